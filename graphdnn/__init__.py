@@ -1,0 +1,90 @@
+"""graphdnn: an open DNN backend in the style of cuDNN v8, readable end to end.
+
+``Graph`` builds an operation graph with the names of cuDNN's Python frontend;
+``graphdnn.backend`` has the v8 C calls; ``rank`` and ``build`` show and make plans.
+"""
+
+from graphdnn.build import build, rank
+from graphdnn.device import PROFILES, DeviceSpec, device_spec
+from graphdnn.enums import (
+    BehaviorNote,
+    ConvolutionMode,
+    DataType,
+    HeurMode,
+    KnobType,
+    NormMode,
+    NormPhase,
+    NumericalNote,
+    PaddingMode,
+    PointwiseMode,
+    ReductionOperator,
+    ResampleMode,
+    ReshapeMode,
+    RngDistribution,
+    Status,
+)
+from graphdnn.errors import (
+    BadParam,
+    ExecutionFailed,
+    GraphdnnError,
+    InternalError,
+    MalformedFile,
+    NotInitialized,
+    NotSupported,
+    Rejection,
+)
+from graphdnn.files import graph_from_json, graph_to_json, plan_from_json, plan_to_json
+from graphdnn.fusion import FusedGraph, FusedOp, fuse
+from graphdnn.graph import OperationGraph
+from graphdnn.heuristics import EngineConfig, Filters, Ranking
+from graphdnn.plan import ExecutionPlan
+from graphdnn.tensors import TensorSpec, channels_last_strides, packed_strides
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "PROFILES",
+    "BadParam",
+    "BehaviorNote",
+    "ConvolutionMode",
+    "DataType",
+    "DeviceSpec",
+    "EngineConfig",
+    "ExecutionFailed",
+    "ExecutionPlan",
+    "Filters",
+    "FusedGraph",
+    "FusedOp",
+    "GraphdnnError",
+    "HeurMode",
+    "InternalError",
+    "KnobType",
+    "MalformedFile",
+    "NormMode",
+    "NormPhase",
+    "NotInitialized",
+    "NotSupported",
+    "NumericalNote",
+    "OperationGraph",
+    "PaddingMode",
+    "PointwiseMode",
+    "Ranking",
+    "ReductionOperator",
+    "Rejection",
+    "ResampleMode",
+    "ReshapeMode",
+    "RngDistribution",
+    "Status",
+    "TensorSpec",
+    "__version__",
+    "build",
+    "channels_last_strides",
+    "device_spec",
+    "fuse",
+    "graph_from_json",
+    "graph_to_json",
+    "packed_strides",
+    "plan_from_json",
+    "plan_to_json",
+    "rank",
+]

@@ -1,0 +1,271 @@
+"""Bindings: what a caller passes for each tensor, and every way it can be wrong.
+
+The checks that run on each call are in the plan and compare three attributes;
+what is here runs when they disagree (to convert, or to say why not), and when an
+array is seen for the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Number
+from typing import Any
+
+import numpy as np
+
+from graphdnn.dtypes import ELEMENTS, Array, cast
+from graphdnn.engines.host.memory import binding_layout
+from graphdnn.enums import Status
+from graphdnn.errors import BadParam, Rejection
+from graphdnn.rules import Rule
+from graphdnn.tensors import TensorSpec
+
+MISSING = Rule(
+    id="binding.missing",
+    expected="an array",
+    reason="every tensor that is not virtual needs data",
+    fix="bind an array to uid {uid}",
+)
+EXTRA = Rule(
+    id="binding.extra",
+    expected="only the uids {known}",
+    reason="the graph has no such bound tensor, and nothing is accepted and ignored",
+    fix="remove it; virtual tensors and constants are not bound",
+)
+KIND = Rule(
+    id="binding.kind",
+    expected="a NumPy array, or an object with __array_interface__ or __dlpack__ in host memory",
+    reason="the plan reads its operands in place",
+    fix="pass numpy.asarray(...) of the data; raw addresses belong to the v8 variant pack",
+)
+DEVICE = Rule(
+    id="binding.device",
+    expected="an array in host memory",
+    reason="this plan runs on the host",
+    fix="copy the array to the host, or build the plan for its device",
+)
+TYPE = Rule(
+    id="binding.data_type",
+    expected="{expected}",
+    reason="the tensor was described as {data_type}; converting silently would hide a copy and a rounding",
+    fix="convert the array with astype, or describe the tensor with the array's type",
+)
+SHAPE = Rule(
+    id="binding.shape",
+    expected="{expected}",
+    reason="the array has the tensor's extents, in the order of its dims",
+    fix="reshape or transpose the array (a view is enough), or correct the descriptor",
+    status=Status.BAD_PARAM_SHAPE_MISMATCH,
+)
+STRIDES = Rule(
+    id="binding.strides",
+    expected="byte strides {expected}",
+    reason="the plan addresses memory by the descriptor's strides; {hint}",
+    fix="pass an array with these strides, or describe the tensor with the array's",
+    status=Status.BAD_PARAM_SHAPE_MISMATCH,
+)
+SCALAR = Rule(
+    id="binding.scalar",
+    expected="one number",
+    reason="a by-value tensor is one scalar",
+    fix="pass a Python or NumPy number, or an array of one element",
+)
+READ_ONLY = Rule(
+    id="binding.read_only",
+    expected="a writable array",
+    reason="the graph writes this tensor",
+    fix="pass a copy",
+)
+ALIGNMENT = Rule(
+    id="binding.alignment",
+    expected="a multiple of {alignment}",
+    reason="the descriptor promised this byte alignment",
+    fix="allocate aligned memory, or describe the tensor with a smaller byte_alignment",
+    status=Status.BAD_PARAM_MISALIGNED_POINTER,
+)
+OVERLAP = Rule(
+    id="binding.overlap",
+    expected="memory of its own",
+    reason="output uid {output} shares memory with uid {other}: results would depend on the order of writing",
+    fix="bind separate arrays",
+)
+WORKSPACE_MISSING = Rule(
+    id="workspace.missing",
+    expected="{size} bytes",
+    reason="the plan keeps intermediate values there",
+    fix="pass plan.new_workspace(), or any contiguous byte array of that size",
+    status=Status.BAD_PARAM_NULL_POINTER,
+)
+WORKSPACE_KIND = Rule(
+    id="workspace.kind",
+    expected="a contiguous, writable uint8 array in host memory",
+    reason="the workspace is plain bytes",
+    fix="pass plan.new_workspace(), or numpy.empty(size, numpy.uint8)",
+)
+WORKSPACE_SMALL = Rule(
+    id="workspace.small",
+    expected="at least {size} bytes",
+    reason="the plan keeps intermediate values there",
+    fix="allocate plan.workspace_size bytes",
+    status=Status.BAD_PARAM_SIZE_INSUFFICIENT,
+)
+WORKSPACE_OVERLAP = Rule(
+    id="workspace.overlap",
+    expected="memory of its own",
+    reason="the workspace shares memory with a bound array",
+    fix="allocate it separately",
+)
+
+_WHERE = "EXECUTION_PLAN"
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What one bound tensor's array has to look like."""
+
+    spec: TensorSpec
+    is_output: bool
+    layout: tuple[Any, tuple[int, ...], tuple[int, ...]]  # dtype, shape, byte strides
+
+    @classmethod
+    def of(cls, spec: TensorSpec, *, is_output: bool) -> Expected:
+        return cls(spec, is_output, binding_layout(spec))
+
+    def accepts(self, array: Array) -> bool:
+        """Like a comparison of layouts, but strides of axes with one element do not matter."""
+        dtype, shape, strides = self.layout
+        if array.dtype != dtype or array.shape != shape:
+            return False
+        return all(n == 1 or a == b for n, a, b in zip(shape, array.strides, strides, strict=True))
+
+
+def refuse_names(expected: Sequence[Expected], bindings: Mapping[int, Any]) -> None:
+    """Raise for missing and unknown uids."""
+    known = {e.spec.uid: e for e in expected}
+    found = [
+        MISSING.reject(_WHERE, e.spec.label(), "nothing", uid=uid) for uid, e in known.items() if uid not in bindings
+    ]
+    names = ", ".join(map(str, known))
+    found += [EXTRA.reject(_WHERE, f"uid {uid}", "bound", known=names) for uid in bindings if uid not in known]
+    raise BadParam(found)
+
+
+def coerce(expected: Sequence[Expected], arrays: Sequence[Any]) -> tuple[Array, ...]:
+    """Arrays in the expected layouts, without copying data: scalars for by-value tensors, DLPack, array interfaces."""
+    found: list[Rejection] = []
+    result = []
+    for want, given in zip(expected, arrays, strict=True):
+        array, problem = _coerce_one(want, given)
+        result.append(array)
+        if problem is not None:
+            found.append(problem)
+    if found:
+        raise BadParam(found)
+    return tuple(result)  # type: ignore[arg-type]
+
+
+def _coerce_one(want: Expected, given: Any) -> tuple[Array | None, Rejection | None]:
+    label = want.spec.label()
+    if want.spec.is_by_value:
+        return _scalar(want, given)
+    if not isinstance(given, np.ndarray):
+        if hasattr(given, "__cuda_array_interface__"):
+            return None, DEVICE.reject(_WHERE, label, f"{type(given).__module__}.{type(given).__name__}")
+        try:
+            given = _view(given, writable=want.is_output)
+        except (TypeError, ValueError, AttributeError, BufferError, RuntimeError) as error:
+            return None, KIND.reject(_WHERE, label, f"{type(given).__name__}: {error}")
+    dtype, shape, strides = want.layout
+    if want.accepts(given):
+        if want.is_output and not given.flags.writeable:
+            return None, READ_ONLY.reject(_WHERE, label, "read-only")
+        return given, None
+    if given.dtype != dtype:
+        return None, TYPE.reject(
+            _WHERE, label, str(given.dtype), expected=str(dtype), data_type=want.spec.data_type.name
+        )
+    if given.shape != shape:
+        return None, SHAPE.reject(_WHERE, label, given.shape, expected=str(shape))
+    hint = "numpy counts strides in bytes, descriptors count elements"
+    return None, STRIDES.reject(_WHERE, label, given.strides, expected=str(strides), hint=hint)
+
+
+def _view(given: Any, *, writable: bool) -> Array:
+    """A NumPy view of foreign host memory; refuses to copy."""
+    if hasattr(given, "__dlpack__"):
+        return np.asarray(np.from_dlpack(given))
+    if hasattr(given, "__array_interface__"):
+        return np.asarray(given)
+    raise TypeError("neither __dlpack__ nor __array_interface__")
+
+
+def _scalar(want: Expected, given: Any) -> tuple[Array | None, Rejection | None]:
+    spec = want.spec
+    try:
+        value = np.asarray(given)
+        if value.size != 1 or not (isinstance(given, Number) or value.dtype.kind in "biufV"):
+            raise ValueError
+        return cast(value.reshape(spec.dims), spec.data_type), None
+    except (TypeError, ValueError, AttributeError):
+        return None, SCALAR.reject(_WHERE, spec.label(), type(given).__name__)
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def check_addresses(expected: Sequence[Expected], arrays: Sequence[Array]) -> None:
+    """Alignment, and outputs that share memory with anything else. Raises with every problem."""
+    found = []
+    spans = []
+    for want, array in zip(expected, arrays, strict=True):
+        start = _address(array)
+        spans.append((start, start + want.spec.bytes))
+        if not want.spec.is_by_value and start % _promise(want.spec):
+            value = f"address ...{start % 4096:#06x}"
+            found.append(ALIGNMENT.reject(_WHERE, want.spec.label(), value, alignment=_promise(want.spec)))
+        if want.is_output and not array.flags.writeable:
+            found.append(READ_ONLY.reject(_WHERE, want.spec.label(), "read-only"))
+    for i, want in enumerate(expected):
+        if not want.is_output:
+            continue
+        for j, other in enumerate(expected):
+            if j == i or (other.is_output and j < i):
+                continue
+            if spans[i][0] < spans[j][1] and spans[j][0] < spans[i][1] and _share(arrays[i], arrays[j]):
+                found.append(
+                    OVERLAP.reject(
+                        _WHERE, want.spec.label(), "overlapping memory", output=want.spec.uid, other=other.spec.uid
+                    )
+                )
+    if found:
+        raise BadParam(found)
+
+
+def _share(first: Array, second: Array) -> bool:
+    """Interleaved arrays (channel slices of one buffer) may touch the same span without sharing an element."""
+    try:
+        return np.shares_memory(first, second, max_work=10_000)  # type: ignore[arg-type]  # any bound is legal
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _promise(spec: TensorSpec) -> int:
+    """The alignment to hold a pointer to: what the descriptor promised."""
+    return max(spec.byte_alignment, ELEMENTS[spec.data_type].bytes)
+
+
+def check_workspace(workspace: Any, size: int, arrays: Sequence[Array]) -> Array:
+    """The workspace as a byte array. Raises when it is missing, small, of the wrong kind or shared."""
+    if workspace is None:
+        raise BadParam(WORKSPACE_MISSING.reject(_WHERE, "workspace", None, size=size))
+    if not isinstance(workspace, np.ndarray) or not workspace.flags.c_contiguous or not workspace.flags.writeable:
+        raise BadParam(WORKSPACE_KIND.reject(_WHERE, "workspace", type(workspace).__name__))
+    if workspace.dtype != np.uint8 or workspace.ndim != 1:
+        workspace = np.asarray(workspace.reshape(-1).view(np.uint8))
+    if workspace.size < size:
+        raise BadParam(WORKSPACE_SMALL.reject(_WHERE, "workspace", f"{workspace.size} bytes", size=size))
+    if any(np.may_share_memory(workspace, array) for array in arrays):
+        raise BadParam(WORKSPACE_OVERLAP.reject(_WHERE, "workspace", "shared"))
+    return np.asarray(workspace)

@@ -1,0 +1,222 @@
+"""DeviceSpec: what the cost models know of a machine, as data.
+
+Rates are dense peaks from the vendors' data sheets, in operations per second (a
+multiply-add counts two); the cost models apply their own efficiencies. Ranking
+for a device needs only its spec, so it works without the device.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from graphdnn.enums import DataType
+from graphdnn.errors import BadParam, raise_if
+from graphdnn.rules import Rule
+
+TERA = 1e12
+GIGA = 1e9
+MIB = 2**20
+
+UNKNOWN_DEVICE = Rule(
+    id="device.unknown",
+    expected="one of {known}",
+    reason="no profile has this name, and no such device is present",
+    fix="use one of the profiles, or a DeviceSpec of your own",
+)
+
+
+MALFORMED = Rule(
+    id="device.entry",
+    expected="{expected}",
+    reason="the cost models divide by these numbers",
+    fix="start from DeviceSpec.to_json() of a known device",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpec:
+    """A machine: ``rates`` by arithmetic type in operations/s, ``bandwidth`` in bytes/s, ``launch`` in seconds."""
+
+    name: str
+    kind: str  # "cuda" or "cpu"
+    sm_count: int  # multiprocessors, or cores
+    rates: Mapping[str, float]
+    bandwidth: float
+    launch: float
+    cache_bytes: int  # last level
+    shared_memory: int  # bytes per multiprocessor; 0 for a CPU
+    memory: int
+    compute_capability: tuple[int, int] = (0, 0)
+
+    def rate(self, data_type: DataType) -> float:
+        """Operations per second in this arithmetic; types without a rate of their own run at FLOAT's."""
+        return self.rates.get(data_type.name, self.rates["FLOAT"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; ``device_from_json`` reads it back."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        return plain | {"rates": dict(self.rates), "compute_capability": list(self.compute_capability)}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return device_from_json, (self.to_json(),)
+
+
+def device_from_json(data: Mapping[str, Any]) -> DeviceSpec:
+    """A spec from plain data. Raises ``BadParam`` when an entry is missing, unknown or of the wrong kind."""
+    where = "DEVICEPROP"
+    wanted = {field.name: _KINDS[field.name] for field in fields(DeviceSpec)}
+    found = [
+        MALFORMED.reject(where, name, "missing", expected=kind)
+        for name, (_, kind) in wanted.items()
+        if name not in data
+    ]
+    found += [MALFORMED.reject(where, name, "given", expected="no such entry") for name in data if name not in wanted]
+    for name, (check, kind) in wanted.items():
+        if name in data and not check(data[name]):
+            found.append(MALFORMED.reject(where, name, data[name], expected=kind))
+    raise_if(found)
+    entries = dict(data)
+    entries["rates"] = MappingProxyType({str(key): float(value) for key, value in data["rates"].items()})
+    entries["compute_capability"] = tuple(data["compute_capability"])
+    return DeviceSpec(**entries)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+
+
+def _is_rates(value: object) -> bool:
+    return isinstance(value, Mapping) and "FLOAT" in value and all(_is_positive(v) for v in value.values())
+
+
+def _is_capability(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and len(value) == 2 and all(_is_count(v) for v in value)
+
+
+_KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
+    "name": (lambda v: isinstance(v, str), "a name"),
+    "kind": (lambda v: v in ("cuda", "cpu"), "cuda or cpu"),
+    "sm_count": (lambda v: _is_count(v) and v != 0, "a positive count"),
+    "rates": (_is_rates, "operations per second by type, FLOAT among them"),
+    "bandwidth": (_is_positive, "bytes per second"),
+    "launch": (_is_positive, "seconds"),
+    "cache_bytes": (_is_count, "bytes"),
+    "shared_memory": (_is_count, "bytes"),
+    "memory": (_is_count, "bytes"),
+    "compute_capability": (_is_capability, "[major, minor]"),
+}
+
+
+def _gpu(
+    name: str,
+    capability: tuple[int, int],
+    sm_count: int,
+    bandwidth: float,
+    l2_mib: int,
+    shared_kib: int,
+    memory_gib: int,
+    **rates: float,
+) -> DeviceSpec:
+    return DeviceSpec(
+        name=name,
+        kind="cuda",
+        sm_count=sm_count,
+        rates=MappingProxyType({key: value * TERA for key, value in rates.items()}),
+        bandwidth=bandwidth * GIGA,
+        launch=3e-6,
+        cache_bytes=l2_mib * MIB,
+        shared_memory=shared_kib * 1024,
+        memory=memory_gib * 2**30,
+        compute_capability=capability,
+    )
+
+
+# Dense peaks in TFLOP/s or TOP/s, bandwidth in GB/s, from the data sheets of the SXM (L40S: PCIe) boards.
+# TF32 is the tensor-core rate for float data; FLOAT and DOUBLE are the rates without tensor cores.
+PROFILES: dict[str, DeviceSpec] = {
+    "h200": _gpu(
+        "h200", (9, 0), 132, 4800, 50, 228, 141,
+        DOUBLE=33.5, FLOAT=66.9, TF32=494.7, HALF=989.4, BFLOAT16=989.4,
+        FP8_E4M3=1978.9, FP8_E5M2=1978.9, INT8=1978.9, UINT8=1978.9, INT32=33.5, INT64=8.4, INT16=33.5,
+    ),
+    "h100": _gpu(
+        "h100", (9, 0), 132, 3350, 50, 228, 80,
+        DOUBLE=33.5, FLOAT=66.9, TF32=494.7, HALF=989.4, BFLOAT16=989.4,
+        FP8_E4M3=1978.9, FP8_E5M2=1978.9, INT8=1978.9, UINT8=1978.9, INT32=33.5, INT64=8.4, INT16=33.5,
+    ),
+    "a100": _gpu(
+        "a100", (8, 0), 108, 2039, 40, 164, 80,
+        DOUBLE=9.7, FLOAT=19.5, TF32=156, HALF=312, BFLOAT16=312,
+        FP8_E4M3=19.5, FP8_E5M2=19.5, INT8=624, UINT8=624, INT32=19.5, INT64=4.9, INT16=19.5,
+    ),
+    "l40s": _gpu(
+        "l40s", (8, 9), 142, 864, 96, 100, 48,
+        DOUBLE=1.4, FLOAT=91.6, TF32=183, HALF=362, BFLOAT16=362,
+        FP8_E4M3=733, FP8_E5M2=733, INT8=733, UINT8=733, INT32=45.8, INT64=11.4, INT16=45.8,
+    ),
+}  # fmt: skip
+
+
+@cache
+def this_cpu() -> DeviceSpec:
+    """The processor of this machine: cores, vector width and clock from the system, the rest by a rule of thumb.
+
+    Vector units are taken to start two fused multiply-adds a cycle, memory to give 8 GB/s per core.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    text = _cpuinfo()
+    lanes = 16 if "avx512f" in text else 8 if "avx2" in text or platform.machine() in ("arm64", "aarch64") else 4
+    clock = max((float(mhz) for mhz in re.findall(r"cpu MHz\s*:\s*([\d.]+)", text)), default=2500.0) * 1e6
+    clock = round(clock, -8)  # frequency scaling must not change a ranking
+    flops = cores * clock * lanes * 4
+    # No BLAS for integers: NumPy's own loops vectorise poorly.
+    rates = {"FLOAT": flops, "DOUBLE": flops / 2, "INT32": flops / 64, "INT64": flops / 128}
+    return DeviceSpec(
+        name="cpu",
+        kind="cpu",
+        sm_count=cores,
+        rates=MappingProxyType(rates),
+        bandwidth=8 * GIGA * cores,
+        launch=10e-6,
+        cache_bytes=16 * MIB,
+        shared_memory=0,
+        memory=_memory(),
+    )
+
+
+def _cpuinfo() -> str:
+    try:
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 8 * 2**30
+
+
+def device_spec(device: DeviceSpec | str | None = None) -> DeviceSpec:
+    """A spec by name ("h200", "cpu", ...), or the machine the library runs on for None."""
+    if isinstance(device, DeviceSpec):
+        return device
+    if device is None or device == "cpu":
+        return this_cpu()
+    if isinstance(device, str) and device.lower() in PROFILES:
+        return PROFILES[device.lower()]
+    known = ", ".join(("cpu", *PROFILES))
+    raise BadParam(UNKNOWN_DEVICE.reject("DEVICEPROP", "device", device, known=known))

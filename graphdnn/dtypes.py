@@ -1,0 +1,163 @@
+"""Element types: what a ``DataType`` is in memory, and the one conversion between them.
+
+Conversions follow the hardware: floats round to nearest, ties to even; a value
+outside an integer's or an fp8's range saturates; NaN becomes 0 in an integer.
+cuDNN publishes none of this, so it is written down here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from graphdnn.enums import DataType
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """Storage of one element type."""
+
+    numpy: np.dtype[np.generic]  # what arrays of this type are; bit-packed BOOLEAN unpacks to bool
+    bits: int  # in memory
+    kind: str  # "float", "int" or "bool"
+    largest: float  # finite
+    smallest: float
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of one element; 1 for the bit-packed type, which cannot be addressed more finely."""
+        return max(1, self.bits // 8)
+
+
+def _element(dtype: object, bits: int | None = None) -> Element:
+    native = np.dtype(dtype)  # type: ignore[call-overload]
+    bits = native.itemsize * 8 if bits is None else bits
+    if native.kind == "b":
+        return Element(native, bits, "bool", 1, 0)
+    if native.kind in "iu":
+        info = np.iinfo(native)
+        return Element(native, bits, "int", int(info.max), int(info.min))
+    limits = ml_dtypes.finfo(native)  # type: ignore[no-untyped-call]
+    return Element(native, bits, "float", float(limits.max), float(limits.min))
+
+
+ELEMENTS: dict[DataType, Element] = {
+    DataType.DOUBLE: _element(np.float64),
+    DataType.FLOAT: _element(np.float32),
+    DataType.HALF: _element(np.float16),
+    DataType.BFLOAT16: _element(ml_dtypes.bfloat16),
+    DataType.FP8_E4M3: _element(ml_dtypes.float8_e4m3fn),
+    DataType.FP8_E5M2: _element(ml_dtypes.float8_e5m2),
+    DataType.INT8: _element(np.int8),
+    DataType.UINT8: _element(np.uint8),
+    DataType.INT16: _element(np.int16),
+    DataType.INT32: _element(np.int32),
+    DataType.INT64: _element(np.int64),
+    DataType.BYTE_BOOLEAN: _element(np.bool_),
+    DataType.BOOLEAN: _element(np.bool_, bits=1),
+}
+
+FLOATS = tuple(t for t, e in ELEMENTS.items() if e.kind == "float")
+INTEGERS = tuple(t for t, e in ELEMENTS.items() if e.kind == "int")
+BOOLEANS = tuple(t for t, e in ELEMENTS.items() if e.kind == "bool")
+FP8 = (DataType.FP8_E4M3, DataType.FP8_E5M2)
+
+_FLOAT32 = np.dtype(np.float32)
+# What arithmetic runs in when an operation names a compute type. Types narrower than float32 have no
+# arithmetic of their own: the sum is kept in float32 and rounded once, which is at least as exact.
+COMPUTE: dict[DataType, np.dtype[np.generic]] = {
+    DataType.DOUBLE: np.dtype(np.float64),
+    DataType.FLOAT: _FLOAT32,
+    DataType.HALF: _FLOAT32,
+    DataType.BFLOAT16: _FLOAT32,
+    DataType.FAST_FLOAT_FOR_FP8: _FLOAT32,
+    DataType.INT32: np.dtype(np.int32),
+    DataType.INT64: np.dtype(np.int64),
+    DataType.BOOLEAN: np.dtype(np.bool_),
+    DataType.BYTE_BOOLEAN: np.dtype(np.bool_),
+}
+INTEGER_COMPUTE = (DataType.INT32, DataType.INT64)
+
+_BY_NUMPY = {e.numpy: t for t, e in reversed(ELEMENTS.items()) if t is not DataType.BOOLEAN}
+_BY_NAME = {
+    **{t.name.lower(): t for t in ELEMENTS},
+    "f64": DataType.DOUBLE, "f32": DataType.FLOAT, "f16": DataType.HALF, "bf16": DataType.BFLOAT16,
+    "e4m3": DataType.FP8_E4M3, "e5m2": DataType.FP8_E5M2, "i8": DataType.INT8, "u8": DataType.UINT8,
+    "i16": DataType.INT16, "i32": DataType.INT32, "i64": DataType.INT64, "bool": DataType.BYTE_BOOLEAN,
+    "float64": DataType.DOUBLE, "float32": DataType.FLOAT, "float16": DataType.HALF,
+    "float8_e4m3fn": DataType.FP8_E4M3, "float8_e5m2": DataType.FP8_E5M2,
+}  # fmt: skip
+
+
+def data_type_of(value: object) -> DataType:
+    """``DataType`` of a member, its integer, a name ("f16", "float16", "half"), or a NumPy, CuPy or torch dtype.
+
+    Raises ``ValueError`` when nothing fits. NumPy's one-byte bool is ``BYTE_BOOLEAN``; the bit-packed
+    ``BOOLEAN`` has to be asked for by name.
+    """
+    if isinstance(value, DataType):
+        return value
+    if isinstance(value, bool):
+        raise ValueError(f"no element type is called {value!r}")
+    if isinstance(value, int):
+        return DataType(value)
+    name = value if isinstance(value, str) else ""
+    if type(value).__module__ == "torch":
+        name = str(value).removeprefix("torch.")
+    if name and name.lower() in _BY_NAME:
+        return _BY_NAME[name.lower()]
+    try:
+        return _BY_NUMPY[np.dtype(value)]  # type: ignore[call-overload]
+    except (TypeError, KeyError):
+        raise ValueError(f"no element type is called {value!r}") from None
+
+
+def cast(values: Array, to: DataType) -> Array:
+    """``values`` in the storage type ``to``: nearest-even rounding, saturation, NaN to 0 for integers.
+
+    Returns the array itself when it already has the type.
+    """
+    element = ELEMENTS[to]
+    if values.dtype == element.numpy:
+        return values
+    if element.kind == "bool":
+        return np.asarray(values != 0)
+    source_kind = "float" if values.dtype.kind in "fV" else "int"  # ml_dtypes report kind "V" or "f"
+    if element.kind == "int":
+        return _to_integer(values, element, source_kind)
+    if to in FP8:
+        return _to_fp8(values, element)
+    with np.errstate(over="ignore"):
+        return values.astype(element.numpy)
+
+
+def _to_integer(values: Array, element: Element, source_kind: str) -> Array:
+    if values.dtype.kind == "b":
+        return values.astype(element.numpy)
+    info = np.iinfo(element.numpy)  # type: ignore[type-var]
+    if source_kind == "int":
+        source = np.iinfo(values.dtype)
+        if source.min >= info.min and source.max <= info.max:
+            return values.astype(element.numpy)
+        return np.clip(values, max(info.min, source.min), min(info.max, source.max)).astype(element.numpy)
+    wide = values if values.dtype in (np.float32, np.float64) else values.astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        whole = np.rint(wide)
+        # The float next above the largest integer may be out of range: saturate by comparing, not by clipping.
+        result = np.where(np.isnan(whole), 0, whole).astype(element.numpy)
+    result = np.where(whole >= float(info.max), element.numpy.type(info.max), result)
+    return np.where(whole <= float(info.min), element.numpy.type(info.min), result)
+
+
+def _to_fp8(values: Array, element: Element) -> Array:
+    # ml_dtypes turns what is too large into NaN or Inf; the hardware conversion (satfinite) gives the largest
+    # finite value instead, for infinities too. NaN stays NaN.
+    wide = values if values.dtype == np.float64 else values.astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.clip(wide, element.smallest, element.largest).astype(element.numpy))

@@ -1,0 +1,129 @@
+"""Rejections and the exceptions that carry them: the only place where an error becomes text.
+
+A refusal is a value first. Validation, engines, the fusion pass and the loaders
+all produce ``Rejection`` records; an exception is raised once, with every record
+that applies, so a caller sees all problems of a descriptor or a graph together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from graphdnn.enums import Status
+
+_LONGEST_VALUE = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why something was refused, and what would be accepted."""
+
+    rule: str  # stable id, e.g. "conv.y.extents"; documented in docs/errors.md
+    where: str  # what was being checked, e.g. "conv_fprop 'conv1' (model.py:12)"
+    attribute: str  # e.g. "y.dims", with the C name where the attribute has one
+    value: object  # what was given
+    expected: str
+    reason: str
+    fix: str
+    status: Status
+
+    @property
+    def shown_value(self) -> str:
+        text = self.value if isinstance(self.value, str) else repr(self.value)
+        return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."
+
+    def __str__(self) -> str:
+        return (
+            f"{self.where}: {self.attribute} = {self.shown_value}, expected {self.expected}\n"
+            f"  why: {self.reason}\n"
+            f"  fix: {self.fix}   [{self.rule}, {self.status.c_name}]"
+        )
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "rule": self.rule,
+            "where": self.where,
+            "attribute": self.attribute,
+            "value": self.shown_value,
+            "expected": self.expected,
+            "reason": self.reason,
+            "fix": self.fix,
+            "status": self.status.c_name,
+            "code": int(self.status),
+        }
+
+
+class GraphdnnError(Exception):
+    """Base of every error of the library: ``status`` is the cuDNN code, ``rejections`` the reasons."""
+
+    category = Status.INTERNAL_ERROR
+
+    def __init__(self, rejections: Sequence[Rejection] | Rejection) -> None:
+        self.rejections = (rejections,) if isinstance(rejections, Rejection) else tuple(rejections)
+        super().__init__("\n".join(map(str, self.rejections)))
+
+    @property
+    def status(self) -> Status:
+        return self.rejections[0].status
+
+    def __reduce__(self) -> tuple[type[GraphdnnError], tuple[tuple[Rejection, ...]]]:
+        return type(self), (self.rejections,)
+
+
+class NotInitialized(GraphdnnError):
+    """Used in the wrong state of its life cycle, or from another version (1xxx)."""
+
+    category = Status.NOT_INITIALIZED
+
+
+class BadParam(GraphdnnError, ValueError):
+    """An invalid or inconsistent value (2xxx)."""
+
+    category = Status.BAD_PARAM
+
+
+class NotSupported(GraphdnnError):
+    """Valid, but nothing here serves it (3xxx)."""
+
+    category = Status.NOT_SUPPORTED
+
+
+class InternalError(GraphdnnError):
+    """Compilation or allocation failed (4xxx)."""
+
+    category = Status.INTERNAL_ERROR
+
+
+class ExecutionFailed(GraphdnnError):
+    """A plan failed while it ran (5xxx)."""
+
+    category = Status.EXECUTION_FAILED
+
+
+class MalformedFile(GraphdnnError, ValueError):
+    """A plan, graph or device file that cannot be used: truncated, altered, newer, too deep or too large."""
+
+    category = Status.BAD_PARAM
+
+
+_FAMILIES: dict[int, type[GraphdnnError]] = {
+    1: NotInitialized,
+    2: BadParam,
+    3: NotSupported,
+    4: InternalError,
+    5: ExecutionFailed,
+}
+
+
+def error_for(rejections: Iterable[Rejection]) -> GraphdnnError:
+    """The exception of the first rejection's status family, carrying all of them."""
+    found = tuple(rejections)
+    return _FAMILIES[int(found[0].status) // 1000](found)
+
+
+def raise_if(rejections: Iterable[Rejection]) -> None:
+    """Raise one error with every rejection, or return when there is none."""
+    found = tuple(rejections)
+    if found:
+        raise error_for(found)

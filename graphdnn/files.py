@@ -1,0 +1,289 @@
+"""Graphs and plans as files: data only, checked on the way in, one error class for anything malformed.
+
+A graph file lists tensors and operations; tensors are referred to by uid. A plan
+file holds the graph, the device and, for each fused operation, the engine and its
+knobs; kernels are never stored, they are rebuilt from the library's own text. A
+plan file carries a hash of its content, so an altered byte cannot pass.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from fractions import Fraction
+from typing import Any, TypeVar
+
+from graphdnn.device import DeviceSpec, device_from_json
+from graphdnn.engines import ENGINE_BY_NAME, Task
+from graphdnn.enums import KnobType
+from graphdnn.errors import GraphdnnError, MalformedFile
+from graphdnn.fusion import fuse
+from graphdnn.graph import OperationGraph
+from graphdnn.heuristics import Choice, EngineConfig
+from graphdnn.operations import OPERATIONS
+from graphdnn.plan import ExecutionPlan
+from graphdnn.rules import Rule
+from graphdnn.spec import Spec
+from graphdnn.tensors import TensorSpec
+
+GRAPH_FORMAT, PLAN_FORMAT, VERSION = "graphdnn.graph", "graphdnn.plan", 1
+LARGEST_FILE = 16 * 2**20
+DEEPEST = 32
+
+UNREADABLE = Rule(
+    id="file.unreadable",
+    expected="JSON text",
+    reason="the file is cut off or is not JSON: {detail}",
+    fix="write it again with graph_to_json or plan_to_json",
+)
+TOO_LARGE = Rule(
+    id="file.too_large",
+    expected="at most {limit} bytes",
+    reason="no real graph is that large; reading on would only cost memory",
+    fix="check that this is the right file",
+)
+TOO_DEEP = Rule(
+    id="file.too_deep",
+    expected="at most {limit} levels",
+    reason="the format is flat",
+    fix="check that this is the right file",
+)
+FORMAT = Rule(
+    id="file.format",
+    expected="{expected}",
+    reason="the file says that it is something else",
+    fix="pass a file of that format",
+)
+NEWER = Rule(
+    id="file.version",
+    expected="version {version}",
+    reason="another version of the format means other things by the same words",
+    fix="write the file again with this version of graphdnn",
+)
+ALTERED = Rule(
+    id="file.hash",
+    expected="content that gives the hash it carries",
+    reason="the file was altered after it was written",
+    fix="build the plan again from the graph and store it anew",
+)
+CONTENT = Rule(
+    id="file.content",
+    expected="{expected}",
+    reason="the file does not describe a graph or plan: {detail}",
+    fix="correct the entry, or write the file again",
+)
+
+T = TypeVar("T")
+
+
+def graph_to_dict(graph: OperationGraph) -> dict[str, Any]:
+    """The graph as plain data."""
+    return {
+        "format": GRAPH_FORMAT,
+        "version": VERSION,
+        "name": graph.name,
+        "tensors": [_fields(graph.tensors[uid]) for uid in sorted(graph.tensors)],
+        "operations": [{"operation": op.tag, **_fields(op)} for op in graph.operations],
+    }
+
+
+def graph_to_json(graph: OperationGraph) -> str:
+    return json.dumps(graph_to_dict(graph), indent=1)
+
+
+def graph_from_json(text: str | bytes) -> OperationGraph:
+    """Raises ``MalformedFile`` for anything that is not a graph; its rejections say what is wrong with it."""
+    return _guarded(lambda: _graph(_parse(text, GRAPH_FORMAT)))
+
+
+def plan_to_json(plan: ExecutionPlan) -> str:
+    """Everything that rebuilds the plan on another machine."""
+    config = plan.config
+    content = {
+        "format": PLAN_FORMAT,
+        "version": VERSION,
+        "graph": graph_to_dict(config.fused.graph),
+        "device": config.device.to_json(),
+        "choices": [
+            {
+                "operation": choice.task.op.name,
+                "engine": choice.engine.name,
+                "engine_id": choice.engine.id,
+                "knobs": {kind.c_name: value for kind, value in sorted(choice.knobs.items())},
+            }
+            for choice in config.choices
+        ],
+    }
+    return json.dumps({**content, "sha256": _digest(content)}, indent=1)
+
+
+def plan_from_json(text: str | bytes, device: DeviceSpec | None = None) -> ExecutionPlan:
+    """Rebuild a plan, for the device it was made for or another one.
+
+    Raises ``MalformedFile`` for a damaged file and ``NotSupported`` when an engine declines on this device.
+    """
+    config = _guarded(lambda: _config(_parse(text, PLAN_FORMAT), device))
+    refused = [r for choice in config.choices for r in choice.engine.why_not(choice.task)]
+    if refused:
+        from graphdnn.errors import error_for
+
+        raise error_for(refused)
+    return ExecutionPlan(config)
+
+
+# Writing.
+
+
+def _fields(spec: Spec) -> dict[str, Any]:
+    """Fields that differ from their defaults; tensors inside operations become uids."""
+    result = {}
+    for name, field in type(spec).model_fields.items():
+        value = getattr(spec, name)
+        if field.is_required() or value != field.default:
+            result[name] = _plain(value)
+    return result
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, TensorSpec):
+        return {"tensor": value.uid}
+    if isinstance(value, Spec):
+        return _fields(value)
+    if isinstance(value, IntEnum):
+        return value.name
+    if isinstance(value, Fraction):
+        return [value.numerator, value.denominator]
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}  # JSON has no infinity
+    return value
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+# Reading.
+
+
+def _reject(rule: Rule, attribute: str, value: object, **words: Any) -> MalformedFile:
+    return MalformedFile(rule.reject("FILE", attribute, value, **words))
+
+
+def _guarded(read: Callable[[], T]) -> T:
+    """Run a reader; whatever it trips over becomes one ``MalformedFile``."""
+    try:
+        return read()
+    except MalformedFile:
+        raise
+    except GraphdnnError as error:
+        raise MalformedFile(error.rejections) from error
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+        detail = f"{type(error).__name__}: {error}"
+        raise _reject(CONTENT, "content", "malformed", expected="the documented entries", detail=detail) from error
+
+
+def _parse(text: str | bytes, expected: str) -> dict[str, Any]:
+    if len(text) > LARGEST_FILE:
+        raise _reject(TOO_LARGE, "size", f"{len(text)} bytes", limit=LARGEST_FILE)
+    if _depth(text) > DEEPEST:
+        raise _reject(TOO_DEEP, "nesting", _depth(text), limit=DEEPEST)
+    try:
+        data = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise _reject(UNREADABLE, "text", "unreadable", detail=str(error)) from None
+    if not isinstance(data, dict) or data.get("format") != expected:
+        found = data.get("format") if isinstance(data, dict) else type(data).__name__
+        raise _reject(FORMAT, "format", found, expected=expected)
+    if data.get("version") != VERSION:
+        raise _reject(NEWER, "version", data.get("version"), version=VERSION)
+    digest = data.pop("sha256", None)
+    if (digest is not None or expected == PLAN_FORMAT) and digest != _digest(data):
+        raise _reject(ALTERED, "sha256", digest)
+    return data
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _depth(text: str | bytes) -> int:
+    """Deepest nesting of brackets, strings not told apart: an upper bound that needs no parser."""
+    opening, closing = ("[{", "]}") if isinstance(text, str) else (b"[{", b"]}")
+    depth = deepest = 0
+    for char in text:
+        if char in opening:
+            depth += 1
+            deepest = max(deepest, depth)
+        elif char in closing:
+            depth -= 1
+    return deepest
+
+
+def _graph(data: Mapping[str, Any]) -> OperationGraph:
+    tensors = {}
+    for entry in data["tensors"]:
+        tensor = TensorSpec(**_decoded(TensorSpec, entry, {}))
+        tensors[tensor.uid] = tensor
+    operations = []
+    for entry in data["operations"]:
+        fields = dict(entry)
+        tag = fields.pop("operation")
+        if tag not in OPERATIONS:
+            raise _reject(
+                CONTENT, "operation", tag, expected=f"one of {', '.join(OPERATIONS)}", detail="unknown operation"
+            )
+        cls = OPERATIONS[tag]
+        operations.append(cls(**_decoded(cls, fields, tensors)))
+    return OperationGraph.of(operations, name=str(data.get("name", "")))
+
+
+def _decoded(cls: type[Spec], entry: Mapping[str, Any], tensors: Mapping[int, TensorSpec]) -> dict[str, Any]:
+    return {name: _value(cls, name, value, tensors) for name, value in dict(entry).items()}
+
+
+def _value(cls: type[Spec], field: str, value: Any, tensors: Mapping[int, TensorSpec]) -> Any:
+    if isinstance(value, dict) and set(value) == {"tensor"}:
+        return tensors[value["tensor"]]
+    if isinstance(value, dict) and set(value) == {"float"}:
+        return float(value["float"])
+    annotation = cls.model_fields[field].annotation if field in cls.model_fields else None
+    if isinstance(annotation, type) and issubclass(annotation, Spec) and isinstance(value, dict):
+        return annotation(**_decoded(annotation, value, tensors))
+    if isinstance(annotation, type) and issubclass(annotation, IntEnum) and isinstance(value, str):
+        return annotation[value]
+    if isinstance(value, list):
+        return tuple(_value(cls, field, item, tensors) for item in value)
+    return value
+
+
+def _config(data: Mapping[str, Any], device: DeviceSpec | None) -> EngineConfig:
+    graph = _graph(data["graph"])
+    target = device or device_from_json(data["device"])
+    fused = fuse(graph)
+    if len(data["choices"]) != len(fused):
+        raise _reject(
+            CONTENT, "choices", len(data["choices"]), expected=f"{len(fused)} choices",
+            detail="the graph is fused differently by this version",
+        )  # fmt: skip
+    choices = []
+    for op, entry in zip(fused, data["choices"], strict=True):
+        if entry["engine"] not in ENGINE_BY_NAME or entry["operation"] != op.name:
+            raise _reject(
+                CONTENT, "choices", f"{entry['engine']} for {entry['operation']}",
+                expected=f"a known engine for {op.name}", detail="unknown engine or other fusion",
+            )  # fmt: skip
+        engine = ENGINE_BY_NAME[entry["engine"]]
+        chosen = [(KnobType.from_c_name(kind), int(value)) for kind, value in entry["knobs"].items()]
+        problems = engine.knob_problems([(KnobType(k), v) for k, v in chosen])
+        if problems:
+            raise MalformedFile(problems)
+        choices.append(Choice(Task(op, target), engine, engine.settings({KnobType(k): v for k, v in chosen})))
+    return EngineConfig(fused, target, tuple(choices))
+
+
+__all__ = ["graph_from_json", "graph_to_dict", "graph_to_json", "plan_from_json", "plan_to_json"]

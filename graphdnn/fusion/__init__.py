@@ -1,0 +1,7 @@
+"""Fusion: which operations become one kernel, and why the others did not."""
+
+from graphdnn.fusion.fused import FusedGraph, FusedOp, Stop
+from graphdnn.fusion.match import fuse
+from graphdnn.fusion.rules import FUSION_RULES
+
+__all__ = ["FUSION_RULES", "FusedGraph", "FusedOp", "Stop", "fuse"]

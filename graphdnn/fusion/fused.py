@@ -1,0 +1,145 @@
+"""FusedOp and FusedGraph: what the fusion pass decided, as lists one can read.
+
+A ``FusedOp`` is what one engine serves: an anchor with pointwise operations before
+(prologue) and after it (epilogue), possibly an exit reduction; or a pointwise
+graph without anchor. Values inside it never touch memory unless they are bound
+or another fused operation reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from graphdnn.graph import OperationGraph
+from graphdnn.operations import Operation
+from graphdnn.tensors import TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """An edge that stayed unfused, and the rule that kept it so."""
+
+    rule: str
+    tensor: TensorSpec
+    producer: str
+    consumer: str
+    actual: str
+    required: str
+    reason: str
+    fix: str
+
+    @property
+    def subject(self) -> str:
+        return f"{self.producer} -> {self.consumer} through {self.tensor.label()}"
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.actual}, required {self.required}; {self.reason} [{self.rule}]"
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "rule": self.rule,
+            "subject": self.subject,
+            "tensor": self.tensor.uid,
+            "producer": self.producer,
+            "consumer": self.consumer,
+            "actual": self.actual,
+            "required": self.required,
+            "reason": self.reason,
+            "fix": self.fix,
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FusedOp:
+    """One kernel's worth of work."""
+
+    index: int
+    rule: str  # id of the fusion rule, e.g. "conv"
+    anchor: Operation | None
+    prologue: tuple[Operation, ...]
+    epilogue: tuple[Operation, ...]
+    exit: Operation | None  # a reduction or statistics at the end
+    inputs: tuple[TensorSpec, ...]  # read from memory, constants and by-value scalars included
+    outputs: tuple[TensorSpec, ...]  # written to memory
+    internal: tuple[TensorSpec, ...]  # stay in registers, rounded to their type
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """Every operation, in execution order."""
+        middle = () if self.anchor is None else (self.anchor,)
+        end = () if self.exit is None else (self.exit,)
+        return (*self.prologue, *middle, *self.epilogue, *end)
+
+    @property
+    def main(self) -> Operation:
+        """The operation that names the kernel: the anchor, or the first pointwise operation."""
+        return self.operations[0] if self.anchor is None else self.anchor
+
+    @property
+    def name(self) -> str:
+        """``conv_fprop+add+relu_fwd``."""
+        return "+".join(op.label().split(" ")[0] for op in self.operations)
+
+    def __str__(self) -> str:
+        ops = " + ".join(op.label() for op in self.operations)
+        reads = ", ".join(t.label() for t in self.inputs)
+        writes = ", ".join(t.label() for t in self.outputs)
+        lines = [f"[{self.index}] {ops}   (rule {self.rule})", f"    reads {reads}", f"    writes {writes}"]
+        if self.internal:
+            kept = ", ".join(f"{t.label()} as {t.data_type.name}" for t in self.internal)
+            lines.append(f"    never in memory: {kept}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "index": self.index,
+            "name": self.name,
+            "rule": self.rule,
+            "operations": [op.label() for op in self.operations],
+            "origins": [op.origin for op in self.operations],
+            "anchor": None if self.anchor is None else self.anchor.label(),
+            "prologue": [op.label() for op in self.prologue],
+            "epilogue": [op.label() for op in self.epilogue],
+            "exit": None if self.exit is None else self.exit.label(),
+            "reads": [t.uid for t in self.inputs],
+            "writes": [t.uid for t in self.outputs],
+            "internal": [t.uid for t in self.internal],
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FusedGraph:
+    """The graph as fused operations in execution order, with every edge that was not fused."""
+
+    graph: OperationGraph
+    operations: tuple[FusedOp, ...]
+    stopped_by: tuple[Stop, ...]
+
+    @property
+    def materialized(self) -> tuple[TensorSpec, ...]:
+        """Virtual tensors that have to pass through memory because two fused operations share them."""
+        written = {t.uid: t for op in self.operations for t in op.outputs if t.is_virtual}
+        return tuple(written[uid] for uid in sorted(written))
+
+    def __iter__(self) -> Iterator[FusedOp]:
+        return iter(self.operations)
+
+    def __len__(self) -> int:
+        return len(self.operations)
+
+    def __str__(self) -> str:
+        count = len(self.operations)
+        lines = [f"{len(self.graph.operations)} operations in {count} fused operation{'s' if count != 1 else ''}"]
+        lines += [str(op) for op in self.operations]
+        if self.stopped_by:
+            lines.append("edges left unfused:")
+            lines += [f"  {stop}\n    fix: {stop.fix}" for stop in self.stopped_by]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "operations": [op.to_json() for op in self.operations],
+            "materialized": [t.uid for t in self.materialized],
+            "stopped_by": [stop.to_json() for stop in self.stopped_by],
+        }

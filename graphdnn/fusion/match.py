@@ -1,0 +1,214 @@
+"""fuse: graph -> fused graph, by walking the operations once in execution order.
+
+An operation joins the kernel of the operand that was computed last, if every
+guard agrees; anchors swallow the pointwise chains that feed them. What cannot
+join starts a new kernel, and each edge between kernels keeps the rule that
+stopped it. The walk is greedy: a kernel is as large as the rules allow, which is
+right for memory-bound epilogues; engines may still decline, with reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from graphdnn.fusion.fused import FusedGraph, FusedOp, Stop
+from graphdnn.fusion.rules import (
+    EPILOGUE_GUARDS,
+    POINTWISE_RULE,
+    PROLOGUE_GUARDS,
+    RULE_OF,
+    Edge,
+    Group,
+    group_outputs,
+)
+from graphdnn.graph import OperationGraph
+from graphdnn.operations import Operation, PointwiseOperation
+from graphdnn.rules import Constraint, Rule
+from graphdnn.tensors import TensorSpec
+
+ELSEWHERE = Rule(
+    id="fuse.operand.elsewhere",
+    expected="an operand of the same kernel",
+    reason="the operation joined the kernel that finishes last; this operand comes from another one",
+    fix="nothing to do: the operand is read from memory, once",
+)
+
+
+class _Walk:
+    """State of one pass over a graph."""
+
+    def __init__(self, graph: OperationGraph) -> None:
+        self.graph = graph
+        self.digraph = graph.digraph()
+        self.groups: list[Group] = []
+        self.group_of: dict[int, Group] = {}
+        self.stops: dict[tuple[int, int], Stop] = {}  # (uid, consumer index)
+
+    def run(self) -> FusedGraph:
+        for index, op in enumerate(self.graph.operations):
+            if not self._join_producer(index, op):
+                self._start(index, op)
+        ordered = self._ordered()
+        fused = tuple(self._fused_op(i, group) for i, group in enumerate(ordered))
+        stops = tuple(self._stop_of(uid, user) for user, uid in self._cut_edges())
+        return FusedGraph(self.graph, fused, stops)
+
+    # Growing kernels.
+
+    def _join_producer(self, index: int, op: Operation) -> bool:
+        """Append ``op`` to the latest kernel among its producers that takes it."""
+        edges = self._incoming(index, op)
+        anchored_first = sorted(edges, key=lambda e: self.groups.index(e.group), reverse=True)
+        for edge in anchored_first:
+            mine = [e for e in edges if e.group is edge.group]
+            if edge.group.anchor is None and type(op) in RULE_OF:
+                continue  # a pointwise chain becomes this anchor's prologue, not the other way round
+            broken = next((c for e in mine for c in EPILOGUE_GUARDS if self._refuses(c, e)), None)
+            if broken is None:
+                if edge.is_exit and not isinstance(op, PointwiseOperation):
+                    edge.group.exit = index
+                else:
+                    edge.group.epilogue.append(index)
+                self.group_of[index] = edge.group
+                return True
+        return False
+
+    def _start(self, index: int, op: Operation) -> None:
+        rule = RULE_OF.get(type(op), POINTWISE_RULE)
+        through = rule.through.get(type(op))
+        outputs = op.outputs()
+        extents = (outputs[through] if through else next(iter(outputs.values()))).extents
+        group = Group(rule, extents)
+        if rule is POINTWISE_RULE:
+            group.epilogue.append(index)
+        else:
+            group.anchor = index
+        self.groups.append(group)
+        self.group_of[index] = group
+        if group.anchor is not None:
+            for edge in self._incoming(index, op):
+                if edge.group.anchor is None and edge.group is not group:
+                    self._absorb(edge, group)
+
+    def _absorb(self, edge: Edge, group: Group) -> None:
+        """Make the pointwise kernel behind ``edge`` the prologue of ``group``, if the guards agree."""
+        if any(self._refuses(guard, edge) for guard in PROLOGUE_GUARDS):
+            return
+        feeder = edge.group
+        group.prologue = sorted([*group.prologue, *feeder.members])
+        self.groups.remove(feeder)
+        for member in feeder.members:
+            self.group_of[member] = group
+
+    def _refuses(self, guard: Constraint, edge: Edge) -> bool:
+        rejection = guard.why_not(edge, "fusion")
+        if rejection is None:
+            return False
+        self.stops.setdefault(
+            (edge.tensor.uid, edge.consumer_index),
+            Stop(
+                rule=guard.id,
+                tensor=edge.tensor,
+                producer=edge.producer.label(),
+                consumer=edge.consumer.label(),
+                actual=rejection.shown_value,
+                required=rejection.expected,
+                reason=rejection.reason,
+                fix=rejection.fix,
+            ),
+        )
+        return True
+
+    # Looking around.
+
+    def _incoming(self, index: int, op: Operation) -> list[Edge]:
+        """One edge for each operand that an operation of the graph computes."""
+        edges = []
+        for port, tensor in op.inputs().items():
+            producer = self.graph.producer.get(tensor.uid)
+            if producer is None:
+                continue
+            group = self.group_of[producer]
+            source = self.graph.operations[producer]
+            edges.append(Edge(self.graph, group, source, op, index, tensor, port, self._reenters(group, index)))
+        return edges
+
+    def _reenters(self, group: Group, index: int) -> bool:
+        """True when an operand of ``index`` from another kernel depends on ``group``: joining would close a loop."""
+        others = [self.group_of[p] for p in self.digraph.predecessors(index) if self.group_of[p] is not group]
+        return bool(others) and any(id(other) in self._downstream(group) for other in others)
+
+    def _downstream(self, group: Group) -> set[int]:
+        """Ids of the kernels that wait for ``group``, directly or not."""
+        found: set[int] = set()
+        waiting = [group]
+        while waiting:
+            current = waiting.pop()
+            for member in current.members:
+                for reader in self.digraph.successors(member):
+                    follower = self.group_of.get(reader)
+                    if follower is not None and follower is not current and id(follower) not in found:
+                        found.add(id(follower))
+                        waiting.append(follower)
+        return found
+
+    def _ordered(self) -> list[Group]:
+        """Kernels in execution order, earliest operation first."""
+        import networkx as nx  # at build time only
+
+        between: nx.DiGraph[int] = nx.DiGraph()
+        number = {id(group): i for i, group in enumerate(self.groups)}
+        between.add_nodes_from(range(len(self.groups)))
+        for producer, consumer, _ in self.graph.edges():
+            source, target = number[id(self.group_of[producer])], number[id(self.group_of[consumer])]
+            if source != target:
+                between.add_edge(source, target)
+        order = nx.lexicographical_topological_sort(between, key=lambda i: min(self.groups[i].members))
+        return [self.groups[i] for i in order]
+
+    def _cut_edges(self) -> Iterable[tuple[int, int]]:
+        cut = {(c, t.uid) for p, c, t in self.graph.edges() if self.group_of[p] is not self.group_of[c]}
+        return sorted(cut)
+
+    def _stop_of(self, uid: int, consumer: int) -> Stop:
+        known = self.stops.get((uid, consumer))
+        if known is not None:
+            return known
+        producer, reader = self.graph.operations[self.graph.producer[uid]], self.graph.operations[consumer]
+        return Stop(
+            rule=ELSEWHERE.id,
+            tensor=self.graph.tensors[uid],
+            producer=producer.label(),
+            consumer=reader.label(),
+            actual="computed by another kernel",
+            required=ELSEWHERE.expected,
+            reason=ELSEWHERE.reason,
+            fix=ELSEWHERE.fix,
+        )
+
+    # Results.
+
+    def _fused_op(self, index: int, group: Group) -> FusedOp:
+        operations = self.graph.operations
+        leaving = set(group_outputs(self.graph, group.members))
+        written = [t for i in sorted(group.members) for t in operations[i].outputs().values()]
+        made = {t.uid for t in written}
+        read: dict[int, TensorSpec] = {}
+        for i in group.members:
+            read.update({t.uid: t for t in operations[i].inputs().values() if t.uid not in made})
+        return FusedOp(
+            index=index,
+            rule=group.rule.id,
+            anchor=None if group.anchor is None else operations[group.anchor],
+            prologue=tuple(operations[i] for i in group.prologue),
+            epilogue=tuple(operations[i] for i in group.epilogue),
+            exit=None if group.exit is None else operations[group.exit],
+            inputs=tuple(read.values()),
+            outputs=tuple(t for t in written if t.uid in leaving),
+            internal=tuple(t for t in written if t.uid not in leaving),
+        )
+
+
+def fuse(graph: OperationGraph) -> FusedGraph:
+    """The fused operations of a graph, largest kernels that the rules allow."""
+    return _Walk(graph).run()

@@ -1,0 +1,259 @@
+"""OperationGraph: operations joined by tensor uids, frozen and checked on creation.
+
+An edge exists exactly where an output uid of one operation is an input uid of
+another. Uids are local to the graph. Every problem found is reported at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from graphdnn.enums import Status
+from graphdnn.errors import Rejection, raise_if
+from graphdnn.operations import Operation
+from graphdnn.rules import Rule
+from graphdnn.tensors import TensorSpec
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+EMPTY = Rule(
+    id="graph.empty",
+    expected="at least one operation",
+    reason="there is nothing to compute",
+    fix="add an operation",
+)
+NOT_AN_OPERATION = Rule(
+    id="graph.operation.type",
+    expected="an operation",
+    reason="a graph is made of operations; tensors and settings belong to them",
+    fix="pass operation specs only",
+)
+UID_CONFLICT = Rule(
+    id="graph.uid.conflict",
+    expected="one description for one uid: {first}",
+    reason="uid {uid} names two different tensors ({difference}); within a graph a uid is the tensor",
+    fix="use the same spec on both ends of the edge, or another uid",
+    status=Status.BAD_PARAM_DUPLICATED_ENTRIES,
+)
+TWO_PRODUCERS = Rule(
+    id="graph.producer.duplicate",
+    expected="one producer",
+    reason="each tensor is written by at most one operation; here {first} and {second} write it",
+    fix="give one of the outputs its own uid",
+    status=Status.BAD_PARAM_DUPLICATED_ENTRIES,
+)
+CYCLE = Rule(
+    id="graph.cycle",
+    expected="no cycle",
+    reason="these operations wait for each other",
+    fix="give the output that closes the loop a uid of its own",
+)
+DANGLING = Rule(
+    id="graph.virtual.dangling",
+    expected="a producer in this graph",
+    reason="a virtual tensor has no memory, so its value has to come from an operation",
+    fix="add the operation that writes it, or clear is_virtual and bind data to it",
+)
+WRITTEN_SCALAR = Rule(
+    id="graph.by_value.output",
+    expected="a tensor in memory or a virtual one",
+    reason="a by-value tensor is read from the host and cannot be written",
+    fix="clear is_by_value on the output",
+)
+DISCONNECTED = Rule(
+    id="graph.disconnected",
+    expected="one connected graph",
+    reason="the operations fall into {parts} parts that share no tensor",
+    fix="build one graph for each part",
+)
+BETA_IN_GRAPH = Rule(
+    id="graph.beta",
+    expected="beta = 0",
+    reason="beta reads the old output, so it only has a meaning in a graph of one operation",
+    fix="add the old value with a pointwise ADD instead",
+    status=Status.NOT_SUPPORTED_GRAPH_PATTERN,
+)
+
+_NOT_COMPARED = {"name"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OperationGraph:
+    """A checked graph. ``operations`` are in execution order, stable with respect to the given one."""
+
+    operations: tuple[Operation, ...]
+    tensors: Mapping[int, TensorSpec]
+    producer: Mapping[int, int]  # uid -> index of the operation that writes it
+    consumers: Mapping[int, tuple[int, ...]]  # uid -> indices of the operations that read it
+    name: str = ""
+    _key: list[str] = field(default_factory=list, repr=False)
+
+    @classmethod
+    def of(cls, operations: Iterable[Operation], name: str = "") -> OperationGraph:
+        """Check and freeze. Raises ``BadParam`` or ``NotSupported`` with every problem of the graph."""
+        given = tuple(operations)
+        where = f"OPERATIONGRAPH '{name}'" if name else "OPERATIONGRAPH"
+        raise_if(_not_operations(given, where))
+        tensors, producer, found = _collect(given, where)
+        consumers = _consumers(given)
+        found += _tensor_problems(tensors, producer, where)
+        found += _beta_problems(given, where)
+        digraph = _digraph(given, producer)
+        found += _structure_problems(given, digraph, where, parts_known=not found)
+        raise_if(found)
+        import networkx as nx
+
+        order = tuple(nx.lexicographical_topological_sort(digraph))
+        position = {old: new for new, old in enumerate(order)}
+        return cls(
+            operations=tuple(given[i] for i in order),
+            tensors=tensors,
+            producer={uid: position[i] for uid, i in producer.items()},
+            consumers={uid: tuple(sorted(position[i] for i in users)) for uid, users in consumers.items()},
+            name=name,
+        )
+
+    @property
+    def bound(self) -> tuple[TensorSpec, ...]:
+        """Tensors an execution has to be given, by ascending uid."""
+        return tuple(self.tensors[uid] for uid in sorted(self.tensors) if self.tensors[uid].is_bound)
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Bound tensors that no operation writes."""
+        return tuple(t for t in self.bound if t.uid not in self.producer)
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Bound tensors that an operation writes."""
+        return tuple(t for t in self.bound if t.uid in self.producer)
+
+    def edges(self) -> Iterator[tuple[int, int, TensorSpec]]:
+        """(producer index, consumer index, tensor) of every edge."""
+        for uid, users in self.consumers.items():
+            if uid in self.producer:
+                for user in users:
+                    yield self.producer[uid], user, self.tensors[uid]
+
+    def digraph(self) -> nx.DiGraph[int]:
+        """The operations by index, as a networkx graph."""
+        return _digraph(self.operations, self.producer)
+
+    @property
+    def key(self) -> str:
+        """Hash of everything that changes the result: equal graphs have equal keys, names and origins aside."""
+        if not self._key:
+            text = json.dumps([_identity(op) for op in self.operations], sort_keys=True, default=str)
+            self._key.append(hashlib.sha256(text.encode()).hexdigest())
+        return self._key[0]
+
+    def __str__(self) -> str:
+        lines = [f"graph {self.name!r}: {len(self.operations)} operations"]
+        for op in self.operations:
+            ins = ", ".join(f"{p}={t.uid}" for p, t in op.inputs().items())
+            outs = ", ".join(f"{p}={t.uid}" for p, t in op.outputs().items())
+            lines.append(f"  {op.label()}: {ins} -> {outs}")
+        return "\n".join(lines)
+
+
+def _identity(op: Operation) -> list[Any]:
+    settings = op.model_dump(exclude={"name", "origin", *(p.split("[")[0] for p in op.tensors())})
+    ports = {p: t.model_dump(exclude=_NOT_COMPARED) for p, t in op.tensors().items()}
+    return [op.tag, settings, ports]
+
+
+def _not_operations(given: Sequence[object], where: str) -> Iterator[Rejection]:
+    if not given:
+        yield EMPTY.reject(where, "operations", "none")
+    for i, item in enumerate(given):
+        if not isinstance(item, Operation):
+            yield NOT_AN_OPERATION.reject(where, f"operations[{i}]", type(item).__name__)
+
+
+def _collect(
+    operations: Sequence[Operation], where: str
+) -> tuple[dict[int, TensorSpec], dict[int, int], list[Rejection]]:
+    tensors: dict[int, TensorSpec] = {}
+    producer: dict[int, int] = {}
+    found: list[Rejection] = []
+    for i, op in enumerate(operations):
+        for port, tensor in op.tensors().items():
+            known = tensors.setdefault(tensor.uid, tensor)
+            if known is not tensor and (difference := _difference(known, tensor)):
+                found.append(
+                    UID_CONFLICT.reject(
+                        where, f"{op.label()}.{port}", difference, first=_difference(tensor, known),
+                        uid=tensor.uid, difference=", ".join(item.split("=")[0] for item in difference.split("; ")),
+                    )
+                )  # fmt: skip
+        for port, tensor in op.outputs().items():
+            if tensor.uid in producer:
+                first = operations[producer[tensor.uid]].label()
+                found.append(
+                    TWO_PRODUCERS.reject(where, f"{op.label()}.{port}", tensor.label(), first=first, second=op.label())
+                )
+            producer[tensor.uid] = i
+    return tensors, producer, found
+
+
+def _difference(known: TensorSpec, other: TensorSpec) -> str:
+    """What ``other`` has that ``known`` has not, as ``field=value; ...``; names may differ."""
+    fields = (f for f in TensorSpec.model_fields if f not in _NOT_COMPARED)
+    return "; ".join(f"{f}={getattr(other, f)}" for f in fields if getattr(known, f) != getattr(other, f))
+
+
+def _consumers(operations: Sequence[Operation]) -> dict[int, list[int]]:
+    consumers: dict[int, list[int]] = {}
+    for i, op in enumerate(operations):
+        for uid in {t.uid for t in op.inputs().values()}:
+            consumers.setdefault(uid, []).append(i)
+    return consumers
+
+
+def _tensor_problems(tensors: Mapping[int, TensorSpec], producer: Mapping[int, int], where: str) -> Iterator[Rejection]:
+    for uid, tensor in tensors.items():
+        if tensor.is_virtual and uid not in producer:
+            yield DANGLING.reject(where, tensor.label(), "virtual and never written")
+        if tensor.is_by_value and uid in producer:
+            yield WRITTEN_SCALAR.reject(where, tensor.label(), "is_by_value=True and written")
+
+
+def _beta_problems(operations: Sequence[Operation], where: str) -> Iterator[Rejection]:
+    if len(operations) > 1:
+        for op in operations:
+            if op.reads_output:
+                yield BETA_IN_GRAPH.reject(where, f"{op.label()}.beta", getattr(op, "beta", None))
+
+
+def _digraph(operations: Sequence[Operation], producer: Mapping[int, int]) -> nx.DiGraph[int]:
+    import networkx as nx  # at build time only: importing it takes about as long as building a plan
+
+    digraph: nx.DiGraph[int] = nx.DiGraph()
+    digraph.add_nodes_from(range(len(operations)))
+    for i, op in enumerate(operations):
+        digraph.add_edges_from((producer[t.uid], i) for t in op.inputs().values() if t.uid in producer)
+    return digraph
+
+
+def _structure_problems(
+    operations: Sequence[Operation], digraph: nx.DiGraph[int], where: str, *, parts_known: bool
+) -> Iterator[Rejection]:
+    import networkx as nx
+
+    if not nx.is_directed_acyclic_graph(digraph):
+        loop = " -> ".join(operations[edge[0]].label() for edge in nx.find_cycle(digraph))
+        yield CYCLE.reject(where, "operations", loop)
+    shared = nx.Graph(digraph)
+    # Two operations that only read the same input belong together as well.
+    readers: dict[int, int] = {}
+    for i, op in enumerate(operations):
+        for tensor in op.tensors().values():
+            shared.add_edge(readers.setdefault(tensor.uid, i), i)
+    parts = nx.number_connected_components(shared)
+    if parts > 1 and parts_known:
+        yield DISCONNECTED.reject(where, "operations", f"{parts} parts", parts=parts)

@@ -1,0 +1,360 @@
+"""Rank engine configurations for a fused graph on a device, lazily, with every engine that declined.
+
+| mode     | candidates                                | order                                |
+|----------|-------------------------------------------|--------------------------------------|
+| INSTANT  | each engine that serves, default knobs    | the engine table's; no cost model    |
+| A        | each engine that serves, default knobs    | predicted time                       |
+| B        | each engine that serves, every knob value | predicted time                       |
+| FALLBACK | the engines that never decline            | the engine table's; no promise       |
+
+A graph of one fused operation is served by one engine; a graph of several by a
+composed configuration, one choice per fused operation, best total first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from types import MappingProxyType
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines import ENGINES, Cost, Engine, Knobs, Task
+from graphdnn.enums import BehaviorNote, HeurMode, NumericalNote, Status
+from graphdnn.errors import BadParam, NotSupported, Rejection
+from graphdnn.fusion.fused import FusedGraph, FusedOp
+from graphdnn.operations import Reduction
+from graphdnn.rules import Rule
+from graphdnn.tensors import TensorSpec
+
+COMPOSED_ID = 0  # engine id of a configuration with several fused operations
+COMPOSED_NAME = "composed"
+WORKSPACE_ALIGNMENT = 256
+
+NUMERICAL_NOTE = Rule(
+    id="filter.numerical_note",
+    expected="none of {barred}",
+    reason="engines with this numerical note were excluded",
+    fix="allow the note",
+    status=Status.NOT_SUPPORTED,
+)
+BEHAVIOR_NOTE = Rule(
+    id="filter.behavior_note",
+    expected="none of {barred}",
+    reason="engines with this behaviour note were excluded",
+    fix="allow the note",
+    status=Status.NOT_SUPPORTED,
+)
+DETERMINISTIC = Rule(
+    id="filter.deterministic",
+    expected="the same bits on every run",
+    reason="the engine combines partial results in the order in which they finish",
+    fix="drop the requirement, or choose another engine",
+    status=Status.NOT_SUPPORTED,
+)
+WORKSPACE = Rule(
+    id="filter.workspace",
+    expected="at most {limit} bytes",
+    reason="the configuration needs more scratch memory than the limit",
+    fix="raise the limit",
+    status=Status.NOT_SUPPORTED,
+)
+MODE = Rule(
+    id="heuristics.mode",
+    expected="INSTANT, A, B or FALLBACK",
+    reason="this is a count, not a mode",
+    fix="use HeurMode.A",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What configurations must not be, or cost."""
+
+    without_numerical_notes: frozenset[NumericalNote] = frozenset()
+    without_behavior_notes: frozenset[BehaviorNote] = frozenset()
+    deterministic: bool = False
+    workspace_limit: int | None = None  # bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """One engine with knob values for one fused operation."""
+
+    task: Task
+    engine: Engine
+    knobs: Knobs
+
+    @property
+    def cost(self) -> Cost:
+        return self.engine.cost(self.task, self.knobs)
+
+    @property
+    def scratch(self) -> int:
+        """Bytes of workspace the kernel itself needs."""
+        return self.engine.workspace(self.task, self.knobs)
+
+    @property
+    def name(self) -> str:
+        """``numpy_blocked`` or ``conv_x_k40=128_k41=64`` with the knobs that differ from their defaults."""
+        defaults = self.engine.defaults()
+        changed = [f"k{int(k)}={v}" for k, v in sorted(self.knobs.items()) if defaults[k] != v]
+        return "_".join((self.engine.name, *changed))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EngineConfig:
+    """One choice for each fused operation: everything a plan is built from."""
+
+    fused: FusedGraph
+    device: DeviceSpec
+    choices: tuple[Choice, ...]
+
+    @property
+    def engine_id(self) -> int:
+        return self.choices[0].engine.id if len(self.choices) == 1 else COMPOSED_ID
+
+    @property
+    def name(self) -> str:
+        return " ; ".join(choice.name for choice in self.choices)
+
+    @property
+    def predicted_seconds(self) -> float:
+        return sum(choice.cost.seconds for choice in self.choices)
+
+    @property
+    def workspace_size(self) -> int:
+        """Bytes: virtual tensors that pass through memory, then scratch that the kernels take turns in."""
+        return materialized_bytes(self.fused) + max(choice.scratch for choice in self.choices)
+
+    @property
+    def numerical_notes(self) -> tuple[NumericalNote, ...]:
+        return tuple(sorted({note for c in self.choices for note in c.engine.numerical_notes}))
+
+    @property
+    def behavior_notes(self) -> tuple[BehaviorNote, ...]:
+        return tuple(sorted({note for c in self.choices for note in c.engine.behavior_notes}))
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.predicted_seconds * 1e6:.1f} us, {self.workspace_size} bytes of workspace"
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """An engine that does not serve a fused operation, with all its reasons."""
+
+    operation: FusedOp
+    engine: Engine
+    rejections: tuple[Rejection, ...]
+
+    def __str__(self) -> str:
+        reasons = "\n".join(f"  {line}" for r in self.rejections for line in str(r).splitlines())
+        return f"engine {self.engine} declined {self.operation.name}:\n{reasons}"
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "operation": self.operation.index,
+            "engine": self.engine.name,
+            "engine_id": self.engine.id,
+            "rejections": [r.to_json() for r in self.rejections],
+        }
+
+
+def materialized_slots(fused: FusedGraph) -> list[tuple[TensorSpec, int]]:
+    """(tensor, workspace offset) of every virtual tensor that two kernels share."""
+    slots, offset = [], 0
+    for tensor in fused.materialized:
+        slots.append((tensor, offset))
+        offset += _aligned(tensor.bytes)
+    return slots
+
+
+def materialized_bytes(fused: FusedGraph) -> int:
+    return sum(_aligned(t.bytes) for t in fused.materialized)
+
+
+def _asks_for_stable_sums(op: FusedOp) -> bool:
+    """CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC on any reduction of the kernel."""
+    return any(isinstance(step, Reduction) and step.spec.is_deterministic for step in op.operations)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
+
+
+class Ranking:
+    """Configurations in order, worked out as they are asked for; ``declined`` names every engine left out."""
+
+    def __init__(
+        self,
+        fused: FusedGraph,
+        device: DeviceSpec,
+        mode: HeurMode = HeurMode.A,
+        filters: Filters | None = None,
+        engines: Sequence[Engine] = ENGINES,
+    ) -> None:
+        if mode is HeurMode.COUNT:
+            raise BadParam(MODE.reject("ENGINEHEUR", "mode", mode))
+        self.fused, self.device, self.mode = fused, device, mode
+        self._filters = filters or Filters()
+        self._engines = engines
+        self._tasks = tuple(Task(op, device) for op in fused)
+        self._found: list[EngineConfig] = []
+        self._rest = self._configs()
+
+    def __iter__(self) -> Iterator[EngineConfig]:
+        i = 0
+        while self._fill(i + 1):
+            yield self._found[i]
+            i += 1
+
+    def __getitem__(self, index: int) -> EngineConfig:
+        if index < 0 or not self._fill(index + 1):
+            raise IndexError(index)
+        return self._found[index]
+
+    def __len__(self) -> int:
+        """Counts every configuration, which works all of them out."""
+        return sum(1 for _ in self)
+
+    @property
+    def best(self) -> EngineConfig:
+        """The first configuration. Raises ``NotSupported`` with every engine's reasons when there is none."""
+        if not self._fill(1):
+            raise NotSupported([r for declined in self.declined for r in declined.rejections])
+        return self._found[0]
+
+    @property
+    def declined(self) -> tuple[Declined, ...]:
+        """Every engine that serves no configuration of a fused operation, with all its reasons."""
+        found = []
+        for task in self._tasks:
+            for engine in self._engines:
+                rejections = self._why_not(task, engine)
+                if rejections:
+                    found.append(Declined(task.op, engine, rejections))
+        return tuple(found)
+
+    def _why_not(self, task: Task, engine: Engine) -> tuple[Rejection, ...]:
+        return engine.why_not(task) + tuple(self._filtered(Choice(task, engine, engine.defaults())))
+
+    def _fill(self, count: int) -> bool:
+        """Work out configurations until there are ``count``; False when there are fewer."""
+        while len(self._found) < count:
+            config = next(self._rest, None)
+            if config is None:
+                return False
+            self._found.append(config)
+        return True
+
+    def _configs(self) -> Iterator[EngineConfig]:
+        candidates = [_Lazy(self._candidates(task)) for task in self._tasks]
+        if not all(c.has(0) for c in candidates):
+            return
+        ranked = self.mode in (HeurMode.A, HeurMode.B)
+        for picked in _best_first(candidates, (lambda c: c.cost.seconds) if ranked else None):
+            yield EngineConfig(self.fused, self.device, picked)
+
+    def _candidates(self, task: Task) -> Iterator[Choice]:
+        """Choices for one fused operation in the mode's order; engines in table order are asked one by one."""
+        serving = (
+            Choice(task, engine, knobs)
+            for engine in self._engines
+            if (engine.is_general or self.mode is not HeurMode.FALLBACK) and not engine.why_not(task)
+            for knobs in self._knob_settings(engine)
+        )
+        allowed = (choice for choice in serving if not any(True for _ in self._filtered(choice)))
+        if self.mode in (HeurMode.A, HeurMode.B):
+            # sorted() is stable: ties stay in table order, so equal predictions give equal rankings.
+            return iter(sorted(allowed, key=lambda choice: choice.cost.seconds))
+        return allowed
+
+    def _knob_settings(self, engine: Engine) -> Iterator[Knobs]:
+        if self.mode is not HeurMode.B:
+            yield engine.defaults()
+            return
+        for values in product(*(knob.values for knob in engine.knobs)):
+            yield MappingProxyType(dict(zip((k.type for k in engine.knobs), values, strict=True)))
+
+    def _filtered(self, choice: Choice) -> Iterator[Rejection]:
+        engine, filters = choice.engine, self._filters
+        where = f"engine {engine}, {choice.task.where}"
+        numerical = filters.without_numerical_notes.intersection(engine.numerical_notes)
+        if numerical:
+            barred = ", ".join(sorted(n.name for n in filters.without_numerical_notes))
+            yield NUMERICAL_NOTE.reject(where, "numerical_notes", sorted(n.name for n in numerical), barred=barred)
+        behavior = filters.without_behavior_notes.intersection(engine.behavior_notes)
+        if behavior:
+            barred = ", ".join(sorted(n.name for n in filters.without_behavior_notes))
+            yield BEHAVIOR_NOTE.reject(where, "behavior_notes", sorted(n.name for n in behavior), barred=barred)
+        if (filters.deterministic or _asks_for_stable_sums(choice.task.op)) and NumericalNote.NONDETERMINISTIC in engine.numerical_notes:
+            yield DETERMINISTIC.reject(where, "numerical_notes", "NONDETERMINISTIC")
+        if filters.workspace_limit is not None and not engine.why_not(choice.task):
+            wanted = materialized_bytes(self.fused) + choice.scratch
+            if wanted > filters.workspace_limit:
+                yield WORKSPACE.reject(where, "workspace_size", wanted, limit=filters.workspace_limit)
+
+    def __str__(self) -> str:
+        lines = [f"ranking on {self.device.name}, mode {self.mode.name}:"]
+        lines += [f"  {i}. {config}" for i, config in enumerate(self)]
+        lines += ["declined:"] if self.declined else []
+        lines += [f"  {line}" for declined in self.declined for line in str(declined).splitlines()]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "device": self.device.name,
+            "mode": self.mode.name,
+            "configs": [
+                {
+                    "name": config.name,
+                    "engine_id": config.engine_id,
+                    "predicted_us": config.predicted_seconds * 1e6,
+                    "workspace_size": config.workspace_size,
+                    "numerical_notes": [n.name for n in config.numerical_notes],
+                    "behavior_notes": [n.name for n in config.behavior_notes],
+                }
+                for config in self
+            ],
+            "declined": [declined.to_json() for declined in self.declined],
+        }
+
+
+class _Lazy:
+    """A list that is filled from an iterator as far as it is read."""
+
+    def __init__(self, source: Iterator[Choice]) -> None:
+        self._source = source
+        self._items: list[Choice] = []
+
+    def has(self, index: int) -> bool:
+        while len(self._items) <= index:
+            item = next(self._source, None)
+            if item is None:
+                return False
+            self._items.append(item)
+        return True
+
+    def __getitem__(self, index: int) -> Choice:
+        return self._items[index]
+
+
+def _best_first(candidates: Sequence[_Lazy], seconds: Callable[[Choice], float] | None) -> Iterator[tuple[Choice, ...]]:
+    """One choice from each list, smallest total first (total position when ``seconds`` is None)."""
+
+    def total(indices: tuple[int, ...]) -> float:
+        if seconds is None:
+            return float(sum(indices))
+        return sum(seconds(c[i]) for c, i in zip(candidates, indices, strict=True))
+
+    start = (0,) * len(candidates)
+    heap, seen = [(total(start), start)], {start}
+    while heap:
+        _, indices = heapq.heappop(heap)
+        yield tuple(c[i] for c, i in zip(candidates, indices, strict=True))
+        for axis, candidate in enumerate(candidates):
+            following = (*indices[:axis], indices[axis] + 1, *indices[axis + 1 :])
+            if following not in seen and candidate.has(following[axis]):
+                seen.add(following)
+                heapq.heappush(heap, (total(following), following))

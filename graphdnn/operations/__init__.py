@@ -1,0 +1,62 @@
+"""The operations: one frozen spec per node type, and the table of all of them."""
+
+from graphdnn.operations.base import Operation, ports
+from graphdnn.operations.convolution import (
+    ConvBackwardData,
+    ConvBackwardFilter,
+    ConvForward,
+    ConvolutionOperation,
+    ConvolutionSpec,
+)
+from graphdnn.operations.matmul import Matmul, MatmulSpec
+from graphdnn.operations.movement import Concat, Reshape, Slice, Transpose
+from graphdnn.operations.norm import NormBackward, NormForward
+from graphdnn.operations.pointwise import PointwiseOperation, PointwiseSpec
+from graphdnn.operations.reduction import Reduction, ReductionSpec
+from graphdnn.operations.resample import ResampleBackward, ResampleForward, ResampleSpec
+from graphdnn.operations.rng import Rng, RngSpec
+from graphdnn.operations.statistics import BnBackwardWeights, BnFinalize, GenStats
+
+# In the order of the documentation; the tag is the name in reports and files.
+OPERATIONS: dict[str, type[Operation]] = {
+    cls.tag: cls
+    for cls in (
+        ConvForward, ConvBackwardData, ConvBackwardFilter, Matmul, PointwiseOperation, Reduction,
+        ResampleForward, ResampleBackward, GenStats, BnFinalize, BnBackwardWeights, NormForward, NormBackward,
+        Concat, Reshape, Transpose, Slice, Rng,
+    )
+}  # fmt: skip
+
+SETTINGS = (ConvolutionSpec, PointwiseSpec, MatmulSpec, ReductionSpec, ResampleSpec, RngSpec)
+
+__all__ = [
+    "OPERATIONS",
+    "SETTINGS",
+    "BnBackwardWeights",
+    "BnFinalize",
+    "Concat",
+    "ConvBackwardData",
+    "ConvBackwardFilter",
+    "ConvForward",
+    "ConvolutionOperation",
+    "ConvolutionSpec",
+    "GenStats",
+    "Matmul",
+    "MatmulSpec",
+    "NormBackward",
+    "NormForward",
+    "Operation",
+    "PointwiseOperation",
+    "PointwiseSpec",
+    "Reduction",
+    "ReductionSpec",
+    "ResampleBackward",
+    "ResampleForward",
+    "ResampleSpec",
+    "Reshape",
+    "Rng",
+    "RngSpec",
+    "Slice",
+    "Transpose",
+    "ports",
+]

@@ -1,0 +1,245 @@
+"""Spec: what a user hands in, validated once; the field is the attribute row.
+
+A spec is a frozen pydantic model. Each field carries its ``Attr``: the cuDNN
+attribute name, storage types, element count and help. From that row come the v8
+face's set and get, the error messages, the negative tests and the attribute
+tables in the docs. Constraints that relate fields to each other are rows too
+(``graphdnn.rules``), evaluated in stages: a later stage runs only when the
+earlier ones hold, so a shape formula never sees tensors of the wrong rank.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from graphdnn.attribute_names import AttributeName
+from graphdnn.dtypes import data_type_of
+from graphdnn.enums import AttributeType, CEnum, DataType, DescriptorType, Status
+from graphdnn.errors import Rejection, error_for
+from graphdnn.rules import Constraint, Rule, violations
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+ATTR_MISSING = Rule(
+    id="attr.missing",
+    expected="{expected}",
+    reason="this attribute has no default and has to be set before the descriptor is finalized",
+    fix="{fix}",
+)
+ATTR_TYPE = Rule(
+    id="attr.type",
+    expected="{expected}",
+    reason="the value does not have the attribute's type: {detail}",
+    fix="{fix}",
+)
+ATTR_REFUSED = Rule(
+    id="attr.not_supported",
+    expected="this attribute to be left unset",
+    reason="{reason}",
+    fix="{fix}",
+    status=Status.NOT_SUPPORTED,
+)
+ATTR_UNKNOWN = Rule(
+    id="attr.unknown",
+    expected="one of {known}",
+    reason="{kind} has no such attribute, and nothing is accepted and ignored",
+    fix="remove it, or set it on the descriptor it belongs to",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attr:
+    """The attribute behind a field: cuDNN name, storage types, help, element count, role."""
+
+    name: AttributeName
+    types: tuple[AttributeType, ...]
+    expected: str
+    fix: str
+    count: tuple[int, int] = (1, 1)
+    role: str = "setting"  # "input" and "output" mark the tensor ports of an operation
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An attribute that cuDNN's header gives this descriptor and graphdnn does not implement."""
+
+    name: AttributeName
+    types: tuple[AttributeType, ...]
+    reason: str
+    fix: str = "leave it unset"
+
+
+def attr(
+    name: AttributeName,
+    types: AttributeType | tuple[AttributeType, ...],
+    expected: str,
+    fix: str,
+    count: tuple[int, int] = (1, 1),
+    role: str = "setting",
+) -> Attr:
+    """The row of a setting (or, with another role, of a port that may also be a plain number)."""
+    return Attr(name, types if isinstance(types, tuple) else (types,), expected, fix, count, role)
+
+
+def port(name: AttributeName, role: str, expected: str, count: tuple[int, int] = (1, 1)) -> Attr:
+    """The row of a tensor port: ``role`` is "input" or "output"."""
+    return Attr(
+        name, (AttributeType.BACKEND_DESCRIPTOR,), f"a tensor: {expected}", "give a finalized tensor", count, role
+    )
+
+
+def _int64(value: Any) -> int:
+    """An exact signed 64-bit integer; bools, floats and strings are refused."""
+    if isinstance(value, (bool, np.bool_)):
+        raise ValueError("a bool is not an integer here")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{type(value).__name__} is not an integer") from None
+    if not INT64_MIN <= number <= INT64_MAX:
+        raise ValueError("outside the signed 64-bit range")
+    return number
+
+
+def _int64s(value: Any) -> tuple[int, ...]:
+    if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__iter__"):
+        raise ValueError("a sequence of integers is wanted")
+    return tuple(_int64(item) for item in value)
+
+
+def _float64(value: Any) -> float:
+    if isinstance(value, (bool, np.bool_, str, bytes)):
+        raise ValueError(f"{type(value).__name__} is not a number here")
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{type(value).__name__} is not a number") from None
+
+
+def _number(value: Any) -> int | float:
+    """An integer as it is (a float would lose bits above 2**53), anything else as a float."""
+    try:
+        return _int64(value)
+    except ValueError:
+        return _float64(value)
+
+
+Int64 = Annotated[int, BeforeValidator(_int64)]
+Int64s = Annotated[tuple[int, ...], BeforeValidator(_int64s)]
+Float = Annotated[float, BeforeValidator(_float64)]
+Number = Annotated[int | float, BeforeValidator(_number)]
+ElementType = Annotated[DataType, BeforeValidator(data_type_of)]
+
+
+class Spec(BaseModel):
+    """Base of every validated value. Construction raises ``BadParam`` or ``NotSupported`` with all reasons."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        arbitrary_types_allowed=True,
+        defer_build=True,  # schemas are built on first use: importing the library builds none
+    )
+
+    descriptor: ClassVar[DescriptorType]
+    constraints: ClassVar[tuple[tuple[Constraint, ...], ...]] = ()
+    refused: ClassVar[tuple[Refused, ...]] = ()
+
+    def __init__(self, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise error_for(_field_rejections(type(self), fields, error)) from None
+        problems = tuple(self.problems())
+        if problems:
+            raise error_for(problems)
+
+    def problems(self) -> Iterator[Rejection]:
+        """Every rejection of the first stage that fails; nothing for a valid spec."""
+        where = self.where
+        for stage in self.constraints:
+            found = tuple(violations(stage, self, where))
+            if found:
+                for rejection in found:
+                    yield replace(rejection, attribute=attribute_label(type(self), rejection.attribute))
+                return
+
+    @property
+    def where(self) -> str:
+        """How errors name this spec."""
+        return where_of(type(self), self.__dict__)
+
+    @classmethod
+    def kind(cls) -> str:
+        """``OPERATION_CONVOLUTION_FORWARD`` and the like."""
+        return cls.descriptor.name
+
+
+def where_of(cls: type[Spec], fields: Mapping[str, Any]) -> str:
+    """``CONVOLUTION 'name' (file.py:3)`` from whatever identifies the spec."""
+    words = [cls.kind()]
+    if fields.get("name"):
+        words.append(f"'{fields['name']}'")
+    if isinstance(fields.get("uid"), int):
+        words.append(f"uid {fields['uid']}")
+    if fields.get("origin"):
+        words.append(f"({fields['origin']})")
+    return " ".join(words)
+
+
+@cache
+def attributes(cls: type[Spec]) -> dict[str, Attr]:
+    """Field name -> attribute row, in field order, for the fields that are cuDNN attributes."""
+    rows = {}
+    for name, field in cls.model_fields.items():
+        for item in field.metadata:
+            if isinstance(item, Attr):
+                rows[name] = item
+    return rows
+
+
+def is_required(cls: type[Spec], field: str) -> bool:
+    return cls.model_fields[field].is_required()
+
+
+def attribute_label(cls: type[Spec], field: str, position: Sequence[int | str] = ()) -> str:
+    """``dims[1] (CUDNN_ATTR_TENSOR_DIMENSIONS)``."""
+    row = attributes(cls).get(field)
+    label = field + "".join(f"[{item}]" for item in position)
+    return f"{label} ({row.name.c_name})" if row else label
+
+
+def _field_rejections(cls: type[Spec], fields: Mapping[str, Any], error: ValidationError) -> Iterator[Rejection]:
+    """pydantic's findings in our words: which attribute, what was expected, what to do."""
+    where = where_of(cls, fields)
+    for item in error.errors(include_url=False):
+        field = str(item["loc"][0]) if item["loc"] else "value"
+        position = [p for p in item["loc"][1:] if isinstance(p, int)]
+        row = attributes(cls).get(field)
+        label = attribute_label(cls, field, position)
+        if item["type"] == "extra_forbidden":
+            known = ", ".join(cls.model_fields)
+            yield ATTR_UNKNOWN.reject(where, label, item["input"], known=known, kind=cls.kind())
+            continue
+        expected = row.expected if row else _annotation_text(cls, field)
+        fix = row.fix if row else f"give {field} as {expected}"
+        if item["type"] == "missing":
+            yield ATTR_MISSING.reject(where, label, "nothing", expected=expected, fix=fix)
+        else:
+            detail = item["msg"].removeprefix("Value error, ")
+            yield ATTR_TYPE.reject(where, label, item["input"], expected=expected, fix=fix, detail=detail)
+
+
+def _annotation_text(cls: type[Spec], field: str) -> str:
+    annotation = cls.model_fields[field].annotation if field in cls.model_fields else None
+    if isinstance(annotation, type) and issubclass(annotation, CEnum):
+        return "one of " + ", ".join(annotation.__members__)
+    return getattr(annotation, "__name__", str(annotation))
