@@ -1,0 +1,85 @@
+"""Host time of a call and of a build, without any work behind them.
+
+    python benchmarks/host_overhead.py [--json FILE]
+
+``execute`` runs a plan over four NumPy tensors whose launch does nothing; ``build`` makes the graph and the plan of
+convolution + bias + ReLU again in a warm process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import platform
+import timeit
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import graphdnn
+from graphdnn import ConvolutionMode, ExecutionPlan, OperationGraph, PointwiseMode, TensorSpec, packed_strides
+from graphdnn.operations import ConvForward, ConvolutionSpec, PointwiseOperation, PointwiseSpec
+
+X, W, Y, B = (4, 64, 28, 28), (64, 64, 3, 3), (4, 64, 28, 28), (1, 64, 1, 1)
+
+
+def tensor(uid: int, dims: tuple[int, ...], *, is_virtual: bool = False) -> TensorSpec:
+    return TensorSpec(uid=uid, data_type="f32", dims=dims, strides=packed_strides(dims), is_virtual=is_virtual)
+
+
+def conv_bias_relu() -> OperationGraph:
+    conv = ConvolutionSpec(
+        compute_type="f32", mode=ConvolutionMode.CROSS_CORRELATION, spatial_dims=2, dilations=(1, 1),
+        filter_strides=(1, 1), pre_paddings=(1, 1), post_paddings=(1, 1),
+    )  # fmt: skip
+    first, second = tensor(10, Y, is_virtual=True), tensor(11, Y, is_virtual=True)
+    add, relu = (PointwiseSpec(mode=mode, math_type="f32") for mode in (PointwiseMode.ADD, PointwiseMode.RELU_FWD))
+    return OperationGraph.of(
+        [
+            ConvForward(x=tensor(1, X), w=tensor(2, W), y=first, conv=conv),
+            PointwiseOperation(spec=add, x=first, b=tensor(3, B), y=second),
+            PointwiseOperation(spec=relu, x=second, y=tensor(4, Y)),
+        ]
+    )
+
+
+def idle() -> tuple[ExecutionPlan, dict[int, Any]]:
+    """A plan over four tensors whose launch does nothing."""
+    plan = graphdnn.build(conv_bias_relu())
+    plan._launch = lambda arrays, workspace: None
+    plan.workspace_size = 0  # what a kernel would use, an idle launch does not
+    return plan, {uid: np.zeros(dims, np.float32) for uid, dims in ((1, X), (2, W), (3, B), (4, Y))}
+
+
+def best(call: Callable[[], object], number: int) -> float:
+    """Seconds of one call, smallest of seven repetitions."""
+    return min(timeit.repeat(call, number=number, repeat=7)) / number
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", metavar="FILE")
+    options = parser.parse_args()
+    plan, bindings = idle()
+    results = {
+        "execute_us": best(lambda: plan.execute(bindings), 50_000) * 1e6,
+        "build_ms": best(lambda: graphdnn.build(conv_bias_relu()), 20) * 1e3,
+        "graph_ms": best(conv_bias_relu, 20) * 1e3,
+    }
+    print(f"execute, four tensors, nothing launched: {results['execute_us']:.2f} us   (goal 2)")
+    print(
+        f"graph and plan of conv + bias + relu:     {results['build_ms']:.2f} ms   (goal 3; graph {results['graph_ms']:.2f})"
+    )
+    if options.json:
+        about = {
+            "date": datetime.date.today().isoformat(), "python": platform.python_version(),
+            "numpy": np.__version__, "graphdnn": graphdnn.__version__, "machine": platform.processor() or platform.machine(),
+        }  # fmt: skip
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({**about, **results}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

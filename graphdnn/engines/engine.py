@@ -1,0 +1,178 @@
+"""Engine: a family of kernels with its needs, knobs, notes, cost, workspace and compiler, as one record.
+
+An engine serves one fused operation on one device: a ``Task``. What it needs are
+constraints over the task, so declining always comes with every reason. The
+table of engines is ``graphdnn.engines.ENGINES``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from graphdnn.checks import Check, OneOf
+from graphdnn.device import DeviceSpec
+from graphdnn.enums import BehaviorNote, KnobType, NumericalNote, Status
+from graphdnn.errors import Rejection
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.rules import Constraint, Rule, violations
+
+Knobs = Mapping[KnobType, int]
+
+KNOB_UNKNOWN = Rule(
+    id="knob.unknown",
+    expected="one of {known}",
+    reason="engine {engine} has no such knob, and nothing is accepted and ignored",
+    fix="query the engine's knobs",
+)
+KNOB_VALUE = Rule(
+    id="knob.value",
+    expected="{expected}",
+    reason="legal values of a knob are its minimum, minimum + stride, ... up to its maximum",
+    fix="choose a legal value, or leave the knob at its default",
+    status=Status.NOT_SUPPORTED,
+)
+KNOB_TWICE = Rule(
+    id="knob.twice",
+    expected="each knob at most once",
+    reason="two choices for one knob contradict each other",
+    fix="drop one of them",
+    status=Status.BAD_PARAM_DUPLICATED_ENTRIES,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What an engine is asked to serve."""
+
+    op: FusedOp
+    device: DeviceSpec
+
+    @property
+    def where(self) -> str:
+        return f"{self.op.name} on {self.device.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """A tuning parameter: ``minimum``, ``minimum + stride``, ... ``maximum``."""
+
+    type: KnobType
+    minimum: int
+    maximum: int
+    stride: int
+    default: int
+    meaning: str
+
+    @property
+    def values(self) -> range:
+        return range(self.minimum, self.maximum + 1, self.stride)
+
+    def __str__(self) -> str:
+        values = ", ".join(map(str, self.values)) if len(self.values) <= 8 else f"{self.minimum} to {self.maximum}"
+        return values + ("" if self.stride == 1 or len(self.values) <= 8 else f" in steps of {self.stride}")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """A prediction: work, traffic and seconds."""
+
+    flops: float
+    bytes: float
+    seconds: float
+    parts: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))  # named seconds
+
+    @property
+    def microseconds(self) -> float:
+        return self.seconds * 1e6
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{name} {value * 1e6:.1f}" for name, value in self.parts.items())
+        return f"{self.microseconds:.1f} us" + (f" ({parts})" if parts else "")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernel:
+    """A compiled fused operation. ``run(arrays, scratch)`` takes inputs, then outputs, in the operation's order."""
+
+    name: str
+    run: Callable[[Sequence[Any], Any], None]
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Engine:
+    """One row of the engine table."""
+
+    id: int  # never reused, also when the engine is gone
+    name: str
+    summary: str
+    needs: tuple[Constraint, ...]
+    cost: Callable[[Task, Knobs], Cost]
+    compile: Callable[[Task, Knobs], Kernel]
+    workspace: Callable[[Task, Knobs], int] = lambda task, knobs: 0
+    knobs: tuple[Knob, ...] = ()
+    numerical_notes: tuple[NumericalNote, ...] = ()
+    behavior_notes: tuple[BehaviorNote, ...] = ()
+    places: tuple[str, ...] = ("cpu",)  # where its arrays live
+    is_general: bool = False  # serves every legal task: what FALLBACK returns
+
+    def why_not(self, task: Task) -> tuple[Rejection, ...]:
+        """Every reason to decline; empty when the engine serves the task."""
+        return tuple(violations(self.needs, task, f"engine {self.id} {self.name}, {task.where}"))
+
+    def defaults(self) -> Knobs:
+        return MappingProxyType({knob.type: knob.default for knob in self.knobs})
+
+    def settings(self, chosen: Mapping[KnobType, int]) -> Knobs:
+        """Defaults with ``chosen`` values in place. Raises nothing; check with ``knob_problems`` first."""
+        return MappingProxyType({**self.defaults(), **chosen})
+
+    def knob_problems(self, chosen: Sequence[tuple[KnobType, int]]) -> list[Rejection]:
+        """Unknown knobs, illegal values, knobs given twice."""
+        where = f"engine {self.id} {self.name}"
+        known = {knob.type: knob for knob in self.knobs}
+        found = []
+        for i, (kind, value) in enumerate(chosen):
+            if kind not in known:
+                names = ", ".join(k.name for k in known) or "no knobs"
+                found.append(KNOB_UNKNOWN.reject(where, kind.c_name, value, known=names, engine=self.name))
+            elif value not in known[kind].values:
+                found.append(KNOB_VALUE.reject(where, kind.c_name, value, expected=str(known[kind])))
+            if kind in [k for k, _ in chosen[:i]]:
+                found.append(KNOB_TWICE.reject(where, kind.c_name, value))
+        return found
+
+    def __str__(self) -> str:
+        return f"{self.id} {self.name}"
+
+
+def need(
+    id: str,
+    attribute: str,
+    look: Callable[[Task], object],
+    check: Check | Callable[[Task], Check | None],
+    reason: str,
+    fix: str,
+    status: Status = Status.NOT_SUPPORTED,
+    when: Callable[[Task], bool] | None = None,
+) -> Constraint:
+    """One condition of an engine."""
+    return Constraint(
+        id=id, attribute=attribute, look=look, check=check, reason=reason, fix=fix, status=status, when=when
+    )
+
+
+def needs_rule(id: str, *rules: str) -> Constraint:
+    """The engine serves fused operations of these fusion rules."""
+    return need(
+        id,
+        "operation",
+        lambda task: task.op.rule,
+        OneOf(*rules),
+        reason="the engine is written for another kind of operation",
+        fix="nothing to do: another engine serves this operation",
+        status=Status.NOT_SUPPORTED_GRAPH_PATTERN,
+    )

@@ -1,0 +1,109 @@
+"""Convolution one filter tap at a time: plain slicing and one contraction per tap. The oracle.
+
+Shares nothing with the blocked implementation beside it. Integers are
+multiplied and summed in the compute type, which wraps like the hardware does.
+Taps outside x are left out, so padding contributes nothing even to a filter value that is not finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphdnn.convolution import ConvProblem
+
+Array = NDArray[Any]
+_Index = tuple[Any, ...]
+
+
+@np.errstate(all="ignore")
+def fprop_by_taps(
+    problem: ConvProblem,
+    x: Array,
+    w: Array,
+    *,
+    compute: np.dtype[Any],
+    out: Array | None = None,
+    scratch: Array | None = None,
+) -> Array:
+    """y ``[N, G, K, *output]`` from x ``[N, G, C, *input]`` and w ``[G, K, C, *filter]``, in ``compute``.
+
+    ``out`` is written and returned where given; ``scratch`` is not used.
+    """
+    x, w = x.astype(compute, copy=False), w.astype(compute, copy=False)
+    y = np.zeros(problem.y_extents, compute)
+    for tap, xs, ys in _taps(problem):
+        y[ys] += (w[tap].copy() @ _matrices(x[xs])).reshape(y[ys].shape)
+    return _deliver(y, out)
+
+
+@np.errstate(all="ignore")
+def dgrad_by_taps(
+    problem: ConvProblem,
+    dy: Array,
+    w: Array,
+    *,
+    compute: np.dtype[Any],
+    out: Array | None = None,
+    scratch: Array | None = None,
+) -> Array:
+    """dx ``[N, G, C, *input]`` from dy and w; positions that the forward never reads get 0."""
+    dy, w = dy.astype(compute, copy=False), w.astype(compute, copy=False)
+    dx = np.zeros(problem.x_extents, compute)
+    for tap, xs, ys in _taps(problem):
+        dx[xs] += (w[tap].swapaxes(1, 2).copy() @ _matrices(dy[ys])).reshape(dx[xs].shape)
+    return _deliver(dx, out)
+
+
+@np.errstate(all="ignore")
+def wgrad_by_taps(
+    problem: ConvProblem,
+    x: Array,
+    dy: Array,
+    *,
+    compute: np.dtype[Any],
+    out: Array | None = None,
+    scratch: Array | None = None,
+) -> Array:
+    """dw ``[G, K, C, *filter]`` from x and dy; a tap that meets only padding gets 0."""
+    x, dy = x.astype(compute, copy=False), dy.astype(compute, copy=False)
+    dw = np.zeros(problem.w_extents, compute)
+    for tap, xs, ys in _taps(problem):
+        images = _matrices(dy[ys]) @ _matrices(x[xs]).swapaxes(2, 3)
+        dw[tap] += images.sum(axis=0, dtype=compute)
+    return _deliver(dw, out)
+
+
+def _taps(problem: ConvProblem) -> Iterator[tuple[_Index, _Index, _Index]]:
+    """(index of w, of x, of y) of every tap, cut to where the tap lies inside x."""
+    for tap in product(*map(range, problem.filter)):
+        cut = [_inside(problem, axis, i) for axis, i in enumerate(tap)]
+        if any(ys.start >= ys.stop for _, ys in cut):
+            continue
+        index = tuple(f - 1 - i for f, i in zip(problem.filter, tap, strict=True)) if problem.flip else tap
+        yield (..., *index), (..., *(xs for xs, _ in cut)), (..., *(ys for _, ys in cut))
+
+
+def _inside(problem: ConvProblem, axis: int, tap: int) -> tuple[slice, slice]:
+    """Positions of x that a tap reads on one axis, and the outputs p that it reads them for."""
+    stride, size = problem.stride[axis], problem.input[axis]
+    offset = tap * problem.dilation[axis] - problem.pre_padding[axis]
+    first = max(0, -(offset // stride))  # smallest p with p*stride + offset >= 0
+    last = min(problem.output[axis] - 1, (size - 1 - offset) // stride)  # largest with p*stride + offset < size
+    return slice(first * stride + offset, last * stride + offset + 1, stride), slice(first, last + 1)
+
+
+def _matrices(array: Array) -> Array:
+    """[n, g, channels, positions]."""
+    return array.reshape(*array.shape[:3], -1)
+
+
+def _deliver(result: Array, out: Array | None) -> Array:
+    if out is None:
+        return result
+    out[...] = result
+    return out

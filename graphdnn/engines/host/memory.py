@@ -1,0 +1,82 @@
+"""How a tensor lies in host memory: bindings to logical arrays and back.
+
+A logical array has the tensor's extents and element type; most bindings already
+are one. Vectorised int8 (NC/4HW4, NC/32HW32) has the vector as a last axis of its
+own, bit-packed BOOLEAN is a row of bytes, eight elements each, lowest bit first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphdnn.dtypes import ELEMENTS, Array
+from graphdnn.enums import DataType
+from graphdnn.tensors import TensorSpec
+
+
+def binding_layout(spec: TensorSpec) -> tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...]]:
+    """(dtype, shape, byte strides) of the array that is bound to a tensor."""
+    element = ELEMENTS[spec.data_type]
+    if spec.data_type is DataType.BOOLEAN:
+        return np.dtype(np.uint8), (spec.bytes,), (1,)
+    size, vector = element.bytes, spec.vector_count
+    if vector == 1:
+        return element.numpy, spec.dims, tuple(s * size for s in spec.strides)
+    return element.numpy, (*spec.dims, vector), (*(s * vector * size for s in spec.strides), size)
+
+
+def is_plain(spec: TensorSpec) -> bool:
+    """True when the binding already is the logical array."""
+    return spec.vector_count == 1 and spec.data_type is not DataType.BOOLEAN
+
+
+def load(binding: Array, spec: TensorSpec) -> Array:
+    """The logical array behind a binding; a view where memory allows one."""
+    if is_plain(spec):
+        return binding
+    if spec.data_type is DataType.BOOLEAN:
+        return _bits_view(np.unpackbits(binding, bitorder="little"), spec).astype(np.bool_)
+    axis = spec.vectorized_dimension
+    return np.moveaxis(binding, -1, axis + 1).reshape(spec.extents)
+
+
+def store(values: Array, binding: Array, spec: TensorSpec) -> None:
+    """Write a logical array of the tensor's element type into its binding; gaps between elements stay as they are."""
+    if is_plain(spec):
+        binding[...] = values
+    elif spec.data_type is DataType.BOOLEAN:
+        bits = np.unpackbits(binding, bitorder="little")
+        _bits_view(bits, spec)[...] = values
+        binding[...] = np.packbits(bits, bitorder="little")
+    else:
+        axis = spec.vectorized_dimension
+        split = (*spec.dims[: axis + 1], spec.vector_count, *spec.dims[axis + 1 :])
+        np.moveaxis(binding, -1, axis + 1)[...] = values.reshape(split)
+
+
+def _bits_view(bits: Array, spec: TensorSpec) -> Array:
+    return np.lib.stride_tricks.as_strided(bits, spec.dims, spec.strides)
+
+
+def from_pointer(address: int, spec: TensorSpec) -> Array:
+    """The binding at a raw host address, with the descriptor's extent. The caller keeps the memory alive."""
+    import ctypes
+
+    dtype, shape, strides = binding_layout(spec)
+    memory = (ctypes.c_char * spec.bytes).from_address(address)
+    return np.ndarray(shape, dtype, buffer=memoryview(memory), strides=strides)
+
+
+def from_buffer(buffer: Array, offset: int, spec: TensorSpec) -> Array:
+    """The binding of a tensor that lies in a byte buffer, e.g. a workspace."""
+    dtype, shape, strides = binding_layout(spec)
+    return np.ndarray(shape, dtype, buffer=buffer, offset=offset, strides=strides)
+
+
+def empty(spec: TensorSpec) -> Array:
+    """A new, uninitialised binding with the tensor's strides and alignment; gaps are allocated too."""
+    raw = np.empty(spec.bytes + spec.byte_alignment, np.uint8)
+    offset = -raw.__array_interface__["data"][0] % spec.byte_alignment
+    return from_buffer(raw, offset, spec)

@@ -1,0 +1,60 @@
+"""SEMANTICS: what each operation computes, on NumPy arrays. The living definition of the operations.
+
+Operands arrive in their storage types; each function converts them to the
+operation's compute type, as the operation says, and returns results in that
+precision. Rounding to the output's type is the caller's.
+"""
+
+from __future__ import annotations
+
+from graphdnn.engines.host import convolution_taps as taps
+from graphdnn.engines.host.kernel import Semantics
+from graphdnn.engines.host.semantics import elementwise, movement, norms, products, sampling
+from graphdnn.engines.host.semantics.products import convolution
+from graphdnn.operations import (
+    OPERATIONS,
+    BnBackwardWeights,
+    BnFinalize,
+    Concat,
+    ConvBackwardData,
+    ConvBackwardFilter,
+    ConvForward,
+    GenStats,
+    Matmul,
+    NormBackward,
+    NormForward,
+    Operation,
+    PointwiseOperation,
+    Reduction,
+    ResampleBackward,
+    ResampleForward,
+    Reshape,
+    Rng,
+    Slice,
+    Transpose,
+)
+
+SEMANTICS: dict[type[Operation], Semantics] = {
+    ConvForward: convolution(taps.fprop_by_taps, "x", "w"),
+    ConvBackwardData: convolution(taps.dgrad_by_taps, "dy", "w"),
+    ConvBackwardFilter: convolution(taps.wgrad_by_taps, "x", "dy"),
+    Matmul: products.matmul,
+    PointwiseOperation: elementwise.pointwise,
+    Reduction: elementwise.reduction,
+    Rng: elementwise.rng,
+    ResampleForward: sampling.forward,
+    ResampleBackward: sampling.backward,
+    GenStats: norms.genstats,
+    BnFinalize: norms.bn_finalize,
+    BnBackwardWeights: norms.bn_backward_weights,
+    NormForward: norms.norm_forward,
+    NormBackward: norms.norm_backward,
+    Concat: movement.concat,
+    Reshape: movement.reshape,
+    Transpose: movement.transpose,
+    Slice: movement.slice_,
+}
+
+assert set(SEMANTICS) == set(OPERATIONS.values())
+
+__all__ = ["SEMANTICS", "Semantics", "convolution"]

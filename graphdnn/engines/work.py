@@ -1,0 +1,53 @@
+"""Work and traffic of operations: the numbers every cost model and every report divides by something."""
+
+from __future__ import annotations
+
+from math import prod
+
+from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import FLOATS
+from graphdnn.enums import DataType
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import (
+    ConvolutionOperation,
+    Matmul,
+    Operation,
+    PointwiseOperation,
+    ResampleBackward,
+    ResampleForward,
+)
+
+
+def flops(op: Operation) -> int:
+    """Arithmetic operations; a multiply-add counts two. Elementwise work by the table's rough cost per element."""
+    if isinstance(op, ConvolutionOperation):
+        return 2 * op.problem.macs
+    if isinstance(op, Matmul):
+        return 2 * prod(op.c.extents) * op.a.extents[-1]
+    if isinstance(op, PointwiseOperation):
+        return prod(next(iter(op.outputs().values())).extents) * op.spec.row.flops
+    if isinstance(op, (ResampleForward, ResampleBackward)):
+        return int(prod(op.pooled.extents) * prod(op.spec.window_dims))
+    return 2 * max(t.elements for t in op.tensors().values())
+
+
+def bytes_moved(op: FusedOp) -> int:
+    """Bytes that have to cross memory at least once: every input read, every output written."""
+    return sum(t.bytes for t in (*op.inputs, *op.outputs))
+
+
+def tensor_core_type(op: Operation) -> DataType | None:
+    """The operand type whose tensor-core rate bounds a product; None for other operations."""
+    if not isinstance(op, (ConvolutionOperation, Matmul)):
+        return None
+    return max((t.data_type for t in op.inputs().values()), key=lambda t: (t in FLOATS, t is DataType.DOUBLE))
+
+
+def floor_seconds(op: FusedOp, device: DeviceSpec) -> float:
+    """The least time the device could take: arithmetic at peak or traffic at full bandwidth, whichever is longer."""
+    arithmetic = 0.0
+    for step in op.operations:
+        operand = tensor_core_type(step)
+        rate = device.rate(step.compute_type if operand is None else operand)
+        arithmetic += flops(step) / rate
+    return max(arithmetic, bytes_moved(op) / device.bandwidth)
