@@ -1,0 +1,82 @@
+"""ENGINECFG and KNOB_CHOICE: an engine with decided knobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from pydantic import InstanceOf
+
+from graphdnn.attribute_names import AttributeName as A
+from graphdnn.backend.composed import identity
+from graphdnn.backend.engine import GraphEngine
+from graphdnn.backend.face import MANY, FaceSpec, answer
+from graphdnn.enums import AttributeType as T
+from graphdnn.enums import DescriptorType, KnobType
+from graphdnn.errors import raise_if
+from graphdnn.heuristics import EngineConfig
+from graphdnn.spec import Int64, attr
+
+
+class KnobChoice(FaceSpec):
+    """A value for a knob; whether the engine has them is checked by the configuration."""
+
+    descriptor = DescriptorType.KNOB_CHOICE
+
+    knob_type: Annotated[KnobType, attr(A.KNOB_CHOICE_KNOB_TYPE, T.KNOB_TYPE, "a knob", "one of the engine's knobs")]
+    knob_value: Annotated[Int64, attr(A.KNOB_CHOICE_KNOB_VALUE, T.INT64, "a legal value", "see KNOB_INFO")]
+
+
+class ConfigSettings(FaceSpec):
+    """An engine and the knobs that leave their defaults."""
+
+    descriptor = DescriptorType.ENGINECFG
+    answers = (
+        answer(
+            A.ENGINECFG_INTERMEDIATE_INFO, T.BACKEND_DESCRIPTOR, "reusable intermediates: none", lambda c: (),
+            (DescriptorType.INTERMEDIATE_INFO,), (0, MANY),
+        ),
+        answer(
+            A.ENGINECFG_WORKSPACE_SIZE, T.INT64, "bytes of workspace", lambda c: c.config.workspace_size
+        ),
+        answer(
+            # Host engines have none; an engine on a GPU will have to say how much it uses.
+            A.ENGINECFG_SHARED_MEMORY_USED, T.INT32, "bytes of shared memory", lambda c: 0
+        ),
+    )  # fmt: skip
+
+    engine: Annotated[
+        InstanceOf[GraphEngine], attr(A.ENGINECFG_ENGINE, T.BACKEND_DESCRIPTOR, "an engine", "give a finalized one")
+    ]
+    knob_choices: Annotated[
+        tuple[KnobChoice, ...],
+        attr(A.ENGINECFG_KNOB_CHOICES, T.BACKEND_DESCRIPTOR, "knob choices", "none for the defaults", (0, MANY)),
+    ] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Config:
+    """Content of a finalized ENGINECFG."""
+
+    descriptor: ClassVar[DescriptorType] = DescriptorType.ENGINECFG
+    settings: ConfigSettings
+    config: EngineConfig
+
+    def __repr__(self) -> str:
+        return f"configuration {self.config.name}"
+
+
+def build_config(settings: ConfigSettings) -> Config:
+    chosen = [(choice.knob_type, choice.knob_value) for choice in settings.knob_choices]
+    raise_if(settings.engine.row.knob_problems(chosen))
+    return Config(settings, settings.engine.configured(dict(chosen)))
+
+
+def config_for(engine: GraphEngine, config: EngineConfig) -> Config:
+    """The content for a configuration that was decided elsewhere, every knob spelled out."""
+    if engine.composed:
+        knobs = {KnobType.KERNEL_CFG: [identity(c) for c in engine.composed].index(identity(config))}
+    else:
+        knobs = dict(config.choices[0].knobs)
+    choices = tuple(KnobChoice(knob_type=kind, knob_value=value) for kind, value in knobs.items())
+    return Config(ConfigSettings(engine=engine, knob_choices=choices), config)

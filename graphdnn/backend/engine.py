@@ -1,0 +1,151 @@
+"""ENGINE with its KNOB_INFO and LAYOUT_INFO: one engine for one graph on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from pydantic import InstanceOf
+
+from graphdnn.attribute_names import AttributeName as A
+from graphdnn.backend.composed import composed_configs, composed_engine
+from graphdnn.backend.devices import DeviceProp, limited, named_device
+from graphdnn.backend.face import MANY, FaceSpec, answer
+from graphdnn.backend.graphs import Graph
+from graphdnn.backend.rules import ENGINE_COMPOSED, ENGINE_INDEX, ENGINE_SEVERAL
+from graphdnn.checks import Equals
+from graphdnn.device import DeviceSpec, device_spec
+from graphdnn.engines import ENGINE_BY_ID, Engine, Task
+from graphdnn.enums import AttributeType as T
+from graphdnn.enums import DescriptorType, KnobType, LayoutType, Status
+from graphdnn.errors import raise_if
+from graphdnn.heuristics import COMPOSED_ID, Choice, EngineConfig
+from graphdnn.rules import Constraint
+from graphdnn.spec import Int64, attr, attribute_label
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutInfo:
+    """Content of a filled LAYOUT_INFO. No engine prefers a layout so far: ``types`` is empty."""
+
+    uid: int
+    types: tuple[LayoutType, ...] = ()
+
+
+class EngineSettings(FaceSpec):
+    """An engine by its global index, which is its id."""
+
+    descriptor = DescriptorType.ENGINE
+    constraints: ClassVar[tuple[tuple[Constraint, ...], ...]] = (
+        (
+            Constraint(
+                id="engine.cluster_cooperative",
+                attribute="disable_cluster_cooperative",
+                look=lambda e: e.disable_cluster_cooperative,
+                check=Equals(False),
+                reason="engines cannot be told to do without clusters",
+                fix="leave it unset, or choose an engine without clusters",
+                status=Status.NOT_SUPPORTED,
+            ),
+        ),
+    )
+    answers = (
+        answer(
+            A.ENGINE_KNOB_INFO, T.BACKEND_DESCRIPTOR, "the knobs", lambda e: e.row.knobs,
+            (DescriptorType.KNOB_INFO,), (0, MANY),
+        ),
+        answer(
+            A.ENGINE_NUMERICAL_NOTE, T.NUMERICAL_NOTE, "the numerical notes", lambda e: e.row.numerical_notes,
+            count=(0, MANY),
+        ),
+        answer(
+            A.ENGINE_LAYOUT_INFO, T.BACKEND_DESCRIPTOR, "preferred layouts",
+            lambda e: tuple(LayoutInfo(t.uid) for t in e.graph.fused.graph.bound),
+            (DescriptorType.LAYOUT_INFO,), (0, MANY),
+        ),
+        answer(
+            A.ENGINE_BEHAVIOR_NOTE, T.BEHAVIOR_NOTE, "the behaviour notes", lambda e: e.row.behavior_notes,
+            count=(0, MANY),
+        ),
+    )  # fmt: skip
+
+    operation_graph: Annotated[
+        InstanceOf[Graph],
+        attr(A.ENGINE_OPERATION_GRAPH, T.BACKEND_DESCRIPTOR, "an operation graph", "give a finalized one"),
+    ]
+    global_index: Annotated[
+        Int64, attr(A.ENGINE_GLOBAL_INDEX, T.INT64, "an engine's id", "try each below ENGINE_GLOBAL_COUNT")
+    ]
+    sm_count_target: Annotated[
+        Int64, attr(A.ENGINE_SM_COUNT_TARGET, T.INT32, "multiprocessors to use", "0 for all")
+    ] = 0
+    deviceprop: Annotated[
+        InstanceOf[DeviceProp] | None,
+        attr(A.ENGINE_DEVICEPROP, T.BACKEND_DESCRIPTOR, "a device", "give a finalized DEVICEPROP"),
+    ] = None
+    disable_cluster_cooperative: Annotated[
+        bool, attr(A.ENGINE_DISABLE_CLUSTER_COOPERATIVE, T.BOOLEAN, "False", "leave it unset")
+    ] = False
+    shared_memory_limit: Annotated[
+        Int64, attr(A.ENGINE_SHARED_MEMORY_LIMIT, T.INT32, "bytes of shared memory", "0 for the device's limit")
+    ] = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphEngine:
+    """Content of a finalized ENGINE."""
+
+    descriptor: ClassVar[DescriptorType] = DescriptorType.ENGINE
+    settings: EngineSettings
+    row: Engine  # of the engine table, or made for this graph when composed
+    device: DeviceSpec  # limits applied
+    whole_device: DeviceSpec
+    composed: tuple[EngineConfig, ...] = ()  # empty for a graph of one kernel
+
+    @property
+    def graph(self) -> Graph:
+        return self.settings.operation_graph
+
+    def configured(self, chosen: Mapping[KnobType, int]) -> EngineConfig:
+        """The configuration of these knob values, which ``row.knob_problems`` agreed to."""
+        knobs = self.row.settings(chosen)
+        if self.composed:
+            return self.composed[knobs[KnobType.KERNEL_CFG]]
+        fused = self.graph.fused
+        return EngineConfig(fused, self.device, (Choice(Task(fused.operations[0], self.device), self.row, knobs),))
+
+    def __repr__(self) -> str:
+        return f"engine {self.row}"
+
+
+def device_of(graph: Graph, prop: DeviceProp | None, where: str) -> DeviceSpec:
+    """The device that engines for a graph are for: as named, or the machine the library runs on."""
+    return named_device(where, graph.settings.handle, prop) or device_spec()
+
+
+def build_engine(settings: EngineSettings, also: Sequence[EngineConfig] = ()) -> GraphEngine:
+    """Raises ``NotSupported`` when the index names no engine, or one that does not serve the graph."""
+    graph = settings.operation_graph
+    whole = device_of(graph, settings.deviceprop, "ENGINE")
+    device = limited(whole, "ENGINE", settings.sm_count_target, settings.shared_memory_limit)
+    _check_index(settings)
+    if len(graph.fused) > 1:
+        configs = tuple(composed_configs(graph.fused, device, also).values())
+        return GraphEngine(settings, composed_engine(configs), device, whole, configs)
+    row = ENGINE_BY_ID[settings.global_index]
+    raise_if(row.why_not(Task(graph.fused.operations[0], device)))
+    return GraphEngine(settings, row, device, whole)
+
+
+def _check_index(settings: EngineSettings) -> None:
+    index, fused = settings.global_index, settings.operation_graph.fused
+    label = attribute_label(EngineSettings, "global_index")
+    names = "; ".join(op.name for op in fused)
+    if index not in (COMPOSED_ID, *ENGINE_BY_ID):
+        known = ", ".join(map(str, sorted((COMPOSED_ID, *ENGINE_BY_ID))))
+        raise_if([ENGINE_INDEX.reject("ENGINE", label, index, known=known)])
+    if index == COMPOSED_ID and len(fused) == 1:
+        raise_if([ENGINE_COMPOSED.reject("ENGINE", label, index, fused=names)])
+    if index != COMPOSED_ID and len(fused) > 1:
+        raise_if([ENGINE_SEVERAL.reject("ENGINE", label, index, count=len(fused), fused=names)])

@@ -1,0 +1,80 @@
+"""Shared test set-up: the tests' modules are importable, and the run says what took part and what it covered."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from graphdnn.backend.descriptor import Descriptor
+from graphdnn.backend.kinds import KINDS
+from graphdnn.errors import Rejection
+from graphdnn.fusion import Stop
+from graphdnn.rules import RULES
+
+RAISED: set[str] = set()  # rule ids
+TOUCHED: set[str] = set()  # "descriptor attribute", set or read
+KNOWN: set[str] = set()  # rules are known once their module is imported
+ATTRIBUTES = {
+    f"{kind.name} {name.name}" for kind in KINDS for name in (*KINDS[kind].rows, *KINDS[kind].refused)
+}  # fmt: skip
+
+
+def _record_rules(cls: type[Any]) -> None:
+    """Note the rule of every rejection or stop that is made."""
+    made = cls.__init__
+
+    def init(self: Any, *args: Any, **fields: Any) -> None:
+        made(self, *args, **fields)
+        RAISED.add(self.rule)
+
+    cls.__init__ = init
+
+
+def _record_attributes(method: str) -> None:
+    """Note every attribute that is set or read."""
+    done = getattr(Descriptor, method)
+
+    def call(self: Descriptor, name: Any, *args: Any) -> Any:
+        TOUCHED.add(f"{self.type.name} {getattr(name, 'name', name)}")
+        return done(self, name, *args)
+
+    setattr(Descriptor, method, call)
+
+
+_record_rules(Rejection)
+_record_rules(Stop)
+_record_attributes("set")
+_record_attributes("get")
+
+
+def pytest_report_header() -> str:
+    torch = "with" if importlib.util.find_spec("torch") else "WITHOUT (comparisons with it are skipped)"
+    return f"graphdnn tests {torch} PyTorch"
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)  # set in the processes of pytest-xdist
+    if output is not None:
+        output.update(raised=sorted(RAISED), touched=sorted(TOUCHED), known=sorted(RULES))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what a worker process saw."""
+    output = getattr(node, "workeroutput", {})
+    for seen, name in ((RAISED, "raised"), (TOUCHED, "touched"), (KNOWN, "known")):
+        seen.update(output.get(name, ()))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    for what, seen, known in (("rules raised", RAISED, KNOWN | set(RULES)), ("attributes used", TOUCHED, ATTRIBUTES)):
+        missing = sorted(known - seen)
+        terminalreporter.write_line(f"{what} in this run: {len(known) - len(missing)} of {len(known)}")
+        if 0 < len(missing) <= 10:
+            terminalreporter.write_line("  not: " + ", ".join(missing))

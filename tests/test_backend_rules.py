@@ -1,0 +1,250 @@
+"""Every rule of the v8 face is raised by a case of this table, says everything, and has the status C clients look for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from backend_tools import complete, created, described, graph_descriptor, made, put, put_text
+from legal import operation, pointwise, tensor
+from test_backend import (
+    device_prop,
+    engine_descriptor,
+    execute,
+    heuristics,
+    matmul_arrays,
+    matmul_plan,
+    pack_descriptor,
+    plan_descriptor,
+    two_products,
+)
+
+from graphdnn import backend as b
+from graphdnn.attribute_names import AttributeName as A
+from graphdnn.backend import rules
+from graphdnn.backend.descriptor import Descriptor
+from graphdnn.backend.face import FaceSpec
+from graphdnn.backend.kinds import KINDS
+from graphdnn.enums import AttributeType as T
+from graphdnn.enums import DescriptorType as D
+from graphdnn.enums import OperationGraphMode, Status
+from graphdnn.errors import GraphdnnError
+from graphdnn.plan import ExecutionPlan
+from graphdnn.rules import Rule
+
+ON, NESTED = (T.BOOLEAN, [True]), T.BACKEND_DESCRIPTOR
+
+
+def new(kind: D = D.TENSOR) -> Descriptor:
+    return b.cudnnBackendCreateDescriptor(kind)
+
+
+def set_(name: A, kind: T, count: int, values: Any, of: D = D.TENSOR) -> Callable[[], Any]:
+    return lambda: b.cudnnBackendSetAttribute(new(of), name, kind, count, values)
+
+
+def get(name: A, kind: T, count: int, values: Any = None) -> Callable[[], Any]:
+    return lambda: b.cudnnBackendGetAttribute(described(tensor(1, (2,))), name, kind, count, values)
+
+
+def destroyed() -> Descriptor:
+    gone = new()
+    b.cudnnBackendDestroyDescriptor(gone)
+    return gone
+
+
+def destroyed_handle() -> Any:
+    handle = b.cudnnCreate()
+    b.cudnnDestroy(handle)
+    return handle
+
+
+def matmul_graph(**elements: Any) -> Descriptor:
+    return graph_descriptor(operation("matmul"), **elements)
+
+
+def fill_twice() -> None:
+    op, target = described(operation("matmul")), new()
+    for _ in range(2):
+        b.cudnnBackendGetAttribute(op, A.OPERATION_MATMUL_ADESC, NESTED, 1, [target])
+
+
+def constant_before_type() -> None:
+    b.cudnnBackendSetAttribute(new(), A.TENSOR_CONSTANT_VALUE, T.VOID_PTR, 1, np.zeros(1))
+
+
+def conflict() -> None:
+    graph = matmul_graph(HANDLE=(T.HANDLE, [b.cudnnCreate("a100")]))
+    heuristics(graph, DEVICEPROP=(NESTED, [device_prop("h200")]))
+
+
+def json_plan(text: str, *configs: Descriptor) -> None:
+    plan = new(D.EXECUTION_PLAN)
+    put_text(plan, A.EXECUTION_PLAN_JSON_REPRESENTATION, text)
+    for config in configs:
+        put(plan, A.EXECUTION_PLAN_ENGINE_CONFIG, NESTED, config)
+    b.cudnnBackendFinalize(plan)
+
+
+def on_stream() -> None:
+    handle = b.cudnnCreate("h200")
+    b.cudnnSetStream(handle, 8192)
+    b.cudnnBackendExecute(handle, matmul_plan(), pack_descriptor(matmul_arrays()))
+
+
+def broken(*_: Any) -> None:
+    raise OSError("broken")
+
+
+def failing_kernel() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ExecutionPlan, "execute", broken)
+        execute(matmul_plan(), matmul_arrays())
+
+
+def defect() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Descriptor, "finalize", broken)
+        b.cudnnBackendFinalize(new())
+
+
+def pack(uids: list[int], pointers: list[Any]) -> Callable[[], Any]:
+    return lambda: made(
+        D.VARIANT_PACK,
+        {A.VARIANT_PACK_UNIQUE_IDS: (T.INT64, uids), A.VARIANT_PACK_DATA_POINTERS: (T.VOID_PTR, pointers)},
+    )
+
+
+def engine(index: int, graph: Callable[[], Descriptor] = matmul_graph, **elements: Any) -> Callable[[], Any]:
+    return lambda: engine_descriptor(graph(), index, **elements)
+
+
+def device(**elements: Any) -> Callable[[], Any]:
+    return lambda: made(D.DEVICEPROP, {A[f"DEVICEPROP_{name}"]: value for name, value in elements.items()})
+
+
+def on_h200(**limits: Any) -> Callable[[], Any]:
+    return lambda: engine_descriptor(matmul_graph(), 1, DEVICEPROP=(NESTED, [device_prop("h200")]), **limits)
+
+
+def pointwise_child() -> None:
+    put(new(D.OPERATION_MATMUL), A.OPERATION_MATMUL_ADESC, NESTED, described(pointwise()))
+
+
+DIMS, UID = A.TENSOR_DIMENSIONS, A.TENSOR_UNIQUE_ID
+CASES: dict[str, tuple[Status, Callable[[], Any]]] = {
+    "descriptor.type": (Status.NOT_SUPPORTED, lambda: new(D.KERNEL_CACHE)),
+    "descriptor.null": (Status.BAD_PARAM_NULL_POINTER, lambda: b.cudnnBackendFinalize(None)),
+    "descriptor.kind": (Status.BAD_PARAM, lambda: b.cudnnBackendFinalize(tensor(1, (2,)))),
+    "descriptor.destroyed": (Status.BAD_PARAM, lambda: b.cudnnBackendFinalize(destroyed())),
+    "descriptor.finalized": (Status.NOT_INITIALIZED, lambda: b.cudnnBackendFinalize(described(tensor(1, (2,))))),
+    "descriptor.not_finalized": (Status.NOT_INITIALIZED, lambda: b.cudnnBackendGetAttribute(new(), UID, T.INT64, 1)),
+    "descriptor.filled_only": (Status.NOT_SUPPORTED, lambda: b.cudnnBackendFinalize(new(D.KNOB_INFO))),
+    "handle.null": (Status.BAD_PARAM_NULL_POINTER, lambda: b.cudnnGetStream(None)),
+    "handle.kind": (Status.BAD_PARAM, lambda: b.cudnnBackendExecute("handle", None, None)),
+    "handle.destroyed": (Status.BAD_PARAM, lambda: b.cudnnSetStream(destroyed_handle(), 0)),
+    "handle.stream": (Status.NOT_SUPPORTED, lambda: b.cudnnSetStream(b.cudnnCreate(), "stream")),
+    "attribute.name": (Status.BAD_PARAM, set_(4711, T.INT64, 1, 1)),
+    "attribute.foreign": (Status.BAD_PARAM, set_(A.POINTWISE_MODE, T.POINTWISE_MODE, 1, 0)),
+    "attribute.get_only": (
+        Status.BAD_PARAM,
+        set_(A.OPERATIONGRAPH_ENGINE_GLOBAL_COUNT, T.INT64, 1, 1, of=D.OPERATIONGRAPH),
+    ),
+    "attribute.type": (Status.BAD_PARAM_ATTRIBUTE_TYPE, set_(DIMS, T.INT32, 1, 1)),
+    "attribute.count": (Status.BAD_PARAM, set_(DIMS, T.INT64, 9, [1] * 9)),
+    "attribute.null": (Status.BAD_PARAM_NULL_POINTER, set_(DIMS, T.INT64, 1, None)),
+    "attribute.value": (Status.BAD_PARAM, set_(DIMS, T.INT64, 2, [1, 2.0])),
+    "attribute.nested.type": (Status.BAD_PARAM_DESCRIPTOR_TYPE, pointwise_child),
+    "attribute.nested.not_finalized": (
+        Status.BAD_PARAM_NOT_FINALIZED,
+        lambda: b.cudnnBackendExecute(b.cudnnCreate(), new(D.EXECUTION_PLAN), new(D.VARIANT_PACK)),
+    ),
+    "attribute.get.values": (Status.BAD_PARAM, get(UID, T.INT64, 1, [0])),
+    "attribute.get.target": (Status.NOT_INITIALIZED, fill_twice),
+    "tensor.constant.data_type": (Status.BAD_PARAM, constant_before_type),
+    "device.conflict": (Status.BAD_PARAM, conflict),
+    "device.sm_count_target": (Status.NOT_SUPPORTED, on_h200(SM_COUNT_TARGET=(T.INT32, [133]))),
+    "device.shared_memory_limit": (Status.NOT_SUPPORTED, on_h200(SHARED_MEMORY_LIMIT=(T.INT32, [-1]))),
+    "deviceprop.source": (Status.BAD_PARAM, device()),
+    "deviceprop.device_id": (Status.NOT_SUPPORTED_ARCH_MISMATCH, device(DEVICE_ID=(T.INT32, [1]))),
+    "deviceprop.json": (Status.BAD_PARAM, device(JSON_REPRESENTATION=(T.CHAR, "[1]"))),
+    "engine.index": (Status.NOT_SUPPORTED, engine(4711)),
+    "engine.composed": (Status.NOT_SUPPORTED, engine(0)),
+    "engine.several_kernels": (Status.NOT_SUPPORTED_GRAPH_PATTERN, engine(1, two_products)),
+    "engine.cluster_cooperative": (Status.NOT_SUPPORTED, engine(1, DISABLE_CLUSTER_COOPERATIVE=ON)),
+    "operationgraph.is_dynamic_shape_enabled": (
+        Status.NOT_SUPPORTED,
+        lambda: matmul_graph(IS_DYNAMIC_SHAPE_ENABLED=ON),
+    ),
+    "operationgraph.is_override_shape_enabled": (
+        Status.NOT_SUPPORTED,
+        lambda: matmul_graph(IS_OVERRIDE_SHAPE_ENABLED=ON),
+    ),
+    "operationgraph.mode": (
+        Status.NOT_SUPPORTED_GRAPH_PATTERN,
+        lambda: matmul_graph(MODE=(T.OPERATIONGRAPH_MODE, [OperationGraphMode.SDPA_FWD])),
+    ),
+    "plan.source": (Status.BAD_PARAM, lambda: json_plan("{}", heuristics(matmul_graph())[0])),
+    "variant_pack.length": (Status.BAD_PARAM, pack([1, 2], [4096])),
+    "variant_pack.duplicate": (Status.BAD_PARAM_DUPLICATED_ENTRIES, pack([1, 1], [4096, 8192])),
+    "variant_pack.pointer.null": (Status.BAD_PARAM_NULL_POINTER, pack([1, 2], [4096, 0])),
+    "variant_pack.memory.small": (
+        Status.BAD_PARAM_SIZE_INSUFFICIENT,
+        lambda: execute(matmul_plan(), matmul_arrays() | {1: np.ctypeslib.as_ctypes(np.zeros(3, np.float32))}),
+    ),
+    "execute.stream": (Status.BAD_PARAM_STREAM_MISMATCH, on_stream),
+    "execute.failed": (Status.EXECUTION_FAILED, failing_kernel),
+    "call.unexpected": (Status.INTERNAL_ERROR, defect),
+}
+
+
+def own_rules() -> set[str]:
+    rows = {value.id for value in vars(rules).values() if isinstance(value, Rule)}
+    faces = [k.settings for k in KINDS.values() if k.settings is not None and issubclass(k.settings, FaceSpec)]
+    return rows | {constraint.id for face in faces for stage in face.constraints for constraint in stage}
+
+
+def test_every_rule_has_a_case() -> None:
+    assert set(CASES) == own_rules()
+
+
+@pytest.mark.parametrize("id", CASES)
+def test_rule(id: str) -> None:
+    status, case = CASES[id]
+    with pytest.raises(GraphdnnError) as caught:
+        case()
+    mine = [r for r in caught.value.rejections if r.rule == id]
+    assert mine, str(caught.value)
+    for rejection in mine:
+        complete(rejection)
+        assert rejection.status is status
+    assert caught.value.status is status
+
+
+@pytest.mark.parametrize(
+    ("case", "rule"),
+    [
+        (engine(1, SM_COUNT_TARGET=(T.INT32, [1])), "device.sm_count_target"),
+        (engine(1, SHARED_MEMORY_LIMIT=(T.INT32, [1])), "device.shared_memory_limit"),
+        (device(JSON_REPRESENTATION=(T.CHAR, "{")), "deviceprop.json"),
+        (device(JSON_REPRESENTATION=(T.CHAR, "[" * 100_000)), "deviceprop.json"),
+        (device(JSON_REPRESENTATION=(T.CHAR, json.dumps({"name": "x"}))), "device.entry"),
+        (device(DEVICE_ID=(T.INT32, [0]), JSON_REPRESENTATION=(T.CHAR, "{}")), "deviceprop.source"),
+        (lambda: b.cudnnBackendFinalize(created(D.EXECUTION_PLAN, {})), "plan.source"),
+        (
+            lambda: plan_descriptor(heuristics(matmul_graph())[0], HANDLE=(T.HANDLE, [b.cudnnCreate("a100")])),
+            "device.conflict",
+        ),
+        (lambda: b.cudnnCreate("tpu"), "device.unknown"),
+        (lambda: heuristics(matmul_graph(), 4), "heuristics.mode"),
+        (lambda: graph_descriptor(operation("matmul"), operation("matmul")), "graph.producer.duplicate"),
+    ],
+)
+def test_other_ways(case: Callable[[], Any], rule: str) -> None:
+    with pytest.raises(GraphdnnError) as caught:
+        case()
+    assert caught.value.rejections[0].rule == rule
+    complete(caught.value.rejections[0])

@@ -1,0 +1,279 @@
+"""Fusion: which operations become one kernel, which do not, and that fusing changes no number."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from legal import CHANNEL, IMAGE, operation, pointwise, reduction, tensor
+
+from graphdnn import OperationGraph, build, fuse
+from graphdnn.enums import PointwiseMode, ReductionOperator
+from graphdnn.fusion import FUSION_RULES, FusedGraph
+from graphdnn.operations import OPERATIONS, Operation
+
+M = PointwiseMode
+
+
+def image(uid: int, **fields: Any) -> Any:
+    return tensor(uid, IMAGE, **fields)
+
+
+def virtual(uid: int, dims: tuple[int, ...] = IMAGE, data_type: str = "f32") -> Any:
+    return tensor(uid, dims, data_type, is_virtual=True)
+
+
+def conv(y: Any, x: Any, w: int = 100) -> Operation:
+    return operation("conv_fprop", x=x, w=tensor(w, (4, 4, 1, 1)), y=y)
+
+
+def binary(mode: PointwiseMode, x: Any, b: Any, y: Any) -> Operation:
+    return operation("pointwise", x=x, b=b, y=y, spec=pointwise(mode))
+
+
+def unary(mode: PointwiseMode, x: Any, y: Any) -> Operation:
+    return operation("pointwise", x=x, b=..., y=y, spec=pointwise(mode))
+
+
+def fused(*operations: Operation) -> FusedGraph:
+    return fuse(OperationGraph.of(operations))
+
+
+def names(graph: FusedGraph) -> list[str]:
+    return [op.name for op in graph]
+
+
+def test_conv_bias_relu_is_one_kernel() -> None:
+    graph = fused(
+        conv(virtual(10), image(1)),
+        binary(M.ADD, virtual(10), tensor(2, CHANNEL), virtual(11)),
+        unary(M.RELU_FWD, virtual(11), image(3)),
+    )
+    assert names(graph) == ["conv_fprop+add+relu_fwd"]
+    assert graph.stopped_by == ()
+    (op,) = graph
+    assert [t.uid for t in op.internal] == [10, 11]
+    assert [t.uid for t in op.outputs] == [3]
+    assert {t.uid for t in op.inputs} == {1, 2, 100}
+
+
+def test_residual_scale_and_a_dag_with_two_outputs() -> None:
+    """act(conv * s + b + z), and the value before the activation is written too."""
+    graph = fused(
+        conv(virtual(10), image(1)),
+        binary(M.MUL, virtual(10), tensor(2, CHANNEL), virtual(11)),
+        binary(M.ADD, virtual(11), image(3), image(4)),
+        unary(M.SIGMOID_FWD, image(4), virtual(12)),
+        binary(M.MUL, image(4), virtual(12), image(5)),
+    )
+    assert names(graph) == ["conv_fprop+mul+add+sigmoid_fwd+mul"]
+    assert {t.uid for t in graph.operations[0].outputs} == {4, 5}
+
+
+def test_order_of_the_list_does_not_matter() -> None:
+    parts = [
+        conv(virtual(10), image(1)),
+        binary(M.ADD, virtual(10), tensor(2, CHANNEL), virtual(11)),
+        unary(M.RELU_FWD, virtual(11), image(3)),
+    ]
+    assert names(fused(*reversed(parts))) == names(fused(*parts))
+
+
+@pytest.mark.parametrize("exit", ["reduction", "genstats"])
+def test_exit(exit: str) -> None:
+    end = {
+        "reduction": lambda: operation("reduction", x=virtual(10), y=tensor(4, CHANNEL)),
+        "genstats": lambda: operation("genstats", x=virtual(10), sum=tensor(4, CHANNEL), sqsum=tensor(5, CHANNEL)),
+    }[exit]()
+    graph = fused(conv(virtual(10), image(1)), end)
+    assert names(graph) == [f"conv_fprop+{exit}"]
+    assert graph.operations[0].exit is not None
+
+
+def test_scale_bias_relu_conv_genstats() -> None:
+    """The batch-norm training pattern: prologue, convolution, statistics; y stays in memory."""
+    graph = fused(
+        binary(M.MUL, image(1), tensor(2, CHANNEL), virtual(10)),
+        binary(M.ADD, virtual(10), tensor(3, CHANNEL), virtual(11)),
+        unary(M.RELU_FWD, virtual(11), virtual(12)),
+        conv(image(4), virtual(12)),
+        operation("genstats", x=image(4), sum=tensor(5, CHANNEL), sqsum=tensor(6, CHANNEL)),
+    )
+    assert names(graph) == ["mul+add+relu_fwd+conv_fprop+genstats"]
+    (op,) = graph
+    assert [o.label() for o in op.prologue] == ["mul", "add", "relu_fwd"]
+
+
+def test_matmul_takes_a_prologue_on_both_sides() -> None:
+    a, b = virtual(10, (2, 3, 4)), virtual(11, (2, 4, 5))
+    graph = fused(
+        operation("pointwise", x=tensor(1, (2, 3, 4), "i8"), b=..., y=a, spec=pointwise(M.IDENTITY)),
+        operation("pointwise", x=tensor(2, (2, 4, 5), "i8"), b=..., y=b, spec=pointwise(M.IDENTITY)),
+        operation("matmul", a=a, b=b, c=virtual(12, (2, 3, 5))),
+        operation("pointwise", x=virtual(12, (2, 3, 5)), b=..., y=tensor(3, (2, 3, 5)), spec=pointwise(M.GELU_FWD)),
+    )
+    assert names(graph) == ["identity+identity+matmul+gelu_fwd"]
+
+
+def test_pointwise_chain_without_anchor() -> None:
+    graph = fused(
+        unary(M.EXP, image(1), virtual(10)),
+        binary(M.ADD, virtual(10), tensor(2, CHANNEL), image(3)),
+    )
+    assert names(graph) == ["exp+add"]
+    assert graph.operations[0].anchor is None
+
+
+def test_softmax_is_three_passes_with_reasons() -> None:
+    """max, exp(x - max), sum, divide: each reduction ends a kernel, and every cut edge says why."""
+    row = (2, 4, 6, 1)
+    maximum = operation("reduction", x=image(1), y=virtual(10, row), spec=reduction(ReductionOperator.MAX))
+    graph = fused(
+        maximum,
+        binary(M.SUB, image(1), virtual(10, row), virtual(11)),
+        unary(M.EXP, virtual(11), virtual(12)),
+        operation("reduction", x=virtual(12), y=virtual(13, row)),
+        binary(M.DIV, virtual(12), virtual(13, row), image(2)),
+    )
+    assert len(graph) > 1
+    cut = {(stop.tensor.uid, stop.rule) for stop in graph.stopped_by}
+    assert (10, "fuse.epilogue.extents") in cut
+    assert (13, "fuse.epilogue.extents") in cut
+    assert {t.uid for t in graph.materialized} >= {10, 13}
+
+
+def test_two_convolutions_are_two_kernels_and_share_memory() -> None:
+    graph = fused(conv(virtual(10), image(1)), conv(image(2), virtual(10), w=101))
+    assert names(graph) == ["conv_fprop", "conv_fprop"]
+    assert [t.uid for t in graph.materialized] == [10]
+    (stop,) = graph.stopped_by
+    assert stop.rule == "fuse.consumer.kind"
+    assert stop.subject == "conv_fprop -> conv_fprop through uid 10"
+    assert stop.reason
+    assert stop.fix
+
+
+def test_residual_of_two_branches_joins_the_later_one() -> None:
+    graph = fused(
+        conv(virtual(10), image(1)),
+        conv(virtual(11), image(2), w=101),
+        binary(M.ADD, virtual(10), virtual(11), image(3)),
+    )
+    assert len(graph) == 2
+    assert [len(op.operations) for op in graph] == [1, 2]
+    assert [stop.rule for stop in graph.stopped_by] == ["fuse.operand.elsewhere"]
+
+
+def test_kernels_never_wait_for_each_other_in_a_circle() -> None:
+    """p reads a value of kernel G and one of kernel H that G already waits for: it must not join H."""
+    graph = fused(
+        conv(virtual(10), image(1)),
+        unary(M.RELU_FWD, virtual(10), virtual(11)),
+        conv(virtual(12), image(2), w=101),
+        unary(M.RELU_FWD, virtual(12), virtual(13)),
+        binary(M.ADD, virtual(11), virtual(13), image(3)),
+        binary(M.SUB, virtual(13), virtual(11), image(4)),
+        binary(M.MUL, virtual(10), virtual(12), image(5)),
+    )
+    position = {t.uid: op.index for op in graph for t in op.outputs}
+    for op in graph:
+        for t in op.inputs:
+            assert position.get(t.uid, -1) < op.index
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_graphs_are_partitioned_and_ordered(seed: int) -> None:
+    """Every operation in exactly one kernel, kernels in order, every cut edge with exactly one reason; same numbers."""
+    graph = _random_graph(np.random.default_rng(seed))
+    result = fuse(graph)
+    members = [id(op) for kernel in result for op in kernel.operations]
+    assert sorted(members) == sorted(id(op) for op in graph.operations)
+    written: set[int] = set()
+    for kernel in result:
+        for t in kernel.inputs:
+            assert t.uid not in graph.producer or t.uid in written
+        written |= {t.uid for t in kernel.outputs}
+    kernel_of = {id(op): kernel.index for kernel in result for op in kernel.operations}
+    cut = {
+        (t.uid, graph.operations[c].label())
+        for p, c, t in graph.edges()
+        if kernel_of[id(graph.operations[p])] != kernel_of[id(graph.operations[c])]
+    }
+    assert {(stop.tensor.uid, stop.consumer) for stop in result.stopped_by} == cut
+    _same_numbers_when_nothing_is_fused(graph, seed)
+
+
+def _random_graph(rng: np.random.Generator) -> OperationGraph:
+    values, operations, uid = [image(1)], [], 10
+    for _ in range(rng.integers(2, 9)):
+        kind = rng.choice(["unary", "binary", "conv", "reduce"])
+        x = values[rng.integers(len(values))]
+        out = image(uid, is_virtual=bool(rng.random() < 0.6), data_type=["f32", "f16"][rng.integers(2)])
+        if kind == "unary":
+            operations.append(unary(M.TANH_FWD, x, out))
+        elif kind == "binary":
+            operations.append(binary(M.ADD, x, values[rng.integers(len(values))], out))
+        elif kind == "conv":
+            operations.append(conv(out, x, w=uid + 500))
+        else:
+            total = virtual(uid + 1000, CHANNEL)
+            operations += [operation("reduction", x=x, y=total), binary(M.MUL, x, total, out)]
+        values.append(out)
+        uid += 1
+    return OperationGraph.of(operations)
+
+
+def _same_numbers_when_nothing_is_fused(graph: OperationGraph, seed: int) -> None:
+    """Running the operations one graph each, through arrays of the virtual tensors' types, gives equal bits."""
+    rng = np.random.default_rng(seed)
+    arrays: dict[int, Any] = {}
+    for t in graph.tensors.values():
+        dtype = np.float16 if t.data_type.name == "HALF" else np.float32
+        arrays[t.uid] = (rng.standard_normal(t.dims) * 0.5).astype(dtype)
+    plan = build(graph)
+    once = {t.uid: arrays[t.uid].copy() for t in graph.bound}
+    plan.execute(once, plan.new_workspace())
+    for op in graph.operations:
+        alone = op.model_copy(
+            update={p: t.model_copy(update={"is_virtual": False}) for p, t in op.tensors().items() if t.is_virtual}
+        )
+        single = build(OperationGraph.of([alone]))
+        single.execute({t.uid: arrays[t.uid] for t in op.tensors().values()}, single.new_workspace())
+    for t in graph.outputs:
+        np.testing.assert_array_equal(once[t.uid], arrays[t.uid])
+
+
+def test_virtual_type_is_a_rounding_point() -> None:
+    """conv -> HALF virtual -> add: the sum is rounded to half inside the kernel."""
+    x, w = np.full((1, 1, 1, 1), 1.0, np.float32), np.full((1, 1, 1, 1), 1.0009765625 / 2 + 2**-13, np.float32)
+    for kind, dtype in (("f32", np.float32), ("f16", np.float16)):
+        middle = virtual(10, (1, 1, 1, 1), kind)
+        graph = OperationGraph.of(
+            [
+                operation("conv_fprop", x=tensor(1, (1, 1, 1, 1)), w=tensor(2, (1, 1, 1, 1)), y=middle),
+                unary(M.IDENTITY, middle, tensor(3, (1, 1, 1, 1))),
+            ]
+        )
+        y = np.zeros_like(x)
+        plan = build(graph)
+        plan.execute({1: x, 2: w, 3: y}, plan.new_workspace())
+        assert y.item() == float(w.astype(dtype).item())
+
+
+def test_every_operation_has_one_rule() -> None:
+    anchors = [cls for rule in FUSION_RULES for cls in rule.anchors]
+    assert len(anchors) == len(set(anchors))
+    assert {*anchors, OPERATIONS["pointwise"]} == set(OPERATIONS.values())
+    assert all(rule.drawing for rule in FUSION_RULES)
+
+
+def test_report_prints_and_serialises() -> None:
+    graph = fused(conv(virtual(10), image(1)), conv(image(2), virtual(10), w=101))
+    text = str(graph)
+    for part in ("2 operations in 2 fused operations", "fuse.consumer.kind", "fix:", "uid 10"):
+        assert part in text
+    data = json.loads(json.dumps(graph.to_json()))
+    assert data["stopped_by"][0]["rule"] == "fuse.consumer.kind"
+    assert data["materialized"] == [10]

@@ -1,0 +1,184 @@
+"""Ranking: modes differ as they say, it is lazy, and what is left out has its reasons."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from legal import IMAGE, operation, pointwise, tensor
+
+from graphdnn import Filters, HeurMode, OperationGraph, device_spec, fuse, rank
+from graphdnn.device import PROFILES, DeviceSpec, device_from_json
+from graphdnn.engines import ENGINES, Cost, Engine, Knob, Task
+from graphdnn.engines.numpy_general import ENGINE as NUMPY
+from graphdnn.engines.work import bytes_moved, floor_seconds, flops
+from graphdnn.enums import KnobType, NumericalNote, PointwiseMode
+from graphdnn.heuristics import COMPOSED_ID, Ranking
+
+CONV = OperationGraph.of([operation("conv_fprop")])
+
+
+def two_kernels() -> OperationGraph:
+    total = tensor(11, (1, 4, 1, 1), is_virtual=True)
+    x = tensor(10, IMAGE)
+    return OperationGraph.of(
+        [operation("reduction", x=x, y=total), operation("pointwise", x=x, b=total, y=tensor(12, IMAGE))]
+    )
+
+
+class Counting:
+    """Engines that count how often they are asked for a cost or a kernel."""
+
+    def __init__(self, seconds: tuple[float, ...], knobs: tuple[Knob, ...] = ()) -> None:
+        self.costs = self.compiled = 0
+        self.engines = tuple(self._engine(i, s, knobs) for i, s in enumerate(seconds))
+
+    def _engine(self, i: int, seconds: float, knobs: tuple[Knob, ...]) -> Engine:
+        def cost(task: Task, chosen: Any) -> Cost:
+            self.costs += 1
+            return Cost(1, 1, seconds * (1 + abs(chosen.get(KnobType.STAGES, 4) - 4)))
+
+        def compile(task: Task, chosen: Any) -> Any:
+            self.compiled += 1
+            return NUMPY.compile(task, chosen)
+
+        return replace(NUMPY, id=700 + i, name=f"engine{i}", cost=cost, compile=compile, knobs=knobs, is_general=i == 1)
+
+    def rank(self, mode: HeurMode, graph: OperationGraph = CONV, filters: Filters | None = None) -> Ranking:
+        return Ranking(fuse(graph), device_spec("cpu"), mode, filters, self.engines)
+
+
+def order(ranking: Ranking) -> list[str]:
+    return [config.name for config in ranking]
+
+
+def test_modes_differ_as_documented() -> None:
+    stages = (Knob(KnobType.STAGES, 2, 6, 2, 4, "stages"),)
+    engines = Counting((3.0, 2.0, 1.0), stages)
+    assert order(engines.rank(HeurMode.INSTANT)) == ["engine0", "engine1", "engine2"]
+    assert order(engines.rank(HeurMode.A)) == ["engine2", "engine1", "engine0"]
+    assert order(engines.rank(HeurMode.FALLBACK)) == ["engine1"]
+    every = order(engines.rank(HeurMode.B))
+    assert len(every) == 9
+    assert every[0] == "engine2"
+    assert "engine2_k14=2" in every
+
+
+def test_instant_asks_no_cost_model_and_nothing_is_compiled() -> None:
+    engines = Counting((3.0, 2.0))
+    best = engines.rank(HeurMode.INSTANT).best
+    assert best.name == "engine0"
+    assert engines.costs == 0
+    assert engines.compiled == 0
+
+
+def test_first_entry_does_not_work_out_the_rest() -> None:
+    engines = Counting((1.0, 2.0, 3.0))
+    ranking = engines.rank(HeurMode.INSTANT)
+    assert ranking[0].name == "engine0"
+    assert len(ranking._found) == 1
+    assert len(ranking) == 3
+    with pytest.raises(IndexError):
+        ranking[3]
+
+
+def test_ties_stay_in_table_order() -> None:
+    assert order(Counting((1.0, 1.0, 1.0)).rank(HeurMode.A)) == ["engine0", "engine1", "engine2"]
+
+
+def test_composed_configurations_come_best_total_first() -> None:
+    ranking = Counting((1.0, 2.0, 4.0)).rank(HeurMode.A, two_kernels())
+    totals = [config.predicted_seconds for config in ranking]
+    assert len(totals) == 9
+    assert totals == sorted(totals)
+    assert ranking.best.engine_id == COMPOSED_ID
+    assert len({config.name for config in ranking}) == 9
+
+
+def test_same_graph_and_device_same_ranking() -> None:
+    assert str(rank(CONV, "h200")) == str(rank(CONV, "h200"))
+
+
+def test_declined_engines_have_all_their_reasons() -> None:
+    graph = OperationGraph.of([operation("matmul")])
+    (declined,) = rank(graph).declined
+    assert declined.engine.name == "numpy_blocked"
+    assert [r.rule for r in declined.rejections] == ["numpy_blocked.operation"]
+    assert "numpy_blocked.operation" in str(rank(graph))
+
+
+def test_no_configuration_raises_every_reason() -> None:
+    filters = Filters(without_numerical_notes=frozenset({NumericalNote.STRICT_NAN_PROP}))
+    with pytest.raises(Exception, match="STRICT_NAN_PROP") as caught:
+        rank(CONV, filters=filters).best
+    assert {r.where.split(",")[0] for r in caught.value.rejections} == {f"engine {e}" for e in ENGINES}
+
+
+def test_workspace_limit_is_honoured() -> None:
+    graph = two_kernels()
+    needed = rank(graph).best.workspace_size
+    assert needed > 0
+    assert rank(graph, filters=Filters(workspace_limit=needed)).best.workspace_size <= needed
+    with pytest.raises(Exception, match="filter.workspace"):
+        rank(graph, filters=Filters(workspace_limit=needed - 1)).best
+
+
+@pytest.mark.parametrize("name", [*PROFILES, "cpu"])
+def test_every_profile_ranks_and_round_trips(name: str) -> None:
+    spec = device_spec(name)
+    assert rank(CONV, spec).best.predicted_seconds > 0
+    assert device_from_json(json.loads(json.dumps(spec.to_json()))) == spec
+    assert isinstance(spec, DeviceSpec)
+
+
+def test_floor_grows_with_work_and_shrinks_with_the_machine() -> None:
+    small, large = (_conv(n) for n in (1, 64))
+    h200, l40s = device_spec("h200"), device_spec("l40s")
+    assert floor_seconds(large, h200) > floor_seconds(small, h200)
+    assert floor_seconds(large, l40s) > floor_seconds(large, h200)
+    assert flops(large.main) == 2 * 64 * 128 * 128 * 9 * 28 * 28
+    assert bytes_moved(large) == 2 * (2 * 64 * 128 * 28 * 28 + 128 * 128 * 9)
+
+
+def _conv(n: int) -> Any:
+    image = (n, 128, 28, 28)
+    settings = operation("conv_fprop").conv.model_copy(update={"pre_paddings": (1, 1), "post_paddings": (1, 1)})
+    op = operation(
+        "conv_fprop",
+        x=tensor(1, image, "f16"),
+        w=tensor(2, (128, 128, 3, 3), "f16"),
+        y=tensor(3, image, "f16"),
+        conv=settings,
+    )
+    return fuse(OperationGraph.of([op])).operations[0]
+
+
+def test_predicted_time_prints_its_parts() -> None:
+    text = str(rank(CONV).best.choices[0].cost)
+    assert "us (" in text
+    assert "memory" in text
+
+
+def test_ranking_serialises() -> None:
+    data = json.loads(json.dumps(rank(two_kernels(), "a100", HeurMode.B).to_json()))
+    assert data["device"] == "a100"
+    assert data["configs"][0]["engine_id"] == COMPOSED_ID
+    assert data["declined"]
+
+
+def test_pointwise_math_stays_pointwise() -> None:
+    """A rank of pointwise graphs has a cost too."""
+    graph = OperationGraph.of([operation("pointwise", spec=pointwise(PointwiseMode.MUL))])
+    assert rank(graph).best.predicted_seconds > 0
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_reduction_that_must_be_deterministic(stable: bool) -> None:
+    """The attribute bars engines whose sums depend on the order of arrival, like the filter does."""
+    racy = replace(NUMPY, id=800, name="racy", numerical_notes=(NumericalNote.NONDETERMINISTIC,))
+    base = operation("reduction")
+    op = operation("reduction", spec=base.spec.model_copy(update={"is_deterministic": stable}))
+    ranking = Ranking(fuse(OperationGraph.of([op])), device_spec("cpu"), HeurMode.A, None, (racy, NUMPY))
+    assert order(ranking) == (["numpy"] if stable else ["racy", "numpy"])
