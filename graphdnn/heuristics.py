@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from types import MappingProxyType
 
 from graphdnn.device import DeviceSpec
@@ -302,7 +302,8 @@ class Ranking:
         lines += [f"  {line}" for declined in self.declined for line in str(declined).splitlines()]
         return "\n".join(lines)
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self, limit: int | None = None) -> dict[str, object]:
+        """``limit``: the most configurations to list; a graph of several kernels has a product of them."""
         return {
             "device": self.device.name,
             "mode": self.mode.name,
@@ -315,7 +316,7 @@ class Ranking:
                     "numerical_notes": [n.name for n in config.numerical_notes],
                     "behavior_notes": [n.name for n in config.behavior_notes],
                 }
-                for config in self
+                for config in islice(self, limit)
             ],
             "declined": [declined.to_json() for declined in self.declined],
         }

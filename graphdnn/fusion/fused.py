@@ -130,7 +130,8 @@ class FusedGraph:
 
     def __str__(self) -> str:
         count = len(self.operations)
-        lines = [f"{len(self.graph.operations)} operations in {count} fused operation{'s' if count != 1 else ''}"]
+        total = len(self.graph.operations)
+        lines = [f"{total} operation{'s' if total != 1 else ''} in {count} fused operation{'s' if count != 1 else ''}"]
         lines += [str(op) for op in self.operations]
         if self.stopped_by:
             lines.append("edges left unfused:")

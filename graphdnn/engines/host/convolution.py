@@ -43,12 +43,10 @@ from graphdnn.engines.host.integers import exact_matmul
 Array = NDArray[Any]
 
 _BLOCK_BYTES = 4 << 20  # of patches; BLAS packs the filter anew for each block, and large blocks leave the caches
-_ELEMENTWISE_BYTES = 256 << 10  # of one operand where no matrix is made: several of them fit in L2 together
-_ELEMENTWISE_GROUPS = 64  # taken at once there, so that such a block still is many rows high
 _FILTER_BYTES = 16 << 20
 _DEPTH = 1 << 14  # products summed by one matrix product, so that a block has at least some dozens of positions
 _STACK_POSITIONS = 128  # outputs of one image from which a matrix product of its own pays
-_ELEMENTWISE_PRODUCTS = 4  # C*K of a group up to which multiplying arrays beats matrices that thin
+_NARROW = 16  # channels per group below which runs of them are too short to copy or to multiply by
 _ALIGNMENT = 64
 
 
@@ -121,8 +119,7 @@ def wgrad(
     buffers = plan.buffers(_scratch(scratch, problem, "wgrad", dw.dtype))
     for part in _parts(problem, plan):
         sub, narrow = _without_gaps(part.problem, x[part.x])
-        accumulate = _wgrad_elementwise if plan.elementwise else _wgrad_matrices
-        accumulate(sub, plan, narrow, dy[part.y], dw[part.w], buffers)
+        _wgrad_part(sub, plan, narrow, dy[part.y], dw[part.w], buffers)
     return dw
 
 
@@ -177,6 +174,11 @@ def _channels_last(array: Array) -> bool:
     channel = 2 if array.shape[2] > 1 else 1
     wide = [abs(array.strides[a]) for a in range(3, array.ndim) if array.shape[a] > 1]
     return array.shape[channel] > 1 and (not wide or abs(array.strides[channel]) < min(wide))
+
+
+def _positions_inner(array: Array) -> bool:
+    """True where matrices of it are to have positions innermost, as NCHW has them; narrow groups of NHWC, too."""
+    return not _channels_last(array) or (array.shape[1] > 1 and array.shape[2] < _NARROW)
 
 
 def _scratch(scratch: Array | None, problem: ConvProblem, direction: str, compute: np.dtype[Any]) -> Array:
@@ -259,7 +261,7 @@ def _axis_residues(problem: ConvProblem, axis: int) -> list[_AxisResidue]:
     return found
 
 
-# The two products over one part, each as matrices and elementwise.
+# The two products.
 
 
 def _correlate(problem: ConvProblem, x: Array, w: Array, y: Array, memory: Array) -> None:
@@ -268,13 +270,10 @@ def _correlate(problem: ConvProblem, x: Array, w: Array, y: Array, memory: Array
     buffers = plan.buffers(memory)
     for part in _parts(problem, plan):
         sub, narrow = _without_gaps(part.problem, x[part.x])
-        accumulate = _fprop_elementwise if plan.elementwise else _fprop_matrices
-        accumulate(sub, plan, narrow, w[part.w], y[part.y], part.adds, buffers)
+        _fprop_part(sub, plan, narrow, w[part.w], y[part.y], part.adds, buffers)
 
 
-def _fprop_matrices(
-    problem: ConvProblem, plan: _Plan, x: Array, w: Array, y: Array, adds: bool, buffers: _Buffers
-) -> None:
+def _fprop_part(problem: ConvProblem, plan: _Plan, x: Array, w: Array, y: Array, adds: bool, buffers: _Buffers) -> None:
     s, inner = problem.spatial, _channels_inner(problem, x, w)
     x_type, w_type = _operand_type(x, y.dtype), _operand_type(w, y.dtype)
     filter = _matrices(_ordered(w, 2, inner), (1, 1, s + 1), w_type, buffers.filter, _outputs_last(w)).swapaxes(1, 2)
@@ -284,73 +283,37 @@ def _fprop_matrices(
         merged = prod(target.shape[2:-1]) < _STACK_POSITIONS or _collapse(target, 1, s + 1, 1) is not None
         groups = (1, s + 1) if merged else (1, 1, s)
         patches = _ordered(_patches(problem, x, block, x_type, buffers.window), s + 2, inner)
-        rows = _matrices(patches, (*groups, s + 1), x_type, buffers.patches, not _channels_last(x))
-        _assign_product(rows, filter if merged else filter[:, np.newaxis], target, (*groups, 1), adds, buffers.rows)
+        rows = _matrices(patches, (*groups, s + 1), x_type, buffers.patches, _positions_inner(x))
+        b = filter if merged else filter[:, np.newaxis]
+        _assign_product(rows, b, target, (*groups, 1), adds, buffers.rows, _positions_inner(y))
 
 
-def _wgrad_matrices(problem: ConvProblem, plan: _Plan, x: Array, dy: Array, dw: Array, buffers: _Buffers) -> None:
+def _wgrad_part(problem: ConvProblem, plan: _Plan, x: Array, dy: Array, dw: Array, buffers: _Buffers) -> None:
     s, inner = problem.spatial, _channels_inner(problem, x, dw)
     x_type, dy_type = _operand_type(x, dw.dtype), _operand_type(dy, dw.dtype)
     target = _ordered(dw, 2, inner)
     for i, block in enumerate(_slices((problem.n, *problem.output), plan.block)):
         outputs = _positions_first(_at(dy, block))
-        rows = _matrices(outputs, (1, s + 1, 1), dy_type, buffers.rows, not _channels_last(dy))
+        rows = _matrices(outputs, (1, s + 1, 1), dy_type, buffers.rows, _positions_inner(dy))
         patches = _ordered(_patches(problem, x, block, x_type, buffers.window), s + 2, inner)
-        columns = _matrices(patches, (1, s + 1, s + 1), x_type, buffers.patches, not _channels_last(x))
-        _assign_product(rows.swapaxes(1, 2), columns, target, (1, 1, s + 1), i > 0, buffers.filter)
+        columns = _matrices(patches, (1, s + 1, s + 1), x_type, buffers.patches, _positions_inner(x))
+        _assign_product(rows.swapaxes(1, 2), columns, target, (1, 1, s + 1), i > 0, buffers.filter, False)
 
 
-def _fprop_elementwise(
-    problem: ConvProblem, plan: _Plan, x: Array, w: Array, y: Array, adds: bool, buffers: _Buffers
+def _assign_product(
+    a: Array, b: Array, target: Array, groups: tuple[int, ...], adds: bool, buffer: Array, transposed: bool
 ) -> None:
-    """Depthwise and the like: matrices a few columns wide waste BLAS, and a tap is one multiplication of arrays."""
-    weights = np.array(np.moveaxis(w, 0, -1), y.dtype, order="C")  # [k, c, *filter, g]: a tap's are contiguous
-    weights = weights.reshape(*weights.shape, *(1,) * (problem.spatial + 1))
-    for block in _slices((problem.n, *problem.output), plan.block):
-        patches = _patches(problem, x, block, y.dtype, buffers.window)
-        targets = _positions_first(_at(y, block))
-        products = _products(targets, y.dtype, buffers.rows)
-        for k in range(problem.k):
-            target, empty = targets[..., k], not adds
-            for c, *tap in np.ndindex(problem.c, *problem.filter):
-                source, factors = _spatial(patches, (c, *tap)), weights[(k, c, *tap)]
-                np.multiply(source, factors, out=target if empty else products)
-                if not empty:
-                    np.add(target, products, out=target)
-                empty = False
+    """target = a @ b, or += where ``adds``. ``groups`` merges target's axes into those of the product.
 
-
-def _wgrad_elementwise(problem: ConvProblem, plan: _Plan, x: Array, dy: Array, dw: Array, buffers: _Buffers) -> None:
-    positions = tuple(range(1, problem.spatial + 2))
-    dw[...] = 0
-    for block in _slices((problem.n, *problem.output), plan.block):
-        patches = _patches(problem, x, block, dw.dtype, buffers.window)
-        outputs = _positions_first(_at(dy, block))
-        products = _products(outputs, dw.dtype, buffers.rows)
-        for k, c, *tap in np.ndindex(problem.k, problem.c, *problem.filter):
-            source = _spatial(patches, (c, *tap))
-            np.multiply(source, outputs[..., k], out=products, dtype=dw.dtype, casting="unsafe")
-            _spatial(dw, (k, c, *tap))[...] += np.add.reduce(products, axis=positions, dtype=dw.dtype)
-
-
-def _products(outputs: Array, dtype: np.dtype[Any], buffer: Array) -> Array:
-    """For one k of outputs [g, n, *output, k], an array in a buffer that has its axes in the same order in memory."""
-    one = outputs[..., 0]
-    order = sorted(range(one.ndim), key=lambda axis: -abs(one.strides[axis]))
-    products = _flat(buffer, one.size, dtype).reshape([one.shape[axis] for axis in order])
-    return products.transpose(np.argsort(order))
-
-
-def _assign_product(a: Array, b: Array, target: Array, groups: tuple[int, ...], adds: bool, buffer: Array) -> None:
-    """target = a @ b, or += where ``adds``. ``groups`` merges target's axes into those of the product."""
+    Where the product is not made in place, it is made in the buffer, contiguous as ``transposed`` says.
+    """
     if target.dtype.kind == "i":
         product = exact_matmul(a, b, target.dtype)
     else:
         direct = None if adds else _for_blas(target, groups, target.dtype)
-        if direct is not None:
+        if direct is not None and _is_transposed(direct) == transposed:
             _multiply(a, b, direct)
             return
-        transposed = abs(target.strides[-1]) > abs(target.strides[-2])
         product = _stack(buffer, (*a.shape[:-1], b.shape[-1]), target.dtype, transposed)
         _multiply(a, b, product)
     product = product.reshape(target.shape)  # splits axes, which never copies
@@ -413,7 +376,6 @@ class _Plan:
 
     part: tuple[int, ...]
     block: tuple[int, ...]
-    elementwise: bool
     sizes: tuple[int, ...]  # bytes of the buffers
 
     @property
@@ -442,36 +404,33 @@ class _Buffers:
 @lru_cache(maxsize=1024)
 def _plan(problem: ConvProblem, compute: np.dtype[Any]) -> _Plan:
     size = compute.itemsize
-    elementwise = problem.c * problem.k <= _ELEMENTWISE_PRODUCTS
-    part = _part_extents(problem, problem.filter, elementwise, size)
-    block = _block_extents(problem, part, elementwise, size)
+    part = _part_extents(problem, problem.filter, size)
+    block = _block_extents(problem, part, size)
     if _window_elements(problem, part, block) > _BLOCK_BYTES // size:
         # The taps of even one output are too far apart: take them one at a time, which leaves no gaps.
-        part = _part_extents(problem, (1,) * problem.spatial, elementwise, size)
-        block = _block_extents(problem, part, elementwise, size)
+        part = _part_extents(problem, (1,) * problem.spatial, size)
+        block = _block_extents(problem, part, size)
     g, k, *contraction = part
     rows = g * prod(block)
-    patches = 0 if elementwise else rows * prod(contraction)
-    elements = (_window_elements(problem, part, block), patches, prod(part), rows * k)
-    return _Plan(part, block, elementwise, tuple(-(-e * size // _ALIGNMENT) * _ALIGNMENT for e in elements))
+    elements = (_window_elements(problem, part, block), rows * prod(contraction), prod(part), rows * k)
+    return _Plan(part, block, tuple(-(-e * size // _ALIGNMENT) * _ALIGNMENT for e in elements))
 
 
-def _part_extents(problem: ConvProblem, filter: tuple[int, ...], elementwise: bool, itemsize: int) -> tuple[int, ...]:
+def _part_extents(problem: ConvProblem, filter: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """(g, k, c, *filter) of a part, with at most ``filter`` taps."""
     contraction = _tile((problem.c, *filter), _DEPTH)
     (k,) = _tile((problem.k,), _FILTER_BYTES // itemsize // prod(contraction))
-    most = _ELEMENTWISE_GROUPS if elementwise else _BLOCK_BYTES // itemsize // max(k, prod(contraction))
-    (g,) = _tile((problem.groups,), most)
+    (g,) = _tile((problem.groups,), _BLOCK_BYTES // itemsize // max(k, prod(contraction)))
     return (g, k, *contraction)
 
 
-def _block_extents(problem: ConvProblem, part: tuple[int, ...], elementwise: bool, itemsize: int) -> tuple[int, ...]:
-    """(n, *output) of a block whose patches, products and window keep to their limits, if any block does."""
+def _block_extents(problem: ConvProblem, part: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """(n, *output) of a block whose patches, products and window keep to the limit, if any block does."""
     g, k, *contraction = part
-    per_position = g if elementwise else g * max(k, prod(contraction))
+    limit = _BLOCK_BYTES // itemsize
     positions = (problem.n, *problem.output)
-    block = _tile(positions, (_ELEMENTWISE_BYTES if elementwise else _BLOCK_BYTES) // itemsize // per_position)
-    while _window_elements(problem, part, block) > _BLOCK_BYTES // itemsize and prod(block) > 1:
+    block = _tile(positions, limit // (g * max(k, prod(contraction))))
+    while _window_elements(problem, part, block) > limit and prod(block) > 1:
         block = _tile(positions, prod(block) // 2)
     return block
 
@@ -599,9 +558,17 @@ def _window(problem: ConvProblem, x: Array, outputs: Sequence[slice], dtype: np.
         inside.append(slice(first, last))
         source.append(slice(low + first, low + last) if last > first else slice(0))
     core = _spatial(x, source)
-    if core.shape[3:] == tuple(spans) and x.dtype == dtype:
+    positions_inner = _positions_inner(x)
+    rearranged = positions_inner and _channels_last(x) and problem.taps > 1  # once here spares every tap from it
+    if core.shape[3:] == tuple(spans) and x.dtype == dtype and not rearranged:
         return core
-    window = _shaped(buffer, (*x.shape[:3], *spans), dtype, _channels_last(x))
+    n, g, c = x.shape[:3]
+    flat = _flat(buffer, n * g * c * prod(spans), dtype)
+    window = (
+        flat.reshape(n, g, c, *spans)
+        if positions_inner
+        else np.moveaxis(flat.reshape(n, *spans, g, c), (-2, -1), (1, 2))
+    )
     for axis, (i, span) in enumerate(zip(inside, spans, strict=True), start=3):
         before = (slice(None),) * axis
         window[(*before, slice(i.start))] = 0
@@ -615,14 +582,6 @@ def _window(problem: ConvProblem, x: Array, outputs: Sequence[slice], dtype: np.
 
 def _flat(buffer: Array, count: int, dtype: np.dtype[Any]) -> Array:
     return buffer[: count * dtype.itemsize].view(dtype)
-
-
-def _shaped(buffer: Array, extents: Sequence[int], dtype: np.dtype[Any], channels_last: bool) -> Array:
-    """An array [n, g, c, *spatial] in a buffer, NCHW or NHWC in memory."""
-    flat = _flat(buffer, prod(extents), dtype)
-    if not channels_last:
-        return flat.reshape(extents)
-    return np.moveaxis(flat.reshape(extents[0], *extents[3:], *extents[1:3]), (-2, -1), (1, 2))
 
 
 def _stack(buffer: Array, extents: Sequence[int], dtype: np.dtype[Any], transposed: bool) -> Array:
@@ -673,6 +632,11 @@ def _for_blas(array: Array, groups: tuple[int, ...], dtype: np.dtype[Any]) -> Ar
     along_rows = (across == size or columns == 1) and (down >= columns * size or rows == 1)
     along_columns = (down == size or rows == 1) and (across >= rows * size or columns == 1)
     return stack if (along_rows or along_columns) and down % size == across % size == 0 else None
+
+
+def _is_transposed(stack: Array) -> bool:
+    """True for matrices that are contiguous along columns, not along rows."""
+    return stack.strides[-1] != stack.itemsize and stack.strides[-2] == stack.itemsize
 
 
 def _multiply(a: Array, b: Array, out: Array) -> None:

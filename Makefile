@@ -1,0 +1,42 @@
+# Two commands do all the set-up: `make demo` and `make test`. Both create and reuse .venv.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+JOBS ?= 2
+
+.PHONY: demo test test-long lint docs bench clean
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
+	touch $@
+
+$(VENV)/.dev: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@ $(VENV)/.demo
+
+demo: $(VENV)/.demo
+	$(BIN)/graphdnn demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(JOBS) -m 'not long'
+
+test-long: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(JOBS) -m long
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+docs: $(VENV)/.dev
+	$(BIN)/python docs/generate.py
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/host_convolution.py
+	$(BIN)/python benchmarks/host_overhead.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

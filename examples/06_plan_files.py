@@ -1,0 +1,54 @@
+"""A plan as a file: data with a hash, never code. It is rebuilt here, or for another device."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import graphdnn
+from graphdnn.enums import ConvolutionMode
+from graphdnn.operations import ConvForward, ConvolutionSpec
+
+
+def tensor(uid, dims, data_type):
+    return graphdnn.TensorSpec(uid=uid, data_type=data_type, dims=dims, strides=graphdnn.packed_strides(dims))
+
+
+settings = ConvolutionSpec(
+    compute_type="int32", mode=ConvolutionMode.CROSS_CORRELATION, spatial_dims=2, dilations=(1, 1),
+    filter_strides=(1, 1), pre_paddings=(1, 1), post_paddings=(1, 1),
+)  # fmt: skip
+x, w, y = tensor(1, (4, 32, 28, 28), "int8"), tensor(2, (32, 32, 3, 3), "int8"), tensor(3, (4, 32, 28, 28), "int32")
+graph = graphdnn.OperationGraph.of([ConvForward(x=x, w=w, y=y, conv=settings)], name="conv_int8")
+plan = graphdnn.build(graph)
+
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder, "plan.json")
+    path.write_text(graphdnn.plan_to_json(plan), encoding="utf-8")
+    text = path.read_text(encoding="utf-8")
+
+content = json.loads(text)
+print(f"{content['format']} version {content['version']}: {len(text)} bytes, sha256 {content['sha256'][:16]}...")
+print(f"engine {content['choices'][0]['engine']} for {content['choices'][0]['operation']}")
+
+# The same plan again computes the same bits.
+again = graphdnn.plan_from_json(text)
+rng = np.random.default_rng(0)
+arrays = {1: rng.integers(-128, 128, x.dims, np.int8), 2: rng.integers(-128, 128, w.dims, np.int8)}
+first, second = np.empty(y.dims, np.int32), np.empty(y.dims, np.int32)
+plan.execute({**arrays, 3: first}, plan.new_workspace())
+again.execute({**arrays, 3: second}, again.new_workspace())
+print("rebuilt plan gives equal results:", np.array_equal(first, second))
+
+# Another device profile: the file's choice of engine stays, the predictions are that device's. No such GPU is needed.
+for name in ("h200", "a100"):
+    elsewhere = graphdnn.plan_from_json(text, graphdnn.device_spec(name))
+    floor = graphdnn.rank(graph, name)
+    print(f"for {name}: engine {elsewhere.name}, key of the graph unchanged:", floor.fused.graph.key == graph.key)
+
+# One altered character, and the file is refused.
+try:
+    graphdnn.plan_from_json(text.replace('"int32"', '"int16"').replace("28", "27", 1))
+except graphdnn.MalformedFile as error:
+    print("altered file:", error.rejections[0].rule, "-", error.rejections[0].reason)

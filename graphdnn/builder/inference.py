@@ -1,0 +1,188 @@
+"""Inference: what a node leaves open follows from its operands and the graph's default types.
+
+Extents come from the operations' own ``infer``. Strides are packed in the memory
+order of the first operand of the same rank. Types: a result with memory takes the
+graph's io type, or the floating type of the graph's first operand; a virtual
+one the graph's intermediate type; both fall back to the operation's arithmetic.
+Statistics and integers keep the type they were computed in, data movement keeps the type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphdnn.builder.tensor import Tensor
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.enums import DataType
+from graphdnn.errors import BadParam
+from graphdnn.operations import (
+    Concat,
+    ConvolutionOperation,
+    Matmul,
+    Operation,
+    PointwiseOperation,
+    Reshape,
+    Slice,
+    Transpose,
+)
+from graphdnn.rules import Rule
+from graphdnn.tensors import ordered_strides, packed_strides, stride_order
+
+RESULTS = ("y", "c", "dx", "dw")  # outputs that stand for data, as opposed to statistics
+MOVEMENT = (Concat, Reshape, Slice, Transpose)
+
+NO_EXTENTS = Rule(
+    id="builder.extents.open",
+    expected="extents",
+    reason="several extents are possible here, so they have to be chosen: {why}",
+    fix="call set_dim([...]) on the tensor before the graph is built",
+)
+NO_TYPE = Rule(
+    id="builder.data_type.open",
+    expected="an element type",
+    reason="neither the tensor nor the graph says what its elements are",
+    fix="pass data_type=... to tensor(), or io_data_type=... to Graph()",
+)
+RANK = Rule(
+    id="builder.rank",
+    expected="{rank} axes, or an operand that only this operation reads",
+    reason="operands of lower rank get leading axes of 1, which would change the tensor for its other readers",
+    fix="describe the tensor with {rank} axes from the start",
+)
+
+_WHY_OPEN = {
+    "conv_dgrad": "inputs of several sizes have this gradient of y",
+    "conv_wgrad": "filters of several sizes have this gradient of y",
+    "reduction": "axes of extent 1 are the ones that are reduced",
+    "reshape": "the new extents are the point of the operation",
+    "rng": "nothing else says how many numbers are wanted",
+    "resample_bwd": "inputs of several sizes have this gradient of y",
+}
+
+
+@dataclass(eq=False)
+class Node:
+    """An operation to be: its class, its fields with builder tensors in the ports, and where it was written."""
+
+    cls: type[Operation]
+    fields: dict[str, Any]
+    outputs: dict[str, Tensor]
+    name: str
+    origin: str
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def inputs(self) -> list[Tensor]:
+        found: list[Tensor] = []
+        for port, value in self.fields.items():
+            if port in self.outputs:
+                continue
+            found += [t for t in (value if isinstance(value, tuple) else (value,)) if isinstance(t, Tensor)]
+        return found
+
+    @property
+    def where(self) -> str:
+        label = f"{self.cls.tag} '{self.name}'" if self.name else self.cls.tag
+        return f"{label} ({self.origin})"
+
+
+def compute_type(types: Iterable[DataType | None], given: DataType | None, default: DataType | None) -> DataType:
+    """The given type, the graph's, or the natural one: DOUBLE and INT32 where the operands ask for it, else FLOAT."""
+    if given is not None:
+        return given
+    if default is not None:
+        return default
+    types = [t for t in types if t is not None]
+    if DataType.DOUBLE in types:
+        return DataType.DOUBLE
+    if types and all(t in ELEMENTS and ELEMENTS[t].kind == "int" for t in types):
+        return DataType.INT64 if DataType.INT64 in types else DataType.INT32
+    return DataType.FLOAT
+
+
+def infer_extents(node: Node) -> None:
+    """Fill the open extents of a node's outputs; what does not follow stays open."""
+    inputs = node.inputs()
+    if any(t.dim is None for t in inputs):
+        return
+    if node.cls is PointwiseOperation:
+        _align_ranks(node, inputs)
+    inferred = node.cls.infer(node.fields)
+    for port, tensor in node.outputs.items():
+        if tensor.dim is None and port in inferred:
+            tensor.dim = inferred[port]
+
+
+def _align_ranks(node: Node, inputs: list[Tensor]) -> None:
+    """Right-align operands of lower rank by leading axes of 1."""
+    rank = max(len(t.dim or ()) for t in inputs)
+    for tensor in inputs:
+        assert tensor.dim is not None
+        missing = rank - len(tensor.dim)
+        if not missing:
+            continue
+        if tensor.readers > 1 or tensor.is_virtual:
+            raise BadParam(RANK.reject(node.where, tensor.where, f"{len(tensor.dim)} axes", rank=rank))
+        if tensor.stride is not None:
+            outermost = max((d * s for d, s in zip(tensor.dim, tensor.stride, strict=True)), default=1)
+            tensor.stride = (outermost,) * missing + tensor.stride
+        tensor.dim = (1,) * missing + tensor.dim
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """The graph's types: as given, and the floating type its first operand suggests for results."""
+
+    io: DataType | None
+    intermediate: DataType | None
+    suggested: DataType | None
+
+
+def complete(node: Node, defaults: Defaults) -> None:
+    """Give every tensor of the node extents, strides and a type, or say what is missing."""
+    infer_extents(node)
+    found = []
+    inputs = node.inputs()
+    for tensor in inputs:
+        if tensor.data_type is None:
+            tensor.data_type = defaults.io
+        if tensor.data_type is None:
+            found.append(NO_TYPE.reject(node.where, tensor.where, "open"))
+        if tensor.dim is not None and tensor.stride is None:
+            tensor.stride = packed_strides(tensor.dim)
+    for port, tensor in node.outputs.items():
+        if tensor.dim is None:
+            why = _WHY_OPEN.get(node.cls.tag, "they do not follow from the operands")
+            found.append(NO_EXTENTS.reject(node.where, f"{port} {tensor.where}", "open", why=why))
+    if found:
+        raise BadParam(found)
+    main = inputs[0] if inputs else None
+    for port, tensor in node.outputs.items():
+        if tensor.stride is None:
+            tensor.stride = _strides_like(tensor.dim or (), inputs)
+        if tensor.data_type is None:
+            tensor.data_type = _output_type(node, port, tensor, main, defaults)
+
+
+def _strides_like(dim: tuple[int, ...], inputs: list[Tensor]) -> tuple[int, ...]:
+    for tensor in inputs:
+        if tensor.dim is not None and len(tensor.dim) == len(dim) and tensor.stride is not None:
+            return ordered_strides(dim, stride_order(tensor.dim, tensor.stride))
+    return packed_strides(dim)
+
+
+def _output_type(node: Node, port: str, tensor: Tensor, main: Tensor | None, defaults: Defaults) -> DataType:
+    arithmetic = node.settings["compute_type"]
+    if port == "index":
+        return DataType.INT8
+    if node.cls in MOVEMENT and main is not None and main.data_type is not None:
+        return main.data_type
+    natural: DataType = arithmetic if arithmetic in ELEMENTS else DataType.FLOAT
+    if tensor.is_virtual:
+        return defaults.intermediate or natural
+    if defaults.io is not None:
+        return defaults.io
+    if port not in RESULTS or ELEMENTS[natural].kind == "int":
+        return natural  # statistics and exact integers keep the precision they were computed in
+    return defaults.suggested or natural

@@ -1,0 +1,99 @@
+"""POINTWISE_METHODS: the builder's elementwise methods, one row per method of cuDNN's frontend.
+
+A row names the mode, the method's tensor arguments in order with the port each
+one feeds, and its parameters. ``pointwise_method`` turns a row into a method with
+that signature, so ``help`` and keyword arguments work.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphdnn.enums import PointwiseMode as M
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One elementwise method: ``arguments`` maps argument names to ports."""
+
+    mode: M
+    arguments: Mapping[str, str]
+    parameters: Mapping[str, str] = field(default_factory=dict)  # argument -> PointwiseSpec field
+    required: tuple[str, ...] = ()  # parameters without default
+
+
+_UNARY = {"input": "x"}
+_BINARY = {"a": "x", "b": "b"}
+_PAIR = {"input0": "x", "input1": "b"}
+_COMPARE = {"input": "x", "comparison": "b"}
+_BACKWARD = {"loss": "dy", "input": "x"}
+_CLIPS = {
+    "negative_slope": "relu_lower_clip_slope", "lower_clip": "relu_lower_clip", "upper_clip": "relu_upper_clip",
+}  # fmt: skip
+_SLOPE = {"negative_slope": "relu_lower_clip_slope"}
+
+POINTWISE_METHODS: dict[str, Method] = {
+    **{name: Method(M[name.upper()], _BINARY) for name in ("add", "sub", "mul", "div", "add_square", "logical_and", "logical_or")},
+    **{name: Method(M[name.upper()], _PAIR) for name in ("max", "min", "mod", "pow", "atan2", "floor_mod")},
+    **{name: Method(M[name.upper()], _COMPARE) for name in ("cmp_eq", "cmp_neq", "cmp_gt", "cmp_ge", "cmp_lt", "cmp_le")},
+    **{
+        name: Method(M[name.upper()], _UNARY)
+        for name in (
+            "abs", "ceil", "cos", "erf", "exp", "floor", "identity", "log", "logical_not", "neg", "reciprocal", "rsqrt",
+            "sin", "sqrt", "tan",
+        )
+    },
+    **{
+        name: Method(M[f"{name.upper()}_FWD"], _UNARY)
+        for name in ("elu", "gelu", "gelu_approx_tanh", "sigmoid", "softplus", "tanh")
+    },
+    **{
+        f"{name}_backward": Method(M[f"{name.upper()}_BWD"], _BACKWARD)
+        for name in ("elu", "gelu", "gelu_approx_tanh", "sigmoid", "softplus", "tanh")
+    },
+    "bias": Method(M.ADD, {"input": "x", "bias": "b"}),
+    "scale": Method(M.MUL, {"input": "x", "scale": "b"}),
+    "relu": Method(M.RELU_FWD, _UNARY, _CLIPS),
+    "leaky_relu": Method(M.RELU_FWD, _UNARY, _SLOPE, ("negative_slope",)),
+    "swish": Method(M.SWISH_FWD, _UNARY, {"swish_beta": "swish_beta"}),
+    "gen_index": Method(M.GEN_INDEX, _UNARY, {"axis": "axis"}, ("axis",)),
+    "binary_select": Method(M.BINARY_SELECT, {"input0": "x", "input1": "b", "mask": "t"}),
+    "relu_backward": Method(M.RELU_BWD, _BACKWARD, _CLIPS),
+    "leaky_relu_backward": Method(M.RELU_BWD, _BACKWARD, _SLOPE, ("negative_slope",)),
+    "swish_backward": Method(M.SWISH_BWD, _BACKWARD, {"swish_beta": "swish_beta"}),
+}  # fmt: skip
+
+
+def pointwise_method(name: str, row: Method) -> Callable[..., Any]:
+    """The method of a row: its arguments, parameters, then compute_data_type and name."""
+    kinds = inspect.Parameter
+    parameters = [kinds("self", kinds.POSITIONAL_OR_KEYWORD)]
+    parameters += [kinds(a, kinds.POSITIONAL_OR_KEYWORD) for a in row.arguments]
+    parameters += [
+        kinds(p, kinds.POSITIONAL_OR_KEYWORD, default=kinds.empty if p in row.required else None)
+        for p in row.parameters
+    ]
+    parameters += [
+        kinds("compute_data_type", kinds.POSITIONAL_OR_KEYWORD, default=None),
+        kinds("name", kinds.POSITIONAL_OR_KEYWORD, default=""),
+    ]
+    signature = inspect.Signature(parameters)
+
+    def method(*args: Any, **keywords: Any) -> Any:
+        bound = signature.bind(*args, **keywords)
+        bound.apply_defaults()
+        given = bound.arguments
+        operands = {port: given[argument] for argument, port in row.arguments.items()}
+        settings = {field: given[p] for p, field in row.parameters.items() if given[p] is not None}
+        return given["self"].pointwise(
+            row.mode, compute_data_type=given["compute_data_type"], name=given["name"], **operands, **settings
+        )
+
+    method.__name__ = name
+    method.__qualname__ = f"Graph.{name}"
+    method.__doc__ = f"{row.mode.c_name} of {', '.join(row.arguments)}; see ``Graph.pointwise``."
+    method.__signature__ = signature  # type: ignore[attr-defined]
+    return method

@@ -1,0 +1,164 @@
+"""Tensor: an operand while its graph is being built. What is left open is inferred; setters chain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from graphdnn.dtypes import data_type_of
+from graphdnn.enums import DataType, Status, TensorReordering
+from graphdnn.errors import BadParam, NotInitialized
+from graphdnn.rules import Rule
+from graphdnn.spec import ATTR_TYPE
+from graphdnn.tensors import TensorSpec
+
+FROZEN = Rule(
+    id="builder.frozen",
+    expected="a graph that is still being built",
+    reason="the operation graph was made from it, and its plans rely on it",
+    fix="change it before build(), or build another graph",
+    status=Status.NOT_INITIALIZED,
+)
+
+
+class Freeze:
+    """Shared by a graph and its tensors: set once the operation graph exists."""
+
+    def __init__(self) -> None:
+        self.frozen = False
+
+    def check(self, where: str, attribute: str) -> None:
+        if self.frozen:
+            raise NotInitialized(FROZEN.reject(where, attribute, "set after the graph was built"))
+
+
+class Tensor:
+    """Extents, strides, type and uid may be left open; the graph infers them. Compared by identity."""
+
+    def __init__(self, freeze: Freeze, name: str = "", origin: str = "") -> None:
+        self._freeze = freeze
+        self.name, self.origin = name, origin
+        self.dim: tuple[int, ...] | None = None
+        self.stride: tuple[int, ...] | None = None
+        self.data_type: DataType | None = None
+        self.uid: int | None = None
+        self.is_virtual = False
+        self.is_by_value = False
+        self.alignment: int | None = None
+        self.reordering = TensorReordering.NONE
+        self.vector: tuple[int, int] = (1, -1)  # count, dimension
+        self.constant: float | int | None = None
+        self.readers = 0  # operations that read it
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Logical extents, as the operations' shape rules read them."""
+        assert self.dim is not None
+        count, axis = self.vector
+        return tuple(d * count if a == axis else d for a, d in enumerate(self.dim))
+
+    @property
+    def where(self) -> str:
+        label = f"tensor '{self.name}'" if self.name else "tensor"
+        return f"{label} ({self.origin})" if self.origin else label
+
+    def __repr__(self) -> str:
+        kind = "virtual " if self.is_virtual else ""
+        data_type = self.data_type.name if self.data_type is not None else "?"
+        return f"<{kind}Tensor {self.name or ''} {list(self.dim or ())} {data_type} uid {self.uid or 0}>"
+
+    def spec(self) -> TensorSpec:
+        """The finished description; every open field has been inferred."""
+        fields: dict[str, Any] = {
+            "uid": self.uid, "data_type": self.data_type, "dims": self.dim, "strides": self.stride,
+            "is_virtual": self.is_virtual, "is_by_value": self.is_by_value, "reordering": self.reordering,
+            "vector_count": self.vector[0], "vectorized_dimension": self.vector[1],
+            "constant_value": self.constant, "name": self.name,
+        }  # fmt: skip
+        if self.alignment is not None:
+            fields["byte_alignment"] = self.alignment
+        return TensorSpec(**fields)
+
+    # Setters, with the names of cuDNN's frontend.
+
+    def set_output(self, is_output: bool = True) -> Tensor:
+        """Give the tensor memory: an execution then has to bind an array to it."""
+        return self.set_is_virtual(not is_output)
+
+    def set_is_virtual(self, is_virtual: bool) -> Tensor:
+        return self._set("is_virtual", bool(is_virtual))
+
+    def set_dim(self, dim: Sequence[int]) -> Tensor:
+        return self._set("dim", tuple(int(d) for d in dim))
+
+    def set_stride(self, stride: Sequence[int]) -> Tensor:
+        return self._set("stride", tuple(int(s) for s in stride))
+
+    def set_data_type(self, data_type: Any) -> Tensor:
+        return self._set("data_type", element_type(data_type, self.where))
+
+    def set_uid(self, uid: int) -> Tensor:
+        return self._set("uid", uid)
+
+    def set_name(self, name: str) -> Tensor:
+        return self._set("name", name)
+
+    def set_is_pass_by_value(self, is_by_value: bool) -> Tensor:
+        return self._set("is_by_value", bool(is_by_value))
+
+    def set_alignment(self, alignment: int) -> Tensor:
+        return self._set("alignment", alignment)
+
+    def set_reordering_type(self, reordering: TensorReordering) -> Tensor:
+        return self._set("reordering", reordering)
+
+    def set_vector_count_and_dimension(self, count: int, dimension: int) -> Tensor:
+        return self._set("vector", (count, dimension))
+
+    def _set(self, field: str, value: Any) -> Tensor:
+        self._freeze.check(self.where, field)
+        setattr(self, field, value)
+        return self
+
+    def get_name(self) -> str:
+        return self.name
+
+    def get_dim(self) -> list[int]:
+        return list(self.dim or ())
+
+    def get_stride(self) -> list[int]:
+        return list(self.stride or ())
+
+    def get_data_type(self) -> DataType | None:
+        return self.data_type
+
+    def get_uid(self) -> int:
+        """0 until the graph is built, unless it was set."""
+        return self.uid or 0
+
+    def get_is_virtual(self) -> bool:
+        return self.is_virtual
+
+    def get_is_pass_by_value(self) -> bool:
+        return self.is_by_value
+
+    def get_alignment(self) -> int:
+        return self.alignment or 16
+
+    def get_reordering_type(self) -> TensorReordering:
+        return self.reordering
+
+
+def element_type(value: Any, where: str) -> DataType | None:
+    """A DataType from a member, a name or a NumPy, CuPy or torch dtype; None stays open."""
+    if value is None:
+        return None
+    try:
+        return data_type_of(value)
+    except ValueError as error:
+        raise BadParam(
+            ATTR_TYPE.reject(
+                where, "data_type", value, expected="an element type", fix="e.g. 'float16' or DataType.HALF",
+                detail=str(error),
+            )
+        ) from None  # fmt: skip

@@ -1,0 +1,55 @@
+"""The command line: ``graphdnn demo``, ``explain``, ``run`` and ``doctor``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from graphdnn.cli import demo, doctor, explain, run
+from graphdnn.cli.outcome import Exit, exit_code, print_rejections
+from graphdnn.errors import GraphdnnError
+
+COMMANDS = (demo, run, explain, doctor)
+_CODES = "exit codes: 0 ok, 1 a check failed, 2 wrong arguments or file, 3 nothing executed, 4 not supported"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code."""
+    try:
+        return int(_dispatch(argv))
+    except GraphdnnError as error:
+        print_rejections(error.rejections)
+        return exit_code(error)
+    except BrokenPipeError:
+        # The interpreter flushes stdout at exit; there is nobody left to read it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.BROKEN_PIPE
+
+
+def _dispatch(argv: Sequence[str] | None) -> int:
+    try:
+        arguments = _parser().parse_args(argv)
+    except SystemExit as ended:  # argparse has printed the help, the version, or what is wrong
+        return Exit.USAGE if ended.code else Exit.OK
+    code = int(arguments.run(arguments))
+    sys.stdout.flush()  # here, where a broken pipe is caught
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    from graphdnn import __version__
+
+    parser = argparse.ArgumentParser(
+        prog="graphdnn", description="operation graphs in the style of cuDNN v8: see them fused, ranked, run", epilog=_CODES
+    )
+    parser.add_argument("--version", action="version", version=f"graphdnn {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        name = command.__name__.rsplit(".", 1)[-1]
+        summary = (command.__doc__ or "").strip().splitlines()[0].split(": ", 1)[-1]
+        own = commands.add_parser(name, help=summary, description=summary, epilog=_CODES)
+        command.add_arguments(own)
+        own.set_defaults(run=command.run)
+    return parser

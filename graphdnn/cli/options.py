@@ -1,0 +1,24 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+
+from graphdnn.device import PROFILES, DeviceSpec, device_spec
+from graphdnn.enums import HeurMode
+
+MODES = tuple(mode.name for mode in HeurMode if mode is not HeurMode.COUNT)
+
+
+def add_device_and_mode(parser: argparse.ArgumentParser) -> None:
+    known = ", ".join(("cpu", *PROFILES))
+    parser.add_argument("--device", metavar="NAME", help=f"rank for this device: {known} (default: this machine)")
+    parser.add_argument("--mode", choices=MODES, default="A", type=str.upper, help="how engines are ranked (default: A)")
+
+
+def device_of(arguments: argparse.Namespace) -> DeviceSpec:
+    return device_spec(arguments.device)
+
+
+def mode_of(arguments: argparse.Namespace) -> HeurMode:
+    return HeurMode[arguments.mode]

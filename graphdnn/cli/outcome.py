@@ -1,0 +1,43 @@
+"""How a command ends: the exit codes, and errors as text on stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from enum import IntEnum
+
+from graphdnn.enums import Status
+from graphdnn.errors import GraphdnnError, MalformedFile, NotSupported, Rejection
+
+
+class Exit(IntEnum):
+    """What the shell gets."""
+
+    OK = 0
+    CHECK_FAILED = 1
+    USAGE = 2  # bad arguments, a malformed file or problem text
+    NOT_EXECUTED = 3  # something that is needed is missing, or the execution failed
+    NOT_SUPPORTED = 4
+    BROKEN_PIPE = 141  # the reader of the output went away, as programs say that end by SIGPIPE
+
+
+def exit_code(error: GraphdnnError) -> Exit:
+    """The code for an error: by its class, then by its status family."""
+    if isinstance(error, MalformedFile):
+        return Exit.USAGE
+    if isinstance(error, NotSupported):
+        return Exit.NOT_SUPPORTED
+    return Exit.USAGE if int(error.status) // 1000 == Status.BAD_PARAM // 1000 else Exit.NOT_EXECUTED
+
+
+def print_rejections(rejections: Sequence[Rejection]) -> None:
+    """Each one in a few short lines, on stderr."""
+    for r in rejections:
+        lines = [
+            f"error: {r.where}: {r.attribute} = {r.shown_value}",
+            f"  expected  {r.expected}",
+            f"  why       {r.reason}",
+            f"  fix       {r.fix}",
+            f"  rule      {r.rule}, {r.status.c_name}",
+        ]
+        print("\n".join(lines), file=sys.stderr)

@@ -1,0 +1,63 @@
+"""The graph a command works on: a graph or plan file, a problem text, or either on stdin."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from graphdnn.errors import MalformedFile
+from graphdnn.files import LARGEST_FILE, PLAN_FORMAT, graph_from_json, plan_from_json
+from graphdnn.graph import OperationGraph
+from graphdnn.problem import parse
+from graphdnn.rules import Rule
+
+FILE = Rule(
+    id="cli.file",
+    expected="a readable file, or a problem text",
+    reason="the file cannot be read: {detail}",
+    fix="check the path; a problem text looks like 'conv x=f32[8,64,56,56] w=f32[64,64,3,3] pad=1 + relu'",
+)
+HELP = "a graph or plan file, a problem text such as 'conv x=f32[8,64,56,56] w=f32[64,64,3,3] pad=1 + relu', or - for stdin"
+
+
+def graph_of(argument: str) -> OperationGraph:
+    """Raises ``MalformedFile`` or ``BadParam`` for what is not a graph."""
+    text = _text(argument)
+    if not text.lstrip().startswith("{"):
+        return parse(text).build_operation_graph()
+    if _is_plan(text):
+        return plan_from_json(text).config.fused.graph
+    return graph_from_json(text)
+
+
+def _text(argument: str) -> str:
+    if argument == "-":
+        return sys.stdin.read(LARGEST_FILE + 1)
+    if not _is_path(argument):
+        return argument
+    try:
+        with Path(argument).open(encoding="utf-8") as file:
+            return file.read(LARGEST_FILE + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise MalformedFile(FILE.reject("command line", "file", argument, detail=_said(error))) from None
+
+
+def _said(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"
+
+
+def _is_path(argument: str) -> bool:
+    """A problem text has spaces and an equals sign; what ends like a file or exists is one."""
+    try:
+        return argument.endswith((".json", ".txt")) or Path(argument).exists()
+    except OSError:  # too long for a name
+        return False
+
+
+def _is_plan(text: str) -> bool:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and data.get("format") == PLAN_FORMAT

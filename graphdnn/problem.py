@@ -1,0 +1,372 @@
+"""Problems as one line of text, for the command line: operands, settings, and what follows after ``+``.
+
+    conv x=i8[8,64,56,56]nhwc w=i8[64,64,3,3] pad=1 + bias + relu
+    conv x=f16[4,2,8,28,28] w=f16[2,16,8,3,3] pad=1 stride=2 spatial=2      (with a group axis)
+    dgrad dy=f32[8,64,28,28] w=f32[64,32,3,3] dx=[8,32,56,56] pad=1 stride=2
+    wgrad x=f32[8,32,28,28] dy=f32[8,64,28,28] dw=[64,32,3,3] pad=1
+    matmul a=f16[8,128,64] b=f16[8,64,256] + bias + gelu
+    pool max x=f32[2,8,32,32] window=3 stride=2 pad=1
+    reduce add x=f32[8,64,56,56] y=[1,64,1,1]
+    norm layer x=f32[32,256]
+    pointwise x=f32[8,64,56,56] + mul + tanh
+
+Grammar: an operation, its words, then steps separated by ``+``. An operand is
+``name=type[extents]layout``: the type one of f64 f32 f16 bf16 e4m3 e5m2 i8 u8 i16 i32
+i64 bool, the layout ``nhwc`` (channels last) or nothing (row-major). Settings are
+``name=number`` or ``name=a,b`` per spatial axis: pad, pre, post, stride, dil, window, spatial.
+``compute=type`` is the arithmetic, ``out=type`` the type of the result; ``mode=conv`` flips
+the filter. Steps: ``bias`` (per channel, or per column after matmul), ``residual`` (same
+extents), ``scale``, ``mul`` (per channel, same extents), and every elementwise mode of one
+operand, with its parameters in parentheses: ``relu(0,6)``, ``leaky_relu(0.1)``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from graphdnn.builder import Graph, Tensor
+from graphdnn.builder.methods import POINTWISE_METHODS
+from graphdnn.dtypes import ELEMENTS, FLOATS, cast, data_type_of
+from graphdnn.engines.host.memory import empty, store
+from graphdnn.enums import ConvolutionMode, DataType, NormMode, NormPhase, ReductionOperator, ResampleMode
+from graphdnn.errors import BadParam
+from graphdnn.graph import OperationGraph
+from graphdnn.rules import Rule
+from graphdnn.tensors import TensorSpec, channels_last_strides, packed_strides
+
+SYNTAX = Rule(
+    id="problem.syntax",
+    expected="{expected}",
+    reason="the text cannot be read from here: {rest}",
+    fix="write it like 'conv x=f32[8,64,56,56] w=f32[64,64,3,3] pad=1 + bias + relu'",
+)
+UNKNOWN = Rule(
+    id="problem.word",
+    expected="one of {known}",
+    reason="nothing here is called that",
+    fix="choose one of the names",
+)
+MISSING = Rule(
+    id="problem.operand",
+    expected="{expected}",
+    reason="{operation} cannot do without it",
+    fix="add {expected}",
+)
+UNUSED = Rule(
+    id="problem.unused",
+    expected="only words that {operation} reads",
+    reason="{operation} does not read it, and nothing is accepted and ignored",
+    fix="leave it out",
+)
+
+_WORD = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>\S+)|(?P<bare>[A-Za-z_]\w*)")
+_OPERAND = re.compile(r"(?P<type>[A-Za-z_][\w]*)?\[(?P<dims>[\d,]+)\](?P<layout>nhwc|nchw)?$")
+_STEP = re.compile(r"(?P<name>[A-Za-z_]\w*)(?:\((?P<arguments>[^)]*)\))?$")
+
+
+@dataclass
+class _Words:
+    """The words of one problem, crossed out as they are read."""
+
+    text: str
+    operation: str
+    bare: list[str] = field(default_factory=list)
+    named: dict[str, str] = field(default_factory=dict)
+
+    def take(self, name: str) -> str | None:
+        return self.named.pop(name, None)
+
+    def tuple(self, name: str, spatial: int) -> tuple[int, ...] | None:
+        """``name=a,b`` or one number for every spatial axis."""
+        value = self.take(name)
+        if value is None:
+            return None
+        numbers = _numbers(value, self.text, name)
+        return numbers * spatial if len(numbers) == 1 else numbers
+
+    def operand(self, graph: Graph, name: str, *, required: bool = True) -> Tensor:
+        value = self.take(name)
+        if value is None:
+            raise _refuse(MISSING, name, "nothing", self.text, expected=f"{name}=type[extents]", operation=self.operation)
+        return _operand(graph, name, value, self.text)
+
+    def extents(self, name: str) -> tuple[int, ...]:
+        value = self.take(name)
+        match = _OPERAND.match(value or "")
+        if not match:
+            raise _refuse(MISSING, name, value or "nothing", self.text, expected=f"{name}=[extents]", operation=self.operation)
+        return _numbers(match["dims"], self.text, name)
+
+    def choice(self, allowed: Sequence[str]) -> str:
+        """The bare word that picks a variant: ``pool max``."""
+        if not self.bare or self.bare[0] not in allowed:
+            raise _refuse(UNKNOWN, self.operation, self.bare[0] if self.bare else "nothing", self.text, known=", ".join(allowed))
+        return self.bare.pop(0)
+
+    def finish(self) -> None:
+        for word in (*self.bare, *self.named):
+            raise _refuse(UNUSED, word, word, self.text, operation=self.operation)
+
+
+def _refuse(rule: Rule, attribute: str, value: object, text: str, **words: Any) -> BadParam:
+    place = text.find(str(value))
+    where = f"problem {text!r}" + (f", column {place + 1}" if place >= 0 and value != "nothing" else "")
+    return BadParam(rule.reject(where, attribute, value, **words))
+
+
+def _numbers(value: str, text: str, name: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in value.split(","))
+    except ValueError:
+        raise _refuse(SYNTAX, name, value, text, expected="whole numbers, separated by commas", rest=value) from None
+
+
+def _operand(graph: Graph, name: str, value: str, text: str) -> Tensor:
+    match = _OPERAND.match(value)
+    if not match or not match["type"]:
+        raise _refuse(SYNTAX, name, value, text, expected="type[extents], e.g. f16[8,64,56,56]nhwc", rest=value)
+    dims = _numbers(match["dims"], text, name)
+    strides = channels_last_strides(dims) if match["layout"] == "nhwc" else packed_strides(dims)
+    return graph.tensor(dims, strides, data_type=_type(match["type"], text, name), name=name)
+
+
+def _type(value: str, text: str, name: str) -> DataType:
+    try:
+        return data_type_of(value)
+    except ValueError:
+        known = "f64 f32 f16 bf16 e4m3 e5m2 i8 u8 i16 i32 i64 bool"
+        raise _refuse(UNKNOWN, name, value, text, known=known) from None
+
+
+# Operations: words -> the tensor that the steps go on from.
+
+
+def _convolution_settings(words: _Words, rank: int) -> dict[str, Any]:
+    given = words.take("spatial")
+    spatial = int(given) if given and given.isdigit() else rank - 2
+    zeros = (0,) * spatial
+    padding = words.tuple("pad", spatial) or zeros
+    mode = words.take("mode") or "cross"
+    if mode not in ("cross", "conv"):
+        raise _refuse(UNKNOWN, "mode", mode, words.text, known="cross, conv")
+    return {
+        "pre_padding": words.tuple("pre", spatial) or padding,
+        "post_padding": words.tuple("post", spatial) or padding,
+        "stride": words.tuple("stride", spatial) or (1,) * spatial,
+        "dilation": words.tuple("dil", spatial) or (1,) * spatial,
+        "convolution_mode": ConvolutionMode.CONVOLUTION if mode == "conv" else ConvolutionMode.CROSS_CORRELATION,
+    }
+
+
+def _conv(graph: Graph, words: _Words) -> Tensor:
+    x, w = words.operand(graph, "x"), words.operand(graph, "w")
+    return graph.conv_fprop(x, w, **_convolution_settings(words, len(x.get_dim())))
+
+
+def _dgrad(graph: Graph, words: _Words) -> Tensor:
+    dy, w, dx = words.operand(graph, "dy"), words.operand(graph, "w"), words.extents("dx")
+    return graph.conv_dgrad(dy, w, **_convolution_settings(words, len(dx))).set_dim(dx)
+
+
+def _wgrad(graph: Graph, words: _Words) -> Tensor:
+    x, dy, dw = words.operand(graph, "x"), words.operand(graph, "dy"), words.extents("dw")
+    return graph.conv_wgrad(x, dy, **_convolution_settings(words, len(dw))).set_dim(dw)
+
+
+def _matmul(graph: Graph, words: _Words) -> Tensor:
+    return graph.matmul(words.operand(graph, "a"), words.operand(graph, "b"))
+
+
+def _pool(graph: Graph, words: _Words) -> Tensor:
+    modes = {
+        "max": ResampleMode.MAXPOOL,
+        "avg": ResampleMode.AVGPOOL_EXCLUDE_PADDING,
+        "avg_include": ResampleMode.AVGPOOL_INCLUDE_PADDING,
+    }
+    mode = modes[words.choice(tuple(modes))]
+    x = words.operand(graph, "x")
+    spatial = len(x.get_dim()) - 2
+    window = words.tuple("window", spatial)
+    if window is None:
+        raise _refuse(MISSING, "window", "nothing", words.text, expected="window=3", operation="pool")
+    stride, padding = words.tuple("stride", spatial), words.tuple("pad", spatial)
+    y, _ = graph.resample(x, mode, window, stride=stride, pre_padding=padding, post_padding=padding)
+    assert y is not None
+    return y
+
+
+def _reduce(graph: Graph, words: _Words) -> Tensor:
+    operator = words.choice(tuple(o.name.lower() for o in ReductionOperator))
+    return graph.reduction(words.operand(graph, "x"), ReductionOperator[operator.upper()]).set_dim(words.extents("y"))
+
+
+def _norm(graph: Graph, words: _Words) -> Tensor:
+    mode = words.choice(("batch", "instance", "layer", "rms"))
+    x = words.operand(graph, "x")
+    dims = tuple(x.get_dim())
+    channels = (1, dims[1], *(1,) * (len(dims) - 2))
+    extents = channels if mode in ("batch", "instance") else (*(1,) * (len(dims) - 1), dims[-1])
+    kind = _parameter_type(x)
+    scale, bias = (graph.tensor(extents, data_type=kind, name=name) for name in ("scale", "bias"))
+    epsilon = graph.tensor((1,) * len(dims), data_type=kind, is_pass_by_value=True, name="epsilon")
+    if mode == "batch":
+        y, mean, inverse, *_ = graph.batchnorm(x, scale, bias, epsilon=epsilon)
+    elif mode == "rms":
+        y, inverse = graph.rmsnorm(NormPhase.TRAINING, x, scale, bias, epsilon)
+        mean = None
+    else:
+        method = graph.layernorm if mode == "layer" else graph.instancenorm
+        y, mean, inverse = method(NormPhase.TRAINING, x, scale, bias, epsilon)
+    for statistic in (mean, inverse):
+        if statistic is not None:
+            statistic.set_output(True).set_data_type(kind)
+    assert y is not None
+    return y
+
+
+def _parameter_type(x: Tensor) -> DataType:
+    return DataType.DOUBLE if x.get_data_type() is DataType.DOUBLE else DataType.FLOAT
+
+
+def _pointwise(graph: Graph, words: _Words) -> Tensor:
+    return words.operand(graph, "x")
+
+
+_OPERATIONS: Mapping[str, Callable[[Graph, _Words], Tensor]] = {
+    "conv": _conv, "dgrad": _dgrad, "wgrad": _wgrad, "matmul": _matmul, "pool": _pool, "reduce": _reduce,
+    "norm": _norm, "pointwise": _pointwise,
+}  # fmt: skip
+_STEPS_WITH_OPERAND = {"bias": "bias", "scale": "scale", "residual": "add", "mul": "mul"}
+
+
+def parse(text: str) -> Graph:
+    """A graph, validated and not yet built. Raises ``BadParam`` with the column of what cannot be read."""
+    head, *steps = (part.strip() for part in text.split("+"))
+    operation, words = _words(head, text)
+    compute, out = words.take("compute"), words.take("out")
+    graph = Graph(
+        name=" + ".join((operation, *steps)),
+        compute_data_type=None if compute is None else _type(compute, text, "compute"),
+    )
+    value = _OPERATIONS[operation](graph, words)
+    words.finish()
+    for step in steps:
+        value = _step(graph, value, step, text, after_matmul=operation == "matmul")
+    if value.get_is_virtual():
+        value.set_output(True)
+    else:
+        value = graph.identity(value).set_output(True)
+    if out is not None:
+        value.set_data_type(_type(out, text, "out"))
+    value.set_name("y" if operation not in ("dgrad", "wgrad") else {"dgrad": "dx", "wgrad": "dw"}[operation])
+    graph.validate()
+    return graph
+
+
+def _words(head: str, text: str) -> tuple[str, _Words]:
+    parts = head.split()
+    if not parts or parts[0] not in _OPERATIONS:
+        raise _refuse(UNKNOWN, "operation", parts[0] if parts else "nothing", text, known=", ".join(_OPERATIONS))
+    words = _Words(text, parts[0])
+    for part in parts[1:]:
+        match = _WORD.fullmatch(part)
+        if not match:
+            raise _refuse(SYNTAX, "word", part, text, expected="name=value, or a word", rest=part)
+        if match["bare"]:
+            words.bare.append(match["bare"])
+        else:
+            words.named[match["name"]] = match["value"]
+    return parts[0], words
+
+
+def _step(graph: Graph, value: Tensor, step: str, text: str, *, after_matmul: bool) -> Tensor:
+    match = _STEP.fullmatch(step)
+    if not match:
+        raise _refuse(SYNTAX, "step", step or "nothing", text, expected="a step, e.g. relu or relu(0,6)", rest=step)
+    name = match["name"]
+    if name in _STEPS_WITH_OPERAND:
+        dims = _operand_extents(name, tuple(value.get_dim()), after_matmul=after_matmul)
+        kind = value.get_data_type() or _float_like(graph, value)
+        operand = graph.tensor(dims, data_type=kind, name=name)
+        return _call(graph, _STEPS_WITH_OPERAND[name], value, operand)
+    row = POINTWISE_METHODS.get(name)
+    if row is None or len(row.arguments) != 1:
+        known = [n for n, r in POINTWISE_METHODS.items() if len(r.arguments) == 1]
+        raise _refuse(UNKNOWN, "step", name, text, known=", ".join((*_STEPS_WITH_OPERAND, *known)))
+    return _call(graph, name, value, **_parameters(name, row.parameters, match["arguments"], text))
+
+
+def _call(graph: Graph, method: str, *operands: Tensor, **parameters: float) -> Tensor:
+    result: Tensor = getattr(graph, method)(*operands, **parameters)
+    return result
+
+
+def _operand_extents(step: str, dims: tuple[int, ...], *, after_matmul: bool) -> tuple[int, ...]:
+    if step in ("residual", "mul"):
+        return dims
+    axis = len(dims) - 1 if after_matmul or len(dims) < 3 else 1
+    return tuple(extent if a == axis else 1 for a, extent in enumerate(dims))
+
+
+def _float_like(graph: Graph, value: Tensor) -> DataType:
+    """The type of the arithmetic that made a virtual value."""
+    return graph.natural_type(value)
+
+
+def _parameters(name: str, known: Mapping[str, str], given: str | None, text: str) -> dict[str, float]:
+    if given is None:
+        return {}
+    order = ("lower_clip", "upper_clip", "negative_slope") if "lower_clip" in known else tuple(known)
+    parts = [part.strip() for part in given.split(",")] if given.strip() else []
+    if len(parts) > len(order):
+        raise _refuse(SYNTAX, name, given, text, expected=f"at most {len(order)} parameters", rest=given)
+    try:
+        return {parameter: float(part) for parameter, part in zip(order, parts, strict=False)}
+    except ValueError:
+        raise _refuse(SYNTAX, name, given, text, expected="numbers", rest=given) from None
+
+
+# Data.
+
+
+def random_bindings(graph: OperationGraph | Graph, seed: int = 0, *, extreme: bool = False) -> dict[int, Any]:
+    """Arrays for every bound tensor: inputs random, outputs poisoned (NaN, or the largest integer).
+
+    Floating inputs are normal numbers, integers small enough to be told apart and large enough to carry
+    (the full range with ``extreme``), a by-value tensor is 1e-5 as befits an epsilon.
+    """
+    if isinstance(graph, Graph):
+        graph = graph.build_operation_graph()
+    rng = np.random.default_rng(seed)
+    return {
+        spec.uid: _poisoned(spec) if spec.uid in graph.producer else _random(spec, rng, extreme=extreme)
+        for spec in graph.bound
+    }
+
+
+def _random(spec: TensorSpec, rng: np.random.Generator, *, extreme: bool) -> Any:
+    element = ELEMENTS[spec.data_type]
+    if spec.is_by_value:
+        return 1e-5 if spec.data_type in FLOATS else 1
+    if element.kind == "float":
+        values = rng.standard_normal(spec.extents)
+    elif element.kind == "bool":
+        values = rng.random(spec.extents) < 0.5
+    else:
+        low, high = (int(element.smallest), int(element.largest)) if extreme else (max(-8, int(element.smallest)), 8)
+        values = rng.integers(low, high, spec.extents, endpoint=True)
+    binding = empty(spec)
+    binding[...] = 0
+    store(cast(values, spec.data_type), binding, spec)
+    return binding
+
+
+def _poisoned(spec: TensorSpec) -> Any:
+    binding = empty(spec)
+    binding[...] = np.nan if ELEMENTS[spec.data_type].kind == "float" else 1 if binding.dtype == bool else np.iinfo(binding.dtype).max
+    return binding
