@@ -4,10 +4,12 @@ A grouped convolution is described, finalized, ranked and executed with the C ca
 what a uid is, whether it may be used again, how groups are given, and what SPATIAL_DIMS means.
 """
 
+# ruff: noqa: F403, F405  the star import gives the C names, as a C program sees them
+
 import numpy as np
 
 import graphdnn
-from graphdnn.backend import *  # the C names, as a C program sees them
+from graphdnn.backend import *
 
 
 def describe(kind, *attributes):
@@ -46,7 +48,8 @@ def convolution_settings(spatial_dims, *per_axis):
     )
 
 
-def convolution(x, w, y, settings):
+def convolution(x, w, y, settings=None):
+    settings = settings or convolution_settings(2)
     child = CUDNN_TYPE_BACKEND_DESCRIPTOR
     return describe(
         CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
@@ -72,9 +75,7 @@ def best_plan(handle, graph):
         (CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, CUDNN_HEUR_MODE_INSTANT),
     )
     config = cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR)
-    cudnnBackendGetAttribute(
-        heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, [config]
-    )
+    cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, [config])
     return describe(
         CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR,
         (CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, handle),
@@ -114,35 +115,30 @@ X, W, Y = ord("x"), -1, 2**62
 
 # 2. Can uids be used again in another graph? Yes: a uid has a meaning within its graph only.
 #    Both graphs call their tensors X, W, Y, with other extents, and run side by side.
-small = graph_of(
-    handle, convolution(tensor(X, (1, 2, 5, 5)), tensor(W, (3, 2, 3, 3)), tensor(Y, (1, 3, 5, 5)), convolution_settings(2))
-)
-large = graph_of(
-    handle, convolution(tensor(X, (2, 4, 9, 9)), tensor(W, (6, 4, 3, 3)), tensor(Y, (2, 6, 9, 9)), convolution_settings(2))
-)
+extents = [((1, 2, 5, 5), (3, 2, 3, 3), (1, 3, 5, 5)), ((2, 4, 9, 9), (6, 4, 3, 3), (2, 6, 9, 9))]
+plans = [
+    best_plan(handle, graph_of(handle, convolution(*map(tensor, (X, W, Y), dims)))) for dims in extents
+]  # both exist before either runs
 sums = []
-for graph, x_dims, w_dims, y_dims in (
-    (small, (1, 2, 5, 5), (3, 2, 3, 3), (1, 3, 5, 5)),
-    (large, (2, 4, 9, 9), (6, 4, 3, 3), (2, 6, 9, 9)),
-):
-    y = np.empty(y_dims, np.float32)
-    ones = {X: np.ones(x_dims, np.float32), W: np.ones(w_dims, np.float32), Y: y}
-    execute(handle, best_plan(handle, graph), ones)
-    sums.append(float(y[0, 0, 2, 2]))
+for plan, dims in zip(plans, extents, strict=True):
+    ones = [np.ones(d, np.float32) for d in dims]
+    execute(handle, plan, dict(zip((X, W, Y), ones, strict=True)))
+    sums.append(float(ones[2][0, 0, 2, 2]))
 print(f"2. The same uids in two graphs: centre values {sums[0]:.0f} and {sums[1]:.0f} (2*9 and 4*9 products of ones)")
 
 # 3. How are groups given? By an axis of the tensors: x [N, G, C, H, W], w [G, K, C, R, S], y [N, G, K, P, Q].
 x = rng.standard_normal((2, 3, 4, 8, 8), np.float32)
 w = rng.standard_normal((3, 5, 4, 3, 3), np.float32)
 y = np.empty((2, 3, 5, 8, 8), np.float32)
-grouped = convolution(tensor(X, x.shape), tensor(W, w.shape), tensor(Y, y.shape), convolution_settings(2))
+grouped = convolution(tensor(X, x.shape), tensor(W, w.shape), tensor(Y, y.shape))
 execute(handle, best_plan(handle, graph_of(handle, grouped)), {X: x, W: w, Y: y})
 #    The form without that axis means the same: channels of x over channels of w is the number of groups.
 flat = np.empty((2, 15, 8, 8), np.float32)
-joined = convolution(tensor(X, (2, 12, 8, 8)), tensor(W, (15, 4, 3, 3)), tensor(Y, (2, 15, 8, 8)), convolution_settings(2))
+joined = convolution(tensor(X, (2, 12, 8, 8)), tensor(W, (15, 4, 3, 3)), tensor(Y, (2, 15, 8, 8)))
 bindings = {X: x.reshape(2, 12, 8, 8), W: w.reshape(15, 4, 3, 3), Y: flat}
 execute(handle, best_plan(handle, graph_of(handle, joined)), bindings)
-print(f"3. Groups are an axis: [2,3,4,8,8] and [2,12,8,8] give equal results: {np.array_equal(flat, y.reshape(flat.shape))}")
+same = np.array_equal(flat, y.reshape(flat.shape))
+print(f"3. Groups are an axis: x [2,3,4,8,8] and x [2,12,8,8] with 3 groups give equal results: {same}")
 
 # 4. What is SPATIAL_DIMS? The number of spatial axes: 2 for images, with or without a group axis. Not their extents.
 print("4. SPATIAL_DIMS is a count. The extents instead of it are refused:")
@@ -151,11 +147,10 @@ print(f"   {problem.reason}")
 
 # 5. BAD_PARAM when a convolution is finalized, and no word why? Here every reason comes with it.
 print("5. A group axis in x but not in w:")
-for problem in refusal(
-    lambda: convolution(tensor(X, x.shape), tensor(W, (15, 4, 3, 3)), tensor(Y, y.shape), convolution_settings(2))
-):
+for problem in refusal(lambda: convolution(tensor(X, x.shape), tensor(W, (15, 4, 3, 3)), tensor(Y, y.shape))):
     print(f"   {problem.status.c_name} [{problem.rule}]: {problem.reason}\n   fix: {problem.fix}")
 
-# 6. What was fused? The content of a graph descriptor says it; 03_what_was_fused.py has more.
+# 6. What has taken the place of CUDNN_TYPE_OPERATION? BACKEND_DESCRIPTOR: operations are descriptors (see graph_of).
+#    And is there a way to see what was fused? The content of a finalized graph says it; 03_what_was_fused.py has more.
 print("6. " + str(graph_of(handle, grouped).content.fused).replace("\n", "\n   "))
 cudnnDestroy(handle)

@@ -14,10 +14,10 @@ def tensor(uid, dims, data_type="float32", **fields):
 
 
 def settings(**fields):
-    usual = dict(
-        compute_type="float32", mode=ConvolutionMode.CROSS_CORRELATION, spatial_dims=2, dilations=(1, 1),
-        filter_strides=(1, 1), pre_paddings=(1, 1), post_paddings=(1, 1),
-    )  # fmt: skip
+    usual = {
+        "compute_type": "float32", "mode": ConvolutionMode.CROSS_CORRELATION, "spatial_dims": 2, "dilations": (1, 1),
+        "filter_strides": (1, 1), "pre_paddings": (1, 1), "post_paddings": (1, 1),
+    }  # fmt: skip
     return ConvolutionSpec(**{**usual, **fields})
 
 
@@ -51,9 +51,10 @@ attempt(
 
 graph = graphdnn.OperationGraph.of([ConvForward(x=x, w=w, y=y, conv=settings())])
 plan = graphdnn.build(graph)
+arrays = {1: np.zeros(x.dims, np.float64), 2: np.zeros((128, 3, 3, 64), np.float32), 3: np.zeros(y.dims, np.float32)}
 attempt(
-    "An execution with an array of another type and a missing one:",
-    lambda: plan.execute({1: np.zeros(x.dims, np.float64), 2: np.zeros(w.dims, np.float32)}, plan.new_workspace()),
+    "An execution with an array of another type, and one in another order:",
+    lambda: plan.execute(arrays, plan.new_workspace()),
 )
 
 # Filters exclude engines; what they exclude is among the declined, with the filter's rule.

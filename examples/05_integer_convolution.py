@@ -57,4 +57,5 @@ y = graph.mul(summed, factor).set_data_type("int8").set_output(True)
 x, w = rng.integers(-128, 128, (2, 32, 12, 12), np.int8), rng.integers(-128, 128, (8, 32, 3, 3), np.int8)
 result = graph.run({image: x, filters: w})[y]
 wanted = np.clip(np.rint(exact(x, w).astype(np.float64) / 1024), -128, 127)
-print(f"int8 result: {len(graph.fused)} kernel, saturates at {result.min()} and {result.max()}:", np.array_equal(result, wanted))
+print(f"int8 result of {len(graph.fused)} kernel, saturated to {result.min()} ... {result.max()}")
+print("  exact:", np.array_equal(result, wanted))

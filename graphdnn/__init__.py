@@ -5,6 +5,7 @@
 """
 
 from graphdnn.build import build, rank
+from graphdnn.builder import Graph
 from graphdnn.device import PROFILES, DeviceSpec, device_spec
 from graphdnn.enums import (
     BehaviorNote,
@@ -55,6 +56,7 @@ __all__ = [
     "Filters",
     "FusedGraph",
     "FusedOp",
+    "Graph",
     "GraphdnnError",
     "HeurMode",
     "InternalError",

@@ -117,7 +117,9 @@ def reference(graph: OperationGraph, bindings: Mapping[int, Any]) -> dict[int, A
     return {spec.uid: load(arrays[spec.uid], spec) for spec in double.outputs}
 
 
-def compare(graph: OperationGraph, bindings: Mapping[int, Any], before: Mapping[int, Any] | None = None) -> list[Comparison]:
+def compare(
+    graph: OperationGraph, bindings: Mapping[int, Any], before: Mapping[int, Any] | None = None
+) -> list[Comparison]:
     """Every output in ``bindings`` beside its reference. ``before`` holds the old outputs where beta reads them."""
     expected = reference(graph, {**bindings, **(before or {})})
     found = []

@@ -14,6 +14,7 @@ Where the documentation is silent:
   are x, as in x - (x/b)*b. Integer arithmetic wraps, ABS and NEG included.
 * A derivative is taken at NaN as its formula reads: comparisons with NaN are
   false, so RELU_BWD and ELU_BWD hand dy on there.
+* RELU_FWD in integers takes whole parameters; a clip beyond the type's range clips nothing.
 * Comparisons and logical modes are true or false; in logical modes every
   number but 0 is true, NaN included.
 """
@@ -89,8 +90,14 @@ def _is_integer(x: Array) -> bool:
 
 
 def _like(x: Array, value: float) -> Array:
-    """``value`` in the precision of ``x``: a float64 scalar would drag a float32 array along."""
-    return np.asarray(value, dtype=x.dtype)
+    """``value`` in the precision of ``x``: a float64 scalar would drag a float32 array along.
+
+    In integers an infinite or too large value is the largest (smallest) integer, which clips nothing.
+    """
+    if x.dtype.kind != "i":
+        return np.asarray(value, dtype=x.dtype)
+    limits = np.iinfo(x.dtype)
+    return np.asarray(limits.max if value >= limits.max else limits.min if value <= limits.min else int(value), x.dtype)
 
 
 def _special() -> Any:
@@ -268,6 +275,10 @@ _CUDA_RELU = (
     " : {relu_lower_clip} + {relu_lower_clip_slope} * ({0} - {relu_lower_clip}))"
     " : ({0} > {relu_upper_clip} ? {relu_upper_clip} : {0}))"
 )
+_CUDA_RELU_INT = (
+    "({0} < {relu_lower_clip} ? {relu_lower_clip} + {relu_lower_clip_slope} * ({0} - {relu_lower_clip})"
+    " : ({0} > {relu_upper_clip} ? {relu_upper_clip} : {0}))"
+)
 _CUDA_RELU_BACKWARD = (
     "({0} * ({1} <= {relu_lower_clip} ? {relu_lower_clip_slope} : {1} > {relu_upper_clip} ? 0.0f : 1.0f))"
 )
@@ -364,7 +375,9 @@ POINTWISE: dict[PointwiseMode, Pointwise] = {
     PointwiseMode.RECIPROCAL: _row(_ONE, _reciprocal, "(1.0f / {0})", 4),
     PointwiseMode.ATAN2: _row(_TWO, np.arctan2, "atan2f({0}, {1})", 16),
     PointwiseMode.FLOOR_MOD: _exact(_TWO, _floor_modulo, _CUDA_FLOOR_MODULO, _CUDA_FLOOR_MODULO_INT, flops=8),
-    PointwiseMode.RELU_FWD: _activation(_relu, _CUDA_RELU, 2, *_RELU),
+    PointwiseMode.RELU_FWD: _exact(
+        _ONE, _relu, _CUDA_RELU, _CUDA_RELU_INT, flops=2, parameters=_RELU, kind="activation"
+    ),
     PointwiseMode.TANH_FWD: _activation(np.tanh, "tanhf({0})", 10),
     PointwiseMode.SIGMOID_FWD: _activation(_sigmoid, _cuda_sigmoid("{0}"), 10),
     PointwiseMode.ELU_FWD: _activation(_elu, "({0} < 0.0f ? {elu_alpha} * expm1f({0}) : {0})", 10, "elu_alpha"),

@@ -31,9 +31,9 @@ import numpy as np
 
 from graphdnn.builder import Graph, Tensor
 from graphdnn.builder.methods import POINTWISE_METHODS
-from graphdnn.dtypes import ELEMENTS, FLOATS, cast, data_type_of
+from graphdnn.dtypes import ELEMENTS, FLOATS, Array, cast, data_type_of
 from graphdnn.engines.host.memory import empty, store
-from graphdnn.enums import ConvolutionMode, DataType, NormMode, NormPhase, ReductionOperator, ResampleMode
+from graphdnn.enums import ConvolutionMode, DataType, NormPhase, ReductionOperator, ResampleMode
 from graphdnn.errors import BadParam
 from graphdnn.graph import OperationGraph
 from graphdnn.rules import Rule
@@ -81,7 +81,7 @@ class _Words:
     def take(self, name: str) -> str | None:
         return self.named.pop(name, None)
 
-    def tuple(self, name: str, spatial: int) -> tuple[int, ...] | None:
+    def per_axis(self, name: str, spatial: int) -> tuple[int, ...] | None:
         """``name=a,b`` or one number for every spatial axis."""
         value = self.take(name)
         if value is None:
@@ -89,23 +89,29 @@ class _Words:
         numbers = _numbers(value, self.text, name)
         return numbers * spatial if len(numbers) == 1 else numbers
 
-    def operand(self, graph: Graph, name: str, *, required: bool = True) -> Tensor:
+    def operand(self, graph: Graph, name: str) -> Tensor:
         value = self.take(name)
         if value is None:
-            raise _refuse(MISSING, name, "nothing", self.text, expected=f"{name}=type[extents]", operation=self.operation)
+            raise _refuse(
+                MISSING, name, "nothing", self.text, expected=f"{name}=type[extents]", operation=self.operation
+            )
         return _operand(graph, name, value, self.text)
 
     def extents(self, name: str) -> tuple[int, ...]:
         value = self.take(name)
         match = _OPERAND.match(value or "")
         if not match:
-            raise _refuse(MISSING, name, value or "nothing", self.text, expected=f"{name}=[extents]", operation=self.operation)
+            raise _refuse(
+                MISSING, name, value or "nothing", self.text, expected=f"{name}=[extents]", operation=self.operation
+            )
         return _numbers(match["dims"], self.text, name)
 
     def choice(self, allowed: Sequence[str]) -> str:
         """The bare word that picks a variant: ``pool max``."""
         if not self.bare or self.bare[0] not in allowed:
-            raise _refuse(UNKNOWN, self.operation, self.bare[0] if self.bare else "nothing", self.text, known=", ".join(allowed))
+            raise _refuse(
+                UNKNOWN, self.operation, self.bare[0] if self.bare else "nothing", self.text, known=", ".join(allowed)
+            )
         return self.bare.pop(0)
 
     def finish(self) -> None:
@@ -150,15 +156,15 @@ def _convolution_settings(words: _Words, rank: int) -> dict[str, Any]:
     given = words.take("spatial")
     spatial = int(given) if given and given.isdigit() else rank - 2
     zeros = (0,) * spatial
-    padding = words.tuple("pad", spatial) or zeros
+    padding = words.per_axis("pad", spatial) or zeros
     mode = words.take("mode") or "cross"
     if mode not in ("cross", "conv"):
         raise _refuse(UNKNOWN, "mode", mode, words.text, known="cross, conv")
     return {
-        "pre_padding": words.tuple("pre", spatial) or padding,
-        "post_padding": words.tuple("post", spatial) or padding,
-        "stride": words.tuple("stride", spatial) or (1,) * spatial,
-        "dilation": words.tuple("dil", spatial) or (1,) * spatial,
+        "pre_padding": words.per_axis("pre", spatial) or padding,
+        "post_padding": words.per_axis("post", spatial) or padding,
+        "stride": words.per_axis("stride", spatial) or (1,) * spatial,
+        "dilation": words.per_axis("dil", spatial) or (1,) * spatial,
         "convolution_mode": ConvolutionMode.CONVOLUTION if mode == "conv" else ConvolutionMode.CROSS_CORRELATION,
     }
 
@@ -191,10 +197,10 @@ def _pool(graph: Graph, words: _Words) -> Tensor:
     mode = modes[words.choice(tuple(modes))]
     x = words.operand(graph, "x")
     spatial = len(x.get_dim()) - 2
-    window = words.tuple("window", spatial)
+    window = words.per_axis("window", spatial)
     if window is None:
         raise _refuse(MISSING, "window", "nothing", words.text, expected="window=3", operation="pool")
-    stride, padding = words.tuple("stride", spatial), words.tuple("pad", spatial)
+    stride, padding = words.per_axis("stride", spatial), words.per_axis("pad", spatial)
     y, _ = graph.resample(x, mode, window, stride=stride, pre_padding=padding, post_padding=padding)
     assert y is not None
     return y
@@ -353,6 +359,7 @@ def _random(spec: TensorSpec, rng: np.random.Generator, *, extreme: bool) -> Any
     element = ELEMENTS[spec.data_type]
     if spec.is_by_value:
         return 1e-5 if spec.data_type in FLOATS else 1
+    values: Array
     if element.kind == "float":
         values = rng.standard_normal(spec.extents)
     elif element.kind == "bool":
@@ -368,5 +375,8 @@ def _random(spec: TensorSpec, rng: np.random.Generator, *, extreme: bool) -> Any
 
 def _poisoned(spec: TensorSpec) -> Any:
     binding = empty(spec)
-    binding[...] = np.nan if ELEMENTS[spec.data_type].kind == "float" else 1 if binding.dtype == bool else np.iinfo(binding.dtype).max
+    if ELEMENTS[spec.data_type].kind == "float":
+        binding[...] = np.nan
+    else:
+        binding[...] = True if binding.dtype == np.bool_ else np.iinfo(binding.dtype).max
     return binding

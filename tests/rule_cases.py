@@ -331,6 +331,7 @@ RULE_CASES: dict[str, Case] = {
     "norm_bwd.statistics": op("norm_bwd", mean=...),
     # pointwise
     "pointwise.math_type": lambda: pointwise(PointwiseMode.TANH_FWD, "i32"),
+    "pointwise.parameter.whole": lambda: pointwise(PointwiseMode.RELU_FWD, "i32", relu_lower_clip_slope=0.5),
     "pointwise.nan_propagation": lambda: pointwise(nan_propagation=NanPropagation.NOT_PROPAGATE_NAN),
     "pointwise.parameter.unused": lambda: pointwise(elu_alpha=2.0),
     "pointwise.port.missing": op("pointwise", b=...),

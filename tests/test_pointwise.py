@@ -245,7 +245,8 @@ def test_cuda_expressions_compute_what_numpy_computes(mode: PointwiseMode, param
 def test_integer_cuda_expressions_compute_what_numpy_computes(mode: PointwiseMode) -> None:
     row = POINTWISE[mode]
     values = [0, 1, -1, 2, -3, 7, -7, 100]
-    source = _python(row.cuda_int.format("x", "y", "z"))
+    parameters = {name: round(DEFAULTS[name]) if math.isfinite(DEFAULTS[name]) else 2**31 - 1 for name in row.parameters}
+    source = _python(row.cuda_int.format("x", "y", "z", **parameters))
     # C truncates where Python floors
     source = re.sub(r"([xy]) / ([xy])", r"trunc(\1 / \2)", source)
     source = re.sub(r"([xy]) % ([xy])", r"int(fmod(\1, \2))", source)
@@ -254,7 +255,7 @@ def test_integer_cuda_expressions_compute_what_numpy_computes(mode: PointwiseMod
         for y in values if len(row.operands) > 1 else [0]:
             got = eval(code, {"x": x, "y": y, "z": y, "trunc": math.trunc, "fmod": math.fmod})
             arrays = [np.asarray(v, np.int32) for v in (x, y, y)][: len(row.operands)]
-            assert int(got) == int(call(mode, *arrays)), (x, y)
+            assert int(got) == int(call(mode, *arrays, **parameters)), (x, y)
 
 
 @pytest.mark.parametrize("parameters", [DEFAULTS, OTHERS], ids=["defaults", "others"])
@@ -428,6 +429,7 @@ EXACT: dict[PointwiseMode, Callable[..., int]] = {
     P.FLOOR: lambda x: x,
     P.NEG: lambda x: -x,
     P.IDENTITY: lambda x: x,
+    P.RELU_FWD: lambda x: max(x, 0),
 }
 
 
@@ -440,7 +442,8 @@ def test_integers_are_exact_and_wrap(mode: PointwiseMode, bits: int) -> None:
     @given(st.lists(st.tuples(*[INT32 if bits == 32 else INT64] * count), min_size=1, max_size=6))
     def check(rows: list[tuple[int, ...]]) -> None:
         dtype = np.dtype(f"int{bits}")
-        result = call(mode, *(np.array(column, dtype) for column in zip(*rows, strict=True)))
+        parameters = {name: DEFAULTS[name] for name in POINTWISE[mode].parameters}
+        result = call(mode, *(np.array(column, dtype) for column in zip(*rows, strict=True)), **parameters)
         assert result.dtype == dtype
         assert result.tolist() == [wrap(EXACT[mode](*row), bits) for row in rows]
 

@@ -19,8 +19,6 @@ from graphdnn.enums import DataType
 from graphdnn.errors import BadParam
 from graphdnn.operations import (
     Concat,
-    ConvolutionOperation,
-    Matmul,
     Operation,
     PointwiseOperation,
     Reshape,

@@ -36,9 +36,15 @@ _CLIPS = {
 _SLOPE = {"negative_slope": "relu_lower_clip_slope"}
 
 POINTWISE_METHODS: dict[str, Method] = {
-    **{name: Method(M[name.upper()], _BINARY) for name in ("add", "sub", "mul", "div", "add_square", "logical_and", "logical_or")},
+    **{
+        name: Method(M[name.upper()], _BINARY)
+        for name in ("add", "sub", "mul", "div", "add_square", "logical_and", "logical_or")
+    },
     **{name: Method(M[name.upper()], _PAIR) for name in ("max", "min", "mod", "pow", "atan2", "floor_mod")},
-    **{name: Method(M[name.upper()], _COMPARE) for name in ("cmp_eq", "cmp_neq", "cmp_gt", "cmp_ge", "cmp_lt", "cmp_le")},
+    **{
+        name: Method(M[name.upper()], _COMPARE)
+        for name in ("cmp_eq", "cmp_neq", "cmp_gt", "cmp_ge", "cmp_lt", "cmp_le")
+    },
     **{
         name: Method(M[name.upper()], _UNARY)
         for name in (

@@ -9,8 +9,17 @@ from collections.abc import Sequence
 
 from graphdnn.cli import demo, doctor, explain, run
 from graphdnn.cli.outcome import Exit, exit_code, print_rejections
+from graphdnn.enums import Status
 from graphdnn.errors import GraphdnnError
+from graphdnn.rules import Rule
 
+MEMORY = Rule(
+    id="cli.memory",
+    expected="memory for all operands, results and intermediate values",
+    reason="an allocation failed: {detail}",
+    fix="make the problem smaller",
+    status=Status.INTERNAL_ERROR_HOST_ALLOCATION_FAILED,
+)
 COMMANDS = (demo, run, explain, doctor)
 _CODES = "exit codes: 0 ok, 1 a check failed, 2 wrong arguments or file, 3 nothing executed, 4 not supported"
 
@@ -22,6 +31,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except GraphdnnError as error:
         print_rejections(error.rejections)
         return exit_code(error)
+    except MemoryError as error:
+        print_rejections([MEMORY.reject("command line", "memory", "too little", detail=str(error) or "no more")])
+        return Exit.NOT_EXECUTED
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
     except BrokenPipeError:
         # The interpreter flushes stdout at exit; there is nobody left to read it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -42,13 +56,15 @@ def _parser() -> argparse.ArgumentParser:
     from graphdnn import __version__
 
     parser = argparse.ArgumentParser(
-        prog="graphdnn", description="operation graphs in the style of cuDNN v8: see them fused, ranked, run", epilog=_CODES
+        prog="graphdnn",
+        description="Operation graphs in the style of cuDNN v8: see them fused, ranked, run.",
+        epilog=_CODES,
     )
     parser.add_argument("--version", action="version", version=f"graphdnn {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
         name = command.__name__.rsplit(".", 1)[-1]
-        summary = (command.__doc__ or "").strip().splitlines()[0].split(": ", 1)[-1]
+        summary = (command.__doc__ or "").splitlines()[0].split(": ", 1)[-1]
         own = commands.add_parser(name, help=summary, description=summary, epilog=_CODES)
         command.add_arguments(own)
         own.set_defaults(run=command.run)

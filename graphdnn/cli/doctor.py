@@ -1,4 +1,4 @@
-"""doctor: what the library finds on this machine, and how to get what is missing."""
+"""doctor: show what the library finds on this machine, and how to get what is missing"""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from graphdnn.cli.text import indented, table
 
 OLDEST_PYTHON = (3, 10)
 NEEDED = ("numpy", "pydantic", "networkx", "ml_dtypes", "scipy")
+CUDA = "for an NVIDIA GPU: pip install 'graphdnn[cuda12]' (graphdnn[cuda13] for a driver of CUDA 13)"
 NO_GPU = "nothing to do: without a GPU the NumPy engines serve everything"
 
 
@@ -73,16 +74,18 @@ def examine() -> Iterator[Finding]:
     yield self_test()
     yield cache_folder()
     yield from gpu()
-    yield optional("CuPy", cupy, "pip install 'graphdnn[cuda12]', or graphdnn[cuda13] for a driver of CUDA 13")
-    yield optional("NVRTC", nvrtc, "pip install 'graphdnn[cuda12]', or graphdnn[cuda13] for a driver of CUDA 13")
-    yield optional("cuda-bindings", lambda: version("cuda-bindings"), "pip install 'graphdnn[cuda12]'")
+    yield optional("CuPy", lambda: _imported("cupy"), CUDA)
+    yield optional("NVRTC", nvrtc, CUDA)
+    yield optional("cuda-bindings", lambda: version("cuda-bindings"), CUDA)
     yield optional("scikit-image", lambda: _imported("skimage"), "pip install 'graphdnn[demo]' (for graphdnn demo)")
     yield optional("PyTorch", lambda: _imported("torch"), "pip install torch (only to compare with its operators)")
 
 
 def python() -> Finding:
     ok = sys.version_info >= OLDEST_PYTHON
-    detail = f"{platform.python_version()} ({platform.python_implementation()}) on {platform.system()} {platform.machine()}"
+    detail = (
+        f"{platform.python_version()} ({platform.python_implementation()}) on {platform.system()} {platform.machine()}"
+    )
     return Finding("Python", "ok" if ok else "broken", detail, "use Python 3.10 or later", needed=True)
 
 
@@ -100,7 +103,9 @@ def blas() -> Finding:
     entry = known.get("Build Dependencies", {}).get("blas", {}) if isinstance(known, dict) else {}
     threads = blas_threads()
     said = f"{threads} threads" if threads else "threads unknown"
-    return Finding("BLAS", "ok", f"{entry.get('name', 'unknown')} {entry.get('version', '')}, {said} of {cores()} cores")
+    return Finding(
+        "BLAS", "ok", f"{entry.get('name', 'unknown')} {entry.get('version', '')}, {said} of {cores()} cores"
+    )
 
 
 def blas_threads() -> int | None:
@@ -213,10 +218,6 @@ def optional(name: str, find: Callable[[], str], fix: str) -> Finding:
         return Finding(name, "missing", "not installed", fix)
     except Exception as error:
         return Finding(name, "broken", _said(error), fix)
-
-
-def cupy() -> str:
-    return _imported("cupy")
 
 
 def nvrtc() -> str:

@@ -1,4 +1,4 @@
-"""explain: what becomes of a graph: kernels, the least time a device could take, engines, and every reason."""
+"""explain: show what becomes of a graph: kernels, least times, engines, and every reason"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from graphdnn.build import rank
-from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
+from graphdnn.cli.options import add_device_and_mode, device_of, mode_of, on_the_host
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.source import HELP, graph_of
 from graphdnn.cli.text import count, indented, plural, seconds, size, table
@@ -97,24 +97,13 @@ def ranking_text(ranking: Ranking) -> str:
          ", ".join(note.name for note in config.numerical_notes) or "-")
         for i, config in enumerate(configs[:MOST_CONFIGS])
     ]  # fmt: skip
-    lines = [f"ranking on {ranking.device.name}, mode {ranking.mode.name}" + _where(ranking)]
+    where = " (no engine for this device yet: these run on the host)" if any(map(on_the_host, configs)) else ""
+    lines = [f"ranking on {ranking.device.name}, mode {ranking.mode.name}{where}"]
     head = ("", "engine", "predicted", "workspace", "notes")
     lines.append(indented(table(head, rows, right=(2, 3))) if rows else "  no engine serves it")
     if len(configs) > MOST_CONFIGS:
         lines.append("  and more: each kernel's engine can be chosen on its own")
     return "\n".join(lines)
-
-
-def _where(ranking: Ranking) -> str:
-    """The engines' own place where that is not the device asked for."""
-    best = next(iter(ranking), None)
-    if best is None or ranking.device.kind == "cpu" or not _all_on_host(best.choices):
-        return ""
-    return " (no engine for this device yet: these run on the host)"
-
-
-def _all_on_host(choices: Any) -> bool:
-    return all(choice.engine.places == ("cpu",) for choice in choices)
 
 
 def declined_text(declined: Declined) -> str:

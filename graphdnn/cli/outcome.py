@@ -18,6 +18,7 @@ class Exit(IntEnum):
     USAGE = 2  # bad arguments, a malformed file or problem text
     NOT_EXECUTED = 3  # something that is needed is missing, or the execution failed
     NOT_SUPPORTED = 4
+    INTERRUPTED = 130  # as programs say that end by SIGINT
     BROKEN_PIPE = 141  # the reader of the output went away, as programs say that end by SIGPIPE
 
 

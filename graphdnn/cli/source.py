@@ -18,7 +18,7 @@ FILE = Rule(
     reason="the file cannot be read: {detail}",
     fix="check the path; a problem text looks like 'conv x=f32[8,64,56,56] w=f32[64,64,3,3] pad=1 + relu'",
 )
-HELP = "a graph or plan file, a problem text such as 'conv x=f32[8,64,56,56] w=f32[64,64,3,3] pad=1 + relu', or - for stdin"
+HELP = "a graph or plan file, - for stdin, or a text like 'conv x=f32[8,64,56,56] w=f32[64,64,3,3] pad=1 + bias + relu'"
 
 
 def graph_of(argument: str) -> OperationGraph:

@@ -7,7 +7,7 @@ is its row in ``graphdnn.pointwise``; nothing here knows a mode by name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf
+from math import inf, isfinite
 from typing import Annotated, Any, ClassVar
 
 from graphdnn.attribute_names import AttributeName as A
@@ -55,6 +55,11 @@ def _math_types(spec: PointwiseSpec) -> tuple[DataType, ...]:
     return (*floats, *integers, *booleans)
 
 
+def _fractional(spec: PointwiseSpec) -> dict[str, float]:
+    """Parameters that an integer arithmetic would cut."""
+    return {name: value for name, value in spec.parameters().items() if isfinite(value) and value != int(value)}
+
+
 class PointwiseSpec(Spec):
     """Mode, math type and parameters of a pointwise operation."""
 
@@ -69,6 +74,15 @@ class PointwiseSpec(Spec):
                 reason="the mode has no meaning in that arithmetic",
                 fix="use FLOAT; INT32 and INT64 serve the modes that are exact in integers",
                 status=Status.NOT_SUPPORTED_DATA_TYPE,
+            ),
+            Constraint(
+                id="pointwise.parameter.whole",
+                attribute=lambda p: ", ".join(_fractional(p)),
+                look=lambda p: tuple(_fractional(p).values()),
+                check=Equals("whole numbers"),
+                when=lambda p: p.math_type in INTEGER_COMPUTE and bool(_fractional(p)),
+                reason="an integer math type would cut the fraction",
+                fix="use FLOAT arithmetic, or a whole number",
             ),
             Constraint(
                 id="pointwise.nan_propagation",

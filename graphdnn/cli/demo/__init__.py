@@ -1,4 +1,4 @@
-"""demo: three jobs on a real photograph: raw descriptors, registration in exact int16, a graph that does not fuse."""
+"""demo: run three jobs on a real photograph and check their results"""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from graphdnn.backend import constants as c
 from graphdnn.backend import (
     cudnnBackendCreateDescriptor,
     cudnnBackendExecute,
@@ -21,7 +22,6 @@ from graphdnn.backend import (
     cudnnCreate,
     cudnnDestroy,
 )
-from graphdnn.backend import constants as c
 from graphdnn.backend.descriptor import Descriptor
 from graphdnn.cli.demo.photo import photograph
 from graphdnn.cli.demo.report import Report, timed
@@ -170,7 +170,7 @@ def by_taps(x: Array, w: Array, bias: Array) -> Array:
         for column in range(w.shape[-1]):
             window = padded[..., row : row + height, column : column + width]  # [N, G, 1, H, W]
             y += w[None, :, :, 0, row, column, None, None].astype(np.float64) * window
-    return np.maximum(y, 0)
+    return np.asarray(np.maximum(y, 0))
 
 
 def rounding_bound(x: Array, w: Array, bias: Array) -> float:
@@ -199,7 +199,9 @@ def run(report: Report) -> None:
     exact = by_taps(x, w, bias)
     double = np.empty(exact.shape)
     wide = convolution_bias_relu(handle, c.CUDNN_DATA_DOUBLE, x.shape, w.shape)
-    execute(handle, execution_plan(handle, ranked_configs(wide)[0]), [a.astype(np.float64) for a in (x, w, bias)], double)
+    execute(
+        handle, execution_plan(handle, ranked_configs(wide)[0]), [a.astype(np.float64) for a in (x, w, bias)], double
+    )
 
     rows, largest = [], 0.0
     for config in ranked_configs(graph):

@@ -23,7 +23,7 @@ def photograph() -> Array:
     try:
         from skimage import data
 
-        return np.asarray(data.astronaut())
+        return np.asarray(data.astronaut())  # type: ignore[no-untyped-call]
     except (ImportError, OSError) as error:
         raise NotInitialized(MISSING.reject("demo", "scikit-image", "missing", detail=str(error))) from None
 

@@ -42,7 +42,7 @@ def scene() -> tuple[Array, Array, Array]:
 
 
 def _crop(photo: Array, top: int, left: int) -> Array:
-    return photo[top : top + SIDE, left : left + SIDE]
+    return np.asarray(photo[top : top + SIDE, left : left + SIDE])
 
 
 def as_channels(reference: Array, copies: Array) -> tuple[Array, Array]:
@@ -77,7 +77,7 @@ def accumulator_for(x: Array, w: Array) -> DataType:
 def overlap() -> Array:
     """Pixels that reference and copy have in common, for each shift."""
     along = SIDE - np.abs(np.arange(-REACH, REACH + 1))
-    return along[:, None] * along
+    return np.outer(along, along)
 
 
 def best_shift(scores: Array) -> Array:
@@ -105,7 +105,9 @@ def _common(shift: int) -> tuple[slice, slice]:
 def run(report: Report) -> None:
     reference, copies, shifts = scene()
     x, w = as_channels(reference, copies)
-    report.say(f"reference {SIDE} x {SIDE}, {COPIES} copies shifted by up to {REACH} pixels, {COPIES // 2} of them noisy")
+    report.say(
+        f"reference {SIDE} x {SIDE}, {COPIES} copies shifted by up to {REACH} pixels, {COPIES // 2} of them noisy"
+    )
     report.say(f"x {list(x.shape)} {x.dtype}, padded by {REACH}; w {list(w.shape)} {w.dtype}")
     report.say()
 

@@ -67,7 +67,8 @@ def expected(x: Array, w: Array, shortcut: Array) -> Array:
     windows = sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), axis=(2, 3))
     features = np.einsum("nchwrs,kcrs->nkhw", windows, w, optimize=True)
     branch = np.einsum("nchw,kc->nkhw", x, shortcut[..., 0, 0])
-    return np.maximum(features - features.mean(axis=(0, 2, 3), keepdims=True) + branch, 0)
+    centred = features - features.mean(axis=(0, 2, 3), keepdims=True)
+    return np.asarray(np.maximum(centred + branch, 0))
 
 
 def rounding_bound(x: Array, w: Array, shortcut: Array) -> float:

@@ -1,0 +1,251 @@
+"""Nodes: the state of a graph being built, its tensors, and the way to a checked operation graph."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphdnn.builder.inference import Defaults, Node, complete, compute_type, infer_extents
+from graphdnn.builder.tensor import Freeze, Tensor, element_type
+from graphdnn.device import DeviceSpec, device_spec
+from graphdnn.dtypes import FLOATS
+from graphdnn.enums import (
+    DataType,
+    Status,
+    TensorReordering,
+)
+from graphdnn.errors import BadParam, GraphdnnError, Rejection, error_for
+from graphdnn.graph import OperationGraph
+from graphdnn.operations import (
+    Matmul,
+    Operation,
+    PointwiseOperation,
+)
+from graphdnn.rules import Rule
+from graphdnn.tensors import TensorSpec, packed_strides
+
+FOREIGN = Rule(
+    id="builder.tensor.foreign",
+    expected="a tensor of this graph",
+    reason="uids are local to a graph",
+    fix="make the operand with this graph's tensor() or tensor_like()",
+)
+UID_TWICE = Rule(
+    id="builder.uid.duplicate",
+    expected="a uid of its own",
+    reason="uid {uid} was given to two tensors",
+    fix="leave uids to the graph, or number the tensors differently",
+    status=Status.BAD_PARAM_DUPLICATED_ENTRIES,
+)
+LAYOUT = Rule(
+    id="builder.tensor_like",
+    expected="a tensor of a graph, or an array (__array_interface__ or __dlpack__)",
+    reason="extents, strides and type are read off the object",
+    fix="use tensor(dim, ...) instead",
+)
+
+_PACKAGE = str(Path(__file__).resolve().parents[1])
+
+
+class Nodes:
+    """Tensors and operations in the order of the calls."""
+
+    def __init__(
+        self,
+        name: str = "graph",
+        io_data_type: Any = None,
+        intermediate_data_type: Any = None,
+        compute_data_type: Any = None,
+        device: DeviceSpec | str | None = None,
+    ) -> None:
+        where = f"Graph '{name}'"
+        self.name = name
+        self.device = device_spec(device)
+        self._io = element_type(io_data_type, where)
+        self._intermediate = element_type(intermediate_data_type, where)
+        self._compute = element_type(compute_data_type, where)
+        self._freeze = Freeze()
+        self._tensors: list[Tensor] = []
+        self._nodes: list[Node] = []
+        self._graph: OperationGraph | None = None
+        self._uids: dict[Any, int] = {}
+
+    # Tensors.
+
+    def tensor(
+        self,
+        dim: Sequence[int],
+        stride: Sequence[int] | None = None,
+        data_type: Any = None,
+        is_virtual: bool = False,
+        is_pass_by_value: bool = False,
+        reordering_type: TensorReordering = TensorReordering.NONE,
+        name: str = "",
+        uid: int | None = None,
+    ) -> Tensor:
+        """An operand from outside. Strides count elements; left open, they are row-major."""
+        tensor = self._new(name)
+        tensor.set_dim(dim).set_data_type(data_type).set_is_virtual(is_virtual)
+        tensor.set_is_pass_by_value(is_pass_by_value).set_reordering_type(reordering_type)
+        if stride is not None:
+            tensor.set_stride(stride)
+        if uid is not None and uid >= 0:
+            tensor.set_uid(uid)
+        return tensor
+
+    def tensor_like(self, like: Any, name: str = "") -> Tensor:
+        """An operand with the extents, strides and type of a tensor, a NumPy array or a DLPack object."""
+        tensor = self._new(name)
+        if isinstance(like, Tensor):
+            tensor.dim, tensor.stride, tensor.data_type = like.dim, like.stride, like.data_type
+            tensor.is_by_value, tensor.vector = like.is_by_value, like.vector
+            return tensor
+        try:
+            array = like if isinstance(like, np.ndarray) else np.from_dlpack(like)
+        except (TypeError, AttributeError, BufferError, RuntimeError) as error:
+            raise BadParam(LAYOUT.reject(tensor.where, "like", f"{type(like).__name__}: {error}")) from None
+        tensor.set_data_type(array.dtype).set_dim(array.shape)
+        strides = [s // array.itemsize for s in array.strides]
+        # NumPy gives a new axis of extent 1 the stride 0; any other does as well there.
+        outermost = max((d * s for d, s in zip(array.shape, strides, strict=True)), default=1)
+        return tensor.set_stride([s or outermost if d == 1 else s for d, s in zip(array.shape, strides, strict=True)])
+
+    def tensor_scalar(self, value: float, data_type: Any = "float32", name: str = "") -> Tensor:
+        """A constant; its rank follows from the operation that reads it."""
+        tensor = self._new(name).set_dim([1]).set_data_type(data_type).set_is_pass_by_value(True)
+        tensor.constant = value
+        return tensor
+
+    def _new(self, name: str = "") -> Tensor:
+        self._freeze.check(f"Graph '{self.name}'", "tensor")
+        tensor = Tensor(self._freeze, name, _origin())
+        self._tensors.append(tensor)
+        return tensor
+
+    # Operations.
+
+    def _compute_type(self, operands: Any, given: Any, *, exact: bool = True) -> DataType:
+        """``exact``: False for operations that have no integer arithmetic."""
+        types = [t.data_type or (self.natural_type(t) if t.is_virtual else self._io) for t in operands]
+        found = compute_type(types, element_type(given, f"Graph '{self.name}'"), self._compute)
+        if not exact and given is None and found in (DataType.INT32, DataType.INT64):
+            return DataType.FLOAT
+        return found
+
+    def _add(
+        self,
+        cls: type[Operation],
+        fields: dict[str, Any],
+        outputs: tuple[str, ...],
+        name: str,
+        compute: DataType | None = None,
+    ) -> list[Tensor]:
+        self._freeze.check(f"Graph '{self.name}'", cls.tag)
+        made = {port: self._new(f"{name}::{port}" if name else "").set_is_virtual(True) for port in outputs}
+        node = Node(cls, {**fields, **made}, made, name, _origin(), {"compute_type": compute or DataType.FLOAT})
+        for tensor in node.inputs():
+            if tensor._freeze is not self._freeze:
+                raise BadParam(FOREIGN.reject(node.where, "input", repr(tensor)))
+            tensor.readers += 1
+        infer_extents(node)
+        self._nodes.append(node)
+        self._check_early(node)
+        return list(made.values())
+
+    def _check_early(self, node: Node) -> None:
+        """Raise what is wrong with the extents at the call, where the user can see it; types may still change."""
+        inputs = node.inputs()
+        if any(t.dim is None for t in inputs):
+            return
+        always_inferred = node.cls in (
+            PointwiseOperation,
+            Matmul,
+        )  # open extents can only mean operands that do not fit
+        if any(t.dim is None for t in node.outputs.values()) and not always_inferred:
+            return
+        tensors = [*inputs, *node.outputs.values()]
+        stand_in = {id(t): _stand_in(t, uid, inputs) for uid, t in enumerate(tensors, start=1)}
+        try:
+            node.cls(**_with_specs(node, stand_in), name=node.name, origin=node.origin)
+        except GraphdnnError as error:
+            wrong = [r for r in error.rejections if r.status is Status.BAD_PARAM_SHAPE_MISMATCH]
+            if wrong:
+                self._nodes.remove(node)
+                for tensor in node.outputs.values():
+                    self._tensors.remove(tensor)
+                raise error_for(wrong) from None
+
+    def natural_type(self, tensor: Tensor) -> DataType:
+        """The type an open tensor gets: that of the arithmetic that makes it."""
+        for node in self._nodes:
+            if tensor in node.outputs.values():
+                found: DataType = node.settings["compute_type"]
+                return found
+        return self._io or DataType.FLOAT
+
+    def validate(self) -> None:
+        """Infer everything that is open. Raises with every open extent and type, and every duplicate uid."""
+        found: list[Rejection] = []
+        suggested = (t.data_type for t in self._tensors if not t.is_virtual and t.data_type in FLOATS)
+        defaults = Defaults(self._io, self._intermediate, self._io or next(suggested, None))
+        for node in self._nodes:
+            try:
+                complete(node, defaults)
+            except BadParam as error:
+                found += error.rejections
+        taken: dict[int, Tensor] = {}
+        for tensor in self._tensors:
+            if tensor.uid is not None and taken.setdefault(tensor.uid, tensor) is not tensor:
+                found.append(UID_TWICE.reject(tensor.where, "uid", tensor.uid, uid=tensor.uid))
+        if found:
+            raise BadParam(found)
+
+    def build_operation_graph(self) -> OperationGraph:
+        """The checked graph; uids are 1, 2, 3 ... for tensors without one. The builder is frozen from here on."""
+        if self._graph is None:
+            self.validate()
+            used = {t.uid for t in self._tensors if t.uid is not None}
+            free = (uid for uid in range(1, len(self._tensors) + len(used) + 1) if uid not in used)
+            for tensor in self._tensors:
+                if tensor.uid is None:
+                    tensor.uid = next(free)
+            in_use = {id(t): t.spec() for node in self._nodes for t in (*node.inputs(), *node.outputs.values())}
+            operations = [
+                node.cls(**_with_specs(node, in_use), name=node.name, origin=node.origin) for node in self._nodes
+            ]
+            self._graph = OperationGraph.of(operations, name=self.name)
+            self._freeze.frozen = True
+            self._uids = {t: t.uid for t in self._tensors} | {t.name: t.uid for t in self._tensors if t.name}  # type: ignore[assignment,misc]
+        return self._graph
+
+
+def _stand_in(tensor: Tensor, uid: int, inputs: Sequence[Tensor]) -> Any:
+    """A description good enough to check extents with."""
+    dim = tensor.dim or inputs[0].dim or (1,)
+    return TensorSpec(
+        uid=uid, data_type=tensor.data_type or DataType.FLOAT, dims=dim, strides=packed_strides(dim),
+        is_by_value=tensor.is_by_value, vector_count=tensor.vector[0], vectorized_dimension=tensor.vector[1],
+    )  # fmt: skip
+
+
+def _with_specs(node: Node, specs: Mapping[int, Any]) -> dict[str, Any]:
+    """The node's fields with specs in place of builder tensors."""
+
+    def spec(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(spec(item) for item in value)
+        return specs[id(value)] if isinstance(value, Tensor) else value
+
+    return {field: spec(value) for field, value in node.fields.items()}
+
+
+def _origin() -> str:
+    """``file.py:12`` of the innermost frame outside this package."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back  # type: ignore[assignment]
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame is not None else ""

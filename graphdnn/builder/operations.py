@@ -1,0 +1,258 @@
+"""Operations: the builder's methods for everything but elementwise modes and normalization."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any
+
+from graphdnn.builder.nodes import Nodes
+from graphdnn.builder.tensor import Tensor
+from graphdnn.enums import (
+    ConvolutionMode,
+    DataType,
+    NanPropagation,
+    PaddingMode,
+    PointwiseMode,
+    ReductionOperator,
+    ResampleMode,
+    ReshapeMode,
+    RngDistribution,
+)
+from graphdnn.operations import (
+    Concat,
+    ConvBackwardData,
+    ConvBackwardFilter,
+    ConvForward,
+    ConvolutionSpec,
+    GenStats,
+    Matmul,
+    MatmulSpec,
+    Operation,
+    PointwiseOperation,
+    PointwiseSpec,
+    Reduction,
+    ReductionSpec,
+    ResampleBackward,
+    ResampleForward,
+    ResampleSpec,
+    Reshape,
+    Rng,
+    RngSpec,
+    Slice,
+    Transpose,
+)
+from graphdnn.pointwise import POINTWISE
+
+
+class Operations(Nodes):
+    """``name`` names the operation, ``compute_data_type`` its arithmetic."""
+
+    def conv_fprop(
+        self,
+        image: Tensor,
+        weight: Tensor,
+        padding: Sequence[int] | None = None,
+        stride: Sequence[int] | None = None,
+        dilation: Sequence[int] | None = None,
+        convolution_mode: ConvolutionMode = ConvolutionMode.CROSS_CORRELATION,
+        compute_data_type: Any = None,
+        name: str = "",
+        pre_padding: Sequence[int] | None = None,
+        post_padding: Sequence[int] | None = None,
+    ) -> Tensor:
+        """y of x ``[N, G*C, ...]`` and w ``[G*K, C, ...]``, or of ``[N, G, C, ...]`` and ``[G, K, C, ...]``."""
+        settings = (padding, stride, dilation, pre_padding, post_padding, convolution_mode)
+        return self._convolution(ConvForward, {"x": image, "w": weight}, "y", settings, compute_data_type, name)
+
+    def conv_dgrad(
+        self,
+        loss: Tensor,
+        filter: Tensor,
+        padding: Sequence[int] | None = None,
+        stride: Sequence[int] | None = None,
+        dilation: Sequence[int] | None = None,
+        convolution_mode: ConvolutionMode = ConvolutionMode.CROSS_CORRELATION,
+        compute_data_type: Any = None,
+        name: str = "",
+        pre_padding: Sequence[int] | None = None,
+        post_padding: Sequence[int] | None = None,
+    ) -> Tensor:
+        """dx; call ``set_dim`` on it, several extents are possible. The parameters are the forward's."""
+        settings = (padding, stride, dilation, pre_padding, post_padding, convolution_mode)
+        return self._convolution(ConvBackwardData, {"dy": loss, "w": filter}, "dx", settings, compute_data_type, name)
+
+    def conv_wgrad(
+        self,
+        image: Tensor,
+        loss: Tensor,
+        padding: Sequence[int] | None = None,
+        stride: Sequence[int] | None = None,
+        dilation: Sequence[int] | None = None,
+        convolution_mode: ConvolutionMode = ConvolutionMode.CROSS_CORRELATION,
+        compute_data_type: Any = None,
+        name: str = "",
+        pre_padding: Sequence[int] | None = None,
+        post_padding: Sequence[int] | None = None,
+    ) -> Tensor:
+        """dw; call ``set_dim`` on it, several extents are possible. The parameters are the forward's."""
+        settings = (padding, stride, dilation, pre_padding, post_padding, convolution_mode)
+        return self._convolution(ConvBackwardFilter, {"x": image, "dy": loss}, "dw", settings, compute_data_type, name)
+
+    def _convolution(
+        self,
+        cls: type[Operation],
+        operands: dict[str, Tensor],
+        output: str,
+        settings: tuple[Any, ...],
+        kind: Any,
+        name: str,
+    ) -> Tensor:
+        padding, stride, dilation, pre, post, mode = settings
+        lengths = [len(s) for s in (padding, stride, dilation, pre, post) if s is not None]
+        first = next(iter(operands.values()))
+        spatial = lengths[0] if lengths else max(len(first.dim or ()) - 2, 1)
+        compute = self._compute_type(operands.values(), kind)
+        conv = ConvolutionSpec(
+            compute_type=compute, mode=mode, spatial_dims=spatial,
+            dilations=dilation or (1,) * spatial, filter_strides=stride or (1,) * spatial,
+            pre_paddings=pre or padding or (0,) * spatial, post_paddings=post or padding or (0,) * spatial,
+        )  # fmt: skip
+        (tensor,) = self._add(cls, {**operands, "conv": conv}, (output,), name, compute)
+        return tensor
+
+    def matmul(
+        self, A: Tensor, B: Tensor, compute_data_type: Any = None, name: str = ""
+    ) -> Tensor:  # the frontend's names
+        """C = A @ B over the last two axes; leading axes are batch."""
+        compute = self._compute_type((A, B), compute_data_type)
+        return self._add(Matmul, {"a": A, "b": B, "spec": MatmulSpec(compute_type=compute)}, ("c",), name, compute)[0]
+
+    def pointwise(
+        self,
+        mode: PointwiseMode,
+        *,
+        x: Tensor | None = None,
+        b: Tensor | None = None,
+        t: Tensor | None = None,
+        dy: Tensor | None = None,
+        compute_data_type: Any = None,
+        name: str = "",
+        **parameters: Any,
+    ) -> Tensor:
+        """Any elementwise mode; the methods ``add``, ``relu``, ``gelu_backward`` ... are rows over this one.
+
+        Operands broadcast, right-aligned; ``parameters`` are fields of ``PointwiseSpec``.
+        """
+        given = {port: tensor for port, tensor in (("x", x), ("b", b), ("t", t), ("dy", dy)) if tensor is not None}
+        arithmetic = [tensor for port, tensor in given.items() if port != "t"]
+        compute = self._compute_type(arithmetic, compute_data_type, exact=POINTWISE[mode].integer)
+        spec = PointwiseSpec(mode=mode, math_type=compute, **parameters)
+        output = "dx" if spec.row.kind == "backward" else "y"
+        return self._add(PointwiseOperation, {**given, "spec": spec}, (output,), name, compute)[0]
+
+    def reduction(
+        self, input: Tensor, mode: ReductionOperator, compute_data_type: Any = None, name: str = ""
+    ) -> Tensor:
+        """y; call ``set_dim`` with 1 on the axes to reduce."""
+        compute = self._compute_type((input,), compute_data_type)
+        spec = ReductionSpec(operator=mode, compute_type=compute)
+        return self._add(Reduction, {"x": input, "spec": spec}, ("y",), name, compute)[0]
+
+    def genstats(self, input: Tensor, compute_data_type: Any = None, name: str = "") -> list[Tensor]:
+        """[sum, sum of squares] per channel."""
+        compute = self._compute_type((input,), compute_data_type)
+        return self._add(GenStats, {"x": input, "math_type": compute}, ("sum", "sqsum"), name, compute)
+
+    def reshape(self, input: Tensor, name: str = "", reshape_mode: ReshapeMode = ReshapeMode.VIEW_ONLY) -> Tensor:
+        """The same elements under other extents; call ``set_dim``."""
+        return self._add(Reshape, {"x": input, "mode": reshape_mode}, ("y",), name)[0]
+
+    def transpose(self, input: Tensor, permutation: Sequence[int], name: str = "") -> Tensor:
+        """Axis j of the result is axis permutation[j] of the input."""
+        return self._add(Transpose, {"x": input, "permutation": tuple(permutation)}, ("y",), name)[0]
+
+    def slice(self, input: Tensor, slices: Sequence[builtins.slice], name: str = "") -> Tensor:
+        """input[slices], one Python slice per axis."""
+        cuts = [cut.indices(extent) for cut, extent in zip(slices, input.dim or (), strict=True)]
+        starts, limits, steps = (tuple(part) for part in zip(*cuts, strict=True))
+        fields = {"x": input, "starts": starts, "limits": limits, "slice_strides": steps}
+        return self._add(Slice, fields, ("y",), name)[0]
+
+    def concatenate(self, inputs: Sequence[Tensor], axis: int, name: str = "") -> Tensor:
+        """The inputs one after another along an axis."""
+        return self._add(Concat, {"inputs_list": tuple(inputs), "axis": axis}, ("y",), name)[0]
+
+    # Beyond the frontend's Python methods.
+
+    def resample(
+        self,
+        input: Tensor,
+        mode: ResampleMode,
+        window: Sequence[Any],
+        stride: Sequence[Any] | None = None,
+        pre_padding: Sequence[Any] | None = None,
+        post_padding: Sequence[Any] | None = None,
+        padding_mode: PaddingMode | None = None,
+        generate_index: bool = False,
+        nan_propagation: NanPropagation = NanPropagation.PROPAGATE_NAN,
+        compute_data_type: Any = None,
+        name: str = "",
+    ) -> list[Tensor | None]:
+        """[y, index or None]: pooling and interpolation; the stride is the window's unless given."""
+        compute = self._compute_type((input,), compute_data_type, exact=mode is ResampleMode.MAXPOOL)
+        spec = _resample_spec(mode, window, stride, pre_padding, post_padding, padding_mode, nan_propagation, compute)
+        outputs = ("y", "index") if generate_index else ("y",)
+        found: list[Tensor | None] = list(
+            self._add(ResampleForward, {"x": input, "spec": spec}, outputs, name, compute)
+        )
+        return found if generate_index else [*found, None]
+
+    def resample_backward(
+        self,
+        loss: Tensor,
+        mode: ResampleMode,
+        window: Sequence[Any],
+        stride: Sequence[Any] | None = None,
+        pre_padding: Sequence[Any] | None = None,
+        post_padding: Sequence[Any] | None = None,
+        padding_mode: PaddingMode | None = None,
+        index: Tensor | None = None,
+        x: Tensor | None = None,
+        nan_propagation: NanPropagation = NanPropagation.PROPAGATE_NAN,
+        compute_data_type: Any = None,
+        name: str = "",
+    ) -> Tensor:
+        """dx, with the forward's parameters; its extents are x's, or those of ``set_dim``. Maxima need index or x."""
+        compute = self._compute_type((loss,), compute_data_type, exact=mode is ResampleMode.MAXPOOL)
+        spec = _resample_spec(mode, window, stride, pre_padding, post_padding, padding_mode, nan_propagation, compute)
+        fields = {"dy": loss, "spec": spec} | {p: t for p, t in (("index", index), ("x", x)) if t is not None}
+        (dx,) = self._add(ResampleBackward, fields, ("dx",), name, compute)
+        dx.dim = None if x is None else x.dim
+        return dx
+
+    def rng(
+        self, distribution: RngDistribution, seed: Tensor | int, offset: Tensor, name: str = "", **parameters: float
+    ) -> Tensor:
+        """Random numbers; call ``set_dim``. ``parameters``: probability; minimum, maximum; mean, standard_deviation."""
+        spec = RngSpec(distribution=distribution, **parameters)
+        return self._add(Rng, {"spec": spec, "seed": seed, "offset": offset}, ("y",), name)[0]
+
+
+def _resample_spec(
+    mode: ResampleMode,
+    window: Any,
+    stride: Any,
+    pre: Any,
+    post: Any,
+    padding: Any,
+    nan: NanPropagation,
+    compute: DataType,
+) -> ResampleSpec:
+    natural = PaddingMode.NEG_INF_PAD if mode is ResampleMode.MAXPOOL else PaddingMode.ZERO_PAD
+    zeros: Any = (0,) * len(window)  # the field reads integers and fractions
+    return ResampleSpec(
+        mode=mode, compute_type=compute, spatial_dims=len(window), window_dims=window, strides=stride or window,
+        pre_paddings=pre or zeros, post_paddings=post or pre or zeros, nan_propagation=nan,
+        padding_mode=natural if padding is None else padding,
+    )  # fmt: skip

@@ -1,0 +1,185 @@
+"""run: build a graph, run it on random data, and verify the result against the oracle"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from graphdnn.build import rank
+from graphdnn.cli.options import add_device_and_mode, device_of, mode_of, on_the_host
+from graphdnn.cli.outcome import Exit
+from graphdnn.cli.source import HELP, graph_of
+from graphdnn.cli.text import count, plural, seconds, size, table
+from graphdnn.engines import ENGINE_BY_NAME, ENGINES
+from graphdnn.engines.work import flops
+from graphdnn.errors import BadParam, NotSupported
+from graphdnn.files import graph_to_json, plan_to_json
+from graphdnn.graph import OperationGraph
+from graphdnn.heuristics import Choice, EngineConfig, Ranking
+from graphdnn.oracle import Comparison, compare
+from graphdnn.plan import ExecutionPlan
+from graphdnn.problem import random_bindings
+from graphdnn.rules import Rule
+
+ENGINE = Rule(
+    id="cli.engine",
+    expected="one of {known}",
+    reason="no engine has this name",
+    fix="choose one of the names, or leave the choice to the heuristics",
+)
+WRITING = Rule(
+    id="cli.write",
+    expected="a file that can be written",
+    reason="{detail}",
+    fix="check the folder and its permissions",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run is reported from."""
+
+    plan: ExecutionPlan
+    times: list[float]  # seconds of each repeat
+    comparisons: list[Comparison] | None  # None: not verified
+
+    @property
+    def work(self) -> int:
+        return sum(flops(op) for op in self.plan.config.fused.graph.operations)
+
+    @property
+    def passed(self) -> bool:
+        return self.comparisons is None or all(c.ok for c in self.comparisons)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("graph", metavar="PROBLEM", help=HELP)
+    add_device_and_mode(parser)
+    names = ", ".join(e.name for e in ENGINES)
+    parser.add_argument("--engine", metavar="NAME", help=f"use this engine for every kernel that it serves: {names}")
+    parser.add_argument("--seed", type=_natural, default=0, metavar="N", help="of the random data (default: 0)")
+    parser.add_argument("--no-verify", action="store_true", help="do not compare with the oracle")
+    parser.add_argument("--repeat", type=_positive, default=5, metavar="N", help="timed runs (default: 5)")
+    parser.add_argument("--save-graph", type=Path, metavar="FILE", help="write the graph as JSON")
+    parser.add_argument("--save-plan", type=Path, metavar="FILE", help="write the plan as JSON")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def _natural(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    if _natural(text) < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return int(text)
+
+
+def run(arguments: argparse.Namespace) -> Exit:
+    ranking = rank(graph_of(arguments.graph), device_of(arguments), mode_of(arguments))
+    plan = ExecutionPlan(ranking.best if arguments.engine is None else with_engine(ranking, arguments.engine))
+    graph = ranking.fused.graph
+    save(arguments.save_graph, graph_to_json, graph)
+    save(arguments.save_plan, plan_to_json, plan)
+    outcome = measure(plan, arguments.seed, arguments.repeat, verify=not arguments.no_verify)
+    print(json.dumps(as_json(outcome), indent=1) if arguments.json else as_text(outcome))
+    return Exit.OK if outcome.passed else Exit.CHECK_FAILED
+
+
+def with_engine(ranking: Ranking, name: str) -> EngineConfig:
+    """The best configuration with this engine wherever it serves. Raises when it is unknown, or serves nothing here."""
+    if name not in ENGINE_BY_NAME:
+        known = ", ".join(ENGINE_BY_NAME)
+        raise BadParam(ENGINE.reject("command line", "--engine", name, known=known))
+    engine = ENGINE_BY_NAME[name]
+    best = ranking.best
+    refusals = [engine.why_not(choice.task) for choice in best.choices]
+    if all(refusals):
+        raise NotSupported([rejection for refused in refusals for rejection in refused])
+    choices = (
+        choice if refused else Choice(choice.task, engine, engine.defaults())
+        for choice, refused in zip(best.choices, refusals, strict=True)
+    )
+    return EngineConfig(best.fused, best.device, tuple(choices))
+
+
+def save(path: Path | None, write: Any, subject: Any) -> None:
+    if path is None:
+        return
+    try:
+        path.write_text(write(subject) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise BadParam(WRITING.reject("command line", "file", str(path), detail=error.strerror)) from None
+
+
+def measure(plan: ExecutionPlan, seed: int, repeat: int, *, verify: bool) -> Outcome:
+    """One run that is verified, then the timed ones."""
+    graph = plan.config.fused.graph
+    bindings, workspace = random_bindings(graph, seed), plan.new_workspace()
+    before = _blended(graph, bindings)
+    plan.execute(bindings, workspace)
+    comparisons = compare(graph, bindings, before) if verify else None
+    return Outcome(plan, [_timed(plan, bindings, workspace) for _ in range(repeat)], comparisons)
+
+
+def _blended(graph: OperationGraph, bindings: Mapping[int, Any]) -> dict[int, Any]:
+    """Copies of the outputs whose old contents a beta reads, which are made finite for that."""
+    uids = [t.uid for op in graph.operations if op.reads_output for t in op.outputs().values()]
+    for uid in uids:
+        bindings[uid][...] = 1
+    return {uid: bindings[uid].copy() for uid in uids}
+
+
+def _timed(plan: ExecutionPlan, bindings: Mapping[int, Any], workspace: Any) -> float:
+    start = perf_counter()
+    plan.execute(bindings, workspace)
+    return perf_counter() - start
+
+
+def as_text(outcome: Outcome) -> str:
+    plan, typical = outcome.plan, median(outcome.times)
+    graph, fused = plan.config.fused.graph, plan.config.fused
+    made = f"{plural(len(graph.operations), 'operation')} in {plural(len(fused), 'kernel')}"
+    where = " (no engine for it yet: ran on the host)" if on_the_host(plan.config) else ""
+    rows = [("graph", f"{graph.name or 'unnamed'}: {made}"), ("device", plan.config.device.name + where)]
+    for i, choice in enumerate(plan.config.choices):
+        rows.append(("plan" if i == 0 else "", f"{choice.name}: {' + '.join(plan.fused_operations[i])}"))
+    rows += [
+        ("workspace", size(plan.workspace_size)),
+        ("time", f"{seconds(typical)}, median of {len(outcome.times)} ({count(outcome.work / typical)}op/s); "
+                 f"predicted {seconds(plan.config.predicted_seconds)}"),
+        *[("verify", str(c)) for c in outcome.comparisons or ()],
+        ("verdict", _verdict(outcome)),
+    ]  # fmt: skip
+    return table(("", ""), rows)
+
+
+def _verdict(outcome: Outcome) -> str:
+    if outcome.comparisons is None:
+        return "not verified"
+    return "ok" if outcome.passed else "FAILED"
+
+
+def as_json(outcome: Outcome) -> dict[str, Any]:
+    plan = outcome.plan
+    return {
+        "graph": plan.config.fused.graph.name,
+        "device": plan.config.device.name,
+        "engines": [choice.name for choice in plan.config.choices],
+        "kernels": [list(labels) for labels in plan.fused_operations],
+        "workspace_size": plan.workspace_size,
+        "flops": outcome.work,
+        "predicted_us": plan.config.predicted_seconds * 1e6,
+        "times_us": [t * 1e6 for t in outcome.times],
+        "median_us": median(outcome.times) * 1e6,
+        "outputs": None if outcome.comparisons is None else [c.to_json() for c in outcome.comparisons],
+        "verdict": _verdict(outcome),
+    }
