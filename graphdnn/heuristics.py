@@ -288,7 +288,8 @@ class Ranking:
         if behavior:
             barred = ", ".join(sorted(n.name for n in filters.without_behavior_notes))
             yield BEHAVIOR_NOTE.reject(where, "behavior_notes", sorted(n.name for n in behavior), barred=barred)
-        if (filters.deterministic or _asks_for_stable_sums(choice.task.op)) and NumericalNote.NONDETERMINISTIC in engine.numerical_notes:
+        stable = filters.deterministic or _asks_for_stable_sums(choice.task.op)
+        if stable and NumericalNote.NONDETERMINISTIC in engine.numerical_notes:
             yield DETERMINISTIC.reject(where, "numerical_notes", "NONDETERMINISTIC")
         if filters.workspace_limit is not None and not engine.why_not(choice.task):
             wanted = materialized_bytes(self.fused) + choice.scratch

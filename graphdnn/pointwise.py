@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
-from math import pi, sqrt
+from math import inf, pi, sqrt
 from typing import Any
 
 import numpy as np
@@ -164,6 +164,9 @@ def _times_vanishing(x: Array, factor: Array) -> Result:
 
 def _relu(x: Array, relu_lower_clip: float, relu_upper_clip: float, relu_lower_clip_slope: float) -> Result:
     lower, slope = _like(x, relu_lower_clip), _like(x, relu_lower_clip_slope)
+    if slope == 0 and relu_lower_clip <= relu_upper_clip:  # one pass over memory for the usual ReLU, two for ReLU6
+        clipped = np.maximum(x, lower)
+        return clipped if relu_upper_clip == inf else np.minimum(clipped, _like(x, relu_upper_clip))
     below = lower + slope * (x - lower) if slope != 0 else lower  # 0 * inf is no slope
     return np.where(x < lower, below, np.minimum(x, _like(x, relu_upper_clip)))
 

@@ -14,7 +14,7 @@ Grammar: an operation, its words, then steps separated by ``+``. An operand is
 ``name=type[extents]layout``: the type one of f64 f32 f16 bf16 e4m3 e5m2 i8 u8 i16 i32
 i64 bool, the layout ``nhwc`` (channels last) or nothing (row-major). Settings are
 ``name=number`` or ``name=a,b`` per spatial axis: pad, pre, post, stride, dil, window, spatial.
-``compute=type`` is the arithmetic, ``out=type`` the type of the result; ``mode=conv`` flips
+``compute=type`` is the arithmetic, ``out=type`` the type of the final result (all before the first ``+``); ``mode=conv`` flips
 the filter. Steps: ``bias`` (per channel, or per column after matmul), ``residual`` (same
 extents), ``scale``, ``mul`` (per channel, same extents), and every elementwise mode of one
 operand, with its parameters in parentheses: ``relu(0,6)``, ``leaky_relu(0.1)``.

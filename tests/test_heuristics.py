@@ -121,7 +121,7 @@ def test_workspace_limit_is_honoured() -> None:
     needed = rank(graph).best.workspace_size
     assert needed > 0
     assert rank(graph, filters=Filters(workspace_limit=needed)).best.workspace_size <= needed
-    with pytest.raises(Exception, match="filter.workspace"):
+    with pytest.raises(Exception, match=r"filter\.workspace"):
         rank(graph, filters=Filters(workspace_limit=needed - 1)).best
 
 

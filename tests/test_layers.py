@@ -29,7 +29,8 @@ LAYERS = (
     ("build", "files"),
     ("builder", "backend", "oracle"),
     ("problem",),
-    ("cli", "__main__", "__init__"),
+    ("cli", "__init__"),
+    ("__main__",),
 )
 ROW = {name: row for row, names in enumerate(LAYERS) for name in names}
 

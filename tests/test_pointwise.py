@@ -245,7 +245,9 @@ def test_cuda_expressions_compute_what_numpy_computes(mode: PointwiseMode, param
 def test_integer_cuda_expressions_compute_what_numpy_computes(mode: PointwiseMode) -> None:
     row = POINTWISE[mode]
     values = [0, 1, -1, 2, -3, 7, -7, 100]
-    parameters = {name: round(DEFAULTS[name]) if math.isfinite(DEFAULTS[name]) else 2**31 - 1 for name in row.parameters}
+    parameters = {
+        name: round(DEFAULTS[name]) if math.isfinite(DEFAULTS[name]) else 2**31 - 1 for name in row.parameters
+    }
     source = _python(row.cuda_int.format("x", "y", "z", **parameters))
     # C truncates where Python floors
     source = re.sub(r"([xy]) / ([xy])", r"trunc(\1 / \2)", source)

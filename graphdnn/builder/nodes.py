@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -244,8 +245,10 @@ def _with_specs(node: Node, specs: Mapping[int, Any]) -> dict[str, Any]:
 
 
 def _origin() -> str:
-    """``file.py:12`` of the innermost frame outside this package."""
-    frame = sys._getframe(1)
+    """``file.py:12`` of the innermost frame outside this package; empty at a prompt and under the command line."""
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back  # type: ignore[assignment]
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame is not None else ""
+        frame = frame.f_back
+    if frame is None or not frame.f_code.co_filename.endswith(".py"):
+        return ""
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

@@ -37,6 +37,8 @@ UNKNOWN_KEY = Rule(
     fix="pass the tensor that the graph returned",
 )
 
+_ONLY_UIDS = frozenset({int})
+
 
 class Planning(Normalizations):
     """The life cycle of cuDNN's frontend, and ``build`` for all of it."""
@@ -157,10 +159,7 @@ class Planning(Normalizations):
         ``workspace`` None lets the graph keep one of its own, which serves one execution at a time.
         """
         plan = self.plan
-        try:
-            bindings = {key if type(key) is int else self._uids[key]: value for key, value in variant_pack.items()}
-        except (KeyError, TypeError):
-            bindings = self._resolved(variant_pack)
+        bindings = variant_pack if _ONLY_UIDS.issuperset(map(type, variant_pack)) else self._resolved(variant_pack)
         if workspace is None and plan.workspace_size:
             if self._workspace is None:
                 self._workspace = plan.new_workspace()

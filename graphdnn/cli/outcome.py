@@ -6,8 +6,11 @@ import sys
 from collections.abc import Sequence
 from enum import IntEnum
 
+from graphdnn.cli.text import shortened
 from graphdnn.enums import Status
 from graphdnn.errors import GraphdnnError, MalformedFile, NotSupported, Rejection
+
+LONGEST_LINE = 300  # a text that is no problem may be a whole file
 
 
 class Exit(IntEnum):
@@ -35,7 +38,7 @@ def print_rejections(rejections: Sequence[Rejection]) -> None:
     """Each one in a few short lines, on stderr."""
     for r in rejections:
         lines = [
-            f"error: {r.where}: {r.attribute} = {r.shown_value}",
+            shortened(f"error: {r.where}: {r.attribute} = {r.shown_value}", LONGEST_LINE),
             f"  expected  {r.expected}",
             f"  why       {r.reason}",
             f"  fix       {r.fix}",

@@ -50,7 +50,7 @@ def _said(error: Exception) -> str:
 def _is_path(argument: str) -> bool:
     """A problem text has spaces and an equals sign; what ends like a file or exists is one."""
     try:
-        return argument.endswith((".json", ".txt")) or Path(argument).exists()
+        return argument.endswith((".json", ".txt")) or (argument != "" and Path(argument).exists())
     except OSError:  # too long for a name
         return False
 

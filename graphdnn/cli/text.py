@@ -42,6 +42,13 @@ def indented(text: str, by: str = "  ") -> str:
     return "\n".join(by + line if line else line for line in text.splitlines())
 
 
+def shortened(text: str, limit: int) -> str:
+    """On one line, its middle left out where it is longer than ``limit``."""
+    line = " ".join(text.split())
+    half = (limit - 5) // 2
+    return line if len(line) <= limit else f"{line[:half]} ... {line[-half:]}"
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = (), gap: str = "  ") -> str:
     """Aligned columns, those in ``right`` to the right; no line ends in spaces."""
     lines = [head, *rows] if any(head) else list(rows)

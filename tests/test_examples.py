@@ -1,0 +1,66 @@
+"""Every example runs as a user runs it, and prints the facts it is there for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+
+FACTS = {
+    "01_conv_bias_relu.py": ["one kernel: conv_fprop + add + relu_fwd", "close: True"],
+    "02_backend_descriptors.py": [
+        "A uid is an int64",
+        "centre values 18 and 36",
+        "give equal results: True",
+        "the number of spatial axes, not their extents",
+        "CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH [conv.rank]",
+        "1 fused operation",
+    ],
+    "03_what_was_fused.py": [
+        "5 operations in 1 fused operation",
+        "writes before (uid 3), after (uid 4)",
+        "fuse.after_exit: conv_fprop 'conv' -> sub 'centre'",
+        "operation by operation",
+    ],
+    "04_why_not_supported.py": [
+        "conv.y.extents",
+        "(8, 128, 28, 28)",
+        "convolution.dilations.minimum",
+        "convolution.pre_paddings.minimum",
+        "conv.operand_types",
+        "binding.data_type",
+        "binding.shape",
+        "numpy_blocked declined",
+    ],
+    "05_integer_convolution.py": ["exact with int64: True", "right modulo 2^32: True", "saturated to -128 ... 127"],
+    "06_plan_files.py": ["gives equal results: True", "for h200 (sm_90)", "file.hash"],
+}
+
+
+def test_every_example_is_checked() -> None:
+    assert sorted(path.name for path in EXAMPLES.glob("*.py")) == sorted(FACTS)
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_example(name: str) -> None:
+    root = EXAMPLES.parent
+    environment = {**os.environ, "PYTHONPATH": str(root), "OPENBLAS_NUM_THREADS": "1"}
+    run = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stderr == ""
+    missing = [fact for fact in FACTS[name] if fact not in run.stdout]
+    assert not missing, f"{name} does not print {missing}:\n{run.stdout}"
+    assert ": False" not in run.stdout
+    assert run.stdout.isascii()

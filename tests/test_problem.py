@@ -1,0 +1,157 @@
+"""Problem texts and the oracle: what parses runs and verifies, what does not says where, and wrong results are caught."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphdnn import BadParam, DataType, OperationGraph
+from graphdnn import problem as problem_module
+from graphdnn.oracle import compare, promoted, reference, tolerance
+from graphdnn.problem import parse, random_bindings
+from graphdnn.tensors import channels_last_strides
+
+DOCUMENTED = [
+    re.sub(r"\s{3,}\(.*", "", line.strip())
+    for line in (problem_module.__doc__ or "").splitlines()
+    if re.match(r"    (conv|dgrad|wgrad|matmul|pool|reduce|norm|pointwise) ", line)
+]
+SMALL = [
+    "conv x=f16[2,8,9,9]nhwc w=f16[8,8,3,3]nhwc pad=1 + scale + bias + residual + relu(0,6)",
+    "conv x=f32[2,8,9] w=f32[8,8,3] stride=2 + tanh",
+    "conv x=bf16[1,4,5,5,5] w=bf16[4,4,3,3,3] pad=1 mode=conv out=f32",
+    "conv x=u8[2,8,9,9] w=i8[8,8,3,3] out=i8 + bias + relu",
+    "conv x=i16[2,8,9,9] w=i16[8,8,3,3] compute=i64",
+    "conv x=i32[2,8,9,9] w=i32[8,8,3,3]",
+    "conv x=e4m3[2,8,9,9] w=e5m2[8,8,3,3] + relu",
+    "matmul a=i8[2,5,7] b=i8[2,7,3]",
+    "pool avg x=f32[2,8,9,9] window=3 stride=2 pad=1 + exp",
+    "reduce max x=f64[4,6] y=[4,1]",
+    "norm rms x=f32[8,32]",
+    "norm instance x=f32[2,4,6,6] + relu",
+    "norm batch x=f32[2,4,6,6]",
+    "dgrad dy=f64[2,4,4,4] w=f64[4,3,3,3] dx=[2,3,6,6]",
+    "wgrad x=f64[2,3,6,6] dy=f64[2,4,4,4] dw=[4,3,3,3]",
+    "pointwise x=f32[3,4]",
+]
+
+
+@pytest.mark.parametrize("text", SMALL)
+def test_runs_and_verifies(text: str) -> None:
+    graph = parse(text)
+    plan = graph.build()
+    bindings = random_bindings(graph, seed=1)
+    plan.execute(bindings, plan.new_workspace())
+    for comparison in compare(graph.build_operation_graph(), bindings):
+        assert comparison.ok, str(comparison)
+
+
+@pytest.mark.parametrize("text", DOCUMENTED)
+def test_documented_examples_parse(text: str) -> None:
+    graph = parse(text).build_operation_graph()
+    assert graph.outputs
+
+
+def test_there_are_documented_examples() -> None:
+    assert len(DOCUMENTED) >= 8
+
+
+def test_layouts_and_types() -> None:
+    graph = parse("conv x=f16[2,8,9,9]nhwc w=f16[4,8,3,3]").build_operation_graph()
+    x, y = graph.tensors[1], graph.outputs[0]
+    assert x.strides == channels_last_strides(x.dims)
+    assert y.strides == channels_last_strides(y.dims)
+    assert y.data_type is DataType.HALF
+
+
+REFUSED = {
+    "problem.word": ["", "sort x=f32[3]", "conv x=f33[2,3] w=f32[2,3]", "pool mean x=f32[1,1,4,4] window=2",
+                     "conv x=f32[2,8,9,9] w=f32[8,8,3,3] + blub", "conv x=f32[2,8,9,9] w=f32[8,8,3,3] mode=other"],
+    "problem.syntax": ["conv x=f32 w=f32[8,8,3,3]", "conv x=f32[2,8,9,9] w=f32[8,8,3,3] pad=a",
+                       "conv x=f32[2,8,9,9] w=f32[8,8,3,3] + relu(x)", "conv x=f32[2,8,9,9] w=f32[8,8,3,3] + relu(1,2,3,4)",
+                       "conv x=f32[2,8,9,9] w=f32[8,8,3,3] +", "conv x=f32[2,8,9,9] ;"],
+    "problem.operand": ["conv x=f32[2,8,9,9]", "dgrad dy=f32[2,4,4,4] w=f32[4,3,3,3]", "pool max x=f32[1,1,4,4]"],
+    "problem.unused": ["conv x=f32[2,8,9,9] w=f32[8,8,3,3] color=3", "matmul a=f32[2,3] b=f32[3,4] fast"],
+    "conv.groups.divide_channels": ["conv x=f32[2,8,9,9] w=f32[8,7,3,3]"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "text"), [(rule, text) for rule, texts in REFUSED.items() for text in texts])
+def test_what_cannot_be_read(rule: str, text: str) -> None:
+    with pytest.raises(BadParam) as caught:
+        parse(text)
+    assert rule in [r.rule for r in caught.value.rejections]
+    assert caught.value.rejections[0].fix
+
+
+def test_errors_point_at_the_column() -> None:
+    with pytest.raises(BadParam, match="column 36"):
+        parse("conv x=f32[2,8,9,9] w=f32[8,8,3,3] color=3")
+
+
+def test_extreme_integers_reach_the_ends_of_the_range() -> None:
+    graph = parse("conv x=i8[4,16,9,9] w=i8[8,16,3,3]")
+    x = random_bindings(graph, extreme=True)[1]
+    assert x.min() == -128
+    assert x.max() == 127
+
+
+# The oracle.
+
+
+def _run(text: str) -> tuple[OperationGraph, dict[int, Any]]:
+    graph = parse(text)
+    plan = graph.build()
+    bindings = random_bindings(graph)
+    plan.execute(bindings, plan.new_workspace())
+    return graph.build_operation_graph(), bindings
+
+
+def test_promotion_replaces_floating_types_only() -> None:
+    graph = promoted(parse("conv x=f16[2,8,9,9] w=f16[8,8,3,3] + bias + relu").build_operation_graph())
+    assert {t.data_type for t in graph.tensors.values()} == {DataType.DOUBLE}
+    assert {op.compute_type for op in graph.operations} == {DataType.DOUBLE}
+    integers = parse("conv x=i8[2,8,9,9] w=i8[8,8,3,3]").build_operation_graph()
+    assert promoted(integers).key == integers.key
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda y: y.__setitem__((0, 0, 0, 0), y[0, 0, 0, 0] * 1.01 + 0.01),
+        lambda y: y.__setitem__((1, 2, 3, 4), np.nan),
+        lambda y: y.__setitem__((1, 2, 3, 4), np.inf),
+    ],
+    ids=["off", "nan", "inf"],
+)
+def test_a_wrong_float_is_caught(spoil: Callable[[Any], None]) -> None:
+    graph, bindings = _run("conv x=f32[2,8,9,9] w=f32[8,8,3,3]")
+    (output,) = graph.outputs
+    spoil(bindings[output.uid])
+    (comparison,) = compare(graph, bindings)
+    assert not comparison.ok
+    assert "FAILED" in str(comparison)
+
+
+def test_a_wrong_integer_is_caught() -> None:
+    graph, bindings = _run("conv x=i8[2,8,9,9] w=i8[8,8,3,3]")
+    (output,) = graph.outputs
+    bindings[output.uid][0, 0, 0, 0] += 1
+    (comparison,) = compare(graph, bindings)
+    assert not comparison.ok
+    assert comparison.bound == 0
+
+
+def test_the_bound_is_neither_vacuous_nor_too_tight() -> None:
+    graph, bindings = _run("conv x=f32[2,32,9,9] w=f32[8,32,3,3] pad=1")
+    (output,) = graph.outputs
+    wanted = reference(graph, bindings)[output.uid]
+    scale = float(np.abs(wanted).max())
+    bound = tolerance(graph, output.uid, scale)
+    assert bound < 1e-4 * scale
+    assert bound > 1e-7 * scale
+    assert compare(graph, bindings)[0].difference < bound
