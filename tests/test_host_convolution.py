@@ -148,15 +148,18 @@ def small_blocks(depth: int = 6) -> Iterator[None]:
     """Blocks and parts of a few elements, so that small problems are cut along every axis."""
     limits = {
         "_BLOCK_BYTES": 400,
-        "_ELEMENTWISE_BYTES": 300,
         "_FILTER_BYTES": 200,
         "_DEPTH": depth,
         "_STACK_POSITIONS": 3,
+        "_NARROW": 2,
+        "_FEW": 1,
     }
     blocked._plan.cache_clear()
-    with mock.patch.multiple(blocked, **limits):
-        yield
-    blocked._plan.cache_clear()
+    try:
+        with mock.patch.multiple(blocked, **limits):
+            yield
+    finally:
+        blocked._plan.cache_clear()
 
 
 @st.composite

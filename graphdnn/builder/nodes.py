@@ -220,7 +220,7 @@ class Nodes:
             ]
             self._graph = OperationGraph.of(operations, name=self.name)
             self._freeze.frozen = True
-            self._uids = {t: t.uid for t in self._tensors} | {t.name: t.uid for t in self._tensors if t.name}  # type: ignore[assignment,misc]
+            self._uids = {t: t.uid for t in self._tensors} | {t.name: t.uid for t in self._tensors if t.name}  # type: ignore[misc]
         return self._graph
 
 

@@ -13,10 +13,15 @@ Patches are as many times larger than x as the filter has taps, so they are made
 positions at a time, small enough that BLAS finds them in cache. A block is cut from x into a padded
 window of the compute type, the window is read through an overlapping strided view, and
 that view is copied into a matrix, with the loop over memory that x's own layout asks for. Each
-copy is left out where the view before it will do; a 1x1 convolution has none at all. Filters of
-several megabytes are taken a part at a time, which bounds all scratch. Threads
-are BLAS's own: copies take about a tenth of the time, and Python threads that
-call BLAS at the same time hinder each other.
+copy is left out where the view before it will do; a 1x1 convolution has none at all. Where K is
+several times smaller than C, patches are the larger side of the sum and are not made: fprop
+multiplies the window by every tap's filter and adds the products up, shifted; wgrad is taken
+from dgrad, with patches of dy. Filters of several megabytes are taken a part at a time, which bounds
+all scratch. Depthwise convolutions are matrices of one column here; multiplying and
+adding arrays a tap at a time passes over memory more often and takes twice as long.
+
+Threads are BLAS's own. Two threads that run this on half of the images each make the large layers up to
+a third slower while BLAS has two threads as well, and at best a tenth faster where it has one.
 
 Integers are exact modulo 2**32 or 2**64: ``integers`` multiplies the matrices, and no sum leaves
 it before it is an integer. Floats are summed in the compute type in BLAS's order. Padding
@@ -46,7 +51,8 @@ _BLOCK_BYTES = 4 << 20  # of patches; BLAS packs the filter anew for each block,
 _FILTER_BYTES = 16 << 20
 _DEPTH = 1 << 14  # products summed by one matrix product, so that a block has at least some dozens of positions
 _STACK_POSITIONS = 128  # outputs of one image from which a matrix product of its own pays
-_NARROW = 16  # channels per group below which runs of them are too short to copy or to multiply by
+_NARROW = 16  # channels per group below which runs of them are too short to copy one by one
+_FEW = 4  # times fewer outputs than channels from which other things than patches of x are smaller
 _ALIGNMENT = 64
 
 
@@ -115,11 +121,16 @@ def wgrad(
     _check(x, problem.x_extents, "x")
     _check(dy, problem.y_extents, "dy")
     dw = _result(out, problem.w_extents, compute, _channels_last(x), groups_first=True)
-    plan = _plan(problem, dw.dtype)
-    buffers = plan.buffers(_scratch(scratch, problem, "wgrad", dw.dtype))
-    for part in _parts(problem, plan):
-        sub, narrow = _without_gaps(part.problem, x[part.x])
-        _wgrad_part(sub, plan, narrow, dy[part.y], dw[part.w], buffers)
+    memory = _scratch(scratch, problem, "wgrad", dw.dtype)
+    if not _few_outputs(problem):
+        _sum_over_positions(problem, x, dy, dw, memory)
+        return dw
+    # dgrad's problems have the same filter, and patches of dy are the smaller ones here.
+    dw[...] = 0
+    for residue in _residues(problem):
+        if residue.problem is not None:
+            reached = _spatial(dw, residue.taps).swapaxes(1, 2)
+            _sum_over_positions(residue.problem, dy, _spatial(x, residue.positions), reached, memory)
     return dw
 
 
@@ -128,10 +139,12 @@ def scratch_bytes(problem: ConvProblem, direction: str, compute: np.dtype[Any]) 
 
     Integers take temporary arrays of bounded size beside it, inside the exact matrix product.
     """
-    if direction != "dgrad":
-        return _plan(problem, np.dtype(compute)).bytes
-    problems = (residue.problem for residue in _residues(problem))
-    return max((_plan(p, np.dtype(compute)).bytes for p in problems if p is not None), default=0)
+    dtype = np.dtype(compute)
+    problems: Iterable[ConvProblem] = (problem,)
+    if direction == "dgrad" or (direction == "wgrad" and _few_outputs(problem)):
+        problems = (residue.problem for residue in _residues(problem) if residue.problem is not None)
+    by_taps = direction != "wgrad"
+    return max((_plan(p, dtype, by_taps and _few_outputs(p)).bytes for p in problems), default=0)
 
 
 # Arguments and results.
@@ -209,7 +222,9 @@ class _AxisResidue(NamedTuple):
     dilation: int
 
 
-def _residues(problem: ConvProblem) -> Iterator[_Residue]:
+@lru_cache(maxsize=64)
+def _residues(problem: ConvProblem) -> tuple[_Residue, ...]:
+    residues = []
     for axes in product(*(_axis_residues(problem, axis) for axis in range(problem.spatial))):
         reached: ConvProblem | None = None
         if all(axis.filter for axis in axes):
@@ -227,7 +242,9 @@ def _residues(problem: ConvProblem) -> Iterator[_Residue]:
                 dilation=tuple(axis.dilation for axis in axes),
                 flip=not problem.flip,
             )
-        yield _Residue(tuple(axis.positions for axis in axes), tuple(axis.taps for axis in axes), reached)
+        positions, taps = tuple(axis.positions for axis in axes), tuple(axis.taps for axis in axes)
+        residues.append(_Residue(positions, taps, reached))
+    return tuple(residues)
 
 
 def _axis_residues(problem: ConvProblem, axis: int) -> list[_AxisResidue]:
@@ -266,11 +283,12 @@ def _axis_residues(problem: ConvProblem, axis: int) -> list[_AxisResidue]:
 
 def _correlate(problem: ConvProblem, x: Array, w: Array, y: Array, memory: Array) -> None:
     """y = the sum over channels and taps of w times patches of x."""
-    plan = _plan(problem, y.dtype)
+    plan = _plan(problem, y.dtype, _few_outputs(problem))
     buffers = plan.buffers(memory)
     for part in _parts(problem, plan):
         sub, narrow = _without_gaps(part.problem, x[part.x])
-        _fprop_part(sub, plan, narrow, w[part.w], y[part.y], part.adds, buffers)
+        fprop_part = _fprop_part_by_taps if plan.by_taps else _fprop_part
+        fprop_part(sub, plan, narrow, w[part.w], y[part.y], part.adds, buffers)
 
 
 def _fprop_part(problem: ConvProblem, plan: _Plan, x: Array, w: Array, y: Array, adds: bool, buffers: _Buffers) -> None:
@@ -286,6 +304,45 @@ def _fprop_part(problem: ConvProblem, plan: _Plan, x: Array, w: Array, y: Array,
         rows = _matrices(patches, (*groups, s + 1), x_type, buffers.patches, _positions_inner(x))
         b = filter if merged else filter[:, np.newaxis]
         _assign_product(rows, b, target, (*groups, 1), adds, buffers.rows, _positions_inner(y))
+
+
+def _fprop_part_by_taps(
+    problem: ConvProblem, plan: _Plan, x: Array, w: Array, y: Array, adds: bool, buffers: _Buffers
+) -> None:
+    """Few outputs of many channels: the window times every tap's filter, and the products then moved and summed.
+
+    What is moved is as many times smaller than patches as there are more channels than outputs.
+    """
+    s = problem.spatial
+    x_type, w_type = _operand_type(x, y.dtype), _operand_type(w, y.dtype)
+    filter = _matrices(np.moveaxis(w, 2, -1), (1, s + 1, 1), w_type, buffers.filter, False)[:, np.newaxis]
+    for block in _slices((problem.n, *problem.output), plan.block):
+        target = _positions_first(_at(y, block))
+        window = _positions_first(_window(problem, x, block, x_type, buffers.window, copy=True))
+        columns = _collapse(window, 1, 1, s, 1)
+        assert columns is not None  # the window is contiguous
+        products = _product(filter, columns.swapaxes(2, 3), y.dtype, buffers.patches, False)
+        products = products.reshape(*window.shape[:2], *w.shape[1:2], *problem.filter, *window.shape[2:-1])
+        for i, tap in enumerate(np.ndindex(*problem.filter)):
+            moved = _spatial(products, (*tap, *_reached(problem, tap, target)))
+            _assign(np.moveaxis(moved, 2, -1), target, adds or i > 0)
+
+
+def _reached(problem: ConvProblem, element: tuple[int, ...], target: Array) -> Iterator[slice]:
+    """Where in a block's window each of its outputs, target's [g, n, *output, k], meets an element of the filter."""
+    for axis, i in enumerate(element):
+        tap = problem.filter[axis] - 1 - i if problem.flip else i
+        start, outputs = tap * problem.dilation[axis], target.shape[2 + axis]
+        yield slice(start, start + (outputs - 1) * problem.stride[axis] + 1, problem.stride[axis])
+
+
+def _sum_over_positions(problem: ConvProblem, x: Array, dy: Array, dw: Array, memory: Array) -> None:
+    """dw = the sum over images and positions of dy times patches of x."""
+    plan = _plan(problem, dw.dtype, False)
+    buffers = plan.buffers(memory)
+    for part in _parts(problem, plan):
+        sub, narrow = _without_gaps(part.problem, x[part.x])
+        _wgrad_part(sub, plan, narrow, dy[part.y], dw[part.w], buffers)
 
 
 def _wgrad_part(problem: ConvProblem, plan: _Plan, x: Array, dy: Array, dw: Array, buffers: _Buffers) -> None:
@@ -307,20 +364,30 @@ def _assign_product(
 
     Where the product is not made in place, it is made in the buffer, contiguous as ``transposed`` says.
     """
-    if target.dtype.kind == "i":
-        product = exact_matmul(a, b, target.dtype)
+    direct = None if adds else _for_blas(target, groups, target.dtype)
+    if direct is not None and target.dtype.kind == "f" and _is_transposed(direct) == transposed:
+        _multiply(a, b, direct)
     else:
-        direct = None if adds else _for_blas(target, groups, target.dtype)
-        if direct is not None and _is_transposed(direct) == transposed:
-            _multiply(a, b, direct)
-            return
-        product = _stack(buffer, (*a.shape[:-1], b.shape[-1]), target.dtype, transposed)
-        _multiply(a, b, product)
-    product = product.reshape(target.shape)  # splits axes, which never copies
+        product = _product(a, b, target.dtype, buffer, transposed)
+        _assign(product.reshape(target.shape), target, adds)  # reshape splits axes: a view
+
+
+def _assign(values: Array, target: Array, adds: bool) -> None:
     if adds:
-        np.add(target, product, out=target)
+        np.add(target, values, out=target)
     else:
-        np.copyto(target, product)
+        np.copyto(target, values)
+
+
+def _product(a: Array, b: Array, dtype: np.dtype[Any], buffer: Array, transposed: bool) -> Array:
+    """a @ b for stacks of matrices; of floats in the buffer."""
+    if dtype.kind == "i":
+        return exact_matmul(a, b, dtype)
+    product = _stack(
+        buffer, (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), dtype, transposed
+    )
+    _multiply(a, b, product)
+    return product
 
 
 def _operand_type(array: Array, compute: np.dtype[Any]) -> np.dtype[Any]:
@@ -376,6 +443,7 @@ class _Plan:
 
     part: tuple[int, ...]
     block: tuple[int, ...]
+    by_taps: bool  # fprop multiplies windows, not patches
     sizes: tuple[int, ...]  # bytes of the buffers
 
     @property
@@ -401,19 +469,25 @@ class _Buffers:
     rows: Array  # dy of a block as a matrix, in fprop its product
 
 
+def _few_outputs(problem: ConvProblem) -> bool:
+    """Whether patches of x are several times larger than all taps' products of x, and than patches of dy."""
+    return problem.taps > 1 and problem.k * prod(problem.stride) * _FEW <= problem.c
+
+
 @lru_cache(maxsize=1024)
-def _plan(problem: ConvProblem, compute: np.dtype[Any]) -> _Plan:
+def _plan(problem: ConvProblem, compute: np.dtype[Any], by_taps: bool) -> _Plan:
     size = compute.itemsize
     part = _part_extents(problem, problem.filter, size)
-    block = _block_extents(problem, part, size)
+    block = _block_extents(problem, part, size, by_taps)
     if _window_elements(problem, part, block) > _BLOCK_BYTES // size:
         # The taps of even one output are too far apart: take them one at a time, which leaves no gaps.
         part = _part_extents(problem, (1,) * problem.spatial, size)
-        block = _block_extents(problem, part, size)
-    g, k, *contraction = part
-    rows = g * prod(block)
-    elements = (_window_elements(problem, part, block), rows * prod(contraction), prod(part), rows * k)
-    return _Plan(part, block, tuple(-(-e * size // _ALIGNMENT) * _ALIGNMENT for e in elements))
+        block = _block_extents(problem, part, size, by_taps)
+    g, k, c, *filter = part
+    window, rows = _window_elements(problem, part, block), g * prod(block)
+    patches = (window // c * k if by_taps else rows * c) * prod(filter)
+    elements = (window, patches, prod(part), rows * k)
+    return _Plan(part, block, by_taps, tuple(-(-e * size // _ALIGNMENT) * _ALIGNMENT for e in elements))
 
 
 def _part_extents(problem: ConvProblem, filter: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
@@ -424,12 +498,13 @@ def _part_extents(problem: ConvProblem, filter: tuple[int, ...], itemsize: int) 
     return (g, k, *contraction)
 
 
-def _block_extents(problem: ConvProblem, part: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """(n, *output) of a block whose patches, products and window keep to the limit, if any block does."""
-    g, k, *contraction = part
+def _block_extents(problem: ConvProblem, part: tuple[int, ...], itemsize: int, by_taps: bool) -> tuple[int, ...]:
+    """(n, *output) of a block whose window, patches and products keep to the limit, if any block does."""
+    g, k, c, *filter = part
     limit = _BLOCK_BYTES // itemsize
     positions = (problem.n, *problem.output)
-    block = _tile(positions, limit // (g * max(k, prod(contraction))))
+    widest = max(k * prod(filter), c) if by_taps else max(k, c * prod(filter))
+    block = _tile(positions, limit // (g * widest))
     while _window_elements(problem, part, block) > limit and prod(block) > 1:
         block = _tile(positions, prod(block) // 2)
     return block
@@ -525,8 +600,8 @@ def _without_gaps(problem: ConvProblem, x: Array) -> tuple[ConvProblem, Array]:
         problem,
         input=narrow.shape[3:],
         pre_padding=tuple((pre + first) // step for pre, first, step in paddings),
-        # Not whole only on an axis with a single output or tap, where nothing is that far apart.
-        stride=tuple(stride // step for stride, step in zip(problem.stride, steps, strict=True)),
+        # Rounded only on an axis with a single output or tap, where nothing is that far apart.
+        stride=tuple(max(1, stride // step) for stride, step in zip(problem.stride, steps, strict=True)),
         dilation=tuple(dilation // step for dilation, step in zip(problem.dilation, steps, strict=True)),
     )
     return reduced, narrow
@@ -534,10 +609,9 @@ def _without_gaps(problem: ConvProblem, x: Array) -> tuple[ConvProblem, Array]:
 
 def _patches(problem: ConvProblem, x: Array, block: tuple[slice, ...], dtype: np.dtype[Any], buffer: Array) -> Array:
     """View [g, n, *output, c, *filter] of what a block (n, *output) of outputs reads, in ``dtype``."""
-    images, *outputs = block
-    window = _window(problem, x[images], outputs, dtype, buffer)
+    window = _window(problem, x, block, dtype, buffer)
     n, g, c, *spatial = window.strides
-    positions = tuple(o.stop - o.start for o in outputs)
+    positions = tuple(o.stop - o.start for o in block[1:])
     per_output = tuple(s * stride for s, stride in zip(spatial, problem.stride, strict=True))
     per_tap = tuple(s * dilation for s, dilation in zip(spatial, problem.dilation, strict=True))
     shape = (window.shape[1], window.shape[0], *positions, window.shape[2], *problem.filter)
@@ -545,8 +619,15 @@ def _patches(problem: ConvProblem, x: Array, block: tuple[slice, ...], dtype: np
     return np.flip(view, tuple(range(-problem.spatial, 0))) if problem.flip else view
 
 
-def _window(problem: ConvProblem, x: Array, outputs: Sequence[slice], dtype: np.dtype[Any], buffer: Array) -> Array:
-    """The box [n, g, c, *span] of x that outputs read, zero outside x; a view of x itself where that will do."""
+def _window(
+    problem: ConvProblem, x: Array, block: tuple[slice, ...], dtype: np.dtype[Any], buffer: Array, copy: bool = False
+) -> Array:
+    """The box [n, g, c, *span] of x that a block of outputs reads, zero outside x.
+
+    A view of x itself where that will do, unless ``copy`` asks for one that is contiguous.
+    """
+    images, *outputs = block
+    x = x[images]
     spans, inside, source = [], [], []
     axes = (outputs, problem.filter, problem.stride, problem.dilation, problem.pre_padding, problem.input)
     for o, f, stride, dilation, pre, size in zip(*axes, strict=True):
@@ -560,15 +641,14 @@ def _window(problem: ConvProblem, x: Array, outputs: Sequence[slice], dtype: np.
     core = _spatial(x, source)
     positions_inner = _positions_inner(x)
     rearranged = positions_inner and _channels_last(x) and problem.taps > 1  # once here spares every tap from it
-    if core.shape[3:] == tuple(spans) and x.dtype == dtype and not rearranged:
+    if core.shape[3:] == tuple(spans) and x.dtype == dtype and not (copy or rearranged):
         return core
     n, g, c = x.shape[:3]
     flat = _flat(buffer, n * g * c * prod(spans), dtype)
-    window = (
-        flat.reshape(n, g, c, *spans)
-        if positions_inner
-        else np.moveaxis(flat.reshape(n, *spans, g, c), (-2, -1), (1, 2))
-    )
+    if positions_inner:
+        window = flat.reshape(n, g, c, *spans)
+    else:
+        window = np.moveaxis(flat.reshape(n, *spans, g, c), (-2, -1), (1, 2))
     for axis, (i, span) in enumerate(zip(inside, spans, strict=True), start=3):
         before = (slice(None),) * axis
         window[(*before, slice(i.start))] = 0
