@@ -20,6 +20,8 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml
 demo: $(VENV)/.demo
 	$(BIN)/graphdnn demo
 
+# One BLAS thread for each of the test processes: two would wait for each other.
+test: export OPENBLAS_NUM_THREADS = 1
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) -m 'not long'
 

@@ -69,13 +69,13 @@ def main() -> None:
         "graph_ms": best(conv_bias_relu, 20) * 1e3,
     }
     print(f"execute, four tensors, nothing launched: {results['execute_us']:.2f} us   (goal 2)")
-    print(
-        f"graph and plan of conv + bias + relu:     {results['build_ms']:.2f} ms   (goal 3; graph {results['graph_ms']:.2f})"
-    )
+    parts = f"{results['build_ms']:.2f} ms   (goal 3; the graph {results['graph_ms']:.2f})"
+    print(f"graph and plan of conv + bias + relu:     {parts}")
     if options.json:
         about = {
             "date": datetime.date.today().isoformat(), "python": platform.python_version(),
-            "numpy": np.__version__, "graphdnn": graphdnn.__version__, "machine": platform.processor() or platform.machine(),
+            "numpy": np.__version__, "graphdnn": graphdnn.__version__,
+            "machine": platform.processor() or platform.machine(),
         }  # fmt: skip
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump({**about, **results}, file, indent=1)

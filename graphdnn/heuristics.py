@@ -31,6 +31,7 @@ from graphdnn.tensors import TensorSpec
 COMPOSED_ID = 0  # engine id of a configuration with several fused operations
 COMPOSED_NAME = "composed"
 WORKSPACE_ALIGNMENT = 256
+_SHOWN = 16  # configurations in the printed ranking
 
 NUMERICAL_NOTE = Rule(
     id="filter.numerical_note",
@@ -298,7 +299,9 @@ class Ranking:
 
     def __str__(self) -> str:
         lines = [f"ranking on {self.device.name}, mode {self.mode.name}:"]
-        lines += [f"  {i}. {config}" for i, config in enumerate(self)]
+        shown = list(islice(self, _SHOWN + 1))  # many kernels have a product of choices
+        lines += [f"  {i}. {config}" for i, config in enumerate(shown[:_SHOWN])]
+        lines += ["  ..."] if len(shown) > _SHOWN else []
         lines += ["declined:"] if self.declined else []
         lines += [f"  {line}" for declined in self.declined for line in str(declined).splitlines()]
         return "\n".join(lines)

@@ -14,7 +14,8 @@ Grammar: an operation, its words, then steps separated by ``+``. An operand is
 ``name=type[extents]layout``: the type one of f64 f32 f16 bf16 e4m3 e5m2 i8 u8 i16 i32
 i64 bool, the layout ``nhwc`` (channels last) or nothing (row-major). Settings are
 ``name=number`` or ``name=a,b`` per spatial axis: pad, pre, post, stride, dil, window, spatial.
-``compute=type`` is the arithmetic, ``out=type`` the type of the final result (all before the first ``+``); ``mode=conv`` flips
+``compute=type`` is the arithmetic, ``out=type`` the type of the final result;
+all of them stand before the first ``+``; ``mode=conv`` flips
 the filter. Steps: ``bias`` (per channel, or per column after matmul), ``residual`` (same
 extents), ``scale``, ``mul`` (per channel, same extents), and every elementwise mode of one
 operand, with its parameters in parentheses: ``relu(0,6)``, ``leaky_relu(0.1)``.
@@ -154,7 +155,7 @@ def _type(value: str, text: str, name: str) -> DataType:
 
 def _convolution_settings(words: _Words, rank: int) -> dict[str, Any]:
     given = words.take("spatial")
-    spatial = int(given) if given and given.isdigit() else rank - 2
+    spatial = rank - 2 if given is None else _numbers(given, words.text, "spatial")[0]
     zeros = (0,) * spatial
     padding = words.per_axis("pad", spatial) or zeros
     mode = words.take("mode") or "cross"
@@ -215,6 +216,8 @@ def _norm(graph: Graph, words: _Words) -> Tensor:
     mode = words.choice(("batch", "instance", "layer", "rms"))
     x = words.operand(graph, "x")
     dims = tuple(x.get_dim())
+    if len(dims) < 2:
+        raise _refuse(SYNTAX, "x", str(list(dims)), words.text, expected="[N, C, ...]", rest="there is no channel axis")
     channels = (1, dims[1], *(1,) * (len(dims) - 2))
     extents = channels if mode in ("batch", "instance") else (*(1,) * (len(dims) - 1), dims[-1])
     kind = _parameter_type(x)
@@ -285,6 +288,8 @@ def _words(head: str, text: str) -> tuple[str, _Words]:
             raise _refuse(SYNTAX, "word", part, text, expected="name=value, or a word", rest=part)
         if match["bare"]:
             words.bare.append(match["bare"])
+        elif match["name"] in words.named:
+            raise _refuse(SYNTAX, match["name"], part, text, expected="each name once", rest=part)
         else:
             words.named[match["name"]] = match["value"]
     return parts[0], words
@@ -304,7 +309,11 @@ def _step(graph: Graph, value: Tensor, step: str, text: str, *, after_matmul: bo
     if row is None or len(row.arguments) != 1:
         known = [n for n, r in POINTWISE_METHODS.items() if len(r.arguments) == 1]
         raise _refuse(UNKNOWN, "step", name, text, known=", ".join((*_STEPS_WITH_OPERAND, *known)))
-    return _call(graph, name, value, **_parameters(name, row.parameters, match["arguments"], text))
+    parameters = _parameters(name, row.parameters, match["arguments"], text)
+    for needed in row.required:
+        if needed not in parameters:
+            raise _refuse(MISSING, name, step, text, expected=f"{name}({needed})", operation=name)
+    return _call(graph, name, value, **parameters)
 
 
 def _call(graph: Graph, method: str, *operands: Tensor, **parameters: float) -> Tensor:

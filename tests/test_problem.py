@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphdnn import BadParam, DataType, OperationGraph
+from graphdnn import BadParam, DataType, GraphdnnError, OperationGraph
 from graphdnn import problem as problem_module
 from graphdnn.oracle import compare, promoted, reference, tolerance
 from graphdnn.problem import parse, random_bindings
@@ -73,16 +73,20 @@ REFUSED = {
                      "conv x=f32[2,8,9,9] w=f32[8,8,3,3] + blub", "conv x=f32[2,8,9,9] w=f32[8,8,3,3] mode=other"],
     "problem.syntax": ["conv x=f32 w=f32[8,8,3,3]", "conv x=f32[2,8,9,9] w=f32[8,8,3,3] pad=a",
                        "conv x=f32[2,8,9,9] w=f32[8,8,3,3] + relu(x)", "conv x=f32[2,8,9,9] w=f32[8,8,3,3] + relu(1,2,3,4)",
-                       "conv x=f32[2,8,9,9] w=f32[8,8,3,3] +", "conv x=f32[2,8,9,9] ;"],
-    "problem.operand": ["conv x=f32[2,8,9,9]", "dgrad dy=f32[2,4,4,4] w=f32[4,3,3,3]", "pool max x=f32[1,1,4,4]"],
+                       "conv x=f32[2,8,9,9] w=f32[8,8,3,3] +", "conv x=f32[2,8,9,9] ;", "conv x=f32[2,8,9,9] x=f32[2,8,9,9] w=f32[8,8,3,3]",
+                       "conv x=f32[2,8,9,9] w=f32[8,8,3,3] spatial=x", "norm batch x=f32[4]"],
+    "problem.operand": ["conv x=f32[2,8,9,9]", "dgrad dy=f32[2,4,4,4] w=f32[4,3,3,3]", "pool max x=f32[1,1,4,4]",
+                        "pointwise x=f32[4] + leaky_relu"],
     "problem.unused": ["conv x=f32[2,8,9,9] w=f32[8,8,3,3] color=3", "matmul a=f32[2,3] b=f32[3,4] fast"],
+    "matmul.rank.minimum": ["matmul a=f32[4] b=f32[4]"],
+    "conv.filter.fits": ["conv x=f32[1,1,4,4] w=f32[1,1,9,9]"],
     "conv.groups.divide_channels": ["conv x=f32[2,8,9,9] w=f32[8,7,3,3]"],
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("rule", "text"), [(rule, text) for rule, texts in REFUSED.items() for text in texts])
 def test_what_cannot_be_read(rule: str, text: str) -> None:
-    with pytest.raises(BadParam) as caught:
+    with pytest.raises(GraphdnnError) as caught:
         parse(text)
     assert rule in [r.rule for r in caught.value.rejections]
     assert caught.value.rejections[0].fix

@@ -106,7 +106,10 @@ def infer_extents(node: Node) -> None:
         return
     if node.cls is PointwiseOperation:
         _align_ranks(node, inputs)
-    inferred = node.cls.infer(node.fields)
+    try:
+        inferred = node.cls.infer(node.fields)
+    except IndexError:  # too few axes: the operation's constraints say so
+        return
     for port, tensor in node.outputs.items():
         if tensor.dim is None and port in inferred:
             tensor.dim = inferred[port]

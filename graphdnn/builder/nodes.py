@@ -49,6 +49,7 @@ LAYOUT = Rule(
     fix="use tensor(dim, ...) instead",
 )
 
+_SHAPE_STATUSES = (Status.BAD_PARAM_SHAPE_MISMATCH, Status.NOT_SUPPORTED_SHAPE)
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 
 
@@ -173,7 +174,7 @@ class Nodes:
         try:
             node.cls(**_with_specs(node, stand_in), name=node.name, origin=node.origin)
         except GraphdnnError as error:
-            wrong = [r for r in error.rejections if r.status is Status.BAD_PARAM_SHAPE_MISMATCH]
+            wrong = [r for r in error.rejections if r.status in _SHAPE_STATUSES]
             if wrong:
                 self._nodes.remove(node)
                 for tensor in node.outputs.values():
@@ -226,7 +227,7 @@ class Nodes:
 
 def _stand_in(tensor: Tensor, uid: int, inputs: Sequence[Tensor]) -> Any:
     """A description good enough to check extents with."""
-    dim = tensor.dim or inputs[0].dim or (1,)
+    dim = tuple(max(1, d) for d in tensor.dim or inputs[0].dim or (1,))  # what is wrong with it, the operation says
     return TensorSpec(
         uid=uid, data_type=tensor.data_type or DataType.FLOAT, dims=dim, strides=packed_strides(dim),
         is_by_value=tensor.is_by_value, vector_count=tensor.vector[0], vectorized_dimension=tensor.vector[1],

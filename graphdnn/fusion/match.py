@@ -29,7 +29,7 @@ from graphdnn.tensors import TensorSpec
 ELSEWHERE = Rule(
     id="fuse.operand.elsewhere",
     expected="an operand of the same kernel",
-    reason="the operation joined the kernel that finishes last; this operand comes from another one",
+    reason="an operation belongs to one kernel, and this operand is computed by another",
     fix="nothing to do: the operand is read from memory, once",
 )
 
@@ -63,8 +63,8 @@ class _Walk:
             mine = [e for e in edges if e.group is edge.group]
             if edge.group.anchor is None and type(op) in RULE_OF:
                 continue  # a pointwise chain becomes this anchor's prologue, not the other way round
-            broken = next((c for e in mine for c in EPILOGUE_GUARDS if self._refuses(c, e)), None)
-            if broken is None:
+            refusals = [any(self._refuses(guard, e) for guard in EPILOGUE_GUARDS) for e in mine]  # each edge its own
+            if not any(refusals):
                 if edge.is_exit and not isinstance(op, PointwiseOperation):
                     edge.group.exit = index
                 else:
