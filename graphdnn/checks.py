@@ -1,9 +1,11 @@
-"""Checks: conditions that can be called and that print what they expect."""
+"""Checks: conditions that can be called and that print what they expect.
+
+Plain classes: a dozen dataclasses would cost every import of the library several milliseconds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 
@@ -16,14 +18,11 @@ class Check:
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
 class OneOf(Check):
     """Membership in a small set; an empty set refuses everything."""
 
-    allowed: tuple[object, ...]
-
     def __init__(self, *allowed: object) -> None:
-        object.__setattr__(self, "allowed", allowed)
+        self.allowed = allowed
 
     def __call__(self, value: Any) -> bool:
         return value in self.allowed
@@ -33,11 +32,11 @@ class OneOf(Check):
         return names[0] if len(names) == 1 else "one of " + ", ".join(names)
 
 
-@dataclass(frozen=True)
 class Each(Check):
     """Every element of a tuple passes ``check``."""
 
-    check: Check
+    def __init__(self, check: Check) -> None:
+        self.check = check
 
     def __call__(self, value: Any) -> bool:
         return all(self.check(item) for item in value)
@@ -46,9 +45,9 @@ class Each(Check):
         return f"every element {self.check}"
 
 
-@dataclass(frozen=True)
 class MultipleOf(Check):
-    divisor: int
+    def __init__(self, divisor: int) -> None:
+        self.divisor = divisor
 
     def __call__(self, value: Any) -> bool:
         return bool(value % self.divisor == 0)
@@ -57,9 +56,9 @@ class MultipleOf(Check):
         return f"a multiple of {self.divisor}"
 
 
-@dataclass(frozen=True)
 class AtLeast(Check):
-    minimum: float
+    def __init__(self, minimum: float) -> None:
+        self.minimum = minimum
 
     def __call__(self, value: Any) -> bool:
         return bool(value >= self.minimum)
@@ -68,9 +67,9 @@ class AtLeast(Check):
         return f"at least {self.minimum}"
 
 
-@dataclass(frozen=True)
 class AtMost(Check):
-    maximum: float
+    def __init__(self, maximum: float) -> None:
+        self.maximum = maximum
 
     def __call__(self, value: Any) -> bool:
         return bool(value <= self.maximum)
@@ -79,12 +78,12 @@ class AtMost(Check):
         return f"at most {self.maximum}"
 
 
-@dataclass(frozen=True)
 class InRange(Check):
     """``minimum <= value <= maximum``."""
 
-    minimum: float
-    maximum: float
+    def __init__(self, minimum: float, maximum: float) -> None:
+        self.minimum = minimum
+        self.maximum = maximum
 
     def __call__(self, value: Any) -> bool:
         return bool(self.minimum <= value <= self.maximum)
@@ -93,9 +92,9 @@ class InRange(Check):
         return f"{self.minimum} to {self.maximum}"
 
 
-@dataclass(frozen=True)
 class Equals(Check):
-    wanted: object
+    def __init__(self, wanted: object) -> None:
+        self.wanted = wanted
 
     def __call__(self, value: Any) -> bool:
         return bool(value == self.wanted)
@@ -104,12 +103,12 @@ class Equals(Check):
         return str(self.wanted)
 
 
-@dataclass(frozen=True)
 class LengthIn(Check):
     """A collection of ``minimum`` to ``maximum`` elements."""
 
-    minimum: int
-    maximum: int
+    def __init__(self, minimum: int, maximum: int) -> None:
+        self.minimum = minimum
+        self.maximum = maximum
 
     def __call__(self, value: Any) -> bool:
         return isinstance(value, Collection) and self.minimum <= len(value) <= self.maximum
@@ -120,11 +119,11 @@ class LengthIn(Check):
         return f"{self.minimum} to {self.maximum} elements"
 
 
-@dataclass(frozen=True)
 class BroadcastsTo(Check):
     """Same rank, each extent equal to the target's or 1."""
 
-    extents: tuple[int, ...]
+    def __init__(self, extents: tuple[int, ...]) -> None:
+        self.extents = extents
 
     def __call__(self, value: Any) -> bool:
         return len(value) == len(self.extents) and all(v in (1, e) for v, e in zip(value, self.extents, strict=True))
@@ -133,7 +132,6 @@ class BroadcastsTo(Check):
         return f"{self.extents}, or 1 on any axis"
 
 
-@dataclass(frozen=True)
 class Present(Check):
     """Anything but None."""
 

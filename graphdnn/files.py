@@ -8,7 +8,6 @@ plan file carries a hash of its content, so an altered byte cannot pass.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -164,6 +163,8 @@ def _plain(value: Any) -> Any:
 
 
 def _digest(content: Mapping[str, Any]) -> str:
+    import hashlib
+
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 

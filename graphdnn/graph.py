@@ -6,7 +6,6 @@ another. Uids are local to the graph. Every problem found is reported at once.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -148,6 +147,8 @@ class OperationGraph:
     def key(self) -> str:
         """Hash of everything that changes the result: equal graphs have equal keys, names and origins aside."""
         if not self._key:
+            import hashlib
+
             text = json.dumps([_identity(op) for op in self.operations], sort_keys=True, default=str)
             self._key.append(hashlib.sha256(text.encode()).hexdigest())
         return self._key[0]

@@ -81,7 +81,7 @@ def test_import_time(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     code = (
-        "import time, numpy; from pydantic import BaseModel; start = time.perf_counter(); import graphdnn; "
+        "import time, numpy; from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError; start = time.perf_counter(); import graphdnn; "
         "print(time.perf_counter() - start)"
     )
 
