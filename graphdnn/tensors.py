@@ -6,8 +6,6 @@ no memory, yet its type is obeyed: a value that passes through it is rounded to
 that type, fused or not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 from typing import Annotated, ClassVar
@@ -63,7 +61,7 @@ def may_overlap(dims: Sequence[int], strides: Sequence[int]) -> bool:
     return False
 
 
-def _last_byte(spec: TensorSpec) -> int:
+def _last_byte(spec: "TensorSpec") -> int:
     last = sum((extent - 1) * stride for extent, stride in zip(spec.dims, spec.strides, strict=True))
     return (last + 1) * spec.vector_count * ELEMENTS[spec.data_type].bytes
 

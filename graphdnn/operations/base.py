@@ -6,8 +6,6 @@ operation: the graph builder calls it to make output tensors, the constraint
 ``<operation>.<port>.extents`` calls it to check the ones it was given.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, ClassVar

@@ -5,8 +5,6 @@ ports plays x, w and y. Formulas: output extent
 ``1 + floor((x + pre + post - dilation*(filter-1) - 1) / stride)`` per axis.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -112,13 +110,13 @@ def _has_group_axis(x: TensorSpec, conv: ConvolutionSpec) -> bool:
     return len(x.extents) == conv.spatial_dims + 3
 
 
-def _channels(op: ConvolutionOperation) -> int:
+def _channels(op: "ConvolutionOperation") -> int:
     """Channels per group, which both group forms keep in the filter."""
     w = op.roles[1].extents
     return w[2] if _has_group_axis(op.roles[0], op.conv) else w[1]
 
 
-def _filter(op: ConvolutionOperation) -> Extents:
+def _filter(op: "ConvolutionOperation") -> Extents:
     return op.roles[1].extents[-op.conv.spatial_dims :]
 
 
@@ -197,7 +195,7 @@ _GROUPS = (
 )
 
 
-def _y_extents(op: ConvolutionOperation) -> Extents:
+def _y_extents(op: "ConvolutionOperation") -> Extents:
     return forward_extents(op.roles[0].extents, op.roles[1].extents, op.conv)
 
 

@@ -1,7 +1,5 @@
 """Matrix product over the last two axes; all leading axes are batch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Data movement: concat, reshape, transpose, slice. Elements move, their type and value do not change."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -36,7 +34,7 @@ class Movement(Operation):
         return next(iter(self.outputs().values())).data_type
 
 
-def _off_axis(op: Concat) -> set[Extents]:
+def _off_axis(op: "Concat") -> set[Extents]:
     return {(*t.extents[: op.axis], *t.extents[op.axis + 1 :]) for t in op.inputs_list}
 
 
@@ -203,7 +201,7 @@ def _slice_length(field: str) -> Constraint:
     )
 
 
-def _inside(op: Slice) -> Check:
+def _inside(op: "Slice") -> Check:
     return Equals(f"0 <= start < limit <= extent on every axis of {op.x.extents}")
 
 

@@ -6,8 +6,6 @@ without statistics, where the scale has not). The variance is biased; the
 statistic stored is 1/sqrt(var + epsilon), whatever its cuDNN name says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -76,7 +74,7 @@ def _statistic(prefix: str, name: str) -> Constraint:
 
 
 def _parameter(prefix: str, name: str) -> Constraint:
-    def wanted(op: NormForward | NormBackward) -> Check:
+    def wanted(op: "NormForward | NormBackward") -> Check:
         if op.mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM):
             return Equals(channel_extents(op.x.extents))
         return BroadcastsTo(op.x.extents)
@@ -132,7 +130,7 @@ def _mean_unused(prefix: str) -> Constraint:
     )
 
 
-def _half_given(op: NormForward | NormBackward) -> list[str]:
+def _half_given(op: "NormForward | NormBackward") -> list[str]:
     """The statistic that is missing beside the one given, where both are read (RMS has no mean)."""
     wanted = ("inv_variance",) if op.mode is NormMode.RMS_NORM else ("mean", "inv_variance")
     given = [p for p in wanted if getattr(op, p) is not None]
@@ -151,7 +149,7 @@ def _pair(prefix: str, reads: Callable[[Any], bool]) -> Constraint:
     )
 
 
-def _computes_statistics(op: NormForward) -> bool:
+def _computes_statistics(op: "NormForward") -> bool:
     return op.phase is NormPhase.TRAINING or (op.mean is None and op.inv_variance is None)
 
 
@@ -164,13 +162,13 @@ def _forward_port(suffix: str, role: str, text: str) -> Any:
     return port(A[f"{_FWD}{suffix}"], role, text)
 
 
-def _misplaced(op: NormForward) -> list[str]:
+def _misplaced(op: "NormForward") -> list[str]:
     if op.mode is NormMode.BATCH_NORM and op.phase is NormPhase.TRAINING:
         return []
     return [p for p in _BATCH_ONLY if getattr(op, p) is not None]
 
 
-def _incomplete(op: NormForward) -> list[str]:
+def _incomplete(op: "NormForward") -> list[str]:
     given = [p for p in _BATCH_ONLY if getattr(op, p) is not None]
     return [p for p in _BATCH_ONLY if given and p not in given]
 
@@ -303,7 +301,7 @@ def _backward_port(suffix: str, role: str, text: str) -> Any:
     return port(A[f"{_BWD}{suffix}"], role, text)
 
 
-def _without_statistics(op: NormBackward) -> bool:
+def _without_statistics(op: "NormBackward") -> bool:
     needs_mean = op.mode is not NormMode.RMS_NORM
     return op.inv_variance is None or (needs_mean and op.mean is None)
 

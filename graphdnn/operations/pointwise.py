@@ -4,8 +4,6 @@ Forward modes write y, backward modes write dx. What a mode needs and computes
 is its row in ``graphdnn.pointwise``; nothing here knows a mode by name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import inf, isfinite
 from typing import Annotated, Any, ClassVar
@@ -41,13 +39,13 @@ _PARAMETER_DEFAULTS = {
 _BOOLEAN_KINDS = ("logical", "comparison", "select")
 
 
-def _unused(spec: PointwiseSpec) -> dict[str, float]:
+def _unused(spec: "PointwiseSpec") -> dict[str, float]:
     used = POINTWISE[spec.mode].parameters
     given = {name: getattr(spec, name) for name in _PARAMETER_DEFAULTS if name not in used}
     return {name: value for name, value in given.items() if value != _PARAMETER_DEFAULTS[name]}
 
 
-def _math_types(spec: PointwiseSpec) -> tuple[DataType, ...]:
+def _math_types(spec: "PointwiseSpec") -> tuple[DataType, ...]:
     row = POINTWISE[spec.mode]
     floats = tuple(t for t in COMPUTE if t not in INTEGER_COMPUTE and t not in BOOLEANS)
     integers = INTEGER_COMPUTE if row.integer else ()
@@ -55,7 +53,7 @@ def _math_types(spec: PointwiseSpec) -> tuple[DataType, ...]:
     return (*floats, *integers, *booleans)
 
 
-def _fractional(spec: PointwiseSpec) -> dict[str, float]:
+def _fractional(spec: "PointwiseSpec") -> dict[str, float]:
     """Parameters that an integer arithmetic would cut."""
     return {name: value for name, value in spec.parameters().items() if isfinite(value) and value != int(value)}
 
@@ -146,11 +144,11 @@ def _output_port(mode: PointwiseMode) -> str:
     return "dx" if POINTWISE[mode].kind == "backward" else "y"
 
 
-def _wanted_ports(op: PointwiseOperation) -> set[str]:
+def _wanted_ports(op: "PointwiseOperation") -> set[str]:
     return {*op.spec.row.operands, _output_port(op.spec.mode)}
 
 
-def _set_ports(op: PointwiseOperation) -> set[str]:
+def _set_ports(op: "PointwiseOperation") -> set[str]:
     return {p for p in (*_INPUT_PORTS, "y", "dx") if getattr(op, p) is not None}
 
 
@@ -165,7 +163,7 @@ def broadcast(shapes: list[Extents]) -> Extents | None:
     return tuple(result)
 
 
-def _arithmetic_operands(op: PointwiseOperation) -> dict[str, TensorSpec]:
+def _arithmetic_operands(op: "PointwiseOperation") -> dict[str, TensorSpec]:
     """Inputs that are converted to the math type: not the predicate, and nothing where only the shape matters."""
     if op.spec.mode is PointwiseMode.GEN_INDEX:
         return {}

@@ -1,7 +1,5 @@
 """Reduction: over every axis where y is shorter than x."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -51,7 +49,7 @@ class ReductionSpec(Spec):
     ] = False
 
 
-def _does_not_divide(op: Reduction) -> bool:
+def _does_not_divide(op: "Reduction") -> bool:
     return any(x % y for x, y in zip(op.x.extents, op.y.extents, strict=True))
 
 

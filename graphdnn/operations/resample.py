@@ -4,8 +4,6 @@ Extents per spatial axis: ``1 + floor((x + pre + post - window) / stride)``, in
 fractions, so that a stride of 1/2 upsamples twofold.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from math import floor, prod
@@ -298,7 +296,7 @@ class ResampleForward(Operation):
         return self.beta != 0.0
 
 
-def _sources(op: ResampleBackward) -> Check | None:
+def _sources(op: "ResampleBackward") -> Check | None:
     return Present() if op.spec.mode is ResampleMode.MAXPOOL and op.x is None else None
 
 

@@ -1,7 +1,5 @@
 """Random numbers: Philox4x32-10, counter based, the same numbers from every engine."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -22,11 +20,11 @@ _PARAMETERS = {
 }
 
 
-def _missing(spec: RngSpec) -> list[str]:
+def _missing(spec: "RngSpec") -> list[str]:
     return [name for name in _PARAMETERS[spec.distribution] if getattr(spec, name) is None]
 
 
-def _unused(spec: RngSpec) -> list[str]:
+def _unused(spec: "RngSpec") -> list[str]:
     every = {name for names in _PARAMETERS.values() for name in names}
     return sorted(n for n in every - set(_PARAMETERS[spec.distribution]) if getattr(spec, n) is not None)
 
@@ -102,7 +100,7 @@ class RngSpec(Spec):
 
 
 def _scalar(name: str) -> tuple[Constraint, ...]:
-    def tensor(op: Rng) -> TensorSpec | None:
+    def tensor(op: "Rng") -> TensorSpec | None:
         value = getattr(op, name)
         return value if isinstance(value, TensorSpec) else None
 

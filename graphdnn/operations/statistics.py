@@ -5,8 +5,6 @@ mean = sum/n, var = sqsum/n - mean^2 (biased), the running variance takes
 n/(n-1) of it, as the legacy API and PyTorch do (cuDNN's graph documentation is silent).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -118,7 +116,7 @@ def _scalar(name: str) -> Constraint:
     )
 
 
-def _missing_running(op: BnFinalize) -> list[str]:
+def _missing_running(op: "BnFinalize") -> list[str]:
     """In training the four running statistics come together; inference only reads the previous ones."""
     if op.mode is BnFinalizeStatsMode.INFERENCE:
         return [p for p in _RUNNING[:2] if getattr(op, p) is None]
