@@ -236,7 +236,7 @@ def test_gradients_need_extents() -> None:
     dx = g.conv_dgrad(dy, w).set_output()
     _refused(g.validate, "builder.extents.open")
     dx.set_dim([2, 8, 6, 6])
-    assert g.build().name == "numpy_blocked"
+    assert g.build().fused_operations == (("conv_dgrad",),)
 
 
 # Every other method once, through execution.
@@ -419,12 +419,14 @@ def test_life_cycle_step_by_step() -> None:
     g.create_execution_plans([HeurMode.A])
     assert g.get_execution_plan_count() == 2
     g.create_execution_plans([HeurMode.FALLBACK])
-    assert [g.get_plan_name_at_index(i) for i in range(3)] == ["numpy_blocked", "numpy", "numpy"]
+    names = [g.get_plan_name_at_index(i) for i in range(3)]
+    assert sorted(names) == ["numpy", "numpy", "numpy_blocked"]
+    assert names[2] == "numpy", "what FALLBACK appends"
     g.check_support()
-    g.build_plan_at_index(1)
+    g.build_plan_at_index(2)
     assert g.plan.name == "numpy"
     assert g.get_workspace_size() == 0
-    assert g.get_workspace_size_plan_at_index(0) > 0
+    assert g.get_workspace_size_plan_at_index(names.index("numpy_blocked")) > 0
     assert g.key() == g.build_operation_graph().key
     assert g.query_tensor_attributes_of_uid(1).get_dim() == [2, 8, 6, 6]
     assert "numpy_blocked" in g.explain()

@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 
 from graphdnn.convolution import ConvProblem, output_extent
 from graphdnn.engines.host import convolution as blocked
+from graphdnn.engines.host import convolution_blocks as blocks
+from graphdnn.engines.host import convolution_matrices as matrices
 from graphdnn.engines.host import convolution_taps as taps
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -146,20 +148,16 @@ def nhwc(values: Array) -> Array:
 @contextmanager
 def small_blocks(depth: int = 6) -> Iterator[None]:
     """Blocks and parts of a few elements, so that small problems are cut along every axis."""
-    limits = {
-        "_BLOCK_BYTES": 400,
-        "_FILTER_BYTES": 200,
-        "_DEPTH": depth,
-        "_STACK_POSITIONS": 3,
-        "_NARROW": 2,
-        "_FEW": 1,
-    }
-    blocked._plan.cache_clear()
+    blocks.plan_for.cache_clear()
     try:
-        with mock.patch.multiple(blocked, **limits):
+        with (
+            mock.patch.multiple(blocks, BLOCK_BYTES=400, _FILTER_BYTES=200, _DEPTH=depth, _FEW=1),
+            mock.patch.multiple(blocked, _STACK_POSITIONS=3),
+            mock.patch.multiple(matrices, _NARROW=2),
+        ):
             yield
     finally:
-        blocked._plan.cache_clear()
+        blocks.plan_for.cache_clear()
 
 
 @st.composite

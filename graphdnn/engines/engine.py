@@ -88,6 +88,12 @@ class Cost:
     def microseconds(self) -> float:
         return self.seconds * 1e6
 
+    def plus(self, parts: Mapping[str, float]) -> Cost:
+        """With more named seconds."""
+        return Cost(
+            self.flops, self.bytes, self.seconds + sum(parts.values()), MappingProxyType({**self.parts, **parts})
+        )
+
     def __str__(self) -> str:
         parts = ", ".join(f"{name} {value * 1e6:.1f}" for name, value in self.parts.items())
         return f"{self.microseconds:.1f} us" + (f" ({parts})" if parts else "")
