@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from graphdnn.rules import RULES
 
 RAISED: set[str] = set()  # rule ids
 TOUCHED: set[str] = set()  # "descriptor attribute", set or read
+PROBLEMS: Counter[str] = Counter()  # problems executed end to end, by kind
 KNOWN: set[str] = set()  # rules are known once their module is imported
 ATTRIBUTES = {
     f"{kind.name} {name.name}" for kind in KINDS for name in (*KINDS[kind].rows, *KINDS[kind].refused)
@@ -61,13 +63,14 @@ def pytest_report_header() -> str:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(session.config, "workeroutput", None)  # set in the processes of pytest-xdist
     if output is not None:
-        output.update(raised=sorted(RAISED), touched=sorted(TOUCHED), known=sorted(RULES))
+        output.update(problems=dict(PROBLEMS), raised=sorted(RAISED), touched=sorted(TOUCHED), known=sorted(RULES))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Take over what a worker process saw."""
     output = getattr(node, "workeroutput", {})
+    PROBLEMS.update(output.get("problems", {}))
     for seen, name in ((RAISED, "raised"), (TOUCHED, "touched"), (KNOWN, "known")):
         seen.update(output.get(name, ()))
 
@@ -78,3 +81,5 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(f"{what} in this run: {len(known) - len(missing)} of {len(known)}")
         if 0 < len(missing) <= 10:
             terminalreporter.write_line("  not: " + ", ".join(missing))
+    kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(PROBLEMS.items()) if count > 1)
+    terminalreporter.write_line(f"problems executed end to end: {sum(PROBLEMS.values())} ({kinds})")
