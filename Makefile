@@ -37,8 +37,8 @@ docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py
 
 bench: $(VENV)/.dev
-	$(BIN)/python benchmarks/host_convolution.py
 	$(BIN)/python benchmarks/host_overhead.py
+	$(BIN)/python benchmarks/host_convolution.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
