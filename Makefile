@@ -25,8 +25,9 @@ test: export OPENBLAS_NUM_THREADS = 1
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) -m 'not long'
 
+# Timings among them: one process, on a quiet machine.
 test-long: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS) -m long
+	$(BIN)/python -m pytest -s -m long
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
