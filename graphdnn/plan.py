@@ -38,6 +38,7 @@ class ExecutionPlan:
         "_known",
         "_launch",
         "_pick",
+        "_scalars",
         "config",
         "kernels",
         "uids",
@@ -47,13 +48,16 @@ class ExecutionPlan:
     def __init__(self, config: EngineConfig) -> None:
         bound = config.fused.graph.bound
         self.config = config
-        self.uids = tuple(t.uid for t in bound)
+        arrays, scalars = ([t for t in bound if t.is_by_value is scalar] for scalar in (False, True))
+        self.uids = tuple(t.uid for t in (*arrays, *scalars))
         self.workspace_size = config.workspace_size
         self.kernels: tuple[Kernel, ...] = tuple(c.engine.compile(c.task, c.knobs) for c in config.choices)
         written = {t.uid for t in config.fused.graph.outputs}
-        self._expected = tuple(Expected.of(t, is_output=t.uid in written) for t in bound)
+        self._expected = tuple(Expected.of(t, is_output=t.uid in written) for t in arrays)
+        self._scalars = tuple(Expected.of(t, is_output=False) for t in scalars)
         self._forms = tuple(e.layout[:2] for e in self._expected)
-        self._pick = itemgetter(*self.uids) if len(self.uids) > 1 else _pick_one(self.uids[0])
+        names = self.uids[: len(arrays)]
+        self._pick = itemgetter(*names) if len(names) > 1 else _pick_one(names[0])
         self._launch = _in_turn(_launches(config, self.kernels, self.uids))
         self._count = len(self.uids)
         self._known = _Known(())
@@ -98,12 +102,15 @@ class ExecutionPlan:
         """
         try:
             arrays = self._pick(bindings)
+            scalars = [bindings[e.spec.uid] for e in self._scalars] if self._scalars else None
         except KeyError:
             arrays = ()
         if len(bindings) != self._count or not arrays:
-            refuse_names(self._expected, bindings)
+            refuse_names((*self._expected, *self._scalars), bindings)
         if tuple(map(id, arrays)) != self._known.ids or tuple(map(_form, arrays)) != self._forms:
             arrays = self._admit(arrays)
+        if scalars:
+            arrays = (*arrays, *coerce(self._scalars, scalars))  # read now: numbers have no address to remember
         if self.workspace_size:
             workspace = check_workspace(workspace, self.workspace_size, arrays)
         self._launch(arrays, workspace)

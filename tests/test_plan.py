@@ -62,6 +62,22 @@ def test_by_value_tensors_take_numbers() -> None:
         assert (y == 3.5).all()
 
 
+def test_scalars_are_read_on_every_call() -> None:
+    """Also when the arrays are the ones of the call before, and when the scalar's array is changed in place."""
+    scalar = tensor(0, (1, 1, 1, 1), is_by_value=True)
+    plan = build(OperationGraph.of([operation("pointwise", b=scalar)]))
+    x, y, held = np.ones(IMAGE, np.float32), np.zeros(IMAGE, np.float32), np.array([1.0])
+    for value in (1.0, 2.0):
+        held[0] = value
+        for given in (value, held):
+            plan.execute({1: x, 0: given, 3: y})
+            assert (y == 1 + value).all()
+    with pytest.raises(BadParam, match=r"binding\.missing"):
+        plan.execute({1: x, 7: 1.0, 3: y})
+    with pytest.raises(BadParam, match=r"binding\.scalar"):
+        plan.execute({1: x, 0: "text", 3: y})
+
+
 def test_constants_need_no_binding_and_change_the_key() -> None:
     graphs = [
         OperationGraph.of(
