@@ -133,6 +133,8 @@ def cast(values: Array, to: DataType) -> Array:
         return _to_integer(values, element, source_kind)
     if to in FP8:
         return _to_fp8(values, element)
+    if to is DataType.BFLOAT16:
+        values = _once_rounded(values)
     with np.errstate(over="ignore"):
         return values.astype(element.numpy)
 
@@ -158,6 +160,31 @@ def _to_integer(values: Array, element: Element, source_kind: str) -> Array:
 def _to_fp8(values: Array, element: Element) -> Array:
     # ml_dtypes turns what is too large into NaN or Inf; the hardware conversion (satfinite) gives the largest
     # finite value instead, for infinities too. NaN stays NaN.
-    wide = values if values.dtype == np.float64 else values.astype(np.float32)
+    wide = _once_rounded(values).astype(np.float32, copy=False)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.clip(wide, element.smallest, element.largest).astype(element.numpy))
+
+
+def _once_rounded(values: Array) -> Array:
+    """float32 for values of 32 bits and more, rounded to odd: rounding once more, to 16 bits or fewer, is then right.
+
+    ml_dtypes converts through float32, and two roundings to nearest are not one: a value just above the middle of
+    two narrow numbers first falls onto the middle, and from there to the even one.
+    """
+    if values.dtype.kind not in "iuf" or values.dtype.itemsize < 4 or values.dtype == np.float32:
+        return values
+    exact = _sticky(values) if values.dtype.kind in "iu" else values
+    with np.errstate(over="ignore", invalid="ignore"):
+        near = np.asarray(exact.astype(np.float32))
+        bits = near.view(np.uint32)
+        beyond = np.abs(near.astype(np.float64)) > np.abs(exact)
+        inexact = (near != exact) & ~np.isnan(near)
+        return np.where(inexact, (bits - beyond) | np.uint32(1), bits).astype(np.uint32).view(np.float32)
+
+
+def _sticky(values: Array) -> Array:
+    """Integers as float64; bits that do not fit leave a trace in the lowest one that does."""
+    wide = values.astype(np.int64, copy=False)
+    lost = np.int64((1 << 11) - 1)
+    cut = (wide & ~lost) | np.where(wide & lost != 0, lost + 1, 0)
+    return np.where((wide > -(1 << 53)) & (wide < 1 << 53), wide, cut).astype(np.float64)

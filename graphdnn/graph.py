@@ -73,7 +73,7 @@ DISCONNECTED = Rule(
 BETA_IN_GRAPH = Rule(
     id="graph.beta",
     expected="beta = 0",
-    reason="beta reads the old output, so it only has a meaning in a graph of one operation",
+    reason="beta reads the old output, so it only has a meaning in a graph of one operation, with an output in memory",
     fix="add the old value with a pointwise ADD instead",
     status=Status.NOT_SUPPORTED_GRAPH_PATTERN,
 )
@@ -225,10 +225,9 @@ def _tensor_problems(tensors: Mapping[int, TensorSpec], producer: Mapping[int, i
 
 
 def _beta_problems(operations: Sequence[Operation], where: str) -> Iterator[Rejection]:
-    if len(operations) > 1:
-        for op in operations:
-            if op.reads_output:
-                yield BETA_IN_GRAPH.reject(where, f"{op.label()}.beta", getattr(op, "beta", None))
+    for op in operations:
+        if op.reads_output and (len(operations) > 1 or any(t.is_virtual for t in op.outputs().values())):
+            yield BETA_IN_GRAPH.reject(where, f"{op.label()}.beta", getattr(op, "beta", None))
 
 
 def _digraph(operations: Sequence[Operation], producer: Mapping[int, int]) -> nx.DiGraph[int]:

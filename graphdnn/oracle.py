@@ -1,18 +1,27 @@
 """The oracle: what a graph should have computed, and how far floating point may stray from it.
 
 ``reference`` runs a graph once more in float64 with the general NumPy engine:
-every floating tensor and arithmetic becomes DOUBLE, so no rounding but the inputs'
-is left; integers and booleans keep their types, so they have to agree bit for bit.
+every floating tensor and arithmetic becomes DOUBLE, so no rounding but that of the inputs,
+by-value numbers and constants is left; integers and booleans keep their types, so they have
+to agree bit for bit wherever nothing floating decides them.
 
-The bound for a floating output is derived from the types on the way to it:
+The bound of a tensor follows from the operation that writes it and the bounds of its operands:
 
-    |actual - reference| <= sum over operations on the path of  c * n * u * scale  +  u_out * scale
+    bound = 8 * (sqrt(n) + 1) * u * scale  +  u_type * scale  +  sum of what the operands carry along
 
-with u the unit roundoff of an operation's arithmetic or of a virtual tensor's
-type, n the square root of the number of summed terms plus one (rounding errors of
-a long sum are independent; the worst case, n itself, is never met), and scale the
-largest magnitude in the reference. c is 8, for functions like exp whose argument
-error is amplified. It is a bound for checking, not a proof.
+with u the unit roundoff of the arithmetic and u_type that of the tensor's own type, n the
+number of summed terms (rounding errors of a long sum are independent; the worst case, n
+itself, is never met), and scale the tensor's largest finite magnitude in the reference. The
+8 is for functions like exp whose argument error is amplified. An operation that rounds
+nothing (a maximum, a copy, small integers in floating arithmetic) lacks the first term.
+Operand errors are carried absolutely by operations of slope 1 (sums, clips, copies), so
+cancellation is allowed for, and relative to the magnitudes by all others.
+
+An integer that a floating value is rounded to may differ by 1 more. What a comparison or a
+maximum decides (booleans, indices) is exact when its operands are; otherwise values close
+to the edge may tip over, and 1 % of the elements may differ. Values beyond the range of an
+output's type count as the end of the range, which is where inf and saturation belong.
+It is a bound for checking, not a proof.
 """
 
 from __future__ import annotations
@@ -26,20 +35,39 @@ import ml_dtypes
 import numpy as np
 
 from graphdnn.device import this_cpu
-from graphdnn.dtypes import COMPUTE, ELEMENTS, FLOATS, Array
+from graphdnn.dtypes import BOOLEANS, COMPUTE, ELEMENTS, FLOATS, Array, cast
 from graphdnn.engines import Task
 from graphdnn.engines.host.memory import empty, load
 from graphdnn.engines.numpy_general import ENGINE as NUMPY
-from graphdnn.enums import DataType
+from graphdnn.enums import DataType, PointwiseMode, ReductionOperator, ResampleMode
 from graphdnn.fusion import fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Choice, EngineConfig
-from graphdnn.operations import ConvolutionOperation, Matmul, Operation, Reduction
+from graphdnn.operations import (
+    Concat,
+    ConvolutionOperation,
+    Matmul,
+    Operation,
+    PointwiseOperation,
+    Reduction,
+    ResampleForward,
+    Reshape,
+    Slice,
+    Transpose,
+)
 from graphdnn.plan import ExecutionPlan
 from graphdnn.spec import Spec
 from graphdnn.tensors import TensorSpec
 
 _SAFETY = 8.0
+_FLIPS = 0.01  # share of decisions that may tip over where rounded values are compared
+_SMALLEST = 1e-30  # magnitudes below it are as good as 0
+_M, _R = PointwiseMode, ReductionOperator
+_MOVEMENT = (Concat, Reshape, Slice, Transpose)
+# Modes that carry an error of an operand to the result as it is, and those of them that round nothing.
+_SLOPE_ONE = {_M.ADD, _M.SUB, _M.MIN, _M.MAX, _M.ABS, _M.NEG, _M.IDENTITY, _M.RELU_FWD, _M.BINARY_SELECT}
+_EXACT = {_M.MIN, _M.MAX, _M.ABS, _M.NEG, _M.IDENTITY, _M.BINARY_SELECT, _M.CEIL, _M.FLOOR}
+_DECIDING = ("comparison", "logical", "index")
 _FLOAT_COMPUTE = (
     DataType.FLOAT, DataType.HALF, DataType.BFLOAT16, DataType.FAST_FLOAT_FOR_FP8,
 )  # fmt: skip
@@ -50,8 +78,8 @@ class Comparison:
     """One output beside its reference."""
 
     tensor: TensorSpec
-    difference: float  # largest absolute
-    bound: float  # 0 for integers and booleans
+    difference: float  # largest absolute one; of booleans and indices the share that differs
+    bound: float  # 0 where the result is exact
 
     @property
     def ok(self) -> bool:
@@ -75,11 +103,30 @@ def promoted(graph: OperationGraph) -> OperationGraph:
 def _promoted_tensor(tensor: TensorSpec) -> TensorSpec:
     if tensor.data_type not in FLOATS:
         return tensor
-    alignment = max(8, tensor.byte_alignment)
-    return tensor.model_copy(update={"data_type": DataType.DOUBLE, "byte_alignment": alignment})
+    changes: dict[str, Any] = {"data_type": DataType.DOUBLE, "byte_alignment": max(8, tensor.byte_alignment)}
+    if tensor.constant_value is not None:
+        changes["constant_value"] = float(_rounded(tensor.constant_value, tensor))
+    return tensor.model_copy(update=changes)
+
+
+def _rounded(number: Any, tensor: TensorSpec) -> Any:
+    """A host scalar as every engine gets it: rounded to its tensor's type."""
+    value = cast(np.asarray(number).reshape(1), tensor.data_type)
+    return value.astype(np.float64)[0] if tensor.data_type in FLOATS else value[0]
 
 
 def _promoted_operation(op: Operation, tensors: Mapping[int, TensorSpec]) -> Operation:
+    settings = {name: getattr(op, name) for name in type(op).model_fields}
+    changes = {
+        name: value.model_copy(update=_promoted_types(value))
+        for name, value in settings.items()
+        if isinstance(value, Spec) and not isinstance(value, TensorSpec)
+    }
+    return _with_tensors(op, tensors).model_copy(update=changes | _promoted_types(op))
+
+
+def _with_tensors(op: Operation, tensors: Mapping[int, TensorSpec]) -> Operation:
+    """The operation with other descriptions of its tensors."""
     changes: dict[str, Any] = {}
     for name in type(op).model_fields:
         value = getattr(op, name)
@@ -87,9 +134,7 @@ def _promoted_operation(op: Operation, tensors: Mapping[int, TensorSpec]) -> Ope
             changes[name] = tensors[value.uid]
         elif isinstance(value, tuple) and value and isinstance(value[0], TensorSpec):
             changes[name] = tuple(tensors[t.uid] for t in value)
-        elif isinstance(value, Spec):
-            changes[name] = value.model_copy(update=_promoted_types(value))
-    return op.model_copy(update=changes | _promoted_types(op))
+    return op.model_copy(update=changes)
 
 
 def _promoted_types(spec: Spec) -> dict[str, DataType]:
@@ -99,81 +144,175 @@ def _promoted_types(spec: Spec) -> dict[str, DataType]:
 
 def reference(graph: OperationGraph, bindings: Mapping[int, Any]) -> dict[int, Array]:
     """Outputs by uid as logical arrays, computed from the bound inputs in float64 or exact integers."""
+    values = _run(graph, promoted(graph), bindings)
+    return {spec.uid: values[spec.uid] for spec in graph.outputs}
+
+
+def evaluate(graph: OperationGraph, bindings: Mapping[int, Any]) -> dict[int, Array]:
+    """Like ``reference``, for every tensor of the graph, virtual ones included."""
     double = promoted(graph)
+    tensors = {uid: t.model_copy(update={"is_virtual": False}) for uid, t in double.tensors.items()}
+    seen = OperationGraph.of((_with_tensors(op, tensors) for op in double.operations), name=graph.name)
+    constants = {uid: np.asarray(t.constant_value) for uid, t in tensors.items() if t.is_constant}
+    return constants | _run(graph, seen, bindings)
+
+
+def _run(graph: OperationGraph, double: OperationGraph, bindings: Mapping[int, Any]) -> dict[int, Array]:
+    """Every bound tensor of ``double``, a form of ``graph`` whose inputs are bound in the original types."""
     fused = fuse(double)
     choices = tuple(Choice(Task(op, this_cpu()), NUMPY, NUMPY.defaults()) for op in fused)
     plan = ExecutionPlan(EngineConfig(fused, this_cpu(), choices))
     arrays: dict[int, Any] = {}
     blended = {t.uid for op in graph.operations if op.reads_output for t in op.outputs().values()}
     for spec in double.bound:
-        given = bindings.get(spec.uid)
         if spec.is_by_value:
-            arrays[spec.uid] = given
+            arrays[spec.uid] = np.full(spec.dims, _rounded(bindings[spec.uid], graph.tensors[spec.uid]))
             continue
         arrays[spec.uid] = empty(spec)
         if spec.uid not in graph.producer or spec.uid in blended:
-            arrays[spec.uid][...] = given
+            arrays[spec.uid][...] = bindings[spec.uid]
     plan.execute(arrays, plan.new_workspace())
-    return {spec.uid: load(arrays[spec.uid], spec) for spec in double.outputs}
+    return {spec.uid: load(arrays[spec.uid], spec) for spec in double.bound}
 
 
 def compare(
     graph: OperationGraph, bindings: Mapping[int, Any], before: Mapping[int, Any] | None = None
 ) -> list[Comparison]:
     """Every output in ``bindings`` beside its reference. ``before`` holds the old outputs where beta reads them."""
-    expected = reference(graph, {**bindings, **(before or {})})
+    values = evaluate(graph, {**bindings, **(before or {})})
+    errors = _errors(graph, values)
     found = []
     for spec in graph.outputs:
-        actual, wanted = load(bindings[spec.uid], spec), expected[spec.uid]
-        if spec.data_type in FLOATS:
-            found.append(_compare_floats(graph, spec, actual.astype(np.float64), wanted))
+        actual, wanted, bound = load(bindings[spec.uid], spec), values[spec.uid], errors[spec.uid]
+        if _is_decision(graph, spec):
+            share = float(np.mean(actual != wanted))
+            found.append(Comparison(spec, share, max(_FLIPS, 1 / spec.elements) if bound else 0.0))
+        elif spec.data_type in FLOATS:
+            found.append(Comparison(spec, _float_difference(spec, actual.astype(np.float64), wanted), bound))
         else:
-            difference = np.abs(actual.astype(np.float64) - wanted.astype(np.float64)).max()
-            exact = bool((actual == wanted).all())
-            found.append(Comparison(spec, 0.0 if exact else max(float(difference), 1.0), _integer_bound(graph, spec)))
+            found.append(Comparison(spec, _integer_difference(actual, wanted), bound))
     return found
 
 
-def _compare_floats(graph: OperationGraph, spec: TensorSpec, actual: Array, wanted: Array) -> Comparison:
+def _float_difference(spec: TensorSpec, actual: Array, wanted: Array) -> float:
+    """The largest one inside the range of the type; NaN when the NaNs are not in the same places."""
+    if not np.array_equal(np.isnan(actual), np.isnan(wanted)):
+        return float("nan")
+    number = ~np.isnan(wanted)
+    actual, wanted = _in_range(spec, actual[number]), _in_range(spec, wanted[number])
+    with np.errstate(over="ignore"):
+        return float(np.abs(actual - wanted).max(initial=0.0))
+
+
+def _in_range(spec: TensorSpec, values: Array) -> Array:
     element = ELEMENTS[spec.data_type]
-    limited = np.clip(wanted, element.smallest, element.largest) if element.bits == 8 else wanted  # fp8 saturates
-    finite = np.isfinite(limited) & (np.abs(limited) <= element.largest)
-    same = np.array_equal(np.isnan(actual), np.isnan(limited))
-    scale = float(np.abs(limited[finite]).max(initial=0.0))
-    difference = float(np.abs(actual[finite] - limited[finite]).max(initial=0.0)) if same else float("nan")
-    return Comparison(spec, difference, tolerance(graph, spec.uid, scale))
+    return np.asarray(np.clip(values, element.smallest, element.largest))
 
 
-def tolerance(graph: OperationGraph, uid: int, scale: float) -> float:
-    """The bound of this module's docstring for one output whose largest magnitude is ``scale``."""
-    total, waiting, seen = 0.0, [uid], set()
-    while waiting:
-        producer = graph.producer.get(waiting.pop())
-        if producer is None or producer in seen:
-            continue
-        seen.add(producer)
-        op = graph.operations[producer]
-        total += _SAFETY * (sqrt(reduction_length(op)) + 1) * _roundoff(COMPUTE.get(op.compute_type))
-        total += sum(_roundoff(ELEMENTS[t.data_type].numpy) for t in op.outputs().values())
-        waiting += [t.uid for t in op.inputs().values()]
-    smallest = ELEMENTS[graph.tensors[uid].data_type].numpy
-    tiny = float(ml_dtypes.finfo(smallest).smallest_subnormal)  # type: ignore[no-untyped-call]
-    return total * max(scale, 1e-30) + tiny
+def _integer_difference(actual: Array, wanted: Array) -> float:
+    if (actual == wanted).all():
+        return 0.0
+    return max(float(np.abs(actual.astype(np.float64) - wanted.astype(np.float64)).max()), 1.0)
 
 
-def _integer_bound(graph: OperationGraph, spec: TensorSpec) -> float:
-    """Integers are exact, unless a floating value was rounded to one: then the two roundings may differ by 1."""
-    waiting, seen = [spec.uid], set()
-    while waiting:
-        producer = graph.producer.get(waiting.pop())
-        if producer is None or producer in seen:
-            continue
-        seen.add(producer)
-        op = graph.operations[producer]
-        if op.compute_type in _FLOAT_COMPUTE and any(t.data_type in FLOATS for t in op.tensors().values()):
-            return 1.0
-        waiting += [t.uid for t in op.inputs().values()]
-    return 0.0
+def tolerance(graph: OperationGraph, uid: int, values: Mapping[int, Array]) -> float:
+    """The bound of this module's docstring for one tensor; ``values`` are those of ``evaluate``.
+
+    For a decision (boolean or index) it is 0 where it has to be exact, and 1 where it may tip over.
+    """
+    return _errors(graph, values).get(uid, 0.0)
+
+
+def _errors(graph: OperationGraph, values: Mapping[int, Array]) -> dict[int, float]:
+    """The bound of every tensor that an operation writes, in the order of execution."""
+    scales = {uid: _scale(tensor, values[uid]) for uid, tensor in graph.tensors.items()}
+    errors: dict[int, float] = {}
+    for op in graph.operations:
+        carried = {t.uid: errors.get(t.uid, 0.0) for t in op.inputs().values()}
+        rounds = _rounds(op) and not _sums_whole_numbers(op, scales)
+        for port, tensor in op.outputs().items():
+            scale = scales[tensor.uid]
+            error = sum(_gain(op, scale, scales[uid]) * e for uid, e in carried.items() if e)
+            if _decides(op, port, tensor):
+                errors[tensor.uid] = float((error > 0 or rounds) and not _counts_only(op))
+                continue
+            if rounds:
+                error += _SAFETY * (sqrt(reduction_length(op)) + 1) * _roundoff(COMPUTE.get(op.compute_type)) * scale
+            if tensor.data_type in FLOATS:
+                error += _roundoff(ELEMENTS[tensor.data_type].numpy) * scale + _tiny(tensor)
+            elif error and _is_floating(op):
+                error += 1.0  # two roundings of nearly the same value
+            errors[tensor.uid] = error
+    return errors
+
+
+def _scale(tensor: TensorSpec, values: Array) -> float:
+    """The largest finite magnitude inside the type's range."""
+    magnitudes = np.abs(np.asarray(values).astype(np.float64))
+    inside = np.isfinite(magnitudes) & (magnitudes <= ELEMENTS[tensor.data_type].largest)
+    return max(float(magnitudes[inside].max(initial=0.0)), _SMALLEST)
+
+
+def _gain(op: Operation, scale: float, operand_scale: float) -> float:
+    """How an error of an operand grows on its way to the result."""
+    if isinstance(op, _MOVEMENT):
+        return 1.0
+    if isinstance(op, PointwiseOperation) and op.spec.mode in _SLOPE_ONE:
+        return max(1.0, abs(op.alpha1), abs(op.alpha2), abs(op.spec.relu_lower_clip_slope))
+    return scale / operand_scale
+
+
+def _rounds(op: Operation) -> bool:
+    """False when the arithmetic is a choice or a copy, of operands that it holds without loss."""
+    compute = COMPUTE.get(op.compute_type)
+    if isinstance(op, _MOVEMENT) or compute is None or compute.kind in "biu":
+        return False
+    if any(not np.can_cast(ELEMENTS[t.data_type].numpy, compute) for t in op.inputs().values()):
+        return True
+    if isinstance(op, PointwiseOperation):
+        scaled = op.alpha1 != 1.0 or op.alpha2 != 1.0
+        return scaled or not (op.spec.mode in _EXACT or op.spec.row.kind in _DECIDING)
+    if isinstance(op, Reduction):
+        return op.spec.operator not in (_R.MAX, _R.MIN, _R.AMAX)
+    if isinstance(op, ResampleForward):
+        return op.spec.mode is not ResampleMode.MAXPOOL or op.alpha != 1.0 or op.beta != 0.0
+    return True
+
+
+def _sums_whole_numbers(op: Operation, scales: Mapping[int, float]) -> bool:
+    """True for products of integers whose sums stay below the integers that the arithmetic holds exactly."""
+    tensors = op.inputs().values()
+    whole = all(ELEMENTS[t.data_type].kind != "float" for t in tensors)
+    if not whole or not isinstance(op, (ConvolutionOperation, Matmul)) or getattr(op, "alpha", 1.0) != 1.0:
+        return False
+    return reduction_length(op) * prod(scales[t.uid] for t in tensors) <= 1 / _roundoff(COMPUTE[op.compute_type])
+
+
+def _decides(op: Operation, port: str, tensor: TensorSpec) -> bool:
+    """True for results that are one thing or another: booleans, indices."""
+    if tensor.data_type in BOOLEANS or port == "index":
+        return True
+    return isinstance(op, PointwiseOperation) and op.spec.row.kind in _DECIDING
+
+
+def _is_decision(graph: OperationGraph, spec: TensorSpec) -> bool:
+    op = graph.operations[graph.producer[spec.uid]]
+    port = next(p for p, t in op.outputs().items() if t.uid == spec.uid)
+    return _decides(op, port, spec)
+
+
+def _counts_only(op: Operation) -> bool:
+    """GEN_INDEX looks at the shape of its operand only."""
+    return isinstance(op, PointwiseOperation) and op.spec.mode is PointwiseMode.GEN_INDEX
+
+
+def _is_floating(op: Operation) -> bool:
+    compute = COMPUTE.get(op.compute_type)
+    return compute is not None and compute.kind not in "biu"
+
+
+def _tiny(tensor: TensorSpec) -> float:
+    return float(ml_dtypes.finfo(ELEMENTS[tensor.data_type].numpy).smallest_subnormal)  # type: ignore[no-untyped-call]
 
 
 def reduction_length(op: Operation) -> int:

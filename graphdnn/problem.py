@@ -9,16 +9,18 @@
     reduce add x=f32[8,64,56,56] y=[1,64,1,1]
     norm layer x=f32[32,256]
     pointwise x=f32[8,64,56,56] + mul + tanh
+    conv x=f32[8,64,56,56] w=f32[64,64,3,3] pad=1 + bias + clip(0,6) -> reduce add [1,64,1,1]
 
-Grammar: an operation, its words, then steps separated by ``+``. An operand is
+Grammar: an operation, its words, then steps separated by ``+``, and at the end perhaps
+``-> reduce operator [extents]``, which reduces the axes of extent 1. An operand is
 ``name=type[extents]layout``: the type one of f64 f32 f16 bf16 e4m3 e5m2 i8 u8 i16 i32
 i64 bool, the layout ``nhwc`` (channels last) or nothing (row-major). Settings are
 ``name=number`` or ``name=a,b`` per spatial axis: pad, pre, post, stride, dil, window, spatial.
 ``compute=type`` is the arithmetic, ``out=type`` the type of the final result;
 all of them stand before the first ``+``; ``mode=conv`` flips
-the filter. Steps: ``bias`` (per channel, or per column after matmul), ``residual`` (same
-extents), ``scale``, ``mul`` (per channel, same extents), and every elementwise mode of one
-operand, with its parameters in parentheses: ``relu(0,6)``, ``leaky_relu(0.1)``.
+the filter. Steps: ``bias`` (per channel of every group, or per column after matmul), ``residual``
+(same extents), ``scale``, ``mul`` (per channel, same extents), ``clip(low,high)``, and every
+elementwise mode of one operand, with its parameters in parentheses: ``relu(0,6)``, ``leaky_relu(0.1)``.
 """
 
 from __future__ import annotations
@@ -68,6 +70,29 @@ UNUSED = Rule(
 _WORD = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>\S+)|(?P<bare>[A-Za-z_]\w*)")
 _OPERAND = re.compile(r"(?P<type>[A-Za-z_][\w]*)?\[(?P<dims>[\d,]+)\](?P<layout>nhwc|nchw)?$")
 _STEP = re.compile(r"(?P<name>[A-Za-z_]\w*)(?:\((?P<arguments>[^)]*)\))?$")
+_EXIT = re.compile(r"reduce\s+(?P<operator>[A-Za-z_]\w*)\s+\[(?P<dims>[\d,]+)\]$")
+_PLUS = re.compile(r"\+(?![^()]*\))")  # not the sign of an exponent in parentheses
+
+
+class _Part(str):
+    """A piece of the problem text that knows its column, so that errors can point at it."""
+
+    __slots__ = ("column",)
+    column: int
+
+    @classmethod
+    def of(cls, text: str, start: int, end: int) -> _Part:
+        """``text[start:end]`` without the space around it."""
+        piece = text[start:end]
+        part = cls(piece.strip())
+        part.column = start + len(piece) - len(piece.lstrip()) + 1
+        return part
+
+    def group(self, match: re.Match[str], name: str) -> _Part:
+        """A named group of a match on this part."""
+        part = _Part(match[name])
+        part.column = self.column + match.start(name)
+        return part
 
 
 @dataclass
@@ -76,10 +101,11 @@ class _Words:
 
     text: str
     operation: str
-    bare: list[str] = field(default_factory=list)
-    named: dict[str, str] = field(default_factory=dict)
+    bare: list[_Part] = field(default_factory=list)
+    named: dict[str, _Part] = field(default_factory=dict)  # the keys are parts too
+    channels: tuple[int, ...] = (1,)  # axes of the result that per-channel operands have
 
-    def take(self, name: str) -> str | None:
+    def take(self, name: str) -> _Part | None:
         return self.named.pop(name, None)
 
     def per_axis(self, name: str, spatial: int) -> tuple[int, ...] | None:
@@ -100,14 +126,16 @@ class _Words:
 
     def extents(self, name: str) -> tuple[int, ...]:
         value = self.take(name)
-        match = _OPERAND.match(value or "")
-        if not match:
+        match = None if value is None else _OPERAND.match(value)
+        if value is None or match is None:
             raise _refuse(
                 MISSING, name, value or "nothing", self.text, expected=f"{name}=[extents]", operation=self.operation
             )
-        return _numbers(match["dims"], self.text, name)
+        if match["type"] or match["layout"]:
+            raise _refuse(SYNTAX, name, value, self.text, expected="[extents] alone; out=type sets a type", rest=value)
+        return _numbers(value.group(match, "dims"), self.text, name)
 
-    def choice(self, allowed: Sequence[str]) -> str:
+    def choice(self, allowed: Sequence[str]) -> _Part:
         """The bare word that picks a variant: ``pool max``."""
         if not self.bare or self.bare[0] not in allowed:
             raise _refuse(
@@ -120,26 +148,25 @@ class _Words:
             raise _refuse(UNUSED, word, word, self.text, operation=self.operation)
 
 
-def _refuse(rule: Rule, attribute: str, value: object, text: str, **words: Any) -> BadParam:
-    place = text.find(str(value))
-    where = f"problem {text!r}" + (f", column {place + 1}" if place >= 0 and value != "nothing" else "")
-    return BadParam(rule.reject(where, attribute, value, **words))
+def _refuse(rule: Rule, attribute: str, value: str, text: str, **words: Any) -> BadParam:
+    where = f"problem {text!r}" + (f", column {value.column}" if isinstance(value, _Part) else "")
+    return BadParam(rule.reject(where, str(attribute), str(value), **words))
 
 
-def _numbers(value: str, text: str, name: str) -> tuple[int, ...]:
+def _numbers(value: _Part, text: str, name: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in value.split(","))
     except ValueError:
         raise _refuse(SYNTAX, name, value, text, expected="whole numbers, separated by commas", rest=value) from None
 
 
-def _operand(graph: Graph, name: str, value: str, text: str) -> Tensor:
+def _operand(graph: Graph, name: str, value: _Part, text: str) -> Tensor:
     match = _OPERAND.match(value)
     if not match or not match["type"]:
         raise _refuse(SYNTAX, name, value, text, expected="type[extents], e.g. f16[8,64,56,56]nhwc", rest=value)
-    dims = _numbers(match["dims"], text, name)
+    dims = _numbers(value.group(match, "dims"), text, name)
     strides = channels_last_strides(dims) if match["layout"] == "nhwc" else packed_strides(dims)
-    return graph.tensor(dims, strides, data_type=_type(match["type"], text, name), name=name)
+    return graph.tensor(dims, strides, data_type=_type(value.group(match, "type"), text, name), name=name)
 
 
 def _type(value: str, text: str, name: str) -> DataType:
@@ -156,6 +183,7 @@ def _type(value: str, text: str, name: str) -> DataType:
 def _convolution_settings(words: _Words, rank: int) -> dict[str, Any]:
     given = words.take("spatial")
     spatial = rank - 2 if given is None else _numbers(given, words.text, "spatial")[0]
+    words.channels = (1, 2) if rank == spatial + 3 else (1,)
     zeros = (0,) * spatial
     padding = words.per_axis("pad", spatial) or zeros
     mode = words.take("mode") or "cross"
@@ -186,11 +214,13 @@ def _wgrad(graph: Graph, words: _Words) -> Tensor:
 
 
 def _matmul(graph: Graph, words: _Words) -> Tensor:
-    return graph.matmul(words.operand(graph, "a"), words.operand(graph, "b"))
+    a, b = words.operand(graph, "a"), words.operand(graph, "b")
+    words.channels = (len(a.get_dim()) - 1,)
+    return graph.matmul(a, b)
 
 
 def _pool(graph: Graph, words: _Words) -> Tensor:
-    modes = {
+    modes: dict[str, ResampleMode] = {
         "max": ResampleMode.MAXPOOL,
         "avg": ResampleMode.AVGPOOL_EXCLUDE_PADDING,
         "avg_include": ResampleMode.AVGPOOL_INCLUDE_PADDING,
@@ -250,22 +280,27 @@ _OPERATIONS: Mapping[str, Callable[[Graph, _Words], Tensor]] = {
     "conv": _conv, "dgrad": _dgrad, "wgrad": _wgrad, "matmul": _matmul, "pool": _pool, "reduce": _reduce,
     "norm": _norm, "pointwise": _pointwise,
 }  # fmt: skip
+_ALIASES = {"clip": "relu"}  # max(low, min(high, x)): nothing is left of the slope below the lower clip
+_CLIPS = ("lower_clip", "upper_clip")
+_PARAMETERS = {"relu": (*_CLIPS, "negative_slope"), "clip": _CLIPS}  # where a text orders them its own way
 _STEPS_WITH_OPERAND = {"bias": "bias", "scale": "scale", "residual": "add", "mul": "mul"}
 
 
 def parse(text: str) -> Graph:
     """A graph, validated and not yet built. Raises ``BadParam`` with the column of what cannot be read."""
-    head, *steps = (part.strip() for part in text.split("+"))
+    head, *steps, exit = _split(text)
     operation, words = _words(head, text)
     compute, out = words.take("compute"), words.take("out")
     graph = Graph(
-        name=" + ".join((operation, *steps)),
+        name=" + ".join((operation, *steps)) + (f" -> {exit}" if exit else ""),
         compute_data_type=None if compute is None else _type(compute, text, "compute"),
     )
     value = _OPERATIONS[operation](graph, words)
     words.finish()
     for step in steps:
-        value = _step(graph, value, step, text, after_matmul=operation == "matmul")
+        value = _step(graph, value, step, words)
+    if exit:
+        value = _exit(graph, value, exit, text)
     if value.get_is_virtual():
         value.set_output(True)
     else:
@@ -277,43 +312,71 @@ def parse(text: str) -> Graph:
     return graph
 
 
-def _words(head: str, text: str) -> tuple[str, _Words]:
-    parts = head.split()
+def _split(text: str) -> list[_Part]:
+    """The operation with its words, the steps, and what follows the arrow (empty without one)."""
+    end = text.find("->")
+    main = len(text) if end < 0 else end
+    cuts = [0, *(place for match in _PLUS.finditer(text[:main]) for place in match.span()), main]
+    parts = [_Part.of(text, start, stop) for start, stop in zip(cuts[::2], cuts[1::2], strict=True)]
+    exit = _Part.of(text, len(text) if end < 0 else end + 2, len(text))
+    if end >= 0 and not exit:
+        raise _refuse(SYNTAX, "exit", "nothing", text, expected="reduce operator [extents] after ->", rest="nothing")
+    return [*parts, exit]
+
+
+def _words(head: _Part, text: str) -> tuple[str, _Words]:
+    parts = [head.group(match, "word") for match in re.finditer(r"(?P<word>\S+)", head)]
     if not parts or parts[0] not in _OPERATIONS:
         raise _refuse(UNKNOWN, "operation", parts[0] if parts else "nothing", text, known=", ".join(_OPERATIONS))
-    words = _Words(text, parts[0])
+    words = _Words(text, str(parts[0]))
     for part in parts[1:]:
         match = _WORD.fullmatch(part)
         if not match:
             raise _refuse(SYNTAX, "word", part, text, expected="name=value, or a word", rest=part)
         if match["bare"]:
-            words.bare.append(match["bare"])
+            words.bare.append(part)
         elif match["name"] in words.named:
             raise _refuse(SYNTAX, match["name"], part, text, expected="each name once", rest=part)
         else:
-            words.named[match["name"]] = match["value"]
-    return parts[0], words
+            words.named[part.group(match, "name")] = part.group(match, "value")
+    return words.operation, words
 
 
-def _step(graph: Graph, value: Tensor, step: str, text: str, *, after_matmul: bool) -> Tensor:
-    match = _STEP.fullmatch(step)
+def _step(graph: Graph, value: Tensor, step: _Part, words: _Words) -> Tensor:
+    text, match = words.text, _STEP.fullmatch(step)
     if not match:
         raise _refuse(SYNTAX, "step", step or "nothing", text, expected="a step, e.g. relu or relu(0,6)", rest=step)
     name = match["name"]
+    given = None if match["arguments"] is None else step.group(match, "arguments")
     if name in _STEPS_WITH_OPERAND:
-        dims = _operand_extents(name, tuple(value.get_dim()), after_matmul=after_matmul)
-        kind = value.get_data_type() or _float_like(graph, value)
-        operand = graph.tensor(dims, data_type=kind, name=name)
+        if given is not None:
+            raise _refuse(SYNTAX, "step", step, text, expected=f"{name} without parentheses", rest=given)
+        dims = _operand_extents(name, tuple(value.get_dim()), words.channels)
+        operand = graph.tensor(dims, data_type=value.get_data_type() or graph.natural_type(value), name=name)
         return _call(graph, _STEPS_WITH_OPERAND[name], value, operand)
-    row = POINTWISE_METHODS.get(name)
+    method = _ALIASES.get(name, name)
+    row = POINTWISE_METHODS.get(method)
     if row is None or len(row.arguments) != 1:
         known = [n for n, r in POINTWISE_METHODS.items() if len(r.arguments) == 1]
-        raise _refuse(UNKNOWN, "step", name, text, known=", ".join((*_STEPS_WITH_OPERAND, *known)))
-    parameters = _parameters(name, row.parameters, match["arguments"], text)
-    for needed in row.required:
+        known_text = ", ".join((*_STEPS_WITH_OPERAND, *_ALIASES, *known))
+        raise _refuse(UNKNOWN, "step", step.group(match, "name"), text, known=known_text)
+    order = _PARAMETERS.get(name, tuple(row.parameters))
+    parameters = _parameters(name, order, given, text)
+    for needed in order if name in _ALIASES else row.required:
         if needed not in parameters:
-            raise _refuse(MISSING, name, step, text, expected=f"{name}({needed})", operation=name)
-    return _call(graph, name, value, **parameters)
+            raise _refuse(MISSING, name, step, text, expected=f"{name}({', '.join(order)})", operation=name)
+    return _call(graph, method, value, **parameters)
+
+
+def _exit(graph: Graph, value: Tensor, exit: _Part, text: str) -> Tensor:
+    match = _EXIT.fullmatch(exit)
+    if not match:
+        raise _refuse(SYNTAX, "exit", exit, text, expected="reduce operator [extents]", rest=exit)
+    operators = {o.name.lower(): o for o in ReductionOperator}
+    operator = exit.group(match, "operator")
+    if operator not in operators:
+        raise _refuse(UNKNOWN, "operator", operator, text, known=", ".join(operators))
+    return graph.reduction(value, operators[operator]).set_dim(_numbers(exit.group(match, "dims"), text, "exit"))
 
 
 def _call(graph: Graph, method: str, *operands: Tensor, **parameters: float) -> Tensor:
@@ -321,29 +384,32 @@ def _call(graph: Graph, method: str, *operands: Tensor, **parameters: float) -> 
     return result
 
 
-def _operand_extents(step: str, dims: tuple[int, ...], *, after_matmul: bool) -> tuple[int, ...]:
+def _operand_extents(step: str, dims: tuple[int, ...], channels: tuple[int, ...]) -> tuple[int, ...]:
     if step in ("residual", "mul"):
         return dims
-    axis = len(dims) - 1 if after_matmul or len(dims) < 3 else 1
-    return tuple(extent if a == axis else 1 for a, extent in enumerate(dims))
+    if len(dims) < 3:
+        channels = (len(dims) - 1,)
+    return tuple(extent if a in channels else 1 for a, extent in enumerate(dims))
 
 
-def _float_like(graph: Graph, value: Tensor) -> DataType:
-    """The type of the arithmetic that made a virtual value."""
-    return graph.natural_type(value)
-
-
-def _parameters(name: str, known: Mapping[str, str], given: str | None, text: str) -> dict[str, float]:
+def _parameters(name: str, order: Sequence[str], given: _Part | None, text: str) -> dict[str, float]:
     if given is None:
         return {}
-    order = ("lower_clip", "upper_clip", "negative_slope") if "lower_clip" in known else tuple(known)
     parts = [part.strip() for part in given.split(",")] if given.strip() else []
     if len(parts) > len(order):
         raise _refuse(SYNTAX, name, given, text, expected=f"at most {len(order)} parameters", rest=given)
     try:
-        return {parameter: float(part) for parameter, part in zip(order, parts, strict=False)}
+        return {parameter: _number(part) for parameter, part in zip(order, parts, strict=False)}
     except ValueError:
         raise _refuse(SYNTAX, name, given, text, expected="numbers", rest=given) from None
+
+
+def _number(text: str) -> float:
+    """A whole number where one is written: an axis is counted, not measured."""
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
 
 
 # Data.

@@ -312,6 +312,10 @@ RULE_CASES: dict[str, Case] = {
     "norm_fwd.mode": op("norm_fwd", mode=NormMode.GROUP_NORM),
     "norm_fwd.rank": op("norm_fwd", scale=tensor(5, (1, 4))),
     **{f"norm_fwd.{p}.extents": op("norm_fwd", **{p: small(80)}) for p in NORM_PORTS},
+    "norm_fwd.math_type": op("norm_fwd", math_type="i32"),
+    "norm_fwd.channel_axis": op("norm_fwd", **{p: tensor(80, (4,)) for p in operation("norm_fwd").tensors()}),
+    "norm_bwd.math_type": op("norm_bwd", math_type="i32"),
+    "norm_bwd.channel_axis": op("norm_bwd", **{p: tensor(80, (4,)) for p in operation("norm_bwd").tensors()}),
     "norm_fwd.epsilon": op("norm_fwd", epsilon=scalar(3, 4)),
     "norm_fwd.epsilon.missing": op("norm_fwd", epsilon=...),
     "norm_fwd.statistics.pair": op("norm_fwd", phase=NormPhase.INFERENCE, mean=..., **NO_RUNNING),
@@ -337,6 +341,10 @@ RULE_CASES: dict[str, Case] = {
     "pointwise.port.missing": op("pointwise", b=...),
     "pointwise.port.extra": op("pointwise", t=tensor(9, IMAGE)),
     "pointwise.alpha2.unused": op("pointwise", b=..., alpha2=2.0, spec=pointwise(PointwiseMode.RELU_FWD)),
+    "pointwise.alpha1.unused": op("pointwise", b=..., alpha1=2.0, spec=pointwise(PointwiseMode.GEN_INDEX, axis=1)),
+    "pointwise.alpha.whole": op(
+        "pointwise", x=tensor(1, IMAGE, "i8"), b=tensor(2, CHANNEL, "i8"), spec=pointwise(math_type="i32"), alpha1=0.5
+    ),
     "pointwise.rank": op("pointwise", b=tensor(2, (4, 1, 1))),
     "pointwise.broadcast": op("pointwise", b=small(2)),
     "pointwise.operand_types": op("pointwise", spec=pointwise(math_type="i32")),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 import timeit
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from graphdnn import (
     RngDistribution,
 )
 from graphdnn.builder import Tensor
+from graphdnn.builder import graph as graph_module
 from graphdnn.builder.methods import POINTWISE_METHODS
 from graphdnn.errors import Rejection
 from graphdnn.pointwise import POINTWISE
@@ -73,16 +76,16 @@ FRONTEND = {
     "conv_fprop": "image weight padding stride dilation convolution_mode compute_data_type name",
     "conv_dgrad": "loss filter padding stride dilation convolution_mode compute_data_type name",
     "conv_wgrad": "image loss padding stride dilation convolution_mode compute_data_type name",
-    "matmul": "A B compute_data_type name",
+    "matmul": "A B compute_data_type padding name",
     "reduction": "input mode compute_data_type name",
     "genstats": "input compute_data_type name",
     "reshape": "input name reshape_mode",
-    "transpose": "input permutation name",
-    "slice": "input slices name",
-    "concatenate": "inputs axis name",
-    "batchnorm": "input scale bias in_running_mean in_running_var epsilon momentum compute_data_type name",
+    "transpose": "input permutation compute_data_type name",
+    "slice": "input slices compute_data_type name",
+    "concatenate": "inputs axis in_place_index name",
+    "batchnorm": "input scale bias in_running_mean in_running_var epsilon momentum peer_stats compute_data_type name",
     "batchnorm_inference": "input mean inv_variance scale bias compute_data_type name",
-    "batchnorm_backward": "grad input scale mean inv_variance compute_data_type name",
+    "batchnorm_backward": "grad input scale mean inv_variance peer_stats compute_data_type name",
     "layernorm": "norm_forward_phase input scale bias epsilon compute_data_type name",
     "adalayernorm": "norm_forward_phase input scale bias epsilon compute_data_type name",
     "instancenorm": "norm_forward_phase input scale bias epsilon compute_data_type name",
@@ -94,12 +97,13 @@ FRONTEND = {
     "gen_index": "input axis compute_data_type name",
     "binary_select": "input0 input1 mask compute_data_type name",
     "relu_backward": "loss input negative_slope lower_clip upper_clip compute_data_type name",
+    "swish_backward": "loss input compute_data_type swish_beta name",
     "bias": "input bias compute_data_type name",
     "scale": "input scale compute_data_type name",
     "cmp_gt": "input comparison compute_data_type name",
     "add": "a b compute_data_type name",
     "max": "input0 input1 compute_data_type name",
-    "tensor": "dim stride data_type is_virtual is_pass_by_value",
+    "tensor": "dim stride data_type is_virtual is_pass_by_value ragged_offset reordering_type name uid",
 }
 
 
@@ -108,6 +112,11 @@ def test_keywords_of_the_frontend(method: str) -> None:
     names = [n for n in inspect.signature(getattr(Graph, method)).parameters if n != "self"]
     wanted = FRONTEND[method].split()
     assert names[: len(wanted)] == wanted
+
+
+def test_type_checkers_see_every_elementwise_method() -> None:
+    declared = set(re.findall(r"^        (\w+): Elementwise$", Path(graph_module.__file__).read_text(), re.MULTILINE))
+    assert declared == set(POINTWISE_METHODS)
 
 
 def test_every_mode_has_a_method() -> None:
@@ -212,6 +221,58 @@ def test_scalars_adapt_and_are_constants() -> None:
     x = g.tensor([2, 3])
     y = g.mul(x, g.tensor_scalar(0.5)).set_output()
     assert (g.run({x: np.ones((2, 3), np.float32)})[y] == 0.5).all()
+
+
+@pytest.mark.parametrize("phase", [NormPhase.TRAINING, NormPhase.INFERENCE])
+def test_a_scalar_may_be_an_epsilon(phase: NormPhase) -> None:
+    g = graph()
+    x, scale, bias, _ = norm_operands(g, False)
+    y, *_ = g.layernorm(phase, x, scale, bias, g.tensor_scalar(1e-5))
+    assert y is not None
+    y.set_output()
+    data = values(2, 4, 5, 5)
+    out = g.run({x: data, scale: np.ones((1, 1, 1, 5), np.float32), bias: np.zeros((1, 1, 1, 5), np.float32)})[y]
+    wide = data.astype(float)
+    wanted = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(out, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        lambda g, x: g.genstats(x)[0],
+        lambda g, x: g.reduction(x, ReductionOperator.AVG).set_dim([1, 4, 1, 1]),
+        lambda g, x: g.batchnorm(x, *(g.tensor([1, 4, 1, 1], data_type="f32") for _ in range(2)),
+                                 epsilon=g.tensor_scalar(1e-5))[0],
+    ],
+    ids=["genstats", "average", "batchnorm"],
+)  # fmt: skip
+def test_fractions_of_integers_are_floating(method: Callable[[Graph, Tensor], Tensor]) -> None:
+    g = Graph()
+    y = method(g, g.tensor([2, 4, 5, 5], data_type="i8")).set_output()
+    (op,) = g.build_operation_graph().operations
+    assert op.compute_type is y.get_data_type() is DataType.FLOAT
+
+
+def test_empty_lists_are_not_set() -> None:
+    g = graph()
+    y = g.conv_fprop(g.tensor([1, 2, 5, 5]), g.tensor([3, 2, 3, 3]), padding=[], stride=[], dilation=[])
+    assert y.get_dim() == [1, 3, 3, 3]
+
+
+def test_tensor_like_keeps_constants_and_reads_array_interfaces() -> None:
+    g = graph()
+    assert g.tensor_like(g.tensor_scalar(0.5)).get_has_compile_time_constant()
+
+    class Holder:
+        __array_interface__ = np.zeros((2, 3), np.int16).__array_interface__
+
+    assert g.tensor_like(Holder()).get_data_type() is DataType.INT16
+
+
+def test_vectors() -> None:
+    tensor = graph().tensor([2, 2, 5, 5]).set_vector_count_and_dimension(4, 1)
+    assert (tensor.get_vector_count(), tensor.get_vector_dimension()) == (4, 1)
 
 
 def test_tensor_like() -> None:
@@ -337,6 +398,75 @@ def test_errors_name_the_line_at_the_call() -> None:
     assert x_after.get_dim() == [2, 4, 4, 4], "the graph stays usable"
 
 
+def test_errors_in_settings_name_the_line_too() -> None:
+    g = graph()
+    x, w = g.tensor([2, 8, 6, 6]), g.tensor([4, 8, 3, 3])
+    found = _refused(lambda: g.conv_fprop(x, w, stride=[0, 1]), "convolution.filter_strides.minimum")
+    assert re.search(r"\(test_builder\.py:\d+\)", found.where)
+
+
+def test_without_a_file_there_is_no_line() -> None:
+    with pytest.raises(BadParam) as caught:
+        exec("g.relu(None)", {"g": graph()})  # compiled from a string, as at a prompt
+    line = caught.value.rejections[0].where
+    assert "()" not in line
+
+
+def test_a_refused_call_leaves_no_trace() -> None:
+    g = graph()
+    x, b = g.tensor([2, 5, 3, 3]), g.tensor([4, 1, 1])
+    _refused(lambda: g.bias(x, b), "pointwise.broadcast")
+    assert b.get_dim() == [4, 1, 1]
+    y = g.bias(g.tensor([4, 3, 3]), b).set_output()
+    _refused(lambda: g.tensor_like("text"), "builder.tensor_like")
+    assert len(g.build_operation_graph().operations) == 1
+    assert y.get_dim() == [4, 3, 3]
+    assert y.get_uid() == 4, "uids count what exists"
+
+
+def test_operands_are_tensors() -> None:
+    g = graph()
+    x = g.tensor([2, 3])
+    for call in (
+        lambda: g.relu(None), lambda: g.add(x, np.zeros((2, 3))), lambda: g.transpose(None, [1, 0]),
+        lambda: g.conv_fprop(x, None), lambda: g.concatenate([x, 1], axis=0), lambda: g.slice(1, []),
+    ):  # fmt: skip
+        _refused(call, "builder.operand.type")
+
+
+def test_slices() -> None:
+    g = graph()
+    x = g.tensor([4, 6])
+    for cuts in ([slice(None)], [], [0, slice(None)]):
+        _refused(lambda cuts=cuts: g.slice(x, cuts), "builder.slices")
+    _refused(lambda: g.slice(x, [slice(None, None, -1), slice(None)]), "slice.strides.positive")
+    _refused(lambda: g.concatenate([x], axis=9), "concat.axis")
+    _refused(lambda: g.transpose(x, [0, 0]), "transpose.permutation")
+
+
+def test_arguments_that_nothing_reads() -> None:
+    g = graph()
+    x, c = g.tensor([2, 4, 4]), g.tensor([1, 4, 1])
+    for call in (
+        lambda: g.matmul(x, x, padding=1.0),
+        lambda: g.concatenate([x, x], axis=0, in_place_index=0),
+        lambda: g.batchnorm(x, c, c, epsilon=g.tensor_scalar(1e-5), peer_stats=[c]),
+        lambda: g.tensor([2, 3], ragged_offset=c),
+    ):
+        _refused(call, "attr.not_supported")
+    assert g.matmul(x, x, padding=0.0).get_dim() == [2, 4, 4]
+
+
+@pytest.mark.parametrize("call", [
+    lambda g: g.tensor([2.5, 3]), lambda g: g.tensor("23"), lambda g: g.tensor([2]).set_dim(5),
+    lambda g: g.tensor([2], uid="a"), lambda g: g.tensor([2], stride=[1.0]),
+    lambda g: g.conv_fprop(g.tensor([1, 1, 4, 4]), g.tensor([1, 1, 3, 3]), padding=1),
+])  # fmt: skip
+def test_integers_are_integers(call: Callable[[Graph], Any]) -> None:
+    with pytest.raises(BadParam, match=r"attr\.type"):
+        call(graph())
+
+
 def test_origins_are_kept_in_operations() -> None:
     g = graph()
     conv_bias_relu(g)
@@ -407,6 +537,18 @@ def test_unknown_keys_and_missing_arrays() -> None:
     assert b.get_uid() == 3
 
 
+def test_ambiguous_keys() -> None:
+    g = graph()
+    a, b = g.tensor([2, 3], name="a"), g.tensor([2, 3], name="a")
+    y = g.sub(a, b).set_output()
+    g.build()
+    data, out = values(2, 3), np.empty((2, 3), np.float32)
+    _refused(lambda: g.execute({"a": data, b: data, y: out}), "builder.binding.ambiguous")
+    _refused(lambda: g.execute({a: data, 1: data, b: data, y: out}), "builder.binding.ambiguous")
+    g.execute({np.int64(1): data, b: data, y: out})
+    assert not out.any()
+
+
 # Planning.
 
 
@@ -449,6 +591,26 @@ def test_filters() -> None:
     h2.deselect_numeric_notes([NumericalNote.STRICT_NAN_PROP])
     with pytest.raises(NotSupported, match=r"filter\.numerical_note"):
         h2.build()
+
+
+def test_everything_deselected() -> None:
+    g = graph()
+    conv_bias_relu(g)
+    g.deselect_engines(["numpy"])
+    with pytest.raises(NotSupported) as caught:
+        g.build()
+    barred = {str(r.value) for r in caught.value.rejections if r.rule == "builder.deselected"}
+    assert "numpy" in barred
+    assert any(name.startswith("numpy_blocked") for name in barred)
+
+
+def test_indices_of_configurations() -> None:
+    g = graph()
+    conv_bias_relu(g)
+    g.create_execution_plans()
+    for call in (g.get_plan_name_at_index, g.get_workspace_size_plan_at_index, g.build_plan_at_index):
+        for index in (-1, 2):
+            _refused(lambda call=call, index=index: call(index), "builder.plan.index")
 
 
 def test_keys_may_be_tensors_uids_names_and_none() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from graphdnn import BadParam, DataType, GraphdnnError, OperationGraph
 from graphdnn import problem as problem_module
-from graphdnn.oracle import compare, promoted, reference, tolerance
+from graphdnn.oracle import compare, evaluate, promoted, tolerance
 from graphdnn.problem import parse, random_bindings
 from graphdnn.tensors import channels_last_strides
 
@@ -37,6 +37,12 @@ SMALL = [
     "dgrad dy=f64[2,4,4,4] w=f64[4,3,3,3] dx=[2,3,6,6]",
     "wgrad x=f64[2,3,6,6] dy=f64[2,4,4,4] dw=[4,3,3,3]",
     "pointwise x=f32[3,4]",
+    "pointwise x=f32[3,4] + gen_index(1)",
+    "pointwise x=f32[3,4] + relu(0,1e+2) + neg",
+    "conv x=f16[2,2,4,9,9] w=f16[2,6,4,3,3] spatial=2 + bias + clip(-1,2)",
+    "conv x=f32[2,8,9,9] w=f32[8,8,3,3] + relu -> reduce max [1,8,1,1]",
+    "matmul a=i8[5,7] b=i8[7,3] -> reduce add [5,1]",
+    "norm batch x=i8[2,4,6,6]",
 ]
 
 
@@ -76,7 +82,7 @@ REFUSED = {
                        "conv x=f32[2,8,9,9] w=f32[8,8,3,3] +", "conv x=f32[2,8,9,9] ;", "conv x=f32[2,8,9,9] x=f32[2,8,9,9] w=f32[8,8,3,3]",
                        "conv x=f32[2,8,9,9] w=f32[8,8,3,3] spatial=x", "norm batch x=f32[4]"],
     "problem.operand": ["conv x=f32[2,8,9,9]", "dgrad dy=f32[2,4,4,4] w=f32[4,3,3,3]", "pool max x=f32[1,1,4,4]",
-                        "pointwise x=f32[4] + leaky_relu"],
+                        "pointwise x=f32[4] + leaky_relu", "pointwise x=f32[4] + clip(1)"],
     "problem.unused": ["conv x=f32[2,8,9,9] w=f32[8,8,3,3] color=3", "matmul a=f32[2,3] b=f32[3,4] fast"],
     "matmul.rank.minimum": ["matmul a=f32[4] b=f32[4]"],
     "conv.filter.fits": ["conv x=f32[1,1,4,4] w=f32[1,1,9,9]"],
@@ -92,9 +98,38 @@ def test_what_cannot_be_read(rule: str, text: str) -> None:
     assert caught.value.rejections[0].fix
 
 
-def test_errors_point_at_the_column() -> None:
-    with pytest.raises(BadParam, match="column 36"):
-        parse("conv x=f32[2,8,9,9] w=f32[8,8,3,3] color=3")
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("conv x=f32[2,8,9,9] w=f32[8,8,3,3] ~color=3", "color"),
+        ("conv x=f32[2,8,9,9] w=f32[8,8,3,3] + ~x", "x"),
+        ("conv x=f32[2,8,9,9] w=f32[8,8,3,3] +  relu(~x)", "x"),
+        ("conv x=f32[2,8,9,9] w=~f33[8,8,3,3]", "f33"),
+        ("pool max x=f32[1,1,4,4] window=2 stride=~x", "x"),
+        ("pool ~x x=f32[1,1,4,4] window=2", "x"),
+        ("dgrad dy=f32[2,4,4,4] w=f32[4,3,3,3] dx=~f16[2,3,6,6]", "f16[2,3,6,6]"),
+        ("pointwise x=f32[4] -> ~min", "min"),
+        ("pointwise x=f32[4] -> reduce ~x [1]", "x"),
+        ("pointwise x=f32[4] + ~bias(1)", "bias(1)"),
+    ],
+)
+def test_errors_point_at_the_column(text: str, wrong: str) -> None:
+    with pytest.raises(BadParam) as caught:
+        parse(text.replace("~", ""))
+    (found,) = caught.value.rejections
+    assert found.value == wrong
+    assert found.where.endswith(f", column {text.index('~') + 1}")
+
+
+def test_nothing_after_the_arrow() -> None:
+    with pytest.raises(BadParam, match=r"problem\.syntax"):
+        parse("pointwise x=f32[4] ->")
+
+
+def test_a_bias_has_one_value_per_channel_of_every_group() -> None:
+    graph = parse("conv x=f32[2,3,4,9,9] w=f32[3,5,4,3,3] spatial=2 + bias").build_operation_graph()
+    (bias,) = (t for t in graph.tensors.values() if t.name == "bias")
+    assert bias.dims == (1, 3, 5, 1, 1)
 
 
 def test_extreme_integers_reach_the_ends_of_the_range() -> None:
@@ -153,9 +188,9 @@ def test_a_wrong_integer_is_caught() -> None:
 def test_the_bound_is_neither_vacuous_nor_too_tight() -> None:
     graph, bindings = _run("conv x=f32[2,32,9,9] w=f32[8,32,3,3] pad=1")
     (output,) = graph.outputs
-    wanted = reference(graph, bindings)[output.uid]
-    scale = float(np.abs(wanted).max())
-    bound = tolerance(graph, output.uid, scale)
+    values = evaluate(graph, bindings)
+    scale = float(np.abs(values[output.uid]).max())
+    bound = tolerance(graph, output.uid, values)
     assert bound < 1e-4 * scale
     assert bound > 1e-7 * scale
     assert compare(graph, bindings)[0].difference < bound

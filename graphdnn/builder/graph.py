@@ -8,12 +8,14 @@ uids) is inferred; where each operation was written is kept, and errors print it
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from graphdnn.builder.methods import POINTWISE_METHODS, pointwise_method
 from graphdnn.builder.planning import Planning
 from graphdnn.builder.tensor import Tensor
 from graphdnn.device import DeviceSpec
+
+Elementwise: TypeAlias = Callable[..., Tensor]
 
 
 class Graph(Planning):
@@ -32,9 +34,63 @@ class Graph(Planning):
     ) -> None:
         super().__init__(name, io_data_type, intermediate_data_type, compute_data_type, device)
 
-    if TYPE_CHECKING:  # the elementwise methods are made below
-
-        def __getattr__(self, name: str) -> Callable[..., Tensor]: ...
+    if TYPE_CHECKING:  # the names of ``POINTWISE_METHODS``, whose methods are made below
+        add: Elementwise
+        sub: Elementwise
+        mul: Elementwise
+        div: Elementwise
+        add_square: Elementwise
+        logical_and: Elementwise
+        logical_or: Elementwise
+        max: Elementwise
+        min: Elementwise
+        mod: Elementwise
+        pow: Elementwise
+        atan2: Elementwise
+        floor_mod: Elementwise
+        cmp_eq: Elementwise
+        cmp_neq: Elementwise
+        cmp_gt: Elementwise
+        cmp_ge: Elementwise
+        cmp_lt: Elementwise
+        cmp_le: Elementwise
+        abs: Elementwise
+        ceil: Elementwise
+        cos: Elementwise
+        erf: Elementwise
+        exp: Elementwise
+        floor: Elementwise
+        identity: Elementwise
+        log: Elementwise
+        logical_not: Elementwise
+        neg: Elementwise
+        reciprocal: Elementwise
+        rsqrt: Elementwise
+        sin: Elementwise
+        sqrt: Elementwise
+        tan: Elementwise
+        elu: Elementwise
+        gelu: Elementwise
+        gelu_approx_tanh: Elementwise
+        sigmoid: Elementwise
+        softplus: Elementwise
+        tanh: Elementwise
+        elu_backward: Elementwise
+        gelu_backward: Elementwise
+        gelu_approx_tanh_backward: Elementwise
+        sigmoid_backward: Elementwise
+        softplus_backward: Elementwise
+        tanh_backward: Elementwise
+        bias: Elementwise
+        scale: Elementwise
+        relu: Elementwise
+        leaky_relu: Elementwise
+        swish: Elementwise
+        gen_index: Elementwise
+        binary_select: Elementwise
+        relu_backward: Elementwise
+        leaky_relu_backward: Elementwise
+        swish_backward: Elementwise
 
 
 for _name, _row in POINTWISE_METHODS.items():

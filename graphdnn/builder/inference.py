@@ -82,7 +82,12 @@ class Node:
     @property
     def where(self) -> str:
         label = f"{self.cls.tag} '{self.name}'" if self.name else self.cls.tag
-        return f"{label} ({self.origin})"
+        return placed(label, self.origin)
+
+
+def placed(label: str, origin: str) -> str:
+    """A label with the line it was written in, where that is known."""
+    return f"{label} ({origin})" if origin else label
 
 
 def compute_type(types: Iterable[DataType | None], given: DataType | None, default: DataType | None) -> DataType:
@@ -104,8 +109,7 @@ def infer_extents(node: Node) -> None:
     inputs = node.inputs()
     if any(t.dim is None for t in inputs):
         return
-    if node.cls is PointwiseOperation:
-        _align_ranks(node, inputs)
+    _align_ranks(node, inputs)
     try:
         inferred = node.cls.infer(node.fields)
     except IndexError:  # too few axes: the operation's constraints say so
@@ -116,10 +120,12 @@ def infer_extents(node: Node) -> None:
 
 
 def _align_ranks(node: Node, inputs: list[Tensor]) -> None:
-    """Right-align operands of lower rank by leading axes of 1."""
-    rank = max(len(t.dim or ()) for t in inputs)
+    """Right-align operands of lower rank by leading axes of 1: all that broadcast, and by-value scalars anywhere."""
+    rank = max((len(t.dim or ()) for t in inputs), default=0)
     for tensor in inputs:
         assert tensor.dim is not None
+        if node.cls is not PointwiseOperation and not tensor.is_by_value:
+            continue
         missing = rank - len(tensor.dim)
         if not missing:
             continue

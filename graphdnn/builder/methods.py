@@ -23,6 +23,7 @@ class Method:
     arguments: Mapping[str, str]
     parameters: Mapping[str, str] = field(default_factory=dict)  # argument -> PointwiseSpec field
     required: tuple[str, ...] = ()  # parameters without default
+    type_first: bool = False  # compute_data_type comes before the parameters
 
 
 _UNARY = {"input": "x"}
@@ -69,7 +70,7 @@ POINTWISE_METHODS: dict[str, Method] = {
     "binary_select": Method(M.BINARY_SELECT, {"input0": "x", "input1": "b", "mask": "t"}),
     "relu_backward": Method(M.RELU_BWD, _BACKWARD, _CLIPS),
     "leaky_relu_backward": Method(M.RELU_BWD, _BACKWARD, _SLOPE, ("negative_slope",)),
-    "swish_backward": Method(M.SWISH_BWD, _BACKWARD, {"swish_beta": "swish_beta"}),
+    "swish_backward": Method(M.SWISH_BWD, _BACKWARD, {"swish_beta": "swish_beta"}, type_first=True),
 }  # fmt: skip
 
 
@@ -78,14 +79,13 @@ def pointwise_method(name: str, row: Method) -> Callable[..., Any]:
     kinds = inspect.Parameter
     parameters = [kinds("self", kinds.POSITIONAL_OR_KEYWORD)]
     parameters += [kinds(a, kinds.POSITIONAL_OR_KEYWORD) for a in row.arguments]
-    parameters += [
+    own = [
         kinds(p, kinds.POSITIONAL_OR_KEYWORD, default=kinds.empty if p in row.required else None)
         for p in row.parameters
     ]
-    parameters += [
-        kinds("compute_data_type", kinds.POSITIONAL_OR_KEYWORD, default=None),
-        kinds("name", kinds.POSITIONAL_OR_KEYWORD, default=""),
-    ]
+    arithmetic = [kinds("compute_data_type", kinds.POSITIONAL_OR_KEYWORD, default=None)]
+    parameters += [*arithmetic, *own] if row.type_first else [*own, *arithmetic]
+    parameters += [kinds("name", kinds.POSITIONAL_OR_KEYWORD, default="")]
     signature = inspect.Signature(parameters)
 
     def method(*args: Any, **keywords: Any) -> Any:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from graphdnn.builder.inference import Defaults, Node, complete, compute_type, infer_extents
+from graphdnn.builder.inference import MOVEMENT, Defaults, Node, complete, compute_type, infer_extents, placed
 from graphdnn.builder.tensor import Freeze, Tensor, element_type
 from graphdnn.device import DeviceSpec, device_spec
 from graphdnn.dtypes import FLOATS
@@ -22,13 +26,24 @@ from graphdnn.enums import (
 from graphdnn.errors import BadParam, GraphdnnError, Rejection, error_for
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import (
+    Concat,
     Matmul,
     Operation,
     PointwiseOperation,
+    Slice,
+    Transpose,
+    ports,
 )
 from graphdnn.rules import Rule
+from graphdnn.spec import Spec
 from graphdnn.tensors import TensorSpec, packed_strides
 
+NOT_A_TENSOR = Rule(
+    id="builder.operand.type",
+    expected="a tensor of this graph",
+    reason="an operation connects tensors of the graph; arrays are bound to them when it is executed",
+    fix="describe the operand with tensor(...), tensor_like(array) or tensor_scalar(number)",
+)
 FOREIGN = Rule(
     id="builder.tensor.foreign",
     expected="a tensor of this graph",
@@ -50,7 +65,9 @@ LAYOUT = Rule(
 )
 
 _SHAPE_STATUSES = (Status.BAD_PARAM_SHAPE_MISMATCH, Status.NOT_SUPPORTED_SHAPE)
-_PACKAGE = str(Path(__file__).resolve().parents[1])
+_LAYOUT_STATUSES = (Status.NOT_SUPPORTED_DATA_TYPE, Status.NOT_SUPPORTED_LAYOUT)  # open until the graph is built
+_PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
+S = TypeVar("S", bound=Spec)
 
 
 class Nodes:
@@ -85,30 +102,37 @@ class Nodes:
         data_type: Any = None,
         is_virtual: bool = False,
         is_pass_by_value: bool = False,
+        ragged_offset: None = None,
         reordering_type: TensorReordering = TensorReordering.NONE,
         name: str = "",
         uid: int | None = None,
     ) -> Tensor:
         """An operand from outside. Strides count elements; left open, they are row-major."""
-        tensor = self._new(name)
-        tensor.set_dim(dim).set_data_type(data_type).set_is_virtual(is_virtual)
-        tensor.set_is_pass_by_value(is_pass_by_value).set_reordering_type(reordering_type)
-        if stride is not None:
-            tensor.set_stride(stride)
-        if uid is not None and uid >= 0:
-            tensor.set_uid(uid)
-        return tensor
+        with self._whole():
+            tensor = self._new(name)
+            tensor.set_dim(dim).set_data_type(data_type).set_is_virtual(is_virtual).set_ragged_offset(ragged_offset)
+            tensor.set_is_pass_by_value(is_pass_by_value).set_reordering_type(reordering_type)
+            if stride is not None:
+                tensor.set_stride(stride)
+            if uid is not None and uid != -1:  # the frontend's -1 leaves it to the graph
+                tensor.set_uid(uid)
+            return tensor
 
     def tensor_like(self, like: Any, name: str = "") -> Tensor:
         """An operand with the extents, strides and type of a tensor, a NumPy array or a DLPack object."""
-        tensor = self._new(name)
-        if isinstance(like, Tensor):
-            tensor.dim, tensor.stride, tensor.data_type = like.dim, like.stride, like.data_type
-            tensor.is_by_value, tensor.vector = like.is_by_value, like.vector
-            return tensor
+        with self._whole():
+            tensor = self._new(name)
+            if isinstance(like, Tensor):
+                tensor.dim, tensor.stride, tensor.data_type = like.dim, like.stride, like.data_type
+                tensor.is_by_value, tensor.vector, tensor.constant = like.is_by_value, like.vector, like.constant
+                return tensor
+            return self._like_array(tensor, like)
+
+    def _like_array(self, tensor: Tensor, like: Any) -> Tensor:
         try:
-            array = like if isinstance(like, np.ndarray) else np.from_dlpack(like)
-        except (TypeError, AttributeError, BufferError, RuntimeError) as error:
+            has_interface = isinstance(like, np.ndarray) or not hasattr(like, "__dlpack__")
+            array = np.asarray(like) if has_interface and hasattr(like, "__array_interface__") else np.from_dlpack(like)
+        except (TypeError, ValueError, AttributeError, BufferError, RuntimeError) as error:
             raise BadParam(LAYOUT.reject(tensor.where, "like", f"{type(like).__name__}: {error}")) from None
         tensor.set_data_type(array.dtype).set_dim(array.shape)
         strides = [s // array.itemsize for s in array.strides]
@@ -118,9 +142,10 @@ class Nodes:
 
     def tensor_scalar(self, value: float, data_type: Any = "float32", name: str = "") -> Tensor:
         """A constant; its rank follows from the operation that reads it."""
-        tensor = self._new(name).set_dim([1]).set_data_type(data_type).set_is_pass_by_value(True)
-        tensor.constant = value
-        return tensor
+        with self._whole():
+            tensor = self._new(name).set_dim([1]).set_data_type(data_type).set_is_pass_by_value(True)
+            tensor.constant = value
+            return tensor
 
     def _new(self, name: str = "") -> Tensor:
         self._freeze.check(f"Graph '{self.name}'", "tensor")
@@ -128,10 +153,43 @@ class Nodes:
         self._tensors.append(tensor)
         return tensor
 
+    @contextmanager
+    def _whole(self, operands: Sequence[Tensor] = ()) -> Iterator[None]:
+        """A call is done as a whole or leaves no trace: no tensors of its own, no operand aligned to another rank."""
+        tensors, nodes = len(self._tensors), len(self._nodes)
+        before = [(t, t.dim, t.stride, t.readers) for t in operands]
+        try:
+            yield
+        except Exception:
+            del self._tensors[tensors:], self._nodes[nodes:]
+            for tensor, dim, stride, readers in before:
+                tensor.dim, tensor.stride, tensor.readers = dim, stride, readers
+            raise
+
     # Operations.
+
+    def _own(self, operand: Any) -> None:
+        """Raise for what is not a tensor of this graph."""
+        if not isinstance(operand, Tensor):
+            raise BadParam(NOT_A_TENSOR.reject(self._here(), "operand", type(operand).__name__))
+        if operand._freeze is not self._freeze:
+            raise BadParam(FOREIGN.reject(self._here(), "operand", repr(operand)))
+
+    def _here(self) -> str:
+        return placed(f"Graph '{self.name}'", _origin())
+
+    def _settings(self, cls: type[S], **fields: Any) -> S:
+        """The settings of an operation; errors in them name the line of the call."""
+        try:
+            return cls(**fields)
+        except GraphdnnError as error:
+            origin = _origin()
+            raise error_for(replace(r, where=placed(r.where, origin)) for r in error.rejections) from None
 
     def _compute_type(self, operands: Any, given: Any, *, exact: bool = True) -> DataType:
         """``exact``: False for operations that have no integer arithmetic."""
+        for operand in operands:
+            self._own(operand)
         types = [t.data_type or (self.natural_type(t) if t.is_virtual else self._io) for t in operands]
         found = compute_type(types, element_type(given, f"Graph '{self.name}'"), self._compute)
         if not exact and given is None and found in (DataType.INT32, DataType.INT64):
@@ -147,26 +205,26 @@ class Nodes:
         compute: DataType | None = None,
     ) -> list[Tensor]:
         self._freeze.check(f"Graph '{self.name}'", cls.tag)
-        made = {port: self._new(f"{name}::{port}" if name else "").set_is_virtual(True) for port in outputs}
-        node = Node(cls, {**fields, **made}, made, name, _origin(), {"compute_type": compute or DataType.FLOAT})
-        for tensor in node.inputs():
-            if tensor._freeze is not self._freeze:
-                raise BadParam(FOREIGN.reject(node.where, "input", repr(tensor)))
-            tensor.readers += 1
-        infer_extents(node)
-        self._nodes.append(node)
-        self._check_early(node)
-        return list(made.values())
+        operands = _operands(cls, fields)
+        for operand in operands:
+            self._own(operand)
+        with self._whole(operands):
+            made = {port: self._new(f"{name}::{port}" if name else "").set_is_virtual(True) for port in outputs}
+            node = Node(cls, {**fields, **made}, made, name, _origin(), {"compute_type": compute or DataType.FLOAT})
+            for operand in operands:
+                operand.readers += 1
+            infer_extents(node)
+            self._nodes.append(node)
+            self._check_early(node)
+            return list(made.values())
 
     def _check_early(self, node: Node) -> None:
         """Raise what is wrong with the extents at the call, where the user can see it; types may still change."""
         inputs = node.inputs()
         if any(t.dim is None for t in inputs):
             return
-        always_inferred = node.cls in (
-            PointwiseOperation,
-            Matmul,
-        )  # open extents can only mean operands that do not fit
+        # Here open extents can only mean operands that do not fit.
+        always_inferred = node.cls in (PointwiseOperation, Matmul, Concat, Slice, Transpose)
         if any(t.dim is None for t in node.outputs.values()) and not always_inferred:
             return
         tensors = [*inputs, *node.outputs.values()]
@@ -175,10 +233,9 @@ class Nodes:
             node.cls(**_with_specs(node, stand_in), name=node.name, origin=node.origin)
         except GraphdnnError as error:
             wrong = [r for r in error.rejections if r.status in _SHAPE_STATUSES]
+            if node.cls in MOVEMENT:  # has no settings that may still change
+                wrong = [r for r in error.rejections if r.status not in _LAYOUT_STATUSES]
             if wrong:
-                self._nodes.remove(node)
-                for tensor in node.outputs.values():
-                    self._tensors.remove(tensor)
                 raise error_for(wrong) from None
 
     def natural_type(self, tensor: Tensor) -> DataType:
@@ -221,17 +278,31 @@ class Nodes:
             ]
             self._graph = OperationGraph.of(operations, name=self.name)
             self._freeze.frozen = True
-            self._uids = {t: t.uid for t in self._tensors} | {t.name: t.uid for t in self._tensors if t.name}  # type: ignore[misc]
+            named = Counter(t.name for t in self._tensors)
+            for tensor in self._tensors:
+                keys = (tensor, tensor.name) if tensor.name and named[tensor.name] == 1 else (tensor,)
+                self._uids.update(dict.fromkeys(keys, tensor.get_uid()))
         return self._graph
 
 
 def _stand_in(tensor: Tensor, uid: int, inputs: Sequence[Tensor]) -> Any:
     """A description good enough to check extents with."""
-    dim = tuple(max(1, d) for d in tensor.dim or inputs[0].dim or (1,))  # what is wrong with it, the operation says
+    like = tensor.dim or (inputs[0].dim if inputs else None) or (1,)
+    dim = tuple(max(1, d) for d in like)  # what is wrong with it, the operation says
     return TensorSpec(
         uid=uid, data_type=tensor.data_type or DataType.FLOAT, dims=dim, strides=packed_strides(dim),
         is_by_value=tensor.is_by_value, vector_count=tensor.vector[0], vectorized_dimension=tensor.vector[1],
     )  # fmt: skip
+
+
+def _operands(cls: type[Operation], fields: Mapping[str, Any]) -> list[Any]:
+    """What was given for the input ports; the seed of RNG may be a number, which is none."""
+    found: list[Any] = []
+    for port in ports(cls, "input"):
+        value = fields.get(port)
+        if port in fields and not (port == "seed" and isinstance(value, int)):
+            found += value if isinstance(value, tuple) else (value,)
+    return found
 
 
 def _with_specs(node: Node, specs: Mapping[int, Any]) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphdnn.builder.operations import Operations
-from graphdnn.builder.tensor import Tensor
+from graphdnn.builder.tensor import Tensor, refuse_given
 from graphdnn.enums import (
     BnFinalizeStatsMode,
     NormMode,
@@ -18,6 +18,8 @@ from graphdnn.operations import (
     NormBackward,
     NormForward,
 )
+
+_PEERS = "statistics over several GPUs are not implemented"
 
 
 class Normalizations(Operations):
@@ -32,10 +34,12 @@ class Normalizations(Operations):
         in_running_var: Tensor | None = None,
         epsilon: Tensor | None = None,
         momentum: Tensor | None = None,
+        peer_stats: Sequence[Tensor] = (),
         compute_data_type: Any = None,
         name: str = "",
     ) -> list[Tensor | None]:
         """[y, mean, inverse variance, next running mean, next running variance], the last two None when not updated."""
+        refuse_given(peer_stats, self._here, "peer_stats", _PEERS)
         running = {"input_running_mean": in_running_mean, "input_running_var": in_running_var, "momentum": momentum}
         outputs = ["y", "mean", "inv_variance"]
         if in_running_mean is not None:
@@ -110,16 +114,17 @@ class Normalizations(Operations):
         kind: Any,
         name: str,
     ) -> list[Tensor]:
-        compute = self._compute_type((x,), kind)
+        compute = self._compute_type((x,), kind, exact=False)
         given = {port: tensor for port, tensor in fields.items() if tensor is not None}
         node = {"x": x, "mode": mode, "phase": phase, "math_type": compute, **given}
         return self._add(NormForward, node, tuple(outputs), name, compute)
 
     def batchnorm_backward(
         self, grad: Tensor, input: Tensor, scale: Tensor, mean: Tensor, inv_variance: Tensor,
-        compute_data_type: Any = None, name: str = "",
+        peer_stats: Sequence[Tensor] = (), compute_data_type: Any = None, name: str = "",
     ) -> list[Tensor]:  # fmt: skip
         """[dx, dscale, dbias]."""
+        refuse_given(peer_stats, self._here, "peer_stats", _PEERS)
         return self._norm_backward(
             NormMode.BATCH_NORM, grad, input, scale, mean, inv_variance, True, compute_data_type, name
         )
@@ -167,7 +172,7 @@ class Normalizations(Operations):
         self, mode: NormMode, dy: Tensor, x: Tensor, scale: Tensor, mean: Tensor | None, inv: Tensor | None,
         dbias: bool, kind: Any, name: str,
     ) -> list[Tensor]:  # fmt: skip
-        compute = self._compute_type((x,), kind)
+        compute = self._compute_type((x,), kind, exact=False)
         fields = {"x": x, "dy": dy, "scale": scale, "mode": mode, "math_type": compute}
         fields |= {port: t for port, t in (("mean", mean), ("inv_variance", inv)) if t is not None}
         outputs = ("dx", "dscale", "dbias") if dbias else ("dx", "dscale")
@@ -179,7 +184,7 @@ class Normalizations(Operations):
         compute_data_type: Any = None, name: str = "",
     ) -> list[Tensor | None]:  # fmt: skip
         """[eq scale, eq bias, mean, inverse std, next running mean, next running variance] (the last two optional)."""
-        compute = self._compute_type((), compute_data_type)
+        compute = self._compute_type((), compute_data_type, exact=False)
         fields = {
             "mode": BnFinalizeStatsMode.TRAINING, "math_type": compute, "y_sum": sum, "y_sq_sum": sq_sum,
             "scale": scale, "bias": bias, "epsilon": epsilon, "accumulation_count": accum_count, "momentum": momentum,
@@ -196,7 +201,7 @@ class Normalizations(Operations):
         name: str = "",
     ) -> list[Tensor]:  # fmt: skip
         """[dscale, dbias, A, B, C] of dx = A*dy + B*x + C."""
-        compute = self._compute_type((x,), compute_data_type)
+        compute = self._compute_type((x,), compute_data_type, exact=False)
         fields = {"x": x, "dy": dy, "mean": mean, "inv_std": inv_variance, "scale": scale, "math_type": compute}
         outputs = ("dscale", "dbias", "eq_dy_scale", "eq_x_scale", "eq_bias")
         return self._add(BnBackwardWeights, fields, outputs, name, compute)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from graphdnn.builder.nodes import Nodes
-from graphdnn.builder.tensor import Tensor
+from graphdnn.builder.tensor import Tensor, element_type, refuse_given
 from graphdnn.enums import (
     ConvolutionMode,
     DataType,
@@ -19,6 +19,7 @@ from graphdnn.enums import (
     ReshapeMode,
     RngDistribution,
 )
+from graphdnn.errors import BadParam
 from graphdnn.operations import (
     Concat,
     ConvBackwardData,
@@ -43,6 +44,15 @@ from graphdnn.operations import (
     Transpose,
 )
 from graphdnn.pointwise import POINTWISE
+from graphdnn.rules import Rule
+
+SLICES = Rule(
+    id="builder.slices",
+    expected="one Python slice for each of the {rank} axes",
+    reason="every axis is kept or cut; an index would drop the axis",
+    fix="write slice(None) for an axis that is not cut, slice(i, i + 1) for one element",
+)
+_INEXACT = (ReductionOperator.AVG, ReductionOperator.NORM2)  # no integers, even of integers
 
 
 class Operations(Nodes):
@@ -108,25 +118,29 @@ class Operations(Nodes):
         kind: Any,
         name: str,
     ) -> Tensor:
-        padding, stride, dilation, pre, post, mode = settings
-        lengths = [len(s) for s in (padding, stride, dilation, pre, post) if s is not None]
+        padding, stride, dilation, pre, post = (_set_or_none(s) for s in settings[:5])
+        compute = self._compute_type(operands.values(), kind)
+        lengths = [len(s) for s in (padding, stride, dilation, pre, post) if hasattr(s, "__len__")]
         first = next(iter(operands.values()))
         spatial = lengths[0] if lengths else max(len(first.dim or ()) - 2, 1)
-        compute = self._compute_type(operands.values(), kind)
-        conv = ConvolutionSpec(
-            compute_type=compute, mode=mode, spatial_dims=spatial,
-            dilations=dilation or (1,) * spatial, filter_strides=stride or (1,) * spatial,
-            pre_paddings=pre or padding or (0,) * spatial, post_paddings=post or padding or (0,) * spatial,
+        ones, zeros = (1,) * spatial, (0,) * spatial
+        padding = zeros if padding is None else padding
+        conv = self._settings(
+            ConvolutionSpec, compute_type=compute, mode=settings[5], spatial_dims=spatial,
+            dilations=ones if dilation is None else dilation, filter_strides=ones if stride is None else stride,
+            pre_paddings=padding if pre is None else pre, post_paddings=padding if post is None else post,
         )  # fmt: skip
         (tensor,) = self._add(cls, {**operands, "conv": conv}, (output,), name, compute)
         return tensor
 
     def matmul(
-        self, A: Tensor, B: Tensor, compute_data_type: Any = None, name: str = ""
+        self, A: Tensor, B: Tensor, compute_data_type: Any = None, padding: float = 0.0, name: str = ""
     ) -> Tensor:  # the frontend's names
         """C = A @ B over the last two axes; leading axes are batch."""
+        refuse_given(padding, self._here, "padding", "only ragged sizes are padded, which no engine here reads")
         compute = self._compute_type((A, B), compute_data_type)
-        return self._add(Matmul, {"a": A, "b": B, "spec": MatmulSpec(compute_type=compute)}, ("c",), name, compute)[0]
+        spec = self._settings(MatmulSpec, compute_type=compute)
+        return self._add(Matmul, {"a": A, "b": B, "spec": spec}, ("c",), name, compute)[0]
 
     def pointwise(
         self,
@@ -145,9 +159,11 @@ class Operations(Nodes):
         Operands broadcast, right-aligned; ``parameters`` are fields of ``PointwiseSpec``.
         """
         given = {port: tensor for port, tensor in (("x", x), ("b", b), ("t", t), ("dy", dy)) if tensor is not None}
+        for port in POINTWISE[mode].operands:
+            self._own(given.get(port))
         arithmetic = [tensor for port, tensor in given.items() if port != "t"]
         compute = self._compute_type(arithmetic, compute_data_type, exact=POINTWISE[mode].integer)
-        spec = PointwiseSpec(mode=mode, math_type=compute, **parameters)
+        spec = self._settings(PointwiseSpec, mode=mode, math_type=compute, **parameters)
         output = "dx" if spec.row.kind == "backward" else "y"
         return self._add(PointwiseOperation, {**given, "spec": spec}, (output,), name, compute)[0]
 
@@ -155,32 +171,46 @@ class Operations(Nodes):
         self, input: Tensor, mode: ReductionOperator, compute_data_type: Any = None, name: str = ""
     ) -> Tensor:
         """y; call ``set_dim`` with 1 on the axes to reduce."""
-        compute = self._compute_type((input,), compute_data_type)
-        spec = ReductionSpec(operator=mode, compute_type=compute)
+        compute = self._compute_type((input,), compute_data_type, exact=mode not in _INEXACT)
+        spec = self._settings(ReductionSpec, operator=mode, compute_type=compute)
         return self._add(Reduction, {"x": input, "spec": spec}, ("y",), name, compute)[0]
 
     def genstats(self, input: Tensor, compute_data_type: Any = None, name: str = "") -> list[Tensor]:
         """[sum, sum of squares] per channel."""
-        compute = self._compute_type((input,), compute_data_type)
+        compute = self._compute_type((input,), compute_data_type, exact=False)
         return self._add(GenStats, {"x": input, "math_type": compute}, ("sum", "sqsum"), name, compute)
 
     def reshape(self, input: Tensor, name: str = "", reshape_mode: ReshapeMode = ReshapeMode.VIEW_ONLY) -> Tensor:
         """The same elements under other extents; call ``set_dim``."""
         return self._add(Reshape, {"x": input, "mode": reshape_mode}, ("y",), name)[0]
 
-    def transpose(self, input: Tensor, permutation: Sequence[int], name: str = "") -> Tensor:
+    # Data movement computes nothing: compute_data_type is there for the frontend's order of arguments.
+
+    def transpose(
+        self, input: Tensor, permutation: Sequence[int], compute_data_type: Any = None, name: str = ""
+    ) -> Tensor:
         """Axis j of the result is axis permutation[j] of the input."""
+        element_type(compute_data_type, self._here())
         return self._add(Transpose, {"x": input, "permutation": tuple(permutation)}, ("y",), name)[0]
 
-    def slice(self, input: Tensor, slices: Sequence[builtins.slice], name: str = "") -> Tensor:
+    def slice(
+        self, input: Tensor, slices: Sequence[builtins.slice], compute_data_type: Any = None, name: str = ""
+    ) -> Tensor:
         """input[slices], one Python slice per axis."""
-        cuts = [cut.indices(extent) for cut, extent in zip(slices, input.dim or (), strict=True)]
+        self._own(input)
+        element_type(compute_data_type, self._here())
+        extents = input.dim or ()
+        if len(slices) != len(extents) or not all(isinstance(cut, builtins.slice) for cut in slices):
+            raise BadParam(SLICES.reject(self._here(), "slices", repr(slices), rank=len(extents)))
+        cuts = [cut.indices(extent) for cut, extent in zip(slices, extents, strict=True)]
         starts, limits, steps = (tuple(part) for part in zip(*cuts, strict=True))
         fields = {"x": input, "starts": starts, "limits": limits, "slice_strides": steps}
         return self._add(Slice, fields, ("y",), name)[0]
 
-    def concatenate(self, inputs: Sequence[Tensor], axis: int, name: str = "") -> Tensor:
+    def concatenate(self, inputs: Sequence[Tensor], axis: int, in_place_index: None = None, name: str = "") -> Tensor:
         """The inputs one after another along an axis."""
+        if in_place_index is not None:
+            refuse_given([in_place_index], self._here, "in_place_index", "outputs never overlap inputs here")
         return self._add(Concat, {"inputs_list": tuple(inputs), "axis": axis}, ("y",), name)[0]
 
     # Beyond the frontend's Python methods.
@@ -201,7 +231,9 @@ class Operations(Nodes):
     ) -> list[Tensor | None]:
         """[y, index or None]: pooling and interpolation; the stride is the window's unless given."""
         compute = self._compute_type((input,), compute_data_type, exact=mode is ResampleMode.MAXPOOL)
-        spec = _resample_spec(mode, window, stride, pre_padding, post_padding, padding_mode, nan_propagation, compute)
+        spec = self._settings(ResampleSpec, **_resample_fields(
+            mode, window, stride, pre_padding, post_padding, padding_mode, nan_propagation, compute
+        ))  # fmt: skip
         outputs = ("y", "index") if generate_index else ("y",)
         found: list[Tensor | None] = list(
             self._add(ResampleForward, {"x": input, "spec": spec}, outputs, name, compute)
@@ -225,7 +257,9 @@ class Operations(Nodes):
     ) -> Tensor:
         """dx, with the forward's parameters; its extents are x's, or those of ``set_dim``. Maxima need index or x."""
         compute = self._compute_type((loss,), compute_data_type, exact=mode is ResampleMode.MAXPOOL)
-        spec = _resample_spec(mode, window, stride, pre_padding, post_padding, padding_mode, nan_propagation, compute)
+        spec = self._settings(ResampleSpec, **_resample_fields(
+            mode, window, stride, pre_padding, post_padding, padding_mode, nan_propagation, compute
+        ))  # fmt: skip
         fields = {"dy": loss, "spec": spec} | {p: t for p, t in (("index", index), ("x", x)) if t is not None}
         (dx,) = self._add(ResampleBackward, fields, ("dx",), name, compute)
         dx.dim = None if x is None else x.dim
@@ -235,11 +269,16 @@ class Operations(Nodes):
         self, distribution: RngDistribution, seed: Tensor | int, offset: Tensor, name: str = "", **parameters: float
     ) -> Tensor:
         """Random numbers; call ``set_dim``. ``parameters``: probability; minimum, maximum; mean, standard_deviation."""
-        spec = RngSpec(distribution=distribution, **parameters)
+        spec = self._settings(RngSpec, distribution=distribution, **parameters)
         return self._add(Rng, {"spec": spec, "seed": seed, "offset": offset}, ("y",), name)[0]
 
 
-def _resample_spec(
+def _set_or_none(values: Any) -> Any:
+    """None for what the frontend means by an empty list: not set."""
+    return None if hasattr(values, "__len__") and len(values) == 0 else values
+
+
+def _resample_fields(
     mode: ResampleMode,
     window: Any,
     stride: Any,
@@ -248,11 +287,13 @@ def _resample_spec(
     padding: Any,
     nan: NanPropagation,
     compute: DataType,
-) -> ResampleSpec:
+) -> dict[str, Any]:
     natural = PaddingMode.NEG_INF_PAD if mode is ResampleMode.MAXPOOL else PaddingMode.ZERO_PAD
-    zeros: Any = (0,) * len(window)  # the field reads integers and fractions
-    return ResampleSpec(
-        mode=mode, compute_type=compute, spatial_dims=len(window), window_dims=window, strides=stride or window,
-        pre_paddings=pre or zeros, post_paddings=post or pre or zeros, nan_propagation=nan,
-        padding_mode=natural if padding is None else padding,
-    )  # fmt: skip
+    spatial = len(window) if hasattr(window, "__len__") else 1
+    pre = (0,) * spatial if pre is None else pre
+    return {
+        "mode": mode, "compute_type": compute, "spatial_dims": spatial, "window_dims": window,
+        "strides": window if stride is None else stride, "pre_paddings": pre,
+        "post_paddings": pre if post is None else post, "nan_propagation": nan,
+        "padding_mode": natural if padding is None else padding,
+    }  # fmt: skip

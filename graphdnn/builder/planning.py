@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from graphdnn.build import rank
 from graphdnn.builder.norms import Normalizations
 from graphdnn.builder.tensor import Tensor
@@ -37,6 +39,28 @@ UNKNOWN_KEY = Rule(
     fix="pass the tensor that the graph returned",
 )
 
+AMBIGUOUS = Rule(
+    id="builder.binding.ambiguous",
+    expected="one array for one tensor",
+    reason="{why}",
+    fix="bind it once, by the tensor itself or its uid",
+    status=Status.BAD_PARAM_DUPLICATED_ENTRIES,
+)
+DESELECTED = Rule(
+    id="builder.deselected",
+    expected="no name with one of {words}",
+    reason="this configuration serves the graph and was deselected by name",
+    fix="deselect less",
+    status=Status.NOT_SUPPORTED,
+)
+INDEX = Rule(
+    id="builder.plan.index",
+    expected="0 to {last}",
+    reason="configurations are counted in the order of the ranking",
+    fix="call get_execution_plan_count() after create_execution_plans()",
+    status=Status.BAD_PARAM_OUT_OF_BOUND,
+)
+
 _ONLY_UIDS = frozenset({int})
 
 
@@ -59,6 +83,12 @@ class Planning(Normalizations):
     def _configs(self) -> list[EngineConfig]:
         return [config for ranking in self._rankings for config in ranking]
 
+    def _config(self, index: int) -> EngineConfig:
+        configs = self._configs()
+        if not 0 <= index < len(configs):
+            raise BadParam(INDEX.reject(f"Graph '{self.name}'", "index", index, last=len(configs) - 1))
+        return configs[index]
+
     def check_support(self) -> None:
         """Raise ``NotSupported`` with every engine's reasons when no configuration is left."""
         self._first()
@@ -70,10 +100,12 @@ class Planning(Normalizations):
             for config in ranking:
                 if not any(word in config.name for word in self._deselected):
                     return config
+                words = ", ".join(self._deselected)
+                refused.append(DESELECTED.reject(f"Graph '{self.name}'", "configuration", config.name, words=words))
             refused += [r for declined in ranking.declined for r in declined.rejections]
         if not self._rankings:
             raise NotInitialized(NOT_BUILT.reject(f"Graph '{self.name}'", "plans", "none"))
-        raise NotSupported(refused or [NOT_BUILT.reject(f"Graph '{self.name}'", "plans", "all deselected")])
+        raise NotSupported([r for i, r in enumerate(refused) if r not in refused[:i]])  # modes share configurations
 
     def build_plans(self) -> None:
         """Build the best configuration."""
@@ -82,7 +114,7 @@ class Planning(Normalizations):
 
     def build_plan_at_index(self, index: int) -> None:
         """Build one configuration of the list and make it the plan."""
-        self._plan = ExecutionPlan(self._configs()[index])
+        self._plan = ExecutionPlan(self._config(index))
 
     def build(self, heur_modes: Sequence[HeurMode] = (HeurMode.A, HeurMode.FALLBACK)) -> ExecutionPlan:
         """Everything: validate, make the graph, rank, compile. Returns the plan."""
@@ -119,10 +151,10 @@ class Planning(Normalizations):
         return len(self._configs())
 
     def get_plan_name_at_index(self, index: int) -> str:
-        return self._configs()[index].name
+        return self._config(index).name
 
     def get_workspace_size_plan_at_index(self, index: int) -> int:
-        return self._configs()[index].workspace_size
+        return self._config(index).workspace_size
 
     def get_behavior_notes(self) -> list[BehaviorNote]:
         return list(self.plan.behavior_notes)
@@ -167,11 +199,25 @@ class Planning(Normalizations):
         plan.execute(bindings, workspace)
 
     def _resolved(self, variant_pack: Mapping[Any, Any]) -> dict[int, Any]:
-        given = {key: value for key, value in variant_pack.items() if key is not None}
-        unknown = [key for key in given if not isinstance(key, int) and key not in self._uids]
-        if unknown:
-            raise BadParam([UNKNOWN_KEY.reject(f"Graph '{self.name}'", "variant_pack", repr(key)) for key in unknown])
-        return {key if isinstance(key, int) else self._uids[key]: value for key, value in given.items()}
+        bindings: dict[int, Any] = {}
+        found = []
+        for key, value in variant_pack.items():
+            if key is None:
+                continue
+            uid = int(key) if isinstance(key, (int, np.integer)) else self._uids.get(key)
+            if uid is None:
+                named = sum(t.name == key for t in self._tensors)
+                rule = AMBIGUOUS if named else UNKNOWN_KEY
+                why = f"{named} tensors have this name"
+                found.append(rule.reject(f"Graph '{self.name}'", "variant_pack", repr(key), why=why))
+            elif uid in bindings:
+                why = f"uid {uid} is bound already"
+                found.append(AMBIGUOUS.reject(f"Graph '{self.name}'", "variant_pack", repr(key), why=why))
+            else:
+                bindings[uid] = value
+        if found:
+            raise BadParam(found)
+        return bindings
 
     def run(self, inputs: Mapping[Any, Any]) -> dict[Tensor, Array]:
         """Execute with new arrays for the outputs, and return them by tensor."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from graphdnn.dtypes import data_type_of
 from graphdnn.enums import DataType, Status, TensorReordering
-from graphdnn.errors import BadParam, NotInitialized
+from graphdnn.errors import BadParam, NotInitialized, NotSupported
 from graphdnn.rules import Rule
-from graphdnn.spec import ATTR_TYPE
+from graphdnn.spec import ATTR_REFUSED, ATTR_TYPE
 from graphdnn.tensors import TensorSpec
 
 FROZEN = Rule(
@@ -89,16 +90,16 @@ class Tensor:
         return self._set("is_virtual", bool(is_virtual))
 
     def set_dim(self, dim: Sequence[int]) -> Tensor:
-        return self._set("dim", tuple(int(d) for d in dim))
+        return self._set("dim", integers(dim, self.where, "dim"))
 
     def set_stride(self, stride: Sequence[int]) -> Tensor:
-        return self._set("stride", tuple(int(s) for s in stride))
+        return self._set("stride", integers(stride, self.where, "stride"))
 
     def set_data_type(self, data_type: Any) -> Tensor:
         return self._set("data_type", element_type(data_type, self.where))
 
     def set_uid(self, uid: int) -> Tensor:
-        return self._set("uid", uid)
+        return self._set("uid", integers([uid], self.where, "uid")[0])
 
     def set_name(self, name: str) -> Tensor:
         return self._set("name", name)
@@ -114,6 +115,13 @@ class Tensor:
 
     def set_vector_count_and_dimension(self, count: int, dimension: int) -> Tensor:
         return self._set("vector", (count, dimension))
+
+    def set_ragged_offset(self, ragged_offset: Any) -> Tensor:
+        """Only None: no operation here reads rows of variable length."""
+        refuse_given(
+            ragged_offset, lambda: self.where, "ragged_offset", "no operation here reads rows of variable length"
+        )
+        return self
 
     def _set(self, field: str, value: Any) -> Tensor:
         self._freeze.check(self.where, field)
@@ -147,6 +155,35 @@ class Tensor:
 
     def get_reordering_type(self) -> TensorReordering:
         return self.reordering
+
+    def get_has_compile_time_constant(self) -> bool:
+        return self.constant is not None
+
+    def get_vector_count(self) -> int:
+        return self.vector[0]
+
+    def get_vector_dimension(self) -> int:
+        return self.vector[1]
+
+
+def integers(values: Any, where: str, attribute: str) -> tuple[int, ...]:
+    """Exact integers from any sequence of them; nothing is cut or parsed."""
+    try:
+        return tuple(operator.index(value) for value in values)
+    except TypeError as error:
+        raise BadParam(
+            ATTR_TYPE.reject(
+                where, attribute, values, expected="integers", fix="e.g. [1, 64, 56, 56]", detail=str(error)
+            )
+        ) from None
+
+
+def refuse_given(value: Any, where: Callable[[], str], attribute: str, reason: str) -> None:
+    """Raise when an argument that cuDNN's frontend has, and nothing here reads, is more than empty."""
+    empty = value is None or (not isinstance(value, bool) and isinstance(value, (int, float)) and value == 0)
+    if not empty and not (isinstance(value, Sequence) and not value):
+        error = ATTR_REFUSED.reject(where(), attribute, value, reason=reason, fix="leave it out")
+        raise NotSupported(error)
 
 
 def element_type(value: Any, where: str) -> DataType | None:

@@ -86,15 +86,15 @@ class _Walk:
         self.groups.append(group)
         self.group_of[index] = group
         if group.anchor is not None:
-            for edge in self._incoming(index, op):
-                if edge.group.anchor is None and edge.group is not group:
-                    self._absorb(edge, group)
+            edges = self._incoming(index, op)
+            for feeder in {id(e.group): e.group for e in edges if e.group.anchor is None}.values():
+                self._absorb(feeder, [e for e in edges if e.group is feeder], group)
 
-    def _absorb(self, edge: Edge, group: Group) -> None:
-        """Make the pointwise kernel behind ``edge`` the prologue of ``group``, if the guards agree."""
-        if any(self._refuses(guard, edge) for guard in PROLOGUE_GUARDS):
+    def _absorb(self, feeder: Group, edges: list[Edge], group: Group) -> None:
+        """Make the pointwise kernel behind ``edges`` the prologue of ``group``, if the guards agree on each."""
+        refusals = [any(self._refuses(guard, edge) for guard in PROLOGUE_GUARDS) for edge in edges]  # each edge its own
+        if any(refusals):
             return
-        feeder = edge.group
         group.prologue = sorted([*group.prologue, *feeder.members])
         self.groups.remove(feeder)
         for member in feeder.members:

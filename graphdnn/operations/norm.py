@@ -14,7 +14,7 @@ from graphdnn.checks import BroadcastsTo, Check, Equals, OneOf, Present
 from graphdnn.enums import AttributeType as T
 from graphdnn.enums import DataType, DescriptorType, NormMode, NormPhase, Status
 from graphdnn.operations.base import Extents, Operation, output_constraints, same_rank
-from graphdnn.operations.statistics import channel_extents
+from graphdnn.operations.statistics import channel_axis_constraint, channel_extents, math_type_constraint
 from graphdnn.rules import Constraint
 from graphdnn.spec import ElementType, Refused, attr, port
 from graphdnn.tensors import TensorSpec
@@ -75,7 +75,7 @@ def _statistic(prefix: str, name: str) -> Constraint:
 
 def _parameter(prefix: str, name: str) -> Constraint:
     def wanted(op: "NormForward | NormBackward") -> Check:
-        if op.mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM):
+        if _has_channels(op):
             return Equals(channel_extents(op.x.extents))
         return BroadcastsTo(op.x.extents)
 
@@ -101,6 +101,10 @@ def _mode(prefix: str) -> Constraint:
         fix="reshape [N, C, ...] to [N, G, C/G, ...] and use INSTANCE_NORM over the split tensor, then scale",
         status=Status.NOT_SUPPORTED,
     )
+
+
+def _has_channels(op: "NormForward | NormBackward") -> bool:
+    return op.mode in (NormMode.BATCH_NORM, NormMode.INSTANCE_NORM)
 
 
 def _epsilon(prefix: str) -> Constraint:
@@ -179,8 +183,8 @@ class NormForward(Operation):
     descriptor = DescriptorType.OPERATION_NORM_FORWARD
     tag = "norm_fwd"
     constraints: ClassVar[tuple[tuple[Constraint, ...], ...]] = (
-        (_mode("norm_fwd"),),
-        (same_rank("norm_fwd"),),
+        (_mode("norm_fwd"), math_type_constraint("norm_fwd")),
+        (same_rank("norm_fwd"), channel_axis_constraint("norm_fwd", "x", _has_channels)),
         (
             _like("norm_fwd", "y", "x"),
             _parameter("norm_fwd", "scale"),
@@ -312,8 +316,8 @@ class NormBackward(Operation):
     descriptor = DescriptorType.OPERATION_NORM_BACKWARD
     tag = "norm_bwd"
     constraints = (
-        (_mode("norm_bwd"),),
-        (same_rank("norm_bwd"),),
+        (_mode("norm_bwd"), math_type_constraint("norm_bwd")),
+        (same_rank("norm_bwd"), channel_axis_constraint("norm_bwd", "x", _has_channels)),
         (
             _like("norm_bwd", "dy", "x"),
             _like("norm_bwd", "dx", "x"),

@@ -163,6 +163,17 @@ def broadcast(shapes: list[Extents]) -> Extents | None:
     return tuple(result)
 
 
+def _cut_factors(op: "PointwiseOperation") -> dict[str, float]:
+    """Factors that the arithmetic does not hold: fractions in integers, anything but 1 in booleans."""
+    factors = {"alpha1": op.alpha1, "alpha2": op.alpha2}
+    if op.compute_type in BOOLEANS:
+        return {name: value for name, value in factors.items() if value != 1}
+    if op.compute_type not in INTEGER_COMPUTE:
+        return {}
+    limit = 2.0 ** (COMPUTE[op.compute_type].itemsize * 8 - 1)
+    return {name: f for name, f in factors.items() if not (f.is_integer() and -limit <= f < limit)}
+
+
 def _arithmetic_operands(op: "PointwiseOperation") -> dict[str, TensorSpec]:
     """Inputs that are converted to the math type: not the predicate, and nothing where only the shape matters."""
     if op.spec.mode is PointwiseMode.GEN_INDEX:
@@ -205,7 +216,27 @@ class PointwiseOperation(Operation):
                 fix="leave it unset",
             ),
         ),
-        (same_rank("pointwise"),),
+        (
+            same_rank("pointwise"),
+            Constraint(
+                id="pointwise.alpha1.unused",
+                attribute="alpha1",
+                look=lambda op: op.alpha1,
+                check=Equals(1.0),
+                when=lambda op: op.spec.row.kind == "index",
+                reason="alpha1 scales the values of x, of which this mode only reads the extents",
+                fix="leave it unset, or scale the result with a MUL operation",
+            ),
+            Constraint(
+                id="pointwise.alpha.whole",
+                attribute=lambda op: ", ".join(_cut_factors(op)),
+                look=lambda op: tuple(_cut_factors(op).values()),
+                check=lambda op: Equals("1" if op.compute_type in BOOLEANS else "whole numbers of the math type"),
+                when=lambda op: bool(_cut_factors(op)),
+                reason="an integer math type would cut the fraction, and a boolean one has no factors",
+                fix="use FLOAT arithmetic, or leave the factor at 1",
+            ),
+        ),
         (
             Constraint(
                 id="pointwise.broadcast",

@@ -5,17 +5,17 @@ mean = sum/n, var = sqsum/n - mean^2 (biased), the running variance takes
 n/(n-1) of it, as the legacy API and PyTorch do (cuDNN's graph documentation is silent).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar
 
 from graphdnn.attribute_names import AttributeName as A
-from graphdnn.checks import Each, Equals, OneOf, Present
+from graphdnn.checks import Each, Equals, LengthIn, OneOf, Present
 from graphdnn.enums import AttributeType as T
 from graphdnn.enums import BnFinalizeStatsMode, DataType, DescriptorType, GenStatsMode, Status
 from graphdnn.operations.base import Extents, Operation, same_rank
 from graphdnn.rules import Constraint
 from graphdnn.spec import ElementType, attr, port
-from graphdnn.tensors import TensorSpec
+from graphdnn.tensors import DIM_MAX, TensorSpec
 
 MATH_TYPES = (DataType.FLOAT, DataType.DOUBLE)
 
@@ -25,7 +25,7 @@ def channel_extents(x: Extents) -> Extents:
     return (1, x[1], *(1,) * (len(x) - 2))
 
 
-def _math_type(prefix: str) -> Constraint:
+def math_type_constraint(prefix: str) -> Constraint:
     return Constraint(
         id=f"{prefix}.math_type",
         attribute="math_type",
@@ -53,12 +53,13 @@ def _per_channel(prefix: str, ports: tuple[str, ...], like: str) -> tuple[Constr
     return tuple(rule(name) for name in ports)
 
 
-def _rank_two(prefix: str, port: str) -> Constraint:
+def channel_axis_constraint(prefix: str, port: str, when: Callable[[Any], bool] | None = None) -> Constraint:
     return Constraint(
         id=f"{prefix}.channel_axis",
         attribute=f"{port}.dims",
-        look=lambda op: getattr(op, port).rank >= 2,
-        check=Equals(True),
+        look=lambda op: getattr(op, port).dims,
+        check=LengthIn(2, DIM_MAX),
+        when=when,
         reason="axis 1 holds the channels",
         fix="write the tensor as [N, C, ...]",
         status=Status.BAD_PARAM_SHAPE_MISMATCH,
@@ -71,7 +72,7 @@ class GenStats(Operation):
     descriptor = DescriptorType.OPERATION_GEN_STATS
     tag = "genstats"
     constraints: ClassVar[tuple[tuple[Constraint, ...], ...]] = (
-        (same_rank("genstats"), _rank_two("genstats", "x"), _math_type("genstats")),
+        (same_rank("genstats"), channel_axis_constraint("genstats", "x"), math_type_constraint("genstats")),
         _per_channel("genstats", ("sum", "sqsum"), "x"),
     )
 
@@ -130,7 +131,7 @@ class BnFinalize(Operation):
     descriptor = DescriptorType.OPERATION_BN_FINALIZE_STATISTICS
     tag = "bn_finalize"
     constraints = (
-        (_rank_two("bn_finalize", "y_sum"), _math_type("bn_finalize")),
+        (channel_axis_constraint("bn_finalize", "y_sum"), math_type_constraint("bn_finalize")),
         (
             *_per_channel(
                 "bn_finalize",
@@ -200,7 +201,11 @@ class BnBackwardWeights(Operation):
     descriptor = DescriptorType.OPERATION_BN_BWD_WEIGHTS
     tag = "bn_bwd_weights"
     constraints = (
-        (same_rank("bn_bwd_weights"), _rank_two("bn_bwd_weights", "x"), _math_type("bn_bwd_weights")),
+        (
+            same_rank("bn_bwd_weights"),
+            channel_axis_constraint("bn_bwd_weights", "x"),
+            math_type_constraint("bn_bwd_weights"),
+        ),
         (
             *_per_channel("bn_bwd_weights", ("mean", "inv_std", "scale", *_WEIGHT_OUTPUTS), "x"),
             Constraint(

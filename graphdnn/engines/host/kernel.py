@@ -23,10 +23,11 @@ from graphdnn.tensors import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Arguments of one evaluation: operands, old outputs and output views by port, and scratch bytes."""
+    """Arguments of one evaluation: operands, output views and old outputs by port, and scratch bytes."""
 
     operands: Mapping[str, Array]
     outputs: Mapping[str, Array]  # where results go, for those that may be written directly
+    old: Mapping[str, Array]  # what the outputs held, where beta reads them
     scratch: Array | None
 
 
@@ -50,6 +51,7 @@ def compile_on_host(op: FusedOp, semantics: Mapping[type[Operation], Semantics],
             call = Call(
                 operands={port: values[t.uid] for port, t in inputs.items()},
                 outputs={port: arrays[position[t.uid]] for port, t in outputs.items() if _direct(t, position)},
+                old={p: load(arrays[position[t.uid]], t) for p, t in outputs.items()} if step.reads_output else {},
                 scratch=scratch,
             )
             results = function(step, call)

@@ -38,8 +38,7 @@ def load(binding: Array, spec: TensorSpec) -> Array:
         return binding
     if spec.data_type is DataType.BOOLEAN:
         return _bits_view(np.unpackbits(binding, bitorder="little"), spec).astype(np.bool_)
-    axis = spec.vectorized_dimension
-    return np.moveaxis(binding, -1, axis + 1).reshape(spec.extents)
+    return join_vectors(binding, spec)
 
 
 def store(values: Array, binding: Array, spec: TensorSpec) -> None:
@@ -51,9 +50,20 @@ def store(values: Array, binding: Array, spec: TensorSpec) -> None:
         _bits_view(bits, spec)[...] = values
         binding[...] = np.packbits(bits, bitorder="little")
     else:
-        axis = spec.vectorized_dimension
-        split = (*spec.dims[: axis + 1], spec.vector_count, *spec.dims[axis + 1 :])
-        np.moveaxis(binding, -1, axis + 1)[...] = values.reshape(split)
+        binding[...] = split_vectors(values, spec)
+
+
+def split_vectors(values: Array, spec: TensorSpec) -> Array:
+    """A logical array with its vectors as a last axis, which has extent 1 where the tensor is not vectorised."""
+    axis = spec.vectorized_dimension if spec.vector_count != 1 else spec.rank - 1
+    split = (*spec.dims[: axis + 1], spec.vector_count, *spec.dims[axis + 1 :])
+    return np.moveaxis(values.reshape(split), axis + 1, -1)
+
+
+def join_vectors(values: Array, spec: TensorSpec) -> Array:
+    """The logical array of one whose last axis are the vectors."""
+    axis = spec.vectorized_dimension if spec.vector_count != 1 else spec.rank - 1
+    return np.moveaxis(values, -1, axis + 1).reshape(spec.extents)
 
 
 def _bits_view(bits: Array, spec: TensorSpec) -> Array:

@@ -49,8 +49,9 @@ def generate(
     """Random float32 array of ``extents``; ``parameters`` by the names used in the module's table."""
     count = prod(extents)
     lanes = uniform_words(seed, offset, -(-count // _LANES)) >> np.uint32(8)
-    drawn = _DISTRIBUTIONS[distribution](lanes * _STEP, **parameters)
-    return drawn.reshape(-1)[:count].astype(np.float32).reshape(extents)
+    with np.errstate(over="ignore"):
+        drawn = _DISTRIBUTIONS[distribution](lanes * _STEP, **parameters)
+        return drawn.reshape(-1)[:count].astype(np.float32).reshape(extents)
 
 
 def uniform_words(seed: int, offset: int, blocks: int) -> Words:

@@ -19,11 +19,11 @@ def pointwise(op: PointwiseOperation, call: Call) -> Results:
     operands = [call.operands[port] for port in ports]
     if spec.mode is not PointwiseMode.GEN_INDEX:  # which only looks at the shape
         operands = [o if port == "t" else to_compute(op, o) for port, o in zip(ports, operands, strict=True)]
-    for i, alpha in enumerate((op.alpha1, op.alpha2)):
-        if alpha != 1.0:
-            operands[i] = operands[i] * operands[i].dtype.type(alpha)
     (port,) = op.outputs()
     with np.errstate(all="ignore"):
+        for i, alpha in enumerate((op.alpha1, op.alpha2)):
+            if alpha != 1.0:
+                operands[i] = operands[i] * operands[i].dtype.type(alpha)
         result = spec.row.numpy(*operands, **spec.parameters())
     return {port: np.broadcast_to(result, op.outputs()[port].extents)}
 

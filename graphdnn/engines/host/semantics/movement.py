@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from graphdnn.engines.host.kernel import Call
+from graphdnn.engines.host.memory import join_vectors, split_vectors
 from graphdnn.engines.host.semantics.arithmetic import Results
 from graphdnn.enums import ReshapeMode
 from graphdnn.operations import Concat, Reshape, Slice, Transpose
-from graphdnn.tensors import stride_order
+from graphdnn.tensors import TensorSpec, stride_order
 
 
 def concat(op: Concat, call: Call) -> Results:
@@ -20,10 +21,16 @@ def reshape(op: Reshape, call: Call) -> Results:
     if op.mode is ReshapeMode.LOGICAL:
         return {"y": x.reshape(op.y.extents)}
     # VIEW_ONLY keeps the order in memory: read x along its strides, write y along its own.
-    in_memory = x.transpose(stride_order(op.x.dims, op.x.strides)).reshape(-1)
-    order = stride_order(op.y.dims, op.y.strides)
-    laid_out = in_memory.reshape([op.y.dims[axis] for axis in order])
-    return {"y": laid_out.transpose(np.argsort(order))}
+    in_memory = split_vectors(x, op.x).transpose(_memory_order(op.x)).reshape(-1)
+    order = _memory_order(op.y)
+    extents = (*op.y.dims, op.y.vector_count)
+    laid_out = in_memory.reshape([extents[axis] for axis in order]).transpose(np.argsort(order))
+    return {"y": join_vectors(laid_out, op.y)}
+
+
+def _memory_order(spec: TensorSpec) -> tuple[int, ...]:
+    """Axes from outermost to innermost in memory, the vector as a last axis of its own."""
+    return (*stride_order(spec.dims, spec.strides), len(spec.dims))
 
 
 def transpose(op: Transpose, call: Call) -> Results:

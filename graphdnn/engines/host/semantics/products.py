@@ -21,25 +21,25 @@ def convolution(direction: Any, first: str, second: str) -> Semantics:
         extents = dict(zip(op.role_names, (problem.x_extents, problem.w_extents, problem.y_extents), strict=True))
         (port,) = op.outputs()
         compute = COMPUTE[op.compute_type]
-        old = call.outputs.get(port)
-        view = _direct_output(op, old, extents[port], compute)
+        out = call.outputs.get(port)
+        view = _direct_output(op, out, extents[port], compute)
         operands = (call.operands[p].reshape(extents[p]) for p in (first, second))  # splits an axis: never copies
         result = direction(problem, *operands, compute=compute, out=view, scratch=call.scratch)
-        if view is not None and old is not None:
-            return {port: old}
-        return {port: blend(op, result.reshape(op.outputs()[port].extents), old)}
+        if view is not None and out is not None:
+            return {port: out}
+        return {port: blend(op, result.reshape(op.outputs()[port].extents), call.old.get(port))}
 
     return evaluate
 
 
 def _direct_output(
-    op: ConvolutionOperation, old: Array | None, extents: tuple[int, ...], compute: np.dtype[Any]
+    op: ConvolutionOperation, out: Array | None, extents: tuple[int, ...], compute: np.dtype[Any]
 ) -> Array | None:
     """The bound output with its group axis explicit, when the result needs neither conversion nor blending."""
-    if old is None or old.dtype != compute or op.alpha != 1.0 or op.beta != 0.0:
+    if out is None or out.dtype != compute or op.alpha != 1.0 or op.beta != 0.0:
         return None
     try:
-        return np.reshape(old, extents, copy=False)
+        return np.reshape(out, extents, copy=False)
     except ValueError:
         return None
 

@@ -27,7 +27,7 @@ def forward(op: ResampleForward, call: Call) -> Results:
         y, index = maximum(x, how)
     else:
         y, index = resample(x, how), None
-    results = {"y": blend(op, y, call.outputs.get("y"))}
+    results = {"y": blend(op, y, call.old.get("y"))}
     return results if op.index is None or index is None else results | {"index": index}
 
 
@@ -39,4 +39,4 @@ def backward(op: ResampleBackward, call: Call) -> Results:
         index=call.operands.get("index"),
         x=operand(op, call, "x"),
     )
-    return {"dx": blend(op, dx, call.outputs.get("dx"))}
+    return {"dx": blend(op, dx, call.old.get("dx"))}
