@@ -135,7 +135,7 @@ def cast(values: Array, to: DataType) -> Array:
         return _to_fp8(values, element)
     if to is DataType.BFLOAT16:
         values = _once_rounded(values)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         return values.astype(element.numpy)
 
 
@@ -148,9 +148,8 @@ def _to_integer(values: Array, element: Element, source_kind: str) -> Array:
         if source.min >= info.min and source.max <= info.max:
             return values.astype(element.numpy)
         return np.clip(values, max(info.min, source.min), min(info.max, source.max)).astype(element.numpy)
-    wide = values if values.dtype in (np.float32, np.float64) else values.astype(np.float32)
     with np.errstate(invalid="ignore"):
-        whole = np.rint(wide)
+        whole = np.rint(values if values.dtype in (np.float32, np.float64) else values.astype(np.float32))
         # The float next above the largest integer may be out of range: saturate by comparing, not by clipping.
         result = np.where(np.isnan(whole), 0, whole).astype(element.numpy)
     result = np.where(whole >= float(info.max), element.numpy.type(info.max), result)
@@ -160,8 +159,8 @@ def _to_integer(values: Array, element: Element, source_kind: str) -> Array:
 def _to_fp8(values: Array, element: Element) -> Array:
     # ml_dtypes turns what is too large into NaN or Inf; the hardware conversion (satfinite) gives the largest
     # finite value instead, for infinities too. NaN stays NaN.
-    wide = _once_rounded(values).astype(np.float32, copy=False)
     with np.errstate(invalid="ignore"):
+        wide = _once_rounded(values).astype(np.float32, copy=False)
         return np.asarray(np.clip(wide, element.smallest, element.largest).astype(element.numpy))
 
 

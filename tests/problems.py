@@ -162,12 +162,18 @@ def saturated(values: Array, kind: DataType | str) -> Array:
     return np.array([min(max(int(v), low), high) for v in values.ravel()], element.numpy).reshape(values.shape)
 
 
+def numbers_of(kind: DataType | str) -> Array:
+    """Every finite number of a narrow floating type that is not negative, in the order of their bits."""
+    element = ELEMENTS[data_type_of(kind)]
+    patterns = np.arange(2 ** (element.bits - 1), dtype=f"uint{element.bits}")
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        numbers = patterns.view(element.numpy).astype(np.float64)
+    return numbers[np.isfinite(numbers)]
+
+
 def nearest(values: Array, kind: DataType | str) -> Array:
     """float64 values rounded once to a narrow floating type by looking among all its numbers; ties to even bits."""
-    element = ELEMENTS[data_type_of(kind)]
-    patterns = np.arange(2 ** (element.bits - 1), dtype=f"uint{element.bits}")  # of the numbers that are not negative
-    numbers = patterns.view(element.numpy).astype(np.float64)
-    numbers = numbers[np.isfinite(numbers)]
+    element, numbers = ELEMENTS[data_type_of(kind)], numbers_of(kind)
     magnitude = np.abs(np.where(np.isnan(values), 0, values))
     above = np.clip(np.searchsorted(numbers, magnitude), 1, len(numbers) - 1)
     middle = (numbers[above - 1] + numbers[above]) / 2

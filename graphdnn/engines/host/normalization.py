@@ -70,10 +70,10 @@ def running(
     single element, which has no unbiased variance, the biased one, 0.
     """
     (previous_mean, previous_variance), (mean, variance) = previous, current
-    factor = mean.dtype.type(momentum)
-    keep = mean.dtype.type(1.0 - momentum)
-    unbiased = mean.dtype.type(count / max(count - 1, 1))
     with np.errstate(all="ignore"):
+        factor = mean.dtype.type(momentum)
+        keep = mean.dtype.type(1.0 - momentum)
+        unbiased = mean.dtype.type(count / max(count - 1, 1))
         return (
             np.asarray(keep * previous_mean + factor * mean),
             np.asarray(keep * previous_variance + factor * (unbiased * variance)),

@@ -16,7 +16,7 @@ Results = Mapping[str, Array]
 
 def to_compute(op: Operation, values: Array) -> Array:
     """``values`` in the arithmetic of the operation; a view when nothing has to change."""
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # infinite, or a signalling NaN
         return values.astype(COMPUTE[op.compute_type], copy=False)
 
 
