@@ -23,6 +23,7 @@ LAYERS = (
     ("graph",),
     ("fusion",),
     ("device",),
+    ("cuda",),
     ("engines",),
     ("bindings", "heuristics"),
     ("plan",),

@@ -16,7 +16,7 @@ from graphdnn.errors import GraphdnnError, Rejection
 from graphdnn.rules import RULES
 
 # Modules with a table of their own prove their rules in their own test files.
-FACES = ("builder.", "problem.", "cli.")
+FACES = ("builder.", "problem.", "cli.", "cuda.")
 ELSEWHERE = {
     "attr.not_supported": "test_backend_protocol",
 }

@@ -1,0 +1,161 @@
+"""KernelCache: compiled kernels in memory and in a folder, so that each one is compiled once.
+
+Any number of threads and processes may share a folder: files appear whole, by a rename, and are checked when they are
+read. A folder that cannot be written costs time, never a result: the kernels then live in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from graphdnn.cuda import debug, nvrtc
+from graphdnn.cuda.entry import SUFFIX, Damaged, Entry, Manifest, key_of, manifest_of, packed
+from graphdnn.cuda.nvrtc import KernelText
+from graphdnn.cuda.upkeep import TEMPORARY, opened, prune
+
+LIMIT_BYTES = 512 * 2**20
+_IN_MEMORY = 1024  # entries; a process with more variants than that reads the older ones again
+Origin = Literal["memory", "disk", "compiled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cached:
+    """A kernel, where it came from, and how long that took."""
+
+    cubin: bytes
+    log: str
+    origin: Origin
+    milliseconds: float
+
+
+class KernelCache:
+    """Kernels by their whole manifest. ``directory=None`` keeps them in memory only."""
+
+    def __init__(self, directory: Path | None, limit_bytes: int = LIMIT_BYTES) -> None:
+        self.directory = directory
+        self.limit_bytes = limit_bytes
+        self._writable = directory is not None
+        self._known: dict[str, tuple[bytes, str]] = {}
+        self._forget_locks()
+
+    def load(self, kernel: KernelText, arch: str) -> Cached:
+        """The cubin for this text, compiled only when neither memory nor the folder has it."""
+        start = time.perf_counter()
+        manifest = manifest_of(kernel.name, kernel.text, nvrtc.options_of(kernel, arch), nvrtc.version(), arch)
+        key = key_of(manifest)
+        with self._lock_of(key):
+            cubin, log, origin = self._found(key) or self._compiled(key, manifest, kernel, arch)
+        milliseconds = (time.perf_counter() - start) * 1e3
+        if debug.verbose:
+            debug.line("kernel", kernel.name, arch, origin, f"{milliseconds:.3f}")
+        return Cached(cubin, log, origin, milliseconds)
+
+    # One thread compiles a kernel, the others that want it wait.
+
+    def _forget_locks(self) -> None:
+        self._guard = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
+
+    def _lock_of(self, key: str) -> threading.Lock:
+        with self._guard:
+            return self._locks.setdefault(key, threading.Lock())
+
+    def _found(self, key: str) -> tuple[bytes, str, Origin] | None:
+        if key in self._known:
+            return *self._known[key], "memory"
+        entry = self._read(key)
+        return None if entry is None else (*self._keep(key, entry.cubin, entry.log), "disk")
+
+    def _compiled(self, key: str, manifest: Manifest, kernel: KernelText, arch: str) -> tuple[bytes, str, Origin]:
+        made = nvrtc.compile_text(kernel, arch)
+        self._write(key, packed(Entry(manifest, made.log, made.cubin)))
+        return *self._keep(key, made.cubin, made.log), "compiled"
+
+    def _keep(self, key: str, cubin: bytes, log: str) -> tuple[bytes, str]:
+        with self._guard:
+            self._known[key] = cubin, log
+            while len(self._known) > _IN_MEMORY:
+                del self._known[next(iter(self._known))]
+        return cubin, log
+
+    # The folder.
+
+    def _path(self, key: str) -> Path | None:
+        return None if self.directory is None else self.directory / (key + SUFFIX)
+
+    def _read(self, key: str) -> Entry | None:
+        path = self._path(key)
+        if path is None:
+            return None
+        try:
+            entry = opened(path)
+        except Damaged as error:
+            debug.say("kernel cache", f"{path} is compiled again: {error}")
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return None
+        except OSError:
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)  # the time of the last use, by which old ones go
+        return entry
+
+    def _write(self, key: str, data: bytes) -> None:
+        path = self._path(key)
+        if path is None or not self._writable or len(data) > self.limit_bytes:
+            return
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _write_whole(path, data)
+        except OSError as error:
+            self._writable = False
+            debug.say("kernel cache", f"{path.parent} cannot be written ({error.strerror}): kernels stay in memory")
+            return
+        prune(path.parent, self.limit_bytes)
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    """Under another name first: whoever looks for ``path`` finds nothing or all of it, after a crash as well."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.stem[:16]}-", suffix=TEMPORARY, dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def cache_directory() -> Path | None:
+    """GRAPHDNN_CACHE_DIR, else graphdnn in XDG_CACHE_HOME, else in ~/.cache; None for a user without a home."""
+    own, common = os.environ.get("GRAPHDNN_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME")
+    if own:
+        return Path(own)
+    try:
+        return (Path(common) if common else Path.home() / ".cache") / "graphdnn"
+    except RuntimeError:
+        return None
+
+
+@cache
+def default_cache() -> KernelCache:
+    """The cache of this process, in the user's folder."""
+    directory = cache_directory()
+    if directory is None:
+        debug.say("kernel cache", "no home folder: kernels stay in memory (GRAPHDNN_CACHE_DIR names a folder)")
+    made = KernelCache(directory)
+    if hasattr(os, "register_at_fork"):
+        # A thread of the parent may hold a lock at the fork; in the child it would never be released.
+        os.register_at_fork(after_in_child=made._forget_locks)
+    return made

@@ -1,0 +1,78 @@
+"""The file of one compiled kernel: a fixed head, what it was made from, the compiler's log, the cubin.
+
+    "GDNNKRN1" | SHA-256 of the rest | three sizes, little-endian 64-bit | manifest (JSON) | log | cubin
+
+The manifest holds everything that decides the cubin, the text included; its hash is the key, and the key is the
+file's name. So a file can be checked by itself, and one that was cut off, altered or renamed is never used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MAGIC = b"GDNNKRN1"
+FORMAT = 1
+SUFFIX = ".kernel"
+_SIZES = struct.Struct("<QQQ")
+_HEAD = len(MAGIC) + hashlib.sha256().digest_size
+
+Manifest = Mapping[str, Any]
+
+
+class Damaged(ValueError):
+    """The bytes are no entry. The text says how; nobody outside the cache sees it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    manifest: Manifest
+    log: str
+    cubin: bytes
+
+
+def manifest_of(name: str, text: str, options: tuple[str, ...], nvrtc: tuple[int, int], arch: str) -> Manifest:
+    return {
+        "format": FORMAT, "name": name, "architecture": arch, "nvrtc": list(nvrtc), "options": list(options),
+        "text": text,
+    }  # fmt: skip
+
+
+def key_of(manifest: Manifest) -> str:
+    """SHA-256 of the manifest, in hexadecimal."""
+    return hashlib.sha256(_plain(manifest)).hexdigest()
+
+
+def packed(entry: Entry) -> bytes:
+    manifest, log = _plain(entry.manifest), entry.log.encode()
+    rest = _SIZES.pack(len(manifest), len(log), len(entry.cubin)) + manifest + log + entry.cubin
+    return MAGIC + hashlib.sha256(rest).digest() + rest
+
+
+def unpacked(data: bytes) -> Entry:
+    """Read what ``packed`` wrote. Raises ``Damaged``."""
+    if data[: len(MAGIC)] != MAGIC:
+        raise Damaged("it is no entry of this format")
+    rest = data[_HEAD:]
+    if data[len(MAGIC) : _HEAD] != hashlib.sha256(rest).digest():
+        raise Damaged("its content does not give the hash that it carries")
+    try:
+        sizes = _SIZES.unpack_from(rest)
+        if sum(sizes) + _SIZES.size != len(rest):
+            raise Damaged("its parts do not have the sizes that it states")
+        log_at, cubin_at = _SIZES.size + sizes[0], _SIZES.size + sizes[0] + sizes[1]
+        manifest = json.loads(rest[_SIZES.size : log_at])
+        log = rest[log_at:cubin_at].decode()
+    except (struct.error, ValueError) as error:
+        raise Damaged(str(error)) from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise Damaged("its manifest is of another format")
+    return Entry(manifest, log, rest[cubin_at:])
+
+
+def _plain(manifest: Manifest) -> bytes:
+    return json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()

@@ -1,0 +1,98 @@
+"""The folder of compiled kernels from outside: what is in it, whether it is whole, and keeping it small."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphdnn.cuda.entry import SUFFIX, Damaged, Entry, key_of, unpacked
+
+TEMPORARY = ".tmp"
+_ABANDONED = 3600.0  # seconds after which a temporary file has no writer any more
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A file of the cache. ``used`` is when it was last written or read, in seconds since 1970."""
+
+    path: Path
+    bytes: int
+    used: float
+
+    @property
+    def key(self) -> str:
+        return self.path.name.removesuffix(SUFFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    files: int
+    bytes: int
+
+
+def stored(folder: Path) -> list[Stored]:
+    """Every entry, the one used last first; none where there is no folder."""
+    return sorted(_files(folder, SUFFIX), key=lambda s: (-s.used, s.path.name))
+
+
+def opened(path: Path) -> Entry:
+    """The entry in a file. Raises ``Damaged`` for what is no entry, ``OSError`` for what cannot be read."""
+    entry = unpacked(path.read_bytes())
+    if key_of(entry.manifest) != path.name.removesuffix(SUFFIX):
+        raise Damaged("it is the entry of another key")
+    return entry
+
+
+def problem_of(file: Stored) -> str:
+    """Why an entry cannot be used, or an empty text."""
+    try:
+        opened(file.path)
+    except Damaged as error:
+        return str(error)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def prune(folder: Path, limit_bytes: int, older_than: float | None = None) -> Pruned:
+    """Remove what was not used for ``older_than`` seconds, then what was used least recently, down to the limit."""
+    files = stored(folder)
+    now, kept, gone = time.time(), 0, []
+    for file in files:
+        if kept + file.bytes > limit_bytes or (older_than is not None and now - file.used > older_than):
+            gone.append(file)
+        else:
+            kept += file.bytes
+    gone += [file for file in _files(folder, TEMPORARY) if now - file.used > _ABANDONED]
+    return _removed(gone)
+
+
+def remove_damaged(folder: Path) -> Pruned:
+    return _removed([file for file in stored(folder) if problem_of(file)])
+
+
+def _removed(files: list[Stored]) -> Pruned:
+    """Another process may be removing the same ones; what is counted is what went away here."""
+    done = []
+    for file in files:
+        with contextlib.suppress(OSError):
+            file.path.unlink()
+            done.append(file.bytes)
+    return Pruned(len(done), sum(done))
+
+
+def _files(folder: Path, suffix: str) -> Iterator[Stored]:
+    try:
+        listing = os.scandir(folder)
+    except OSError:
+        return
+    with listing:
+        for item in listing:
+            with contextlib.suppress(OSError):  # removed since
+                if item.name.endswith(suffix) and item.is_file(follow_symlinks=False):
+                    status = item.stat(follow_symlinks=False)
+                    yield Stored(Path(item.path), status.st_size, status.st_mtime)
