@@ -74,7 +74,10 @@ def driver_version() -> tuple[int, int]:
 
 @cache
 def launch_function() -> Any:
-    """``cuLaunchKernelEx`` for ctypes: the bindings build Python objects around its arguments on every call."""
+    """``cuLaunchKernelEx`` for ctypes, which takes arguments made beforehand; the bindings make theirs on every call.
+
+    It has no argument types, so whoever calls it passes pointers as ctypes objects.
+    """
     bindings()
     for name in _LIBRARIES:
         try:
@@ -85,7 +88,6 @@ def launch_function() -> Any:
         if function is None:
             why = "cuLaunchKernelEx came with CUDA 11.8"
             raise NotSupported(OLD_DRIVER.reject("CUDA driver", "cuLaunchKernelEx", "missing", wanted="11.8", why=why))
-        function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
         function.restype = ctypes.c_int
         return function
     raise NotSupported(NO_DRIVER.reject("CUDA driver", "library", "not loaded", detail=" ".join(_LIBRARIES)))

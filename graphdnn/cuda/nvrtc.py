@@ -97,11 +97,11 @@ def version() -> tuple[int, int]:
     return _loaded()[1]
 
 
-def arch_of(compute_capability: tuple[int, int]) -> str:
+def arch_of(compute_capability: tuple[int, int], device: str = "device") -> str:
     """The architecture to compile for: ``sm_90a`` for (9, 0). Raises ``NotSupported`` below 8.0."""
     major, minor = compute_capability
     if (major, minor) < OLDEST:
-        raise NotSupported(CAPABILITY.reject("device", "compute capability", f"{major}.{minor}"))
+        raise NotSupported(CAPABILITY.reject(device, "compute capability", f"{major}.{minor}"))
     return _ARCHITECTURE_SPECIFIC.get((major, minor), f"sm_{major}{minor}")
 
 
