@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from graphdnn.checks import Check, OneOf
 from graphdnn.device import DeviceSpec
@@ -99,9 +99,19 @@ class Cost:
         return f"{self.microseconds:.1f} us" + (f" ({parts})" if parts else "")
 
 
+class CompiledOperation(Protocol):
+    """What an engine makes of a fused operation: a ``Kernel`` of the host, or a ``DeviceKernel``."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def source(self) -> str | None: ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
-    """A compiled fused operation. ``run(arrays, scratch)`` takes inputs, then outputs, in the operation's order."""
+    """A fused operation compiled for the host. ``run(arrays, scratch)`` takes inputs, then outputs, in the operation's order."""
 
     name: str
     run: Callable[[Sequence[Any], Any], None]
@@ -117,7 +127,7 @@ class Engine:
     summary: str
     needs: tuple[Constraint, ...]
     cost: Callable[[Task, Knobs], Cost]
-    compile: Callable[[Task, Knobs], Kernel]
+    compile: Callable[[Task, Knobs], CompiledOperation]
     workspace: Callable[[Task, Knobs], int] = lambda task, knobs: 0
     knobs: tuple[Knob, ...] = ()
     numerical_notes: tuple[NumericalNote, ...] = ()

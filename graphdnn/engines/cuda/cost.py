@@ -1,0 +1,30 @@
+"""Predicted time of a fused operation on a CUDA device.
+
+On a GPU arithmetic and memory traffic overlap: the longer of the two counts, plus
+the start of each kernel.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from graphdnn.engines.engine import Cost, Task
+from graphdnn.engines.work import bytes_moved, flops
+
+_COPY_SHARE = 0.88  # of the data sheet's bandwidth that a copy reaches
+
+
+def device_cost(task: Task, seconds_of_arithmetic: float, extra_bytes: float = 0.0, launches: int = 1) -> Cost:
+    """``extra_bytes``: traffic beyond each operand once."""
+    traffic = bytes_moved(task.op) + extra_bytes
+    memory = traffic / (task.device.bandwidth * _COPY_SHARE)
+    start = launches * task.device.launch
+    parts = {"arithmetic": seconds_of_arithmetic, "memory": memory, "launch": start}
+    work = sum(flops(op) for op in task.op.operations)
+    return Cost(work, traffic, max(seconds_of_arithmetic, memory) + start, MappingProxyType(parts))
+
+
+def memory_cost(task: Task, extra_bytes: float = 0.0, launches: int = 1) -> Cost:
+    """For kernels whose arithmetic runs on the ordinary units."""
+    work = sum(flops(op) / task.device.rate(op.compute_type) for op in task.op.operations)
+    return device_cost(task, 2 * work, extra_bytes, launches)

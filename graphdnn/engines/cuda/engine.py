@@ -1,0 +1,53 @@
+"""Make an ``Engine`` of a function that generates a device kernel."""
+
+from __future__ import annotations
+
+from builtins import id as identity
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.launch import DeviceKernel
+from graphdnn.engines.cuda.needs import CUDA_NEEDS
+from graphdnn.engines.engine import Cost, Engine, Knobs, Task
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.rules import Constraint
+
+# (fused operation, device, knob values) -> kernel; the text and the launches, nothing is compiled here
+Generate = Callable[[FusedOp, DeviceSpec, Knobs], DeviceKernel]
+_KEPT = 64
+
+
+def cuda_engine(
+    id: int,
+    name: str,
+    summary: str,
+    needs: tuple[Constraint, ...],
+    cost: Callable[[Task, Knobs], Cost],
+    generate: Generate,
+    **rest: Any,
+) -> Engine:
+    """An engine whose workspace is what its generated kernel says; generating once serves both questions."""
+    kept: OrderedDict[tuple[object, ...], tuple[Task, DeviceKernel]] = OrderedDict()
+
+    def kernel(task: Task, knobs: Knobs) -> DeviceKernel:
+        key = (identity(task.op), identity(task.device), *sorted((int(k), v) for k, v in knobs.items()))
+        found = kept.get(key)
+        if found is None:
+            found = kept[key] = task, generate(task.op, task.device, knobs)  # the task keeps the identities alive
+            while len(kept) > _KEPT:
+                kept.popitem(last=False)
+        return found[1]
+
+    return Engine(
+        id=id,
+        name=name,
+        summary=summary,
+        needs=(*CUDA_NEEDS, *needs),
+        cost=cost,
+        compile=kernel,
+        workspace=lambda task, knobs: kernel(task, knobs).scratch,
+        places=("cuda",),
+        **rest,
+    )

@@ -1,0 +1,383 @@
+"""Engine ``cuda_implicit_gemm``: every convolution on the ordinary units, as a product of gathered operands.
+
+| direction | rows     | columns        | summed over     | gathered | plain |
+|-----------|----------|----------------|-----------------|----------|-------|
+| fprop     | pixel    | channel k      | taps, channel c | x        | w     |
+| dgrad     | pixel    | channel c      | taps, channel k | dy       | w     |
+| wgrad     | channel k| taps, channel c| pixel           | x        | dy    |
+
+Where pixels lie next to each other in memory (NCHW), rows and columns of fprop and
+dgrad change places, so that stores run along the columns in every case.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from graphdnn.checks import Equals
+from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.convolution_roles import Roles, padded
+from graphdnn.engines.cuda.cost import device_cost
+from graphdnn.engines.cuda.engine import cuda_engine
+from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.program import Program, width_for
+from graphdnn.engines.cuda.source import kernel_text
+from graphdnn.engines.cuda.space import is_addressable
+from graphdnn.engines.cuda.steps import Steps, fused_inputs
+from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need, needs_rule
+from graphdnn.engines.work import flops
+from graphdnn.enums import DataType, KnobType
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import ConvolutionOperation
+from graphdnn.tensors import TensorSpec
+
+_PIXEL, _FILTER = 0, 2  # as in the kernel's text
+_INT_MAX = 2**31 - 1
+_VECTOR_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A block's tile of the product and each thread's part of it."""
+
+    bm: int
+    bn: int
+    bk: int
+    tm: int
+    tn: int
+
+    @property
+    def threads(self) -> int:
+        return self.bm // self.tm * (self.bn // self.tn)
+
+    @property
+    def name(self) -> str:
+        return f"{self.bm}x{self.bn}x{self.bk}"
+
+
+# In order of preference for large problems; the last for problems with few rows and columns per group.
+TILES: tuple[Tile, ...] = (
+    Tile(128, 128, 16, 8, 8),
+    Tile(128, 64, 16, 8, 4),
+    Tile(64, 128, 16, 4, 8),
+    Tile(64, 64, 16, 4, 4),
+    Tile(128, 32, 16, 4, 4),
+    Tile(32, 128, 16, 4, 4),
+    Tile(32, 32, 32, 2, 2),
+    Tile(64, 8, 32, 2, 1),
+    Tile(8, 64, 32, 1, 2),
+)
+_WIDE_TILES = (3, 4, 5, 6, 7, 8)  # with 8-byte operands
+
+_TILE = Knob(
+    KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, largest first"
+)
+_SPLIT = Knob(KnobType.SPLIT_K, 0, 64, 1, 0, "parts of the sum, computed side by side; 0: chosen by the shape")
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The sizes of the matrix product."""
+
+    roles: Roles
+    pixels: tuple[int, ...]
+    channels: int  # counted with the taps
+    outer_channels: int
+    swapped: bool  # channels are the rows
+
+    @property
+    def is_wgrad(self) -> bool:
+        return self.roles.direction == "wgrad"
+
+    @property
+    def filters(self) -> int:
+        return self.channels * self.roles.problem.taps
+
+    @property
+    def pixel_count(self) -> int:
+        return self.roles.problem.n * prod(self.pixels)
+
+    @property
+    def rows(self) -> int:
+        return self.outer_channels if self.swapped else self.pixel_count
+
+    @property
+    def columns(self) -> int:
+        if self.is_wgrad:
+            return self.filters
+        return self.pixel_count if self.swapped else self.outer_channels
+
+    @property
+    def depth(self) -> int:
+        return self.pixel_count if self.is_wgrad else self.filters
+
+
+def product_of(op: FusedOp) -> Product:
+    assert isinstance(op.anchor, ConvolutionOperation)
+    roles = Roles.of(op.anchor)
+    p = roles.problem
+    if roles.direction == "wgrad":
+        return Product(roles, p.output, p.c, p.k, swapped=True)
+    written = op.outputs[0]
+    channels_first = roles.space(roles.output).strides(written)[2] != 1
+    if roles.direction == "dgrad":
+        return Product(roles, p.input, p.k, p.c, swapped=channels_first)
+    return Product(roles, p.output, p.c, p.k, swapped=channels_first)
+
+
+def _staged(gathered: DataType, plain: DataType, compute: str) -> str:
+    """What the shared tiles hold: the arithmetic's type, or 32-bit integers where both operands fit."""
+    wide = any(t is DataType.INT64 for t in (gathered, plain))
+    return "int" if compute == "long long" and not wide else compute
+
+
+def _operands(roles: Roles) -> tuple[TensorSpec, TensorSpec]:
+    """(gathered, plain)."""
+    x, w, y = roles.op.roles
+    return {"fprop": (x, w), "dgrad": (y, w), "wgrad": (x, y)}[roles.direction]
+
+
+def choose_tile(product: Product, device: DeviceSpec, operand_bytes: int, chosen: int) -> Tile:
+    """The tile with the least padded work that fills the device; the larger one where they are equal."""
+    if chosen:
+        return TILES[chosen - 1]
+    allowed = [i for i in range(len(TILES)) if operand_bytes == 4 or i in _WIDE_TILES]
+
+    def work(i: int) -> float:
+        tile = TILES[i]
+        tiles = -(-product.rows // tile.bm) * -(-product.columns // tile.bn) * product.roles.problem.groups
+        # Small register tiles wait for shared memory: an operand is read once for each of tm (tn) products.
+        pace = 1 + 2 / tile.tm + 2 / tile.tn
+        waves = -(-tiles // (2 * device.sm_count)) if not product.is_wgrad else tiles / (2 * device.sm_count)
+        return waves * tile.bm * tile.bn * pace
+
+    return TILES[min(allowed, key=work)]
+
+
+def choose_split(product: Product, tile: Tile, device: DeviceSpec, chosen: int) -> int:
+    """Parts of the sum for wgrad, whose output is small and whose sum is long: enough blocks for two on each SM."""
+    if chosen:
+        return min(chosen, max(1, product.depth // tile.bk))
+    if not product.is_wgrad:
+        return 1
+    tiles = -(-product.rows // tile.bm) * -(-product.columns // tile.bn) * product.roles.problem.groups
+    wanted = max(1, 2 * device.sm_count // tiles)
+    return max(1, min(wanted, product.depth // (8 * tile.bk), 64))
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    product = product_of(op)
+    roles, problem = product.roles, product.roles.problem
+    steps = Steps(op, device)
+    gathered, plain = _operands(roles)
+    plain_here = plain if is_addressable(plain) else steps.relaid(plain)
+    compute = COMPUTE_TYPE[roles.op.compute_type]
+    staged = _staged(gathered.data_type, plain.data_type, compute)
+    operand_bytes = 8 if staged in ("double", "long long") or compute == "long long" else 4
+    tile = choose_tile(product, device, operand_bytes, knobs[_TILE.type])
+    split = choose_split(product, tile, device, knobs[_SPLIT.type])
+
+    parameters = Parameters(steps.places)
+    x_space, plain_space, out_space = roles.space(gathered), roles.space(plain), roles.space(roles.output)
+
+    # Vector accesses run along the axis that is contiguous in both memory and the product.
+    def vector(spec: TensorSpec, axis: int) -> int:
+        space = roles.space(spec)
+        return width_for(space, [spec], axis, min(_VECTOR_BYTES, 4 * ELEMENTS[spec.data_type].bytes))
+
+    has_prologue = bool(op.prologue) or not is_addressable(gathered)
+    program = None
+    gathered_axis = 2  # channels
+    gathered_width = vector(gathered, gathered_axis) if is_addressable(gathered) else 1
+    if has_prologue:
+        gathered_width = min(4, width_for(x_space, fused_inputs(op.prologue), gathered_axis)) if op.prologue else 1
+        program = Program(op, parameters, x_space, "x", width=gathered_width, vector_axis=gathered_axis)
+        program.apply(op.prologue)
+        program.result("value", gathered, staged)
+    # w runs along c for fprop (with k), along c for dgrad (outer); dy runs along k (outer) for wgrad.
+    along = {"fprop": (2, True), "dgrad": (2, False), "wgrad": (2, False)}[roles.direction]
+    plain_width = vector(plain_here, along[0])
+    plain_along_k = along[1]
+    if plain_width == 1 and roles.direction == "dgrad":
+        plain_width, plain_along_k = vector(plain_here, 1), True
+    gathered_along_k = not product.is_wgrad
+    if gathered_width == 1:
+        gathered_along_k = product.is_wgrad
+    if plain_width == 1:
+        plain_along_k = _is_contiguous(plain_here, roles, product)
+
+    columns_axis = 2 if (product.is_wgrad or not product.swapped) else 5
+    kernel_width = min(width_for(out_space, steps.epilogue_tensors(), columns_axis), 4, tile.tn)
+    body = Program(op, parameters, out_space, "t", width=kernel_width, vector_axis=columns_axis)
+    steps.finish(body, "acc", compute)
+
+    p = problem
+    if has_prologue:
+        parameters.nothing("gathered", f"const {STORAGE[gathered.data_type]}")
+    else:
+        parameters.tensor("gathered", gathered)
+    parameters.tensor("plain", plain_here)
+    gs, ps = x_space.strides(gathered), plain_space.strides(plain_here)
+    for name, value in zip(("n", "g", "c"), gs[:3], strict=True):
+        parameters.integer(f"gathered_{name}", value)
+    parameters.integers("gathered_spatial", gs[3:])
+    if product.is_wgrad:
+        lane, group, channel = ps[:3]
+    else:
+        group = ps[0]
+        channel, lane = (ps[1], ps[2]) if roles.direction == "fprop" else (ps[2], ps[1])
+    parameters.integer("plain_g", group)
+    parameters.integer("plain_channel", channel)
+    parameters.integer("plain_lane", lane)
+    parameters.integers("plain_spatial", ps[3:])
+    geometry = _geometry(roles)
+    for field, values in geometry.items():
+        parameters.integers(field, values)
+    parameters.integer("pixels", prod(product.pixels))
+    parameters.integers("pixel_size", padded(product.pixels, 1))
+    parameters.integers("tap_size", padded(p.filter, 1))
+    parameters.integer("channels", product.channels)
+    parameters.integer("groups", p.groups)
+    parameters.integer("rows", product.rows)
+    parameters.integer("columns", product.columns)
+    parameters.integer("depth", product.depth)
+    per_block = -(-product.depth // split)
+    per_block = -(-per_block // tile.bk) * tile.bk
+    split = -(-product.depth // per_block)
+    parameters.integer("depth_per_block", per_block)
+    parameters.integer("splits", split)
+    if split > 1:
+        size = 8 if compute in ("double", "long long") else 4
+        offset = steps.allocate(split * p.groups * product.rows * product.columns * size)
+        parameters.scratch("partial", compute, offset)
+    else:
+        parameters.nothing("partial", compute)
+
+    functions = [body.function("epilogue", f"const {compute} (&acc)[{kernel_width}]")]
+    if program is not None:
+        functions.append(program.function("prologue", f"{staged} (&value)[{gathered_width}]"))
+    else:
+        functions.append(
+            f"template <int V> __device__ void prologue(const Params&, const int (&)[6], {staged} (&)[V]) {{}}\n"
+        )
+    a_width, b_width = (plain_width, gathered_width) if product.swapped else (gathered_width, plain_width)
+    a_along, b_along = (plain_along_k, gathered_along_k) if product.swapped else (gathered_along_k, plain_along_k)
+    name = f"conv_{roles.direction}__simt_{tile.name}{'_split' if split > 1 else ''}__{op.name}"
+    text = kernel_text(
+        name,
+        ["implicit_gemm.cu", *(["sum_splits.cu"] if split > 1 else [])],
+        parameters=parameters.text,
+        functions=functions,
+        constants={
+            "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "TM": tile.tm, "TN": tile.tn, "THREADS": tile.threads,
+            "PAD": 4 if tile.bm > 8 else 0,
+            "SPATIAL": p.spatial,
+            "DIVIDED": roles.direction == "dgrad" and any(s > 1 for s in p.stride),
+            "K_KIND": _PIXEL if product.is_wgrad else _FILTER,
+            "A_IS_PLAIN": product.swapped,
+            "VECTOR_A": a_width, "VECTOR_B": b_width, "ALONG_K_A": a_along, "ALONG_K_B": b_along,
+            "PROLOGUE": has_prologue,
+            "SPLIT": split > 1,
+            "WIDTH": kernel_width,
+            "Gathered": STORAGE[gathered.data_type],
+            "Plain": STORAGE[plain_here.data_type],
+            "Staged": staged,
+            "Accumulator": compute,
+        },
+    )  # fmt: skip
+    packed = parameters.pack()
+    tiles = -(-product.rows // tile.bm) * -(-product.columns // tile.bn) * p.groups
+    steps.add(Launch(text, "implicit_gemm", (tiles, split, 1), tile.threads, packed))
+    if split > 1:
+        count = -(-p.groups * product.rows * product.columns // (tile.threads * kernel_width))
+        steps.add(Launch(text, "sum_splits", (min(count, 16 * device.sm_count), 1, 1), tile.threads, packed))
+    return steps.kernel(name)
+
+
+def _is_contiguous(plain: TensorSpec, roles: Roles, product: Product) -> bool:
+    """True when single elements of the plain operand are neighbours along k rather than along the outer index."""
+    strides = roles.space(plain).strides(plain)
+    if product.is_wgrad:
+        return min(s for s in (*strides[3:], 2**62) if s) <= (strides[2] or 2**62)
+    outer, summed = (strides[1], strides[2]) if roles.direction == "fprop" else (strides[2], strides[1])
+    return (summed or 2**62) <= (outer or 2**62)
+
+
+def _geometry(roles: Roles) -> dict[str, tuple[int, ...]]:
+    """``q = pixel * pixel_step + pixel_start + tap * tap_step``, divided by ``divisor``, inside ``image_size``.
+
+    A flipped filter (CONVOLUTION) reads tap F-1-f in place of f: the sign of the step and the start change.
+    """
+    p = roles.problem
+    reach = tuple((f - 1) * d if p.flip else 0 for f, d in zip(p.filter, p.dilation, strict=True))
+    step = tuple(-d if p.flip else d for d in p.dilation)
+    start = tuple(r - pre for r, pre in zip(reach, p.pre_padding, strict=True))
+    if roles.direction == "dgrad":
+        ones = (1,) * p.spatial
+        return {
+            "pixel_step": padded(ones, 1),
+            "pixel_start": padded(tuple(-s for s in start), 0),
+            "tap_step": padded(tuple(-s for s in step), 0),
+            "divisor": padded(p.stride, 1),
+            "image_size": padded(p.output, 1),
+        }
+    return {
+        "pixel_step": padded(p.stride, 1),
+        "pixel_start": padded(start, 0),
+        "tap_step": padded(step, 0),
+        "divisor": padded((1,) * p.spatial, 1),
+        "image_size": padded(p.input, 1),
+    }
+
+
+def _reach(task: Task) -> int:
+    """The largest coordinate that the kernel computes."""
+    op = task.op.anchor
+    assert isinstance(op, ConvolutionOperation)
+    p = op.problem
+    axes = zip(p.input, p.output, p.filter, p.dilation, p.stride, p.pre_padding, p.post_padding, strict=True)
+    return max(int(i + o * s + f * d + pre + post) for i, o, f, d, s, pre, post in axes)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    product = product_of(task.op)
+    compute = task.op.main.compute_type
+    rate = task.device.rate(compute)
+    operand_bytes = 8 if COMPUTE_TYPE[compute] in ("double", "long long") else 4
+    tile = choose_tile(product, task.device, operand_bytes, knobs[_TILE.type])
+    split = choose_split(product, tile, task.device, knobs[_SPLIT.type])
+    blocks = -(-product.rows // tile.bm) * -(-product.columns // tile.bn) * product.roles.problem.groups * split
+    padded_work = 2 * blocks * tile.bm * tile.bn * -(-product.depth // split)
+    share = 0.7 / (1 + 1 / tile.tm + 1 / tile.tn) * 1.25
+    filled = min(1.0, blocks / task.device.sm_count)
+    gathered, plain = _operands(product.roles)
+    rereads = (
+        (-(-product.rows // tile.bm) - 1) * plain.bytes + (-(-product.columns // tile.bn) - 1) * gathered.bytes
+    ) / 8  # most of them hit the cache
+    others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
+    return device_cost(task, padded_work / (rate * share * filled) + others, rereads, 1 if split == 1 else 2)
+
+
+ENGINE = cuda_engine(
+    id=10,
+    name="cuda_implicit_gemm",
+    summary="every convolution, type and layout on the ordinary units; integers exact",
+    needs=(
+        needs_rule("cuda_implicit_gemm.operation", "conv"),
+        need(
+            "cuda_implicit_gemm.coordinates",
+            "conv.pre_paddings",
+            _reach,
+            Equals(f"coordinates up to {_INT_MAX}"),
+            reason="coordinates, padding and dilated taps included, are 32-bit numbers in the kernel",
+            fix="pad or dilate less",
+            when=lambda task: task.op.rule == "conv" and _reach(task) > _INT_MAX,
+        ),
+    ),
+    cost=_cost,
+    generate=generate,
+    knobs=(_TILE, _SPLIT),
+)

@@ -1,0 +1,146 @@
+"""Parameters: the one struct argument of a kernel, as text for the compiler and as bytes for the launch.
+
+Every field is eight bytes wide (an address, a ``long long`` or a ``double``), so the
+layout is the order of the fields and the host packs it without a compiler's help.
+Addresses and by-value scalars are known only when a plan is executed: they are
+recorded as slots, which the plan writes in place.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from graphdnn.dtypes import ELEMENTS, cast
+from graphdnn.enums import DataType
+from graphdnn.tensors import TensorSpec
+
+WORD = 8  # bytes of every field
+
+# Storage types in kernel text (text/types.cuh).
+STORAGE: dict[DataType, str] = {
+    DataType.DOUBLE: "double",
+    DataType.FLOAT: "float",
+    DataType.HALF: "half_t",
+    DataType.BFLOAT16: "bfloat_t",
+    DataType.FP8_E4M3: "e4m3_t",
+    DataType.FP8_E5M2: "e5m2_t",
+    DataType.INT8: "int8_t",
+    DataType.UINT8: "uint8_t",
+    DataType.INT16: "int16_t",
+    DataType.INT32: "int32_t",
+    DataType.INT64: "int64_t",
+    DataType.BYTE_BOOLEAN: "bool_t",
+    DataType.BOOLEAN: "bool_t",  # in registers; in memory eight share a byte
+}
+
+# What arithmetic runs in (text/types.cuh), by compute type.
+COMPUTE_TYPE: dict[DataType, str] = {
+    DataType.DOUBLE: "double",
+    DataType.FLOAT: "float",
+    DataType.HALF: "float",
+    DataType.BFLOAT16: "float",
+    DataType.FAST_FLOAT_FOR_FP8: "float",
+    DataType.INT32: "int",
+    DataType.INT64: "long long",
+    DataType.BOOLEAN: "bool",
+    DataType.BYTE_BOOLEAN: "bool",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A word of the struct that an execution fills in.
+
+    ``uid``: the tensor whose address (or, by value, whose bits) goes there; None for the kernel's scratch memory,
+    ``offset`` bytes into it.
+    """
+
+    word: int
+    uid: int | None
+    offset: int = 0
+    by_value: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The bytes of the struct with zeros in the slots."""
+
+    data: bytes
+    slots: tuple[Slot, ...]
+
+
+class Parameters:
+    """Fields of a kernel's ``struct Params`` in order, with their values."""
+
+    def __init__(self, places: Mapping[int, int] = MappingProxyType({})) -> None:
+        """``places``: uid -> offset, for tensors that live in the kernel's scratch memory."""
+        self._places = places
+        self._declarations: list[str] = []
+        self._words: list[bytes] = []
+        self._slots: list[Slot] = []
+
+    def _field(self, declaration: str, words: Sequence[bytes]) -> None:
+        self._declarations.append(declaration)
+        self._words.extend(words)
+
+    def tensor(self, name: str, spec: TensorSpec, *, is_output: bool = False) -> None:
+        """The address of a tensor, or the value of a by-value tensor as ``unsigned long long`` bits."""
+        if spec.is_constant:
+            self._field(f"unsigned long long {name};", (_bits(spec),))
+            return
+        place = self._places.get(spec.uid)
+        uid = spec.uid if place is None else None
+        self._slots.append(Slot(len(self._words), uid, place or 0, by_value=spec.is_by_value))
+        if spec.is_by_value:
+            self._field(f"unsigned long long {name};", (bytes(WORD),))
+            return
+        storage = "unsigned char" if spec.data_type is DataType.BOOLEAN else STORAGE[spec.data_type]
+        self._field(f"{'' if is_output else 'const '}{storage}* {name};", (bytes(WORD),))
+
+    def scratch(self, name: str, ctype: str, offset: int) -> None:
+        """An address inside the kernel's scratch memory."""
+        self._slots.append(Slot(len(self._words), None, offset))
+        self._field(f"{ctype}* {name};", (bytes(WORD),))
+
+    def nothing(self, name: str, ctype: str) -> None:
+        """A null pointer, for a field that this variant of a kernel does not use."""
+        self._field(f"{ctype}* {name};", (bytes(WORD),))
+
+    def integer(self, name: str, value: int) -> None:
+        self._field(f"long long {name};", (struct.pack("<q", value),))
+
+    def integers(self, name: str, values: Sequence[int]) -> None:
+        """An array; an empty one still has a word, as C++ knows no arrays of nothing."""
+        values = values or (0,)
+        self._field(f"long long {name}[{len(values)}];", [struct.pack("<q", v) for v in values])
+
+    def number(self, name: str, value: float) -> None:
+        self._field(f"double {name};", (struct.pack("<d", value),))
+
+    @property
+    def text(self) -> str:
+        """The struct's definition. A struct without fields gets one, so that it has the same size everywhere."""
+        fields = self._declarations or ["long long none;"]
+        return "struct Params {\n" + "".join(f"    {field}\n" for field in fields) + "};\n"
+
+    def pack(self) -> Packed:
+        return Packed(b"".join(self._words) or bytes(WORD), tuple(self._slots))
+
+
+def _bits(spec: TensorSpec) -> bytes:
+    import numpy as np
+
+    assert spec.constant_value is not None
+    return scalar_bits(cast(np.asarray(spec.constant_value), spec.data_type).tobytes())
+
+
+def scalar_bits(value: bytes) -> bytes:
+    """The bytes of one element as a word: lowest bytes first, as the kernel's ``from_bits`` reads them."""
+    return value.ljust(WORD, b"\0")
+
+
+def element_bytes(data_type: DataType) -> int:
+    return ELEMENTS[data_type].bytes

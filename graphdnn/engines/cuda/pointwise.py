@@ -1,0 +1,62 @@
+"""Engine ``cuda_pointwise``: a pointwise graph in one pass over memory."""
+
+from __future__ import annotations
+
+from math import prod
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.cost import memory_cost
+from graphdnn.engines.cuda.engine import cuda_engine
+from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.parameters import Parameters
+from graphdnn.engines.cuda.program import Program, asked_indices, width_for
+from graphdnn.engines.cuda.source import kernel_text
+from graphdnn.engines.cuda.space import collapsed, whole
+from graphdnn.engines.engine import needs_rule
+from graphdnn.fusion.fused import FusedOp
+
+_THREADS = 256
+_BLOCKS_PER_SM = 32  # beyond this many, a block takes several turns
+
+
+def generate_pointwise(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
+    """One launch over the common extents; as many neighbours per thread as 16-byte accesses hold."""
+    steps = op.epilogue
+    main = op.outputs[0]
+    tensors = [*op.inputs, *op.outputs]
+    in_memory = [t for t in tensors if not (t.is_by_value or t.is_constant)]
+    space = collapsed(whole(main.extents), main, in_memory, asked_indices(steps))
+    width = width_for(space, tensors)
+    parameters = Parameters()
+    program = Program(op, parameters, space, "t", width=width)
+    program.apply(steps)
+    program.store_outputs(steps)
+    chain = program.function("chain")
+    count = prod(space.sizes) // width
+    parameters.integer("count", count)
+    parameters.integers("size", space.sizes)
+    name = f"pointwise__v{width}r{space.rank}__{op.name}"
+    text = kernel_text(
+        name,
+        ["pointwise.cu"],
+        parameters=parameters.text,
+        functions=[chain],
+        constants={
+            "THREADS": _THREADS,
+            "RANK": space.rank,
+            "WIDTH": width,
+            "Count": "unsigned int" if count < 2**31 else "unsigned long long",
+        },
+    )
+    blocks = min(-(-count // _THREADS), _BLOCKS_PER_SM * device.sm_count)
+    return DeviceKernel(name, (Launch(text, "pointwise", (blocks, 1, 1), _THREADS, parameters.pack()),))
+
+
+ENGINE = cuda_engine(
+    id=30,
+    name="cuda_pointwise",
+    summary="pointwise graphs in one pass over memory, 16 bytes per access where layouts allow",
+    needs=(needs_rule("cuda_pointwise.operation", "pointwise"),),
+    cost=lambda task, knobs: memory_cost(task),
+    generate=lambda op, device, knobs: generate_pointwise(op, device),
+)

@@ -1,0 +1,86 @@
+"""Space: the coordinates a kernel counts in, and where each tensor lies in them.
+
+A kernel addresses every operand as ``pointer + sum(at[j] * stride[j])`` over one list
+of axes. Those axes need not be the tensors' own: a convolution counts groups and
+channels apart even where the tensor has them in one axis, and a pointwise graph
+counts all axes that lie one behind the other in every operand as a single one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from graphdnn.enums import DataType
+from graphdnn.tensors import TensorSpec, stride_order
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """``size`` steps; each moves ``multiplier`` elements along a tensor's axis ``logical``."""
+
+    size: int
+    logical: int
+    multiplier: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Axes, outermost first. ``extents`` are those of the tensors, whose shorter axes (extent 1) are broadcast."""
+
+    extents: tuple[int, ...]
+    axes: tuple[Axis, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.axes)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(axis.size for axis in self.axes)
+
+    def strides(self, spec: TensorSpec) -> tuple[int, ...]:
+        """Elements between neighbours along each axis; 0 where the tensor is broadcast."""
+        return tuple(
+            0
+            if a.size == 1 or spec.extents[a.logical] == 1
+            else spec.strides[a.logical] * a.multiplier * spec.vector_count
+            for a in self.axes
+        )
+
+
+def is_addressable(spec: TensorSpec) -> bool:
+    """True when an address is a sum over axes: not for vectorised channels and packed bits."""
+    return spec.vector_count == 1 and spec.data_type is not DataType.BOOLEAN
+
+
+def whole(extents: Sequence[int]) -> Space:
+    """The tensors' own axes."""
+    return Space(tuple(extents), tuple(Axis(size, i) for i, size in enumerate(extents)))
+
+
+def collapsed(
+    space: Space, main: TensorSpec, tensors: Sequence[TensorSpec], kept: frozenset[int] = frozenset()
+) -> Space:
+    """The same elements in fewer axes, ordered as ``main`` lies in memory.
+
+    Neighbouring axes become one where every tensor steps through both at one pace. ``kept``: logical axes whose
+    index itself is asked for, which stay apart.
+    """
+    order = stride_order(main.dims, main.strides)
+    kept = kept | {t.vectorized_dimension for t in tensors if t.vector_count != 1}
+    axes = [a for a in sorted(space.axes, key=lambda a: order.index(a.logical)) if a.size != 1]
+    steps = [space_strides(axes, t) for t in tensors]
+    merged: list[Axis] = []
+    last: tuple[int, ...] = ()
+    for axis, here in zip(axes, zip(*steps, strict=True) if steps else [()] * len(axes), strict=True):
+        if merged and not {axis.logical, merged[-1].logical} & kept and last == tuple(s * axis.size for s in here):
+            merged[-1] = replace(axis, size=axis.size * merged[-1].size)
+        else:
+            merged.append(axis)
+        last = here
+    return Space(space.extents, tuple(merged) or (Axis(1, 0),))
+
+
+def space_strides(axes: Sequence[Axis], spec: TensorSpec) -> tuple[int, ...]:
+    return Space(spec.extents, tuple(axes)).strides(spec)

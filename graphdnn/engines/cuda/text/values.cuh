@@ -1,0 +1,71 @@
+// Elements in memory and in registers: how the generated functions load, store and test them.
+//
+// Inputs go through the read-only path: a plan refuses outputs that share memory with
+// inputs, so a load may pass a store and the compiler can have several in flight.
+
+// How neighbouring elements of an operand lie along the vector axis.
+struct Same {};                       // one element for all
+struct Packed {};                     // next to each other, rows aligned
+struct Strided { long long step; };
+
+template <int V, class T> __device__ __forceinline__ void load(const T* from, Same, T (&to)[V]) {
+    const T one = load_pack<1>(from).at[0];
+    #pragma unroll
+    for (int e = 0; e < V; ++e) to[e] = one;
+}
+
+template <int V, class T> __device__ __forceinline__ void load(const T* from, Packed, T (&to)[V]) {
+    const Pack<T, V> pack = load_pack<V>(from);
+    #pragma unroll
+    for (int e = 0; e < V; ++e) to[e] = pack.at[e];
+}
+
+template <int V, class T> __device__ __forceinline__ void load(const T* from, Strided by, T (&to)[V]) {
+    #pragma unroll
+    for (int e = 0; e < V; ++e) to[e] = load_pack<1>(from + e * by.step).at[0];
+}
+
+template <int V, class T> __device__ __forceinline__ void store(T* to, Packed, const T (&from)[V]) {
+    Pack<T, V> pack;
+    #pragma unroll
+    for (int e = 0; e < V; ++e) pack.at[e] = from[e];
+    store_pack<V>(to, pack);
+}
+
+template <int V, class T> __device__ __forceinline__ void store(T* to, Strided by, const T (&from)[V]) {
+    #pragma unroll
+    for (int e = 0; e < V; ++e) to[e * by.step] = from[e];
+}
+
+template <int V, class T> __device__ __forceinline__ void store(T* to, Same, const T (&from)[V]) {
+    *to = from[0];  // every axis with a stride of 0 has one element
+}
+
+// By-value tensors: the element's bytes, lowest first, in a word of the struct.
+template <class T> __device__ __forceinline__ T from_bits(unsigned long long word) {
+    union { unsigned long long word; T value; } both;
+    both.word = word;
+    return both.value;
+}
+
+// Packed booleans: element i is bit i % 8 of byte i / 8.
+__device__ __forceinline__ bool_t load_bit(const unsigned char* from, long long i) {
+    bool_t value;
+    value.bits = (from[i >> 3] >> (i & 7)) & 1;
+    return value;
+}
+
+__device__ __forceinline__ void store_bit(unsigned char* to, long long i, bool_t value) {
+    // Neighbours in one byte belong to other threads: change the one bit, in the aligned word around it.
+    const unsigned long long address = (unsigned long long)(to + (i >> 3));
+    unsigned int* word = (unsigned int*)(address & ~3ull);
+    const unsigned int bit = 1u << ((address & 3) * 8 + (i & 7));
+    if (value.bits) atomicOr(word, bit);
+    else atomicAnd(word, ~bit);
+}
+
+// Any number but 0 is true, NaN included.
+template <class T> __device__ __forceinline__ bool is_true(T value) { return widen<float>(value) != 0.0f; }
+template <> __device__ __forceinline__ bool is_true<double>(double value) { return value != 0.0; }
+template <> __device__ __forceinline__ bool is_true<int64_t>(int64_t value) { return value != 0; }
+template <> __device__ __forceinline__ bool is_true<bool_t>(bool_t value) { return value.bits != 0; }
