@@ -14,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from graphdnn.backend.descriptor import Descriptor
 from graphdnn.backend.kinds import KINDS
-from graphdnn.errors import Rejection
+from graphdnn.cuda import nvrtc
+from graphdnn.errors import NotSupported, Rejection
 from graphdnn.fusion import Stop
 from graphdnn.rules import RULES
 
@@ -60,6 +61,13 @@ def pytest_report_header() -> str:
     return f"graphdnn tests {torch} PyTorch"
 
 
+def _compiler() -> str:
+    try:
+        return "compiled by NVRTC {}.{}".format(*nvrtc.version())
+    except NotSupported as error:
+        return f"NOT compiled, {error.rejections[0].reason}"
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(session.config, "workeroutput", None)  # set in the processes of pytest-xdist
     if output is not None:
@@ -76,6 +84,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
+    terminalreporter.write_line(f"kernel text: {_compiler()}")
     for what, seen, known in (("rules raised", RAISED, KNOWN | set(RULES)), ("attributes used", TOUCHED, ATTRIBUTES)):
         missing = sorted(known - seen)
         terminalreporter.write_line(f"{what} in this run: {len(known) - len(missing)} of {len(known)}")

@@ -16,7 +16,16 @@ from graphdnn.errors import GraphdnnError, Rejection
 from graphdnn.rules import RULES
 
 # Modules with a table of their own prove their rules in their own test files.
-FACES = ("builder.", "problem.", "cli.", "cuda.")
+FACES = (
+    "builder.",
+    "problem.",
+    "cli.",
+    "cuda.bindings",
+    "cuda.capability",
+    "cuda.device.",
+    "cuda.driver.",
+    "cuda.nvrtc.",
+)
 ELSEWHERE = {
     "attr.not_supported": "test_backend_protocol",
 }

@@ -19,7 +19,14 @@ import numpy as np
 
 import graphdnn
 from graphdnn.cli.outcome import Exit
-from graphdnn.cli.text import indented, table
+from graphdnn.cli.text import indented, plural, size, table
+from graphdnn.cuda.cache import LIMIT_BYTES, cache_directory
+from graphdnn.cuda.nvrtc import CAPABILITY, OLDEST, arch_of
+from graphdnn.cuda.nvrtc import version as nvrtc_version
+from graphdnn.cuda.present import present_device
+from graphdnn.cuda.upkeep import stored
+from graphdnn.device import PROFILES
+from graphdnn.errors import GraphdnnError
 
 OLDEST_PYTHON = (3, 10)
 NEEDED = ("numpy", "pydantic", "networkx", "ml_dtypes", "scipy")
@@ -74,6 +81,7 @@ def examine() -> Iterator[Finding]:
     yield self_test()
     yield cache_folder()
     yield from gpu()
+    yield cuda_engines()
     yield optional("CuPy", lambda: _imported("cupy"), CUDA)
     yield optional("NVRTC", nvrtc, CUDA)
     yield optional("cuda-bindings", lambda: version("cuda-bindings"), CUDA)
@@ -143,21 +151,24 @@ def self_test() -> Finding:
 def cache_folder() -> Finding:
     """Where compiled kernels are kept. Only a GPU needs it, so that it is not writable breaks nothing."""
     folder = cache_path()
+    fix = "set GRAPHDNN_CACHE_DIR to a folder that can be written"
+    if folder is None:
+        return Finding("cache folder", "missing", "no home folder: kernels stay in memory", fix)
     existing = next((p for p in (folder, *folder.parents) if p.exists()), Path(folder.anchor))
     try:
         with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
-        fix = "set GRAPHDNN_CACHE_DIR to a folder that can be written"
         return Finding("cache folder", "broken", f"{folder}: {error.strerror}", fix)
-    return Finding("cache folder", "ok", f"{folder}" + ("" if folder.exists() else " (made when it is needed)"))
+    if not folder.exists():
+        return Finding("cache folder", "ok", f"{folder} (made when it is needed)")
+    files = stored(folder)
+    amount = size(sum(file.bytes for file in files))
+    return Finding("cache folder", "ok", f"{folder}, {plural(len(files), 'kernel')}, {amount} of {size(LIMIT_BYTES)}")
 
 
-def cache_path() -> Path:
-    own, common = os.environ.get("GRAPHDNN_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME")
-    if own:
-        return Path(own)
-    return (Path(common) if common else Path.home() / ".cache") / "graphdnn"
+def cache_path() -> Path | None:
+    return cache_directory()
 
 
 # The GPU, through the driver's own library: it is there exactly when the driver is.
@@ -177,7 +188,7 @@ def gpu() -> Iterator[Finding]:
         yield Finding("GPU", "missing", f"the driver finds none (CUDA error {status})", NO_GPU)
         return
     for index in range(devices.value):
-        yield Finding(f"GPU {index}", "ok", _device_text(driver, index))
+        yield _device(driver, index)
 
 
 def _driver() -> ctypes.CDLL | None:
@@ -189,7 +200,7 @@ def _driver() -> ctypes.CDLL | None:
     return None
 
 
-def _device_text(driver: ctypes.CDLL, index: int) -> str:
+def _device(driver: ctypes.CDLL, index: int) -> Finding:
     """``NVIDIA H200, sm_90, 132 multiprocessors, 139.8 GiB``."""
     device, text, memory = ctypes.c_int(), ctypes.create_string_buffer(128), ctypes.c_size_t()
     driver.cuDeviceGet(ctypes.byref(device), index)
@@ -197,14 +208,28 @@ def _device_text(driver: ctypes.CDLL, index: int) -> str:
     driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
     # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR, MULTIPROCESSOR_COUNT
     major, minor, processors = (_attribute(driver, device, number) for number in (75, 76, 16))
-    name = text.value.decode(errors="replace")
-    return f"{name}, sm_{major}{minor}, {processors} multiprocessors, {memory.value / 2**30:.1f} GiB"
+    name, gibibytes = text.value.decode(errors="replace"), memory.value / 2**30
+    detail = f"{name}, sm_{major}{minor}, {processors} multiprocessors, {gibibytes:.1f} GiB"
+    if (major, minor) < OLDEST:
+        return Finding(f"GPU {index}", "broken", f"{detail}: too old", CAPABILITY.fix)
+    return Finding(f"GPU {index}", "ok", detail)
 
 
 def _attribute(driver: ctypes.CDLL, device: ctypes.c_int, number: int) -> int:
     value = ctypes.c_int()
     driver.cuDeviceGetAttribute(ctypes.byref(value), number, device)
     return value.value
+
+
+def cuda_engines() -> Finding:
+    """Everything that a plan on the GPU needs, asked for as a plan does: bindings, driver, compiler, capability."""
+    try:
+        spec = present_device()
+    except GraphdnnError as error:
+        first = error.rejections[0]
+        return Finding("CUDA engines", "missing", first.reason, first.fix)
+    known = f"rates of the profile {spec.name}" if spec.name in PROFILES else "rates from its clock"
+    return Finding("CUDA engines", "ok", f"kernels for {arch_of(spec.compute_capability)}, {known}")
 
 
 # Packages that add something.
@@ -222,10 +247,11 @@ def optional(name: str, find: Callable[[], str], fix: str) -> Finding:
 
 def nvrtc() -> str:
     """The compiler's version, from the library that cuda-bindings loads."""
-    status, major, minor = importlib.import_module("cuda.bindings.nvrtc").nvrtcVersion()
-    if int(status):
-        raise RuntimeError(f"nvrtcVersion answers {status}")
-    return f"{major}.{minor}"
+    try:
+        return "{}.{}".format(*nvrtc_version())
+    except GraphdnnError as error:
+        cause = error.__cause__
+        raise (cause if isinstance(cause, Exception) else error) from None
 
 
 def _imported(name: str) -> str:

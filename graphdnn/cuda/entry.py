@@ -19,6 +19,7 @@ MAGIC = b"GDNNKRN1"
 FORMAT = 1
 SUFFIX = ".kernel"
 _SIZES = struct.Struct("<QQQ")
+_FIELDS = {"name", "architecture", "nvrtc", "options", "text"}
 _HEAD = len(MAGIC) + hashlib.sha256().digest_size
 
 Manifest = Mapping[str, Any]
@@ -69,7 +70,7 @@ def unpacked(data: bytes) -> Entry:
         log = rest[log_at:cubin_at].decode()
     except (struct.error, ValueError) as error:
         raise Damaged(str(error)) from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or not manifest.keys() >= _FIELDS:
         raise Damaged("its manifest is of another format")
     return Entry(manifest, log, rest[cubin_at:])
 

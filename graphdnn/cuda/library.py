@@ -106,7 +106,7 @@ def _state() -> tuple[Any, Rejection | None]:
         status, count = module.cuDeviceGetCount() if not code else (code, 0)
     except Exception as error:
         # The bindings load the library on the first call; what they raise differs by version.
-        detail = (str(error).strip() or type(error).__name__).splitlines()[0]
+        detail = (str(error).strip() or type(error).__name__).splitlines()[0].split(". ")[0]
         return None, NO_DRIVER.reject(where, "library", "not loaded", detail=detail)
     if int(status) == _NO_DEVICE_CODE or (not int(status) and count == 0):
         return None, NO_DEVICE.reject(where, "device count", 0, count="no device", detail=_said(module, 100)[0])

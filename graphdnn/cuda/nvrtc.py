@@ -58,7 +58,7 @@ CAPABILITY = Rule(
 COMPILATION = Rule(
     id="cuda.nvrtc.compilation",
     expected="text that compiles",
-    reason="NVRTC {version} answers {result}:\n{errors}\n  text: {path}",
+    reason="NVRTC {version} answers {result} to the text in {path}:{errors}",
     fix="report it with that file: kernel text is the library's own",
     status=Status.INTERNAL_ERROR_COMPILATION_FAILED,
 )
@@ -211,7 +211,7 @@ def _bytes_of(size_of: Any, get: Any, program: Any) -> bytes:
 
 
 def _failure(kernel: KernelText, arch: str, result: str, log: str) -> InternalError:
-    errors = "\n".join(f"    {line}" for line in first_errors(log)) or "    (no log)"
+    errors = "".join(f"\n    {line}" for line in first_errors(log)) or " (no log)"
     rejection = COMPILATION.reject(
         f"kernel {kernel.name}", "text", f"for {arch}",
         version=_version_text(), result=result, errors=errors, path=_saved(kernel),

@@ -47,15 +47,15 @@ def opened(path: Path) -> Entry:
     return entry
 
 
-def problem_of(file: Stored) -> str:
-    """Why an entry cannot be used, or an empty text."""
+def is_damaged(file: Stored) -> bool:
+    """Whether the file can be read and holds no entry."""
     try:
         opened(file.path)
-    except Damaged as error:
-        return str(error)
-    except OSError as error:
-        return error.strerror or str(error)
-    return ""
+    except Damaged:
+        return True
+    except OSError:
+        return False  # gone, or not ours to judge
+    return False
 
 
 def prune(folder: Path, limit_bytes: int, older_than: float | None = None) -> Pruned:
@@ -72,7 +72,7 @@ def prune(folder: Path, limit_bytes: int, older_than: float | None = None) -> Pr
 
 
 def remove_damaged(folder: Path) -> Pruned:
-    return _removed([file for file in stored(folder) if problem_of(file)])
+    return _removed([file for file in stored(folder) if is_damaged(file)])
 
 
 def _removed(files: list[Stored]) -> Pruned:
