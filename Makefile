@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: demo test test-long lint docs bench clean
+.PHONY: demo test test-long lint docs bench bench-gpu clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -40,6 +40,11 @@ docs: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/host_overhead.py
 	$(BIN)/python benchmarks/host_convolution.py
+
+# Needs a GPU and PyTorch; run with the Python that has them: `make bench-gpu GPU_PYTHON=python3`.
+GPU_PYTHON ?= $(BIN)/python
+bench-gpu:
+	$(GPU_PYTHON) benchmarks/gpu.py $(BENCH_GPU)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,19 @@
+"""graphdnn beside PyTorch and cuDNN on one GPU, in one process, taking turns.
+
+    python benchmarks/gpu.py [memory depthwise fp32 integers host dense] [--only NAME,...] [--quick] [--isolate]
+        [--time-limit SECONDS] [--tune N] [--json DIR]
+
+Without groups: all but ``dense``. Prints a line for each case, and writes ``gpu_GROUP.json`` with versions and method.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # graphdnn from this checkout
+
+from gpu.run import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""Convolutions in floating types: bound by memory (depthwise, small groups, stem), strict float32, tensor cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from gpu.fills import Normal
+from gpu.layers import DIRECT_LAYERS, LAYERS, Layer
+from gpu.problem import Case, Group, Peer, Problem, Tensors
+from gpu.sketch import Sketch
+from graphdnn import Filters, NumericalNote
+
+TYPES = {"f16": "float16", "bf16": "bfloat16", "tf32": "float32", "f32": "float32"}
+BIAS = Normal(0.1)
+CLIP = 6.0
+STRICT = Filters(without_numerical_notes=frozenset({NumericalNote.DOWN_CONVERT_INPUTS}))
+
+
+def _operands(s: Sketch, layer: Layer, names: Sequence[str]) -> list[Any]:
+    """Of unit size, except for the filters: with them y is of unit size."""
+    terms = layer.c // layer.groups * layer.r * layer.s
+    dims = {"x": layer.x_dims, "w": layer.w_dims, "dy": layer.y_dims}
+    return [s.data(name, dims[name], Normal(terms**-0.5 if name == "w" else 1.0)) for name in names]
+
+
+def _geometry(layer: Layer) -> dict[str, Any]:
+    return {"padding": [layer.padding] * 2, "stride": [layer.stride] * 2}
+
+
+def convolve(torch: Any, layer: Layer, x: Any, w: Any, b: Any = None) -> Any:
+    return torch.nn.functional.conv2d(x, w, b, layer.stride, layer.padding, 1, layer.groups)
+
+
+def gradients(torch: Any, layer: Layer, dy: Any, x: Any, w: Any, wanted: list[bool]) -> Any:
+    """[dx, dw, db], None where not wanted."""
+    pair = ([layer.stride] * 2, [layer.padding] * 2, [1, 1])
+    run = torch.ops.aten.convolution_backward
+    return run(dy, x, w, None, *pair, False, [0, 0], layer.groups, wanted)
+
+
+def fused_problem(layer: Layer, kind: str, clip: float | None = None) -> Problem:
+    """y = min(relu(conv(x, w) + b), clip) in NHWC."""
+    s = Sketch(layer.name, TYPES[kind], channels_last=True)
+    x, w = _operands(s, layer, ("x", "w"))
+    bias = s.channel("b", layer.k, BIAS)
+    clips = {} if clip is None else {"upper_clip": clip}
+    y = s.graph.relu(s.graph.bias(s.graph.conv_fprop(x, w, **_geometry(layer)), bias), **clips)
+
+    def activate(torch: Any, values: Any) -> Any:
+        return torch.nn.functional.hardtanh_(values, 0.0, clip) if clip is not None else values.relu_()
+
+    def eager(torch: Any, t: Tensors) -> Callable[[], Any]:
+        b = t["b"].reshape(-1).to(t["x"].dtype)
+        return lambda: activate(torch, convolve(torch, layer, t["x"], t["w"], b))
+
+    def fused(torch: Any, t: Tensors) -> Callable[[], Any]:
+        b = t["b"].reshape(-1).to(t["x"].dtype)
+        pair = ([layer.stride] * 2, [layer.padding] * 2, [1, 1], layer.groups)
+        return lambda: torch.cudnn_convolution_relu(t["x"], t["w"], b, *pair)
+
+    def alone(torch: Any, t: Tensors) -> Callable[[], Any]:
+        return lambda: convolve(torch, layer, t["x"], t["w"])
+
+    def formula(torch: Any, t: Tensors) -> Tensors:
+        return {"y": activate(torch, convolve(torch, layer, t["x"], t["w"]) + t["b"])}
+
+    # cuDNN's fused call has no upper clip: where there is one, it does part of the work.
+    one_call = Peer("cudnn fused", fused, ("y",)) if clip is None else Peer("cudnn fused, no clip", fused, part=True)
+    return s.problem(
+        {"y": y},
+        formula=formula,
+        peers=(Peer("conv2d, activation", eager, ("y",)), one_call, Peer("conv2d alone", alone, part=True)),
+        flops=layer.flops,
+        tf32=kind == "tf32",
+        filters=STRICT if kind == "f32" else None,
+    )
+
+
+def dgrad_problem(layer: Layer, kind: str) -> Problem:
+    s = Sketch(layer.name, TYPES[kind], channels_last=True)
+    dy, w = _operands(s, layer, ("dy", "w"))
+    dx = s.graph.conv_dgrad(dy, w, **_geometry(layer)).set_dim(layer.x_dims).set_stride(s.strides(layer.x_dims))
+
+    def formula(torch: Any, t: Tensors) -> Tensors:
+        like = torch.empty(layer.x_dims, dtype=t["dy"].dtype, device=t["dy"].device)  # only its extents are read
+        return {"dx": gradients(torch, layer, t["dy"], like, t["w"], [True, False, False])[0]}
+
+    def prepare(torch: Any, t: Tensors) -> Callable[[], Any]:
+        like = torch.empty(layer.x_dims, dtype=t["dy"].dtype, device=t["dy"].device)
+        like = like.contiguous(memory_format=torch.channels_last)
+        return lambda: gradients(torch, layer, t["dy"], like, t["w"], [True, False, False])[0]
+
+    peers = (Peer("convolution_backward", prepare, ("dx",)),)
+    return s.problem({"dx": dx}, formula=formula, peers=peers, flops=layer.flops, tf32=kind == "tf32")
+
+
+def wgrad_problem(layer: Layer, kind: str) -> Problem:
+    s = Sketch(layer.name, TYPES[kind], channels_last=True)
+    x, dy = _operands(s, layer, ("x", "dy"))
+    dw = s.graph.conv_wgrad(x, dy, **_geometry(layer)).set_dim(layer.w_dims).set_stride(s.strides(layer.w_dims))
+
+    def formula(torch: Any, t: Tensors) -> Tensors:
+        like = torch.empty(layer.w_dims, dtype=t["x"].dtype, device=t["x"].device)
+        return {"dw": gradients(torch, layer, t["dy"], t["x"], like, [False, True, False])[1]}
+
+    def prepare(torch: Any, t: Tensors) -> Callable[[], Any]:
+        like = torch.empty(layer.w_dims, dtype=t["x"].dtype, device=t["x"].device)
+        like = like.contiguous(memory_format=torch.channels_last)
+        return lambda: gradients(torch, layer, t["dy"], t["x"], like, [False, True, False])[1]
+
+    peers = (Peer("convolution_backward", prepare, ("dw",)),)
+    return s.problem({"dw": dw}, formula=formula, peers=peers, flops=layer.flops, tf32=kind == "tf32")
+
+
+def strict_problem(layer: Layer) -> Problem:
+    """A bare convolution in float32 whose operands are not rounded. The peer has both memory formats to choose from."""
+    s = Sketch(layer.name, "float32", channels_last=True)
+    x, w = _operands(s, layer, ("x", "w"))
+    y = s.graph.conv_fprop(x, w, **_geometry(layer))
+
+    def in_format(name: str, torch: Any, t: Tensors) -> Callable[[], Any]:
+        x, w = (t[operand].contiguous(memory_format=getattr(torch, name)) for operand in ("x", "w"))
+        return lambda: convolve(torch, layer, x, w)
+
+    return s.problem(
+        {"y": y},
+        formula=lambda torch, t: {"y": convolve(torch, layer, t["x"], t["w"])},
+        peers=tuple(
+            Peer(f"conv2d {label}", partial(in_format, name), ("y",))
+            for label, name in (("nhwc", "channels_last"), ("nchw", "contiguous_format"))
+        ),
+        flops=layer.flops,
+        filters=STRICT,
+    )
+
+
+def _direct_cases() -> tuple[Case, ...]:
+    cases = []
+    for name, layer in DIRECT_LAYERS.items():
+        quick = name in ("dw3", "dw7", "g4")
+        clip = CLIP if layer.groups == layer.c else None
+        cases.append(Case(f"{name}_fprop", partial(fused_problem, layer, "f16", clip), quick))
+        cases.append(Case(f"{name}_dgrad", partial(dgrad_problem, layer, "f16"), quick=name == "dw3"))
+        cases.append(Case(f"{name}_wgrad", partial(wgrad_problem, layer, "f16"), quick=name == "dw3"))
+    return tuple(cases)
+
+
+_QUICK = ("c2_3x3", "c3_3x3", "vgg_3x3_256")
+DEPTHWISE = Group(
+    "depthwise", "depthwise, grouped and first layers, fp16 NHWC; fprop with bias and ReLU(6)", _direct_cases()
+)
+FP32 = Group(
+    "fp32",
+    "convolution in strict fp32",
+    tuple(Case(name, partial(strict_problem, layer), quick=name in _QUICK) for name, layer in LAYERS.items()),
+    tune=4,
+)
+DENSE = Group(
+    "dense",
+    "convolution + bias + ReLU on tensor cores, NHWC",
+    tuple(
+        Case(f"{name}_{kind}", partial(fused_problem, layer, kind), quick=name in _QUICK)
+        for kind in ("f16", "bf16", "tf32")
+        for name, layer in LAYERS.items()
+    ),
+    by_default=False,
+)

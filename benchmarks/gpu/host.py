@@ -1,0 +1,182 @@
+"""Host time: what a call, a replay and a build cost the processor, while the GPU has next to nothing to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from gpu.buffers import BufferSet, allocate, fill
+from gpu.contest import brief, precision
+from gpu.convolutions import fused_problem
+from gpu.device import Call, Device
+from gpu.layers import Layer
+from gpu.options import Options
+from gpu.problem import Case, Group, Problem
+from gpu.result import PeerResult, Result
+from gpu.timing import Timed
+from graphdnn import ExecutionPlan, OperationGraph, build
+
+TINY = Layer("tiny", 1, 16, 8, 8, 16, 3, 3, 1, 1)
+CALLS = 100  # in one measurement; a stream takes many more before it makes the host wait
+BUILDS = 10
+FRESH_BUILDS = 3
+FRESH_LIMIT = 120  # seconds
+
+Step = Callable[[Device, Options, Result], None]
+
+
+def tiny_graph() -> OperationGraph:
+    """Convolution, bias and ReLU in fp16: four bound tensors."""
+    return fused_problem(TINY, "f16").graph
+
+
+def measure(group: Group, case: Case, device: Device, options: Options) -> Result:
+    """Never raises, short of what ends the process."""
+    result = Result(group.name, case.name, note=case.note, host=True)
+    start = time.perf_counter()
+    try:
+        with precision(device.torch, tf32=False), device.active():
+            case.describe()(device, options, result)
+        result.status = "ok"
+    except Exception as error:
+        result.status, result.reason = "failed", brief(error)
+    result.seconds = time.perf_counter() - start
+    return result
+
+
+def in_turns(calls: Mapping[str, Call], device: Device, repeats: int, count: int = CALLS) -> dict[str, Timed]:
+    """Host microseconds of one call, in alternating series."""
+    for call in calls.values():
+        call()
+    device.synchronize()
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            for _ in range(count):
+                call()
+            times[name].append((time.perf_counter() - start) * 1e6 / count)
+            device.synchronize()
+    return {name: _timed(values, count) for name, values in times.items()}
+
+
+def _timed(us: list[float], count: int) -> Timed:
+    return Timed(statistics.median(us), min(us), max(us), len(us), count, captured=False)
+
+
+def _ready(device: Device, result: Result) -> tuple[Problem, BufferSet, Call]:
+    """The tiny problem with its memory, and the call of its plan."""
+    problem = fused_problem(TINY, "f16")
+    buffers = allocate(problem, device)
+    fill(problem, buffers, device, 0)
+    plan = build(problem.graph, device.engine_device)
+    result.plan, result.workspace = plan.name, plan.workspace_size
+    return problem, buffers, _execute(plan, buffers)
+
+
+def _execute(plan: ExecutionPlan, buffers: BufferSet) -> Call:
+    bindings, workspace = buffers.bindings, plan.new_workspace()
+    return lambda: plan.execute(bindings, workspace)
+
+
+def _peers(problem: Problem, buffers: BufferSet, device: Device, result: Result) -> dict[str, Call]:
+    """Those that work here; the others leave their reason in the result."""
+    calls: dict[str, Call] = {}
+    for peer in problem.peers:
+        found = PeerResult(peer.label, peer.part)
+        result.peers.append(found)
+        try:
+            call = peer.prepare(device.torch, buffers.tensors)
+            call()
+            device.synchronize()
+            calls[peer.label] = call
+        except Exception as error:
+            found.error = brief(error)
+    return calls
+
+
+def _file(times: dict[str, Timed], result: Result) -> None:
+    result.ours = times["ours"]
+    for peer in result.peers:
+        peer.time = times.get(peer.label)
+
+
+def execute(device: Device, options: Options, result: Result) -> None:
+    problem, buffers, ours = _ready(device, result)
+    _file(in_turns({"ours": ours, **_peers(problem, buffers, device, result)}, device, options.repeats), result)
+
+
+def replay(device: Device, options: Options, result: Result) -> None:
+    problem, buffers, ours = _ready(device, result)
+    calls = {"ours": ours, **_peers(problem, buffers, device, result)}
+    graphs = {}
+    for name, call in calls.items():
+        call()
+        device.synchronize()
+        launches = device.launches([call], foreign=name != "ours")
+        if launches.captured:
+            graphs[name] = launches.run
+    if "ours" not in graphs:
+        raise RuntimeError("the call could not be captured in a CUDA graph")
+    _file(in_turns(graphs, device, options.repeats), result)
+
+
+def build_again(device: Device, options: Options, result: Result) -> None:
+    """Graph and plan, in a process that has built the same before."""
+    _ready(device, result)
+    times = []
+    for _ in range(BUILDS):
+        start = time.perf_counter()
+        build(tiny_graph(), device.engine_device)
+        times.append((time.perf_counter() - start) * 1e6)
+    result.ours = _timed(times, 1)
+
+
+def fresh_build(cached: bool, device: Device, options: Options, result: Result) -> None:
+    """The first plan of a new process, with the kernels cached on disk or not."""
+    script = Path(__file__).with_name("fresh_build.py")
+    times = []
+    with tempfile.TemporaryDirectory() as folder:
+        for i in range(FRESH_BUILDS + cached):
+            cache = Path(folder, "kept" if cached else str(i))
+            environment = {**os.environ, "GRAPHDNN_CACHE_DIR": str(cache)}
+            command = [sys.executable, str(script), device.engine_device]
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=FRESH_LIMIT, check=False
+            )
+            if done.returncode:
+                raise RuntimeError(f"a new process failed: {done.stderr.strip()[-200:]}")
+            if i or not cached:  # the first one fills the cache
+                times.append(json.loads(done.stdout.splitlines()[-1]))
+            if options.is_late:
+                break
+    if not times:
+        raise RuntimeError("the time limit was reached before the first figure")
+    result.ours = _timed([t["first"] * 1e6 for t in times], 1)
+    middle = {key: statistics.median(t[key] for t in times) for key in ("import", "second")}
+    result.note = f"imports {middle['import']:.2f} s, the same plan again {middle['second'] * 1e3:.2f} ms"
+
+
+def _step(step: Step) -> Callable[[], Step]:
+    return lambda: step
+
+
+HOST = Group(
+    "host",
+    f"host time, conv {TINY.x_dims} + bias + ReLU in fp16",
+    (
+        Case("execute", _step(execute), quick=True),
+        Case("replay", _step(replay), quick=True),
+        Case("build_again", _step(build_again), quick=True),
+        Case("build_new_process_cached", _step(partial(fresh_build, True))),
+        Case("build_new_process_cold", _step(partial(fresh_build, False)), quick=True),
+    ),
+)

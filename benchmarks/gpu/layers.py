@@ -1,0 +1,79 @@
+"""The convolution layers that are measured: ResNet-50's, VGG's, a diffusion model's, and the cheap ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A square-stride convolution; ``c`` and ``k`` count the channels of all groups."""
+
+    name: str
+    n: int
+    c: int
+    h: int
+    w: int
+    k: int
+    r: int
+    s: int
+    stride: int
+    padding: int
+    groups: int = 1
+
+    @property
+    def x_dims(self) -> tuple[int, int, int, int]:
+        return self.n, self.c, self.h, self.w
+
+    @property
+    def w_dims(self) -> tuple[int, int, int, int]:
+        return self.k, self.c // self.groups, self.r, self.s
+
+    @property
+    def y_dims(self) -> tuple[int, int, int, int]:
+        p, q = ((e + 2 * self.padding - f) // self.stride + 1 for e, f in ((self.h, self.r), (self.w, self.s)))
+        return self.n, self.k, p, q
+
+    @property
+    def flops(self) -> int:
+        """A multiply-add counts two; padding counts as if it were data."""
+        n, k, p, q = self.y_dims
+        return 2 * n * k * p * q * (self.c // self.groups) * self.r * self.s
+
+
+def _layers(rows: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, Layer]:
+    return {name: Layer(name, *numbers) for name, numbers in rows}
+
+
+LAYERS = _layers((  # N, C, H, W, K, R, S, stride, padding, groups
+    ("stem", (64, 3, 224, 224, 64, 7, 7, 2, 3)),
+    ("c2_1x1a", (64, 64, 56, 56, 64, 1, 1, 1, 0)),
+    ("c2_3x3", (64, 64, 56, 56, 64, 3, 3, 1, 1)),
+    ("c2_1x1b", (64, 64, 56, 56, 256, 1, 1, 1, 0)),
+    ("c3_3x3s2", (64, 128, 56, 56, 128, 3, 3, 2, 1)),
+    ("c3_3x3", (64, 128, 28, 28, 128, 3, 3, 1, 1)),
+    ("c3_1x1b", (64, 128, 28, 28, 512, 1, 1, 1, 0)),
+    ("c4_3x3", (64, 256, 14, 14, 256, 3, 3, 1, 1)),
+    ("c4_1x1b", (64, 256, 14, 14, 1024, 1, 1, 1, 0)),
+    ("c5_3x3", (64, 512, 7, 7, 512, 3, 3, 1, 1)),
+    ("c3_3x3_b1", (1, 128, 28, 28, 128, 3, 3, 1, 1)),
+    ("vgg_3x3_256", (32, 256, 56, 56, 256, 3, 3, 1, 1)),
+    ("sd_320_64", (8, 320, 64, 64, 320, 3, 3, 1, 1)),
+    ("sd_1280_16", (8, 1280, 16, 16, 1280, 3, 3, 1, 1)),
+    ("dw_mbv2", (64, 144, 56, 56, 144, 3, 3, 1, 1, 144)),
+    ("dw_convnext7", (64, 192, 56, 56, 192, 7, 7, 1, 3, 192)),
+    ("resnext_g32", (64, 128, 56, 56, 128, 3, 3, 1, 1, 32)),
+))  # fmt: skip
+
+DIRECT_LAYERS = _layers((  # bound by memory: few channels in each sum
+    ("dw3", (64, 144, 56, 56, 144, 3, 3, 1, 1, 144)),
+    ("dw3s2", (64, 144, 56, 56, 144, 3, 3, 2, 1, 144)),
+    ("dw5", (64, 144, 56, 56, 144, 5, 5, 1, 2, 144)),
+    ("dw7", (64, 192, 56, 56, 192, 7, 7, 1, 3, 192)),
+    ("g4", (64, 128, 56, 56, 128, 3, 3, 1, 1, 32)),
+    ("stem", (64, 3, 224, 224, 64, 7, 7, 2, 3)),
+))  # fmt: skip
+
+# An image is found in 30 others by correlating with it: filters as large as the image.
+TEMPLATE_MATCHING = Layer("template", 1, 1, 100, 100, 30, 100, 100, 1, 30)

@@ -1,0 +1,141 @@
+"""The command: which groups and cases, how long, and where the results go."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gpu import isolation, report, table
+from gpu.device import CudaDevice, Device
+from gpu.groups import GROUPS, chosen
+from gpu.options import QUICK_REPEATS, REPEATS, Options
+from gpu.problem import Case, Group
+from gpu.result import Result
+
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+SCRIPT = Path(__file__).resolve().parents[1] / "gpu.py"
+
+
+def main(arguments: Sequence[str] | None = None, make_device: Callable[[], Device] = CudaDevice) -> int:
+    given = _parser().parse_args(arguments)
+    unknown = [name for name in given.groups if name not in GROUPS]
+    if unknown:
+        print(f"no such group: {', '.join(unknown)}; there are {', '.join(GROUPS)}", file=sys.stderr)
+        return 2
+    device: Device | None = None
+    if not given.isolate:
+        try:
+            device = make_device()
+        except Exception as error:
+            print(f"this benchmark needs a GPU, CuPy and PyTorch: {error}", file=sys.stderr)
+            return 2
+    runner = Runner(given, device)
+    if given.worker:
+        return runner.work(*given.groups)
+    names = given.groups or [name for name, (group, _) in GROUPS.items() if group.by_default]
+    results = [result for name in names for result in runner.group(name)]
+    return 1 if any(result.status in ("wrong", "failed") for result in results) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="gpu.py", description="graphdnn beside PyTorch and cuDNN on one GPU.")
+    groups = ", ".join(f"{name} ({group.title})" for name, (group, _) in GROUPS.items())
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"{groups}; all but dense unless named")
+    parser.add_argument("--only", default="", metavar="NAME,...", help="cases whose name contains or matches one")
+    parser.add_argument("--quick", action="store_true", help="a few cases of each group, fewer repeats")
+    parser.add_argument("--repeats", type=int, help=f"of each figure; {REPEATS}, or {QUICK_REPEATS} with --quick")
+    parser.add_argument("--tune", type=int, metavar="N", help="try N configurations of mode B; fp32 tries 4")
+    parser.add_argument("--time-limit", type=float, default=75.0, metavar="SECONDS", help="of a group")
+    parser.add_argument("--isolate", action="store_true", help="measure in a child process, with a limit on each case")
+    parser.add_argument("--case-limit", type=float, default=60.0, metavar="SECONDS", help="of a case in a child")
+    parser.add_argument("--json", type=Path, default=RESULTS, metavar="DIR", help="where gpu_GROUP.json goes")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--cases", default="", help=argparse.SUPPRESS)
+    return parser
+
+
+class Runner:
+    """One run. ``device`` is None when all measuring is left to child processes."""
+
+    def __init__(self, given: argparse.Namespace, device: Device | None) -> None:
+        self.given, self.device = given, device
+        self.about: dict[str, Any] = device.about() if device else {}
+        repeats = given.repeats or (QUICK_REPEATS if given.quick else REPEATS)
+        self.options = Options(repeats=repeats, tune=given.tune)
+
+    def group(self, name: str) -> list[Result]:
+        """Measure, print and write one group."""
+        group, _ = GROUPS[name]
+        words = [word for word in self.given.only.split(",") if word]
+        cases = chosen(group, words, quick=self.given.quick)
+        if not cases:
+            return []
+        print(f"\n{group.name}: {group.title}\n{table.heading()}", flush=True)
+        path = self.given.json / f"gpu_{group.name}.json"
+        options = replace(self.options, deadline=time.monotonic() + self.given.time_limit)
+        results: list[Result] = []
+        for result in self.results(group, cases, options):
+            results.append(result)
+            print(table.line(result), flush=True)
+            report.write(path, report.about(self.about, group.name, group.title), results)
+        print(f"{table.summary(results)}\n-> {path}", flush=True)
+        return results
+
+    def results(self, group: Group, cases: Sequence[Case], options: Options) -> Iterator[Result]:
+        """One for each case, in order as far as they are measured; what the deadline cut off comes last."""
+        done: set[str] = set()
+        for result in self._here(group, cases, options):
+            done.add(result.case)
+            yield result
+        rest = [case.name for case in cases if case.name not in done]
+        if self.device is None:
+            for result in self._elsewhere(group, rest, options):
+                done.add(result.case)
+                yield result
+        limit = f"the group's limit of {self.given.time_limit:.0f} s was reached"
+        yield from (Result(group.name, n, status="skipped", reason=limit) for n in rest if n not in done)
+
+    def _here(self, group: Group, cases: Sequence[Case], options: Options) -> Iterator[Result]:
+        """In this process, until the deadline or until its context is lost."""
+        measure = GROUPS[group.name][1]
+        for case in cases:
+            if self.device is None or options.is_late:
+                return
+            result = measure(group, case, self.device, options)
+            gc.collect()
+            if result.status == "failed" and not self.device.is_alive():
+                self.device = None
+            else:
+                self.device.release()
+            yield result
+
+    def _elsewhere(self, group: Group, names: Sequence[str], options: Options) -> Iterator[Result]:
+        def command(rest: Sequence[str]) -> list[str]:
+            left = max(options.deadline - time.monotonic(), 1.0)
+            tune = [] if options.tune is None else [f"--tune={options.tune}"]
+            flags = [f"--cases={','.join(rest)}", f"--repeats={options.repeats}", f"--time-limit={left:.0f}"]
+            return [sys.executable, str(SCRIPT), group.name, "--worker", *flags, *tune]
+
+        messages = isolation.isolated(group.name, names, command, self.given.case_limit, options.deadline)
+        for kind, content in messages:
+            if kind == isolation.ABOUT:
+                self.about = content
+            else:
+                yield content
+
+    def work(self, name: str) -> int:
+        """As the child of another run: report each case, and stop where this process cannot go on."""
+        group, _ = GROUPS[name]
+        wanted = self.given.cases.split(",")
+        cases = [case for case in group.cases if case.name in wanted]
+        isolation.announce(isolation.ABOUT, self.about)
+        options = replace(self.options, deadline=time.monotonic() + self.given.time_limit)
+        for result in self._here(group, cases, options):
+            isolation.announce(isolation.RESULT, result.to_json())
+        return isolation.CONTEXT_LOST if self.device is None else 0
