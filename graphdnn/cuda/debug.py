@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
+PROFILER = "NVTX_INJECTION64_PATH"  # set by Nsight's tools for the process that they watch
 VERBOSE, DEBUG = "GRAPHDNN_VERBOSE", "GRAPHDNN_DEBUG"
 
 # What GRAPHDNN_DEBUG may hold, separated by commas; GRAPHDNN_VERBOSE=1 prints the events.
@@ -17,6 +18,7 @@ SWITCHES: dict[str, str] = {
     "rank": "the ranking that each plan was chosen from",
     "source": "a file with the text of each kernel that is compiled, and its name",
     "ptxas": "registers, spills and shared memory of each kernel",
+    "nvtx": "a range for each plan and kernel, for Nsight; on by itself under a profiler",
     "lineinfo": "kernels carry line numbers, for profilers and compute-sanitizer",
 }
 EVENTS: dict[str, tuple[str, ...]] = {
@@ -29,6 +31,7 @@ EVENTS: dict[str, tuple[str, ...]] = {
 }
 
 verbose = False
+marks_ranges = False
 switches: frozenset[str] = frozenset()
 _named: set[str] = set()  # events whose fields were named
 _said: set[tuple[str, str]] = set()
@@ -36,10 +39,11 @@ _said: set[tuple[str, str]] = set()
 
 def read_environment() -> None:
     """Take over the variables as they are now; done once on import."""
-    global verbose, switches  # noqa: PLW0603  a caller's test is one attribute of this module
+    global verbose, switches, marks_ranges  # noqa: PLW0603  a caller's test is one attribute of this module
     verbose = os.environ.get(VERBOSE, "0").strip() not in ("", "0")
     asked = frozenset(word.strip() for word in os.environ.get(DEBUG, "").split(",")) - {""}
     switches = asked & SWITCHES.keys()
+    marks_ranges = "nvtx" in switches or PROFILER in os.environ
     for word in sorted(asked - switches):
         say(DEBUG, f"{word} is none of {' '.join(SWITCHES)}")
 

@@ -34,11 +34,15 @@ def current_device() -> int:
 
 
 def make_current(ordinal: int) -> None:
-    """Make the device's primary context this thread's own."""
-    with _guard:
-        if ordinal not in _contexts:
-            _contexts[ordinal] = called("cuDevicePrimaryCtxRetain", called("cuDeviceGet", ordinal))
-    called("cuCtxSetCurrent", _contexts[ordinal])
+    """Make the device's primary context this thread's own. A microsecond, once the context is there."""
+    context = _contexts.get(ordinal)
+    if context is None:
+        with _guard:
+            context = called("cuDevicePrimaryCtxRetain", called("cuDeviceGet", ordinal))
+            _contexts[ordinal] = context
+    (status,) = bindings().cuCtxSetCurrent(context)
+    if int(status):
+        raise error_of("cuCtxSetCurrent", int(status))
 
 
 def memory_info() -> tuple[int, int]:

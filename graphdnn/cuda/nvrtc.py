@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import os
 import re
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -188,7 +187,7 @@ def _loaded() -> tuple[Any, tuple[int, int]]:
 @cache
 def _architectures() -> tuple[int, ...]:
     result, known = _loaded()[0].nvrtcGetSupportedArchs()
-    return () if int(result) else tuple(known)
+    return () if int(result) else tuple(number for number in known if divmod(number, 10) >= OLDEST)
 
 
 def _check_architecture(arch: str, name: str) -> None:
@@ -232,6 +231,8 @@ def first_errors(log: str) -> Sequence[str]:
 
 def _saved(kernel: KernelText) -> str:
     """The text in a file of its own, for whoever looks into it; where it cannot be written, why."""
+    import tempfile  # only here: it would make every `import graphdnn` slower
+
     stem = re.sub(r"[^\w.-]+", "_", kernel.name)[:80]
     try:
         handle, path = tempfile.mkstemp(prefix=f"graphdnn-{stem}-", suffix=".cu")
