@@ -249,6 +249,17 @@ template <int V, class T> __device__ __forceinline__ Pack<T, V> load_pack(const 
     return pack;
 }
 
+// The same through the read-only path (ld.global.nc): p is in global memory that the whole launch only reads.
+template <int V, class T> __device__ __forceinline__ Pack<T, V> load_pack_read_only(const T* p) {
+    constexpr int bytes = V * (int)sizeof(T), word = bytes < 16 ? bytes : 16;
+    static_assert((word & (word - 1)) == 0 && bytes % word == 0, "a pack is a power of two of bytes, or whole 16s");
+    typedef typename Word<word>::type Access;
+    Pack<T, V> pack;
+#pragma unroll
+    for (int i = 0; i < bytes / word; ++i) ((Access*)&pack)[i] = __ldg((const Access*)p + i);
+    return pack;
+}
+
 template <int V, class T> __device__ __forceinline__ void store_pack(T* p, const Pack<T, V>& pack) {
     constexpr int bytes = V * (int)sizeof(T), word = bytes < 16 ? bytes : 16;
     static_assert((word & (word - 1)) == 0 && bytes % word == 0, "a pack is a power of two of bytes, or whole 16s");
