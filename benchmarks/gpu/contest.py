@@ -136,14 +136,12 @@ class _Contest:
         torch = self.device.torch
 
         def prepare(i: int) -> Callable[[], Any]:
-            with self.device.active():
-                return peer.prepare(torch, self.sets[i].tensors)
+            return peer.prepare(torch, self.sets[i].tensors)
 
         contestant = Contestant(prepare, foreign=True)
         try:
-            call = prepare(0)
             with self.device.active():
-                given = call()
+                given = prepare(0)()
             self.device.synchronize()
             if peer.gives:
                 values = dict(zip(peer.gives, given if isinstance(given, (tuple, list)) else (given,), strict=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import statistics
@@ -114,6 +115,15 @@ def execute(device: Device, options: Options, result: Result) -> None:
     _file(in_turns({"ours": ours, **_peers(problem, buffers, device, result)}, device, options.repeats), result)
 
 
+def execute_other_arrays(device: Device, options: Options, result: Result) -> None:
+    """Every call gets arrays that are not the last call's."""
+    problem, buffers, _ = _ready(device, result)
+    plan = build(problem.graph, device.engine_device)
+    workspace = plan.new_workspace()
+    others = itertools.cycle((buffers.bindings, allocate(problem, device).bindings))
+    _file(in_turns({"ours": lambda: plan.execute(next(others), workspace)}, device, options.repeats), result)
+
+
 def replay(device: Device, options: Options, result: Result) -> None:
     problem, buffers, ours = _ready(device, result)
     calls = {"ours": ours, **_peers(problem, buffers, device, result)}
@@ -174,6 +184,7 @@ HOST = Group(
     f"host time, conv {TINY.x_dims} + bias + ReLU in fp16",
     (
         Case("execute", _step(execute), quick=True),
+        Case("execute_other_arrays", _step(execute_other_arrays)),
         Case("replay", _step(replay), quick=True),
         Case("build_again", _step(build_again), quick=True),
         Case("build_new_process_cached", _step(partial(fresh_build, True))),

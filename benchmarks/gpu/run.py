@@ -39,6 +39,8 @@ def main(arguments: Sequence[str] | None = None, make_device: Callable[[], Devic
     if given.worker:
         return runner.work(*given.groups)
     names = given.groups or [name for name, (group, _) in GROUPS.items() if group.by_default]
+    if runner.about:
+        print(table.machine(runner.about))
     results = [result for name in names for result in runner.group(name)]
     return 1 if any(result.status in ("wrong", "failed") for result in results) else 0
 
@@ -54,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--time-limit", type=float, default=75.0, metavar="SECONDS", help="of a group")
     parser.add_argument("--isolate", action="store_true", help="measure in a child process, with a limit on each case")
     parser.add_argument("--case-limit", type=float, default=60.0, metavar="SECONDS", help="of a case in a child")
-    parser.add_argument("--json", type=Path, default=RESULTS, metavar="DIR", help="where gpu_GROUP.json goes")
+    parser.add_argument("--json", type=Path, metavar="DIR", help="where gpu_GROUP.json goes; benchmarks/results")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--cases", default="", help=argparse.SUPPRESS)
     return parser
@@ -77,14 +79,18 @@ class Runner:
         if not cases:
             return []
         print(f"\n{group.name}: {group.title}\n{table.heading()}", flush=True)
-        path = self.given.json / f"gpu_{group.name}.json"
+        part = bool(words) or self.given.quick
+        folder = self.given.json or (None if part else RESULTS)
         options = replace(self.options, deadline=time.monotonic() + self.given.time_limit)
         results: list[Result] = []
         for result in self.results(group, cases, options):
             results.append(result)
             print(table.line(result), flush=True)
-            report.write(path, report.about(self.about, group.name, group.title), results)
-        print(f"{table.summary(results)}\n-> {path}", flush=True)
+            if folder:
+                heading = report.about(self.about, group.name, group.title)
+                report.write(folder / f"gpu_{group.name}.json", heading, results)
+        print(table.summary(results), flush=True)
+        print(f"-> {folder}/gpu_{group.name}.json" if folder else "part of a group: written with --json DIR only")
         return results
 
     def results(self, group: Group, cases: Sequence[Case], options: Options) -> Iterator[Result]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import exp, log
+from typing import Any
 
 from gpu.result import Result
 
@@ -16,6 +17,12 @@ def heading() -> str:
         f"{'case':28}{'ours us':>10}{'peer us':>10}{'ratio':>7}{'spread':>12}{'copy us':>9}{'x copy':>7}{'T/s':>7}"
     )
     return f"{columns}  {'check':10} plan; peer"
+
+
+def machine(about: Mapping[str, Any]) -> str:
+    """The device and the versions on a line."""
+    named = ("driver", "cuda", "cudnn", "torch", "cupy")
+    return f"{about['device']}: " + ", ".join(f"{name} {about[name]}" for name in named if name in about)
 
 
 def line(r: Result) -> str:

@@ -45,7 +45,10 @@ class Rotation:
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """``prepare(i)`` gives the call on buffer set ``i``; ``foreign`` ones return results that they allocate."""
+    """``prepare(i)`` gives the call on buffer set ``i``, on the timed stream.
+
+    ``foreign`` ones return results that they allocate.
+    """
 
     prepare: Callable[[int], Call]
     foreign: bool
@@ -53,8 +56,8 @@ class Contestant:
 
 def estimate(contestant: Contestant, device: Device) -> float:
     """Microseconds of one call, roughly, after a warm-up: modules are loaded and algorithms chosen by then."""
-    call = contestant.prepare(0)
     with device.active():
+        call = contestant.prepare(0)
         call()
         call()
     device.synchronize()
@@ -73,10 +76,10 @@ def rotation(bytes_of_a_set: int, slowest_us: float, cache_bytes: int) -> Rotati
 def series(contestant: Contestant, us: float, sets: int, device: Device) -> Launches:
     """Launches over all sets in turn, a whole number of rounds, long enough to be timed."""
     rounds = max(1, math.ceil(min(SERIES_US / us, LARGEST_COUNT) / sets))
-    calls = [contestant.prepare(i) for i in range(sets)]
-    if contestant.foreign:
-        calls = [_keeping(call) for call in calls]
     with device.active():
+        calls = [contestant.prepare(i) for i in range(sets)]
+        if contestant.foreign:
+            calls = [_keeping(call) for call in calls]
         for call in calls:
             call()
     device.synchronize()
