@@ -47,8 +47,6 @@ class FakeDriver:
     CUdevice_attribute = Attribute
     CUpointer_attribute = types.SimpleNamespace(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL=9)
 
-    # ruff: noqa: ARG002  its functions have the arguments that they have
-
     def __init__(self) -> None:
         self.init, self.count, self.version, self.name = 0, 1, 13000, b"NVIDIA H200"
         self.attributes = dict(ATTRIBUTES)
