@@ -88,8 +88,7 @@ emulated_switch:
     popq %r12
     popq %rbx
     popq %rbp
-    popq %rcx
-    jmp *%rcx
+    ret
 .size emulated_switch, .-emulated_switch
 )");
 void enter(int i) { emulated_switch(&scheduler_stack_pointer, thread[i].stack_pointer); }
@@ -196,6 +195,15 @@ int fixed_shared_of(dl_phdr_info* library, size_t, void* wanted) {
         return 1;
     }
     return 0;
+}
+
+void check_margin(unsigned shared) {
+    const unsigned char* margin = emulated_dynamic_shared + shared;
+    if (margin[0] == POISON && memcmp(margin, margin + 1, MARGIN - 1) == 0) return;
+    while (*margin == POISON) ++margin;
+    say("block (%u,%u,%u): byte %td of dynamic shared memory was written, the launch has %u", emulated_blockIdx.x,
+        emulated_blockIdx.y, emulated_blockIdx.z, margin - emulated_dynamic_shared, shared);
+    fail();
 }
 
 // ---- whose turn it is
@@ -418,12 +426,7 @@ int emulated_launch(void (*kernel)(const void*), const void* arguments, const un
                     memset(emulated_dynamic_shared, POISON, shared + MARGIN);
                     if (fibers) run_block();
                     else run_block_without_waiting();
-                    for (size_t i = shared; i < shared + MARGIN; ++i)
-                        if (emulated_dynamic_shared[i] != POISON) {
-                            say("block (%u,%u,%u): byte %zu of dynamic shared memory was written, the launch has %u", x,
-                                y, z, i, shared);
-                            fail();
-                        }
+                    check_margin(shared);
                 }
     } else if (failure > 1) {
         say_where();
