@@ -6,7 +6,7 @@
 
 from graphdnn.build import build, rank
 from graphdnn.builder import Graph
-from graphdnn.device import PROFILES, DeviceSpec, device_spec
+from graphdnn.device import PROFILES, DeviceSpec
 from graphdnn.enums import (
     BehaviorNote,
     ConvolutionMode,
@@ -38,6 +38,7 @@ from graphdnn.files import graph_from_json, graph_to_json, plan_from_json, plan_
 from graphdnn.fusion import FusedGraph, FusedOp, fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import EngineConfig, Filters, Ranking
+from graphdnn.machine import device_spec
 from graphdnn.plan import ExecutionPlan
 from graphdnn.tensors import TensorSpec, channels_last_strides, packed_strides
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from graphdnn.device import DeviceSpec, device_spec
+from graphdnn.device import DeviceSpec
 from graphdnn.enums import HeurMode
 from graphdnn.fusion import fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters, Ranking
+from graphdnn.machine import device_spec
 from graphdnn.plan import ExecutionPlan
 
 

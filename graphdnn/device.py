@@ -218,5 +218,5 @@ def device_spec(device: DeviceSpec | str | None = None) -> DeviceSpec:
         return this_cpu()
     if isinstance(device, str) and device.lower() in PROFILES:
         return PROFILES[device.lower()]
-    known = ", ".join(("cpu", *PROFILES))
+    known = ", ".join(("cpu", "cuda", "cuda:0", *PROFILES))
     raise BadParam(UNKNOWN_DEVICE.reject("DEVICEPROP", "device", device, known=known))

@@ -199,7 +199,8 @@ class Ranking:
             raise BadParam(MODE.reject("ENGINEHEUR", "mode", mode))
         self.fused, self.device, self.mode = fused, device, mode
         self._filters = filters or Filters()
-        self._engines = engines
+        # Engines of other kinds of device are no candidates; alone they say so themselves.
+        self._engines = tuple(e for e in engines if device.kind in e.places) or tuple(engines)
         self._tasks = tuple(Task(op, device) for op in fused)
         self._found: list[EngineConfig] = []
         self._rest = self._configs()

@@ -32,7 +32,7 @@ from graphdnn.enums import AttributeType as T
 from graphdnn.enums import DescriptorType as D
 from graphdnn.enums import OperationGraphMode, Status
 from graphdnn.errors import GraphdnnError
-from graphdnn.plan import ExecutionPlan
+from graphdnn.plan import HostPlan
 from graphdnn.rules import Rule
 
 ON, NESTED = (T.BOOLEAN, [True]), T.BACKEND_DESCRIPTOR
@@ -101,7 +101,7 @@ def broken(*_: Any) -> None:
 
 def failing_kernel() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ExecutionPlan, "execute", broken)
+        patch.setattr(HostPlan, "execute", broken)
         execute(matmul_plan(), matmul_arrays())
 
 
@@ -127,7 +127,7 @@ def device(**elements: Any) -> Callable[[], Any]:
 
 
 def on_h200(**limits: Any) -> Callable[[], Any]:
-    return lambda: engine_descriptor(matmul_graph(), 1, DEVICEPROP=(NESTED, [device_prop("h200")]), **limits)
+    return lambda: engine_descriptor(matmul_graph(), 21, DEVICEPROP=(NESTED, [device_prop("h200")]), **limits)
 
 
 def pointwise_child() -> None:

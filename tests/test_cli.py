@@ -178,10 +178,9 @@ def test_run_without_verification(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("mode", ["INSTANT", "A", "b", "fallback"])
-@pytest.mark.parametrize("device", ["cpu", "h200"])
-def test_run_in_every_mode(capsys: pytest.CaptureFixture[str], mode: str, device: str) -> None:
-    out, _ = answer(capsys, "run", CONV, "--mode", mode, "--device", device, "--repeat", "1")
-    assert f"device     {device}" in out
+def test_run_in_every_mode(capsys: pytest.CaptureFixture[str], mode: str) -> None:
+    out, _ = answer(capsys, "run", CONV, "--mode", mode, "--device", "cpu", "--repeat", "1")
+    assert "device     cpu" in out
 
 
 @pytest.mark.parametrize("engine", ["numpy", "numpy_blocked"])
@@ -356,8 +355,6 @@ def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 class _Driver:
     """The driver's library with one GPU, or none."""
-
-    # ruff: noqa: ARG002  its functions have the arguments that they have
 
     def __init__(self, devices: int) -> None:
         self._devices = devices

@@ -113,7 +113,8 @@ def test_no_configuration_raises_every_reason() -> None:
     filters = Filters(without_numerical_notes=frozenset({NumericalNote.STRICT_NAN_PROP}))
     with pytest.raises(Exception, match="STRICT_NAN_PROP") as caught:
         rank(CONV, filters=filters).best
-    assert {r.where.split(",")[0] for r in caught.value.rejections} == {f"engine {e}" for e in ENGINES}
+    here = {f"engine {e}" for e in ENGINES if "cpu" in e.places}
+    assert {r.where.split(",")[0] for r in caught.value.rejections} == here
 
 
 def test_workspace_limit_is_honoured() -> None:

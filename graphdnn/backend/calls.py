@@ -11,8 +11,9 @@ from graphdnn.backend.descriptor import Descriptor, content_of, create, usable
 from graphdnn.backend.execution import run
 from graphdnn.backend.handle import Handle
 from graphdnn.backend.outcome import c_call, last_error
-from graphdnn.device import DeviceSpec, device_spec
+from graphdnn.device import DeviceSpec
 from graphdnn.enums import AttributeType, DescriptorType, Status
+from graphdnn.machine import device_spec
 
 VERSION = 92800  # of the cuDNN headers whose names and numbers this face has
 

@@ -21,10 +21,11 @@ from graphdnn.backend.rules import (
     SHARED_MEMORY_LIMIT,
     SM_COUNT_TARGET,
 )
-from graphdnn.device import DeviceSpec, device_from_json, device_spec
+from graphdnn.device import DeviceSpec, device_from_json
 from graphdnn.enums import AttributeType as T
 from graphdnn.enums import DescriptorType
 from graphdnn.errors import BadParam, Rejection, raise_if
+from graphdnn.machine import device_spec
 from graphdnn.spec import Int64, attr, attribute_label
 
 

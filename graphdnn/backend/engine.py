@@ -15,12 +15,13 @@ from graphdnn.backend.face import MANY, FaceSpec, answer
 from graphdnn.backend.graphs import Graph
 from graphdnn.backend.rules import ENGINE_COMPOSED, ENGINE_INDEX, ENGINE_SEVERAL
 from graphdnn.checks import Equals
-from graphdnn.device import DeviceSpec, device_spec
+from graphdnn.device import DeviceSpec
 from graphdnn.engines import ENGINE_BY_ID, Engine, Task
 from graphdnn.enums import AttributeType as T
 from graphdnn.enums import DescriptorType, KnobType, LayoutType, Status
 from graphdnn.errors import raise_if
 from graphdnn.heuristics import COMPOSED_ID, Choice, EngineConfig
+from graphdnn.machine import device_spec
 from graphdnn.rules import Constraint
 from graphdnn.spec import Int64, attr, attribute_label
 

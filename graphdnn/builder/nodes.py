@@ -16,7 +16,7 @@ import numpy as np
 
 from graphdnn.builder.inference import MOVEMENT, Defaults, Node, complete, compute_type, infer_extents, placed
 from graphdnn.builder.tensor import Freeze, Tensor, element_type
-from graphdnn.device import DeviceSpec, device_spec
+from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import FLOATS
 from graphdnn.enums import (
     DataType,
@@ -25,6 +25,7 @@ from graphdnn.enums import (
 )
 from graphdnn.errors import BadParam, GraphdnnError, Rejection, error_for
 from graphdnn.graph import OperationGraph
+from graphdnn.machine import device_spec
 from graphdnn.operations import (
     Concat,
     Matmul,

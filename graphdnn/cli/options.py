@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from graphdnn.device import PROFILES, DeviceSpec, device_spec
+from graphdnn.device import PROFILES, DeviceSpec
 from graphdnn.enums import HeurMode
 from graphdnn.heuristics import EngineConfig
+from graphdnn.machine import device_spec
 
 MODES = ("INSTANT", "A", "B", "FALLBACK")
 

@@ -41,6 +41,13 @@ KNOB_TWICE = Rule(
     fix="drop one of them",
     status=Status.BAD_PARAM_DUPLICATED_ENTRIES,
 )
+PLACE = Rule(
+    id="engine.place",
+    expected="a device of kind {places}",
+    reason="the engine works on arrays in the memory of such a device, and a plan's arrays are all in one place",
+    fix="build the plan for such a device; other engines serve this one",
+    status=Status.NOT_SUPPORTED_ARCH_MISMATCH,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +144,10 @@ class Engine:
 
     def why_not(self, task: Task) -> tuple[Rejection, ...]:
         """Every reason to decline; empty when the engine serves the task."""
-        return tuple(violations(self.needs, task, f"engine {self.id} {self.name}, {task.where}"))
+        where = f"engine {self.id} {self.name}, {task.where}"
+        if task.device.kind not in self.places:
+            return (PLACE.reject(where, "device.kind", task.device.kind, places=", ".join(self.places)),)
+        return tuple(violations(self.needs, task, where))
 
     def defaults(self) -> Knobs:
         return MappingProxyType({knob.type: knob.default for knob in self.knobs})

@@ -380,4 +380,5 @@ ENGINE = cuda_engine(
     cost=_cost,
     generate=generate,
     knobs=(_TILE, _SPLIT),
+    is_general=True,
 )

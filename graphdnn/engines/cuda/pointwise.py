@@ -59,4 +59,5 @@ ENGINE = cuda_engine(
     needs=(needs_rule("cuda_pointwise.operation", "pointwise"),),
     cost=lambda task, knobs: memory_cost(task),
     generate=lambda op, device, knobs: generate_pointwise(op, device),
+    is_general=True,
 )

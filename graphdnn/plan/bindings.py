@@ -116,8 +116,14 @@ WORKSPACE_OVERLAP = Rule(
     reason="the workspace shares memory with a bound array",
     fix="allocate it separately",
 )
+HOST_STREAM = Rule(
+    id="execute.host_stream",
+    expected="no stream",
+    reason="a host plan has no streams: a call has finished when it returns",
+    fix="leave the stream out, or build the plan for a CUDA device",
+)
 
-_WHERE = "EXECUTION_PLAN"
+WHERE = "EXECUTION_PLAN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +150,10 @@ def refuse_names(expected: Sequence[Expected], bindings: Mapping[int, Any]) -> N
     """Raise for missing and unknown uids."""
     known = {e.spec.uid: e for e in expected}
     found = [
-        MISSING.reject(_WHERE, e.spec.label(), "nothing", uid=uid) for uid, e in known.items() if uid not in bindings
+        MISSING.reject(WHERE, e.spec.label(), "nothing", uid=uid) for uid, e in known.items() if uid not in bindings
     ]
     names = ", ".join(map(str, known))
-    found += [EXTRA.reject(_WHERE, f"uid {uid}", "bound", known=names) for uid in bindings if uid not in known]
+    found += [EXTRA.reject(WHERE, f"uid {uid}", "bound", known=names) for uid in bindings if uid not in known]
     raise BadParam(found)
 
 
@@ -171,24 +177,35 @@ def _coerce_one(want: Expected, given: Any) -> tuple[Array | None, Rejection | N
         return _scalar(want, given)
     if not isinstance(given, np.ndarray):
         if hasattr(given, "__cuda_array_interface__"):
-            return None, DEVICE.reject(_WHERE, label, f"{type(given).__module__}.{type(given).__name__}")
+            return None, DEVICE.reject(WHERE, label, f"{type(given).__module__}.{type(given).__name__}")
         try:
             given = _view(given, writable=want.is_output)
         except (TypeError, ValueError, AttributeError, BufferError, RuntimeError) as error:
-            return None, KIND.reject(_WHERE, label, f"{type(given).__name__}: {error}")
-    dtype, shape, strides = want.layout
-    if want.accepts(given):
-        if want.is_output and not given.flags.writeable:
-            return None, READ_ONLY.reject(_WHERE, label, "read-only")
-        return given, None
-    if given.dtype != dtype:
-        return None, TYPE.reject(
-            _WHERE, label, str(given.dtype), expected=str(dtype), data_type=want.spec.data_type.name
-        )
-    if given.shape != shape:
-        return None, SHAPE.reject(_WHERE, label, given.shape, expected=str(shape))
+            return None, KIND.reject(WHERE, label, f"{type(given).__name__}: {error}")
+    if want.accepts(given) and want.is_output and not given.flags.writeable:
+        return None, READ_ONLY.reject(WHERE, label, "read-only")
+    return given, layout_problem(want, given)
+
+
+def layout_problem(want: Expected, array: Array) -> Rejection | None:
+    """Where an array differs from what the tensor was described as, or None."""
+    if want.accepts(array):
+        return None
+    label, (dtype, shape, strides) = want.spec.label(), want.layout
+    if array.dtype != dtype:
+        return TYPE.reject(WHERE, label, str(array.dtype), expected=str(dtype), data_type=want.spec.data_type.name)
+    if array.shape != shape:
+        return SHAPE.reject(WHERE, label, array.shape, expected=str(shape))
     hint = "numpy counts strides in bytes, descriptors count elements"
-    return None, STRIDES.reject(_WHERE, label, given.strides, expected=str(strides), hint=hint)
+    return STRIDES.reject(WHERE, label, array.strides, expected=str(strides), hint=hint)
+
+
+def check_layouts(expected: Sequence[Expected], arrays: Sequence[Array]) -> None:
+    """Raise with every array that differs from its tensor's description."""
+    problems = [layout_problem(want, array) for want, array in zip(expected, arrays, strict=True)]
+    found = [problem for problem in problems if problem is not None]
+    if found:
+        raise BadParam(found)
 
 
 def _view(given: Any, *, writable: bool) -> Array:
@@ -208,7 +225,7 @@ def _scalar(want: Expected, given: Any) -> tuple[Array | None, Rejection | None]
             raise ValueError
         return cast(value.reshape(spec.dims), spec.data_type), None
     except (TypeError, ValueError, AttributeError):
-        return None, SCALAR.reject(_WHERE, spec.label(), type(given).__name__)
+        return None, SCALAR.reject(WHERE, spec.label(), type(given).__name__)
 
 
 def _address(array: Array) -> int:
@@ -224,9 +241,9 @@ def check_addresses(expected: Sequence[Expected], arrays: Sequence[Array]) -> No
         spans.append((start, start + want.spec.bytes))
         if not want.spec.is_by_value and start % _promise(want.spec):
             value = f"address ...{start % 4096:#06x}"
-            found.append(ALIGNMENT.reject(_WHERE, want.spec.label(), value, alignment=_promise(want.spec)))
+            found.append(ALIGNMENT.reject(WHERE, want.spec.label(), value, alignment=_promise(want.spec)))
         if want.is_output and not array.flags.writeable:
-            found.append(READ_ONLY.reject(_WHERE, want.spec.label(), "read-only"))
+            found.append(READ_ONLY.reject(WHERE, want.spec.label(), "read-only"))
     for i, want in enumerate(expected):
         if not want.is_output:
             continue
@@ -236,7 +253,7 @@ def check_addresses(expected: Sequence[Expected], arrays: Sequence[Array]) -> No
             if spans[i][0] < spans[j][1] and spans[j][0] < spans[i][1] and _share(arrays[i], arrays[j]):
                 found.append(
                     OVERLAP.reject(
-                        _WHERE, want.spec.label(), "overlapping memory", output=want.spec.uid, other=other.spec.uid
+                        WHERE, want.spec.label(), "overlapping memory", output=want.spec.uid, other=other.spec.uid
                     )
                 )
     if found:
@@ -259,13 +276,13 @@ def _promise(spec: TensorSpec) -> int:
 def check_workspace(workspace: Any, size: int, arrays: Sequence[Array]) -> Array:
     """The workspace as a byte array. Raises when it is missing, small, of the wrong kind or shared."""
     if workspace is None:
-        raise BadParam(WORKSPACE_MISSING.reject(_WHERE, "workspace", None, size=size))
+        raise BadParam(WORKSPACE_MISSING.reject(WHERE, "workspace", None, size=size))
     if not isinstance(workspace, np.ndarray) or not workspace.flags.c_contiguous or not workspace.flags.writeable:
-        raise BadParam(WORKSPACE_KIND.reject(_WHERE, "workspace", type(workspace).__name__))
+        raise BadParam(WORKSPACE_KIND.reject(WHERE, "workspace", type(workspace).__name__))
     if workspace.dtype != np.uint8 or workspace.ndim != 1:
         workspace = np.asarray(workspace.reshape(-1).view(np.uint8))
     if workspace.size < size:
-        raise BadParam(WORKSPACE_SMALL.reject(_WHERE, "workspace", f"{workspace.size} bytes", size=size))
+        raise BadParam(WORKSPACE_SMALL.reject(WHERE, "workspace", f"{workspace.size} bytes", size=size))
     if any(np.may_share_memory(workspace, array) for array in arrays):
-        raise BadParam(WORKSPACE_OVERLAP.reject(_WHERE, "workspace", "shared"))
+        raise BadParam(WORKSPACE_OVERLAP.reject(WHERE, "workspace", "shared"))
     return np.asarray(workspace)

@@ -1,0 +1,115 @@
+"""ExecutionPlan: an engine configuration made executable, and what it knows about itself.
+
+Where its arrays live decides which plan it is: ``ExecutionPlan(config)`` gives the plan of the
+configuration's kind of device, ``HostPlan`` or ``DevicePlan``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, ClassVar
+from weakref import ref
+
+from graphdnn.engines.engine import CompiledOperation
+from graphdnn.enums import BehaviorNote, NumericalNote
+from graphdnn.heuristics import EngineConfig
+from graphdnn.plan.bindings import Expected
+
+
+class ExecutionPlan:
+    """A graph with a decided engine for each fused operation, compiled. Reusable, and safe to share between threads."""
+
+    __slots__ = ("__weakref__", "_count", "_expected", "_pick", "_scalars", "config", "kernels", "uids")
+    _places: ClassVar[dict[str, type[ExecutionPlan]]] = {}
+
+    def __init_subclass__(cls, place: str) -> None:
+        ExecutionPlan._places[place] = cls
+
+    def __new__(cls, config: EngineConfig, *_: Any, **__: Any) -> ExecutionPlan:
+        kind = ExecutionPlan._places[config.device.kind] if cls is ExecutionPlan else cls
+        return object.__new__(kind)
+
+    def __init__(self, config: EngineConfig) -> None:
+        bound = config.fused.graph.bound
+        self.config = config
+        arrays, scalars = ([t for t in bound if t.is_by_value is scalar] for scalar in (False, True))
+        self.uids = tuple(t.uid for t in (*arrays, *scalars))
+        self.kernels: tuple[CompiledOperation, ...] = tuple(c.engine.compile(c.task, c.knobs) for c in config.choices)
+        written = {t.uid for t in config.fused.graph.outputs}
+        self._expected = tuple(Expected.of(t, is_output=t.uid in written) for t in arrays)
+        self._scalars = tuple(Expected.of(t, is_output=False) for t in scalars)
+        names = self.uids[: len(arrays)]
+        self._pick: Callable[[Any], tuple[Any, ...]] = itemgetter(*names) if len(names) > 1 else pick_one(names[0])
+        self._count = len(self.uids)
+
+    # What it is.
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def workspace_size(self) -> int:
+        """Bytes."""
+        return self.config.workspace_size
+
+    @property
+    def fused_operations(self) -> tuple[tuple[str, ...], ...]:
+        """The operations of each kernel, in order."""
+        return tuple(tuple(op.label() for op in fused.operations) for fused in self.config.fused)
+
+    @property
+    def numerical_notes(self) -> tuple[NumericalNote, ...]:
+        return self.config.numerical_notes
+
+    @property
+    def behavior_notes(self) -> tuple[BehaviorNote, ...]:
+        return self.config.behavior_notes
+
+    def __repr__(self) -> str:
+        return f"<ExecutionPlan {self.name}: {len(self.kernels)} kernels, {self.workspace_size} bytes of workspace>"
+
+    def __str__(self) -> str:
+        lines = [f"plan {self.name} on {self.config.device.name}, {self.workspace_size} bytes of workspace"]
+        for choice, kernel in zip(self.config.choices, self.kernels, strict=True):
+            ops = " + ".join(op.label() for op in choice.task.op.operations)
+            lines.append(f"  {kernel.name}: {ops}, predicted {choice.cost}")
+        return "\n".join(lines)
+
+    # What it does.
+
+    def execute(self, bindings: Mapping[int, Any], workspace: Any = None, stream: Any = None) -> None:
+        """Run on ``{uid: array}``; outputs are written in place.
+
+        Every bound tensor of the graph needs an array of its type, extents and strides (a by-value tensor takes
+        a number). ``workspace`` is a contiguous byte array of at least ``workspace_size``; None where that is 0.
+        Raises ``BadParam`` before anything is written.
+        """
+        raise NotImplementedError
+
+    def new_workspace(self) -> Any:
+        """A workspace of the right size, or None where none is needed."""
+        raise NotImplementedError
+
+
+class Remembered:
+    """The arrays of the last call, by identity: their addresses were checked, and an address cannot change.
+
+    Only weak references are kept. When one of the arrays dies its id may be given to another object, so the
+    record then forgets all of them.
+    """
+
+    __slots__ = ("_refs", "ids")
+
+    def __init__(self, arrays: Sequence[Any]) -> None:
+        self.ids: tuple[int, ...] | None = tuple(map(id, arrays)) if arrays else None
+        self._refs = [ref(array, self._forget) for array in arrays]
+
+    def _forget(self, _: object) -> None:
+        self.ids = None
+
+
+def pick_one(key: int) -> Callable[[Any], tuple[Any, ...]]:
+    """Like ``itemgetter`` of several keys, for one: a tuple all the same."""
+    return lambda source: (source[key],)

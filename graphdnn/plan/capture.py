@@ -1,0 +1,55 @@
+"""CapturedPlan: an execution recorded as a CUDA graph. A launch of it is one call, whatever the plan holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from graphdnn.enums import Status
+from graphdnn.errors import BadParam
+from graphdnn.plan.base import ExecutionPlan
+from graphdnn.rules import Rule
+
+CAPTURING = Rule(
+    id="capture.nested",
+    expected="a stream that is not being captured",
+    reason="CUDA records one graph at a time on a stream",
+    fix="inside your own capture call plan.execute: it is recorded into your graph",
+    status=Status.BAD_PARAM,
+)
+
+
+class CapturedPlan:
+    """Launches the recorded work on the arrays that it was recorded with, which it keeps alive."""
+
+    __slots__ = ("_alive", "_graph", "name")
+
+    def __init__(self, graph: Any, alive: tuple[Any, ...], name: str) -> None:
+        self._graph, self._alive, self.name = graph, alive, name
+
+    def launch(self, stream: Any = None) -> None:
+        """Put the graph into a CuPy stream, the current one for None. Asynchronous."""
+        self._graph.launch(stream)
+
+    def __repr__(self) -> str:
+        return f"<CapturedPlan {self.name}>"
+
+
+def capture(plan: ExecutionPlan, bindings: Mapping[int, Any], workspace: Any = None) -> CapturedPlan:
+    """Record one execution. Nothing runs; raises ``BadParam`` as ``execute`` does, and inside another capture."""
+    import cupy
+
+    from graphdnn.cuda.driver import is_capturing
+
+    if is_capturing(cupy.cuda.get_current_stream().ptr):
+        raise BadParam(CAPTURING.reject("EXECUTION_PLAN", "stream", "capturing"))
+    if workspace is None and plan.workspace_size:
+        workspace = plan.new_workspace()
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        stream.begin_capture()
+        try:
+            plan.execute(bindings, workspace, stream.ptr)
+        finally:
+            graph = stream.end_capture()
+    return CapturedPlan(graph, (dict(bindings), workspace, plan), plan.name)

@@ -1,0 +1,295 @@
+"""DevicePlan: execution on a CUDA device, asynchronous, without allocation or synchronisation.
+
+Kernels are compiled when the plan is built and loaded when it first meets its device. Launches are
+packed into *blocks*: the structs of all launches with their addresses written in. ``execute`` takes a free
+block, writes the addresses that changed, and makes one driver call per kernel, so several threads may
+execute one plan at once, each with a block (and, where the plan needs one, a workspace) of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+from graphdnn.cuda import debug
+from graphdnn.engines.cuda.launch import DeviceKernel, Function, Launch
+from graphdnn.engines.cuda.parameters import scalar_bits
+from graphdnn.enums import Status
+from graphdnn.errors import BadParam, NotSupported
+from graphdnn.heuristics import EngineConfig, materialized_bytes, materialized_slots
+from graphdnn.plan.base import ExecutionPlan, Remembered
+from graphdnn.plan.bindings import (
+    WHERE,
+    WORKSPACE_MISSING,
+    WORKSPACE_OVERLAP,
+    Expected,
+    check_addresses,
+    check_layouts,
+    coerce,
+    refuse_names,
+)
+from graphdnn.plan.runtime import CudaRuntime, Runtime
+from graphdnn.rules import Rule
+
+ABSENT = Rule(
+    id="execute.device_absent",
+    expected="a device of compute capability {capability}",
+    reason="the plan was built for {device}, and this process has no such device",
+    fix="build the plan for the device that is here (device='cuda'), or for the host (device='cpu')",
+    status=Status.NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING,
+)
+
+_form = attrgetter("dtype", "shape", "strides")
+_MASK = (1 << 64) - 1
+
+
+class _Admitted(Remembered):
+    """Arrays that were checked, with their addresses and what they looked like."""
+
+    __slots__ = ("addresses", "forms", "spans")
+
+    def __init__(self, arrays: Sequence[Any], addresses: tuple[int, ...], spans: tuple[tuple[int, int], ...]) -> None:
+        self.addresses = addresses
+        self.spans = spans
+        # Only CuPy's arrays keep their address for life; anything else is looked at on every call.
+        stays = all(type(array).__module__.partition(".")[0] == "cupy" for array in arrays)
+        super().__init__(arrays if stays else ())
+        self.forms = tuple(map(_form, arrays)) if stays else None
+
+
+class DevicePlan(ExecutionPlan, place="cuda"):
+    """A plan of CUDA engines. ``runtime`` stands in for CUDA in tests."""
+
+    __slots__ = ("_free", "_known", "_runtime", "_size", "_workspace", "loaded_on")
+
+    def __init__(self, config: EngineConfig, runtime: Runtime | None = None) -> None:
+        super().__init__(config)
+        self._runtime: Runtime = CudaRuntime(config.device) if runtime is None else runtime
+        for launch in self.launches:
+            self._runtime.compile(launch.text)
+        self._size = config.workspace_size
+        self._known = _Admitted((), (), ())
+        self._workspace: tuple[Remembered, int] = Remembered(()), 0
+        self._free: list[_Block] = []
+        self.loaded_on: int | None = None  # ordinal
+        if self._runtime.is_here():
+            self._free.append(self._new_block())
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """Every kernel launch of an execution, in order."""
+        return tuple(step for k in self._device_kernels for step in k.steps if isinstance(step, Launch))
+
+    @property
+    def _device_kernels(self) -> tuple[DeviceKernel, ...]:
+        kernels = tuple(k for k in self.kernels if isinstance(k, DeviceKernel))
+        assert len(kernels) == len(self.kernels), "an engine of a device compiles to device kernels"
+        return kernels
+
+    def execute(self, bindings: Mapping[int, Any], workspace: Any = None, stream: Any = None) -> None:
+        """As ``ExecutionPlan.execute``, on arrays in device memory: CuPy's, addresses (int, ctypes), and anything
+        with ``__dlpack__`` or ``__cuda_array_interface__``. Returns when the work is in the stream.
+
+        ``stream``: an address, or an object with ``ptr`` or ``cuda_stream``; None is CuPy's current stream.
+        """
+        if self.loaded_on is None:
+            self._load()
+        try:
+            arrays = self._pick(bindings)
+            scalars = [bindings[e.spec.uid] for e in self._scalars] if self._scalars else None
+        except KeyError:
+            arrays = ()
+        if len(bindings) != self._count or not arrays:
+            refuse_names((*self._expected, *self._scalars), bindings)
+        number = self._runtime.current_stream() if stream is None else stream_number(stream)
+        known = self._known
+        if tuple(map(id, arrays)) != known.ids or tuple(map(_form, arrays)) != known.forms:
+            known = self._admit(arrays, number)
+        values: tuple[int, ...] = ()
+        if scalars:
+            read = coerce(self._scalars, scalars)
+            values = tuple(int.from_bytes(scalar_bits(value.tobytes()), "little") for value in read)
+        scratch = self._scratch(workspace, known) if self._size else 0
+        try:
+            block = self._free.pop()
+        except IndexError:
+            block = self._new_block()
+        try:
+            if block.known is not known or block.scratch != scratch or block.values != values:
+                block.fill(known, scratch, values)
+            if debug.marks_ranges:
+                block.launch_marked(number, self)
+            else:
+                for launch in block.launches:
+                    launch(number)
+        finally:
+            self._free.append(block)
+
+    def _admit(self, arrays: Sequence[Any], stream: int) -> _Admitted:
+        """Arrays that were not the last call's: full check, then remembered."""
+        shadows, found = self._runtime.shadows(self._expected, arrays, stream)
+        if found:
+            raise BadParam(found)
+        check_layouts(self._expected, shadows)
+        check_addresses(self._expected, shadows)
+        addresses = tuple(int(s.__array_interface__["data"][0]) for s in shadows)
+        spans = tuple((a, a + e.spec.bytes) for a, e in zip(addresses, self._expected, strict=True))
+        self._known = _Admitted(arrays, addresses, spans)
+        return self._known
+
+    def _load(self) -> None:
+        """Meet the device. Raises ``NotSupported`` when it is not here."""
+        device = self.config.device
+        if not self._runtime.is_here():
+            raise NotSupported(
+                ABSENT.reject(
+                    WHERE, "device", "none", device=device.name,
+                    capability=".".join(map(str, device.compute_capability)),
+                )
+            )  # fmt: skip
+        self._free.append(self._new_block())
+
+    def _scratch(self, workspace: Any, known: _Admitted) -> int:
+        """The workspace's address. Raises when it is missing, small, of the wrong kind or shared."""
+        remembered, address = self._workspace
+        if (id(workspace),) == remembered.ids:
+            return address
+        if workspace is None:
+            raise BadParam(WORKSPACE_MISSING.reject(WHERE, "workspace", None, size=self._size))
+        address, problem = self._runtime.workspace_address(workspace, self._size)
+        if problem is not None:
+            raise BadParam(problem)
+        if any(address < end and start < address + self._size for start, end in known.spans):
+            raise BadParam(WORKSPACE_OVERLAP.reject(WHERE, "workspace", "shared"))
+        if type(workspace).__module__.partition(".")[0] == "cupy":
+            self._workspace = Remembered((workspace,)), address
+        return address
+
+    def _new_block(self) -> _Block:
+        block = _Block(self.config, self._device_kernels, self._expected, self._scalars, self._runtime)
+        self.loaded_on = self._runtime.ordinal()
+        return block
+
+    def new_workspace(self) -> Any:
+        """CuPy bytes of the right size, or None where none are needed."""
+        return self._runtime.memory(self._size) if self._size else None
+
+    def capture(self, bindings: Mapping[int, Any], workspace: Any = None) -> Any:
+        """The execution on these arrays as a CUDA graph, to be launched again and again: ``CapturedPlan``."""
+        from graphdnn.plan.capture import capture
+
+        return capture(self, bindings, workspace)
+
+
+class _Block:
+    """The packed launches of one execution at a time."""
+
+    __slots__ = (
+        "_array_words",
+        "_calls",
+        "_scratch_words",
+        "_uids",
+        "_value_words",
+        "known",
+        "launches",
+        "scratch",
+        "values",
+    )
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        kernels: Sequence[DeviceKernel],
+        arrays: Sequence[Expected],
+        scalars: Sequence[Expected],
+        runtime: Runtime,
+    ) -> None:
+        place = {e.spec.uid: i for i, e in enumerate(arrays)}
+        number = {e.spec.uid: i for i, e in enumerate(scalars)}
+        between = {tensor.uid: offset for tensor, offset in materialized_slots(config.fused)}
+        start = materialized_bytes(config.fused)  # of the scratch memory that kernels take turns in
+        self._array_words: list[tuple[Any, int, int, int]] = []  # struct, word, which array, offset
+        self._value_words: list[tuple[Any, int, int]] = []
+        self._scratch_words: list[tuple[Any, int, int]] = []
+        self._calls: list[_Call] = []
+        self._uids = tuple(place)
+        self.launches: list[Callable[[int], None]] = []
+        self.known: object = None
+        self.scratch = -1
+        self.values: tuple[int, ...] = ()
+        for kernel in kernels:
+            for step in kernel.steps:
+                if not isinstance(step, Launch):
+                    call = _Call(step.prepare(), between, start)
+                    self._calls.append(call)
+                    self.launches.append(call)
+                    continue
+                prepared = runtime.prepare(step, config.name)
+                self.launches.append(prepared.launch)
+                words = memoryview(prepared.params).cast("Q")
+                for slot in step.params.slots:
+                    if slot.uid is None:
+                        self._scratch_words.append((words, slot.word, start + slot.offset))
+                    elif slot.by_value:
+                        self._value_words.append((words, slot.word, number[slot.uid]))
+                    elif slot.uid in between:
+                        self._scratch_words.append((words, slot.word, between[slot.uid] + slot.offset))
+                    else:
+                        self._array_words.append((words, slot.word, place[slot.uid], slot.offset))
+
+    def fill(self, known: _Admitted, scratch: int, values: tuple[int, ...]) -> None:
+        """Write addresses and scalars into the structs."""
+        self.known = None  # until all is written
+        addresses = known.addresses
+        for words, word, i, offset in self._array_words:
+            words[word] = addresses[i] + offset
+        for words, word, offset in self._scratch_words:
+            words[word] = (scratch + offset) & _MASK
+        for words, word, i in self._value_words:
+            words[word] = values[i]
+        for call in self._calls:
+            call.fill(dict(zip(self._uids, addresses, strict=True)), scratch)
+        self.known, self.scratch, self.values = known, scratch, values
+
+    def launch_marked(self, stream: int, plan: ExecutionPlan) -> None:
+        """With a range for the plan and one for each kernel, for a profiler."""
+        from cupy.cuda import nvtx
+
+        nvtx.RangePush(plan.name)
+        try:
+            counts = [len(k.steps) for k in plan.kernels if isinstance(k, DeviceKernel)]
+            following = iter(self.launches)
+            for kernel, count in zip(plan.kernels, counts, strict=True):
+                nvtx.RangePush(kernel.name)
+                for _ in range(count):
+                    next(following)(stream)
+                nvtx.RangePop()
+        finally:
+            nvtx.RangePop()
+
+
+class _Call:
+    """A library's work with the addresses of this execution."""
+
+    __slots__ = ("_addresses", "_between", "_function", "_scratch", "_start")
+
+    def __init__(self, function: Function, between: Mapping[int, int], start: int) -> None:
+        self._function, self._between, self._start = function, between, start
+        self._addresses: Mapping[int, int] = {}
+        self._scratch = 0
+
+    def fill(self, addresses: dict[int, int], scratch: int) -> None:
+        inside = {uid: scratch + offset for uid, offset in self._between.items()}
+        self._addresses, self._scratch = {**addresses, **inside}, scratch + self._start
+
+    def __call__(self, stream: int) -> None:
+        self._function(self._addresses, self._scratch, stream)
+
+
+def stream_number(stream: Any) -> int:
+    """The address of a stream, as CuPy (``ptr``), PyTorch (``cuda_stream``) or a bare number give it."""
+    if type(stream) is int:
+        return stream
+    number = getattr(stream, "ptr", getattr(stream, "cuda_stream", stream))
+    return int(number)

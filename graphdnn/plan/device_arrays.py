@@ -1,0 +1,195 @@
+"""Arrays in device memory: where they are, without a copy, whichever library made them.
+
+Each becomes a *shadow*, a NumPy array of its type, extents and strides at its device address. Nobody reads one
+(the address means nothing to the host), but the checks of layout, alignment and overlap are the host's own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from graphdnn.dtypes import ELEMENTS, Array, data_type_of
+from graphdnn.enums import DataType, Status
+from graphdnn.errors import Rejection
+from graphdnn.plan.bindings import WHERE, WORKSPACE_KIND, WORKSPACE_SMALL, Expected
+from graphdnn.rules import Rule
+
+KIND = Rule(
+    id="binding.device_kind",
+    expected="a CuPy array, a device address, or an object with __dlpack__ or __cuda_array_interface__ on the device",
+    reason="the plan reads its operands in place, in device memory: {detail}",
+    fix="pass cupy.asarray(...) of the data, or build the plan for the device cpu",
+)
+OTHER_DEVICE = Rule(
+    id="binding.other_device",
+    expected="memory of device {ordinal}",
+    reason="the kernels run on the current device",
+    fix="make the array's device current (with cupy.cuda.Device(n):), or copy the array",
+)
+NOT_ON_DEVICE = Rule(
+    id="binding.address",
+    expected="an address in an allocation of device {ordinal}",
+    reason="the driver knows no device memory at this address",
+    fix="pass the address of memory that is still allocated, on this device",
+    status=Status.BAD_PARAM,
+)
+TOO_SHORT = Rule(
+    id="binding.size",
+    expected="{size} bytes",
+    reason="the allocation ends after {have} bytes, and the tensor reaches beyond",
+    fix="allocate the tensor's bytes (TensorSpec.bytes), gaps between rows included",
+    status=Status.BAD_PARAM_SIZE_INSUFFICIENT,
+)
+
+# Element types that CuPy or DLPack may lack: their bits are then carried by unsigned integers of the same size.
+_CARRIERS: MappingProxyType[DataType, type[np.generic]] = MappingProxyType(
+    {DataType.BFLOAT16: np.uint16, DataType.FP8_E4M3: np.uint8, DataType.FP8_E5M2: np.uint8}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """What NumPy asks of an object to make an array at an address."""
+
+    __array_interface__: dict[str, Any]
+
+
+def shadow_at(
+    address: int,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    strides: tuple[int, ...] | None,
+    *,
+    writable: bool = True,
+) -> Array:
+    """A NumPy array that says where memory is; its elements must not be looked at."""
+    interface = {
+        "data": (address, not writable),
+        "shape": shape,
+        "strides": strides,
+        "typestr": f"|V{dtype.itemsize}",
+        "version": 3,
+    }
+    return np.asarray(_Memory(interface)).view(dtype)
+
+
+def is_raw(given: object) -> bool:
+    """True for a bare address."""
+    return isinstance(given, (int, np.integer, ctypes.c_void_p)) and not isinstance(given, bool)
+
+
+def address_of(given: Any) -> int:
+    """The number in a bare address; 0 for a null pointer."""
+    return int((given.value or 0) if isinstance(given, ctypes.c_void_p) else given)
+
+
+def shadow_of(want: Expected, given: Any, ordinal: int, stream: int) -> tuple[Array | None, Rejection | None]:
+    """The shadow of one binding, or why it cannot be used. ``stream`` is made to wait for the array's producer."""
+    label = want.spec.label()
+    if is_raw(given):
+        dtype, shape, strides = want.layout
+        address = address_of(given)
+        problem = allocation_problem(label, address, want.spec.bytes, ordinal)
+        return (None, problem) if problem else (shadow_at(address, dtype, shape, strides), None)
+    found = _described(given, stream)
+    if isinstance(found, str):
+        return None, KIND.reject(WHERE, label, f"{type(given).__module__}.{type(given).__name__}", detail=found)
+    shadow, device = found
+    if device != ordinal:
+        return None, OTHER_DEVICE.reject(WHERE, label, f"on device {device}", ordinal=ordinal)
+    carrier = _CARRIERS.get(want.spec.data_type)
+    if carrier is not None and shadow.dtype == carrier:
+        shadow = shadow.view(want.layout[0])
+    return shadow, None
+
+
+def _described(given: Any, stream: int) -> tuple[Array, int] | str:
+    """(shadow, device ordinal), or what is wrong."""
+    if isinstance(given, np.ndarray):
+        return "this array is in host memory"
+    library = type(given).__module__.partition(".")[0]
+    if library == "torch":
+        return _torch(given, stream)
+    if library == "cupy" and hasattr(given, "data"):
+        return _cupy(given)
+    if not (hasattr(given, "__dlpack__") or hasattr(given, "__cuda_array_interface__")):
+        return "it is neither an array nor an address"
+    import cupy
+
+    try:
+        # CuPy does what both protocols ask for: its current stream waits for the producer's.
+        with cupy.cuda.ExternalStream(stream) if stream else cupy.cuda.Stream.null:
+            return _cupy(cupy.from_dlpack(given) if hasattr(given, "__dlpack__") else cupy.asarray(given))
+    except (TypeError, ValueError, BufferError, RuntimeError, AttributeError) as error:
+        return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _cupy(array: Any) -> tuple[Array, int]:
+    return shadow_at(array.data.ptr, array.dtype, array.shape, array.strides), array.data.device_id
+
+
+def _torch(tensor: Any, stream: int) -> tuple[Array, int] | str:
+    if not tensor.is_cuda:
+        return "this tensor is in host memory"
+    try:
+        dtype = ELEMENTS[data_type_of(tensor.dtype)].numpy
+    except ValueError as error:
+        return str(error)
+    torch = sys.modules["torch"]
+    producer = torch.cuda.current_stream(tensor.device)
+    if producer.cuda_stream != stream:
+        wait_for(producer.cuda_stream, stream)
+    size = dtype.itemsize
+    strides = tuple(step * size for step in tensor.stride())
+    return shadow_at(tensor.data_ptr(), dtype, tuple(tensor.shape), strides), int(tensor.device.index)
+
+
+def wait_for(producer: int, consumer: int) -> None:
+    """Work put into ``consumer`` from now on starts after what ``producer`` holds; the host does not wait."""
+    import cupy
+
+    event = cupy.cuda.Event(disable_timing=True)
+    event.record(cupy.cuda.ExternalStream(producer) if producer else cupy.cuda.Stream.null)
+    (cupy.cuda.ExternalStream(consumer) if consumer else cupy.cuda.Stream.null).wait_event(event)
+
+
+def allocation_problem(label: str, address: int, size: int, ordinal: int) -> Rejection | None:
+    """Why ``size`` bytes at an address cannot be used, as the driver knows its allocations."""
+    from graphdnn.cuda.driver import pointer_device
+    from graphdnn.cuda.memory import allocation
+
+    device = pointer_device(address) if address else None
+    if device is None:
+        return NOT_ON_DEVICE.reject(WHERE, label, f"{address:#x}", ordinal=ordinal)
+    if device != ordinal:
+        return OTHER_DEVICE.reject(WHERE, label, f"on device {device}", ordinal=ordinal)
+    start, length = allocation(address)
+    have = start + length - address
+    if have < size:
+        return TOO_SHORT.reject(WHERE, label, f"{have} bytes", size=size, have=have)
+    return None
+
+
+def workspace_address(workspace: Any, size: int, ordinal: int) -> tuple[int, Rejection | None]:
+    """The address of scratch memory: a contiguous array of bytes of any library, or a bare address."""
+    if is_raw(workspace):
+        address = address_of(workspace)
+        return address, allocation_problem("workspace", address, size, ordinal)
+    found = _described(workspace, 0)
+    if isinstance(found, str):
+        kind = f"{type(workspace).__module__}.{type(workspace).__name__}"
+        return 0, KIND.reject(WHERE, "workspace", kind, detail=found)
+    shadow, device = found
+    if device != ordinal:
+        return 0, OTHER_DEVICE.reject(WHERE, "workspace", f"on device {device}", ordinal=ordinal)
+    if not shadow.flags.c_contiguous:
+        return 0, WORKSPACE_KIND.reject(WHERE, "workspace", f"strides {shadow.strides}")
+    if shadow.nbytes < size:
+        return 0, WORKSPACE_SMALL.reject(WHERE, "workspace", f"{shadow.nbytes} bytes", size=size)
+    return int(shadow.__array_interface__["data"][0]), None
