@@ -1,0 +1,119 @@
+// Random numbers. A counter gives four elements that follow each other in row-major order; a thread draws LANES of
+// them, for WIDTH neighbours on the axis that is contiguous in memory.
+
+enum { BERNOULLI, UNIFORM, NORMAL };
+
+// A word's 24 upper bits: u * 2^24.
+__device__ __forceinline__ int uniform_bits(unsigned int word) { return (int)(word >> 8); }
+
+// first + second * value as the host has it: two roundings in double, no fused multiply-add; then one to float.
+__device__ __forceinline__ float placed(double value, const Params& p) {
+    return (float)__dadd_rn(p.first, __dmul_rn(p.second, value));
+}
+
+// Box-Muller. u_even + 2^-24 and 2 u_odd are exact in float.
+__device__ __forceinline__ void standard_normal(unsigned int even, unsigned int odd, float& a, float& b) {
+    const float radius = sqrtf(-2.0f * logf((float)(uniform_bits(even) + 1) * 0x1p-24f));
+    const float turn = (float)uniform_bits(odd) * 0x1p-23f;  // in half turns
+    float sine, cosine;
+#ifdef __CUDA_ARCH__
+    sincospif(turn, &sine, &cosine);
+#else
+    sine = (float)sin(3.14159265358979323846 * (double)turn);
+    cosine = (float)cos(3.14159265358979323846 * (double)turn);
+#endif
+    a = radius * cosine;
+    b = radius * sine;
+}
+
+__device__ __forceinline__ void drawn(const Words& words, const Params& p, float (&to)[4]) {
+    if constexpr (DISTRIBUTION == NORMAL) {
+        #pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+            float a, b;
+            standard_normal(words.at[i], words.at[i + 1], a, b);
+            to[i] = placed((double)a, p);
+            to[i + 1] = placed((double)b, p);
+        }
+    } else {
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int u = uniform_bits(words.at[i]);
+            if constexpr (DISTRIBUTION == BERNOULLI) to[i] = u < (int)p.below ? 1.0f : 0.0f;
+            else to[i] = placed((double)u * 0x1p-24, p);
+        }
+    }
+}
+
+// Widths that this variant does not write: branches that are never taken name them.
+template <int V> __device__ void write(const Params&, const int (&)[RANK], const float (&)[V]) {}
+template <int V> __device__ void write_one(const Params&, const int (&)[RANK], const float (&)[V]) {}
+
+extern "C" __global__ void __launch_bounds__(THREADS) rng(const __grid_constant__ Params p) {
+    const unsigned long long key = seed(p), start = offset(p);
+    for (Count i = (Count)blockIdx.x * THREADS + threadIdx.x; i < (Count)p.count; i += (Count)gridDim.x * THREADS) {
+        int at[RANK];
+        Count rest = i;
+        #pragma unroll
+        for (int j = RANK - 1; j > 0; --j) {
+            const Count outer = rest / (Count)p.steps[j];
+            at[j] = (int)(rest - outer * (Count)p.steps[j]);
+            rest = outer;
+        }
+        at[0] = (int)rest;
+        at[LANE_AXIS] *= LANES;
+        at[VECTOR_AXIS] *= WIDTH;
+        unsigned long long element = 0;
+        #pragma unroll
+        for (int j = 0; j < RANK; ++j) element += (unsigned long long)((long long)at[j] * p.row_major[j]);
+
+        if constexpr (LANES == 1) {  // neighbours are elements of several counters, each drawn for itself
+            float four[4];
+            drawn(philox(start + element / 4, key), p, four);
+            float one[1] = {four[0]};
+            #pragma unroll
+            for (int k = 1; k < 4; ++k) one[0] = (element & 3) == k ? four[k] : one[0];
+            write(p, at, one);
+        } else if constexpr (WIDTH == 1) {  // neighbours in memory follow each other in row-major order too
+            float value[LANES];
+            #pragma unroll
+            for (int k = 0; k < LANES; k += 4) {
+                float four[4];
+                drawn(philox(start + element / 4 + k / 4, key), p, four);
+                #pragma unroll
+                for (int e = 0; e < 4; ++e) value[k + e] = four[e];
+            }
+            #pragma unroll
+            for (int k = 0; k < LANES; k += STORED) {
+                const int left = (int)p.lanes - at[LANE_AXIS];
+                float some[STORED];
+                #pragma unroll
+                for (int e = 0; e < STORED; ++e) some[e] = value[k + e];
+                if (left >= STORED) write(p, at, some);
+                #pragma unroll
+                for (int e = 0; e < STORED - 1; ++e) {
+                    int here[RANK];
+                    for (int j = 0; j < RANK; ++j) here[j] = at[j];
+                    here[LANE_AXIS] += e;
+                    const float one[1] = {some[e]};
+                    if (left < STORED && e < left) write_one(p, here, one);
+                }
+                at[LANE_AXIS] += STORED;
+            }
+        } else {  // a tile: four lanes on the last axis, WIDTH neighbours on another
+            float value[4][WIDTH];
+            #pragma unroll
+            for (int e = 0; e < WIDTH; ++e) {
+                float four[4];
+                drawn(philox(start + (element + (unsigned long long)(e * p.row_major[VECTOR_AXIS])) / 4, key), p, four);
+                #pragma unroll
+                for (int k = 0; k < 4; ++k) value[k][e] = four[k];
+            }
+            #pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                write(p, at, value[k]);
+                at[LANE_AXIS] += 1;
+            }
+        }
+    }
+}

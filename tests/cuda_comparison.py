@@ -1,0 +1,101 @@
+"""A fused operation on a CUDA engine in the emulator and on the general NumPy engine, from the same poisoned memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from emulator.kernels import run_fused
+from problems import GENERAL, _assert_rest_untouched, _memory, bound
+
+from graphdnn import OperationGraph, fuse
+from graphdnn.cuda.nvrtc import compile_text, resources, version
+from graphdnn.device import device_spec, this_cpu
+from graphdnn.dtypes import Array, cast
+from graphdnn.engines import Engine, Knobs, Task
+from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.engines.host.memory import load
+from graphdnn.errors import NotSupported
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import Operation
+
+ARCHITECTURES = ("sm_80", "sm_89", "sm_90a")
+
+
+def _missing() -> str:
+    try:
+        version()
+    except NotSupported as error:
+        return str(error)
+    return ""
+
+
+compiler = pytest.mark.skipif(bool(_missing()), reason=f"NVRTC: {_missing()}")
+
+
+def fused(operations: Operation | Sequence[Operation]) -> FusedOp:
+    """The single fused operation that the operations become."""
+    graph = OperationGraph.of([operations] if isinstance(operations, Operation) else operations)
+    (op,) = fuse(graph)
+    return op
+
+
+def _bindings(op: FusedOp, values: Mapping[int, Any], poison: int) -> dict[int, Array]:
+    arrays = {}
+    for spec in (*op.inputs, *op.outputs):
+        if spec.is_constant:
+            continue
+        if spec.is_by_value:
+            arrays[spec.uid] = cast(np.asarray(values[spec.uid]).reshape(spec.dims), spec.data_type)
+        else:
+            arrays[spec.uid] = bound(spec, values.get(spec.uid), poison)
+    return arrays
+
+
+def run_both(
+    operations: Operation | Sequence[Operation],
+    engine: Engine,
+    values: Mapping[int, Any],
+    knobs: Knobs | None = None,
+    poison: int = 0xFF,
+) -> tuple[dict[int, Array], dict[int, Array]]:
+    """Outputs by uid, of the engine and of NumPy; gaps between elements are checked. Outputs may have values: for beta."""
+    op = fused(operations)
+    here, there = _bindings(op, values, poison), _bindings(op, values, poison)
+    memory = [spec for spec in (*op.inputs, *op.outputs) if spec.uid in here and not spec.is_by_value]
+    before = {spec.uid: _memory(here[spec.uid]).copy() for spec in memory}
+    run_fused(op, engine, here, knobs)
+    outputs = {spec.uid for spec in op.outputs}
+    for spec in memory:
+        _assert_rest_untouched(here[spec.uid], before[spec.uid], spec, is_output=spec.uid in outputs)
+    task = Task(op, this_cpu())
+    kernel = GENERAL.compile(task, GENERAL.defaults())
+    order = [*op.inputs, *op.outputs]
+    kernel.run([there.get(spec.uid) for spec in order], None)  # type: ignore[attr-defined]
+    return tuple({s.uid: load(arrays[s.uid], s) for s in op.outputs} for arrays in (here, there))  # type: ignore[return-value]
+
+
+def device_kernel(
+    operations: Operation | Sequence[Operation], engine: Engine, knobs: Knobs | None = None
+) -> DeviceKernel:
+    kernel = engine.compile(Task(fused(operations), device_spec("h200")), engine.settings(knobs or {}))
+    assert isinstance(kernel, DeviceKernel)
+    return kernel
+
+
+def compiles_cleanly(
+    operations: Operation | Sequence[Operation],
+    engine: Engine,
+    arch: str,
+    knobs: Knobs | None = None,
+    registers: int = 255,
+) -> None:
+    """Every text of the kernel compiles: no spills, no stack, no warnings, within ``registers``."""
+    for step in device_kernel(operations, engine, knobs).steps:
+        assert isinstance(step, Launch)
+        for entry, used in resources(compile_text(step.text, arch).log).items():
+            assert not used.warnings, used.warnings
+            assert used.stack == used.spill_stores == used.spill_loads == 0, f"{entry}: {used}"
+            assert used.registers <= registers, f"{entry}: {used.registers} registers"

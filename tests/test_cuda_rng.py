@@ -1,0 +1,97 @@
+"""Engine ``cuda_rng`` on the emulator against the host's numbers, and its text through NVRTC."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_comparison import compiler, compiles_cleanly, run_both
+from emulator import MISSING
+from problems import tensor
+
+from graphdnn.engines.cuda.rng import ENGINE
+from graphdnn.enums import DataType, RngDistribution
+from graphdnn.operations import Rng, RngSpec
+from graphdnn.tensors import TensorSpec
+
+emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+
+BERNOULLI = RngSpec(distribution=RngDistribution.BERNOULLI, probability=0.3)
+UNIFORM = RngSpec(distribution=RngDistribution.UNIFORM, minimum=-2.7, maximum=11.1)
+NORMAL = RngSpec(distribution=RngDistribution.NORMAL, mean=0.7, standard_deviation=3.1)
+
+# y's extents, type and layout
+OUTPUTS = {
+    "packed": ((2, 8, 6, 4), "f32", "packed"),
+    "odd end": ((5, 7, 9), "f16", "packed"),
+    "one": ((1,), "f32", "packed"),
+    "bytes": ((3, 64), "u8", "packed"),
+    "channels last": ((2, 16, 6, 6), "f16", "channels_last"),
+    "channels last, odd rows": ((2, 16, 7, 7), "bf16", "channels_last"),
+    "gaps": ((3, 4, 8), "f64", "gaps"),
+    "reversed": ((3, 4, 8), "i32", "reversed"),
+    "bits": ((3, 5, 7), DataType.BOOLEAN, "packed"),
+}
+
+
+def scalar(uid: int, kind: str, **fields: Any) -> TensorSpec:
+    return tensor(uid, (1, 1), kind, **fields)
+
+
+@emulated
+@pytest.mark.parametrize("spec", [BERNOULLI, UNIFORM, NORMAL], ids=lambda s: s.distribution.name.lower())
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_numbers_are_the_hosts(spec: RngSpec, name: str) -> None:
+    dims, kind, layout = OUTPUTS[name]
+    y = tensor(3, dims, kind, layout)
+    op = Rng(spec=spec, y=y, seed=scalar(1, "i64"), offset=scalar(2, "i64"))
+    got, expected = run_both(op, ENGINE, {1: np.int64(-(2**61) + 12345), 2: np.int64(2**32 - 3)})
+    assert_close(got[3], expected[3], y, spec)
+
+
+def assert_close(got: np.ndarray, expected: np.ndarray, y: TensorSpec, spec: RngSpec) -> None:
+    if spec is not NORMAL:
+        np.testing.assert_array_equal(got, expected)
+        return
+    assert spec.mean is not None
+    steps = {DataType.HALF: 2.0**-10, DataType.BFLOAT16: 2.0**-7}  # the narrow type may fall to the other side
+    wide, wanted = got.astype(np.float64), expected.astype(np.float64)
+    bound = 4 * 2.0**-23 * np.abs(wanted - spec.mean) + (2.0**-23 + steps.get(y.data_type, 0.0)) * np.abs(wanted)
+    assert (np.abs(wide - wanted) <= bound).all()
+
+
+SOURCES: dict[str, tuple[Any, Any]] = {
+    "attribute, constant": (-7, scalar(2, "i32", is_by_value=True, constant_value=9)),
+    "by value": (scalar(1, "i64", is_by_value=True), scalar(2, "i64", is_by_value=True)),
+    "int32 in memory": (scalar(1, "i32"), scalar(2, "u8")),
+    "constant, by value": (scalar(1, "i64", is_by_value=True, constant_value=-1), scalar(2, "i32", is_by_value=True)),
+}
+
+
+@emulated
+@pytest.mark.parametrize("name", SOURCES)
+def test_seed_and_offset_come_from_anywhere(name: str) -> None:
+    seed, offset = SOURCES[name]
+    op = Rng(spec=UNIFORM, y=tensor(3, (4, 32), "f32"), seed=seed, offset=offset)
+    got, expected = run_both(op, ENGINE, {1: np.int64(-5), 2: np.int64(77)})
+    np.testing.assert_array_equal(got[3], expected[3])
+
+
+@emulated
+@pytest.mark.parametrize("probability", [0.0, 2.0**-24, 0.5, 1 - 2.0**-25, 1.0])
+def test_probabilities_are_exact(probability: float) -> None:
+    spec = RngSpec(distribution=RngDistribution.BERNOULLI, probability=probability)
+    op = Rng(spec=spec, y=tensor(3, (4096,), "u8"), seed=3, offset=scalar(2, "i64"))
+    got, expected = run_both(op, ENGINE, {2: np.int64(0)})
+    np.testing.assert_array_equal(got[3], expected[3])
+
+
+@compiler
+@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a"])
+@pytest.mark.parametrize("spec", [BERNOULLI, UNIFORM, NORMAL], ids=lambda s: s.distribution.name.lower())
+@pytest.mark.parametrize("name", ["packed", "odd end", "channels last", "channels last, odd rows", "bits"])
+def test_text_compiles_without_spills(spec: RngSpec, name: str, arch: str) -> None:
+    dims, kind, layout = OUTPUTS[name]
+    op = Rng(spec=spec, y=tensor(3, dims, kind, layout), seed=1, offset=scalar(2, "i64"))
+    compiles_cleanly(op, ENGINE, arch)
