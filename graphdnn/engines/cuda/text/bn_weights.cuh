@@ -1,0 +1,8 @@
+// dbias and dscale: sums of dy and of dy * (x - mean) * inv_std. Rows of value: x, dy, mean, inv_std.
+__device__ __forceinline__ void take(Compute (&acc)[PARTS][WIDTH], const Compute (&value)[ROWS][WIDTH]) {
+    #pragma unroll
+    for (int e = 0; e < WIDTH; ++e) {
+        acc[0][e] += value[1][e];
+        multiply_add(acc[1][e], value[1][e], (value[0][e] - value[2][e]) * value[3][e]);
+    }
+}

@@ -1,0 +1,8 @@
+// Sum and sum of squares of x.
+__device__ __forceinline__ void take(Compute (&acc)[PARTS][WIDTH], const Compute (&value)[ROWS][WIDTH]) {
+    #pragma unroll
+    for (int e = 0; e < WIDTH; ++e) {
+        acc[0][e] += value[0][e];
+        multiply_add(acc[1][e], value[0][e], value[0][e]);
+    }
+}

@@ -1,0 +1,171 @@
+// Reduction over some axes of a space; the others are kept. Before this file stand
+//     element(p, at, value)   WIDTH neighbours of each operand at a coordinate, in arithmetic
+//     finish(p, at, acc)      the result at a coordinate of the kept axes into memory
+// and what is accumulated: identity, take (a value into an accumulator), combined (two accumulators), concluded.
+//
+// A thread is reduced lane `rt` of RT and kept lane `kt` of KT. ALONG: neighbours in memory are reduced, so a pack
+// lies on the last reduced axis and reduced lanes are neighbours; otherwise both lie on the last kept axis.
+// Every sum is formed in one order that depends on the shape and the launch alone.
+
+constexpr int KT = THREADS / RT, WARPS = THREADS / 32, AXES = KEPT + REDUCED;
+constexpr int OUT = ALONG ? 1 : WIDTH;  // results of a thread
+constexpr int VECTOR = ALONG ? AXES - 1 : KEPT - 1;
+constexpr bool SHARED = ALONG ? RT > 32 : RT > 1;  // several warps hold parts of one result
+static_assert(ALONG ? RT <= 32 || RT == THREADS : KT <= 32 || RT == 1, "whole warps, or parts of one");
+
+template <int RANK> __device__ __forceinline__ void coordinates(Count i, const long long (&size)[RANK], int* at) {
+    #pragma unroll
+    for (int j = RANK - 1; j > 0; --j) {
+        const Count outer = i / (Count)size[j];
+        at[j] = (int)(i - outer * (Count)size[j]);
+        i = outer;
+    }
+    at[0] = (int)i;
+}
+
+// RT packs further: the digits of RT are added, with carry.
+__device__ __forceinline__ void advance(const Params& p, int* at) {
+    unsigned int carry = 0;
+    #pragma unroll
+    for (int j = REDUCED - 1; j > 0; --j) {
+        const unsigned int next = (unsigned int)at[j] + (unsigned int)p.step[j] + carry;
+        carry = next >= (unsigned int)p.reduced_size[j];
+        at[j] = (int)(carry ? next - (unsigned int)p.reduced_size[j] : next);
+    }
+    at[0] += (int)((unsigned int)p.step[0] + carry);
+}
+
+__device__ __forceinline__ void element_at(const Params& p, const int (&at)[AXES], Compute (&value)[ROWS][WIDTH]) {
+    int here[AXES];
+    #pragma unroll
+    for (int j = 0; j < AXES; ++j) here[j] = j == VECTOR ? at[j] * WIDTH : at[j];
+    element(p, here, value);
+}
+
+// Packs `from`, from + RT, ... below `end` of the kept pack `k`. Several are loaded before the first is used.
+__device__ __forceinline__ void accumulate(const Params& p, Count k, Count from, Count end,
+                                           Compute (&acc)[PARTS][WIDTH]) {
+    int at[AXES];
+    coordinates<KEPT>(k, p.kept_size, at);
+    coordinates<REDUCED>(from, p.reduced_size, at + KEPT);
+    Count r = from;
+    for (; r + (UNROLL - 1) * RT < end; r += UNROLL * RT) {
+        Compute value[UNROLL][ROWS][WIDTH];
+        #pragma unroll
+        for (int u = 0; u < UNROLL; ++u) {
+            element_at(p, at, value[u]);
+            advance(p, at + KEPT);
+        }
+        #pragma unroll
+        for (int u = 0; u < UNROLL; ++u) take(acc, value[u]);
+    }
+    if constexpr (UNROLL > 1) {
+        #pragma unroll 1
+        for (; r < end; r += RT) {
+            Compute value[ROWS][WIDTH];
+            element_at(p, at, value);
+            advance(p, at + KEPT);
+            take(acc, value);
+        }
+    }
+}
+
+// Combines the lanes of a warp from distance FIRST to below END.
+template <int FIRST, int END, int N> __device__ __forceinline__ void combine_lanes(Compute (&acc)[PARTS][N]) {
+    #pragma unroll
+    for (int distance = END / 2; distance >= FIRST; distance /= 2)
+        #pragma unroll
+        for (int part = 0; part < PARTS; ++part)
+            #pragma unroll
+            for (int n = 0; n < N; ++n)
+                acc[part][n] = combined(acc[part][n], __shfl_xor_sync(0xffffffffu, acc[part][n], distance));
+}
+
+// Combines the warps of a block, in order: then total(i) is result i of K * N, of those that lane 0 to K-1 hold.
+template <int K, int N> struct Warps {
+    Compute (&held)[PARTS][WARPS][K * N];
+    __device__ __forceinline__ void put(const Compute (&acc)[PARTS][N]) {
+        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        if (lane < K)
+            #pragma unroll
+            for (int part = 0; part < PARTS; ++part)
+                #pragma unroll
+                for (int n = 0; n < N; ++n) held[part][warp][lane * N + n] = acc[part][n];
+        __syncthreads();
+    }
+    __device__ __forceinline__ void total(int i, Compute (&acc)[PARTS][1]) {
+        #pragma unroll
+        for (int part = 0; part < PARTS; ++part) {
+            acc[part][0] = held[part][0][i];
+            #pragma unroll
+            for (int warp = 1; warp < WARPS; ++warp) acc[part][0] = combined(acc[part][0], held[part][warp][i]);
+        }
+    }
+};
+
+template <int N> __device__ __forceinline__ void conclude(const Params& p, Count index, Compute (&acc)[PARTS][N]) {
+    static_assert(N == FINISH, "finish takes FINISH neighbours");
+    #pragma unroll
+    for (int part = 0; part < PARTS; ++part)
+        #pragma unroll
+        for (int n = 0; n < N; ++n) acc[part][n] = concluded(p, acc[part][n]);
+    int at[KEPT];
+    coordinates<KEPT>(index, p.kept_extent, at);
+    finish(p, at, acc);
+}
+
+// Results `index`, index + 1, ...: finished, or put aside when other blocks hold parts of them.
+template <int N> __device__ __forceinline__ void deliver(const Params& p, Count index, Compute (&acc)[PARTS][N]) {
+    if constexpr (SPLIT) {
+        #pragma unroll
+        for (int part = 0; part < PARTS; ++part)
+            #pragma unroll
+            for (int n = 0; n < N; ++n)
+                p.partial[((long long)blockIdx.y * PARTS + part) * p.results + index + n] = acc[part][n];
+    } else conclude(p, index, acc);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) reduce(const __grid_constant__ Params p) {
+    const int rt = ALONG ? threadIdx.x % RT : threadIdx.x / KT;
+    const int kt = ALONG ? threadIdx.x / RT : threadIdx.x % KT;
+    const Count tile = (Count)blockIdx.x * KT, k = tile + kt;
+    const bool kept = k < (Count)p.kept_count;
+    Compute acc[PARTS][WIDTH];
+    #pragma unroll
+    for (int part = 0; part < PARTS; ++part)
+        #pragma unroll
+        for (int e = 0; e < WIDTH; ++e) acc[part][e] = identity();
+    if (kept) {
+        const Count begin = (Count)blockIdx.y * (Count)p.per_block, rest = (Count)p.reduced_count - begin;
+        accumulate(p, k, begin + rt, begin + (rest < (Count)p.per_block ? rest : (Count)p.per_block), acc);
+    }
+    Compute result[PARTS][OUT];
+    #pragma unroll
+    for (int part = 0; part < PARTS; ++part)
+        #pragma unroll
+        for (int e = 0; e < WIDTH; ++e)
+            result[part][e % OUT] = e < OUT ? acc[part][e] : combined(result[part][e % OUT], acc[part][e]);
+    combine_lanes<ALONG ? 1 : KT, ALONG ? (RT < 32 ? RT : 32) : 32>(result);
+    if constexpr (SHARED) {
+        __shared__ Compute held[PARTS][WARPS][KT * OUT];
+        Warps<KT, OUT> warps{held};
+        warps.put(result);
+        for (int i = threadIdx.x; i < KT * OUT; i += THREADS) {
+            if (tile * OUT + i >= (Count)p.results) break;
+            Compute total[PARTS][1];
+            warps.total(i, total);
+            deliver(p, tile * OUT + i, total);
+        }
+    } else if (kept && rt == 0) {
+        constexpr int N = SPLIT ? OUT : FINISH;
+        #pragma unroll
+        for (int e = 0; e < OUT; e += N) {
+            Compute part_of[PARTS][N];
+            #pragma unroll
+            for (int part = 0; part < PARTS; ++part)
+                #pragma unroll
+                for (int n = 0; n < N; ++n) part_of[part][n] = result[part][e + n];
+            deliver(p, k * OUT + e, part_of);
+        }
+    }
+}

@@ -1,0 +1,25 @@
+// The second launch of a reduction whose results several blocks hold parts of: 8 results for each block, 32 bytes of
+// a row of parts; the lanes of each result add in their order.
+extern "C" __global__ void __launch_bounds__(THREADS) reduce_splits(const __grid_constant__ Params p) {
+    constexpr int K = 8, LANES = THREADS / K;
+    const Count tile = (Count)blockIdx.x * K, index = tile + threadIdx.x % K;
+    Compute acc[PARTS][1];
+    #pragma unroll
+    for (int part = 0; part < PARTS; ++part) acc[part][0] = identity();
+    if (index < (Count)p.results) {
+        #pragma unroll 8
+        for (int split = threadIdx.x / K; split < (int)p.splits; split += LANES)
+            #pragma unroll
+            for (int part = 0; part < PARTS; ++part)
+                acc[part][0] =
+                    combined(acc[part][0], p.partial[((long long)split * PARTS + part) * p.results + index]);
+    }
+    combine_lanes<K, 32>(acc);
+    __shared__ Compute held[PARTS][WARPS][K];
+    Warps<K, 1> warps{held};
+    warps.put(acc);
+    if (threadIdx.x < K && tile + threadIdx.x < (Count)p.results) {
+        warps.total(threadIdx.x, acc);
+        conclude(p, tile + threadIdx.x, acc);
+    }
+}
