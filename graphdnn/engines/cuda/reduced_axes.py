@@ -41,7 +41,8 @@ def reduced_axes(
     asked: frozenset[int],
 ) -> ReducedAxes:
     """``main`` gives the order, outermost in memory first. ``before`` and ``after``: tensors in memory that are read
-    in ``x`` and accessed in ``y``. ``asked``: logical axes whose own index is needed."""
+    in ``x`` and accessed in ``y``. ``asked``: logical axes whose own index is needed.
+    """
     apart = asked | {t.vectorized_dimension for t in (*before, *after) if t.vector_count != 1}
     pairs = [(wide // narrow, narrow) for wide, narrow in zip(x_extents, y_extents, strict=True)]
     kept = [(Axis(narrow, i, group), Axis(narrow, i)) for i, (group, narrow) in enumerate(pairs)]

@@ -9,14 +9,19 @@ from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.cost import memory_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.fold import Fold, generate_fold
-from graphdnn.engines.cuda.launch import DeviceKernel
-from graphdnn.engines.cuda.parameters import COMPUTE_TYPE
+from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.program import Program
+from graphdnn.engines.cuda.source import file_text, kernel_text
+from graphdnn.engines.cuda.space import Axis, Space
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import needs_rule
+from graphdnn.enums import BnFinalizeStatsMode
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.operations import BnBackwardWeights, GenStats
+from graphdnn.operations import BnBackwardWeights, BnFinalize, GenStats
 from graphdnn.tensors import TensorSpec
+
+_CHANNELS = 128  # of a block
 
 
 def generate_genstats(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
@@ -74,6 +79,66 @@ def generate_bn_weights(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     return generate_fold(op, device, fold)
 
 
+def generate_bn_finalize(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
+    """A thread for each channel; in double, as the few values cost nothing and the variance cancels."""
+    anchor = op.anchor
+    assert isinstance(anchor, BnFinalize)
+    kind = COMPUTE_TYPE[anchor.math_type]
+    extents = anchor.y_sum.extents
+    space = Space(extents, (Axis(extents[1], 1),))
+    parameters = Parameters()
+    program = Program(op, parameters, space, "t")
+
+    def operand(spec: TensorSpec | None) -> str:
+        assert spec is not None
+        return f"(double)widen<{kind}>({program.value(spec)}[e])"
+
+    def scalar(spec: TensorSpec) -> str:
+        ones = (1,) * len(extents)  # a scalar may have another rank
+        return f"widen<double>({program.value(spec.model_copy(update={'dims': ones, 'strides': ones}))}[e])"
+
+    def result(spec: TensorSpec | None, expression: str) -> None:
+        if spec is not None:
+            program.set(spec, f"({kind})({expression})")
+
+    program.note(anchor)
+    if anchor.mode is BnFinalizeStatsMode.INFERENCE:
+        mean = running_mean = operand(anchor.previous_running_mean)
+        variance = running_var = operand(anchor.previous_running_var)
+    else:
+        total, count = operand(anchor.y_sum), f"(double)truncated<long long>({scalar(anchor.accumulation_count)})"
+        mean = f"({total} / {count})"
+        variance = f"variance_of({total}, {operand(anchor.y_sq_sum)}, {count})"
+        running_mean = running_var = ""
+        if anchor.previous_running_mean is not None:
+            factor = scalar(anchor.momentum)
+            running_mean = f"averaged({operand(anchor.previous_running_mean)}, {mean}, {factor})"
+            biased = f"unbiased({variance}, {count})"
+            running_var = f"averaged({operand(anchor.previous_running_var)}, {biased}, {factor})"
+    inv_std = f"inverse_deviation({variance}, {scalar(anchor.epsilon)})"
+    eq_scale = f"({operand(anchor.scale)} * {inv_std})"
+    result(anchor.saved_mean, mean)
+    result(anchor.saved_inv_std, inv_std)
+    result(anchor.eq_scale, eq_scale)
+    result(anchor.eq_bias, f"{operand(anchor.bias)} - {mean} * {eq_scale}")
+    result(anchor.updated_running_mean, running_mean)
+    result(anchor.updated_running_var, running_var)
+    program.store_outputs((anchor,))
+    chain = program.function("chain")
+    parameters.integer("count", extents[1])
+    parameters.integers("size", space.sizes)
+    name = f"bn_finalize__{anchor.mode.name.lower()}"
+    text = kernel_text(
+        name,
+        ["pointwise.cu"],
+        parameters=parameters.text,
+        functions=[file_text("bn_finalize.cuh"), chain],
+        constants={"THREADS": _CHANNELS, "RANK": 1, "WIDTH": 1, "Count": "unsigned int"},
+    )
+    blocks = min(-(-extents[1] // _CHANNELS), device.sm_count)
+    return DeviceKernel(name, (Launch(text, "pointwise", (blocks, 1, 1), _CHANNELS, parameters.pack()),))
+
+
 GENSTATS = cuda_engine(
     id=35,
     name="cuda_genstats",
@@ -81,6 +146,15 @@ GENSTATS = cuda_engine(
     needs=(needs_rule("cuda_genstats.operation", "genstats"),),
     cost=lambda task, knobs: memory_cost(task, launches=2),
     generate=lambda op, device, knobs: generate_genstats(op, device),
+)
+
+BN_FINALIZE = cuda_engine(
+    id=36,
+    name="cuda_bn_finalize",
+    summary="statistics, equivalent scale and bias of every channel from its sums, in double precision",
+    needs=(needs_rule("cuda_bn_finalize.operation", "bn_finalize"),),
+    cost=lambda task, knobs: memory_cost(task),
+    generate=lambda op, device, knobs: generate_bn_finalize(op, device),
 )
 
 BN_WEIGHTS = cuda_engine(
