@@ -85,6 +85,7 @@ class Program:
 
     def old(self, spec: TensorSpec) -> str:
         """What an output held before, for beta: loaded, but not the tensor's value."""
+        self._operand(spec, is_output=True)  # it is written too
         name = self.value(spec)
         del self._values[spec.uid]
         return name
