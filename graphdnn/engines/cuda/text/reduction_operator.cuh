@@ -27,16 +27,20 @@ __device__ __forceinline__ float smaller(float a, float b) {
 }
 #endif
 
-// What no element is below.
+// What no element is below, and above.
 template <class T> __device__ __forceinline__ T lowest() {
     if constexpr (is_floating<T>) return -(T)INFINITY;
     else return (T)(1ull << (sizeof(T) * 8 - 1));
+}
+template <class T> __device__ __forceinline__ T highest() {
+    if constexpr (is_floating<T>) return (T)INFINITY;
+    else return (T)((1ull << (sizeof(T) * 8 - 1)) - 1);
 }
 
 __device__ __forceinline__ Compute identity() {
     if constexpr (OPERATOR == MUL || OPERATOR == MUL_NO_ZEROS) return (Compute)1;
     else if constexpr (OPERATOR == MAX || OPERATOR == AMAX) return lowest<Compute>();
-    else if constexpr (OPERATOR == MIN) return is_floating<Compute> ? (Compute)-lowest<Compute>() : (Compute)~(long long)lowest<Compute>();
+    else if constexpr (OPERATOR == MIN) return highest<Compute>();
     else return (Compute)0;
 }
 
@@ -58,6 +62,7 @@ __device__ __forceinline__ void take(Compute (&acc)[PARTS][WIDTH], const Compute
     }
 }
 
+template <class T> __device__ __forceinline__ T root(T a) { return a; }  // NORM2 is for floats
 __device__ __forceinline__ float root(float a) { return sqrtf(a); }
 __device__ __forceinline__ double root(double a) { return sqrt(a); }
 
