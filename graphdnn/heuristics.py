@@ -239,7 +239,7 @@ class Ranking:
         return tuple(found)
 
     def _why_not(self, task: Task, engine: Engine) -> tuple[Rejection, ...]:
-        return engine.why_not(task) + tuple(self._filtered(Choice(task, engine, engine.defaults())))
+        return engine.why_not(task) + tuple(self._filtered(Choice(task, engine, engine.settings(engine.frugal))))
 
     def _fill(self, count: int) -> bool:
         """Work out configurations until there are ``count``; False when there are fewer."""
@@ -275,6 +275,8 @@ class Ranking:
     def _knob_settings(self, engine: Engine) -> Iterator[Knobs]:
         if self.mode is not HeurMode.B:
             yield engine.defaults()
+            if engine.frugal and self._filters.workspace_limit is not None:
+                yield engine.settings(engine.frugal)
             return
         for values in product(*(knob.values for knob in engine.knobs)):
             yield MappingProxyType(dict(zip((k.type for k in engine.knobs), values, strict=True)))

@@ -118,7 +118,7 @@ class CompiledOperation(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
-    """A fused operation compiled for the host. ``run(arrays, scratch)`` takes inputs, then outputs, in the operation's order."""
+    """A fused operation compiled for the host: ``run(arrays, scratch)`` takes inputs, then outputs, in its order."""
 
     name: str
     run: Callable[[Sequence[Any], Any], None]
@@ -137,6 +137,9 @@ class Engine:
     compile: Callable[[Task, Knobs], CompiledOperation]
     workspace: Callable[[Task, Knobs], int] = lambda task, knobs: 0
     knobs: tuple[Knob, ...] = ()
+    frugal: Mapping[KnobType, int] = field(
+        default_factory=lambda: MappingProxyType({})
+    )  # knob values that need the least workspace
     numerical_notes: tuple[NumericalNote, ...] = ()
     behavior_notes: tuple[BehaviorNote, ...] = ()
     places: tuple[str, ...] = ("cpu",)  # where its arrays live

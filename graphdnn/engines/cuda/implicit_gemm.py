@@ -57,6 +57,11 @@ class Tile:
     def name(self) -> str:
         return f"{self.bm}x{self.bn}x{self.bk}"
 
+    @property
+    def share(self) -> float:
+        """Of the device's peak: an operand is read from shared memory once for tm (tn) products."""
+        return 0.8 / (1 + 1 / self.tm + 1 / self.tn)
+
 
 # In order of preference for large problems; the last for problems with few rows and columns per group.
 TILES: tuple[Tile, ...] = (
@@ -75,7 +80,17 @@ _WIDE_TILES = (3, 4, 5, 6, 7, 8)  # with 8-byte operands
 _TILE = Knob(
     KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, largest first"
 )
-_SPLIT = Knob(KnobType.SPLIT_K, 0, 64, 1, 0, "parts of the sum, computed side by side; 0: chosen by the shape")
+_SPLIT = Knob(
+    KnobType.SPLIT_K,
+    0,
+    7,
+    1,
+    0,
+    "0: chosen by the shape; else the sum is computed in 2 to the power n-1 parts side by side",
+)
+_PARTS = (1, 2, 4, 8, 16, 32, 64)
+_LEAST_DEPTH = 8  # tiles of k that a part has at least
+_ALONE = 0.6  # of an SM's pace when one block has it to itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,32 +155,41 @@ def _operands(roles: Roles) -> tuple[TensorSpec, TensorSpec]:
     return {"fprop": (x, w), "dgrad": (y, w), "wgrad": (x, y)}[roles.direction]
 
 
-def choose_tile(product: Product, device: DeviceSpec, operand_bytes: int, chosen: int) -> Tile:
-    """The tile with the least padded work that fills the device; the larger one where they are equal."""
-    if chosen:
-        return TILES[chosen - 1]
-    allowed = [i for i in range(len(TILES)) if operand_bytes == 4 or i in _WIDE_TILES]
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A tile and a number of parts, with the time that the model gives them."""
 
-    def work(i: int) -> float:
-        tile = TILES[i]
-        tiles = -(-product.rows // tile.bm) * -(-product.columns // tile.bn) * product.roles.problem.groups
-        # Small register tiles wait for shared memory: an operand is read once for each of tm (tn) products.
-        pace = 1 + 2 / tile.tm + 2 / tile.tn
-        waves = -(-tiles // (2 * device.sm_count)) if not product.is_wgrad else tiles / (2 * device.sm_count)
-        return waves * tile.bm * tile.bn * pace
-
-    return TILES[min(allowed, key=work)]
+    tile: Tile
+    parts: int
+    seconds: float
 
 
-def choose_split(product: Product, tile: Tile, device: DeviceSpec, chosen: int) -> int:
-    """Parts of the sum for wgrad, whose output is small and whose sum is long: enough blocks for two on each SM."""
-    if chosen:
-        return min(chosen, max(1, product.depth // tile.bk))
-    if not product.is_wgrad:
-        return 1
-    tiles = -(-product.rows // tile.bm) * -(-product.columns // tile.bn) * product.roles.problem.groups
-    wanted = max(1, 2 * device.sm_count // tiles)
-    return max(1, min(wanted, product.depth // (8 * tile.bk), 64))
+def choose(product: Product, device: DeviceSpec, compute: DataType, knobs: Knobs) -> Shape:
+    """The fastest of the allowed tiles and parts by a model of waves: two blocks share an SM."""
+    operand_bytes = 8 if COMPUTE_TYPE[compute] in ("double", "long long") else 4
+    number, power = knobs[_TILE.type], knobs[_SPLIT.type]
+    tiles = (number - 1,) if number else [i for i in range(len(TILES)) if operand_bytes == 4 or i in _WIDE_TILES]
+    shapes = []
+    for tile in (TILES[i] for i in tiles):
+        most = max(1, product.depth // (_LEAST_DEPTH * tile.bk))
+        for parts in (_PARTS[power - 1],) if power else [p for p in _PARTS if p <= most]:
+            shapes.append(Shape(tile, parts, _seconds(product, device, compute, operand_bytes, tile, parts)))
+    return min(shapes, key=lambda shape: shape.seconds)
+
+
+def _seconds(
+    product: Product, device: DeviceSpec, compute: DataType, operand_bytes: int, tile: Tile, parts: int
+) -> float:
+    blocks = -(-product.rows // tile.bm) * -(-product.columns // tile.bn) * product.roles.problem.groups * parts
+    work = 2 * tile.bm * tile.bn * -(-product.depth // parts)
+    pace = device.rate(compute) / device.sm_count * tile.share
+    full, rest = divmod(blocks, 2 * device.sm_count)
+    pair, alone = 2 * work / pace, work / (pace * _ALONE)
+    seconds = full * pair + (0.0 if not rest else pair if rest > device.sm_count else alone)
+    if parts > 1:  # partial sums are written, read and added
+        partial = product.roles.problem.groups * product.rows * product.columns * operand_bytes * parts
+        seconds += 2 * partial / device.bandwidth + device.launch
+    return seconds
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
@@ -176,9 +200,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     plain_here = plain if is_addressable(plain) else steps.relaid(plain)
     compute = COMPUTE_TYPE[roles.op.compute_type]
     staged = _staged(gathered.data_type, plain.data_type, compute)
-    operand_bytes = 8 if staged in ("double", "long long") or compute == "long long" else 4
-    tile = choose_tile(product, device, operand_bytes, knobs[_TILE.type])
-    split = choose_split(product, tile, device, knobs[_SPLIT.type])
+    shape = choose(product, device, roles.op.compute_type, knobs)
+    tile, split = shape.tile, shape.parts
 
     parameters = Parameters(steps.places)
     x_space, plain_space, out_space = roles.space(gathered), roles.space(plain), roles.space(roles.output)
@@ -210,7 +233,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         plain_along_k = _is_contiguous(plain_here, roles, product)
 
     columns_axis = 2 if (product.is_wgrad or not product.swapped) else 5
-    kernel_width = min(width_for(out_space, steps.epilogue_tensors(), columns_axis), 4, tile.tn)
+    kernel_width = min(width_for(out_space, steps.epilogue_tensors(), columns_axis), 8, tile.bn)
     body = Program(op, parameters, out_space, "t", width=kernel_width, vector_axis=columns_axis)
     steps.finish(body, "acc", compute)
 
@@ -236,10 +259,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     geometry = _geometry(roles)
     for field, values in geometry.items():
         parameters.integers(field, values)
-    parameters.integer("pixels", prod(product.pixels))
-    parameters.integers("pixel_size", padded(product.pixels, 1))
-    parameters.integers("tap_size", padded(p.filter, 1))
-    parameters.integer("channels", product.channels)
+    pixel_digits, tap_digits = _digits(product)
+    parameters.integers("pixel_digits", pixel_digits)
+    parameters.integers("tap_digits", tap_digits)
+    parameters.integers("depth_step", _in_digits(tile.bk, pixel_digits if product.is_wgrad else tap_digits))
     parameters.integer("groups", p.groups)
     parameters.integer("rows", product.rows)
     parameters.integer("columns", product.columns)
@@ -272,6 +295,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters=parameters.text,
         functions=functions,
         constants={
+            "BLOCKS": max(1, 512 // tile.threads),  # on one SM, which bounds the registers
             "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "TM": tile.tm, "TN": tile.tn, "THREADS": tile.threads,
             "PAD": 4 if tile.bm > 8 else 0,
             "SPATIAL": p.spatial,
@@ -282,6 +306,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "PROLOGUE": has_prologue,
             "SPLIT": split > 1,
             "WIDTH": kernel_width,
+            "Offset": "int" if max(gathered.span, plain_here.span) < 2**31 else "long long",
             "Gathered": STORAGE[gathered.data_type],
             "Plain": STORAGE[plain_here.data_type],
             "Staged": staged,
@@ -295,6 +320,23 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         count = -(-p.groups * product.rows * product.columns // (tile.threads * kernel_width))
         steps.add(Launch(text, "sum_splits", (min(count, 16 * device.sm_count), 1, 1), tile.threads, packed))
     return steps.kernel(name)
+
+
+def _digits(product: Product) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes of the coordinates of a pixel (position, n) and of a filter element (channel, tap), fastest first.
+
+    The slowest digit has no size: it takes what is left.
+    """
+    pixels, taps = padded(product.pixels, 1), padded(product.roles.problem.filter, 1)
+    return pixels[::-1], (product.channels, taps[2], taps[1])
+
+
+def _in_digits(value: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    digits = []
+    for size in sizes:
+        value, digit = divmod(value, size)
+        digits.append(digit)
+    return (*digits, value)
 
 
 def _is_contiguous(plain: TensorSpec, roles: Roles, product: Product) -> bool:
@@ -344,21 +386,12 @@ def _reach(task: Task) -> int:
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     product = product_of(task.op)
-    compute = task.op.main.compute_type
-    rate = task.device.rate(compute)
-    operand_bytes = 8 if COMPUTE_TYPE[compute] in ("double", "long long") else 4
-    tile = choose_tile(product, task.device, operand_bytes, knobs[_TILE.type])
-    split = choose_split(product, tile, task.device, knobs[_SPLIT.type])
-    blocks = -(-product.rows // tile.bm) * -(-product.columns // tile.bn) * product.roles.problem.groups * split
-    padded_work = 2 * blocks * tile.bm * tile.bn * -(-product.depth // split)
-    share = 0.7 / (1 + 1 / tile.tm + 1 / tile.tn) * 1.25
-    filled = min(1.0, blocks / task.device.sm_count)
+    shape = choose(product, task.device, task.op.main.compute_type, knobs)
     gathered, plain = _operands(product.roles)
-    rereads = (
-        (-(-product.rows // tile.bm) - 1) * plain.bytes + (-(-product.columns // tile.bn) - 1) * gathered.bytes
-    ) / 8  # most of them hit the cache
+    rows, columns = -(-product.rows // shape.tile.bm), -(-product.columns // shape.tile.bn)
+    rereads = ((rows - 1) * plain.bytes + (columns - 1) * gathered.bytes) / 8  # most of them hit the cache
     others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
-    return device_cost(task, padded_work / (rate * share * filled) + others, rereads, 1 if split == 1 else 2)
+    return device_cost(task, shape.seconds + others, rereads)
 
 
 ENGINE = cuda_engine(
@@ -380,5 +413,6 @@ ENGINE = cuda_engine(
     cost=_cost,
     generate=generate,
     knobs=(_TILE, _SPLIT),
+    frugal={_SPLIT.type: 1},
     is_general=True,
 )

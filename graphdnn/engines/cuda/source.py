@@ -29,7 +29,7 @@ def kernel_text(
     constants: Mapping[str, int | bool | str],
     options: Sequence[str] = (),
 ) -> KernelText:
-    """``files`` follow the generated functions. ``constants``: integers and booleans become ``constexpr``, strings name types.
+    """``files`` follow the generated functions. ``constants``: numbers become ``constexpr``, strings name types.
 
     The name ends with a digest of the text, so that it is one text's and stays the same from run to run.
     """

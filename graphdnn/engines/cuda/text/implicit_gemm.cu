@@ -12,124 +12,124 @@
 
 constexpr int PIXEL = 0, CHANNEL = 1, FILTER = 2;
 
-struct Index {
-    long long offset;  // elements from the operand's first to this index's part
-    int u[3];          // spatial part
-    int lane;          // n for pixels, the channel else: the coordinate that a prologue asks for
+constexpr int FIRST = 3 - SPATIAL;  // axes before it have one position
+
+struct __align__(16) Index {
+    Offset offset;   // elements from the operand's first to this index's part
+    int u[SPATIAL];  // spatial part
+    int lane[1];     // n for pixels, the channel else: the coordinate that a prologue asks for
 };
 
-struct Depth {
-    long long gathered, plain;
-    int u[3];
-    int lane;
+struct __align__(16) Depth {
+    Offset gathered, plain;
+    int u[SPATIAL];
+    int lane[1];
 };
 
-__device__ __forceinline__ void split(long long index, const long long (&size)[3], int (&to)[3]) {
+// An index in the digits of its coordinates, the fastest first: (channel, taps) or (position, n).
+struct Digits { int d[4]; };
+
+template <int KIND> __device__ __forceinline__ Digits digits_of(long long index, const Params& p) {
+    Digits found;
     unsigned long long rest = (unsigned long long)index;
-    if (rest < (1ull << 32)) {
-        unsigned int small = (unsigned int)rest;
-        to[2] = (int)(small % (unsigned int)size[2]);
-        small /= (unsigned int)size[2];
-        to[1] = (int)(small % (unsigned int)size[1]);
-        to[0] = (int)(small / (unsigned int)size[1]);
-    } else {
-        to[2] = (int)(rest % (unsigned long long)size[2]);
-        rest /= (unsigned long long)size[2];
-        to[1] = (int)(rest % (unsigned long long)size[1]);
-        to[0] = (int)(rest / (unsigned long long)size[1]);
+    #pragma unroll
+    for (int i = 0; i < 3; ++i) {
+        const unsigned int size = (unsigned int)(KIND == PIXEL ? p.pixel_digits[i] : p.tap_digits[i]);
+        if (rest < (1ull << 32)) {
+            found.d[i] = (int)((unsigned int)rest % size);
+            rest = (unsigned int)rest / size;
+        } else {
+            found.d[i] = (int)(rest % size);
+            rest /= size;
+        }
     }
-}
-
-// (n, position) of a pixel index.
-__device__ __forceinline__ int split_pixel(long long index, const Params& p, int (&to)[3]) {
-    const long long n = index / p.pixels;
-    split(index - n * p.pixels, p.pixel_size, to);
-    return (int)n;
-}
-
-// (channel, tap) of an index that counts channels fastest.
-__device__ __forceinline__ int split_tap(long long index, const Params& p, int (&to)[3]) {
-    const long long tap = index / p.channels;
-    split(tap, p.tap_size, to);
-    return (int)(index - tap * p.channels);
-}
-
-// The gathered operand's part of an index.
-template <int KIND> __device__ __forceinline__ Index gathered_index(long long index, const Params& p) {
-    Index found;
-    int at[3];
-    if constexpr (KIND == PIXEL) {
-        found.lane = split_pixel(index, p, at);
-        found.offset = found.lane * p.gathered_n;
-        for (int d = 0; d < 3; ++d) found.u[d] = (int)(at[d] * p.pixel_step[d] + p.pixel_start[d]);
-    } else {
-        found.lane = split_tap(index, p, at);
-        found.offset = found.lane * p.gathered_c;
-        for (int d = 0; d < 3; ++d) found.u[d] = (int)(at[d] * p.tap_step[d]);
-    }
+    found.d[3] = (int)rest;
     return found;
 }
 
-// The plain operand's part of an index: w by (tap, channel) or channel, dy by pixel or channel.
-template <int KIND> __device__ __forceinline__ long long plain_offset(long long index, const Params& p) {
-    if constexpr (KIND == CHANNEL) return index * p.plain_channel;
-    int at[3];
-    const int lane = KIND == PIXEL ? split_pixel(index, p, at) : split_tap(index, p, at);
-    long long offset = lane * p.plain_lane;
-    for (int d = 0; d < 3; ++d) offset += at[d] * p.plain_spatial[d];
+// The digits of an index BK further on, by carries.
+template <int KIND> __device__ __forceinline__ void advance(Digits& at, const Params& p) {
+    int carry = 0;
+    #pragma unroll
+    for (int i = 0; i < 3; ++i) {
+        const int size = (int)(KIND == PIXEL ? p.pixel_digits[i] : p.tap_digits[i]);
+        at.d[i] += (int)p.depth_step[i] + carry;
+        carry = at.d[i] >= size;
+        at.d[i] -= carry ? size : 0;
+    }
+    at.d[3] += (int)p.depth_step[3] + carry;
+}
+
+// Spatial digit of axis d, and the other coordinate.
+template <int KIND> __device__ __forceinline__ int spatial(const Digits& at, int d) {
+    return KIND == PIXEL ? at.d[2 - d] : at.d[3 - d];
+}
+template <int KIND> __device__ __forceinline__ int lane_of(const Digits& at) { return KIND == PIXEL ? at.d[3] : at.d[0]; }
+
+// The gathered operand's part of an index. Without division the coordinates add up, and so do their offsets.
+template <int KIND> __device__ __forceinline__ Offset gathered_part(const Digits& at, const Params& p, int (&u)[SPATIAL]) {
+    Offset offset = (Offset)(lane_of<KIND>(at) * (KIND == PIXEL ? p.gathered_n : p.gathered_c));
+    #pragma unroll
+    for (int d = FIRST; d < 3; ++d) {
+        u[d - FIRST] = KIND == PIXEL ? (int)(spatial<KIND>(at, d) * p.pixel_step[d] + p.pixel_start[d])
+                                     : (int)(spatial<KIND>(at, d) * p.tap_step[d]);
+        if (!DIVIDED) offset += (Offset)(u[d - FIRST] * p.gathered_spatial[d]);
+    }
     return offset;
 }
 
-// The spatial coordinate, or -1 outside the image.
-__device__ __forceinline__ int coordinate(int q, int d, const Params& p) {
-    if constexpr (DIVIDED) {
-        if (q < 0) return -1;
-        const int step = (int)p.divisor[d];
-        const int whole = (int)((unsigned int)q / (unsigned int)step);
-        return whole * step == q && whole < (int)p.image_size[d] ? whole : -1;
-    }
-    return (unsigned int)q < (unsigned int)p.image_size[d] ? q : -1;
+// The plain operand's part of an index: w by (tap, channel), dy by pixel.
+template <int KIND> __device__ __forceinline__ Offset plain_part(const Digits& at, const Params& p) {
+    Offset offset = (Offset)(lane_of<KIND>(at) * p.plain_lane);
+    #pragma unroll
+    for (int d = FIRST; d < 3; ++d) offset += (Offset)(spatial<KIND>(at, d) * p.plain_spatial[d]);
+    return offset;
 }
 
 // V neighbouring elements of the gathered operand, 0 outside.
 template <int V>
 __device__ __forceinline__ void gather(
-    const Params& p, int group, const Index& outer, const Depth& k, bool inside, Staged (&to)[V]
+    const Params& p, const Gathered* base, int group, const Index& outer, const Depth& k, bool inside, Staged (&to)[V]
 ) {
-    int q[3];
+    int q[SPATIAL];
     bool valid = inside;
+    Offset offset = outer.offset + k.gathered;
     #pragma unroll
-    for (int d = 3 - SPATIAL; d < 3; ++d) {
-        q[d] = coordinate(outer.u[d] + k.u[d], d, p);
-        valid = valid && q[d] >= 0;
+    for (int d = FIRST; d < 3; ++d) {
+        int at = outer.u[d - FIRST] + k.u[d - FIRST];
+        if constexpr (DIVIDED) {
+            const int step = (int)p.divisor[d], whole = (int)((unsigned int)at / (unsigned int)step);
+            valid = valid && at >= 0 && whole * step == at;
+            at = whole;
+            offset += (Offset)(at * p.gathered_spatial[d]);
+        }
+        valid = valid && (unsigned int)at < (unsigned int)p.image_size[d];
+        q[d - FIRST] = at;
     }
     #pragma unroll
     for (int e = 0; e < V; ++e) to[e] = (Staged)0;
     if (!valid) return;
     if constexpr (PROLOGUE) {
         int at[6] = {0, group, 0, 0, 0, 0};
-        at[0] = K_KIND == PIXEL ? k.lane : outer.lane;
-        at[2] = K_KIND == PIXEL ? outer.lane : k.lane;
-        for (int d = 3 - SPATIAL; d < 3; ++d) at[3 + d] = q[d];
+        at[0] = K_KIND == PIXEL ? k.lane[0] : outer.lane[0];
+        at[2] = K_KIND == PIXEL ? outer.lane[0] : k.lane[0];
+        for (int d = FIRST; d < 3; ++d) at[3 + d] = q[d - FIRST];
         prologue(p, at, to);
     } else {
-        long long offset = outer.offset + k.gathered;
-        #pragma unroll
-        for (int d = 3 - SPATIAL; d < 3; ++d) offset += q[d] * p.gathered_spatial[d];
         Gathered loaded[V];
-        load<V>(p.gathered + (group * p.gathered_g + offset), Packed(), loaded);
+        load<V>(base + offset, Packed(), loaded);
         #pragma unroll
         for (int e = 0; e < V; ++e) to[e] = widen<Staged>(loaded[e]);
     }
 }
 
 template <int V>
-__device__ __forceinline__ void fetch_plain(const Params& p, int group, long long offset, bool inside, Staged (&to)[V]) {
+__device__ __forceinline__ void fetch_plain(const Plain* base, Offset offset, bool inside, Staged (&to)[V]) {
     #pragma unroll
     for (int e = 0; e < V; ++e) to[e] = (Staged)0;
     if (!inside) return;
     Plain loaded[V];
-    load<V>(p.plain + (group * p.plain_g + offset), Packed(), loaded);
+    load<V>(base + offset, Packed(), loaded);
     #pragma unroll
     for (int e = 0; e < V; ++e) to[e] = widen<Staged>(loaded[e]);
 }
@@ -158,28 +158,30 @@ using ChunksB = Chunks<BN, VECTOR_B, ALONG_K_B>;
 
 struct Tables {
     Index gathered[A_IS_PLAIN ? BN : BM];
-    long long plain[A_IS_PLAIN ? BM : BN];
+    Offset plain[A_IS_PLAIN ? BM : BN];
     Depth depth[2][BK];
+    Digits row[BM], column[BN];  // where the results belong
+    Digits digits[BK];           // of the k that each of the first threads describes next
 };
 
 template <class C, int V, bool IS_PLAIN>
 __device__ __forceinline__ void fetch(
-    const Params& p, int group, const Tables& tables, int buffer, long long k_left, long long outer_left,
-    Staged (&to)[C::COUNT][V]
+    const Params& p, const Gathered* gathered, const Plain* plain, int group, const Tables& tables, int buffer,
+    int k_left, int outer_left, Staged (&to)[C::COUNT][V]
 ) {
     #pragma unroll
     for (int i = 0; i < C::COUNT; ++i) {
         const int chunk = i * THREADS + (int)threadIdx.x;
-        const int k = C::k(chunk), outer = C::outer(chunk);
-        const bool inside = (C::ALL % THREADS == 0 || chunk < C::ALL) && k < k_left && outer < outer_left;
         if (C::ALL % THREADS != 0 && chunk >= C::ALL) {
             for (int e = 0; e < V; ++e) to[i][e] = (Staged)0;
             continue;
         }
+        const int k = C::k(chunk), outer = C::outer(chunk);
+        const bool inside = k < k_left && outer < outer_left;
         if constexpr (IS_PLAIN) {
-            fetch_plain<V>(p, group, tables.plain[outer] + tables.depth[buffer][k].plain, inside, to[i]);
+            fetch_plain<V>(plain, tables.plain[outer] + tables.depth[buffer][k].plain, inside, to[i]);
         } else {
-            gather<V>(p, group, tables.gathered[outer], tables.depth[buffer][k], inside, to[i]);
+            gather<V>(p, gathered, group, tables.gathered[outer], tables.depth[buffer][k], inside, to[i]);
         }
     }
 }
@@ -201,25 +203,30 @@ __device__ __forceinline__ int row_of(int i) { return i / GM * (BM / (TM / GM)) 
 __device__ __forceinline__ int column_of(int j) { return j / GN * (BN / (TN / GN)) + (int)threadIdx.x % THREADS_N * GN + j % GN; }
 
 // Coordinates of an output element: (n, g, channel, position), or (g, k, c, tap) for wgrad.
-template <int KIND> __device__ __forceinline__ void output_coordinates(long long index, const Params& p, int (&at)[6]) {
-    int inner[3];
-    if constexpr (KIND == PIXEL) {
-        at[0] = split_pixel(index, p, inner);
-        for (int d = 0; d < 3; ++d) at[3 + d] = inner[d];
-    } else if constexpr (KIND == FILTER) {
-        at[2] = split_tap(index, p, inner);
-        for (int d = 0; d < 3; ++d) at[3 + d] = inner[d];
-    } else if constexpr (K_KIND == PIXEL) {
-        at[1] = (int)index;
+template <int KIND> __device__ __forceinline__ Digits output_digits(long long index, const Params& p) {
+    if constexpr (KIND != CHANNEL) return digits_of<KIND>(index, p);
+    Digits found;
+    found.d[0] = (int)index;
+    return found;
+}
+
+template <int KIND> __device__ __forceinline__ void output_coordinates(const Digits& digits, int (&at)[6]) {
+    if constexpr (KIND == CHANNEL) {
+        at[K_KIND == PIXEL ? 1 : 2] = digits.d[0];
     } else {
-        at[2] = (int)index;
+        at[KIND == PIXEL ? 0 : 2] = lane_of<KIND>(digits);
+        #pragma unroll
+        for (int d = 0; d < 3; ++d) at[3 + d] = spatial<KIND>(digits, d);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) implicit_gemm(const __grid_constant__ Params p) {
-    __shared__ __align__(16) Staged tile_a[2][BK * PITCH_A];
-    __shared__ __align__(16) Staged tile_b[2][BK * PITCH_B];
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) implicit_gemm(const __grid_constant__ Params p) {
+    constexpr int TILE_BYTES = 2 * BK * (PITCH_A + PITCH_B) * (int)sizeof(Staged);
+    constexpr int SLAB_BYTES = THREADS_M * BN * (int)sizeof(Accumulator);
+    __shared__ __align__(16) unsigned char memory[TILE_BYTES > SLAB_BYTES ? TILE_BYTES : SLAB_BYTES];
     __shared__ Tables tables;
+    Staged(&tile_a)[2][BK * PITCH_A] = *(Staged(*)[2][BK * PITCH_A])memory;
+    Staged(&tile_b)[2][BK * PITCH_B] = *(Staged(*)[2][BK * PITCH_B])(memory + sizeof(tile_a));
 
     // Blocks of one group walk down the columns of tiles first, so that neighbours share rows in the cache.
     const long long tiles_m = (p.rows + BM - 1) / BM, tiles_n = (p.columns + BN - 1) / BN;
@@ -232,27 +239,33 @@ extern "C" __global__ void __launch_bounds__(THREADS) implicit_gemm(const __grid
 
     constexpr int A_KIND = A_IS_PLAIN ? CHANNEL : PIXEL;
     constexpr int B_KIND = A_IS_PLAIN ? (K_KIND == PIXEL ? FILTER : PIXEL) : CHANNEL;
-    for (int i = threadIdx.x; i < BM; i += THREADS) {
-        const long long row = row0 + i < p.rows ? row0 + i : p.rows - 1;
-        if constexpr (A_IS_PLAIN) tables.plain[i] = plain_offset<A_KIND>(row, p);
-        else tables.gathered[i] = gathered_index<A_KIND>(row, p);
+    constexpr int OUTER_KIND = A_IS_PLAIN ? B_KIND : A_KIND;  // of the gathered operand
+    const long long gathered0 = A_IS_PLAIN ? column0 : row0, plain0 = A_IS_PLAIN ? row0 : column0;
+    for (int i = threadIdx.x; i < (A_IS_PLAIN ? BN : BM); i += THREADS) {
+        const Digits digits = digits_of<OUTER_KIND>(gathered0 + i, p);
+        Index found;
+        found.offset = gathered_part<OUTER_KIND>(digits, p, found.u);
+        found.lane[0] = lane_of<OUTER_KIND>(digits);
+        tables.gathered[i] = found;
     }
-    for (int i = threadIdx.x; i < BN; i += THREADS) {
-        const long long column = column0 + i < p.columns ? column0 + i : p.columns - 1;
-        if constexpr (A_IS_PLAIN) tables.gathered[i] = gathered_index<B_KIND>(column, p);
-        else tables.plain[i] = plain_offset<B_KIND>(column, p);
-    }
+    for (int i = threadIdx.x; i < BM; i += THREADS) tables.row[i] = output_digits<A_KIND>(row0 + i, p);
+    for (int i = threadIdx.x; i < BN; i += THREADS) tables.column[i] = output_digits<B_KIND>(column0 + i, p);
+    for (int i = threadIdx.x; i < (A_IS_PLAIN ? BM : BN); i += THREADS)
+        tables.plain[i] = (Offset)((plain0 + i) * p.plain_channel);
+    const Gathered* gathered = p.gathered + group * p.gathered_g;
+    const Plain* plain = p.plain + group * p.plain_g;
 
-    auto describe = [&](long long start, int buffer) {
+    if (threadIdx.x < BK) tables.digits[threadIdx.x] = digits_of<K_KIND>(first + threadIdx.x, p);
+    auto describe = [&](int buffer) {  // the next BK indices of k, one for each of the first threads
         if (threadIdx.x < BK) {
-            const long long k = start + threadIdx.x < p.depth ? start + threadIdx.x : p.depth - 1;
-            const Index index = gathered_index<K_KIND>(k, p);
+            Digits depth = tables.digits[threadIdx.x];
             Depth found;
-            found.gathered = index.offset;
-            found.plain = plain_offset<K_KIND>(k, p);
-            for (int d = 0; d < 3; ++d) found.u[d] = index.u[d];
-            found.lane = index.lane;
+            found.gathered = gathered_part<K_KIND>(depth, p, found.u);
+            found.plain = plain_part<K_KIND>(depth, p);
+            found.lane[0] = lane_of<K_KIND>(depth);
             tables.depth[buffer][threadIdx.x] = found;
+            advance<K_KIND>(depth, p);
+            tables.digits[threadIdx.x] = depth;
         }
     };
 
@@ -263,22 +276,25 @@ extern "C" __global__ void __launch_bounds__(THREADS) implicit_gemm(const __grid
         for (int j = 0; j < TN; ++j) sum[i][j] = (Accumulator)0;
 
     Staged next_a[ChunksA::COUNT][VECTOR_A], next_b[ChunksB::COUNT][VECTOR_B];
-    auto fetch_tile = [&](long long start, int buffer) {
-        const long long left = last - start;
-        fetch<ChunksA, VECTOR_A, A_IS_PLAIN>(p, group, tables, buffer, left, p.rows - row0, next_a);
-        fetch<ChunksB, VECTOR_B, !A_IS_PLAIN>(p, group, tables, buffer, left, p.columns - column0, next_b);
+    const int rows_left = (int)(p.rows - row0 < BM ? p.rows - row0 : BM);
+    const int columns_left = (int)(p.columns - column0 < BN ? p.columns - column0 : BN);
+    const int tiles = (int)((last - first + BK - 1) / BK), tail = (int)(last - first - (long long)(tiles - 1) * BK);
+    auto fetch_tile = [&](int i, int buffer) {
+        const int left = i + 1 < tiles ? BK : tail;
+        fetch<ChunksA, VECTOR_A, A_IS_PLAIN>(p, gathered, plain, group, tables, buffer, left, rows_left, next_a);
+        fetch<ChunksB, VECTOR_B, !A_IS_PLAIN>(p, gathered, plain, group, tables, buffer, left, columns_left, next_b);
     };
 
-    describe(first, 0);
+    describe(0);
     __syncthreads();
-    fetch_tile(first, 0);
-    describe(first + BK, 1);
+    fetch_tile(0, 0);
+    describe(1);
     int buffer = 0;
-    for (long long k0 = first; k0 < last; k0 += BK) {
+    for (int t = 0; t < tiles; ++t) {
         put<ChunksA, VECTOR_A, PITCH_A, ALONG_K_A>(tile_a[buffer], next_a);
         put<ChunksB, VECTOR_B, PITCH_B, ALONG_K_B>(tile_b[buffer], next_b);
         __syncthreads();
-        if (k0 + BK < last) fetch_tile(k0 + BK, buffer ^ 1);
+        if (t + 1 < tiles) fetch_tile(t + 1, buffer ^ 1);
         #pragma unroll
         for (int k = 0; k < BK; ++k) {
             Staged a[TM], b[TN];
@@ -292,40 +308,45 @@ extern "C" __global__ void __launch_bounds__(THREADS) implicit_gemm(const __grid
                 for (int j = 0; j < TN; ++j) multiply_add(sum[i][j], a[i], b[j]);
         }
         // The table of this buffer was read before the barrier above by everyone.
-        describe(k0 + 2 * BK, buffer);
+        describe(buffer);
         buffer ^= 1;
     }
 
-    if constexpr (SPLIT) {  // partial sums, added in order by a kernel of their own
+    // Results leave through shared memory, a row of each thread at a time: neighbouring threads then store
+    // neighbouring elements, and the text of the epilogue occurs once.
+    __syncthreads();
+    Accumulator* slab = (Accumulator*)memory;
+    #pragma unroll 1
+    for (int pass = 0; pass < TM; ++pass) {
         #pragma unroll
         for (int i = 0; i < TM; ++i) {
-            const long long row = row0 + row_of(i);
-            if (row >= p.rows) continue;
+            if (i != pass) continue;
             #pragma unroll
-            for (int j = 0; j < TN; ++j) {
-                const long long column = column0 + column_of(j);
-                if (column < p.columns)
-                    p.partial[((blockIdx.y * p.groups + group) * p.rows + row) * p.columns + column] = sum[i][j];
-            }
+            for (int j = 0; j < TN; ++j) slab[(int)threadIdx.x / THREADS_N * BN + column_of(j)] = sum[i][j];
         }
-    } else {
-        #pragma unroll
-        for (int i = 0; i < TM; ++i) {
-            const long long row = row0 + row_of(i);
-            if (row >= p.rows) continue;
-            int at[6] = {0, 0, 0, 0, 0, 0};
-            at[K_KIND == PIXEL ? 0 : 1] = group;
-            output_coordinates<A_KIND>(row, p, at);
-            #pragma unroll
-            for (int j = 0; j < TN; j += WIDTH) {
-                const long long column = column0 + column_of(j);
-                if (column >= p.columns) continue;
-                output_coordinates<B_KIND>(column, p, at);
+        __syncthreads();
+        const int row_first = pass / GM * (BM / (TM / GM)) + pass % GM;
+        #pragma unroll 1
+        for (int n = threadIdx.x; n < THREADS_M * (BN / WIDTH); n += THREADS) {
+            const int slab_row = n / (BN / WIDTH), column = n % (BN / WIDTH) * WIDTH;
+            const int row = row_first + slab_row * GM;
+            if (row >= rows_left || column >= columns_left) continue;
+            const Accumulator* from = slab + slab_row * BN + column;
+            if constexpr (SPLIT) {  // partial sums, added in order by a kernel of their own
+                const long long at = ((blockIdx.y * p.groups + group) * p.rows + row0 + row) * p.columns + column0 + column;
+                #pragma unroll
+                for (int e = 0; e < WIDTH; ++e) p.partial[at + e] = from[e];
+            } else {
+                int at[6] = {0, 0, 0, 0, 0, 0};
+                at[K_KIND == PIXEL ? 0 : 1] = group;
+                output_coordinates<A_KIND>(tables.row[row], at);
+                output_coordinates<B_KIND>(tables.column[column], at);
                 Accumulator acc[WIDTH];
                 #pragma unroll
-                for (int e = 0; e < WIDTH; ++e) acc[e] = sum[i][j + e];
+                for (int e = 0; e < WIDTH; ++e) acc[e] = from[e];
                 epilogue(p, at, acc);
             }
         }
+        __syncthreads();
     }
 }

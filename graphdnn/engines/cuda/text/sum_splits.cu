@@ -13,8 +13,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) sum_splits(const __grid_co
         const long long row = rest / p.columns;
         int at[6] = {0, 0, 0, 0, 0, 0};
         at[K_KIND == PIXEL ? 0 : 1] = (int)group;
-        output_coordinates<A_KIND>(row, p, at);
-        output_coordinates<B_KIND>(rest - row * p.columns, p, at);
+        output_coordinates<A_KIND>(output_digits<A_KIND>(row, p), at);
+        output_coordinates<B_KIND>(output_digits<B_KIND>(rest - row * p.columns, p), at);
         epilogue(p, at, acc);
     }
 }

@@ -9,20 +9,20 @@ struct Packed {};                     // next to each other, rows aligned
 struct Strided { long long step; };
 
 template <int V, class T> __device__ __forceinline__ void load(const T* from, Same, T (&to)[V]) {
-    const T one = load_pack<1>(from).at[0];
+    const T one = load_pack_read_only<1>(from).at[0];
     #pragma unroll
     for (int e = 0; e < V; ++e) to[e] = one;
 }
 
 template <int V, class T> __device__ __forceinline__ void load(const T* from, Packed, T (&to)[V]) {
-    const Pack<T, V> pack = load_pack<V>(from);
+    const Pack<T, V> pack = load_pack_read_only<V>(from);
     #pragma unroll
     for (int e = 0; e < V; ++e) to[e] = pack.at[e];
 }
 
 template <int V, class T> __device__ __forceinline__ void load(const T* from, Strided by, T (&to)[V]) {
     #pragma unroll
-    for (int e = 0; e < V; ++e) to[e] = load_pack<1>(from + e * by.step).at[0];
+    for (int e = 0; e < V; ++e) to[e] = load_pack_read_only<1>(from + e * by.step).at[0];
 }
 
 template <int V, class T> __device__ __forceinline__ void store(T* to, Packed, const T (&from)[V]) {
