@@ -1,0 +1,278 @@
+"""What the direct convolutions share: their space, what they need of a convolution, and how work is cut into blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphdnn.checks import AtMost, Each, Equals, InRange, OneOf
+from graphdnn.convolution import ConvProblem
+from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.convolution_roles import Roles
+from graphdnn.engines.cuda.program import width_for
+from graphdnn.engines.cuda.space import Axis, Space, is_addressable
+from graphdnn.engines.engine import Task, need, needs_rule
+from graphdnn.enums import DataType
+from graphdnn.operations import ConvBackwardFilter, ConvolutionOperation
+from graphdnn.rules import Constraint
+from graphdnn.tensors import TensorSpec
+
+_INT_MAX = 2**31 - 1
+MAX_CHANNELS = 16  # per group
+MAX_FILTER = 11
+MAX_STRIDE = 4
+COMPUTE = (
+    DataType.FLOAT,
+    DataType.HALF,
+    DataType.BFLOAT16,
+    DataType.FAST_FLOAT_FOR_FP8,
+    DataType.INT32,
+)
+
+
+def image_space(roles: Roles, spec: TensorSpec) -> Space:
+    """``(n, channel, h, w)`` of x or y; groups and their channels are one axis."""
+    p, is_x = roles.problem, spec.uid == roles.op.roles[0].uid
+    sizes = p.x_extents if is_x else p.y_extents
+    first = len(spec.extents) - p.spatial
+    axes = (Axis(sizes[0], 0), Axis(sizes[1] * sizes[2], 1), Axis(sizes[3], first), Axis(sizes[4], first + 1))
+    return Space(spec.extents, axes)
+
+
+def has_packed_filter(problem: ConvProblem, strides: tuple[int, ...]) -> bool:
+    """True when each filter k lies in one piece and they follow each other, in any order inside.
+
+    ``strides``: of ``(g, k, c, 1, f1, f2)``.
+    """
+    size = problem.c * problem.taps
+    if problem.groups * problem.k > 1 and strides[1 if problem.k > 1 else 0] != size:
+        return False
+    if problem.k > 1 and problem.groups > 1 and strides[0] != problem.k * size:
+        return False
+    inner = sorted((s, e) for s, e in zip(strides[2:], (problem.c, 1, *problem.filter), strict=True) if e > 1)
+    expected = 1
+    for stride, extent in inner:
+        if stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
+def chunk_for(space: Space, spec: TensorSpec, channels: int) -> int:
+    """Channels of a block that are copied at once: at most 16 bytes."""
+    chunk = width_for(space, [spec], 1)
+    while channels % chunk:
+        chunk //= 2
+    return chunk
+
+
+def power_of_two_in(*numbers: int) -> int:
+    """The largest power of two that divides all of them."""
+    return min(number & -number for number in numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How rows are divided: ``segments`` of ``rows`` each."""
+
+    segments: int
+    rows: int
+
+
+def cut_rows(rows: int, extra: int, strips: int, resident: int, chosen: int) -> Cut:
+    """Segments of an image's rows such that the busiest multiprocessor has least to do.
+
+    ``strips``: blocks of one segment; ``resident``: blocks that the device holds at once; ``extra``: rows that every
+    segment reads besides its own.
+    """
+    if chosen:
+        size = min(chosen, rows)
+        return Cut(-(-rows // size), size)
+
+    def work(size: int) -> float:
+        blocks = strips * -(-rows // size)
+        return -(-blocks // resident) * (size + 0.5 * extra + 1)
+
+    size = min(range(rows, max(1, min(rows, 2 * extra + 1)) - 1, -1), key=work)
+    return Cut(-(-rows // size), size)
+
+
+# Needs.
+
+
+def convolution(task: Task) -> ConvolutionOperation | None:
+    anchor = task.op.anchor
+    return anchor if isinstance(anchor, ConvolutionOperation) else None
+
+
+def _problem(task: Task) -> ConvProblem:
+    op = convolution(task)
+    assert op is not None
+    return op.problem
+
+
+def _images(task: Task) -> dict[str, TensorSpec]:
+    """The image operands that pass through shared memory, by port name."""
+    op = convolution(task)
+    assert op is not None
+    return {name: t for name, t in op.inputs().items() if name in (op.role_names[0], op.role_names[2])}
+
+
+def _has_contiguous_channels(task: Task, spec: TensorSpec) -> bool:
+    op = convolution(task)
+    assert op is not None
+    if not is_addressable(spec):
+        return False
+    space = image_space(Roles.of(op), spec)
+    return space.sizes[1] == 1 or space.strides(spec)[1] == 1
+
+
+def _reach(task: Task) -> int:
+    p = _problem(task)
+    axes = zip(p.input, p.output, p.filter, p.stride, p.pre_padding, p.post_padding, strict=True)
+    # A tile more on every side: threads compute coordinates that they then leave out.
+    return max(int(i + (o + 64) * s + f + pre + post) for i, o, f, s, pre, post in axes)
+
+
+def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...]:
+    """What a direct convolution asks for; ids begin with ``prefix``."""
+
+    def is_ours(task: Task) -> bool:
+        op = convolution(task)
+        return op is not None and isinstance(op, ConvBackwardFilter) == filter_gradient
+
+    def is_image(task: Task) -> bool:
+        return is_ours(task) and _problem(task).spatial == 2
+
+    direction = "conv_wgrad" if filter_gradient else "conv_fprop or conv_dgrad"
+    return (
+        needs_rule(f"{prefix}.operation", "conv"),
+        need(
+            f"{prefix}.direction",
+            "operation",
+            lambda task: task.op.main.tag,
+            Equals(direction),
+            reason="the filter gradient sums over pixels, the other directions over taps: they are two kernels",
+            fix="nothing to do: another engine serves this direction",
+            when=lambda task: convolution(task) is not None and not is_ours(task),
+        ),
+        need(
+            f"{prefix}.spatial_dims",
+            "conv.spatial_dims",
+            lambda task: _problem(task).spatial,
+            Equals(2),
+            reason="the kernel walks down the rows of an image",
+            fix="write a 1-D convolution as a 2-D one of height 1",
+            when=is_ours,
+        ),
+        need(
+            f"{prefix}.prologue",
+            "prologue",
+            lambda task: len(task.op.prologue),
+            Equals(0),
+            reason="rows are copied to shared memory as they are, without passing through registers",
+            fix="let the pointwise operations before the convolution write their result",
+            when=is_ours,
+        ),
+        need(
+            f"{prefix}.compute_type",
+            "conv.compute_type",
+            lambda task: task.op.main.compute_type,
+            OneOf(*COMPUTE),
+            reason="sums are kept in 32-bit registers",
+            fix="accumulate in FLOAT or INT32",
+            when=is_ours,
+        ),
+        need(
+            f"{prefix}.dilation",
+            "conv.dilations",
+            lambda task: _problem(task).dilation,
+            Each(Equals(1)),
+            reason="the window of rows holds neighbouring rows",
+            fix="nothing to do: another engine serves dilated filters",
+            when=is_image,
+        ),
+        need(
+            f"{prefix}.filter",
+            "w.dims",
+            lambda task: _problem(task).filter,
+            Each(AtMost(MAX_FILTER)),
+            reason="the window of sums is kept in registers",
+            fix="nothing to do: another engine serves larger filters",
+            when=is_image,
+        ),
+        need(
+            f"{prefix}.stride",
+            "conv.filter_strides",
+            lambda task: _problem(task).stride,
+            Each(InRange(1, MAX_STRIDE)),
+            reason="a thread's columns reach over the stride times their number",
+            fix="nothing to do: another engine serves larger strides",
+            when=is_image,
+        ),
+        need(
+            f"{prefix}.channels_per_group",
+            "w.dims[1]",
+            lambda task: (_problem(task).c, _problem(task).k),
+            Each(AtMost(MAX_CHANNELS)),
+            reason="all channels of a group meet in one thread",
+            fix="nothing to do: more channels per group are a matrix product, which another engine serves",
+            when=is_image,
+        ),
+        need(
+            f"{prefix}.groups",
+            "groups",
+            lambda task: _problem(task).groups,
+            lambda task: Equals("more than one group, or few channels on both sides"),
+            reason="with one group of many filters the work is a matrix product",
+            fix="nothing to do: another engine serves it",
+            when=lambda task: (
+                is_image(task) and _problem(task).groups == 1 and max(_problem(task).c, _problem(task).k) > MAX_CHANNELS
+            ),
+        ),
+        need(
+            f"{prefix}.group_axis",
+            "x.dims",
+            lambda task: "an axis of groups beside the channels",
+            Equals("groups and channels in one axis"),
+            reason="a thread counts the channels of neighbouring groups as one axis",
+            fix="write x as [N, G*C, H, W] and w as [G*K, C, R, S]",
+            when=lambda task: (
+                is_image(task)
+                and len(next(iter(_images(task).values())).extents) == 5
+                and (_problem(task).c > 1 or _problem(task).k > 1)
+            ),
+        ),
+        need(
+            f"{prefix}.layout",
+            "strides",
+            lambda task: [
+                f"{name} {t.strides}" for name, t in _images(task).items() if not _has_contiguous_channels(task, t)
+            ],
+            Equals([]),
+            reason="neighbouring threads read neighbouring channels: they have to lie next to each other",
+            fix="use the channels-last layout (NHWC)",
+            when=is_image,
+        ),
+        need(
+            f"{prefix}.coordinates",
+            "conv.pre_paddings",
+            _reach,
+            AtMost(_INT_MAX),
+            reason="coordinates, padding included, are 32-bit numbers in the kernel",
+            fix="pad less",
+            when=is_image,
+        ),
+    )
+
+
+def resident_blocks(device: DeviceSpec, threads: int, registers: int, shared: int) -> int:
+    """Blocks that one multiprocessor holds, by an estimate of the registers of a thread."""
+    warps = -(-threads // 32)
+    by_registers = 65536 // (warps * 32 * max(32, -(-registers // 8) * 8))
+    by_memory = (device.shared_memory - 1024) // (shared + 1024)
+    return max(1, min(by_registers, by_memory, 64 // warps, 32))
+
+
+def element_bytes(spec: TensorSpec) -> int:
+    return ELEMENTS[spec.data_type].bytes

@@ -1,0 +1,207 @@
+// Direct convolution with few channels per group, fprop and dgrad: memory-bound, so each element is read once.
+//
+// A block owns CHANNELS_OUT channels of TILES * TW columns and walks down the image. Rows arrive in a ring in shared
+// memory, STAGES - 1 steps ahead of their use. A thread owns V channels of TW columns: it keeps a window of sums in
+// registers, adds every product that a row takes part in, and stores a row when its last one has come.
+//
+// Output channel o reads the GROUP_IN channels of its group o / GROUP_OUT.
+
+constexpr int CHANNELS_OUT = LANES * V;
+constexpr int CHANNELS_IN = CHANNELS_OUT / GROUP_OUT * GROUP_IN;
+constexpr int IV = V <= GROUP_OUT ? GROUP_IN : V / GROUP_OUT * GROUP_IN;  // input channels of a thread
+constexpr int GROUP_TAPS = GROUP_OUT * GROUP_IN * R * S;                  // filter elements of a group
+constexpr int SLAB = CHANNELS_OUT / GROUP_OUT * GROUP_TAPS;               // of a block
+static_assert(CHANNELS_OUT % GROUP_OUT == 0 && (GROUP_OUT % V == 0 || V % GROUP_OUT == 0), "whole groups");
+
+typedef Ring<Gathered, IN_ROWS, COLUMNS, CHANNELS_IN, CHUNK, STAGES> Rows;
+constexpr int SLAB_BYTES = (SLAB * (int)sizeof(Filter) + 15) / 16 * 16;
+
+// The block's part of a filter element's place: output channel `o` of the block, input channel `c` of the group.
+__device__ __forceinline__ int filter_offset(const Params& p, int o, int c, int r, int s) {
+    const int group = o / GROUP_OUT, lane = o % GROUP_OUT;
+    const int k = DGRAD ? c : lane, channel = DGRAD ? lane : c;
+    return group * GROUP_TAPS + k * (int)p.filter_k + channel * (int)p.filter_c +
+        (FLIP ? R - 1 - r : r) * (int)p.filter_r + (FLIP ? S - 1 - s : s) * (int)p.filter_s;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __grid_constant__ Params p) {
+    extern __shared__ __align__(16) unsigned char memory[];
+    Filter* const slab = (Filter*)(memory + Rows::BYTES);
+    Accumulator* const table = (Accumulator*)(memory + Rows::BYTES + SLAB_BYTES);
+
+    unsigned int block = blockIdx.x;
+    const int channel_block = (int)(block % (unsigned int)p.channel_blocks);
+    block /= (unsigned int)p.channel_blocks;
+    const int column_block = (int)(block % (unsigned int)p.column_blocks);
+    block /= (unsigned int)p.column_blocks;
+    const int first = (int)(block % (unsigned int)p.segments * (unsigned int)p.segment_rows);
+    const int n = (int)(block / (unsigned int)p.segments);
+    const int last = first + (int)p.segment_rows < (int)p.rows ? first + (int)p.segment_rows : (int)p.rows;
+    const int steps = last - first + EXTRA;
+    const int row0 = (DGRAD ? first - EXTRA : first) * IN_ROWS + (int)p.in_row;
+
+    Rows ring(memory);
+    ring.start(
+        p.gathered + n * p.gathered_n, p.gathered_h, p.gathered_w, (int)p.in_h, (int)p.in_w, (int)p.channels_in,
+        row0, column_block * TILES * STEP_W + BEFORE + (int)p.in_column, channel_block * CHANNELS_IN
+    );
+
+    {  // the block's filters as they lie in memory
+        const Filter* from = p.filter + (long long)channel_block * SLAB;
+        const long long left = p.filter_elements - (long long)channel_block * SLAB;
+        for (int i = threadIdx.x * FILTER_CHUNK; i < SLAB; i += THREADS * FILTER_CHUNK)
+            copy_async<FILTER_CHUNK * (int)sizeof(Filter)>(slab + i, i < left ? from + i : p.filter, i < left);
+    }
+    #pragma unroll
+    for (int i = 0; i < STAGES - 1; ++i) {
+        if (i < steps) ring.fetch(i, row0 + i * IN_ROWS);
+        commit_copies();
+    }
+
+    const int tile = (int)threadIdx.x / LANES, lane = (int)threadIdx.x - tile * LANES;
+    const int local = lane * V, channel = channel_block * CHANNELS_OUT + local;
+    const int local_in = local / GROUP_OUT * GROUP_IN;
+    const int column0 = (column_block * TILES + tile) * TW + (int)p.out_column;
+    const bool active = tile < TILES && channel < (int)p.channels_out && column0 < (int)p.out_w;
+
+    await_copies<STAGES - 2>();
+    __syncthreads();
+    Accumulator weight[IN_REGISTERS ? R : 1][IN_REGISTERS ? S : 1][GROUP_IN][V];
+    if constexpr (IN_REGISTERS) {
+        if (active) {
+            #pragma unroll
+            for (int r = 0; r < R; ++r)
+                #pragma unroll
+                for (int s = 0; s < S; ++s)
+                    #pragma unroll
+                    for (int c = 0; c < GROUP_IN; ++c)
+                        #pragma unroll
+                        for (int v = 0; v < V; ++v)
+                            weight[r][s][c][v] = widen<Accumulator>(slab[filter_offset(p, local + v, c, r, s)]);
+        }
+    } else {  // [r][s][c][output channel]: a thread's V lie next to each other
+        for (int i = threadIdx.x; i < R * S * GROUP_IN * CHANNELS_OUT; i += THREADS) {
+            const int o = i % CHANNELS_OUT, c = i / CHANNELS_OUT % GROUP_IN, tap = i / (CHANNELS_OUT * GROUP_IN);
+            table[i] = widen<Accumulator>(slab[filter_offset(p, o, c, tap / S, tap % S)]);
+        }
+    }
+
+    Accumulator sum[WINDOW][TW][V];
+    #pragma unroll
+    for (int k = 0; k < WINDOW; ++k)
+        #pragma unroll
+        for (int t = 0; t < TW; ++t)
+            #pragma unroll
+            for (int v = 0; v < V; ++v) sum[k][t][v] = (Accumulator)0;
+
+    int slot = 0, row = row0;
+    #pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+        await_copies<STAGES - 2>();
+        __syncthreads();  // this step is there for all, and all have left the slot that is filled next
+        if (step + STAGES - 1 < steps) ring.fetch(slot == 0 ? STAGES - 1 : slot - 1, row + (STAGES - 1) * IN_ROWS);
+        commit_copies();
+        if (active) {
+            #pragma unroll
+            for (int u = 0; u < IN_ROWS; ++u) {
+                if (u >= R || (unsigned int)(row + u) >= (unsigned int)p.in_h) continue;
+                const Gathered* const here = ring.at(slot, u, tile * STEP_W, local_in);
+                if constexpr (IN_REGISTERS && GROUP_IN == 1) {
+                    #pragma unroll
+                    for (int i = 0; i < IW; ++i) {
+                        bool used = false;
+                        #pragma unroll
+                        for (int t = 0; t < TW; ++t) used |= column_tap(i, t) >= 0;
+                        if (!used) continue;
+                        Accumulator x[IV];
+                        #pragma unroll
+                        for (int c = 0; c < IV; c += LV) {
+                            const Pack<Gathered, LV> pack = load_pack<LV>(here + i * CHANNELS_IN + c);
+                            #pragma unroll
+                            for (int e = 0; e < LV; ++e) x[c + e] = widen<Accumulator>(pack.at[e]);
+                        }
+                        #pragma unroll
+                        for (int k = 0; k < WINDOW; ++k)
+                            #pragma unroll
+                            for (int t = 0; t < TW; ++t) {
+                                const int r = row_tap(u, k), s = column_tap(i, t);
+                                if (r < 0 || s < 0) continue;
+                                #pragma unroll
+                                for (int v = 0; v < V; ++v)
+                                    multiply_add(sum[k][t][v], x[V <= GROUP_OUT ? 0 : v / GROUP_OUT], weight[r][s][0][v]);
+                            }
+                    }
+                } else {
+                    Accumulator x[IW][IV];
+                    #pragma unroll
+                    for (int i = 0; i < IW; ++i)
+                        #pragma unroll
+                        for (int c = 0; c < IV; c += LV) {
+                            const Pack<Gathered, LV> pack = load_pack<LV>(here + i * CHANNELS_IN + c);
+                            #pragma unroll
+                            for (int e = 0; e < LV; ++e) x[i][c + e] = widen<Accumulator>(pack.at[e]);
+                        }
+                    #pragma unroll
+                    for (int k = 0; k < WINDOW; ++k)
+                        #pragma unroll
+                        for (int s = 0; s < S; ++s)
+                            #pragma unroll
+                            for (int c = 0; c < GROUP_IN; ++c) {
+                                const int r = row_tap(u, k);
+                                if (r < 0) continue;
+                                Accumulator w[V];
+                                if constexpr (IN_REGISTERS) {
+                                    #pragma unroll
+                                    for (int v = 0; v < V; ++v) w[v] = weight[r][s][c][v];
+                                } else {
+                                    const Pack<Accumulator, V> pack =
+                                        load_pack<V>(table + ((r * S + s) * GROUP_IN + c) * CHANNELS_OUT + local);
+                                    #pragma unroll
+                                    for (int v = 0; v < V; ++v) w[v] = pack.at[v];
+                                }
+                                #pragma unroll
+                                for (int t = 0; t < TW; ++t)
+                                    #pragma unroll
+                                    for (int i = 0; i < IW; ++i)
+                                        if (column_tap(i, t) == s) {
+                                            #pragma unroll
+                                            for (int v = 0; v < V; ++v)
+                                                multiply_add(
+                                                    sum[k][t][v], x[i][V <= GROUP_OUT ? c : v / GROUP_OUT * GROUP_IN + c], w[v]
+                                                );
+                                        }
+                            }
+                }
+            }
+            if (step >= EXTRA) {
+                #pragma unroll
+                for (int k = 0; k < OUT_ROWS; ++k) {
+                    const int out = (first + step - EXTRA) * OUT_ROWS + k + (int)p.out_row;
+                    if ((unsigned int)out >= (unsigned int)p.out_h) continue;
+                    #pragma unroll
+                    for (int t = 0; t < TW; ++t) {
+                        if ((unsigned int)(column0 + t) >= (unsigned int)p.out_w) continue;
+                        #pragma unroll
+                        for (int v = 0; v < V; v += WIDTH) {
+                            const int at[4] = {n, channel + v, out, column0 + t};
+                            Accumulator acc[WIDTH];
+                            #pragma unroll
+                            for (int e = 0; e < WIDTH; ++e) acc[e] = sum[k][t][v + e];
+                            epilogue(p, at, acc);
+                        }
+                    }
+                }
+            }
+            #pragma unroll
+            for (int k = 0; k < WINDOW; ++k)
+                #pragma unroll
+                for (int t = 0; t < TW; ++t)
+                    #pragma unroll
+                    for (int v = 0; v < V; ++v)
+                        sum[k][t][v] = k + OUT_ROWS < WINDOW ? sum[k + OUT_ROWS < WINDOW ? k + OUT_ROWS : 0][t][v] : (Accumulator)0;
+        }
+        slot = slot + 1 == STAGES ? 0 : slot + 1;
+        row += IN_ROWS;
+    }
+    await_copies<0>();
+}

@@ -1,0 +1,115 @@
+// Geometry of the direct convolutions, and rows of an image on their way through shared memory.
+//
+// A kernel walks down the image in steps. A step reads IN_ROWS rows of the gathered operand and lets OUT_ROWS rows
+// of the other side leave a window of WINDOW rows, the oldest first:
+//
+//   fprop (and wgrad)  IN_ROWS = stride   OUT_ROWS = 1        row u of the step meets window row k at tap  u + stride * (WINDOW-1-k)
+//   dgrad              IN_ROWS = 1        OUT_ROWS = stride   the row of dy meets window row k at tap  k
+//
+// so every tap is known when the text is compiled and no product with a tap outside the filter is computed, strides
+// included. Columns follow the same scheme inside a thread's tile of TW columns.
+
+constexpr int BEFORE = DGRAD ? -((S - 1) / STRIDE_W) : 0;  // first column of dy that a tile reads
+constexpr int IW = DGRAD ? (TW - 1) / STRIDE_W - BEFORE + 1 : (TW - 1) * STRIDE_W + S;
+constexpr int STEP_W = DGRAD ? TW / STRIDE_W : TW * STRIDE_W;  // gathered columns from one tile to the next
+constexpr int COLUMNS = (TILES - 1) * STEP_W + IW;             // of a block
+constexpr int EXTRA = (R - 1) / STRIDE_H;                      // steps before the first row is complete
+static_assert(!DGRAD || TW % STRIDE_W == 0, "a tile of dgrad starts at a multiple of the stride");
+
+constexpr __host__ __device__ int row_tap(int u, int k) {
+    const int tap = DGRAD ? k : u + STRIDE_H * (WINDOW - 1 - k);
+    return tap < R ? tap : -1;
+}
+
+constexpr __host__ __device__ int column_tap(int i, int t) {
+    const int tap = DGRAD ? t - (i + BEFORE) * STRIDE_W : i - t * STRIDE_W;
+    return tap >= 0 && tap < S ? tap : -1;
+}
+
+// BYTES from global to shared memory behind the thread's back, or zeros where the source is outside.
+template <int BYTES> __device__ __forceinline__ void copy_async(void* to, const void* from, bool inside) {
+#ifdef __CUDA_ARCH__
+    if constexpr (BYTES >= 4) {
+        const unsigned int target = (unsigned int)__cvta_generic_to_shared(to);
+        const int given = inside ? BYTES : 0;
+        if constexpr (BYTES == 16)
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(from), "r"(given) : "memory");
+        else
+            asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                         ::"r"(target), "l"(from), "n"(BYTES), "r"(given) : "memory");
+        return;
+    }
+#endif
+    typedef typename Word<BYTES>::type Access;
+    Access word = Access();
+    if (inside) word = *(const Access*)from;
+    *(Access*)to = word;
+}
+
+__device__ __forceinline__ void commit_copies() {
+#ifdef __CUDA_ARCH__
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// All but the latest PENDING groups of copies have arrived, for this thread.
+template <int PENDING> __device__ __forceinline__ void await_copies() {
+#ifdef __CUDA_ARCH__
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+#endif
+}
+
+// A ring of STEPS steps of ROWS rows, each WIDE columns of CHANNELS channels; T's channels come CHUNK at a time.
+template <class T, int ROWS, int WIDE, int CHANNELS, int CHUNK, int STEPS> struct Ring {
+    static constexpr int PIECES = CHANNELS / CHUNK;
+    static constexpr int COUNT = ROWS * WIDE * PIECES;
+    static constexpr int TURNS = (COUNT + THREADS - 1) / THREADS;
+    static constexpr int ELEMENTS = ROWS * WIDE * CHANNELS;  // of one step
+    static constexpr int BYTES = (STEPS * ELEMENTS * (int)sizeof(T) + 15) / 16 * 16;
+    static_assert(CHANNELS % CHUNK == 0, "whole pieces");
+
+    T* memory;
+    const T* image;
+    long long stride_h;
+    int rows;
+    const T* from[TURNS];
+    bool inside[TURNS];
+
+    __device__ __forceinline__ explicit Ring(void* memory) : memory((T*)memory) {}
+
+    // The image, and the block's part: `column` is the first column, `channel` the first channel of `channels`.
+    __device__ __forceinline__ void start(
+        const T* image, long long stride_h, long long stride_w, int rows, int columns, int channels,
+        int row, int column, int channel
+    ) {
+        this->image = image;
+        this->stride_h = stride_h;
+        this->rows = rows;
+        #pragma unroll
+        for (int i = 0; i < TURNS; ++i) {
+            const int index = (int)threadIdx.x + i * THREADS;
+            const int piece = index % PIECES, at = index / PIECES % WIDE, u = index / (PIECES * WIDE);
+            const int w = column + at, c = channel + piece * CHUNK;
+            inside[i] = index < COUNT && (unsigned int)w < (unsigned int)columns && c < channels;
+            from[i] = image + (row + u) * stride_h + w * stride_w + c;
+        }
+    }
+
+    // Begins the copy of one step whose first row is `row`, and moves on by a step.
+    __device__ __forceinline__ void fetch(int slot, int row) {
+        #pragma unroll
+        for (int i = 0; i < TURNS; ++i) {
+            const int index = (int)threadIdx.x + i * THREADS;
+            const int u = ROWS == 1 ? 0 : index / (PIECES * WIDE);
+            if (COUNT % THREADS == 0 || index < COUNT) {
+                const bool here = inside[i] && (unsigned int)(row + u) < (unsigned int)rows;
+                copy_async<CHUNK * (int)sizeof(T)>(memory + slot * ELEMENTS + index * CHUNK, here ? from[i] : image, here);
+            }
+            from[i] += ROWS * stride_h;
+        }
+    }
+
+    __device__ __forceinline__ const T* at(int slot, int u, int column, int channel) const {
+        return memory + slot * ELEMENTS + (u * WIDE + column) * CHANNELS + channel;
+    }
+};
