@@ -1,0 +1,245 @@
+"""Engine ``cuda_norm_forward``: statistics of rows and their normalization.
+
+A row is what is averaged over: a sample's features (layer, RMS), a plane (instance), a
+channel (batch). Rows that fit into a block are read once and written once. Longer ones
+are divided among blocks: a first kernel takes their moments, a second one joins the
+parts, a third one normalizes. With given statistics that last one is all.
+"""
+
+from __future__ import annotations
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.cost import memory_cost
+from graphdnn.engines.cuda.engine import cuda_engine
+from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.norm_operands import Operands, direction, scratch_tensor
+from graphdnn.engines.cuda.parameters import Parameters
+from graphdnn.engines.cuda.program import Program
+from graphdnn.engines.cuda.rows import Division, Rows, Tile, divided, held, rows_of
+from graphdnn.engines.cuda.source import file_text, kernel_text
+from graphdnn.engines.cuda.steps import Steps
+from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import NormForward
+from graphdnn.tensors import TensorSpec
+
+_FINISH = 128  # threads that join the parts of a row
+
+
+def generate_norm_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
+    anchor = op.anchor
+    assert isinstance(anchor, NormForward)
+    operands = Operands.of(op, anchor)
+    packed = [t for t in (anchor.scale, anchor.bias) if t is not None]
+    tensors = [*operands.read, *packed, *operands.epilogue()]
+    rows = rows_of(anchor.x.extents, anchor.axes, operands.main, tensors, operands.asked)
+    steps = Steps(op, device)
+    if "inv_variance" in anchor.inputs():
+        _Forward(steps, operands, rows, (anchor.mean, anchor.inv_variance)).apply(divided(rows, operands.bytes, device))
+        return steps.kernel(_name(op, rows, "apply"))
+    fitting = held(rows, operands.bytes)
+    if fitting is not None:
+        rows, tile = fitting
+        _Forward(steps, operands, rows, (None, None)).hold(tile)
+        return steps.kernel(_name(op, rows, tile.text()))
+    extents = [1 if a in anchor.axes else extent for a, extent in enumerate(anchor.x.extents)]
+    mean = scratch_tensor(steps, extents, operands.compute_type) if operands.centered else None
+    inverse = scratch_tensor(steps, extents, operands.compute_type)
+    kernels = _Forward(steps, operands, rows, (mean, inverse))
+    division = divided(rows, operands.bytes, device)
+    kernels.moments(division, is_alone=False)
+    return steps.kernel(_name(op, rows, "divided"))
+
+
+def _name(op: FusedOp, rows: Rows, how: str) -> str:
+    return f"norm__{rows.text()}_{how}__{op.name}"
+
+
+class _Forward:
+    """The kernels of one normalization. ``known``: mean and inverse deviation in memory."""
+
+    def __init__(
+        self, steps: Steps, operands: Operands, rows: Rows, known: tuple[TensorSpec | None, TensorSpec | None]
+    ) -> None:
+        self.steps, self.operands, self.rows, self.known = steps, operands, rows, known
+
+    def hold(self, tile: Tile) -> None:
+        parameters = Parameters(self.steps.places)
+        functions = [
+            *self._element(parameters),
+            self._finish(parameters),
+            *self._epsilon(parameters),
+            *self._application(parameters),
+        ]
+        self.rows.parameters(parameters)
+        text = kernel_text(
+            _name(self.steps.op, self.rows, tile.text()),
+            ["norm_rows.cu"],
+            parameters=parameters.text,
+            functions=functions,
+            constants={**self._constants(tile), "EXACT": tile.lanes * tile.steps == self.rows.packs},
+        )
+        blocks = -(-self.rows.row_packs // tile.columns)
+        self.steps.add(Launch(text, "norm_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
+
+    def apply(self, division: Division) -> None:
+        """Normalize with known statistics."""
+        parameters = Parameters(self.steps.places)
+        functions = [*self._element(parameters), *self._application(parameters)]
+        self.rows.parameters(parameters)
+        division.parameters(parameters)
+        text = kernel_text(
+            _name(self.steps.op, self.rows, "apply"),
+            ["norm_apply.cu"],
+            parameters=parameters.text,
+            functions=functions,
+            constants=self._constants(division.tile, is_found=False),
+        )
+        grid = (division.tiles, division.splits, 1)
+        self.steps.add(Launch(text, "norm_apply", grid, division.tile.threads, parameters.pack()))
+
+    def moments(self, division: Division, *, is_alone: bool) -> None:
+        """Find the statistics, and normalize with them unless ``is_alone``."""
+        steps, rows, operands = self.steps, self.rows, self.operands
+        parameters = Parameters(steps.places)
+        functions = [*self._element(parameters), self._finish(parameters), *self._epsilon(parameters)]
+        if not is_alone:
+            functions += self._application(parameters)
+        rows.parameters(parameters)
+        division.parameters(parameters)
+        is_split = division.splits > 1
+        for field, is_used in (("partial_mean", is_split and operands.centered), ("partial_squares", is_split)):
+            if is_used:
+                size = division.splits * rows.count * operands.bytes
+                parameters.scratch(field, operands.compute, steps.allocate(size))
+            else:
+                parameters.nothing(field, operands.compute)
+        text = kernel_text(
+            _name(steps.op, rows, "divided"),
+            ["norm_moments.cu", *([] if is_alone else ["norm_apply.cu"])],
+            parameters=parameters.text,
+            functions=functions,
+            constants={**self._constants(division.tile), "SPLIT": is_split, "FINISH": _FINISH},
+        )
+        packed, grid, threads = parameters.pack(), (division.tiles, division.splits, 1), division.tile.threads
+        steps.add(Launch(text, "moments", grid, threads, packed))
+        if is_split:
+            steps.add(Launch(text, "finish_moments", (rows.count, 1, 1), _FINISH, packed))
+        if not is_alone:
+            steps.add(Launch(text, "norm_apply", grid, threads, packed))
+
+    def _constants(self, tile: Tile, *, is_found: bool = True) -> dict[str, int | bool | str]:
+        operands = self.operands
+        return {
+            **self.rows.constants(),
+            **tile.constants(),
+            "Compute": operands.compute,
+            **({"CENTERED": operands.centered} if is_found else {}),
+        }
+
+    # Generated functions.
+
+    def _element(self, parameters: Parameters) -> list[str]:
+        """x through the prologue, in the arithmetic's type."""
+        operands, rows = self.operands, self.rows
+        program = Program(operands.op, parameters, rows.space, "x", width=rows.width, vector_axis=rows.vector_axis)
+        program.apply(operands.op.prologue)
+        program.result("x", operands.anchor.x, operands.compute)
+        function = program.function("prologue", f"{operands.compute} (&x)[{rows.width}]")
+        return [file_text("rows.cuh"), file_text("norm.cuh"), function]
+
+    def _epsilon(self, parameters: Parameters) -> list[str]:
+        return [self.operands.epsilon(parameters)]
+
+    def _finish(self, parameters: Parameters) -> str:
+        """The statistics of row ``i`` of a thread into memory."""
+        operands, rows, anchor = self.operands, self.rows, self.operands.anchor
+        assert isinstance(anchor, NormForward)
+        program = Program(operands.op, parameters, rows.space, "s")
+        program.note(anchor)
+        outputs = anchor.outputs()
+        found = {"mean": "mean", "inv_variance": "inverse"}
+        written = [(outputs[port], value) for port, value in found.items() if port in outputs]
+        if anchor.momentum is not None:
+            factor = f"widen<double>({program.value(operands.scalar(anchor.momentum))}[e])"
+            for port, value in (("mean", "mean"), ("var", "unbiased(variance, p.elements)")):
+                previous, following = (
+                    getattr(anchor, f"input_running_{port}"),
+                    getattr(anchor, f"output_running_{port}"),
+                )
+                old = f"widen<{operands.compute}>({program.value(previous)}[e])"
+                written.append((following, f"averaged({old}, {value}, {factor})"))
+        for spec, value in written:
+            program.set(spec, value)
+        made = {spec.uid for spec, _ in written}
+        for spec in operands.op.outputs:
+            if spec.uid in made:
+                program.store(spec)
+        for kept, value in zip(self.known, ("mean", "inverse"), strict=True):
+            if kept is not None:
+                program.set(kept, value)
+                program.store(kept)
+        compute = operands.compute
+        arguments = f"{compute} mean, {compute} variance, {compute} inverse"
+        return (
+            program.function("finish_row", arguments)
+            + f"__device__ __forceinline__ void finish(const Params& p, const int (&at)[RANK], int i, {arguments}) {{\n"
+            + "    int here[RANK];\n    #pragma unroll\n    for (int j = 0; j < RANK; ++j) here[j] = at[j];\n"
+            + "    here[KEPT - 1] += i;\n    finish_row(p, here, mean, variance, inverse);\n}\n"
+        )
+
+    def _application(self, parameters: Parameters) -> list[str]:
+        """What is the same for a row, and y from x through the epilogue."""
+        operands, rows, anchor = self.operands, self.rows, self.operands.anchor
+        assert isinstance(anchor, NormForward)
+        compute = operands.compute
+        fixed = Program(operands.op, parameters, rows.space, "r", width=rows.row_width, vector_axis=rows.kept - 1)
+        body = Program(operands.op, parameters, rows.space, "t", width=rows.width, vector_axis=rows.vector_axis)
+        body.note(anchor)
+        mean, inverse = self.known
+        for field, spec in (("mean", mean), ("inverse", inverse)):
+            if spec is not None:
+                fixed.result(f"row.{field}", spec, compute)
+        text = "(x[e] - row.mean[row_of(e)])" if operands.centered else "x[e]"
+        text += " * row.inverse[row_of(e)]"
+        for sign, field, spec in ((" * ", "scale", anchor.scale), (" + ", "bias", anchor.bias)):
+            if spec is None:
+                continue
+            if rows.is_of_row(spec):
+                fixed.result(f"row.{field}", spec, compute)
+                text += f"{sign}row.{field}[row_of(e)]"
+            else:
+                text += f"{sign}widen<{compute}>({body.value(spec)}[e])"
+        body.set(anchor.y, text)
+        body.apply(operands.op.epilogue)
+        leaving = {t.uid for t in operands.op.outputs}
+        if anchor.y.uid in leaving:
+            body.store(anchor.y)
+        body.store_outputs(operands.op.epilogue)
+        return [
+            fixed.function("of_row", "Row& row"),
+            body.function("epilogue", f"const {compute} (&x)[{rows.width}], const Row& row"),
+        ]
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    anchor = task.op.anchor
+    assert isinstance(anchor, NormForward)
+    if "inv_variance" in anchor.inputs():
+        return memory_cost(task)
+    operands = Operands.of(task.op, anchor)
+    tensors = [*operands.read, *operands.epilogue()]
+    rows = rows_of(anchor.x.extents, anchor.axes, operands.main, tensors, operands.asked)
+    if held(rows, operands.bytes) is not None:
+        return memory_cost(task)
+    return memory_cost(task, sum(t.bytes for t in operands.read), launches=3)
+
+
+ENGINE = cuda_engine(
+    id=34,
+    name="cuda_norm_forward",
+    summary="normalizations forward, one read and one write where a row fits into a block, and their statistics",
+    needs=(needs_rule("cuda_norm_forward.operation", "norm"), direction("cuda_norm_forward", "norm_fwd")),
+    cost=_cost,
+    generate=lambda op, device, knobs: generate_norm_forward(op, device),
+)

@@ -1,0 +1,200 @@
+"""Rows: elements that are normalized together, and how the threads of a block share them (text/rows.cuh)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.parameters import Parameters
+from graphdnn.engines.cuda.program import width_for
+from graphdnn.engines.cuda.reduced_axes import reduced_axes
+from graphdnn.engines.cuda.space import Space
+from graphdnn.tensors import TensorSpec
+
+_THREADS = 256
+_MOST_THREADS = 1024
+_PACK_BYTES = 16
+_ACROSS_BYTES = 4  # of each of the neighbouring rows' packs: a warp then reads whole lines, and a thread holds few rows
+_HELD = 64  # bytes of values a thread should hold, and twice that where a row would not fit otherwise
+_LINE = 32  # bytes that memory hands out at once
+_BLOCKS_PER_SM = 4
+_INT_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows in a space whose first ``kept`` axes count them."""
+
+    space: Space
+    kept: int
+    along: bool  # neighbours in memory belong to one row
+    width: int  # neighbours of a thread
+    main_bytes: int  # of an element of the largest operand
+
+    @property
+    def count(self) -> int:
+        return prod(self.space.sizes[: self.kept])
+
+    @property
+    def length(self) -> int:
+        return prod(self.space.sizes[self.kept :])
+
+    @property
+    def row_width(self) -> int:
+        """Rows of a thread."""
+        return 1 if self.along else self.width
+
+    @property
+    def vector_axis(self) -> int:
+        return (self.space.rank if self.along else self.kept) - 1
+
+    @property
+    def row_packs(self) -> int:
+        return self.count // self.row_width
+
+    @property
+    def packs(self) -> int:
+        """Of one row."""
+        return self.length // self.width if self.along else self.length
+
+    def is_of_row(self, spec: TensorSpec) -> bool:
+        """True when a row has one element of the tensor."""
+        return not any(self.space.strides(spec)[self.kept :])
+
+    def narrowed(self, width: int) -> Rows:
+        return Rows(self.space, self.kept, self.along, min(width, self.width), self.main_bytes)
+
+    def text(self) -> str:
+        return f"{'rows' if self.along else 'columns'}_v{self.width}"
+
+    def constants(self) -> Mapping[str, int | bool | str]:
+        wide = max(self.row_packs, self.packs) > _INT_MAX
+        return {
+            "ALONG": self.along,
+            "VECTOR": self.width,
+            "KEPT": self.kept,
+            "RANK": self.space.rank,
+            "Count": "unsigned long long" if wide else "unsigned int",
+        }
+
+    def parameters(self, parameters: Parameters) -> None:
+        parameters.integers("size", self.space.sizes)
+        parameters.integer("rows", self.row_packs)
+        parameters.integer("count", self.packs)
+        parameters.integer("elements", self.length)
+
+
+def rows_of(
+    extents: Sequence[int],
+    axes: Sequence[int],
+    main: TensorSpec,
+    tensors: Sequence[TensorSpec],
+    asked: frozenset[int],
+) -> Rows:
+    """``axes``: of a row. ``main`` is the tensor whose accesses count; ``tensors``: all that are accessed in packs."""
+    statistic = [1 if a in axes else extent for a, extent in enumerate(extents)]
+    stored = [t for t in tensors if not (t.is_by_value or t.is_constant)]
+    found = reduced_axes(extents, statistic, main, stored, (), asked)
+    space, kept = found.x, found.y.rank
+    strides = space.strides(main)
+    across, along = strides[kept - 1], strides[-1]
+    is_along = along != 0 and (across == 0 or along < across)
+    main_bytes = ELEMENTS[main.data_type].bytes
+    largest = max((ELEMENTS[t.data_type].bytes for t in stored), default=main_bytes)
+    axis = (space.rank if is_along else kept) - 1
+    width = width_for(space, stored, axis, _PACK_BYTES * largest // main_bytes)
+    return Rows(space, kept, is_along, min(width, max(1, _PACK_BYTES // main_bytes)), main_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A block's rows: ``lanes`` threads for each row, ``steps`` packs of a thread at a time."""
+
+    lanes: int
+    columns: int
+    steps: int
+
+    @property
+    def threads(self) -> int:
+        return self.lanes * self.columns
+
+    def text(self) -> str:
+        return f"{self.lanes}x{self.columns}x{self.steps}"
+
+    def constants(self) -> Mapping[str, int | bool | str]:
+        return {"LANES": self.lanes, "COLUMNS": self.columns, "STEPS": self.steps, "THREADS": self.threads}
+
+
+def held(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
+    """A block that holds its rows in registers, ``value_bytes`` for each element; None when a row is too long."""
+    if rows.along:
+        return _held_along(rows, value_bytes)
+    return _held_across(rows.narrowed(max(1, _ACROSS_BYTES // rows.main_bytes)), value_bytes)
+
+
+def _held_along(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
+    for budget in (_HELD, 2 * _HELD):
+        steps = max(1, budget // value_bytes // rows.width)
+        lanes = _power_above(-(-rows.packs // steps))
+        if lanes <= _MOST_THREADS:
+            columns = max(1, _THREADS // lanes)
+            return rows, Tile(lanes, columns, -(-rows.packs // lanes))
+    return None
+
+
+def _held_across(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
+    most = 2 * _HELD // value_bytes // rows.width
+    columns = min(32, _power_above(rows.row_packs))
+    while True:
+        lanes = _power_above(-(-rows.packs // max(1, most)))
+        lanes = max(lanes, 32 // columns, min(_THREADS // columns, _power_below(max(1, rows.packs // 4))))
+        if lanes * columns <= _MOST_THREADS and most >= 1:
+            return rows, Tile(lanes, columns, -(-rows.packs // lanes))
+        columns //= 2
+        if columns < 1 or columns * rows.width * rows.main_bytes < min(_LINE, rows.count * rows.main_bytes):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """Rows divided among blocks: ``splits`` parts of ``per_split`` packs."""
+
+    tile: Tile
+    tiles: int
+    splits: int
+    per_split: int
+
+    def parameters(self, parameters: Parameters) -> None:
+        parameters.integer("per_split", self.per_split)
+        parameters.integer("splits", self.splits)
+
+
+def divided(rows: Rows, value_bytes: int, device: DeviceSpec) -> Division:
+    """Blocks enough for the device, each with whole turns of its loop."""
+    steps = max(1, min(4, _HELD // value_bytes // rows.width))
+    if rows.along:
+        lanes = min(_THREADS, _power_above(rows.packs))
+        tile = Tile(lanes, _THREADS // lanes, steps)
+    else:
+        columns = min(32, _power_above(rows.row_packs))
+        tile = Tile(_THREADS // columns, columns, steps)
+    tiles = -(-rows.row_packs // tile.columns)
+    turn = tile.lanes * steps
+    wanted = -(-_BLOCKS_PER_SM * device.sm_count // tiles)
+    splits = max(1, min(wanted, rows.packs // turn))
+    per_split = -(-rows.packs // splits)
+    if splits > 1:
+        per_split = -(-per_split // turn) * turn
+    return Division(tile, tiles, -(-rows.packs // per_split), per_split)
+
+
+def _power_above(count: int) -> int:
+    """The smallest power of two that is not below ``count``."""
+    return 1 << (max(1, count) - 1).bit_length()
+
+
+def _power_below(count: int) -> int:
+    return 1 << (max(1, count).bit_length() - 1)

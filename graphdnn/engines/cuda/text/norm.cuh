@@ -1,0 +1,29 @@
+// What a normalization knows of the rows of a thread; the generated functions fill in what is there.
+struct Row {
+    Compute mean[ROW_WIDTH], inverse[ROW_WIDTH], scale[ROW_WIDTH], bias[ROW_WIDTH];
+};
+
+__device__ __forceinline__ float inverse_deviation(float variance, float epsilon) {
+    return 1.0f / sqrtf(variance + epsilon);
+}
+__device__ __forceinline__ double inverse_deviation(double variance, double epsilon) {
+    return 1.0 / sqrt(variance + epsilon);
+}
+
+// Sums over packs of neighbours, by row.
+template <int N> __device__ __forceinline__ void add_up(const Compute (&x)[N][VECTOR], Compute (&sum)[ROW_WIDTH]) {
+    #pragma unroll
+    for (int s = 0; s < N; ++s)
+        #pragma unroll
+        for (int e = 0; e < VECTOR; ++e) sum[row_of(e)] += x[s][e];
+}
+
+// (1 - f) * previous + f * current, the factors rounded to the arithmetic's type.
+__device__ __forceinline__ Compute averaged(Compute previous, Compute current, double factor) {
+    return (Compute)(1.0 - factor) * previous + (Compute)factor * current;
+}
+
+// The unbiased variance; of a single element, which has none, the biased one.
+__device__ __forceinline__ Compute unbiased(Compute variance, long long elements) {
+    return (Compute)((double)elements / (double)(elements > 1 ? elements - 1 : 1)) * variance;
+}

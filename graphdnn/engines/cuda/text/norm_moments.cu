@@ -1,0 +1,133 @@
+// Mean and sum of squared deviations of rows whose elements are divided among blocks. Each thread takes packs in
+// groups: the group's own mean and deviations join the thread's by the formula of Chan, Golub and LeVeque; threads,
+// and then blocks, join by deviations of their means from the common one. Nothing cancels, whatever the mean.
+
+struct Moments {
+    Compute elements, mean[ROW_WIDTH], squares[ROW_WIDTH];
+};
+
+template <int N> __device__ __forceinline__ void join(Moments& mine, const Compute (&x)[N][VECTOR]) {
+    constexpr Compute more = (Compute)(N * (ALONG ? VECTOR : 1));
+    if constexpr (CENTERED) {
+        Compute mean[ROW_WIDTH] = {};
+        add_up(x, mean);
+        const Compute elements = mine.elements + more, share = more / elements;
+        #pragma unroll
+        for (int i = 0; i < ROW_WIDTH; ++i) {
+            mean[i] *= (Compute)1 / more;
+            const Compute apart = mean[i] - mine.mean[i];
+            mine.mean[i] += apart * share;
+            mine.squares[i] += apart * apart * (share * mine.elements);
+        }
+        #pragma unroll
+        for (int s = 0; s < N; ++s)
+            #pragma unroll
+            for (int e = 0; e < VECTOR; ++e) {
+                const Compute deviation = x[s][e] - mean[row_of(e)];
+                multiply_add(mine.squares[row_of(e)], deviation, deviation);
+            }
+        mine.elements = elements;
+    } else {
+        #pragma unroll
+        for (int s = 0; s < N; ++s)
+            #pragma unroll
+            for (int e = 0; e < VECTOR; ++e) multiply_add(mine.squares[row_of(e)], x[s][e], x[s][e]);
+    }
+}
+
+__device__ __forceinline__ Compute elements_of(const Params& p, Count split) {
+    const Count begin = split * (Count)p.per_split, rest = (Count)p.count - begin;
+    return (Compute)(rest < (Count)p.per_split ? rest : (Count)p.per_split) * (Compute)(ALONG ? VECTOR : 1);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) moments(const __grid_constant__ Params p) {
+    const Place here = place_in(p, blockIdx.x);
+    int at[RANK];
+    #pragma unroll
+    for (int j = 0; j < RANK; ++j) at[j] = 0;
+    locate_row(p, here.row, at);
+    const Count begin = (Count)blockIdx.y * (Count)p.per_split;
+    const Count limit = begin + (Count)p.per_split, end = limit < (Count)p.count ? limit : (Count)p.count;
+    Moments mine = {};
+    Count pack = begin + here.lane;
+    for (; pack + (STEPS - 1) * LANES < end; pack += STEPS * LANES) {
+        Compute x[STEPS][VECTOR];
+        #pragma unroll
+        for (int s = 0; s < STEPS; ++s) {
+            locate_element(p, pack + s * LANES, at);
+            prologue(p, at, x[s]);
+        }
+        join(mine, x);
+    }
+    for (; pack < end; pack += LANES) {
+        Compute x[1][VECTOR];
+        locate_element(p, pack, at);
+        prologue(p, at, x[0]);
+        join(mine, x);
+    }
+    Compute mean[ROW_WIDTH];
+    if constexpr (CENTERED) {
+        const Compute all = elements_of(p, blockIdx.y);
+        #pragma unroll
+        for (int i = 0; i < ROW_WIDTH; ++i) mean[i] = mine.elements * mine.mean[i];
+        over_row(mean, here, Sum());
+        #pragma unroll
+        for (int i = 0; i < ROW_WIDTH; ++i) {
+            mean[i] /= all;
+            const Compute apart = mine.mean[i] - mean[i];
+            mine.squares[i] += mine.elements * apart * apart;
+        }
+    }
+    over_row(mine.squares, here, Sum());
+    if (!here.is_live || here.lane != 0) return;
+    #pragma unroll
+    for (int i = 0; i < ROW_WIDTH; ++i) {
+        if constexpr (SPLIT) {
+            const long long place = (long long)blockIdx.y * p.rows * ROW_WIDTH + (long long)here.row * ROW_WIDTH + i;
+            if constexpr (CENTERED) p.partial_mean[place] = mean[i];
+            p.partial_squares[place] = mine.squares[i];
+        } else {
+            const Compute variance = mine.squares[i] / (Compute)p.elements;
+            finish(p, at, i, CENTERED ? mean[i] : (Compute)0, variance, inverse_deviation(variance, epsilon(p)));
+        }
+    }
+}
+
+__device__ __forceinline__ Compute over_block(Compute value) {
+    __shared__ Compute shared[FINISH / 32];
+    #pragma unroll
+    for (int by = 1; by < 32; by *= 2) value += __shfl_xor_sync(0xffffffffu, value, by);
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = shared[0];
+    #pragma unroll
+    for (int i = 1; i < FINISH / 32; ++i) value += shared[i];
+    __syncthreads();
+    return value;
+}
+
+// One block for each row: the parts of a row become one, and what is made of them.
+extern "C" __global__ void __launch_bounds__(FINISH) finish_moments(const __grid_constant__ Params p) {
+    const long long rows = p.rows * ROW_WIDTH, row = blockIdx.x;
+    Compute mean = (Compute)0, squares = (Compute)0;
+    if constexpr (CENTERED) {
+        for (long long i = threadIdx.x; i < p.splits; i += FINISH)
+            mean += elements_of(p, (Count)i) * p.partial_mean[i * rows + row];
+        mean = over_block(mean) / (Compute)p.elements;
+    }
+    for (long long i = threadIdx.x; i < p.splits; i += FINISH) {
+        squares += p.partial_squares[i * rows + row];
+        if constexpr (CENTERED) {
+            const Compute apart = p.partial_mean[i * rows + row] - mean;
+            squares += elements_of(p, (Count)i) * apart * apart;
+        }
+    }
+    squares = over_block(squares);
+    if (threadIdx.x != 0) return;
+    int at[RANK];
+    #pragma unroll
+    for (int j = 0; j < RANK; ++j) at[j] = 0;
+    locate_row(p, (Count)(row / ROW_WIDTH), at);
+    const Compute variance = squares / (Compute)p.elements;
+    finish(p, at, (int)(row % ROW_WIDTH), mean, variance, inverse_deviation(variance, epsilon(p)));
+}

@@ -1,0 +1,55 @@
+// Normalization of rows that the threads of a block hold in registers: one read, one write. Mean first, then the
+// variance around it.
+extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_rows(const __grid_constant__ Params p) {
+    const Place here = place_in(p, blockIdx.x);
+    int at[RANK];
+    #pragma unroll
+    for (int j = 0; j < RANK; ++j) at[j] = 0;
+    locate_row(p, here.row, at);
+    Compute x[STEPS][VECTOR];
+    #pragma unroll
+    for (int s = 0; s < STEPS; ++s) {
+        #pragma unroll
+        for (int e = 0; e < VECTOR; ++e) x[s][e] = (Compute)0;
+        const Count pack = (Count)(here.lane + s * LANES);
+        if (EXACT || pack < (Count)p.count) {
+            locate_element(p, pack, at);
+            prologue(p, at, x[s]);
+        }
+    }
+    Row row;
+    of_row(p, at, row);
+    const Compute elements = (Compute)p.elements;
+    if constexpr (CENTERED) {
+        Compute sum[ROW_WIDTH] = {};
+        add_up(x, sum);
+        over_row(sum, here, Sum());
+        #pragma unroll
+        for (int i = 0; i < ROW_WIDTH; ++i) row.mean[i] = sum[i] / elements;
+    }
+    Compute squares[ROW_WIDTH] = {};
+    #pragma unroll
+    for (int s = 0; s < STEPS; ++s)
+        if (EXACT || (Count)(here.lane + s * LANES) < (Count)p.count)
+            #pragma unroll
+            for (int e = 0; e < VECTOR; ++e) {
+                const Compute deviation = CENTERED ? x[s][e] - row.mean[row_of(e)] : x[s][e];
+                multiply_add(squares[row_of(e)], deviation, deviation);
+            }
+    over_row(squares, here, Sum());
+    #pragma unroll
+    for (int i = 0; i < ROW_WIDTH; ++i) {
+        const Compute variance = squares[i] / elements;
+        row.inverse[i] = inverse_deviation(variance, epsilon(p));
+        if (here.is_live && here.lane == 0) finish(p, at, i, CENTERED ? row.mean[i] : (Compute)0, variance, row.inverse[i]);
+    }
+    if (!here.is_live) return;
+    #pragma unroll
+    for (int s = 0; s < STEPS; ++s) {
+        const Count pack = (Count)(here.lane + s * LANES);
+        if (EXACT || pack < (Count)p.count) {
+            locate_element(p, pack, at);
+            epilogue(p, at, x[s], row);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+// Rows: elements that are normalized together, and the threads that share one.
+//
+// ALONG: neighbours in memory belong to one row, and LANES neighbouring threads work along it, VECTOR elements each.
+// Otherwise neighbours belong to neighbouring rows: each thread holds VECTOR of them, COLUMNS threads stand beside
+// each other, and LANES of them divide the row. THREADS = LANES * COLUMNS, powers of two, a warp or more.
+//
+// Coordinates: KEPT axes that count rows, then the axes along a row. A row's elements are counted in packs of VECTOR
+// where ALONG, the rows themselves otherwise.
+
+constexpr int ROW_WIDTH = ALONG ? 1 : VECTOR;  // rows of a thread
+
+__device__ __forceinline__ int row_of(int e) { return ALONG ? 0 : e; }
+
+struct Place {
+    int lane, column;
+    Count row;      // in packs; one that exists
+    bool is_live;   // whether it is this thread's own
+};
+
+// Coordinates `first` to `last` - 1 from a count of packs along axis `last` - 1.
+template <int FIRST, int LAST, int PACK> __device__ __forceinline__ void locate(const Params& p, Count rest, int (&at)[RANK]) {
+    #pragma unroll
+    for (int j = LAST - 1; j > FIRST; --j) {
+        const Count size = (Count)(j == LAST - 1 ? p.size[j] / PACK : p.size[j]);
+        const Count outer = rest / size;
+        at[j] = (int)(rest - outer * size);
+        rest = outer;
+    }
+    at[FIRST] = (int)rest;
+    at[LAST - 1] *= PACK;
+}
+
+__device__ __forceinline__ void locate_row(const Params& p, Count row, int (&at)[RANK]) {
+    locate<0, KEPT, ROW_WIDTH>(p, row, at);
+}
+
+__device__ __forceinline__ void locate_element(const Params& p, Count pack, int (&at)[RANK]) {
+    locate<KEPT, RANK, ALONG ? VECTOR : 1>(p, pack, at);
+}
+
+__device__ __forceinline__ Place place_in(const Params& p, Count block) {
+    const int thread = (int)threadIdx.x;
+    Place here;
+    here.lane = ALONG ? thread % LANES : thread / COLUMNS;
+    here.column = ALONG ? thread / LANES : thread % COLUMNS;
+    const Count row = block * COLUMNS + here.column;
+    here.is_live = row < (Count)p.rows;
+    here.row = here.is_live ? row : (Count)p.rows - 1;  // computes what another thread computes, and writes nothing
+    return here;
+}
+
+struct Sum {
+    template <class T> __device__ __forceinline__ T operator()(T a, T b) const { return a + b; }
+};
+
+struct Largest {  // NaN is handed on
+    template <class T> __device__ __forceinline__ T operator()(T a, T b) const { return a > b || a != a ? a : b; }
+#ifdef __CUDA_ARCH__
+    __device__ __forceinline__ float operator()(float a, float b) const {
+        asm("max.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+        return a;
+    }
+#endif
+};
+
+// Values of the threads that share a row become one, the same in each of them. In a fixed order; every thread calls.
+template <class T, class Combine>
+__device__ __forceinline__ void over_row(T (&value)[ROW_WIDTH], const Place& here, Combine combine) {
+    constexpr int in_warp = ALONG ? (LANES < 32 ? LANES : 32) : COLUMNS < 32 ? 32 / COLUMNS : 1;  // lanes of a row
+    constexpr int apart = ALONG ? 1 : COLUMNS;
+    #pragma unroll
+    for (int by = 1; by < in_warp; by *= 2)
+        #pragma unroll
+        for (int e = 0; e < ROW_WIDTH; ++e)
+            value[e] = combine(value[e], __shfl_xor_sync(0xffffffffu, value[e], by * apart));
+    constexpr int parts = LANES / in_warp;
+    if constexpr (parts > 1) {
+        __shared__ T shared[COLUMNS * ROW_WIDTH][parts + (ALONG ? 0 : 1)];
+        if (here.lane % in_warp == 0)
+            #pragma unroll
+            for (int e = 0; e < ROW_WIDTH; ++e) shared[here.column + e * COLUMNS][here.lane / in_warp] = value[e];
+        __syncthreads();
+        #pragma unroll
+        for (int e = 0; e < ROW_WIDTH; ++e) {
+            value[e] = shared[here.column + e * COLUMNS][0];
+            #pragma unroll
+            for (int i = 1; i < parts; ++i) value[e] = combine(value[e], shared[here.column + e * COLUMNS][i]);
+        }
+        __syncthreads();
+    }
+}
