@@ -239,9 +239,9 @@ def check_addresses(expected: Sequence[Expected], arrays: Sequence[Array]) -> No
     for want, array in zip(expected, arrays, strict=True):
         start = _address(array)
         spans.append((start, start + want.spec.bytes))
-        if not want.spec.is_by_value and start % _promise(want.spec):
+        if not want.spec.is_by_value and start % promised_alignment(want.spec):
             value = f"address ...{start % 4096:#06x}"
-            found.append(ALIGNMENT.reject(WHERE, want.spec.label(), value, alignment=_promise(want.spec)))
+            found.append(ALIGNMENT.reject(WHERE, want.spec.label(), value, alignment=promised_alignment(want.spec)))
         if want.is_output and not array.flags.writeable:
             found.append(READ_ONLY.reject(WHERE, want.spec.label(), "read-only"))
     for i, want in enumerate(expected):
@@ -268,7 +268,7 @@ def _share(first: Array, second: Array) -> bool:
         return True
 
 
-def _promise(spec: TensorSpec) -> int:
+def promised_alignment(spec: TensorSpec) -> int:
     """The alignment to hold a pointer to: what the descriptor promised."""
     return max(spec.byte_alignment, ELEMENTS[spec.data_type].bytes)
 

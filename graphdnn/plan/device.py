@@ -27,6 +27,7 @@ from graphdnn.plan.bindings import (
     check_addresses,
     check_layouts,
     coerce,
+    promised_alignment,
     refuse_names,
 )
 from graphdnn.plan.runtime import CudaRuntime, Runtime
@@ -40,14 +41,14 @@ ABSENT = Rule(
     status=Status.NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING,
 )
 
-_form = attrgetter("dtype", "shape", "strides")
+_shape = attrgetter("shape")  # all that can be set on a CuPy array; its type, strides and address stay
 _MASK = (1 << 64) - 1
 
 
 class _Admitted(Remembered):
     """Arrays that were checked, with their addresses and what they looked like."""
 
-    __slots__ = ("addresses", "forms", "spans")
+    __slots__ = ("addresses", "shapes", "spans")
 
     def __init__(self, arrays: Sequence[Any], addresses: tuple[int, ...], spans: tuple[tuple[int, int], ...]) -> None:
         self.addresses = addresses
@@ -55,13 +56,23 @@ class _Admitted(Remembered):
         # Only CuPy's arrays keep their address for life; anything else is looked at on every call.
         stays = all(type(array).__module__.partition(".")[0] == "cupy" for array in arrays)
         super().__init__(arrays if stays else ())
-        self.forms = tuple(map(_form, arrays)) if stays else None
+        self.shapes = tuple(map(_shape, arrays)) if stays else None
 
 
 class DevicePlan(ExecutionPlan, place="cuda"):
     """A plan of CUDA engines. ``runtime`` stands in for CUDA in tests."""
 
-    __slots__ = ("_free", "_known", "_runtime", "_size", "_workspace", "loaded_on")
+    __slots__ = (
+        "_array_type",
+        "_free",
+        "_known",
+        "_quick",
+        "_runtime",
+        "_size",
+        "_workspace",
+        "_written",
+        "loaded_on",
+    )
 
     def __init__(self, config: EngineConfig, runtime: Runtime | None = None) -> None:
         super().__init__(config)
@@ -70,9 +81,12 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             self._runtime.compile(launch.text)
         self._size = config.workspace_size
         self._known = _Admitted((), (), ())
-        self._workspace: tuple[Remembered, int] = Remembered(()), 0
+        self._workspace: tuple[Remembered, int, _Admitted] = Remembered(()), 0, self._known
         self._free: list[_Block] = []
         self.loaded_on: int | None = None  # ordinal
+        self._array_type: Any = self._runtime.array_type()
+        self._quick = tuple((*e.layout, promised_alignment(e.spec), e.spec.bytes) for e in self._expected)
+        self._written = tuple(i for i, e in enumerate(self._expected) if e.is_output)
         if self._runtime.is_here():
             self._free.append(self._new_block())
 
@@ -104,7 +118,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             refuse_names((*self._expected, *self._scalars), bindings)
         number = self._runtime.current_stream() if stream is None else stream_number(stream)
         known = self._known
-        if tuple(map(id, arrays)) != known.ids or tuple(map(_form, arrays)) != known.forms:
+        if tuple(map(id, arrays)) != known.ids or tuple(map(_shape, arrays)) != known.shapes:
             known = self._admit(arrays, number)
         values: tuple[int, ...] = ()
         if scalars:
@@ -127,7 +141,13 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             self._free.append(block)
 
     def _admit(self, arrays: Sequence[Any], stream: int) -> _Admitted:
-        """Arrays that were not the last call's: full check, then remembered."""
+        """Arrays that were not the last call's: checked, then remembered."""
+        addresses = self._quick_addresses(arrays)
+        if addresses is not None:
+            spans = tuple((a, a + size) for a, (*_, size) in zip(addresses, self._quick, strict=True))
+            if not self._may_overlap(spans):
+                self._known = _Admitted(arrays, addresses, spans)
+                return self._known
         shadows, found = self._runtime.shadows(self._expected, arrays, stream)
         if found:
             raise BadParam(found)
@@ -137,6 +157,29 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         spans = tuple((a, a + e.spec.bytes) for a, e in zip(addresses, self._expected, strict=True))
         self._known = _Admitted(arrays, addresses, spans)
         return self._known
+
+    def _quick_addresses(self, arrays: Sequence[Any]) -> tuple[int, ...] | None:
+        """Addresses of CuPy arrays that are exactly as described; None sends them through the full check."""
+        addresses = []
+        for array, (dtype, shape, strides, alignment, _) in zip(arrays, self._quick, strict=True):
+            if type(array) is not self._array_type or array.dtype != dtype or array.shape != shape:
+                return None
+            if array.strides != strides:
+                return None
+            memory = array.data
+            address = memory.ptr
+            if memory.device_id != self.loaded_on or address % alignment:
+                return None
+            addresses.append(address)
+        return tuple(addresses)
+
+    def _may_overlap(self, spans: Sequence[tuple[int, int]]) -> bool:
+        for i in self._written:
+            start, end = spans[i]
+            for j, (other, other_end) in enumerate(spans):
+                if start < other_end and other < end and i != j:
+                    return True
+        return False
 
     def _load(self) -> None:
         """Meet the device. Raises ``NotSupported`` when it is not here."""
@@ -152,8 +195,8 @@ class DevicePlan(ExecutionPlan, place="cuda"):
 
     def _scratch(self, workspace: Any, known: _Admitted) -> int:
         """The workspace's address. Raises when it is missing, small, of the wrong kind or shared."""
-        remembered, address = self._workspace
-        if (id(workspace),) == remembered.ids:
+        remembered, address, checked_with = self._workspace
+        if (id(workspace),) == remembered.ids and checked_with is known:
             return address
         if workspace is None:
             raise BadParam(WORKSPACE_MISSING.reject(WHERE, "workspace", None, size=self._size))
@@ -163,7 +206,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         if any(address < end and start < address + self._size for start, end in known.spans):
             raise BadParam(WORKSPACE_OVERLAP.reject(WHERE, "workspace", "shared"))
         if type(workspace).__module__.partition(".")[0] == "cupy":
-            self._workspace = Remembered((workspace,)), address
+            self._workspace = Remembered((workspace,)), address, known
         return address
 
     def _new_block(self) -> _Block:

@@ -32,6 +32,8 @@ class Runtime(Protocol):
 
     def current_stream(self) -> int: ...
 
+    def array_type(self) -> type | None: ...
+
     def prepare(self, launch: Launch, plan: str) -> Prepared: ...
 
     def shadows(
@@ -73,6 +75,14 @@ class CudaRuntime:
         import cupy
 
         return int(cupy.cuda.get_current_stream().ptr)
+
+    def array_type(self) -> type | None:
+        """The class of arrays that are admitted by the short way."""
+        if not self.is_here():
+            return None
+        import cupy
+
+        return cupy.ndarray  # type: ignore[no-any-return]
 
     def prepare(self, launch: Launch, plan: str) -> Prepared:
         from graphdnn.cuda import driver

@@ -45,6 +45,9 @@ class EmulatedRuntime:
     def current_stream(self) -> int:
         return 0
 
+    def array_type(self) -> type | None:
+        return None
+
     def prepare(self, launch: Launch, plan: str) -> _Prepared:
         return _Prepared(launch, bytearray(launch.params.data))
 
