@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from graphdnn.engines.cuda.implicit_gemm import ENGINE as CUDA_IMPLICIT_GEMM
-from graphdnn.engines.cuda.pointwise import ENGINE as CUDA_POINTWISE
+from graphdnn.engines.cuda.table import CUDA_ENGINES
 from graphdnn.engines.engine import Cost, Engine, Kernel, Knob, Knobs, Task
 from graphdnn.engines.numpy_blocked import ENGINE as NUMPY_BLOCKED
 from graphdnn.engines.numpy_general import ENGINE as NUMPY
 
-ENGINES: tuple[Engine, ...] = (
-    CUDA_IMPLICIT_GEMM,
-    CUDA_POINTWISE,
-    NUMPY_BLOCKED,
-    NUMPY,
-)
+ENGINES: tuple[Engine, ...] = (*CUDA_ENGINES, NUMPY_BLOCKED, NUMPY)
 ENGINE_BY_ID: dict[int, Engine] = {engine.id: engine for engine in ENGINES}
 ENGINE_BY_NAME: dict[str, Engine] = {engine.name: engine for engine in ENGINES}
 
