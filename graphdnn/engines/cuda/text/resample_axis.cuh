@@ -1,0 +1,110 @@
+// Windows along one spatial axis: which element an output's tap reads, and which outputs read an element.
+
+enum { NEAREST, BILINEAR, MAXIMUM, AVERAGE_INCLUDING, AVERAGE_EXCLUDING };
+enum { NEG_INF_PAD, ZERO_PAD, EDGE_VAL_PAD };
+
+constexpr bool IS_POOLING = MODE >= MAXIMUM;
+constexpr bool STRETCHES = PADDING == EDGE_VAL_PAD && MODE != AVERAGE_EXCLUDING;  // what is outside reads the edge
+constexpr int RANK = 5, FIRST_AXIS = CHANNELS_LAST ? 1 : 2, MISSING_AXES = 3 - SPATIAL;
+
+struct Tap {
+    int source;  // an element of x, also where the tap is not used
+    bool used;
+    Compute weight;
+};
+
+__device__ __forceinline__ int floor_div(int a, int b) {
+    const int quotient = a / b;
+    return quotient - (quotient * b > a);
+}
+
+// The element that tap 0 of output o reads.
+__device__ __forceinline__ int window_start(const Params& p, int axis, int o) {
+    const int line = o * (int)p.slope[axis] + (int)p.start[axis];
+    if constexpr (IS_POOLING) return line;
+    return floor_div(line, (int)p.unit[axis]);
+}
+
+__device__ __forceinline__ int tap_count(const Params& p, int axis) {
+    if constexpr (MODE == NEAREST) return 1;
+    return (int)p.taps[axis];
+}
+
+__device__ __forceinline__ Tap tap_of(const Params& p, int axis, int o, int t) {
+    const int start = window_start(p, axis, o), element = start + t, last = (int)p.image[axis] - 1;
+    Tap tap;
+    tap.source = element < 0 ? 0 : element > last ? last : element;
+    tap.used = STRETCHES || tap.source == element;
+    tap.weight = (Compute)1;
+    if constexpr (MODE == BILINEAR) {
+        if (axis < MISSING_AXES) return tap;
+        const int unit = (int)p.unit[axis], rest = o * (int)p.slope[axis] + (int)p.start[axis] - start * unit;
+        // In double the host takes 1 - rest / unit; in float the quotient rounds to the same.
+        if constexpr (same<Compute, double>) {
+            const Compute fraction = (Compute)rest / (Compute)unit;
+            tap.weight = t ? fraction : (Compute)1 - fraction;
+        } else {
+            tap.weight = (Compute)(t ? rest : unit - rest) / (Compute)unit;
+        }
+        tap.used = tap.used && tap.weight != (Compute)0;
+    }
+    return tap;
+}
+
+// What an average is divided by at output o; inside: elements of x per axis.
+__device__ __forceinline__ int elements_inside(const Params& p, int axis, int o) {
+    const int start = window_start(p, axis, o), end = start + (int)p.taps[axis], size = (int)p.image[axis];
+    return (end < size ? end : size) - (start > 0 ? start : 0);
+}
+
+__device__ __forceinline__ Compute divisor(const Params& p, const int (&o)[3]) {
+    if constexpr (MODE == AVERAGE_INCLUDING) return (Compute)p.volume;
+    long long count = 1;
+    #pragma unroll
+    for (int axis = MISSING_AXES; axis < 3; ++axis) {
+        const int inside = elements_inside(p, axis, o[axis]);
+        count *= inside > 0 ? inside : 0;
+    }
+    return (Compute)(count > 0 ? count : 1);
+}
+
+// Along an axis the outputs first..last may read element i; those in between that skip it have an empty tap range.
+struct Range { int first, last; };
+
+__device__ __forceinline__ Range outputs_that_read(const Params& p, int axis, int i) {
+    const int slope = (int)p.slope[axis], start = (int)p.start[axis], unit = (int)p.unit[axis];
+    const int last = (int)p.outputs[axis] - 1;
+    Range range;
+    range.first = -floor_div(start - (i - tap_count(p, axis) + 1) * unit, slope);
+    range.last = -floor_div(start - (i + 1) * unit, slope) - 1;
+    if (STRETCHES && i == 0) range.first = 0;
+    if (STRETCHES && i == (int)p.image[axis] - 1) range.last = last;
+    if (range.first < 0) range.first = 0;
+    if (range.last > last) range.last = last;
+    return range;
+}
+
+__device__ __forceinline__ Range taps_that_read(const Params& p, int axis, int o, int i) {
+    const int tap = i - window_start(p, axis, o), last = tap_count(p, axis) - 1;
+    Range range = {tap, tap};
+    if (STRETCHES && i == 0) range.first = 0;
+    if (STRETCHES && i == (int)p.image[axis] - 1) range.last = last;
+    if (range.first < 0) range.first = 0;
+    if (range.last > last) range.last = last;
+    return range;
+}
+
+// Coordinates of the thread's element; the last one counts in steps of WIDTH.
+__device__ __forceinline__ void coordinates(Count i, const Params& p, int (&at)[RANK]) {
+    Count rest = i;
+    #pragma unroll
+    for (int j = RANK - 1; j > 0; --j) {
+        at[j] = 0;
+        if (j >= FIRST_AXIS && j < FIRST_AXIS + MISSING_AXES) continue;
+        const Count size = (Count)(j == RANK - 1 ? p.size[j] / WIDTH : p.size[j]), outer = rest / size;
+        at[j] = (int)(rest - outer * size);
+        rest = outer;
+    }
+    at[0] = (int)rest;
+    at[RANK - 1] *= WIDTH;
+}

@@ -1,0 +1,256 @@
+"""Engines ``cuda_resample_forward`` and ``cuda_resample_backward`` on the emulator against the host, and through NVRTC."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, run_both
+from emulator import MISSING
+from problems import tensor, unit, values_of
+
+from graphdnn.dtypes import ELEMENTS, Array
+from graphdnn.engines.cuda import resample, resample_backward
+from graphdnn.enums import DataType, NanPropagation, PaddingMode, PointwiseMode, ReductionOperator, ResampleMode
+from graphdnn.operations import (
+    Operation,
+    PointwiseOperation,
+    PointwiseSpec,
+    Reduction,
+    ReductionSpec,
+    ResampleBackward,
+    ResampleForward,
+    ResampleSpec,
+)
+from graphdnn.operations.resample import resampled_extents
+from graphdnn.tensors import TensorSpec
+
+emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+
+MAX, NEAREST, BILINEAR = ResampleMode.MAXPOOL, ResampleMode.NEAREST, ResampleMode.BILINEAR
+INCLUDING, EXCLUDING = ResampleMode.AVGPOOL_INCLUDE_PADDING, ResampleMode.AVGPOOL_EXCLUDE_PADDING
+ZERO, EDGE, LOWEST = PaddingMode.ZERO_PAD, PaddingMode.EDGE_VAL_PAD, PaddingMode.NEG_INF_PAD
+HALF = Fraction(1, 2)
+
+
+def settings(
+    mode: ResampleMode,
+    window: Sequence[Any],
+    stride: Sequence[Any],
+    pre: Sequence[Any] = (),
+    post: Sequence[Any] = (),
+    padding: PaddingMode = ZERO,
+    nan: bool = False,
+    compute: str = "f32",
+) -> ResampleSpec:
+    zeros = (0,) * len(window)
+    return ResampleSpec(
+        mode=mode,
+        compute_type=compute,
+        nan_propagation=NanPropagation.PROPAGATE_NAN if nan else NanPropagation.NOT_PROPAGATE_NAN,
+        spatial_dims=len(window),
+        padding_mode=padding,
+        strides=tuple(stride),
+        pre_paddings=tuple(pre) or zeros,
+        post_paddings=tuple(post) or tuple(pre) or zeros,
+        window_dims=tuple(window),
+    )
+
+
+# name: settings, extents of x, types of x and y, layouts of x and y
+CASES: dict[str, tuple[ResampleSpec, tuple[int, ...], tuple[str, str], tuple[str, str]]] = {
+    "max 2x2 nhwc f16": (settings(MAX, (2, 2), (2, 2)), (2, 16, 6, 8), ("f16", "f16"), ("channels_last",) * 2),
+    "max 2x2 nchw f16": (settings(MAX, (2, 2), (2, 2)), (2, 3, 6, 16), ("f16", "f16"), ("packed",) * 2),
+    "max 3x3 lowest": (
+        settings(MAX, (3, 3), (2, 2), (1, 1), padding=LOWEST, nan=True), (2, 8, 7, 9), ("f16", "f32"), ("channels_last",) * 2),
+    "max 3x3 nchw": (settings(MAX, (3, 3), (2, 2), (1, 1), padding=LOWEST), (2, 3, 9, 16), ("f32", "f32"), ("packed",) * 2),
+    "max zero padding": (settings(MAX, (3, 2), (1, 2), (1, 1), (2, 0)), (1, 5, 5, 7), ("bf16", "bf16"), ("gaps", "packed")),
+    "max edge padding": (settings(MAX, (3, 2), (1, 2), (2, 1), (2, 2), EDGE), (1, 5, 4, 3), ("f32", "f32"), ("packed", "gaps")),
+    "max all padding": (settings(MAX, (2, 2), (1, 1), (3, 2), (2, 3), LOWEST), (1, 4, 3, 2), ("f32", "f32"), ("packed",) * 2),
+    "max 3d all padding": (
+        settings(MAX, (2, 1, 3), (1, 2, 2), (2, 1, 1), (1, 1, 3), LOWEST), (1, 2, 3, 2, 4), ("f32", "f32"), ("packed",) * 2),
+    "max integers": (settings(MAX, (2, 2), (2, 1), compute="i32"), (2, 16, 5, 6), ("i8", "i8"), ("channels_last",) * 2),
+    "max int64": (settings(MAX, (2, 2), (2, 1), (1, 1), padding=LOWEST, compute="i64"), (2, 2, 5, 6), ("i64", "i32"), ("packed",) * 2),
+    "max f64 3d": (settings(MAX, (2, 2, 2), (2, 2, 2), compute="f64"), (1, 4, 4, 4, 6), ("f64", "f64"), ("channels_last", "packed")),
+    "max 1d": (settings(MAX, (3,), (2,), (1,)), (2, 3, 16), ("e4m3", "e5m2"), ("packed",) * 2),
+    "average nhwc": (settings(INCLUDING, (3, 3), (1, 1), (1, 1)), (2, 8, 5, 6), ("f16", "f16"), ("channels_last",) * 2),
+    "average nchw": (settings(INCLUDING, (3, 3), (1, 1), (1, 1)), (2, 3, 5, 16), ("f32", "f32"), ("packed",) * 2),
+    "average edges": (settings(INCLUDING, (3, 2), (2, 1), (2, 1), (1, 1), EDGE), (2, 3, 5, 4), ("f32", "bf16"), ("packed",) * 2),
+    "average excluding": (settings(EXCLUDING, (3, 3), (2, 2), (1, 1)), (2, 8, 7, 5), ("bf16", "f32"), ("channels_last",) * 2),
+    "average excluding all": (
+        settings(EXCLUDING, (2, 2), (1, 2), (2, 2), (2, 2), EDGE), (1, 3, 3, 3), ("f32", "f32"), ("reversed", "rotated")),
+    "average of all": (settings(INCLUDING, (7, 7), (1, 1)), (2, 16, 7, 7), ("f16", "f32"), ("packed",) * 2),
+    "average 3d": (settings(EXCLUDING, (2, 3, 2), (1, 2, 1), (1, 1, 0), compute="f64"), (1, 4, 3, 5, 4), ("f64", "f32"), ("packed",) * 2),
+    "nearest": (settings(NEAREST, (1, 1), (HALF, HALF)), (2, 8, 3, 4), ("f16", "f16"), ("channels_last",) * 2),
+    "nearest thirds": (
+        settings(NEAREST, (2, 1), (Fraction(2, 3), Fraction(1, 3)), (HALF, 1), (1, 2)), (2, 3, 5, 4), ("f32", "f32"), ("packed",) * 2),
+    "nearest edges": (
+        settings(NEAREST, (1, 1), (Fraction(3, 2), HALF), (2, 1), (3, 2), EDGE), (2, 3, 5, 4), ("f32", "f32"), ("packed",) * 2),
+    "bilinear": (
+        settings(BILINEAR, (2, 2), (HALF, HALF), (HALF, HALF), (1, 1), EDGE), (2, 8, 4, 5), ("f16", "f16"), ("channels_last",) * 2),
+    "bilinear nchw": (
+        settings(BILINEAR, (2, 2), (HALF, Fraction(2, 5)), (HALF, 0), (1, 2)), (2, 3, 4, 4), ("f32", "f32"), ("packed",) * 2),
+    "bilinear f64 3d": (
+        settings(BILINEAR, (2, 2, 2), (HALF, Fraction(3, 7), 2), (HALF, HALF, 0), (1, 1, 1), EDGE, compute="f64"),
+        (1, 2, 3, 4, 5), ("f64", "f64"), ("packed",) * 2),
+}  # fmt: skip
+
+
+def forward(name: str, index: str | None = None, **fields: Any) -> ResampleForward:
+    spec, x_extents, (x_kind, y_kind), (x_layout, y_layout) = CASES[name]
+    extents = resampled_extents(x_extents, spec)
+    return ResampleForward(
+        spec=spec,
+        x=tensor(1, x_extents, x_kind, x_layout),
+        y=tensor(2, extents, y_kind, y_layout),
+        index=None if index is None else tensor(3, extents, index, y_layout),
+        **fields,
+    )
+
+
+def backward(name: str, *, index: str | None = None, x: bool = False, **fields: Any) -> ResampleBackward:
+    spec, x_extents, (x_kind, y_kind), (x_layout, y_layout) = CASES[name]
+    extents = resampled_extents(x_extents, spec)
+    return ResampleBackward(
+        spec=spec,
+        dx=tensor(1, x_extents, x_kind, x_layout),
+        dy=tensor(2, extents, y_kind, y_layout),
+        index=None if index is None else tensor(3, extents, index, y_layout),
+        x=tensor(4, x_extents, x_kind, x_layout) if x else None,
+        **fields,
+    )
+
+
+def assert_close(got: Array, expected: Array, spec: TensorSpec, terms: float = 8.0) -> None:
+    """Equal, special values and zeros included, up to a few roundings of float and one of the tensor's type."""
+    if ELEMENTS[spec.data_type].kind != "float":
+        np.testing.assert_array_equal(got, expected)
+        return
+    with np.errstate(invalid="ignore"):
+        a, b = got.astype(np.float64), expected.astype(np.float64)
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        own = 0.0 if spec.data_type is DataType.DOUBLE else 2 * unit(spec.data_type)
+        step = terms * (2.0**-52 if spec.data_type is DataType.DOUBLE else 2.0**-23) + own
+        near = np.abs(a - b) <= step * np.maximum(np.abs(b), 1.0)
+    assert (same | near).all(), f"{(~(same | near)).sum()} of {same.size} differ"
+
+
+def check(operations: Operation | Sequence[Operation], engine: Any, inputs: Sequence[TensorSpec], **rest: Any) -> None:
+    rng = np.random.default_rng(len(inputs) + sum(inputs[0].extents))
+    values = {spec.uid: values_of(spec, rng, extreme=rest.pop("extreme", False)) for spec in inputs} | rest.pop(
+        "values", {}
+    )
+    got, expected = run_both(operations, engine, values)
+    listed = [operations] if isinstance(operations, Operation) else operations
+    specs = {t.uid: t for op in listed for t in op.outputs().values()}
+    for uid, array in got.items():
+        assert_close(array, expected[uid], specs[uid])
+
+
+@emulated
+@pytest.mark.parametrize("extreme", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_forward(name: str, extreme: bool) -> None:
+    op = forward(name)
+    check(op, resample.ENGINE, [op.x], extreme=extreme)
+
+
+@emulated
+@pytest.mark.parametrize(("name", "index"), [
+    *((name, "i8") for name in CASES if name.startswith("max")), ("max 2x2 nhwc f16", "i64"), ("max 3x3 nchw", "u8"),
+])  # fmt: skip
+def test_forward_index(name: str, index: str) -> None:
+    op = forward(name, index)
+    check(op, resample.ENGINE, [op.x], extreme=True)
+
+
+@emulated
+@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("max")])
+def test_backward_of_linear_modes(name: str) -> None:
+    op = backward(name)
+    check(op, resample_backward.ENGINE, [op.dy])
+
+
+@emulated
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("max")])
+def test_backward_of_a_maximum_by_index_and_by_x(name: str) -> None:
+    by_x = backward(name, x=True)
+    assert by_x.x is not None
+    check(by_x, resample_backward.ENGINE, [by_x.dy, by_x.x])
+    by_index = backward(name, index="i8")
+    assert by_index.index is not None
+    rng = np.random.default_rng(5)
+    places = rng.integers(-2, int(np.prod([int(w) for w in by_index.spec.window_dims])) + 2, by_index.index.extents)
+    check(by_index, resample_backward.ENGINE, [by_index.dy], values={3: places.astype(np.int8)})
+
+
+@emulated
+def test_indices_beyond_int32_go_nowhere() -> None:
+    op = backward("max 3x3 nchw", index="i64")
+    assert op.index is not None
+    places = np.random.default_rng(0).choice([0, 4, 2**32 + 4, -(2**40), 8], op.index.extents)
+    check(op, resample_backward.ENGINE, [op.dy], values={3: places})
+
+
+@emulated
+@pytest.mark.parametrize("alpha", [1.0, -2.5])
+def test_alpha_and_beta(alpha: float) -> None:
+    for name in ("average nhwc", "max integers", "max 3x3 nchw"):
+        op = forward(name, alpha=alpha, beta=0.5)
+        check(op, resample.ENGINE, [op.x, op.y])
+    down = backward("average nhwc", alpha=alpha, beta=0.5)
+    check(down, resample_backward.ENGINE, [down.dy, down.dx])
+
+
+def pointwise(mode: PointwiseMode, x: TensorSpec, y: TensorSpec, b: TensorSpec | None = None) -> PointwiseOperation:
+    return PointwiseOperation(spec=PointwiseSpec(mode=mode, math_type="f32"), x=x, y=y, b=b)
+
+
+@emulated
+@pytest.mark.parametrize("name", ["average nhwc", "max 3x3 nchw", "bilinear", "max 2x2 nchw f16"])
+def test_prologue_epilogue_and_exit(name: str) -> None:
+    spec, extents, (kind, _), (layout, _) = CASES[name]
+    out = resampled_extents(extents, spec)
+    raw = tensor(1, extents, kind, layout)
+    scale = tensor(2, (1, extents[1], 1, 1), "f32")
+    x = tensor(3, extents, "f32", layout, is_virtual=True)
+    y = tensor(4, out, "f16", layout, is_virtual=True)
+    residual = tensor(5, out, "f16", layout)
+    z = tensor(6, out, "f32", layout)
+    total = tensor(7, (1, out[1], 1, 1), "f32")
+    operations = [
+        pointwise(PointwiseMode.MUL, raw, x, scale),
+        ResampleForward(spec=spec, x=x, y=y),
+        pointwise(PointwiseMode.ADD, y, z, residual),
+        Reduction(spec=ReductionSpec(operator=ReductionOperator.ADD, compute_type="f32"), x=z, y=total),
+    ]
+    check(operations, resample.ENGINE, [raw, scale, residual])
+
+
+@emulated
+def test_packed_bits_and_vectors() -> None:
+    spec = settings(MAX, (2, 2), (2, 2), compute="i32")
+    x = tensor(1, (2, 3, 6, 4), DataType.BOOLEAN)
+    check(ResampleForward(spec=spec, x=x, y=tensor(2, (2, 3, 3, 2), DataType.BOOLEAN)), resample.ENGINE, [x])
+    x = tensor(1, (2, 2, 6, 4), "i8", vector_count=4, vectorized_dimension=1)
+    y = tensor(2, (2, 2, 3, 2), "i8", vector_count=4, vectorized_dimension=1)
+    index = tensor(3, (2, 2, 3, 2), "u8", vector_count=4, vectorized_dimension=1)
+    check(ResampleForward(spec=spec, x=x, y=y, index=index), resample.ENGINE, [x])
+    check(ResampleBackward(spec=spec, dx=x, dy=y, x=x.model_copy(update={"uid": 4})), resample_backward.ENGINE, [
+        y, x.model_copy(update={"uid": 4})])  # fmt: skip
+
+
+COMPILED = ("max 2x2 nhwc f16", "max 3x3 nchw", "max f64 3d", "max integers", "average nhwc", "average nchw",
+            "average excluding", "nearest", "bilinear", "bilinear f64 3d")  # fmt: skip
+
+
+@compiler
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("name", COMPILED)
+def test_text_compiles_without_spills(name: str, arch: str) -> None:
+    is_max = name.startswith("max")
+    compiles_cleanly(forward(name, "i8" if is_max else None), resample.ENGINE, arch, registers=128)
+    compiles_cleanly(backward(name, x=is_max), resample_backward.ENGINE, arch, registers=128)
