@@ -17,6 +17,7 @@ from graphdnn.dtypes import Array, cast
 from graphdnn.engines import Engine, Knobs, Task
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.host.memory import load
+from graphdnn.enums import DataType
 from graphdnn.errors import NotSupported
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Operation
@@ -48,7 +49,8 @@ def _bindings(op: FusedOp, values: Mapping[int, Any], poison: int) -> dict[int, 
         if spec.is_constant:
             continue
         if spec.is_by_value:
-            arrays[spec.uid] = cast(np.asarray(values[spec.uid]).reshape(spec.dims), spec.data_type)
+            scalar = cast(np.asarray(values[spec.uid]).reshape(spec.dims), spec.data_type)
+            arrays[spec.uid] = scalar.astype(np.uint8).reshape(1) if spec.data_type is DataType.BOOLEAN else scalar
         else:
             arrays[spec.uid] = bound(spec, values.get(spec.uid), poison)
     return arrays

@@ -1,0 +1,17 @@
+"""Divisors for text/quotient.cuh: a multiplication and a shift in place of a division.
+
+T. Granlund and P. Montgomery, "Division by invariant integers using multiplication", PLDI 1994.
+"""
+
+from __future__ import annotations
+
+_WORD = 32
+
+
+def magic(divisor: int) -> int:
+    """For counts below 2**31: n // divisor = (high word of n * low word of magic, + n) >> high word of magic."""
+    if divisor >= 2 ** (_WORD - 1):
+        return 0  # such an axis is counted in 64 bits, where the kernel divides
+    shift = (divisor - 1).bit_length()
+    multiplier = (2**_WORD * (2**shift - divisor)) // divisor + 1
+    return shift << _WORD | multiplier

@@ -1,0 +1,22 @@
+// Elements counted row by row on both sides, each side with axes, steps and vectors of its own.
+
+template <int R> __device__ __forceinline__ long long place(
+    unsigned long long i, const long long (&size)[R], const long long (&start)[R], const long long (&step)[R],
+    const long long (&stride)[R], const long long (&vector)[R]) {
+    long long offset = 0;
+    #pragma unroll
+    for (int j = R - 1; j >= 0; --j) {
+        const long long at = (long long)(i % (unsigned long long)size[j]) * step[j] + start[j];
+        i /= (unsigned long long)size[j];
+        offset += at / vector[j] * stride[j] + at % vector[j];
+    }
+    return offset;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) movement_general(const __grid_constant__ Params p) {
+    for (unsigned long long i = (unsigned long long)blockIdx.x * THREADS + threadIdx.x; i < (unsigned long long)p.count;
+         i += (unsigned long long)gridDim.x * THREADS) {
+        put(p, place(i, p.y_size, p.y_start, p.y_step, p.y_stride, p.y_vector),
+            fetch(p, place(i, p.x_size, p.x_start, p.x_step, p.x_stride, p.x_vector)));
+    }
+}
