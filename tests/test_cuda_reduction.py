@@ -92,6 +92,7 @@ SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], str]] = {
     "ends": ((6, 50, 8), (1, 50, 1), "packed"),
     "groups": ((12, 24, 16), (4, 24, 2), "packed"),
     "groups of channels, nhwc": ((2, 32, 9, 8), (2, 4, 3, 1), "channels_last"),
+    "few parts of many results": ((96, 4224), (1, 4224), "packed"),
     "gaps": ((9, 11, 13), (9, 1, 1), "gaps"),
     "reversed": ((9, 11, 13), (9, 11, 1), "reversed"),
     "rotated": ((9, 11, 13), (3, 1, 13), "rotated"),

@@ -27,12 +27,13 @@ from graphdnn.fusion.fused import FusedOp
 from graphdnn.tensors import TensorSpec
 
 _THREADS = 256
-_BLOCKS_PER_SM = 4  # half of what an SM holds: with several loads of each thread in flight, enough to fill memory
-_WARPS_PER_SM = 64
-_SPLIT_RESULTS = 8  # results of a block of the second launch
+_BLOCKS_PER_SM = 4  # half of an SM's threads: with several loads of each in flight, enough to keep memory busy
 _ACCUMULATORS = 64  # bytes of a thread
-_IN_FLIGHT = 128  # bytes of values that a thread loads before it uses the first
+_IN_FLIGHT = 64  # bytes that a thread loads before it uses the first
+_UNROLLED = 8  # loads
+_WIDENED = 256  # bytes that they may become in arithmetic
 _PACK_BYTES = 16
+_MANY_RESULTS = 4096  # of parts of which there are few then
 _INT_MAX = 2**31 - 1
 
 
@@ -72,6 +73,11 @@ class Shape:
         return -(-prod(self.reduced) // self.per_block)
 
     @property
+    def results_per_block(self) -> int:
+        """Of the second launch: 32 bytes of a row of parts are the least that is read at once."""
+        return 8 if prod(self.kept) * (1 if self.along else self.width) < _MANY_RESULTS else 32
+
+    @property
     def step(self) -> tuple[int, ...]:
         """Digits of ``lanes`` in the radices of ``reduced``."""
         digits, rest = [], self.lanes
@@ -96,8 +102,12 @@ def generate_fold(op: FusedOp, device: DeviceSpec, fold: Fold) -> DeviceKernel:
     along = _reduces_neighbours(axes, main)
     vector_axis = (axes.x.rank if along else axes.y.rank) - 1
     width = _width(axes, read, vector_axis, _ACCUMULATORS // (compute_bytes * fold.parts))
-    in_flight = _IN_FLIGHT // (width * compute_bytes * len(fold.streamed))
-    shape = choose_shape(axes, along, width, in_flight, device)
+    loaded = max([ELEMENTS[t.data_type].bytes for t in read if t.elements == main.elements], default=1)
+    rows = width * len(fold.streamed)
+    in_flight = min(_IN_FLIGHT // (rows * loaded), _WIDENED // (rows * compute_bytes))
+    # What the compiler is told of occupancy decides whether it keeps the loads together.
+    per_sm = _BLOCKS_PER_SM if len(operands) == 1 and not op.prologue else _BLOCKS_PER_SM - 1
+    shape = choose_shape(axes, along, width, in_flight, per_sm * device.sm_count)
     split = shape.splits > 1
     finish_width = 1
     if not along and shape.lanes == 1 and not split:
@@ -142,6 +152,7 @@ def generate_fold(op: FusedOp, device: DeviceSpec, fold: Fold) -> DeviceKernel:
             "THREADS": _THREADS,
             "RT": shape.lanes,
             "UNROLL": shape.unroll,
+            "BLOCKS_PER_SM": per_sm,
             "WIDTH": width,
             "FINISH": finish_width,
             "KEPT": axes.y.rank,
@@ -150,6 +161,7 @@ def generate_fold(op: FusedOp, device: DeviceSpec, fold: Fold) -> DeviceKernel:
             "PARTS": fold.parts,
             "ALONG": along,
             "SPLIT": split,
+            **({"SPLIT_RESULTS": shape.results_per_block} if split else {}),
             "Compute": compute,
             "Count": "unsigned int" if max(prod(axes.kept), prod(axes.reduced)) <= _INT_MAX else "unsigned long long",
             **fold.constants,
@@ -158,7 +170,7 @@ def generate_fold(op: FusedOp, device: DeviceSpec, fold: Fold) -> DeviceKernel:
     packed = parameters.pack()
     steps.add(Launch(text, "reduce", (shape.tiles, shape.splits, 1), _THREADS, packed))
     if split:
-        blocks = -(-prod(axes.kept) // _SPLIT_RESULTS)
+        blocks = -(-prod(axes.kept) // shape.results_per_block)
         steps.add(Launch(text, "reduce_splits", (blocks, 1, 1), _THREADS, packed))
     return steps.kernel(name)
 
@@ -191,29 +203,27 @@ def _width(axes: ReducedAxes, read: list[TensorSpec], axis: int, most: int) -> i
     return width
 
 
-def choose_shape(axes: ReducedAxes, along: bool, width: int, in_flight: int, device: DeviceSpec) -> Shape:
-    """Lanes so that memory is read in whole lines, and blocks enough for the device."""
+def choose_shape(axes: ReducedAxes, along: bool, width: int, in_flight: int, blocks: int) -> Shape:
+    """Lanes so that memory is read in whole lines. ``blocks``: what the device holds at once, where results are few."""
     kept, reduced = list(axes.kept), list(axes.reduced)
     vector = reduced if along else kept
     vector[-1] //= width
     results, depth = prod(kept), prod(reduced)
     if along:
         lanes = min(32, _power_below(depth))
-        if depth >= _THREADS and results < _WARPS_PER_SM * device.sm_count:
+        if depth >= _THREADS and results < 16 * blocks:
             lanes = _THREADS
-    elif depth < 8 or results >= 4 * _THREADS * device.sm_count:
+    elif depth < 8 or results >= _THREADS * blocks:
         lanes = 1
     else:
         lanes = _THREADS // _kept_lanes(results)
     tiles = -(-results // (_THREADS // lanes))
     splits = 1
-    if tiles < 2 * device.sm_count:
-        splits = max(1, min(-(-_BLOCKS_PER_SM * device.sm_count // tiles), depth // (4 * lanes)))
+    if 2 * tiles <= blocks:
+        splits = max(1, min(blocks // tiles, depth // (4 * lanes)))
     per_block = -(-depth // splits)
-    unroll = _power_below(min(8, max(1, in_flight), max(1, per_block // lanes)))
-    if splits > 1:
-        # Whole turns of the unrolled loop: what remains after them is loaded one by one.
-        per_block = -(-per_block // (lanes * unroll)) * lanes * unroll
+    per_block = -(-per_block // lanes) * lanes
+    unroll = min(_UNROLLED, _power_below(in_flight), 1 << (per_block // lanes - 1).bit_length())
     return Shape(along, width, lanes, unroll, tuple(kept), tuple(reduced), per_block)
 
 

@@ -59,15 +59,17 @@ __device__ __forceinline__ void accumulate(const Params& p, Count k, Count from,
         #pragma unroll
         for (int u = 0; u < UNROLL; ++u) take(acc, value[u]);
     }
-    if constexpr (UNROLL > 1) {
-        #pragma unroll 1
-        for (; r < end; r += RT) {
-            Compute value[ROWS][WIDTH];
-            element_at(p, at, value);
-            advance(p, at + KEPT);
-            take(acc, value);
-        }
+    if (UNROLL == 1 || r >= end) return;
+    // The rest, less than UNROLL packs: loaded together too, the last one in place of those that are missing.
+    Compute value[UNROLL][ROWS][WIDTH];
+    #pragma unroll
+    for (int u = 0; u < UNROLL - 1; ++u) {
+        element_at(p, at, value[u]);
+        if (r + (u + 1) * RT < end) advance(p, at + KEPT);
     }
+    #pragma unroll
+    for (int u = 0; u < UNROLL - 1; ++u)
+        if (r + u * RT < end) take(acc, value[u]);
 }
 
 // Combines the lanes of a warp from distance FIRST to below END.
@@ -125,7 +127,7 @@ template <int N> __device__ __forceinline__ void deliver(const Params& p, Count 
     } else conclude(p, index, acc);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) reduce(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) reduce(const __grid_constant__ Params p) {
     const int rt = ALONG ? threadIdx.x % RT : threadIdx.x / KT;
     const int kt = ALONG ? threadIdx.x / RT : threadIdx.x % KT;
     const Count tile = (Count)blockIdx.x * KT, k = tile + kt;

@@ -1,7 +1,7 @@
-// The second launch of a reduction whose results several blocks hold parts of: 8 results for each block, 32 bytes of
-// a row of parts; the lanes of each result add in their order.
+// The second launch of a reduction whose results several blocks hold parts of: a block takes SPLIT_RESULTS of them,
+// neighbours in a row of parts; the lanes of each result add in their order.
 extern "C" __global__ void __launch_bounds__(THREADS) reduce_splits(const __grid_constant__ Params p) {
-    constexpr int K = 8, LANES = THREADS / K;
+    constexpr int K = SPLIT_RESULTS, LANES = THREADS / K;
     const Count tile = (Count)blockIdx.x * K, index = tile + threadIdx.x % K;
     Compute acc[PARTS][1];
     #pragma unroll
