@@ -18,6 +18,7 @@ from graphdnn.engines import ENGINES
 from graphdnn.enums import DataType
 from graphdnn.fusion import FUSION_RULES
 from graphdnn.fusion.rules import EPILOGUE_GUARDS, PROLOGUE_GUARDS
+from graphdnn.fusion.softmax import SOFTMAX_GUARDS
 from graphdnn.operations import OPERATIONS
 from graphdnn.pointwise import POINTWISE
 from graphdnn.rules import RULES, Constraint
@@ -229,7 +230,11 @@ def fusion_page() -> str:
         parts.append(
             f"## {rule.id}\n\n```\n{drawing}\n```\n\nAnchors: {anchors}. Prologue into: {ports}. Exits: {exits}."
         )
-    for title, guards in (("Guards of the epilogue", EPILOGUE_GUARDS), ("Guards of the prologue", PROLOGUE_GUARDS)):
+    for title, guards in (
+        ("Guards of the epilogue", EPILOGUE_GUARDS),
+        ("Guards of the prologue", PROLOGUE_GUARDS),
+        ("Guards of a softmax", SOFTMAX_GUARDS),
+    ):
         parts.append(f"## {title}\n\nIn the order in which they are looked at.")
         parts.append(
             table(

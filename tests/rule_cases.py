@@ -77,6 +77,23 @@ def _graph(*operations: Operation) -> Case:
     return lambda: OperationGraph.of(operations)
 
 
+def softmax(total: tuple[int, ...] = (2, 1, 6, 6), powers: Any = None) -> list[Operation]:
+    """Over the channels; ``total``: extents of the sum."""
+    most, sums = tensor(80, (2, 1, 6, 6), is_virtual=True), tensor(83, total, is_virtual=True)
+    powers = powers or image(82, virtual=True)
+
+    def step(mode: PointwiseMode, x: Any, b: Any, y: Any) -> Operation:
+        return operation("pointwise", x=x, b=b, y=y, spec=pointwise(mode))
+
+    return [
+        operation("reduction", x=image(1), y=most, spec=reduction(ReductionOperator.MAX)),
+        step(PointwiseMode.SUB, image(1), most, image(81, virtual=True)),
+        step(PointwiseMode.EXP, image(81, virtual=True), ..., powers),
+        operation("reduction", x=powers, y=sums),
+        step(PointwiseMode.DIV, powers, sums, image(2)),
+    ]
+
+
 def add(x: Any, b: Any, y: Any, **fields: Any) -> Operation:
     return operation("pointwise", x=x, b=b, y=y, **fields)
 
@@ -470,6 +487,9 @@ RULE_CASES: dict[str, Case] = {
         conv(image(57, virtual=True), uid=70),
         add(V, image(57, virtual=True), image(3)),
     ),
+    "fuse.softmax.rows": fused(*softmax(total=(2, 4, 6, 1))),
+    "fuse.softmax.virtual": fused(*softmax(powers=image(82))),
+    "fuse.softmax.readers": fused(*softmax(), relu(image(82, virtual=True), image(3))),
     # engines and heuristics
     "knob.unknown": knob((KnobType.SWIZZLE, 1)),
     "knob.value": knob((KnobType.STAGES, 3)),

@@ -126,22 +126,97 @@ def test_pointwise_chain_without_anchor() -> None:
     assert graph.operations[0].anchor is None
 
 
-def test_softmax_is_three_passes_with_reasons() -> None:
-    """max, exp(x - max), sum, divide: each reduction ends a kernel, and every cut edge says why."""
-    row = (2, 4, 6, 1)
-    maximum = operation("reduction", x=image(1), y=virtual(10, row), spec=reduction(ReductionOperator.MAX))
+ROW = (2, 4, 6, 1)
+
+
+def softmax(
+    x: Any, y: Any, *, logarithm: bool = False, maximum: bool = True, total: Any = None, powers: Any = None
+) -> list[Operation]:
+    """Over the last axis, through the uids 20 to 25."""
+    total, powers = total or virtual(24, ROW), powers or virtual(23)
+    exponent = virtual(22) if maximum else x
+    operations = []
+    if maximum:
+        operations = [
+            operation("reduction", x=x, y=virtual(21, ROW), spec=reduction(ReductionOperator.MAX)),
+            binary(M.SUB, x, virtual(21, ROW), exponent),
+        ]
+    operations += [unary(M.EXP, exponent, powers), operation("reduction", x=powers, y=total)]
+    if logarithm:
+        return [*operations, unary(M.LOG, total, virtual(25, ROW)), binary(M.SUB, exponent, virtual(25, ROW), y)]
+    return [*operations, binary(M.DIV, powers, total, y)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({}, "reduction+sub+exp+reduction+div"),
+        ({"logarithm": True}, "reduction+sub+exp+reduction+log+sub"),
+        ({"maximum": False}, "exp+reduction+div"),
+        ({"maximum": False, "logarithm": True}, "exp+reduction+log+sub"),
+    ],
+)
+def test_softmax_is_one_kernel(fields: dict[str, bool], name: str) -> None:
+    graph = fused(*softmax(image(1), image(2), **fields))
+    assert names(graph) == [name]
+    (op,) = graph
+    assert op.rule == "softmax"
+    assert op.anchor is not None
+    assert op.anchor.tag == "reduction"
+    assert graph.stopped_by == ()
+    assert [t.uid for t in op.inputs] == [1]
+    assert [t.uid for t in op.outputs] == [2]
+
+
+def test_softmax_takes_what_is_before_and_after_it_and_gives_out_its_sums() -> None:
     graph = fused(
-        maximum,
-        binary(M.SUB, image(1), virtual(10, row), virtual(11)),
-        unary(M.EXP, virtual(11), virtual(12)),
-        operation("reduction", x=virtual(12), y=virtual(13, row)),
-        binary(M.DIV, virtual(12), virtual(13, row), image(2)),
+        binary(M.MUL, image(1), tensor(3, CHANNEL), virtual(10)),
+        *softmax(virtual(10), virtual(11), total=tensor(4, ROW)),
+        binary(M.ADD, virtual(11), image(5), image(2)),
     )
+    (op,) = graph
+    assert [step.label() for step in op.prologue] == ["mul"]
+    assert {t.uid for t in op.inputs} == {1, 3, 5}
+    assert {t.uid for t in op.outputs} == {2, 4}
+
+
+def test_softmax_keeps_the_logarithm_of_the_sum_that_backward_needs() -> None:
+    (op,) = fused(
+        *softmax(image(1), image(2)),
+        unary(M.LOG, virtual(24, ROW), virtual(30, ROW)),
+        binary(M.ADD, virtual(21, ROW), virtual(30, ROW), tensor(31, ROW)),
+    )
+    assert {t.uid for t in op.outputs} == {2, 31}
+
+
+def test_softmax_of_a_convolution_and_a_second_reader_of_its_operand() -> None:
+    graph = fused(
+        conv(virtual(10), image(1)),
+        unary(M.RELU_FWD, virtual(10), virtual(11)),
+        *softmax(virtual(11), image(2)),
+        binary(M.ADD, virtual(11), image(2), image(3)),
+    )
+    assert names(graph) == ["conv_fprop+relu_fwd", "reduction+sub+exp+reduction+div+add"]
+    assert [t.uid for t in graph.materialized] == [11]
+
+
+def test_prologue_of_a_softmax_with_another_reader_stays_apart() -> None:
+    graph = fused(
+        unary(M.RELU_FWD, image(1), virtual(10)), *softmax(virtual(10), image(2)), conv(image(3), virtual(10))
+    )
+    assert len(graph) == 3
+    assert "fuse.prologue.consumers" in {stop.rule for stop in graph.stopped_by}
+
+
+def test_what_is_nearly_a_softmax_is_three_passes_with_reasons() -> None:
+    """A power that is kept in memory: each reduction ends a kernel, and every cut edge says why."""
+    graph = fused(*softmax(image(1), image(2), powers=image(3)))
     assert len(graph) > 1
     cut = {(stop.tensor.uid, stop.rule) for stop in graph.stopped_by}
-    assert (10, "fuse.epilogue.extents") in cut
-    assert (13, "fuse.epilogue.extents") in cut
-    assert {t.uid for t in graph.materialized} >= {10, 13}
+    assert (3, "fuse.softmax.virtual") in cut
+    assert (21, "fuse.epilogue.extents") in cut
+    assert (24, "fuse.epilogue.extents") in cut
+    assert {t.uid for t in graph.materialized} >= {21, 24}
 
 
 def test_two_convolutions_are_two_kernels_and_share_memory() -> None:

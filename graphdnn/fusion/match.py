@@ -17,10 +17,12 @@ from graphdnn.fusion.rules import (
     POINTWISE_RULE,
     PROLOGUE_GUARDS,
     RULE_OF,
+    SOFTMAX_RULE,
     Edge,
     Group,
     group_outputs,
 )
+from graphdnn.fusion.softmax import SOFTMAX_GUARDS, Chain, Link, softmax_chains
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import Operation, PointwiseOperation
 from graphdnn.rules import Constraint, Rule
@@ -45,13 +47,49 @@ class _Walk:
         self.stops: dict[tuple[int, int], Stop] = {}  # (uid, consumer index)
 
     def run(self) -> FusedGraph:
+        starts = {chain.members[0]: chain for chain in self._chains()}
         for index, op in enumerate(self.graph.operations):
-            if not self._join_producer(index, op):
+            if index in starts:
+                self._start_chain(starts[index])
+            elif index not in self.group_of and not self._join_producer(index, op):
                 self._start(index, op)
         ordered = self._ordered()
         fused = tuple(self._fused_op(i, group) for i, group in enumerate(ordered))
         stops = tuple(self._stop_of(uid, user) for user, uid in self._cut_edges())
         return FusedGraph(self.graph, fused, stops)
+
+    # Chains that are kernels before anything else.
+
+    def _chains(self) -> list[Chain]:
+        """Softmaxes that every guard agrees to, none of which share an operation."""
+        found: list[Chain] = []
+        for chain, links in softmax_chains(self.graph):
+            refusals = [
+                self._note(guard, link, link.tensor, link.consumer) for link in links for guard in SOFTMAX_GUARDS
+            ]
+            if not any(refusals) and not any(set(chain.members) & set(other.members) for other in found):
+                found.append(chain)
+        return found
+
+    def _start_chain(self, chain: Chain) -> None:
+        group = Group(SOFTMAX_RULE, chain.x.extents, anchor=chain.anchor)
+        group.prologue = [i for i in chain.members if i < chain.anchor]
+        group.epilogue = [i for i in chain.members if i > chain.anchor]
+        self.groups.append(group)
+        producer = self.graph.producer.get(chain.x.uid)
+        feeder = None if producer is None else self.group_of[producer]
+        for member in chain.members:
+            self.group_of[member] = group
+        if feeder is None or feeder.anchor is not None or producer is None:
+            return
+        source, together = self.graph.operations[producer], frozenset(chain.members)
+        edges = [
+            Edge(self.graph, feeder, source, self.graph.operations[i], i, tensor, port, False, together)
+            for i in chain.members
+            for port, tensor in self.graph.operations[i].inputs().items()
+            if tensor.uid == chain.x.uid
+        ]
+        self._absorb(feeder, edges, group)
 
     # Growing kernels.
 
@@ -101,16 +139,20 @@ class _Walk:
             self.group_of[member] = group
 
     def _refuses(self, guard: Constraint, edge: Edge) -> bool:
-        rejection = guard.why_not(edge, "fusion")
+        return self._note(guard, edge, edge.tensor, edge.consumer_index)
+
+    def _note(self, guard: Constraint, subject: Edge | Link, tensor: TensorSpec, consumer: int) -> bool:
+        """True when the guard refuses the edge, which keeps the reason."""
+        rejection = guard.why_not(subject, "fusion")
         if rejection is None:
             return False
         self.stops.setdefault(
-            (edge.tensor.uid, edge.consumer_index),
+            (tensor.uid, consumer),
             Stop(
                 rule=guard.id,
-                tensor=edge.tensor,
-                producer=edge.producer.label(),
-                consumer=edge.consumer.label(),
+                tensor=tensor,
+                producer=self.graph.operations[self.graph.producer[tensor.uid]].label(),
+                consumer=self.graph.operations[consumer].label(),
                 actual=rejection.shown_value,
                 required=rejection.expected,
                 reason=rejection.reason,
@@ -190,6 +232,7 @@ class _Walk:
 
     def _fused_op(self, index: int, group: Group) -> FusedOp:
         operations = self.graph.operations
+        group.epilogue.sort()  # a chain is placed as a whole: what joined it may stand between its operations
         leaving = set(group_outputs(self.graph, group.members))
         written = [t for i in sorted(group.members) for t in operations[i].outputs().values()]
         made = {t.uid for t in written}

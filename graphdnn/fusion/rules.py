@@ -110,6 +110,15 @@ FUSION_RULES: tuple[FusionRule, ...] = (
         drawing="dy -> [pointwise ...] -> BN_BWD_WEIGHTS -> dscale, dbias, A, B, C",
         prologue={BnBackwardWeights: ("dy",)},
     ),
+    FusionRule(
+        id="softmax",
+        anchors=(),
+        drawing="""
+            x -> [pointwise ...] -> MAX -> SUB -> EXP -> ADD -> DIV        -> [pointwise DAG] -> y, y2, ...
+                                                            +-> LOG -> SUB
+            MAX and SUB may be absent; maxima, sums and what is computed of them alone may be results too
+        """,
+    ),
     FusionRule(id="bn_finalize", anchors=(BnFinalize,), drawing="sums -> BN_FINALIZE -> statistics"),
     FusionRule(id="movement", anchors=(Concat, Reshape, Transpose, Slice), drawing="x -> MOVE -> y"),
     FusionRule(id="rng", anchors=(Rng,), drawing="seed, offset -> RNG -> y"),
@@ -121,6 +130,7 @@ FUSION_RULES: tuple[FusionRule, ...] = (
 )
 
 POINTWISE_RULE = FUSION_RULES[-1]
+SOFTMAX_RULE = next(rule for rule in FUSION_RULES if rule.id == "softmax")
 RULE_OF: dict[type[Operation], FusionRule] = {anchor: rule for rule in FUSION_RULES for anchor in rule.anchors}
 
 
@@ -154,6 +164,13 @@ class Edge:
     tensor: TensorSpec
     port: str  # of the consumer
     reenters: bool  # True when the consumer also waits for an operation outside that waits for the group
+    chain: frozenset[int] = frozenset()  # operations that are placed together with the consumer
+
+    @property
+    def readers(self) -> int:
+        """Readers of the tensor; a chain is one."""
+        found = set(self.graph.consumers[self.tensor.uid])
+        return len(found - self.chain) + bool(found & self.chain)
 
     @property
     def producer_port(self) -> str:
@@ -247,6 +264,7 @@ PROLOGUE_GUARDS: tuple[Constraint, ...] = (
         check=lambda e: OneOf(
             *(f"port {p} of {e.consumer.tag}" for p in RULE_OF[type(e.consumer)].prologue.get(type(e.consumer), ()))
         ),
+        when=lambda e: not e.chain,
         reason="only the streamed operand passes through registers on its way in",
         fix="apply the pointwise operations to the other operand, or once ahead of time (weights do not change)",
     ),
@@ -262,9 +280,9 @@ PROLOGUE_GUARDS: tuple[Constraint, ...] = (
     Constraint(
         id="fuse.prologue.consumers",
         attribute="tensor",
-        look=lambda e: f"{len(e.graph.consumers[e.tensor.uid])} readers",
+        look=lambda e: f"{e.readers} readers",
         check=Equals("1 reader"),
-        when=lambda e: len(e.graph.consumers[e.tensor.uid]) > 1,
+        when=lambda e: e.readers > 1,
         reason="the value would be computed again for each reader",
         fix="let the other operation read its own copy of the chain, or accept the pass over memory",
     ),
