@@ -222,6 +222,16 @@ class Program:
                 if spec.uid in leaving and spec.uid in self._values:
                     self.store(spec)
 
+    def given(self, spec: TensorSpec, expression: str) -> None:
+        """The caller holds a tensor's elements: ``expression`` of ``e``, in the storage type."""
+        name = self._new(spec)
+        self.each(f"{name}[e] = {expression};")
+
+    def hand(self, name: str, spec: TensorSpec) -> None:
+        """Hand a tensor's elements to the caller, in the storage type."""
+        value = self.value(spec)
+        self.each(f"{name}[e] = {value}[e];")
+
     def result(self, name: str, spec: TensorSpec, ctype: str) -> None:
         """Hand a tensor's elements to the caller, in the arithmetic type."""
         value = self.value(spec)
