@@ -17,9 +17,10 @@ from graphdnn.tensors import TensorSpec
 _THREADS = 256
 _MOST_THREADS = 1024
 _PACK_BYTES = 16
-_ACROSS_BYTES = 4  # of each of the neighbouring rows' packs: a warp then reads whole lines, and a thread holds few rows
+_ACROSS_BYTES = 8  # of a pack of neighbouring rows: few enough that a row's threads have little to exchange
 _HELD = 64  # bytes of values a thread should hold, and twice that where a row would not fit otherwise
-_LINE = 32  # bytes that memory hands out at once
+_LINE = 128  # bytes of memory that one access of a warp should fill
+_SECTOR = 32  # bytes that memory hands out at once
 _BLOCKS_PER_SM = 4
 _INT_MAX = 2**31 - 1
 
@@ -146,16 +147,26 @@ def _held_along(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
 
 
 def _held_across(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
-    most = 2 * _HELD // value_bytes // rows.width
-    columns = min(32, _power_above(rows.row_packs))
-    while True:
-        lanes = _power_above(-(-rows.packs // max(1, most)))
-        lanes = max(lanes, 32 // columns, min(_THREADS // columns, _power_below(max(1, rows.packs // 4))))
-        if lanes * columns <= _MOST_THREADS and most >= 1:
+    most = 2 * _HELD // value_bytes // rows.width  # packs of a thread
+    pack_bytes = rows.width * rows.main_bytes
+    everything = _power_above(rows.row_packs)
+    columns = min(32, max(1, _LINE // pack_bytes), everything)
+    while columns * pack_bytes >= _SECTOR or columns == everything:
+        wanted = min(_THREADS // columns, _power_below(rows.packs // 4))  # a thread should hold a few
+        lanes = max(_power_above(-(-rows.packs // most)), wanted)
+        if lanes * columns <= _MOST_THREADS:
+            columns = max(columns, min(_THREADS // lanes, everything), 32 // lanes)
             return rows, Tile(lanes, columns, -(-rows.packs // lanes))
         columns //= 2
-        if columns < 1 or columns * rows.width * rows.main_bytes < min(_LINE, rows.count * rows.main_bytes):
-            return None
+    return None
+
+
+def passed(rows: Rows) -> Tile:
+    """A block that reads its rows several times."""
+    if rows.along:
+        return Tile(_MOST_THREADS, 1, 1)
+    columns = min(32, _power_above(rows.row_packs))
+    return Tile(_MOST_THREADS // 2 // columns, columns, 1)
 
 
 @dataclass(frozen=True, slots=True)

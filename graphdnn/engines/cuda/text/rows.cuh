@@ -50,7 +50,7 @@ __device__ __forceinline__ Place place_in(const Params& p, Count block) {
 }
 
 struct Sum {
-    template <class T> __device__ __forceinline__ T operator()(T a, T b) const { return a + b; }
+    template <class T> __device__ __forceinline__ T operator()(T a, T b) const { return wrapping_sum(a, b); }
 };
 
 struct Largest {  // NaN is handed on
