@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from graphdnn.checks import AtMost, Each, Equals, InRange, OneOf
 from graphdnn.convolution import ConvProblem
-from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.convolution_roles import Roles
 from graphdnn.engines.cuda.program import width_for
@@ -69,32 +66,6 @@ def chunk_for(space: Space, spec: TensorSpec, channels: int) -> int:
 def power_of_two_in(*numbers: int) -> int:
     """The largest power of two that divides all of them."""
     return min(number & -number for number in numbers)
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """How rows are divided: ``segments`` of ``rows`` each."""
-
-    segments: int
-    rows: int
-
-
-def cut_rows(rows: int, extra: int, strips: int, resident: int, chosen: int) -> Cut:
-    """Segments of an image's rows such that the busiest multiprocessor has least to do.
-
-    ``strips``: blocks of one segment; ``resident``: blocks that the device holds at once; ``extra``: rows that every
-    segment reads besides its own.
-    """
-    if chosen:
-        size = min(chosen, rows)
-        return Cut(-(-rows // size), size)
-
-    def work(size: int) -> float:
-        blocks = strips * -(-rows // size)
-        return -(-blocks // resident) * (size + 0.5 * extra + 1)
-
-    size = min(range(rows, max(1, min(rows, 2 * extra + 1)) - 1, -1), key=work)
-    return Cut(-(-rows // size), size)
 
 
 # Needs.
@@ -264,14 +235,6 @@ def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...
             when=is_image,
         ),
     )
-
-
-def resident_blocks(device: DeviceSpec, threads: int, registers: int, shared: int) -> int:
-    """Blocks that one multiprocessor holds, by an estimate of the registers of a thread."""
-    warps = -(-threads // 32)
-    by_registers = 65536 // (warps * 32 * max(32, -(-registers // 8) * 8))
-    by_memory = (device.shared_memory - 1024) // (shared + 1024)
-    return max(1, min(by_registers, by_memory, 64 // warps, 32))
 
 
 def element_bytes(spec: TensorSpec) -> int:

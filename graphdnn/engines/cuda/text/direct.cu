@@ -40,10 +40,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
     const int steps = last - first + EXTRA;
     const int row0 = (DGRAD ? first - EXTRA : first) * IN_ROWS + (int)p.in_row;
 
+    // Steps whose rows all lie above the image add nothing to empty sums, those below it only let rows leave.
+    const int above = row0 < 0 ? -row0 / IN_ROWS : 0, inside = ((int)p.in_h - row0 + IN_ROWS - 1) / IN_ROWS;
+    const int start = above < EXTRA ? above : EXTRA, stop = inside < steps ? inside : steps;
+
     Rows ring(memory);
     ring.start(
         p.gathered + n * p.gathered_n, p.gathered_h, p.gathered_w, (int)p.in_h, (int)p.in_w, (int)p.channels_in,
-        row0, column_block * TILES * STEP_W + BEFORE + (int)p.in_column, channel_block * CHANNELS_IN
+        row0 + start * IN_ROWS, column_block * TILES * STEP_W + BEFORE + (int)p.in_column, channel_block * CHANNELS_IN
     );
 
     {  // the block's filters as they lie in memory
@@ -52,9 +56,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
         for (int i = threadIdx.x * FILTER_CHUNK; i < SLAB; i += THREADS * FILTER_CHUNK)
             copy_async<FILTER_CHUNK * (int)sizeof(Filter)>(slab + i, i < left ? from + i : p.filter, i < left);
     }
+    commit_copies();
     #pragma unroll
     for (int i = 0; i < STAGES - 1; ++i) {
-        if (i < steps) ring.fetch(i, row0 + i * IN_ROWS);
+        if (start + i < stop) ring.fetch(i);
         commit_copies();
     }
 
@@ -64,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
     const int column0 = (column_block * TILES + tile) * TW + (int)p.out_column;
     const bool active = tile < TILES && channel < (int)p.channels_out && column0 < (int)p.out_w;
 
-    await_copies<STAGES - 2>();
+    await_copies<STAGES - 1>();
     __syncthreads();
     Accumulator weight[IN_REGISTERS ? R : 1][IN_REGISTERS ? S : 1][GROUP_IN][V];
     if constexpr (IN_REGISTERS) {
@@ -94,17 +99,47 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
             #pragma unroll
             for (int v = 0; v < V; ++v) sum[k][t][v] = (Accumulator)0;
 
-    int slot = 0, row = row0;
+    // A row is complete after its last step: it goes through the epilogue, and the window moves on.
+    auto leave = [&](int step) {
+        if (step >= EXTRA) {
+            #pragma unroll
+            for (int k = 0; k < OUT_ROWS; ++k) {
+                const int out = (first + step - EXTRA) * OUT_ROWS + k + (int)p.out_row;
+                if ((unsigned int)out >= (unsigned int)p.out_h) continue;
+                #pragma unroll
+                for (int t = 0; t < TW; ++t) {
+                    if (!EXACT && (unsigned int)(column0 + t) >= (unsigned int)p.out_w) continue;
+                    #pragma unroll
+                    for (int v = 0; v < V; v += WIDTH) {
+                        const int at[4] = {n, channel + v, out, column0 + t};
+                        Accumulator acc[WIDTH];
+                        #pragma unroll
+                        for (int e = 0; e < WIDTH; ++e) acc[e] = sum[k][t][v + e];
+                        epilogue(p, at, acc);
+                    }
+                }
+            }
+        }
+        #pragma unroll
+        for (int k = 0; k < WINDOW; ++k)
+            #pragma unroll
+            for (int t = 0; t < TW; ++t)
+                #pragma unroll
+                for (int v = 0; v < V; ++v)
+                    sum[k][t][v] = k + OUT_ROWS < WINDOW ? sum[k + OUT_ROWS < WINDOW ? k + OUT_ROWS : 0][t][v] : (Accumulator)0;
+    };
+
+    int slot = 0;
     #pragma unroll 1
-    for (int step = 0; step < steps; ++step) {
+    for (int step = start; step < stop; ++step) {
         await_copies<STAGES - 2>();
         __syncthreads();  // this step is there for all, and all have left the slot that is filled next
-        if (step + STAGES - 1 < steps) ring.fetch(slot == 0 ? STAGES - 1 : slot - 1, row + (STAGES - 1) * IN_ROWS);
+        if (step + STAGES - 1 < stop) ring.fetch(slot == 0 ? STAGES - 1 : slot - 1);
         commit_copies();
         if (active) {
             #pragma unroll
             for (int u = 0; u < IN_ROWS; ++u) {
-                if (u >= R || (unsigned int)(row + u) >= (unsigned int)p.in_h) continue;
+                if (u >= R) continue;
                 const Gathered* const here = ring.at(slot, u, tile * STEP_W, local_in);
                 if constexpr (IN_REGISTERS && GROUP_IN == 1) {
                     #pragma unroll
@@ -173,35 +208,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
                             }
                 }
             }
-            if (step >= EXTRA) {
-                #pragma unroll
-                for (int k = 0; k < OUT_ROWS; ++k) {
-                    const int out = (first + step - EXTRA) * OUT_ROWS + k + (int)p.out_row;
-                    if ((unsigned int)out >= (unsigned int)p.out_h) continue;
-                    #pragma unroll
-                    for (int t = 0; t < TW; ++t) {
-                        if ((unsigned int)(column0 + t) >= (unsigned int)p.out_w) continue;
-                        #pragma unroll
-                        for (int v = 0; v < V; v += WIDTH) {
-                            const int at[4] = {n, channel + v, out, column0 + t};
-                            Accumulator acc[WIDTH];
-                            #pragma unroll
-                            for (int e = 0; e < WIDTH; ++e) acc[e] = sum[k][t][v + e];
-                            epilogue(p, at, acc);
-                        }
-                    }
-                }
-            }
-            #pragma unroll
-            for (int k = 0; k < WINDOW; ++k)
-                #pragma unroll
-                for (int t = 0; t < TW; ++t)
-                    #pragma unroll
-                    for (int v = 0; v < V; ++v)
-                        sum[k][t][v] = k + OUT_ROWS < WINDOW ? sum[k + OUT_ROWS < WINDOW ? k + OUT_ROWS : 0][t][v] : (Accumulator)0;
+            leave(step);
         }
         slot = slot + 1 == STAGES ? 0 : slot + 1;
-        row += IN_ROWS;
+    }
+    if (active) {
+        #pragma unroll 1
+        for (int step = start > stop ? start : stop; step < steps; ++step) leave(step);
     }
     await_copies<0>();
 }

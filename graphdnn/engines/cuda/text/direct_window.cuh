@@ -71,7 +71,7 @@ template <class T, int ROWS, int WIDE, int CHANNELS, int CHUNK, int STEPS> struc
     T* memory;
     const T* image;
     long long stride_h;
-    int rows;
+    int rows, row;  // of the image, and the next to be copied
     const T* from[TURNS];
     bool inside[TURNS];
 
@@ -85,6 +85,7 @@ template <class T, int ROWS, int WIDE, int CHANNELS, int CHUNK, int STEPS> struc
         this->image = image;
         this->stride_h = stride_h;
         this->rows = rows;
+        this->row = row;
         #pragma unroll
         for (int i = 0; i < TURNS; ++i) {
             const int index = (int)threadIdx.x + i * THREADS;
@@ -95,8 +96,8 @@ template <class T, int ROWS, int WIDE, int CHANNELS, int CHUNK, int STEPS> struc
         }
     }
 
-    // Begins the copy of one step whose first row is `row`, and moves on by a step.
-    __device__ __forceinline__ void fetch(int slot, int row) {
+    // Begins the copy of the next step.
+    __device__ __forceinline__ void fetch(int slot) {
         #pragma unroll
         for (int i = 0; i < TURNS; ++i) {
             const int index = (int)threadIdx.x + i * THREADS;
@@ -107,6 +108,7 @@ template <class T, int ROWS, int WIDE, int CHANNELS, int CHUNK, int STEPS> struc
             }
             from[i] += ROWS * stride_h;
         }
+        row += ROWS;
     }
 
     __device__ __forceinline__ const T* at(int slot, int u, int column, int channel) const {

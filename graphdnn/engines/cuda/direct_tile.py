@@ -1,0 +1,275 @@
+"""Tiles of the direct convolutions: the candidates, what each takes, and the model that chooses among them.
+
+The kernel is issue-bound or memory-bound. The model counts instructions of a step, the registers that limit how
+many warps hide each other's waits, and how blocks divide among the multiprocessors; the least time wins. The same
+number is the engine's cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from graphdnn.convolution import ConvProblem
+from graphdnn.device import DeviceSpec
+
+MAX_COLUMNS = 16  # of a thread
+_REGISTERS = 40  # of a thread beside its sums and filter: addresses, counters, the epilogue
+_WEIGHTS = 100  # filter elements that a thread keeps in registers
+_MOST = 255  # registers
+_IN_FLIGHT = 20_000  # bytes under way to a multiprocessor that keep memory busy
+_COPY_SHARE = 0.88  # of the data sheet's bandwidth that a copy reaches
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A direct convolution without its addresses. ``out`` is the side whose channels belong to threads."""
+
+    problem: ConvProblem
+    is_dgrad: bool
+    is_wgrad: bool
+    in_bytes: int  # of an element
+    out_bytes: int
+    filter_bytes: int
+    others: int  # bytes that the epilogue reads
+
+    @property
+    def group_in(self) -> int:
+        return self.problem.k if self.is_dgrad else self.problem.c
+
+    @property
+    def group_out(self) -> int:
+        return self.problem.c if self.is_dgrad else self.problem.k
+
+    @property
+    def channels_out(self) -> int:
+        return self.problem.groups * self.group_out
+
+    @property
+    def columns(self) -> int:
+        """Columns that tiles count: of the output, and for dgrad those before it down to a multiple of the stride."""
+        p = self.problem
+        return p.input[1] + p.pre_padding[1] % p.stride[1] if self.is_dgrad else p.output[1]
+
+    @property
+    def rows(self) -> int:
+        """Steps that a whole image's output rows take."""
+        p = self.problem
+        if self.is_dgrad:
+            return -(-(p.input[0] + p.pre_padding[0] % p.stride[0]) // p.stride[0])
+        return p.output[0]
+
+    @property
+    def window(self) -> int:
+        p = self.problem
+        return max(p.filter[0], p.stride[0]) if self.is_dgrad else -(-p.filter[0] // p.stride[0])
+
+    @property
+    def extra(self) -> int:
+        """Steps before the first row is complete."""
+        return (self.problem.filter[0] - 1) // self.problem.stride[0]
+
+    @property
+    def in_rows(self) -> int:
+        return 1 if self.is_dgrad else self.problem.stride[0]
+
+    @property
+    def out_rows(self) -> int:
+        return self.problem.stride[0] if self.is_dgrad else 1
+
+    def wide(self, tw: int) -> int:
+        """Gathered columns of a thread."""
+        s, stride = self.problem.filter[1], self.problem.stride[1]
+        return (tw - 1) // stride + (s - 1) // stride + 1 if self.is_dgrad else (tw - 1) * stride + s
+
+    def step_w(self, tw: int) -> int:
+        return tw // self.problem.stride[1] if self.is_dgrad else tw * self.problem.stride[1]
+
+    def inputs(self, v: int) -> int:
+        """Input channels of a thread with ``v`` output channels."""
+        return self.group_in if v <= self.group_out else v // self.group_out * self.group_in
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What a thread and a block compute, and how blocks divide the work."""
+
+    v: int  # channels of a thread
+    tw: int  # columns of a thread
+    lanes: int  # threads of a block along the channels
+    tiles: int  # and along the columns
+    rows: int  # that a block walks down
+    blocks: int  # of a multiprocessor, which registers are limited for
+
+    @property
+    def threads(self) -> int:
+        return -(-self.lanes * self.tiles // 32) * 32
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """Knob values; 0 leaves a choice to the model."""
+
+    v: int
+    tw: int
+    rows: int
+    lanes: int
+    threads: int
+    stages: int
+    blocks: int
+
+
+def in_registers(shape: Shape, v: int) -> bool:
+    """True when a thread keeps its filters in registers; else they are read from shared memory."""
+    return shape.is_wgrad or shape.problem.taps * shape.group_in * v <= _WEIGHTS
+
+
+def registers(shape: Shape, v: int, tw: int) -> int:
+    """Registers of a thread, about."""
+    taps, wide, inputs = shape.problem.taps, shape.wide(tw), shape.inputs(v)
+    window = shape.window * tw * v
+    if shape.is_wgrad:
+        return window + taps * shape.group_in * v + wide * inputs + _REGISTERS
+    if not in_registers(shape, v):
+        return window + wide * inputs + 2 * v + _REGISTERS
+    own = taps * shape.group_in * v
+    return window + own + (2 * v if shape.group_in == 1 else wide * inputs) + _REGISTERS
+
+
+def shared_bytes(shape: Shape, v: int, tw: int, lanes: int, tiles: int, stages: int) -> int:
+    """Shared memory of a block."""
+    channels_out = lanes * v
+    channels_in = channels_out // shape.group_out * shape.group_in
+    columns = (tiles - 1) * shape.step_w(tw) + shape.wide(tw)
+    size = padded_bytes(stages * shape.in_rows * columns * channels_in * shape.in_bytes)
+    if shape.is_wgrad:
+        ring = size + padded_bytes(stages * tiles * tw * channels_out * shape.out_bytes)
+        return max(ring, tiles * shape.problem.filter[1] * shape.group_in * channels_out * 4)
+    filters = channels_out * shape.group_in * shape.problem.taps
+    size += padded_bytes(filters * shape.filter_bytes)
+    return size if in_registers(shape, v) else size + 4 * filters
+
+
+def padded_bytes(size: int) -> int:
+    return -(-size // 16) * 16
+
+
+def _lanes(shape: Shape, v: int) -> list[int]:
+    """Threads along the channels: whole groups, all channels where few, else about 32, little left over."""
+    unit = max(1, shape.group_out // v)
+    total = -(-shape.channels_out // v // unit) * unit
+    if total <= 32:
+        return [total]
+    found = {max(unit, 32 // unit * unit), max(unit, 64 // unit * unit)}
+    divisors = [lanes for lanes in range(unit, 97, unit) if total % lanes == 0 and lanes >= 16]
+    if divisors:
+        found |= {divisors[0], divisors[-1], min(divisors, key=lambda lanes: abs(lanes - 36))}
+    return sorted(found)
+
+
+def _candidates(shape: Shape, wishes: Wishes) -> Iterator[tuple[int, int, int, int]]:
+    """(v, tw, lanes, tiles)."""
+    group, step = shape.group_out, shape.problem.stride[1] if shape.is_dgrad else 1
+    legal = [v for v in (1, 2, 4, 8) if v % group == 0 or group % v == 0]
+    fitting = [v for v in legal if shape.channels_out % v == 0] or legal[:1]
+    chosen = [wishes.v] if wishes.v in fitting else [v for v in fitting if v <= 4] or fitting[:1]
+    for v in chosen:
+        widths = [wishes.tw] if wishes.tw else [1, 2, 4, 6, 7, 8, 14]
+        for tw in sorted({-(-min(w, MAX_COLUMNS) // step) * step for w in widths}):
+            too_wide = -(-shape.columns // tw) * tw > max(1.3 * shape.columns, shape.columns + step)
+            if not wishes.tw and (too_wide or registers(shape, v, tw) > _MOST) and tw > step:
+                continue
+            count = -(-shape.columns // tw)
+            unit = max(1, group // v)
+            for lanes in [max(unit, wishes.lanes // unit * unit)] if wishes.lanes else _lanes(shape, v):
+                for threads in [wishes.threads] if wishes.threads else [128, 256, 384]:
+                    most = max(1, threads // lanes)
+                    yield v, tw, lanes, -(-count // -(-count // most))
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOf:
+    """The numbers of a device that the model reads; unlike a DeviceSpec it can be a key."""
+
+    sm_count: int
+    shared_memory: int
+    bandwidth: float
+    rate: float  # multiply-adds per second
+
+    @classmethod
+    def of(cls, device: DeviceSpec, rate: float) -> DeviceOf:
+        return cls(device.sm_count, device.shared_memory, device.bandwidth * _COPY_SHARE, rate / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    tile: Tile
+    seconds: float  # without the launch
+
+
+@lru_cache(maxsize=256)
+def choose(shape: Shape, device: DeviceOf, wishes: Wishes) -> Choice:
+    """The tile with the least predicted time."""
+    best: Choice | None = None
+    for v, tw, lanes, tiles in dict.fromkeys(_candidates(shape, wishes)):
+        choice = _predict(shape, device, wishes, v, tw, lanes, tiles)
+        if best is None or choice.seconds < best.seconds:
+            best = choice
+    assert best is not None
+    return best
+
+
+def _predict(shape: Shape, device: DeviceOf, wishes: Wishes, v: int, tw: int, lanes: int, tiles: int) -> Choice:
+    p = shape.problem
+    threads = -(-lanes * tiles // 32) * 32
+    warps = threads // 32
+    needed = registers(shape, v, tw)
+    shared = shared_bytes(shape, v, tw, lanes, tiles, wishes.stages)
+    by_registers = 65536 // (threads * (-(-min(needed, _MOST) // 8) * 8))
+    by_memory = (device.shared_memory - 1024) // (shared + 1024)
+    spills = needed > _MOST or by_registers < 1 or by_memory < 1
+    resident = max(1, min(by_registers, by_memory, 64 // warps, 16))
+    limit = wishes.blocks or resident
+    in_flight = resident * (wishes.stages - 1) * shared / wishes.stages
+
+    # Instructions of a warp for one step.
+    wide, inputs, out_rows = shape.wide(tw), shape.inputs(v), shape.out_rows
+    products = v * tw * p.taps * shape.group_in / (p.stride[1] if shape.is_dgrad else 1)
+    moved = shape.in_rows * wide * (inputs + max(1, inputs // 4))
+    turns = shape.in_rows * ((tiles - 1) * shape.step_w(tw) + wide) * lanes * inputs * shape.in_bytes / 16 / threads
+    instructions = products + moved + 12 * max(1.0, turns) + 50
+    if shape.is_wgrad:
+        instructions += v * tw * (1.5 + shape.window)
+    else:
+        instructions += out_rows * tw * (5 * v + 3) + out_rows * 16
+    if not in_registers(shape, v):
+        instructions += products / tw / v * 4  # shared memory gives a warp's 16 bytes a thread in four turns
+
+    channel_blocks = -(-shape.channels_out // (lanes * v))
+    column_blocks = -(-shape.columns // (tw * tiles))
+    strips = p.n * channel_blocks * column_blocks
+    issue = device.rate / 32 / device.sm_count  # warp instructions per second of a multiprocessor
+
+    def seconds(rows: int) -> float:
+        blocks = strips * -(-shape.rows // rows)
+        per_sm = -(-blocks // device.sm_count)
+        together = min(resident, per_sm) * warps
+        balance = together / (-(-together // 4) * 4)
+        # Warps hide each other's waits; those of one block also wait for each other.
+        pace = balance * together / (together + 2.5) * (1 - 0.1 * warps / together)
+        read = rows + shape.extra * min(1.0, shape.rows / rows - 0.5)
+        arithmetic = per_sm * warps * instructions * read / (issue * pace)
+        elements = shape.channels_out * -(-shape.rows // rows) * column_blocks * tiles * tw * p.n
+        image_in = elements / shape.group_out * shape.group_in * read * shape.in_rows * shape.step_w(tw) / tw
+        bytes_moved = image_in * shape.in_bytes + elements * rows * out_rows * shape.out_bytes + shape.others
+        idle = per_sm * device.sm_count / blocks  # the last round
+        memory = bytes_moved / device.bandwidth * (1 + 0.5 * (min(idle, 3.0) - 1)) * max(1.0, _IN_FLIGHT / in_flight)
+        return (max(arithmetic, memory) + 0.2 * min(arithmetic, memory)) * (4.0 if spills else 1.0)
+
+    if wishes.rows:
+        rows = min(wishes.rows, shape.rows)
+    else:
+        sizes = sorted({-(-shape.rows // parts) for parts in (1, 2, 3, 4, 6, 8, 16)}, reverse=True)
+        rows = min(sizes, key=seconds)
+    return Choice(Tile(v, tw, lanes, tiles, rows, limit), seconds(rows))
