@@ -78,7 +78,8 @@ def compare(op: Reduction, x: Array, **rest: Any) -> None:
 # Extents of x and y, and x's layout: neighbours reduced and kept, one warp and many, one block and many.
 SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], str]] = {
     "rows of a warp": ((37, 96), (37, 1), "packed"),
-    "rows of a few": ((400, 7), (400, 1), "packed"),
+    "rows of a thread": ((400, 7), (400, 1), "packed"),
+    "rows of a few lanes": ((40, 49), (40, 1), "packed"),
     "one element": ((5, 1), (5, 1), "packed"),
     "row of a block": ((3, 4096), (3, 1), "packed"),
     "everything": ((4, 33, 129), (1, 1, 1), "packed"),

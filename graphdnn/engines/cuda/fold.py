@@ -209,8 +209,10 @@ def choose_shape(axes: ReducedAxes, along: bool, width: int, in_flight: int, blo
     vector = reduced if along else kept
     vector[-1] //= width
     results, depth = prod(kept), prod(reduced)
+    most = min(_UNROLLED, _power_below(in_flight))
     if along:
-        lanes = min(32, _power_below(depth))
+        # Short rows: several for a warp, so that each lane has as many loads in flight as in long ones.
+        lanes = min(32, _power_above(-(-depth // most)))
         if depth >= _THREADS and results < 16 * blocks:
             lanes = _THREADS
     elif depth < 8 or results >= _THREADS * blocks:
@@ -223,7 +225,7 @@ def choose_shape(axes: ReducedAxes, along: bool, width: int, in_flight: int, blo
         splits = max(1, min(blocks // tiles, depth // (4 * lanes)))
     per_block = -(-depth // splits)
     per_block = -(-per_block // lanes) * lanes
-    unroll = min(_UNROLLED, _power_below(in_flight), 1 << (per_block // lanes - 1).bit_length())
+    unroll = min(most, _power_above(per_block // lanes))
     return Shape(along, width, lanes, unroll, tuple(kept), tuple(reduced), per_block)
 
 
@@ -233,5 +235,10 @@ def _kept_lanes(packs: int) -> int:
 
 
 def _power_below(count: int) -> int:
-    """The largest power of two up to ``count``."""
+    """The largest power of two up to ``count``, at least 1."""
     return 1 << (max(1, count).bit_length() - 1)
+
+
+def _power_above(count: int) -> int:
+    """The least power of two from ``count`` on."""
+    return 1 << (count - 1).bit_length()
