@@ -58,16 +58,24 @@ class Tile:
         return f"{self.bm}x{self.bn}x{self.bk}"
 
     @property
+    def resident(self) -> int:
+        """Blocks that share an SM, which bounds the registers of each."""
+        if self.tm * self.tn < 64:
+            return max(1, 512 // self.threads)
+        return 384 // self.threads + (self.threads == 256 and self.tm * self.tn == 64)
+
+    @property
     def share(self) -> float:
         """Of the device's peak: an operand is read from shared memory once for tm (tn) products."""
         return 0.8 / (1 + 1 / self.tm + 1 / self.tn)
 
 
-# In order of preference for large problems; the last for problems with few rows and columns per group.
+# Largest first; the last are for problems with few rows and columns per group.
 TILES: tuple[Tile, ...] = (
-    Tile(128, 128, 16, 8, 8),
-    Tile(128, 64, 16, 8, 4),
-    Tile(64, 128, 16, 4, 8),
+    Tile(256, 128, 8, 16, 8),
+    Tile(128, 128, 8, 8, 8),
+    Tile(128, 64, 8, 8, 8),
+    Tile(64, 128, 8, 8, 8),
     Tile(64, 64, 16, 4, 4),
     Tile(128, 32, 16, 4, 4),
     Tile(32, 128, 16, 4, 4),
@@ -75,7 +83,7 @@ TILES: tuple[Tile, ...] = (
     Tile(64, 8, 32, 2, 1),
     Tile(8, 64, 32, 1, 2),
 )
-_WIDE_TILES = (3, 4, 5, 6, 7, 8)  # with 8-byte operands
+_WIDE_TILES = (4, 5, 6, 7, 8, 9)  # with 8-byte operands
 
 _TILE = Knob(
     KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, largest first"
@@ -90,7 +98,7 @@ _SPLIT = Knob(
 )
 _PARTS = (1, 2, 4, 8, 16, 32, 64)
 _LEAST_DEPTH = 8  # tiles of k that a part has at least
-_ALONE = 0.6  # of an SM's pace when one block has it to itself
+_ALONE = 0.3  # of an SM's pace that is left when it is all but empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +173,7 @@ class Shape:
 
 
 def choose(product: Product, device: DeviceSpec, compute: DataType, knobs: Knobs) -> Shape:
-    """The fastest of the allowed tiles and parts by a model of waves: two blocks share an SM."""
+    """The fastest of the allowed tiles and parts by a model of waves."""
     operand_bytes = 8 if COMPUTE_TYPE[compute] in ("double", "long long") else 4
     number, power = knobs[_TILE.type], knobs[_SPLIT.type]
     tiles = (number - 1,) if number else [i for i in range(len(TILES)) if operand_bytes == 4 or i in _WIDE_TILES]
@@ -183,9 +191,10 @@ def _seconds(
     blocks = -(-product.rows // tile.bm) * -(-product.columns // tile.bn) * product.roles.problem.groups * parts
     work = 2 * tile.bm * tile.bn * -(-product.depth // parts)
     pace = device.rate(compute) / device.sm_count * tile.share
-    full, rest = divmod(blocks, 2 * device.sm_count)
-    pair, alone = 2 * work / pace, work / (pace * _ALONE)
-    seconds = full * pair + (0.0 if not rest else pair if rest > device.sm_count else alone)
+    full, rest = divmod(blocks, tile.resident * device.sm_count)
+    last = -(-rest // device.sm_count)  # blocks that share an SM at the end; fewer than it holds leave gaps
+    filled = _ALONE + (1 - _ALONE) * (last / tile.resident)
+    seconds = (full * tile.resident + last / filled) * work / pace
     if parts > 1:  # partial sums are written, read and added
         partial = product.roles.problem.groups * product.rows * product.columns * operand_bytes * parts
         seconds += 2 * partial / device.bandwidth + device.launch
@@ -295,10 +304,11 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters=parameters.text,
         functions=functions,
         constants={
-            "BLOCKS": max(1, 512 // tile.threads),  # on one SM, which bounds the registers
+            "BLOCKS": tile.resident,
             "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "TM": tile.tm, "TN": tile.tn, "THREADS": tile.threads,
             "PAD": 4 if tile.bm > 8 else 0,
             "SPATIAL": p.spatial,
+            "ONE_TAP": not product.is_wgrad and product.channels % tile.bk == 0,
             "DIVIDED": roles.direction == "dgrad" and any(s > 1 for s in p.stride),
             "K_KIND": _PIXEL if product.is_wgrad else _FILTER,
             "A_IS_PLAIN": product.swapped,

@@ -47,17 +47,19 @@ template <int KIND> __device__ __forceinline__ Digits digits_of(long long index,
     return found;
 }
 
-// The digits of an index BK further on, by carries.
+// The digits of the index that a thread describes next: BK further on, by carries; or, where a tile of k lies in
+// one tap, the same place in the next tap's first tile.
 template <int KIND> __device__ __forceinline__ void advance(Digits& at, const Params& p) {
-    int carry = 0;
+    int carry = ONE_TAP;
+    if (ONE_TAP) at.d[0] = (int)threadIdx.x;
     #pragma unroll
-    for (int i = 0; i < 3; ++i) {
+    for (int i = ONE_TAP ? 1 : 0; i < 3; ++i) {
         const int size = (int)(KIND == PIXEL ? p.pixel_digits[i] : p.tap_digits[i]);
-        at.d[i] += (int)p.depth_step[i] + carry;
+        at.d[i] += (ONE_TAP ? 0 : (int)p.depth_step[i]) + carry;
         carry = at.d[i] >= size;
         at.d[i] -= carry ? size : 0;
     }
-    at.d[3] += (int)p.depth_step[3] + carry;
+    at.d[3] += (ONE_TAP ? 0 : (int)p.depth_step[3]) + carry;
 }
 
 // Spatial digit of axis d, and the other coordinate.
@@ -86,45 +88,58 @@ template <int KIND> __device__ __forceinline__ Offset plain_part(const Digits& a
     return offset;
 }
 
-// V neighbouring elements of the gathered operand, 0 outside.
-template <int V>
-__device__ __forceinline__ void gather(
-    const Params& p, const Gathered* base, int group, const Index& outer, const Depth& k, bool inside, Staged (&to)[V]
-) {
-    int q[SPATIAL];
-    bool valid = inside;
-    Offset offset = outer.offset + k.gathered;
+// Where V neighbouring elements of an operand are; outside the image, and beyond the product, they are 0.
+struct Spot {
+    Offset offset;
+    bool valid;
+    int q[PROLOGUE ? SPATIAL : 1];
+    int outer, k;  // the other coordinates, for a prologue
+};
+
+__device__ __forceinline__ Spot gathered_spot(const Params& p, const Index& outer, const Depth& k) {
+    Spot found;
+    found.valid = true;
+    found.offset = outer.offset + k.gathered;
+    found.outer = outer.lane[0];
+    found.k = k.lane[0];
     #pragma unroll
     for (int d = FIRST; d < 3; ++d) {
         int at = outer.u[d - FIRST] + k.u[d - FIRST];
         if constexpr (DIVIDED) {
             const int step = (int)p.divisor[d], whole = (int)((unsigned int)at / (unsigned int)step);
-            valid = valid && at >= 0 && whole * step == at;
+            found.valid = found.valid && at >= 0 && whole * step == at;
             at = whole;
-            offset += (Offset)(at * p.gathered_spatial[d]);
+            found.offset += (Offset)(at * p.gathered_spatial[d]);
         }
-        valid = valid && (unsigned int)at < (unsigned int)p.image_size[d];
-        q[d - FIRST] = at;
+        found.valid = found.valid && (unsigned int)at < (unsigned int)p.image_size[d];
+        if constexpr (PROLOGUE) found.q[d - FIRST] = at;
     }
+    return found;
+}
+
+template <int V>
+__device__ __forceinline__ void read_gathered(
+    const Params& p, const Gathered* base, int group, const Spot& spot, bool inside, Staged (&to)[V]
+) {
     #pragma unroll
     for (int e = 0; e < V; ++e) to[e] = (Staged)0;
-    if (!valid) return;
+    if (!(inside && spot.valid)) return;
     if constexpr (PROLOGUE) {
         int at[6] = {0, group, 0, 0, 0, 0};
-        at[0] = K_KIND == PIXEL ? k.lane[0] : outer.lane[0];
-        at[2] = K_KIND == PIXEL ? outer.lane[0] : k.lane[0];
-        for (int d = FIRST; d < 3; ++d) at[3 + d] = q[d - FIRST];
+        at[0] = K_KIND == PIXEL ? spot.k : spot.outer;
+        at[2] = K_KIND == PIXEL ? spot.outer : spot.k;
+        for (int d = FIRST; d < 3; ++d) at[3 + d] = spot.q[d - FIRST];
         prologue(p, at, to);
     } else {
         Gathered loaded[V];
-        load<V>(base + offset, Packed(), loaded);
+        load<V>(base + spot.offset, Packed(), loaded);
         #pragma unroll
         for (int e = 0; e < V; ++e) to[e] = widen<Staged>(loaded[e]);
     }
 }
 
 template <int V>
-__device__ __forceinline__ void fetch_plain(const Plain* base, Offset offset, bool inside, Staged (&to)[V]) {
+__device__ __forceinline__ void read_plain(const Plain* base, Offset offset, bool inside, Staged (&to)[V]) {
     #pragma unroll
     for (int e = 0; e < V; ++e) to[e] = (Staged)0;
     if (!inside) return;
@@ -164,10 +179,11 @@ struct Tables {
     Digits digits[BK];           // of the k that each of the first threads describes next
 };
 
+// The spots of a thread's chunks. With one tap in a tile they are kept and moved on by channels.
 template <class C, int V, bool IS_PLAIN>
 __device__ __forceinline__ void fetch(
     const Params& p, const Gathered* gathered, const Plain* plain, int group, const Tables& tables, int buffer,
-    int k_left, int outer_left, Staged (&to)[C::COUNT][V]
+    bool is_new, int k_left, int outer_left, Spot (&spots)[C::COUNT], Staged (&to)[C::COUNT][V]
 ) {
     #pragma unroll
     for (int i = 0; i < C::COUNT; ++i) {
@@ -177,12 +193,18 @@ __device__ __forceinline__ void fetch(
             continue;
         }
         const int k = C::k(chunk), outer = C::outer(chunk);
-        const bool inside = k < k_left && outer < outer_left;
-        if constexpr (IS_PLAIN) {
-            fetch_plain<V>(plain, tables.plain[outer] + tables.depth[buffer][k].plain, inside, to[i]);
+        const bool inside = (ONE_TAP || k < k_left) && outer < outer_left;
+        Spot& spot = spots[i];
+        if (!ONE_TAP || is_new) {
+            const Depth& depth = tables.depth[buffer][k];
+            if constexpr (IS_PLAIN) spot.offset = tables.plain[outer] + depth.plain;
+            else spot = gathered_spot(p, tables.gathered[outer], depth);
         } else {
-            gather<V>(p, gathered, group, tables.gathered[outer], tables.depth[buffer][k], inside, to[i]);
+            spot.offset += (Offset)(BK * (IS_PLAIN ? p.plain_lane : p.gathered_c));
+            if constexpr (PROLOGUE && !IS_PLAIN) spot.k += BK;
         }
+        if constexpr (IS_PLAIN) read_plain<V>(plain, spot.offset, inside, to[i]);
+        else read_gathered<V>(p, gathered, group, spot, inside, to[i]);
     }
 }
 
@@ -198,9 +220,22 @@ __device__ __forceinline__ void put(Staged* tile, const Staged (&from)[C::COUNT]
     }
 }
 
-// Which rows and columns of the tile a thread's registers hold.
-__device__ __forceinline__ int row_of(int i) { return i / GM * (BM / (TM / GM)) + (int)threadIdx.x / THREADS_N * GM + i % GM; }
-__device__ __forceinline__ int column_of(int j) { return j / GN * (BN / (TN / GN)) + (int)threadIdx.x % THREADS_N * GN + j % GN; }
+// A thread's place among those of its block. Where it fits, a warp covers 4 x 8 register tiles, with neighbouring
+// lanes on the same columns: 16-byte reads of a half warp are then one pass over the banks.
+struct Place { int m, n; };
+
+__device__ __forceinline__ Place place() {
+    const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32;
+    if constexpr (THREADS_N % 8 == 0 && THREADS_M % 4 == 0) {
+        constexpr int WARPS_N = THREADS_N / 8;
+        return {warp / WARPS_N * 4 + (lane & 1) + (lane >> 4) * 2, warp % WARPS_N * 8 + (lane >> 1) % 8};
+    }
+    return {thread / THREADS_N, thread % THREADS_N};
+}
+
+// Which rows and columns of the tile its registers hold.
+__device__ __forceinline__ int row_of(const Place& at, int i) { return i / GM * (BM / (TM / GM)) + at.m * GM + i % GM; }
+__device__ __forceinline__ int column_of(const Place& at, int j) { return j / GN * (BN / (TN / GN)) + at.n * GN + j % GN; }
 
 // Coordinates of an output element: (n, g, channel, position), or (g, k, c, tap) for wgrad.
 template <int KIND> __device__ __forceinline__ Digits output_digits(long long index, const Params& p) {
@@ -279,37 +314,52 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) implicit_gemm(cons
     const int rows_left = (int)(p.rows - row0 < BM ? p.rows - row0 : BM);
     const int columns_left = (int)(p.columns - column0 < BN ? p.columns - column0 : BN);
     const int tiles = (int)((last - first + BK - 1) / BK), tail = (int)(last - first - (long long)(tiles - 1) * BK);
-    auto fetch_tile = [&](int i, int buffer) {
+    // Tiles until the next one that the table describes: each, or the first of every tap.
+    const int tiles_per_tap = ONE_TAP ? (int)p.tap_digits[0] / BK : 1;
+    int until_new = 0, buffer = 0;
+    const int started = ONE_TAP ? (int)((first / BK) % tiles_per_tap) : 0;
+    Spot spots_a[ChunksA::COUNT], spots_b[ChunksB::COUNT];
+    auto fetch_tile = [&](int i) {
         const int left = i + 1 < tiles ? BK : tail;
-        fetch<ChunksA, VECTOR_A, A_IS_PLAIN>(p, gathered, plain, group, tables, buffer, left, rows_left, next_a);
-        fetch<ChunksB, VECTOR_B, !A_IS_PLAIN>(p, gathered, plain, group, tables, buffer, left, columns_left, next_b);
+        const bool is_new = until_new == 0;
+        fetch<ChunksA, VECTOR_A, A_IS_PLAIN>(
+            p, gathered, plain, group, tables, buffer, is_new, left, rows_left, spots_a, next_a);
+        fetch<ChunksB, VECTOR_B, !A_IS_PLAIN>(
+            p, gathered, plain, group, tables, buffer, is_new, left, columns_left, spots_b, next_b);
+        if (is_new) {
+            buffer ^= 1;
+            until_new = tiles_per_tap - (i == 0 ? started : 0);
+        }
+        --until_new;
+        return is_new;
     };
 
+    const Place mine = place();
     describe(0);
     __syncthreads();
-    fetch_tile(0, 0);
+    fetch_tile(0);
     describe(1);
-    int buffer = 0;
+    int stage = 0;
     for (int t = 0; t < tiles; ++t) {
-        put<ChunksA, VECTOR_A, PITCH_A, ALONG_K_A>(tile_a[buffer], next_a);
-        put<ChunksB, VECTOR_B, PITCH_B, ALONG_K_B>(tile_b[buffer], next_b);
+        put<ChunksA, VECTOR_A, PITCH_A, ALONG_K_A>(tile_a[stage], next_a);
+        put<ChunksB, VECTOR_B, PITCH_B, ALONG_K_B>(tile_b[stage], next_b);
         __syncthreads();
-        if (t + 1 < tiles) fetch_tile(t + 1, buffer ^ 1);
+        const bool described = t + 1 < tiles && fetch_tile(t + 1);
         #pragma unroll
         for (int k = 0; k < BK; ++k) {
             Staged a[TM], b[TN];
             #pragma unroll
-            for (int i = 0; i < TM; ++i) a[i] = tile_a[buffer][k * PITCH_A + row_of(i)];
+            for (int i = 0; i < TM; ++i) a[i] = tile_a[stage][k * PITCH_A + row_of(mine, i)];
             #pragma unroll
-            for (int j = 0; j < TN; ++j) b[j] = tile_b[buffer][k * PITCH_B + column_of(j)];
+            for (int j = 0; j < TN; ++j) b[j] = tile_b[stage][k * PITCH_B + column_of(mine, j)];
             #pragma unroll
             for (int i = 0; i < TM; ++i)
                 #pragma unroll
                 for (int j = 0; j < TN; ++j) multiply_add(sum[i][j], a[i], b[j]);
         }
-        // The table of this buffer was read before the barrier above by everyone.
-        describe(buffer);
-        buffer ^= 1;
+        // The other table was read before the barrier above by everyone.
+        if (described) describe(buffer);
+        stage ^= 1;
     }
 
     // Results leave through shared memory, a row of each thread at a time: neighbouring threads then store
@@ -322,7 +372,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) implicit_gemm(cons
         for (int i = 0; i < TM; ++i) {
             if (i != pass) continue;
             #pragma unroll
-            for (int j = 0; j < TN; ++j) slab[(int)threadIdx.x / THREADS_N * BN + column_of(j)] = sum[i][j];
+            for (int j = 0; j < TN; ++j) slab[mine.m * BN + column_of(mine, j)] = sum[i][j];
         }
         __syncthreads();
         const int row_first = pass / GM * (BM / (TM / GM)) + pass % GM;
