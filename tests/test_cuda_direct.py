@@ -17,6 +17,7 @@ from graphdnn.device import device_spec
 from graphdnn.dtypes import ELEMENTS, Array, cast
 from graphdnn.engines import Engine
 from graphdnn.engines.cuda.direct import ENGINE
+from graphdnn.engines.cuda.direct_wgrad import ENGINE as WGRAD
 from graphdnn.enums import KnobType
 from graphdnn.operations import Operation
 from graphdnn.problem import parse
@@ -87,8 +88,29 @@ BACKWARD = [
     "dgrad dy=f32[1,20,7,5]nhwc w=f32[20,1,3,3] dx=[1,20,7,5] pad=1",
 ]
 
+FILTER = [
+    "wgrad x=f16[2,48,9,11]nhwc dy=f16[2,48,9,11]nhwc dw=[48,1,3,3] pad=1",
+    "wgrad x=f16[2,40,9,11]nhwc dy=f16[2,40,5,6]nhwc dw=[40,1,3,3] pad=1 stride=2",
+    "wgrad x=f16[1,64,12,10]nhwc dy=f16[1,64,12,10]nhwc dw=[64,1,5,5] pad=2",
+    "wgrad x=bf16[1,32,14,15]nhwc dy=bf16[1,32,14,15]nhwc dw=[32,1,7,7] pad=3 out=f32",
+    "wgrad x=f16[1,32,8,9]nhwc dy=f16[1,32,4,5]nhwc dw=[32,1,7,7] pad=3 stride=2 mode=conv",
+    "wgrad x=f16[1,32,12,14]nhwc dy=f16[1,32,4,5]nhwc dw=[32,1,2,1] stride=3",
+    "wgrad x=f16[1,16,9,9]nhwc dy=f16[1,32,9,9]nhwc dw=[32,1,3,3] pad=1",
+    "wgrad x=f16[2,32,9,9]nhwc dy=f16[2,32,9,9]nhwc dw=[32,4,3,3] pad=1",
+    "wgrad x=f16[2,32,9,9]nhwc dy=f16[2,32,5,5]nhwc dw=[32,4,3,3] pad=1 stride=2",
+    "wgrad x=f16[1,32,9,7]nhwc dy=f16[1,32,9,7]nhwc dw=[32,16,3,3] pad=1",
+    "wgrad x=f32[1,20,7,5]nhwc dy=f32[1,20,7,5]nhwc dw=[20,1,3,3] pad=1",
+    "wgrad x=i8[1,24,7,5]nhwc dy=i8[1,24,7,5]nhwc dw=[24,1,3,3] pad=1 compute=i32 out=i32",
+]
+
 
 @emulated
 @pytest.mark.parametrize("text", [*FORWARD, *BACKWARD])
 def test_agrees_with_numpy(text: str) -> None:
     check(text)
+
+
+@emulated
+@pytest.mark.parametrize("text", FILTER)
+def test_filter_gradient_agrees_with_numpy(text: str) -> None:
+    check(text, WGRAD)

@@ -155,6 +155,11 @@ def padded_bytes(size: int) -> int:
     return -(-size // 16) * 16
 
 
+def parts_of(items: int, channel_blocks: int, tile: Tile, sm_count: int) -> int:
+    """Blocks of wgrad that share the items of one range of channels: as many as the device holds at once."""
+    return min(items, max(1, sm_count * tile.blocks // channel_blocks))
+
+
 def _lanes(shape: Shape, v: int) -> list[int]:
     """Threads along the channels: whole groups, all channels where few, else about 32, little left over."""
     unit = max(1, shape.group_out // v)
@@ -251,7 +256,21 @@ def _predict(shape: Shape, device: DeviceOf, wishes: Wishes, v: int, tw: int, la
     strips = p.n * channel_blocks * column_blocks
     issue = device.rate / 32 / device.sm_count  # warp instructions per second of a multiprocessor
 
-    def seconds(rows: int) -> float:
+    def wgrad_seconds(rows: int) -> float:
+        items = p.n * column_blocks * -(-shape.rows // rows)
+        parts = parts_of(items, channel_blocks, Tile(v, tw, lanes, tiles, rows, resident), device.sm_count)
+        per_sm = -(-parts * channel_blocks // device.sm_count)
+        together = per_sm * warps
+        pace = together / (-(-together // 4) * 4) * together / (together + 2.5) * (1 - 0.1 * warps / together)
+        # Steps at either end have fewer products.
+        arithmetic = together * instructions * -(-items // parts) * (rows + 0.6 * shape.extra + 1) / (issue * pace)
+        read = shape.channels_out * p.n * column_blocks * tiles * tw * (shape.rows + shape.extra * shape.rows / rows)
+        image = read / shape.group_out * shape.group_in * shape.in_rows * p.stride[1] * shape.in_bytes
+        partial = 8.0 * parts * p.taps * shape.group_in * shape.channels_out
+        memory = (image + read * shape.out_bytes + partial) / device.bandwidth * max(1.0, _IN_FLIGHT / in_flight)
+        return (max(arithmetic, memory) + 0.2 * min(arithmetic, memory)) * (4.0 if spills else 1.0)
+
+    def forward_seconds(rows: int) -> float:
         blocks = strips * -(-shape.rows // rows)
         per_sm = -(-blocks // device.sm_count)
         together = min(resident, per_sm) * warps
@@ -267,6 +286,7 @@ def _predict(shape: Shape, device: DeviceOf, wishes: Wishes, v: int, tw: int, la
         memory = bytes_moved / device.bandwidth * (1 + 0.5 * (min(idle, 3.0) - 1)) * max(1.0, _IN_FLIGHT / in_flight)
         return (max(arithmetic, memory) + 0.2 * min(arithmetic, memory)) * (4.0 if spills else 1.0)
 
+    seconds = wgrad_seconds if shape.is_wgrad else forward_seconds
     if wishes.rows:
         rows = min(wishes.rows, shape.rows)
     else:

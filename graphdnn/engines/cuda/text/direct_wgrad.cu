@@ -1,0 +1,212 @@
+// Filter gradient with few channels per group: for each tap, a sum over pixels of products of x and dy.
+//
+// The walk is that of the forward direction (direct.cu), with rows of dy where that has sums: a thread keeps a window
+// of rows of dy in registers, V channels of TW columns, and its sums for all taps. A block goes through its items
+// (image, columns, rows) without a pause, rows of the next one under way while it adds those of the last. Partial sums
+// of blocks are added in their order by a second kernel, so that results repeat to the bit.
+
+constexpr int CHANNELS_OUT = LANES * V;
+constexpr int CHANNELS_IN = CHANNELS_OUT / GROUP_OUT * GROUP_IN;
+constexpr int IV = V <= GROUP_OUT ? GROUP_IN : V / GROUP_OUT * GROUP_IN;  // channels of x of a thread
+static_assert(CHANNELS_OUT % GROUP_OUT == 0 && (GROUP_OUT % V == 0 || V % GROUP_OUT == 0), "whole groups");
+
+typedef Ring<Gathered, IN_ROWS, COLUMNS, CHANNELS_IN, CHUNK, STAGES> Images;
+typedef Ring<Plain, 1, TILES * TW, CHANNELS_OUT, PLAIN_CHUNK, STAGES> Gradients;
+
+// An image's rows first .. last - 1 of dy.
+struct Item {
+    int n, column_block, first, last, steps;
+
+    __device__ __forceinline__ Item(const Params& p, unsigned int index) {
+        column_block = (int)(index % (unsigned int)p.column_blocks);
+        index /= (unsigned int)p.column_blocks;
+        first = (int)(index % (unsigned int)p.segments * (unsigned int)p.segment_rows);
+        n = (int)(index / (unsigned int)p.segments);
+        last = first + (int)p.segment_rows < (int)p.rows ? first + (int)p.segment_rows : (int)p.rows;
+        // Steps whose rows of x all lie below the image add nothing.
+        const int inside = ((int)p.in_h - first * IN_ROWS - (int)p.in_row + IN_ROWS - 1) / IN_ROWS;
+        steps = last - first + EXTRA < inside ? last - first + EXTRA : inside > 0 ? inside : 0;
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const __grid_constant__ Params p) {
+    extern __shared__ __align__(16) unsigned char memory[];
+    const int channel_block = (int)blockIdx.y;
+    const int tile = (int)threadIdx.x / LANES, lane = (int)threadIdx.x - tile * LANES;
+    const int local = lane * V, local_in = local / GROUP_OUT * GROUP_IN;
+    const bool mine = tile < TILES && channel_block * CHANNELS_OUT + local < (int)p.channels_out;
+
+    Images images(memory);
+    Gradients gradients(memory + Images::BYTES);
+    unsigned int coming = blockIdx.x;  // the item whose rows are fetched
+    int left = 0, target = 0;          // its steps that are not, and the slot for the next
+    auto fetch = [&]() {
+        while (left == 0 && coming < (unsigned int)p.items) {
+            const Item item(p, coming);
+            left = item.steps;
+            images.start(
+                p.gathered + item.n * p.gathered_n, p.gathered_h, p.gathered_w, (int)p.in_h, (int)p.in_w,
+                (int)p.channels_in, item.first * IN_ROWS + (int)p.in_row,
+                item.column_block * TILES * STEP_W + (int)p.in_column, channel_block * CHANNELS_IN
+            );
+            gradients.start(
+                p.plain + item.n * p.plain_n, p.plain_h, p.plain_w, item.last, (int)p.out_w, (int)p.channels_out,
+                item.first, item.column_block * TILES * TW, channel_block * CHANNELS_OUT
+            );
+            coming += gridDim.x;
+        }
+        if (left > 0) {
+            images.fetch(target);
+            gradients.fetch(target);
+            --left;
+        }
+        target = target + 1 == STAGES ? 0 : target + 1;
+        commit_copies();
+    };
+
+    Accumulator sum[R][S][GROUP_IN][V];
+    #pragma unroll
+    for (int r = 0; r < R; ++r)
+        #pragma unroll
+        for (int s = 0; s < S; ++s)
+            #pragma unroll
+            for (int c = 0; c < GROUP_IN; ++c)
+                #pragma unroll
+                for (int v = 0; v < V; ++v) sum[r][s][c][v] = (Accumulator)0;
+
+    #pragma unroll 1
+    for (int i = 0; i < STAGES - 1; ++i) fetch();
+    int slot = 0;
+    #pragma unroll 1
+    for (unsigned int index = blockIdx.x; index < (unsigned int)p.items; index += gridDim.x) {
+        const Item item(p, index);
+        const int column0 = (item.column_block * TILES + tile) * TW;
+        const bool active = mine && column0 < (int)p.out_w;
+        const bool whole = EXACT || column0 + TW <= (int)p.out_w;
+        Accumulator dy[WINDOW][TW][V];
+        #pragma unroll
+        for (int k = 0; k < WINDOW; ++k)
+            #pragma unroll
+            for (int t = 0; t < TW; ++t)
+                #pragma unroll
+                for (int v = 0; v < V; ++v) dy[k][t][v] = (Accumulator)0;
+        int row = item.first * IN_ROWS + (int)p.in_row;
+        #pragma unroll 1
+        for (int step = 0; step < item.steps; ++step) {
+            await_copies<STAGES - 2>();
+            __syncthreads();  // this step is there for all, and all have left the slot that is filled next
+            fetch();
+            if (active) {
+                const Plain* const next = gradients.at(slot, 0, tile * TW, local);
+                #pragma unroll
+                for (int t = 0; t < TW; ++t) {
+                    #pragma unroll
+                    for (int k = 0; k + 1 < WINDOW; ++k)
+                        #pragma unroll
+                        for (int v = 0; v < V; ++v) dy[k][t][v] = dy[k + 1][t][v];
+                    const Pack<Plain, V> pack = load_pack<V>(next + t * CHANNELS_OUT);
+                    #pragma unroll
+                    for (int v = 0; v < V; ++v) dy[WINDOW - 1][t][v] = widen<Accumulator>(pack.at[v]);
+                }
+                #pragma unroll
+                for (int u = 0; u < IN_ROWS; ++u) {
+                    if (u >= R || (unsigned int)(row + u) >= (unsigned int)p.in_h) continue;
+                    const Gathered* const here = images.at(slot, u, tile * STEP_W, local_in);
+                    Accumulator x[IW][IV];
+                    #pragma unroll
+                    for (int i = 0; i < IW; ++i)
+                        #pragma unroll
+                        for (int c = 0; c < IV; c += LV) {
+                            const Pack<Gathered, LV> pack = load_pack<LV>(here + i * CHANNELS_IN + c);
+                            #pragma unroll
+                            for (int e = 0; e < LV; ++e) x[i][c + e] = widen<Accumulator>(pack.at[e]);
+                        }
+                    auto add = [&](int k, int t) {
+                        const int r = row_tap(u, k);
+                        if (r < 0) return;
+                        #pragma unroll
+                        for (int i = 0; i < IW; ++i) {
+                            const int s = column_tap(i, t);
+                            if (s < 0) continue;
+                            #pragma unroll
+                            for (int c = 0; c < GROUP_IN; ++c)
+                                #pragma unroll
+                                for (int v = 0; v < V; ++v)
+                                    multiply_add(
+                                        sum[r][s][c][v], x[i][V <= GROUP_OUT ? c : v / GROUP_OUT * GROUP_IN + c], dy[k][t][v]
+                                    );
+                        }
+                    };
+                    // Pixels of dy that are not there are left out: their zeros times an infinite x would not be zero.
+                    if (whole && step >= WINDOW - 1 && item.first + step < item.last) {
+                        #pragma unroll
+                        for (int k = 0; k < WINDOW; ++k)
+                            #pragma unroll
+                            for (int t = 0; t < TW; ++t) add(k, t);
+                    } else {
+                        #pragma unroll
+                        for (int k = 0; k < WINDOW; ++k) {
+                            const int from = step - (WINDOW - 1 - k);
+                            if (from < 0 || item.first + from >= item.last) continue;
+                            #pragma unroll
+                            for (int t = 0; t < TW; ++t)
+                                if (EXACT || column0 + t < (int)p.out_w) add(k, t);
+                        }
+                    }
+                }
+            }
+            slot = slot + 1 == STAGES ? 0 : slot + 1;
+            row += IN_ROWS;
+        }
+    }
+    await_copies<0>();
+
+    // Sums of the block's tiles, a row of taps at a time.
+    Accumulator* const shared = (Accumulator*)memory;
+    constexpr int ROW = S * GROUP_IN * CHANNELS_OUT;
+    #pragma unroll
+    for (int r = 0; r < R; ++r) {
+        __syncthreads();
+        if (tile < TILES) {
+            #pragma unroll
+            for (int s = 0; s < S; ++s)
+                #pragma unroll
+                for (int c = 0; c < GROUP_IN; ++c)
+                    #pragma unroll
+                    for (int v = 0; v < V; ++v)
+                        shared[tile * ROW + (s * GROUP_IN + c) * CHANNELS_OUT + local + v] = sum[r][s][c][v];
+        }
+        __syncthreads();
+        for (int i = threadIdx.x; i < ROW; i += THREADS) {
+            Accumulator all = shared[i];
+            #pragma unroll
+            for (int j = 1; j < TILES; ++j) all = wrapping_sum(all, shared[j * ROW + i]);
+            const long long tap = (long long)(blockIdx.x * R + r) * (S * GROUP_IN) + i / CHANNELS_OUT;
+            p.partial[tap * p.padded_channels + channel_block * CHANNELS_OUT + i % CHANNELS_OUT] = all;
+        }
+    }
+}
+
+// A warp's lanes are channels, a block's warps share the parts of one tap: each adds every SLICES-th, in order.
+extern "C" __global__ void __launch_bounds__(32 * SLICES) direct_wgrad_sum(const __grid_constant__ Params p) {
+    __shared__ Accumulator shared[SLICES][32];
+    const int lane = (int)threadIdx.x % 32, slice = (int)threadIdx.x / 32;
+    const int o = (int)blockIdx.x * 32 + lane, tap = (int)blockIdx.y;  // tap: (r, s, c)
+    const bool inside = o < (int)p.channels_out;
+    Accumulator sum = (Accumulator)0;
+    if (inside) {
+        const Accumulator* from = p.partial + (long long)tap * p.padded_channels + o;
+        const long long part = (long long)(R * S * GROUP_IN) * p.padded_channels;
+        #pragma unroll 8
+        for (int i = slice; i < (int)p.parts; i += SLICES) sum = wrapping_sum(sum, from[i * part]);
+    }
+    shared[slice][lane] = sum;
+    __syncthreads();
+    if (slice != 0 || !inside) return;
+    #pragma unroll
+    for (int i = 1; i < SLICES; ++i) sum = wrapping_sum(sum, shared[i][lane]);
+    const int c = tap % GROUP_IN, s = tap / GROUP_IN % S, r = tap / (GROUP_IN * S);
+    const int at[6] = {o / GROUP_OUT, o % GROUP_OUT, c, 0, FLIP ? R - 1 - r : r, FLIP ? S - 1 - s : s};
+    const Accumulator acc[1] = {sum};
+    epilogue(p, at, acc);
+}
