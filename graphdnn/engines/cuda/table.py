@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from graphdnn.engines.cuda import direct, implicit_gemm, norm, pointwise, reduction, rng, statistics
+from graphdnn.engines.cuda import (
+    direct,
+    implicit_gemm,
+    movement,
+    norm,
+    pointwise,
+    reduction,
+    resample,
+    resample_backward,
+    rng,
+    softmax,
+    statistics,
+)
 from graphdnn.engines.engine import Engine
 
 CUDA_ENGINES: tuple[Engine, ...] = (
@@ -10,9 +22,13 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     implicit_gemm.ENGINE,
     pointwise.ENGINE,
     reduction.ENGINE,
+    softmax.ENGINE,
     norm.ENGINE,
     statistics.GENSTATS,
     statistics.BN_FINALIZE,
     statistics.BN_WEIGHTS,
+    resample.ENGINE,
+    resample_backward.ENGINE,
+    movement.ENGINE,
     rng.ENGINE,
 )
