@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partialmethod
 from math import prod
 from typing import Any
 
 import numpy as np
 import pytest
 from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, run_both
-from emulator import MISSING
+from emulator import MISSING, Emulated
 from problems import FLOATS, INTEGERS, LAYOUTS, Tally, tensor, tiny, unit, values_of
 
 from graphdnn.dtypes import COMPUTE, ELEMENTS, Array, data_type_of
@@ -247,6 +248,17 @@ def test_random_problems() -> None:
             tensor(1, x_dims, "f16", layouts[0]), tensor(2, y_dims, "f32", layouts[1]), R(int(rng.integers(9)))
         )
         compare(op, values(op, rng, extreme=is_exact(op)))
+
+
+@emulated
+@pytest.mark.parametrize("name", ["everything", "columns", "channels, nhwc", "rows of a few lanes"])
+def test_sums_have_the_same_bits_in_any_order_of_the_threads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x_dims, y_dims, layout = SHAPES[name]
+    op = reduction(tensor(1, x_dims, "f32", layout), tensor(2, y_dims, "f32"))
+    inputs = {1: values_of(op.x, np.random.default_rng(5))}
+    forward = run_both(op, ENGINE, inputs)[0][2]
+    monkeypatch.setattr(Emulated, "launch", partialmethod(Emulated.launch, backward=True))
+    assert run_both(op, ENGINE, inputs)[0][2].tobytes() == forward.tobytes()
 
 
 # Shapes of networks, looked at without running them.

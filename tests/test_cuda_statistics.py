@@ -283,7 +283,7 @@ def test_large_shapes_fill_the_device_with_little_scratch(kind: str, layout: str
 @pytest.mark.parametrize("layout", ["packed", "channels_last", "gaps"])
 def test_text_compiles_without_spills(layout: str, arch: str) -> None:
     dims = (64, 128, 28, 28)
-    for kind in ("f16", "f32", "f64"):
+    for kind in ("f16", "f32", "f64") if layout == "packed" else ("f16", "f32"):
         math = "f64" if kind == "f64" else "f32"
         stats = GenStats(
             x=tensor(1, dims, kind, layout), sum=channel(2, 128, math), sqsum=channel(3, 128, math), math_type=math
