@@ -1,19 +1,28 @@
 // The second launch of a reduction whose results several blocks hold parts of: a block takes SPLIT_RESULTS of them,
 // neighbours in a row of parts; the lanes of each result add in their order.
 extern "C" __global__ void __launch_bounds__(THREADS) reduce_splits(const __grid_constant__ Params p) {
-    constexpr int K = SPLIT_RESULTS, LANES = THREADS / K;
+    constexpr int K = SPLIT_RESULTS, LANES = THREADS / K, TOGETHER = 8;
     const Count tile = (Count)blockIdx.x * K, index = tile + threadIdx.x % K;
     Compute acc[PARTS][1];
     #pragma unroll
     for (int part = 0; part < PARTS; ++part) acc[part][0] = identity();
     if (index < (Count)p.results) {
-        #pragma unroll 8
-        for (int split = threadIdx.x / K; split < (int)p.splits; split += LANES)
+        for (int split = threadIdx.x / K; split < (int)p.splits; split += TOGETHER * LANES) {
+            Compute part_of[TOGETHER][PARTS];
             #pragma unroll
-            for (int part = 0; part < PARTS; ++part)
-                acc[part][0] =
-                    combined(acc[part][0], p.partial[((long long)split * PARTS + part) * p.results + index]);
-    }
+            for (int u = 0; u < TOGETHER; ++u)
+                #pragma unroll
+                for (int part = 0; part < PARTS; ++part) {
+                    part_of[u][part] = identity();
+                    if (split + u * LANES < (int)p.splits)
+                        part_of[u][part] =
+                            p.partial[((long long)(split + u * LANES) * PARTS + part) * p.results + index];
+                }
+            #pragma unroll
+            for (int u = 0; u < TOGETHER; ++u)
+                #pragma unroll
+                for (int part = 0; part < PARTS; ++part) acc[part][0] = combined(acc[part][0], part_of[u][part]);
+        }
     combine_lanes<K, 32>(acc);
     __shared__ Compute held[PARTS][WARPS][K];
     Warps<K, 1> warps{held};
