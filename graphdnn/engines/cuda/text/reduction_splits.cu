@@ -23,6 +23,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) reduce_splits(const __grid
                 #pragma unroll
                 for (int part = 0; part < PARTS; ++part) acc[part][0] = combined(acc[part][0], part_of[u][part]);
         }
+    }
     combine_lanes<K, 32>(acc);
     __shared__ Compute held[PARTS][WARPS][K];
     Warps<K, 1> warps{held};
