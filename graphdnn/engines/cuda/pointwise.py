@@ -16,7 +16,8 @@ from graphdnn.engines.engine import needs_rule
 from graphdnn.fusion.fused import FusedOp
 
 _THREADS = 256
-_BLOCKS_PER_SM = 32  # beyond this many, a block takes several turns
+_MOST_BLOCKS = 2**20  # beyond this many, a block takes several turns
+_PAIRED = 8  # operations; the text of longer chains would grow more than the loads gain
 
 
 def generate_pointwise(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
@@ -28,13 +29,14 @@ def generate_pointwise(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     space = collapsed(whole(main.extents), main, in_memory, asked_indices(steps))
     width = width_for(space, tensors)
     parameters = Parameters()
-    program = Program(op, parameters, space, "t", width=width)
+    program = Program(op, parameters, space, "t", width=width, linear="linear")
     program.apply(steps)
     program.store_outputs(steps)
-    chain = program.function("chain")
+    chain = program.function("chain", "long long linear")
     count = prod(space.sizes) // width
     parameters.integer("count", count)
     parameters.integers("size", space.sizes)
+    pairs = len(steps) <= _PAIRED and count > _THREADS * device.sm_count
     name = f"pointwise__v{width}r{space.rank}__{op.name}"
     text = kernel_text(
         name,
@@ -45,10 +47,11 @@ def generate_pointwise(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
             "THREADS": _THREADS,
             "RANK": space.rank,
             "WIDTH": width,
+            "PAIRS": pairs,
             "Count": "unsigned int" if count < 2**31 else "unsigned long long",
         },
     )
-    blocks = min(-(-count // _THREADS), _BLOCKS_PER_SM * device.sm_count)
+    blocks = min(-(-count // (_THREADS * (2 if pairs else 1))), _MOST_BLOCKS)
     return DeviceKernel(name, (Launch(text, "pointwise", (blocks, 1, 1), _THREADS, parameters.pack()),))
 
 

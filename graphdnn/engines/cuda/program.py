@@ -21,7 +21,7 @@ from graphdnn.engines.cuda.space import Space, is_addressable
 from graphdnn.enums import DataType, PointwiseMode
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Operation, PointwiseOperation
-from graphdnn.tensors import TensorSpec
+from graphdnn.tensors import TensorSpec, packed_strides
 
 MAX_WIDTH = 16  # elements
 _PACK_BYTES = 16  # of one access
@@ -39,11 +39,15 @@ class Program:
         *,
         width: int = 1,
         vector_axis: int | None = None,
+        linear: str = "",
     ) -> None:
-        """``prefix`` keeps the fields of several programs of one kernel apart."""
+        """``prefix`` keeps the fields of several programs of one kernel apart. ``linear``: the name of an argument
+        that counts elements in the order of the space, which is the offset in tensors that are packed in that order.
+        """
         self._op, self._parameters, self._space, self._prefix = op, parameters, space, prefix
         self.width = width
         self._vector_axis = space.rank - 1 if vector_axis is None else vector_axis
+        self._linear, self._packed = linear, packed_strides(space.sizes)
         self._values: dict[int, str] = {}  # uid -> array
         self._fields: dict[int, str] = {}
         self._factors: set[int] = set()
@@ -109,10 +113,16 @@ class Program:
         if spec.vector_count != 1:
             return self._vectorized_offset(spec, field)
         strides = self._space.strides(spec)
+        if self._linear and is_addressable(spec) and self._is_packed(strides):
+            return self._linear
         terms = [f"at[{j}] * p.{field}_stride[{j}]" for j, stride in enumerate(strides) if stride]
         if spec.data_type is DataType.BOOLEAN and self.width != 1 and strides[self._vector_axis]:
             terms.append(f"e * p.{field}_stride[{self._vector_axis}]")
         return " + ".join(terms) or "0"
+
+    def _is_packed(self, strides: Sequence[int]) -> bool:
+        triples = zip(self._space.sizes, strides, self._packed, strict=True)
+        return all(size == 1 or stride == packed for size, stride, packed in triples)
 
     def _vectorized_offset(self, spec: TensorSpec, field: str) -> str:
         """Vectors of channels: the index along that axis splits into a vector and a place in it."""

@@ -1,18 +1,33 @@
-// A pointwise graph over one space of coordinates: every thread computes WIDTH neighbours on the last axis.
+// A pointwise graph over one space of coordinates: a thread computes WIDTH neighbours on the last axis at a time,
+// two such packs side by side so that more loads are in flight.
+
+__device__ __forceinline__ void place(const Params& p, Count i, int (&at)[RANK]) {
+    #pragma unroll
+    for (int j = RANK - 1; j > 0; --j) {
+        const Count size = (Count)(j == RANK - 1 ? p.size[j] / WIDTH : p.size[j]);
+        const Count outer = i / size;
+        at[j] = (int)(i - outer * size);
+        i = outer;
+    }
+    at[0] = (int)i;
+    at[RANK - 1] *= WIDTH;
+}
 
 extern "C" __global__ void __launch_bounds__(THREADS) pointwise(const __grid_constant__ Params p) {
-    for (Count i = (Count)blockIdx.x * THREADS + threadIdx.x; i < (Count)p.count; i += (Count)gridDim.x * THREADS) {
-        int at[RANK];
-        Count rest = i;
-        #pragma unroll
-        for (int j = RANK - 1; j > 0; --j) {
-            const Count size = (Count)(j == RANK - 1 ? p.size[j] / WIDTH : p.size[j]);
-            const Count outer = rest / size;
-            at[j] = (int)(rest - outer * size);
-            rest = outer;
+    const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;
+    Count i = (Count)blockIdx.x * THREADS + threadIdx.x;
+    int at[RANK];
+    if constexpr (PAIRS) {
+        for (; i + step < count; i += 2 * step) {
+            int next[RANK];
+            place(p, i, at);
+            place(p, i + step, next);
+            chain(p, at, (long long)i * WIDTH);
+            chain(p, next, (long long)(i + step) * WIDTH);
         }
-        at[0] = (int)rest;
-        at[RANK - 1] *= WIDTH;
-        chain(p, at);
+    }
+    for (; i < count; i += step) {
+        place(p, i, at);
+        chain(p, at, (long long)i * WIDTH);
     }
 }
