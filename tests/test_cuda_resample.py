@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, run_both
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, run_both
 from emulator import MISSING
 from problems import tensor, unit, values_of
 
 from graphdnn.dtypes import ELEMENTS, Array
-from graphdnn.engines.cuda import resample, resample_backward
+from graphdnn.engines.cuda import resample, resample_backward, resample_pool
 from graphdnn.enums import DataType, NanPropagation, PaddingMode, PointwiseMode, ReductionOperator, ResampleMode
 from graphdnn.operations import (
     Operation,
@@ -243,6 +244,36 @@ def test_packed_bits_and_vectors() -> None:
         y, x.model_copy(update={"uid": 4})])  # fmt: skip
 
 
+@emulated
+@pytest.mark.parametrize("many_rows", [False, True])
+@pytest.mark.parametrize(
+    "seed", [pytest.param(0, id="few"), *(pytest.param(i, marks=pytest.mark.long) for i in range(1, 25))]
+)
+def test_random_pools(seed: int, many_rows: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if many_rows:  # as large problems have them
+        monkeypatch.setattr(resample_pool, "_THREADS_PER_SM", 0)
+    choose = random.Random(2 * seed + many_rows)
+    for _ in range(8):
+        mode = choose.choice([MAX, MAX, INCLUDING, EXCLUDING])
+        axes = choose.choice([1, 2, 2, 2])
+        window = [choose.randint(1, 4) for _ in range(axes)]
+        pre, post = ([choose.randrange(w) for w in window] for _ in range(2))
+        stride = [choose.randint(1, 3) for _ in range(axes)]
+        padding = choose.choice([ZERO, LOWEST] if mode is MAX else [ZERO])
+        spec = settings(mode, window, stride, pre, post, padding, nan=choose.random() < 0.5)
+        layout = choose.choice(["channels_last", "packed", "gaps"])
+        kind = choose.choice(["f32", "f16", "i8"])
+        x_extents = (2, choose.choice([3, 8, 16]), *(choose.choice([5, 8, 9, 16]) for _ in range(axes)))
+        extents = resampled_extents(x_extents, spec)
+        index = tensor(3, extents, "u8", layout) if mode is MAX and choose.random() < 0.5 else None
+        op = ResampleForward(
+            spec=spec, x=tensor(1, x_extents, kind, layout), y=tensor(2, extents, kind, layout), index=index
+        )
+        (step,) = device_kernel(op, resample.ENGINE).steps
+        assert step.entry == "resample_pool"  # type: ignore[union-attr]
+        check(op, resample.ENGINE, [op.x], extreme=True)
+
+
 COMPILED = ("max 2x2 nhwc f16", "max 3x3 nchw", "max f64 3d", "max integers", "average nhwc", "average nchw",
             "average excluding", "nearest", "bilinear", "bilinear f64 3d")  # fmt: skip
 
@@ -254,3 +285,22 @@ def test_text_compiles_without_spills(name: str, arch: str) -> None:
     is_max = name.startswith("max")
     compiles_cleanly(forward(name, "i8" if is_max else None), resample.ENGINE, arch, registers=128)
     compiles_cleanly(backward(name, x=is_max), resample_backward.ENGINE, arch, registers=128)
+
+
+# The layers that pooling is measured on: large enough for every thread to compute several rows.
+LAYERS = {
+    "max 2x2": settings(MAX, (2, 2), (2, 2)),
+    "max 3x3": settings(MAX, (3, 3), (2, 2), (1, 1), padding=LOWEST),
+    "average 3x3": settings(INCLUDING, (3, 3), (1, 1), (1, 1)),
+}
+
+
+@compiler
+@pytest.mark.parametrize("layout", ["packed", "channels_last"])
+@pytest.mark.parametrize("kind", ["f16", "f32"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_pools_of_a_network_compile_without_spills(name: str, kind: str, layout: str) -> None:
+    x, spec = (64, 128, 56, 56), LAYERS[name]
+    y = resampled_extents(x, spec)
+    op = ResampleForward(spec=spec, x=tensor(1, x, kind, layout), y=tensor(2, y, kind, layout))
+    compiles_cleanly(op, resample.ENGINE, "sm_90a", registers=128)

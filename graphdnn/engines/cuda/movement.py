@@ -62,7 +62,7 @@ def _launches(piece: Piece, tag: str, device: DeviceSpec) -> list[Launch]:
 
 
 def _whole_bytes(block: Block) -> tuple[Block | None, int]:
-    """Packed booleans as bytes, and how many bits at the end are left over. None where bytes differ between the sides."""
+    """Packed booleans as bytes, and how many bits are left over. None where the sides cut bytes differently."""
     *outer, inner = block.axes
     starts_whole = block.x_start % _BITS == block.y_start % _BITS == 0
     if not starts_whole or inner.x != 1 or inner.y != 1 or any(a.x % _BITS or a.y % _BITS for a in outer):

@@ -10,8 +10,8 @@ _WORD = 32
 
 def magic(divisor: int) -> int:
     """For counts below 2**31: n // divisor = (high word of n * low word of magic, + n) >> high word of magic."""
-    if divisor >= 2 ** (_WORD - 1):
+    if divisor >> (_WORD - 1):
         return 0  # such an axis is counted in 64 bits, where the kernel divides
     shift = (divisor - 1).bit_length()
-    multiplier = (2**_WORD * (2**shift - divisor)) // divisor + 1
+    multiplier = (((1 << shift) - divisor) << _WORD) // divisor + 1
     return shift << _WORD | multiplier

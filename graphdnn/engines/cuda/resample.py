@@ -1,11 +1,13 @@
 """Engine ``cuda_resample_forward``: pooling and interpolation, any mode, type, layout, window and stride.
 
 A thread computes neighbours along the axis that is contiguous in y. Along channels they read the same
-windows, so that x is read in vectors too; along a spatial axis each has its own window.
+windows, so that x is read in vectors too; along a spatial axis each has its own window. Small
+windows (resample_pool.py) are known to the compiler, and what they share is read once.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 
 from graphdnn.device import DeviceSpec
@@ -14,6 +16,7 @@ from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.program import Program, width_for
+from graphdnn.engines.cuda.quotient import magic
 from graphdnn.engines.cuda.resample_axes import (
     add_geometry,
     coordinates_need,
@@ -22,12 +25,14 @@ from graphdnn.engines.cuda.resample_axes import (
     is_channels_last,
     resample_space,
 )
+from graphdnn.engines.cuda.resample_pool import Pool, pool_of
 from graphdnn.engines.cuda.source import kernel_text
+from graphdnn.engines.cuda.space import Space
 from graphdnn.engines.cuda.steps import Steps, fused_inputs
 from graphdnn.engines.engine import needs_rule
-from graphdnn.enums import NanPropagation, ResampleMode
+from graphdnn.enums import NanPropagation, PaddingMode, ResampleMode
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.operations import ResampleForward
+from graphdnn.operations import ResampleForward, ResampleSpec
 from graphdnn.tensors import TensorSpec
 
 THREADS = 256
@@ -43,13 +48,18 @@ def generate_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     channels_last = is_channels_last(anchor.y)
     x_space, y_space = resample_space(anchor.x, channels_last), resample_space(anchor.y, channels_last)
 
-    width = width_for(y_space, steps.epilogue_tensors())
-    input_width = 1
-    if channels_last:
-        input_width = width = min(width, width_for(x_space, read(op, anchor.x)))
-    prologue = Program(op, parameters, x_space, "x", width=input_width)
-    prologue.apply(op.prologue)
-    prologue.result("value", anchor.x, compute)
+    inputs, outputs = read(op, anchor.x), steps.epilogue_tensors()
+    pool = pool_of(anchor, channels_last, inputs, outputs, device)
+    if pool is not None:
+        input_width, width = pool.input_width, pool.output_width
+    else:
+        width = width_for(y_space, outputs)
+        input_width = 1
+        if channels_last:
+            input_width = width = min(width, width_for(x_space, inputs))
+    functions = [_prologue(op, parameters, x_space, "prologue", input_width)]
+    if pool is not None and input_width > 1 and not channels_last:
+        functions.append(_prologue(op, parameters, x_space, "prologue_one", 1))
     body = Program(op, parameters, y_space, "y", width=width)
     if anchor.index is not None:
         body.set(anchor.index, "place[e]")
@@ -57,34 +67,104 @@ def generate_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         steps.finish(body, "acc", compute)
     else:
         body.store_outputs((anchor,))
-
-    count = prod(y_space.sizes) // width
-    parameters.integer("count", count)
-    parameters.integers("size", y_space.sizes)
+    functions.append(body.function("epilogue", f"const {compute} (&acc)[{width}], const int (&place)[{width}]"))
     add_geometry(parameters, anchor)
+    launch = _by_taps if pool is None else partial(_pooled, pool=pool)
+    steps.add(launch(op, parameters, functions, (input_width, width), device))
+    return steps.kernel(f"resample_{anchor.spec.mode.name.lower()}__{'taps' if pool is None else 'pool'}__{op.name}")
+
+
+def _prologue(op: FusedOp, parameters: Parameters, space: Space, name: str, width: int) -> str:
+    assert isinstance(op.anchor, ResampleForward)
+    compute = COMPUTE_TYPE[op.anchor.compute_type]
+    program = Program(op, parameters, space, "x" if name == "prologue" else "s", width=width)
+    program.apply(op.prologue)
+    program.result("value", op.anchor.x, compute)
+    return program.function(name, f"{compute} (&value)[{width}]")
+
+
+def _by_taps(
+    op: FusedOp, parameters: Parameters, functions: list[str], widths: tuple[int, int], device: DeviceSpec
+) -> Launch:
+    anchor = op.anchor
+    assert isinstance(anchor, ResampleForward)
+    channels_last = is_channels_last(anchor.y)
+    sizes = resample_space(anchor.y, channels_last).sizes
+    input_width, width = widths
+    count = prod(sizes) // width
+    parameters.integer("count", count)
+    parameters.integers("size", sizes)
     is_maximum = anchor.spec.mode is ResampleMode.MAXPOOL
-    name = f"resample_{anchor.spec.mode.name.lower()}__taps_v{width}__{op.name}"
+    order = ["resample_order.cuh", "resample_maximum.cuh"] if is_maximum else ["resample_linear.cuh"]
     text = kernel_text(
-        name,
-        ["resample_axis.cuh", f"resample_{'maximum' if is_maximum else 'linear'}.cuh", "resample_forward.cu"],
+        f"resample_{anchor.spec.mode.name.lower()}__taps_v{width}__{op.name}",
+        ["resample_axis.cuh", "resample_coordinates.cuh", *order, "resample_forward.cu"],
         parameters=parameters.text,
-        functions=[
-            prologue.function("prologue", f"{compute} (&value)[{input_width}]"),
-            body.function("epilogue", f"const {compute} (&acc)[{width}], const int (&place)[{width}]"),
-        ],
+        functions=functions,
         constants={
             **geometry_constants(anchor.spec, channels_last),
+            **({"PROPAGATE": _propagates(anchor.spec)} if is_maximum else {}),
             "THREADS": THREADS,
             "WIDTH": width,
             "INPUT_WIDTH": input_width,
-            **({"PROPAGATE": anchor.spec.nan_propagation is NanPropagation.PROPAGATE_NAN} if is_maximum else {}),
-            "Compute": compute,
+            "Compute": COMPUTE_TYPE[anchor.compute_type],
             "Count": "unsigned int" if count < 2**31 else "unsigned long long",
         },
     )
     blocks = min(-(-count // THREADS), BLOCKS_PER_SM * device.sm_count)
-    steps.add(Launch(text, "resample_forward", (blocks, 1, 1), THREADS, parameters.pack()))
-    return steps.kernel(name)
+    return Launch(text, "resample_forward", (blocks, 1, 1), THREADS, parameters.pack())
+
+
+def _pooled(
+    op: FusedOp,
+    parameters: Parameters,
+    functions: list[str],
+    widths: tuple[int, int],
+    device: DeviceSpec,
+    *,
+    pool: Pool,
+) -> Launch:
+    anchor = op.anchor
+    assert isinstance(anchor, ResampleForward)
+    steps = pool.steps(anchor)
+    count = prod(steps)
+    parameters.integer("count", count)
+    parameters.integers("steps", steps)
+    parameters.integers("magic", [magic(size) for size in steps])
+    parameters.integer("left", pool.pre[1])
+    spec = anchor.spec
+    pads = any((*spec.pre_paddings, *spec.post_paddings))
+    text = kernel_text(
+        f"resample_{spec.mode.name.lower()}__pool_{'x'.join(map(str, pool.window))}_v{pool.pack}"
+        f"_{pool.rows}x{pool.columns}__{op.name}",
+        ["resample_axis.cuh", "quotient.cuh", "resample_order.cuh", "resample_pool.cu"],
+        parameters=parameters.text,
+        functions=functions,
+        constants={
+            **geometry_constants(spec, pool.channels_last),
+            "PROPAGATE": _propagates(spec),
+            "ABSENT": pads and spec.mode is ResampleMode.MAXPOOL and spec.padding_mode is PaddingMode.NEG_INF_PAD,
+            "INDEX": anchor.index is not None,
+            "THREADS": THREADS,
+            "WINDOW_H": pool.window[0],
+            "WINDOW_W": pool.window[1],
+            "STRIDE_H": pool.stride[0],
+            "STRIDE_W": pool.stride[1],
+            "LEFT": 0 if pool.channels_last else pool.pre[1],
+            "PACK": pool.pack,
+            "ROWS": pool.rows,
+            "COLS": pool.columns,
+            "X_PACK": pool.x_pack,
+            "KEEP": pool.keeps_rows,
+            "Compute": COMPUTE_TYPE[anchor.compute_type],
+            "Count": "unsigned int" if count < 2**31 else "unsigned long long",
+        },
+    )
+    return Launch(text, "resample_pool", (-(-count // THREADS), 1, 1), THREADS, parameters.pack())
+
+
+def _propagates(spec: ResampleSpec) -> bool:
+    return spec.nan_propagation is NanPropagation.PROPAGATE_NAN
 
 
 def _is_wanted(op: FusedOp, y: TensorSpec) -> bool:

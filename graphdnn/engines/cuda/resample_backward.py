@@ -73,7 +73,7 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     name = f"resample_{anchor.spec.mode.name.lower()}_bwd__gather_v{width}__{op.name}"
     text = kernel_text(
         name,
-        ["resample_axis.cuh", "resample_backward.cu"],
+        ["resample_axis.cuh", "resample_coordinates.cuh", "resample_backward.cu"],
         parameters=parameters.text,
         functions=functions,
         constants={

@@ -1,0 +1,14 @@
+// Coordinates of the thread's element; the last one counts in steps of WIDTH.
+__device__ __forceinline__ void coordinates(Count i, const Params& p, int (&at)[RANK]) {
+    Count rest = i;
+    #pragma unroll
+    for (int j = RANK - 1; j > 0; --j) {
+        at[j] = 0;
+        if (j >= FIRST_AXIS && j < FIRST_AXIS + MISSING_AXES) continue;
+        const Count size = (Count)(j == RANK - 1 ? p.size[j] / WIDTH : p.size[j]), outer = rest / size;
+        at[j] = (int)(rest - outer * size);
+        rest = outer;
+    }
+    at[0] = (int)rest;
+    at[RANK - 1] *= WIDTH;
+}
