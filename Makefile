@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: demo test test-long lint docs bench bench-gpu clean
+.PHONY: demo test test-long test-gpu lint docs bench bench-gpu clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -23,11 +23,17 @@ demo: $(VENV)/.demo
 # One BLAS thread for each of the test processes: two would wait for each other.
 test: export OPENBLAS_NUM_THREADS = 1
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS) -m 'not long'
+	$(BIN)/python -m pytest -n $(JOBS) -m 'not long and not gpu'
 
 # Timings among them: one process, on a quiet machine.
 test-long: $(VENV)/.dev
-	$(BIN)/python -m pytest -s -m long
+	$(BIN)/python -m pytest -s -m 'long and not gpu'
+
+# Needs a GPU and CuPy: `make test-gpu GPU_PYTHON=python3`. Starts a process for each core by itself.
+GPU_PYTHON ?= $(BIN)/python
+test-gpu: export OPENBLAS_NUM_THREADS = 1
+test-gpu:
+	$(GPU_PYTHON) -m pytest -s -m gpu tests/gpu
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -42,7 +48,6 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/host_convolution.py
 
 # Needs a GPU and PyTorch; run with the Python that has them: `make bench-gpu GPU_PYTHON=python3`.
-GPU_PYTHON ?= $(BIN)/python
 bench-gpu:
 	$(GPU_PYTHON) benchmarks/gpu.py $(BENCH_GPU)
 

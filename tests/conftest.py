@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from graphdnn.backend.descriptor import Descriptor
 from graphdnn.backend.kinds import KINDS
 from graphdnn.cuda import nvrtc
+from graphdnn.cuda.driver import available
 from graphdnn.errors import NotSupported, Rejection
 from graphdnn.fusion import Stop
 from graphdnn.rules import RULES
@@ -68,10 +69,26 @@ def _compiler() -> str:
         return f"NOT compiled, {error.rejections[0].reason}"
 
 
+def _asks_for_gpu(config: pytest.Config) -> bool:
+    words = config.getoption("markexpr").replace("(", " ").split()
+    return "gpu" in words and words[max(0, words.index("gpu") - 1)] != "not"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") is None:
+        return
+    if available():
+        pytest.skip(f"no GPU: {available()}")
+    PROBLEMS["gpu tests"] += 1
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(session.config, "workeroutput", None)  # set in the processes of pytest-xdist
     if output is not None:
         output.update(problems=dict(PROBLEMS), raised=sorted(RAISED), touched=sorted(TOUCHED), known=sorted(RULES))
+    elif _asks_for_gpu(session.config) and not session.config.option.collectonly and not PROBLEMS["gpu tests"]:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -84,6 +101,10 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if _asks_for_gpu(terminalreporter.config):
+        drawn = sum(count for kind, count in PROBLEMS.items() if kind.startswith("gpu ") and kind != "gpu tests")
+        verdict = "" if PROBLEMS["gpu tests"] else f": FAILED, nothing ran on a GPU ({available() or 'none selected'})"
+        terminalreporter.write_line(f"GPU: {PROBLEMS['gpu tests']} tests, {drawn} drawn problems executed{verdict}")
     terminalreporter.write_line(f"kernel text: {_compiler()}")
     for what, seen, known in (("rules raised", RAISED, KNOWN | set(RULES)), ("attributes used", TOUCHED, ATTRIBUTES)):
         missing = sorted(known - seen)

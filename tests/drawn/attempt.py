@@ -1,0 +1,57 @@
+"""Attempt: one case from drawing to verdict, in a form that travels between processes."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from dataclasses import dataclass, field
+
+from drawn.checks import Prepared, check
+from drawn.configs import configurations
+from drawn.families import Case, draw
+from drawn.places import Place
+from graphdnn.errors import NotSupported
+
+
+@dataclass
+class Attempt:
+    """What became of a case. ``runs`` names the configurations that were executed and compared."""
+
+    case: Case
+    runs: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    declined: str = ""  # no engine serves the graph
+    broken: bool = False  # the device cannot be used any more in this process
+    seconds: float = 0.0
+
+
+def attempt(case: Case, place: Place, *, knob_settings: int = 2, broad: int = 4) -> Attempt:
+    result, start = Attempt(case), time.perf_counter()
+    try:
+        prepared = Prepared.of(draw(case))
+        seen = set()
+        for config in configurations(prepared.fused, place.device, case.seed, knob_settings=knob_settings, broad=broad):
+            if config.name in seen:
+                continue
+            seen.add(config.name)
+            _one(result, config, prepared, place, form=case.seed % 2)
+            if result.broken:
+                break
+    except NotSupported as error:
+        result.declined = str(error)
+    except Exception:
+        result.failures.append(traceback.format_exc())
+    result.seconds = time.perf_counter() - start
+    return result
+
+
+def _one(result: Attempt, config: object, prepared: Prepared, place: Place, form: int) -> None:
+    try:
+        plan = place.plan(config)  # type: ignore[arg-type]
+        found = check(prepared, plan, place, form)
+    except Exception as error:
+        found = [traceback.format_exc()]
+        result.broken = "Cuda" in type(error).__name__ or "CUDA" in type(error).__name__
+    name = getattr(config, "name", "?")
+    result.failures += [f"{name}: {line}" for line in found]
+    result.runs.append(name)

@@ -1,0 +1,104 @@
+"""Pooling and interpolation, forward and backward."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from problems import INTEGERS
+
+from drawn.chains import chain, unary
+from drawn.sketch import Problem, Sketch
+from graphdnn.enums import PaddingMode, PointwiseMode, ResampleMode
+from graphdnn.operations import ResampleBackward, ResampleForward, ResampleSpec
+from graphdnn.operations.resample import resampled_extents
+
+M = ResampleMode
+_POOLS = (M.MAXPOOL, M.AVGPOOL_INCLUDE_PADDING, M.AVGPOOL_EXCLUDE_PADDING)
+
+
+def _pooling(s: Sketch, compute: Any, modes: tuple[ResampleMode, ...] = _POOLS) -> ResampleSpec:
+    axes, mode = s.one_of((1, 2, 2, 3)), s.one_of(modes)
+    paddings = [PaddingMode.ZERO_PAD]
+    if mode is not M.AVGPOOL_EXCLUDE_PADDING:
+        paddings.append(PaddingMode.EDGE_VAL_PAD)
+    if mode is M.MAXPOOL:
+        paddings += [PaddingMode.NEG_INF_PAD] * 2
+    window = [s.number(1, 3) for _ in range(axes)]
+    return ResampleSpec(
+        mode=mode, padding_mode=s.one_of(paddings), compute_type=compute, spatial_dims=axes, window_dims=window,
+        strides=[s.number(1, 3) for _ in window], pre_paddings=[s.number(0, w - 1) for w in window],
+        post_paddings=[s.number(0, w - 1) for w in window],
+    )  # fmt: skip
+
+
+def _interpolation(s: Sketch, compute: Any) -> ResampleSpec:
+    axes, mode, factor = s.one_of((1, 2, 2, 3)), s.one_of((M.NEAREST, M.BILINEAR)), s.number(1, 3)
+    linear = mode is M.BILINEAR
+    pre, window = (Fraction(1, 2), 2) if linear else (Fraction(0), 1)
+    post = max(Fraction(window) - pre - Fraction(1, factor), Fraction(0))
+    return ResampleSpec(
+        mode=mode, padding_mode=PaddingMode.EDGE_VAL_PAD, compute_type=compute, spatial_dims=axes,
+        window_dims=[window] * axes, strides=[Fraction(1, factor)] * axes, pre_paddings=[pre] * axes,
+        post_paddings=[post] * axes,
+    )  # fmt: skip
+
+
+def _full(s: Sketch, spec: ResampleSpec) -> tuple[int, ...]:
+    sides = (s.extent(7, 24 if spec.spatial_dims < 3 else 9) + 2 for _ in range(spec.spatial_dims))
+    return (s.extent(2, 5), s.extent(7, 70), *sides)
+
+
+def forward(s: Sketch) -> Problem:
+    if s.chance(0.2):  # a maximum of integers
+        compute, kind = s.one_of((("i32", "i8"), ("i32", "i32"), ("i64", "i64"), ("i32", "u8")))
+        s.extreme, spec, exact = True, _pooling(s, compute, (M.MAXPOOL,)), True
+    else:
+        kind = s.one_of(("f32", "f16", "bf16", "f64", "e4m3", "i8"))
+        compute = "f64" if kind == "f64" else "f32"
+        spec = _pooling(s, compute) if s.chance(0.7) else _interpolation(s, compute)
+        exact = spec.mode in (M.MAXPOOL, M.NEAREST)
+    dims = _full(s, spec)
+    x = s.input(dims, kind)
+    if s.chance(0.2) and not exact:
+        before = s.virtual(dims, kind)
+        unary(s, PointwiseMode.ABS, x, before, compute)
+        x = before
+    pooled = resampled_extents(x.extents, spec)
+    index = s.tensor(pooled, s.one_of(INTEGERS)) if spec.mode is M.MAXPOOL and s.chance(0.4) else None
+    steps = 0 if exact or s.chance(0.6) else s.number(1, 2)
+    y = s.virtual(pooled, compute) if steps else s.tensor(pooled, kind)
+    blend: dict[str, float] = {}
+    if not steps and compute in ("f32", "f64") and s.chance(0.2):
+        blend, exact = {"alpha": 2.0, "beta": s.one_of((0.0, -0.5))}, False
+        s.old(y)
+    s.add(ResampleForward(spec=spec, x=x, y=y, index=index, **blend))
+    if steps:
+        chain(s, y, steps, compute, s.one_of(("f32", "f16")) if compute == "f32" else "f64")
+    return s.problem(exact, covers=(spec.mode.name, f"{spec.spatial_dims}-D"))
+
+
+def backward(s: Sketch) -> Problem:
+    kind = s.one_of(("f32", "f16", "bf16", "f64"))
+    compute = "f64" if kind == "f64" else "f32"
+    spec = _pooling(s, compute) if s.chance(0.7) else _interpolation(s, compute)
+    dims = _full(s, spec)
+    pooled = resampled_extents(dims, spec)
+    ports: dict[str, Any] = {}
+    if spec.mode is M.MAXPOOL:
+        if s.chance(0.5):
+            ports["x"] = s.input(dims, kind)
+        else:
+            count = 1
+            for w in spec.window_dims:
+                count *= int(w)
+            index = s.tensor(pooled, s.one_of(("i8", "i32", "i64")))
+            s.values[index.uid] = s.rng.integers(0, count, pooled).astype("int8")
+            ports["index"] = index
+    dx, dy = s.tensor(dims, kind), s.input(pooled, kind)
+    blend: dict[str, float] = {}
+    if s.chance(0.2):
+        blend = {"alpha": 2.0, "beta": s.one_of((0.0, -0.5))}
+        s.old(dx)
+    s.add(ResampleBackward(spec=spec, dx=dx, dy=dy, **ports, **blend))
+    return s.problem(covers=(spec.mode.name, f"{spec.spatial_dims}-D"))
