@@ -12,20 +12,21 @@ dgrad change places, so that stores run along the columns in every case.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from graphdnn.checks import Equals
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.convolution_roles import Roles, padded
+from graphdnn.engines.cuda.convolution_roles import SPATIAL, Roles, padded
 from graphdnn.engines.cuda.cost import device_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.padding import add_padded_copy
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.program import Program, width_for
 from graphdnn.engines.cuda.source import kernel_text
-from graphdnn.engines.cuda.space import is_addressable
+from graphdnn.engines.cuda.space import Space, is_addressable
 from graphdnn.engines.cuda.steps import Steps, fused_inputs
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need, needs_rule
 from graphdnn.engines.work import flops
@@ -98,6 +99,7 @@ _SPLIT = Knob(
 )
 _PARTS = (1, 2, 4, 8, 16, 32, 64)
 _LEAST_DEPTH = 8  # tiles of k that a part has at least
+_WORTH_PADDING = 0.1  # of the predicted time that the padded copy may take
 _ALONE = 0.3  # of an SM's pace that is left when it is all but empty
 
 
@@ -212,7 +214,6 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     shape = choose(product, device, roles.op.compute_type, knobs)
     tile, split = shape.tile, shape.parts
 
-    parameters = Parameters(steps.places)
     x_space, plain_space, out_space = roles.space(gathered), roles.space(plain), roles.space(roles.output)
 
     # Vector accesses run along the axis that is contiguous in both memory and the product.
@@ -221,9 +222,18 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         return width_for(space, [spec], axis, min(_VECTOR_BYTES, 4 * ELEMENTS[spec.data_type].bytes))
 
     has_prologue = bool(op.prologue) or not is_addressable(gathered)
+    geometry, checked = _geometry(roles), not _stays_inside(roles)
+    thrifty = knobs[_SPLIT.type] == 1  # what the engine is asked for where workspace is limited
+    if checked and not has_prologue and not thrifty and _pads(product, shape, gathered, device):
+        gathered, x_space, geometry = _padded(steps, roles, gathered, x_space, geometry)
+        checked = False
+    parameters = Parameters(steps.places)
     program = None
     gathered_axis = 2  # channels
-    gathered_width = vector(gathered, gathered_axis) if is_addressable(gathered) else 1
+    gathered_width = 1
+    if is_addressable(gathered):
+        limit = min(_VECTOR_BYTES, 4 * ELEMENTS[gathered.data_type].bytes)
+        gathered_width = width_for(x_space, [gathered], gathered_axis, limit)
     if has_prologue:
         gathered_width = min(4, width_for(x_space, fused_inputs(op.prologue), gathered_axis)) if op.prologue else 1
         program = Program(op, parameters, x_space, "x", width=gathered_width, vector_axis=gathered_axis)
@@ -265,7 +275,6 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     parameters.integer("plain_channel", channel)
     parameters.integer("plain_lane", lane)
     parameters.integers("plain_spatial", ps[3:])
-    geometry = _geometry(roles)
     for field, values in geometry.items():
         parameters.integers(field, values)
     pixel_digits, tap_digits = _digits(product)
@@ -309,7 +318,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "PAD": 4 if tile.bm > 8 else 0,
             "SPATIAL": p.spatial,
             "ONE_TAP": not product.is_wgrad and product.channels % tile.bk == 0,
-            "DIVIDED": roles.direction == "dgrad" and any(s > 1 for s in p.stride),
+            "DIVIDED": _is_divided(roles),
+            "CHECKED": checked,
             "K_KIND": _PIXEL if product.is_wgrad else _FILTER,
             "A_IS_PLAIN": product.swapped,
             "VECTOR_A": a_width, "VECTOR_B": b_width, "ALONG_K_A": a_along, "ALONG_K_B": b_along,
@@ -383,6 +393,62 @@ def _geometry(roles: Roles) -> dict[str, tuple[int, ...]]:
         "divisor": padded((1,) * p.spatial, 1),
         "image_size": padded(p.input, 1),
     }
+
+
+def _is_divided(roles: Roles) -> bool:
+    return roles.direction == "dgrad" and any(s > 1 for s in roles.problem.stride)
+
+
+def _margins(roles: Roles) -> list[tuple[int, int]]:
+    """How far the coordinates reach beyond the image, before and after, for each spatial axis that there is."""
+    p = roles.problem
+    if roles.direction == "dgrad":
+        steps, pixels, sizes = (1,) * p.spatial, p.input, p.output
+    else:
+        steps, pixels, sizes = p.stride, p.output, p.input
+    geometry = _geometry(roles)
+    starts, taps = (geometry[name][SPATIAL - p.spatial :] for name in ("pixel_start", "tap_step"))
+    found = []
+    for step, count, size, start, tap, f in zip(steps, pixels, sizes, starts, taps, p.filter, strict=True):
+        reach = (f - 1) * tap
+        low = start + min(0, reach)
+        high = start + (count - 1) * step + max(0, reach)
+        found.append((max(0, -low), max(0, high - (size - 1))))
+    return found
+
+
+def _stays_inside(roles: Roles) -> bool:
+    return not _is_divided(roles) and not any(b or a for b, a in _margins(roles))
+
+
+def _pads(product: Product, shape: Shape, gathered: TensorSpec, device: DeviceSpec) -> bool:
+    """True where a padded copy costs little and saves the bounds of every element: taps change within a tile of k."""
+    roles = product.roles
+    if product.is_wgrad or _is_divided(roles) or product.channels % shape.tile.bk == 0:
+        return False
+    grown = prod(
+        (b + a + n) / n for (b, a), n in zip(_margins(roles), gathered.dims[-len(product.pixels) :], strict=True)
+    )
+    copying = device.launch + gathered.bytes * (1 + grown) / device.bandwidth
+    return copying < _WORTH_PADDING * shape.seconds
+
+
+def _padded(
+    steps: Steps, roles: Roles, gathered: TensorSpec, space: Space, geometry: dict[str, tuple[int, ...]]
+) -> tuple[TensorSpec, Space, dict[str, tuple[int, ...]]]:
+    """The copy, its coordinates, and the geometry in which it starts at its padding."""
+    margins = _margins(roles)
+    outer = (0,) * (gathered.rank - len(margins))
+    before, after = ((*outer, *(m[i] for m in margins)) for i in (0, 1))
+    copy = add_padded_copy(steps, gathered, before, after)
+    first = SPATIAL - len(margins)
+    sizes = copy.dims[-len(margins) :]
+    axes = tuple(
+        replace(axis, size=sizes[j - 3 - first]) if j >= 3 + first else axis for j, axis in enumerate(space.axes)
+    )
+    shift = padded(tuple(b for b, _ in margins), 0)
+    start = tuple(s + b for s, b in zip(geometry["pixel_start"], shift, strict=True))
+    return copy, Space(copy.extents, axes), {**geometry, "pixel_start": start, "image_size": padded(sizes, 1)}
 
 
 def _reach(task: Task) -> int:

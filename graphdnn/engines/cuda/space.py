@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from graphdnn.enums import DataType
 from graphdnn.tensors import TensorSpec, stride_order
 
+LONGEST = 2**30  # steps of an axis: kernels count them in 32 bits
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:
@@ -74,7 +76,9 @@ def collapsed(
     merged: list[Axis] = []
     last: tuple[int, ...] = ()
     for axis, here in zip(axes, zip(*steps, strict=True) if steps else [()] * len(axes), strict=True):
-        if merged and not {axis.logical, merged[-1].logical} & kept and last == tuple(s * axis.size for s in here):
+        joined = {axis.logical, merged[-1].logical} if merged else set()
+        fits = bool(merged) and axis.size * merged[-1].size <= LONGEST
+        if merged and fits and not joined & kept and last == tuple(s * axis.size for s in here):
             merged[-1] = replace(axis, size=axis.size * merged[-1].size)
         else:
             merged.append(axis)

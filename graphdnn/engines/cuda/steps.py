@@ -46,6 +46,10 @@ class Steps:
         self._bytes += -(-size // ALIGNMENT) * ALIGNMENT
         return offset
 
+    def new_uid(self) -> int:
+        """One that no tensor here has."""
+        return min((*self.places, *(t.uid for t in (*self.op.inputs, *self.op.outputs, *self.op.internal)))) - 1
+
     def add(self, step: Step) -> None:
         self._steps.append(step)
 
@@ -59,7 +63,7 @@ class Steps:
         plain = DataType.BYTE_BOOLEAN if spec.data_type is DataType.BOOLEAN else spec.data_type
         copy = spec.model_copy(
             update={
-                "uid": min(t.uid for t in (*self.op.inputs, *self.op.outputs, *self.op.internal, spec)) - 1,
+                "uid": self.new_uid(),
                 "dims": spec.extents,
                 "strides": packed_strides(spec.extents),
                 "data_type": plain,

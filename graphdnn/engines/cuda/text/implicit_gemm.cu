@@ -91,6 +91,7 @@ template <int KIND> __device__ __forceinline__ Offset plain_part(const Digits& a
 // Where V neighbouring elements of an operand are; outside the image, and beyond the product, they are 0.
 struct Spot {
     Offset offset;
+    Offset start;  // the outer index's part, where nothing else is asked of it
     bool valid;
     int q[PROLOGUE ? SPATIAL : 1];
     int outer, k;  // the other coordinates, for a prologue
@@ -111,7 +112,7 @@ __device__ __forceinline__ Spot gathered_spot(const Params& p, const Index& oute
             at = whole;
             found.offset += (Offset)(at * p.gathered_spatial[d]);
         }
-        found.valid = found.valid && (unsigned int)at < (unsigned int)p.image_size[d];
+        if constexpr (CHECKED) found.valid = found.valid && (unsigned int)at < (unsigned int)p.image_size[d];
         if constexpr (PROLOGUE) found.q[d - FIRST] = at;
     }
     return found;
@@ -197,14 +198,26 @@ __device__ __forceinline__ void fetch(
         Spot& spot = spots[i];
         if (!ONE_TAP || is_new) {
             const Depth& depth = tables.depth[buffer][k];
-            if constexpr (IS_PLAIN) spot.offset = tables.plain[outer] + depth.plain;
+            if constexpr (IS_PLAIN) spot.offset = spot.start + depth.plain;
+            else if constexpr (!CHECKED && !PROLOGUE) spot.offset = spot.start + depth.gathered;
             else spot = gathered_spot(p, tables.gathered[outer], depth);
         } else {
             spot.offset += (Offset)(BK * (IS_PLAIN ? p.plain_lane : p.gathered_c));
             if constexpr (PROLOGUE && !IS_PLAIN) spot.k += BK;
         }
+        if constexpr (!IS_PLAIN && !CHECKED && !PROLOGUE) spot.valid = true;
         if constexpr (IS_PLAIN) read_plain<V>(plain, spot.offset, inside, to[i]);
         else read_gathered<V>(p, gathered, group, spot, inside, to[i]);
+    }
+}
+
+template <class C, bool IS_PLAIN>
+__device__ __forceinline__ void begin(const Tables& tables, Spot (&spots)[C::COUNT]) {
+    #pragma unroll
+    for (int i = 0; i < C::COUNT; ++i) {
+        const int chunk = i * THREADS + (int)threadIdx.x, outer = chunk < C::ALL ? C::outer(chunk) : 0;
+        if constexpr (IS_PLAIN) spots[i].start = tables.plain[outer];
+        else spots[i].start = tables.gathered[outer].offset;
     }
 }
 
@@ -337,6 +350,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) implicit_gemm(cons
     const Place mine = place();
     describe(0);
     __syncthreads();
+    begin<ChunksA, A_IS_PLAIN>(tables, spots_a);
+    begin<ChunksB, !A_IS_PLAIN>(tables, spots_b);
     fetch_tile(0);
     describe(1);
     int stage = 0;
