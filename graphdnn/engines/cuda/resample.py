@@ -18,11 +18,13 @@ from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.program import Program, width_for
 from graphdnn.engines.cuda.quotient import magic
 from graphdnn.engines.cuda.resample_axes import (
+    add_counts,
     add_geometry,
     coordinates_need,
     direction_need,
     geometry_constants,
     is_channels_last,
+    reads_edges,
     resample_space,
 )
 from graphdnn.engines.cuda.resample_pool import Pool, pool_of
@@ -33,6 +35,7 @@ from graphdnn.engines.engine import needs_rule
 from graphdnn.enums import NanPropagation, PaddingMode, ResampleMode
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ResampleForward, ResampleSpec
+from graphdnn.operations.resample import POOLING
 from graphdnn.tensors import TensorSpec
 
 THREADS = 256
@@ -89,16 +92,18 @@ def _by_taps(
     anchor = op.anchor
     assert isinstance(anchor, ResampleForward)
     channels_last = is_channels_last(anchor.y)
-    sizes = resample_space(anchor.y, channels_last).sizes
     input_width, width = widths
-    count = prod(sizes) // width
-    parameters.integer("count", count)
-    parameters.integers("size", sizes)
+    count = add_counts(parameters, resample_space(anchor.y, channels_last), width)
     is_maximum = anchor.spec.mode is ResampleMode.MAXPOOL
-    order = ["resample_order.cuh", "resample_maximum.cuh"] if is_maximum else ["resample_linear.cuh"]
     text = kernel_text(
         f"resample_{anchor.spec.mode.name.lower()}__taps_v{width}__{op.name}",
-        ["resample_axis.cuh", "resample_coordinates.cuh", *order, "resample_forward.cu"],
+        [
+            "resample_axis.cuh",
+            "quotient.cuh",
+            "resample_coordinates.cuh",
+            *_window_files(anchor.spec),
+            "resample_forward.cu",
+        ],
         parameters=parameters.text,
         functions=functions,
         constants={
@@ -113,6 +118,14 @@ def _by_taps(
     )
     blocks = min(-(-count // THREADS), BLOCKS_PER_SM * device.sm_count)
     return Launch(text, "resample_forward", (blocks, 1, 1), THREADS, parameters.pack())
+
+
+def _window_files(spec: ResampleSpec) -> tuple[str, ...]:
+    if spec.mode is ResampleMode.MAXPOOL:
+        return ("resample_order.cuh", "resample_maximum.cuh")
+    if spec.mode in POOLING and not reads_edges(spec):
+        return ("resample_average.cuh",)
+    return ("resample_linear.cuh",)
 
 
 def _pooled(

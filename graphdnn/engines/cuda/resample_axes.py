@@ -15,14 +15,17 @@ from math import lcm, prod
 from graphdnn.checks import Equals
 from graphdnn.engines.cuda.convolution_roles import SPATIAL, padded
 from graphdnn.engines.cuda.parameters import Parameters
+from graphdnn.engines.cuda.quotient import magic
 from graphdnn.engines.cuda.space import Axis, Space
 from graphdnn.engines.engine import Task, need
 from graphdnn.enums import PaddingMode, ResampleMode, Status
 from graphdnn.operations import ResampleBackward, ResampleForward, ResampleSpec
+from graphdnn.operations.resample import POOLING
 from graphdnn.rules import Constraint
 from graphdnn.tensors import TensorSpec
 
 INT_MAX = 2**31 - 1
+_SMALL = 4
 
 # As in text/resample_axis.cuh.
 _MODES = {
@@ -46,6 +49,11 @@ class Line:
 
     def reach(self, outputs: int) -> int:
         return max(outputs * self.slope + abs(self.start), 0) + self.taps * self.unit
+
+
+def reads_edges(spec: ResampleSpec) -> bool:
+    """True when what is outside x is read as its nearest element."""
+    return spec.padding_mode is PaddingMode.EDGE_VAL_PAD and spec.mode is not ResampleMode.AVGPOOL_EXCLUDE_PADDING
 
 
 def lines(spec: ResampleSpec) -> tuple[Line, ...]:
@@ -79,6 +87,16 @@ def resample_space(spec: TensorSpec, channels_last: bool) -> Space:
     return Space(extents, (batch, *spatial, channels) if channels_last else (batch, channels, *spatial))
 
 
+def add_counts(parameters: Parameters, space: Space, width: int) -> int:
+    """Threads along each coordinate, ``width`` elements each; returns how many there are."""
+    *outer, inner = space.sizes
+    steps = [*outer, inner // width]
+    parameters.integer("count", prod(steps))
+    parameters.integers("steps", steps)
+    parameters.integers("magic", [magic(size) for size in steps])
+    return prod(steps)
+
+
 def add_geometry(parameters: Parameters, op: ResampleForward | ResampleBackward) -> None:
     axes = lines(op.spec)
     parameters.integers("slope", padded(tuple(a.slope for a in axes), 1))
@@ -91,7 +109,14 @@ def add_geometry(parameters: Parameters, op: ResampleForward | ResampleBackward)
 
 
 def geometry_constants(spec: ResampleSpec, channels_last: bool) -> dict[str, int | bool | str]:
+    """What is compiled in: the kind of window, and of a small one its steps and size."""
+    axes = lines(spec)
+    is_small = spec.mode in POOLING and all(max(a.slope, a.taps) <= _SMALL for a in axes)
+    known = {"SLOPE": padded(tuple(a.slope for a in axes), 1), "TAPS": padded(tuple(a.taps for a in axes), 1)}
+    numbers = {f"{name}_{j}": v if is_small else 1 for name, values in known.items() for j, v in enumerate(values)}
     return {
+        "FIXED": is_small,
+        **numbers,
         "MODE": _MODES[spec.mode],
         "PADDING": _PADDINGS[spec.padding_mode],
         "SPATIAL": spec.spatial_dims,

@@ -17,6 +17,7 @@ from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.program import Program, width_for
 from graphdnn.engines.cuda.resample import BLOCKS_PER_SM, THREADS, generate_forward, read
 from graphdnn.engines.cuda.resample_axes import (
+    add_counts,
     add_geometry,
     coordinates_need,
     direction_need,
@@ -66,14 +67,12 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     steps.finish(body, "acc", compute)
     functions.append(body.function("epilogue", f"const {compute} (&acc)[{width}]"))
 
-    count = prod(x_space.sizes) // width
-    parameters.integer("count", count)
-    parameters.integers("size", x_space.sizes)
+    count = add_counts(parameters, x_space, width)
     add_geometry(parameters, anchor)
     name = f"resample_{anchor.spec.mode.name.lower()}_bwd__gather_v{width}__{op.name}"
     text = kernel_text(
         name,
-        ["resample_axis.cuh", "resample_coordinates.cuh", "resample_backward.cu"],
+        ["resample_axis.cuh", "quotient.cuh", "resample_coordinates.cuh", "resample_backward.cu"],
         parameters=parameters.text,
         functions=functions,
         constants={

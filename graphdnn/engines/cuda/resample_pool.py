@@ -8,8 +8,7 @@ from math import prod
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.program import width_for
-from graphdnn.engines.cuda.resample_axes import resample_space
-from graphdnn.enums import PaddingMode, ResampleMode
+from graphdnn.engines.cuda.resample_axes import reads_edges, resample_space
 from graphdnn.operations import ResampleForward
 from graphdnn.operations.resample import POOLING
 from graphdnn.tensors import TensorSpec
@@ -61,8 +60,7 @@ def pool_of(
 ) -> Pool | None:
     """None where the window is large or reads edges, or there are three spatial axes."""
     spec = op.spec
-    stretches = spec.padding_mode is PaddingMode.EDGE_VAL_PAD and spec.mode is not ResampleMode.AVGPOOL_EXCLUDE_PADDING
-    if spec.mode not in POOLING or spec.spatial_dims > _MOST_AXES or stretches:
+    if spec.mode not in POOLING or spec.spatial_dims > _MOST_AXES or reads_edges(spec):
         return None
     window, stride, pre = (_two(v) for v in (spec.window_dims, spec.strides, spec.pre_paddings))
     if spec.spatial_dims == 1:

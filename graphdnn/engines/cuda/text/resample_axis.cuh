@@ -18,16 +18,26 @@ __device__ __forceinline__ int floor_div(int a, int b) {
     return quotient - (quotient * b > a);
 }
 
+// Of a small window the compiler knows steps and size.
+__device__ __forceinline__ int slope(const Params& p, int axis) {
+    if constexpr (FIXED) return axis == 0 ? SLOPE_0 : axis == 1 ? SLOPE_1 : SLOPE_2;
+    else return (int)p.slope[axis];
+}
+__device__ __forceinline__ int taps(const Params& p, int axis) {
+    if constexpr (FIXED) return axis == 0 ? TAPS_0 : axis == 1 ? TAPS_1 : TAPS_2;
+    else return (int)p.taps[axis];
+}
+
 // The element that tap 0 of output o reads.
 __device__ __forceinline__ int window_start(const Params& p, int axis, int o) {
-    const int line = o * (int)p.slope[axis] + (int)p.start[axis];
+    const int line = o * slope(p, axis) + (int)p.start[axis];
     if constexpr (IS_POOLING) return line;
     return floor_div(line, (int)p.unit[axis]);
 }
 
 __device__ __forceinline__ int tap_count(const Params& p, int axis) {
     if constexpr (MODE == NEAREST) return 1;
-    return (int)p.taps[axis];
+    else return taps(p, axis);
 }
 
 __device__ __forceinline__ Tap tap_of(const Params& p, int axis, int o, int t) {
@@ -38,7 +48,7 @@ __device__ __forceinline__ Tap tap_of(const Params& p, int axis, int o, int t) {
     tap.weight = (Compute)1;
     if constexpr (MODE == BILINEAR) {
         if (axis < MISSING_AXES) return tap;
-        const int unit = (int)p.unit[axis], rest = o * (int)p.slope[axis] + (int)p.start[axis] - start * unit;
+        const int unit = (int)p.unit[axis], rest = o * slope(p, axis) + (int)p.start[axis] - start * unit;
         // In double the host takes 1 - rest / unit; in float the quotient rounds to the same.
         if constexpr (same<Compute, double>) {
             const Compute fraction = (Compute)rest / (Compute)unit;
@@ -53,7 +63,7 @@ __device__ __forceinline__ Tap tap_of(const Params& p, int axis, int o, int t) {
 
 // What an average is divided by at output o; inside: elements of x per axis.
 __device__ __forceinline__ int elements_inside(const Params& p, int axis, int o) {
-    const int start = window_start(p, axis, o), end = start + (int)p.taps[axis], size = (int)p.image[axis];
+    const int start = window_start(p, axis, o), end = start + taps(p, axis), size = (int)p.image[axis];
     return (end < size ? end : size) - (start > 0 ? start : 0);
 }
 
@@ -72,11 +82,11 @@ __device__ __forceinline__ Compute divisor(const Params& p, const int (&o)[3]) {
 struct Range { int first, last; };
 
 __device__ __forceinline__ Range outputs_that_read(const Params& p, int axis, int i) {
-    const int slope = (int)p.slope[axis], start = (int)p.start[axis], unit = (int)p.unit[axis];
+    const int step = slope(p, axis), start = (int)p.start[axis], unit = IS_POOLING ? 1 : (int)p.unit[axis];
     const int last = (int)p.outputs[axis] - 1;
     Range range;
-    range.first = -floor_div(start - (i - tap_count(p, axis) + 1) * unit, slope);
-    range.last = -floor_div(start - (i + 1) * unit, slope) - 1;
+    range.first = -floor_div(start - (i - tap_count(p, axis) + 1) * unit, step);
+    range.last = -floor_div(start - (i + 1) * unit, step) - 1;
     if (STRETCHES && i == 0) range.first = 0;
     if (STRETCHES && i == (int)p.image[axis] - 1) range.last = last;
     if (range.first < 0) range.first = 0;

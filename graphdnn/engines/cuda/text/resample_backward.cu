@@ -2,8 +2,8 @@
 
 // What output o sends to element i along one axis: its value once for every tap that reads the element.
 template <int V> __device__ __forceinline__ void add_taps(const Params& p, int axis, int o, int i, const Compute (&value)[V], Compute (&sum)[V]) {
-    const Range taps = taps_that_read(p, axis, o, i);
-    for (int t = taps.first; t <= taps.last; ++t) {
+    const Range reads = taps_that_read(p, axis, o, i);
+    for (int t = reads.first; t <= reads.last; ++t) {
         const Tap tap = tap_of(p, axis, o, t);
         if (tap.used)
             for (int e = 0; e < V; ++e) sum[e] += value[e] * tap.weight;
@@ -43,7 +43,7 @@ template <int V> __device__ __forceinline__ void routed(const Params& p, const i
     for (int e = 0; e < V; ++e) result[e] = (Compute)0;
     const Range outputs0 = outputs_that_read(p, 0, i[0]), outputs1 = outputs_that_read(p, 1, i[1]);
     const Range outputs2 = outputs_that_read(p, 2, i[2]);
-    const int taps1 = (int)p.taps[1], taps2 = (int)p.taps[2];
+    const int taps1 = taps(p, 1), taps2 = taps(p, 2);
     for (int o0 = outputs0.first; o0 <= outputs0.last; ++o0) {
         const Range reads0 = taps_that_read(p, 0, o0, i[0]);
         for (int o1 = outputs1.first; o1 <= outputs1.last; ++o1) {

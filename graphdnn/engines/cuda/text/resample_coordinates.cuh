@@ -5,8 +5,8 @@ __device__ __forceinline__ void coordinates(Count i, const Params& p, int (&at)[
     for (int j = RANK - 1; j > 0; --j) {
         at[j] = 0;
         if (j >= FIRST_AXIS && j < FIRST_AXIS + MISSING_AXES) continue;
-        const Count size = (Count)(j == RANK - 1 ? p.size[j] / WIDTH : p.size[j]), outer = rest / size;
-        at[j] = (int)(rest - outer * size);
+        const Count outer = quotient(rest, p.steps[j], p.magic[j]);
+        at[j] = (int)(rest - outer * (Count)p.steps[j]);
         rest = outer;
     }
     at[0] = (int)rest;

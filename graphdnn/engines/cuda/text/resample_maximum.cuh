@@ -6,7 +6,7 @@ template <int V> __device__ __forceinline__ void resampled(
     #pragma unroll
     for (int j = 0; j < RANK; ++j) from[j] = at[j];
     const int o[3] = {at[FIRST_AXIS], at[FIRST_AXIS + 1], at[FIRST_AXIS + 2]};
-    const int taps0 = (int)p.taps[0], taps1 = (int)p.taps[1], taps2 = (int)p.taps[2];
+    const int taps0 = taps(p, 0), taps1 = taps(p, 1), taps2 = taps(p, 2);
     bool seen = false;
     int position = 0;
     for (int e = 0; e < V; ++e) best[e] = lowest<Compute>(), place[e] = 0;
@@ -40,7 +40,7 @@ template <int V> __device__ __forceinline__ void resampled(
     for (int axis = 0; axis < 3; ++axis) {
         const int start = window_start(p, axis, o[axis]), first = start < 0 ? -start : 0;
         if (elements_inside(p, axis, o[axis]) <= 0) break;
-        step /= (int)p.taps[axis];
+        step /= taps(p, axis);
         found += first * step;
     }
     for (int e = 0; e < V; ++e) place[e] = found;
