@@ -10,22 +10,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import fused, run_both
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, fused, run_both
 from emulator import MISSING
+from problems import tensor
 
 from graphdnn.device import device_spec
 from graphdnn.dtypes import ELEMENTS, Array, cast
-from graphdnn.engines import Engine
+from graphdnn.engines import Engine, Task
 from graphdnn.engines.cuda.direct import ENGINE
 from graphdnn.engines.cuda.direct_wgrad import ENGINE as WGRAD
-from graphdnn.enums import KnobType
-from graphdnn.operations import Operation
+from graphdnn.engines.cuda.implicit_gemm import ENGINE as GENERAL
+from graphdnn.enums import ConvolutionMode, KnobType
+from graphdnn.operations import ConvBackwardData, ConvForward, ConvolutionSpec, Operation
 from graphdnn.problem import parse
 from graphdnn.tensors import TensorSpec
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 H200 = device_spec("h200")
-V, TW, ROWS, LANES = KnobType.LOAD_SIZE, KnobType.TILE_COLS, KnobType.TILE_ROWS, KnobType.NUM_C_PER_BLOCK
 
 
 def operations(text: str) -> Sequence[Operation]:
@@ -114,3 +115,129 @@ def test_agrees_with_numpy(text: str) -> None:
 @pytest.mark.parametrize("text", FILTER)
 def test_filter_gradient_agrees_with_numpy(text: str) -> None:
     check(text, WGRAD)
+
+
+# One problem cut in many ways: (channels of a thread, columns, rows of a block, lanes, threads, stages).
+CUTS = [(1, 3, 4, 8, 32, 2), (2, 2, 3, 10, 64, 3), (4, 4, 100, 5, 128, 5), (2, 16, 1, 12, 512, 2), (1, 1, 7, 20, 96, 8)]
+KNOBS = ("LOAD_SIZE", "TILE_COLS", "TILE_ROWS", "NUM_C_PER_BLOCK", "BLOCK_SIZE", "STAGES")
+
+
+@emulated
+@pytest.mark.parametrize("cut", CUTS, ids=str)
+@pytest.mark.parametrize(
+    ("text", "engine"),
+    [
+        ("conv x=f16[2,20,13,11]nhwc w=f16[20,1,5,3] pre=2,1 post=3,0 + bias + residual + relu", ENGINE),
+        ("conv x=f16[1,24,9,13]nhwc w=f16[24,4,3,3] pad=1 stride=2,1 + bias", ENGINE),
+        ("dgrad dy=f16[2,20,7,6]nhwc w=f16[20,1,5,3] dx=[2,20,13,11] pad=2,1 stride=2", ENGINE),
+        ("wgrad x=f16[3,20,13,11]nhwc dy=f16[3,20,7,6]nhwc dw=[20,1,5,3] pad=2,1 stride=2", WGRAD),
+        ("wgrad x=f16[2,24,9,7]nhwc dy=f16[2,24,9,7]nhwc dw=[24,4,3,3] pad=1", WGRAD),
+    ],
+)
+def test_every_cut_agrees(text: str, engine: Engine, cut: tuple[int, ...]) -> None:
+    check(text, engine, **dict(zip(KNOBS, cut, strict=True)))
+
+
+@emulated
+@pytest.mark.parametrize("value", [np.inf, np.nan], ids=str)
+@pytest.mark.parametrize(
+    ("text", "engine"),
+    [
+        ("conv x=f16[1,24,7,9]nhwc w=f16[24,1,3,3] pad=1", ENGINE),
+        ("conv x=f16[1,24,7,9]nhwc w=f16[24,4,3,3] pad=1 stride=2", ENGINE),
+        ("dgrad dy=f16[1,24,4,5]nhwc w=f16[24,1,3,3] dx=[1,24,7,9] pad=1 stride=2", ENGINE),
+        ("wgrad x=f16[2,24,7,9]nhwc dy=f16[2,24,7,9]nhwc dw=[24,1,3,3] pad=1", WGRAD),
+    ],
+)
+def test_what_is_not_finite_stays_where_it_belongs(text: str, engine: Engine, value: float) -> None:
+    ops, rng = operations(text), np.random.default_rng(1)
+    op = fused(ops)
+    values = {t.uid: quarters(t, rng) for t in op.inputs}
+    image = next(t for t in op.inputs if t.extents[-1] > 3)
+    values[image.uid][0, 5, 3, 4] = value
+    got, expected = run_both(ops, engine, values, {KnobType.TILE_COLS: 4, KnobType.TILE_ROWS: 3})
+    for uid, array in expected.items():
+        np.testing.assert_array_equal(got[uid], array)
+
+
+@emulated
+def test_outputs_besides_the_last_and_statistics() -> None:
+    check("conv x=f16[2,24,7,9]nhwc w=f16[24,1,3,3] pad=1 + bias -> reduce add [1,24,1,1]")
+
+
+@emulated
+@pytest.mark.parametrize("layout", ["gaps", "reversed", "rotated"])
+@pytest.mark.parametrize("direction", ["fprop", "dgrad"])
+def test_filters_in_any_layout(direction: str, layout: str) -> None:
+    """A filter that is not packed is copied first."""
+    conv = ConvolutionSpec(
+        compute_type="f32", mode=ConvolutionMode.CROSS_CORRELATION, spatial_dims=2, dilations=(1, 1),
+        filter_strides=(1, 1), pre_paddings=(1, 1), post_paddings=(1, 1),
+    )  # fmt: skip
+    x, y = (tensor(uid, (1, 16, 5, 6), "f16", "channels_last") for uid in (1, 3))
+    w = tensor(2, (16, 2, 3, 3), "f16", layout)
+    op = (
+        ConvForward(x=x, w=w, y=y, conv=conv) if direction == "fprop"
+        else ConvBackwardData(dx=x, w=w, dy=y, conv=conv)
+    )  # fmt: skip
+    rng = np.random.default_rng(2)
+    got, expected = run_both(op, ENGINE, {t.uid: quarters(t, rng) for t in op.inputs().values()})
+    (uid,) = expected
+    np.testing.assert_array_equal(got[uid], expected[uid])
+
+
+COMPILED = [
+    ("conv x=f16[64,144,56,56]nhwc w=f16[144,1,3,3] pad=1 + bias + relu(0,6)", ENGINE),
+    ("conv x=bf16[64,144,56,56]nhwc w=bf16[144,1,5,5] pad=2 + bias + relu", ENGINE),
+    ("conv x=f16[64,192,56,56]nhwc w=f16[192,1,7,7] pad=3 + bias + residual + gelu", ENGINE),
+    ("conv x=f16[8,96,20,20]nhwc w=f16[96,1,11,11] pad=5", ENGINE),
+    ("conv x=f16[64,144,56,56]nhwc w=f16[144,1,3,3] pad=1 stride=2 + bias", ENGINE),
+    ("conv x=f16[64,128,56,56]nhwc w=f16[128,4,3,3] pad=1 + bias + relu", ENGINE),
+    ("conv x=f16[64,256,28,28]nhwc w=f16[256,16,3,3] pad=1", ENGINE),
+    ("conv x=i8[64,144,56,56]nhwc w=i8[144,1,3,3] pad=1 compute=i32 out=i32", ENGINE),
+    ("dgrad dy=f32[64,144,28,28]nhwc w=f32[144,1,3,3] dx=[64,144,56,56] pad=1 stride=2", ENGINE),
+    ("dgrad dy=f16[64,192,56,56]nhwc w=f16[192,1,7,7] dx=[64,192,56,56] pad=3", ENGINE),
+    ("wgrad x=f16[64,144,56,56]nhwc dy=f16[64,144,56,56]nhwc dw=[144,1,3,3] pad=1", WGRAD),
+    ("wgrad x=f16[64,144,56,56]nhwc dy=f16[64,144,56,56]nhwc dw=[144,1,5,5] pad=2", WGRAD),
+    ("wgrad x=bf16[64,192,56,56]nhwc dy=bf16[64,192,56,56]nhwc dw=[192,1,7,7] pad=3", WGRAD),
+    ("wgrad x=f16[64,128,56,56]nhwc dy=f16[64,128,56,56]nhwc dw=[128,4,3,3] pad=1", WGRAD),
+    ("wgrad x=f16[64,256,14,14]nhwc dy=f16[64,256,14,14]nhwc dw=[256,16,3,3] pad=1", WGRAD),
+]
+
+
+@compiler
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize(("text", "engine"), COMPILED)
+def test_compiles_without_spills(text: str, engine: Engine, arch: str) -> None:
+    compiles_cleanly(operations(text), engine, arch)
+
+
+REFUSED = [
+    ("conv x=f16[1,64,8,8]nhwc w=f16[64,64,3,3] pad=1", ENGINE, "cuda_direct.channels_per_group"),
+    ("conv x=f16[1,64,8,8] w=f16[64,1,3,3] pad=1", ENGINE, "cuda_direct.layout"),
+    ("conv x=f16[1,64,8,8]nhwc w=f16[64,1,3,3] pad=2 dil=2", ENGINE, "cuda_direct.dilation"),
+    ("conv x=f64[1,64,8,8]nhwc w=f64[64,1,3,3] pad=1", ENGINE, "cuda_direct.compute_type"),
+    ("conv x=f16[1,64,8] w=f16[64,1,3] pad=1", ENGINE, "cuda_direct.spatial_dims"),
+    ("conv x=f16[1,64,20,20]nhwc w=f16[64,1,13,3]", ENGINE, "cuda_direct.filter"),
+    ("conv x=f16[1,64,20,20]nhwc w=f16[64,1,3,3] stride=5", ENGINE, "cuda_direct.stride"),
+    ("conv x=f16[1,4,8,8]nhwc w=f16[64,4,3,3]", ENGINE, "cuda_direct.channels_per_group"),
+    ("conv x=f16[1,2,4,8,8] w=f16[2,4,4,3,3] spatial=2", ENGINE, "cuda_direct.group_axis"),
+    ("wgrad x=f16[1,16,8,8]nhwc dy=f16[1,16,8,8]nhwc dw=[16,1,3,3] pad=1", ENGINE, "cuda_direct.direction"),
+    ("conv x=f16[1,16,8,8]nhwc w=f16[16,1,3,3]", WGRAD, "cuda_direct_wgrad.direction"),
+    ("wgrad x=f16[1,32,8,8]nhwc dy=f16[1,32,8,8]nhwc dw=[32,16,5,5] pad=2", WGRAD, "cuda_direct_wgrad.sums"),
+    ("matmul a=f16[1,8,8] b=f16[1,8,8]", ENGINE, "cuda_direct.operation"),
+]
+
+
+@pytest.mark.parametrize(("text", "engine", "rule"), REFUSED)
+def test_refusals(text: str, engine: Engine, rule: str) -> None:
+    reasons = {r.rule: r for r in engine.why_not(Task(fused(operations(text)), H200))}
+    assert rule in reasons
+    assert reasons[rule].fix
+    assert reasons[rule].reason
+
+
+@pytest.mark.parametrize("text", [COMPILED[0][0], COMPILED[2][0], COMPILED[5][0]])
+def test_ranks_before_the_general_engine(text: str) -> None:
+    task = Task(fused(operations(text)), H200)
+    assert ENGINE.cost(task, ENGINE.defaults()).seconds < GENERAL.cost(task, GENERAL.defaults()).seconds / 2

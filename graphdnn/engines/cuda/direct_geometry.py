@@ -99,10 +99,16 @@ def _has_contiguous_channels(task: Task, spec: TensorSpec) -> bool:
 
 
 def _reach(task: Task) -> int:
+    """The largest coordinate, and the most elements that a row spans."""
     p = _problem(task)
     axes = zip(p.input, p.output, p.filter, p.stride, p.pre_padding, p.post_padding, strict=True)
     # A tile more on every side: threads compute coordinates that they then leave out.
-    return max(int(i + (o + 64) * s + f + pre + post) for i, o, f, s, pre, post in axes)
+    coordinate = max(int(i + (o + 64) * s + f + pre + post) for i, o, f, s, pre, post in axes)
+    spans = (
+        MAX_STRIDE * abs(t.strides[-2]) + (p.input[1] + p.output[1] + 128) * abs(t.strides[-1]) * MAX_STRIDE
+        for t in _images(task).values()
+    )
+    return max(coordinate, *spans)
 
 
 def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...]:
@@ -230,8 +236,8 @@ def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...
             "conv.pre_paddings",
             _reach,
             AtMost(_INT_MAX),
-            reason="coordinates, padding included, are 32-bit numbers in the kernel",
-            fix="pad less",
+            reason="coordinates, padding included, and places in a row are 32-bit numbers in the kernel",
+            fix="pad less, or divide the image",
             when=is_image,
         ),
     )

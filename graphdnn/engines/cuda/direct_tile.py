@@ -130,7 +130,7 @@ def registers(shape: Shape, v: int, tw: int) -> int:
     taps, wide, inputs = shape.problem.taps, shape.wide(tw), shape.inputs(v)
     window = shape.window * tw * v
     if shape.is_wgrad:
-        return window + taps * shape.group_in * v + wide * inputs + _REGISTERS
+        return window + taps * shape.group_in * v + wide * inputs + _REGISTERS + 14
     if not in_registers(shape, v):
         return window + wide * inputs + 2 * v + _REGISTERS
     own = taps * shape.group_in * v
@@ -229,21 +229,18 @@ def _predict(shape: Shape, device: DeviceOf, wishes: Wishes, v: int, tw: int, la
     p = shape.problem
     threads = -(-lanes * tiles // 32) * 32
     warps = threads // 32
-    needed = registers(shape, v, tw)
     shared = shared_bytes(shape, v, tw, lanes, tiles, wishes.stages)
-    by_registers = 65536 // (threads * (-(-min(needed, _MOST) // 8) * 8))
-    by_memory = (device.shared_memory - 1024) // (shared + 1024)
-    spills = needed > _MOST or by_registers < 1 or by_memory < 1
-    resident = max(1, min(by_registers, by_memory, 64 // warps, 16))
-    limit = wishes.blocks or resident
-    in_flight = resident * (wishes.stages - 1) * shared / wishes.stages
-
     # Instructions of a warp for one step.
     wide, inputs, out_rows = shape.wide(tw), shape.inputs(v), shape.out_rows
     products = v * tw * p.taps * shape.group_in / (p.stride[1] if shape.is_dgrad else 1)
     moved = shape.in_rows * wide * (inputs + max(1, inputs // 4))
-    turns = shape.in_rows * ((tiles - 1) * shape.step_w(tw) + wide) * lanes * inputs * shape.in_bytes / 16 / threads
-    instructions = products + moved + 12 * max(1.0, turns) + 50
+    row_bytes = lanes * v // shape.group_out * shape.group_in * shape.in_bytes
+    piece = min(16, row_bytes & -row_bytes)
+    columns = shape.in_rows * ((tiles - 1) * shape.step_w(tw) + wide)
+    turns = -(-columns * row_bytes // piece // threads)
+    if shape.is_wgrad:
+        turns *= 2
+    instructions = products + moved + 8 * turns + 50
     if shape.is_wgrad:
         instructions += v * tw * (1.5 + shape.window)
     else:
@@ -251,7 +248,18 @@ def _predict(shape: Shape, device: DeviceOf, wishes: Wishes, v: int, tw: int, la
     if not in_registers(shape, v):
         instructions += products / tw / v * 4  # shared memory gives a warp's 16 bytes a thread in four turns
 
+    needed = registers(shape, v, tw) + turns
+    by_registers = 65536 // (threads * (-(-min(needed, _MOST) // 8) * 8))
+    by_memory = (device.shared_memory - 1024) // (shared + 1024)
+    spills = needed > _MOST or turns > 32 or by_registers < 1 or by_memory < 1
+    resident = max(1, min(by_registers, by_memory, 64 // warps, 16))
+    limit = wishes.blocks or resident
     channel_blocks = -(-shape.channels_out // (lanes * v))
+    # Pieces of pixels shorter than the memory's own bring their neighbours along.
+    scattered = 1.0 if row_bytes >= 128 or channel_blocks == 1 else 1.1 if row_bytes >= 64 else 1.4
+    in_flight = resident * (wishes.stages - 1) * shared / wishes.stages
+    slower = scattered * max(1.0, _IN_FLIGHT / in_flight)
+
     column_blocks = -(-shape.columns // (tw * tiles))
     strips = p.n * channel_blocks * column_blocks
     issue = device.rate / 32 / device.sm_count  # warp instructions per second of a multiprocessor
@@ -267,7 +275,7 @@ def _predict(shape: Shape, device: DeviceOf, wishes: Wishes, v: int, tw: int, la
         read = shape.channels_out * p.n * column_blocks * tiles * tw * (shape.rows + shape.extra * shape.rows / rows)
         image = read / shape.group_out * shape.group_in * shape.in_rows * p.stride[1] * shape.in_bytes
         partial = 8.0 * parts * p.taps * shape.group_in * shape.channels_out
-        memory = (image + read * shape.out_bytes + partial) / device.bandwidth * max(1.0, _IN_FLIGHT / in_flight)
+        memory = (image + read * shape.out_bytes + partial) / device.bandwidth * slower
         return (max(arithmetic, memory) + 0.2 * min(arithmetic, memory)) * (4.0 if spills else 1.0)
 
     def forward_seconds(rows: int) -> float:
@@ -283,7 +291,13 @@ def _predict(shape: Shape, device: DeviceOf, wishes: Wishes, v: int, tw: int, la
         image_in = elements / shape.group_out * shape.group_in * read * shape.in_rows * shape.step_w(tw) / tw
         bytes_moved = image_in * shape.in_bytes + elements * rows * out_rows * shape.out_bytes + shape.others
         idle = per_sm * device.sm_count / blocks  # the last round
-        memory = bytes_moved / device.bandwidth * (1 + 0.5 * (min(idle, 3.0) - 1)) * max(1.0, _IN_FLIGHT / in_flight)
+        memory = (
+            bytes_moved
+            / device.bandwidth
+            * (1 + 0.5 * (min(idle, 3.0) - 1))
+            * max(1.0, _IN_FLIGHT / in_flight)
+            * scattered
+        )
         return (max(arithmetic, memory) + 0.2 * min(arithmetic, memory)) * (4.0 if spills else 1.0)
 
     seconds = wgrad_seconds if shape.is_wgrad else forward_seconds

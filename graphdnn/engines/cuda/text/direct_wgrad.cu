@@ -32,9 +32,10 @@ struct Item {
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
     const int channel_block = (int)blockIdx.y;
-    const int tile = (int)threadIdx.x / LANES, lane = (int)threadIdx.x - tile * LANES;
-    const int local = lane * V, local_in = local / GROUP_OUT * GROUP_IN;
-    const bool mine = tile < TILES && channel_block * CHANNELS_OUT + local < (int)p.channels_out;
+    // Threads behind the last tile do the first one's work once more and keep it to themselves: one path for all.
+    const bool extra = (int)threadIdx.x >= LANES * TILES;
+    const int place = (int)threadIdx.x % (LANES * TILES);
+    const int tile = place / LANES, local = (place - tile * LANES) * V, local_in = local / GROUP_OUT * GROUP_IN;
 
     Images images(memory);
     Gradients gradients(memory + Images::BYTES);
@@ -81,7 +82,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
     for (unsigned int index = blockIdx.x; index < (unsigned int)p.items; index += gridDim.x) {
         const Item item(p, index);
         const int column0 = (item.column_block * TILES + tile) * TW;
-        const bool active = mine && column0 < (int)p.out_w;
         const bool whole = EXACT || column0 + TW <= (int)p.out_w;
         Accumulator dy[WINDOW][TW][V];
         #pragma unroll
@@ -96,62 +96,60 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
             await_copies<STAGES - 2>();
             __syncthreads();  // this step is there for all, and all have left the slot that is filled next
             fetch();
-            if (active) {
-                const Plain* const next = gradients.at(slot, 0, tile * TW, local);
+            const Plain* const next = gradients.at(slot, 0, tile * TW, local);
+            #pragma unroll
+            for (int t = 0; t < TW; ++t) {
                 #pragma unroll
-                for (int t = 0; t < TW; ++t) {
+                for (int k = 0; k + 1 < WINDOW; ++k)
                     #pragma unroll
-                    for (int k = 0; k + 1 < WINDOW; ++k)
-                        #pragma unroll
-                        for (int v = 0; v < V; ++v) dy[k][t][v] = dy[k + 1][t][v];
-                    const Pack<Plain, V> pack = load_pack<V>(next + t * CHANNELS_OUT);
-                    #pragma unroll
-                    for (int v = 0; v < V; ++v) dy[WINDOW - 1][t][v] = widen<Accumulator>(pack.at[v]);
-                }
+                    for (int v = 0; v < V; ++v) dy[k][t][v] = dy[k + 1][t][v];
+                const Pack<Plain, V> pack = load_pack<V>(next + t * CHANNELS_OUT);
                 #pragma unroll
-                for (int u = 0; u < IN_ROWS; ++u) {
-                    if (u >= R || (unsigned int)(row + u) >= (unsigned int)p.in_h) continue;
-                    const Gathered* const here = images.at(slot, u, tile * STEP_W, local_in);
-                    Accumulator x[IW][IV];
+                for (int v = 0; v < V; ++v) dy[WINDOW - 1][t][v] = widen<Accumulator>(pack.at[v]);
+            }
+            #pragma unroll
+            for (int u = 0; u < IN_ROWS; ++u) {
+                if (u >= R || (unsigned int)(row + u) >= (unsigned int)p.in_h) continue;
+                const Gathered* const here = images.at(slot, u, tile * STEP_W, local_in);
+                Accumulator x[IW][IV];
+                #pragma unroll
+                for (int i = 0; i < IW; ++i)
                     #pragma unroll
-                    for (int i = 0; i < IW; ++i)
+                    for (int c = 0; c < IV; c += LV) {
+                        const Pack<Gathered, LV> pack = load_pack<LV>(here + i * CHANNELS_IN + c);
                         #pragma unroll
-                        for (int c = 0; c < IV; c += LV) {
-                            const Pack<Gathered, LV> pack = load_pack<LV>(here + i * CHANNELS_IN + c);
-                            #pragma unroll
-                            for (int e = 0; e < LV; ++e) x[i][c + e] = widen<Accumulator>(pack.at[e]);
-                        }
-                    auto add = [&](int k, int t) {
-                        const int r = row_tap(u, k);
-                        if (r < 0) return;
+                        for (int e = 0; e < LV; ++e) x[i][c + e] = widen<Accumulator>(pack.at[e]);
+                    }
+                auto add = [&](int k, int t) {
+                    const int r = row_tap(u, k);
+                    if (r < 0) return;
+                    #pragma unroll
+                    for (int i = 0; i < IW; ++i) {
+                        const int s = column_tap(i, t);
+                        if (s < 0) continue;
                         #pragma unroll
-                        for (int i = 0; i < IW; ++i) {
-                            const int s = column_tap(i, t);
-                            if (s < 0) continue;
+                        for (int c = 0; c < GROUP_IN; ++c)
                             #pragma unroll
-                            for (int c = 0; c < GROUP_IN; ++c)
-                                #pragma unroll
-                                for (int v = 0; v < V; ++v)
-                                    multiply_add(
-                                        sum[r][s][c][v], x[i][V <= GROUP_OUT ? c : v / GROUP_OUT * GROUP_IN + c], dy[k][t][v]
-                                    );
-                        }
-                    };
-                    // Pixels of dy that are not there are left out: their zeros times an infinite x would not be zero.
-                    if (whole && step >= WINDOW - 1 && item.first + step < item.last) {
+                            for (int v = 0; v < V; ++v)
+                                multiply_add(
+                                    sum[r][s][c][v], x[i][V <= GROUP_OUT ? c : v / GROUP_OUT * GROUP_IN + c], dy[k][t][v]
+                                );
+                    }
+                };
+                // Pixels of dy that are not there are left out: their zeros times an infinite x would not be zero.
+                if (whole && step >= WINDOW - 1 && item.first + step < item.last) {
+                    #pragma unroll
+                    for (int k = 0; k < WINDOW; ++k)
                         #pragma unroll
-                        for (int k = 0; k < WINDOW; ++k)
-                            #pragma unroll
-                            for (int t = 0; t < TW; ++t) add(k, t);
-                    } else {
+                        for (int t = 0; t < TW; ++t) add(k, t);
+                } else {
+                    #pragma unroll
+                    for (int k = 0; k < WINDOW; ++k) {
+                        const int from = step - (WINDOW - 1 - k);
+                        if (from < 0 || item.first + from >= item.last) continue;
                         #pragma unroll
-                        for (int k = 0; k < WINDOW; ++k) {
-                            const int from = step - (WINDOW - 1 - k);
-                            if (from < 0 || item.first + from >= item.last) continue;
-                            #pragma unroll
-                            for (int t = 0; t < TW; ++t)
-                                if (EXACT || column0 + t < (int)p.out_w) add(k, t);
-                        }
+                        for (int t = 0; t < TW; ++t)
+                            if (EXACT || column0 + t < (int)p.out_w) add(k, t);
                     }
                 }
             }
@@ -167,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
     #pragma unroll
     for (int r = 0; r < R; ++r) {
         __syncthreads();
-        if (tile < TILES) {
+        if (!extra) {
             #pragma unroll
             for (int s = 0; s < S; ++s)
                 #pragma unroll

@@ -66,14 +66,14 @@ template <class T, int ROWS, int WIDE, int CHANNELS, int CHUNK, int STEPS> struc
     static constexpr int TURNS = (COUNT + THREADS - 1) / THREADS;
     static constexpr int ELEMENTS = ROWS * WIDE * CHANNELS;  // of one step
     static constexpr int BYTES = (STEPS * ELEMENTS * (int)sizeof(T) + 15) / 16 * 16;
-    static_assert(CHANNELS % CHUNK == 0, "whole pieces");
+    static_assert(CHANNELS % CHUNK == 0 && TURNS <= 32, "whole pieces, a bit for each");
 
     T* memory;
-    const T* image;
+    const T* from;  // the next row to be copied, in the block's first column and channel
     long long stride_h;
-    int rows, row;  // of the image, and the next to be copied
-    const T* from[TURNS];
-    bool inside[TURNS];
+    int rows, row;           // of the image, and the next to be copied
+    int offset[TURNS];       // elements from there to this thread's piece
+    unsigned int inside;     // which pieces lie inside the image's columns and channels
 
     __device__ __forceinline__ explicit Ring(void* memory) : memory((T*)memory) {}
 
@@ -82,32 +82,35 @@ template <class T, int ROWS, int WIDE, int CHANNELS, int CHUNK, int STEPS> struc
         const T* image, long long stride_h, long long stride_w, int rows, int columns, int channels,
         int row, int column, int channel
     ) {
-        this->image = image;
+        from = image + row * stride_h + column * stride_w + channel;
         this->stride_h = stride_h;
         this->rows = rows;
         this->row = row;
+        inside = 0;
         #pragma unroll
         for (int i = 0; i < TURNS; ++i) {
             const int index = (int)threadIdx.x + i * THREADS;
             const int piece = index % PIECES, at = index / PIECES % WIDE, u = index / (PIECES * WIDE);
-            const int w = column + at, c = channel + piece * CHUNK;
-            inside[i] = index < COUNT && (unsigned int)w < (unsigned int)columns && c < channels;
-            from[i] = image + (row + u) * stride_h + w * stride_w + c;
+            if (index < COUNT && (unsigned int)(column + at) < (unsigned int)columns && channel + piece * CHUNK < channels)
+                inside |= 1u << i;
+            offset[i] = u * (int)stride_h + at * (int)stride_w + piece * CHUNK;
         }
     }
 
     // Begins the copy of the next step.
     __device__ __forceinline__ void fetch(int slot) {
+        T* const to = memory + slot * ELEMENTS + (int)threadIdx.x * CHUNK;
         #pragma unroll
         for (int i = 0; i < TURNS; ++i) {
             const int index = (int)threadIdx.x + i * THREADS;
             const int u = ROWS == 1 ? 0 : index / (PIECES * WIDE);
-            if (COUNT % THREADS == 0 || index < COUNT) {
-                const bool here = inside[i] && (unsigned int)(row + u) < (unsigned int)rows;
-                copy_async<CHUNK * (int)sizeof(T)>(memory + slot * ELEMENTS + index * CHUNK, here ? from[i] : image, here);
-            }
-            from[i] += ROWS * stride_h;
+            if (COUNT % THREADS == 0 || i + 1 < TURNS || index < COUNT)
+                copy_async<CHUNK * (int)sizeof(T)>(
+                    to + i * THREADS * CHUNK, from + offset[i],
+                    (inside >> i & 1u) != 0 && (unsigned int)(row + u) < (unsigned int)rows
+                );
         }
+        from += ROWS * stride_h;
         row += ROWS;
     }
 
