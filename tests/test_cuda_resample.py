@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, run_both
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, fused, run_both
 from emulator import MISSING
 from problems import tensor, unit, values_of
 
+from graphdnn.device import device_spec
 from graphdnn.dtypes import ELEMENTS, Array
+from graphdnn.engines import Task
 from graphdnn.engines.cuda import resample, resample_backward, resample_pool
 from graphdnn.enums import DataType, NanPropagation, PaddingMode, PointwiseMode, ReductionOperator, ResampleMode
 from graphdnn.operations import (
@@ -272,6 +274,21 @@ def test_random_pools(seed: int, many_rows: bool, monkeypatch: pytest.MonkeyPatc
         (step,) = device_kernel(op, resample.ENGINE).steps
         assert step.entry == "resample_pool"  # type: ignore[union-attr]
         check(op, resample.ENGINE, [op.x], extreme=True)
+
+
+def test_refusals_name_direction_and_coordinates() -> None:
+    device = device_spec("h200")
+    task = Task(fused(backward("nearest")), device)
+    assert [r.rule for r in resample.ENGINE.why_not(task)] == ["cuda_resample_forward.direction"]
+    task = Task(fused(forward("nearest")), device)
+    assert [r.rule for r in resample_backward.ENGINE.why_not(task)] == ["cuda_resample_backward.direction"]
+    fine = Fraction(10**9 + 7, 2 * 10**9)
+    spec = settings(NEAREST, (1,), (fine,))
+    y = resampled_extents((1, 1, 9), spec)
+    op = ResampleForward(spec=spec, x=tensor(1, (1, 1, 9)), y=tensor(2, y))
+    (rejection,) = resample.ENGINE.why_not(Task(fused(op), device))
+    assert rejection.rule == "cuda_resample_forward.coordinates"
+    assert rejection.fix
 
 
 COMPILED = ("max 2x2 nhwc f16", "max 3x3 nchw", "max f64 3d", "max integers", "average nhwc", "average nchw",
