@@ -12,7 +12,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.cost import memory_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.norm_operands import Operands, direction, scratch_tensor
+from graphdnn.engines.cuda.norm_operands import Operands, direction, finish_of_thread, of_rows, place
 from graphdnn.engines.cuda.parameters import Parameters
 from graphdnn.engines.cuda.program import Program
 from graphdnn.engines.cuda.rows import Division, Rows, Tile, divided, held, rows_of
@@ -23,6 +23,13 @@ from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import NormForward
 from graphdnn.tensors import TensorSpec
 
+Known = tuple[TensorSpec | None, TensorSpec | None]  # mean and inverse deviation in memory
+
+_STATISTICS = (
+    "mean",
+    "inv_variance",
+    *(f"{way}_running_{which}" for way in ("input", "output") for which in ("mean", "var")),
+)
 _FINISH = 128  # threads that join the parts of a row
 
 
@@ -30,37 +37,55 @@ def generate_norm_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, NormForward)
     operands = Operands.of(op, anchor)
-    packed = [t for t in (anchor.scale, anchor.bias) if t is not None]
-    tensors = [*operands.read, *packed, *operands.epilogue()]
-    rows = rows_of(anchor.x.extents, anchor.axes, operands.main, tensors, operands.asked)
     steps = Steps(op, device)
-    if "inv_variance" in anchor.inputs():
-        _Forward(steps, operands, rows, (anchor.mean, anchor.inv_variance)).apply(divided(rows, operands.bytes, device))
+    known, rows = _known(operands)
+    if _is_given(anchor):
+        rows, division = divided(rows, operands.bytes, 1, device)
+        Forward(steps, operands, rows, known).apply(division)
         return steps.kernel(_name(op, rows, "apply"))
     fitting = held(rows, operands.bytes)
     if fitting is not None:
         rows, tile = fitting
-        _Forward(steps, operands, rows, (None, None)).hold(tile)
+        Forward(steps, operands, rows, (None, None)).hold(tile)
         return steps.kernel(_name(op, rows, tile.text()))
-    extents = [1 if a in anchor.axes else extent for a, extent in enumerate(anchor.x.extents)]
-    mean = scratch_tensor(steps, extents, operands.compute_type) if operands.centered else None
-    inverse = scratch_tensor(steps, extents, operands.compute_type)
-    kernels = _Forward(steps, operands, rows, (mean, inverse))
-    division = divided(rows, operands.bytes, device)
-    kernels.moments(division, is_alone=False)
+    place(steps, known)
+    rows, division = divided(rows, operands.bytes, 1, device)
+    Forward(steps, operands, rows, known).moments(division, is_alone=False)
     return steps.kernel(_name(op, rows, "divided"))
+
+
+def _is_given(anchor: NormForward) -> bool:
+    return "inv_variance" in anchor.inputs()
+
+
+def _known(operands: Operands) -> tuple[Known, Rows]:
+    """Mean and inverse deviation as the last kernel reads them, and the rows."""
+    anchor = operands.anchor
+    assert isinstance(anchor, NormForward)
+    known: Known = (anchor.mean, anchor.inv_variance)
+    if not _is_given(anchor):
+        mean, inverse = (of_rows(operands, i, operands.statistic_extents) for i in range(2))
+        known = mean if operands.centered else None, inverse
+    packed = [t for t in (anchor.scale, anchor.bias, *known) if t is not None]
+    rows = rows_of(
+        anchor.x.extents,
+        anchor.axes,
+        operands.main,
+        [*operands.read, *packed, *operands.epilogue()],
+        [t for port, t in anchor.tensors().items() if port in _STATISTICS],
+        operands.asked,
+    )
+    return known, rows
 
 
 def _name(op: FusedOp, rows: Rows, how: str) -> str:
     return f"norm__{rows.text()}_{how}__{op.name}"
 
 
-class _Forward:
-    """The kernels of one normalization. ``known``: mean and inverse deviation in memory."""
+class Forward:
+    """The kernels of one normalization. ``known``: where the statistics are, or are to be, in memory."""
 
-    def __init__(
-        self, steps: Steps, operands: Operands, rows: Rows, known: tuple[TensorSpec | None, TensorSpec | None]
-    ) -> None:
+    def __init__(self, steps: Steps, operands: Operands, rows: Rows, known: Known) -> None:
         self.steps, self.operands, self.rows, self.known = steps, operands, rows, known
 
     def hold(self, tile: Tile) -> None:
@@ -140,13 +165,14 @@ class _Forward:
     # Generated functions.
 
     def _element(self, parameters: Parameters) -> list[str]:
-        """x through the prologue, in the arithmetic's type."""
+        """x through the prologue, in the arithmetic's type. A prologue of the backward direction is one of dy."""
         operands, rows = self.operands, self.rows
         program = Program(operands.op, parameters, rows.space, "x", width=rows.width, vector_axis=rows.vector_axis)
-        program.apply(operands.op.prologue)
-        program.result("x", operands.anchor.x, operands.compute)
-        function = program.function("prologue", f"{operands.compute} (&x)[{rows.width}]")
-        return [file_text("rows.cuh"), file_text("norm.cuh"), function]
+        if isinstance(operands.anchor, NormForward):
+            program.apply(operands.op.prologue)
+        program.result("pack.x", operands.anchor.x, operands.compute)
+        function = program.function("take", "Elements& pack")
+        return [file_text("rows.cuh"), file_text("norm_forward.cuh"), function]
 
     def _epsilon(self, parameters: Parameters) -> list[str]:
         return [self.operands.epsilon(parameters)]
@@ -154,13 +180,12 @@ class _Forward:
     def _finish(self, parameters: Parameters) -> str:
         """The statistics of row ``i`` of a thread into memory."""
         operands, rows, anchor = self.operands, self.rows, self.operands.anchor
-        assert isinstance(anchor, NormForward)
         program = Program(operands.op, parameters, rows.space, "s")
         program.note(anchor)
         outputs = anchor.outputs()
         found = {"mean": "mean", "inv_variance": "inverse"}
         written = [(outputs[port], value) for port, value in found.items() if port in outputs]
-        if anchor.momentum is not None:
+        if isinstance(anchor, NormForward) and anchor.momentum is not None:
             factor = f"widen<double>({program.value(operands.scalar(anchor.momentum))}[e])"
             for port, value in (("mean", "mean"), ("var", "unbiased(variance, p.elements)")):
                 previous, following = (
@@ -181,12 +206,7 @@ class _Forward:
                 program.store(kept)
         compute = operands.compute
         arguments = f"{compute} mean, {compute} variance, {compute} inverse"
-        return (
-            program.function("finish_row", arguments)
-            + f"__device__ __forceinline__ void finish(const Params& p, const int (&at)[RANK], int i, {arguments}) {{\n"
-            + "    int here[RANK];\n    #pragma unroll\n    for (int j = 0; j < RANK; ++j) here[j] = at[j];\n"
-            + "    here[KEPT - 1] += i;\n    finish_row(p, here, mean, variance, inverse);\n}\n"
-        )
+        return program.function("finish_row", arguments) + finish_of_thread(arguments)
 
     def _application(self, parameters: Parameters) -> list[str]:
         """What is the same for a row, and y from x through the epilogue."""
@@ -200,7 +220,7 @@ class _Forward:
         for field, spec in (("mean", mean), ("inverse", inverse)):
             if spec is not None:
                 fixed.result(f"row.{field}", spec, compute)
-        text = "(x[e] - row.mean[row_of(e)])" if operands.centered else "x[e]"
+        text = "(pack.x[e] - row.mean[row_of(e)])" if operands.centered else "pack.x[e]"
         text += " * row.inverse[row_of(e)]"
         for sign, field, spec in ((" * ", "scale", anchor.scale), (" + ", "bias", anchor.bias)):
             if spec is None:
@@ -218,18 +238,17 @@ class _Forward:
         body.store_outputs(operands.op.epilogue)
         return [
             fixed.function("of_row", "Row& row"),
-            body.function("epilogue", f"const {compute} (&x)[{rows.width}], const Row& row"),
+            body.function("epilogue", "const Elements& pack, const Row& row"),
         ]
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     anchor = task.op.anchor
     assert isinstance(anchor, NormForward)
-    if "inv_variance" in anchor.inputs():
+    if _is_given(anchor):
         return memory_cost(task)
     operands = Operands.of(task.op, anchor)
-    tensors = [*operands.read, *operands.epilogue()]
-    rows = rows_of(anchor.x.extents, anchor.axes, operands.main, tensors, operands.asked)
+    _, rows = _known(operands)
     if held(rows, operands.bytes) is not None:
         return memory_cost(task)
     return memory_cost(task, sum(t.bytes for t in operands.read), launches=3)

@@ -15,7 +15,7 @@ from graphdnn.enums import DataType, NormMode, Status
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import NormBackward, NormForward
 from graphdnn.rules import Constraint
-from graphdnn.tensors import TensorSpec, packed_strides
+from graphdnn.tensors import TensorSpec, ordered_strides, stride_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,11 @@ class Operands:
         read = [t for step in op.epilogue for t in step.inputs().values() if t.uid not in made]
         return [*read, *(t for t in ends if t.uid in leaving)]
 
+    @property
+    def statistic_extents(self) -> tuple[int, ...]:
+        axes = self.anchor.axes
+        return tuple(1 if a in axes else extent for a, extent in enumerate(self.anchor.x.extents))
+
     def scalar(self, spec: TensorSpec) -> TensorSpec:
         """A tensor of one element, whose rank may be another than that of x."""
         ones = (1,) * self.anchor.x.rank
@@ -81,13 +86,19 @@ class Operands:
         return f"__device__ __forceinline__ Compute epsilon(const Params& p) {{ return {value}; }}\n"
 
 
-def scratch_tensor(steps: Steps, extents: Sequence[int], data_type: DataType) -> TensorSpec:
-    """A tensor in the scratch memory of the kernel."""
-    op = steps.op
-    uid = min(0, *(t.uid for t in (*op.inputs, *op.outputs, *op.internal)), *steps.places) - 1
-    spec = TensorSpec(uid=uid, data_type=data_type, dims=tuple(extents), strides=packed_strides(extents))
-    steps.places[uid] = steps.allocate(spec.bytes)
-    return spec
+def of_rows(operands: Operands, number: int, extents: Sequence[int]) -> TensorSpec:
+    """A tensor with one element for each row, in the arithmetic's type; number 0, 1, ... of the kernel's own."""
+    op, main = operands.op, operands.main
+    uid = min(0, *(t.uid for t in (*op.inputs, *op.outputs, *op.internal))) - 1 - number
+    strides = ordered_strides(extents, stride_order(main.dims, main.strides))
+    return TensorSpec(uid=uid, data_type=operands.compute_type, dims=tuple(extents), strides=strides)
+
+
+def place(steps: Steps, specs: Sequence[TensorSpec | None]) -> None:
+    """Give the kernel's own tensors their scratch memory."""
+    for spec in specs:
+        if spec is not None:
+            steps.places[spec.uid] = steps.allocate(spec.bytes)
 
 
 def direction(engine: str, tag: str) -> Constraint:
@@ -101,4 +112,14 @@ def direction(engine: str, tag: str) -> Constraint:
         fix="nothing to do: another engine serves this operation",
         status=Status.NOT_SUPPORTED_GRAPH_PATTERN,
         when=lambda task: task.op.rule == "norm",
+    )
+
+
+def finish_of_thread(arguments: str) -> str:
+    """``finish`` for row ``i`` of a thread: the generated ``finish_row`` at that row's coordinates."""
+    names = ", ".join(argument.split()[-1] for argument in arguments.split(","))
+    return (
+        f"__device__ __forceinline__ void finish(const Params& p, const int (&at)[RANK], int i, {arguments}) {{\n"
+        "    int here[RANK];\n    #pragma unroll\n    for (int j = 0; j < RANK; ++j) here[j] = at[j];\n"
+        f"    here[KEPT - 1] += i;\n    finish_row(p, here, {names});\n}}\n"
     )

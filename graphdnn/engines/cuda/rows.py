@@ -21,7 +21,8 @@ _ACROSS_BYTES = 8  # of a pack of neighbouring rows: few enough that a row's thr
 _HELD = 64  # bytes of values a thread should hold, and twice that where a row would not fit otherwise
 _LINE = 128  # bytes of memory that one access of a warp should fill
 _SECTOR = 32  # bytes that memory hands out at once
-_BLOCKS_PER_SM = 4
+_ROW_BYTES = 16  # of what a thread knows of its rows, for each of their statistics
+_BLOCKS_PER_SM = 8
 _INT_MAX = 2**31 - 1
 
 
@@ -92,13 +93,16 @@ def rows_of(
     extents: Sequence[int],
     axes: Sequence[int],
     main: TensorSpec,
-    tensors: Sequence[TensorSpec],
+    packed: Sequence[TensorSpec],
+    single: Sequence[TensorSpec],
     asked: frozenset[int],
 ) -> Rows:
-    """``axes``: of a row. ``main`` is the tensor whose accesses count; ``tensors``: all that are accessed in packs."""
+    """``axes``: of a row. ``main`` is the tensor whose accesses count. ``packed`` and ``single``: tensors that are
+    accessed in packs, and element by element.
+    """
     statistic = [1 if a in axes else extent for a, extent in enumerate(extents)]
-    stored = [t for t in tensors if not (t.is_by_value or t.is_constant)]
-    found = reduced_axes(extents, statistic, main, stored, (), asked)
+    stored = _stored(packed)
+    found = reduced_axes(extents, statistic, main, [*stored, *_stored(single)], (), asked)
     space, kept = found.x, found.y.rank
     strides = space.strides(main)
     across, along = strides[kept - 1], strides[-1]
@@ -108,6 +112,10 @@ def rows_of(
     axis = (space.rank if is_along else kept) - 1
     width = width_for(space, stored, axis, _PACK_BYTES * largest // main_bytes)
     return Rows(space, kept, is_along, min(width, max(1, _PACK_BYTES // main_bytes)), main_bytes)
+
+
+def _stored(tensors: Sequence[TensorSpec]) -> list[TensorSpec]:
+    return [t for t in tensors if not (t.is_by_value or t.is_constant)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +191,11 @@ class Division:
         parameters.integer("splits", self.splits)
 
 
-def divided(rows: Rows, value_bytes: int, device: DeviceSpec) -> Division:
-    """Blocks enough for the device, each with whole turns of its loop."""
+def divided(rows: Rows, compute_bytes: int, values: int, device: DeviceSpec) -> tuple[Rows, Division]:
+    """Blocks enough for the device, each with whole turns of its loop; ``values`` that a thread holds of an element."""
+    if not rows.along:
+        rows = rows.narrowed(_ROW_BYTES // compute_bytes)
+    value_bytes = compute_bytes * values
     steps = max(1, min(4, _HELD // value_bytes // rows.width))
     if rows.along:
         lanes = min(_THREADS, _power_above(rows.packs))
@@ -199,7 +210,7 @@ def divided(rows: Rows, value_bytes: int, device: DeviceSpec) -> Division:
     per_split = -(-rows.packs // splits)
     if splits > 1:
         per_split = -(-per_split // turn) * turn
-    return Division(tile, tiles, -(-rows.packs // per_split), per_split)
+    return rows, Division(tile, tiles, -(-rows.packs // per_split), per_split)
 
 
 def _power_above(count: int) -> int:

@@ -114,7 +114,7 @@ def _rows(stages: Stages) -> Rows:
     read = [t for t in op.inputs if t.extents == first.x.extents and not (t.is_by_value or t.is_constant)]
     main = read[0] if read else next((t for t in op.outputs if t.uid not in rows), first.x)
     axes = [i for i, (x, y) in enumerate(zip(first.x.extents, first.y.extents, strict=True)) if y == 1 and x != 1]
-    return rows_of(first.x.extents, axes, main, [*op.inputs, *op.outputs], asked_indices(op.operations))
+    return rows_of(first.x.extents, axes, main, [*op.inputs, *op.outputs], (), asked_indices(op.operations))
 
 
 def _text(stages: Stages, rows: Rows, tile: Tile, *, is_held: bool) -> tuple[KernelText, Parameters]:

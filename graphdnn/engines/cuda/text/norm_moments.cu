@@ -1,16 +1,36 @@
 // Mean and sum of squared deviations of rows whose elements are divided among blocks. Each thread takes packs in
 // groups: the group's own mean and deviations join the thread's by the formula of Chan, Golub and LeVeque; threads,
-// and then blocks, join by deviations of their means from the common one. Nothing cancels, whatever the mean.
+// and then blocks, join by deviations of their means from the common one. All of that counts from the first element of
+// the row, so that a mean far from zero costs no digits; were that element itself far from the others, nothing cancels.
 
 struct Moments {
     Compute elements, mean[ROW_WIDTH], squares[ROW_WIDTH];
 };
 
-template <int N> __device__ __forceinline__ void join(Moments& mine, const Compute (&x)[N][VECTOR]) {
+// The first elements of a thread's rows, where these are numbers.
+__device__ __forceinline__ void find_origin(const Params& p, int (&at)[RANK], Compute (&origin)[ROW_WIDTH]) {
+    Elements first;
+    locate_element(p, 0, at);
+    take(p, at, first);
+    #pragma unroll
+    for (int i = 0; i < ROW_WIDTH; ++i) {
+        const Compute nothing = first.x[i] - first.x[i];
+        origin[i] = nothing == (Compute)0 ? first.x[i] : (Compute)0;
+    }
+}
+
+template <int N> __device__ __forceinline__ void count_from(const Compute (&origin)[ROW_WIDTH], Elements (&pack)[N]) {
+    #pragma unroll
+    for (int s = 0; s < N; ++s)
+        #pragma unroll
+        for (int e = 0; e < VECTOR; ++e) pack[s].x[e] -= origin[row_of(e)];
+}
+
+template <int N> __device__ __forceinline__ void join(Moments& mine, const Elements (&pack)[N]) {
     constexpr Compute more = (Compute)(N * (ALONG ? VECTOR : 1));
     if constexpr (CENTERED) {
         Compute mean[ROW_WIDTH] = {};
-        add_up(x, mean);
+        add_up(pack, mean);
         const Compute elements = mine.elements + more, share = more / elements;
         #pragma unroll
         for (int i = 0; i < ROW_WIDTH; ++i) {
@@ -23,7 +43,7 @@ template <int N> __device__ __forceinline__ void join(Moments& mine, const Compu
         for (int s = 0; s < N; ++s)
             #pragma unroll
             for (int e = 0; e < VECTOR; ++e) {
-                const Compute deviation = x[s][e] - mean[row_of(e)];
+                const Compute deviation = pack[s].x[e] - mean[row_of(e)];
                 multiply_add(mine.squares[row_of(e)], deviation, deviation);
             }
         mine.elements = elements;
@@ -31,7 +51,7 @@ template <int N> __device__ __forceinline__ void join(Moments& mine, const Compu
         #pragma unroll
         for (int s = 0; s < N; ++s)
             #pragma unroll
-            for (int e = 0; e < VECTOR; ++e) multiply_add(mine.squares[row_of(e)], x[s][e], x[s][e]);
+            for (int e = 0; e < VECTOR; ++e) multiply_add(mine.squares[row_of(e)], pack[s].x[e], pack[s].x[e]);
     }
 }
 
@@ -40,7 +60,7 @@ __device__ __forceinline__ Compute elements_of(const Params& p, Count split) {
     return (Compute)(rest < (Count)p.per_split ? rest : (Count)p.per_split) * (Compute)(ALONG ? VECTOR : 1);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) moments(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) moments(const __grid_constant__ Params p) {
     const Place here = place_in(p, blockIdx.x);
     int at[RANK];
     #pragma unroll
@@ -48,22 +68,26 @@ extern "C" __global__ void __launch_bounds__(THREADS) moments(const __grid_const
     locate_row(p, here.row, at);
     const Count begin = (Count)blockIdx.y * (Count)p.per_split;
     const Count limit = begin + (Count)p.per_split, end = limit < (Count)p.count ? limit : (Count)p.count;
+    Compute origin[ROW_WIDTH];
+    if constexpr (CENTERED) find_origin(p, at, origin);
     Moments mine = {};
-    Count pack = begin + here.lane;
-    for (; pack + (STEPS - 1) * LANES < end; pack += STEPS * LANES) {
-        Compute x[STEPS][VECTOR];
+    Count i = begin + here.lane;
+    for (; i + (STEPS - 1) * LANES < end; i += STEPS * LANES) {
+        Elements pack[STEPS];
         #pragma unroll
         for (int s = 0; s < STEPS; ++s) {
-            locate_element(p, pack + s * LANES, at);
-            prologue(p, at, x[s]);
+            locate_element(p, i + s * LANES, at);
+            take(p, at, pack[s]);
         }
-        join(mine, x);
+        if constexpr (CENTERED) count_from(origin, pack);
+        join(mine, pack);
     }
-    for (; pack < end; pack += LANES) {
-        Compute x[1][VECTOR];
-        locate_element(p, pack, at);
-        prologue(p, at, x[0]);
-        join(mine, x);
+    for (; i < end; i += LANES) {
+        Elements pack[1];
+        locate_element(p, i, at);
+        take(p, at, pack[0]);
+        if constexpr (CENTERED) count_from(origin, pack);
+        join(mine, pack);
     }
     Compute mean[ROW_WIDTH];
     if constexpr (CENTERED) {
@@ -88,7 +112,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) moments(const __grid_const
             p.partial_squares[place] = mine.squares[i];
         } else {
             const Compute variance = mine.squares[i] / (Compute)p.elements;
-            finish(p, at, i, CENTERED ? mean[i] : (Compute)0, variance, inverse_deviation(variance, epsilon(p)));
+            const Compute whole = CENTERED ? origin[i] + mean[i] : (Compute)0;
+            finish(p, at, i, whole, variance, inverse_deviation(variance, epsilon(p)));
         }
     }
 }
@@ -107,7 +132,7 @@ __device__ __forceinline__ Compute over_block(Compute value) {
 }
 
 // One block for each row: the parts of a row become one, and what is made of them.
-extern "C" __global__ void __launch_bounds__(FINISH) finish_moments(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(FINISH, 1) finish_moments(const __grid_constant__ Params p) {
     const long long rows = p.rows * ROW_WIDTH, row = blockIdx.x;
     Compute mean = (Compute)0, squares = (Compute)0;
     if constexpr (CENTERED) {
@@ -129,5 +154,13 @@ extern "C" __global__ void __launch_bounds__(FINISH) finish_moments(const __grid
     for (int j = 0; j < RANK; ++j) at[j] = 0;
     locate_row(p, (Count)(row / ROW_WIDTH), at);
     const Compute variance = squares / (Compute)p.elements;
-    finish(p, at, (int)(row % ROW_WIDTH), mean, variance, inverse_deviation(variance, epsilon(p)));
+    const int i = (int)(row % ROW_WIDTH);
+    if constexpr (CENTERED) {
+        Compute origin[ROW_WIDTH];
+        find_origin(p, at, origin);
+        #pragma unroll
+        for (int e = 0; e < ROW_WIDTH; ++e)
+            if (e == i) mean += origin[e];
+    }
+    finish(p, at, i, mean, variance, inverse_deviation(variance, epsilon(p)));
 }

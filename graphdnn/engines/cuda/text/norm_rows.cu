@@ -6,15 +6,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_rows(const __grid_
     #pragma unroll
     for (int j = 0; j < RANK; ++j) at[j] = 0;
     locate_row(p, here.row, at);
-    Compute x[STEPS][VECTOR];
+    Elements pack[STEPS];
     #pragma unroll
     for (int s = 0; s < STEPS; ++s) {
-        #pragma unroll
-        for (int e = 0; e < VECTOR; ++e) x[s][e] = (Compute)0;
-        const Count pack = (Count)(here.lane + s * LANES);
-        if (EXACT || pack < (Count)p.count) {
-            locate_element(p, pack, at);
-            prologue(p, at, x[s]);
+        pack[s] = {};
+        const Count i = (Count)(here.lane + s * LANES);
+        if (EXACT || i < (Count)p.count) {
+            locate_element(p, i, at);
+            take(p, at, pack[s]);
         }
     }
     Row row;
@@ -22,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_rows(const __grid_
     const Compute elements = (Compute)p.elements;
     if constexpr (CENTERED) {
         Compute sum[ROW_WIDTH] = {};
-        add_up(x, sum);
+        add_up(pack, sum);
         over_row(sum, here, Sum());
         #pragma unroll
         for (int i = 0; i < ROW_WIDTH; ++i) row.mean[i] = sum[i] / elements;
@@ -33,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_rows(const __grid_
         if (EXACT || (Count)(here.lane + s * LANES) < (Count)p.count)
             #pragma unroll
             for (int e = 0; e < VECTOR; ++e) {
-                const Compute deviation = CENTERED ? x[s][e] - row.mean[row_of(e)] : x[s][e];
+                const Compute deviation = CENTERED ? pack[s].x[e] - row.mean[row_of(e)] : pack[s].x[e];
                 multiply_add(squares[row_of(e)], deviation, deviation);
             }
     over_row(squares, here, Sum());
@@ -46,10 +45,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_rows(const __grid_
     if (!here.is_live) return;
     #pragma unroll
     for (int s = 0; s < STEPS; ++s) {
-        const Count pack = (Count)(here.lane + s * LANES);
-        if (EXACT || pack < (Count)p.count) {
-            locate_element(p, pack, at);
-            epilogue(p, at, x[s], row);
+        const Count i = (Count)(here.lane + s * LANES);
+        if (EXACT || i < (Count)p.count) {
+            locate_element(p, i, at);
+            epilogue(p, at, pack[s], row);
         }
     }
 }

@@ -3,6 +3,11 @@ struct Row {
     Compute mean[ROW_WIDTH], inverse[ROW_WIDTH], scale[ROW_WIDTH], bias[ROW_WIDTH];
 };
 
+// What a thread reads of a pack.
+struct Elements {
+    Compute x[VECTOR];
+};
+
 __device__ __forceinline__ float inverse_deviation(float variance, float epsilon) {
     return 1.0f / sqrtf(variance + epsilon);
 }
@@ -11,11 +16,11 @@ __device__ __forceinline__ double inverse_deviation(double variance, double epsi
 }
 
 // Sums over packs of neighbours, by row.
-template <int N> __device__ __forceinline__ void add_up(const Compute (&x)[N][VECTOR], Compute (&sum)[ROW_WIDTH]) {
+template <int N> __device__ __forceinline__ void add_up(const Elements (&pack)[N], Compute (&sum)[ROW_WIDTH]) {
     #pragma unroll
     for (int s = 0; s < N; ++s)
         #pragma unroll
-        for (int e = 0; e < VECTOR; ++e) sum[row_of(e)] += x[s][e];
+        for (int e = 0; e < VECTOR; ++e) sum[row_of(e)] += pack[s].x[e];
 }
 
 // (1 - f) * previous + f * current, the factors rounded to the arithmetic's type.

@@ -1,0 +1,344 @@
+"""CUDA normalizations: kernels run on the host against the general NumPy engine, and compiled for every architecture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, fused, run_both
+from emulator import MISSING
+from emulator.kernels import tolerance
+from problems import LAYOUTS, scalar, tensor, values_for
+
+from graphdnn.device import device_spec
+from graphdnn.dtypes import Array
+from graphdnn.engines import Task
+from graphdnn.engines.cuda.norm import ENGINE as FORWARD
+from graphdnn.engines.cuda.norm_backward import ENGINE as BACKWARD
+from graphdnn.enums import NormMode, NormPhase, PointwiseMode
+from graphdnn.operations import NormBackward, NormForward, Operation, PointwiseOperation, PointwiseSpec
+from graphdnn.tensors import TensorSpec
+
+emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+Extents = tuple[int, ...]
+M = NormMode
+CHANNELS = (M.BATCH_NORM, M.INSTANCE_NORM)
+
+
+def parameters(mode: NormMode, dims: Extents) -> Extents:
+    """Extents of the scale."""
+    return (1, dims[1], *(1,) * (len(dims) - 2)) if mode in CHANNELS else (*(1,) * (len(dims) - 1), dims[-1])
+
+
+def statistics(mode: NormMode, dims: Extents) -> Extents:
+    axes = {M.BATCH_NORM: [a for a in range(len(dims)) if a != 1], M.INSTANCE_NORM: range(2, len(dims))}
+    return tuple(1 if a in axes.get(mode, [len(dims) - 1]) else extent for a, extent in enumerate(dims))
+
+
+def forward(
+    mode: NormMode,
+    dims: Extents,
+    kind: str = "f32",
+    layout: str = "packed",
+    *,
+    parameter: str = "f32",
+    inference: bool = False,
+    running: bool = False,
+    saved: bool = True,
+    scale: Extents | None = None,
+    bias: bool = True,
+    **fields: Any,
+) -> NormForward:
+    sizes, rows, rank = scale or parameters(mode, dims), statistics(mode, dims), len(dims)
+    given: dict[str, Any] = {
+        "mode": mode,
+        "phase": NormPhase.INFERENCE if inference else NormPhase.TRAINING,
+        "x": tensor(1, dims, kind, layout),
+        "y": tensor(2, dims, kind, layout),
+        "scale": tensor(3, sizes, parameter),
+        "epsilon": scalar(5, rank, "f64"),
+    }
+    if bias:
+        given["bias"] = tensor(4, sizes, parameter)
+    if saved:
+        given["inv_variance"] = tensor(7, rows, parameter, layout)
+        if mode is not M.RMS_NORM:
+            given["mean"] = tensor(6, rows, parameter, layout)
+    if running:
+        ways = ("input_running_mean", "input_running_var", "output_running_mean", "output_running_var")
+        given |= {name: tensor(9 + i, rows, parameter) for i, name in enumerate(ways)}
+        given["momentum"] = scalar(8, rank, "f32")
+    return NormForward(**{**given, **fields})
+
+
+def backward(
+    mode: NormMode,
+    dims: Extents,
+    kind: str = "f32",
+    layout: str = "packed",
+    *,
+    parameter: str = "f32",
+    saved: bool = True,
+    scale: Extents | None = None,
+    dbias: bool = True,
+    **fields: Any,
+) -> NormBackward:
+    sizes, rows = scale or parameters(mode, dims), statistics(mode, dims)
+    given: dict[str, Any] = {
+        "mode": mode,
+        "x": tensor(1, dims, kind, layout),
+        "dy": tensor(2, dims, kind, layout),
+        "dx": tensor(3, dims, kind, layout),
+        "scale": tensor(4, sizes, parameter),
+        "dscale": tensor(5, sizes, parameter),
+    }
+    if dbias:
+        given["dbias"] = tensor(6, sizes, parameter)
+    if saved:
+        given["inv_variance"] = tensor(8, rows, parameter)
+        if mode is not M.RMS_NORM:
+            given["mean"] = tensor(7, rows, parameter)
+    else:
+        given["epsilon"] = scalar(9, len(dims))
+    return NormBackward(**{**given, **fields})
+
+
+def pointwise(mode: PointwiseMode, x: TensorSpec, b: TensorSpec | None, y: TensorSpec) -> Operation:
+    return PointwiseOperation(spec=PointwiseSpec(mode=mode, math_type="f32"), x=x, b=b, y=y)
+
+
+def values(operations: Operation | list[Operation], seed: int = 0, shift: float = 0.0) -> dict[int, Any]:
+    """Values of what is bound; statistics that are possible ones."""
+    rng = np.random.default_rng(seed)
+    found: dict[int, Any] = {}
+    for step in operations if isinstance(operations, list) else [operations]:
+        ports = [port for port, t in step.inputs().items() if not t.is_virtual]
+        found |= values_for(step, rng, ports=ports)
+        if isinstance(step, (NormForward, NormBackward)):
+            inputs = step.inputs()
+            if "epsilon" in inputs:
+                found[inputs["epsilon"].uid] = np.float64(1e-3)
+            if "momentum" in inputs:
+                found[inputs["momentum"].uid] = np.float32(0.125)
+            if "inv_variance" in inputs:
+                found[inputs["inv_variance"].uid] = np.abs(found[inputs["inv_variance"].uid])
+            if not step.x.is_virtual:
+                x = found[step.x.uid]
+                found[step.x.uid] = (x.astype(np.float64) + shift).astype(x.dtype)
+    return found
+
+
+def assert_close(operations: Operation | list[Operation], engine: Any, given: dict[int, Any], terms: int) -> None:
+    """Errors are those of sums: relative to the largest result."""
+    here, there = run_both(operations, engine, given)
+    outputs = {t.uid: t for t in fused(operations).outputs}
+    for uid, expected in there.items():
+        found, wanted = here[uid].astype(np.float64), expected.astype(np.float64)
+        assert not np.isnan(found).any()
+        bound = tolerance(outputs[uid], terms) or 1.0  # integers: one rounding the other way
+        scale = 1.0 if bound == 1.0 else max(np.abs(wanted).max(), 1e-3)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=2 * bound * scale, err_msg=f"uid {uid}")
+
+
+FORWARD_CASES: dict[str, tuple[NormMode, Extents, str, str, dict[str, Any]]] = {
+    "layer f32": (M.LAYER_NORM, (6, 5, 24), "f32", "packed", {}),
+    "layer f16": (M.LAYER_NORM, (6, 40), "f16", "packed", {"parameter": "f16"}),
+    "layer of a block": (M.LAYER_NORM, (3, 5000), "f16", "packed", {}),
+    "layer divided": (M.LAYER_NORM, (2, 2, 40000), "f32", "packed", {}),
+    "layer of bytes": (M.LAYER_NORM, (5, 37), "i8", "packed", {}),
+    "layer alone": (M.LAYER_NORM, (4, 48), "bf16", "packed", {"saved": False, "bias": False, "inference": True}),
+    "rms": (M.RMS_NORM, (7, 1000), "bf16", "packed", {"bias": False}),
+    "rms divided": (M.RMS_NORM, (2, 70000), "f16", "packed", {}),
+    "ada": (M.ADA_LAYER_NORM, (3, 4, 20), "f32", "packed", {"scale": (3, 1, 20)}),
+    "instance": (M.INSTANCE_NORM, (2, 5, 7, 9), "f32", "packed", {}),
+    "instance nhwc": (M.INSTANCE_NORM, (2, 16, 7, 9), "f16", "channels_last", {}),
+    "instance 3-d": (M.INSTANCE_NORM, (2, 3, 3, 4, 5), "f64", "rotated", {"parameter": "f64", "math_type": "f64"}),
+    "batch": (M.BATCH_NORM, (3, 16, 5, 6), "f32", "packed", {"running": True}),
+    "batch nhwc": (M.BATCH_NORM, (3, 16, 5, 6), "f32", "channels_last", {"running": True}),
+    "batch divided": (M.BATCH_NORM, (40, 3, 32, 32), "f16", "packed", {"running": True}),
+    "batch divided nhwc": (M.BATCH_NORM, (40, 24, 20, 20), "bf16", "channels_last", {"running": True}),
+    "batch divided odd": (M.BATCH_NORM, (33, 7, 31, 17), "f32", "channels_last", {}),
+    "batch of one": (M.BATCH_NORM, (1, 3, 1, 1), "f32", "packed", {"running": True}),
+    "batch inference": (M.BATCH_NORM, (4, 8, 5, 5), "f16", "channels_last", {"inference": True}),
+    "batch inference gaps": (M.BATCH_NORM, (4, 6, 4, 4), "f32", "gaps", {"inference": True}),
+    "batch fp8": (M.BATCH_NORM, (2, 16, 4, 4), "e4m3", "reversed", {"inference": True}),
+    "batch double": (M.BATCH_NORM, (9, 4, 33, 17), "f64", "channels_last", {"running": True, "math_type": "f64"}),
+}
+
+
+@emulated
+@pytest.mark.parametrize("case", FORWARD_CASES)
+def test_forward(case: str) -> None:
+    mode, dims, kind, layout, fields = FORWARD_CASES[case]
+    op = forward(mode, dims, kind, layout, **fields)
+    assert_close(op, FORWARD, values(op), int(np.prod(dims)) // int(np.prod(statistics(mode, dims))))
+
+
+@emulated
+@pytest.mark.parametrize("dims", [(6, 4000), (2, 40000)], ids=["held", "divided"])
+def test_a_large_mean_costs_no_digits_of_the_variance(dims: Extents) -> None:
+    """Around 4096 single precision has 11 digits behind the point; the deviations are exact in them."""
+    op = forward(M.LAYER_NORM, dims)
+    given = values(op)
+    given[1] = (4096 + np.round(given[1] * 64) / 64).astype(np.float32)
+    here, _ = run_both(op, FORWARD, given)
+    exact = 1 / np.sqrt(given[1].astype(np.float64).var(1, keepdims=True) + 1e-3)
+    np.testing.assert_allclose(here[7], exact, rtol=1e-6)
+
+
+@emulated
+@pytest.mark.parametrize("dims", [(3, 64), (2, 40000)], ids=["held", "divided"])
+def test_what_is_not_a_number_stays_in_its_row(dims: Extents) -> None:
+    op = forward(M.LAYER_NORM, dims)
+    given = values(op)
+    given[1][1, 5] = np.nan
+    here, there = run_both(op, FORWARD, given)
+    for uid in here:
+        np.testing.assert_array_equal(np.isnan(here[uid]), np.isnan(there[uid]))
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("mode", "dims", "layout"),
+    [(M.LAYER_NORM, (5, 4, 40), "packed"), (M.BATCH_NORM, (40, 16, 20, 20), "channels_last"),
+     (M.BATCH_NORM, (3, 4, 5, 5), "gaps")],
+    ids=["held", "divided", "odd"],
+)  # fmt: skip
+def test_prologue_and_epilogue(mode: NormMode, dims: Extents, layout: str) -> None:
+    """relu(y + residual) of x * b, rounded to f16 on the way in, with a mask as a second result."""
+    x, y = tensor(20, dims, "f16", layout, is_virtual=True), tensor(21, dims, "f32", is_virtual=True)
+    total, other = tensor(22, dims, "f32", is_virtual=True), tensor(2, dims, "f16", layout)
+    operations = [
+        pointwise(PointwiseMode.MUL, tensor(1, dims, "f16", layout), tensor(30, parameters(mode, dims), "f32"), x),
+        forward(mode, dims, x=x, y=y),
+        pointwise(PointwiseMode.ADD, y, tensor(31, dims, "bf16", layout), total),
+        pointwise(PointwiseMode.RELU_FWD, total, None, other),
+        pointwise(PointwiseMode.CMP_GT, total, tensor(32, (1,) * len(dims)), tensor(33, dims, "bool")),
+    ]
+    given = values(operations)
+    given[32] = np.full((1,) * len(dims), 4.0, np.float32)  # no sum lies there: the mask does not hang on rounding
+    assert_close(operations, FORWARD, given, int(np.prod(dims)))
+
+
+BACKWARD_CASES: dict[str, tuple[NormMode, Extents, str, str, dict[str, Any]]] = {
+    "layer": (M.LAYER_NORM, (6, 5, 24), "f32", "packed", {}),
+    "layer f16": (M.LAYER_NORM, (70, 1000), "f16", "packed", {}),
+    "layer divided": (M.LAYER_NORM, (2, 3, 30000), "f32", "packed", {}),
+    "rms": (M.RMS_NORM, (16, 40), "f32", "packed", {"saved": False, "dbias": False}),
+    "ada": (M.ADA_LAYER_NORM, (3, 4, 20), "f32", "packed", {"scale": (3, 1, 20)}),
+    "instance": (M.INSTANCE_NORM, (2, 5, 7, 9), "f32", "packed", {}),
+    "instance nhwc": (M.INSTANCE_NORM, (2, 16, 7, 8), "f16", "channels_last", {"saved": False}),
+    "batch": (M.BATCH_NORM, (3, 16, 5, 6), "f32", "channels_last", {}),
+    "batch divided": (M.BATCH_NORM, (40, 3, 32, 32), "f16", "packed", {"saved": False}),
+    "batch divided nhwc": (M.BATCH_NORM, (40, 24, 20, 20), "bf16", "channels_last", {}),
+    "batch double": (M.BATCH_NORM, (4, 8, 5, 5), "f64", "gaps", {"parameter": "f64", "math_type": "f64"}),
+    "batch rotated": (M.BATCH_NORM, (4, 8, 7, 7), "f32", "rotated", {}),
+}
+
+
+@emulated
+@pytest.mark.parametrize("case", BACKWARD_CASES)
+def test_backward(case: str) -> None:
+    mode, dims, kind, layout, fields = BACKWARD_CASES[case]
+    op = backward(mode, dims, kind, layout, **fields)
+    assert_close(op, BACKWARD, values(op), int(np.prod(dims)))
+
+
+@emulated
+@pytest.mark.parametrize("dims", [(3, 8, 5, 5), (40, 16, 20, 20)], ids=["held", "divided"])
+def test_backward_with_the_gradient_of_an_activation_before_it(dims: Extents) -> None:
+    """dy through ReLU's derivative on the way in, the gradient of the shortcut added on the way out."""
+    dy, dx = tensor(20, dims, "f32", "channels_last", is_virtual=True), tensor(21, dims, "f32", is_virtual=True)
+    relu = PointwiseSpec(mode=PointwiseMode.RELU_BWD, math_type="f32")
+    operations = [
+        PointwiseOperation(spec=relu, dy=tensor(2, dims, "f16", "channels_last"), x=tensor(30, dims, "f16"), dx=dy),
+        backward(M.BATCH_NORM, dims, "f16", "channels_last", dy=dy, dx=dx),
+        pointwise(PointwiseMode.ADD, dx, tensor(31, dims, "f16"), tensor(3, dims, "f16")),
+    ]
+    assert_close(operations, BACKWARD, values(operations), int(np.prod(dims)))
+
+
+@emulated
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("mode", [M.BATCH_NORM, M.INSTANCE_NORM, M.LAYER_NORM])
+def test_every_layout(mode: NormMode, layout: str) -> None:
+    dims = (3, 4, 2, 6)
+    op = forward(mode, dims, "f32", layout)
+    assert_close(op, FORWARD, values(op, shift=3.0), 64)
+
+
+@emulated
+def test_vectorised_channels_and_packed_bits() -> None:
+    dims = (2, 8, 3, 3)
+    packed = TensorSpec(uid=1, data_type="i8", dims=(2, 2, 3, 3), strides=(18, 9, 3, 1), vector_count=4,
+                        vectorized_dimension=1)  # fmt: skip
+    op = forward(M.BATCH_NORM, dims, x=packed, y=tensor(2, dims))
+    assert_close(op, FORWARD, values(op), 64)
+
+
+@emulated
+def test_same_bits_every_time() -> None:
+    op = forward(M.BATCH_NORM, (40, 24, 20, 20), "f16", "channels_last", running=True)
+    given = values(op)
+    first, _ = run_both(op, FORWARD, given)
+    again, _ = run_both(op, FORWARD, given, poison=0x5A)
+    for uid, found in first.items():
+        assert _bits(found) == _bits(again[uid])
+
+
+def _bits(array: Array) -> bytes:
+    return np.ascontiguousarray(array).tobytes()
+
+
+def test_one_kernel_where_a_row_fits_and_three_where_it_does_not() -> None:
+    def entries(op: Operation, engine: Any) -> list[str]:
+        return [step.entry for step in device_kernel(op, engine).steps]  # type: ignore[union-attr]
+
+    image = (64, 128, 56, 56)
+    assert entries(forward(M.LAYER_NORM, (4096, 1024), "f16"), FORWARD) == ["norm_rows"]
+    assert entries(forward(M.INSTANCE_NORM, image, "f16"), FORWARD) == ["norm_rows"]
+    training = forward(M.BATCH_NORM, image, "f16", "channels_last", running=True)
+    assert entries(training, FORWARD) == ["moments", "finish_moments", "norm_apply"]
+    assert entries(forward(M.BATCH_NORM, image, "f16", inference=True), FORWARD) == ["norm_apply"]
+    assert entries(backward(M.BATCH_NORM, image, "f16"), BACKWARD) == ["reduce", "reduce_splits", "norm_apply"]
+    assert entries(backward(M.BATCH_NORM, (8, 64, 7, 7), "f16"), BACKWARD) == ["norm_backward_rows"]
+
+
+def test_each_direction_has_its_engine() -> None:
+    device = device_spec("h200")
+    for op, engine, other in (
+        (forward(M.LAYER_NORM, (4, 8)), FORWARD, BACKWARD),
+        (backward(M.LAYER_NORM, (4, 8)), BACKWARD, FORWARD),
+    ):
+        task = Task(fused(op), device)
+        assert not engine.why_not(task)
+        assert [r.rule for r in other.why_not(task)] == [f"{other.name}.direction"]
+        assert engine.cost(task, {}).seconds > 0
+
+
+_COMPILED: dict[str, tuple[Any, Any]] = {
+    "layer": (forward(M.LAYER_NORM, (4096, 1024), "f16"), FORWARD),
+    "layer f32": (forward(M.LAYER_NORM, (512, 8192), "f32"), FORWARD),
+    "rms bf16": (forward(M.RMS_NORM, (512, 4096), "bf16", bias=False), FORWARD),
+    "instance": (forward(M.INSTANCE_NORM, (8, 32, 56, 56), "f16", "channels_last"), FORWARD),
+    **{
+        f"batch {kind} {layout}": (forward(M.BATCH_NORM, (64, 128, 56, 56), kind, layout, running=True), FORWARD)
+        for kind in ("f16", "f32")
+        for layout in ("packed", "channels_last")
+    },
+    "inference": (forward(M.BATCH_NORM, (64, 128, 56, 56), "f16", "channels_last", inference=True), FORWARD),
+    "double": (forward(M.BATCH_NORM, (64, 32, 56, 56), "f64", "channels_last", math_type="f64"), FORWARD),
+    "backward layer": (backward(M.LAYER_NORM, (4096, 1024), "f16"), BACKWARD),
+    "backward batch": (backward(M.BATCH_NORM, (64, 128, 56, 56), "f16", "channels_last"), BACKWARD),
+    "backward batch nchw": (backward(M.BATCH_NORM, (64, 128, 56, 56), "f32"), BACKWARD),
+    "backward held": (backward(M.BATCH_NORM, (8, 64, 7, 7), "f16"), BACKWARD),
+}
+
+
+@compiler
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("case", _COMPILED)
+def test_compiles_without_spills(case: str, arch: str) -> None:
+    op, engine = _COMPILED[case]
+    compiles_cleanly(op, engine, arch, registers=128)
