@@ -1,0 +1,18 @@
+// Sum of the partial results of a split, in their order, and the epilogue.
+extern "C" __global__ void __launch_bounds__(THREADS) matmul_splits(const __grid_constant__ Params p) {
+    const long long all = p.batches * p.rows * p.columns;
+    for (long long i = ((long long)blockIdx.x * THREADS + threadIdx.x) * WIDTH; i < all;
+         i += (long long)gridDim.x * THREADS * WIDTH) {
+        Accumulator acc[WIDTH];
+        #pragma unroll
+        for (int e = 0; e < WIDTH; ++e) acc[e] = (Accumulator)0;
+        for (long long s = 0; s < p.splits; ++s)
+            #pragma unroll
+            for (int e = 0; e < WIDTH; ++e) acc[e] = wrapping_sum(acc[e], p.partial[s * all + i + e]);
+        const long long batch = i / (p.rows * p.columns), rest = i - batch * (p.rows * p.columns);
+        const long long row = rest / p.columns;
+        int at[RANK];
+        batch_digits(batch, p, at);
+        finish(p, at, (int)row, (int)(rest - row * p.columns), acc);
+    }
+}

@@ -1,0 +1,98 @@
+// A block's tile of a matrix product: how its operands come into shared memory, and what each thread computes of it.
+//
+//   tile_a[k][row], tile_b[k][column]    BK rows of BM (BN) elements and PAD
+
+constexpr int THREADS_M = BM / TM, THREADS_N = BN / TN;
+constexpr int PITCH_A = BM + PAD, PITCH_B = BN + PAD;
+constexpr int GM = TM < 4 ? TM : 4, GN = TN < 4 ? TN : 4;  // neighbours in one group of a thread's rows and columns
+static_assert(THREADS == THREADS_M * THREADS_N, "one thread per register tile");
+
+// A thread's part of one operand tile: chunks of V elements, along k or along the outer index.
+template <int OUTER, int V, bool ALONG_K> struct Chunks {
+    static constexpr int PER_K = ALONG_K ? BK / V : BK, PER_OUTER = ALONG_K ? OUTER : OUTER / V;
+    static constexpr int ALL = PER_K * PER_OUTER, COUNT = (ALL + THREADS - 1) / THREADS;
+    // Neighbouring threads read neighbouring memory: along k first, or along the outer index first.
+    static __device__ __forceinline__ int k(int chunk) {
+        return ALONG_K ? chunk % PER_K * V : chunk / PER_OUTER;
+    }
+    static __device__ __forceinline__ int outer(int chunk) {
+        return ALONG_K ? chunk / PER_K : chunk % PER_OUTER * V;
+    }
+};
+
+template <class C, int V, int PITCH, bool ALONG_K>
+__device__ __forceinline__ void put(Staged* tile, const Staged (&from)[C::COUNT][V]) {
+    #pragma unroll
+    for (int i = 0; i < C::COUNT; ++i) {
+        const int chunk = i * THREADS + (int)threadIdx.x;
+        if (C::ALL % THREADS != 0 && chunk >= C::ALL) continue;
+        const int k = C::k(chunk), outer = C::outer(chunk);
+        #pragma unroll
+        for (int e = 0; e < V; ++e) tile[(ALONG_K ? k + e : k) * PITCH + (ALONG_K ? outer : outer + e)] = from[i][e];
+    }
+}
+
+// A thread's place among those of its block. Where it fits, a warp covers 4 x 8 register tiles, with neighbouring
+// lanes on the same columns: 16-byte reads of a half warp are then one pass over the banks.
+struct Place { int m, n; };
+
+__device__ __forceinline__ Place place() {
+    const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32;
+    if constexpr (THREADS_N % 8 == 0 && THREADS_M % 4 == 0) {
+        constexpr int WARPS_N = THREADS_N / 8;
+        return {warp / WARPS_N * 4 + (lane & 1) + (lane >> 4) * 2, warp % WARPS_N * 8 + (lane >> 1) % 8};
+    }
+    return {thread / THREADS_N, thread % THREADS_N};
+}
+
+// Which rows and columns of the tile its registers hold.
+__device__ __forceinline__ int row_of(const Place& at, int i) { return i / GM * (BM / (TM / GM)) + at.m * GM + i % GM; }
+__device__ __forceinline__ int column_of(const Place& at, int j) { return j / GN * (BN / (TN / GN)) + at.n * GN + j % GN; }
+
+__device__ __forceinline__ void multiply(
+    const Staged* tile_a, const Staged* tile_b, const Place& mine, Accumulator (&sum)[TM][TN]
+) {
+    #pragma unroll
+    for (int k = 0; k < BK; ++k) {
+        Staged a[TM], b[TN];
+        #pragma unroll
+        for (int i = 0; i < TM; ++i) a[i] = tile_a[k * PITCH_A + row_of(mine, i)];
+        #pragma unroll
+        for (int j = 0; j < TN; ++j) b[j] = tile_b[k * PITCH_B + column_of(mine, j)];
+        #pragma unroll
+        for (int i = 0; i < TM; ++i)
+            #pragma unroll
+            for (int j = 0; j < TN; ++j) multiply_add(sum[i][j], a[i], b[j]);
+    }
+}
+
+// Results leave through shared memory, a row of each thread at a time: neighbouring threads then store neighbouring
+// elements, and the text of the epilogue occurs once. emit(row, column, elements) gets WIDTH neighbours of one row.
+// slab: THREADS_M * BN accumulators that nobody reads any more.
+template <class Emit>
+__device__ __forceinline__ void leave(
+    Accumulator* slab, const Place& mine, const Accumulator (&sum)[TM][TN], int rows_left, int columns_left, Emit emit
+) {
+    #pragma unroll 1
+    for (int pass = 0; pass < TM; ++pass) {
+        #pragma unroll
+        for (int i = 0; i < TM; ++i) {
+            if (i != pass) continue;
+            #pragma unroll
+            for (int j = 0; j < TN; ++j) slab[mine.m * BN + column_of(mine, j)] = sum[i][j];
+        }
+        __syncthreads();
+        const int row_first = pass / GM * (BM / (TM / GM)) + pass % GM;
+        #pragma unroll 1
+        for (int n = threadIdx.x; n < THREADS_M * (BN / WIDTH); n += THREADS) {
+            const int slab_row = n / (BN / WIDTH), column = n % (BN / WIDTH) * WIDTH;
+            const int row = row_first + slab_row * GM;
+            if (row >= rows_left || column >= columns_left) continue;
+            Accumulator acc[WIDTH];
+            #pragma unroll
+            for (int e = 0; e < WIDTH; ++e) acc[e] = slab[slab_row * BN + column + e];
+            emit(row, column, acc);
+        }
+        __syncthreads();
+    }
+}
