@@ -1,0 +1,210 @@
+"""CUDA softmax: kernels run on the host against the general NumPy engine, and compiled for every architecture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, fused, run_both
+from emulator import MISSING
+from emulator.kernels import tolerance
+from problems import LAYOUTS, scalar, tensor, values_of
+
+from graphdnn.device import device_spec
+from graphdnn.engines import Task
+from graphdnn.engines.cuda.softmax import ENGINE
+from graphdnn.enums import PointwiseMode as P
+from graphdnn.enums import ReductionOperator as R
+from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec, Reduction, ReductionSpec
+from graphdnn.tensors import TensorSpec
+
+emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+Extents = tuple[int, ...]
+
+
+def pointwise(mode: P, x: TensorSpec, b: TensorSpec | None, y: TensorSpec, math: str = "f32") -> Operation:
+    return PointwiseOperation(spec=PointwiseSpec(mode=mode, math_type=math), x=x, b=b, y=y)
+
+
+def softmax(
+    dims: Extents,
+    axes: Extents,
+    kind: str = "f32",
+    layout: str = "packed",
+    *,
+    logarithm: bool = False,
+    maximum: bool = True,
+    inside: str = "f32",
+    math: str = "f32",
+    saved: bool = False,
+    scaled: bool = False,
+    residual: bool = False,
+) -> list[Operation]:
+    """``inside``: type of the virtual tensors. ``saved``: maximum and sum are results too."""
+    row = tuple(1 if a in axes else extent for a, extent in enumerate(dims))
+
+    def virtual(uid: int, extents: Extents = dims) -> TensorSpec:
+        return tensor(uid, extents, inside, is_virtual=True)
+
+    def of_rows(uid: int) -> TensorSpec:
+        return tensor(uid, row, inside, layout) if saved else virtual(uid, row)
+
+    def step(mode: P, x: TensorSpec, b: TensorSpec | None, y: TensorSpec) -> Operation:
+        return pointwise(mode, x, b, y, math)
+
+    def reduce(operator: R, x: TensorSpec, y: TensorSpec) -> Operation:
+        return Reduction(x=x, y=y, spec=ReductionSpec(operator=operator, compute_type=math))
+
+    operations: list[Operation] = []
+    x, y = tensor(1, dims, kind, layout), tensor(2, dims, kind, layout)
+    if scaled:
+        operations.append(step(P.MUL, x, scalar(3, len(dims)), virtual(20)))
+        x = virtual(20)
+    exponent, end = x, y
+    if maximum:
+        operations += [reduce(R.MAX, x, of_rows(21)), step(P.SUB, x, of_rows(21), virtual(22))]
+        exponent = virtual(22)
+    if residual:
+        end = virtual(26)
+    operations += [step(P.EXP, exponent, None, virtual(23)), reduce(R.ADD, virtual(23), of_rows(24))]
+    if logarithm:
+        operations += [step(P.LOG, of_rows(24), None, virtual(25, row)), step(P.SUB, exponent, virtual(25, row), end)]
+    else:
+        operations += [step(P.DIV, virtual(23), of_rows(24), end)]
+    if residual:
+        operations.append(step(P.ADD, end, tensor(4, dims, kind), y))
+    return operations
+
+
+def values(operations: list[Operation], seed: int = 0, scale: float = 2.0) -> dict[int, Any]:
+    rng = np.random.default_rng(seed)
+    inputs = fused(operations).inputs
+    return {t.uid: (values_of(t, rng).astype(np.float64) * scale).astype(values_of(t, rng).dtype) for t in inputs}
+
+
+def assert_close(operations: list[Operation], given: dict[int, Any]) -> None:
+    here, there = run_both(operations, ENGINE, given)
+    outputs = {t.uid: t for t in fused(operations).outputs}
+    inside = max(tolerance(t, 64) for t in fused(operations).internal)
+    for uid, expected in there.items():
+        found, wanted = here[uid].astype(np.float64), expected.astype(np.float64)
+        bound = max(tolerance(outputs[uid], 64), inside)
+        largest = np.abs(wanted[np.isfinite(wanted)]).max(initial=1e-3)
+        np.testing.assert_allclose(found, wanted, rtol=4 * bound, atol=bound * largest, err_msg=f"uid {uid}")
+
+
+CASES: dict[str, tuple[Extents, Extents, str, str, dict[str, Any]]] = {
+    "rows": ((4, 5, 24), (2,), "f32", "packed", {}),
+    "rows f16": ((70, 1000), (1,), "f16", "packed", {}),
+    "rows log": ((3, 3000), (1,), "f16", "packed", {"logarithm": True, "saved": True}),
+    "rows passes": ((2, 60000), (1,), "f32", "packed", {"scaled": True}),
+    "channels": ((2, 128, 6, 8), (1,), "f16", "packed", {}),
+    "channels f32": ((2, 128, 6, 8), (1,), "f32", "packed", {"saved": True}),
+    "channels nhwc": ((2, 128, 5, 5), (1,), "f16", "channels_last", {"saved": True}),
+    "channels log": ((2, 21, 7, 7), (1,), "f32", "packed", {"logarithm": True}),
+    "channels passes": ((2, 7000, 3, 5), (1,), "f32", "packed", {"logarithm": True}),
+    "few channels": ((3, 3, 9, 9), (1,), "bf16", "packed", {}),
+    "few channels nhwc": ((3, 3, 9, 9), (1,), "f32", "channels_last", {}),
+    "one channel": ((7, 1, 5), (1,), "f32", "packed", {}),
+    "planes": ((2, 3, 7, 9), (2, 3), "f32", "packed", {}),
+    "planes nhwc": ((2, 16, 7, 9), (2, 3), "f16", "channels_last", {"logarithm": True}),
+    "samples": ((9, 40), (0,), "f32", "packed", {}),
+    "everything": ((9, 41), (0, 1), "f32", "packed", {}),
+    "not shifted": ((2, 17, 5), (1,), "f32", "packed", {"maximum": False}),
+    "not shifted log": ((4, 100), (1,), "bf16", "packed", {"maximum": False, "logarithm": True}),
+    "double": ((3, 50), (1,), "f64", "packed", {"inside": "f64", "math": "f64"}),
+    "integers": ((4, 100), (0,), "i8", "packed", {}),
+    "halves inside": ((2, 12, 5), (1,), "f16", "packed", {"inside": "f16"}),
+    "scaled, residual": ((2, 10, 7, 7), (1,), "f32", "packed", {"scaled": True, "residual": True}),
+    "log, scaled, residual": ((2, 64, 16), (1,), "f16", "packed", {"logarithm": True, "scaled": True, "residual": True}),
+}  # fmt: skip
+
+
+@emulated
+@pytest.mark.parametrize("case", CASES)
+def test_softmax(case: str) -> None:
+    dims, axes, kind, layout, fields = CASES[case]
+    operations = softmax(dims, axes, kind, layout, **fields)
+    assert_close(operations, values(operations))
+
+
+@emulated
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout(layout: str) -> None:
+    operations = softmax((3, 4, 2, 6), (1,), "f32", layout)
+    assert_close(operations, values(operations))
+
+
+@emulated
+@pytest.mark.parametrize("logarithm", [False, True], ids=["softmax", "log"])
+def test_extreme_values(logarithm: bool) -> None:
+    """Infinite, equal, tiny and missing numbers: each row is its own."""
+    operations = softmax((8, 40), (1,), logarithm=logarithm)
+    x = np.random.default_rng(0).standard_normal((8, 40)).astype(np.float32)
+    x[0, 3], x[1, 4], x[2, :], x[3, :] = np.nan, np.inf, -np.inf, 3.0e38
+    x[4, 5], x[5, :], x[6, :39] = -np.inf, -3.0e38, -3.0e38
+    assert_close(operations, {1: x})
+
+
+@emulated
+def test_sums_beyond_the_range_of_a_reciprocal() -> None:
+    """Without the maximum, sums overflow and vanish: quotients are then those of a plain division."""
+    operations = softmax((6, 40), (1,), maximum=False)
+    x = np.zeros((6, 40), np.float32)
+    x[0], x[1], x[2], x[3], x[4, 7] = 100.0, -100.0, -200.0, 88.0, 60.0
+    assert_close(operations, {1: x})
+
+
+@emulated
+def test_same_bits_every_time() -> None:
+    operations = softmax((2, 128, 6, 8), (1,), "f16")
+    given = values(operations)
+    first, _ = run_both(operations, ENGINE, given)
+    again, _ = run_both(operations, ENGINE, given, poison=0x5A)
+    assert first[2].tobytes() == again[2].tobytes()
+
+
+@emulated
+def test_logarithm_of_the_sum_for_the_backward_pass() -> None:
+    """max + log(sum) leaves the kernel beside the result."""
+    row = (4, 6, 1)
+    operations = softmax((4, 6, 40), (2,))
+    most, total, logarithm = (tensor(uid, row, is_virtual=True) for uid in (21, 24, 30))
+    operations += [
+        pointwise(P.LOG, total, None, logarithm),
+        pointwise(P.ADD, most, logarithm, tensor(31, row)),
+    ]
+    assert_close(operations, values(operations))
+
+
+def test_a_row_in_registers_where_it_fits() -> None:
+    for dims, axes, kind, layout, is_held in (
+        ((64, 128, 56, 56), (1,), "f16", "packed", True),
+        ((64, 128, 56, 56), (1,), "f32", "channels_last", True),
+        ((64, 32768), (1,), "f16", "packed", True),
+        ((64, 50000), (1,), "f16", "packed", False),
+        ((2, 20000, 56), (1,), "f32", "packed", False),
+    ):
+        operations = softmax(dims, axes, kind, layout)
+        kernel = device_kernel(operations, ENGINE)
+        assert len(kernel.steps) == 1
+        assert ("_passes" not in kernel.name) is is_held
+        task = Task(fused(operations), device_spec("h200"))
+        assert ENGINE.cost(task, {}).bytes > 0
+
+
+@compiler
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("layout", ["packed", "channels_last"])
+@pytest.mark.parametrize("kind", ["f16", "f32"])
+def test_compiles_without_spills(kind: str, layout: str, arch: str) -> None:
+    compiles_cleanly(softmax((64, 128, 56, 56), (1,), kind, layout), ENGINE, arch, registers=96)
+
+
+@compiler
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("case", ["rows f16", "rows passes", "channels passes", "double", "scaled, residual"])
+def test_other_variants_compile_without_spills(case: str, arch: str) -> None:
+    dims, axes, kind, layout, fields = CASES[case]
+    compiles_cleanly(softmax(dims, axes, kind, layout, **fields), ENGINE, arch)
