@@ -1,0 +1,176 @@
+"""What the engines emit compiles for every architecture: no spills, no stack frames, no warnings.
+
+A fixed list: for each family of operations its types, layouts and chains, on every engine that serves it with
+its default knobs. With other knob values, which a tuner measures before it takes them, kernels have to compile
+without warnings, but may spill. Compiled kernels are kept in a folder, so that a second run costs little.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from conftest import PROBLEMS
+from cuda_comparison import compiler
+from drawn.checks import Prepared
+from drawn.configs import configurations
+from drawn.families import Case, draw
+from drawn.sketch import Problem
+
+from graphdnn.cuda.cache import KernelCache
+from graphdnn.cuda.nvrtc import KernelText, Resources, arch_of, resources
+from graphdnn.device import DeviceSpec, device_spec
+from graphdnn.engines import ENGINES
+from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.errors import NotSupported
+from graphdnn.problem import parse
+
+DEVICES = ("a100", "l40s", "h200")  # sm_80, sm_89, sm_90a
+SETTINGS = 2  # of knobs besides the defaults
+
+# Kernels by the name before "__" that may have what is said, and why.
+EXCEPTIONS: dict[str, str] = {}
+
+TEXTS = (
+    # The layers that matter, in the types that matter.
+    "conv x=f16[32,64,56,56]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + relu",
+    "conv x=bf16[32,64,56,56]nhwc w=bf16[256,64,1,1]nhwc + bias + residual + relu",
+    "conv x=f16[32,64,56,56] w=f16[64,64,3,3] pad=1 + bias + relu",
+    "conv x=f32[8,64,56,56]nhwc w=f32[64,64,3,3]nhwc pad=1 + relu",
+    "conv x=f32[8,64,56,56] w=f32[64,64,3,3] pad=1",
+    "conv x=f64[2,16,28,28] w=f64[32,16,3,3] pad=1",
+    "conv x=e4m3[8,64,28,28]nhwc w=e4m3[64,64,3,3]nhwc pad=1 out=f16 + bias",
+    "conv x=i8[8,64,56,56]nhwc w=i8[64,64,3,3]nhwc pad=1 compute=i32 out=i32",
+    "conv x=i8[8,64,56,56]nhwc w=i8[64,64,3,3]nhwc pad=1 compute=i32 out=i8 + relu",
+    "conv x=i16[1,1,64,64] w=i16[8,1,16,16] compute=i32 out=i32",
+    "conv x=i16[1,1,64,64] w=i16[8,1,16,16] compute=i64 out=i64",
+    "conv x=f16[32,3,224,224]nhwc w=f16[64,3,7,7]nhwc pad=3 stride=2",
+    "conv x=f16[16,96,112,112]nhwc w=f16[96,1,3,3]nhwc pad=1 + bias + clip(0,6)",
+    "conv x=f16[16,96,112,112]nhwc w=f16[96,1,5,5]nhwc pad=2 stride=2",
+    "conv x=f16[4,128,28,28]nhwc w=f16[128,4,3,3]nhwc pad=1",
+    "conv x=f16[2,32,8,28,28]nhwc w=f16[64,32,3,3,3]nhwc pad=1 spatial=3",
+    "conv x=f32[8,64,300] w=f32[64,64,3] pad=1 spatial=1 dil=2",
+    "dgrad dy=f16[32,64,56,56]nhwc w=f16[64,64,3,3]nhwc dx=[32,64,56,56] pad=1",
+    "dgrad dy=f16[32,128,28,28]nhwc w=f16[128,64,3,3]nhwc dx=[32,64,56,56] pad=1 stride=2",
+    "dgrad dy=f32[8,64,28,28] w=f32[64,32,3,3] dx=[8,32,56,56] pad=1 stride=2",
+    "dgrad dy=f16[16,96,56,56]nhwc w=f16[96,1,3,3]nhwc dx=[16,96,56,56] pad=1",
+    "wgrad x=f16[32,64,56,56]nhwc dy=f16[32,64,56,56]nhwc dw=[64,64,3,3] pad=1",
+    "wgrad x=f32[8,32,56,56] dy=f32[8,64,28,28] dw=[64,32,3,3] pad=1 stride=2",
+    "wgrad x=f16[16,96,56,56]nhwc dy=f16[16,96,56,56]nhwc dw=[96,1,3,3] pad=1",
+    "conv x=f16[8,64,56,56]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + relu -> reduce add [1,64,1,1]",
+    "matmul a=f16[8,1024,512] b=f16[8,512,768] + bias + gelu",
+    "matmul a=bf16[1,4096,4096] b=bf16[1,4096,4096]",
+    "matmul a=f32[4,300,500] b=f32[4,500,200] + bias",
+    "matmul a=f64[2,100,100] b=f64[2,100,100]",
+    "matmul a=i8[1,512,512] b=i8[1,512,512] compute=i32 out=i32",
+    "matmul a=e4m3[1,512,512] b=e4m3[1,512,512] out=f16",
+    "pointwise x=f32[8,64,56,56] + mul + tanh",
+    "pointwise x=f16[8,64,56,56]nhwc + scale + bias + gelu",
+    "pointwise x=bf16[8,64,56,56]nhwc + residual + swish",
+    "pointwise x=f64[100,100] + exp + erf",
+    "reduce add x=f32[8,64,56,56] y=[1,64,1,1]",
+    "reduce add x=f16[64,1000] y=[64,1]",
+    "reduce max x=f32[1000000] y=[1]",
+    "reduce norm2 x=bf16[64,128,28,28]nhwc y=[1,128,1,1]",
+    "pool max x=f16[32,64,112,112]nhwc window=3 stride=2 pad=1",
+    "pool avg x=f32[32,64,28,28] window=2 stride=2",
+    "norm layer x=f16[4096,1024]",
+    "norm batch x=f32[32,64,56,56]nhwc",
+)  # fmt: skip
+# (family, seeds): what has no one-line text, and every mode and operator.
+DRAWN = {
+    "pointwise": range(0, 60, 4), "pointwise_graph": range(3), "conversion": range(8), "mask": range(2),
+    "reduction": range(9), "statistics": range(8), "matmul": range(2), "matmul_int": range(2),
+    "resample": range(12), "norm": range(12), "softmax": range(3), "movement": range(8), "rng": range(4),
+    "conv_fprop": range(2), "conv_dgrad": range(2), "conv_wgrad": range(2),
+    "conv_fprop_int": range(2), "conv_dgrad_int": range(2), "conv_wgrad_int": range(2),
+}  # fmt: skip
+CASES = [Case(family, seed, large=True) for family, seeds in DRAWN.items() for seed in seeds]
+
+
+@cache
+def _cache() -> KernelCache:
+    return KernelCache(Path(tempfile.gettempdir()) / f"graphdnn-test-kernels-{os.getuid()}")
+
+
+def _prepared(what: str | Case) -> Prepared:
+    if isinstance(what, Case):
+        return Prepared.of(draw(what))
+    return Prepared.of(Problem(tuple(parse(what).build_operation_graph().operations), {}))
+
+
+def _texts(prepared: Prepared, device: DeviceSpec, settings: int) -> Iterator[tuple[KernelText, bool]]:
+    """Each text, and whether only a change of knobs leads to it."""
+    seen = set()
+    for config in configurations(prepared.fused, device, 0, broad=1, knob_settings=settings):
+        for choice in config.choices:
+            kernel = choice.engine.compile(choice.task, choice.knobs)
+            assert isinstance(kernel, DeviceKernel)
+            for step in kernel.steps:
+                if isinstance(step, Launch) and step.text.name not in seen:
+                    seen.add(step.text.name)
+                    yield step.text, choice.knobs != choice.engine.defaults()
+
+
+def _complaints(name: str, entry: str, used: Resources, tuned: bool) -> list[str]:
+    found = [*used.warnings]
+    if not tuned and (used.stack or used.spill_stores or used.spill_loads):
+        found.append(f"{used.stack} bytes of stack, {used.spill_stores} + {used.spill_loads} bytes of spills")
+    if found and name.split("__", maxsplit=1)[0] in EXCEPTIONS:
+        return []
+    return [f"{name}, {entry}: {line}" for line in found]
+
+
+def _check(what: str | Case, device: str, settings: int) -> None:
+    spec = device_spec(device)
+    arch = arch_of(spec.compute_capability)
+    found: list[str] = []
+    try:
+        for text, tuned in _texts(_prepared(what), spec, settings):
+            entries = resources(_cache().load(text, arch).log)
+            assert entries, text.name
+            PROBLEMS[f"kernels compiled for {arch}"] += 1
+            for entry, used in entries.items():
+                found += _complaints(text.name, entry, used, tuned)
+    except NotSupported as error:
+        if {r.status.name for r in error.rejections} <= {"NOT_SUPPORTED_GRAPH_PATTERN"}:
+            pytest.skip("no engine of the device is written for this operation")
+        raise
+    assert not found, "\n".join(found)
+
+
+@compiler
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("text", TEXTS)
+def test_layers_compile_cleanly(text: str, device: str) -> None:
+    _check(text, device, SETTINGS if device == "h200" else 0)
+
+
+@compiler
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_drawn_problems_compile_cleanly(case: Case) -> None:
+    _check(case, "h200", 0)
+
+
+@compiler
+@pytest.mark.long
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_drawn_problems_compile_cleanly_everywhere(case: Case, device: str) -> None:
+    _check(case, device, SETTINGS)
+
+
+def test_every_cuda_engine_is_compiled() -> None:
+    """An engine that no problem of the list reaches would be left out without a word."""
+    device, reached = device_spec("h200"), set()
+    for what in (*TEXTS, *CASES):
+        try:
+            for config in configurations(_prepared(what).fused, device, 0, broad=1, knob_settings=0):
+                reached |= {choice.engine.name for choice in config.choices}
+        except NotSupported:
+            continue
+    assert {e.name for e in ENGINES if "cuda" in e.places} <= reached
