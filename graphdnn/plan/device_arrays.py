@@ -48,7 +48,7 @@ TOO_SHORT = Rule(
 )
 
 # Element types that CuPy or DLPack may lack: their bits are then carried by unsigned integers of the same size.
-_CARRIERS: MappingProxyType[DataType, type[np.generic]] = MappingProxyType(
+CARRIERS: MappingProxyType[DataType, type[np.generic]] = MappingProxyType(
     {DataType.BFLOAT16: np.uint16, DataType.FP8_E4M3: np.uint8, DataType.FP8_E5M2: np.uint8}
 )
 
@@ -103,7 +103,7 @@ def shadow_of(want: Expected, given: Any, ordinal: int, stream: int) -> tuple[Ar
     shadow, device = found
     if device != ordinal:
         return None, OTHER_DEVICE.reject(WHERE, label, f"on device {device}", ordinal=ordinal)
-    carrier = _CARRIERS.get(want.spec.data_type)
+    carrier = CARRIERS.get(want.spec.data_type)
     if carrier is not None and shadow.dtype == carrier:
         shadow = shadow.view(want.layout[0])
     return shadow, None
@@ -122,9 +122,11 @@ def _described(given: Any, stream: int) -> tuple[Array, int] | str:
         return "it is neither an array nor an address"
     import cupy
 
+    from graphdnn.cuda.order import BareStream
+
     try:
         # CuPy does what both protocols ask for: its current stream waits for the producer's.
-        with cupy.cuda.ExternalStream(stream) if stream else cupy.cuda.Stream.null:
+        with cupy.cuda.Stream.from_external(BareStream(stream)) if stream else cupy.cuda.Stream.null:
             return _cupy(cupy.from_dlpack(given) if hasattr(given, "__dlpack__") else cupy.asarray(given))
     except (TypeError, ValueError, BufferError, RuntimeError, AttributeError) as error:
         return str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -144,19 +146,12 @@ def _torch(tensor: Any, stream: int) -> tuple[Array, int] | str:
     torch = sys.modules["torch"]
     producer = torch.cuda.current_stream(tensor.device)
     if producer.cuda_stream != stream:
+        from graphdnn.cuda.order import wait_for
+
         wait_for(producer.cuda_stream, stream)
     size = dtype.itemsize
     strides = tuple(step * size for step in tensor.stride())
     return shadow_at(tensor.data_ptr(), dtype, tuple(tensor.shape), strides), int(tensor.device.index)
-
-
-def wait_for(producer: int, consumer: int) -> None:
-    """Work put into ``consumer`` from now on starts after what ``producer`` holds; the host does not wait."""
-    import cupy
-
-    event = cupy.cuda.Event(disable_timing=True)
-    event.record(cupy.cuda.ExternalStream(producer) if producer else cupy.cuda.Stream.null)
-    (cupy.cuda.ExternalStream(consumer) if consumer else cupy.cuda.Stream.null).wait_event(event)
 
 
 def allocation_problem(label: str, address: int, size: int, ordinal: int) -> Rejection | None:

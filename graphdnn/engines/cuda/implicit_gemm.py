@@ -99,6 +99,12 @@ _SPLIT = Knob(
 )
 _PARTS = (1, 2, 4, 8, 16, 32, 64)
 _LEAST_DEPTH = 8  # tiles of k that a part has at least
+_AS_STAGED = {
+    "float": DataType.FLOAT,
+    "double": DataType.DOUBLE,
+    "int": DataType.INT32,
+    "long long": DataType.INT64,
+}
 _WORTH_PADDING = 0.1  # of the predicted time that the padded copy may take
 _ALONE = 0.3  # of an SM's pace that is left when it is all but empty
 
@@ -225,7 +231,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     geometry, checked = _geometry(roles), not _stays_inside(roles)
     thrifty = knobs[_SPLIT.type] == 1  # what the engine is asked for where workspace is limited
     if checked and not has_prologue and not thrifty and _pads(product, shape, gathered, device):
-        gathered, x_space, geometry = _padded(steps, roles, gathered, x_space, geometry)
+        gathered, x_space, geometry = _padded(steps, roles, gathered, x_space, geometry, staged)
         checked = False
     parameters = Parameters(steps.places)
     program = None
@@ -434,13 +440,14 @@ def _pads(product: Product, shape: Shape, gathered: TensorSpec, device: DeviceSp
 
 
 def _padded(
-    steps: Steps, roles: Roles, gathered: TensorSpec, space: Space, geometry: dict[str, tuple[int, ...]]
+    steps: Steps, roles: Roles, gathered: TensorSpec, space: Space, geometry: dict[str, tuple[int, ...]], staged: str
 ) -> tuple[TensorSpec, Space, dict[str, tuple[int, ...]]]:
     """The copy, its coordinates, and the geometry in which it starts at its padding."""
     margins = _margins(roles)
     outer = (0,) * (gathered.rank - len(margins))
     before, after = ((*outer, *(m[i] for m in margins)) for i in (0, 1))
-    copy = add_padded_copy(steps, gathered, before, after)
+    wide = _AS_STAGED[staged]  # converted once, not for every tap that reads it
+    copy = add_padded_copy(steps, gathered, before, after, wide, staged)
     first = SPATIAL - len(margins)
     sizes = copy.dims[-len(margins) :]
     axes = tuple(

@@ -124,7 +124,7 @@ def generate_bn_finalize(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     result(anchor.updated_running_mean, running_mean)
     result(anchor.updated_running_var, running_var)
     program.store_outputs((anchor,))
-    chain = program.function("chain")
+    chain = program.function("chain", "long long")
     parameters.integer("count", extents[1])
     parameters.integers("size", space.sizes)
     name = f"bn_finalize__{anchor.mode.name.lower()}"
@@ -133,7 +133,7 @@ def generate_bn_finalize(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         ["pointwise.cu"],
         parameters=parameters.text,
         functions=[file_text("bn_finalize.cuh"), chain],
-        constants={"THREADS": _CHANNELS, "RANK": 1, "WIDTH": 1, "Count": "unsigned int"},
+        constants={"THREADS": _CHANNELS, "RANK": 1, "WIDTH": 1, "PAIRS": False, "Count": "unsigned int"},
     )
     blocks = min(-(-extents[1] // _CHANNELS), device.sm_count)
     return DeviceKernel(name, (Launch(text, "pointwise", (blocks, 1, 1), _CHANNELS, parameters.pack()),))

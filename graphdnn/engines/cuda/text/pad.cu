@@ -1,4 +1,4 @@
-// A copy with zeros around it, in the memory order of the source.
+// A copy with zeros around it, in the memory order of the source; perhaps in a wider type.
 
 extern "C" __global__ void __launch_bounds__(THREADS) pad(const __grid_constant__ Params p) {
     const long long step = (long long)gridDim.x * THREADS;
@@ -21,7 +21,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) pad(const __grid_constant_
             inside = inside && (unsigned int)at < (unsigned int)p.source_size[j];
             offset += at * p.source_stride[j];
         }
-        Element zero = {};
-        p.target[i] = inside ? load_pack_read_only<1>(p.source + offset).at[0] : zero;
+        p.target[i] = narrow<Target>(inside ? widen<Arithmetic>(load_pack_read_only<1>(p.source + offset).at[0]) : (Arithmetic)0);
     }
 }
