@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from graphdnn.engines.cuda import (
     direct,
+    direct_wgrad,
     implicit_gemm,
+    matmul,
     movement,
     norm,
+    norm_backward,
     pointwise,
     reduction,
     resample,
@@ -19,11 +22,14 @@ from graphdnn.engines.engine import Engine
 
 CUDA_ENGINES: tuple[Engine, ...] = (
     direct.ENGINE,
+    direct_wgrad.ENGINE,
     implicit_gemm.ENGINE,
+    matmul.ENGINE,
     pointwise.ENGINE,
     reduction.ENGINE,
     softmax.ENGINE,
     norm.ENGINE,
+    norm_backward.ENGINE,
     statistics.GENSTATS,
     statistics.BN_FINALIZE,
     statistics.BN_WEIGHTS,
