@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from itertools import islice, product
 from types import MappingProxyType
 
+from graphdnn.cuda import debug
 from graphdnn.device import DeviceSpec
 from graphdnn.engines import ENGINES, Cost, Engine, Knobs, Task
 from graphdnn.enums import BehaviorNote, HeurMode, NumericalNote, Status
@@ -203,6 +204,7 @@ class Ranking:
         self._engines = tuple(e for e in engines if device.kind in e.places) or tuple(engines)
         self._tasks = tuple(Task(op, device) for op in fused)
         self._found: list[EngineConfig] = []
+        self._told = False
         self._rest = self._configs()
 
     def __iter__(self) -> Iterator[EngineConfig]:
@@ -246,9 +248,22 @@ class Ranking:
         while len(self._found) < count:
             config = next(self._rest, None)
             if config is None:
-                return False
+                break
             self._found.append(config)
-        return True
+        if not self._told and debug.asks("rank"):
+            self._told = True
+            self._tell()
+        return len(self._found) >= count
+
+    def _tell(self) -> None:
+        """The ranking as lines on stderr."""
+        about = self.fused.graph.name or "unnamed", self.device.name, self.mode.name
+        for i, config in enumerate(islice(self, _SHOWN)):
+            seconds = f"{config.predicted_seconds * 1e6:.1f}"
+            debug.line("rank", *about, i, config.name, seconds, config.workspace_size)
+        for declined in self.declined:
+            for r in declined.rejections:
+                debug.line("declined", *about, declined.engine.name, declined.operation.name, r.rule, r.reason)
 
     def _configs(self) -> Iterator[EngineConfig]:
         candidates = [_Lazy(self._candidates(task)) for task in self._tasks]

@@ -24,6 +24,10 @@ SWITCHES: dict[str, str] = {
 EVENTS: dict[str, tuple[str, ...]] = {
     "build": ("plan", "device", "hit or miss", "ms"),
     "execute": ("plan", "device", "ms"),
+    "fusion": ("plan", "kernel", "rule", "operations"),
+    "unfused": ("plan", "edge", "rule", "why"),
+    "rank": ("graph", "device", "mode", "place", "configuration", "predicted us", "workspace"),
+    "declined": ("graph", "device", "mode", "engine", "kernel", "rule", "why"),
     "kernel": ("kernel", "architecture", "origin", "ms"),
     "resources": ("kernel", "entry", "registers", "stack", "spill stores", "spill loads", "shared"),
     "source": ("kernel", "file"),
@@ -32,6 +36,7 @@ EVENTS: dict[str, tuple[str, ...]] = {
 
 verbose = False
 marks_ranges = False
+watches = False  # one of the two: all that an execution has to ask
 switches: frozenset[str] = frozenset()
 _named: set[str] = set()  # events whose fields were named
 _said: set[tuple[str, str]] = set()
@@ -39,11 +44,12 @@ _said: set[tuple[str, str]] = set()
 
 def read_environment() -> None:
     """Take over the variables as they are now; done once on import."""
-    global verbose, switches, marks_ranges  # noqa: PLW0603  a caller's test is one attribute of this module
+    global verbose, switches, marks_ranges, watches  # noqa: PLW0603  a caller's test is one attribute of this module
     verbose = os.environ.get(VERBOSE, "0").strip() not in ("", "0")
     asked = frozenset(word.strip() for word in os.environ.get(DEBUG, "").split(",")) - {""}
     switches = asked & SWITCHES.keys()
     marks_ranges = "nvtx" in switches or PROFILER in os.environ
+    watches = verbose or marks_ranges
     for word in sorted(asked - switches):
         say(DEBUG, f"{word} is none of {' '.join(SWITCHES)}")
 

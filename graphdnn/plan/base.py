@@ -15,6 +15,7 @@ from graphdnn.engines.engine import CompiledOperation
 from graphdnn.enums import BehaviorNote, NumericalNote
 from graphdnn.heuristics import EngineConfig
 from graphdnn.plan.bindings import Expected
+from graphdnn.tensors import TensorSpec
 
 
 class ExecutionPlan:
@@ -88,8 +89,34 @@ class ExecutionPlan:
         """
         raise NotImplementedError
 
+    def load(self) -> None:
+        """Meet the device now, not at the first execution. Raises ``NotSupported`` when it is not here."""
+        raise NotImplementedError
+
+    def capture(self, bindings: Mapping[int, Any], workspace: Any = None) -> Any:
+        """The execution on these arrays as a CUDA graph, to be launched again and again: ``CapturedPlan``."""
+        raise NotImplementedError
+
+    # Memory where the plan runs.
+
     def new_workspace(self) -> Any:
         """A workspace of the right size, or None where none is needed."""
+        raise NotImplementedError
+
+    def new_array(self, spec: TensorSpec) -> Any:
+        """An uninitialised array for a bound tensor, with its type, extents, strides and alignment."""
+        raise NotImplementedError
+
+    def to_device(self, bindings: Mapping[int, Any]) -> dict[int, Any]:
+        """Arrays in host memory, copied to where the plan runs; by-value numbers stay as they are."""
+        raise NotImplementedError
+
+    def to_host(self, bindings: Mapping[int, Any]) -> dict[int, Any]:
+        """Arrays of the plan, copied to host memory once the work in the current stream has finished."""
+        raise NotImplementedError
+
+    def queue(self, stream: Any = None) -> int:
+        """The number of a stream as ``execute`` takes it. Executions in one stream run one after another."""
         raise NotImplementedError
 
 

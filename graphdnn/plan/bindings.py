@@ -122,6 +122,13 @@ HOST_STREAM = Rule(
     reason="a host plan has no streams: a call has finished when it returns",
     fix="leave the stream out, or build the plan for a CUDA device",
 )
+HOST_CAPTURE = Rule(
+    id="capture.host",
+    expected="a plan for a CUDA device",
+    reason="CUDA graphs record work of a stream, and a host plan has none",
+    fix="call execute, or build the plan for a CUDA device",
+    status=Status.NOT_SUPPORTED,
+)
 
 WHERE = "EXECUTION_PLAN"
 

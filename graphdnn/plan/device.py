@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
+from time import perf_counter
 from typing import Any
 
 from graphdnn.cuda import debug
 from graphdnn.engines.cuda.launch import DeviceKernel, Function, Launch
 from graphdnn.engines.cuda.parameters import scalar_bits
+from graphdnn.engines.host.memory import empty
 from graphdnn.enums import Status
 from graphdnn.errors import BadParam, NotSupported
 from graphdnn.heuristics import EngineConfig, materialized_bytes, materialized_slots
+from graphdnn.plan import report
 from graphdnn.plan.base import ExecutionPlan, Remembered
 from graphdnn.plan.bindings import (
     WHERE,
@@ -32,6 +35,7 @@ from graphdnn.plan.bindings import (
 )
 from graphdnn.plan.runtime import CudaRuntime, Runtime
 from graphdnn.rules import Rule
+from graphdnn.tensors import TensorSpec
 
 ABSENT = Rule(
     id="execute.device_absent",
@@ -75,6 +79,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
     )
 
     def __init__(self, config: EngineConfig, runtime: Runtime | None = None) -> None:
+        start = perf_counter()
         super().__init__(config)
         self._runtime: Runtime = CudaRuntime(config.device) if runtime is None else runtime
         for launch in self.launches:
@@ -89,6 +94,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         self._written = tuple(i for i, e in enumerate(self._expected) if e.is_output)
         if self._runtime.is_here():
             self._free.append(self._new_block())
+        report.built(config, "miss" if self._runtime.compiled else "hit", perf_counter() - start)
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -108,7 +114,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         ``stream``: an address, or an object with ``ptr`` or ``cuda_stream``; None is CuPy's current stream.
         """
         if self.loaded_on is None:
-            self._load()
+            self.load()
         try:
             arrays = self._pick(bindings)
             scalars = [bindings[e.spec.uid] for e in self._scalars] if self._scalars else None
@@ -132,8 +138,8 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         try:
             if block.known is not known or block.scratch != scratch or block.values != values:
                 block.fill(known, scratch, values)
-            if debug.marks_ranges:
-                block.launch_marked(number, self)
+            if debug.watches:
+                block.launch_watched(number, self, self._runtime)
             else:
                 for launch in block.launches:
                     launch(number)
@@ -181,8 +187,9 @@ class DevicePlan(ExecutionPlan, place="cuda"):
                     return True
         return False
 
-    def _load(self) -> None:
-        """Meet the device. Raises ``NotSupported`` when it is not here."""
+    def load(self) -> None:
+        if self.loaded_on is not None:
+            return
         device = self.config.device
         if not self._runtime.is_here():
             raise NotSupported(
@@ -216,10 +223,38 @@ class DevicePlan(ExecutionPlan, place="cuda"):
 
     def new_workspace(self) -> Any:
         """CuPy bytes of the right size, or None where none are needed."""
+        self.load()
         return self._runtime.memory(self._size) if self._size else None
 
+    def new_array(self, spec: TensorSpec) -> Any:
+        """A CuPy array; BFLOAT16 and FP8, which CuPy may lack, are carried by unsigned integers."""
+        self.load()
+        return self._runtime.array(spec)
+
+    def to_device(self, bindings: Mapping[int, Any]) -> dict[int, Any]:
+        bound = [e for e in self._expected if e.spec.uid in bindings]
+        hosts = coerce(bound, [bindings[e.spec.uid] for e in bound])
+        copies = dict(bindings)
+        for want, host in zip(bound, hosts, strict=True):
+            copies[want.spec.uid] = array = self.new_array(want.spec)
+            self._runtime.copy_in(host, array, want.spec.bytes)
+        return copies
+
+    def to_host(self, bindings: Mapping[int, Any]) -> dict[int, Any]:
+        copies = dict(bindings)
+        for spec in (e.spec for e in self._expected if e.spec.uid in bindings):
+            copies[spec.uid] = empty(spec)
+            self._runtime.copy_out(bindings[spec.uid], copies[spec.uid], spec.bytes)
+        return copies
+
+    def queue(self, stream: Any = None) -> int:
+        return self._runtime.current_stream() if stream is None else stream_number(stream)
+
+    def timings(self, call: Callable[[], None], repeat: int) -> list[float]:
+        """Seconds that the device spends on each of several calls, which put work into the current stream."""
+        return self._runtime.timings(call, repeat)
+
     def capture(self, bindings: Mapping[int, Any], workspace: Any = None) -> Any:
-        """The execution on these arrays as a CUDA graph, to be launched again and again: ``CapturedPlan``."""
         from graphdnn.plan.capture import capture
 
         return capture(self, bindings, workspace)
@@ -295,8 +330,19 @@ class _Block:
             call.fill(dict(zip(self._uids, addresses, strict=True)), scratch)
         self.known, self.scratch, self.values = known, scratch, values
 
-    def launch_marked(self, stream: int, plan: ExecutionPlan) -> None:
-        """With a range for the plan and one for each kernel, for a profiler."""
+    def launch_watched(self, stream: int, plan: ExecutionPlan, runtime: Runtime) -> None:
+        """With ranges for a profiler, and a line that says how long it took, for which it waits."""
+        start = perf_counter()
+        if debug.marks_ranges:
+            self._launch_marked(stream, plan)
+        else:
+            for launch in self.launches:
+                launch(stream)
+        if debug.verbose:
+            runtime.synchronize(stream)
+            report.executed(plan.config, perf_counter() - start)
+
+    def _launch_marked(self, stream: int, plan: ExecutionPlan) -> None:
         from cupy.cuda import nvtx
 
         nvtx.RangePush(plan.name)

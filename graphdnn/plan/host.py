@@ -10,17 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter, itemgetter
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+from graphdnn.cuda import debug
 from graphdnn.dtypes import Array
 from graphdnn.engines import Kernel
-from graphdnn.engines.host.memory import from_buffer
-from graphdnn.errors import BadParam
+from graphdnn.engines.host.memory import empty, from_buffer
+from graphdnn.errors import BadParam, NotSupported
 from graphdnn.heuristics import EngineConfig, materialized_bytes, materialized_slots
+from graphdnn.plan import report
 from graphdnn.plan.base import ExecutionPlan, Remembered, pick_one
-from graphdnn.plan.bindings import HOST_STREAM, check_addresses, check_workspace, coerce, refuse_names
+from graphdnn.plan.bindings import (
+    HOST_CAPTURE,
+    HOST_STREAM,
+    WHERE,
+    check_addresses,
+    check_workspace,
+    coerce,
+    refuse_names,
+)
+from graphdnn.tensors import TensorSpec
 
 Launch = Callable[[Sequence[Array], "Array | None"], None]
 
@@ -33,6 +45,7 @@ class HostPlan(ExecutionPlan, place="cpu"):
     __slots__ = ("_forms", "_known", "_launch", "_size")
 
     def __init__(self, config: EngineConfig) -> None:
+        start = perf_counter()
         super().__init__(config)
         kernels = [k for k in self.kernels if isinstance(k, Kernel)]
         assert len(kernels) == len(self.kernels), "an engine of the host compiles to host kernels"
@@ -40,11 +53,14 @@ class HostPlan(ExecutionPlan, place="cpu"):
         self._launch = _in_turn(_launches(config, kernels, self.uids))
         self._size = config.workspace_size
         self._known = Remembered(())
+        if debug.verbose:
+            self._launch = report.told(self._launch, config)
+        report.built(config, "none", perf_counter() - start)
 
     def execute(self, bindings: Mapping[int, Any], workspace: Any = None, stream: Any = None) -> None:
         """As ``ExecutionPlan.execute``; there are no streams on the host, a call has finished when it returns."""
         if stream:
-            raise BadParam(HOST_STREAM.reject("EXECUTION_PLAN", "stream", stream))
+            raise BadParam(HOST_STREAM.reject(WHERE, "stream", stream))
         try:
             arrays = self._pick(bindings)
             scalars = [bindings[e.spec.uid] for e in self._scalars] if self._scalars else None
@@ -74,6 +90,26 @@ class HostPlan(ExecutionPlan, place="cpu"):
     def new_workspace(self) -> Array | None:
         """A workspace of the right size, or None where none is needed."""
         return np.empty(self._size, np.uint8) if self._size else None
+
+    def load(self) -> None:
+        """The host is always here."""
+
+    def capture(self, *_: Any, **__: Any) -> Any:
+        raise NotSupported(HOST_CAPTURE.reject(WHERE, "device", self.config.device.name))
+
+    def new_array(self, spec: TensorSpec) -> Array:
+        return empty(spec)
+
+    def to_device(self, bindings: Mapping[int, Any]) -> dict[int, Any]:
+        """The same arrays: they are where the plan runs."""
+        return dict(bindings)
+
+    def to_host(self, bindings: Mapping[int, Any]) -> dict[int, Any]:
+        """The same arrays."""
+        return dict(bindings)
+
+    def queue(self, *_: Any) -> int:
+        return 0
 
 
 def _in_turn(launches: Sequence[Launch]) -> Launch:

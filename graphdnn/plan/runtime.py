@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, Protocol
 
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import Array
 from graphdnn.engines.cuda.launch import Launch
+from graphdnn.engines.host.memory import binding_layout
 from graphdnn.errors import Rejection
 from graphdnn.plan.bindings import Expected
+from graphdnn.tensors import TensorSpec
 
 
 class Prepared(Protocol):
@@ -23,6 +26,8 @@ class Prepared(Protocol):
 
 class Runtime(Protocol):
     """CUDA, or what stands in for it where there is none."""
+
+    compiled: int  # kernels that were not in the kernel cache
 
     def compile(self, text: KernelText) -> bytes: ...
 
@@ -44,6 +49,16 @@ class Runtime(Protocol):
 
     def workspace_address(self, workspace: Any, size: int) -> tuple[int, Rejection | None]: ...
 
+    def array(self, spec: TensorSpec) -> Any: ...
+
+    def copy_in(self, host: Array, array: Any, size: int) -> None: ...
+
+    def copy_out(self, array: Any, host: Array, size: int) -> None: ...
+
+    def synchronize(self, stream: int) -> None: ...
+
+    def timings(self, call: Callable[[], None], repeat: int) -> list[float]: ...
+
 
 class CudaRuntime:
     """The real one. Kernels come from the kernel cache; a device is needed only to load them."""
@@ -53,11 +68,14 @@ class CudaRuntime:
 
         self._capability = device.compute_capability
         self._arch = arch_of(device.compute_capability, device.name)
+        self.compiled = 0
 
     def compile(self, text: KernelText) -> bytes:
         from graphdnn.cuda.cache import default_cache
 
-        return default_cache().load(text, self._arch).cubin
+        found = default_cache().load(text, self._arch)
+        self.compiled += found.origin == "compiled"
+        return found.cubin
 
     def is_here(self) -> bool:
         """True when the current device runs what was compiled."""
@@ -115,3 +133,46 @@ class CudaRuntime:
         from graphdnn.plan.device_arrays import workspace_address
 
         return workspace_address(workspace, size, self.ordinal())
+
+    def array(self, spec: TensorSpec) -> Any:
+        """A new CuPy array of a tensor's type, extents, strides and alignment. Types that CuPy lacks travel as bits."""
+        import cupy
+
+        from graphdnn.plan.device_arrays import CARRIERS
+
+        dtype, shape, strides = binding_layout(spec)
+        memory = cupy.cuda.alloc(spec.bytes + spec.byte_alignment)
+        memory += -memory.ptr % spec.byte_alignment
+        return cupy.ndarray(shape, CARRIERS.get(spec.data_type, dtype), memory, strides=strides)
+
+    def copy_in(self, host: Array, array: Any, size: int) -> None:
+        array.data.copy_from_host_async(_address(host), size)
+        self.synchronize(self.current_stream())
+
+    def copy_out(self, array: Any, host: Array, size: int) -> None:
+        array.data.copy_to_host_async(_address(host), size)
+        self.synchronize(self.current_stream())
+
+    def synchronize(self, stream: int) -> None:
+        """Wait for a stream, unless it is being captured and there is nothing to wait for."""
+        from graphdnn.cuda import driver
+
+        if not driver.is_capturing(stream):
+            driver.synchronize(stream)
+
+    def timings(self, call: Callable[[], None], repeat: int) -> list[float]:
+        """Seconds on the device between the end of one call's work and the end of the next one's."""
+        import cupy
+
+        events = [cupy.cuda.Event() for _ in range(repeat + 1)]
+        events[0].record()
+        for event in events[1:]:
+            call()
+            event.record()
+        events[-1].synchronize()
+        pairs = pairwise(events)
+        return [cupy.cuda.get_elapsed_time(start, end) * 1e-3 for start, end in pairs]
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,11 @@ from emulator.emulate import Emulated, compile_for_host
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.dtypes import Array
 from graphdnn.engines.cuda.launch import Launch
+from graphdnn.engines.host.memory import empty
 from graphdnn.errors import Rejection
 from graphdnn.plan.bindings import Expected
+from graphdnn.plan.device_arrays import address_of, is_raw, shadow_at
+from graphdnn.tensors import TensorSpec
 
 _COMPILED: dict[tuple[str, str], Emulated] = {}
 
@@ -22,8 +26,10 @@ _COMPILED: dict[tuple[str, str], Emulated] = {}
 class _Prepared:
     step: Launch
     params: bytearray
+    streams: list[int]
 
     def launch(self, stream: int) -> None:
+        self.streams.append(stream)
         key = self.step.text.text, self.step.entry
         if key not in _COMPILED:
             _COMPILED[key] = compile_for_host(self.step.text.text, (self.step.entry,))
@@ -31,7 +37,12 @@ class _Prepared:
 
 
 class EmulatedRuntime:
-    """As ``graphdnn.plan.runtime.Runtime``."""
+    """As ``graphdnn.plan.runtime.Runtime``. Addresses are those of host memory; each launch's stream is noted."""
+
+    compiled = 0
+
+    def __init__(self) -> None:
+        self.streams: list[int] = []
 
     def compile(self, text: KernelText) -> bytes:
         return b""
@@ -49,18 +60,45 @@ class EmulatedRuntime:
         return None
 
     def prepare(self, launch: Launch, plan: str) -> _Prepared:
-        return _Prepared(launch, bytearray(launch.params.data))
+        return _Prepared(launch, bytearray(launch.params.data), self.streams)
 
     def shadows(
         self, expected: Sequence[Expected], arrays: Sequence[Any], stream: int
     ) -> tuple[list[Array], list[Rejection]]:
-        return list(arrays), []
+        return [_array_of(want, given) for want, given in zip(expected, arrays, strict=True)], []
 
     def memory(self, size: int) -> Array:
         raw = np.full(size + 256, 0xA5, np.uint8)
         start = -raw.ctypes.data % 256
         return raw[start : start + size]
 
-    def workspace_address(self, workspace: Array, size: int) -> tuple[int, Rejection | None]:
+    def workspace_address(self, workspace: Any, size: int) -> tuple[int, Rejection | None]:
+        if is_raw(workspace):
+            return address_of(workspace), None
         assert workspace.nbytes >= size
         return workspace.ctypes.data, None
+
+    def array(self, spec: TensorSpec) -> Array:
+        return empty(spec)
+
+    def copy_in(self, host: Array, array: Array, size: int) -> None:
+        array[...] = host
+
+    def copy_out(self, array: Array, host: Array, size: int) -> None:
+        host[...] = array
+
+    def synchronize(self, stream: int) -> None:
+        pass
+
+    def timings(self, call: Callable[[], None], repeat: int) -> list[float]:
+        found = []
+        for _ in range(repeat):
+            start = perf_counter()
+            call()
+            found.append(perf_counter() - start)
+        return found
+
+
+def _array_of(want: Expected, given: Any) -> Array:
+    """The array at a bare address, or what was given."""
+    return shadow_at(address_of(given), *want.layout) if is_raw(given) else given  # type: ignore[no-any-return]

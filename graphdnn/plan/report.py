@@ -1,0 +1,36 @@
+"""What plans print on stderr when the environment asks for it (graphdnn/cuda/debug.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from graphdnn.cuda import debug
+from graphdnn.heuristics import EngineConfig
+
+
+def built(config: EngineConfig, cache: str, seconds: float) -> None:
+    """A plan was built; ``cache``: "hit" when it held all kernels, "miss", or "none" where nothing is compiled."""
+    if debug.verbose:
+        debug.line("build", config.name, config.device.name, cache, f"{seconds * 1e3:.3f}")
+    if debug.asks("fusion"):
+        for op in config.fused:
+            debug.line("fusion", config.name, op.index, op.rule, " + ".join(step.label() for step in op.operations))
+        for stop in config.fused.stopped_by:
+            debug.line("unfused", config.name, stop.subject, stop.rule, stop.reason)
+
+
+def executed(config: EngineConfig, seconds: float) -> None:
+    debug.line("execute", config.name, config.device.name, f"{seconds * 1e3:.3f}")
+
+
+def told(call: Callable[..., None], config: EngineConfig) -> Callable[..., None]:
+    """``call`` with a line for each execution."""
+
+    def timed(*arguments: Any) -> None:
+        start = perf_counter()
+        call(*arguments)
+        executed(config, perf_counter() - start)
+
+    return timed
