@@ -41,15 +41,16 @@ def _channels(s: Sketch) -> tuple[int, int, int]:
     """Groups, and channels of x and y in one group."""
     kind = s.rng.random()
     if kind < 0.6:
-        return 1, s.extent(9, 140), s.extent(9, 140)
+        return 1, s.channels(9, 140), s.channels(9, 140)
     if kind < 0.75:
-        return s.extent(6, 70), 1, s.one_of((1, 1, 2))
-    return s.number(2, 4), s.extent(4, 24), s.extent(4, 24)
+        return s.channels(6, 70), 1, s.one_of((1, 1, 2))
+    return s.number(2, 4), s.channels(4, 24), s.channels(4, 24)
 
 
 def _extents(s: Sketch) -> tuple[dict[str, Any], list[tuple[int, ...]]]:
     """The geometry, and the extents of x, w and y, small enough to be computed by NumPy."""
     while True:
+        s.aligned = s.chance(0.5)
         g = _geometry(s)
         groups, c, k = _channels(s)
         # an edge that no window reaches exists where the stride steps over it

@@ -27,6 +27,8 @@ _POSITIVE = (M.SQRT, M.RSQRT, M.LOG, M.POW, M.RECIPROCAL, M.DIV)
 
 
 def _dims(s: Sketch) -> tuple[int, ...]:
+    if s.large and s.chance(0.1):  # more than the device holds at once
+        return s.one_of(((s.number(1, 1_500_000),), (s.number(1, 999), 1024), (4, 64, s.number(30, 60), 57)))
     rank = s.number(1, 5)
     return tuple(s.extent(5, 300 if rank == 1 else 40 if rank == 2 else 12) for _ in range(rank))
 

@@ -21,6 +21,8 @@ def _extents(s: Sketch, mode: NormMode) -> tuple[Extents, Extents]:
         rank = s.number(3, 5)
         x = (s.extent(3, 6) + 1, s.extent(7, 60), *(s.extent(4, 14 if rank < 5 else 6) + 1 for _ in range(rank - 2)))
         return x, (1, x[1], *(1,) * (rank - 2))
+    if s.large and s.chance(0.1):
+        return (s.number(1, 50), 20_000), (1, 20_000)
     rank = s.number(2, 4)
     x = (*(s.extent(5, 30) for _ in range(rank - 1)), s.extent(40, 1500 if rank == 2 else 300) + 1)
     if mode is N.ADA_LAYER_NORM:

@@ -21,7 +21,8 @@ def _extents(s: Sketch) -> tuple[tuple[int, ...], tuple[int, ...]]:
             pair.reverse()
         a.append(pair[0])
         b.append(pair[1])
-    m, k, n = (s.extent(9, 200) for _ in range(3))
+    s.aligned = s.chance(0.4)
+    m, k, n = (s.channels(9, 200) for _ in range(3))
     return (*a, m, k), (*b, k, n)
 
 

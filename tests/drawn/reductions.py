@@ -20,6 +20,9 @@ _INTEGER = tuple(o for o in R if o not in (R.AVG, R.NORM2))
 
 def _extents(s: Sketch) -> tuple[list[int], list[int]]:
     """Extents of x and y: axes kept, reduced, or reduced in groups."""
+    if s.large and s.chance(0.15):  # sums that are divided among blocks
+        x = s.one_of(([s.number(1, 900_000)], [3, s.number(1, 300_000)], [s.number(1, 20_000), 40], [8, 64, 40, 41]))
+        return x, [e if s.chance(0.3) else 1 for e in x]
     rank = s.number(1, 5)
     x, y = [], []
     for _ in range(rank):
@@ -62,6 +65,8 @@ def reduction(s: Sketch, operator: ReductionOperator) -> Problem:
 
 
 def _image(s: Sketch) -> tuple[int, ...]:
+    if s.large and s.chance(0.15):
+        return s.one_of(((16, 64, 30, 31), (4, 7, s.number(1, 40_000)), (s.number(1, 20_000), 24)))
     rank = s.number(2, 5)
     return (s.extent(4, 12), s.extent(9, 80), *(s.extent(4, 14 if rank < 5 else 6) for _ in range(rank - 2)))
 

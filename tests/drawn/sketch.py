@@ -39,6 +39,7 @@ class Sketch:
     values: dict[int, Any] = field(default_factory=dict)
     quarters: bool = False  # floating inputs are small multiples of 1/4: their sums are exact in any order
     extreme: bool = False  # inputs have the limits of their types among them
+    aligned: bool = False  # channels in eights and plain layouts, which tensor cores and wide loads ask for
     uids: int = 0
 
     # Choices.
@@ -62,6 +63,12 @@ class Sketch:
             return min(max(1, near), large)
         return self.number(1, large)
 
+    def channels(self, small: int, large: int) -> int:
+        """An extent that counts channels, or rows and columns of matrices."""
+        if not self.aligned or not self.large:
+            return self.extent(small, large)
+        return 8 * self.number(1, max(1, large // 8))
+
     # Tensors.
 
     def uid(self) -> int:
@@ -75,8 +82,8 @@ class Sketch:
 
     def _layout(self, dims: tuple[int, ...]) -> tuple[int, ...]:
         """Packed and channels last most of the time; else any order of the axes, with or without gaps."""
-        kind = self.rng.random()
-        if kind < 0.35:
+        kind = self.rng.random() * (0.7 if self.aligned else 1.0)
+        if kind < (0.15 if self.aligned else 0.35):
             return packed_strides(dims)
         if kind < 0.7:
             return channels_last_strides(dims)

@@ -111,7 +111,7 @@ def test_the_address_of_freed_memory(total: Refused) -> None:
 def test_an_allocation_that_is_too_small(total: Refused) -> None:
     import cupy
 
-    memory = cupy.cuda.Memory(64 * 64 * 4 - 4)
+    memory = cupy.cuda.Memory(64 * 64 * 2)
     total.refuse("binding.size", _put(total.x, lambda a: memory.ptr))
     large = cupy.cuda.Memory(64 * 64 * 4)
     total.refuse("binding.size", _put(total.y, lambda a: large.ptr + 64))
@@ -180,7 +180,7 @@ def test_workspaces(divided: Refused) -> None:
     divided.refuse("workspace.small", lambda bound: None, workspace=cupy.zeros(size - 1, cupy.uint8))
     divided.refuse("workspace.kind", lambda bound: None, workspace=cupy.zeros(2 * size, cupy.uint8)[::2])
     divided.refuse("binding.device_kind", lambda bound: None, workspace=np.zeros(size, np.uint8))
-    short = cupy.cuda.Memory(max(1, size - 1))
+    short = cupy.cuda.Memory(max(1, size // 2))
     divided.refuse("binding.size", lambda bound: None, workspace=short.ptr)
     inside = divided.arrays[divided.x].reshape(-1).view(cupy.uint8)[:size]
     divided.refuse("workspace.overlap", lambda bound: None, workspace=inside)
