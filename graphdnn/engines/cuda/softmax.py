@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.device import DeviceSpec
-from graphdnn.dtypes import COMPUTE
+from graphdnn.dtypes import COMPUTE, FP8
 from graphdnn.engines.cuda.cost import memory_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
@@ -28,7 +28,7 @@ from graphdnn.operations import Operation, PointwiseOperation, Reduction
 from graphdnn.tensors import TensorSpec
 
 _COMBINE = {ReductionOperator.ADD: "Sum", ReductionOperator.MAX: "Largest"}
-_EXACT_SUMS = (DataType.FLOAT, DataType.HALF, DataType.BFLOAT16)  # which never saturate below one of their terms
+_SHORT = (*FP8, DataType.HALF, DataType.BFLOAT16, DataType.INT8, DataType.UINT8)  # of 11 bits or fewer
 
 
 def generate_softmax(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
@@ -61,6 +61,34 @@ class Stages:
     def bytes(self) -> int:
         """Of an element while it is held."""
         return max(COMPUTE[step.compute_type].itemsize for step in self.op.operations)
+
+    @property
+    def plain_steps(self) -> list[PointwiseOperation]:
+        """x - max and exp of it, where the second reduction sums these powers; else nothing."""
+        makers = {_result(step).uid: step for step in self.op.operations if isinstance(step, PointwiseOperation)}
+        power = makers.get(self.reductions[-1].x.uid)
+        difference = None if power is None or power.x is None else makers.get(power.x.uid)
+        if len(self.reductions) != 2 or power is None or difference is None:
+            return []
+        most = self.first
+        operands = [t.uid for t in difference.inputs().values()]
+        is_shifted = difference.spec.mode is PointwiseMode.SUB and operands == [most.x.uid, most.y.uid]
+        return [difference, power] if is_shifted and power.spec.mode is PointwiseMode.EXP else []
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether powers are 1 at most, one of them 1, and their sum is kept as it is: in float, without factors."""
+        steps, total = self.plain_steps, self.reductions[-1]
+        if not steps:
+            return False
+        kept = [*map(_result, steps), total.y]
+        return (
+            all(t.data_type is DataType.FLOAT for t in kept)
+            and all(COMPUTE_TYPE[step.compute_type] == "float" for step in (self.first, *steps, total))
+            and all(step.alpha1 == step.alpha2 == 1.0 for step in steps)
+            and self.first.y.data_type in (self.first.x.data_type, DataType.FLOAT)
+            and self.first.x.data_type is not DataType.DOUBLE
+        )
 
     def is_of_rows(self, step: Operation) -> bool:
         return isinstance(step, Reduction) or _result(step).extents != self.first.x.extents
@@ -145,12 +173,10 @@ class _Functions:
         self.held = {t.uid: f"h{i}" for i, t in enumerate({t.uid: t for t in kept}.values())}
         self._kept = {t.uid: t for t in kept}
         self.row = {uid: f"r{i}" for i, uid in enumerate(self.row_values)}
-        self.divisors = {
-            step.b.uid
-            for stage in range(count + 1)
-            for step in stages.steps(stage, of_rows=False)
-            if self._is_quotient(step) and step.b is not None
-        }
+        self.is_plain = stages.is_plain
+        self.is_short = self.is_plain and all(t.data_type in _SHORT for t in stages.op.outputs)
+        ends = stages.steps(count, of_rows=False)
+        self.divisors = {step.b.uid for step in ends if self._is_quotient(step) and step.b is not None}
 
     def all(self) -> list[str]:
         count = len(self.stages.reductions)
@@ -196,6 +222,8 @@ class _Functions:
         for step in steps:
             if self._is_quotient(step):
                 self._quotient(program, step)
+            elif self.is_short and step in self.stages.plain_steps[1:]:
+                self._power(program, step)
             else:
                 program.apply([step])
         program.store_outputs(self.stages.steps(stage, of_rows=False))
@@ -218,14 +246,14 @@ class _Functions:
         return needed
 
     def _is_quotient(self, step: PointwiseOperation) -> bool:
-        """A division of elements by a value of their row, in float."""
+        """The division of powers by their sum."""
+        total = self.stages.reductions[-1]
         return (
-            step.spec.mode is PointwiseMode.DIV
+            self.is_plain
+            and step.spec.mode is PointwiseMode.DIV
             and COMPUTE_TYPE[step.spec.math_type] == "float"
             and step.alpha1 == step.alpha2 == 1.0
-            and step.b is not None
-            and step.b.uid in self.row_values
-            and step.b.data_type in _EXACT_SUMS
+            and [t.uid for t in step.inputs().values()] == [total.x.uid, total.y.uid]
         )
 
     def _quotient(self, program: Program, step: PointwiseOperation) -> None:
@@ -233,7 +261,12 @@ class _Functions:
         divisor = inputs["b"]
         program.note(step)
         a, b = (f"widen<float>({program.value(inputs[port])}[e])" for port in ("x", "b"))
-        program.set(_result(step), f"quotient({a}, {b}, row.{self.row[divisor.uid]}_reciprocal[row_of(e)])")
+        reciprocal = f"row.{self.row[divisor.uid]}_reciprocal[row_of(e)]"
+        program.set(_result(step), f"{a} * {reciprocal}" if self.is_short else f"quotient({a}, {b}, {reciprocal})")
+
+    def _power(self, program: Program, step: PointwiseOperation) -> None:
+        program.note(step)
+        program.set(_result(step), f"quick_exp(widen<float>({program.value(step.inputs()['x'])}[e]))")
 
     def _stage(self, stage: int) -> str:
         reduction = self.stages.reductions[stage]

@@ -75,16 +75,16 @@ __device__ __forceinline__ void over_row(T (&value)[ROW_WIDTH], const Place& her
             value[e] = combine(value[e], __shfl_xor_sync(0xffffffffu, value[e], by * apart));
     constexpr int parts = LANES / in_warp;
     if constexpr (parts > 1) {
-        __shared__ T shared[COLUMNS * ROW_WIDTH][parts + (ALONG ? 0 : 1)];
+        __shared__ Pack<T, ROW_WIDTH> shared[parts][COLUMNS];
         if (here.lane % in_warp == 0)
             #pragma unroll
-            for (int e = 0; e < ROW_WIDTH; ++e) shared[here.column + e * COLUMNS][here.lane / in_warp] = value[e];
+            for (int e = 0; e < ROW_WIDTH; ++e) shared[here.lane / in_warp][here.column].at[e] = value[e];
         __syncthreads();
         #pragma unroll
-        for (int e = 0; e < ROW_WIDTH; ++e) {
-            value[e] = shared[here.column + e * COLUMNS][0];
+        for (int i = 0; i < parts; ++i) {
+            const Pack<T, ROW_WIDTH> part = shared[i][here.column];
             #pragma unroll
-            for (int i = 1; i < parts; ++i) value[e] = combine(value[e], shared[here.column + e * COLUMNS][i]);
+            for (int e = 0; e < ROW_WIDTH; ++e) value[e] = i == 0 ? part.at[e] : combine(value[e], part.at[e]);
         }
         __syncthreads();
     }
