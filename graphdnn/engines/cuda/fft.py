@@ -1,0 +1,3 @@
+"""Engine ``cuda_fft``: convolutions as products of spectra by cuFFT and cuBLAS."""
+
+ID = 17

@@ -1,0 +1,3 @@
+"""Engine ``cuda_matmul_cublas``: matrix products by cuBLAS."""
+
+ID = 20
