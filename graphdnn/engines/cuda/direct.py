@@ -136,7 +136,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     name = f"conv_{roles.direction}__direct_{how}__{op.name}"
     text = kernel_text(
         name,
-        ["direct_window.cuh", "direct.cu"],
+        ["direct_copy.cuh", "direct_window.cuh", "direct.cu"],
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const {compute} (&acc)[{width}]")],
         constants={

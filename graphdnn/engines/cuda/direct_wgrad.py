@@ -87,7 +87,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     name = f"conv_wgrad__direct_{how}__{op.name}"
     text = kernel_text(
         name,
-        ["direct_window.cuh", "direct_wgrad.cu"],
+        ["direct_copy.cuh", "direct_window.cuh", "direct_wgrad.cu"],
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const {compute} (&acc)[1]")],
         constants={

@@ -26,39 +26,6 @@ constexpr __host__ __device__ int column_tap(int i, int t) {
     return tap >= 0 && tap < S ? tap : -1;
 }
 
-// BYTES from global to shared memory behind the thread's back, or zeros where the source is outside.
-template <int BYTES> __device__ __forceinline__ void copy_async(void* to, const void* from, bool inside) {
-#ifdef __CUDA_ARCH__
-    if constexpr (BYTES >= 4) {
-        const unsigned int target = (unsigned int)__cvta_generic_to_shared(to);
-        const int given = inside ? BYTES : 0;
-        if constexpr (BYTES == 16)
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(from), "r"(given) : "memory");
-        else
-            asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
-                         ::"r"(target), "l"(from), "n"(BYTES), "r"(given) : "memory");
-        return;
-    }
-#endif
-    typedef typename Word<BYTES>::type Access;
-    Access word = Access();
-    if (inside) word = *(const Access*)from;
-    *(Access*)to = word;
-}
-
-__device__ __forceinline__ void commit_copies() {
-#ifdef __CUDA_ARCH__
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-
-// All but the latest PENDING groups of copies have arrived, for this thread.
-template <int PENDING> __device__ __forceinline__ void await_copies() {
-#ifdef __CUDA_ARCH__
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-#endif
-}
-
 // A ring of STEPS steps of ROWS rows, each WIDE columns of CHANNELS channels; T's channels come CHUNK at a time.
 template <class T, int ROWS, int WIDE, int CHANNELS, int CHUNK, int STEPS> struct Ring {
     static constexpr int PIECES = CHANNELS / CHUNK;

@@ -1,0 +1,335 @@
+"""Engine ``cuda_direct_stem``: the first layer of a network, an image of 1 to 4 channels, forward, on tensor cores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphdnn.checks import AtMost, Each, Equals, InRange, MultipleOf, OneOf
+from graphdnn.convolution import ConvProblem
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.convolution_roles import Roles
+from graphdnn.engines.cuda.cost import device_cost
+from graphdnn.engines.cuda.direct_geometry import (
+    convolution,
+    element_bytes,
+    has_packed_filter,
+    image_space,
+    power_of_two_in,
+)
+from graphdnn.engines.cuda.engine import cuda_engine
+from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.program import Program, width_for
+from graphdnn.engines.cuda.source import kernel_text
+from graphdnn.engines.cuda.space import is_addressable
+from graphdnn.engines.cuda.steps import Steps
+from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need, needs_rule
+from graphdnn.engines.work import flops
+from graphdnn.enums import DataType, KnobType, NumericalNote
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import ConvForward
+from graphdnn.tensors import TensorSpec
+
+_CHANNELS = 4
+_FILTER = 11
+_WEIGHTS = 112  # registers of a thread for filters
+_HALF = 88  # with which two blocks share a multiprocessor
+_SHARED = 100_000  # bytes of a block: two of them share a multiprocessor
+_WARPS = 8
+_ROWS = Knob(KnobType.TILE_ROWS, 0, 32, 1, 0, "output rows of a tile; 0: chosen by the shape")
+_OCCUPANCY = Knob(KnobType.OCCUPANCY, 1, 4, 1, 2, "blocks of a multiprocessor that registers are limited for")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Sizes of the kernel for one problem; elements, unless said otherwise."""
+
+    lead: int
+    before: int  # zeros before an image row
+    window: int  # where pixel 0's window begins in a row
+    pitch: int
+    tiles_n: int  # products of a warp side by side
+    parts: int  # warps side by side along the channels
+    rows: int  # output rows of a tile
+
+    @classmethod
+    def of(cls, p: ConvProblem, chosen_rows: int) -> Plan:
+        (_, s), stride, c = p.filter, p.stride, p.c
+        reach = p.pre_padding[1] * c
+        before = -(-(reach + 1) // 8) * 8
+        lead = (before - reach) % 2
+        window = before - reach - lead
+        depth = -(-(s * c + lead) // 8) * 8
+        last = (-(-p.output[1] // 16) * 16 - 1) * stride[1] * c
+        # In the text, so that places in a row's neighbours need no arithmetic; rounded, so that images share texts.
+        pitch = -(-max(before + p.input[1] * c, window + last + depth) // 64) * 64
+        slices = p.filter[0] * depth // 8
+        tiles_n = next((n for n in (4, 2, 1) if slices * n <= _WEIGHTS), 0)
+        while tiles_n > 1 and 8 * tiles_n >= 2 * p.k:
+            tiles_n //= 2
+        parts = min(-(-p.k // max(1, 8 * tiles_n)), 4)
+        parts = 1 if parts == 1 else 2 if parts == 2 else 4
+        plan = cls(lead, before, window, pitch, tiles_n, parts, 1)
+        rows = chosen_rows or max(
+            (r for r in range(1, 9) if plan.shared(p, r, 2) <= _SHARED),
+            key=lambda r: (min(r, 4), -(-p.output[0] // r) * -r, -r),
+            default=1,
+        )
+        return cls(lead, before, window, pitch, tiles_n, parts, rows)
+
+    def weights(self, p: ConvProblem) -> int:
+        """Registers of a thread for filters."""
+        return p.filter[0] * -(-(p.filter[1] * p.c + self.lead) // 8) * self.tiles_n
+
+    def shared(self, p: ConvProblem, rows: int, size: int) -> int:
+        """Bytes of shared memory."""
+        image = 2 * ((rows - 1) * p.stride[0] + p.filter[0]) * self.pitch * size
+        return image + self.parts * 8 * self.tiles_n * p.taps * p.c * size
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    anchor = op.anchor
+    assert isinstance(anchor, ConvForward)
+    roles, p = Roles.of(anchor), anchor.problem
+    x, w = anchor.x, anchor.w
+    steps = Steps(op, device)
+    strides = roles.space(w).strides(w)
+    if not is_addressable(w) or not has_packed_filter(p, strides):
+        w = steps.relaid(w)
+        strides = (0, p.c * p.taps, p.taps, 0, p.filter[1], 1)
+    plan = Plan.of(p, knobs[_ROWS.type])
+    x_space, y_space = image_space(roles, x), image_space(roles, roles.output)
+
+    parameters = Parameters(steps.places)
+    width = min(2 * plan.tiles_n, width_for(y_space, steps.epilogue_tensors(), 1, 32))
+    body = Program(op, parameters, y_space, "t", width=width, vector_axis=1)
+    steps.finish(body, "acc", "float")
+
+    row = p.input[1] * p.c
+    x_n, _, x_h, _ = x_space.strides(x)
+    size = element_bytes(x)
+    chunk = _aligned(x, power_of_two_in(8, row, *(s for s in (x_n, x_h) if s)))
+    row_tiles, column_tiles = -(-p.output[0] // plan.rows), -(-p.output[1] // 16)
+    part_filters = plan.parts * 8 * plan.tiles_n * p.taps * p.c
+    filter_chunk = _aligned(w, power_of_two_in(16 // element_bytes(w), part_filters, p.k * p.c * p.taps))
+
+    resident = knobs[_OCCUPANCY.type] if plan.weights(p) <= _HALF else 1
+
+    parameters.tensor("x", x)
+    parameters.tensor("filter", w)
+    for name, value in {
+        "x_n": x_n, "x_h": x_h, "in_h": p.input[0], "pad_h": p.pre_padding[0], "row_pieces": row // chunk,
+        "window": plan.window,
+        "out_h": p.output[0], "out_w": p.output[1], "channels_out": p.k,
+        "row_tiles": row_tiles, "column_tiles": column_tiles, "tiles": p.n * row_tiles,
+        "filter_elements": p.k * p.c * p.taps,
+        "filter_c": strides[2], "filter_r": strides[4], "filter_s": strides[5],
+    }.items():  # fmt: skip
+        parameters.integer(name, value)
+    name = f"conv_fprop__direct_stem_r{p.filter[0]}s{p.filter[1]}c{p.c}p{plan.rows}__{op.name}"
+    text = kernel_text(
+        name,
+        ["direct_copy.cuh", "direct_mma.cuh", "direct_stem.cu"],
+        parameters=parameters.text,
+        functions=[body.function("epilogue", f"const float (&acc)[{width}]")],
+        constants={
+            "R": p.filter[0], "S": p.filter[1], "C": p.c, "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
+            "FLIP": p.flip, "PITCH": plan.pitch, "LEAD": plan.lead, "BEFORE": plan.before,
+            "TP": plan.rows, "NT": plan.tiles_n, "PARTS": plan.parts, "THREADS": 32 * _WARPS,
+            "BLOCKS": resident, "CHUNK": chunk, "FILTER_CHUNK": filter_chunk, "WIDTH": width,
+            "Element": STORAGE[x.data_type], "Filter": STORAGE[w.data_type],
+        },
+    )  # fmt: skip
+    across = -(-p.k // (plan.parts * 8 * plan.tiles_n))
+    blocks = min(p.n * row_tiles, max(1, device.sm_count * resident // across))
+    shared = plan.shared(p, plan.rows, max(size, element_bytes(w)))
+    steps.add(Launch(text, "direct_stem", (blocks, across, 1), 32 * _WARPS, parameters.pack(), shared))
+    return steps.kernel(name)
+
+
+def _aligned(spec: TensorSpec, chunk: int) -> int:
+    """At most ``chunk`` elements such that the promised alignment allows their access."""
+    while chunk > 1 and max(1, spec.byte_alignment) % (chunk * element_bytes(spec)):
+        chunk //= 2
+    return chunk
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    p = _problem(task)
+    plan = Plan.of(p, knobs[_ROWS.type])
+    depth = p.filter[0] * -(-(p.filter[1] * p.c + plan.lead) // 8) * 8
+    channels = -(-p.k // (8 * plan.tiles_n * plan.parts)) * 8 * plan.tiles_n * plan.parts
+    pixels = p.n * p.output[0] * -(-p.output[1] // 16) * 16
+    # Every product waits for its operands from shared memory.
+    seconds = 2.0 * pixels * channels * depth / (0.4 * task.device.rate(DataType.HALF))
+    others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
+    return device_cost(task, seconds + others)
+
+
+# Needs.
+
+
+def _problem(task: Task) -> ConvProblem:
+    op = convolution(task)
+    assert op is not None
+    return op.problem
+
+
+def _is_forward(task: Task) -> bool:
+    return isinstance(task.op.anchor, ConvForward)
+
+
+def _is_image(task: Task) -> bool:
+    return _is_forward(task) and _problem(task).spatial == 2
+
+
+def _x(task: Task) -> TensorSpec:
+    assert isinstance(task.op.anchor, ConvForward)
+    return task.op.anchor.x
+
+
+def _row_strides(task: Task) -> tuple[int, int]:
+    """Elements between neighbouring channels and pixels; what does not matter is as it should be."""
+    x, p = _x(task), _problem(task)
+    space = image_space(Roles.of(task.op.anchor), x)  # type: ignore[arg-type]
+    strides = space.strides(x)
+    return (strides[1] if space.sizes[1] > 1 else 1), (strides[3] if space.sizes[3] > 1 else p.c)
+
+
+def _fits(task: Task) -> int:
+    p = _problem(task)
+    plan = Plan.of(p, 0)
+    return plan.shared(p, 1, 2) if plan.tiles_n else 0
+
+
+ENGINE = cuda_engine(
+    id=13,
+    name="cuda_direct_stem",
+    summary="first layers, forward: an image of 1 to 4 channels in 16 bits, channels last, on tensor cores",
+    needs=(
+        needs_rule("cuda_direct_stem.operation", "conv"),
+        need(
+            "cuda_direct_stem.direction",
+            "operation",
+            lambda task: task.op.main.tag,
+            Equals("conv_fprop"),
+            reason="only the forward direction has windows that are neighbours in memory",
+            fix="nothing to do: another engine serves this direction",
+            when=lambda task: convolution(task) is not None and not _is_forward(task),
+        ),
+        need(
+            "cuda_direct_stem.spatial_dims",
+            "conv.spatial_dims",
+            lambda task: _problem(task).spatial,
+            Equals(2),
+            reason="the kernel keeps whole rows of an image",
+            fix="write a 1-D convolution as a 2-D one of height 1",
+            when=_is_forward,
+        ),
+        need(
+            "cuda_direct_stem.prologue",
+            "prologue",
+            lambda task: len(task.op.prologue),
+            Equals(0),
+            reason="rows are copied to shared memory as they are, without passing through registers",
+            fix="let the pointwise operations before the convolution write their result",
+            when=_is_forward,
+        ),
+        need(
+            "cuda_direct_stem.groups",
+            "groups",
+            lambda task: _problem(task).groups,
+            Equals(1),
+            reason="a window holds the channels of one group",
+            fix="nothing to do: engine cuda_direct serves groups",
+            when=_is_image,
+        ),
+        need(
+            "cuda_direct_stem.channels",
+            "x.dims[1]",
+            lambda task: _problem(task).c,
+            AtMost(_CHANNELS),
+            reason="more channels are a matrix product, which other engines serve faster",
+            fix="nothing to do: another engine serves it",
+            when=_is_image,
+        ),
+        need(
+            "cuda_direct_stem.data_type",
+            "x.data_type",
+            lambda task: (_x(task).data_type, task.op.anchor.w.data_type),  # type: ignore[union-attr]
+            OneOf((DataType.HALF, DataType.HALF), (DataType.BFLOAT16, DataType.BFLOAT16)),
+            reason="the tensor cores take two operands of one 16-bit type here",
+            fix="cast x and w to HALF or BFLOAT16",
+            when=_is_image,
+        ),
+        need(
+            "cuda_direct_stem.compute_type",
+            "conv.compute_type",
+            lambda task: task.op.main.compute_type,
+            OneOf(DataType.FLOAT, DataType.HALF, DataType.BFLOAT16),
+            reason="tensor cores add 16-bit products in fp32",
+            fix="accumulate in FLOAT",
+            when=_is_image,
+        ),
+        need(
+            "cuda_direct_stem.dilation",
+            "conv.dilations",
+            lambda task: _problem(task).dilation,
+            Each(Equals(1)),
+            reason="the numbers of a window are neighbours",
+            fix="nothing to do: another engine serves dilated filters",
+            when=_is_image,
+        ),
+        need(
+            "cuda_direct_stem.filter",
+            "w.dims",
+            lambda task: _problem(task).filter,
+            Each(InRange(1, _FILTER)),
+            reason="filters are kept in registers",
+            fix="nothing to do: another engine serves larger filters",
+            when=_is_image,
+        ),
+        need(
+            "cuda_direct_stem.stride",
+            "conv.filter_strides",
+            lambda task: _problem(task).stride[1] * _problem(task).c,
+            MultipleOf(2),
+            reason="pairs of numbers are read at once: windows have to begin at even distances",
+            fix="use an even stride, or 2 or 4 channels",
+            when=_is_image,
+        ),
+        need(
+            "cuda_direct_stem.layout",
+            "x.strides",
+            _row_strides,
+            lambda task: Equals((1, _problem(task).c)),
+            reason="a window of one filter row is read as neighbouring numbers",
+            fix="use the packed channels-last layout (NHWC)",
+            when=lambda task: _is_image(task) and is_addressable(_x(task)) and len(_x(task).extents) == 4,
+        ),
+        need(
+            "cuda_direct_stem.addressable",
+            "x",
+            lambda task: "an axis of groups, vectors or bits",
+            Equals("[N, C, H, W] with a stride for each axis"),
+            reason="rows are copied as they lie in memory",
+            fix="write x as [N, C, H, W]",
+            when=lambda task: _is_image(task) and not (is_addressable(_x(task)) and len(_x(task).extents) == 4),
+        ),
+        need(
+            "cuda_direct_stem.row",
+            "x.dims[3]",
+            _fits,
+            InRange(1, _SHARED),
+            reason="the rows of a filter's height are kept in shared memory twice, whole",
+            fix="divide the image into narrower ones",
+            when=lambda task: (
+                _is_image(task) and _problem(task).c <= _CHANNELS and max(_problem(task).filter) <= _FILTER
+            ),
+        ),
+    ),
+    cost=_cost,
+    generate=generate,
+    knobs=(_ROWS, _OCCUPANCY),
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+)

@@ -1,0 +1,34 @@
+// Copies from global to shared memory that arrive while a kernel works on.
+
+// BYTES from global to shared memory behind the thread's back, or zeros where the source is outside.
+template <int BYTES> __device__ __forceinline__ void copy_async(void* to, const void* from, bool inside) {
+#ifdef __CUDA_ARCH__
+    if constexpr (BYTES >= 4) {
+        const unsigned int target = (unsigned int)__cvta_generic_to_shared(to);
+        const int given = inside ? BYTES : 0;
+        if constexpr (BYTES == 16)
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(from), "r"(given) : "memory");
+        else
+            asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                         ::"r"(target), "l"(from), "n"(BYTES), "r"(given) : "memory");
+        return;
+    }
+#endif
+    typedef typename Word<BYTES>::type Access;
+    Access word = Access();
+    if (inside) word = *(const Access*)from;
+    *(Access*)to = word;
+}
+
+__device__ __forceinline__ void commit_copies() {
+#ifdef __CUDA_ARCH__
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// All but the latest PENDING groups of copies have arrived, for this thread.
+template <int PENDING> __device__ __forceinline__ void await_copies() {
+#ifdef __CUDA_ARCH__
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+#endif
+}

@@ -1,0 +1,60 @@
+// The warp's 16x8 product of 16-bit floats with fp32 sums, 16 or 8 deep.
+//
+// Lane 4 * g + j holds, as pairs of neighbours along k: A rows g and g + 8 at k = 2j, and again at k = 8 + 2j (deep
+// one only); B column g at the same k; of the sums rows g and g + 8, columns 2j and 2j + 1.
+
+#ifndef __CUDA_ARCH__
+struct Product {
+    const float* sum;
+    float result[4];
+    unsigned int a[4], b[2];
+    bool is_half;
+};
+
+inline float emulated_element(const Product& of, unsigned int pair, int which) {
+    const unsigned short bits = (unsigned short)(pair >> 16 * which);
+    return of.is_half ? value_of(half_t{bits}) : value_of(bfloat_t{bits});
+}
+
+inline void emulated_product(void** places, unsigned) {
+    const auto of = [&](int lane) -> Product& { return *(Product*)places[lane]; };
+    for (int lane = 0; lane < 32; ++lane)
+        for (int e = 0; e < 4; ++e) {
+            const int row = lane / 4, column = lane % 4 * 2 + e % 2;
+            float sum = of(lane).sum[e];
+            for (int k = 0; k < 16; ++k) {
+                const Product &a = of(row * 4 + k % 8 / 2), &b = of(column * 4 + k % 8 / 2);
+                sum += emulated_element(a, a.a[k / 8 * 2 + e / 2], k % 2) * emulated_element(b, b.b[k / 8], k % 2);
+            }
+            of(lane).result[e] = sum;
+        }
+}
+#endif
+
+template <class T, bool DEEP>
+__device__ __forceinline__ void warp_product(
+    float (&sum)[4], unsigned int a0, unsigned int a1, unsigned int a2, unsigned int a3, unsigned int b0, unsigned int b1
+) {
+#ifdef __CUDA_ARCH__
+    if constexpr (DEEP && same<T, half_t>)
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    else if constexpr (DEEP)
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    else if constexpr (same<T, half_t>)
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(a0), "r"(a1), "r"(b0));
+    else
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(a0), "r"(a1), "r"(b0));
+#else
+    Product mine{sum, {}, {a0, a1, DEEP ? a2 : 0u, DEEP ? a3 : 0u}, {b0, DEEP ? b1 : 0u}, same<T, half_t>};
+    emulated_together(32, &mine, emulated_product);
+    for (int e = 0; e < 4; ++e) sum[e] = mine.result[e];
+#endif
+}

@@ -1,0 +1,161 @@
+// Forward convolution of an image of few channels (1 to 4): the first layer of a network, on tensor cores.
+//
+// With channels last, the window of one filter row is S * C neighbouring numbers, so rows of the image in shared
+// memory are operands as they stand: pixel q's window begins at element q * STRIDE_W * C of its row. The sum runs over
+// R windows of DEPTH numbers, a multiple of 8; where the window begins at an odd element, one number before it is
+// taken along (LEAD), so that pairs are aligned. Numbers that belong to no tap are cleared before the product: their
+// weight is 0, but 0 times infinity is not.
+//
+// Blocks stay: filters are registers, a warp's are CHANNELS output channels. A tile is TP output rows, whole; the rows
+// of the next tile arrive while this one is computed. Output channels are dealt to the columns of the products such
+// that a lane ends with 2 * NT neighbouring channels of its pixel.
+
+constexpr int WINDOW = S * C;
+constexpr int DEPTH = (WINDOW + LEAD + 7) / 8 * 8;  // of one filter row
+constexpr int SLICES = R * (DEPTH / 8);             // of depth 8
+constexpr int OWN = 2 * NT;                         // channels of a lane
+constexpr int CHANNELS = 8 * NT;                    // of a warp
+constexpr int IN_ROWS = (TP - 1) * STRIDE_H + R;
+constexpr int STAGE = IN_ROWS * PITCH;              // elements
+static_assert(STRIDE_W * C % 2 == 0, "windows of neighbouring pixels begin at even distances");
+
+// Rows of one tile: element `image column * C + BEFORE` of a row; zeros stay on both sides.
+__device__ __forceinline__ void fetch(const Params& p, Element* rows, unsigned int tile) {
+    const int n = (int)(tile / (unsigned int)p.row_tiles);
+    const int h0 = (int)(tile % (unsigned int)p.row_tiles) * (TP * STRIDE_H) - (int)p.pad_h;
+    const int pieces = (int)p.row_pieces;
+    const Element* const image = p.x + n * p.x_n;
+    #pragma unroll 1
+    for (int r = (int)threadIdx.x / 32; r < IN_ROWS; r += THREADS / 32) {  // a warp takes a row
+        const int h = h0 + r;
+        const bool inside = (unsigned int)h < (unsigned int)p.in_h;
+        const Element* const from = image + (inside ? h * p.x_h : 0);
+        #pragma unroll 1
+        for (int piece = (int)threadIdx.x % 32; piece < pieces; piece += 32)
+            copy_async<CHUNK * (int)sizeof(Element)>(rows + r * PITCH + BEFORE + piece * CHUNK, from + piece * CHUNK, inside);
+    }
+}
+
+// Two neighbours; the address is even.
+__device__ __forceinline__ unsigned int pair_at(const Element* at) { return *(const unsigned int*)at; }
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem(const __grid_constant__ Params p) {
+    extern __shared__ __align__(16) unsigned char memory[];
+    Element* const rows = (Element*)memory;
+    Filter* const slab = (Filter*)(rows + 2 * STAGE);
+
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const int g = lane / 4, j = lane % 4;
+    const int part = warp % PARTS, first = warp / PARTS;  // which channels, which pixels
+    const int block_channel = (int)blockIdx.y * PARTS * CHANNELS;
+
+    {  // the block's filters as they lie in memory, and zeros around the rows
+        const long long offset = (long long)block_channel * R * WINDOW, left = p.filter_elements - offset;
+        for (int i = threadIdx.x * FILTER_CHUNK; i < PARTS * CHANNELS * R * WINDOW; i += THREADS * FILTER_CHUNK)
+            copy_async<FILTER_CHUNK * (int)sizeof(Filter)>(slab + i, i < left ? p.filter + offset + i : p.filter, i < left);
+        const int inner = (int)p.row_pieces * CHUNK, outer = PITCH - inner;
+        for (int i = threadIdx.x; i < 2 * IN_ROWS * outer; i += THREADS) {
+            const int r = i / outer, e = i - r * outer;
+            rows[r * PITCH + (e < BEFORE ? e : e + inner)].bits = 0;
+        }
+    }
+    commit_copies();
+    unsigned int tile = blockIdx.x;
+    if (tile < (unsigned int)p.tiles) fetch(p, rows, tile);
+    commit_copies();
+    await_copies<1>();
+    __syncthreads();
+
+    unsigned int weight[SLICES][NT];
+    #pragma unroll
+    for (int slice = 0; slice < SLICES; ++slice)
+        #pragma unroll
+        for (int i = 0; i < NT; ++i) {
+            const int k = part * CHANNELS + OWN * (g / 2) + 2 * i + g % 2;
+            const int r = slice / (DEPTH / 8);
+            unsigned int both = 0;
+            #pragma unroll
+            for (int e = 0; e < 2; ++e) {
+                const int at = slice % (DEPTH / 8) * 8 + 2 * j + e - LEAD, s = at / C, c = at - s * C;
+                if (at < 0 || at >= WINDOW) continue;
+                const Filter element = slab[
+                    k * (R * WINDOW) + c * (int)p.filter_c + (FLIP ? R - 1 - r : r) * (int)p.filter_r +
+                    (FLIP ? S - 1 - s : s) * (int)p.filter_s];
+                both |= (unsigned int)narrow<Element>(widen<float>(element)).bits << 16 * e;
+            }
+            weight[slice][i] = both;
+        }
+    // What a lane keeps of the first and of the last pair of a window.
+    const unsigned int keep_first = LEAD && j == 0 ? 0xffff0000u : 0xffffffffu;
+    const int behind = DEPTH - 8 + 2 * j - LEAD;
+    const unsigned int keep_last = (behind < WINDOW ? 0xffffu : 0u) | (behind + 1 < WINDOW ? 0xffff0000u : 0u);
+
+    int slot = 0;
+    for (; tile < (unsigned int)p.tiles; tile += gridDim.x) {
+        if (tile + gridDim.x < (unsigned int)p.tiles) fetch(p, rows + (slot ^ 1) * STAGE, tile + gridDim.x);
+        commit_copies();
+        await_copies<1>();
+        __syncthreads();
+        const int n = (int)(tile / (unsigned int)p.row_tiles);
+        const int out0 = (int)(tile % (unsigned int)p.row_tiles) * TP;
+        int row = 0, column = first;
+        #pragma unroll 1
+        for (;; column += THREADS / 32 / PARTS) {
+            while (column >= (int)p.column_tiles) column -= (int)p.column_tiles, ++row;
+            if (row >= TP) break;
+            const int q = column * 16 + g;
+            const Element* const from =
+                rows + slot * STAGE + row * STRIDE_H * PITCH + (int)p.window + q * (STRIDE_W * C) + 2 * j;
+            float sum[NT][4];
+            #pragma unroll
+            for (int i = 0; i < NT; ++i)
+                #pragma unroll
+                for (int e = 0; e < 4; ++e) sum[i][e] = 0.0f;
+            #pragma unroll
+            for (int slice = 0; slice < SLICES; slice += 2) {
+                unsigned int a[4] = {0, 0, 0, 0};
+                #pragma unroll
+                for (int d = 0; d < 2; ++d) {
+                    if (slice + d >= SLICES) continue;
+                    const int r = (slice + d) / (DEPTH / 8), at = (slice + d) % (DEPTH / 8);
+                    const Element* const here = from + r * PITCH + at * 8;
+                    unsigned int upper = pair_at(here), lower = pair_at(here + 8 * STRIDE_W * C);
+                    if (LEAD && at == 0) upper &= keep_first, lower &= keep_first;
+                    if (DEPTH != WINDOW + LEAD && at == DEPTH / 8 - 1) upper &= keep_last, lower &= keep_last;
+                    a[2 * d] = upper;
+                    a[2 * d + 1] = lower;
+                }
+                #pragma unroll
+                for (int i = 0; i < NT; ++i)
+                    if (slice + 1 < SLICES)
+                        warp_product<Element, true>(
+                            sum[i], a[0], a[1], a[2], a[3], weight[slice][i], weight[slice + 1 < SLICES ? slice + 1 : 0][i]
+                        );
+                    else
+                        warp_product<Element, false>(sum[i], a[0], a[1], 0, 0, weight[slice][i], 0);
+            }
+            if (out0 + row >= (int)p.out_h) continue;
+            int channel = block_channel + part * CHANNELS + OWN * j;
+#ifdef __CUDA_ARCH__
+            // Unknown to the compiler: operands of the epilogue are read when they are used, registers hold filters.
+            asm volatile("" : "+r"(channel));
+#endif
+            #pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                if (q + 8 * half >= (int)p.out_w) continue;
+                #pragma unroll
+                for (int v = 0; v < OWN; v += WIDTH) {
+                    const int at[4] = {n, channel + v, out0 + row, q + 8 * half};
+                    if (at[1] >= (int)p.channels_out) continue;
+                    float acc[WIDTH];
+                    #pragma unroll
+                    for (int e = 0; e < WIDTH; ++e) acc[e] = sum[(v + e) / 2][2 * half + (v + e) % 2];
+                    epilogue(p, at, acc);
+                }
+            }
+        }
+        __syncthreads();
+        slot ^= 1;
+    }
+    await_copies<0>();
+}
