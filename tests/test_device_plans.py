@@ -22,7 +22,7 @@ from graphdnn.enums import DataType
 from graphdnn.heuristics import Ranking
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
-FEW, MANY = 5, 60
+FEW, MANY = 6, 60
 PLACE = Emulated()
 
 

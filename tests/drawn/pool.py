@@ -31,6 +31,7 @@ def run_all(
     **how: Any,
 ) -> Iterator[Attempt]:
     """Verdicts in the order in which they are reached. Cases that the time limit cuts off have none."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the processes are the threads
     started, waiting = time.monotonic(), list(reversed(cases))
     workers = [_Worker(place, how) for _ in range(min(processes or os.cpu_count() or 1, max(1, len(cases))))]
     try:

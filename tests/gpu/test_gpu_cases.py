@@ -12,7 +12,7 @@ from drawn.attempt import Attempt
 from drawn.families import FAMILIES, cases
 from drawn.pool import run_all
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # warnings of other libraries are theirs
 
 CASES = int(os.environ.get("GRAPHDNN_TEST_CASES", "3300"))
 SECONDS = float(os.environ.get("GRAPHDNN_TEST_SECONDS", "480"))

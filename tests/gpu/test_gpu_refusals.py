@@ -13,7 +13,7 @@ from graphdnn.errors import BadParam
 from graphdnn.plan import DevicePlan
 from graphdnn.problem import parse
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # warnings of other libraries are theirs
 
 Arrays = dict[int, Any]
 
