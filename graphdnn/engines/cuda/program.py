@@ -25,6 +25,7 @@ from graphdnn.tensors import TensorSpec, packed_strides
 
 MAX_WIDTH = 16  # elements
 _PACK_BYTES = 16  # of one access
+_INT_MAX = 2**31 - 1
 
 
 class Program:
@@ -115,7 +116,8 @@ class Program:
         strides = self._space.strides(spec)
         if self._linear and is_addressable(spec) and self._is_packed(strides):
             return self._linear
-        terms = [f"at[{j}] * p.{field}_stride[{j}]" for j, stride in enumerate(strides) if stride]
+        kind = "(int)" if spec.span <= _INT_MAX else ""  # a 64-bit product is three instructions
+        terms = [f"at[{j}] * {kind}p.{field}_stride[{j}]" for j, stride in enumerate(strides) if stride]
         if spec.data_type is DataType.BOOLEAN and self.width != 1 and strides[self._vector_axis]:
             terms.append(f"e * p.{field}_stride[{self._vector_axis}]")
         return " + ".join(terms) or "0"
@@ -246,6 +248,15 @@ class Program:
         """Hand a tensor's elements to the caller, in the arithmetic type."""
         value = self.value(spec)
         self.each(f"{name}[e] = widen<{ctype}>({value}[e]);")
+
+    def widened(self, spec: TensorSpec, ctype: str) -> str:
+        """An array of a tensor's elements in an arithmetic type."""
+        value = self.value(spec)
+        name = f"v{self._arrays}"
+        self._arrays += 1
+        self._line(f"{ctype} {name}[{self.width}];")
+        self.each(f"{name}[e] = widen<{ctype}>({value}[e]);")
+        return name
 
     def function(self, name: str, arguments: str = "") -> str:
         """The text of ``void name(const Params& p, const int (&at)[rank], arguments)``."""
