@@ -618,7 +618,8 @@ def test_device_properties_replace_the_device() -> None:
     assert caught.value.rejections[0].rule == "device.conflict"
 
 
-def test_device_properties_of_this_machine() -> None:
+def test_device_properties_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphdnn.backend.devices.available", lambda: "the driver finds no device")
     for elements in ({A.DEVICEPROP_DEVICE_ID: (T.INT32, [0])}, {A.DEVICEPROP_HANDLE: (T.HANDLE, [cudnnCreate()])}):
         assert made(D.DEVICEPROP, elements).content.device == device_spec()
 

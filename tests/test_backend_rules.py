@@ -23,6 +23,7 @@ from test_backend import (
 )
 
 from graphdnn import backend as b
+from graphdnn import engine_index
 from graphdnn.attribute_names import AttributeName as A
 from graphdnn.backend import rules
 from graphdnn.backend.descriptor import Descriptor
@@ -99,6 +100,16 @@ def broken(*_: Any) -> None:
     raise OSError("broken")
 
 
+def native_cuda_graph() -> None:
+    b.cudnnBackendPopulateCudaGraph(b.cudnnCreate(), matmul_plan(), pack_descriptor(matmul_arrays()), 0)
+
+
+def second_device() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("graphdnn.backend.devices.available", lambda: "the driver finds no device")
+        device(DEVICE_ID=(T.INT32, [1]))()
+
+
 def failing_kernel() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(HostPlan, "execute", broken)
@@ -169,7 +180,7 @@ CASES: dict[str, tuple[Status, Callable[[], Any]]] = {
     "device.sm_count_target": (Status.NOT_SUPPORTED, on_h200(SM_COUNT_TARGET=(T.INT32, [133]))),
     "device.shared_memory_limit": (Status.NOT_SUPPORTED, on_h200(SHARED_MEMORY_LIMIT=(T.INT32, [-1]))),
     "deviceprop.source": (Status.BAD_PARAM, device()),
-    "deviceprop.device_id": (Status.NOT_SUPPORTED_ARCH_MISMATCH, device(DEVICE_ID=(T.INT32, [1]))),
+    "deviceprop.device_id": (Status.NOT_SUPPORTED_ARCH_MISMATCH, second_device),
     "deviceprop.json": (Status.BAD_PARAM, device(JSON_REPRESENTATION=(T.CHAR, "[1]"))),
     "engine.index": (Status.NOT_SUPPORTED, engine(4711)),
     "engine.composed": (Status.NOT_SUPPORTED, engine(0)),
@@ -196,13 +207,14 @@ CASES: dict[str, tuple[Status, Callable[[], Any]]] = {
         lambda: execute(matmul_plan(), matmul_arrays() | {1: np.ctypeslib.as_ctypes(np.zeros(3, np.float32))}),
     ),
     "execute.stream": (Status.BAD_PARAM_STREAM_MISMATCH, on_stream),
+    "execute.cuda_graph": (Status.NOT_SUPPORTED_CUDA_GRAPH_NATIVE_API, native_cuda_graph),
     "execute.failed": (Status.EXECUTION_FAILED, failing_kernel),
     "call.unexpected": (Status.INTERNAL_ERROR, defect),
 }
 
 
 def own_rules() -> set[str]:
-    rows = {value.id for value in vars(rules).values() if isinstance(value, Rule)}
+    rows = {v.id for module in (rules, engine_index) for v in vars(module).values() if isinstance(v, Rule)}
     faces = [k.settings for k in KINDS.values() if k.settings is not None and issubclass(k.settings, FaceSpec)]
     return rows | {constraint.id for face in faces for stage in face.constraints for constraint in stage}
 

@@ -11,8 +11,10 @@ from graphdnn.backend.descriptor import Descriptor, content_of, create, usable
 from graphdnn.backend.execution import run
 from graphdnn.backend.handle import Handle
 from graphdnn.backend.outcome import c_call, last_error
+from graphdnn.backend.rules import CUDA_GRAPH
 from graphdnn.device import DeviceSpec
 from graphdnn.enums import AttributeType, DescriptorType, Status
+from graphdnn.errors import NotSupported
 from graphdnn.machine import device_spec
 
 VERSION = 92800  # of the cuDNN headers whose names and numbers this face has
@@ -20,7 +22,7 @@ VERSION = 92800  # of the cuDNN headers whose names and numbers this face has
 
 @c_call(results=1)
 def cudnnCreate(device: DeviceSpec | str | None = None) -> Handle:
-    """A handle for the machine the library runs on, or for a device by name or spec (not in C)."""
+    """A handle for the default device, or for one by name or spec (not in C): "cuda", "cuda:1", "cpu", "h200"."""
     return Handle(device_spec(device))
 
 
@@ -95,13 +97,34 @@ def cudnnBackendGetAttribute(
 
 @c_call(results=0)
 def cudnnBackendExecute(handle: Handle, executionPlan: Descriptor, variantPack: Descriptor) -> None:
-    """Run the plan. On the host the results are there when the call returns."""
+    """Run the plan: on a device in the handle's stream; on the host the results are there when the call returns."""
     where = "cudnnBackendExecute"
     run(
         handles.usable(handle, where),
         content_of(executionPlan, DescriptorType.EXECUTION_PLAN, where, "executionPlan"),
         content_of(variantPack, DescriptorType.VARIANT_PACK, where, "variantPack"),
     )
+
+
+@c_call(results=0)
+def cudnnBackendPopulateCudaGraph(
+    handle: Handle, executionPlan: Descriptor, variantPack: Descriptor, graph: Any
+) -> None:
+    """Not offered: capture the stream around cudnnBackendExecute."""
+    _refuse_native("cudnnBackendPopulateCudaGraph", handle, executionPlan, variantPack)
+
+
+@c_call(results=0)
+def cudnnBackendUpdateCudaGraph(handle: Handle, executionPlan: Descriptor, variantPack: Descriptor, graph: Any) -> None:
+    """Not offered: capture the stream around cudnnBackendExecute again."""
+    _refuse_native("cudnnBackendUpdateCudaGraph", handle, executionPlan, variantPack)
+
+
+def _refuse_native(where: str, handle: Handle, plan: Descriptor, pack: Descriptor) -> None:
+    handles.usable(handle, where)
+    config = content_of(plan, DescriptorType.EXECUTION_PLAN, where, "executionPlan").config
+    content_of(pack, DescriptorType.VARIANT_PACK, where, "variantPack")
+    raise NotSupported(CUDA_GRAPH.reject(where, "executionPlan", config))
 
 
 def cudnnGetErrorString(status: Status | int) -> str:

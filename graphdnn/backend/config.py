@@ -8,9 +8,11 @@ from typing import Annotated, ClassVar
 from pydantic import InstanceOf
 
 from graphdnn.attribute_names import AttributeName as A
-from graphdnn.backend.composed import identity
 from graphdnn.backend.engine import GraphEngine
 from graphdnn.backend.face import MANY, FaceSpec, answer
+from graphdnn.composed import identity
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.enums import AttributeType as T
 from graphdnn.enums import DescriptorType, KnobType
 from graphdnn.errors import raise_if
@@ -40,8 +42,7 @@ class ConfigSettings(FaceSpec):
             A.ENGINECFG_WORKSPACE_SIZE, T.INT64, "bytes of workspace", lambda c: c.config.workspace_size
         ),
         answer(
-            # Host engines have none; an engine on a GPU will have to say how much it uses.
-            A.ENGINECFG_SHARED_MEMORY_USED, T.INT32, "bytes of shared memory", lambda c: 0
+            A.ENGINECFG_SHARED_MEMORY_USED, T.INT32, "bytes of shared memory", lambda c: shared_memory(c.config)
         ),
     )  # fmt: skip
 
@@ -69,14 +70,34 @@ class Config:
 def build_config(settings: ConfigSettings) -> Config:
     chosen = [(choice.knob_type, choice.knob_value) for choice in settings.knob_choices]
     raise_if(settings.engine.row.knob_problems(chosen))
-    return Config(settings, settings.engine.configured(dict(chosen)))
+    return Config(settings, settings.engine.indexed.configured(dict(chosen)))
 
 
 def config_for(engine: GraphEngine, config: EngineConfig) -> Config:
     """The content for a configuration that was decided elsewhere, every knob spelled out."""
-    if engine.composed:
-        knobs = {KnobType.KERNEL_CFG: [identity(c) for c in engine.composed].index(identity(config))}
+    composed = engine.indexed.composed
+    if composed:
+        knobs = {KnobType.KERNEL_CFG: [identity(c) for c in composed].index(identity(config))}
     else:
         knobs = dict(config.choices[0].knobs)
     choices = tuple(KnobChoice(knob_type=kind, knob_value=value) for kind, value in knobs.items())
     return Config(ConfigSettings(engine=engine, knob_choices=choices), config)
+
+
+def shared_memory(config: EngineConfig) -> int:
+    """The most that a block of any kernel takes: what the compiler gives it and what its launch adds. 0 on the host.
+
+    Kernels that were never compiled are compiled for that, into the cache, where a plan finds them.
+    """
+    kernels = (choice.engine.compile(choice.task, choice.knobs) for choice in config.choices)
+    steps = (step for kernel in kernels if isinstance(kernel, DeviceKernel) for step in kernel.steps)
+    return max((_shared_by(step, config.device) for step in steps if isinstance(step, Launch)), default=0)
+
+
+def _shared_by(launch: Launch, device: DeviceSpec) -> int:
+    from graphdnn.cuda.cache import default_cache
+    from graphdnn.cuda.nvrtc import arch_of, resources
+
+    cached = default_cache().load(launch.text, arch_of(device.compute_capability, device.name))
+    found = resources(cached.log).get(launch.entry)
+    return launch.shared + (0 if found is None else found.shared)

@@ -21,6 +21,8 @@ from graphdnn.backend.rules import (
     SHARED_MEMORY_LIMIT,
     SM_COUNT_TARGET,
 )
+from graphdnn.cuda.driver import available
+from graphdnn.cuda.present import present_device
 from graphdnn.device import DeviceSpec, device_from_json
 from graphdnn.enums import AttributeType as T
 from graphdnn.enums import DescriptorType
@@ -69,8 +71,11 @@ def build_device_prop(settings: DevicePropSettings) -> DeviceProp:
         return DeviceProp(settings, settings.handle.device)
     if settings.json_text is not None:
         return DeviceProp(settings, device_from_json(_parsed(settings.json_text)))
+    why = available()
+    if not why:
+        return DeviceProp(settings, present_device(settings.device_id))
     if settings.device_id != 0:
-        raise_if([DEVICEPROP_ID.reject("DEVICEPROP", _label("device_id"), settings.device_id)])
+        raise_if([DEVICEPROP_ID.reject("DEVICEPROP", _label("device_id"), settings.device_id, why=why)])
     return DeviceProp(settings, device_spec())
 
 
@@ -119,12 +124,10 @@ def _limit_problems(device: DeviceSpec, where: str, sm_count: int, shared: int) 
         (SM_COUNT_TARGET, "SM_COUNT_TARGET", sm_count, device.sm_count, "multiprocessors"),
         (SHARED_MEMORY_LIMIT, "SHARED_MEMORY_LIMIT", shared, device.shared_memory, "bytes"),
     )
-    for rule, name, value, available, unit in rows:
+    for rule, name, value, most, unit in rows:
         label = f"CUDNN_ATTR_{where}_{name}"
         if value and device.kind == "cpu":
             reason = "NumPy and its BLAS share out the processor themselves"
             yield rule.reject(where, label, value, expected="0 on a processor", reason=reason)
-        elif not 0 <= value <= available:
-            yield rule.reject(
-                where, label, value, expected=f"0 to {available} {unit}", reason=f"{device.name} has {available}"
-            )
+        elif not 0 <= value <= most:
+            yield rule.reject(where, label, value, expected=f"0 to {most} {unit}", reason=f"{device.name} has {most}")

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from pydantic import InstanceOf
 
 from graphdnn.attribute_names import AttributeName as A
-from graphdnn.backend.composed import composed_configs, composed_engine
 from graphdnn.backend.devices import DeviceProp, limited, named_device
 from graphdnn.backend.face import MANY, FaceSpec, answer
 from graphdnn.backend.graphs import Graph
-from graphdnn.backend.rules import ENGINE_COMPOSED, ENGINE_INDEX, ENGINE_SEVERAL
 from graphdnn.checks import Equals
 from graphdnn.device import DeviceSpec
-from graphdnn.engines import ENGINE_BY_ID, Engine, Task
+from graphdnn.engine_index import IndexedEngine, engine_at
+from graphdnn.engines import Engine
 from graphdnn.enums import AttributeType as T
-from graphdnn.enums import DescriptorType, KnobType, LayoutType, Status
-from graphdnn.errors import raise_if
-from graphdnn.heuristics import COMPOSED_ID, Choice, EngineConfig
+from graphdnn.enums import DescriptorType, LayoutType, Status
+from graphdnn.heuristics import EngineConfig
 from graphdnn.machine import device_spec
 from graphdnn.rules import Constraint
 from graphdnn.spec import Int64, attr, attribute_label
@@ -28,7 +26,7 @@ from graphdnn.spec import Int64, attr, attribute_label
 
 @dataclass(frozen=True, slots=True)
 class LayoutInfo:
-    """Content of a filled LAYOUT_INFO. No engine prefers a layout so far: ``types`` is empty."""
+    """Content of a filled LAYOUT_INFO; ``types`` is empty for a tensor without a preference."""
 
     uid: int
     types: tuple[LayoutType, ...] = ()
@@ -62,7 +60,7 @@ class EngineSettings(FaceSpec):
         ),
         answer(
             A.ENGINE_LAYOUT_INFO, T.BACKEND_DESCRIPTOR, "preferred layouts",
-            lambda e: tuple(LayoutInfo(t.uid) for t in e.graph.fused.graph.bound),
+            lambda e: tuple(preferred_layouts(e)),
             (DescriptorType.LAYOUT_INFO,), (0, MANY),
         ),
         answer(
@@ -99,22 +97,21 @@ class GraphEngine:
 
     descriptor: ClassVar[DescriptorType] = DescriptorType.ENGINE
     settings: EngineSettings
-    row: Engine  # of the engine table, or made for this graph when composed
-    device: DeviceSpec  # limits applied
+    indexed: IndexedEngine
     whole_device: DeviceSpec
-    composed: tuple[EngineConfig, ...] = ()  # empty for a graph of one kernel
+
+    @property
+    def row(self) -> Engine:
+        return self.indexed.row
+
+    @property
+    def device(self) -> DeviceSpec:
+        """With its limits."""
+        return self.indexed.device
 
     @property
     def graph(self) -> Graph:
         return self.settings.operation_graph
-
-    def configured(self, chosen: Mapping[KnobType, int]) -> EngineConfig:
-        """The configuration of these knob values, which ``row.knob_problems`` agreed to."""
-        knobs = self.row.settings(chosen)
-        if self.composed:
-            return self.composed[knobs[KnobType.KERNEL_CFG]]
-        fused = self.graph.fused
-        return EngineConfig(fused, self.device, (Choice(Task(fused.operations[0], self.device), self.row, knobs),))
 
     def __repr__(self) -> str:
         return f"engine {self.row}"
@@ -130,23 +127,12 @@ def build_engine(settings: EngineSettings, also: Sequence[EngineConfig] = ()) ->
     graph = settings.operation_graph
     whole = device_of(graph, settings.deviceprop, "ENGINE")
     device = limited(whole, "ENGINE", settings.sm_count_target, settings.shared_memory_limit)
-    _check_index(settings)
-    if len(graph.fused) > 1:
-        configs = tuple(composed_configs(graph.fused, device, also).values())
-        return GraphEngine(settings, composed_engine(configs), device, whole, configs)
-    row = ENGINE_BY_ID[settings.global_index]
-    raise_if(row.why_not(Task(graph.fused.operations[0], device)))
-    return GraphEngine(settings, row, device, whole)
+    index, label = settings.global_index, attribute_label(EngineSettings, "global_index")
+    return GraphEngine(settings, engine_at(index, graph.fused, device, "ENGINE", label, also), whole)
 
 
-def _check_index(settings: EngineSettings) -> None:
-    index, fused = settings.global_index, settings.operation_graph.fused
-    label = attribute_label(EngineSettings, "global_index")
-    names = "; ".join(op.name for op in fused)
-    if index not in (COMPOSED_ID, *ENGINE_BY_ID):
-        known = ", ".join(map(str, sorted((COMPOSED_ID, *ENGINE_BY_ID))))
-        raise_if([ENGINE_INDEX.reject("ENGINE", label, index, known=known)])
-    if index == COMPOSED_ID and len(fused) == 1:
-        raise_if([ENGINE_COMPOSED.reject("ENGINE", label, index, fused=names)])
-    if index != COMPOSED_ID and len(fused) > 1:
-        raise_if([ENGINE_SEVERAL.reject("ENGINE", label, index, count=len(fused), fused=names)])
+def preferred_layouts(engine: GraphEngine) -> Iterator[LayoutInfo]:
+    """Of every bound tensor; engines that prefer a layout prefer it for images, which have at least four axes."""
+    layout = engine.row.layout
+    for tensor in engine.graph.fused.graph.bound:
+        yield LayoutInfo(tensor.uid, (layout,) if layout is not None and tensor.rank >= 4 else ())

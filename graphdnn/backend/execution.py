@@ -46,7 +46,7 @@ class PlanSettings(FaceSpec):
         ),
         Refused(
             A.EXECUTION_PLAN_CUDA_GRAPH_RETENTION, (T.CUDA_GRAPH_RETENTION,),
-            "plans are not recorded into CUDA graphs on this face, so there is nothing to keep alive",
+            "a recorded graph is kept alive by whoever captures the stream; ExecutionPlan.capture keeps its plan",
         ),
     )  # fmt: skip
     answers = (answer(A.EXECUTION_PLAN_WORKSPACE_SIZE, T.INT64, "bytes of workspace", lambda p: p.plan.workspace_size),)
@@ -184,19 +184,20 @@ class Pack:
 
     def _bind(self, plan: ExecutionPlan) -> tuple[Mapping[int, Any], Any]:
         specs = {t.uid: t for t in plan.config.fused.graph.bound}
+        on_device = plan.config.device.kind != "cpu"
         pairs = zip(self.settings.unique_ids, self.settings.data_pointers, strict=True)
         # An unknown uid has no extents to view its memory with; execute refuses it by name.
-        arrays = {uid: binding_of(p, specs[uid]) if uid in specs else p.given for uid, p in pairs}
-        return arrays, workspace_of(self.settings.workspace, plan.workspace_size)
+        arrays = {uid: binding_of(p, specs[uid], on_device=on_device) if uid in specs else p.given for uid, p in pairs}
+        return arrays, workspace_of(self.settings.workspace, plan.workspace_size, on_device=on_device)
 
 
 def run(handle: Handle, plan: Plan, pack: Pack) -> None:
-    """Execute on the host, where every engine lives so far."""
-    if handle.stream:
+    """Execute: on the host at once, on a device in the handle's stream."""
+    if handle.stream and plan.plan.config.device.kind == "cpu":
         raise BadParam(EXECUTE_STREAM.reject("cudnnBackendExecute", "handle", handle))
     bindings, workspace = pack.bindings(plan.plan)
     try:
-        plan.plan.execute(bindings, workspace)
+        plan.plan.execute(bindings, workspace, handle.stream)
     except GraphdnnError:
         raise
     except Exception as error:

@@ -12,7 +12,7 @@ from graphdnn.attribute_names import AttributeName as A
 from graphdnn.backend.face import MANY, FaceSpec, answer
 from graphdnn.backend.handle import Handle
 from graphdnn.checks import Equals
-from graphdnn.engines import ENGINE_BY_ID
+from graphdnn.engine_index import engine_count
 from graphdnn.enums import AttributeType as T
 from graphdnn.enums import DescriptorType, NormPhase, OperationGraphMode, Status
 from graphdnn.fusion import FusedGraph, fuse
@@ -122,7 +122,7 @@ class GraphSettings(FaceSpec):
     answers = (
         answer(
             A.OPERATIONGRAPH_ENGINE_GLOBAL_COUNT, T.INT64, "the number of engine indices",
-            lambda g: 1 + max(ENGINE_BY_ID),
+            lambda g: engine_count(),
         ),
     )  # fmt: skip
 

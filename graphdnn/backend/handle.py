@@ -44,7 +44,7 @@ def usable(handle: object, where: str) -> Handle:
 def set_stream(handle: Handle, stream: object) -> None:
     """Raises for what is no stream, and for any but the default one on a host device."""
     where = "cudnnSetStream"
-    number: Any = getattr(stream, "ptr", 0 if stream is None else stream)
+    number: Any = getattr(stream, "ptr", getattr(stream, "cuda_stream", 0 if stream is None else stream))
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         expected, reason = "0, or the address of a stream", "a stream is given by its address"
         raise_if([HANDLE_STREAM.reject(where, "streamId", stream, expected=expected, reason=reason)])

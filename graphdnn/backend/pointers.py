@@ -1,6 +1,7 @@
 """Pointer: one element of a VOID_PTR attribute, and the array behind it.
 
-An ``int`` is an address, as in C. Arrays speak for themselves. Numbers, which
+An ``int`` is an address, as in C: of device memory for a plan on a device, but of host memory for by-value
+tensors, which are read when the plan is executed. Arrays speak for themselves. Numbers, which
 only by-value tensors take, are floats and NumPy scalars: an ``int`` is never one.
 """
 
@@ -64,22 +65,26 @@ def _address(value: int) -> int:
     return value
 
 
-def binding_of(pointer: Pointer, spec: TensorSpec) -> Any:
-    """What ``ExecutionPlan.execute`` takes for a tensor."""
+def binding_of(pointer: Pointer, spec: TensorSpec, *, on_device: bool = False) -> Any:
+    """What ``ExecutionPlan.execute`` takes for a tensor. Addresses of device memory go through as they are."""
     if pointer.address is None:
         return pointer.given
     if pointer.size is not None and pointer.size < spec.bytes:
         size = f"{pointer.size} bytes"
         raise BadParam(MEMORY_SMALL.reject("VARIANT_PACK", spec.label(), size, size=spec.bytes))
+    if on_device and not spec.is_by_value:
+        return pointer.address
     return from_pointer(pointer.address, spec)
 
 
-def workspace_of(pointer: Pointer, size: int) -> Any:
+def workspace_of(pointer: Pointer, size: int, *, on_device: bool = False) -> Any:
     """What ``ExecutionPlan.execute`` takes as workspace; a bare address is taken to be large enough."""
     if pointer.address is None:
         return pointer.given
     if pointer.is_null:
         return None
+    if on_device:
+        return pointer.address
     known = size if pointer.size is None else pointer.size
     return np.frombuffer(memoryview((ctypes.c_char * known).from_address(pointer.address)), np.uint8)
 

@@ -8,12 +8,12 @@ from typing import Annotated, ClassVar
 from pydantic import InstanceOf
 
 from graphdnn.attribute_names import AttributeName as A
-from graphdnn.backend.composed import ranked
 from graphdnn.backend.config import Config, config_for
 from graphdnn.backend.devices import DeviceProp, limited
 from graphdnn.backend.engine import EngineSettings, GraphEngine, build_engine, device_of
 from graphdnn.backend.face import MANY, FaceSpec, answer
 from graphdnn.backend.graphs import Graph
+from graphdnn.composed import ranked
 from graphdnn.enums import AttributeType as T
 from graphdnn.enums import DescriptorType, HeurMode
 from graphdnn.heuristics import EngineConfig

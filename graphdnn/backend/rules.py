@@ -192,8 +192,8 @@ DEVICEPROP_SOURCE = Rule(
 DEVICEPROP_ID = Rule(
     id="deviceprop.device_id",
     expected="0",
-    reason="this build sees one device, the machine it runs on; others are described by JSON",
-    fix="use 0, or JSON_REPRESENTATION with DeviceSpec.to_json() of the device",
+    reason="there is no CUDA device ({why}), so the one device is the machine that the library runs on",
+    fix="use 0, or JSON_REPRESENTATION with DeviceSpec.to_json() of a device that is elsewhere",
     status=Status.NOT_SUPPORTED_ARCH_MISMATCH,
 )
 DEVICEPROP_JSON = Rule(
@@ -205,27 +205,6 @@ DEVICEPROP_JSON = Rule(
 
 # Engines, plans, execution.
 
-ENGINE_INDEX = Rule(
-    id="engine.index",
-    expected="one of {known}",
-    reason="an engine's global index is its id, and no engine has this one",
-    fix="use an index the heuristics return, or try each below ENGINE_GLOBAL_COUNT",
-    status=Status.NOT_SUPPORTED,
-)
-ENGINE_COMPOSED = Rule(
-    id="engine.composed",
-    expected="the index of one engine",
-    reason="index 0 composes several kernels, and this graph is a single one: {fused}",
-    fix="use an index the heuristics return",
-    status=Status.NOT_SUPPORTED,
-)
-ENGINE_SEVERAL = Rule(
-    id="engine.several_kernels",
-    expected="index 0, the composed engine",
-    reason="an engine serves one fused operation, and this graph needs {count}: {fused}",
-    fix="use index 0, or split the graph where the fusion stops",
-    status=Status.NOT_SUPPORTED_GRAPH_PATTERN,
-)
 PLAN_SOURCE = Rule(
     id="plan.source",
     expected="exactly one of ENGINE_CONFIG and JSON_REPRESENTATION",
@@ -245,6 +224,13 @@ EXECUTE_STREAM = Rule(
     reason="this plan runs on the host, at once and in no stream",
     fix="synchronize the stream, and execute with stream 0",
     status=Status.BAD_PARAM_STREAM_MISMATCH,
+)
+CUDA_GRAPH = Rule(
+    id="execute.cuda_graph",
+    expected="cudnnBackendExecute on a stream that is being captured",
+    reason="plans write no nodes into a graph of the caller; no engine has the note SUPPORTS_CUDA_GRAPH_NATIVE_API",
+    fix="begin a capture on the handle's stream and call cudnnBackendExecute, or use ExecutionPlan.capture",
+    status=Status.NOT_SUPPORTED_CUDA_GRAPH_NATIVE_API,
 )
 EXECUTE_FAILED = Rule(
     id="execute.failed",

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from graphdnn.checks import Check, OneOf
 from graphdnn.device import DeviceSpec
-from graphdnn.enums import BehaviorNote, KnobType, NumericalNote, Status
+from graphdnn.enums import BehaviorNote, KnobType, LayoutType, NumericalNote, Status
 from graphdnn.errors import Rejection
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.rules import Constraint, Rule, violations
@@ -143,6 +143,7 @@ class Engine:
     numerical_notes: tuple[NumericalNote, ...] = ()
     behavior_notes: tuple[BehaviorNote, ...] = ()
     places: tuple[str, ...] = ("cpu",)  # where its arrays live
+    layout: LayoutType | None = None  # of images, where it serves no other, or serves it faster
     is_general: bool = False  # serves every legal task: what FALLBACK returns
 
     def why_not(self, task: Task) -> tuple[Rejection, ...]:

@@ -1,0 +1,89 @@
+"""Engines by index, for one graph on one device: an engine's id, or 0 for the composed engine of several kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from graphdnn.composed import composed_configs, composed_engine
+from graphdnn.device import DeviceSpec
+from graphdnn.engines import ENGINE_BY_ID, Engine, Task
+from graphdnn.enums import KnobType, Status
+from graphdnn.errors import raise_if
+from graphdnn.fusion import FusedGraph
+from graphdnn.heuristics import COMPOSED_ID, Choice, EngineConfig
+from graphdnn.rules import Rule
+
+UNKNOWN = Rule(
+    id="engine.index",
+    expected="one of {known}",
+    reason="an engine's global index is its id, and no engine has this one",
+    fix="use an index the heuristics return, or try each below the number of engines",
+    status=Status.NOT_SUPPORTED,
+)
+COMPOSED = Rule(
+    id="engine.composed",
+    expected="the index of one engine",
+    reason="index 0 composes several kernels, and this graph is a single one: {fused}",
+    fix="use an index the heuristics return",
+    status=Status.NOT_SUPPORTED,
+)
+SEVERAL = Rule(
+    id="engine.several_kernels",
+    expected="index 0, the composed engine",
+    reason="an engine serves one fused operation, and this graph needs {count}: {fused}",
+    fix="use index 0, or split the graph where the fusion stops",
+    status=Status.NOT_SUPPORTED_GRAPH_PATTERN,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IndexedEngine:
+    """An engine that serves a graph on a device."""
+
+    row: Engine  # of the engine table, or made for this graph when composed
+    fused: FusedGraph
+    device: DeviceSpec
+    composed: tuple[EngineConfig, ...] = ()  # empty for a graph of one kernel
+
+    def configured(self, chosen: Mapping[KnobType, int]) -> EngineConfig:
+        """The configuration of these knob values; the others keep their defaults. Raises for what is no knob value."""
+        raise_if(self.row.knob_problems(tuple(chosen.items())))
+        knobs = self.row.settings(chosen)
+        if self.composed:
+            return self.composed[knobs[KnobType.KERNEL_CFG]]
+        return EngineConfig(
+            self.fused, self.device, (Choice(Task(self.fused.operations[0], self.device), self.row, knobs),)
+        )
+
+
+def engine_count() -> int:
+    """The number that indices are below; not all of them have an engine."""
+    return 1 + max(ENGINE_BY_ID)
+
+
+def engine_at(
+    index: int, fused: FusedGraph, device: DeviceSpec, where: str, label: str, also: Sequence[EngineConfig] = ()
+) -> IndexedEngine:
+    """Raises ``NotSupported`` when the index names no engine, or one that does not serve the graph.
+
+    ``label`` is what the caller calls the index; ``also`` are configurations that the composed engine has to have.
+    """
+    _check(index, fused, where, label)
+    if len(fused) > 1:
+        configs = tuple(composed_configs(fused, device, also).values())
+        return IndexedEngine(composed_engine(configs), fused, device, configs)
+    row = ENGINE_BY_ID[index]
+    raise_if(row.why_not(Task(fused.operations[0], device)))
+    return IndexedEngine(row, fused, device)
+
+
+def _check(index: int, fused: FusedGraph, where: str, label: str) -> None:
+    names = "; ".join(op.name for op in fused)
+    if index not in (COMPOSED_ID, *ENGINE_BY_ID):
+        known = ", ".join(map(str, sorted((COMPOSED_ID, *ENGINE_BY_ID))))
+        raise_if([UNKNOWN.reject(where, label, index, known=known)])
+    if index == COMPOSED_ID and len(fused) == 1:
+        raise_if([COMPOSED.reject(where, label, index, fused=names)])
+    if index != COMPOSED_ID and len(fused) > 1:
+        raise_if([SEVERAL.reject(where, label, index, count=len(fused), fused=names)])
