@@ -29,7 +29,7 @@ from graphdnn.engines.cuda.space import is_addressable
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task
 from graphdnn.engines.work import bytes_moved, flops
-from graphdnn.enums import DataType, KnobType
+from graphdnn.enums import DataType, KnobType, LayoutType
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvolutionOperation
 from graphdnn.tensors import TensorSpec
@@ -188,5 +188,6 @@ ENGINE = cuda_engine(
     needs=direct_needs("cuda_direct", filter_gradient=False),
     cost=_cost,
     generate=generate,
+    layout=LayoutType.PREFERRED_NHWC,
     knobs=KNOBS,
 )

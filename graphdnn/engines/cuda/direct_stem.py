@@ -25,7 +25,7 @@ from graphdnn.engines.cuda.space import is_addressable
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need, needs_rule
 from graphdnn.engines.work import flops
-from graphdnn.enums import DataType, KnobType, NumericalNote
+from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvForward
 from graphdnn.tensors import TensorSpec
@@ -330,6 +330,7 @@ ENGINE = cuda_engine(
     ),
     cost=_cost,
     generate=generate,
+    layout=LayoutType.PREFERRED_NHWC,
     knobs=(_ROWS, _OCCUPANCY),
     numerical_notes=(NumericalNote.TENSOR_CORE,),
 )

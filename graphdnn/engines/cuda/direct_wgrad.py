@@ -23,7 +23,7 @@ from graphdnn.engines.cuda.program import Program
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import Cost, Knobs, Task, need
-from graphdnn.enums import DataType, KnobType
+from graphdnn.enums import DataType, KnobType, LayoutType
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvBackwardFilter
 
@@ -142,5 +142,6 @@ ENGINE = cuda_engine(
     ),
     cost=_cost,
     generate=generate,
+    layout=LayoutType.PREFERRED_NHWC,
     knobs=KNOBS,
 )
