@@ -1,0 +1,63 @@
+// The products of F(4x4, 3x3), one for each component: sums[component][row][column] over the summed channels.
+//
+// Operands lie in memory as blocks read them: a[block of rows][component][channel][row], b[...][column] likewise, with
+// zeros where a block goes beyond the last. What rows and columns are is the caller's choice.
+
+constexpr int STAGES = 4;
+constexpr int STAGE_A = BK * BM, STAGE_B = BK * BN;
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) winograd_batched(const __grid_constant__ Params p) {
+    __shared__ __align__(16) float memory[STAGES * (STAGE_A + STAGE_B)];
+    const long long in_one = p.blocks_m * p.blocks_n;
+    const long long xi = blockIdx.x / in_one, rest = blockIdx.x - xi * in_one;
+    const long long block_m = rest / p.blocks_n, block_n = rest - block_m * p.blocks_n;
+    const float* from_a = p.a + block_m * p.a_block + xi * p.a_xi + threadIdx.x * 4;
+    const float* from_b = p.b + block_n * p.b_block + xi * p.b_xi + threadIdx.x * 4;
+    auto fetch = [&](int stage) {
+        float* const to = memory + stage * (STAGE_A + STAGE_B) + threadIdx.x * 4;
+        #pragma unroll
+        for (int i = 0; i < STAGE_A / 4; i += THREADS)
+            if (STAGE_A / 4 - i >= THREADS || (int)threadIdx.x < STAGE_A / 4 - i) copy_16(to + i * 4, from_a + i * 4);
+        #pragma unroll
+        for (int i = 0; i < STAGE_B / 4; i += THREADS)
+            if (STAGE_B / 4 - i >= THREADS || (int)threadIdx.x < STAGE_B / 4 - i) copy_16(to + STAGE_A + i * 4, from_b + i * 4);
+        from_a += STAGE_A;
+        from_b += STAGE_B;
+    };
+
+    const Place mine = place();
+    float sum[TM][TN];
+    #pragma unroll
+    for (int i = 0; i < TM; ++i)
+        #pragma unroll
+        for (int j = 0; j < TN; ++j) sum[i][j] = 0.0f;
+
+    const int steps = (int)p.padded_channels / BK;
+    #pragma unroll
+    for (int i = 0; i < STAGES - 1; ++i) {
+        if (i < steps) fetch(i);
+        end_group();
+    }
+    int stage = 0;
+    for (int s = 0; s < steps; ++s) {
+        wait_for_groups<STAGES - 2>();
+        __syncthreads();
+        if (s + STAGES - 1 < steps) fetch((stage + STAGES - 1) % STAGES);
+        end_group();
+        const float* const at = memory + stage * (STAGE_A + STAGE_B);
+        multiply(at, at + STAGE_A, mine, sum);
+        stage = (stage + 1) % STAGES;
+    }
+
+    const long long pitch = p.blocks_n * BN;
+    float* const to = p.sums + ((xi * p.blocks_m + block_m) * BM * pitch + block_n * BN);
+    #pragma unroll
+    for (int i = 0; i < TM; ++i)
+        #pragma unroll
+        for (int j = 0; j < TN; j += GN) {
+            Pack<float, GN> pack;
+            #pragma unroll
+            for (int e = 0; e < GN; ++e) pack.at[e] = sum[i][j + e];
+            store_pack<GN>(to + row_of(mine, i) * pitch + column_of(mine, j), pack);
+        }
+}

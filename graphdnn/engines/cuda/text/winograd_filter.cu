@@ -1,0 +1,39 @@
+// The filter in the transformed domain: u[block of outer channels][...] of ALPHA x ALPHA components and inner channels
+// (those that are summed over), with neighbouring outer channels next to each other. Beyond the last there are zeros.
+
+constexpr int OUTER = 64;
+
+extern "C" __global__ void __launch_bounds__(THREADS) winograd_filter(const __grid_constant__ Params p) {
+    const int outer = (int)blockIdx.x * OUTER + (int)threadIdx.x % OUTER;
+    const int inner = (int)blockIdx.y * (THREADS / OUTER) + (int)threadIdx.x / OUTER;
+    if (inner >= p.padded_inner) return;
+    float g[3][3] = {{0.0f, 0.0f, 0.0f}, {0.0f, 0.0f, 0.0f}, {0.0f, 0.0f, 0.0f}};
+    if (outer < p.outer && inner < p.inner) {
+        #pragma unroll
+        for (int r = 0; r < 3; ++r)
+            #pragma unroll
+            for (int s = 0; s < 3; ++s) {
+                const Filter* from = p.filter + (outer * p.filter_outer + inner * p.filter_inner +
+                                                 (FLIP ? 2 - r : r) * p.filter_r + (FLIP ? 2 - s : s) * p.filter_s);
+                g[r][s] = widen<float>(load_pack_read_only<1>(from).at[0]);
+            }
+    }
+    float half_way[ALPHA][3];
+    #pragma unroll
+    for (int s = 0; s < 3; ++s) {
+        float in[3], out[ALPHA];
+        #pragma unroll
+        for (int r = 0; r < 3; ++r) in[r] = g[r][s];
+        to_filter(in, out);
+        #pragma unroll
+        for (int i = 0; i < ALPHA; ++i) half_way[i][s] = out[i];
+    }
+    float* const to = p.u + (outer / BLOCK_OUTER * p.u_block + outer % BLOCK_OUTER + inner * p.u_c);
+    #pragma unroll
+    for (int i = 0; i < ALPHA; ++i) {
+        float out[ALPHA];
+        to_filter(half_way[i], out);
+        #pragma unroll
+        for (int j = 0; j < ALPHA; ++j) to[(i * ALPHA + j) * p.u_xi] = out[j];
+    }
+}
