@@ -11,14 +11,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from graphdnn.builder.methods import POINTWISE_METHODS, pointwise_method
-from graphdnn.builder.planning import Planning
+from graphdnn.builder.running import Running
 from graphdnn.builder.tensor import Tensor
 from graphdnn.device import DeviceSpec
 
 Elementwise: TypeAlias = Callable[..., Tensor]
 
 
-class Graph(Planning):
+class Graph(Running):
     """An operation graph in the making. Types: anything ``graphdnn.dtypes.data_type_of`` reads.
 
     The elementwise methods (``add``, ``relu``, ``gelu_backward``, ...) are the rows of ``POINTWISE_METHODS``.

@@ -1,4 +1,4 @@
-"""Planning and running: from the operation graph to configurations, a plan, and its execution."""
+"""Planning: from the operation graph to configurations, and from one of them to a plan."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from graphdnn.build import rank
 from graphdnn.builder.norms import Normalizations
-from graphdnn.builder.tensor import Tensor
-from graphdnn.dtypes import Array
-from graphdnn.engines.host.memory import empty
+from graphdnn.composed import identity
+from graphdnn.engine_index import IndexedEngine, engine_at, engine_count
+from graphdnn.engines import Knob
 from graphdnn.enums import (
     BehaviorNote,
     HeurMode,
+    KnobType,
     NumericalNote,
     Status,
 )
@@ -32,20 +31,6 @@ NOT_BUILT = Rule(
     fix="call build() first",
     status=Status.NOT_INITIALIZED,
 )
-UNKNOWN_KEY = Rule(
-    id="builder.binding.unknown",
-    expected="a tensor of this graph, its uid or its name",
-    reason="the variant pack is addressed by tensor, uid or name",
-    fix="pass the tensor that the graph returned",
-)
-
-AMBIGUOUS = Rule(
-    id="builder.binding.ambiguous",
-    expected="one array for one tensor",
-    reason="{why}",
-    fix="bind it once, by the tensor itself or its uid",
-    status=Status.BAD_PARAM_DUPLICATED_ENTRIES,
-)
 DESELECTED = Rule(
     id="builder.deselected",
     expected="no name with one of {words}",
@@ -61,24 +46,48 @@ INDEX = Rule(
     status=Status.BAD_PARAM_OUT_OF_BOUND,
 )
 
-_ONLY_UIDS = frozenset({int})
-
 
 class Planning(Normalizations):
     """The life cycle of cuDNN's frontend, and ``build`` for all of it."""
 
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)
-        self._rankings: list[Ranking] = []
+        self._rankings: list[Ranking | tuple[EngineConfig]] = []  # a tuple is a configuration chosen by hand
         self._filters = Filters()
         self._deselected: tuple[str, ...] = ()
         self._plan: ExecutionPlan | None = None
-        self._workspace: Array | None = None
 
     def create_execution_plans(self, heur_modes: Sequence[HeurMode] = (HeurMode.A,)) -> None:
         """Rank configurations; may be called again to append other modes'."""
         graph = self.build_operation_graph()
         self._rankings += [rank(graph, self.device, mode, self._filters) for mode in heur_modes]
+
+    def create_execution_plan(self, engine_id: int, knobs: Mapping[KnobType, int] | None = None) -> None:
+        """Append one configuration chosen by hand; knobs that are left out keep their defaults.
+
+        Raises when the engine does not serve the graph, with its reasons, and for what is no value of a knob.
+        """
+        self._rankings.append((self._engine(engine_id).configured(knobs or {}),))
+
+    def get_engine_count(self) -> int:
+        """Engine ids are below it; not every id has an engine, and not every engine serves the graph."""
+        return engine_count()
+
+    def get_knobs_for_engine(self, engine_id: int) -> list[Knob]:
+        """Raises when the engine does not serve the graph, with its reasons."""
+        return list(self._engine(engine_id).row.knobs)
+
+    def get_engine_and_knobs_at_index(self, index: int) -> tuple[int, dict[KnobType, int]]:
+        """What ``create_execution_plan`` makes the same configuration of. Indices move with versions, these do not."""
+        config = self._config(index)
+        if len(config.choices) == 1:
+            return config.engine_id, dict(config.choices[0].knobs)
+        engine = self._engine(config.engine_id, also=(config,))
+        position = [identity(each) for each in engine.composed].index(identity(config))
+        return config.engine_id, {KnobType.KERNEL_CFG: position}
+
+    def _engine(self, engine_id: int, also: Sequence[EngineConfig] = ()) -> IndexedEngine:
+        return engine_at(engine_id, self.fused, self.device, f"Graph '{self.name}'", "engine_id", also)
 
     def _configs(self) -> list[EngineConfig]:
         return [config for ranking in self._rankings for config in ranking]
@@ -102,7 +111,8 @@ class Planning(Normalizations):
                     return config
                 words = ", ".join(self._deselected)
                 refused.append(DESELECTED.reject(f"Graph '{self.name}'", "configuration", config.name, words=words))
-            refused += [r for declined in ranking.declined for r in declined.rejections]
+            if isinstance(ranking, Ranking):
+                refused += [r for declined in ranking.declined for r in declined.rejections]
         if not self._rankings:
             raise NotInitialized(NOT_BUILT.reject(f"Graph '{self.name}'", "plans", "none"))
         raise NotSupported([r for i, r in enumerate(refused) if r not in refused[:i]])  # modes share configurations
@@ -114,7 +124,12 @@ class Planning(Normalizations):
 
     def build_plan_at_index(self, index: int) -> None:
         """Build one configuration of the list and make it the plan."""
-        self._plan = ExecutionPlan(self._config(index))
+        plan = ExecutionPlan(self._config(index))
+        self._forget_plan()
+        self._plan = plan
+
+    def _forget_plan(self) -> None:
+        self._plan = None
 
     def build(self, heur_modes: Sequence[HeurMode] = (HeurMode.A, HeurMode.FALLBACK)) -> ExecutionPlan:
         """Everything: validate, make the graph, rank, compile. Returns the plan."""
@@ -159,6 +174,9 @@ class Planning(Normalizations):
     def get_behavior_notes(self) -> list[BehaviorNote]:
         return list(self.plan.behavior_notes)
 
+    def get_behavior_notes_for_plan_at_index(self, index: int) -> list[BehaviorNote]:
+        return list(self._config(index).behavior_notes)
+
     def get_numeric_notes(self) -> list[NumericalNote]:
         return list(self.plan.numerical_notes)
 
@@ -179,61 +197,11 @@ class Planning(Normalizations):
         """Apply a filter to the lists that exist and to those that will."""
         self._filters = replace(self._filters, **changes)
         if self._rankings:
-            modes = [ranking.mode for ranking in self._rankings]
-            self._rankings = []
-            self.create_execution_plans(modes)
-
-    # Running.
-
-    def execute(self, variant_pack: Mapping[Any, Any], workspace: Any = None) -> None:
-        """Run on ``{tensor, uid or name: array}``; None keys are skipped. Outputs are written in place.
-
-        ``workspace`` None lets the graph keep one of its own, which serves one execution at a time.
-        """
-        plan = self.plan
-        bindings = variant_pack if _ONLY_UIDS.issuperset(map(type, variant_pack)) else self._resolved(variant_pack)
-        if workspace is None and plan.workspace_size:
-            if self._workspace is None:
-                self._workspace = plan.new_workspace()
-            workspace = self._workspace
-        plan.execute(bindings, workspace)
-
-    def _resolved(self, variant_pack: Mapping[Any, Any]) -> dict[int, Any]:
-        bindings: dict[int, Any] = {}
-        found = []
-        for key, value in variant_pack.items():
-            if key is None:
-                continue
-            uid = int(key) if isinstance(key, (int, np.integer)) else self._uids.get(key)
-            if uid is None:
-                named = sum(t.name == key for t in self._tensors)
-                rule = AMBIGUOUS if named else UNKNOWN_KEY
-                why = f"{named} tensors have this name"
-                found.append(rule.reject(f"Graph '{self.name}'", "variant_pack", repr(key), why=why))
-            elif uid in bindings:
-                why = f"uid {uid} is bound already"
-                found.append(AMBIGUOUS.reject(f"Graph '{self.name}'", "variant_pack", repr(key), why=why))
-            else:
-                bindings[uid] = value
-        if found:
-            raise BadParam(found)
-        return bindings
-
-    def run(self, inputs: Mapping[Any, Any]) -> dict[Tensor, Array]:
-        """Execute with new arrays for the outputs, and return them by tensor."""
-        graph = self.build_operation_graph()
-        self.build()
-        by_uid = {t.uid: t for t in self._tensors}
-        outputs = {by_uid[spec.uid]: empty(spec) for spec in graph.outputs}
-        self.execute({**inputs, **outputs})
-        return outputs
-
-    def query_tensor_attributes_of_uid(self, uid: int) -> Tensor:
-        """The tensor with this uid. Raises when there is none."""
-        for tensor in self._tensors:
-            if tensor.uid == uid:
-                return tensor
-        raise BadParam(UNKNOWN_KEY.reject(f"Graph '{self.name}'", "uid", uid))
+            graph, before = self.build_operation_graph(), self._rankings
+            # What was chosen by hand stays.
+            self._rankings = [
+                rank(graph, self.device, old.mode, self._filters) if isinstance(old, Ranking) else old for old in before
+            ]
 
     def key(self) -> str:
         """Equal for graphs that compute the same."""
