@@ -30,7 +30,9 @@ def attempt(case: Case, place: Place, *, knob_settings: int = 2, broad: int = 4)
     try:
         prepared = Prepared.of(draw(case))
         seen = set()
-        for config in configurations(prepared.fused, place.device, case.seed, knob_settings=knob_settings, broad=broad):
+        for config in configurations(
+            prepared.fused, place.device, case.seed, knob_settings=knob_settings, broad=broad, admitted=place.admits
+        ):
             if config.name in seen:
                 continue
             seen.add(config.name)

@@ -2,29 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 import numpy as np
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines import ENGINES, Engine, Task
+from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.enums import KnobType
 from graphdnn.fusion.fused import FusedGraph
 from graphdnn.heuristics import Choice, EngineConfig, Ranking
 
 _BROAD = 4  # one case in so many runs on every engine
+_LOOKED_AT = 30  # configurations, for one that is admitted
 
 
-def best(fused: FusedGraph, device: DeviceSpec) -> EngineConfig:
-    """Raises ``NotSupported`` when no engine serves it."""
-    return Ranking(fused, device).best
+def generated(config: EngineConfig) -> bool:
+    """True without calls of libraries, which only a device can make."""
+    kernels = (choice.engine.compile(choice.task, choice.knobs) for choice in config.choices)
+    return all(isinstance(s, Launch) for k in kernels if isinstance(k, DeviceKernel) for s in k.steps)
+
+
+def _anything(_: EngineConfig) -> bool:
+    return True
+
+
+def best(
+    fused: FusedGraph, device: DeviceSpec, admitted: Callable[[EngineConfig], bool] = _anything
+) -> EngineConfig | None:
+    """The first admitted one of the ranking. Raises ``NotSupported`` when no engine serves the graph."""
+    ranking = Ranking(fused, device)
+    assert ranking.best
+    return next(filter(admitted, islice(ranking, _LOOKED_AT)), None)
 
 
 def configurations(
-    fused: FusedGraph, device: DeviceSpec, seed: int, *, knob_settings: int = 2, broad: int = _BROAD
+    fused: FusedGraph,
+    device: DeviceSpec,
+    seed: int,
+    *,
+    knob_settings: int = 2,
+    broad: int = _BROAD,
+    admitted: Callable[[EngineConfig], bool] = _anything,
 ) -> Iterator[EngineConfig]:
     """The best one; in a ``broad``-th of the cases then every engine with its defaults and some other knob values."""
-    yield best(fused, device)
+    first = best(fused, device, admitted)
+    if first is not None:
+        yield first
     if not broad or seed % broad:
         return
     rng = np.random.default_rng(seed)
@@ -38,8 +63,11 @@ def configurations(
                 for task, engines in zip(tasks, serving, strict=True)
                 for engine in (engines[i % len(engines)],)
             )
-            if setting == 0 or any(c.knobs != c.engine.defaults() for c in choices):
-                yield EngineConfig(fused, device, choices)
+            if setting and all(c.knobs == c.engine.defaults() for c in choices):
+                continue
+            config = EngineConfig(fused, device, choices)
+            if admitted(config):
+                yield config
 
 
 def _knobs(engine: Engine, rng: np.random.Generator) -> dict[KnobType, int]:

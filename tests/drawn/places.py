@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from drawn.configs import generated
 from drawn.memory import Image
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.host.memory import binding_layout
@@ -22,6 +23,8 @@ class Place(Protocol):
     def device(self) -> DeviceSpec: ...
 
     def plan(self, config: EngineConfig) -> DevicePlan: ...
+
+    def admits(self, config: EngineConfig) -> bool: ...
 
     def run(
         self, plan: DevicePlan, images: Mapping[int, Image], scalars: Mapping[int, Any], poison: int, form: int
@@ -39,6 +42,9 @@ class Emulated:
         from emulator.runtime import EmulatedRuntime
 
         return DevicePlan(config, EmulatedRuntime())
+
+    def admits(self, config: EngineConfig) -> bool:
+        return generated(config)
 
     def run(
         self, plan: DevicePlan, images: Mapping[int, Image], scalars: Mapping[int, Any], poison: int, form: int
@@ -60,6 +66,9 @@ class Cuda:
 
     def plan(self, config: EngineConfig) -> DevicePlan:
         return DevicePlan(config)
+
+    def admits(self, config: EngineConfig) -> bool:
+        return True
 
     def run(
         self, plan: DevicePlan, images: Mapping[int, Image], scalars: Mapping[int, Any], poison: int, form: int

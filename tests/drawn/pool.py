@@ -10,7 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -20,41 +20,44 @@ from drawn.families import Case
 _FIRST = 120.0  # seconds more for a process that has just started
 
 
-def run_all(
-    cases: Sequence[Case],
-    *,
-    processes: int = 0,
-    time_limit: float = float("inf"),
-    patience: float = 90.0,
-    place: str = "cuda",
-    each: Callable[[Attempt], object] = lambda _: None,
-    **how: Any,
-) -> Iterator[Attempt]:
-    """Verdicts in the order in which they are reached. Cases that the time limit cuts off have none."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the processes are the threads
-    started, waiting = time.monotonic(), list(reversed(cases))
-    workers = [_Worker(place, how) for _ in range(min(processes or os.cpu_count() or 1, max(1, len(cases))))]
-    try:
-        while waiting or any(w.case for w in workers):
-            late = time.monotonic() - started > time_limit
-            if late:
+class Pool:
+    """The processes. They start with the first cases and end with the ``with`` block."""
+
+    def __init__(self, processes: int = 0, *, patience: float = 90.0, place: str = "cuda", **how: Any) -> None:
+        """``how``: keywords of ``attempt``."""
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the processes are the threads
+        self._count = processes or os.cpu_count() or 1
+        self._patience, self._place, self._how = patience, place, how
+        self._workers: list[_Worker] = []
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            worker.end()
+        self._workers.clear()
+
+    def run(self, cases: Sequence[Case], time_limit: float = float("inf")) -> Iterator[Attempt]:
+        """Verdicts in the order in which they are reached. Cases that the time limit cuts off have none."""
+        started, waiting = time.monotonic(), list(reversed(cases))
+        while len(self._workers) < min(self._count, len(cases)):
+            self._workers.append(_Worker(self._place, self._how))
+        while waiting or any(w.case for w in self._workers):
+            if time.monotonic() - started > time_limit:
                 waiting.clear()
-            for worker in workers:
+            for worker in self._workers:
                 if worker.case is None and waiting:
                     worker.give(waiting.pop())
-            busy = [w for w in workers if w.case]
+            busy = [w for w in self._workers if w.case]
             ready = wait([w.pipe for w in busy], timeout=1.0)
             for worker in busy:
-                result = worker.take(patience) if worker.pipe in ready else worker.overdue(patience)
+                result = worker.take() if worker.pipe in ready else worker.overdue(self._patience)
                 if result is None:
                     continue
-                each(result)
-                yield result
                 if result.broken:
-                    workers[workers.index(worker)] = _Worker(place, how)
-    finally:
-        for worker in workers:
-            worker.end()
+                    self._workers[self._workers.index(worker)] = _Worker(self._place, self._how)
+                yield result
 
 
 class _Worker:
@@ -74,7 +77,7 @@ class _Worker:
         self.case, self._since = case, time.monotonic()
         self.pipe.send(case)
 
-    def take(self, patience: float) -> Attempt:
+    def take(self) -> Attempt:
         assert self.case is not None
         case, self.case = self.case, None
         try:

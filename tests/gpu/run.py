@@ -22,7 +22,7 @@ sys.path[:0] = [str(_TESTS), str(_TESTS.parent)]
 from drawn import report
 from drawn.attempt import Attempt
 from drawn.families import FAMILIES, Case, cases
-from drawn.pool import run_all
+from drawn.pool import Pool
 
 
 def main() -> int:
@@ -42,11 +42,9 @@ def main() -> int:
             print(f"{len(attempts)} cases, {time.monotonic() - started:.0f} s", flush=True)
 
     how = {"knob_settings": options.knobs, "broad": 1 if options.every_engine else 0 if options.best else 4}
-    place = "emulated" if options.emulated else "cuda"
-    for _ in run_all(
-        chosen, processes=options.processes, time_limit=options.time_limit, place=place, each=progress, **how
-    ):
-        pass
+    with Pool(options.processes, place="emulated" if options.emulated else "cuda", **how) as pool:
+        for attempt in pool.run(chosen, options.time_limit):
+            progress(attempt)
     if options.json:
         Path(options.json).write_text(json.dumps(report.to_json(attempts), indent=0))
     if options.case:

@@ -46,7 +46,9 @@ def main() -> int:
             case = Case(family, seed, large=False)
             prepared = Prepared.of(draw(case))
             try:
-                for config in configurations(prepared.fused, place.device, seed, broad=1, knob_settings=1):
+                for config in configurations(
+                    prepared.fused, place.device, seed, broad=1, knob_settings=1, admitted=place.admits
+                ):
                     plan = place.plan(config)
                     kernels = {launch.entry for launch in plan.launches}
                     names = {launch.text.name.split("__")[0] for launch in plan.launches}
@@ -58,6 +60,8 @@ def main() -> int:
                     failed += [f"{case} {config.name}: {line}" for line in found]
             except NotSupported:
                 continue
+            except Exception as error:
+                failed.append(f"{case}: {type(error).__name__}: {str(error)[:600]}")
     print("\n".join(failed))
     print(f"{runs} runs, {len(failed)} failures, kernels: {', '.join(sorted(entries))}")
     return int(bool(failed) or not runs)
