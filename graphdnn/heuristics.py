@@ -21,7 +21,7 @@ from types import MappingProxyType
 
 from graphdnn.cuda import debug
 from graphdnn.device import DeviceSpec
-from graphdnn.engines import ENGINES, Cost, Engine, Knobs, Task
+from graphdnn.engines import Cost, Engine, Knobs, Task, engines_of
 from graphdnn.enums import BehaviorNote, HeurMode, NumericalNote, Status
 from graphdnn.errors import BadParam, NotSupported, Rejection
 from graphdnn.fusion.fused import FusedGraph, FusedOp
@@ -194,14 +194,15 @@ class Ranking:
         device: DeviceSpec,
         mode: HeurMode = HeurMode.A,
         filters: Filters | None = None,
-        engines: Sequence[Engine] = ENGINES,
+        engines: Sequence[Engine] | None = None,
     ) -> None:
         if mode is HeurMode.COUNT:
             raise BadParam(MODE.reject("ENGINEHEUR", "mode", mode))
         self.fused, self.device, self.mode = fused, device, mode
         self._filters = filters or Filters()
         # Engines of other kinds of device are no candidates; alone they say so themselves.
-        self._engines = tuple(e for e in engines if device.kind in e.places) or tuple(engines)
+        here = engines_of(device.kind) if engines is None else tuple(e for e in engines if device.kind in e.places)
+        self._engines = here or tuple(engines or ())
         self._tasks = tuple(Task(op, device) for op in fused)
         self._found: list[EngineConfig] = []
         self._told = False

@@ -1,16 +1,81 @@
-"""The engines, in order of preference: the first that serves a task is what INSTANT returns."""
+"""The engines, in order of preference: the first that serves a task is what INSTANT returns.
+
+The tables read like a tuple and dictionaries, and are filled when they are first looked into: a program that
+stays on the host never loads the engines of a device.
+"""
 
 from __future__ import annotations
 
-from graphdnn.engines.cuda.table import CUDA_ENGINES
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, TypeVar, overload
+
 from graphdnn.engines.engine import Cost, Engine, Kernel, Knob, Knobs, Task
 from graphdnn.engines.numpy_blocked import ENGINE as NUMPY_BLOCKED
 from graphdnn.engines.numpy_general import ENGINE as NUMPY
 
-ENGINES: tuple[Engine, ...] = (*CUDA_ENGINES, NUMPY_BLOCKED, NUMPY)
-ENGINE_BY_ID: dict[int, Engine] = {engine.id: engine for engine in ENGINES}
-ENGINE_BY_NAME: dict[str, Engine] = {engine.name: engine for engine in ENGINES}
+HOST_ENGINES: tuple[Engine, ...] = (NUMPY_BLOCKED, NUMPY)
+Key = TypeVar("Key")
 
-assert len(ENGINE_BY_ID) == len(ENGINES) == len(ENGINE_BY_NAME)
 
-__all__ = ["ENGINES", "ENGINE_BY_ID", "ENGINE_BY_NAME", "Cost", "Engine", "Kernel", "Knob", "Knobs", "Task"]
+@cache
+def engines_of(kind: str) -> tuple[Engine, ...]:
+    """The engines for devices of a kind: "cpu" or "cuda"."""
+    if kind == "cpu":
+        return HOST_ENGINES
+    from graphdnn.engines.cuda.table import CUDA_ENGINES
+
+    return CUDA_ENGINES
+
+
+class _Engines(Sequence[Engine]):
+    """Every engine of every kind of device."""
+
+    @property
+    def _all(self) -> tuple[Engine, ...]:
+        return (*engines_of("cuda"), *engines_of("cpu"))
+
+    @overload
+    def __getitem__(self, index: int) -> Engine: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Engine]: ...
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._all[index]
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+
+class _EnginesBy(Mapping[Key, Engine]):
+    """Every engine by a field that no two share."""
+
+    def __init__(self, key: Callable[[Engine], Key]) -> None:
+        self._key = key
+        self._found: dict[Key, Engine] = {}
+
+    @property
+    def _all(self) -> dict[Key, Engine]:
+        if not self._found:
+            self._found.update({self._key(engine): engine for engine in ENGINES})
+            assert len(self._found) == len(ENGINES)
+        return self._found
+
+    def __getitem__(self, key: Key) -> Engine:
+        return self._all[key]
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+
+ENGINES: Sequence[Engine] = _Engines()
+ENGINE_BY_ID: Mapping[int, Engine] = _EnginesBy(lambda engine: engine.id)
+ENGINE_BY_NAME: Mapping[str, Engine] = _EnginesBy(lambda engine: engine.name)
+
+__all__ = [
+    "ENGINES", "ENGINE_BY_ID", "ENGINE_BY_NAME", "Cost", "Engine", "Kernel", "Knob", "Knobs", "Task", "engines_of",
+]  # fmt: skip

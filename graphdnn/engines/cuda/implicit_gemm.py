@@ -79,12 +79,14 @@ TILES: tuple[Tile, ...] = (
     Tile(64, 128, 8, 8, 8),
     Tile(64, 64, 16, 4, 4),
     Tile(128, 32, 16, 4, 4),
+    Tile(32, 256, 8, 4, 8),
     Tile(32, 128, 16, 4, 4),
+    Tile(32, 64, 16, 4, 4),
     Tile(32, 32, 32, 2, 2),
     Tile(64, 8, 32, 2, 1),
     Tile(8, 64, 32, 1, 2),
 )
-_WIDE_TILES = (4, 5, 6, 7, 8, 9)  # with 8-byte operands
+_WIDE_TILES = (4, 5, 7, 8, 9, 10, 11)  # with 8-byte operands
 
 _TILE = Knob(
     KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, largest first"
