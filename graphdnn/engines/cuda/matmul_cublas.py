@@ -1,3 +1,293 @@
-"""Engine ``cuda_matmul_cublas``: matrix products by cuBLAS."""
+"""Engine ``cuda_matmul_cublas``: matrix products by cuBLAS.
 
-ID = 20
+Chains before the operands and layouts that cuBLAS does not take become copies in scratch memory; what follows
+the product is one more launch, and there is none when cuBLAS can write the result as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product as product_of
+from math import prod
+
+from graphdnn.checks import Each, InRange, MultipleOf, OneOf
+from graphdnn.cuda.cublas import Gemm
+from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.cost import device_cost
+from graphdnn.engines.cuda.engine import cuda_engine
+from graphdnn.engines.cuda.launch import DeviceKernel
+from graphdnn.engines.cuda.library_operands import (
+    add_finish,
+    chain_of,
+    in_memory,
+    is_written_as_it_is,
+    result_type,
+    staged,
+)
+from graphdnn.engines.cuda.space import is_addressable, whole
+from graphdnn.engines.cuda.steps import Steps
+from graphdnn.engines.cuda.strided_gemm import (
+    ARITHMETIC,
+    INT8_ALIGNMENT,
+    INT8_DEPTH,
+    RESULTS,
+    Matrices,
+    Place,
+    Sizes,
+    add_gemm,
+    gemm_seconds,
+    needs_cublas,
+    plan,
+    workspace,
+)
+from graphdnn.engines.engine import Cost, Knobs, Task, need, needs_rule
+from graphdnn.engines.work import flops
+from graphdnn.enums import DataType, NumericalNote, Status
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import Matmul
+from graphdnn.rules import Constraint
+from graphdnn.tensors import TensorSpec
+
+
+def _anchor(op: FusedOp) -> Matmul:
+    assert isinstance(op.anchor, Matmul)
+    return op.anchor
+
+
+def _batch_axes(op: Matmul, a: TensorSpec, b: TensorSpec, c: TensorSpec) -> list[tuple[int, int, int, int]]:
+    """(size, stride of a, of b, of c) of every batch axis with more than one step, outermost in c first.
+
+    Consecutive batches share a matrix of the smaller operand, so such an axis is two.
+    """
+    axes = []
+    strides = [whole(t.extents).strides(t)[:-2] for t in (a, b, c)]
+    for j, size in enumerate(c.extents[:-2]):
+        ratio = size // min(a.extents[j], b.extents[j])
+        outer, inner = [], []
+        for t, stride in zip((a, b, c), (s[j] for s in strides), strict=True):
+            is_shared = t.extents[j] != size
+            outer.append(stride if is_shared else stride * ratio)
+            inner.append(0 if is_shared else stride)
+        axes += [(size // ratio, *outer), (ratio, *inner)]
+    return [(size, x, y, z) for size, x, y, z in axes if size > 1]
+
+
+def _merged(axes: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+    """Neighbouring axes as one, where every tensor steps through both at one pace."""
+    found: list[tuple[int, int, int, int]] = []
+    for size, *steps in sorted(axes, key=lambda axis: -axis[3]):
+        if found and list(found[-1][1:]) == [size * s for s in steps]:
+            found[-1] = (found[-1][0] * size, steps[0], steps[1], steps[2])
+        else:
+            found.append((size, steps[0], steps[1], steps[2]))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """One way to hand a stack to cuBLAS: calls for each combination of the ``outer`` axes."""
+
+    sizes: Sizes
+    matrices: tuple[Matrices, Matrices, Matrices]
+    outer: tuple[tuple[int, int, int, int], ...]
+
+    @property
+    def calls(self) -> int:
+        return prod(size for size, *_ in self.outer)
+
+    def starts(self) -> list[tuple[int, int, int]]:
+        """Elements from the start of each operand to the first matrix of every call."""
+        found = [(0, 0, 0)]
+        for size, *steps in self.outer:
+            x, y, z = steps
+            found = [(a + i * x, b + i * y, c + i * z) for a, b, c in found for i in range(size)]
+        return found
+
+
+def _products(op: Matmul, a: TensorSpec, b: TensorSpec, c: TensorSpec) -> list[_Product]:
+    """Ways to see the stack, the better one first: a shared operand b makes rows of batches."""
+    m, n, k = op.c.extents[-2], op.c.extents[-1], op.a.extents[-1]
+    axes = _merged(_batch_axes(op, a, b, c))
+    (am, ak), (bk, bn), (cm, cn) = (whole(t.extents).strides(t)[-2:] for t in (a, b, c))
+    found = []
+    if axes and axes[-1][2] == 0 and (m == 1 or (axes[-1][1] == m * am and axes[-1][3] == m * cm)):
+        size, step_a, _, step_c = axes[-1]
+        rows = (step_a, step_c) if m == 1 else (am, cm)
+        found.append((m * size, *rows, axes[:-1]))
+    found.append((m, am, cm, axes))
+    products = []
+    for m, am, cm, rest in found:
+        inner = max(rest, default=(1, 0, 0, 0))
+        outer = [axis for axis in rest if axis is not inner]
+        batch, x, y, z = inner
+        matrices = (
+            Matrices(a.data_type, am, ak, x),
+            Matrices(b.data_type, bk, bn, y),
+            Matrices(c.data_type, cm, cn, z),
+        )
+        products.append(_Product(Sizes(m, n, k, batch), matrices, tuple(outer)))
+    return products
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The call, the product it computes, and which operands are copied into a plain layout first."""
+
+    gemm: tuple[Gemm, bool]
+    product: _Product
+    copied: tuple[bool, bool, bool]
+
+
+def _choose(op: Matmul, a: TensorSpec, b: TensorSpec, c: TensorSpec, direct: bool) -> _Choice:
+    """The fewest copies. ``direct``: c is where the result has to be."""
+    arithmetic = ARITHMETIC[op.compute_type]
+    packed = [in_memory(t) for t in (a, b, c)]
+    choices = sorted(product_of((False, True), (False, True), (False, True) if direct else (False,)), key=sum)
+    for copied in choices:
+        chosen = [p if is_copied else t for t, p, is_copied in zip((a, b, c), packed, copied, strict=True)]
+        if any(t.data_type is DataType.INT8 and t.byte_alignment % INT8_ALIGNMENT for t in chosen[:2]):
+            continue
+        for product in _products(op, *chosen):
+            found = plan(product.sizes, *product.matrices, arithmetic)
+            if found is not None:
+                return _Choice(found, product, (copied[0], copied[1], copied[2] if direct else False))
+    raise AssertionError("packed operands are taken")
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    anchor = _anchor(op)
+    steps = Steps(op, device)
+    arithmetic = ARITHMETIC[anchor.compute_type]
+    a, b = staged(steps, anchor.a), staged(steps, anchor.b)
+    kind = result_type(anchor.c, op, RESULTS[a.data_type, arithmetic])
+    direct = kind is anchor.c.data_type and is_written_as_it_is(steps, anchor.c)
+    apart = in_memory(anchor.c, uid=steps.new_uid(), data_type=kind)
+    choice = _choose(anchor, a, b, anchor.c if direct else apart, direct)
+    a, b = (steps.relaid(t) if is_copied else t for t, is_copied in zip((a, b), choice.copied, strict=False))
+    direct = direct and not choice.copied[2]
+    c = anchor.c if direct else apart
+    if not direct:
+        apart = apart.model_copy(update={"uid": steps.new_uid()})  # copies took that one
+        c = apart
+        steps.places[c.uid] = steps.allocate(c.bytes)
+    work = steps.allocate(workspace(device))
+    for starts in choice.product.starts():
+        at = [
+            Place.of(steps, t, start * ELEMENTS[t.data_type].bytes) for t, start in zip((a, b, c), starts, strict=True)
+        ]
+        add_gemm(steps, choice.gemm, at[0], at[1], at[2], work)
+    if not direct:
+        add_finish(steps, c, anchor.c, arithmetic)
+    return steps.kernel(f"matmul__cublas__{op.name}")
+
+
+# What it needs.
+
+_ID = "cuda_matmul_cublas"
+_MOST_CALLS = 64
+
+
+def _is_matmul(task: Task) -> bool:
+    return isinstance(task.op.anchor, Matmul)
+
+
+def _types(task: Task) -> tuple[DataType, DataType, DataType]:
+    op = _anchor(task.op)
+    return op.a.data_type, op.b.data_type, op.compute_type
+
+
+_TYPES = tuple((ab, ab, compute) for compute, kind in ARITHMETIC.items() for ab, k in RESULTS if k is kind)
+
+
+def _is_served(task: Task) -> bool:
+    return _is_matmul(task) and _types(task) in _TYPES
+
+
+def _is_int8(task: Task) -> bool:
+    return _is_served(task) and _anchor(task.op).a.data_type is DataType.INT8
+
+
+def _calls(task: Task) -> int:
+    op = _anchor(task.op)
+    a, b, c = (in_memory(t) for t in (op.a, op.b, op.c))
+    return _products(op, a, b, c)[0].calls
+
+
+def _sizes(task: Task) -> tuple[int, int, int]:
+    op = _anchor(task.op)
+    return op.c.extents[-2], op.c.extents[-1], op.a.extents[-1]
+
+
+NEEDS: tuple[Constraint, ...] = (
+    needs_rule(f"{_ID}.operation", "matmul"),
+    needs_cublas(f"{_ID}.library"),
+    need(
+        f"{_ID}.types",
+        "data_type",
+        _types,
+        OneOf(*_TYPES),
+        reason="cuBLAS multiplies operands of one type, and sums in float32, float64 or int32",
+        fix="convert the operands to one of these types, or use another engine",
+        status=Status.NOT_SUPPORTED_DATA_TYPE,
+        when=_is_matmul,
+    ),
+    need(
+        f"{_ID}.int8.extents",
+        "dims",
+        _sizes,
+        Each(MultipleOf(INT8_ALIGNMENT)),
+        reason="cuBLAS takes rows of int8 that start at multiples of four bytes",
+        fix="pad M, N and K to multiples of four, or use another engine",
+        status=Status.NOT_SUPPORTED_SHAPE,
+        when=_is_int8,
+    ),
+    need(
+        f"{_ID}.int8.depth",
+        "a.dims[-1]",
+        lambda task: _sizes(task)[2],
+        InRange(1, INT8_DEPTH),
+        reason="longer sums may leave 32 bits, and cuBLAS does not promise how they wrap",
+        fix="use another engine, or divide K among several products",
+        status=Status.NOT_SUPPORTED_SHAPE,
+        when=_is_int8,
+    ),
+    need(
+        f"{_ID}.batch",
+        "dims",
+        _calls,
+        InRange(1, _MOST_CALLS),
+        reason="cuBLAS takes one stride for the whole stack; a stack with several is that many calls",
+        fix="broadcast along fewer axes, or use another engine",
+        status=Status.NOT_SUPPORTED_SHAPE,
+        when=_is_served,
+    ),
+)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    op, device = _anchor(task.op), task.device
+    arithmetic = ARITHMETIC[op.compute_type]
+    m, n, k = _sizes(task)
+    seconds = gemm_seconds(Sizes(m, n, k, prod(op.c.extents[:-2])), op.a.data_type, device)
+    others = sum(flops(step) for step in task.op.operations if step is not op) / device.rate(DataType.FLOAT)
+    extra, launches = 0, _calls(task)
+    copied = [t for t in (op.a, op.b) if chain_of(task.op, t) or not is_addressable(t)]
+    extra += sum(2 * t.bytes for t in copied)
+    launches += len(copied)
+    kind = result_type(op.c, task.op, RESULTS[op.a.data_type, arithmetic])
+    if kind is not op.c.data_type or task.op.epilogue:  # the result is written and read again
+        extra += 2 * op.c.elements * ELEMENTS[kind].bytes
+        launches += 1
+    return device_cost(task, seconds + others, extra, launches)
+
+
+ENGINE = cuda_engine(
+    id=20,
+    name=_ID,
+    summary="matrix products by cuBLAS: fp64, fp32 without TF32, fp16, bf16, int8; one more launch for what follows",
+    needs=NEEDS,
+    cost=_cost,
+    generate=generate,
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+)

@@ -1,0 +1,73 @@
+"""CUDA's own libraries (cuBLAS, cuFFT) through ctypes: found once, or the reason why not.
+
+CuPy's bindings set the stream themselves, which drops the workspace of a cuBLAS handle, so the few functions that are
+needed here are called directly. The libraries come from the wheels that PyTorch and CuPy use, or from a toolkit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from functools import cache
+from typing import Any
+
+from graphdnn.cuda.failure import CudaError
+from graphdnn.enums import Status
+from graphdnn.errors import NotSupported, Rejection
+from graphdnn.rules import Rule
+
+_VERSIONS = (13, 12, 11)
+
+MISSING = Rule(
+    id="cuda.library.missing",
+    expected="the shared library of {library}",
+    reason="the work is done by that library, and it does not load: {detail}",
+    fix="pip install {package}, or choose another engine",
+    status=Status.NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE,
+)
+CALL = Rule(
+    id="cuda.library.call",
+    expected="success",
+    reason="{library} answers {name} ({code})",
+    fix="report it with the problem; another engine serves it as well",
+    status=Status.EXECUTION_FAILED,
+)
+
+
+@cache
+def find(name: str) -> tuple[Any, Rejection | None]:
+    """(the loaded library, None) or (None, why not). ``name``: "cublas", "cufft"."""
+    try:
+        path = importlib.import_module("cuda.pathfinder").load_nvidia_dynamic_lib(name).abs_path
+        return ctypes.CDLL(path), None
+    except Exception as error:  # whatever keeps it from loading is the reason
+        detail = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    for version in _VERSIONS:
+        try:
+            return ctypes.CDLL(f"lib{name}.so.{version}"), None
+        except OSError:
+            continue
+    return None, MISSING.reject(
+        "CUDA libraries", name, "not loaded", library=name, detail=detail, package=f"nvidia-{name}"
+    )
+
+
+def load(name: str) -> Any:
+    """The library. Raises ``NotSupported`` with the reason."""
+    library, refusal = find(name)
+    if refusal is not None:
+        raise NotSupported(refusal)
+    return library
+
+
+def missing(name: str) -> str:
+    """An empty text when the library loads, else the reason."""
+    refusal = find(name)[1]
+    return "" if refusal is None else refusal.reason
+
+
+def check(library: str, call: str, code: int, name: str, status: Status) -> None:
+    """Raise for a code other than 0."""
+    if code:
+        rejection = CALL.reject(library, call, f"{name} ({code})", status=status, library=library, name=name, code=code)
+        raise CudaError(rejection, code, name, call)

@@ -1,0 +1,171 @@
+"""Stacks of matrices as cuBLAS takes them: unit stride along one axis, one stride for the stack, column-major results.
+
+A row-major result is computed as its transpose, with the operands exchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from graphdnn.checks import Equals
+from graphdnn.cuda import cublas
+from graphdnn.cuda.cublas import Gemm
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.launch import Function, LibraryCall
+from graphdnn.engines.cuda.steps import Steps
+from graphdnn.engines.engine import need
+from graphdnn.enums import DataType, Status
+from graphdnn.rules import Constraint
+from graphdnn.tensors import TensorSpec
+
+_MIB = 2**20
+_LARGEST = 2**31 - 1  # leading dimensions are 32-bit numbers
+_TILE = 64  # rows and columns of the smallest tiles that keep the units busy
+_SHARE = 0.75  # of the peak rate
+
+# Operand type and arithmetic -> types that the result can have.
+RESULTS: dict[tuple[DataType, DataType], tuple[DataType, ...]] = {
+    (DataType.DOUBLE, DataType.DOUBLE): (DataType.DOUBLE,),
+    (DataType.FLOAT, DataType.FLOAT): (DataType.FLOAT,),
+    (DataType.HALF, DataType.FLOAT): (DataType.FLOAT, DataType.HALF),
+    (DataType.BFLOAT16, DataType.FLOAT): (DataType.FLOAT, DataType.BFLOAT16),
+    (DataType.INT8, DataType.INT32): (DataType.INT32,),
+    (DataType.COMPLEX_FP32, DataType.FLOAT): (DataType.COMPLEX_FP32,),
+}
+# What the arithmetic of an operation is called here: sums of narrow floats are float32.
+ARITHMETIC: dict[DataType, DataType] = {
+    DataType.DOUBLE: DataType.DOUBLE,
+    DataType.FLOAT: DataType.FLOAT,
+    DataType.HALF: DataType.FLOAT,
+    DataType.BFLOAT16: DataType.FLOAT,
+    DataType.INT32: DataType.INT32,
+}
+INT8_ALIGNMENT = 4  # bytes that rows of int8 start at
+INT8_DEPTH = (2**31 - 1) // 2**14  # terms whose sum fits 32 bits whatever they are
+
+
+@dataclass(frozen=True, slots=True)
+class Matrices:
+    """A stack of matrices: elements between neighbours along rows, columns and the stack."""
+
+    data_type: DataType
+    row: int
+    column: int
+    batch: int = 0
+
+    @property
+    def transposed(self) -> Matrices:
+        return Matrices(self.data_type, self.column, self.row, self.batch)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """c (m x n) = a (m x k) b (k x n), ``batch`` times."""
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+
+
+def plan(sizes: Sizes, a: Matrices, b: Matrices, c: Matrices, arithmetic: DataType) -> tuple[Gemm, bool] | None:
+    """The call, and whether a and b change places in it; None when the strides are not of that kind."""
+    if _leading(sizes.m, sizes.n, c, plain=True) is None:
+        found = _column_major(
+            Sizes(sizes.n, sizes.m, sizes.k, sizes.batch), b.transposed, a.transposed, c.transposed, arithmetic
+        )
+        return None if found is None else (found, True)
+    found = _column_major(sizes, a, b, c, arithmetic)
+    return None if found is None else (found, False)
+
+
+def _column_major(sizes: Sizes, a: Matrices, b: Matrices, c: Matrices, arithmetic: DataType) -> Gemm | None:
+    left = _leading(sizes.m, sizes.k, a)
+    right = _leading(sizes.k, sizes.n, b)
+    result = _leading(sizes.m, sizes.n, c, plain=True)
+    if left is None or right is None or result is None or max(left[1], right[1], result[1]) > _LARGEST:
+        return None
+    if a.data_type is DataType.INT8 and any(v % INT8_ALIGNMENT for v in (left[1], right[1], a.batch, b.batch)):
+        return None
+    return Gemm(
+        left[0], right[0], sizes.m, sizes.n, sizes.k, a.data_type, c.data_type, arithmetic,
+        left[1], right[1], result[1], a.batch, b.batch, c.batch, sizes.batch,
+    )  # fmt: skip
+
+
+def _leading(rows: int, columns: int, matrix: Matrices, plain: bool = False) -> tuple[bool, int] | None:
+    """(is row-major, leading dimension), column-major where both fit."""
+    unit = INT8_ALIGNMENT if matrix.data_type is DataType.INT8 else 1
+    for is_transposed in (False,) if plain else (False, True):
+        outer, inner, step, unit_step = (
+            (rows, columns, matrix.row, matrix.column) if is_transposed else (columns, rows, matrix.column, matrix.row)
+        )
+        if inner != 1 and unit_step != 1:
+            continue
+        least = -(-inner // unit) * unit
+        leading = step if outer > 1 else least
+        if leading >= inner:
+            return is_transposed, leading
+    return None
+
+
+def workspace(device: DeviceSpec) -> int:
+    """Bytes of scratch memory that cuBLAS is given."""
+    return (32 if device.compute_capability >= (9, 0) else 8) * _MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an operand starts: ``offset`` bytes into a bound tensor, or into scratch memory for None."""
+
+    uid: int | None
+    offset: int = 0
+
+    @classmethod
+    def of(cls, steps: Steps, spec: TensorSpec, offset: int = 0) -> Place:
+        place = steps.places.get(spec.uid)
+        return cls(spec.uid, offset) if place is None else cls(None, place + offset)
+
+    def address(self, addresses: Mapping[int, int], scratch: int) -> int:
+        return (scratch if self.uid is None else addresses[self.uid]) + self.offset
+
+
+def add_gemm(steps: Steps, found: tuple[Gemm, bool], a: Place, b: Place, c: Place, work: int) -> None:
+    """The call as a step. ``work``: offset of its workspace in scratch memory."""
+    gemm, exchanged = found
+    left, right = (b, a) if exchanged else (a, b)
+    size = workspace(steps.device)
+
+    def prepare() -> Function:
+        blas = cublas.library()
+
+        def call(addresses: Mapping[int, int], scratch: int, stream: int) -> None:
+            blas.gemm(
+                gemm, left.address(addresses, scratch), right.address(addresses, scratch),
+                c.address(addresses, scratch), scratch + work, size, stream,
+            )  # fmt: skip
+
+        return call
+
+    steps.add(LibraryCall("cublasGemmStridedBatchedEx", prepare))
+
+
+def gemm_seconds(sizes: Sizes, operand: DataType, device: DeviceSpec) -> float:
+    """Predicted time of the arithmetic: whole tiles, and fewer of them than the device has multiprocessors."""
+    tiles = -(-sizes.m // _TILE) * -(-sizes.n // _TILE) * sizes.batch
+    filled = min(1.0, tiles * max(1, sizes.k // 512) / device.sm_count)  # long sums are divided among blocks
+    return 2.0 * tiles * _TILE * _TILE * sizes.k / (device.rate(operand) * _SHARE * filled)
+
+
+def needs_cublas(id: str) -> Constraint:
+    """The library is there."""
+    return need(
+        id,
+        "cuBLAS",
+        lambda task: cublas.missing() or "found",
+        Equals("found"),
+        reason="the product is computed by cuBLAS",
+        fix="pip install nvidia-cublas, or use another engine",
+        status=Status.NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE,
+    )
