@@ -159,7 +159,7 @@ class Forward:
             **self.rows.constants(),
             **tile.constants(),
             "Compute": operands.compute,
-            **({"CENTERED": operands.centered} if is_found else {}),
+            **({"CENTERED": operands.centered, **tile.bounds()} if is_found else {}),
         }
 
     # Generated functions.

@@ -158,13 +158,18 @@ class _Backward:
         parameters = Parameters(self.steps.places)
         functions = [*self._take(parameters), self._finish(parameters), *self._application(parameters, [])]
         self.rows.parameters(parameters)
-        exact = {"EXACT": tile.lanes * tile.steps == self.rows.packs}
+        exact = {"EXACT": tile.lanes * tile.steps == self.rows.packs, **tile.bounds()}
         text = self._text("norm_backward_rows.cu", parameters, functions, tile, exact)
         blocks = -(-self.rows.row_packs // tile.columns)
         self.steps.add(Launch(text, "norm_backward_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
 
     def _text(
-        self, file: str, parameters: Parameters, functions: Sequence[str], tile: Tile, constants: Mapping[str, bool]
+        self,
+        file: str,
+        parameters: Parameters,
+        functions: Sequence[str],
+        tile: Tile,
+        constants: Mapping[str, int | bool],
     ) -> KernelText:
         name = f"norm_backward__{self.rows.text()}_{tile.text()}__{self.steps.op.name}"
         return kernel_text(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from graphdnn.device import DeviceSpec
@@ -23,6 +23,7 @@ _LINE = 128  # bytes of memory that one access of a warp should fill
 _SECTOR = 32  # bytes that memory hands out at once
 _ROW_BYTES = 16  # of what a thread knows of its rows, for each of their statistics
 _BLOCKS_PER_SM = 8
+_MANY_THREADS, _SOME_THREADS = 1280, 768  # of an SM, where a thread holds little and much: 48 and 80 registers
 _INT_MAX = 2**31 - 1
 
 
@@ -125,6 +126,7 @@ class Tile:
     lanes: int
     columns: int
     steps: int
+    blocks: int = 1  # on an SM at least, which bounds the registers of a thread
 
     @property
     def threads(self) -> int:
@@ -136,12 +138,21 @@ class Tile:
     def constants(self) -> Mapping[str, int | bool | str]:
         return {"LANES": self.lanes, "COLUMNS": self.columns, "STEPS": self.steps, "THREADS": self.threads}
 
+    def bounds(self) -> Mapping[str, int]:
+        return {"BLOCKS": self.blocks}
+
 
 def held(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
     """A block that holds its rows in registers, ``value_bytes`` for each element; None when a row is too long."""
     if rows.along:
-        return _held_along(rows, value_bytes)
-    return _held_across(rows.narrowed(max(1, _ACROSS_BYTES // rows.main_bytes)), value_bytes)
+        found = _held_along(rows, value_bytes)
+    else:
+        found = _held_across(rows.narrowed(max(1, _ACROSS_BYTES // rows.main_bytes)), value_bytes)
+    if found is None:
+        return None
+    rows, tile = found
+    threads = _SOME_THREADS if tile.steps * rows.width * value_bytes > _HELD else _MANY_THREADS
+    return rows, replace(tile, blocks=max(1, threads * 4 // value_bytes // tile.threads))
 
 
 def _held_along(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
@@ -197,12 +208,13 @@ def divided(rows: Rows, compute_bytes: int, values: int, device: DeviceSpec) -> 
         rows = rows.narrowed(_ROW_BYTES // compute_bytes)
     value_bytes = compute_bytes * values
     steps = max(1, min(4, _HELD // value_bytes // rows.width))
+    blocks = _MOST_THREADS * 4 // compute_bytes // _THREADS
     if rows.along:
         lanes = min(_THREADS, _power_above(rows.packs))
-        tile = Tile(lanes, _THREADS // lanes, steps)
+        tile = Tile(lanes, _THREADS // lanes, steps, blocks)
     else:
         columns = min(32, _power_above(rows.row_packs))
-        tile = Tile(_THREADS // columns, columns, steps)
+        tile = Tile(_THREADS // columns, columns, steps, blocks)
     tiles = -(-rows.row_packs // tile.columns)
     turn = tile.lanes * steps
     wanted = -(-_BLOCKS_PER_SM * device.sm_count // tiles)

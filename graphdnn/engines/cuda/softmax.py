@@ -154,6 +154,7 @@ def _text(stages: Stages, rows: Rows, tile: Tile, *, is_held: bool) -> tuple[Ker
     constants = {
         **rows.constants(),
         **tile.constants(),
+        **tile.bounds(),
         "HELD": is_held,
         "STAGES": len(stages.reductions),
         "EXACT": tile.lanes * tile.steps == rows.packs,
@@ -206,7 +207,7 @@ class _Functions:
             self.stages.op, self.parameters, rows.space, f"s{stage}_", width=rows.width, vector_axis=rows.vector_axis
         )
         steps = self._needed(stage)
-        asked = {t.uid: t for step in steps for t in step.inputs().values()}
+        asked = {t.uid: t for step in steps for t in self._operands(step)}
         if stage < len(self.stages.reductions):
             x = self.stages.reductions[stage].x
             asked[x.uid] = x
@@ -245,6 +246,11 @@ class _Functions:
                     wanted |= {t.uid for t in step.inputs().values()}
         return needed
 
+    def _operands(self, step: PointwiseOperation) -> list[TensorSpec]:
+        """What an operation reads; of a sum that is divided by, the reciprocal may be enough."""
+        inputs = step.inputs()
+        return [inputs["x"]] if self.is_short and self._is_quotient(step) else list(inputs.values())
+
     def _is_quotient(self, step: PointwiseOperation) -> bool:
         """The division of powers by their sum."""
         total = self.stages.reductions[-1]
@@ -257,12 +263,10 @@ class _Functions:
         )
 
     def _quotient(self, program: Program, step: PointwiseOperation) -> None:
-        inputs = step.inputs()
-        divisor = inputs["b"]
         program.note(step)
-        a, b = (f"widen<float>({program.value(inputs[port])}[e])" for port in ("x", "b"))
-        reciprocal = f"row.{self.row[divisor.uid]}_reciprocal[row_of(e)]"
-        program.set(_result(step), f"{a} * {reciprocal}" if self.is_short else f"quotient({a}, {b}, {reciprocal})")
+        a, *b = (f"widen<float>({program.value(operand)}[e])" for operand in self._operands(step))
+        reciprocal = f"row.{self.row[step.inputs()['b'].uid]}_reciprocal[row_of(e)]"
+        program.set(_result(step), f"quotient({a}, {b[0]}, {reciprocal})" if b else f"{a} * {reciprocal}")
 
     def _power(self, program: Program, step: PointwiseOperation) -> None:
         program.note(step)

@@ -60,7 +60,7 @@ __device__ __forceinline__ Compute elements_of(const Params& p, Count split) {
     return (Compute)(rest < (Count)p.per_split ? rest : (Count)p.per_split) * (Compute)(ALONG ? VECTOR : 1);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) moments(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) moments(const __grid_constant__ Params p) {
     const Place here = place_in(p, blockIdx.x);
     int at[RANK];
     #pragma unroll

@@ -1,6 +1,6 @@
 // Normalization of rows that the threads of a block hold in registers: one read, one write. Mean first, then the
 // variance around it.
-extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_rows(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_rows(const __grid_constant__ Params p) {
     const Place here = place_in(p, blockIdx.x);
     int at[RANK];
     #pragma unroll

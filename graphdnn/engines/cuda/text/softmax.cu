@@ -42,7 +42,7 @@ template <int S> __device__ __forceinline__ void reduce_rows(
     Stage<S>::conclude(p, at, total, row, here.is_live && here.lane == 0);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) softmax(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) softmax(const __grid_constant__ Params p) {
     const Place here = place_in(p, blockIdx.x);
     int at[RANK];
     #pragma unroll
