@@ -44,13 +44,18 @@ class KernelCache:
         self.limit_bytes = limit_bytes
         self._writable = directory is not None
         self._known: dict[str, tuple[bytes, str]] = {}
+        self._named: dict[tuple[KernelText, tuple[str, ...], tuple[int, int], str], tuple[str, Manifest]] = {}
         self._forget_locks()
 
     def load(self, kernel: KernelText, arch: str) -> Cached:
         """The cubin for this text, compiled only when neither memory nor the folder has it."""
         start = time.perf_counter()
-        manifest = manifest_of(kernel.name, kernel.text, nvrtc.options_of(kernel, arch), nvrtc.version(), arch)
-        key = key_of(manifest)
+        asked = kernel, nvrtc.options_of(kernel, arch), nvrtc.version(), arch
+        named = self._named.get(asked)  # hashing the text again would take longer than a plan does
+        if named is None:
+            manifest = manifest_of(kernel.name, kernel.text, *asked[1:])
+            named = self._named[asked] = key_of(manifest), manifest
+        key, manifest = named
         with self._lock_of(key):
             cubin, log, origin = self._found(key) or self._compiled(key, manifest, kernel, arch)
         milliseconds = (time.perf_counter() - start) * 1e3
@@ -84,6 +89,8 @@ class KernelCache:
             self._known[key] = cubin, log
             while len(self._known) > _IN_MEMORY:
                 del self._known[next(iter(self._known))]
+            while len(self._named) > _IN_MEMORY:
+                del self._named[next(iter(self._named))]
         return cubin, log
 
     # The folder.
