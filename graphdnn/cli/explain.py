@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import textwrap
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 from graphdnn.build import rank
-from graphdnn.cli.options import add_device_and_mode, device_of, mode_of, on_the_host
+from graphdnn.cli.kernels import kernels_json, kernels_text, source_text
+from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.source import HELP, graph_of
 from graphdnn.cli.text import count, indented, plural, seconds, size, table
@@ -24,30 +26,37 @@ MOST_CONFIGS = 12  # shown; a graph of many kernels has a product of choices
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", metavar="GRAPH", help=HELP)
     add_device_and_mode(parser)
+    parser.add_argument("--source", action="store_true", help="print the generated text of each kernel as well")
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
 
 
 def run(arguments: argparse.Namespace) -> Exit:
     ranking = rank(graph_of(arguments.graph), device_of(arguments), mode_of(arguments))
-    print(json.dumps(as_json(ranking), indent=1) if arguments.json else as_text(ranking))
+    source = arguments.source
+    print(json.dumps(as_json(ranking, source=source), indent=1) if arguments.json else as_text(ranking, source=source))
     return Exit.OK if any(True for _ in islice(ranking, 1)) else Exit.NOT_SUPPORTED
 
 
-def as_text(ranking: Ranking) -> str:
+def as_text(ranking: Ranking, *, source: bool = False) -> str:
     """Everything, in sections."""
+    best = next(iter(ranking), None)
     sections = [fused_text(ranking.fused), floor_text(ranking.fused, ranking.device), ranking_text(ranking)]
+    sections += [kernels_text(best)] if best else []
     if ranking.declined:
-        sections.append("declined\n" + "\n".join(map(declined_text, ranking.declined)))
+        sections.append("declined\n" + "\n".join(_all_declined(ranking)))
+    sections += [source_text(best)] if best and source else []
     return "\n\n".join(sections)
 
 
-def as_json(ranking: Ranking) -> dict[str, Any]:
+def as_json(ranking: Ranking, *, source: bool = False) -> dict[str, Any]:
+    best = next(iter(ranking), None)
     floors = [_floor_entry(op, ranking.device) for op in ranking.fused]
     return {
         "graph": ranking.fused.graph.name,
         "fused": ranking.fused.to_json(),
         "floors": floors,
         "ranking": ranking.to_json(limit=MOST_CONFIGS),
+        "kernels": kernels_json(best, source=source) if best else [],
     }
 
 
@@ -97,13 +106,25 @@ def ranking_text(ranking: Ranking) -> str:
          ", ".join(note.name for note in config.numerical_notes) or "-")
         for i, config in enumerate(configs[:MOST_CONFIGS])
     ]  # fmt: skip
-    where = " (no engine for this device yet: these run on the host)" if any(map(on_the_host, configs)) else ""
-    lines = [f"ranking on {ranking.device.name}, mode {ranking.mode.name}{where}"]
+    lines = [f"ranking on {ranking.device.name}, mode {ranking.mode.name}"]
     head = ("", "engine", "predicted", "workspace", "notes")
     lines.append(indented(table(head, rows, right=(2, 3))) if rows else "  no engine serves it")
     if len(configs) > MOST_CONFIGS:
         lines.append("  and more: each kernel's engine can be chosen on its own")
     return "\n".join(lines)
+
+
+def _all_declined(ranking: Ranking) -> Iterator[str]:
+    """With all reasons; engines that are only for other kinds of operation share a line."""
+    for op in ranking.fused:
+        mine = [declined for declined in ranking.declined if declined.operation is op]
+        foreign = [
+            d.rejections[0].rule for d in mine if [r.rule for r in d.rejections] == [f"{d.engine.name}.operation"]
+        ]
+        yield from (declined_text(d) for d in mine if d.rejections[0].rule not in foreign)
+        if foreign:
+            yield indented(f"[{op.index}] {op.name} is another kind of operation than these engines are for")
+            yield "\n".join(textwrap.wrap(", ".join(foreign), 110, initial_indent=" " * 4, subsequent_indent=" " * 4))
 
 
 def declined_text(declined: Declined) -> str:

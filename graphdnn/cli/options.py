@@ -6,15 +6,18 @@ import argparse
 
 from graphdnn.device import PROFILES, DeviceSpec
 from graphdnn.enums import HeurMode
-from graphdnn.heuristics import EngineConfig
-from graphdnn.machine import device_spec
+from graphdnn.machine import VARIABLE, device_spec
 
 MODES = ("INSTANT", "A", "B", "FALLBACK")
 
 
 def add_device_and_mode(parser: argparse.ArgumentParser) -> None:
-    known = ", ".join(("cpu", *PROFILES))
-    parser.add_argument("--device", metavar="NAME", help=f"rank for this device: {known} (default: this machine)")
+    known = ", ".join(PROFILES)
+    parser.add_argument(
+        "--device",
+        metavar="NAME",
+        help=f"cpu, cuda (a GPU that is here), cuda:1, or a profile: {known} (default: {VARIABLE}, else cpu)",
+    )
     parser.add_argument(
         "--mode", choices=MODES, default="A", type=str.upper, help="how engines are ranked (default: A)"
     )
@@ -26,8 +29,3 @@ def device_of(arguments: argparse.Namespace) -> DeviceSpec:
 
 def mode_of(arguments: argparse.Namespace) -> HeurMode:
     return HeurMode[arguments.mode]
-
-
-def on_the_host(config: EngineConfig) -> bool:
-    """True when the device asked for is a GPU, and the engines chosen run on the host."""
-    return config.device.kind != "cpu" and all(choice.engine.places == ("cpu",) for choice in config.choices)

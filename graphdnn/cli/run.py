@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any
 
 from graphdnn.build import rank
-from graphdnn.cli.options import add_device_and_mode, device_of, mode_of, on_the_host
+from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.source import HELP, graph_of
 from graphdnn.cli.text import count, plural, seconds, size, table
@@ -23,7 +23,7 @@ from graphdnn.files import graph_to_json, plan_to_json
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Choice, EngineConfig, Ranking
 from graphdnn.oracle import Comparison, compare
-from graphdnn.plan import ExecutionPlan
+from graphdnn.plan import DevicePlan, ExecutionPlan
 from graphdnn.problem import random_bindings
 from graphdnn.rules import Rule
 
@@ -46,12 +46,18 @@ class Outcome:
     """What a run is reported from."""
 
     plan: ExecutionPlan
-    times: list[float]  # seconds of each repeat
+    times: list[float]  # seconds of each call
+    device_times: list[float]  # of each call's work on the device; empty on the host, where a call is the work
     comparisons: list[Comparison] | None  # None: not verified
 
     @property
     def work(self) -> int:
         return sum(flops(op) for op in self.plan.config.fused.graph.operations)
+
+    @property
+    def typical(self) -> float:
+        """Seconds that one execution takes."""
+        return median(self.device_times or self.times)
 
     @property
     def passed(self) -> bool:
@@ -121,13 +127,31 @@ def save(path: Path | None, write: Any, subject: Any) -> None:
 
 
 def measure(plan: ExecutionPlan, seed: int, repeat: int, *, verify: bool) -> Outcome:
-    """One run that is verified, then the timed ones."""
+    """One run that is verified, then the timed ones. Raises ``NotSupported`` when the plan's device is not here."""
     graph = plan.config.fused.graph
-    bindings, workspace = random_bindings(graph, seed), plan.new_workspace()
-    before = _blended(graph, bindings)
+    plan.load()
+    host, workspace = random_bindings(graph, seed), plan.new_workspace()
+    before = _blended(graph, host)
+    bindings = plan.to_device(host)
     plan.execute(bindings, workspace)
-    comparisons = compare(graph, bindings, before) if verify else None
-    return Outcome(plan, [_timed(plan, bindings, workspace) for _ in range(repeat)], comparisons)
+    comparisons = compare(graph, plan.to_host(bindings), before) if verify else None
+    times: list[float] = []
+
+    def call() -> None:
+        start = perf_counter()
+        plan.execute(bindings, workspace)
+        times.append(perf_counter() - start)
+
+    return Outcome(plan, times, _timings(plan, call, repeat), comparisons)
+
+
+def _timings(plan: ExecutionPlan, call: Callable[[], None], repeat: int) -> list[float]:
+    """Make the calls; the device's own seconds, where there is one."""
+    if isinstance(plan, DevicePlan):
+        return plan.timings(call, repeat)
+    for _ in range(repeat):
+        call()
+    return []
 
 
 def _blended(graph: OperationGraph, bindings: Mapping[int, Any]) -> dict[int, Any]:
@@ -138,24 +162,18 @@ def _blended(graph: OperationGraph, bindings: Mapping[int, Any]) -> dict[int, An
     return {uid: bindings[uid].copy() for uid in uids}
 
 
-def _timed(plan: ExecutionPlan, bindings: Mapping[int, Any], workspace: Any) -> float:
-    start = perf_counter()
-    plan.execute(bindings, workspace)
-    return perf_counter() - start
-
-
 def as_text(outcome: Outcome) -> str:
-    plan, typical = outcome.plan, median(outcome.times)
+    plan, typical = outcome.plan, outcome.typical
     graph, fused = plan.config.fused.graph, plan.config.fused
     made = f"{plural(len(graph.operations), 'operation')} in {plural(len(fused), 'kernel')}"
-    where = " (no engine for it yet: ran on the host)" if on_the_host(plan.config) else ""
-    rows = [("graph", f"{graph.name or 'unnamed'}: {made}"), ("device", plan.config.device.name + where)]
+    rows = [("graph", f"{graph.name or 'unnamed'}: {made}"), ("device", plan.config.device.name)]
     for i, choice in enumerate(plan.config.choices):
         rows.append(("plan" if i == 0 else "", f"{choice.name}: {' + '.join(plan.fused_operations[i])}"))
     rows += [
         ("workspace", size(plan.workspace_size)),
         ("time", f"{seconds(typical)}, median of {len(outcome.times)} ({count(outcome.work / typical)}op/s); "
                  f"predicted {seconds(plan.config.predicted_seconds)}"),
+        *([("call", f"{seconds(median(outcome.times))} until it returns")] if outcome.device_times else []),
         *[("verify", str(c)) for c in outcome.comparisons or ()],
         ("verdict", _verdict(outcome)),
     ]  # fmt: skip
@@ -179,7 +197,8 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "flops": outcome.work,
         "predicted_us": plan.config.predicted_seconds * 1e6,
         "times_us": [t * 1e6 for t in outcome.times],
-        "median_us": median(outcome.times) * 1e6,
+        "device_times_us": [t * 1e6 for t in outcome.device_times],
+        "median_us": outcome.typical * 1e6,
         "outputs": None if outcome.comparisons is None else [c.to_json() for c in outcome.comparisons],
         "verdict": _verdict(outcome),
     }
