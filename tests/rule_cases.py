@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from device_rule_cases import DEVICE_RULE_CASES
 from legal import CHANNEL, IMAGE, bernoulli, convolution, operation, pointwise, pooling, reduction, scalar, tensor
 
 from graphdnn import build, device_spec, files, graph_to_json, plan_to_json
@@ -230,6 +231,7 @@ NO_RUNNING = dict.fromkeys(RUNNING, ...)
 POOL = dict.fromkeys(("strides", "window_dims"), (1, 1))
 
 RULE_CASES: dict[str, Case] = {
+    **DEVICE_RULE_CASES,
     # attributes and tensors
     "attr.missing": lambda: tensor(1, (2,)).__class__(uid=1),
     "attr.type": t("7", (2, 3)),

@@ -319,7 +319,7 @@ def knobby(monkeypatch: pytest.MonkeyPatch) -> int:
         NUMPY, id=77, name="knobby", knobs=(tile, stages),
         workspace=lambda task, knobs: 100 * knobs[KnobType.TILE_M] + knobs[KnobType.STAGES],
     )  # fmt: skip
-    monkeypatch.setitem(ENGINE_BY_ID, 77, row)
+    monkeypatch.setattr("graphdnn.engine_index.ENGINE_BY_ID", {**ENGINE_BY_ID, 77: row})
     return 77
 
 

@@ -41,6 +41,7 @@ def capture(plan: ExecutionPlan, bindings: Mapping[int, Any], workspace: Any = N
 
     from graphdnn.cuda.driver import is_capturing
 
+    plan.load()  # modules cannot be loaded while a stream is captured
     if is_capturing(cupy.cuda.get_current_stream().ptr):
         raise BadParam(CAPTURING.reject("EXECUTION_PLAN", "stream", "capturing"))
     if workspace is None and plan.workspace_size:
