@@ -1,4 +1,4 @@
-"""CUDA_ENGINES, in order of preference: the special ones before the general one of the same operations."""
+"""CUDA_ENGINES, in order of preference: what INSTANT takes without a cost model comes first for each operation."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from graphdnn.engines.cuda import (
     direct_wgrad,
     implicit_gemm,
     matmul,
+    matmul_cublas,
     movement,
     norm,
     norm_backward,
@@ -17,6 +18,7 @@ from graphdnn.engines.cuda import (
     rng,
     softmax,
     statistics,
+    winograd,
 )
 from graphdnn.engines.engine import Engine
 
@@ -24,6 +26,9 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     direct.ENGINE,
     direct_wgrad.ENGINE,
     implicit_gemm.ENGINE,
+    winograd.ENGINE,
+    winograd.ENGINE_4X4,
+    matmul_cublas.ENGINE,
     matmul.ENGINE,
     pointwise.ENGINE,
     reduction.ENGINE,
