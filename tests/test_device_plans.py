@@ -22,12 +22,12 @@ from graphdnn.enums import DataType
 from graphdnn.heuristics import Ranking
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
-FEW, MANY = 6, 60
+FEW, MANY = 6, 40
 PLACE = Emulated()
 
 
-def run(family: str, seeds: range, *, broad: int) -> None:
-    attempts = [attempt(Case(family, seed, large=False), PLACE, broad=broad, knob_settings=1) for seed in seeds]
+def run(family: str, seeds: range, *, broad: int, large: bool) -> None:
+    attempts = [attempt(Case(family, seed, large), PLACE, broad=broad, knob_settings=1) for seed in seeds]
     PROBLEMS["device plans in the emulator"] += sum(bool(a.runs) for a in attempts)
     failed = [a for a in attempts if a.failures]
     assert not failed, report.failures(failed)
@@ -38,14 +38,15 @@ def run(family: str, seeds: range, *, broad: int) -> None:
 @emulated
 @pytest.mark.parametrize("family", FAMILIES)
 def test_agrees_with_numpy(family: str) -> None:
-    run(family, range(FEW), broad=FEW)
+    run(family, range(FEW), broad=FEW, large=False)
 
 
 @emulated
 @pytest.mark.long
+@pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_agrees_with_numpy_on_every_engine(family: str) -> None:
-    run(family, range(1000, 1000 + MANY), broad=2)
+def test_agrees_with_numpy_on_every_engine(family: str, large: bool) -> None:
+    run(family, range(1000, 1000 + MANY), broad=2, large=large)
 
 
 # What the suite itself relies on.

@@ -28,7 +28,10 @@ from drawn.pool import Pool
 def main() -> int:
     options = _options()
     chosen = [Case.of(text) for text in options.case] or cases(
-        options.cases, large=not options.emulated and not options.small, families=options.family, start=options.start
+        options.cases,
+        large=options.large or not (options.emulated or options.small),
+        families=options.family,
+        start=options.start,
     )
     random.Random(0).shuffle(chosen)  # a run that is cut off has seen some of every family
     attempts: list[Attempt] = []
@@ -67,6 +70,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--best", action="store_true", help="every case on the best engine only")
     parser.add_argument("--knobs", type=int, default=2, help="other knob values for each engine")
     parser.add_argument("--small", action="store_true", help="draw the small problems of the emulator")
+    parser.add_argument("--large", action="store_true", help="draw the GPU's problems for the emulator too")
     parser.add_argument("--emulated", action="store_true", help="in the emulator")
     parser.add_argument("--processes", type=int, default=0, help="one for each core by default")
     parser.add_argument("--time-limit", type=float, default=float("inf"), help="seconds")
