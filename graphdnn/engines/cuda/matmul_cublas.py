@@ -11,11 +11,12 @@ from itertools import product as product_of
 from math import prod
 
 from graphdnn.checks import Each, InRange, MultipleOf, OneOf
-from graphdnn.cuda.cublas import Gemm
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.contraction import MOST_CALLS, Axis, Contraction, Product, best_product
 from graphdnn.engines.cuda.cost import device_cost
 from graphdnn.engines.cuda.engine import cuda_engine
+from graphdnn.engines.cuda.gemm_steps import Place, add_product, needs_cublas
 from graphdnn.engines.cuda.launch import DeviceKernel
 from graphdnn.engines.cuda.library_operands import (
     add_finish,
@@ -32,14 +33,8 @@ from graphdnn.engines.cuda.strided_gemm import (
     INT8_ALIGNMENT,
     INT8_DEPTH,
     RESULTS,
-    Matrices,
-    Place,
     Sizes,
-    add_gemm,
     gemm_seconds,
-    needs_cublas,
-    plan,
-    workspace,
 )
 from graphdnn.engines.engine import Cost, Knobs, Task, need, needs_rule
 from graphdnn.engines.work import flops
@@ -55,7 +50,7 @@ def _anchor(op: FusedOp) -> Matmul:
     return op.anchor
 
 
-def _batch_axes(op: Matmul, a: TensorSpec, b: TensorSpec, c: TensorSpec) -> list[tuple[int, int, int, int]]:
+def _batch_axes(op: Matmul, a: TensorSpec, b: TensorSpec, c: TensorSpec) -> list[Axis]:
     """(size, stride of a, of b, of c) of every batch axis with more than one step, outermost in c first.
 
     Consecutive batches share a matrix of the smaller operand, so such an axis is two.
@@ -73,69 +68,17 @@ def _batch_axes(op: Matmul, a: TensorSpec, b: TensorSpec, c: TensorSpec) -> list
     return [(size, x, y, z) for size, x, y, z in axes if size > 1]
 
 
-def _merged(axes: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
-    """Neighbouring axes as one, where every tensor steps through both at one pace."""
-    found: list[tuple[int, int, int, int]] = []
-    for size, *steps in sorted(axes, key=lambda axis: -axis[3]):
-        if found and list(found[-1][1:]) == [size * s for s in steps]:
-            found[-1] = (found[-1][0] * size, steps[0], steps[1], steps[2])
-        else:
-            found.append((size, steps[0], steps[1], steps[2]))
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Product:
-    """One way to hand a stack to cuBLAS: calls for each combination of the ``outer`` axes."""
-
-    sizes: Sizes
-    matrices: tuple[Matrices, Matrices, Matrices]
-    outer: tuple[tuple[int, int, int, int], ...]
-
-    @property
-    def calls(self) -> int:
-        return prod(size for size, *_ in self.outer)
-
-    def starts(self) -> list[tuple[int, int, int]]:
-        """Elements from the start of each operand to the first matrix of every call."""
-        found = [(0, 0, 0)]
-        for size, *steps in self.outer:
-            x, y, z = steps
-            found = [(a + i * x, b + i * y, c + i * z) for a, b, c in found for i in range(size)]
-        return found
-
-
-def _products(op: Matmul, a: TensorSpec, b: TensorSpec, c: TensorSpec) -> list[_Product]:
-    """Ways to see the stack, the better one first: a shared operand b makes rows of batches."""
+def _contraction(op: Matmul, a: TensorSpec, b: TensorSpec, c: TensorSpec) -> Contraction:
     m, n, k = op.c.extents[-2], op.c.extents[-1], op.a.extents[-1]
-    axes = _merged(_batch_axes(op, a, b, c))
     (am, ak), (bk, bn), (cm, cn) = (whole(t.extents).strides(t)[-2:] for t in (a, b, c))
-    found = []
-    if axes and axes[-1][2] == 0 and (m == 1 or (axes[-1][1] == m * am and axes[-1][3] == m * cm)):
-        size, step_a, _, step_c = axes[-1]
-        rows = (step_a, step_c) if m == 1 else (am, cm)
-        found.append((m * size, *rows, axes[:-1]))
-    found.append((m, am, cm, axes))
-    products = []
-    for m, am, cm, rest in found:
-        inner = max(rest, default=(1, 0, 0, 0))
-        outer = [axis for axis in rest if axis is not inner]
-        batch, x, y, z = inner
-        matrices = (
-            Matrices(a.data_type, am, ak, x),
-            Matrices(b.data_type, bk, bn, y),
-            Matrices(c.data_type, cm, cn, z),
-        )
-        products.append(_Product(Sizes(m, n, k, batch), matrices, tuple(outer)))
-    return products
+    return Contraction(((m, am, 0, cm),), ((n, 0, bn, cn),), ((k, ak, bk, 0),), tuple(_batch_axes(op, a, b, c)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
     """The call, the product it computes, and which operands are copied into a plain layout first."""
 
-    gemm: tuple[Gemm, bool]
-    product: _Product
+    product: Product
     copied: tuple[bool, bool, bool]
 
 
@@ -148,10 +91,10 @@ def _choose(op: Matmul, a: TensorSpec, b: TensorSpec, c: TensorSpec, direct: boo
         chosen = [p if is_copied else t for t, p, is_copied in zip((a, b, c), packed, copied, strict=True)]
         if any(t.data_type is DataType.INT8 and t.byte_alignment % INT8_ALIGNMENT for t in chosen[:2]):
             continue
-        for product in _products(op, *chosen):
-            found = plan(product.sizes, *product.matrices, arithmetic)
-            if found is not None:
-                return _Choice(found, product, (copied[0], copied[1], copied[2] if direct else False))
+        types = chosen[0].data_type, chosen[2].data_type
+        found = best_product(_contraction(op, chosen[0], chosen[1], chosen[2]), types, arithmetic)
+        if found is not None:
+            return _Choice(found, (copied[0], copied[1], copied[2] if direct else False))
     raise AssertionError("packed operands are taken")
 
 
@@ -171,12 +114,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         apart = apart.model_copy(update={"uid": steps.new_uid()})  # copies took that one
         c = apart
         steps.places[c.uid] = steps.allocate(c.bytes)
-    work = steps.allocate(workspace(device))
-    for starts in choice.product.starts():
-        at = [
-            Place.of(steps, t, start * ELEMENTS[t.data_type].bytes) for t, start in zip((a, b, c), starts, strict=True)
-        ]
-        add_gemm(steps, choice.gemm, at[0], at[1], at[2], work)
+    add_product(steps, choice.product, [(Place.of(steps, t), t.data_type) for t in (a, b, c)])
     if not direct:
         add_finish(steps, c, anchor.c, arithmetic)
     return steps.kernel(f"matmul__cublas__{op.name}")
@@ -185,7 +123,6 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 # What it needs.
 
 _ID = "cuda_matmul_cublas"
-_MOST_CALLS = 64
 
 
 def _is_matmul(task: Task) -> bool:
@@ -209,9 +146,13 @@ def _is_int8(task: Task) -> bool:
 
 
 def _calls(task: Task) -> int:
+    """Calls for operands in plain layouts."""
     op = _anchor(task.op)
     a, b, c = (in_memory(t) for t in (op.a, op.b, op.c))
-    return _products(op, a, b, c)[0].calls
+    # Extents decide, so that int8's alignment is not asked here.
+    found = best_product(_contraction(op, a, b, c), (DataType.FLOAT, DataType.FLOAT), DataType.FLOAT, 2**31)
+    assert found is not None
+    return found.calls
 
 
 def _sizes(task: Task) -> tuple[int, int, int]:
@@ -256,7 +197,7 @@ NEEDS: tuple[Constraint, ...] = (
         f"{_ID}.batch",
         "dims",
         _calls,
-        InRange(1, _MOST_CALLS),
+        InRange(1, MOST_CALLS),
         reason="cuBLAS takes one stride for the whole stack; a stack with several is that many calls",
         fix="broadcast along fewer axes, or use another engine",
         status=Status.NOT_SUPPORTED_SHAPE,

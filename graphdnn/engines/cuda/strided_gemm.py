@@ -5,21 +5,12 @@ A row-major result is computed as its transpose, with the operands exchanged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from graphdnn.checks import Equals
-from graphdnn.cuda import cublas
 from graphdnn.cuda.cublas import Gemm
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.launch import Function, LibraryCall
-from graphdnn.engines.cuda.steps import Steps
-from graphdnn.engines.engine import need
-from graphdnn.enums import DataType, Status
-from graphdnn.rules import Constraint
-from graphdnn.tensors import TensorSpec
+from graphdnn.enums import DataType
 
-_MIB = 2**20
 _LARGEST = 2**31 - 1  # leading dimensions are 32-bit numbers
 _TILE = 64  # rows and columns of the smallest tiles that keep the units busy
 _SHARE = 0.75  # of the peak rate
@@ -110,62 +101,8 @@ def _leading(rows: int, columns: int, matrix: Matrices, plain: bool = False) -> 
     return None
 
 
-def workspace(device: DeviceSpec) -> int:
-    """Bytes of scratch memory that cuBLAS is given."""
-    return (32 if device.compute_capability >= (9, 0) else 8) * _MIB
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where an operand starts: ``offset`` bytes into a bound tensor, or into scratch memory for None."""
-
-    uid: int | None
-    offset: int = 0
-
-    @classmethod
-    def of(cls, steps: Steps, spec: TensorSpec, offset: int = 0) -> Place:
-        place = steps.places.get(spec.uid)
-        return cls(spec.uid, offset) if place is None else cls(None, place + offset)
-
-    def address(self, addresses: Mapping[int, int], scratch: int) -> int:
-        return (scratch if self.uid is None else addresses[self.uid]) + self.offset
-
-
-def add_gemm(steps: Steps, found: tuple[Gemm, bool], a: Place, b: Place, c: Place, work: int) -> None:
-    """The call as a step. ``work``: offset of its workspace in scratch memory."""
-    gemm, exchanged = found
-    left, right = (b, a) if exchanged else (a, b)
-    size = workspace(steps.device)
-
-    def prepare() -> Function:
-        blas = cublas.library()
-
-        def call(addresses: Mapping[int, int], scratch: int, stream: int) -> None:
-            blas.gemm(
-                gemm, left.address(addresses, scratch), right.address(addresses, scratch),
-                c.address(addresses, scratch), scratch + work, size, stream,
-            )  # fmt: skip
-
-        return call
-
-    steps.add(LibraryCall("cublasGemmStridedBatchedEx", prepare))
-
-
 def gemm_seconds(sizes: Sizes, operand: DataType, device: DeviceSpec) -> float:
     """Predicted time of the arithmetic: whole tiles, and fewer of them than the device has multiprocessors."""
     tiles = -(-sizes.m // _TILE) * -(-sizes.n // _TILE) * sizes.batch
     filled = min(1.0, tiles * max(1, sizes.k // 512) / device.sm_count)  # long sums are divided among blocks
     return 2.0 * tiles * _TILE * _TILE * sizes.k / (device.rate(operand) * _SHARE * filled)
-
-
-def needs_cublas(id: str) -> Constraint:
-    """The library is there."""
-    return need(
-        id,
-        "cuBLAS",
-        lambda task: cublas.missing() or "found",
-        Equals("found"),
-        reason="the product is computed by cuBLAS",
-        fix="pip install nvidia-cublas, or use another engine",
-        status=Status.NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE,
-    )
