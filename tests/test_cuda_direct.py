@@ -6,6 +6,7 @@ Operands are small multiples of a quarter: every sum is exact in fp32 in any ord
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, fused, ru
 from emulator import MISSING
 from problems import tensor
 
+from graphdnn import Graph, fuse
 from graphdnn.device import device_spec
 from graphdnn.dtypes import ELEMENTS, Array, cast
 from graphdnn.engines import Engine, Task
@@ -118,6 +120,10 @@ def test_filter_gradient_agrees_with_numpy(text: str) -> None:
     check(text, WGRAD)
 
 
+FILTER += [
+    "wgrad x=f16[1,24,7,5]nhwc dy=f16[1,24,7,5]nhwc dw=[24,1,3,3] pad=1 out=f32 + residual + relu",
+    "wgrad x=f16[1,8,7,5]nhwc dy=f16[1,8,7,5]nhwc dw=[8,4,3,3] pad=1 mode=conv -> reduce add [1,1,1,1]",
+]
 FIRST = [
     "conv x=f16[2,3,20,24]nhwc w=f16[64,3,7,7] pad=3 stride=2 + bias + relu",
     "conv x=f16[1,3,11,37]nhwc w=f16[32,3,3,3]nhwc pad=1 stride=2 + bias",
@@ -235,38 +241,84 @@ def test_compiles_without_spills(text: str, engine: Engine, arch: str) -> None:
     compiles_cleanly(operations(text), engine, arch)
 
 
+_DW, _DDW = "w=f16[16,1,3,3]", "dy=f16[1,16,8,8]nhwc dw=[16,1,3,3] pad=1"
+_FIRST = "w=f16[16,4,3,3] pad=1"
 REFUSED = [
-    ("conv x=f16[1,3,9,20]nhwc w=f16[16,3,3,3] pad=1", STEM, "cuda_direct_stem.stride"),
-    ("conv x=f32[1,4,9,20]nhwc w=f32[16,4,3,3] pad=1", STEM, "cuda_direct_stem.data_type"),
-    ("conv x=f16[1,4,9,20] w=f16[16,4,3,3] pad=1", STEM, "cuda_direct_stem.layout"),
-    ("conv x=f16[1,8,9,20]nhwc w=f16[16,8,3,3] pad=1", STEM, "cuda_direct_stem.channels"),
-    ("conv x=f16[1,8,9,20]nhwc w=f16[8,1,3,3] pad=1", STEM, "cuda_direct_stem.groups"),
-    ("conv x=f16[1,4,9,20]nhwc w=f16[16,4,3,3] dil=2", STEM, "cuda_direct_stem.dilation"),
-    ("conv x=f16[1,4,9,20]nhwc w=f16[16,4,3,15]", STEM, "cuda_direct_stem.filter"),
-    ("conv x=f16[1,4,9,9000]nhwc w=f16[16,4,3,3]", STEM, "cuda_direct_stem.row"),
-    ("dgrad dy=f16[1,16,9,9]nhwc w=f16[16,4,3,3] dx=[1,4,9,9] pad=1", STEM, "cuda_direct_stem.direction"),
-    ("conv x=f16[1,64,8,8]nhwc w=f16[64,64,3,3] pad=1", ENGINE, "cuda_direct.channels_per_group"),
-    ("conv x=f16[1,64,8,8] w=f16[64,1,3,3] pad=1", ENGINE, "cuda_direct.layout"),
-    ("conv x=f16[1,64,8,8]nhwc w=f16[64,1,3,3] pad=2 dil=2", ENGINE, "cuda_direct.dilation"),
-    ("conv x=f64[1,64,8,8]nhwc w=f64[64,1,3,3] pad=1", ENGINE, "cuda_direct.compute_type"),
-    ("conv x=f16[1,64,8] w=f16[64,1,3] pad=1", ENGINE, "cuda_direct.spatial_dims"),
-    ("conv x=f16[1,64,20,20]nhwc w=f16[64,1,13,3]", ENGINE, "cuda_direct.filter"),
-    ("conv x=f16[1,64,20,20]nhwc w=f16[64,1,3,3] stride=5", ENGINE, "cuda_direct.stride"),
-    ("conv x=f16[1,4,8,8]nhwc w=f16[64,4,3,3]", ENGINE, "cuda_direct.channels_per_group"),
-    ("conv x=f16[1,2,4,8,8] w=f16[2,4,4,3,3] spatial=2", ENGINE, "cuda_direct.group_axis"),
-    ("wgrad x=f16[1,16,8,8]nhwc dy=f16[1,16,8,8]nhwc dw=[16,1,3,3] pad=1", ENGINE, "cuda_direct.direction"),
-    ("conv x=f16[1,16,8,8]nhwc w=f16[16,1,3,3]", WGRAD, "cuda_direct_wgrad.direction"),
-    ("wgrad x=f16[1,32,8,8]nhwc dy=f16[1,32,8,8]nhwc dw=[32,16,5,5] pad=2", WGRAD, "cuda_direct_wgrad.sums"),
-    ("matmul a=f16[1,8,8] b=f16[1,8,8]", ENGINE, "cuda_direct.operation"),
-]
+    ("conv x=f16[1,64,8,8]nhwc w=f16[64,64,3,3] pad=1", ENGINE, "channels_per_group"),
+    ("conv x=f16[1,64,8,8] w=f16[64,1,3,3] pad=1", ENGINE, "layout"),
+    ("conv x=f16[1,64,8,8]nhwc w=f16[64,1,3,3] pad=2 dil=2", ENGINE, "dilation"),
+    ("conv x=f64[1,64,8,8]nhwc w=f64[64,1,3,3] pad=1", ENGINE, "compute_type"),
+    ("conv x=f16[1,64,8] w=f16[64,1,3] pad=1", ENGINE, "spatial_dims"),
+    ("conv x=f16[1,64,20,20]nhwc w=f16[64,1,13,3]", ENGINE, "filter"),
+    ("conv x=f16[1,64,20,20]nhwc w=f16[64,1,3,3] stride=5", ENGINE, "stride"),
+    ("conv x=f16[1,2,4,8,8] w=f16[2,4,4,3,3] spatial=2", ENGINE, "group_axis"),
+    (f"conv x=f16[1,16,8,8]nhwc {_DW} pre=2147483000,0 post=0,0", ENGINE, "coordinates"),
+    (f"wgrad x=f16[1,16,8,8]nhwc {_DDW}", ENGINE, "direction"),
+    ("matmul a=f16[1,8,8] b=f16[1,8,8]", ENGINE, "operation"),
+    (f"conv x=f16[1,16,8,8]nhwc {_DW}", WGRAD, "direction"),
+    ("wgrad x=f16[1,32,8,8]nhwc dy=f16[1,32,8,8]nhwc dw=[32,16,5,5] pad=2", WGRAD, "sums"),
+    ("wgrad x=f16[1,32,8,8]nhwc dy=f16[1,32,8,8]nhwc dw=[32,32,3,3] pad=1", WGRAD, "channels_per_group"),
+    ("wgrad x=f16[1,16,8,8] dy=f16[1,16,8,8]nhwc dw=[16,1,3,3] pad=1", WGRAD, "layout"),
+    ("wgrad x=f16[1,16,8,8]nhwc dy=f16[1,16,8,8]nhwc dw=[16,1,3,3] pad=2 dil=2", WGRAD, "dilation"),
+    ("wgrad x=f64[1,16,8,8]nhwc dy=f64[1,16,8,8]nhwc dw=[16,1,3,3] pad=1", WGRAD, "compute_type"),
+    ("wgrad x=f16[1,16,8] dy=f16[1,16,8] dw=[16,1,3] pad=1", WGRAD, "spatial_dims"),
+    ("wgrad x=f16[1,16,20,20]nhwc dy=f16[1,16,8,18]nhwc dw=[16,1,13,3]", WGRAD, "filter"),
+    ("wgrad x=f16[1,16,20,20]nhwc dy=f16[1,16,4,4]nhwc dw=[16,1,3,3] stride=5", WGRAD, "stride"),
+    ("wgrad x=f16[1,2,4,8,8] dy=f16[1,2,4,6,6] dw=[2,4,4,3,3] spatial=2", WGRAD, "group_axis"),
+    (
+        "wgrad x=f16[1,16,8,8]nhwc dy=f16[1,16,2147483006,6]nhwc dw=[16,1,3,3] pre=2147483000,0 post=0,0",
+        WGRAD, "coordinates",
+    ),
+    ("matmul a=f16[1,8,8] b=f16[1,8,8]", WGRAD, "operation"),
+    ("conv x=f16[1,3,9,20]nhwc w=f16[16,3,3,3] pad=1", STEM, "stride"),
+    ("conv x=f32[1,4,9,20]nhwc w=f32[16,4,3,3] pad=1", STEM, "data_type"),
+    ("conv x=f16[1,4,9,20]nhwc w=f16[16,4,3,3] pad=1 compute=f64", STEM, "compute_type"),
+    (f"conv x=f16[1,4,9,20] {_FIRST}", STEM, "layout"),
+    ("conv x=f16[1,1,4,9,20] w=f16[1,16,4,3,3] spatial=2", STEM, "addressable"),
+    ("conv x=f16[1,8,9,20]nhwc w=f16[16,8,3,3] pad=1", STEM, "channels"),
+    ("conv x=f16[1,8,9,20]nhwc w=f16[8,1,3,3] pad=1", STEM, "groups"),
+    ("conv x=f16[1,4,9,20]nhwc w=f16[16,4,3,3] dil=2", STEM, "dilation"),
+    ("conv x=f16[1,4,9,20]nhwc w=f16[16,4,3,15]", STEM, "filter"),
+    (f"conv x=f16[1,4,9,9000]nhwc {_FIRST}", STEM, "row"),
+    ("conv x=f16[1,4,20] w=f16[16,4,3]", STEM, "spatial_dims"),
+    ("conv x=f16[1,4,8,8]nhwc w=f16[16,4,3,3] pre=2147483000,0 post=0,0", STEM, "coordinates"),
+    ("dgrad dy=f16[1,16,9,9]nhwc w=f16[16,4,3,3] dx=[1,4,9,9] pad=1", STEM, "direction"),
+    ("matmul a=f16[1,8,8] b=f16[1,8,8]", STEM, "operation"),
+]  # fmt: skip
+
+
+def assert_refused(engine: Engine, task: Task, rule: str) -> None:
+    reasons = {r.rule: r for r in engine.why_not(task)}
+    assert f"{engine.name}.{rule}" in reasons, list(reasons)
 
 
 @pytest.mark.parametrize(("text", "engine", "rule"), REFUSED)
 def test_refusals(text: str, engine: Engine, rule: str) -> None:
-    reasons = {r.rule: r for r in engine.why_not(Task(fused(operations(text)), H200))}
-    assert rule in reasons
-    assert reasons[rule].fix
-    assert reasons[rule].reason
+    assert_refused(engine, Task(fused(operations(text)), H200), rule)
+
+
+@pytest.mark.parametrize(
+    ("text", "engine"),
+    [(f"conv x=f16[1,16,8,8]nhwc {_DW}", ENGINE), (f"wgrad x=f16[1,16,8,8]nhwc {_DDW}", WGRAD)],
+)
+def test_refuses_without_room(text: str, engine: Engine) -> None:
+    assert_refused(engine, Task(fused(operations(text)), replace(H200, shared_memory=1500)), "shared_memory")
+
+
+@pytest.mark.parametrize("engine", [ENGINE, WGRAD, STEM], ids=lambda e: e.name)
+def test_refuses_prologues(engine: Engine) -> None:
+    graph = Graph()
+    x = graph.tensor([1, 4, 8, 8], data_type="float16", name="x")
+    other = graph.tensor(
+        [1, 4, 8, 8] if engine is WGRAD else [4, 1 if engine is ENGINE else 4, 3, 3], data_type="float16"
+    )
+    if engine is WGRAD:
+        graph.conv_wgrad(graph.relu(x), other, padding=[1, 1]).set_dim([4, 1, 3, 3]).set_output(True)
+    else:
+        graph.conv_fprop(graph.relu(x), other, padding=[1, 1]).set_output(True)
+    (op,) = fuse(graph.build_operation_graph())
+    assert op.prologue
+    assert_refused(engine, Task(op, H200), "prologue")
 
 
 @pytest.mark.parametrize("text", [COMPILED[0][0], COMPILED[2][0], COMPILED[5][0]])

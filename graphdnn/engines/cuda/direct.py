@@ -7,6 +7,7 @@ once: rows pass through a ring in shared memory, sums stay in registers while th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.convolution_roles import Roles
@@ -17,7 +18,9 @@ from graphdnn.engines.cuda.direct_geometry import (
     element_bytes,
     has_packed_filter,
     image_space,
+    piece_bytes,
     power_of_two_in,
+    shared_memory_need,
 )
 from graphdnn.engines.cuda.direct_tile import Choice, DeviceOf, Shape, Wishes, choose, in_registers, shared_bytes
 from graphdnn.engines.cuda.engine import cuda_engine
@@ -42,6 +45,8 @@ _THREADS = Knob(KnobType.BLOCK_SIZE, 0, 512, 32, 0, "threads of a block at most;
 _STAGES = Knob(KnobType.STAGES, 2, 8, 1, 4, "steps in the ring in shared memory")
 _OCCUPANCY = Knob(KnobType.OCCUPANCY, 0, 8, 1, 0, "blocks per multiprocessor that registers are limited for; 0: chosen")
 KNOBS = (_CHANNELS, _COLUMNS, _ROWS, _LANES, _THREADS, _STAGES, _OCCUPANCY)
+
+DEFAULTS: Knobs = MappingProxyType({knob.type: knob.default for knob in KNOBS})
 
 
 def wishes(knobs: Knobs) -> Wishes:
@@ -69,8 +74,9 @@ class Sides:
         written = sum(t.bytes for t in op.outputs) / output.elements
         others = bytes_moved(op) - gathered.bytes - sum(t.bytes for t in op.outputs)
         shape = Shape(
-            roles.problem, dgrad, False, element_bytes(gathered), max(1, round(written)), element_bytes(w), others
-        )
+            roles.problem, dgrad, False, element_bytes(gathered), max(1, round(written)), element_bytes(w), others,
+            piece_bytes(roles, gathered),
+        )  # fmt: skip
         return cls(roles, gathered, w, output, shape)
 
     def choice(self, device: DeviceSpec, knobs: Knobs) -> Choice:
@@ -91,7 +97,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         filter_strides = roles.space(filter).strides(filter)
     compute = COMPUTE_TYPE[roles.op.compute_type]
     shape = sides.shape
-    tile, stages, dgrad = sides.choice(device, knobs).tile, knobs[_STAGES.type], shape.is_dgrad
+    tile, dgrad = sides.choice(device, knobs).tile, shape.is_dgrad
 
     in_space, out_space = image_space(roles, sides.gathered), image_space(roles, sides.output)
     channels_out = tile.lanes * tile.v
@@ -146,7 +152,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "V": tile.v, "TW": tile.tw, "LANES": tile.lanes, "TILES": tile.tiles, "THREADS": tile.threads,
             "GROUP_IN": shape.group_in, "GROUP_OUT": shape.group_out,
             "CHUNK": chunk, "LV": per_load, "FILTER_CHUNK": _filter_chunk(filter, slab, p.groups * p.k * p.c * p.taps),
-            "STAGES": stages, "BLOCKS": tile.blocks,
+            "STAGES": tile.stages, "BLOCKS": tile.blocks,
             "IN_REGISTERS": in_registers(shape, tile.v),
             "EXACT": shape.columns % tile.tw == 0 and shape.columns == image_out[1],
             "WIDTH": width,
@@ -156,7 +162,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         },
     )  # fmt: skip
     blocks = p.n * channel_blocks * column_blocks * segments
-    shared = shared_bytes(shape, tile.v, tile.tw, tile.lanes, tile.tiles, stages)
+    shared = shared_bytes(shape, tile.v, tile.tw, tile.lanes, tile.tiles, tile.stages)
     steps.add(Launch(text, "direct", (blocks, 1, 1), tile.threads, parameters.pack(), shared))
     return steps.kernel(name)
 
@@ -185,7 +191,12 @@ ENGINE = cuda_engine(
     id=11,
     name="cuda_direct",
     summary="fprop and dgrad with few channels per group (depthwise too), channels last; each element read once",
-    needs=direct_needs("cuda_direct", filter_gradient=False),
+    needs=(
+        *direct_needs("cuda_direct", filter_gradient=False),
+        shared_memory_need(
+            "cuda_direct", lambda task: Sides.of(task.op).choice(task.device, DEFAULTS), filter_gradient=False
+        ),
+    ),
     cost=_cost,
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,

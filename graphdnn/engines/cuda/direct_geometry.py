@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import isfinite
+
 from graphdnn.checks import AtMost, Each, Equals, InRange, OneOf
 from graphdnn.convolution import ConvProblem
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.convolution_roles import Roles
+from graphdnn.engines.cuda.direct_tile import Choice
 from graphdnn.engines.cuda.program import width_for
 from graphdnn.engines.cuda.space import Axis, Space, is_addressable
 from graphdnn.engines.engine import Task, need, needs_rule
@@ -53,6 +57,11 @@ def has_packed_filter(problem: ConvProblem, strides: tuple[int, ...]) -> bool:
             return False
         expected *= extent
     return True
+
+
+def piece_bytes(roles: Roles, spec: TensorSpec) -> int:
+    """Bytes of neighbouring channels that every pixel lets a thread copy at once."""
+    return width_for(image_space(roles, spec), [spec], 1) * element_bytes(spec) if is_addressable(spec) else 1
 
 
 def chunk_for(space: Space, spec: TensorSpec, channels: int) -> int:
@@ -109,6 +118,19 @@ def _reach(task: Task) -> int:
         for t in _images(task).values()
     )
     return max(coordinate, *spans)
+
+
+def coordinates_need(prefix: str, when: Callable[[Task], bool]) -> Constraint:
+    """Numbers of pixels and places in a row fit in 32 bits."""
+    return need(
+        f"{prefix}.coordinates",
+        "conv.pre_paddings",
+        _reach,
+        AtMost(_INT_MAX),
+        reason="coordinates, padding included, and places in a row are 32-bit numbers in the kernel",
+        fix="pad less, or divide the image",
+        when=when,
+    )
 
 
 def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...]:
@@ -197,17 +219,6 @@ def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...
             when=is_image,
         ),
         need(
-            f"{prefix}.groups",
-            "groups",
-            lambda task: _problem(task).groups,
-            lambda task: Equals("more than one group, or few channels on both sides"),
-            reason="with one group of many filters the work is a matrix product",
-            fix="nothing to do: another engine serves it",
-            when=lambda task: (
-                is_image(task) and _problem(task).groups == 1 and max(_problem(task).c, _problem(task).k) > MAX_CHANNELS
-            ),
-        ),
-        need(
             f"{prefix}.group_axis",
             "x.dims",
             lambda task: "an axis of groups beside the channels",
@@ -231,15 +242,28 @@ def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...
             fix="use the channels-last layout (NHWC)",
             when=is_image,
         ),
-        need(
-            f"{prefix}.coordinates",
-            "conv.pre_paddings",
-            _reach,
-            AtMost(_INT_MAX),
-            reason="coordinates, padding included, and places in a row are 32-bit numbers in the kernel",
-            fix="pad less, or divide the image",
-            when=is_image,
-        ),
+        coordinates_need(prefix, is_image),
+    )
+
+
+def shared_memory_need(prefix: str, choice: Callable[[Task], Choice], *, filter_gradient: bool) -> Constraint:
+    """Some tile fits; asked only of what the kernel is for."""
+
+    def is_ours(task: Task) -> bool:
+        op = convolution(task)
+        if op is None or isinstance(op, ConvBackwardFilter) != filter_gradient or op.problem.spatial != 2:
+            return False
+        p = op.problem
+        return max(p.c, p.k) <= MAX_CHANNELS and max(p.filter) <= MAX_FILTER and max(p.stride) <= MAX_STRIDE
+
+    return need(
+        f"{prefix}.shared_memory",
+        "device.shared_memory",
+        lambda task: task.device.shared_memory,
+        Equals("room for the rows of the smallest tile"),
+        reason="the rows that a filter covers are kept in shared memory",
+        fix="nothing to do: another engine serves it",
+        when=lambda task: is_ours(task) and not isfinite(choice(task).seconds),
     )
 
 

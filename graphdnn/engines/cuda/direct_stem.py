@@ -11,6 +11,7 @@ from graphdnn.engines.cuda.convolution_roles import Roles
 from graphdnn.engines.cuda.cost import device_cost
 from graphdnn.engines.cuda.direct_geometry import (
     convolution,
+    coordinates_need,
     element_bytes,
     has_packed_filter,
     image_space,
@@ -316,6 +317,7 @@ ENGINE = cuda_engine(
             fix="write x as [N, C, H, W]",
             when=lambda task: _is_image(task) and not (is_addressable(_x(task)) and len(_x(task).extents) == 4),
         ),
+        coordinates_need("cuda_direct_stem", _is_image),
         need(
             "cuda_direct_stem.row",
             "x.dims[3]",

@@ -8,8 +8,9 @@ number is the engine's cost.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import inf, isfinite
 
 from graphdnn.convolution import ConvProblem
 from graphdnn.device import DeviceSpec
@@ -18,6 +19,7 @@ MAX_COLUMNS = 16  # of a thread
 _REGISTERS = 40  # of a thread beside its sums and filter: addresses, counters, the epilogue
 _WEIGHTS = 100  # filter elements that a thread keeps in registers
 _MOST = 255  # registers
+_MOST_TURNS = 32  # pieces of a step that a thread copies
 _IN_FLIGHT = 20_000  # bytes under way to a multiprocessor that keep memory busy
 _COPY_SHARE = 0.88  # of the data sheet's bandwidth that a copy reaches
 
@@ -33,6 +35,8 @@ class Shape:
     out_bytes: int
     filter_bytes: int
     others: int  # bytes that the epilogue reads
+    in_piece: int  # bytes of a copy that the layout allows
+    out_piece: int = 16  # and of dy, for wgrad
 
     @property
     def group_in(self) -> int:
@@ -100,6 +104,7 @@ class Tile:
     lanes: int  # threads of a block along the channels
     tiles: int  # and along the columns
     rows: int  # that a block walks down
+    stages: int  # steps in the ring
     blocks: int  # of a multiprocessor, which registers are limited for
 
     @property
@@ -155,9 +160,9 @@ def padded_bytes(size: int) -> int:
     return -(-size // 16) * 16
 
 
-def parts_of(items: int, channel_blocks: int, tile: Tile, sm_count: int) -> int:
+def parts_of(items: int, channel_blocks: int, resident: int, sm_count: int) -> int:
     """Blocks of wgrad that share the items of one range of channels: as many as the device holds at once."""
-    return min(items, max(1, sm_count * tile.blocks // channel_blocks))
+    return min(items, max(1, sm_count * resident // channel_blocks))
 
 
 def _lanes(shape: Shape, v: int) -> list[int]:
@@ -166,7 +171,7 @@ def _lanes(shape: Shape, v: int) -> list[int]:
     total = -(-shape.channels_out // v // unit) * unit
     if total <= 32:
         return [total]
-    found = {max(unit, 32 // unit * unit), max(unit, 64 // unit * unit)}
+    found = {max(unit, 32 // unit * unit), max(unit, 64 // unit * unit)} | ({unit, 2 * unit} if unit > 2 else set())
     divisors = [lanes for lanes in range(unit, 97, unit) if total % lanes == 0 and lanes >= 16]
     if divisors:
         found |= {divisors[0], divisors[-1], min(divisors, key=lambda lanes: abs(lanes - 36))}
@@ -215,14 +220,15 @@ class Choice:
 
 @lru_cache(maxsize=256)
 def choose(shape: Shape, device: DeviceOf, wishes: Wishes) -> Choice:
-    """The tile with the least predicted time."""
+    """The tile with the least predicted time; wishes that no tile can meet are dropped."""
     best: Choice | None = None
     for v, tw, lanes, tiles in dict.fromkeys(_candidates(shape, wishes)):
         choice = _predict(shape, device, wishes, v, tw, lanes, tiles)
         if best is None or choice.seconds < best.seconds:
             best = choice
     assert best is not None
-    return best
+    free = replace(wishes, v=0, tw=0, lanes=0, threads=0, stages=2)
+    return best if isfinite(best.seconds) or wishes == free else choose(shape, device, free)
 
 
 def _predict(shape: Shape, device: DeviceOf, wishes: Wishes, v: int, tw: int, lanes: int, tiles: int) -> Choice:
@@ -235,12 +241,14 @@ def _predict(shape: Shape, device: DeviceOf, wishes: Wishes, v: int, tw: int, la
     products = v * tw * p.taps * shape.group_in / (p.stride[1] if shape.is_dgrad else 1)
     moved = shape.in_rows * wide * (inputs + max(1, inputs // 4))
     row_bytes = lanes * v // shape.group_out * shape.group_in * shape.in_bytes
-    piece = min(16, row_bytes & -row_bytes)
     columns = shape.in_rows * ((tiles - 1) * shape.step_w(tw) + wide)
-    turns = -(-columns * row_bytes // piece // threads)
+    turns = -(-columns * row_bytes // min(shape.in_piece, row_bytes & -row_bytes) // threads)
+    copies = turns
     if shape.is_wgrad:
-        turns *= 2
-    instructions = products + moved + 8 * turns + 50
+        out_bytes = lanes * v * shape.out_bytes
+        out_turns = -(-tiles * tw * out_bytes // min(shape.out_piece, out_bytes & -out_bytes) // threads)
+        turns, copies = max(turns, out_turns), turns + out_turns
+    instructions = products + moved + 8 * copies + 50
     if shape.is_wgrad:
         instructions += v * tw * (1.5 + shape.window)
     else:
@@ -248,10 +256,12 @@ def _predict(shape: Shape, device: DeviceOf, wishes: Wishes, v: int, tw: int, la
     if not in_registers(shape, v):
         instructions += products / tw / v * 4  # shared memory gives a warp's 16 bytes a thread in four turns
 
-    needed = registers(shape, v, tw) + turns
+    needed = registers(shape, v, tw) + copies
     by_registers = 65536 // (threads * (-(-min(needed, _MOST) // 8) * 8))
     by_memory = (device.shared_memory - 1024) // (shared + 1024)
-    spills = needed > _MOST or turns > 32 or by_registers < 1 or by_memory < 1
+    if by_memory < 1 or turns > _MOST_TURNS:
+        return Choice(Tile(v, tw, lanes, tiles, 1, wishes.stages, 1), inf)
+    spills = needed > _MOST or by_registers < 1
     resident = max(1, min(by_registers, by_memory, 64 // warps, 16))
     limit = wishes.blocks or resident
     channel_blocks = -(-shape.channels_out // (lanes * v))
@@ -262,34 +272,40 @@ def _predict(shape: Shape, device: DeviceOf, wishes: Wishes, v: int, tw: int, la
 
     column_blocks = -(-shape.columns // (tw * tiles))
     strips = p.n * channel_blocks * column_blocks
+    all_rows, extra, channels = shape.rows, shape.extra, shape.channels_out
     issue = device.rate / 32 / device.sm_count  # warp instructions per second of a multiprocessor
 
     def wgrad_seconds(rows: int) -> float:
-        items = p.n * column_blocks * -(-shape.rows // rows)
-        parts = parts_of(items, channel_blocks, Tile(v, tw, lanes, tiles, rows, resident), device.sm_count)
+        items = p.n * column_blocks * -(-all_rows // rows)
+        parts = parts_of(items, channel_blocks, resident, device.sm_count)
         per_sm = -(-parts * channel_blocks // device.sm_count)
         together = per_sm * warps
         pace = together / (-(-together // 4) * 4) * together / (together + 2.5) * (1 - 0.1 * warps / together)
         # Steps at either end have fewer products.
-        arithmetic = together * instructions * -(-items // parts) * (rows + 0.6 * shape.extra + 1) / (issue * pace)
-        read = shape.channels_out * p.n * column_blocks * tiles * tw * (shape.rows + shape.extra * shape.rows / rows)
+        arithmetic = together * instructions * -(-items // parts) * (rows + 0.6 * extra + 1) / (issue * pace)
+        read = channels * p.n * column_blocks * tiles * tw * (all_rows + extra * all_rows / rows)
         image = read / shape.group_out * shape.group_in * shape.in_rows * p.stride[1] * shape.in_bytes
-        partial = 8.0 * parts * p.taps * shape.group_in * shape.channels_out
+        partial = 8.0 * parts * p.taps * shape.group_in * channels
         memory = (image + read * shape.out_bytes + partial) / device.bandwidth * slower
         return (max(arithmetic, memory) + 0.2 * min(arithmetic, memory)) * (4.0 if spills else 1.0)
 
     def forward_seconds(rows: int) -> float:
-        blocks = strips * -(-shape.rows // rows)
+        blocks = strips * -(-all_rows // rows)
         per_sm = -(-blocks // device.sm_count)
         together = min(resident, per_sm) * warps
         balance = together / (-(-together // 4) * 4)
         # Warps hide each other's waits; those of one block also wait for each other.
         pace = balance * together / (together + 2.5) * (1 - 0.1 * warps / together)
-        read = rows + shape.extra * min(1.0, shape.rows / rows - 0.5)
+        read = rows + extra * min(1.0, all_rows / rows - 0.5)
         arithmetic = per_sm * warps * instructions * read / (issue * pace)
-        elements = shape.channels_out * -(-shape.rows // rows) * column_blocks * tiles * tw * p.n
+        elements = channels * -(-all_rows // rows) * column_blocks * tiles * tw * p.n
         image_in = elements / shape.group_out * shape.group_in * read * shape.in_rows * shape.step_w(tw) / tw
-        bytes_moved = image_in * shape.in_bytes + elements * rows * out_rows * shape.out_bytes + shape.others
+        halo = (
+            columns / (shape.in_rows * tiles * shape.step_w(tw)) - 1
+        )  # columns that neighbours read too: from the cache
+        bytes_moved = (
+            image_in * shape.in_bytes * (1 + 0.3 * halo) + elements * rows * out_rows * shape.out_bytes + shape.others
+        )
         idle = per_sm * device.sm_count / blocks  # the last round
         memory = (
             bytes_moved
@@ -302,8 +318,8 @@ def _predict(shape: Shape, device: DeviceOf, wishes: Wishes, v: int, tw: int, la
 
     seconds = wgrad_seconds if shape.is_wgrad else forward_seconds
     if wishes.rows:
-        rows = min(wishes.rows, shape.rows)
+        rows = min(wishes.rows, all_rows)
     else:
-        sizes = sorted({-(-shape.rows // parts) for parts in (1, 2, 3, 4, 6, 8, 16)}, reverse=True)
+        sizes = sorted({-(-all_rows // parts) for parts in (1, 2, 3, 4, 6, 8, 16)}, reverse=True)
         rows = min(sizes, key=seconds)
-    return Choice(Tile(v, tw, lanes, tiles, rows, limit), seconds(rows))
+    return Choice(Tile(v, tw, lanes, tiles, rows, wishes.stages, limit), seconds(rows))

@@ -6,14 +6,16 @@ from graphdnn.checks import AtMost
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.convolution_roles import Roles
 from graphdnn.engines.cuda.cost import device_cost
-from graphdnn.engines.cuda.direct import KNOBS, wishes
+from graphdnn.engines.cuda.direct import DEFAULTS, KNOBS, wishes
 from graphdnn.engines.cuda.direct_geometry import (
     chunk_for,
     convolution,
     direct_needs,
     element_bytes,
     image_space,
+    piece_bytes,
     power_of_two_in,
+    shared_memory_need,
 )
 from graphdnn.engines.cuda.direct_tile import Choice, DeviceOf, Shape, choose, parts_of, shared_bytes
 from graphdnn.engines.cuda.engine import cuda_engine
@@ -23,7 +25,7 @@ from graphdnn.engines.cuda.program import Program
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import Cost, Knobs, Task, need
-from graphdnn.enums import DataType, KnobType, LayoutType
+from graphdnn.enums import DataType, LayoutType
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvBackwardFilter
 
@@ -35,7 +37,11 @@ def _shape(op: FusedOp) -> Shape:
     anchor = op.anchor
     assert isinstance(anchor, ConvBackwardFilter)
     x, w, y = anchor.roles
-    return Shape(anchor.problem, False, True, element_bytes(x), element_bytes(y), element_bytes(w), w.bytes)
+    roles = Roles.of(anchor)
+    return Shape(
+        anchor.problem, False, True, element_bytes(x), element_bytes(y), element_bytes(w), w.bytes,
+        piece_bytes(roles, x), piece_bytes(roles, y),
+    )  # fmt: skip
 
 
 def _choice(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Choice:
@@ -50,7 +56,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     roles, p, shape = Roles.of(anchor), anchor.problem, _shape(op)
     x, _, dy = anchor.roles
     steps = Steps(op, device)
-    tile, stages = _choice(op, device, knobs).tile, knobs[KnobType.STAGES]
+    tile = _choice(op, device, knobs).tile
     compute = COMPUTE_TYPE[anchor.compute_type]
 
     channels_out = tile.lanes * tile.v
@@ -60,7 +66,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     channel_blocks = -(-shape.channels_out // channels_out)
     segments = -(-shape.rows // tile.rows)
     items = p.n * column_blocks * segments
-    parts = parts_of(items, channel_blocks, tile, device.sm_count)
+    parts = parts_of(items, channel_blocks, tile.blocks, device.sm_count)
     taps = p.taps * shape.group_in
 
     parameters = Parameters(steps.places)
@@ -99,7 +105,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "CHUNK": chunk_for(x_space, x, channels_in),
             "PLAIN_CHUNK": chunk_for(dy_space, dy, channels_out),
             "LV": min(power_of_two_in(shape.inputs(tile.v), channels_in), 16 // element_bytes(x)),
-            "STAGES": stages, "BLOCKS": tile.blocks, "SLICES": _SLICES,
+            "STAGES": tile.stages, "BLOCKS": tile.blocks, "SLICES": _SLICES,
             "EXACT": shape.columns % tile.tw == 0,
             "Gathered": STORAGE[x.data_type],
             "Plain": STORAGE[dy.data_type],
@@ -107,8 +113,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         },
     )  # fmt: skip
     packed = parameters.pack()
-    shared = shared_bytes(shape, tile.v, tile.tw, tile.lanes, tile.tiles, stages)
-    steps.add(Launch(text, "direct_wgrad", (parts, channel_blocks, 1), tile.threads, packed, shared))
+    shared = shared_bytes(shape, tile.v, tile.tw, tile.lanes, tile.tiles, tile.stages)
+    steps.add(Launch(text, "direct_wgrad", (channel_blocks, parts, 1), tile.threads, packed, shared))
     sums = (-(-shape.channels_out // 32), taps, 1)
     steps.add(Launch(text, "direct_wgrad_sum", sums, 32 * _SLICES, packed))
     return steps.kernel(name)
@@ -138,6 +144,9 @@ ENGINE = cuda_engine(
             reason="a thread keeps the sums of all taps and channels of a filter in registers",
             fix="nothing to do: another engine serves larger filters",
             when=lambda task: isinstance(task.op.anchor, ConvBackwardFilter) and task.op.anchor.problem.spatial == 2,
+        ),
+        shared_memory_need(
+            "cuda_direct_wgrad", lambda task: _choice(task.op, task.device, DEFAULTS), filter_gradient=True
         ),
     ),
     cost=_cost,

@@ -31,7 +31,7 @@ struct Item {
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
-    const int channel_block = (int)blockIdx.y;
+    const int channel_block = (int)blockIdx.x;
     // Threads behind the last tile do the first one's work once more and keep it to themselves: one path for all.
     const bool extra = (int)threadIdx.x >= LANES * TILES;
     const int place = (int)threadIdx.x % (LANES * TILES);
@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
 
     Images images(memory);
     Gradients gradients(memory + Images::BYTES);
-    unsigned int coming = blockIdx.x;  // the item whose rows are fetched
+    unsigned int coming = blockIdx.y;  // the item whose rows are fetched
     int left = 0, target = 0;          // its steps that are not, and the slot for the next
     auto fetch = [&]() {
         while (left == 0 && coming < (unsigned int)p.items) {
@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
                 p.plain + item.n * p.plain_n, p.plain_h, p.plain_w, item.last, (int)p.out_w, (int)p.channels_out,
                 item.first, item.column_block * TILES * TW, channel_block * CHANNELS_OUT
             );
-            coming += gridDim.x;
+            coming += gridDim.y;
         }
         if (left > 0) {
             images.fetch(target);
@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
     for (int i = 0; i < STAGES - 1; ++i) fetch();
     int slot = 0;
     #pragma unroll 1
-    for (unsigned int index = blockIdx.x; index < (unsigned int)p.items; index += gridDim.x) {
+    for (unsigned int index = blockIdx.y; index < (unsigned int)p.items; index += gridDim.y) {
         const Item item(p, index);
         const int column0 = (item.column_block * TILES + tile) * TW;
         const bool whole = EXACT || column0 + TW <= (int)p.out_w;
@@ -179,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
             Accumulator all = shared[i];
             #pragma unroll
             for (int j = 1; j < TILES; ++j) all = wrapping_sum(all, shared[j * ROW + i]);
-            const long long tap = (long long)(blockIdx.x * R + r) * (S * GROUP_IN) + i / CHANNELS_OUT;
+            const long long tap = (long long)(blockIdx.y * R + r) * (S * GROUP_IN) + i / CHANNELS_OUT;
             p.partial[tap * p.padded_channels + channel_block * CHANNELS_OUT + i % CHANNELS_OUT] = all;
         }
     }
