@@ -144,7 +144,7 @@ class Engine:
     behavior_notes: tuple[BehaviorNote, ...] = ()
     places: tuple[str, ...] = ("cpu",)  # where its arrays live
     layout: LayoutType | None = None  # of images, where it serves no other, or serves it faster
-    is_general: bool = False  # serves every legal task: what FALLBACK returns
+    is_general: bool = False  # serves every legal task of its kind of operation: what FALLBACK returns
 
     def why_not(self, task: Task) -> tuple[Rejection, ...]:
         """Every reason to decline; empty when the engine serves the task."""

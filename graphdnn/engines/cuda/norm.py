@@ -261,4 +261,5 @@ ENGINE = cuda_engine(
     needs=(needs_rule("cuda_norm_forward.operation", "norm"), direction("cuda_norm_forward", "norm_fwd")),
     cost=_cost,
     generate=lambda op, device, knobs: generate_norm_forward(op, device),
+    is_general=True,
 )

@@ -260,4 +260,5 @@ ENGINE = cuda_engine(
     needs=(needs_rule("cuda_norm_backward.operation", "norm"), direction("cuda_norm_backward", "norm_bwd")),
     cost=_cost,
     generate=lambda op, device, knobs: generate_norm_backward(op, device),
+    is_general=True,
 )

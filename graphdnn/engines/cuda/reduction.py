@@ -35,4 +35,5 @@ ENGINE = cuda_engine(
     needs=(needs_rule("cuda_reduction.operation", "reduction"),),
     cost=lambda task, knobs: memory_cost(task, launches=2),
     generate=lambda op, device, knobs: generate_reduction(op, device),
+    is_general=True,
 )

@@ -202,4 +202,5 @@ ENGINE = cuda_engine(
     ),
     cost=lambda task, knobs: memory_cost(task),
     generate=lambda op, device, knobs: generate_forward(op, device),
+    is_general=True,
 )

@@ -131,4 +131,5 @@ ENGINE = cuda_engine(
     ),
     cost=_cost,
     generate=lambda op, device, knobs: generate_backward(op, device),
+    is_general=True,
 )

@@ -164,4 +164,5 @@ ENGINE = cuda_engine(
     needs=(needs_rule("cuda_rng.operation", "rng"),),
     cost=lambda task, knobs: memory_cost(task),
     generate=lambda op, device, knobs: generate(op, device),
+    is_general=True,
 )

@@ -363,4 +363,5 @@ ENGINE = cuda_engine(
     needs=(needs_rule("cuda_softmax.operation", "softmax"),),
     cost=_cost,
     generate=lambda op, device, knobs: generate_softmax(op, device),
+    is_general=True,
 )

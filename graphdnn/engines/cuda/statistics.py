@@ -146,6 +146,7 @@ GENSTATS = cuda_engine(
     needs=(needs_rule("cuda_genstats.operation", "genstats"),),
     cost=lambda task, knobs: memory_cost(task, launches=2),
     generate=lambda op, device, knobs: generate_genstats(op, device),
+    is_general=True,
 )
 
 BN_FINALIZE = cuda_engine(
@@ -155,6 +156,7 @@ BN_FINALIZE = cuda_engine(
     needs=(needs_rule("cuda_bn_finalize.operation", "bn_finalize"),),
     cost=lambda task, knobs: memory_cost(task),
     generate=lambda op, device, knobs: generate_bn_finalize(op, device),
+    is_general=True,
 )
 
 BN_WEIGHTS = cuda_engine(
@@ -164,4 +166,5 @@ BN_WEIGHTS = cuda_engine(
     needs=(needs_rule("cuda_bn_weights.operation", "bn_weights"),),
     cost=lambda task, knobs: memory_cost(task, launches=2),
     generate=lambda op, device, knobs: generate_bn_weights(op, device),
+    is_general=True,
 )
