@@ -256,7 +256,7 @@ def test_explain(capsys: pytest.CaptureFixture[str], graph_file: str) -> None:
         "graph 'layer': 1 operation in 1 kernel",
         "least time on h200",
         "ranking on h200, mode A",
-        "numpy_blocked",
+        "kernels of cuda_implicit_gemm",
     ):
         assert fact in out
 

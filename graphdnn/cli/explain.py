@@ -118,10 +118,9 @@ def _all_declined(ranking: Ranking) -> Iterator[str]:
     """With all reasons; engines that are only for other kinds of operation share a line."""
     for op in ranking.fused:
         mine = [declined for declined in ranking.declined if declined.operation is op]
-        foreign = [
-            d.rejections[0].rule for d in mine if [r.rule for r in d.rejections] == [f"{d.engine.name}.operation"]
-        ]
-        yield from (declined_text(d) for d in mine if d.rejections[0].rule not in foreign)
+        rules = {d.engine.name: {r.rule for r in d.rejections} for d in mine}
+        foreign = [f"{name}.operation" for name, found in rules.items() if f"{name}.operation" in found]
+        yield from (declined_text(d) for d in mine if f"{d.engine.name}.operation" not in foreign)
         if foreign:
             yield indented(f"[{op.index}] {op.name} is another kind of operation than these engines are for")
             yield "\n".join(textwrap.wrap(", ".join(foreign), 110, initial_indent=" " * 4, subsequent_indent=" " * 4))
