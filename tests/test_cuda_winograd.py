@@ -17,11 +17,13 @@ from graphdnn.device import device_spec
 from graphdnn.dtypes import Array, cast
 from graphdnn.engines import Engine, Task
 from graphdnn.engines.cuda.winograd import ENGINE, ENGINE_4X4
+from graphdnn.enums import KnobType
 from graphdnn.operations import ConvBackwardData, ConvForward, ConvolutionOperation, Operation
 from graphdnn.problem import parse
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 engines = pytest.mark.parametrize("engine", [ENGINE, ENGINE_4X4], ids=lambda e: e.name)
+IMAGE = KnobType.LDGA
 H200 = device_spec("h200")
 
 # Of one result, in units of fp32's roundoff times the root of the number of terms, over normal data.
@@ -36,11 +38,16 @@ def anchor(ops: Sequence[Operation]) -> ConvolutionOperation:
     return next(op for op in ops if isinstance(op, ConvolutionOperation))
 
 
-def check(ops: Operation | Sequence[Operation], engine: Engine, seed: int = 0, old: Sequence[int] = ()) -> None:
+def check(
+    ops: Operation | Sequence[Operation],
+    engine: Engine,
+    knobs: dict[KnobType, int] | None = None,
+    old: Sequence[int] = (),
+) -> None:
     ops = [ops] if isinstance(ops, Operation) else ops
-    op, rng = fused(ops), np.random.default_rng(seed)
+    op, rng = fused(ops), np.random.default_rng(0)
     values = {t.uid: values_of(t, rng) for t in (*op.inputs, *op.outputs) if t in op.inputs or t.uid in old}
-    got, expected = run_both(ops, engine, values)
+    got, expected = run_both(ops, engine, values, knobs)
     problem = anchor(ops).problem
     terms = problem.taps * (problem.k if anchor(ops).tag == "conv_dgrad" else problem.c)
     for spec in op.outputs:
@@ -70,6 +77,12 @@ PROBLEMS = [
 @pytest.mark.parametrize("text", PROBLEMS)
 def test_agrees_with_numpy(text: str, engine: Engine) -> None:
     check(operations(text), engine)
+
+
+@emulated
+@pytest.mark.parametrize("text", PROBLEMS[:7])
+def test_image_transformed_by_a_kernel_of_its_own(text: str) -> None:
+    check(operations(text), ENGINE, {IMAGE: 1})
 
 
 @emulated
@@ -172,23 +185,25 @@ def test_volumes_are_refused(engine: Engine) -> None:
     assert [r.rule for r in reasons] == [f"{engine.name}.filter"]
 
 
-@pytest.mark.parametrize(("engine", "factor"), [(ENGINE, 4.0), (ENGINE_4X4, 36 / 16)], ids=("2x2", "4x4"))
-def test_workspace(engine: Engine, factor: float) -> None:
-    """Tiles of the image (and of the result, for the larger ones), and the filter."""
+@pytest.mark.parametrize(
+    ("engine", "knobs", "images", "filters"),
+    [(ENGINE, {}, 0, 16), (ENGINE, {IMAGE: 1}, 4, 16), (ENGINE_4X4, {}, 2 * 36 / 16, 36)],
+    ids=("2x2", "2x2_v", "4x4"),
+)
+def test_workspace(engine: Engine, knobs: dict[KnobType, int], images: float, filters: int) -> None:
+    """The transformed image (and, of the larger tiles, the result) and the filter."""
     ops = operations("conv x=f32[64,128,56,56]nhwc w=f32[128,128,3,3]nhwc pad=1")
     image, filter = prod((64, 128, 56, 56)) * 4, 128 * 128 * 4
-    kernel = device_kernel(ops, engine)
-    count = 1 if engine is ENGINE else 2
-    transformed = {4.0: 16, 36 / 16: 36}[factor]
-    assert kernel.scratch == pytest.approx(count * factor * image + transformed * filter, rel=0.01)
-    assert engine.workspace(Task(fused(ops), H200), {}) == kernel.scratch
+    kernel = device_kernel(ops, engine, knobs)
+    assert kernel.scratch == pytest.approx(images * image + filters * filter, rel=0.01)
+    assert engine.workspace(Task(fused(ops), H200), engine.settings(knobs)) == kernel.scratch
 
 
 def test_the_model_prefers_fewer_products_on_large_problems() -> None:
     task = Task(fused(operations("conv x=f32[32,256,56,56]nhwc w=f32[256,256,3,3]nhwc pad=1")), H200)
     direct = 2 * 32 * 256 * 256 * 9 * 56 * 56 / 60e12
-    assert ENGINE.cost(task, {}).seconds < 0.75 * direct
-    assert ENGINE_4X4.cost(task, {}).seconds < ENGINE.cost(task, {}).seconds
+    assert ENGINE.cost(task, ENGINE.defaults()).seconds < 0.75 * direct
+    assert ENGINE_4X4.cost(task, {}).seconds < ENGINE.cost(task, ENGINE.defaults()).seconds
 
 
 COMPILED = [
@@ -205,6 +220,12 @@ COMPILED = [
 @engines
 def test_compiles(engine: Engine, text: str, arch: str) -> None:
     compiles_cleanly(operations(text), engine, arch)
+
+
+@compiler
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_compiles_with_the_image_transformed_before(arch: str) -> None:
+    compiles_cleanly(operations(COMPILED[0]), ENGINE, arch, {IMAGE: 1})
 
 
 def test_shared_memory_is_within_every_device() -> None:

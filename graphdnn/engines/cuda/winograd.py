@@ -1,13 +1,14 @@
 """Engines ``cuda_winograd`` and ``cuda_winograd_4x4``: 3x3 convolutions with fewer products, in fp32.
 
-| engine            | products | kernels                                                   | bytes beside x, w, y     |
-|-------------------|----------|-----------------------------------------------------------|--------------------------|
-| cuda_winograd     | 1/2.25   | two transforms; products, inverse transform and epilogue  | 4 x written, read once   |
-| cuda_winograd_4x4 | 1/4      | two transforms; products; inverse transform and epilogue  | 2.25 (x + y) twice       |
+| engine            | products | kernels                                               | bytes beside x, w, y          |
+|-------------------|----------|-------------------------------------------------------|-------------------------------|
+| cuda_winograd     | 1/2.25   | filter; products with all the rest                    | filter                        |
+| ... after a chain | 1/2.25   | image, filter; products, transform back and epilogue  | filter, 4 x written and read  |
+| cuda_winograd_4x4 | 1/4      | image, filter; products; transform back and epilogue  | filter, 2.25 (x + y) twice    |
 
-(counted in fp32; filters, transformed, grow by 16/9 and 4). F(2x2) rounds about as much as a direct sum does: its
-root-mean-square error over normal data is below that of one running fp32 sum. F(4x4) has about 2.5 times that error,
-single results up to 15 times. In both, an infinity or NaN reaches every result of the tiles that see it, as NaN.
+(counted in fp32; transformed filters are 16/9 and 4 times as large). F(2x2) rounds about as much as a direct sum does:
+its root-mean-square error over normal data is below that of one running fp32 sum. F(4x4) has about 2.5 times that
+error, single results up to 15 times. In both, an infinity or NaN reaches every result of the tiles that see it.
 """
 
 from __future__ import annotations
@@ -19,27 +20,37 @@ from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.parameters import Parameters
+from graphdnn.engines.cuda.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.program import Program, width_for
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.cuda.winograd_layout import FLOAT_BYTES, TAPS, Algorithm, Panels, Winograd
-from graphdnn.engines.cuda.winograd_transforms import transform_filter, transform_image
-from graphdnn.engines.engine import Cost, Engine, Knobs, Task, need, needs_rule
+from graphdnn.engines.cuda.winograd_transforms import image_fields, transform_filter, transform_image
+from graphdnn.engines.engine import Cost, Engine, Knob, Knobs, Task, need, needs_rule
 from graphdnn.engines.work import bytes_moved, flops
-from graphdnn.enums import DataType, NumericalNote
+from graphdnn.enums import DataType, KnobType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvBackwardData, ConvForward, ConvolutionOperation
 from graphdnn.rules import Constraint
 
-F2 = Algorithm("winograd_2x2.cuh", 2, 4)
+F2 = Algorithm("winograd_2x2.cuh", 2, 8)
 F4 = Algorithm("winograd_4x4.cuh", 4, 8)
 
 _TILES, _OUTER, _THREADS = 32, 64, 256  # of a block of F(2x2)'s products
-_STAGES = 4
+_PAD = 4  # elements after the tiles of a channel
 _STORED = (DataType.FLOAT, DataType.HALF, DataType.BFLOAT16)
 _SHARE = 0.72  # of the peak that the products reach
 _COPY_SHARE = 0.8  # of the data sheet's bandwidth that the transforms reach
+_TRANSFORM = 0.1  # of the products' time, where one kernel does both
+
+_IMAGE = Knob(
+    KnobType.LDGA,
+    0,
+    1,
+    1,
+    0,
+    "0: the products' kernel transforms the image, unless a chain stands before it; 1: a kernel of its own does",
+)
 
 
 def _finishing(op: FusedOp, w: Winograd, steps: Steps, parameters: Parameters, most: int) -> tuple[str, int]:
@@ -60,20 +71,31 @@ def _finishing(op: FusedOp, w: Winograd, steps: Steps, parameters: Parameters, m
 def _generate_2x2(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     w, steps = Winograd.of(F2, op), Steps(op, device)
     v, u = Panels.interleaved(w, w.tiles, _TILES), Panels.interleaved(w, w.outer, _OUTER)
-    at_v, at_u = steps.allocate(v.bytes), steps.allocate(u.bytes)
-    transform_image(op, w, v, steps, at_v)
+    from_image = _is_from_image(op, knobs)
+    at_u = steps.allocate(u.bytes)
+    at_v = 0 if from_image else steps.allocate(v.bytes)
+    if not from_image:
+        transform_image(op, w, v, steps, at_v)
     transform_filter(w, u, steps, at_u)
     parameters = Parameters(steps.places)
     epilogue, width = _finishing(op, w, steps, parameters, 4)
-    parameters.scratch("v", "const float", at_v)
+    stored = "float"
+    if from_image:
+        stored = STORAGE[w.image.data_type]
+        parameters.tensor("image", w.image)
+        parameters.nothing("v", "const float")
+    else:
+        parameters.nothing("image", "const float")
+        parameters.scratch("v", "const float", at_v)
+    image_fields(w, parameters)
+    parameters.integers("image_size", w.image_size)
     parameters.scratch("u", "const float", at_u)
     parameters.integer("v_block", v.block)
     parameters.integer("u_block", u.block)
-    parameters.integer("padded_channels", w.padded_inner)
-    name = f"conv_{w.roles.direction}__winograd_2x2__{op.name}"
+    name = f"conv_{w.roles.direction}__winograd_2x2{'' if from_image else '_v'}__{op.name}"
     text = kernel_text(
         name,
-        [F2.file, "copies.cuh", "winograd_finish.cuh", "winograd_product.cu"],
+        [F2.file, "copies.cuh", "winograd_tile.cuh", "winograd_finish.cuh", "winograd_product.cu"],
         parameters=parameters.text,
         functions=[epilogue],
         constants={
@@ -81,12 +103,29 @@ def _generate_2x2(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel
             "BLOCK_TILES": _TILES,
             "BLOCK_OUTER": _OUTER,
             "CHANNELS_LAST": w.channels_last,
+            "IMAGE_CHANNELS_LAST": w.image_channels_last,
+            "FROM_IMAGE": from_image,
             "WIDTH": width,
+            "Image": stored,
         },
     )
-    shared = _STAGES * F2.step * F2.components * (_TILES + _OUTER) * FLOAT_BYTES
-    steps.add(Launch(text, "winograd_product", (v.blocks * u.blocks, 1, 1), _THREADS, parameters.pack(), shared))
+    one_stage = F2.step * (F2.components * (_TILES + _OUTER) + _PAD)
+    steps.add(
+        Launch(
+            text,
+            "winograd_product",
+            (v.blocks * u.blocks, 1, 1),
+            _THREADS,
+            parameters.pack(),
+            2 * one_stage * FLOAT_BYTES,
+        )
+    )
     return steps.kernel(name)
+
+
+def _is_from_image(op: FusedOp, knobs: Knobs) -> bool:
+    """The kernel of the products transforms the image itself: once for each block of the result's channels."""
+    return not op.prologue and not knobs[_IMAGE.type]
 
 
 def _panels_4x4(w: Winograd) -> tuple[Panels, Panels]:
@@ -113,7 +152,7 @@ def _generate_4x4(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel
     name = f"conv_{w.roles.direction}__winograd_4x4__{op.name}"
     text = kernel_text(
         name,
-        [F4.file, "winograd_finish.cuh", "winograd_output.cu"],
+        [F4.file, "winograd_tile.cuh", "winograd_finish.cuh", "winograd_output.cu"],
         parameters=parameters.text,
         functions=[epilogue],
         constants={"THREADS": _THREADS, "CHANNELS_LAST": w.channels_last, "WIDTH": width},
@@ -256,11 +295,17 @@ def _cost_2x2(task: Task, knobs: Knobs) -> Cost:
     w, device = Winograd.of(F2, task.op), task.device
     bandwidth = device.bandwidth * _COPY_SHARE
     v, u = Panels.interleaved(w, w.tiles, _TILES), Panels.interleaved(w, w.outer, _OUTER)
-    work = 2 * F2.components * _TILES * _OUTER * w.padded_inner
+    product = _waves(v.blocks * u.blocks, 1, 2 * F2.components * _TILES * _OUTER * w.padded_inner, device)
     results = bytes_moved(task.op) - w.image.bytes
+    if _is_from_image(task.op, knobs):
+        return _seconds(task, {
+            "transform": _filter_bytes(w, u) / bandwidth,
+            "product": max(product * (1 + _TRANSFORM), bytes_moved(task.op) / bandwidth),
+            "launch": 2 * device.launch,
+        })  # fmt: skip
     return _seconds(task, {
         "transform": (w.image.bytes + v.bytes + _filter_bytes(w, u)) / bandwidth,
-        "product": max(_waves(v.blocks * u.blocks, 1, work, device), (v.bytes + results) / bandwidth),
+        "product": max(product, (v.bytes + results) / bandwidth),
         "launch": 3 * device.launch,
     })  # fmt: skip
 
@@ -288,6 +333,8 @@ ENGINE: Engine = cuda_engine(
     needs=_needs("cuda_winograd"),
     cost=_cost_2x2,
     generate=_generate_2x2,
+    knobs=(_IMAGE,),
+    frugal={_IMAGE.type: 0},
     numerical_notes=(NumericalNote.WINOGRAD, NumericalNote.WINOGRAD_TILE_4x4),
 )
 ENGINE_4X4: Engine = cuda_engine(

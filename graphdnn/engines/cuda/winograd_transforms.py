@@ -16,6 +16,16 @@ _OUTER = 64
 _TURNED_CHANNELS = {2: 16, 4: 8}  # by m: as many as fit into 48 KiB of shared memory
 
 
+def image_fields(w: Winograd, parameters: Parameters) -> None:
+    """Where the image lies, and which of it a tile sees."""
+    strides = w.roles.space(w.image).strides(w.image)
+    for name, stride in zip("nchw", (strides[0], strides[2], strides[4], strides[5]), strict=True):
+        parameters.integer(f"image_{name}", stride)
+    parameters.integers("pre", w.pre)
+    parameters.integer("channels", w.inner)
+    parameters.integer("padded_channels", w.padded_inner)
+
+
 def transform_image(op: FusedOp, w: Winograd, panels: Panels, steps: Steps, offset: int) -> None:
     """``offset``: of the result in scratch memory."""
     parameters = Parameters(steps.places)
@@ -29,16 +39,11 @@ def transform_image(op: FusedOp, w: Winograd, panels: Panels, steps: Steps, offs
     else:
         prologue = "__device__ __forceinline__ void prologue(const Params&, const int (&)[6], float (&)[1]) {}\n"
         parameters.tensor("image", w.image)
-    strides = space.strides(w.image)
-    for name, stride in zip("nchw", (strides[0], strides[2], strides[4], strides[5]), strict=True):
-        parameters.integer(f"image_{name}", stride)
+    image_fields(w, parameters)
     parameters.integers("size", w.image_size)
-    parameters.integers("pre", w.pre)
     parameters.integer("tiles", w.tiles)
     parameters.integer("tiles_p", w.grid[0])
     parameters.integer("tiles_q", w.grid[1])
-    parameters.integer("channels", w.inner)
-    parameters.integer("padded_channels", w.padded_inner)
     parameters.scratch("v", "float", offset)
     parameters.integer("v_block", panels.block)
     parameters.integer("v_c", panels.channel)
@@ -49,7 +54,7 @@ def transform_image(op: FusedOp, w: Winograd, panels: Panels, steps: Steps, offs
     name = f"winograd_input__m{w.algorithm.m}{'_turned' if turned else ''}{chain}"
     text = kernel_text(
         name,
-        [w.algorithm.file, "winograd_input.cu"],
+        [w.algorithm.file, "winograd_tile.cuh", "winograd_input.cu"],
         parameters=parameters.text,
         functions=[prologue],
         constants={

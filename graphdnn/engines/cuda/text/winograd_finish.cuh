@@ -1,12 +1,44 @@
-// The M x M results of a tile into memory, through the epilogue: WIDTH neighbours at once, along channels or along q.
-__device__ __forceinline__ void finish(const Params& p, long long tile, int k, const float (&y)[M][M][CHANNELS_LAST ? WIDTH : 1]) {
-    const unsigned int row = (unsigned int)tile / (unsigned int)p.tiles_q, tq = (unsigned int)tile - row * (unsigned int)p.tiles_q;
-    const unsigned int n = row / (unsigned int)p.tiles_p, tp = row - n * (unsigned int)p.tiles_p;
+// From the components of a tile to its M x M results, and those through the epilogue into memory: WIDTH neighbours at
+// once, along channels or along q.
+
+// component(i) gives component i of W channels.
+template <int W, class Component> __device__ __forceinline__ void results_of(float (&y)[M][M][W], Component component) {
+    float rows[M][ALPHA][W];
+    #pragma unroll
+    for (int j = 0; j < ALPHA; ++j) {
+        Pack<float, W> found[ALPHA];
+        #pragma unroll
+        for (int i = 0; i < ALPHA; ++i) found[i] = component(i * ALPHA + j);
+        #pragma unroll
+        for (int e = 0; e < W; ++e) {
+            float in[ALPHA], out[M];
+            #pragma unroll
+            for (int i = 0; i < ALPHA; ++i) in[i] = found[i].at[e];
+            to_result(in, out);
+            #pragma unroll
+            for (int i = 0; i < M; ++i) rows[i][j][e] = out[i];
+        }
+    }
+    #pragma unroll
+    for (int i = 0; i < M; ++i)
+        #pragma unroll
+        for (int e = 0; e < W; ++e) {
+            float in[ALPHA], out[M];
+            #pragma unroll
+            for (int j = 0; j < ALPHA; ++j) in[j] = rows[i][j][e];
+            to_result(in, out);
+            #pragma unroll
+            for (int j = 0; j < M; ++j) y[i][j][e] = out[j];
+        }
+}
+
+template <int W> __device__ __forceinline__ void finish(const Params& p, long long index, int k, const float (&y)[M][M][W]) {
+    const Tile tile = tile_of(p, index);
     #pragma unroll
     for (int i = 0; i < M; ++i)
         #pragma unroll
         for (int j = 0; j < M; j += CHANNELS_LAST ? 1 : WIDTH) {
-            const int at[6] = {(int)n, 0, k, 0, (int)tp * M + i, (int)tq * M + j};
+            const int at[6] = {tile.n, 0, k, 0, tile.p * M + i, tile.q * M + j};
             if (at[4] >= p.size[0] || at[5] >= p.size[1]) continue;
             float acc[WIDTH];
             #pragma unroll

@@ -11,9 +11,8 @@ __device__ __forceinline__ void transformed(const Params& p, long long tile, int
     #pragma unroll
     for (int i = 0; i < XI; ++i) v[i] = 0.0f;
     if (tile >= p.tiles || c >= p.channels) return;
-    const unsigned int row = (unsigned int)tile / (unsigned int)p.tiles_q, tq = (unsigned int)tile - row * (unsigned int)p.tiles_q;
-    const unsigned int n = row / (unsigned int)p.tiles_p, tp = row - n * (unsigned int)p.tiles_p;
-    const int h0 = (int)tp * M - (int)p.pre[0], w0 = (int)tq * M - (int)p.pre[1];
+    const Tile at = tile_of(p, tile);
+    const int h0 = at.p * M - (int)p.pre[0], w0 = at.q * M - (int)p.pre[1];
     #pragma unroll
     for (int i = 0; i < ALPHA; ++i)
         #pragma unroll
@@ -21,12 +20,12 @@ __device__ __forceinline__ void transformed(const Params& p, long long tile, int
             const int h = h0 + i, w = w0 + j;
             if ((unsigned int)h < (unsigned int)p.size[0] && (unsigned int)w < (unsigned int)p.size[1]) {
                 if constexpr (PROLOGUE) {
-                    const int at[6] = {(int)n, 0, c, 0, h, w};
+                    const int place[6] = {at.n, 0, c, 0, h, w};
                     float value[1];
-                    prologue(p, at, value);
+                    prologue(p, place, value);
                     v[i * ALPHA + j] = value[0];
                 } else {
-                    const Image* from = p.image + (n * p.image_n + c * p.image_c + h * p.image_h + w * p.image_w);
+                    const Image* from = p.image + (at.n * p.image_n + c * p.image_c + h * p.image_h + w * p.image_w);
                     v[i * ALPHA + j] = widen<float>(load_pack_read_only<1>(from).at[0]);
                 }
             }
