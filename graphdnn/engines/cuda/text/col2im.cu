@@ -1,0 +1,40 @@
+// The data gradient from the gradient of the matrix of columns: every element gathers, tap by tap in a fixed order,
+// what its copies received. Coordinates (n, g, c, i0, i1, i2) are counted in the gradient's memory order.
+
+extern "C" __global__ void __launch_bounds__(THREADS, 4) col2im(const __grid_constant__ Params p) {
+    const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;
+    for (Count i = (Count)blockIdx.x * THREADS + threadIdx.x; i < count; i += step) {
+        Count rest = i;
+        int at[6];
+        #pragma unroll
+        for (int j = 5; j >= 0; --j) {
+            const Count outer = j == 0 ? 0 : quotient(rest, p.size[j], p.magic[j]);
+            at[ORDER[j]] = (int)(rest - outer * (Count)p.size[j]);
+            rest = outer;
+        }
+        at[AXIS] *= WIDTH;
+        const long long base = at[0] * p.column_n + at[1] * p.column_g + at[2] * p.column_c;
+        Accumulator acc[WIDTH];
+        #pragma unroll
+        for (int e = 0; e < WIDTH; ++e) acc[e] = 0;
+        for (int f0 = 0; f0 < (int)p.filter[0]; ++f0) {
+            int o0;
+            if (!pixel(p, 0, at[3], f0, o0)) continue;
+            for (int f1 = 0; f1 < (int)p.filter[1]; ++f1) {
+                int o1;
+                if (!pixel(p, 1, at[4], f1, o1)) continue;
+                const long long row = base + o0 * p.column_pixel[0] + f0 * p.column_tap[0]
+                    + o1 * p.column_pixel[1] + f1 * p.column_tap[1];
+                for (int f2 = 0; f2 < (int)p.filter[2]; ++f2) {
+                    int o2;
+                    if (!pixel(p, 2, at[5], f2, o2)) continue;
+                    const long long from = row + o2 * p.column_pixel[2] + f2 * p.column_tap[2];
+                    const Pack<Accumulator, WIDTH> pack = load_pack_read_only<WIDTH>(p.columns + from);
+                    #pragma unroll
+                    for (int e = 0; e < WIDTH; ++e) acc[e] += pack.at[e];
+                }
+            }
+        }
+        epilogue(p, at, acc);
+    }
+}

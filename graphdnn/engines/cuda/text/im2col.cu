@@ -1,0 +1,43 @@
+// The matrix of columns: for every output pixel and filter tap the image element that the tap reads there, or zero.
+// Axes are counted in the matrix's memory order. DIMENSION says which spatial axis a coordinate moves along; -1 are
+// the axes that only move through the image's memory.
+
+extern "C" __global__ void __launch_bounds__(THREADS) im2col(const __grid_constant__ Params p) {
+    const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;
+    for (Count i = (Count)blockIdx.x * THREADS + threadIdx.x; i < count; i += step) {
+        Count rest = i;
+        long long offset = 0;
+        int at[SPATIAL];
+        #pragma unroll
+        for (int d = 0; d < SPATIAL; ++d) at[d] = (int)p.start[d];
+        #pragma unroll
+        for (int j = RANK - 1; j >= 0; --j) {
+            const Count outer = j == 0 ? 0 : quotient(rest, p.size[j], p.magic[j]);
+            const int here = (int)(rest - outer * (Count)p.size[j]) * (j == RANK - 1 ? WIDTH : 1);
+            rest = outer;
+            if (DIMENSION[j] < 0) offset += here * p.step[j];
+            else at[DIMENSION[j] < 0 ? 0 : DIMENSION[j]] += here * (int)p.step[j];
+        }
+        bool inside = true;
+        #pragma unroll
+        for (int d = 0; d < SPATIAL; ++d) {
+            if (DIMENSION[RANK - 1] == d) continue;
+            inside = inside && (unsigned int)at[d] < (unsigned int)p.image_size[d];
+            offset += at[d] * p.image_stride[d];
+        }
+        Pack<Element, WIDTH> pack{};
+        if constexpr (DIMENSION[RANK - 1] < 0) {
+            if (inside) pack = load_pack_read_only<WIDTH>(p.image + offset);
+        } else {
+            constexpr int along = DIMENSION[RANK - 1];
+            const int by = (int)p.step[RANK - 1];
+            #pragma unroll
+            for (int e = 0; e < WIDTH; ++e) {
+                const int position = at[along] + e * by;
+                if (inside && (unsigned int)position < (unsigned int)p.image_size[along])
+                    pack.at[e] = load_pack_read_only<1>(p.image + offset + position * p.image_stride[along]).at[0];
+            }
+        }
+        store_pack<WIDTH>(p.columns + (long long)i * WIDTH, pack);
+    }
+}
