@@ -3,7 +3,8 @@
 A row is what is averaged over: a sample's features (layer, RMS), a plane (instance), a
 channel (batch). Rows that fit into a block are read once and written once. Longer ones
 are divided among blocks: a first kernel takes their moments, a second one joins the
-parts, a third one normalizes. With given statistics that last one is all.
+parts, a third one normalizes. With given statistics each element stands by itself, as in a
+pointwise graph.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.norm_operands import Operands, direction, finish_of_thread, of_rows, place
 from graphdnn.engines.cuda.parameters import Parameters
+from graphdnn.engines.cuda.pointwise import elementwise
 from graphdnn.engines.cuda.program import Program
 from graphdnn.engines.cuda.rows import Division, Rows, Tile, divided, held, rows_of
 from graphdnn.engines.cuda.source import file_text, kernel_text
@@ -40,9 +42,9 @@ def generate_norm_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     steps = Steps(op, device)
     known, rows = _known(operands)
     if _is_given(anchor):
-        rows, division = divided(rows, operands.bytes, 1, device)
-        Forward(steps, operands, rows, known).apply(division)
-        return steps.kernel(_name(op, rows, "apply"))
+        return elementwise(
+            op, device, "norm_given", lambda program: _given(operands, program), anchor.x, operands.asked
+        )
     fitting = held(rows, operands.bytes)
     if fitting is not None:
         rows, tile = fitting
@@ -82,6 +84,27 @@ def _name(op: FusedOp, rows: Rows, how: str) -> str:
     return f"norm__{rows.text()}_{how}__{op.name}"
 
 
+def _given(operands: Operands, program: Program) -> None:
+    """y from x and known statistics: each element by itself."""
+    op, anchor, compute = operands.op, operands.anchor, operands.compute
+    assert isinstance(anchor, NormForward)
+    program.apply(op.prologue)
+    program.note(anchor)
+    text = f"widen<{compute}>({program.value(anchor.x)}[e])"
+    terms = (
+        (" - ", anchor.mean if operands.centered else None),
+        (" * ", anchor.inv_variance),
+        (" * ", anchor.scale),
+        (" + ", anchor.bias),
+    )
+    for sign, spec in terms:
+        if spec is not None:
+            text = f"({text}{sign}widen<{compute}>({program.value(spec)}[e]))"
+    program.set(anchor.y, text)
+    program.apply(op.epilogue)
+    program.store_outputs((anchor, *op.epilogue))
+
+
 class Forward:
     """The kernels of one normalization. ``known``: where the statistics are, or are to be, in memory."""
 
@@ -106,22 +129,6 @@ class Forward:
         )
         blocks = -(-self.rows.row_packs // tile.columns)
         self.steps.add(Launch(text, "norm_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
-
-    def apply(self, division: Division) -> None:
-        """Normalize with known statistics."""
-        parameters = Parameters(self.steps.places)
-        functions = [*self._element(parameters), *self._application(parameters)]
-        self.rows.parameters(parameters)
-        division.parameters(parameters)
-        text = kernel_text(
-            _name(self.steps.op, self.rows, "apply"),
-            ["norm_apply.cu"],
-            parameters=parameters.text,
-            functions=functions,
-            constants=self._constants(division.tile, is_found=False),
-        )
-        grid = (division.tiles, division.splits, 1)
-        self.steps.add(Launch(text, "norm_apply", grid, division.tile.threads, parameters.pack()))
 
     def moments(self, division: Division, *, is_alone: bool) -> None:
         """Find the statistics, and normalize with them unless ``is_alone``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 from graphdnn.device import DeviceSpec
@@ -14,6 +15,7 @@ from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.space import collapsed, whole
 from graphdnn.engines.engine import needs_rule
 from graphdnn.fusion.fused import FusedOp
+from graphdnn.tensors import TensorSpec
 
 _THREADS = 256
 _MOST_BLOCKS = 2**20  # beyond this many, a block takes several turns
@@ -21,23 +23,41 @@ _PAIRED = 8  # operations; the text of longer chains would grow more than the lo
 
 
 def generate_pointwise(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
-    """One launch over the common extents; as many neighbours per thread as 16-byte accesses hold."""
+    """A pointwise graph."""
     steps = op.epilogue
-    main = op.outputs[0]
+
+    def write(program: Program) -> None:
+        program.apply(steps)
+        program.store_outputs(steps)
+
+    return elementwise(op, device, "pointwise", write, op.outputs[0], asked_indices(steps))
+
+
+def elementwise(
+    op: FusedOp,
+    device: DeviceSpec,
+    kind: str,
+    write: Callable[[Program], None],
+    main: TensorSpec,
+    asked: frozenset[int],
+) -> DeviceKernel:
+    """One launch over the extents of ``main``; as many neighbours per thread as 16-byte accesses hold.
+
+    ``write`` says what happens to them; ``asked``: logical axes whose index it reads.
+    """
     tensors = [*op.inputs, *op.outputs]
     in_memory = [t for t in tensors if not (t.is_by_value or t.is_constant)]
-    space = collapsed(whole(main.extents), main, in_memory, asked_indices(steps))
+    space = collapsed(whole(main.extents), main, in_memory, asked)
     width = width_for(space, tensors)
     parameters = Parameters()
     program = Program(op, parameters, space, "t", width=width, linear="linear")
-    program.apply(steps)
-    program.store_outputs(steps)
+    write(program)
     chain = program.function("chain", "long long linear")
     count = prod(space.sizes) // width
     parameters.integer("count", count)
     parameters.integers("size", space.sizes)
-    pairs = len(steps) <= _PAIRED and count > _THREADS * device.sm_count
-    name = f"pointwise__v{width}r{space.rank}__{op.name}"
+    pairs = len(op.operations) <= _PAIRED and count > _THREADS * device.sm_count
+    name = f"{kind}__v{width}r{space.rank}__{op.name}"
     text = kernel_text(
         name,
         ["pointwise.cu"],

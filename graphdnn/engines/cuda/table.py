@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphdnn.engines.cuda import (
     direct,
+    direct_stem,
     direct_wgrad,
     implicit_gemm,
     matmul,
@@ -25,6 +26,7 @@ from graphdnn.engines.engine import Engine
 CUDA_ENGINES: tuple[Engine, ...] = (
     direct.ENGINE,
     direct_wgrad.ENGINE,
+    direct_stem.ENGINE,
     implicit_gemm.ENGINE,
     winograd.ENGINE,
     winograd.ENGINE_4X4,

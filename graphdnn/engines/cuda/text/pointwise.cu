@@ -13,7 +13,7 @@ __device__ __forceinline__ void place(const Params& p, Count i, int (&at)[RANK])
     at[RANK - 1] *= WIDTH;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) pointwise(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 2) pointwise(const __grid_constant__ Params p) {
     const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;
     Count i = (Count)blockIdx.x * THREADS + threadIdx.x;
     int at[RANK];
