@@ -15,6 +15,7 @@ from graphdnn.backend.kinds import KINDS, UNSUPPORTED, Kind, Row
 from graphdnn.device import PROFILES
 from graphdnn.dtypes import COMPUTE, ELEMENTS
 from graphdnn.engines import ENGINES
+from graphdnn.engines.cuda.needs import CUDA_NEEDS
 from graphdnn.enums import DataType
 from graphdnn.fusion import FUSION_RULES
 from graphdnn.fusion.rules import EPILOGUE_GUARDS, PROLOGUE_GUARDS
@@ -120,8 +121,7 @@ def support_page() -> str:
     ]  # fmt: skip
     parts.append(table(("id", "engine", "serves", "where", "numerical notes", "knobs"), rows))
     parts.append("In order of preference. What each engine needs:")
-    needs = [(f"`{e.name}`", f"`{n.id}`", n.attribute, _check(n), n.reason) for e in ENGINES for n in e.needs]
-    parts.append(table(("engine", "rule", "looks at", "expects", "why"), needs))
+    parts.append(table(("engine", "rule", "looks at", "expects", "why"), _needs()))
     parts.append("## Operations\n")
     parts.append(
         table(
@@ -202,6 +202,13 @@ def _conversions() -> str:
         `BYTE_BOOLEAN` is NumPy's bool. Integer products accumulate modulo 2^32 with compute type INT32 and exactly
         (modulo 2^64) with INT64."""
     )
+
+
+def _needs() -> list[tuple[object, ...]]:
+    """Each engine's own; what all engines of CUDA devices need comes first, once."""
+    common = [("every `cuda_` engine", need) for need in CUDA_NEEDS]
+    own = [(f"`{engine.name}`", need) for engine in ENGINES for need in engine.needs if need not in CUDA_NEEDS]
+    return [(name, f"`{n.id}`", n.attribute, _check(n), n.reason) for name, n in (*common, *own)]
 
 
 def _check(constraint: Constraint) -> str:
