@@ -95,7 +95,14 @@ def _generate_2x2(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel
     name = f"conv_{w.roles.direction}__winograd_2x2{'' if from_image else '_v'}__{op.name}"
     text = kernel_text(
         name,
-        [F2.file, "copies.cuh", "winograd_tile.cuh", "winograd_finish.cuh", "winograd_product.cu"],
+        [
+            F2.file,
+            "copies.cuh",
+            "winograd_tile.cuh",
+            "winograd_image.cuh",
+            "winograd_finish.cuh",
+            "winograd_product.cu",
+        ],
         parameters=parameters.text,
         functions=[epilogue],
         constants={

@@ -40,7 +40,7 @@ def transform_image(op: FusedOp, w: Winograd, panels: Panels, steps: Steps, offs
         prologue = "__device__ __forceinline__ void prologue(const Params&, const int (&)[6], float (&)[1]) {}\n"
         parameters.tensor("image", w.image)
     image_fields(w, parameters)
-    parameters.integers("size", w.image_size)
+    parameters.integers("image_size", w.image_size)
     parameters.integer("tiles", w.tiles)
     parameters.integer("tiles_p", w.grid[0])
     parameters.integer("tiles_q", w.grid[1])
@@ -54,7 +54,7 @@ def transform_image(op: FusedOp, w: Winograd, panels: Panels, steps: Steps, offs
     name = f"winograd_input__m{w.algorithm.m}{'_turned' if turned else ''}{chain}"
     text = kernel_text(
         name,
-        [w.algorithm.file, "winograd_tile.cuh", "winograd_input.cu"],
+        [w.algorithm.file, "winograd_tile.cuh", "winograd_image.cuh", "winograd_input.cu"],
         parameters=parameters.text,
         functions=[prologue],
         constants={

@@ -7,7 +7,7 @@
 // Tiles of the image come from there too (v), or each thread transforms the tile of one channel while the products of
 // the channels before it are under way (FROM_IMAGE): more instructions, but 16/4 of the image's bytes less to move twice.
 
-constexpr int XI = ALPHA * ALPHA, TILES = BLOCK_TILES, OUTER = BLOCK_OUTER;
+constexpr int TILES = BLOCK_TILES, OUTER = BLOCK_OUTER;
 constexpr int STEP = 8;                    // summed channels of a stage; there are two stages
 constexpr int PITCH_V = XI * TILES + 4;    // of a channel: eight lanes with neighbouring channels are on different banks
 constexpr int STAGE_V = STEP * PITCH_V, STAGE_U = STEP * XI * OUTER, STAGE = STAGE_V + STAGE_U;
@@ -18,71 +18,6 @@ static_assert(THREADS == STEP * TILES, "a thread for each tile and channel of a 
 // The exchange of GROUP channels: a result's components one behind the other, or tiles next to each other.
 constexpr int GROUP = 32, PITCH = CHANNELS_LAST ? GROUP + 4 : TILES + 4, ROWS = CHANNELS_LAST ? TILES : GROUP;
 static_assert(XI * ROWS * PITCH <= 2 * STAGE, "the exchange takes the place of the stages");
-
-// A thread's tile and channel of every stage.
-struct Source {
-    const char* from;
-    unsigned int inside;  // a bit for each element that is no padding
-    int channel;
-};
-
-__device__ __forceinline__ Source source_of(const Params& p, long long first_tile) {
-    const int thread = (int)threadIdx.x;
-    const int t = IMAGE_CHANNELS_LAST ? thread / STEP : thread % TILES;
-    Source found = {(const char*)p.image, 0u, IMAGE_CHANNELS_LAST ? thread % STEP : thread / TILES};
-    if (first_tile + t >= p.tiles) return found;
-    const Tile tile = tile_of(p, first_tile + t);
-    const int h0 = tile.p * M - (int)p.pre[0], w0 = tile.q * M - (int)p.pre[1];
-    #pragma unroll
-    for (int i = 0; i < XI; ++i) {
-        const bool is_inside = (unsigned int)(h0 + i / ALPHA) < (unsigned int)p.image_size[0] &&
-                               (unsigned int)(w0 + i % ALPHA) < (unsigned int)p.image_size[1];
-        found.inside |= (unsigned int)is_inside << i;
-    }
-    const long long offset = tile.n * p.image_n + found.channel * p.image_c + h0 * p.image_h + w0 * p.image_w;
-    found.from += offset * (int)sizeof(Image);
-    return found;
-}
-
-__device__ __forceinline__ void read(const Params& p, Source& source, Image (&d)[XI]) {
-    const unsigned int inside = source.channel < p.channels ? source.inside : 0u;
-    const char* row = source.from;
-    #pragma unroll
-    for (int i = 0; i < ALPHA; ++i) {  // addresses by sums alone: this is work beside the products
-        const char* at = row;
-        #pragma unroll
-        for (int j = 0; j < ALPHA; ++j) {
-            d[i * ALPHA + j] = Image{};
-            if (inside >> (i * ALPHA + j) & 1u) d[i * ALPHA + j] = load_pack_read_only<1>((const Image*)at).at[0];
-            at += p.image_w * (int)sizeof(Image);
-        }
-        row += p.image_h * (int)sizeof(Image);
-    }
-    source.from += STEP * p.image_c * (int)sizeof(Image);
-    source.channel += STEP;
-}
-
-__device__ __forceinline__ void transform(const Image (&d)[XI], float* to) {
-    float v[XI];
-    #pragma unroll
-    for (int j = 0; j < ALPHA; ++j) {
-        float in[ALPHA], out[ALPHA];
-        #pragma unroll
-        for (int i = 0; i < ALPHA; ++i) in[i] = widen<float>(d[i * ALPHA + j]);
-        to_image(in, out);
-        #pragma unroll
-        for (int i = 0; i < ALPHA; ++i) v[i * ALPHA + j] = out[i];
-    }
-    #pragma unroll
-    for (int i = 0; i < ALPHA; ++i) {
-        float in[ALPHA], out[ALPHA];
-        #pragma unroll
-        for (int j = 0; j < ALPHA; ++j) in[j] = v[i * ALPHA + j];
-        to_image(in, out);
-        #pragma unroll
-        for (int j = 0; j < ALPHA; ++j) to[(i * ALPHA + j) * TILES] = out[j];
-    }
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_product(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) float memory[];
@@ -116,15 +51,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_product(const 
         #pragma unroll
         for (int j = 0; j < TN; ++j) sum[i][j] = 0.0f;
 
+    // A thread's tile and channel of each stage.
     Source source = {};
     Image d[XI];
-    float* put = memory;  // where this thread's transformed tile belongs
+    float* put = memory;
+    auto read_next = [&] {
+        read(p, source, d);
+        source.from += STEP * p.image_c * (int)sizeof(Image);
+        source.channel += STEP;
+    };
+    auto transform_into = [&](float* to) {
+        transform([&](int i) { return widen<float>(d[i]); }, [&](int i, float value) { to[i * TILES] = value; });
+    };
     fetch(memory);
     if constexpr (FROM_IMAGE) {
-        source = source_of(p, block_t * TILES);
-        put += source.channel * PITCH_V + (IMAGE_CHANNELS_LAST ? thread / STEP : thread % TILES);
-        read(p, source, d);
-        transform(d, put);
+        const int t = IMAGE_CHANNELS_LAST ? thread / STEP : thread % TILES;
+        source = source_of(p, block_t * TILES + t, IMAGE_CHANNELS_LAST ? thread % STEP : thread / TILES);
+        put += source.channel * PITCH_V + t;
+        read_next();
+        transform_into(put);
     }
     const int steps = (int)p.padded_channels / STEP;
     int stage = 0;
@@ -135,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_product(const 
         const int next = stage ^ 1;
         if (s + 1 < steps) {
             fetch(memory + next * STAGE);
-            if constexpr (FROM_IMAGE) read(p, source, d);
+            if constexpr (FROM_IMAGE) read_next();
         }
         const float* const v = memory + stage * STAGE + xi * TILES + tile * 4;
         const float* const u = memory + stage * STAGE + STAGE_V + xi * OUTER + channel * 4;
@@ -151,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_product(const 
                 #pragma unroll
                 for (int j = 0; j < TN; ++j) sum[i][j] = fmaf(a[i], b[j], sum[i][j]);
         }
-        if (FROM_IMAGE && s + 1 < steps) transform(d, put + next * STAGE);
+        if (FROM_IMAGE && s + 1 < steps) transform_into(put + next * STAGE);
         stage = next;
     }
 
