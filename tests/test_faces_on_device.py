@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -35,11 +36,13 @@ from graphdnn.cli.outcome import Exit
 from graphdnn.cuda import debug, nvrtc
 from graphdnn.cuda.cache import KernelCache
 from graphdnn.engines import ENGINE_BY_NAME
+from graphdnn.engines.host.memory import empty
 from graphdnn.enums import AttributeType as T
 from graphdnn.enums import DescriptorType as D
 from graphdnn.enums import KnobType, LayoutType, ReductionOperator
 from graphdnn.operations import Operation
 from graphdnn.plan import DevicePlan, HostPlan
+from graphdnn.plan.runtime import CudaRuntime
 from graphdnn.tensors import channels_last_strides
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -496,3 +499,68 @@ def test_fusion_and_ranking_are_printed_on_request(
     assert [line[-1] for line in found if line[0] == "fusion"] == ["reduction", "add"]
     with pytest.raises(BadParam):
         g.execute({})
+
+
+# What CUDA's runtime asks of CuPy, with a CuPy that is pretended.
+
+
+class _Pointer:
+    """CuPy's MemoryPointer over host memory that starts anywhere."""
+
+    def __init__(self, size: int) -> None:
+        self._memory = np.full(size, 0xA5, np.uint8)
+        self.ptr = int(self._memory.ctypes.data)
+
+    def __iadd__(self, offset: int) -> _Pointer:
+        self.ptr += offset
+        return self
+
+    def copy_from_host_async(self, address: int, size: int) -> None:
+        ctypes.memmove(self.ptr, address, size)
+
+    def copy_to_host_async(self, address: int, size: int) -> None:
+        ctypes.memmove(address, self.ptr, size)
+
+
+class _Event:
+    clock = 0.0
+
+    def record(self) -> None:
+        _Event.clock += 1.0
+        self.time = _Event.clock
+
+    def synchronize(self) -> None:
+        pass
+
+
+def test_cudas_runtime_allocates_copies_and_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ndarray(shape: Any, dtype: Any, memptr: Any, strides: Any) -> Any:
+        return SimpleNamespace(shape=shape, dtype=np.dtype(dtype), data=memptr, strides=strides)
+
+    waited: list[int] = []
+    cuda = SimpleNamespace(
+        alloc=_Pointer,
+        get_current_stream=lambda: SimpleNamespace(ptr=7),
+        Event=_Event,
+        get_elapsed_time=lambda start, end: end.time - start.time,
+    )
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, ndarray=ndarray))
+    monkeypatch.setattr("graphdnn.cuda.driver.is_capturing", lambda stream: False)
+    monkeypatch.setattr("graphdnn.cuda.driver.synchronize", waited.append)
+    runtime = CudaRuntime(device_spec(H200))
+    for kind, carrier in (("f32", np.float32), ("bf16", np.uint16), ("e4m3", np.uint8), ("bool", np.bool_)):
+        spec = tensor(1, (3, 4), kind, strides=(7, 1), byte_alignment=256)
+        array = runtime.array(spec)
+        assert array.dtype == carrier
+        assert array.data.ptr % 256 == 0
+        assert array.strides == (7 * array.dtype.itemsize, array.dtype.itemsize)
+        host, back = empty(spec), empty(spec)
+        host[...] = np.arange(12).reshape(3, 4).astype(host.dtype)
+        back[...] = 0
+        runtime.copy_in(host, array, spec.bytes)
+        runtime.copy_out(array, back, spec.bytes)
+        assert back.tobytes() == host.tobytes()
+    assert set(waited) == {7}
+    calls: list[int] = []
+    assert runtime.timings(lambda: calls.append(1), 3) == [1e-3] * 3
+    assert len(calls) == 3
