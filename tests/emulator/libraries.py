@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphdnn.cuda import cublas
+from graphdnn.cuda import cublas, cufft
 from graphdnn.cuda.cublas import Gemm
+from graphdnn.cuda.cufft import Transform, Transforming
 from graphdnn.dtypes import ELEMENTS, Array
 from graphdnn.enums import DataType
 
@@ -64,6 +65,30 @@ class HostBlas:
             result[...] = np.matmul(left.astype(wide), right.astype(wide)).astype(result.dtype)
 
 
+class HostFft:
+    """``graphdnn.cuda.cufft.Fft`` in NumPy."""
+
+    def prepare(self, transform: Transform) -> Transforming:
+        t = transform
+
+        def run(source: int, target: int, work: int, stream: int) -> None:
+            assert source % 8 == target % 8 == 0
+            ctypes.memset(work, 0x5A, t.work_bytes)
+            real, spectrum = (target, source) if t.is_inverse else (source, target)
+            planes = np.frombuffer((ctypes.c_char * t.real_bytes).from_address(real), np.float32)
+            planes = planes.reshape(t.planes, t.rows, t.columns)
+            spectra = np.frombuffer((ctypes.c_char * t.spectrum_bytes).from_address(spectrum), np.complex64)
+            spectra = spectra.reshape(t.rows, t.columns // 2 + 1, t.planes)
+            if t.is_inverse:
+                back = np.fft.irfft2(spectra.transpose(2, 0, 1), (t.rows, t.columns))
+                planes[...] = back * (t.rows * t.columns)
+                spectra[...] = np.nan  # the library uses it as memory
+            else:
+                spectra[...] = np.fft.rfft2(planes).transpose(1, 2, 0)
+
+        return run
+
+
 @contextmanager
 def host_libraries() -> Iterator[HostBlas]:
     """Library calls work on host memory, and engines find the libraries."""
@@ -71,4 +96,6 @@ def host_libraries() -> Iterator[HostBlas]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cublas, "library", lambda: blas)
         patch.setattr(cublas, "missing", lambda: "")
+        patch.setattr(cufft, "library", HostFft)
+        patch.setattr(cufft, "missing", lambda: "")
         yield blas

@@ -1,0 +1,32 @@
+// The result out of the planes of all tiles, [outer][tile 0][tile 1][inner][row][column], scaled, and what follows.
+// Coordinates are counted in the result's memory order.
+
+extern "C" __global__ void __launch_bounds__(THREADS) fft_crop(const __grid_constant__ Params p) {
+    const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;
+    for (Count i = (Count)blockIdx.x * THREADS + threadIdx.x; i < count; i += step) {
+        Count rest = i;
+        int at[6];
+        #pragma unroll
+        for (int j = 5; j >= 0; --j) {
+            const Count outer = j == 0 ? 0 : quotient(rest, p.size[j], p.magic[j]);
+            at[ORDER[j]] = (int)(rest - outer * (Count)p.size[j]);
+            rest = outer;
+        }
+        at[AXIS] *= WIDTH;
+        Accumulator acc[WIDTH];
+        #pragma unroll
+        for (int e = 0; e < WIDTH; ++e) {
+            long long from = (at[OUTER] + (AXIS == OUTER ? e : 0)) * p.plane[0];
+            from += (at[INNER] + (AXIS == INNER ? e : 0)) * p.plane[3];
+            #pragma unroll
+            for (int d = 0; d < 2; ++d) {
+                const int element = at[4 + d] + (AXIS == 4 + d ? e : 0);
+                const int tile = (int)quotient((unsigned int)element, p.advance[d], p.advance_magic[d]);
+                from += tile * p.plane[1 + d];
+                from += (SIGN * element + (int)p.first[d] - tile * (int)p.advance[d]) * p.plane[4 + d];
+            }
+            acc[e] = (Accumulator)(p.planes[from] * (float)p.scale);
+        }
+        epilogue(p, at, acc);
+    }
+}

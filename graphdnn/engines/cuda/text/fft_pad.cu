@@ -1,0 +1,26 @@
+// Windows of an operand as planes of float32 with zeros around: [outer][tile 0][tile 1][inner][row][column].
+// Position t of a plane holds element sign * u + shift + tile * advance, where u is t, or its reverse modulo the size.
+
+extern "C" __global__ void __launch_bounds__(THREADS) fft_pad(const __grid_constant__ Params p) {
+    const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;
+    for (Count i = (Count)blockIdx.x * THREADS + threadIdx.x; i < count; i += step) {
+        Count rest = i;
+        int at[6];
+        #pragma unroll
+        for (int j = 5; j >= 0; --j) {
+            const Count outer = j == 0 ? 0 : quotient(rest, p.size[j], p.magic[j]);
+            at[j] = (int)(rest - outer * (Count)p.size[j]);
+            rest = outer;
+        }
+        long long offset = at[0] * p.stride[0] + at[3] * p.stride[1];
+        bool inside = true;
+        #pragma unroll
+        for (int d = 0; d < 2; ++d) {
+            const int t = at[4 + d], u = REVERSED ? (t == 0 ? 0 : (int)p.size[4 + d] - t) : t;
+            const int element = SIGN * u + (int)p.shift[d] + at[1 + d] * (int)p.advance[d];
+            inside = inside && u < (int)p.limit[d] && (unsigned int)element < (unsigned int)p.source_size[d];
+            offset += element * p.stride[2 + d];
+        }
+        p.target[i] = inside ? widen<float>(load_pack_read_only<1>(p.source + offset).at[0]) : 0.0f;
+    }
+}
