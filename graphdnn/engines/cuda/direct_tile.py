@@ -39,6 +39,10 @@ class Shape:
     out_piece: int = 16  # and of dy, for wgrad
 
     @property
+    def direction(self) -> str:
+        return "dgrad" if self.is_dgrad else "wgrad" if self.is_wgrad else "fprop"
+
+    @property
     def group_in(self) -> int:
         return self.problem.k if self.is_dgrad else self.problem.c
 
@@ -124,6 +128,11 @@ class Wishes:
     stages: int
     blocks: int
 
+    @property
+    def asks(self) -> bool:
+        """Whether any shape of the tile is wished for."""
+        return any((self.v, self.tw, self.rows, self.lanes, self.threads, self.blocks))
+
 
 def in_registers(shape: Shape, v: int) -> bool:
     """True when a thread keeps its filters in registers; else they are read from shared memory."""
@@ -198,6 +207,20 @@ def _candidates(shape: Shape, wishes: Wishes) -> Iterator[tuple[int, int, int, i
                     yield v, tw, lanes, -(-count // -(-count // most))
 
 
+# (direction, filter, stride) -> v, columns of a thread, lanes, threads, rows of a block: depthwise tiles that were the
+# fastest of those tried on an H200 (64 images of 56 x 56, 144 and 192 channels, fp16).
+MEASURED: dict[tuple[str, tuple[int, ...], tuple[int, ...]], tuple[int, int, int, int, int]] = {
+    ("fprop", (3, 3), (1, 1)): (4, 8, 36, 0, 0),
+    ("fprop", (3, 3), (2, 2)): (4, 4, 36, 0, 0),
+    ("fprop", (7, 7), (1, 1)): (1, 14, 32, 128, 28),
+    ("dgrad", (3, 3), (1, 1)): (4, 4, 36, 256, 0),
+    ("dgrad", (7, 7), (1, 1)): (2, 7, 16, 128, 28),
+    ("wgrad", (3, 3), (1, 1)): (4, 4, 36, 0, 0),
+    ("wgrad", (3, 3), (2, 2)): (4, 2, 36, 0, 0),
+    ("wgrad", (7, 7), (1, 1)): (1, 14, 0, 0, 0),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceOf:
     """The numbers of a device that the model reads; unlike a DeviceSpec it can be a key."""
@@ -220,7 +243,17 @@ class Choice:
 
 @lru_cache(maxsize=256)
 def choose(shape: Shape, device: DeviceOf, wishes: Wishes) -> Choice:
-    """The tile with the least predicted time; wishes that no tile can meet are dropped."""
+    """The tile with the least predicted time; wishes that no tile can meet are dropped.
+
+    Where nothing is wished and a tile was measured to be the best for this filter, that one is taken if it fits.
+    """
+    known = MEASURED.get((shape.direction, shape.problem.filter, shape.problem.stride))
+    if known is not None and shape.group_out == shape.group_in == 1 and not wishes.asks:
+        v, tw, lanes, threads, rows = known
+        if shape.channels_out % (v * (lanes or 1)) == 0 and shape.rows >= 2 * rows:
+            found = choose(shape, device, replace(wishes, v=v, tw=tw, lanes=lanes, threads=threads, rows=rows))
+            if isfinite(found.seconds):
+                return found
     best: Choice | None = None
     for v, tw, lanes, tiles in dict.fromkeys(_candidates(shape, wishes)):
         choice = _predict(shape, device, wishes, v, tw, lanes, tiles)

@@ -269,13 +269,16 @@ def width_for(space: Space, tensors: Sequence[TensorSpec], axis: int | None = No
     """The most neighbouring elements that every operand can be accessed with at once: 1, 2, 4, 8 or 16.
 
     An operand allows it when it is constant along the axis, or contiguous there with every row aligned. ``limit``:
-    bytes of the widest operand's access.
+    bytes of one access to the large operands.
     """
     j = space.rank - 1 if axis is None else axis
     stored = [t for t in tensors if not (t.is_by_value or t.is_constant)]
     if not stored or not all(is_addressable(t) for t in stored):
         return 1
-    width = min(MAX_WIDTH, max(1, limit // max(ELEMENTS[t.data_type].bytes for t in stored)))
+    most = max(t.elements for t in stored)
+    # Small operands come from the cache: they may take several accesses for a pack of the large ones.
+    streamed = max(ELEMENTS[t.data_type].bytes for t in stored if 2 * t.elements >= most)
+    width = min(MAX_WIDTH, max(1, limit // streamed))
     while width > 1 and not (space.sizes[j] % width == 0 and all(_allows(space, t, j, width) for t in stored)):
         width //= 2
     return width
