@@ -11,6 +11,7 @@ from drawn.configs import configurations
 from drawn.families import Case, draw
 from drawn.places import Place
 from graphdnn.errors import NotSupported
+from graphdnn.heuristics import EngineConfig
 
 
 @dataclass
@@ -29,31 +30,34 @@ def attempt(case: Case, place: Place, *, knob_settings: int = 2, broad: int = 4)
     result, start = Attempt(case), time.perf_counter()
     try:
         prepared = Prepared.of(draw(case))
-        seen = set()
-        for config in configurations(
-            prepared.fused, place.device, case.seed, knob_settings=knob_settings, broad=broad, admitted=place.admits
-        ):
-            if config.name in seen:
-                continue
-            seen.add(config.name)
-            _one(result, config, prepared, place, form=case.seed % 2)
-            if result.broken:
-                break
-    except NotSupported as error:
-        result.declined = str(error)
+        _on_configurations(result, prepared, place, knob_settings, broad)
     except Exception:
         result.failures.append(traceback.format_exc())
     result.seconds = time.perf_counter() - start
     return result
 
 
-def _one(result: Attempt, config: object, prepared: Prepared, place: Place, form: int) -> None:
+def _on_configurations(result: Attempt, prepared: Prepared, place: Place, knob_settings: int, broad: int) -> None:
+    seed, seen = result.case.seed, set()
     try:
-        plan = place.plan(config)  # type: ignore[arg-type]
+        for config in configurations(
+            prepared.fused, place.device, seed, knob_settings=knob_settings, broad=broad, admitted=place.admits
+        ):
+            if config.name not in seen:
+                seen.add(config.name)
+                _one(result, config, prepared, place, form=seed % 2)
+            if result.broken:
+                return
+    except NotSupported as error:
+        result.declined = str(error)
+
+
+def _one(result: Attempt, config: EngineConfig, prepared: Prepared, place: Place, form: int) -> None:
+    try:
+        plan = place.plan(config)
         found = check(prepared, plan, place, form)
     except Exception as error:
         found = [traceback.format_exc()]
         result.broken = "Cuda" in type(error).__name__ or "CUDA" in type(error).__name__
-    name = getattr(config, "name", "?")
-    result.failures += [f"{name}: {line}" for line in found]
-    result.runs.append(name)
+    result.failures += [f"{config.name}: {line}" for line in found]
+    result.runs.append(config.name)

@@ -69,7 +69,7 @@ def forward(s: Sketch) -> Problem:
     steps = 0 if exact or s.chance(0.6) else s.number(1, 2)
     y = s.virtual(pooled, compute) if steps else s.tensor(pooled, kind)
     blend: dict[str, float] = {}
-    if not steps and compute in ("f32", "f64") and s.chance(0.2):
+    if not steps and not s.operations and compute in ("f32", "f64") and s.chance(0.2):
         blend, exact = {"alpha": 2.0, "beta": s.one_of((0.0, -0.5))}, False
         s.old(y)
     s.add(ResampleForward(spec=spec, x=x, y=y, index=index, **blend))
