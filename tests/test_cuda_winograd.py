@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -10,13 +11,15 @@ import numpy as np
 import pytest
 from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, fused, run_both
 from emulator import MISSING
+from emulator.kernels import run_fused
 from legal import convolution
-from problems import tensor, unit, values_of
+from problems import bound, tensor, unit, values_of
 
 from graphdnn.device import device_spec
 from graphdnn.dtypes import Array, cast
 from graphdnn.engines import Engine, Task
 from graphdnn.engines.cuda.winograd import ENGINE, ENGINE_4X4
+from graphdnn.engines.host.memory import load
 from graphdnn.enums import KnobType
 from graphdnn.operations import ConvBackwardData, ConvForward, ConvolutionOperation, Operation
 from graphdnn.problem import parse
@@ -83,6 +86,23 @@ def test_agrees_with_numpy(text: str, engine: Engine) -> None:
 @pytest.mark.parametrize("text", PROBLEMS[:7])
 def test_image_transformed_by_a_kernel_of_its_own(text: str) -> None:
     check(operations(text), ENGINE, {IMAGE: 1})
+
+
+@emulated
+@pytest.mark.parametrize("image", [0, 1])
+@pytest.mark.parametrize("text", [PROBLEMS[1], PROBLEMS[3]])
+def test_same_bits_however_many_turns_a_block_takes(text: str, image: int) -> None:
+    """Few multiprocessors: several turns each; little shared memory: one, and the exchange in place of the stages."""
+    op, rng = fused(operations(text)), np.random.default_rng(5)
+    values = {t.uid: values_of(t, rng) for t in op.inputs}
+    found = []
+    for device in (H200, replace(H200, sm_count=1), replace(H200, shared_memory=100 * 1024)):
+        arrays = {t.uid: bound(t, values.get(t.uid), 0xFF) for t in (*op.inputs, *op.outputs)}
+        kernel = run_fused(op, ENGINE, arrays, {IMAGE: image}, device)
+        assert kernel.steps[-1].grid[0] <= 8  # type: ignore[union-attr]
+        found.append(load(arrays[op.outputs[0].uid], op.outputs[0]))
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
 
 
 @emulated
@@ -228,7 +248,8 @@ def test_compiles_with_the_image_transformed_before(arch: str) -> None:
     compiles_cleanly(operations(COMPILED[0]), ENGINE, arch, {IMAGE: 1})
 
 
-def test_shared_memory_is_within_every_device() -> None:
-    kernel = device_kernel(operations(COMPILED[0]), ENGINE)
-    largest: Any = max(step.shared for step in kernel.steps)  # type: ignore[union-attr]
-    assert largest <= 99 * 1024
+@pytest.mark.parametrize(("name", "limit"), [("h200", 227), ("a100", 163), ("l40s", 99)])
+def test_shared_memory_is_within_every_device(name: str, limit: int) -> None:
+    op = fused(operations(COMPILED[0]))
+    kernel: Any = ENGINE.compile(Task(op, device_spec(name)), ENGINE.defaults())
+    assert max(step.shared for step in kernel.steps) <= limit * 1024

@@ -37,7 +37,10 @@ F2 = Algorithm("winograd_2x2.cuh", 2, 8)
 F4 = Algorithm("winograd_4x4.cuh", 4, 8)
 
 _TILES, _OUTER, _THREADS = 32, 64, 256  # of a block of F(2x2)'s products
-_PAD = 4  # elements after the tiles of a channel
+_PAD = 4  # elements after the tiles of a channel, and after a row of the exchange
+_STAGES_SIZE = 2 * F2.step * (F2.components * (_TILES + _OUTER) + _PAD)  # elements of shared memory
+_EXCHANGE_SIZE = F2.components * 32 * (32 + _PAD)
+_RESERVED = 1024  # bytes of shared memory that a block has without asking
 _STORED = (DataType.FLOAT, DataType.HALF, DataType.BFLOAT16)
 _SHARE = 0.72  # of the peak that the products reach
 _COPY_SHARE = 0.8  # of the data sheet's bandwidth that the transforms reach
@@ -92,6 +95,10 @@ def _generate_2x2(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel
     parameters.scratch("u", "const float", at_u)
     parameters.integer("v_block", v.block)
     parameters.integer("u_block", u.block)
+    turns = v.blocks * u.blocks
+    parameters.integer("turns", turns)
+    apart = device.shared_memory - _RESERVED >= (_STAGES_SIZE + _EXCHANGE_SIZE) * FLOAT_BYTES
+    shared = _STAGES_SIZE + (_EXCHANGE_SIZE if apart else 0)
     name = f"conv_{w.roles.direction}__winograd_2x2{'' if from_image else '_v'}__{op.name}"
     text = kernel_text(
         name,
@@ -112,21 +119,13 @@ def _generate_2x2(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel
             "CHANNELS_LAST": w.channels_last,
             "IMAGE_CHANNELS_LAST": w.image_channels_last,
             "FROM_IMAGE": from_image,
+            "APART": apart,
             "WIDTH": width,
             "Image": stored,
         },
     )
-    one_stage = F2.step * (F2.components * (_TILES + _OUTER) + _PAD)
-    steps.add(
-        Launch(
-            text,
-            "winograd_product",
-            (v.blocks * u.blocks, 1, 1),
-            _THREADS,
-            parameters.pack(),
-            2 * one_stage * FLOAT_BYTES,
-        )
-    )
+    grid = (min(turns, device.sm_count) if apart else turns, 1, 1)
+    steps.add(Launch(text, "winograd_product", grid, _THREADS, parameters.pack(), shared * FLOAT_BYTES))
     return steps.kernel(name)
 
 

@@ -4,8 +4,9 @@
 // summed channels. Sixteen threads share a component, each with 8 x 16 of its sums. At the end the components of a
 // tile meet in shared memory. Transformed filters lie in memory as the block reads them, one piece after another:
 //   u[block of channels][channel][component][channel of the result]
-// Tiles of the image come from there too (v), or each thread transforms the tile of one channel while the products of
-// the channels before it are under way (FROM_IMAGE): more instructions, but 16/4 of the image's bytes less to move twice.
+// Where shared memory is large enough (APART), a block takes several turns, and the first stage of the next turn is on
+// its way before the results of this one leave. Tiles of the image come from memory too (v), or each thread transforms the tile of one channel while the products of
+// the channels before it are under way (FROM_IMAGE): more instructions, but four images less to write and to read.
 
 constexpr int TILES = BLOCK_TILES, OUTER = BLOCK_OUTER;
 constexpr int STEP = 8;                    // summed channels of a stage; there are two stages
@@ -17,15 +18,27 @@ static_assert(THREADS == STEP * TILES, "a thread for each tile and channel of a 
 
 // The exchange of GROUP channels: a result's components one behind the other, or tiles next to each other.
 constexpr int GROUP = 32, PITCH = CHANNELS_LAST ? GROUP + 4 : TILES + 4, ROWS = CHANNELS_LAST ? TILES : GROUP;
-static_assert(XI * ROWS * PITCH <= 2 * STAGE, "the exchange takes the place of the stages");
+static_assert(APART || XI * ROWS * PITCH <= 2 * STAGE, "the exchange takes the place of the stages");
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_product(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) float memory[];
     const int thread = (int)threadIdx.x;
-    const unsigned int blocks_k = (unsigned int)(p.outer + OUTER - 1) / OUTER;
-    const long long block_t = blockIdx.x / blocks_k, block_k = blockIdx.x % blocks_k;
-    const float* from_v = FROM_IMAGE ? nullptr : p.v + block_t * p.v_block + thread * 4;
-    const float* from_u = p.u + block_k * p.u_block + thread * 4;
+    const int blocks_k = (int)((p.outer + OUTER - 1) / OUTER), steps = (int)p.padded_channels / STEP;
+    float* const exchange = memory + (APART ? 2 * STAGE : 0);
+
+    // What this thread copies and transforms: a place of each piece, a tile and a channel of each stage.
+    const float *from_v = nullptr, *from_u = nullptr;
+    Source source = {};
+    Image d[XI];
+    const int own_tile = IMAGE_CHANNELS_LAST ? thread / STEP : thread % TILES;
+    const int own_channel = IMAGE_CHANNELS_LAST ? thread % STEP : thread / TILES;
+    float* const put = memory + own_channel * PITCH_V + own_tile;
+    auto start = [&](int turn) {
+        const long long block_t = turn / blocks_k;
+        from_u = p.u + turn % blocks_k * p.u_block + thread * 4;
+        if constexpr (FROM_IMAGE) source = source_of(p, block_t * TILES + own_tile, own_channel);
+        else from_v = p.v + block_t * p.v_block + thread * 4;
+    };
     auto fetch = [&](float* stage) {
         if constexpr (!FROM_IMAGE) {
             constexpr int IN_ONE = XI * TILES / 4;  // copies of a channel
@@ -40,104 +53,98 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_product(const 
         for (int i = 0; i < STAGE_U / 4 / THREADS; ++i) copy_16(to + i * THREADS * 4, from_u + i * THREADS * 4);
         from_u += STAGE_U;
         end_group();
+        if constexpr (FROM_IMAGE) {
+            read(p, source, d);
+            source.from += STEP * p.image_c * (int)sizeof(Image);
+            source.channel += STEP;
+        }
+    };
+    auto transform_into = [&](float* to) {
+        if constexpr (FROM_IMAGE)
+            transform([&](int i) { return widen<float>(d[i]); }, [&](int i, float value) { to[i * TILES] = value; });
     };
 
     // Lanes next to each other read the same channels, lanes two apart the same tiles: a half warp is one pass.
     const int xi = thread / 16, lane = thread % 16;
     const int tile = (lane & 1) + (lane >> 3) * 2, channel = lane >> 1 & 3;
-    float sum[TM][TN];
-    #pragma unroll
-    for (int i = 0; i < TM; ++i)
-        #pragma unroll
-        for (int j = 0; j < TN; ++j) sum[i][j] = 0.0f;
 
-    // A thread's tile and channel of each stage.
-    Source source = {};
-    Image d[XI];
-    float* put = memory;
-    auto read_next = [&] {
-        read(p, source, d);
-        source.from += STEP * p.image_c * (int)sizeof(Image);
-        source.channel += STEP;
-    };
-    auto transform_into = [&](float* to) {
-        transform([&](int i) { return widen<float>(d[i]); }, [&](int i, float value) { to[i * TILES] = value; });
-    };
+    start((int)blockIdx.x);
     fetch(memory);
-    if constexpr (FROM_IMAGE) {
-        const int t = IMAGE_CHANNELS_LAST ? thread / STEP : thread % TILES;
-        source = source_of(p, block_t * TILES + t, IMAGE_CHANNELS_LAST ? thread % STEP : thread / TILES);
-        put += source.channel * PITCH_V + t;
-        read_next();
-        transform_into(put);
-    }
-    const int steps = (int)p.padded_channels / STEP;
+    transform_into(put);
     int stage = 0;
     #pragma unroll 1
-    for (int s = 0; s < steps; ++s) {
-        wait_for_groups<0>();
-        __syncthreads();
-        const int next = stage ^ 1;
-        if (s + 1 < steps) {
-            fetch(memory + next * STAGE);
-            if constexpr (FROM_IMAGE) read_next();
-        }
-        const float* const v = memory + stage * STAGE + xi * TILES + tile * 4;
-        const float* const u = memory + stage * STAGE + STAGE_V + xi * OUTER + channel * 4;
+    for (int turn = (int)blockIdx.x; turn < p.turns; turn += (int)gridDim.x) {
+        float sum[TM][TN];
         #pragma unroll
-        for (int k = 0; k < STEP; ++k) {
-            float a[TM], b[TN];
+        for (int i = 0; i < TM; ++i)
             #pragma unroll
-            for (int i = 0; i < TM; ++i) a[i] = v[k * PITCH_V + i / 4 * (TILES / (TM / 4)) + i % 4];
-            #pragma unroll
-            for (int j = 0; j < TN; ++j) b[j] = u[k * XI * OUTER + j / 4 * (OUTER / (TN / 4)) + j % 4];
-            #pragma unroll
-            for (int i = 0; i < TM; ++i)
-                #pragma unroll
-                for (int j = 0; j < TN; ++j) sum[i][j] = fmaf(a[i], b[j], sum[i][j]);
-        }
-        if (FROM_IMAGE && s + 1 < steps) transform_into(put + next * STAGE);
-        stage = next;
-    }
+            for (int j = 0; j < TN; ++j) sum[i][j] = 0.0f;
 
-    #pragma unroll 1
-    for (int group = 0; group < OUTER / GROUP; ++group) {
-        __syncthreads();
-        float* const to = memory + xi * ROWS * PITCH;
-        constexpr int QUADS = GROUP / 16;  // of a thread's channels in this group
-        #pragma unroll
-        for (int quad = 0; quad < TN / 4; ++quad) {
-            if (quad / QUADS != group) continue;
-            const int t = tile * 4, k = quad % QUADS * 16 + channel * 4;
+        #pragma unroll 1
+        for (int s = 0; s < steps; ++s) {
+            wait_for_groups<0>();
+            __syncthreads();
+            const int next = stage ^ 1;
+            const bool turns_over = s + 1 == steps, more = !turns_over || turn + (int)gridDim.x < p.turns;
+            if (turns_over && more) start(turn + (int)gridDim.x);
+            if (more) fetch(memory + next * STAGE);
+            const float* const v = memory + stage * STAGE + xi * TILES + tile * 4;
+            const float* const u = memory + stage * STAGE + STAGE_V + xi * OUTER + channel * 4;
             #pragma unroll
-            for (int i = 0; i < TM; i += CHANNELS_LAST ? 1 : 4) {
+            for (int k = 0; k < STEP; ++k) {
+                float a[TM], b[TN];
                 #pragma unroll
-                for (int j = 0; j < 4; j += CHANNELS_LAST ? 4 : 1) {
-                    const int at_t = i / 4 * (TILES / (TM / 4)) + t + i % 4, at_k = k + j;
-                    Pack<float, 4> pack;
+                for (int i = 0; i < TM; ++i) a[i] = v[k * PITCH_V + i / 4 * (TILES / (TM / 4)) + i % 4];
+                #pragma unroll
+                for (int j = 0; j < TN; ++j) b[j] = u[k * XI * OUTER + j / 4 * (OUTER / (TN / 4)) + j % 4];
+                #pragma unroll
+                for (int i = 0; i < TM; ++i)
                     #pragma unroll
-                    for (int e = 0; e < 4; ++e) pack.at[e] = CHANNELS_LAST ? sum[i][quad * 4 + e] : sum[i + e][quad * 4 + j];
-                    store_pack<4>(to + (CHANNELS_LAST ? at_t * PITCH + at_k : at_k * PITCH + at_t), pack);
+                    for (int j = 0; j < TN; ++j) sum[i][j] = fmaf(a[i], b[j], sum[i][j]);
+            }
+            if (more) transform_into(put + next * STAGE);
+            stage = next;
+        }
+
+        #pragma unroll 1
+        for (int group = 0; group < OUTER / GROUP; ++group) {
+            __syncthreads();
+            float* const to = exchange + xi * ROWS * PITCH;
+            constexpr int QUADS = GROUP / 16;  // of a thread's channels in this group
+            #pragma unroll
+            for (int quad = 0; quad < TN / 4; ++quad) {
+                if (quad / QUADS != group) continue;
+                const int t = tile * 4, k = quad % QUADS * 16 + channel * 4;
+                #pragma unroll
+                for (int i = 0; i < TM; i += CHANNELS_LAST ? 1 : 4) {
+                    #pragma unroll
+                    for (int j = 0; j < 4; j += CHANNELS_LAST ? 4 : 1) {
+                        const int at_t = i / 4 * (TILES / (TM / 4)) + t + i % 4, at_k = k + j;
+                        Pack<float, 4> pack;
+                        #pragma unroll
+                        for (int e = 0; e < 4; ++e) pack.at[e] = CHANNELS_LAST ? sum[i][quad * 4 + e] : sum[i + e][quad * 4 + j];
+                        store_pack<4>(to + (CHANNELS_LAST ? at_t * PITCH + at_k : at_k * PITCH + at_t), pack);
+                    }
                 }
             }
-        }
-        __syncthreads();
-        constexpr int W = CHANNELS_LAST ? WIDTH : 1;
-        #pragma unroll 1
-        for (int n = thread; n < TILES * GROUP / W; n += THREADS) {
-            const int t = CHANNELS_LAST ? n / (GROUP / W) : n % TILES, k = CHANNELS_LAST ? n % (GROUP / W) * W : n / TILES;
-            const int outer = (int)block_k * OUTER + group * GROUP + k;
-            const long long at = block_t * TILES + t;
-            if (at >= p.tiles || outer >= p.outer) continue;
-            const float* const from = memory + (CHANNELS_LAST ? t * PITCH + k : k * PITCH + t);
-            float y[M][M][W];
-            results_of(y, [&](int component) {
-                Pack<float, W> pack;
-                if constexpr (W == 1) pack.at[0] = from[component * ROWS * PITCH];
-                else pack = *(const Pack<float, W>*)(from + component * ROWS * PITCH);
-                return pack;
-            });
-            finish(p, at, outer, y);
+            __syncthreads();
+            constexpr int W = CHANNELS_LAST ? WIDTH : 1;
+            #pragma unroll 1
+            for (int n = thread; n < TILES * GROUP / W; n += THREADS) {
+                const int t = CHANNELS_LAST ? n / (GROUP / W) : n % TILES, k = CHANNELS_LAST ? n % (GROUP / W) * W : n / TILES;
+                const int outer = turn % blocks_k * OUTER + group * GROUP + k;
+                const long long at = (long long)(turn / blocks_k) * TILES + t;
+                if (at >= p.tiles || outer >= p.outer) continue;
+                const float* const from = exchange + (CHANNELS_LAST ? t * PITCH + k : k * PITCH + t);
+                float y[M][M][W];
+                results_of(y, [&](int component) {
+                    Pack<float, W> pack;
+                    if constexpr (W == 1) pack.at[0] = from[component * ROWS * PITCH];
+                    else pack = *(const Pack<float, W>*)(from + component * ROWS * PITCH);
+                    return pack;
+                });
+                finish(p, at, outer, y);
+            }
         }
     }
 }
