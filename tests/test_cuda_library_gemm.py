@@ -12,12 +12,16 @@ from emulator.libraries import HostBlas, host_libraries
 from problems import LAYOUTS, tensor
 from test_cuda_matmul import exact_values, operations, pointwise, product
 
+from graphdnn import OperationGraph, fuse
 from graphdnn.device import device_spec
+from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines import Engine, Task
 from graphdnn.engines.cuda.launch import LibraryCall
 from graphdnn.engines.cuda.matmul_cublas import ENGINE
-from graphdnn.enums import PointwiseMode
+from graphdnn.enums import DataType, PointwiseMode
+from graphdnn.heuristics import Ranking
 from graphdnn.operations import Operation
+from graphdnn.plan import DevicePlan
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
@@ -152,3 +156,35 @@ def test_without_the_library_it_declines(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(cublas, "missing", lambda: "it is not there")
     assert refusals("matmul a=f32[8,8] b=f32[8,8]") == {"cuda_matmul_cublas.library"}
+
+
+@emulated
+def test_a_plan_of_several_kernels() -> None:
+    """Library calls find bound arrays, tensors between kernels and their own scratch memory."""
+    from emulator.runtime import EmulatedRuntime
+
+    first = product(
+        tensor(1, (3, 8, 12), "f16"), tensor(2, (3, 12, 16), "f16"), tensor(3, (3, 8, 16), "f16", is_virtual=True)
+    )
+    second = product(
+        tensor(3, (3, 8, 16), "f16", is_virtual=True),
+        tensor(4, (1, 16, 8), "f16"),
+        tensor(5, (3, 8, 8), "f32", is_virtual=True),
+    )
+    ops = [
+        first,
+        second,
+        pointwise(PointwiseMode.ABS, tensor(5, (3, 8, 8), "f32", is_virtual=True), tensor(6, (3, 8, 8), "bf16")),
+    ]
+    graph = OperationGraph.of(ops)
+    rng, device = np.random.default_rng(0), device_spec("h200")
+    arrays = {
+        uid: exact_values(tensor(uid, dims, "f16"), rng)
+        for uid, dims in ((1, (3, 8, 12)), (2, (3, 12, 16)), (4, (1, 16, 8)))
+    }
+    plan = DevicePlan(Ranking(fuse(graph), device, engines=[ENGINE]).best, EmulatedRuntime())
+    got = np.empty((3, 8, 8), ELEMENTS[DataType.BFLOAT16].numpy)
+    plan.execute({**arrays, 6: got}, plan.new_workspace())
+    wide = {uid: array.astype(np.float32) for uid, array in arrays.items()}
+    between = (wide[1] @ wide[2]).astype(np.float16).astype(np.float32)
+    np.testing.assert_array_equal(got, np.abs(between @ wide[4]).astype(got.dtype))

@@ -62,6 +62,8 @@ class Gemm:
 class Blas(Protocol):
     """cuBLAS, or what stands in for it."""
 
+    def prepare(self) -> None: ...
+
     def gemm(self, call: Gemm, a: int, b: int, c: int, work: int, size: int, stream: int) -> None: ...
 
 
@@ -80,6 +82,10 @@ class Cublas:
         library.cublasSetWorkspace_v2.argtypes = (p, p, ctypes.c_size_t)
         library.cublasSetMathMode.argtypes = (p, i)
         library.cublasCreate_v2.argtypes = (ctypes.POINTER(p),)
+
+    def prepare(self) -> None:
+        """Make the handle now: a call may be recorded into a graph, where nothing can be allocated."""
+        self.handle()
 
     def handle(self) -> int:
         """The handle of the calling thread on the current device."""

@@ -43,6 +43,9 @@ class HostBlas:
     def __init__(self) -> None:
         self.calls: list[Gemm] = []
 
+    def prepare(self) -> None:
+        pass
+
     def gemm(self, call: Gemm, a: int, b: int, c: int, work: int, size: int, stream: int) -> None:
         self.calls.append(call)
         assert min(call.m, call.n, call.k, call.batch) >= 1

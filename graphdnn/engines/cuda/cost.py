@@ -6,6 +6,7 @@ the start of each kernel.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from graphdnn.engines.engine import Cost, Task
@@ -28,3 +29,13 @@ def memory_cost(task: Task, extra_bytes: float = 0.0, launches: int = 1) -> Cost
     """For kernels whose arithmetic runs on the ordinary units."""
     work = sum(flops(op) / task.device.rate(op.compute_type) for op in task.op.operations)
     return device_cost(task, 2 * work, extra_bytes, launches)
+
+
+def phased_cost(task: Task, phases: Mapping[str, tuple[float, float]], launches: int) -> Cost:
+    """For launches one after the other: seconds of arithmetic and bytes moved of each phase, by name."""
+    pace = task.device.bandwidth * _COPY_SHARE
+    parts = {name: max(seconds, size / pace) for name, (seconds, size) in phases.items()}
+    parts["launch"] = launches * task.device.launch
+    work = sum(flops(op) for op in task.op.operations)
+    traffic = sum(size for _, size in phases.values())
+    return Cost(work, traffic, sum(parts.values()), MappingProxyType(parts))

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from itertools import product as product_of
 from math import prod
 
-from graphdnn.checks import OneOf
+from graphdnn.checks import InRange, OneOf
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.contraction import Axis, Contraction, Product, best_product
 from graphdnn.engines.cuda.convolution_roles import Roles
-from graphdnn.engines.cuda.cost import device_cost
+from graphdnn.engines.cuda.cost import phased_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.gemm_steps import Place, add_product, needs_cublas
 from graphdnn.engines.cuda.im2col import (
@@ -35,6 +35,7 @@ from graphdnn.engines.cuda.launch import DeviceKernel
 from graphdnn.engines.cuda.library_operands import (
     add_finish,
     copied,
+    finish_phase,
     in_memory,
     is_written_as_it_is,
     result_type,
@@ -43,10 +44,9 @@ from graphdnn.engines.cuda.library_operands import (
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.cuda.strided_gemm import ARITHMETIC, RESULTS, Sizes, gemm_seconds
 from graphdnn.engines.engine import Cost, Knobs, Task, need, needs_rule
-from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, NumericalNote, Status
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.operations import ConvolutionOperation
+from graphdnn.operations import ConvBackwardData, ConvolutionOperation
 from graphdnn.tensors import TensorSpec, ordered_strides, stride_order
 
 _DIRECT_CALLS = 8  # calls for which an operand is not copied
@@ -224,6 +224,22 @@ def _types(task: Task) -> tuple[DataType, ...]:
     return (*(t.data_type for t in op.inputs().values()), op.compute_type)
 
 
+def _columns_bytes(task: Task) -> int:
+    op = task.op.anchor
+    assert isinstance(op, ConvolutionOperation)
+    wide = op.compute_type if isinstance(op, ConvBackwardData) else next(iter(op.inputs().values())).data_type
+    return 0 if op.problem.is_pointwise_filter else column_elements(Roles.of(op)) * ELEMENTS[wide].bytes
+
+
+def _reach(task: Task) -> int:
+    """The largest coordinate that a kernel computes."""
+    op = task.op.anchor
+    assert isinstance(op, ConvolutionOperation)
+    p = op.problem
+    axes = zip(p.input, p.output, p.filter, p.dilation, p.stride, p.pre_padding, p.post_padding, strict=True)
+    return max(int(i + o * s + f * d + pre + post) for i, o, f, d, s, pre, post in axes)
+
+
 def _cost(task: Task, knobs: Knobs) -> Cost:
     op, device = task.op.anchor, task.device
     assert isinstance(op, ConvolutionOperation)
@@ -232,18 +248,29 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     arithmetic = ARITHMETIC[op.compute_type]
     operand = next(iter(op.inputs().values())).data_type
     m, n, k = (prod(sizes[name] for name in names) for names in _AXES[roles.direction])
-    seconds = gemm_seconds(Sizes(m, n, k, p.groups), operand, device)
-    others = sum(flops(step) for step in task.op.operations if step is not op) / device.rate(DataType.FLOAT)
-    extra, launches = 0, 1
-    if not p.is_pointwise_filter:
-        kind = arithmetic if roles.direction == "dgrad" else operand
-        extra += 2 * column_elements(roles) * ELEMENTS[kind].bytes
+    product = gemm_seconds(Sizes(m, n, k, p.groups), operand, device)
+    a, b = op.inputs().values()
+    result, is_plain = roles.output, p.is_pointwise_filter
+    columns = 0 if is_plain else column_elements(roles)
+    phases, launches = {}, 1
+    if columns and roles.direction != "dgrad":
+        size = columns * ELEMENTS[operand].bytes
+        phases["columns"] = (0.0, float(size + roles.op.roles[0].bytes))
         launches += 1
-    result = roles.output
-    if roles.direction != "dgrad" and (task.op.epilogue or result.data_type not in RESULTS[operand, arithmetic]):
-        extra += 2 * result.elements * ELEMENTS[operand].bytes
+    kind = result_type(result, task.op, RESULTS[operand, arithmetic])
+    written = result.elements * ELEMENTS[kind].bytes
+    if columns and roles.direction == "dgrad":
+        written = columns * ELEMENTS[arithmetic].bytes
+        read = a.bytes + b.bytes
+    else:
+        plain = sum(t.bytes for t in (a, b) if t.uid != roles.op.roles[0].uid)
+        read = plain + columns * ELEMENTS[operand].bytes if columns else a.bytes + b.bytes
+    phases["product"] = (product, float(read + written))
+    blends = op.alpha != 1.0 or op.beta != 0.0
+    if (columns and roles.direction == "dgrad") or task.op.epilogue or blends or kind is not result.data_type:
+        phases["finish"] = finish_phase(task.op, device, written)
         launches += 1
-    return device_cost(task, seconds + others, extra, launches)
+    return phased_cost(task, phases, launches)
 
 
 ENGINE = cuda_engine(
@@ -261,6 +288,24 @@ ENGINE = cuda_engine(
             reason="cuBLAS multiplies operands of one type, and sums in float32 or float64",
             fix="convert the operands to one of these types, or use another engine",
             status=Status.NOT_SUPPORTED_DATA_TYPE,
+            when=lambda task: isinstance(task.op.anchor, ConvolutionOperation),
+        ),
+        need(
+            f"{_ID}.memory",
+            "workspace",
+            _columns_bytes,
+            lambda task: InRange(0, task.device.memory // 4),
+            reason="the whole matrix of columns is in memory at once; at most a quarter of the device's is used",
+            fix="use a smaller batch, or another engine",
+            when=lambda task: isinstance(task.op.anchor, ConvolutionOperation),
+        ),
+        need(
+            f"{_ID}.coordinates",
+            "conv.pre_paddings",
+            _reach,
+            InRange(0, 2**31 - 1),
+            reason="coordinates, padding and dilated taps included, are 32-bit numbers in the kernels",
+            fix="pad or dilate less",
             when=lambda task: isinstance(task.op.anchor, ConvolutionOperation),
         ),
     ),

@@ -16,12 +16,12 @@ from graphdnn.cuda.cufft import Transform
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.contraction import Contraction, best_product
 from graphdnn.engines.cuda.convolution_roles import Roles
-from graphdnn.engines.cuda.cost import device_cost
+from graphdnn.engines.cuda.cost import phased_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.fft_tiles import Tiles
 from graphdnn.engines.cuda.gemm_steps import Place, add_product, needs_cublas
 from graphdnn.engines.cuda.launch import DeviceKernel, Function, Launch, LibraryCall
-from graphdnn.engines.cuda.library_operands import staged
+from graphdnn.engines.cuda.library_operands import finish_phase, staged
 from graphdnn.engines.cuda.parameters import Parameters
 from graphdnn.engines.cuda.program import Program, width_for
 from graphdnn.engines.cuda.quotient import magic
@@ -29,7 +29,6 @@ from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.cuda.strided_gemm import Sizes, gemm_seconds
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task, need, needs_rule
-from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, NumericalNote, Status
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvolutionOperation
@@ -321,18 +320,23 @@ def _cost(task: Task, limit: int | None) -> Cost:
     tiles = Tiles.of(Roles.of(_conv(task)), limit)
     p, transforms = tiles.roles.problem, [tiles.transform(role) for role in "xwy"]
     points = prod(tiles.size)
-    butterflies = 2.5 * points * log2(points) * sum(t.planes for t in transforms)
-    seconds = butterflies / (device.rate(DataType.FLOAT) * _SHARE)
+    pace = device.rate(DataType.FLOAT) * _SHARE
     images = p.n * prod(tiles.counts)
     m, n, k = {"fprop": (images, p.k, p.c), "dgrad": (images, p.c, p.k), "wgrad": (p.k, p.c, images)}[
         tiles.roles.direction
     ]
-    seconds += 4 * gemm_seconds(Sizes(m, n, k, transforms[0].frequencies), DataType.FLOAT, device)
-    seconds += sum(flops(step) for step in task.op.operations if step is not task.op.anchor) / device.rate(
-        DataType.FLOAT
-    )
-    extra = sum(2 * t.real_bytes + 3 * t.spectrum_bytes for t in transforms)
-    return device_cost(task, seconds, extra, launches=7)
+    product = 4 * gemm_seconds(Sizes(m, n, k, transforms[0].frequencies), DataType.FLOAT, device)
+    real, spectra = (sum(size) for size in zip(*((t.real_bytes, t.spectrum_bytes) for t in transforms), strict=True))
+    butterflies = 2.5 * points * log2(points) * sum(t.planes for t in transforms)
+    result = transforms["xwy".index(_ROLES[tiles.roles.direction][2])].real_bytes
+    read = sum(t.bytes for t in _conv(task).inputs().values())
+    phases = {
+        "planes": (0.0, float(real - result + read)),
+        "transforms": (butterflies / pace, float(real + spectra)),
+        "products": (product, float(spectra)),
+        "finish": finish_phase(task.op, device, result),
+    }
+    return phased_cost(task, phases, launches=8)
 
 
 def _engine(id: int, name: str, summary: str, limit: int | None) -> Engine:

@@ -48,6 +48,7 @@ def add_gemm(steps: Steps, product: Product, a: Place, b: Place, c: Place, work:
 
     def prepare() -> Function:
         blas = cublas.library()
+        blas.prepare()
 
         def call(addresses: Mapping[int, int], scratch: int, stream: int) -> None:
             blas.gemm(

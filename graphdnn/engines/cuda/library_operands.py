@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.launch import Launch
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.pointwise import generate_pointwise
@@ -12,6 +13,7 @@ from graphdnn.engines.cuda.program import Program, asked_indices, width_for
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.space import collapsed, is_addressable, whole
 from graphdnn.engines.cuda.steps import Steps, fused_inputs
+from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, PointwiseMode
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec
@@ -133,3 +135,13 @@ def add_finish(steps: Steps, result: TensorSpec, entering: TensorSpec, arithmeti
     )
     blocks = min(-(-count // _THREADS), _MOST_BLOCKS)
     steps.add(Launch(text, "pointwise", (blocks, 1, 1), _THREADS, parameters.pack()))
+
+
+def finish_phase(op: FusedOp, device: DeviceSpec, result: int) -> tuple[float, float]:
+    """Seconds of arithmetic and bytes of the launch after the library, which reads ``result`` bytes."""
+    anchor = op.anchor
+    read = () if anchor is None else tuple(t.uid for t in anchor.inputs().values())
+    before = {t.uid for step in op.prologue for t in step.inputs().values()}
+    moved = sum(t.bytes for t in (*op.inputs, *op.outputs) if t.uid not in read and t.uid not in before)
+    work = sum(flops(step) for step in op.epilogue)
+    return 2.0 * work / device.rate(DataType.FLOAT), float(result + moved)

@@ -14,13 +14,14 @@ from graphdnn.checks import Each, InRange, MultipleOf, OneOf
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.contraction import MOST_CALLS, Axis, Contraction, Product, best_product
-from graphdnn.engines.cuda.cost import device_cost
+from graphdnn.engines.cuda.cost import phased_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.gemm_steps import Place, add_product, needs_cublas
 from graphdnn.engines.cuda.launch import DeviceKernel
 from graphdnn.engines.cuda.library_operands import (
     add_finish,
     chain_of,
+    finish_phase,
     in_memory,
     is_written_as_it_is,
     result_type,
@@ -37,7 +38,6 @@ from graphdnn.engines.cuda.strided_gemm import (
     gemm_seconds,
 )
 from graphdnn.engines.engine import Cost, Knobs, Task, need, needs_rule
-from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, NumericalNote, Status
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Matmul
@@ -208,19 +208,20 @@ NEEDS: tuple[Constraint, ...] = (
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     op, device = _anchor(task.op), task.device
-    arithmetic = ARITHMETIC[op.compute_type]
     m, n, k = _sizes(task)
-    seconds = gemm_seconds(Sizes(m, n, k, prod(op.c.extents[:-2])), op.a.data_type, device)
-    others = sum(flops(step) for step in task.op.operations if step is not op) / device.rate(DataType.FLOAT)
-    extra, launches = 0, _calls(task)
-    copied = [t for t in (op.a, op.b) if chain_of(task.op, t) or not is_addressable(t)]
-    extra += sum(2 * t.bytes for t in copied)
-    launches += len(copied)
-    kind = result_type(op.c, task.op, RESULTS[op.a.data_type, arithmetic])
-    if kind is not op.c.data_type or task.op.epilogue:  # the result is written and read again
-        extra += 2 * op.c.elements * ELEMENTS[kind].bytes
+    product = gemm_seconds(Sizes(m, n, k, prod(op.c.extents[:-2])), op.a.data_type, device)
+    copies = [t for t in (op.a, op.b) if chain_of(task.op, t) or not is_addressable(t)]
+    kind = result_type(op.c, task.op, RESULTS[op.a.data_type, ARITHMETIC[op.compute_type]])
+    result = op.c.elements * ELEMENTS[kind].bytes
+    phases = {
+        "operands": (0.0, 2.0 * sum(t.bytes for t in copies)),
+        "product": (product, float(op.a.bytes + op.b.bytes + result)),
+    }
+    launches = _calls(task) + len(copies)
+    if kind is not op.c.data_type or task.op.epilogue or task.op.exit is not None:
+        phases["finish"] = finish_phase(task.op, device, result)
         launches += 1
-    return device_cost(task, seconds + others, extra, launches)
+    return phased_cost(task, phases, launches)
 
 
 ENGINE = cuda_engine(
