@@ -42,9 +42,7 @@ def generate_norm_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     steps = Steps(op, device)
     known, rows = _known(operands)
     if _is_given(anchor):
-        return elementwise(
-            op, device, "norm_given", lambda program: _given(operands, program), anchor.x, operands.asked
-        )
+        return _normalized(operands, known, device, is_reversed=False)
     fitting = held(rows, operands.bytes)
     if fitting is not None:
         rows, tile = fitting
@@ -52,7 +50,8 @@ def generate_norm_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         return steps.kernel(_name(op, rows, tile.text()))
     place(steps, known)
     rows, division = divided(rows, operands.bytes, 1, device)
-    Forward(steps, operands, rows, known).moments(division, is_alone=False)
+    Forward(steps, operands, rows, known).moments(division)
+    steps.include(_normalized(operands, known, device, is_reversed=True))
     return steps.kernel(_name(op, rows, "divided"))
 
 
@@ -84,16 +83,32 @@ def _name(op: FusedOp, rows: Rows, how: str) -> str:
     return f"norm__{rows.text()}_{how}__{op.name}"
 
 
-def _given(operands: Operands, program: Program) -> None:
-    """y from x and known statistics: each element by itself."""
+def _normalized(operands: Operands, known: Known, device: DeviceSpec, *, is_reversed: bool) -> DeviceKernel:
+    """y from x and known statistics, as a kernel."""
+    op, anchor = operands.op, operands.anchor
+    assert isinstance(anchor, NormForward)
+    statistics = {t.uid for port, t in anchor.tensors().items() if port in (*_STATISTICS, "epsilon", "momentum")}
+    inputs = (*(t for t in op.inputs if t.uid not in statistics), *(t for t in known if t is not None))
+    outputs = tuple(t for t in op.outputs if t.uid not in statistics)
+    apart = FusedOp(op.index, op.rule, anchor, op.prologue, op.epilogue, None, inputs, outputs, op.internal)
+
+    def write(program: Program) -> None:
+        _normalize(operands, known, program)
+
+    return elementwise(apart, device, "norm_apply", write, anchor.x, operands.asked, is_reversed=is_reversed)
+
+
+def _normalize(operands: Operands, known: Known, program: Program) -> None:
+    """Each element by itself."""
     op, anchor, compute = operands.op, operands.anchor, operands.compute
     assert isinstance(anchor, NormForward)
+    mean, inverse = known
     program.apply(op.prologue)
     program.note(anchor)
     text = f"widen<{compute}>({program.value(anchor.x)}[e])"
     terms = (
-        (" - ", anchor.mean if operands.centered else None),
-        (" * ", anchor.inv_variance),
+        (" - ", mean if operands.centered else None),
+        (" * ", inverse),
         (" * ", anchor.scale),
         (" + ", anchor.bias),
     )
@@ -130,13 +145,11 @@ class Forward:
         blocks = -(-self.rows.row_packs // tile.columns)
         self.steps.add(Launch(text, "norm_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
 
-    def moments(self, division: Division, *, is_alone: bool) -> None:
-        """Find the statistics, and normalize with them unless ``is_alone``."""
+    def moments(self, division: Division) -> None:
+        """Find the statistics."""
         steps, rows, operands = self.steps, self.rows, self.operands
         parameters = Parameters(steps.places)
         functions = [*self._element(parameters), self._finish(parameters), *self._epsilon(parameters)]
-        if not is_alone:
-            functions += self._application(parameters)
         rows.parameters(parameters)
         division.parameters(parameters)
         is_split = division.splits > 1
@@ -148,7 +161,7 @@ class Forward:
                 parameters.nothing(field, operands.compute)
         text = kernel_text(
             _name(steps.op, rows, "divided"),
-            ["norm_moments.cu", *([] if is_alone else ["norm_apply.cu"])],
+            ["norm_moments.cu"],
             parameters=parameters.text,
             functions=functions,
             constants={**self._constants(division.tile), "SPLIT": is_split, "FINISH": _FINISH},
@@ -157,16 +170,15 @@ class Forward:
         steps.add(Launch(text, "moments", grid, threads, packed))
         if is_split:
             steps.add(Launch(text, "finish_moments", (rows.count, 1, 1), _FINISH, packed))
-        if not is_alone:
-            steps.add(Launch(text, "norm_apply", grid, threads, packed))
 
-    def _constants(self, tile: Tile, *, is_found: bool = True) -> dict[str, int | bool | str]:
+    def _constants(self, tile: Tile) -> dict[str, int | bool | str]:
         operands = self.operands
         return {
             **self.rows.constants(),
             **tile.constants(),
             "Compute": operands.compute,
-            **({"CENTERED": operands.centered, **tile.bounds()} if is_found else {}),
+            "CENTERED": operands.centered,
+            **tile.bounds(),
         }
 
     # Generated functions.

@@ -58,7 +58,7 @@ def _find_statistics(steps: Steps, operands: Operands, known: Known) -> None:
     stored = [t for t in known if t is not None]
     rows = rows_of(anchor.x.extents, anchor.axes, anchor.x, [anchor.x], stored, frozenset())
     rows, division = divided(rows, operands.bytes, 1, steps.device)
-    Forward(steps, operands, rows, known).moments(division, is_alone=True)
+    Forward(steps, operands, rows, known).moments(division)
 
 
 class _Backward:

@@ -40,10 +40,12 @@ def elementwise(
     write: Callable[[Program], None],
     main: TensorSpec,
     asked: frozenset[int],
+    *,
+    is_reversed: bool = False,
 ) -> DeviceKernel:
     """One launch over the extents of ``main``; as many neighbours per thread as 16-byte accesses hold.
 
-    ``write`` says what happens to them; ``asked``: logical axes whose index it reads.
+    ``write`` says what happens to them; ``asked``: logical axes whose index it reads; ``is_reversed``: from the end.
     """
     tensors = [*op.inputs, *op.outputs]
     in_memory = [t for t in tensors if not (t.is_by_value or t.is_constant)]
@@ -68,6 +70,7 @@ def elementwise(
             "RANK": space.rank,
             "WIDTH": width,
             "PAIRS": pairs,
+            "REVERSED": is_reversed,
             "Count": "unsigned int" if count < 2**31 else "unsigned long long",
         },
     )

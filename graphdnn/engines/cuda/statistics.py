@@ -133,7 +133,14 @@ def generate_bn_finalize(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         ["pointwise.cu"],
         parameters=parameters.text,
         functions=[file_text("bn_finalize.cuh"), chain],
-        constants={"THREADS": _CHANNELS, "RANK": 1, "WIDTH": 1, "PAIRS": False, "Count": "unsigned int"},
+        constants={
+            "THREADS": _CHANNELS,
+            "RANK": 1,
+            "WIDTH": 1,
+            "PAIRS": False,
+            "REVERSED": False,
+            "Count": "unsigned int",
+        },
     )
     blocks = min(-(-extents[1] // _CHANNELS), device.sm_count)
     return DeviceKernel(name, (Launch(text, "pointwise", (blocks, 1, 1), _CHANNELS, parameters.pack()),))

@@ -13,6 +13,9 @@ __device__ __forceinline__ void place(const Params& p, Count i, int (&at)[RANK])
     at[RANK - 1] *= WIDTH;
 }
 
+// From the end, where a kernel before read the same elements: what it read last may still be in the cache.
+__device__ __forceinline__ Count turn(Count i, Count count) { return REVERSED ? count - 1 - i : i; }
+
 extern "C" __global__ void __launch_bounds__(THREADS, 2) pointwise(const __grid_constant__ Params p) {
     const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;
     Count i = (Count)blockIdx.x * THREADS + threadIdx.x;
@@ -20,14 +23,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) pointwise(const __grid_
     if constexpr (PAIRS) {
         for (; i + step < count; i += 2 * step) {
             int next[RANK];
-            place(p, i, at);
-            place(p, i + step, next);
-            chain(p, at, (long long)i * WIDTH);
-            chain(p, next, (long long)(i + step) * WIDTH);
+            const Count one = turn(i, count), other = turn(i + step, count);
+            place(p, one, at);
+            place(p, other, next);
+            chain(p, at, (long long)one * WIDTH);
+            chain(p, next, (long long)other * WIDTH);
         }
     }
     for (; i < count; i += step) {
-        place(p, i, at);
-        chain(p, at, (long long)i * WIDTH);
+        const Count one = turn(i, count);
+        place(p, one, at);
+        chain(p, at, (long long)one * WIDTH);
     }
 }
