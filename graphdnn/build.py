@@ -9,14 +9,14 @@ from graphdnn.device import DeviceSpec
 from graphdnn.enums import HeurMode
 from graphdnn.fusion import fuse
 from graphdnn.graph import OperationGraph
-from graphdnn.heuristics import EngineConfig, Filters, Ranking
+from graphdnn.heuristics import Filters, Ranking
 from graphdnn.machine import device_spec
 from graphdnn.plan import ExecutionPlan
 
-# The configurations that were chosen last: building the plan of an equal graph again neither fuses nor ranks.
-# The spec is kept with its configuration, so that its identity stays its own.
+# The rankings asked for last: an equal graph is neither fused nor ranked again. Each holds its device spec, so that
+# the identity in the key stays its own. Mode B is left out: it lists every knob value.
 _MOST = 256
-_chosen: OrderedDict[tuple[object, ...], tuple[DeviceSpec, EngineConfig]] = OrderedDict()
+_rankings: OrderedDict[tuple[object, ...], Ranking] = OrderedDict()
 _guard = threading.Lock()
 
 
@@ -27,7 +27,22 @@ def rank(
     filters: Filters | None = None,
 ) -> Ranking:
     """Fuse a graph and rank its engine configurations on a device."""
-    return Ranking(fuse(graph), device_spec(device), mode, filters)
+    spec, filters = device_spec(device), filters or Filters()
+    if mode is HeurMode.B:
+        return Ranking(fuse(graph), spec, mode, filters)
+    names = tuple((op.name, op.origin, *((t.uid, t.name) for t in op.tensors().values())) for op in graph.operations)
+    key = graph.key, graph.name, names, id(spec), mode, filters
+    with _guard:
+        kept = _rankings.get(key)
+        if kept is not None:
+            _rankings.move_to_end(key)
+            return kept
+    made = Ranking(fuse(graph), spec, mode, filters)
+    with _guard:
+        kept = _rankings.setdefault(key, made)
+        while len(_rankings) > _MOST:
+            _rankings.popitem(last=False)
+    return kept
 
 
 def build(
@@ -37,15 +52,4 @@ def build(
     filters: Filters | None = None,
 ) -> ExecutionPlan:
     """A plan for the best configuration. Raises ``NotSupported`` with every engine's reasons when there is none."""
-    spec = device_spec(device)
-    names = tuple((op.name, op.origin, *(t.uid for t in op.tensors().values())) for op in graph.operations)
-    key = graph.key, names, id(spec), mode, filters
-    with _guard:
-        kept = _chosen.get(key)
-    if kept is None:
-        kept = spec, rank(graph, spec, mode, filters).best
-        with _guard:
-            _chosen[key] = kept
-            while len(_chosen) > _MOST:
-                _chosen.popitem(last=False)
-    return ExecutionPlan(kept[1])
+    return ExecutionPlan(rank(graph, device, mode, filters).best)

@@ -14,6 +14,7 @@ composed configuration, one choice per fused operation, best total first.
 from __future__ import annotations
 
 import heapq
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
@@ -206,6 +207,7 @@ class Ranking:
         self._tasks = tuple(Task(op, device) for op in fused)
         self._found: list[EngineConfig] = []
         self._told = False
+        self._working = threading.Lock()
         self._rest = self._configs()
 
     def __iter__(self) -> Iterator[EngineConfig]:
@@ -246,11 +248,9 @@ class Ranking:
 
     def _fill(self, count: int) -> bool:
         """Work out configurations until there are ``count``; False when there are fewer."""
-        while len(self._found) < count:
-            config = next(self._rest, None)
-            if config is None:
-                break
-            self._found.append(config)
+        if len(self._found) < count:
+            with self._working:  # rankings are shared between threads
+                self._found += islice(self._rest, max(count - len(self._found), 0))
         if not self._told and debug.asks("rank"):
             self._told = True
             self._tell()
@@ -279,7 +279,7 @@ class Ranking:
         serving = (
             Choice(task, engine, knobs)
             for engine in self._engines
-            if (engine.is_general or self.mode is not HeurMode.FALLBACK) and not engine.why_not(task)
+            if (engine.is_general or self.mode is not HeurMode.FALLBACK) and engine.serves(task)
             for knobs in self._knob_settings(engine)
         )
         allowed = (choice for choice in serving if not any(True for _ in self._filtered(choice)))
@@ -311,7 +311,7 @@ class Ranking:
         stable = filters.deterministic or _asks_for_stable_sums(choice.task.op)
         if stable and NumericalNote.NONDETERMINISTIC in engine.numerical_notes:
             yield DETERMINISTIC.reject(where, "numerical_notes", "NONDETERMINISTIC")
-        if filters.workspace_limit is not None and not engine.why_not(choice.task):
+        if filters.workspace_limit is not None and engine.serves(choice.task):
             wanted = materialized_bytes(self.fused) + choice.scratch
             if wanted > filters.workspace_limit:
                 yield WORKSPACE.reject(where, "workspace_size", wanted, limit=filters.workspace_limit)

@@ -64,16 +64,26 @@ class Constraint(Rule):
     check: Check | Callable[[Any], Check | None]
     when: Callable[[Any], bool] | None = None
 
-    def why_not(self, subject: Any, where: str) -> Rejection | None:
-        """The rejection, or None when ``subject`` satisfies the rule."""
+    def _broken(self, subject: Any) -> tuple[Check, object] | None:
+        """The check that ``subject`` fails, and the value that does."""
         if self.when is not None and not self.when(subject):
             return None
         check = self.check if isinstance(self.check, Check) else self.check(subject)
         if check is None:
             return None
         value = self.look(subject)
-        if check(value):
+        return None if check(value) else (check, value)
+
+    def holds(self, subject: Any) -> bool:
+        """The verdict alone."""
+        return self._broken(subject) is None
+
+    def why_not(self, subject: Any, where: str) -> Rejection | None:
+        """The rejection, or None when ``subject`` satisfies the rule."""
+        broken = self._broken(subject)
+        if broken is None:
             return None
+        check, value = broken
         return Rejection(
             rule=self.id,
             where=where,

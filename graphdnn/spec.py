@@ -14,7 +14,7 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
@@ -24,6 +24,9 @@ from graphdnn.dtypes import data_type_of
 from graphdnn.enums import AttributeType, CEnum, DataType, DescriptorType, Status
 from graphdnn.errors import Rejection, error_for
 from graphdnn.rules import Constraint, Rule, violations
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
@@ -171,6 +174,13 @@ class Spec(BaseModel):
                 for rejection in found:
                     yield replace(rejection, attribute=attribute_label(type(self), rejection.attribute))
                 return
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As pydantic's, unvalidated; what the original had worked out (``cached_property``) is not copied along."""
+        copy = super().model_copy(update=update, deep=deep)
+        for name in copy.__dict__.keys() - type(self).model_fields.keys():
+            del copy.__dict__[name]
+        return copy
 
     @property
     def where(self) -> str:

@@ -7,6 +7,7 @@ that type, fused or not.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from math import prod
 from typing import Annotated, ClassVar
 
@@ -248,7 +249,7 @@ class TensorSpec(Spec):
     def elements(self) -> int:
         return prod(self.dims) * self.vector_count
 
-    @property
+    @cached_property
     def span(self) -> int:
         """Elements from the first to the last one in memory, gaps included."""
         last = sum((extent - 1) * stride for extent, stride in zip(self.dims, self.strides, strict=True))

@@ -153,6 +153,10 @@ class Engine:
             return (PLACE.reject(where, "device.kind", task.device.kind, places=", ".join(self.places)),)
         return tuple(violations(self.needs, task, where))
 
+    def serves(self, task: Task) -> bool:
+        """The verdict alone: at the first reason to decline, the others are not looked at."""
+        return task.device.kind in self.places and all(need.holds(task) for need in self.needs)
+
     def defaults(self) -> Knobs:
         return MappingProxyType({knob.type: knob.default for knob in self.knobs})
 

@@ -7,7 +7,7 @@ operation: the graph builder calls it to make output tensors, the constraint
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, ClassVar
 
 from graphdnn.checks import Check, Equals, OneOf
@@ -45,9 +45,17 @@ class Operation(Spec):
 
     def inputs(self) -> dict[str, TensorSpec]:
         """Port -> tensor, for the ports that are set; a tuple of tensors gives ``inputs[0]``, ``inputs[1]`` ..."""
-        return self._ports("input")
+        return dict(self._inputs)
 
     def outputs(self) -> dict[str, TensorSpec]:
+        return dict(self._outputs)
+
+    @cached_property
+    def _inputs(self) -> dict[str, TensorSpec]:
+        return self._ports("input")
+
+    @cached_property
+    def _outputs(self) -> dict[str, TensorSpec]:
         return self._ports("output")
 
     def tensors(self) -> dict[str, TensorSpec]:

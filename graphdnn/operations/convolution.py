@@ -6,6 +6,7 @@ ports plays x, w and y. Formulas: output extent
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 from graphdnn.attribute_names import AttributeName as A
@@ -227,7 +228,7 @@ class ConvolutionOperation(Operation):
     alpha: Float = 1.0
     beta: Float = 0.0
 
-    @property
+    @cached_property
     def roles(self) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
         """The tensors in the roles x, w, y of the forward convolution."""
         x, w, y = self.role_names
@@ -241,7 +242,7 @@ class ConvolutionOperation(Operation):
     def reads_output(self) -> bool:
         return self.beta != 0.0
 
-    @property
+    @cached_property
     def problem(self) -> ConvProblem:
         """The geometry, groups made explicit."""
         (x, w, y), conv = (t.extents for t in self.roles), self.conv

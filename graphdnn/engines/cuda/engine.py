@@ -44,7 +44,7 @@ def cuda_engine(
         id=id,
         name=name,
         summary=summary,
-        needs=(*CUDA_NEEDS, *needs),
+        needs=(*needs, *CUDA_NEEDS),  # most engines decline another kind of operation: that comes first
         cost=cost,
         compile=kernel,
         workspace=lambda task, knobs: kernel(task, knobs).scratch,

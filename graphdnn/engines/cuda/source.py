@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from graphdnn.cuda.nvrtc import KernelText
 
@@ -18,6 +19,13 @@ _HEADERS = ("types.cuh", "values.cuh", "arithmetic.cuh")
 @cache
 def file_text(name: str) -> str:
     return (_TEXT / name).read_text(encoding="utf-8")
+
+
+@cache
+def _headers() -> tuple[str, Any]:
+    """What every text begins with, and a digest that has read it: hashing it each time would be half a plan's time."""
+    text = "\n".join(map(file_text, _HEADERS))
+    return text, hashlib.sha256(text.encode())
 
 
 def kernel_text(
@@ -34,11 +42,11 @@ def kernel_text(
     The name ends with a digest of the text, so that it is one text's and stays the same from run to run.
     """
     preamble = "".join(_constant(key, value) for key, value in constants.items())
-    files_before, files_after = map(file_text, _HEADERS), map(file_text, files)
-    parts = [*files_before, parameters, preamble, *functions, *files_after]
-    text = "\n".join(parts)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return KernelText(f"{name}__{digest}", text, tuple(options))
+    headers, known = _headers()
+    own = "\n".join(("", parameters, preamble, *functions, *map(file_text, files)))
+    digest = known.copy()
+    digest.update(own.encode())
+    return KernelText(f"{name}__{digest.hexdigest()[:8]}", headers + own, tuple(options))
 
 
 def _constant(name: str, value: int | bool | str) -> str:

@@ -1,0 +1,60 @@
+"""The page of GPU figures: tables from the files that ``benchmarks/gpu.py`` wrote."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
+ORDER = ("host", "memory", "depthwise", "fp32", "integers", "dense")
+Table = Callable[[Iterable[str], Iterable[Iterable[object]]], str]
+
+
+def page(note: str, table: Table) -> str:
+    parts = ["# Figures on a GPU", note, _introduction()]
+    for name in ORDER:
+        path = RESULTS / f"gpu_{name}.json"
+        if path.exists():
+            parts += _group(json.loads(path.read_text(encoding="utf-8")), table)
+    return "\n\n".join(parts) + "\n"
+
+
+def _introduction() -> str:
+    return dedent(
+        """\
+        Times in microseconds, as `make bench-gpu` measured them. *Ratio*: the fastest peer that does the whole work over
+        ours, above 1 where graphdnn is faster. *Of the copy*: ours over a device copy of the bytes that have to move. A row
+        without a figure says why. The files have the extremes, what was fused, every peer, and the method:
+        [benchmarks/results](../benchmarks/results)."""
+    )
+
+
+def _group(data: dict[str, Any], table: Table) -> list[str]:
+    named = [f"{key} {data[key]}" for key in ("driver", "cuda", "cudnn", "torch", "cupy") if key in data]
+    about = f"{data['device']}; {', '.join(named)}; {data['date'][:10]}."
+    is_host = data["group"] == "host"
+    head = ["case", "ours", "peer", "ratio"] if is_host else ["case", "ours", "peer", "ratio", "of the copy", "TFLOP/s"]
+    rows = [[*_row(r, is_host), _note(r)] for r in data["results"]]
+    mean = data["geometric_mean_ratio"]
+    parts = [f"## {data['title'][0].upper()}{data['title'][1:]}", about, table([*head, "what ran; fastest peer"], rows)]
+    return [*parts, f"Geometric mean of the ratios: {mean:.2f}."] if mean else parts
+
+
+def _row(r: dict[str, Any], is_host: bool) -> list[str]:
+    times = {p["label"]: p["time"]["us"] for p in r["peers"] if p["time"]}
+    cells = [f"`{r['case']}`", _number(r["ours"] and r["ours"]["us"], 1), _number(times.get(r["peer"]), 1)]
+    cells.append(_number(r["ratio"], 2))
+    return cells if is_host else [*cells, _number(r["times_copy"], 2), _number(r["tera_flops"], 1)]
+
+
+def _note(r: dict[str, Any]) -> str:
+    if r["status"] != "ok":
+        return f"{r['status']}: {r['reason'] or r['right']}"
+    return "; ".join(part for part in (r["tuned"] or r["plan"], r["peer"]) if part)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
