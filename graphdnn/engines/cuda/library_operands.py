@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from math import prod
 
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.launch import Launch
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, Parameters
-from graphdnn.engines.cuda.pointwise import generate_pointwise
+from graphdnn.engines.cuda.pointwise import LINEAR, element_launch, generate_pointwise
 from graphdnn.engines.cuda.program import Program, asked_indices, width_for
-from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.space import collapsed, is_addressable, whole
 from graphdnn.engines.cuda.steps import Steps, fused_inputs
 from graphdnn.engines.work import flops
@@ -18,9 +16,6 @@ from graphdnn.enums import DataType, PointwiseMode
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec
 from graphdnn.tensors import TensorSpec, ordered_strides, packed_strides, stride_order
-
-_THREADS = 256
-_MOST_BLOCKS = 2**20
 
 
 def chain_of(op: FusedOp, spec: TensorSpec) -> list[Operation]:
@@ -117,24 +112,8 @@ def add_finish(steps: Steps, result: TensorSpec, entering: TensorSpec, arithmeti
     program = Program(op, parameters, space, "t", width=width, linear="linear")
     compute = COMPUTE_TYPE[arithmetic]
     steps.finish(program, program.widened(result, compute), compute)
-    count = prod(space.sizes) // width
-    parameters.integer("count", count)
-    parameters.integers("size", space.sizes)
-    text = kernel_text(
-        f"finish__v{width}r{space.rank}__{op.name}",
-        ["pointwise.cu"],
-        parameters=parameters.text,
-        functions=[program.function("chain", "long long linear")],
-        constants={
-            "THREADS": _THREADS,
-            "RANK": space.rank,
-            "WIDTH": width,
-            "PAIRS": False,
-            "Count": "unsigned int" if count < 2**31 else "unsigned long long",
-        },
-    )
-    blocks = min(-(-count // _THREADS), _MOST_BLOCKS)
-    steps.add(Launch(text, "pointwise", (blocks, 1, 1), _THREADS, parameters.pack()))
+    name = f"finish__v{width}r{space.rank}__{op.name}"
+    steps.add(element_launch(name, [program.function("chain", LINEAR)], parameters, space, width))
 
 
 def finish_phase(op: FusedOp, device: DeviceSpec, result: int) -> tuple[float, float]:

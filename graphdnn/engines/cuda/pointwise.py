@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 
 from graphdnn.device import DeviceSpec
@@ -12,13 +12,14 @@ from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.parameters import Parameters
 from graphdnn.engines.cuda.program import Program, asked_indices, width_for
 from graphdnn.engines.cuda.source import kernel_text
-from graphdnn.engines.cuda.space import collapsed, whole
+from graphdnn.engines.cuda.space import Space, collapsed, whole
 from graphdnn.engines.engine import needs_rule
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.tensors import TensorSpec
 
 _THREADS = 256
 _MOST_BLOCKS = 2**20  # beyond this many, a block takes several turns
+LINEAR = "long long linear"  # what ``chain`` takes besides the coordinates: the place in tensors packed alike
 _PAIRED = 8  # operations; the text of longer chains would grow more than the loads gain
 
 
@@ -54,19 +55,35 @@ def elementwise(
     parameters = Parameters()
     program = Program(op, parameters, space, "t", width=width, linear="linear")
     write(program)
-    chain = program.function("chain", "long long linear")
+    pairs = len(op.operations) <= _PAIRED and prod(space.sizes) // width > _THREADS * device.sm_count
+    name = f"{kind}__v{width}r{space.rank}__{op.name}"
+    functions = [program.function("chain", LINEAR)]
+    launch = element_launch(name, functions, parameters, space, width, pairs=pairs, is_reversed=is_reversed)
+    return DeviceKernel(name, (launch,))
+
+
+def element_launch(
+    name: str,
+    functions: Sequence[str],
+    parameters: Parameters,
+    space: Space,
+    width: int,
+    *,
+    threads: int = _THREADS,
+    pairs: bool = False,
+    is_reversed: bool = False,
+) -> Launch:
+    """The launch that calls the function ``chain`` for each pack of ``width`` neighbours in ``space``."""
     count = prod(space.sizes) // width
     parameters.integer("count", count)
     parameters.integers("size", space.sizes)
-    pairs = len(op.operations) <= _PAIRED and count > _THREADS * device.sm_count
-    name = f"{kind}__v{width}r{space.rank}__{op.name}"
     text = kernel_text(
         name,
         ["pointwise.cu"],
         parameters=parameters.text,
-        functions=[chain],
+        functions=functions,
         constants={
-            "THREADS": _THREADS,
+            "THREADS": threads,
             "RANK": space.rank,
             "WIDTH": width,
             "PAIRS": pairs,
@@ -74,8 +91,8 @@ def elementwise(
             "Count": "unsigned int" if count < 2**31 else "unsigned long long",
         },
     )
-    blocks = min(-(-count // (_THREADS * (2 if pairs else 1))), _MOST_BLOCKS)
-    return DeviceKernel(name, (Launch(text, "pointwise", (blocks, 1, 1), _THREADS, parameters.pack()),))
+    blocks = min(-(-count // (threads * (2 if pairs else 1))), _MOST_BLOCKS)
+    return Launch(text, "pointwise", (blocks, 1, 1), threads, parameters.pack())
 
 
 ENGINE = cuda_engine(

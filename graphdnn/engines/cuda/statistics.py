@@ -9,10 +9,11 @@ from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.cost import memory_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.fold import Fold, generate_fold
-from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.launch import DeviceKernel
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, Parameters
+from graphdnn.engines.cuda.pointwise import LINEAR, element_launch
 from graphdnn.engines.cuda.program import Program
-from graphdnn.engines.cuda.source import file_text, kernel_text
+from graphdnn.engines.cuda.source import file_text
 from graphdnn.engines.cuda.space import Axis, Space
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import needs_rule
@@ -124,26 +125,9 @@ def generate_bn_finalize(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     result(anchor.updated_running_mean, running_mean)
     result(anchor.updated_running_var, running_var)
     program.store_outputs((anchor,))
-    chain = program.function("chain", "long long")
-    parameters.integer("count", extents[1])
-    parameters.integers("size", space.sizes)
+    functions = [file_text("bn_finalize.cuh"), program.function("chain", LINEAR)]
     name = f"bn_finalize__{anchor.mode.name.lower()}"
-    text = kernel_text(
-        name,
-        ["pointwise.cu"],
-        parameters=parameters.text,
-        functions=[file_text("bn_finalize.cuh"), chain],
-        constants={
-            "THREADS": _CHANNELS,
-            "RANK": 1,
-            "WIDTH": 1,
-            "PAIRS": False,
-            "REVERSED": False,
-            "Count": "unsigned int",
-        },
-    )
-    blocks = min(-(-extents[1] // _CHANNELS), device.sm_count)
-    return DeviceKernel(name, (Launch(text, "pointwise", (blocks, 1, 1), _CHANNELS, parameters.pack()),))
+    return DeviceKernel(name, (element_launch(name, functions, parameters, space, 1, threads=_CHANNELS),))
 
 
 GENSTATS = cuda_engine(
