@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from graphdnn.engines.numpy_general import ENGINE as NUMPY
 from graphdnn.engines.work import bytes_moved, floor_seconds, flops
 from graphdnn.enums import KnobType, NumericalNote, PointwiseMode
 from graphdnn.heuristics import COMPOSED_ID, Ranking
+from graphdnn.operations import OPERATIONS
 
 CONV = OperationGraph.of([operation("conv_fprop")])
 
@@ -98,7 +100,45 @@ def test_composed_configurations_come_best_total_first() -> None:
 
 
 def test_same_graph_and_device_same_ranking() -> None:
-    assert str(rank(CONV, "h200")) == str(rank(CONV, "h200"))
+    device = device_spec("h200")
+    assert str(Ranking(fuse(CONV), device)) == str(Ranking(fuse(CONV), device))
+
+
+def test_rankings_are_kept_by_what_is_asked() -> None:
+    again = OperationGraph.of([operation("conv_fprop")])
+    kept = rank(CONV, "h200")
+    assert rank(again, "h200") is kept
+    renamed = OperationGraph.of([operation("conv_fprop", x=tensor(1, IMAGE, name="image"))])
+    for other in (rank(CONV, "a100"), rank(CONV, "h200", HeurMode.INSTANT), rank(renamed, "h200")):
+        assert other is not kept
+    assert rank(CONV, "h200", filters=Filters(workspace_limit=0)) is not kept
+
+
+def test_threads_share_a_ranking() -> None:
+    ranking = Counting(tuple(map(float, range(1, 40)))).rank(HeurMode.A)
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda _: order(ranking), range(64)))
+    assert found == [[f"engine{i}" for i in range(39)]] * 64
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+@pytest.mark.parametrize("device", ["cpu", "h200"])
+def test_the_verdict_agrees_with_the_reasons(name: str, device: str) -> None:
+    for op in fuse(OperationGraph.of([operation(name)])):
+        task = Task(op, device_spec(device))
+        for engine in ENGINES:
+            assert engine.serves(task) is not bool(engine.why_not(task)), engine.name
+
+
+def test_a_changed_copy_works_its_values_out_again() -> None:
+    (conv,) = CONV.operations
+    assert conv.x.span == conv.x.elements
+    assert conv.problem.n == conv.x.extents[0]
+    wider = conv.x.model_copy(update={"dims": (9, *conv.x.dims[1:])})
+    assert wider.span == wider.elements
+    changed = conv.model_copy(update={"x": wider})
+    assert changed.problem.n == 9
+    assert changed.inputs()["x"] is wider
 
 
 def test_declined_engines_have_all_their_reasons() -> None:
