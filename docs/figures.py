@@ -1,4 +1,4 @@
-"""The page of GPU figures: tables from the files that ``benchmarks/gpu.py`` wrote."""
+"""The page of GPU figures, and the README's tables: from the files that ``benchmarks/gpu.py`` wrote."""
 
 from __future__ import annotations
 
@@ -16,30 +16,71 @@ Table = Callable[[Iterable[str], Iterable[Iterable[object]]], str]
 def page(note: str, table: Table) -> str:
     parts = ["# Figures on a GPU", note, _introduction()]
     for name in ORDER:
-        path = RESULTS / f"gpu_{name}.json"
-        if path.exists():
-            parts += _group(json.loads(path.read_text(encoding="utf-8")), table)
+        data = _data(name)
+        if data:
+            parts += _group(data, table)
     return "\n\n".join(parts) + "\n"
+
+
+def summary(table: Table) -> str:
+    """The README's part: a line for each case, operations on N64 C128 56x56 in one table."""
+    groups = {name: data for name, data in ((name, _data(name)) for name in ORDER) if data}
+    parts = [_about(next(iter(groups.values())))] if groups else []
+    for name, data in groups.items():
+        parts += [f"{_title(data)}:", _by_layout(data, table) if name == "memory" else _by_case(data, table)]
+    return "\n\n".join(parts)
+
+
+def _by_layout(data: dict[str, Any], table: Table) -> str:
+    """Operation by type and layout: ours over the copy, and the ratio to the peer."""
+    cells: dict[str, dict[str, str]] = {}
+    for r in data["results"]:
+        operation, kind, layout = r["case"].rsplit("_", 2)
+        ratio = f" ({_number(r['ratio'], 1)})" if r["ratio"] else ""
+        cells.setdefault(operation, {})[f"{kind} {layout}"] = _number(r["times_copy"], 2) + ratio
+    columns = list(next(iter(cells.values())))
+    rows = ([f"`{name}`", *(row.get(column, "-") for column in columns)] for name, row in cells.items())
+    return table(["of the copy (ratio)", *columns], rows)
+
+
+def _by_case(data: dict[str, Any], table: Table) -> str:
+    is_host = data["group"] == "host"
+    return table(_head(is_host), (_row(r, is_host) for r in data["results"]))
 
 
 def _introduction() -> str:
     return dedent(
         """\
-        Times in microseconds, as `make bench-gpu` measured them. *Ratio*: the fastest peer that does the whole work over
-        ours, above 1 where graphdnn is faster. *Of the copy*: ours over a device copy of the bytes that have to move. A row
-        without a figure says why. The files have the extremes, what was fused, every peer, and the method:
+        Times in microseconds, as `make bench-gpu` measured them. *Ratio*: the fastest peer that does the whole work
+        over ours, above 1 where graphdnn is faster. *Of the copy*: ours over a device copy of the bytes that have to
+        move. A row without a figure says why. The files have the extremes, what was fused, every peer, and the method:
         [benchmarks/results](../benchmarks/results)."""
     )
 
 
-def _group(data: dict[str, Any], table: Table) -> list[str]:
+def _data(name: str) -> dict[str, Any] | None:
+    path = RESULTS / f"gpu_{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def _about(data: dict[str, Any]) -> str:
     named = [f"{key} {data[key]}" for key in ("driver", "cuda", "cudnn", "torch", "cupy") if key in data]
-    about = f"{data['device']}; {', '.join(named)}; {data['date'][:10]}."
+    return f"{data['device']}; {', '.join(named)}; {data['date'][:10]}."
+
+
+def _title(data: dict[str, Any]) -> str:
+    return f"{data['title'][0].upper()}{data['title'][1:]}"
+
+
+def _head(is_host: bool) -> list[str]:
+    return ["case", "ours", "peer", "ratio"] if is_host else ["case", "ours", "peer", "ratio", "of the copy", "TFLOP/s"]
+
+
+def _group(data: dict[str, Any], table: Table) -> list[str]:
     is_host = data["group"] == "host"
-    head = ["case", "ours", "peer", "ratio"] if is_host else ["case", "ours", "peer", "ratio", "of the copy", "TFLOP/s"]
-    rows = [[*_row(r, is_host), _note(r)] for r in data["results"]]
+    rows = ([*_row(r, is_host), _note(r)] for r in data["results"])
     mean = data["geometric_mean_ratio"]
-    parts = [f"## {data['title'][0].upper()}{data['title'][1:]}", about, table([*head, "what ran; fastest peer"], rows)]
+    parts = [f"## {_title(data)}", _about(data), table([*_head(is_host), "what ran; fastest peer"], rows)]
     return [*parts, f"Geometric mean of the ratios: {mean:.2f}."] if mean else parts
 
 

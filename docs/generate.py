@@ -279,10 +279,22 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
+README = FOLDER.parent / "README.md"
+BEGIN, END = "<!-- gpu figures: written by docs/generate.py -->", "<!-- end of gpu figures -->"
+
+
+def readme() -> str:
+    """The README with its tables of GPU figures as they are measured now."""
+    before, rest = README.read_text(encoding="utf-8").split(BEGIN)
+    after = rest.split(END)[1]
+    return f"{before}{BEGIN}\n\n{figures.summary(table)}\n\n{END}{after}"
+
+
 def main() -> int:
     for name, page in PAGES.items():
         (FOLDER / name).write_text(page(), encoding="utf-8")
         print(f"wrote docs/{name}")
+    README.write_text(readme(), encoding="utf-8")
     return 0
 
 

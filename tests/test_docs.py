@@ -30,6 +30,10 @@ def test_page_is_current(name: str) -> None:
     assert committed == GENERATOR.PAGES[name](), f"docs/{name} is out of date: run `make docs`"
 
 
+def test_figures_of_the_readme_are_current() -> None:
+    assert GENERATOR.README.read_text(encoding="utf-8") == GENERATOR.readme(), "README.md: run `make docs`"
+
+
 @pytest.mark.parametrize("page", sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]), ids=lambda p: p.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):

@@ -10,7 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from gpu.timing import Timed
 from graphdnn import ExecutionPlan, OperationGraph, build
 
 TINY = Layer("tiny", 1, 16, 8, 8, 16, 3, 3, 1, 1)
+SMALL = Layer("small", 1, 64, 28, 28, 64, 3, 3, 1, 1)
 CALLS = 100  # in one measurement; a stream takes many more before it makes the host wait
 BUILDS = 10
 FRESH_BUILDS = 3
@@ -36,7 +38,11 @@ Step = Callable[[Device, Options, Result], None]
 
 def tiny_graph() -> OperationGraph:
     """Convolution, bias and ReLU in fp16: four bound tensors."""
-    return fused_problem(TINY, "f16").graph
+    return graph_of(TINY)
+
+
+def graph_of(layer: Layer) -> OperationGraph:
+    return fused_problem(layer, "f16").graph
 
 
 def measure(group: Group, case: Case, device: Device, options: Options) -> Result:
@@ -140,12 +146,23 @@ def replay(device: Device, options: Options, result: Result) -> None:
 
 
 def build_again(device: Device, options: Options, result: Result) -> None:
-    """Graph and plan, in a process that has built the same before."""
+    """The plan of a graph, in a process that has built the same before."""
+    _build_each([TINY] * BUILDS, device, result)
+
+
+def build_other_shape(device: Device, options: Options, result: Result) -> None:
+    """The plan of a graph, in a process that has built others of its kind; no kernel is compiled."""
+    shapes = [replace(SMALL, n=n) for n in range(1, BUILDS + 2)]
+    build(graph_of(shapes.pop()), device.engine_device)
+    _build_each(shapes, device, result)
+
+
+def _build_each(layers: Sequence[Layer], device: Device, result: Result) -> None:
     _ready(device, result)
     times = []
-    for _ in range(BUILDS):
+    for graph in [graph_of(layer) for layer in layers]:
         start = time.perf_counter()
-        build(tiny_graph(), device.engine_device)
+        build(graph, device.engine_device)
         times.append((time.perf_counter() - start) * 1e6)
     result.ours = _timed(times, 1)
 
@@ -187,6 +204,7 @@ HOST = Group(
         Case("execute_other_arrays", _step(execute_other_arrays)),
         Case("replay", _step(replay), quick=True),
         Case("build_again", _step(build_again), quick=True),
+        Case("build_other_shape", _step(build_other_shape), quick=True),
         Case("build_new_process_cached", _step(partial(fresh_build, True))),
         Case("build_new_process_cold", _step(partial(fresh_build, False)), quick=True),
     ),
