@@ -321,7 +321,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters=parameters.text,
         functions=functions,
         constants={
-            "BLOCKS": tile.resident,
+            "BLOCKS": _resident(tile, tile.bn if product.swapped else tile.bm, gathered_width),
             "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "TM": tile.tm, "TN": tile.tn, "THREADS": tile.threads,
             "PAD": 4 if tile.bm > 8 else 0,
             "SPATIAL": p.spatial,
@@ -348,6 +348,12 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         count = -(-p.groups * product.rows * product.columns // (tile.threads * kernel_width))
         steps.add(Launch(text, "sum_splits", (min(count, 16 * device.sm_count), 1, 1), tile.threads, packed))
     return steps.kernel(name)
+
+
+def _resident(tile: Tile, outer: int, width: int) -> int:
+    """Blocks that share an SM: one fewer where a thread keeps the places of many single elements."""
+    places = outer * tile.bk // (width * tile.threads)
+    return tile.resident - (places >= 8 and tile.resident > 2 and tile.tm * tile.tn >= 64)
 
 
 def _digits(product: Product) -> tuple[tuple[int, ...], tuple[int, ...]]:
