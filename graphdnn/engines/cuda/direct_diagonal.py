@@ -1,0 +1,151 @@
+"""Narrow groups on tensor cores: 16-bit floats, fprop and dgrad of unit stride, block-diagonal filters.
+
+The kernel (text/direct_diagonal.cu) takes half the issue slots of the one with ordinary multiply-adds for 3 x 3
+filters and a fifth for 7 x 7: seven of eight products of the tensor cores are with zeros, and still they are cheaper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.direct_tile import Shape, Wishes, padded_bytes
+from graphdnn.enums import DataType
+from graphdnn.tensors import TensorSpec
+
+STRIPS = 8  # of a warp
+LANE = 4  # channels
+WARP = 16  # channels
+_MOST_REGISTERS = 275  # by the estimate; the compiler finds ways
+_WEIGHTS = 112  # registers of a lane
+_MOST_TURNS = 32
+_SHARED = 100_000  # bytes of a block, where there is a choice
+_PRODUCT_CYCLES = 7.0  # of a multiprocessor's quarter, for a product 16 deep
+
+
+@dataclass(frozen=True, slots=True)
+class Bands:
+    """How the work is divided: ``tw`` columns of a strip, ``warps`` of 16 channels, ``pairs`` of rows of a block."""
+
+    tw: int
+    warps: int
+    pairs: int
+    rows: int  # that a block walks down
+    ahead: int  # steps that are fetched before they are needed
+    blocks: int  # of a multiprocessor, which registers are limited for
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps * self.pairs
+
+    @property
+    def channels(self) -> int:
+        return WARP * self.warps
+
+
+def serves(shape: Shape, gathered: TensorSpec, filter: TensorSpec, compute: str) -> bool:
+    """Whether the tensor cores can do it."""
+    p = shape.problem
+    return (
+        not shape.is_wgrad
+        and gathered.data_type in (DataType.HALF, DataType.BFLOAT16)
+        and filter.data_type is gathered.data_type
+        and compute == "float"
+        and shape.group_in == shape.group_out
+        and WARP % shape.group_in == 0
+        and shape.in_piece == 16
+        and (p.stride == (1, 1) or not shape.is_dgrad)
+        and p.filter[0] >= p.stride[0]
+        and weights(shape) <= _WEIGHTS
+        and registers(shape, 1) <= _MOST_REGISTERS
+    )
+
+
+def weights(shape: Shape) -> int:
+    """Registers of a lane for filters."""
+    return shape.problem.taps * (2 if shape.group_in <= 2 else 4)
+
+
+def wide(shape: Shape, tw: int) -> int:
+    """Gathered columns of a strip."""
+    return (tw - 1) * shape.problem.stride[1] + shape.problem.filter[1]
+
+
+def registers(shape: Shape, tw: int) -> int:
+    """Of a thread, about."""
+    return weights(shape) + 8 * tw + 2 * (shape.problem.stride[0] + 1) * wide(shape, tw) + 62
+
+
+def shared_bytes(shape: Shape, bands: Bands) -> int:
+    """Shared memory of a block; the kernel's own constants, once more."""
+    p = shape.problem
+    step_w = bands.tw * p.stride[1]
+    columns = (STRIPS - 1) * step_w + wide(shape, bands.tw)
+    strip = step_w * bands.channels
+    strip += 16 if strip // 16 % 2 == 0 else 0
+    pitch = (columns - 1) // step_w * strip + ((columns - 1) % step_w + 1) * bands.channels
+    step_in = 2 * bands.pairs * p.stride[0]
+    extra = -(-(p.filter[0] - p.stride[0]) // step_in)
+    ring = padded_bytes((extra + 1 + bands.ahead) * step_in * pitch * 2)
+    return ring + padded_bytes(bands.channels * shape.group_in * p.taps * 2)
+
+
+def _turns(shape: Shape, bands: Bands) -> int:
+    p = shape.problem
+    columns = (STRIPS - 1) * bands.tw * p.stride[1] + wide(shape, bands.tw)
+    return -(-2 * bands.pairs * p.stride[0] * columns * bands.channels // 8 // bands.threads)
+
+
+def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Bands | None:
+    """The division, as far as knobs leave it open; None where nothing fits."""
+    p = shape.problem
+    columns, total = shape.columns, -(-shape.channels_out // WARP)
+    fitting = [tw for tw in range(1, 8) if registers(shape, tw) <= _MOST_REGISTERS]
+    if wishes.tw:
+        tw = min(wishes.tw, fitting[-1])
+    else:
+        tw = min(fitting, key=lambda t: (-(-columns // (STRIPS * t)) * t, -t))
+    most = max(1, wishes.lanes // LANE) if wishes.lanes else 4
+    warps = min(total, most)
+    if not wishes.lanes:
+        warps = next((w for w in (min(total, 4), 3) if total % w == 0), warps)
+    pairs = max(1, min(8, wishes.threads // (32 * warps))) if wishes.threads else 1
+    for ahead in range(max(1, wishes.stages - 2), 0, -1):
+        bands = Bands(tw, warps, pairs, 2, ahead, 1)
+        if shared_bytes(shape, bands) <= device.shared_memory - 1024 and _turns(shape, bands) <= _MOST_TURNS:
+            break
+    else:
+        smaller = Wishes(wishes.v, 1, wishes.rows, LANE, 0, 2, 0)
+        return None if wishes == smaller else choose(shape, device, smaller)
+    needed = -(-(registers(shape, tw) + 2 * _turns(shape, bands)) // 8) * 8
+    by_registers = 65536 // (min(needed, 255) * bands.threads)
+    by_memory = device.shared_memory // (shared_bytes(shape, bands) + 1024)
+    resident = wishes.blocks or max(1, min(by_registers, by_memory, 64 // max(1, bands.threads // 32), 16))
+    height = shape.rows
+    step = 2 * pairs
+    if wishes.rows:
+        rows = wishes.rows
+    else:
+        strips = p.n * -(-total // warps) * -(-columns // (STRIPS * tw))
+
+        def seconds(rows: int) -> float:
+            blocks = strips * -(-height // rows)
+            rounds = -(-blocks // device.sm_count)
+            return rounds * (rows + 0.7 * (p.filter[0] - 1) / p.stride[0] + 2)
+
+        sizes = {-(-height // (parts * step)) * step for parts in (1, 2, 3, 4, 6, 8)}
+        rows = min(sorted(sizes, reverse=True), key=seconds)
+    rows = -(-min(rows, height) // step) * step
+    return Bands(tw, warps, pairs, rows, ahead, resident)
+
+
+def seconds(shape: Shape, bands: Bands, device: DeviceSpec) -> float:
+    """Of the products; the memory's share is the cost model's."""
+    p = shape.problem
+    width, height = p.output if not shape.is_dgrad else p.input
+    deep = p.filter[0] * (p.filter[1] / 2 if shape.group_in <= 2 else p.filter[1])
+    tiles = (
+        p.n * -(-shape.channels_out // 8) * -(-height // 2) * 2 * -(-width // (STRIPS * bands.tw)) * STRIPS * bands.tw
+    )
+    clock = device.rate(DataType.FLOAT) / device.sm_count / 256
+    return tiles / 16 * deep * _PRODUCT_CYCLES / (4 * device.sm_count * clock)
