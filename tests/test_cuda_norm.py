@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, fused, run_both
 from emulator import MISSING
-from emulator.kernels import tolerance
+from emulator.kernels import run_fused, tolerance
 from problems import LAYOUTS, scalar, tensor, values_for
 
 from graphdnn.device import device_spec
@@ -175,6 +176,42 @@ def test_forward(case: str) -> None:
     assert_close(op, FORWARD, values(op), int(np.prod(dims)) // int(np.prod(statistics(mode, dims))))
 
 
+SMALL = replace(device_spec("h200"), sm_count=4)  # its blocks have much to do
+RESIDENT_CASES: dict[str, tuple[NormMode, Extents, str, str, dict[str, Any]]] = {
+    "nhwc": (M.BATCH_NORM, (40, 24, 20, 20), "f16", "channels_last", {"running": True}),
+    "nhwc read twice": (M.BATCH_NORM, (17, 64, 43, 31), "f32", "channels_last", {"running": True}),
+    "nhwc odd": (M.BATCH_NORM, (33, 7, 31, 17), "f32", "channels_last", {}),
+    "nhwc double": (M.BATCH_NORM, (20, 6, 31, 17), "f64", "channels_last", {"math_type": "f64", "parameter": "f64"}),
+    "nchw": (M.BATCH_NORM, (40, 4, 40, 40), "f32", "packed", {"running": True}),
+    "nchw in two": (M.BATCH_NORM, (40, 2, 41, 40), "bf16", "packed", {"running": True}),
+    "layer": (M.LAYER_NORM, (1, 2, 40000), "f32", "packed", {}),
+    "rms": (M.RMS_NORM, (2, 70000), "f16", "packed", {}),
+}
+
+
+def on_small_device(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Kernels for a device with few multiprocessors; returns the list that the launched entries come into."""
+    entries: list[str] = []
+
+    def run(op: Any, engine: Any, bindings: Any, knobs: Any = None, device: Any = None) -> Any:
+        kernel = run_fused(op, engine, bindings, knobs, SMALL)
+        entries.extend(step.entry for step in kernel.steps)  # type: ignore[union-attr]
+        return kernel
+
+    monkeypatch.setattr("cuda_comparison.run_fused", run)
+    return entries
+
+
+@emulated
+@pytest.mark.parametrize("case", RESIDENT_CASES)
+def test_forward_by_blocks_that_stay(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = on_small_device(monkeypatch)
+    mode, dims, kind, layout, fields = RESIDENT_CASES[case]
+    op = forward(mode, dims, kind, layout, **fields)
+    assert_close(op, FORWARD, values(op), int(np.prod(dims)) // int(np.prod(statistics(mode, dims))))
+    assert entries == (["norm_resident"] if case == "nchw" else ["begin_resident", "norm_resident"])
+
+
 @emulated
 @pytest.mark.parametrize("dims", [(6, 4000), (2, 40000)], ids=["held", "divided"])
 def test_a_large_mean_costs_no_digits_of_the_variance(dims: Extents) -> None:
@@ -291,7 +328,7 @@ def _bits(array: Array) -> bytes:
     return np.ascontiguousarray(array).tobytes()
 
 
-def test_one_kernel_where_a_row_fits_and_three_where_it_does_not() -> None:
+def test_one_kernel_where_a_row_fits_and_several_where_it_does_not() -> None:
     def entries(op: Operation, engine: Any) -> list[str]:
         return [step.entry for step in device_kernel(op, engine).steps]  # type: ignore[union-attr]
 
@@ -299,7 +336,10 @@ def test_one_kernel_where_a_row_fits_and_three_where_it_does_not() -> None:
     assert entries(forward(M.LAYER_NORM, (4096, 1024), "f16"), FORWARD) == ["norm_rows"]
     assert entries(forward(M.INSTANCE_NORM, image, "f16"), FORWARD) == ["norm_rows"]
     training = forward(M.BATCH_NORM, image, "f16", "channels_last", running=True)
-    assert entries(training, FORWARD) == ["moments", "finish_moments", "pointwise"]
+    assert entries(training, FORWARD) == ["begin_resident", "norm_resident"]
+    assert entries(forward(M.BATCH_NORM, image, "f16"), FORWARD) == ["norm_resident"]
+    narrow = forward(M.BATCH_NORM, (64, 70, 56, 56), "f16")  # 70 blocks of 132 would keep half of the device idle
+    assert entries(narrow, FORWARD) == ["moments", "finish_moments", "pointwise"]
     assert entries(forward(M.BATCH_NORM, image, "f16", inference=True), FORWARD) == ["pointwise"]
     assert entries(backward(M.BATCH_NORM, image, "f16"), BACKWARD) == ["reduce", "reduce_splits", "norm_apply"]
     assert entries(backward(M.BATCH_NORM, (8, 64, 7, 7), "f16"), BACKWARD) == ["norm_backward_rows"]

@@ -25,6 +25,15 @@ class _Config(ctypes.Structure):
     )  # fmt: skip
 
 
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute: a number and the bytes of a union."""
+
+    _fields_ = (("id", ctypes.c_uint), ("padding", ctypes.c_uint), ("value", ctypes.c_uint * 16))
+
+
+_COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+
+
 def aligned_buffer(size: int) -> memoryview:
     """``size`` zero bytes at a multiple of 128, writable."""
     owner = (ctypes.c_ubyte * (size + ALIGNMENT))()
@@ -36,6 +45,7 @@ class PreparedLaunch:
     """A function with its grid, block, dynamic shared memory and parameters.
 
     ``params`` is a writable buffer with the struct's bytes, best one of ``aligned_buffer``; it is used in place.
+    ``is_cooperative``: the driver refuses the launch unless all blocks run at the same time.
     """
 
     __slots__ = ("_alive", "_call", "_config", "_function", "_pointers", "_stream", "kernel", "params", "plan")
@@ -48,6 +58,7 @@ class PreparedLaunch:
         shared: int,
         params: bytearray | memoryview,
         *,
+        is_cooperative: bool = False,
         kernel: str = "",
         plan: str = "",
     ) -> None:
@@ -56,6 +67,10 @@ class PreparedLaunch:
         self.plan = plan
         # ctypes objects made once are passed faster than integers, and written fastest through a memoryview.
         config = _Config(*grid, *block, shared)
+        attribute = _Attribute(_COOPERATIVE)
+        attribute.value[0] = 1
+        if is_cooperative:
+            config.attributes, config.attribute_count = ctypes.addressof(attribute), 1
         struct = (ctypes.c_ubyte * len(params)).from_buffer(params)
         stream = (ctypes.c_uint64 * 1).from_buffer(config, _Config.stream.offset)
         self._call: Any = launch_function()
@@ -63,7 +78,7 @@ class PreparedLaunch:
         self._function = ctypes.c_void_p(function)
         self._pointers = (ctypes.c_void_p * 1)(ctypes.addressof(struct))
         self._stream = memoryview(stream).cast("B").cast("Q")
-        self._alive = struct  # only an address was taken of it
+        self._alive = struct, attribute  # only their addresses were taken
 
     def launch(self, stream: int) -> None:
         """Put the kernel into the stream. Raises ``CudaError``, also for what an earlier launch did wrong."""

@@ -112,7 +112,14 @@ class CudaRuntime:
         function = module.function(launch.entry, launch.shared)
         block = (launch.block, 1, 1)
         return driver.PreparedLaunch(
-            function, launch.grid, block, launch.shared, params, kernel=launch.text.name, plan=plan
+            function,
+            launch.grid,
+            block,
+            launch.shared,
+            params,
+            is_cooperative=launch.is_cooperative,
+            kernel=launch.text.name,
+            plan=plan,
         )
 
     def shadows(

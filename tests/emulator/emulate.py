@@ -73,9 +73,11 @@ class Emulated:
         *,
         backward: bool = False,
         exits_allowed: bool = False,
+        together: bool = False,
     ) -> None:
         """Runs ``entry`` with a copy of the struct's bytes in ``params``; raises ``EmulationError``.
 
+        ``together`` is a cooperative launch: blocks may wait for each other.
         ``backward`` runs the threads from the last to the first: a missing barrier shows in one of the two orders.
         ``exits_allowed`` lets threads return before a barrier that others wait at, as the hardware does.
         """
@@ -93,7 +95,7 @@ class Emulated:
         failed = _scheduler().emulated_launch(
             getattr(self._library, f"emulated_run_{entry}"), ctypes.c_void_p(arguments.ctypes.data),
             (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), ctypes.c_uint(shared),
-            self._library.emulated_fixed_shared, int(self._fibers), int(backward), int(exits_allowed),
+            self._library.emulated_fixed_shared, int(self._fibers), int(together), int(backward), int(exits_allowed),
             message, ctypes.c_size_t(len(message)), ctypes.byref(address),
         )  # fmt: skip
         if failed:

@@ -33,7 +33,14 @@ class _Prepared:
         key = self.step.text.text, self.step.entry
         if key not in _COMPILED:
             _COMPILED[key] = compile_for_host(self.step.text.text, (self.step.entry,))
-        _COMPILED[key].launch(self.step.entry, self.step.grid, self.step.block, self.step.shared, bytes(self.params))
+        _COMPILED[key].launch(
+            self.step.entry,
+            self.step.grid,
+            self.step.block,
+            self.step.shared,
+            bytes(self.params),
+            together=self.step.is_cooperative,
+        )
 
 
 class EmulatedRuntime:

@@ -1,8 +1,10 @@
 // Runs the threads of a CUDA block as fibers of one host thread: each runs until it waits, then the next one does.
-// Blocks run one after another. What would hang or be undefined on the device stops the launch with a message.
+// Blocks run one after another, those of a cooperative launch in turns: one runs until its threads only yield. What would
+// hang or be undefined on the device stops the launch with a message.
 
 #include "scheduler.h"
 
+#include <algorithm>
 #include <csetjmp>
 #include <csignal>
 #include <cstdarg>
@@ -16,6 +18,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 #include <utility>
+#include <vector>
 #ifndef __x86_64__
 #include <ucontext.h>
 #endif
@@ -26,6 +29,7 @@ constexpr int MAX_THREADS = 1024, WARP = 32, NAMED = 16;
 constexpr size_t STACK = 256 * 1024, PAGE = 4096, SHARED = 256 * 1024, MARGIN = 4096;
 constexpr unsigned char POISON = 0xff;
 constexpr long PATIENCE = 1 << 14;  // rounds in which threads only yield
+constexpr long TOGETHER = 64 * 1024;  // threads of a cooperative launch
 
 enum State { READY, AT_BARRIER, AT_NAMED, MEETING, EXITED };
 
@@ -49,7 +53,7 @@ struct Thread {
 };
 
 Thread thread[MAX_THREADS];
-char* stacks;
+char *stacks, *first_stack;  // of all threads, and of those of the running block
 int count, exited, arrived, current;
 bool progress, early_exit, backward;
 unsigned in_meeting[MAX_THREADS / WARP], present[MAX_THREADS / WARP];
@@ -97,7 +101,7 @@ void leave(int from, int to) {
 }
 void prepare(int i, void (*start)()) {
     // Not all at the same place of a page: they would share a few lines of the cache.
-    void** top = reinterpret_cast<void**>(stacks + (i + 1) * STACK - i * 320 % 16384);
+    void** top = reinterpret_cast<void**>(first_stack + (i + 1) * STACK - i * 320 % 16384);
     *--top = nullptr;  // a function starts with its return address on a stack that was aligned before the call
     *--top = reinterpret_cast<void*>(start);
     for (int saved = 0; saved < 6; ++saved) *--top = nullptr;
@@ -111,7 +115,7 @@ void leave(int from, int to) {
 }
 void prepare(int i, void (*start)()) {
     getcontext(&thread[i].context);
-    thread[i].context.uc_stack.ss_sp = stacks + i * STACK + PAGE;
+    thread[i].context.uc_stack.ss_sp = first_stack + i * STACK + PAGE;
     thread[i].context.uc_stack.ss_size = STACK - PAGE;
     thread[i].context.uc_link = nullptr;
     makecontext(&thread[i].context, start, 0);
@@ -120,10 +124,11 @@ void prepare(int i, void (*start)()) {
 
 bool make_stacks() {
     if (stacks) return true;
-    void* area = mmap(nullptr, MAX_THREADS * STACK, PROT_READ | PROT_WRITE,
+    void* area = mmap(nullptr, TOGETHER * STACK, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (area == MAP_FAILED) return false;
     stacks = static_cast<char*>(area);
+    // A guard is a mapping of its own, of which a process has few: only the first block's stacks have one.
     for (int i = 0; i < MAX_THREADS; ++i) mprotect(stacks + i * STACK, PAGE, PROT_NONE);
     return true;
 }
@@ -304,7 +309,7 @@ void fiber() {
 
 // ---- blocks
 
-void run_block() {
+void begin_block() {
     exited = arrived = vote_any = vote_count = 0;
     vote_all = 1;
     memset(named, 0, sizeof named);
@@ -315,15 +320,87 @@ void run_block() {
         thread[i].state = READY;
         prepare(i, fiber);
     }
+}
+
+// Each thread in turn, until it waits. False when nobody did more than yield.
+bool run_round() {
+    progress = false;
+    const int first = next_ready(backward ? count : -1);
+    if (first < 0) divergence(exited ? "some threads have exited, others wait for them" : "threads wait for each other");
+    select(first);
+    enter(first);
+    return progress;
+}
+
+void run_block() {
+    begin_block();
     long idle = 0;
     while (exited < count) {
-        progress = false;
-        const int first = next_ready(backward ? count : -1);
-        if (first < 0) divergence(exited ? "some threads have exited, others wait for them" : "threads wait for each other");
-        select(first);
-        enter(first);
-        idle = progress ? 0 : idle + 1;
+        idle = run_round() ? 0 : idle + 1;
         if (idle > PATIENCE) divergence("no thread gets on");
+    }
+}
+
+// ---- blocks that run at the same time
+
+// A block that is not running: what there is one of for each block.
+struct Block {
+    uint3 index;
+    std::vector<Thread> threads;
+    std::vector<unsigned char> fixed, dynamic;
+    std::vector<unsigned> meeting, there;
+    int exited, arrived, any, all, votes;
+    decltype(named) barriers;
+
+    void leave(const Memory& memory, unsigned shared) {
+        const auto* start = static_cast<unsigned char*>(memory.start);
+        threads.assign(thread, thread + count);
+        fixed.assign(start, start + memory.bytes);
+        dynamic.assign(emulated_dynamic_shared, emulated_dynamic_shared + shared + MARGIN);
+        meeting.assign(in_meeting, in_meeting + MAX_THREADS / WARP);
+        there.assign(present, present + MAX_THREADS / WARP);
+        exited = ::exited, arrived = ::arrived, any = vote_any, all = vote_all, votes = vote_count;
+        memcpy(&barriers, &named, sizeof named);
+    }
+    void enter(int number, const Memory& memory) const {
+        emulated_blockIdx = index;
+        first_stack = stacks + (size_t)number * count * STACK;
+        std::copy(threads.begin(), threads.end(), thread);
+        std::copy(fixed.begin(), fixed.end(), static_cast<unsigned char*>(memory.start));
+        std::copy(dynamic.begin(), dynamic.end(), emulated_dynamic_shared);
+        std::copy(meeting.begin(), meeting.end(), in_meeting);
+        std::copy(there.begin(), there.end(), present);
+        ::exited = exited, ::arrived = arrived, vote_any = any, vote_all = all, vote_count = votes;
+        memcpy(&named, &barriers, sizeof named);
+    }
+};
+
+void run_together(const unsigned* grid, unsigned shared, const Memory& fixed) {
+    const long blocks = (long)grid[0] * grid[1] * grid[2];
+    if (blocks * count > TOGETHER) say("%ld blocks of %d threads do not run at the same time here", blocks, count), fail();
+    static std::vector<Block> all;  // a launch that fails leaves by longjmp
+    all.assign(blocks, {});
+    for (long b = 0; b < blocks; ++b) {
+        all[b].index = {unsigned(b % grid[0]), unsigned(b / grid[0] % grid[1]), unsigned(b / grid[0] / grid[1])};
+        first_stack = stacks + b * count * STACK;
+        memset(fixed.start, POISON, fixed.bytes);
+        memset(emulated_dynamic_shared, POISON, shared + MARGIN);
+        begin_block();
+        all[b].leave(fixed, shared);
+    }
+    long running = blocks, idle = 0;
+    while (running > 0) {
+        bool any = false;
+        for (long k = 0; k < blocks; ++k) {
+            const long b = backward ? blocks - 1 - k : k;
+            if (all[b].exited == count) continue;
+            all[b].enter((int)b, fixed);
+            while (exited < count && run_round()) any = true;
+            if (exited == count) --running, any = true, check_margin(shared);
+            all[b].leave(fixed, shared);
+        }
+        idle = any ? 0 : idle + 1;
+        if (idle > 64) divergence("no block gets on");
     }
 }
 
@@ -392,8 +469,8 @@ void emulated_stop(const char* what, int line) {
 
 // 0, or 1 with a message in `said`; *address is what was touched where memory was not accessible.
 int emulated_launch(void (*kernel)(const void*), const void* arguments, const unsigned* grid, const unsigned* block,
-                    unsigned shared, void* (*fixed_shared)(void), int fibers, int last_first, int exits_allowed,
-                    char* said, size_t room, void** address) {
+                    unsigned shared, void* (*fixed_shared)(void), int fibers, int together, int last_first,
+                    int exits_allowed, char* said, size_t room, void** address) {
     std::lock_guard<std::mutex> alone(one_launch);
     written = 0, message[0] = 0, touched = nullptr;
     entry = kernel, params = arguments, early_exit = exits_allowed, backward = last_first;
@@ -418,7 +495,9 @@ int emulated_launch(void (*kernel)(const void*), const void* arguments, const un
     const int failure = sigsetjmp(stop, 1);
     if (failure == 0) {
         if (fibers && !make_stacks()) say("no memory for the stacks"), fail();
-        for (unsigned z = 0; z < grid[2]; ++z)
+        first_stack = stacks;
+        if (fibers && together) run_together(grid, shared, fixed);
+        else for (unsigned z = 0; z < grid[2]; ++z)
             for (unsigned y = 0; y < grid[1]; ++y)
                 for (unsigned x = 0; x < grid[0]; ++x) {
                     emulated_blockIdx = {x, y, z};
@@ -431,7 +510,7 @@ int emulated_launch(void (*kernel)(const void*), const void* arguments, const un
     } else if (failure > 1) {
         say_where();
         if (failure - 1 == SIGFPE) say("integer division by zero, or of the lowest integer by -1");
-        else if (stacks && touched >= stacks && touched < stacks + MAX_THREADS * STACK)
+        else if (stacks && touched >= stacks && touched < stacks + TOGETHER * STACK)
             say("the thread's stack (256 KiB) is full");
         else say("memory at %p is not accessible", touched), *address = touched;
     }

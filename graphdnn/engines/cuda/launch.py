@@ -23,6 +23,7 @@ class Launch:
     block: int  # threads
     params: Packed
     shared: int = 0  # bytes of dynamic shared memory
+    is_cooperative: bool = False  # blocks wait for each other: all of them must run at the same time
 
 
 # (uid -> address, address of the scratch memory, stream) -> None; asynchronous and without allocation

@@ -2,19 +2,22 @@
 
 A row is what is averaged over: a sample's features (layer, RMS), a plane (instance), a
 channel (batch). Rows that fit into a block are read once and written once. Longer ones
-are divided among blocks: a first kernel takes their moments, a second one joins the
-parts, a third one normalizes. With given statistics each element stands by itself, as in a
-pointwise graph.
+are divided among blocks: those that fill a device stay and keep what they read, and wait
+for each other in between (norm_resident). Otherwise a first kernel takes the moments, a
+second one joins the parts, a third one normalizes. With given statistics each element
+stands by itself, as in a pointwise graph.
 """
 
 from __future__ import annotations
 
 from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.cost import memory_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.norm_operands import Operands, direction, finish_of_thread, of_rows, place
-from graphdnn.engines.cuda.parameters import Parameters
+from graphdnn.engines.cuda.norm_resident import Residence, resident
+from graphdnn.engines.cuda.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.pointwise import elementwise
 from graphdnn.engines.cuda.program import Program
 from graphdnn.engines.cuda.rows import Division, Rows, Tile, divided, held, rows_of
@@ -32,6 +35,7 @@ _STATISTICS = (
     "inv_variance",
     *(f"{way}_running_{which}" for way in ("input", "output") for which in ("mean", "var")),
 )
+STREAMED = True
 _FINISH = 128  # threads that join the parts of a row
 
 
@@ -48,6 +52,11 @@ def generate_norm_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         rows, tile = fitting
         Forward(steps, operands, rows, (None, None)).hold(tile)
         return steps.kernel(_name(op, rows, tile.text()))
+    staying = resident(rows, operands.bytes, ELEMENTS[anchor.x.data_type].bytes, device)
+    if staying is not None:
+        rows, placed = staying
+        Forward(steps, operands, rows, (None, None)).reside(placed)
+        return steps.kernel(_name(op, rows, placed.text()))
     place(steps, known)
     rows, division = divided(rows, operands.bytes, 1, device)
     Forward(steps, operands, rows, known).moments(division)
@@ -145,6 +154,46 @@ class Forward:
         blocks = -(-self.rows.row_packs // tile.columns)
         self.steps.add(Launch(text, "norm_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
 
+    def reside(self, residence: Residence) -> None:
+        """In one pass, by blocks that wait for each other."""
+        steps, rows, operands = self.steps, self.rows, self.operands
+        parameters = Parameters(steps.places)
+        functions = [
+            *self._element(parameters, is_stored=True),
+            self._finish(parameters),
+            *self._epsilon(parameters),
+            *self._application(parameters, is_streamed=STREAMED),
+        ]
+        rows.parameters(parameters)
+        residence.parameters(parameters)
+        is_split = residence.splits > 1
+        size = residence.splits * rows.count * operands.bytes
+        for field, is_used in (("partial_mean", is_split and operands.centered), ("partial_squares", is_split)):
+            if is_used:
+                parameters.scratch(field, operands.compute, steps.allocate(size))
+            else:
+                parameters.nothing(field, operands.compute)
+        if is_split:
+            parameters.scratch("arrived", "unsigned int", steps.allocate(4 * residence.tiles))
+        else:
+            parameters.nothing("arrived", "unsigned int")
+        text = kernel_text(
+            _name(steps.op, rows, residence.text()),
+            ["grid_barrier.cuh", "norm_resident.cu"],
+            parameters=parameters.text,
+            functions=functions,
+            constants={
+                **self._constants(residence.tile),
+                "SPLIT": is_split,
+                "StoredX": STORAGE[operands.anchor.x.data_type],
+            },
+        )
+        packed, tile = parameters.pack(), residence.tile
+        if is_split:
+            steps.add(Launch(text, "begin_resident", (1, 1, 1), tile.threads, packed))
+        grid = (residence.tiles, residence.splits, 1)
+        steps.add(Launch(text, "norm_resident", grid, tile.threads, packed, residence.shared, is_cooperative=is_split))
+
     def moments(self, division: Division) -> None:
         """Find the statistics."""
         steps, rows, operands = self.steps, self.rows, self.operands
@@ -183,15 +232,20 @@ class Forward:
 
     # Generated functions.
 
-    def _element(self, parameters: Parameters) -> list[str]:
-        """x through the prologue, in the arithmetic's type. A prologue of the backward direction is one of dy."""
+    def _element(self, parameters: Parameters, *, is_stored: bool = False) -> list[str]:
+        """x through the prologue, in the arithmetic's type or in its own. A prologue of the backward direction is one
+        of dy.
+        """
         operands, rows = self.operands, self.rows
         program = Program(operands.op, parameters, rows.space, "x", width=rows.width, vector_axis=rows.vector_axis)
         if isinstance(operands.anchor, NormForward):
             program.apply(operands.op.prologue)
+        files = [file_text("rows.cuh"), file_text("norm_forward.cuh")]
+        if is_stored:
+            program.hand("pack.at", operands.anchor.x)
+            return [*files, file_text("norm_resident_forward.cuh"), program.function("take", "Stored& pack")]
         program.result("pack.x", operands.anchor.x, operands.compute)
-        function = program.function("take", "Elements& pack")
-        return [file_text("rows.cuh"), file_text("norm_forward.cuh"), function]
+        return [*files, program.function("take", "Elements& pack")]
 
     def _epsilon(self, parameters: Parameters) -> list[str]:
         return [self.operands.epsilon(parameters)]
@@ -227,7 +281,7 @@ class Forward:
         arguments = f"{compute} mean, {compute} variance, {compute} inverse"
         return program.function("finish_row", arguments) + finish_of_thread(arguments)
 
-    def _application(self, parameters: Parameters) -> list[str]:
+    def _application(self, parameters: Parameters, *, is_streamed: bool = False) -> list[str]:
         """What is the same for a row, and y from x through the epilogue."""
         operands, rows, anchor = self.operands, self.rows, self.operands.anchor
         assert isinstance(anchor, NormForward)
@@ -256,6 +310,7 @@ class Forward:
             body.store(anchor.y)
         body.store_outputs(operands.op.epilogue)
         return [
+            *([file_text("streaming.cuh")] if is_streamed else []),
             fixed.function("of_row", "Row& row"),
             body.function("epilogue", "const Elements& pack, const Row& row"),
         ]
@@ -270,6 +325,9 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     _, rows = _known(operands)
     if held(rows, operands.bytes) is not None:
         return memory_cost(task)
+    staying = resident(rows, operands.bytes, ELEMENTS[anchor.x.data_type].bytes, task.device)
+    if staying is not None:
+        return memory_cost(task, staying[1].read_twice, launches=2)
     return memory_cost(task, sum(t.bytes for t in operands.read), launches=3)
 
 

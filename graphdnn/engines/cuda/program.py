@@ -41,9 +41,11 @@ class Program:
         width: int = 1,
         vector_axis: int | None = None,
         linear: str = "",
+        stores: str = "store",
     ) -> None:
         """``prefix`` keeps the fields of several programs of one kernel apart. ``linear``: the name of an argument
         that counts elements in the order of the space, which is the offset in tensors that are packed in that order.
+        ``stores``: the function that stores neighbours.
         """
         self._op, self._parameters, self._space, self._prefix = op, parameters, space, prefix
         self.width = width
@@ -53,6 +55,7 @@ class Program:
         self._fields: dict[int, str] = {}
         self._factors: set[int] = set()
         self._arrays = 0
+        self._stores = stores
         self._lines: list[str] = []
         self._number = {id(step): i for i, step in enumerate(op.operations)}
 
@@ -224,7 +227,7 @@ class Program:
             self.each(f"store_bit(p.{field}, {self._offset(spec, field)}, {value}[e]);")
         else:
             step, offset = self._step(spec, field), self._offset(spec, field)
-            self._line(f"store<{self.width}>(p.{field} + ({offset}), {step}, {value});")
+            self._line(f"{self._stores}<{self.width}>(p.{field} + ({offset}), {step}, {value});")
 
     def store_outputs(self, steps: Sequence[Operation]) -> None:
         """Write every output of the fused operation that one of ``steps`` computes."""

@@ -158,7 +158,7 @@ def held(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
 def _held_along(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
     for budget in (_HELD, 2 * _HELD):
         steps = max(1, budget // value_bytes // rows.width)
-        lanes = _power_above(-(-rows.packs // steps))
+        lanes = power_above(-(-rows.packs // steps))
         if lanes <= _MOST_THREADS:
             columns = max(1, _THREADS // lanes)
             return rows, Tile(lanes, columns, -(-rows.packs // lanes))
@@ -168,11 +168,11 @@ def _held_along(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
 def _held_across(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
     most = 2 * _HELD // value_bytes // rows.width  # packs of a thread
     pack_bytes = rows.width * rows.main_bytes
-    everything = _power_above(rows.row_packs)
+    everything = power_above(rows.row_packs)
     columns = min(32, max(1, _LINE // pack_bytes), everything)
     while columns * pack_bytes >= _SECTOR or columns == everything:
         wanted = min(_THREADS // columns, _power_below(rows.packs // 4))  # a thread should hold a few
-        lanes = max(_power_above(-(-rows.packs // most)), wanted)
+        lanes = max(power_above(-(-rows.packs // most)), wanted)
         if lanes * columns <= _MOST_THREADS:
             columns = max(columns, min(_THREADS // lanes, everything), 32 // lanes)
             return rows, Tile(lanes, columns, -(-rows.packs // lanes))
@@ -184,7 +184,7 @@ def passed(rows: Rows) -> Tile:
     """A block that reads its rows several times."""
     if rows.along:
         return Tile(_MOST_THREADS, 1, 1)
-    columns = min(32, _power_above(rows.row_packs))
+    columns = min(32, power_above(rows.row_packs))
     return Tile(_MOST_THREADS // 2 // columns, columns, 1)
 
 
@@ -210,10 +210,10 @@ def divided(rows: Rows, compute_bytes: int, values: int, device: DeviceSpec) -> 
     steps = max(1, min(4, _HELD // value_bytes // rows.width))
     blocks = _MOST_THREADS * 4 // compute_bytes // _THREADS
     if rows.along:
-        lanes = min(_THREADS, _power_above(rows.packs))
+        lanes = min(_THREADS, power_above(rows.packs))
         tile = Tile(lanes, _THREADS // lanes, steps, blocks)
     else:
-        columns = min(32, _power_above(rows.row_packs))
+        columns = min(32, power_above(rows.row_packs))
         tile = Tile(_THREADS // columns, columns, steps, blocks)
     tiles = -(-rows.row_packs // tile.columns)
     turn = tile.lanes * steps
@@ -225,7 +225,7 @@ def divided(rows: Rows, compute_bytes: int, values: int, device: DeviceSpec) -> 
     return rows, Division(tile, tiles, -(-rows.packs // per_split), per_split)
 
 
-def _power_above(count: int) -> int:
+def power_above(count: int) -> int:
     """The smallest power of two that is not below ``count``."""
     return 1 << (max(1, count) - 1).bit_length()
 

@@ -1,0 +1,72 @@
+"""Residence: long rows divided among blocks that all run at the same time and keep what they read.
+
+A row that no block holds in registers has to be read twice, once for its statistics
+and once to be normalized. Blocks that stay can keep a part of it: in shared memory,
+in registers, and what they read last may be in the second level of cache. They wait for
+each other in between, which is what a cooperative launch is for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.parameters import Parameters
+from graphdnn.engines.cuda.rows import Rows, Tile, power_above
+
+THREADS = 512
+IN_FLIGHT = 128  # bytes that a thread reads before it uses the first
+KEPT_BYTES: int | None = None  # of shared memory, instead of all there is
+LINE = 128  # bytes of memory that neighbouring threads read
+_MOST_STEPS = 8  # packs
+_ROW_WIDTH = 32  # bytes of each value that a thread knows of its rows
+_RESERVED = 12 * 1024  # shared memory for what threads exchange, and the system's own
+_LEAST_SHARE = 0.8  # of the multiprocessors
+
+
+@dataclass(frozen=True, slots=True)
+class Residence:
+    """``groups`` of steps that a thread reads; ``kept`` of them stay in shared memory."""
+
+    tile: Tile
+    tiles: int
+    splits: int
+    per_split: int
+    groups: int
+    kept: int
+    shared: int
+    read_twice: int  # bytes
+
+    def text(self) -> str:
+        return f"resident_{self.tile.text()}"
+
+    def parameters(self, parameters: Parameters) -> None:
+        parameters.integer("per_split", self.per_split)
+        parameters.integer("groups", self.groups)
+        parameters.integer("kept_groups", self.kept)
+        parameters.integer("barriers", self.tiles)
+
+
+def resident(rows: Rows, compute_bytes: int, element_bytes: int, device: DeviceSpec) -> tuple[Rows, Residence] | None:
+    """``element_bytes``: kept of an element. None where such blocks would not fill the device."""
+    if not rows.along:
+        rows = rows.narrowed(_ROW_WIDTH // compute_bytes)
+    pack_bytes = rows.width * element_bytes
+    columns = 1 if rows.along else min(32, power_above(rows.row_packs), max(1, LINE // (rows.width * rows.main_bytes)))
+    tile = Tile(THREADS // columns, columns, max(1, min(_MOST_STEPS, IN_FLIGHT // pack_bytes)))
+    tiles, turn = -(-rows.row_packs // columns), tile.lanes * tile.steps
+    splits = max(1, device.sm_count // tiles)
+    if tiles * splits / (-(-tiles // device.sm_count) * device.sm_count) < _LEAST_SHARE:
+        return None
+    if tile.lanes < rows.row_width or rows.packs < splits * turn or (tiles > device.sm_count and splits > 1):
+        return None
+    per_split = -(-rows.packs // splits)
+    if splits > 1:
+        per_split = -(-per_split // tile.lanes) * tile.lanes
+    splits = -(-rows.packs // per_split)
+    groups = -(-per_split // turn)
+    group_bytes = tile.threads * tile.steps * pack_bytes
+    room = device.shared_memory - _RESERVED if KEPT_BYTES is None else KEPT_BYTES
+    kept = min(groups - 1, room // group_bytes)
+    read_twice = max(0, (groups - 1 - kept) * group_bytes * tiles * splits - device.cache_bytes // 2)
+    return rows, Residence(tile, tiles, splits, per_split, groups, kept, kept * group_bytes, read_twice)
