@@ -107,7 +107,7 @@ _AS_STAGED = {
     "int": DataType.INT32,
     "long long": DataType.INT64,
 }
-_WORTH_PADDING = 0.1  # of the predicted time that the padded copy may take
+_WORTH_COPYING = 0.1  # of the predicted time that a copy of an operand may take
 _ALONE = 0.3  # of an SM's pace that is left when it is all but empty
 
 
@@ -216,11 +216,15 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     roles, problem = product.roles, product.roles.problem
     steps = Steps(op, device)
     gathered, plain = _operands(roles)
-    plain_here = plain if is_addressable(plain) else steps.relaid(plain)
     compute = COMPUTE_TYPE[roles.op.compute_type]
     staged = _staged(gathered.data_type, plain.data_type, compute)
     shape = choose(product, device, roles.op.compute_type, knobs)
     tile, split = shape.tile, shape.parts
+    thrifty = knobs[_SPLIT.type] == 1  # what the engine is asked for where workspace is limited
+    if not thrifty and _turns(product, shape, plain, device):
+        plain_here = steps.relaid(plain, _outer_first(product, plain))
+    else:
+        plain_here = plain if is_addressable(plain) else steps.relaid(plain)
 
     x_space, plain_space, out_space = roles.space(gathered), roles.space(plain), roles.space(roles.output)
 
@@ -231,7 +235,6 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     has_prologue = bool(op.prologue) or not is_addressable(gathered)
     geometry, checked = _geometry(roles), not _stays_inside(roles)
-    thrifty = knobs[_SPLIT.type] == 1  # what the engine is asked for where workspace is limited
     if checked and not has_prologue and not thrifty and _pads(product, shape, gathered, device):
         gathered, x_space, geometry = _padded(steps, roles, gathered, x_space, geometry, staged)
         checked = False
@@ -444,7 +447,30 @@ def _pads(product: Product, shape: Shape, gathered: TensorSpec, device: DeviceSp
         (b + a + n) / n for (b, a), n in zip(_margins(roles), gathered.dims[-len(product.pixels) :], strict=True)
     )
     copying = device.launch + gathered.bytes * (1 + grown) / device.bandwidth
-    return copying < _WORTH_PADDING * shape.seconds
+    return copying < _WORTH_COPYING * shape.seconds
+
+
+def _turns(product: Product, shape: Shape, filters: TensorSpec, device: DeviceSpec) -> bool:
+    """True where filters are worth a copy whose channels lie next to each other: scattered ones are read by single
+    elements, each from a line of its own."""
+    if product.is_wgrad or (is_addressable(filters) and 1 in product.roles.space(filters).strides(filters)[1:3]):
+        return False
+    # A copy that scatters reaches a fraction of the bandwidth.
+    copying = device.launch + 8 * filters.bytes / device.bandwidth
+    return copying < _WORTH_COPYING * shape.seconds
+
+
+def _outer_first(product: Product, filters: TensorSpec) -> tuple[int, ...]:
+    """Strides in the order (tap, summed channel, outer channel) for each group, the outer one contiguous."""
+    extents = filters.extents
+    explicit = len(extents) == product.roles.problem.spatial + 3
+    outer, summed = (0, 1) if product.roles.direction == "fprop" else (1, 0)
+    order = [i + explicit for i in (outer, summed)] + list(range(2 + explicit, len(extents)))[::-1] + [0] * explicit
+    strides, size = [0] * len(extents), 1
+    for axis in order:
+        strides[axis] = size
+        size *= extents[axis]
+    return tuple(strides)
 
 
 def _padded(

@@ -58,14 +58,17 @@ class Steps:
         base = self.allocate(kernel.scratch)
         self._steps.extend(_moved(step, self.places, base) for step in kernel.steps)
 
-    def relaid(self, spec: TensorSpec) -> TensorSpec:
-        """A copy of an operand in scratch memory, packed and a byte or more for each element; made by a launch."""
+    def relaid(self, spec: TensorSpec, strides: tuple[int, ...] | None = None) -> TensorSpec:
+        """A copy of an operand in scratch memory, packed and a byte or more for each element; made by a launch.
+
+        ``strides``: of the copy, without gaps; row-major unless given.
+        """
         plain = DataType.BYTE_BOOLEAN if spec.data_type is DataType.BOOLEAN else spec.data_type
         copy = spec.model_copy(
             update={
                 "uid": self.new_uid(),
                 "dims": spec.extents,
-                "strides": packed_strides(spec.extents),
+                "strides": strides or packed_strides(spec.extents),
                 "data_type": plain,
                 "vector_count": 1,
                 "vectorized_dimension": -1,

@@ -167,6 +167,9 @@ template <int OUTER, int V, bool ALONG_K> struct Chunks {
     static __device__ __forceinline__ int outer(int chunk) {
         return ALONG_K ? chunk / PER_K : chunk % PER_OUTER * V;
     }
+    // With one tap in a tile, chunks of one outer index differ by channels only: one spot stands for all of them.
+    static constexpr bool IN_LINE = ONE_TAP && !ALONG_K && THREADS % PER_OUTER == 0;
+    static constexpr int SPOTS = IN_LINE ? 1 : COUNT, STEP = THREADS / PER_OUTER;  // k from one to the next
 };
 
 using ChunksA = Chunks<BM, VECTOR_A, ALONG_K_A>;
@@ -184,8 +187,9 @@ struct Tables {
 template <class C, int V, bool IS_PLAIN>
 __device__ __forceinline__ void fetch(
     const Params& p, const Gathered* gathered, const Plain* plain, int group, const Tables& tables, int buffer,
-    bool is_new, int k_left, int outer_left, Spot (&spots)[C::COUNT], Staged (&to)[C::COUNT][V]
+    bool is_new, int k_left, int outer_left, Spot (&spots)[C::SPOTS], Staged (&to)[C::COUNT][V]
 ) {
+    const Offset lane_step = (Offset)(IS_PLAIN ? p.plain_lane : p.gathered_c);
     #pragma unroll
     for (int i = 0; i < C::COUNT; ++i) {
         const int chunk = i * THREADS + (int)threadIdx.x;
@@ -195,26 +199,30 @@ __device__ __forceinline__ void fetch(
         }
         const int k = C::k(chunk), outer = C::outer(chunk);
         const bool inside = (ONE_TAP || k < k_left) && outer < outer_left;
-        Spot& spot = spots[i];
-        if (!ONE_TAP || is_new) {
+        Spot spot = spots[C::IN_LINE ? 0 : i];
+        if (C::IN_LINE && i > 0) {
+            spot.offset += (Offset)(i * C::STEP) * lane_step;
+            if constexpr (PROLOGUE && !IS_PLAIN) spot.k += i * C::STEP;
+        } else if (!ONE_TAP || is_new) {
             const Depth& depth = tables.depth[buffer][k];
             if constexpr (IS_PLAIN) spot.offset = spot.start + depth.plain;
             else if constexpr (!CHECKED && !PROLOGUE) spot.offset = spot.start + depth.gathered;
             else spot = gathered_spot(p, tables.gathered[outer], depth);
         } else {
-            spot.offset += (Offset)(BK * (IS_PLAIN ? p.plain_lane : p.gathered_c));
+            spot.offset += (Offset)BK * lane_step;
             if constexpr (PROLOGUE && !IS_PLAIN) spot.k += BK;
         }
         if constexpr (!IS_PLAIN && !CHECKED && !PROLOGUE) spot.valid = true;
+        if (!C::IN_LINE || i == 0) spots[C::IN_LINE ? 0 : i] = spot;
         if constexpr (IS_PLAIN) read_plain<V>(plain, spot.offset, inside, to[i]);
         else read_gathered<V>(p, gathered, group, spot, inside, to[i]);
     }
 }
 
 template <class C, bool IS_PLAIN>
-__device__ __forceinline__ void begin(const Tables& tables, Spot (&spots)[C::COUNT]) {
+__device__ __forceinline__ void begin(const Tables& tables, Spot (&spots)[C::SPOTS]) {
     #pragma unroll
-    for (int i = 0; i < C::COUNT; ++i) {
+    for (int i = 0; i < C::SPOTS; ++i) {
         const int chunk = i * THREADS + (int)threadIdx.x, outer = chunk < C::ALL ? C::outer(chunk) : 0;
         if constexpr (IS_PLAIN) spots[i].start = tables.plain[outer];
         else spots[i].start = tables.gathered[outer].offset;
@@ -331,7 +339,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) implicit_gemm(cons
     const int tiles_per_tap = ONE_TAP ? (int)p.tap_digits[0] / BK : 1;
     int until_new = 0, buffer = 0;
     const int started = ONE_TAP ? (int)((first / BK) % tiles_per_tap) : 0;
-    Spot spots_a[ChunksA::COUNT], spots_b[ChunksB::COUNT];
+    Spot spots_a[ChunksA::SPOTS], spots_b[ChunksB::SPOTS];
     auto fetch_tile = [&](int i) {
         const int left = i + 1 < tiles ? BK : tail;
         const bool is_new = until_new == 0;

@@ -1,0 +1,72 @@
+"""The SIMT implicit GEMM runs on the host against the general NumPy engine, and compiled for every architecture.
+
+Operands are small multiples of a quarter: every sum is exact in fp32 in any order, so results are equal to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, fused, run_both
+from emulator import MISSING
+
+from graphdnn.dtypes import ELEMENTS, Array, cast
+from graphdnn.engines.cuda import implicit_gemm
+from graphdnn.engines.cuda.implicit_gemm import ENGINE
+from graphdnn.enums import KnobType
+from graphdnn.operations import Operation
+from graphdnn.problem import parse
+from graphdnn.tensors import TensorSpec
+
+emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+
+
+def operations(text: str) -> Sequence[Operation]:
+    return parse(text).build_operation_graph().operations
+
+
+def quarters(spec: TensorSpec, rng: np.random.Generator) -> Array:
+    row = ELEMENTS[spec.data_type]
+    if row.kind == "float":
+        return cast(rng.integers(-8, 9, spec.extents) / 4.0, spec.data_type)
+    return rng.integers(max(row.smallest, -(2**31)), min(row.largest, 2**31 - 1), spec.extents, endpoint=True).astype(
+        row.numpy
+    )
+
+
+def check(text: str, seed: int = 0, **knobs: Any) -> None:
+    ops, rng = operations(text), np.random.default_rng(seed)
+    op = fused(ops)
+    values = {t.uid: quarters(t, rng) for t in (*op.inputs, *op.outputs) if not t.is_constant}
+    got, expected = run_both(ops, ENGINE, values, {KnobType[k]: v for k, v in knobs.items()})
+    for uid, array in expected.items():
+        np.testing.assert_array_equal(got[uid], array)
+
+
+CHANNELS_FIRST = [
+    "conv x=f32[2,16,9,11] w=f32[24,16,3,3] pad=1",
+    "conv x=f16[2,16,9,11] w=f16[24,16,3,3] pad=1 + bias + relu",
+    "conv x=f16[1,8,9,8] w=f16[12,4,3,3] pad=1 stride=2 mode=conv",
+    "conv x=i8[1,16,9,8] w=i8[12,16,3,3] pad=1 compute=i32 out=i32",
+    "dgrad dy=f32[2,16,9,11] w=f32[16,24,3,3] dx=[2,24,9,11] pad=1",
+]
+
+
+@emulated
+@pytest.mark.parametrize("text", CHANNELS_FIRST)
+@pytest.mark.parametrize("tile", [4, 9])
+def test_copied_filters(text: str, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As large problems have them: filters whose channels lie next to each other."""
+    monkeypatch.setattr(implicit_gemm, "_WORTH_COPYING", 1e9)
+    check(text, TILE_SIZE=tile)
+    check(text, TILE_SIZE=tile, SPLIT_K=1)
+
+
+@compiler
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("text", CHANNELS_FIRST)
+def test_compiles(text: str, arch: str) -> None:
+    compiles_cleanly(operations(text), ENGINE, arch)
