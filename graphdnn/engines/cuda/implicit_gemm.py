@@ -452,7 +452,8 @@ def _pads(product: Product, shape: Shape, gathered: TensorSpec, device: DeviceSp
 
 def _turns(product: Product, shape: Shape, filters: TensorSpec, device: DeviceSpec) -> bool:
     """True where filters are worth a copy whose channels lie next to each other: scattered ones are read by single
-    elements, each from a line of its own."""
+    elements, each from a line of its own.
+    """
     if product.is_wgrad or (is_addressable(filters) and 1 in product.roles.space(filters).strides(filters)[1:3]):
         return False
     # A copy that scatters reaches a fraction of the bandwidth.
