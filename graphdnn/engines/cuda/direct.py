@@ -13,7 +13,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda import direct_diagonal
 from graphdnn.engines.cuda.convolution_roles import Roles
 from graphdnn.engines.cuda.cost import device_cost
-from graphdnn.engines.cuda.direct_diagonal import Bands
+from graphdnn.engines.cuda.direct_diagonal import Bands, Walk
 from graphdnn.engines.cuda.direct_geometry import (
     chunk_for,
     direct_needs,
@@ -47,7 +47,7 @@ _THREADS = Knob(KnobType.BLOCK_SIZE, 0, 512, 32, 0, "threads of a block at most;
 _STAGES = Knob(KnobType.STAGES, 2, 8, 1, 4, "steps in the ring in shared memory")
 _OCCUPANCY = Knob(KnobType.OCCUPANCY, 0, 8, 1, 0, "blocks per multiprocessor that registers are limited for; 0: chosen")
 KNOBS = (_CHANNELS, _COLUMNS, _ROWS, _LANES, _THREADS, _STAGES, _OCCUPANCY)
-_KERNEL = Knob(KnobType.KERNEL_CFG, 0, 2, 1, 0, "2: tensor cores, where they serve; 0, 1: multiply-adds")
+_KERNEL = Knob(KnobType.KERNEL_CFG, 0, 3, 1, 0, "2: tensor cores, where they serve; 0, 1: multiply-adds")
 
 DEFAULTS: Knobs = MappingProxyType({knob.type: knob.default for knob in (*KNOBS, _KERNEL)})
 
@@ -105,6 +105,12 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         filter_strides = _packed_filter(sides)
     else:
         filter_strides = roles.space(filter).strides(filter)
+    if knobs[_KERNEL.type] == 3 and direct_diagonal.serves(
+        sides.shape, sides.gathered, sides.filter, COMPUTE_TYPE[roles.op.compute_type]
+    ):
+        walk = direct_diagonal.choose_walk(sides.shape, device, wishes(knobs))
+        if walk is not None:
+            return _walk(sides, steps, filter, filter_strides, walk)
     bands = sides.bands(device, knobs)
     if bands is not None:
         return _diagonal(sides, steps, filter, filter_strides, bands)
@@ -234,6 +240,65 @@ def _diagonal(
     blocks = p.n * channel_blocks * column_blocks * segments
     shared = direct_diagonal.shared_bytes(shape, bands)
     steps.add(Launch(text, "direct_diagonal", (blocks, 1, 1), bands.threads, parameters.pack(), shared))
+    return steps.kernel(name)
+
+
+def _walk(sides: Sides, steps: Steps, filter: TensorSpec, filter_strides: tuple[int, ...], walk: Walk) -> DeviceKernel:
+    """The kernel on tensor cores that walks down the image."""
+    roles, shape, p = sides.roles, sides.shape, sides.roles.problem
+    dgrad, tw = shape.is_dgrad, direct_diagonal.tile_columns(shape)
+    in_space, out_space = image_space(roles, sides.gathered), image_space(roles, sides.output)
+    parameters = Parameters(steps.places)
+    width = min(direct_diagonal.LANE, width_for(out_space, steps.epilogue_tensors(), 1))
+    body = Program(steps.op, parameters, out_space, "t", width=width, vector_axis=1)
+    steps.finish(body, "acc", "float")
+
+    (stride_h, stride_w), (pad_h, pad_w) = p.stride, p.pre_padding
+    image_in, image_out = (p.output, p.input) if dgrad else (p.input, p.output)
+    column_blocks = -(-shape.columns // (tw * 16 * walk.across))
+    channel_blocks = -(-shape.channels_out // walk.channels)
+    segments = -(-shape.rows // walk.rows)
+    parameters.tensor("gathered", sides.gathered)
+    parameters.tensor("filter", filter)
+    for name, value in zip(("n", "c", "h", "w"), in_space.strides(sides.gathered), strict=True):
+        if name != "c":
+            parameters.integer(f"gathered_{name}", value)
+    for name, value in zip(("k", "c", "r", "s"), (*filter_strides[1:3], *filter_strides[4:]), strict=True):
+        parameters.integer(f"filter_{name}", value)
+    elements = p.groups * p.k * p.c * p.taps
+    for name, value in {
+        "filter_elements": elements, "channels": shape.channels_out,
+        "in_h": image_in[0], "in_w": image_in[1], "out_h": image_out[0], "out_w": image_out[1],
+        "pad_h": pad_h, "pad_w": pad_w,
+        "in_row": pad_h // stride_h if dgrad else -pad_h,
+        "in_column": pad_w // stride_w if dgrad else -pad_w,
+        "out_row": -(pad_h % stride_h) if dgrad else 0,
+        "out_column": -(pad_w % stride_w) if dgrad else 0,
+        "rows": shape.rows, "segments": segments, "segment_rows": walk.rows,
+        "channel_blocks": channel_blocks, "column_blocks": column_blocks,
+    }.items():  # fmt: skip
+        parameters.integer(name, value)
+
+    how = f"r{p.filter[0]}s{p.filter[1]}c{walk.channels}x{walk.across}l{walk.lines}"
+    name = f"conv_{roles.direction}__walk_{how}__{steps.op.name}"
+    text = kernel_text(
+        name,
+        ["direct_copy.cuh", "direct_mma.cuh", "direct_window.cuh", "direct_walk.cu"],
+        parameters=parameters.text,
+        functions=[body.function("epilogue", f"const float (&acc)[{width}]")],
+        constants={
+            "R": p.filter[0], "S": p.filter[1], "STRIDE_H": stride_h, "STRIDE_W": stride_w,
+            "DGRAD": dgrad, "FLIP": p.flip, "GROUP": shape.group_in,
+            "IN_ROWS": shape.in_rows, "OUT_ROWS": shape.out_rows, "WINDOW": shape.window,
+            "TW": tw, "TILES": 16 * walk.across, "WARPS": walk.warps, "THREADS": walk.threads,
+            "ROWS": walk.lines, "STAGES": walk.stages, "BLOCKS": walk.blocks, "WIDTH": width,
+            "FILTER_CHUNK": _filter_chunk(filter, walk.channels * shape.group_in * p.taps, elements),
+            "Gathered": STORAGE[sides.gathered.data_type],
+        },
+    )  # fmt: skip
+    blocks = p.n * channel_blocks * column_blocks * segments
+    shared = direct_diagonal.walk_shared(shape, walk)
+    steps.add(Launch(text, "direct_walk", (blocks, 1, 1), walk.threads, parameters.pack(), shared))
     return steps.kernel(name)
 
 

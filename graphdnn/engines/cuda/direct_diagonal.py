@@ -149,3 +149,74 @@ def seconds(shape: Shape, bands: Bands, device: DeviceSpec) -> float:
     )
     clock = device.rate(DataType.FLOAT) / device.sm_count / 256
     return tiles / 16 * deep * _PRODUCT_CYCLES / (4 * device.sm_count * clock)
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The walk's division: ``warps`` of 16 channels, ``across`` of 16 tiles of columns; ``lines`` steps at a time."""
+
+    warps: int
+    across: int
+    lines: int
+    rows: int  # steps of a block that let rows leave
+    stages: int
+    blocks: int
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps * self.across
+
+    @property
+    def channels(self) -> int:
+        return WARP * self.warps
+
+
+def tile_columns(shape: Shape) -> int:
+    """Output columns of a tile: those between two gathered ones."""
+    return shape.problem.stride[1] if shape.is_dgrad else 1
+
+
+def walk_registers(shape: Shape) -> int:
+    tw = tile_columns(shape)
+    return weights(shape) + 8 * tw * shape.window + 4 * shape.wide(tw) + 44
+
+
+def walk_shared(shape: Shape, walk: Walk) -> int:
+    """Shared memory of a block; the kernel's own constants, once more."""
+    tw = tile_columns(shape)
+    step_w = shape.step_w(tw)
+    columns = (16 * walk.across - 1) * step_w + shape.wide(tw)
+    pixel = walk.channels + ((0 if walk.channels % 32 else 16) if step_w % 2 else 8)
+    ring = padded_bytes(walk.stages * walk.lines * shape.in_rows * columns * pixel * 2)
+    return ring + padded_bytes(walk.channels * shape.group_in * shape.problem.taps * 2)
+
+
+def choose_walk(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
+    p, tw = shape.problem, tile_columns(shape)
+    tiles = -(-shape.columns // tw)
+    total = -(-shape.channels_out // WARP)
+    warps = min(total, max(1, wishes.lanes // LANE)) if wishes.lanes else 3 if total % 3 == 0 else min(total, 4)
+    across = min(-(-tiles // 16), 4)
+    if wishes.threads:
+        across = max(1, min(across, wishes.threads // (32 * warps)))
+    lines = wishes.v or 2
+    for stages in range(wishes.stages, 1, -1):
+        walk = Walk(warps, across, lines, 1, stages, 1)
+        if walk_shared(shape, walk) <= device.shared_memory - 1024:
+            break
+    else:
+        return None
+    by_registers = 65536 // (min(255, -(-walk_registers(shape) // 8) * 8) * walk.threads)
+    by_memory = device.shared_memory // (walk_shared(shape, walk) + 1024)
+    resident = wishes.blocks or max(1, min(by_registers, by_memory, 64 // (walk.threads // 32), 16))
+    height = shape.rows
+    rows = min(wishes.rows, height) or height
+    if not wishes.rows:
+        strips = p.n * -(-total // warps) * -(-tiles // (16 * across))
+
+        def seconds(rows: int) -> float:
+            blocks = strips * -(-height // rows)
+            return -(-blocks // device.sm_count) * (rows + shape.extra + 4)
+
+        rows = min(sorted({-(-height // parts) for parts in (1, 2, 3, 4, 6, 8)}, reverse=True), key=seconds)
+    return Walk(warps, across, lines, rows, stages, resident)

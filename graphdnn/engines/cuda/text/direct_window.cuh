@@ -26,14 +26,17 @@ constexpr __host__ __device__ int column_tap(int i, int t) {
     return tap >= 0 && tap < S ? tap : -1;
 }
 
-// A ring of STEPS steps of ROWS rows, each WIDE columns of CHANNELS channels; T's channels come CHUNK at a time.
-template <class T, int ROWS, int WIDE, int CHANNELS, int CHUNK, int STEPS> struct Ring {
+// A ring of STEPS steps of ROWS rows, each WIDE columns of CHANNELS channels, PIXEL elements apart; T's channels come
+// CHUNK at a time.
+template <class T, int ROWS, int WIDE, int CHANNELS, int CHUNK, int STEPS, int PIXEL = CHANNELS> struct Ring {
     static constexpr int PIECES = CHANNELS / CHUNK;
     static constexpr int COUNT = ROWS * WIDE * PIECES;
     static constexpr int TURNS = (COUNT + THREADS - 1) / THREADS;
-    static constexpr int ELEMENTS = ROWS * WIDE * CHANNELS;  // of one step
+    static constexpr int ELEMENTS = ROWS * WIDE * PIXEL;  // of one step
     static constexpr int BYTES = (STEPS * ELEMENTS * (int)sizeof(T) + 15) / 16 * 16;
     static_assert(CHANNELS % CHUNK == 0 && TURNS <= 32, "whole pieces, a bit for each");
+    static_assert(PIXEL == CHANNELS || THREADS % PIECES == 0, "a thread's pieces are at even distances");
+    static constexpr int TURN = PIXEL == CHANNELS ? THREADS * CHUNK : THREADS / PIECES * PIXEL;  // elements
 
     T* memory;
     const T* from;  // the next row to be copied, in the block's first column and channel
@@ -66,14 +69,16 @@ template <class T, int ROWS, int WIDE, int CHANNELS, int CHUNK, int STEPS> struc
 
     // Begins the copy of the next step.
     __device__ __forceinline__ void fetch(int slot) {
-        T* const to = memory + slot * ELEMENTS + (int)threadIdx.x * CHUNK;
+        const int mine = (int)threadIdx.x;
+        T* const to = memory + slot * ELEMENTS +
+            (PIXEL == CHANNELS ? mine * CHUNK : mine / PIECES * PIXEL + mine % PIECES * CHUNK);
         #pragma unroll
         for (int i = 0; i < TURNS; ++i) {
             const int index = (int)threadIdx.x + i * THREADS;
             const int u = ROWS == 1 ? 0 : index / (PIECES * WIDE);
             if (COUNT % THREADS == 0 || i + 1 < TURNS || index < COUNT)
                 copy_async<CHUNK * (int)sizeof(T)>(
-                    to + i * THREADS * CHUNK, from + offset[i],
+                    to + i * TURN, from + offset[i],
                     (inside >> i & 1u) != 0 && (unsigned int)(row + u) < (unsigned int)rows
                 );
         }
@@ -82,6 +87,6 @@ template <class T, int ROWS, int WIDE, int CHANNELS, int CHUNK, int STEPS> struc
     }
 
     __device__ __forceinline__ const T* at(int slot, int u, int column, int channel) const {
-        return memory + slot * ELEMENTS + (u * WIDE + column) * CHANNELS + channel;
+        return memory + slot * ELEMENTS + (u * WIDE + column) * PIXEL + channel;
     }
 };
