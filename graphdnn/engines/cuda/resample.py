@@ -7,15 +7,15 @@ windows (resample_pool.py) are known to the compiler, and what they share is rea
 
 from __future__ import annotations
 
-from functools import partial
 from math import prod
 
 from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.cost import memory_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, Parameters
-from graphdnn.engines.cuda.program import Program, width_for
+from graphdnn.engines.cuda.program import Program, asked_indices, width_for
 from graphdnn.engines.cuda.quotient import magic
 from graphdnn.engines.cuda.resample_axes import (
     add_counts,
@@ -27,7 +27,7 @@ from graphdnn.engines.cuda.resample_axes import (
     reads_edges,
     resample_space,
 )
-from graphdnn.engines.cuda.resample_pool import Pool, pool_of
+from graphdnn.engines.cuda.resample_pool import Pool, pads_zeros, pool_of, sums_rows_first
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.space import Space
 from graphdnn.engines.cuda.steps import Steps, fused_inputs
@@ -40,6 +40,7 @@ from graphdnn.tensors import TensorSpec
 
 THREADS = 256
 BLOCKS_PER_SM = 32  # beyond this many, a block takes several turns
+POOL_THREADS, POOL_BLOCKS = 128, 4
 
 
 def generate_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
@@ -48,21 +49,25 @@ def generate_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     steps = Steps(op, device)
     parameters = Parameters(steps.places)
     compute = COMPUTE_TYPE[anchor.compute_type]
-    channels_last = is_channels_last(anchor.y)
-    x_space, y_space = resample_space(anchor.x, channels_last), resample_space(anchor.y, channels_last)
-
     inputs, outputs = read(op, anchor.x), steps.epilogue_tensors()
-    pool = pool_of(anchor, channels_last, inputs, outputs, device)
+    asked = asked_indices((*op.prologue, *op.epilogue))
+    pool = pool_of(anchor, inputs, outputs, asked, device)
     if pool is not None:
-        input_width, width = pool.input_width, pool.output_width
+        x_space, y_space = (pool.space(t.extents, is_input=t is anchor.x) for t in (anchor.x, anchor.y))
+        widths = [pool.tile.x_pack, pool.tile.halo] if pool.along else [pool.tile.pack]
+        width = pool.tile.columns if pool.along else pool.tile.pack
     else:
+        channels_last = is_channels_last(anchor.y)
+        x_space, y_space = resample_space(anchor.x, channels_last), resample_space(anchor.y, channels_last)
         width = width_for(y_space, outputs)
-        input_width = 1
+        widths = [1]
         if channels_last:
-            input_width = width = min(width, width_for(x_space, inputs))
-    functions = [_prologue(op, parameters, x_space, "prologue", input_width)]
-    if pool is not None and input_width > 1 and not channels_last:
-        functions.append(_prologue(op, parameters, x_space, "prologue_one", 1))
+            width = min(width, width_for(x_space, inputs))
+            widths = [width]
+    functions = [
+        _prologue(op, parameters, x_space, name, prefix, w)
+        for name, prefix, w in zip(("prologue", "prologue_halo"), "xs", dict.fromkeys(widths), strict=False)
+    ]
     body = Program(op, parameters, y_space, "y", width=width)
     if anchor.index is not None:
         body.set(anchor.index, "place[e]")
@@ -71,16 +76,17 @@ def generate_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     else:
         body.store_outputs((anchor,))
     functions.append(body.function("epilogue", f"const {compute} (&acc)[{width}], const int (&place)[{width}]"))
-    add_geometry(parameters, anchor)
-    launch = _by_taps if pool is None else partial(_pooled, pool=pool)
-    steps.add(launch(op, parameters, functions, (input_width, width), device))
+    if pool is not None:
+        steps.add(_pooled(op, parameters, functions, pool))
+    else:
+        steps.add(_by_taps(op, parameters, functions, (widths[0], width), device))
     return steps.kernel(f"resample_{anchor.spec.mode.name.lower()}__{'taps' if pool is None else 'pool'}__{op.name}")
 
 
-def _prologue(op: FusedOp, parameters: Parameters, space: Space, name: str, width: int) -> str:
+def _prologue(op: FusedOp, parameters: Parameters, space: Space, name: str, prefix: str, width: int) -> str:
     assert isinstance(op.anchor, ResampleForward)
     compute = COMPUTE_TYPE[op.anchor.compute_type]
-    program = Program(op, parameters, space, "x" if name == "prologue" else "s", width=width)
+    program = Program(op, parameters, space, prefix, width=width)
     program.apply(op.prologue)
     program.result("value", op.anchor.x, compute)
     return program.function(name, f"{compute} (&value)[{width}]")
@@ -93,6 +99,7 @@ def _by_taps(
     assert isinstance(anchor, ResampleForward)
     channels_last = is_channels_last(anchor.y)
     input_width, width = widths
+    add_geometry(parameters, anchor)
     count = add_counts(parameters, resample_space(anchor.y, channels_last), width)
     is_maximum = anchor.spec.mode is ResampleMode.MAXPOOL
     text = kernel_text(
@@ -128,52 +135,59 @@ def _window_files(spec: ResampleSpec) -> tuple[str, ...]:
     return ("resample_linear.cuh",)
 
 
-def _pooled(
-    op: FusedOp,
-    parameters: Parameters,
-    functions: list[str],
-    widths: tuple[int, int],
-    device: DeviceSpec,
-    *,
-    pool: Pool,
-) -> Launch:
+def _pooled(op: FusedOp, parameters: Parameters, functions: list[str], pool: Pool) -> Launch:
     anchor = op.anchor
     assert isinstance(anchor, ResampleForward)
-    steps = pool.steps(anchor)
-    count = prod(steps)
+    spec, tile, row, column = anchor.spec, pool.tile, pool.row, pool.column
+    count = prod(pool.steps)
     parameters.integer("count", count)
-    parameters.integers("steps", steps)
-    parameters.integers("magic", [magic(size) for size in steps])
-    parameters.integer("left", pool.pre[1])
-    spec = anchor.spec
-    pads = any((*spec.pre_paddings, *spec.post_paddings))
+    parameters.integers("steps", pool.steps)
+    parameters.integers("magic", [magic(size) for size in pool.steps])
+    parameters.integers("image", (row.x.size, column.x.size))
+    parameters.integers("outputs", (row.y.size, column.y.size))
+    parameters.integer("top", row.before)
+    parameters.integer("rows", tile.rows * tile.turns)
+    is_maximum, zeros = spec.mode is ResampleMode.MAXPOOL, pads_zeros(anchor)
     text = kernel_text(
-        f"resample_{spec.mode.name.lower()}__pool_{'x'.join(map(str, pool.window))}_v{pool.pack}"
-        f"_{pool.rows}x{pool.columns}__{op.name}",
-        ["resample_axis.cuh", "quotient.cuh", "resample_order.cuh", "resample_pool.cu"],
+        f"resample_{spec.mode.name.lower()}__pool_{row.window}x{column.window}_v{tile.pack}"
+        f"_{tile.rows}x{tile.columns}__{op.name}",
+        ["quotient.cuh", "resample_order.cuh", "resample_pool.cu"],
         parameters=parameters.text,
         functions=functions,
         constants={
-            **geometry_constants(spec, pool.channels_last),
+            "RANK": len(pool.axes),
+            "ROW": pool.place(row),
+            "COL": pool.place(column),
+            "ALONG": pool.along,
+            "WINDOW_H": row.window,
+            "WINDOW_W": column.window,
+            "STRIDE_H": row.stride,
+            "STRIDE_W": column.stride,
+            "LEFT": column.before,
+            "CHECKED_FROM": pool.checked_from,
+            "IS_MAXIMUM": is_maximum,
+            "EXCLUDING": spec.mode is ResampleMode.AVGPOOL_EXCLUDE_PADDING,
             "PROPAGATE": _propagates(spec),
-            "ABSENT": pads and spec.mode is ResampleMode.MAXPOOL and spec.padding_mode is PaddingMode.NEG_INF_PAD,
+            "ZEROS": zeros,
+            "ZERO_ROWS": zeros and row.pads,
+            "ABSENT": is_maximum and spec.padding_mode is PaddingMode.NEG_INF_PAD,
             "INDEX": anchor.index is not None,
-            "THREADS": THREADS,
-            "WINDOW_H": pool.window[0],
-            "WINDOW_W": pool.window[1],
-            "STRIDE_H": pool.stride[0],
-            "STRIDE_W": pool.stride[1],
-            "LEFT": 0 if pool.channels_last else pool.pre[1],
-            "PACK": pool.pack,
-            "ROWS": pool.rows,
-            "COLS": pool.columns,
-            "X_PACK": pool.x_pack,
-            "KEEP": pool.keeps_rows,
+            "EXACT": ELEMENTS[anchor.y.data_type].kind != "float",
+            "ROWS_FIRST": sums_rows_first(anchor, pool),
+            "PACK": tile.pack,
+            "ROWS": tile.rows,
+            "COLS": tile.columns,
+            "X_PACK": tile.x_pack,
+            "HALO": tile.halo,
+            "WHOLE_ROWS": row.y.size % tile.rows == 0,
+            "WHOLE_COLS": column.y.size % tile.columns == 0,
+            "THREADS": POOL_THREADS,
+            "BLOCKS": POOL_BLOCKS,
             "Compute": COMPUTE_TYPE[anchor.compute_type],
             "Count": "unsigned int" if count < 2**31 else "unsigned long long",
         },
     )
-    return Launch(text, "resample_pool", (-(-count // THREADS), 1, 1), THREADS, parameters.pack())
+    return Launch(text, "resample_pool", (-(-count // POOL_THREADS), 1, 1), POOL_THREADS, parameters.pack())
 
 
 def _propagates(spec: ResampleSpec) -> bool:

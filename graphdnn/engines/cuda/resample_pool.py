@@ -1,88 +1,186 @@
-"""Pooling with a small window as one kernel: what a thread of text/resample_pool.cu computes."""
+"""Pooling with a small window as one kernel: what a thread of text/resample_pool.cu computes.
+
+Windows move along one or two axes, wherever these lie in memory: a window over channels is one over rows or
+columns as well. All other axes are merged where every operand allows it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from fractions import Fraction
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.program import width_for
-from graphdnn.engines.cuda.resample_axes import reads_edges, resample_space
+from graphdnn.engines.cuda.resample_axes import reads_edges
+from graphdnn.engines.cuda.space import Axis, Space, collapsed
+from graphdnn.enums import PaddingMode, ResampleMode
 from graphdnn.operations import ResampleForward
 from graphdnn.operations.resample import POOLING
-from graphdnn.tensors import TensorSpec
+from graphdnn.tensors import TensorSpec, stride_order
 
 _LARGEST_WINDOW, _LARGEST_STRIDE, _MOST_AXES = 5, 4, 2
 _MOST_COLUMNS = 8
+_LARGEST_FLOAT = 3.4e38
 _THREADS_PER_SM = 1024  # fewer, and rows are better spread than shared
 
 
 @dataclass(frozen=True, slots=True)
+class Moving:
+    """One axis that windows move along."""
+
+    window: int = 1
+    stride: int = 1
+    before: int = 0
+    x: Axis = field(default_factory=lambda: Axis(1, 0))
+    y: Axis = field(default_factory=lambda: Axis(1, 0))
+
+    @property
+    def last_start(self) -> int:
+        """Where the last window begins."""
+        return (self.y.size - 1) * self.stride - self.before
+
+    @property
+    def pads(self) -> bool:
+        return self.before > 0 or self.last_start + self.window > self.x.size
+
+    @property
+    def is_served(self) -> bool:
+        """Small, and every window has an element of x in it."""
+        small = self.window <= _LARGEST_WINDOW and self.stride <= _LARGEST_STRIDE
+        return small and self.before < self.window and self.last_start < self.x.size
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What a thread computes: ``rows`` x ``columns`` outputs a turn, ``turns`` times, each ``pack`` elements."""
+
+    pack: int = 1
+    columns: int = 1
+    rows: int = 1
+    turns: int = 1
+    x_pack: int = 1
+    halo: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Pool:
-    """``pack`` channels of ``rows`` x ``columns`` outputs; rows of x are read in accesses of ``x_pack``."""
+    """Axes as they lie in memory, and which of them windows move along."""
 
-    window: tuple[int, int]
-    stride: tuple[int, int]
-    pre: tuple[int, int]
-    channels_last: bool
-    pack: int
-    rows: int
-    columns: int
-    x_pack: int
+    axes: tuple[Axis | Moving, ...]
+    row: Moving
+    column: Moving
+    tile: Tile
 
     @property
-    def input_width(self) -> int:
-        return self.pack if self.channels_last else self.x_pack
+    def along(self) -> bool:
+        """True when columns are what is contiguous."""
+        return self.axes[-1] is self.column
+
+    def space(self, extents: tuple[int, ...], *, is_input: bool) -> Space:
+        axes = (a if isinstance(a, Axis) else a.x if is_input else a.y for a in self.axes)
+        return Space(extents, tuple(axes))
 
     @property
-    def output_width(self) -> int:
-        return self.pack if self.channels_last else self.columns
-
-    @property
-    def keeps_rows(self) -> bool:
-        """Rows along memory are few registers; those of several channels come from the cache again."""
-        return not self.channels_last and self.stride[0] < self.window[0]
-
-    def steps(self, op: ResampleForward) -> tuple[int, ...]:
+    def steps(self) -> tuple[int, ...]:
         """Threads along each coordinate."""
-        sizes = list(resample_space(op.y, self.channels_last).sizes)
-        row, column = (2, 3) if self.channels_last else (3, 4)
-        sizes[row] = -(-sizes[row] // self.rows)
-        sizes[column] = -(-sizes[column] // self.columns)
-        if self.channels_last:
-            sizes[-1] //= self.pack
+        tile, sizes = self.tile, [a.size if isinstance(a, Axis) else a.y.size for a in self.axes]
+        row, column = self.place(self.row), self.place(self.column)
+        sizes[row] = -(-sizes[row] // (tile.rows * tile.turns))
+        sizes[column] = -(-sizes[column] // tile.columns)
+        sizes[-1] //= tile.pack
         return tuple(sizes)
+
+    def place(self, axis: Moving) -> int:
+        return next(i for i, a in enumerate(self.axes) if a is axis)
+
+    @property
+    def checked_from(self) -> int:
+        """The first element of a span, past those before x, that may lie behind it: all, those beside or none."""
+        column, tile = self.column, self.tile
+        middle, span = tile.columns * column.stride, (tile.columns - 1) * column.stride + column.window
+        beyond = column.x.size + column.before - (-(-column.y.size // tile.columns) - 1) * middle
+        return span if beyond >= span else column.before + middle if beyond >= column.before + middle else 0
 
 
 def pool_of(
-    op: ResampleForward, channels_last: bool, read: list[TensorSpec], written: list[TensorSpec], device: DeviceSpec
+    op: ResampleForward,
+    read: Sequence[TensorSpec],
+    written: Sequence[TensorSpec],
+    asked: frozenset[int],
+    device: DeviceSpec,
 ) -> Pool | None:
-    """None where the window is large or reads edges, or there are three spatial axes."""
-    spec = op.spec
-    if spec.mode not in POOLING or spec.spatial_dims > _MOST_AXES or reads_edges(spec):
+    """None where windows are large, or move along three axes, or cover nothing but padding."""
+    spec, x, y = op.spec, op.x.extents, op.y.extents
+    if spec.mode not in POOLING:
         return None
-    window, stride, pre = (_two(v) for v in (spec.window_dims, spec.strides, spec.pre_paddings))
-    if spec.spatial_dims == 1:
-        pre = (0, pre[1])
-    if max(window) > _LARGEST_WINDOW or max(stride) > _LARGEST_STRIDE or pre[0] >= window[0] or pre[1] >= window[1]:
+    known = zip(spec.window_dims, spec.strides, spec.pre_paddings, strict=True)
+    moving = [
+        Moving(int(window), int(stride), int(pre), Axis(x[i], i), Axis(y[i], i))
+        for i, (window, stride, pre) in enumerate(known, 2)
+        if not window == stride == 1 or x[i] != y[i]
+    ]
+    if len(moving) > _MOST_AXES or not all(axis.is_served for axis in moving):
         return None
-    x_space, y_space = resample_space(op.x, channels_last), resample_space(op.y, channels_last)
-    if channels_last:
-        pack = min(width_for(x_space, read), width_for(y_space, written), _MOST_COLUMNS)
-        columns = min(4 if stride[1] == 1 else 2, y_space.sizes[3])
-        pool = Pool(window, stride, pre, True, pack, 1, columns, 1)
+    order = stride_order(op.y.dims, op.y.strides)
+
+    def depth(axis: Axis | Moving) -> int:
+        y_axis = axis.y if isinstance(axis, Moving) else axis
+        return -1 if y_axis.size == 1 else order.index(y_axis.logical)
+
+    moving.sort(key=depth)
+    found = {axis.x.logical for axis in moving}
+    rest = Space(y, tuple(Axis(size, i) for i, size in enumerate(y) if i not in found))
+    still = collapsed(rest, op.y, [*read, *written], asked).axes
+    axes: list[Axis | Moving] = sorted((*still, *moving), key=depth)
+    if isinstance(axes[-1], Moving):  # contiguous columns, whatever the rows are
+        column = axes[-1]
+        if len(moving) == 1:
+            *outer, last = axes[:-1] or [Axis(1, 0)]
+            assert isinstance(last, Axis)
+            row = Moving(x=last, y=last)
+            axes = [*outer, row, column]
+        else:
+            row = moving[0]
     else:
-        columns = min(width_for(y_space, written), _MOST_COLUMNS)
-        x_pack = width_for(x_space, read)
-        while columns * stride[1] % x_pack:
-            x_pack //= 2
-        pool = Pool(window, stride, pre, False, 1, 1, columns, x_pack)
-    rows = 4 if stride[0] < window[0] and prod(pool.steps(op)) >= 4 * _THREADS_PER_SM * device.sm_count else 1
-    return Pool(window, stride, pre, channels_last, pool.pack, rows, columns, pool.x_pack)
+        row, column = (*moving, Moving(), Moving())[:2]
+        axes = [*(a for a in (row, column) if a not in moving), *axes]
+    pool = Pool(tuple(axes), row, column, Tile())
+    return replace(pool, tile=tile_of(op, pool, read, written, device))
 
 
-def _two(values: tuple[Fraction, ...]) -> tuple[int, int]:
-    """Whole numbers of two axes; an axis that is missing has a window and a stride of 1."""
-    *missing, last = map(int, values)
-    return (missing[0] if missing else 1, last)
+def tile_of(
+    op: ResampleForward, pool: Pool, read: Sequence[TensorSpec], written: Sequence[TensorSpec], device: DeviceSpec
+) -> Tile:
+    row, column = pool.row, pool.column
+    x_width = width_for(pool.space(op.x.extents, is_input=True), read)
+    y_width = width_for(pool.space(op.y.extents, is_input=False), written)
+    if pool.along:
+        columns = min(y_width, _MOST_COLUMNS)
+        while columns * column.stride % x_width:
+            x_width //= 2
+        beside = max(column.before, column.window - column.stride - column.before, 1)
+        halo = min(x_width, 1 << (beside - 1).bit_length())
+        tile = Tile(columns=columns, x_pack=x_width, halo=halo)
+    else:
+        tile = Tile(pack=min(x_width, y_width, _MOST_COLUMNS), columns=min(2, column.y.size))
+    overlaps = row.stride < row.window
+    wanted = 4 if overlaps or row.window == 1 else 1
+    tile = replace(tile, rows=min(wanted, row.y.size))
+    few = prod(replace(pool, tile=tile).steps) < _THREADS_PER_SM * device.sm_count
+    return replace(tile, rows=1) if few else tile
+
+
+def sums_rows_first(op: ResampleForward, pool: Pool) -> bool:
+    """True where the order of a window's sum cannot be told; otherwise columns come first, as on the host."""
+    is_line = pool.row.window == 1 or pool.column.window == 1
+    cannot_overflow = float(ELEMENTS[op.x.data_type].largest) * _LARGEST_WINDOW**2 < _LARGEST_FLOAT
+    return op.spec.mode is ResampleMode.MAXPOOL or is_line or cannot_overflow
+
+
+def pads_zeros(op: ResampleForward) -> bool:
+    """Padding takes part as zeros; otherwise addresses outside x stand for its edge."""
+    if op.spec.mode is ResampleMode.MAXPOOL:
+        return op.spec.padding_mode is PaddingMode.ZERO_PAD
+    return not reads_edges(op.spec)

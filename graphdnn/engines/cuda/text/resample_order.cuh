@@ -9,6 +9,16 @@ template <class T> __device__ __forceinline__ bool beats(T challenger, T holder)
     }
 }
 
+template <class T> __device__ __forceinline__ T larger(T a, T b) { return beats(b, a) ? b : a; }
+#ifdef __CUDA_ARCH__
+template <> __device__ __forceinline__ float larger(float a, float b) {
+    float result;
+    if constexpr (PROPAGATE) asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+    else asm("max.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+    return result;
+}
+#endif
+
 template <class T> __device__ __forceinline__ T lowest() {
     if constexpr (is_floating<T>) return -(T)INFINITY;
     else return (T)(1ull << (sizeof(T) * 8 - 1));

@@ -1,212 +1,247 @@
-// Pooling with a window known to the compiler. A thread computes COLS neighbouring outputs of ROWS rows, PACK channels of
-// each; what the windows share is read once.
+// Pooling with a window known to the compiler. A thread goes down the rows of x and computes COLS neighbouring outputs of
+// ROWS rows a turn; a row of x is read and widened once, what it gives to the outputs stays in registers.
 //
-//     x     [ LEFT | COLS * STRIDE_W elements, aligned | rest ]     one row: SPAN elements, times PACK channels
+//     x     [ LEFT | MIDDLE = COLS * STRIDE_W elements | rest ]     SPAN elements, each a pack of PACK
 //     y            [ COLS outputs ]
 //
-// Where x and y run along channels (PACK > 1) every element of a row is an access of its own; where they run along the row,
-// the aligned middle is read in accesses of X_PACK, and the few elements beside it one by one. There the rows that the
-// next output row reads again stay in registers.
+// "Rows" and "columns" are the two axes that windows move along, wherever they lie in memory. The last axis is vectorised:
+// where it is another one, each column is an access of its own (PACK > 1); where it is the columns' (ALONG), the
+// middle is read in accesses of X_PACK and what is beside it in accesses of HALO. Nothing branches between loads, so
+// many are under way: addresses outside x move to its edge, and what they read is replaced where padding is zeros.
 
 constexpr int SPAN = (COLS - 1) * STRIDE_W + WINDOW_W, MIDDLE = COLS * STRIDE_W;
-constexpr int HELD = CHANNELS_LAST || SPAN > LEFT + MIDDLE ? SPAN : LEFT + MIDDLE;
-constexpr int KEPT_ROWS = KEEP && WINDOW_H > STRIDE_H ? WINDOW_H - STRIDE_H : 0;
-constexpr bool IS_MAXIMUM = MODE == MAXIMUM;
+constexpr int RIGHT = SPAN > LEFT + MIDDLE ? SPAN - LEFT - MIDDLE : 0;
+constexpr int BEFORE = (LEFT + HALO - 1) / HALO * HALO, AFTER = (RIGHT + HALO - 1) / HALO * HALO;
+constexpr int X_ROWS = (ROWS - 1) * STRIDE_H + WINDOW_H, KEPT = WINDOW_H > STRIDE_H ? WINDOW_H - STRIDE_H : 0;
+constexpr int LINE = ROWS_FIRST ? COLS : SPAN;
 
-typedef Compute Row[HELD][PACK];
+typedef Compute Span[SPAN][PACK];
+typedef Compute Columns[COLS][PACK];
+typedef int Places[COLS][PACK];
+
+// What a row of x gives: its part of each output, or where columns are summed first its elements.
+struct Line {
+    Compute value[LINE][PACK];
+    int place[LINE][PACK];
+};
 
 // Widths that this variant does not use: branches that are never taken name them.
 template <int V> __device__ void prologue(const Params&, const int (&)[RANK], Compute (&)[V]) {}
-template <int V> __device__ void prologue_one(const Params&, const int (&)[RANK], Compute (&)[V]) {}
+template <int V> __device__ void prologue_halo(const Params&, const int (&)[RANK], Compute (&)[V]) {}
 template <int V>
 __device__ void epilogue(const Params&, const int (&)[RANK], const Compute (&)[V], const int (&)[V]) {}
 
 __device__ __forceinline__ bool inside(int i, long long size) { return (unsigned int)i < (unsigned int)size; }
 
-// Row h of x from column w on; zeros outside.
-__device__ __forceinline__ void load_row(const Params& p, const int (&at)[RANK], int h, int w, Row& row) {
+__device__ __forceinline__ int clamped(int i, int last) { return i < 0 ? 0 : i > last ? last : i; }
+
+// Element j of a span may be outside x.
+__device__ constexpr bool may_be_outside(int j) { return j < LEFT || j >= CHECKED_FROM; }
+
+// V elements from j on of a row that is read along itself; ``held`` begins at -BEFORE.
+template <int V> __device__ __forceinline__ void read_piece(const Params& p, int (&from)[RANK], int w, int j, Compute (&held)[BEFORE + MIDDLE + AFTER]) {
+    const int width = (int)p.image[1];
+    Compute some[V];
+    from[COL] = clamped(w + j, width - V);
+    if constexpr (V == X_PACK) prologue(p, from, some);
+    else prologue_halo(p, from, some);
+    const bool counts = !may_be_outside(j + LEFT) || inside(w + j, width);
+    #pragma unroll
+    for (int e = 0; e < V; ++e) held[BEFORE + j + e] = ZEROS && !counts ? (Compute)0 : some[e];
+}
+
+__device__ __forceinline__ void read_along(const Params& p, int (&from)[RANK], int w, Span& span) {
+    Compute held[BEFORE + MIDDLE + AFTER];
+    #pragma unroll
+    for (int j = -BEFORE; j < 0; j += HALO) read_piece<HALO>(p, from, w, j, held);
+    #pragma unroll
+    for (int j = 0; j < MIDDLE; j += X_PACK) read_piece<X_PACK>(p, from, w, j, held);
+    #pragma unroll
+    for (int j = MIDDLE; j < MIDDLE + AFTER; j += HALO) read_piece<HALO>(p, from, w, j, held);
+    if constexpr (!ZEROS) {  // the edge's element is in another place of its access
+        #pragma unroll
+        for (int j = -1; j >= -BEFORE; --j)
+            if (w + j < 0) held[BEFORE + j] = held[BEFORE + j + 1];
+        #pragma unroll
+        for (int j = 1 - BEFORE; j < MIDDLE + AFTER; ++j)
+            if (may_be_outside(j + LEFT) && w + j >= (int)p.image[1]) held[BEFORE + j] = held[BEFORE + j - 1];
+    }
+    #pragma unroll
+    for (int j = 0; j < SPAN; ++j) span[j][0] = held[BEFORE - LEFT + j];
+}
+
+__device__ __forceinline__ void read_span(const Params& p, const int (&at)[RANK], int h, int w, Span& span) {
     int from[RANK];
     #pragma unroll
     for (int j = 0; j < RANK; ++j) from[j] = at[j];
-    from[FIRST_AXIS + 1] = h;
-    const bool row_inside = inside(h, p.image[1]);
-    if constexpr (CHANNELS_LAST || X_PACK == 1) {
-        #pragma unroll
-        for (int j = 0; j < SPAN; ++j) {
-            #pragma unroll
-            for (int e = 0; e < PACK; ++e) row[j][e] = (Compute)0;
-            from[FIRST_AXIS + 2] = w + j;
-            if (row_inside && inside(w + j, p.image[2])) prologue(p, from, row[j]);
-        }
+    from[ROW] = clamped(h, (int)p.image[0] - 1);
+    if constexpr (ALONG) {
+        read_along(p, from, w, span);
     } else {
         #pragma unroll
-        for (int j = 0; j < HELD; ++j) row[j][0] = (Compute)0;
-        #pragma unroll
         for (int j = 0; j < SPAN; ++j) {
-            if (j >= LEFT && j < LEFT + MIDDLE) continue;
-            from[FIRST_AXIS + 2] = w + j;
-            if (row_inside && inside(w + j, p.image[2])) prologue_one(p, from, row[j]);
-        }
-        #pragma unroll
-        for (int j = 0; j < MIDDLE; j += X_PACK) {
-            from[FIRST_AXIS + 2] = w + LEFT + j;
-            if (!row_inside || !inside(w + LEFT + j, p.image[2])) continue;
-            Compute some[X_PACK];
-            prologue(p, from, some);
-            #pragma unroll
-            for (int e = 0; e < X_PACK; ++e) row[LEFT + j + e][0] = some[e];
+            const int column = w - LEFT + j;
+            from[COL] = may_be_outside(j) ? clamped(column, (int)p.image[1] - 1) : column;
+            prologue(p, from, span[j]);
+            if (ZEROS && may_be_outside(j) && !inside(column, p.image[1])) {
+                #pragma unroll
+                for (int e = 0; e < PACK; ++e) span[j][e] = (Compute)0;
+            }
         }
     }
 }
 
-// One row of outputs while rows of x arrive.
-struct Outputs {
-    Compute best[COLS][PACK];
-    int place[COLS][PACK];
-    bool seen[COLS];
-    Compute column[SPAN][PACK];
-
-    __device__ __forceinline__ void add(const Params& p, int r, int h, int w, const Row& row) {
-        if constexpr (IS_MAXIMUM) add_maximum(p, r, h, w, row);
-        else add_sum(r, row);
+// Windows across a row: N is SPAN and M is COLS where this is executed.
+template <int N, int M> __device__ __forceinline__ void across(
+    const Compute (&span)[N][PACK], int w, Compute (&result)[M][PACK], int (&place)[M][PACK]) {
+    #pragma unroll
+    for (int q = 0; q < COLS; ++q) {
+        #pragma unroll
+        for (int e = 0; e < PACK; ++e) {
+            Compute value = span[q * STRIDE_W][e];
+            int found = 0;
+            #pragma unroll
+            for (int s = 1; s < WINDOW_W; ++s) {
+                const Compute next = span[q * STRIDE_W + s][e];
+                if constexpr (INDEX) found = beats(next, value) ? s : found;
+                value = IS_MAXIMUM ? larger(value, next) : value + next;
+            }
+            result[q][e] = value;
+            // Elements outside repeat the edge: the first that counts is the edge itself.
+            const int first = LEFT - w - q * STRIDE_W;
+            if constexpr (INDEX) place[q][e] = ABSENT && found < first ? first : found;
+        }
     }
+}
 
-    // Columns first, as the host sums; -0 is what adding leaves alone.
-    __device__ __forceinline__ void add_sum(int r, const Row& row) {
+__device__ __forceinline__ void read_line(const Params& p, const int (&at)[RANK], int h, int w, Line& line) {
+    const bool counts = !ZERO_ROWS || inside(h, p.image[0]);
+    Span span;
+    read_span(p, at, h, w, span);
+    if constexpr (ROWS_FIRST) {
+        across(span, w, line.value, line.place);
+    } else {
         #pragma unroll
         for (int j = 0; j < SPAN; ++j)
             #pragma unroll
-            for (int e = 0; e < PACK; ++e) column[j][e] = (r ? column[j][e] : -(Compute)0) + row[j][e];
+            for (int e = 0; e < PACK; ++e) line.value[j][e] = span[j][e];
     }
-
-    __device__ __forceinline__ void add_maximum(const Params& p, int r, int h, int w, const Row& row) {
-        const bool row_counts = !ABSENT || inside(h, p.image[1]);
+    #pragma unroll
+    for (int j = 0; j < LINE; ++j) {
         #pragma unroll
-        for (int q = 0; q < COLS; ++q) {
+        for (int e = 0; e < PACK; ++e) {
+            line.value[j][e] = counts ? line.value[j][e] : (Compute)0;
+            if constexpr (INDEX) line.place[j][e] = counts ? line.place[j][e] : 0;
+        }
+    }
+}
+
+// The quotient as a division rounds it (P. Markstein) where that decides about an integer; infinities leave no rest.
+__device__ __forceinline__ float divided(float sum, float count, float reciprocal) {
+    const float near = sum * reciprocal;
+    if constexpr (!EXACT) return near;
+    const float rest = fmaf(-near, count, sum);
+    return rest == rest ? fmaf(rest, reciprocal, near) : near;
+}
+template <class T> __device__ __forceinline__ T divided(T sum, T count, T) { return sum / count; }
+
+__device__ __forceinline__ Compute elements(const Params& p, int h, int w) {
+    if constexpr (!EXCLUDING) return (Compute)(WINDOW_H * WINDOW_W);
+    const int height = (int)p.image[0], width = (int)p.image[1];
+    const int rows = (h + WINDOW_H < height ? h + WINDOW_H : height) - (h > 0 ? h : 0);
+    const int columns = (w + WINDOW_W < width ? w + WINDOW_W : width) - (w > 0 ? w : 0);
+    return (Compute)(rows > 0 && columns > 0 ? rows * columns : 1);
+}
+
+// The windows of one row of outputs, from the lines they cover.
+__device__ __forceinline__ void down(const Params& p, const Line* lines, int h, int w, Columns& result, Places& place) {
+    Line total = lines[0];
+    #pragma unroll
+    for (int r = 0; r < WINDOW_H; ++r) {
+        const int row = ABSENT && r < -h ? -h : r;
+        #pragma unroll
+        for (int j = 0; j < LINE; ++j) {
             #pragma unroll
-            for (int s = 0; s < WINDOW_W; ++s) {
-                const int j = q * STRIDE_W + s;
-                const bool counts = row_counts && (!ABSENT || inside(w + j, p.image[2]));
-                const bool first = (r == 0 && s == 0) || (ABSENT && !seen[q]);
-                #pragma unroll
-                for (int e = 0; e < PACK; ++e) {
-                    if (r == 0 && s == 0) best[q][e] = lowest<Compute>(), place[q][e] = 0;
-                    const bool better = counts && (first || beats(row[j][e], best[q][e]));
-                    best[q][e] = better ? row[j][e] : best[q][e];
-                    if constexpr (INDEX) place[q][e] = better ? r * WINDOW_W + s : place[q][e];
+            for (int e = 0; e < PACK; ++e) {
+                const Compute next = lines[r].value[j][e];
+                if constexpr (INDEX) {
+                    const bool better = r == 0 || beats(next, total.value[j][e]);
+                    total.place[j][e] = better ? row * WINDOW_W + lines[r].place[j][e] : total.place[j][e];
                 }
-                if constexpr (ABSENT) seen[q] = (r == 0 && s == 0 ? false : seen[q]) || counts;
+                if (r > 0) total.value[j][e] = IS_MAXIMUM ? larger(total.value[j][e], next) : total.value[j][e] + next;
             }
         }
     }
-
-    __device__ __forceinline__ void finish(const Params& p, int h, int w) {
-        if constexpr (!IS_MAXIMUM) divide(p, h, w);
-        else if constexpr (INDEX && ABSENT) place_padding(p, h);
-    }
-
-    // The index of a window of nothing but padding: in its first row that is inside, where there is one.
-    __device__ __forceinline__ void place_padding(const Params& p, int h) {
-        const bool some = h < (int)p.image[1] && h + WINDOW_H > 0;
+    if constexpr (ROWS_FIRST) {
         #pragma unroll
         for (int q = 0; q < COLS; ++q)
             #pragma unroll
-            for (int e = 0; e < PACK; ++e)
-                if (!seen[q] && some) place[q][e] = (h < 0 ? -h : 0) * WINDOW_W;
+            for (int e = 0; e < PACK; ++e) result[q][e] = total.value[q][e], place[q][e] = INDEX ? total.place[q][e] : 0;
+    } else {
+        across(total.value, w, result, place);
     }
-
-    __device__ __forceinline__ void divide(const Params& p, int h, int w) {
+    if constexpr (!IS_MAXIMUM) {
         #pragma unroll
         for (int q = 0; q < COLS; ++q) {
-            const Compute count = elements(p, h, w + q * STRIDE_W), reciprocal = (Compute)1 / count;
+            const Compute count = elements(p, h, w - LEFT + q * STRIDE_W), reciprocal = (Compute)1 / count;
             #pragma unroll
-            for (int e = 0; e < PACK; ++e) {
-                Compute sum = -(Compute)0;
-                #pragma unroll
-                for (int s = 0; s < WINDOW_W; ++s) sum += column[q * STRIDE_W + s][e];
-                best[q][e] = divided(sum, count, reciprocal);
-            }
+            for (int e = 0; e < PACK; ++e) result[q][e] = divided(result[q][e], count, reciprocal);
         }
     }
+}
 
-    __device__ __forceinline__ Compute elements(const Params& p, int h, int w) const {
-        if constexpr (MODE == AVERAGE_INCLUDING) return (Compute)(WINDOW_H * WINDOW_W);
-        const int height = (int)p.image[1], width = (int)p.image[2];
-        const int rows = (h + WINDOW_H < height ? h + WINDOW_H : height) - (h > 0 ? h : 0);
-        const int columns = (w + WINDOW_W < width ? w + WINDOW_W : width) - (w > 0 ? w : 0);
-        return (Compute)(rows > 0 && columns > 0 ? rows * columns : 1);
+__device__ __forceinline__ void write(const Params& p, int (&at)[RANK], int column, const Columns& result, const Places& place) {
+    if constexpr (ALONG) {
+        Compute values[COLS];
+        int places[COLS];
+        #pragma unroll
+        for (int q = 0; q < COLS; ++q) values[q] = result[q][0], places[q] = place[q][0];
+        epilogue(p, at, values, places);
+    } else {
+        #pragma unroll
+        for (int q = 0; q < COLS; ++q) {
+            at[COL] = column + q;
+            if (WHOLE_COLS || column + q < (int)p.outputs[1]) epilogue(p, at, result[q], place[q]);
+        }
     }
+}
 
-    // The quotient as a division rounds it (P. Markstein); infinities leave no rest.
-    __device__ __forceinline__ static float divided(float sum, float count, float reciprocal) {
-        const float near = sum * reciprocal, rest = fmaf(-near, count, sum);
-        return rest == rest ? fmaf(rest, reciprocal, near) : near;
-    }
-    template <class T> __device__ __forceinline__ static T divided(T sum, T count, T) { return sum / count; }
-};
-
-extern "C" __global__ void __launch_bounds__(THREADS, 1) resample_pool(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool(const __grid_constant__ Params p) {
     const Count i = (Count)blockIdx.x * THREADS + threadIdx.x;
     if (i >= (Count)p.count) return;
-    // Coordinates in steps of what a thread computes.
-    int at[RANK];
-    Count rest = i;
+    int at[RANK];  // in steps of what a thread computes
+    Count left = i;
     #pragma unroll
     for (int j = RANK - 1; j > 0; --j) {
-        at[j] = 0;
-        if (j == FIRST_AXIS) continue;
-        const Count outer = quotient(rest, p.steps[j], p.magic[j]);
-        at[j] = (int)(rest - outer * (Count)p.steps[j]);
-        rest = outer;
+        const Count outer = quotient(left, p.steps[j], p.magic[j]);
+        at[j] = (int)(left - outer * (Count)p.steps[j]);
+        left = outer;
     }
-    at[0] = (int)rest;
-    at[FIRST_AXIS + 1] *= ROWS;
-    at[FIRST_AXIS + 2] *= COLS;
-    if constexpr (CHANNELS_LAST) at[RANK - 1] *= PACK;
-
-    const int o1 = at[FIRST_AXIS + 1], o2 = at[FIRST_AXIS + 2];
-    const int w = o2 * STRIDE_W - (int)p.left;
-    int h = o1 * STRIDE_H + (int)p.start[1];
-    Row rows[KEEP ? WINDOW_H : 1];
+    at[0] = (int)left;
+    if constexpr (!ALONG) at[RANK - 1] *= PACK;
+    const int rows = (int)p.rows, first = at[ROW] * rows, column = at[COL] * COLS;
+    const int end = first + rows < (int)p.outputs[0] ? first + rows : (int)p.outputs[0];
+    const int w = column * STRIDE_W;  // LEFT elements after the first
+    int h = first * STRIDE_H - (int)p.top;
+    at[COL] = column;
+    Line lines[X_ROWS];
     #pragma unroll
-    for (int r = 0; r < KEPT_ROWS; ++r) load_row(p, at, h + r, w, rows[KEEP ? r : 0]);
-    #pragma unroll(KEEP ? ROWS : 1)
-    for (int row = 0; row < ROWS; ++row) {
-        if (o1 + row >= (int)p.outputs[1]) break;
-        Outputs outputs;
-        if constexpr (KEEP) {
-            #pragma unroll
-            for (int r = KEPT_ROWS; r < WINDOW_H; ++r) load_row(p, at, h + r, w, rows[r]);
+    for (int k = 0; k < KEPT; ++k) read_line(p, at, h + k, w, lines[k]);
+    for (int o = first; o < end; o += ROWS, h += ROWS * STRIDE_H) {
+        #pragma unroll
+        for (int k = KEPT; k < X_ROWS; ++k) {
+            if (k % STRIDE_H >= WINDOW_H) continue;  // between windows
+            read_line(p, at, h + k, w, lines[k]);
+            const int r = k - (WINDOW_H - 1), row = r / STRIDE_H;
+            if (r % STRIDE_H != 0 || (!WHOLE_ROWS && o + row >= end)) continue;
+            Columns result;
+            Places place;
+            down(p, lines + r, h + r, w, result, place);
+            at[ROW] = o + row;
+            write(p, at, column, result, place);
+            at[COL] = column;
         }
         #pragma unroll
-        for (int r = 0; r < WINDOW_H; ++r) {
-            if constexpr (!KEEP) load_row(p, at, h + r, w, rows[0]);
-            outputs.add(p, r, h + r, w, rows[KEEP ? r : 0]);
-        }
-        outputs.finish(p, h, w);
-        at[FIRST_AXIS + 1] = o1 + row;
-        if constexpr (CHANNELS_LAST) {
-            #pragma unroll
-            for (int q = 0; q < COLS; ++q) {
-                at[FIRST_AXIS + 2] = o2 + q;
-                if (o2 + q < (int)p.outputs[2]) epilogue(p, at, outputs.best[q], outputs.place[q]);
-            }
-        } else {
-            Compute result[COLS];
-            int place[COLS];
-            #pragma unroll
-            for (int q = 0; q < COLS; ++q) {
-                result[q] = outputs.best[q][0];
-                if constexpr (INDEX) place[q] = outputs.place[q][0];
-            }
-            epilogue(p, at, result, place);
-        }
-        if constexpr (KEEP) {
-            #pragma unroll
-            for (int r = 0; r < KEPT_ROWS; ++r)
-                #pragma unroll
-                for (int j = 0; j < HELD; ++j) rows[r][j][0] = rows[r + STRIDE_H][j][0];
-        }
-        h += STRIDE_H;
+        for (int k = 0; k < KEPT; ++k) lines[k] = lines[k + ROWS * STRIDE_H];
     }
 }
