@@ -258,6 +258,25 @@ def test_prologue_and_epilogue(mode: NormMode, dims: Extents, layout: str) -> No
     assert_close(operations, FORWARD, given, int(np.prod(dims)))
 
 
+BACKWARD_RESIDENT_CASES: dict[str, tuple[Extents, str, str, dict[str, Any]]] = {
+    "nhwc": ((40, 24, 20, 20), "f16", "channels_last", {}),
+    "nhwc read twice": ((17, 64, 43, 31), "f32", "channels_last", {}),
+    "nhwc odd": ((33, 7, 31, 17), "bf16", "channels_last", {"saved": False}),
+    "nchw": ((40, 4, 40, 40), "f32", "packed", {}),
+    "nchw in two": ((40, 2, 41, 40), "f16", "packed", {"dbias": False}),
+}
+
+
+@emulated
+@pytest.mark.parametrize("case", BACKWARD_RESIDENT_CASES)
+def test_backward_by_blocks_that_stay(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = on_small_device(monkeypatch)
+    dims, kind, layout, fields = BACKWARD_RESIDENT_CASES[case]
+    op = backward(M.BATCH_NORM, dims, kind, layout, **fields)
+    assert_close(op, BACKWARD, values(op), int(np.prod(dims)))
+    assert entries[-2:] == ["begin_resident", "norm_resident"] or (case == "nchw" and entries == ["norm_resident"])
+
+
 BACKWARD_CASES: dict[str, tuple[NormMode, Extents, str, str, dict[str, Any]]] = {
     "layer": (M.LAYER_NORM, (6, 5, 24), "f32", "packed", {}),
     "layer f16": (M.LAYER_NORM, (70, 1000), "f16", "packed", {}),
@@ -341,7 +360,9 @@ def test_one_kernel_where_a_row_fits_and_several_where_it_does_not() -> None:
     narrow = forward(M.BATCH_NORM, (64, 70, 56, 56), "f16")  # 70 blocks of 132 would keep half of the device idle
     assert entries(narrow, FORWARD) == ["moments", "finish_moments", "pointwise"]
     assert entries(forward(M.BATCH_NORM, image, "f16", inference=True), FORWARD) == ["pointwise"]
-    assert entries(backward(M.BATCH_NORM, image, "f16"), BACKWARD) == ["reduce", "reduce_splits", "norm_apply"]
+    assert entries(backward(M.BATCH_NORM, image, "f16"), BACKWARD) == ["norm_resident"]
+    narrow = backward(M.BATCH_NORM, (64, 70, 56, 56), "f16")
+    assert entries(narrow, BACKWARD) == ["reduce", "reduce_splits", "norm_apply"]
     assert entries(backward(M.BATCH_NORM, (8, 64, 7, 7), "f16"), BACKWARD) == ["norm_backward_rows"]
 
 

@@ -16,8 +16,8 @@ from graphdnn.engines.cuda.cost import memory_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.norm_operands import Operands, direction, finish_of_thread, of_rows, place
-from graphdnn.engines.cuda.norm_resident import Residence, resident
-from graphdnn.engines.cuda.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.norm_resident import Residence, resident, stored_text
+from graphdnn.engines.cuda.parameters import Parameters
 from graphdnn.engines.cuda.pointwise import elementwise
 from graphdnn.engines.cuda.program import Program
 from graphdnn.engines.cuda.rows import Division, Rows, Tile, divided, held, rows_of
@@ -164,35 +164,9 @@ class Forward:
             *self._epsilon(parameters),
             *self._application(parameters, is_streamed=STREAMED),
         ]
-        rows.parameters(parameters)
-        residence.parameters(parameters)
-        is_split = residence.splits > 1
-        size = residence.splits * rows.count * operands.bytes
-        for field, is_used in (("partial_mean", is_split and operands.centered), ("partial_squares", is_split)):
-            if is_used:
-                parameters.scratch(field, operands.compute, steps.allocate(size))
-            else:
-                parameters.nothing(field, operands.compute)
-        if is_split:
-            parameters.scratch("arrived", "unsigned int", steps.allocate(4 * residence.tiles))
-        else:
-            parameters.nothing("arrived", "unsigned int")
-        text = kernel_text(
-            _name(steps.op, rows, residence.text()),
-            ["grid_barrier.cuh", "norm_resident.cu"],
-            parameters=parameters.text,
-            functions=functions,
-            constants={
-                **self._constants(residence.tile),
-                "SPLIT": is_split,
-                "StoredX": STORAGE[operands.anchor.x.data_type],
-            },
-        )
-        packed, tile = parameters.pack(), residence.tile
-        if is_split:
-            steps.add(Launch(text, "begin_resident", (1, 1, 1), tile.threads, packed))
-        grid = (residence.tiles, residence.splits, 1)
-        steps.add(Launch(text, "norm_resident", grid, tile.threads, packed, residence.shared, is_cooperative=is_split))
+        name = _name(steps.op, rows, residence.text())
+        constants: dict[str, bool | str] = {"CENTERED": operands.centered, "Compute": operands.compute}
+        residence.launch(steps, name, rows, parameters, functions, "norm_resident_forward.cuh", constants)
 
     def moments(self, division: Division) -> None:
         """Find the statistics."""
@@ -242,8 +216,8 @@ class Forward:
             program.apply(operands.op.prologue)
         files = [file_text("rows.cuh"), file_text("norm_forward.cuh")]
         if is_stored:
-            program.hand("pack.at", operands.anchor.x)
-            return [*files, file_text("norm_resident_forward.cuh"), program.function("take", "Stored& pack")]
+            program.hand("pack.x.at", operands.anchor.x)
+            return [*files, stored_text({"x": operands.anchor.x}), program.function("take", "Stored& pack")]
         program.result("pack.x", operands.anchor.x, operands.compute)
         return [*files, program.function("take", "Elements& pack")]
 

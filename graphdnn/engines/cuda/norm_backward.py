@@ -12,15 +12,17 @@ from collections.abc import Mapping, Sequence
 
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.cost import memory_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.fold import Fold, generate_fold
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.norm import Forward, Known
 from graphdnn.engines.cuda.norm_operands import Operands, direction, finish_of_thread, of_rows, place
+from graphdnn.engines.cuda.norm_resident import Residence, resident, stored_text
 from graphdnn.engines.cuda.parameters import Parameters
 from graphdnn.engines.cuda.program import Program
-from graphdnn.engines.cuda.rows import Tile, divided, held, rows_of
+from graphdnn.engines.cuda.rows import Rows, Tile, divided, held, rows_of
 from graphdnn.engines.cuda.source import file_text, kernel_text
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
@@ -101,6 +103,11 @@ class _Backward:
             self.rows, tile = fitting
             self._hold(tile)
             return
+        staying = self.resident(device)
+        if staying is not None:
+            self.rows, residence = staying
+            self._reside(residence)
+            return
         place(steps, self.sums)
         self._fold("norm_sums", self.operands.statistic_extents, device, of_rows=True)
         self.rows, division = divided(self.rows, self.operands.bytes, 2, device)
@@ -163,6 +170,28 @@ class _Backward:
         blocks = -(-self.rows.row_packs // tile.columns)
         self.steps.add(Launch(text, "norm_backward_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
 
+    def resident(self, device: DeviceSpec) -> tuple[Rows, Residence] | None:
+        """Blocks that stay, where the sums of rows are all there is to find."""
+        anchor = self.anchor
+        if self.is_scaled_along or not self.owns_parameters:
+            return None
+        kept = sum(ELEMENTS[t.data_type].bytes for t in (anchor.x, anchor.dy))
+        return resident(self.rows, self.operands.bytes, kept, device)
+
+    def _reside(self, residence: Residence) -> None:
+        parameters = Parameters(self.steps.places)
+        functions = [
+            file_text("rows.cuh"),
+            file_text("norm_backward.cuh"),
+            *self._application(parameters, [], is_streamed=True),
+            self._finish(parameters),
+            *self._take(parameters, is_stored=True),
+        ]
+        name = f"norm_backward__{self.rows.text()}_{residence.text()}__{self.steps.op.name}"
+        constants: dict[str, bool | str] = {"CENTERED": self.operands.centered, "Compute": self.operands.compute}
+        direction = "norm_resident_backward.cuh"
+        residence.launch(self.steps, name, self.rows, parameters, functions, direction, constants)
+
     def _text(
         self,
         file: str,
@@ -188,11 +217,17 @@ class _Backward:
 
     # Generated functions.
 
-    def _take(self, parameters: Parameters) -> list[str]:
-        """x, and the gradient through the prologue, with the scale where that changes along a row."""
+    def _take(self, parameters: Parameters, *, is_stored: bool = False) -> list[str]:
+        """x, and the gradient through the prologue, in the arithmetic's type or in their own; with the scale where that
+        changes along a row.
+        """
         op, rows, anchor, compute = self.steps.op, self.rows, self.anchor, self.operands.compute
         program = Program(op, parameters, rows.space, "x", width=rows.width, vector_axis=rows.vector_axis)
         program.apply(op.prologue)
+        if is_stored:
+            program.hand("pack.x.at", anchor.x)
+            program.hand("pack.g.at", anchor.dy)
+            return [stored_text({"x": anchor.x, "g": anchor.dy}), program.function("take", "Stored& pack")]
         program.result("pack.x", anchor.x, compute)
         program.result("pack.g", anchor.dy, compute)
         if self.is_scaled_along:
@@ -211,7 +246,7 @@ class _Backward:
             program.store_outputs((self.anchor,))
         return program.function("finish_row", arguments) + finish_of_thread(arguments)
 
-    def _application(self, parameters: Parameters, sums: list[TensorSpec]) -> list[str]:
+    def _application(self, parameters: Parameters, sums: list[TensorSpec], *, is_streamed: bool = False) -> list[str]:
         op, rows, anchor, compute = self.steps.op, self.rows, self.anchor, self.operands.compute
         fixed = Program(op, parameters, rows.space, "r", width=rows.row_width, vector_axis=rows.kept - 1)
         known = {"mean": self.mean, "inverse": self.inverse}
@@ -229,14 +264,23 @@ class _Backward:
                 "__device__ __forceinline__ void of_row(const Params& p, const int (&at)[RANK], Row& row) {\n"
                 "    load_row(p, at, row);\n    average(p, row);\n}\n"
             )
-        body = Program(op, parameters, rows.space, "t", width=rows.width, vector_axis=rows.vector_axis)
+        body = Program(
+            op,
+            parameters,
+            rows.space,
+            "t",
+            width=rows.width,
+            vector_axis=rows.vector_axis,
+            stores="store_streaming" if is_streamed else "store",
+        )
         body.note(anchor)
         body.set(anchor.dx, "gradient(pack, row, e)")
         body.apply(op.epilogue)
         if anchor.dx.uid in {t.uid for t in op.outputs}:
             body.store(anchor.dx)
         body.store_outputs(op.epilogue)
-        return [load, body.function("epilogue", "const Elements& pack, const Row& row")]
+        streaming = [file_text("streaming.cuh")] if is_streamed else []
+        return [*streaming, load, body.function("epilogue", "const Elements& pack, const Row& row")]
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
@@ -246,8 +290,11 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     backward = _Backward(Steps(task.op, task.device), operands, _known(operands))
     reads = float(sum(t.bytes for t in operands.read))
     is_held = held(backward.rows, 2 * operands.bytes) is not None
-    passes = (not backward.owns_parameters) + (not is_held)
-    launches = 1 + 2 * passes
+    passes = float((not backward.owns_parameters) + (not is_held))
+    launches = 1 + 2 * int(passes)
+    staying = None if is_held else backward.resident(task.device)
+    if staying is not None:
+        passes, launches = staying[1].read_twice / reads, 2
     if anchor.inv_variance is None:
         return memory_cost(task, passes * reads + anchor.x.bytes, launches + 2)
     return memory_cost(task, passes * reads, launches)

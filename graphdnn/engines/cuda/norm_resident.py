@@ -8,11 +8,16 @@ each other in between, which is what a cooperative launch is for.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.parameters import Parameters
+from graphdnn.engines.cuda.launch import Launch
+from graphdnn.engines.cuda.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.rows import Rows, Tile, power_above
+from graphdnn.engines.cuda.source import kernel_text
+from graphdnn.engines.cuda.steps import Steps
+from graphdnn.tensors import TensorSpec
 
 THREADS = 512
 IN_FLIGHT = 128  # bytes that a thread reads before it uses the first
@@ -22,6 +27,12 @@ _MOST_STEPS = 8  # packs
 _ROW_WIDTH = 32  # bytes of each value that a thread knows of its rows
 _RESERVED = 12 * 1024  # shared memory for what threads exchange, and the system's own
 _LEAST_SHARE = 0.8  # of the multiprocessors
+
+
+def stored_text(fields: Mapping[str, TensorSpec]) -> str:
+    """What a block keeps of a pack."""
+    members = "".join(f"    Pack<{STORAGE[spec.data_type]}, VECTOR> {name};\n" for name, spec in fields.items())
+    return f"struct Stored {{\n{members}}};\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +51,48 @@ class Residence:
     def text(self) -> str:
         return f"resident_{self.tile.text()}"
 
-    def parameters(self, parameters: Parameters) -> None:
+    def launch(
+        self,
+        steps: Steps,
+        name: str,
+        rows: Rows,
+        parameters: Parameters,
+        functions: Sequence[str],
+        direction: str,
+        constants: Mapping[str, bool | str],
+    ) -> None:
+        """``direction``: the file that says what is found of the rows."""
+        is_split = self.splits > 1
+        rows.parameters(parameters)
         parameters.integer("per_split", self.per_split)
         parameters.integer("groups", self.groups)
         parameters.integer("kept_groups", self.kept)
         parameters.integer("barriers", self.tiles)
+        part_bytes = self.splits * rows.count * 8
+        scratch = {field: (str(constants["Compute"]), part_bytes) for field in ("partial_first", "partial_second")}
+        scratch["arrived"] = "unsigned int", 4 * self.tiles
+        for field, (kind, size) in scratch.items():
+            if is_split:
+                parameters.scratch(field, kind, steps.allocate(size))
+            else:
+                parameters.nothing(field, kind)
+        text = kernel_text(
+            name,
+            ["grid_barrier.cuh", direction, "norm_resident.cu"],
+            parameters=parameters.text,
+            functions=functions,
+            constants={
+                **rows.constants(),
+                **self.tile.constants(),
+                **self.tile.bounds(),
+                "SPLIT": is_split,
+                **constants,
+            },
+        )
+        packed, grid = parameters.pack(), (self.tiles, self.splits, 1)
+        if is_split:
+            steps.add(Launch(text, "begin_resident", (1, 1, 1), self.tile.threads, packed))
+        steps.add(Launch(text, "norm_resident", grid, self.tile.threads, packed, self.shared, is_cooperative=is_split))
 
 
 def resident(rows: Rows, compute_bytes: int, element_bytes: int, device: DeviceSpec) -> tuple[Rows, Residence] | None:
