@@ -70,3 +70,24 @@ def test_copied_filters(text: str, tile: int, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("text", CHANNELS_FIRST)
 def test_compiles(text: str, arch: str) -> None:
     compiles_cleanly(operations(text), ENGINE, arch)
+
+
+STRIDED = [
+    "dgrad dy=f32[2,8,5,6]nhwc w=f32[8,12,3,3]nhwc dx=[2,12,9,11] pad=1 stride=2",
+    "dgrad dy=f32[2,8,5,6] w=f32[8,12,3,3] dx=[2,12,9,11] pad=1 stride=2 mode=conv",
+    "dgrad dy=f16[2,9,5,6]nhwc w=f16[9,3,7,7] dx=[2,3,10,12] pad=3 stride=2",
+    "dgrad dy=i8[1,8,5,4]nhwc w=i8[8,8,1,1] dx=[1,8,9,8] stride=2 compute=i32 out=i32",
+    "dgrad dy=f32[1,8,4,3] w=f32[8,4,2,3] dx=[1,4,12,13] stride=3,5",
+    "dgrad dy=f32[1,4,2,2] w=f32[4,4,3,3] dx=[1,4,9,9] pad=2 stride=6 mode=conv",
+    "dgrad dy=f32[1,8,4,4] w=f32[8,4,3,3] dx=[1,8,9,9] pad=1 stride=2 dil=2",
+    "dgrad dy=f32[1,4,4] w=f32[4,4,3] dx=[1,4,15] pad=1 stride=4 dil=2 spatial=1",
+    "dgrad dy=f32[1,4,2,3,3]nhwc w=f32[4,4,3,3,3] dx=[1,4,4,5,6] pad=1 stride=2 spatial=3",
+]
+
+
+@emulated
+@pytest.mark.parametrize("text", STRIDED)
+def test_strided_dgrad(text: str) -> None:
+    """One product for every residue; those that no tap reaches are zeros."""
+    check(text, TILE_SIZE=10)
+    check(text, TILE_SIZE=9, SPLIT_K=3)

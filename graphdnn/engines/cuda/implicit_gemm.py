@@ -7,11 +7,13 @@
 | wgrad     | channel k| taps, channel c| pixel           | x        | dy    |
 
 Where pixels lie next to each other in memory (NCHW), rows and columns of fprop and
-dgrad change places, so that stores run along the columns in every case.
+dgrad change places, so that stores run along the columns in every case. A strided dgrad
+is one product for each residue of the positions modulo the stride (``implicit_product``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -21,6 +23,7 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.convolution_roles import SPATIAL, Roles, padded
 from graphdnn.engines.cuda.cost import device_cost
 from graphdnn.engines.cuda.engine import cuda_engine
+from graphdnn.engines.cuda.implicit_product import Product, Residue, gathered_and_plain, product_of
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.padding import add_padded_copy
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, STORAGE, Parameters
@@ -108,69 +111,14 @@ _AS_STAGED = {
     "long long": DataType.INT64,
 }
 _WORTH_COPYING = 0.1  # of the predicted time that a copy of an operand may take
+_RESIDUES = 16  # that one launch serves: each is described in the kernel's parameters, of 4 KB
 _ALONE = 0.3  # of an SM's pace that is left when it is all but empty
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """The sizes of the matrix product."""
-
-    roles: Roles
-    pixels: tuple[int, ...]
-    channels: int  # counted with the taps
-    outer_channels: int
-    swapped: bool  # channels are the rows
-
-    @property
-    def is_wgrad(self) -> bool:
-        return self.roles.direction == "wgrad"
-
-    @property
-    def filters(self) -> int:
-        return self.channels * self.roles.problem.taps
-
-    @property
-    def pixel_count(self) -> int:
-        return self.roles.problem.n * prod(self.pixels)
-
-    @property
-    def rows(self) -> int:
-        return self.outer_channels if self.swapped else self.pixel_count
-
-    @property
-    def columns(self) -> int:
-        if self.is_wgrad:
-            return self.filters
-        return self.pixel_count if self.swapped else self.outer_channels
-
-    @property
-    def depth(self) -> int:
-        return self.pixel_count if self.is_wgrad else self.filters
-
-
-def product_of(op: FusedOp) -> Product:
-    assert isinstance(op.anchor, ConvolutionOperation)
-    roles = Roles.of(op.anchor)
-    p = roles.problem
-    if roles.direction == "wgrad":
-        return Product(roles, p.output, p.c, p.k, swapped=True)
-    written = op.outputs[0]
-    channels_first = roles.space(roles.output).strides(written)[2] != 1
-    if roles.direction == "dgrad":
-        return Product(roles, p.input, p.k, p.c, swapped=channels_first)
-    return Product(roles, p.output, p.c, p.k, swapped=channels_first)
 
 
 def _staged(gathered: DataType, plain: DataType, compute: str) -> str:
     """What the shared tiles hold: the arithmetic's type, or 32-bit integers where both operands fit."""
     wide = any(t is DataType.INT64 for t in (gathered, plain))
     return "int" if compute == "long long" and not wide else compute
-
-
-def _operands(roles: Roles) -> tuple[TensorSpec, TensorSpec]:
-    """(gathered, plain)."""
-    x, w, y = roles.op.roles
-    return {"fprop": (x, w), "dgrad": (y, w), "wgrad": (x, y)}[roles.direction]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +137,7 @@ def choose(product: Product, device: DeviceSpec, compute: DataType, knobs: Knobs
     tiles = (number - 1,) if number else [i for i in range(len(TILES)) if operand_bytes == 4 or i in _WIDE_TILES]
     shapes = []
     for tile in (TILES[i] for i in tiles):
-        most = max(1, product.depth // (_LEAST_DEPTH * tile.bk))
+        most = max(1, max(map(product.depth, product.residues)) // (_LEAST_DEPTH * tile.bk))
         for parts in (_PARTS[power - 1],) if power else [p for p in _PARTS if p <= most]:
             shapes.append(Shape(tile, parts, _seconds(product, device, compute, operand_bytes, tile, parts)))
     return min(shapes, key=lambda shape: shape.seconds)
@@ -198,128 +146,159 @@ def choose(product: Product, device: DeviceSpec, compute: DataType, knobs: Knobs
 def _seconds(
     product: Product, device: DeviceSpec, compute: DataType, operand_bytes: int, tile: Tile, parts: int
 ) -> float:
-    blocks = -(-product.rows // tile.bm) * -(-product.columns // tile.bn) * product.roles.problem.groups * parts
-    work = 2 * tile.bm * tile.bn * -(-product.depth // parts)
+    blocks, work = 0, 0.0
+    for residue in product.residues:
+        here = _tiles(product, residue, tile) * parts
+        blocks += here
+        work += here * 2.0 * tile.bm * tile.bn * -(-product.depth(residue) // parts)
+    work /= blocks  # of a block, in the mean
     pace = device.rate(compute) / device.sm_count * tile.share
     full, rest = divmod(blocks, tile.resident * device.sm_count)
     last = -(-rest // device.sm_count)  # blocks that share an SM at the end; fewer than it holds leave gaps
     filled = _ALONE + (1 - _ALONE) * (last / tile.resident)
     seconds = (full * tile.resident + last / filled) * work / pace
     if parts > 1:  # partial sums are written, read and added
-        partial = product.roles.problem.groups * product.rows * product.columns * operand_bytes * parts
+        partial = product.results * operand_bytes * parts
         seconds += 2 * partial / device.bandwidth + device.launch
     return seconds
 
 
+def _tiles(product: Product, residue: Residue, tile: Tile) -> int:
+    groups = product.roles.problem.groups
+    return -(-product.rows(residue) // tile.bm) * -(-product.columns(residue) // tile.bn) * groups
+
+
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     product = product_of(op)
-    roles, problem = product.roles, product.roles.problem
+    roles = product.roles
     steps = Steps(op, device)
-    gathered, plain = _operands(roles)
+    gathered, plain = gathered_and_plain(roles)
     compute = COMPUTE_TYPE[roles.op.compute_type]
     staged = _staged(gathered.data_type, plain.data_type, compute)
     shape = choose(product, device, roles.op.compute_type, knobs)
-    tile, split = shape.tile, shape.parts
     thrifty = knobs[_SPLIT.type] == 1  # what the engine is asked for where workspace is limited
     if not thrifty and _turns(product, shape, plain, device):
-        plain_here = steps.relaid(plain, _outer_first(product, plain))
-    else:
-        plain_here = plain if is_addressable(plain) else steps.relaid(plain)
+        plain = steps.relaid(plain, _outer_first(product, plain))
+    elif not is_addressable(plain):
+        plain = steps.relaid(plain)
+    x_space = roles.space(gathered)
+    has_prologue = bool(op.prologue) or not is_addressable(gathered)
+    if not has_prologue and not thrifty and _pads(product, shape, gathered, device):
+        product, gathered, x_space = _padded(steps, product, gathered, x_space, staged)
+    plan = _Plan(op, product, shape, gathered, x_space, plain, staged, compute, has_prologue)
+    for first in range(0, len(product.residues), _RESIDUES):
+        _add(steps, plan, product.residues[first : first + _RESIDUES])
+    return steps.kernel(plan.name)
 
-    x_space, plain_space, out_space = roles.space(gathered), roles.space(plain), roles.space(roles.output)
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is decided before kernels are written."""
+
+    op: FusedOp
+    product: Product
+    shape: Shape
+    gathered: TensorSpec
+    gathered_space: Space
+    plain: TensorSpec
+    staged: str
+    compute: str
+    has_prologue: bool
+
+    @property
+    def roles(self) -> Roles:
+        return self.product.roles
+
+    @property
+    def plain_space(self) -> Space:
+        # A copy has a uid of its own: coordinates are those of what was copied.
+        return self.roles.space(gathered_and_plain(self.roles)[1])
+
+    @property
+    def plain_strides(self) -> tuple[int, ...]:
+        return self.plain_space.strides(self.plain)
+
+    @property
+    def name(self) -> str:
+        split = "_split" if self.shape.parts > 1 else ""
+        return f"conv_{self.roles.direction}__simt_{self.shape.tile.name}{split}__{self.op.name}"
+
+
+def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
+    """The launches for some of the residues."""
+    op, product, roles, tile = plan.op, plan.product, plan.product.roles, plan.shape.tile
+    p, out_space = roles.problem, roles.space(roles.output)
+    parameters = Parameters(steps.places)
 
     # Vector accesses run along the axis that is contiguous in both memory and the product.
-    def vector(spec: TensorSpec, axis: int) -> int:
-        space = roles.space(spec)
+    def vector(space: Space, spec: TensorSpec, axis: int) -> int:
         return width_for(space, [spec], axis, min(_VECTOR_BYTES, 4 * ELEMENTS[spec.data_type].bytes))
 
-    has_prologue = bool(op.prologue) or not is_addressable(gathered)
-    geometry, checked = _geometry(roles), not _stays_inside(roles)
-    if checked and not has_prologue and not thrifty and _pads(product, shape, gathered, device):
-        gathered, x_space, geometry = _padded(steps, roles, gathered, x_space, geometry, staged)
-        checked = False
-    parameters = Parameters(steps.places)
+    gathered, x_space, plain = plan.gathered, plan.gathered_space, plan.plain
     program = None
-    gathered_axis = 2  # channels
-    gathered_width = 1
-    if is_addressable(gathered):
-        limit = min(_VECTOR_BYTES, 4 * ELEMENTS[gathered.data_type].bytes)
-        gathered_width = width_for(x_space, [gathered], gathered_axis, limit)
-    if has_prologue:
-        gathered_width = min(4, width_for(x_space, fused_inputs(op.prologue), gathered_axis)) if op.prologue else 1
-        program = Program(op, parameters, x_space, "x", width=gathered_width, vector_axis=gathered_axis)
+    channels = 2  # the axis
+    gathered_width = vector(x_space, gathered, channels) if is_addressable(gathered) else 1
+    if plan.has_prologue:
+        gathered_width = min(4, width_for(x_space, fused_inputs(op.prologue), channels)) if op.prologue else 1
+        program = Program(op, parameters, x_space, "x", width=gathered_width, vector_axis=channels)
         program.apply(op.prologue)
-        program.result("value", gathered, staged)
+        program.result("value", gathered, plan.staged)
     # w runs along c for fprop (with k), along c for dgrad (outer); dy runs along k (outer) for wgrad.
-    along = {"fprop": (2, True), "dgrad": (2, False), "wgrad": (2, False)}[roles.direction]
-    plain_width = vector(plain_here, along[0])
-    plain_along_k = along[1]
-    if plain_width == 1 and roles.direction == "dgrad":
-        plain_width, plain_along_k = vector(plain_here, 1), True
-    gathered_along_k = not product.is_wgrad
-    if gathered_width == 1:
-        gathered_along_k = product.is_wgrad
+    plain_width, plain_along_k = vector(plan.plain_space, plain, 2), roles.direction == "fprop"
+    if plain_width == 1 and not product.is_wgrad:  # w along k
+        plain_width, plain_along_k = vector(plan.plain_space, plain, 1), roles.direction == "dgrad"
     if plain_width == 1:
-        plain_along_k = _is_contiguous(plain_here, roles, product)
+        plain_along_k = _is_contiguous(plan.plain_strides, product)
+    gathered_along_k = product.is_wgrad if gathered_width == 1 else not product.is_wgrad
 
     columns_axis = 2 if (product.is_wgrad or not product.swapped) else 5
     kernel_width = min(width_for(out_space, steps.epilogue_tensors(), columns_axis), 8, tile.bn)
+    if columns_axis == 5 and product.pixel_pitch[-1] > 1:
+        kernel_width = 1
     body = Program(op, parameters, out_space, "t", width=kernel_width, vector_axis=columns_axis)
-    steps.finish(body, "acc", compute)
+    steps.finish(body, "acc", plan.compute)
 
-    p = problem
-    if has_prologue:
+    if plan.has_prologue:
         parameters.nothing("gathered", f"const {STORAGE[gathered.data_type]}")
     else:
         parameters.tensor("gathered", gathered)
-    parameters.tensor("plain", plain_here)
-    gs, ps = x_space.strides(gathered), plain_space.strides(plain_here)
+    parameters.tensor("plain", plain)
+    gs, ps = x_space.strides(gathered), plan.plain_strides
     for name, value in zip(("n", "g", "c"), gs[:3], strict=True):
         parameters.integer(f"gathered_{name}", value)
-    parameters.integers("gathered_spatial", gs[3:])
     if product.is_wgrad:
         lane, group, channel = ps[:3]
     else:
         group = ps[0]
         channel, lane = (ps[1], ps[2]) if roles.direction == "fprop" else (ps[2], ps[1])
-    parameters.integer("plain_g", group)
-    parameters.integer("plain_channel", channel)
-    parameters.integer("plain_lane", lane)
-    parameters.integers("plain_spatial", ps[3:])
-    for field, values in geometry.items():
-        parameters.integers(field, values)
-    pixel_digits, tap_digits = _digits(product)
-    parameters.integers("pixel_digits", pixel_digits)
-    parameters.integers("tap_digits", tap_digits)
-    parameters.integers("depth_step", _in_digits(tile.bk, pixel_digits if product.is_wgrad else tap_digits))
-    parameters.integer("groups", p.groups)
-    parameters.integer("rows", product.rows)
-    parameters.integer("columns", product.columns)
-    parameters.integer("depth", product.depth)
-    per_block = -(-product.depth // split)
-    per_block = -(-per_block // tile.bk) * tile.bk
-    split = -(-product.depth // per_block)
-    parameters.integer("depth_per_block", per_block)
-    parameters.integer("splits", split)
+    for name, value in {"plain_g": group, "plain_channel": channel, "plain_lane": lane, "groups": p.groups}.items():
+        parameters.integer(name, value)
+    for name, values in {
+        "gathered_spatial": gs[3:],
+        "plain_spatial": tuple(s * pitch for s, pitch in zip(ps[3:], product.tap_pitch, strict=True)),
+        "pixel_step": product.pixel_step, "tap_step": product.tap_step, "image_size": product.image,
+        "pixel_pitch": product.pixel_pitch,
+    }.items():  # fmt: skip
+        parameters.integers(name, values)
+    split = _describe(parameters, product, residues, plan.shape, ps[3:])
+    results = [product.rows(r) * product.columns(r) for r in residues]
     if split > 1:
-        size = 8 if compute in ("double", "long long") else 4
-        offset = steps.allocate(split * p.groups * product.rows * product.columns * size)
-        parameters.scratch("partial", compute, offset)
+        size = 8 if plan.compute in ("double", "long long") else 4
+        parameters.scratch("partial", plan.compute, steps.allocate(split * p.groups * sum(results) * size))
     else:
-        parameters.nothing("partial", compute)
+        parameters.nothing("partial", plan.compute)
 
-    functions = [body.function("epilogue", f"const {compute} (&acc)[{kernel_width}]")]
+    functions = [body.function("epilogue", f"const {plan.compute} (&acc)[{kernel_width}]")]
     if program is not None:
-        functions.append(program.function("prologue", f"{staged} (&value)[{gathered_width}]"))
+        functions.append(program.function("prologue", f"{plan.staged} (&value)[{gathered_width}]"))
     else:
         functions.append(
-            f"template <int V> __device__ void prologue(const Params&, const int (&)[6], {staged} (&)[V]) {{}}\n"
+            f"template <int V> __device__ void prologue(const Params&, const int (&)[6], {plan.staged} (&)[V]) {{}}\n"
         )
     a_width, b_width = (plain_width, gathered_width) if product.swapped else (gathered_width, plain_width)
     a_along, b_along = (plain_along_k, gathered_along_k) if product.swapped else (gathered_along_k, plain_along_k)
-    name = f"conv_{roles.direction}__simt_{tile.name}{'_split' if split > 1 else ''}__{op.name}"
     text = kernel_text(
-        name,
+        plan.name,
         ["implicit_gemm.cu", *(["sum_splits.cu"] if split > 1 else [])],
         parameters=parameters.text,
         functions=functions,
@@ -328,29 +307,69 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "TM": tile.tm, "TN": tile.tn, "THREADS": tile.threads,
             "PAD": 4 if tile.bm > 8 else 0,
             "SPATIAL": p.spatial,
-            "ONE_TAP": not product.is_wgrad and product.channels % tile.bk == 0,
-            "DIVIDED": _is_divided(roles),
-            "CHECKED": checked,
+            "ONE_TAP": _has_one_tap(product, tile),
+            "RESIDUES": min(len(product.residues), _RESIDUES),
+            "CHECKED": any(before or after for before, after in product.margins),
             "K_KIND": _PIXEL if product.is_wgrad else _FILTER,
             "A_IS_PLAIN": product.swapped,
             "VECTOR_A": a_width, "VECTOR_B": b_width, "ALONG_K_A": a_along, "ALONG_K_B": b_along,
-            "PROLOGUE": has_prologue,
+            "PROLOGUE": plan.has_prologue,
             "SPLIT": split > 1,
             "WIDTH": kernel_width,
-            "Offset": "int" if max(gathered.span, plain_here.span) < 2**31 else "long long",
+            "Offset": "int" if max(gathered.span, plain.span) < 2**31 else "long long",
             "Gathered": STORAGE[gathered.data_type],
-            "Plain": STORAGE[plain_here.data_type],
-            "Staged": staged,
-            "Accumulator": compute,
+            "Plain": STORAGE[plain.data_type],
+            "Staged": plan.staged,
+            "Accumulator": plan.compute,
         },
     )  # fmt: skip
     packed = parameters.pack()
-    tiles = -(-product.rows // tile.bm) * -(-product.columns // tile.bn) * p.groups
-    steps.add(Launch(text, "implicit_gemm", (tiles, split, 1), tile.threads, packed))
+    tiles = max(_tiles(product, residue, tile) for residue in residues)
+    steps.add(Launch(text, "implicit_gemm", (tiles, split, len(residues)), tile.threads, packed))
     if split > 1:
-        count = -(-p.groups * product.rows * product.columns // (tile.threads * kernel_width))
-        steps.add(Launch(text, "sum_splits", (min(count, 16 * device.sm_count), 1, 1), tile.threads, packed))
-    return steps.kernel(name)
+        count = min(-(-p.groups * max(results) // (tile.threads * kernel_width)), 16 * steps.device.sm_count)
+        steps.add(Launch(text, "sum_splits", (count, 1, len(residues)), tile.threads, packed))
+
+
+def _has_one_tap(product: Product, tile: Tile) -> bool:
+    return not product.is_wgrad and product.channels % tile.bk == 0
+
+
+def _describe(
+    parameters: Parameters, product: Product, residues: Sequence[Residue], shape: Shape, plain_spatial: tuple[int, ...]
+) -> int:
+    """The fields that differ from residue to residue, one behind the other; returns the parts of the sum."""
+    bk, groups = shape.tile.bk, product.roles.problem.groups
+    fields: dict[str, list[int]] = {}
+    pieces = []
+    for residue in residues:
+        pixel_digits, tap_digits = _digits(product, residue)
+        depth = product.depth(residue)
+        piece = -(-depth // shape.parts)
+        piece = max(1, -(-piece // bk)) * bk
+        pieces.append(-(-depth // piece))
+        rows, columns = product.rows(residue), product.columns(residue)
+        for name, values in {
+            "pixel_digits": pixel_digits,
+            "tap_digits": tap_digits,
+            "depth_step": _in_digits(bk, pixel_digits if product.is_wgrad else tap_digits),
+            "pixel_start": residue.start,
+            "first_pixel": residue.first_pixel,
+            "plain_start": (sum(f * s for f, s in zip(residue.first_tap, plain_spatial, strict=True)),),
+            "rows": (rows,),
+            "columns": (columns,),
+            "depth": (depth,),
+            "depth_per_block": (piece,),
+            "results": (groups * rows * columns,),
+        }.items():
+            fields.setdefault(name, []).extend(values)
+    split = max(1, *pieces)
+    fields["partial_start"] = [split * sum(fields["results"][:i]) for i in range(len(residues))]
+    missing = min(len(product.residues), _RESIDUES) - len(residues)  # of the last launch: the text is the same for all
+    for name, found in fields.items():
+        parameters.integers(name, found + [0] * (missing * (len(found) // len(residues))))
+    parameters.integer("splits", split)
+    return split
 
 
 def _resident(tile: Tile, outer: int, width: int) -> int:
@@ -359,12 +378,12 @@ def _resident(tile: Tile, outer: int, width: int) -> int:
     return tile.resident - (places >= 8 and tile.resident > 2 and tile.tm * tile.tn >= 64)
 
 
-def _digits(product: Product) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _digits(product: Product, residue: Residue) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Sizes of the coordinates of a pixel (position, n) and of a filter element (channel, tap), fastest first.
 
     The slowest digit has no size: it takes what is left.
     """
-    pixels, taps = padded(product.pixels, 1), padded(product.roles.problem.filter, 1)
+    pixels, taps = residue.pixels, tuple(max(1, tap) for tap in residue.taps)
     return pixels[::-1], (product.channels, taps[2], taps[1])
 
 
@@ -376,76 +395,20 @@ def _in_digits(value: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
     return (*digits, value)
 
 
-def _is_contiguous(plain: TensorSpec, roles: Roles, product: Product) -> bool:
+def _is_contiguous(strides: tuple[int, ...], product: Product) -> bool:
     """True when single elements of the plain operand are neighbours along k rather than along the outer index."""
-    strides = roles.space(plain).strides(plain)
     if product.is_wgrad:
         return min(s for s in (*strides[3:], 2**62) if s) <= (strides[2] or 2**62)
-    outer, summed = (strides[1], strides[2]) if roles.direction == "fprop" else (strides[2], strides[1])
+    outer, summed = (strides[1], strides[2]) if product.roles.direction == "fprop" else (strides[2], strides[1])
     return (summed or 2**62) <= (outer or 2**62)
-
-
-def _geometry(roles: Roles) -> dict[str, tuple[int, ...]]:
-    """``q = pixel * pixel_step + pixel_start + tap * tap_step``, divided by ``divisor``, inside ``image_size``.
-
-    A flipped filter (CONVOLUTION) reads tap F-1-f in place of f: the sign of the step and the start change.
-    """
-    p = roles.problem
-    reach = tuple((f - 1) * d if p.flip else 0 for f, d in zip(p.filter, p.dilation, strict=True))
-    step = tuple(-d if p.flip else d for d in p.dilation)
-    start = tuple(r - pre for r, pre in zip(reach, p.pre_padding, strict=True))
-    if roles.direction == "dgrad":
-        ones = (1,) * p.spatial
-        return {
-            "pixel_step": padded(ones, 1),
-            "pixel_start": padded(tuple(-s for s in start), 0),
-            "tap_step": padded(tuple(-s for s in step), 0),
-            "divisor": padded(p.stride, 1),
-            "image_size": padded(p.output, 1),
-        }
-    return {
-        "pixel_step": padded(p.stride, 1),
-        "pixel_start": padded(start, 0),
-        "tap_step": padded(step, 0),
-        "divisor": padded((1,) * p.spatial, 1),
-        "image_size": padded(p.input, 1),
-    }
-
-
-def _is_divided(roles: Roles) -> bool:
-    return roles.direction == "dgrad" and any(s > 1 for s in roles.problem.stride)
-
-
-def _margins(roles: Roles) -> list[tuple[int, int]]:
-    """How far the coordinates reach beyond the image, before and after, for each spatial axis that there is."""
-    p = roles.problem
-    if roles.direction == "dgrad":
-        steps, pixels, sizes = (1,) * p.spatial, p.input, p.output
-    else:
-        steps, pixels, sizes = p.stride, p.output, p.input
-    geometry = _geometry(roles)
-    starts, taps = (geometry[name][SPATIAL - p.spatial :] for name in ("pixel_start", "tap_step"))
-    found = []
-    for step, count, size, start, tap, f in zip(steps, pixels, sizes, starts, taps, p.filter, strict=True):
-        reach = (f - 1) * tap
-        low = start + min(0, reach)
-        high = start + (count - 1) * step + max(0, reach)
-        found.append((max(0, -low), max(0, high - (size - 1))))
-    return found
-
-
-def _stays_inside(roles: Roles) -> bool:
-    return not _is_divided(roles) and not any(b or a for b, a in _margins(roles))
 
 
 def _pads(product: Product, shape: Shape, gathered: TensorSpec, device: DeviceSpec) -> bool:
     """True where a padded copy costs little and saves the bounds of every element: taps change within a tile of k."""
-    roles = product.roles
-    if product.is_wgrad or _is_divided(roles) or product.channels % shape.tile.bk == 0:
+    margins = product.margins
+    if product.is_wgrad or _has_one_tap(product, shape.tile) or not any(b or a for b, a in margins):
         return False
-    grown = prod(
-        (b + a + n) / n for (b, a), n in zip(_margins(roles), gathered.dims[-len(product.pixels) :], strict=True)
-    )
+    grown = prod((b + a + n) / n for (b, a), n in zip(margins, gathered.dims[-len(margins) :], strict=True))
     copying = device.launch + gathered.bytes * (1 + grown) / device.bandwidth
     return copying < _WORTH_COPYING * shape.seconds
 
@@ -475,10 +438,10 @@ def _outer_first(product: Product, filters: TensorSpec) -> tuple[int, ...]:
 
 
 def _padded(
-    steps: Steps, roles: Roles, gathered: TensorSpec, space: Space, geometry: dict[str, tuple[int, ...]], staged: str
-) -> tuple[TensorSpec, Space, dict[str, tuple[int, ...]]]:
-    """The copy, its coordinates, and the geometry in which it starts at its padding."""
-    margins = _margins(roles)
+    steps: Steps, product: Product, gathered: TensorSpec, space: Space, staged: str
+) -> tuple[Product, TensorSpec, Space]:
+    """The products in a copy with zeros around the image, the copy and its coordinates."""
+    margins = product.margins
     outer = (0,) * (gathered.rank - len(margins))
     before, after = ((*outer, *(m[i] for m in margins)) for i in (0, 1))
     wide = _AS_STAGED[staged]  # converted once, not for every tap that reads it
@@ -488,9 +451,8 @@ def _padded(
     axes = tuple(
         replace(axis, size=sizes[j - 3 - first]) if j >= 3 + first else axis for j, axis in enumerate(space.axes)
     )
-    shift = padded(tuple(b for b, _ in margins), 0)
-    start = tuple(s + b for s, b in zip(geometry["pixel_start"], shift, strict=True))
-    return copy, Space(copy.extents, axes), {**geometry, "pixel_start": start, "image_size": padded(sizes, 1)}
+    moved = product.moved(padded(tuple(b for b, _ in margins), 0), padded(sizes, 1))
+    return moved, copy, Space(copy.extents, axes)
 
 
 def _reach(task: Task) -> int:
@@ -505,8 +467,9 @@ def _reach(task: Task) -> int:
 def _cost(task: Task, knobs: Knobs) -> Cost:
     product = product_of(task.op)
     shape = choose(product, task.device, task.op.main.compute_type, knobs)
-    gathered, plain = _operands(product.roles)
-    rows, columns = -(-product.rows // shape.tile.bm), -(-product.columns // shape.tile.bn)
+    gathered, plain = gathered_and_plain(product.roles)
+    rows = sum(-(-product.rows(r) // shape.tile.bm) for r in product.residues if all(r.taps))
+    columns = max(-(-product.columns(r) // shape.tile.bn) for r in product.residues)
     rereads = ((rows - 1) * plain.bytes + (columns - 1) * gathered.bytes) / 8  # most of them hit the cache
     others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
     return device_cost(task, shape.seconds + others, rereads)

@@ -5,14 +5,18 @@
 // One operand is gathered from an image (x, or dy for dgrad), the other is plain. An index of the product is one of
 //   PIXEL    (n, spatial position)   CHANNEL   one channel   FILTER   (tap, channel)
 // and stands for coordinates that add up with those of k. For the gathered operand,
-//   q[d] = outer.u[d] + k.u[d]    is the coordinate along spatial axis d (times DIVIDED strides, for dgrad),
-// valid inside the image and, for dgrad, where the stride divides it. Outside, the element is 0.
+//   q[d] = outer.u[d] + k.u[d]    is the coordinate along spatial axis d. Outside the image, the element is 0.
+//
+// A strided dgrad is one product for each residue of dx's positions modulo the stride, over the taps that reach it.
+// The grid's z counts them: sizes and starts are fields with an entry for each.
 //
 // Coordinates are decoded once: for rows and columns when a block starts, for k once per tile, into shared tables.
 
 constexpr int PIXEL = 0, CHANNEL = 1, FILTER = 2;
 
 constexpr int FIRST = 3 - SPATIAL;  // axes before it have one position
+
+__device__ __forceinline__ int residue() { return RESIDUES > 1 ? (int)blockIdx.z : 0; }
 
 struct __align__(16) Index {
     Offset offset;   // elements from the operand's first to this index's part
@@ -34,7 +38,7 @@ template <int KIND> __device__ __forceinline__ Digits digits_of(long long index,
     unsigned long long rest = (unsigned long long)index;
     #pragma unroll
     for (int i = 0; i < 3; ++i) {
-        const unsigned int size = (unsigned int)(KIND == PIXEL ? p.pixel_digits[i] : p.tap_digits[i]);
+        const unsigned int size = (unsigned int)(KIND == PIXEL ? p.pixel_digits[3 * residue() + i] : p.tap_digits[3 * residue() + i]);
         if (rest < (1ull << 32)) {
             found.d[i] = (int)((unsigned int)rest % size);
             rest = (unsigned int)rest / size;
@@ -54,12 +58,12 @@ template <int KIND> __device__ __forceinline__ void advance(Digits& at, const Pa
     if (ONE_TAP) at.d[0] = (int)threadIdx.x;
     #pragma unroll
     for (int i = ONE_TAP ? 1 : 0; i < 3; ++i) {
-        const int size = (int)(KIND == PIXEL ? p.pixel_digits[i] : p.tap_digits[i]);
-        at.d[i] += (ONE_TAP ? 0 : (int)p.depth_step[i]) + carry;
+        const int size = (int)(KIND == PIXEL ? p.pixel_digits[3 * residue() + i] : p.tap_digits[3 * residue() + i]);
+        at.d[i] += (ONE_TAP ? 0 : (int)p.depth_step[4 * residue() + i]) + carry;
         carry = at.d[i] >= size;
         at.d[i] -= carry ? size : 0;
     }
-    at.d[3] += (ONE_TAP ? 0 : (int)p.depth_step[3]) + carry;
+    at.d[3] += (ONE_TAP ? 0 : (int)p.depth_step[4 * residue() + 3]) + carry;
 }
 
 // Spatial digit of axis d, and the other coordinate.
@@ -68,14 +72,14 @@ template <int KIND> __device__ __forceinline__ int spatial(const Digits& at, int
 }
 template <int KIND> __device__ __forceinline__ int lane_of(const Digits& at) { return KIND == PIXEL ? at.d[3] : at.d[0]; }
 
-// The gathered operand's part of an index. Without division the coordinates add up, and so do their offsets.
+// The gathered operand's part of an index: coordinates add up, and so do their offsets.
 template <int KIND> __device__ __forceinline__ Offset gathered_part(const Digits& at, const Params& p, int (&u)[SPATIAL]) {
     Offset offset = (Offset)(lane_of<KIND>(at) * (KIND == PIXEL ? p.gathered_n : p.gathered_c));
     #pragma unroll
     for (int d = FIRST; d < 3; ++d) {
-        u[d - FIRST] = KIND == PIXEL ? (int)(spatial<KIND>(at, d) * p.pixel_step[d] + p.pixel_start[d])
+        u[d - FIRST] = KIND == PIXEL ? (int)(spatial<KIND>(at, d) * p.pixel_step[d] + p.pixel_start[3 * residue() + d])
                                      : (int)(spatial<KIND>(at, d) * p.tap_step[d]);
-        if (!DIVIDED) offset += (Offset)(u[d - FIRST] * p.gathered_spatial[d]);
+        offset += (Offset)(u[d - FIRST] * p.gathered_spatial[d]);
     }
     return offset;
 }
@@ -105,13 +109,7 @@ __device__ __forceinline__ Spot gathered_spot(const Params& p, const Index& oute
     found.k = k.lane[0];
     #pragma unroll
     for (int d = FIRST; d < 3; ++d) {
-        int at = outer.u[d - FIRST] + k.u[d - FIRST];
-        if constexpr (DIVIDED) {
-            const int step = (int)p.divisor[d], whole = (int)((unsigned int)at / (unsigned int)step);
-            found.valid = found.valid && at >= 0 && whole * step == at;
-            at = whole;
-            found.offset += (Offset)(at * p.gathered_spatial[d]);
-        }
+        const int at = outer.u[d - FIRST] + k.u[d - FIRST];
         if constexpr (CHECKED) found.valid = found.valid && (unsigned int)at < (unsigned int)p.image_size[d];
         if constexpr (PROLOGUE) found.q[d - FIRST] = at;
     }
@@ -266,13 +264,16 @@ template <int KIND> __device__ __forceinline__ Digits output_digits(long long in
     return found;
 }
 
-template <int KIND> __device__ __forceinline__ void output_coordinates(const Digits& digits, int (&at)[6]) {
+template <int KIND> __device__ __forceinline__ void output_coordinates(const Params& p, const Digits& digits, int (&at)[6]) {
     if constexpr (KIND == CHANNEL) {
         at[K_KIND == PIXEL ? 1 : 2] = digits.d[0];
     } else {
         at[KIND == PIXEL ? 0 : 2] = lane_of<KIND>(digits);
         #pragma unroll
-        for (int d = 0; d < 3; ++d) at[3 + d] = spatial<KIND>(digits, d);
+        for (int d = 0; d < 3; ++d) {
+            at[3 + d] = spatial<KIND>(digits, d);
+            if (RESIDUES > 1) at[3 + d] = at[3 + d] * (int)p.pixel_pitch[d] + (int)p.first_pixel[3 * residue() + d];
+        }
     }
 }
 
@@ -285,13 +286,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) implicit_gemm(cons
     Staged(&tile_b)[2][BK * PITCH_B] = *(Staged(*)[2][BK * PITCH_B])(memory + sizeof(tile_a));
 
     // Blocks of one group walk down the columns of tiles first, so that neighbours share rows in the cache.
-    const long long tiles_m = (p.rows + BM - 1) / BM, tiles_n = (p.columns + BN - 1) / BN;
+    const long long rows = p.rows[residue()], columns = p.columns[residue()];
+    const long long tiles_m = (rows + BM - 1) / BM, tiles_n = (columns + BN - 1) / BN;
     const long long block = blockIdx.x;
+    if (RESIDUES > 1 && block >= p.groups * tiles_m * tiles_n) return;
     const int group = (int)(block / (tiles_m * tiles_n));
     const long long tile = block - group * (tiles_m * tiles_n);
     const long long row0 = tile / tiles_n * BM, column0 = tile % tiles_n * BN;
-    const long long first = (long long)blockIdx.y * p.depth_per_block;
-    const long long last = first + p.depth_per_block < p.depth ? first + p.depth_per_block : p.depth;
+    const long long depth = p.depth[residue()], share = p.depth_per_block[residue()];
+    const long long first = (long long)blockIdx.y * share, last = first + share < depth ? first + share : depth;
 
     constexpr int A_KIND = A_IS_PLAIN ? CHANNEL : PIXEL;
     constexpr int B_KIND = A_IS_PLAIN ? (K_KIND == PIXEL ? FILTER : PIXEL) : CHANNEL;
@@ -309,7 +312,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) implicit_gemm(cons
     for (int i = threadIdx.x; i < (A_IS_PLAIN ? BM : BN); i += THREADS)
         tables.plain[i] = (Offset)((plain0 + i) * p.plain_channel);
     const Gathered* gathered = p.gathered + group * p.gathered_g;
-    const Plain* plain = p.plain + group * p.plain_g;
+    const Plain* plain = p.plain + group * p.plain_g + p.plain_start[residue()];
 
     if (threadIdx.x < BK) tables.digits[threadIdx.x] = digits_of<K_KIND>(first + threadIdx.x, p);
     auto describe = [&](int buffer) {  // the next BK indices of k, one for each of the first threads
@@ -332,11 +335,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) implicit_gemm(cons
         for (int j = 0; j < TN; ++j) sum[i][j] = (Accumulator)0;
 
     Staged next_a[ChunksA::COUNT][VECTOR_A], next_b[ChunksB::COUNT][VECTOR_B];
-    const int rows_left = (int)(p.rows - row0 < BM ? p.rows - row0 : BM);
-    const int columns_left = (int)(p.columns - column0 < BN ? p.columns - column0 : BN);
+    const int rows_left = (int)(rows - row0 < BM ? rows - row0 : BM);
+    const int columns_left = (int)(columns - column0 < BN ? columns - column0 : BN);
     const int tiles = (int)((last - first + BK - 1) / BK), tail = (int)(last - first - (long long)(tiles - 1) * BK);
     // Tiles until the next one that the table describes: each, or the first of every tap.
-    const int tiles_per_tap = ONE_TAP ? (int)p.tap_digits[0] / BK : 1;
+    const int tiles_per_tap = ONE_TAP ? (int)p.tap_digits[3 * residue()] / BK : 1;
     int until_new = 0, buffer = 0;
     const int started = ONE_TAP ? (int)((first / BK) % tiles_per_tap) : 0;
     Spot spots_a[ChunksA::SPOTS], spots_b[ChunksB::SPOTS];
@@ -360,8 +363,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) implicit_gemm(cons
     __syncthreads();
     begin<ChunksA, A_IS_PLAIN>(tables, spots_a);
     begin<ChunksB, !A_IS_PLAIN>(tables, spots_b);
-    fetch_tile(0);
-    describe(1);
+    if (tiles > 0) {  // no tap reaches some residues
+        fetch_tile(0);
+        describe(1);
+    }
     int stage = 0;
     for (int t = 0; t < tiles; ++t) {
         put<ChunksA, VECTOR_A, PITCH_A, ALONG_K_A>(tile_a[stage], next_a);
@@ -406,14 +411,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) implicit_gemm(cons
             if (row >= rows_left || column >= columns_left) continue;
             const Accumulator* from = slab + slab_row * BN + column;
             if constexpr (SPLIT) {  // partial sums, added in order by a kernel of their own
-                const long long at = ((blockIdx.y * p.groups + group) * p.rows + row0 + row) * p.columns + column0 + column;
+                const long long at = p.partial_start[residue()] + blockIdx.y * p.results[residue()] +
+                                     (group * rows + row0 + row) * columns + column0 + column;
                 #pragma unroll
                 for (int e = 0; e < WIDTH; ++e) p.partial[at + e] = from[e];
             } else {
                 int at[6] = {0, 0, 0, 0, 0, 0};
                 at[K_KIND == PIXEL ? 0 : 1] = group;
-                output_coordinates<A_KIND>(tables.row[row], at);
-                output_coordinates<B_KIND>(tables.column[column], at);
+                output_coordinates<A_KIND>(p, tables.row[row], at);
+                output_coordinates<B_KIND>(p, tables.column[column], at);
                 Accumulator acc[WIDTH];
                 #pragma unroll
                 for (int e = 0; e < WIDTH; ++e) acc[e] = from[e];

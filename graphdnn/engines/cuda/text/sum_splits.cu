@@ -2,19 +2,20 @@
 extern "C" __global__ void __launch_bounds__(THREADS) sum_splits(const __grid_constant__ Params p) {
     constexpr int A_KIND = A_IS_PLAIN ? CHANNEL : PIXEL;
     constexpr int B_KIND = A_IS_PLAIN ? (K_KIND == PIXEL ? FILTER : PIXEL) : CHANNEL;
-    const long long all = p.groups * p.rows * p.columns;
+    const long long all = p.results[residue()], columns = p.columns[residue()], each = p.rows[residue()] * columns;
+    const Accumulator* partial = p.partial + p.partial_start[residue()];
     for (long long i = ((long long)blockIdx.x * THREADS + threadIdx.x) * WIDTH; i < all;
          i += (long long)gridDim.x * THREADS * WIDTH) {
         Accumulator acc[WIDTH];
         for (int e = 0; e < WIDTH; ++e) acc[e] = (Accumulator)0;
         for (long long s = 0; s < p.splits; ++s)
-            for (int e = 0; e < WIDTH; ++e) acc[e] = wrapping_sum(acc[e], p.partial[s * all + i + e]);
-        const long long group = i / (p.rows * p.columns), rest = i - group * (p.rows * p.columns);
-        const long long row = rest / p.columns;
+            for (int e = 0; e < WIDTH; ++e) acc[e] = wrapping_sum(acc[e], partial[s * all + i + e]);
+        const long long group = i / each, rest = i - group * each;
+        const long long row = rest / columns;
         int at[6] = {0, 0, 0, 0, 0, 0};
         at[K_KIND == PIXEL ? 0 : 1] = (int)group;
-        output_coordinates<A_KIND>(output_digits<A_KIND>(row, p), at);
-        output_coordinates<B_KIND>(output_digits<B_KIND>(rest - row * p.columns, p), at);
+        output_coordinates<A_KIND>(p, output_digits<A_KIND>(row, p), at);
+        output_coordinates<B_KIND>(p, output_digits<B_KIND>(rest - row * columns, p), at);
         epilogue(p, at, acc);
     }
 }
