@@ -84,6 +84,7 @@ __device__ __forceinline__ void join_blocks(
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) begin_resident(const __grid_constant__ Params p) {
+    let_next_start();
     for (long long i = threadIdx.x; i < p.barriers; i += THREADS) p.arrived[i] = 0;
 }
 
