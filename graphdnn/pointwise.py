@@ -67,6 +67,7 @@ class Pointwise:
     flops: int = 1  # rough cost of one element
     cuda_double: str = ""
     cuda_int: str = ""  # int or long long math; empty unless ``integer``
+    cuda_pack: str = ""  # float math: the function that does it for whole packs, in place of ``cuda``
 
 
 def _quiet(function: Callable[..., Result]) -> Function:
@@ -361,7 +362,7 @@ POINTWISE: dict[PointwiseMode, Pointwise] = {
     PointwiseMode.ADD_SQUARE: _exact(_TWO, lambda x, b: x + b * b, "({0} + {1} * {1})", flops=2),
     PointwiseMode.DIV: _exact(_TWO, _divide, "({0} / {1})", _CUDA_DIVIDE_INT, flops=4),
     PointwiseMode.MOD: _exact(_TWO, _modulo, "fmodf({0}, {1})", _CUDA_MODULO_INT, flops=8),
-    PointwiseMode.POW: _row(_TWO, np.power, "powf({0}, {1})", 16),
+    PointwiseMode.POW: _row(_TWO, np.power, "powf({0}, {1})", 16, cuda_pack="power"),
     PointwiseMode.SUB: _exact(_TWO, np.subtract, "({0} - {1})"),
     PointwiseMode.ABS: _exact(_ONE, np.abs, "fabsf({0})", "({0} < 0 ? -{0} : {0})"),
     PointwiseMode.CEIL: _exact(_ONE, _ceil, "ceilf({0})", "{0}"),

@@ -212,12 +212,24 @@ class Program:
             scale = "" if alpha == 1.0 else f" * {literal(alpha, kind)}"
             operands.append(f"const {kind} o{i} = widen<{kind}>({value}){scale};")
         text = {"double": row.cuda_double, "float": row.cuda}.get(kind, row.cuda_int)
+        if kind == "float" and row.cuda_pack:
+            self._by_packs(row.cuda_pack, operands, result)
+            return
         parameters = {name: literal(value, kind) for name, value in spec.parameters().items()}
         expression = text.format(*(f"o{i}" for i in range(len(operands))), **parameters)
         result_type = "bool" if row.kind in ("comparison", "logical") else kind
         name = self._new(result)
         body = " ".join(operands)
         self.each(f"{body} {name}[e] = narrow<{STORAGE[result.data_type]}>(({result_type}){expression});")
+
+    def _by_packs(self, function: str, operands: Sequence[str], result: TensorSpec) -> None:
+        """A function of arrays in float: ``operands`` define ``o0``, ``o1`` ... of element ``e``."""
+        arrays = [f"v{self._arrays + i}" for i in range(len(operands) + 1)]
+        self._arrays += len(arrays)
+        self._line("float " + ", ".join(f"{name}[{self.width}]" for name in arrays) + ";")
+        self.each(" ".join((*operands, *(f"{name}[e] = o{i};" for i, name in enumerate(arrays[:-1])))))
+        self._line(f"{function}({', '.join(arrays)});")
+        self.set(result, f"{arrays[-1]}[e]")
 
     def store(self, spec: TensorSpec) -> None:
         """Write a tensor's elements to memory."""

@@ -13,7 +13,7 @@ from typing import Any
 from graphdnn.cuda.nvrtc import KernelText
 
 _TEXT = Path(__file__).parent / "text"
-_HEADERS = ("types.cuh", "values.cuh", "arithmetic.cuh")
+_HEADERS = ("types.cuh", "values.cuh", "arithmetic.cuh", "power.cuh")
 
 
 @cache
