@@ -69,6 +69,9 @@ def generate_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         for name, prefix, w in zip(("prologue", "prologue_halo"), "xs", dict.fromkeys(widths), strict=False)
     ]
     body = Program(op, parameters, y_space, "y", width=width)
+    for spec in fused_inputs(op.epilogue):
+        if spec not in anchor.outputs().values():
+            body.value(spec)  # loads first: the chain may branch
     if anchor.index is not None:
         body.set(anchor.index, "place[e]")
     if _is_wanted(op, anchor.y):

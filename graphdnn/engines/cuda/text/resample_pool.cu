@@ -229,14 +229,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool(cons
     for (int k = 0; k < KEPT; ++k) read_line(p, at, h + k, w, lines[k]);
     for (int o = first; o < end; o += ROWS, h += ROWS * STRIDE_H) {
         #pragma unroll
-        for (int k = KEPT; k < X_ROWS; ++k) {
-            if (k % STRIDE_H >= WINDOW_H) continue;  // between windows
-            read_line(p, at, h + k, w, lines[k]);
-            const int r = k - (WINDOW_H - 1), row = r / STRIDE_H;
-            if (r % STRIDE_H != 0 || (!WHOLE_ROWS && o + row >= end)) continue;
+        for (int k = KEPT; k < X_ROWS; ++k)
+            if (k % STRIDE_H < WINDOW_H) read_line(p, at, h + k, w, lines[k]);  // others are between windows
+        #pragma unroll
+        for (int row = 0; row < ROWS; ++row) {
+            if (!WHOLE_ROWS && o + row >= end) break;
             Columns result;
             Places place;
-            down(p, lines + r, h + r, w, result, place);
+            down(p, lines + row * STRIDE_H, h + row * STRIDE_H, w, result, place);
             at[ROW] = o + row;
             write(p, at, column, result, place);
             at[COL] = column;
