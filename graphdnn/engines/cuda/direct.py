@@ -47,9 +47,9 @@ _THREADS = Knob(KnobType.BLOCK_SIZE, 0, 512, 32, 0, "threads of a block at most;
 _STAGES = Knob(KnobType.STAGES, 2, 8, 1, 4, "steps in the ring in shared memory")
 _OCCUPANCY = Knob(KnobType.OCCUPANCY, 0, 8, 1, 0, "blocks per multiprocessor that registers are limited for; 0: chosen")
 KNOBS = (_CHANNELS, _COLUMNS, _ROWS, _LANES, _THREADS, _STAGES, _OCCUPANCY)
-_KERNEL = Knob(KnobType.KERNEL_CFG, 0, 3, 1, 0, "2: tensor cores, where they serve; 0, 1: multiply-adds")
+KERNEL = Knob(KnobType.KERNEL_CFG, 0, 3, 1, 0, "2: tensor cores, where they serve; 0, 1: multiply-adds")
 
-DEFAULTS: Knobs = MappingProxyType({knob.type: knob.default for knob in (*KNOBS, _KERNEL)})
+DEFAULTS: Knobs = MappingProxyType({knob.type: knob.default for knob in (*KNOBS, KERNEL)})
 
 
 def wishes(knobs: Knobs) -> Wishes:
@@ -85,7 +85,7 @@ class Sides:
     def bands(self, device: DeviceSpec, knobs: Knobs) -> Bands | None:
         """How tensor cores divide the work; None where they do not take part."""
         compute = COMPUTE_TYPE[self.roles.op.compute_type]
-        if knobs[_KERNEL.type] != 2 or not direct_diagonal.serves(self.shape, self.gathered, self.filter, compute):
+        if knobs[KERNEL.type] != 2 or not direct_diagonal.serves(self.shape, self.gathered, self.filter, compute):
             return None
         return direct_diagonal.choose(self.shape, device, wishes(knobs))
 
@@ -105,7 +105,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         filter_strides = _packed_filter(sides)
     else:
         filter_strides = roles.space(filter).strides(filter)
-    if knobs[_KERNEL.type] == 3 and direct_diagonal.serves(
+    if knobs[KERNEL.type] == 3 and direct_diagonal.serves(
         sides.shape, sides.gathered, sides.filter, COMPUTE_TYPE[roles.op.compute_type]
     ):
         walk = direct_diagonal.choose_walk(sides.shape, device, wishes(knobs))
@@ -339,5 +339,5 @@ ENGINE = cuda_engine(
     cost=_cost,
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,
-    knobs=(*KNOBS, _KERNEL),
+    knobs=(*KNOBS, KERNEL),
 )

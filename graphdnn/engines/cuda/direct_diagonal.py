@@ -220,3 +220,70 @@ def choose_walk(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None
 
         rows = min(sorted({-(-height // parts) for parts in (1, 2, 3, 4, 6, 8)}, reverse=True), key=seconds)
     return Walk(warps, across, lines, rows, stages, resident)
+
+
+DEPTH = 16  # columns of a product of the filter gradient
+_SUMS = 130  # registers of a lane
+
+
+def _shifts(shape: Shape) -> int:
+    """Places of x that a row's products begin at: each serves two taps."""
+    s, stride = shape.problem.filter[1], shape.problem.stride[1]
+    return s // (2 * stride) * stride + min(s % (2 * stride), stride)
+
+
+def serves_wgrad(shape: Shape, x: TensorSpec, dy: TensorSpec, compute: str) -> bool:
+    return (
+        x.data_type in (DataType.HALF, DataType.BFLOAT16)
+        and dy.data_type is x.data_type
+        and compute == "float"
+        and shape.group_in == shape.group_out
+        and 8 % shape.group_in == 0
+        and shape.in_piece == shape.out_piece == 16
+        and 4 * shape.problem.filter[0] * _shifts(shape) <= _SUMS
+    )
+
+
+def wgrad_registers(shape: Shape) -> int:
+    shifts = _shifts(shape)
+    return 4 * shape.problem.filter[0] * shifts + 4 * shape.window + 4 * -(-shifts // 2) + 50
+
+
+def wgrad_shared(shape: Shape, walk: Walk) -> int:
+    """Shared memory of a block; the kernel's own constants, once more."""
+    p, channels = shape.problem, 8 * walk.warps
+    pixel = channels + (0 if walk.warps % 2 else 8)
+    columns = (DEPTH * walk.across - 1) * p.stride[1] + p.filter[1]
+    images = padded_bytes(walk.stages * walk.lines * p.stride[0] * columns * pixel * 2)
+    gradients = padded_bytes(walk.stages * walk.lines * (DEPTH * walk.across + 1) * pixel * 2)
+    return max(images + gradients, walk.across * p.filter[1] * shape.group_in * channels * 4)
+
+
+def choose_wgrad(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
+    p = shape.problem
+    total = -(-shape.channels_out // 8)
+    across = min(-(-(shape.columns + 1) // DEPTH), 4)
+    warps = min(total, max(1, wishes.lanes)) if wishes.lanes else 3 if total % 3 == 0 else min(total, 4)
+    if wishes.threads:
+        across = max(1, min(across, wishes.threads // (32 * warps)))
+    for stages in range(wishes.stages, 1, -1):
+        walk = Walk(warps, across, wishes.v or 2, 1, stages, 1)
+        if wgrad_shared(shape, walk) <= device.shared_memory - 1024:
+            break
+    else:
+        return None
+    by_registers = 65536 // (min(255, -(-wgrad_registers(shape) // 8) * 8) * walk.threads)
+    by_memory = device.shared_memory // (wgrad_shared(shape, walk) + 1024)
+    resident = wishes.blocks or max(1, min(by_registers, by_memory, 64 // (walk.threads // 32), 16))
+    height = shape.rows
+    rows = min(wishes.rows, height) or height
+    if not wishes.rows:
+        blocks = -(-total // warps)
+
+        def seconds(rows: int) -> float:
+            items = p.n * -(-(shape.columns + 1) // (DEPTH * across)) * -(-height // rows)
+            parts = max(1, min(items, device.sm_count * resident // blocks))
+            return -(-items // parts) * (rows + shape.extra)
+
+        rows = min(sorted({-(-height // parts) for parts in (1, 2, 3, 4, 6, 8)}, reverse=True), key=seconds)
+    return Walk(warps, across, walk.lines, rows, stages, resident)

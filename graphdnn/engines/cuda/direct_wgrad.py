@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from graphdnn.checks import AtMost
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda import direct_diagonal
 from graphdnn.engines.cuda.convolution_roles import Roles
 from graphdnn.engines.cuda.cost import device_cost
-from graphdnn.engines.cuda.direct import DEFAULTS, KNOBS, wishes
+from graphdnn.engines.cuda.direct import DEFAULTS, KERNEL, KNOBS, wishes
+from graphdnn.engines.cuda.direct_diagonal import Walk
 from graphdnn.engines.cuda.direct_geometry import (
     chunk_for,
     convolution,
@@ -56,6 +58,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     roles, p, shape = Roles.of(anchor), anchor.problem, _shape(op)
     x, _, dy = anchor.roles
     steps = Steps(op, device)
+    if knobs[KERNEL.type] >= 2 and direct_diagonal.serves_wgrad(shape, x, dy, COMPUTE_TYPE[anchor.compute_type]):
+        walk = direct_diagonal.choose_wgrad(shape, device, wishes(knobs))
+        if walk is not None:
+            return _walk(op, device, steps, walk)
     tile = _choice(op, device, knobs).tile
     compute = COMPUTE_TYPE[anchor.compute_type]
 
@@ -93,7 +99,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     name = f"conv_wgrad__direct_{how}__{op.name}"
     text = kernel_text(
         name,
-        ["direct_copy.cuh", "direct_window.cuh", "direct_wgrad.cu"],
+        ["direct_copy.cuh", "direct_window.cuh", "direct_wgrad.cu", "direct_wgrad_sum.cuh"],
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const {compute} (&acc)[1]")],
         constants={
@@ -115,6 +121,65 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     packed = parameters.pack()
     shared = shared_bytes(shape, tile.v, tile.tw, tile.lanes, tile.tiles, tile.stages)
     steps.add(Launch(text, "direct_wgrad", (channel_blocks, parts, 1), tile.threads, packed, shared))
+    sums = (-(-shape.channels_out // 32), taps, 1)
+    steps.add(Launch(text, "direct_wgrad_sum", sums, 32 * _SLICES, packed))
+    return steps.kernel(name)
+
+
+def _walk(op: FusedOp, device: DeviceSpec, steps: Steps, walk: Walk) -> DeviceKernel:
+    """The kernel on tensor cores."""
+    anchor = op.anchor
+    assert isinstance(anchor, ConvBackwardFilter)
+    roles, p, shape = Roles.of(anchor), anchor.problem, _shape(op)
+    x, _, dy = anchor.roles
+    x_space, dy_space = image_space(roles, x), image_space(roles, dy)
+    channels = 8 * walk.warps
+    column_blocks = -(-(shape.columns + 1) // (direct_diagonal.DEPTH * walk.across))
+    channel_blocks = -(-shape.channels_out // channels)
+    segments = -(-shape.rows // walk.rows)
+    items = p.n * column_blocks * segments
+    parts = parts_of(items, channel_blocks, walk.blocks, device.sm_count)
+    taps = p.taps * shape.group_in
+
+    parameters = Parameters(steps.places)
+    body = Program(op, parameters, roles.space(roles.output), "t")
+    steps.finish(body, "acc", "float")
+    parameters.tensor("gathered", x)
+    parameters.tensor("plain", dy)
+    for field, strides in (("gathered", x_space.strides(x)), ("plain", dy_space.strides(dy))):
+        for name, value in zip(("n", "c", "h", "w"), strides, strict=True):
+            if name != "c":
+                parameters.integer(f"{field}_{name}", value)
+    for name, value in {
+        "in_h": p.input[0], "in_w": p.input[1], "out_w": p.output[1], "channels_out": shape.channels_out,
+        "in_row": -p.pre_padding[0], "in_column": -p.pre_padding[1],
+        "rows": shape.rows, "segments": segments, "segment_rows": walk.rows,
+        "column_blocks": column_blocks, "items": items, "parts": parts,
+        "padded_channels": channel_blocks * channels,
+    }.items():  # fmt: skip
+        parameters.integer(name, value)
+    parameters.scratch("partial", "float", steps.allocate(parts * taps * channel_blocks * channels * 4))
+
+    how = f"r{p.filter[0]}s{p.filter[1]}c{channels}x{walk.across}l{walk.lines}"
+    name = f"conv_wgrad__walk_{how}__{op.name}"
+    text = kernel_text(
+        name,
+        ["direct_copy.cuh", "direct_mma.cuh", "direct_window.cuh", "direct_wgrad_walk.cu", "direct_wgrad_sum.cuh"],
+        parameters=parameters.text,
+        functions=[body.function("epilogue", "const float (&acc)[1]")],
+        constants={
+            "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
+            "DGRAD": False, "FLIP": p.flip,
+            "IN_ROWS": shape.in_rows, "WINDOW": shape.window, "TW": direct_diagonal.DEPTH, "TILES": walk.across,
+            "WARPS": walk.warps, "THREADS": 32 * walk.warps * walk.across, "ROWS": walk.lines,
+            "GROUP_IN": shape.group_in, "GROUP_OUT": shape.group_out,
+            "STAGES": walk.stages, "BLOCKS": walk.blocks, "SLICES": _SLICES,
+            "Gathered": STORAGE[x.data_type], "Accumulator": "float",
+        },
+    )  # fmt: skip
+    packed = parameters.pack()
+    shared = direct_diagonal.wgrad_shared(shape, walk)
+    steps.add(Launch(text, "direct_wgrad_walk", (channel_blocks, parts, 1), walk.threads, packed, shared))
     sums = (-(-shape.channels_out // 32), taps, 1)
     steps.add(Launch(text, "direct_wgrad_sum", sums, 32 * _SLICES, packed))
     return steps.kernel(name)
@@ -152,5 +217,5 @@ ENGINE = cuda_engine(
     cost=_cost,
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,
-    knobs=KNOBS,
+    knobs=(*KNOBS, KERNEL),
 )

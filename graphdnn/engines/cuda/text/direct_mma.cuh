@@ -31,6 +31,37 @@ inline void emulated_product(void** places, unsigned) {
 }
 #endif
 
+#ifndef __CUDA_ARCH__
+struct Matrices {
+    const unsigned short* row;
+    unsigned int result[4];
+};
+
+inline void emulated_matrices(void** places, unsigned) {
+    for (int lane = 0; lane < 32; ++lane)
+        for (int i = 0; i < 4; ++i) {
+            const auto at = [&](int row) -> unsigned int {
+                return ((Matrices*)places[8 * i + row])->row[lane / 4];
+            };
+            ((Matrices*)places[lane])->result[i] = at(lane % 4 * 2) | at(lane % 4 * 2 + 1) << 16;
+        }
+}
+#endif
+
+// Four 8x8 matrices of 16-bit elements from shared memory. Lane 8 * i + r gives the address of row r of matrix i, 16
+// bytes; lane 4 * g + j gets, of each, column g of rows 2j and 2j + 1.
+__device__ __forceinline__ void load_transposed(unsigned int (&to)[4], const void* row) {
+#ifdef __CUDA_ARCH__
+    const unsigned int from = (unsigned int)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
+#else
+    Matrices mine{(const unsigned short*)row, {}};
+    emulated_together(32, &mine, emulated_matrices);
+    for (int i = 0; i < 4; ++i) to[i] = mine.result[i];
+#endif
+}
+
 template <class T, bool DEEP>
 __device__ __forceinline__ void warp_product(
     float (&sum)[4], unsigned int a0, unsigned int a1, unsigned int a2, unsigned int a3, unsigned int b0, unsigned int b1

@@ -1,0 +1,199 @@
+// Filter gradient with few channels per group on tensor cores: for each tap, a sum over pixels of products of x and dy.
+//
+// The walk is that of direct_wgrad.cu. A warp owns 8 channels of 16 columns: its products are 16 pixels of a row deep,
+// their columns are channels of x, their rows channels of dy: first of the pixels themselves, then of those one to the
+// left, which is the tap STRIDE_W to the right. Of the results only those within a group are used.
+//
+// Pixels of dy that are not there are zeros here, but 0 times infinity is not: a block that finds NaN among its sums
+// computes them again, from those that are there.
+
+constexpr int GROUP = GROUP_OUT;     // channels of a group, on either side
+constexpr int CHANNELS = 8 * WARPS;  // of a block
+constexpr int PIXEL = CHANNELS + (WARPS % 2 ? 0 : 8);  // neighbours are in different banks
+constexpr int SHIFTS = S / (2 * STRIDE_W) * STRIDE_W + (S % (2 * STRIDE_W) < STRIDE_W ? S % (2 * STRIDE_W) : STRIDE_W);
+constexpr int LOADS = (SHIFTS + 1) / 2;
+
+// The column of x that a shift begins at: its taps are this one and the one STRIDE_W further.
+constexpr __host__ __device__ int shift_tap(int i) { return i / STRIDE_W * (2 * STRIDE_W) + i % STRIDE_W; }
+
+typedef Ring<Gathered, ROWS * IN_ROWS, COLUMNS, CHANNELS, 8, STAGES, PIXEL> Images;
+typedef Ring<Gathered, ROWS, TILES * TW + 1, CHANNELS, 8, STAGES, PIXEL> Gradients;  // from one column to the left
+static_assert(sizeof(Gathered) == 2 && TW == 16, "products are 16 deep");
+
+// An image's rows first .. last - 1 of dy.
+struct Item {
+    int n, column_block, first, last, turns;
+
+    __device__ __forceinline__ Item(const Params& p, unsigned int index) {
+        column_block = (int)(index % (unsigned int)p.column_blocks);
+        index /= (unsigned int)p.column_blocks;
+        first = (int)(index % (unsigned int)p.segments * (unsigned int)p.segment_rows);
+        n = (int)(index / (unsigned int)p.segments);
+        last = first + (int)p.segment_rows < (int)p.rows ? first + (int)p.segment_rows : (int)p.rows;
+        // Steps whose rows of x all lie below the image add nothing.
+        const int inside = ((int)p.in_h - first * IN_ROWS - (int)p.in_row + IN_ROWS - 1) / IN_ROWS;
+        const int steps = last - first + EXTRA < inside ? last - first + EXTRA : inside > 0 ? inside : 0;
+        turns = (steps + ROWS - 1) / ROWS;
+    }
+};
+
+// A block's sum for one filter element, the plain way.
+__device__ __forceinline__ float exact_sum(const Params& p, int channel, int channel_in, int r, int s) {
+    float sum = 0.0f;
+    #pragma unroll 1
+    for (unsigned int index = blockIdx.y; index < (unsigned int)p.items; index += gridDim.y) {
+        const Item item(p, index);
+        const int left = item.column_block * TILES * TW;
+        const int right = left + TILES * TW < (int)p.out_w ? left + TILES * TW : (int)p.out_w;
+        #pragma unroll 1
+        for (int row = item.first; row < item.last; ++row) {
+            const int h = row * STRIDE_H + (int)p.in_row + r;
+            if ((unsigned int)h >= (unsigned int)p.in_h) continue;
+            #pragma unroll 1
+            for (int column = left; column < right; ++column) {
+                const int w = column * STRIDE_W + (int)p.in_column + s;
+                if ((unsigned int)w >= (unsigned int)p.in_w) continue;
+                const Gathered x = p.gathered[item.n * p.gathered_n + h * p.gathered_h + w * p.gathered_w + channel_in];
+                const Gathered dy = p.plain[item.n * p.plain_n + row * p.plain_h + column * p.plain_w + channel];
+                sum = fmaf(widen<float>(x), widen<float>(dy), sum);
+            }
+        }
+    }
+    return sum;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad_walk(const __grid_constant__ Params p) {
+    extern __shared__ __align__(16) unsigned char memory[];
+    const int channel_block = (int)blockIdx.x;
+    const int lane = (int)threadIdx.x % 32, g = lane / 4, j = lane % 4;
+    const int warp = (int)threadIdx.x / 32 % WARPS, tile = (int)threadIdx.x / (32 * WARPS);
+
+    Images images(memory);
+    Gradients gradients(memory + Images::BYTES);
+    unsigned int coming = blockIdx.y;  // the item whose rows are fetched
+    int left = 0, target = 0;          // its turns that are not, and the slot for the next
+    auto fetch = [&]() {
+        while (left == 0 && coming < (unsigned int)p.items) {
+            const Item item(p, coming);
+            left = item.turns;
+            images.start(
+                p.gathered + item.n * p.gathered_n, p.gathered_h, p.gathered_w, (int)p.in_h, (int)p.in_w,
+                (int)p.channels_out, item.first * IN_ROWS + (int)p.in_row,
+                item.column_block * TILES * STEP_W + (int)p.in_column, channel_block * CHANNELS
+            );
+            gradients.start(
+                p.plain + item.n * p.plain_n, p.plain_h, p.plain_w, item.last, (int)p.out_w, (int)p.channels_out,
+                item.first, item.column_block * TILES * TW - 1, channel_block * CHANNELS
+            );
+            coming += gridDim.y;
+        }
+        if (left > 0) {
+            images.fetch(target);
+            gradients.fetch(target);
+            --left;
+        }
+        target = target + 1 == STAGES ? 0 : target + 1;
+        commit_copies();
+    };
+
+    float sum[R][SHIFTS][4];
+    #pragma unroll
+    for (int r = 0; r < R; ++r)
+        #pragma unroll
+        for (int i = 0; i < SHIFTS; ++i)
+            #pragma unroll
+            for (int e = 0; e < 4; ++e) sum[r][i][e] = 0.0f;
+
+    // The rows of matrices that this lane names: of dy the pixels and their left neighbours, of x two shifts.
+    const int matrix = lane / 8, line = lane % 8;
+    const int dy_column = tile * TW + matrix / 2 * 8 + line + 1 - matrix % 2;
+    const int x_column = (tile * TW + matrix % 2 * 8 + line) * STRIDE_W;
+    int x_shift[LOADS];
+    #pragma unroll
+    for (int i = 0; i < LOADS; ++i)
+        x_shift[i] = (matrix / 2 && 2 * i + 1 < SHIFTS ? shift_tap(2 * i + 1) : shift_tap(2 * i)) * PIXEL;
+
+    #pragma unroll 1
+    for (int i = 0; i < STAGES - 1; ++i) fetch();
+    int slot = 0;
+    #pragma unroll 1
+    for (unsigned int index = blockIdx.y; index < (unsigned int)p.items; index += gridDim.y) {
+        const Item item(p, index);
+        unsigned int dy[WINDOW][4];
+        #pragma unroll
+        for (int k = 0; k < WINDOW; ++k)
+            #pragma unroll
+            for (int e = 0; e < 4; ++e) dy[k][e] = 0;
+        #pragma unroll 1
+        for (int turn = 0; turn < item.turns; ++turn) {
+            await_copies<STAGES - 2>();
+            __syncthreads();  // this turn is there for all, and all have left the slot that is filled next
+            fetch();
+            const Gathered* next = gradients.at(slot, 0, dy_column, 8 * warp);
+            const Gathered* here = images.at(slot, 0, x_column, 8 * warp);
+            slot = slot + 1 == STAGES ? 0 : slot + 1;
+            #pragma unroll
+            for (int count = 0; count < ROWS; ++count) {
+                #pragma unroll
+                for (int k = 0; k + 1 < WINDOW; ++k)
+                    #pragma unroll
+                    for (int e = 0; e < 4; ++e) dy[k][e] = dy[k + 1][e];
+                load_transposed(dy[WINDOW - 1], next + count * ((TILES * TW + 1) * PIXEL));
+                #pragma unroll
+                for (int u = 0; u < IN_ROWS; ++u) {
+                    if (u >= R) continue;
+                    unsigned int x[LOADS][4];
+                    #pragma unroll
+                    for (int i = 0; i < LOADS; ++i)
+                        load_transposed(x[i], here + (count * IN_ROWS + u) * (COLUMNS * PIXEL) + x_shift[i]);
+                    #pragma unroll
+                    for (int k = 0; k < WINDOW; ++k) {
+                        const int r = row_tap(u, k);
+                        if (r < 0) continue;
+                        #pragma unroll
+                        for (int i = 0; i < SHIFTS; ++i)
+                            warp_product<Gathered, true>(
+                                sum[r][i], dy[k][0], dy[k][1], dy[k][2], dy[k][3], x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1]
+                            );
+                    }
+                }
+            }
+        }
+    }
+    await_copies<0>();
+
+    // Sums of the block's tiles, a row of taps at a time. A lane has sums of channel g of dy with 2j and 2j + 1 of x.
+    float* const shared = (float*)memory;
+    constexpr int ROW = S * GROUP * CHANNELS;
+    bool strange = false;
+    #pragma unroll
+    for (int r = 0; r < R; ++r) {
+        __syncthreads();
+        #pragma unroll
+        for (int i = 0; i < SHIFTS; ++i)
+            #pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const int c = 2 * j + e % 2, s = shift_tap(i) + e / 2 * STRIDE_W;
+                if (s >= S || c / GROUP != g / GROUP) continue;
+                strange |= sum[r][i][e] != sum[r][i][e];
+                shared[tile * ROW + (s * GROUP + c % GROUP) * CHANNELS + 8 * warp + g] = sum[r][i][e];
+            }
+        __syncthreads();
+        for (int i = threadIdx.x; i < ROW; i += THREADS) {
+            float all = shared[i];
+            #pragma unroll
+            for (int t = 1; t < TILES; ++t) all += shared[t * ROW + i];
+            const long long tap = (long long)(blockIdx.y * R + r) * (S * GROUP) + i / CHANNELS;
+            p.partial[tap * p.padded_channels + channel_block * CHANNELS + i % CHANNELS] = all;
+        }
+    }
+    if (__syncthreads_or(strange)) {
+        #pragma unroll 1
+        for (int i = threadIdx.x; i < R * ROW; i += THREADS) {
+            const int o = channel_block * CHANNELS + i % CHANNELS, tap = i / CHANNELS;  // tap: (r, s, c)
+            if (o >= (int)p.channels_out) continue;
+            const int c = o / GROUP * GROUP + tap % GROUP, s = tap / GROUP % S, r = tap / (GROUP * S);
+            p.partial[((long long)blockIdx.y * (R * S * GROUP) + tap) * p.padded_channels + o] = exact_sum(p, o, c, r, s);
+        }
+    }
+}
