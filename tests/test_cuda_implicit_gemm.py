@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, fused, run_both
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, fused, run_both
 from emulator import MISSING
 
 from graphdnn.dtypes import ELEMENTS, Array, cast
@@ -91,3 +91,31 @@ def test_strided_dgrad(text: str) -> None:
     """One product for every residue; those that no tap reaches are zeros."""
     check(text, TILE_SIZE=10)
     check(text, TILE_SIZE=9, SPLIT_K=3)
+
+
+BYTES = [
+    "conv x=i8[2,48,7,6]nhwc w=i8[24,48,3,3]nhwc pad=1 compute=i32 out=i32",
+    "conv x=u8[2,8,7,6]nhwc w=i8[9,8,3,3] pad=1 stride=2 mode=conv compute=i32 out=i32",
+    "conv x=i8[1,32,7,6]nhwc w=u8[10,32,1,1]nhwc compute=i32 out=i8 + relu",
+    "conv x=u8[1,12,7,6]nhwc w=u8[9,4,3,3] pad=1 compute=i32 out=i32",
+    "dgrad dy=i8[1,32,4,5]nhwc w=i8[32,10,3,3]nhwc dx=[1,10,7,9] pad=1 stride=2 compute=i32 out=i32",
+    "dgrad dy=i8[1,8,4,5]nhwc w=u8[8,5,3,3] dx=[1,10,7,9] pad=1 stride=2 compute=i32 out=i32",
+]
+
+
+@emulated
+@pytest.mark.parametrize("text", BYTES)
+def test_products_of_four_bytes(text: str) -> None:
+    kernel = device_kernel(operations(text), ENGINE, {KnobType.TILE_SIZE: 10})
+    assert "constexpr bool QUADS = true;" in kernel.source
+    check(text, TILE_SIZE=10)
+    check(text, TILE_SIZE=3, SPLIT_K=1)
+    check(text, TILE_SIZE=12, SPLIT_K=3)
+
+
+@emulated
+@pytest.mark.parametrize("text", ["conv x=i8[1,6,7,6]nhwc w=i8[8,6,3,3]nhwc pad=1 compute=i32 out=i32",
+                                  "conv x=i8[1,8,7,6] w=i8[8,8,3,3] pad=1 compute=i32 out=i32"])  # fmt: skip
+def test_bytes_that_are_not_words(text: str) -> None:
+    assert "constexpr bool QUADS = false;" in device_kernel(operations(text), ENGINE).source
+    check(text)

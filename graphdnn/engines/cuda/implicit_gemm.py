@@ -111,6 +111,7 @@ _AS_STAGED = {
     "long long": DataType.INT64,
 }
 _WORTH_COPYING = 0.1  # of the predicted time that a copy of an operand may take
+_QUAD = 4  # bytes that are multiplied and added at once
 _RESIDUES = 16  # that one launch serves: each is described in the kernel's parameters, of 4 KB
 _ALONE = 0.3  # of an SM's pace that is left when it is all but empty
 
@@ -175,17 +176,21 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     gathered, plain = gathered_and_plain(roles)
     compute = COMPUTE_TYPE[roles.op.compute_type]
     staged = _staged(gathered.data_type, plain.data_type, compute)
+    thrifty = _is_thrifty(knobs)
+    product, quads = _counted(op, product, thrifty)
     shape = choose(product, device, roles.op.compute_type, knobs)
-    thrifty = knobs[_SPLIT.type] == 1  # what the engine is asked for where workspace is limited
-    if not thrifty and _turns(product, shape, plain, device):
+    if quads:
+        if not _is_quads(roles.space(plain), plain, _summed_axis(roles)):
+            plain = steps.relaid(plain, _summed_first(product, plain))
+    elif not thrifty and _turns(product, shape, plain, device):
         plain = steps.relaid(plain, _outer_first(product, plain))
     elif not is_addressable(plain):
         plain = steps.relaid(plain)
     x_space = roles.space(gathered)
     has_prologue = bool(op.prologue) or not is_addressable(gathered)
-    if not has_prologue and not thrifty and _pads(product, shape, gathered, device):
+    if not has_prologue and not quads and not thrifty and _pads(product, shape, gathered, device):
         product, gathered, x_space = _padded(steps, product, gathered, x_space, staged)
-    plan = _Plan(op, product, shape, gathered, x_space, plain, staged, compute, has_prologue)
+    plan = _Plan(op, product, shape, gathered, x_space, plain, staged, compute, has_prologue, quads)
     for first in range(0, len(product.residues), _RESIDUES):
         _add(steps, plan, product.residues[first : first + _RESIDUES])
     return steps.kernel(plan.name)
@@ -204,6 +209,7 @@ class _Plan:
     staged: str
     compute: str
     has_prologue: bool
+    quads: bool  # channels are counted in fours
 
     @property
     def roles(self) -> Roles:
@@ -230,9 +236,12 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
     p, out_space = roles.problem, roles.space(roles.output)
     parameters = Parameters(steps.places)
 
+    unit = _QUAD if plan.quads else 1  # elements that the kernel takes for one
+
     # Vector accesses run along the axis that is contiguous in both memory and the product.
     def vector(space: Space, spec: TensorSpec, axis: int) -> int:
-        return width_for(space, [spec], axis, min(_VECTOR_BYTES, 4 * ELEMENTS[spec.data_type].bytes))
+        limit = min(_VECTOR_BYTES, 4 * unit * ELEMENTS[spec.data_type].bytes)
+        return max(1, width_for(space, [spec], axis, limit) // unit)
 
     gathered, x_space, plain = plan.gathered, plan.gathered_space, plan.plain
     program = None
@@ -245,11 +254,13 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
         program.result("value", gathered, plan.staged)
     # w runs along c for fprop (with k), along c for dgrad (outer); dy runs along k (outer) for wgrad.
     plain_width, plain_along_k = vector(plan.plain_space, plain, 2), roles.direction == "fprop"
-    if plain_width == 1 and not product.is_wgrad:  # w along k
+    if plan.quads:
+        plain_width, plain_along_k = vector(plan.plain_space, plain, _summed_axis(roles)), True
+    elif plain_width == 1 and not product.is_wgrad:  # w along k
         plain_width, plain_along_k = vector(plan.plain_space, plain, 1), roles.direction == "dgrad"
-    if plain_width == 1:
+    if plain_width == 1 and not plan.quads:
         plain_along_k = _is_contiguous(plan.plain_strides, product)
-    gathered_along_k = product.is_wgrad if gathered_width == 1 else not product.is_wgrad
+    gathered_along_k = not product.is_wgrad if gathered_width > 1 or plan.quads else product.is_wgrad
 
     columns_axis = 2 if (product.is_wgrad or not product.swapped) else 5
     kernel_width = min(width_for(out_space, steps.epilogue_tensors(), columns_axis), 8, tile.bn)
@@ -263,7 +274,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
     else:
         parameters.tensor("gathered", gathered)
     parameters.tensor("plain", plain)
-    gs, ps = x_space.strides(gathered), plan.plain_strides
+    gs, ps = (tuple(-(-s // unit) for s in strides) for strides in (x_space.strides(gathered), plan.plain_strides))
     for name, value in zip(("n", "g", "c"), gs[:3], strict=True):
         parameters.integer(f"gathered_{name}", value)
     if product.is_wgrad:
@@ -297,13 +308,15 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
         )
     a_width, b_width = (plain_width, gathered_width) if product.swapped else (gathered_width, plain_width)
     a_along, b_along = (plain_along_k, gathered_along_k) if product.swapped else (gathered_along_k, plain_along_k)
+    outer = tile.bn if product.swapped else tile.bm
+    in_line = not gathered_along_k and _has_one_tap(product, tile) and tile.threads % (outer // gathered_width) == 0
     text = kernel_text(
         plan.name,
         ["implicit_gemm.cu", *(["sum_splits.cu"] if split > 1 else [])],
         parameters=parameters.text,
         functions=functions,
         constants={
-            "BLOCKS": _resident(tile, tile.bn if product.swapped else tile.bm, gathered_width),
+            "BLOCKS": _resident(tile, outer, gathered_width, in_line),
             "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "TM": tile.tm, "TN": tile.tn, "THREADS": tile.threads,
             "PAD": 4 if tile.bm > 8 else 0,
             "SPATIAL": p.spatial,
@@ -314,11 +327,14 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
             "A_IS_PLAIN": product.swapped,
             "VECTOR_A": a_width, "VECTOR_B": b_width, "ALONG_K_A": a_along, "ALONG_K_B": b_along,
             "PROLOGUE": plan.has_prologue,
+            "QUADS": plan.quads,
             "SPLIT": split > 1,
             "WIDTH": kernel_width,
             "Offset": "int" if max(gathered.span, plain.span) < 2**31 else "long long",
-            "Gathered": STORAGE[gathered.data_type],
-            "Plain": STORAGE[plain.data_type],
+            "Gathered": "int32_t" if plan.quads else STORAGE[gathered.data_type],
+            "Plain": "int32_t" if plan.quads else STORAGE[plain.data_type],
+            "A_IS_SIGNED": (plain if product.swapped else gathered).data_type is DataType.INT8,
+            "B_IS_SIGNED": (gathered if product.swapped else plain).data_type is DataType.INT8,
             "Staged": plan.staged,
             "Accumulator": plan.compute,
         },
@@ -329,6 +345,39 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
     if split > 1:
         count = min(-(-p.groups * max(results) // (tile.threads * kernel_width)), 16 * steps.device.sm_count)
         steps.add(Launch(text, "sum_splits", (count, 1, len(residues)), tile.threads, packed))
+
+
+def _is_thrifty(knobs: Knobs) -> bool:
+    """What the engine is asked for where workspace is limited."""
+    return knobs[_SPLIT.type] == 1
+
+
+def _counted(op: FusedOp, product: Product, thrifty: bool) -> tuple[Product, bool]:
+    """The product with channels counted in fours where the device multiplies and adds four bytes at once.
+
+    Bytes are read as words: both operands' channels have to be neighbours; filters are copied if they are not.
+    """
+    roles = product.roles
+    gathered, plain = gathered_and_plain(roles)
+    quads = (
+        not product.is_wgrad
+        and not op.prologue
+        and {gathered.data_type, plain.data_type} <= {DataType.INT8, DataType.UINT8}
+        and COMPUTE_TYPE[roles.op.compute_type] == "int"
+        and product.channels % _QUAD == 0
+        and _is_quads(roles.space(gathered), gathered, 2)
+        and (not thrifty or _is_quads(roles.space(plain), plain, _summed_axis(roles)))
+    )
+    return (replace(product, channels=product.channels // _QUAD) if quads else product), quads
+
+
+def _is_quads(space: Space, spec: TensorSpec, axis: int) -> bool:
+    return is_addressable(spec) and width_for(space, [spec], axis, _QUAD) == _QUAD
+
+
+def _summed_axis(roles: Roles) -> int:
+    """Of the filter's coordinates."""
+    return 2 if roles.direction == "fprop" else 1
 
 
 def _has_one_tap(product: Product, tile: Tile) -> bool:
@@ -372,10 +421,10 @@ def _describe(
     return split
 
 
-def _resident(tile: Tile, outer: int, width: int) -> int:
+def _resident(tile: Tile, outer: int, width: int, in_line: bool) -> int:
     """Blocks that share an SM: one fewer where a thread keeps the places of many single elements."""
-    places = outer * tile.bk // (width * tile.threads)
-    return tile.resident - (places >= 8 and tile.resident > 2 and tile.tm * tile.tn >= 64)
+    places = 1 if in_line else outer * tile.bk // (width * tile.threads)
+    return tile.resident - (places >= 8 and tile.resident > 2)
 
 
 def _digits(product: Product, residue: Residue) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -424,12 +473,28 @@ def _turns(product: Product, shape: Shape, filters: TensorSpec, device: DeviceSp
     return copying < _WORTH_COPYING * shape.seconds
 
 
-def _outer_first(product: Product, filters: TensorSpec) -> tuple[int, ...]:
-    """Strides in the order (tap, summed channel, outer channel) for each group, the outer one contiguous."""
-    extents = filters.extents
-    explicit = len(extents) == product.roles.problem.spatial + 3
+def _filter_axes(product: Product, filters: TensorSpec) -> tuple[int, int, list[int], list[int]]:
+    """The axes of the outer channel, the summed one, the taps (fastest first) and the groups."""
+    rank = len(filters.extents)
+    explicit = rank == product.roles.problem.spatial + 3
     outer, summed = (0, 1) if product.roles.direction == "fprop" else (1, 0)
-    order = [i + explicit for i in (outer, summed)] + list(range(2 + explicit, len(extents)))[::-1] + [0] * explicit
+    return outer + explicit, summed + explicit, [*range(2 + explicit, rank)][::-1], [0] * explicit
+
+
+def _outer_first(product: Product, filters: TensorSpec) -> tuple[int, ...]:
+    """Strides with the outer channels contiguous, then the summed ones."""
+    outer, summed, taps, groups = _filter_axes(product, filters)
+    return _strides_in(filters.extents, [outer, summed, *taps, *groups])
+
+
+def _summed_first(product: Product, filters: TensorSpec) -> tuple[int, ...]:
+    """Strides with the summed channels contiguous."""
+    outer, summed, taps, groups = _filter_axes(product, filters)
+    return _strides_in(filters.extents, [summed, *taps, outer, *groups])
+
+
+def _strides_in(extents: tuple[int, ...], order: Sequence[int]) -> tuple[int, ...]:
+    """Packed strides with the axes in this order, the fastest first."""
     strides, size = [0] * len(extents), 1
     for axis in order:
         strides[axis] = size
@@ -465,7 +530,7 @@ def _reach(task: Task) -> int:
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    product = product_of(task.op)
+    product, _ = _counted(task.op, product_of(task.op), _is_thrifty(knobs))
     shape = choose(product, task.device, task.op.main.compute_type, knobs)
     gathered, plain = gathered_and_plain(product.roles)
     rows = sum(-(-product.rows(r) // shape.tile.bm) for r in product.residues if all(r.taps))

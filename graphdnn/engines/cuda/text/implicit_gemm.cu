@@ -10,6 +10,8 @@
 // A strided dgrad is one product for each residue of dx's positions modulo the stride, over the taps that reach it.
 // The grid's z counts them: sizes and starts are fields with an entry for each.
 //
+// Where both operands are bytes whose channels are neighbours, QUADS, an element is four of them.
+//
 // Coordinates are decoded once: for rows and columns when a block starts, for k once per tile, into shared tables.
 
 constexpr int PIXEL = 0, CHANNEL = 1, FILTER = 2;
@@ -146,6 +148,26 @@ __device__ __forceinline__ void read_plain(const Plain* base, Offset offset, boo
     load<V>(base + offset, Packed(), loaded);
     #pragma unroll
     for (int e = 0; e < V; ++e) to[e] = widen<Staged>(loaded[e]);
+}
+
+// sum + a * b; or, of four bytes each, the sum of four products.
+__device__ __forceinline__ void add_quads(int& sum, int a, int b) {
+#ifdef __CUDA_ARCH__
+    if constexpr (A_IS_SIGNED && B_IS_SIGNED) asm("dp4a.s32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(b));
+    else if constexpr (A_IS_SIGNED) asm("dp4a.s32.u32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(b));
+    else if constexpr (B_IS_SIGNED) asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(b));
+    else asm("dp4a.u32.u32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(b));
+#else
+    for (int e = 0; e < 4; ++e) {
+        const unsigned char one = (unsigned char)(a >> 8 * e), other = (unsigned char)(b >> 8 * e);
+        multiply_add(sum, A_IS_SIGNED ? (int)(int8_t)one : (int)one, B_IS_SIGNED ? (int)(int8_t)other : (int)other);
+    }
+#endif
+}
+
+template <class Sum, class Factor> __device__ __forceinline__ void accumulate(Sum& sum, Factor a, Factor b) {
+    if constexpr (QUADS) add_quads(sum, a, b);
+    else multiply_add(sum, a, b);
 }
 
 constexpr int THREADS_M = BM / TM, THREADS_N = BN / TN;
@@ -311,8 +333,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) implicit_gemm(cons
     for (int i = threadIdx.x; i < BN; i += THREADS) tables.column[i] = output_digits<B_KIND>(column0 + i, p);
     for (int i = threadIdx.x; i < (A_IS_PLAIN ? BM : BN); i += THREADS)
         tables.plain[i] = (Offset)((plain0 + i) * p.plain_channel);
-    const Gathered* gathered = p.gathered + group * p.gathered_g;
-    const Plain* plain = p.plain + group * p.plain_g + p.plain_start[residue()];
+    const Gathered* gathered = (const Gathered*)p.gathered + group * p.gathered_g;
+    const Plain* plain = (const Plain*)p.plain + group * p.plain_g + p.plain_start[residue()];
 
     if (threadIdx.x < BK) tables.digits[threadIdx.x] = digits_of<K_KIND>(first + threadIdx.x, p);
     auto describe = [&](int buffer) {  // the next BK indices of k, one for each of the first threads
@@ -383,7 +405,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) implicit_gemm(cons
             #pragma unroll
             for (int i = 0; i < TM; ++i)
                 #pragma unroll
-                for (int j = 0; j < TN; ++j) multiply_add(sum[i][j], a[i], b[j]);
+                for (int j = 0; j < TN; ++j) accumulate(sum[i][j], a[i], b[j]);
         }
         // The other table was read before the barrier above by everyone.
         if (described) describe(buffer);
