@@ -14,7 +14,7 @@ from emulator import MISSING
 from problems import tensor, unit, values_of
 
 from graphdnn.device import device_spec
-from graphdnn.dtypes import ELEMENTS, Array
+from graphdnn.dtypes import ELEMENTS, Array, data_type_of
 from graphdnn.engines import Task
 from graphdnn.engines.cuda import resample, resample_backward, resample_pool
 from graphdnn.enums import DataType, NanPropagation, PaddingMode, PointwiseMode, ReductionOperator, ResampleMode
@@ -143,9 +143,8 @@ def assert_close(got: Array, expected: Array, spec: TensorSpec, terms: float = 8
 
 def check(operations: Operation | Sequence[Operation], engine: Any, inputs: Sequence[TensorSpec], **rest: Any) -> None:
     rng = np.random.default_rng(len(inputs) + sum(inputs[0].extents))
-    values = {spec.uid: values_of(spec, rng, extreme=rest.pop("extreme", False)) for spec in inputs} | rest.pop(
-        "values", {}
-    )
+    extreme = rest.pop("extreme", False)
+    values = {spec.uid: values_of(spec, rng, extreme=extreme) for spec in inputs} | rest.pop("values", {})
     got, expected = run_both(operations, engine, values)
     listed = [operations] if isinstance(operations, Operation) else operations
     specs = {t.uid: t for op in listed for t in op.outputs().values()}
@@ -257,23 +256,63 @@ def test_random_pools(seed: int, many_rows: bool, monkeypatch: pytest.MonkeyPatc
     choose = random.Random(2 * seed + many_rows)
     for _ in range(8):
         mode = choose.choice([MAX, MAX, INCLUDING, EXCLUDING])
-        axes = choose.choice([1, 2, 2, 2])
+        axes = choose.choice([1, 2, 2, 2, 3, 3])
         window = [choose.randint(1, 4) for _ in range(axes)]
         pre, post = ([choose.randrange(w) for w in window] for _ in range(2))
         stride = [choose.randint(1, 3) for _ in range(axes)]
-        padding = choose.choice([ZERO, LOWEST] if mode is MAX else [ZERO])
-        spec = settings(mode, window, stride, pre, post, padding, nan=choose.random() < 0.5)
-        layout = choose.choice(["channels_last", "packed", "gaps"])
+        if axes == 3:  # two axes that windows move along, or one
+            for still in choose.sample(range(3), choose.randint(1, 2)):
+                window[still] = stride[still] = 1
+                pre[still] = post[still] = 0
+        paddings = {MAX: [ZERO, LOWEST, EDGE], INCLUDING: [ZERO, EDGE], EXCLUDING: [ZERO]}[mode]
+        spec = settings(mode, window, stride, pre, post, choose.choice(paddings), nan=choose.random() < 0.5)
+        layout = choose.choice(["channels_last", "packed", "gaps", "rotated"])
         kind = choose.choice(["f32", "f16", "i8"])
-        x_extents = (2, choose.choice([3, 8, 16]), *(choose.choice([5, 8, 9, 16]) for _ in range(axes)))
+        sides = [5, 8, 9, 16] if axes < 3 else [4, 5, 8]
+        x_extents = (2, choose.choice([3, 8, 16]), *(choose.choice(sides) for _ in range(axes)))
         extents = resampled_extents(x_extents, spec)
         index = tensor(3, extents, "u8", layout) if mode is MAX and choose.random() < 0.5 else None
         op = ResampleForward(
             spec=spec, x=tensor(1, x_extents, kind, layout), y=tensor(2, extents, kind, layout), index=index
         )
         (step,) = device_kernel(op, resample.ENGINE).steps
-        assert step.entry == "resample_pool"  # type: ignore[union-attr]
+        assert layout == "rotated" or step.entry == "resample_pool"  # type: ignore[union-attr]
         check(op, resample.ENGINE, [op.x], extreme=True)
+
+
+def response(kind: str, layout: str, extents: tuple[int, ...] = (2, 16, 6, 8)) -> list[Operation]:
+    """Local response normalization: the channels as a spatial axis, x * (1 + mean of 5 squares)^-0.75."""
+    n, c, h, w = extents
+    dims, one = (n, 1, c, h, w), (1,) * 5
+    flat = (c * h * w, 1, w * c, c) if layout == "channels_last" else (c * h * w, h * w, w, 1)
+    strides = (flat[0], flat[0], *flat[1:])
+    x, y = (TensorSpec(uid=i, dims=dims, strides=strides, data_type=data_type_of(kind)) for i in (1, 2))
+    square, mean, scaled, base, power = (tensor(i, dims, "f32", is_virtual=True) for i in range(3, 8))
+    alpha, shift, beta = (tensor(i, one, "f32", is_by_value=True) for i in range(8, 11))
+    return [
+        pointwise(PointwiseMode.MUL, x, square, x),
+        ResampleForward(spec=settings(INCLUDING, (5, 1, 1), (1, 1, 1), (2, 0, 0)), x=square, y=mean),
+        pointwise(PointwiseMode.MUL, mean, scaled, alpha),
+        pointwise(PointwiseMode.ADD, scaled, base, shift),
+        pointwise(PointwiseMode.POW, base, power, beta),
+        pointwise(PointwiseMode.MUL, x, y, power),
+    ]
+
+
+@emulated
+@pytest.mark.parametrize("many_rows", [False, True])
+@pytest.mark.parametrize("layout", ["packed", "channels_last"])
+@pytest.mark.parametrize("kind", ["f16", "f32"])
+def test_windows_over_channels(kind: str, layout: str, many_rows: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if many_rows:
+        monkeypatch.setattr(resample_pool, "_THREADS_PER_SM", 0)
+    chain = response(kind, layout)
+    scalars = {uid: np.full((1,) * 5, value) for uid, value in ((8, 0.5), (9, 1.0), (10, -0.75))}
+    x = chain[0].inputs()["x"]
+    (step,) = device_kernel(chain, resample.ENGINE).steps
+    assert step.entry == "resample_pool"  # type: ignore[union-attr]
+    for extreme in (False, True):
+        check(chain, resample.ENGINE, [x], values=scalars, extreme=extreme)
 
 
 def test_refusals_name_direction_and_coordinates() -> None:

@@ -129,7 +129,6 @@ def pool_of(
         y_axis = axis.y if isinstance(axis, Moving) else axis
         return -1 if y_axis.size == 1 else order.index(y_axis.logical)
 
-    moving.sort(key=depth)
     found = {axis.x.logical for axis in moving}
     rest = Space(y, tuple(Axis(size, i) for i, size in enumerate(y) if i not in found))
     still = collapsed(rest, op.y, [*read, *written], asked).axes
@@ -142,7 +141,9 @@ def pool_of(
             row = Moving(x=last, y=last)
             axes = [*outer, row, column]
         else:
-            row = moving[0]
+            (row,) = (axis for axis in moving if axis is not column)
+            if op.index is not None and column is moving[0]:  # the kernel counts places row by row
+                return None
     else:
         row, column = (*moving, Moving(), Moving())[:2]
         axes = [*(a for a in (row, column) if a not in moving), *axes]
@@ -173,10 +174,11 @@ def tile_of(
 
 
 def sums_rows_first(op: ResampleForward, pool: Pool) -> bool:
-    """True where the order of a window's sum cannot be told; otherwise columns come first, as on the host."""
-    is_line = pool.row.window == 1 or pool.column.window == 1
+    """Sums that may overflow on the way are in the host's order, along the first axis first; others row by row."""
+    row, column = pool.row, pool.column
+    is_line = row.window == 1 or column.window == 1
     cannot_overflow = float(ELEMENTS[op.x.data_type].largest) * _LARGEST_WINDOW**2 < _LARGEST_FLOAT
-    return op.spec.mode is ResampleMode.MAXPOOL or is_line or cannot_overflow
+    return op.spec.mode is ResampleMode.MAXPOOL or is_line or cannot_overflow or column.x.logical < row.x.logical
 
 
 def pads_zeros(op: ResampleForward) -> bool:
