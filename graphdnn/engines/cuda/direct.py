@@ -105,7 +105,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         filter_strides = _packed_filter(sides)
     else:
         filter_strides = roles.space(filter).strides(filter)
-    if knobs[KERNEL.type] == 3 and direct_diagonal.serves(
+    if knobs[KERNEL.type] == 3 and direct_diagonal.serves_walk(
         sides.shape, sides.gathered, sides.filter, COMPUTE_TYPE[roles.op.compute_type]
     ):
         walk = direct_diagonal.choose_walk(sides.shape, device, wishes(knobs))
@@ -246,16 +246,16 @@ def _diagonal(
 def _walk(sides: Sides, steps: Steps, filter: TensorSpec, filter_strides: tuple[int, ...], walk: Walk) -> DeviceKernel:
     """The kernel on tensor cores that walks down the image."""
     roles, shape, p = sides.roles, sides.shape, sides.roles.problem
-    dgrad, tw = shape.is_dgrad, direct_diagonal.tile_columns(shape)
+    dgrad = shape.is_dgrad
     in_space, out_space = image_space(roles, sides.gathered), image_space(roles, sides.output)
     parameters = Parameters(steps.places)
-    width = min(direct_diagonal.LANE, width_for(out_space, steps.epilogue_tensors(), 1))
+    width = min(8, width_for(out_space, steps.epilogue_tensors(), 1))
     body = Program(steps.op, parameters, out_space, "t", width=width, vector_axis=1)
     steps.finish(body, "acc", "float")
 
     (stride_h, stride_w), (pad_h, pad_w) = p.stride, p.pre_padding
     image_in, image_out = (p.output, p.input) if dgrad else (p.input, p.output)
-    column_blocks = -(-shape.columns // (tw * 16 * walk.across))
+    column_blocks = -(-shape.columns // (direct_diagonal.TILE * walk.across))
     channel_blocks = -(-shape.channels_out // walk.channels)
     segments = -(-shape.rows // walk.rows)
     parameters.tensor("gathered", sides.gathered)
@@ -279,7 +279,7 @@ def _walk(sides: Sides, steps: Steps, filter: TensorSpec, filter_strides: tuple[
     }.items():  # fmt: skip
         parameters.integer(name, value)
 
-    how = f"r{p.filter[0]}s{p.filter[1]}c{walk.channels}x{walk.across}l{walk.lines}"
+    how = f"r{p.filter[0]}s{p.filter[1]}c{walk.channels}x{walk.across}l{walk.lines}q{walk.pairs}"
     name = f"conv_{roles.direction}__walk_{how}__{steps.op.name}"
     text = kernel_text(
         name,
@@ -290,7 +290,7 @@ def _walk(sides: Sides, steps: Steps, filter: TensorSpec, filter_strides: tuple[
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": stride_h, "STRIDE_W": stride_w,
             "DGRAD": dgrad, "FLIP": p.flip, "GROUP": shape.group_in,
             "IN_ROWS": shape.in_rows, "OUT_ROWS": shape.out_rows, "WINDOW": shape.window,
-            "TW": tw, "TILES": 16 * walk.across, "WARPS": walk.warps, "THREADS": walk.threads,
+            "TW": direct_diagonal.TILE, "TILES": walk.across, "WARPS": walk.warps, "PAIRS": walk.pairs, "THREADS": walk.threads,
             "ROWS": walk.lines, "STAGES": walk.stages, "BLOCKS": walk.blocks, "WIDTH": width,
             "FILTER_CHUNK": _filter_chunk(filter, walk.channels * shape.group_in * p.taps, elements),
             "Gathered": STORAGE[sides.gathered.data_type],

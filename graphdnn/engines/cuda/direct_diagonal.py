@@ -151,75 +151,105 @@ def seconds(shape: Shape, bands: Bands, device: DeviceSpec) -> float:
     return tiles / 16 * deep * _PRODUCT_CYCLES / (4 * device.sm_count * clock)
 
 
+TILE = 4  # output columns of a tile
+
+
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The walk's division: ``warps`` of 16 channels, ``across`` of 16 tiles of columns; ``lines`` steps at a time."""
+    """The walk's division: ``warps`` of ``2 * pairs`` channels, ``across`` tiles of columns; ``lines`` steps at a time."""
 
     warps: int
     across: int
     lines: int
     rows: int  # steps of a block that let rows leave
     stages: int
-    blocks: int
+    blocks: int  # of a multiprocessor, which registers are limited for
+    pairs: int = 4
 
     @property
     def threads(self) -> int:
-        return 32 * self.warps * self.across
+        return 32 * self.warps
 
     @property
     def channels(self) -> int:
-        return WARP * self.warps
+        return 2 * self.pairs * self.warps
 
 
-def tile_columns(shape: Shape) -> int:
-    """Output columns of a tile: those between two gathered ones."""
-    return shape.problem.stride[1] if shape.is_dgrad else 1
+def chunks(shape: Shape) -> int:
+    """Gathered columns of a tile, by four."""
+    return -(-shape.wide(TILE) // TILE)
 
 
-def walk_registers(shape: Shape) -> int:
-    tw = tile_columns(shape)
-    return weights(shape) + 8 * tw * shape.window + 4 * shape.wide(tw) + 44
+def walk_weights(shape: Shape, pairs: int) -> int:
+    """Registers of a lane for filters."""
+    return shape.problem.filter[0] * pairs * max(1, shape.group_in // 2) * chunks(shape)
+
+
+def walk_registers(shape: Shape, pairs: int) -> int:
+    return walk_weights(shape, pairs) + 4 * pairs * (shape.window + chunks(shape)) + 50
+
+
+def serves_walk(shape: Shape, gathered: TensorSpec, filter: TensorSpec, compute: str) -> bool:
+    p = shape.problem
+    return (
+        not shape.is_wgrad
+        and gathered.data_type in (DataType.HALF, DataType.BFLOAT16)
+        and filter.data_type is gathered.data_type
+        and compute == "float"
+        and shape.group_in == shape.group_out
+        and 8 % shape.group_in == 0
+        and shape.in_piece == 16
+        and (not shape.is_dgrad or TILE % p.stride[1] == 0)
+        and any(walk_registers(shape, pairs) <= 250 for pairs in (2, 4) if 2 * pairs % shape.group_in == 0)
+    )
 
 
 def walk_shared(shape: Shape, walk: Walk) -> int:
     """Shared memory of a block; the kernel's own constants, once more."""
-    tw = tile_columns(shape)
-    step_w = shape.step_w(tw)
-    columns = (16 * walk.across - 1) * step_w + shape.wide(tw)
-    pixel = walk.channels + ((0 if walk.channels % 32 else 16) if step_w % 2 else 8)
-    ring = padded_bytes(walk.stages * walk.lines * shape.in_rows * columns * pixel * 2)
-    return ring + padded_bytes(walk.channels * shape.group_in * shape.problem.taps * 2)
+    wide = (walk.across - 1) * shape.step_w(TILE) + chunks(shape) * TILE
+    pixel = walk.channels + (0 if walk.channels // 8 % 2 else 8)
+    ring = padded_bytes(walk.stages * walk.lines * shape.in_rows * wide * pixel * 2)
+    hall = walk.lines * shape.out_rows * walk.across * TILE * (walk.channels + 4) * 4
+    over = 16 * shape.step_w(TILE) * pixel * 2  # tiles that are not there are read too
+    return max(ring + padded_bytes(walk.channels * shape.group_in * shape.problem.taps * 2) + 2 * hall, ring + over)
 
 
 def choose_walk(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
-    p, tw = shape.problem, tile_columns(shape)
-    tiles = -(-shape.columns // tw)
-    total = -(-shape.channels_out // WARP)
-    warps = min(total, max(1, wishes.lanes // LANE)) if wishes.lanes else 3 if total % 3 == 0 else min(total, 4)
-    across = min(-(-tiles // 16), 4)
-    if wishes.threads:
-        across = max(1, min(across, wishes.threads // (32 * warps)))
-    lines = wishes.v or 2
+    p = shape.problem
+    parts = -(-shape.columns // (16 * TILE))
+    across = -(-shape.columns // (parts * TILE))
+    legal = [pairs for pairs in (4, 2) if 2 * pairs % shape.group_in == 0 and walk_registers(shape, pairs) <= 250]
+    pairs = wishes.tw if wishes.tw in legal else next((n for n in legal if walk_registers(shape, n) <= 168), legal[-1])
+    total = -(-shape.channels_out // 8)  # by eight
+    eights = 2 * pairs / 8
+    if wishes.lanes:
+        warps = max(1, wishes.lanes)
+    else:
+        most = 18 if p.taps <= 9 else 12
+        warps = next(w for w in range(most, 0, -1) if w * eights % 1 == 0 and total % (w * eights) == 0)
+    if warps * eights % 1:
+        warps += 1
+    lines = wishes.v or 1
     for stages in range(wishes.stages, 1, -1):
-        walk = Walk(warps, across, lines, 1, stages, 1)
+        walk = Walk(warps, across, lines, 1, stages, 1, pairs)
         if walk_shared(shape, walk) <= device.shared_memory - 1024:
             break
     else:
         return None
-    by_registers = 65536 // (min(255, -(-walk_registers(shape) // 8) * 8) * walk.threads)
+    by_registers = 65536 // (min(255, -(-walk_registers(shape, pairs) // 8) * 8) * walk.threads)
     by_memory = device.shared_memory // (walk_shared(shape, walk) + 1024)
-    resident = wishes.blocks or max(1, min(by_registers, by_memory, 64 // (walk.threads // 32), 16))
+    resident = wishes.blocks or max(1, min(by_registers, by_memory, 64 // warps, 16))
     height = shape.rows
     rows = min(wishes.rows, height) or height
     if not wishes.rows:
-        strips = p.n * -(-total // warps) * -(-tiles // (16 * across))
+        strips = p.n * -(-shape.channels_out // walk.channels) * parts
 
         def seconds(rows: int) -> float:
             blocks = strips * -(-height // rows)
             return -(-blocks // device.sm_count) * (rows + shape.extra + 4)
 
-        rows = min(sorted({-(-height // parts) for parts in (1, 2, 3, 4, 6, 8)}, reverse=True), key=seconds)
-    return Walk(warps, across, lines, rows, stages, resident)
+        rows = min(sorted({-(-height // n) for n in (1, 2, 3, 4, 6, 8)}, reverse=True), key=seconds)
+    return Walk(warps, across, lines, rows, stages, resident, pairs)
 
 
 DEPTH = 16  # columns of a product of the filter gradient
@@ -267,14 +297,14 @@ def choose_wgrad(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | Non
     if wishes.threads:
         across = max(1, min(across, wishes.threads // (32 * warps)))
     for stages in range(wishes.stages, 1, -1):
-        walk = Walk(warps, across, wishes.v or 2, 1, stages, 1)
+        walk = Walk(warps, across, wishes.v or 2, 1, stages, 1, 0)
         if wgrad_shared(shape, walk) <= device.shared_memory - 1024:
             break
     else:
         return None
-    by_registers = 65536 // (min(255, -(-wgrad_registers(shape) // 8) * 8) * walk.threads)
+    by_registers = 65536 // (min(255, -(-wgrad_registers(shape) // 8) * 8) * 32 * warps * across)
     by_memory = device.shared_memory // (wgrad_shared(shape, walk) + 1024)
-    resident = wishes.blocks or max(1, min(by_registers, by_memory, 64 // (walk.threads // 32), 16))
+    resident = wishes.blocks or max(1, min(by_registers, by_memory, 64 // (warps * across), 16))
     height = shape.rows
     rows = min(wishes.rows, height) or height
     if not wishes.rows:
@@ -286,4 +316,4 @@ def choose_wgrad(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | Non
             return -(-items // parts) * (rows + shape.extra)
 
         rows = min(sorted({-(-height // parts) for parts in (1, 2, 3, 4, 6, 8)}, reverse=True), key=seconds)
-    return Walk(warps, across, walk.lines, rows, stages, resident)
+    return Walk(warps, across, walk.lines, rows, stages, resident, 0)

@@ -179,7 +179,9 @@ def _walk(op: FusedOp, device: DeviceSpec, steps: Steps, walk: Walk) -> DeviceKe
     )  # fmt: skip
     packed = parameters.pack()
     shared = direct_diagonal.wgrad_shared(shape, walk)
-    steps.add(Launch(text, "direct_wgrad_walk", (channel_blocks, parts, 1), walk.threads, packed, shared))
+    steps.add(
+        Launch(text, "direct_wgrad_walk", (channel_blocks, parts, 1), 32 * walk.warps * walk.across, packed, shared)
+    )
     sums = (-(-shape.channels_out // 32), taps, 1)
     steps.add(Launch(text, "direct_wgrad_sum", sums, 32 * _SLICES, packed))
     return steps.kernel(name)

@@ -1,27 +1,36 @@
-// Direct convolution with few channels per group on tensor cores, fprop and dgrad: filters as matrices that are zero
-// off the diagonal.
+// Direct convolution with few channels per group on tensor cores, fprop and dgrad.
 //
 // The walk is that of direct.cu: rows pass through a ring in shared memory, a window of sums stays in registers. A warp
-// owns 16 channels of 16 tiles of TW output columns, side by side (TW is 1, or dgrad's stride). Rows of its products
-// are the tiles, columns and depth are channels: operands are pixels as they lie in memory, and a row's operands serve
-// every row of the window. Products are 16 deep: two taps of the same 8 channels where groups are narrow, else one tap
-// of 16 channels.
+// owns 2 * PAIRS channels of 16 tiles of TW = 4 output columns, side by side. A product takes two channels at a time:
 //
-// Lane 4 * g + j holds channels 4j .. 4j + 3 of tiles g and g + 8: in products `half` 0 the first two of them, in
-// those of 1 the others.
+//   rows      the tiles
+//   depth     (column of the tile's input, channel): 8 or 4 columns
+//   columns   (column of the tile's output, channel): its matrix holds the filter, shifted along the columns
 //
-// A weight off the diagonal is 0, but 0 times infinity is not: a lane that finds NaN among its results computes them
-// again, without products of other channels.
+// so half of a depthwise filter's products are with zeros, and not more. Lane 4 * g + j reads and ends with column j of
+// tiles g and g + 8: for unit stride a lane is a pixel. Finished rows change hands in shared memory, so that threads
+// that share a pixel's channels pass them through the epilogue: memory is written in long pieces.
+//
+// A weight that is not there is 0, but 0 times infinity is not: a lane that finds NaN among its results computes them
+// again, one by one.
 
-constexpr int OWN = 4;                 // channels of a lane
-constexpr int CHANNELS = 16 * WARPS;   // of a block
-constexpr bool NARROW = GROUP <= 2;    // two taps to a product
-constexpr int PARTS = NARROW ? 1 : 2;
-constexpr int SLAB = CHANNELS * GROUP * R * S;  // filter elements of a block
-// Neighbouring pixels of a warp's loads are in different banks.
-constexpr int PIXEL = STEP_W % 2 ? CHANNELS + (CHANNELS % 32 ? 0 : 16) : CHANNELS + 8;
-typedef Ring<Gathered, ROWS * IN_ROWS, COLUMNS, CHANNELS, 8, STAGES, PIXEL> Rows;  // ROWS steps at a time
-static_assert(sizeof(Gathered) == 2, "pairs of 16-bit floats");
+constexpr int OWN = 2 * PAIRS;                      // channels of a lane
+constexpr int CHANNELS = OWN * WARPS;               // of a block
+constexpr int WITH = GROUP <= 2 ? 1 : GROUP / 2;    // pairs of input channels that a pair of output channels meets
+constexpr int CHUNKS = (IW + TW - 1) / TW;          // of TW columns, of a tile's input
+constexpr int WIDE = (TILES - 1) * STEP_W + CHUNKS * TW;
+constexpr int SLAB = CHANNELS * GROUP * R * S;      // filter elements of a block
+constexpr int PIXEL = CHANNELS + (CHANNELS / 8 % 2 ? 0 : 8);  // neighbours are in different banks
+typedef Ring<Gathered, ROWS * IN_ROWS, WIDE, CHANNELS, 8, STAGES, PIXEL> Rows;  // ROWS steps at a time
+static_assert(TW == 4 && WIDE >= COLUMNS && sizeof(Gathered) == 2 && CHANNELS % 8 == 0, "pairs of 16-bit floats");
+
+// Finished rows in shared memory: fours of channels, the even ones first, so that a thread's eight meet all banks.
+constexpr int FOURS = CHANNELS / 4;
+constexpr int PLACE = CHANNELS + 4;                 // from pixel to pixel
+constexpr int LINES = ROWS * OUT_ROWS, COLUMNS_OUT = TILES * TW;
+constexpr int HALL = LINES * COLUMNS_OUT * PLACE;   // floats
+__device__ __forceinline__ constexpr int place_of(int four) { return (four % 2 * (FOURS / 2) + four / 2) * 4; }
+constexpr int SLAB_BYTES = (SLAB * (int)sizeof(Gathered) + 15) / 16 * 16;
 
 // The block's part of a filter element's place: output channel `o` and input channel `i` of the block.
 __device__ __forceinline__ int filter_offset(const Params& p, int o, int i, int r, int s) {
@@ -31,7 +40,9 @@ __device__ __forceinline__ int filter_offset(const Params& p, int o, int i, int 
 }
 
 // One output from memory, the plain way. `o`: its channel in the block.
-__device__ __forceinline__ float exact_sum(const Params& p, const Gathered* slab, int n, int channel0, int o, int h, int w) {
+__device__ __forceinline__ float exact_sum(
+    const Params& p, const Gathered* slab, int n, int channel0, int o, int h, int w
+) {
     float sum = 0.0f;
     const int group = o / GROUP * GROUP;
     #pragma unroll 1
@@ -41,14 +52,12 @@ __device__ __forceinline__ float exact_sum(const Params& p, const Gathered* slab
         int column = DGRAD ? w + (int)p.pad_w - s : w * STRIDE_W - (int)p.pad_w + s;
         if (DGRAD && (row % STRIDE_H != 0 || column % STRIDE_W != 0)) continue;
         if (DGRAD) row /= STRIDE_H, column /= STRIDE_W;
-        const bool inside = (unsigned int)row < (unsigned int)p.in_h && (unsigned int)column < (unsigned int)p.in_w;
+        if ((unsigned int)row >= (unsigned int)p.in_h || (unsigned int)column >= (unsigned int)p.in_w) continue;
         const Gathered* const pixel =
             p.gathered + n * p.gathered_n + row * p.gathered_h + column * p.gathered_w + channel0;
         #pragma unroll 1
         for (int i = group; i < group + GROUP; ++i)
-            sum = fmaf(
-                inside ? widen<float>(pixel[i]) : 0.0f, widen<float>(slab[filter_offset(p, o, i, r, s)]), sum
-            );
+            sum = fmaf(widen<float>(pixel[i]), widen<float>(slab[filter_offset(p, o, i, r, s)]), sum);
     }
     return sum;
 }
@@ -56,6 +65,7 @@ __device__ __forceinline__ float exact_sum(const Params& p, const Gathered* slab
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_walk(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
     Gathered* const slab = (Gathered*)(memory + Rows::BYTES);
+    float* const hall = (float*)(memory + Rows::BYTES + SLAB_BYTES);
 
     unsigned int block = blockIdx.x;
     const int channel_block = (int)(block % (unsigned int)p.channel_blocks);
@@ -72,6 +82,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_walk(const 
     const int above = row0 < 0 ? -row0 / IN_ROWS : 0;
     const int start = above < EXTRA ? above : EXTRA;
     const int channel0 = channel_block * CHANNELS;
+    const int column0 = column_block * COLUMNS_OUT + (int)p.out_column;
 
     Rows ring(memory);
     ring.start(
@@ -91,156 +102,161 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_walk(const 
         commit_copies();
     }
 
-    const int lane = (int)threadIdx.x % 32, g = lane / 4, j = lane % 4;
-    const int warp = (int)threadIdx.x / 32 % WARPS, tile = (int)threadIdx.x / (32 * WARPS) * 16 + g;
-    const int local = 16 * warp + OWN * j, channel = channel0 + local;
-    const int column0 = (column_block * TILES + tile) * TW + (int)p.out_column;
+    const int lane = (int)threadIdx.x % 32, g = lane / 4, j = lane % 4, warp = (int)threadIdx.x / 32;
+    const int local = OWN * warp;
 
     await_copies<STAGES - 1>();
     __syncthreads();
-    unsigned int weight[R][S][2][PARTS];
+    unsigned int weight[R][PAIRS][WITH][CHUNKS];
     #pragma unroll
     for (int r = 0; r < R; ++r)
         #pragma unroll
-        for (int s = 0; s < S; ++s)
+        for (int q = 0; q < PAIRS; ++q)
             #pragma unroll
-            for (int half = 0; half < 2; ++half)
+            for (int with = 0; with < WITH; ++with)
                 #pragma unroll
-                for (int part = 0; part < PARTS; ++part) {
-                    const int o = OWN * (g / 2) + 2 * half + g % 2;
+                for (int chunk = 0; chunk < CHUNKS; ++chunk) {
+                    const int o = local + 2 * q + g % 2, s = column_tap(chunk * TW + j, g / 2);
                     unsigned int both = 0;
                     #pragma unroll
                     for (int e = 0; e < 2; ++e) {
-                        const int i = OWN * j + 2 * (NARROW ? half : part) + e;
-                        if (o / GROUP == i / GROUP)
-                            both |= (unsigned int)slab[filter_offset(p, 16 * warp + o, 16 * warp + i, r, s)].bits << 16 * e;
+                        const int i = local + 2 * (q / WITH * WITH + with) + e;
+                        if (s >= 0 && o / GROUP == i / GROUP)
+                            both |= (unsigned int)slab[filter_offset(p, o, i, r, s)].bits << 16 * e;
                     }
-                    weight[r][s][half][part] = both;
+                    weight[r][q][with][chunk] = both;
                 }
 
-    float sum[WINDOW][TW][2][4];
+    float sum[WINDOW][PAIRS][4];
     #pragma unroll
     for (int k = 0; k < WINDOW; ++k)
         #pragma unroll
-        for (int t = 0; t < TW; ++t)
+        for (int q = 0; q < PAIRS; ++q)
             #pragma unroll
-            for (int e = 0; e < 8; ++e) sum[k][t][e / 4][e % 4] = 0.0f;
+            for (int e = 0; e < 4; ++e) sum[k][q][e] = 0.0f;
 
-    int slot = 0;
+    // Rows that the steps from `step` on have finished, from shared memory through the epilogue.
+    auto leave = [&](const float* from, int step) {
+        const int chunk = (int)threadIdx.x % (CHANNELS / 8);
+        const int channel = channel0 + chunk * 8;
+        if (channel >= (int)p.channels) return;
+        #pragma unroll 1
+        for (int at_once = (int)threadIdx.x / (CHANNELS / 8); at_once < LINES * COLUMNS_OUT; at_once += THREADS / (CHANNELS / 8)) {
+            const int line = at_once / COLUMNS_OUT, column = column0 + at_once % COLUMNS_OUT;
+            const int done = step + line / OUT_ROWS;
+            const int out = (first + done - EXTRA) * OUT_ROWS + line % OUT_ROWS + (int)p.out_row;
+            if (done < EXTRA || done >= steps || (OUT_ROWS > 1 && (unsigned int)out >= (unsigned int)p.out_h)) continue;
+            if ((unsigned int)column >= (unsigned int)p.out_w) continue;
+            const float* const here = from + at_once * PLACE;
+            float all[8];
+            #pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const Pack<float, 4> pack = load_pack<4>(here + half * (FOURS / 2 * 4) + chunk * 4);
+                #pragma unroll
+                for (int e = 0; e < 4; ++e) all[4 * half + e] = pack.at[e];
+            }
+            #pragma unroll
+            for (int v = 0; v < 8; v += WIDTH) {
+                const int at[4] = {n, channel + v, out, column};
+                float acc[WIDTH];
+                #pragma unroll
+                for (int e = 0; e < WIDTH; ++e) acc[e] = all[v + e];
+                epilogue(p, at, acc);
+            }
+        }
+    };
+
+    int slot = 0, parity = 0;
     #pragma unroll 1
-    for (int step = start; step < steps;) {
+    for (int turn = start; turn < steps; turn += ROWS) {
         await_copies<STAGES - 2>();
         __syncthreads();  // these rows are there for all, and all have left those that are overwritten next
-        if (step + (STAGES - 1) * ROWS < steps) ring.fetch(slot == 0 ? STAGES - 1 : slot - 1);
+        if (turn + (STAGES - 1) * ROWS < steps) ring.fetch(slot == 0 ? STAGES - 1 : slot - 1);
         commit_copies();
-        const Gathered* here = ring.at(slot, 0, tile * STEP_W, local);
+        if (turn != start) leave(hall + (parity ^ 1) * HALL, turn - ROWS);
+
+        const Gathered* here = ring.at(slot, 0, g * STEP_W + j, local);
+        float* mine = hall + parity * HALL + lane * PLACE;
         slot = slot + 1 == STAGES ? 0 : slot + 1;
+        parity ^= 1;
         #pragma unroll 1
-        for (int count = 0; count < ROWS && step < steps; ++count, ++step) {
+        for (int step = turn; step < turn + ROWS && step < steps; ++step) {
             #pragma unroll
-            for (int u = 0; u < IN_ROWS; ++u, here += COLUMNS * PIXEL) {
+            for (int u = 0; u < IN_ROWS; ++u, here += WIDE * PIXEL) {
                 if (u >= R) continue;
-                unsigned int x[IW][2][2];  // of a column: half, tile
+                unsigned int x[PAIRS][CHUNKS][2];  // of tiles g and g + 8
                 #pragma unroll
-                for (int i = 0; i < IW; ++i)
+                for (int chunk = 0; chunk < CHUNKS; ++chunk)
                     #pragma unroll
                     for (int m = 0; m < 2; ++m) {
-                        const uint2 words = *(const uint2*)(here + (i + 8 * m * STEP_W) * PIXEL);
-                        x[i][0][m] = words.x;
-                        x[i][1][m] = words.y;
+                        const Pack<unsigned int, PAIRS> words =
+                            load_pack<PAIRS>((const unsigned int*)(here + (chunk * TW + 8 * m * STEP_W) * PIXEL));
+                        #pragma unroll
+                        for (int q = 0; q < PAIRS; ++q) x[q][chunk][m] = words.at[q];
                     }
                 #pragma unroll
                 for (int k = 0; k < WINDOW; ++k) {
                     const int r = row_tap(u, k);
                     if (r < 0) continue;
                     #pragma unroll
-                    for (int i = 0; i < IW; i += NARROW ? 2 : 1)
+                    for (int chunk = 0; chunk < CHUNKS; chunk += 2)
                         #pragma unroll
-                        for (int t = 0; t < TW; ++t)
+                        for (int with = 0; with < WITH; ++with)
                             #pragma unroll
-                            for (int half = 0; half < 2; ++half) {
-                                const int next = i + 1 < IW ? i + 1 : i;
-                                const int s = column_tap(i, t), s1 = i + 1 < IW ? column_tap(next, t) : -1;
-                                float(&to)[4] = sum[k][t][half];
-                                if constexpr (!NARROW) {
-                                    if (s >= 0)
-                                        warp_product<Gathered, true>(
-                                            to, x[i][0][0], x[i][0][1], x[i][1][0], x[i][1][1], weight[r][s][half][0],
-                                            weight[r][s][half][PARTS - 1]
-                                        );
-                                } else if (s >= 0 && s1 >= 0)
+                            for (int q = 0; q < PAIRS; ++q) {
+                                const unsigned int(&of)[CHUNKS][2] = x[q / WITH * WITH + with];
+                                const int next = chunk + 1 < CHUNKS ? chunk + 1 : chunk;
+                                if (chunk + 1 < CHUNKS)
                                     warp_product<Gathered, true>(
-                                        to, x[i][half][0], x[i][half][1], x[next][half][0], x[next][half][1],
-                                        weight[r][s][half][0], weight[r][s1][half][0]
+                                        sum[k][q], of[chunk][0], of[chunk][1], of[next][0], of[next][1],
+                                        weight[r][q][with][chunk], weight[r][q][with][next]
                                     );
-                                else if (s >= 0)
+                                else
                                     warp_product<Gathered, false>(
-                                        to, x[i][half][0], x[i][half][1], 0, 0, weight[r][s][half][0], 0
-                                    );
-                                else if (s1 >= 0)
-                                    warp_product<Gathered, false>(
-                                        to, x[next][half][0], x[next][half][1], 0, 0, weight[r][s1][half][0], 0
+                                        sum[k][q], of[chunk][0], of[chunk][1], 0, 0, weight[r][q][with][chunk], 0
                                     );
                             }
                 }
             }
-            // Rows are complete: they go through the epilogue, and the window moves on.
-            if (step >= EXTRA && channel < (int)p.channels) {
-                const int out0 = (first + step - EXTRA) * OUT_ROWS + (int)p.out_row;
-                float probe = 0.0f;
+            // Rows are complete: they leave the window, and it moves on.
+            if (step >= EXTRA) {
                 #pragma unroll
-                for (int k = 0; k < OUT_ROWS; ++k)
+                for (int k = 0; k < OUT_ROWS; ++k, mine += COLUMNS_OUT * PLACE)
                     #pragma unroll
-                    for (int t = 0; t < TW; ++t)
+                    for (int m = 0; m < 2; ++m) {
+                        if (8 * m + g >= TILES) continue;
+                        float probe = 0.0f;
                         #pragma unroll
-                        for (int e = 0; e < 4; ++e) probe = fmaf(sum[k][t][0][e], sum[k][t][1][e], probe);
-                if (probe == probe) {
-                    #pragma unroll
-                    for (int k = 0; k < OUT_ROWS; ++k)
+                        for (int q = 0; q < PAIRS; ++q) probe = fmaf(sum[k][q][2 * m], sum[k][q][2 * m + 1], probe);
                         #pragma unroll
-                        for (int m = 0; m < 2; ++m)
+                        for (int v = 0; v < OWN; v += 4) {
+                            Pack<float, 4> pack;
                             #pragma unroll
-                            for (int t = 0; t < TW; ++t) {
-                                const int out = out0 + k, column = column0 + 8 * m * TW + t;
-                                if (OUT_ROWS > 1 && (unsigned int)out >= (unsigned int)p.out_h) continue;
-                                if ((unsigned int)column >= (unsigned int)p.out_w) continue;
-                                #pragma unroll
-                                for (int v = 0; v < OWN; v += WIDTH) {
-                                    const int at[4] = {n, channel + v, out, column};
-                                    float acc[WIDTH];
-                                    #pragma unroll
-                                    for (int e = 0; e < WIDTH; ++e) acc[e] = sum[k][t][(v + e) / 2][2 * m + (v + e) % 2];
-                                    epilogue(p, at, acc);
-                                }
-                            }
-                } else {
-                    #pragma unroll 1
-                    for (int which = 0; which < OUT_ROWS * 2 * TW * OWN; which += WIDTH) {
-                        const int v = which % OWN, t = which / OWN % TW, m = which / (OWN * TW) % 2;
-                        const int out = out0 + which / (OWN * TW * 2), column = column0 + 8 * m * TW + t;
-                        if ((unsigned int)out >= (unsigned int)p.out_h || (unsigned int)column >= (unsigned int)p.out_w)
-                            continue;
-                        const int at[4] = {n, channel + v, out, column};
-                        float acc[WIDTH] = {};
-                        #pragma unroll 1
-                        for (int which_e = 0; which_e < WIDTH; ++which_e) {
-                            const float exact = exact_sum(p, slab, n, channel0, local + v + which_e, out, column);
-                            #pragma unroll
-                            for (int e = 0; e < WIDTH; ++e) acc[e] = e == which_e ? exact : acc[e];
+                            for (int e = 0; e < 4; ++e) pack.at[e] = sum[k][(v + e) / 2][2 * m + e % 2];
+                            store_pack<4>(mine + 32 * m * PLACE + place_of((local + v) / 4), pack);
                         }
-                        epilogue(p, at, acc);
+                        const int out = (first + step - EXTRA) * OUT_ROWS + k + (int)p.out_row;
+                        const int column = column0 + 32 * m + lane;
+                        if (probe != probe && (unsigned int)out < (unsigned int)p.out_h &&
+                            (unsigned int)column < (unsigned int)p.out_w && channel0 + local < (int)p.channels) {
+                            #pragma unroll 1
+                            for (int v = 0; v < OWN; ++v)
+                                mine[32 * m * PLACE + place_of((local + v) / 4) + (local + v) % 4] =
+                                    exact_sum(p, slab, n, channel0, local + v, out, column);
+                        }
                     }
-                }
-            }
+            } else mine += OUT_ROWS * (COLUMNS_OUT * PLACE);
             #pragma unroll
             for (int k = 0; k < WINDOW; ++k)
                 #pragma unroll
-                for (int t = 0; t < TW; ++t)
+                for (int q = 0; q < PAIRS; ++q)
                     #pragma unroll
-                    for (int e = 0; e < 8; ++e)
-                        sum[k][t][e / 4][e % 4] =
-                            k + OUT_ROWS < WINDOW ? sum[k + OUT_ROWS < WINDOW ? k + OUT_ROWS : 0][t][e / 4][e % 4] : 0.0f;
+                    for (int e = 0; e < 4; ++e)
+                        sum[k][q][e] = k + OUT_ROWS < WINDOW ? sum[k + OUT_ROWS < WINDOW ? k + OUT_ROWS : 0][q][e] : 0.0f;
         }
     }
+    __syncthreads();
+    const int turns = (steps - start + ROWS - 1) / ROWS;
+    if (turns > 0) leave(hall + (parity ^ 1) * HALL, start + (turns - 1) * ROWS);
     await_copies<0>();
 }
