@@ -12,7 +12,7 @@ from problems import GENERAL, _assert_rest_untouched, _memory, bound
 
 from graphdnn import OperationGraph, fuse
 from graphdnn.cuda.nvrtc import compile_text, resources, version
-from graphdnn.device import device_spec, this_cpu
+from graphdnn.device import DeviceSpec, device_spec, this_cpu
 from graphdnn.dtypes import Array, cast
 from graphdnn.engines import Engine, Knobs, Task
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
@@ -62,13 +62,14 @@ def run_both(
     values: Mapping[int, Any],
     knobs: Knobs | None = None,
     poison: int = 0xFF,
+    device: DeviceSpec | None = None,
 ) -> tuple[dict[int, Array], dict[int, Array]]:
     """Outputs by uid, of the engine and of NumPy; gaps between elements are checked. Outputs may have values: for beta."""
     op = fused(operations)
     here, there = _bindings(op, values, poison), _bindings(op, values, poison)
     memory = [spec for spec in (*op.inputs, *op.outputs) if spec.uid in here and not spec.is_by_value]
     before = {spec.uid: _memory(here[spec.uid]).copy() for spec in memory}
-    run_fused(op, engine, here, knobs)
+    run_fused(op, engine, here, knobs, device)
     outputs = {spec.uid for spec in op.outputs}
     for spec in memory:
         _assert_rest_untouched(here[spec.uid], before[spec.uid], spec, is_output=spec.uid in outputs)

@@ -7,7 +7,7 @@ from math import prod
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, Parameters
-from graphdnn.engines.cuda.pointwise import LINEAR, element_launch, generate_pointwise
+from graphdnn.engines.cuda.pointwise import element_launch, generate_pointwise
 from graphdnn.engines.cuda.program import Program, asked_indices, width_for
 from graphdnn.engines.cuda.space import collapsed, is_addressable, whole
 from graphdnn.engines.cuda.steps import Steps, fused_inputs
@@ -113,7 +113,7 @@ def add_finish(steps: Steps, result: TensorSpec, entering: TensorSpec, arithmeti
     compute = COMPUTE_TYPE[arithmetic]
     steps.finish(program, program.widened(result, compute), compute)
     name = f"finish__v{width}r{space.rank}__{op.name}"
-    steps.add(element_launch(name, [program.function("chain", LINEAR)], parameters, space, width))
+    steps.add(element_launch(name, program, parameters, space, width))
 
 
 def finish_phase(op: FusedOp, device: DeviceSpec, result: int) -> tuple[float, float]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
+from math import gcd, prod
 
 from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.cost import memory_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.parameters import Parameters
-from graphdnn.engines.cuda.program import Program, asked_indices, width_for
+from graphdnn.engines.cuda.program import Program, asked_indices, is_of_vector_axis, width_for
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.space import Space, collapsed, whole
 from graphdnn.engines.engine import needs_rule
@@ -19,7 +20,9 @@ from graphdnn.tensors import TensorSpec
 
 _THREADS = 256
 _MOST_BLOCKS = 2**20  # beyond this many, a block takes several turns
-LINEAR = "long long linear"  # what ``chain`` takes besides the coordinates: the place in tensors packed alike
+_WORTH_KEEPING = 48  # bytes of vectors for each pack; fewer come from the cache beside the stream
+_MOST_KEPT = 256  # bytes: registers
+_RESIDENT = 3  # blocks on each multiprocessor that keep vectors
 _PAIRED = 8  # operations; the text of longer chains would grow more than the loads gain
 
 
@@ -52,28 +55,53 @@ def elementwise(
     in_memory = [t for t in tensors if not (t.is_by_value or t.is_constant)]
     space = collapsed(whole(main.extents), main, in_memory, asked)
     width = width_for(space, tensors)
+    many = prod(space.sizes) // width > _THREADS * device.sm_count
+    blocks = _blocks_that_keep(space, op.inputs, width, device) if many else 0
     parameters = Parameters()
-    program = Program(op, parameters, space, "t", width=width, linear="linear")
+    program = Program(op, parameters, space, "t", width=width, linear="linear", keeps=bool(blocks))
     write(program)
-    pairs = len(op.operations) <= _PAIRED and prod(space.sizes) // width > _THREADS * device.sm_count
-    name = f"{kind}__v{width}r{space.rank}__{op.name}"
-    functions = [program.function("chain", LINEAR)]
-    launch = element_launch(name, functions, parameters, space, width, pairs=pairs, is_reversed=is_reversed)
+    pairs = len(op.operations) <= _PAIRED and many
+    name = f"{kind}__v{width}r{space.rank}{'k' if blocks else ''}__{op.name}"
+    launch = element_launch(
+        name, program, parameters, space, width, blocks=blocks, pairs=pairs, is_reversed=is_reversed
+    )
     return DeviceKernel(name, (launch,))
+
+
+def _blocks_that_keep(space: Space, inputs: Sequence[TensorSpec], width: int, device: DeviceSpec) -> int:
+    """How many blocks to launch for threads to meet one place along the last axis in all their turns, and so to keep
+    the operands that lie along it; 0 where that is not worth it.
+
+    For each pack of an fp16 image, four vectors of channels in fp32 are eight times its bytes from the cache.
+    """
+    last = space.rank - 1
+    vectors = [t for t in inputs if is_of_vector_axis(space, t, last)]
+    fetched = sum(ELEMENTS[t.data_type].bytes for t in vectors) * width
+    if fetched < _WORTH_KEEPING or fetched > _MOST_KEPT or space.rank == 1:
+        return 0
+    packs = space.sizes[last] // width
+    unit = packs // gcd(packs, _THREADS)  # blocks whose threads together span whole rows
+    most = _RESIDENT * device.sm_count
+    return most // unit * unit
 
 
 def element_launch(
     name: str,
-    functions: Sequence[str],
+    program: Program,
     parameters: Parameters,
     space: Space,
     width: int,
     *,
+    headers: Sequence[str] = (),
     threads: int = _THREADS,
+    blocks: int = 0,
     pairs: bool = False,
     is_reversed: bool = False,
 ) -> Launch:
-    """The launch that calls the function ``chain`` for each pack of ``width`` neighbours in ``space``."""
+    """The launch that runs a program on each pack of ``width`` neighbours in ``space``.
+
+    ``headers`` come before it. ``blocks``: so many instead of as many as there are packs for.
+    """
     count = prod(space.sizes) // width
     parameters.integer("count", count)
     parameters.integers("size", space.sizes)
@@ -81,7 +109,7 @@ def element_launch(
         name,
         ["pointwise.cu"],
         parameters=parameters.text,
-        functions=functions,
+        functions=[*headers, program.keeping(), program.function("chain", "long long linear, const Kept& kept")],
         constants={
             "THREADS": threads,
             "RANK": space.rank,
@@ -91,7 +119,7 @@ def element_launch(
             "Count": "unsigned int" if count < 2**31 else "unsigned long long",
         },
     )
-    blocks = min(-(-count // (threads * (2 if pairs else 1))), _MOST_BLOCKS)
+    blocks = blocks or min(-(-count // (threads * (2 if pairs else 1))), _MOST_BLOCKS)
     return Launch(text, "pointwise", (blocks, 1, 1), threads, parameters.pack())
 
 

@@ -42,10 +42,12 @@ class Program:
         vector_axis: int | None = None,
         linear: str = "",
         stores: str = "store",
+        keeps: bool = False,
     ) -> None:
         """``prefix`` keeps the fields of several programs of one kernel apart. ``linear``: the name of an argument
         that counts elements in the order of the space, which is the offset in tensors that are packed in that order.
-        ``stores``: the function that stores neighbours.
+        ``stores``: the function that stores neighbours. ``keeps``: what varies along the vector axis only is taken
+        from ``kept``, an argument that the function ``keep`` filled (``keeping``).
         """
         self._op, self._parameters, self._space, self._prefix = op, parameters, space, prefix
         self.width = width
@@ -56,6 +58,8 @@ class Program:
         self._factors: set[int] = set()
         self._arrays = 0
         self._stores = stores
+        self._keeps = keeps
+        self._kept: list[tuple[str, str, str]] = []  # type, name, load
         self._lines: list[str] = []
         self._number = {id(step): i for i, step in enumerate(op.operations)}
 
@@ -88,7 +92,13 @@ class Program:
             self.each(f"{name}[e] = load_bit(p.{field}, {self._offset(spec, field)});")
         else:
             step, offset = self._step(spec, field), self._offset(spec, field)
-            self._line(f"load<{self.width}>(p.{field} + ({offset}), {step}, {name});")
+            load = f"load<{self.width}>(p.{field} + ({offset}), {step}, "
+            if self._keeps and is_of_vector_axis(self._space, spec, self._vector_axis):
+                self._lines.pop()  # the array's declaration
+                self._kept.append((kind, name, load))
+                name = self._values[spec.uid] = f"kept.{name}"
+            else:
+                self._line(f"{load}{name});")
         return name
 
     def old(self, spec: TensorSpec) -> str:
@@ -278,6 +288,20 @@ class Program:
         listed = ", ".join(a for a in ("const Params& p", f"const int (&at)[{self._space.rank}]", arguments) if a)
         body = "\n".join(self._lines)
         return f"__device__ __forceinline__ void {name}({listed}) {{\n{body}\n}}\n"
+
+    def keeping(self) -> str:
+        """The text of ``struct Kept``, and of ``keep``, which fills one at a coordinate."""
+        fields = "".join(f"    {kind} {name}[{self.width}];\n" for kind, name, _ in self._kept)
+        body = "".join(f"    {load}kept.{name});\n" for _, name, load in self._kept)
+        head = f"__device__ __forceinline__ void keep(const Params& p, const int (&at)[{self._space.rank}], Kept& kept)"
+        return f"struct Kept {{\n{fields}}};\n{head} {{\n{body}}}\n"
+
+
+def is_of_vector_axis(space: Space, spec: TensorSpec, axis: int) -> bool:
+    """True for what lies in memory along one axis of the space only, like a bias along neighbouring channels."""
+    if spec.is_by_value or spec.is_constant or not is_addressable(spec):
+        return False
+    return all((stride != 0) == (j == axis) for j, stride in enumerate(space.strides(spec)))
 
 
 def width_for(space: Space, tensors: Sequence[TensorSpec], axis: int | None = None, limit: int = _PACK_BYTES) -> int:

@@ -11,7 +11,7 @@ from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.fold import Fold, generate_fold
 from graphdnn.engines.cuda.launch import DeviceKernel
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, Parameters
-from graphdnn.engines.cuda.pointwise import LINEAR, element_launch
+from graphdnn.engines.cuda.pointwise import element_launch
 from graphdnn.engines.cuda.program import Program
 from graphdnn.engines.cuda.source import file_text
 from graphdnn.engines.cuda.space import Axis, Space
@@ -125,9 +125,11 @@ def generate_bn_finalize(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     result(anchor.updated_running_mean, running_mean)
     result(anchor.updated_running_var, running_var)
     program.store_outputs((anchor,))
-    functions = [file_text("bn_finalize.cuh"), program.function("chain", LINEAR)]
+    headers = [file_text("bn_finalize.cuh")]
     name = f"bn_finalize__{anchor.mode.name.lower()}"
-    return DeviceKernel(name, (element_launch(name, functions, parameters, space, 1, threads=_CHANNELS),))
+    return DeviceKernel(
+        name, (element_launch(name, program, parameters, space, 1, headers=headers, threads=_CHANNELS),)
+    )
 
 
 GENSTATS = cuda_engine(

@@ -20,19 +20,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) pointwise(const __grid_
     const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;
     Count i = (Count)blockIdx.x * THREADS + threadIdx.x;
     int at[RANK];
+    Kept kept;  // of operands along the last axis, where a thread's packs are whole rows apart; else nothing
+    place(p, turn(i, count), at);
+    keep(p, at, kept);
     if constexpr (PAIRS) {
         for (; i + step < count; i += 2 * step) {
             int next[RANK];
             const Count one = turn(i, count), other = turn(i + step, count);
             place(p, one, at);
             place(p, other, next);
-            chain(p, at, (long long)one * WIDTH);
-            chain(p, next, (long long)other * WIDTH);
+            chain(p, at, (long long)one * WIDTH, kept);
+            chain(p, next, (long long)other * WIDTH, kept);
         }
     }
     for (; i < count; i += step) {
         const Count one = turn(i, count);
         place(p, one, at);
-        chain(p, at, (long long)one * WIDTH);
+        chain(p, at, (long long)one * WIDTH, kept);
     }
 }

@@ -1,0 +1,82 @@
+"""CUDA pointwise graphs whose threads take several turns: kernels run on the host against the general NumPy engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_comparison import fused, run_both
+from emulator import MISSING
+from problems import tensor, values_of
+
+from graphdnn.device import device_spec
+from graphdnn.engines import Task
+from graphdnn.engines.cuda import pointwise
+from graphdnn.engines.cuda.pointwise import ENGINE
+from graphdnn.enums import PointwiseMode as P
+from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+# So few multiprocessors that a small problem gives each thread several turns.
+TINY = replace(device_spec("h200"), sm_count=1)
+
+
+def chain(dims: tuple[int, ...], layout: str, kind: str, vectors: int, **vector: Any) -> list[Operation]:
+    """((x * v0 + v1) * v2 + v3) ... with vectors of channels, all arithmetic in fp32."""
+    steps: list[Operation] = []
+    value = tensor(1, dims, kind, layout)
+    for i in range(vectors):
+        last = i == vectors - 1
+        operand = tensor(10 + i, (1, dims[1], *(1 for _ in dims[2:])), vector.get("kind", "f32"), layout)
+        result = tensor(2, dims, kind, layout) if last else tensor(100 + i, dims, "f32", layout, is_virtual=True)
+        mode = P.ADD if i % 2 else P.MUL
+        steps.append(PointwiseOperation(spec=PointwiseSpec(mode=mode, math_type="f32"), x=value, b=operand, y=result))
+        value = result
+    return steps
+
+
+def values(steps: list[Operation], seed: int) -> dict[int, Any]:
+    rng = np.random.default_rng(seed)
+    tensors = {t.uid: t for step in steps for t in step.inputs().values() if not t.is_virtual}
+    return {uid: values_of(spec, rng, extreme=True) for uid, spec in tensors.items()}
+
+
+@pytest.mark.parametrize("channels", [8, 48, 72, 136])
+@pytest.mark.parametrize("kind", ["f16", "f32"])
+def test_vectors_are_kept_between_turns(channels: int, kind: str) -> None:
+    dims = (5, channels, 13, 11)
+    steps = chain(dims, "channels_last", kind, 4)
+    ours, theirs = run_both(steps, ENGINE, values(steps, channels), device=TINY)
+    np.testing.assert_array_equal(ours[2], theirs[2])
+
+
+def text_of(steps: list[Operation]) -> tuple[str, int]:
+    kernel = ENGINE.compile(Task(fused(steps), TINY), {})
+    (launch,) = kernel.steps  # type: ignore[attr-defined]
+    return launch.text.name, launch.grid[0] * launch.block
+
+
+@pytest.mark.parametrize("channels", [48, 72, 136, 1000])
+def test_threads_that_keep_vectors_stay_in_their_columns(channels: int) -> None:
+    name, threads = text_of(chain((40, channels, 13, 11), "channels_last", "f16", 4))
+    packs = channels // 8
+    if packs // np.gcd(packs, 256) > pointwise._RESIDENT:
+        assert "k__" not in name  # too many blocks would be needed
+    else:
+        assert "k__" in name
+        assert threads % packs == 0
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        chain((40, 48, 13, 11), "channels_last", "f16", 1),  # little to keep
+        chain((40, 48, 13, 11), "packed", "f16", 4),  # vectors do not lie along the last axis
+        chain((1, 48, 2, 2), "channels_last", "f16", 4),  # one turn for each thread
+    ],
+    ids=["one vector", "nchw", "small"],
+)
+def test_nothing_is_kept_where_it_does_not_pay(steps: list[Operation]) -> None:
+    assert "k__" not in text_of(steps)[0]
