@@ -59,17 +59,19 @@ __device__ __forceinline__ void accumulate(const Params& p, Count k, Count from,
         #pragma unroll
         for (int u = 0; u < UNROLL; ++u) take(acc, value[u]);
     }
-    if (UNROLL == 1 || r >= end) return;
-    // The rest, less than UNROLL packs: loaded together too, the last one in place of those that are missing.
-    Compute value[UNROLL][ROWS][WIDTH];
-    #pragma unroll
-    for (int u = 0; u < UNROLL - 1; ++u) {
-        element_at(p, at, value[u]);
-        if (r + (u + 1) * RT < end) advance(p, at + KEPT);
+    if constexpr (UNROLL > 1) {
+        if (r >= end) return;
+        // The rest, less than UNROLL packs: loaded together too, the last one in place of those that are missing.
+        Compute value[UNROLL][ROWS][WIDTH];
+        #pragma unroll
+        for (int u = 0; u < UNROLL - 1; ++u) {
+            element_at(p, at, value[u]);
+            if (r + (u + 1) * RT < end) advance(p, at + KEPT);
+        }
+        #pragma unroll
+        for (int u = 0; u < UNROLL - 1; ++u)
+            if (r + u * RT < end) take(acc, value[u]);
     }
-    #pragma unroll
-    for (int u = 0; u < UNROLL - 1; ++u)
-        if (r + u * RT < end) take(acc, value[u]);
 }
 
 // Combines the lanes of a warp from distance FIRST to below END.
