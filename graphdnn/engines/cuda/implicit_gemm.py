@@ -113,6 +113,7 @@ _AS_STAGED = {
 _WORTH_COPYING = 0.1  # of the predicted time that a copy of an operand may take
 _QUAD = 4  # bytes that are multiplied and added at once
 _RESIDUES = 16  # that one launch serves: each is described in the kernel's parameters, of 4 KB
+_MANY = 64  # blocks for each SM: more parts would only add sums
 _ALONE = 0.3  # of an SM's pace that is left when it is all but empty
 
 
@@ -136,32 +137,29 @@ def choose(product: Product, device: DeviceSpec, compute: DataType, knobs: Knobs
     operand_bytes = 8 if COMPUTE_TYPE[compute] in ("double", "long long") else 4
     number, power = knobs[_TILE.type], knobs[_SPLIT.type]
     tiles = (number - 1,) if number else [i for i in range(len(TILES)) if operand_bytes == 4 or i in _WIDE_TILES]
+    groups, sms = product.roles.problem.groups, device.sm_count
+    sizes = [(product.rows(r), product.columns(r), product.depth(r)) for r in product.residues]
+    deepest = max(depth for *_, depth in sizes)
+    rate = device.rate(compute) / sms
     shapes = []
     for tile in (TILES[i] for i in tiles):
-        most = max(1, max(map(product.depth, product.residues)) // (_LEAST_DEPTH * tile.bk))
-        for parts in (_PARTS[power - 1],) if power else [p for p in _PARTS if p <= most]:
-            shapes.append(Shape(tile, parts, _seconds(product, device, compute, operand_bytes, tile, parts)))
+        counted = [(-(-rows // tile.bm) * -(-columns // tile.bn) * groups, depth) for rows, columns, depth in sizes]
+        blocks, area = sum(count for count, _ in counted), 2.0 * tile.bm * tile.bn
+        resident, pace = tile.resident, rate * tile.share
+        for parts in (_PARTS[power - 1],) if power else _PARTS:
+            if not power and parts > 1 and (parts * _LEAST_DEPTH * tile.bk > deepest or parts * blocks > _MANY * sms):
+                break
+            work = (
+                area * sum(count * -(-depth // parts) for count, depth in counted) / blocks
+            )  # of a block, in the mean
+            full, rest = divmod(blocks * parts, resident * sms)
+            last = -(-rest // sms)  # blocks that share an SM at the end; fewer than it holds leave gaps
+            filled = _ALONE + (1 - _ALONE) * (last / resident)
+            seconds = (full * resident + last / filled) * work / pace
+            if parts > 1:  # partial sums are written, read and added
+                seconds += 2 * product.results * operand_bytes * parts / device.bandwidth + device.launch
+            shapes.append(Shape(tile, parts, seconds))
     return min(shapes, key=lambda shape: shape.seconds)
-
-
-def _seconds(
-    product: Product, device: DeviceSpec, compute: DataType, operand_bytes: int, tile: Tile, parts: int
-) -> float:
-    blocks, work = 0, 0.0
-    for residue in product.residues:
-        here = _tiles(product, residue, tile) * parts
-        blocks += here
-        work += here * 2.0 * tile.bm * tile.bn * -(-product.depth(residue) // parts)
-    work /= blocks  # of a block, in the mean
-    pace = device.rate(compute) / device.sm_count * tile.share
-    full, rest = divmod(blocks, tile.resident * device.sm_count)
-    last = -(-rest // device.sm_count)  # blocks that share an SM at the end; fewer than it holds leave gaps
-    filled = _ALONE + (1 - _ALONE) * (last / tile.resident)
-    seconds = (full * tile.resident + last / filled) * work / pace
-    if parts > 1:  # partial sums are written, read and added
-        partial = product.results * operand_bytes * parts
-        seconds += 2 * partial / device.bandwidth + device.launch
-    return seconds
 
 
 def _tiles(product: Product, residue: Residue, tile: Tile) -> int:
