@@ -13,7 +13,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda import direct_diagonal
 from graphdnn.engines.cuda.convolution_roles import Roles
 from graphdnn.engines.cuda.cost import device_cost
-from graphdnn.engines.cuda.direct_diagonal import Bands, Walk
+from graphdnn.engines.cuda.direct_diagonal import Walk
 from graphdnn.engines.cuda.direct_geometry import (
     chunk_for,
     direct_needs,
@@ -47,7 +47,7 @@ _THREADS = Knob(KnobType.BLOCK_SIZE, 0, 512, 32, 0, "threads of a block at most;
 _STAGES = Knob(KnobType.STAGES, 2, 8, 1, 4, "steps in the ring in shared memory")
 _OCCUPANCY = Knob(KnobType.OCCUPANCY, 0, 8, 1, 0, "blocks per multiprocessor that registers are limited for; 0: chosen")
 KNOBS = (_CHANNELS, _COLUMNS, _ROWS, _LANES, _THREADS, _STAGES, _OCCUPANCY)
-KERNEL = Knob(KnobType.KERNEL_CFG, 0, 3, 1, 0, "2: tensor cores, where they serve; 0, 1: multiply-adds")
+KERNEL = Knob(KnobType.KERNEL_CFG, 0, 2, 1, 0, "2: tensor cores, where they serve; 0, 1: multiply-adds")
 
 DEFAULTS: Knobs = MappingProxyType({knob.type: knob.default for knob in (*KNOBS, KERNEL)})
 
@@ -82,13 +82,6 @@ class Sides:
         )  # fmt: skip
         return cls(roles, gathered, w, output, shape)
 
-    def bands(self, device: DeviceSpec, knobs: Knobs) -> Bands | None:
-        """How tensor cores divide the work; None where they do not take part."""
-        compute = COMPUTE_TYPE[self.roles.op.compute_type]
-        if knobs[KERNEL.type] != 2 or not direct_diagonal.serves(self.shape, self.gathered, self.filter, compute):
-            return None
-        return direct_diagonal.choose(self.shape, device, wishes(knobs))
-
     def choice(self, device: DeviceSpec, knobs: Knobs) -> Choice:
         is_integer = self.roles.op.compute_type is DataType.INT32
         rate = device.rate(DataType.INT32 if is_integer else DataType.FLOAT)
@@ -105,15 +98,12 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         filter_strides = _packed_filter(sides)
     else:
         filter_strides = roles.space(filter).strides(filter)
-    if knobs[KERNEL.type] == 3 and direct_diagonal.serves_walk(
+    if knobs[KERNEL.type] == 2 and direct_diagonal.serves_walk(
         sides.shape, sides.gathered, sides.filter, COMPUTE_TYPE[roles.op.compute_type]
     ):
         walk = direct_diagonal.choose_walk(sides.shape, device, wishes(knobs))
         if walk is not None:
             return _walk(sides, steps, filter, filter_strides, walk)
-    bands = sides.bands(device, knobs)
-    if bands is not None:
-        return _diagonal(sides, steps, filter, filter_strides, bands)
     compute = COMPUTE_TYPE[roles.op.compute_type]
     shape = sides.shape
     tile, dgrad = sides.choice(device, knobs).tile, shape.is_dgrad
@@ -186,63 +176,6 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     return steps.kernel(name)
 
 
-def _diagonal(
-    sides: Sides, steps: Steps, filter: TensorSpec, filter_strides: tuple[int, ...], bands: Bands
-) -> DeviceKernel:
-    """The kernel on tensor cores."""
-    roles, shape, p = sides.roles, sides.shape, sides.roles.problem
-    dgrad = shape.is_dgrad
-    in_space, out_space = image_space(roles, sides.gathered), image_space(roles, sides.output)
-    parameters = Parameters(steps.places)
-    width = min(direct_diagonal.LANE, width_for(out_space, steps.epilogue_tensors(), 1))
-    body = Program(steps.op, parameters, out_space, "t", width=width, vector_axis=1)
-    steps.finish(body, "acc", "float")
-
-    image_in, image_out = (p.output, p.input) if dgrad else (p.input, p.output)
-    column_blocks = -(-image_out[1] // (direct_diagonal.STRIPS * bands.tw))
-    channel_blocks = -(-shape.channels_out // bands.channels)
-    segments = -(-image_out[0] // bands.rows)
-    before = [f - 1 - pad if dgrad else pad for f, pad in zip(p.filter, p.pre_padding, strict=True)]
-    parameters.tensor("gathered", sides.gathered)
-    parameters.tensor("filter", filter)
-    for name, value in zip(("n", "c", "h", "w"), in_space.strides(sides.gathered), strict=True):
-        if name != "c":
-            parameters.integer(f"gathered_{name}", value)
-    for name, value in zip(("k", "c", "r", "s"), (*filter_strides[1:3], *filter_strides[4:]), strict=True):
-        parameters.integer(f"filter_{name}", value)
-    elements = p.groups * p.k * p.c * p.taps
-    for name, value in {
-        "filter_elements": elements, "channels": shape.channels_out,
-        "in_h": image_in[0], "in_w": image_in[1], "out_h": image_out[0], "out_w": image_out[1],
-        "in_row": -before[0], "in_column": -before[1],
-        "segments": segments, "segment_rows": bands.rows,
-        "channel_blocks": channel_blocks, "column_blocks": column_blocks,
-    }.items():  # fmt: skip
-        parameters.integer(name, value)
-
-    how = f"r{p.filter[0]}s{p.filter[1]}w{bands.tw}c{bands.channels}p{bands.pairs}"
-    name = f"conv_{roles.direction}__diagonal_{how}__{steps.op.name}"
-    text = kernel_text(
-        name,
-        ["direct_copy.cuh", "direct_mma.cuh", "direct_diagonal.cu"],
-        parameters=parameters.text,
-        functions=[body.function("epilogue", f"const float (&acc)[{width}]")],
-        constants={
-            "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
-            "DGRAD": dgrad, "FLIP": p.flip, "GROUP": shape.group_in,
-            "TW": bands.tw, "WARPS": bands.warps, "PAIRS": bands.pairs, "THREADS": bands.threads,
-            "AHEAD": bands.ahead, "BLOCKS": bands.blocks, "CHUNK": 8, "WIDTH": width,
-            "FILTER_CHUNK": _filter_chunk(filter, bands.channels * shape.group_in * p.taps, elements),
-            "EXACT": image_out[1] % bands.tw == 0,
-            "Gathered": STORAGE[sides.gathered.data_type],
-        },
-    )  # fmt: skip
-    blocks = p.n * channel_blocks * column_blocks * segments
-    shared = direct_diagonal.shared_bytes(shape, bands)
-    steps.add(Launch(text, "direct_diagonal", (blocks, 1, 1), bands.threads, parameters.pack(), shared))
-    return steps.kernel(name)
-
-
 def _walk(sides: Sides, steps: Steps, filter: TensorSpec, filter_strides: tuple[int, ...], walk: Walk) -> DeviceKernel:
     """The kernel on tensor cores that walks down the image."""
     roles, shape, p = sides.roles, sides.shape, sides.roles.problem
@@ -275,7 +208,7 @@ def _walk(sides: Sides, steps: Steps, filter: TensorSpec, filter_strides: tuple[
         "out_row": -(pad_h % stride_h) if dgrad else 0,
         "out_column": -(pad_w % stride_w) if dgrad else 0,
         "rows": shape.rows, "segments": segments, "segment_rows": walk.rows,
-        "channel_blocks": channel_blocks, "column_blocks": column_blocks,
+        "channel_blocks": channel_blocks, "column_blocks": column_blocks, "nothing": 0,
     }.items():  # fmt: skip
         parameters.integer(name, value)
 
@@ -290,7 +223,8 @@ def _walk(sides: Sides, steps: Steps, filter: TensorSpec, filter_strides: tuple[
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": stride_h, "STRIDE_W": stride_w,
             "DGRAD": dgrad, "FLIP": p.flip, "GROUP": shape.group_in,
             "IN_ROWS": shape.in_rows, "OUT_ROWS": shape.out_rows, "WINDOW": shape.window,
-            "TW": direct_diagonal.TILE, "TILES": walk.across, "WARPS": walk.warps, "PAIRS": walk.pairs, "THREADS": walk.threads,
+            "TW": direct_diagonal.TILE, "TILES": walk.across, "WARPS": walk.warps, "PAIRS": walk.pairs,
+            "THREADS": walk.threads,
             "ROWS": walk.lines, "STAGES": walk.stages, "BLOCKS": walk.blocks, "WIDTH": width,
             "FILTER_CHUNK": _filter_chunk(filter, walk.channels * shape.group_in * p.taps, elements),
             "Gathered": STORAGE[sides.gathered.data_type],
@@ -319,9 +253,6 @@ def _filter_chunk(filter: TensorSpec, slab: int, elements: int) -> int:
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     sides = Sides.of(task.op)
-    bands = sides.bands(task.device, knobs)
-    if bands is not None:
-        return device_cost(task, direct_diagonal.seconds(sides.shape, bands, task.device))
     others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
     return device_cost(task, sides.choice(task.device, knobs).seconds + others)
 

@@ -11,8 +11,8 @@
 // tiles g and g + 8: for unit stride a lane is a pixel. Finished rows change hands in shared memory, so that threads
 // that share a pixel's channels pass them through the epilogue: memory is written in long pieces.
 //
-// A weight that is not there is 0, but 0 times infinity is not: a lane that finds NaN among its results computes them
-// again, one by one.
+// A weight that is not there is 0, but 0 times infinity is not: a block that finds NaN among its results computes them
+// all again, one by one.
 
 constexpr int OWN = 2 * PAIRS;                      // channels of a lane
 constexpr int CHANNELS = OWN * WARPS;               // of a block
@@ -28,6 +28,7 @@ static_assert(TW == 4 && WIDE >= COLUMNS && sizeof(Gathered) == 2 && CHANNELS % 
 constexpr int FOURS = CHANNELS / 4;
 constexpr int PLACE = CHANNELS + 4;                 // from pixel to pixel
 constexpr int LINES = ROWS * OUT_ROWS, COLUMNS_OUT = TILES * TW;
+constexpr int BATCH = THREADS / (CHANNELS / 8);     // pixels that pass through the epilogue at once
 constexpr int HALL = LINES * COLUMNS_OUT * PLACE;   // floats
 __device__ __forceinline__ constexpr int place_of(int four) { return (four % 2 * (FOURS / 2) + four / 2) * 4; }
 constexpr int SLAB_BYTES = (SLAB * (int)sizeof(Gathered) + 15) / 16 * 16;
@@ -140,8 +141,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_walk(const 
         const int chunk = (int)threadIdx.x % (CHANNELS / 8);
         const int channel = channel0 + chunk * 8;
         if (channel >= (int)p.channels) return;
-        #pragma unroll 1
-        for (int at_once = (int)threadIdx.x / (CHANNELS / 8); at_once < LINES * COLUMNS_OUT; at_once += THREADS / (CHANNELS / 8)) {
+        #pragma unroll
+        for (int i = 0; i < (LINES * COLUMNS_OUT + BATCH - 1) / BATCH; ++i) {
+            const int at_once = (int)threadIdx.x / (CHANNELS / 8) + i * BATCH;
+            if (LINES * COLUMNS_OUT % BATCH != 0 && at_once >= LINES * COLUMNS_OUT) continue;
             const int line = at_once / COLUMNS_OUT, column = column0 + at_once % COLUMNS_OUT;
             const int done = step + line / OUT_ROWS;
             const int out = (first + done - EXTRA) * OUT_ROWS + line % OUT_ROWS + (int)p.out_row;
@@ -166,6 +169,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_walk(const 
         }
     };
 
+    // Finite as long as all results were: products of neighbours are added to it.
+    float probe = 0.0f;
+    // Unknown to the compiler, but 0: operands of products are then written once, into registers side by side.
+    const unsigned int nothing = (unsigned int)p.nothing;
     int slot = 0, parity = 0;
     #pragma unroll 1
     for (int turn = start; turn < steps; turn += ROWS) {
@@ -173,27 +180,37 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_walk(const 
         __syncthreads();  // these rows are there for all, and all have left those that are overwritten next
         if (turn + (STAGES - 1) * ROWS < steps) ring.fetch(slot == 0 ? STAGES - 1 : slot - 1);
         commit_copies();
+        const Gathered* const here = ring.at(slot, 0, g * STEP_W + j, local);
+        Pack<unsigned int, PAIRS> words[CHUNKS][2];  // of tiles g and g + 8
+        auto load = [&](int row) {
+            #pragma unroll
+            for (int chunk = 0; chunk < CHUNKS; ++chunk)
+                #pragma unroll
+                for (int m = 0; m < 2; ++m)
+                    words[chunk][m] = load_pack<PAIRS>(
+                        (const unsigned int*)(here + (row * WIDE + chunk * TW + 8 * m * STEP_W) * PIXEL)
+                    );
+        };
+        load(0);
         if (turn != start) leave(hall + (parity ^ 1) * HALL, turn - ROWS);
 
-        const Gathered* here = ring.at(slot, 0, g * STEP_W + j, local);
-        float* mine = hall + parity * HALL + lane * PLACE;
+        float* const mine = hall + parity * HALL + lane * PLACE + (PAIRS == 4 ? warp * 4 : place_of(warp));
         slot = slot + 1 == STAGES ? 0 : slot + 1;
         parity ^= 1;
-        #pragma unroll 1
-        for (int step = turn; step < turn + ROWS && step < steps; ++step) {
+        #pragma unroll
+        for (int line = 0; line < ROWS; ++line) {
             #pragma unroll
-            for (int u = 0; u < IN_ROWS; ++u, here += WIDE * PIXEL) {
+            for (int u = 0; u < IN_ROWS; ++u) {
                 if (u >= R) continue;
-                unsigned int x[PAIRS][CHUNKS][2];  // of tiles g and g + 8
+                unsigned int x[PAIRS][(CHUNKS + 1) / 2][4];
                 #pragma unroll
-                for (int chunk = 0; chunk < CHUNKS; ++chunk)
+                for (int q = 0; q < PAIRS; ++q)
                     #pragma unroll
-                    for (int m = 0; m < 2; ++m) {
-                        const Pack<unsigned int, PAIRS> words =
-                            load_pack<PAIRS>((const unsigned int*)(here + (chunk * TW + 8 * m * STEP_W) * PIXEL));
+                    for (int chunk = 0; chunk < CHUNKS; ++chunk)
                         #pragma unroll
-                        for (int q = 0; q < PAIRS; ++q) x[q][chunk][m] = words.at[q];
-                    }
+                        for (int m = 0; m < 2; ++m) x[q][chunk / 2][chunk % 2 * 2 + m] = words[chunk][m].at[q] ^ nothing;
+                if (line * IN_ROWS + u + 1 < ROWS * IN_ROWS && (u + 1 < R || line + 1 < ROWS))
+                    load(u + 1 < R && u + 1 < IN_ROWS ? line * IN_ROWS + u + 1 : (line + 1) * IN_ROWS);
                 #pragma unroll
                 for (int k = 0; k < WINDOW; ++k) {
                     const int r = row_tap(u, k);
@@ -204,48 +221,36 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_walk(const 
                         for (int with = 0; with < WITH; ++with)
                             #pragma unroll
                             for (int q = 0; q < PAIRS; ++q) {
-                                const unsigned int(&of)[CHUNKS][2] = x[q / WITH * WITH + with];
+                                const unsigned int(&of)[4] = x[q / WITH * WITH + with][chunk / 2];
                                 const int next = chunk + 1 < CHUNKS ? chunk + 1 : chunk;
                                 if (chunk + 1 < CHUNKS)
                                     warp_product<Gathered, true>(
-                                        sum[k][q], of[chunk][0], of[chunk][1], of[next][0], of[next][1],
-                                        weight[r][q][with][chunk], weight[r][q][with][next]
+                                        sum[k][q], of[0], of[1], of[2], of[3], weight[r][q][with][chunk],
+                                        weight[r][q][with][next]
                                     );
                                 else
                                     warp_product<Gathered, false>(
-                                        sum[k][q], of[chunk][0], of[chunk][1], 0, 0, weight[r][q][with][chunk], 0
+                                        sum[k][q], of[0], of[1], 0, 0, weight[r][q][with][chunk], 0
                                     );
                             }
                 }
             }
-            // Rows are complete: they leave the window, and it moves on.
-            if (step >= EXTRA) {
+            // Rows are complete: they leave the window, and it moves on. What they are before the first is not read.
+            #pragma unroll
+            for (int k = 0; k < OUT_ROWS; ++k)
                 #pragma unroll
-                for (int k = 0; k < OUT_ROWS; ++k, mine += COLUMNS_OUT * PLACE)
+                for (int m = 0; m < 2; ++m) {
+                    if (8 * m + 8 > TILES && 8 * m + g >= TILES) continue;
                     #pragma unroll
-                    for (int m = 0; m < 2; ++m) {
-                        if (8 * m + g >= TILES) continue;
-                        float probe = 0.0f;
+                    for (int q = 0; q < PAIRS; ++q) probe = fmaf(sum[k][q][2 * m], sum[k][q][2 * m + 1], probe);
+                    #pragma unroll
+                    for (int v = 0; v < OWN; v += 4) {
+                        Pack<float, 4> pack;
                         #pragma unroll
-                        for (int q = 0; q < PAIRS; ++q) probe = fmaf(sum[k][q][2 * m], sum[k][q][2 * m + 1], probe);
-                        #pragma unroll
-                        for (int v = 0; v < OWN; v += 4) {
-                            Pack<float, 4> pack;
-                            #pragma unroll
-                            for (int e = 0; e < 4; ++e) pack.at[e] = sum[k][(v + e) / 2][2 * m + e % 2];
-                            store_pack<4>(mine + 32 * m * PLACE + place_of((local + v) / 4), pack);
-                        }
-                        const int out = (first + step - EXTRA) * OUT_ROWS + k + (int)p.out_row;
-                        const int column = column0 + 32 * m + lane;
-                        if (probe != probe && (unsigned int)out < (unsigned int)p.out_h &&
-                            (unsigned int)column < (unsigned int)p.out_w && channel0 + local < (int)p.channels) {
-                            #pragma unroll 1
-                            for (int v = 0; v < OWN; ++v)
-                                mine[32 * m * PLACE + place_of((local + v) / 4) + (local + v) % 4] =
-                                    exact_sum(p, slab, n, channel0, local + v, out, column);
-                        }
+                        for (int e = 0; e < 4; ++e) pack.at[e] = sum[k][(v + e) / 2][2 * m + e % 2];
+                        store_pack<4>(mine + ((line * OUT_ROWS + k) * COLUMNS_OUT + 32 * m) * PLACE + v / 4 * (FOURS / 2 * 4), pack);
                     }
-            } else mine += OUT_ROWS * (COLUMNS_OUT * PLACE);
+                }
             #pragma unroll
             for (int k = 0; k < WINDOW; ++k)
                 #pragma unroll
@@ -255,8 +260,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_walk(const 
                         sum[k][q][e] = k + OUT_ROWS < WINDOW ? sum[k + OUT_ROWS < WINDOW ? k + OUT_ROWS : 0][q][e] : 0.0f;
         }
     }
-    __syncthreads();
+    await_copies<0>();
+    const bool strange = __syncthreads_or(probe != probe);
     const int turns = (steps - start + ROWS - 1) / ROWS;
     if (turns > 0) leave(hall + (parity ^ 1) * HALL, start + (turns - 1) * ROWS);
-    await_copies<0>();
+    if (!strange) return;
+    const int height = (last - first) * OUT_ROWS, fours = CHANNELS / WIDTH;
+    #pragma unroll 1
+    for (int i = threadIdx.x; i < height * COLUMNS_OUT * fours; i += THREADS) {
+        const int own = i % fours * WIDTH, column = column0 + i / fours % COLUMNS_OUT;
+        const int out = first * OUT_ROWS + i / (fours * COLUMNS_OUT) + (int)p.out_row;
+        if ((unsigned int)out >= (unsigned int)p.out_h || (unsigned int)column >= (unsigned int)p.out_w ||
+            channel0 + own >= (int)p.channels)
+            continue;
+        const int at[4] = {n, channel0 + own, out, column};
+        float acc[WIDTH] = {};
+        #pragma unroll 1
+        for (int which = 0; which < WIDTH; ++which) {
+            const float exact = exact_sum(p, slab, n, channel0, own + which, out, column);
+            #pragma unroll
+            for (int e = 0; e < WIDTH; ++e) acc[e] = e == which ? exact : acc[e];
+        }
+        epilogue(p, at, acc);
+    }
 }
