@@ -103,12 +103,22 @@ BYTES = [
 ]
 
 
+COPIED_BYTES = [
+    "conv x=i8[2,8,7,6] w=i8[9,8,3,3] pad=1 compute=i32 out=i32",
+    "conv x=u8[1,12,7,6] w=i8[9,4,3,3] pad=1 stride=2 compute=i32 out=i32",
+    "dgrad dy=i8[1,8,4,5] w=i8[8,10,3,3] dx=[1,10,7,9] pad=1 stride=2 compute=i32 out=i32",
+    "conv x=i8[1,3,4,7,6] w=i8[3,8,4,3,3] pad=1 compute=i32 out=i32 spatial=2",
+]
+
+
 @emulated
-@pytest.mark.parametrize("text", BYTES)
-def test_products_of_four_bytes(text: str) -> None:
+@pytest.mark.parametrize("text", BYTES + COPIED_BYTES)
+def test_products_of_four_bytes(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(implicit_gemm, "_copying", lambda size, device: 0.0)  # as for a large problem
     kernel = device_kernel(operations(text), ENGINE, {KnobType.TILE_SIZE: 10})
     assert "constexpr bool QUADS = true;" in kernel.source
     check(text, TILE_SIZE=10)
+    check(text, TILE_SIZE=3)
     check(text, TILE_SIZE=3, SPLIT_K=1)
     check(text, TILE_SIZE=12, SPLIT_K=3)
 

@@ -175,16 +175,18 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     compute = COMPUTE_TYPE[roles.op.compute_type]
     staged = _staged(gathered.data_type, plain.data_type, compute)
     thrifty = _is_thrifty(knobs)
-    product, quads = _counted(op, product, thrifty)
+    x_space = roles.space(gathered)
+    product, quads = _counted(op, product, device, thrifty)
     shape = choose(product, device, roles.op.compute_type, knobs)
     if quads:
+        if not _is_quads(x_space, gathered, 2):
+            gathered = steps.relaid(gathered, _channels_last(gathered, roles))
         if not _is_quads(roles.space(plain), plain, _summed_axis(roles)):
             plain = steps.relaid(plain, _summed_first(product, plain))
     elif not thrifty and _turns(product, shape, plain, device):
         plain = steps.relaid(plain, _outer_first(product, plain))
     elif not is_addressable(plain):
         plain = steps.relaid(plain)
-    x_space = roles.space(gathered)
     has_prologue = bool(op.prologue) or not is_addressable(gathered)
     if not has_prologue and not quads and not thrifty and _pads(product, shape, gathered, device):
         product, gathered, x_space = _padded(steps, product, gathered, x_space, staged)
@@ -350,23 +352,34 @@ def _is_thrifty(knobs: Knobs) -> bool:
     return knobs[_SPLIT.type] == 1
 
 
-def _counted(op: FusedOp, product: Product, thrifty: bool) -> tuple[Product, bool]:
+def _counted(op: FusedOp, product: Product, device: DeviceSpec, thrifty: bool) -> tuple[Product, bool]:
     """The product with channels counted in fours where the device multiplies and adds four bytes at once.
 
-    Bytes are read as words: both operands' channels have to be neighbours; filters are copied if they are not.
+    Bytes are read as words: both operands' channels have to be neighbours; what is laid out otherwise is copied.
     """
     roles = product.roles
     gathered, plain = gathered_and_plain(roles)
-    quads = (
+    fits = (
         not product.is_wgrad
         and not op.prologue
         and {gathered.data_type, plain.data_type} <= {DataType.INT8, DataType.UINT8}
         and COMPUTE_TYPE[roles.op.compute_type] == "int"
         and product.channels % _QUAD == 0
-        and _is_quads(roles.space(gathered), gathered, 2)
-        and (not thrifty or _is_quads(roles.space(plain), plain, _summed_axis(roles)))
     )
-    return (replace(product, channels=product.channels // _QUAD) if quads else product), quads
+    if not fits:
+        return product, False
+    copied = 0 if _is_quads(roles.space(gathered), gathered, 2) else gathered.bytes
+    copied += 0 if _is_quads(roles.space(plain), plain, _summed_axis(roles)) else plain.bytes
+    if copied:
+        spared = (1 - 1 / _QUAD) * 2.0 * roles.problem.macs / device.rate(DataType.INT32)
+        if thrifty or _copying(copied, device) > spared:
+            return product, False
+    return replace(product, channels=product.channels // _QUAD), True
+
+
+def _copying(size: int, device: DeviceSpec) -> float:
+    """Seconds; a copy that turns axes reaches half of the bandwidth."""
+    return device.launch + 4 * size / device.bandwidth
 
 
 def _is_quads(space: Space, spec: TensorSpec, axis: int) -> bool:
@@ -466,9 +479,7 @@ def _turns(product: Product, shape: Shape, filters: TensorSpec, device: DeviceSp
     """
     if product.is_wgrad or (is_addressable(filters) and 1 in product.roles.space(filters).strides(filters)[1:3]):
         return False
-    # A copy that scatters reaches a fraction of the bandwidth.
-    copying = device.launch + 8 * filters.bytes / device.bandwidth
-    return copying < _WORTH_COPYING * shape.seconds
+    return _copying(filters.bytes, device) < _WORTH_COPYING * shape.seconds
 
 
 def _filter_axes(product: Product, filters: TensorSpec) -> tuple[int, int, list[int], list[int]]:
@@ -489,6 +500,11 @@ def _summed_first(product: Product, filters: TensorSpec) -> tuple[int, ...]:
     """Strides with the summed channels contiguous."""
     outer, summed, taps, groups = _filter_axes(product, filters)
     return _strides_in(filters.extents, [summed, *taps, outer, *groups])
+
+
+def _channels_last(image: TensorSpec, roles: Roles) -> tuple[int, ...]:
+    rank, explicit = len(image.extents), len(image.extents) == roles.problem.spatial + 3
+    return _strides_in(image.extents, [1 + explicit, *[1] * explicit, *range(rank - 1, 1 + explicit, -1), 0])
 
 
 def _strides_in(extents: tuple[int, ...], order: Sequence[int]) -> tuple[int, ...]:
@@ -528,7 +544,7 @@ def _reach(task: Task) -> int:
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    product, _ = _counted(task.op, product_of(task.op), _is_thrifty(knobs))
+    product, _ = _counted(task.op, product_of(task.op), task.device, _is_thrifty(knobs))
     shape = choose(product, task.device, task.op.main.compute_type, knobs)
     gathered, plain = gathered_and_plain(product.roles)
     rows = sum(-(-product.rows(r) // shape.tile.bm) for r in product.residues if all(r.taps))

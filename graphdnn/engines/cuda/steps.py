@@ -14,12 +14,13 @@ from dataclasses import replace
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import BOOLEANS, FLOATS
 from graphdnn.engines.cuda.launch import DeviceKernel, Function, Launch, LibraryCall
+from graphdnn.engines.cuda.movement import generate as generate_movement
 from graphdnn.engines.cuda.parameters import Slot
 from graphdnn.engines.cuda.pointwise import generate_pointwise
 from graphdnn.engines.cuda.program import Program
 from graphdnn.enums import DataType, PointwiseMode
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec
+from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec, Transpose
 from graphdnn.tensors import TensorSpec, packed_strides
 
 ALIGNMENT = 256
@@ -77,7 +78,7 @@ class Steps:
             }
         )
         self.places[copy.uid] = self.allocate(copy.bytes)
-        self.include(generate_pointwise(_copy(spec, copy), self.device))
+        self.include(_copied(spec, copy, self.device))
         return copy
 
     # The end of a kernel's text.
@@ -114,6 +115,14 @@ class Steps:
 
             self.include(generate_exit(_alone(op, op.exit), self.device))
         return DeviceKernel(name, tuple(self._steps), self._bytes)
+
+
+def _copied(source: TensorSpec, target: TensorSpec, device: DeviceSpec) -> DeviceKernel:
+    """Bits move as they are, turned in shared memory where both run along different axes; booleans become bytes."""
+    if source.data_type is not target.data_type:
+        return generate_pointwise(_copy(source, target), device)
+    step = Transpose(x=source, y=target, permutation=tuple(range(len(target.dims))))
+    return generate_movement(FusedOp(0, "movement", step, (), (), None, (source,), (target,), ()), device)
 
 
 def _copy(source: TensorSpec, target: TensorSpec) -> FusedOp:
