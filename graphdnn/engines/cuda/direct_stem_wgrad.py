@@ -28,7 +28,7 @@ from graphdnn.tensors import TensorSpec
 _TAG = "conv_wgrad"
 _ROWS = Knob(KnobType.TILE_ROWS, 0, 8, 1, 0, "rows of dy of a stage, at most; 0: chosen by the shape")
 _USUAL_ROWS = 4
-_WARPS = 12
+_WARPS = 16
 _SLICES = 8  # warps that add the parts of one channel
 _PACE = 0.5  # of the tensor cores' peak
 _RESERVED = 1024  # bytes of shared memory that the system takes of each block

@@ -66,6 +66,8 @@ class Tile:
         """Blocks that share an SM, which bounds the registers of each."""
         if self.tm * self.tn < 64:
             return max(1, 512 // self.threads)
+        if self.tm * self.tn > 64:
+            return max(1, 256 // self.threads)
         return 384 // self.threads + (self.threads == 256 and self.tm * self.tn == 64)
 
     @property
