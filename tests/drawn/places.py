@@ -33,10 +33,10 @@ class Place(Protocol):
 
 
 class Emulated:
-    """Host memory, kernels compiled by g++."""
+    """Host memory, kernels compiled by g++. ``libraries``: the caller is within ``host_libraries()``."""
 
-    def __init__(self) -> None:
-        self.device = device_spec("h200")
+    def __init__(self, libraries: bool = False) -> None:
+        self.device, self._libraries = device_spec("h200"), libraries
 
     def plan(self, config: EngineConfig) -> DevicePlan:
         from emulator.runtime import EmulatedRuntime
@@ -44,7 +44,7 @@ class Emulated:
         return DevicePlan(config, EmulatedRuntime())
 
     def admits(self, config: EngineConfig) -> bool:
-        return generated(config)
+        return self._libraries or generated(config)
 
     def run(
         self, plan: DevicePlan, images: Mapping[int, Image], scalars: Mapping[int, Any], poison: int, form: int

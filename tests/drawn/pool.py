@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -110,13 +111,16 @@ class _Worker:
 def _work(pipe: Connection, place: str, how: dict[str, Any]) -> None:
     """In the other process: cases in, verdicts out, until the pipe closes."""
     from drawn import places
+    from emulator.libraries import host_libraries
 
-    here = places.Cuda() if place == "cuda" else places.Emulated()
+    emulated = place != "cuda"
+    here = places.Emulated(libraries=True) if emulated else places.Cuda()
     try:
-        while True:
-            result = attempt(pipe.recv(), here, **how)
-            pipe.send(result)
-            if result.broken:
-                return
+        with host_libraries() if emulated else nullcontext():
+            while True:
+                result = attempt(pipe.recv(), here, **how)
+                pipe.send(result)
+                if result.broken:
+                    return
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
         return
