@@ -110,8 +110,9 @@ class _Worker:
 
 def _work(pipe: Connection, place: str, how: dict[str, Any]) -> None:
     """In the other process: cases in, verdicts out, until the pipe closes."""
-    from drawn import places
     from emulator.libraries import host_libraries
+
+    from drawn import places
 
     emulated = place != "cuda"
     here = places.Emulated(libraries=True) if emulated else places.Cuda()
