@@ -26,6 +26,7 @@ from graphdnn.engines import Cost, Engine, Knobs, Task, engines_of
 from graphdnn.enums import BehaviorNote, HeurMode, NumericalNote, Status
 from graphdnn.errors import BadParam, NotSupported, Rejection
 from graphdnn.fusion.fused import FusedGraph, FusedOp
+from graphdnn.fusion.views import views_of
 from graphdnn.operations import Reduction
 from graphdnn.rules import Rule
 from graphdnn.tensors import TensorSpec
@@ -129,7 +130,7 @@ class EngineConfig:
     @property
     def workspace_size(self) -> int:
         """Bytes: virtual tensors that pass through memory, then scratch that the kernels take turns in."""
-        return materialized_bytes(self.fused) + max(choice.scratch for choice in self.choices)
+        return materialized_bytes(self.fused, self.device) + max(choice.scratch for choice in self.choices)
 
     @property
     def numerical_notes(self) -> tuple[NumericalNote, ...]:
@@ -164,17 +165,24 @@ class Declined:
         }
 
 
-def materialized_slots(fused: FusedGraph) -> list[tuple[TensorSpec, int]]:
+def materialized_slots(fused: FusedGraph, device: DeviceSpec) -> list[tuple[TensorSpec, int]]:
     """(tensor, workspace offset) of every virtual tensor that two kernels share."""
     slots, offset = [], 0
-    for tensor in fused.materialized:
+    for tensor in _materialized(fused, device):
         slots.append((tensor, offset))
         offset += _aligned(tensor.bytes)
     return slots
 
 
-def materialized_bytes(fused: FusedGraph) -> int:
-    return sum(_aligned(t.bytes) for t in fused.materialized)
+def materialized_bytes(fused: FusedGraph, device: DeviceSpec) -> int:
+    return sum(_aligned(t.bytes) for t in _materialized(fused, device))
+
+
+def _materialized(fused: FusedGraph, device: DeviceSpec) -> tuple[TensorSpec, ...]:
+    """Kernels of a device read views where they lie; the host's take whole arrays."""
+    tensors = fused.materialized
+    views = views_of(fused) if tensors and device.kind == "cuda" else {}
+    return tuple(t for t in tensors if t.uid not in views)
 
 
 def _asks_for_stable_sums(op: FusedOp) -> bool:
@@ -312,7 +320,7 @@ class Ranking:
         if stable and NumericalNote.NONDETERMINISTIC in engine.numerical_notes:
             yield DETERMINISTIC.reject(where, "numerical_notes", "NONDETERMINISTIC")
         if filters.workspace_limit is not None and engine.serves(choice.task):
-            wanted = materialized_bytes(self.fused) + choice.scratch
+            wanted = materialized_bytes(self.fused, self.device) + choice.scratch
             if wanted > filters.workspace_limit:
                 yield WORKSPACE.reject(where, "workspace_size", wanted, limit=filters.workspace_limit)
 

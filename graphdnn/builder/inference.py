@@ -1,7 +1,7 @@
 """Inference: what a node leaves open follows from its operands and the graph's default types.
 
 Extents come from the operations' own ``infer``. Strides are packed in the memory
-order of the first operand of the same rank. Types: a result with memory takes the
+order of the first operand of the same rank; virtual slices and transposes are views. Types: a result with memory takes the
 graph's io type, or the floating type of the graph's first operand; a virtual
 one the graph's intermediate type; both fall back to the operation's arithmetic.
 Statistics and integers keep the type they were computed in, data movement keeps the type.
@@ -167,9 +167,26 @@ def complete(node: Node, defaults: Defaults) -> None:
     main = inputs[0] if inputs else None
     for port, tensor in node.outputs.items():
         if tensor.stride is None:
-            tensor.stride = _strides_like(tensor.dim or (), inputs)
+            tensor.stride = _view_strides(node, tensor) or _strides_like(tensor.dim or (), inputs)
         if tensor.data_type is None:
             tensor.data_type = _output_type(node, port, tensor, main, defaults)
+
+
+def _view_strides(node: Node, tensor: Tensor) -> tuple[int, ...] | None:
+    """Strides with which a virtual result lies in the memory of x, so that a device has nothing to move."""
+    x = node.fields.get("x")
+    if not tensor.is_virtual or not isinstance(x, Tensor) or x.stride is None or x.data_type is None:
+        return None
+    if node.cls is Transpose:
+        return tuple(x.stride[axis] for axis in node.fields["permutation"])
+    if node.cls is not Slice:
+        return None
+    starts = node.fields["starts"]
+    steps = node.fields.get("slice_strides") or (1,) * len(starts)
+    first = sum(start * stride for start, stride in zip(starts, x.stride, strict=True))
+    if first * ELEMENTS[x.data_type].bits % (8 * tensor.get_alignment()):
+        return None
+    return tuple(step * stride for step, stride in zip(steps, x.stride, strict=True))
 
 
 def _strides_like(dim: tuple[int, ...], inputs: list[Tensor]) -> tuple[int, ...]:

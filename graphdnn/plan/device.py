@@ -19,6 +19,7 @@ from graphdnn.engines.cuda.parameters import scalar_bits
 from graphdnn.engines.host.memory import empty
 from graphdnn.enums import Status
 from graphdnn.errors import BadParam, NotSupported
+from graphdnn.fusion.views import View, views_of
 from graphdnn.heuristics import EngineConfig, materialized_bytes, materialized_slots
 from graphdnn.plan import report
 from graphdnn.plan.base import ExecutionPlan, Remembered
@@ -285,8 +286,9 @@ class _Block:
     ) -> None:
         place = {e.spec.uid: i for i, e in enumerate(arrays)}
         number = {e.spec.uid: i for i, e in enumerate(scalars)}
-        between = {tensor.uid: offset for tensor, offset in materialized_slots(config.fused)}
-        start = materialized_bytes(config.fused)  # of the scratch memory that kernels take turns in
+        between = {tensor.uid: offset for tensor, offset in materialized_slots(config.fused, config.device)}
+        views = views_of(config.fused)
+        start = materialized_bytes(config.fused, config.device)  # of the scratch memory that kernels take turns in
         self._array_words: list[tuple[Any, int, int, int]] = []  # struct, word, which array, offset
         self._value_words: list[tuple[Any, int, int]] = []
         self._scratch_words: list[tuple[Any, int, int]] = []
@@ -299,7 +301,7 @@ class _Block:
         for kernel in kernels:
             for step in kernel.steps:
                 if not isinstance(step, Launch):
-                    call = _Call(step.prepare(), between, start)
+                    call = _Call(step.prepare(), between, views, start)
                     self._calls.append(call)
                     self.launches.append(call)
                     continue
@@ -309,12 +311,16 @@ class _Block:
                 for slot in step.params.slots:
                     if slot.uid is None:
                         self._scratch_words.append((words, slot.word, start + slot.offset))
-                    elif slot.by_value:
+                        continue
+                    if slot.by_value:
                         self._value_words.append((words, slot.word, number[slot.uid]))
-                    elif slot.uid in between:
-                        self._scratch_words.append((words, slot.word, between[slot.uid] + slot.offset))
+                        continue
+                    view = views.get(slot.uid)
+                    uid, offset = (view.tensor.uid, slot.offset + view.start) if view else (slot.uid, slot.offset)
+                    if uid in between:
+                        self._scratch_words.append((words, slot.word, between[uid] + offset))
                     else:
-                        self._array_words.append((words, slot.word, place[slot.uid], slot.offset))
+                        self._array_words.append((words, slot.word, place[uid], offset))
 
     def fill(self, known: _Admitted, scratch: int, values: tuple[int, ...]) -> None:
         """Write addresses and scalars into the structs."""
@@ -361,16 +367,20 @@ class _Block:
 class _Call:
     """A library's work with the addresses of this execution."""
 
-    __slots__ = ("_addresses", "_between", "_function", "_scratch", "_start")
+    __slots__ = ("_addresses", "_between", "_function", "_scratch", "_start", "_views")
 
-    def __init__(self, function: Function, between: Mapping[int, int], start: int) -> None:
-        self._function, self._between, self._start = function, between, start
+    def __init__(
+        self, function: Function, between: Mapping[int, int], views: Mapping[int, View], start: int
+    ) -> None:
+        self._function, self._between, self._views, self._start = function, between, views, start
         self._addresses: Mapping[int, int] = {}
         self._scratch = 0
 
     def fill(self, addresses: dict[int, int], scratch: int) -> None:
         inside = {uid: scratch + offset for uid, offset in self._between.items()}
-        self._addresses, self._scratch = {**addresses, **inside}, scratch + self._start
+        found = {**addresses, **inside}
+        shown = {uid: found[view.tensor.uid] + view.start for uid, view in self._views.items()}
+        self._addresses, self._scratch = {**found, **shown}, scratch + self._start
 
     def __call__(self, stream: int) -> None:
         self._function(self._addresses, self._scratch, stream)

@@ -127,8 +127,8 @@ def _in_turn(launches: Sequence[Launch]) -> Launch:
 def _launches(config: EngineConfig, kernels: Sequence[Kernel], uids: Sequence[int]) -> tuple[Launch, ...]:
     """One function per kernel that finds its arrays among the plan's and in the workspace."""
     place = {uid: i for i, uid in enumerate(uids)}
-    slots = {tensor.uid: (tensor, offset) for tensor, offset in materialized_slots(config.fused)}
-    scratch_start = materialized_bytes(config.fused)
+    slots = {tensor.uid: (tensor, offset) for tensor, offset in materialized_slots(config.fused, config.device)}
+    scratch_start = materialized_bytes(config.fused, config.device)
     launches = []
     for choice, kernel in zip(config.choices, kernels, strict=True):
         tensors = (*choice.task.op.inputs, *choice.task.op.outputs)

@@ -15,13 +15,13 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.cost import memory_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.movement_pieces import Axis, Block, Piece, Run, Side, block_of, merged, pieces_of
 from graphdnn.engines.cuda.parameters import Parameters
 from graphdnn.engines.cuda.quotient import magic
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.engine import needs_rule
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
+from graphdnn.fusion.pieces import Axis, Block, Piece, Run, Side, block_of, merged, pieces_of
 from graphdnn.tensors import TensorSpec
 
 _ITEM = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}  # by bytes
