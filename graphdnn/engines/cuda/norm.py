@@ -16,7 +16,7 @@ from graphdnn.engines.cuda.cost import memory_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.norm_operands import Operands, direction, finish_of_thread, of_rows, place
-from graphdnn.engines.cuda.norm_resident import Residence, resident, stored_text
+from graphdnn.engines.cuda.norm_resident import Residence, resident, stored_text, take_text
 from graphdnn.engines.cuda.parameters import Parameters
 from graphdnn.engines.cuda.pointwise import elementwise
 from graphdnn.engines.cuda.program import Program
@@ -217,7 +217,8 @@ class Forward:
         files = [file_text("rows.cuh"), file_text("norm_forward.cuh")]
         if is_stored:
             program.hand("pack.x.at", operands.anchor.x)
-            return [*files, stored_text({"x": operands.anchor.x}), program.function("take", "Stored& pack")]
+            files.append(file_text("streaming.cuh"))
+            return [*files, stored_text({"x": operands.anchor.x}), take_text(program)]
         program.result("pack.x", operands.anchor.x, operands.compute)
         return [*files, program.function("take", "Elements& pack")]
 
@@ -284,7 +285,6 @@ class Forward:
             body.store(anchor.y)
         body.store_outputs(operands.op.epilogue)
         return [
-            *([file_text("streaming.cuh")] if is_streamed else []),
             fixed.function("of_row", "Row& row"),
             body.function("epilogue", "const Elements& pack, const Row& row"),
         ]

@@ -19,7 +19,7 @@ from graphdnn.engines.cuda.fold import Fold, generate_fold
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.norm import Forward, Known
 from graphdnn.engines.cuda.norm_operands import Operands, direction, finish_of_thread, of_rows, place
-from graphdnn.engines.cuda.norm_resident import Residence, resident, stored_text
+from graphdnn.engines.cuda.norm_resident import Residence, resident, stored_text, take_text
 from graphdnn.engines.cuda.parameters import Parameters
 from graphdnn.engines.cuda.program import Program
 from graphdnn.engines.cuda.rows import Rows, Tile, divided, held, rows_of
@@ -183,6 +183,7 @@ class _Backward:
         functions = [
             file_text("rows.cuh"),
             file_text("norm_backward.cuh"),
+            file_text("streaming.cuh"),
             *self._application(parameters, [], is_streamed=True),
             self._finish(parameters),
             *self._take(parameters, is_stored=True),
@@ -227,7 +228,7 @@ class _Backward:
         if is_stored:
             program.hand("pack.x.at", anchor.x)
             program.hand("pack.g.at", anchor.dy)
-            return [stored_text({"x": anchor.x, "g": anchor.dy}), program.function("take", "Stored& pack")]
+            return [stored_text({"x": anchor.x, "g": anchor.dy}), take_text(program)]
         program.result("pack.x", anchor.x, compute)
         program.result("pack.g", anchor.dy, compute)
         if self.is_scaled_along:
@@ -279,8 +280,7 @@ class _Backward:
         if anchor.dx.uid in {t.uid for t in op.outputs}:
             body.store(anchor.dx)
         body.store_outputs(op.epilogue)
-        streaming = [file_text("streaming.cuh")] if is_streamed else []
-        return [*streaming, load, body.function("epilogue", "const Elements& pack, const Row& row")]
+        return [load, body.function("epilogue", "const Elements& pack, const Row& row")]
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:

@@ -14,18 +14,20 @@ from dataclasses import dataclass
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.launch import Launch
 from graphdnn.engines.cuda.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.program import Program
 from graphdnn.engines.cuda.rows import Rows, Tile, power_above
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.tensors import TensorSpec
 
 THREADS = 512
-IN_FLIGHT = 128  # bytes that a thread reads before it uses the first
+AGAIN = 0
+IN_FLIGHT = 128  # bytes of a thread that are on their way
 KEPT_BYTES: int | None = None  # of shared memory, instead of all there is
 LINE = 128  # bytes of memory that neighbouring threads read
 _MOST_STEPS = 8  # packs
 _ROW_WIDTH = 32  # bytes of each value that a thread knows of its rows
-_RESERVED = 12 * 1024  # shared memory for what threads exchange, and the system's own
+_SYSTEM = 1024 + 64  # bytes of shared memory that a block cannot have, and what alignment takes
 _LEAST_SHARE = 0.8  # of the multiprocessors
 
 
@@ -33,6 +35,10 @@ def stored_text(fields: Mapping[str, TensorSpec]) -> str:
     """What a block keeps of a pack."""
     members = "".join(f"    Pack<{STORAGE[spec.data_type]}, VECTOR> {name};\n" for name, spec in fields.items())
     return f"struct Stored {{\n{members}}};\n"
+
+
+def take_text(program: Program) -> str:
+    return program.function("take", "Stored& pack, Policy policy").replace(" load<", " policy.load<")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,7 @@ class Residence:
                 **self.tile.constants(),
                 **self.tile.bounds(),
                 "SPLIT": is_split,
+                "AGAIN": AGAIN,
                 **constants,
             },
         )
@@ -101,7 +108,7 @@ def resident(rows: Rows, compute_bytes: int, element_bytes: int, device: DeviceS
         rows = rows.narrowed(_ROW_WIDTH // compute_bytes)
     pack_bytes = rows.width * element_bytes
     columns = 1 if rows.along else min(32, power_above(rows.row_packs), max(1, LINE // (rows.width * rows.main_bytes)))
-    tile = Tile(THREADS // columns, columns, max(1, min(_MOST_STEPS, IN_FLIGHT // pack_bytes)))
+    tile = Tile(THREADS // columns, columns, max(1, min(_MOST_STEPS, IN_FLIGHT // 2 // pack_bytes)))
     tiles, turn = -(-rows.row_packs // columns), tile.lanes * tile.steps
     splits = max(1, device.sm_count // tiles)
     if tiles * splits / (-(-tiles // device.sm_count) * device.sm_count) < _LEAST_SHARE:
@@ -112,9 +119,11 @@ def resident(rows: Rows, compute_bytes: int, element_bytes: int, device: DeviceS
     if splits > 1:
         per_split = -(-per_split // tile.lanes) * tile.lanes
     splits = -(-rows.packs // per_split)
-    groups = -(-per_split // turn)
+    groups = 2 * -(-per_split // (2 * turn))
     group_bytes = tile.threads * tile.steps * pack_bytes
-    room = device.shared_memory - _RESERVED if KEPT_BYTES is None else KEPT_BYTES
-    kept = min(groups - 1, room // group_bytes)
-    read_twice = max(0, (groups - 1 - kept) * group_bytes * tiles * splits - device.cache_bytes // 2)
+    block_rows = columns * rows.row_width
+    joined = compute_bytes * tile.threads // 32 * (2 * block_rows + 1)  # by threads, in shared memory
+    room = device.shared_memory - _SYSTEM - joined if KEPT_BYTES is None else KEPT_BYTES
+    kept = min(groups - 2, room // group_bytes)
+    read_twice = max(0, (groups - 2 - kept) * group_bytes * tiles * splits - device.cache_bytes // 2)
     return rows, Residence(tile, tiles, splits, per_split, groups, kept, kept * group_bytes, read_twice)

@@ -1,85 +1,152 @@
-// Rows that are divided among blocks which all run at the same time: what is read is kept as far as it can be. A block
-// reads its part in groups of packs. The first groups stay in shared memory and the last one in registers; what is
-// between them is read again, from its end, where the second level of cache may still have it.
+// Rows that are divided among blocks which all run at the same time: what is read is kept as far as it can be. A thread
+// reads its packs in groups, two of which take turns in its registers, so that one is on its way while the other is
+// added up. The first groups stay in shared memory and the last two in registers; what is between them is read again,
+// from its end, where the second level of cache may still have it.
 //
-// The direction says what is kept (Stored), what a thread finds of its rows (Running), and how blocks' parts join (Part).
+// The direction says what is kept (Stored), what a thread finds of its rows (Running), and how parts of rows join (Part).
 
-constexpr int BLOCK_ROWS = COLUMNS * ROW_WIDTH, JOINERS = THREADS / BLOCK_ROWS;
-static_assert(JOINERS > 0 && LANES >= ROW_WIDTH, "each row of a block has threads that join and store it");
+constexpr int BLOCK_ROWS = COLUMNS * ROW_WIDTH, WARPS = THREADS / 32;
+static_assert(THREADS >= BLOCK_ROWS && LANES >= ROW_WIDTH, "each row of a block has threads that join and store it");
 
-struct Group {
-    Stored pack[STEPS];
-};
-
-// Which packs a thread has: `first`, `first` + LANES, ... below `end`. The block has one at least.
+// The packs of a thread: `first`, `first` + LANES, ... below `end`. The block has one at least.
 struct Span {
     Count first, end;
 
-    __device__ __forceinline__ Count pack(Count group, int s) const { return first + (group * STEPS + s) * LANES; }
-    __device__ __forceinline__ bool has(Count group, int s) const { return pack(group, s) < end; }
+    __device__ __forceinline__ Count pack(Count round) const { return first + round * LANES; }
+    __device__ __forceinline__ bool has(Count round) const { return pack(round) < end; }
     __device__ __forceinline__ Count count() const { return end > first ? (end - first + LANES - 1) / LANES : 0; }
     // Where a thread has no pack it reads the block's last one, which nobody uses: no load waits for a condition.
-    __device__ __forceinline__ Count some(Count pack) const { return pack < end ? pack : end - 1; }
+    __device__ __forceinline__ Count some(Count round) const { return has(round) ? pack(round) : end - 1; }
 };
 
-__device__ __forceinline__ void read(const Params& p, int (&at)[RANK], const Span& mine, Count group, Group& to) {
-    #pragma unroll
-    for (int s = 0; s < STEPS; ++s) {
-        locate_element(p, mine.some(mine.pack(group, s)), at);
-        take(p, at, to.pack[s]);
-    }
-}
+struct Group {
+    Stored pack[STEPS];
 
-__device__ __forceinline__ void add(const Span& mine, Count group, const Group& from, const Row& row, Running& running) {
-    if (mine.has(group, STEPS - 1)) {
+    __device__ __forceinline__ void read(const Params& p, int (&at)[RANK], const Span& mine, Count number, Policy policy) {
         #pragma unroll
-        for (int s = 0; s < STEPS; ++s) running.add(from.pack[s], row);
-    } else {
-        #pragma unroll
-        for (int s = 0; s < STEPS - 1; ++s)
-            if (mine.has(group, s)) running.add(from.pack[s], row);
-    }
-}
-
-__device__ __forceinline__ void write(
-    const Params& p, int (&at)[RANK], const Span& mine, Count group, const Group& from, const Row& row
-) {
-    #pragma unroll
-    for (int s = 0; s < STEPS; ++s)
-        if (mine.has(group, s)) {
-            locate_element(p, mine.pack(group, s), at);
-            epilogue(p, at, widened(from.pack[s]), row);
+        for (int s = 0; s < STEPS; ++s) {
+            locate_element(p, mine.some(number * STEPS + s), at);
+            take(p, at, pack[s], policy);
         }
+    }
+
+    __device__ __forceinline__ void keep(Stored* kept, Count number) const {
+        #pragma unroll
+        for (int s = 0; s < STEPS; ++s) kept[(number * STEPS + s) * THREADS] = pack[s];
+    }
+
+    __device__ __forceinline__ void fetch(const Stored* kept, Count number) {
+        #pragma unroll
+        for (int s = 0; s < STEPS; ++s) pack[s] = kept[(number * STEPS + s) * THREADS];
+    }
+
+    __device__ __forceinline__ void add_to(Running& running, const Span& mine, Count number, const Row& row) const {
+        if (mine.has(number * STEPS + STEPS - 1)) {
+            #pragma unroll
+            for (int s = 0; s < STEPS; ++s) running.add(pack[s], row);
+        } else {
+            #pragma unroll
+            for (int s = 0; s < STEPS - 1; ++s)
+                if (mine.has(number * STEPS + s)) running.add(pack[s], row);
+        }
+    }
+
+    __device__ __forceinline__ void write(
+        const Params& p, int (&at)[RANK], const Span& mine, Count number, const Row& row
+    ) const {
+        #pragma unroll
+        for (int s = 0; s < STEPS; ++s)
+            if (mine.has(number * STEPS + s)) {
+                locate_element(p, mine.pack(number * STEPS + s), at);
+                epilogue(p, at, widened(pack[s]), row);
+            }
+    }
+};
+
+// Parts of a block's rows, which one thread for each row joins in their order.
+struct Parts {
+    Compute elements[WARPS];
+    Pack<Compute, 2> values[WARPS][BLOCK_ROWS];
+
+    __device__ __forceinline__ void set(int number, int row, Compute first, Compute second) {
+        values[number][row].at[0] = first;
+        values[number][row].at[1] = second;
+    }
+    __device__ __forceinline__ Part<1> part(int number, int row) const {
+        return Part<1>{elements[number], {values[number][row].at[0]}, {values[number][row].at[1]}};
+    }
+    __device__ __forceinline__ Part<1> joined(int count, int row) const {
+        Part<1> found = part(0, row);
+        #pragma unroll 8
+        for (int i = 1; i < count; ++i) found.join(part(i, row));
+        return found;
+    }
+};
+
+// What the threads of a warp found of each row becomes one part, in the first of its threads that have the row.
+__device__ __forceinline__ void join_warp(Part<ROW_WIDTH>& mine) {
+    #pragma unroll
+    for (int by = ALONG ? 1 : COLUMNS; by < 32; by *= 2) {
+        Part<ROW_WIDTH> other;
+        other.elements = __shfl_xor_sync(0xffffffffu, mine.elements, by);
+        #pragma unroll
+        for (int i = 0; i < ROW_WIDTH; ++i) {
+            other.first[i] = __shfl_xor_sync(0xffffffffu, mine.first[i], by);
+            other.second[i] = __shfl_xor_sync(0xffffffffu, mine.second[i], by);
+        }
+        mine.join(other);
+    }
 }
 
-// The blocks' parts become the rows' values. Every block joins those of its rows, in the same order.
-__device__ __forceinline__ void join_blocks(
-    const Params& p, const Place& here, Compute (&first)[ROW_WIDTH], Compute (&second)[ROW_WIDTH]
-) {
-    __shared__ Part joined[JOINERS][BLOCK_ROWS];
-    const int row = (int)threadIdx.x % BLOCK_ROWS, joiner = (int)threadIdx.x / BLOCK_ROWS;
-    const int splits = (int)gridDim.y, parts = splits < JOINERS ? splits : JOINERS;
-    const long long rows = p.rows * ROW_WIDTH, place = (long long)blockIdx.x * BLOCK_ROWS + row;
-    if (joiner < parts && place < rows) {
-        const Compute *one = p.partial_first + place, *other = p.partial_second + place;
-        Part found(p, joiner, one[joiner * rows], other[joiner * rows]);
-        #pragma unroll 4
-        for (int split = joiner + JOINERS; split < splits; split += JOINERS)
-            found.join(Part(p, split, one[split * rows], other[split * rows]));
-        joined[joiner][row] = found;
-    }
+// What the threads found becomes what is known of the rows, the same in each thread of a row. Where blocks share rows
+// every block joins their parts, in the same order; `between` is done while it waits for them.
+template <class Between>
+__device__ __forceinline__ void join_all(const Params& p, const Place& here, Part<ROW_WIDTH>& mine, Between between) {
+    __shared__ Parts parts;
+    const int thread = (int)threadIdx.x, warp = thread / 32;
+    join_warp(mine);
+    if (thread % 32 == 0) parts.elements[warp] = mine.elements;
+    if (thread % 32 < (ALONG ? 1 : COLUMNS))
+        #pragma unroll
+        for (int i = 0; i < ROW_WIDTH; ++i)
+            parts.set(warp, here.column * ROW_WIDTH + i, mine.first[i], mine.second[i]);
     __syncthreads();
-    if (joiner == 0 && place < rows) {
-        Part found = joined[0][row];
-        for (int i = 1; i < parts; ++i) found.join(joined[i][row]);
-        joined[0][row] = found;
+    Part<1> found;
+    if (thread < BLOCK_ROWS) found = parts.joined(WARPS, thread);
+    if constexpr (SPLIT) {
+        constexpr int JOINERS = THREADS / BLOCK_ROWS < WARPS ? THREADS / BLOCK_ROWS : WARPS;
+        const long long rows = p.rows * ROW_WIDTH, splits = gridDim.y;
+        const int row = thread % BLOCK_ROWS, joiner = thread / BLOCK_ROWS;
+        const long long place = (long long)blockIdx.x * BLOCK_ROWS + row;
+        const int count = splits < JOINERS ? (int)splits : JOINERS;
+        if (joiner == 0 && place < rows) {
+            p.partial_first[blockIdx.y * rows + place] = found.first[0];
+            p.partial_second[blockIdx.y * rows + place] = found.second[0];
+        }
+        arrive(p.arrived + blockIdx.x);
+        between();
+        wait_for(p.arrived + blockIdx.x, gridDim.y);
+        if (joiner < count && place < rows) {
+            const Compute *one = p.partial_first + place, *other = p.partial_second + place;
+            found = part_of(p, joiner, one[joiner * rows], other[joiner * rows]);
+            #pragma unroll 4
+            for (long long split = joiner + JOINERS; split < splits; split += JOINERS)
+                found.join(part_of(p, (Count)split, one[split * rows], other[split * rows]));
+            if (row == 0) parts.elements[joiner] = found.elements;
+            parts.set(joiner, row, found.first[0], found.second[0]);
+        }
+        __syncthreads();
+        if (joiner == 0 && place < rows) found = parts.joined(count, row);
+    } else {
+        between();
     }
+    if (thread < BLOCK_ROWS) parts.set(0, thread, found.first[0], found.second[0]);
     __syncthreads();
     #pragma unroll
     for (int i = 0; i < ROW_WIDTH; ++i) {
-        const Part& found = joined[0][here.is_live ? here.column * ROW_WIDTH + i : 0];
-        first[i] = found.first;
-        second[i] = found.second;
+        const Pack<Compute, 2> found_row = parts.values[0][here.column * ROW_WIDTH + i];
+        mine.first[i] = found_row.at[0];
+        mine.second[i] = found_row.at[1];
     }
 }
 
@@ -98,58 +165,51 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_resident(cons
     locate_row(p, here.row, at);
     const Count begin = (Count)blockIdx.y * (Count)p.per_split, limit = begin + (Count)p.per_split;
     const Span mine = {begin + here.lane, limit < (Count)p.count ? limit : (Count)p.count};
-    const Count last = (Count)p.groups - 1, kept_groups = (Count)p.kept_groups;
+    const Count groups = (Count)p.groups, kept_groups = (Count)p.kept_groups;  // an even number of groups
 
     Row row;
     Running running;
-    running.begin(p, at, mine.some(mine.first), row);
-    Group group;
-    for (Count g = 0; g < kept_groups; ++g) {
-        read(p, at, mine, g, group);
-        #pragma unroll
-        for (int s = 0; s < STEPS; ++s) kept[(g * STEPS + s) * THREADS] = group.pack[s];
-        add(mine, g, group, row, running);
+    Group one, other;
+    const Policy once = read_once(), again = read_again();
+    const auto read = [&](Group& group, Count number) {
+        group.read(p, at, mine, number, number < kept_groups || number + 2 >= groups ? once : again);
+    };
+    const auto find = [&](const Group& group, Count number) {
+        if (number < kept_groups) group.keep(kept, number);
+        group.add_to(running, mine, number, row);
+    };
+    read(one, 0);
+    running.prepare(p, at, row);
+    read(other, 1);
+    running.begin(one.pack[0]);
+    for (Count g = 0;; g += 2) {
+        find(one, g);
+        const bool goes_on = g + 2 < groups;
+        if (goes_on) read(one, g + 2);
+        find(other, g + 1);
+        if (!goes_on) break;
+        read(other, g + 3);
     }
-    for (Count g = kept_groups; g < last; ++g) {
-        read(p, at, mine, g, group);
-        add(mine, g, group, row, running);
-    }
-    read(p, at, mine, last, group);
-    add(mine, last, group, row, running);
 
-    Compute first[ROW_WIDTH], second[ROW_WIDTH];
-    running.join(p, here, mine.count(), first, second);
-    if constexpr (SPLIT) {
-        if (here.is_live && here.lane == 0)
-            #pragma unroll
-            for (int i = 0; i < ROW_WIDTH; ++i) {
-                const long long place = ((long long)blockIdx.y * p.rows + (long long)here.row) * ROW_WIDTH + i;
-                p.partial_first[place] = first[i];
-                p.partial_second[place] = second[i];
-            }
-        arrive(p.arrived + blockIdx.x);
-        running.prepare(p, at, row);
-        wait_for(p.arrived + blockIdx.x, gridDim.y);
-        join_blocks(p, here, first, second);
-    } else {
-        running.prepare(p, at, row);
-    }
-    running.conclude(p, first, second, row);
-    Compute one = first[0], other = second[0];  // of the row that this thread stores
+    Part<ROW_WIDTH> part = running.part(p, mine.count());
+    join_all(p, here, part, [&] { running.prepare_end(p, at, row); });
+    running.conclude(p, part, row);
+    Compute first = part.first[0], second = part.second[0];  // of the row that this thread stores
     #pragma unroll
     for (int i = 1; i < ROW_WIDTH; ++i)
-        if (i == here.lane) one = first[i], other = second[i];
+        if (i == here.lane) first = part.first[i], second = part.second[i];
     if (!here.is_live) return;
 
-    write(p, at, mine, last, group, row);
-    for (Count g = last; g-- > kept_groups;) {
-        read(p, at, mine, g, group);
-        write(p, at, mine, g, group, row);
+    const auto back = [&](Group& group, Count number) {
+        if (number < kept_groups) group.fetch(kept, number);
+        else group.read(p, at, mine, number, once);
+    };
+    for (Count g = groups - 2;; g -= 2) {
+        other.write(p, at, mine, g + 1, row);
+        if (g != 0) back(other, g - 1);
+        one.write(p, at, mine, g, row);
+        if (g == 0) break;
+        back(one, g - 2);
     }
-    for (Count g = kept_groups; g-- > 0;) {
-        #pragma unroll
-        for (int s = 0; s < STEPS; ++s) group.pack[s] = kept[(g * STEPS + s) * THREADS];
-        write(p, at, mine, g, group, row);
-    }
-    if (blockIdx.y == gridDim.y - 1 && here.lane < ROW_WIDTH) running.store(p, at, here.lane, one, other, row);
+    if (blockIdx.y == gridDim.y - 1 && here.lane < ROW_WIDTH) running.store(p, at, here.lane, first, second, row);
 }

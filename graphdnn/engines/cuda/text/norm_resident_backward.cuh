@@ -11,23 +11,26 @@ __device__ __forceinline__ Elements widened(const Stored& pack) {
     return elements;
 }
 
-// Sums of a part of a row: of the gradient, and of its product with the normalized x.
-struct Part {
-    Compute first, second;
+// Sums of parts of rows, N at once: of the gradient, and of its product with the normalized x.
+template <int N> struct Part {
+    Compute elements, first[N], second[N];
 
-    Part() = default;
-    __device__ __forceinline__ Part(const Params&, Count, Compute sum, Compute dot) : first(sum), second(dot) {}
     __device__ __forceinline__ void join(const Part& other) {
-        first += other.first;
-        second += other.second;
+        #pragma unroll
+        for (int i = 0; i < N; ++i) first[i] += other.first[i], second[i] += other.second[i];
     }
 };
+
+__device__ __forceinline__ Part<1> part_of(const Params&, Count, Compute sum, Compute dot) {
+    return {(Compute)0, {sum}, {dot}};
+}
 
 struct Running {
     Compute sum[ROW_WIDTH], dot[ROW_WIDTH];
 
-    __device__ __forceinline__ void begin(const Params& p, const int (&at)[RANK], Count, Row& row) {
-        of_row(p, at, row);
+    __device__ __forceinline__ void prepare(const Params& p, const int (&at)[RANK], Row& row) const { of_row(p, at, row); }
+
+    __device__ __forceinline__ void begin(const Stored&) {
         #pragma unroll
         for (int i = 0; i < ROW_WIDTH; ++i) sum[i] = dot[i] = (Compute)0;
     }
@@ -41,22 +44,19 @@ struct Running {
         }
     }
 
-    __device__ __forceinline__ void join(
-        const Params&, const Place& here, Count, Compute (&first)[ROW_WIDTH], Compute (&second)[ROW_WIDTH]
-    ) const {
+    __device__ __forceinline__ Part<ROW_WIDTH> part(const Params&, Count) const {
+        Part<ROW_WIDTH> found;
+        found.elements = (Compute)0;
         #pragma unroll
-        for (int i = 0; i < ROW_WIDTH; ++i) first[i] = sum[i], second[i] = dot[i];
-        over_row(first, here, Sum());
-        over_row(second, here, Sum());
+        for (int i = 0; i < ROW_WIDTH; ++i) found.first[i] = sum[i], found.second[i] = dot[i];
+        return found;
     }
 
-    __device__ __forceinline__ void prepare(const Params&, const int (&)[RANK], Row&) const {}
+    __device__ __forceinline__ void prepare_end(const Params&, const int (&)[RANK], Row&) const {}
 
-    __device__ __forceinline__ void conclude(
-        const Params& p, const Compute (&first)[ROW_WIDTH], const Compute (&second)[ROW_WIDTH], Row& row
-    ) const {
+    __device__ __forceinline__ void conclude(const Params& p, const Part<ROW_WIDTH>& part, Row& row) const {
         #pragma unroll
-        for (int i = 0; i < ROW_WIDTH; ++i) row.sum[i] = first[i], row.dot[i] = second[i];
+        for (int i = 0; i < ROW_WIDTH; ++i) row.sum[i] = part.first[i], row.dot[i] = part.second[i];
         average(p, row);
     }
 

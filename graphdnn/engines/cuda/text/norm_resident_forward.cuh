@@ -15,20 +15,27 @@ __device__ __forceinline__ Compute elements_of(const Params& p, Count split) {
     return (Compute)(rest < (Count)p.per_split ? rest : (Count)p.per_split) * (Compute)(ALONG ? VECTOR : 1);
 }
 
-// Moments of a part of a row: mean and sum of squared deviations. They join by the formula of Chan, Golub and LeVeque.
-struct Part {
-    Compute elements, first, second;
+// Moments of parts of rows, N at once: mean and sum of squared deviations. They join by the formula of Chan, Golub and
+// LeVeque.
+template <int N> struct Part {
+    Compute elements, first[N], second[N];
 
-    Part() = default;
-    __device__ __forceinline__ Part(const Params& p, Count split, Compute mean, Compute squares)
-        : elements(elements_of(p, split)), first(mean), second(squares) {}
     __device__ __forceinline__ void join(const Part& other) {
-        const Compute both = elements + other.elements, share = other.elements / both, apart = other.first - first;
-        first += apart * share;
-        second += other.second + apart * apart * (share * elements);
+        const Compute both = elements + other.elements;
+        const Compute share = both == (Compute)0 ? (Compute)0 : other.elements / both, weight = share * elements;
+        #pragma unroll
+        for (int i = 0; i < N; ++i) {
+            const Compute apart = other.first[i] - first[i];
+            first[i] += apart * share;
+            second[i] += other.second[i] + apart * apart * weight;
+        }
         elements = both;
     }
 };
+
+__device__ __forceinline__ Part<1> part_of(const Params& p, Count split, Compute mean, Compute squares) {
+    return {elements_of(p, split), {mean}, {squares}};
+}
 
 // Moments of a thread count from an element of its own, which bounds what cancels by the number of its elements. Means
 // count from the first element of the row, so that one far from zero costs no digits.
@@ -36,12 +43,12 @@ struct Running {
     Compute start[ROW_WIDTH], sum[ROW_WIDTH], squares[ROW_WIDTH];
     Stored first;
 
-    __device__ __forceinline__ void begin(const Params& p, int (&at)[RANK], Count own, Row&) {
+    __device__ __forceinline__ void prepare(const Params& p, int (&at)[RANK], Row&) {
         locate_element(p, 0, at);
-        take(p, at, first);
-        Stored pack;
-        locate_element(p, own, at);
-        take(p, at, pack);
+        take(p, at, first, read_again());
+    }
+
+    __device__ __forceinline__ void begin(const Stored& pack) {
         const Elements mine = widened(pack);
         #pragma unroll
         for (int i = 0; i < ROW_WIDTH; ++i) {
@@ -65,45 +72,29 @@ struct Running {
         return CENTERED ? finite(widen<Compute>(first.x.at[i])) : (Compute)0;
     }
 
-    // The threads' moments become the block's. `packs`: how many this thread has.
-    __device__ __forceinline__ void join(
-        const Params& p, const Place& here, Count packs, Compute (&mean)[ROW_WIDTH], Compute (&joined)[ROW_WIDTH]
-    ) const {
-        const Compute elements = (Compute)packs * (Compute)(ALONG ? VECTOR : 1), all = elements_of(p, blockIdx.y);
-        Compute own[ROW_WIDTH];
+    __device__ __forceinline__ Part<ROW_WIDTH> part(const Params&, Count packs) const {
+        Part<ROW_WIDTH> found;
+        found.elements = (Compute)packs * (Compute)(ALONG ? VECTOR : 1);
+        const Compute share = packs == 0 ? (Compute)0 : (Compute)1 / found.elements;
         #pragma unroll
         for (int i = 0; i < ROW_WIDTH; ++i) {
-            own[i] = mean[i] = (Compute)0;
-            joined[i] = squares[i];
-            if (CENTERED && packs != 0) {
-                const Compute from_start = sum[i] / elements, rest = squares[i] - sum[i] * from_start;
-                own[i] = start[i] - origin(i) + from_start;
-                mean[i] = elements * own[i];
-                joined[i] = rest < (Compute)0 ? (Compute)0 : rest;
-            }
+            const Compute from_start = sum[i] * share, rest = squares[i] - sum[i] * from_start;
+            found.first[i] = CENTERED && packs != 0 ? start[i] - origin(i) + from_start : (Compute)0;
+            found.second[i] = CENTERED && rest < (Compute)0 ? (Compute)0 : rest;
         }
-        if constexpr (CENTERED) {
-            over_row(mean, here, Sum());
-            #pragma unroll
-            for (int i = 0; i < ROW_WIDTH; ++i) {
-                mean[i] /= all;
-                const Compute apart = own[i] - mean[i];
-                joined[i] += elements * apart * apart;
-            }
-        }
-        over_row(joined, here, Sum());
+        return found;
     }
 
     // What is known of the rows beforehand, read while the block waits.
-    __device__ __forceinline__ void prepare(const Params& p, const int (&at)[RANK], Row& row) const { of_row(p, at, row); }
+    __device__ __forceinline__ void prepare_end(const Params& p, const int (&at)[RANK], Row& row) const {
+        of_row(p, at, row);
+    }
 
-    __device__ __forceinline__ void conclude(
-        const Params& p, const Compute (&mean)[ROW_WIDTH], const Compute (&squares)[ROW_WIDTH], Row& row
-    ) const {
+    __device__ __forceinline__ void conclude(const Params& p, const Part<ROW_WIDTH>& part, Row& row) const {
         #pragma unroll
         for (int i = 0; i < ROW_WIDTH; ++i) {
-            row.mean[i] = origin(i) + mean[i];
-            row.inverse[i] = inverse_deviation(squares[i] / (Compute)p.elements, epsilon(p));
+            row.mean[i] = origin(i) + part.first[i];
+            row.inverse[i] = inverse_deviation(part.second[i] / (Compute)p.elements, epsilon(p));
         }
     }
 

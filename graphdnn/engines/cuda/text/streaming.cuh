@@ -23,3 +23,58 @@ template <int V, class T> __device__ __forceinline__ void store_streaming(T* to,
 template <int V, class How, class T> __device__ __forceinline__ void store_streaming(T* to, How how, const T (&from)[V]) {
     store<V>(to, how, from);
 }
+
+template <int V, class How, class T> __device__ __forceinline__ void load_plain(const T* from, How how, T (&to)[V]) {
+    load<V>(from, how, to);
+}
+
+// How the second level of cache should treat what is read.
+struct Policy {
+    unsigned long long word;
+
+    template <int V, class T> __device__ __forceinline__ void load(const T* from, Packed, T (&to)[V]) const {
+        constexpr int bytes = V * (int)sizeof(T), word_bytes = bytes < 16 ? bytes : 16;
+        typedef typename Word<word_bytes>::type Access;
+        Pack<T, V> pack;
+        #pragma unroll
+        for (int i = 0; i < bytes / word_bytes; ++i) ((Access*)&pack)[i] = load_word((const Access*)from + i);
+        #pragma unroll
+        for (int e = 0; e < V; ++e) to[e] = pack.at[e];
+    }
+    template <int V, class How, class T> __device__ __forceinline__ void load(const T* from, How how, T (&to)[V]) const {
+        load_plain<V>(from, how, to);
+    }
+
+#ifdef __CUDA_ARCH__
+    __device__ __forceinline__ uint4 load_word(const uint4* from) const {
+        uint4 x;
+        asm("ld.global.nc.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+            : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(from), "l"(word));
+        return x;
+    }
+    __device__ __forceinline__ uint2 load_word(const uint2* from) const {
+        uint2 x;
+        asm("ld.global.nc.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;" : "=r"(x.x), "=r"(x.y) : "l"(from), "l"(word));
+        return x;
+    }
+#endif
+    template <class T> __device__ __forceinline__ T load_word(const T* from) const { return __ldg(from); }
+};
+
+__device__ __forceinline__ Policy read_once() {
+    Policy policy = {};
+#ifdef __CUDA_ARCH__
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy.word));
+#endif
+    return policy;
+}
+
+__device__ __forceinline__ Policy read_again() {
+    Policy policy = {};
+#ifdef __CUDA_ARCH__
+    if constexpr (AGAIN == 1) asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy.word));
+    else if constexpr (AGAIN == 2) asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy.word));
+    else asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy.word));
+#endif
+    return policy;
+}
