@@ -30,7 +30,7 @@ from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.program import Program, width_for
 from graphdnn.engines.cuda.source import kernel_text
-from graphdnn.engines.cuda.space import is_addressable
+from graphdnn.engines.cuda.space import Space, is_addressable
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task
 from graphdnn.engines.work import bytes_moved, flops
@@ -98,8 +98,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         filter_strides = _packed_filter(sides)
     else:
         filter_strides = roles.space(filter).strides(filter)
-    if knobs[KERNEL.type] == 2 and direct_diagonal.serves_walk(
-        sides.shape, sides.gathered, sides.filter, COMPUTE_TYPE[roles.op.compute_type]
+    if (
+        knobs[KERNEL.type] == 2
+        and _sole_output(op) is not None
+        and direct_diagonal.serves_walk(sides.shape, sides.gathered, sides.filter, COMPUTE_TYPE[roles.op.compute_type])
     ):
         walk = direct_diagonal.choose_walk(sides.shape, device, wishes(knobs))
         if walk is not None:
@@ -182,9 +184,13 @@ def _walk(sides: Sides, steps: Steps, filter: TensorSpec, filter_strides: tuple[
     dgrad = shape.is_dgrad
     in_space, out_space = image_space(roles, sides.gathered), image_space(roles, sides.output)
     parameters = Parameters(steps.places)
-    width = min(8, width_for(out_space, steps.epilogue_tensors(), 1))
+    output = _sole_output(steps.op)
+    assert output is not None
+    width = min(2 * walk.pairs, width_for(out_space, steps.epilogue_tensors(), 1))
     body = Program(steps.op, parameters, out_space, "t", width=width, vector_axis=1)
-    steps.finish(body, "acc", "float")
+    body.anchor(roles.op, roles.output, "acc", "float")
+    body.apply(steps.op.epilogue)
+    body.hand("result", output)
 
     (stride_h, stride_w), (pad_h, pad_w) = p.stride, p.pre_padding
     image_in, image_out = (p.output, p.input) if dgrad else (p.input, p.output)
@@ -193,6 +199,10 @@ def _walk(sides: Sides, steps: Steps, filter: TensorSpec, filter_strides: tuple[
     segments = -(-shape.rows // walk.rows)
     parameters.tensor("gathered", sides.gathered)
     parameters.tensor("filter", filter)
+    parameters.tensor("output", output, is_output=True)
+    for name, value in zip(("n", "c", "h", "w"), out_space.strides(output), strict=True):
+        if name != "c":
+            parameters.integer(f"output_{name}", value)
     for name, value in zip(("n", "c", "h", "w"), in_space.strides(sides.gathered), strict=True):
         if name != "c":
             parameters.integer(f"gathered_{name}", value)
@@ -218,7 +228,7 @@ def _walk(sides: Sides, steps: Steps, filter: TensorSpec, filter_strides: tuple[
         name,
         ["direct_copy.cuh", "direct_mma.cuh", "direct_window.cuh", "direct_walk.cu"],
         parameters=parameters.text,
-        functions=[body.function("epilogue", f"const float (&acc)[{width}]")],
+        functions=[body.function("epilogue", f"const float (&acc)[{width}], Out (&result)[{width}]")],
         constants={
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": stride_h, "STRIDE_W": stride_w,
             "DGRAD": dgrad, "FLIP": p.flip, "GROUP": shape.group_in,
@@ -227,13 +237,26 @@ def _walk(sides: Sides, steps: Steps, filter: TensorSpec, filter_strides: tuple[
             "THREADS": walk.threads,
             "ROWS": walk.lines, "STAGES": walk.stages, "BLOCKS": walk.blocks, "WIDTH": width,
             "FILTER_CHUNK": _filter_chunk(filter, walk.channels * shape.group_in * p.taps, elements),
-            "Gathered": STORAGE[sides.gathered.data_type],
+            "Gathered": STORAGE[sides.gathered.data_type], "Out": STORAGE[output.data_type],
         },
     )  # fmt: skip
     blocks = p.n * channel_blocks * column_blocks * segments
     shared = direct_diagonal.walk_shared(shape, walk)
     steps.add(Launch(text, "direct_walk", (blocks, 1, 1), walk.threads, parameters.pack(), shared))
     return steps.kernel(name)
+
+
+def _sole_output(op: FusedOp) -> TensorSpec | None:
+    """The one tensor that leaves the kernel, where its pixels can be written in pieces of 16 bytes."""
+    anchor = op.anchor
+    assert isinstance(anchor, ConvolutionOperation)
+    if op.exit is not None or len(op.outputs) != 1 or getattr(anchor, "beta", 0.0) != 0.0:
+        return None
+    (output,), roles = op.outputs, Roles.of(anchor)
+    if output.extents != roles.output.extents or element_bytes(output) not in (2, 4) or not is_addressable(output):
+        return None
+    space = Space(output.extents, image_space(roles, roles.output).axes)
+    return output if width_for(space, [output], 1) * element_bytes(output) == 16 else None
 
 
 def _packed_filter(sides: Sides) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ TILE = 4  # output columns of a tile
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The walk's division: ``warps`` of ``2 * pairs`` channels, ``across`` tiles of columns; ``lines`` steps at a time."""
+    """A division: ``warps`` of ``2 * pairs`` channels, ``across`` tiles of columns, ``lines`` steps at a time."""
 
     warps: int
     across: int
@@ -71,7 +71,9 @@ def walk_shared(shape: Shape, walk: Walk) -> int:
     wide = (walk.across - 1) * shape.step_w(TILE) + chunks(shape) * TILE
     pixel = walk.channels + (0 if walk.channels // 8 % 2 else 8)
     ring = padded_bytes(walk.stages * walk.lines * shape.in_rows * wide * pixel * 2)
-    hall = walk.lines * shape.out_rows * walk.across * TILE * (walk.channels + 4) * 4
+    pieces = walk.channels * shape.out_bytes // 16
+    place = walk.channels + (0 if pieces % 2 else 16 // shape.out_bytes)
+    hall = walk.lines * shape.out_rows * walk.across * TILE * place * shape.out_bytes
     over = 16 * shape.step_w(TILE) * pixel * 2  # tiles that are not there are read too
     return max(ring + padded_bytes(walk.channels * shape.group_in * shape.problem.taps * 2) + 2 * hall, ring + over)
 

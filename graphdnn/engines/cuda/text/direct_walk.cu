@@ -8,8 +8,8 @@
 //   columns   (column of the tile's output, channel): its matrix holds the filter, shifted along the columns
 //
 // so half of a depthwise filter's products are with zeros, and not more. Lane 4 * g + j reads and ends with column j of
-// tiles g and g + 8: for unit stride a lane is a pixel. Finished rows change hands in shared memory, so that threads
-// that share a pixel's channels pass them through the epilogue: memory is written in long pieces.
+// tiles g and g + 8: for unit stride a lane is a pixel. Finished rows pass through shared memory once more, so that
+// memory is written in long pieces.
 //
 // A weight that is not there is 0, but 0 times infinity is not: a block that finds NaN among its results computes them
 // all again, one by one.
@@ -24,13 +24,14 @@ constexpr int PIXEL = CHANNELS + (CHANNELS / 8 % 2 ? 0 : 8);  // neighbours are 
 typedef Ring<Gathered, ROWS * IN_ROWS, WIDE, CHANNELS, 8, STAGES, PIXEL> Rows;  // ROWS steps at a time
 static_assert(TW == 4 && WIDE >= COLUMNS && sizeof(Gathered) == 2 && CHANNELS % 8 == 0, "pairs of 16-bit floats");
 
-// Finished rows in shared memory: fours of channels, the even ones first, so that a thread's eight meet all banks.
-constexpr int FOURS = CHANNELS / 4;
-constexpr int PLACE = CHANNELS + 4;                 // from pixel to pixel
+// Finished rows in shared memory: threads that follow each other take the pieces of a pixel.
+constexpr int PIECE = 16 / (int)sizeof(Out), PIECES = CHANNELS / PIECE;
+constexpr int PLACE = CHANNELS + (PIECES % 2 ? 0 : PIECE);  // from pixel to pixel, in different banks
 constexpr int LINES = ROWS * OUT_ROWS, COLUMNS_OUT = TILES * TW;
-constexpr int BATCH = THREADS / (CHANNELS / 8);     // pixels that pass through the epilogue at once
-constexpr int HALL = LINES * COLUMNS_OUT * PLACE;   // floats
-__device__ __forceinline__ constexpr int place_of(int four) { return (four % 2 * (FOURS / 2) + four / 2) * 4; }
+constexpr int BATCH = THREADS / PIECES;             // pixels that are written at once
+constexpr int TIMES = (LINES * COLUMNS_OUT + BATCH - 1) / BATCH;
+constexpr int HALL = LINES * COLUMNS_OUT * PLACE;
+static_assert(CHANNELS % PIECE == 0 && THREADS % PIECES == 0, "whole pieces");
 constexpr int SLAB_BYTES = (SLAB * (int)sizeof(Gathered) + 15) / 16 * 16;
 
 // The block's part of a filter element's place: output channel `o` and input channel `i` of the block.
@@ -39,6 +40,8 @@ __device__ __forceinline__ int filter_offset(const Params& p, int o, int i, int 
     return o / GROUP * (GROUP * GROUP * R * S) + k * (int)p.filter_k + c * (int)p.filter_c +
         (FLIP ? R - 1 - r : r) * (int)p.filter_r + (FLIP ? S - 1 - s : s) * (int)p.filter_s;
 }
+
+__device__ __forceinline__ int within(int i, int size) { return i < 0 ? 0 : i < size ? i : size - 1; }
 
 // One output from memory, the plain way. `o`: its channel in the block.
 __device__ __forceinline__ float exact_sum(
@@ -66,7 +69,7 @@ __device__ __forceinline__ float exact_sum(
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_walk(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
     Gathered* const slab = (Gathered*)(memory + Rows::BYTES);
-    float* const hall = (float*)(memory + Rows::BYTES + SLAB_BYTES);
+    Out* const hall = (Out*)(memory + Rows::BYTES + SLAB_BYTES);
 
     unsigned int block = blockIdx.x;
     const int channel_block = (int)(block % (unsigned int)p.channel_blocks);
@@ -136,39 +139,31 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_walk(const 
             #pragma unroll
             for (int e = 0; e < 4; ++e) sum[k][q][e] = 0.0f;
 
-    // Rows that the steps from `step` on have finished, from shared memory through the epilogue.
-    auto leave = [&](const float* from, int step) {
-        const int chunk = (int)threadIdx.x % (CHANNELS / 8);
-        const int channel = channel0 + chunk * 8;
-        if (channel >= (int)p.channels) return;
+    // Rows that the steps from `step` on have finished, from shared memory.
+    const int piece = (int)threadIdx.x % PIECES, mine = (int)threadIdx.x / PIECES;
+    const bool writes = channel0 + piece * PIECE < (int)p.channels;
+    Out* const image = p.output + n * p.output_n + channel0 + piece * PIECE;
+    auto leave = [&](const Out* from, int step) {
         #pragma unroll
-        for (int i = 0; i < (LINES * COLUMNS_OUT + BATCH - 1) / BATCH; ++i) {
-            const int at_once = (int)threadIdx.x / (CHANNELS / 8) + i * BATCH;
-            if (LINES * COLUMNS_OUT % BATCH != 0 && at_once >= LINES * COLUMNS_OUT) continue;
-            const int line = at_once / COLUMNS_OUT, column = column0 + at_once % COLUMNS_OUT;
-            const int done = step + line / OUT_ROWS;
+        for (int i = 0; i < TIMES; ++i) {
+            const int pixel = mine + i * BATCH, line = pixel / COLUMNS_OUT, done = step + line / OUT_ROWS;
+            const int column = column0 + pixel - line * COLUMNS_OUT;
             const int out = (first + done - EXTRA) * OUT_ROWS + line % OUT_ROWS + (int)p.out_row;
-            if (done < EXTRA || done >= steps || (OUT_ROWS > 1 && (unsigned int)out >= (unsigned int)p.out_h)) continue;
-            if ((unsigned int)column >= (unsigned int)p.out_w) continue;
-            const float* const here = from + at_once * PLACE;
-            float all[8];
-            #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const Pack<float, 4> pack = load_pack<4>(here + half * (FOURS / 2 * 4) + chunk * 4);
-                #pragma unroll
-                for (int e = 0; e < 4; ++e) all[4 * half + e] = pack.at[e];
-            }
-            #pragma unroll
-            for (int v = 0; v < 8; v += WIDTH) {
-                const int at[4] = {n, channel + v, out, column};
-                float acc[WIDTH];
-                #pragma unroll
-                for (int e = 0; e < WIDTH; ++e) acc[e] = all[v + e];
-                epilogue(p, at, acc);
-            }
+            if (writes && (LINES * COLUMNS_OUT % BATCH == 0 || pixel < LINES * COLUMNS_OUT) && done >= EXTRA &&
+                done < steps && (OUT_ROWS == 1 || (unsigned int)out < (unsigned int)p.out_h) &&
+                (unsigned int)column < (unsigned int)p.out_w)
+                store_pack<PIECE>(
+                    image + out * p.output_h + column * (int)p.output_w,
+                    load_pack<PIECE>(from + pixel * PLACE + piece * PIECE)
+                );
         }
     };
 
+    // Lanes without a pixel take one that is there through the epilogue, and nobody writes it.
+    const int channel_at = within(channel0 + local, (int)p.channels - OWN + 1);
+    const int column_at[2] = {
+        within(column0 + lane, (int)p.out_w), within(column0 + 32 + lane, (int)p.out_w)
+    };
     // Finite as long as all results were: products of neighbours are added to it.
     float probe = 0.0f;
     // Unknown to the compiler, but 0: operands of products are then written once, into registers side by side.
@@ -194,7 +189,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_walk(const 
         load(0);
         if (turn != start) leave(hall + (parity ^ 1) * HALL, turn - ROWS);
 
-        float* const mine = hall + parity * HALL + lane * PLACE + (PAIRS == 4 ? warp * 4 : place_of(warp));
+        Out* const to = hall + parity * HALL + lane * PLACE + local;
         slot = slot + 1 == STAGES ? 0 : slot + 1;
         parity ^= 1;
         #pragma unroll
@@ -243,13 +238,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_walk(const 
                     if (8 * m + 8 > TILES && 8 * m + g >= TILES) continue;
                     #pragma unroll
                     for (int q = 0; q < PAIRS; ++q) probe = fmaf(sum[k][q][2 * m], sum[k][q][2 * m + 1], probe);
+                    Pack<Out, OWN> pack;
                     #pragma unroll
-                    for (int v = 0; v < OWN; v += 4) {
-                        Pack<float, 4> pack;
+                    for (int v = 0; v < OWN; v += WIDTH) {
+                        const int row = (first + turn + line - EXTRA) * OUT_ROWS + k + (int)p.out_row;
+                        const int at[4] = {n, channel_at + v, within(row, (int)p.out_h), column_at[m]};
+                        float acc[WIDTH];
                         #pragma unroll
-                        for (int e = 0; e < 4; ++e) pack.at[e] = sum[k][(v + e) / 2][2 * m + e % 2];
-                        store_pack<4>(mine + ((line * OUT_ROWS + k) * COLUMNS_OUT + 32 * m) * PLACE + v / 4 * (FOURS / 2 * 4), pack);
+                        for (int e = 0; e < WIDTH; ++e) acc[e] = sum[k][(v + e) / 2][2 * m + (v + e) % 2];
+                        Out result[WIDTH];
+                        epilogue(p, at, acc, result);
+                        #pragma unroll
+                        for (int e = 0; e < WIDTH; ++e) pack.at[v + e] = result[e];
                     }
+                    store_pack<OWN>(to + ((line * OUT_ROWS + k) * COLUMNS_OUT + 32 * m) * PLACE, pack);
                 }
             #pragma unroll
             for (int k = 0; k < WINDOW; ++k)
@@ -265,6 +267,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_walk(const 
     const int turns = (steps - start + ROWS - 1) / ROWS;
     if (turns > 0) leave(hall + (parity ^ 1) * HALL, start + (turns - 1) * ROWS);
     if (!strange) return;
+    Out* const image0 = p.output + n * p.output_n + channel0;
     const int height = (last - first) * OUT_ROWS, fours = CHANNELS / WIDTH;
     #pragma unroll 1
     for (int i = threadIdx.x; i < height * COLUMNS_OUT * fours; i += THREADS) {
@@ -281,6 +284,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_walk(const 
             #pragma unroll
             for (int e = 0; e < WIDTH; ++e) acc[e] = e == which ? exact : acc[e];
         }
-        epilogue(p, at, acc);
+        Out result[WIDTH];
+        epilogue(p, at, acc, result);
+        #pragma unroll
+        for (int e = 0; e < WIDTH; ++e) image0[out * p.output_h + column * (int)p.output_w + own + e] = result[e];
     }
 }
