@@ -262,7 +262,15 @@ class Forward:
         assert isinstance(anchor, NormForward)
         compute = operands.compute
         fixed = Program(operands.op, parameters, rows.space, "r", width=rows.row_width, vector_axis=rows.kept - 1)
-        body = Program(operands.op, parameters, rows.space, "t", width=rows.width, vector_axis=rows.vector_axis)
+        body = Program(
+            operands.op,
+            parameters,
+            rows.space,
+            "t",
+            width=rows.width,
+            vector_axis=rows.vector_axis,
+            stores="store_streaming" if is_streamed else "store",
+        )
         body.note(anchor)
         mean, inverse = self.known
         for field, spec in (("mean", mean), ("inverse", inverse)):
