@@ -20,7 +20,7 @@ from graphdnn.engines.cuda.norm_resident import Residence, resident, stored_text
 from graphdnn.engines.cuda.parameters import Parameters
 from graphdnn.engines.cuda.pointwise import elementwise
 from graphdnn.engines.cuda.program import Program
-from graphdnn.engines.cuda.rows import Division, Rows, Tile, divided, held, rows_of
+from graphdnn.engines.cuda.rows import Division, Rows, Tile, divided, held, rows_of, rows_text
 from graphdnn.engines.cuda.source import file_text, kernel_text
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
@@ -214,7 +214,7 @@ class Forward:
         program = Program(operands.op, parameters, rows.space, "x", width=rows.width, vector_axis=rows.vector_axis)
         if isinstance(operands.anchor, NormForward):
             program.apply(operands.op.prologue)
-        files = [file_text("rows.cuh"), file_text("norm_forward.cuh")]
+        files = [*rows_text(), file_text("norm_forward.cuh")]
         if is_stored:
             program.hand("pack.x.at", operands.anchor.x)
             files.append(file_text("streaming.cuh"))

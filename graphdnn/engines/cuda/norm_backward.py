@@ -22,7 +22,7 @@ from graphdnn.engines.cuda.norm_operands import Operands, direction, finish_of_t
 from graphdnn.engines.cuda.norm_resident import Residence, resident, stored_text, take_text
 from graphdnn.engines.cuda.parameters import Parameters
 from graphdnn.engines.cuda.program import Program
-from graphdnn.engines.cuda.rows import Rows, Tile, divided, held, rows_of
+from graphdnn.engines.cuda.rows import Rows, Tile, divided, held, rows_of, rows_text
 from graphdnn.engines.cuda.source import file_text, kernel_text
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
@@ -181,7 +181,7 @@ class _Backward:
     def _reside(self, residence: Residence) -> None:
         parameters = Parameters(self.steps.places)
         functions = [
-            file_text("rows.cuh"),
+            *rows_text(),
             file_text("norm_backward.cuh"),
             file_text("streaming.cuh"),
             *self._application(parameters, [], is_streamed=True),
@@ -206,7 +206,7 @@ class _Backward:
             name,
             [file],
             parameters=parameters.text,
-            functions=[file_text("rows.cuh"), file_text("norm_backward.cuh"), *functions],
+            functions=[*rows_text(), file_text("norm_backward.cuh"), *functions],
             constants={
                 **self.rows.constants(),
                 **tile.constants(),

@@ -10,7 +10,9 @@ from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.parameters import Parameters
 from graphdnn.engines.cuda.program import width_for
+from graphdnn.engines.cuda.quotient import magic
 from graphdnn.engines.cuda.reduced_axes import reduced_axes
+from graphdnn.engines.cuda.source import file_text
 from graphdnn.engines.cuda.space import Space
 from graphdnn.tensors import TensorSpec
 
@@ -84,10 +86,18 @@ class Rows:
         }
 
     def parameters(self, parameters: Parameters) -> None:
-        parameters.integers("size", self.space.sizes)
+        sizes = self.space.sizes
+        packs = (s // self.width if axis == self.vector_axis else s for axis, s in enumerate(sizes))
+        parameters.integers("size", sizes)
+        parameters.integers("magic", [magic(count) for count in packs])
         parameters.integer("rows", self.row_packs)
         parameters.integer("count", self.packs)
         parameters.integer("elements", self.length)
+
+
+def rows_text() -> list[str]:
+    """What kernels over rows begin with."""
+    return [file_text("quotient.cuh"), file_text("rows.cuh")]
 
 
 def rows_of(

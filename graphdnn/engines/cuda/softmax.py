@@ -19,7 +19,7 @@ from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.program import Program, asked_indices
-from graphdnn.engines.cuda.rows import Rows, Tile, held, passed, rows_of
+from graphdnn.engines.cuda.rows import Rows, Tile, held, passed, rows_of, rows_text
 from graphdnn.engines.cuda.source import file_text, kernel_text
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
 from graphdnn.enums import DataType, PointwiseMode, ReductionOperator
@@ -148,7 +148,7 @@ def _rows(stages: Stages) -> Rows:
 def _text(stages: Stages, rows: Rows, tile: Tile, *, is_held: bool) -> tuple[KernelText, Parameters]:
     parameters = Parameters()
     generator = _Functions(stages, rows, parameters, is_held)
-    functions = [file_text("rows.cuh"), file_text("softmax.cuh"), *generator.all()]
+    functions = [*rows_text(), file_text("softmax.cuh"), *generator.all()]
     rows.parameters(parameters)
     name = f"softmax__{rows.text()}_{tile.text()}{'' if is_held else '_passes'}__{stages.op.name}"
     constants = {

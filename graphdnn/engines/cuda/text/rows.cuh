@@ -22,7 +22,7 @@ template <int FIRST, int LAST, int PACK> __device__ __forceinline__ void locate(
     #pragma unroll
     for (int j = LAST - 1; j > FIRST; --j) {
         const Count size = (Count)(j == LAST - 1 ? p.size[j] / PACK : p.size[j]);
-        const Count outer = rest / size;
+        const Count outer = quotient(rest, (long long)size, p.magic[j]);
         at[j] = (int)(rest - outer * size);
         rest = outer;
     }
