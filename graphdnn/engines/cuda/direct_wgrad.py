@@ -160,6 +160,12 @@ def _walk(op: FusedOp, device: DeviceSpec, steps: Steps, walk: Walk) -> DeviceKe
         parameters.integer(name, value)
     parameters.scratch("partial", "float", steps.allocate(parts * taps * channel_blocks * channels * 4))
 
+    # Columns behind the image stay zero: they are not copied.
+    image_columns = (direct_diagonal.DEPTH * walk.across - 1) * p.stride[1] + p.filter[1]
+    gradient_columns = direct_diagonal.DEPTH * walk.across + 1
+    if column_blocks == 1:
+        image_columns = min(image_columns, p.input[1] + p.pre_padding[1])
+        gradient_columns = min(gradient_columns, p.output[1] + 1)
     how = f"r{p.filter[0]}s{p.filter[1]}c{channels}x{walk.across}l{walk.lines}"
     name = f"conv_wgrad__walk_{how}__{op.name}"
     text = kernel_text(
@@ -172,6 +178,7 @@ def _walk(op: FusedOp, device: DeviceSpec, steps: Steps, walk: Walk) -> DeviceKe
             "DGRAD": False, "FLIP": p.flip,
             "IN_ROWS": shape.in_rows, "WINDOW": shape.window, "TW": direct_diagonal.DEPTH, "TILES": walk.across,
             "WARPS": walk.warps, "THREADS": 32 * walk.warps * walk.across, "ROWS": walk.lines,
+            "IMAGE_COLUMNS": image_columns, "GRADIENT_COLUMNS": gradient_columns,
             "GROUP_IN": shape.group_in, "GROUP_OUT": shape.group_out,
             "STAGES": walk.stages, "BLOCKS": walk.blocks, "SLICES": _SLICES,
             "Gathered": STORAGE[x.data_type], "Accumulator": "float",

@@ -16,8 +16,8 @@ constexpr int LOADS = (SHIFTS + 1) / 2;
 // The column of x that a shift begins at: its taps are this one and the one STRIDE_W further.
 constexpr __host__ __device__ int shift_tap(int i) { return i / STRIDE_W * (2 * STRIDE_W) + i % STRIDE_W; }
 
-typedef Ring<Gathered, ROWS * IN_ROWS, COLUMNS, CHANNELS, 8, STAGES, PIXEL> Images;
-typedef Ring<Gathered, ROWS, TILES * TW + 1, CHANNELS, 8, STAGES, PIXEL> Gradients;  // from one column to the left
+typedef Ring<Gathered, ROWS * IN_ROWS, COLUMNS, CHANNELS, 8, STAGES, PIXEL, IMAGE_COLUMNS> Images;
+typedef Ring<Gathered, ROWS, TILES * TW + 1, CHANNELS, 8, STAGES, PIXEL, GRADIENT_COLUMNS> Gradients;  // from one column to the left
 static_assert(sizeof(Gathered) == 2 && TW == 16, "products are 16 deep");
 
 // An image's rows first .. last - 1 of dy.
@@ -70,6 +70,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad_walk(
 
     Images images(memory);
     Gradients gradients(memory + Images::BYTES);
+    images.clear();
+    gradients.clear();
     unsigned int coming = blockIdx.y;  // the item whose rows are fetched
     int left = 0, target = 0;          // its turns that are not, and the slot for the next
     auto fetch = [&]() {

@@ -27,10 +27,11 @@ constexpr __host__ __device__ int column_tap(int i, int t) {
 }
 
 // A ring of STEPS steps of ROWS rows, each WIDE columns of CHANNELS channels, PIXEL elements apart; T's channels come
-// CHUNK at a time.
-template <class T, int ROWS, int WIDE, int CHANNELS, int CHUNK, int STEPS, int PIXEL = CHANNELS> struct Ring {
+// CHUNK at a time. Only the first COPIED columns are ever written.
+template <class T, int ROWS, int WIDE, int CHANNELS, int CHUNK, int STEPS, int PIXEL = CHANNELS, int COPIED = WIDE>
+struct Ring {
     static constexpr int PIECES = CHANNELS / CHUNK;
-    static constexpr int COUNT = ROWS * WIDE * PIECES;
+    static constexpr int COUNT = ROWS * COPIED * PIECES;
     static constexpr int TURNS = (COUNT + THREADS - 1) / THREADS;
     static constexpr int ELEMENTS = ROWS * WIDE * PIXEL;  // of one step
     static constexpr int BYTES = (STEPS * ELEMENTS * (int)sizeof(T) + 15) / 16 * 16;
@@ -60,7 +61,7 @@ template <class T, int ROWS, int WIDE, int CHANNELS, int CHUNK, int STEPS, int P
         #pragma unroll
         for (int i = 0; i < TURNS; ++i) {
             const int index = (int)threadIdx.x + i * THREADS;
-            const int piece = index % PIECES, at = index / PIECES % WIDE, u = index / (PIECES * WIDE);
+            const int piece = index % PIECES, at = index / PIECES % COPIED, u = index / (PIECES * COPIED);
             if (index < COUNT && (unsigned int)(column + at) < (unsigned int)columns && channel + piece * CHUNK < channels)
                 inside |= 1u << i;
             offset[i] = u * (int)stride_h + at * (int)stride_w + piece * CHUNK;
@@ -75,15 +76,23 @@ template <class T, int ROWS, int WIDE, int CHANNELS, int CHUNK, int STEPS, int P
         #pragma unroll
         for (int i = 0; i < TURNS; ++i) {
             const int index = (int)threadIdx.x + i * THREADS;
-            const int u = ROWS == 1 ? 0 : index / (PIECES * WIDE);
+            const int u = ROWS == 1 ? 0 : index / (PIECES * COPIED);
             if (COUNT % THREADS == 0 || i + 1 < TURNS || index < COUNT)
                 copy_async<CHUNK * (int)sizeof(T)>(
-                    to + i * TURN, from + offset[i],
+                    to + i * TURN + (COPIED == WIDE ? 0 : u * ((WIDE - COPIED) * PIXEL)), from + offset[i],
                     (inside >> i & 1u) != 0 && (unsigned int)(row + u) < (unsigned int)rows
                 );
         }
         from += ROWS * stride_h;
         row += ROWS;
+    }
+
+    // Zeros in the columns that are not copied.
+    __device__ __forceinline__ void clear() {
+        constexpr int REST = WIDE - COPIED;
+        if constexpr (REST > 0)
+            for (int i = (int)threadIdx.x; i < STEPS * ROWS * REST * PIXEL; i += THREADS)
+                memory[(i / (REST * PIXEL) * WIDE + COPIED) * PIXEL + i % (REST * PIXEL)] = T();
     }
 
     __device__ __forceinline__ const T* at(int slot, int u, int column, int channel) const {
