@@ -60,7 +60,6 @@ PLAIN = [
     "matmul a=bf16[2,3,17,24] b=bf16[2,3,24,31]",
     "matmul a=f16[3,33,40] b=f16[1,40,50] out=f32",
     "matmul a=f32[4,1,24] b=f32[1,24,31]",
-    "matmul a=i8[4,20,64] b=i8[4,64,44] compute=i32 out=i32",
     "matmul a=f32[300,17] b=f32[17,1]",
     "matmul a=f32[1,70] b=f32[70,9]",
 ]
@@ -68,7 +67,6 @@ FOLLOWED = [
     "matmul a=f32[2,37,68] b=f32[2,68,44] + bias + relu",
     "matmul a=f16[3,33,40] b=f16[3,40,50] out=bf16",
     "matmul a=f32[3,8,40] b=f32[3,40,50] out=f16 + residual",
-    "matmul a=i8[4,20,64] b=i8[1,64,44] compute=i32 out=i8",
     "matmul a=bf16[2,8,24] b=bf16[2,24,32] + scale + residual",
 ]
 
@@ -85,6 +83,30 @@ def test_the_result_is_written_by_the_library(text: str) -> None:
 def test_what_follows_is_one_launch(text: str) -> None:
     assert launches(operations(text)) == (1, 1)
     check(operations(text))
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("text", "kernels"),
+    [
+        ("matmul a=i8[4,20,64] b=i8[1,64,44] compute=i32 out=i8", 2),
+        ("matmul a=i8[4,20,64] b=i8[4,64,44] compute=i32 out=i32", 1),
+        ("matmul a=i8[1,64] b=i8[64,7] compute=i32 out=i32", 1),
+        ("matmul a=i8[3,7,12] b=i8[3,12,1] compute=i32 out=i32", 0),
+        ("matmul a=i8[5,2,9,8] b=i8[5,1,8,11] compute=i32 out=i32", 1),
+    ],
+)
+def test_terms_of_int8_are_made_neighbours(text: str, kernels: int) -> None:
+    assert launches(operations(text)) == (1, kernels)
+    check(operations(text))
+
+
+@emulated
+@pytest.mark.parametrize("a", LAYOUTS)
+@pytest.mark.parametrize("b", LAYOUTS)
+def test_int8_of_any_strides(a: str, b: str) -> None:
+    ab = tensor(1, (2, 3, 9, 12), "i8", a), tensor(2, (2, 3, 12, 10), "i8", b)
+    check(product(*ab, tensor(3, (2, 3, 9, 10), "i32"), "i32"))
 
 
 @emulated
@@ -140,7 +162,7 @@ def test_chains_before_both_operands() -> None:
     [
         ("matmul a=f16[8,8] b=bf16[8,8]", "types"),
         ("matmul a=e4m3[8,8] b=e4m3[8,8] compute=f32 out=f16", "types"),
-        ("matmul a=i8[8,9] b=i8[9,8] compute=i32 out=i32", "int8.extents"),
+        ("matmul a=i8[8,9] b=i8[9,8] compute=i32 out=i32", "int8.rows"),
         ("matmul a=i8[8,131072] b=i8[131072,8] compute=i32 out=i32", "int8.depth"),
         ("matmul a=f32[70,2,8,8] b=f32[70,1,8,8]", ""),
         ("matmul a=f32[70,1,70,8,8] b=f32[1,70,70,8,8]", "batch"),

@@ -53,7 +53,8 @@ class HostBlas:
         ctypes.memset(work, 0x5A, size)  # it is cuBLAS's to write
         if call.type_ab is DataType.INT8:
             assert call.lda % 4 == call.ldb % 4 == call.stride_a % 4 == call.stride_b % 4 == a % 4 == b % 4 == 0
-            assert call.m % 4 == call.n % 4 == call.k % 4 == 0
+            assert (call.transposed_a, call.transposed_b) == (True, False), "terms are neighbours in both operands"
+            assert call.k % 4 == 0
         shape_a = (call.k, call.m) if call.transposed_a else (call.m, call.k)
         shape_b = (call.n, call.k) if call.transposed_b else (call.k, call.n)
         left = _stack(a, call.type_ab, call.batch, *shape_a, call.lda, call.stride_a)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from graphdnn.cuda.cublas import Gemm
-from graphdnn.engines.cuda.strided_gemm import Matrices, Sizes, plan
+from graphdnn.engines.cuda.strided_gemm import INT8_ALIGNMENT, Matrices, Sizes, plan
 from graphdnn.enums import DataType
 
 Axis = tuple[int, int, int, int]
@@ -86,6 +86,8 @@ def _products(contraction: Contraction, types: tuple[DataType, DataType], arithm
                 stack = merged(rest, 2)
                 inner = max(stack, default=_ONE)
                 outer = tuple(axis for axis in stack if axis is not inner)
+                if operand is DataType.INT8 and any(v % INT8_ALIGNMENT for axis in outer for v in axis[1:3]):
+                    continue
                 sizes = Sizes(row[0], column[0], k, inner[0])
                 call = plan(
                     sizes,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import product as product_of
 from math import prod
 
-from graphdnn.checks import Each, InRange, MultipleOf, OneOf
+from graphdnn.checks import InRange, MultipleOf, OneOf
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.contraction import MOST_CALLS, Axis, Contraction, Product, best_product
@@ -42,7 +42,7 @@ from graphdnn.enums import DataType, NumericalNote, Status
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Matmul
 from graphdnn.rules import Constraint
-from graphdnn.tensors import TensorSpec
+from graphdnn.tensors import TensorSpec, ordered_strides, packed_strides
 
 
 def _anchor(op: FusedOp) -> Matmul:
@@ -82,10 +82,18 @@ class _Choice:
     copied: tuple[bool, bool, bool]
 
 
+def _plain(a: TensorSpec, b: TensorSpec, c: TensorSpec) -> tuple[tuple[int, ...], ...]:
+    """Strides of copies. Terms of int8 are neighbours, which is what cuBLAS's kernels for tensor cores read."""
+    rows = [packed_strides(t.extents) for t in (a, b, c)]
+    if b.data_type is DataType.INT8:
+        rows[1] = ordered_strides(b.extents, (*range(b.rank - 2), b.rank - 1, b.rank - 2))
+    return tuple(rows)
+
+
 def _choose(op: Matmul, a: TensorSpec, b: TensorSpec, c: TensorSpec, direct: bool) -> _Choice:
     """The fewest copies. ``direct``: c is where the result has to be."""
     arithmetic = ARITHMETIC[op.compute_type]
-    packed = [in_memory(t) for t in (a, b, c)]
+    packed = [in_memory(t, strides) for t, strides in zip((a, b, c), _plain(a, b, c), strict=True)]
     choices = sorted(product_of((False, True), (False, True), (False, True) if direct else (False,)), key=sum)
     for copied in choices:
         chosen = [p if is_copied else t for t, p, is_copied in zip((a, b, c), packed, copied, strict=True)]
@@ -107,7 +115,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     direct = kind is anchor.c.data_type and is_written_as_it_is(steps, anchor.c)
     apart = in_memory(anchor.c, uid=steps.new_uid(), data_type=kind)
     choice = _choose(anchor, a, b, anchor.c if direct else apart, direct)
-    a, b = (steps.relaid(t) if is_copied else t for t, is_copied in zip((a, b), choice.copied, strict=False))
+    a, b = (
+        steps.relaid(t, strides) if is_copied else t
+        for t, strides, is_copied in zip((a, b), _plain(a, b, anchor.c), choice.copied, strict=False)
+    )
     direct = direct and not choice.copied[2]
     c = anchor.c if direct else apart
     if not direct:
@@ -174,12 +185,12 @@ NEEDS: tuple[Constraint, ...] = (
         when=_is_matmul,
     ),
     need(
-        f"{_ID}.int8.extents",
-        "dims",
-        _sizes,
-        Each(MultipleOf(INT8_ALIGNMENT)),
-        reason="cuBLAS takes rows of int8 that start at multiples of four bytes",
-        fix="pad M, N and K to multiples of four, or use another engine",
+        f"{_ID}.int8.rows",
+        "a.dims[-1]",
+        lambda task: _sizes(task)[2],
+        MultipleOf(INT8_ALIGNMENT),
+        reason="cuBLAS takes rows of K int8 that start at multiples of four bytes",
+        fix="pad K to a multiple of four with zeros, or use another engine",
         status=Status.NOT_SUPPORTED_SHAPE,
         when=_is_int8,
     ),
@@ -211,6 +222,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     m, n, k = _sizes(task)
     product = gemm_seconds(Sizes(m, n, k, prod(op.c.extents[:-2])), op.a.data_type, device)
     copies = [t for t in (op.a, op.b) if chain_of(task.op, t) or not is_addressable(t)]
+    if op.a.data_type is DataType.INT8:
+        copies += [t for t, k in ((op.a, -1), (op.b, -2)) if t not in copies and whole(t.extents).strides(t)[k] != 1]
     kind = result_type(op.c, task.op, RESULTS[op.a.data_type, ARITHMETIC[op.compute_type]])
     result = op.c.elements * ELEMENTS[kind].bytes
     phases = {

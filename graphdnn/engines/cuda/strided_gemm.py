@@ -60,9 +60,13 @@ class Sizes:
     batch: int = 1
 
 
+# Forms that a matrix may have: (is row-major, ...), in order of preference.
+_ANY, _COLUMNS, _ROWS = (False, True), (False,), (True,)
+
+
 def plan(sizes: Sizes, a: Matrices, b: Matrices, c: Matrices, arithmetic: DataType) -> tuple[Gemm, bool] | None:
     """The call, and whether a and b change places in it; None when the strides are not of that kind."""
-    if _leading(sizes.m, sizes.n, c, plain=True) is None:
+    if _leading(sizes.m, sizes.n, c, _COLUMNS) is None:
         found = _column_major(
             Sizes(sizes.n, sizes.m, sizes.k, sizes.batch), b.transposed, a.transposed, c.transposed, arithmetic
         )
@@ -72,12 +76,13 @@ def plan(sizes: Sizes, a: Matrices, b: Matrices, c: Matrices, arithmetic: DataTy
 
 
 def _column_major(sizes: Sizes, a: Matrices, b: Matrices, c: Matrices, arithmetic: DataType) -> Gemm | None:
-    left = _leading(sizes.m, sizes.k, a)
-    right = _leading(sizes.k, sizes.n, b)
-    result = _leading(sizes.m, sizes.n, c, plain=True)
+    is_int8 = a.data_type is DataType.INT8  # tensor cores take its terms as neighbours in both operands
+    left = _leading(sizes.m, sizes.k, a, _ROWS if is_int8 else _ANY)
+    right = _leading(sizes.k, sizes.n, b, _COLUMNS if is_int8 else _ANY)
+    result = _leading(sizes.m, sizes.n, c, _COLUMNS)
     if left is None or right is None or result is None or max(left[1], right[1], result[1]) > _LARGEST:
         return None
-    if a.data_type is DataType.INT8 and any(v % INT8_ALIGNMENT for v in (left[1], right[1], a.batch, b.batch)):
+    if is_int8 and any(v % INT8_ALIGNMENT for v in (left[1], right[1], a.batch, b.batch)):
         return None
     return Gemm(
         left[0], right[0], sizes.m, sizes.n, sizes.k, a.data_type, c.data_type, arithmetic,
@@ -85,10 +90,10 @@ def _column_major(sizes: Sizes, a: Matrices, b: Matrices, c: Matrices, arithmeti
     )  # fmt: skip
 
 
-def _leading(rows: int, columns: int, matrix: Matrices, plain: bool = False) -> tuple[bool, int] | None:
-    """(is row-major, leading dimension), column-major where both fit."""
+def _leading(rows: int, columns: int, matrix: Matrices, forms: tuple[bool, ...]) -> tuple[bool, int] | None:
+    """(is row-major, leading dimension), in the first form that fits."""
     unit = INT8_ALIGNMENT if matrix.data_type is DataType.INT8 else 1
-    for is_transposed in (False,) if plain else (False, True):
+    for is_transposed in forms:
         outer, inner, step, unit_step = (
             (rows, columns, matrix.row, matrix.column) if is_transposed else (columns, rows, matrix.column, matrix.row)
         )
