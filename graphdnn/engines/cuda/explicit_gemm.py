@@ -189,9 +189,10 @@ class _Written:
             found.append(_Option(named(roles, self.role, spec), 0, lambda: Place.of(self.steps, spec)))
         like = next((t for t in self.steps.op.outputs if t.extents == spec.extents), spec)
         moved = 2 * spec.elements * ELEMENTS[self.kind].bytes
+        role = "w" if self.role == "w" else "y"
         for i, order in enumerate(
-            (stride_order(like.dims, like.strides), _orders(roles, "w" if self.role == "w" else "y", spec, True),
-             _orders(roles, "w" if self.role == "w" else "y", spec, False))
+            (stride_order(like.dims, like.strides), _orders(roles, role, spec, self.channels_last),
+             _orders(roles, role, spec, not self.channels_last))
         ):  # fmt: skip
             strides = ordered_strides(spec.extents, order)
             apart = in_memory(spec, strides, data_type=self.kind)
