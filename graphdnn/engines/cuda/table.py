@@ -5,6 +5,8 @@ from __future__ import annotations
 from graphdnn.engines.cuda import (
     direct,
     direct_stem,
+    direct_stem_dgrad,
+    direct_stem_wgrad,
     direct_wgrad,
     implicit_gemm,
     matmul,
@@ -19,6 +21,7 @@ from graphdnn.engines.cuda import (
     rng,
     softmax,
     statistics,
+    view,
     winograd,
 )
 from graphdnn.engines.engine import Engine
@@ -27,6 +30,8 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     direct.ENGINE,
     direct_wgrad.ENGINE,
     direct_stem.ENGINE,
+    direct_stem_dgrad.ENGINE,
+    direct_stem_wgrad.ENGINE,
     implicit_gemm.ENGINE,
     winograd.ENGINE,
     winograd.ENGINE_4X4,
@@ -42,6 +47,7 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     statistics.BN_WEIGHTS,
     resample.ENGINE,
     resample_backward.ENGINE,
+    view.ENGINE,
     movement.ENGINE,
     rng.ENGINE,
 )
