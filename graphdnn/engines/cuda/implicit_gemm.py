@@ -105,6 +105,7 @@ _SPLIT = Knob(
     "0: chosen by the shape; else the sum is computed in 2 to the power n-1 parts side by side",
 )
 _PARTS = (1, 2, 4, 8, 16, 32, 64)
+_MOST_PARTS = 128
 _LEAST_DEPTH = 8  # tiles of k that a part has at least
 _AS_STAGED = {
     "float": DataType.FLOAT,
@@ -333,6 +334,8 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
             "SPLIT": split > 1,
             "WIDTH": kernel_width,
             "Offset": "int" if max(gathered.span, plain.span) < 2**31 else "long long",
+            "Distance": "unsigned int" if max(t.span * ELEMENTS[t.data_type].bytes for t in (gathered, plain)) < 2**32
+            else "long long",
             "Gathered": "int32_t" if plan.quads else STORAGE[gathered.data_type],
             "Plain": "int32_t" if plan.quads else STORAGE[plain.data_type],
             "A_IS_SIGNED": (plain if product.swapped else gathered).data_type is DataType.INT8,
@@ -468,7 +471,7 @@ def _is_contiguous(strides: tuple[int, ...], product: Product) -> bool:
 def _pads(product: Product, shape: Shape, gathered: TensorSpec, device: DeviceSpec) -> bool:
     """True where a padded copy costs little and saves the bounds of every element: taps change within a tile of k."""
     margins = product.margins
-    if product.is_wgrad or _has_one_tap(product, shape.tile) or not any(b or a for b, a in margins):
+    if _has_one_tap(product, shape.tile) or not any(b or a for b, a in margins):
         return False
     grown = prod((b + a + n) / n for (b, a), n in zip(margins, gathered.dims[-len(margins) :], strict=True))
     copying = device.launch + gathered.bytes * (1 + grown) / device.bandwidth

@@ -96,7 +96,7 @@ template <int KIND> __device__ __forceinline__ Offset plain_part(const Digits& a
 
 // Where V neighbouring elements of an operand are; outside the image, and beyond the product, they are 0.
 struct Spot {
-    Offset offset;
+    Distance at;   // bytes from the base, which moves on with the channels: one addition for all threads
     Offset start;  // the outer index's part, where nothing else is asked of it
     bool valid;
     int q[PROLOGUE ? SPATIAL : 1];
@@ -106,7 +106,7 @@ struct Spot {
 __device__ __forceinline__ Spot gathered_spot(const Params& p, const Index& outer, const Depth& k) {
     Spot found;
     found.valid = true;
-    found.offset = outer.offset + k.gathered;
+    found.at = (Distance)(outer.offset + k.gathered) * (Distance)sizeof(Gathered);
     found.outer = outer.lane[0];
     found.k = k.lane[0];
     #pragma unroll
@@ -120,32 +120,32 @@ __device__ __forceinline__ Spot gathered_spot(const Params& p, const Index& oute
 
 template <int V>
 __device__ __forceinline__ void read_gathered(
-    const Params& p, const Gathered* base, int group, const Spot& spot, bool inside, Staged (&to)[V]
+    const Params& p, const char* from, int group, const Spot& spot, int further, Staged (&to)[V]
 ) {
     #pragma unroll
     for (int e = 0; e < V; ++e) to[e] = (Staged)0;
-    if (!(inside && spot.valid)) return;
+    if (!spot.valid) return;
     if constexpr (PROLOGUE) {
         int at[6] = {0, group, 0, 0, 0, 0};
         at[0] = K_KIND == PIXEL ? spot.k : spot.outer;
-        at[2] = K_KIND == PIXEL ? spot.outer : spot.k;
+        at[2] = K_KIND == PIXEL ? spot.outer : spot.k + further;
         for (int d = FIRST; d < 3; ++d) at[3 + d] = spot.q[d - FIRST];
         prologue(p, at, to);
     } else {
         Gathered loaded[V];
-        load<V>(base + spot.offset, Packed(), loaded);
+        load<V>((const Gathered*)from, Packed(), loaded);
         #pragma unroll
         for (int e = 0; e < V; ++e) to[e] = widen<Staged>(loaded[e]);
     }
 }
 
 template <int V>
-__device__ __forceinline__ void read_plain(const Plain* base, Offset offset, bool inside, Staged (&to)[V]) {
+__device__ __forceinline__ void read_plain(const char* from, bool inside, Staged (&to)[V]) {
     #pragma unroll
     for (int e = 0; e < V; ++e) to[e] = (Staged)0;
     if (!inside) return;
     Plain loaded[V];
-    load<V>(base + offset, Packed(), loaded);
+    load<V>((const Plain*)from, Packed(), loaded);
     #pragma unroll
     for (int e = 0; e < V; ++e) to[e] = widen<Staged>(loaded[e]);
 }
@@ -180,16 +180,25 @@ static_assert(THREADS >= BK, "the table of a tile's k is written in one step");
 template <int OUTER, int V, bool ALONG_K> struct Chunks {
     static constexpr int PER_K = ALONG_K ? BK / V : BK, PER_OUTER = ALONG_K ? OUTER : OUTER / V;
     static constexpr int ALL = PER_K * PER_OUTER, COUNT = (ALL + THREADS - 1) / THREADS;
-    // Neighbouring threads read neighbouring memory: along k first, or along the outer index first.
-    static __device__ __forceinline__ int k(int chunk) {
-        return ALONG_K ? chunk % PER_K * V : chunk / PER_OUTER;
+    // Neighbouring threads read neighbouring memory: along k first, or along the outer index first. Where the threads
+    // cover whole runs, a thread's chunks differ in the other index alone, by a constant.
+    static constexpr int RUN = ALONG_K ? PER_K : PER_OUTER;
+    static constexpr bool WHOLE = THREADS % RUN == 0;
+    static constexpr int STEP = THREADS / RUN;
+    static __device__ __forceinline__ int along(int i) {
+        return (WHOLE ? (int)threadIdx.x % RUN : (i * THREADS + (int)threadIdx.x) % RUN) * V;
     }
-    static __device__ __forceinline__ int outer(int chunk) {
-        return ALONG_K ? chunk / PER_K : chunk % PER_OUTER * V;
+    static __device__ __forceinline__ int across(int i) {
+        return WHOLE ? (int)threadIdx.x / RUN + i * STEP : (i * THREADS + (int)threadIdx.x) / RUN;
+    }
+    static __device__ __forceinline__ int k(int i) { return ALONG_K ? along(i) : across(i); }
+    static __device__ __forceinline__ int outer(int i) { return ALONG_K ? across(i) : along(i); }
+    static __device__ __forceinline__ bool exists(int i) {
+        return ALL % THREADS == 0 || i * THREADS + (int)threadIdx.x < ALL;
     }
     // With one tap in a tile, chunks of one outer index differ by channels only: one spot stands for all of them.
-    static constexpr bool IN_LINE = ONE_TAP && !ALONG_K && THREADS % PER_OUTER == 0;
-    static constexpr int SPOTS = IN_LINE ? 1 : COUNT, STEP = THREADS / PER_OUTER;  // k from one to the next
+    static constexpr bool IN_LINE = ONE_TAP && !ALONG_K && WHOLE;
+    static constexpr int SPOTS = IN_LINE ? 1 : COUNT;
 };
 
 using ChunksA = Chunks<BM, VECTOR_A, ALONG_K_A>;
@@ -203,39 +212,36 @@ struct Tables {
     Digits digits[BK];           // of the k that each of the first threads describes next
 };
 
-// The spots of a thread's chunks. With one tap in a tile they are kept and moved on by channels.
+// The spots of a thread's chunks. With one tap in a tile they are kept until the next tap, and the base moves on:
+// `base` and `further` are of this tile's first channel, for all threads.
 template <class C, int V, bool IS_PLAIN>
 __device__ __forceinline__ void fetch(
-    const Params& p, const Gathered* gathered, const Plain* plain, int group, const Tables& tables, int buffer,
-    bool is_new, int k_left, int outer_left, Spot (&spots)[C::SPOTS], Staged (&to)[C::COUNT][V]
+    const Params& p, const char* base, int further, int group, const Tables& tables, int buffer, bool is_new,
+    int k_left, int outer_left, Spot (&spots)[C::SPOTS], Staged (&to)[C::COUNT][V]
 ) {
-    const Offset lane_step = (Offset)(IS_PLAIN ? p.plain_lane : p.gathered_c);
+    constexpr int SIZE = IS_PLAIN ? (int)sizeof(Plain) : (int)sizeof(Gathered);
+    const Distance lane_bytes = (Distance)(IS_PLAIN ? p.plain_lane : p.gathered_c) * (Distance)SIZE;
     #pragma unroll
     for (int i = 0; i < C::COUNT; ++i) {
-        const int chunk = i * THREADS + (int)threadIdx.x;
-        if (C::ALL % THREADS != 0 && chunk >= C::ALL) {
+        if (!C::exists(i)) {
             for (int e = 0; e < V; ++e) to[i][e] = (Staged)0;
             continue;
         }
-        const int k = C::k(chunk), outer = C::outer(chunk);
-        const bool inside = (ONE_TAP || k < k_left) && outer < outer_left;
-        Spot spot = spots[C::IN_LINE ? 0 : i];
-        if (C::IN_LINE && i > 0) {
-            spot.offset += (Offset)(i * C::STEP) * lane_step;
-            if constexpr (PROLOGUE && !IS_PLAIN) spot.k += i * C::STEP;
-        } else if (!ONE_TAP || is_new) {
+        const int k = C::k(i), outer = C::outer(i);
+        Spot& spot = spots[C::IN_LINE ? 0 : i];
+        if ((!C::IN_LINE || i == 0) && (!ONE_TAP || is_new)) {
             const Depth& depth = tables.depth[buffer][k];
-            if constexpr (IS_PLAIN) spot.offset = spot.start + depth.plain;
-            else if constexpr (!CHECKED && !PROLOGUE) spot.offset = spot.start + depth.gathered;
+            if constexpr (IS_PLAIN) spot.at = (Distance)(spot.start + depth.plain) * (Distance)SIZE;
+            else if constexpr (!CHECKED && !PROLOGUE) spot.at = (Distance)(spot.start + depth.gathered) * (Distance)SIZE;
             else spot = gathered_spot(p, tables.gathered[outer], depth);
-        } else {
-            spot.offset += (Offset)BK * lane_step;
-            if constexpr (PROLOGUE && !IS_PLAIN) spot.k += BK;
+            const bool inside = (ONE_TAP || k < k_left) && outer < outer_left;
+            if constexpr (IS_PLAIN || (!CHECKED && !PROLOGUE)) spot.valid = inside;
+            else spot.valid = spot.valid && inside;
         }
-        if constexpr (!IS_PLAIN && !CHECKED && !PROLOGUE) spot.valid = true;
-        if (!C::IN_LINE || i == 0) spots[C::IN_LINE ? 0 : i] = spot;
-        if constexpr (IS_PLAIN) read_plain<V>(plain, spot.offset, inside, to[i]);
-        else read_gathered<V>(p, gathered, group, spot, inside, to[i]);
+        const int ahead = C::IN_LINE ? i * C::STEP : 0;
+        const char* const here = base + spot.at + (unsigned long long)lane_bytes * (unsigned int)ahead;
+        if constexpr (IS_PLAIN) read_plain<V>(here, spot.valid, to[i]);
+        else read_gathered<V>(p, here, group, spot, further + ahead, to[i]);
     }
 }
 
@@ -243,7 +249,7 @@ template <class C, bool IS_PLAIN>
 __device__ __forceinline__ void begin(const Tables& tables, Spot (&spots)[C::SPOTS]) {
     #pragma unroll
     for (int i = 0; i < C::SPOTS; ++i) {
-        const int chunk = i * THREADS + (int)threadIdx.x, outer = chunk < C::ALL ? C::outer(chunk) : 0;
+        const int outer = C::exists(i) ? C::outer(i) : 0;
         if constexpr (IS_PLAIN) spots[i].start = tables.plain[outer];
         else spots[i].start = tables.gathered[outer].offset;
     }
@@ -253,9 +259,8 @@ template <class C, int V, int PITCH, bool ALONG_K>
 __device__ __forceinline__ void put(Staged* tile, const Staged (&from)[C::COUNT][V]) {
     #pragma unroll
     for (int i = 0; i < C::COUNT; ++i) {
-        const int chunk = i * THREADS + (int)threadIdx.x;
-        if (C::ALL % THREADS != 0 && chunk >= C::ALL) continue;
-        const int k = C::k(chunk), outer = C::outer(chunk);
+        if (!C::exists(i)) continue;
+        const int k = C::k(i), outer = C::outer(i);
         #pragma unroll
         for (int e = 0; e < V; ++e) tile[(ALONG_K ? k + e : k) * PITCH + (ALONG_K ? outer : outer + e)] = from[i][e];
     }
@@ -365,13 +370,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) implicit_gemm(cons
     int until_new = 0, buffer = 0;
     const int started = ONE_TAP ? (int)((first / BK) % tiles_per_tap) : 0;
     Spot spots_a[ChunksA::SPOTS], spots_b[ChunksB::SPOTS];
+    const char *gathered_at = (const char*)gathered, *plain_at = (const char*)plain;
+    int further = 0;
     auto fetch_tile = [&](int i) {
         const int left = i + 1 < tiles ? BK : tail;
         const bool is_new = until_new == 0;
+        if (is_new) {
+            gathered_at = (const char*)gathered;
+            plain_at = (const char*)plain;
+            further = 0;
+        } else {
+            gathered_at += BK * p.gathered_c * (int)sizeof(Gathered);
+            plain_at += BK * p.plain_lane * (int)sizeof(Plain);
+            further += BK;
+        }
         fetch<ChunksA, VECTOR_A, A_IS_PLAIN>(
-            p, gathered, plain, group, tables, buffer, is_new, left, rows_left, spots_a, next_a);
+            p, A_IS_PLAIN ? plain_at : gathered_at, further, group, tables, buffer, is_new, left, rows_left, spots_a, next_a);
         fetch<ChunksB, VECTOR_B, !A_IS_PLAIN>(
-            p, gathered, plain, group, tables, buffer, is_new, left, columns_left, spots_b, next_b);
+            p, A_IS_PLAIN ? gathered_at : plain_at, further, group, tables, buffer, is_new, left, columns_left, spots_b, next_b);
         if (is_new) {
             buffer ^= 1;
             until_new = tiles_per_tap - (i == 0 ? started : 0);
