@@ -6,22 +6,25 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from emulator.runtime import EmulatedRuntime
-from legal import IMAGE, operation, tensor
+from legal import IMAGE, convolution, operation, pooling, tensor
 
 from graphdnn import build, device_spec, fuse
 from graphdnn.build import rank
 from graphdnn.device import DeviceSpec
 from graphdnn.engine_index import engine_at
-from graphdnn.engines import ENGINE_BY_NAME, Task
+from graphdnn.engines import ENGINE_BY_NAME, ENGINES, Engine, Task
+from graphdnn.enums import PaddingMode, ResampleMode
 from graphdnn.errors import error_for
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import Operation
+from graphdnn.operations.resample import resampled_extents
 from graphdnn.plan import DevicePlan
 from graphdnn.plan.device_arrays import shadow_of, workspace_address
 
@@ -120,6 +123,41 @@ def two_kernels() -> tuple[Operation, Operation]:
 H200 = device_spec("h200")
 LONG = (2**31 + 1, 1)
 
+
+def another_kind(engine: Engine) -> Case:
+    """An operation that the engine is not written for."""
+    return declined(engine.name, operation("reduction" if engine.name == "cuda_rng" else "rng"), H200)
+
+
+def without(library: str, engine: str) -> Case:
+    """Asked for a convolution or a matrix product where a library of CUDA's is not installed."""
+
+    def ask() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("cublas", "cufft"):
+                patch.setattr(f"graphdnn.cuda.{name}.missing", lambda name=name: "no file" if name == library else "")
+            declined(engine, operation("matmul" if "matmul" in engine else "conv_fprop"), H200)()
+
+    return ask
+
+
+def distant() -> Operation:
+    """A convolution whose taps lie further apart than 32-bit numbers reach."""
+    conv = convolution(dilations=(2 * 10**9, 1), pre_paddings=(10**9, 0), post_paddings=(10**9, 0))
+    image = tensor(1, (1, 1, 6, 6))
+    return operation("conv_fprop", x=image, w=tensor(2, (1, 1, 2, 1)), y=tensor(3, (1, 1, 6, 6)), conv=conv)
+
+
+def uneven() -> Operation:
+    """The gradient of an interpolation whose step has a denominator of 31 bits."""
+    spec = pooling(
+        mode=ResampleMode.NEAREST, padding_mode=PaddingMode.EDGE_VAL_PAD, spatial_dims=1, window_dims=(1,),
+        strides=(Fraction(10**9 + 7, 2 * 10**9),), pre_paddings=(0,), post_paddings=(0,),
+    )  # fmt: skip
+    y = resampled_extents((1, 1, 9), spec)
+    return operation("resample_bwd", dy=tensor(1, y), dx=tensor(2, (1, 1, 9)), index=..., spec=spec)
+
+
 DEVICE_RULE_CASES: dict[str, Case] = {
     "binding.device_kind": device_case(_1=np.zeros(IMAGE, np.float32)),
     "binding.other_device": device_case(device=1),
@@ -141,4 +179,15 @@ DEVICE_RULE_CASES: dict[str, Case] = {
         operation("pointwise", **{port: tensor(i, LONG) for i, port in enumerate(("x", "b", "y"), 1)}),
         H200,
     ),
+    **{f"{engine.name}.operation": another_kind(engine) for engine in ENGINES if "cuda" in engine.places},
+    "cuda_norm_forward.direction": declined("cuda_norm_forward", operation("norm_bwd"), H200),
+    "cuda_norm_backward.direction": declined("cuda_norm_backward", operation("norm_fwd"), H200),
+    "cuda_implicit_gemm.coordinates": declined("cuda_implicit_gemm", distant(), H200),
+    "cuda_resample_backward.coordinates": declined("cuda_resample_backward", uneven(), H200),
+    "cuda_matmul_cublas.library": without("cublas", "cuda_matmul_cublas"),
+    "cuda_explicit_gemm.library": without("cublas", "cuda_explicit_gemm"),
+    "cuda_fft.cublas": without("cublas", "cuda_fft"),
+    "cuda_fft.cufft": without("cufft", "cuda_fft"),
+    "cuda_fft_tiling.cublas": without("cublas", "cuda_fft_tiling"),
+    "cuda_fft_tiling.cufft": without("cufft", "cuda_fft_tiling"),
 }

@@ -11,6 +11,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.launch import DeviceKernel
 from graphdnn.engines.cuda.needs import CUDA_NEEDS
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task
+from graphdnn.enums import BehaviorNote
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.rules import Constraint
 
@@ -26,6 +27,7 @@ def cuda_engine(
     needs: tuple[Constraint, ...],
     cost: Callable[[Task, Knobs], Cost],
     generate: Generate,
+    behavior_notes: tuple[BehaviorNote, ...] = (BehaviorNote.RUNTIME_COMPILATION,),  # by NVRTC, when a plan is loaded
     **rest: Any,
 ) -> Engine:
     """An engine whose workspace is what its generated kernel says; generating once serves both questions."""
@@ -48,6 +50,7 @@ def cuda_engine(
         cost=cost,
         compile=kernel,
         workspace=lambda task, knobs: kernel(task, knobs).scratch,
+        behavior_notes=behavior_notes,
         places=("cuda",),
         **rest,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphdnn.checks import Equals
@@ -12,7 +12,7 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.contraction import Product
 from graphdnn.engines.cuda.launch import Function, LibraryCall
 from graphdnn.engines.cuda.steps import Steps
-from graphdnn.engines.engine import need
+from graphdnn.engines.engine import Task, need
 from graphdnn.enums import DataType, Status
 from graphdnn.rules import Constraint
 from graphdnn.tensors import TensorSpec
@@ -78,8 +78,8 @@ def _bytes(kind: DataType) -> int:
     return 8 if kind is DataType.COMPLEX_FP32 else ELEMENTS[kind].bytes
 
 
-def needs_cublas(id: str) -> Constraint:
-    """The library is there."""
+def needs_cublas(id: str, when: Callable[[Task], bool]) -> Constraint:
+    """The library is there. ``when``: for the operations that the engine is written for."""
     return need(
         id,
         "cuBLAS",
@@ -88,4 +88,5 @@ def needs_cublas(id: str) -> Constraint:
         reason="the product is computed by cuBLAS",
         fix="pip install nvidia-cublas, or use another engine",
         status=Status.NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE,
+        when=when,
     )

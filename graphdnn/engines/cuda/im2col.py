@@ -64,6 +64,22 @@ def geometry(roles: Roles) -> dict[str, tuple[int, ...]]:
     }
 
 
+def _axes(roles: Roles, channels_last: bool) -> list[str]:
+    sizes = sizes_of(roles)
+    return [name for name in column_order(channels_last) if sizes[name] > 1] or ["c"]
+
+
+def column_width(roles: Roles, image: TensorSpec, channels_last: bool) -> int:
+    """Neighbouring elements that a thread puts into the matrix at a time."""
+    last = _axes(roles, channels_last)[-1]
+    if last == "c":
+        return width_for(roles.space(roles.op.roles[0]), [image], 2)
+    if last not in (*PIXELS, *TAPS):
+        return 1
+    limit, size = _BYTES // ELEMENTS[image.data_type].bytes, sizes_of(roles)[last]
+    return next(w for w in (16, 8, 4, 2, 1) if w <= limit and size % w == 0)
+
+
 def add_im2col(steps: Steps, roles: Roles, image: TensorSpec, channels_last: bool, place: int) -> None:
     """Fill the matrix at ``place`` in scratch memory with elements of ``image``, in its type."""
     sizes, shape = sizes_of(roles), geometry(roles)
@@ -74,13 +90,8 @@ def add_im2col(steps: Steps, roles: Roles, image: TensorSpec, channels_last: boo
         **{name: (d, shape["stride"][d]) for d, name in enumerate(PIXELS)},
         **{name: (d, shape["tap_step"][d]) for d, name in enumerate(TAPS)},
     }
-    axes = [name for name in column_order(channels_last) if sizes[name] > 1] or ["c"]
-    last = axes[-1]
-    limit = _BYTES // ELEMENTS[image.data_type].bytes
-    if last == "c":
-        width = width_for(space, [image], 2)
-    else:
-        width = next(w for w in (16, 8, 4, 2, 1) if w <= limit and sizes[last] % w == 0) if last in moves else 1
+    axes = _axes(roles, channels_last)
+    last, width = axes[-1], column_width(roles, image, channels_last)
     count = prod(sizes[name] for name in axes) // width
     counts = [*(sizes[name] for name in axes[:-1]), sizes[last] // width]
     parameters = Parameters(steps.places)

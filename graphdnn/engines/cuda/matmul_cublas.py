@@ -173,7 +173,7 @@ def _sizes(task: Task) -> tuple[int, int, int]:
 
 NEEDS: tuple[Constraint, ...] = (
     needs_rule(f"{_ID}.operation", "matmul"),
-    needs_cublas(f"{_ID}.library"),
+    needs_cublas(f"{_ID}.library", _is_matmul),
     need(
         f"{_ID}.types",
         "data_type",

@@ -38,4 +38,5 @@ ENGINE = cuda_engine(
     ),
     cost=lambda task, knobs: Cost(0.0, 0.0, 0.0),
     generate=lambda op, device, knobs: _generate(op, device),
+    behavior_notes=(),
 )
