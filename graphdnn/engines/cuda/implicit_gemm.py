@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 from graphdnn.checks import Equals
 from graphdnn.device import DeviceSpec
@@ -137,30 +139,50 @@ class Shape:
 
 def choose(product: Product, device: DeviceSpec, compute: DataType, knobs: Knobs) -> Shape:
     """The fastest of the allowed tiles and parts by a model of waves."""
+    sizes = tuple((product.rows(r), product.columns(r), product.depth(r)) for r in product.residues)
     operand_bytes = 8 if COMPUTE_TYPE[compute] in ("double", "long long") else 4
-    number, power = knobs[_TILE.type], knobs[_SPLIT.type]
+    machine = _Machine(device.sm_count, device.rate(compute) / device.sm_count, device.bandwidth, device.launch)
+    groups, results = product.roles.problem.groups, product.results * operand_bytes
+    return _fastest(machine, sizes, groups, results, operand_bytes, knobs[_TILE.type], knobs[_SPLIT.type])
+
+
+class _Machine(NamedTuple):
+    sms: int
+    rate: float  # of one SM
+    bandwidth: float
+    launch: float
+
+
+@lru_cache(maxsize=1024)  # asked for the prediction, and again for the kernel
+def _fastest(
+    machine: _Machine,
+    sizes: tuple[tuple[int, int, int], ...],
+    groups: int,
+    results: int,
+    operand_bytes: int,
+    number: int,
+    power: int,
+) -> Shape:
+    """``sizes``: rows, columns and depth of each product. ``results``: bytes of all of them."""
+    sms = machine.sms
     tiles = (number - 1,) if number else [i for i in range(len(TILES)) if operand_bytes == 4 or i in _WIDE_TILES]
-    groups, sms = product.roles.problem.groups, device.sm_count
-    sizes = [(product.rows(r), product.columns(r), product.depth(r)) for r in product.residues]
     deepest = max(depth for *_, depth in sizes)
-    rate = device.rate(compute) / sms
     shapes = []
     for tile in (TILES[i] for i in tiles):
         counted = [(-(-rows // tile.bm) * -(-columns // tile.bn) * groups, depth) for rows, columns, depth in sizes]
         blocks, area = sum(count for count, _ in counted), 2.0 * tile.bm * tile.bn
-        resident, pace = tile.resident, rate * tile.share
+        resident, pace = tile.resident, machine.rate * tile.share
         for parts in (_PARTS[power - 1],) if power else _PARTS:
             if not power and parts > 1 and (parts * _LEAST_DEPTH * tile.bk > deepest or parts * blocks > _MANY * sms):
                 break
-            work = (
-                area * sum(count * -(-depth // parts) for count, depth in counted) / blocks
-            )  # of a block, in the mean
+            # Of a block, in the mean.
+            work = area * sum(count * -(-depth // parts) for count, depth in counted) / blocks
             full, rest = divmod(blocks * parts, resident * sms)
             last = -(-rest // sms)  # blocks that share an SM at the end; fewer than it holds leave gaps
             filled = _ALONE + (1 - _ALONE) * (last / resident)
             seconds = (full * resident + last / filled) * work / pace
             if parts > 1:  # partial sums are written, read and added
-                seconds += 2 * product.results * operand_bytes * parts / device.bandwidth + device.launch
+                seconds += 2 * results * parts / machine.bandwidth + machine.launch
             shapes.append(Shape(tile, parts, seconds))
     return min(shapes, key=lambda shape: shape.seconds)
 
