@@ -69,8 +69,8 @@ def test_imports_go_upwards(path: Path) -> None:
 
 
 def test_import_is_light() -> None:
-    """`import graphdnn` loads neither CuPy nor networkx nor SciPy."""
-    heavy = ("cupy", "networkx", "scipy", "skimage", "torch")
+    """`import graphdnn` loads neither CuPy nor networkx nor SciPy, and nothing that launches or compiles kernels."""
+    heavy = ("cupy", "networkx", "scipy", "skimage", "torch", "graphdnn.engines.cuda", "graphdnn.plan.device")
     code = f"import sys, graphdnn; print([m for m in {heavy} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"

@@ -1,7 +1,25 @@
-"""Execution plans: one class for each place where arrays live, behind the name ``ExecutionPlan``."""
+"""Execution plans: one class for each place where arrays live, behind the name ``ExecutionPlan``.
 
-from graphdnn.plan.base import ExecutionPlan
-from graphdnn.plan.device import DevicePlan
-from graphdnn.plan.host import HostPlan
+The class of a place is loaded with its first plan: a program that stays on the host never loads what launches kernels.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from graphdnn.plan.base import ExecutionPlan, class_of
+
+if TYPE_CHECKING:
+    from graphdnn.plan.device import DevicePlan
+    from graphdnn.plan.host import HostPlan
+
+_PLACES = {"DevicePlan": "cuda", "HostPlan": "cpu"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PLACES:
+        return class_of(_PLACES[name])
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = ["DevicePlan", "ExecutionPlan", "HostPlan"]

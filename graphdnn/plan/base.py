@@ -7,6 +7,7 @@ configuration's kind of device, ``HostPlan`` or ``DevicePlan``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from operator import itemgetter
 from typing import Any, ClassVar
 from weakref import ref
@@ -28,8 +29,7 @@ class ExecutionPlan:
         ExecutionPlan._places[place] = cls
 
     def __new__(cls, config: EngineConfig, *_: Any, **__: Any) -> ExecutionPlan:
-        kind = ExecutionPlan._places[config.device.kind] if cls is ExecutionPlan else cls
-        return object.__new__(kind)
+        return object.__new__(class_of(config.device.kind) if cls is ExecutionPlan else cls)
 
     def __init__(self, config: EngineConfig) -> None:
         bound = config.fused.graph.bound
@@ -118,6 +118,16 @@ class ExecutionPlan:
     def queue(self, stream: Any = None) -> int:
         """The number of a stream as ``execute`` takes it. Executions in one stream run one after another."""
         raise NotImplementedError
+
+
+_MODULES = {"cpu": "graphdnn.plan.host", "cuda": "graphdnn.plan.device"}
+
+
+def class_of(kind: str) -> type[ExecutionPlan]:
+    """The class of plans for a kind of device, whose module is loaded when it is first asked for."""
+    if kind not in ExecutionPlan._places:
+        import_module(_MODULES[kind])
+    return ExecutionPlan._places[kind]
 
 
 class Remembered:
