@@ -129,3 +129,19 @@ def test_products_of_four_bytes(text: str, monkeypatch: pytest.MonkeyPatch) -> N
 def test_bytes_that_are_not_words(text: str) -> None:
     assert "constexpr bool QUADS = false;" in device_kernel(operations(text), ENGINE).source
     check(text)
+
+
+FILTER_GRADIENTS = [
+    "wgrad x=f32[2,8,9,11]nhwc dy=f32[2,24,9,11]nhwc dw=[24,8,3,3] pad=1",
+    "wgrad x=f16[2,6,9,11] dy=f16[2,12,5,6] dw=[12,6,3,3] pad=1 stride=2",
+    "wgrad x=f32[1,4,5,6,7] dy=f32[1,4,5,6,7] dw=[4,4,3,3,3] pad=1 spatial=3 mode=conv",
+]
+
+
+@emulated
+@pytest.mark.parametrize("text", FILTER_GRADIENTS)
+def test_filter_gradient_of_padded_copies(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(implicit_gemm, "_WORTH_COPYING", 1e9)
+    assert "constexpr bool CHECKED = false;" in device_kernel(operations(text), ENGINE).source
+    for knobs in ({}, {"TILE_SIZE": 9, "SPLIT_K": 3}, {"TILE_SIZE": 3, "SPLIT_K": 2}):
+        check(text, **knobs)

@@ -107,7 +107,7 @@ _SPLIT = Knob(
     "0: chosen by the shape; else the sum is computed in 2 to the power n-1 parts side by side",
 )
 _PARTS = (1, 2, 4, 8, 16, 32, 64)
-_MOST_PARTS = 128
+_MOST_PARTS = 128  # chosen by the shape
 _LEAST_DEPTH = 8  # tiles of k that a part has at least
 _AS_STAGED = {
     "float": DataType.FLOAT,
@@ -172,7 +172,7 @@ def _fastest(
         counted = [(-(-rows // tile.bm) * -(-columns // tile.bn) * groups, depth) for rows, columns, depth in sizes]
         blocks, area = sum(count for count, _ in counted), 2.0 * tile.bm * tile.bn
         resident, pace = tile.resident, machine.rate * tile.share
-        for parts in (_PARTS[power - 1],) if power else _PARTS:
+        for parts in (_PARTS[power - 1],) if power else _candidates(resident * sms, blocks):
             if not power and parts > 1 and (parts * _LEAST_DEPTH * tile.bk > deepest or parts * blocks > _MANY * sms):
                 break
             # Of a block, in the mean.
@@ -185,6 +185,12 @@ def _fastest(
                 seconds += 2 * results * parts / machine.bandwidth + machine.launch
             shapes.append(Shape(tile, parts, seconds))
     return min(shapes, key=lambda shape: shape.seconds)
+
+
+def _candidates(places: int, blocks: int) -> list[int]:
+    """Numbers of parts: powers of two, and those that fill the device once or twice."""
+    full = (waves * places // blocks for waves in (1, 2))
+    return sorted({*_PARTS, *(parts for parts in full if 1 < parts <= _MOST_PARTS)})
 
 
 def _tiles(product: Product, residue: Residue, tile: Tile) -> int:
@@ -333,6 +339,8 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
         )
     a_width, b_width = (plain_width, gathered_width) if product.swapped else (gathered_width, plain_width)
     a_along, b_along = (plain_along_k, gathered_along_k) if product.swapped else (gathered_along_k, plain_along_k)
+    packs = -(-p.groups * max(results) // kernel_width)
+    sum_threads = 32 if packs < 2 * tile.threads * steps.device.sm_count else tile.threads  # few go to every SM
     outer = tile.bn if product.swapped else tile.bm
     in_line = not gathered_along_k and _has_one_tap(product, tile) and tile.threads % (outer // gathered_width) == 0
     text = kernel_text(
@@ -353,7 +361,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
             "VECTOR_A": a_width, "VECTOR_B": b_width, "ALONG_K_A": a_along, "ALONG_K_B": b_along,
             "PROLOGUE": plan.has_prologue,
             "QUADS": plan.quads,
-            "SPLIT": split > 1,
+            "SPLIT": split > 1, **({"SUM_THREADS": sum_threads} if split > 1 else {}),
             "WIDTH": kernel_width,
             "Offset": "int" if max(gathered.span, plain.span) < 2**31 else "long long",
             "Distance": "unsigned int" if max(t.span * ELEMENTS[t.data_type].bytes for t in (gathered, plain)) < 2**32
@@ -370,8 +378,8 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
     tiles = max(_tiles(product, residue, tile) for residue in residues)
     steps.add(Launch(text, "implicit_gemm", (tiles, split, len(residues)), tile.threads, packed))
     if split > 1:
-        count = min(-(-p.groups * max(results) // (tile.threads * kernel_width)), 16 * steps.device.sm_count)
-        steps.add(Launch(text, "sum_splits", (count, 1, len(residues)), tile.threads, packed))
+        count = min(-(-packs // sum_threads), 16 * steps.device.sm_count)
+        steps.add(Launch(text, "sum_splits", (count, 1, len(residues)), sum_threads, packed))
 
 
 def _is_thrifty(knobs: Knobs) -> bool:

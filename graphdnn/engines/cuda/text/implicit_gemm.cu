@@ -451,8 +451,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) implicit_gemm(cons
             if constexpr (SPLIT) {  // partial sums, added in order by a kernel of their own
                 const long long at = p.partial_start[residue()] + blockIdx.y * p.results[residue()] +
                                      (group * rows + row0 + row) * columns + column0 + column;
+                Pack<Accumulator, WIDTH> pack;
                 #pragma unroll
-                for (int e = 0; e < WIDTH; ++e) p.partial[at + e] = from[e];
+                for (int e = 0; e < WIDTH; ++e) pack[e] = from[e];
+                store_pack<WIDTH>(p.partial + at, pack);
             } else {
                 int at[6] = {0, 0, 0, 0, 0, 0};
                 at[K_KIND == PIXEL ? 0 : 1] = group;

@@ -1,15 +1,18 @@
 // Sum of the partial results of a split, in their order, and the epilogue.
-extern "C" __global__ void __launch_bounds__(THREADS) sum_splits(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(SUM_THREADS) sum_splits(const __grid_constant__ Params p) {
     constexpr int A_KIND = A_IS_PLAIN ? CHANNEL : PIXEL;
     constexpr int B_KIND = A_IS_PLAIN ? (K_KIND == PIXEL ? FILTER : PIXEL) : CHANNEL;
     const long long all = p.results[residue()], columns = p.columns[residue()], each = p.rows[residue()] * columns;
     const Accumulator* partial = p.partial + p.partial_start[residue()];
-    for (long long i = ((long long)blockIdx.x * THREADS + threadIdx.x) * WIDTH; i < all;
-         i += (long long)gridDim.x * THREADS * WIDTH) {
+    for (long long i = ((long long)blockIdx.x * SUM_THREADS + threadIdx.x) * WIDTH; i < all;
+         i += (long long)gridDim.x * SUM_THREADS * WIDTH) {
         Accumulator acc[WIDTH];
         for (int e = 0; e < WIDTH; ++e) acc[e] = (Accumulator)0;
-        for (long long s = 0; s < p.splits; ++s)
-            for (int e = 0; e < WIDTH; ++e) acc[e] = wrapping_sum(acc[e], partial[s * all + i + e]);
+        #pragma unroll 8
+        for (int s = 0; s < (int)p.splits; ++s) {
+            const Pack<Accumulator, WIDTH> one = load_pack<WIDTH>(partial + s * all + i);
+            for (int e = 0; e < WIDTH; ++e) acc[e] = wrapping_sum(acc[e], one[e]);
+        }
         const long long group = i / each, rest = i - group * each;
         const long long row = rest / columns;
         int at[6] = {0, 0, 0, 0, 0, 0};
