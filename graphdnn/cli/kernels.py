@@ -49,14 +49,15 @@ def source_text(config: EngineConfig) -> str:
 
 def _sources(op: FusedOp, kernel: CompiledOperation) -> Iterator[str]:
     about = f"source of [{op.index}] {op.name}"
-    numbered = "\n".join(f"// operation {i}: {described(step)}" for i, step in enumerate(op.operations))
+    numbered = [f"// operation {i}: {described(step)}" for i, step in enumerate(op.operations)]
     texts = _texts(kernel)
     if not texts:
         why = "NumPy computes it" if not isinstance(kernel, DeviceKernel) else "a library computes it"
-        yield f"{about}: no generated text, {why}\n{numbered}"
+        yield "\n".join((f"{about}: no generated text, {why}", *numbered))
     for name, text in texts.items():
         lines = "\n".join(line.rstrip() for line in text.splitlines())
-        yield f"{about}: {name}\n{numbered}\n\n{lines}"
+        marked = [line for i, line in enumerate(numbered) if f"// operation {i}:" in text]
+        yield "\n".join((f"{about}: {name}", *marked, "", lines))
 
 
 def described(op: Operation) -> str:

@@ -21,7 +21,7 @@ _VERSIONS = (13, 12, 11)
 MISSING = Rule(
     id="cuda.library.missing",
     expected="the shared library of {library}",
-    reason="the work is done by that library, and it does not load: {detail}",
+    reason="the work is done by that library",
     fix="pip install {package}, or choose another engine",
     status=Status.NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE,
 )
@@ -41,14 +41,15 @@ def find(name: str) -> tuple[Any, Rejection | None]:
         path = importlib.import_module("cuda.pathfinder").load_nvidia_dynamic_lib(name).abs_path
         return ctypes.CDLL(path), None
     except Exception as error:  # whatever keeps it from loading is the reason
-        detail = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        text = str(error).strip()
+        detail = text.splitlines()[0].partition(": No such file")[0] if text else type(error).__name__
     for version in _VERSIONS:
         try:
             return ctypes.CDLL(f"lib{name}.so.{version}"), None
         except OSError:
             continue
     return None, MISSING.reject(
-        "CUDA libraries", name, "not loaded", library=name, detail=detail, package=f"nvidia-{name}"
+        "CUDA libraries", name, f"not loaded ({detail})", library=name, package=f"nvidia-{name}"
     )
 
 
@@ -61,9 +62,9 @@ def load(name: str) -> Any:
 
 
 def missing(name: str) -> str:
-    """An empty text when the library loads, else the reason."""
+    """An empty text when the library loads, else what came of it."""
     refusal = find(name)[1]
-    return "" if refusal is None else refusal.reason
+    return "" if refusal is None else str(refusal.value)
 
 
 def check(library: str, call: str, code: int, name: str, status: Status) -> None:

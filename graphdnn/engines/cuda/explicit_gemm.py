@@ -35,7 +35,6 @@ from graphdnn.engines.cuda.im2col import (
 from graphdnn.engines.cuda.launch import DeviceKernel
 from graphdnn.engines.cuda.library_operands import (
     add_finish,
-    copied,
     finish_phase,
     in_memory,
     is_written_as_it_is,
@@ -91,7 +90,7 @@ def _read(steps: Steps, roles: Roles, role: str, spec: TensorSpec, channels_last
     copy = in_memory(spec, strides)
 
     def make_copy() -> Place:
-        return Place.of(steps, copied(steps, spec, strides))
+        return Place.of(steps, steps.relaid(spec, strides))
 
     return [
         _Option(named(roles, role, spec), 0, lambda: Place.of(steps, spec)),

@@ -12,9 +12,9 @@ from graphdnn.engines.cuda.program import Program, asked_indices, width_for
 from graphdnn.engines.cuda.space import collapsed, is_addressable, whole
 from graphdnn.engines.cuda.steps import Steps, fused_inputs
 from graphdnn.engines.work import flops
-from graphdnn.enums import DataType, PointwiseMode
+from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec
+from graphdnn.operations import Operation
 from graphdnn.tensors import TensorSpec, ordered_strides, packed_strides, stride_order
 
 
@@ -70,17 +70,6 @@ def in_memory(spec: TensorSpec, strides: Sequence[int] | None = None, **changes:
             **changes,
         }
     )
-
-
-def copied(steps: Steps, spec: TensorSpec, strides: Sequence[int]) -> TensorSpec:
-    """A copy of an operand in scratch memory with strides of the caller's choice; made by a launch."""
-    copy = in_memory(spec, strides, uid=steps.new_uid())
-    math = DataType.DOUBLE if spec.data_type is DataType.DOUBLE else DataType.FLOAT
-    step = PointwiseOperation(spec=PointwiseSpec(mode=PointwiseMode.IDENTITY, math_type=math), x=spec, y=copy)
-    kernel = generate_pointwise(FusedOp(0, "pointwise", None, (), (step,), None, (spec,), (copy,), ()), steps.device)
-    steps.places[copy.uid] = steps.allocate(copy.bytes)
-    steps.include(kernel)
-    return copy
 
 
 def is_written_as_it_is(steps: Steps, spec: TensorSpec) -> bool:
