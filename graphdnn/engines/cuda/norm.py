@@ -52,7 +52,7 @@ def generate_norm_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         rows, tile = fitting
         Forward(steps, operands, rows, (None, None)).hold(tile)
         return steps.kernel(_name(op, rows, tile.text()))
-    staying = resident(rows, operands.bytes, ELEMENTS[anchor.x.data_type].bytes, device)
+    staying = resident(rows, operands.bytes, ELEMENTS[anchor.x.data_type].bytes, device, is_plain=operands.is_plain)
     if staying is not None:
         rows, placed = staying
         Forward(steps, operands, rows, (None, None)).reside(placed)
@@ -307,7 +307,9 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     _, rows = _known(operands)
     if held(rows, operands.bytes) is not None:
         return memory_cost(task)
-    staying = resident(rows, operands.bytes, ELEMENTS[anchor.x.data_type].bytes, task.device)
+    staying = resident(
+        rows, operands.bytes, ELEMENTS[anchor.x.data_type].bytes, task.device, is_plain=operands.is_plain
+    )
     if staying is not None:
         return memory_cost(task, staying[1].read_twice, launches=2)
     return memory_cost(task, sum(t.bytes for t in operands.read), launches=3)

@@ -176,7 +176,7 @@ class _Backward:
         if self.is_scaled_along or not self.owns_parameters:
             return None
         kept = sum(ELEMENTS[t.data_type].bytes for t in (anchor.x, anchor.dy))
-        return resident(self.rows, self.operands.bytes, kept, device)
+        return resident(self.rows, self.operands.bytes, kept, device, is_plain=self.operands.is_plain)
 
     def _reside(self, residence: Residence) -> None:
         parameters = Parameters(self.steps.places)

@@ -53,6 +53,11 @@ class Operands:
         return self.anchor.mode is not NormMode.RMS_NORM
 
     @property
+    def is_plain(self) -> bool:
+        """Nothing is fused, and single precision."""
+        return not self.op.prologue and not self.op.epilogue and self.compute == "float"
+
+    @property
     def asked(self) -> frozenset[int]:
         return asked_indices(self.op.prologue) | asked_indices(self.op.epilogue)
 

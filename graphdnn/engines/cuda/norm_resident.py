@@ -21,10 +21,13 @@ from graphdnn.engines.cuda.steps import Steps
 from graphdnn.tensors import TensorSpec
 
 THREADS = 512
-AGAIN = 0
+AGAIN = 1
+STORES = 2
+EARLY: int | None = None
+PINNED = 16 * 2**20
 IN_FLIGHT = 128  # bytes of a thread that are on their way
 KEPT_BYTES: int | None = None  # of shared memory, instead of all there is
-LINE = 128  # bytes of memory that neighbouring threads read
+ROWS = 64  # of a block, where neighbours in memory belong to different ones
 _MOST_STEPS = 8  # packs
 _ROW_WIDTH = 32  # bytes of each value that a thread knows of its rows
 _SYSTEM = 1024 + 64  # bytes of shared memory that a block cannot have, and what alignment takes
@@ -50,7 +53,9 @@ class Residence:
     splits: int
     per_split: int
     groups: int
+    early: int
     kept: int
+    pinned: int
     shared: int
     read_twice: int  # bytes
 
@@ -73,10 +78,10 @@ class Residence:
         parameters.integer("per_split", self.per_split)
         parameters.integer("groups", self.groups)
         parameters.integer("kept_groups", self.kept)
+        parameters.integer("pinned", self.pinned)
         parameters.integer("barriers", self.tiles)
-        part_bytes = self.splits * rows.count * 8
-        scratch = {field: (str(constants["Compute"]), part_bytes) for field in ("partial_first", "partial_second")}
-        scratch["arrived"] = "unsigned int", 4 * self.tiles
+        pair = f"Pack<{constants['Compute']}, 2>"
+        scratch = {"partial": (pair, self.splits * rows.count * 16), "arrived": ("unsigned int", 4 * self.tiles)}
         for field, (kind, size) in scratch.items():
             if is_split:
                 parameters.scratch(field, kind, steps.allocate(size))
@@ -84,7 +89,7 @@ class Residence:
                 parameters.nothing(field, kind)
         text = kernel_text(
             name,
-            ["grid_barrier.cuh", direction, "norm_resident.cu"],
+            ["next_launch.cuh", "grid_barrier.cuh", direction, "norm_resident.cu"],
             parameters=parameters.text,
             functions=functions,
             constants={
@@ -92,7 +97,9 @@ class Residence:
                 **self.tile.constants(),
                 **self.tile.bounds(),
                 "SPLIT": is_split,
+                "EARLY": self.early,
                 "AGAIN": AGAIN,
+                "STORES": STORES,
                 **constants,
             },
         )
@@ -102,12 +109,16 @@ class Residence:
         steps.add(Launch(text, "norm_resident", grid, self.tile.threads, packed, self.shared, is_cooperative=is_split))
 
 
-def resident(rows: Rows, compute_bytes: int, element_bytes: int, device: DeviceSpec) -> tuple[Rows, Residence] | None:
-    """``element_bytes``: kept of an element. None where such blocks would not fill the device."""
+def resident(
+    rows: Rows, compute_bytes: int, element_bytes: int, device: DeviceSpec, *, is_plain: bool
+) -> tuple[Rows, Residence] | None:
+    """``element_bytes``: kept of an element. ``is_plain``: nothing is fused. None where such blocks would not fill the
+    device.
+    """
     if not rows.along:
         rows = rows.narrowed(_ROW_WIDTH // compute_bytes)
     pack_bytes = rows.width * element_bytes
-    columns = 1 if rows.along else min(32, power_above(rows.row_packs), max(1, LINE // (rows.width * rows.main_bytes)))
+    columns = 1 if rows.along else min(32, power_above(rows.row_packs), max(1, ROWS // rows.width))
     tile = Tile(THREADS // columns, columns, max(1, min(_MOST_STEPS, IN_FLIGHT // 2 // pack_bytes)))
     tiles, turn = -(-rows.row_packs // columns), tile.lanes * tile.steps
     splits = max(1, device.sm_count // tiles)
@@ -119,11 +130,31 @@ def resident(rows: Rows, compute_bytes: int, element_bytes: int, device: DeviceS
     if splits > 1:
         per_split = -(-per_split // tile.lanes) * tile.lanes
     splits = -(-rows.packs // per_split)
-    groups = 2 * -(-per_split // (2 * turn))
+    needed = -(-per_split // turn)
+    early = min(_early(rows) if EARLY is None else EARLY, max(0, needed - 2)) if is_plain else 0
+    groups = early + 2 * -(-(needed - early) // 2)
     group_bytes = tile.threads * tile.steps * pack_bytes
     block_rows = columns * rows.row_width
     joined = compute_bytes * tile.threads // 32 * (2 * block_rows + 1)  # by threads, in shared memory
     room = device.shared_memory - _SYSTEM - joined if KEPT_BYTES is None else KEPT_BYTES
-    kept = min(groups - 2, room // group_bytes)
-    read_twice = max(0, (groups - 2 - kept) * group_bytes * tiles * splits - device.cache_bytes // 2)
-    return rows, Residence(tile, tiles, splits, per_split, groups, kept, kept * group_bytes, read_twice)
+    kept = min(groups - early - 2, room // group_bytes)
+    again = groups - early - 2 - kept
+    everywhere = group_bytes * min(tiles * splits, device.sm_count)
+    pinned = min(again, PINNED // everywhere)
+    return rows, Residence(
+        tile=tile,
+        tiles=tiles,
+        splits=splits,
+        per_split=per_split,
+        groups=groups,
+        early=early,
+        kept=kept,
+        pinned=pinned,
+        shared=kept * group_bytes,
+        read_twice=max(0, (again - pinned) * group_bytes * tiles * splits),
+    )
+
+
+def _early(rows: Rows) -> int:
+    """Groups that a thread's registers have room for all the time."""
+    return 3 if rows.along else 2 if rows.row_width <= 4 else 1

@@ -1,7 +1,7 @@
 // Rows that are divided among blocks which all run at the same time: what is read is kept as far as it can be. A thread
 // reads its packs in groups, two of which take turns in its registers, so that one is on its way while the other is
-// added up. The first groups stay in shared memory and the last two in registers; what is between them is read again,
-// from its end, where the second level of cache may still have it.
+// added up. The first groups stay in registers and shared memory, the last two in registers; what is between them is
+// read again, from its end, which the second level of cache is asked to keep.
 //
 // The direction says what is kept (Stored), what a thread finds of its rows (Running), and how parts of rows join (Part).
 
@@ -119,19 +119,26 @@ __device__ __forceinline__ void join_all(const Params& p, const Place& here, Par
         const int row = thread % BLOCK_ROWS, joiner = thread / BLOCK_ROWS;
         const long long place = (long long)blockIdx.x * BLOCK_ROWS + row;
         const int count = splits < JOINERS ? (int)splits : JOINERS;
-        if (joiner == 0 && place < rows) {
-            p.partial_first[blockIdx.y * rows + place] = found.first[0];
-            p.partial_second[blockIdx.y * rows + place] = found.second[0];
-        }
+        if (joiner == 0 && place < rows) p.partial[blockIdx.y * rows + place] = {found.first[0], found.second[0]};
         arrive(p.arrived + blockIdx.x);
         between();
         wait_for(p.arrived + blockIdx.x, gridDim.y);
         if (joiner < count && place < rows) {
-            const Compute *one = p.partial_first + place, *other = p.partial_second + place;
-            found = part_of(p, joiner, one[joiner * rows], other[joiner * rows]);
-            #pragma unroll 4
-            for (long long split = joiner + JOINERS; split < splits; split += JOINERS)
-                found.join(part_of(p, (Count)split, one[split * rows], other[split * rows]));
+            constexpr int BATCH = 5;  // loads on their way
+            found = {};
+            for (long long split = joiner; split < splits; split += BATCH * JOINERS) {
+                Pack<Compute, 2> some[BATCH];
+                #pragma unroll
+                for (int i = 0; i < BATCH; ++i) {
+                    const long long number = split + i * JOINERS;
+                    some[i] = p.partial[(number < splits ? number : splits - 1) * rows + place];
+                }
+                #pragma unroll
+                for (int i = 0; i < BATCH; ++i) {
+                    const long long number = split + i * JOINERS;
+                    if (number < splits) found.join(part_of(p, (Count)number, some[i].at[0], some[i].at[1]));
+                }
+            }
             if (row == 0) parts.elements[joiner] = found.elements;
             parts.set(joiner, row, found.first[0], found.second[0]);
         }
@@ -165,24 +172,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_resident(cons
     locate_row(p, here.row, at);
     const Count begin = (Count)blockIdx.y * (Count)p.per_split, limit = begin + (Count)p.per_split;
     const Span mine = {begin + here.lane, limit < (Count)p.count ? limit : (Count)p.count};
-    const Count groups = (Count)p.groups, kept_groups = (Count)p.kept_groups;  // an even number of groups
+    // Groups in this order: EARLY in registers, some in shared memory, some that are read again, two in registers.
+    const Count groups = (Count)p.groups, kept_end = EARLY + (Count)p.kept_groups, pinned = groups - 2 - (Count)p.pinned;
 
     Row row;
     Running running;
-    Group one, other;
+    Group early[EARLY > 0 ? EARLY : 1], one, other;
     const Policy once = read_once(), again = read_again();
     const auto read = [&](Group& group, Count number) {
-        group.read(p, at, mine, number, number < kept_groups || number + 2 >= groups ? once : again);
+        group.read(p, at, mine, number, number >= pinned && number + 2 < groups ? again : once);
     };
     const auto find = [&](const Group& group, Count number) {
-        if (number < kept_groups) group.keep(kept, number);
+        if (number < kept_end) group.keep(kept, number - EARLY);
         group.add_to(running, mine, number, row);
     };
-    read(one, 0);
+    #pragma unroll
+    for (int i = 0; i < EARLY; ++i) read(early[i], i);
+    read(one, EARLY);
     running.prepare(p, at, row);
-    read(other, 1);
-    running.begin(one.pack[0]);
-    for (Count g = 0;; g += 2) {
+    read(other, EARLY + 1);
+    running.begin(EARLY > 0 ? early[0].pack[0] : one.pack[0]);
+    #pragma unroll
+    for (int i = 0; i < EARLY; ++i) early[i].add_to(running, mine, i, row);
+    for (Count g = EARLY;; g += 2) {
         find(one, g);
         const bool goes_on = g + 2 < groups;
         if (goes_on) read(one, g + 2);
@@ -201,15 +213,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_resident(cons
     if (!here.is_live) return;
 
     const auto back = [&](Group& group, Count number) {
-        if (number < kept_groups) group.fetch(kept, number);
+        if (number < kept_end) group.fetch(kept, number - EARLY);
         else group.read(p, at, mine, number, once);
     };
     for (Count g = groups - 2;; g -= 2) {
         other.write(p, at, mine, g + 1, row);
-        if (g != 0) back(other, g - 1);
+        if (g != EARLY) back(other, g - 1);
         one.write(p, at, mine, g, row);
-        if (g == 0) break;
+        if (g == EARLY) break;
         back(one, g - 2);
     }
+    #pragma unroll
+    for (int i = 0; i < EARLY; ++i) early[i].write(p, at, mine, i, row);
     if (blockIdx.y == gridDim.y - 1 && here.lane < ROW_WIDTH) running.store(p, at, here.lane, first, second, row);
 }

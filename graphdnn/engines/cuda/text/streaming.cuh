@@ -1,29 +1,3 @@
-// Stores of results that nobody reads soon: they leave the second level of cache first.
-
-#ifdef __CUDA_ARCH__
-__device__ __forceinline__ void store_word_streaming(uint4* to, uint4 x) {
-    asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
-}
-__device__ __forceinline__ void store_word_streaming(uint2* to, uint2 x) {
-    asm volatile("st.global.cs.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(x.x), "r"(x.y) : "memory");
-}
-#endif
-template <class T> __device__ __forceinline__ void store_word_streaming(T* to, T x) { *to = x; }
-
-template <int V, class T> __device__ __forceinline__ void store_streaming(T* to, Packed, const T (&from)[V]) {
-    constexpr int bytes = V * (int)sizeof(T), word = bytes < 16 ? bytes : 16;
-    typedef typename Word<word>::type Access;
-    Pack<T, V> pack;
-    #pragma unroll
-    for (int e = 0; e < V; ++e) pack.at[e] = from[e];
-    #pragma unroll
-    for (int i = 0; i < bytes / word; ++i) store_word_streaming((Access*)to + i, ((const Access*)&pack)[i]);
-}
-
-template <int V, class How, class T> __device__ __forceinline__ void store_streaming(T* to, How how, const T (&from)[V]) {
-    store<V>(to, how, from);
-}
-
 template <int V, class How, class T> __device__ __forceinline__ void load_plain(const T* from, How how, T (&to)[V]) {
     load<V>(from, how, to);
 }
@@ -77,4 +51,38 @@ __device__ __forceinline__ Policy read_again() {
     else asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy.word));
 #endif
     return policy;
+}
+
+// Stores of results that nobody reads soon: they leave the second level of cache first.
+
+#ifdef __CUDA_ARCH__
+__device__ __forceinline__ void store_word_streaming(uint4* to, uint4 x) {
+    if constexpr (STORES == 1)
+        asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+    else
+        asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;"
+                     ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "l"(read_once().word) : "memory");
+}
+__device__ __forceinline__ void store_word_streaming(uint2* to, uint2 x) {
+    if constexpr (STORES == 1)
+        asm volatile("st.global.cs.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(x.x), "r"(x.y) : "memory");
+    else
+        asm volatile("st.global.L2::cache_hint.v2.u32 [%0], {%1, %2}, %3;"
+                     ::"l"(to), "r"(x.x), "r"(x.y), "l"(read_once().word) : "memory");
+}
+#endif
+template <class T> __device__ __forceinline__ void store_word_streaming(T* to, T x) { *to = x; }
+
+template <int V, class T> __device__ __forceinline__ void store_streaming(T* to, Packed, const T (&from)[V]) {
+    constexpr int bytes = V * (int)sizeof(T), word = bytes < 16 ? bytes : 16;
+    typedef typename Word<word>::type Access;
+    Pack<T, V> pack;
+    #pragma unroll
+    for (int e = 0; e < V; ++e) pack.at[e] = from[e];
+    #pragma unroll
+    for (int i = 0; i < bytes / word; ++i) store_word_streaming((Access*)to + i, ((const Access*)&pack)[i]);
+}
+
+template <int V, class How, class T> __device__ __forceinline__ void store_streaming(T* to, How how, const T (&from)[V]) {
+    store<V>(to, how, from);
 }
