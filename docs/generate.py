@@ -14,7 +14,7 @@ from graphdnn.backend.face import MANY
 from graphdnn.backend.kinds import KINDS, UNSUPPORTED, Kind, Row
 from graphdnn.device import PROFILES
 from graphdnn.dtypes import COMPUTE, ELEMENTS
-from graphdnn.engines import ENGINES
+from graphdnn.engines import ENGINES, Engine
 from graphdnn.engines.cuda.needs import CUDA_NEEDS
 from graphdnn.enums import DataType
 from graphdnn.fusion import FUSION_RULES
@@ -119,7 +119,7 @@ def support_page() -> str:
     """Engines and what they need, operations and types."""
     parts = ["# Support matrix", NOTE, "## Engines\n"]
     rows = [
-        (e.id, f"`{e.name}`", e.summary, ", ".join(e.places), ", ".join(n.name for n in e.numerical_notes) or "-",
+        (e.id, f"`{e.name}`", e.summary, ", ".join(e.places), _numerics(e),
          ", ".join(str(k.type) for k in e.knobs) or "-")
         for e in ENGINES
     ]  # fmt: skip
@@ -196,6 +196,12 @@ def support_page() -> str:
         )
     )
     return "\n\n".join(parts) + "\n"
+
+
+def _numerics(engine: Engine) -> str:
+    """Notes, and how far errors may grow beyond those of a direct computation."""
+    growth = [f"errors x {engine.error_growth:g}"] if engine.error_growth != 1.0 else []
+    return ", ".join([*(n.name for n in engine.numerical_notes), *growth]) or "-"
 
 
 def _conversions() -> str:

@@ -21,6 +21,9 @@ An integer that a floating value is rounded to may differ by 1 more. What a comp
 maximum decides (booleans, indices) is exact when its operands are; otherwise values close
 to the edge may tip over, and 1 % of the elements may differ. Values beyond the range of an
 output's type count as the end of the range, which is where inf and saturation belong.
+Elements that a close decision reaches through pointwise operations (graphdnn/undecided.py) are
+not compared: between nearly equal values either choice is right. An engine whose rounding
+errors are larger says how many times (``Engine.error_growth``); the first term grows by it.
 It is a bound for checking, not a proof.
 """
 
@@ -29,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod, sqrt
+from types import MappingProxyType
 from typing import Any
 
 import ml_dtypes
@@ -58,6 +62,7 @@ from graphdnn.operations import (
 from graphdnn.plan import ExecutionPlan
 from graphdnn.spec import Spec
 from graphdnn.tensors import TensorSpec
+from graphdnn.undecided import tips, undecided
 
 _SAFETY = 8.0
 _FLIPS = 0.01  # share of decisions that may tip over where rounded values are compared
@@ -68,6 +73,7 @@ _MOVEMENT = (Concat, Reshape, Slice, Transpose)
 _SLOPE_ONE = {_M.ADD, _M.SUB, _M.MIN, _M.MAX, _M.ABS, _M.NEG, _M.IDENTITY, _M.RELU_FWD, _M.BINARY_SELECT}
 _EXACT = {_M.MIN, _M.MAX, _M.ABS, _M.NEG, _M.IDENTITY, _M.BINARY_SELECT, _M.CEIL, _M.FLOOR}
 _DECIDING = ("comparison", "logical", "index")
+_NO_GROWTH: Mapping[int, float] = MappingProxyType({})
 _FLOAT_COMPUTE = (
     DataType.FLOAT, DataType.HALF, DataType.BFLOAT16, DataType.FAST_FLOAT_FOR_FP8,
 )  # fmt: skip
@@ -176,19 +182,29 @@ def _run(graph: OperationGraph, double: OperationGraph, bindings: Mapping[int, A
 
 
 def compare(
-    graph: OperationGraph, bindings: Mapping[int, Any], before: Mapping[int, Any] | None = None
+    graph: OperationGraph,
+    bindings: Mapping[int, Any],
+    before: Mapping[int, Any] | None = None,
+    growth: Mapping[int, float] = _NO_GROWTH,
 ) -> list[Comparison]:
-    """Every output in ``bindings`` beside its reference. ``before`` holds the old outputs where beta reads them."""
+    """Every output in ``bindings`` beside its reference. ``before`` holds the old outputs where beta reads them.
+
+    ``growth``: ``EngineConfig.error_growth``, the factors of the engines that computed them.
+    """
     values = evaluate(graph, {**bindings, **(before or {})})
-    errors = _errors(graph, values)
+    errors, unclear = _errors(graph, values, growth)
     found = []
     for spec in graph.outputs:
         actual, wanted, bound = load(bindings[spec.uid], spec), values[spec.uid], errors[spec.uid]
+        if spec.data_type in FLOATS:
+            actual = actual.astype(np.float64)
+        if spec.uid in unclear:
+            actual = np.where(unclear[spec.uid], wanted, actual)
         if _is_decision(graph, spec):
             share = float(np.mean(actual != wanted))
             found.append(Comparison(spec, share, max(_FLIPS, 1 / spec.elements) if bound else 0.0))
         elif spec.data_type in FLOATS:
-            found.append(Comparison(spec, _float_difference(spec, actual.astype(np.float64), wanted), bound))
+            found.append(Comparison(spec, _float_difference(spec, actual, wanted), bound))
         else:
             found.append(Comparison(spec, _integer_difference(actual, wanted), bound))
     return found
@@ -220,30 +236,44 @@ def tolerance(graph: OperationGraph, uid: int, values: Mapping[int, Array]) -> f
 
     For a decision (boolean or index) it is 0 where it has to be exact, and 1 where it may tip over.
     """
-    return _errors(graph, values).get(uid, 0.0)
+    return _errors(graph, values, _NO_GROWTH)[0].get(uid, 0.0)
 
 
-def _errors(graph: OperationGraph, values: Mapping[int, Array]) -> dict[int, float]:
-    """The bound of every tensor that an operation writes, in the order of execution."""
+def _errors(
+    graph: OperationGraph, values: Mapping[int, Array], growth: Mapping[int, float]
+) -> tuple[dict[int, float], dict[int, Array]]:
+    """The bound of every tensor that an operation writes, in the order of execution; elements it does not hold for."""
     scales = {uid: _scale(tensor, values[uid]) for uid, tensor in graph.tensors.items()}
     errors: dict[int, float] = {}
+    unclear: dict[int, Array] = {}
+    followed: set[int] = set()  # decisions that are right wherever ``unclear`` does not say otherwise
     for op in graph.operations:
         carried = {t.uid: errors.get(t.uid, 0.0) for t in op.inputs().values()}
+        reached = undecided(op, values, carried, unclear)
+        if reached is not None:
+            unclear.update((t.uid, reached) for t in op.outputs().values())
+        if isinstance(op, PointwiseOperation):
+            carried.update(dict.fromkeys(followed & carried.keys(), 0.0))
+        else:  # there an undecided element may be anything
+            carried.update({uid: carried[uid] + scales[uid] for uid in unclear.keys() & carried.keys()})
         rounds = _rounds(op) and not _sums_whole_numbers(op, scales)
         for port, tensor in op.outputs().items():
             scale = scales[tensor.uid]
             error = sum(_gain(op, scale, scales[uid]) * e for uid, e in carried.items() if e)
             if _decides(op, port, tensor):
                 errors[tensor.uid] = float((error > 0 or rounds) and not _counts_only(op))
+                if tips(op) and not rounds:
+                    followed.add(tensor.uid)
                 continue
             if rounds:
-                error += _SAFETY * (sqrt(reduction_length(op)) + 1) * _roundoff(COMPUTE.get(op.compute_type)) * scale
+                own = _SAFETY * (sqrt(reduction_length(op)) + 1) * _roundoff(COMPUTE.get(op.compute_type)) * scale
+                error += own * growth.get(tensor.uid, 1.0)
             if tensor.data_type in FLOATS:
                 error += _roundoff(ELEMENTS[tensor.data_type].numpy) * scale + _tiny(tensor)
             elif error and _is_floating(op):
                 error += 1.0  # two roundings of nearly the same value
             errors[tensor.uid] = error
-    return errors
+    return errors, unclear
 
 
 def _scale(tensor: TensorSpec, values: Array) -> float:

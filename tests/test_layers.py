@@ -20,7 +20,7 @@ LAYERS = (
     ("spec",),
     ("tensors", "convolution", "pointwise"),
     ("operations",),
-    ("graph",),
+    ("graph", "undecided"),
     ("fusion",),
     ("device",),
     ("cuda",),

@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphdnn import Graph, ResampleMode
+from graphdnn import Graph, ReductionOperator, ResampleMode, fuse
 from graphdnn.builder import Tensor
+from graphdnn.device import device_spec
+from graphdnn.engines import Task
+from graphdnn.engines.cuda.winograd import ENGINE_4X4
+from graphdnn.heuristics import Choice, EngineConfig
 from graphdnn.oracle import Comparison, compare, evaluate, promoted, reference, tolerance
 from graphdnn.problem import parse, random_bindings
 
@@ -57,6 +61,43 @@ def test_comparisons_of_rounded_values_may_tip_over_but_not_be_wrong() -> None:
     assert check(g, bindings, y).ok
     bindings[y.get_uid()][:] ^= True
     assert not check(g, bindings, y).ok
+
+
+def selection(finish: Callable[[Graph, Tensor], Tensor] = lambda g, y: y) -> tuple[Graph, Tensor, dict[int, Any]]:
+    """Sums of 9 quarters beside a limit that some of them meet; larger ones become 100."""
+    g = Graph(io_data_type="f32")
+    total = g.conv_fprop(g.tensor([1, 1, 20, 20], name="x"), g.tensor([1, 1, 3, 3], name="w"))
+    above = g.cmp_gt(total, g.tensor_scalar(0.5)).set_data_type("bool")
+    y = finish(g, g.binary_select(g.tensor_scalar(100.0), total, above)).set_output()
+    quarters = np.random.default_rng(0).integers(-4, 5, 400).reshape(1, 1, 20, 20) / 4
+    return g, y, run(g, x=quarters, w=np.ones((1, 1, 3, 3)))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_ties_may_be_decided_either_way(sign: int) -> None:
+    g, y, bindings = selection((lambda g, y: y) if sign > 0 else (lambda g, y: g.neg(y)))
+    values = bindings[y.get_uid()]
+    ties = values == sign * 0.5
+    assert ties.any()
+    values[ties] = sign * 100.0
+    assert check(g, bindings, y).ok
+
+
+def test_what_is_no_tie_is_compared() -> None:
+    g, y, bindings = selection()
+    values = bindings[y.get_uid()]
+    for others in (values == 100, values < 0.5):
+        place = np.unravel_index(np.argmax(others), values.shape)
+        kept, values[place] = values[place], 101.0
+        assert not check(g, bindings, y).ok
+        values[place] = kept
+    assert check(g, bindings, y).ok
+
+
+def test_a_sum_over_undecided_values_is_as_unclear() -> None:
+    g, y, bindings = selection(lambda g, y: g.reduction(y, ReductionOperator.ADD).set_dim([1, 1, 1, 1]))
+    bindings[y.get_uid()][...] += 99.5
+    assert check(g, bindings, y).ok
 
 
 def test_indices_of_maxima_are_exact() -> None:
@@ -137,6 +178,17 @@ def test_cancellation_carries_the_errors_of_its_operands() -> None:
     y = g.sub(g.add(g.tensor([1000]), g.tensor_scalar(1e4)), g.tensor_scalar(1e4)).set_output()
     result = check(g, run(g), y)
     assert 1e-4 < result.difference <= result.bound < 0.1
+
+
+def test_an_engine_may_state_that_its_errors_are_larger() -> None:
+    graph = parse("conv x=f32[1,4,6,6] w=f32[8,4,3,3] pad=1").build_operation_graph()
+    op = next(iter(fuse(graph)))
+    device = device_spec("h200")
+    config = EngineConfig(fuse(graph), device, (Choice(Task(op, device), ENGINE_4X4, {}),))
+    assert config.error_growth == {graph.outputs[0].uid: ENGINE_4X4.error_growth}
+    bindings = run(parse("conv x=f32[1,4,6,6] w=f32[8,4,3,3] pad=1"))
+    (usual,), (larger,) = compare(graph, bindings), compare(graph, bindings, growth=config.error_growth)
+    assert 5 < larger.bound / usual.bound < 6
 
 
 def test_choices_and_copies_round_nothing() -> None:

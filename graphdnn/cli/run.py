@@ -134,7 +134,7 @@ def measure(plan: ExecutionPlan, seed: int, repeat: int, *, verify: bool) -> Out
     before = _blended(graph, host)
     bindings = plan.to_device(host)
     plan.execute(bindings, workspace)
-    comparisons = compare(graph, plan.to_host(bindings), before) if verify else None
+    comparisons = compare(graph, plan.to_host(bindings), before, plan.config.error_growth) if verify else None
     times: list[float] = []
 
     def call() -> None:

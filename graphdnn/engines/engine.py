@@ -141,6 +141,7 @@ class Engine:
         default_factory=lambda: MappingProxyType({})
     )  # knob values that need the least workspace
     numerical_notes: tuple[NumericalNote, ...] = ()
+    error_growth: float = 1.0  # rounding errors, beside those of a plain sum of products: for the oracle
     behavior_notes: tuple[BehaviorNote, ...] = ()
     places: tuple[str, ...] = ("cpu",)  # where its arrays live
     layout: LayoutType | None = None  # of images, where it serves no other, or serves it faster

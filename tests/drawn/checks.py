@@ -2,8 +2,8 @@
 
 Every configuration runs twice, with different poison in outputs, gaps and workspace: an element that was not
 written, a gap that was read and a sum whose order changes all show as a difference between the two.
-The bound on floating results is the oracle's (graphdnn/oracle.py), a function of the length of the sums
-and the types on the way, and a result has to be that close to NumPy in float64, or in the tensors' own types;
+The bound on floating results is the oracle's (graphdnn/oracle.py), a function of the length of the sums,
+the types on the way and the engine, and a result has to be that close to NumPy in float64, or in the tensors' own types;
 integers have to be equal.
 """
 
@@ -113,7 +113,7 @@ def _against_numpy(prepared: Prepared, plan: DevicePlan, images: Mapping[int, Im
     bindings = {uid: image.array for uid, image in images.items()}
     before = {uid: prepared.problem.values[uid] for uid in prepared.written if uid in prepared.problem.values}
     with np.errstate(all="ignore"):
-        found = compare(graph, {**bindings, **prepared.scalars}, before)
+        found = compare(graph, {**bindings, **prepared.scalars}, before, plan.config.error_growth)
         return [str(c) for c in found if not c.ok and not _close(c, images, prepared.by_numpy)]
 
 
