@@ -1,19 +1,6 @@
 // A barrier among blocks that run at the same time, as a cooperative launch promises. `arrived` is a count that starts
 // at 0 and is used once. What the blocks wrote before it can be read, not through the read-only path, behind it.
 
-// The launch that set `arrived` to 0 may still run: the one behind it can start meanwhile (programmatic launch), and
-// waits for it before it counts.
-__device__ __forceinline__ void let_next_start() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void wait_for_launch_before() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
 // The block has done its part. Every thread calls; nobody waits for other blocks.
 __device__ __forceinline__ void arrive(unsigned int* arrived) {
     __syncthreads();
