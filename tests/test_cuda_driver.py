@@ -421,7 +421,7 @@ def test_stub_without_a_device(stub: Path) -> None:
 LAUNCH = """
     class Launch(ctypes.Structure):
         _fields_ = [(n, ctypes.c_uint64 * 3) for n in ("grid", "block")] + [
-            (n, ctypes.c_uint64) for n in ("shared", "stream", "attribute_count", "function", "params", "first")]
+            (n, ctypes.c_uint64) for n in ("shared", "stream", "attribute_count", "function", "params", "first", "flags")]
     def last():
         found = Launch()
         ctypes.CDLL("libcuda.so.1").stub_launch(ctypes.byref(found))
@@ -449,10 +449,23 @@ def test_stub_launch(stub: Path) -> None:
     (first, second), function, address = stubbed(stub, dedent(LAUNCH) + dedent(code))
     assert first == {
         "grid": [70_000, 2, 3], "block": [128, 2, 1], "shared": 100_000, "stream": 0, "attribute_count": 0,
-        "function": function, "params": address, "first": 1,
+        "function": function, "params": address, "first": 1, "flags": 0,
     }  # fmt: skip
     assert (second["stream"], second["first"]) == (2**47 + 5, 2**63 + 9)
     assert address % 128 == 0
+
+
+@on_the_stub
+@pytest.mark.parametrize("cooperative", [False, True])
+@pytest.mark.parametrize("early", [False, True])
+def test_stub_launch_attributes(stub: Path, cooperative: bool, early: bool) -> None:
+    """CU_LAUNCH_ATTRIBUTE_COOPERATIVE is 2, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION 6."""
+    code = f"""
+        how = {{"is_cooperative": {cooperative}, "starts_early": {early}}}
+        driver.PreparedLaunch(function, (1, 1, 1), (32, 1, 1), 0, params, **how).launch(0)
+        print(json.dumps([last()["attribute_count"], last()["flags"]]))
+    """
+    assert stubbed(stub, dedent(LAUNCH) + dedent(code)) == [cooperative + early, 4 * cooperative + 64 * early]
 
 
 @on_the_stub

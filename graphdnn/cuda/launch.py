@@ -26,12 +26,13 @@ class _Config(ctypes.Structure):
 
 
 class _Attribute(ctypes.Structure):
-    """CUlaunchAttribute: a number and the bytes of a union."""
+    """CUlaunchAttribute: a number and the bytes of a union; those of a flag begin with 1."""
 
     _fields_ = (("id", ctypes.c_uint), ("padding", ctypes.c_uint), ("value", ctypes.c_uint * 16))
 
 
 _COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+_PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 
 
 def aligned_buffer(size: int) -> memoryview:
@@ -46,6 +47,8 @@ class PreparedLaunch:
 
     ``params`` is a writable buffer with the struct's bytes, best one of ``aligned_buffer``; it is used in place.
     ``is_cooperative``: the driver refuses the launch unless all blocks run at the same time.
+    ``starts_early``: the kernel may start before the launch ahead of it in the stream is through, and waits for it
+    itself; from compute capability 9.0 on.
     """
 
     __slots__ = ("_alive", "_call", "_config", "_function", "_pointers", "_stream", "kernel", "params", "plan")
@@ -59,6 +62,7 @@ class PreparedLaunch:
         params: bytearray | memoryview,
         *,
         is_cooperative: bool = False,
+        starts_early: bool = False,
         kernel: str = "",
         plan: str = "",
     ) -> None:
@@ -67,10 +71,10 @@ class PreparedLaunch:
         self.plan = plan
         # ctypes objects made once are passed faster than integers, and written fastest through a memoryview.
         config = _Config(*grid, *block, shared)
-        attribute = _Attribute(_COOPERATIVE)
-        attribute.value[0] = 1
-        if is_cooperative:
-            config.attributes, config.attribute_count = ctypes.addressof(attribute), 1
+        asked = [id for id, is_asked in ((_COOPERATIVE, is_cooperative), (_PROGRAMMATIC, starts_early)) if is_asked]
+        attributes = (_Attribute * 2)(*(_Attribute(id, 0, (1,)) for id in asked))
+        if asked:
+            config.attributes, config.attribute_count = ctypes.addressof(attributes), len(asked)
         struct = (ctypes.c_ubyte * len(params)).from_buffer(params)
         stream = (ctypes.c_uint64 * 1).from_buffer(config, _Config.stream.offset)
         self._call: Any = launch_function()
@@ -78,7 +82,7 @@ class PreparedLaunch:
         self._function = ctypes.c_void_p(function)
         self._pointers = (ctypes.c_void_p * 1)(ctypes.addressof(struct))
         self._stream = memoryview(stream).cast("B").cast("Q")
-        self._alive = struct, attribute  # only their addresses were taken
+        self._alive = struct, attributes  # only their addresses were taken
 
     def launch(self, stream: int) -> None:
         """Put the kernel into the stream. Raises ``CudaError``, also for what an earlier launch did wrong."""

@@ -118,6 +118,7 @@ class CudaRuntime:
             launch.shared,
             params,
             is_cooperative=launch.is_cooperative,
+            starts_early=launch.starts_early,
             kernel=launch.text.name,
             plan=plan,
         )

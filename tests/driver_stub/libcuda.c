@@ -18,7 +18,7 @@ typedef struct {
 } Config;
 
 typedef struct {
-    uint64_t grid[3], block[3], shared, stream, attribute_count, function, params, first;
+    uint64_t grid[3], block[3], shared, stream, attribute_count, function, params, first, flags;
 } Launch;
 
 static Launch last;
@@ -88,6 +88,11 @@ int cuLaunchKernelEx(const Config *config, void *function, void **params, void *
     last.shared = config->shared;
     last.stream = (uintptr_t)config->stream;
     last.attribute_count = config->attribute_count;
+    last.flags = 0;
+    for (unsigned i = 0; i < config->attribute_count; i++) { /* an id, four bytes of padding, 64 of a value */
+        const unsigned *attribute = (const unsigned *)config->attributes + 18 * i;
+        if (attribute[2] == 1) last.flags |= 1u << attribute[0];
+    }
     last.function = (uintptr_t)function;
     last.params = (uintptr_t)params[0];
     memcpy(&last.first, params[0], 8);

@@ -26,13 +26,15 @@ from graphdnn.engines.cuda.steps import Steps
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.tensors import TensorSpec
 
-_THREADS = 256
-_BLOCKS_PER_SM = 4  # half of an SM's threads: with several loads of each in flight, enough to keep memory busy
+# Threads of a block, and blocks on an SM: half of its threads and more, with several loads of each in flight, keep
+# memory busy. Few large blocks leave few parts to combine; where threads hold more than a sum, they need registers.
+_LARGE, _SMALL = (512, 3), (256, 3)
 _ACCUMULATORS = 64  # bytes of a thread
 _IN_FLIGHT = 64  # bytes that a thread loads before it uses the first
 _UNROLLED = 8  # loads
 _WIDENED = 256  # bytes that they may become in arithmetic
 _PACK_BYTES = 16
+_PLAIN = 32  # bytes of a thread's results, in arithmetic
 _MANY_RESULTS = 4096  # of parts of which there are few then
 _INT_MAX = 2**31 - 1
 
@@ -58,6 +60,7 @@ class Shape:
 
     along: bool
     width: int
+    threads: int
     lanes: int  # RT
     unroll: int
     kept: tuple[int, ...]  # packs
@@ -66,7 +69,7 @@ class Shape:
 
     @property
     def tiles(self) -> int:
-        return -(-prod(self.kept) // (_THREADS // self.lanes))
+        return -(-prod(self.kept) // (self.threads // self.lanes))
 
     @property
     def splits(self) -> int:
@@ -106,8 +109,9 @@ def generate_fold(op: FusedOp, device: DeviceSpec, fold: Fold) -> DeviceKernel:
     rows = width * len(fold.streamed)
     in_flight = min(_IN_FLIGHT // (rows * loaded), _WIDENED // (rows * compute_bytes))
     # What the compiler is told of occupancy decides whether it keeps the loads together.
-    per_sm = _BLOCKS_PER_SM if len(operands) == 1 and not op.prologue else _BLOCKS_PER_SM - 1
-    shape = choose_shape(axes, along, width, in_flight, per_sm * device.sm_count)
+    is_plain = len(operands) == fold.parts == 1 and not op.prologue and width * compute_bytes <= _PLAIN
+    threads, per_sm = _LARGE if is_plain else _SMALL
+    shape = choose_shape(axes, along, width, in_flight, threads, per_sm * device.sm_count)
     split = shape.splits > 1
     finish_width = 1
     if not along and shape.lanes == 1 and not split:
@@ -145,11 +149,11 @@ def generate_fold(op: FusedOp, device: DeviceSpec, fold: Fold) -> DeviceKernel:
     ]
     text = kernel_text(
         name,
-        [*fold.files, "reduction.cu", *(["reduction_splits.cu"] if split else [])],
+        [*fold.files, "next_launch.cuh", "reduction.cu", *(["reduction_splits.cu"] if split else [])],
         parameters=parameters.text,
         functions=functions,
         constants={
-            "THREADS": _THREADS,
+            "THREADS": threads,
             "RT": shape.lanes,
             "UNROLL": shape.unroll,
             "BLOCKS_PER_SM": per_sm,
@@ -168,10 +172,11 @@ def generate_fold(op: FusedOp, device: DeviceSpec, fold: Fold) -> DeviceKernel:
         },
     )
     packed = parameters.pack()
-    steps.add(Launch(text, "reduce", (shape.tiles, shape.splits, 1), _THREADS, packed))
+    steps.add(Launch(text, "reduce", (shape.tiles, shape.splits, 1), threads, packed))
     if split:
         blocks = -(-prod(axes.kept) // shape.results_per_block)
-        steps.add(Launch(text, "reduce_splits", (blocks, 1, 1), _THREADS, packed))
+        is_early = device.compute_capability >= (9, 0)
+        steps.add(Launch(text, "reduce_splits", (blocks, 1, 1), threads, packed, starts_early=is_early))
     return steps.kernel(name)
 
 
@@ -203,7 +208,7 @@ def _width(axes: ReducedAxes, read: list[TensorSpec], axis: int, most: int) -> i
     return width
 
 
-def choose_shape(axes: ReducedAxes, along: bool, width: int, in_flight: int, blocks: int) -> Shape:
+def choose_shape(axes: ReducedAxes, along: bool, width: int, in_flight: int, threads: int, blocks: int) -> Shape:
     """Lanes so that memory is read in whole lines. ``blocks``: what the device holds at once, where results are few."""
     kept, reduced = list(axes.kept), list(axes.reduced)
     vector = reduced if along else kept
@@ -213,20 +218,20 @@ def choose_shape(axes: ReducedAxes, along: bool, width: int, in_flight: int, blo
     if along:
         # Short rows: several for a warp, so that each lane has as many loads in flight as in long ones.
         lanes = min(32, _power_above(-(-depth // most)))
-        if depth >= _THREADS and results < 16 * blocks:
-            lanes = _THREADS
-    elif depth < 8 or results >= _THREADS * blocks:
+        if depth >= threads and results < 16 * blocks:
+            lanes = threads
+    elif depth < 8 or results >= threads * blocks:
         lanes = 1
     else:
-        lanes = _THREADS // _kept_lanes(results)
-    tiles = -(-results // (_THREADS // lanes))
+        lanes = threads // _kept_lanes(results)
+    tiles = -(-results // (threads // lanes))
     splits = 1
     if 2 * tiles <= blocks:
         splits = max(1, min(blocks // tiles, depth // (4 * lanes)))
     per_block = -(-depth // splits)
     per_block = -(-per_block // lanes) * lanes
     unroll = min(most, _power_above(per_block // lanes))
-    return Shape(along, width, lanes, unroll, tuple(kept), tuple(reduced), per_block)
+    return Shape(along, width, threads, lanes, unroll, tuple(kept), tuple(reduced), per_block)
 
 
 def _kept_lanes(packs: int) -> int:

@@ -24,6 +24,7 @@ class Launch:
     params: Packed
     shared: int = 0  # bytes of dynamic shared memory
     is_cooperative: bool = False  # blocks wait for each other: all of them must run at the same time
+    starts_early: bool = False  # while the launch before it finishes: its text waits for that one's end
 
 
 # (uid -> address, address of the scratch memory, stream) -> None; asynchronous and without allocation

@@ -21,7 +21,7 @@ _MOST_THREADS = 1024
 _PACK_BYTES = 16
 _ACROSS_BYTES = 8  # of a pack of neighbouring rows: few enough that a row's threads have little to exchange
 _HELD = 64  # bytes of values a thread should hold, and twice that where a row would not fit otherwise
-_LINE = 128  # bytes of memory that one access of a warp should fill
+_LINE, _SHORT_LINE = 128, 64  # bytes of memory that one access of a warp should fill, and where threads hold much
 _SECTOR = 32  # bytes that memory hands out at once
 _ROW_BYTES = 16  # of what a thread knows of its rows, for each of their statistics
 _BLOCKS_PER_SM = 8
@@ -184,8 +184,11 @@ def _held_across(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
         wanted = min(_THREADS // columns, _power_below(rows.packs // 4))  # a thread should hold a few
         lanes = max(power_above(-(-rows.packs // most)), wanted)
         if lanes * columns <= _MOST_THREADS:
+            steps = -(-rows.packs // lanes)
             columns = max(columns, min(_THREADS // lanes, everything), 32 // lanes)
-            return rows, Tile(lanes, columns, -(-rows.packs // lanes))
+            if steps * rows.width * value_bytes > _HELD and columns * pack_bytes > _SHORT_LINE:
+                columns = max(columns // 2, 32 // lanes)  # fewer threads wait for each other
+            return rows, Tile(lanes, columns, steps)
         columns //= 2
     return None
 

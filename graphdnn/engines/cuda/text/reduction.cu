@@ -143,6 +143,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) reduce(cons
         const Count begin = (Count)blockIdx.y * (Count)p.per_block, rest = (Count)p.reduced_count - begin;
         accumulate(p, k, begin + rt, begin + (rest < (Count)p.per_block ? rest : (Count)p.per_block), acc);
     }
+    if constexpr (SPLIT) let_next_start();
     Compute result[PARTS][OUT];
     #pragma unroll
     for (int part = 0; part < PARTS; ++part)
