@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from graphdnn.checks import AtMost
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda import direct_diagonal
+from graphdnn.engines.cuda import direct_wgrad_walk
 from graphdnn.engines.cuda.convolution_roles import Roles
 from graphdnn.engines.cuda.cost import device_cost
 from graphdnn.engines.cuda.direct import DEFAULTS, KERNEL, KNOBS, wishes
-from graphdnn.engines.cuda.direct_diagonal import Walk
 from graphdnn.engines.cuda.direct_geometry import (
     chunk_for,
     convolution,
@@ -20,6 +19,7 @@ from graphdnn.engines.cuda.direct_geometry import (
     shared_memory_need,
 )
 from graphdnn.engines.cuda.direct_tile import Choice, DeviceOf, Shape, choose, parts_of, shared_bytes
+from graphdnn.engines.cuda.direct_wgrad_walk import SLICES, Walk
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, STORAGE, Parameters
@@ -27,11 +27,10 @@ from graphdnn.engines.cuda.program import Program
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import Cost, Knobs, Task, need
-from graphdnn.enums import DataType, LayoutType
+from graphdnn.enums import DataType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvBackwardFilter
 
-_SLICES = 8  # warps that add the parts of one tap
 _SUMS = 160  # of a thread
 
 
@@ -58,10 +57,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     roles, p, shape = Roles.of(anchor), anchor.problem, _shape(op)
     x, _, dy = anchor.roles
     steps = Steps(op, device)
-    if knobs[KERNEL.type] >= 2 and direct_diagonal.serves_wgrad(shape, x, dy, COMPUTE_TYPE[anchor.compute_type]):
-        walk = direct_diagonal.choose_wgrad(shape, device, wishes(knobs))
-        if walk is not None:
-            return _walk(op, device, steps, walk)
+    walk = _divided(op, device, knobs)
+    if walk is not None:
+        return direct_wgrad_walk.generate(op, shape, device, steps, walk)
     tile = _choice(op, device, knobs).tile
     compute = COMPUTE_TYPE[anchor.compute_type]
 
@@ -111,7 +109,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "CHUNK": chunk_for(x_space, x, channels_in),
             "PLAIN_CHUNK": chunk_for(dy_space, dy, channels_out),
             "LV": min(power_of_two_in(shape.inputs(tile.v), channels_in), 16 // element_bytes(x)),
-            "STAGES": tile.stages, "BLOCKS": tile.blocks, "SLICES": _SLICES,
+            "STAGES": tile.stages, "BLOCKS": tile.blocks, "SLICES": SLICES,
             "EXACT": shape.columns % tile.tw == 0,
             "Gathered": STORAGE[x.data_type],
             "Plain": STORAGE[dy.data_type],
@@ -122,79 +120,26 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     shared = shared_bytes(shape, tile.v, tile.tw, tile.lanes, tile.tiles, tile.stages)
     steps.add(Launch(text, "direct_wgrad", (channel_blocks, parts, 1), tile.threads, packed, shared))
     sums = (-(-shape.channels_out // 32), taps, 1)
-    steps.add(Launch(text, "direct_wgrad_sum", sums, 32 * _SLICES, packed))
+    steps.add(Launch(text, "direct_wgrad_sum", sums, 32 * SLICES, packed))
     return steps.kernel(name)
 
 
-def _walk(op: FusedOp, device: DeviceSpec, steps: Steps, walk: Walk) -> DeviceKernel:
-    """The kernel on tensor cores."""
-    anchor = op.anchor
-    assert isinstance(anchor, ConvBackwardFilter)
-    roles, p, shape = Roles.of(anchor), anchor.problem, _shape(op)
-    x, _, dy = anchor.roles
-    x_space, dy_space = image_space(roles, x), image_space(roles, dy)
-    channels = 8 * walk.warps
-    column_blocks = -(-(shape.columns + 1) // (direct_diagonal.DEPTH * walk.across))
-    channel_blocks = -(-shape.channels_out // channels)
-    segments = -(-shape.rows // walk.rows)
-    items = p.n * column_blocks * segments
-    parts = parts_of(items, channel_blocks, walk.blocks, device.sm_count)
-    taps = p.taps * shape.group_in
-
-    parameters = Parameters(steps.places)
-    body = Program(op, parameters, roles.space(roles.output), "t")
-    steps.finish(body, "acc", "float")
-    parameters.tensor("gathered", x)
-    parameters.tensor("plain", dy)
-    for field, strides in (("gathered", x_space.strides(x)), ("plain", dy_space.strides(dy))):
-        for name, value in zip(("n", "c", "h", "w"), strides, strict=True):
-            if name != "c":
-                parameters.integer(f"{field}_{name}", value)
-    for name, value in {
-        "in_h": p.input[0], "in_w": p.input[1], "out_w": p.output[1], "channels_out": shape.channels_out,
-        "in_row": -p.pre_padding[0], "in_column": -p.pre_padding[1],
-        "rows": shape.rows, "segments": segments, "segment_rows": walk.rows,
-        "column_blocks": column_blocks, "items": items, "parts": parts,
-        "padded_channels": channel_blocks * channels,
-    }.items():  # fmt: skip
-        parameters.integer(name, value)
-    parameters.scratch("partial", "float", steps.allocate(parts * taps * channel_blocks * channels * 4))
-
-    # Columns behind the image stay zero: they are not copied.
-    image_columns = (direct_diagonal.DEPTH * walk.across - 1) * p.stride[1] + p.filter[1]
-    gradient_columns = direct_diagonal.DEPTH * walk.across + 1
-    if column_blocks == 1:
-        image_columns = min(image_columns, p.input[1] + p.pre_padding[1])
-        gradient_columns = min(gradient_columns, p.output[1] + 1)
-    how = f"r{p.filter[0]}s{p.filter[1]}c{channels}x{walk.across}l{walk.lines}"
-    name = f"conv_wgrad__walk_{how}__{op.name}"
-    text = kernel_text(
-        name,
-        ["direct_copy.cuh", "direct_mma.cuh", "direct_window.cuh", "direct_wgrad_walk.cu", "direct_wgrad_sum.cuh"],
-        parameters=parameters.text,
-        functions=[body.function("epilogue", "const float (&acc)[1]")],
-        constants={
-            "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
-            "DGRAD": False, "FLIP": p.flip,
-            "IN_ROWS": shape.in_rows, "WINDOW": shape.window, "TW": direct_diagonal.DEPTH, "TILES": walk.across,
-            "WARPS": walk.warps, "THREADS": 32 * walk.warps * walk.across, "ROWS": walk.lines,
-            "IMAGE_COLUMNS": image_columns, "GRADIENT_COLUMNS": gradient_columns,
-            "GROUP_IN": shape.group_in, "GROUP_OUT": shape.group_out,
-            "STAGES": walk.stages, "BLOCKS": walk.blocks, "SLICES": _SLICES,
-            "Gathered": STORAGE[x.data_type], "Accumulator": "float",
-        },
-    )  # fmt: skip
-    packed = parameters.pack()
-    shared = direct_diagonal.wgrad_shared(shape, walk)
-    steps.add(
-        Launch(text, "direct_wgrad_walk", (channel_blocks, parts, 1), 32 * walk.warps * walk.across, packed, shared)
+def _divided(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Walk | None:
+    """How tensor cores divide the work; None where multiply-adds do it."""
+    shape, kernel = _shape(op), knobs[KERNEL.type]
+    if kernel == 1 or not direct_wgrad_walk.serves(op, shape):
+        return None
+    return (
+        direct_wgrad_walk.choose(shape, device, wishes(knobs))
+        if kernel or direct_wgrad_walk.is_measured(shape)
+        else None
     )
-    sums = (-(-shape.channels_out // 32), taps, 1)
-    steps.add(Launch(text, "direct_wgrad_sum", sums, 32 * _SLICES, packed))
-    return steps.kernel(name)
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
+    walk = _divided(task.op, task.device, knobs)
+    if walk is not None:
+        return device_cost(task, direct_wgrad_walk.seconds(_shape(task.op), walk, task.device), launches=2)
     return device_cost(task, _choice(task.op, task.device, knobs).seconds, launches=2)
 
 
@@ -227,4 +172,5 @@ ENGINE = cuda_engine(
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,
     knobs=(*KNOBS, KERNEL),
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
 )

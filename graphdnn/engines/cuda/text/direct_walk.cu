@@ -267,6 +267,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_walk(const 
     const int turns = (steps - start + ROWS - 1) / ROWS;
     if (turns > 0) leave(hall + (parity ^ 1) * HALL, start + (turns - 1) * ROWS);
     if (!strange) return;
+    __syncthreads();  // what follows is written over the last rows
     Out* const image0 = p.output + n * p.output_n + channel0;
     const int height = (last - first) * OUT_ROWS, fours = CHANNELS / WIDTH;
     #pragma unroll 1
