@@ -14,7 +14,7 @@ from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_ke
 from emulator import MISSING
 
 from graphdnn.dtypes import ELEMENTS, Array, cast
-from graphdnn.engines.cuda import implicit_gemm
+from graphdnn.engines.cuda import implicit_copies, implicit_gemm
 from graphdnn.engines.cuda.implicit_gemm import ENGINE
 from graphdnn.enums import KnobType
 from graphdnn.operations import Operation
@@ -60,7 +60,7 @@ CHANNELS_FIRST = [
 @pytest.mark.parametrize("tile", [4, 9])
 def test_copied_filters(text: str, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As large problems have them: filters whose channels lie next to each other."""
-    monkeypatch.setattr(implicit_gemm, "_WORTH_COPYING", 1e9)
+    monkeypatch.setattr(implicit_copies, "_WORTH_COPYING", 1e9)
     check(text, TILE_SIZE=tile)
     check(text, TILE_SIZE=tile, SPLIT_K=1)
 
@@ -114,7 +114,7 @@ COPIED_BYTES = [
 @emulated
 @pytest.mark.parametrize("text", BYTES + COPIED_BYTES)
 def test_products_of_four_bytes(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(implicit_gemm, "_copying", lambda size, device: 0.0)  # as for a large problem
+    monkeypatch.setattr(implicit_gemm, "copying_seconds", lambda size, device: 0.0)  # as for a large problem
     kernel = device_kernel(operations(text), ENGINE, {KnobType.TILE_SIZE: 10})
     assert "constexpr bool QUADS = true;" in kernel.source
     check(text, TILE_SIZE=10)
@@ -141,7 +141,7 @@ FILTER_GRADIENTS = [
 @emulated
 @pytest.mark.parametrize("text", FILTER_GRADIENTS)
 def test_filter_gradient_of_padded_copies(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(implicit_gemm, "_WORTH_COPYING", 1e9)
+    monkeypatch.setattr(implicit_copies, "_WORTH_COPYING", 1e9)
     assert "constexpr bool CHECKED = false;" in device_kernel(operations(text), ENGINE).source
     for knobs in ({}, {"TILE_SIZE": 9, "SPLIT_K": 3}, {"TILE_SIZE": 3, "SPLIT_K": 2}):
         check(text, **knobs)

@@ -15,27 +15,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from math import prod
-from typing import NamedTuple
 
 from graphdnn.checks import Equals
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.convolution_roles import SPATIAL, Roles, padded
+from graphdnn.engines.cuda.convolution_roles import Roles
 from graphdnn.engines.cuda.cost import device_cost
 from graphdnn.engines.cuda.engine import cuda_engine
+from graphdnn.engines.cuda.implicit_copies import (
+    channels_last,
+    copying_seconds,
+    is_worth_padding,
+    is_worth_turning,
+    outer_first,
+    padded_product,
+    summed_first,
+)
 from graphdnn.engines.cuda.implicit_product import Product, Residue, gathered_and_plain, product_of
+from graphdnn.engines.cuda.implicit_tiles import SPLIT, TILE, Shape, Tile, blocks_of, choose, has_one_tap
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.padding import add_padded_copy
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.program import Program, width_for
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.space import Space, is_addressable
 from graphdnn.engines.cuda.steps import Steps, fused_inputs
-from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need, needs_rule
+from graphdnn.engines.engine import Cost, Knobs, Task, need, needs_rule
 from graphdnn.engines.work import flops
-from graphdnn.enums import DataType, KnobType
+from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvolutionOperation
 from graphdnn.tensors import TensorSpec
@@ -43,159 +49,14 @@ from graphdnn.tensors import TensorSpec
 _PIXEL, _FILTER = 0, 2  # as in the kernel's text
 _INT_MAX = 2**31 - 1
 _VECTOR_BYTES = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A block's tile of the product and each thread's part of it."""
-
-    bm: int
-    bn: int
-    bk: int
-    tm: int
-    tn: int
-
-    @property
-    def threads(self) -> int:
-        return self.bm // self.tm * (self.bn // self.tn)
-
-    @property
-    def name(self) -> str:
-        return f"{self.bm}x{self.bn}x{self.bk}"
-
-    @property
-    def resident(self) -> int:
-        """Blocks that share an SM, which bounds the registers of each."""
-        if self.tm * self.tn < 64:
-            return max(1, 512 // self.threads)
-        if self.tm * self.tn > 64:
-            return max(1, 256 // self.threads)
-        return 384 // self.threads + (self.threads == 256 and self.tm * self.tn == 64)
-
-    @property
-    def share(self) -> float:
-        """Of the device's peak: an operand is read from shared memory once for tm (tn) products."""
-        return 0.8 / (1 + 1 / self.tm + 1 / self.tn)
-
-
-# Largest first; the last are for problems with few rows and columns per group.
-TILES: tuple[Tile, ...] = (
-    Tile(256, 128, 8, 16, 8),
-    Tile(128, 128, 8, 8, 8),
-    Tile(128, 64, 8, 8, 8),
-    Tile(64, 128, 8, 8, 8),
-    Tile(64, 64, 16, 4, 4),
-    Tile(128, 32, 16, 4, 4),
-    Tile(32, 256, 8, 4, 8),
-    Tile(32, 128, 16, 4, 4),
-    Tile(32, 64, 16, 4, 4),
-    Tile(32, 32, 32, 2, 2),
-    Tile(64, 8, 32, 2, 1),
-    Tile(8, 64, 32, 1, 2),
-)
-_WIDE_TILES = (4, 5, 7, 8, 9, 10, 11)  # with 8-byte operands
-
-_TILE = Knob(
-    KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, largest first"
-)
-_SPLIT = Knob(
-    KnobType.SPLIT_K,
-    0,
-    7,
-    1,
-    0,
-    "0: chosen by the shape; else the sum is computed in 2 to the power n-1 parts side by side",
-)
-_PARTS = (1, 2, 4, 8, 16, 32, 64)
-_MOST_PARTS = 128  # chosen by the shape
-_LEAST_DEPTH = 8  # tiles of k that a part has at least
-_AS_STAGED = {
-    "float": DataType.FLOAT,
-    "double": DataType.DOUBLE,
-    "int": DataType.INT32,
-    "long long": DataType.INT64,
-}
-_WORTH_COPYING = 0.1  # of the predicted time that a copy of an operand may take
 _QUAD = 4  # bytes that are multiplied and added at once
 _RESIDUES = 16  # that one launch serves: each is described in the kernel's parameters, of 4 KB
-_MANY = 64  # blocks for each SM: more parts would only add sums
-_ALONE = 0.3  # of an SM's pace that is left when it is all but empty
 
 
 def _staged(gathered: DataType, plain: DataType, compute: str) -> str:
     """What the shared tiles hold: the arithmetic's type, or 32-bit integers where both operands fit."""
     wide = any(t is DataType.INT64 for t in (gathered, plain))
     return "int" if compute == "long long" and not wide else compute
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A tile and a number of parts, with the time that the model gives them."""
-
-    tile: Tile
-    parts: int
-    seconds: float
-
-
-def choose(product: Product, device: DeviceSpec, compute: DataType, knobs: Knobs) -> Shape:
-    """The fastest of the allowed tiles and parts by a model of waves."""
-    sizes = tuple((product.rows(r), product.columns(r), product.depth(r)) for r in product.residues)
-    operand_bytes = 8 if COMPUTE_TYPE[compute] in ("double", "long long") else 4
-    machine = _Machine(device.sm_count, device.rate(compute) / device.sm_count, device.bandwidth, device.launch)
-    groups, results = product.roles.problem.groups, product.results * operand_bytes
-    return _fastest(machine, sizes, groups, results, operand_bytes, knobs[_TILE.type], knobs[_SPLIT.type])
-
-
-class _Machine(NamedTuple):
-    sms: int
-    rate: float  # of one SM
-    bandwidth: float
-    launch: float
-
-
-@lru_cache(maxsize=1024)  # asked for the prediction, and again for the kernel
-def _fastest(
-    machine: _Machine,
-    sizes: tuple[tuple[int, int, int], ...],
-    groups: int,
-    results: int,
-    operand_bytes: int,
-    number: int,
-    power: int,
-) -> Shape:
-    """``sizes``: rows, columns and depth of each product. ``results``: bytes of all of them."""
-    sms = machine.sms
-    tiles = (number - 1,) if number else [i for i in range(len(TILES)) if operand_bytes == 4 or i in _WIDE_TILES]
-    deepest = max(depth for *_, depth in sizes)
-    shapes = []
-    for tile in (TILES[i] for i in tiles):
-        counted = [(-(-rows // tile.bm) * -(-columns // tile.bn) * groups, depth) for rows, columns, depth in sizes]
-        blocks, area = sum(count for count, _ in counted), 2.0 * tile.bm * tile.bn
-        resident, pace = tile.resident, machine.rate * tile.share
-        for parts in (_PARTS[power - 1],) if power else _candidates(resident * sms, blocks):
-            if not power and parts > 1 and (parts * _LEAST_DEPTH * tile.bk > deepest or parts * blocks > _MANY * sms):
-                break
-            # Of a block, in the mean.
-            work = area * sum(count * -(-depth // parts) for count, depth in counted) / blocks
-            full, rest = divmod(blocks * parts, resident * sms)
-            last = -(-rest // sms)  # blocks that share an SM at the end; fewer than it holds leave gaps
-            filled = _ALONE + (1 - _ALONE) * (last / resident)
-            seconds = (full * resident + last / filled) * work / pace
-            if parts > 1:  # partial sums are written, read and added
-                seconds += 2 * results * parts / machine.bandwidth + machine.launch
-            shapes.append(Shape(tile, parts, seconds))
-    return min(shapes, key=lambda shape: shape.seconds)
-
-
-def _candidates(places: int, blocks: int) -> list[int]:
-    """Numbers of parts: powers of two, and those that fill the device once or twice."""
-    full = (waves * places // blocks for waves in (1, 2))
-    return sorted({*_PARTS, *(parts for parts in full if 1 < parts <= _MOST_PARTS)})
-
-
-def _tiles(product: Product, residue: Residue, tile: Tile) -> int:
-    groups = product.roles.problem.groups
-    return -(-product.rows(residue) // tile.bm) * -(-product.columns(residue) // tile.bn) * groups
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
@@ -211,16 +72,16 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     shape = choose(product, device, roles.op.compute_type, knobs)
     if quads:
         if not _is_quads(x_space, gathered, 2):
-            gathered = steps.relaid(gathered, _channels_last(gathered, roles))
+            gathered = steps.relaid(gathered, channels_last(gathered, roles))
         if not _is_quads(roles.space(plain), plain, _summed_axis(roles)):
-            plain = steps.relaid(plain, _summed_first(product, plain))
-    elif not thrifty and _turns(product, shape, plain, device):
-        plain = steps.relaid(plain, _outer_first(product, plain))
+            plain = steps.relaid(plain, summed_first(product, plain))
+    elif not thrifty and is_worth_turning(product, shape, plain, device):
+        plain = steps.relaid(plain, outer_first(product, plain))
     elif not is_addressable(plain):
         plain = steps.relaid(plain)
     has_prologue = bool(op.prologue) or not is_addressable(gathered)
-    if not has_prologue and not quads and not thrifty and _pads(product, shape, gathered, device):
-        product, gathered, x_space = _padded(steps, product, gathered, x_space, staged)
+    if not has_prologue and not quads and not thrifty and is_worth_padding(product, shape, gathered, device):
+        product, gathered, x_space = padded_product(steps, product, gathered, x_space, staged)
     plan = _Plan(op, product, shape, gathered, x_space, plain, staged, compute, has_prologue, quads)
     for first in range(0, len(product.residues), _RESIDUES):
         _add(steps, plan, product.residues[first : first + _RESIDUES])
@@ -342,7 +203,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
     packs = -(-p.groups * max(results) // kernel_width)
     sum_threads = 32 if packs < 2 * tile.threads * steps.device.sm_count else tile.threads  # few go to every SM
     outer = tile.bn if product.swapped else tile.bm
-    in_line = not gathered_along_k and _has_one_tap(product, tile) and tile.threads % (outer // gathered_width) == 0
+    in_line = not gathered_along_k and has_one_tap(product, tile) and tile.threads % (outer // gathered_width) == 0
     text = kernel_text(
         plan.name,
         ["implicit_gemm.cu", *(["sum_splits.cu"] if split > 1 else [])],
@@ -353,7 +214,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
             "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "TM": tile.tm, "TN": tile.tn, "THREADS": tile.threads,
             "PAD": 4 if tile.bm > 8 else 0,
             "SPATIAL": p.spatial,
-            "ONE_TAP": _has_one_tap(product, tile),
+            "ONE_TAP": has_one_tap(product, tile),
             "RESIDUES": min(len(product.residues), _RESIDUES),
             "CHECKED": any(before or after for before, after in product.margins),
             "K_KIND": _PIXEL if product.is_wgrad else _FILTER,
@@ -375,7 +236,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
         },
     )  # fmt: skip
     packed = parameters.pack()
-    tiles = max(_tiles(product, residue, tile) for residue in residues)
+    tiles = max(blocks_of(product, residue, tile) for residue in residues)
     steps.add(Launch(text, "implicit_gemm", (tiles, split, len(residues)), tile.threads, packed))
     if split > 1:
         count = min(-(-packs // sum_threads), 16 * steps.device.sm_count)
@@ -384,7 +245,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
 
 def _is_thrifty(knobs: Knobs) -> bool:
     """What the engine is asked for where workspace is limited."""
-    return knobs[_SPLIT.type] == 1
+    return knobs[SPLIT.type] == 1
 
 
 def _counted(op: FusedOp, product: Product, device: DeviceSpec, thrifty: bool) -> tuple[Product, bool]:
@@ -407,14 +268,9 @@ def _counted(op: FusedOp, product: Product, device: DeviceSpec, thrifty: bool) -
     copied += 0 if _is_quads(roles.space(plain), plain, _summed_axis(roles)) else plain.bytes
     if copied:
         spared = (1 - 1 / _QUAD) * 2.0 * roles.problem.macs / device.rate(DataType.INT32)
-        if thrifty or _copying(copied, device) > spared:
+        if thrifty or copying_seconds(copied, device) > spared:
             return product, False
     return replace(product, channels=product.channels // _QUAD), True
-
-
-def _copying(size: int, device: DeviceSpec) -> float:
-    """Seconds; a copy that turns axes reaches half of the bandwidth."""
-    return device.launch + 4 * size / device.bandwidth
 
 
 def _is_quads(space: Space, spec: TensorSpec, axis: int) -> bool:
@@ -424,10 +280,6 @@ def _is_quads(space: Space, spec: TensorSpec, axis: int) -> bool:
 def _summed_axis(roles: Roles) -> int:
     """Of the filter's coordinates."""
     return 2 if roles.direction == "fprop" else 1
-
-
-def _has_one_tap(product: Product, tile: Tile) -> bool:
-    return not product.is_wgrad and product.channels % tile.bk == 0
 
 
 def _describe(
@@ -498,77 +350,6 @@ def _is_contiguous(strides: tuple[int, ...], product: Product) -> bool:
     return (summed or 2**62) <= (outer or 2**62)
 
 
-def _pads(product: Product, shape: Shape, gathered: TensorSpec, device: DeviceSpec) -> bool:
-    """True where a padded copy costs little and saves the bounds of every element: taps change within a tile of k."""
-    margins = product.margins
-    if _has_one_tap(product, shape.tile) or not any(b or a for b, a in margins):
-        return False
-    grown = prod((b + a + n) / n for (b, a), n in zip(margins, gathered.dims[-len(margins) :], strict=True))
-    copying = device.launch + gathered.bytes * (1 + grown) / device.bandwidth
-    return copying < _WORTH_COPYING * shape.seconds
-
-
-def _turns(product: Product, shape: Shape, filters: TensorSpec, device: DeviceSpec) -> bool:
-    """True where filters are worth a copy whose channels lie next to each other: scattered ones are read by single
-    elements, each from a line of its own.
-    """
-    if product.is_wgrad or (is_addressable(filters) and 1 in product.roles.space(filters).strides(filters)[1:3]):
-        return False
-    return _copying(filters.bytes, device) < _WORTH_COPYING * shape.seconds
-
-
-def _filter_axes(product: Product, filters: TensorSpec) -> tuple[int, int, list[int], list[int]]:
-    """The axes of the outer channel, the summed one, the taps (fastest first) and the groups."""
-    rank = len(filters.extents)
-    explicit = rank == product.roles.problem.spatial + 3
-    outer, summed = (0, 1) if product.roles.direction == "fprop" else (1, 0)
-    return outer + explicit, summed + explicit, [*range(2 + explicit, rank)][::-1], [0] * explicit
-
-
-def _outer_first(product: Product, filters: TensorSpec) -> tuple[int, ...]:
-    """Strides with the outer channels contiguous, then the summed ones."""
-    outer, summed, taps, groups = _filter_axes(product, filters)
-    return _strides_in(filters.extents, [outer, summed, *taps, *groups])
-
-
-def _summed_first(product: Product, filters: TensorSpec) -> tuple[int, ...]:
-    """Strides with the summed channels contiguous."""
-    outer, summed, taps, groups = _filter_axes(product, filters)
-    return _strides_in(filters.extents, [summed, *taps, outer, *groups])
-
-
-def _channels_last(image: TensorSpec, roles: Roles) -> tuple[int, ...]:
-    rank, explicit = len(image.extents), len(image.extents) == roles.problem.spatial + 3
-    return _strides_in(image.extents, [1 + explicit, *[1] * explicit, *range(rank - 1, 1 + explicit, -1), 0])
-
-
-def _strides_in(extents: tuple[int, ...], order: Sequence[int]) -> tuple[int, ...]:
-    """Packed strides with the axes in this order, the fastest first."""
-    strides, size = [0] * len(extents), 1
-    for axis in order:
-        strides[axis] = size
-        size *= extents[axis]
-    return tuple(strides)
-
-
-def _padded(
-    steps: Steps, product: Product, gathered: TensorSpec, space: Space, staged: str
-) -> tuple[Product, TensorSpec, Space]:
-    """The products in a copy with zeros around the image, the copy and its coordinates."""
-    margins = product.margins
-    outer = (0,) * (gathered.rank - len(margins))
-    before, after = ((*outer, *(m[i] for m in margins)) for i in (0, 1))
-    wide = _AS_STAGED[staged]  # converted once, not for every tap that reads it
-    copy = add_padded_copy(steps, gathered, before, after, wide, staged)
-    first = SPATIAL - len(margins)
-    sizes = copy.dims[-len(margins) :]
-    axes = tuple(
-        replace(axis, size=sizes[j - 3 - first]) if j >= 3 + first else axis for j, axis in enumerate(space.axes)
-    )
-    moved = product.moved(padded(tuple(b for b, _ in margins), 0), padded(sizes, 1))
-    return moved, copy, Space(copy.extents, axes)
-
-
 def _reach(task: Task) -> int:
     """The largest coordinate that the kernel computes."""
     op = task.op.anchor
@@ -607,7 +388,7 @@ ENGINE = cuda_engine(
     ),
     cost=_cost,
     generate=generate,
-    knobs=(_TILE, _SPLIT),
-    frugal={_SPLIT.type: 1},
+    knobs=(TILE, SPLIT),
+    frugal={SPLIT.type: 1},
     is_general=True,
 )

@@ -14,7 +14,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.cost import device_cost
 from graphdnn.engines.cuda.engine import cuda_engine
-from graphdnn.engines.cuda.implicit_gemm import TILES, Tile
+from graphdnn.engines.cuda.implicit_tiles import TILES, Tile
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.program import Program, width_for
