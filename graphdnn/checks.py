@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from graphdnn.enums import shown
+
 
 class Check:
     """A predicate on one value; ``str`` completes the sentence "expected ..."."""
@@ -28,7 +30,7 @@ class OneOf(Check):
         return value in self.allowed
 
     def __str__(self) -> str:
-        names = [str(item) for item in self.allowed]
+        names = [shown(item) if type(item) is tuple else str(item) for item in self.allowed]
         return names[0] if len(names) == 1 else "one of " + ", ".join(names)
 
 
@@ -101,6 +103,19 @@ class Equals(Check):
 
     def __str__(self) -> str:
         return str(self.wanted)
+
+
+class Empty(Check):
+    """Nothing was found that stands in the way; prints what that means."""
+
+    def __init__(self, meaning: str) -> None:
+        self.meaning = meaning
+
+    def __call__(self, value: Any) -> bool:
+        return not value
+
+    def __str__(self) -> str:
+        return self.meaning
 
 
 class LengthIn(Check):

@@ -40,6 +40,13 @@ class CEnum(IntEnum):
         return self.name
 
 
+def shown(value: object) -> str:
+    """A value as messages print it: ``(HALF, FLOAT)`` for a tuple of members, where ``repr`` has their classes too."""
+    if type(value) is tuple:
+        return f"({', '.join(map(shown, value))}{',' if len(value) == 1 else ''})"
+    return str(value) if isinstance(value, CEnum) else repr(value)
+
+
 class Status(CEnum, c_type="cudnnStatus_t", prefix="CUDNN_STATUS_"):
     """Result codes. The category is ``code // 1000 * 1000``; clients compare categories."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from graphdnn.enums import Status
+from graphdnn.enums import Status, shown
 
 _LONGEST_VALUE = 160
 
@@ -30,7 +30,8 @@ class Rejection:
 
     @property
     def shown_value(self) -> str:
-        text = self.value if isinstance(self.value, str) else repr(self.value)
+        value = self.value
+        text = value if isinstance(value, str) else shown(value) if type(value) is tuple else repr(value)
         return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."
 
     def __str__(self) -> str:

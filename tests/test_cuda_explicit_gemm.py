@@ -175,6 +175,7 @@ def test_columns_are_what_moves() -> None:
     [
         ("conv x=i8[2,8,8,8] w=i8[8,8,3,3] compute=i32 out=i32", "types"),
         ("conv x=f16[2,8,8,8] w=f32[8,8,3,3]", "types"),
+        ("conv x=f32[2,8,8,8] w=f32[8,8,3,3] compute=f64", "compute_type"),
         ("conv x=f32[1024,256,112,112] w=f32[8,256,3,3]", "memory"),
         ("conv x=f32[1,1,8,8] w=f32[1,1,2,1] dil=2000000000,1 pad=1000000000,0", "coordinates"),
         ("matmul a=f32[8,8] b=f32[8,8]", "operation"),

@@ -162,6 +162,7 @@ def test_chains_before_both_operands() -> None:
     [
         ("matmul a=f16[8,8] b=bf16[8,8]", "types"),
         ("matmul a=e4m3[8,8] b=e4m3[8,8] compute=f32 out=f16", "types"),
+        ("matmul a=f32[8,8] b=f32[8,8] compute=f64", "compute_type"),
         ("matmul a=i8[8,9] b=i8[9,8] compute=i32 out=i32", "int8.rows"),
         ("matmul a=i8[8,131072] b=i8[131072,8] compute=i32 out=i32", "int8.depth"),
         ("matmul a=f32[70,2,8,8] b=f32[70,1,8,8]", ""),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import isfinite
 
-from graphdnn.checks import AtMost, Each, Equals, InRange, OneOf
+from graphdnn.checks import AtMost, Each, Empty, Equals, InRange, OneOf
 from graphdnn.convolution import ConvProblem
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.convolution_roles import Roles
@@ -234,10 +234,10 @@ def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...
         need(
             f"{prefix}.layout",
             "strides",
-            lambda task: [
+            lambda task: ", ".join(
                 f"{name} {t.strides}" for name, t in _images(task).items() if not _has_contiguous_channels(task, t)
-            ],
-            Equals([]),
+            ),
+            Empty("channels next to each other"),
             reason="neighbouring threads read neighbouring channels: they have to lie next to each other",
             fix="use the channels-last layout (NHWC)",
             when=is_image,

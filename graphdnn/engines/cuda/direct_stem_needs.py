@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphdnn.checks import AtMost, Each, Equals, InRange, OneOf
+from graphdnn.checks import AtMost, Each, Empty, Equals, InRange, OneOf
 from graphdnn.convolution import ConvProblem
 from graphdnn.engines.cuda.convolution_roles import Roles
 from graphdnn.engines.cuda.direct_geometry import convolution, coordinates_need, image_space
@@ -177,8 +177,8 @@ def stem_needs(prefix: str, tag: str) -> tuple[Constraint, ...]:
         rule(
             f"{prefix}.addressable",
             "strides",
-            lambda task: [name for name, t in _images(task).items() if not _is_four(t)],
-            Equals([]),
+            lambda task: ", ".join(name for name, t in _images(task).items() if not _is_four(t)),
+            Empty("four axes with a stride each"),
             reason="rows are copied as they lie in memory: four axes with a stride each, none of vectors or bits",
             fix="write images as [N, C, H, W]",
             when=is_image,
@@ -186,8 +186,8 @@ def stem_needs(prefix: str, tag: str) -> tuple[Constraint, ...]:
         rule(
             f"{prefix}.layout",
             "strides",
-            _misplaced,
-            Equals([]),
+            lambda task: ", ".join(_misplaced(task)),
+            Empty("channels, and pixels of x, next to each other"),
             reason="neighbouring channels, and of x neighbouring pixels, are read at once",
             fix="use the packed channels-last layout (NHWC)",
             when=lambda task: is_image(task) and all(map(_is_four, _images(task).values())),

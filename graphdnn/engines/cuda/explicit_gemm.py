@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from itertools import product as product_of
 from math import prod
 
-from graphdnn.checks import InRange, OneOf
+from graphdnn.checks import InRange
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.contraction import Axis, Contraction, Product, best_product
 from graphdnn.engines.cuda.convolution_roles import Roles
 from graphdnn.engines.cuda.cost import phased_cost
 from graphdnn.engines.cuda.engine import cuda_engine
-from graphdnn.engines.cuda.gemm_steps import Place, add_product, needs_cublas
+from graphdnn.engines.cuda.gemm_steps import Place, add_product, needs_cublas, needs_types
 from graphdnn.engines.cuda.im2col import (
     PIXELS,
     TAPS,
@@ -44,7 +44,7 @@ from graphdnn.engines.cuda.library_operands import (
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.cuda.strided_gemm import ARITHMETIC, RESULTS, Sizes, gemm_seconds
 from graphdnn.engines.engine import Cost, Knobs, Task, need, needs_rule
-from graphdnn.enums import DataType, NumericalNote, Status
+from graphdnn.enums import DataType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvBackwardData, ConvolutionOperation
 from graphdnn.tensors import TensorSpec, ordered_strides, stride_order
@@ -212,22 +212,11 @@ class _Written:
 # What it needs, and what it costs.
 
 _ID = "cuda_explicit_gemm"
-_TYPES = tuple(
-    (operand, operand, compute)
-    for compute, kind in ARITHMETIC.items()
-    for operand, arithmetic in RESULTS
-    if arithmetic is kind and operand in (DataType.DOUBLE, DataType.FLOAT, DataType.HALF, DataType.BFLOAT16)
-)
+_OPERANDS = (DataType.DOUBLE, DataType.FLOAT, DataType.HALF, DataType.BFLOAT16)
 
 
 def _is_conv(task: Task) -> bool:
     return isinstance(task.op.anchor, ConvolutionOperation)
-
-
-def _types(task: Task) -> tuple[DataType, ...]:
-    op = task.op.anchor
-    assert isinstance(op, ConvolutionOperation)
-    return (*(t.data_type for t in op.inputs().values()), op.compute_type)
 
 
 def _columns_bytes(task: Task) -> int:
@@ -287,16 +276,7 @@ ENGINE = cuda_engine(
     needs=(
         needs_rule(f"{_ID}.operation", "conv"),
         needs_cublas(f"{_ID}.library", _is_conv),
-        need(
-            f"{_ID}.types",
-            "data_type",
-            _types,
-            OneOf(*_TYPES),
-            reason="cuBLAS multiplies operands of one type, and sums in float32 or float64",
-            fix="convert the operands to one of these types, or use another engine",
-            status=Status.NOT_SUPPORTED_DATA_TYPE,
-            when=_is_conv,
-        ),
+        *needs_types(_ID, _OPERANDS, _is_conv),
         need(
             f"{_ID}.memory",
             "workspace",

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from graphdnn.checks import Equals
+from graphdnn.checks import Equals, OneOf
 from graphdnn.cuda import cublas
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.contraction import Product
 from graphdnn.engines.cuda.launch import Function, LibraryCall
 from graphdnn.engines.cuda.steps import Steps
+from graphdnn.engines.cuda.strided_gemm import ARITHMETIC, RESULTS
 from graphdnn.engines.engine import Task, need
 from graphdnn.enums import DataType, Status
 from graphdnn.rules import Constraint
@@ -89,4 +90,39 @@ def needs_cublas(id: str, when: Callable[[Task], bool]) -> Constraint:
         fix="pip install nvidia-cublas, or use another engine",
         status=Status.NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE,
         when=when,
+    )
+
+
+def needs_types(id: str, operands: Sequence[DataType], when: Callable[[Task], bool]) -> tuple[Constraint, Constraint]:
+    """Two operands of one type, and a compute type in which cuBLAS sums it."""
+
+    def types(task: Task) -> tuple[DataType, DataType]:
+        a, b, *_ = task.op.main.inputs().values()
+        return a.data_type, b.data_type
+
+    pairs = tuple((kind, kind) for kind in operands)
+    computes = {
+        pair: tuple(compute for compute, kind in ARITHMETIC.items() if (pair[0], kind) in RESULTS) for pair in pairs
+    }
+    return (
+        need(
+            f"{id}.types",
+            "data_type",
+            types,
+            OneOf(*pairs),
+            reason="cuBLAS multiplies two operands of one type",
+            fix="convert the operands to one of these types, or use another engine",
+            status=Status.NOT_SUPPORTED_DATA_TYPE,
+            when=when,
+        ),
+        need(
+            f"{id}.compute_type",
+            "compute_type",
+            lambda task: task.op.main.compute_type,
+            lambda task: OneOf(*computes[types(task)]),
+            reason="that is how cuBLAS sums products of these operands",
+            fix="choose one of these compute types, or use another engine",
+            status=Status.NOT_SUPPORTED_DATA_TYPE,
+            when=lambda task: when(task) and types(task) in computes,
+        ),
     )

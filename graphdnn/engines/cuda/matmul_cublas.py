@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from itertools import product as product_of
 from math import prod
 
-from graphdnn.checks import InRange, MultipleOf, OneOf
+from graphdnn.checks import InRange, MultipleOf
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.contraction import MOST_CALLS, Axis, Contraction, Product, best_product
 from graphdnn.engines.cuda.cost import phased_cost
 from graphdnn.engines.cuda.engine import cuda_engine
-from graphdnn.engines.cuda.gemm_steps import Place, add_product, needs_cublas
+from graphdnn.engines.cuda.gemm_steps import Place, add_product, needs_cublas, needs_types
 from graphdnn.engines.cuda.launch import DeviceKernel
 from graphdnn.engines.cuda.library_operands import (
     add_finish,
@@ -140,16 +140,14 @@ def _is_matmul(task: Task) -> bool:
     return isinstance(task.op.anchor, Matmul)
 
 
-def _types(task: Task) -> tuple[DataType, DataType, DataType]:
-    op = _anchor(task.op)
-    return op.a.data_type, op.b.data_type, op.compute_type
-
-
-_TYPES = tuple((ab, ab, compute) for compute, kind in ARITHMETIC.items() for ab, k in RESULTS if k is kind)
+_OPERANDS = (DataType.DOUBLE, DataType.FLOAT, DataType.HALF, DataType.BFLOAT16, DataType.INT8)
 
 
 def _is_served(task: Task) -> bool:
-    return _is_matmul(task) and _types(task) in _TYPES
+    if not _is_matmul(task):
+        return False
+    op = _anchor(task.op)
+    return op.a.data_type is op.b.data_type and (op.a.data_type, ARITHMETIC.get(op.compute_type)) in RESULTS
 
 
 def _is_int8(task: Task) -> bool:
@@ -174,16 +172,7 @@ def _sizes(task: Task) -> tuple[int, int, int]:
 NEEDS: tuple[Constraint, ...] = (
     needs_rule(f"{_ID}.operation", "matmul"),
     needs_cublas(f"{_ID}.library", _is_matmul),
-    need(
-        f"{_ID}.types",
-        "data_type",
-        _types,
-        OneOf(*_TYPES),
-        reason="cuBLAS multiplies operands of one type, and sums in float32, float64 or int32",
-        fix="convert the operands to one of these types, or use another engine",
-        status=Status.NOT_SUPPORTED_DATA_TYPE,
-        when=_is_matmul,
-    ),
+    *needs_types(_ID, _OPERANDS, _is_matmul),
     need(
         f"{_ID}.int8.rows",
         "a.dims[-1]",
