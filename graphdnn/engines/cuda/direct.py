@@ -33,10 +33,11 @@ from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 
-_CHANNELS = Knob(KnobType.LOAD_SIZE, 0, 8, 1, 0, "channels of a thread: 1, 2, 4 or 8; 0: chosen by the shape")
-_COLUMNS = Knob(KnobType.TILE_COLS, 0, 16, 1, 0, "columns of a thread; 0: chosen by the shape")
+# What a division's numbers are on tensor cores is said by ``choose`` of direct_walk and direct_wgrad_walk.
+_CHANNELS = Knob(KnobType.LOAD_SIZE, 0, 8, 1, 0, "channels of a thread, or on tensor cores rows at a time; 0: chosen")
+_COLUMNS = Knob(KnobType.TILE_COLS, 0, 16, 1, 0, "columns of a thread, or pairs of channels of a warp; 0: chosen")
 _ROWS = Knob(KnobType.TILE_ROWS, 0, 1024, 1, 0, "rows that a block walks down; 0: chosen by the shape")
-_LANES = Knob(KnobType.NUM_C_PER_BLOCK, 0, 256, 1, 0, "threads of a block along the channels; 0: chosen by the shape")
+_LANES = Knob(KnobType.NUM_C_PER_BLOCK, 0, 256, 1, 0, "threads, or warps, of a block along the channels; 0: chosen")
 _THREADS = Knob(KnobType.BLOCK_SIZE, 0, 512, 32, 0, "threads of a block at most; 0: chosen by the shape")
 _STAGES = Knob(KnobType.STAGES, 2, 8, 1, 4, "steps in the ring in shared memory")
 _OCCUPANCY = Knob(KnobType.OCCUPANCY, 0, 8, 1, 0, "blocks per multiprocessor that registers are limited for; 0: chosen")
@@ -63,7 +64,7 @@ def _choice(sides: Sides, device: DeviceSpec, knobs: Knobs) -> Choice:
 def _divided(op: FusedOp, sides: Sides, device: DeviceSpec, knobs: Knobs) -> Walk | None:
     """How tensor cores divide the work; None where multiply-adds do it."""
     kernel = knobs[KERNEL.type]
-    if kernel == 1 or not direct_walk.serves(op, sides) or not (kernel or direct_walk.is_measured(sides.shape)):
+    if kernel == 1 or not direct_walk.serves(op, sides) or not (kernel or direct_walk.is_faster(sides.shape)):
         return None
     return direct_walk.choose(sides.shape, device, wishes(knobs))
 

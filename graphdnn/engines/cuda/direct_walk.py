@@ -27,6 +27,7 @@ _TILES = 16  # of a warp
 _MOST_REGISTERS = 230  # by the estimate
 _MOST_WARPS = 18
 _MOST_TURNS = 32  # pieces of a turn that a thread copies
+_FILLED = 0.6  # of a warp's tiles: below, multiply-adds are faster
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,10 @@ def serves(op: FusedOp, sides: Sides) -> bool:
     )
 
 
-def is_measured(shape: Shape) -> bool:
-    return _key(shape) in MEASURED
+def is_faster(shape: Shape) -> bool:
+    """Whether it beats multiply-adds: measured for the filter, and the image's columns fill the tiles of a warp."""
+    columns = _TILES * TILE
+    return _key(shape) in MEASURED and shape.columns >= _FILLED * -(-shape.columns // columns) * columns
 
 
 def _key(shape: Shape) -> tuple[str, tuple[int, ...], tuple[int, ...], int]:

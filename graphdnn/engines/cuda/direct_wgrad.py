@@ -130,9 +130,7 @@ def _divided(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Walk | None:
     if kernel == 1 or not direct_wgrad_walk.serves(op, shape):
         return None
     return (
-        direct_wgrad_walk.choose(shape, device, wishes(knobs))
-        if kernel or direct_wgrad_walk.is_measured(shape)
-        else None
+        direct_wgrad_walk.choose(shape, device, wishes(knobs)) if kernel or direct_wgrad_walk.is_faster(shape) else None
     )
 
 

@@ -25,6 +25,7 @@ _CHANNELS = 8  # of a warp
 _SUMS = 130  # registers of a lane
 _MOST_WARPS = 24
 _MOST_TURNS = 32  # pieces of a turn that a thread copies
+_FILLED = 0.7  # of the columns of products: below, multiply-adds are faster
 SLICES = 8  # warps that add the parts of one tap
 
 
@@ -73,8 +74,10 @@ def serves(op: FusedOp, shape: Shape) -> bool:
     )
 
 
-def is_measured(shape: Shape) -> bool:
-    return _key(shape) in MEASURED
+def is_faster(shape: Shape) -> bool:
+    """Whether it beats multiply-adds: measured for the filter, and the image's columns fill the products."""
+    columns = shape.columns + 1
+    return _key(shape) in MEASURED and columns >= _FILLED * -(-columns // DEPTH) * DEPTH
 
 
 def _key(shape: Shape) -> tuple[tuple[int, ...], tuple[int, ...], int]:
