@@ -241,6 +241,39 @@ def test_what_would_hang_stops_with_a_message(body: str, said: str, backward: bo
     assert "block (0,0,0)" in message
 
 
+# Each block keeps a number in shared memory of both kinds, waits for all blocks, and adds what the next one wrote.
+TOGETHER = """
+    __shared__ int fixed[64];
+    extern __shared__ int dynamic[];
+    const int t = threadIdx.x, block = blockIdx.x;
+    int *arrived = p.y, *numbers = p.y + 1;
+    fixed[t] = dynamic[t] = block;
+    numbers[block] = 100 * (block + 1);
+    __syncthreads();
+    if (t == 0) {
+        atomicAdd(arrived, 1);
+        while (*(volatile int*)arrived < p.n) __nanosleep(0);
+    }
+    __syncthreads();
+    if (t == 63) p.y[1 + gridDim.x + block] = numbers[(block + 1) % gridDim.x] + fixed[t - 1] + dynamic[t - 2];
+"""
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_blocks_of_a_cooperative_launch_wait_for_each_other(backward: bool) -> None:
+    found = run(TOGETHER, np.zeros(5), 11, grid=5, shared=256, together=True, backward=backward)
+    np.testing.assert_array_equal(found[6:], [200, 302, 404, 506, 108])
+
+
+@pytest.mark.parametrize(
+    ("grid", "together", "said"),
+    [(5, False, "no thread gets on"), (4, True, "no block gets on"), (2000, True, "do not run at the same time")],
+)
+def test_blocks_that_do_not_run_together_are_not_waited_for(grid: int, together: bool, said: str) -> None:
+    with pytest.raises(EmulationError, match=said):
+        run(TOGETHER, np.zeros(5), 2 * 2000 + 1, grid=grid, shared=256, together=together)
+
+
 def test_a_missing_barrier_shows_in_one_of_the_orders() -> None:
     body = """__shared__ int row[64];
 row[threadIdx.x] = p.x[threadIdx.x];
