@@ -141,6 +141,12 @@ def without(library: str, engine: str) -> Case:
     return ask
 
 
+def wide_filter() -> Operation:
+    """A convolution whose filter is wider than a tile."""
+    image, filter, result = tensor(1, (1, 4, 40, 40)), tensor(2, (4, 4, 33, 1)), tensor(3, (1, 4, 8, 40))
+    return operation("conv_fprop", x=image, w=filter, y=result)
+
+
 def distant() -> Operation:
     """A convolution whose taps lie further apart than 32-bit numbers reach."""
     conv = convolution(dilations=(2 * 10**9, 1), pre_paddings=(10**9, 0), post_paddings=(10**9, 0))
@@ -184,6 +190,8 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     "cuda_norm_backward.direction": declined("cuda_norm_backward", operation("norm_fwd"), H200),
     "cuda_implicit_gemm.coordinates": declined("cuda_implicit_gemm", distant(), H200),
     "cuda_resample_backward.coordinates": declined("cuda_resample_backward", uneven(), H200),
+    "cuda_view.layout": declined("cuda_view", operation("transpose"), H200),
+    "cuda_fft_tiling.filter": declined("cuda_fft_tiling", wide_filter(), H200),
     "cuda_matmul_cublas.library": without("cublas", "cuda_matmul_cublas"),
     "cuda_explicit_gemm.library": without("cublas", "cuda_explicit_gemm"),
     "cuda_fft.cublas": without("cublas", "cuda_fft"),
