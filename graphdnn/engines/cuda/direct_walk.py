@@ -147,16 +147,19 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
     parts = -(-shape.columns // (_TILES * TILE))
     tiles = -(-shape.columns // (parts * TILE))
     legal, eights = _pairs(shape), -(-shape.channels_out // 8)
-    pairs, warps, lines, blocks = MEASURED.get(_key(shape), (0, 0, 0, 0)) if not wishes.asks else (0, 0, 0, 0)
+    pairs, warps, lines, blocks = MEASURED.get(_key(shape), (0, 0, 0, 0))
+    if wishes.asks or not warps or eights * 4 // pairs % warps:
+        pairs = warps = lines = blocks = 0
     pairs = wishes.tw or pairs
     if pairs not in legal:
         pairs = next((n for n in legal if _registers(shape, n) <= 168), legal[-1])
     part = 4 // pairs  # warps to eight channels
     most = min(_MOST_WARPS, part * eights)
-    if wishes.lanes or (warps and eights * part % warps == 0):
+    if wishes.lanes or warps:
         warps = min(wishes.lanes or warps, most)
     else:
-        warps = next(w for w in range(min(most, 12), 0, -1) if w % part == 0 and part * eights % w == 0)
+        few = min(most, 12, 2048 // (_registers(shape, pairs) + 16))  # whose registers one block has
+        warps = next((w for w in range(few, 0, -1) if w % part == 0 and part * eights % w == 0), part)
     warps = max(part, warps // part * part)
     lines = wishes.v or lines or 1
     for lines, stages in [(lines, n) for n in range(wishes.stages, 1, -1)] + [(1, 3), (1, 2)]:

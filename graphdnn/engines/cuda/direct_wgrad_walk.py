@@ -123,12 +123,16 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
     """
     p = shape.problem
     total, most = -(-shape.channels_out // _CHANNELS), -(-(shape.columns + 1) // DEPTH)
-    warps, across, lines, blocks = MEASURED.get(_key(shape), (0, 0, 0, 0)) if not wishes.asks else (0, 0, 0, 0)
+    warps, across, lines, blocks = MEASURED.get(_key(shape), (0, 0, 0, 0))
+    if wishes.asks or not warps or total % warps:
+        warps = across = lines = blocks = 0
     warps = wishes.lanes or warps or (3 if total % 3 == 0 else 4)
     warps = min(warps, total, _MOST_WARPS)
     across = min(across or 4, most, _MOST_WARPS // warps)
     if wishes.threads:
         across = max(1, min(across, wishes.threads // (32 * warps)))
+    elif not wishes.lanes:
+        warps = max(1, min(warps, 2048 // (across * (_registers(shape) + 16))))  # whose registers one block has
     lines = wishes.v or lines or 2
     for lines, stages in [(lines, n) for n in range(wishes.stages, 1, -1)] + [(1, 3), (1, 2)]:
         walk = Walk(warps, across, lines, 1, stages, 1)
