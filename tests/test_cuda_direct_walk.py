@@ -160,6 +160,8 @@ def test_every_knob_value_gives_a_launch(text: str, engine: Engine, knobs: dict[
 COMPILED = [
     ("conv x=f16[64,192,56,56]nhwc w=f16[192,1,7,7] pad=3 + bias + relu(0,6)", ENGINE),
     ("dgrad dy=bf16[64,192,56,56]nhwc w=bf16[192,1,7,7] dx=[64,192,56,56] pad=3", ENGINE),
+    ("dgrad dy=f16[64,144,28,28]nhwc w=f16[144,1,3,3] dx=[64,144,56,56] pad=1 stride=2", ENGINE),
+    ("conv x=f16[64,128,56,56]nhwc w=f16[128,4,3,3] pad=1 + bias + relu", ENGINE),
     ("wgrad x=f16[64,144,56,56]nhwc dy=f16[64,144,56,56]nhwc dw=[144,1,5,5] pad=2", WGRAD),
     ("wgrad x=bf16[64,192,56,56]nhwc dy=bf16[64,192,56,56]nhwc dw=[192,1,7,7] pad=3", WGRAD),
     ("wgrad x=f16[64,128,56,56]nhwc dy=f16[64,128,56,56]nhwc dw=[128,4,3,3] pad=1", WGRAD),
