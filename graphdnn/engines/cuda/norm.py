@@ -35,7 +35,6 @@ _STATISTICS = (
     "inv_variance",
     *(f"{way}_running_{which}" for way in ("input", "output") for which in ("mean", "var")),
 )
-STREAMED = True
 _FINISH = 128  # threads that join the parts of a row
 
 
@@ -162,7 +161,7 @@ class Forward:
             *self._element(parameters, is_stored=True),
             self._finish(parameters),
             *self._epsilon(parameters),
-            *self._application(parameters, is_streamed=STREAMED),
+            *self._application(parameters, is_streamed=True),
         ]
         name = _name(steps.op, rows, residence.text())
         constants: dict[str, bool | str] = {"CENTERED": operands.centered, "Compute": operands.compute}

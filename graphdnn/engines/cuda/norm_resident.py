@@ -20,14 +20,9 @@ from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.tensors import TensorSpec
 
-THREADS = 512
-AGAIN = 1
-STORES = 2
-EARLY: int | None = None
-PINNED = 16 * 2**20
-IN_FLIGHT = 128  # bytes of a thread that are on their way
-KEPT_BYTES: int | None = None  # of shared memory, instead of all there is
-ROWS = 64  # of a block, where neighbours in memory belong to different ones
+_THREADS = 512
+_IN_FLIGHT = 128  # bytes of a thread that are on their way
+_ROWS = 64  # of a block, where neighbours in memory belong to different ones
 _MOST_STEPS = 8  # packs
 _ROW_WIDTH = 32  # bytes of each value that a thread knows of its rows
 _SYSTEM = 1024 + 64  # bytes of shared memory that a block cannot have, and what alignment takes
@@ -41,12 +36,15 @@ def stored_text(fields: Mapping[str, TensorSpec]) -> str:
 
 
 def take_text(program: Program) -> str:
+    """What reads a pack, with word of whether it will be read again (text/streaming.cuh)."""
     return program.function("take", "Stored& pack, Policy policy").replace(" load<", " policy.load<")
 
 
 @dataclass(frozen=True, slots=True)
 class Residence:
-    """``groups`` of steps that a thread reads; ``kept`` of them stay in shared memory."""
+    """``groups`` of steps that a thread reads: ``early`` ones and the last two stay in registers, ``kept`` ones in
+    shared memory.
+    """
 
     tile: Tile
     tiles: int
@@ -55,7 +53,6 @@ class Residence:
     groups: int
     early: int
     kept: int
-    pinned: int
     shared: int
     read_twice: int  # bytes
 
@@ -78,7 +75,6 @@ class Residence:
         parameters.integer("per_split", self.per_split)
         parameters.integer("groups", self.groups)
         parameters.integer("kept_groups", self.kept)
-        parameters.integer("pinned", self.pinned)
         parameters.integer("barriers", self.tiles)
         pair = f"Pack<{constants['Compute']}, 2>"
         scratch = {"partial": (pair, self.splits * rows.count * 16), "arrived": ("unsigned int", 4 * self.tiles)}
@@ -98,8 +94,6 @@ class Residence:
                 **self.tile.bounds(),
                 "SPLIT": is_split,
                 "EARLY": self.early,
-                "AGAIN": AGAIN,
-                "STORES": STORES,
                 **constants,
             },
         )
@@ -118,10 +112,11 @@ def resident(
     if not rows.along:
         rows = rows.narrowed(_ROW_WIDTH // compute_bytes)
     pack_bytes = rows.width * element_bytes
-    columns = 1 if rows.along else min(32, power_above(rows.row_packs), max(1, ROWS // rows.width))
-    tile = Tile(THREADS // columns, columns, max(1, min(_MOST_STEPS, IN_FLIGHT // 2 // pack_bytes)))
+    columns = 1 if rows.along else min(32, power_above(rows.row_packs), max(1, _ROWS // rows.width))
+    tile = Tile(_THREADS // columns, columns, max(1, min(_MOST_STEPS, _IN_FLIGHT // 2 // pack_bytes)))
     tiles, turn = -(-rows.row_packs // columns), tile.lanes * tile.steps
     splits = max(1, device.sm_count // tiles)
+    # Few rows of many blocks would leave multiprocessors idle, and short ones have nothing to keep.
     if tiles * splits / (-(-tiles // device.sm_count) * device.sm_count) < _LEAST_SHARE:
         return None
     if tile.lanes < rows.row_width or rows.packs < splits * turn or (tiles > device.sm_count and splits > 1):
@@ -131,16 +126,14 @@ def resident(
         per_split = -(-per_split // tile.lanes) * tile.lanes
     splits = -(-rows.packs // per_split)
     needed = -(-per_split // turn)
-    early = min(_early(rows) if EARLY is None else EARLY, max(0, needed - 2)) if is_plain else 0
+    early = min(_early(rows), max(0, needed - 2)) if is_plain else 0
     groups = early + 2 * -(-(needed - early) // 2)
     group_bytes = tile.threads * tile.steps * pack_bytes
     block_rows = columns * rows.row_width
     joined = compute_bytes * tile.threads // 32 * (2 * block_rows + 1)  # by threads, in shared memory
-    room = device.shared_memory - _SYSTEM - joined if KEPT_BYTES is None else KEPT_BYTES
+    room = device.shared_memory - _SYSTEM - joined
     kept = min(groups - early - 2, room // group_bytes)
     again = groups - early - 2 - kept
-    everywhere = group_bytes * min(tiles * splits, device.sm_count)
-    pinned = min(again, PINNED // everywhere)
     return rows, Residence(
         tile=tile,
         tiles=tiles,
@@ -149,9 +142,8 @@ def resident(
         groups=groups,
         early=early,
         kept=kept,
-        pinned=pinned,
         shared=kept * group_bytes,
-        read_twice=max(0, (again - pinned) * group_bytes * tiles * splits),
+        read_twice=again * group_bytes * tiles * splits,
     )
 
 

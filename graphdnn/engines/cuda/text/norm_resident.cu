@@ -1,7 +1,7 @@
 // Rows that are divided among blocks which all run at the same time: what is read is kept as far as it can be. A thread
 // reads its packs in groups, two of which take turns in its registers, so that one is on its way while the other is
 // added up. The first groups stay in registers and shared memory, the last two in registers; what is between them is
-// read again, from its end, which the second level of cache is asked to keep.
+// read again, from its end, where the second level of cache may still have it: of all else it is told that nobody will.
 //
 // The direction says what is kept (Stored), what a thread finds of its rows (Running), and how parts of rows join (Part).
 
@@ -173,14 +173,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_resident(cons
     const Count begin = (Count)blockIdx.y * (Count)p.per_split, limit = begin + (Count)p.per_split;
     const Span mine = {begin + here.lane, limit < (Count)p.count ? limit : (Count)p.count};
     // Groups in this order: EARLY in registers, some in shared memory, some that are read again, two in registers.
-    const Count groups = (Count)p.groups, kept_end = EARLY + (Count)p.kept_groups, pinned = groups - 2 - (Count)p.pinned;
+    const Count groups = (Count)p.groups, kept_end = EARLY + (Count)p.kept_groups;
 
     Row row;
     Running running;
     Group early[EARLY > 0 ? EARLY : 1], one, other;
     const Policy once = read_once(), again = read_again();
     const auto read = [&](Group& group, Count number) {
-        group.read(p, at, mine, number, number >= pinned && number + 2 < groups ? again : once);
+        group.read(p, at, mine, number, number >= kept_end && number + 2 < groups ? again : once);
     };
     const auto find = [&](const Group& group, Count number) {
         if (number < kept_end) group.keep(kept, number - EARLY);

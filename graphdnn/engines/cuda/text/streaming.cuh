@@ -1,3 +1,5 @@
+// Loads and stores that tell the second level of cache what becomes of their data.
+
 template <int V, class How, class T> __device__ __forceinline__ void load_plain(const T* from, How how, T (&to)[V]) {
     load<V>(from, how, to);
 }
@@ -46,9 +48,7 @@ __device__ __forceinline__ Policy read_once() {
 __device__ __forceinline__ Policy read_again() {
     Policy policy = {};
 #ifdef __CUDA_ARCH__
-    if constexpr (AGAIN == 1) asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy.word));
-    else if constexpr (AGAIN == 2) asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy.word));
-    else asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy.word));
+    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy.word));
 #endif
     return policy;
 }
@@ -57,18 +57,10 @@ __device__ __forceinline__ Policy read_again() {
 
 #ifdef __CUDA_ARCH__
 __device__ __forceinline__ void store_word_streaming(uint4* to, uint4 x) {
-    if constexpr (STORES == 1)
-        asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
-    else
-        asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;"
-                     ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "l"(read_once().word) : "memory");
+    asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
 }
 __device__ __forceinline__ void store_word_streaming(uint2* to, uint2 x) {
-    if constexpr (STORES == 1)
-        asm volatile("st.global.cs.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(x.x), "r"(x.y) : "memory");
-    else
-        asm volatile("st.global.L2::cache_hint.v2.u32 [%0], {%1, %2}, %3;"
-                     ::"l"(to), "r"(x.x), "r"(x.y), "l"(read_once().word) : "memory");
+    asm volatile("st.global.cs.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(x.x), "r"(x.y) : "memory");
 }
 #endif
 template <class T> __device__ __forceinline__ void store_word_streaming(T* to, T x) { *to = x; }
