@@ -16,15 +16,17 @@ Extents = tuple[int, ...]
 
 
 def _extents(s: Sketch, mode: NormMode) -> tuple[Extents, Extents]:
-    """x and its scale."""
+    """x and its scale. No row has two elements: normalized they are 1 and -1 whatever x, and dx is a rest of nothing."""
     if mode in (N.BATCH_NORM, N.INSTANCE_NORM):
         rank = s.number(3, 5)
         x = (s.extent(3, 6) + 1, s.extent(7, 60), *(s.extent(4, 14 if rank < 5 else 6) + 1 for _ in range(rank - 2)))
+        if rank == 3:
+            x = (*x[:2], max(x[2], 3))
         return x, (1, x[1], *(1,) * (rank - 2))
     if s.large and s.chance(0.1):
         return (s.number(1, 50), 20_000), (1, 20_000)
     rank = s.number(2, 4)
-    x = (*(s.extent(5, 30) for _ in range(rank - 1)), s.extent(40, 1500 if rank == 2 else 300) + 1)
+    x = (*(s.extent(5, 30) for _ in range(rank - 1)), max(3, s.extent(40, 1500 if rank == 2 else 300) + 1))
     if mode is N.ADA_LAYER_NORM:
         return x, (*(e if s.chance(0.5) else 1 for e in x[:-1]), x[-1])
     from_axis = s.number(1, rank - 1) if rank > 2 else rank - 1
