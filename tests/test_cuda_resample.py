@@ -360,3 +360,10 @@ def test_pools_of_a_network_compile_without_spills(name: str, kind: str, layout:
     y = resampled_extents(x, spec)
     op = ResampleForward(spec=spec, x=tensor(1, x, kind, layout), y=tensor(2, y, kind, layout))
     compiles_cleanly(op, resample.ENGINE, "sm_90a", registers=128)
+
+
+@compiler
+@pytest.mark.parametrize("layout", ["packed", "channels_last"])
+@pytest.mark.parametrize("kind", ["f16", "f32"])
+def test_windows_over_channels_compile_without_spills(kind: str, layout: str) -> None:
+    compiles_cleanly(response(kind, layout, (64, 128, 56, 56)), resample.ENGINE, "sm_90a", registers=80)

@@ -43,16 +43,19 @@ class Program:
         linear: str = "",
         stores: str = "store",
         keeps: bool = False,
+        quick: str = "",
     ) -> None:
         """``prefix`` keeps the fields of several programs of one kernel apart. ``linear``: the name of an argument
         that counts elements in the order of the space, which is the offset in tensors that are packed in that order.
         ``stores``: the function that stores neighbours. ``keeps``: what varies along the vector axis only is taken
-        from ``kept``, an argument that the function ``keep`` filled (``keeping``).
+        from ``kept``, an argument that the function ``keep`` filled (``keeping``). ``quick``: the name of a word that
+        tells where the quick form of an operation does not hold; without it another form is taken there.
         """
         self._op, self._parameters, self._space, self._prefix = op, parameters, space, prefix
         self.width = width
         self._vector_axis = space.rank - 1 if vector_axis is None else vector_axis
         self._linear, self._packed = linear, packed_strides(space.sizes)
+        self._quick = quick
         self._values: dict[int, str] = {}  # uid -> array
         self._fields: dict[int, str] = {}
         self._factors: set[int] = set()
@@ -238,7 +241,8 @@ class Program:
         self._arrays += len(arrays)
         self._line("float " + ", ".join(f"{name}[{self.width}]" for name in arrays) + ";")
         self.each(" ".join((*operands, *(f"{name}[e] = o{i};" for i, name in enumerate(arrays[:-1])))))
-        self._line(f"{function}({', '.join(arrays)});")
+        quick, flag = ("quick_", [self._quick]) if self._quick else ("", [])
+        self._line(f"{quick}{function}({', '.join(arrays + flag)});")
         self.set(result, f"{arrays[-1]}[e]")
 
     def store(self, spec: TensorSpec) -> None:

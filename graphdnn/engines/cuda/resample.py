@@ -34,21 +34,21 @@ from graphdnn.engines.cuda.steps import Steps, fused_inputs
 from graphdnn.engines.engine import needs_rule
 from graphdnn.enums import NanPropagation, PaddingMode, ResampleMode
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.operations import ResampleForward, ResampleSpec
+from graphdnn.operations import Operation, PointwiseOperation, ResampleForward, ResampleSpec
 from graphdnn.operations.resample import POOLING
 from graphdnn.tensors import TensorSpec
 
 THREADS = 256
 BLOCKS_PER_SM = 32  # beyond this many, a block takes several turns
-POOL_THREADS, POOL_BLOCKS = 128, 4
+POOL_THREADS = 128
 
 
-def generate_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
+def generate_forward(op: FusedOp, device: DeviceSpec, *, divides_first: bool = False) -> DeviceKernel:
+    """``divides_first``: an average as a sum of what was divided, as gradients are; only of what a ``Pool`` serves."""
     anchor = op.anchor
     assert isinstance(anchor, ResampleForward)
     steps = Steps(op, device)
     parameters = Parameters(steps.places)
-    compute = COMPUTE_TYPE[anchor.compute_type]
     inputs, outputs = read(op, anchor.x), steps.epilogue_tensors()
     asked = asked_indices((*op.prologue, *op.epilogue))
     pool = pool_of(anchor, inputs, outputs, asked, device)
@@ -68,19 +68,13 @@ def generate_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         _prologue(op, parameters, x_space, name, prefix, w)
         for name, prefix, w in zip(("prologue", "prologue_halo"), "xs", dict.fromkeys(widths), strict=False)
     ]
-    body = Program(op, parameters, y_space, "y", width=width)
-    for spec in fused_inputs(op.epilogue):
-        if spec not in anchor.outputs().values():
-            body.value(spec)  # loads first: the chain may branch
-    if anchor.index is not None:
-        body.set(anchor.index, "place[e]")
-    if _is_wanted(op, anchor.y):
-        steps.finish(body, "acc", compute)
-    else:
-        body.store_outputs((anchor,))
-    functions.append(body.function("epilogue", f"const {compute} (&acc)[{width}], const int (&place)[{width}]"))
+    functions.append(_epilogue(op, parameters, steps, y_space, width))
+    has_quick = pool is not None and any(_is_quick(step) for step in op.epilogue) and anchor.beta == 0.0
+    if has_quick:
+        functions.append(_epilogue(op, parameters, steps, y_space, width, quick="doubt"))
     if pool is not None:
-        steps.add(_pooled(op, parameters, functions, pool))
+        flags = {"QUICK": has_quick, "DIVIDES_FIRST": divides_first}
+        steps.add(_pooled(op, parameters, functions, pool, flags))
     else:
         steps.add(_by_taps(op, parameters, functions, (widths[0], width), device))
     return steps.kernel(f"resample_{anchor.spec.mode.name.lower()}__{'taps' if pool is None else 'pool'}__{op.name}")
@@ -93,6 +87,32 @@ def _prologue(op: FusedOp, parameters: Parameters, space: Space, name: str, pref
     program.apply(op.prologue)
     program.result("value", op.anchor.x, compute)
     return program.function(name, f"{compute} (&value)[{width}]")
+
+
+def _epilogue(op: FusedOp, parameters: Parameters, steps: Steps, space: Space, width: int, *, quick: str = "") -> str:
+    anchor = op.anchor
+    assert isinstance(anchor, ResampleForward)
+    compute = COMPUTE_TYPE[anchor.compute_type]
+    program = Program(op, parameters, space, "q" if quick else "y", width=width, quick=quick)
+    for spec in fused_inputs(op.epilogue):
+        if spec not in anchor.outputs().values():
+            program.value(spec)  # loads first: the chain may branch
+    if anchor.index is not None:
+        program.set(anchor.index, "place[e]")
+    if _is_wanted(op, anchor.y):
+        steps.finish(program, "acc", compute)
+    else:
+        program.store_outputs((anchor,))
+    arguments = f"const {compute} (&acc)[{width}], const int (&place)[{width}]"
+    if quick:
+        return program.function("quick_epilogue", f"{arguments}, unsigned int& {quick}")
+    return program.function("epilogue", arguments)
+
+
+def _is_quick(step: Operation) -> bool:
+    """True where an operation has a form for most operands and another for all."""
+    is_float = COMPUTE_TYPE[step.compute_type] == "float"
+    return is_float and isinstance(step, PointwiseOperation) and bool(step.spec.row.cuda_pack)
 
 
 def _by_taps(
@@ -138,7 +158,7 @@ def _window_files(spec: ResampleSpec) -> tuple[str, ...]:
     return ("resample_linear.cuh",)
 
 
-def _pooled(op: FusedOp, parameters: Parameters, functions: list[str], pool: Pool) -> Launch:
+def _pooled(op: FusedOp, parameters: Parameters, functions: list[str], pool: Pool, flags: dict[str, bool]) -> Launch:
     anchor = op.anchor
     assert isinstance(anchor, ResampleForward)
     spec, tile, row, column = anchor.spec, pool.tile, pool.row, pool.column
@@ -149,12 +169,11 @@ def _pooled(op: FusedOp, parameters: Parameters, functions: list[str], pool: Poo
     parameters.integers("image", (row.x.size, column.x.size))
     parameters.integers("outputs", (row.y.size, column.y.size))
     parameters.integer("top", row.before)
-    parameters.integer("rows", tile.rows * tile.turns)
     is_maximum, zeros = spec.mode is ResampleMode.MAXPOOL, pads_zeros(anchor)
     text = kernel_text(
         f"resample_{spec.mode.name.lower()}__pool_{row.window}x{column.window}_v{tile.pack}"
         f"_{tile.rows}x{tile.columns}__{op.name}",
-        ["quotient.cuh", "resample_order.cuh", "resample_pool.cu"],
+        ["quotient.cuh", "resample_order.cuh", "resample_span.cuh", "resample_pool.cu"],
         parameters=parameters.text,
         functions=functions,
         constants={
@@ -172,20 +191,23 @@ def _pooled(op: FusedOp, parameters: Parameters, functions: list[str], pool: Poo
             "EXCLUDING": spec.mode is ResampleMode.AVGPOOL_EXCLUDE_PADDING,
             "PROPAGATE": _propagates(spec),
             "ZEROS": zeros,
-            "ZERO_ROWS": zeros and row.pads,
+            "CHECK_ROWS": row.pads or row.y.size % (tile.rows * tile.turns) != 0,
+            "SHARE": tile.shares,
             "ABSENT": is_maximum and spec.padding_mode is PaddingMode.NEG_INF_PAD,
             "INDEX": anchor.index is not None,
             "EXACT": ELEMENTS[anchor.y.data_type].kind != "float",
             "ROWS_FIRST": sums_rows_first(anchor, pool),
             "PACK": tile.pack,
             "ROWS": tile.rows,
+            "TURNS": tile.turns,
             "COLS": tile.columns,
             "X_PACK": tile.x_pack,
             "HALO": tile.halo,
-            "WHOLE_ROWS": row.y.size % tile.rows == 0,
+            "WHOLE_ROWS": row.y.size % (tile.rows * tile.turns) == 0,
             "WHOLE_COLS": column.y.size % tile.columns == 0,
+            **flags,
             "THREADS": POOL_THREADS,
-            "BLOCKS": POOL_BLOCKS,
+            "BLOCKS": tile.blocks,
             "Compute": COMPUTE_TYPE[anchor.compute_type],
             "Count": "unsigned int" if count < 2**31 else "unsigned long long",
         },

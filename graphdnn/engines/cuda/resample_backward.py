@@ -7,6 +7,7 @@ scratch memory.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from graphdnn.device import DeviceSpec
@@ -25,10 +26,11 @@ from graphdnn.engines.cuda.resample_axes import (
     is_channels_last,
     resample_space,
 )
+from graphdnn.engines.cuda.resample_pool import has_pool
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
-from graphdnn.enums import DataType, ResampleMode
+from graphdnn.enums import DataType, PaddingMode, ResampleMode
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ResampleBackward, ResampleForward
 from graphdnn.tensors import TensorSpec, ordered_strides, stride_order
@@ -39,6 +41,9 @@ _LARGEST_BYTE = 255
 def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, ResampleBackward)
+    mirrored = _mirrored(anchor)
+    if mirrored is not None:
+        return generate_forward(replace(op, anchor=mirrored), device, divides_first=True)
     steps = Steps(op, device)
     index = None
     if anchor.spec.mode is ResampleMode.MAXPOOL:
@@ -88,6 +93,26 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     blocks = min(-(-count // THREADS), BLOCKS_PER_SM * device.sm_count)
     steps.add(Launch(text, "resample_backward", (blocks, 1, 1), THREADS, parameters.pack()))
     return steps.kernel(name)
+
+
+def _mirrored(anchor: ResampleBackward) -> ResampleForward | None:
+    """The gradient of an average whose windows move by 1 as an average of dy: its windows look the other way.
+
+    Only where every window counts the same, and the forward kernel shares rows.
+    """
+    spec, x, y = anchor.spec, anchor.dy.extents, anchor.dx.extents
+    if spec.mode is not ResampleMode.AVGPOOL_INCLUDE_PADDING or spec.padding_mode is not PaddingMode.ZERO_PAD:
+        return None
+    if any(stride != 1 for stride in spec.strides):
+        return None
+    before = tuple(w - 1 - pre for w, pre in zip(spec.window_dims, spec.pre_paddings, strict=True))
+    sizes = zip(y[2:], x[2:], before, spec.window_dims, strict=True)
+    after = tuple(to - 1 - of - pre + w for to, of, pre, w in sizes)
+    if min((*before, *after)) < 0:
+        return None
+    turned = spec.model_copy(update={"pre_paddings": before, "post_paddings": after})
+    forward = ResampleForward(spec=turned, x=anchor.dy, y=anchor.dx, alpha=anchor.alpha, beta=anchor.beta)
+    return forward if has_pool(forward) else None
 
 
 def _found_again(steps: Steps, op: FusedOp, anchor: ResampleBackward, device: DeviceSpec) -> TensorSpec:

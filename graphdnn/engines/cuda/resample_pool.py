@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from graphdnn.device import DeviceSpec
-from graphdnn.dtypes import ELEMENTS
+from graphdnn.dtypes import COMPUTE, ELEMENTS
 from graphdnn.engines.cuda.program import width_for
 from graphdnn.engines.cuda.resample_axes import reads_edges
 from graphdnn.engines.cuda.space import Axis, Space, collapsed
@@ -23,7 +23,8 @@ from graphdnn.tensors import TensorSpec, stride_order
 _LARGEST_WINDOW, _LARGEST_STRIDE, _MOST_AXES = 5, 4, 2
 _MOST_COLUMNS = 8
 _LARGEST_FLOAT = 3.4e38
-_THREADS_PER_SM = 1024  # fewer, and rows are better spread than shared
+_THREADS_PER_SM = 700  # fewer, and rows are better spread than shared
+_REGISTER = 4  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,10 @@ class Moving:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What a thread computes: ``rows`` x ``columns`` outputs a turn, ``turns`` times, each ``pack`` elements."""
+    """What a thread computes: ``rows`` x ``columns`` outputs a turn, ``turns`` times, each ``pack`` elements.
+
+    ``shares``: neighbours in a warp hand each other what is beside their columns; ``blocks``: that share an SM.
+    """
 
     pack: int = 1
     columns: int = 1
@@ -62,6 +66,8 @@ class Tile:
     turns: int = 1
     x_pack: int = 1
     halo: int = 1
+    shares: bool = False
+    blocks: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +110,12 @@ class Pool:
         return span if beyond >= span else column.before + middle if beyond >= column.before + middle else 0
 
 
-def pool_of(
-    op: ResampleForward,
-    read: Sequence[TensorSpec],
-    written: Sequence[TensorSpec],
-    asked: frozenset[int],
-    device: DeviceSpec,
-) -> Pool | None:
-    """None where windows are large, or move along three axes, or cover nothing but padding."""
+def has_pool(op: ResampleForward) -> bool:
+    """False where windows are large, or move along three axes, or cover nothing but padding."""
+    return _moving(op) is not None
+
+
+def _moving(op: ResampleForward) -> list[Moving] | None:
     spec, x, y = op.spec, op.x.extents, op.y.extents
     if spec.mode not in POOLING:
         return None
@@ -121,9 +125,23 @@ def pool_of(
         for i, (window, stride, pre) in enumerate(known, 2)
         if not window == stride == 1 or x[i] != y[i]
     ]
-    if len(moving) > _MOST_AXES or not all(axis.is_served for axis in moving):
+    return moving if len(moving) <= _MOST_AXES and all(axis.is_served for axis in moving) else None
+
+
+def pool_of(
+    op: ResampleForward,
+    read: Sequence[TensorSpec],
+    written: Sequence[TensorSpec],
+    asked: frozenset[int],
+    device: DeviceSpec,
+) -> Pool | None:
+    """None where ``has_pool`` is false, or places in windows would be counted against memory's order."""
+    moving, y = _moving(op), op.y.extents
+    if moving is None:
         return None
-    order = stride_order(op.y.dims, op.y.strides)
+    # A virtual y lies nowhere: what the epilogue makes of it does.
+    main = next((t for t in (op.y, *reversed(written)) if not t.is_virtual and t.extents == y), op.y)
+    order = stride_order(main.dims, main.strides)
 
     def depth(axis: Axis | Moving) -> int:
         y_axis = axis.y if isinstance(axis, Moving) else axis
@@ -131,7 +149,7 @@ def pool_of(
 
     found = {axis.x.logical for axis in moving}
     rest = Space(y, tuple(Axis(size, i) for i, size in enumerate(y) if i not in found))
-    still = collapsed(rest, op.y, [*read, *written], asked).axes
+    still = collapsed(rest, main, [*read, *written], asked).axes
     axes: list[Axis | Moving] = sorted((*still, *moving), key=depth)
     if isinstance(axes[-1], Moving):  # contiguous columns, whatever the rows are
         column = axes[-1]
@@ -163,14 +181,42 @@ def tile_of(
             x_width //= 2
         beside = max(column.before, column.window - column.stride - column.before, 1)
         halo = min(x_width, 1 << (beside - 1).bit_length())
-        tile = Tile(columns=columns, x_pack=x_width, halo=halo)
+        ends_with_x = column.x.size == column.y.size * column.stride
+        shares = ends_with_x and beside <= halo and column.window > column.stride
+        # Shuffles move 32 bits; a warp's surplus threads write again what others write, and must not have read it.
+        shares = shares and COMPUTE[op.compute_type].itemsize >= _REGISTER and op.beta == 0.0
+        tile = Tile(columns=columns, x_pack=x_width, halo=halo, shares=shares)
     else:
         tile = Tile(pack=min(x_width, y_width, _MOST_COLUMNS), columns=min(2, column.y.size))
-    overlaps = row.stride < row.window
-    wanted = 4 if overlaps or row.window == 1 else 1
-    tile = replace(tile, rows=min(wanted, row.y.size))
-    few = prod(replace(pool, tile=tile).steps) < _THREADS_PER_SM * device.sm_count
-    return replace(tile, rows=1) if few else tile
+    operands = {t.uid for t in (*read, *written) if not (t.is_by_value or t.is_constant)}
+    is_wide = COMPUTE[op.compute_type].itemsize > _REGISTER
+    known = _measured(op, pool, tile) if op.index is None and not is_wide and len(operands) <= 2 else None
+    has_lines = row.stride < row.window and sums_rows_first(op, pool) and not is_wide
+    tile = known or replace(tile, rows=4 if has_lines else 1, blocks=2)
+    choices = (tile.rows, tile.turns), (tile.rows, 1), (1, 1)
+    tiles = [replace(tile, rows=r, turns=t) for r, t in choices if r * t <= row.y.size]
+    enough = _THREADS_PER_SM * device.sm_count
+    return next((t for t in tiles if prod(replace(pool, tile=t).steps) >= enough), tiles[-1])
+
+
+def _measured(op: ResampleForward, pool: Pool, tile: Tile) -> Tile | None:
+    """The best of a few on an H200; None for what was not tried."""
+    row, column, is_full = pool.row, pool.column, tile.pack == _MOST_COLUMNS
+    if row.window == row.stride == column.stride == 1:
+        return replace(tile, rows=4, blocks=7)
+    if column.window == column.stride == row.stride == 1:
+        return replace(tile, pack=min(tile.pack, 4), rows=8, turns=2 if is_full else 1, blocks=8)
+    if row.stride != column.stride or max(row.window, column.window) > 3:
+        return None
+    if row.stride >= row.window:
+        return replace(tile, blocks=4)  # rows have nothing to share
+    if row.stride > 1:
+        return replace(tile, rows=4, blocks=4)
+    if pool.along:
+        return replace(tile, rows=4, turns=1 if tile.columns == _MOST_COLUMNS else 2, blocks=8)
+    if is_full and sums_rows_first(op, pool):
+        return replace(tile, rows=8, blocks=4)
+    return replace(tile, rows=4, turns=2, blocks=3 if is_full else 4)
 
 
 def sums_rows_first(op: ResampleForward, pool: Pool) -> bool:

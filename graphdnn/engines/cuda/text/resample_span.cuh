@@ -1,0 +1,126 @@
+// What a thread of resample_pool.cu reads of a row of x: SPAN elements, each a pack of PACK.
+//
+//     x     [ LEFT | MIDDLE = COLS * STRIDE_W elements | rest ]
+//     y            [ COLS outputs ]
+//
+// The last axis is vectorised. Where it is not the columns', each column is an access of its own (PACK > 1); where it
+// is (ALONG), the middle is read in accesses of X_PACK, and what is beside it comes from the neighbours in the warp
+// (SHARE) or in accesses of HALO. Nothing branches between loads, so many are under way: addresses outside x move to
+// its edge, and what they read is replaced where padding is zeros.
+
+constexpr int SPAN = (COLS - 1) * STRIDE_W + WINDOW_W, MIDDLE = COLS * STRIDE_W;
+constexpr int RIGHT = SPAN > LEFT + MIDDLE ? SPAN - LEFT - MIDDLE : 0;
+constexpr int BEFORE = (LEFT + HALO - 1) / HALO * HALO, AFTER = (RIGHT + HALO - 1) / HALO * HALO;
+
+typedef Compute Span[SPAN][PACK];
+typedef Compute Held[BEFORE + MIDDLE + AFTER];  // of a row that is read along itself, from -BEFORE on
+
+// Widths that this variant does not use: branches that are never taken name them.
+template <int V> __device__ void prologue(const Params&, const int (&)[RANK], Compute (&)[V]) {}
+template <int V> __device__ void prologue_halo(const Params&, const int (&)[RANK], Compute (&)[V]) {}
+
+__device__ __forceinline__ bool inside(int i, long long size) { return (unsigned int)i < (unsigned int)size; }
+
+__device__ __forceinline__ int clamped(int i, int last) { return i < 0 ? 0 : i > last ? last : i; }
+
+// Element j of a span may be outside x.
+__device__ constexpr bool may_be_outside(int j) { return j < LEFT || j >= CHECKED_FROM; }
+
+// V elements from j on.
+template <int V>
+__device__ __forceinline__ void read_piece(const Params& p, int (&from)[RANK], int w, int j, Held& held) {
+    const int width = (int)p.image[1];
+    Compute some[V];
+    from[COL] = clamped(w + j, width - V);
+    if constexpr (V == X_PACK) prologue(p, from, some);
+    else prologue_halo(p, from, some);
+    const bool counts = !may_be_outside(j + LEFT) || inside(w + j, width);
+    #pragma unroll
+    for (int e = 0; e < V; ++e) held[BEFORE + j + e] = ZEROS && !counts ? (Compute)0 : some[e];
+}
+
+// Where the element beyond the warp's first thread is, for the lower half of the warp; for the others, beyond its last.
+struct Ends {
+    int at[RANK], down;
+};
+
+__device__ __forceinline__ Ends ends_of_warp(const Params& p, const int (&at)[RANK], int h, int w) {
+    const bool is_lower = threadIdx.x % 32 < 16;
+    const int thread = is_lower ? 0 : 31;
+    Ends ends;
+    #pragma unroll
+    for (int j = 0; j < RANK; ++j) ends.at[j] = __shfl_sync(~0u, at[j], thread);
+    ends.down = __shfl_sync(~0u, h, thread) - h;
+    ends.at[COL] = clamped(__shfl_sync(~0u, w, thread) + (is_lower ? -HALO : MIDDLE), (int)p.image[1] - HALO);
+    return ends;
+}
+
+// What is beside the middle, from the neighbours in the warp; what is beyond its ends is read by half a warp each.
+__device__ __forceinline__ void share(const Params& p, const Ends& ends, int h, int w, Held& held) {
+    int from[RANK];
+    #pragma unroll
+    for (int j = 0; j < RANK; ++j) from[j] = ends.at[j];
+    from[ROW] = clamped(h + ends.down, (int)p.image[0] - 1);
+    Compute beyond[HALO];
+    if constexpr (HALO == X_PACK) prologue(p, from, beyond);
+    else prologue_halo(p, from, beyond);
+    const int lane = threadIdx.x % 32;
+    #pragma unroll
+    for (int e = BEFORE - LEFT; e < BEFORE; ++e) {
+        const Compute left = __shfl_up_sync(~0u, held[MIDDLE + e], 1);
+        held[e] = ZEROS && w == 0 ? (Compute)0 : lane == 0 ? beyond[e] : left;
+    }
+    #pragma unroll
+    for (int e = 0; e < RIGHT; ++e) {
+        const Compute right = __shfl_down_sync(~0u, held[BEFORE + e], 1);
+        const bool is_outside = ZEROS && w + MIDDLE >= (int)p.image[1];
+        held[BEFORE + MIDDLE + e] = is_outside ? (Compute)0 : lane == 31 ? beyond[e] : right;
+    }
+}
+
+__device__ __forceinline__ void read_along(
+    const Params& p, const Ends& ends, int (&from)[RANK], int h, int w, Span& span) {
+    Held held;
+    #pragma unroll
+    for (int j = 0; j < MIDDLE; j += X_PACK) read_piece<X_PACK>(p, from, w, j, held);
+    if constexpr (SHARE) {
+        share(p, ends, h, w, held);
+    } else {
+        #pragma unroll
+        for (int j = -BEFORE; j < 0; j += HALO) read_piece<HALO>(p, from, w, j, held);
+        #pragma unroll
+        for (int j = MIDDLE; j < MIDDLE + AFTER; j += HALO) read_piece<HALO>(p, from, w, j, held);
+    }
+    if constexpr (!ZEROS) {  // the edge's element is in another place of its access
+        #pragma unroll
+        for (int j = -1; j >= -BEFORE; --j)
+            if (w + j < 0) held[BEFORE + j] = held[BEFORE + j + 1];
+        #pragma unroll
+        for (int j = 1 - BEFORE; j < MIDDLE + AFTER; ++j)
+            if (may_be_outside(j + LEFT) && w + j >= (int)p.image[1]) held[BEFORE + j] = held[BEFORE + j - 1];
+    }
+    #pragma unroll
+    for (int j = 0; j < SPAN; ++j) span[j][0] = held[BEFORE - LEFT + j];
+}
+
+__device__ __forceinline__ void read_span(
+    const Params& p, const Ends& ends, const int (&at)[RANK], int h, int w, Span& span) {
+    int from[RANK];
+    #pragma unroll
+    for (int j = 0; j < RANK; ++j) from[j] = at[j];
+    from[ROW] = CHECK_ROWS ? clamped(h, (int)p.image[0] - 1) : h;
+    if constexpr (ALONG) {
+        read_along(p, ends, from, h, w, span);
+    } else {
+        #pragma unroll
+        for (int j = 0; j < SPAN; ++j) {
+            const int column = w - LEFT + j;
+            from[COL] = may_be_outside(j) ? clamped(column, (int)p.image[1] - 1) : column;
+            prologue(p, from, span[j]);
+            if (ZEROS && may_be_outside(j) && !inside(column, p.image[1])) {
+                #pragma unroll
+                for (int e = 0; e < PACK; ++e) span[j][e] = (Compute)0;
+            }
+        }
+    }
+}
