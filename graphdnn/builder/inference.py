@@ -1,10 +1,11 @@
 """Inference: what a node leaves open follows from its operands and the graph's default types.
 
 Extents come from the operations' own ``infer``. Strides are packed in the memory
-order of the first operand of the same rank; virtual slices and transposes are views. Types: a result with memory takes the
-graph's io type, or the floating type of the graph's first operand; a virtual
-one the graph's intermediate type; both fall back to the operation's arithmetic.
-Statistics and integers keep the type they were computed in, data movement keeps the type.
+order of the first operand of the same rank; virtual slices and transposes are views.
+Types: a result with memory takes the graph's io type, or the floating type of the
+graph's first operand; a virtual one the graph's intermediate type; both fall back to
+the operation's arithmetic. Statistics and integers keep the type they were computed
+in, data movement keeps the type.
 """
 
 from __future__ import annotations

@@ -369,9 +369,7 @@ class _Call:
 
     __slots__ = ("_addresses", "_between", "_function", "_scratch", "_start", "_views")
 
-    def __init__(
-        self, function: Function, between: Mapping[int, int], views: Mapping[int, View], start: int
-    ) -> None:
+    def __init__(self, function: Function, between: Mapping[int, int], views: Mapping[int, View], start: int) -> None:
         self._function, self._between, self._views, self._start = function, between, views, start
         self._addresses: Mapping[int, int] = {}
         self._scratch = 0
