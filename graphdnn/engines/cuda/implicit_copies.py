@@ -33,7 +33,8 @@ def copying_seconds(size: int, device: DeviceSpec) -> float:
 def is_worth_padding(product: Product, shape: Shape, gathered: TensorSpec, device: DeviceSpec) -> bool:
     """True where a padded copy costs little and saves the bounds of every element: taps change within a tile of k."""
     margins = product.margins
-    if has_one_tap(product, shape.tile) or not any(b or a for b, a in margins):
+    # A pixel's place serves a whole row of a filter gradient's tile: there bounds cost less than a copy.
+    if product.is_wgrad or has_one_tap(product, shape.tile) or not any(b or a for b, a in margins):
         return False
     grown = prod((b + a + n) / n for (b, a), n in zip(margins, gathered.dims[-len(margins) :], strict=True))
     copying = device.launch + gathered.bytes * (1 + grown) / device.bandwidth

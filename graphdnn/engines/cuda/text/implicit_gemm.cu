@@ -118,36 +118,73 @@ __device__ __forceinline__ Spot gathered_spot(const Params& p, const Index& oute
     return found;
 }
 
+// V elements, or zeros. One unit for the compiler: were the zeros written after the load, they would wait for it.
+template <int V, class T> __device__ __forceinline__ void load_if(bool valid, const T* from, T (&to)[V]) {
+    Pack<T, V> pack;
+    constexpr int BYTES = V * (int)sizeof(T);
+    static_assert(BYTES <= 16, "one access");
+#ifdef __CUDA_ARCH__
+    if constexpr (BYTES == 16) {
+        uint4 w;
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; mov.b32 %3, 0; "
+                     "@p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+                     : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w) : "l"(from), "r"((int)valid));
+        *(uint4*)&pack = w;
+    } else if constexpr (BYTES == 8) {
+        uint2 w;
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, %3, 0; mov.b32 %0, 0; mov.b32 %1, 0; "
+                     "@p ld.global.nc.v2.u32 {%0, %1}, [%2]; }"
+                     : "=r"(w.x), "=r"(w.y) : "l"(from), "r"((int)valid));
+        *(uint2*)&pack = w;
+    } else if constexpr (BYTES == 4) {
+        unsigned int w;
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; mov.b32 %0, 0; @p ld.global.nc.u32 %0, [%1]; }"
+                     : "=r"(w) : "l"(from), "r"((int)valid));
+        *(unsigned int*)&pack = w;
+    } else {
+        unsigned short w;
+        if constexpr (BYTES == 2)
+            asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; mov.b16 %0, 0; @p ld.global.nc.u16 %0, [%1]; }"
+                         : "=h"(w) : "l"(from), "r"((int)valid));
+        else
+            asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; mov.b16 %0, 0; @p ld.global.nc.u8 %0, [%1]; }"
+                         : "=h"(w) : "l"(from), "r"((int)valid));
+        *(typename Word<BYTES>::type*)&pack = (typename Word<BYTES>::type)w;
+    }
+#else
+    for (int i = 0; i < BYTES; ++i) ((unsigned char*)&pack)[i] = 0;
+    if (valid) pack = load_pack_read_only<V>(from);
+#endif
+    #pragma unroll
+    for (int e = 0; e < V; ++e) to[e] = pack.at[e];
+}
+
+// What a thread holds of an operand until it is stored in the tile, where it is converted.
+template <bool A, class Yes, class No> struct Either { typedef Yes type; };
+template <class Yes, class No> struct Either<false, Yes, No> { typedef No type; };
+typedef typename Either<PROLOGUE, Staged, Gathered>::type Held;
+
 template <int V>
 __device__ __forceinline__ void read_gathered(
-    const Params& p, const char* from, int group, const Spot& spot, int further, Staged (&to)[V]
+    const Params& p, const char* from, int group, const Spot& spot, int further, Held (&to)[V]
 ) {
-    #pragma unroll
-    for (int e = 0; e < V; ++e) to[e] = (Staged)0;
-    if (!spot.valid) return;
     if constexpr (PROLOGUE) {
+        #pragma unroll
+        for (int e = 0; e < V; ++e) to[e] = (Staged)0;
+        if (!spot.valid) return;
         int at[6] = {0, group, 0, 0, 0, 0};
         at[0] = K_KIND == PIXEL ? spot.k : spot.outer;
         at[2] = K_KIND == PIXEL ? spot.outer : spot.k + further;
         for (int d = FIRST; d < 3; ++d) at[3 + d] = spot.q[d - FIRST];
         prologue(p, at, to);
     } else {
-        Gathered loaded[V];
-        load<V>((const Gathered*)from, Packed(), loaded);
-        #pragma unroll
-        for (int e = 0; e < V; ++e) to[e] = widen<Staged>(loaded[e]);
+        load_if<V>(spot.valid, (const Gathered*)from, to);
     }
 }
 
 template <int V>
-__device__ __forceinline__ void read_plain(const char* from, bool inside, Staged (&to)[V]) {
-    #pragma unroll
-    for (int e = 0; e < V; ++e) to[e] = (Staged)0;
-    if (!inside) return;
-    Plain loaded[V];
-    load<V>((const Plain*)from, Packed(), loaded);
-    #pragma unroll
-    for (int e = 0; e < V; ++e) to[e] = widen<Staged>(loaded[e]);
+__device__ __forceinline__ void read_plain(const char* from, bool valid, Plain (&to)[V]) {
+    load_if<V>(valid, (const Plain*)from, to);
 }
 
 // sum + a * b; or, of four bytes each, the sum of four products.
@@ -214,19 +251,16 @@ struct Tables {
 
 // The spots of a thread's chunks. With one tap in a tile they are kept until the next tap, and the base moves on:
 // `base` and `further` are of this tile's first channel, for all threads.
-template <class C, int V, bool IS_PLAIN>
+template <class C, int V, bool IS_PLAIN, class T>
 __device__ __forceinline__ void fetch(
     const Params& p, const char* base, int further, int group, const Tables& tables, int buffer, bool is_new,
-    int k_left, int outer_left, Spot (&spots)[C::SPOTS], Staged (&to)[C::COUNT][V]
+    int k_left, int outer_left, Spot (&spots)[C::SPOTS], T (&to)[C::COUNT][V]
 ) {
     constexpr int SIZE = IS_PLAIN ? (int)sizeof(Plain) : (int)sizeof(Gathered);
     const Distance lane_bytes = (Distance)(IS_PLAIN ? p.plain_lane : p.gathered_c) * (Distance)SIZE;
     #pragma unroll
     for (int i = 0; i < C::COUNT; ++i) {
-        if (!C::exists(i)) {
-            for (int e = 0; e < V; ++e) to[i][e] = (Staged)0;
-            continue;
-        }
+        if (!C::exists(i)) continue;
         const int k = C::k(i), outer = C::outer(i);
         Spot& spot = spots[C::IN_LINE ? 0 : i];
         if ((!C::IN_LINE || i == 0) && (!ONE_TAP || is_new)) {
@@ -255,14 +289,14 @@ __device__ __forceinline__ void begin(const Tables& tables, Spot (&spots)[C::SPO
     }
 }
 
-template <class C, int V, int PITCH, bool ALONG_K>
-__device__ __forceinline__ void put(Staged* tile, const Staged (&from)[C::COUNT][V]) {
+template <class C, int V, int PITCH, bool ALONG_K, class T>
+__device__ __forceinline__ void put(Staged* tile, const T (&from)[C::COUNT][V]) {
     #pragma unroll
     for (int i = 0; i < C::COUNT; ++i) {
         if (!C::exists(i)) continue;
         const int k = C::k(i), outer = C::outer(i);
         #pragma unroll
-        for (int e = 0; e < V; ++e) tile[(ALONG_K ? k + e : k) * PITCH + (ALONG_K ? outer : outer + e)] = from[i][e];
+        for (int e = 0; e < V; ++e) tile[(ALONG_K ? k + e : k) * PITCH + (ALONG_K ? outer : outer + e)] = widen<Staged>(from[i][e]);
     }
 }
 
@@ -361,7 +395,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) implicit_gemm(cons
         #pragma unroll
         for (int j = 0; j < TN; ++j) sum[i][j] = (Accumulator)0;
 
-    Staged next_a[ChunksA::COUNT][VECTOR_A], next_b[ChunksB::COUNT][VECTOR_B];
+    typename Either<A_IS_PLAIN, Plain, Held>::type next_a[ChunksA::COUNT][VECTOR_A];
+    typename Either<A_IS_PLAIN, Held, Plain>::type next_b[ChunksB::COUNT][VECTOR_B];
     const int rows_left = (int)(rows - row0 < BM ? rows - row0 : BM);
     const int columns_left = (int)(columns - column0 < BN ? columns - column0 : BN);
     const int tiles = (int)((last - first + BK - 1) / BK), tail = (int)(last - first - (long long)(tiles - 1) * BK);
