@@ -24,6 +24,7 @@ from graphdnn.operations import OPERATIONS
 from graphdnn.pointwise import POINTWISE
 from graphdnn.rules import RULES, Constraint
 from graphdnn.spec import Spec, attributes, is_required
+from graphdnn.v6 import coverage
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER))
@@ -276,12 +277,71 @@ def figures_page() -> str:
     return figures.page(NOTE, table)
 
 
+def legacy_page() -> str:
+    """Every legacy function: where it stands in the manual, and what is there."""
+    lines = coverage()
+    parts = ["# Legacy calls", NOTE, _introduction_to_legacy(len(lines), sum(line.implemented for line in lines))]
+    for family in dict.fromkeys(line.family for line in lines):
+        parts.append(f"## {family}")
+        head = ("function", "since", "section", "becomes", "NumPy, compared with")
+        rows = [
+            (
+                f"`{line.function}`" + (f" (as `{line.alias_of}`)" if line.alias_of else ""),
+                line.since,
+                line.section,
+                line.becomes if line.implemented else "not implemented",
+                line.verified or "-",
+            )
+            for line in lines
+            if line.family == family
+        ]
+        parts.append(table(head, rows))
+    return "\n\n".join(parts) + "\n"
+
+
+def _introduction_to_legacy(functions: int, implemented: int) -> str:
+    return dedent(
+        f"""\
+        `graphdnn.v6` has the {functions} functions of cuDNN 5.1, 6.0 and 7 by their C names; {implemented} of them are
+        implemented, the others refuse with `CUDNN_STATUS_NOT_SUPPORTED`. They run on the host, on NumPy.
+
+        ```python
+        from graphdnn.v6 import *
+
+        handle = cudnnCreate()
+        xDesc = cudnnCreateTensorDescriptor()
+        cudnnSetTensor4dDescriptor(xDesc, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, 8, 3, 32, 32)
+        n, c, h, w = cudnnGetTensor4dDescriptor(xDesc)[1:5]
+        ```
+
+        - Parameters come in C's order without the output pointers; results are returned, several as a tuple.
+        - A status other than success raises `CudnnError` with `.status` and `.rejections`. Inside
+          `with returning_status():` the calls return the status, or `(status, result, ...)`.
+        - Enum arguments are members, integers or names. Enums are classes, constants and tables at once:
+          `cudnnTensorFormat_t.CUDNN_TENSOR_NCHW`, `CUDNN_TENSOR_NCHW`, `cudnnTensorFormat["CUDNN_TENSOR_NCHW"]`.
+        - Data arguments stand for their memory, as pointers do in C: NumPy arrays, objects with DLPack, addresses. An
+          array with the descriptor's extents and strides is used as it is; other contiguous arrays are read as the
+          descriptor says. Memory that is too small is refused before anything is written.
+        - `alpha` and `beta` are numbers, or ctypes pointers. With `beta == 0` old contents are never read.
+        - `cudnnSetConvolution2dDescriptor` takes the arguments of 5.1 (eight) and of 6.0 (nine).
+        - `last_graph()` and `explain()` show the operation graph, the fused operations and the ranking behind this
+          thread's last call. Plans are kept by the descriptors' values.
+        - Every algorithm computes the same here: its name is checked, and the ranking decides which engine runs.
+        - Integer convolutions (INT8 data, INT32 compute type) take any number of channels, NHWC, NCHW and NCHW_VECT_C,
+          and write INT8 (rounded to nearest even, saturated), FLOAT or INT32.
+
+        *Section* is that of the 5.1 manual; *becomes* names the operations, or `state` for calls that only
+        keep or answer something. *Compared with*: PyTorch's CPU operators, or loops over the formula."""
+    )
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "attributes.md": attribute_page,
     "errors.md": error_page,
     "figures.md": figures_page,
     "fusion.md": fusion_page,
     "support.md": support_page,
+    "v6.md": legacy_page,
 }
 
 

@@ -28,7 +28,7 @@ LAYERS = (
     ("heuristics",),
     ("composed", "plan"),
     ("build", "engine_index", "files"),
-    ("builder", "backend", "oracle"),
+    ("builder", "backend", "oracle", "v6"),
     ("problem",),
     ("cli", "__init__"),
     ("__main__",),

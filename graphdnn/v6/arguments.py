@@ -1,0 +1,228 @@
+"""Arguments: one reader for each kind of parameter in the function table.
+
+A reader takes what the caller passed and returns what an implementation works with; it raises
+``CudnnError`` for what is null, destroyed, not set or of another kind. So every function refuses
+the same mistake with the same rule, and implementations only see values that are there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from graphdnn.enums import Status
+from graphdnn.errors import Rejection
+from graphdnn.v6 import enums
+from graphdnn.v6.errors import CudnnError
+from graphdnn.v6.functions import Function, Parameter
+from graphdnn.v6.objects import DESCRIPTORS, Descriptor, Handle
+from graphdnn.v6.rules import DESTROYED, ENUM, KIND, MEMORY_KIND, NULL, NUMBER, SCALAR, UNSET
+
+Reader = Callable[[Any], Any]
+
+_MAY_BE_UNSET = ("cudnnSet", "cudnnDestroy", "cudnnDerive")  # by how the function's name begins
+_READ_DEFAULTS = ("cudnnGetConvolutionMathType", "cudnnGetConvolutionGroupCount")
+_STATUSES = {"cudnnDestroy": Status.NOT_INITIALIZED, "cudnnGetProperty": Status.INVALID_VALUE}  # others: the rule's
+_POINTERS = (ctypes.c_void_p, ctypes._Pointer, ctypes.Array)
+
+
+class Address:
+    """A raw host address; ``owner`` keeps the memory alive where that is known, ``size`` counts bytes."""
+
+    __slots__ = ("address", "owner", "size")
+
+    def __init__(self, address: int, owner: Any = None, size: int | None = None) -> None:
+        self.address = address
+        self.owner = owner
+        self.size = size
+
+
+def readers_of(function: Function) -> tuple[Reader, ...]:
+    """A reader for each parameter that a caller passes."""
+    return tuple(_reader(function.name, p, first=i == 0) for i, p in enumerate(function.inputs))
+
+
+def _reader(where: str, parameter: Parameter, *, first: bool) -> Reader:
+    kind = parameter.kind
+    if kind == "Handle":
+        return _handle(where, parameter.name)
+    if kind in DESCRIPTORS:
+        may_be_unset = (first and where.startswith(_MAY_BE_UNSET)) or where in _READ_DEFAULTS
+        return _descriptor(where, parameter.name, DESCRIPTORS[kind], may_be_unset=may_be_unset)
+    if kind in _ENUMS:
+        return _enum(where, parameter.name, _ENUMS[kind])
+    if kind in ("int", "size"):
+        return _integer(where, parameter.name)
+    if kind == "float":
+        return _real(where, parameter.name)
+    if kind == "ints":
+        return _integers(where, parameter.name)
+    if kind == "scalar":
+        return _scalar(where, parameter.name)
+    if kind in ("data", "inout", "out", "workspace"):
+        return _memory(where, parameter.name, nullable=parameter.nullable)
+    return lambda value: value  # kinds of functions that are not implemented, and streams
+
+
+_ENUMS: dict[str, type[IntEnum]] = {
+    enum.__name__.removeprefix("cudnn").removesuffix("_t"): enum for enum in enums.ENUMS
+}
+
+
+def _handle(where: str, name: str) -> Reader:
+    def read(value: Any) -> Handle:
+        if type(value) is Handle and not value.destroyed:
+            return value
+        expected, status = "what cudnnCreate returned", _STATUSES.get(where)
+        if value is None:
+            raise CudnnError(NULL.reject(where, name, None, status=status, expected=expected))
+        if isinstance(value, Handle):
+            raise CudnnError(DESTROYED.reject(where, name, value, status=status, expected="a handle"))
+        raise CudnnError(KIND.reject(where, name, type(value).__name__, status=status, expected=expected))
+
+    return read
+
+
+def _descriptor(where: str, name: str, wanted: type[Descriptor], *, may_be_unset: bool) -> Reader:
+    def read(value: Any) -> Descriptor:
+        if type(value) is wanted and not value.destroyed and (may_be_unset or value.value is not None):
+            return value
+        raise CudnnError(_descriptor_problem(where, name, wanted, value))
+
+    return read
+
+
+def _descriptor_problem(where: str, name: str, wanted: type[Descriptor], value: Any) -> Rejection:
+    expected = f"a {wanted.c_type}"
+    if value is None:
+        return NULL.reject(where, name, None, expected=expected)
+    if type(value) is not wanted:
+        given = value.c_type if isinstance(value, Descriptor) else type(value).__name__
+        return KIND.reject(where, name, given, expected=expected)
+    if value.destroyed:
+        return DESTROYED.reject(where, name, value, expected=expected)
+    return UNSET.reject(where, name, value)
+
+
+def _enum(where: str, name: str, enum: type[IntEnum]) -> Reader:
+    members, values = enum.__members__, {int(m): m for m in enum}
+
+    def read(value: Any) -> IntEnum:
+        if type(value) is enum:
+            return value
+        found = members.get(value) if isinstance(value, str) else None
+        if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, IntEnum)):
+            found = values.get(int(value))
+        if found is None:
+            status, names = _STATUSES.get(where), ", ".join(members)
+            raise CudnnError(ENUM.reject(where, name, value, status=status, enum=enum.__name__, members=names))
+        return found
+
+    return read
+
+
+def _integer(where: str, name: str) -> Reader:
+    def read(value: Any) -> int:
+        if type(value) is int:
+            return value
+        if isinstance(value, (np.integer, IntEnum)):
+            return int(value)
+        if isinstance(value, ctypes._SimpleCData) and isinstance(value.value, int):
+            return value.value
+        raise CudnnError(NUMBER.reject(where, name, value, expected="an integer"))
+
+    return read
+
+
+def _real(where: str, name: str) -> Reader:
+    def read(value: Any) -> float:
+        if isinstance(value, ctypes._SimpleCData):
+            value = value.value
+        if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
+            return float(value)
+        raise CudnnError(NUMBER.reject(where, name, value, expected="a number"))
+
+    return read
+
+
+def _integers(where: str, name: str) -> Reader:
+    def read(value: Any) -> tuple[int, ...]:
+        if value is None:
+            raise CudnnError(NULL.reject(where, name, None, expected="an array of integers"))
+        try:
+            found = tuple(value)
+        except TypeError:
+            found = (value,)
+        if not all(isinstance(v, (int, np.integer)) and not isinstance(v, bool) for v in found):
+            raise CudnnError(NUMBER.reject(where, name, value, expected="an array of integers"))
+        return tuple(int(v) for v in found)
+
+    return read
+
+
+def _scalar(where: str, name: str) -> Reader:
+    def read(value: Any) -> float:
+        if type(value) is float:
+            return value
+        if value is None:
+            raise CudnnError(NULL.reject(where, name, None, expected="a number"))
+        number = _pointed_at(value)
+        if number is None:
+            raise CudnnError(SCALAR.reject(where, name, type(value).__name__))
+        return number
+
+    return read
+
+
+def _pointed_at(value: Any) -> float | None:
+    """The number that a scalar argument stands for; None when it stands for none."""
+    if isinstance(value, ctypes._Pointer) and value:
+        value = value.contents
+    if isinstance(value, ctypes.Array) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, (ctypes.c_float, ctypes.c_double)):
+        value = value.value
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.reshape(())[()]
+    if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
+        return float(value)
+    return None
+
+
+def _memory(where: str, name: str, *, nullable: bool) -> Reader:
+    def read(value: Any) -> Any:
+        if type(value) is np.ndarray:
+            return value
+        found = _address_of(value) if value is None or isinstance(value, (int, *_POINTERS)) else _array(value)
+        if isinstance(found, Address) and not found.address:
+            if nullable:
+                return None
+            raise CudnnError(NULL.reject(where, name, None, expected="memory for the tensor"))
+        if found is None:
+            raise CudnnError(MEMORY_KIND.reject(where, name, type(value).__name__))
+        return found
+
+    return read
+
+
+def _address_of(value: Any) -> Address | None:
+    if value is None or isinstance(value, bool):
+        return None if value is not None else Address(0)
+    if isinstance(value, int):
+        return Address(value) if value == 0 or 4096 <= value < 2**64 else None  # the first page is never mapped
+    if isinstance(value, ctypes.Array):
+        return Address(ctypes.addressof(value), value, ctypes.sizeof(value))
+    return Address(ctypes.cast(value, ctypes.c_void_p).value or 0, value)
+
+
+def _array(value: Any) -> Any:
+    try:
+        if hasattr(value, "__array_interface__"):
+            return np.asarray(value)
+        return np.from_dlpack(value)
+    except (TypeError, ValueError, AttributeError, BufferError, RuntimeError):
+        return None

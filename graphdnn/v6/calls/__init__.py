@@ -1,0 +1,31 @@
+"""The calls by family. Importing this package registers every implementation."""
+
+from graphdnn.v6.calls import (
+    activation,
+    convolution,
+    convolution_descriptor,
+    descriptors,
+    elementwise,
+    filter_descriptor,
+    handle,
+    pooling,
+    pooling_descriptor,
+    reduction,
+    softmax,
+    tensor_descriptor,
+)
+
+__all__ = [
+    "activation",
+    "convolution",
+    "convolution_descriptor",
+    "descriptors",
+    "elementwise",
+    "filter_descriptor",
+    "handle",
+    "pooling",
+    "pooling_descriptor",
+    "reduction",
+    "softmax",
+    "tensor_descriptor",
+]

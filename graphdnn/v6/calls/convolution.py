@@ -1,0 +1,198 @@
+"""Convolution: forward, with bias and activation, and the gradients of data, filter and bias."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+from graphdnn.enums import ConvolutionMode, DataType, PointwiseMode, ReductionOperator, Status
+from graphdnn.operations import ConvBackwardData, ConvBackwardFilter, ConvForward, ConvolutionSpec
+from graphdnn.v6.arithmetic import activate, ignores_nan
+from graphdnn.v6.calls.convolution_descriptor import output_dims
+from graphdnn.v6.checks import rank_in, same_dims, same_type
+from graphdnn.v6.draft import Draft, math_of
+from graphdnn.v6.enums import (
+    cudnnActivationMode_t,
+    cudnnConvolutionBwdDataAlgo_t,
+    cudnnConvolutionBwdFilterAlgo_t,
+    cudnnConvolutionFwdAlgo_t,
+    cudnnDataType_t,
+)
+from graphdnn.v6.errors import CudnnError
+from graphdnn.v6.execution import Prepared, prepared
+from graphdnn.v6.objects import Activation, Convolution, Descriptor, Filter, Handle, Tensor
+from graphdnn.v6.registry import implements
+from graphdnn.v6.rules import ALGORITHM, MODE, SAME_DIMS
+
+_NEVER_IMPLEMENTED: tuple[IntEnum, ...] = (
+    cudnnConvolutionFwdAlgo_t.CUDNN_CONVOLUTION_FWD_ALGO_DIRECT,
+    cudnnConvolutionFwdAlgo_t.CUDNN_CONVOLUTION_FWD_ALGO_COUNT,
+    cudnnConvolutionBwdFilterAlgo_t.CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD,
+    cudnnConvolutionBwdFilterAlgo_t.CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT,
+    cudnnConvolutionBwdDataAlgo_t.CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT,
+)
+_FUSED_MODES = (cudnnActivationMode_t.CUDNN_ACTIVATION_RELU, cudnnActivationMode_t.CUDNN_ACTIVATION_IDENTITY)
+_INT32 = cudnnDataType_t.CUDNN_DATA_INT32
+
+
+def _spec(conv: Convolution, *types: cudnnDataType_t) -> ConvolutionSpec:
+    """Without a compute type (5.1) it follows the data."""
+    compute = math_of(*types) if conv.compute_type is None else DataType(int(conv.compute_type))
+    return ConvolutionSpec(
+        compute_type=compute, mode=ConvolutionMode(int(conv.mode)), spatial_dims=len(conv.padding),
+        dilations=conv.dilation, filter_strides=conv.stride, pre_paddings=conv.padding, post_paddings=conv.padding,
+    )  # fmt: skip
+
+
+def _check(where: str, conv: Convolution, x: Tensor, w: Filter, y: Tensor, algorithm: IntEnum,
+           names: tuple[str, str, str]) -> None:  # fmt: skip
+    """What the three passes have in common; ``names`` are the parameters of x, w and y."""
+    expected = output_dims(where, conv, x, w)
+    rank_in(where, names[0], len(x.dims), 4, 5)
+    if y.dims != expected:
+        reason = "this is what input, filter and convolution give"
+        raise CudnnError(SAME_DIMS.reject(where, f"{names[2]}.dims", y.dims, expected=str(expected), reason=reason))
+    same_type(where, {names[0]: x, names[1]: w})
+    if algorithm in _NEVER_IMPLEMENTED:
+        raise CudnnError(ALGORITHM.reject(where, "algo", algorithm.name))
+
+
+def _prepare_forward(handle: Handle, x: Tensor, w: Filter, conv: Convolution, y: Tensor, algorithm: IntEnum,
+                     alpha: float, beta: float) -> Prepared:  # fmt: skip
+    where = "cudnnConvolutionForward"
+
+    def draw(draft: Draft) -> None:
+        _check(where, conv, x, w, y, algorithm, ("xDesc", "wDesc", "yDesc"))
+        spec = _spec(conv, x.data_type)
+        source, filters = draft.memory(0, x, "x"), draft.memory(1, w, "w")
+        if spec.compute_type is not DataType.INT32:
+            draft.add(ConvForward(x=source, w=filters, conv=spec, y=draft.memory(2, y, "y"), alpha=alpha, beta=beta))
+            return
+        # Sums of integers are exact; they are blended in FLOAT (DOUBLE for INT32 outputs, which FLOAT does not hold).
+        math = DataType.DOUBLE if y.data_type is _INT32 else DataType.FLOAT
+        out = draft.target(2, y, "y", alpha, beta, DataType.INT32)
+        draft.add(ConvForward(x=source, w=filters, conv=spec, y=out))
+        draft.settle(out, 2, y, "y", alpha, beta, math)
+
+    return prepared(where, handle, (x, w, conv, y, algorithm, alpha, beta), draw)
+
+
+@implements("cudnnConvolutionForward", "conv_fprop", "PyTorch, loops for integers")
+def forward(handle: Handle, alpha: float, x_desc: Descriptor, x: Any, w_desc: Descriptor, w: Any,
+            conv_desc: Descriptor, algorithm: cudnnConvolutionFwdAlgo_t, workspace: Any, workspace_bytes: int,
+            beta: float, y_desc: Descriptor, y: Any) -> None:  # fmt: skip
+    """y = alpha * conv(x, w) + beta * y."""
+    call = _prepare_forward(handle, x_desc.value, w_desc.value, conv_desc.value, y_desc.value, algorithm, alpha, beta)
+    call((x, w, y))
+
+
+@implements("cudnnGetConvolutionForwardWorkspaceSize")
+def forward_workspace_size(handle: Handle, x_desc: Descriptor, w_desc: Descriptor, conv_desc: Descriptor,
+                           y_desc: Descriptor, algorithm: cudnnConvolutionFwdAlgo_t) -> int:  # fmt: skip
+    """0: calls on the host allocate what they need. Refuses what the call itself would refuse."""
+    _prepare_forward(handle, x_desc.value, w_desc.value, conv_desc.value, y_desc.value, algorithm, 1.0, 0.0)
+    return 0
+
+
+@implements("cudnnConvolutionBiasActivationForward", "conv_fprop, pointwise: one kernel", "PyTorch, loops for integers")
+def bias_activation_forward(
+    handle: Handle, alpha1: float, x_desc: Descriptor, x: Any, w_desc: Descriptor, w: Any, conv_desc: Descriptor,
+    algorithm: cudnnConvolutionFwdAlgo_t, workspace: Any, workspace_bytes: int, alpha2: float, z_desc: Descriptor,
+    z: Any, bias_desc: Descriptor, bias: Any, act_desc: Descriptor, y_desc: Descriptor, y: Any,
+) -> None:  # fmt: skip
+    """y = act(alpha1 * conv(x, w) + alpha2 * z + bias); integers are summed exactly and finished in FLOAT."""
+    where = "cudnnConvolutionBiasActivationForward"
+    xv, wv, conv, zv, bv = x_desc.value, w_desc.value, conv_desc.value, z_desc.value, bias_desc.value
+    act, yv = act_desc.value, y_desc.value
+
+    def draw(draft: Draft) -> None:
+        _check(where, conv, xv, wv, yv, algorithm, ("xDesc", "wDesc", "yDesc"))
+        _check_fused(where, act, zv, bv, yv)
+        spec = _spec(conv, xv.data_type)
+        math = math_of(yv.data_type)
+        source, filters = draft.memory(0, xv, "x"), draft.memory(1, wv, "w")
+        total = draft.virtual(yv.dims, DataType.INT32 if spec.compute_type is DataType.INT32 else math)
+        draft.add(ConvForward(x=source, w=filters, conv=spec, y=total))
+        factor = alpha1
+        if alpha2 != 0.0:
+            other = draft.memory(2, zv, "z")
+            total = draft.pointwise(PointwiseMode.ADD, math, total, other, alpha1=factor, alpha2=alpha2)
+            factor = 1.0
+        biased = draft.pointwise(PointwiseMode.ADD, math, total, draft.memory(3, bv, "bias"), alpha1=factor)
+        activate(draft, act, math, biased, draft.memory(4, yv, "y"))
+
+    settings = (xv, wv, conv, zv, bv, act, yv, algorithm, alpha1, alpha2)
+    prepared(where, handle, settings, draw, in_place=(2,))((x, w, z, bias, y))
+
+
+def _check_fused(where: str, act: Activation, z: Tensor, bias: Tensor, y: Tensor) -> None:
+    if act.mode not in _FUSED_MODES:
+        reason = "the fused call has these two"
+        raise CudnnError(MODE.reject(where, "activationDesc.mode", act.mode.name, status=Status.NOT_SUPPORTED,
+                                     expected="RELU or IDENTITY", reason=reason))  # fmt: skip
+    if not ignores_nan(act.nan):
+        raise CudnnError(MODE.reject(where, "activationDesc.reluNanOpt", act.nan.name, status=Status.NOT_SUPPORTED,
+                                     expected="CUDNN_NOT_PROPAGATE_NAN", reason="no other is allowed"))  # fmt: skip
+    same_dims(where, "z is added to y", {"yDesc": y, "zDesc": z})
+    same_type(where, {"yDesc": y, "zDesc": z})
+    wanted = (1, y.dims[1], *(1,) * (len(y.dims) - 2))
+    if bias.dims != wanted:
+        reason = "there is one bias for each output channel"
+        raise CudnnError(SAME_DIMS.reject(where, "biasDesc.dims", bias.dims, expected=str(wanted), reason=reason))
+
+
+@implements("cudnnConvolutionBackwardData", "conv_dgrad", "PyTorch")
+def backward_data(handle: Handle, alpha: float, w_desc: Descriptor, w: Any, dy_desc: Descriptor, dy: Any,
+                  conv_desc: Descriptor, algorithm: cudnnConvolutionBwdDataAlgo_t, workspace: Any,
+                  workspace_bytes: int, beta: float, dx_desc: Descriptor, dx: Any) -> None:  # fmt: skip
+    """dx = alpha * gradient + beta * dx."""
+    where = "cudnnConvolutionBackwardData"
+    wv, dyv, conv, dxv = w_desc.value, dy_desc.value, conv_desc.value, dx_desc.value
+
+    def draw(draft: Draft) -> None:
+        _check(where, conv, dxv, wv, dyv, algorithm, ("dxDesc", "wDesc", "dyDesc"))
+        same_type(where, {"wDesc": wv, "dyDesc": dyv})
+        filters, gradient, out = draft.memory(0, wv, "w"), draft.memory(1, dyv, "dy"), draft.memory(2, dxv, "dx")
+        spec = _spec(conv, dxv.data_type)
+        draft.add(ConvBackwardData(w=filters, dy=gradient, dx=out, conv=spec, alpha=alpha, beta=beta))
+
+    prepared(where, handle, (wv, dyv, conv, dxv, algorithm, alpha, beta), draw)((w, dy, dx))
+
+
+@implements("cudnnConvolutionBackwardFilter", "conv_wgrad", "PyTorch")
+def backward_filter(handle: Handle, alpha: float, x_desc: Descriptor, x: Any, dy_desc: Descriptor, dy: Any,
+                    conv_desc: Descriptor, algorithm: cudnnConvolutionBwdFilterAlgo_t, workspace: Any,
+                    workspace_bytes: int, beta: float, dw_desc: Descriptor, dw: Any) -> None:  # fmt: skip
+    """dw = alpha * gradient + beta * dw."""
+    where = "cudnnConvolutionBackwardFilter"
+    xv, dyv, conv, dwv = x_desc.value, dy_desc.value, conv_desc.value, dw_desc.value
+
+    def draw(draft: Draft) -> None:
+        _check(where, conv, xv, dwv, dyv, algorithm, ("xDesc", "dwDesc", "dyDesc"))
+        same_type(where, {"xDesc": xv, "dyDesc": dyv})
+        source, gradient, out = draft.memory(0, xv, "x"), draft.memory(1, dyv, "dy"), draft.memory(2, dwv, "dw")
+        spec = _spec(conv, xv.data_type)
+        draft.add(ConvBackwardFilter(x=source, dy=gradient, dw=out, conv=spec, alpha=alpha, beta=beta))
+
+    prepared(where, handle, (xv, dyv, conv, dwv, algorithm, alpha, beta), draw)((x, dy, dw))
+
+
+@implements("cudnnConvolutionBackwardBias", "reduction", "PyTorch")
+def backward_bias(handle: Handle, alpha: float, dy_desc: Descriptor, dy: Any, beta: float, db_desc: Descriptor,
+                  db: Any) -> None:  # fmt: skip
+    """db = alpha * (sums of dy over everything but the channels) + beta * db."""
+    where, dyv, dbv = "cudnnConvolutionBackwardBias", dy_desc.value, db_desc.value
+
+    def draw(draft: Draft) -> None:
+        wanted = (1, dyv.dims[1], *(1,) * (len(dyv.dims) - 2))
+        if dbv.dims != wanted:
+            reason = "there is one bias for each channel of y"
+            raise CudnnError(SAME_DIMS.reject(where, "dbDesc.dims", dbv.dims, expected=str(wanted), reason=reason))
+        same_type(where, {"dyDesc": dyv, "dbDesc": dbv})
+        math = math_of(dyv.data_type)
+        gradient = draft.memory(0, dyv, "dy")
+        out = draft.target(1, dbv, "db", alpha, beta, math)
+        draft.reduce(ReductionOperator.ADD, math, gradient, out=out)
+        draft.settle(out, 1, dbv, "db", alpha, beta, math)
+
+    prepared(where, handle, (dyv, dbv, alpha, beta), draw)((dy, db))

@@ -1,0 +1,76 @@
+"""Creating and destroying descriptors of every kind; setting and reading those that are a row of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from graphdnn.v6.checks import counted, entries, rank_in
+from graphdnn.v6.errors import refuse_if
+from graphdnn.v6.objects import (
+    DESCRIPTORS,
+    LRN,
+    Activation,
+    CTCLoss,
+    Descriptor,
+    OpTensor,
+    ReduceTensor,
+    SpatialTransformer,
+)
+from graphdnn.v6.registry import implements
+from graphdnn.v6.rules import RANGE
+
+LRN_N, LRN_K, LRN_BETA = (1, 16), 1e-5, 0.01  # limits of the headers
+
+
+def _destroy(descriptor: Descriptor) -> None:
+    descriptor.destroyed = True
+
+
+for _name, _kind in DESCRIPTORS.items():
+    implements(f"cudnnCreate{_name}")(_kind)
+    implements(f"cudnnDestroy{_name}")(_destroy)
+
+
+def _row(name: str, value: Callable[..., Any]) -> None:
+    """Set and Get of a descriptor whose value has one field for each argument."""
+
+    def write(descriptor: Descriptor, *fields: Any) -> None:
+        descriptor.value = value(*fields)
+
+    def read(descriptor: Descriptor) -> Any:
+        fields = tuple(descriptor.value)
+        return fields if len(fields) > 1 else fields[0]
+
+    implements(f"cudnnSet{name}Descriptor")(write)
+    implements(f"cudnnGet{name}Descriptor")(read)
+
+
+def _lrn(n: int, alpha: float, beta: float, k: float) -> LRN:
+    where = "cudnnSetLRNDescriptor"
+    refuse_if(
+        RANGE.reject(where, name, given, expected=expected)
+        for name, given, expected, fits in (
+            ("lrnN", n, f"{LRN_N[0]} to {LRN_N[1]}", LRN_N[0] <= n <= LRN_N[1]),
+            ("lrnBeta", beta, f"at least {LRN_BETA}", beta >= LRN_BETA),
+            ("lrnK", k, f"at least {LRN_K}", k >= LRN_K),
+        )
+        if not fits
+    )
+    return LRN(n, alpha, beta, k)
+
+
+_row("OpTensor", OpTensor)
+_row("ReduceTensor", ReduceTensor)
+_row("Activation", Activation)
+_row("LRN", _lrn)
+_row("CTCLoss", CTCLoss)
+
+
+@implements("cudnnSetSpatialTransformerNdDescriptor")
+def set_spatial_transformer(descriptor: Descriptor, sampler: Any, data_type: Any, rank: int, dims: Any) -> None:
+    where = "cudnnSetSpatialTransformerNdDescriptor"
+    rank_in(where, "nbDims", rank, 4, 4)
+    (dims,) = counted(where, rank, dimA=dims)
+    entries(where, 1, dimA=dims)
+    descriptor.value = SpatialTransformer(sampler, data_type, dims)

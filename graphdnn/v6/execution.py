@@ -1,0 +1,159 @@
+"""From a call to a plan: graphs are drafted and planned once for each combination of descriptors, then kept.
+
+An argument stands for its memory, as a pointer does in C: an array with the descriptor's extents
+and strides is bound as it is, any other contiguous array is read as that memory. An array that
+is input and output at once is copied before the plan runs, where the call allows that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphdnn.build import rank
+from graphdnn.dtypes import Array
+from graphdnn.engines.host.memory import binding_layout
+from graphdnn.errors import BadParam
+from graphdnn.heuristics import Ranking
+from graphdnn.plan import ExecutionPlan
+from graphdnn.v6.arguments import Address
+from graphdnn.v6.draft import Draft, Slot
+from graphdnn.v6.errors import CudnnError
+from graphdnn.v6.objects import Handle
+from graphdnn.v6.rules import MEMORY_LAYOUT, MEMORY_SMALL, MEMORY_TYPE
+
+_MOST = 512  # prepared calls that are kept
+
+
+class _Place:
+    """A slot with its layout worked out."""
+
+    __slots__ = ("dtype", "index", "is_copy", "is_output", "label", "shape", "size", "strides", "uid")
+
+    def __init__(self, slot: Slot, *, is_output: bool) -> None:
+        self.uid, self.index, self.is_copy, self.is_output = slot.spec.uid, slot.index, slot.is_copy, is_output
+        self.dtype, self.shape, self.strides = binding_layout(slot.spec)
+        self.size = slot.spec.bytes
+        self.label = slot.spec.name
+
+
+class Prepared:
+    """A call with its graph and plan."""
+
+    __slots__ = ("_in_place", "_places", "call", "plan", "ranking")
+
+    def __init__(self, draft: Draft, handle: Handle, in_place: tuple[int, ...]) -> None:
+        graph = draft.graph()
+        self.call = draft.call
+        self.ranking: Ranking = rank(graph, handle.device)
+        self.plan = ExecutionPlan(self.ranking.best)
+        self._places = tuple(_Place(slot, is_output=slot.spec.uid in graph.producer) for slot in draft.slots)
+        self._in_place = in_place
+
+    def __call__(self, data: Sequence[Any], workspace: Array | None = None) -> None:
+        """``data``: the call's arguments by the draft's indices."""
+        bindings = {}
+        for place in self._places:
+            given = data[place.index]
+            if (
+                type(given) is not np.ndarray
+                or given.shape != place.shape
+                or given.strides != place.strides
+                or given.dtype != place.dtype
+            ):
+                given = _reinterpreted(self.call, place, given)
+            bindings[place.uid] = _copied(place, given) if place.is_copy else given
+        size = self.plan.workspace_size
+        if size and (workspace is None or workspace.size < size):
+            workspace = np.empty(size, np.uint8)
+        try:
+            self.plan.execute(bindings, workspace if size else None)
+        except BadParam as error:
+            if not (self._in_place and all(r.rule == "binding.overlap" for r in error.rejections)):
+                raise
+            for place in self._places:
+                if place.index in self._in_place and not place.is_output:
+                    bindings[place.uid] = _copied(place, bindings[place.uid])
+            self.plan.execute(bindings, workspace if size else None)
+
+
+_kept: OrderedDict[Hashable, Prepared] = OrderedDict()
+_guard = threading.Lock()
+
+
+class _Thread(threading.local):
+    last: Prepared | None = None
+
+
+_thread = _Thread()
+
+
+def prepared(
+    call: str,
+    handle: Handle,
+    settings: Hashable,
+    draw: Callable[[Draft], None],
+    in_place: tuple[int, ...] = (),
+) -> Prepared:
+    """The plan for a call with these settings: descriptors' values and scalars. ``draw`` writes its operations.
+
+    ``in_place``: the inputs that may share the output's memory.
+    """
+    key = call, id(handle.device), settings
+    found = _kept.get(key)
+    if found is None:
+        draft = Draft(call)
+        draw(draft)
+        found = Prepared(draft, handle, in_place)
+        with _guard:
+            _kept[key] = found
+            while len(_kept) > _MOST:
+                _kept.popitem(last=False)
+    _thread.last = found
+    return found
+
+
+def last_prepared() -> Prepared | None:
+    """The thread's last call that became a graph."""
+    return _thread.last
+
+
+def _copied(place: _Place, given: Array) -> Array:
+    """The same elements with the same strides, elsewhere."""
+    copy: Array = np.ndarray(place.shape, place.dtype, np.empty(place.size, np.uint8).data, strides=place.strides)
+    copy[...] = given
+    return copy
+
+
+def _reinterpreted(call: str, place: _Place, given: Any) -> Array:
+    """The memory behind an argument, read as the descriptor says. Raises when it does not reach that far."""
+    if isinstance(given, Address):
+        if given.size is not None and given.size < place.size:
+            raise CudnnError(MEMORY_SMALL.reject(call, place.label, f"{given.size} bytes", size=place.size))
+        memory = (ctypes.c_char * place.size).from_address(given.address)
+        return np.ndarray(place.shape, place.dtype, buffer=memoryview(memory), strides=place.strides)
+    if given.dtype not in (place.dtype, np.uint8):
+        raise CudnnError(MEMORY_TYPE.reject(call, place.label, str(given.dtype), expected=str(place.dtype)))
+    if given.flags.c_contiguous or given.flags.f_contiguous:
+        if given.nbytes < place.size:
+            raise CudnnError(MEMORY_SMALL.reject(call, place.label, f"{given.nbytes} bytes", size=place.size))
+        flat = given.reshape(-1) if given.flags.c_contiguous else given.T.reshape(-1)
+        view = np.ndarray(place.shape, place.dtype, buffer=flat.view(np.uint8).data, strides=place.strides)
+        if place.is_output and not given.flags.writeable:
+            view.flags.writeable = False
+        return view
+    if given.shape == place.shape and all(
+        have == want or extent == 1
+        for have, want, extent in zip(given.strides, place.strides, place.shape, strict=True)
+    ):
+        return np.asarray(given)
+    raise CudnnError(
+        MEMORY_LAYOUT.reject(
+            call, place.label, f"{given.shape}, strides {given.strides}", dims=place.shape, strides=place.strides
+        )
+    )

@@ -1,0 +1,119 @@
+"""How a call begins and ends: arguments by the function table, then a result, a ``CudnnError``, or a C status."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from graphdnn.enums import Status
+from graphdnn.errors import GraphdnnError
+from graphdnn.v6.arguments import readers_of
+from graphdnn.v6.enums import cudnnStatus_t
+from graphdnn.v6.errors import CudnnError
+from graphdnn.v6.functions import PLAIN, Function
+from graphdnn.v6.rules import UNEXPECTED
+
+Call = Callable[..., Any]
+
+_SUCCESS = cudnnStatus_t.CUDNN_STATUS_SUCCESS
+
+
+class _Thread(threading.local):
+    returns_status = False
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def returning_status() -> Iterator[None]:
+    """Inside, every call of this thread returns its status as C does, or ``(status, result, ...)``, and raises nothing.
+
+    A failed call's results are None. ``cudnnGetVersion`` and the like return their value, as in C.
+    """
+    before = _thread.returns_status
+    _thread.returns_status = True
+    try:
+        yield
+    finally:
+        _thread.returns_status = before
+
+
+def as_call(row: Function, implementation: Call) -> Call:
+    """The function a user calls: ``implementation`` behind the readers of its parameters."""
+    name, names = row.name, tuple(p.name for p in row.inputs)
+    required = sum(not p.optional for p in row.inputs)
+    readers = readers_of(row)
+    if name in PLAIN:
+        return _finished(implementation, row, names)
+
+    def call(*args: Any, **named: Any) -> Any:
+        if named or not required <= len(args) <= len(readers):
+            args = _in_order(name, names, required, args, named)
+        try:
+            result = implementation(*[read(value) for read, value in zip(readers, args, strict=False)])
+        except CudnnError as error:
+            failure = error
+        except GraphdnnError as error:
+            failure = CudnnError(error.rejections)
+            failure.__cause__ = error
+        except Exception as error:
+            failure = _unexpected(name, error)
+            failure.__cause__ = error
+        else:
+            return _with_status(_SUCCESS, result, len(row.results)) if _thread.returns_status else result
+        if _thread.returns_status:
+            return _with_status(failure.status, None, len(row.results))
+        raise failure
+
+    return _finished(call, row, names)
+
+
+def refusing(row: Function, error: CudnnError) -> Call:
+    """A function without an implementation: whatever it is given, it ends with ``error``."""
+
+    def call(*_: Any, **__: Any) -> Any:
+        if _thread.returns_status:
+            return _with_status(error.status, None, len(row.results))
+        raise CudnnError(error.rejections)
+
+    _finished(call, row, tuple(p.name for p in row.inputs))
+    call.__doc__ = f"{call.__doc__}\n\nNot implemented yet: refused with {error.status.name}."
+    return call
+
+
+def _finished(call: Call, row: Function, names: tuple[str, ...]) -> Call:
+    call.__name__ = call.__qualname__ = row.name
+    call.__doc__ = f"{row.name}({', '.join(names)}) -> {', '.join(p.name for p in row.results) or 'None'}"
+    return call
+
+
+def _in_order(
+    name: str, names: tuple[str, ...], required: int, args: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[Any, ...]:
+    """Positional and named arguments as C's order. Raises ``TypeError`` as Python does for its own functions."""
+    values = dict(zip(names, args, strict=False))
+    unknown = named.keys() - set(names)
+    if len(args) > len(names) or unknown or named.keys() & values.keys():
+        raise TypeError(f"{name}() takes {', '.join(names)}; got {len(args)} positional arguments and {sorted(named)}")
+    values |= named
+    missing = [n for n in names[:required] if n not in values]
+    if missing:
+        raise TypeError(f"{name}() misses {', '.join(missing)}")
+    return tuple(values[n] for n in names if n in values)
+
+
+def _with_status(status: cudnnStatus_t, result: Any, results: int) -> Any:
+    if results == 0:
+        return status
+    if results == 1:
+        return status, result
+    return (status, *((None,) * results if result is None else result))
+
+
+def _unexpected(name: str, error: Exception) -> CudnnError:
+    status = Status.ALLOC_FAILED if isinstance(error, MemoryError) else None
+    detail = f"{type(error).__name__}: {error}"
+    return CudnnError(UNEXPECTED.reject(name, "call", detail, status=status, detail=detail))

@@ -1,0 +1,81 @@
+"""Which functions are implemented, and what each becomes. Modules of calls register theirs with ``implements``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from graphdnn.v6.errors import CudnnError
+from graphdnn.v6.functions import Function, functions
+from graphdnn.v6.outcome import Call, as_call, refusing
+from graphdnn.v6.rules import NOT_IMPLEMENTED
+
+
+@dataclass(frozen=True, slots=True)
+class Implementation:
+    """``becomes``: the operations, or "state" for calls that only keep or answer something."""
+
+    call: Call
+    becomes: str
+    verified: str  # what the values were compared with; "" where nothing was
+
+
+IMPLEMENTATIONS: dict[str, Implementation] = {}
+
+
+def implements(name: str, becomes: str = "state", verified: str = "") -> Callable[[Call], Call]:
+    """Register the implementation of one function; its aliases follow."""
+    assert name in functions(), f"{name} is not in the function table"
+
+    def keep(call: Call) -> Call:
+        assert name not in IMPLEMENTATIONS, f"{name} is implemented twice"
+        IMPLEMENTATIONS[name] = Implementation(call, becomes, verified)
+        return call
+
+    return keep
+
+
+def implementation_of(row: Function) -> Implementation | None:
+    return IMPLEMENTATIONS.get(row.name) or IMPLEMENTATIONS.get(row.alias_of)
+
+
+def public_calls() -> dict[str, Call]:
+    """All 171, by name; those without an implementation refuse with a rejection that says so."""
+    calls = {}
+    for name, row in functions().items():
+        found = implementation_of(row)
+        calls[name] = as_call(row, found.call) if found else _absent(row)
+    return calls
+
+
+def _absent(row: Function) -> Call:
+    error = CudnnError(NOT_IMPLEMENTED.reject(row.name, "function", row.name))
+    return refusing(row, error)
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """One line of the table that says what is there."""
+
+    function: str
+    since: str
+    section: str
+    family: str
+    alias_of: str
+    implemented: bool
+    becomes: str
+    verified: str
+
+
+def coverage() -> tuple[Coverage, ...]:
+    """All functions in the manual's order: implemented or not, as what, and compared with what on NumPy."""
+    lines = []
+    for row in functions().values():
+        found = implementation_of(row)
+        lines.append(
+            Coverage(
+                row.name, row.since, row.section, row.family, row.alias_of, found is not None,
+                found.becomes if found else "", found.verified if found else "",
+            )
+        )  # fmt: skip
+    return tuple(lines)

@@ -1,0 +1,206 @@
+"""What the legacy calls refuse before a graph is made. Statuses are the core's; ``status`` translates them."""
+
+from __future__ import annotations
+
+from graphdnn.enums import Status
+from graphdnn.rules import Rule
+
+NOT_IMPLEMENTED = Rule(
+    id="v6.not_implemented",
+    expected="one of the functions that graphdnn.v6.coverage() lists as implemented",
+    reason="this function has its name and its parameters here, and no implementation yet",
+    fix="use the v8 calls or the graph builder for this step; docs/v6.md shows what there is",
+    status=Status.NOT_SUPPORTED,
+)
+UNEXPECTED = Rule(
+    id="v6.unexpected",
+    expected="no failure inside the library",
+    reason="{detail}",
+    fix="report it, it is a defect of graphdnn unless memory ran out",
+    status=Status.INTERNAL_ERROR,
+)
+
+# Arguments.
+
+NULL = Rule(
+    id="v6.null",
+    expected="{expected}",
+    reason="this parameter may not be null",
+    fix="pass {expected}",
+)
+KIND = Rule(
+    id="v6.kind",
+    expected="{expected}",
+    reason="an object of another kind was passed",
+    fix="pass {expected}, as the function's C signature has it",
+)
+DESTROYED = Rule(
+    id="v6.destroyed",
+    expected="{expected} that still exists",
+    reason="it was destroyed; in C this would be a dangling pointer",
+    fix="destroy it after its last use",
+)
+UNSET = Rule(
+    id="v6.unset",
+    expected="a descriptor that was set",
+    reason="it was created, and nothing was written into it yet",
+    fix="call its cudnnSet function first",
+)
+ENUM = Rule(
+    id="v6.enum",
+    expected="a member of {enum}, its integer or its name",
+    reason="the header has no such enumerator",
+    fix="use one of {members}",
+)
+NUMBER = Rule(
+    id="v6.number",
+    expected="{expected}",
+    reason="this parameter is a number in C",
+    fix="pass {expected}",
+)
+SCALAR = Rule(
+    id="v6.scalar",
+    expected="one number: a Python or NumPy number, an array of one element, or a pointer to a C float or double",
+    reason="scaling factors are read on the host; a bare address does not say whether a float or a double lies there",
+    fix="pass the number itself",
+)
+MEMORY_KIND = Rule(
+    id="v6.memory.kind",
+    expected="an array in host memory, or its address",
+    reason="the call reads and writes its operands in place",
+    fix="pass a NumPy array, an object with DLPack, or the address as int or ctypes pointer",
+)
+MEMORY_TYPE = Rule(
+    id="v6.memory.data_type",
+    expected="{expected}, or raw bytes (uint8)",
+    reason="the descriptor says which elements lie there",
+    fix="convert the array, or set the descriptor to the array's type",
+)
+MEMORY_SMALL = Rule(
+    id="v6.memory.small",
+    expected="at least {size} bytes",
+    reason="the descriptor's extents and strides reach that far; nothing was written",
+    fix="allocate what cudnnGetTensorSizeInBytes says",
+)
+MEMORY_LAYOUT = Rule(
+    id="v6.memory.layout",
+    expected="contiguous memory, or the extents {dims} with byte strides {strides}",
+    reason="an array stands for its memory here, and this one's memory has gaps that the descriptor does not know",
+    fix="pass a contiguous array, or describe its strides with cudnnSetTensorNdDescriptor",
+)
+STREAM = Rule(
+    id="v6.stream",
+    expected="stream 0",
+    reason="calls on the host finish before they return, in no stream",
+    fix="pass 0 or None",
+    status=Status.MAPPING_ERROR,
+)
+
+# Descriptors.
+
+POSITIVE = Rule(
+    id="v6.extent",
+    expected="{expected}",
+    reason="the entry counts elements or steps",
+    fix="use {expected}",
+)
+RANK = Rule(
+    id="v6.rank",
+    expected="{expected}",
+    reason="the manual limits the number of axes here (CUDNN_DIM_MAX is 8)",
+    fix="add axes of extent 1, or merge axes",
+    status=Status.NOT_SUPPORTED,
+)
+COUNT = Rule(
+    id="v6.count",
+    expected="{expected}",
+    reason="the array has to hold as many entries as the count says",
+    fix="make count and array agree",
+)
+TENSOR_SIZE = Rule(
+    id="v6.tensor.size",
+    expected="at most 2**31 elements from the first to the last",
+    reason="legacy descriptors hold no more, gaps included",
+    fix="split the tensor, or use the v8 calls, which have no such limit",
+    status=Status.NOT_SUPPORTED,
+)
+VECTOR = Rule(
+    id="v6.tensor.vector",
+    expected="{expected}",
+    reason="{reason}",
+    fix="use INT8x4 together with NCHW_VECT_C and channels that are a multiple of 4",
+)
+UPSCALE = Rule(
+    id="v6.convolution.upscale",
+    expected="1",
+    reason="with the argument list of 5.1 these two are upscaling factors, which no release has implemented",
+    fix="pass 1, or add the compute type as last argument: then they are dilations",
+    status=Status.NOT_SUPPORTED,
+)
+RANGE = Rule(
+    id="v6.range",
+    expected="{expected}",
+    reason="the header's limits for this parameter",
+    fix="use a value within the limits",
+)
+
+# Calls.
+
+SAME_DIMS = Rule(
+    id="v6.dims",
+    expected="{expected}",
+    reason="{reason}",
+    fix="give the descriptors matching extents",
+)
+SAME_TYPE = Rule(
+    id="v6.data_type",
+    expected="{expected}",
+    reason="the call works on one element type",
+    fix="convert with cudnnTransformTensor, or set the descriptors alike",
+)
+SAME_STRIDES = Rule(
+    id="v6.strides",
+    expected="{expected}",
+    reason="the manual asks for equal strides here",
+    fix="describe both tensors with the same strides",
+)
+COMPUTE_TYPE = Rule(
+    id="v6.compute_type",
+    expected="{expected}",
+    reason="the compute type follows from the data: DOUBLE for DOUBLE, FLOAT for the rest",
+    fix="set the descriptor's compute type so",
+    status=Status.NOT_SUPPORTED,
+)
+ALGORITHM = Rule(
+    id="v6.algorithm",
+    expected="an algorithm that was implemented in some release",
+    reason="the header declares this name, no release has implemented it",
+    fix="use CUDNN_CONVOLUTION_..._ALGO_IMPLICIT_GEMM, ALGO_0 or ALGO_1",
+    status=Status.NOT_SUPPORTED,
+)
+MODE = Rule(
+    id="v6.mode",
+    expected="{expected}",
+    reason="{reason}",
+    fix="use one of the expected modes",
+)
+INDICES = Rule(
+    id="v6.reduce.indices",
+    expected="CUDNN_REDUCE_TENSOR_NO_INDICES",
+    reason="positions of extremes are not implemented",
+    fix="ask for values only",
+    status=Status.NOT_SUPPORTED,
+)
+WORKSPACE = Rule(
+    id="v6.workspace",
+    expected="at least {size} bytes",
+    reason="the query function asks for that much",
+    fix="allocate what the query function says",
+    status=Status.INVALID_VALUE,
+)
+ALIAS = Rule(
+    id="v6.alias",
+    expected="memory of its own",
+    reason="{reason}",
+    fix="use another buffer",
+)
