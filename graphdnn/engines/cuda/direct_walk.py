@@ -1,7 +1,7 @@
 """Fprop and dgrad of narrow groups on tensor cores: which convolutions, how the work is divided, and the kernel.
 
-The kernel (text/direct_walk.cu) takes a third of the instructions that multiply-adds take for 7 x 7 filters. Seven of
-sixteen products of the tensor cores have a part in a 7 x 7 filter's sums, three in a 3 x 3 filter's: they are cheap.
+The kernel (text/direct_walk.cu) takes a third of the instructions that multiply-adds take for 7 x 7 filters, although
+only 7 of 24 products count, for 3 x 3 filters 3 of 16: the others are with zeros.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@
 //   depth     (column of the tile's input, channel): 8 or 4 columns
 //   columns   (column of the tile's output, channel): its matrix holds the filter, shifted along the columns
 //
-// so half of a depthwise filter's products are with zeros, and not more. Lane 4 * g + j reads and ends with column j of
-// tiles g and g + 8: for unit stride a lane is a pixel. Finished rows pass through shared memory once more, so that
-// memory is written in long pieces.
+// so of a depthwise filter's products S in 8 * CHUNKS count, the others are with zeros. Lane 4 * g + j reads and ends
+// with column j of tiles g and g + 8: for unit stride a lane is a pixel. Finished rows pass through shared memory once
+// more, so that memory is written in long pieces.
 //
 // A weight that is not there is 0, but 0 times infinity is not: a block that finds NaN among its results computes them
 // all again, one by one.
