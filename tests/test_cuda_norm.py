@@ -277,6 +277,15 @@ def test_backward_by_blocks_that_stay(case: str, monkeypatch: pytest.MonkeyPatch
     assert entries[-2:] == ["begin_resident", "norm_resident"] or (case == "nchw" and entries == ["norm_resident"])
 
 
+@emulated
+def test_chains_around_blocks_that_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept is the prologue's result; the epilogue has operands of its own."""
+    entries = on_small_device(monkeypatch)
+    test_prologue_and_epilogue(M.BATCH_NORM, (40, 16, 20, 20), "channels_last")
+    test_backward_with_the_gradient_of_an_activation_before_it((40, 16, 20, 20))
+    assert entries == ["begin_resident", "norm_resident"] * 2
+
+
 BACKWARD_CASES: dict[str, tuple[NormMode, Extents, str, str, dict[str, Any]]] = {
     "layer": (M.LAYER_NORM, (6, 5, 24), "f32", "packed", {}),
     "layer f16": (M.LAYER_NORM, (70, 1000), "f16", "packed", {}),

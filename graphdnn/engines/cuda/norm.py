@@ -11,7 +11,6 @@ stands by itself, as in a pointwise graph.
 from __future__ import annotations
 
 from graphdnn.device import DeviceSpec
-from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.cost import memory_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
@@ -51,7 +50,7 @@ def generate_norm_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         rows, tile = fitting
         Forward(steps, operands, rows, (None, None)).hold(tile)
         return steps.kernel(_name(op, rows, tile.text()))
-    staying = resident(rows, operands.bytes, ELEMENTS[anchor.x.data_type].bytes, device, is_plain=operands.is_plain)
+    staying = resident(rows, operands.bytes, [anchor.x], device, is_plain=operands.is_plain)
     if staying is not None:
         rows, placed = staying
         Forward(steps, operands, rows, (None, None)).reside(placed)
@@ -306,9 +305,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     _, rows = _known(operands)
     if held(rows, operands.bytes) is not None:
         return memory_cost(task)
-    staying = resident(
-        rows, operands.bytes, ELEMENTS[anchor.x.data_type].bytes, task.device, is_plain=operands.is_plain
-    )
+    staying = resident(rows, operands.bytes, [anchor.x], task.device, is_plain=operands.is_plain)
     if staying is not None:
         return memory_cost(task, staying[1].read_twice, launches=2)
     return memory_cost(task, sum(t.bytes for t in operands.read), launches=3)

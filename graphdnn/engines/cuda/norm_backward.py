@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.device import DeviceSpec
-from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.cost import memory_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.fold import Fold, generate_fold
@@ -175,8 +174,7 @@ class _Backward:
         anchor = self.anchor
         if self.is_scaled_along or not self.owns_parameters:
             return None
-        kept = sum(ELEMENTS[t.data_type].bytes for t in (anchor.x, anchor.dy))
-        return resident(self.rows, self.operands.bytes, kept, device, is_plain=self.operands.is_plain)
+        return resident(self.rows, self.operands.bytes, [anchor.x, anchor.dy], device, is_plain=self.operands.is_plain)
 
     def _reside(self, residence: Residence) -> None:
         parameters = Parameters(self.steps.places)

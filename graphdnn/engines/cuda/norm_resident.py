@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.launch import Launch
 from graphdnn.engines.cuda.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.program import Program
@@ -35,6 +36,17 @@ def stored_text(fields: Mapping[str, TensorSpec]) -> str:
     return f"struct Stored {{\n{members}}};\n"
 
 
+def _stored_bytes(width: int, kept: Sequence[TensorSpec]) -> int:
+    """The size of ``Stored``: each of its packs is aligned to its own, 16 bytes at most."""
+    packs = [width * ELEMENTS[spec.data_type].bytes for spec in kept]
+    size = 0
+    for pack in packs:
+        alignment = min(pack, 16)
+        size = -(-size // alignment) * alignment + pack
+    alignment = min(max(packs), 16)
+    return -(-size // alignment) * alignment
+
+
 def take_text(program: Program) -> str:
     """What reads a pack, with word of whether it will be read again (text/streaming.cuh)."""
     return program.function("take", "Stored& pack, Policy policy").replace(" load<", " policy.load<")
@@ -53,6 +65,7 @@ class Residence:
     groups: int
     early: int
     kept: int
+    pack_bytes: int
     shared: int
     read_twice: int  # bytes
 
@@ -94,6 +107,7 @@ class Residence:
                 **self.tile.bounds(),
                 "SPLIT": is_split,
                 "EARLY": self.early,
+                "STORED_BYTES": self.pack_bytes,
                 **constants,
             },
         )
@@ -104,14 +118,12 @@ class Residence:
 
 
 def resident(
-    rows: Rows, compute_bytes: int, element_bytes: int, device: DeviceSpec, *, is_plain: bool
+    rows: Rows, compute_bytes: int, kept_operands: Sequence[TensorSpec], device: DeviceSpec, *, is_plain: bool
 ) -> tuple[Rows, Residence] | None:
-    """``element_bytes``: kept of an element. ``is_plain``: nothing is fused. None where such blocks would not fill the
-    device.
-    """
+    """``is_plain``: nothing is fused. None where such blocks would not fill the device."""
     if not rows.along:
         rows = rows.narrowed(_ROW_WIDTH // compute_bytes)
-    pack_bytes = rows.width * element_bytes
+    pack_bytes = _stored_bytes(rows.width, kept_operands)
     columns = 1 if rows.along else min(32, power_above(rows.row_packs), max(1, _ROWS // rows.width))
     tile = Tile(_THREADS // columns, columns, max(1, min(_MOST_STEPS, _IN_FLIGHT // 2 // pack_bytes)))
     tiles, turn = -(-rows.row_packs // columns), tile.lanes * tile.steps
@@ -142,6 +154,7 @@ def resident(
         groups=groups,
         early=early,
         kept=kept,
+        pack_bytes=pack_bytes,
         shared=kept * group_bytes,
         read_twice=again * group_bytes * tiles * splits,
     )

@@ -6,6 +6,7 @@
 // The direction says what is kept (Stored), what a thread finds of its rows (Running), and how parts of rows join (Part).
 
 constexpr int BLOCK_ROWS = COLUMNS * ROW_WIDTH, WARPS = THREADS / 32;
+static_assert(sizeof(Stored) == STORED_BYTES, "shared memory holds what the launch says");
 static_assert(THREADS >= BLOCK_ROWS && LANES >= ROW_WIDTH, "each row of a block has threads that join and store it");
 
 // The packs of a thread: `first`, `first` + LANES, ... below `end`. The block has one at least.
