@@ -468,3 +468,77 @@ def test_transform_does_not_work_in_place(handle: Any) -> None:
     with pytest.raises(v6.CudnnError) as error:
         v6.cudnnTransformTensor(handle, 1.0, d, x, 0.0, d, x)
     assert error.value.status is v6.CUDNN_STATUS_BAD_PARAM
+
+
+# Batch normalisation.
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("mode", v6.cudnnBatchNormMode)
+@pytest.mark.parametrize(("alpha", "beta"), BLENDS)
+@pytest.mark.parametrize("saves", [False, True])
+def test_batch_normalisation(handle: Any, mode: Any, alpha: float, beta: float, saves: bool) -> None:
+    torch = pytest.importorskip("torch")
+    epsilon, factor = 1e-3, 0.3
+    x, dy = drawn((4, 3, 5, 2)), drawn((4, 3, 5, 2))
+    x_desc, p_desc = tensor(x.shape), v6.cudnnCreateTensorDescriptor()
+    v6.cudnnDeriveBNTensorDescriptor(p_desc, x_desc, mode)
+    dims = v6.cudnnGetTensor4dDescriptor(p_desc)[1:5]
+    scale, bias, mean, variance = drawn(dims), drawn(dims), drawn(dims), np.abs(drawn(dims))
+    axes = (0,) if mode is v6.CUDNN_BATCHNORM_PER_ACTIVATION else (0, 2, 3)
+    tx, ts, tb = (torch.tensor(a, dtype=torch.float64, requires_grad=True) for a in (x, scale, bias))
+    # torch.nn.functional.batch_norm sees each normalised group as one channel
+    as_rows = (lambda t: t.reshape(4, -1, 1)) if axes == (0,) else (lambda t: t.reshape(4, 3, 10))
+    run_mean, run_var = (torch.tensor(a, dtype=torch.float64).reshape(-1) for a in (mean, variance))
+    tested = torch.nn.functional.batch_norm(
+        as_rows(tx), run_mean.clone(), run_var.clone(), ts.reshape(-1), tb.reshape(-1), False, 0.0, epsilon
+    ).reshape(x.shape)
+    ty = torch.nn.functional.batch_norm(
+        as_rows(tx), run_mean, run_var, ts.reshape(-1), tb.reshape(-1), True, factor, epsilon
+    ).reshape(x.shape)
+    ty.backward(torch.tensor(dy, dtype=torch.float64))
+
+    y = before(x.shape, beta)
+    wanted = blended(tested.detach(), alpha, beta, y)
+    v6.cudnnBatchNormalizationForwardInference(
+        handle, mode, alpha, beta, x_desc, x, x_desc, y, p_desc, scale, bias, mean, variance, epsilon
+    )
+    close(y, wanted)
+
+    y, saved = before(x.shape, beta), [np.full(dims, np.nan, np.float32) if saves else None for _ in range(2)]
+    wanted = blended(ty.detach(), alpha, beta, y)
+    v6.cudnnBatchNormalizationForwardTraining(
+        handle, mode, alpha, beta, x_desc, x, x_desc, y, p_desc, scale, bias, factor, mean, variance, epsilon, *saved
+    )
+    close(y, wanted)
+    close(mean.reshape(-1), run_mean.numpy())
+    close(variance.reshape(-1), run_var.numpy())
+    if saves:
+        double = x.astype(np.float64)
+        close(saved[0], double.mean(axes, keepdims=True))
+        close(saved[1], 1 / np.sqrt(double.var(axes, keepdims=True) + epsilon))
+
+    dx, ds, db = before(x.shape, beta), before(dims, beta), before(dims, beta)
+    results = [blended(t.grad, alpha, beta, old).reshape(old.shape) for t, old in ((tx, dx), (ts, ds), (tb, db))]
+    v6.cudnnBatchNormalizationBackward(
+        handle,
+        mode,
+        alpha,
+        beta,
+        alpha,
+        beta,
+        x_desc,
+        x,
+        x_desc,
+        dy,
+        x_desc,
+        dx,
+        p_desc,
+        scale,
+        ds,
+        db,
+        epsilon,
+        *saved,
+    )
+    for found, want in zip((dx, ds, db), results, strict=True):
+        close(found, want, 1e-4)

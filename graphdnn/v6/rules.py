@@ -191,16 +191,15 @@ INDICES = Rule(
     fix="ask for values only",
     status=Status.NOT_SUPPORTED,
 )
-WORKSPACE = Rule(
-    id="v6.workspace",
-    expected="at least {size} bytes",
-    reason="the query function asks for that much",
-    fix="allocate what the query function says",
-    status=Status.INVALID_VALUE,
-)
 ALIAS = Rule(
     id="v6.alias",
     expected="memory of its own",
     reason="{reason}",
     fix="use another buffer",
+)
+PAIR = Rule(
+    id="v6.pair",
+    expected="both, or neither",
+    reason="mean and variance belong together",
+    fix="pass both arrays, or None for both",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from graphdnn.enums import Status
 from graphdnn.v6.checks import counted, entries, rank_in
 from graphdnn.v6.errors import refuse_if
 from graphdnn.v6.objects import (
@@ -70,7 +71,7 @@ _row("CTCLoss", CTCLoss)
 @implements("cudnnSetSpatialTransformerNdDescriptor")
 def set_spatial_transformer(descriptor: Descriptor, sampler: Any, data_type: Any, rank: int, dims: Any) -> None:
     where = "cudnnSetSpatialTransformerNdDescriptor"
-    rank_in(where, "nbDims", rank, 4, 4)
+    rank_in(where, "nbDims", rank, 4, 4, Status.BAD_PARAM)
     (dims,) = counted(where, rank, dimA=dims)
     entries(where, 1, dimA=dims)
     descriptor.value = SpatialTransformer(sampler, data_type, dims)

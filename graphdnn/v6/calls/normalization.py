@@ -1,0 +1,166 @@
+"""Batch normalisation: inference, training and its gradient, spatial and per activation.
+
+Written as reductions and pointwise operations, which serve every mode, blending and running averages alike.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from graphdnn.enums import DataType, PointwiseMode, ReductionOperator, Status
+from graphdnn.errors import Rejection
+from graphdnn.tensors import TensorSpec
+from graphdnn.v6.checks import rank_in, same_dims, same_type
+from graphdnn.v6.draft import Draft, math_of
+from graphdnn.v6.enums import cudnnBatchNormMode_t, cudnnDataType_t
+from graphdnn.v6.errors import CudnnError, refuse_if
+from graphdnn.v6.execution import prepared
+from graphdnn.v6.objects import Descriptor, Handle, Tensor
+from graphdnn.v6.registry import implements
+from graphdnn.v6.rules import PAIR, RANGE, SAME_DIMS, SAME_TYPE
+
+P, R = PointwiseMode, ReductionOperator
+MIN_EPSILON = 1e-5
+
+
+def _check(where: str, mode: cudnnBatchNormMode_t, parameters: tuple[str, Tensor], epsilon: float,
+           tensors: dict[str, Tensor]) -> None:  # fmt: skip
+    """Data tensors of one shape and type, statistics of the mode's shape, an epsilon that is large enough."""
+    x = next(iter(tensors.values()))
+    name, value = parameters
+    rank_in(where, "xDesc", len(x.dims), 4, 5, Status.BAD_PARAM)
+    same_dims(where, "every element is normalised in its place", tensors)
+    same_type(where, tensors)
+    per_activation = mode is cudnnBatchNormMode_t.CUDNN_BATCHNORM_PER_ACTIVATION
+    wanted = (1, *x.dims[1:]) if per_activation else (1, x.dims[1], *(1,) * (len(x.dims) - 2))
+    double = x.data_type is cudnnDataType_t.CUDNN_DATA_DOUBLE
+    data_type = cudnnDataType_t.CUDNN_DATA_DOUBLE if double else cudnnDataType_t.CUDNN_DATA_FLOAT
+    found: list[Rejection] = []
+    if value.dims != wanted:
+        reason = "this is the shape of the mode's statistics"
+        found.append(SAME_DIMS.reject(where, f"{name}.dims", value.dims, expected=str(wanted), reason=reason))
+    if value.data_type is not data_type:
+        found.append(SAME_TYPE.reject(where, f"{name}.dataType", value.data_type.name, expected=data_type.name))
+    if not epsilon >= MIN_EPSILON:
+        found.append(RANGE.reject(where, "epsilon", epsilon, expected=f"at least {MIN_EPSILON}"))
+    refuse_if(found)
+
+
+def _pair(where: str, names: str, first: Any, second: Any) -> bool:
+    """Whether both are given. Raises when only one is."""
+    if (first is None) is not (second is None):
+        raise CudnnError(PAIR.reject(where, names, "one of them"))
+    return first is not None
+
+
+def _inverse(draft: Draft, math: DataType, variance: TensorSpec, epsilon: float, out: TensorSpec | None) -> TensorSpec:
+    """1/sqrt(variance + epsilon)."""
+    shifted = draft.pointwise(P.ADD, math, variance, draft.constant(epsilon, variance, math))
+    inverse = draft.pointwise(P.RSQRT, math, shifted)
+    if out is not None:
+        draft.pointwise(P.IDENTITY, math, inverse, out=out)
+    return inverse
+
+
+@implements("cudnnBatchNormalizationForwardInference", "pointwise: one kernel", "PyTorch")
+def inference(
+    handle: Handle, mode: cudnnBatchNormMode_t, alpha: float, beta: float, x_desc: Descriptor, x: Any,
+    y_desc: Descriptor, y: Any, parameter_desc: Descriptor, scale: Any, bias: Any, mean: Any, variance: Any,
+    epsilon: float,
+) -> None:  # fmt: skip
+    """y = alpha * (scale * (x - mean) / sqrt(variance + epsilon) + bias) + beta * y."""
+    where, xv, yv, pv = "cudnnBatchNormalizationForwardInference", x_desc.value, y_desc.value, parameter_desc.value
+
+    def draw(draft: Draft) -> None:
+        _check(where, mode, ("bnScaleBiasMeanVarDesc", pv), epsilon, {"xDesc": xv, "yDesc": yv})
+        math = math_of(xv.data_type)
+        source = draft.memory(0, xv, "x")
+        s, b, m, v = (draft.memory(i, pv, n) for i, n in ((2, "scale"), (3, "bias"), (4, "mean"), (5, "variance")))
+        inverse = _inverse(draft, math, v, epsilon, None)
+        normal = draft.pointwise(P.MUL, math, draft.pointwise(P.SUB, math, source, m), inverse)
+        out = draft.target(1, yv, "y", alpha, beta, math)
+        draft.pointwise(P.ADD, math, draft.pointwise(P.MUL, math, normal, s), b, out=out)
+        draft.settle(out, 1, yv, "y", alpha, beta, math)
+
+    settings = (mode, xv, yv, pv, alpha, beta, epsilon)
+    prepared(where, handle, settings, draw)((x, y, scale, bias, mean, variance))
+
+
+@implements("cudnnBatchNormalizationForwardTraining", "reduction, pointwise", "PyTorch")
+def training(
+    handle: Handle, mode: cudnnBatchNormMode_t, alpha: float, beta: float, x_desc: Descriptor, x: Any,
+    y_desc: Descriptor, y: Any, parameter_desc: Descriptor, scale: Any, bias: Any, factor: float, running_mean: Any,
+    running_variance: Any, epsilon: float, saved_mean: Any, saved_inverse: Any,
+) -> None:  # fmt: skip
+    """Normalises with the batch's mean and biased variance; running averages take the unbiased one."""
+    where, xv, yv, pv = "cudnnBatchNormalizationForwardTraining", x_desc.value, y_desc.value, parameter_desc.value
+    runs = _pair(where, "resultRunningMean, resultRunningVariance", running_mean, running_variance)
+    saves = _pair(where, "resultSaveMean, resultSaveInvVariance", saved_mean, saved_inverse)
+
+    def draw(draft: Draft) -> None:
+        _check(where, mode, ("bnScaleBiasMeanVarDesc", pv), epsilon, {"xDesc": xv, "yDesc": yv})
+        math = math_of(xv.data_type)
+        source = draft.memory(0, xv, "x")
+        s, b = draft.memory(2, pv, "scale"), draft.memory(3, pv, "bias")
+        mean = draft.reduce(R.AVG, math, source, pv.dims)
+        centred = draft.pointwise(P.SUB, math, source, mean)
+        variance = draft.reduce(R.AVG, math, draft.pointwise(P.MUL, math, centred, centred), pv.dims)
+        inverse = _inverse(draft, math, variance, epsilon, draft.memory(7, pv, "saved inverse") if saves else None)
+        normal = draft.pointwise(P.MUL, math, centred, inverse)
+        out = draft.target(1, yv, "y", alpha, beta, math)
+        draft.pointwise(P.ADD, math, draft.pointwise(P.MUL, math, normal, s), b, out=out)
+        draft.settle(out, 1, yv, "y", alpha, beta, math)
+        if saves:
+            draft.pointwise(P.IDENTITY, math, mean, out=draft.memory(6, pv, "saved mean"))
+        if runs:
+            count = prod(xv.dims) // prod(pv.dims)
+            unbiased = count / (count - 1) if count > 1 else 1.0
+            draft.settle(mean, 4, pv, "running mean", factor, 1.0 - factor, math)
+            draft.settle(variance, 5, pv, "running variance", factor * unbiased, 1.0 - factor, math)
+
+    settings = (mode, xv, yv, pv, alpha, beta, epsilon, runs, saves, factor)
+    data = (x, y, scale, bias, running_mean, running_variance, saved_mean, saved_inverse)
+    prepared(where, handle, settings, draw)(data)
+
+
+@implements("cudnnBatchNormalizationBackward", "reduction, pointwise", "PyTorch")
+def backward(
+    handle: Handle, mode: cudnnBatchNormMode_t, alpha: float, beta: float, alpha_parameters: float,
+    beta_parameters: float, x_desc: Descriptor, x: Any, dy_desc: Descriptor, dy: Any, dx_desc: Descriptor, dx: Any,
+    parameter_desc: Descriptor, scale: Any, dscale: Any, dbias: Any, epsilon: float, saved_mean: Any,
+    saved_inverse: Any,
+) -> None:  # fmt: skip
+    """Gradients of x, scale and bias. Statistics that were not saved are computed again."""
+    where, pv = "cudnnBatchNormalizationBackward", parameter_desc.value
+    xv, dyv, dxv = x_desc.value, dy_desc.value, dx_desc.value
+    saved = _pair(where, "savedMean, savedInvVariance", saved_mean, saved_inverse)
+
+    def draw(draft: Draft) -> None:
+        tensors = {"xDesc": xv, "dyDesc": dyv, "dxDesc": dxv}
+        _check(where, mode, ("dBnScaleBiasDesc", pv), epsilon, tensors)
+        math = math_of(xv.data_type)
+        source, gradient, s = draft.memory(0, xv, "x"), draft.memory(1, dyv, "dy"), draft.memory(3, pv, "scale")
+        mean = draft.memory(6, pv, "saved mean") if saved else draft.reduce(R.AVG, math, source, pv.dims)
+        centred = draft.pointwise(P.SUB, math, source, mean)
+        if saved:
+            inverse = draft.memory(7, pv, "saved inverse")
+        else:
+            variance = draft.reduce(R.AVG, math, draft.pointwise(P.MUL, math, centred, centred), pv.dims)
+            inverse = _inverse(draft, math, variance, epsilon, None)
+        normal = draft.pointwise(P.MUL, math, centred, inverse)
+        bias_sum = draft.reduce(R.ADD, math, gradient, pv.dims)
+        scale_sum = draft.reduce(R.ADD, math, draft.pointwise(P.MUL, math, gradient, normal), pv.dims)
+        # dx = scale * inverse * (dy - mean(dy) - normal * mean(dy * normal))
+        share = prod(pv.dims) / prod(xv.dims)
+        rest = draft.pointwise(P.SUB, math, gradient, bias_sum, alpha2=share)
+        rest = draft.pointwise(P.SUB, math, rest, draft.pointwise(P.MUL, math, normal, scale_sum, alpha2=share))
+        out = draft.target(2, dxv, "dx", alpha, beta, math)
+        draft.pointwise(P.MUL, math, rest, draft.pointwise(P.MUL, math, s, inverse), out=out)
+        draft.settle(out, 2, dxv, "dx", alpha, beta, math)
+        draft.settle(scale_sum, 4, pv, "dscale", alpha_parameters, beta_parameters, math)
+        draft.settle(bias_sum, 5, pv, "dbias", alpha_parameters, beta_parameters, math)
+
+    settings = (mode, xv, dyv, dxv, pv, alpha, beta, alpha_parameters, beta_parameters, epsilon, saved)
+    data = (x, dy, dx, scale, dscale, dbias, saved_mean, saved_inverse)
+    prepared(where, handle, settings, draw, in_place=(1,))(data)
