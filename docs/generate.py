@@ -328,7 +328,8 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
           thread's last call. Plans are kept by the descriptors' values.
         - Every algorithm computes the same here: its name is checked, and the ranking decides which engine runs.
         - Integer convolutions (INT8 data, INT32 compute type) take any number of channels, NHWC, NCHW and NCHW_VECT_C,
-          and write INT8 (rounded to nearest even, saturated), FLOAT or INT32.
+          and write INT8 (rounded to nearest even, saturated), FLOAT or INT32. Inside `with profile("6.0"):` forward
+          convolutions refuse what 6.0 refused of integers, and name every condition that is broken.
 
         *Section* is that of the 5.1 manual; *becomes* names the operations, or `state` for calls that only
         keep or answer something. *Compared with*: PyTorch's CPU operators, or loops over the formula."""

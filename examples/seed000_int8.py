@@ -41,3 +41,11 @@ print("sums of INT8 products, by hand:", by_hand, *(f"{d.__name__}: {y[0, i, j, 
 assert results[np.int32][0, i, j, 0] == results[np.float32][0, i, j, 0] == by_hand
 assert (results[np.int8] == np.clip(results[np.int32], -128, 127)).all()
 print(v6.explain())
+
+print("\nWhat 6.0 had against it:")
+with v6.profile("6.0"):
+    try:
+        v6.cudnnGetConvolutionForwardWorkspaceSize(handle, x_desc, w_desc, conv_desc, y_desc, algorithm)
+    except v6.CudnnError as error:
+        print(error.status.name)
+        print(error)

@@ -18,6 +18,7 @@ from graphdnn.v6.enums import CONSTANTS, ENUMS
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.objects import DESCRIPTORS, Handle
 from graphdnn.v6.outcome import returning_status
+from graphdnn.v6.profiles import profile
 from graphdnn.v6.registry import coverage, public_calls
 from graphdnn.v6.report import explain, last_graph
 
@@ -50,6 +51,7 @@ __all__ = [
     "coverage",
     "explain",
     "last_graph",
+    "profile",
     "returning_status",
 ]
 __all__ += list(_CALLS) + list(_TYPES) + list(CONSTANTS)

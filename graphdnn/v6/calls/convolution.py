@@ -21,6 +21,7 @@ from graphdnn.v6.enums import (
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.execution import Prepared, prepared
 from graphdnn.v6.objects import Activation, Convolution, Descriptor, Filter, Handle, Tensor
+from graphdnn.v6.profiles import Forward, active, check_forward
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import ALGORITHM, MODE, SAME_DIMS
 
@@ -63,6 +64,7 @@ def _prepare_forward(handle: Handle, x: Tensor, w: Filter, conv: Convolution, y:
 
     def draw(draft: Draft) -> None:
         _check(where, conv, x, w, y, algorithm, ("xDesc", "wDesc", "yDesc"))
+        check_forward(where, Forward(x, w, conv, y, algorithm))
         spec = _spec(conv, x.data_type)
         source, filters = draft.memory(0, x, "x"), draft.memory(1, w, "w")
         if spec.compute_type is not DataType.INT32:
@@ -74,7 +76,7 @@ def _prepare_forward(handle: Handle, x: Tensor, w: Filter, conv: Convolution, y:
         draft.add(ConvForward(x=source, w=filters, conv=spec, y=out))
         draft.settle(out, 2, y, "y", alpha, beta, math)
 
-    return prepared(where, handle, (x, w, conv, y, algorithm, alpha, beta), draw)
+    return prepared(where, handle, (x, w, conv, y, algorithm, alpha, beta, active()), draw)
 
 
 @implements("cudnnConvolutionForward", "conv_fprop", "PyTorch, loops for integers")
@@ -107,6 +109,7 @@ def bias_activation_forward(
 
     def draw(draft: Draft) -> None:
         _check(where, conv, xv, wv, yv, algorithm, ("xDesc", "wDesc", "yDesc"))
+        check_forward(where, Forward(xv, wv, conv, yv, algorithm))
         _check_fused(where, act, zv, bv, yv)
         spec = _spec(conv, xv.data_type)
         math = math_of(yv.data_type)
@@ -121,7 +124,7 @@ def bias_activation_forward(
         biased = draft.pointwise(PointwiseMode.ADD, math, total, draft.memory(3, bv, "bias"), alpha1=factor)
         activate(draft, act, math, biased, draft.memory(4, yv, "y"))
 
-    settings = (xv, wv, conv, zv, bv, act, yv, algorithm, alpha1, alpha2)
+    settings = (xv, wv, conv, zv, bv, act, yv, algorithm, alpha1, alpha2, active())
     prepared(where, handle, settings, draw, in_place=(2,))((x, w, z, bias, y))
 
 

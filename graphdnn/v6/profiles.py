@@ -1,0 +1,226 @@
+"""Profiles: what a release refused, as constraints. Without one, whatever can be computed is computed.
+
+``with profile("6.0"):`` makes forward convolutions refuse what 6.0 refused of element types, formats,
+channel counts and algorithms of integer data, and say which of its conditions it was: all that are broken, at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
+
+from graphdnn.checks import Each, Equals, MultipleOf, OneOf
+from graphdnn.enums import Status
+from graphdnn.rules import Constraint, Rule, violations
+from graphdnn.v6.enums import cudnnConvolutionFwdAlgo_t, cudnnDataType_t, cudnnTensorFormat_t
+from graphdnn.v6.errors import CudnnError, refuse_if
+from graphdnn.v6.layouts import element_of, format_strides
+from graphdnn.v6.objects import Convolution, Filter, Tensor
+
+D = cudnnDataType_t
+Format = cudnnTensorFormat_t
+_INT8, _INT8X4, _FLOAT, _HALF, _DOUBLE = (
+    D.CUDNN_DATA_INT8, D.CUDNN_DATA_INT8x4, D.CUDNN_DATA_FLOAT, D.CUDNN_DATA_HALF, D.CUDNN_DATA_DOUBLE,
+)  # fmt: skip
+_INT32 = D.CUDNN_DATA_INT32
+
+# (data, compute type, output) of the 6.0 manual
+CONFIGURATIONS = {
+    "TRUE_HALF_CONFIG": (_HALF, _HALF, _HALF),
+    "PSEUDO_HALF_CONFIG": (_HALF, _FLOAT, _HALF),
+    "FLOAT_CONFIG": (_FLOAT, _FLOAT, _FLOAT),
+    "DOUBLE_CONFIG": (_DOUBLE, _DOUBLE, _DOUBLE),
+    "INT8_CONFIG": (_INT8, _INT32, _INT8),
+    "INT8_EXT_CONFIG": (_INT8, _INT32, _FLOAT),
+    "INT8x4_CONFIG": (_INT8X4, _INT32, _INT8X4),
+    "INT8x4_EXT_CONFIG": (_INT8X4, _INT32, _FLOAT),
+}
+UNKNOWN = Rule(
+    id="v6.profile.unknown",
+    expected="6.0",
+    reason="no other release is described",
+    fix='use profile("6.0"), or no profile',
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """A forward convolution in question."""
+
+    x: Tensor
+    w: Filter
+    conv: Convolution
+    y: Tensor
+    algorithm: IntEnum
+
+    @property
+    def is_integer(self) -> bool:
+        return self.x.data_type in (_INT8, _INT8X4)
+
+    @property
+    def format(self) -> Format:
+        """What integer data has to lie in."""
+        vectors = self.x.data_type is _INT8X4
+        return Format.CUDNN_TENSOR_NCHW_VECT_C if vectors else Format.CUDNN_TENSOR_NHWC
+
+
+def _packed(value: Tensor, tensor_format: Format) -> tuple[int, ...]:
+    return format_strides(tensor_format, value.dims, element_of(value.data_type)[1])
+
+
+def _y_format(f: Forward) -> Format:
+    to_float = f.y.data_type is _FLOAT and f.x.data_type is _INT8X4
+    return Format.CUDNN_TENSOR_NCHW if to_float else f.format
+
+
+_FIX_LAYOUT = "convert with cudnnTransformTensor, or leave the profile: without it any layout is computed"
+_REASON_LAYOUT = "6.0 computed INT8 in packed NHWC only, and INT8x4 in NCHW_VECT_C"
+_FIX_CHANNELS = "pad the channels with zeros to a multiple of four, or leave the profile"
+_N = Status.NOT_SUPPORTED
+
+
+def _integer(f: Forward) -> bool:
+    return f.is_integer
+
+
+SIX: tuple[Constraint, ...] = (
+    Constraint(
+        id="v6.profile.configuration",
+        attribute="xDesc.dataType, convDesc.computeType, yDesc.dataType",
+        look=lambda f: "/".join(t.name.removeprefix("CUDNN_DATA_") for t in _types(f)),
+        check=OneOf(*("/".join(t.name.removeprefix("CUDNN_DATA_") for t in c) for c in CONFIGURATIONS.values())),
+        reason="these are the combinations of types in the manual of 6.0",
+        fix="use one of them, or leave the profile",
+        status=_N,
+    ),
+    Constraint(
+        id="v6.profile.channels",
+        attribute="xDesc channels",
+        look=lambda f: f.x.dims[1],
+        check=MultipleOf(4),
+        when=_integer,
+        reason="6.0 multiplied four int8 values at once",
+        fix=_FIX_CHANNELS,
+        status=_N,
+    ),
+    Constraint(
+        id="v6.profile.filters",
+        attribute="wDesc outputs",
+        look=lambda f: f.w.dims[0],
+        check=MultipleOf(4),
+        when=lambda f: f.is_integer and f.y.data_type is not _FLOAT,
+        reason="6.0 wrote four int8 channels at once",
+        fix=_FIX_CHANNELS,
+        status=_N,
+    ),
+    Constraint(
+        id="v6.profile.x.format",
+        attribute="xDesc.strides",
+        look=lambda f: f.x.strides,
+        check=lambda f: Equals(_packed(f.x, f.format)),
+        when=_integer,
+        reason=_REASON_LAYOUT,
+        fix=_FIX_LAYOUT,
+        status=_N,
+    ),
+    Constraint(
+        id="v6.profile.w.format",
+        attribute="wDesc.format",
+        look=lambda f: f.w.format.name,
+        check=lambda f: Equals(f.format.name),
+        when=_integer,
+        reason=_REASON_LAYOUT,
+        fix=_FIX_LAYOUT,
+        status=_N,
+    ),
+    Constraint(
+        id="v6.profile.y.format",
+        attribute="yDesc.strides",
+        look=lambda f: f.y.strides,
+        check=lambda f: Equals(_packed(f.y, _y_format(f))),
+        when=_integer,
+        reason=_REASON_LAYOUT,
+        fix=_FIX_LAYOUT,
+        status=_N,
+    ),
+    Constraint(
+        id="v6.profile.algorithm",
+        attribute="algo",
+        look=lambda f: f.algorithm.name,
+        check=Equals(cudnnConvolutionFwdAlgo_t.CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM.name),
+        when=_integer,
+        reason="6.0 had integers in one algorithm (its manual misspells the name as ..._PRECOMPUTED_GEMM)",
+        fix="use that algorithm, or leave the profile",
+        status=_N,
+    ),
+    Constraint(
+        id="v6.profile.dilation",
+        attribute="convDesc.dilation",
+        look=lambda f: f.conv.dilation,
+        check=Each(Equals(1)),
+        when=_integer,
+        reason="6.0 had integers without dilation",
+        fix="use dilation 1, or leave the profile",
+        status=_N,
+    ),
+    Constraint(
+        id="v6.profile.rank",
+        attribute="xDesc.dims",
+        look=lambda f: f"{len(f.x.dims)} axes",
+        check=Equals("4 axes"),
+        when=_integer,
+        reason="6.0 had integers in two dimensions",
+        fix="use a 2-d convolution, or leave the profile",
+        status=_N,
+    ),
+    Constraint(
+        id="v6.profile.groups",
+        attribute="convDesc.groupCount",
+        look=lambda f: f.conv.groups,
+        check=Equals(1),
+        reason="groups came with 7.0",
+        fix="use one group, or leave the profile",
+        status=_N,
+    ),
+)
+
+
+def _types(f: Forward) -> tuple[cudnnDataType_t, cudnnDataType_t, cudnnDataType_t]:
+    compute = f.conv.compute_type
+    if compute is None:
+        compute = _DOUBLE if f.x.data_type is _DOUBLE else _FLOAT
+    return f.x.data_type, compute, f.y.data_type
+
+
+class _Thread(threading.local):
+    release = ""
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def profile(release: str) -> Iterator[None]:
+    """Inside, calls of this thread refuse what this release refused."""
+    if release != "6.0":
+        raise CudnnError(UNKNOWN.reject("profile", "release", release))
+    before = _thread.release
+    _thread.release = release
+    try:
+        yield
+    finally:
+        _thread.release = before
+
+
+def active() -> str:
+    """The profile of this thread, "" for none: part of the key of a kept plan."""
+    return _thread.release
+
+
+def check_forward(where: str, forward: Forward) -> None:
+    """Every condition of the profile that the convolution breaks."""
+    if _thread.release:
+        refuse_if(violations(SIX, forward, where))
