@@ -10,22 +10,26 @@ from typing import Any
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
 ORDER = ("host", "memory", "depthwise", "fp32", "integers", "dense")
+NONE = "No whole run of the benchmark is committed at this version."
 Table = Callable[[Iterable[str], Iterable[Iterable[object]]], str]
 
 
 def page(note: str, table: Table) -> str:
     parts = ["# Figures on a GPU", note, _introduction()]
-    for name in ORDER:
-        data = _data(name)
-        if data:
-            parts += _group(data, table)
+    found = [data for data in map(_data, ORDER) if data]
+    for data in found:
+        parts += _group(data, table)
+    if not found:
+        parts.append(NONE)
     return "\n\n".join(parts) + "\n"
 
 
 def summary(table: Table) -> str:
     """The README's part: a line for each case, operations on N64 C128 56x56 in one table."""
     groups = {name: data for name, data in ((name, _data(name)) for name in ORDER) if data}
-    parts = [_about(next(iter(groups.values())))] if groups else []
+    if not groups:
+        return NONE
+    parts = [_about(next(iter(groups.values())))]
     for name, data in groups.items():
         parts += [f"{_title(data)}:", _by_layout(data, table) if name == "memory" else _by_case(data, table)]
     return "\n\n".join(parts)
