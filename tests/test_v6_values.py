@@ -207,7 +207,13 @@ def test_convolution(handle: Any, g: dict[str, Any], mode: Any, alpha: float, be
             (dy.astype(np.float64).sum(axis=(0, *range(2, s + 2)), keepdims=True), db),
         )
     ]
-    assert v6.cudnnGetConvolutionForwardWorkspaceSize(handle, x_desc, w_desc, conv, y_desc, 1) == 0
+    for asked, descriptors in (
+        ("Forward", (x_desc, w_desc, conv, y_desc)),
+        ("BackwardData", (w_desc, y_desc, conv, x_desc)),
+        ("BackwardFilter", (x_desc, y_desc, conv, w_desc)),
+    ):
+        algorithm = getattr(v6, f"cudnnGetConvolution{asked}Algorithm")(handle, *descriptors, 1, 0)
+        assert getattr(v6, f"cudnnGetConvolution{asked}WorkspaceSize")(handle, *descriptors, algorithm) == 0
     v6.cudnnConvolutionForward(handle, alpha, x_desc, x, w_desc, w, conv, 1, None, 0, beta, y_desc, y)
     v6.cudnnConvolutionBackwardData(handle, alpha, w_desc, w, y_desc, dy, conv, 1, None, 0, beta, x_desc, dx)
     v6.cudnnConvolutionBackwardFilter(handle, alpha, x_desc, x, y_desc, dy, conv, 1, None, 0, beta, w_desc, dw)
@@ -542,3 +548,39 @@ def test_batch_normalisation(handle: Any, mode: Any, alpha: float, beta: float, 
     )
     for found, want in zip((dx, ds, db), results, strict=True):
         close(found, want, 1e-4)
+
+
+@pytest.mark.long
+def test_a_repeated_call_costs_little(handle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most 10 us on top of ``plan.execute``: the call with a plan that does nothing, in this thread's own time."""
+    from time import thread_time
+    from types import SimpleNamespace
+
+    from graphdnn.v6.execution import last_prepared
+
+    x, w, y = drawn((1, 1, 3, 3)), drawn((1, 1, 2, 2)), drawn((1, 1, 2, 2))
+    arguments = (
+        handle,
+        1.0,
+        tensor(x.shape),
+        x,
+        filter_of(w.shape),
+        w,
+        convolution(),
+        0,
+        None,
+        0,
+        0.0,
+        tensor(y.shape),
+        y,
+    )
+    v6.cudnnConvolutionForward(*arguments)
+    monkeypatch.setattr(last_prepared(), "plan", SimpleNamespace(workspace_size=0, execute=lambda *_: None))
+
+    def seconds() -> float:
+        start = thread_time()
+        for _ in range(1000):
+            v6.cudnnConvolutionForward(*arguments)
+        return (thread_time() - start) / 1000
+
+    assert min(seconds() for _ in range(20)) < 10e-6

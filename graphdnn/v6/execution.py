@@ -57,6 +57,7 @@ class Prepared:
 
     def __call__(self, data: Sequence[Any], workspace: Array | None = None) -> None:
         """``data``: the call's arguments by the draft's indices."""
+        _thread.last = self
         bindings = {}
         for place in self._places:
             given = data[place.index]
@@ -114,7 +115,6 @@ def prepared(
             _kept[key] = found
             while len(_kept) > _MOST:
                 _kept.popitem(last=False)
-    _thread.last = found
     return found
 
 

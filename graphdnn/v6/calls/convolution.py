@@ -58,9 +58,9 @@ def _check(where: str, conv: Convolution, x: Tensor, w: Filter, y: Tensor, algor
         raise CudnnError(ALGORITHM.reject(where, "algo", algorithm.name))
 
 
-def _prepare_forward(handle: Handle, x: Tensor, w: Filter, conv: Convolution, y: Tensor, algorithm: IntEnum,
-                     alpha: float, beta: float) -> Prepared:  # fmt: skip
-    where = "cudnnConvolutionForward"
+def prepare_forward(handle: Handle, x: Tensor, w: Filter, conv: Convolution, y: Tensor, algorithm: IntEnum,
+                    alpha: float, beta: float, where: str = "cudnnConvolutionForward") -> Prepared:  # fmt: skip
+    """The plan of a forward convolution; ``where``: the function that asks for it."""
 
     def draw(draft: Draft) -> None:
         _check(where, conv, x, w, y, algorithm, ("xDesc", "wDesc", "yDesc"))
@@ -76,7 +76,8 @@ def _prepare_forward(handle: Handle, x: Tensor, w: Filter, conv: Convolution, y:
         draft.add(ConvForward(x=source, w=filters, conv=spec, y=out))
         draft.settle(out, 2, y, "y", alpha, beta, math)
 
-    return prepared(where, handle, (x, w, conv, y, algorithm, alpha, beta, active()), draw)
+    settings = (x, w, conv, y, algorithm, alpha, beta, active())
+    return prepared("cudnnConvolutionForward", handle, settings, draw)
 
 
 @implements("cudnnConvolutionForward", "conv_fprop", "PyTorch, loops for integers")
@@ -84,16 +85,8 @@ def forward(handle: Handle, alpha: float, x_desc: Descriptor, x: Any, w_desc: De
             conv_desc: Descriptor, algorithm: cudnnConvolutionFwdAlgo_t, workspace: Any, workspace_bytes: int,
             beta: float, y_desc: Descriptor, y: Any) -> None:  # fmt: skip
     """y = alpha * conv(x, w) + beta * y."""
-    call = _prepare_forward(handle, x_desc.value, w_desc.value, conv_desc.value, y_desc.value, algorithm, alpha, beta)
+    call = prepare_forward(handle, x_desc.value, w_desc.value, conv_desc.value, y_desc.value, algorithm, alpha, beta)
     call((x, w, y))
-
-
-@implements("cudnnGetConvolutionForwardWorkspaceSize")
-def forward_workspace_size(handle: Handle, x_desc: Descriptor, w_desc: Descriptor, conv_desc: Descriptor,
-                           y_desc: Descriptor, algorithm: cudnnConvolutionFwdAlgo_t) -> int:  # fmt: skip
-    """0: calls on the host allocate what they need. Refuses what the call itself would refuse."""
-    _prepare_forward(handle, x_desc.value, w_desc.value, conv_desc.value, y_desc.value, algorithm, 1.0, 0.0)
-    return 0
 
 
 @implements("cudnnConvolutionBiasActivationForward", "conv_fprop, pointwise: one kernel", "PyTorch, loops for integers")
@@ -144,22 +137,41 @@ def _check_fused(where: str, act: Activation, z: Tensor, bias: Tensor, y: Tensor
         raise CudnnError(SAME_DIMS.reject(where, "biasDesc.dims", bias.dims, expected=str(wanted), reason=reason))
 
 
+def prepare_data(handle: Handle, w: Filter, dy: Tensor, conv: Convolution, dx: Tensor, algorithm: IntEnum,
+                 alpha: float, beta: float, where: str = "cudnnConvolutionBackwardData") -> Prepared:  # fmt: skip
+    """The plan of the gradient of data; ``where``: the function that asks for it."""
+
+    def draw(draft: Draft) -> None:
+        _check(where, conv, dx, w, dy, algorithm, ("dxDesc", "wDesc", "dyDesc"))
+        same_type(where, {"wDesc": w, "dyDesc": dy})
+        filters, gradient, out = draft.memory(0, w, "w"), draft.memory(1, dy, "dy"), draft.memory(2, dx, "dx")
+        spec = _spec(conv, dx.data_type)
+        draft.add(ConvBackwardData(w=filters, dy=gradient, dx=out, conv=spec, alpha=alpha, beta=beta))
+
+    return prepared("cudnnConvolutionBackwardData", handle, (w, dy, conv, dx, algorithm, alpha, beta), draw)
+
+
 @implements("cudnnConvolutionBackwardData", "conv_dgrad", "PyTorch")
 def backward_data(handle: Handle, alpha: float, w_desc: Descriptor, w: Any, dy_desc: Descriptor, dy: Any,
                   conv_desc: Descriptor, algorithm: cudnnConvolutionBwdDataAlgo_t, workspace: Any,
                   workspace_bytes: int, beta: float, dx_desc: Descriptor, dx: Any) -> None:  # fmt: skip
     """dx = alpha * gradient + beta * dx."""
-    where = "cudnnConvolutionBackwardData"
-    wv, dyv, conv, dxv = w_desc.value, dy_desc.value, conv_desc.value, dx_desc.value
+    call = prepare_data(handle, w_desc.value, dy_desc.value, conv_desc.value, dx_desc.value, algorithm, alpha, beta)
+    call((w, dy, dx))
+
+
+def prepare_filter(handle: Handle, x: Tensor, dy: Tensor, conv: Convolution, dw: Filter, algorithm: IntEnum,
+                   alpha: float, beta: float, where: str = "cudnnConvolutionBackwardFilter") -> Prepared:  # fmt: skip
+    """The plan of the gradient of a filter; ``where``: the function that asks for it."""
 
     def draw(draft: Draft) -> None:
-        _check(where, conv, dxv, wv, dyv, algorithm, ("dxDesc", "wDesc", "dyDesc"))
-        same_type(where, {"wDesc": wv, "dyDesc": dyv})
-        filters, gradient, out = draft.memory(0, wv, "w"), draft.memory(1, dyv, "dy"), draft.memory(2, dxv, "dx")
-        spec = _spec(conv, dxv.data_type)
-        draft.add(ConvBackwardData(w=filters, dy=gradient, dx=out, conv=spec, alpha=alpha, beta=beta))
+        _check(where, conv, x, dw, dy, algorithm, ("xDesc", "dwDesc", "dyDesc"))
+        same_type(where, {"xDesc": x, "dyDesc": dy})
+        source, gradient, out = draft.memory(0, x, "x"), draft.memory(1, dy, "dy"), draft.memory(2, dw, "dw")
+        spec = _spec(conv, x.data_type)
+        draft.add(ConvBackwardFilter(x=source, dy=gradient, dw=out, conv=spec, alpha=alpha, beta=beta))
 
-    prepared(where, handle, (wv, dyv, conv, dxv, algorithm, alpha, beta), draw)((w, dy, dx))
+    return prepared("cudnnConvolutionBackwardFilter", handle, (x, dy, conv, dw, algorithm, alpha, beta), draw)
 
 
 @implements("cudnnConvolutionBackwardFilter", "conv_wgrad", "PyTorch")
@@ -167,17 +179,8 @@ def backward_filter(handle: Handle, alpha: float, x_desc: Descriptor, x: Any, dy
                     conv_desc: Descriptor, algorithm: cudnnConvolutionBwdFilterAlgo_t, workspace: Any,
                     workspace_bytes: int, beta: float, dw_desc: Descriptor, dw: Any) -> None:  # fmt: skip
     """dw = alpha * gradient + beta * dw."""
-    where = "cudnnConvolutionBackwardFilter"
-    xv, dyv, conv, dwv = x_desc.value, dy_desc.value, conv_desc.value, dw_desc.value
-
-    def draw(draft: Draft) -> None:
-        _check(where, conv, xv, dwv, dyv, algorithm, ("xDesc", "dwDesc", "dyDesc"))
-        same_type(where, {"xDesc": xv, "dyDesc": dyv})
-        source, gradient, out = draft.memory(0, xv, "x"), draft.memory(1, dyv, "dy"), draft.memory(2, dwv, "dw")
-        spec = _spec(conv, xv.data_type)
-        draft.add(ConvBackwardFilter(x=source, dy=gradient, dw=out, conv=spec, alpha=alpha, beta=beta))
-
-    prepared(where, handle, (xv, dyv, conv, dwv, algorithm, alpha, beta), draw)((x, dy, dw))
+    call = prepare_filter(handle, x_desc.value, dy_desc.value, conv_desc.value, dw_desc.value, algorithm, alpha, beta)
+    call((x, dy, dw))
 
 
 @implements("cudnnConvolutionBackwardBias", "reduction", "PyTorch")
