@@ -326,8 +326,8 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
         - `cudnnSetConvolution2dDescriptor` takes the arguments of 5.1 (eight) and of 6.0 (nine).
         - `last_graph()` and `explain()` show the operation graph, the fused operations and the ranking behind this
           thread's last call. Plans are kept by the descriptors' values.
-        - Every algorithm computes the same here: its name is checked, and the ranking decides which engine runs. Workspaces
-          have size 0: the host allocates what it needs.
+        - Every algorithm computes the same here: its name is checked, and the ranking decides which engine runs.
+          Workspaces have size 0: the host allocates what it needs.
         - Integer convolutions (INT8 data, INT32 compute type) take any number of channels, NHWC, NCHW and NCHW_VECT_C,
           and write INT8 (rounded to nearest even, saturated), FLOAT or INT32. Inside `with profile("6.0"):` forward
           convolutions refuse what 6.0 refused of integers, and name every condition that is broken.
