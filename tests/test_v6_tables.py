@@ -62,6 +62,7 @@ def test_enums() -> None:
     assert v6.cudnnTensorFormat["CUDNN_TENSOR_NCHW"] is v6.CUDNN_TENSOR_NCHW
     assert v6.cudnnTensorFormat is v6.cudnnTensorFormat_t
     assert hash(v6.CUDNN_DATA_HALF) == hash(2)
+    assert str(v6.CUDNN_DATA_HALF) == "CUDNN_DATA_HALF"
 
 
 def test_all_names_are_there() -> None:

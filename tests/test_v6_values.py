@@ -265,6 +265,23 @@ def test_integer_convolution(handle: Any, y_kind: Any, channels: Any, alpha: flo
     close(y, wanted, 1e-6)
 
 
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 0.0), (0.25, 0.0), (0.5, 2.0)])
+def test_gradients_of_integers(handle: Any, alpha: float, beta: float) -> None:
+    """An extension: exact sums, blended as forward. Against the same calls in DOUBLE."""
+    x, w, dy = (drawn(d, v6.CUDNN_DATA_INT8) for d in ((2, 3, 6, 5), (4, 3, 3, 2), (2, 4, 4, 4)))
+    found = {}
+    for kind, compute in ((v6.CUDNN_DATA_INT8, v6.CUDNN_DATA_INT32), (v6.CUDNN_DATA_DOUBLE, v6.CUDNN_DATA_DOUBLE)):
+        xs, ws, ds = (a.astype(NUMPY[kind]) for a in (x, w, dy))
+        dx, dw = xs.copy(), ws.copy()
+        x_desc, y_desc, w_desc = tensor(x.shape, kind=kind), tensor(dy.shape, kind=kind), filter_of(w.shape, kind=kind)
+        conv = convolution(compute=compute)
+        v6.cudnnConvolutionBackwardData(handle, alpha, w_desc, ws, y_desc, ds, conv, 1, None, 0, beta, x_desc, dx)
+        v6.cudnnConvolutionBackwardFilter(handle, alpha, x_desc, xs, y_desc, ds, conv, 1, None, 0, beta, w_desc, dw)
+        found[kind] = dx, dw
+    for integer, exact in zip(*found.values(), strict=True):
+        np.testing.assert_array_equal(integer, np.clip(np.rint(exact), -128, 127))
+
+
 def test_vectorised_integer_convolution(handle: Any) -> None:
     """INT8x4, with INT8x4 and with FLOAT outputs."""
     VECT, X4 = v6.CUDNN_TENSOR_NCHW_VECT_C, v6.CUDNN_DATA_INT8x4

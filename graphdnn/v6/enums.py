@@ -18,6 +18,9 @@ class LegacyEnum(IntEnum):
     def __repr__(self) -> str:
         return self.name
 
+    def __str__(self) -> str:
+        return self.name
+
 
 class libraryPropertyType(LegacyEnum):
     MAJOR_VERSION = 0  # 6.0

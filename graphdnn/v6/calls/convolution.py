@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 from graphdnn.enums import ConvolutionMode, DataType, PointwiseMode, ReductionOperator, Status
-from graphdnn.operations import ConvBackwardData, ConvBackwardFilter, ConvForward, ConvolutionSpec
+from graphdnn.operations import ConvBackwardData, ConvBackwardFilter, ConvForward, ConvolutionSpec, Operation
 from graphdnn.v6.arithmetic import activate, ignores_nan
 from graphdnn.v6.calls.convolution_descriptor import output_dims
 from graphdnn.v6.checks import rank_in, same_dims, same_type
@@ -58,6 +60,20 @@ def _check(where: str, conv: Convolution, x: Tensor, w: Filter, y: Tensor, algor
         raise CudnnError(ALGORITHM.reject(where, "algo", algorithm.name))
 
 
+def _blend(draft: Draft, spec: ConvolutionSpec, value: Tensor | Filter, name: str, alpha: float, beta: float,
+           operation: Callable[..., Operation]) -> None:  # fmt: skip
+    """Data argument 2 becomes alpha * the operation + beta * itself.
+
+    Sums of integers are exact and blended in FLOAT, or in DOUBLE for INT32 outputs, which FLOAT does not hold.
+    """
+    if spec.compute_type is not DataType.INT32:
+        draft.add(operation(draft.memory(2, value, name), alpha=alpha, beta=beta))
+        return
+    out = draft.target(2, value, name, alpha, beta, DataType.INT32)
+    draft.add(operation(out))
+    draft.settle(out, 2, value, name, alpha, beta, DataType.DOUBLE if value.data_type is _INT32 else DataType.FLOAT)
+
+
 def prepare_forward(handle: Handle, x: Tensor, w: Filter, conv: Convolution, y: Tensor, algorithm: IntEnum,
                     alpha: float, beta: float, where: str = "cudnnConvolutionForward") -> Prepared:  # fmt: skip
     """The plan of a forward convolution; ``where``: the function that asks for it."""
@@ -67,14 +83,8 @@ def prepare_forward(handle: Handle, x: Tensor, w: Filter, conv: Convolution, y: 
         check_forward(where, Forward(x, w, conv, y, algorithm))
         spec = _spec(conv, x.data_type)
         source, filters = draft.memory(0, x, "x"), draft.memory(1, w, "w")
-        if spec.compute_type is not DataType.INT32:
-            draft.add(ConvForward(x=source, w=filters, conv=spec, y=draft.memory(2, y, "y"), alpha=alpha, beta=beta))
-            return
-        # Sums of integers are exact; they are blended in FLOAT (DOUBLE for INT32 outputs, which FLOAT does not hold).
-        math = DataType.DOUBLE if y.data_type is _INT32 else DataType.FLOAT
-        out = draft.target(2, y, "y", alpha, beta, DataType.INT32)
-        draft.add(ConvForward(x=source, w=filters, conv=spec, y=out))
-        draft.settle(out, 2, y, "y", alpha, beta, math)
+        add = partial(ConvForward, x=source, w=filters, conv=spec)
+        _blend(draft, spec, y, "y", alpha, beta, lambda out, **factors: add(y=out, **factors))
 
     settings = (x, w, conv, y, algorithm, alpha, beta, active())
     return prepared("cudnnConvolutionForward", handle, settings, draw)
@@ -144,9 +154,9 @@ def prepare_data(handle: Handle, w: Filter, dy: Tensor, conv: Convolution, dx: T
     def draw(draft: Draft) -> None:
         _check(where, conv, dx, w, dy, algorithm, ("dxDesc", "wDesc", "dyDesc"))
         same_type(where, {"wDesc": w, "dyDesc": dy})
-        filters, gradient, out = draft.memory(0, w, "w"), draft.memory(1, dy, "dy"), draft.memory(2, dx, "dx")
         spec = _spec(conv, dx.data_type)
-        draft.add(ConvBackwardData(w=filters, dy=gradient, dx=out, conv=spec, alpha=alpha, beta=beta))
+        add = partial(ConvBackwardData, w=draft.memory(0, w, "w"), dy=draft.memory(1, dy, "dy"), conv=spec)
+        _blend(draft, spec, dx, "dx", alpha, beta, lambda out, **factors: add(dx=out, **factors))
 
     return prepared("cudnnConvolutionBackwardData", handle, (w, dy, conv, dx, algorithm, alpha, beta), draw)
 
@@ -167,9 +177,9 @@ def prepare_filter(handle: Handle, x: Tensor, dy: Tensor, conv: Convolution, dw:
     def draw(draft: Draft) -> None:
         _check(where, conv, x, dw, dy, algorithm, ("xDesc", "dwDesc", "dyDesc"))
         same_type(where, {"xDesc": x, "dyDesc": dy})
-        source, gradient, out = draft.memory(0, x, "x"), draft.memory(1, dy, "dy"), draft.memory(2, dw, "dw")
         spec = _spec(conv, x.data_type)
-        draft.add(ConvBackwardFilter(x=source, dy=gradient, dw=out, conv=spec, alpha=alpha, beta=beta))
+        add = partial(ConvBackwardFilter, x=draft.memory(0, x, "x"), dy=draft.memory(1, dy, "dy"), conv=spec)
+        _blend(draft, spec, dw, "dw", alpha, beta, lambda out, **factors: add(dw=out, **factors))
 
     return prepared("cudnnConvolutionBackwardFilter", handle, (x, dy, conv, dw, algorithm, alpha, beta), draw)
 
