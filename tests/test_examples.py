@@ -45,7 +45,11 @@ FACTS = {
         "file.hash",
     ],
     "seed000_float32.py": ["y is (1, 1, 598, 958)", "1 operation in 1 fused operation", "ranking on cpu"],
-    "seed000_int8.py": ["by hand: 14688 int32: 14688 float32: 14688.0 int8: 127", "CUDNN_STATUS_NOT_SUPPORTED", "v6.profile.filters"],
+    "seed000_int8.py": [
+        "by hand: 14688 int32: 14688 float32: 14688.0 int8: 127",
+        "CUDNN_STATUS_NOT_SUPPORTED",
+        "v6.profile.filters",
+    ],
 }
 
 
