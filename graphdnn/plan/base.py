@@ -22,7 +22,17 @@ from graphdnn.tensors import TensorSpec
 class ExecutionPlan:
     """A graph with a decided engine for each fused operation, compiled. Reusable, and safe to share between threads."""
 
-    __slots__ = ("__weakref__", "_count", "_expected", "_pick", "_scalars", "config", "kernels", "uids")
+    __slots__ = (
+        "__weakref__",
+        "_count",
+        "_expected",
+        "_pick",
+        "_scalars",
+        "config",
+        "kernels",
+        "uids",
+        "workspace_size",
+    )
     _places: ClassVar[dict[str, type[ExecutionPlan]]] = {}
 
     def __init_subclass__(cls, place: str) -> None:
@@ -37,6 +47,7 @@ class ExecutionPlan:
         arrays, scalars = ([t for t in bound if t.is_by_value is scalar] for scalar in (False, True))
         self.uids = tuple(t.uid for t in (*arrays, *scalars))
         self.kernels: tuple[CompiledOperation, ...] = tuple(c.engine.compile(c.task, c.knobs) for c in config.choices)
+        self.workspace_size = config.workspace_size  # bytes
         written = {t.uid for t in config.fused.graph.outputs}
         self._expected = tuple(Expected.of(t, is_output=t.uid in written) for t in arrays)
         self._scalars = tuple(Expected.of(t, is_output=False) for t in scalars)
@@ -49,11 +60,6 @@ class ExecutionPlan:
     @property
     def name(self) -> str:
         return self.config.name
-
-    @property
-    def workspace_size(self) -> int:
-        """Bytes."""
-        return self.config.workspace_size
 
     @property
     def fused_operations(self) -> tuple[tuple[str, ...], ...]:

@@ -73,7 +73,6 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         "_known",
         "_quick",
         "_runtime",
-        "_size",
         "_workspace",
         "_written",
         "loaded_on",
@@ -85,7 +84,6 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         self._runtime: Runtime = CudaRuntime(config.device) if runtime is None else runtime
         for launch in self.launches:
             self._runtime.compile(launch.text)
-        self._size = config.workspace_size
         self._known = _Admitted((), (), ())
         self._workspace: tuple[Remembered, int, _Admitted] = Remembered(()), 0, self._known
         self._free: list[_Block] = []
@@ -131,7 +129,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         if scalars:
             read = coerce(self._scalars, scalars)
             values = tuple(int.from_bytes(scalar_bits(value.tobytes()), "little") for value in read)
-        scratch = self._scratch(workspace, known) if self._size else 0
+        scratch = self._scratch(workspace, known) if self.workspace_size else 0
         try:
             block = self._free.pop()
         except IndexError:
@@ -207,11 +205,11 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         if (id(workspace),) == remembered.ids and checked_with is known:
             return address
         if workspace is None:
-            raise BadParam(WORKSPACE_MISSING.reject(WHERE, "workspace", None, size=self._size))
-        address, problem = self._runtime.workspace_address(workspace, self._size)
+            raise BadParam(WORKSPACE_MISSING.reject(WHERE, "workspace", None, size=self.workspace_size))
+        address, problem = self._runtime.workspace_address(workspace, self.workspace_size)
         if problem is not None:
             raise BadParam(problem)
-        if any(address < end and start < address + self._size for start, end in known.spans):
+        if any(address < end and start < address + self.workspace_size for start, end in known.spans):
             raise BadParam(WORKSPACE_OVERLAP.reject(WHERE, "workspace", "shared"))
         if type(workspace).__module__.partition(".")[0] == "cupy":
             self._workspace = Remembered((workspace,)), address, known
@@ -225,7 +223,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
     def new_workspace(self) -> Any:
         """CuPy bytes of the right size, or None where none are needed."""
         self.load()
-        return self._runtime.memory(self._size) if self._size else None
+        return self._runtime.memory(self.workspace_size) if self.workspace_size else None
 
     def new_array(self, spec: TensorSpec) -> Any:
         """A CuPy array; BFLOAT16 and FP8, which CuPy may lack, are carried by unsigned integers."""

@@ -42,7 +42,7 @@ _form = attrgetter("dtype", "shape")  # strides are compared when an array is ne
 class HostPlan(ExecutionPlan, place="cpu"):
     """A plan of NumPy engines."""
 
-    __slots__ = ("_forms", "_known", "_launch", "_size")
+    __slots__ = ("_forms", "_known", "_launch")
 
     def __init__(self, config: EngineConfig) -> None:
         start = perf_counter()
@@ -51,7 +51,6 @@ class HostPlan(ExecutionPlan, place="cpu"):
         assert len(kernels) == len(self.kernels), "an engine of the host compiles to host kernels"
         self._forms = tuple(e.layout[:2] for e in self._expected)
         self._launch = _in_turn(_launches(config, kernels, self.uids))
-        self._size = config.workspace_size
         self._known = Remembered(())
         if debug.verbose:
             self._launch = report.told(self._launch, config)
@@ -72,8 +71,8 @@ class HostPlan(ExecutionPlan, place="cpu"):
             arrays = self._admit(arrays)
         if scalars:
             arrays = (*arrays, *coerce(self._scalars, scalars))  # read now: numbers have no address to remember
-        if self._size:
-            workspace = check_workspace(workspace, self._size, arrays)
+        if self.workspace_size:
+            workspace = check_workspace(workspace, self.workspace_size, arrays)
         self._launch(arrays, workspace)
 
     def _admit(self, arrays: Sequence[Any]) -> tuple[Array, ...]:
@@ -89,7 +88,7 @@ class HostPlan(ExecutionPlan, place="cpu"):
 
     def new_workspace(self) -> Array | None:
         """A workspace of the right size, or None where none is needed."""
-        return np.empty(self._size, np.uint8) if self._size else None
+        return np.empty(self.workspace_size, np.uint8) if self.workspace_size else None
 
     def load(self) -> None:
         """The host is always here."""
