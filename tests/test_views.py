@@ -95,6 +95,20 @@ def test_a_view_of_what_a_kernel_computes() -> None:
     np.testing.assert_array_equal(run(graph, plan, x), EXPECTED[nested](x * x))
 
 
+@emulated
+@pytest.mark.parametrize("build", [quarter, nested], ids=lambda b: b.__name__)
+def test_the_engine_that_copies_leaves_views_alone(build: Build) -> None:
+    """Chosen by hand: y lies in x, which belongs to the caller."""
+    graph = graph_of(build)
+    copying = next(c for c in graph.ranking if "cuda_view" not in c.name)
+    assert "cuda_movement" in copying.name
+    plan = DevicePlan(copying, EmulatedRuntime())
+    x = np.random.default_rng(3).standard_normal(DIMS).astype(np.float32)
+    x.setflags(write=False)
+    assert [launch.entry for launch in plan.launches] == ["pointwise"]
+    np.testing.assert_array_equal(run(graph, plan, x), np.maximum(EXPECTED[build](x), 0))
+
+
 def one_channel_on(graph: Graph, x: Tensor) -> Tensor:
     return graph.slice(x, (ALL, slice(1, 5), ALL, ALL))
 

@@ -45,6 +45,7 @@ _FIXES: dict[int, str] = {
     400: "pass a stream of this device that still exists",
     500: "report it: the kernel is not in its module",
     701: "report it: the kernel needs more registers or shared memory than the device has",
+    720: "build the plan for this device: it has fewer multiprocessors, and blocks that wait for each other do not fit",
     800: "the device is in use by another process in exclusive mode, or forbids compute",
     900: "the call cannot be captured into a CUDA graph: build and execute the plan once before capturing",
     901: "begin the capture again: an earlier call invalidated it",

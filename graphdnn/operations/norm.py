@@ -19,7 +19,6 @@ from graphdnn.rules import Constraint
 from graphdnn.spec import ElementType, Refused, attr, port
 from graphdnn.tensors import TensorSpec
 
-_LAYER_MODES = (NormMode.LAYER_NORM, NormMode.RMS_NORM, NormMode.ADA_LAYER_NORM)
 _PEERS = "statistics over several GPUs are not implemented"
 
 

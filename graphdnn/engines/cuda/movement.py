@@ -22,6 +22,7 @@ from graphdnn.engines.engine import needs_rule
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.fusion.pieces import Axis, Block, Piece, Run, Side, block_of, merged, pieces_of
+from graphdnn.fusion.views import view_of
 from graphdnn.tensors import TensorSpec
 
 _ITEM = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}  # by bytes
@@ -38,6 +39,8 @@ _BITS = 8
 def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     anchor = op.anchor
     assert anchor is not None
+    if view_of(op) is not None:  # plans put y where x is: a copy would write into the caller's own array
+        return DeviceKernel(f"movement__{op.name}", ())
     launches = [launch for piece in pieces_of(anchor) for launch in _launches(piece, anchor.tag, device)]
     return DeviceKernel(f"movement__{op.name}", tuple(launches))
 
