@@ -22,7 +22,7 @@ from graphdnn.errors import GraphdnnError, MalformedFile
 from graphdnn.fusion import fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Choice, EngineConfig
-from graphdnn.operations import OPERATIONS
+from graphdnn.operations import EXTENSIONS, OPERATIONS
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
 from graphdnn.spec import Spec
@@ -225,6 +225,9 @@ def _depth(text: str | bytes) -> int:
     return deepest
 
 
+_KNOWN = {**OPERATIONS, **EXTENSIONS}
+
+
 def _graph(data: Mapping[str, Any]) -> OperationGraph:
     tensors = {}
     for entry in data["tensors"]:
@@ -234,11 +237,9 @@ def _graph(data: Mapping[str, Any]) -> OperationGraph:
     for entry in data["operations"]:
         fields = dict(entry)
         tag = fields.pop("operation")
-        if tag not in OPERATIONS:
-            raise _reject(
-                CONTENT, "operation", tag, expected=f"one of {', '.join(OPERATIONS)}", detail="unknown operation"
-            )
-        cls = OPERATIONS[tag]
+        if tag not in _KNOWN:
+            raise _reject(CONTENT, "operation", tag, expected=f"one of {', '.join(_KNOWN)}", detail="unknown operation")
+        cls = _KNOWN[tag]
         operations.append(cls(**_decoded(cls, fields, tensors)))
     return OperationGraph.of(operations, name=str(data.get("name", "")))
 

@@ -70,6 +70,13 @@ class Attr:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtensionPort:
+    """A tensor port of an operation that the v8 header does not have, so there is no attribute behind it."""
+
+    role: str  # "input" or "output"
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """An attribute that cuDNN's header gives this descriptor and graphdnn does not implement."""
 

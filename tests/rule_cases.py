@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from device_rule_cases import DEVICE_RULE_CASES
+from extension_cases import EXTENSION_RULE_CASES
 from legal import CHANNEL, IMAGE, bernoulli, convolution, operation, pointwise, pooling, reduction, scalar, tensor
 
 from graphdnn import build, device_spec, files, graph_to_json, plan_to_json
@@ -232,6 +233,7 @@ POOL = dict.fromkeys(("strides", "window_dims"), (1, 1))
 
 RULE_CASES: dict[str, Case] = {
     **DEVICE_RULE_CASES,
+    **EXTENSION_RULE_CASES,
     # attributes and tensors
     "attr.missing": lambda: tensor(1, (2,)).__class__(uid=1),
     "attr.type": t("7", (2, 3)),

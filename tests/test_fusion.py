@@ -12,7 +12,7 @@ from legal import CHANNEL, IMAGE, operation, pointwise, reduction, tensor
 from graphdnn import OperationGraph, build, fuse
 from graphdnn.enums import PointwiseMode, ReductionOperator
 from graphdnn.fusion import FUSION_RULES, FusedGraph
-from graphdnn.operations import OPERATIONS, Operation
+from graphdnn.operations import EXTENSIONS, OPERATIONS, Operation
 
 M = PointwiseMode
 
@@ -340,7 +340,7 @@ def test_virtual_type_is_a_rounding_point() -> None:
 def test_every_operation_has_one_rule() -> None:
     anchors = [cls for rule in FUSION_RULES for cls in rule.anchors]
     assert len(anchors) == len(set(anchors))
-    assert {*anchors, OPERATIONS["pointwise"]} == set(OPERATIONS.values())
+    assert {*anchors, OPERATIONS["pointwise"]} == {*OPERATIONS.values(), *EXTENSIONS.values()}
     assert all(rule.drawing for rule in FUSION_RULES)
 
 

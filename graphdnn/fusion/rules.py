@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from graphdnn.checks import Equals, OneOf
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import (
+    EXTENSIONS,
     BnBackwardWeights,
     BnFinalize,
     Concat,
@@ -122,6 +123,11 @@ FUSION_RULES: tuple[FusionRule, ...] = (
     FusionRule(id="bn_finalize", anchors=(BnFinalize,), drawing="sums -> BN_FINALIZE -> statistics"),
     FusionRule(id="movement", anchors=(Concat, Reshape, Transpose, Slice), drawing="x -> MOVE -> y"),
     FusionRule(id="rng", anchors=(Rng,), drawing="seed, offset -> RNG -> y"),
+    FusionRule(
+        id="extension",
+        anchors=tuple(EXTENSIONS.values()),
+        drawing="x, ... -> EXTENSION OPERATION -> y, ...; each is a kernel, or a few launches, of its own",
+    ),
     FusionRule(
         id="pointwise",
         anchors=(),

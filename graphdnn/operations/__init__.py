@@ -8,9 +8,12 @@ from graphdnn.operations.convolution import (
     ConvolutionOperation,
     ConvolutionSpec,
 )
+from graphdnn.operations.extension import Extension
+from graphdnn.operations.grid_sample import GridSample, GridSampleBackward
 from graphdnn.operations.matmul import Matmul, MatmulSpec
 from graphdnn.operations.movement import Concat, Reshape, Slice, Transpose
 from graphdnn.operations.norm import NormBackward, NormForward
+from graphdnn.operations.patches import Patches
 from graphdnn.operations.pointwise import PointwiseOperation, PointwiseSpec
 from graphdnn.operations.reduction import Reduction, ReductionSpec
 from graphdnn.operations.resample import ResampleBackward, ResampleForward, ResampleSpec
@@ -27,9 +30,13 @@ OPERATIONS: dict[str, type[Operation]] = {
     )
 }  # fmt: skip
 
+# What the v8 header does not have: made by other faces, known to files, fusion and engines.
+EXTENSIONS: dict[str, type[Extension]] = {cls.tag: cls for cls in (GridSample, GridSampleBackward, Patches)}
+
 SETTINGS = (ConvolutionSpec, PointwiseSpec, MatmulSpec, ReductionSpec, ResampleSpec, RngSpec)
 
 __all__ = [
+    "EXTENSIONS",
     "OPERATIONS",
     "SETTINGS",
     "BnBackwardWeights",
@@ -40,12 +47,16 @@ __all__ = [
     "ConvForward",
     "ConvolutionOperation",
     "ConvolutionSpec",
+    "Extension",
     "GenStats",
+    "GridSample",
+    "GridSampleBackward",
     "Matmul",
     "MatmulSpec",
     "NormBackward",
     "NormForward",
     "Operation",
+    "Patches",
     "PointwiseOperation",
     "PointwiseSpec",
     "Reduction",

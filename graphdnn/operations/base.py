@@ -14,7 +14,7 @@ from graphdnn.checks import Check, Equals, OneOf
 from graphdnn.dtypes import BOOLEANS, COMPUTE, ELEMENTS, INTEGER_COMPUTE
 from graphdnn.enums import DataType, Status
 from graphdnn.rules import Constraint
-from graphdnn.spec import Spec, attributes
+from graphdnn.spec import Attr, ExtensionPort, Spec
 from graphdnn.tensors import TensorSpec, may_overlap
 
 Extents = tuple[int, ...]
@@ -79,7 +79,11 @@ class Operation(Spec):
 @cache
 def ports(cls: type[Spec], role: str) -> tuple[str, ...]:
     """Fields of an operation class that are tensor ports of this role, in field order."""
-    return tuple(field for field, row in attributes(cls).items() if row.role == role)
+    return tuple(
+        name
+        for name, field in cls.model_fields.items()
+        if any(isinstance(item, (Attr, ExtensionPort)) and item.role == role for item in field.metadata)
+    )
 
 
 def extents_constraint(id: str, port: str | Callable[[Any], str], reason: str, fix: str) -> Constraint:

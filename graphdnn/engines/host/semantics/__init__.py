@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from graphdnn.engines.host import convolution_taps as taps
 from graphdnn.engines.host.kernel import Semantics
-from graphdnn.engines.host.semantics import elementwise, movement, norms, products, sampling
+from graphdnn.engines.host.semantics import elementwise, grid_sample, movement, norms, patches, products, sampling
 from graphdnn.engines.host.semantics.products import convolution
 from graphdnn.operations import (
+    EXTENSIONS,
     OPERATIONS,
     BnBackwardWeights,
     BnFinalize,
@@ -20,10 +21,13 @@ from graphdnn.operations import (
     ConvBackwardFilter,
     ConvForward,
     GenStats,
+    GridSample,
+    GridSampleBackward,
     Matmul,
     NormBackward,
     NormForward,
     Operation,
+    Patches,
     PointwiseOperation,
     Reduction,
     ResampleBackward,
@@ -53,8 +57,11 @@ SEMANTICS: dict[type[Operation], Semantics] = {
     Reshape: movement.reshape,
     Transpose: movement.transpose,
     Slice: movement.slice_,
+    GridSample: grid_sample.forward,
+    GridSampleBackward: grid_sample.backward,
+    Patches: patches.patches,
 }
 
-assert set(SEMANTICS) == set(OPERATIONS.values())
+assert set(SEMANTICS) == {*OPERATIONS.values(), *EXTENSIONS.values()}
 
 __all__ = ["SEMANTICS", "Semantics", "convolution"]
