@@ -31,6 +31,7 @@ from graphdnn.engines.cuda.implicit_copies import (
     padded_product,
     summed_first,
 )
+from graphdnn.engines.cuda.implicit_fields import RESIDUES, describe
 from graphdnn.engines.cuda.implicit_product import Product, Residue, gathered_and_plain, product_of
 from graphdnn.engines.cuda.implicit_tiles import SPLIT, TILE, Shape, Tile, blocks_of, choose, has_one_tap
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
@@ -50,7 +51,6 @@ _PIXEL, _FILTER = 0, 2  # as in the kernel's text
 _INT_MAX = 2**31 - 1
 _VECTOR_BYTES = 16
 _QUAD = 4  # bytes that are multiplied and added at once
-_RESIDUES = 16  # that one launch serves: each is described in the kernel's parameters, of 4 KB
 
 
 def _staged(gathered: DataType, plain: DataType, compute: str) -> str:
@@ -83,8 +83,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     if not has_prologue and not quads and not thrifty and is_worth_padding(product, shape, gathered, device):
         product, gathered, x_space = padded_product(steps, product, gathered, x_space, staged)
     plan = _Plan(op, product, shape, gathered, x_space, plain, staged, compute, has_prologue, quads)
-    for first in range(0, len(product.residues), _RESIDUES):
-        _add(steps, plan, product.residues[first : first + _RESIDUES])
+    for first in range(0, len(product.residues), RESIDUES):
+        _add(steps, plan, product.residues[first : first + RESIDUES])
     return steps.kernel(plan.name)
 
 
@@ -167,23 +167,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
         parameters.tensor("gathered", gathered)
     parameters.tensor("plain", plain)
     gs, ps = (tuple(-(-s // unit) for s in strides) for strides in (x_space.strides(gathered), plan.plain_strides))
-    for name, value in zip(("n", "g", "c"), gs[:3], strict=True):
-        parameters.integer(f"gathered_{name}", value)
-    if product.is_wgrad:
-        lane, group, channel = ps[:3]
-    else:
-        group = ps[0]
-        channel, lane = (ps[1], ps[2]) if roles.direction == "fprop" else (ps[2], ps[1])
-    for name, value in {"plain_g": group, "plain_channel": channel, "plain_lane": lane, "groups": p.groups}.items():
-        parameters.integer(name, value)
-    for name, values in {
-        "gathered_spatial": gs[3:],
-        "plain_spatial": tuple(s * pitch for s, pitch in zip(ps[3:], product.tap_pitch, strict=True)),
-        "pixel_step": product.pixel_step, "tap_step": product.tap_step, "image_size": product.image,
-        "pixel_pitch": product.pixel_pitch,
-    }.items():  # fmt: skip
-        parameters.integers(name, values)
-    split = _describe(parameters, product, residues, plan.shape, ps[3:])
+    split = describe(parameters, product, residues, gs, ps, tile.bk, plan.shape.parts)
     results = [product.rows(r) * product.columns(r) for r in residues]
     if split > 1:
         size = 8 if plan.compute in ("double", "long long") else 4
@@ -206,7 +190,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
     in_line = not gathered_along_k and has_one_tap(product, tile) and tile.threads % (outer // gathered_width) == 0
     text = kernel_text(
         plan.name,
-        ["implicit_gemm.cu", *(["sum_splits.cu"] if split > 1 else [])],
+        ["implicit_coordinates.cuh", "implicit_gemm.cu", *(["sum_splits.cu"] if split > 1 else [])],
         parameters=parameters.text,
         functions=functions,
         constants={
@@ -215,7 +199,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
             "PAD": 4 if tile.bm > 8 else 0,
             "SPATIAL": p.spatial,
             "ONE_TAP": has_one_tap(product, tile),
-            "RESIDUES": min(len(product.residues), _RESIDUES),
+            "RESIDUES": min(len(product.residues), RESIDUES),
             "CHECKED": any(before or after for before, after in product.margins),
             "K_KIND": _PIXEL if product.is_wgrad else _FILTER,
             "A_IS_PLAIN": product.swapped,
@@ -282,64 +266,10 @@ def _summed_axis(roles: Roles) -> int:
     return 2 if roles.direction == "fprop" else 1
 
 
-def _describe(
-    parameters: Parameters, product: Product, residues: Sequence[Residue], shape: Shape, plain_spatial: tuple[int, ...]
-) -> int:
-    """The fields that differ from residue to residue, one behind the other; returns the parts of the sum."""
-    bk, groups = shape.tile.bk, product.roles.problem.groups
-    fields: dict[str, list[int]] = {}
-    pieces = []
-    for residue in residues:
-        pixel_digits, tap_digits = _digits(product, residue)
-        depth = product.depth(residue)
-        piece = -(-depth // shape.parts)
-        piece = max(1, -(-piece // bk)) * bk
-        pieces.append(-(-depth // piece))
-        rows, columns = product.rows(residue), product.columns(residue)
-        for name, values in {
-            "pixel_digits": pixel_digits,
-            "tap_digits": tap_digits,
-            "depth_step": _in_digits(bk, pixel_digits if product.is_wgrad else tap_digits),
-            "pixel_start": residue.start,
-            "first_pixel": residue.first_pixel,
-            "plain_start": (sum(f * s for f, s in zip(residue.first_tap, plain_spatial, strict=True)),),
-            "rows": (rows,),
-            "columns": (columns,),
-            "depth": (depth,),
-            "depth_per_block": (piece,),
-            "results": (groups * rows * columns,),
-        }.items():
-            fields.setdefault(name, []).extend(values)
-    split = max(1, *pieces)
-    fields["partial_start"] = [split * sum(fields["results"][:i]) for i in range(len(residues))]
-    missing = min(len(product.residues), _RESIDUES) - len(residues)  # of the last launch: the text is the same for all
-    for name, found in fields.items():
-        parameters.integers(name, found + [0] * (missing * (len(found) // len(residues))))
-    parameters.integer("splits", split)
-    return split
-
-
 def _resident(tile: Tile, outer: int, width: int, in_line: bool) -> int:
     """Blocks that share an SM: one fewer where a thread keeps the places of many single elements."""
     places = 1 if in_line else outer * tile.bk // (width * tile.threads)
     return tile.resident - (places >= 8 and tile.resident > 2)
-
-
-def _digits(product: Product, residue: Residue) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Sizes of the coordinates of a pixel (position, n) and of a filter element (channel, tap), fastest first.
-
-    The slowest digit has no size: it takes what is left.
-    """
-    pixels, taps = residue.pixels, tuple(max(1, tap) for tap in residue.taps)
-    return pixels[::-1], (product.channels, taps[2], taps[1])
-
-
-def _in_digits(value: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    digits = []
-    for size in sizes:
-        value, digit = divmod(value, size)
-        digits.append(digit)
-    return (*digits, value)
 
 
 def _is_contiguous(strides: tuple[int, ...], product: Product) -> bool:

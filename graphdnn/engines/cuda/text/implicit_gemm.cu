@@ -14,12 +14,6 @@
 //
 // Coordinates are decoded once: for rows and columns when a block starts, for k once per tile, into shared tables.
 
-constexpr int PIXEL = 0, CHANNEL = 1, FILTER = 2;
-
-constexpr int FIRST = 3 - SPATIAL;  // axes before it have one position
-
-__device__ __forceinline__ int residue() { return RESIDUES > 1 ? (int)blockIdx.z : 0; }
-
 struct __align__(16) Index {
     Offset offset;   // elements from the operand's first to this index's part
     int u[SPATIAL];  // spatial part
@@ -31,68 +25,6 @@ struct __align__(16) Depth {
     int u[SPATIAL];
     int lane[1];
 };
-
-// An index in the digits of its coordinates, the fastest first: (channel, taps) or (position, n).
-struct Digits { int d[4]; };
-
-template <int KIND> __device__ __forceinline__ Digits digits_of(long long index, const Params& p) {
-    Digits found;
-    unsigned long long rest = (unsigned long long)index;
-    #pragma unroll
-    for (int i = 0; i < 3; ++i) {
-        const unsigned int size = (unsigned int)(KIND == PIXEL ? p.pixel_digits[3 * residue() + i] : p.tap_digits[3 * residue() + i]);
-        if (rest < (1ull << 32)) {
-            found.d[i] = (int)((unsigned int)rest % size);
-            rest = (unsigned int)rest / size;
-        } else {
-            found.d[i] = (int)(rest % size);
-            rest /= size;
-        }
-    }
-    found.d[3] = (int)rest;
-    return found;
-}
-
-// The digits of the index that a thread describes next: BK further on, by carries; or, where a tile of k lies in
-// one tap, the same place in the next tap's first tile.
-template <int KIND> __device__ __forceinline__ void advance(Digits& at, const Params& p) {
-    int carry = ONE_TAP;
-    if (ONE_TAP) at.d[0] = (int)threadIdx.x;
-    #pragma unroll
-    for (int i = ONE_TAP ? 1 : 0; i < 3; ++i) {
-        const int size = (int)(KIND == PIXEL ? p.pixel_digits[3 * residue() + i] : p.tap_digits[3 * residue() + i]);
-        at.d[i] += (ONE_TAP ? 0 : (int)p.depth_step[4 * residue() + i]) + carry;
-        carry = at.d[i] >= size;
-        at.d[i] -= carry ? size : 0;
-    }
-    at.d[3] += (ONE_TAP ? 0 : (int)p.depth_step[4 * residue() + 3]) + carry;
-}
-
-// Spatial digit of axis d, and the other coordinate.
-template <int KIND> __device__ __forceinline__ int spatial(const Digits& at, int d) {
-    return KIND == PIXEL ? at.d[2 - d] : at.d[3 - d];
-}
-template <int KIND> __device__ __forceinline__ int lane_of(const Digits& at) { return KIND == PIXEL ? at.d[3] : at.d[0]; }
-
-// The gathered operand's part of an index: coordinates add up, and so do their offsets.
-template <int KIND> __device__ __forceinline__ Offset gathered_part(const Digits& at, const Params& p, int (&u)[SPATIAL]) {
-    Offset offset = (Offset)(lane_of<KIND>(at) * (KIND == PIXEL ? p.gathered_n : p.gathered_c));
-    #pragma unroll
-    for (int d = FIRST; d < 3; ++d) {
-        u[d - FIRST] = KIND == PIXEL ? (int)(spatial<KIND>(at, d) * p.pixel_step[d] + p.pixel_start[3 * residue() + d])
-                                     : (int)(spatial<KIND>(at, d) * p.tap_step[d]);
-        offset += (Offset)(u[d - FIRST] * p.gathered_spatial[d]);
-    }
-    return offset;
-}
-
-// The plain operand's part of an index: w by (tap, channel), dy by pixel.
-template <int KIND> __device__ __forceinline__ Offset plain_part(const Digits& at, const Params& p) {
-    Offset offset = (Offset)(lane_of<KIND>(at) * p.plain_lane);
-    #pragma unroll
-    for (int d = FIRST; d < 3; ++d) offset += (Offset)(spatial<KIND>(at, d) * p.plain_spatial[d]);
-    return offset;
-}
 
 // Where V neighbouring elements of an operand are; outside the image, and beyond the product, they are 0.
 struct Spot {
@@ -316,27 +248,6 @@ __device__ __forceinline__ Place place() {
 // Which rows and columns of the tile its registers hold.
 __device__ __forceinline__ int row_of(const Place& at, int i) { return i / GM * (BM / (TM / GM)) + at.m * GM + i % GM; }
 __device__ __forceinline__ int column_of(const Place& at, int j) { return j / GN * (BN / (TN / GN)) + at.n * GN + j % GN; }
-
-// Coordinates of an output element: (n, g, channel, position), or (g, k, c, tap) for wgrad.
-template <int KIND> __device__ __forceinline__ Digits output_digits(long long index, const Params& p) {
-    if constexpr (KIND != CHANNEL) return digits_of<KIND>(index, p);
-    Digits found;
-    found.d[0] = (int)index;
-    return found;
-}
-
-template <int KIND> __device__ __forceinline__ void output_coordinates(const Params& p, const Digits& digits, int (&at)[6]) {
-    if constexpr (KIND == CHANNEL) {
-        at[K_KIND == PIXEL ? 1 : 2] = digits.d[0];
-    } else {
-        at[KIND == PIXEL ? 0 : 2] = lane_of<KIND>(digits);
-        #pragma unroll
-        for (int d = 0; d < 3; ++d) {
-            at[3 + d] = spatial<KIND>(digits, d);
-            if (RESIDUES > 1) at[3 + d] = at[3 + d] * (int)p.pixel_pitch[d] + (int)p.first_pixel[3 * residue() + d];
-        }
-    }
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) implicit_gemm(const __grid_constant__ Params p) {
     constexpr int TILE_BYTES = 2 * BK * (PITCH_A + PITCH_B) * (int)sizeof(Staged);
