@@ -74,9 +74,14 @@ def driver_version() -> tuple[int, int]:
 
 @cache
 def launch_function() -> Any:
-    """``cuLaunchKernelEx`` for ctypes, which takes arguments made beforehand; the bindings make theirs on every call.
+    """``cuLaunchKernelEx`` for ctypes, which takes arguments made beforehand; the bindings make theirs on every call."""
+    return driver_functions("cuLaunchKernelEx", since="11.8")[0]
 
-    It has no argument types, so whoever calls it passes pointers as ctypes objects.
+
+def driver_functions(*names: str, since: str) -> list[Any]:
+    """Functions of the driver for ctypes. They have no argument types, so pointers are passed as ctypes objects.
+
+    ``since``: the CUDA version that they came with, for the refusal of an older driver.
     """
     bindings()
     for name in _LIBRARIES:
@@ -84,12 +89,13 @@ def launch_function() -> Any:
             library = ctypes.CDLL(name)  # the bindings have loaded it; this finds the same one
         except OSError:
             continue
-        function = getattr(library, "cuLaunchKernelEx", None)
-        if function is None:
-            why = "cuLaunchKernelEx came with CUDA 11.8"
-            raise NotSupported(OLD_DRIVER.reject("CUDA driver", "cuLaunchKernelEx", "missing", wanted="11.8", why=why))
-        function.restype = ctypes.c_int
-        return function
+        found = [getattr(library, function, None) for function in names]
+        for function, known in zip(names, found, strict=True):
+            if known is None:
+                why = f"{function} came with CUDA {since}"
+                raise NotSupported(OLD_DRIVER.reject("CUDA driver", function, "missing", wanted=since, why=why))
+            known.restype = ctypes.c_int
+        return found
     raise NotSupported(NO_DRIVER.reject("CUDA driver", "library", "not loaded", detail=" ".join(_LIBRARIES)))
 
 

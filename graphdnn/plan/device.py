@@ -15,7 +15,7 @@ from typing import Any
 
 from graphdnn.cuda import debug
 from graphdnn.engines.cuda.launch import DeviceKernel, Function, Launch
-from graphdnn.engines.cuda.parameters import scalar_bits
+from graphdnn.engines.cuda.parameters import MapSlot, scalar_bits
 from graphdnn.engines.host.memory import empty
 from graphdnn.enums import Status
 from graphdnn.errors import BadParam, NotSupported
@@ -307,18 +307,19 @@ class _Block:
                 self.launches.append(prepared.launch)
                 words = memoryview(prepared.params).cast("Q")
                 for slot in step.params.slots:
+                    at = _MapWords(runtime.map_writer(prepared, slot)) if isinstance(slot, MapSlot) else words
                     if slot.uid is None:
-                        self._scratch_words.append((words, slot.word, start + slot.offset))
+                        self._scratch_words.append((at, slot.word, start + slot.offset))
                         continue
                     if slot.by_value:
-                        self._value_words.append((words, slot.word, number[slot.uid]))
+                        self._value_words.append((at, slot.word, number[slot.uid]))
                         continue
                     view = views.get(slot.uid)
                     uid, offset = (view.tensor.uid, slot.offset + view.start) if view else (slot.uid, slot.offset)
                     if uid in between:
-                        self._scratch_words.append((words, slot.word, between[uid] + offset))
+                        self._scratch_words.append((at, slot.word, between[uid] + offset))
                     else:
-                        self._array_words.append((words, slot.word, place[uid], offset))
+                        self._array_words.append((at, slot.word, place[uid], offset))
 
     def fill(self, known: _Admitted, scratch: int, values: tuple[int, ...]) -> None:
         """Write addresses and scalars into the structs."""
@@ -360,6 +361,18 @@ class _Block:
                 nvtx.RangePop()
         finally:
             nvtx.RangePop()
+
+
+class _MapWords:
+    """Stands for a struct's words where an address is written as the map of the tensor that lies there."""
+
+    __slots__ = ("_write",)
+
+    def __init__(self, write: Callable[[int], None]) -> None:
+        self._write = write
+
+    def __setitem__(self, word: int, address: int) -> None:
+        self._write(address)
 
 
 class _Call:

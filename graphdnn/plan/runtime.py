@@ -10,6 +10,7 @@ from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import Array
 from graphdnn.engines.cuda.launch import Launch
+from graphdnn.engines.cuda.parameters import WORD, MapSlot
 from graphdnn.engines.host.memory import binding_layout
 from graphdnn.errors import Rejection
 from graphdnn.plan.bindings import Expected
@@ -40,6 +41,8 @@ class Runtime(Protocol):
     def array_type(self) -> type | None: ...
 
     def prepare(self, launch: Launch, plan: str) -> Prepared: ...
+
+    def map_writer(self, prepared: Prepared, slot: MapSlot) -> Callable[[int], None]: ...
 
     def shadows(
         self, expected: Sequence[Expected], arrays: Sequence[Any], stream: int
@@ -122,6 +125,14 @@ class CudaRuntime:
             kernel=launch.text.name,
             plan=plan,
         )
+
+    def map_writer(self, prepared: Prepared, slot: MapSlot) -> Callable[[int], None]:
+        """What writes a tensor map into a launch's struct, given the tensor's address."""
+        import ctypes
+
+        start = ctypes.addressof(ctypes.c_ubyte.from_buffer(prepared.params))
+        assert slot.map is not None
+        return slot.map.writer(start + slot.word * WORD)
 
     def shadows(
         self, expected: Sequence[Expected], arrays: Sequence[Any], stream: int

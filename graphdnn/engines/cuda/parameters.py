@@ -1,7 +1,8 @@
 """Parameters: the one struct argument of a kernel, as text for the compiler and as bytes for the launch.
 
 Every field is eight bytes wide (an address, a ``long long`` or a ``double``), so the
-layout is the order of the fields and the host packs it without a compiler's help.
+layout is the order of the fields and the host packs it without a compiler's help; tensor
+maps, which want an alignment of their own, come before all others.
 Addresses and by-value scalars are known only when a plan is executed: they are
 recorded as slots, which the plan writes in place.
 """
@@ -10,9 +11,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from graphdnn.cuda.tensor_map import WORDS as MAP_WORDS
+from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.dtypes import ELEMENTS, cast
 from graphdnn.enums import DataType
 from graphdnn.tensors import TensorSpec
@@ -65,6 +68,13 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
+class MapSlot(Slot):
+    """Words that an execution fills in with the map of a tensor at its address."""
+
+    map: TensorMap | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Packed:
     """The bytes of the struct with zeros in the slots."""
 
@@ -81,6 +91,7 @@ class Parameters:
         self._declarations: list[str] = []
         self._words: list[bytes] = []
         self._slots: list[Slot] = []
+        self._maps: list[tuple[str, list[MapSlot]]] = []
 
     def _field(self, declaration: str, words: Sequence[bytes]) -> None:
         self._declarations.append(declaration)
@@ -99,6 +110,12 @@ class Parameters:
             return
         storage = "unsigned char" if spec.data_type is DataType.BOOLEAN else STORAGE[spec.data_type]
         self._field(f"{'' if is_output else 'const '}{storage}* {name};", (bytes(WORD),))
+
+    def maps(self, name: str, spec: TensorSpec, maps: Sequence[TensorMap]) -> None:
+        """An array of maps of one tensor."""
+        place = self._places.get(spec.uid)
+        uid = spec.uid if place is None else None
+        self._maps.append((name, [MapSlot(0, uid, place or 0, map=one) for one in maps]))
 
     def scratch(self, name: str, ctype: str, offset: int) -> None:
         """An address inside the kernel's scratch memory."""
@@ -124,10 +141,19 @@ class Parameters:
     def text(self) -> str:
         """The struct's definition. A struct without fields gets one, so that it has the same size everywhere."""
         fields = self._declarations or ["long long none;"]
-        return "struct Params {\n" + "".join(f"    {field}\n" for field in fields) + "};\n"
+        maps = [f"TensorMap {name}[{len(slots)}];" for name, slots in self._maps]
+        definition = f"struct alignas(128) TensorMap {{ unsigned long long word[{MAP_WORDS}]; }};\n" if maps else ""
+        return definition + "struct Params {\n" + "".join(f"    {field}\n" for field in (*maps, *fields)) + "};\n"
 
     def pack(self) -> Packed:
-        return Packed(b"".join(self._words) or bytes(WORD), tuple(self._slots))
+        maps = [slot for _, slots in self._maps for slot in slots]
+        before = len(maps) * MAP_WORDS
+        slots = [replace(slot, word=i * MAP_WORDS) for i, slot in enumerate(maps)]
+        slots += [replace(slot, word=slot.word + before) for slot in self._slots] if before else self._slots
+        words = b"".join(self._words) or bytes(WORD)
+        size = before * WORD + len(words)
+        whole = -(-size // (MAP_WORDS * WORD)) * MAP_WORDS * WORD if maps else size  # a struct ends aligned as it begins
+        return Packed((bytes(before * WORD) + words).ljust(whole, b"\0"), tuple(slots))
 
 
 def _bits(spec: TensorSpec) -> bytes:

@@ -10,6 +10,7 @@ from graphdnn.engines.cuda import (
     direct_wgrad,
     explicit_gemm,
     fft,
+    hopper_gemm,
     implicit_gemm,
     matmul,
     matmul_cublas,
@@ -29,6 +30,7 @@ from graphdnn.engines.cuda import (
 from graphdnn.engines.engine import Engine
 
 CUDA_ENGINES: tuple[Engine, ...] = (
+    hopper_gemm.ENGINE,
     direct.ENGINE,
     direct_wgrad.ENGINE,
     direct_stem.ENGINE,

@@ -1,0 +1,219 @@
+"""What the engine for the tensor cores of compute capability 9.0 asks of a convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from graphdnn.checks import Check, Empty, Equals, OneOf
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.convolution_roles import SPATIAL, Roles
+from graphdnn.engines.cuda.hopper_maps import ALIGNMENT, LIMITS, LONGEST_STEP, tap_stride, walk_of
+from graphdnn.engines.cuda.hopper_product import ACROSS_K, INTEGERS
+from graphdnn.engines.cuda.hopper_tiles import ROW
+from graphdnn.engines.cuda.implicit_product import gathered_and_plain, product_of
+from graphdnn.engines.cuda.space import is_addressable
+from graphdnn.engines.engine import Task, need, needs_rule
+from graphdnn.enums import DataType
+from graphdnn.operations import ConvolutionOperation
+from graphdnn.rules import Constraint
+from graphdnn.tensors import TensorSpec
+
+MOST_RESIDUES = 8
+_LARGEST_STRIDE = 2**40
+_CAPABILITY = (9, 0)
+_PAIRS = tuple((a, b) for kinds in ((DataType.HALF,), (DataType.BFLOAT16,), INTEGERS) for a in kinds for b in kinds)
+
+
+def _roles(task: Task) -> Roles:
+    assert isinstance(task.op.anchor, ConvolutionOperation)
+    return Roles.of(task.op.anchor)
+
+
+def is_convolution(task: Task) -> bool:
+    return isinstance(task.op.anchor, ConvolutionOperation)
+
+
+def _types(task: Task) -> tuple[DataType, DataType]:
+    gathered, plain = gathered_and_plain(_roles(task))
+    return gathered.data_type, plain.data_type
+
+
+def _is_multiplied(task: Task) -> bool:
+    """The types are those of a product, so that rows of 128 bytes mean something."""
+    return is_convolution(task) and _types(task) in _PAIRS
+
+
+def _wanted_compute(task: Task) -> Check:
+    return Equals(DataType.INT32 if _types(task)[0] in INTEGERS else DataType.FLOAT)
+
+
+def _operands(task: Task) -> Mapping[str, TensorSpec]:
+    op = task.op.anchor
+    assert isinstance(op, ConvolutionOperation)
+    return {port: spec for port, spec in op.inputs().items() if spec.uid in {t.uid for t in op.roles}}
+
+
+def _displaced(task: Task) -> str:
+    """Operands whose layout the copy unit does not take."""
+    roles = _roles(task)
+    found = []
+    for port, spec in _operands(task).items():
+        if not is_addressable(spec) or _is_displaced(roles, spec):
+            found.append(f"{port} {spec.strides}")
+    return ", ".join(found)
+
+
+def _is_displaced(roles: Roles, spec: TensorSpec) -> bool:
+    sizes, strides = roles.space(spec).sizes, roles.space(spec).strides(spec)
+    is_filter = spec.uid == roles.op.roles[1].uid
+    channels = sizes[2]
+    if channels > 1 and strides[2] != 1:
+        return True
+    bytes_apart = [s * ELEMENTS[spec.data_type].bytes for j, s in enumerate(strides) if sizes[j] > 1 and j != 2]
+    if is_filter:
+        groups = sizes[0] > 1 and sizes[1] > 1 and strides[0] != strides[1] * sizes[1]
+        if groups or tap_stride(roles, spec) < 0:
+            return True
+    else:
+        if sizes[1] > 1 and strides[1] != channels:
+            return True
+        bytes_apart = [s * ELEMENTS[spec.data_type].bytes for j, s in enumerate(strides) if sizes[j] > 1 and j not in (1, 2)]
+    return any(b % ALIGNMENT or b <= 0 or b >= _LARGEST_STRIDE for b in bytes_apart)
+
+
+def _misaligned(task: Task) -> str:
+    return ", ".join(f"{port} {t.byte_alignment}" for port, t in _operands(task).items() if t.byte_alignment % ALIGNMENT)
+
+
+def _outside(task: Task) -> str:
+    """Axes along which the walk through the image is not one of the copy unit's."""
+    roles = _roles(task)
+    product = product_of(task.op)
+    spatial = roles.problem.spatial
+    low, high, furthest = LIMITS[spatial]
+    found = []
+    for residue in product.residues:
+        walk = walk_of(product, residue)
+        for d in range(SPATIAL - spatial, SPATIAL):
+            axis = d - (SPATIAL - spatial)
+            if not (low <= walk.lower[d] <= high and low <= walk.upper[d] <= high):
+                found.append(f"axis {axis}: from {walk.lower[d]} before to {walk.upper[d]} after the image")
+            if walk.reach[d] > furthest:
+                found.append(f"axis {axis}: a filter that reaches over {walk.reach[d]}")
+            if product.pixel_step[d] > LONGEST_STEP:
+                found.append(f"axis {axis}: stride {product.pixel_step[d]}")
+    return "; ".join(dict.fromkeys(found))
+
+
+def _summed(task: Task) -> int:
+    """Channels that are summed over, of one group."""
+    problem = _roles(task).problem
+    return problem.k if _roles(task).direction == "dgrad" else problem.c
+
+
+def _crosses_groups(task: Task) -> bool:
+    roles = _roles(task)
+    if roles.problem.groups == 1 or roles.direction == "wgrad":
+        return False
+    return _summed(task) % (ROW // ELEMENTS[_types(task)[0]].bytes) != 0
+
+
+def hopper_needs(prefix: str) -> tuple[Constraint, ...]:
+    """Ids begin with ``prefix``."""
+
+    def when(condition: Callable[[Task], bool]) -> Callable[[Task], bool]:
+        return lambda task: _is_multiplied(task) and condition(task)
+
+    return (
+        needs_rule(f"{prefix}.operation", "conv"),
+        need(
+            f"{prefix}.compute_capability",
+            "device.compute_capability",
+            lambda task: task.device.compute_capability,
+            Equals(_CAPABILITY),
+            reason="the kernel is written in instructions that only compute capability 9.0 has (wgmma)",
+            fix="nothing to do: another engine serves other devices",
+            when=is_convolution,
+        ),
+        need(
+            f"{prefix}.types",
+            "data_type",
+            _types,
+            OneOf(*_PAIRS),
+            reason="these are the types that tensor cores multiply without losing digits",
+            fix="nothing to do: another engine serves other types",
+            when=is_convolution,
+        ),
+        need(
+            f"{prefix}.compute_type",
+            "conv.compute_type",
+            lambda task: task.op.main.compute_type,
+            _wanted_compute,
+            reason="sums are kept in 32-bit registers",
+            fix="accumulate floats in FLOAT, bytes in INT32",
+            when=_is_multiplied,
+        ),
+        need(
+            f"{prefix}.across_k",
+            "data_type",
+            lambda task: _types(task)[0],
+            OneOf(*ACROSS_K),
+            reason="gradients need operands that lie across the summed axis, which only 16-bit types may",
+            fix="nothing to do: another engine serves gradients of bytes",
+            when=when(lambda task: _roles(task).direction != "fprop"),
+        ),
+        need(
+            f"{prefix}.prologue",
+            "prologue",
+            lambda task: len(task.op.prologue),
+            Equals(0),
+            reason="operands go to shared memory as they are, without passing through registers",
+            fix="let the pointwise operations before the convolution write their result",
+            when=is_convolution,
+        ),
+        need(
+            f"{prefix}.layout",
+            "strides",
+            _displaced,
+            Empty(f"channels next to each other, other strides multiples of {ALIGNMENT} bytes, taps at one distance"),
+            reason="the copy unit moves whole rows of channels, and addresses them by strides",
+            fix=f"use channels-last layouts (NHWC, KRSC) with channels that fill multiples of {ALIGNMENT} bytes",
+            when=_is_multiplied,
+        ),
+        need(
+            f"{prefix}.alignment",
+            "byte_alignment",
+            _misaligned,
+            Empty(f"multiples of {ALIGNMENT} bytes"),
+            reason="the copy unit moves 16 bytes at a time",
+            fix=f"align operands to {ALIGNMENT} bytes and say so (byte_alignment)",
+            when=_is_multiplied,
+        ),
+        need(
+            f"{prefix}.walk",
+            "conv.pre_paddings",
+            _outside,
+            Empty("padding, dilated filter and stride within what the copy unit counts"),
+            reason="the copy unit counts the walk around an image in few bits: 8 for two axes, 5 for three",
+            fix="nothing to do: another engine serves it",
+            when=when(lambda task: len(product_of(task.op).residues) <= MOST_RESIDUES),
+        ),
+        need(
+            f"{prefix}.residues",
+            "conv.filter_strides",
+            lambda task: len(product_of(task.op).residues),
+            Equals(f"at most {MOST_RESIDUES} products"),
+            reason="a strided dgrad is a product for each position modulo the stride, described in the kernel's arguments",
+            fix="nothing to do: another engine serves longer strides",
+            when=when(lambda task: len(product_of(task.op).residues) > MOST_RESIDUES),
+        ),
+        need(
+            f"{prefix}.groups",
+            "w.dims",
+            _summed,
+            Equals(f"groups of channels that fill multiples of {ROW} bytes"),
+            reason="a row of 128 bytes that reaches into the next group would multiply channels of both",
+            fix="nothing to do: another engine serves narrow groups",
+            when=when(_crosses_groups),
+        ),
+    )

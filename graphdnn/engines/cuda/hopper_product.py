@@ -1,0 +1,38 @@
+"""The text of ``multiply``: 64 rows of a times the columns of b, added to sums in registers (wgmma)."""
+
+from __future__ import annotations
+
+from graphdnn.enums import DataType
+
+# PTX name and the k of one instruction.
+_KINDS = {
+    DataType.HALF: ("f16", 16),
+    DataType.BFLOAT16: ("bf16", 16),
+    DataType.INT8: ("s8", 32),
+    DataType.UINT8: ("u8", 32),
+    DataType.FP8_E4M3: ("e4m3", 32),
+    DataType.FP8_E5M2: ("e5m2", 32),
+}
+INTEGERS = (DataType.INT8, DataType.UINT8)
+ACROSS_K = (DataType.HALF, DataType.BFLOAT16)  # types of operands that may lie across k
+
+
+def product_text(a: DataType, b: DataType, columns: int, direction: str) -> str:
+    (kind_a, depth), (kind_b, _) = _KINDS[a], _KINDS[b]
+    count = columns // 2
+    is_integer = a in INTEGERS
+    ctype, constraint = ("int", "r") if is_integer else ("float", "f")
+    sums = ", ".join(f"%{i}" for i in range(count))
+    held = ", ".join(f'"+{constraint}"(sum[{i}])' for i in range(count))
+    # p: add to the sums. Floats: the signs of a and b, and for 16 bits whether each lies across k.
+    flags = "p" if is_integer else "p, 1, 1"
+    if a in ACROSS_K:
+        flags += f", {int(direction == 'wgrad')}, {int(direction != 'fprop')}"
+    types = f"{'s32' if is_integer else 'f32'}.{kind_a}.{kind_b}"
+    return (
+        f"__device__ __forceinline__ void multiply({ctype} (&sum)[{count}], unsigned long long a, unsigned long long b) {{\n"
+        f'    asm volatile("{{\\n.reg .pred p;\\nsetp.eq.u32 p, 0, 0;\\n"\n'
+        f'                 "wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{types} "\n'
+        f'                 "{{{sums}}}, %{count}, %{count + 1}, {flags};\\n}}"\n'
+        f'                 : {held}\n                 : "l"(a), "l"(b));\n}}\n'
+    )

@@ -1,0 +1,158 @@
+"""Tiles of the products on compute capability 9.0, and the choice of one: a model of a block's clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.engine import Knob, Knobs
+from graphdnn.enums import DataType, KnobType
+
+ROW = 128  # bytes of k in a stage, as in text/hopper_pipeline.cuh
+PANEL = 64  # rows of a panel
+_RESERVED = 1024  # bytes of shared memory that the system keeps for each block
+_BARRIERS = 16  # bytes for each stage
+_MOST_STAGES = 8
+_LEAST_STAGES = 3
+_BLOCK_OF_COLUMNS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A block's tile of the product."""
+
+    bm: int
+    bn: int
+
+    @property
+    def consumers(self) -> int:
+        """Warpgroups that multiply."""
+        return {64: 1, 128: 2, 192: 3, 256: 2}[self.bm]
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """Of a thread that multiplies and of one that copies. A lane of the block has 512 between its warpgroups."""
+        return {1: (240, 56), 2: (232, 40), 3: (160, 24)}[self.consumers]
+
+    @property
+    def stage_bytes(self) -> int:
+        return (self.bm + self.bn) * ROW
+
+    def stages(self, shared_memory: int) -> int:
+        return min(_MOST_STAGES, (shared_memory - _RESERVED - 256) // (self.stage_bytes + _BARRIERS))
+
+    @property
+    def name(self) -> str:
+        return f"{self.bm}x{self.bn}"
+
+
+TILES: tuple[Tile, ...] = tuple(
+    Tile(bm, bn)
+    for bm, widths in {
+        128: (256, 192, 160, 128, 96, 64),
+        256: (160, 128, 96, 64),
+        192: (192, 160, 128, 64),
+        64: (256, 192, 128, 64),
+    }.items()
+    for bn in widths
+)
+
+TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
+STAGES = Knob(KnobType.STAGES, 0, _MOST_STAGES, 1, 0, "stages of the ring in shared memory, if they fit; 0: as many as fit")
+PARTS = Knob(KnobType.SPLIT_K, 0, 128, 1, 0, "parts of the sum, computed side by side; 0: chosen by the shape")
+
+
+class Sizes(NamedTuple):
+    """What the choice depends on."""
+
+    products: tuple[tuple[int, int], ...]  # rows and steps of k, for each residue
+    columns: int  # of each product
+    groups: int
+    column_unit: int  # columns that a tile holds a whole number of
+    result_bytes: int  # of an element that leaves
+
+    @property
+    def is_split(self) -> bool:
+        return len(self.products) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    tile: Tile
+    stages: int
+    parts: int
+    seconds: float
+
+
+class _Machine(NamedTuple):
+    sms: int
+    clock: float
+    shared_memory: int
+    bandwidth: float
+    launch: float
+
+
+def choose(sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
+    """The fastest of the allowed tiles and parts. A tile that does not divide the columns, or a ring that does not fit,
+    gives way to what is chosen by the shape.
+    """
+    # A multiprocessor adds 2048 products of 16-bit numbers a clock.
+    clock = device.rate(DataType.HALF) / (device.sm_count * 4096)
+    machine = _Machine(device.sm_count, clock, device.shared_memory, device.bandwidth, device.launch)
+    asked = knobs[TILE.type], knobs[STAGES.type], knobs[PARTS.type]
+    found = _fastest(sizes, machine, *asked) or _fastest(sizes, machine, 0, 0, asked[2])
+    assert found is not None, "the smallest tile fits every device that has the instructions"
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _fastest(sizes: Sizes, machine: _Machine, number: int, stages: int, parts: int) -> Choice | None:
+    tiles = (TILES[number - 1],) if number else TILES
+    found = []
+    for tile in tiles:
+        most = tile.stages(machine.shared_memory)
+        if tile.bn % sizes.column_unit or most < max(stages, 2) or (not number and most < _LEAST_STAGES):
+            continue
+        for count in (parts,) if parts else _parts(sizes, tile, machine):
+            found.append(Choice(tile, stages or most, count, _seconds(sizes, tile, count, machine)))
+    return min(found, key=lambda choice: choice.seconds, default=None)
+
+
+def tiles_of(sizes: Sizes, tile: Tile) -> int:
+    across = -(-sizes.columns // tile.bn)
+    return sum(-(-rows // tile.bm) for rows, _ in sizes.products) * across * sizes.groups
+
+
+def _parts(sizes: Sizes, tile: Tile, machine: _Machine) -> Iterator[int]:
+    """One, and those that give every multiprocessor the same number of pieces."""
+    yield 1
+    if not sizes.is_split:
+        return
+    tiles, depth = tiles_of(sizes, tile), sizes.products[0][1]
+    seen = {1}
+    for waves in (1, 2, 3):
+        parts = min(waves * machine.sms // tiles, depth, PARTS.maximum)
+        if parts not in seen and parts > 0 and depth >= 2 * parts:
+            seen.add(parts)
+            yield parts
+
+
+def _seconds(sizes: Sizes, tile: Tile, parts: int, machine: _Machine) -> float:
+    """Clocks that were fitted to measured tiles: a stage is copied at 44 bytes a clock, results leave at 17."""
+    products = tile.bm * tile.bn / 32
+    step = max(products, tile.stage_bytes / 44) + 20
+    tiles = tiles_of(sizes, tile)
+    across = -(-sizes.columns // tile.bn) * sizes.groups
+    steps = sum(-(-rows // tile.bm) * across * depth for rows, depth in sizes.products) / tiles  # in the mean
+    rounds = -(-tiles * parts // machine.sms)
+    size = 4 if parts > 1 else sizes.result_bytes
+    leaving = tile.bm * tile.bn * size / 17
+    clocks = rounds * max(-(-steps // parts) * step + 900 + leaving / 3, leaving) + 3000
+    seconds = clocks / machine.clock
+    if parts > 1:  # written, read and added
+        moved = 4.0 * tiles * tile.bm * tile.bn * (parts + 1)
+        seconds += machine.launch + moved / machine.bandwidth
+    return seconds

@@ -1,0 +1,110 @@
+// What the kernels of compute capability 9.0 move and wait with: barriers in shared memory, tensor copies (TMA), and the
+// descriptors by which tensor cores find their operands.
+//
+// An operand's stage is rows of ROW bytes, 16-byte parts of each exchanged by the row's number modulo 8, as both the
+// copies and the tensor cores count it (128-byte swizzle).
+
+typedef unsigned int shared_t;        // an address in shared memory
+typedef unsigned long long matrix_t;  // a descriptor
+
+constexpr int ROW = 128;
+constexpr int PANEL_BYTES = 64 * ROW;  // 64 rows
+
+__device__ __forceinline__ shared_t shared_address(const void* p) { return (shared_t)__cvta_generic_to_shared(p); }
+
+// Barriers: a phase ends when `count` threads have arrived and the bytes that were announced have landed.
+__device__ __forceinline__ void init_barrier(shared_t barrier, int count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count));
+}
+__device__ __forceinline__ void announce(shared_t barrier, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+// A plain arrival: one that releases to the cluster becomes a fence of the whole device, once for each stage.
+__device__ __forceinline__ void arrive(shared_t barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ void await_phase(shared_t barrier, int parity) {
+    asm volatile("{\n.reg .pred p;\n"
+                 "AGAIN: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+                 "@p bra DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(barrier), "r"(parity) : "memory");
+}
+
+// One thread of a warp, the same each time.
+__device__ __forceinline__ bool is_elected() {
+    unsigned int elected;
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(elected));
+    return elected;
+}
+
+// Place in a ring of stages.
+template <int COUNT> struct Turn {
+    int stage = 0, parity = 0;
+    __device__ __forceinline__ void advance() {
+        if (++stage == COUNT) stage = 0, parity ^= 1;
+    }
+};
+
+// A rectangle of a tensor, to shared memory; what lies outside the tensor becomes zero.
+__device__ __forceinline__ void copy_box(shared_t to, const TensorMap& map, shared_t barrier, int c, int row) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];"
+                 ::"r"(to), "l"(&map), "r"(barrier), "r"(c), "r"(row) : "memory");
+}
+__device__ __forceinline__ void copy_box(shared_t to, const TensorMap& map, shared_t barrier, int c, int row, int plane) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
+                 ::"r"(to), "l"(&map), "r"(barrier), "r"(c), "r"(row), "r"(plane) : "memory");
+}
+
+// Channels c, c + 1, ... of pixels that follow each other in an image's walk, seen through one tap (im2col). Spatial
+// coordinates and the tap's offsets come outermost first; an image of fewer axes uses the last ones.
+template <int SPATIAL>
+__device__ __forceinline__ void copy_pixels(
+    shared_t to, const TensorMap& map, shared_t barrier, int c, int n, const int (&at)[3], const int (&tap)[3]
+) {
+    const unsigned short o0 = (unsigned short)tap[0], o1 = (unsigned short)tap[1], o2 = (unsigned short)tap[2];
+    if constexpr (SPATIAL == 1)
+        asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
+                     " [%0], [%1, {%3, %4, %5}], [%2], {%6};"
+                     ::"r"(to), "l"(&map), "r"(barrier), "r"(c), "r"(at[2]), "r"(n), "h"(o2) : "memory");
+    else if constexpr (SPATIAL == 2)
+        asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
+                     " [%0], [%1, {%3, %4, %5, %6}], [%2], {%7, %8};"
+                     ::"r"(to), "l"(&map), "r"(barrier), "r"(c), "r"(at[2]), "r"(at[1]), "r"(n), "h"(o2), "h"(o1) : "memory");
+    else
+        asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
+                     " [%0], [%1, {%3, %4, %5, %6, %7}], [%2], {%8, %9, %10};"
+                     ::"r"(to), "l"(&map), "r"(barrier), "r"(c), "r"(at[2]), "r"(at[1]), "r"(at[0]), "r"(n),
+                     "h"(o2), "h"(o1), "h"(o0) : "memory");
+}
+
+// An operand in shared memory. Along k: a row is one row or column of the product, its bytes run along k. Across k: a
+// row is one step of k, and a panel holds 64 rows or columns of the product.
+template <bool ACROSS> __device__ __forceinline__ matrix_t matrix_at(shared_t address) {
+    const matrix_t between_panels = ACROSS ? PANEL_BYTES >> 4 : 1, between_eights = (8 * ROW) >> 4, swizzled = 1;
+    return (matrix_t)((address & 0x3FFFF) >> 4) | between_panels << 16 | between_eights << 32 | swizzled << 62;
+}
+// From one instruction's part of k to the next one's, which is 32 bytes or 16 rows on.
+template <bool ACROSS> constexpr int NEXT_K = ACROSS ? 16 * ROW >> 4 : 32 >> 4;
+
+__device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void products_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// All groups of products but the latest LEFT are complete.
+template <int LEFT> __device__ __forceinline__ void await_products() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+}
+// Nothing moves a sum past this point: the tensor cores write sums while other instructions run.
+template <int COUNT> __device__ __forceinline__ void pin(float (&sum)[COUNT]) {
+    #pragma unroll
+    for (int i = 0; i < COUNT; ++i) asm volatile("" : "+f"(sum[i])::"memory");
+}
+template <int COUNT> __device__ __forceinline__ void pin(int (&sum)[COUNT]) {
+    #pragma unroll
+    for (int i = 0; i < COUNT; ++i) asm volatile("" : "+r"(sum[i])::"memory");
+}
+
+// Registers of a warpgroup's threads: copying needs few, sums need many.
+template <int COUNT> __device__ __forceinline__ void give_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+template <int COUNT> __device__ __forceinline__ void take_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
