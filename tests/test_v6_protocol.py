@@ -260,7 +260,7 @@ def test_bad_argument(name: str, place: int, kind: str) -> None:
     row = functions()[name]
     p = row.inputs[place]
     args = good_arguments(row)
-    may_be_unset = name.startswith(("cudnnSet", "cudnnDestroy", "cudnnDerive")) and place == 0
+    may_be_unset = name.startswith(("cudnnSet", "cudnnDestroy", "cudnnDerive", "cudnnRestore")) and place == 0
     if kind == "unset" and (may_be_unset or "MathType" in name or "GroupCount" in name or p.kind == "LRNDescriptor"):
         args[place] = DESCRIPTORS[p.kind]()
         getattr(v6, name)(*args)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import recurrent_tools
 
 from graphdnn import v6
 from graphdnn.v6.functions import Function
@@ -71,6 +72,8 @@ def _descriptor(kind: str, parameter: str) -> Any:
         return convolution()
     if kind == "PoolingDescriptor":
         return pooling(v6.CUDNN_POOLING_MAX, (1, 1), (0, 0), (1, 1))
+    if kind in recurrent_tools.DESCRIPTORS:
+        return recurrent_tools.DESCRIPTORS[kind]()
     if kind == "ActivationDescriptor":
         return activation(v6.CUDNN_ACTIVATION_RELU)
     desc = getattr(v6, f"cudnnCreate{kind}")()
@@ -86,6 +89,9 @@ def _descriptor(kind: str, parameter: str) -> Any:
     return desc
 
 
+_SHAPES = {"theta": (1, 2, 3), "dtheta": (1, 2, 3), "grid": (1, 1, 1, 2), "dgrid": (1, 1, 1, 2)}
+
+
 def good_arguments(row: Function) -> list[Any]:
     """Arguments that a function accepts."""
     special = {"nbDims": 4, "arrayLength": 2, "valuePtr": 1.0, "format": 0, "lrnN": 5}
@@ -96,7 +102,7 @@ def good_arguments(row: Function) -> list[Any]:
         elif p.kind.endswith("Descriptor"):
             found.append(_descriptor(p.kind, p.name))
         elif p.kind in ("data", "inout", "out"):
-            found.append(np.ones((1, 1, 1, 1), np.float32))
+            found.append(np.ones(_SHAPES.get(p.name, (1, 1, 1, 1)), np.float32))
         elif p.kind == "ints":
             length = found[-1] if row.inputs[len(found) - 1].name == "nbDims" else 4
             found.append([1] * max(4, length if isinstance(length, int) else 4))
@@ -113,6 +119,8 @@ def good_arguments(row: Function) -> list[Any]:
             found[-1] = 0
         if p.name in ("verticalStride", "horizontalStride", "windowHeight", "windowWidth"):
             found[-1] = 1
+    special_here = recurrent_tools.special_arguments(row.name)
+    found = [special_here.get(p.name, value) for p, value in zip(row.inputs, found, strict=True)]
     if row.name == "cudnnReduceTensor":  # something has to be reduced
         names = [p.name for p in row.inputs]
         found[names.index("aDesc")] = tensor((1, 1, 1, 2))

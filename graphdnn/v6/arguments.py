@@ -8,7 +8,7 @@ the same mistake with the same rule, and implementations only see values that ar
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -24,9 +24,19 @@ from graphdnn.v6.rules import DESTROYED, ENUM, KIND, MEMORY_KIND, NULL, NUMBER, 
 
 Reader = Callable[[Any], Any]
 
-_MAY_BE_UNSET = ("cudnnSet", "cudnnDestroy", "cudnnDerive")  # by how the function's name begins
+# Descriptors that a function writes: the first parameter, by how the function's name begins, and these.
+_MAY_BE_UNSET = ("cudnnSet", "cudnnDestroy", "cudnnDerive", "cudnnRestore")
+_WRITTEN = {
+    "cudnnSetRNNDescriptor_v6": "rnnDesc",
+    "cudnnGetRNNLinLayerMatrixParams": "linLayerMatDesc",
+    "cudnnGetRNNLinLayerBiasParams": "linLayerBiasDesc",
+}
 _READ_DEFAULTS = ("cudnnGetConvolutionMathType", "cudnnGetConvolutionGroupCount")
 _STATUSES = {"cudnnDestroy": Status.NOT_INITIALIZED, "cudnnGetProperty": Status.INVALID_VALUE}  # others: the rule's
+_UNKNOWN_ALGORITHM = {
+    "cudnnCTCLoss": Status.NOT_SUPPORTED,
+    "cudnnGetCTCLossWorkspaceSize": Status.NOT_SUPPORTED,
+}  # where an enumerator that does not exist has a status of its own
 _POINTERS = (ctypes.c_void_p, ctypes._Pointer, ctypes.Array)
 
 
@@ -51,8 +61,12 @@ def _reader(where: str, parameter: Parameter, *, first: bool) -> Reader:
     if kind == "Handle":
         return _handle(where, parameter.name)
     if kind in DESCRIPTORS:
-        may_be_unset = (first and where.startswith(_MAY_BE_UNSET)) or where in _READ_DEFAULTS
-        return _descriptor(where, parameter.name, DESCRIPTORS[kind], may_be_unset=may_be_unset)
+        written = (first and where.startswith(_MAY_BE_UNSET)) or _WRITTEN.get(where) == parameter.name
+        may_be_unset = written or where in _READ_DEFAULTS
+        read = _descriptor(where, parameter.name, DESCRIPTORS[kind], may_be_unset=may_be_unset)
+        return (lambda value: None if value is None else read(value)) if parameter.nullable else read
+    if kind == "TensorDescriptor[]":
+        return _descriptors(where, parameter.name)
     if kind in _ENUMS:
         return _enum(where, parameter.name, _ENUMS[kind])
     if kind in ("int", "size"):
@@ -96,6 +110,19 @@ def _descriptor(where: str, name: str, wanted: type[Descriptor], *, may_be_unset
     return read
 
 
+def _descriptors(where: str, name: str) -> Reader:
+    def read(value: Any) -> tuple[Descriptor, ...]:
+        if value is None:
+            raise CudnnError(NULL.reject(where, name, None, expected="an array of tensor descriptors"))
+        if not isinstance(value, Sequence):
+            given = type(value).__name__
+            raise CudnnError(KIND.reject(where, name, given, expected="an array of tensor descriptors"))
+        kind = DESCRIPTORS["TensorDescriptor"]
+        return tuple(_descriptor(where, f"{name}[{i}]", kind, may_be_unset=False)(v) for i, v in enumerate(value))
+
+    return read
+
+
 def _descriptor_problem(where: str, name: str, wanted: type[Descriptor], value: Any) -> Rejection:
     expected = f"a {wanted.c_type}"
     if value is None:
@@ -118,7 +145,7 @@ def _enum(where: str, name: str, enum: type[IntEnum]) -> Reader:
         if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, IntEnum)):
             found = values.get(int(value))
         if found is None:
-            status, names = _STATUSES.get(where), ", ".join(members)
+            status, names = _STATUSES.get(where) or _UNKNOWN_ALGORITHM.get(where), ", ".join(members)
             raise CudnnError(ENUM.reject(where, name, value, status=status, enum=enum.__name__, members=names))
         return found
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from graphdnn.dtypes import ELEMENTS
 from graphdnn.enums import DataType, PointwiseMode, ReductionOperator
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec, Reduction, ReductionSpec
@@ -48,6 +49,18 @@ class Draft:
             uid=self._next(), data_type=element, dims=dims, strides=strides, name=name,
             byte_alignment=1 if element in (DataType.INT8, DataType.UINT8) else _bytes(element),
             vector_count=vector, vectorized_dimension=1 if vector > 1 else -1,
+        )  # fmt: skip
+        self.slots.append(Slot(spec, index, is_copy))
+        return spec
+
+    def plain(
+        self, index: int, data_type: DataType, dims: Sequence[int], name: str, *, is_copy: bool = False
+    ) -> TensorSpec:
+        """Data argument ``index`` that no descriptor describes: packed elements of a type of the core."""
+        dims = tuple(dims)
+        spec = TensorSpec(
+            uid=self._next(), data_type=data_type, dims=dims, strides=packed_strides(dims), name=name,
+            byte_alignment=ELEMENTS[data_type].bytes,
         )  # fmt: skip
         self.slots.append(Slot(spec, index, is_copy))
         return spec

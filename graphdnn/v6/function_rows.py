@@ -248,10 +248,10 @@ cudnnLRNCrossChannelBackward | 5.1 | 4.92 | lrn | - | handle:Handle normDesc:LRN
   alpha:scalar yDesc:TensorDescriptor y:data dyDesc:TensorDescriptor dy:data xDesc:TensorDescriptor x:data beta:scalar
   dxDesc:TensorDescriptor dx:inout | BAD_PARAM NOT_SUPPORTED
 cudnnDivisiveNormalizationForward | 5.1 | 4.93 | divnorm | - | handle:Handle normDesc:LRNDescriptor mode:DivNormMode
-  alpha:scalar xDesc:TensorDescriptor x:data means:?data temp:workspace temp2:workspace beta:scalar
+  alpha:scalar xDesc:TensorDescriptor x:data means:?data temp:out temp2:out beta:scalar
   yDesc:TensorDescriptor y:inout | BAD_PARAM NOT_SUPPORTED
 cudnnDivisiveNormalizationBackward | 5.1 | 4.94 | divnorm | - | handle:Handle normDesc:LRNDescriptor mode:DivNormMode
-  alpha:scalar xDesc:TensorDescriptor x:data means:?data dy:data temp:workspace temp2:workspace beta:scalar
+  alpha:scalar xDesc:TensorDescriptor x:data means:?data dy:data temp:out temp2:out beta:scalar
   dXdMeansDesc:TensorDescriptor dx:inout dMeans:?out | BAD_PARAM NOT_SUPPORTED
 cudnnDeriveBNTensorDescriptor | 5.1 | 4.98 | bn | - | derivedBnDesc:TensorDescriptor xDesc:TensorDescriptor
   mode:BatchNormMode | BAD_PARAM
@@ -313,24 +313,25 @@ cudnnGetRNNParamsSize | 5.1 | 4.104 | rnn | - | handle:Handle rnnDesc:RNNDescrip
   >sizeInBytes:size dataType:DataType | BAD_PARAM NOT_SUPPORTED
 cudnnGetRNNLinLayerMatrixParams | 5.1 | 4.105 | rnn | - | handle:Handle rnnDesc:RNNDescriptor layer:int
   xDesc:TensorDescriptor wDesc:FilterDescriptor w:data linLayerID:int linLayerMatDesc:FilterDescriptor
-  linLayerMat:address | BAD_PARAM INVALID_VALUE NOT_SUPPORTED
+  >linLayerMat:address | BAD_PARAM INVALID_VALUE NOT_SUPPORTED
 cudnnGetRNNLinLayerBiasParams | 5.1 | 4.106 | rnn | - | handle:Handle rnnDesc:RNNDescriptor layer:int
   xDesc:TensorDescriptor wDesc:FilterDescriptor w:data linLayerID:int linLayerBiasDesc:FilterDescriptor
-  linLayerBias:address | BAD_PARAM INVALID_VALUE NOT_SUPPORTED
+  >linLayerBias:address | BAD_PARAM INVALID_VALUE NOT_SUPPORTED
 cudnnRNNForwardInference | 5.1 | 4.107 | rnn | - | handle:Handle rnnDesc:RNNDescriptor seqLength:int
-  xDesc:TensorDescriptor[] x:data hxDesc:TensorDescriptor hx:?data cxDesc:TensorDescriptor cx:?data
-  wDesc:FilterDescriptor w:data yDesc:TensorDescriptor[] y:out hyDesc:TensorDescriptor hy:?out cyDesc:TensorDescriptor
-  cy:?out workspace:workspace workSpaceSizeInBytes:size | ALLOC_FAILED BAD_PARAM EXECUTION_FAILED NOT_SUPPORTED
+  xDesc:TensorDescriptor[] x:data hxDesc:TensorDescriptor hx:?data cxDesc:?TensorDescriptor cx:?data
+  wDesc:FilterDescriptor w:data yDesc:TensorDescriptor[] y:out hyDesc:TensorDescriptor hy:?out
+  cyDesc:?TensorDescriptor cy:?out workspace:workspace workSpaceSizeInBytes:size | ALLOC_FAILED BAD_PARAM
+  EXECUTION_FAILED NOT_SUPPORTED
 cudnnRNNForwardTraining | 5.1 | 4.108 | rnn | - | handle:Handle rnnDesc:RNNDescriptor seqLength:int
-  xDesc:TensorDescriptor[] x:data hxDesc:TensorDescriptor hx:?data cxDesc:TensorDescriptor cx:?data
-  wDesc:FilterDescriptor w:data yDesc:TensorDescriptor[] y:out hyDesc:TensorDescriptor hy:?out cyDesc:TensorDescriptor
-  cy:?out workspace:workspace workSpaceSizeInBytes:size reserveSpace:out reserveSpaceSizeInBytes:size | ALLOC_FAILED
-  BAD_PARAM EXECUTION_FAILED NOT_SUPPORTED
+  xDesc:TensorDescriptor[] x:data hxDesc:TensorDescriptor hx:?data cxDesc:?TensorDescriptor cx:?data
+  wDesc:FilterDescriptor w:data yDesc:TensorDescriptor[] y:out hyDesc:TensorDescriptor hy:?out
+  cyDesc:?TensorDescriptor cy:?out workspace:workspace workSpaceSizeInBytes:size reserveSpace:out
+  reserveSpaceSizeInBytes:size | ALLOC_FAILED BAD_PARAM EXECUTION_FAILED NOT_SUPPORTED
 cudnnRNNBackwardData | 5.1 | 4.109 | rnn | - | handle:Handle rnnDesc:RNNDescriptor seqLength:int
   yDesc:TensorDescriptor[] y:data dyDesc:TensorDescriptor[] dy:data dhyDesc:TensorDescriptor dhy:?data
-  dcyDesc:TensorDescriptor dcy:?data wDesc:FilterDescriptor w:data hxDesc:TensorDescriptor hx:?data
-  cxDesc:TensorDescriptor cx:?data dxDesc:TensorDescriptor[] dx:out dhxDesc:TensorDescriptor dhx:?out
-  dcxDesc:TensorDescriptor dcx:?out workspace:workspace workSpaceSizeInBytes:size reserveSpace:inout
+  dcyDesc:?TensorDescriptor dcy:?data wDesc:FilterDescriptor w:data hxDesc:TensorDescriptor hx:?data
+  cxDesc:?TensorDescriptor cx:?data dxDesc:TensorDescriptor[] dx:out dhxDesc:TensorDescriptor dhx:?out
+  dcxDesc:?TensorDescriptor dcx:?out workspace:workspace workSpaceSizeInBytes:size reserveSpace:inout
   reserveSpaceSizeInBytes:size | ALLOC_FAILED BAD_PARAM EXECUTION_FAILED NOT_SUPPORTED
 cudnnRNNBackwardWeights | 5.1 | 4.110 | rnn | - | handle:Handle rnnDesc:RNNDescriptor seqLength:int
   xDesc:TensorDescriptor[] x:data hxDesc:TensorDescriptor hx:?data yDesc:TensorDescriptor[] y:data workspace:workspace
@@ -365,7 +366,7 @@ cudnnGetConvolutionBackwardDataAlgorithm_v7 | 7.x | - | conv | - | handle:Handle
 cudnnRestoreDropoutDescriptor | 7.x | - | dropout | - | dropoutDesc:DropoutDescriptor handle:Handle dropout:float
   states:?data stateSizeInBytes:size seed:size | INVALID_VALUE EXECUTION_FAILED
 cudnnGetDropoutDescriptor | 7.x | - | dropout | - | dropoutDesc:DropoutDescriptor handle:Handle >dropout:float
-  states:?address >seed:size | BAD_PARAM
+  >states:address >seed:size | BAD_PARAM
 cudnnGetRNNDescriptor | 7.x | - | rnn | - | cudnnHandle:Handle rnnDesc:RNNDescriptor >hiddenSize:int >numLayers:int
   >dropoutDesc:DropoutDescriptor >inputMode:RNNInputMode >direction:DirectionMode >mode:RNNMode >algo:RNNAlgo
   >dataType:DataType | BAD_PARAM
@@ -378,10 +379,10 @@ cudnnSetCTCLossDescriptor | 7.x | - | misc | - | ctcLossDesc:CTCLossDescriptor c
 cudnnGetCTCLossDescriptor | 7.x | - | misc | - | ctcLossDesc:CTCLossDescriptor >compType:DataType | BAD_PARAM
 cudnnDestroyCTCLossDescriptor | 7.x | - | misc | - | ctcLossDesc:CTCLossDescriptor | -
 cudnnGetCTCLossWorkspaceSize | 7.x | - | misc | - | handle:Handle probsDesc:TensorDescriptor
-  gradientsDesc:TensorDescriptor labels:ints labelLengths:ints inputLengths:ints algo:CTCLossAlgo
+  gradientsDesc:?TensorDescriptor labels:ints labelLengths:ints inputLengths:ints algo:CTCLossAlgo
   ctcLossDesc:CTCLossDescriptor >sizeInBytes:size | BAD_PARAM NOT_SUPPORTED
 cudnnCTCLoss | 7.x | - | misc | - | handle:Handle probsDesc:TensorDescriptor probs:data labels:ints labelLengths:ints
-  inputLengths:ints costs:out gradientsDesc:TensorDescriptor gradients:?out algo:CTCLossAlgo
+  inputLengths:ints costs:out gradientsDesc:?TensorDescriptor gradients:?out algo:CTCLossAlgo
   ctcLossDesc:CTCLossDescriptor workspace:workspace workSpaceSizeInBytes:size | BAD_PARAM NOT_SUPPORTED
   EXECUTION_FAILED
 cudnnGetCudartVersion | 7.x | - | handle | - | - | -

@@ -9,6 +9,7 @@ from graphdnn.v6.enums import (
     cudnnActivationMode_t,
     cudnnConvolutionMode_t,
     cudnnDataType_t,
+    cudnnDirectionMode_t,
     cudnnIndicesType_t,
     cudnnMathType_t,
     cudnnNanPropagation_t,
@@ -16,6 +17,9 @@ from graphdnn.v6.enums import (
     cudnnPoolingMode_t,
     cudnnReduceTensorIndices_t,
     cudnnReduceTensorOp_t,
+    cudnnRNNAlgo_t,
+    cudnnRNNInputMode_t,
+    cudnnRNNMode_t,
     cudnnSamplerType_t,
     cudnnTensorFormat_t,
 )
@@ -94,6 +98,30 @@ class SpatialTransformer(NamedTuple):
     dims: Ints
 
 
+class Dropout(NamedTuple):
+    """``states``: bytes that hold seed and counter of the random numbers; None while only the rest is set."""
+
+    probability: float  # of being zeroed
+    states: Any
+    seed: int
+
+
+class RNN(NamedTuple):
+    hidden: int
+    layers: int
+    dropout: Descriptor  # read when the RNN runs, as it may be seeded again
+    input_mode: cudnnRNNInputMode_t
+    direction: cudnnDirectionMode_t
+    mode: cudnnRNNMode_t
+    algo: cudnnRNNAlgo_t
+    data_type: cudnnDataType_t  # of the arithmetic
+
+
+class PersistentPlan(NamedTuple):
+    batch: int
+    data_type: cudnnDataType_t
+
+
 class Handle:
     """A device and a stream. What cudnnCreate returns."""
 
@@ -143,14 +171,27 @@ class ConvolutionDescriptor(Descriptor):
             self.value = self.value._replace(**fields)
 
 
+class RNNDescriptor(Descriptor):
+    """Math type and plan survive a later Set."""
+
+    __slots__ = ("math_type", "plan")
+    c_type = "cudnnRNNDescriptor_t"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.math_type = cudnnMathType_t.CUDNN_DEFAULT_MATH
+        self.plan: Descriptor | None = None
+
+
 def _kind(name: str, default: Any = None) -> type[Descriptor]:
     fields = {"__slots__": (), "c_type": f"cudnn{name}_t", "default": default, "__module__": __name__}
     return type(name, (Descriptor,), fields)
 
 
-# By kind, as the function table calls them. Those of dropout and RNNs come with their calls.
+# By kind, as the function table calls them.
 DESCRIPTORS: dict[str, type[Descriptor]] = {
     "ConvolutionDescriptor": ConvolutionDescriptor,
+    "RNNDescriptor": RNNDescriptor,
     "LRNDescriptor": _kind("LRNDescriptor", LRN(5, 1e-4, 0.75, 2.0)),
     **{
         name: _kind(name)
@@ -163,6 +204,8 @@ DESCRIPTORS: dict[str, type[Descriptor]] = {
             "ActivationDescriptor",
             "SpatialTransformerDescriptor",
             "CTCLossDescriptor",
+            "DropoutDescriptor",
+            "PersistentRNNPlan",
         )
     },
 }
