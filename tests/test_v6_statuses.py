@@ -25,9 +25,9 @@ def op_tensor(compute: Any = 0) -> Any:
     return desc
 
 
-def reduce_tensor(compute: Any = 0, indices: int = 0) -> Any:
+def reduce_tensor(compute: Any = 0, indices: int = 0, op: Any = v6.CUDNN_REDUCE_TENSOR_MAX, index: int = 0) -> Any:
     desc = v6.cudnnCreateReduceTensorDescriptor()
-    v6.cudnnSetReduceTensorDescriptor(desc, v6.CUDNN_REDUCE_TENSOR_MAX, compute, 0, indices, 0)
+    v6.cudnnSetReduceTensorDescriptor(desc, op, compute, 0, indices, index)
     return desc
 
 
@@ -36,7 +36,13 @@ SIX = tensor((1, 1, 1, 1, 1, 1))
 GAPS = strided(np.ones((1, 1, 1, 2), np.float32)[:, :, :, :1])
 GAPS_2D = v6.cudnnCreateTensorDescriptor()
 v6.cudnnSetTensor4dDescriptorEx(GAPS_2D, 0, 1, 1, 1, 1, 9, 9, 9, 9)
+NEGATIVE = v6.cudnnCreateTensorDescriptor()
+v6.cudnnSetTensorNdDescriptor(NEGATIVE, 0, 4, (1, 1, 1, 1), (1, 1, 1, -1))
+FIVE_GAPS = strided(np.ones((1, 1, 2, 2, 2, 2), np.float32)[..., 0])
 OTHER = tensor((1, 1, 1, 1), kind=HALF)
+INT = tensor((1, 1, 1, 1), kind=v6.CUDNN_DATA_INT32)
+VOLUMES = v6.cudnnCreateSpatialTransformerDescriptor()
+v6.cudnnSetSpatialTransformerNdDescriptor(VOLUMES, 0, 0, 5, [1] * 5)
 RELU = activation(v6.CUDNN_ACTIVATION_RELU)
 IDENTITY = activation(v6.CUDNN_ACTIVATION_IDENTITY)
 TANH = activation(v6.CUDNN_ACTIVATION_TANH)
@@ -93,7 +99,7 @@ CONDITIONS: list[tuple[str, dict[str, Any], Any, str]] = [
     ("GetPooling2dForwardOutputDim", {"inputTensorDesc": SIX}, BAD, "v6.dims"),
     ("GetPoolingNdForwardOutputDim", {"nbDims": 5}, BAD, "v6.rank"),
     ("SetLRNDescriptor", {"lrnN": 17}, BAD, "v6.range"),
-    ("SetSpatialTransformerNdDescriptor", {"nbDims": 5, "dimA": [1] * 5}, BAD, "v6.rank"),
+    ("SetSpatialTransformerNdDescriptor", {"nbDims": 9, "dimA": [1] * 9}, BAD, "v6.rank"),
     ("DeriveBNTensorDescriptor", {"xDesc": SIX}, BAD, "v6.rank"),
     ("SetStream", {"streamId": 1 << 30}, v6.CUDNN_STATUS_MAPPING_ERROR, "v6.stream"),
     ("TransformTensor", {"yDesc": WIDE}, BAD, "v6.dims"),
@@ -111,7 +117,48 @@ CONDITIONS: list[tuple[str, dict[str, Any], Any, str]] = [
     ("ReduceTensor", {"aDesc": tensor((1, 1, 1, 1))}, BAD, "v6.dims"),
     ("ReduceTensor", {"cDesc": tensor((1, 1, 1, 1), kind=DOUBLE)}, BAD, "v6.data_type"),
     ("ReduceTensor", {"reduceTensorDesc": reduce_tensor(DOUBLE)}, UNSUPPORTED, "v6.compute_type"),
-    ("ReduceTensor", {"reduceTensorDesc": reduce_tensor(0, 1)}, UNSUPPORTED, "v6.reduce.indices"),
+    ("ReduceTensor", {"reduceTensorDesc": reduce_tensor(0, 1)}, v6.CUDNN_STATUS_INVALID_VALUE, "v6.buffer"),
+    ("ReduceTensor", {"reduceTensorDesc": reduce_tensor(0, 1), "indices": None}, BAD, "v6.null"),
+    ("ReduceTensor", {"reduceTensorDesc": reduce_tensor(0, 1, op=0), "indices": np.ones(4, np.uint8),
+                      "indicesSizeInBytes": 4}, BAD, "v6.reduce.indices"),
+    ("ReduceTensor", {"reduceTensorDesc": reduce_tensor(0, 1, index=1), "indices": np.ones(4, np.uint8),
+                      "indicesSizeInBytes": 4}, UNSUPPORTED, "v6.reduce.indices"),
+    ("Im2Col", {"xDesc": INT}, UNSUPPORTED, "v6.floating"),
+    ("Im2Col", {"convDesc": convolution(groups=2)}, UNSUPPORTED, "v6.groups"),
+    ("Im2Col", {"xDesc": OTHER}, BAD, "v6.data_type"),
+    ("LRNCrossChannelForward", {"yDesc": WIDE}, UNSUPPORTED, "v6.dims"),
+    ("LRNCrossChannelForward", {"yDesc": OTHER}, UNSUPPORTED, "v6.data_type"),
+    ("LRNCrossChannelForward", {"yDesc": NEGATIVE}, UNSUPPORTED, "v6.strides.negative"),
+    ("LRNCrossChannelForward", {"xDesc": FIVE_GAPS, "yDesc": FIVE_GAPS}, BAD, "v6.strides"),
+    ("LRNCrossChannelForward", {"xDesc": SIX, "yDesc": SIX}, UNSUPPORTED, "v6.rank"),
+    ("LRNCrossChannelBackward", {"dxDesc": WIDE}, UNSUPPORTED, "v6.dims"),
+    ("LRNCrossChannelBackward", {"dyDesc": OTHER}, UNSUPPORTED, "v6.data_type"),
+    ("LRNCrossChannelBackward", {"yDesc": NEGATIVE}, UNSUPPORTED, "v6.strides.negative"),
+    ("LRNCrossChannelBackward", dict.fromkeys(("xDesc", "yDesc", "dxDesc", "dyDesc"), FIVE_GAPS), BAD, "v6.strides"),
+    ("DivisiveNormalizationForward", {"yDesc": WIDE}, BAD, "v6.dims"),
+    ("DivisiveNormalizationForward", {"yDesc": OTHER}, BAD, "v6.data_type"),
+    ("DivisiveNormalizationForward", {"yDesc": GAPS_2D}, UNSUPPORTED, "v6.strides"),
+    ("DivisiveNormalizationForward", {"xDesc": NEGATIVE}, BAD, "v6.strides.negative"),
+    ("DivisiveNormalizationForward", {"xDesc": SIX, "yDesc": SIX}, BAD, "v6.rank"),
+    ("DivisiveNormalizationForward", {"temp": None}, BAD, "v6.null"),
+    ("DivisiveNormalizationBackward", {"dXdMeansDesc": WIDE}, BAD, "v6.dims"),
+    ("DivisiveNormalizationBackward", {"dXdMeansDesc": GAPS_2D}, UNSUPPORTED, "v6.strides"),
+    ("DivisiveNormalizationBackward", {"dXdMeansDesc": NEGATIVE}, BAD, "v6.strides.negative"),
+    ("DivisiveNormalizationBackward", {"xDesc": SIX, "dXdMeansDesc": SIX}, BAD, "v6.rank"),
+    ("SpatialTfGridGeneratorForward", {"stDesc": VOLUMES}, UNSUPPORTED, "v6.rank"),
+    ("SpatialTfGridGeneratorBackward", {"stDesc": VOLUMES}, UNSUPPORTED, "v6.rank"),
+    ("SpatialTfSamplerForward", {"stDesc": VOLUMES}, UNSUPPORTED, "v6.rank"),
+    ("SpatialTfSamplerForward", {"xDesc": SIX}, UNSUPPORTED, "v6.rank"),
+    ("SpatialTfSamplerForward", {"yDesc": WIDE}, BAD, "v6.dims"),
+    ("SpatialTfSamplerForward", {"xDesc": WIDE}, BAD, "v6.dims"),
+    ("SpatialTfSamplerForward", {"xDesc": OTHER}, BAD, "v6.data_type"),
+    ("SpatialTfSamplerBackward", {"stDesc": VOLUMES}, UNSUPPORTED, "v6.rank"),
+    ("SpatialTfSamplerBackward", {"dyDesc": WIDE}, BAD, "v6.dims"),
+    ("SpatialTfSamplerBackward", {"dxDesc": WIDE}, BAD, "v6.dims"),
+    ("SpatialTfSamplerBackward", {"dyDesc": OTHER}, BAD, "v6.data_type"),
+    ("ConvolutionForward", {"xDesc": NEGATIVE}, UNSUPPORTED, "v6.strides.negative"),
+    ("ConvolutionBackwardData", {"dyDesc": NEGATIVE}, UNSUPPORTED, "v6.strides.negative"),
+    ("ConvolutionBackwardFilter", {"xDesc": NEGATIVE}, UNSUPPORTED, "v6.strides.negative"),
     ("ConvolutionForward", {"yDesc": WIDE}, BAD, "v6.dims"),
     ("ConvolutionForward", {"xDesc": WIDE}, BAD, "v6.dims"),
     ("ConvolutionForward", {"xDesc": SIX}, BAD, "v6.dims"),

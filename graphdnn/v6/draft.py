@@ -18,17 +18,23 @@ from graphdnn.graph import OperationGraph
 from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec, Reduction, ReductionSpec
 from graphdnn.tensors import TensorSpec, packed_strides
 from graphdnn.v6.enums import cudnnDataType_t
+from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.layouts import element_of, filter_strides
 from graphdnn.v6.objects import Filter, Tensor
+from graphdnn.v6.rules import NEGATIVE_STRIDE
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Tensor ``spec`` of the graph is the call's data argument ``index``; ``is_copy``: its contents before the call."""
+    """Tensor ``spec`` of the graph is the call's data argument ``index``; ``is_copy``: its contents before the call.
+
+    ``described``: what the argument's descriptor says, where the graph sees it under other extents.
+    """
 
     spec: TensorSpec
     index: int
     is_copy: bool = False
+    described: Tensor | None = None
 
 
 class Draft:
@@ -44,13 +50,22 @@ class Draft:
         """Data argument ``index``, laid out as its descriptor says."""
         element, vector = element_of(value.data_type)
         strides = value.strides if isinstance(value, Tensor) else filter_strides(value)
+        if min(strides) < 1:
+            raise CudnnError(NEGATIVE_STRIDE.reject(self.call, f"{name}: strides", strides))
         dims = value.dims if vector == 1 else (value.dims[0], value.dims[1] // vector, *value.dims[2:])
+        return self.view(index, element, dims, strides, name, vector=vector, is_copy=is_copy)
+
+    def view(
+        self, index: int, element: DataType, dims: Sequence[int], strides: Sequence[int], name: str, *,
+        vector: int = 1, is_copy: bool = False, described: Tensor | None = None,
+    ) -> TensorSpec:  # fmt: skip
+        """Data argument ``index`` under extents and strides of the caller's choice."""
         spec = TensorSpec(
-            uid=self._next(), data_type=element, dims=dims, strides=strides, name=name,
+            uid=self._next(), data_type=element, dims=tuple(dims), strides=tuple(strides), name=name,
             byte_alignment=1 if element in (DataType.INT8, DataType.UINT8) else _bytes(element),
             vector_count=vector, vectorized_dimension=1 if vector > 1 else -1,
         )  # fmt: skip
-        self.slots.append(Slot(spec, index, is_copy))
+        self.slots.append(Slot(spec, index, is_copy, described))
         return spec
 
     def plain(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from graphdnn.build import rank
 from graphdnn.dtypes import Array
@@ -33,13 +34,14 @@ _MOST = 512  # prepared calls that are kept
 class _Place:
     """A slot with its layout worked out."""
 
-    __slots__ = ("dtype", "index", "is_copy", "is_output", "label", "shape", "size", "strides", "uid")
+    __slots__ = ("described", "dtype", "index", "is_copy", "is_output", "label", "shape", "size", "strides", "uid")
 
     def __init__(self, slot: Slot, *, is_output: bool) -> None:
         self.uid, self.index, self.is_copy, self.is_output = slot.spec.uid, slot.index, slot.is_copy, is_output
         self.dtype, self.shape, self.strides = binding_layout(slot.spec)
         self.size = slot.spec.bytes
         self.label = slot.spec.name
+        self.described = slot.described
 
 
 class Prepared:
@@ -52,7 +54,11 @@ class Prepared:
         self.call = draft.call
         self.ranking: Ranking = rank(graph, handle.device)
         self.plan = ExecutionPlan(self.ranking.best)
-        self._places = tuple(_Place(slot, is_output=slot.spec.uid in graph.producer) for slot in draft.slots)
+        self._places = tuple(
+            _Place(slot, is_output=slot.spec.uid in graph.producer)
+            for slot in draft.slots
+            if slot.spec.uid in graph.tensors  # a tensor of which nothing is read is not bound
+        )
         self._in_place = in_place
 
     def __call__(self, data: Sequence[Any], workspace: Array | None = None) -> None:
@@ -147,13 +153,14 @@ def _reinterpreted(call: str, place: _Place, given: Any) -> Array:
         if place.is_output and not given.flags.writeable:
             view.flags.writeable = False
         return view
-    if given.shape == place.shape and all(
-        have == want or extent == 1
-        for have, want, extent in zip(given.strides, place.strides, place.shape, strict=True)
+    shape, strides = place.shape, place.strides
+    if place.described is not None:
+        shape, strides = place.described.dims, tuple(s * given.itemsize for s in place.described.strides)
+    if given.shape == shape and all(
+        have == want or extent == 1 for have, want, extent in zip(given.strides, strides, shape, strict=True)
     ):
-        return np.asarray(given)
-    raise CudnnError(
-        MEMORY_LAYOUT.reject(
-            call, place.label, f"{given.shape}, strides {given.strides}", dims=place.shape, strides=place.strides
-        )
-    )
+        if place.described is None:
+            return np.asarray(given)
+        return as_strided(given, place.shape, place.strides, writeable=given.flags.writeable)
+    layout = f"{given.shape}, strides {given.strides}"
+    raise CudnnError(MEMORY_LAYOUT.reject(call, place.label, layout, dims=shape, strides=strides))

@@ -50,7 +50,7 @@ def span_of(value: Tensor) -> int:
     """Elements (or vectors) from the first to the last in memory."""
     vector = element_of(value.data_type)[1]
     dims = (value.dims[0], value.dims[1] // vector, *value.dims[2:]) if vector > 1 else value.dims
-    return 1 + sum((extent - 1) * stride for extent, stride in zip(dims, value.strides, strict=True))
+    return 1 + sum((extent - 1) * abs(stride) for extent, stride in zip(dims, value.strides, strict=True))
 
 
 def size_of(value: Tensor) -> int:

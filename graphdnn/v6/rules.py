@@ -164,6 +164,13 @@ SAME_STRIDES = Rule(
     reason="the manual asks for equal strides here",
     fix="describe both tensors with the same strides",
 )
+NEGATIVE_STRIDE = Rule(
+    id="v6.strides.negative",
+    expected="strides of 1 and more",
+    reason="descriptors of N axes hold negative strides, and no call computes with them",
+    fix="point to the first element in memory and use positive strides",
+    status=Status.NOT_SUPPORTED,
+)
 COMPUTE_TYPE = Rule(
     id="v6.compute_type",
     expected="{expected}",
@@ -186,9 +193,29 @@ MODE = Rule(
 )
 INDICES = Rule(
     id="v6.reduce.indices",
-    expected="CUDNN_REDUCE_TENSOR_NO_INDICES",
-    reason="positions of extremes are not implemented",
-    fix="ask for values only",
+    expected="{expected}",
+    reason="positions are those of a smallest or largest element, as 32-bit numbers",
+    fix="ask for values only, or for positions of MIN or MAX as CUDNN_32BIT_INDICES",
+)
+BUFFER = Rule(
+    id="v6.buffer",
+    expected="at least {size} bytes",
+    reason="the call writes that much into it; nothing was written",
+    fix="allocate what the query for its size says",
+    status=Status.INVALID_VALUE,
+)
+FLOATING = Rule(
+    id="v6.floating",
+    expected="FLOAT, DOUBLE or HALF",
+    reason="no release had this call for integers",
+    fix="convert with cudnnTransformTensor",
+    status=Status.NOT_SUPPORTED,
+)
+GROUPS = Rule(
+    id="v6.groups",
+    expected="1 group",
+    reason="the matrix belongs to one group's filters",
+    fix="call once for each group, with a descriptor of its channels",
     status=Status.NOT_SUPPORTED,
 )
 ALIAS = Rule(

@@ -38,7 +38,7 @@ _FUSED_MODES = (cudnnActivationMode_t.CUDNN_ACTIVATION_RELU, cudnnActivationMode
 _INT32 = cudnnDataType_t.CUDNN_DATA_INT32
 
 
-def _spec(conv: Convolution, *types: cudnnDataType_t) -> ConvolutionSpec:
+def specification(conv: Convolution, *types: cudnnDataType_t) -> ConvolutionSpec:
     """Without a compute type (5.1) it follows the data."""
     compute = math_of(*types) if conv.compute_type is None else DataType(int(conv.compute_type))
     return ConvolutionSpec(
@@ -81,7 +81,7 @@ def prepare_forward(handle: Handle, x: Tensor, w: Filter, conv: Convolution, y: 
     def draw(draft: Draft) -> None:
         _check(where, conv, x, w, y, algorithm, ("xDesc", "wDesc", "yDesc"))
         check_forward(where, Forward(x, w, conv, y, algorithm))
-        spec = _spec(conv, x.data_type)
+        spec = specification(conv, x.data_type)
         source, filters = draft.memory(0, x, "x"), draft.memory(1, w, "w")
         add = partial(ConvForward, x=source, w=filters, conv=spec)
         _blend(draft, spec, y, "y", alpha, beta, lambda out, **factors: add(y=out, **factors))
@@ -114,7 +114,7 @@ def bias_activation_forward(
         _check(where, conv, xv, wv, yv, algorithm, ("xDesc", "wDesc", "yDesc"))
         check_forward(where, Forward(xv, wv, conv, yv, algorithm))
         _check_fused(where, act, zv, bv, yv)
-        spec = _spec(conv, xv.data_type)
+        spec = specification(conv, xv.data_type)
         math = math_of(yv.data_type)
         source, filters = draft.memory(0, xv, "x"), draft.memory(1, wv, "w")
         total = draft.virtual(yv.dims, DataType.INT32 if spec.compute_type is DataType.INT32 else math)
@@ -154,7 +154,7 @@ def prepare_data(handle: Handle, w: Filter, dy: Tensor, conv: Convolution, dx: T
     def draw(draft: Draft) -> None:
         _check(where, conv, dx, w, dy, algorithm, ("dxDesc", "wDesc", "dyDesc"))
         same_type(where, {"wDesc": w, "dyDesc": dy})
-        spec = _spec(conv, dx.data_type)
+        spec = specification(conv, dx.data_type)
         add = partial(ConvBackwardData, w=draft.memory(0, w, "w"), dy=draft.memory(1, dy, "dy"), conv=spec)
         _blend(draft, spec, dx, "dx", alpha, beta, lambda out, **factors: add(dx=out, **factors))
 
@@ -177,7 +177,7 @@ def prepare_filter(handle: Handle, x: Tensor, dy: Tensor, conv: Convolution, dw:
     def draw(draft: Draft) -> None:
         _check(where, conv, x, dw, dy, algorithm, ("xDesc", "dwDesc", "dyDesc"))
         same_type(where, {"xDesc": x, "dyDesc": dy})
-        spec = _spec(conv, x.data_type)
+        spec = specification(conv, x.data_type)
         add = partial(ConvBackwardFilter, x=draft.memory(0, x, "x"), dy=draft.memory(1, dy, "dy"), conv=spec)
         _blend(draft, spec, dw, "dw", alpha, beta, lambda out, **factors: add(dw=out, **factors))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from graphdnn.enums import Status
-from graphdnn.v6.checks import counted, entries, rank_in
+from graphdnn.v6.checks import DIM_MAX, counted, entries, rank_in
 from graphdnn.v6.errors import refuse_if
 from graphdnn.v6.objects import (
     DESCRIPTORS,
@@ -72,7 +72,7 @@ _row("CTCLoss", CTCLoss)
 @implements("cudnnSetSpatialTransformerNdDescriptor")
 def set_spatial_transformer(descriptor: Descriptor, sampler: Any, data_type: Any, rank: int, dims: Any) -> None:
     where = "cudnnSetSpatialTransformerNdDescriptor"
-    rank_in(where, "nbDims", rank, 4, 4, Status.BAD_PARAM)
+    rank_in(where, "nbDims", rank, 4, DIM_MAX, Status.BAD_PARAM)  # calls refuse more than 4
     (dims,) = counted(where, rank, dimA=dims)
     entries(where, 1, dimA=dims)
     descriptor.value = SpatialTransformer(sampler, data_type, dims)

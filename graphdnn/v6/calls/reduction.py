@@ -5,18 +5,21 @@ from __future__ import annotations
 from math import inf, prod
 from typing import Any
 
-from graphdnn.enums import DataType, ReductionOperator
-from graphdnn.v6.arithmetic import ignores_nan, instead_of_nan
+from graphdnn.enums import DataType, PointwiseMode, ReductionOperator, Status
+from graphdnn.tensors import TensorSpec, packed_strides
+from graphdnn.v6.arithmetic import compare, ignores_nan, instead_of_nan
 from graphdnn.v6.checks import DIM_MAX, broadcasts, rank_in, same_type
 from graphdnn.v6.draft import Draft
-from graphdnn.v6.enums import cudnnDataType_t, cudnnReduceTensorIndices_t, cudnnReduceTensorOp_t
+from graphdnn.v6.enums import cudnnDataType_t, cudnnIndicesType_t, cudnnReduceTensorIndices_t, cudnnReduceTensorOp_t
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.execution import prepared
-from graphdnn.v6.objects import Descriptor, Handle
+from graphdnn.v6.objects import Descriptor, Handle, ReduceTensor
 from graphdnn.v6.registry import implements
-from graphdnn.v6.rules import COMPUTE_TYPE, INDICES, SAME_DIMS
+from graphdnn.v6.rules import BUFFER, COMPUTE_TYPE, INDICES, NULL, SAME_DIMS
 
 Op = cudnnReduceTensorOp_t
+P = PointwiseMode
+_INDEX = DataType.INT32
 _DOUBLE, _FLOAT = cudnnDataType_t.CUDNN_DATA_DOUBLE, cudnnDataType_t.CUDNN_DATA_FLOAT
 _WITHOUT_NAN = {
     Op.CUDNN_REDUCE_TENSOR_MIN: inf,
@@ -57,14 +60,63 @@ def reduce_tensor(handle: Handle, desc: Descriptor, indices: Any, indices_bytes:
         if op.compute_type is not wanted:
             given = op.compute_type.name
             raise CudnnError(COMPUTE_TYPE.reject(where, "reduceTensorCompType", given, expected=wanted.name))
-        if op.indices is not _NO_INDICES:
-            raise CudnnError(INDICES.reject(where, "reduceTensorIndices", op.indices.name))
+        _check_indices(where, op)
         math = DataType(int(wanted))
         source = draft.memory(0, av, "A")
         if op.op in _WITHOUT_NAN and ignores_nan(op.nan):
             source = instead_of_nan(draft, math, source, draft.constant(_WITHOUT_NAN[op.op], source, math))
-        out = draft.target(1, cv, "C", alpha, beta, math)
-        draft.reduce(ReductionOperator(int(op.op)), math, source, out=out)
-        draft.settle(out, 1, cv, "C", alpha, beta, math)
+        operator = ReductionOperator(int(op.op))
+        if op.indices is _NO_INDICES:
+            out = draft.target(1, cv, "C", alpha, beta, math)
+            draft.reduce(operator, math, source, out=out)
+            draft.settle(out, 1, cv, "C", alpha, beta, math)
+            return
+        extreme = draft.reduce(operator, math, source, cv.dims)
+        draft.settle(extreme, 1, cv, "C", alpha, beta, math)
+        _position(draft, math, source, extreme, ignores_nan(op.nan))
 
-    prepared(where, handle, (op, av, cv, alpha, beta), draw)((a, c))
+    if op.indices is not _NO_INDICES:
+        _check_buffer(where, "indicesSizeInBytes", indices_bytes, 4 * prod(cv.dims), indices)
+    prepared(where, handle, (op, av, cv, alpha, beta), draw)((a, c, indices))
+
+
+def _check_indices(where: str, op: ReduceTensor) -> None:
+    if op.indices is _NO_INDICES:
+        return
+    if op.op not in (Op.CUDNN_REDUCE_TENSOR_MIN, Op.CUDNN_REDUCE_TENSOR_MAX):
+        expected = "CUDNN_REDUCE_TENSOR_NO_INDICES for this operator"
+        raise CudnnError(INDICES.reject(where, "reduceTensorIndices", op.op.name, expected=expected))
+    if op.indices_type is not cudnnIndicesType_t.CUDNN_32BIT_INDICES:
+        given, expected = op.indices_type.name, "CUDNN_32BIT_INDICES"
+        status = Status.NOT_SUPPORTED
+        raise CudnnError(INDICES.reject(where, "reduceTensorIndicesType", given, status=status, expected=expected))
+
+
+def _check_buffer(where: str, name: str, given: int, size: int, memory: Any) -> None:
+    if memory is None:
+        raise CudnnError(NULL.reject(where, "indices", None, expected="memory for the positions"))
+    if given < size:
+        raise CudnnError(BUFFER.reject(where, name, f"{given} bytes", size=size))
+
+
+def _position(draft: Draft, math: DataType, source: TensorSpec, extreme: TensorSpec, ignores: bool) -> None:
+    """Data argument 2: where the extreme lies first, counted along the reduced axes."""
+    hit = compare(draft, P.CMP_EQ, math, source, extreme)
+    if not ignores:  # NaN is an extreme that equals nothing
+        both = [compare(draft, P.CMP_NEQ, math, t, t) for t in (source, extreme)]
+        nan = draft.pointwise(P.LOGICAL_AND, DataType.BYTE_BOOLEAN, *both)
+        hit = draft.pointwise(P.LOGICAL_OR, DataType.BYTE_BOOLEAN, hit, nan)
+    place: TensorSpec | None = None
+    step = 1
+    for axis in reversed(range(source.rank)):
+        extent = source.dims[axis]
+        if extent == extreme.dims[axis]:
+            continue
+        along = draft.pointwise(P.GEN_INDEX, _INDEX, source, axis=axis)
+        zero = draft.constant(0, source, _INDEX) if place is None else place
+        place = draft.pointwise(P.ADD, _INDEX, along, zero, alpha1=float(step))
+        step *= extent
+    assert place is not None  # something is reduced
+    found = draft.pointwise(P.BINARY_SELECT, _INDEX, place, draft.constant(step, source, _INDEX), hit)
+    out = draft.view(2, _INDEX, extreme.dims, packed_strides(extreme.dims), "indices")
+    draft.reduce(ReductionOperator.MIN, _INDEX, found, out=out)

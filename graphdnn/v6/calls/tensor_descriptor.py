@@ -51,7 +51,9 @@ def set_4d(desc: Descriptor, tensor_format: cudnnTensorFormat_t, data_type: cudn
 
 @implements("cudnnSetTensor4dDescriptorEx")
 def set_4d_ex(desc: Descriptor, data_type: cudnnDataType_t, *sizes: int) -> None:
-    _with_strides("cudnnSetTensor4dDescriptorEx", desc, data_type, sizes[:4], sizes[4:])
+    where = "cudnnSetTensor4dDescriptorEx"
+    entries(where, 1, strides=sizes[4:])
+    _with_strides(where, desc, data_type, sizes[:4], sizes[4:])
 
 
 @implements("cudnnSetTensorNdDescriptor")
@@ -59,12 +61,12 @@ def set_nd(desc: Descriptor, data_type: cudnnDataType_t, rank: int, dims: Ints, 
     where = "cudnnSetTensorNdDescriptor"
     rank_in(where, "nbDims", rank, 3, DIM_MAX)
     dims, strides = counted(where, rank, dimA=dims, strideA=strides)
+    entries(where, 1, strides=tuple(map(abs, strides)))  # negative ones can be kept, calls refuse them
     _with_strides(where, desc, data_type, dims, strides)
 
 
 def _with_strides(where: str, desc: Descriptor, data_type: cudnnDataType_t, dims: Ints, strides: Ints) -> None:
     entries(where, 1, dims=dims)
-    entries(where, 1, strides=strides)
     if is_vector(data_type):
         vector_problem(where, _VECT_C, data_type, dims[1])
     _keep(where, desc, Tensor(data_type, dims, strides))
