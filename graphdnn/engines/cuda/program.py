@@ -44,18 +44,21 @@ class Program:
         stores: str = "store",
         keeps: bool = False,
         quick: str = "",
+        condition: str = "",
     ) -> None:
         """``prefix`` keeps the fields of several programs of one kernel apart. ``linear``: the name of an argument
         that counts elements in the order of the space, which is the offset in tensors that are packed in that order.
         ``stores``: the function that stores neighbours. ``keeps``: what varies along the vector axis only is taken
         from ``kept``, an argument that the function ``keep`` filled (``keeping``). ``quick``: the name of a word that
         tells where the quick form of an operation does not hold; without it another form is taken there.
+        ``condition``: an argument without which nothing is stored; coordinates have to be legal all the same.
         """
         self._op, self._parameters, self._space, self._prefix = op, parameters, space, prefix
         self.width = width
         self._vector_axis = space.rank - 1 if vector_axis is None else vector_axis
         self._linear, self._packed = linear, packed_strides(space.sizes)
         self._quick = quick
+        self._if = f"if ({condition}) " if condition else ""
         self._values: dict[int, str] = {}  # uid -> array
         self._fields: dict[int, str] = {}
         self._factors: set[int] = set()
@@ -76,6 +79,10 @@ class Program:
 
     def _line(self, text: str) -> None:
         self._lines.append(f"    {text}")
+
+    def line(self, text: str) -> None:
+        """One statement."""
+        self._line(text)
 
     def each(self, body: str) -> None:
         """One statement for every element; ``e`` counts them."""
@@ -103,6 +110,11 @@ class Program:
             else:
                 self._line(f"{load}{name});")
         return name
+
+    def place(self, spec: TensorSpec) -> str:
+        """Where a tensor's elements are in memory, for a caller that copies them."""
+        field = self._operand(spec, is_output=False)
+        return f"p.{field} + ({self._offset(spec, field)})"
 
     def old(self, spec: TensorSpec) -> str:
         """What an output held before, for beta: loaded, but not the tensor's value."""
@@ -250,10 +262,10 @@ class Program:
         value = self._values[spec.uid]
         field = self._operand(spec, is_output=True)
         if spec.data_type is DataType.BOOLEAN:
-            self.each(f"store_bit(p.{field}, {self._offset(spec, field)}, {value}[e]);")
+            self.each(f"{self._if}store_bit(p.{field}, {self._offset(spec, field)}, {value}[e]);")
         else:
             step, offset = self._step(spec, field), self._offset(spec, field)
-            self._line(f"{self._stores}<{self.width}>(p.{field} + ({offset}), {step}, {value});")
+            self._line(f"{self._if}{self._stores}<{self.width}>(p.{field} + ({offset}), {step}, {value});")
 
     def store_outputs(self, steps: Sequence[Operation]) -> None:
         """Write every output of the fused operation that one of ``steps`` computes."""

@@ -21,6 +21,14 @@ template <int N> struct Part {
     }
 };
 
+// All parts of a row at once.
+template <int COUNT> __device__ __forceinline__ Part<1> together(const Part<1> (&part)[COUNT]) {
+    Part<1> all = part[COUNT - 1];  // what was found before the others
+    #pragma unroll
+    for (int i = 0; i < COUNT - 1; ++i) all.join(part[i]);
+    return all;
+}
+
 __device__ __forceinline__ Part<1> part_of(const Params&, Count, Compute sum, Compute dot) {
     return {(Compute)0, {sum}, {dot}};
 }
@@ -54,16 +62,25 @@ struct Running {
 
     __device__ __forceinline__ void prepare_end(const Params&, const int (&)[RANK], Row&) const {}
 
-    __device__ __forceinline__ void conclude(const Params& p, const Part<ROW_WIDTH>& part, Row& row) const {
-        #pragma unroll
-        for (int i = 0; i < ROW_WIDTH; ++i) row.sum[i] = part.first[i], row.dot[i] = part.second[i];
-        average(p, row);
+    __device__ __forceinline__ void conclude(const Pack<Compute, 2>& needed, int i, Row& row) const {
+        row.sum[i] = row.scale[i] * needed.at[0];
+        row.dot[i] = row.scale[i] * needed.at[1];
     }
 
     // Row i of the thread, to memory.
     __device__ __forceinline__ void store(
-        const Params& p, const int (&at)[RANK], int i, Compute first, Compute second, const Row&
+        const Params& p, const int (&at)[RANK], int i, const Pack<Compute, 2>& stored, const Row&
     ) const {
-        finish(p, at, i, first, second);
+        finish(p, at, i, stored.at[0], stored.at[1]);
     }
 };
+
+// What each thread of a row needs: means over the row.
+__device__ __forceinline__ Pack<Compute, 2> needed_of(const Params& p, const Part<1>& row) {
+    return {row.first[0] / (Compute)p.elements, row.second[0] / (Compute)p.elements};
+}
+
+// What is stored: the sums.
+__device__ __forceinline__ Pack<Compute, 2> stored_of(const Params&, const Part<1>& row) {
+    return {row.first[0], row.second[0]};
+}

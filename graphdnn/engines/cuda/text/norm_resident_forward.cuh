@@ -33,6 +33,22 @@ template <int N> struct Part {
     }
 };
 
+// All parts of a row at once, with weights that add up to 1.
+template <int COUNT> __device__ __forceinline__ Part<1> together(const Part<1> (&part)[COUNT]) {
+    Part<1> all = {};
+    #pragma unroll
+    for (int i = 0; i < COUNT; ++i) all.elements += part[i].elements;
+    const Compute share = all.elements == (Compute)0 ? (Compute)0 : (Compute)1 / all.elements;
+    #pragma unroll
+    for (int i = 0; i < COUNT; ++i) multiply_add(all.first[0], part[i].elements * share, part[i].first[0]);
+    #pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        const Compute apart = part[i].first[0] - all.first[0];
+        all.second[0] += part[i].second[0] + apart * apart * part[i].elements;
+    }
+    return all;
+}
+
 __device__ __forceinline__ Part<1> part_of(const Params& p, Count split, Compute mean, Compute squares) {
     return {elements_of(p, split), {mean}, {squares}};
 }
@@ -90,22 +106,30 @@ struct Running {
         of_row(p, at, row);
     }
 
-    __device__ __forceinline__ void conclude(const Params& p, const Part<ROW_WIDTH>& part, Row& row) const {
-        #pragma unroll
-        for (int i = 0; i < ROW_WIDTH; ++i) {
-            row.mean[i] = origin(i) + part.first[i];
-            row.inverse[i] = inverse_deviation(part.second[i] / (Compute)p.elements, epsilon(p));
-        }
+    __device__ __forceinline__ void conclude(const Pack<Compute, 2>& needed, int i, Row& row) const {
+        row.mean[i] = origin(i) + needed.at[0];
+        row.inverse[i] = needed.at[1];
     }
 
     // Row i of the thread, to memory.
     __device__ __forceinline__ void store(
-        const Params& p, const int (&at)[RANK], int i, Compute mean, Compute squares, const Row& row
+        const Params& p, const int (&at)[RANK], int i, const Pack<Compute, 2>& stored, const Row& row
     ) const {
-        Compute whole = (Compute)0, inverse = (Compute)0;
+        Compute whole = (Compute)0;
         #pragma unroll
         for (int j = 0; j < ROW_WIDTH; ++j)
-            if (i == j) whole = CENTERED ? row.mean[j] : (Compute)0, inverse = row.inverse[j];
-        finish(p, at, i, whole, squares / (Compute)p.elements, inverse);
+            if (i == j) whole = CENTERED ? row.mean[j] : (Compute)0;
+        finish(p, at, i, whole, stored.at[0], stored.at[1]);
     }
 };
+
+// What each thread of a row needs: the mean, from the row's first element, and the inverse deviation.
+__device__ __forceinline__ Pack<Compute, 2> needed_of(const Params& p, const Part<1>& row) {
+    return {row.first[0], inverse_deviation(row.second[0] / (Compute)p.elements, epsilon(p))};
+}
+
+// What is stored besides the mean: variance and inverse deviation.
+__device__ __forceinline__ Pack<Compute, 2> stored_of(const Params& p, const Part<1>& row) {
+    const Compute variance = row.second[0] / (Compute)p.elements;
+    return {variance, inverse_deviation(variance, epsilon(p))};
+}

@@ -1,0 +1,106 @@
+// What the threads of blocks that stay found of their rows becomes one, in a fixed order.
+
+constexpr int BLOCK_ROWS = COLUMNS * ROW_WIDTH, WARPS = THREADS / 32;
+constexpr int JOINERS = THREADS / BLOCK_ROWS < WARPS ? THREADS / BLOCK_ROWS : WARPS;  // threads that join a row's blocks
+constexpr int BATCH = sizeof(Compute) == 8 ? 4 : 9;  // parts that a thread joins at once
+static_assert(JOINERS >= 1 && WARPS >= 2 && LANES >= ROW_WIDTH, "each row has threads that join and store it");
+
+// Parts of a block's rows, and what every thread learns of them in the end.
+struct Parts {
+    Compute elements[WARPS];
+    Pack<Compute, 2> values[WARPS][BLOCK_ROWS];
+
+    __device__ __forceinline__ void set(int number, int row, Compute first, Compute second) {
+        values[number][row].at[0] = first;
+        values[number][row].at[1] = second;
+    }
+    __device__ __forceinline__ Part<1> joined(int count, int row) const {
+        Part<1> all = {};
+        #pragma unroll
+        for (int first = 0; first < WARPS; first += BATCH) {
+            Part<1> part[BATCH + 1];
+            part[BATCH] = all;
+            #pragma unroll
+            for (int i = 0; i < BATCH; ++i) {
+                part[i] = {};
+                if (first + i < WARPS && first + i < count)
+                    part[i] = {elements[first + i], {values[first + i][row].at[0]}, {values[first + i][row].at[1]}};
+            }
+            all = together(part);
+        }
+        return all;
+    }
+};
+
+// What the threads of a warp found of each row becomes one part, in the first of its threads that have the row.
+__device__ __forceinline__ void join_warp(Part<ROW_WIDTH>& mine) {
+    #pragma unroll
+    for (int by = ALONG ? 1 : COLUMNS; by < 32; by *= 2) {
+        Part<ROW_WIDTH> other;
+        other.elements = __shfl_xor_sync(0xffffffffu, mine.elements, by);
+        #pragma unroll
+        for (int i = 0; i < ROW_WIDTH; ++i) {
+            other.first[i] = __shfl_xor_sync(0xffffffffu, mine.first[i], by);
+            other.second[i] = __shfl_xor_sync(0xffffffffu, mine.second[i], by);
+        }
+        mine.join(other);
+    }
+}
+
+// What the threads found becomes what is known of the rows, the same in each thread of a row, and is stored. Where blocks
+// share rows every block joins their parts, in the same order.
+__device__ __forceinline__ void join_all(
+    const Params& p, const Place& here, Part<ROW_WIDTH>& mine, const Running& running, const int (&at)[RANK], Row& row
+) {
+    __shared__ Parts parts;
+    const int thread = (int)threadIdx.x, warp = thread / 32, mine_at = here.column * ROW_WIDTH;
+    join_warp(mine);
+    if (thread % 32 == 0) parts.elements[warp] = mine.elements;
+    if (thread % 32 < (ALONG ? 1 : COLUMNS))
+        #pragma unroll
+        for (int i = 0; i < ROW_WIDTH; ++i) parts.set(warp, mine_at + i, mine.first[i], mine.second[i]);
+    __syncthreads();
+    Part<1> found = {};
+    if (thread < BLOCK_ROWS) found = parts.joined(WARPS, thread);
+    if constexpr (SPLIT) {
+        const long long rows = p.rows * ROW_WIDTH, splits = gridDim.y;
+        const int block_row = thread % BLOCK_ROWS, joiner = thread / BLOCK_ROWS;
+        const long long place = (long long)blockIdx.x * BLOCK_ROWS + block_row;
+        if (joiner == 0 && place < rows) p.partial[blockIdx.y * rows + place] = {found.first[0], found.second[0]};
+        arrive(p.arrived + blockIdx.x);
+        running.prepare_end(p, at, row);
+        wait_for(p.arrived + blockIdx.x, gridDim.y);
+        if (joiner < JOINERS && place < rows) {
+            found = {};
+            for (long long split = joiner; split < splits; split += BATCH * JOINERS) {
+                Part<1> part[BATCH + 1];
+                part[BATCH] = found;
+                #pragma unroll
+                for (int i = 0; i < BATCH; ++i) {
+                    const long long number = split + i * JOINERS;
+                    part[i] = {};
+                    if (number >= splits) continue;
+                    const Pack<Compute, 2> values = p.partial[number * rows + place];
+                    part[i] = part_of(p, (Count)number, values.at[0], values.at[1]);
+                }
+                found = together(part);
+            }
+            if (block_row == 0) parts.elements[joiner] = found.elements;
+            parts.set(joiner, block_row, found.first[0], found.second[0]);
+        }
+        __syncthreads();
+        if (thread < BLOCK_ROWS) found = parts.joined(JOINERS, thread);
+    } else {
+        running.prepare_end(p, at, row);
+    }
+    if (thread < BLOCK_ROWS) {
+        const Pack<Compute, 2> needed = needed_of(p, found), stored = stored_of(p, found);
+        parts.set(0, thread, needed.at[0], needed.at[1]);
+        parts.set(1, thread, stored.at[0], stored.at[1]);
+    }
+    __syncthreads();
+    #pragma unroll
+    for (int i = 0; i < ROW_WIDTH; ++i) running.conclude(parts.values[0][mine_at + i], i, row);
+    if (blockIdx.y == gridDim.y - 1 && here.is_live && here.lane < ROW_WIDTH)
+        running.store(p, at, here.lane, parts.values[1][mine_at + here.lane], row);
+}
