@@ -19,7 +19,15 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.convolution_roles import SPATIAL
 from graphdnn.engines.cuda.cost import device_cost
 from graphdnn.engines.cuda.engine import cuda_engine
-from graphdnn.engines.cuda.hopper_maps import Walk, filter_map, image_map, walk_of
+from graphdnn.engines.cuda.hopper_maps import (
+    Walk,
+    filter_map,
+    image_map,
+    is_permutable,
+    permuted_filter_map,
+    tap_stride,
+    walk_of,
+)
 from graphdnn.engines.cuda.hopper_needs import hopper_needs
 from graphdnn.engines.cuda.hopper_product import product_text
 from graphdnn.engines.cuda.hopper_tiles import PANEL, PARTS, ROW, STAGES, TILE, Choice, Sizes, choose, tiles_of
@@ -95,6 +103,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     compute = COMPUTE_TYPE[roles.op.compute_type]
     gathered, plain = gathered_and_plain(roles)
 
+    is_permuted = roles.direction == "fprop" and is_permutable(roles, plain)
     walks = [walk_of(product, residue) for residue in product.residues]
     rows = PANEL if product.is_wgrad else tile.bm
     parameters.maps(
@@ -104,15 +113,17 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         still = Walk(*((0,) * SPATIAL,) * 4)
         plain_map = image_map(roles, plain, still, (1,) * SPATIAL, PANEL)
     else:
-        plain_map = filter_map(roles, plain, PANEL if roles.direction == "dgrad" else tile.bn)
+        rows = PANEL if roles.direction == "dgrad" else tile.bn
+        plain_map = (permuted_filter_map if is_permuted else filter_map)(roles, plain, rows)
     parameters.maps("plain", plain, [plain_map])
 
     out_space = roles.space(roles.output)
     width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), _COLUMNS_OF_A_THREAD)
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS)
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, condition="is_there")
     steps.finish(body, "acc", compute)
     _describe(parameters, product, sizes, layout, walks)
     parameters.integer("parts", choice.parts)
+    parameters.integer("tap_pitch", 0 if product.is_wgrad else tap_stride(roles, plain))
     if is_split:
         partial = choice.parts * layout.tiles * tile.bm * tile.bn * 4
         parameters.scratch("partial", compute, steps.allocate(partial))
@@ -123,10 +134,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     name = f"conv_{roles.direction}__hopper_{tile.name}x{choice.stages}{'_split' if is_split else ''}__{op.name}"
     text = kernel_text(
         name,
-        ["hopper_pipeline.cuh", "hopper_gemm.cu", *(["hopper_sum.cu"] if is_split else [])],
+        ["next_launch.cuh", "hopper_pipeline.cuh", "hopper_gemm.cu", *(["hopper_sum.cu"] if is_split else [])],
         parameters=parameters.text,
         functions=[
-            body.function("epilogue", f"const {compute} (&acc)[{width}]"),
+            body.function("epilogue", f"const {compute} (&acc)[{width}], bool is_there"),
             product_text(*_operand_types(product), tile.bn, roles.direction),
         ],
         constants={
@@ -134,6 +145,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
             "WGRAD": product.is_wgrad, "ACROSS_A": product.is_wgrad, "ACROSS_B": roles.direction != "fprop",
             "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
+            "PERMUTED": is_permuted,
             "WIDTH": width, "UNROLL": _UNROLLED,
             "Element": STORAGE[gathered.data_type], "Accumulator": compute,
         },
@@ -142,10 +154,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     pieces = layout.tiles * choice.parts
     blocks = min(pieces, device.sm_count)
     shared = choice.stages * (tile.stage_bytes + 16)
-    steps.add(Launch(text, "hopper_gemm", (blocks, 1, 1), 128 * (tile.consumers + 1), packed, shared))
+    steps.add(Launch(text, "hopper_gemm", (blocks, 1, 1), 128 * (tile.consumers + 1), packed, shared, starts_early=True))
     if is_split:
         sums = layout.tiles * (tile.bm // 64) * (tile.bn // 32)
-        steps.add(Launch(text, "hopper_sum", (sums, 1, 1), 128, packed))
+        steps.add(Launch(text, "hopper_sum", (sums, 1, 1), 128, packed, starts_early=True))
     return steps.kernel(name)
 
 

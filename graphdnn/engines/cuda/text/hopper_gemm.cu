@@ -9,9 +9,12 @@
 //   forward-like  pixel       channel          taps, channels     a: pixels, along k   b: filter, along k or across
 //   wgrad         channel     taps, channels   pixels             a, b: pixels, across k
 //
+// A thread stores neighbouring channels. Tensor cores leave it two columns of each eight, so either the filter's rows lie
+// permuted in shared memory (PERMUTED: the copy takes them in another order), or the four lanes of a row exchange sums.
+//
 // A strided dgrad is a product for each residue of the positions modulo the stride, all in one launch.
 
-constexpr int BK = ROW / (int)sizeof(Element);
+[[maybe_unused]] constexpr int BK = ROW / (int)sizeof(Element);
 constexpr int PANEL = 64;  // rows of a panel
 constexpr int THREADS = 128 * (CONSUMERS + 1);
 constexpr int MI = BM / (64 * CONSUMERS), SUMS = BN / 2;
@@ -119,7 +122,10 @@ template <class Slot> __device__ __forceinline__ void fill_forward(const Params&
                     b + j * PANEL_BYTES, p.plain[0], barrier, column + j * PANEL, in_filter, w.group * channels + block * BK
                 );
         } else {
-            copy_box(b, p.plain[0], barrier, block * BK, in_filter, w.group * (int)p.columns + column);
+            const int row = w.group * (int)p.columns + column;
+            if constexpr (PERMUTED)
+                copy_box(b, p.plain[0], barrier, in_filter * (int)p.tap_pitch + block * BK, 0, 0, 0, row / 32);
+            else copy_box(b, p.plain[0], barrier, block * BK, in_filter, row);
         }
         if (++block == blocks) block = 0, next_tap(p, w.residue, tap);
     }
@@ -178,16 +184,18 @@ __device__ __forceinline__ void gather_neighbours(Accumulator (&v)[8]) {
         }
 }
 
-// Rows of the result that a thread holds of each 64: two. Where they are, and whether they are there at all.
+// Rows of the result that a thread holds of each 64: two. Where they are, and whether they are there at all; those that
+// are not read what the last one reads, and store nothing.
 struct Rows { int at[2][6]; bool is_inside[2]; };
 
 __device__ __forceinline__ Rows rows_of(const Params& p, const Work& w, int consumer, int j) {
-    const int warp = (int)threadIdx.x / 32 % 4, lane = (int)threadIdx.x % 32;
+    const int warp = (int)threadIdx.x / 32 % 4, lane = (int)threadIdx.x % 32, all = (int)p.rows[w.residue];
     Rows found;
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
-        const int row = w.tile_m * BM + (consumer * MI + j) * 64 + warp * 16 + lane / 4 + 8 * h;
-        found.is_inside[h] = row < (int)p.rows[w.residue];
+        const int place = w.tile_m * BM + (consumer * MI + j) * 64 + warp * 16 + lane / 4 + 8 * h;
+        found.is_inside[h] = place < all;
+        const int row = place < all ? place : all - 1;
         #pragma unroll
         for (int d = 0; d < 6; ++d) found.at[h][d] = 0;
         if constexpr (WGRAD) {
@@ -211,7 +219,7 @@ __device__ __forceinline__ void leave(const Params& p, const Work& w, Rows& rows
     int channel = column, limit = (int)p.columns;
     if constexpr (WGRAD) {
         const int unit = column / PANEL, number = unit / (int)p.channel_blocks;
-        const Tap tap = tap_of(p, 0, number);
+        const Tap tap = tap_of(p, 0, unit < (int)p.units ? number : 0);
         channel = (unit - number * (int)p.channel_blocks) * PANEL + column % PANEL;
         limit = unit < (int)p.units ? (int)p.channels : 0;
         #pragma unroll
@@ -226,16 +234,15 @@ __device__ __forceinline__ void leave(const Params& p, const Work& w, Rows& rows
         for (int group = 0; group < 4; ++group)
             #pragma unroll
             for (int i = 0; i < 2; ++i) v[2 * group + i] = sum[4 * group + 2 * h + i];
-        gather_neighbours(v);
-        if (!rows.is_inside[h]) continue;
+        if constexpr (!PERMUTED) gather_neighbours(v);
         #pragma unroll
         for (int first = 0; first < 8; first += WIDTH) {
-            if (channel + first >= limit) continue;
-            rows.at[h][2] = channel + first;
+            const bool is_there = channel + first < limit;
+            rows.at[h][2] = is_there ? channel + first : 0;
             Accumulator acc[WIDTH];
             #pragma unroll
             for (int e = 0; e < WIDTH; ++e) acc[e] = v[first + e];
-            epilogue(p, rows.at[h], acc);
+            epilogue(p, rows.at[h], acc, is_there && rows.is_inside[h]);
         }
     }
 }
@@ -258,6 +265,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_gemm(const __gri
         asm volatile("fence.mbarrier_init.release.cluster;");
     }
     __syncthreads();
+    wait_for_launch_before();
     const int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 % 4, 0);
     const int pieces = (int)p.tiles * (SPLIT ? (int)p.parts : 1);
@@ -311,28 +319,34 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_gemm(const __gri
                 turn.advance();
             }
             await_products<0>();
+            if (number + (int)gridDim.x >= pieces) let_next_start();
             #pragma unroll
             for (int j = 0; j < MI; ++j) pin(sum[j]);
             if (previous >= 0 && threadIdx.x % 128 == 0) arrive(empty + 8 * previous);
-            const int part = number / (int)p.tiles;
-            #pragma unroll
-            for (int j = 0; j < MI; ++j) {
-                Rows rows = rows_of(p, w, consumer, j);
+            if constexpr (SPLIT) {
+                const int part = number / (int)p.tiles;
                 #pragma unroll
-                for (int block = 0; block < BN / 32; ++block) {
-                    Accumulator some[16];
+                for (int j = 0; j < MI; ++j)
                     #pragma unroll
-                    for (int i = 0; i < 16; ++i) some[i] = sum[j][block * 16 + i];
-                    if constexpr (SPLIT) {
+                    for (int block = 0; block < BN / 32; ++block) {
                         Accumulator* const to = p.partial + partial_at(p, part, w.tile, consumer, j, block);
                         #pragma unroll
                         for (int quarter = 0; quarter < 4; ++quarter) {
                             Pack<Accumulator, 4> pack;
                             #pragma unroll
-                            for (int e = 0; e < 4; ++e) pack.at[e] = some[4 * quarter + e];
+                            for (int e = 0; e < 4; ++e) pack.at[e] = sum[j][block * 16 + 4 * quarter + e];
                             store_pack<4>(to + quarter * 512, pack);
                         }
-                    } else {
+                    }
+            } else {
+                #pragma unroll
+                for (int j = 0; j < MI; ++j) {
+                    Rows rows = rows_of(p, w, consumer, j);
+                    #pragma unroll
+                    for (int block = 0; block < BN / 32; ++block) {
+                        Accumulator some[16];
+                        #pragma unroll
+                        for (int i = 0; i < 16; ++i) some[i] = sum[j][block * 16 + i];
                         leave(p, w, rows, block, some);
                     }
                 }

@@ -53,6 +53,13 @@ __device__ __forceinline__ void copy_box(shared_t to, const TensorMap& map, shar
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
                  ::"r"(to), "l"(&map), "r"(barrier), "r"(c), "r"(row), "r"(plane) : "memory");
 }
+__device__ __forceinline__ void copy_box(
+    shared_t to, const TensorMap& map, shared_t barrier, int c, int i, int j, int k, int l
+) {
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];"
+                 ::"r"(to), "l"(&map), "r"(barrier), "r"(c), "r"(i), "r"(j), "r"(k), "r"(l) : "memory");
+}
 
 // Channels c, c + 1, ... of pixels that follow each other in an image's walk, seen through one tap (im2col). Spatial
 // coordinates and the tap's offsets come outermost first; an image of fewer axes uses the last ones.

@@ -7,6 +7,7 @@ extern "C" __global__ void __launch_bounds__(128) hopper_sum(const __grid_consta
     rest /= MI;
     const int consumer = rest % CONSUMERS;
     const Work w = work_of(p, rest / CONSUMERS);
+    wait_for_launch_before();
     Accumulator sum[16];
     #pragma unroll
     for (int i = 0; i < 16; ++i) sum[i] = 0;
