@@ -1,0 +1,221 @@
+"""Engine ``cuda_mma_gemm``: convolutions as products of gathered operands on the tensor cores of Ampere and later.
+
+The product is that of ``implicit_gemm``: the same rows, columns, residues and coordinates. Operands of 16 bits with
+fp32 sums, bytes with exact int32 sums. Channels that are neighbours in memory arrive 16 bytes at once; whatever lies
+otherwise comes element by element through registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.cost import device_cost
+from graphdnn.engines.cuda.engine import cuda_engine
+from graphdnn.engines.cuda.implicit_copies import channels_last
+from graphdnn.engines.cuda.implicit_fields import RESIDUES, describe
+from graphdnn.engines.cuda.implicit_product import Product, Residue, gathered_and_plain, product_of
+from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.mma_needs import NEEDS
+from graphdnn.engines.cuda.mma_tiles import KNOBS, SPLIT, Shape, blocks_of, choose
+from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.program import Program, width_for
+from graphdnn.engines.cuda.source import kernel_text
+from graphdnn.engines.cuda.space import Space, is_addressable
+from graphdnn.engines.cuda.steps import Steps
+from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.engines.work import flops
+from graphdnn.enums import DataType, LayoutType, NumericalNote
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.tensors import TensorSpec
+
+_PIXEL, _FILTER = 0, 2  # as in the kernel's text
+_COPY_BYTES = 4  # the least that arrives behind the threads' backs
+_FILES = (
+    "direct_copy.cuh", "implicit_coordinates.cuh", "ldmatrix.cuh", "mma.cuh", "mma_tile.cuh", "mma_operands.cuh",
+    "mma_results.cuh", "mma_gemm.cu",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """How one operand lies in memory and in its tile."""
+
+    spec: TensorSpec
+    space: Space
+    width: int  # neighbours that are read at once
+    along_sum: bool  # neighbours are indices of the sum, not of the outer index
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return self.space.strides(self.spec)
+
+    @property
+    def storage(self) -> str:
+        return STORAGE[self.spec.data_type]
+
+    @property
+    def is_turned(self) -> bool:
+        """In the tile. Bytes always lie along the sum there: only 16-bit elements are turned on their way out of it."""
+        return not self.along_sum and ELEMENTS[self.spec.data_type].bytes == 2
+
+    @property
+    def is_scattered(self) -> bool:
+        size = ELEMENTS[self.spec.data_type].bytes
+        return self.width * size < _COPY_BYTES or (not self.along_sum and not self.is_turned)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    op: FusedOp
+    product: Product
+    shape: Shape
+    gathered: _Side
+    plain: _Side
+    compute: str
+
+    @property
+    def name(self) -> str:
+        split = "_split" if self.shape.parts > 1 else ""
+        return f"conv_{self.product.roles.direction}__mma_{self.shape.name}{split}__{self.op.name}"
+
+
+def _side(
+    space: Space, spec: TensorSpec, channel: int, is_summed: bool, summed: Sequence[int], outer: Sequence[int]
+) -> _Side:
+    """``channel``: the coordinate whose neighbours are read at once. ``summed``, ``outer``: those that threads can go
+    along with single elements.
+    """
+    width = width_for(space, [spec], channel)
+    if width > 1:
+        return _Side(spec, space, width, is_summed)
+    strides = space.strides(spec)
+    nearest = [min((strides[j] for j in axes if strides[j]), default=2**62) for axes in (summed, outer)]
+    return _Side(spec, space, 1, nearest[0] <= nearest[1])
+
+
+_POSITIONS = (3, 4, 5)
+
+
+def _sides(product: Product, gathered: TensorSpec, plain: TensorSpec) -> tuple[_Side, _Side]:
+    roles = product.roles
+    own_gathered, own_plain = gathered_and_plain(roles)  # a copy has a uid of its own
+    gathered_space, plain_space = roles.space(own_gathered), roles.space(own_plain)
+    if product.is_wgrad:
+        return (
+            _side(gathered_space, gathered, 2, False, _POSITIONS, (2,)),
+            _side(plain_space, plain, 2, False, _POSITIONS, (2,)),
+        )
+    summed, outer = (2, 1) if roles.direction == "fprop" else (1, 2)
+    channel = outer if width_for(plain_space, [plain], summed) == 1 else summed
+    return (
+        _side(gathered_space, gathered, 2, True, (2,), _POSITIONS),
+        _side(plain_space, plain, channel, channel == summed, (summed,), (outer,)),
+    )
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    product = product_of(op)
+    roles = product.roles
+    steps = Steps(op, device)
+    gathered, plain = gathered_and_plain(roles)
+    if not is_addressable(gathered):
+        gathered = steps.relaid(gathered, channels_last(gathered, roles))
+    if not is_addressable(plain):
+        plain = steps.relaid(plain)
+    sides = _sides(product, gathered, plain)
+    shape = choose(product, device, ELEMENTS[gathered.data_type].bytes, any(s.is_scattered for s in sides), knobs)
+    plan = _Plan(op, product, shape, *sides, COMPUTE_TYPE[roles.op.compute_type])
+    for first in range(0, len(product.residues), RESIDUES):
+        _add(steps, plan, product.residues[first : first + RESIDUES])
+    return steps.kernel(plan.name)
+
+
+def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
+    """The launches for some of the residues."""
+    op, product, shape = plan.op, plan.product, plan.shape
+    roles, tile = product.roles, shape.tile
+    p, out_space = roles.problem, roles.space(roles.output)
+    parameters = Parameters(steps.places)
+
+    columns_axis = 2 if (product.is_wgrad or not product.swapped) else 5
+    width = min(width_for(out_space, steps.epilogue_tensors(), columns_axis), 8)
+    if columns_axis == 5 and product.pixel_pitch[-1] > 1:
+        width = 1
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=columns_axis)
+    steps.finish(body, "acc", plan.compute)
+
+    parameters.tensor("gathered", plan.gathered.spec)
+    parameters.tensor("plain", plan.plain.spec)
+    split = describe(parameters, product, residues, plan.gathered.strides, plan.plain.strides, shape.bk, shape.parts)
+    results = [product.rows(r) * product.columns(r) for r in residues]
+    if split > 1:
+        parameters.scratch("partial", plan.compute, steps.allocate(split * p.groups * sum(results) * 4))
+    else:
+        parameters.nothing("partial", plan.compute)
+
+    packs = -(-p.groups * max(results) // width)
+    sum_threads = 32 if packs < 512 * steps.device.sm_count else 256  # few go to every SM
+    a, b = (plan.plain, plan.gathered) if product.swapped else (plan.gathered, plan.plain)
+    text = kernel_text(
+        plan.name,
+        [*_FILES, *(["sum_splits.cu"] if split > 1 else [])],
+        parameters=parameters.text,
+        functions=[body.function("epilogue", f"const {plan.compute} (&acc)[{width}]")],
+        constants={
+            "BLOCKS": shape.resident,
+            "BM": tile.bm, "BN": tile.bn, "BK": shape.bk, "WM": tile.wm, "WN": tile.wn,
+            "THREADS": tile.threads, "STAGES": shape.stages,
+            "SPATIAL": p.spatial,
+            "ONE_TAP": False,
+            "RESIDUES": min(len(product.residues), RESIDUES),
+            "CHECKED": any(before or after for before, after in product.margins),
+            "K_KIND": _PIXEL if product.is_wgrad else _FILTER,
+            "A_IS_PLAIN": product.swapped,
+            "VECTOR_A": a.width, "VECTOR_B": b.width, "ALONG_K_A": a.along_sum, "ALONG_K_B": b.along_sum,
+            "TURNED_A": a.is_turned, "TURNED_B": b.is_turned,
+            "SPLIT": split > 1, **({"SUM_THREADS": sum_threads} if split > 1 else {}),
+            "WIDTH": width,
+            "Offset": "int" if max(plan.gathered.spec.span, plan.plain.spec.span) < 2**31 else "long long",
+            "StoredGathered": plan.gathered.storage, "StoredPlain": plan.plain.storage,
+            "StoredA": a.storage, "StoredB": b.storage, "A": a.storage, "B": b.storage,
+            "Accumulator": plan.compute,
+        },
+    )  # fmt: skip
+    packed = parameters.pack()
+    grid = (blocks_of(product, tile), split, len(residues))
+    shared = shape.shared(ELEMENTS[plan.gathered.spec.data_type].bytes)
+    steps.add(Launch(text, "mma_gemm", grid, tile.threads, packed, shared))
+    if split > 1:
+        count = min(-(-packs // sum_threads), 16 * steps.device.sm_count)
+        steps.add(Launch(text, "sum_splits", (count, 1, len(residues)), sum_threads, packed))
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    product = product_of(task.op)
+    gathered, plain = gathered_and_plain(product.roles)
+    scattered = any(not is_addressable(t) for t in (gathered, plain)) or any(
+        s.is_scattered for s in _sides(product, gathered, plain)
+    )
+    shape = choose(product, task.device, ELEMENTS[gathered.data_type].bytes, scattered, knobs)
+    rows = sum(-(-product.rows(r) // shape.tile.bm) for r in product.residues if all(r.taps))
+    columns = max(-(-product.columns(r) // shape.tile.bn) for r in product.residues)
+    rereads = ((rows - 1) * plain.bytes + (columns - 1) * gathered.bytes) / 16  # nearly all of them hit the cache
+    others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
+    return device_cost(task, shape.seconds + others, rereads)
+
+
+ENGINE = cuda_engine(
+    id=43,
+    name="cuda_mma_gemm",
+    summary="convolutions on tensor cores: fp16, bf16, exact int8 and uint8; any layout, channels last fastest",
+    needs=NEEDS,
+    cost=_cost,
+    generate=generate,
+    layout=LayoutType.PREFERRED_NHWC,
+    knobs=KNOBS,
+    frugal={SPLIT.type: 1},
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+)

@@ -1,0 +1,212 @@
+"""Tiles of the implicit GEMM on tensor cores (mma.sync), and the choice of one: a model of waves of blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.implicit_product import Product
+from graphdnn.engines.engine import Knob, Knobs
+from graphdnn.enums import DataType, KnobType
+
+_BLOCK_BYTES = 1024  # of shared memory that the system takes of each block
+_TABLE_ROW = 32  # bytes for every row and column of a tile, and for an index of the sum
+_REGISTERS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A block's tile of the product and each warp's part of it."""
+
+    bm: int
+    bn: int
+    wm: int
+    wn: int
+
+    @property
+    def threads(self) -> int:
+        return 32 * (self.bm // self.wm) * (self.bn // self.wn)
+
+    @property
+    def name(self) -> str:
+        return f"{self.bm}x{self.bn}"
+
+    @property
+    def registers(self) -> int:
+        """Of a thread, at most: its sums, operands twice, and places."""
+        sums, operands = self.wm * self.wn // 32, 2 * (self.wm + self.wn) // 4
+        return min(255, -(-(sums + operands + 44) // 8) * 8)
+
+    def resident(self, most: int) -> int:
+        """Blocks that share an SM, which bounds the registers of each."""
+        return max(1, min(most, _REGISTERS // (self.registers * self.threads)))
+
+
+# Largest first; the last are for problems with few rows and columns per group.
+TILES: tuple[Tile, ...] = (
+    Tile(256, 128, 64, 64),
+    Tile(128, 256, 64, 64),
+    Tile(128, 128, 64, 32),
+    Tile(128, 128, 64, 64),
+    Tile(256, 64, 64, 32),
+    Tile(64, 256, 32, 64),
+    Tile(128, 64, 64, 32),
+    Tile(64, 128, 32, 64),
+    Tile(64, 64, 32, 32),
+    Tile(128, 32, 32, 32),
+    Tile(32, 128, 32, 32),
+    Tile(32, 32, 16, 16),
+)
+
+TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, largest first")
+DEPTH = Knob(KnobType.TILEK, 0, 2, 1, 0, "0: chosen by the shape; else 64 or 128 bytes of the sum in a tile")
+STAGES = Knob(KnobType.STAGES, 1, 5, 1, 1, "1: as many as fit; else tiles of both operands in shared memory")
+OCCUPANCY = Knob(KnobType.OCCUPANCY, 0, 4, 1, 0, "0: chosen by the tile; else blocks that share an SM, at most")
+SPLIT = Knob(
+    KnobType.SPLIT_K,
+    0,
+    7,
+    1,
+    0,
+    "0: chosen by the shape; else the sum is computed in 2 to the power n-1 parts side by side",
+)
+KNOBS = (TILE, DEPTH, STAGES, OCCUPANCY, SPLIT)
+_PARTS = (1, 2, 4, 8, 16, 32, 64)
+_MOST_PARTS = 128  # chosen by the shape
+_LEAST_DEPTH = 4  # tiles of the sum that a part has at least
+_MANY = 16  # blocks for each SM: more parts would only add sums
+_ALONE = 0.4  # of an SM's pace that is left when it is all but empty
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A tile with its stages, a number of parts, and the time that the model gives them."""
+
+    tile: Tile
+    bk: int  # elements
+    stages: int
+    resident: int
+    parts: int
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.tile.name}x{self.bk}s{self.stages}"
+
+    def shared(self, element: int) -> int:
+        """Bytes of dynamic shared memory: the stages, or the sums on their way out."""
+        tile = self.tile
+        stages = self.stages * (tile.bm + tile.bn) * self.bk * element
+        return max(stages, tile.threads // 32 * 16 * (tile.wn + 8) * 4)
+
+
+def choose(product: Product, device: DeviceSpec, element: int, is_scattered: bool, knobs: Knobs) -> Shape:
+    """The fastest of the allowed tiles and parts by a model of waves.
+
+    ``element``: bytes. ``is_scattered``: some operand comes through registers, element by element.
+    """
+    sizes = tuple((product.rows(r), product.columns(r), product.depth(r)) for r in product.residues)
+    rate = device.rate(DataType.HALF if element == 2 else DataType.INT8)
+    machine = _Machine(device.sm_count, rate / device.sm_count, device.bandwidth, device.launch, device.shared_memory)
+    groups = product.roles.problem.groups
+    asked = (knobs[TILE.type], knobs[DEPTH.type], knobs[STAGES.type], knobs[OCCUPANCY.type], knobs[SPLIT.type])
+    return _fastest(machine, sizes, groups, product.results * 4, element, is_scattered, *asked)
+
+
+class _Machine(NamedTuple):
+    sms: int
+    rate: float  # of one SM
+    bandwidth: float
+    launch: float
+    shared: int  # bytes of one SM
+
+
+def _staged(tile: Tile, machine: _Machine, element: int, bytes_deep: int, stages: int, resident: int) -> Shape | None:
+    """The tile with as many stages as fit beside other blocks; None where two do not."""
+    bk = bytes_deep // element
+    per_stage = (tile.bm + tile.bn) * bytes_deep
+    tables = (tile.bm + tile.bn + 2 * bk) * _TABLE_ROW
+    while resident:
+        room = machine.shared // resident - _BLOCK_BYTES - tables
+        shape = Shape(tile, bk, stages if stages > 1 else min(5, room // per_stage), resident, 1, 0.0)
+        if shape.stages > 1 and shape.shared(element) <= room:
+            return shape
+        resident -= 1
+    return None
+
+
+def _arranged(
+    tile: Tile, machine: _Machine, element: int, is_scattered: bool, deep: int, stages: int, occupancy: int
+) -> Shape | None:
+    resident = occupancy or tile.resident(4)
+    if is_scattered and tile.threads < max(tile.bm, tile.bn):
+        return None  # threads go along a whole row of single elements
+    if deep:
+        return _staged(tile, machine, element, 64 * deep, stages, resident)
+    if not is_scattered:
+        shape = _staged(tile, machine, element, 128, stages, resident)
+        if shape is not None and shape.resident == resident and shape.stages >= 3:
+            return shape
+    return _staged(tile, machine, element, 64, stages, resident)
+
+
+@lru_cache(maxsize=1024)  # asked for the prediction, and again for the kernel
+def _fastest(
+    machine: _Machine,
+    sizes: tuple[tuple[int, int, int], ...],
+    groups: int,
+    results: int,
+    element: int,
+    is_scattered: bool,
+    number: int,
+    deep: int,
+    stages: int,
+    occupancy: int,
+    power: int,
+) -> Shape:
+    """``sizes``: rows, columns and depth of each product. ``results``: bytes of all of them, in fp32."""
+    sms = machine.sms
+    deepest = max(depth for *_, depth in sizes)
+    shapes = []
+    for tile in (TILES[number - 1],) if number else TILES:
+        arranged = _arranged(tile, machine, element, is_scattered, deep, stages, occupancy)
+        if arranged is None:
+            continue
+        bk, resident = arranged.bk, arranged.resident
+        counted = [(-(-rows // tile.bm) * -(-columns // tile.bn) * groups, depth) for rows, columns, depth in sizes]
+        blocks, area = sum(count for count, _ in counted), 2.0 * tile.bm * tile.bn
+        pace = machine.rate * _share(tile, is_scattered)
+        for parts in (_PARTS[power - 1],) if power else _candidates(resident * sms, blocks):
+            if not power and parts > 1 and (parts * _LEAST_DEPTH * bk > deepest or parts * blocks > _MANY * sms):
+                break
+            # Of a block, in the mean: its tiles of the sum, and as long again as one or two for start and end.
+            tiles = sum(count * (-(-depth // (parts * bk)) + 3) for count, depth in counted) / max(1, blocks)
+            work = area * tiles * bk
+            full, rest = divmod(blocks * parts, resident * sms)
+            last = -(-rest // sms)  # blocks that share an SM at the end; fewer than it holds leave gaps
+            filled = _ALONE + (1 - _ALONE) * (last / resident)
+            seconds = (full * resident + last / filled) * work / pace
+            if parts > 1:  # partial sums are written, read and added
+                seconds += 2 * results * parts / machine.bandwidth + machine.launch
+            shapes.append(Shape(tile, bk, arranged.stages, resident, parts, seconds))
+    return min(shapes, key=lambda shape: shape.seconds)
+
+
+def _share(tile: Tile, is_scattered: bool) -> float:
+    """Of the device's peak: an operand is read from shared memory once for each 16 rows (columns) of a warp."""
+    share = 0.72 / (1 + 8 / tile.wm + 8 / tile.wn)
+    return share * (0.3 if is_scattered else 1.0)
+
+
+def _candidates(places: int, blocks: int) -> list[int]:
+    """Numbers of parts: powers of two, and those that fill the device once or twice."""
+    full = (waves * places // max(1, blocks) for waves in (1, 2))
+    return sorted({*_PARTS, *(parts for parts in full if 1 < parts <= _MOST_PARTS)})
+
+
+def blocks_of(product: Product, tile: Tile) -> int:
+    """Of the product with the most tiles."""
+    groups = product.roles.problem.groups
+    return max(-(-product.rows(r) // tile.bm) * -(-product.columns(r) // tile.bn) for r in product.residues) * groups

@@ -1,0 +1,133 @@
+// Operands on their way into shared memory: 16 (8, 4) bytes at once behind the threads' back, or element by element through
+// registers where memory has them in another order or type.
+
+// The part of an outer index, and of an index of the sum, in the gathered operand; the latter's in the plain one too.
+struct __align__(16) Outer {
+    Offset offset;
+    int u[SPATIAL];
+};
+struct __align__(16) Depth {
+    Offset gathered, plain;
+    int u[SPATIAL];
+};
+
+// One operand's chunks: V neighbours in memory, along the sum or along the outer index. Threads go along memory first; a
+// thread's chunks then differ in the other index alone, by a constant.
+template <class Stored_, class T_, int OUTER, int V_, bool ALONG_K_, bool IS_TURNED, bool IS_PLAIN_> struct Side {
+    typedef Stored_ Stored;
+    typedef T_ T;
+    typedef TileOf<T, OUTER, IS_TURNED> Tile;
+    static constexpr int V = V_;
+    static constexpr bool ALONG_K = ALONG_K_, IS_PLAIN = IS_PLAIN_;
+    static constexpr bool IS_COPIED = same<Stored, T> && V * (int)sizeof(T) >= 4 && ALONG_K != IS_TURNED;
+    static constexpr int ALL = BK * OUTER / V, COUNT = (ALL + THREADS - 1) / THREADS;
+    static constexpr int RUN = ALONG_K ? BK / V : OUTER / V, STEP = THREADS / RUN;
+    static_assert(THREADS % RUN == 0, "threads cover whole runs");
+    static constexpr int OUTERS = ALONG_K ? COUNT : 1;      // outer indices of a thread
+    static constexpr bool IS_HELD = OUTERS <= 4;            // in registers
+    static __device__ __forceinline__ int along() { return (int)threadIdx.x % RUN * V; }
+    static __device__ __forceinline__ int across(int i) { return (int)threadIdx.x / RUN + i * STEP; }
+    static __device__ __forceinline__ int k(int i) { return ALONG_K ? along() : across(i); }
+    static __device__ __forceinline__ int outer(int i) { return ALONG_K ? across(i) : along(); }
+    static __device__ __forceinline__ bool exists(int i) {
+        return ALL % THREADS == 0 || i * THREADS + (int)threadIdx.x < ALL;
+    }
+    struct Held {
+        const Stored* from;
+        unsigned int valid;  // bit i: the outer index of chunk i exists
+        Offset start, pace;  // of the plain operand: the first chunk's part, and from chunk to chunk
+        Outer outer[IS_PLAIN || !IS_HELD ? 1 : OUTERS];
+    };
+    struct Waiting {
+        Stored element[IS_COPIED ? 1 : COUNT][V];
+    };
+};
+
+using SideA = Side<StoredA, A, BM, VECTOR_A, ALONG_K_A, TURNED_A, A_IS_PLAIN>;
+using SideB = Side<StoredB, B, BN, VECTOR_B, ALONG_K_B, TURNED_B, !A_IS_PLAIN>;
+
+// Where both operands' chunks lie along the sum, only their first indices are described.
+constexpr int DESCRIBED = ALONG_K_A && ALONG_K_B ? (VECTOR_A < VECTOR_B ? VECTOR_A : VECTOR_B) : 1;
+
+struct Tables {
+    Outer gathered[A_IS_PLAIN ? BN : BM];
+    Depth depth[2][BK / DESCRIBED];
+    Digits digits[BK / DESCRIBED];  // of the indices that the first threads describe next
+    Digits row[BM], column[BN];     // where the results belong
+};
+
+template <class S> __device__ __forceinline__ void hold(
+    const Params& p, typename S::Held& held, const typename S::Stored* from, const Tables& tables, long long first, int left
+) {
+    held.from = from;
+    held.valid = 0;
+    #pragma unroll
+    for (int i = 0; i < S::OUTERS; ++i)
+        if (S::outer(i) < left) held.valid |= 1u << i;
+    if constexpr (S::IS_PLAIN) {
+        held.start = (Offset)((first + S::outer(0)) * p.plain_channel);
+        held.pace = S::ALONG_K ? (Offset)(S::STEP * p.plain_channel) : (Offset)0;
+    } else if constexpr (S::IS_HELD) {
+        #pragma unroll
+        for (int i = 0; i < S::OUTERS; ++i) held.outer[i] = tables.gathered[S::exists(i) ? S::outer(i) : 0];
+    }
+}
+
+// Starts one tile on its way; what goes through registers waits there.
+template <class S> __device__ __forceinline__ void fetch(
+    const Params& p, const typename S::Held& held, const Tables& tables, const Depth* described, int k_left,
+    unsigned char* tile, typename S::Waiting& waiting
+) {
+    typedef typename S::Stored Stored;
+    Depth depth;
+    #pragma unroll
+    for (int i = 0; i < S::COUNT; ++i) {
+        if (!S::exists(i)) continue;
+        const int k = S::k(i);
+        if (i == 0 || !S::ALONG_K) depth = described[k / DESCRIBED];
+        bool valid = k < k_left && (held.valid >> (S::ALONG_K ? i : 0) & 1u);
+        Offset offset;
+        if constexpr (S::IS_PLAIN) {
+            offset = held.start + (Offset)i * held.pace + depth.plain;
+        } else {
+            const Outer outer = S::IS_HELD ? held.outer[S::IS_HELD && S::ALONG_K ? i : 0] : tables.gathered[S::outer(i)];
+            offset = outer.offset + depth.gathered;
+            if constexpr (CHECKED) {
+                #pragma unroll
+                for (int d = 0; d < SPATIAL; ++d)
+                    valid = valid && (unsigned int)(outer.u[d] + depth.u[d]) < (unsigned int)p.image_size[FIRST + d];
+            }
+        }
+        const Stored* const from = held.from + offset;
+        if constexpr (S::IS_COPIED) {
+            copy_async<S::V * (int)sizeof(Stored)>(tile + S::Tile::at(k, S::outer(i)), from, valid);
+        } else {
+            Pack<Stored, S::V> pack;
+            #pragma unroll
+            for (int e = 0; e < S::V; ++e) pack[e] = Stored();
+            if (valid) pack = load_pack_read_only<S::V>(from);
+            #pragma unroll
+            for (int e = 0; e < S::V; ++e) waiting.element[i][e] = pack[e];
+        }
+    }
+}
+
+template <class T, class Stored> __device__ __forceinline__ T staged(Stored x) {
+    if constexpr (same<T, Stored>) return x;
+    else return narrow<T>(widen<float>(x));
+}
+
+// What waits in registers enters the tile.
+template <class S> __device__ __forceinline__ void put(unsigned char* tile, const typename S::Waiting& waiting) {
+    typedef typename S::T T;
+    if constexpr (!S::IS_COPIED) {
+        #pragma unroll
+        for (int i = 0; i < S::COUNT; ++i) {
+            if (!S::exists(i)) continue;
+            #pragma unroll
+            for (int e = 0; e < S::V; ++e)
+                *(T*)(tile + S::Tile::at(S::k(i) + (S::ALONG_K ? e : 0), S::outer(i) + (S::ALONG_K ? 0 : e))) =
+                    staged<T>(waiting.element[i][e]);
+        }
+    }
+}
