@@ -4,7 +4,7 @@
 ``graphdnn.backend`` has the v8 C calls; ``rank`` and ``build`` show and make plans.
 """
 
-from graphdnn.build import build, rank
+from graphdnn.build import build, prepare, rank
 from graphdnn.builder import Graph
 from graphdnn.device import PROFILES, DeviceSpec
 from graphdnn.enums import (
@@ -89,5 +89,6 @@ __all__ = [
     "packed_strides",
     "plan_from_json",
     "plan_to_json",
+    "prepare",
     "rank",
 ]

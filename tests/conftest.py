@@ -64,7 +64,7 @@ def pytest_report_header() -> str:
 
 def _compiler() -> str:
     try:
-        return "compiled by NVRTC {}.{}".format(*nvrtc.version())
+        return "compiled by NVRTC {}.{}".format(*nvrtc.loaded_version())
     except NotSupported as error:
         return f"NOT compiled, {error.rejections[0].reason}"
 

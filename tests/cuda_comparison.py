@@ -11,7 +11,7 @@ from emulator.kernels import run_fused
 from problems import GENERAL, _assert_rest_untouched, _memory, bound
 
 from graphdnn import OperationGraph, fuse
-from graphdnn.cuda.nvrtc import compile_text, resources, version
+from graphdnn.cuda.nvrtc import compile_text, loaded_version, resources
 from graphdnn.device import DeviceSpec, device_spec, this_cpu
 from graphdnn.dtypes import Array, cast
 from graphdnn.engines import Engine, Knobs, Task
@@ -27,7 +27,7 @@ ARCHITECTURES = ("sm_80", "sm_89", "sm_90a")
 
 def _missing() -> str:
     try:
-        version()
+        loaded_version()
     except NotSupported as error:
         return str(error)
     return ""

@@ -18,6 +18,7 @@ from graphdnn.cli import main
 from graphdnn.cli.outcome import Exit
 from graphdnn.cuda import cache as cache_module
 from graphdnn.cuda import debug, entry, nvrtc, upkeep
+from graphdnn.cuda import folder as folder_module
 from graphdnn.cuda.cache import KernelCache, cache_directory, default_cache
 from graphdnn.cuda.entry import Damaged, Entry, key_of, manifest_of, packed, unpacked
 from graphdnn.cuda.nvrtc import Compiled, KernelText
@@ -236,7 +237,7 @@ def no_writing(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    for module, call in ((cache_module.tempfile, "mkstemp"), (os, "utime"), (os, "replace")):
+    for module, call in ((folder_module.tempfile, "mkstemp"), (os, "utime"), (os, "replace")):
         monkeypatch.setattr(module, call, refuse)
     monkeypatch.setattr(Path, "unlink", refuse)
 
@@ -479,7 +480,7 @@ def test_a_fork_while_a_thread_compiles(compiler: Compiler, tmp_path: Path, monk
 
 def test_with_nvrtc(tmp_path: Path) -> None:
     try:
-        nvrtc.version()
+        nvrtc.loaded_version()
     except NotSupported as error:
         pytest.skip(f"NVRTC: {error}")
     loads = [KernelCache(tmp_path).load(KERNEL, "sm_80") for _ in range(2)]

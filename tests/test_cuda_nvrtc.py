@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from graphdnn.cuda import debug, nvrtc
-from graphdnn.cuda.nvrtc import KernelText, arch_of, compile_text, first_errors, resources, version
+from graphdnn.cuda import debug, nvrtc, seen
+from graphdnn.cuda.nvrtc import KernelText, arch_of, compile_text, first_errors, loaded_version, resources
 from graphdnn.errors import GraphdnnError, InternalError, NotSupported
 
 
 def _missing() -> str:
     try:
-        version()
+        loaded_version()
     except NotSupported as error:
         return str(error)
     return ""
@@ -59,8 +59,9 @@ k.cu(3): warning #177-D: variable "z" was declared but never referenced"""
 
 
 @pytest.fixture
-def fresh() -> Iterator[None]:
-    """Nothing is remembered of the compiler, before and after."""
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing is remembered of the compiler, before and after, and nothing is noted."""
+    monkeypatch.setattr(seen, "_file", lambda: None)
     for remembered in (nvrtc._loaded, nvrtc._architectures):
         remembered.cache_clear()
     yield
@@ -200,7 +201,7 @@ def test_errors_come_before_warnings() -> None:
 @pytest.mark.usefixtures("fresh")
 def test_no_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
-    assert "graphdnn[cuda13]" in refusal("cuda.bindings", version)
+    assert "graphdnn[cuda13]" in refusal("cuda.bindings", loaded_version)
 
 
 def _raises(*_: Any) -> Any:

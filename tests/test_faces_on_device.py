@@ -51,7 +51,7 @@ H200, SUM = "h200", "pointwise x=f32[4,6] + residual"
 
 def _has_nvrtc() -> bool:
     try:
-        nvrtc.version()
+        nvrtc.loaded_version()
     except NotSupported:
         return False
     return True

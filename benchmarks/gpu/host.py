@@ -188,8 +188,9 @@ def fresh_build(cached: bool, device: Device, options: Options, result: Result) 
     if not times:
         raise RuntimeError("the time limit was reached before the first figure")
     result.ours = _timed([t["first"] * 1e6 for t in times], 1)
-    middle = {key: statistics.median(t[key] for t in times) for key in ("import", "second")}
-    result.note = f"imports {middle['import']:.2f} s, the same plan again {middle['second'] * 1e3:.2f} ms"
+    middle = {key: statistics.median(t[key] for t in times) for key in ("import", "prepare", "second")}
+    before = f"imports {middle['import']:.2f} s, prepare {middle['prepare']:.2f} s"
+    result.note = f"{before}, the same plan again {middle['second'] * 1e3:.2f} ms"
 
 
 def _step(step: Step) -> Callable[[], Step]:

@@ -11,8 +11,9 @@ from typing import Any
 
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.text import indented, plural, shortened, size, table
-from graphdnn.cuda.cache import LIMIT_BYTES, cache_directory
+from graphdnn.cuda.cache import LIMIT_BYTES
 from graphdnn.cuda.entry import Damaged
+from graphdnn.cuda.folder import cache_directory
 from graphdnn.cuda.upkeep import Stored, opened, prune, remove_damaged, stored
 
 MIB, DAY = 2**20, 86400.0

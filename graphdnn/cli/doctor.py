@@ -20,9 +20,9 @@ import numpy as np
 import graphdnn
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.text import indented, plural, size, table
-from graphdnn.cuda.cache import LIMIT_BYTES, cache_directory
-from graphdnn.cuda.nvrtc import CAPABILITY, OLDEST, arch_of
-from graphdnn.cuda.nvrtc import version as nvrtc_version
+from graphdnn.cuda.cache import LIMIT_BYTES
+from graphdnn.cuda.folder import cache_directory
+from graphdnn.cuda.nvrtc import CAPABILITY, OLDEST, arch_of, loaded_version
 from graphdnn.cuda.present import present_device
 from graphdnn.cuda.upkeep import stored
 from graphdnn.device import PROFILES
@@ -248,7 +248,7 @@ def optional(name: str, find: Callable[[], str], fix: str) -> Finding:
 def nvrtc() -> str:
     """The compiler's version, from the library that cuda-bindings loads."""
     try:
-        return "{}.{}".format(*nvrtc_version())
+        return "{}.{}".format(*loaded_version())
     except GraphdnnError as error:
         cause = error.__cause__
         raise (cause if isinstance(cause, Exception) else error) from None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import threading
 import time
 from dataclasses import dataclass
@@ -18,8 +17,9 @@ from typing import Literal
 
 from graphdnn.cuda import debug, nvrtc
 from graphdnn.cuda.entry import SUFFIX, Damaged, Entry, Manifest, key_of, manifest_of, packed
+from graphdnn.cuda.folder import cache_directory, write_whole
 from graphdnn.cuda.nvrtc import KernelText
-from graphdnn.cuda.upkeep import TEMPORARY, opened, prune
+from graphdnn.cuda.upkeep import opened, prune
 
 LIMIT_BYTES = 512 * 2**20
 _IN_MEMORY = 1024  # entries; a process with more variants than that reads the older ones again
@@ -81,6 +81,9 @@ class KernelCache:
 
     def _compiled(self, key: str, manifest: Manifest, kernel: KernelText, arch: str) -> tuple[bytes, str, Origin]:
         made = nvrtc.compile_text(kernel, arch)
+        if (version := list(nvrtc.version())) != manifest["nvrtc"]:  # another compiler than loaded here before
+            manifest = {**manifest, "nvrtc": version}
+            key = key_of(manifest)
         self._write(key, packed(Entry(manifest, made.log, made.cubin)))
         return *self._keep(key, made.cubin, made.log), "compiled"
 
@@ -120,39 +123,12 @@ class KernelCache:
         if path is None or not self._writable or len(data) > self.limit_bytes:
             return
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _write_whole(path, data)
+            write_whole(path, data)
         except OSError as error:
             self._writable = False
             debug.say("kernel cache", f"{path.parent} cannot be written ({error.strerror}): kernels stay in memory")
             return
         prune(path.parent, self.limit_bytes)
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    """Under another name first: whoever looks for ``path`` finds nothing or all of it, after a crash as well."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem[:16]}-", suffix=TEMPORARY, dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
-
-
-def cache_directory() -> Path | None:
-    """GRAPHDNN_CACHE_DIR, else graphdnn in XDG_CACHE_HOME, else in ~/.cache; None for a user without a home."""
-    own, common = os.environ.get("GRAPHDNN_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME")
-    if own:
-        return Path(own)
-    try:
-        return (Path(common) if common else Path.home() / ".cache") / "graphdnn"
-    except RuntimeError:
-        return None
 
 
 @cache

@@ -11,6 +11,7 @@ import importlib
 from functools import cache
 from typing import Any
 
+from graphdnn.cuda import seen
 from graphdnn.cuda.failure import CudaError
 from graphdnn.enums import Status
 from graphdnn.errors import NotSupported, Rejection
@@ -39,7 +40,9 @@ def find(name: str) -> tuple[Any, Rejection | None]:
     """(the loaded library, None) or (None, why not). ``name``: "cublas", "cufft"."""
     try:
         path = importlib.import_module("cuda.pathfinder").load_nvidia_dynamic_lib(name).abs_path
-        return ctypes.CDLL(path), None
+        library = ctypes.CDLL(path)
+        seen.keep(name)
+        return library, None
     except Exception as error:  # whatever keeps it from loading is the reason
         text = str(error).strip()
         detail = text.splitlines()[0].partition(": No such file")[0] if text else type(error).__name__
@@ -62,7 +65,9 @@ def load(name: str) -> Any:
 
 
 def missing(name: str) -> str:
-    """An empty text when the library loads, else what came of it."""
+    """An empty text when the library loads, or did before in this environment; else what came of it."""
+    if seen.note_of(name) is not None:
+        return ""
     refusal = find(name)[1]
     return "" if refusal is None else str(refusal.value)
 

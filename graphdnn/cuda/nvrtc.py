@@ -16,7 +16,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from graphdnn.cuda import debug
+from graphdnn.cuda import debug, seen
 from graphdnn.enums import Status
 from graphdnn.errors import InternalError, NotSupported
 from graphdnn.rules import Rule
@@ -92,7 +92,19 @@ class Resources:
 
 
 def version() -> tuple[int, int]:
-    """NVRTC's own version. Raises ``NotSupported`` when it cannot be loaded."""
+    """NVRTC's version; of the one that loaded here before, as long as this process has not opened it.
+
+    Raises ``NotSupported`` when it cannot be loaded.
+    """
+    if not _loaded.cache_info().currsize:
+        note = seen.note_of("nvrtc")
+        if note is not None and note.version is not None:
+            return note.version
+    return loaded_version()
+
+
+def loaded_version() -> tuple[int, int]:
+    """What NVRTC itself says, which opens it. Raises ``NotSupported`` when it cannot be loaded."""
     return _loaded()[1]
 
 
@@ -181,7 +193,9 @@ def _loaded() -> tuple[Any, tuple[int, int]]:
         raise NotSupported(NO_LIBRARY.reject(where, "library", "not loaded", detail=detail)) from error
     if int(result):
         raise NotSupported(NO_LIBRARY.reject(where, "library", result.name, detail="nvrtcVersion fails"))
-    return nvrtc, (int(major), int(minor))
+    found = int(major), int(minor)
+    seen.keep("nvrtc", found)
+    return nvrtc, found
 
 
 @cache
@@ -219,7 +233,7 @@ def _failure(kernel: KernelText, arch: str, result: str, log: str) -> InternalEr
 
 
 def _version_text() -> str:
-    return "{}.{}".format(*version())
+    return "{}.{}".format(*loaded_version())
 
 
 def first_errors(log: str) -> Sequence[str]:

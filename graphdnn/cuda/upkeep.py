@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphdnn.cuda.entry import SUFFIX, Damaged, Entry, key_of, unpacked
+from graphdnn.cuda.folder import TEMPORARY
 
-TEMPORARY = ".tmp"
 _ABANDONED = 3600.0  # seconds after which a temporary file has no writer any more
 
 

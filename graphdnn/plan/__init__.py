@@ -22,4 +22,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["DevicePlan", "ExecutionPlan", "HostPlan"]
+__all__ = ["DevicePlan", "ExecutionPlan", "HostPlan", "class_of"]

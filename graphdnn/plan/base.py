@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Any, ClassVar
 from weakref import ref
 
+from graphdnn.device import DeviceSpec
 from graphdnn.engines.engine import CompiledOperation
 from graphdnn.enums import BehaviorNote, NumericalNote
 from graphdnn.heuristics import EngineConfig
@@ -54,6 +55,10 @@ class ExecutionPlan:
         names = self.uids[: len(arrays)]
         self._pick: Callable[[Any], tuple[Any, ...]] = itemgetter(*names) if len(names) > 1 else pick_one(names[0])
         self._count = len(self.uids)
+
+    @classmethod
+    def prepare(cls, device: DeviceSpec) -> None:
+        """Load what plans of this class take on a device, beforehand."""
 
     # What it is.
 

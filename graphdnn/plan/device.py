@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Any
 
 from graphdnn.cuda import debug
+from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.launch import DeviceKernel, Function, Launch
 from graphdnn.engines.cuda.parameters import MapSlot, scalar_bits
 from graphdnn.engines.host.memory import empty
@@ -94,6 +95,16 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         if self._runtime.is_here():
             self._free.append(self._new_block())
         report.built(config, "miss" if self._runtime.compiled else "hit", perf_counter() - start)
+
+    @classmethod
+    def prepare(cls, device: DeviceSpec) -> None:
+        """The kernel cache, and where the device is here its context and CuPy."""
+        from graphdnn.cuda import cache, driver
+
+        cache.default_cache()
+        runtime = CudaRuntime(device)
+        if runtime.array_type() is not None:
+            driver.make_current(runtime.ordinal())
 
     @property
     def launches(self) -> tuple[Launch, ...]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from graphdnn.cuda import debug
+from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import Array
 from graphdnn.engines import Kernel
 from graphdnn.engines.host.memory import empty, from_buffer
@@ -43,6 +44,12 @@ class HostPlan(ExecutionPlan, place="cpu"):
     """A plan of NumPy engines."""
 
     __slots__ = ("_forms", "_known", "_launch")
+
+    @classmethod
+    def prepare(cls, device: DeviceSpec) -> None:
+        """The numerics."""
+        import graphdnn.engines.host.kernel
+        import graphdnn.engines.host.semantics  # noqa: F401  both load what they stand on
 
     def __init__(self, config: EngineConfig) -> None:
         start = perf_counter()

@@ -1,0 +1,37 @@
+"""The folder for what outlives a process: compiled kernels, and which libraries loaded here before."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+TEMPORARY = ".tmp"
+
+
+def cache_directory() -> Path | None:
+    """GRAPHDNN_CACHE_DIR, else graphdnn in XDG_CACHE_HOME, else in ~/.cache; None for a user without a home."""
+    own, common = os.environ.get("GRAPHDNN_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME")
+    if own:
+        return Path(own)
+    try:
+        return (Path(common) if common else Path.home() / ".cache") / "graphdnn"
+    except RuntimeError:
+        return None
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Under another name first: whoever looks for ``path`` finds nothing or all of it, after a crash as well."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle, name = tempfile.mkstemp(prefix=f".{path.stem[:16]}-", suffix=TEMPORARY, dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
