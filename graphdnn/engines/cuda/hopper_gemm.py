@@ -45,6 +45,7 @@ from graphdnn.fusion.fused import FusedOp
 _COLUMNS_OF_A_THREAD = 8
 _CHANNELS = 2  # the axis, of the coordinates of images and filters
 _UNROLLED = 4  # steps
+_FEW_PARTS = 10  # that one thread adds
 
 
 def sizes_of(op: FusedOp, product: Product) -> Sizes:
@@ -130,11 +131,15 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     else:
         parameters.nothing("partial", compute)
 
+    slices = 5 if choice.parts > _FEW_PARTS else 1  # 32 KiB of shared memory
     multiplying, copying = tile.registers
     name = f"conv_{roles.direction}__hopper_{tile.name}x{choice.stages}{'_split' if is_split else ''}__{op.name}"
     text = kernel_text(
         name,
-        ["next_launch.cuh", "hopper_pipeline.cuh", "hopper_gemm.cu", *(["hopper_sum.cu"] if is_split else [])],
+        [
+            *("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_gemm.cu"),
+            *(["hopper_sum.cu"] if is_split else []),
+        ],
         parameters=parameters.text,
         functions=[
             body.function("epilogue", f"const {compute} (&acc)[{width}], bool is_there"),
@@ -145,6 +150,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
             "WGRAD": product.is_wgrad, "ACROSS_A": product.is_wgrad, "ACROSS_B": roles.direction != "fprop",
             "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
+            **({"SLICES": slices} if is_split else {}),
             "PERMUTED": is_permuted,
             "WIDTH": width, "UNROLL": _UNROLLED,
             "Element": STORAGE[gathered.data_type], "Accumulator": compute,
@@ -157,7 +163,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps.add(Launch(text, "hopper_gemm", (blocks, 1, 1), 128 * (tile.consumers + 1), packed, shared, starts_early=True))
     if is_split:
         sums = layout.tiles * (tile.bm // 64) * (tile.bn // 32)
-        steps.add(Launch(text, "hopper_sum", (sums, 1, 1), 128, packed, starts_early=True))
+        steps.add(Launch(text, "hopper_sum", (sums, 1, 1), 128 * slices, packed, starts_early=True))
     return steps.kernel(name)
 
 

@@ -1,5 +1,8 @@
 // Adds the parts of a split product in their order, each thread what it would have held, and runs the epilogue.
-extern "C" __global__ void __launch_bounds__(128) hopper_sum(const __grid_constant__ Params p) {
+//
+// SLICES times 128 threads each add some of the parts, those that follow each other; the first 128 add the slices.
+extern "C" __global__ void __launch_bounds__(128 * SLICES) hopper_sum(const __grid_constant__ Params p) {
+    __shared__ Accumulator kept[SLICES > 1 ? SLICES - 1 : 1][16][128];
     int rest = blockIdx.x;
     const int block = rest % (BN / 32);
     rest /= BN / 32;
@@ -7,12 +10,14 @@ extern "C" __global__ void __launch_bounds__(128) hopper_sum(const __grid_consta
     rest /= MI;
     const int consumer = rest % CONSUMERS;
     const Work w = work_of(p, rest / CONSUMERS);
+    const int slice = (int)threadIdx.x / 128, parts = (int)p.parts;
+    const int first = slice * parts / SLICES, last = (slice + 1) * parts / SLICES;
     wait_for_launch_before();
     Accumulator sum[16];
     #pragma unroll
     for (int i = 0; i < 16; ++i) sum[i] = 0;
-    #pragma unroll 2
-    for (int part = 0; part < (int)p.parts; ++part) {
+    #pragma unroll 4
+    for (int part = first; part < last; ++part) {
         const Accumulator* const from = p.partial + partial_at(p, part, w.tile, consumer, j, block);
         #pragma unroll
         for (int quarter = 0; quarter < 4; ++quarter) {
@@ -21,6 +26,16 @@ extern "C" __global__ void __launch_bounds__(128) hopper_sum(const __grid_consta
             for (int e = 0; e < 4; ++e) sum[4 * quarter + e] = wrapping_sum(sum[4 * quarter + e], pack.at[e]);
         }
     }
+    if (slice > 0) {
+        #pragma unroll
+        for (int i = 0; i < 16; ++i) kept[slice - 1][i][threadIdx.x % 128] = sum[i];
+    }
+    __syncthreads();
+    if (slice > 0) return;
+    #pragma unroll
+    for (int other = 0; other < SLICES - 1; ++other)
+        #pragma unroll
+        for (int i = 0; i < 16; ++i) sum[i] = wrapping_sum(sum[i], kept[other][i][threadIdx.x]);
     Rows rows = rows_of(p, w, consumer, j);
     leave(p, w, rows, block, sum);
 }

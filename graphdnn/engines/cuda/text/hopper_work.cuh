@@ -1,0 +1,152 @@
+// A block's work on a convolution as a product: which tile, which pixels and taps, and the copies that bring them.
+//
+//                 rows        columns          k
+//   forward-like  pixel       channel          taps, channels     a: pixels, along k   b: filter, along k or across
+//   wgrad         channel     taps, channels   pixels             a, b: pixels, across k
+//
+// A strided dgrad is a product for each residue of the positions modulo the stride, all in one launch.
+
+[[maybe_unused]] constexpr int BK = ROW / (int)sizeof(Element);
+constexpr int PANEL = 64;  // rows of a panel
+
+// A block's piece of work.
+struct Work {
+    int residue, group, tile_m, tile_n, tile;
+    int first, last;  // steps of k
+};
+
+__device__ __forceinline__ Work work_of(const Params& p, int number) {
+    Work w;
+    const int tiles = (int)p.tiles, part = number / tiles;
+    w.tile = number - part * tiles;
+    w.residue = 0;
+    #pragma unroll
+    for (int i = 1; i < RESIDUES; ++i)
+        if (w.tile >= (int)p.first_tile[i]) w.residue = i;
+    int rest = w.tile - (int)p.first_tile[w.residue];
+    const int across = (int)p.tiles_n, down = (int)p.tiles_m[w.residue];
+    w.tile_n = rest % across;
+    rest /= across;
+    w.tile_m = rest % down;
+    w.group = rest / down;
+    const int depth = (int)p.depth[w.residue], parts = SPLIT ? (int)p.parts : 1;
+    w.first = (int)((long long)depth * part / parts);
+    w.last = (int)((long long)depth * (part + 1) / parts);
+    return w;
+}
+
+// Number of a pixel -> where it is: spatial coordinates outermost first, and n.
+struct Pixel { int at[3], n; };
+
+__device__ __forceinline__ Pixel pixel_of(const Params& p, int residue, int number) {
+    Pixel found;
+    #pragma unroll
+    for (int d = 2; d >= 0; --d) {
+        const int size = (int)p.pixels[residue * 3 + d];
+        found.at[d] = d < 3 - SPATIAL ? 0 : number % size;
+        if (d >= 3 - SPATIAL) number /= size;
+    }
+    found.n = number;
+    return found;
+}
+
+// A tap by its number, the last axis fastest.
+struct Tap { int at[3]; };
+
+__device__ __forceinline__ Tap tap_of(const Params& p, int residue, int number) {
+    Tap found;
+    #pragma unroll
+    for (int d = 2; d >= 0; --d) {
+        const int size = (int)p.taps[residue * 3 + d];
+        found.at[d] = d < 3 - SPATIAL ? 0 : number % size;
+        if (d >= 3 - SPATIAL) number /= size;
+    }
+    return found;
+}
+
+__device__ __forceinline__ void next_tap(const Params& p, int residue, Tap& tap) {
+    #pragma unroll
+    for (int d = 2; d >= 3 - SPATIAL; --d) {
+        if (++tap.at[d] < (int)p.taps[residue * 3 + d]) return;
+        tap.at[d] = 0;
+    }
+}
+
+// How far a tap shifts the walk through the gathered image.
+__device__ __forceinline__ void offset_of(const Params& p, int residue, const Tap& tap, int (&offset)[3]) {
+    #pragma unroll
+    for (int d = 0; d < 3; ++d)
+        offset[d] = d < 3 - SPATIAL ? 0 : (int)p.tap_origin[residue * 3 + d] + tap.at[d] * (int)p.tap_step[d];
+}
+
+__device__ __forceinline__ void gathered_start(const Params& p, int residue, const Pixel& pixel, int (&start)[3]) {
+    #pragma unroll
+    for (int d = 0; d < 3; ++d)
+        start[d] = d < 3 - SPATIAL ? 0 : pixel.at[d] * (int)p.pixel_step[d] + (int)p.lowest[residue * 3 + d];
+}
+
+// The stages of one piece of work, in order: `slot(a, b, barrier)` waits for a free one.
+template <class Slot> __device__ __forceinline__ void fill_forward(const Params& p, const Work& w, Slot slot) {
+    const int blocks = (int)p.channel_blocks, channels = (int)p.channels;
+    int start[3], offset[3];
+    const Pixel pixel = pixel_of(p, w.residue, w.tile_m * BM);
+    gathered_start(p, w.residue, pixel, start);
+    Tap tap = tap_of(p, w.residue, w.first / blocks);
+    int block = w.first % blocks;
+    const int column = w.tile_n * BN;
+    #pragma unroll 1
+    for (int step = w.first; step < w.last; ++step) {
+        shared_t a, b, barrier;
+        slot(a, b, barrier);
+        offset_of(p, w.residue, tap, offset);
+        int in_filter = (int)p.filter_start[w.residue];
+        #pragma unroll
+        for (int d = 3 - SPATIAL; d < 3; ++d) in_filter += tap.at[d] * (int)p.filter_step[d];
+        copy_pixels<SPATIAL>(a, p.gathered[w.residue], barrier, w.group * channels + block * BK, pixel.n, start, offset);
+        if constexpr (ACROSS_B) {
+            #pragma unroll
+            for (int j = 0; j < BN / PANEL; ++j)
+                copy_box(
+                    b + j * PANEL_BYTES, p.plain[0], barrier, column + j * PANEL, in_filter, w.group * channels + block * BK
+                );
+        } else {
+            const int row = w.group * (int)p.columns + column;
+            if constexpr (PERMUTED)
+                copy_box(b, p.plain[0], barrier, in_filter * (int)p.tap_pitch + block * BK, 0, 0, 0, row / 32);
+            else copy_box(b, p.plain[0], barrier, block * BK, in_filter, row);
+        }
+        if (++block == blocks) block = 0, next_tap(p, w.residue, tap);
+    }
+}
+
+template <class Slot> __device__ __forceinline__ void fill_wgrad(const Params& p, const Work& w, Slot slot) {
+    constexpr int UNITS = BN / PANEL;  // each has its own tap and block of channels
+    int channel[UNITS], offset[UNITS][3];
+    #pragma unroll
+    for (int j = 0; j < UNITS; ++j) {
+        const int unit = w.tile_n * UNITS + j, number = unit / (int)p.channel_blocks;
+        offset_of(p, 0, tap_of(p, 0, number), offset[j]);
+        channel[j] = w.group * (int)p.channels + (unit - number * (int)p.channel_blocks) * PANEL;
+        if (unit >= (int)p.units) {  // beyond the last: any that is there, nobody reads the sums
+            channel[j] = 0;
+            #pragma unroll
+            for (int d = 0; d < 3; ++d) offset[j][d] = 0;
+        }
+    }
+    const int none[3] = {0, 0, 0}, row = w.group * (int)p.rows[0] + w.tile_m * BM;
+    #pragma unroll 1
+    for (int step = w.first; step < w.last; ++step) {
+        shared_t a, b, barrier;
+        slot(a, b, barrier);
+        const Pixel pixel = pixel_of(p, 0, step * PANEL);
+        int start[3];
+        gathered_start(p, 0, pixel, start);
+        #pragma unroll
+        for (int j = 0; j < BM / PANEL; ++j)
+            copy_pixels<SPATIAL>(a + j * PANEL_BYTES, p.plain[0], barrier, row + j * PANEL, pixel.n, pixel.at, none);
+        #pragma unroll
+        for (int j = 0; j < UNITS; ++j)
+            copy_pixels<SPATIAL>(b + j * PANEL_BYTES, p.gathered[0], barrier, channel[j], pixel.n, start, offset[j]);
+    }
+}
+
