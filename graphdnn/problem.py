@@ -19,8 +19,9 @@ i64 bool, the layout ``nhwc`` (channels last) or nothing (row-major). Settings a
 ``compute=type`` is the arithmetic, ``out=type`` the type of the final result;
 all of them stand before the first ``+``; ``mode=conv`` flips
 the filter. Steps: ``bias`` (per channel of every group, or per column after matmul), ``residual``
-(same extents), ``scale``, ``mul`` (per channel, same extents), ``clip(low,high)``, and every
-elementwise mode of one operand, with its parameters in parentheses: ``relu(0,6)``, ``leaky_relu(0.1)``.
+(same extents, with the first operand's type and layout), ``scale`` (per channel), ``mul`` (as ``residual``),
+``clip(low,high)``, and every elementwise mode of one operand, with its parameters in parentheses:
+``relu(0,6)``, ``leaky_relu(0.1)``.
 """
 
 from __future__ import annotations
@@ -104,6 +105,7 @@ class _Words:
     bare: list[_Part] = field(default_factory=list)
     named: dict[str, _Part] = field(default_factory=dict)  # the keys are parts too
     channels: tuple[int, ...] = (1,)  # axes of the result that per-channel operands have
+    first: Tensor | None = None  # operand, whose type and layout those of the result's extents have
 
     def take(self, name: str) -> _Part | None:
         return self.named.pop(name, None)
@@ -122,7 +124,10 @@ class _Words:
             raise _refuse(
                 MISSING, name, "nothing", self.text, expected=f"{name}=type[extents]", operation=self.operation
             )
-        return _operand(graph, name, value, self.text)
+        found = _operand(graph, name, value, self.text)
+        if self.first is None:
+            self.first = found
+        return found
 
     def extents(self, name: str) -> tuple[int, ...]:
         value = self.take(name)
@@ -283,6 +288,7 @@ _OPERATIONS: Mapping[str, Callable[[Graph, _Words], Tensor]] = {
 _ALIASES = {"clip": "relu"}  # max(low, min(high, x)): nothing is left of the slope below the lower clip
 _CLIPS = ("lower_clip", "upper_clip")
 _PARAMETERS = {"relu": (*_CLIPS, "negative_slope"), "clip": _CLIPS}  # where a text orders them its own way
+_WHOLE = ("residual", "mul")
 _STEPS_WITH_OPERAND = {"bias": "bias", "scale": "scale", "residual": "add", "mul": "mul"}
 
 
@@ -352,7 +358,7 @@ def _step(graph: Graph, value: Tensor, step: _Part, words: _Words) -> Tensor:
         if given is not None:
             raise _refuse(SYNTAX, "step", step, text, expected=f"{name} without parentheses", rest=given)
         dims = _operand_extents(name, tuple(value.get_dim()), words.channels)
-        operand = graph.tensor(dims, data_type=value.get_data_type() or graph.natural_type(value), name=name)
+        operand = _operand_of_step(graph, value, words, name, dims)
         return _call(graph, _STEPS_WITH_OPERAND[name], value, operand)
     method = _ALIASES.get(name, name)
     row = POINTWISE_METHODS.get(method)
@@ -384,8 +390,21 @@ def _call(graph: Graph, method: str, *operands: Tensor, **parameters: float) -> 
     return result
 
 
+def _operand_of_step(graph: Graph, value: Tensor, words: _Words, name: str, dims: tuple[int, ...]) -> Tensor:
+    """One of the result's extents looks like the operation's first operand, as another layer's result does."""
+    kind = value.get_data_type() or graph.natural_type(value)
+    first, strides = words.first, None
+    if name in _WHOLE and first is not None:
+        own = first.get_data_type()
+        if own in FLOATS and kind in FLOATS and ELEMENTS[own].bytes > 1:
+            kind = own
+        if len(dims) == len(first.get_dim()) and tuple(first.get_stride()) == channels_last_strides(first.get_dim()):
+            strides = channels_last_strides(dims)
+    return graph.tensor(dims, strides, data_type=kind, name=name)
+
+
 def _operand_extents(step: str, dims: tuple[int, ...], channels: tuple[int, ...]) -> tuple[int, ...]:
-    if step in ("residual", "mul"):
+    if step in _WHOLE:
         return dims
     if len(dims) < 3:
         channels = (len(dims) - 1,)
