@@ -326,11 +326,14 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
         - `cudnnSetConvolution2dDescriptor` takes the arguments of 5.1 (eight) and of 6.0 (nine).
         - `last_graph()` and `explain()` show the operation graph, the fused operations and the ranking behind this
           thread's last call. Plans are kept by the descriptors' values.
-        - Every algorithm computes the same here: its name is checked, and the ranking decides which engine runs.
-          Workspaces have size 0: the host allocates what it needs.
+        - Convolution algorithms are honoured by name, each by its engine: on the host `IMPLICIT_GEMM` and `ALGO_0` work
+          without a workspace, the others by blocked products. The limits of the transforms (FFT, WINOGRAD) are refused,
+          the promised determinism is the manual's. `cudnnFind...` runs and times every algorithm. A call that is given
+          no workspace, or one that is too small, allocates for itself.
         - Integer convolutions (INT8 data, INT32 compute type) take any number of channels, NHWC, NCHW and NCHW_VECT_C,
-          and write INT8 (rounded to nearest even, saturated), FLOAT or INT32. Inside `with profile("6.0"):` forward
-          convolutions refuse what 6.0 refused of integers, and name every condition that is broken.
+          and write INT8 (rounded to nearest even, saturated), FLOAT or INT32. Inside `with profile("6.0"):`
+          convolutions refuse what 6.0 refused (types, formats, dilation, by algorithm; channels of integers), and name
+          every condition that is broken.
 
         *Section* is that of the 5.1 manual; *becomes* names the operations, or `state` for calls that only
         keep or answer something. *Compared with*: PyTorch's CPU operators, or loops over the formula."""

@@ -11,6 +11,7 @@ import ctypes
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -19,16 +20,17 @@ from numpy.lib.stride_tricks import as_strided
 from graphdnn.build import rank
 from graphdnn.dtypes import Array
 from graphdnn.engines.host.memory import binding_layout
-from graphdnn.errors import BadParam
-from graphdnn.heuristics import Ranking
+from graphdnn.errors import BadParam, GraphdnnError
+from graphdnn.heuristics import EngineConfig, Ranking
 from graphdnn.plan import ExecutionPlan
 from graphdnn.v6.arguments import Address
 from graphdnn.v6.draft import Draft, Slot
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.objects import Handle
-from graphdnn.v6.rules import MEMORY_LAYOUT, MEMORY_SMALL, MEMORY_TYPE
+from graphdnn.v6.rules import FAILED, MEMORY_LAYOUT, MEMORY_SMALL, MEMORY_TYPE
 
 _MOST = 512  # prepared calls that are kept
+_LOOKED_AT = 64  # configurations, for a named engine; graphs of several kernels have a product of them
 
 
 class _Place:
@@ -49,11 +51,11 @@ class Prepared:
 
     __slots__ = ("_in_place", "_places", "call", "plan", "ranking")
 
-    def __init__(self, draft: Draft, handle: Handle, in_place: tuple[int, ...]) -> None:
+    def __init__(self, draft: Draft, handle: Handle, in_place: tuple[int, ...], engines: tuple[str, ...]) -> None:
         graph = draft.graph()
         self.call = draft.call
         self.ranking: Ranking = rank(graph, handle.device)
-        self.plan = ExecutionPlan(self.ranking.best)
+        self.plan = ExecutionPlan(_chosen(self.ranking, engines))
         self._places = tuple(
             _Place(slot, is_output=slot.spec.uid in graph.producer)
             for slot in draft.slots
@@ -61,8 +63,8 @@ class Prepared:
         )
         self._in_place = in_place
 
-    def __call__(self, data: Sequence[Any], workspace: Array | None = None) -> None:
-        """``data``: the call's arguments by the draft's indices."""
+    def __call__(self, data: Sequence[Any], workspace: Any = None, workspace_bytes: int = 0) -> None:
+        """``data``: the call's arguments by the draft's indices. A workspace that is too small is not used."""
         _thread.last = self
         bindings = {}
         for place in self._places:
@@ -76,8 +78,9 @@ class Prepared:
                 given = _reinterpreted(self.call, place, given)
             bindings[place.uid] = _copied(place, given) if place.is_copy else given
         size = self.plan.workspace_size
-        if size and (workspace is None or workspace.size < size):
-            workspace = np.empty(size, np.uint8)
+        if size:
+            fits = workspace is not None and workspace_bytes >= size
+            workspace = _bytes(workspace, size) if fits else np.empty(size, np.uint8)
         try:
             self.plan.execute(bindings, workspace if size else None)
         except BadParam as error:
@@ -87,6 +90,11 @@ class Prepared:
                 if place.index in self._in_place and not place.is_output:
                     bindings[place.uid] = _copied(place, bindings[place.uid])
             self.plan.execute(bindings, workspace if size else None)
+        except (GraphdnnError, MemoryError):
+            raise
+        except Exception as error:
+            detail = f"{type(error).__name__}: {error}"
+            raise CudnnError(FAILED.reject(self.call, "plan", self.plan.config.name, detail=detail)) from error
 
 
 _kept: OrderedDict[Hashable, Prepared] = OrderedDict()
@@ -106,21 +114,41 @@ def prepared(
     settings: Hashable,
     draw: Callable[[Draft], None],
     in_place: tuple[int, ...] = (),
+    engines: Callable[[str], tuple[str, ...]] | None = None,
 ) -> Prepared:
     """The plan for a call with these settings: descriptors' values and scalars. ``draw`` writes its operations.
 
-    ``in_place``: the inputs that may share the output's memory.
+    ``in_place``: the inputs that may share the output's memory. ``engines``: the names that a device of a kind should
+    serve the call with, if they can; without it the ranking decides.
     """
     key = call, id(handle.device), settings
     found = _kept.get(key)
     if found is None:
         draft = Draft(call)
         draw(draft)
-        found = Prepared(draft, handle, in_place)
+        found = Prepared(draft, handle, in_place, () if engines is None else engines(handle.device.kind))
         with _guard:
             _kept[key] = found
             while len(_kept) > _MOST:
                 _kept.popitem(last=False)
+    return found
+
+
+def _chosen(ranking: Ranking, names: tuple[str, ...]) -> EngineConfig:
+    """The best configuration whose first engine of those names serves; the best of all where none does."""
+    for name in names:
+        for config in islice(ranking, _LOOKED_AT):
+            if any(choice.engine.name == name for choice in config.choices):
+                return config
+    return ranking.best
+
+
+def _bytes(workspace: Any, size: int) -> Array:
+    """The caller's workspace, as the plan takes it."""
+    if isinstance(workspace, Address):
+        memory = (ctypes.c_char * size).from_address(workspace.address)
+        return np.frombuffer(memoryview(memory), np.uint8)
+    found: Array = np.asarray(workspace).reshape(-1).view(np.uint8)
     return found
 
 

@@ -1,7 +1,7 @@
 """Profiles: what a release refused, as constraints. Without one, whatever can be computed is computed.
 
-``with profile("6.0"):`` makes forward convolutions refuse what 6.0 refused of element types, formats,
-channel counts and algorithms of integer data, and say which of its conditions it was: all that are broken, at once.
+``with profile("6.0"):`` makes convolutions refuse what 6.0 refused of element types, formats, channel counts, dilation
+and algorithms, and say which of its conditions it was: all that are broken, at once.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from enum import IntEnum
 
 from graphdnn.checks import Each, Equals, MultipleOf, OneOf
 from graphdnn.enums import Status
+from graphdnn.errors import Rejection
 from graphdnn.rules import Constraint, Rule, violations
+from graphdnn.v6.algorithms import outside_tables
 from graphdnn.v6.enums import cudnnConvolutionFwdAlgo_t, cudnnDataType_t, cudnnTensorFormat_t
 from graphdnn.v6.errors import CudnnError, refuse_if
 from graphdnn.v6.layouts import element_of, format_strides
-from graphdnn.v6.objects import Convolution, Filter, Tensor
+from graphdnn.v6.objects import Tensor
+from graphdnn.v6.question import Question
 
 D = cudnnDataType_t
 Format = cudnnTensorFormat_t
@@ -46,34 +47,18 @@ UNKNOWN = Rule(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Forward:
-    """A forward convolution in question."""
-
-    x: Tensor
-    w: Filter
-    conv: Convolution
-    y: Tensor
-    algorithm: IntEnum
-
-    @property
-    def is_integer(self) -> bool:
-        return self.x.data_type in (_INT8, _INT8X4)
-
-    @property
-    def format(self) -> Format:
-        """What integer data has to lie in."""
-        vectors = self.x.data_type is _INT8X4
-        return Format.CUDNN_TENSOR_NCHW_VECT_C if vectors else Format.CUDNN_TENSOR_NHWC
+def _format(f: Question) -> Format:
+    """What integer data has to lie in."""
+    return Format.CUDNN_TENSOR_NCHW_VECT_C if f.x.data_type is _INT8X4 else Format.CUDNN_TENSOR_NHWC
 
 
 def _packed(value: Tensor, tensor_format: Format) -> tuple[int, ...]:
     return format_strides(tensor_format, value.dims, element_of(value.data_type)[1])
 
 
-def _y_format(f: Forward) -> Format:
+def _y_format(f: Question) -> Format:
     to_float = f.y.data_type is _FLOAT and f.x.data_type is _INT8X4
-    return Format.CUDNN_TENSOR_NCHW if to_float else f.format
+    return Format.CUDNN_TENSOR_NCHW if to_float else _format(f)
 
 
 _FIX_LAYOUT = "convert with cudnnTransformTensor, or leave the profile: without it any layout is computed"
@@ -82,7 +67,7 @@ _FIX_CHANNELS = "pad the channels with zeros to a multiple of four, or leave the
 _N = Status.NOT_SUPPORTED
 
 
-def _integer(f: Forward) -> bool:
+def _integer(f: Question) -> bool:
     return f.is_integer
 
 
@@ -90,7 +75,7 @@ SIX: tuple[Constraint, ...] = (
     Constraint(
         id="v6.profile.configuration",
         attribute="xDesc.dataType, convDesc.computeType, yDesc.dataType",
-        look=lambda f: "/".join(t.name.removeprefix("CUDNN_DATA_") for t in _types(f)),
+        look=lambda f: "/".join(t.name.removeprefix("CUDNN_DATA_") for t in f.types),
         check=OneOf(*("/".join(t.name.removeprefix("CUDNN_DATA_") for t in c) for c in CONFIGURATIONS.values())),
         reason="these are the combinations of types in the manual of 6.0",
         fix="use one of them, or leave the profile",
@@ -120,7 +105,7 @@ SIX: tuple[Constraint, ...] = (
         id="v6.profile.x.format",
         attribute="xDesc.strides",
         look=lambda f: f.x.strides,
-        check=lambda f: Equals(_packed(f.x, f.format)),
+        check=lambda f: Equals(_packed(f.x, _format(f))),
         when=_integer,
         reason=_REASON_LAYOUT,
         fix=_FIX_LAYOUT,
@@ -130,7 +115,7 @@ SIX: tuple[Constraint, ...] = (
         id="v6.profile.w.format",
         attribute="wDesc.format",
         look=lambda f: f.w.format.name,
-        check=lambda f: Equals(f.format.name),
+        check=lambda f: Equals(_format(f).name),
         when=_integer,
         reason=_REASON_LAYOUT,
         fix=_FIX_LAYOUT,
@@ -188,13 +173,6 @@ SIX: tuple[Constraint, ...] = (
 )
 
 
-def _types(f: Forward) -> tuple[cudnnDataType_t, cudnnDataType_t, cudnnDataType_t]:
-    compute = f.conv.compute_type
-    if compute is None:
-        compute = _DOUBLE if f.x.data_type is _DOUBLE else _FLOAT
-    return f.x.data_type, compute, f.y.data_type
-
-
 class _Thread(threading.local):
     release = ""
 
@@ -220,7 +198,12 @@ def active() -> str:
     return _thread.release
 
 
-def check_forward(where: str, forward: Forward) -> None:
-    """Every condition of the profile that the convolution breaks."""
+def outside(where: str, question: Question) -> tuple[Rejection, ...]:
+    """Every condition of 6.0 that the convolution breaks, whatever its direction."""
+    return (*violations(SIX, question, where), *outside_tables(where, question))
+
+
+def check_convolution(where: str, question: Question) -> None:
+    """Raise what the active profile refuses."""
     if _thread.release:
-        refuse_if(violations(SIX, forward, where))
+        refuse_if(outside(where, question))

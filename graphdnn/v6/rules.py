@@ -19,6 +19,13 @@ UNEXPECTED = Rule(
     fix="report it, it is a defect of graphdnn unless memory ran out",
     status=Status.INTERNAL_ERROR,
 )
+FAILED = Rule(
+    id="v6.failed",
+    expected="kernels that run to their end",
+    reason="{detail}",
+    fix="outputs may be written in part; report it, it is a defect of graphdnn",
+    status=Status.EXECUTION_FAILED,
+)
 
 # Arguments.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from graphdnn.enums import ConvolutionMode, DataType, PointwiseMode, ReductionOperator, Status
 from graphdnn.operations import ConvBackwardData, ConvBackwardFilter, ConvForward, ConvolutionSpec, Operation
+from graphdnn.v6.algorithms import engines_of, refusals
 from graphdnn.v6.arithmetic import activate, ignores_nan
 from graphdnn.v6.calls.convolution_descriptor import output_dims
 from graphdnn.v6.checks import rank_in, same_dims, same_type
@@ -20,20 +21,14 @@ from graphdnn.v6.enums import (
     cudnnConvolutionFwdAlgo_t,
     cudnnDataType_t,
 )
-from graphdnn.v6.errors import CudnnError
+from graphdnn.v6.errors import CudnnError, refuse_if
 from graphdnn.v6.execution import Prepared, prepared
 from graphdnn.v6.objects import Activation, Convolution, Descriptor, Filter, Handle, Tensor
-from graphdnn.v6.profiles import Forward, active, check_forward
+from graphdnn.v6.profiles import active, check_convolution
+from graphdnn.v6.question import Question
 from graphdnn.v6.registry import implements
-from graphdnn.v6.rules import ALGORITHM, MODE, SAME_DIMS
+from graphdnn.v6.rules import MODE, SAME_DIMS
 
-_NEVER_IMPLEMENTED: tuple[IntEnum, ...] = (
-    cudnnConvolutionFwdAlgo_t.CUDNN_CONVOLUTION_FWD_ALGO_DIRECT,
-    cudnnConvolutionFwdAlgo_t.CUDNN_CONVOLUTION_FWD_ALGO_COUNT,
-    cudnnConvolutionBwdFilterAlgo_t.CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD,
-    cudnnConvolutionBwdFilterAlgo_t.CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT,
-    cudnnConvolutionBwdDataAlgo_t.CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT,
-)
 _FUSED_MODES = (cudnnActivationMode_t.CUDNN_ACTIVATION_RELU, cudnnActivationMode_t.CUDNN_ACTIVATION_IDENTITY)
 _INT32 = cudnnDataType_t.CUDNN_DATA_INT32
 
@@ -47,17 +42,17 @@ def specification(conv: Convolution, *types: cudnnDataType_t) -> ConvolutionSpec
     )  # fmt: skip
 
 
-def _check(where: str, conv: Convolution, x: Tensor, w: Filter, y: Tensor, algorithm: IntEnum,
-           names: tuple[str, str, str]) -> None:  # fmt: skip
-    """What the three passes have in common; ``names`` are the parameters of x, w and y."""
-    expected = output_dims(where, conv, x, w)
+def _check(where: str, question: Question) -> None:
+    """What the three passes have in common."""
+    x, w, y, names = question.x, question.w, question.y, question.names
+    expected = output_dims(where, question.conv, x, w)
     rank_in(where, names[0], len(x.dims), 4, 5)
     if y.dims != expected:
         reason = "this is what input, filter and convolution give"
         raise CudnnError(SAME_DIMS.reject(where, f"{names[2]}.dims", y.dims, expected=str(expected), reason=reason))
     same_type(where, {names[0]: x, names[1]: w})
-    if algorithm in _NEVER_IMPLEMENTED:
-        raise CudnnError(ALGORITHM.reject(where, "algo", algorithm.name))
+    refuse_if(refusals(where, question))
+    check_convolution(where, question)
 
 
 def _blend(draft: Draft, spec: ConvolutionSpec, value: Tensor | Filter, name: str, alpha: float, beta: float,
@@ -79,15 +74,14 @@ def prepare_forward(handle: Handle, x: Tensor, w: Filter, conv: Convolution, y: 
     """The plan of a forward convolution; ``where``: the function that asks for it."""
 
     def draw(draft: Draft) -> None:
-        _check(where, conv, x, w, y, algorithm, ("xDesc", "wDesc", "yDesc"))
-        check_forward(where, Forward(x, w, conv, y, algorithm))
+        _check(where, Question(x, w, conv, y, algorithm))
         spec = specification(conv, x.data_type)
         source, filters = draft.memory(0, x, "x"), draft.memory(1, w, "w")
         add = partial(ConvForward, x=source, w=filters, conv=spec)
         _blend(draft, spec, y, "y", alpha, beta, lambda out, **factors: add(y=out, **factors))
 
     settings = (x, w, conv, y, algorithm, alpha, beta, active())
-    return prepared("cudnnConvolutionForward", handle, settings, draw)
+    return prepared("cudnnConvolutionForward", handle, settings, draw, engines=partial(engines_of, algorithm))
 
 
 @implements("cudnnConvolutionForward", "conv_fprop", "PyTorch, loops for integers")
@@ -96,7 +90,7 @@ def forward(handle: Handle, alpha: float, x_desc: Descriptor, x: Any, w_desc: De
             beta: float, y_desc: Descriptor, y: Any) -> None:  # fmt: skip
     """y = alpha * conv(x, w) + beta * y."""
     call = prepare_forward(handle, x_desc.value, w_desc.value, conv_desc.value, y_desc.value, algorithm, alpha, beta)
-    call((x, w, y))
+    call((x, w, y), workspace, workspace_bytes)
 
 
 @implements("cudnnConvolutionBiasActivationForward", "conv_fprop, pointwise: one kernel", "PyTorch, loops for integers")
@@ -111,8 +105,7 @@ def bias_activation_forward(
     act, yv = act_desc.value, y_desc.value
 
     def draw(draft: Draft) -> None:
-        _check(where, conv, xv, wv, yv, algorithm, ("xDesc", "wDesc", "yDesc"))
-        check_forward(where, Forward(xv, wv, conv, yv, algorithm))
+        _check(where, Question(xv, wv, conv, yv, algorithm))
         _check_fused(where, act, zv, bv, yv)
         spec = specification(conv, xv.data_type)
         math = math_of(yv.data_type)
@@ -128,7 +121,8 @@ def bias_activation_forward(
         activate(draft, act, math, biased, draft.memory(4, yv, "y"))
 
     settings = (xv, wv, conv, zv, bv, act, yv, algorithm, alpha1, alpha2, active())
-    prepared(where, handle, settings, draw, in_place=(2,))((x, w, z, bias, y))
+    call = prepared(where, handle, settings, draw, in_place=(2,), engines=partial(engines_of, algorithm))
+    call((x, w, z, bias, y), workspace, workspace_bytes)
 
 
 def _check_fused(where: str, act: Activation, z: Tensor, bias: Tensor, y: Tensor) -> None:
@@ -152,13 +146,14 @@ def prepare_data(handle: Handle, w: Filter, dy: Tensor, conv: Convolution, dx: T
     """The plan of the gradient of data; ``where``: the function that asks for it."""
 
     def draw(draft: Draft) -> None:
-        _check(where, conv, dx, w, dy, algorithm, ("dxDesc", "wDesc", "dyDesc"))
+        _check(where, Question(dx, w, conv, dy, algorithm, ("dxDesc", "wDesc", "dyDesc")))
         same_type(where, {"wDesc": w, "dyDesc": dy})
         spec = specification(conv, dx.data_type)
         add = partial(ConvBackwardData, w=draft.memory(0, w, "w"), dy=draft.memory(1, dy, "dy"), conv=spec)
         _blend(draft, spec, dx, "dx", alpha, beta, lambda out, **factors: add(dx=out, **factors))
 
-    return prepared("cudnnConvolutionBackwardData", handle, (w, dy, conv, dx, algorithm, alpha, beta), draw)
+    settings = (w, dy, conv, dx, algorithm, alpha, beta, active())
+    return prepared("cudnnConvolutionBackwardData", handle, settings, draw, engines=partial(engines_of, algorithm))
 
 
 @implements("cudnnConvolutionBackwardData", "conv_dgrad", "PyTorch")
@@ -167,7 +162,7 @@ def backward_data(handle: Handle, alpha: float, w_desc: Descriptor, w: Any, dy_d
                   workspace_bytes: int, beta: float, dx_desc: Descriptor, dx: Any) -> None:  # fmt: skip
     """dx = alpha * gradient + beta * dx."""
     call = prepare_data(handle, w_desc.value, dy_desc.value, conv_desc.value, dx_desc.value, algorithm, alpha, beta)
-    call((w, dy, dx))
+    call((w, dy, dx), workspace, workspace_bytes)
 
 
 def prepare_filter(handle: Handle, x: Tensor, dy: Tensor, conv: Convolution, dw: Filter, algorithm: IntEnum,
@@ -175,13 +170,14 @@ def prepare_filter(handle: Handle, x: Tensor, dy: Tensor, conv: Convolution, dw:
     """The plan of the gradient of a filter; ``where``: the function that asks for it."""
 
     def draw(draft: Draft) -> None:
-        _check(where, conv, x, dw, dy, algorithm, ("xDesc", "dwDesc", "dyDesc"))
+        _check(where, Question(x, dw, conv, dy, algorithm, ("xDesc", "dwDesc", "dyDesc")))
         same_type(where, {"xDesc": x, "dyDesc": dy})
         spec = specification(conv, x.data_type)
         add = partial(ConvBackwardFilter, x=draft.memory(0, x, "x"), dy=draft.memory(1, dy, "dy"), conv=spec)
         _blend(draft, spec, dw, "dw", alpha, beta, lambda out, **factors: add(dw=out, **factors))
 
-    return prepared("cudnnConvolutionBackwardFilter", handle, (x, dy, conv, dw, algorithm, alpha, beta), draw)
+    settings = (x, dy, conv, dw, algorithm, alpha, beta, active())
+    return prepared("cudnnConvolutionBackwardFilter", handle, settings, draw, engines=partial(engines_of, algorithm))
 
 
 @implements("cudnnConvolutionBackwardFilter", "conv_wgrad", "PyTorch")
@@ -190,7 +186,7 @@ def backward_filter(handle: Handle, alpha: float, x_desc: Descriptor, x: Any, dy
                     workspace_bytes: int, beta: float, dw_desc: Descriptor, dw: Any) -> None:  # fmt: skip
     """dw = alpha * gradient + beta * dw."""
     call = prepare_filter(handle, x_desc.value, dy_desc.value, conv_desc.value, dw_desc.value, algorithm, alpha, beta)
-    call((x, dy, dw))
+    call((x, dy, dw), workspace, workspace_bytes)
 
 
 @implements("cudnnConvolutionBackwardBias", "reduction", "PyTorch")
