@@ -14,6 +14,8 @@ from graphdnn.enums import DataType, KnobType
 _BLOCK_BYTES = 1024  # of shared memory that the system takes of each block
 _TABLE_ROW = 32  # bytes for every row and column of a tile, and for an index of the sum
 _REGISTERS = 65_536
+_MOST_BLOCKS = 4
+_OF_RESIDUES = 24  # registers that many products in one launch take
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +35,14 @@ class Tile:
     def name(self) -> str:
         return f"{self.bm}x{self.bn}"
 
-    @property
-    def registers(self) -> int:
-        """Of a thread, at most: its sums, operands twice, and places."""
+    def registers(self, more: int) -> int:
+        """Of a thread: its sums, operands twice, places, and ``more``."""
         sums, operands = self.wm * self.wn // 32, 2 * (self.wm + self.wn) // 4
-        return min(255, -(-(sums + operands + 44) // 8) * 8)
+        return -(-(sums + operands + 44 + more) // 8) * 8
 
-    def resident(self, most: int) -> int:
+    def resident(self, more: int) -> int:
         """Blocks that share an SM, which bounds the registers of each."""
-        return max(1, min(most, _REGISTERS // (self.registers * self.threads)))
+        return max(1, min(_MOST_BLOCKS, _REGISTERS // (min(255, self.registers(more)) * self.threads)))
 
 
 # Largest first; the last are for problems with few rows and columns per group.
@@ -111,8 +112,9 @@ def choose(product: Product, device: DeviceSpec, element: int, is_scattered: boo
     rate = device.rate(DataType.HALF if element == 2 else DataType.INT8)
     machine = _Machine(device.sm_count, rate / device.sm_count, device.bandwidth, device.launch, device.shared_memory)
     groups = product.roles.problem.groups
+    loads = _Loads(is_scattered, len(product.residues) > 1)
     asked = (knobs[TILE.type], knobs[DEPTH.type], knobs[STAGES.type], knobs[OCCUPANCY.type], knobs[SPLIT.type])
-    return _fastest(machine, sizes, groups, product.results * 4, element, is_scattered, *asked)
+    return _fastest(machine, sizes, groups, product.results * 4, element, loads, *asked)
 
 
 class _Machine(NamedTuple):
@@ -121,6 +123,11 @@ class _Machine(NamedTuple):
     bandwidth: float
     launch: float
     shared: int  # bytes of one SM
+
+
+class _Loads(NamedTuple):
+    are_scattered: bool
+    are_residues: bool
 
 
 def _staged(tile: Tile, machine: _Machine, element: int, bytes_deep: int, stages: int, resident: int) -> Shape | None:
@@ -138,14 +145,27 @@ def _staged(tile: Tile, machine: _Machine, element: int, bytes_deep: int, stages
 
 
 def _arranged(
-    tile: Tile, machine: _Machine, element: int, is_scattered: bool, deep: int, stages: int, occupancy: int
+    tile: Tile,
+    machine: _Machine,
+    element: int,
+    loads: _Loads,
+    deep: int,
+    stages: int,
+    occupancy: int,
+    *,
+    is_asked: bool,
 ) -> Shape | None:
-    resident = occupancy or tile.resident(4)
-    if is_scattered and tile.threads < max(tile.bm, tile.bn):
-        return None  # threads go along a whole row of single elements
+    more = _OF_RESIDUES if loads.are_residues else 0
+    if loads.are_scattered:
+        if tile.threads < max(tile.bm, tile.bn):
+            return None  # threads go along a whole row of single elements
+        more += (tile.bm + tile.bn) * (64 // element) // tile.threads  # what waits there
+    if tile.registers(more) > 255 and not is_asked:
+        return None
+    resident = occupancy or tile.resident(more)
     if deep:
         return _staged(tile, machine, element, 64 * deep, stages, resident)
-    if not is_scattered:
+    if not loads.are_scattered:
         shape = _staged(tile, machine, element, 128, stages, resident)
         if shape is not None and shape.resident == resident and shape.stages >= 3:
             return shape
@@ -159,7 +179,7 @@ def _fastest(
     groups: int,
     results: int,
     element: int,
-    is_scattered: bool,
+    loads: _Loads,
     number: int,
     deep: int,
     stages: int,
@@ -171,13 +191,13 @@ def _fastest(
     deepest = max(depth for *_, depth in sizes)
     shapes = []
     for tile in (TILES[number - 1],) if number else TILES:
-        arranged = _arranged(tile, machine, element, is_scattered, deep, stages, occupancy)
+        arranged = _arranged(tile, machine, element, loads, deep, stages, occupancy, is_asked=number > 0)
         if arranged is None:
             continue
         bk, resident = arranged.bk, arranged.resident
         counted = [(-(-rows // tile.bm) * -(-columns // tile.bn) * groups, depth) for rows, columns, depth in sizes]
         blocks, area = sum(count for count, _ in counted), 2.0 * tile.bm * tile.bn
-        pace = machine.rate * _share(tile, is_scattered)
+        pace = machine.rate * _share(tile, loads.are_scattered)
         for parts in (_PARTS[power - 1],) if power else _candidates(resident * sms, blocks):
             if not power and parts > 1 and (parts * _LEAST_DEPTH * bk > deepest or parts * blocks > _MANY * sms):
                 break

@@ -1,0 +1,142 @@
+"""The implicit GEMM on tensor cores runs on the host against the general NumPy engine, and compiled everywhere.
+
+Operands are small multiples of a quarter: every sum is exact in fp32 in any order, so results are equal to the bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, fused, run_both
+from emulator import MISSING
+from test_cuda_implicit_gemm import operations, quarters
+
+from graphdnn import Graph, fuse
+from graphdnn.device import device_spec
+from graphdnn.engines import Task
+from graphdnn.engines.cuda.mma_gemm import ENGINE
+from graphdnn.engines.cuda.mma_tiles import TILES
+from graphdnn.enums import KnobType
+
+emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+
+
+def check(text: str, seed: int = 0, **knobs: Any) -> None:
+    ops, rng = operations(text), np.random.default_rng(seed)
+    op = fused(ops)
+    values = {t.uid: quarters(t, rng) for t in (*op.inputs, *op.outputs) if not t.is_constant}
+    got, expected = run_both(ops, ENGINE, values, {KnobType[k]: v for k, v in knobs.items()})
+    for uid, array in expected.items():
+        np.testing.assert_array_equal(got[uid], array)
+
+
+FORWARD = [
+    "conv x=f16[2,16,9,11]nhwc w=f16[24,16,3,3]nhwc pad=1 + bias + relu",
+    "conv x=bf16[2,40,9,11]nhwc w=bf16[24,40,3,3]nhwc pad=1 stride=2 mode=conv",
+    "conv x=f16[2,16,9,11] w=f16[24,16,3,3] pad=1 + bias + relu",
+    "conv x=f16[1,6,9,8]nhwc w=f16[12,3,3,3]nhwc pad=1 + residual",
+    "conv x=f16[1,20,9,8]nhwc w=f16[33,20,3,3] pad=1 dil=2 out=f32",
+    "conv x=i8[2,48,7,6]nhwc w=i8[24,48,3,3]nhwc pad=1 compute=i32 out=i32",
+    "conv x=u8[1,32,7,6]nhwc w=i8[10,32,1,1]nhwc compute=i32 out=i8 + relu",
+    "conv x=i8[1,3,7,6] w=u8[10,3,3,3] compute=i32 out=i32",
+    "conv x=u8[1,4,17]nhwc w=u8[10,4,5] pad=2 spatial=1 compute=i32 out=i32",
+    "conv x=bf16[1,16,5,6,7]nhwc w=bf16[8,16,3,3,3]nhwc pad=1 spatial=3",
+]
+BACKWARD = [
+    "dgrad dy=f16[2,16,9,11]nhwc w=f16[16,24,3,3]nhwc dx=[2,24,9,11] pad=1",
+    "dgrad dy=f16[2,8,5,6]nhwc w=f16[8,16,3,3]nhwc dx=[2,16,9,11] pad=1 stride=2",
+    "dgrad dy=f16[2,9,5,6] w=f16[9,3,7,7] dx=[2,3,10,12] pad=3 stride=2",
+    "dgrad dy=i8[1,32,5,4]nhwc w=u8[32,16,3,3]nhwc dx=[1,16,9,8] pad=1 stride=2 compute=i32 out=i32",
+    "dgrad dy=bf16[1,8,4,4]nhwc w=bf16[8,8,2,3] dx=[1,8,12,18] stride=3,5",
+    "wgrad x=f16[2,8,9,11]nhwc dy=f16[2,24,9,11]nhwc dw=[24,8,3,3] pad=1",
+    "wgrad x=f16[2,6,9,11] dy=f16[2,12,5,6] dw=[12,6,3,3] pad=1 stride=2",
+    "wgrad x=f16[2,5,9,11]nhwc dy=f16[2,7,9,11]nhwc dw=[7,5,3,3] pad=1",
+    "wgrad x=u8[2,16,9,11]nhwc dy=i8[2,16,9,11]nhwc dw=[16,16,3,3] pad=1 compute=i32 out=i32",
+    "wgrad x=bf16[1,4,5,6,7] dy=bf16[1,4,5,6,7] dw=[4,4,3,3,3] pad=1 spatial=3 mode=conv",
+]
+
+
+@emulated
+@pytest.mark.parametrize("text", FORWARD + BACKWARD)
+def test_results(text: str) -> None:
+    """With the knobs of the shape; deep tiles of two stages; and the sum in parts."""
+    check(text)
+    check(text, TILE_SIZE=9, TILEK=2, STAGES=2, SPLIT_K=1)
+    check(text, TILE_SIZE=12, STAGES=3, SPLIT_K=3)
+
+
+@emulated
+@pytest.mark.parametrize("tile", range(1, len(TILES) + 1))
+def test_tiles(tile: int) -> None:
+    check("conv x=f16[1,72,13,23]nhwc w=f16[264,72,1,1]nhwc + bias", TILE_SIZE=tile, SPLIT_K=1)
+
+
+@emulated
+def test_infinities_stay_where_they_are() -> None:
+    """Padding and what lies beyond the product are zeros times zeros."""
+    ops = operations("conv x=f16[1,8,5,7]nhwc w=f16[9,8,3,3]nhwc pad=1")
+    op, rng = fused(ops), np.random.default_rng(0)
+    values = {t.uid: quarters(t, rng) for t in (*op.inputs, *op.outputs)}
+    x, w, _ = op.anchor.roles  # type: ignore[union-attr]
+    values[x.uid][0, 3, 2, 2] = np.inf
+    values[w.uid][5] = np.nan
+    got, expected = run_both(ops, ENGINE, values, {KnobType.TILE_SIZE: 12})
+    for uid, array in expected.items():
+        np.testing.assert_array_equal(got[uid], array)
+
+
+LARGE = [
+    "conv x=f16[32,256,56,56]nhwc w=f16[256,256,3,3]nhwc pad=1 + bias + relu",
+    "conv x=f16[32,256,56,56] w=f16[256,256,3,3] pad=1 + bias + relu",
+    "conv x=i8[32,256,56,56]nhwc w=u8[256,256,3,3]nhwc pad=1 compute=i32 out=i8 + relu",
+    "dgrad dy=bf16[64,128,28,28]nhwc w=bf16[128,64,3,3]nhwc dx=[64,64,56,56] pad=1 stride=2",
+    "wgrad x=f16[32,256,56,56]nhwc dy=f16[32,256,56,56]nhwc dw=[256,256,3,3] pad=1",
+]
+
+
+@compiler
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("text", LARGE)
+def test_compiles(text: str, arch: str) -> None:
+    for knobs in ({}, {KnobType.TILE_SIZE: 3}):
+        compiles_cleanly(operations(text), ENGINE, arch, knobs)
+
+
+@compiler
+@pytest.mark.long
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("tile", range(1, len(TILES) + 1))
+def test_every_tile_compiles(tile: int, arch: str) -> None:
+    for text in (LARGE[0], LARGE[2], LARGE[4]):
+        compiles_cleanly(operations(text), ENGINE, arch, {KnobType.TILE_SIZE: tile})
+
+
+def test_workspace_only_where_the_sum_is_in_parts() -> None:
+    assert device_kernel(operations(LARGE[0]), ENGINE).scratch == 0
+    assert device_kernel(operations(LARGE[4]), ENGINE).scratch > 0
+    assert device_kernel(operations(LARGE[4]), ENGINE, {KnobType.SPLIT_K: 1}).scratch == 0
+
+
+_REFUSED = {
+    "operation": "matmul a=f16[1,8,8] b=f16[1,8,8]",
+    "data_type": "conv x=f32[1,8,9,9]nhwc w=f32[8,8,3,3]",
+    "compute_type": "conv x=i8[1,8,9,9]nhwc w=i8[8,8,3,3] compute=i64 out=i64",
+    "coordinates": "conv x=f16[1,8,9,9]nhwc w=f16[8,8,3,3] pre=2147483000,0 post=0,0 stride=2147480000,1",
+}
+
+
+@pytest.mark.parametrize("reason", _REFUSED)
+def test_refusals(reason: str) -> None:
+    ids = {r.rule for r in ENGINE.why_not(Task(fused(operations(_REFUSED[reason])), device_spec("h200")))}
+    assert f"cuda_mma_gemm.{reason}" in ids
+
+
+def test_refuses_prologues() -> None:
+    graph = Graph()
+    x, w = (graph.tensor(dims, data_type="float16") for dims in ([1, 16, 9, 9], [16, 16, 3, 3]))
+    graph.conv_fprop(graph.relu(x), w, padding=[1, 1]).set_output(True)
+    (op,) = fuse(graph.build_operation_graph())
+    assert op.prologue
+    assert "cuda_mma_gemm.prologue" in {r.rule for r in ENGINE.why_not(Task(op, device_spec("h200")))}
