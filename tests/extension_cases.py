@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from legal import convolution, tensor
+from recurrent_cases import LEGAL_RECURRENT, recurrent_rule_cases
 
 from graphdnn.operations import EXTENSIONS, Operation
 
@@ -18,6 +19,7 @@ LEGAL_EXTENSIONS: dict[str, Callable[[], dict[str, Any]]] = {
         "dgrid": tensor(5, _GRID),
     },
     "patches": lambda: {"x": tensor(1, _IMAGE), "y": tensor(2, (12, 24)), "taps": (2, 2), "conv": convolution()},
+    **LEGAL_RECURRENT,
 }  # fmt: skip
 
 assert set(LEGAL_EXTENSIONS) == set(EXTENSIONS)
@@ -57,4 +59,5 @@ EXTENSION_RULE_CASES: dict[str, Callable[[], Any]] = {
     "patches.data_type": _case("patches", y=tensor(2, (12, 24), "f16")),
     "patches.y.extents": _case("patches", y=tensor(2, (24, 12))),
     "patches.output.overlap": _case("patches", y=_overlapping(2, (12, 24))),
+    **recurrent_rule_cases(_case),
 }

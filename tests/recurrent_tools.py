@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,49 @@ def dropout(probability: float = 0.0, seed: int = 1, states: bool = True) -> Any
     return desc
 
 
+def rnn(
+    mode: Any = v6.CUDNN_RNN_RELU, hidden: int = 1, layers: int = 1, *, probability: float = 0.0, bidirectional: bool = False,
+    skip: bool = False, algo: Any = v6.CUDNN_RNN_ALGO_STANDARD, kind: Any = v6.CUDNN_DATA_FLOAT, drops: Any = None,
+) -> Any:  # fmt: skip
+    desc = v6.cudnnCreateRNNDescriptor()
+    v6.cudnnSetRNNDescriptor_v6(
+        v6.cudnnCreate(), desc, hidden, layers, drops or dropout(probability), int(skip), int(bidirectional), mode, algo,
+        kind,
+    )  # fmt: skip
+    return desc
+
+
+def steps(batch_sizes: Sequence[int], values: int, kind: Any = v6.CUDNN_DATA_FLOAT) -> list[Any]:
+    """Descriptors of the steps of a sequence."""
+    found = []
+    for batch in batch_sizes:
+        desc = v6.cudnnCreateTensorDescriptor()
+        v6.cudnnSetTensorNdDescriptor(desc, kind, 3, [batch, values, 1], [values, 1, 1])
+        found.append(desc)
+    return found
+
+
+def states(*dims: int, kind: Any = v6.CUDNN_DATA_FLOAT) -> Any:
+    desc = v6.cudnnCreateTensorDescriptor()
+    v6.cudnnSetTensorNdDescriptor(desc, kind, 3, dims, [dims[1] * dims[2], dims[2], 1])
+    return desc
+
+
+def weights(count: int, kind: Any = v6.CUDNN_DATA_FLOAT) -> Any:
+    desc = v6.cudnnCreateFilterDescriptor()
+    v6.cudnnSetFilterNdDescriptor(desc, kind, v6.CUDNN_TENSOR_NCHW, 3, [count, 1, 1])
+    return desc
+
+
+def plan() -> Any:
+    return v6.cudnnCreatePersistentRNNPlan(rnn(algo=v6.CUDNN_RNN_ALGO_PERSIST_DYNAMIC), 1, v6.CUDNN_DATA_FLOAT)
+
+
 # Descriptors that a legal call takes, by kind.
 DESCRIPTORS = {
     "DropoutDescriptor": dropout,
+    "RNNDescriptor": rnn,
+    "PersistentRNNPlan": plan,
 }
 
 
@@ -28,4 +69,16 @@ def special_arguments(function: str) -> dict[str, Any]:
         return {"states": np.zeros(16, np.uint8), "stateSizeInBytes": 16, "dropout": 0.5}
     if function.startswith("cudnnDropout"):
         return {"reserveSpace": np.full(4, 255, np.uint8), "reserveSpaceSizeInBytes": 4}
+    if function == "cudnnSetPersistentRNNPlan":
+        return {"rnnDesc": rnn(algo=v6.CUDNN_RNN_ALGO_PERSIST_DYNAMIC)}
+    if "RNN" in function and "RNNDescriptor" not in function:
+        return {
+            **{name: steps([1], 1) for name in ("xDesc", "yDesc", "dxDesc", "dyDesc")},
+            **{f"{name}Desc": states(1, 1, 1) for name in ("hx", "cx", "hy", "cy", "dhx", "dcx", "dhy", "dcy")},
+            **{name: weights(4) for name in ("wDesc", "dwDesc")},
+            **({"xDesc": states(1, 1, 1)} if "Params" in function else {}),
+            "w": np.ones(4, np.float32), "dw": np.ones(4, np.float32), "layer": 0, "linLayerID": 0,
+            "workspace": np.zeros(4, np.uint8), "workSpaceSizeInBytes": 4,
+            "reserveSpace": np.zeros(4, np.uint8), "reserveSpaceSizeInBytes": 4,
+        }  # fmt: skip
     return {}

@@ -99,7 +99,7 @@ def good_arguments(row: Function) -> list[Any]:
     for p in row.inputs:
         if p.kind == "Handle":
             found.append(v6.cudnnCreate())
-        elif p.kind.endswith("Descriptor"):
+        elif p.kind.endswith("Descriptor") or p.kind in recurrent_tools.DESCRIPTORS:
             found.append(_descriptor(p.kind, p.name))
         elif p.kind in ("data", "inout", "out"):
             found.append(np.ones(_SHAPES.get(p.name, (1, 1, 1, 1)), np.float32))

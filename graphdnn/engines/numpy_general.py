@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphdnn.engines.engine import Cost, Engine, Kernel, Knobs, Task
 from graphdnn.engines.host.cost import host_cost
 from graphdnn.enums import NumericalNote
+from graphdnn.operations import RecurrentOperation
 
 # Share of the processor's peak that one tensordot per filter tap reaches: each tap passes over x and y again.
 _EFFICIENCY = 0.15
@@ -12,6 +13,10 @@ _EFFICIENCY = 0.15
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     return host_cost(task, efficiency=_EFFICIENCY, passes_per_tap=True)
+
+
+def _workspace(task: Task, knobs: Knobs) -> int:
+    return task.op.main.scratch_bytes if isinstance(task.op.main, RecurrentOperation) else 0
 
 
 def _compile(task: Task, knobs: Knobs) -> Kernel:
@@ -29,6 +34,7 @@ ENGINE = Engine(
     needs=(),
     cost=_cost,
     compile=_compile,
+    workspace=_workspace,
     numerical_notes=(NumericalNote.STRICT_NAN_PROP,),
     places=("cpu",),
     is_general=True,

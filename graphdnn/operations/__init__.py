@@ -18,6 +18,8 @@ from graphdnn.operations.pointwise import PointwiseOperation, PointwiseSpec
 from graphdnn.operations.reduction import Reduction, ReductionSpec
 from graphdnn.operations.resample import ResampleBackward, ResampleForward, ResampleSpec
 from graphdnn.operations.rng import Rng, RngSpec
+from graphdnn.operations.rnn import RecurrentOperation, RnnBackwardData, RnnBackwardWeights, RnnForward
+from graphdnn.operations.rnn_spec import Cell, RnnSpec
 from graphdnn.operations.statistics import BnBackwardWeights, BnFinalize, GenStats
 
 # In the order of the documentation; the tag is the name in reports and files.
@@ -31,7 +33,9 @@ OPERATIONS: dict[str, type[Operation]] = {
 }  # fmt: skip
 
 # What the v8 header does not have: made by other faces, known to files, fusion and engines.
-EXTENSIONS: dict[str, type[Extension]] = {cls.tag: cls for cls in (GridSample, GridSampleBackward, Patches)}
+EXTENSIONS: dict[str, type[Extension]] = {
+    cls.tag: cls for cls in (GridSample, GridSampleBackward, Patches, RnnForward, RnnBackwardData, RnnBackwardWeights)
+}
 
 SETTINGS = (ConvolutionSpec, PointwiseSpec, MatmulSpec, ReductionSpec, ResampleSpec, RngSpec)
 
@@ -41,6 +45,7 @@ __all__ = [
     "SETTINGS",
     "BnBackwardWeights",
     "BnFinalize",
+    "Cell",
     "Concat",
     "ConvBackwardData",
     "ConvBackwardFilter",
@@ -59,6 +64,7 @@ __all__ = [
     "Patches",
     "PointwiseOperation",
     "PointwiseSpec",
+    "RecurrentOperation",
     "Reduction",
     "ReductionSpec",
     "ResampleBackward",
@@ -67,6 +73,10 @@ __all__ = [
     "Reshape",
     "Rng",
     "RngSpec",
+    "RnnBackwardData",
+    "RnnBackwardWeights",
+    "RnnForward",
+    "RnnSpec",
     "Slice",
     "Transpose",
     "ports",

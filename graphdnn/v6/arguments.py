@@ -26,6 +26,7 @@ Reader = Callable[[Any], Any]
 
 # Descriptors that a function writes: the first parameter, by how the function's name begins, and these.
 _MAY_BE_UNSET = ("cudnnSet", "cudnnDestroy", "cudnnDerive", "cudnnRestore")
+_READ_ALL_THE_SAME = ("cudnnSetPersistentRNNPlan",)
 _WRITTEN = {
     "cudnnSetRNNDescriptor_v6": "rnnDesc",
     "cudnnGetRNNLinLayerMatrixParams": "linLayerMatDesc",
@@ -61,7 +62,8 @@ def _reader(where: str, parameter: Parameter, *, first: bool) -> Reader:
     if kind == "Handle":
         return _handle(where, parameter.name)
     if kind in DESCRIPTORS:
-        written = (first and where.startswith(_MAY_BE_UNSET)) or _WRITTEN.get(where) == parameter.name
+        begins = first and where.startswith(_MAY_BE_UNSET) and where not in _READ_ALL_THE_SAME
+        written = begins or _WRITTEN.get(where) == parameter.name
         may_be_unset = written or where in _READ_DEFAULTS
         read = _descriptor(where, parameter.name, DESCRIPTORS[kind], may_be_unset=may_be_unset)
         return (lambda value: None if value is None else read(value)) if parameter.nullable else read

@@ -71,6 +71,17 @@ def as_call(row: Function, implementation: Call) -> Call:
     return _finished(call, row, names)
 
 
+def by_count(call: Call, other: Call, count: int) -> Call:
+    """A name with two signatures: ``other`` for so many arguments, as in a later release."""
+
+    def either(*args: Any, **named: Any) -> Any:
+        return (other if len(args) + len(named) == count else call)(*args, **named)
+
+    either.__name__ = either.__qualname__ = call.__name__
+    either.__doc__ = f"{call.__doc__}\n\nWith {count} arguments: {other.__doc__}"
+    return either
+
+
 def refusing(row: Function, error: CudnnError) -> Call:
     """A function without an implementation: whatever it is given, it ends with ``error``."""
 

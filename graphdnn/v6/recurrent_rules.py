@@ -18,3 +18,54 @@ NO_STATES = Rule(
     reason="masks are drawn from the states, and the descriptor was only set without any",
     fix="call cudnnSetDropoutDescriptor with memory of cudnnDropoutGetStatesSize bytes",
 )
+SEQUENCE = Rule(
+    id="v6.rnn.sequence",
+    expected="{expected}",
+    reason="{reason}",
+    fix="describe each step as [sequences, values, 1], packed, the longest sequences first",
+)
+PACKED = Rule(
+    id="v6.rnn.packed",
+    expected="packed strides {expected}",
+    reason="steps lie one after another, without gaps",
+    fix="copy the data into packed memory with cudnnTransformTensor",
+)
+PRECISION = Rule(
+    id="v6.rnn.precision",
+    expected="{expected}",
+    reason="the network was set to compute in {math}: HALF data takes HALF or FLOAT, FLOAT takes FLOAT, DOUBLE DOUBLE",
+    fix="set the network's dataType, or the descriptors, so that they go together",
+    status=Status.NOT_SUPPORTED,
+)
+PERSISTENT = Rule(
+    id="v6.rnn.persistent",
+    expected="{expected}",
+    reason="{reason}",
+    fix="use CUDNN_RNN_ALGO_STANDARD, which computes the same",
+    status=Status.NOT_SUPPORTED,
+)
+PLAN_ALGO = Rule(
+    id="v6.rnn.plan",
+    expected="CUDNN_RNN_ALGO_PERSIST_DYNAMIC",
+    reason="only this algorithm takes a plan",
+    fix="set the network with that algorithm first",
+)
+LINEAR_LAYER = Rule(
+    id="v6.rnn.linear_layer",
+    expected="{expected}",
+    reason="layers count directions, and each has matrices and biases of the input first, then of the state",
+    fix="use an index in the range",
+)
+OUTSIDE = Rule(
+    id="v6.rnn.weights.outside",
+    expected="weights that end within the {count} elements of wDesc",
+    reason="the block would lie outside the buffer",
+    fix="describe the buffer with as many elements as cudnnGetRNNParamsSize asks for",
+    status=Status.INVALID_VALUE,
+)
+ALIGNMENT = Rule(
+    id="v6.rnn.weights.alignment",
+    expected="a multiple of {size}",
+    reason="elements are read whole",
+    fix="allocate the weights as an array of their type",
+)

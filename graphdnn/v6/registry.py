@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.functions import Function, functions
-from graphdnn.v6.outcome import Call, as_call, refusing
+from graphdnn.v6.outcome import Call, as_call, by_count, refusing
 from graphdnn.v6.rules import NOT_IMPLEMENTED
 
 
@@ -19,6 +19,8 @@ class Implementation:
     becomes: str
     verified: str  # what the values were compared with; "" where nothing was
 
+
+_LATER_SIGNATURE = {"cudnnSetRNNDescriptor": "cudnnSetRNNDescriptor_v6"}  # 7.0 gave the name this one's
 
 IMPLEMENTATIONS: dict[str, Implementation] = {}
 
@@ -45,6 +47,8 @@ def public_calls() -> dict[str, Call]:
     for name, row in functions().items():
         found = implementation_of(row)
         calls[name] = as_call(row, found.call) if found else _absent(row)
+    for name, later in _LATER_SIGNATURE.items():
+        calls[name] = by_count(calls[name], calls[later], len(functions()[later].inputs))
     return calls
 
 

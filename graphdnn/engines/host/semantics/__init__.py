@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from graphdnn.engines.host import convolution_taps as taps
 from graphdnn.engines.host.kernel import Semantics
-from graphdnn.engines.host.semantics import elementwise, grid_sample, movement, norms, patches, products, sampling
+from graphdnn.engines.host.semantics import (
+    elementwise,
+    grid_sample,
+    movement,
+    norms,
+    patches,
+    products,
+    recurrent,
+    sampling,
+)
 from graphdnn.engines.host.semantics.products import convolution
 from graphdnn.operations import (
     EXTENSIONS,
@@ -34,6 +43,9 @@ from graphdnn.operations import (
     ResampleForward,
     Reshape,
     Rng,
+    RnnBackwardData,
+    RnnBackwardWeights,
+    RnnForward,
     Slice,
     Transpose,
 )
@@ -60,6 +72,9 @@ SEMANTICS: dict[type[Operation], Semantics] = {
     GridSample: grid_sample.forward,
     GridSampleBackward: grid_sample.backward,
     Patches: patches.patches,
+    RnnForward: recurrent.forward,
+    RnnBackwardData: recurrent.backward_data,
+    RnnBackwardWeights: recurrent.backward_weights,
 }
 
 assert set(SEMANTICS) == {*OPERATIONS.values(), *EXTENSIONS.values()}

@@ -1,0 +1,225 @@
+"""Settings of recurrent networks, and where everything lies: packed weights, kept values, states.
+
+Steps may have fewer sequences than the step before (sequences sorted by falling length); the rows of all steps lie
+one after another. A pseudo-layer is one direction of one layer: index ``layer * directions + direction``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import ClassVar, NamedTuple
+
+from graphdnn.checks import AtLeast, Each, Equals, InRange, LengthIn, OneOf
+from graphdnn.dtypes import COMPUTE
+from graphdnn.enums import DataType, Status
+from graphdnn.rules import Constraint
+from graphdnn.spec import ElementType, Float, Int64, Int64s, Spec
+
+
+class Cell(IntEnum):
+    """What a step computes. Matrices have ids: of the input 0 to gates-1, of the state gates to 2*gates-1.
+
+    LSTM: input, forget, new, output gate. GRU: reset, update, new gate, the reset gate multiplying after the matrix.
+    """
+
+    RELU = 0
+    TANH = 1
+    LSTM = 2
+    GRU = 3
+
+
+GATES = {Cell.RELU: 1, Cell.TANH: 1, Cell.LSTM: 4, Cell.GRU: 3}
+# Values of width ``hidden`` that a step keeps for the gradients, beside its output: LSTM its gates and the cell,
+# GRU its gates and the new gate's product of the state; and gradients that the weights' gradients are made from.
+KEPT = {Cell.RELU: 0, Cell.TANH: 0, Cell.LSTM: 5, Cell.GRU: 4}
+KEPT_GRADIENTS = {Cell.RELU: 1, Cell.TANH: 1, Cell.LSTM: 4, Cell.GRU: 4}
+
+
+class Block(NamedTuple):
+    """A matrix or a bias among the packed weights, in elements. No rows: there is none."""
+
+    offset: int
+    rows: int
+    columns: int
+
+
+def _rises(sizes: Sequence[int]) -> bool:
+    return any(later > earlier for earlier, later in pairwise(sizes))
+
+
+class RnnSpec(Spec):
+    """A stack of recurrent layers over a batch of sequences."""
+
+    constraints: ClassVar[tuple[tuple[Constraint, ...], ...]] = (
+        (
+            Constraint(
+                id="rnn.sizes",
+                attribute="input_size, hidden_size, layers",
+                look=lambda s: (s.input_size, s.hidden_size, s.layers),
+                check=Each(AtLeast(1)),
+                reason="they count values and layers",
+                fix="use positive numbers",
+            ),
+            Constraint(
+                id="rnn.directions",
+                attribute="directions",
+                look=lambda s: s.directions,
+                check=OneOf(1, 2),
+                reason="sequences are read forward, or forward and backward",
+                fix="use 1 or 2",
+            ),
+            Constraint(
+                id="rnn.batch_sizes",
+                attribute="batch_sizes",
+                look=lambda s: s.batch_sizes,
+                check=LengthIn(1, 2**31),
+                reason="there is one batch size for each step",
+                fix="give as many as the longest sequence has steps",
+            ),
+            Constraint(
+                id="rnn.dropout",
+                attribute="dropout",
+                look=lambda s: s.dropout,
+                check=InRange(0.0, 1.0),
+                reason="it is the probability that a value between layers is zeroed",
+                fix="use a number from 0 to 1",
+            ),
+            Constraint(
+                id="rnn.arithmetic",
+                attribute="arithmetic",
+                look=lambda s: s.arithmetic,
+                check=OneOf(DataType.FLOAT, DataType.DOUBLE),
+                reason="gates are fractions, and sums over steps need the width",
+                fix="use FLOAT, also for narrower data",
+                status=Status.NOT_SUPPORTED_DATA_TYPE,
+            ),
+        ),
+        (
+            Constraint(
+                id="rnn.batch_sizes.order",
+                attribute="batch_sizes",
+                look=lambda s: s.batch_sizes,
+                check=Equals("positive numbers that never rise"),
+                when=lambda s: min(s.batch_sizes) < 1 or _rises(s.batch_sizes),
+                reason="sequences are sorted by falling length, so that each step takes the first ones",
+                fix="sort the sequences",
+            ),
+            Constraint(
+                id="rnn.skip_input",
+                attribute="input_size",
+                look=lambda s: s.input_size,
+                check=lambda s: Equals(s.hidden_size),
+                when=lambda s: s.skip_input,
+                reason="without a matrix the input is added to each gate as it is",
+                fix="make both sizes equal, or clear skip_input",
+                status=Status.BAD_PARAM_SHAPE_MISMATCH,
+            ),
+        ),
+    )
+
+    cell: Cell
+    input_size: Int64
+    hidden_size: Int64
+    layers: Int64 = 1
+    directions: Int64 = 1
+    skip_input: bool = False  # the first layer has no input matrices
+    dropout: Float = 0.0  # between layers, in training
+    batch_sizes: Int64s
+    arithmetic: ElementType = DataType.FLOAT
+
+    @classmethod
+    def kind(cls) -> str:
+        return "RNN"
+
+    @property
+    def gates(self) -> int:
+        return GATES[self.cell]
+
+    @property
+    def width(self) -> int:
+        """Values of one row of y."""
+        return self.hidden_size * self.directions
+
+    @property
+    def pseudo_layers(self) -> int:
+        return self.layers * self.directions
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """Where the rows of each step begin, and the number of all rows."""
+        return (0, *accumulate(self.batch_sizes))
+
+    @property
+    def rows(self) -> int:
+        return self.starts[-1]
+
+    @property
+    def states(self) -> tuple[int, int, int]:
+        """Extents of hx and its like."""
+        return self.pseudo_layers, self.batch_sizes[0], self.hidden_size
+
+    # Weights: all matrices by pseudo-layer and id, then all biases in the same order.
+
+    def fan_in(self, layer: int) -> int:
+        """Columns of the input's matrices."""
+        return self.input_size if layer == 0 else self.width
+
+    def has_input_matrices(self, layer: int) -> bool:
+        return layer > 0 or not self.skip_input
+
+    @cached_property
+    def _matrix_starts(self) -> tuple[int, ...]:
+        """Where the matrices of each pseudo-layer begin, and where the biases do."""
+        sizes = (
+            self.gates * self.hidden_size * (self.hidden_size + self.fan_in(layer) * self.has_input_matrices(layer))
+            for layer in range(self.layers)
+            for _ in range(self.directions)
+        )
+        return (0, *accumulate(sizes))
+
+    @property
+    def weight_count(self) -> int:
+        return self._matrix_starts[-1] + self.pseudo_layers * 2 * self.gates * self.hidden_size
+
+    def matrix(self, pseudo_layer: int, id: int) -> Block:
+        """The matrix of an id."""
+        layer, hidden = pseudo_layer // self.directions, self.hidden_size
+        columns = self.fan_in(layer) * self.has_input_matrices(layer)
+        start = self._matrix_starts[pseudo_layer]
+        if id < self.gates:
+            return Block(start + id * hidden * columns, hidden if columns else 0, columns)
+        return Block(start + self.gates * hidden * columns + (id - self.gates) * hidden * hidden, hidden, hidden)
+
+    def bias(self, pseudo_layer: int, id: int) -> Block:
+        """The bias of an id."""
+        start = self._matrix_starts[-1] + (pseudo_layer * 2 * self.gates + id) * self.hidden_size
+        return Block(start, self.hidden_size, 1)
+
+    # What training keeps: values of each pseudo-layer, then outputs of each layer but the last.
+
+    @property
+    def kept_count(self) -> int:
+        """Elements that the forward pass keeps for the gradients."""
+        return self.rows * (self.pseudo_layers * KEPT[self.cell] * self.hidden_size + (self.layers - 1) * self.width)
+
+    @property
+    def gradient_count(self) -> int:
+        """Elements that the gradient of the data leaves for that of the weights."""
+        return self.rows * self.pseudo_layers * KEPT_GRADIENTS[self.cell] * self.hidden_size
+
+    @property
+    def draws_masks(self) -> bool:
+        return self.dropout > 0.0 and self.layers > 1
+
+    @property
+    def mask_extents(self) -> tuple[int, int, int]:
+        """Extents of the masks between layers."""
+        return self.layers - 1, self.rows, self.width
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Products of one direction's input, for every gate."""
+        return self.rows * self.gates * self.hidden_size * COMPUTE[self.arithmetic].itemsize

@@ -1,0 +1,243 @@
+"""Recurrent networks: sizes, inference, training, and the gradients of data and of weights.
+
+The reserve space holds what the core's operations keep, in this order: gates, cells and outputs below the top layer;
+gradients of what enters the gates; masks of dropout. The gradient of the data writes the second part alone, so it
+may be asked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from graphdnn.dtypes import COMPUTE
+from graphdnn.enums import DataType, PointwiseMode
+from graphdnn.operations import RnnBackwardData, RnnBackwardWeights, RnnForward, RnnSpec
+from graphdnn.v6.calls.dropout import advance, mask_size, states_of
+from graphdnn.v6.draft import Draft
+from graphdnn.v6.enums import cudnnDataType_t
+from graphdnn.v6.errors import CudnnError
+from graphdnn.v6.execution import prepared
+from graphdnn.v6.layouts import element_of
+from graphdnn.v6.objects import Descriptor, Handle
+from graphdnn.v6.raw import at_least, raw
+from graphdnn.v6.recurrent import check_algorithm, check_states, check_steps, check_weights, network_of
+from graphdnn.v6.registry import implements
+from graphdnn.v6.rules import NULL
+
+Descriptors = Sequence[Descriptor]
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Bytes of the parts of a reserve space."""
+
+    kept: int
+    gradients: int
+    masks: int
+
+    @classmethod
+    def of(cls, rnn: RnnSpec) -> Reserve:
+        """Room for masks is there whatever the probability, which may be set again."""
+        size = COMPUTE[rnn.arithmetic].itemsize
+        masks = mask_size(prod(rnn.mask_extents)) if rnn.layers > 1 else 0
+        return cls(rnn.kept_count * size, rnn.gradient_count * size, masks)
+
+    @property
+    def size(self) -> int:
+        return self.kept + self.gradients + self.masks
+
+    def parts(self, where: str, given: Any) -> tuple[Any, Any, Any]:
+        memory = raw(where, "reserveSpace", given, self.size)
+        middle, end = self.kept, self.kept + self.gradients
+        return memory[:middle], memory[middle:end], memory[end:]
+
+
+@implements("cudnnGetRNNWorkspaceSize")
+def workspace_size(handle: Handle, desc: Descriptor, length: int, x_descs: Descriptors) -> int:
+    return network_of("cudnnGetRNNWorkspaceSize", desc.value, length, x_descs).scratch_bytes
+
+
+@implements("cudnnGetRNNTrainingReserveSize")
+def reserve_size(handle: Handle, desc: Descriptor, length: int, x_descs: Descriptors) -> int:
+    return Reserve.of(network_of("cudnnGetRNNTrainingReserveSize", desc.value, length, x_descs)).size
+
+
+class _Ports:
+    """Tensors of a draft for the ports of an operation: those whose argument is there."""
+
+    def __init__(self, draft: Draft, rnn: RnnSpec, element: DataType) -> None:
+        self.draft, self.rnn, self.element = draft, rnn, element
+        self.found: dict[str, Any] = {}
+
+    def plain(self, extents: Sequence[int], **given: int | None) -> None:
+        """Data of the network's type: argument ``given[port]``, None for a port that is left out."""
+        for port, index in given.items():
+            if index is not None:
+                self.found[port] = self.draft.plain(index, self.element, extents, port)
+
+    def kept(self, **given: int | None) -> None:
+        """Parts of the reserve space."""
+        shapes: dict[str, tuple[DataType, tuple[int, ...]]] = {
+            "kept": (self.rnn.arithmetic, (self.rnn.kept_count,)),
+            "kept_gradients": (self.rnn.arithmetic, (self.rnn.gradient_count,)),
+            "masks": (DataType.BOOLEAN, self.rnn.mask_extents),
+        }
+        for port, index in given.items():
+            if index is not None and all(shapes[port][1]) and (port != "masks" or self.rnn.draws_masks):
+                self.found[port] = self.draft.plain(index, *shapes[port], port)
+
+
+def _workspace(where: str, rnn: RnnSpec, given: Any, size: int) -> Any:
+    at_least(where, "workSpaceSizeInBytes", size, rnn.scratch_bytes)
+    if given is None:
+        raise CudnnError(NULL.reject(where, "workspace", None, expected=f"{rnn.scratch_bytes} bytes"))
+    return raw(where, "workspace", given, rnn.scratch_bytes)
+
+
+def _if(given: Any, index: int) -> int | None:
+    return None if given is None else index
+
+
+def _forward(
+    where: str, handle: Handle, desc: Descriptor, rnn: RnnSpec, data_type: cudnnDataType_t,
+    states: tuple[Any, Any, Any, Any], rest: tuple[Any, Any, Any], workspace: Any, reserve: Any,
+) -> None:  # fmt: skip
+    """``states``: hx, cx, hy, cy; ``rest``: x, w, y; ``reserve``: None in inference."""
+    x, w, y = rest
+    hx, cx, hy, cy = (s if i % 2 == 0 or rnn.cell.name == "LSTM" else None for i, s in enumerate(states))
+    parts = (None, None, None) if reserve is None else Reserve.of(rnn).parts(where, reserve)
+    draws = rnn.draws_masks
+    seed, counter = states_of(where, desc.value.dropout.value) if draws else (None, None)
+    given = tuple(s is not None for s in (hx, cx, hy, cy))
+
+    def draw(draft: Draft) -> None:
+        ports = _Ports(draft, rnn, element_of(data_type)[0])
+        ports.plain((rnn.rows, rnn.input_size), x=0)
+        ports.plain((rnn.weight_count,), w=1)
+        ports.plain((rnn.rows, rnn.width), y=2)
+        ports.plain(rnn.states, hx=_if(hx, 3), cx=_if(cx, 4), hy=_if(hy, 5), cy=_if(cy, 6))
+        if reserve is not None:
+            ports.kept(kept=7, masks=8)
+        if draws:
+            ports.found["seed"] = draft.plain(9, DataType.INT64, (1,), "seed")
+            ports.found["offset"] = draft.plain(10, DataType.INT64, (1,), "old counter", is_copy=True)
+        draft.add(RnnForward(rnn=rnn, **ports.found))
+        if draws:
+            advance(draft, 10, ports.found["offset"], prod(rnn.mask_extents))
+
+    settings = (rnn, data_type, given, reserve is not None)
+    data = (x, w, y, hx, cx, hy, cy, parts[0], parts[2], seed, counter)
+    prepared(where, handle, settings, draw)(data, workspace)
+
+
+@implements("cudnnRNNForwardInference", "rnn_fwd", "PyTorch")
+def inference(
+    handle: Handle, desc: Descriptor, length: int, x_descs: Descriptors, x: Any, hx_desc: Descriptor, hx: Any,
+    cx_desc: Descriptor | None, cx: Any, w_desc: Descriptor, w: Any, y_descs: Descriptors, y: Any, hy_desc: Descriptor,
+    hy: Any, cy_desc: Descriptor | None, cy: Any, workspace: Any, workspace_bytes: int,
+) -> None:  # fmt: skip
+    """y, and the last states hy and cy; without dropout."""
+    where = "cudnnRNNForwardInference"
+    rnn = network_of(where, desc.value, length, x_descs)
+    data_type = x_descs[0].value.data_type
+    check_steps(where, rnn, data_type, yDesc=y_descs)
+    check_states(where, rnn, data_type, hxDesc=hx_desc, cxDesc=cx_desc, hyDesc=hy_desc, cyDesc=cy_desc)
+    check_weights(where, rnn, data_type, wDesc=w_desc)
+    check_algorithm(where, handle, desc, rnn, data_type)
+    memory = _workspace(where, rnn, workspace, workspace_bytes)
+    _forward(where, handle, desc, rnn, data_type, (hx, cx, hy, cy), (x, w, y), memory, None)
+
+
+@implements("cudnnRNNForwardTraining", "rnn_fwd", "PyTorch")
+def training(
+    handle: Handle, desc: Descriptor, length: int, x_descs: Descriptors, x: Any, hx_desc: Descriptor, hx: Any,
+    cx_desc: Descriptor | None, cx: Any, w_desc: Descriptor, w: Any, y_descs: Descriptors, y: Any, hy_desc: Descriptor,
+    hy: Any, cy_desc: Descriptor | None, cy: Any, workspace: Any, workspace_bytes: int, reserve: Any,
+    reserve_bytes: int,
+) -> None:  # fmt: skip
+    """As inference, with dropout between layers; what the gradients need goes to the reserve space."""
+    where = "cudnnRNNForwardTraining"
+    rnn = network_of(where, desc.value, length, x_descs, trains=True)
+    data_type = x_descs[0].value.data_type
+    check_steps(where, rnn, data_type, yDesc=y_descs)
+    check_states(where, rnn, data_type, hxDesc=hx_desc, cxDesc=cx_desc, hyDesc=hy_desc, cyDesc=cy_desc)
+    check_weights(where, rnn, data_type, wDesc=w_desc)
+    check_algorithm(where, handle, desc, rnn, data_type)
+    memory = _workspace(where, rnn, workspace, workspace_bytes)
+    at_least(where, "reserveSpaceSizeInBytes", reserve_bytes, Reserve.of(rnn).size)
+    _forward(where, handle, desc, rnn, data_type, (hx, cx, hy, cy), (x, w, y), memory, reserve)
+
+
+@implements("cudnnRNNBackwardData", "rnn_bwd_data", "PyTorch")
+def backward_data(
+    handle: Handle, desc: Descriptor, length: int, y_descs: Descriptors, y: Any, dy_descs: Descriptors, dy: Any,
+    dhy_desc: Descriptor, dhy: Any, dcy_desc: Descriptor | None, dcy: Any, w_desc: Descriptor, w: Any,
+    hx_desc: Descriptor, hx: Any, cx_desc: Descriptor | None, cx: Any, dx_descs: Descriptors, dx: Any,
+    dhx_desc: Descriptor, dhx: Any, dcx_desc: Descriptor | None, dcx: Any, workspace: Any, workspace_bytes: int,
+    reserve: Any, reserve_bytes: int,
+) -> None:  # fmt: skip
+    """Gradients of x, hx and cx; after training with the same reserve space."""
+    where = "cudnnRNNBackwardData"
+    rnn = network_of(where, desc.value, length, dx_descs, name="dxDesc", trains=True)
+    data_type = dx_descs[0].value.data_type
+    check_steps(where, rnn, data_type, yDesc=y_descs, dyDesc=dy_descs)
+    check_states(where, rnn, data_type, dhyDesc=dhy_desc, dcyDesc=dcy_desc, hxDesc=hx_desc, cxDesc=cx_desc,
+                 dhxDesc=dhx_desc, dcxDesc=dcx_desc)  # fmt: skip
+    check_weights(where, rnn, data_type, wDesc=w_desc)
+    check_algorithm(where, handle, desc, rnn, data_type)
+    memory = _workspace(where, rnn, workspace, workspace_bytes)
+    at_least(where, "reserveSpaceSizeInBytes", reserve_bytes, Reserve.of(rnn).size)
+    kept, gradients, masks = Reserve.of(rnn).parts(where, reserve)
+    if rnn.cell.name != "LSTM":
+        dcy = cx = dcx = None
+    given = tuple(s is not None for s in (dhy, dcy, hx, cx, dhx, dcx))
+
+    def draw(draft: Draft) -> None:
+        ports = _Ports(draft, rnn, element_of(data_type)[0])
+        ports.plain((rnn.rows, rnn.width), y=0, dy=1)
+        ports.plain((rnn.weight_count,), w=2)
+        ports.plain((rnn.rows, rnn.input_size), dx=3)
+        ports.plain(rnn.states, dhy=_if(dhy, 4), dcy=_if(dcy, 5), hx=_if(hx, 6), cx=_if(cx, 7), dhx=_if(dhx, 8),
+                    dcx=_if(dcx, 9))  # fmt: skip
+        ports.kept(kept=10, kept_gradients=11, masks=12)
+        draft.add(RnnBackwardData(rnn=rnn, **ports.found))
+
+    data = (y, dy, w, dx, dhy, dcy, hx, cx, dhx, dcx, kept, gradients, masks)
+    prepared(where, handle, (rnn, data_type, given), draw)(data, memory)
+
+
+@implements("cudnnRNNBackwardWeights", "rnn_bwd_weights, pointwise add", "PyTorch")
+def backward_weights(
+    handle: Handle, desc: Descriptor, length: int, x_descs: Descriptors, x: Any, hx_desc: Descriptor, hx: Any,
+    y_descs: Descriptors, y: Any, workspace: Any, workspace_bytes: int, dw_desc: Descriptor, dw: Any, reserve: Any,
+    reserve_bytes: int,
+) -> None:  # fmt: skip
+    """Adds the gradient of the weights to dw; after the gradient of the data with the same reserve space."""
+    where = "cudnnRNNBackwardWeights"
+    rnn = network_of(where, desc.value, length, x_descs, trains=True)
+    data_type = x_descs[0].value.data_type
+    check_steps(where, rnn, data_type, yDesc=y_descs)
+    check_states(where, rnn, data_type, hxDesc=hx_desc)
+    check_weights(where, rnn, data_type, dwDesc=dw_desc)
+    check_algorithm(where, handle, desc, rnn, data_type)
+    memory = _workspace(where, rnn, workspace, workspace_bytes)
+    at_least(where, "reserveSpaceSizeInBytes", reserve_bytes, Reserve.of(rnn).size)
+    kept, gradients, masks = Reserve.of(rnn).parts(where, reserve)
+
+    def draw(draft: Draft) -> None:
+        element, count = element_of(data_type)[0], (rnn.weight_count,)
+        ports = _Ports(draft, rnn, element)
+        ports.plain((rnn.rows, rnn.input_size), x=0)
+        ports.plain((rnn.rows, rnn.width), y=1)
+        ports.plain(rnn.states, hx=_if(hx, 2))
+        ports.kept(kept=4, kept_gradients=5, masks=6)
+        fresh = draft.virtual(count, rnn.arithmetic)
+        draft.add(RnnBackwardWeights(rnn=rnn, dw=fresh, **ports.found))
+        old, out = draft.plain(3, element, count, "old dw", is_copy=True), draft.plain(3, element, count, "dw")
+        draft.pointwise(PointwiseMode.ADD, rnn.arithmetic, fresh, old, out=out)
+
+    data = (x, y, hx, dw, kept, gradients, masks)
+    prepared(where, handle, (rnn, data_type, hx is not None), draw)(data, memory)

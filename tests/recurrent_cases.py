@@ -1,0 +1,67 @@
+"""Minimal legal problems of the recurrent operations, and what breaks each of their rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from legal import tensor
+
+from graphdnn.operations import Cell, RnnSpec
+
+_ROWS, _IN, _HIDDEN = 5, 4, 3
+
+
+def spec(**fields: Any) -> RnnSpec:
+    legal = {"cell": Cell.LSTM, "input_size": _IN, "hidden_size": _HIDDEN, "layers": 2, "batch_sizes": (2, 2, 1)}
+    return RnnSpec(**{**legal, **fields})
+
+
+_SPEC = spec()
+_STATES, _WEIGHTS = _SPEC.states, (_SPEC.weight_count,)
+_KEPT, _GRADIENTS = (_SPEC.kept_count,), (_SPEC.gradient_count,)
+
+LEGAL_RECURRENT: dict[str, Callable[[], dict[str, Any]]] = {
+    "rnn_fwd": lambda: {
+        "rnn": spec(), "x": tensor(1, (_ROWS, _IN)), "w": tensor(2, _WEIGHTS), "hx": tensor(3, _STATES),
+        "cx": tensor(4, _STATES), "y": tensor(5, (_ROWS, _HIDDEN)), "hy": tensor(6, _STATES), "cy": tensor(7, _STATES),
+        "kept": tensor(8, _KEPT),
+    },
+    "rnn_bwd_data": lambda: {
+        "rnn": spec(), "y": tensor(1, (_ROWS, _HIDDEN)), "dy": tensor(2, (_ROWS, _HIDDEN)), "w": tensor(3, _WEIGHTS),
+        "kept": tensor(4, _KEPT), "dx": tensor(5, (_ROWS, _IN)), "kept_gradients": tensor(6, _GRADIENTS),
+    },
+    "rnn_bwd_weights": lambda: {
+        "rnn": spec(), "x": tensor(1, (_ROWS, _IN)), "y": tensor(2, (_ROWS, _HIDDEN)), "kept": tensor(3, _KEPT),
+        "kept_gradients": tensor(4, _GRADIENTS), "dw": tensor(5, _WEIGHTS),
+    },
+}  # fmt: skip
+
+Make = Callable[..., Callable[[], Any]]
+
+
+def recurrent_rule_cases(case: Make) -> dict[str, Callable[[], Any]]:
+    """``case(tag, **changes)`` makes an operation with some fields changed when it is called."""
+    gru = spec(cell=Cell.GRU)
+    extents = {"rnn_fwd": "y", "rnn_bwd_data": "dx", "rnn_bwd_weights": "dw"}
+    return {
+        "rnn.sizes": lambda: spec(layers=0),
+        "rnn.directions": lambda: spec(directions=3),
+        "rnn.batch_sizes": lambda: spec(batch_sizes=()),
+        "rnn.dropout": lambda: spec(dropout=1.5),
+        "rnn.arithmetic": lambda: spec(arithmetic="f16"),
+        "rnn.batch_sizes.order": lambda: spec(batch_sizes=(1, 2)),
+        "rnn.skip_input": lambda: spec(skip_input=True),
+        **{f"{tag}.extents": case(tag, **{port: tensor(9, (7, 7))}) for tag, port in extents.items()},
+        **{f"{tag}.data_types": case(tag, kept=tensor(9, _KEPT, "f64")) for tag in extents},
+        "rnn_fwd.output.overlap": case("rnn_fwd", y=tensor(9, (_ROWS, _HIDDEN), strides=(1, 1))),
+        "rnn_bwd_data.output.overlap": case("rnn_bwd_data", dx=tensor(9, (_ROWS, _IN), strides=(1, 1))),
+        "rnn_fwd.cells": case("rnn_fwd", rnn=gru, w=tensor(2, (gru.weight_count,)), kept=tensor(8, (gru.kept_count,))),
+        "rnn_bwd_data.cells": case(
+            "rnn_bwd_data", rnn=gru, w=tensor(2, (gru.weight_count,)), kept=tensor(8, (gru.kept_count,)),
+            kept_gradients=tensor(6, (gru.gradient_count,)), dcx=tensor(7, _STATES),
+        ),
+        "rnn_fwd.dropout": case("rnn_fwd", seed=tensor(9, (1,), "i64")),
+        "rnn_bwd_data.kept": case("rnn_bwd_data", kept=None),
+        "rnn_bwd_weights.kept": case("rnn_bwd_weights", kept_gradients=None),
+    }  # fmt: skip
