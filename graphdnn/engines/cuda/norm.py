@@ -15,7 +15,7 @@ from graphdnn.engines.cuda.cost import memory_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.norm_operands import Operands, direction, finish_of_thread, of_rows, place
-from graphdnn.engines.cuda.norm_resident import Residence, copy_text, resident, stored_text, take_text
+from graphdnn.engines.cuda.norm_resident import Residence, resident, stored_text, take_text
 from graphdnn.engines.cuda.parameters import Parameters
 from graphdnn.engines.cuda.pointwise import elementwise
 from graphdnn.engines.cuda.program import Program
@@ -50,7 +50,7 @@ def generate_norm_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         rows, tile = fitting
         Forward(steps, operands, rows, (None, None)).hold(tile)
         return steps.kernel(_name(op, rows, tile.text()))
-    staying = _resident(operands, rows, device)
+    staying = resident(rows, operands.bytes, [anchor.x], device, is_plain=operands.is_plain)
     if staying is not None:
         rows, placed = staying
         Forward(steps, operands, rows, (None, None)).reside(placed)
@@ -84,12 +84,6 @@ def _known(operands: Operands) -> tuple[Known, Rows]:
         operands.asked,
     )
     return known, rows
-
-
-def _resident(operands: Operands, rows: Rows, device: DeviceSpec) -> tuple[Rows, Residence] | None:
-    """Blocks that stay."""
-    kept, in_memory = [operands.anchor.x], not operands.op.prologue
-    return resident(rows, operands.bytes, kept, device, is_plain=operands.is_plain, is_in_memory=in_memory)
 
 
 def _name(op: FusedOp, rows: Rows, how: str) -> str:
@@ -163,7 +157,7 @@ class Forward:
         steps, rows, operands = self.steps, self.rows, self.operands
         parameters = Parameters(steps.places)
         functions = [
-            *self._element(parameters, residence),
+            *self._element(parameters, is_stored=True),
             self._finish(parameters),
             *self._epsilon(parameters),
             *self._application(parameters, is_streamed=True),
@@ -210,7 +204,7 @@ class Forward:
 
     # Generated functions.
 
-    def _element(self, parameters: Parameters, residence: Residence | None = None) -> list[str]:
+    def _element(self, parameters: Parameters, *, is_stored: bool = False) -> list[str]:
         """x through the prologue, in the arithmetic's type or in its own. A prologue of the backward direction is one
         of dy.
         """
@@ -219,13 +213,9 @@ class Forward:
         if isinstance(operands.anchor, NormForward):
             program.apply(op.prologue)
         files = [*rows_text(), file_text("norm_forward.cuh")]
-        if residence is not None:
-            stored = {"x": operands.anchor.x}
-            files += [file_text("streaming.cuh"), stored_text(stored)]
-            if residence.copies:
-                apart = Program(op, parameters, rows.space, "c", width=rows.width, vector_axis=rows.vector_axis)
-                files.append(copy_text(apart, stored))
+        if is_stored:
             program.hand("pack.x.at", operands.anchor.x)
+            files += [file_text("streaming.cuh"), stored_text({"x": operands.anchor.x})]
             return [*files, take_text(program)]
         program.result("pack.x", operands.anchor.x, operands.compute)
         return [*files, program.function("take", "Elements& pack")]
@@ -315,7 +305,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     _, rows = _known(operands)
     if held(rows, operands.bytes) is not None:
         return memory_cost(task)
-    staying = _resident(operands, rows, task.device)
+    staying = resident(rows, operands.bytes, [anchor.x], task.device, is_plain=operands.is_plain)
     if staying is not None:
         return memory_cost(task, staying[1].read_twice, launches=2)
     return memory_cost(task, sum(t.bytes for t in operands.read), launches=3)

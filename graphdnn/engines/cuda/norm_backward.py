@@ -18,7 +18,7 @@ from graphdnn.engines.cuda.fold import Fold, generate_fold
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.norm import Forward, Known
 from graphdnn.engines.cuda.norm_operands import Operands, direction, finish_of_thread, of_rows, place
-from graphdnn.engines.cuda.norm_resident import Residence, copy_text, resident, stored_text, take_text
+from graphdnn.engines.cuda.norm_resident import Residence, resident, stored_text, take_text
 from graphdnn.engines.cuda.parameters import Parameters
 from graphdnn.engines.cuda.program import Program
 from graphdnn.engines.cuda.rows import Rows, Tile, divided, held, rows_of, rows_text
@@ -174,10 +174,7 @@ class _Backward:
         anchor = self.anchor
         if self.is_scaled_along or not self.owns_parameters:
             return None
-        return resident(
-            self.rows, self.operands.bytes, [anchor.x, anchor.dy], device,
-            is_plain=self.operands.is_plain, is_in_memory=not self.operands.op.prologue,
-        )  # fmt: skip
+        return resident(self.rows, self.operands.bytes, [anchor.x, anchor.dy], device, is_plain=self.operands.is_plain)
 
     def _reside(self, residence: Residence) -> None:
         parameters = Parameters(self.steps.places)
@@ -187,7 +184,7 @@ class _Backward:
             file_text("streaming.cuh"),
             *self._application(parameters, [], is_streamed=True),
             self._finish(parameters),
-            *self._take(parameters, residence),
+            *self._take(parameters, is_stored=True),
         ]
         name = f"norm_backward__{self.rows.text()}_{residence.text()}__{self.steps.op.name}"
         constants: dict[str, bool | str] = {"CENTERED": self.operands.centered, "Compute": self.operands.compute}
@@ -219,22 +216,17 @@ class _Backward:
 
     # Generated functions.
 
-    def _take(self, parameters: Parameters, residence: Residence | None = None) -> list[str]:
+    def _take(self, parameters: Parameters, *, is_stored: bool = False) -> list[str]:
         """x, and the gradient through the prologue, in the arithmetic's type or in their own; with the scale where that
         changes along a row.
         """
         op, rows, anchor, compute = self.steps.op, self.rows, self.anchor, self.operands.compute
         program = Program(op, parameters, rows.space, "x", width=rows.width, vector_axis=rows.vector_axis)
         program.apply(op.prologue)
-        if residence is not None:
-            stored = {"x": anchor.x, "g": anchor.dy}
-            files = [stored_text(stored)]
-            if residence.copies:
-                apart = Program(op, parameters, rows.space, "c", width=rows.width, vector_axis=rows.vector_axis)
-                files.append(copy_text(apart, stored))
+        if is_stored:
             program.hand("pack.x.at", anchor.x)
             program.hand("pack.g.at", anchor.dy)
-            return [*files, take_text(program)]
+            return [stored_text({"x": anchor.x, "g": anchor.dy}), take_text(program)]
         program.result("pack.x", anchor.x, compute)
         program.result("pack.g", anchor.dy, compute)
         if self.is_scaled_along:

@@ -23,12 +23,11 @@ from graphdnn.tensors import TensorSpec
 
 _THREADS = 512
 _ROWS = 64  # of a block, where neighbours in memory belong to different ones
+_IN_FLIGHT = 128  # bytes of a thread that are on their way
 _MOST_STEPS = 8  # packs
-_STEP_BYTES = 32  # of a group of packs of a thread that arrive by themselves, and twice that of one that it computes
 _ROW_WIDTH = 32  # bytes of each value that a thread knows of its rows
 _SYSTEM = 1024 + 64  # bytes of shared memory that a block cannot have, and what alignment takes
 _LEAST_SHARE = 0.8  # of the multiprocessors
-_LEAST_COPY = 4  # bytes of a pack that arrives by itself
 
 
 def stored_text(fields: Mapping[str, TensorSpec]) -> str:
@@ -38,16 +37,14 @@ def stored_text(fields: Mapping[str, TensorSpec]) -> str:
     pointers = "".join(f"    {pack}* {name};\n" for name, pack in packs.items())
     starts, before = [], ""
     for name, pack in packs.items():
-        starts.append(f"{name}(({pack}*){'(' if before else ''}memory{before}{')' if before else ''} + threadIdx.x)")
-        size = f"sizeof({pack})"
-        before = f" + PLACES * STEPS * THREADS * ({size}" if not before else before.removesuffix(")") + f" + {size}"
-        before += ")"
+        starts.append(f"{name}(({pack}*)(memory{before}) + threadIdx.x)")
+        before += f" + count * (THREADS * sizeof({pack}))"
     put = " ".join(f"{name}[i * THREADS] = pack.{name};" for name in packs)
     get = ", ".join(f"{name}[i * THREADS]" for name in packs)
     return (
         f"struct Stored {{\n{members}}};\n\nstruct Kept {{\n{pointers}\n"
-        f"    __device__ __forceinline__ explicit Kept(unsigned char* memory) : {', '.join(starts)} {{}}\n"
-        f"    __device__ __forceinline__ void put(int i, const Stored& pack) {{ {put} }}\n"
+        f"    __device__ __forceinline__ Kept(unsigned char* memory, int count) : {', '.join(starts)} {{}}\n"
+        f"    __device__ __forceinline__ void put(int i, const Stored& pack) const {{ {put} }}\n"
         f"    __device__ __forceinline__ Stored get(int i) const {{ return {{{get}}}; }}\n}};\n"
     )
 
@@ -72,16 +69,11 @@ def take_text(program: Program) -> str:
     return program.function("take", "Stored& pack, Policy policy").replace(" load<", " policy.load<")
 
 
-def copy_text(program: Program, fields: Mapping[str, TensorSpec]) -> str:
-    """What lets pack ``i`` of a thread arrive in its place."""
-    for name, spec in fields.items():
-        program.line(f"policy.copy({program.place(spec)}, kept.{name}[i * THREADS]);")
-    return program.function("copy", "const Kept& kept, int i, Policy policy")
-
-
 @dataclass(frozen=True, slots=True)
 class Residence:
-    """``early`` packs of a thread stay in its registers, the others pass in ``groups`` through ``places`` of a ring."""
+    """A thread reads ``early`` packs and ``groups`` of the tile's steps: the early ones and the last two groups stay in
+    its registers, ``kept`` packs in shared memory.
+    """
 
     tile: Tile
     tiles: int
@@ -89,11 +81,10 @@ class Residence:
     per_split: int
     groups: int
     early: int
-    places: int
+    kept: int
     pack_bytes: int
     shared: int
     read_twice: int  # bytes
-    copies: bool  # packs arrive by themselves
 
     def text(self) -> str:
         return f"resident_{self.tile.text()}"
@@ -113,6 +104,7 @@ class Residence:
         rows.parameters(parameters)
         parameters.integer("per_split", self.per_split)
         parameters.integer("groups", self.groups)
+        parameters.integer("kept", self.kept)
         parameters.integer("barriers", self.tiles)
         pair = f"Pack<{constants['Compute']}, 2>"
         scratch = {"partial": (pair, self.splits * rows.count * 16), "arrived": ("unsigned int", 4 * self.tiles)}
@@ -121,13 +113,9 @@ class Residence:
                 parameters.scratch(field, kind, steps.allocate(size))
             else:
                 parameters.nothing(field, kind)
-        ring = ["direct_copy.cuh", "norm_ring_copies.cuh"] if self.copies else ["norm_ring_loads.cuh"]
         text = kernel_text(
             name,
-            [
-                "next_launch.cuh", "grid_barrier.cuh", direction, "norm_join.cuh", "norm_span.cuh", *ring,
-                "norm_resident.cu",
-            ],
+            ["next_launch.cuh", "grid_barrier.cuh", direction, "norm_join.cuh", "norm_span.cuh", "norm_resident.cu"],
             parameters=parameters.text,
             functions=functions,
             constants={
@@ -136,11 +124,10 @@ class Residence:
                 **self.tile.bounds(),
                 "SPLIT": is_split,
                 "EARLY": self.early,
-                "PLACES": self.places,
                 "STORED_BYTES": self.pack_bytes,
                 **constants,
             },
-        )  # fmt: skip
+        )
         packed, grid = parameters.pack(), (self.tiles, self.splits, 1)
         if is_split:
             steps.add(Launch(text, "begin_resident", (1, 1, 1), self.tile.threads, packed))
@@ -148,26 +135,16 @@ class Residence:
 
 
 def resident(
-    rows: Rows,
-    compute_bytes: int,
-    kept_operands: Sequence[TensorSpec],
-    device: DeviceSpec,
-    *,
-    is_plain: bool,
-    is_in_memory: bool,
+    rows: Rows, compute_bytes: int, kept_operands: Sequence[TensorSpec], device: DeviceSpec, *, is_plain: bool
 ) -> tuple[Rows, Residence] | None:
-    """``is_plain``: nothing is fused. ``is_in_memory``: nothing before it. None where such blocks would not fill the
-    device.
-    """
+    """``is_plain``: nothing is fused. None where such blocks would not fill the device."""
     if not rows.along:
         rows = rows.narrowed(_ROW_WIDTH // compute_bytes)
     packs = _packs(rows.width, kept_operands)
     pack_bytes = _stored_bytes(packs)
-    copies = is_in_memory and min(packs) >= _LEAST_COPY
     columns = 1 if rows.along else min(32, power_above(rows.row_packs), max(1, _ROWS // rows.width))
-    group_bytes = _STEP_BYTES if copies else 2 * _STEP_BYTES
-    tile = Tile(_THREADS // columns, columns, max(1, min(_MOST_STEPS, group_bytes // pack_bytes)))
-    tiles, turn = -(-rows.row_packs // columns), tile.lanes * max(1, min(_MOST_STEPS, 2 * _STEP_BYTES // pack_bytes))
+    tile = Tile(_THREADS // columns, columns, max(1, min(_MOST_STEPS, _IN_FLIGHT // 2 // pack_bytes)))
+    tiles, turn = -(-rows.row_packs // columns), tile.lanes * tile.steps
     splits = max(1, device.sm_count // tiles)
     # Few rows of many blocks would leave multiprocessors idle, and short ones have nothing to keep.
     if tiles * splits / (-(-tiles // device.sm_count) * device.sm_count) < _LEAST_SHARE:
@@ -178,14 +155,14 @@ def resident(
     if splits > 1:
         per_split = -(-per_split // tile.lanes) * tile.lanes
     splits = -(-rows.packs // per_split)
-    early = _early(rows, pack_bytes, len(packs)) if is_plain and copies else 0
-    groups = max(1, -(-(-(-per_split // tile.lanes) - early) // tile.steps))
-    group_bytes = tile.threads * tile.steps * sum(packs)
+    early = _early(rows, pack_bytes, len(packs)) if is_plain else 0
+    needed = max(0, -(-per_split // tile.lanes) - early)  # packs of a thread
+    groups = 2 * max(1, -(-needed // (2 * tile.steps)))
     block_rows = columns * rows.row_width
     joined = compute_bytes * tile.threads // 32 * (2 * block_rows + 1)  # by threads, in shared memory
-    places = (device.shared_memory - _SYSTEM - joined) // group_bytes
-    if places < 2:
-        return None
+    round_bytes = tile.threads * sum(packs)
+    kept = min((groups - 2) * tile.steps, (device.shared_memory - _SYSTEM - joined) // round_bytes)
+    again = (groups - 2) * tile.steps - kept
     return rows, Residence(
         tile=tile,
         tiles=tiles,
@@ -193,15 +170,17 @@ def resident(
         per_split=per_split,
         groups=groups,
         early=early,
-        places=places,
+        kept=kept,
         pack_bytes=pack_bytes,
-        shared=places * group_bytes,
-        read_twice=max(0, groups - places) * group_bytes * tiles * splits,
-        copies=copies,
+        shared=kept * round_bytes,
+        read_twice=again * round_bytes * tiles * splits,
     )
 
 
 def _early(rows: Rows, pack_bytes: int, values: int) -> int:
     """Packs that a thread's registers have room for all the time: the fewer the more rows it knows."""
-    room = (224 if values == 1 else 288) if rows.along else 160 if rows.row_width <= 4 else 128
+    if rows.along:
+        room = 160 if values == 1 else 224
+    else:
+        room = 64 if rows.row_width > 4 else 112 if values == 1 else 128
     return room // pack_bytes

@@ -80,10 +80,6 @@ class Program:
     def _line(self, text: str) -> None:
         self._lines.append(f"    {text}")
 
-    def line(self, text: str) -> None:
-        """One statement."""
-        self._line(text)
-
     def each(self, body: str) -> None:
         """One statement for every element; ``e`` counts them."""
         self._line(f"#pragma unroll\n    for (int e = 0; e < {self.width}; ++e) {{ {body} }}")
@@ -110,11 +106,6 @@ class Program:
             else:
                 self._line(f"{load}{name});")
         return name
-
-    def place(self, spec: TensorSpec) -> str:
-        """Where a tensor's elements are in memory, for a caller that copies them."""
-        field = self._operand(spec, is_output=False)
-        return f"p.{field} + ({self._offset(spec, field)})"
 
     def old(self, spec: TensorSpec) -> str:
         """What an output held before, for beta: loaded, but not the tensor's value."""

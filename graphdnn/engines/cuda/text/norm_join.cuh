@@ -2,7 +2,7 @@
 
 constexpr int BLOCK_ROWS = COLUMNS * ROW_WIDTH, WARPS = THREADS / 32;
 constexpr int JOINERS = THREADS / BLOCK_ROWS < WARPS ? THREADS / BLOCK_ROWS : WARPS;  // threads that join a row's blocks
-constexpr int BATCH = sizeof(Compute) == 8 ? 4 : 9;  // parts that a thread joins at once
+constexpr int BATCH = sizeof(Compute) == 8 ? 4 : 6;  // parts that a thread joins at once
 static_assert(JOINERS >= 1 && WARPS >= 2 && LANES >= ROW_WIDTH, "each row has threads that join and store it");
 
 // Parts of a block's rows, and what every thread learns of them in the end.

@@ -1,24 +1,68 @@
-// Rows that are divided among blocks which all run at the same time: what is read is kept as far as it can be. The first
-// EARLY packs of a thread stay in registers; the others pass through a ring in shared memory in groups of STEPS, each
-// thread's in places of its own, and the last PLACES groups stay there. On the way back each group that leaves makes room
-// for one that is read again, the last read first, where the second level of cache may still have it: of all else it is
-// told that nobody will.
+// Rows that are divided among blocks which all run at the same time: what is read is kept as far as it can be. A thread
+// reads its packs in groups, two of which take turns in its registers, so that one is on its way while the other is
+// added up. The first packs stay in registers (EARLY) and shared memory (as many as `kept`), the last two groups in
+// registers; what is between them is read again, from its end, where the second level of cache may still have it: of all
+// else it is told that nobody will.
 //
 // The direction says what is kept (Stored), what a thread finds of its rows (Running), and how parts of rows join (Part).
 
-static_assert(sizeof(Stored) == STORED_BYTES, "shared memory holds what the launch says");
-static_assert(PLACES >= 2, "a group is on its way while another is used");
+static_assert(sizeof(Stored) == STORED_BYTES, "the host counts as the compiler does");
 
-template <bool ALL, class Each> __device__ __forceinline__ void for_packs(const Span& mine, Count round, Each each) {
-    if (ALL && mine.has(round + STEPS - 1)) {
-        #pragma unroll
-        for (int s = 0; s < STEPS; ++s) each(s);
-    } else {
-        #pragma unroll
-        for (int s = 0; s < (ALL ? STEPS - 1 : STEPS); ++s)
-            if (mine.has(round + s)) each(s);
+struct Group {
+    Stored pack[STEPS];
+
+    __device__ __forceinline__ void read_one(const Params& p, int (&at)[RANK], const Span& mine, Count round, int s, Policy policy) {
+        locate_element(p, mine.some(round + s), at);
+        take(p, at, pack[s], policy);
     }
-}
+
+    __device__ __forceinline__ void read(const Params& p, int (&at)[RANK], const Span& mine, Count round, Policy policy) {
+        #pragma unroll
+        for (int s = 0; s < STEPS; ++s) read_one(p, at, mine, round, s, policy);
+    }
+
+    // As many as there is room for.
+    __device__ __forceinline__ void keep(const Kept& kept, Count round, Count end) const {
+        #pragma unroll
+        for (int s = 0; s < STEPS; ++s)
+            if (round + s < end) kept.put(round - EARLY + s, pack[s]);
+    }
+
+    __device__ __forceinline__ void read_back(
+        const Params& p, int (&at)[RANK], const Span& mine, const Kept& kept, Count round, Count end, Policy policy
+    ) {
+        if (round >= end) {
+            read(p, at, mine, round, policy);
+        } else {
+            #pragma unroll
+            for (int s = 0; s < STEPS; ++s)
+                if (round + s < end) pack[s] = kept.get(round - EARLY + s);
+                else read_one(p, at, mine, round, s, policy);
+        }
+    }
+
+    __device__ __forceinline__ void add_to(Running& running, const Span& mine, Count round, const Row& row) const {
+        if (mine.has(round + STEPS - 1)) {
+            #pragma unroll
+            for (int s = 0; s < STEPS; ++s) running.add(pack[s], row);
+        } else {
+            #pragma unroll
+            for (int s = 0; s < STEPS - 1; ++s)
+                if (mine.has(round + s)) running.add(pack[s], row);
+        }
+    }
+
+    __device__ __forceinline__ void write(
+        const Params& p, int (&at)[RANK], const Span& mine, Count round, const Row& row
+    ) const {
+        #pragma unroll
+        for (int s = 0; s < STEPS; ++s)
+            if (mine.has(round + s)) {
+                locate_element(p, mine.pack(round + s), at);
+                epilogue(p, at, widened(pack[s]), row);
+            }
+    }
+};
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) begin_resident(const __grid_constant__ Params p) {
     let_next_start();
@@ -27,6 +71,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) begin_resident(con
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_resident(const __grid_constant__ Params p) {
     extern __shared__ uint4 kept_words[];
+    const Kept kept((unsigned char*)kept_words, (int)p.kept);
     const Place here = place_in(p, blockIdx.x);
     int at[RANK];
     #pragma unroll
@@ -34,59 +79,52 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_resident(cons
     locate_row(p, here.row, at);
     const Count begin = (Count)blockIdx.y * (Count)p.per_split, limit = begin + (Count)p.per_split;
     const Span mine = {begin + here.lane, limit < (Count)p.count ? limit : (Count)p.count};
-    const int groups = (int)p.groups;
+    const Count kept_end = EARLY + (Count)p.kept, end = EARLY + (Count)p.groups * STEPS;
 
     Row row;
     Running running;
     Stored early[EARLY > 0 ? EARLY : 1];
-    Ring ring(kept_words);
+    Group one, other;
     const Policy once = read_once(), again = read_again();
-    const auto read = [&](int group, int place) {
-        if (group < groups) ring.read(p, at, mine, group, place, group + PLACES < groups ? again : once);
-        else ring.skip();
+    const auto read = [&](Group& group, Count round) {
+        group.read(p, at, mine, round, round + STEPS > kept_end && round + 2 * STEPS < end ? again : once);
     };
-    #pragma unroll 1
-    for (int place = 0; place < PLACES; ++place) read(place, place);
+    const auto find = [&](const Group& group, Count round) {
+        if (round < kept_end) group.keep(kept, round, kept_end);
+        group.add_to(running, mine, round, row);
+    };
     #pragma unroll
     for (int i = 0; i < EARLY; ++i) {
         locate_element(p, mine.some(i), at);
         take(p, at, early[i], once);
     }
+    read(one, EARLY);
     running.prepare(p, at, row);
-    if (EARLY == 0) ring.await();
-    running.begin(EARLY > 0 ? early[0] : ring.kept.get(0));
+    read(other, EARLY + STEPS);
+    running.begin(EARLY > 0 ? early[0] : one.pack[0]);
     #pragma unroll
     for (int i = 0; i < EARLY; ++i)
         if (mine.has(i)) running.add(early[i], row);
-    int place = 0;
-    #pragma unroll 1
-    for (int g = 0; g < groups; ++g) {
-        ring.await();
-        Stored pack[STEPS];
-        #pragma unroll
-        for (int s = 0; s < STEPS; ++s) pack[s] = ring.kept.get(place * STEPS + s);
-        for_packs<true>(mine, EARLY + (Count)g * STEPS, [&](int s) { running.add(pack[s], row); });
-        read(g + PLACES, place);
-        place = place + 1 == PLACES ? 0 : place + 1;
+    for (Count round = EARLY;; round += 2 * STEPS) {
+        find(one, round);
+        const bool goes_on = round + 2 * STEPS < end;
+        if (goes_on) read(one, round + 2 * STEPS);
+        find(other, round + STEPS);
+        if (!goes_on) break;
+        read(other, round + 3 * STEPS);
     }
 
     Part<ROW_WIDTH> part = running.part(p, mine.count());
     join_all(p, here, part, running, at, row);
     if (!here.is_live) return;
 
-    #pragma unroll 1
-    for (int g = groups - 1; g >= 0; --g) {
-        place = place == 0 ? PLACES - 1 : place - 1;
-        ring.await();
-        Stored pack[STEPS];
-        #pragma unroll
-        for (int s = 0; s < STEPS; ++s) pack[s] = ring.kept.get(place * STEPS + s);
-        for_packs<false>(mine, EARLY + (Count)g * STEPS, [&](int s) {
-            locate_element(p, mine.pack(EARLY + (Count)g * STEPS + s), at);
-            epilogue(p, at, widened(pack[s]), row);
-        });
-        if (g >= PLACES) ring.read(p, at, mine, g - PLACES, place, once);
-        else ring.skip();
+    for (Count round = end - 2 * STEPS;; round -= 2 * STEPS) {
+        other.write(p, at, mine, round + STEPS, row);
+        const bool goes_on = round != EARLY;
+        if (goes_on) other.read_back(p, at, mine, kept, round - STEPS, kept_end, once);
+        one.write(p, at, mine, round, row);
+        if (!goes_on) break;
+        one.read_back(p, at, mine, kept, round - 2 * STEPS, kept_end, once);
     }
     #pragma unroll
     for (int i = 0; i < EARLY; ++i)

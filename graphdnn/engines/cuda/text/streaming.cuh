@@ -21,28 +21,6 @@ struct Policy {
         load_plain<V>(from, how, to);
     }
 
-    // Neighbours into shared memory behind the thread's back: 4, 8 bytes or some 16.
-    template <class T, int V> __device__ __forceinline__ void copy(const T* from, Pack<T, V>& to) const {
-        constexpr int bytes = V * (int)sizeof(T), word_bytes = bytes < 16 ? bytes : 16;
-        #pragma unroll
-        for (int i = 0; i < bytes / word_bytes; ++i)
-            copy_word<word_bytes>((const unsigned char*)from + i * word_bytes, (unsigned char*)&to + i * word_bytes);
-    }
-    template <int BYTES> __device__ __forceinline__ void copy_word(const unsigned char* from, unsigned char* to) const {
-#ifdef __CUDA_ARCH__
-        const unsigned int target = (unsigned int)__cvta_generic_to_shared(to);
-        if constexpr (BYTES == 16)
-            asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;"
-                         ::"r"(target), "l"(from), "l"(word) : "memory");
-        else
-            asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], %2, %3;"
-                         ::"r"(target), "l"(from), "n"(BYTES), "l"(word) : "memory");
-#else
-        typedef typename Word<BYTES>::type Access;
-        *(Access*)to = *(const Access*)from;
-#endif
-    }
-
 #ifdef __CUDA_ARCH__
     __device__ __forceinline__ uint4 load_word(const uint4* from) const {
         uint4 x;
