@@ -45,6 +45,7 @@ from graphdnn.fusion.fused import FusedOp
 _COLUMNS_OF_A_THREAD = 8
 _CHANNELS = 2  # the axis, of the coordinates of images and filters
 _UNROLLED = 4  # steps
+_LINE = 128  # bytes
 _FEW_PARTS = 10  # that one thread adds
 
 
@@ -104,6 +105,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     compute = COMPUTE_TYPE[roles.op.compute_type]
     gathered, plain = gathered_and_plain(roles)
 
+    neighbours = _COLUMNS_OF_A_THREAD if sizes.result_bytes <= 2 else _COLUMNS_OF_A_THREAD // 2
     is_permuted = roles.direction == "fprop" and is_permutable(roles, plain)
     walks = [walk_of(product, residue) for residue in product.residues]
     rows = PANEL if product.is_wgrad else tile.bm
@@ -115,13 +117,15 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         plain_map = image_map(roles, plain, still, (1,) * SPATIAL, PANEL)
     else:
         rows = PANEL if roles.direction == "dgrad" else tile.bn
-        plain_map = (permuted_filter_map if is_permuted else filter_map)(roles, plain, rows)
+        plain_map = permuted_filter_map(roles, plain, rows, neighbours) if is_permuted else filter_map(roles, plain, rows)
     parameters.maps("plain", plain, [plain_map])
 
     out_space = roles.space(roles.output)
-    width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), _COLUMNS_OF_A_THREAD)
+    held = neighbours if is_permuted else _COLUMNS_OF_A_THREAD
+    width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), held)
     body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, condition="is_there")
     steps.finish(body, "acc", compute)
+    ahead = _fetched_ahead(body, roles.output.elements)
     _describe(parameters, product, sizes, layout, walks)
     parameters.integer("parts", choice.parts)
     parameters.integer("tap_pitch", 0 if product.is_wgrad else tap_stride(roles, plain))
@@ -143,6 +147,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters=parameters.text,
         functions=[
             body.function("epilogue", f"const {compute} (&acc)[{width}], bool is_there"),
+            body.fetching("fetch_operands", roles.output.elements),
             product_text(*_operand_types(product), tile.bn, roles.direction),
         ],
         constants={
@@ -151,7 +156,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "WGRAD": product.is_wgrad, "ACROSS_A": product.is_wgrad, "ACROSS_B": roles.direction != "fprop",
             "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
             **({"SLICES": slices} if is_split else {}),
-            "PERMUTED": is_permuted,
+            "PERMUTED": is_permuted, "NEIGHBOURS": held, "AHEAD": 0 if is_split else ahead,
             "WIDTH": width, "UNROLL": _UNROLLED,
             "Element": STORAGE[gathered.data_type], "Accumulator": compute,
         },
@@ -165,6 +170,12 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         sums = layout.tiles * (tile.bm // 64) * (tile.bn // 32)
         steps.add(Launch(text, "hopper_sum", (sums, 1, 1), 128 * slices, packed, starts_early=True))
     return steps.kernel(name)
+
+
+def _fetched_ahead(body: Program, elements: int) -> int:
+    """Columns in 128 bytes of the operands as large as the result, 0 without any: their lines are asked for early."""
+    sizes = [ELEMENTS[spec.data_type].bytes for spec in body.large_reads(elements)]
+    return _LINE // max(sizes) if sizes else 0
 
 
 def _operand_types(product: Product) -> tuple[DataType, DataType]:

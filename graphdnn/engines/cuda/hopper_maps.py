@@ -18,7 +18,7 @@ from graphdnn.tensors import TensorSpec
 # By spatial axes: the lowest and highest corner, and the largest offset, that the copy unit takes.
 LIMITS = {1: (-(2**15), 2**15 - 1, 2**16 - 1), 2: (-(2**7), 2**7 - 1, 2**8 - 2), 3: (-(2**4), 2**4 - 1, 2**5 - 1)}
 LONGEST_STEP = 8
-_PERMUTED = 32  # rows that change places among each other
+_PERMUTED = 32  # rows that change places among each other, at most
 ALIGNMENT = 16  # bytes, of addresses and strides
 
 
@@ -83,20 +83,22 @@ def is_permutable(roles: Roles, spec: TensorSpec) -> bool:
     return k % _PERMUTED == 0 and (c % block == 0 or taps == [1, 1, 1])
 
 
-def permuted_filter_map(roles: Roles, spec: TensorSpec, rows: int) -> TensorMap:
-    """Of the filter as (channel and tap, pair, four, four, k / 32): row 8j + 2q + i of 32 is that of k = 8q + 2j + i.
+def permuted_filter_map(roles: Roles, spec: TensorSpec, rows: int, neighbours: int) -> TensorMap:
+    """Of the filter as (channel and tap, pair, four lanes, pairs of a lane, the rest of k).
 
-    A lane that gets columns 2q and 2q + 1 of every eight then holds eight neighbours.
+    A lane gets columns 2q and 2q + 1 of every eight. With row 8j + 2q + i that of k = neighbours * q + 2j + i, they are
+    neighbours.
     """
     size = ELEMENTS[spec.data_type].bytes
     groups, k, c, *taps = roles.space(spec).sizes
     pitch = _stride(roles.space(spec).strides(spec)[1] * size)
     width = c + (taps[0] * taps[1] * taps[2] - 1) * tap_stride(roles, spec)
+    together = 4 * neighbours
     return TensorMap(
         spec.data_type,
-        (width, 2, 4, 4, groups * k // _PERMUTED),
-        (pitch, 8 * pitch, 2 * pitch, _PERMUTED * pitch),
-        box=(ROW // size, 2, 4, 4, rows // _PERMUTED),
+        (width, 2, 4, neighbours // 2, groups * k // together),
+        (pitch, neighbours * pitch, 2 * pitch, together * pitch),
+        box=(ROW // size, 2, 4, neighbours // 2, rows // together),
     )
 
 

@@ -27,6 +27,21 @@ __device__ __forceinline__ void gather_neighbours(Accumulator (&v)[8]) {
         }
 }
 
+__device__ __forceinline__ void row_coordinates(const Params& p, const Work& w, int row, int (&at)[6]) {
+    #pragma unroll
+    for (int d = 0; d < 6; ++d) at[d] = 0;
+    if constexpr (WGRAD) {
+        at[0] = w.group;
+        at[1] = row;
+    } else {
+        const Pixel pixel = pixel_of(p, w.residue, row);
+        at[0] = pixel.n;
+        at[1] = w.group;
+        #pragma unroll
+        for (int d = 0; d < 3; ++d) at[3 + d] = (int)p.first_pixel[w.residue * 3 + d] + pixel.at[d] * (int)p.pixel_pitch[d];
+    }
+}
+
 // Rows of the result that a thread holds of each 64: two. Where they are, and whether they are there at all; those that
 // are not read what the last one reads, and store nothing.
 struct Rows { int at[2][6]; bool is_inside[2]; };
@@ -39,26 +54,15 @@ __device__ __forceinline__ Rows rows_of(const Params& p, const Work& w, int cons
         const int place = w.tile_m * BM + (consumer * MI + j) * 64 + warp * 16 + lane / 4 + 8 * h;
         found.is_inside[h] = place < all;
         const int row = place < all ? place : all - 1;
-        #pragma unroll
-        for (int d = 0; d < 6; ++d) found.at[h][d] = 0;
-        if constexpr (WGRAD) {
-            found.at[h][0] = w.group;
-            found.at[h][1] = row;
-        } else {
-            const Pixel pixel = pixel_of(p, w.residue, row);
-            found.at[h][0] = pixel.n;
-            found.at[h][1] = w.group;
-            #pragma unroll
-            for (int d = 0; d < 3; ++d)
-                found.at[h][3 + d] = (int)p.first_pixel[w.residue * 3 + d] + pixel.at[d] * (int)p.pixel_pitch[d];
-        }
+        row_coordinates(p, w, row, found.at[h]);
     }
     return found;
 }
 
-// 32 columns of a thread's two rows through the epilogue.
+// 32 columns of a thread's two rows through the epilogue, NEIGHBOURS at a time: those of a part follow those of all
+// lanes' parts before it.
 __device__ __forceinline__ void leave(const Params& p, const Work& w, Rows& rows, int block, const Accumulator (&sum)[16]) {
-    const int column = w.tile_n * BN + block * 32 + (int)threadIdx.x % 4 * 8;
+    const int column = w.tile_n * BN + block * 32 + (int)threadIdx.x % 4 * NEIGHBOURS;
     int channel = column, limit = (int)p.columns;
     if constexpr (WGRAD) {
         const int unit = column / PANEL, number = unit / (int)p.channel_blocks;
@@ -80,12 +84,31 @@ __device__ __forceinline__ void leave(const Params& p, const Work& w, Rows& rows
         if constexpr (!PERMUTED) gather_neighbours(v);
         #pragma unroll
         for (int first = 0; first < 8; first += WIDTH) {
-            const bool is_there = channel + first < limit;
-            rows.at[h][2] = is_there ? channel + first : 0;
+            const int here = channel + first / NEIGHBOURS * (4 * NEIGHBOURS) + first % NEIGHBOURS;
+            const bool is_there = here < limit;
+            rows.at[h][2] = is_there ? here : 0;
             Accumulator acc[WIDTH];
             #pragma unroll
             for (int e = 0; e < WIDTH; ++e) acc[e] = v[first + e];
             epilogue(p, rows.at[h], acc, is_there && rows.is_inside[h]);
+        }
+    }
+}
+
+// The operands of the epilogue that are as large as the result: a tile's lines of them, asked for by one warp while others
+// multiply.
+__device__ __forceinline__ void fetch_tile(const Params& p, const Work& w) {
+    const int lane = (int)threadIdx.x % 32, columns = (int)p.columns - w.tile_n * BN;
+    #pragma unroll 1
+    for (int i = lane; i < BM; i += 32) {
+        const int row = w.tile_m * BM + i;
+        if (row >= (int)p.rows[w.residue]) break;
+        int at[6];
+        row_coordinates(p, w, row, at);
+        #pragma unroll 1
+        for (int column = 0; column < BN && column < columns; column += AHEAD) {
+            at[2] = w.tile_n * BN + column;
+            fetch_operands(p, at);
         }
     }
 }

@@ -112,7 +112,7 @@ template <class Slot> __device__ __forceinline__ void fill_forward(const Params&
         } else {
             const int row = w.group * (int)p.columns + column;
             if constexpr (PERMUTED)
-                copy_box(b, p.plain[0], barrier, in_filter * (int)p.tap_pitch + block * BK, 0, 0, 0, row / 32);
+                copy_box(b, p.plain[0], barrier, in_filter * (int)p.tap_pitch + block * BK, 0, 0, 0, row / (4 * NEIGHBOURS));
             else copy_box(b, p.plain[0], barrier, block * BK, in_filter, row);
         }
         if (++block == blocks) block = 0, next_tap(p, w.residue, tap);
