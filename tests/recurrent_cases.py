@@ -37,6 +37,12 @@ LEGAL_RECURRENT: dict[str, Callable[[], dict[str, Any]]] = {
     },
 }  # fmt: skip
 
+_PROBS = (4, 2, 3)
+LEGAL_RECURRENT["ctc_loss"] = lambda: {
+    "probs": tensor(1, _PROBS), "labels": tensor(2, (2, 5), "i32"), "label_lengths": tensor(3, (2,), "i32"),
+    "input_lengths": tensor(4, (2,), "i32"), "costs": tensor(5, (2,)), "gradients": tensor(6, _PROBS),
+}  # fmt: skip
+
 Make = Callable[..., Callable[[], Any]]
 
 
@@ -64,4 +70,9 @@ def recurrent_rule_cases(case: Make) -> dict[str, Callable[[], Any]]:
         "rnn_fwd.dropout": case("rnn_fwd", seed=tensor(9, (1,), "i64")),
         "rnn_bwd_data.kept": case("rnn_bwd_data", kept=None),
         "rnn_bwd_weights.kept": case("rnn_bwd_weights", kept_gradients=None),
+        "ctc_loss.rank": case("ctc_loss", labels=tensor(2, (10,), "i32")),
+        "ctc_loss.arithmetic": case("ctc_loss", arithmetic="f16"),
+        "ctc_loss.extents": case("ctc_loss", costs=tensor(5, (3,))),
+        "ctc_loss.data_types": case("ctc_loss", labels=tensor(2, (2, 5), "i64")),
+        "ctc_loss.output.overlap": case("ctc_loss", gradients=tensor(6, _PROBS, strides=(1, 1, 1))),
     }  # fmt: skip

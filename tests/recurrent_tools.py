@@ -81,4 +81,11 @@ def special_arguments(function: str) -> dict[str, Any]:
             "workspace": np.zeros(4, np.uint8), "workSpaceSizeInBytes": 4,
             "reserveSpace": np.zeros(4, np.uint8), "reserveSpaceSizeInBytes": 4,
         }  # fmt: skip
+    if function in ("cudnnCTCLoss", "cudnnGetCTCLossWorkspaceSize"):
+        return {
+            "probsDesc": states(2, 1, 2), "gradientsDesc": states(2, 1, 2), "labels": [1], "labelLengths": [1],
+            "inputLengths": [2], "probs": np.full((2, 1, 2), 0.5, np.float32), "costs": np.ones(1, np.float32),
+            "gradients": np.ones((2, 1, 2), np.float32), "workspace": np.zeros(48, np.uint8),
+            "workSpaceSizeInBytes": 48,
+        }  # fmt: skip
     return {}

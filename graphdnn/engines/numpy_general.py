@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphdnn.engines.engine import Cost, Engine, Kernel, Knobs, Task
 from graphdnn.engines.host.cost import host_cost
 from graphdnn.enums import NumericalNote
-from graphdnn.operations import RecurrentOperation
+from graphdnn.operations import Extension
 
 # Share of the processor's peak that one tensordot per filter tap reaches: each tap passes over x and y again.
 _EFFICIENCY = 0.15
@@ -16,7 +16,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 
 def _workspace(task: Task, knobs: Knobs) -> int:
-    return task.op.main.scratch_bytes if isinstance(task.op.main, RecurrentOperation) else 0
+    return task.op.main.scratch_bytes if isinstance(task.op.main, Extension) else 0
 
 
 def _compile(task: Task, knobs: Knobs) -> Kernel:

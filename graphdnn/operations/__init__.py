@@ -8,6 +8,7 @@ from graphdnn.operations.convolution import (
     ConvolutionOperation,
     ConvolutionSpec,
 )
+from graphdnn.operations.ctc import CtcLoss
 from graphdnn.operations.extension import Extension
 from graphdnn.operations.grid_sample import GridSample, GridSampleBackward
 from graphdnn.operations.matmul import Matmul, MatmulSpec
@@ -34,7 +35,8 @@ OPERATIONS: dict[str, type[Operation]] = {
 
 # What the v8 header does not have: made by other faces, known to files, fusion and engines.
 EXTENSIONS: dict[str, type[Extension]] = {
-    cls.tag: cls for cls in (GridSample, GridSampleBackward, Patches, RnnForward, RnnBackwardData, RnnBackwardWeights)
+    cls.tag: cls
+    for cls in (GridSample, GridSampleBackward, Patches, RnnForward, RnnBackwardData, RnnBackwardWeights, CtcLoss)
 }
 
 SETTINGS = (ConvolutionSpec, PointwiseSpec, MatmulSpec, ReductionSpec, ResampleSpec, RngSpec)
@@ -52,6 +54,7 @@ __all__ = [
     "ConvForward",
     "ConvolutionOperation",
     "ConvolutionSpec",
+    "CtcLoss",
     "Extension",
     "GenStats",
     "GridSample",

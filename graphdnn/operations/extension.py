@@ -14,3 +14,8 @@ class Extension(Operation):
     def kind(cls) -> str:
         """``GRID_SAMPLE`` and the like, for errors."""
         return cls.tag.upper()
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory that the host engine works in, beside its results."""
+        return 0

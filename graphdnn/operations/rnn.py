@@ -127,10 +127,6 @@ class RecurrentOperation(Extension):
     def compute_type(self) -> DataType:
         return self.rnn.arithmetic
 
-    @property
-    def scratch_bytes(self) -> int:
-        return 0
-
     @classmethod
     def infer(cls, fields: Mapping[str, Any]) -> dict[str, Extents]:
         wanted = _wanted(fields["rnn"])

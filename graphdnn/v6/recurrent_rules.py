@@ -69,3 +69,28 @@ ALIGNMENT = Rule(
     reason="elements are read whole",
     fix="allocate the weights as an array of their type",
 )
+FLOAT_ONLY = Rule(
+    id="v6.ctc.data_type",
+    expected="CUDNN_DATA_FLOAT",
+    reason="this call was made for one type",
+    fix="convert the probabilities, and set the descriptor's type to FLOAT",
+    status=Status.NOT_SUPPORTED,
+)
+STEPS = Rule(
+    id="v6.ctc.steps",
+    expected="at most {steps}",
+    reason="probs has that many steps",
+    fix="give the number of steps of the sequence",
+)
+LABEL_LENGTH = Rule(
+    id="v6.ctc.label_length",
+    expected="at most {longest}",
+    reason="the releases that had this call took no longer labels",
+    fix="split the sequence",
+)
+LABEL = Rule(
+    id="v6.ctc.label",
+    expected="1 to {last}",
+    reason="labels are classes, and class 0 is the blank, which no label holds",
+    fix="number the classes from 1",
+)

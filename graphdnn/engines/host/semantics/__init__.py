@@ -10,6 +10,7 @@ from __future__ import annotations
 from graphdnn.engines.host import convolution_taps as taps
 from graphdnn.engines.host.kernel import Semantics
 from graphdnn.engines.host.semantics import (
+    ctc,
     elementwise,
     grid_sample,
     movement,
@@ -29,6 +30,7 @@ from graphdnn.operations import (
     ConvBackwardData,
     ConvBackwardFilter,
     ConvForward,
+    CtcLoss,
     GenStats,
     GridSample,
     GridSampleBackward,
@@ -75,6 +77,7 @@ SEMANTICS: dict[type[Operation], Semantics] = {
     RnnForward: recurrent.forward,
     RnnBackwardData: recurrent.backward_data,
     RnnBackwardWeights: recurrent.backward_weights,
+    CtcLoss: ctc.loss,
 }
 
 assert set(SEMANTICS) == {*OPERATIONS.values(), *EXTENSIONS.values()}
