@@ -51,7 +51,7 @@ RANK = Rule(
     fix="describe the tensor with {rank} axes from the start",
 )
 
-_WHY_OPEN = {
+OPEN_EXTENTS = {
     "conv_dgrad": "inputs of several sizes have this gradient of y",
     "conv_wgrad": "filters of several sizes have this gradient of y",
     "reduction": "axes of extent 1 are the ones that are reduced",
@@ -161,7 +161,7 @@ def complete(node: Node, defaults: Defaults) -> None:
             tensor.stride = packed_strides(tensor.dim)
     for port, tensor in node.outputs.items():
         if tensor.dim is None:
-            why = _WHY_OPEN.get(node.cls.tag, "they do not follow from the operands")
+            why = OPEN_EXTENTS.get(node.cls.tag, "they do not follow from the operands")
             found.append(NO_EXTENTS.reject(node.where, f"{port} {tensor.where}", "open", why=why))
     if found:
         raise BadParam(found)

@@ -5,7 +5,7 @@ enumerator. Parameters come in C's order without the output pointers; results ar
 not ``CUDNN_STATUS_SUCCESS`` raises ``CudnnError`` with the status and every reason; inside
 ``returning_status()`` the calls return the status instead. ``coverage()`` says which functions are
 implemented; the others refuse with CUDNN_STATUS_NOT_SUPPORTED. ``last_graph()`` and ``explain()`` show what
-this thread's last call became.
+this thread's last call became. ``record()`` makes one graph of several calls.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.objects import DESCRIPTORS, Handle
 from graphdnn.v6.outcome import returning_status
 from graphdnn.v6.profiles import profile
+from graphdnn.v6.recording import record
 from graphdnn.v6.registry import coverage, public_calls
 from graphdnn.v6.report import explain, last_graph
 
@@ -52,6 +53,7 @@ __all__ = [
     "explain",
     "last_graph",
     "profile",
+    "record",
     "returning_status",
 ]
 __all__ += list(_CALLS) + list(_TYPES) + list(CONSTANTS)

@@ -20,6 +20,7 @@ from graphdnn.v6 import enums
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.functions import Function, Parameter
 from graphdnn.v6.objects import DESCRIPTORS, Descriptor, Handle
+from graphdnn.v6.pending import Pending
 from graphdnn.v6.rules import DESTROYED, ENUM, KIND, MEMORY_KIND, NULL, NUMBER, SCALAR, UNSET
 
 Reader = Callable[[Any], Any]
@@ -226,6 +227,8 @@ def _memory(where: str, name: str, *, nullable: bool) -> Reader:
     def read(value: Any) -> Any:
         if type(value) is np.ndarray:
             return value
+        if type(value) is Pending:
+            return value.memory
         found = _address_of(value) if value is None or isinstance(value, (int, *_POINTERS)) else _array(value)
         if isinstance(found, Address) and not found.address:
             if nullable:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
@@ -33,7 +34,7 @@ _MOST = 512  # prepared calls that are kept
 _LOOKED_AT = 64  # configurations, for a named engine; graphs of several kernels have a product of them
 
 
-class _Place:
+class Place:
     """A slot with its layout worked out."""
 
     __slots__ = ("described", "dtype", "index", "is_copy", "is_output", "label", "shape", "size", "strides", "uid")
@@ -49,7 +50,7 @@ class _Place:
 class Prepared:
     """A call with its graph and plan."""
 
-    __slots__ = ("_in_place", "_places", "call", "plan", "ranking")
+    __slots__ = ("_copies", "_in_place", "_places", "call", "plan", "ranking")
 
     def __init__(self, draft: Draft, handle: Handle, in_place: tuple[int, ...], engines: tuple[str, ...]) -> None:
         graph = draft.graph()
@@ -57,15 +58,17 @@ class Prepared:
         self.ranking: Ranking = rank(graph, handle.device)
         self.plan = ExecutionPlan(_chosen(self.ranking, engines))
         self._places = tuple(
-            _Place(slot, is_output=slot.spec.uid in graph.producer)
+            Place(slot, is_output=slot.spec.uid in graph.producer)
             for slot in draft.slots
             if slot.spec.uid in graph.tensors  # a tensor of which nothing is read is not bound
         )
+        self._copies = tuple(place for place in self._places if place.is_copy)
         self._in_place = in_place
 
     def __call__(self, data: Sequence[Any], workspace: Any = None, workspace_bytes: int = 0) -> None:
         """``data``: the call's arguments by the draft's indices. A workspace that is too small is not used."""
-        _thread.last = self
+        thread = _thread
+        thread.last = self
         bindings = {}
         for place in self._places:
             given = data[place.index]
@@ -76,7 +79,11 @@ class Prepared:
                 or given.dtype != place.dtype
             ):
                 given = _reinterpreted(self.call, place, given)
-            bindings[place.uid] = _copied(place, given) if place.is_copy else given
+            bindings[place.uid] = given
+        if thread.listener is not None and thread.listener(self, bindings):
+            return
+        for place in self._copies:
+            bindings[place.uid] = _copied(place, bindings[place.uid])
         size = self.plan.workspace_size
         if size:
             fits = workspace is not None and workspace_bytes >= size
@@ -101,11 +108,30 @@ _kept: OrderedDict[Hashable, Prepared] = OrderedDict()
 _guard = threading.Lock()
 
 
+# Takes a call and its arrays by uid; True when the call is not to run now.
+Listener = Callable[[Prepared, dict[int, Any]], bool]
+
+
 class _Thread(threading.local):
     last: Prepared | None = None
+    listener: Listener | None = None
 
 
 _thread = _Thread()
+
+
+@contextmanager
+def listening(listener: Listener | None) -> Iterator[Listener | None]:
+    """Inside, the thread's calls are told to ``listener`` before they run, and to nobody where it is None.
+
+    Gives the one that was told before.
+    """
+    before = _thread.listener
+    _thread.listener = listener
+    try:
+        yield before
+    finally:
+        _thread.listener = before
 
 
 def prepared(
@@ -157,14 +183,14 @@ def last_prepared() -> Prepared | None:
     return _thread.last
 
 
-def _copied(place: _Place, given: Array) -> Array:
+def _copied(place: Place, given: Array) -> Array:
     """The same elements with the same strides, elsewhere."""
     copy: Array = np.ndarray(place.shape, place.dtype, np.empty(place.size, np.uint8).data, strides=place.strides)
     copy[...] = given
     return copy
 
 
-def _reinterpreted(call: str, place: _Place, given: Any) -> Array:
+def _reinterpreted(call: str, place: Place, given: Any) -> Array:
     """The memory behind an argument, read as the descriptor says. Raises when it does not reach that far."""
     if isinstance(given, Address):
         if given.size is not None and given.size < place.size:

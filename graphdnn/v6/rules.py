@@ -237,3 +237,13 @@ PAIR = Rule(
     reason="mean and variance belong together",
     fix="pass both arrays, or None for both",
 )
+
+# Recordings.
+
+NO_SCRIPT = Rule(
+    id="v6.migration.operation",
+    expected="an operation that the graph builder has a method for",
+    reason="the script could not be complete",
+    fix="record the calls before and behind this one apart",
+    status=Status.NOT_SUPPORTED,
+)

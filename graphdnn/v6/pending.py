@@ -1,0 +1,35 @@
+"""Pending: an array whose contents a recording has still to compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from graphdnn.dtypes import Array
+
+
+class Pending:
+    """Reading it runs what is recorded. Calls take it as they take arrays."""
+
+    __slots__ = ("_run", "memory")
+
+    def __init__(self, memory: Array, run: Callable[[], None]) -> None:
+        self.memory = memory
+        self._run = run
+
+    def read(self) -> Array:
+        self._run()
+        return self.memory
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        found = self.read()
+        return found.copy() if copy and dtype is None else found if dtype is None else found.astype(dtype)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return self.read().__array_interface__
+
+    def __repr__(self) -> str:
+        return f"<pending {np.dtype(self.memory.dtype)} {self.memory.shape}>"

@@ -1,0 +1,257 @@
+"""Recording: results equal the calls one by one, what becomes one kernel, memory as edges, and the script it prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+from test_v6_values import close, drawn
+from v6_tools import activation, convolution, filter_of, pooling, tensor
+
+from graphdnn import v6
+
+X, W, Y, B, P = (2, 3, 8, 8), (6, 3, 3, 3), (2, 6, 6, 6), (1, 6, 1, 1), (2, 6, 3, 3)
+RELU = activation(v6.CUDNN_ACTIVATION_RELU)
+INT8, INT32 = v6.CUDNN_DATA_INT8, v6.CUDNN_DATA_INT32
+Arrays = dict[str, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def handle() -> Any:
+    return v6.cudnnCreate()
+
+
+def layer(handle: Any, a: Arrays, alpha: float = 1.0, beta: float = 0.0) -> None:
+    """Convolution, bias in place, activation in place."""
+    y = tensor(Y)
+    v6.cudnnConvolutionForward(handle, alpha, tensor(X), a["x"], filter_of(W), a["w"], convolution(), 0, None, 0, beta,
+                               y, a["y"])  # fmt: skip
+    v6.cudnnAddTensor(handle, 1.0, tensor(B), a["b"], 1.0, y, a["y"])
+    v6.cudnnActivationForward(handle, RELU, 1.0, y, a["y"], 0.0, y, a["y"])
+
+
+def pooled(handle: Any, a: Arrays) -> None:
+    layer(handle, a)
+    pool = pooling(v6.CUDNN_POOLING_MAX, (2, 2), (0, 0), (2, 2))
+    v6.cudnnPoolingForward(handle, pool, 1.0, tensor(Y), a["y"], 0.0, tensor(P), a["p"])
+
+
+def trained(handle: Any, a: Arrays) -> None:
+    """A layer, its gradients, and a step that writes over the filter that they were computed with."""
+    layer(handle, a)
+    y = tensor(Y)
+    v6.cudnnActivationBackward(handle, RELU, 1.0, y, a["y"], y, a["dy"], y, a["y"], 0.0, y, a["dy"])
+    v6.cudnnConvolutionBackwardBias(handle, 1.0, y, a["dy"], 0.0, tensor(B), a["db"])
+    v6.cudnnConvolutionBackwardData(handle, 1.0, filter_of(W), a["w"], y, a["dy"], convolution(), 0, None, 0, 0.0,
+                                    tensor(X), a["dx"])  # fmt: skip
+    v6.cudnnConvolutionBackwardFilter(handle, 1.0, tensor(X), a["x"], y, a["dy"], convolution(), 0, None, 0, 0.5,
+                                      filter_of(W), a["dw"])  # fmt: skip
+    v6.cudnnAddTensor(handle, -0.1, tensor(W), a["dw"], 1.0, tensor(W), a["w"])
+
+
+def normalised(handle: Any, a: Arrays) -> None:
+    layer(handle, a)
+    v6.cudnnSoftmaxForward(handle, v6.CUDNN_SOFTMAX_ACCURATE, v6.CUDNN_SOFTMAX_MODE_CHANNEL, 1.0, tensor(Y), a["y"],
+                           0.0, tensor(Y), a["z"])  # fmt: skip
+    norm = v6.cudnnCreateLRNDescriptor()
+    v6.cudnnLRNCrossChannelForward(handle, norm, v6.CUDNN_LRN_CROSS_CHANNEL_DIM1, 2.0, tensor(Y), a["z"], 0.5,
+                                   tensor(Y), a["dy"])  # fmt: skip
+
+
+def averaged(handle: Any, a: Arrays) -> None:
+    layer(handle, a, 0.5, 2.0)
+    pool = pooling(v6.CUDNN_POOLING_AVERAGE, (2, 2), (0, 0), (2, 2))
+    v6.cudnnPoolingForward(handle, pool, 3.0, tensor(Y), a["y"], -1.0, tensor(P), a["p"])
+    v6.cudnnScaleTensor(handle, tensor(P), a["p"], 0.25)
+
+
+PROGRAMS: list[Callable[..., None]] = [layer, pooled, trained, normalised, averaged]
+
+
+def data() -> Arrays:
+    shapes = {"x": X, "w": W, "y": Y, "b": B, "p": P, "dy": Y, "db": B, "dx": X, "dw": W, "z": Y}
+    return {name: drawn(shape) for name, shape in shapes.items()}
+
+
+def copied(arrays: Arrays) -> Arrays:
+    return {name: array.copy() for name, array in arrays.items()}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_results_equal_the_calls(handle: Any, program: Callable[..., None]) -> None:
+    one_by_one = data()
+    before = copied(one_by_one)
+    together = copied(one_by_one)
+    program(handle, one_by_one)
+    with v6.record() as r:
+        program(handle, together)
+        assert all(np.array_equal(before[n], together[n]) for n in before), "nothing runs inside"
+    for name, array in together.items():
+        close(array, one_by_one[name], 1e-4)
+    assert r.graphs
+
+
+def test_dropout_draws_the_same_numbers(handle: Any) -> None:
+    """Twice behind a layer: the states move on from call to call."""
+    found = []
+    arrays = data()
+    for context in (nullcontext(), v6.record()):
+        a = copied(arrays)
+        desc, states = v6.cudnnCreateDropoutDescriptor(), np.zeros(v6.cudnnDropoutGetStatesSize(handle), np.uint8)
+        reserve = np.zeros(v6.cudnnDropoutGetReserveSpaceSize(tensor(Y)), np.uint8)
+        v6.cudnnSetDropoutDescriptor(desc, handle, 0.25, states, states.nbytes, 7)
+        with context as r:
+            layer(handle, a)
+            for name in ("z", "dy"):
+                v6.cudnnDropoutForward(handle, desc, tensor(Y), a["y"], tensor(Y), a[name], reserve, reserve.nbytes)
+        found.append([a["z"], a["dy"], states, reserve])
+    assert "rng" in r.migration()
+    assert not np.array_equal(found[0][0], found[0][1])
+    for one, other in zip(*found, strict=True):
+        close(one, other)
+
+
+def test_a_layer_is_one_kernel(handle: Any) -> None:
+    arrays = data()
+    with v6.record() as r:
+        layer(handle, arrays)
+    (fused,) = r.fused
+    assert len(fused) == 1
+    assert r.calls == ["cudnnConvolutionForward", "cudnnAddTensor", "cudnnActivationForward"]
+    assert len(r.graphs[0].bound) == 4
+    assert "conv_fprop" in r.explain()
+
+
+def test_independent_calls_become_graphs_of_their_own(handle: Any) -> None:
+    first, second = drawn(Y), drawn(Y)
+    wanted = first * 2, second * 3
+    with v6.record() as r:
+        v6.cudnnScaleTensor(handle, tensor(Y), first, 2.0)
+        v6.cudnnScaleTensor(handle, tensor(Y), second, 3.0)
+    assert len(r.graphs) == 2
+    close(first, wanted[0])
+    close(second, wanted[1])
+
+
+def test_memory_under_other_extents_is_a_reshape(handle: Any) -> None:
+    x, y = drawn((1, 2, 3, 4)), np.ones((1, 2, 3, 4), np.float32)
+    wanted = 2 * x + 1, 6 * x
+    with v6.record() as r:
+        v6.cudnnScaleTensor(handle, tensor(x.shape), x, 2.0)
+        v6.cudnnAddTensor(handle, 1.0, tensor((1, 4, 3, 2)), x, 1.0, tensor((1, 4, 3, 2)), y)
+        v6.cudnnScaleTensor(handle, tensor((1, 1, 6, 4)), x, 3.0)
+    (graph,) = r.graphs
+    assert [op.tag for op in graph.operations].count("reshape") == 2
+    close(y, wanted[0])
+    close(x, wanted[1])
+
+
+def test_a_part_of_pending_memory_runs_what_is_pending(handle: Any) -> None:
+    x = drawn((1, 2, 3, 4))
+    wanted = 2 * x
+    wanted[0, 0] = 0
+    with v6.record() as r:
+        v6.cudnnScaleTensor(handle, tensor(x.shape), x, 2.0)
+        v6.cudnnScaleTensor(handle, tensor((1, 1, 3, 4)), x, 0.0)
+    assert len(r.graphs) == 2
+    close(x, wanted)
+
+
+def test_inputs_that_are_written_over_keep_their_meaning(handle: Any) -> None:
+    """Two independent chains exchange contents: both read what was there before."""
+    a, b = drawn(Y), drawn(Y)
+    wanted = b.copy(), a.copy()
+    t = np.zeros_like(a)
+    with v6.record():
+        v6.cudnnTransformTensor(handle, 1.0, tensor(Y), a, 0.0, tensor(Y), t)
+        v6.cudnnTransformTensor(handle, 1.0, tensor(Y), b, 0.0, tensor(Y), a)
+        v6.cudnnTransformTensor(handle, 1.0, tensor(Y), t, 0.0, tensor(Y), b)
+    np.testing.assert_array_equal(a, wanted[0])
+    np.testing.assert_array_equal(b, wanted[1])
+
+
+def test_reading_a_result_runs_what_is_pending(handle: Any) -> None:
+    x = drawn(Y)
+    with v6.record() as r:
+        y = r.array(Y)
+        v6.cudnnTransformTensor(handle, 2.0, tensor(Y), x, 0.0, tensor(Y), y)
+        v6.cudnnScaleTensor(handle, tensor(Y), y, 2.0)
+        assert not r.graphs
+        assert repr(y) == "<pending float32 (2, 6, 6, 6)>"
+        close(np.asarray(y), 4 * x)
+        assert len(r.graphs) == 1
+        v6.cudnnScaleTensor(handle, tensor(Y), y, 0.5)
+    close(y.read(), 2 * x)
+    close(np.array(y, np.float64), 2 * x)
+
+
+def test_extension_operations_and_searches_run_in_between(handle: Any) -> None:
+    arrays, columns = data(), np.zeros((27, 72), np.float32)
+    with v6.record() as r:
+        v6.cudnnScaleTensor(handle, tensor(X), arrays["x"], 2.0)
+        v6.cudnnIm2Col(handle, tensor(X), arrays["x"], filter_of(W), convolution(), columns)
+        assert len(r.graphs) == 1
+        assert columns.any()
+        found = v6.cudnnFindConvolutionForwardAlgorithm(handle, tensor(X), filter_of(W), convolution(), tensor(Y), 9)
+        assert found[1][0].time > 0
+    assert len(r.graphs) == 1
+
+
+def test_an_error_drops_what_is_pending(handle: Any) -> None:
+    x = drawn(Y)
+    before = x.copy()
+
+    def broken() -> None:
+        with v6.record():
+            v6.cudnnScaleTensor(handle, tensor(Y), x, 2.0)
+            v6.cudnnAddTensor(handle, 1.0, tensor(X), x, 1.0, tensor(Y), x)
+
+    with pytest.raises(v6.CudnnError):
+        broken()
+    np.testing.assert_array_equal(x, before)
+    v6.cudnnScaleTensor(handle, tensor(Y), x, 2.0)
+    close(x, 2 * before)
+
+
+def test_recordings_do_not_nest() -> None:
+    with v6.record(), pytest.raises(v6.CudnnError) as error, v6.record():
+        pass
+    assert error.value.rejections[0].rule == "v6.record.nested"
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_script_computes_the_same(handle: Any, program: Callable[..., None]) -> None:
+    arrays = data()
+    before = copied(arrays)
+    with v6.record() as r:
+        program(handle, arrays)
+    text = r.migration()
+    place: dict[str, Any] = {}
+    exec(compile(text, "migrated.py", "exec"), place)
+    places = {a.__array_interface__["data"][0]: n for n, a in arrays.items()}
+    assert len([n for n in place if n.startswith("graph_")]) == len(r.graphs)
+    for i, bound in enumerate(r.bound, start=1):
+        graph = place[f"graph_{i}"]()
+        graph.build()
+        given = {uid: before[places[a.__array_interface__["data"][0]]] for uid, a in bound.items()}
+        given = {uid: a.reshape(bound[uid].shape).copy() for uid, a in given.items()}
+        graph.execute(given)
+        for uid, array in bound.items():
+            name = places[array.__array_interface__["data"][0]]
+            if uid in r.graphs[i - 1].producer:
+                close(given[uid].reshape(arrays[name].shape), arrays[name], 1e-4)
+                before[name] = given[uid].reshape(arrays[name].shape)
+
+
+def test_a_graph_without_a_builder_method_has_no_script(handle: Any) -> None:
+    from extension_cases import extension
+
+    from graphdnn.graph import OperationGraph
+    from graphdnn.v6.migration import script
+
+    with pytest.raises(v6.CudnnError) as error:
+        script([OperationGraph.of([extension("patches")])])
+    assert error.value.rejections[0].rule == "v6.migration.operation"
