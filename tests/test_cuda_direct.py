@@ -142,7 +142,10 @@ def test_first_layers_agree_with_numpy(text: str) -> None:
 
 
 # One problem cut in many ways: (channels of a thread, columns, rows of a block, lanes, threads, stages).
-CUTS = [(1, 3, 4, 8, 32, 2), (2, 2, 3, 10, 64, 3), (4, 4, 100, 5, 128, 5), (2, 16, 1, 12, 512, 2), (1, 1, 7, 20, 96, 8)]
+CUTS = [
+    (1, 3, 4, 8, 32, 2), (2, 2, 3, 10, 64, 3), (4, 4, 100, 5, 128, 5), (2, 16, 1, 12, 512, 2), (1, 1, 7, 20, 96, 8),
+    (2, 2, 4, 10, 64, 6), (1, 1, 5, 20, 96, 7),
+]  # fmt: skip
 KNOBS = ("LOAD_SIZE", "TILE_COLS", "TILE_ROWS", "NUM_C_PER_BLOCK", "BLOCK_SIZE", "STAGES")
 
 

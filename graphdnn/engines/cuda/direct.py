@@ -46,6 +46,8 @@ KERNEL = Knob(
     KnobType.KERNEL_CFG, 0, 2, 1, 0, "1: multiply-adds; 2: tensor cores, where they serve; 0: chosen by the shape"
 )
 
+_STAGES_OF_TWO = 6  # steps in a ring that is long enough to use two at a time
+
 DEFAULTS: Knobs = MappingProxyType({knob.type: knob.default for knob in (*KNOBS, KERNEL)})
 
 
@@ -135,6 +137,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "GROUP_IN": shape.group_in, "GROUP_OUT": shape.group_out,
             "CHUNK": chunk, "LV": per_load, "FILTER_CHUNK": filter.chunk(slab),
             "STAGES": tile.stages, "BLOCKS": tile.blocks,
+            "TOGETHER": 2 if tile.stages >= _STAGES_OF_TWO and shape.in_rows == 1 else 1,
             "IN_REGISTERS": in_registers(shape, tile.v),
             "EXACT": shape.columns % tile.tw == 0 and shape.columns == image_out[1],
             "WIDTH": width,

@@ -1,8 +1,9 @@
 // Direct convolution with few channels per group, fprop and dgrad: memory-bound, so each element is read once.
 //
 // A block owns CHANNELS_OUT channels of TILES * TW columns and walks down the image. Rows arrive in a ring in shared
-// memory, STAGES - 1 steps ahead of their use. A thread owns V channels of TW columns: it keeps a window of sums in
-// registers, adds every product that a row takes part in, and stores a row when its last one has come.
+// memory, STAGES - TOGETHER steps ahead of their use; between two waits, TOGETHER steps are used. A thread owns V channels
+// of TW columns: it keeps a window of sums in registers, adds every product that a row takes part in, and stores a row
+// when its last one has come.
 //
 // Output channel o reads the GROUP_IN channels of its group o / GROUP_OUT.
 
@@ -11,6 +12,7 @@ constexpr int CHANNELS_IN = CHANNELS_OUT / GROUP_OUT * GROUP_IN;
 constexpr int IV = V <= GROUP_OUT ? GROUP_IN : V / GROUP_OUT * GROUP_IN;  // input channels of a thread
 constexpr int GROUP_TAPS = GROUP_OUT * GROUP_IN * R * S;                  // filter elements of a group
 constexpr int SLAB = CHANNELS_OUT / GROUP_OUT * GROUP_TAPS;               // of a block
+static_assert(STAGES >= 2 * TOGETHER, "steps arrive while others are used");
 static_assert(CHANNELS_OUT % GROUP_OUT == 0 && (GROUP_OUT % V == 0 || V % GROUP_OUT == 0), "whole groups");
 
 typedef Ring<Gathered, IN_ROWS, COLUMNS, CHANNELS_IN, CHUNK, STAGES> Rows;
@@ -58,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
     }
     commit_copies();
     #pragma unroll
-    for (int i = 0; i < STAGES - 1; ++i) {
+    for (int i = 0; i < STAGES - TOGETHER; ++i) {
         if (start + i < stop) ring.fetch(i);
         commit_copies();
     }
@@ -69,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
     const int column0 = (column_block * TILES + tile) * TW + (int)p.out_column;
     const bool active = tile < TILES && channel < (int)p.channels_out && column0 < (int)p.out_w;
 
-    await_copies<STAGES - 1>();
+    await_copies<STAGES - TOGETHER>();
     __syncthreads();
     Accumulator weight[IN_REGISTERS ? R : 1][IN_REGISTERS ? S : 1][GROUP_IN][V];
     if constexpr (IN_REGISTERS) {
@@ -129,88 +131,101 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
                     sum[k][t][v] = k + OUT_ROWS < WINDOW ? sum[k + OUT_ROWS < WINDOW ? k + OUT_ROWS : 0][t][v] : (Accumulator)0;
     };
 
-    int slot = 0;
-    #pragma unroll 1
-    for (int step = start; step < stop; ++step) {
-        await_copies<STAGES - 2>();
-        __syncthreads();  // this step is there for all, and all have left the slot that is filled next
-        if (step + STAGES - 1 < stop) ring.fetch(slot == 0 ? STAGES - 1 : slot - 1);
-        commit_copies();
-        if (active) {
-            #pragma unroll
-            for (int u = 0; u < IN_ROWS; ++u) {
-                if (u >= R) continue;
-                const Gathered* const here = ring.at(slot, u, tile * STEP_W, local_in);
-                if constexpr (IN_REGISTERS && GROUP_IN == 1) {
+    // The products of the row(s) of a step.
+    auto add = [&](int slot) {
+        #pragma unroll
+        for (int u = 0; u < IN_ROWS; ++u) {
+            if (u >= R) continue;
+            const Gathered* const here = ring.at(slot, u, tile * STEP_W, local_in);
+            if constexpr (IN_REGISTERS && GROUP_IN == 1) {
+                #pragma unroll
+                for (int i = 0; i < IW; ++i) {
+                    bool used = false;
                     #pragma unroll
-                    for (int i = 0; i < IW; ++i) {
-                        bool used = false;
+                    for (int t = 0; t < TW; ++t) used |= column_tap(i, t) >= 0;
+                    if (!used) continue;
+                    Accumulator x[IV];
+                    #pragma unroll
+                    for (int c = 0; c < IV; c += LV) {
+                        const Pack<Gathered, LV> pack = load_pack<LV>(here + i * CHANNELS_IN + c);
                         #pragma unroll
-                        for (int t = 0; t < TW; ++t) used |= column_tap(i, t) >= 0;
-                        if (!used) continue;
-                        Accumulator x[IV];
-                        #pragma unroll
-                        for (int c = 0; c < IV; c += LV) {
-                            const Pack<Gathered, LV> pack = load_pack<LV>(here + i * CHANNELS_IN + c);
-                            #pragma unroll
-                            for (int e = 0; e < LV; ++e) x[c + e] = widen<Accumulator>(pack.at[e]);
-                        }
-                        #pragma unroll
-                        for (int k = 0; k < WINDOW; ++k)
-                            #pragma unroll
-                            for (int t = 0; t < TW; ++t) {
-                                const int r = row_tap(u, k), s = column_tap(i, t);
-                                if (r < 0 || s < 0) continue;
-                                #pragma unroll
-                                for (int v = 0; v < V; ++v)
-                                    multiply_add(sum[k][t][v], x[V <= GROUP_OUT ? 0 : v / GROUP_OUT], weight[r][s][0][v]);
-                            }
+                        for (int e = 0; e < LV; ++e) x[c + e] = widen<Accumulator>(pack.at[e]);
                     }
-                } else {
-                    Accumulator x[IW][IV];
-                    #pragma unroll
-                    for (int i = 0; i < IW; ++i)
-                        #pragma unroll
-                        for (int c = 0; c < IV; c += LV) {
-                            const Pack<Gathered, LV> pack = load_pack<LV>(here + i * CHANNELS_IN + c);
-                            #pragma unroll
-                            for (int e = 0; e < LV; ++e) x[i][c + e] = widen<Accumulator>(pack.at[e]);
-                        }
                     #pragma unroll
                     for (int k = 0; k < WINDOW; ++k)
                         #pragma unroll
-                        for (int s = 0; s < S; ++s)
+                        for (int t = 0; t < TW; ++t) {
+                            const int r = row_tap(u, k), s = column_tap(i, t);
+                            if (r < 0 || s < 0) continue;
                             #pragma unroll
-                            for (int c = 0; c < GROUP_IN; ++c) {
-                                const int r = row_tap(u, k);
-                                if (r < 0) continue;
-                                Accumulator w[V];
-                                if constexpr (IN_REGISTERS) {
-                                    #pragma unroll
-                                    for (int v = 0; v < V; ++v) w[v] = weight[r][s][c][v];
-                                } else {
-                                    const Pack<Accumulator, V> pack =
-                                        load_pack<V>(table + ((r * S + s) * GROUP_IN + c) * CHANNELS_OUT + local);
-                                    #pragma unroll
-                                    for (int v = 0; v < V; ++v) w[v] = pack.at[v];
-                                }
-                                #pragma unroll
-                                for (int t = 0; t < TW; ++t)
-                                    #pragma unroll
-                                    for (int i = 0; i < IW; ++i)
-                                        if (column_tap(i, t) == s) {
-                                            #pragma unroll
-                                            for (int v = 0; v < V; ++v)
-                                                multiply_add(
-                                                    sum[k][t][v], x[i][V <= GROUP_OUT ? c : v / GROUP_OUT * GROUP_IN + c], w[v]
-                                                );
-                                        }
-                            }
+                            for (int v = 0; v < V; ++v)
+                                multiply_add(sum[k][t][v], x[V <= GROUP_OUT ? 0 : v / GROUP_OUT], weight[r][s][0][v]);
+                        }
                 }
+            } else {
+                Accumulator x[IW][IV];
+                #pragma unroll
+                for (int i = 0; i < IW; ++i)
+                    #pragma unroll
+                    for (int c = 0; c < IV; c += LV) {
+                        const Pack<Gathered, LV> pack = load_pack<LV>(here + i * CHANNELS_IN + c);
+                        #pragma unroll
+                        for (int e = 0; e < LV; ++e) x[i][c + e] = widen<Accumulator>(pack.at[e]);
+                    }
+                #pragma unroll
+                for (int k = 0; k < WINDOW; ++k)
+                    #pragma unroll
+                    for (int s = 0; s < S; ++s)
+                        #pragma unroll
+                        for (int c = 0; c < GROUP_IN; ++c) {
+                            const int r = row_tap(u, k);
+                            if (r < 0) continue;
+                            Accumulator w[V];
+                            if constexpr (IN_REGISTERS) {
+                                #pragma unroll
+                                for (int v = 0; v < V; ++v) w[v] = weight[r][s][c][v];
+                            } else {
+                                const Pack<Accumulator, V> pack =
+                                    load_pack<V>(table + ((r * S + s) * GROUP_IN + c) * CHANNELS_OUT + local);
+                                #pragma unroll
+                                for (int v = 0; v < V; ++v) w[v] = pack.at[v];
+                            }
+                            #pragma unroll
+                            for (int t = 0; t < TW; ++t)
+                                #pragma unroll
+                                for (int i = 0; i < IW; ++i)
+                                    if (column_tap(i, t) == s) {
+                                        #pragma unroll
+                                        for (int v = 0; v < V; ++v)
+                                            multiply_add(
+                                                sum[k][t][v], x[i][V <= GROUP_OUT ? c : v / GROUP_OUT * GROUP_IN + c], w[v]
+                                            );
+                                    }
+                        }
             }
-            leave(step);
         }
-        slot = slot + 1 == STAGES ? 0 : slot + 1;
+    };
+
+    int slot = 0, target = STAGES - TOGETHER;  // of the next step, and of the one that is fetched next
+    #pragma unroll 1
+    for (int step = start; step < stop; step += TOGETHER) {
+        await_copies<STAGES - 2 * TOGETHER>();
+        __syncthreads();  // these steps are there for all, and all have left the slots that are filled next
+        #pragma unroll
+        for (int i = 0; i < TOGETHER; ++i) {
+            if (step + STAGES - TOGETHER + i < stop) ring.fetch(target);
+            commit_copies();
+            target = target + 1 == STAGES ? 0 : target + 1;
+        }
+        if (active) {
+            #pragma unroll
+            for (int i = 0; i < TOGETHER; ++i) {
+                if (i > 0 && step + i >= stop) break;
+                add(slot + i < STAGES ? slot + i : slot + i - STAGES);
+                leave(step + i);
+            }
+        }
+        slot = slot + TOGETHER < STAGES ? slot + TOGETHER : slot + TOGETHER - STAGES;
     }
     if (active) {
         #pragma unroll 1
