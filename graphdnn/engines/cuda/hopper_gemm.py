@@ -12,30 +12,37 @@ memory beforehand.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.convolution_roles import SPATIAL
+from graphdnn.engines.cuda.convolution_roles import SPATIAL, Roles
 from graphdnn.engines.cuda.cost import device_cost
 from graphdnn.engines.cuda.engine import cuda_engine
-from graphdnn.engines.cuda.hopper_maps import (
-    Walk,
-    filter_map,
-    image_map,
-    is_permutable,
-    permuted_filter_map,
-    tap_stride,
-    walk_of,
-)
+from graphdnn.engines.cuda.hopper_maps import Walk, filter_map, image_map, is_permutable, permuted_filter_map, walk_of
 from graphdnn.engines.cuda.hopper_needs import hopper_needs
+from graphdnn.engines.cuda.hopper_operands import Operand, operands
 from graphdnn.engines.cuda.hopper_product import product_text
-from graphdnn.engines.cuda.hopper_tiles import PANEL, PARTS, ROW, STAGES, TILE, Choice, Sizes, choose, tiles_of
+from graphdnn.engines.cuda.hopper_tiles import (
+    PANEL,
+    PARTS,
+    ROW,
+    STAGES,
+    TILE,
+    Choice,
+    Sizes,
+    choose,
+    tiles_by_residue,
+    tiles_of,
+)
+from graphdnn.engines.cuda.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.implicit_product import Product, gathered_and_plain, product_of
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.program import Program, width_for
 from graphdnn.engines.cuda.source import kernel_text
+from graphdnn.engines.cuda.space import Space
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.work import flops
@@ -43,7 +50,7 @@ from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 
 _COLUMNS_OF_A_THREAD = 8
-_CHANNELS = 2  # the axis, of the coordinates of images and filters
+_CHANNELS, _LAST_PIXEL = 2, 5  # axes of the coordinates of images and filters
 _UNROLLED = 4  # steps
 _LINE = 128  # bytes
 _FEW_PARTS = 10  # that one thread adds
@@ -62,7 +69,21 @@ def sizes_of(op: FusedOp, product: Product) -> Sizes:
     columns = _units(product) * PANEL if product.is_wgrad else product.outer_channels
     result = max(ELEMENTS[t.data_type].bytes for t in op.outputs)
     unit = PANEL if product.roles.direction != "fprop" else 1
-    return Sizes(tuple(products), columns, product.roles.problem.groups, unit, result)
+    return Sizes(tuple(products), columns, product.roles.problem.groups, unit, result, _is_turned(op, product))
+
+
+def _is_turned(op: FusedOp, product: Product) -> bool:
+    """Whether pixels are the columns: where an image's are neighbours in the result, and channels are not."""
+    if product.is_wgrad or len(product.residues) > 1 or set(product.pixel_pitch) != {1}:
+        return False
+    space = product.roles.space(product.roles.output)
+    if 1 in space.strides(op.outputs[0])[1:3]:
+        return False
+    read = {t.uid for t in op.main.inputs().values()}
+    stored = [t for t in (*op.inputs, *op.outputs, *op.internal) if t.uid not in read]
+    return all(
+        _lies_in_row(space.strides(t)[3:], space.sizes[3:]) for t in stored if not (t.is_by_value or t.is_constant)
+    )
 
 
 def _depth_of_step(product: Product) -> int:
@@ -87,10 +108,33 @@ class _Layout:
 
     @classmethod
     def of(cls, sizes: Sizes, choice: Choice) -> _Layout:
-        across = -(-sizes.columns // choice.tile.bn)
-        down = tuple(-(-rows // choice.tile.bm) for rows, _ in sizes.products)
-        first = tuple(sum(down[:i]) * across * sizes.groups for i in range(len(down)))
-        return cls(first, down, tiles_of(sizes, choice.tile), across)
+        counts = tiles_by_residue(sizes, choice.tile)
+        first = tuple(sum(d * a for d, a in counts[:i]) * sizes.groups for i in range(len(counts)))
+        return cls(first, tuple(d for d, _ in counts), tiles_of(sizes, choice.tile), counts[0][1])
+
+
+def _result_space(roles: Roles, is_turned: bool) -> Space:
+    """The result's coordinates; where pixels are columns, all of an image's are one axis."""
+    space = roles.space(roles.output)
+    if not is_turned:
+        return space
+    *outer, rows, columns, last = space.axes
+    pixels = replace(last, size=rows.size * columns.size * last.size)
+    if last.size == 1:  # a tensor's own last axis says nothing of where its pixels lie
+        pixels = replace(columns if columns.size > 1 else rows, size=pixels.size)
+    return replace(space, axes=(*outer, replace(rows, size=1), replace(columns, size=1), pixels))
+
+
+def _lies_in_row(strides: Sequence[int], sizes: Sequence[int]) -> bool:
+    """Every axis goes on where the next one ends, or the tensor does not change along any."""
+    if not any(strides):
+        return True
+    pace = strides[2] if sizes[2] > 1 else 1
+    for stride, size in zip(reversed(strides), reversed(sizes), strict=True):
+        if size > 1 and (stride != pace or stride == 0):
+            return False
+        pace *= size
+    return True
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
@@ -99,36 +143,29 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     sizes = sizes_of(op, product)
     choice = choose(sizes, device, knobs)
     tile, layout = choice.tile, _Layout.of(sizes, choice)
-    is_split = choice.parts > 1
+    is_split, is_turned = choice.parts > 1, sizes.is_turned
     steps = Steps(op, device)
+    gathered, plain = (operand.prepared(steps) for operand in operands(roles))
     parameters = Parameters(steps.places)
     compute = COMPUTE_TYPE[roles.op.compute_type]
-    gathered, plain = gathered_and_plain(roles)
 
-    neighbours = _COLUMNS_OF_A_THREAD if sizes.result_bytes <= 2 else _COLUMNS_OF_A_THREAD // 2
-    is_permuted = roles.direction == "fprop" and is_permutable(roles, plain)
+    across_filter = roles.direction == "dgrad"
+    is_permuted = not (product.is_wgrad or across_filter or is_turned) and is_permutable(plain)
+    held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and sizes.result_bytes > 2 else _COLUMNS_OF_A_THREAD
     walks = [walk_of(product, residue) for residue in product.residues]
-    rows = PANEL if product.is_wgrad else tile.bm
-    parameters.maps(
-        "gathered", gathered, [image_map(roles, gathered, walk, product.pixel_step, rows) for walk in walks]
-    )
-    if product.is_wgrad:
-        still = Walk(*((0,) * SPATIAL,) * 4)
-        plain_map = image_map(roles, plain, still, (1,) * SPATIAL, PANEL)
-    else:
-        rows = PANEL if roles.direction == "dgrad" else tile.bn
-        plain_map = permuted_filter_map(roles, plain, rows, neighbours) if is_permuted else filter_map(roles, plain, rows)
-    parameters.maps("plain", plain, [plain_map])
+    _add_maps(parameters, product, walks, gathered, plain, PANEL if across_filter else sizes.sides(tile)[1],
+              PANEL if product.is_wgrad else sizes.sides(tile)[0], held if is_permuted else 0)  # fmt: skip
 
-    out_space = roles.space(roles.output)
-    held = neighbours if is_permuted else _COLUMNS_OF_A_THREAD
-    width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), held)
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, condition="is_there")
+    out_space = _result_space(roles, is_turned)
+    vector_axis = _LAST_PIXEL if is_turned else _CHANNELS
+    width = min(width_for(out_space, steps.epilogue_tensors(), vector_axis), held)
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=vector_axis, condition="is_there")
     steps.finish(body, "acc", compute)
     ahead = _fetched_ahead(body, roles.output.elements)
     _describe(parameters, product, sizes, layout, walks)
     parameters.integer("parts", choice.parts)
-    parameters.integer("tap_pitch", 0 if product.is_wgrad else tap_stride(roles, plain))
+    parameters.integer("tap_pitch", 0 if product.is_wgrad else plain.tap_stride)
+    parameters.integer("image_pixels", out_space.sizes[_LAST_PIXEL])
     if is_split:
         partial = choice.parts * layout.tiles * tile.bm * tile.bn * 4
         parameters.scratch("partial", compute, steps.allocate(partial))
@@ -137,6 +174,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     slices = 5 if choice.parts > _FEW_PARTS else 1  # 32 KiB of shared memory
     multiplying, copying = tile.registers
+    across = product.is_wgrad or (across_filter and is_turned), product.is_wgrad or (across_filter and not is_turned)
     name = f"conv_{roles.direction}__hopper_{tile.name}x{choice.stages}{'_split' if is_split else ''}__{op.name}"
     text = kernel_text(
         name,
@@ -148,28 +186,55 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         functions=[
             body.function("epilogue", f"const {compute} (&acc)[{width}], bool is_there"),
             body.fetching("fetch_operands", roles.output.elements),
-            product_text(*_operand_types(product), tile.bn, roles.direction),
+            product_text(*_operand_types(product, is_turned), tile.bn, *across),
         ],
         constants={
             "BM": tile.bm, "BN": tile.bn, "STAGES": choice.stages, "CONSUMERS": tile.consumers,
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
-            "WGRAD": product.is_wgrad, "ACROSS_A": product.is_wgrad, "ACROSS_B": roles.direction != "fprop",
+            "WGRAD": product.is_wgrad, "TURNED": is_turned, "ACROSS_FILTER": across_filter,
+            "ACROSS_A": across[0], "ACROSS_B": across[1],
             "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
             **({"SLICES": slices} if is_split else {}),
             "PERMUTED": is_permuted, "NEIGHBOURS": held, "AHEAD": 0 if is_split else ahead,
             "WIDTH": width, "UNROLL": _UNROLLED,
-            "Element": STORAGE[gathered.data_type], "Accumulator": compute,
+            "Element": STORAGE[gathered.spec.data_type], "Accumulator": compute,
         },
     )  # fmt: skip
     packed = parameters.pack()
     pieces = layout.tiles * choice.parts
     blocks = min(pieces, device.sm_count)
     shared = choice.stages * (tile.stage_bytes + 16)
-    steps.add(Launch(text, "hopper_gemm", (blocks, 1, 1), 128 * (tile.consumers + 1), packed, shared, starts_early=True))
+    steps.add(
+        Launch(text, "hopper_gemm", (blocks, 1, 1), 128 * (tile.consumers + 1), packed, shared, starts_early=True)
+    )
     if is_split:
         sums = layout.tiles * (tile.bm // 64) * (tile.bn // 32)
         steps.add(Launch(text, "hopper_sum", (sums, 1, 1), 128 * slices, packed, starts_early=True))
     return steps.kernel(name)
+
+
+def _add_maps(
+    parameters: Parameters,
+    product: Product,
+    walks: Sequence[Walk],
+    gathered: Operand,
+    plain: Operand,
+    filter_rows: int,
+    pixels: int,
+    neighbours: int,
+) -> None:
+    """``filter_rows`` and ``pixels`` are those of one copy; ``neighbours``: 0 where filters lie in their own order."""
+    spatial = product.roles.problem.spatial
+    images = [image_map(gathered, spatial, walk, product.pixel_step, pixels) for walk in walks]
+    parameters.maps("gathered", gathered.spec, images)
+    if product.is_wgrad:
+        still = Walk(*((0,) * SPATIAL,) * 4)
+        other = image_map(plain, spatial, still, (1,) * SPATIAL, PANEL)
+    elif neighbours:
+        other = permuted_filter_map(plain, filter_rows, neighbours)
+    else:
+        other = filter_map(plain, filter_rows)
+    parameters.maps("plain", plain.spec, [other])
 
 
 def _fetched_ahead(body: Program, elements: int) -> int:
@@ -178,11 +243,11 @@ def _fetched_ahead(body: Program, elements: int) -> int:
     return _LINE // max(sizes) if sizes else 0
 
 
-def _operand_types(product: Product) -> tuple[DataType, DataType]:
+def _operand_types(product: Product, is_turned: bool) -> tuple[DataType, DataType]:
     """Of rows and of columns."""
     gathered, plain = gathered_and_plain(product.roles)
     pair = gathered.data_type, plain.data_type
-    return pair[::-1] if product.is_wgrad else pair
+    return pair[::-1] if product.is_wgrad or is_turned else pair
 
 
 def _describe(parameters: Parameters, product: Product, sizes: Sizes, layout: _Layout, walks: list[Walk]) -> None:
@@ -216,9 +281,12 @@ def _describe(parameters: Parameters, product: Product, sizes: Sizes, layout: _L
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    choice = choose(sizes_of(task.op, product_of(task.op)), task.device, knobs)
+    product = product_of(task.op)
+    choice = choose(sizes_of(task.op, product), task.device, knobs)
     others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
-    return device_cost(task, choice.seconds + others)
+    copied = [o.spec.bytes for o in operands(product.roles) if o.is_copied]
+    copying = sum(copying_seconds(size, task.device) for size in copied)
+    return device_cost(task, choice.seconds + others).plus({"copies": copying} if copied else {})
 
 
 ENGINE = cuda_engine(

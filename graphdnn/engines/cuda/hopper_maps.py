@@ -9,17 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphdnn.cuda.tensor_map import TensorMap
-from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.convolution_roles import SPATIAL, Roles
+from graphdnn.engines.cuda.convolution_roles import SPATIAL
+from graphdnn.engines.cuda.hopper_operands import ALIGNMENT, Operand
 from graphdnn.engines.cuda.hopper_tiles import PANEL, ROW
 from graphdnn.engines.cuda.implicit_product import Product, Residue
-from graphdnn.tensors import TensorSpec
 
 # By spatial axes: the lowest and highest corner, and the largest offset, that the copy unit takes.
 LIMITS = {1: (-(2**15), 2**15 - 1, 2**16 - 1), 2: (-(2**7), 2**7 - 1, 2**8 - 2), 3: (-(2**4), 2**4 - 1, 2**5 - 1)}
 LONGEST_STEP = 8
 _PERMUTED = 32  # rows that change places among each other, at most
-ALIGNMENT = 16  # bytes, of addresses and strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +40,14 @@ def walk_of(product: Product, residue: Residue) -> Walk:
     return Walk(tuple(lower), tuple(upper), tuple(max(0, -r) for r in reach), tuple(map(abs, reach)))
 
 
-def image_map(roles: Roles, spec: TensorSpec, walk: Walk, steps: tuple[int, ...], pixels: int) -> TensorMap:
+def image_map(image: Operand, spatial: int, walk: Walk, steps: tuple[int, ...], pixels: int) -> TensorMap:
     """Of x, y or a gradient: ``pixels`` of a walk, 128 bytes of channels each."""
-    spatial = roles.problem.spatial
-    size = ELEMENTS[spec.data_type].bytes
-    n, groups, channels, *image = roles.space(spec).sizes
-    strides = roles.space(spec).strides(spec)
+    size, strides = image.size, image.strides
+    n, groups, channels, *extents = image.sizes
     used = range(SPATIAL - 1, SPATIAL - 1 - spatial, -1)  # innermost first
-    sizes = (groups * channels, *(image[d] for d in used), n)
+    sizes = (groups * channels, *(extents[d] for d in used), n)
     return TensorMap(
-        spec.data_type,
+        image.spec.data_type,
         sizes,
         tuple(_stride(s * size) for s in (*(strides[3 + d] for d in used), strides[0])),
         channels=ROW // size,
@@ -62,64 +58,52 @@ def image_map(roles: Roles, spec: TensorSpec, walk: Walk, steps: tuple[int, ...]
     )
 
 
-def filter_map(roles: Roles, spec: TensorSpec, rows: int) -> TensorMap:
+def filter_map(filter: Operand, rows: int) -> TensorMap:
     """Of the filter as (channel, tap, k): a box of one tap, 128 bytes of channels, ``rows`` of k."""
-    size = ELEMENTS[spec.data_type].bytes
-    groups, k, c, *taps = roles.space(spec).sizes
-    strides = roles.space(spec).strides(spec)
-    count = taps[0] * taps[1] * taps[2]
+    size = filter.size
+    groups, k, c, *taps = filter.sizes
     return TensorMap(
-        spec.data_type,
-        (c, count, groups * k),
-        (_stride(tap_stride(roles, spec) * size), _stride(strides[1] * size)),
+        filter.spec.data_type,
+        (c, taps[0] * taps[1] * taps[2], groups * k),
+        (_stride(filter.tap_stride * size), _pitch(filter)),
         box=(ROW // size, 1, rows),
     )
 
 
-def is_permutable(roles: Roles, spec: TensorSpec) -> bool:
-    """Whether the filter's rows can be taken in the order of ``permuted_filter_map``: whole rows and whole 32s of them."""
-    _, k, c, *taps = roles.space(spec).sizes
-    block = ROW // ELEMENTS[spec.data_type].bytes
-    return k % _PERMUTED == 0 and (c % block == 0 or taps == [1, 1, 1])
+def is_permutable(filter: Operand) -> bool:
+    """Whether the filter's rows can be taken in the order of ``permuted_filter_map``: whole ones, in whole 32s."""
+    _, k, c, *taps = filter.sizes
+    return k % _PERMUTED == 0 and (c % (ROW // filter.size) == 0 or taps == [1, 1, 1])
 
 
-def permuted_filter_map(roles: Roles, spec: TensorSpec, rows: int, neighbours: int) -> TensorMap:
+def permuted_filter_map(filter: Operand, rows: int, neighbours: int) -> TensorMap:
     """Of the filter as (channel and tap, pair, four lanes, pairs of a lane, the rest of k).
 
     A lane gets columns 2q and 2q + 1 of every eight. With row 8j + 2q + i that of k = neighbours * q + 2j + i, they are
     neighbours.
     """
-    size = ELEMENTS[spec.data_type].bytes
-    groups, k, c, *taps = roles.space(spec).sizes
-    pitch = _stride(roles.space(spec).strides(spec)[1] * size)
-    width = c + (taps[0] * taps[1] * taps[2] - 1) * tap_stride(roles, spec)
+    size, pitch = filter.size, _pitch(filter)
+    groups, k, c, *taps = filter.sizes
+    width = c + (taps[0] * taps[1] * taps[2] - 1) * filter.tap_stride
     together = 4 * neighbours
     return TensorMap(
-        spec.data_type,
+        filter.spec.data_type,
         (width, 2, 4, neighbours // 2, groups * k // together),
         (pitch, neighbours * pitch, 2 * pitch, together * pitch),
         box=(ROW // size, 2, 4, neighbours // 2, rows // together),
     )
 
 
+def _pitch(filter: Operand) -> int:
+    """Bytes from one k to the next."""
+    groups, k = filter.sizes[:2]
+    strides = filter.strides
+    return _stride((strides[1] if k > 1 else strides[0] if groups > 1 else 0) * filter.size)
+
+
 def _stride(size: int) -> int:
     """An axis of one element has no stride of its own."""
     return size or ALIGNMENT
-
-
-def tap_stride(roles: Roles, spec: TensorSpec) -> int:
-    """Elements from one tap to the next; -1 where taps do not lie at one distance, the last axis fastest."""
-    taps, strides = roles.space(spec).sizes[3:], roles.space(spec).strides(spec)[3:]
-    step, count = 0, 1
-    for size, stride in zip(reversed(taps), reversed(strides), strict=True):
-        if size == 1:
-            continue
-        if step == 0:
-            step = stride
-        elif stride != step * count:
-            return -1
-        count *= size
-    return step
 
 
 assert PANEL * 2 == ROW

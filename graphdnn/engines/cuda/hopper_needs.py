@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from graphdnn.checks import Check, Empty, Equals, OneOf
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.convolution_roles import SPATIAL, Roles
-from graphdnn.engines.cuda.hopper_maps import ALIGNMENT, LIMITS, LONGEST_STEP, tap_stride, walk_of
+from graphdnn.engines.cuda.hopper_maps import LIMITS, LONGEST_STEP, walk_of
 from graphdnn.engines.cuda.hopper_product import ACROSS_K, INTEGERS
 from graphdnn.engines.cuda.hopper_tiles import ROW
 from graphdnn.engines.cuda.implicit_product import gathered_and_plain, product_of
-from graphdnn.engines.cuda.space import is_addressable
 from graphdnn.engines.engine import Task, need, needs_rule
+from graphdnn.engines.once import once
 from graphdnn.enums import DataType
+from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvolutionOperation
 from graphdnn.rules import Constraint
-from graphdnn.tensors import TensorSpec
 
 MOST_RESIDUES = 8
-_LARGEST_STRIDE = 2**40
 _CAPABILITY = (9, 0)
 _PAIRS = tuple((a, b) for kinds in ((DataType.HALF,), (DataType.BFLOAT16,), INTEGERS) for a in kinds for b in kinds)
 
@@ -40,49 +39,19 @@ def _types(task: Task) -> tuple[DataType, DataType]:
 
 def _is_multiplied(task: Task) -> bool:
     """The types are those of a product, so that rows of 128 bytes mean something."""
-    return is_convolution(task) and _types(task) in _PAIRS
+    return _multiplies(task.op)
+
+
+@once
+def _multiplies(op: FusedOp) -> bool:
+    if not isinstance(op.anchor, ConvolutionOperation):
+        return False
+    gathered, plain = gathered_and_plain(Roles.of(op.anchor))
+    return (gathered.data_type, plain.data_type) in _PAIRS
 
 
 def _wanted_compute(task: Task) -> Check:
     return Equals(DataType.INT32 if _types(task)[0] in INTEGERS else DataType.FLOAT)
-
-
-def _operands(task: Task) -> Mapping[str, TensorSpec]:
-    op = task.op.anchor
-    assert isinstance(op, ConvolutionOperation)
-    return {port: spec for port, spec in op.inputs().items() if spec.uid in {t.uid for t in op.roles}}
-
-
-def _displaced(task: Task) -> str:
-    """Operands whose layout the copy unit does not take."""
-    roles = _roles(task)
-    found = []
-    for port, spec in _operands(task).items():
-        if not is_addressable(spec) or _is_displaced(roles, spec):
-            found.append(f"{port} {spec.strides}")
-    return ", ".join(found)
-
-
-def _is_displaced(roles: Roles, spec: TensorSpec) -> bool:
-    sizes, strides = roles.space(spec).sizes, roles.space(spec).strides(spec)
-    is_filter = spec.uid == roles.op.roles[1].uid
-    channels = sizes[2]
-    if channels > 1 and strides[2] != 1:
-        return True
-    bytes_apart = [s * ELEMENTS[spec.data_type].bytes for j, s in enumerate(strides) if sizes[j] > 1 and j != 2]
-    if is_filter:
-        groups = sizes[0] > 1 and sizes[1] > 1 and strides[0] != strides[1] * sizes[1]
-        if groups or tap_stride(roles, spec) < 0:
-            return True
-    else:
-        if sizes[1] > 1 and strides[1] != channels:
-            return True
-        bytes_apart = [s * ELEMENTS[spec.data_type].bytes for j, s in enumerate(strides) if sizes[j] > 1 and j not in (1, 2)]
-    return any(b % ALIGNMENT or b <= 0 or b >= _LARGEST_STRIDE for b in bytes_apart)
-
-
-def _misaligned(task: Task) -> str:
-    return ", ".join(f"{port} {t.byte_alignment}" for port, t in _operands(task).items() if t.byte_alignment % ALIGNMENT)
 
 
 def _outside(task: Task) -> str:
@@ -172,24 +141,6 @@ def hopper_needs(prefix: str) -> tuple[Constraint, ...]:
             when=is_convolution,
         ),
         need(
-            f"{prefix}.layout",
-            "strides",
-            _displaced,
-            Empty(f"channels next to each other, other strides multiples of {ALIGNMENT} bytes, taps at one distance"),
-            reason="the copy unit moves whole rows of channels, and addresses them by strides",
-            fix=f"use channels-last layouts (NHWC, KRSC) with channels that fill multiples of {ALIGNMENT} bytes",
-            when=_is_multiplied,
-        ),
-        need(
-            f"{prefix}.alignment",
-            "byte_alignment",
-            _misaligned,
-            Empty(f"multiples of {ALIGNMENT} bytes"),
-            reason="the copy unit moves 16 bytes at a time",
-            fix=f"align operands to {ALIGNMENT} bytes and say so (byte_alignment)",
-            when=_is_multiplied,
-        ),
-        need(
             f"{prefix}.walk",
             "conv.pre_paddings",
             _outside,
@@ -203,7 +154,7 @@ def hopper_needs(prefix: str) -> tuple[Constraint, ...]:
             "conv.filter_strides",
             lambda task: len(product_of(task.op).residues),
             Equals(f"at most {MOST_RESIDUES} products"),
-            reason="a strided dgrad is a product for each position modulo the stride, described in the kernel's arguments",
+            reason="a strided dgrad is a product for each position modulo the stride, all in the kernel's arguments",
             fix="nothing to do: another engine serves longer strides",
             when=when(lambda task: len(product_of(task.op).residues) > MOST_RESIDUES),
         ),

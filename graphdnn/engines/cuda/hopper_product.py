@@ -17,7 +17,7 @@ INTEGERS = (DataType.INT8, DataType.UINT8)
 ACROSS_K = (DataType.HALF, DataType.BFLOAT16)  # types of operands that may lie across k
 
 
-def product_text(a: DataType, b: DataType, columns: int, direction: str) -> str:
+def product_text(a: DataType, b: DataType, columns: int, across_a: bool, across_b: bool) -> str:
     (kind_a, depth), (kind_b, _) = _KINDS[a], _KINDS[b]
     count = columns // 2
     is_integer = a in INTEGERS
@@ -27,10 +27,11 @@ def product_text(a: DataType, b: DataType, columns: int, direction: str) -> str:
     # p: add to the sums. Floats: the signs of a and b, and for 16 bits whether each lies across k.
     flags = "p" if is_integer else "p, 1, 1"
     if a in ACROSS_K:
-        flags += f", {int(direction == 'wgrad')}, {int(direction != 'fprop')}"
+        flags += f", {int(across_a)}, {int(across_b)}"
     types = f"{'s32' if is_integer else 'f32'}.{kind_a}.{kind_b}"
     return (
-        f"__device__ __forceinline__ void multiply({ctype} (&sum)[{count}], unsigned long long a, unsigned long long b) {{\n"
+        f"__device__ __forceinline__ void multiply(\n"
+        f"    {ctype} (&sum)[{count}], unsigned long long a, unsigned long long b\n) {{\n"
         f'    asm volatile("{{\\n.reg .pred p;\\nsetp.eq.u32 p, 0, 0;\\n"\n'
         f'                 "wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{types} "\n'
         f'                 "{{{sums}}}, %{count}, %{count + 1}, {flags};\\n}}"\n'

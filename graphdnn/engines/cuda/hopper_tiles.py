@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from math import inf
 from typing import NamedTuple
 
 from graphdnn.device import DeviceSpec
@@ -20,7 +21,7 @@ _LEAST_STAGES = 3
 _BLOCK_OF_COLUMNS = 32
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tile:
     """A block's tile of the product."""
 
@@ -37,9 +38,14 @@ class Tile:
         """Of a thread that multiplies and of one that copies. A lane of the block has 512 between its warpgroups."""
         return {1: (240, 56), 2: (232, 40), 3: (160, 24)}[self.consumers]
 
-    @property
+    @cached_property
     def stage_bytes(self) -> int:
         return (self.bm + self.bn) * ROW
+
+    @cached_property
+    def step_clocks(self) -> float:
+        """A stage is multiplied while the next one is copied."""
+        return max(self.bm * self.bn / 32, self.stage_bytes / 44) + 20
 
     def stages(self, shared_memory: int) -> int:
         return min(_MOST_STAGES, (shared_memory - _RESERVED - 256) // (self.stage_bytes + _BARRIERS))
@@ -61,7 +67,9 @@ TILES: tuple[Tile, ...] = tuple(
 )
 
 TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
-STAGES = Knob(KnobType.STAGES, 0, _MOST_STAGES, 1, 0, "stages of the ring in shared memory, if they fit; 0: as many as fit")
+STAGES = Knob(
+    KnobType.STAGES, 0, _MOST_STAGES, 1, 0, "stages of the ring in shared memory, if they fit; 0: as many as fit"
+)
 PARTS = Knob(KnobType.SPLIT_K, 0, 128, 1, 0, "parts of the sum, computed side by side; 0: chosen by the shape")
 
 
@@ -73,6 +81,11 @@ class Sizes(NamedTuple):
     groups: int
     column_unit: int  # columns that a tile holds a whole number of
     result_bytes: int  # of an element that leaves
+    is_turned: bool = False  # a tile's rows are the products' columns
+
+    def sides(self, tile: Tile) -> tuple[int, int]:
+        """What a tile holds of the products' rows and columns."""
+        return (tile.bn, tile.bm) if self.is_turned else (tile.bm, tile.bn)
 
     @property
     def is_split(self) -> bool:
@@ -111,27 +124,45 @@ def choose(sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
 @lru_cache(maxsize=1024)
 def _fastest(sizes: Sizes, machine: _Machine, number: int, stages: int, parts: int) -> Choice | None:
     tiles = (TILES[number - 1],) if number else TILES
-    found = []
+    best = None
+    least = inf  # seconds
     for tile in tiles:
         most = tile.stages(machine.shared_memory)
-        if tile.bn % sizes.column_unit or most < max(stages, 2) or (not number and most < _LEAST_STAGES):
+        if sizes.sides(tile)[1] % sizes.column_unit or most < max(stages, 2) or (not number and most < _LEAST_STAGES):
             continue
-        for count in (parts,) if parts else _parts(sizes, tile, machine):
-            found.append(Choice(tile, stages or most, count, _seconds(sizes, tile, count, machine)))
-    return min(found, key=lambda choice: choice.seconds, default=None)
+        count, steps = _work(sizes, tile)
+        if count * steps * tile.step_clocks >= least * machine.clock * machine.sms:
+            continue  # slower even if it filled the device all the time
+        for part in (parts,) if parts else _parts(sizes, count, machine):
+            seconds = _seconds(sizes, tile, count, steps, part, machine)
+            if seconds < least:
+                least, best = seconds, (tile, stages or most, part)
+    return None if best is None else Choice(*best, least)
 
 
 def tiles_of(sizes: Sizes, tile: Tile) -> int:
-    across = -(-sizes.columns // tile.bn)
-    return sum(-(-rows // tile.bm) for rows, _ in sizes.products) * across * sizes.groups
+    return sizes.groups * sum(down * across for down, across in tiles_by_residue(sizes, tile))
 
 
-def _parts(sizes: Sizes, tile: Tile, machine: _Machine) -> Iterator[int]:
+def tiles_by_residue(sizes: Sizes, tile: Tile) -> list[tuple[int, int]]:
+    """Tiles along the rows and along the columns of each product."""
+    rows_held, columns_held = sizes.sides(tile)
+    return [(-(-rows // rows_held), -(-sizes.columns // columns_held)) for rows, _ in sizes.products]
+
+
+def _work(sizes: Sizes, tile: Tile) -> tuple[int, float]:
+    """Tiles, and the steps of one in the mean."""
+    counts = [down * across * sizes.groups for down, across in tiles_by_residue(sizes, tile)]
+    tiles = sum(counts)
+    return tiles, sum([n * depth for n, (_, depth) in zip(counts, sizes.products, strict=True)]) / tiles
+
+
+def _parts(sizes: Sizes, tiles: int, machine: _Machine) -> Iterator[int]:
     """One, and those that give every multiprocessor the same number of pieces."""
     yield 1
     if not sizes.is_split:
         return
-    tiles, depth = tiles_of(sizes, tile), sizes.products[0][1]
+    depth = sizes.products[0][1]
     seen = {1}
     for waves in (1, 2, 3):
         parts = min(waves * machine.sms // tiles, depth, PARTS.maximum)
@@ -140,17 +171,12 @@ def _parts(sizes: Sizes, tile: Tile, machine: _Machine) -> Iterator[int]:
             yield parts
 
 
-def _seconds(sizes: Sizes, tile: Tile, parts: int, machine: _Machine) -> float:
+def _seconds(sizes: Sizes, tile: Tile, tiles: int, steps: float, parts: int, machine: _Machine) -> float:
     """Clocks that were fitted to measured tiles: a stage is copied at 44 bytes a clock, results leave at 17."""
-    products = tile.bm * tile.bn / 32
-    step = max(products, tile.stage_bytes / 44) + 20
-    tiles = tiles_of(sizes, tile)
-    across = -(-sizes.columns // tile.bn) * sizes.groups
-    steps = sum(-(-rows // tile.bm) * across * depth for rows, depth in sizes.products) / tiles  # in the mean
     rounds = -(-tiles * parts // machine.sms)
     size = 4 if parts > 1 else sizes.result_bytes
     leaving = tile.bm * tile.bn * size / 17
-    clocks = rounds * max(-(-steps // parts) * step + 900 + leaving / 3, leaving) + 3000
+    clocks = rounds * max(-(-steps // parts) * tile.step_clocks + 900 + leaving / 3, leaving) + 3000
     seconds = clocks / machine.clock
     if parts > 1:  # written, read and added
         moved = 4.0 * tiles * tile.bm * tile.bn * (parts + 1)

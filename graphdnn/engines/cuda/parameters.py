@@ -148,7 +148,7 @@ class Parameters:
     def pack(self) -> Packed:
         maps = [slot for _, slots in self._maps for slot in slots]
         before = len(maps) * MAP_WORDS
-        slots = [replace(slot, word=i * MAP_WORDS) for i, slot in enumerate(maps)]
+        slots: list[Slot] = [replace(slot, word=i * MAP_WORDS) for i, slot in enumerate(maps)]
         slots += [replace(slot, word=slot.word + before) for slot in self._slots] if before else self._slots
         words = b"".join(self._words) or bytes(WORD)
         size = before * WORD + len(words)

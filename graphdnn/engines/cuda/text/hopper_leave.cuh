@@ -27,18 +27,33 @@ __device__ __forceinline__ void gather_neighbours(Accumulator (&v)[8]) {
         }
 }
 
+// Where a pixel of a forward-like product lies in the result. TURNED: an image's pixels are one axis.
+__device__ __forceinline__ void pixel_coordinates(const Params& p, const Work& w, int number, int (&at)[6]) {
+    at[1] = w.group;
+    if constexpr (TURNED) {
+        at[0] = number / (int)p.image_pixels;
+        at[5] = number - at[0] * (int)p.image_pixels;
+    } else {
+        const Pixel pixel = pixel_of(p, w.residue, number);
+        at[0] = pixel.n;
+        #pragma unroll
+        for (int d = 0; d < 3; ++d)
+            at[3 + d] = (int)p.first_pixel[w.residue * 3 + d] + pixel.at[d] * (int)p.pixel_pitch[d];
+    }
+}
+
+// A row of the product: all of a result's coordinates that its columns do not change. TURNED and wgrad: a channel.
 __device__ __forceinline__ void row_coordinates(const Params& p, const Work& w, int row, int (&at)[6]) {
     #pragma unroll
     for (int d = 0; d < 6; ++d) at[d] = 0;
     if constexpr (WGRAD) {
         at[0] = w.group;
         at[1] = row;
-    } else {
-        const Pixel pixel = pixel_of(p, w.residue, row);
-        at[0] = pixel.n;
+    } else if constexpr (TURNED) {
         at[1] = w.group;
-        #pragma unroll
-        for (int d = 0; d < 3; ++d) at[3 + d] = (int)p.first_pixel[w.residue * 3 + d] + pixel.at[d] * (int)p.pixel_pitch[d];
+        at[2] = row;
+    } else {
+        pixel_coordinates(p, w, row, at);
     }
 }
 
@@ -47,14 +62,14 @@ __device__ __forceinline__ void row_coordinates(const Params& p, const Work& w, 
 struct Rows { int at[2][6]; bool is_inside[2]; };
 
 __device__ __forceinline__ Rows rows_of(const Params& p, const Work& w, int consumer, int j) {
-    const int warp = (int)threadIdx.x / 32 % 4, lane = (int)threadIdx.x % 32, all = (int)p.rows[w.residue];
+    const int warp = (int)threadIdx.x / 32 % 4, lane = (int)threadIdx.x % 32;
+    const int all = TURNED ? (int)p.columns : (int)p.rows[w.residue], tile = TURNED ? w.tile_n : w.tile_m;
     Rows found;
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
-        const int place = w.tile_m * BM + (consumer * MI + j) * 64 + warp * 16 + lane / 4 + 8 * h;
-        found.is_inside[h] = place < all;
-        const int row = place < all ? place : all - 1;
-        row_coordinates(p, w, row, found.at[h]);
+        const int row = tile * BM + (consumer * MI + j) * 64 + warp * 16 + lane / 4 + 8 * h;
+        found.is_inside[h] = row < all;
+        row_coordinates(p, w, row < all ? row : all - 1, found.at[h]);
     }
     return found;
 }
@@ -62,12 +77,12 @@ __device__ __forceinline__ Rows rows_of(const Params& p, const Work& w, int cons
 // 32 columns of a thread's two rows through the epilogue, NEIGHBOURS at a time: those of a part follow those of all
 // lanes' parts before it.
 __device__ __forceinline__ void leave(const Params& p, const Work& w, Rows& rows, int block, const Accumulator (&sum)[16]) {
-    const int column = w.tile_n * BN + block * 32 + (int)threadIdx.x % 4 * NEIGHBOURS;
-    int channel = column, limit = (int)p.columns;
+    const int column = (TURNED ? w.tile_m : w.tile_n) * BN + block * 32 + (int)threadIdx.x % 4 * NEIGHBOURS;
+    int place = column, limit = TURNED ? (int)p.rows[w.residue] : (int)p.columns;
     if constexpr (WGRAD) {
         const int unit = column / PANEL, number = unit / (int)p.channel_blocks;
         const Tap tap = tap_of(p, 0, unit < (int)p.units ? number : 0);
-        channel = (unit - number * (int)p.channel_blocks) * PANEL + column % PANEL;
+        place = (unit - number * (int)p.channel_blocks) * PANEL + column % PANEL;
         limit = unit < (int)p.units ? (int)p.channels : 0;
         #pragma unroll
         for (int h = 0; h < 2; ++h)
@@ -84,9 +99,10 @@ __device__ __forceinline__ void leave(const Params& p, const Work& w, Rows& rows
         if constexpr (!PERMUTED) gather_neighbours(v);
         #pragma unroll
         for (int first = 0; first < 8; first += WIDTH) {
-            const int here = channel + first / NEIGHBOURS * (4 * NEIGHBOURS) + first % NEIGHBOURS;
+            const int here = place + first / NEIGHBOURS * (4 * NEIGHBOURS) + first % NEIGHBOURS;
             const bool is_there = here < limit;
-            rows.at[h][2] = is_there ? here : 0;
+            if constexpr (TURNED) pixel_coordinates(p, w, is_there ? here : 0, rows.at[h]);
+            else rows.at[h][2] = is_there ? here : 0;
             Accumulator acc[WIDTH];
             #pragma unroll
             for (int e = 0; e < WIDTH; ++e) acc[e] = v[first + e];
@@ -98,16 +114,17 @@ __device__ __forceinline__ void leave(const Params& p, const Work& w, Rows& rows
 // The operands of the epilogue that are as large as the result: a tile's lines of them, asked for by one warp while others
 // multiply.
 __device__ __forceinline__ void fetch_tile(const Params& p, const Work& w) {
-    const int lane = (int)threadIdx.x % 32, columns = (int)p.columns - w.tile_n * BN;
+    const int first_row = (TURNED ? w.tile_n : w.tile_m) * BM, first_column = (TURNED ? w.tile_m : w.tile_n) * BN;
+    const int rows = TURNED ? (int)p.columns : (int)p.rows[w.residue];
+    const int columns = TURNED ? (int)p.rows[w.residue] : (int)p.columns;
     #pragma unroll 1
-    for (int i = lane; i < BM; i += 32) {
-        const int row = w.tile_m * BM + i;
-        if (row >= (int)p.rows[w.residue]) break;
+    for (int row = first_row + (int)threadIdx.x % 32; row < rows && row < first_row + BM; row += 32) {
         int at[6];
         row_coordinates(p, w, row, at);
         #pragma unroll 1
-        for (int column = 0; column < BN && column < columns; column += AHEAD) {
-            at[2] = w.tile_n * BN + column;
+        for (int column = first_column; column < columns && column < first_column + BN; column += AHEAD) {
+            if constexpr (TURNED) pixel_coordinates(p, w, column, at);
+            else at[2] = column;
             fetch_operands(p, at);
         }
     }

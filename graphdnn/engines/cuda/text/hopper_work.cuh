@@ -2,12 +2,15 @@
 //
 //                 rows        columns          k
 //   forward-like  pixel       channel          taps, channels     a: pixels, along k   b: filter, along k or across
+//   turned        channel     pixel            taps, channels     a: filter            b: pixels
 //   wgrad         channel     taps, channels   pixels             a, b: pixels, across k
 //
 // A strided dgrad is a product for each residue of the positions modulo the stride, all in one launch.
 
 [[maybe_unused]] constexpr int BK = ROW / (int)sizeof(Element);
 constexpr int PANEL = 64;  // rows of a panel
+// A tile's part of the gathered side (pixels of a forward-like product) and of the other. TURNED: pixels are the columns.
+constexpr int HELD_M = TURNED ? BN : BM, HELD_N = TURNED ? BM : BN;
 
 // A block's piece of work.
 struct Work {
@@ -89,31 +92,33 @@ __device__ __forceinline__ void gathered_start(const Params& p, int residue, con
 template <class Slot> __device__ __forceinline__ void fill_forward(const Params& p, const Work& w, Slot slot) {
     const int blocks = (int)p.channel_blocks, channels = (int)p.channels;
     int start[3], offset[3];
-    const Pixel pixel = pixel_of(p, w.residue, w.tile_m * BM);
+    const Pixel pixel = pixel_of(p, w.residue, w.tile_m * HELD_M);
     gathered_start(p, w.residue, pixel, start);
     Tap tap = tap_of(p, w.residue, w.first / blocks);
     int block = w.first % blocks;
-    const int column = w.tile_n * BN;
+    const int column = w.tile_n * HELD_N;
     #pragma unroll 1
     for (int step = w.first; step < w.last; ++step) {
         shared_t a, b, barrier;
         slot(a, b, barrier);
+        const shared_t image = TURNED ? b : a, filter = TURNED ? a : b;
         offset_of(p, w.residue, tap, offset);
         int in_filter = (int)p.filter_start[w.residue];
         #pragma unroll
         for (int d = 3 - SPATIAL; d < 3; ++d) in_filter += tap.at[d] * (int)p.filter_step[d];
-        copy_pixels<SPATIAL>(a, p.gathered[w.residue], barrier, w.group * channels + block * BK, pixel.n, start, offset);
-        if constexpr (ACROSS_B) {
+        const int summed = w.group * channels + block * BK;
+        copy_pixels<SPATIAL>(image, p.gathered[w.residue], barrier, summed, pixel.n, start, offset);
+        if constexpr (ACROSS_FILTER) {
             #pragma unroll
-            for (int j = 0; j < BN / PANEL; ++j)
-                copy_box(
-                    b + j * PANEL_BYTES, p.plain[0], barrier, column + j * PANEL, in_filter, w.group * channels + block * BK
-                );
+            for (int j = 0; j < HELD_N / PANEL; ++j)
+                copy_box(filter + j * PANEL_BYTES, p.plain[0], barrier, column + j * PANEL, in_filter, summed);
         } else {
             const int row = w.group * (int)p.columns + column;
             if constexpr (PERMUTED)
-                copy_box(b, p.plain[0], barrier, in_filter * (int)p.tap_pitch + block * BK, 0, 0, 0, row / (4 * NEIGHBOURS));
-            else copy_box(b, p.plain[0], barrier, block * BK, in_filter, row);
+                copy_box(
+                    filter, p.plain[0], barrier, in_filter * (int)p.tap_pitch + block * BK, 0, 0, 0, row / (4 * NEIGHBOURS)
+                );
+            else copy_box(filter, p.plain[0], barrier, block * BK, in_filter, row);
         }
         if (++block == blocks) block = 0, next_tap(p, w.residue, tap);
     }
