@@ -334,6 +334,17 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
           and write INT8 (rounded to nearest even, saturated), FLOAT or INT32. Inside `with profile("6.0"):`
           convolutions refuse what 6.0 refused (types, formats, dilation, by algorithm; channels of integers), and name
           every condition that is broken.
+        - Dropout draws its masks with the core's `rng`: the states (16 bytes) are the seed and the counter, which each
+          forward call moves on; the reserve space holds one bit for each element.
+        - A recurrent network is one operation (`rnn_fwd`, `rnn_bwd_data`, `rnn_bwd_weights`) over all layers and steps,
+          whichever algorithm is named; the persistent ones refuse what they refused. States are rounded to the data's
+          type at each step; sums and gates are FLOAT for HALF data. `cudnnGetRNNLinLayerMatrixParams` and `...BiasParams`
+          return a writable array into `w` where `w` is an array, and an address where it is one. Weights: all matrices
+          by layer, direction and id, then all biases in the same order; with SKIP_INPUT the first layer has no input
+          matrices and keeps its biases. The reserve space may be used for several gradients: `cudnnRNNBackwardData`
+          writes a part of its own. `cudnnSetRNNDescriptor` takes the arguments of 5.1 (eight) and of 7.0 (ten).
+        - `cudnnCTCLoss` takes probabilities behind a softmax and gives gradients of what was before it; class 0 is the
+          blank. A label that does not fit costs infinity, and its gradients are 0.
 
         - `with record() as r:` collects calls into one graph and runs it at the end of the block, or when an array of
           `r.array(shape)` is read: convolution, bias and activation written for 6.0 become one kernel. `r.explain()` shows

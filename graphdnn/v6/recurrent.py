@@ -21,7 +21,7 @@ from graphdnn.v6.enums import (
 )
 from graphdnn.v6.errors import CudnnError, refuse_if
 from graphdnn.v6.objects import RNN, Descriptor, Filter, Handle, RNNDescriptor, Tensor
-from graphdnn.v6.recurrent_rules import PACKED, PERSISTENT, PRECISION, SEQUENCE
+from graphdnn.v6.recurrent_rules import FLOATING, PACKED, PERSISTENT, PRECISION, SEQUENCE
 from graphdnn.v6.rules import NULL, SAME_DIMS
 
 D, Algo = cudnnDataType_t, cudnnRNNAlgo_t
@@ -40,6 +40,8 @@ def arithmetic_of(data_type: cudnnDataType_t) -> DataType:
 
 def check_precision(where: str, name: str, rnn: RNN, data_type: cudnnDataType_t, status: Status | None = None) -> None:
     """The network's precision goes with the data."""
+    if data_type not in _PRECISIONS:
+        raise CudnnError(FLOATING.reject(where, f"{name}.dataType", data_type.name))
     if rnn.data_type not in _PRECISIONS.get(data_type, ()):
         fitting = [d.name for d, maths in _PRECISIONS.items() if rnn.data_type in maths]
         refuse = PRECISION.reject(
