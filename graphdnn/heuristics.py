@@ -17,6 +17,7 @@ import heapq
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice, product
 from types import MappingProxyType
 
@@ -82,7 +83,7 @@ class Filters:
     workspace_limit: int | None = None  # bytes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Choice:
     """One engine with knob values for one fused operation."""
 
@@ -90,11 +91,11 @@ class Choice:
     engine: Engine
     knobs: Knobs
 
-    @property
+    @cached_property
     def cost(self) -> Cost:
         return self.engine.cost(self.task, self.knobs)
 
-    @property
+    @cached_property
     def scratch(self) -> int:
         """Bytes of workspace the kernel itself needs."""
         return self.engine.workspace(self.task, self.knobs)
@@ -105,6 +106,10 @@ class Choice:
         defaults = self.engine.defaults()
         changed = [f"k{int(k)}={v}" for k, v in sorted(self.knobs.items()) if defaults[k] != v]
         return "_".join((self.engine.name, *changed))
+
+    @property
+    def where(self) -> str:
+        return f"engine {self.engine}, {self.task.where}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -313,22 +318,24 @@ class Ranking:
 
     def _filtered(self, choice: Choice) -> Iterator[Rejection]:
         engine, filters = choice.engine, self._filters
-        where = f"engine {engine}, {choice.task.where}"
         numerical = filters.without_numerical_notes.intersection(engine.numerical_notes)
         if numerical:
             barred = ", ".join(sorted(n.name for n in filters.without_numerical_notes))
-            yield NUMERICAL_NOTE.reject(where, "numerical_notes", sorted(n.name for n in numerical), barred=barred)
+            found = sorted(n.name for n in numerical)
+            yield NUMERICAL_NOTE.reject(choice.where, "numerical_notes", found, barred=barred)
         behavior = filters.without_behavior_notes.intersection(engine.behavior_notes)
         if behavior:
             barred = ", ".join(sorted(n.name for n in filters.without_behavior_notes))
-            yield BEHAVIOR_NOTE.reject(where, "behavior_notes", sorted(n.name for n in behavior), barred=barred)
-        stable = filters.deterministic or _asks_for_stable_sums(choice.task.op)
-        if stable and NumericalNote.NONDETERMINISTIC in engine.numerical_notes:
-            yield DETERMINISTIC.reject(where, "numerical_notes", "NONDETERMINISTIC")
+            found = sorted(n.name for n in behavior)
+            yield BEHAVIOR_NOTE.reject(choice.where, "behavior_notes", found, barred=barred)
+        if NumericalNote.NONDETERMINISTIC in engine.numerical_notes and (
+            filters.deterministic or _asks_for_stable_sums(choice.task.op)
+        ):
+            yield DETERMINISTIC.reject(choice.where, "numerical_notes", "NONDETERMINISTIC")
         if filters.workspace_limit is not None and engine.serves(choice.task):
             wanted = materialized_bytes(self.fused, self.device) + choice.scratch
             if wanted > filters.workspace_limit:
-                yield WORKSPACE.reject(where, "workspace_size", wanted, limit=filters.workspace_limit)
+                yield WORKSPACE.reject(choice.where, "workspace_size", wanted, limit=filters.workspace_limit)
 
     def __str__(self) -> str:
         lines = [f"ranking on {self.device.name}, mode {self.mode.name}:"]

@@ -1,4 +1,4 @@
-"""What building a plan does not do: it loads nothing that ``prepare`` has loaded, and opens no library."""
+"""What building a plan does not do: load what ``prepare`` has loaded, open a library, write a known text again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from graphdnn import device_spec, prepare
+from graphdnn import build, device_spec, prepare
+from graphdnn.cuda import cache
+from graphdnn.cuda.nvrtc import KernelText
+from graphdnn.plan import DevicePlan
+from graphdnn.problem import parse
 
 ROOT = Path(__file__).resolve().parents[1]
 FRESH = """
@@ -44,3 +48,32 @@ def test_the_first_plan_of_a_process_loads_nothing(device: str, tmp_path: Path) 
     loaded, opened = json.loads(runs[1].stdout)
     assert not loaded
     assert not opened, "the compiler, when the kernel is kept"
+
+
+def kernel_texts(text: str) -> list[KernelText]:
+    plan = build(parse(text).build_operation_graph(), "h200")
+    assert isinstance(plan, DevicePlan)
+    return [launch.text for launch in plan.launches]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv x=f16[{n},16,8,8]nhwc w=f16[16,16,3,3]nhwc pad=1 + bias + relu",
+        "conv x=f32[{n},16,8,8] w=f32[16,16,3,3] pad=1 + bias",
+        "matmul a=f32[{n},64,64] b=f32[{n},64,64] + relu",
+        "reduce add x=f32[{n},64,64] y=[1,64,64]",
+    ],
+)
+def test_another_shape_has_the_same_text(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The object itself: neither the text nor what it is known by in the kernel cache is worked out again."""
+    monkeypatch.setattr(cache, "default_cache", lambda: _Kept())
+    first, second = (kernel_texts(text.format(n=n)) for n in (24, 26))
+    assert [id(t) for t in first] == [id(t) for t in second]
+
+
+class _Kept:
+    """A kernel cache that has everything."""
+
+    def load(self, kernel: KernelText, arch: str) -> cache.Cached:
+        return cache.Cached(b"", "", "memory", 0.0)

@@ -45,11 +45,7 @@ def present_device(ordinal: int | None = None) -> DeviceSpec:
 
     Raises ``NotSupported`` without a driver or device, for a driver older than NVRTC, and below compute capability 8.0.
     """
-    number = current_device() if ordinal is None else ordinal
-    count = device_count()
-    if not 0 <= number < count:
-        raise BadParam(ORDINAL.reject("DEVICEPROP", "ordinal", number, last=count - 1))
-    return _spec(number)
+    return _spec(current_device() if ordinal is None else ordinal)
 
 
 def check_versions() -> None:
@@ -70,6 +66,9 @@ def profile_of(name: str) -> str | None:
 
 @cache
 def _spec(ordinal: int) -> DeviceSpec:
+    count = device_count()
+    if not 0 <= ordinal < count:
+        raise BadParam(ORDINAL.reject("DEVICEPROP", "ordinal", ordinal, last=count - 1))
     check_versions()
     device = called("cuDeviceGet", ordinal)
     name = called("cuDeviceGetName", 128, device).split(b"\0")[0].decode(errors="replace").strip()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -156,6 +157,9 @@ class Engine:
 
     def serves(self, task: Task) -> bool:
         """The verdict alone: at the first reason to decline, the others are not looked at."""
+        rules = _rules_of(self)
+        if rules is not None and task.op.rule not in rules:
+            return False  # most engines serve another kind of operation
         return task.device.kind in self.places and all(need.holds(task) for need in self.needs)
 
     def defaults(self) -> Knobs:
@@ -200,14 +204,26 @@ def need(
     )
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _NeedsRule(Constraint):
+    rules: tuple[str, ...] = ()
+
+
 def needs_rule(id: str, *rules: str) -> Constraint:
     """The engine serves fused operations of these fusion rules."""
-    return need(
-        id,
-        "operation",
-        lambda task: task.op.rule,
-        OneOf(*rules),
+    return _NeedsRule(
+        id=id,
+        attribute="operation",
+        look=lambda task: task.op.rule,
+        check=OneOf(*rules),
         reason="the engine is written for another kind of operation",
         fix="nothing to do: another engine serves this operation",
         status=Status.NOT_SUPPORTED_GRAPH_PATTERN,
+        rules=rules,
     )
+
+
+@cache
+def _rules_of(engine: Engine) -> tuple[str, ...] | None:
+    """The fusion rules that an engine serves; None when it has no such need."""
+    return next((need.rules for need in engine.needs if isinstance(need, _NeedsRule)), None)

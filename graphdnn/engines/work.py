@@ -6,6 +6,7 @@ from math import prod
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import FLOATS
+from graphdnn.engines.once import once
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import (
@@ -18,6 +19,7 @@ from graphdnn.operations import (
 )
 
 
+@once
 def flops(op: Operation) -> int:
     """Arithmetic operations; a multiply-add counts two. Elementwise work by the table's rough cost per element."""
     if isinstance(op, ConvolutionOperation):
@@ -31,6 +33,7 @@ def flops(op: Operation) -> int:
     return 2 * max(t.elements for t in op.tensors().values())
 
 
+@once
 def bytes_moved(op: FusedOp) -> int:
     """Bytes that have to cross memory at least once: every input read, every output written."""
     return sum(t.bytes for t in (*op.inputs, *op.outputs))

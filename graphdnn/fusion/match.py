@@ -41,7 +41,14 @@ class _Walk:
 
     def __init__(self, graph: OperationGraph) -> None:
         self.graph = graph
-        self.digraph = graph.digraph()
+        before = [
+            {graph.producer[t.uid] for t in op.inputs().values() if t.uid in graph.producer} for op in graph.operations
+        ]
+        self.feeders = before  # of each operation, by index
+        self.readers: list[list[int]] = [[] for _ in before]
+        for index, producers in enumerate(before):
+            for producer in producers:
+                self.readers[producer].append(index)
         self.groups: list[Group] = []
         self.group_of: dict[int, Group] = {}
         self.stops: dict[tuple[int, int], Stop] = {}  # (uid, consumer index)
@@ -177,7 +184,7 @@ class _Walk:
 
     def _reenters(self, group: Group, index: int) -> bool:
         """True when an operand of ``index`` from another kernel depends on ``group``: joining would close a loop."""
-        others = [self.group_of[p] for p in self.digraph.predecessors(index) if self.group_of[p] is not group]
+        others = [self.group_of[p] for p in self.feeders[index] if self.group_of[p] is not group]
         return bool(others) and any(id(other) in self._downstream(group) for other in others)
 
     def _downstream(self, group: Group) -> set[int]:
@@ -187,7 +194,7 @@ class _Walk:
         while waiting:
             current = waiting.pop()
             for member in current.members:
-                for reader in self.digraph.successors(member):
+                for reader in self.readers[member]:
                     follower = self.group_of.get(reader)
                     if follower is not None and follower is not current and id(follower) not in found:
                         found.add(id(follower))
@@ -196,6 +203,8 @@ class _Walk:
 
     def _ordered(self) -> list[Group]:
         """Kernels in execution order, earliest operation first."""
+        if len(self.groups) == 1:
+            return self.groups
         import networkx as nx  # at build time only
 
         between: nx.DiGraph[int] = nx.DiGraph()

@@ -6,28 +6,31 @@ that a problem lacks have one step and come first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from graphdnn.convolution import ConvProblem
 from graphdnn.engines.cuda.space import Axis, Space
+from graphdnn.engines.once import once
 from graphdnn.operations import ConvBackwardData, ConvBackwardFilter, ConvolutionOperation
 from graphdnn.tensors import TensorSpec
 
 SPATIAL = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Roles:
     """A convolution's tensors with their spaces."""
 
     op: ConvolutionOperation
     problem: ConvProblem
+    _spaces: dict[tuple[int, tuple[int, ...]], Space] = field(default_factory=dict, compare=False, repr=False)
 
-    @classmethod
-    def of(cls, op: ConvolutionOperation) -> Roles:
-        return cls(op, op.problem)
+    @staticmethod
+    def of(op: ConvolutionOperation) -> Roles:
+        return _roles(op)
 
-    @property
+    @cached_property
     def direction(self) -> str:
         if isinstance(self.op, ConvBackwardData):
             return "dgrad"
@@ -40,6 +43,12 @@ class Roles:
 
     def space(self, spec: TensorSpec) -> Space:
         """The coordinates of x, w or y (or their gradients)."""
+        key = spec.uid, spec.extents
+        if key not in self._spaces:
+            self._spaces[key] = self._space(spec)
+        return self._spaces[key]
+
+    def _space(self, spec: TensorSpec) -> Space:
         x, w, _ = self.op.roles
         is_filter = spec.uid == w.uid
         p = self.problem
@@ -56,6 +65,11 @@ class Roles:
         axes += [Axis(1, 0)] * (SPATIAL - p.spatial)
         axes += [Axis(size, first + d) for d, size in enumerate(sizes[3:])]
         return Space(spec.extents, tuple(axes))
+
+
+@once
+def _roles(op: ConvolutionOperation) -> Roles:
+    return Roles(op, op.problem)
 
 
 def padded(values: tuple[int, ...], fill: int) -> tuple[int, ...]:

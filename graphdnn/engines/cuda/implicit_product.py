@@ -12,6 +12,7 @@ from math import prod
 
 from graphdnn.engines.cuda.convolution_roles import SPATIAL, Roles, padded
 from graphdnn.engines.host.convolution_residues import residues_of
+from graphdnn.engines.once import once
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvolutionOperation
 from graphdnn.tensors import TensorSpec
@@ -93,12 +94,14 @@ class Product:
         return replace(self, residues=tuple(residues), image=image)
 
 
+@once
 def gathered_and_plain(roles: Roles) -> tuple[TensorSpec, TensorSpec]:
     """The operand that is gathered from an image, and the one that is read as it lies."""
     x, w, y = roles.op.roles
     return {"fprop": (x, w), "dgrad": (y, w), "wgrad": (x, y)}[roles.direction]
 
 
+@once
 def product_of(op: FusedOp) -> Product:
     assert isinstance(op.anchor, ConvolutionOperation)
     roles = Roles.of(op.anchor)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from math import inf
 from typing import NamedTuple
 
 from graphdnn.device import DeviceSpec
@@ -13,7 +14,7 @@ from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import DataType, KnobType
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tile:
     """A block's tile of the product and each thread's part of it."""
 
@@ -23,7 +24,7 @@ class Tile:
     tm: int
     tn: int
 
-    @property
+    @cached_property
     def threads(self) -> int:
         return self.bm // self.tm * (self.bn // self.tn)
 
@@ -31,7 +32,7 @@ class Tile:
     def name(self) -> str:
         return f"{self.bm}x{self.bn}x{self.bk}"
 
-    @property
+    @cached_property
     def resident(self) -> int:
         """Blocks that share an SM, which bounds the registers of each."""
         if self.tm * self.tn < 64:
@@ -40,7 +41,7 @@ class Tile:
             return max(1, 256 // self.threads)
         return 384 // self.threads + (self.threads == 256 and self.tm * self.tn == 64)
 
-    @property
+    @cached_property
     def share(self) -> float:
         """Of the device's peak: an operand is read from shared memory once for tm (tn) products."""
         return 0.8 / (1 + 1 / self.tm + 1 / self.tn)
@@ -116,26 +117,29 @@ def _fastest(
 ) -> Shape:
     """``sizes``: rows, columns and depth of each product. ``results``: bytes of all of them."""
     sms = machine.sms
-    tiles = (number - 1,) if number else [i for i in range(len(TILES)) if operand_bytes == 4 or i in _WIDE_TILES]
+    tiles = (number - 1,) if number else range(len(TILES)) if operand_bytes == 4 else _WIDE_TILES
     deepest = max(depth for *_, depth in sizes)
-    shapes = []
+    best = inf, TILES[tiles[0]], 1  # seconds, tile, parts
     for tile in (TILES[i] for i in tiles):
         counted = [(-(-rows // tile.bm) * -(-columns // tile.bn) * groups, depth) for rows, columns, depth in sizes]
-        blocks, area = sum(count for count, _ in counted), 2.0 * tile.bm * tile.bn
+        blocks, area = sum([count for count, _ in counted]), 2.0 * tile.bm * tile.bn
         resident, pace = tile.resident, machine.rate * tile.share
+        if area * sum([count * depth for count, depth in counted]) >= best[0] * sms * pace:
+            continue  # slower even if it filled the device all the time
         for parts in (_PARTS[power - 1],) if power else _candidates(resident * sms, blocks):
             if not power and parts > 1 and (parts * _LEAST_DEPTH * tile.bk > deepest or parts * blocks > _MANY * sms):
                 break
             # Of a block, in the mean.
-            work = area * sum(count * -(-depth // parts) for count, depth in counted) / blocks
+            work = area * sum([count * -(-depth // parts) for count, depth in counted]) / blocks
             full, rest = divmod(blocks * parts, resident * sms)
             last = -(-rest // sms)  # blocks that share an SM at the end; fewer than it holds leave gaps
             filled = _ALONE + (1 - _ALONE) * (last / resident)
             seconds = (full * resident + last / filled) * work / pace
             if parts > 1:  # partial sums are written, read and added
                 seconds += 2 * results * parts / machine.bandwidth + machine.launch
-            shapes.append(Shape(tile, parts, seconds))
-    return min(shapes, key=lambda shape: shape.seconds)
+            if seconds < best[0]:
+                best = seconds, tile, parts
+    return Shape(best[1], best[2], best[0])
 
 
 def _candidates(places: int, blocks: int) -> list[int]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from graphdnn.cuda.nvrtc import KernelText
 
 _TEXT = Path(__file__).parent / "text"
 _HEADERS = ("types.cuh", "values.cuh", "arithmetic.cuh", "power.cuh")
+_KEPT = 512  # texts
 
 
 @cache
@@ -42,11 +43,17 @@ def kernel_text(
     The name ends with a digest of the text, so that it is one text's and stays the same from run to run.
     """
     preamble = "".join(_constant(key, value) for key, value in constants.items())
+    return _joined(name, tuple(files), (parameters, preamble, *functions), tuple(options))
+
+
+@lru_cache(maxsize=_KEPT)
+def _joined(name: str, files: tuple[str, ...], generated: tuple[str, ...], options: tuple[str, ...]) -> KernelText:
+    """The same object for another shape, whose text is the same: neither it nor its digest are worked out again."""
     headers, known = _headers()
-    own = "\n".join(("", parameters, preamble, *functions, *map(file_text, files)))
+    own = "\n".join(("", *generated, *map(file_text, files)))
     digest = known.copy()
     digest.update(own.encode())
-    return KernelText(f"{name}__{digest.hexdigest()[:8]}", headers + own, tuple(options))
+    return KernelText(f"{name}__{digest.hexdigest()[:8]}", headers + own, options)
 
 
 def _constant(name: str, value: int | bool | str) -> str:

@@ -9,7 +9,8 @@ counts all axes that lie one behind the other in every operand as a single one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from graphdnn.enums import DataType
 from graphdnn.tensors import TensorSpec, stride_order
@@ -26,29 +27,36 @@ class Axis:
     multiplier: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Space:
     """Axes, outermost first. ``extents`` are those of the tensors, whose shorter axes (extent 1) are broadcast."""
 
     extents: tuple[int, ...]
     axes: tuple[Axis, ...]
+    _known: dict[tuple[object, ...], tuple[int, ...]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     @property
     def rank(self) -> int:
         return len(self.axes)
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         return tuple(axis.size for axis in self.axes)
 
     def strides(self, spec: TensorSpec) -> tuple[int, ...]:
         """Elements between neighbours along each axis; 0 where the tensor is broadcast."""
-        return tuple(
-            0
-            if a.size == 1 or spec.extents[a.logical] == 1
-            else spec.strides[a.logical] * a.multiplier * spec.vector_count
-            for a in self.axes
-        )
+        extents, steps, vector = spec.extents, spec.strides, spec.vector_count
+        known = self._known.get((extents, steps, vector))
+        if known is None:
+            known = self._known[extents, steps, vector] = tuple(
+                [
+                    0 if a.size == 1 or extents[a.logical] == 1 else steps[a.logical] * a.multiplier * vector
+                    for a in self.axes
+                ]
+            )
+        return known
 
 
 def is_addressable(spec: TensorSpec) -> bool:
