@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from typing import NamedTuple
 
 from graphdnn.device import DeviceSpec
@@ -144,6 +145,7 @@ def _staged(tile: Tile, machine: _Machine, element: int, bytes_deep: int, stages
     return None
 
 
+@lru_cache(maxsize=256)  # it does not depend on the sizes
 def _arranged(
     tile: Tile,
     machine: _Machine,
@@ -189,20 +191,23 @@ def _fastest(
     """``sizes``: rows, columns and depth of each product. ``results``: bytes of all of them, in fp32."""
     sms = machine.sms
     deepest = max(depth for *_, depth in sizes)
-    shapes = []
+    best: Shape | None = None
+    least = inf  # seconds
     for tile in (TILES[number - 1],) if number else TILES:
         arranged = _arranged(tile, machine, element, loads, deep, stages, occupancy, is_asked=number > 0)
         if arranged is None:
             continue
         bk, resident = arranged.bk, arranged.resident
         counted = [(-(-rows // tile.bm) * -(-columns // tile.bn) * groups, depth) for rows, columns, depth in sizes]
-        blocks, area = sum(count for count, _ in counted), 2.0 * tile.bm * tile.bn
+        blocks, area = sum([count for count, _ in counted]), 2.0 * tile.bm * tile.bn
         pace = machine.rate * _share(tile, loads.are_scattered)
+        if area * sum([count * (depth + 3 * bk) for count, depth in counted]) >= least * sms * pace:
+            continue  # slower even if it filled the device all the time
         for parts in (_PARTS[power - 1],) if power else _candidates(resident * sms, blocks):
             if not power and parts > 1 and (parts * _LEAST_DEPTH * bk > deepest or parts * blocks > _MANY * sms):
                 break
             # Of a block, in the mean: its tiles of the sum, and as long again as one or two for start and end.
-            tiles = sum(count * (-(-depth // (parts * bk)) + 3) for count, depth in counted) / max(1, blocks)
+            tiles = sum([count * (-(-depth // (parts * bk)) + 3) for count, depth in counted]) / max(1, blocks)
             work = area * tiles * bk
             full, rest = divmod(blocks * parts, resident * sms)
             last = -(-rest // sms)  # blocks that share an SM at the end; fewer than it holds leave gaps
@@ -210,8 +215,10 @@ def _fastest(
             seconds = (full * resident + last / filled) * work / pace
             if parts > 1:  # partial sums are written, read and added
                 seconds += 2 * results * parts / machine.bandwidth + machine.launch
-            shapes.append(Shape(tile, bk, arranged.stages, resident, parts, seconds))
-    return min(shapes, key=lambda shape: shape.seconds)
+            if seconds < least:
+                least, best = seconds, Shape(tile, bk, arranged.stages, resident, parts, seconds)
+    assert best is not None, "the smallest tiles fit every device"
+    return best
 
 
 def _share(tile: Tile, is_scattered: bool) -> float:
