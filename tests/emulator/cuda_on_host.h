@@ -2,6 +2,7 @@
 // namespace; the text itself then stands in an unnamed one.
 #pragma once
 #include "scheduler.h"
+#include "tensor_unit.h"
 
 #define GRAPHDNN_EMULATED 1
 
@@ -216,6 +217,17 @@ template <class T> inline T __ldcv(const T* p) { return *(const volatile T*)p; }
 template <class T> inline void __stwb(T* p, T value) { *p = value; }
 template <class T> inline void __stcg(T* p, T value) { *p = value; }
 template <class T> inline void __stcs(T* p, T value) { *p = value; }
+
+// ---- compute capability 9.0: the rest is in tensor_unit.h
+
+inline size_t __cvta_generic_to_shared(const void* p) { return emulated_shared_address(p); }
+template <class T, int COUNT>
+inline void emulated_multiply(
+    T (&sum)[COUNT], unsigned long long a, unsigned long long b, const char* kind_a, const char* kind_b, bool across_a,
+    bool across_b
+) {
+    emulated_warpgroup_product(sum, a, b, 2 * COUNT, kind_a, kind_b, across_a, across_b);
+}
 
 // ---- bits and integers
 

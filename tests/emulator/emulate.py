@@ -44,6 +44,8 @@ KEPT_SECONDS = 86_400
 MAX_THREADS, MAX_SHARED, MAX_GRID = 1024, 227 * 1024, (2**31 - 1, 65_535, 65_535)
 CANARY = 0xA5
 
+_HEADERS = ("scheduler.h", "tensor_unit.h")
+_PARTS = ("scheduler.cpp", "copy_unit.cpp", "warpgroup_products.cpp")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 _WAITS = re.compile(r"\b(__sync|__shfl_|__ballot_|__any_sync|__all_sync|__reduce_|__nanosleep|emulated_)")
 _DYNAMIC_SHARED = re.compile(r"\bextern\b([^;{}\"]*)\b__shared__\b([^;{}\"]*?)\b(\w+)\s*\[\s*\]\s*;")
@@ -89,8 +91,10 @@ class Emulated:
         expected = int(getattr(self._library, f"emulated_size_{entry}")())
         if len(given) != expected:
             raise EmulationError(f"{entry} takes {expected} bytes of parameters, got {len(given)}")
-        arguments = np.empty(len(given) // 16 + 1, np.complex128)  # aligned to 16 bytes
-        arguments.view(np.uint8)[: len(given)] = given
+        memory = np.empty(len(given) + 128, np.uint8)
+        start = -memory.ctypes.data % 128  # as a tensor map wants it
+        arguments = memory[start : start + len(given)]
+        arguments[:] = given
         message, address = ctypes.create_string_buffer(2048), ctypes.c_void_p()
         failed = _scheduler().emulated_launch(
             getattr(self._library, f"emulated_run_{entry}"), ctypes.c_void_p(arguments.ctypes.data),
@@ -110,7 +114,7 @@ def compile_for_host(text: str, entries: Sequence[str]) -> Emulated:
     lines += [f"EMULATED_ENTRY({entry})" for entry in entries]
     lines += ["EMULATED_FIXED_SHARED", ""]
     source = "\n".join(lines)
-    headers = _file("cuda_on_host.h") + _file("scheduler.h")
+    headers = "".join(map(_file, ("cuda_on_host.h", *_HEADERS)))
     scheduler = _scheduler_path()
     # The machine's own instructions make fmaf and rint more than calls; a * b + c stays two operations.
     options = ("-O1", "-march=native", "-ffp-contract=off", "-Wl,--no-as-needed")
@@ -233,7 +237,9 @@ def _compiled(source: str, options: Sequence[str], libraries: Sequence[str], als
 
 @functools.cache
 def _scheduler_path() -> Path:
-    return _compiled(_file("scheduler.cpp"), ("-O2",), ("-lpthread",), _file("scheduler.h"))
+    """The scheduler, and the parts of the processor that work beside threads."""
+    source = "".join(f'#line 1 "{name}"\n{_file(name)}' for name in _PARTS)
+    return _compiled(source, ("-O2", "-march=native"), ("-lpthread",), "".join(map(_file, _HEADERS)))
 
 
 @functools.cache

@@ -8,11 +8,12 @@ from functools import cache
 import numpy as np
 
 from emulator.emulate import Emulated, compile_for_host
+from emulator.tensor_maps import writer
 from graphdnn.device import DeviceSpec, device_spec
 from graphdnn.dtypes import ELEMENTS, Array, cast
 from graphdnn.engines import Engine, Knobs, Task
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.parameters import scalar_bits
+from graphdnn.engines.cuda.parameters import WORD, MapSlot, scalar_bits
 from graphdnn.enums import DataType, KnobType
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.tensors import TensorSpec
@@ -35,6 +36,11 @@ def launch_all(kernel: DeviceKernel, arrays: Mapping[int, Array], scalars: Mappi
             continue
         block = bytearray(step.params.data)
         for slot in step.params.slots:
+            if isinstance(slot, MapSlot):
+                assert slot.map is not None
+                address = base if slot.uid is None else arrays[slot.uid].ctypes.data
+                writer(slot.map, block, slot.word * WORD)(address + slot.offset)
+                continue
             if slot.uid is None:
                 word = (base + slot.offset).to_bytes(8, "little")
             elif slot.by_value:

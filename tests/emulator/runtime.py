@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from emulator.emulate import Emulated, compile_for_host
+from emulator.tensor_maps import writer
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.dtypes import Array
 from graphdnn.engines.cuda.launch import Launch
+from graphdnn.engines.cuda.parameters import WORD, MapSlot
 from graphdnn.engines.host.memory import empty
 from graphdnn.errors import Rejection
 from graphdnn.plan.bindings import Expected
@@ -68,6 +70,10 @@ class EmulatedRuntime:
 
     def prepare(self, launch: Launch, plan: str) -> _Prepared:
         return _Prepared(launch, bytearray(launch.params.data), self.streams)
+
+    def map_writer(self, prepared: _Prepared, slot: MapSlot) -> Callable[[int], None]:
+        assert slot.map is not None
+        return writer(slot.map, prepared.params, slot.word * WORD)
 
     def shadows(
         self, expected: Sequence[Expected], arrays: Sequence[Any], stream: int

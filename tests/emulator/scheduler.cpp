@@ -25,13 +25,20 @@
 
 namespace {
 
+// The block that is entered has nothing in flight; the one that is left must not have (copy_unit.cpp,
+// warpgroup_products.cpp).
+void begin_copies();
+void end_copies();
+void begin_products();
+void end_products();
+
 constexpr int MAX_THREADS = 1024, WARP = 32, NAMED = 16;
 constexpr size_t STACK = 256 * 1024, PAGE = 4096, SHARED = 256 * 1024, MARGIN = 4096;
 constexpr unsigned char POISON = 0xff;
 constexpr long PATIENCE = 1 << 14;  // rounds in which threads only yield
 constexpr long TOGETHER = 64 * 1024;  // threads of a cooperative launch
 
-enum State { READY, AT_BARRIER, AT_NAMED, MEETING, EXITED };
+enum State { READY, AT_BARRIER, AT_NAMED, AT_PHASE, MEETING, EXITED };
 
 struct Thread {
 #ifdef __x86_64__
@@ -45,7 +52,7 @@ struct Thread {
     int line;
     EmulatedVote vote;
     int answer;
-    int barrier;
+    int barrier;  // a named one's number, an mbarrier's address
     int threads;  // of a meeting, and what the thread hands in
     unsigned mask;
     void* mine;
@@ -58,6 +65,7 @@ int count, exited, arrived, current;
 bool progress, early_exit, backward;
 unsigned in_meeting[MAX_THREADS / WARP], present[MAX_THREADS / WARP];
 int vote_any, vote_all, vote_count;
+unsigned dynamic_bytes;  // of shared memory, that the launch has
 struct { int arrived, threads; } named[NAMED];
 void (*entry)(const void*);
 const void* params;
@@ -211,6 +219,12 @@ void check_margin(unsigned shared) {
     fail();
 }
 
+void end_block() {
+    end_copies();
+    end_products();
+    check_margin(dynamic_bytes);
+}
+
 // ---- whose turn it is
 
 void select(int i) {
@@ -244,7 +258,7 @@ void wait(State state, const char* name, int line) {
 
 void release(State from, int barrier) {
     for (int i = 0; i < count; ++i)
-        if (thread[i].state == from && (from != AT_NAMED || thread[i].barrier == barrier)) thread[i].state = READY;
+        if (thread[i].state == from && (from == AT_BARRIER || thread[i].barrier == barrier)) thread[i].state = READY;
 }
 
 bool open_block_barrier() {
@@ -310,6 +324,8 @@ void fiber() {
 // ---- blocks
 
 void begin_block() {
+    begin_copies();
+    begin_products();
     exited = arrived = vote_any = vote_count = 0;
     vote_all = 1;
     memset(named, 0, sizeof named);
@@ -396,7 +412,7 @@ void run_together(const unsigned* grid, unsigned shared, const Memory& fixed) {
             if (all[b].exited == count) continue;
             all[b].enter((int)b, fixed);
             while (exited < count && run_round()) any = true;
-            if (exited == count) --running, any = true, check_margin(shared);
+            if (exited == count) --running, any = true, end_block();
             all[b].leave(fixed, shared);
         }
         idle = any ? 0 : idle + 1;
@@ -477,6 +493,7 @@ int emulated_launch(void (*kernel)(const void*), const void* arguments, const un
     emulated_gridDim = {grid[0], grid[1], grid[2]};
     emulated_blockDim = {block[0], block[1], block[2]};
     count = int(block[0] * block[1] * block[2]);
+    dynamic_bytes = shared;
     for (int i = 0; i < count; ++i)
         thread[i].index = {i % block[0], i / block[0] % block[1], i / (block[0] * block[1])};
 
@@ -505,7 +522,7 @@ int emulated_launch(void (*kernel)(const void*), const void* arguments, const un
                     memset(emulated_dynamic_shared, POISON, shared + MARGIN);
                     if (fibers) run_block();
                     else run_block_without_waiting();
-                    check_margin(shared);
+                    end_block();
                 }
     } else if (failure > 1) {
         say_where();

@@ -26,14 +26,16 @@ def product_text(a: DataType, b: DataType, columns: int, across_a: bool, across_
     held = ", ".join(f'"+{constraint}"(sum[{i}])' for i in range(count))
     # p: add to the sums. Floats: the signs of a and b, and for 16 bits whether each lies across k.
     flags = "p" if is_integer else "p, 1, 1"
+    lying = f"{int(across_a)}, {int(across_b)}"
     if a in ACROSS_K:
-        flags += f", {int(across_a)}, {int(across_b)}"
+        flags += f", {lying}"
     types = f"{'s32' if is_integer else 'f32'}.{kind_a}.{kind_b}"
     return (
         f"__device__ __forceinline__ void multiply(\n"
-        f"    {ctype} (&sum)[{count}], unsigned long long a, unsigned long long b\n) {{\n"
+        f"    {ctype} (&sum)[{count}], unsigned long long a, unsigned long long b\n) {{\n#ifdef __CUDA_ARCH__\n"
         f'    asm volatile("{{\\n.reg .pred p;\\nsetp.eq.u32 p, 0, 0;\\n"\n'
         f'                 "wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{types} "\n'
         f'                 "{{{sums}}}, %{count}, %{count + 1}, {flags};\\n}}"\n'
-        f'                 : {held}\n                 : "l"(a), "l"(b));\n}}\n'
+        f'                 : {held}\n                 : "l"(a), "l"(b));\n'
+        f'#else\n    emulated_multiply(sum, a, b, "{kind_a}", "{kind_b}", {lying});\n#endif\n}}\n'
     )

@@ -18,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_gemm(const __gri
             init_barrier(full + 8 * i, 1);
             init_barrier(empty + 8 * i, CONSUMERS);
         }
-        asm volatile("fence.mbarrier_init.release.cluster;");
+        publish_barriers();
     }
     __syncthreads();
     wait_for_launch_before();

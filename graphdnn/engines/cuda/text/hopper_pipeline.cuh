@@ -12,6 +12,24 @@ constexpr int PANEL_BYTES = 64 * ROW;  // 64 rows
 
 __device__ __forceinline__ shared_t shared_address(const void* p) { return (shared_t)__cvta_generic_to_shared(p); }
 
+// Place in a ring of stages.
+template <int COUNT> struct Turn {
+    int stage = 0, parity = 0;
+    __device__ __forceinline__ void advance() {
+        if (++stage == COUNT) stage = 0, parity ^= 1;
+    }
+};
+
+// An operand in shared memory. Along k: a row is one row or column of the product, its bytes run along k. Across k: a
+// row is one step of k, and a panel holds 64 rows or columns of the product.
+template <bool ACROSS> __device__ __forceinline__ matrix_t matrix_at(shared_t address) {
+    const matrix_t between_panels = ACROSS ? PANEL_BYTES >> 4 : 1, between_eights = (8 * ROW) >> 4, swizzled = 1;
+    return (matrix_t)((address & 0x3FFFF) >> 4) | between_panels << 16 | between_eights << 32 | swizzled << 62;
+}
+// From one instruction's part of k to the next one's, which is 32 bytes or 16 rows on.
+template <bool ACROSS> constexpr int NEXT_K = ACROSS ? 16 * ROW >> 4 : 32 >> 4;
+
+#ifdef __CUDA_ARCH__
 // Barriers: a phase ends when `count` threads have arrived and the bytes that were announced have landed.
 __device__ __forceinline__ void init_barrier(shared_t barrier, int count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count));
@@ -19,6 +37,8 @@ __device__ __forceinline__ void init_barrier(shared_t barrier, int count) {
 __device__ __forceinline__ void announce(shared_t barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
+// What was initialized is seen by the copy unit.
+__device__ __forceinline__ void publish_barriers() { asm volatile("fence.mbarrier_init.release.cluster;"); }
 // A plain arrival: one that releases to the cluster becomes a fence of the whole device, once for each stage.
 __device__ __forceinline__ void arrive(shared_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
@@ -35,14 +55,6 @@ __device__ __forceinline__ bool is_elected() {
     asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(elected));
     return elected;
 }
-
-// Place in a ring of stages.
-template <int COUNT> struct Turn {
-    int stage = 0, parity = 0;
-    __device__ __forceinline__ void advance() {
-        if (++stage == COUNT) stage = 0, parity ^= 1;
-    }
-};
 
 // A rectangle of a tensor, to shared memory; what lies outside the tensor becomes zero.
 __device__ __forceinline__ void copy_box(shared_t to, const TensorMap& map, shared_t barrier, int c, int row) {
@@ -83,15 +95,6 @@ __device__ __forceinline__ void copy_pixels(
                      "h"(o2), "h"(o1), "h"(o0) : "memory");
 }
 
-// An operand in shared memory. Along k: a row is one row or column of the product, its bytes run along k. Across k: a
-// row is one step of k, and a panel holds 64 rows or columns of the product.
-template <bool ACROSS> __device__ __forceinline__ matrix_t matrix_at(shared_t address) {
-    const matrix_t between_panels = ACROSS ? PANEL_BYTES >> 4 : 1, between_eights = (8 * ROW) >> 4, swizzled = 1;
-    return (matrix_t)((address & 0x3FFFF) >> 4) | between_panels << 16 | between_eights << 32 | swizzled << 62;
-}
-// From one instruction's part of k to the next one's, which is 32 bytes or 16 rows on.
-template <bool ACROSS> constexpr int NEXT_K = ACROSS ? 16 * ROW >> 4 : 32 >> 4;
-
 __device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void products_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // All groups of products but the latest LEFT are complete.
@@ -115,3 +118,32 @@ template <int COUNT> __device__ __forceinline__ void give_registers() {
 template <int COUNT> __device__ __forceinline__ void take_registers() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
+#else
+__device__ __forceinline__ void init_barrier(shared_t barrier, int count) { emulated_barrier_init(barrier, count); }
+__device__ __forceinline__ void publish_barriers() {}
+__device__ __forceinline__ void announce(shared_t barrier, int bytes) { emulated_barrier_arrive(barrier, bytes); }
+__device__ __forceinline__ void arrive(shared_t barrier) { emulated_barrier_arrive(barrier, 0); }
+__device__ __forceinline__ void await_phase(shared_t barrier, int parity) { emulated_barrier_wait(barrier, parity); }
+__device__ __forceinline__ bool is_elected() { return threadIdx.x % 32 == 0; }
+
+template <class... At> __device__ __forceinline__ void copy_box(shared_t to, const TensorMap& map, shared_t barrier, At... at) {
+    const int all[] = {at...};
+    emulated_copy_box(to, &map, barrier, all, sizeof...(at));
+}
+template <int SPATIAL>
+__device__ __forceinline__ void copy_pixels(
+    shared_t to, const TensorMap& map, shared_t barrier, int c, int n, const int (&at)[3], const int (&tap)[3]
+) {
+    int all[SPATIAL + 2] = {c}, offset[SPATIAL];
+    for (int d = 0; d < SPATIAL; ++d) all[1 + d] = at[2 - d], offset[d] = tap[2 - d];
+    all[SPATIAL + 1] = n;
+    emulated_copy_pixels(to, &map, barrier, all, offset, SPATIAL + 2);
+}
+
+__device__ __forceinline__ void products_begin() {}
+__device__ __forceinline__ void products_end() { emulated_warpgroup_commit(); }
+template <int LEFT> __device__ __forceinline__ void await_products() { emulated_warpgroup_wait(LEFT); }
+template <class T, int COUNT> __device__ __forceinline__ void pin(T (&)[COUNT]) {}
+template <int COUNT> __device__ __forceinline__ void give_registers() {}
+template <int COUNT> __device__ __forceinline__ void take_registers() {}
+#endif
