@@ -417,6 +417,25 @@ def test_sizes_are_enough() -> None:
             assert plan.workspace_size <= net.workspace.nbytes or call == net.backward_weights
 
 
+@pytest.mark.parametrize("form", ["address", "bytes", "flat"])
+def test_forms_of_memory(form: str) -> None:
+    """Addresses, raw bytes and flat arrays stand for the same memory as arrays with the descriptors' extents."""
+    wanted, net = (Network(LSTM, layers=2, probability=0.5) for _ in range(2))
+    given: dict[str, Any] = {
+        name: {"address": a.ctypes.data, "bytes": a.view(np.uint8), "flat": a.reshape(-1)}[form]
+        for name, a in net.memory.items()
+    }
+    arrays, reserve = net.memory, net.reserve
+    net.memory = given
+    for each in (net, wanted):
+        each.forward()
+        each.backward_data()
+        each.backward_weights()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, wanted[name], err_msg=name)
+    np.testing.assert_array_equal(reserve.view(np.float64), wanted.reserve.view(np.float64))
+
+
 def test_the_calls_are_graphs() -> None:
     net = Network(GRU, layers=2, probability=0.5)
     net.forward()
