@@ -131,7 +131,7 @@ def _fastest(sizes: Sizes, machine: _Machine, number: int, stages: int, parts: i
         if sizes.sides(tile)[1] % sizes.column_unit or most < max(stages, 2) or (not number and most < _LEAST_STAGES):
             continue
         count, steps = _work(sizes, tile)
-        if count * steps * tile.step_clocks >= least * machine.clock * machine.sms:
+        if _least_clocks(sizes, tile, count / machine.sms, steps) >= least * machine.clock:
             continue  # slower even if it filled the device all the time
         for part in (parts,) if parts else _parts(sizes, count, machine):
             seconds = _seconds(sizes, tile, count, steps, part, machine)
@@ -169,6 +169,12 @@ def _parts(sizes: Sizes, tiles: int, machine: _Machine) -> Iterator[int]:
         if parts not in seen and parts > 0 and depth >= 2 * parts:
             seen.add(parts)
             yield parts
+
+
+def _least_clocks(sizes: Sizes, tile: Tile, rounds: float, steps: float) -> float:
+    """Below what ``_seconds`` comes to with any number of parts."""
+    leaving = tile.bm * tile.bn * min(4, sizes.result_bytes) / 17
+    return rounds * steps * tile.step_clocks + max(1.0, rounds) * (900 + leaving / 3) + 3000
 
 
 def _seconds(sizes: Sizes, tile: Tile, tiles: int, steps: float, parts: int, machine: _Machine) -> float:
