@@ -21,14 +21,15 @@ WORDS = BYTES // 8
 # CUtensorMapDataType; types of one size without arithmetic during the copy are alike.
 _ELEMENT = {
     DataType.INT8: 0, DataType.UINT8: 0, DataType.FP8_E4M3: 0, DataType.FP8_E5M2: 0,
-    DataType.HALF: 6, DataType.BFLOAT16: 9, DataType.FLOAT: 7,
+    DataType.INT16: 1, DataType.INT32: 3, DataType.HALF: 6, DataType.BFLOAT16: 9, DataType.FLOAT: 7,
 }  # fmt: skip
-_NO_INTERLEAVING, _SWIZZLE_128_BYTES, _CACHE_LINES_OF_128_BYTES, _ZEROS_OUTSIDE = 0, 3, 2, 0
+_SWIZZLE = {32: 1, 64: 2, 128: 3}  # by the bytes of a row
+_NO_INTERLEAVING, _CACHE_LINES_OF_128_BYTES, _ZEROS_OUTSIDE = 0, 2, 0
 
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """What one copy takes: a box, or ``pixels`` of a walk through an image (im2col), a row of 128 bytes for each.
+    """What one copy takes: a box, or ``pixels`` of a walk through an image (im2col), a row of ``row`` bytes for each.
 
     ``sizes``: elements along each axis, innermost first. ``strides``: bytes between neighbours, along all axes but the
     innermost. ``steps``: elements from one to the next that is taken. ``lower`` and ``upper``: how far the walk's box
@@ -44,6 +45,7 @@ class TensorMap:
     lower: tuple[int, ...] = ()
     upper: tuple[int, ...] = ()
     steps: tuple[int, ...] = ()
+    row: int = 128
 
     def writer(self, at: int) -> Callable[[int], None]:
         """A function that writes the map of a tensor at the address it is given to ``at``, in host memory.
@@ -73,7 +75,7 @@ class TensorMap:
             u64(*self.sizes), u64(*self.strides),
         )  # fmt: skip
         steps = u32(*(self.steps or (1,) * rank))
-        tail = (_NO_INTERLEAVING, _SWIZZLE_128_BYTES, _CACHE_LINES_OF_128_BYTES, _ZEROS_OUTSIDE)
+        tail = (_NO_INTERLEAVING, _SWIZZLE[self.row], _CACHE_LINES_OF_128_BYTES, _ZEROS_OUTSIDE)
         if self.box:
             return int(_functions().tiled(*head, u32(*self.box), steps, *tail))
         corners = i32(*self.lower), i32(*self.upper)

@@ -87,6 +87,30 @@ def _crosses_groups(task: Task) -> bool:
     return _summed(task) % (ROW // ELEMENTS[_types(task)[0]].bytes) != 0
 
 
+def walk_needs(prefix: str, condition: Callable[[Task], bool]) -> tuple[Constraint, ...]:
+    """The copy unit walks through the image; asked of tasks that ``condition`` is true of."""
+    return (
+        need(
+            f"{prefix}.walk",
+            "conv.pre_paddings",
+            _outside,
+            Empty("padding, dilated filter and stride within what the copy unit counts"),
+            reason="the copy unit counts the walk around an image in few bits: 8 for two axes, 5 for three",
+            fix="nothing to do: another engine serves it",
+            when=lambda task: condition(task) and len(product_of(task.op).residues) <= MOST_RESIDUES,
+        ),
+        need(
+            f"{prefix}.residues",
+            "conv.filter_strides",
+            lambda task: len(product_of(task.op).residues),
+            Equals(f"at most {MOST_RESIDUES} products"),
+            reason="a strided dgrad is a product for each position modulo the stride, all in the kernel's arguments",
+            fix="nothing to do: another engine serves longer strides",
+            when=lambda task: condition(task) and len(product_of(task.op).residues) > MOST_RESIDUES,
+        ),
+    )
+
+
 def hopper_needs(prefix: str) -> tuple[Constraint, ...]:
     """Ids begin with ``prefix``."""
 
@@ -140,24 +164,7 @@ def hopper_needs(prefix: str) -> tuple[Constraint, ...]:
             fix="let the pointwise operations before the convolution write their result",
             when=is_convolution,
         ),
-        need(
-            f"{prefix}.walk",
-            "conv.pre_paddings",
-            _outside,
-            Empty("padding, dilated filter and stride within what the copy unit counts"),
-            reason="the copy unit counts the walk around an image in few bits: 8 for two axes, 5 for three",
-            fix="nothing to do: another engine serves it",
-            when=when(lambda task: len(product_of(task.op).residues) <= MOST_RESIDUES),
-        ),
-        need(
-            f"{prefix}.residues",
-            "conv.filter_strides",
-            lambda task: len(product_of(task.op).residues),
-            Equals(f"at most {MOST_RESIDUES} products"),
-            reason="a strided dgrad is a product for each position modulo the stride, all in the kernel's arguments",
-            fix="nothing to do: another engine serves longer strides",
-            when=when(lambda task: len(product_of(task.op).residues) > MOST_RESIDUES),
-        ),
+        *walk_needs(prefix, _is_multiplied),
         need(
             f"{prefix}.groups",
             "w.dims",

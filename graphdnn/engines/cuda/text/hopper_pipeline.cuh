@@ -8,7 +8,7 @@ typedef unsigned int shared_t;        // an address in shared memory
 typedef unsigned long long matrix_t;  // a descriptor
 
 constexpr int ROW = 128;
-constexpr int PANEL_BYTES = 64 * ROW;  // 64 rows
+[[maybe_unused]] constexpr int PANEL_BYTES = 64 * ROW;  // 64 rows
 
 __device__ __forceinline__ shared_t shared_address(const void* p) { return (shared_t)__cvta_generic_to_shared(p); }
 
@@ -71,6 +71,10 @@ __device__ __forceinline__ void copy_box(
     asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
                  " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];"
                  ::"r"(to), "l"(&map), "r"(barrier), "r"(c), "r"(i), "r"(j), "r"(k), "r"(l) : "memory");
+}
+// A rectangle of a tensor, to the second level of cache.
+__device__ __forceinline__ void fetch_box(const TensorMap& map, int c, int row) {
+    asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];" ::"l"(&map), "r"(c), "r"(row) : "memory");
 }
 
 // Channels c, c + 1, ... of pixels that follow each other in an image's walk, seen through one tap (im2col). Spatial

@@ -10,7 +10,7 @@
 [[maybe_unused]] constexpr int BK = ROW / (int)sizeof(Element);
 constexpr int PANEL = 64;  // rows of a panel
 // A tile's part of the gathered side (pixels of a forward-like product) and of the other. TURNED: pixels are the columns.
-constexpr int HELD_M = TURNED ? BN : BM, HELD_N = TURNED ? BM : BN;
+[[maybe_unused]] constexpr int HELD_M = TURNED ? BN : BM, HELD_N = TURNED ? BM : BN;
 
 // A block's piece of work.
 struct Work {

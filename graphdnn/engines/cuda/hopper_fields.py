@@ -1,0 +1,59 @@
+"""The numbers of a convolution's products that differ from shape to shape, as fields of a kernel's parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphdnn.engines.cuda.hopper_maps import Walk
+from graphdnn.engines.cuda.hopper_tiles import Sizes
+from graphdnn.engines.cuda.implicit_product import Product
+from graphdnn.engines.cuda.parameters import Parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where each residue's tiles begin, and how many there are."""
+
+    first: tuple[int, ...]
+    down: tuple[int, ...]
+    tiles: int
+    across: int
+
+    @classmethod
+    def of(cls, sizes: Sizes, bm: int, bn: int) -> Layout:
+        across = -(-sizes.columns // bn)
+        down = tuple(-(-rows // bm) for rows, _ in sizes.products)
+        first = tuple(sum(down[:i]) * across * sizes.groups for i in range(len(down)))
+        return cls(first, down, sum(down) * across * sizes.groups, across)
+
+
+def describe_work(
+    parameters: Parameters, product: Product, sizes: Sizes, layout: Layout, walks: Sequence[Walk], channel_blocks: int
+) -> None:
+    """Fields of text/hopper_work.cuh for products whose rows are pixels."""
+    filter_sizes = product.roles.space(product.roles.op.roles[1]).sizes[3:]
+    pace = [filter_sizes[1] * filter_sizes[2], filter_sizes[2], 1]  # in taps
+    for name, value in {
+        "tiles": layout.tiles, "tiles_n": layout.across,
+        "channels": product.channels, "channel_blocks": channel_blocks,
+        "columns": sizes.columns, "units": 0, "tap_pitch": 0,
+    }.items():  # fmt: skip
+        parameters.integer(name, value)
+    for name, values in {
+        "first_tile": layout.first,
+        "tiles_m": layout.down,
+        "rows": [rows for rows, _ in sizes.products],
+        "depth": [depth for _, depth in sizes.products],
+        "pixels": [v for r in product.residues for v in r.pixels],
+        "taps": [max(1, v) for r in product.residues for v in r.taps],
+        "first_pixel": [v for r in product.residues for v in r.first_pixel],
+        "lowest": [v for walk in walks for v in walk.lower],
+        "tap_origin": [v for walk in walks for v in walk.origin],
+        "filter_start": [sum(f * s for f, s in zip(r.first_tap, pace, strict=True)) for r in product.residues],
+        "pixel_step": product.pixel_step,
+        "tap_step": product.tap_step,
+        "pixel_pitch": product.pixel_pitch,
+        "filter_step": [pitch * s for pitch, s in zip(product.tap_pitch, pace, strict=True)],
+    }.items():
+        parameters.integers(name, values)

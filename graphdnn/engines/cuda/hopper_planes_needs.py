@@ -1,0 +1,101 @@
+"""What the engines that multiply planes on compute capability 9.0 ask of a convolution."""
+
+from __future__ import annotations
+
+from graphdnn.checks import Equals
+from graphdnn.engines.cuda.convolution_roles import Roles
+from graphdnn.engines.cuda.hopper_needs import is_convolution, walk_needs
+from graphdnn.engines.cuda.hopper_planes_kinds import Kind, kind_of
+from graphdnn.engines.cuda.implicit_product import gathered_and_plain, product_of
+from graphdnn.engines.engine import Task, need, needs_rule
+from graphdnn.operations import ConvolutionOperation
+from graphdnn.rules import Constraint
+
+_CAPABILITY = (9, 0)
+_TYPES = {
+    False: "integers up to 32 bits, one wider than a byte, with INT32; integers up to 16 bits with INT64",
+    True: "operands of FLOAT with FLOAT",
+}
+
+
+def _roles(task: Task) -> Roles:
+    assert isinstance(task.op.anchor, ConvolutionOperation)
+    return Roles.of(task.op.anchor)
+
+
+def _kind(task: Task) -> Kind | None:
+    gathered, plain = gathered_and_plain(_roles(task))
+    return kind_of(gathered.data_type, plain.data_type, task.op.main.compute_type)
+
+
+def _types(task: Task) -> str:
+    gathered, plain = gathered_and_plain(_roles(task))
+    return f"{gathered.data_type.name}, {plain.data_type.name} with {task.op.main.compute_type.name}"
+
+
+def _crosses_groups(task: Task) -> bool:
+    """Integers may: what another group's channels are multiplied with is zero, and no integer is infinite."""
+    kind = _kind(task)
+    assert kind is not None
+    return kind.is_float and _roles(task).problem.groups > 1 and product_of(task.op).channels % kind.channels != 0
+
+
+def planes_needs(prefix: str, *, is_float: bool) -> tuple[Constraint, ...]:
+    """Ids begin with ``prefix``."""
+
+    def is_served(task: Task) -> bool:
+        kind = _kind(task)
+        return kind is not None and kind.is_float == is_float
+
+    def multiplies(task: Task) -> bool:
+        return is_convolution(task) and _roles(task).direction != "wgrad" and is_served(task)
+
+    return (
+        needs_rule(f"{prefix}.operation", "conv"),
+        need(
+            f"{prefix}.compute_capability",
+            "device.compute_capability",
+            lambda task: task.device.compute_capability,
+            Equals(_CAPABILITY),
+            reason="the kernel is written in instructions that only compute capability 9.0 has (wgmma)",
+            fix="nothing to do: another engine serves other devices",
+            when=is_convolution,
+        ),
+        need(
+            f"{prefix}.direction",
+            "operation",
+            lambda task: _roles(task).direction,
+            Equals("fprop or dgrad"),
+            reason="in a filter's gradient both operands lie across the axis that is summed over",
+            fix="nothing to do: another engine serves this operation",
+            when=lambda task: is_convolution(task) and _roles(task).direction == "wgrad",
+        ),
+        need(
+            f"{prefix}.types",
+            "data_type",
+            _types,
+            Equals(_TYPES[is_float]),
+            reason="these are the products that sums of planes give",
+            fix="nothing to do: another engine serves other types",
+            when=lambda task: is_convolution(task) and not is_served(task),
+        ),
+        need(
+            f"{prefix}.prologue",
+            "prologue",
+            lambda task: len(task.op.prologue),
+            Equals(0),
+            reason="operands go to shared memory as they are, without passing through registers",
+            fix="let the pointwise operations before the convolution write their result",
+            when=is_convolution,
+        ),
+        *walk_needs(prefix, multiplies),
+        need(
+            f"{prefix}.groups",
+            "w.dims",
+            lambda task: product_of(task.op).channels,
+            Equals("groups of channels that fill whole blocks of a stage"),
+            reason="a block that reaches into the next group would multiply its infinities with zeros",
+            fix="nothing to do: another engine serves narrow groups",
+            when=lambda task: multiplies(task) and _crosses_groups(task),
+        ),
+    )

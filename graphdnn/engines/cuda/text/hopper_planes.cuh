@@ -1,0 +1,115 @@
+// Wide operands on tensor cores of bytes and 16-bit floats: the gathered operand comes to shared memory as it is, and a
+// warp splits it into planes while it takes it to registers; the planes of the filter lie in memory already.
+//
+// A plane's part in registers is that of an instruction: lane 4g + q has rows g and g + 8. Which channels stand at an
+// instruction's place of k follows from how a lane gets its elements; the filter's planes have them in the same order
+// (`channel_at`).
+
+typedef unsigned int word_t;
+
+constexpr int LINES_OF_FILTER = FILTER_ROW / LINE;  // copies of a stage's planes
+
+// Bytes of k of a plane in a stage.
+constexpr int PLANE_ROW = FILTER_ROW / PLANES_B;
+
+// The filter's planes in shared memory, LINE bytes a row.
+__device__ __forceinline__ matrix_t planes_at(shared_t address) {
+    const matrix_t between_eights = (8 * LINE) >> 4, swizzled = LINE == 128 ? 1 : LINE == 64 ? 2 : 3;
+    return (matrix_t)((address & 0x3FFFF) >> 4) | (matrix_t)1 << 16 | between_eights << 32 | swizzled << 62;
+}
+// A block of k, 32 bytes, of one plane.
+__device__ __forceinline__ matrix_t plane_at(matrix_t b, int plane, int block) {
+    const int at = plane * PLANE_ROW + block * 32;
+    return b + ((at / LINE * (BN * LINE) + at % LINE) >> 4);
+}
+
+// Rows g and g + 8 of two neighbouring 16-byte parts of 16 rows: the first part's rows g, g + 8, the second part's.
+__device__ __forceinline__ void load_parts(word_t (&to)[4], shared_t rows, int part) {
+    const int lane = (int)threadIdx.x % 32, row = lane % 16;
+    const shared_t from = rows + row * ROW + (((part + lane / 16) ^ (row & 7)) << 4);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
+}
+
+__device__ __forceinline__ word_t bytes_of(word_t low, word_t high, word_t which) { return __byte_perm(low, high, which); }
+
+// The block of k number `block` of a warp's 16 rows. `rows`: where they begin in the stage.
+template <class Element, int PLANES> __device__ __forceinline__ void load_planes(word_t (&to)[PLANES][4], shared_t rows, int block) {
+    if constexpr (sizeof(Element) == 1) {
+        load_parts(to[0], rows, 2 * block);
+    } else if constexpr (sizeof(Element) == 2) {
+        #pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            word_t v[4];
+            load_parts(v, rows, 4 * block + 2 * half);
+            #pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                to[0][2 * half + h] = bytes_of(v[h], v[2 + h], 0x6420);
+                to[1][2 * half + h] = bytes_of(v[h], v[2 + h], 0x7531);
+            }
+        }
+    } else if constexpr (same<Element, float>) {
+        #pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            word_t v[4];
+            load_parts(v, rows, 4 * block + 2 * half);
+            #pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                const float x = __uint_as_float(v[h]), y = __uint_as_float(v[2 + h]);
+                split_pair(x, y, to[0][2 * half + h], to[1][2 * half + h], to[2][2 * half + h]);
+            }
+        }
+    } else {
+        const shared_t box = rows + block * (BM * ROW);
+        #pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            word_t v[2][4];
+            load_parts(v[0], box, 4 * half);
+            load_parts(v[1], box, 4 * half + 2);
+            #pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                const word_t low0 = bytes_of(v[0][h], v[0][2 + h], 0x5140), low1 = bytes_of(v[1][h], v[1][2 + h], 0x5140);
+                const word_t high0 = bytes_of(v[0][h], v[0][2 + h], 0x7362), high1 = bytes_of(v[1][h], v[1][2 + h], 0x7362);
+                to[0][2 * half + h] = bytes_of(low0, low1, 0x5410);
+                to[1][2 * half + h] = bytes_of(low0, low1, 0x7632);
+                to[2][2 * half + h] = bytes_of(high0, high1, 0x5410);
+                to[3][2 * half + h] = bytes_of(high0, high1, 0x7632);
+            }
+        }
+    }
+}
+
+template <int COUNT> __device__ __forceinline__ void pin(word_t (&x)[COUNT]) {
+    #pragma unroll
+    for (int i = 0; i < COUNT; ++i) asm volatile("" : "+r"(x[i])::"memory");
+}
+
+// The stages of one piece of work, in order: `slot(a, b, barrier)` waits for a free one.
+template <class Slot> __device__ __forceinline__ void fill_planes(const Params& p, const Work& w, Slot slot) {
+    const int blocks = (int)p.channel_blocks, channel = w.group * (int)p.channels;
+    const int row = w.group * (int)p.filter_rows + w.tile_n * BN;
+    int start[3], offset[3];
+    const Pixel pixel = pixel_of(p, w.residue, w.tile_m * BM);
+    gathered_start(p, w.residue, pixel, start);
+    Tap tap = tap_of(p, w.residue, w.first / blocks);
+    int block = w.first % blocks;
+    #pragma unroll 1
+    for (int step = w.first; step < w.last; ++step) {
+        shared_t a, b, barrier;
+        slot(a, b, barrier);
+        offset_of(p, w.residue, tap, offset);
+        int in_filter = (int)p.filter_start[w.residue];
+        #pragma unroll
+        for (int d = 3 - SPATIAL; d < 3; ++d) in_filter += tap.at[d] * (int)p.filter_step[d];
+        #pragma unroll
+        for (int i = 0; i < BOXES; ++i)
+            copy_pixels<SPATIAL>(
+                a + i * (BM * ROW), p.gathered[w.residue], barrier, channel + block * CHANNELS + i * (CHANNELS / BOXES),
+                pixel.n, start, offset
+            );
+        #pragma unroll
+        for (int i = 0; i < LINES_OF_FILTER; ++i)
+            copy_box(b + i * (BN * LINE), p.plain[0], barrier, (in_filter * blocks + block) * FILTER_ROW + i * LINE, row);
+        if (++block == blocks) block = 0, next_tap(p, w.residue, tap);
+    }
+}
