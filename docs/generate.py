@@ -20,10 +20,10 @@ from graphdnn.enums import DataType
 from graphdnn.fusion import FUSION_RULES
 from graphdnn.fusion.rules import EPILOGUE_GUARDS, PROLOGUE_GUARDS
 from graphdnn.fusion.softmax import SOFTMAX_GUARDS
-from graphdnn.operations import OPERATIONS
+from graphdnn.operations import EXTENSIONS, OPERATIONS, ports
 from graphdnn.pointwise import POINTWISE
 from graphdnn.rules import RULES, Constraint
-from graphdnn.spec import Spec, attributes, is_required
+from graphdnn.spec import Spec, is_required
 from graphdnn.v6 import coverage
 
 FOLDER = Path(__file__).resolve().parent
@@ -143,6 +143,16 @@ def support_page() -> str:
             ],
         )
     )
+    parts.append("## Extension operations\n\nWhat the v8 header does not have: the legacy calls make them.\n")
+    parts.append(
+        table(
+            ("operation", "inputs", "outputs", "what it is"),
+            [
+                (f"`{tag}`", _ports(cls, "input"), _ports(cls, "output"), _first_sentence(cls))
+                for tag, cls in EXTENSIONS.items()
+            ],
+        )
+    )
     parts.append("## Element types\n")
     parts.append(
         table(
@@ -231,9 +241,7 @@ def _check(constraint: Constraint) -> str:
 
 
 def _ports(cls: type[Spec], role: str) -> str:
-    names = [
-        f"{field}{'' if is_required(cls, field) else '?'}" for field, row in attributes(cls).items() if row.role == role
-    ]
+    names = [f"{field}{'' if is_required(cls, field) else '?'}" for field in ports(cls, role)]
     return ", ".join(names) or "-"
 
 
@@ -300,10 +308,11 @@ def legacy_page() -> str:
 
 
 def _introduction_to_legacy(functions: int, implemented: int) -> str:
+    missing = f"; {implemented} of them are implemented, the others refuse" if implemented < functions else ""
     return dedent(
         f"""\
-        `graphdnn.v6` has the {functions} functions of cuDNN 5.1, 6.0 and 7 by their C names; {implemented} of them are
-        implemented, the others refuse with `CUDNN_STATUS_NOT_SUPPORTED`. They run on the host, on NumPy.
+        `graphdnn.v6` has the {functions} functions of cuDNN 5.1, 6.0 and 7 by their C names{missing}. They run on the
+        host, on NumPy.
 
         ```python
         from graphdnn.v6 import *
@@ -338,18 +347,19 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
           forward call moves on; the reserve space holds one bit for each element.
         - A recurrent network is one operation (`rnn_fwd`, `rnn_bwd_data`, `rnn_bwd_weights`) over all layers and steps,
           whichever algorithm is named; the persistent ones refuse what they refused. States are rounded to the data's
-          type at each step; sums and gates are FLOAT for HALF data. `cudnnGetRNNLinLayerMatrixParams` and `...BiasParams`
-          return a writable array into `w` where `w` is an array, and an address where it is one. Weights: all matrices
-          by layer, direction and id, then all biases in the same order; with SKIP_INPUT the first layer has no input
-          matrices and keeps its biases. The reserve space may be used for several gradients: `cudnnRNNBackwardData`
-          writes a part of its own. `cudnnSetRNNDescriptor` takes the arguments of 5.1 (eight) and of 7.0 (ten).
+          type at each step; sums and gates are FLOAT for HALF data. `cudnnGetRNNLinLayerMatrixParams` and
+          `...BiasParams` return a writable array into `w` where `w` is an array, and an address where it is one.
+          Weights: all matrices by layer, direction and id, then all biases in the same order; with SKIP_INPUT the first
+          layer has no input matrices and keeps its biases. The reserve space may be used for several gradients:
+          `cudnnRNNBackwardData` writes a part of its own. `cudnnSetRNNDescriptor` takes the arguments of 5.1 (eight)
+          and of 7.0 (ten).
         - `cudnnCTCLoss` takes probabilities behind a softmax and gives gradients of what was before it; class 0 is the
           blank. A label that does not fit costs infinity, and its gradients are 0.
 
         - `with record() as r:` collects calls into one graph and runs it at the end of the block, or when an array of
-          `r.array(shape)` is read: convolution, bias and activation written for 6.0 become one kernel. `r.explain()` shows
-          what was fused, `r.migration()` prints the same as a script for the graph builder. Inputs are read when the graph
-          runs; an exception drops what is pending.
+          `r.array(shape)` is read: convolution, bias and activation written for 6.0 become one kernel. `r.explain()`
+          shows what was fused, `r.migration()` prints the same as a script for the graph builder. Inputs are read when
+          the graph runs; an exception drops what is pending.
 
         *Section* is that of the 5.1 manual; *becomes* names the operations, or `state` for calls that only
         keep or answer something. *Compared with*: PyTorch's CPU operators, or loops over the formula."""

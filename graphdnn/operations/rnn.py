@@ -138,7 +138,7 @@ def _partly_random(op: "RnnForward") -> bool:
 
 
 class RnnForward(RecurrentOperation):
-    """y, hy, cy of a stack of recurrent layers; with ``kept`` (and masks) for the gradients."""
+    """y, hy, cy of a stack of recurrent layers, and what the gradients read: kept and masks."""
 
     tag = "rnn_fwd"
     constraints = (
