@@ -14,6 +14,8 @@ from graphdnn.enums import DataType, KnobType
 
 _BLOCK_BYTES = 1024  # of shared memory that the system takes of each block
 _TABLE_ROW = 32  # bytes for every row and column of a tile, and for an index of the sum
+_BATCH = 8  # tiles of the sum that are described at once, at most
+_UNASKED = 48 * 1024  # bytes of shared memory
 _REGISTERS = 65_536
 _MOST_BLOCKS = 4
 _OF_RESIDUES = 24  # registers that many products in one launch take
@@ -97,11 +99,18 @@ class Shape:
     def name(self) -> str:
         return f"{self.tile.name}x{self.bk}s{self.stages}"
 
+    @property
+    def batch(self) -> int:
+        """Tiles of the sum whose indices are described at once: no fewer than stages."""
+        return _BATCH // 2 if self.bk > 32 and self.stages <= _BATCH // 2 else _BATCH
+
     def shared(self, element: int) -> int:
         """Bytes of dynamic shared memory: the stages, or the sums on their way out."""
         tile = self.tile
         stages = self.stages * (tile.bm + tile.bn) * self.bk * element
-        return max(stages, tile.threads // 32 * 16 * (tile.wn + 8) * 4)
+        needed = max(stages, tile.threads // 32 * 16 * (tile.wn + 8) * 4)
+        # Up to 48 KB are granted unasked, tables included; who asks, asks for more than that.
+        return max(needed, _UNASKED + 16) if needed > _UNASKED - _tables(tile, self.bk) else needed
 
 
 def choose(product: Product, device: DeviceSpec, element: int, is_scattered: bool, knobs: Knobs) -> Shape:
@@ -116,6 +125,11 @@ def choose(product: Product, device: DeviceSpec, element: int, is_scattered: boo
     loads = _Loads(is_scattered, len(product.residues) > 1)
     asked = (knobs[TILE.type], knobs[DEPTH.type], knobs[STAGES.type], knobs[OCCUPANCY.type], knobs[SPLIT.type])
     return _fastest(machine, sizes, groups, product.results * 4, element, loads, *asked)
+
+
+def _tables(tile: Tile, bk: int) -> int:
+    """Bytes of shared memory beside the stages, at most."""
+    return (tile.bm + tile.bn + 2 * _BATCH * min(bk, 32)) * _TABLE_ROW
 
 
 class _Machine(NamedTuple):
@@ -135,9 +149,8 @@ def _staged(tile: Tile, machine: _Machine, element: int, bytes_deep: int, stages
     """The tile with as many stages as fit beside other blocks; None where two do not."""
     bk = bytes_deep // element
     per_stage = (tile.bm + tile.bn) * bytes_deep
-    tables = (tile.bm + tile.bn + 2 * bk) * _TABLE_ROW
     while resident:
-        room = machine.shared // resident - _BLOCK_BYTES - tables
+        room = machine.shared // resident - _BLOCK_BYTES - _tables(tile, bk)
         shape = Shape(tile, bk, stages if stages > 1 else min(5, room // per_stage), resident, 1, 0.0)
         if shape.stages > 1 and shape.shared(element) <= room:
             return shape

@@ -26,6 +26,21 @@ struct __align__(16) Depth {
     int lane[1];
 };
 
+// The digits of the index that a thread describes next: BK further on, by carries; or, where a tile of k lies in
+// one tap, the same place in the next tap's first tile.
+template <int KIND> __device__ __forceinline__ void advance(Digits& at, const Params& p) {
+    int carry = ONE_TAP;
+    if (ONE_TAP) at.d[0] = (int)threadIdx.x;
+    #pragma unroll
+    for (int i = ONE_TAP ? 1 : 0; i < 3; ++i) {
+        const int size = (int)(KIND == PIXEL ? p.pixel_digits[3 * residue() + i] : p.tap_digits[3 * residue() + i]);
+        at.d[i] += (ONE_TAP ? 0 : (int)p.depth_step[4 * residue() + i]) + carry;
+        carry = at.d[i] >= size;
+        at.d[i] -= carry ? size : 0;
+    }
+    at.d[3] += (ONE_TAP ? 0 : (int)p.depth_step[4 * residue() + 3]) + carry;
+}
+
 // Where V neighbouring elements of an operand are; outside the image, and beyond the product, they are 0.
 struct Spot {
     Distance at;   // bytes from the base, which moves on with the channels: one addition for all threads

@@ -29,19 +29,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mma_gemm(const __g
         found.offset = gathered_part<OUTER_KIND>(digits_of<OUTER_KIND>((A_IS_PLAIN ? column0 : row0) + i, p), p, found.u);
         tables.gathered[i] = found;
     }
-    auto describe = [&](Depth (&to)[BK / DESCRIBED]) {  // the next tile's indices of the sum
-        if (threadIdx.x < BK / DESCRIBED) {
-            Digits next = tables.digits[threadIdx.x];
-            Depth found;
-            found.gathered = gathered_part<K_KIND>(next, p, found.u);
-            found.plain = plain_part<K_KIND>(next, p);
-            to[threadIdx.x] = found;
-            advance<K_KIND>(next, p);
-            tables.digits[threadIdx.x] = next;
-        }
-    };
-    if (threadIdx.x < BK / DESCRIBED) tables.digits[threadIdx.x] = digits_of<K_KIND>(first + threadIdx.x * DESCRIBED, p);
-    describe(tables.depth[0]);
+    describe(p, tables, 0, first);
+    describe(p, tables, 1, first);
     __syncthreads();
 
     typename SideA::Held held_a;
@@ -55,32 +44,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mma_gemm(const __g
         hold<SideB>(p, held_b, (const StoredB*)(A_IS_PLAIN ? (const void*)gathered : (const void*)plain), tables, column0, columns_left);
     }
     const int tiles = last > first ? (int)((last - first + BK - 1) / BK) : 0;
-    int k_left = last > first ? (int)(last - first) : 0;  // of the tile that is fetched next, and behind it
+    int k_left = last > first ? (int)(last - first) : 0;  // from the start of the tile that is fetched next
     int fetched = 0;
-    auto fetch_tile = [&](int slot) {
-        if (fetched < tiles) {
-            unsigned char* const stage = memory + slot * STAGE_BYTES;
-            const Depth* const described = tables.depth[fetched % 2];
-            fetch<SideA>(p, held_a, tables, described, k_left, stage, waiting_a);
-            fetch<SideB>(p, held_b, tables, described, k_left, stage + TileA::BYTES, waiting_b);
-        }
-        commit_copies();
+    constexpr int PARTS = STEPS - 1;  // a tile is fetched between the products of all steps but the last
+    auto fetch_tile = [&](int slot, int part) {
+        unsigned char* const stage = memory + slot * STAGE_BYTES;
+        const Depth* const described = tables.depth[fetched / BATCH % 2] + fetched % BATCH * ENTRIES;
+        fetch<SideA, PARTS>(p, held_a, tables, described, k_left, part, stage, waiting_a);
+        fetch<SideB, PARTS>(p, held_b, tables, described, k_left, part, stage + TileA::BYTES, waiting_b);
+        if (part == PARTS - 1) commit_copies();
     };
     auto put_tile = [&](int slot) {
-        if (fetched < tiles) {
-            put<SideA>(memory + slot * STAGE_BYTES, waiting_a);
-            put<SideB>(memory + slot * STAGE_BYTES + TileA::BYTES, waiting_b);
-        }
+        put<SideA>(memory + slot * STAGE_BYTES, waiting_a);
+        put<SideB>(memory + slot * STAGE_BYTES + TileA::BYTES, waiting_b);
         k_left -= BK;
         ++fetched;
     };
 
     #pragma unroll 1
     for (int stage = 0; stage < STAGES - 1; ++stage) {
-        fetch_tile(stage);
+        #pragma unroll
+        for (int part = 0; part < PARTS; ++part) fetch_tile(stage, part);
         put_tile(stage);
-        describe(tables.depth[(stage + 1) % 2]);
-        __syncthreads();
     }
     for (int i = threadIdx.x; i < BM; i += THREADS) tables.row[i] = output_digits<A_KIND>(row0 + i, p);
     for (int i = threadIdx.x; i < BN; i += THREADS) tables.column[i] = output_digits<B_KIND>(column0 + i, p);
@@ -108,14 +93,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mma_gemm(const __g
         for (int step = 0; step < STEPS; ++step) {
             if (step == STEPS - 1) {
                 put_tile(writing);
-                describe(tables.depth[fetched % 2]);
                 await_copies<STAGES - 2>();
                 __syncthreads();
                 writing = reading;
                 reading = reading + 1 < STAGES ? reading + 1 : 0;
+                if (fetched % BATCH == 0) describe(p, tables, fetched / BATCH + 1, first);
             }
             load_fragments(fragments[(step + 1) % 2], memory, reading * STAGE_BYTES, (step + 1) % STEPS, reader_a, reader_b);
-            if (step == 0) fetch_tile(writing);
+            if (step < PARTS) fetch_tile(writing, step);
             multiply(sum, fragments[step % 2]);
         }
     }

@@ -37,6 +37,7 @@ template <class Stored_, class T_, int OUTER, int V_, bool ALONG_K_, bool IS_TUR
         unsigned int valid;  // bit i: the outer index of chunk i exists
         Offset start, pace;  // of the plain operand: the first chunk's part, and from chunk to chunk
         Outer outer[IS_PLAIN || !IS_HELD ? 1 : OUTERS];
+        Depth depth;         // of the tile on its way, where it is the same for all chunks
     };
     struct Waiting {
         Stored element[IS_COPIED ? 1 : COUNT][V];
@@ -48,13 +49,27 @@ using SideB = Side<StoredB, B, BN, VECTOR_B, ALONG_K_B, TURNED_B, !A_IS_PLAIN>;
 
 // Where both operands' chunks lie along the sum, only their first indices are described.
 constexpr int DESCRIBED = ALONG_K_A && ALONG_K_B ? (VECTOR_A < VECTOR_B ? VECTOR_A : VECTOR_B) : 1;
+constexpr int ENTRIES = BK / DESCRIBED;  // of a tile
+static_assert(STAGES <= BATCH, "two batches are described before the first product");
 
 struct Tables {
     Outer gathered[A_IS_PLAIN ? BN : BM];
-    Depth depth[2][BK / DESCRIBED];
-    Digits digits[BK / DESCRIBED];  // of the indices that the first threads describe next
-    Digits row[BM], column[BN];     // where the results belong
+    Depth depth[2][BATCH * ENTRIES];
+    Digits row[BM], column[BN];  // where the results belong
 };
+
+// The indices of BATCH tiles of the sum, by all threads: every second batch lies in the same place.
+__device__ __forceinline__ void describe(const Params& p, Tables& tables, int batch, long long first) {
+    first += (long long)batch * (BATCH * BK);
+    #pragma unroll 1
+    for (int i = (int)threadIdx.x; i < BATCH * ENTRIES; i += THREADS) {
+        const Digits digits = digits_of<K_KIND>(first + i * DESCRIBED, p);
+        Depth found;
+        found.gathered = gathered_part<K_KIND>(digits, p, found.u);
+        found.plain = plain_part<K_KIND>(digits, p);
+        tables.depth[batch % 2][i] = found;
+    }
+}
 
 template <class S> __device__ __forceinline__ void hold(
     const Params& p, typename S::Held& held, const typename S::Stored* from, const Tables& tables, long long first, int left
@@ -73,18 +88,19 @@ template <class S> __device__ __forceinline__ void hold(
     }
 }
 
-// Starts one tile on its way; what goes through registers waits there.
-template <class S> __device__ __forceinline__ void fetch(
-    const Params& p, const typename S::Held& held, const Tables& tables, const Depth* described, int k_left,
+// Starts a part of one tile on its way, of PARTS; what goes through registers waits there. There are no branches, so that
+// it is done between products; behind the last tile nothing is read.
+template <class S, int PARTS> __device__ __forceinline__ void fetch(
+    const Params& p, typename S::Held& held, const Tables& tables, const Depth* described, int k_left, int part,
     unsigned char* tile, typename S::Waiting& waiting
 ) {
     typedef typename S::Stored Stored;
-    Depth depth;
+    if (S::ALONG_K && part == 0) held.depth = described[S::along() / DESCRIBED];
     #pragma unroll
     for (int i = 0; i < S::COUNT; ++i) {
-        if (!S::exists(i)) continue;
+        if (i * PARTS / S::COUNT != part || !S::exists(i)) continue;
         const int k = S::k(i);
-        if (i == 0 || !S::ALONG_K) depth = described[k / DESCRIBED];
+        const Depth depth = S::ALONG_K ? held.depth : described[k / DESCRIBED];
         bool valid = k < k_left && (held.valid >> (S::ALONG_K ? i : 0) & 1u);
         Offset offset;
         if constexpr (S::IS_PLAIN) {
@@ -95,7 +111,7 @@ template <class S> __device__ __forceinline__ void fetch(
             if constexpr (CHECKED) {
                 #pragma unroll
                 for (int d = 0; d < SPATIAL; ++d)
-                    valid = valid && (unsigned int)(outer.u[d] + depth.u[d]) < (unsigned int)p.image_size[FIRST + d];
+                    valid = valid & ((unsigned int)(outer.u[d] + depth.u[d]) < (unsigned int)p.image_size[FIRST + d]);
             }
         }
         const Stored* const from = held.from + offset;
