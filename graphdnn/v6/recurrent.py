@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 from graphdnn.device import DeviceSpec
 from graphdnn.enums import DataType, Status
@@ -20,7 +22,7 @@ from graphdnn.v6.enums import (
     cudnnRNNMode_t,
 )
 from graphdnn.v6.errors import CudnnError, refuse_if
-from graphdnn.v6.objects import RNN, Descriptor, Filter, Handle, RNNDescriptor, Tensor
+from graphdnn.v6.objects import RNN, Descriptor, Filter, Handle, PersistentPlan, RNNDescriptor, Tensor
 from graphdnn.v6.recurrent_rules import FLOATING, PACKED, PERSISTENT, PRECISION, SEQUENCE
 from graphdnn.v6.rules import NULL, SAME_DIMS
 
@@ -67,11 +69,11 @@ def step(where: str, name: str, value: Tensor) -> list[Rejection]:
     return [] if found is None else [found]
 
 
-def sequence(where: str, name: str, length: int, descs: Sequence[Descriptor]) -> list[Tensor]:
-    """The steps of an array of descriptors. Raises for those that do not go together."""
+def sequence(where: str, name: str, length: int, given: Sequence[Tensor]) -> Sequence[Tensor]:
+    """The steps that an array of descriptors describes. Raises for those that do not go together."""
     entries(where, 1, seqLength=length)
-    counted(where, length, **{name: range(len(descs))})
-    steps = [desc.value for desc in descs[:length]]
+    counted(where, length, **{name: range(len(given))})
+    steps = given[:length]
     refuse_if(problem for t, value in enumerate(steps) for problem in step(where, f"{name}[{t}]", value))
     first = steps[0]
     same_type(where, {f"{name}[{t}]": value for t, value in enumerate(steps)})
@@ -91,15 +93,9 @@ def sequence(where: str, name: str, length: int, descs: Sequence[Descriptor]) ->
 
 
 def network(
-    where: str,
-    rnn: RNN,
-    batch_sizes: Sequence[int],
-    input_size: int,
-    data_type: cudnnDataType_t,
-    *,
-    trains: bool = False,
+    rnn: RNN, batch_sizes: Sequence[int], input_size: int, data_type: cudnnDataType_t, dropout: float = 0.0
 ) -> RnnSpec:
-    """The settings of the operations. Without dropout between layers where it does not train."""
+    """The settings of the operations."""
     return RnnSpec(
         cell=Cell(int(rnn.mode)),
         input_size=input_size,
@@ -107,66 +103,103 @@ def network(
         layers=rnn.layers,
         directions=2 if rnn.direction is cudnnDirectionMode_t.CUDNN_BIDIRECTIONAL else 1,
         skip_input=rnn.input_mode is cudnnRNNInputMode_t.CUDNN_SKIP_INPUT,
-        dropout=rnn.dropout.value.probability if trains and rnn.layers > 1 else 0.0,
+        dropout=dropout if rnn.layers > 1 else 0.0,
         batch_sizes=tuple(batch_sizes),
         arithmetic=arithmetic_of(data_type),
     )
 
 
-def network_of(
-    where: str, rnn: RNN, length: int, descs: Sequence[Descriptor], *, name: str = "xDesc", trains: bool = False
-) -> RnnSpec:
+def network_of(where: str, rnn: RNN, length: int, name: str, given: Sequence[Tensor], dropout: float = 0.0) -> RnnSpec:
     """The network for inputs that an array of descriptors describes."""
-    steps = sequence(where, name, length, descs)
+    steps = sequence(where, name, length, given)
     data_type = steps[0].data_type
     check_precision(where, name, rnn, data_type)
-    return network(where, rnn, [s.dims[0] for s in steps], steps[0].dims[1], data_type, trains=trains)
+    return network(rnn, [s.dims[0] for s in steps], steps[0].dims[1], data_type, dropout)
 
 
-def check_steps(where: str, rnn: RnnSpec, data_type: cudnnDataType_t, **arrays: Sequence[Descriptor]) -> None:
-    """Arrays of descriptors that have to agree with the network: of outputs, and of gradients of both."""
-    for name, descs in arrays.items():
-        steps = sequence(where, name, len(rnn.batch_sizes), descs)
-        width = rnn.input_size if name == "dxDesc" else rnn.width
-        wanted = [(batch, width, 1) for batch in rnn.batch_sizes]
-        refuse_if(
-            SAME_DIMS.reject(where, f"{name}[{t}].dims", s.dims, expected=str(w), reason="the network fixes it")
-            for t, (s, w) in enumerate(zip(steps, wanted, strict=True))
-            if s.dims != w
-        )
-        _check_type(where, name, steps[0].data_type, data_type)
+class Described(NamedTuple):
+    """What the descriptors of a computing call say, as a key: equal descriptors are looked at once."""
+
+    where: str
+    rnn: RNN  # without its dropout descriptor
+    dropout: float
+    device: str
+    is_old: bool  # no persistent algorithm runs there
+    plan: PersistentPlan | None
+    length: int
+    steps: tuple[tuple[str, tuple[Tensor, ...]], ...]  # by parameter, those of the network's input first
+    states: tuple[tuple[str, Tensor | None], ...]
+    weights: tuple[str, Filter]
 
 
-def check_states(where: str, rnn: RnnSpec, data_type: cudnnDataType_t, **descs: Descriptor | None) -> None:
-    """Descriptors of states; those of cells only matter to LSTM, which needs them."""
-    for name, desc in descs.items():
-        if name.lstrip("d").startswith("c") and rnn.cell is not Cell.LSTM:
-            continue
-        if desc is None:
-            raise CudnnError(NULL.reject(where, name, None, expected="a cudnnTensorDescriptor_t"))
-        value: Tensor = desc.value
-        if value.dims != rnn.states:
-            reason = "states are [layers * directions, sequences, hidden size]"
-            rejection = SAME_DIMS.reject(where, f"{name}.dims", value.dims, expected=str(rnn.states), reason=reason)
-            raise CudnnError(rejection)
-        refuse_if([packed(where, name, value)])
-        _check_type(where, name, value.data_type, data_type)
+def agreed(
+    where: str, handle: Handle, desc: Descriptor, length: int, steps: Mapping[str, Sequence[Descriptor]],
+    states: Mapping[str, Descriptor | None], weights: tuple[str, Descriptor], *, trains: bool = False,
+) -> tuple[RnnSpec, cudnnDataType_t]:  # fmt: skip
+    """The network that all descriptors of a call agree on, and the type of its data. Raises when they do not."""
+    assert isinstance(desc, RNNDescriptor)
+    rnn, plan = desc.value, desc.plan
+    described = Described(
+        where, rnn._replace(dropout=None), rnn.dropout.value.probability if trains else 0.0, handle.device.name,
+        too_old(handle.device), plan.value if plan is not None and not plan.destroyed else None, length,
+        tuple((name, tuple(d.value for d in descs)) for name, descs in steps.items()),
+        tuple((name, None if d is None else d.value) for name, d in states.items()),
+        (weights[0], weights[1].value),
+    )  # fmt: skip
+    return _agreed(described)
 
 
-def check_weights(where: str, rnn: RnnSpec, data_type: cudnnDataType_t, **descs: Descriptor) -> None:
+@lru_cache(maxsize=512)
+def _agreed(d: Described) -> tuple[RnnSpec, cudnnDataType_t]:
+    (name, inputs), *others = d.steps
+    rnn = network_of(d.where, d.rnn, d.length, name, inputs, d.dropout)
+    data_type = inputs[0].data_type
+    for name, given in others:
+        _check_outputs(d, rnn, name, given, data_type)
+    for name, state in d.states:
+        _check_state(d.where, rnn, name, state, data_type)
+    _check_weights(d.where, rnn, *d.weights, data_type)
+    _check_algorithm(d, rnn, data_type)
+    return rnn, data_type
+
+
+def _check_outputs(d: Described, rnn: RnnSpec, name: str, given: Sequence[Tensor], data_type: cudnnDataType_t) -> None:
+    """Steps of outputs and their gradients."""
+    steps = sequence(d.where, name, d.length, given)
+    wanted = [(batch, rnn.width, 1) for batch in rnn.batch_sizes]
+    refuse_if(
+        SAME_DIMS.reject(d.where, f"{name}[{t}].dims", s.dims, expected=str(w), reason="the network fixes it")
+        for t, (s, w) in enumerate(zip(steps, wanted, strict=True))
+        if s.dims != w
+    )
+    _check_type(d.where, name, steps[0].data_type, data_type)
+
+
+def _check_state(where: str, rnn: RnnSpec, name: str, value: Tensor | None, data_type: cudnnDataType_t) -> None:
+    """States; those of cells only matter to LSTM, which needs them."""
+    if name.removeprefix("d").startswith("c") and rnn.cell is not Cell.LSTM:
+        return
+    if value is None:
+        raise CudnnError(NULL.reject(where, name, None, expected="a cudnnTensorDescriptor_t"))
+    if value.dims != rnn.states:
+        reason = "states are [layers * directions, sequences, hidden size]"
+        rejection = SAME_DIMS.reject(where, f"{name}.dims", value.dims, expected=str(rnn.states), reason=reason)
+        raise CudnnError(rejection)
+    refuse_if([packed(where, name, value)])
+    _check_type(where, name, value.data_type, data_type)
+
+
+def _check_weights(where: str, rnn: RnnSpec, name: str, value: Filter, data_type: cudnnDataType_t) -> None:
     """The filter descriptor of all weights has as many elements as the network."""
-    for name, desc in descs.items():
-        value: Filter = desc.value
-        if prod(value.dims) != rnn.weight_count:
-            reason = "this is the number of all matrices and biases"
-            expected = f"{rnn.weight_count} elements"
-            raise CudnnError(SAME_DIMS.reject(where, f"{name}.dims", value.dims, expected=expected, reason=reason))
-        _check_type(where, name, value.data_type, data_type)
+    if prod(value.dims) != rnn.weight_count:
+        reason = "this is the number of all matrices and biases"
+        expected = f"{rnn.weight_count} elements"
+        raise CudnnError(SAME_DIMS.reject(where, f"{name}.dims", value.dims, expected=expected, reason=reason))
+    _check_type(where, name, value.data_type, data_type)
 
 
 def _check_type(where: str, name: str, given: cudnnDataType_t, wanted: cudnnDataType_t) -> None:
-    sides = {"xDesc": Tensor(wanted, (), ()), name: Tensor(given, (), ())}
-    same_type(where, sides)
+    same_type(where, {"": Tensor(wanted, (), ()), name: Tensor(given, (), ())})
 
 
 def too_old(device: DeviceSpec) -> bool:
@@ -174,28 +207,24 @@ def too_old(device: DeviceSpec) -> bool:
     return device.kind == "cuda" and device.compute_capability < (6, 0)
 
 
-def check_algorithm(where: str, handle: Handle, desc: Descriptor, rnn: RnnSpec, data_type: cudnnDataType_t) -> None:
+def _check_algorithm(d: Described, rnn: RnnSpec, data_type: cudnnDataType_t) -> None:
     """What the persistent algorithms could not do. They compute the same here as the standard one."""
-    assert isinstance(desc, RNNDescriptor)
-    algo: cudnnRNNAlgo_t = desc.value.algo
-    if algo is Algo.CUDNN_RNN_ALGO_STANDARD:
+    if d.rnn.algo is Algo.CUDNN_RNN_ALGO_STANDARD:
         return
-    static = algo is Algo.CUDNN_RNN_ALGO_PERSIST_STATIC
-    batches, plan = rnn.batch_sizes, desc.plan
+    static = d.rnn.algo is Algo.CUDNN_RNN_ALGO_PERSIST_STATIC
+    batches = rnn.batch_sizes
     found: list[tuple[str, object, str, str]] = []
     if batches[-1] != batches[0]:
         found.append(("xDesc", batches, f"{batches[0]} sequences in every step", "its kernel keeps one batch size"))
-    if too_old(handle.device):
+    if d.is_old:
         reason = "older devices cannot wait for all of their blocks"
-        found.append(("handle", handle.device.name, "compute capability 6.0 or later", reason))
+        found.append(("handle", d.device, "compute capability 6.0 or later", reason))
     if static and data_type is D.CUDNN_DATA_DOUBLE:
         found.append(("xDesc.dataType", data_type.name, "FLOAT or HALF", "its kernels have no double precision"))
-    if not static:
-        made = plan.value if plan is not None and not plan.destroyed else None
-        if made is None or made != (batches[0], data_type):
-            expected = f"a plan for {batches[0]} sequences of {data_type.name}, set with cudnnSetPersistentRNNPlan"
-            found.append(("plan", made, expected, "its kernel is made for one batch size"))
+    if not static and d.plan != (batches[0], data_type):
+        expected = f"a plan for {batches[0]} sequences of {data_type.name}, set with cudnnSetPersistentRNNPlan"
+        found.append(("plan", d.plan, expected, "its kernel is made for one batch size"))
     refuse_if(
-        PERSISTENT.reject(where, name, value, expected=expected, reason=reason)
+        PERSISTENT.reject(d.where, name, value, expected=expected, reason=reason)
         for name, value, expected, reason in found
     )

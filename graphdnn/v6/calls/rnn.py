@@ -21,9 +21,9 @@ from graphdnn.v6.enums import cudnnDataType_t
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.execution import prepared
 from graphdnn.v6.layouts import element_of
-from graphdnn.v6.objects import Descriptor, Handle
+from graphdnn.v6.objects import Descriptor, Handle, Tensor
 from graphdnn.v6.raw import at_least, raw
-from graphdnn.v6.recurrent import check_algorithm, check_states, check_steps, check_weights, network_of
+from graphdnn.v6.recurrent import agreed, network_of
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import NULL
 
@@ -55,14 +55,18 @@ class Reserve:
         return memory[:middle], memory[middle:end], memory[end:]
 
 
+def _values(descs: Descriptors) -> list[Tensor]:
+    return [d.value for d in descs]
+
+
 @implements("cudnnGetRNNWorkspaceSize")
 def workspace_size(handle: Handle, desc: Descriptor, length: int, x_descs: Descriptors) -> int:
-    return network_of("cudnnGetRNNWorkspaceSize", desc.value, length, x_descs).scratch_bytes
+    return network_of("cudnnGetRNNWorkspaceSize", desc.value, length, "xDesc", _values(x_descs)).scratch_bytes
 
 
 @implements("cudnnGetRNNTrainingReserveSize")
 def reserve_size(handle: Handle, desc: Descriptor, length: int, x_descs: Descriptors) -> int:
-    return Reserve.of(network_of("cudnnGetRNNTrainingReserveSize", desc.value, length, x_descs)).size
+    return Reserve.of(network_of("cudnnGetRNNTrainingReserveSize", desc.value, length, "xDesc", _values(x_descs))).size
 
 
 class _Ports:
@@ -141,12 +145,9 @@ def inference(
 ) -> None:  # fmt: skip
     """y, and the last states hy and cy; without dropout."""
     where = "cudnnRNNForwardInference"
-    rnn = network_of(where, desc.value, length, x_descs)
-    data_type = x_descs[0].value.data_type
-    check_steps(where, rnn, data_type, yDesc=y_descs)
-    check_states(where, rnn, data_type, hxDesc=hx_desc, cxDesc=cx_desc, hyDesc=hy_desc, cyDesc=cy_desc)
-    check_weights(where, rnn, data_type, wDesc=w_desc)
-    check_algorithm(where, handle, desc, rnn, data_type)
+    states = {"hxDesc": hx_desc, "cxDesc": cx_desc, "hyDesc": hy_desc, "cyDesc": cy_desc}
+    steps = {"xDesc": x_descs, "yDesc": y_descs}
+    rnn, data_type = agreed(where, handle, desc, length, steps, states, ("wDesc", w_desc))
     memory = _workspace(where, rnn, workspace, workspace_bytes)
     _forward(where, handle, desc, rnn, data_type, (hx, cx, hy, cy), (x, w, y), memory, None)
 
@@ -160,12 +161,9 @@ def training(
 ) -> None:  # fmt: skip
     """As inference, with dropout between layers; what the gradients need goes to the reserve space."""
     where = "cudnnRNNForwardTraining"
-    rnn = network_of(where, desc.value, length, x_descs, trains=True)
-    data_type = x_descs[0].value.data_type
-    check_steps(where, rnn, data_type, yDesc=y_descs)
-    check_states(where, rnn, data_type, hxDesc=hx_desc, cxDesc=cx_desc, hyDesc=hy_desc, cyDesc=cy_desc)
-    check_weights(where, rnn, data_type, wDesc=w_desc)
-    check_algorithm(where, handle, desc, rnn, data_type)
+    states = {"hxDesc": hx_desc, "cxDesc": cx_desc, "hyDesc": hy_desc, "cyDesc": cy_desc}
+    steps = {"xDesc": x_descs, "yDesc": y_descs}
+    rnn, data_type = agreed(where, handle, desc, length, steps, states, ("wDesc", w_desc), trains=True)
     memory = _workspace(where, rnn, workspace, workspace_bytes)
     at_least(where, "reserveSpaceSizeInBytes", reserve_bytes, Reserve.of(rnn).size)
     _forward(where, handle, desc, rnn, data_type, (hx, cx, hy, cy), (x, w, y), memory, reserve)
@@ -181,13 +179,12 @@ def backward_data(
 ) -> None:  # fmt: skip
     """Gradients of x, hx and cx; after training with the same reserve space."""
     where = "cudnnRNNBackwardData"
-    rnn = network_of(where, desc.value, length, dx_descs, name="dxDesc", trains=True)
-    data_type = dx_descs[0].value.data_type
-    check_steps(where, rnn, data_type, yDesc=y_descs, dyDesc=dy_descs)
-    check_states(where, rnn, data_type, dhyDesc=dhy_desc, dcyDesc=dcy_desc, hxDesc=hx_desc, cxDesc=cx_desc,
-                 dhxDesc=dhx_desc, dcxDesc=dcx_desc)  # fmt: skip
-    check_weights(where, rnn, data_type, wDesc=w_desc)
-    check_algorithm(where, handle, desc, rnn, data_type)
+    states = {
+        "dhyDesc": dhy_desc, "dcyDesc": dcy_desc, "hxDesc": hx_desc, "cxDesc": cx_desc, "dhxDesc": dhx_desc,
+        "dcxDesc": dcx_desc,
+    }  # fmt: skip
+    steps = {"dxDesc": dx_descs, "yDesc": y_descs, "dyDesc": dy_descs}
+    rnn, data_type = agreed(where, handle, desc, length, steps, states, ("wDesc", w_desc), trains=True)
     memory = _workspace(where, rnn, workspace, workspace_bytes)
     at_least(where, "reserveSpaceSizeInBytes", reserve_bytes, Reserve.of(rnn).size)
     kept, gradients, masks = Reserve.of(rnn).parts(where, reserve)
@@ -217,12 +214,8 @@ def backward_weights(
 ) -> None:  # fmt: skip
     """Adds the gradient of the weights to dw; after the gradient of the data with the same reserve space."""
     where = "cudnnRNNBackwardWeights"
-    rnn = network_of(where, desc.value, length, x_descs, trains=True)
-    data_type = x_descs[0].value.data_type
-    check_steps(where, rnn, data_type, yDesc=y_descs)
-    check_states(where, rnn, data_type, hxDesc=hx_desc)
-    check_weights(where, rnn, data_type, dwDesc=dw_desc)
-    check_algorithm(where, handle, desc, rnn, data_type)
+    steps, states = {"xDesc": x_descs, "yDesc": y_descs}, {"hxDesc": hx_desc}
+    rnn, data_type = agreed(where, handle, desc, length, steps, states, ("dwDesc", dw_desc), trains=True)
     memory = _workspace(where, rnn, workspace, workspace_bytes)
     at_least(where, "reserveSpaceSizeInBytes", reserve_bytes, Reserve.of(rnn).size)
     kept, gradients, masks = Reserve.of(rnn).parts(where, reserve)

@@ -29,7 +29,7 @@ def params_size(handle: Handle, desc: Descriptor, x_desc: Descriptor, data_type:
     refuse_if(step(where, "xDesc", x))
     same_type(where, {"dataType": Filter(data_type, cudnnTensorFormat_t.CUDNN_TENSOR_NCHW, ()), "xDesc": x})
     check_precision(where, "xDesc", desc.value, x.data_type)
-    return network(where, desc.value, x.dims[:1], x.dims[1], x.data_type).weight_count * bytes_of(data_type)
+    return network(desc.value, x.dims[:1], x.dims[1], x.data_type).weight_count * bytes_of(data_type)
 
 
 def _block(where: str, desc: Descriptor, layer: int, x_desc: Descriptor, w_desc: Descriptor, w: Any, id: int,
@@ -39,7 +39,7 @@ def _block(where: str, desc: Descriptor, layer: int, x_desc: Descriptor, w_desc:
     refuse_if(step(where, "xDesc", x))
     check_precision(where, "xDesc", desc.value, x.data_type, Status.BAD_PARAM)
     same_type(where, {"xDesc": x, "wDesc": weights})
-    rnn = network(where, desc.value, x.dims[:1], x.dims[1], x.data_type)
+    rnn = network(desc.value, x.dims[:1], x.dims[1], x.data_type)
     for name, value, count in (("layer", layer, rnn.pseudo_layers), ("linLayerID", id, 2 * rnn.gates)):
         if not 0 <= value < count:
             raise CudnnError(LINEAR_LAYER.reject(where, name, value, expected=f"0 to {count - 1}"))
