@@ -90,8 +90,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     parameters = Parameters(steps.places)
     walks = [walk_of(product, residue) for residue in product.residues]
     maps = [image_map(image, p.spatial, walk, product.pixel_step, tile.bm) for walk in walks]
-    parameters.maps("gathered", image.spec, maps)
-    parameters.maps("plain", kept, [planes.map(tile.bn)])
+    parameters.maps("gathered", [(image.spec, one) for one in maps])
+    parameters.maps("plain", [(kept, planes.map(tile.bn))])
     out_space = roles.space(roles.output)
     width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), neighbours)
     body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, condition="is_there")

@@ -17,7 +17,7 @@ _RESERVED = 1024 + 256  # bytes of shared memory
 _BARRIERS = 16  # bytes for each stage
 _MOST_STAGES = 8
 _ROW = 128
-_SUMS = 192  # registers of a thread, at most
+_OTHER_REGISTERS = 24
 _PROMOTED = 4  # stages whose products of floats are added by the tensor cores: 128 channels
 _MOST_PARTS = 65536
 
@@ -35,8 +35,8 @@ class Tile:
 
     @property
     def registers(self) -> tuple[int, int]:
-        """Of a thread that multiplies and of one that copies. A lane of the block has 512 between its warpgroups."""
-        return {1: (240, 56), 2: (240, 32), 3: (160, 32)}[self.consumers]
+        """Of a thread that multiplies and of one that copies: together what the block begins with, 240, 168 or 128 each."""
+        return {1: (240, 56), 2: (240, 24), 3: (160, 32)}[self.consumers]
 
     def stage_bytes(self, kind: Kind) -> int:
         return self.bm * kind.boxes * _ROW + self.bn * kind.filter_row
@@ -45,9 +45,9 @@ class Tile:
         return min(_MOST_STAGES, (shared_memory - _RESERVED) // (self.stage_bytes(kind) + _BARRIERS))
 
     def fits(self, kind: Kind) -> bool:
-        """Its sums fit into registers, those of floats three times: large and small ones, and what was added."""
-        held = (kind.sums + kind.is_float) * self.bn // 2
-        return held <= (_SUMS if self.consumers < 3 else 96)
+        """Its sums fit into registers, with what was added of those of floats, and the planes of two blocks of k."""
+        held = (kind.sums + kind.is_float) * self.bn // 2 + 8 * len(kind.planes[0])
+        return held <= self.registers[0] - _OTHER_REGISTERS
 
     @property
     def name(self) -> str:

@@ -5,9 +5,10 @@
 // weight are kept together and are joined at the end; those of floats are joined every PROMOTED stages, and added in float.
 
 constexpr int THREADS = 128 * (CONSUMERS + 1);
+constexpr int UNIT = PROMOTED > 0 ? PROMOTED : 1;
 constexpr int A_BYTES = BM * ROW * BOXES, B_BYTES = BN * FILTER_ROW;
 static_assert(BM == 64 * CONSUMERS && BN % 32 == 0 && BLOCKS % 2 == 0, "whole panels, and blocks in turn");
-static_assert(A_BYTES % 1024 == 0 && B_BYTES % 1024 == 0, "rows of a stage are exchanged from its beginning on");
+static_assert(AHEAD == 0 && A_BYTES % 1024 == 0 && B_BYTES % 1024 == 0, "rows of a stage are exchanged from its beginning on; nothing is fetched");
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_planes(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -42,17 +43,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_planes(const __g
     } else {
         take_registers<MULTIPLYING_REGISTERS>();
         const int consumer = warpgroup - 1;
-        const shared_t rows = ring_a + (consumer * 64 + warp * 16) * ROW;
+        const shared_t lane_at = lane_in_rows(ring_a + (consumer * 64 + warp * 16) * ROW);
         // Each warp frees a stage for itself: it has read its rows and multiplied them.
         const auto release = [&](int stage) {
             __syncwarp();
             if (threadIdx.x % 32 == 0) arrive(empty + 8 * stage);
         };
         for (int number = blockIdx.x; number < pieces; number += gridDim.x) {
-            int first, last;
+            int left;  // steps
             {
                 const Work w = work_of(p, number);
-                first = w.first, last = w.last;
+                left = w.last - w.first;
             }
             Sum sum[GROUPS][SUMS];
             #pragma unroll
@@ -63,13 +64,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_planes(const __g
             #pragma unroll
             for (int i = 0; i < (PROMOTED > 0 ? SUMS : 1); ++i) total[i] = 0;
             word_t part[2][PLANES_A][4];
-            if (first < last) {
+            if (left > 0) {
                 await_phase(full + 8 * turn.stage, turn.parity);
-                load_planes<Element>(part[0], rows + turn.stage * A_BYTES, 0);
+                load_planes<Element>(part[0], lane_at + turn.stage * A_BYTES, 0);
             }
-            int previous = -1, begun = 0;
+            bool is_begun = false;
             #pragma unroll 1
-            for (int step = first; step < last; ++step) {
+            for (; left > 0; --left) {
                 const int stage = turn.stage;
                 const matrix_t b = planes_at(ring_b + stage * B_BYTES);
                 turn.advance();
@@ -80,27 +81,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_planes(const __g
                     #pragma unroll
                     for (int i = 0; i < PLANES_A; ++i) pin(part[block % 2][i]);
                     products_begin();
-                    multiply_block(sum, part[block % 2], b, block, PROMOTED > 0 && block == 0 ? begun : 1);
+                    multiply_block(sum, part[block % 2], b, block, PROMOTED > 0 && block == 0 ? left % UNIT : 1);
                     products_end();
                     // The block before this one is done: so are its registers and, if it was a stage's last, the stage.
                     await_products<1>();
-                    if (block == 0 && previous >= 0) release(previous);
+                    if (block == 0 && is_begun) release(stage == 0 ? STAGES - 1 : stage - 1);
                     int next = stage;
-                    if (block + 1 == BLOCKS && step + 1 < last) {
+                    if (block + 1 == BLOCKS && left > 1) {
                         next = turn.stage;
                         await_phase(full + 8 * next, turn.parity);
                     }
-                    load_planes<Element>(part[(block + 1) % 2], rows + next * A_BYTES, (block + 1) % BLOCKS);
+                    load_planes<Element>(part[(block + 1) % 2], lane_at + next * A_BYTES, (block + 1) % BLOCKS);
                 }
-                previous = stage;
+                is_begun = true;
                 if constexpr (PROMOTED > 0) {
-                    if (++begun == PROMOTED || step + 1 == last) {
+                    if (left % UNIT == 1 % UNIT) {
                         await_products<0>();
                         #pragma unroll
                         for (int g = 0; g < GROUPS; ++g) pin(sum[g]);
                         #pragma unroll
                         for (int i = 0; i < SUMS; ++i) total[i] += joined(sum, i);
-                        begun = 0;
                     }
                 }
             }
@@ -108,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_planes(const __g
             if (number + (int)gridDim.x >= pieces) let_next_start();
             #pragma unroll
             for (int g = 0; g < GROUPS; ++g) pin(sum[g]);
-            if (previous >= 0) release(previous);
+            if (is_begun) release(turn.stage == 0 ? STAGES - 1 : turn.stage - 1);
             // Where the results go is worked out here, so that it takes no registers from the sums.
             int same_number = number;
             asm volatile("" : "+r"(same_number));
