@@ -78,7 +78,7 @@ def special_arguments(function: str) -> dict[str, Any]:
             **{name: weights(4) for name in ("wDesc", "dwDesc")},
             **({"xDesc": states(1, 1, 1)} if "Params" in function else {}),
             "w": np.ones(4, np.float32), "dw": np.ones(4, np.float32), "layer": 0, "linLayerID": 0,
-            "workspace": np.zeros(4, np.uint8), "workSpaceSizeInBytes": 4,
+            "workspace": np.zeros(256, np.uint8), "workSpaceSizeInBytes": 256,
             "reserveSpace": np.zeros(4, np.uint8), "reserveSpaceSizeInBytes": 4,
         }  # fmt: skip
     if function in ("cudnnCTCLoss", "cudnnGetCTCLossWorkspaceSize"):

@@ -199,7 +199,7 @@ def ctc_types(name: str) -> Changes:
 
 
 SMALL = argument("v6.memory.small", reserveSpaceSizeInBytes=3)
-NO_WORKSPACE = argument("v6.memory.small", workSpaceSizeInBytes=3)
+NO_WORKSPACE = argument("v6.memory.small", workSpaceSizeInBytes=47)
 PROVOKED: dict[tuple[str, str], Callable[[str], Changes]] = {
     ("INVALID_VALUE", "states given and stateSizeInBytes smaller than the queried size"): argument(
         "v6.memory.small", stateSizeInBytes=15

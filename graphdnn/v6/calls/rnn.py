@@ -14,6 +14,7 @@ from typing import Any
 
 from graphdnn.dtypes import COMPUTE
 from graphdnn.enums import DataType, PointwiseMode
+from graphdnn.heuristics import WORKSPACE_ALIGNMENT
 from graphdnn.operations import RnnBackwardData, RnnBackwardWeights, RnnForward, RnnSpec
 from graphdnn.v6.calls.dropout import advance, mask_size, states_of
 from graphdnn.v6.draft import Draft
@@ -61,7 +62,7 @@ def _values(descs: Descriptors) -> list[Tensor]:
 
 @implements("cudnnGetRNNWorkspaceSize")
 def workspace_size(handle: Handle, desc: Descriptor, length: int, x_descs: Descriptors) -> int:
-    return network_of("cudnnGetRNNWorkspaceSize", desc.value, length, "xDesc", _values(x_descs)).scratch_bytes
+    return _workspace_bytes(network_of("cudnnGetRNNWorkspaceSize", desc.value, length, "xDesc", _values(x_descs)))
 
 
 @implements("cudnnGetRNNTrainingReserveSize")
@@ -94,11 +95,18 @@ class _Ports:
                 self.found[port] = self.draft.plain(index, *shapes[port], port)
 
 
+def _workspace_bytes(rnn: RnnSpec) -> int:
+    """Enough for each call: what an operation works in, or a gradient of the weights before it is added."""
+    weights = rnn.weight_count * COMPUTE[rnn.arithmetic].itemsize
+    return max(rnn.scratch_bytes, -(-weights // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT)
+
+
 def _workspace(where: str, rnn: RnnSpec, given: Any, size: int) -> Any:
-    at_least(where, "workSpaceSizeInBytes", size, rnn.scratch_bytes)
+    wanted = _workspace_bytes(rnn)
+    at_least(where, "workSpaceSizeInBytes", size, wanted)
     if given is None:
-        raise CudnnError(NULL.reject(where, "workspace", None, expected=f"{rnn.scratch_bytes} bytes"))
-    return raw(where, "workspace", given, rnn.scratch_bytes)
+        raise CudnnError(NULL.reject(where, "workspace", None, expected=f"{wanted} bytes"))
+    return raw(where, "workspace", given, wanted)
 
 
 def _if(given: Any, index: int) -> int | None:
