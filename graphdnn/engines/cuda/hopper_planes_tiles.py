@@ -35,7 +35,7 @@ class Tile:
 
     @property
     def registers(self) -> tuple[int, int]:
-        """Of a thread that multiplies and of one that copies: together what the block begins with, 240, 168 or 128 each."""
+        """Of a thread that multiplies and of one that copies: no more than all began with, 240, 168 or 128 each."""
         return {1: (240, 56), 2: (240, 24), 3: (160, 32)}[self.consumers]
 
     def stage_bytes(self, kind: Kind) -> int:
