@@ -20,7 +20,15 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.convolution_roles import SPATIAL, Roles
 from graphdnn.engines.cuda.cost import device_cost
 from graphdnn.engines.cuda.engine import cuda_engine
-from graphdnn.engines.cuda.hopper_maps import Walk, filter_map, image_map, is_permutable, permuted_filter_map, walk_of
+from graphdnn.engines.cuda.hopper_maps import (
+    Walk,
+    filter_map,
+    image_map,
+    is_permutable,
+    permuted_filter_map,
+    row_map,
+    walk_of,
+)
 from graphdnn.engines.cuda.hopper_needs import hopper_needs
 from graphdnn.engines.cuda.hopper_operands import Operand, operands
 from graphdnn.engines.cuda.hopper_product import product_text
@@ -32,6 +40,7 @@ from graphdnn.engines.cuda.hopper_tiles import (
     TILE,
     Choice,
     Sizes,
+    Tile,
     choose,
     tiles_by_residue,
     tiles_of,
@@ -52,7 +61,7 @@ from graphdnn.fusion.fused import FusedOp
 _COLUMNS_OF_A_THREAD = 8
 _CHANNELS, _LAST_PIXEL = 2, 5  # axes of the coordinates of images and filters
 _UNROLLED = 4  # steps
-_LINE = 128  # bytes
+_MAPPED_BYTES = (1, 2, 4)  # of an element
 _FEW_PARTS = 10  # that one thread adds
 
 
@@ -161,7 +170,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     width = min(width_for(out_space, steps.epilogue_tensors(), vector_axis), held)
     body = Program(op, parameters, out_space, "t", width=width, vector_axis=vector_axis, condition="is_there")
     steps.finish(body, "acc", compute)
-    ahead = _fetched_ahead(body, roles.output.elements)
+    ahead = 0 if is_split else _add_rows_ahead(parameters, product, body, tile, is_turned)
     _describe(parameters, product, sizes, layout, walks)
     parameters.integer("parts", choice.parts)
     parameters.integer("tap_pitch", 0 if product.is_wgrad else plain.tap_stride)
@@ -185,7 +194,6 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters=parameters.text,
         functions=[
             body.function("epilogue", f"const {compute} (&acc)[{width}], bool is_there"),
-            body.fetching("fetch_operands", roles.output.elements),
             product_text(*_operand_types(product, is_turned), tile.bn, *across),
         ],
         constants={
@@ -195,7 +203,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "ACROSS_A": across[0], "ACROSS_B": across[1],
             "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
             **({"SLICES": slices} if is_split else {}),
-            "PERMUTED": is_permuted, "NEIGHBOURS": held, "AHEAD": 0 if is_split else ahead,
+            "PERMUTED": is_permuted, "NEIGHBOURS": held, "AHEAD": ahead,
             "WIDTH": width, "UNROLL": _UNROLLED,
             "Element": STORAGE[gathered.spec.data_type], "Accumulator": compute,
         },
@@ -225,8 +233,8 @@ def _add_maps(
 ) -> None:
     """``filter_rows`` and ``pixels`` are those of one copy; ``neighbours``: 0 where filters lie in their own order."""
     spatial = product.roles.problem.spatial
-    images = [image_map(gathered, spatial, walk, product.pixel_step, pixels) for walk in walks]
-    parameters.maps("gathered", gathered.spec, images)
+    images = [(gathered.spec, image_map(gathered, spatial, walk, product.pixel_step, pixels)) for walk in walks]
+    parameters.maps("gathered", images)
     if product.is_wgrad:
         still = Walk(*((0,) * SPATIAL,) * 4)
         other = image_map(plain, spatial, still, (1,) * SPATIAL, PANEL)
@@ -234,13 +242,22 @@ def _add_maps(
         other = permuted_filter_map(plain, filter_rows, neighbours)
     else:
         other = filter_map(plain, filter_rows)
-    parameters.maps("plain", plain.spec, [other])
+    parameters.maps("plain", [(plain.spec, other)])
 
 
-def _fetched_ahead(body: Program, elements: int) -> int:
-    """Columns in 128 bytes of the operands as large as the result, 0 without any: their lines are asked for early."""
-    sizes = [ELEMENTS[spec.data_type].bytes for spec in body.large_reads(elements)]
-    return _LINE // max(sizes) if sizes else 0
+def _add_rows_ahead(parameters: Parameters, product: Product, body: Program, tile: Tile, is_turned: bool) -> int:
+    """Maps of the operands as large as the result, whose rows a block asks for before it needs them; how many."""
+    roles = product.roles
+    if product.is_wgrad or is_turned or len(product.residues) > 1:
+        return 0
+    space = roles.space(roles.output)
+    large = [Operand(spec, space, False) for spec in body.large_reads(roles.output.elements)]
+    maps = [(o, row_map(o, tile.bm)) for o in large if o.size in _MAPPED_BYTES]
+    found = [(o, one) for o, one in maps if one is not None]
+    if found:
+        parameters.maps("ahead", [(o.spec, one) for o, one in found])
+        parameters.integers("ahead_columns", [ROW // o.size for o, _ in found])
+    return len(found)
 
 
 def _operand_types(product: Product, is_turned: bool) -> tuple[DataType, DataType]:

@@ -111,11 +111,13 @@ class Parameters:
         storage = "unsigned char" if spec.data_type is DataType.BOOLEAN else STORAGE[spec.data_type]
         self._field(f"{'' if is_output else 'const '}{storage}* {name};", (bytes(WORD),))
 
-    def maps(self, name: str, spec: TensorSpec, maps: Sequence[TensorMap]) -> None:
-        """An array of maps of one tensor."""
-        place = self._places.get(spec.uid)
-        uid = spec.uid if place is None else None
-        self._maps.append((name, [MapSlot(0, uid, place or 0, map=one) for one in maps]))
+    def maps(self, name: str, maps: Sequence[tuple[TensorSpec, TensorMap]]) -> None:
+        """An array of maps, each with the tensor whose address it holds."""
+        slots = []
+        for spec, one in maps:
+            place = self._places.get(spec.uid)
+            slots.append(MapSlot(0, spec.uid if place is None else None, place or 0, map=one))
+        self._maps.append((name, slots))
 
     def scratch(self, name: str, ctype: str, offset: int) -> None:
         """An address inside the kernel's scratch memory."""

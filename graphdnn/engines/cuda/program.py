@@ -66,7 +66,7 @@ class Program:
         self._stores = stores
         self._keeps = keeps
         self._kept: list[tuple[str, str, str]] = []  # type, name, load
-        self._read: list[tuple[TensorSpec, str]] = []  # with the address
+        self._read: list[TensorSpec] = []
         self._lines: list[str] = []
         self._number = {id(step): i for i, step in enumerate(op.operations)}
 
@@ -99,7 +99,7 @@ class Program:
             self.each(f"{name}[e] = load_bit(p.{field}, {self._offset(spec, field)});")
         else:
             step, offset = self._step(spec, field), self._offset(spec, field)
-            self._read.append((spec, f"p.{field} + ({offset})"))
+            self._read.append(spec)
             load = f"load<{self.width}>(p.{field} + ({offset}), {step}, "
             if self._keeps and is_of_vector_axis(self._space, spec, self._vector_axis):
                 self._lines.pop()  # the array's declaration
@@ -300,14 +300,7 @@ class Program:
 
     def large_reads(self, elements: int) -> list[TensorSpec]:
         """Operands in memory of so many elements at least."""
-        return [spec for spec, _ in self._read if spec.elements >= elements]
-
-    def fetching(self, name: str, elements: int) -> str:
-        """The text of ``void name(const Params& p, const int (&at)[rank])``, which has the second level of cache fetch
-        what the operands of so many elements hold at a coordinate."""
-        lines = [f"    fetch_ahead({place});\n" for spec, place in self._read if spec.elements >= elements]
-        head = f"__device__ __forceinline__ void {name}(const Params& p, const int (&at)[{self._space.rank}])"
-        return f"{head} {{\n{''.join(lines)}}}\n"
+        return [spec for spec in self._read if spec.elements >= elements]
 
     def keeping(self) -> str:
         """The text of ``struct Kept``, and of ``keep``, which fills one at a coordinate."""

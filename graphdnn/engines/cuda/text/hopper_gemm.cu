@@ -28,8 +28,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_gemm(const __gri
     Turn<STAGES> turn;
     if (warpgroup == 0) {
         give_registers<COPYING_REGISTERS>();
-        if (warp == 0) {
-            const bool copies = is_elected();
+        if (warp == 0 && is_elected()) {
             const auto slot = [&](shared_t& a, shared_t& b, shared_t& barrier) {
                 await_phase(empty + 8 * turn.stage, turn.parity ^ 1);
                 barrier = full + 8 * turn.stage;
@@ -40,11 +39,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_gemm(const __gri
             };
             for (int number = blockIdx.x; number < pieces; number += gridDim.x) {
                 const Work w = work_of(p, number);
-                if constexpr (AHEAD > 0 && !WGRAD) {
-                    fetch_tile(p, w);
-                    __syncwarp();
-                }
-                if (!copies) continue;
+                fetch_ahead(p, w);
                 if constexpr (WGRAD) fill_wgrad(p, w, slot);
                 else fill_forward(p, w, slot);
             }

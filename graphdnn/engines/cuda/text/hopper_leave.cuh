@@ -111,22 +111,16 @@ __device__ __forceinline__ void leave(const Params& p, const Work& w, Rows& rows
     }
 }
 
-// The operands of the epilogue that are as large as the result: a tile's lines of them, asked for by one warp while others
-// multiply.
-__device__ __forceinline__ void fetch_tile(const Params& p, const Work& w) {
-    const int first_row = (TURNED ? w.tile_n : w.tile_m) * BM, first_column = (TURNED ? w.tile_m : w.tile_n) * BN;
-    const int rows = TURNED ? (int)p.columns : (int)p.rows[w.residue];
-    const int columns = TURNED ? (int)p.rows[w.residue] : (int)p.columns;
-    #pragma unroll 1
-    for (int row = first_row + (int)threadIdx.x % 32; row < rows && row < first_row + BM; row += 32) {
-        int at[6];
-        row_coordinates(p, w, row, at);
-        #pragma unroll 1
-        for (int column = first_column; column < columns && column < first_column + BN; column += AHEAD) {
-            if constexpr (TURNED) pixel_coordinates(p, w, column, at);
-            else at[2] = column;
-            fetch_operands(p, at);
-        }
+// Rows of the epilogue's operands that are as large as the result: the second level of cache fetches a tile's while the
+// block multiplies.
+template <class Fields>  // those of AHEAD operands, if there are any
+__device__ __forceinline__ void fetch_ahead(const Fields& p, const Work& w) {
+    if constexpr (AHEAD > 0) {
+        #pragma unroll
+        for (int i = 0; i < AHEAD; ++i)
+            for (int column = 0; column < BN; column += (int)p.ahead_columns[i])
+                if (w.tile_n * BN + column < (int)p.columns)
+                    fetch_box(p.ahead[i], w.group * (int)p.columns + w.tile_n * BN + column, w.tile_m * BM);
     }
 }
 

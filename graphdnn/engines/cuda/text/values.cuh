@@ -41,13 +41,6 @@ template <int V, class T> __device__ __forceinline__ void store(T* to, Same, con
     *to = from[0];  // every axis with a stride of 0 has one element
 }
 
-// The second level of cache fetches a line that will be read soon.
-__device__ __forceinline__ void fetch_ahead(const void* from) {
-#ifdef __CUDA_ARCH__
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
-#endif
-}
-
 // By-value tensors: the element's bytes, lowest first, in a word of the struct.
 template <class T> __device__ __forceinline__ T from_bits(unsigned long long word) {
     union { unsigned long long word; T value; } both;
