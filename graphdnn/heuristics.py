@@ -294,18 +294,35 @@ class Ranking:
             yield EngineConfig(self.fused, self.device, picked)
 
     def _candidates(self, task: Task) -> Iterator[Choice]:
-        """Choices for one fused operation in the mode's order; engines in table order are asked one by one."""
-        serving = (
-            Choice(task, engine, knobs)
-            for engine in self._engines
-            if (engine.is_general or self.mode is not HeurMode.FALLBACK) and engine.serves(task)
-            for knobs in self._knob_settings(engine)
-        )
-        allowed = (choice for choice in serving if not any(True for _ in self._filtered(choice)))
+        """Choices for one fused operation in the mode's order; engines are asked one by one, as they come up."""
+        asked = [e for e in self._engines if e.is_for(task.op) and (e.is_general or self.mode is not HeurMode.FALLBACK)]
         if self.mode in (HeurMode.A, HeurMode.B):
-            # sorted() is stable: ties stay in table order, so equal predictions give equal rankings.
-            return iter(sorted(allowed, key=lambda choice: choice.cost.seconds))
-        return allowed
+            return self._fastest_first(task, asked)
+        return (choice for engine in asked for choice in self._choices(task, engine))
+
+    def _fastest_first(self, task: Task, engines: Sequence[Engine]) -> Iterator[Choice]:
+        """By predicted time; equal predictions in table order. An engine waits at the least that it could predict, and
+        is asked for its needs and its prediction only when nothing faster is left.
+        """
+        waiting: list[tuple[float, int, int, Engine | Choice]] = [
+            (engine.least(task), place, -1, engine) for place, engine in enumerate(engines)
+        ]
+        heapq.heapify(waiting)
+        while waiting:
+            _, place, _, first = heapq.heappop(waiting)
+            if isinstance(first, Choice):
+                yield first
+                continue
+            for i, choice in enumerate(self._choices(task, first)):
+                heapq.heappush(waiting, (choice.cost.seconds, place, i, choice))
+
+    def _choices(self, task: Task, engine: Engine) -> Iterator[Choice]:
+        """What an engine offers and the filters let through; nothing when it does not serve the operation."""
+        if engine.serves(task):
+            for knobs in self._knob_settings(engine):
+                choice = Choice(task, engine, knobs)
+                if not any(True for _ in self._filtered(choice)):
+                    yield choice
 
     def _knob_settings(self, engine: Engine) -> Iterator[Knobs]:
         if self.mode is not HeurMode.B:

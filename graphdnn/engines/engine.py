@@ -136,6 +136,7 @@ class Engine:
     needs: tuple[Constraint, ...]
     cost: Callable[[Task, Knobs], Cost]
     compile: Callable[[Task, Knobs], CompiledOperation]
+    least: Callable[[Task], float] = lambda task: 0.0  # seconds that no prediction is below; quickly said
     workspace: Callable[[Task, Knobs], int] = lambda task, knobs: 0
     knobs: tuple[Knob, ...] = ()
     frugal: Mapping[KnobType, int] = field(
@@ -157,10 +158,12 @@ class Engine:
 
     def serves(self, task: Task) -> bool:
         """The verdict alone: at the first reason to decline, the others are not looked at."""
+        return self.is_for(task.op) and task.device.kind in self.places and all(need.holds(task) for need in self.needs)
+
+    def is_for(self, op: FusedOp) -> bool:
+        """False when the engine is written for another kind of operation, which is what most engines decline with."""
         rules = _rules_of(self)
-        if rules is not None and task.op.rule not in rules:
-            return False  # most engines serve another kind of operation
-        return task.device.kind in self.places and all(need.holds(task) for need in self.needs)
+        return rules is None or op.rule in rules
 
     def defaults(self) -> Knobs:
         return MappingProxyType({knob.type: knob.default for knob in self.knobs})

@@ -7,10 +7,12 @@ the start of each kernel.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from types import MappingProxyType
 
 from graphdnn.engines.engine import Cost, Task
 from graphdnn.engines.work import bytes_moved, flops
+from graphdnn.operations import ConvBackwardFilter, ConvForward
 
 _COPY_SHARE = 0.88  # of the data sheet's bandwidth that a copy reaches
 
@@ -39,3 +41,14 @@ def phased_cost(task: Task, phases: Mapping[str, tuple[float, float]], launches:
     work = sum(flops(op) for op in task.op.operations)
     traffic = sum(size for _, size in phases.values())
     return Cost(work, traffic, sum(parts.values()), MappingProxyType(parts))
+
+
+def least_seconds(task: Task, launches: int, rate: float = inf) -> float:
+    """A bound below the predictions of an engine for convolutions: its launches, and its products at their best.
+
+    ``rate``: the most operations in a second that a prediction allows. Data gradients may skip taps that lie in the
+    padding, so of them the launches alone are certain.
+    """
+    op = task.op.anchor
+    products = flops(op) / rate if isinstance(op, (ConvForward, ConvBackwardFilter)) else 0.0
+    return launches * task.device.launch + products

@@ -17,7 +17,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.contraction import Axis, Contraction, Product, best_product
 from graphdnn.engines.cuda.convolution_roles import Roles
-from graphdnn.engines.cuda.cost import phased_cost
+from graphdnn.engines.cuda.cost import least_seconds, phased_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.gemm_steps import Place, add_product, needs_cublas, needs_types
 from graphdnn.engines.cuda.im2col import (
@@ -42,7 +42,7 @@ from graphdnn.engines.cuda.library_operands import (
     staged,
 )
 from graphdnn.engines.cuda.steps import Steps
-from graphdnn.engines.cuda.strided_gemm import ARITHMETIC, RESULTS, Sizes, gemm_seconds
+from graphdnn.engines.cuda.strided_gemm import ARITHMETIC, LARGEST_SHARE, RESULTS, Sizes, gemm_seconds
 from graphdnn.engines.engine import Cost, Knobs, Task, need, needs_rule
 from graphdnn.enums import DataType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
@@ -269,6 +269,14 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return phased_cost(task, phases, launches)
 
 
+def _least(task: Task) -> float:
+    op = task.op.anchor
+    assert isinstance(op, ConvolutionOperation)
+    alone = op.problem.is_pointwise_filter and not task.op.epilogue
+    operand = next(iter(op.inputs().values())).data_type
+    return least_seconds(task, 1 if alone else 2, task.device.rate(operand) * LARGEST_SHARE)
+
+
 ENGINE = cuda_engine(
     id=16,
     name=_ID,
@@ -297,6 +305,7 @@ ENGINE = cuda_engine(
         ),
     ),
     cost=_cost,
+    least=_least,
     generate=generate,
     numerical_notes=(NumericalNote.TENSOR_CORE,),
 )

@@ -16,7 +16,7 @@ from graphdnn.cuda.cufft import Transform
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.contraction import Contraction, best_product
 from graphdnn.engines.cuda.convolution_roles import Roles
-from graphdnn.engines.cuda.cost import phased_cost
+from graphdnn.engines.cuda.cost import least_seconds, phased_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.fft_tiles import Tiles
 from graphdnn.engines.cuda.gemm_steps import Place, add_product, needs_cublas
@@ -41,6 +41,7 @@ _BLOCKS_PER_SM = 32
 # As measured on an H200: transforms access memory in small pieces where all planes' numbers of one frequency lie side
 # by side, and products of few rows are below the pace of large ones.
 _SHARE = 0.02  # of the peak rate that transforms reach
+_LAUNCHES = 8  # transforms with what is before and after them, products
 _SMALL = 1.6  # times the products' work
 _ROLES = {"fprop": ("x", "w", "y"), "dgrad": ("y", "w", "x"), "wgrad": ("y", "x", "w")}  # a, b, c of the product
 
@@ -340,7 +341,7 @@ def _cost(task: Task, limit: int | None) -> Cost:
         "products": (product, float(spectra)),
         "finish": finish_phase(task.op, device, result),
     }
-    return phased_cost(task, phases, launches=8)
+    return phased_cost(task, phases, _LAUNCHES)
 
 
 def _engine(id: int, name: str, summary: str, limit: int | None) -> Engine:
@@ -353,6 +354,7 @@ def _engine(id: int, name: str, summary: str, limit: int | None) -> Engine:
         summary=summary,
         needs=_needs(name, limit),
         cost=lambda task, knobs: _cost(task, limit),
+        least=lambda task: least_seconds(task, _LAUNCHES),
         generate=generate,
         numerical_notes=(NumericalNote.FFT,),
     )

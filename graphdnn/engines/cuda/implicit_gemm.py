@@ -20,7 +20,7 @@ from graphdnn.checks import Equals
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.convolution_roles import Roles
-from graphdnn.engines.cuda.cost import device_cost
+from graphdnn.engines.cuda.cost import device_cost, least_seconds
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.implicit_copies import (
     channels_last,
@@ -33,7 +33,7 @@ from graphdnn.engines.cuda.implicit_copies import (
 )
 from graphdnn.engines.cuda.implicit_fields import RESIDUES, describe
 from graphdnn.engines.cuda.implicit_product import Product, Residue, gathered_and_plain, product_of
-from graphdnn.engines.cuda.implicit_tiles import SPLIT, TILE, Shape, Tile, blocks_of, choose, has_one_tap
+from graphdnn.engines.cuda.implicit_tiles import LARGEST_SHARE, SPLIT, TILE, Shape, Tile, blocks_of, choose, has_one_tap
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.program import Program, width_for
@@ -300,6 +300,12 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return device_cost(task, shape.seconds + others, rereads)
 
 
+def _least(task: Task) -> float:
+    compute = task.op.main.compute_type
+    at_once = _QUAD if ELEMENTS[compute].kind == "int" else 1
+    return least_seconds(task, 1, at_once * task.device.rate(compute) * LARGEST_SHARE)
+
+
 ENGINE = cuda_engine(
     id=10,
     name="cuda_implicit_gemm",
@@ -317,6 +323,7 @@ ENGINE = cuda_engine(
         ),
     ),
     cost=_cost,
+    least=_least,
     generate=generate,
     knobs=(TILE, SPLIT),
     frugal={SPLIT.type: 1},

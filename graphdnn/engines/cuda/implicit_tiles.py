@@ -62,6 +62,7 @@ TILES: tuple[Tile, ...] = (
     Tile(64, 8, 32, 2, 1),
     Tile(8, 64, 32, 1, 2),
 )
+LARGEST_SHARE = max(tile.share for tile in TILES)
 _WIDE_TILES = (4, 5, 7, 8, 9, 10, 11)  # with 8-byte operands
 
 TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, largest first")

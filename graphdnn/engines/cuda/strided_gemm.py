@@ -14,6 +14,7 @@ from graphdnn.enums import DataType
 _LARGEST = 2**31 - 1  # leading dimensions are 32-bit numbers
 _TILE = 64  # rows and columns of the smallest tiles that keep the units busy
 _SHARE, _FLOAT_SHARE = 0.75, 0.6  # of the peak rate; in float32 without TF32, as measured on an H200
+LARGEST_SHARE = max(_SHARE, _FLOAT_SHARE)
 
 # Operand type and arithmetic -> types that the result can have.
 RESULTS: dict[tuple[DataType, DataType], tuple[DataType, ...]] = {

@@ -22,6 +22,7 @@ from types import MappingProxyType
 from graphdnn.checks import Each, Equals, OneOf
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.cost import least_seconds
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.parameters import STORAGE, Parameters
@@ -47,6 +48,7 @@ _EXCHANGE_SIZE = F2.components * 32 * (32 + _PAD)
 _RESERVED = 1024  # bytes of shared memory that a block has without asking
 _STORED = (DataType.FLOAT, DataType.HALF, DataType.BFLOAT16)
 _SHARE = 0.72  # of the peak that the products reach
+_FEWER_2X2, _FEWER_4X4 = 2.25, 4.0  # products that the transforms save
 _COPY_SHARE = 0.8  # of the data sheet's bandwidth that the transforms reach
 _GROWTH_4X4 = 6.0  # of the largest error, beside that of F(2x2) and of a direct sum
 _TRANSFORM = 0.1  # of the products' time, where one kernel does both
@@ -343,6 +345,7 @@ ENGINE: Engine = cuda_engine(
     summary="3x3 convolutions and their data gradients by F(2x2,3x3) in fp32: 2.25 times fewer products",
     needs=_needs("cuda_winograd"),
     cost=_cost_2x2,
+    least=lambda task: least_seconds(task, 2, _FEWER_2X2 * _SHARE * task.device.rate(DataType.FLOAT)),
     generate=_generate_2x2,
     knobs=(_IMAGE,),
     frugal={_IMAGE.type: 0},
@@ -354,6 +357,7 @@ ENGINE_4X4: Engine = cuda_engine(
     summary="3x3 convolutions and their data gradients by F(4x4,3x3) in fp32: 4 times fewer products, larger errors",
     needs=_needs("cuda_winograd_4x4"),
     cost=_cost_4x4,
+    least=lambda task: least_seconds(task, 4, _FEWER_4X4 * _SHARE * task.device.rate(DataType.FLOAT)),
     generate=_generate_4x4,
     numerical_notes=(NumericalNote.WINOGRAD, NumericalNote.WINOGRAD_TILE_6x6),
     error_growth=_GROWTH_4X4,

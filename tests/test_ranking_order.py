@@ -1,0 +1,63 @@
+"""Ranking asks engines only when they come up: the order is all the same that of all predictions, ties by the table."""
+
+from __future__ import annotations
+
+import pytest
+from drawn.families import FAMILIES, Case, draw
+from emulator.libraries import host_libraries
+
+from graphdnn.device import device_spec
+from graphdnn.engines import Engine, Task, engines_of
+from graphdnn.fusion import FusedGraph, fuse
+from graphdnn.heuristics import Choice, Ranking
+
+DRAWN = 12
+DEVICES = ("h200", "a100")
+
+
+def drawn(family: str, seed: int) -> FusedGraph:
+    return fuse(draw(Case(family, seed, large=seed % 2 == 0)).graph)
+
+
+def choices(task: Task) -> list[Choice]:
+    return [Choice(task, e, e.defaults()) for e in engines_of(task.device.kind) if e.serves(task)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_order_is_that_of_all_predictions(family: str) -> None:
+    with host_libraries():
+        for seed in range(DRAWN):
+            fused, device = drawn(family, seed), device_spec(DEVICES[seed // 2 % 2])
+            if len(fused) > 1:
+                continue
+            task = Task(fused.operations[0], device)
+            expected = [c.engine.name for c in sorted(choices(task), key=lambda c: c.cost.seconds)]
+            assert [config.choices[0].engine.name for config in Ranking(fused, device)] == expected
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_prediction_is_below_the_least(family: str) -> None:
+    with host_libraries():
+        for seed in range(DRAWN):
+            for op in drawn(family, 100 + seed):
+                for device in DEVICES:
+                    for choice in choices(Task(op, device_spec(device))):
+                        engine = choice.engine
+                        assert engine.least(choice.task) <= choice.cost.seconds * (1 + 1e-12), engine.name
+
+
+def test_what_cannot_be_the_best_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    fused, device = drawn("conv_fprop", 0), device_spec("h200")
+    asked: list[str] = []
+
+    def serves(engine: Engine, task: Task) -> bool:
+        asked.append(engine.name)
+        return known(engine, task)
+
+    known = Engine.serves
+    monkeypatch.setattr(Engine, "serves", serves)
+    ranking = Ranking(fused, device)
+    assert ranking.best
+    first = list(asked)
+    assert len(list(ranking)) <= len(asked)
+    assert len(first) < len(asked), "the rest came with the rest of the ranking"
