@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
-from v6_tools import convolution, filter_of, tensor
+from v6_tools import convolution, filter_of, good_arguments, tensor
 
 from graphdnn import v6
+from graphdnn.v6.enums import ENUMS
+from graphdnn.v6.functions import functions
+from graphdnn.v6.profiles import NEWER
 
 NHWC, NCHW, VECT = v6.CUDNN_TENSOR_NHWC, v6.CUDNN_TENSOR_NCHW, v6.CUDNN_TENSOR_NCHW_VECT_C
 INT8, X4, FLOAT, INT32 = v6.CUDNN_DATA_INT8, v6.CUDNN_DATA_INT8x4, v6.CUDNN_DATA_FLOAT, v6.CUDNN_DATA_INT32
@@ -121,6 +125,37 @@ def test_condition_of_an_algorithm(direction: str, algorithm: Any, changes: dict
             call(*arguments)
     assert error.value.status is v6.CUDNN_STATUS_NOT_SUPPORTED
     assert {r.rule for r in error.value.rejections} == rules
+
+
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [("cudnnGetConvolutionGroupCount", True), ("cudnnSetFilter4dDescriptor_v3", True), ("cudnnGetTensorSizeInBytes", False),
+     ("cudnnSetFilter4dDescriptor_v4", True), ("cudnnSetConvolution2dDescriptor_v4", False)],
+)  # fmt: skip
+def test_functions_that_6_0_had(name: str, refused: bool) -> None:
+    arguments = good_arguments(functions()[name])
+    getattr(v6, name)(*arguments)
+    with v6.profile("6.0"):
+        if not refused:
+            getattr(v6, name)(*arguments)
+            return
+        with pytest.raises(v6.CudnnError) as error:
+            getattr(v6, name)(*arguments)
+    assert (error.value.status, error.value.rejections[0].rule) == (
+        v6.CUDNN_STATUS_NOT_SUPPORTED, "v6.profile.function",
+    )  # fmt: skip
+
+
+def test_enumerators_that_came_later() -> None:
+    handle, desc, one = v6.cudnnCreate(), v6.cudnnCreateOpTensorDescriptor(), np.ones(1, np.float32)
+    v6.cudnnSetOpTensorDescriptor(desc, v6.CUDNN_OP_TENSOR_NOT, FLOAT, 0)
+    d = tensor((1, 1, 1, 1))
+    arguments = (handle, desc, 1.0, d, one, 1.0, d, one.copy(), 0.0, d, one.copy())
+    v6.cudnnOpTensor(*arguments)
+    with v6.profile("6.0"), pytest.raises(v6.CudnnError) as error:
+        v6.cudnnOpTensor(*arguments)
+    assert [r.rule for r in error.value.rejections] == ["v6.profile.enumerator"]
+    assert all(any(n in enum.__members__ for enum in ENUMS) for n in NEWER)
 
 
 def test_unknown_profile() -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 from graphdnn.enums import Status
 from graphdnn.v6.errors import refuse_if
-from graphdnn.v6.objects import Tensor
-from graphdnn.v6.rules import COUNT, POSITIVE, RANK, SAME_DIMS, SAME_STRIDES, SAME_TYPE
+from graphdnn.v6.objects import LRN, Tensor
+from graphdnn.v6.rules import COUNT, POSITIVE, RANGE, RANK, SAME_DIMS, SAME_STRIDES, SAME_TYPE
 
 DIM_MAX = 8
+LRN_N, LRN_K, LRN_BETA = (1, 16), 1e-5, 0.01  # limits of the headers
 
 
 def entries(where: str, minimum: int, **values: Any) -> None:
@@ -76,3 +77,16 @@ def broadcasts(where: str, name: str, tensor: Tensor, to: Tensor) -> None:
         reason = "the operand repeats along axes of extent 1 only"
         expected = f"{to.dims}, or 1 on any axis"
         refuse_if([SAME_DIMS.reject(where, f"{name}.dims", tensor.dims, expected=expected, reason=reason)])
+
+
+def lrn_ranges(where: str, norm: LRN) -> None:
+    """Settings of response and divisive normalisation within the limits of the headers."""
+    refuse_if(
+        RANGE.reject(where, name, given, expected=expected)
+        for name, given, expected, fits in (
+            ("lrnN", norm.n, f"{LRN_N[0]} to {LRN_N[1]}", LRN_N[0] <= norm.n <= LRN_N[1]),
+            ("lrnBeta", norm.beta, f"at least {LRN_BETA}", norm.beta >= LRN_BETA),
+            ("lrnK", norm.k, f"at least {LRN_K}", norm.k >= LRN_K),
+        )
+        if not fits
+    )

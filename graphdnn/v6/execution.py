@@ -28,6 +28,7 @@ from graphdnn.v6.arguments import Address
 from graphdnn.v6.draft import Draft, Slot
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.objects import Handle
+from graphdnn.v6.profiles import active, check_call
 from graphdnn.v6.rules import FAILED, MEMORY_LAYOUT, MEMORY_SMALL, MEMORY_TYPE
 
 _MOST = 512  # prepared calls that are kept
@@ -147,9 +148,12 @@ def prepared(
     ``in_place``: the inputs that may share the output's memory. ``engines``: the names that a device of a kind should
     serve the call with, if they can; without it the ranking decides.
     """
-    key = call, id(handle.device), settings
+    release = active()
+    key = call, id(handle.device), release, settings
     found = _kept.get(key)
     if found is None:
+        if release:
+            check_call(call, settings)
         draft = Draft(call)
         draw(draft)
         found = Prepared(draft, handle, in_place, () if engines is None else engines(handle.device.kind))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import IntEnum
 
 from graphdnn.checks import Each, Equals, MultipleOf, OneOf
 from graphdnn.enums import Status
@@ -17,8 +18,9 @@ from graphdnn.rules import Constraint, Rule, violations
 from graphdnn.v6.algorithms import outside_tables
 from graphdnn.v6.enums import cudnnConvolutionFwdAlgo_t, cudnnDataType_t, cudnnTensorFormat_t
 from graphdnn.v6.errors import CudnnError, refuse_if
+from graphdnn.v6.functions import Function
 from graphdnn.v6.layouts import element_of, format_strides
-from graphdnn.v6.objects import Tensor
+from graphdnn.v6.objects import Filter, Tensor
 from graphdnn.v6.question import Question
 
 D = cudnnDataType_t
@@ -173,6 +175,55 @@ SIX: tuple[Constraint, ...] = (
 )
 
 
+# Beside convolutions: enumerators, functions and types that came later or were gone.
+
+NEWER = frozenset({
+    "CUDNN_DATA_UINT8", "CUDNN_DATA_UINT8x4", "CUDNN_DATA_INT8x32", "CUDNN_OP_TENSOR_NOT",
+    "CUDNN_REDUCE_TENSOR_MUL_NO_ZEROS", "CUDNN_ACTIVATION_IDENTITY", "CUDNN_BATCHNORM_SPATIAL_PERSISTENT",
+    "CUDNN_TENSOR_OP_MATH", "CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION",
+})  # fmt: skip
+_REMOVED = ("filter", "pooling", "activation")  # families whose _v3 and _v4 calls of 5.1 were gone
+_CONVOLUTIONS = ("cudnnConvolutionForward", "cudnnConvolutionBiasActivationForward", "cudnnConvolutionBackwardData",
+                 "cudnnConvolutionBackwardFilter")  # fmt: skip
+_TAKES_INT8 = ("cudnnTransformTensor", "cudnnOpTensor", "cudnnReduceTensor")
+
+ENUMERATOR = Rule(
+    id="v6.profile.enumerator",
+    expected="an enumerator of 6.0",
+    reason="it came with a later release",
+    fix="use another one, or leave the profile",
+    status=_N,
+)
+FUNCTION = Rule(
+    id="v6.profile.function",
+    expected="a function of 6.0",
+    reason="{reason}",
+    fix="use the function that 6.0 had, or leave the profile",
+    status=_N,
+)
+INTEGERS = Rule(
+    id="v6.profile.integers",
+    expected="{expected}",
+    reason="6.0 had this call for these types",
+    fix="convert with cudnnTransformTensor, or leave the profile",
+    status=_N,
+)
+INNERMOST = Rule(
+    id="v6.profile.pooling.stride",
+    expected="1 along the last axis",
+    reason="the manual of 6.0 asks for rows that lie close",
+    fix="use NCHW, or leave the profile",
+    status=_N,
+)
+BIAS = Rule(
+    id="v6.profile.bias",
+    expected="{expected}",
+    reason="6.0 read the bias so",
+    fix="convert the bias, or leave the profile",
+    status=_N,
+)
+
+
 class _Thread(threading.local):
     release = ""
 
@@ -207,3 +258,54 @@ def check_convolution(where: str, question: Question) -> None:
     """Raise what the active profile refuses."""
     if _thread.release:
         refuse_if(outside(where, question))
+
+
+def check_call(where: str, settings: object) -> None:
+    """Raise what the active profile refuses of any call: by the values of its descriptors and its enumerators."""
+    parts = tuple(_flat(settings))
+    found = [ENUMERATOR.reject(where, type(p).__name__, p.name) for p in parts if isinstance(p, IntEnum)
+             and p.name in NEWER]  # fmt: skip
+    if where not in _CONVOLUTIONS:
+        allowed = (_FLOAT, _HALF, _DOUBLE, *((_INT8, _INT8X4) if where in _TAKES_INT8 else ()))
+        expected = ", ".join(t.name for t in allowed)
+        kinds = {p.data_type for p in parts if isinstance(p, (Tensor, Filter))}
+        found += [INTEGERS.reject(where, "dataType", k.name, expected=expected) for k in kinds if k not in allowed]
+    refuse_if(found)
+
+
+def _flat(value: object) -> Iterator[object]:
+    yield value
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _flat(item)
+
+
+def check_function(row: Function) -> None:
+    """Raise for a function that the active profile did not have."""
+    if not _thread.release:
+        return
+    if row.since == "7.x":
+        raise CudnnError(FUNCTION.reject(row.name, "function", row.name, reason="it came with 7.0"))
+    if row.family in _REMOVED and row.since == "5.1" and row.name.endswith(("_v3", "_v4")):
+        raise CudnnError(FUNCTION.reject(row.name, "function", row.name, reason="6.0 had dropped it"))
+
+
+def check_pooling(where: str, **tensors: Tensor) -> None:
+    """Raise for tensors whose last axis does not lie close, in a profile."""
+    if _thread.release:
+        refuse_if(
+            INNERMOST.reject(where, f"{name}.strides", t.strides) for name, t in tensors.items() if t.strides[-1] != 1
+        )
+
+
+def check_bias(where: str, bias: Tensor, y: Tensor) -> None:
+    """Raise for a bias of another type or with gaps, in a profile."""
+    if not _thread.release:
+        return
+    wanted = y.data_type if y.data_type in (_DOUBLE, _HALF) else _FLOAT
+    found = []
+    if bias.data_type is not wanted:
+        found.append(BIAS.reject(where, "biasDesc.dataType", bias.data_type.name, expected=wanted.name))
+    if bias.strides[1] != 1:
+        found.append(BIAS.reject(where, "biasDesc.strides", bias.strides, expected="channels that lie close"))
+    refuse_if(found)

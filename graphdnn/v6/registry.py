@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.functions import Function, functions
+from graphdnn.v6.functions import PLAIN, Function, functions
 from graphdnn.v6.outcome import Call, as_call, by_count, refusing
+from graphdnn.v6.profiles import check_function
 from graphdnn.v6.rules import NOT_IMPLEMENTED
 
 
@@ -46,10 +48,22 @@ def public_calls() -> dict[str, Call]:
     calls = {}
     for name, row in functions().items():
         found = implementation_of(row)
-        calls[name] = as_call(row, found.call) if found else _absent(row)
+        calls[name] = as_call(row, _in_profiles(row, found.call)) if found else _absent(row)
     for name, later in _LATER_SIGNATURE.items():
         calls[name] = by_count(calls[name], calls[later], len(functions()[later].inputs))
     return calls
+
+
+def _in_profiles(row: Function, call: Call) -> Call:
+    """The implementation behind the question whether the active profile had the function, where some do not."""
+    if row.name in PLAIN or (row.since != "7.x" and not row.name.endswith(("_v3", "_v4"))):
+        return call
+
+    def asked(*args: Any) -> Any:
+        check_function(row)
+        return call(*args)
+
+    return asked
 
 
 def _absent(row: Function) -> Call:

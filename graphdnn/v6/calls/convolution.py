@@ -24,7 +24,7 @@ from graphdnn.v6.enums import (
 from graphdnn.v6.errors import CudnnError, refuse_if
 from graphdnn.v6.execution import Prepared, prepared
 from graphdnn.v6.objects import Activation, Convolution, Descriptor, Filter, Handle, Tensor
-from graphdnn.v6.profiles import active, check_convolution
+from graphdnn.v6.profiles import active, check_bias, check_convolution
 from graphdnn.v6.question import Question
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import MODE, SAME_DIMS
@@ -49,7 +49,10 @@ def _check(where: str, question: Question) -> None:
     rank_in(where, names[0], len(x.dims), 4, 5)
     if y.dims != expected:
         reason = "this is what input, filter and convolution give"
-        raise CudnnError(SAME_DIMS.reject(where, f"{names[2]}.dims", y.dims, expected=str(expected), reason=reason))
+        status = Status.NOT_SUPPORTED if question.is_forward and active() else None  # the guide's, and everybody's
+        rejection = SAME_DIMS.reject(where, f"{names[2]}.dims", y.dims, status=status, expected=str(expected),
+                                     reason=reason)  # fmt: skip
+        raise CudnnError(rejection)
     same_type(where, {names[0]: x, names[1]: w})
     refuse_if(refusals(where, question))
     check_convolution(where, question)
@@ -80,7 +83,7 @@ def prepare_forward(handle: Handle, x: Tensor, w: Filter, conv: Convolution, y: 
         add = partial(ConvForward, x=source, w=filters, conv=spec)
         _blend(draft, spec, y, "y", alpha, beta, lambda out, **factors: add(y=out, **factors))
 
-    settings = (x, w, conv, y, algorithm, alpha, beta, active())
+    settings = (x, w, conv, y, algorithm, alpha, beta)
     return prepared("cudnnConvolutionForward", handle, settings, draw, engines=partial(engines_of, algorithm))
 
 
@@ -120,7 +123,7 @@ def bias_activation_forward(
         biased = draft.pointwise(PointwiseMode.ADD, math, total, draft.memory(3, bv, "bias"), alpha1=factor)
         activate(draft, act, math, biased, draft.memory(4, yv, "y"))
 
-    settings = (xv, wv, conv, zv, bv, act, yv, algorithm, alpha1, alpha2, active())
+    settings = (xv, wv, conv, zv, bv, act, yv, algorithm, alpha1, alpha2)
     call = prepared(where, handle, settings, draw, in_place=(2,), engines=partial(engines_of, algorithm))
     call((x, w, z, bias, y), workspace, workspace_bytes)
 
@@ -139,6 +142,7 @@ def _check_fused(where: str, act: Activation, z: Tensor, bias: Tensor, y: Tensor
     if bias.dims != wanted:
         reason = "there is one bias for each output channel"
         raise CudnnError(SAME_DIMS.reject(where, "biasDesc.dims", bias.dims, expected=str(wanted), reason=reason))
+    check_bias(where, bias, y)
 
 
 def prepare_data(handle: Handle, w: Filter, dy: Tensor, conv: Convolution, dx: Tensor, algorithm: IntEnum,
@@ -152,7 +156,7 @@ def prepare_data(handle: Handle, w: Filter, dy: Tensor, conv: Convolution, dx: T
         add = partial(ConvBackwardData, w=draft.memory(0, w, "w"), dy=draft.memory(1, dy, "dy"), conv=spec)
         _blend(draft, spec, dx, "dx", alpha, beta, lambda out, **factors: add(dx=out, **factors))
 
-    settings = (w, dy, conv, dx, algorithm, alpha, beta, active())
+    settings = (w, dy, conv, dx, algorithm, alpha, beta)
     return prepared("cudnnConvolutionBackwardData", handle, settings, draw, engines=partial(engines_of, algorithm))
 
 
@@ -176,7 +180,7 @@ def prepare_filter(handle: Handle, x: Tensor, dy: Tensor, conv: Convolution, dw:
         add = partial(ConvBackwardFilter, x=draft.memory(0, x, "x"), dy=draft.memory(1, dy, "dy"), conv=spec)
         _blend(draft, spec, dw, "dw", alpha, beta, lambda out, **factors: add(dw=out, **factors))
 
-    settings = (x, dy, conv, dw, algorithm, alpha, beta, active())
+    settings = (x, dy, conv, dw, algorithm, alpha, beta)
     return prepared("cudnnConvolutionBackwardFilter", handle, settings, draw, engines=partial(engines_of, algorithm))
 
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from graphdnn.enums import Status
-from graphdnn.v6.checks import DIM_MAX, counted, entries, rank_in
-from graphdnn.v6.errors import refuse_if
+from graphdnn.v6.checks import DIM_MAX, counted, entries, lrn_ranges, rank_in
 from graphdnn.v6.objects import (
     DESCRIPTORS,
     LRN,
@@ -19,9 +18,6 @@ from graphdnn.v6.objects import (
     SpatialTransformer,
 )
 from graphdnn.v6.registry import implements
-from graphdnn.v6.rules import RANGE
-
-LRN_N, LRN_K, LRN_BETA = (1, 16), 1e-5, 0.01  # limits of the headers
 
 
 def _destroy(descriptor: Descriptor) -> None:
@@ -49,17 +45,9 @@ def _row(name: str, value: Callable[..., Any]) -> None:
 
 
 def _lrn(n: int, alpha: float, beta: float, k: float) -> LRN:
-    where = "cudnnSetLRNDescriptor"
-    refuse_if(
-        RANGE.reject(where, name, given, expected=expected)
-        for name, given, expected, fits in (
-            ("lrnN", n, f"{LRN_N[0]} to {LRN_N[1]}", LRN_N[0] <= n <= LRN_N[1]),
-            ("lrnBeta", beta, f"at least {LRN_BETA}", beta >= LRN_BETA),
-            ("lrnK", k, f"at least {LRN_K}", k >= LRN_K),
-        )
-        if not fits
-    )
-    return LRN(n, alpha, beta, k)
+    value = LRN(n, alpha, beta, k)
+    lrn_ranges("cudnnSetLRNDescriptor", value)
+    return value
 
 
 _row("OpTensor", OpTensor)

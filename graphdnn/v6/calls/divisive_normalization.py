@@ -12,7 +12,7 @@ from graphdnn.enums import DataType, PointwiseMode, Status
 from graphdnn.tensors import TensorSpec
 from graphdnn.v6.arithmetic import repeated
 from graphdnn.v6.calls.response_normalization import window_mean
-from graphdnn.v6.checks import rank_in, same_dims, same_strides, same_type
+from graphdnn.v6.checks import lrn_ranges, rank_in, same_dims, same_strides, same_type
 from graphdnn.v6.draft import Draft
 from graphdnn.v6.enums import cudnnDivNormMode_t
 from graphdnn.v6.errors import refuse_if
@@ -90,6 +90,7 @@ def forward(handle: Handle, desc: Descriptor, mode: cudnnDivNormMode_t, alpha: f
         _check(where, {"xDesc": xv, "yDesc": yv}, in_place=True)
 
     def draw(draft: Draft) -> None:
+        lrn_ranges(where, norm)
         _check(where, {"xDesc": xv, "yDesc": yv})
         source = draft.memory(0, xv, "x")
         windows = _Windows(draft, norm, source, draft.memory(1, xv, "means") if has_means else None)
@@ -112,6 +113,7 @@ def backward(handle: Handle, desc: Descriptor, mode: cudnnDivNormMode_t, alpha: 
     has_means, wants_means = means is not None, d_means is not None
 
     def draw(draft: Draft) -> None:
+        lrn_ranges(where, norm)
         _check(where, {"xDesc": xv, "dXdMeansDesc": dv})
         source, gradient = draft.memory(0, xv, "x"), draft.memory(2, xv, "dy")
         m = draft.memory(1, xv, "means") if has_means else None

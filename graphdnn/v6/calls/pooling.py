@@ -14,6 +14,7 @@ from graphdnn.v6.enums import cudnnPoolingMode_t
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.execution import prepared
 from graphdnn.v6.objects import Descriptor, Handle, Pooling, Tensor
+from graphdnn.v6.profiles import check_pooling
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import SAME_DIMS
 
@@ -52,6 +53,7 @@ def forward(handle: Handle, desc: Descriptor, alpha: float, x_desc: Descriptor, 
     def draw(draft: Draft) -> None:
         same_type(where, {"xDesc": xv, "yDesc": yv})
         _check_output(where, "yDesc", pooling, xv, yv)
+        check_pooling(where, xDesc=xv, yDesc=yv)
         source, out = draft.memory(0, xv, "x"), draft.memory(1, yv, "y")
         spec = _spec(pooling, math_of(xv.data_type))
         draft.add(ResampleForward(spec=spec, x=source, y=out, alpha=alpha, beta=beta))
@@ -73,6 +75,7 @@ def backward(handle: Handle, desc: Descriptor, alpha: float, y_desc: Descriptor,
         same_strides(where, {"xDesc": xv, "dxDesc": dxv})
         same_type(where, {"xDesc": xv, "yDesc": yv, "dyDesc": dyv, "dxDesc": dxv})
         _check_output(where, "yDesc", pooling, xv, yv)
+        check_pooling(where, xDesc=xv, yDesc=yv)
         spec = _spec(pooling, math_of(xv.data_type))
         is_maximum = spec.mode is ResampleMode.MAXPOOL
         gradient = draft.memory(1, dyv, "dy")

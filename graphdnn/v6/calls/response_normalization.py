@@ -14,7 +14,7 @@ from typing import Any
 from graphdnn.enums import DataType, PaddingMode, PointwiseMode, ResampleMode, Status
 from graphdnn.operations import ResampleForward, ResampleSpec
 from graphdnn.tensors import TensorSpec, packed_strides
-from graphdnn.v6.checks import rank_in, same_dims, same_type
+from graphdnn.v6.checks import lrn_ranges, rank_in, same_dims, same_type
 from graphdnn.v6.draft import Draft, math_of
 from graphdnn.v6.enums import cudnnLRNMode_t
 from graphdnn.v6.errors import CudnnError
@@ -103,6 +103,7 @@ def forward(handle: Handle, desc: Descriptor, mode: cudnnLRNMode_t, alpha: float
     tensors = {"xDesc": xv, "yDesc": yv}
 
     def draw(draft: Draft) -> None:
+        lrn_ranges(where, norm)
         _check(where, tensors)
         math, layout = math_of(xv.data_type), _Layout(draft, tensors)
         source = layout.memory(0, xv, "x")
@@ -123,6 +124,7 @@ def backward(handle: Handle, desc: Descriptor, mode: cudnnLRNMode_t, alpha: floa
     tensors = {"xDesc": xv, "yDesc": yv, "dyDesc": dyv, "dxDesc": dxv}
 
     def draw(draft: Draft) -> None:
+        lrn_ranges(where, norm)
         _check(where, tensors)
         math, layout = math_of(xv.data_type), _Layout(draft, tensors)
         source, gradient = layout.memory(2, xv, "x"), layout.memory(1, dyv, "dy")

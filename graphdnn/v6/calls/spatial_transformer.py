@@ -143,6 +143,7 @@ def sample_backward(
     grid_value = _grid_value(transformer) if len(transformer.dims) == 4 else None
 
     def draw(draft: Draft) -> None:
+        rank_in(where, "dxDesc", len(dxv.dims), 4, 4)
         _check(where, transformer, ("xDesc", xv), ("dyDesc", dyv))
         same_dims(where, "dx is the gradient of x", {"xDesc": xv, "dxDesc": dxv})
         same_type(where, {"xDesc": xv, "dxDesc": dxv})
