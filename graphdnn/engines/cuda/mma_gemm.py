@@ -19,7 +19,7 @@ from graphdnn.engines.cuda.implicit_fields import RESIDUES, describe
 from graphdnn.engines.cuda.implicit_product import Product, Residue, gathered_and_plain, product_of
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.mma_needs import NEEDS
-from graphdnn.engines.cuda.mma_tiles import KNOBS, SPLIT, Shape, blocks_of, choose
+from graphdnn.engines.cuda.mma_tiles import KNOBS, SPLIT, Loads, Shape, blocks_of, choose
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.program import Program, width_for
 from graphdnn.engines.cuda.source import kernel_text
@@ -126,11 +126,25 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     if not is_addressable(plain):
         plain = steps.relaid(plain)
     sides = _sides(product, gathered, plain)
-    shape = choose(product, device, ELEMENTS[gathered.data_type].bytes, any(s.is_scattered for s in sides), knobs)
+    shape = _chosen(product, device, sides, knobs)
     plan = _Plan(op, product, shape, *sides, COMPUTE_TYPE[roles.op.compute_type])
     for first in range(0, len(product.residues), RESIDUES):
         _add(steps, plan, product.residues[first : first + RESIDUES])
     return steps.kernel(plan.name)
+
+
+def _chosen(product: Product, device: DeviceSpec, sides: tuple[_Side, _Side], knobs: Knobs) -> Shape:
+    loads = Loads(
+        any(side.is_scattered for side in sides),
+        min(side.width for side in sides) if all(side.along_sum for side in sides) else 1,
+        16 if product.roles.problem.spatial < 3 and _offset(sides) == "int" else 32,
+    )
+    return choose(product, device, ELEMENTS[sides[0].spec.data_type].bytes, loads, knobs)
+
+
+def _offset(sides: tuple[_Side, _Side]) -> str:
+    """The type of elements from an operand's start."""
+    return "int" if max(side.spec.span for side in sides) < 2**31 else "long long"
 
 
 def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
@@ -178,7 +192,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
             "TURNED_A": a.is_turned, "TURNED_B": b.is_turned,
             "SPLIT": split > 1, **({"SUM_THREADS": sum_threads} if split > 1 else {}),
             "WIDTH": width,
-            "Offset": "int" if max(plan.gathered.spec.span, plan.plain.spec.span) < 2**31 else "long long",
+            "Offset": _offset((plan.gathered, plan.plain)),
             "StoredGathered": plan.gathered.storage, "StoredPlain": plan.plain.storage,
             "StoredA": a.storage, "StoredB": b.storage, "A": a.storage, "B": b.storage,
             "Accumulator": plan.compute,
@@ -196,10 +210,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
 def _cost(task: Task, knobs: Knobs) -> Cost:
     product = product_of(task.op)
     gathered, plain = gathered_and_plain(product.roles)
-    scattered = any(not is_addressable(t) for t in (gathered, plain)) or any(
-        s.is_scattered for s in _sides(product, gathered, plain)
-    )
-    shape = choose(product, task.device, ELEMENTS[gathered.data_type].bytes, scattered, knobs)
+    shape = _chosen(product, task.device, _sides(product, gathered, plain), knobs)
     rows = sum(-(-product.rows(r) // shape.tile.bm) for r in product.residues if all(r.taps))
     columns = max(-(-product.columns(r) // shape.tile.bn) for r in product.residues)
     rereads = ((rows - 1) * plain.bytes + (columns - 1) * gathered.bytes) / 16  # nearly all of them hit the cache

@@ -13,7 +13,7 @@ from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import DataType, KnobType
 
 _BLOCK_BYTES = 1024  # of shared memory that the system takes of each block
-_TABLE_ROW = 32  # bytes for every row and column of a tile, and for an index of the sum
+_ROW = 16  # bytes of a table's entry, at least
 _BATCH = 8  # tiles of the sum that are described at once, at most
 _UNASKED = 48 * 1024  # bytes of shared memory
 _REGISTERS = 65_536
@@ -94,6 +94,7 @@ class Shape:
     resident: int
     parts: int
     seconds: float
+    tables: int  # bytes of shared memory, at most
 
     @property
     def name(self) -> str:
@@ -101,8 +102,7 @@ class Shape:
 
     @property
     def batch(self) -> int:
-        """Tiles of the sum whose indices are described at once: no fewer than stages."""
-        return _BATCH // 2 if self.bk > 32 and self.stages <= _BATCH // 2 else _BATCH
+        return _batch(self.bk, self.stages)
 
     def shared(self, element: int) -> int:
         """Bytes of dynamic shared memory: the stages, or the sums on their way out."""
@@ -110,26 +110,18 @@ class Shape:
         stages = self.stages * (tile.bm + tile.bn) * self.bk * element
         needed = max(stages, tile.threads // 32 * 16 * (tile.wn + 8) * 4)
         # Up to 48 KB are granted unasked, tables included; who asks, asks for more than that.
-        return max(needed, _UNASKED + 16) if needed > _UNASKED - _tables(tile, self.bk) else needed
+        return max(needed, _UNASKED + 16) if needed > _UNASKED - self.tables else needed
 
 
-def choose(product: Product, device: DeviceSpec, element: int, is_scattered: bool, knobs: Knobs) -> Shape:
-    """The fastest of the allowed tiles and parts by a model of waves.
-
-    ``element``: bytes. ``is_scattered``: some operand comes through registers, element by element.
-    """
+def choose(product: Product, device: DeviceSpec, element: int, loads: Loads, knobs: Knobs) -> Shape:
+    """The fastest of the allowed tiles and parts by a model of waves. ``element``: bytes."""
     sizes = tuple((product.rows(r), product.columns(r), product.depth(r)) for r in product.residues)
     rate = device.rate(DataType.HALF if element == 2 else DataType.INT8)
     machine = _Machine(device.sm_count, rate / device.sm_count, device.bandwidth, device.launch, device.shared_memory)
     groups = product.roles.problem.groups
-    loads = _Loads(is_scattered, len(product.residues) > 1)
+    loads = loads._replace(are_residues=len(product.residues) > 1)
     asked = (knobs[TILE.type], knobs[DEPTH.type], knobs[STAGES.type], knobs[OCCUPANCY.type], knobs[SPLIT.type])
     return _fastest(machine, sizes, groups, product.results * 4, element, loads, *asked)
-
-
-def _tables(tile: Tile, bk: int) -> int:
-    """Bytes of shared memory beside the stages, at most."""
-    return (tile.bm + tile.bn + 2 * _BATCH * min(bk, 32)) * _TABLE_ROW
 
 
 class _Machine(NamedTuple):
@@ -140,21 +132,35 @@ class _Machine(NamedTuple):
     shared: int  # bytes of one SM
 
 
-class _Loads(NamedTuple):
-    are_scattered: bool
-    are_residues: bool
+class Loads(NamedTuple):
+    """How operands come into shared memory."""
+
+    are_scattered: bool  # some through registers, element by element
+    described: int  # the indices of the sum that one description serves
+    entry: int  # bytes of a description
+    are_residues: bool = False
+
+    def tables(self, tile: Tile, bk: int, stages: int) -> int:
+        """Bytes: where operands' rows and results' coordinates are, and two batches of the sum's indices."""
+        indices = 2 * _batch(bk, stages) * (bk // self.described)
+        return (tile.bm + tile.bn) * _ROW + (max(tile.bm, tile.bn) + indices) * self.entry
 
 
-def _staged(tile: Tile, machine: _Machine, element: int, bytes_deep: int, stages: int, resident: int) -> Shape | None:
+def _batch(bk: int, stages: int) -> int:
+    """Tiles of the sum whose indices are described at once: no fewer than stages."""
+    return _BATCH // 2 if bk > 32 and stages <= _BATCH // 2 else _BATCH
+
+
+def _staged(
+    tile: Tile, machine: _Machine, element: int, loads: Loads, bytes_deep: int, wanted: int, resident: int
+) -> Shape | None:
     """The tile with as many stages as fit beside other blocks; None where two do not."""
     bk = bytes_deep // element
-    per_stage = (tile.bm + tile.bn) * bytes_deep
-    while resident:
-        room = machine.shared // resident - _BLOCK_BYTES - _tables(tile, bk)
-        shape = Shape(tile, bk, stages if stages > 1 else min(5, room // per_stage), resident, 1, 0.0)
-        if shape.stages > 1 and shape.shared(element) <= room:
-            return shape
-        resident -= 1
+    for blocks in range(resident, 0, -1):
+        for stages in (wanted,) if wanted > 1 else (5, 4, 3, 2):
+            shape = Shape(tile, bk, stages, blocks, 1, 0.0, loads.tables(tile, bk, stages))
+            if blocks * (shape.shared(element) + shape.tables + _BLOCK_BYTES) <= machine.shared:
+                return shape
     return None
 
 
@@ -163,7 +169,7 @@ def _arranged(
     tile: Tile,
     machine: _Machine,
     element: int,
-    loads: _Loads,
+    loads: Loads,
     deep: int,
     stages: int,
     occupancy: int,
@@ -179,12 +185,12 @@ def _arranged(
         return None
     resident = occupancy or tile.resident(more)
     if deep:
-        return _staged(tile, machine, element, 64 * deep, stages, resident)
+        return _staged(tile, machine, element, loads, 64 * deep, stages, resident)
     if not loads.are_scattered:
-        shape = _staged(tile, machine, element, 128, stages, resident)
+        shape = _staged(tile, machine, element, loads, 128, stages, resident)
         if shape is not None and shape.resident == resident and shape.stages >= 3:
             return shape
-    return _staged(tile, machine, element, 64, stages, resident)
+    return _staged(tile, machine, element, loads, 64, stages, resident)
 
 
 @lru_cache(maxsize=1024)  # asked for the prediction, and again for the kernel
@@ -194,7 +200,7 @@ def _fastest(
     groups: int,
     results: int,
     element: int,
-    loads: _Loads,
+    loads: Loads,
     number: int,
     deep: int,
     stages: int,
@@ -229,7 +235,7 @@ def _fastest(
             if parts > 1:  # partial sums are written, read and added
                 seconds += 2 * results * parts / machine.bandwidth + machine.launch
             if seconds < least:
-                least, best = seconds, Shape(tile, bk, arranged.stages, resident, parts, seconds)
+                least, best = seconds, Shape(tile, bk, arranged.stages, resident, parts, seconds, arranged.tables)
     assert best is not None, "the smallest tiles fit every device"
     return best
 
