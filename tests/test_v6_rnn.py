@@ -15,6 +15,7 @@ from v6_tools import NUMPY
 from graphdnn import v6
 from graphdnn.dtypes import Array
 from graphdnn.engines.host.random import generate
+from graphdnn.engines.work import flops
 from graphdnn.enums import RngDistribution
 from graphdnn.plan import ExecutionPlan
 from graphdnn.v6 import execution
@@ -435,11 +436,18 @@ def test_forms_of_memory(form: str) -> None:
     np.testing.assert_array_equal(reserve.view(np.float64), wanted.reserve.view(np.float64))
 
 
+def test_work_is_counted() -> None:
+    net = Network(LSTM, (3, 2), values=5, hidden=7, layers=2, bidirectional=True)
+    net.forward()
+    (op,) = v6.last_graph().operations
+    assert flops(op) == 2 * 5 * 2 * 4 * 7 * ((5 + 7) + (14 + 7))
+
+
 def test_the_calls_are_graphs() -> None:
     net = Network(GRU, layers=2, probability=0.5)
     net.forward()
     assert [op.tag for op in v6.last_graph().operations] == ["rnn_fwd", "pointwise"]
     net.backward_data()
-    assert "rnn_bwd_data" in v6.explain()
+    assert "rnn_bwd_data (GRU, 2 layers, 4 to 3, 4 steps of 5)" in v6.explain()
     net.backward_weights()
     assert [op.tag for op in v6.last_graph().operations] == ["rnn_bwd_weights", "pointwise"]

@@ -14,6 +14,7 @@ from graphdnn.operations import (
     Matmul,
     Operation,
     PointwiseOperation,
+    RecurrentOperation,
     ResampleBackward,
     ResampleForward,
 )
@@ -28,6 +29,8 @@ def flops(op: Operation) -> int:
         return 2 * prod(op.c.extents) * op.a.extents[-1]
     if isinstance(op, PointwiseOperation):
         return prod(next(iter(op.outputs().values())).extents) * op.spec.row.flops
+    if isinstance(op, RecurrentOperation):
+        return 2 * op.rnn.macs
     if isinstance(op, (ResampleForward, ResampleBackward)):
         return int(prod(op.pooled.extents) * prod(op.spec.window_dims))
     return 2 * max(t.elements for t in op.tensors().values())

@@ -123,6 +123,10 @@ class RecurrentOperation(Extension):
 
     rnn: RnnSpec
 
+    def label(self) -> str:
+        """``rnn_fwd (GRU, 2 layers, 512 to 256, 20 steps of 64)`` for reports."""
+        return f"{super().label()} ({self.rnn})"
+
     @property
     def compute_type(self) -> DataType:
         return self.rnn.arithmetic

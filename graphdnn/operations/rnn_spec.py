@@ -134,6 +134,11 @@ class RnnSpec(Spec):
     def kind(cls) -> str:
         return "RNN"
 
+    def __str__(self) -> str:
+        layers = f"{self.layers} layer{'s' if self.layers > 1 else ''}{', both directions' * (self.directions - 1)}"
+        steps, batch = len(self.batch_sizes), self.batch_sizes[0]
+        return f"{self.cell.name}, {layers}, {self.input_size} to {self.hidden_size}, {steps} steps of {batch}"
+
     @property
     def gates(self) -> int:
         return GATES[self.cell]
@@ -179,6 +184,11 @@ class RnnSpec(Spec):
             for _ in range(self.directions)
         )
         return (0, *accumulate(sizes))
+
+    @property
+    def macs(self) -> int:
+        """Multiplications of a pass: each row goes through every matrix once."""
+        return self.rows * self._matrix_starts[-1]
 
     @property
     def weight_count(self) -> int:

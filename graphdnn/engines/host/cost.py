@@ -13,7 +13,7 @@ from graphdnn.dtypes import ELEMENTS, INTEGERS
 from graphdnn.engines.engine import Cost, Task
 from graphdnn.engines.work import bytes_moved, flops
 from graphdnn.enums import DataType
-from graphdnn.operations import ConvolutionOperation, Matmul, Operation
+from graphdnn.operations import ConvolutionOperation, Matmul, Operation, RecurrentOperation
 
 
 def host_of(device: DeviceSpec) -> DeviceSpec:
@@ -41,7 +41,7 @@ def host_cost(task: Task, *, efficiency: float, passes_per_tap: bool) -> Cost:
 
 def _rate(op: Operation, host: DeviceSpec) -> float:
     compute = op.compute_type
-    products = isinstance(op, (ConvolutionOperation, Matmul))
+    products = isinstance(op, (ConvolutionOperation, Matmul, RecurrentOperation))
     if products and compute in INTEGERS:
         # Exact integer products run on the float64 units wherever the range proves them exact.
         return host.rate(DataType.DOUBLE) / 2
