@@ -44,6 +44,11 @@ FACTS = {
         "for a100, ranked again: cuda_",
         "file.hash",
     ],
+    "07_legacy_lstm.py": [
+        "the forget gate's bias is (1, 16, 1)",
+        "learned: True",
+        "rnn_bwd_weights (LSTM, 1 layer, 1 to 16, 12 steps of 16)",
+    ],
     "seed000_float32.py": ["y is (1, 1, 598, 958)", "1 operation in 1 fused operation", "ranking on cpu"],
     "seed000_int8.py": [
         "by hand: 14688 int32: 14688 float32: 14688.0 int8: 127",
