@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, fused, run_both
+from disassembly import NO_DISASSEMBLER, instructions
 from emulator import MISSING
 from test_cuda_implicit_gemm import operations, quarters
 
 from graphdnn import Graph, fuse
+from graphdnn.cuda.nvrtc import compile_text
 from graphdnn.device import device_spec
 from graphdnn.engines import Task
 from graphdnn.engines.cuda.mma_gemm import ENGINE
@@ -111,6 +113,21 @@ def test_compiles(text: str, arch: str) -> None:
 def test_every_tile_compiles(tile: int, arch: str) -> None:
     for text in (LARGE[0], LARGE[2], LARGE[4]):
         compiles_cleanly(operations(text), ENGINE, arch, {KnobType.TILE_SIZE: tile})
+
+
+@compiler
+@pytest.mark.skipif(bool(NO_DISASSEMBLER), reason=NO_DISASSEMBLER)
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_products_run_on_tensor_cores(arch: str) -> None:
+    """Matrix instructions, copies past the registers and loads of whole matrices."""
+    for text, product in ((LARGE[0], "HMMA"), (LARGE[2], "IMMA")):
+        (step,) = device_kernel(operations(text), ENGINE, {KnobType.TILE_SIZE: 9}).steps
+        found = instructions(compile_text(step.text, arch).cubin)  # type: ignore[union-attr]
+        # 32 x 32 of a warp: 2 x 4 products 32 bytes deep, and one load of four matrices for 16 rows or columns.
+        steps = found[product] // 8
+        assert found[product] in (16, 32), found
+        assert found["LDSM"] >= 4 * steps, found
+        assert found["LDGSTS"], found
 
 
 def test_workspace_only_where_the_sum_is_in_parts() -> None:

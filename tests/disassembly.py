@@ -1,0 +1,30 @@
+"""The instructions of a compiled kernel, where NVIDIA's disassembler is installed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+
+def _disassembler() -> str:
+    installed = Path(sysconfig.get_paths()["purelib"]).glob("nvidia/**/bin/nvdisasm")
+    return next((str(path) for path in installed), shutil.which("nvdisasm") or "")
+
+
+DISASSEMBLER = _disassembler()
+# Tests mark themselves with pytest.mark.skipif(NO_DISASSEMBLER, reason=NO_DISASSEMBLER).
+NO_DISASSEMBLER = "" if DISASSEMBLER else "nvdisasm is not installed (nvidia-cuda-nvdisasm)"
+
+
+def instructions(cubin: bytes) -> Counter[str]:
+    """How often each instruction occurs, by its name up to the first dot."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        text = subprocess.run([DISASSEMBLER, "-c", file.name], capture_output=True, text=True, check=True).stdout
+    return Counter(re.findall(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z]\w*)", text, re.M))
