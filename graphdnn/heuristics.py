@@ -44,6 +44,15 @@ NUMERICAL_NOTE = Rule(
     fix="allow the note",
     status=Status.NOT_SUPPORTED,
 )
+# Engines that compute with fewer digits than the graph's types have. Nobody gets them without asking.
+ASKED_FOR = frozenset({NumericalNote.DOWN_CONVERT_INPUTS, NumericalNote.REDUCED_PRECISION_REDUCTION})
+ASKED_NOTE = Rule(
+    id="filter.allowed_note",
+    expected="notes that need no leave, or {allowed}",
+    reason="the engine computes with fewer digits than the types have, which is never done unasked",
+    fix="allow the note (Graph.allow_numeric_notes) where the loss is acceptable",
+    status=Status.NOT_SUPPORTED,
+)
 BEHAVIOR_NOTE = Rule(
     id="filter.behavior_note",
     expected="none of {barred}",
@@ -78,6 +87,7 @@ class Filters:
     """What configurations must not be, or cost."""
 
     without_numerical_notes: frozenset[NumericalNote] = frozenset()
+    allowed_numerical_notes: frozenset[NumericalNote] = frozenset()  # of those that have to be asked for
     without_behavior_notes: frozenset[BehaviorNote] = frozenset()
     deterministic: bool = False
     workspace_limit: int | None = None  # bytes
@@ -340,6 +350,11 @@ class Ranking:
             barred = ", ".join(sorted(n.name for n in filters.without_numerical_notes))
             found = sorted(n.name for n in numerical)
             yield NUMERICAL_NOTE.reject(choice.where, "numerical_notes", found, barred=barred)
+        unasked = ASKED_FOR.intersection(engine.numerical_notes) - filters.allowed_numerical_notes
+        if unasked:
+            allowed = ", ".join(sorted(n.name for n in filters.allowed_numerical_notes)) or "none"
+            found = sorted(n.name for n in unasked)
+            yield ASKED_NOTE.reject(choice.where, "numerical_notes", found, allowed=allowed)
         behavior = filters.without_behavior_notes.intersection(engine.behavior_notes)
         if behavior:
             barred = ", ".join(sorted(n.name for n in filters.without_behavior_notes))

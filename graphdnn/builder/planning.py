@@ -187,6 +187,10 @@ class Planning(Normalizations):
     def deselect_numeric_notes(self, notes: Sequence[NumericalNote]) -> None:
         self._refilter(without_numerical_notes=self._filters.without_numerical_notes.union(notes))
 
+    def allow_numeric_notes(self, notes: Sequence[NumericalNote]) -> None:
+        """Offer engines that compute with fewer digits than the types have; ``DOWN_CONVERT_INPUTS``: TF32 for floats."""
+        self._refilter(allowed_numerical_notes=self._filters.allowed_numerical_notes.union(notes))
+
     def deselect_behavior_notes(self, notes: Sequence[BehaviorNote]) -> None:
         self._refilter(without_behavior_notes=self._filters.without_behavior_notes.union(notes))
 

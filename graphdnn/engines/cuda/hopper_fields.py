@@ -21,23 +21,33 @@ class Layout:
     across: int
 
     @classmethod
-    def of(cls, sizes: Sizes, bm: int, bn: int) -> Layout:
-        across = -(-sizes.columns // bn)
-        down = tuple(-(-rows // bm) for rows, _ in sizes.products)
+    def of(cls, sizes: Sizes, rows_held: int, columns_held: int) -> Layout:
+        """For tiles that hold so much of the products."""
+        across = -(-sizes.columns // columns_held)
+        down = tuple(-(-rows // rows_held) for rows, _ in sizes.products)
         first = tuple(sum(down[:i]) * across * sizes.groups for i in range(len(down)))
         return cls(first, down, sum(down) * across * sizes.groups, across)
 
 
 def describe_work(
-    parameters: Parameters, product: Product, sizes: Sizes, layout: Layout, walks: Sequence[Walk], channel_blocks: int
+    parameters: Parameters,
+    product: Product,
+    sizes: Sizes,
+    layout: Layout,
+    walks: Sequence[Walk],
+    channel_blocks: int,
+    tap_pitch: int = 0,
+    units: int = 0,
 ) -> None:
-    """Fields of text/hopper_work.cuh for products whose rows are pixels."""
+    """Fields of text/hopper_work.cuh. ``tap_pitch``: elements from tap to tap of a permuted filter; ``units``: the
+    columns of a wgrad, pairs of a tap and a block of channels.
+    """
     filter_sizes = product.roles.space(product.roles.op.roles[1]).sizes[3:]
     pace = [filter_sizes[1] * filter_sizes[2], filter_sizes[2], 1]  # in taps
     for name, value in {
         "tiles": layout.tiles, "tiles_n": layout.across,
         "channels": product.channels, "channel_blocks": channel_blocks,
-        "columns": sizes.columns, "units": 0, "tap_pitch": 0,
+        "columns": sizes.columns, "units": units, "tap_pitch": tap_pitch,
     }.items():  # fmt: skip
         parameters.integer(name, value)
     for name, values in {

@@ -6,20 +6,23 @@
 | dgrad     | pixel     | channel c       | taps, channel k | dy, along k      | w, across k    |
 | wgrad     | channel k | taps, channel c | pixel           | dy, across k     | x, across k    |
 
-Operands are copied by the copy unit (TMA), which walks through the image tap by tap, so nothing is rearranged in
-memory beforehand.
+Bytes and 32-bit floats have to lie along k: their filters are copied with k innermost for a dgrad, and a wgrad of them
+is another engine's. Operands are moved by the copy unit (TMA), which walks through the image tap by tap, so nothing
+else is rearranged in memory beforehand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.convolution_roles import SPATIAL, Roles
 from graphdnn.engines.cuda.cost import device_cost
 from graphdnn.engines.cuda.engine import cuda_engine
+from graphdnn.engines.cuda.hopper_fields import Layout, describe_work
 from graphdnn.engines.cuda.hopper_maps import (
     Walk,
     filter_map,
@@ -29,8 +32,8 @@ from graphdnn.engines.cuda.hopper_maps import (
     row_map,
     walk_of,
 )
-from graphdnn.engines.cuda.hopper_needs import hopper_needs
-from graphdnn.engines.cuda.hopper_operands import Operand, operands
+from graphdnn.engines.cuda.hopper_needs import EXACT_PAIRS, TF32_PAIRS, hopper_needs
+from graphdnn.engines.cuda.hopper_operands import Operand, is_exchanged, operands
 from graphdnn.engines.cuda.hopper_product import product_text
 from graphdnn.engines.cuda.hopper_tiles import (
     PANEL,
@@ -38,12 +41,9 @@ from graphdnn.engines.cuda.hopper_tiles import (
     ROW,
     STAGES,
     TILE,
-    Choice,
     Sizes,
     Tile,
     choose,
-    tiles_by_residue,
-    tiles_of,
 )
 from graphdnn.engines.cuda.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.implicit_product import Product, gathered_and_plain, product_of
@@ -77,7 +77,7 @@ def sizes_of(op: FusedOp, product: Product) -> Sizes:
             products.append((product.pixel_count(residue), taps * -(-product.channels // depth_of_step)))
     columns = _units(product) * PANEL if product.is_wgrad else product.outer_channels
     result = max(ELEMENTS[t.data_type].bytes for t in op.outputs)
-    unit = PANEL if product.roles.direction != "fprop" else 1
+    unit = 1 if product.roles.direction == "fprop" or is_exchanged(product.roles) else PANEL
     return Sizes(tuple(products), columns, product.roles.problem.groups, unit, result, _is_turned(op, product))
 
 
@@ -104,22 +104,6 @@ def _units(product: Product) -> int:
     """Pairs of a tap and a block of channels, the columns of a wgrad."""
     taps = product.residues[0].taps
     return taps[0] * taps[1] * taps[2] * -(-product.channels // PANEL)
-
-
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """A launch's numbers: where each residue's tiles begin, and how many there are."""
-
-    first: tuple[int, ...]
-    down: tuple[int, ...]
-    tiles: int
-    across: int
-
-    @classmethod
-    def of(cls, sizes: Sizes, choice: Choice) -> _Layout:
-        counts = tiles_by_residue(sizes, choice.tile)
-        first = tuple(sum(d * a for d, a in counts[:i]) * sizes.groups for i in range(len(counts)))
-        return cls(first, tuple(d for d, _ in counts), tiles_of(sizes, choice.tile), counts[0][1])
 
 
 def _result_space(roles: Roles, is_turned: bool) -> Space:
@@ -151,14 +135,14 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     roles, p = product.roles, product.roles.problem
     sizes = sizes_of(op, product)
     choice = choose(sizes, device, knobs)
-    tile, layout = choice.tile, _Layout.of(sizes, choice)
+    tile, layout = choice.tile, Layout.of(sizes, *sizes.sides(choice.tile))
     is_split, is_turned = choice.parts > 1, sizes.is_turned
     steps = Steps(op, device)
     gathered, plain = (operand.prepared(steps) for operand in operands(roles))
     parameters = Parameters(steps.places)
     compute = COMPUTE_TYPE[roles.op.compute_type]
 
-    across_filter = roles.direction == "dgrad"
+    across_filter = roles.direction == "dgrad" and not is_exchanged(roles)
     is_permuted = not (product.is_wgrad or across_filter or is_turned) and is_permutable(plain)
     held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and sizes.result_bytes > 2 else _COLUMNS_OF_A_THREAD
     walks = [walk_of(product, residue) for residue in product.residues]
@@ -171,9 +155,11 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     body = Program(op, parameters, out_space, "t", width=width, vector_axis=vector_axis, condition="is_there")
     steps.finish(body, "acc", compute)
     ahead = 0 if is_split else _add_rows_ahead(parameters, product, body, tile, is_turned)
-    _describe(parameters, product, sizes, layout, walks)
+    channels_held = PANEL if product.is_wgrad else _depth_of_step(product)
+    blocks = -(-product.channels // channels_held)
+    pitch, units = (0, _units(product)) if product.is_wgrad else (plain.tap_stride, 0)
+    describe_work(parameters, product, sizes, layout, walks, blocks, pitch, units)
     parameters.integer("parts", choice.parts)
-    parameters.integer("tap_pitch", 0 if product.is_wgrad else plain.tap_stride)
     parameters.integer("image_pixels", out_space.sizes[_LAST_PIXEL])
     if is_split:
         partial = choice.parts * layout.tiles * tile.bm * tile.bn * 4
@@ -210,10 +196,17 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     )  # fmt: skip
     packed = parameters.pack()
     pieces = layout.tiles * choice.parts
-    blocks = min(pieces, device.sm_count)
     shared = choice.stages * (tile.stage_bytes + 16)
     steps.add(
-        Launch(text, "hopper_gemm", (blocks, 1, 1), 128 * (tile.consumers + 1), packed, shared, starts_early=True)
+        Launch(
+            text,
+            "hopper_gemm",
+            (min(pieces, device.sm_count), 1, 1),
+            128 * (tile.consumers + 1),
+            packed,
+            shared,
+            starts_early=True,
+        )
     )
     if is_split:
         sums = layout.tiles * (tile.bm // 64) * (tile.bn // 32)
@@ -267,36 +260,6 @@ def _operand_types(product: Product, is_turned: bool) -> tuple[DataType, DataTyp
     return pair[::-1] if product.is_wgrad or is_turned else pair
 
 
-def _describe(parameters: Parameters, product: Product, sizes: Sizes, layout: _Layout, walks: list[Walk]) -> None:
-    """The numbers that differ from shape to shape."""
-    filter_sizes = product.roles.space(product.roles.op.roles[1]).sizes[3:]
-    pace = [filter_sizes[1] * filter_sizes[2], filter_sizes[2], 1]  # in taps
-    block = PANEL if product.is_wgrad else _depth_of_step(product)
-    for name, value in {
-        "tiles": layout.tiles, "tiles_n": layout.across,
-        "channels": product.channels, "channel_blocks": -(-product.channels // block),
-        "columns": sizes.columns, "units": _units(product) if product.is_wgrad else 0,
-    }.items():  # fmt: skip
-        parameters.integer(name, value)
-    for name, values in {
-        "first_tile": layout.first,
-        "tiles_m": layout.down,
-        "rows": [rows for rows, _ in sizes.products],
-        "depth": [depth for _, depth in sizes.products],
-        "pixels": [v for r in product.residues for v in r.pixels],
-        "taps": [max(1, v) for r in product.residues for v in r.taps],
-        "first_pixel": [v for r in product.residues for v in r.first_pixel],
-        "lowest": [v for walk in walks for v in walk.lower],
-        "tap_origin": [v for walk in walks for v in walk.origin],
-        "filter_start": [sum(f * s for f, s in zip(r.first_tap, pace, strict=True)) for r in product.residues],
-        "pixel_step": product.pixel_step,
-        "tap_step": product.tap_step,
-        "pixel_pitch": product.pixel_pitch,
-        "filter_step": [pitch * s for pitch, s in zip(product.tap_pitch, pace, strict=True)],
-    }.items():
-        parameters.integers(name, values)
-
-
 def _cost(task: Task, knobs: Knobs) -> Cost:
     product = product_of(task.op)
     choice = choose(sizes_of(task.op, product), task.device, knobs)
@@ -306,15 +269,28 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return device_cost(task, choice.seconds + others).plus({"copies": copying} if copied else {})
 
 
+_COMMON: dict[str, Any] = {
+    "cost": _cost,
+    "generate": generate,
+    "knobs": (TILE, STAGES, PARTS),
+    "frugal": {KnobType.SPLIT_K: 1},
+    "layout": LayoutType.PREFERRED_NHWC,
+}
 ENGINE = cuda_engine(
     id=50,
     name="cuda_hopper_gemm",
     summary="convolutions of 16-bit floats and bytes, channels last, on the tensor cores of compute capability 9.0",
-    needs=hopper_needs("cuda_hopper_gemm"),
-    cost=_cost,
-    generate=generate,
-    knobs=(TILE, STAGES, PARTS),
-    frugal={KnobType.SPLIT_K: 1},
-    layout=LayoutType.PREFERRED_NHWC,
+    needs=hopper_needs("cuda_hopper_gemm", EXACT_PAIRS),
     numerical_notes=(NumericalNote.TENSOR_CORE,),
+    **_COMMON,
+)
+# Offered only where the note is allowed: operands lose 13 of their 24 bits on the way to the tensor cores.
+ENGINE_TF32 = cuda_engine(
+    id=51,
+    name="cuda_hopper_gemm_tf32",
+    summary="fp32 convolutions on the same tensor cores, operands rounded to TF32; only where that is allowed",
+    needs=hopper_needs("cuda_hopper_gemm_tf32", TF32_PAIRS),
+    numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.DOWN_CONVERT_INPUTS),
+    error_growth=2.0**13,
+    **_COMMON,
 )

@@ -20,7 +20,11 @@ from graphdnn.rules import Constraint
 
 MOST_RESIDUES = 8
 _CAPABILITY = (9, 0)
-_PAIRS = tuple((a, b) for kinds in ((DataType.HALF,), (DataType.BFLOAT16,), INTEGERS) for a in kinds for b in kinds)
+Pairs = tuple[tuple[DataType, DataType], ...]
+EXACT_PAIRS: Pairs = tuple(
+    (a, b) for kinds in ((DataType.HALF,), (DataType.BFLOAT16,), INTEGERS) for a in kinds for b in kinds
+)
+TF32_PAIRS: Pairs = ((DataType.FLOAT, DataType.FLOAT),)
 
 
 def _roles(task: Task) -> Roles:
@@ -37,17 +41,12 @@ def _types(task: Task) -> tuple[DataType, DataType]:
     return gathered.data_type, plain.data_type
 
 
-def _is_multiplied(task: Task) -> bool:
-    """The types are those of a product, so that rows of 128 bytes mean something."""
-    return _multiplies(task.op)
-
-
 @once
-def _multiplies(op: FusedOp) -> bool:
+def _operand_types(op: FusedOp) -> tuple[DataType, DataType] | None:
     if not isinstance(op.anchor, ConvolutionOperation):
-        return False
+        return None
     gathered, plain = gathered_and_plain(Roles.of(op.anchor))
-    return (gathered.data_type, plain.data_type) in _PAIRS
+    return gathered.data_type, plain.data_type
 
 
 def _wanted_compute(task: Task) -> Check:
@@ -111,8 +110,18 @@ def walk_needs(prefix: str, condition: Callable[[Task], bool]) -> tuple[Constrai
     )
 
 
-def hopper_needs(prefix: str) -> tuple[Constraint, ...]:
-    """Ids begin with ``prefix``."""
+def _lies_across(task: Task) -> bool:
+    """An operand has to be read across the summed axis, and cannot be exchanged for one that has not."""
+    roles = _roles(task)
+    return roles.direction == "wgrad" or (roles.direction == "dgrad" and roles.problem.groups > 1)
+
+
+def hopper_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
+    """Ids begin with ``prefix``; for operands of these types."""
+
+    def _is_multiplied(task: Task) -> bool:
+        """The types are those of a product, so that rows of 128 bytes mean something."""
+        return _operand_types(task.op) in pairs
 
     def when(condition: Callable[[Task], bool]) -> Callable[[Task], bool]:
         return lambda task: _is_multiplied(task) and condition(task)
@@ -132,8 +141,8 @@ def hopper_needs(prefix: str) -> tuple[Constraint, ...]:
             f"{prefix}.types",
             "data_type",
             _types,
-            OneOf(*_PAIRS),
-            reason="these are the types that tensor cores multiply without losing digits",
+            OneOf(*pairs),
+            reason="these are the types that the engine gives to tensor cores",
             fix="nothing to do: another engine serves other types",
             when=is_convolution,
         ),
@@ -151,9 +160,9 @@ def hopper_needs(prefix: str) -> tuple[Constraint, ...]:
             "data_type",
             lambda task: _types(task)[0],
             OneOf(*ACROSS_K),
-            reason="gradients need operands that lie across the summed axis, which only 16-bit types may",
-            fix="nothing to do: another engine serves gradients of bytes",
-            when=when(lambda task: _roles(task).direction != "fprop"),
+            reason="the operands of this gradient lie across the summed axis, which only 16-bit types may",
+            fix="nothing to do: another engine serves these gradients of other types",
+            when=when(_lies_across),
         ),
         need(
             f"{prefix}.prologue",

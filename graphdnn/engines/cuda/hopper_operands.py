@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.convolution_roles import Roles
+from graphdnn.engines.cuda.hopper_product import ACROSS_K
 from graphdnn.engines.cuda.implicit_product import gathered_and_plain
 from graphdnn.engines.cuda.space import Space, is_addressable
 from graphdnn.engines.cuda.steps import Steps
@@ -29,7 +30,11 @@ class Operand:
 
     @classmethod
     def of(cls, roles: Roles, spec: TensorSpec) -> Operand:
-        return cls(spec, roles.space(spec), spec.uid == roles.op.roles[1].uid)
+        space, is_filter = roles.space(spec), spec.uid == roles.op.roles[1].uid
+        if is_filter and is_exchanged(roles):
+            group, k, c, *taps = space.axes
+            space = Space(space.extents, (group, c, k, *taps))
+        return cls(spec, space, is_filter)
 
     @property
     def size(self) -> int:
@@ -66,6 +71,12 @@ class Operand:
                 return -1
             count *= size
         return step
+
+
+def is_exchanged(roles: Roles) -> bool:
+    """Whether a filter's k and c change places: tensor cores read only 16-bit types across the summed axis."""
+    gathered, _ = gathered_and_plain(roles)
+    return roles.direction == "dgrad" and gathered.data_type not in ACROSS_K
 
 
 def operands(roles: Roles) -> tuple[Operand, Operand]:

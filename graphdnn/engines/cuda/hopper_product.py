@@ -8,6 +8,7 @@ from graphdnn.enums import DataType
 _KINDS = {
     DataType.HALF: ("f16", 16),
     DataType.BFLOAT16: ("bf16", 16),
+    DataType.FLOAT: ("tf32", 8),
     DataType.INT8: ("s8", 32),
     DataType.UINT8: ("u8", 32),
     DataType.FP8_E4M3: ("e4m3", 32),

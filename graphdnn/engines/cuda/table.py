@@ -32,6 +32,7 @@ from graphdnn.engines.engine import Engine
 
 CUDA_ENGINES: tuple[Engine, ...] = (
     hopper_gemm.ENGINE,
+    hopper_gemm.ENGINE_TF32,
     direct.ENGINE,
     direct_wgrad.ENGINE,
     direct_stem.ENGINE,
