@@ -227,6 +227,8 @@ def _memory(where: str, name: str, *, nullable: bool) -> Reader:
     def read(value: Any) -> Any:
         if type(value) is np.ndarray:
             return value
+        if value is None and nullable:
+            return None
         if type(value) is Pending:
             return value.memory
         found = _address_of(value) if value is None or isinstance(value, (int, *_POINTERS)) else _array(value)
