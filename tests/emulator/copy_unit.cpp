@@ -12,7 +12,7 @@
 namespace {
 
 constexpr unsigned WINDOW = 1024;  // where the shared window's dynamic memory begins: no address is 0
-constexpr int ROW = 128;           // bytes of a row, within which 16-byte parts are exchanged
+constexpr int LINE = 128;          // bytes; a copy begins at a multiple
 
 // As tests/emulator/tensor_maps.py writes it.
 struct __attribute__((packed)) Map {
@@ -25,6 +25,7 @@ struct __attribute__((packed)) Map {
     uint16_t channels, pixels;
     uint8_t rank, element;
     uint8_t is_walk;
+    uint8_t row;  // bytes, within which 16-byte parts are exchanged: 32, 64 or 128
 };
 static_assert(sizeof(Map) <= 128, "a map's bytes");
 
@@ -67,27 +68,28 @@ void settle(unsigned at, Barrier& barrier) {
 }
 
 unsigned bytes_of(const Map& map) {
-    if (map.is_walk) return map.pixels * ROW;
+    if (map.is_walk) return map.pixels * map.row;
     unsigned rows = 1;
     for (int d = 1; d < map.rank; ++d) rows *= map.box[d];
-    return rows * ROW;
+    return rows * map.row;
 }
 
-// One row of 128 bytes: the elements from `at` on along the innermost axis; zeros outside the tensor.
+// One row: the elements from `at` on along the innermost axis; zeros outside the tensor.
 void put_row(unsigned to, const Map& map, const long* at) {
-    unsigned char row[ROW] = {};
+    unsigned char row[LINE] = {};
     bool is_inside = true;
     uint64_t from = map.address;
     for (int d = 1; d < map.rank; ++d) {
         is_inside = is_inside && at[d] >= 0 && at[d] < (long)map.sizes[d];
         from += at[d] * map.strides[d];
     }
-    for (int e = 0; is_inside && e < ROW / map.element; ++e)
+    for (int e = 0; is_inside && e < map.row / map.element; ++e)
         if (at[0] + e >= 0 && at[0] + e < (long)map.sizes[0])
             memcpy(row + e * map.element, reinterpret_cast<const void*>(from + (at[0] + e) * map.element), map.element);
-    for (unsigned part = 0; part < ROW / 16; ++part) {
+    const unsigned exchanged = map.row / 16 - 1;
+    for (unsigned part = 0; part <= exchanged; ++part) {
         const unsigned place = to + 16 * part;
-        memcpy(emulated_dynamic_shared + ((place ^ (place >> 7 & 7) << 4) - WINDOW), row + 16 * part, 16);
+        memcpy(emulated_dynamic_shared + ((place ^ (place >> 7 & exchanged) << 4) - WINDOW), row + 16 * part, 16);
     }
 }
 
@@ -98,7 +100,7 @@ void land(const Copy& copy) {
     for (int d = 0; d < 5; ++d) at[d] = copy.at[d];
     if (map.is_walk) {
         const int axes = map.rank - 2;
-        for (int pixel = 0; pixel < map.pixels; ++pixel, to += ROW) {
+        for (int pixel = 0; pixel < map.pixels; ++pixel, to += map.row) {
             long seen[5] = {at[0], at[1], at[2], at[3], at[4]};
             for (int d = 0; d < axes; ++d) seen[1 + d] += copy.offset[d];
             put_row(to, map, seen);
@@ -111,8 +113,8 @@ void land(const Copy& copy) {
             if (d == axes) ++at[map.rank - 1];
         }
     } else {
-        const unsigned rows = bytes_of(map) / ROW;
-        for (unsigned row = 0; row < rows; ++row, to += ROW) {
+        const unsigned rows = bytes_of(map) / map.row;
+        for (unsigned row = 0; row < rows; ++row, to += map.row) {
             unsigned rest = row;
             long seen[5] = {at[0]};
             for (int d = 1; d < map.rank; ++d) {
@@ -148,7 +150,7 @@ void issue(unsigned to, const void* map, unsigned barrier, const int* at, const 
     if (reinterpret_cast<uintptr_t>(map) % 64) emulated_stop("a tensor map lies at a multiple of 64", 0);
     memcpy(&copy.map, map, sizeof(Map));
     if (copy.map.rank != rank || copy.map.is_walk != is_walk) emulated_stop("a tensor map of another kind", 0);
-    if (to % ROW) emulated_stop("a copy of swizzled rows begins at a multiple of 128", 0);
+    if (to % LINE) emulated_stop("a copy of swizzled rows begins at a multiple of 128", 0);
     for (int d = 0; d < rank; ++d) copy.at[d] = at[d];
     for (int d = 0; is_walk && d < rank - 2; ++d) {
         copy.offset[d] = offset[d];

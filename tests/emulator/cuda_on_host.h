@@ -228,6 +228,12 @@ inline void emulated_multiply(
 ) {
     emulated_warpgroup_product(sum, a, b, 2 * COUNT, kind_a, kind_b, across_a, across_b);
 }
+template <class T, int COUNT>
+inline void emulated_multiply(
+    T (&sum)[COUNT], const unsigned (&a)[4], unsigned long long b, const char* kind_a, const char* kind_b, bool add
+) {
+    emulated_warpgroup_product_of_registers(sum, a, b, 2 * COUNT, kind_a, kind_b, add);
+}
 
 // ---- bits and integers
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from graphdnn.cuda.tensor_map import BYTES, TensorMap
 from graphdnn.dtypes import ELEMENTS
 
-_MOST_AXES, _ROW = 5, 128
+_MOST_AXES = 5
 _CORNERS = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}  # by axes: a walk's corners lie this far from the image's
 
 
@@ -33,7 +33,7 @@ def encoded(map: TensorMap, address: int) -> bytes:
         struct.pack("<5Q", size, *(_at(map.strides, d - 1, 0) for d in axes[1:])),
         struct.pack("<5H5B", *(_at(map.box, d, 1) for d in axes), *(_at(map.steps, d, 1) for d in axes)),
         struct.pack("<3h3h", *(_at(map.lower, d, 0) for d in range(3)), *(_at(map.upper, d, 0) for d in range(3))),
-        struct.pack("<HH3B", map.channels, map.pixels, len(map.sizes), size, not map.box),
+        struct.pack("<HH4B", map.channels, map.pixels, len(map.sizes), size, not map.box, map.row),
     )  # fmt: skip
     return b"".join(parts).ljust(BYTES, b"\0")
 
@@ -43,8 +43,9 @@ def _at(values: tuple[int, ...], d: int, missing: int) -> int:
 
 
 def _check(map: TensorMap, address: int, size: int) -> None:
-    """What cuTensorMapEncodeTiled and cuTensorMapEncodeIm2col refuse, for rows of 128 bytes."""
+    """What cuTensorMapEncodeTiled and cuTensorMapEncodeIm2col refuse, for rows that are exchanged."""
     rank = len(map.sizes)
+    assert map.row in (32, 64, 128), map
     assert address % 16 == 0, f"an address of {address % 16} modulo 16"
     assert all(1 <= s < 2**32 for s in map.sizes), map
     assert len(map.strides) == rank - 1, map
@@ -55,11 +56,11 @@ def _check(map: TensorMap, address: int, size: int) -> None:
         assert 1 <= rank <= _MOST_AXES, map
         assert len(map.box) == rank, map
         assert all(1 <= b <= 256 for b in map.box), map
-        assert map.box[0] * size == _ROW, map
+        assert map.box[0] * size == map.row, map
         assert set(map.steps) <= {1}, "the emulator takes boxes without steps"
         return
     assert rank in _CORNERS, map
     assert len(map.lower) == len(map.upper) == rank - 2, map
     assert all(-_CORNERS[rank] <= c < _CORNERS[rank] for c in (*map.lower, *map.upper)), map
-    assert map.channels * size == _ROW, map
+    assert map.channels * size == map.row, map
     assert 1 <= map.pixels <= 1024, map

@@ -21,6 +21,10 @@ void emulated_warpgroup_product(
     void* sum, unsigned long long a, unsigned long long b, int columns, const char* kind_a, const char* kind_b, int across_a,
     int across_b
 );
+// The rows of a in the registers of their threads, four words each; without `add` the sums begin anew.
+void emulated_warpgroup_product_of_registers(
+    void* sum, const unsigned* a, unsigned long long b, int columns, const char* kind_a, const char* kind_b, int add
+);
 void emulated_warpgroup_commit(void);
 void emulated_warpgroup_wait(int left);
 }

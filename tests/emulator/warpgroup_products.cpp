@@ -1,4 +1,4 @@
-// Products of a warpgroup (wgmma) from shared memory. Part of the scheduler's library: see emulate.py.
+// Products of a warpgroup (wgmma), a from shared memory or from registers. Part of the scheduler's library: see emulate.py.
 //
 // A product runs as late as it may: when its group is waited for. What fills its operands' memory too early, or reads
 // its sums too early, is seen in the result.
@@ -71,6 +71,8 @@ struct Product {
     int columns;
     Kind kind_a, kind_b;
     int across_a, across_b;
+    const unsigned* registers[WARPGROUP];  // of a, where it is not in shared memory
+    int is_in_registers, add;
 };
 
 struct Queue {
@@ -87,15 +89,17 @@ Key my_queue() { return {emulated_blockIdx.x, emulated_blockIdx.y, emulated_bloc
 // Byte of an operand: `line` counts rows of a or columns of b, `k` steps of the sum.
 unsigned char* element_at(unsigned long long matrix, int line, int k, int size, bool across) {
     const unsigned start = (matrix & 0x3fff) << 4, panel = (matrix >> 16 & 0x3fff) << 4, eights = (matrix >> 32 & 0x3fff) << 4;
+    const unsigned exchanged = (16 >> (matrix >> 62)) - 1;  // parts of a row less one: 8, 4, 2
     unsigned at;
-    if (across) at = start + line / 64 * panel + line % 64 * size + k / 8 * eights + k % 8 * ROW;
-    else at = start + line / 8 * eights + line % 8 * ROW + k * size;
-    at ^= (at >> 7 & 7) << 4;
+    if (across) at = start + line / 64 * panel + line % 64 * size + k / 8 * eights + k % 8 * LINE;
+    else at = start + line / 8 * eights + line % 8 * 16 * (exchanged + 1) + k * size;
+    at ^= (at >> 7 & exchanged) << 4;
     return shared_bytes(at, size, "wgmma reads outside of the launch's shared memory");
 }
 
 void load_operand(float* to, unsigned long long matrix, int lines, Kind kind, bool across) {
-    if (matrix >> 62 != 1 || matrix >> 49 & 7) emulated_stop("a descriptor of another swizzle than 128 bytes", 0);
+    if (matrix >> 62 == 0 || matrix >> 49 & 7) emulated_stop("a descriptor without a swizzle", 0);
+    if (across && matrix >> 62 != 1) emulated_stop("operands across k have rows of 128 bytes here", 0);
     const int size = element_bytes(kind), depth = DEPTH_BYTES / size;
     if (across && size != 2) emulated_stop("only 16-bit operands may lie across k", 0);
     for (int line = 0; line < lines; ++line)
@@ -106,11 +110,24 @@ void load_operand(float* to, unsigned long long matrix, int lines, Kind kind, bo
         }
 }
 
+// Word r of a thread: rows lane / 4 and that plus 8 in turn, four bytes of k each; the second half of k in the last two.
+void load_registers(float* to, const Product& p) {
+    const int size = element_bytes(p.kind_a), depth = DEPTH_BYTES / size;
+    for (int thread = 0; thread < WARPGROUP; ++thread)
+        for (int r = 0; r < 4; ++r)
+            for (int i = 0; i < 4 / size; ++i) {
+                const int row = thread / 32 * 16 + thread % 32 / 4 + 8 * (r % 2), k = (r / 2 * 16 + thread % 4 * 4) / size + i;
+                const uint32_t word = p.registers[thread][r] >> 8 * size * i & (size == 4 ? ~0u : (1u << 8 * size) - 1);
+                to[row * depth + k] = value_of(p.kind_a, word);
+            }
+}
+
 void multiply(const Product& p) {
     static float a[ROWS * DEPTH_BYTES], b[256 * DEPTH_BYTES], turned[DEPTH_BYTES * 256];
     const int depth = DEPTH_BYTES / element_bytes(p.kind_a), columns = p.columns;
     const bool is_integer = p.kind_a == S8 || p.kind_a == U8;
-    load_operand(a, p.a, ROWS, p.kind_a, p.across_a);
+    if (p.is_in_registers) load_registers(a, p);
+    else load_operand(a, p.a, ROWS, p.kind_a, p.across_a);
     load_operand(b, p.b, columns, p.kind_b, p.across_b);
     for (int k = 0; k < depth; ++k)
         for (int n = 0; n < columns; ++n) turned[k * columns + n] = b[n * depth + k];
@@ -118,6 +135,8 @@ void multiply(const Product& p) {
         float sums[256] = {};  // of 32 products of bytes: exact
         const int first = row / 16 * 32 + row % 8 * 4, half = row / 8 % 2;  // the row's four threads
         const auto place = [&](int n) { return n / 8 * 4 + half * 2 + n % 2; };
+        if (!p.add)
+            for (int n = 0; n < columns; ++n) static_cast<uint32_t*>(p.sum[first + n % 8 / 2])[place(n)] = 0;
         if (!is_integer)
             for (int n = 0; n < columns; ++n) sums[n] = static_cast<float*>(p.sum[first + n % 8 / 2])[place(n)];
         for (int k = 0; k < depth; ++k)
@@ -144,6 +163,7 @@ void add_product(void** places, unsigned) {
         const Product& own = static_cast<Share*>(places[i])->product;
         if (own.a != whole.a || own.b != whole.b) emulated_stop("threads of a warpgroup give wgmma other descriptors", 0);
         whole.sum[i] = own.sum[0];
+        whole.registers[i] = own.registers[0];
     }
     queues[my_queue()].open.push_back(whole);
 }
@@ -184,7 +204,14 @@ void emulated_warpgroup_product(
     void* sum, unsigned long long a, unsigned long long b, int columns, const char* kind_a, const char* kind_b, int across_a,
     int across_b
 ) {
-    Share mine{{{sum}, a, b, columns, kind_of(kind_a), kind_of(kind_b), across_a, across_b}, 0};
+    Share mine{{{sum}, a, b, columns, kind_of(kind_a), kind_of(kind_b), across_a, across_b, {}, 0, 1}, 0};
+    emulated_meet(WARPGROUP, ~0u, &mine, add_product, "wgmma", 0);
+}
+
+void emulated_warpgroup_product_of_registers(
+    void* sum, const unsigned* a, unsigned long long b, int columns, const char* kind_a, const char* kind_b, int add
+) {
+    Share mine{{{sum}, 0, b, columns, kind_of(kind_a), kind_of(kind_b), 0, 0, {a}, 1, add}, 0};
     emulated_meet(WARPGROUP, ~0u, &mine, add_product, "wgmma", 0);
 }
 

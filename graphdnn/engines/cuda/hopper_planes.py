@@ -46,8 +46,11 @@ from graphdnn.fusion.fused import FusedOp
 _NEIGHBOURS = {1: 8, 2: 8, 4: 4, 8: 2}  # columns of a thread that follow each other, by the bytes of a result
 _CHANNELS = 2  # the axis, of the coordinates of images
 _FEW_PARTS = 10  # that one thread adds
+_FILES = (
+    "next_launch.cuh", "planes.cuh", "ldmatrix.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh",
+    "hopper_planes.cuh", "hopper_planes.cu",
+)  # fmt: skip
 _SPLIT_SHARE = 0.5  # of the data sheet's bandwidth
-_NOTHING_AHEAD = "__device__ __forceinline__ void fetch_operands(const Params&, const int (&)[6]) {}\n"
 
 
 def _kind(op: FusedOp) -> Kind:
@@ -115,14 +118,12 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     text = kernel_text(
         name,
         [
-            *("next_launch.cuh", "planes.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh"),
-            *("hopper_planes.cuh", "hopper_planes.cu"),
+            *_FILES,
             *(["hopper_sum.cu"] if is_split else []),
         ],
         parameters=parameters.text,
         functions=[
             body.function("epilogue", f"const {compute} (&acc)[{width}], bool is_there"),
-            _NOTHING_AHEAD,
             kind.text(tile.bn),
         ],
         constants={
@@ -131,7 +132,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "PLANES_A": len(kind.planes[0]), "PLANES_B": len(kind.planes[1]), "GROUPS": kind.sums,
             "BOXES": kind.boxes, "CHANNELS": kind.channels, "BLOCKS": kind.blocks,
             "FILTER_ROW": kind.filter_row, "LINE": kind.line, "PROMOTED": promoted(kind),
-            "WGRAD": False, "PERMUTED": True, "TURNED": False, "NEIGHBOURS": neighbours, "AHEAD": 0,
+            "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False, "AHEAD": 0,
+            "PERMUTED": True, "NEIGHBOURS": neighbours,
             "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
             **({"SLICES": slices} if is_split else {}),
             "WIDTH": width,

@@ -149,11 +149,12 @@ class Kind:
         return (
             f"__device__ __forceinline__ void multiply_{a}_{b}"
             f"({ctype} (&sum)[{count}], const unsigned int (&a)[4], {_MATRIX} b, int add) {{\n"
-            f'    asm volatile("{{\\n.reg .pred p;\\nsetp.ne.b32 p, %{count + 5}, 0;\\n"\n'
+            f'#ifdef __CUDA_ARCH__\n    asm volatile("{{\\n.reg .pred p;\\nsetp.ne.b32 p, %{count + 5}, 0;\\n"\n'
             f'                 "wgmma.mma_async.sync.aligned.m64n{columns}k{self.depth}.{types} "\n'
             f'                 "{{{sums}}}, {{{parts}}}, %{count + 4}, {flags};\\n}}"\n'
             f"                 : {held}\n"
-            f'                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));\n}}\n'
+            f'                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));\n'
+            f'#else\n    emulated_multiply(sum, a, b, "{a}", "{b}", add != 0);\n#endif\n}}\n'
         )
 
     def _joined(self, columns: int) -> str:

@@ -8,7 +8,7 @@ constexpr int THREADS = 128 * (CONSUMERS + 1);
 constexpr int UNIT = PROMOTED > 0 ? PROMOTED : 1;
 constexpr int A_BYTES = BM * ROW * BOXES, B_BYTES = BN * FILTER_ROW;
 static_assert(BM == 64 * CONSUMERS && BN % 32 == 0 && BLOCKS % 2 == 0, "whole panels, and blocks in turn");
-static_assert(AHEAD == 0 && A_BYTES % 1024 == 0 && B_BYTES % 1024 == 0, "rows of a stage are exchanged from its beginning on; nothing is fetched");
+static_assert(!ACROSS_FILTER && AHEAD == 0 && A_BYTES % 1024 == 0 && B_BYTES % 1024 == 0, "rows of a stage are exchanged from its beginning on; nothing is fetched");
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_planes(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -19,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_planes(const __g
             init_barrier(full + 8 * i, 1);
             init_barrier(empty + 8 * i, 4 * CONSUMERS);
         }
-        asm volatile("fence.mbarrier_init.release.cluster;");
+        publish_barriers();
     }
     __syncthreads();
     wait_for_launch_before();
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_planes(const __g
     } else {
         take_registers<MULTIPLYING_REGISTERS>();
         const int consumer = warpgroup - 1;
-        const shared_t lane_at = lane_in_rows(ring_a + (consumer * 64 + warp * 16) * ROW);
+        const int lane_at = lane_in_rows((consumer * 64 + warp * 16) * ROW);
         // Each warp frees a stage for itself: it has read its rows and multiplied them.
         const auto release = [&](int stage) {
             __syncwarp();
@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_planes(const __g
             word_t part[2][PLANES_A][4];
             if (left > 0) {
                 await_phase(full + 8 * turn.stage, turn.parity);
-                load_planes<Element>(part[0], lane_at + turn.stage * A_BYTES, 0);
+                load_planes<Element>(part[0], memory, lane_at + turn.stage * A_BYTES, 0);
             }
             bool is_begun = false;
             #pragma unroll 1
@@ -91,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_planes(const __g
                         next = turn.stage;
                         await_phase(full + 8 * next, turn.parity);
                     }
-                    load_planes<Element>(part[(block + 1) % 2], lane_at + next * A_BYTES, (block + 1) % BLOCKS);
+                    load_planes<Element>(part[(block + 1) % 2], memory, lane_at + next * A_BYTES, (block + 1) % BLOCKS);
                 }
                 is_begun = true;
                 if constexpr (PROMOTED > 0) {

@@ -23,29 +23,28 @@ __device__ __forceinline__ matrix_t plane_at(matrix_t b, int plane, int block) {
     return b + ((at / LINE * (BN * LINE) + at % LINE) >> 4);
 }
 
-// Where a lane reads in 16 rows of a stage: 16-byte parts are exchanged by the row's number modulo 8.
-__device__ __forceinline__ shared_t lane_in_rows(shared_t rows) {
+// Where a lane reads in 16 rows of a stage, from `memory` on: 16-byte parts are exchanged by the row's number modulo 8.
+__device__ __forceinline__ int lane_in_rows(int rows) {
     const int lane = (int)threadIdx.x % 32;
     return rows + lane % 16 * ROW + ((lane / 16 ^ lane % 8) << 4);
 }
 // Rows g and g + 8 of two neighbouring parts, `part` and the next: the first one's rows g, g + 8, the second one's.
-__device__ __forceinline__ void load_parts(word_t (&to)[4], shared_t lane_at, int part) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(lane_at ^ (part << 4)) : "memory");
+__device__ __forceinline__ void load_parts(word_t (&to)[4], const unsigned char* memory, int lane_at, int part) {
+    load_matrices<false>(to, memory, lane_at ^ part << 4);
 }
 
 __device__ __forceinline__ word_t bytes_of(word_t low, word_t high, word_t which) { return __byte_perm(low, high, which); }
 
 // Block `block` of k of a warp's 16 rows.
 template <class Element, int PLANES>
-__device__ __forceinline__ void load_planes(word_t (&to)[PLANES][4], shared_t lane_at, int block) {
+__device__ __forceinline__ void load_planes(word_t (&to)[PLANES][4], const unsigned char* memory, int lane_at, int block) {
     if constexpr (sizeof(Element) == 1) {
-        load_parts(to[0], lane_at, 2 * block);
+        load_parts(to[0], memory, lane_at, 2 * block);
     } else if constexpr (sizeof(Element) == 2) {
         #pragma unroll
         for (int half = 0; half < 2; ++half) {
             word_t v[4];
-            load_parts(v, lane_at, 4 * block + 2 * half);
+            load_parts(v, memory, lane_at, 4 * block + 2 * half);
             #pragma unroll
             for (int h = 0; h < 2; ++h) {
                 to[0][2 * half + h] = bytes_of(v[h], v[2 + h], 0x6420);
@@ -56,7 +55,7 @@ __device__ __forceinline__ void load_planes(word_t (&to)[PLANES][4], shared_t la
         #pragma unroll
         for (int half = 0; half < 2; ++half) {
             word_t v[4];
-            load_parts(v, lane_at, 4 * block + 2 * half);
+            load_parts(v, memory, lane_at, 4 * block + 2 * half);
             #pragma unroll
             for (int h = 0; h < 2; ++h) {
                 const float x = __uint_as_float(v[h]), y = __uint_as_float(v[2 + h]);
@@ -64,12 +63,12 @@ __device__ __forceinline__ void load_planes(word_t (&to)[PLANES][4], shared_t la
             }
         }
     } else {
-        const shared_t box = lane_at + block * (BM * ROW);
+        const int box = lane_at + block * (BM * ROW);
         #pragma unroll
         for (int half = 0; half < 2; ++half) {
             word_t v[2][4];
-            load_parts(v[0], box, 4 * half);
-            load_parts(v[1], box, 4 * half + 2);
+            load_parts(v[0], memory, box, 4 * half);
+            load_parts(v[1], memory, box, 4 * half + 2);
             #pragma unroll
             for (int h = 0; h < 2; ++h) {
                 const word_t low0 = bytes_of(v[0][h], v[0][2 + h], 0x5140), low1 = bytes_of(v[1][h], v[1][2 + h], 0x5140);
@@ -84,8 +83,10 @@ __device__ __forceinline__ void load_planes(word_t (&to)[PLANES][4], shared_t la
 }
 
 template <int COUNT> __device__ __forceinline__ void pin(word_t (&x)[COUNT]) {
+#ifdef __CUDA_ARCH__
     #pragma unroll
     for (int i = 0; i < COUNT; ++i) asm volatile("" : "+r"(x[i])::"memory");
+#endif
 }
 
 // The stages of one piece of work, in order: `slot(a, b, barrier)` waits for a free one.

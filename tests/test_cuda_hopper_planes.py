@@ -1,0 +1,179 @@
+"""Products of planes on compute capability 9.0: their algebra, and the kernels on the host against the general engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_comparison import fused, run_both
+from emulator import MISSING
+from test_cuda_implicit_gemm import operations
+
+from graphdnn.dtypes import ELEMENTS, Array
+from graphdnn.engines.cuda.hopper_planes import FLOATS, INTEGERS
+from graphdnn.engines.cuda.hopper_planes_kinds import Kind, kind_of
+from graphdnn.engines.cuda.hopper_planes_tiles import TILES
+from graphdnn.enums import DataType, KnobType
+from graphdnn.tensors import TensorSpec
+
+emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+_NUMBER = {tile.name: i for i, tile in enumerate(TILES, 1)}
+SMALL = _NUMBER["64x32"]
+_T = DataType
+BYTES = (_T.INT8, _T.UINT8, _T.INT16, _T.INT32)
+
+
+# The algebra.
+
+
+def _planes(values: Array, names: tuple[str, ...]) -> list[Array]:
+    words = values.astype(np.int64)
+    parts = [(words >> 8 * i) & 255 for i in range(len(names))]
+    return [np.where((p > 127) & (n == "s8"), p - 256, p) for p, n in zip(parts, names, strict=True)]
+
+
+def _by_planes(kind: Kind, x: Array, w: Array) -> int:
+    """Sums of products of planes kept in 32 bits, joined as the kernel joins them."""
+    a, b = _planes(x, kind.planes[0]), _planes(w, kind.planes[1])
+    sums = [0] * kind.sums
+    for i, j, group in kind.products:
+        sums[group] = (sums[group] + int(np.sum(a[i] * b[j]))) % 2**32
+    total = 0
+    for group, value in enumerate(sums):
+        unsigned = {(kind.planes[0][i], kind.planes[1][j]) for i, j, g in kind.products if g == group} == {("u8", "u8")}
+        total += (value if unsigned or value < 2**31 else value - 2**32) << 8 * group
+    bits = 32 if kind.compute is _T.INT32 else 64
+    return (total + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
+
+
+@pytest.mark.parametrize("compute", [_T.INT32, _T.INT64])
+@pytest.mark.parametrize("b", BYTES)
+@pytest.mark.parametrize("a", BYTES)
+def test_planes_give_the_product(a: DataType, b: DataType, compute: DataType) -> None:
+    kind = kind_of(a, b, compute)
+    if kind is None:
+        assert (compute is _T.INT64) == (_T.INT32 in (a, b)) or compute is _T.INT32
+        return
+    count = min(kind.longest or 40_000, 40_000)
+    rng = np.random.default_rng(0)
+    for draw in ("random", "low", "high", "mixed"):
+        x, w = (_drawn(t, count, draw, rng, turn) for turn, t in enumerate((a, b)))
+        exact = sum(int(p) * int(q) for p, q in zip(x[:2000], w[:2000], strict=True)) if draw == "random" else None
+        if exact is None:
+            exact, n = int(x[0]) * int(w[0]) * count, count
+        else:
+            n = 2000
+        bits = 32 if compute is _T.INT32 else 64
+        assert _by_planes(kind, x[:n], w[:n]) == (exact + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
+
+
+def _drawn(data_type: DataType, count: int, draw: str, rng: np.random.Generator, turn: int) -> Array:
+    row = ELEMENTS[data_type]
+    ends = {"low": row.smallest, "high": row.largest, "mixed": (row.smallest, row.largest)[turn]}
+    if draw == "random":
+        return rng.integers(row.smallest, row.largest, count, endpoint=True)
+    return np.full(count, ends[draw])
+
+
+def test_a_longer_sum_would_overflow() -> None:
+    """``longest`` is no smaller than need be, for the pair that matters most."""
+    kind = kind_of(_T.INT16, _T.INT16, _T.INT64)
+    assert kind is not None
+    assert kind.longest == 32896
+    low = np.full(kind.longest + 1, -(2**15) + 255)  # -128 and 255: the cross sums grow fastest
+    assert _by_planes(kind, low, low) != int(low[0]) ** 2 * low.size
+    assert _by_planes(kind, low[:-1], low[:-1]) == int(low[0]) ** 2 * (low.size - 1)
+
+
+# The kernels, on the host.
+
+
+def _whole(spec: TensorSpec, rng: np.random.Generator) -> Array:
+    """Any number of the type, its ends often."""
+    row = ELEMENTS[spec.data_type]
+    low, high = int(row.smallest), int(row.largest)
+    values = rng.integers(low, high, spec.extents, dtype=row.numpy, endpoint=True)
+    values[rng.random(spec.extents) < 0.1] = low
+    values[rng.random(spec.extents) < 0.1] = high
+    return values
+
+
+def _check_integers(text: str, seed: int = 0, tile: int = SMALL, **knobs: Any) -> None:
+    ops, rng = operations(text), np.random.default_rng(seed)
+    op = fused(ops)
+    values = {t.uid: _whole(t, rng) for t in (*op.inputs, *op.outputs) if not t.is_constant}
+    chosen = {KnobType.TILE_SIZE: tile} | {KnobType[k]: v for k, v in knobs.items()}
+    got, expected = run_both(ops, INTEGERS, values, chosen)
+    for uid, array in expected.items():
+        np.testing.assert_array_equal(got[uid], array)
+
+
+SHORT = [
+    "conv x=i16[2,24,5,7]nhwc w=i16[40,24,3,3]nhwc pad=1 compute=i64 out=i64",
+    "conv x=i32[1,36,6,5]nhwc w=i32[24,36,2,3]nhwc pad=1 compute=i32 out=i32",
+]
+LONG = [
+    "conv x=i16[2,24,5,7]nhwc w=i16[40,24,3,3]nhwc pad=1 compute=i32 out=i32 + relu",
+    "conv x=i16[2,72,9,7]nhwc w=i16[40,72,3,2]nhwc pad=2 stride=2 compute=i64 out=i16",
+    "conv x=i16[2,24,5,7] w=i16[40,24,3,3] pad=1 dil=2 compute=i64 out=i64",
+    "conv x=i16[2,48,5,7]nhwc w=i16[40,24,3,3]nhwc pad=1 compute=i64 out=i64",
+    "conv x=i16[2,20,40]nhwc w=i16[33,20,5]nhwc pad=2 spatial=1 compute=i64 out=i64",
+    "conv x=i16[1,16,4,5,6]nhwc w=i16[8,16,2,3,2]nhwc pad=1 spatial=3 compute=i64 out=i64",
+    "conv x=i16[1,64,6,5]nhwc w=i8[24,64,3,3]nhwc pad=1 compute=i32 out=i32",
+    "conv x=u8[1,136,6,5]nhwc w=i16[24,136,3,3]nhwc pad=1 compute=i64 out=i64",
+    "conv x=i8[1,136,6,5]nhwc w=u8[24,136,1,1]nhwc compute=i64 out=i64",
+    "conv x=i32[1,36,6,5]nhwc w=i16[24,36,2,3]nhwc pad=1 compute=i32 out=i32",
+    "conv x=i16[1,36,6,5]nhwc w=i32[24,36,2,3]nhwc pad=1 compute=i32 out=i32",
+    "dgrad dy=i16[2,40,5,4]nhwc w=i16[40,24,3,3]nhwc dx=[2,24,9,8] pad=1 stride=2 compute=i64 out=i64",
+    "dgrad dy=i32[1,40,5,4]nhwc w=i32[40,24,3,3]nhwc dx=[1,24,5,4] pad=1 compute=i32 out=i32",
+]
+
+
+@emulated
+@pytest.mark.parametrize("text", SHORT)
+def test_integers(text: str) -> None:
+    _check_integers(text)
+
+
+@emulated
+@pytest.mark.long
+@pytest.mark.parametrize("text", LONG)
+def test_more_integers(text: str) -> None:
+    _check_integers(text)
+    _check_integers(text, 1, _NUMBER["128x64"], SPLIT_K=2)
+
+
+@emulated
+def test_a_sum_longer_than_32_bits_hold() -> None:
+    """All at the lowest number: 33,024 products, where the cross sums hold 32,896."""
+    ops = operations("conv x=i16[1,4128,4,2]nhwc w=i16[8,4128,4,2]nhwc compute=i64 out=i64")
+    op = fused(ops)
+    values = {t.uid: np.full(t.extents, -(2**15) + 255, ELEMENTS[t.data_type].numpy) for t in (*op.inputs, *op.outputs)}
+    got, expected = run_both(ops, INTEGERS, values, {KnobType.TILE_SIZE: SMALL})
+    for uid, array in expected.items():
+        np.testing.assert_array_equal(got[uid], array)
+
+
+def _check_floats(text: str, seed: int = 0, tile: int = SMALL, **knobs: Any) -> tuple[Array, Array, Array]:
+    """Results, those of the general engine in float64, and sums of magnitudes."""
+    ops, rng = operations(text), np.random.default_rng(seed)
+    op = fused(ops)
+    values = {t.uid: rng.standard_normal(t.extents).astype(np.float32) for t in (*op.inputs, *op.outputs)}
+    chosen = {KnobType.TILE_SIZE: tile} | {KnobType[k]: v for k, v in knobs.items()}
+    got, expected = run_both(ops, FLOATS, values, chosen)
+    (uid,) = expected
+    return got[uid], expected[uid], values
+
+
+FLOAT = [
+    "conv x=f32[2,24,5,7]nhwc w=f32[40,24,3,3]nhwc pad=1",
+]
+
+
+@emulated
+@pytest.mark.parametrize("text", FLOAT)
+def test_floats(text: str) -> None:
+    got, expected, _ = _check_floats(text)
+    error = np.linalg.norm(got.astype(np.float64) - expected) / np.linalg.norm(expected.astype(np.float64))
+    assert error < 3e-7
