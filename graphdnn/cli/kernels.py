@@ -11,6 +11,7 @@ from graphdnn.engines.engine import CompiledOperation
 from graphdnn.fusion import FusedOp
 from graphdnn.heuristics import EngineConfig
 from graphdnn.operations import Operation
+from graphdnn.plan.source_lines import SourceLine, source_lines
 from graphdnn.tensors import TensorSpec
 
 Made = tuple[FusedOp, CompiledOperation]
@@ -43,21 +44,41 @@ def _rows(op: FusedOp, kernel: CompiledOperation) -> Iterator[tuple[str, ...]]:
 
 
 def source_text(config: EngineConfig) -> str:
-    """For each kernel the operations by their numbers, then the text in which ``// operation N`` marks them."""
+    """For each text the operations that it marks, then the text, where each ``// operation N`` says what it is here."""
     return "\n\n".join(part for op, kernel in kernels_of(config) for part in _sources(op, kernel))
 
 
 def _sources(op: FusedOp, kernel: CompiledOperation) -> Iterator[str]:
     about = f"source of [{op.index}] {op.name}"
-    numbered = [f"// operation {i}: {described(step)}" for i, step in enumerate(op.operations)]
     texts = _texts(kernel)
     if not texts:
         why = "NumPy computes it" if not isinstance(kernel, DeviceKernel) else "a library computes it"
+        numbered = [f"// operation {i}: {described(step)}" for i, step in enumerate(op.operations)]
         yield "\n".join((f"{about}: no generated text, {why}", *numbered))
+    marks = source_lines(op, kernel)
     for name, text in texts.items():
-        lines = "\n".join(line.rstrip() for line in text.splitlines())
-        marked = [line for i, line in enumerate(numbered) if f"// operation {i}:" in text]
-        yield "\n".join((f"{about}: {name}", *marked, "", lines))
+        lines = [line.rstrip() for line in text.splitlines()]
+        meant: dict[int, list[str]] = {}
+        for mark in marks:
+            if mark.kernel == name:
+                meant.setdefault(mark.line, []).append(_meaning(mark))
+        for line, found in meant.items():
+            lines[line - 1] += f"   = {'; or '.join(found)}"
+        here = {mark.number for mark in marks if mark.kernel == name}
+        head = [f"// operation {i}: {described(step)}" for i, step in enumerate(op.operations) if i in here]
+        yield "\n".join((f"{about}: {name}", *head, "", *lines))
+
+
+def _meaning(mark: SourceLine) -> str:
+    """What a mark stands for: the operation of the list above the text, or a copy."""
+    if mark.number is not None:
+        return f"[{mark.number}] {described(mark.operation)}"
+    ports = zip((mark.operation.inputs(), mark.operation.outputs()), (mark.reads, mark.writes), strict=True)
+    reads, writes = (
+        ", ".join("scratch memory" if uid is None else _shown(t) for t, uid in zip(tensors.values(), uids, strict=True))
+        for tensors, uids in ports
+    )
+    return f"{mark.operation.tag} that the engine adds: {reads} -> {writes}"
 
 
 def described(op: Operation) -> str:
@@ -88,7 +109,9 @@ def _entry(op: FusedOp, kernel: CompiledOperation, *, source: bool) -> dict[str,
     if isinstance(kernel, DeviceKernel):
         entry["scratch"] = kernel.scratch
         entry["steps"] = [_step(step) for step in kernel.steps]
-    return entry | ({"source": _texts(kernel)} if source else {})
+    if not source:
+        return entry
+    return entry | {"source": _texts(kernel), "source_lines": [line.to_json() for line in source_lines(op, kernel)]}
 
 
 def _step(step: Launch | LibraryCall) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from operator import itemgetter
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ref
 
 from graphdnn.device import DeviceSpec
@@ -18,6 +18,9 @@ from graphdnn.enums import BehaviorNote, NumericalNote
 from graphdnn.heuristics import EngineConfig
 from graphdnn.plan.bindings import Expected
 from graphdnn.tensors import TensorSpec
+
+if TYPE_CHECKING:
+    from graphdnn.plan.source_lines import SourceLine
 
 
 class ExecutionPlan:
@@ -70,6 +73,14 @@ class ExecutionPlan:
     def fused_operations(self) -> tuple[tuple[str, ...], ...]:
         """The operations of each kernel, in order."""
         return tuple(tuple(op.label() for op in fused.operations) for fused in self.config.fused)
+
+    @property
+    def source_lines(self) -> tuple[tuple[SourceLine, ...], ...]:
+        """For each kernel, which lines of its text begin which operation, with the uids of this plan."""
+        from graphdnn.plan.source_lines import source_lines  # which loads what launches kernels
+
+        pairs = zip(self.config.choices, self.kernels, strict=True)
+        return tuple(source_lines(choice.task.op, kernel) for choice, kernel in pairs)
 
     @property
     def numerical_notes(self) -> tuple[NumericalNote, ...]:

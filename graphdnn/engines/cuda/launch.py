@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.engines.cuda.parameters import Packed
+from graphdnn.operations import Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Launch:
     shared: int = 0  # bytes of dynamic shared memory
     is_cooperative: bool = False  # blocks wait for each other: all of them must run at the same time
     starts_early: bool = False  # while the launch before it finishes: its text waits for that one's end
+    operations: tuple[Operation, ...] = ()  # what its text numbers, where not the list of the fused operation
 
 
 # (uid -> address, address of the scratch memory, stream) -> None; asynchronous and without allocation

@@ -37,15 +37,12 @@ def staged(steps: Steps, spec: TensorSpec) -> TensorSpec:
         like = max((t for t in fused_inputs(chain) if not t.is_by_value), key=lambda t: prod(t.extents))
         order = stride_order(like.dims, like.strides) if like.extents == spec.extents else range(spec.rank)
         made = in_memory(spec, ordered_strides(spec.extents, tuple(order)))
-        kernel = generate_pointwise(
-            FusedOp(
-                steps.op.index, "pointwise", None, (), tuple(_writing(chain, made)), None,
-                tuple(fused_inputs(chain)), (made,), (),
-            ),
-            steps.device,
+        alone = FusedOp(
+            steps.op.index, "pointwise", None, (), tuple(_writing(chain, made)), None,
+            tuple(fused_inputs(chain)), (made,), (),
         )  # fmt: skip
         steps.places[spec.uid] = steps.allocate(made.bytes)
-        steps.include(kernel)
+        steps.include(generate_pointwise(alone, steps.device), alone)
         return made
     return spec if is_addressable(spec) else steps.relaid(spec)
 

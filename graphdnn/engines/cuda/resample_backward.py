@@ -129,7 +129,7 @@ def _found_again(steps: Steps, op: FusedOp, anchor: ResampleBackward, device: De
     forward = ResampleForward(spec=anchor.spec, x=anchor.x, y=y, index=index)
     steps.places[index.uid] = steps.allocate(index.bytes)
     alone = FusedOp(op.index, "resample", forward, (), (), None, (anchor.x,), (index,), (y,))
-    steps.include(generate_forward(alone, device))
+    steps.include(generate_forward(alone, device), alone)
     return index
 
 

@@ -54,10 +54,14 @@ class Steps:
     def add(self, step: Step) -> None:
         self._steps.append(step)
 
-    def include(self, kernel: DeviceKernel) -> None:
-        """Another kernel's launches, with its scratch memory and the tensors that are in scratch memory moved here."""
+    def include(self, kernel: DeviceKernel, of: FusedOp | None = None) -> None:
+        """Another kernel's launches, with its scratch memory and the tensors that are in scratch memory moved here.
+
+        ``of``: what it was made for, where its text numbers other operations than the list of this fused operation.
+        """
         base = self.allocate(kernel.scratch)
-        self._steps.extend(_moved(step, self.places, base) for step in kernel.steps)
+        moved = (_moved(step, self.places, base) for step in kernel.steps)
+        self._steps.extend(moved if of is None else (_numbering(step, of) for step in moved))
 
     def relaid(self, spec: TensorSpec, strides: tuple[int, ...] | None = None) -> TensorSpec:
         """A copy of an operand in scratch memory, packed and a byte or more for each element; made by a launch.
@@ -78,7 +82,8 @@ class Steps:
             }
         )
         self.places[copy.uid] = self.allocate(copy.bytes)
-        self.include(_copied(spec, copy, self.device))
+        alone = _copy(spec, copy)
+        self.include(_copied(alone, self.device), alone)
         return copy
 
     # The end of a kernel's text.
@@ -113,20 +118,22 @@ class Steps:
         if op.exit is not None:
             from graphdnn.engines.cuda.exits import generate_exit  # exits are kernels themselves
 
-            self.include(generate_exit(_alone(op, op.exit), self.device))
+            alone = _alone(op, op.exit)
+            self.include(generate_exit(alone, self.device), alone)
         return DeviceKernel(name, tuple(self._steps), self._bytes)
 
 
-def _copied(source: TensorSpec, target: TensorSpec, device: DeviceSpec) -> DeviceKernel:
-    """Bits move as they are, turned in shared memory where both run along different axes; booleans become bytes."""
-    if source.data_type is not target.data_type:
-        return generate_pointwise(_copy(source, target), device)
-    step = Transpose(x=source, y=target, permutation=tuple(range(len(target.dims))))
-    return generate_movement(FusedOp(0, "movement", step, (), (), None, (source,), (target,), ()), device)
+def _copied(alone: FusedOp, device: DeviceSpec) -> DeviceKernel:
+    generate = generate_pointwise if alone.anchor is None else generate_movement
+    return generate(alone, device)
 
 
 def _copy(source: TensorSpec, target: TensorSpec) -> FusedOp:
+    """Bits move as they are, turned in shared memory where both run along different axes; booleans become bytes."""
     kind = source.data_type
+    if kind is target.data_type:
+        move = Transpose(x=source, y=target, permutation=tuple(range(len(target.dims))))
+        return FusedOp(0, "movement", move, (), (), None, (source,), (target,), ())
     math = (
         DataType.BOOLEAN if kind in BOOLEANS
         else DataType.INT64 if kind not in FLOATS
@@ -142,6 +149,12 @@ def _alone(op: FusedOp, step: Operation) -> FusedOp:
     inputs, outputs = tuple(step.inputs().values()), tuple(step.outputs().values())
     rule = {"reduction": "reduction", "genstats": "genstats"}.get(step.tag, "bn_weights")
     return FusedOp(op.index, rule, step, (), (), None, inputs, outputs, ())
+
+
+def _numbering(step: Step, of: FusedOp) -> Step:
+    if not isinstance(step, Launch) or step.operations:
+        return step
+    return replace(step, operations=of.operations)
 
 
 def _moved(step: Step, places: Mapping[int, int], base: int) -> Step:
