@@ -29,7 +29,6 @@ from graphdnn.engines.cuda.hopper_maps import (
     image_map,
     is_permutable,
     permuted_filter_map,
-    row_map,
     walk_of,
 )
 from graphdnn.engines.cuda.hopper_needs import EXACT_PAIRS, TF32_PAIRS, hopper_needs
@@ -42,7 +41,6 @@ from graphdnn.engines.cuda.hopper_tiles import (
     STAGES,
     TILE,
     Sizes,
-    Tile,
     choose,
 )
 from graphdnn.engines.cuda.implicit_copies import copying_seconds
@@ -61,7 +59,7 @@ from graphdnn.fusion.fused import FusedOp
 _COLUMNS_OF_A_THREAD = 8
 _CHANNELS, _LAST_PIXEL = 2, 5  # axes of the coordinates of images and filters
 _UNROLLED = 4  # steps
-_MAPPED_BYTES = (1, 2, 4)  # of an element
+_PIECES_AHEAD = {1: 6, 2: 6, 3: 4}  # read before their turn, by the warpgroups that share a block's registers
 _FEW_PARTS = 10  # that one thread adds
 
 
@@ -152,9 +150,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     out_space = _result_space(roles, is_turned)
     vector_axis = _LAST_PIXEL if is_turned else _CHANNELS
     width = min(width_for(out_space, steps.epilogue_tensors(), vector_axis), held)
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=vector_axis, condition="is_there")
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=vector_axis, condition="is_there",
+                   keeps=lambda spec: spec.elements >= roles.output.elements)  # fmt: skip
     steps.finish(body, "acc", compute)
-    ahead = 0 if is_split else _add_rows_ahead(parameters, product, body, tile, is_turned)
     channels_held = PANEL if product.is_wgrad else _depth_of_step(product)
     blocks = -(-product.channels // channels_held)
     pitch, units = (0, _units(product)) if product.is_wgrad else (plain.tap_stride, 0)
@@ -179,7 +177,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         ],
         parameters=parameters.text,
         functions=[
-            body.function("epilogue", f"const {compute} (&acc)[{width}], bool is_there"),
+            body.keeping(),
+            body.function("epilogue", f"const {compute} (&acc)[{width}], bool is_there, const Kept& kept"),
             product_text(*_operand_types(product, is_turned), tile.bn, *across),
         ],
         constants={
@@ -189,7 +188,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "ACROSS_A": across[0], "ACROSS_B": across[1],
             "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
             **({"SLICES": slices} if is_split else {}),
-            "PERMUTED": is_permuted, "NEIGHBOURS": held, "AHEAD": ahead,
+            "PERMUTED": is_permuted, "NEIGHBOURS": held, "AHEAD": _PIECES_AHEAD[tile.consumers] if body.kept else 0,
             "WIDTH": width, "UNROLL": _UNROLLED,
             "Element": STORAGE[gathered.spec.data_type], "Accumulator": compute,
         },
@@ -236,21 +235,6 @@ def _add_maps(
     else:
         other = filter_map(plain, filter_rows)
     parameters.maps("plain", [(plain.spec, other)])
-
-
-def _add_rows_ahead(parameters: Parameters, product: Product, body: Program, tile: Tile, is_turned: bool) -> int:
-    """Maps of the operands as large as the result, whose rows a block asks for before it needs them; how many."""
-    roles = product.roles
-    if product.is_wgrad or is_turned or len(product.residues) > 1:
-        return 0
-    space = roles.space(roles.output)
-    large = [Operand(spec, space, False) for spec in body.large_reads(roles.output.elements)]
-    maps = [(o, row_map(o, tile.bm)) for o in large if o.size in _MAPPED_BYTES]
-    found = [(o, one) for o, one in maps if one is not None]
-    if found:
-        parameters.maps("ahead", [(o.spec, one) for o, one in found])
-        parameters.integers("ahead_columns", [ROW // o.size for o, _ in found])
-    return len(found)
 
 
 def _operand_types(product: Product, is_turned: bool) -> tuple[DataType, DataType]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.engines.cuda.convolution_roles import SPATIAL
-from graphdnn.engines.cuda.hopper_operands import ALIGNMENT, Operand, is_movable
+from graphdnn.engines.cuda.hopper_operands import ALIGNMENT, Operand
 from graphdnn.engines.cuda.hopper_tiles import PANEL, ROW
 from graphdnn.engines.cuda.implicit_product import Product, Residue
 
@@ -55,23 +55,6 @@ def image_map(image: Operand, spatial: int, walk: Walk, steps: tuple[int, ...], 
         lower=tuple(walk.lower[d] for d in used),
         upper=tuple(walk.upper[d] for d in used),
         steps=(1, *(steps[d] for d in used), 1),
-    )
-
-
-def row_map(operand: Operand, pixels: int) -> TensorMap | None:
-    """Of a tensor of the result's extents as (channel, pixel): boxes of ``pixels``. None without rows of them."""
-    n, groups, channels, *extents = operand.sizes
-    strides = operand.strides
-    pace = next((stride for stride in reversed((strides[0], *strides[3:])) if stride), 0)
-    count = 1
-    for size, stride in zip(reversed((n, *extents)), reversed((strides[0], *strides[3:])), strict=True):
-        if size > 1 and stride != pace * count:
-            return None
-        count *= size
-    if not is_movable(operand) or not pace or (operand.spec.byte_alignment % ALIGNMENT):
-        return None
-    return TensorMap(
-        operand.spec.data_type, (groups * channels, count), (pace * operand.size,), box=(ROW // operand.size, pixels)
     )
 
 

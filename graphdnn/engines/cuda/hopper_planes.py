@@ -123,7 +123,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         ],
         parameters=parameters.text,
         functions=[
-            body.function("epilogue", f"const {compute} (&acc)[{width}], bool is_there"),
+            body.keeping(),
+            body.function("epilogue", f"const {compute} (&acc)[{width}], bool is_there, const Kept& kept"),
             kind.text(tile.bn),
         ],
         constants={

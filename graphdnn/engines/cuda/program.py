@@ -12,7 +12,7 @@ of uids or names: graphs that differ only in those share one compiled kernel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf, isnan
 
 from graphdnn.dtypes import COMPUTE, ELEMENTS
@@ -42,14 +42,14 @@ class Program:
         vector_axis: int | None = None,
         linear: str = "",
         stores: str = "store",
-        keeps: bool = False,
+        keeps: bool | Callable[[TensorSpec], bool] = False,
         quick: str = "",
         condition: str = "",
     ) -> None:
         """``prefix`` keeps the fields of several programs of one kernel apart. ``linear``: the name of an argument
         that counts elements in the order of the space, which is the offset in tensors that are packed in that order.
-        ``stores``: the function that stores neighbours. ``keeps``: what varies along the vector axis only is taken
-        from ``kept``, an argument that the function ``keep`` filled (``keeping``). ``quick``: the name of a word that
+        ``stores``: the function that stores neighbours. ``keeps``: what varies along the vector axis only, or what
+        it is true of, is taken from ``kept``, an argument that the function ``keep`` filled (``keeping``). ``quick``: the name of a word that
         tells where the quick form of an operation does not hold; without it another form is taken there.
         ``condition``: an argument without which nothing is stored; coordinates have to be legal all the same.
         """
@@ -66,7 +66,6 @@ class Program:
         self._stores = stores
         self._keeps = keeps
         self._kept: list[tuple[str, str, str]] = []  # type, name, load
-        self._read: list[TensorSpec] = []
         self._lines: list[str] = []
         self._number = {id(step): i for i, step in enumerate(op.operations)}
 
@@ -99,15 +98,19 @@ class Program:
             self.each(f"{name}[e] = load_bit(p.{field}, {self._offset(spec, field)});")
         else:
             step, offset = self._step(spec, field), self._offset(spec, field)
-            self._read.append(spec)
             load = f"load<{self.width}>(p.{field} + ({offset}), {step}, "
-            if self._keeps and is_of_vector_axis(self._space, spec, self._vector_axis):
+            if self._is_kept(spec):
                 self._lines.pop()  # the array's declaration
                 self._kept.append((kind, name, load))
                 name = self._values[spec.uid] = f"kept.{name}"
             else:
                 self._line(f"{load}{name});")
         return name
+
+    def _is_kept(self, spec: TensorSpec) -> bool:
+        if isinstance(self._keeps, bool):
+            return self._keeps and is_of_vector_axis(self._space, spec, self._vector_axis)
+        return self._keeps(spec)
 
     def old(self, spec: TensorSpec) -> str:
         """What an output held before, for beta: loaded, but not the tensor's value."""
@@ -298,9 +301,10 @@ class Program:
         body = "\n".join(self._lines)
         return f"__device__ __forceinline__ void {name}({listed}) {{\n{body}\n}}\n"
 
-    def large_reads(self, elements: int) -> list[TensorSpec]:
-        """Operands in memory of so many elements at least."""
-        return [spec for spec in self._read if spec.elements >= elements]
+    @property
+    def kept(self) -> int:
+        """Operands that ``keep`` reads."""
+        return len(self._kept)
 
     def keeping(self) -> str:
         """The text of ``struct Kept``, and of ``keep``, which fills one at a coordinate."""

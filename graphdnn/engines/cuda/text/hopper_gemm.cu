@@ -7,6 +7,7 @@
 
 constexpr int THREADS = 128 * (CONSUMERS + 1);
 constexpr int A_BYTES = BM * ROW, B_BYTES = BN * ROW, RING_BYTES = STAGES * (A_BYTES + B_BYTES);
+static_assert(!WGRAD || !(TURNED || ACROSS_FILTER || PERMUTED), "a filter gradient reads no filter");
 static_assert(BM % (64 * CONSUMERS) == 0 && BN % 32 == 0 && (!ACROSS_B || BN % PANEL == 0), "whole panels");
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_gemm(const __grid_constant__ Params p) {
@@ -39,7 +40,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_gemm(const __gri
             };
             for (int number = blockIdx.x; number < pieces; number += gridDim.x) {
                 const Work w = work_of(p, number);
-                fetch_ahead(p, w);
                 if constexpr (WGRAD) fill_wgrad(p, w, slot);
                 else fill_forward(p, w, slot);
             }
@@ -97,16 +97,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_gemm(const __gri
                     }
             } else {
                 #pragma unroll
-                for (int j = 0; j < MI; ++j) {
-                    Rows rows = rows_of(p, w, consumer, j);
-                    #pragma unroll
-                    for (int block = 0; block < BN / 32; ++block) {
-                        Accumulator some[16];
-                        #pragma unroll
-                        for (int i = 0; i < 16; ++i) some[i] = sum[j][block * 16 + i];
-                        leave(p, w, rows, block, some);
-                    }
-                }
+                for (int j = 0; j < MI; ++j) leave_all<BN / 32>(p, w, rows_of(p, w, consumer, j), 0, sum[j]);
             }
         }
     }

@@ -74,53 +74,81 @@ __device__ __forceinline__ Rows rows_of(const Params& p, const Work& w, int cons
     return found;
 }
 
-// 32 columns of a thread's two rows through the epilogue, NEIGHBOURS at a time: those of a part follow those of all
-// lanes' parts before it.
-__device__ __forceinline__ void leave(const Params& p, const Work& w, Rows& rows, int block, const Accumulator (&sum)[16]) {
+// A thread's neighbouring columns of one row are a piece: 8 of each 32 columns, NEIGHBOURS together. Where they are in the
+// result, WIDTH at a time; what is not there reads the first column and stores nothing.
+struct Piece { int at[8 / WIDTH][6]; bool is_there[8 / WIDTH]; };
+
+__device__ __forceinline__ Piece piece_of(const Params& p, const Work& w, const Rows& rows, int block, int h) {
     const int column = (TURNED ? w.tile_m : w.tile_n) * BN + block * 32 + (int)threadIdx.x % 4 * NEIGHBOURS;
     int place = column, limit = TURNED ? (int)p.rows[w.residue] : (int)p.columns;
+    Tap tap{};
     if constexpr (WGRAD) {
         const int unit = column / PANEL, number = unit / (int)p.channel_blocks;
-        const Tap tap = tap_of(p, 0, unit < (int)p.units ? number : 0);
+        tap = tap_of(p, 0, unit < (int)p.units ? number : 0);
         place = (unit - number * (int)p.channel_blocks) * PANEL + column % PANEL;
         limit = unit < (int)p.units ? (int)p.channels : 0;
-        #pragma unroll
-        for (int h = 0; h < 2; ++h)
-            #pragma unroll
-            for (int d = 0; d < 3; ++d) rows.at[h][3 + d] = tap.at[d];
     }
+    Piece piece;
     #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-        Accumulator v[8];
+    for (int i = 0; i < 8 / WIDTH; ++i) {
+        const int first = i * WIDTH;
+        const int here = place + first / NEIGHBOURS * (4 * NEIGHBOURS) + first % NEIGHBOURS;
+        const bool is_inside = here < limit;
         #pragma unroll
-        for (int group = 0; group < 4; ++group)
-            #pragma unroll
-            for (int i = 0; i < 2; ++i) v[2 * group + i] = sum[4 * group + 2 * h + i];
-        if constexpr (!PERMUTED) gather_neighbours(v);
+        for (int d = 0; d < 6; ++d) piece.at[i][d] = WGRAD && d >= 3 ? tap.at[d < 3 ? 0 : d - 3] : rows.at[h][d];
+        if constexpr (TURNED) pixel_coordinates(p, w, is_inside ? here : 0, piece.at[i]);
+        else piece.at[i][2] = is_inside ? here : 0;
+        piece.is_there[i] = is_inside && rows.is_inside[h];
+    }
+    return piece;
+}
+
+// What the epilogue reads of the operands that are as large as the result.
+struct Held { Kept kept[8 / WIDTH]; };
+
+__device__ __forceinline__ Held held_of(const Params& p, const Piece& piece) {
+    Held held;
+    #pragma unroll
+    for (int i = 0; i < 8 / WIDTH; ++i) keep(p, piece.at[i], held.kept[i]);
+    return held;
+}
+
+__device__ __forceinline__ void leave(
+    const Params& p, const Piece& piece, const Held& held, int h, const Accumulator* sum
+) {
+    Accumulator v[8];
+    #pragma unroll
+    for (int group = 0; group < 4; ++group)
         #pragma unroll
-        for (int first = 0; first < 8; first += WIDTH) {
-            const int here = place + first / NEIGHBOURS * (4 * NEIGHBOURS) + first % NEIGHBOURS;
-            const bool is_there = here < limit;
-            if constexpr (TURNED) pixel_coordinates(p, w, is_there ? here : 0, rows.at[h]);
-            else rows.at[h][2] = is_there ? here : 0;
-            Accumulator acc[WIDTH];
-            #pragma unroll
-            for (int e = 0; e < WIDTH; ++e) acc[e] = v[first + e];
-            epilogue(p, rows.at[h], acc, is_there && rows.is_inside[h]);
-        }
+        for (int i = 0; i < 2; ++i) v[2 * group + i] = sum[4 * group + 2 * h + i];
+    if constexpr (!PERMUTED) gather_neighbours(v);
+    #pragma unroll
+    for (int i = 0; i < 8 / WIDTH; ++i) {
+        Accumulator acc[WIDTH];
+        #pragma unroll
+        for (int e = 0; e < WIDTH; ++e) acc[e] = v[i * WIDTH + e];
+        epilogue(p, piece.at[i], acc, piece.is_there[i], held.kept[i]);
     }
 }
 
-// Rows of the epilogue's operands that are as large as the result: the second level of cache fetches a tile's while the
-// block multiplies.
-template <class Fields>  // those of AHEAD operands, if there are any
-__device__ __forceinline__ void fetch_ahead(const Fields& p, const Work& w) {
-    if constexpr (AHEAD > 0) {
-        #pragma unroll
-        for (int i = 0; i < AHEAD; ++i)
-            for (int column = 0; column < BN; column += (int)p.ahead_columns[i])
-                if (w.tile_n * BN + column < (int)p.columns)
-                    fetch_box(p.ahead[i], w.group * (int)p.columns + w.tile_n * BN + column, w.tile_m * BM);
+// The sums of 64 rows through the epilogue, 2 * COUNT pieces, each 16 sums of 32 columns for two rows. Operands as large as
+// the result are read AHEAD pieces before their turn: a piece waits for memory while others are computed.
+template <int COUNT>
+__device__ __forceinline__ void leave_all(
+    const Params& p, const Work& w, const Rows& rows, int first_block, const Accumulator (&sum)[16 * COUNT]
+) {
+    constexpr int PIECES = 2 * COUNT, RING = AHEAD < PIECES ? AHEAD : PIECES;
+    Held ring[RING > 0 ? RING : 1];
+    #pragma unroll
+    for (int i = 0; i < RING; ++i) ring[i] = held_of(p, piece_of(p, w, rows, first_block + i / 2, i % 2));
+    #pragma unroll
+    for (int i = 0; i < PIECES; ++i) {
+        const Piece piece = piece_of(p, w, rows, first_block + i / 2, i % 2);
+        Held& held = ring[RING > 0 ? i % RING : 0];
+        if constexpr (RING == 0) held = held_of(p, piece);
+        leave(p, piece, held, i % 2, sum + i / 2 * 16);
+        if (RING > 0 && i + RING < PIECES)
+            held = held_of(p, piece_of(p, w, rows, first_block + (i + RING) / 2, (i + RING) % 2));
     }
 }
 

@@ -72,11 +72,6 @@ __device__ __forceinline__ void copy_box(
                  " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];"
                  ::"r"(to), "l"(&map), "r"(barrier), "r"(c), "r"(i), "r"(j), "r"(k), "r"(l) : "memory");
 }
-// A rectangle of a tensor, to the second level of cache.
-__device__ __forceinline__ void fetch_box(const TensorMap& map, int c, int row) {
-    asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];" ::"l"(&map), "r"(c), "r"(row) : "memory");
-}
-
 // Channels c, c + 1, ... of pixels that follow each other in an image's walk, seen through one tap (im2col). Spatial
 // coordinates and the tap's offsets come outermost first; an image of fewer axes uses the last ones.
 template <int SPATIAL>

@@ -8,7 +8,8 @@ constexpr int THREADS = 128 * (CONSUMERS + 1);
 constexpr int UNIT = PROMOTED > 0 ? PROMOTED : 1;
 constexpr int A_BYTES = BM * ROW * BOXES, B_BYTES = BN * FILTER_ROW;
 static_assert(BM == 64 * CONSUMERS && BN % 32 == 0 && BLOCKS % 2 == 0, "whole panels, and blocks in turn");
-static_assert(!ACROSS_FILTER && AHEAD == 0 && A_BYTES % 1024 == 0 && B_BYTES % 1024 == 0, "rows of a stage are exchanged from its beginning on; nothing is fetched");
+static_assert(A_BYTES % 1024 == 0 && B_BYTES % 1024 == 0, "rows of a stage are exchanged from its beginning on");
+static_assert(!ACROSS_FILTER && AHEAD == 0, "filters lie along k here, nothing is fetched ahead");
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_planes(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -117,6 +118,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_planes(const __g
             Rows at = rows_of(p, w, consumer, 0);
             #pragma unroll
             for (int block = 0; block < BN / 32; ++block) {
+                #pragma unroll
+                for (int g = 0; g < GROUPS; ++g) pin(sum[g]);  // joined here and not all before: there are no registers for it
                 Accumulator some[16];
                 #pragma unroll
                 for (int i = 0; i < 16; ++i) {
@@ -132,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_planes(const __g
                         for (int e = 0; e < 4; ++e) pack.at[e] = some[4 * quarter + e];
                         store_pack<4>(to + quarter * 512, pack);
                     }
-                } else leave(p, w, at, block, some);
+                } else leave_all<1>(p, w, at, block, some);
             }
         }
     }

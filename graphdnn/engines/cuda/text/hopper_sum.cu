@@ -36,6 +36,5 @@ extern "C" __global__ void __launch_bounds__(128 * SLICES) hopper_sum(const __gr
     for (int other = 0; other < SLICES - 1; ++other)
         #pragma unroll
         for (int i = 0; i < 16; ++i) sum[i] = wrapping_sum(sum[i], kept[other][i][threadIdx.x]);
-    Rows rows = rows_of(p, w, consumer, j);
-    leave(p, w, rows, block, sum);
+    leave_all<1>(p, w, rows_of(p, w, consumer, j), block, sum);
 }

@@ -11,7 +11,6 @@
 constexpr int PANEL = 64;  // rows of a panel
 // A tile's part of the gathered side (pixels of a forward-like product) and of the other. TURNED: pixels are the columns.
 [[maybe_unused]] constexpr int HELD_M = TURNED ? BN : BM, HELD_N = TURNED ? BM : BN;
-static_assert(!WGRAD || !(TURNED || ACROSS_FILTER || PERMUTED), "a filter gradient reads no filter");
 
 // A block's piece of work.
 struct Work {
