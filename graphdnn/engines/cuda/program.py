@@ -48,10 +48,10 @@ class Program:
     ) -> None:
         """``prefix`` keeps the fields of several programs of one kernel apart. ``linear``: the name of an argument
         that counts elements in the order of the space, which is the offset in tensors that are packed in that order.
-        ``stores``: the function that stores neighbours. ``keeps``: what varies along the vector axis only, or what
-        it is true of, is taken from ``kept``, an argument that the function ``keep`` filled (``keeping``). ``quick``: the name of a word that
-        tells where the quick form of an operation does not hold; without it another form is taken there.
-        ``condition``: an argument without which nothing is stored; coordinates have to be legal all the same.
+        ``stores``: the function that stores neighbours. ``keeps``: what varies along the vector axis only, or what it
+        is true of, is taken from ``kept``, an argument that the function ``keep`` filled (``keeping``). ``quick``: the
+        name of a word that tells where the quick form of an operation does not hold; without it another form is taken
+        there. ``condition``: an argument without which nothing is stored; coordinates have to be legal all the same.
         """
         self._op, self._parameters, self._space, self._prefix = op, parameters, space, prefix
         self.width = width
