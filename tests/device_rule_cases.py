@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emulator.runtime import EmulatedRuntime
+from extension_cases import extension
 from legal import IMAGE, convolution, operation, pooling, tensor
 
 from graphdnn import build, device_spec, fuse
@@ -20,7 +21,7 @@ from graphdnn.build import rank
 from graphdnn.device import DeviceSpec
 from graphdnn.engine_index import engine_at
 from graphdnn.engines import ENGINE_BY_NAME, ENGINES, Engine, Task
-from graphdnn.enums import PaddingMode, ResampleMode
+from graphdnn.enums import DataType, PaddingMode, ResampleMode
 from graphdnn.errors import error_for
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import Operation
@@ -164,6 +165,13 @@ def uneven() -> Operation:
     return operation("resample_bwd", dy=tensor(1, y), dx=tensor(2, (1, 1, 9)), index=..., spec=spec)
 
 
+def in_bits(tag: str) -> Operation:
+    """An extension operation on packed booleans."""
+    legal = extension(tag)
+    ports = ("x", "y") if tag == "patches" else ("x",)
+    return extension(tag, **{p: getattr(legal, p).model_copy(update={"data_type": DataType.BOOLEAN}) for p in ports})
+
+
 DEVICE_RULE_CASES: dict[str, Case] = {
     "binding.device_kind": device_case(_1=np.zeros(IMAGE, np.float32)),
     "binding.other_device": device_case(device=1),
@@ -186,6 +194,17 @@ DEVICE_RULE_CASES: dict[str, Case] = {
         H200,
     ),
     **{f"{engine.name}.operation": another_kind(engine) for engine in ENGINES if "cuda" in engine.places},
+    **{
+        f"{engine}.kind": declined(engine, extension(other), H200)
+        for engine, other in (
+            ("cuda_grid_sample", "patches"),
+            ("cuda_grid_sample_backward", "patches"),
+            ("cuda_patches", "grid_sample"),
+        )
+    },
+    "cuda_grid_sample.layout": declined("cuda_grid_sample", in_bits("grid_sample"), H200),
+    "cuda_grid_sample_backward.layout": declined("cuda_grid_sample_backward", in_bits("grid_sample_bwd"), H200),
+    "cuda_patches.layout": declined("cuda_patches", in_bits("patches"), H200),
     "cuda_norm_forward.direction": declined("cuda_norm_forward", operation("norm_bwd"), H200),
     "cuda_norm_backward.direction": declined("cuda_norm_backward", operation("norm_fwd"), H200),
     "cuda_implicit_gemm.coordinates": declined("cuda_implicit_gemm", distant(), H200),

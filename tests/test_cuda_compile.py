@@ -21,6 +21,7 @@ from drawn.configs import configurations
 from drawn.families import Case, draw
 from drawn.sketch import Problem
 from emulator.libraries import host_libraries
+from extension_cases import extension
 
 from graphdnn.cuda.cache import KernelCache
 from graphdnn.cuda.nvrtc import KernelText, Resources, arch_of, resources
@@ -94,6 +95,7 @@ DRAWN = {
     "conv_fprop": range(2), "conv_dgrad": range(2), "conv_wgrad": range(2),
     "conv_fprop_int": range(2), "conv_dgrad_int": range(2), "conv_wgrad_int": range(2),
 }  # fmt: skip
+EXTENSIONS = ("grid_sample", "grid_sample_bwd", "patches")  # which no text and no family has
 CASES = [Case(family, seed, large=True) for family, seeds in DRAWN.items() for seed in seeds]
 
 
@@ -112,6 +114,8 @@ def _cache() -> KernelCache:
 def _prepared(what: str | Case) -> Prepared:
     if isinstance(what, Case):
         return Prepared.of(draw(what))
+    if what in EXTENSIONS:
+        return Prepared.of(Problem((extension(what),), {}))
     return Prepared.of(Problem(tuple(parse(what).build_operation_graph().operations), {}))
 
 
@@ -163,6 +167,13 @@ def test_layers_compile_cleanly(text: str, device: str) -> None:
 
 
 @compiler
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("tag", EXTENSIONS)
+def test_extensions_compile_cleanly(tag: str, device: str) -> None:
+    _check(tag, device, 0)
+
+
+@compiler
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_drawn_problems_compile_cleanly(case: Case) -> None:
     _check(case, "h200", 0)
@@ -180,7 +191,7 @@ def test_every_cuda_engine_is_reached() -> None:
     """An engine that serves no problem of the list would be left out without a word."""
     device, reached = device_spec("h200"), set()
     engines = [e for e in ENGINES if "cuda" in e.places and e.name not in WITHOUT_KERNELS]
-    for what in (*TEXTS, *CASES):
+    for what in (*TEXTS, *EXTENSIONS, *CASES):
         for op in _prepared(what).fused:
             reached |= {e.name for e in engines if e.serves(Task(op, device))}
     assert {e.name for e in engines} <= reached

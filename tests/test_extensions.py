@@ -10,6 +10,7 @@ from extension_cases import LEGAL_EXTENSIONS, extension
 from legal import convolution, tensor
 
 from graphdnn import build, files, fuse, graph_to_json
+from graphdnn.build import rank
 from graphdnn.engines.host.grid_sample import sample, sample_backward
 from graphdnn.enums import ConvolutionMode
 from graphdnn.errors import NotSupported
@@ -108,7 +109,12 @@ def test_they_go_through_files_and_fusion(tag: str) -> None:
 
 
 @pytest.mark.parametrize("tag", LEGAL_EXTENSIONS)
-def test_a_device_without_an_engine_says_so(tag: str) -> None:
-    with pytest.raises(NotSupported) as error:
-        build(OperationGraph.of([extension(tag)]), "h200")
-    assert all(r.reason and r.fix for r in error.value.rejections)
+def test_a_device_has_an_engine_or_says_why_not(tag: str) -> None:
+    graph = OperationGraph.of([extension(tag)])
+    if tag in ("grid_sample", "grid_sample_bwd", "patches"):
+        assert rank(graph, "h200").best.choices[0].engine.places == ("cuda",)
+        return
+    try:
+        build(graph, "h200")
+    except NotSupported as error:
+        assert all(r.reason and r.fix for r in error.rejections)

@@ -10,6 +10,7 @@ from graphdnn.engines.cuda import (
     direct_wgrad,
     explicit_gemm,
     fft,
+    grid_sample,
     hopper_gemm,
     implicit_gemm,
     matmul,
@@ -18,6 +19,7 @@ from graphdnn.engines.cuda import (
     movement,
     norm,
     norm_backward,
+    patches,
     pointwise,
     reduction,
     resample,
@@ -60,4 +62,7 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     view.ENGINE,
     movement.ENGINE,
     rng.ENGINE,
+    grid_sample.ENGINE,
+    grid_sample.BACKWARD,
+    patches.ENGINE,
 )

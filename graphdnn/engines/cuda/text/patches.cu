@@ -1,0 +1,26 @@
+// y[c * taps + tap, n * positions + position] = what the tap reads there, as bits; zeros in the padding.
+
+extern "C" __global__ void __launch_bounds__(THREADS) patches(const __grid_constant__ Params p) {
+    for (unsigned long long i = (unsigned long long)blockIdx.x * THREADS + threadIdx.x; i < (unsigned long long)p.count;
+         i += (unsigned long long)gridDim.x * THREADS) {
+        unsigned long long position = i % (unsigned long long)p.columns, tap = i / (unsigned long long)p.columns;
+        const long long to = (long long)tap * p.y_stride[0] + (long long)position * p.y_stride[1];
+        long long from = 0;
+        bool inside = true;
+        #pragma unroll
+        for (int j = RANK - 1; j >= 0; --j) {
+            const long long place = (long long)(position % (unsigned long long)p.places[j]);
+            position /= (unsigned long long)p.places[j];
+            long long t = (long long)(tap % (unsigned long long)p.taps[j]);
+            tap /= (unsigned long long)p.taps[j];
+            if (FLIPPED) t = p.taps[j] - 1 - t;
+            const long long at = place * p.step[j] + t * p.dilation[j] - p.padding[j];
+            inside = inside && at >= 0 && at < p.extent[j];
+            from += at * p.x_stride[2 + j];
+        }
+        from += (long long)position * p.x_stride[0] + (long long)tap * p.x_stride[1];
+        Item item = Item();
+        if (inside) item = ((const Item*)p.x)[from];
+        ((Item*)p.y)[to] = item;
+    }
+}
