@@ -17,7 +17,7 @@ _RESERVED = 1024 + 256  # bytes of shared memory
 _BARRIERS = 16  # bytes for each stage
 _MOST_STAGES = 8
 _ROW = 128
-_OTHER_REGISTERS = 24
+_OTHER_REGISTERS = (24, 24, 32)  # than those of sums and planes, for 1, 2 and 3 warpgroups
 _PROMOTED = 4  # stages whose products of floats are added by the tensor cores: 128 channels
 _MOST_PARTS = 65536
 
@@ -47,7 +47,7 @@ class Tile:
     def fits(self, kind: Kind) -> bool:
         """Its sums fit into registers, with what was added of those of floats, and the planes of two blocks of k."""
         held = (kind.sums + kind.is_float) * self.bn // 2 + 8 * len(kind.planes[0])
-        return held <= self.registers[0] - _OTHER_REGISTERS
+        return held <= self.registers[0] - _OTHER_REGISTERS[self.consumers - 1]
 
     @property
     def name(self) -> str:

@@ -118,8 +118,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_planes(const __g
             Rows at = rows_of(p, w, consumer, 0);
             #pragma unroll
             for (int block = 0; block < BN / 32; ++block) {
+                // Joined here and not all before: there are no registers for it.
                 #pragma unroll
-                for (int g = 0; g < GROUPS; ++g) pin(sum[g]);  // joined here and not all before: there are no registers for it
+                for (int g = 0; g < GROUPS; ++g) pin(sum[g]);
                 Accumulator some[16];
                 #pragma unroll
                 for (int i = 0; i < 16; ++i) {
