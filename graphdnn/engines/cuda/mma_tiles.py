@@ -66,7 +66,7 @@ TILES: tuple[Tile, ...] = (
 
 TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, largest first")
 DEPTH = Knob(KnobType.TILEK, 0, 2, 1, 0, "0: chosen by the shape; else 64 or 128 bytes of the sum in a tile")
-STAGES = Knob(KnobType.STAGES, 1, 5, 1, 1, "1: as many as fit; else tiles of both operands in shared memory")
+STAGES = Knob(KnobType.STAGES, 1, 5, 1, 1, "1: as many as fit; else tiles of both operands in shared memory, at most")
 OCCUPANCY = Knob(KnobType.OCCUPANCY, 0, 4, 1, 0, "0: chosen by the tile; else blocks that share an SM, at most")
 SPLIT = Knob(
     KnobType.SPLIT_K,
@@ -157,7 +157,7 @@ def _staged(
     """The tile with as many stages as fit beside other blocks; None where two do not."""
     bk = bytes_deep // element
     for blocks in range(resident, 0, -1):
-        for stages in (wanted,) if wanted > 1 else (5, 4, 3, 2):
+        for stages in range(wanted if wanted > 1 else 5, 1, -1):
             shape = Shape(tile, bk, stages, blocks, 1, 0.0, loads.tables(tile, bk, stages))
             if blocks * (shape.shared(element) + shape.tables + _BLOCK_BYTES) <= machine.shared:
                 return shape

@@ -34,7 +34,7 @@ template <class Stored_, class T_, int OUTER, int V_, bool ALONG_K_, bool IS_TUR
     }
     struct Held {
         const Stored* from;
-        unsigned int valid;  // bit i: the outer index of chunk i exists
+        int left;            // of the outer indices of the chunks, those that exist: the first ones
         Offset start, pace;  // of the plain operand: the first chunk's part, and from chunk to chunk
         Outer outer[IS_PLAIN || !IS_HELD ? 1 : OUTERS];
         Depth depth;         // of the tile on its way, where it is the same for all chunks
@@ -75,10 +75,7 @@ template <class S> __device__ __forceinline__ void hold(
     const Params& p, typename S::Held& held, const typename S::Stored* from, const Tables& tables, long long first, int left
 ) {
     held.from = from;
-    held.valid = 0;
-    #pragma unroll
-    for (int i = 0; i < S::OUTERS; ++i)
-        if (S::outer(i) < left) held.valid |= 1u << i;
+    held.left = S::ALONG_K ? (left - S::outer(0) + S::STEP - 1) / S::STEP : S::outer(0) < left;
     if constexpr (S::IS_PLAIN) {
         held.start = (Offset)((first + S::outer(0)) * p.plain_channel);
         held.pace = S::ALONG_K ? (Offset)(S::STEP * p.plain_channel) : (Offset)0;
@@ -101,7 +98,7 @@ template <class S, int PARTS> __device__ __forceinline__ void fetch(
         if (i * PARTS / S::COUNT != part || !S::exists(i)) continue;
         const int k = S::k(i);
         const Depth depth = S::ALONG_K ? held.depth : described[k / DESCRIBED];
-        bool valid = k < k_left && (held.valid >> (S::ALONG_K ? i : 0) & 1u);
+        bool valid = k < k_left && (S::ALONG_K ? i : 0) < held.left;
         Offset offset;
         if constexpr (S::IS_PLAIN) {
             offset = held.start + (Offset)i * held.pace + depth.plain;
