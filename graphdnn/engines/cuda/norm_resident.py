@@ -78,7 +78,6 @@ class Residence:
     tile: Tile
     tiles: int
     splits: int
-    per_split: int
     groups: int
     early: int
     kept: int
@@ -102,7 +101,15 @@ class Residence:
         """``direction``: the file that says what is found of the rows."""
         is_split = self.splits > 1
         rows.parameters(parameters)
-        parameters.integer("per_split", self.per_split)
+        turns, longer = divmod(-(-rows.packs // self.tile.lanes), self.splits)
+        counts = {
+            "turns": turns,  # of a split at least
+            "longer": longer,  # splits with one more
+            "last": (longer - 1) % self.splits,  # the split with the row's last packs
+            "missing": -rows.packs % self.tile.lanes,
+        }
+        for field, count in counts.items():
+            parameters.integer(field, count)
         parameters.integer("groups", self.groups)
         parameters.integer("kept", self.kept)
         parameters.integer("barriers", self.tiles)
@@ -151,12 +158,10 @@ def resident(
         return None
     if tile.lanes < rows.row_width or rows.packs < splits * turn or (tiles > device.sm_count and splits > 1):
         return None
-    per_split = -(-rows.packs // splits)
-    if splits > 1:
-        per_split = -(-per_split // tile.lanes) * tile.lanes
-    splits = -(-rows.packs // per_split)
+    turns = -(-rows.packs // tile.lanes)
+    splits = min(splits, turns)
     early = _early(rows, pack_bytes, len(packs)) if is_plain else 0
-    needed = max(0, -(-per_split // tile.lanes) - early)  # packs of a thread
+    needed = max(0, -(-turns // splits) - early)  # packs of a thread
     groups = 2 * max(1, -(-needed // (2 * tile.steps)))
     block_rows = columns * rows.row_width
     joined = compute_bytes * tile.threads // 32 * (2 * block_rows + 1)  # by threads, in shared memory
@@ -167,7 +172,6 @@ def resident(
         tile=tile,
         tiles=tiles,
         splits=splits,
-        per_split=per_split,
         groups=groups,
         early=early,
         kept=kept,
@@ -181,6 +185,8 @@ def _early(rows: Rows, pack_bytes: int, values: int) -> int:
     """Packs that a thread's registers have room for all the time: the fewer the more rows it knows."""
     if rows.along:
         room = 160 if values == 1 else 224
+    elif values == 1:
+        room = 80 if rows.row_width <= 4 else 48
     else:
-        room = 64 if rows.row_width > 4 else 112 if values == 1 else 128
+        room = 128 if rows.row_width <= 4 else 64
     return room // pack_bytes

@@ -2,7 +2,7 @@
 
 constexpr int BLOCK_ROWS = COLUMNS * ROW_WIDTH, WARPS = THREADS / 32;
 constexpr int JOINERS = THREADS / BLOCK_ROWS < WARPS ? THREADS / BLOCK_ROWS : WARPS;  // threads that join a row's blocks
-constexpr int BATCH = sizeof(Compute) == 8 ? 4 : 6;  // parts that a thread joins at once
+constexpr int BATCH = sizeof(Compute) == 8 ? 2 : 5;  // parts that a thread joins at once, half of those it loads
 static_assert(JOINERS >= 1 && WARPS >= 2 && LANES >= ROW_WIDTH, "each row has threads that join and store it");
 
 // Parts of a block's rows, and what every thread learns of them in the end.
@@ -63,7 +63,8 @@ __device__ __forceinline__ void join_all(
     Part<1> found = {};
     if (thread < BLOCK_ROWS) found = parts.joined(WARPS, thread);
     if constexpr (SPLIT) {
-        const long long rows = p.rows * ROW_WIDTH, splits = gridDim.y;
+        const long long rows = p.rows * ROW_WIDTH;
+        const int splits = (int)gridDim.y;
         const int block_row = thread % BLOCK_ROWS, joiner = thread / BLOCK_ROWS;
         const long long place = (long long)blockIdx.x * BLOCK_ROWS + block_row;
         if (joiner == 0 && place < rows) p.partial[blockIdx.y * rows + place] = {found.first[0], found.second[0]};
@@ -72,18 +73,26 @@ __device__ __forceinline__ void join_all(
         wait_for(p.arrived + blockIdx.x, gridDim.y);
         if (joiner < JOINERS && place < rows) {
             found = {};
-            for (long long split = joiner; split < splits; split += BATCH * JOINERS) {
-                Part<1> part[BATCH + 1];
-                part[BATCH] = found;
+            for (int split = joiner; split < splits; split += 2 * BATCH * JOINERS) {
+                Pack<Compute, 2> values[2 * BATCH];
                 #pragma unroll
-                for (int i = 0; i < BATCH; ++i) {
-                    const long long number = split + i * JOINERS;
-                    part[i] = {};
-                    if (number >= splits) continue;
-                    const Pack<Compute, 2> values = p.partial[number * rows + place];
-                    part[i] = part_of(p, (Count)number, values.at[0], values.at[1]);
+                for (int i = 0; i < 2 * BATCH; ++i) {
+                    const int number = split + i * JOINERS;
+                    values[i] = p.partial[(number < splits ? number : splits - 1) * rows + place];
                 }
-                found = together(part);
+                #pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    Part<1> part[BATCH + 1];
+                    part[BATCH] = found;
+                    #pragma unroll
+                    for (int i = 0; i < BATCH; ++i) {
+                        const int number = split + (half * BATCH + i) * JOINERS;
+                        const Pack<Compute, 2> some = values[half * BATCH + i];
+                        part[i] = {};
+                        if (number < splits) part[i] = part_of(p, number, some.at[0], some.at[1]);
+                    }
+                    found = together(part);
+                }
             }
             if (block_row == 0) parts.elements[joiner] = found.elements;
             parts.set(joiner, block_row, found.first[0], found.second[0]);

@@ -77,8 +77,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_resident(cons
     #pragma unroll
     for (int j = 0; j < RANK; ++j) at[j] = 0;
     locate_row(p, here.row, at);
-    const Count begin = (Count)blockIdx.y * (Count)p.per_split, limit = begin + (Count)p.per_split;
-    const Span mine = {begin + here.lane, limit < (Count)p.count ? limit : (Count)p.count};
+    const Span mine = span_of(p, blockIdx.y, gridDim.y, here.lane);
     const Count kept_end = EARLY + (Count)p.kept, end = EARLY + (Count)p.groups * STEPS;
 
     Row row;

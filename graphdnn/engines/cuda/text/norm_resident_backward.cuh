@@ -29,7 +29,7 @@ template <int COUNT> __device__ __forceinline__ Part<1> together(const Part<1> (
     return all;
 }
 
-__device__ __forceinline__ Part<1> part_of(const Params&, Count, Compute sum, Compute dot) {
+__device__ __forceinline__ Part<1> part_of(const Params&, int, Compute sum, Compute dot) {
     return {(Compute)0, {sum}, {dot}};
 }
 

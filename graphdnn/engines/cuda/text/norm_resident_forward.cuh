@@ -10,9 +10,11 @@ __device__ __forceinline__ Elements widened(const Stored& pack) {
 // A number, or 0: nothing can count from what is none.
 __device__ __forceinline__ Compute finite(Compute x) { return x - x == (Compute)0 ? x : (Compute)0; }
 
-__device__ __forceinline__ Compute elements_of(const Params& p, Count split) {
-    const Count begin = split * (Count)p.per_split, rest = (Count)p.count - begin;
-    return (Compute)(rest < (Count)p.per_split ? rest : (Count)p.per_split) * (Compute)(ALONG ? VECTOR : 1);
+// Elements of a row in a split: LANES packs a turn, but for the row's last ones.
+__device__ __forceinline__ Compute elements_of(const Params& p, int split) {
+    const int turns = (int)p.turns + (split < (int)p.longer);
+    const int packs = turns * LANES - (split == (int)p.last ? (int)p.missing : 0);
+    return (Compute)packs * (Compute)(ALONG ? VECTOR : 1);
 }
 
 // Moments of parts of rows, N at once: mean and sum of squared deviations. They join by the formula of Chan, Golub and
@@ -49,7 +51,7 @@ template <int COUNT> __device__ __forceinline__ Part<1> together(const Part<1> (
     return all;
 }
 
-__device__ __forceinline__ Part<1> part_of(const Params& p, Count split, Compute mean, Compute squares) {
+__device__ __forceinline__ Part<1> part_of(const Params& p, int split, Compute mean, Compute squares) {
     return {elements_of(p, split), {mean}, {squares}};
 }
 

@@ -1,10 +1,15 @@
-// The packs of a thread: `first`, `first` + LANES, ... below `end`. The block has one at least.
+// The packs of a thread: `first`, `first` + `apart`, ... below `end`. Blocks that share rows take turns, LANES packs each,
+// so that they go through memory side by side.
 struct Span {
-    Count first, end;
+    Count first, apart, end;
 
-    __device__ __forceinline__ Count pack(Count round) const { return first + round * LANES; }
+    __device__ __forceinline__ Count pack(Count round) const { return first + round * apart; }
     __device__ __forceinline__ bool has(Count round) const { return pack(round) < end; }
-    __device__ __forceinline__ Count count() const { return end > first ? (end - first + LANES - 1) / LANES : 0; }
-    // Where a thread has no pack it reads the block's last one, which nobody uses: no load waits for a condition.
+    __device__ __forceinline__ Count count() const { return end > first ? (end - first + apart - 1) / apart : 0; }
+    // Where a thread has no pack it reads the row's last one, which nobody uses: no load waits for a condition.
     __device__ __forceinline__ Count some(Count round) const { return has(round) ? pack(round) : end - 1; }
 };
+
+__device__ __forceinline__ Span span_of(const Params& p, Count split, Count splits, int lane) {
+    return {split * LANES + lane, splits * LANES, (Count)p.count};
+}
