@@ -3,7 +3,8 @@
     python benchmarks/host_overhead.py [--json FILE]
 
 ``execute`` runs a plan over four NumPy tensors whose launch does nothing; ``build`` makes the graph and the plan of
-convolution + bias + ReLU again in a warm process.
+convolution + bias + ReLU again in a warm process; ``legacy`` is a repeated cudnnConvolutionForward of which the plan
+does nothing, so what the call adds to ``execute``.
 """
 
 from __future__ import annotations
@@ -53,6 +54,33 @@ def idle() -> tuple[ExecutionPlan, dict[int, Any]]:
     return plan, {uid: np.zeros(dims, np.float32) for uid, dims in ((1, X), (2, W), (3, B), (4, Y))}
 
 
+def idle_legacy_call() -> Callable[[], object]:
+    """cudnnConvolutionForward with a plan that is found and not run."""
+    from types import SimpleNamespace
+
+    from graphdnn import v6
+    from graphdnn.v6.execution import last_prepared
+
+    def described(dims: tuple[int, ...]) -> Any:
+        desc = v6.cudnnCreateTensorDescriptor()
+        v6.cudnnSetTensor4dDescriptor(desc, v6.CUDNN_TENSOR_NCHW, v6.CUDNN_DATA_FLOAT, *dims)
+        return desc
+
+    filters, conv = v6.cudnnCreateFilterDescriptor(), v6.cudnnCreateConvolutionDescriptor()
+    v6.cudnnSetFilter4dDescriptor(filters, v6.CUDNN_DATA_FLOAT, v6.CUDNN_TENSOR_NCHW, *W)
+    v6.cudnnSetConvolution2dDescriptor(conv, 1, 1, 1, 1, 1, 1, v6.CUDNN_CROSS_CORRELATION, v6.CUDNN_DATA_FLOAT)
+    x, w, y = (np.zeros(dims, np.float32) for dims in (X, W, Y))
+    arguments = (
+        v6.cudnnCreate(), 1.0, described(X), x, filters, w, conv,
+        v6.CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM, None, 0, 0.0, described(Y), y,
+    )  # fmt: skip
+    v6.cudnnConvolutionForward(*arguments)
+    prepared = last_prepared()
+    assert prepared is not None
+    prepared.plan = SimpleNamespace(workspace_size=0, execute=lambda *_: None)  # type: ignore[assignment]
+    return lambda: v6.cudnnConvolutionForward(*arguments)
+
+
 def best(call: Callable[[], object], number: int) -> float:
     """Seconds of one call, smallest of seven repetitions."""
     return min(timeit.repeat(call, number=number, repeat=7)) / number
@@ -67,10 +95,12 @@ def main() -> None:
         "execute_us": best(lambda: plan.execute(bindings), 50_000) * 1e6,
         "build_ms": best(lambda: graphdnn.build(conv_bias_relu()), 20) * 1e3,
         "graph_ms": best(conv_bias_relu, 20) * 1e3,
+        "legacy_us": best(idle_legacy_call(), 20_000) * 1e6,
     }
     print(f"execute, four tensors, nothing launched: {results['execute_us']:.2f} us   (goal 2)")
     parts = f"{results['build_ms']:.2f} ms   (goal 3; the graph {results['graph_ms']:.2f})"
     print(f"graph and plan of conv + bias + relu:     {parts}")
+    print(f"cudnnConvolutionForward, beside its plan: {results['legacy_us']:.2f} us   (goal 10)")
     if options.json:
         about = {
             "date": datetime.date.today().isoformat(), "python": platform.python_version(),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections import Counter
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from graphdnn.rules import RULES
 RAISED: set[str] = set()  # rule ids
 TOUCHED: set[str] = set()  # "descriptor attribute", set or read
 PROBLEMS: Counter[str] = Counter()  # problems executed end to end, by kind
+LEGACY: dict[str, set[str]] = {}  # legacy function -> tests that called it
 KNOWN: set[str] = set()  # rules are known once their module is imported
 ATTRIBUTES = {
     f"{kind.name} {name.name}" for kind in KINDS for name in (*KINDS[kind].rows, *KINDS[kind].refused)
@@ -57,6 +60,55 @@ _record_attributes("set")
 _record_attributes("get")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--legacy-table", action="store_true", help="list every legacy function with its number of cases")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Note which test calls which legacy function, where a test imports them."""
+    v6 = sys.modules.get("graphdnn.v6")
+    for line in v6.coverage() if v6 is not None else ():
+        if line.function not in LEGACY:
+            setattr(v6, line.function, _noted(line.function, getattr(v6, line.function)))
+
+
+def _noted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    tests = LEGACY.setdefault(name, set())
+
+    @wraps(call)
+    def noted(*args: Any, **named: Any) -> Any:
+        tests.add(_running[0])
+        return call(*args, **named)
+
+    return noted
+
+
+_running = [""]  # the id of the test
+
+
+def _print_legacy(reporter: Any, every: bool) -> None:
+    """The legacy functions: how many were called, and in how many cases each."""
+    v6 = sys.modules.get("graphdnn.v6")
+    cases = {name: len(tests - {""}) for name, tests in LEGACY.items()}
+    if v6 is None or not any(cases.values()):
+        return
+    called = sum(count > 0 for count in cases.values())
+    reporter.write_line(
+        f"legacy functions called in this run: {called} of {len(cases)}, in {sum(cases.values())} cases"
+    )
+    rows = [
+        (line.function, line.section, line.becomes, line.verified or "-", cases.get(line.function, 0), line.family)
+        for line in v6.coverage()
+    ]
+    if every:
+        for name, section, becomes, verified, count, _ in rows:
+            reporter.write_line(f"  {name:55} {section:6} {becomes:34} {verified:22} {count}")
+        return
+    for family in dict.fromkeys(row[-1] for row in rows):
+        counts = [row[4] for row in rows if row[-1] == family]
+        reporter.write_line(f"  {family:12} {len(counts):3} functions, {min(counts)} to {max(counts)} cases")
+
+
 def pytest_report_header() -> str:
     torch = "with" if importlib.util.find_spec("torch") else "WITHOUT (comparisons with it are skipped)"
     return f"graphdnn tests {torch} PyTorch"
@@ -75,6 +127,7 @@ def _asks_for_gpu(config: pytest.Config) -> bool:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    _running[0] = item.nodeid
     if item.get_closest_marker("gpu") is None:
         return
     if available():
@@ -87,6 +140,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(session.config, "workeroutput", None)  # set in the processes of pytest-xdist
     if output is not None:
         output.update(problems=dict(PROBLEMS), raised=sorted(RAISED), touched=sorted(TOUCHED), known=sorted(RULES))
+        output["legacy"] = {name: sorted(tests) for name, tests in LEGACY.items()}
     elif _asks_for_gpu(session.config) and not session.config.option.collectonly and not PROBLEMS["gpu tests"]:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -96,6 +150,8 @@ def pytest_testnodedown(node: Any) -> None:
     """Take over what a worker process saw."""
     output = getattr(node, "workeroutput", {})
     PROBLEMS.update(output.get("problems", {}))
+    for name, tests in output.get("legacy", {}).items():
+        LEGACY.setdefault(name, set()).update(tests)
     for seen, name in ((RAISED, "raised"), (TOUCHED, "touched"), (KNOWN, "known")):
         seen.update(output.get(name, ()))
 
@@ -111,5 +167,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(f"{what} in this run: {len(known) - len(missing)} of {len(known)}")
         if 0 < len(missing) <= 10:
             terminalreporter.write_line("  not: " + ", ".join(missing))
+    _print_legacy(terminalreporter, terminalreporter.config.getoption("--legacy-table"))
     kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(PROBLEMS.items()) if count > 1)
     terminalreporter.write_line(f"problems executed end to end: {sum(PROBLEMS.values())} ({kinds})")

@@ -594,10 +594,13 @@ def test_a_repeated_call_costs_little(handle: Any, monkeypatch: pytest.MonkeyPat
     v6.cudnnConvolutionForward(*arguments)
     monkeypatch.setattr(last_prepared(), "plan", SimpleNamespace(workspace_size=0, execute=lambda *_: None))
 
+    call = v6.cudnnConvolutionForward
+    call = getattr(call, "__wrapped__", call)  # the tests' own count is not the call's
+
     def seconds() -> float:
         start = thread_time()
         for _ in range(1000):
-            v6.cudnnConvolutionForward(*arguments)
+            call(*arguments)
         return (thread_time() - start) / 1000
 
     assert min(seconds() for _ in range(20)) < 10e-6
