@@ -28,6 +28,7 @@ from graphdnn.operations import Operation
 from graphdnn.operations.resample import resampled_extents
 from graphdnn.plan import DevicePlan
 from graphdnn.plan.device_arrays import shadow_of, workspace_address
+from graphdnn.problem import parse
 
 Case = Callable[[], Any]
 ADDRESS, ALLOCATED = 1 << 40, 1 << 20
@@ -100,9 +101,9 @@ def on_the_host(**call: Any) -> None:
     build(OperationGraph.of([operation("pointwise")]), "cpu").execute(arrays, **call)
 
 
-def declined(engine: str, op: Operation, device: DeviceSpec) -> Case:
+def declined(engine: str, op: Operation | Sequence[Operation], device: DeviceSpec) -> Case:
     def ask() -> None:
-        (fused,) = fuse(OperationGraph.of([op]))
+        (fused,) = fuse(OperationGraph.of([op] if isinstance(op, Operation) else op))
         raise error_for(ENGINE_BY_NAME[engine].why_not(Task(fused, device)))
 
     return ask
@@ -172,6 +173,32 @@ def in_bits(tag: str) -> Operation:
     return extension(tag, **{p: getattr(legal, p).model_copy(update={"data_type": DataType.BOOLEAN}) for p in ports})
 
 
+def hopper_cases(engine: str) -> Iterator[tuple[str, Case]]:
+    """Rules of the convolutions for compute capability 9.0: of 16-bit floats and bytes, and of fp32."""
+    is_tf32 = engine.endswith("tf32")
+    kind, other, integer = ("f32", "f64", "f32") if is_tf32 else ("f16", "f32", "i8")
+
+    def asked(text: str, device: DeviceSpec = H200) -> Case:
+        return declined(engine, parse(text).build_operation_graph().operations, device)
+
+    def operands(kind: str) -> str:
+        return f"x={kind}[1,16,9,9]nhwc w={kind}[16,16,3,3]nhwc"
+
+    yield "compute_capability", asked(f"conv {operands(kind)}", device_spec("a100"))
+    yield "types", asked(f"conv {operands(other)}")
+    yield "compute_type", asked(f"conv {operands(integer)} " + ("compute=f64" if is_tf32 else "compute=i64 out=i64"))
+    across = "" if is_tf32 else "compute=i32 out=i32"
+    yield "across_k", asked(f"wgrad x={integer}[1,16,9,9] dy={integer}[1,16,9,9] dw=[16,16,3,3] pad=1 {across}")
+    between = tensor(13, IMAGE, data_type=kind, is_virtual=True)
+    filter, result = tensor(2, (4, 4, 1, 1), data_type=kind), tensor(3, IMAGE, data_type=kind)
+    first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
+    yield "prologue", declined(engine, (first, operation("conv_fprop", x=between, w=filter, y=result)), H200)
+    yield "walk", asked(f"conv {operands(kind)} pad=1 stride=9")
+    gradient = f"dgrad dy={kind}[1,16,3,3]nhwc w={kind}[16,16,3,3]nhwc dx=[1,16,9,9]"
+    yield "residues", asked(f"{gradient} stride=3")
+    yield "groups", asked(f"conv x={kind}[1,32,9,9]nhwc w={kind}[16,16,3,3]nhwc")
+
+
 DEVICE_RULE_CASES: dict[str, Case] = {
     "binding.device_kind": device_case(_1=np.zeros(IMAGE, np.float32)),
     "binding.other_device": device_case(device=1),
@@ -208,6 +235,11 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     "cuda_norm_forward.direction": declined("cuda_norm_forward", operation("norm_bwd"), H200),
     "cuda_norm_backward.direction": declined("cuda_norm_backward", operation("norm_fwd"), H200),
     "cuda_implicit_gemm.coordinates": declined("cuda_implicit_gemm", distant(), H200),
+    **{
+        f"{name}.{rule}": case
+        for name in ("cuda_hopper_gemm", "cuda_hopper_gemm_tf32")
+        for rule, case in hopper_cases(name)
+    },
     "cuda_resample_backward.coordinates": declined("cuda_resample_backward", uneven(), H200),
     "cuda_view.layout": declined("cuda_view", operation("transpose"), H200),
     "cuda_fft_tiling.filter": declined("cuda_fft_tiling", wide_filter(), H200),

@@ -21,10 +21,11 @@ DISASSEMBLER = _disassembler()
 NO_DISASSEMBLER = "" if DISASSEMBLER else "nvdisasm is not installed (nvidia-cuda-nvdisasm)"
 
 
-def instructions(cubin: bytes) -> Counter[str]:
-    """How often each instruction occurs, by its name up to the first dot."""
+def instructions(cubin: bytes, *, whole: bool = False) -> Counter[str]:
+    """How often each instruction occurs, by its name up to the first dot, or with all that is said of it."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
         text = subprocess.run([DISASSEMBLER, "-c", file.name], capture_output=True, text=True, check=True).stdout
-    return Counter(re.findall(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z]\w*)", text, re.M))
+    found = re.findall(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", text, re.M)
+    return Counter(name if whole else name.split(".")[0] for name in found)

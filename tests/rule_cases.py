@@ -500,6 +500,7 @@ RULE_CASES: dict[str, Case] = {
     "knob.twice": knob((KnobType.STAGES, 2), (KnobType.STAGES, 4)),
     "numpy_blocked.operation": declined("numpy_blocked", "matmul"),
     "filter.numerical_note": ranked(Filters(without_numerical_notes=frozenset({NumericalNote.STRICT_NAN_PROP}))),
+    "filter.allowed_note": ranked(Filters(), _custom(numerical_notes=(NumericalNote.DOWN_CONVERT_INPUTS,))),
     "filter.behavior_note": ranked(
         Filters(without_behavior_notes=frozenset({BehaviorNote.RUNTIME_COMPILATION})),
         _custom(behavior_notes=(BehaviorNote.RUNTIME_COMPILATION,)),

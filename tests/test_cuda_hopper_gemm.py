@@ -1,20 +1,27 @@
 """The products of compute capability 9.0 run on the host against the general NumPy engine, and compiled.
 
 Operands are small multiples of a quarter: every sum is exact in fp32 in any order, so results are equal to the bit.
+The emulator lets copies land, and products run, as late as the barriers allow.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import fused, run_both
-from emulator import MISSING
+from cuda_comparison import compiler, compiles_cleanly, device_kernel, fused, run_both
+from disassembly import NO_DISASSEMBLER, instructions
+from emulator import MISSING, EmulationError
 from test_cuda_implicit_gemm import operations, quarters
 
+from graphdnn.cuda.nvrtc import Compiled, compile_text, resources
+from graphdnn.engines.cuda import source
 from graphdnn.engines.cuda.hopper_gemm import ENGINE
 from graphdnn.engines.cuda.hopper_tiles import TILES
+from graphdnn.engines.cuda.launch import Launch
 from graphdnn.enums import KnobType
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -34,11 +41,160 @@ def check(text: str, seed: int = 0, tile: int = SMALL, **knobs: Any) -> None:
 
 
 FORWARD = [
-    "conv x=f16[2,64,9,11]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + relu",
+    "conv x=f16[2,64,9,11]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + residual + relu",
+    "conv x=bf16[2,40,9,11]nhwc w=bf16[24,40,3,3]nhwc pad=1 stride=2 mode=conv",
+    "conv x=f16[1,72,9,8]nhwc w=f16[80,72,3,3]nhwc pad=1 dil=2 out=f32 + residual",
+    "conv x=i8[2,48,7,6]nhwc w=u8[32,48,3,3]nhwc pad=1 compute=i32 out=i32",
+    "conv x=u8[1,144,7,6]nhwc w=i8[10,144,1,1]nhwc compute=i32 out=i8 + relu",
+    "conv x=bf16[1,16,17]nhwc w=bf16[10,16,5]nhwc pad=2 spatial=1",
+    "conv x=bf16[1,16,5,6,7]nhwc w=bf16[8,16,3,3,3]nhwc pad=1 spatial=3",
+    "conv x=f16[2,128,6,5]nhwc w=f16[96,64,3,3]nhwc pad=1 stride=2,1",
+    "conv x=f16[2,64,8,12] w=f16[64,64,3,3] pad=1 + bias + relu",
+    "conv x=i8[2,3,9,12] w=i8[40,3,3,3] pad=1 compute=i32 out=i32",
+]
+BACKWARD = [
+    "dgrad dy=f16[2,16,9,11]nhwc w=f16[16,64,3,3]nhwc dx=[2,64,9,11] pad=1",
+    "dgrad dy=f16[2,8,5,6]nhwc w=f16[8,16,3,3]nhwc dx=[2,16,9,11] pad=1 stride=2",
+    "dgrad dy=bf16[2,72,10,12]nhwc w=bf16[72,80,3,3]nhwc dx=[2,80,10,12] pad=1 mode=conv",
+    "dgrad dy=bf16[1,8,4,4]nhwc w=bf16[8,8,2,3]nhwc dx=[1,8,8,12] stride=2,3",
+    "dgrad dy=f16[1,128,4,4]nhwc w=f16[128,16,3,3]nhwc dx=[1,32,4,4] pad=1",
+    "dgrad dy=f16[2,40,9,11] w=f16[40,24,3,3] dx=[2,24,9,11] pad=1",
+    "wgrad x=f16[2,8,9,11]nhwc dy=f16[2,24,9,11]nhwc dw=[24,8,3,3] pad=1",
+    "wgrad x=f16[2,72,9,11]nhwc dy=f16[2,80,5,6]nhwc dw=[80,72,3,3] pad=1 stride=2",
+    "wgrad x=bf16[1,8,5,6,7]nhwc dy=bf16[1,8,5,6,7]nhwc dw=[8,8,3,3,3] pad=1 spatial=3 mode=conv",
+    "wgrad x=f16[1,32,9,11]nhwc dy=f16[1,48,9,11]nhwc dw=[48,16,3,3] pad=1",
+    "wgrad x=f16[2,5,9,11] dy=f16[2,7,9,11] dw=[7,5,3,3] pad=1",
 ]
 
 
 @emulated
-@pytest.mark.parametrize("text", FORWARD)
+@pytest.mark.parametrize("text", FORWARD + BACKWARD)
 def test_results(text: str) -> None:
-    check(text)
+    check(text, SPLIT_K=1)
+    check(text, SPLIT_K=3, STAGES=3)
+
+
+@emulated
+@pytest.mark.parametrize("text", [FORWARD[0], FORWARD[8], BACKWARD[0], BACKWARD[6]])
+def test_many_parts_are_added_by_slices(text: str) -> None:
+    check(text, SPLIT_K=13)
+
+
+@emulated
+@pytest.mark.parametrize("tile", ["128x96", "256x64"])
+def test_tiles(tile: str) -> None:
+    """Two warpgroups that multiply, and two blocks of rows for each."""
+    check(FORWARD[0], tile=_NUMBER[tile])
+
+
+@emulated
+@pytest.mark.long
+@pytest.mark.parametrize("tile", range(len(TILES) + 1))
+@pytest.mark.parametrize("text", [*FORWARD[:2], FORWARD[8], *BACKWARD[:2], *BACKWARD[5:8]])
+def test_every_tile(text: str, tile: int) -> None:
+    check(text, tile=tile)
+    check(text, tile=tile, SPLIT_K=2)
+
+
+@emulated
+@pytest.mark.parametrize("layout", ["nhwc", ""])
+def test_infinities_stay_where_they_are(layout: str) -> None:
+    """Padding and what lies beyond the product are zeros times zeros."""
+    ops = operations(f"conv x=f16[1,8,5,7]{layout} w=f16[9,8,3,3]{layout} pad=1")
+    op, rng = fused(ops), np.random.default_rng(0)
+    values = {t.uid: quarters(t, rng) for t in (*op.inputs, *op.outputs)}
+    x, w, _ = op.anchor.roles  # type: ignore[union-attr]
+    values[x.uid][0, 3, 2, 2] = np.inf
+    values[w.uid][5] = np.nan
+    got, expected = run_both(ops, ENGINE, values, {KnobType.TILE_SIZE: SMALL})
+    for uid, array in expected.items():
+        np.testing.assert_array_equal(got[uid], array)
+
+
+# What the emulator has to see: a kernel that signals, waits or announces wrongly.
+_BROKEN = {
+    "fills what is still read": ("if (previous >= 0 && threadIdx.x % 128 == 0) arrive(empty + 8 * previous);\n"
+                                 "                previous", "if (threadIdx.x % 128 == 0) arrive(empty + 8 * turn.stage);\n"
+                                 "                previous"),
+    "reads before it landed": ("await_phase(full + 8 * turn.stage, turn.parity);", ""),
+    "fills without waiting": ("await_phase(empty + 8 * turn.stage, turn.parity ^ 1);", ""),
+    "announces too few bytes": ("A_BYTES + B_BYTES);\n                a =", "A_BYTES + B_BYTES - 128);\n                a ="),
+    "leaves products unfinished": ("            await_products<0>();", "            await_products<1>();"),
+}  # fmt: skip
+
+
+@emulated
+@pytest.mark.parametrize("what", _BROKEN)
+def test_wrong_signals_are_seen(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right, wrong = _BROKEN[what]
+    whole = source.file_text
+
+    def broken(name: str) -> str:
+        text = whole(name)
+        if name == "hopper_gemm.cu":
+            assert right in text
+            text = text.replace(right, wrong)
+        return text
+
+    source._joined.cache_clear()
+    monkeypatch.setattr(source, "file_text", broken)
+    with pytest.raises((EmulationError, AssertionError)):
+        check(FORWARD[0], STAGES=3)
+    source._joined.cache_clear()
+
+
+LARGE = [
+    "conv x=f16[32,256,56,56]nhwc w=f16[256,256,3,3]nhwc pad=1 + bias + residual + relu",
+    "conv x=bf16[32,64,56,56] w=bf16[256,64,1,1] + bias + relu",
+    "conv x=i8[32,256,56,56]nhwc w=u8[256,256,3,3]nhwc pad=1 compute=i32 out=i8 + relu",
+    "dgrad dy=bf16[64,128,28,28]nhwc w=bf16[128,64,3,3]nhwc dx=[64,64,56,56] pad=1 stride=2",
+    "wgrad x=f16[32,256,56,56]nhwc dy=f16[32,256,56,56]nhwc dw=[256,256,3,3] pad=1",
+]
+
+
+@cache
+def _compiled(text: str) -> Compiled:
+    """Both kernels of a split product are in one text."""
+    step = device_kernel(operations(text), ENGINE).steps[-1]
+    assert isinstance(step, Launch)
+    return compile_text(step.text, "sm_90a")
+
+
+@compiler
+@pytest.mark.parametrize("text", LARGE)
+def test_compiles(text: str) -> None:
+    for entry, used in resources(_compiled(text).log).items():
+        assert not used.warnings, used.warnings
+        assert used.stack == used.spill_stores == used.spill_loads == 0, f"{entry}: {used}"
+
+
+@compiler
+@pytest.mark.long
+@pytest.mark.parametrize("tile", range(1, len(TILES) + 1))
+@pytest.mark.parametrize("text", LARGE)
+def test_every_tile_compiles(text: str, tile: int) -> None:
+    compiles_cleanly(operations(text), ENGINE, "sm_90a", {KnobType.TILE_SIZE: tile})
+
+
+def _count(found: Counter[str], *parts: str) -> int:
+    return sum(n for name, n in found.items() if all(part in name for part in parts))
+
+
+@compiler
+@pytest.mark.skipif(bool(NO_DISASSEMBLER), reason=NO_DISASSEMBLER)
+@pytest.mark.parametrize("text", LARGE)
+def test_instructions(text: str) -> None:
+    """Tensor cores read from shared memory, the copy unit walks through images, warpgroups change registers."""
+    found = instructions(_compiled(text).cubin, whole=True)
+    assert _count(found, "IGMMA" if "i8" in text else "HGMMA") > 0, found
+    assert _count(found, "UTMALDG", "IM2COL") > 0, found
+    assert text.startswith("wgrad") or _count(found, "UTMALDG") > _count(found, "UTMALDG", "IM2COL"), "filters by boxes"
+    assert _count(found, "USETMAXREG") >= 2, found
+    assert _count(found, "SYNCS") > 0, found
+    assert not _count(found, "HMMA.") + _count(found, "IMMA."), "products of warps"
+
+
+def test_workspace_only_where_the_sum_is_in_parts() -> None:
+    assert device_kernel(operations(LARGE[0]), ENGINE).scratch == 0
+    assert device_kernel(operations(LARGE[4]), ENGINE).scratch > 0
+    assert device_kernel(operations(LARGE[4]), ENGINE, {KnobType.SPLIT_K: 1}).scratch == 0

@@ -164,10 +164,7 @@ void issue(unsigned to, const void* map, unsigned barrier, const int* at, const 
     else flying.push_back(copy);
 }
 
-void begin_copies() {
-    for (size_t i = flying.size(); i-- > 0;)
-        if (is_same(flying[i].block, emulated_blockIdx)) flying.erase(flying.begin() + i);
-}
+void forget_copies() { flying.clear(); }
 
 void end_copies() {
     for (const Copy& copy : flying)

@@ -25,11 +25,10 @@
 
 namespace {
 
-// The block that is entered has nothing in flight; the one that is left must not have (copy_unit.cpp,
-// warpgroup_products.cpp).
-void begin_copies();
+// A launch begins with nothing in flight, and no block may end with it (copy_unit.cpp, warpgroup_products.cpp).
+void forget_copies();
 void end_copies();
-void begin_products();
+void forget_products();
 void end_products();
 
 constexpr int MAX_THREADS = 1024, WARP = 32, NAMED = 16;
@@ -324,8 +323,6 @@ void fiber() {
 // ---- blocks
 
 void begin_block() {
-    begin_copies();
-    begin_products();
     exited = arrived = vote_any = vote_count = 0;
     vote_all = 1;
     memset(named, 0, sizeof named);
@@ -494,6 +491,8 @@ int emulated_launch(void (*kernel)(const void*), const void* arguments, const un
     emulated_blockDim = {block[0], block[1], block[2]};
     count = int(block[0] * block[1] * block[2]);
     dynamic_bytes = shared;
+    forget_copies();
+    forget_products();
     for (int i = 0; i < count; ++i)
         thread[i].index = {i % block[0], i / block[0] % block[1], i / (block[0] * block[1])};
 

@@ -79,10 +79,17 @@ struct Queue {
     std::vector<std::vector<Product>> groups;  // committed
     std::vector<Product> open;
 };
-using Key = std::tuple<unsigned, unsigned, unsigned, int>;
-std::map<Key, Queue> queues;
+struct Warpgroup {
+    uint3 block;
+    int number;
+    bool operator<(const Warpgroup& other) const {
+        return std::tie(block.x, block.y, block.z, number) <
+               std::tie(other.block.x, other.block.y, other.block.z, other.number);
+    }
+};
+std::map<Warpgroup, Queue> queues;
 
-Key my_queue() { return {emulated_blockIdx.x, emulated_blockIdx.y, emulated_blockIdx.z, current / WARPGROUP}; }
+Queue& my_queue() { return queues[{emulated_blockIdx, current / WARPGROUP}]; }
 
 // ---- operands
 
@@ -165,17 +172,17 @@ void add_product(void** places, unsigned) {
         whole.sum[i] = own.sum[0];
         whole.registers[i] = own.registers[0];
     }
-    queues[my_queue()].open.push_back(whole);
+    my_queue().open.push_back(whole);
 }
 
 void commit(void**, unsigned) {
-    Queue& queue = queues[my_queue()];
+    Queue& queue = my_queue();
     queue.groups.push_back({});
     queue.groups.back().swap(queue.open);
 }
 
 void finish(void** places, unsigned) {
-    Queue& queue = queues[my_queue()];
+    Queue& queue = my_queue();
     const size_t left = static_cast<Share*>(places[0])->left;
     while (queue.groups.size() > left) {
         for (const Product& product : queue.groups.front()) multiply(product);
@@ -183,17 +190,12 @@ void finish(void** places, unsigned) {
     }
 }
 
-void begin_products() {
-    for (int warpgroup = 0; warpgroup < MAX_THREADS / WARPGROUP; ++warpgroup)
-        queues.erase({emulated_blockIdx.x, emulated_blockIdx.y, emulated_blockIdx.z, warpgroup});
-}
+void forget_products() { queues.clear(); }
 
 void end_products() {
-    for (int warpgroup = 0; warpgroup < MAX_THREADS / WARPGROUP; ++warpgroup) {
-        const auto found = queues.find({emulated_blockIdx.x, emulated_blockIdx.y, emulated_blockIdx.z, warpgroup});
-        if (found != queues.end() && (!found->second.groups.empty() || !found->second.open.empty()))
+    for (const auto& [of, queue] : queues)
+        if (is_same(of.block, emulated_blockIdx) && !(queue.groups.empty() && queue.open.empty()))
             emulated_stop("products that nobody waited for when their block ends", 0);
-    }
 }
 
 }  // namespace

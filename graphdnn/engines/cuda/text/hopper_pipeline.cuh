@@ -129,6 +129,7 @@ template <class... At> __device__ __forceinline__ void copy_box(shared_t to, con
     const int all[] = {at...};
     emulated_copy_box(to, &map, barrier, all, sizeof...(at));
 }
+__device__ __forceinline__ void fetch_box(const TensorMap&, int, int) {}
 template <int SPATIAL>
 __device__ __forceinline__ void copy_pixels(
     shared_t to, const TensorMap& map, shared_t barrier, int c, int n, const int (&at)[3], const int (&tap)[3]
