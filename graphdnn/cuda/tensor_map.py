@@ -18,12 +18,12 @@ from graphdnn.enums import DataType
 BYTES = 128
 WORDS = BYTES // 8
 
-# CUtensorMapDataType; types of one size without arithmetic during the copy are alike. Floats are rounded to TF32 on the
-# way: what else would only cut them off.
+# CUtensorMapDataType; types of one size without arithmetic during the copy are alike.
 _ELEMENT = {
     DataType.INT8: 0, DataType.UINT8: 0, DataType.FP8_E4M3: 0, DataType.FP8_E5M2: 0,
-    DataType.INT16: 1, DataType.INT32: 3, DataType.HALF: 6, DataType.BFLOAT16: 9, DataType.FLOAT: 11,
+    DataType.INT16: 1, DataType.INT32: 3, DataType.HALF: 6, DataType.BFLOAT16: 9, DataType.FLOAT: 7,
 }  # fmt: skip
+_TF32 = 11
 _SWIZZLE = {32: 1, 64: 2, 128: 3}  # by the bytes of a row
 _NO_INTERLEAVING, _CACHE_LINES_OF_128_BYTES, _ZEROS_OUTSIDE = 0, 2, 0
 
@@ -47,6 +47,7 @@ class TensorMap:
     upper: tuple[int, ...] = ()
     steps: tuple[int, ...] = ()
     row: int = 128
+    is_rounded: bool = False  # floats, to TF32
 
     def writer(self, at: int) -> Callable[[int], None]:
         """A function that writes the map of a tensor at the address it is given to ``at``, in host memory.
@@ -71,8 +72,9 @@ class TensorMap:
     def _encode(self, at: int, address: int) -> int:
         rank = len(self.sizes)
         u64, u32, i32 = ctypes.c_uint64 * rank, ctypes.c_uint32 * rank, ctypes.c_int * max(1, rank - 2)
+        kind = _TF32 if self.is_rounded else _ELEMENT[self.data_type]
         head = (
-            ctypes.c_void_p(at), _ELEMENT[self.data_type], ctypes.c_uint32(rank), ctypes.c_void_p(address),
+            ctypes.c_void_p(at), kind, ctypes.c_uint32(rank), ctypes.c_void_p(address),
             u64(*self.sizes), u64(*self.strides),
         )  # fmt: skip
         steps = u32(*(self.steps or (1,) * rank))

@@ -59,7 +59,7 @@ from graphdnn.fusion.fused import FusedOp
 _COLUMNS_OF_A_THREAD = 8
 _CHANNELS, _LAST_PIXEL = 2, 5  # axes of the coordinates of images and filters
 _UNROLLED = 4  # steps
-_PIECES_AHEAD = {1: 6, 2: 6, 3: 4}  # read before their turn, by the warpgroups that share a block's registers
+_PIECES_AHEAD = 4  # read before their turn
 _FEW_PARTS = 10  # that one thread adds
 
 
@@ -182,13 +182,13 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             product_text(*_operand_types(product, is_turned), tile.bn, *across),
         ],
         constants={
-            "BM": tile.bm, "BN": tile.bn, "STAGES": choice.stages, "CONSUMERS": tile.consumers,
+            "BM": tile.bm, "BN": tile.bn, "STAGES": choice.stages, "CONSUMERS": tile.consumers, "BLOCKS": tile.blocks,
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
             "WGRAD": product.is_wgrad, "TURNED": is_turned, "ACROSS_FILTER": across_filter,
             "ACROSS_A": across[0], "ACROSS_B": across[1],
             "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
             **({"SLICES": slices} if is_split else {}),
-            "PERMUTED": is_permuted, "NEIGHBOURS": held, "AHEAD": _PIECES_AHEAD[tile.consumers] if body.kept else 0,
+            "PERMUTED": is_permuted, "NEIGHBOURS": held, "AHEAD": _PIECES_AHEAD if body.kept else 0,
             "WIDTH": width, "UNROLL": _UNROLLED,
             "Element": STORAGE[gathered.spec.data_type], "Accumulator": compute,
         },
@@ -200,7 +200,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         Launch(
             text,
             "hopper_gemm",
-            (min(pieces, device.sm_count), 1, 1),
+            (min(pieces, tile.blocks * device.sm_count), 1, 1),
             128 * (tile.consumers + 1),
             packed,
             shared,
@@ -225,8 +225,7 @@ def _add_maps(
 ) -> None:
     """``filter_rows`` and ``pixels`` are those of one copy; ``neighbours``: 0 where filters lie in their own order."""
     spatial = product.roles.problem.spatial
-    images = [(gathered.spec, image_map(gathered, spatial, walk, product.pixel_step, pixels)) for walk in walks]
-    parameters.maps("gathered", images)
+    images = [image_map(gathered, spatial, walk, product.pixel_step, pixels) for walk in walks]
     if product.is_wgrad:
         still = Walk(*((0,) * SPATIAL,) * 4)
         other = image_map(plain, spatial, still, (1,) * SPATIAL, PANEL)
@@ -234,7 +233,9 @@ def _add_maps(
         other = permuted_filter_map(plain, filter_rows, neighbours)
     else:
         other = filter_map(plain, filter_rows)
-    parameters.maps("plain", [(plain.spec, other)])
+    is_rounded = gathered.spec.data_type is DataType.FLOAT  # what tensor cores would only cut off
+    parameters.maps("gathered", [(gathered.spec, replace(one, is_rounded=is_rounded)) for one in images])
+    parameters.maps("plain", [(plain.spec, replace(other, is_rounded=is_rounded))])
 
 
 def _operand_types(product: Product, is_turned: bool) -> tuple[DataType, DataType]:

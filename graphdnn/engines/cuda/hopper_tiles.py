@@ -35,10 +35,13 @@ _BLOCK_OF_COLUMNS = 32
 
 @dataclass(frozen=True)
 class Tile:
-    """A block's tile of the product."""
+    """A block's tile of the product. ``blocks``: how many share a multiprocessor, which lets the results of one leave
+    while another multiplies.
+    """
 
     bm: int
     bn: int
+    blocks: int = 1
 
     @property
     def consumers(self) -> int:
@@ -47,7 +50,9 @@ class Tile:
 
     @property
     def registers(self) -> tuple[int, int]:
-        """Of a thread that multiplies and of one that copies. A lane of the block has 512 between its warpgroups."""
+        """Of a thread that multiplies and of one that copies. A lane of a multiprocessor has 512 between its warpgroups."""
+        if self.blocks == 2:
+            return {1: (208, 40), 2: (112, 24)}[self.consumers]
         return {1: (240, 56), 2: (232, 40), 3: (160, 24)}[self.consumers]
 
     @cached_property
@@ -60,23 +65,23 @@ class Tile:
         return max(self.bm * self.bn * _PRODUCT, self.stage_bytes / _COPIED) + _STEP
 
     def stages(self, shared_memory: int) -> int:
-        return min(_MOST_STAGES, (shared_memory - _RESERVED - 256) // (self.stage_bytes + _BARRIERS))
+        room = shared_memory // self.blocks - _RESERVED - 256
+        return min(_MOST_STAGES, room // (self.stage_bytes + _BARRIERS))
 
     @property
     def name(self) -> str:
-        return f"{self.bm}x{self.bn}"
+        return f"{self.bm}x{self.bn}" + (f"b{self.blocks}" if self.blocks > 1 else "")
 
 
-TILES: tuple[Tile, ...] = tuple(
-    Tile(bm, bn)
-    for bm, widths in {
-        128: (256, 192, 160, 128, 96, 64),
-        256: (160, 128, 96, 64),
-        192: (192, 160, 128, 64),
-        64: (256, 192, 128, 64),
-    }.items()
-    for bn in widths
-)
+_WIDTHS = {  # by blocks and rows
+    (1, 128): (256, 192, 160, 128, 96, 64),
+    (1, 256): (160, 128, 96, 64),
+    (1, 192): (192, 160, 128, 64),
+    (1, 64): (256, 192, 128, 64),
+    (2, 128): (64,),
+    (2, 64): (192, 128, 64),
+}
+TILES: tuple[Tile, ...] = tuple(Tile(bm, bn, blocks) for (blocks, bm), widths in _WIDTHS.items() for bn in widths)
 
 TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
 STAGES = Knob(
@@ -191,9 +196,11 @@ def _least_clocks(sizes: Sizes, tile: Tile, rounds: float, steps: float) -> floa
 
 def _seconds(sizes: Sizes, tile: Tile, tiles: int, steps: float, parts: int, machine: _Machine) -> float:
     """Of all waves of tiles, and of the sum of the parts."""
-    rounds = -(-tiles * parts // machine.sms)
+    rounds = -(-tiles * parts // (machine.sms * tile.blocks))
+    multiplying = -(-steps // parts) * tile.step_clocks
     leaving = tile.bm * tile.bn * (4 if parts > 1 else sizes.result_bytes) / _LEAVING
-    clocks = rounds * max(-(-steps // parts) * tile.step_clocks + _TILE + leaving / 3, leaving) + _START
+    alone = multiplying + _TILE + leaving / 3
+    clocks = rounds * max(alone, tile.blocks * leaving, tile.blocks * multiplying) + _START
     seconds = clocks / (machine.clock * _PACE)
     if parts > 1:  # written, read and added
         moved = 4.0 * tiles * tile.bm * tile.bn * (parts + 1)

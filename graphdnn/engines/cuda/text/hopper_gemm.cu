@@ -10,7 +10,7 @@ constexpr int A_BYTES = BM * ROW, B_BYTES = BN * ROW, RING_BYTES = STAGES * (A_B
 static_assert(!WGRAD || !(TURNED || ACROSS_FILTER || PERMUTED), "a filter gradient reads no filter");
 static_assert(BM % (64 * CONSUMERS) == 0 && BN % 32 == 0 && (!ACROSS_B || BN % PANEL == 0), "whole panels");
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_gemm(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const shared_t ring_a = shared_address(memory), ring_b = ring_a + STAGES * A_BYTES;
     const shared_t full = ring_a + RING_BYTES, empty = full + 8 * STAGES;
