@@ -44,6 +44,13 @@ FACTS = {
         "for a100, ranked again: cuda_",
         "file.hash",
     ],
+    "08_legacy_record.py": [
+        "calls: cudnnConvolutionForward, cudnnAddTensor, cudnnActivationForward",
+        "3 operations in 1 fused operation",
+        "equal results: True",
+        "graph.conv_fprop(x, w, padding=[1, 1]",
+        "graph.relu(",
+    ],
     "07_legacy_lstm.py": [
         "the forget gate's bias is (1, 16, 1)",
         "learned: True",

@@ -28,8 +28,8 @@ LAYERS = (
     ("heuristics",),
     ("composed", "plan"),
     ("build", "engine_index", "files"),
-    ("builder", "backend", "oracle", "v6"),
-    ("problem",),
+    ("builder", "backend", "oracle"),
+    ("problem", "v6"),  # a recording of legacy calls prints a script for the builder
     ("cli", "__init__"),
     ("__main__",),
 )

@@ -29,22 +29,20 @@ from graphdnn.tensors import TensorSpec, packed_strides
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.rules import NO_SCRIPT
 
-_HEAD = '''"""Recorded legacy calls as graphs. Bind arrays by the tensors' names or uids: graph.execute({...})."""
-
-import graphdnn
-from graphdnn.enums import (
-    ConvolutionMode, DataType, NanPropagation, PaddingMode, PointwiseMode, ReductionOperator, ResampleMode,
-    ReshapeMode, RngDistribution,
-)
-'''
+_TITLE = '"""Recorded legacy calls as graphs. Bind arrays by the tensors\' names or uids: graph.execute({...})."""'
+_ENUMS = ("ConvolutionMode", "DataType", "NanPropagation", "PaddingMode", "PointwiseMode", "ReductionOperator",
+          "ResampleMode", "ReshapeMode", "RngDistribution")  # fmt: skip
 
 
 def script(graphs: Sequence[OperationGraph]) -> str:
     """One function for each graph, which returns the graph, not built."""
-    parts = [_HEAD]
+    functions = []
     for i, graph in enumerate(graphs, start=1):
-        parts.append("\n".join((f"\ndef graph_{i}(device=None):", *(f"    {line}" for line in _Writer(graph).lines()))))
-    return "\n".join(parts) + "\n"
+        body = (f"    {line}" for line in _Writer(graph).lines())
+        functions.append("\n".join((f"def graph_{i}(device=None):", *body)))
+    text = "\n\n\n".join(functions)
+    used = ", ".join(name for name in _ENUMS if f"{name}." in text)
+    return f"{_TITLE}\n\nimport graphdnn\nfrom graphdnn.enums import {used}\n\n\n{text}\n"
 
 
 class _Writer:
@@ -54,6 +52,8 @@ class _Writer:
         self.graph = graph
         self.names: dict[int, str] = {}
         self._scaled = 0
+        for tensor in graph.bound:  # what a caller binds keeps its name
+            self.name(tensor)
 
     def lines(self) -> Iterator[str]:
         yield f"graph = graphdnn.Graph({self.graph.name!r}, device=device)"
@@ -98,8 +98,8 @@ class _Writer:
             settings += f".set_data_type({_shown(tensor.data_type)})"
         if not tensor.is_virtual:
             name = self.name(tensor)
-            settings += f".set_stride({list(tensor.strides)}).set_output(True).set_name({name!r}).set_uid({tensor.uid})"
-            settings += self._vector(tensor)
+            settings += f".set_stride({list(tensor.strides)}){self._vector(tensor)}"
+            settings += f".set_output(True).set_name({name!r}).set_uid({tensor.uid})"
         elif tensor.vector_count > 1 or operation.tag == "reshape":  # strides that others do not imply
             settings += f".set_stride({list(tensor.strides)}){self._vector(tensor)}"
         if settings:
