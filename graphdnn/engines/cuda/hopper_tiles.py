@@ -30,6 +30,7 @@ _PACE = 0.953  # of the highest clock
 _SUM = 2.7  # launches' time that a split costs
 _SUM_PACE = 0.826  # of the bandwidth, of partial sums
 _LEAST_STAGES = 3
+_REGISTERS, _MOST_REGISTERS = 65536, 255  # of a multiprocessor, and of a thread
 _BLOCK_OF_COLUMNS = 32
 
 
@@ -50,10 +51,17 @@ class Tile:
 
     @property
     def registers(self) -> tuple[int, int]:
-        """Of a thread that multiplies and of one that copies. A lane of a multiprocessor has 512 between its warpgroups."""
+        """Of a thread that multiplies and of one that copies. Together they must not be more than a block begins with
+        (``registers_at_start`` for each thread): taking would wait for ever.
+        """
         if self.blocks == 2:
-            return {1: (208, 40), 2: (112, 24)}[self.consumers]
+            return {1: (208, 40), 2: (104, 24)}[self.consumers]
         return {1: (240, 56), 2: (232, 40), 3: (160, 24)}[self.consumers]
+
+    @property
+    def registers_at_start(self) -> int:
+        """That the compiler may use for each thread, and therefore does."""
+        return min(_MOST_REGISTERS, _REGISTERS // (self.blocks * 128 * (self.consumers + 1))) // 8 * 8
 
     @cached_property
     def stage_bytes(self) -> int:

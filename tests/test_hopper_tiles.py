@@ -1,0 +1,40 @@
+"""Tiles of the products on compute capability 9.0: what would hang or not fit, without a device."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphdnn.device import device_spec
+from graphdnn.engines.cuda.hopper_tiles import PARTS, STAGES, TILE, TILES, Sizes, Tile, choose, tiles_of
+
+H200 = device_spec("h200")
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
+def test_registers_taken_are_there(tile: Tile) -> None:
+    """``setmaxnreg`` takes from what the block began with; asking for more waits for ever."""
+    multiplying, copying = tile.registers
+    assert multiplying % 8 == 0 and copying % 8 == 0
+    assert tile.consumers * multiplying + copying <= (tile.consumers + 1) * tile.registers_at_start
+    sums = tile.bm // (64 * tile.consumers) * tile.bn // 2
+    assert sums + 24 <= multiplying, "sums, and what addresses need"
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
+def test_rings_fit_side_by_side(tile: Tile) -> None:
+    stages = tile.stages(H200.shared_memory)
+    assert stages >= 2
+    assert tile.blocks * (stages * (tile.stage_bytes + 16) + 1024) <= H200.shared_memory
+
+
+def test_a_choice_keeps_to_the_knobs_that_serve() -> None:
+    sizes = Sizes(products=((50176, 18),), columns=128, groups=1, column_unit=1, result_bytes=2)
+    free = choose(sizes, H200, {TILE.type: 0, STAGES.type: 0, PARTS.type: 0})
+    for number, tile in enumerate(TILES, 1):
+        chosen = choose(sizes, H200, {TILE.type: number, STAGES.type: 2, PARTS.type: 3})
+        assert (chosen.tile, chosen.stages, chosen.parts) == (tile, 2, 3)
+        assert tiles_of(sizes, tile) == -(-50176 // tile.bm) * -(-128 // tile.bn)
+        assert free.seconds <= choose(sizes, H200, {TILE.type: number, STAGES.type: 0, PARTS.type: 0}).seconds
+    narrow = sizes._replace(column_unit=64)
+    odd = next(i for i, tile in enumerate(TILES, 1) if tile.bn % 64)
+    assert choose(narrow, H200, {TILE.type: odd, STAGES.type: 0, PARTS.type: 0}).tile.bn % 64 == 0
