@@ -6,8 +6,11 @@ __device__ __forceinline__ void arrive(unsigned int* arrived) {
     __syncthreads();
     if (threadIdx.x == 0) {
         wait_for_launch_before();
-        __threadfence();
+#ifdef __CUDA_ARCH__
+        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
+#else
         atomicAdd(arrived, 1u);
+#endif
     }
 }
 
