@@ -42,6 +42,9 @@ def _channels(s: Sketch) -> tuple[int, int, int]:
     kind = s.rng.random()
     if kind < 0.6:
         return 1, s.channels(9, 140), s.channels(9, 140)
+    if s.row:  # groups as wide as the 128 bytes that tensor cores read at a time
+        wide = 8 * s.row
+        return 2, wide * (s.number(1, 2) if s.large else 1), s.one_of((wide, s.channels(9, 140)))
     if kind < 0.75:
         return s.channels(6, 70), 1, s.one_of((1, 1, 2))
     return s.number(2, 4), s.channels(4, 24), s.channels(4, 24)
@@ -50,7 +53,7 @@ def _channels(s: Sketch) -> tuple[int, int, int]:
 def _extents(s: Sketch) -> tuple[dict[str, Any], list[tuple[int, ...]]]:
     """The geometry, and the extents of x, w and y, small enough to be computed by NumPy."""
     while True:
-        s.aligned = s.chance(0.5)
+        s.aligned = s.row > 0 or s.chance(0.5)
         g = _geometry(s)
         groups, c, k = _channels(s)
         # an edge that no window reaches exists where the stride steps over it
@@ -108,8 +111,11 @@ def _build(
 def floating(s: Sketch, direction: str) -> Problem:
     s.quarters = exact = s.chance(0.5)
     family = s.rng.random()
-    if family < 0.1:
-        kinds: tuple[Any, ...] = ("f64",) * 3
+    if s.chance(0.3):  # tensor cores have all that they ask for
+        s.row = 8
+        kinds: tuple[Any, ...] = (s.one_of(("f16", "f16", "bf16")),) * 3
+    elif family < 0.1:
+        kinds = ("f64",) * 3
     elif family < 0.3:
         kinds = ("f32",) * 3
     elif family < 0.75:
@@ -142,7 +148,9 @@ def whole(s: Sketch, direction: str) -> Problem:
     held = ("i8", "i8", "u8", "i16", "i32") if compute == "i32" else INTEGERS
     out = s.one_of(("i8", "i32", "i32", "i64"))
     operands = (s.one_of(held), s.one_of(held))
-    if s.chance(0.4):
+    if s.chance(0.3):  # tensor cores have all that they ask for
+        s.row, compute, operands = 16, "i32", (s.one_of(("i8", "u8")), s.one_of(("i8", "u8")))
+    elif s.chance(0.4):
         operands = ("i8", "i8")
     steps = 0 if s.chance(0.5) else s.number(1, 3)
     kinds = list(operands)

@@ -40,6 +40,7 @@ class Sketch:
     quarters: bool = False  # floating inputs are small multiples of 1/4: their sums are exact in any order
     extreme: bool = False  # inputs have the limits of their types among them
     aligned: bool = False  # channels in eights and plain layouts, which tensor cores and wide loads ask for
+    row: int = 0  # channels last in every tensor, in multiples of so many
     uids: int = 0
 
     # Choices.
@@ -65,6 +66,8 @@ class Sketch:
 
     def channels(self, small: int, large: int) -> int:
         """An extent that counts channels, or rows and columns of matrices."""
+        if self.row:
+            return self.row * self.number(1, max(1, (large if self.large else 2 * small) // self.row))
         if not self.aligned or not self.large:
             return self.extent(small, large)
         return 8 * self.number(1, max(1, large // 8))
@@ -82,6 +85,8 @@ class Sketch:
 
     def _layout(self, dims: tuple[int, ...]) -> tuple[int, ...]:
         """Packed and channels last most of the time; else any order of the axes, with or without gaps."""
+        if self.row:
+            return channels_last_strides(dims)
         kind = self.rng.random() * (0.7 if self.aligned else 1.0)
         if kind < (0.15 if self.aligned else 0.35):
             return packed_strides(dims)
