@@ -1,0 +1,121 @@
+"""NAMED: problems for the kernels that small drawn ones do not reach. With one seed of each family they reach every entry.
+
+Engine and knob values are stated, so that a change of a cost model leaves the kernel where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from extension_cases import extension
+
+from drawn.families import Case, draw
+from drawn.sketch import Problem
+from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS, FLOATS
+from graphdnn.engines import ENGINE_BY_NAME, Task
+from graphdnn.enums import DataType, KnobType
+from graphdnn.fusion.fused import FusedGraph
+from graphdnn.graph import OperationGraph
+from graphdnn.heuristics import Choice, EngineConfig, Ranking
+from graphdnn.operations import EXTENSIONS
+from graphdnn.problem import parse
+
+_EPSILON = 1e-5
+
+
+@dataclass(frozen=True)
+class Named:
+    """A problem's text, a drawn case or the name of an extension operation, and the engine; the best one unless given."""
+
+    text: str
+    engine: str = ""
+    knobs: Mapping[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return " ".join(
+            (self.text, "on", self.engine or "the best engine", *(f"{k}={v}" for k, v in self.knobs.items()))
+        )
+
+    def problem(self) -> Problem:
+        if ":" in self.text:
+            return draw(Case.of(self.text))
+        if self.text in EXTENSIONS:
+            return _of(OperationGraph.of([extension(self.text)]))
+        return _of(parse(self.text).build_operation_graph())
+
+    def configurations(self, fused: FusedGraph, device: DeviceSpec) -> Iterator[EngineConfig]:
+        """One, or none where the engine does not serve the device."""
+        if not self.engine:
+            yield Ranking(fused, device).best
+            return
+        engine, knobs = ENGINE_BY_NAME[self.engine], {KnobType[name]: value for name, value in self.knobs.items()}
+        task = Task(fused.operations[0], device)
+        if len(fused) == 1 and engine.serves(task):
+            yield EngineConfig(fused, device, (Choice(task, engine, engine.settings(knobs)),))
+
+
+def _of(graph: OperationGraph) -> Problem:
+    rng = np.random.default_rng(0)
+    values = {}
+    for spec in graph.bound:
+        if spec.uid in graph.producer:
+            continue
+        if spec.is_by_value:
+            values[spec.uid] = _EPSILON if spec.data_type in FLOATS else 1
+        elif ELEMENTS[spec.data_type].kind == "float":
+            values[spec.uid] = rng.standard_normal(spec.extents)
+        else:
+            values[spec.uid] = rng.integers(0 if spec.data_type is DataType.UINT8 else -8, 8, spec.extents)
+    kinds = {ELEMENTS[t.data_type].kind for t in graph.bound}
+    return Problem(graph.operations, values, exact="float" not in kinds)
+
+
+_TENSOR_CORES = {"KERNEL_CFG": 2}
+
+NAMED: tuple[Named, ...] = (
+    # Direct convolutions: shifted diagonals on tensor cores, first layers in three directions.
+    Named("conv x=f16[2,48,9,11]nhwc w=f16[48,1,3,3] pad=1 + bias + relu(0,6)", "cuda_direct", _TENSOR_CORES),
+    Named("dgrad dy=f16[2,40,5,6]nhwc w=f16[40,1,3,3] dx=[2,40,10,12] pad=1 stride=2", "cuda_direct", _TENSOR_CORES),
+    Named("wgrad x=f16[2,48,9,11]nhwc dy=f16[2,48,9,11]nhwc dw=[48,1,3,3] pad=1", "cuda_direct_wgrad", _TENSOR_CORES),
+    Named("conv x=f16[2,3,20,20]nhwc w=f16[16,3,7,7]nhwc pad=3 stride=2 + bias + relu", "cuda_direct_stem"),
+    Named("dgrad dy=f16[2,16,12,12]nhwc w=f16[16,3,7,7]nhwc dx=[2,3,24,24] pad=3 stride=2", "cuda_direct_stem_dgrad"),
+    Named("wgrad x=f16[2,3,24,24]nhwc dy=f16[2,16,12,12]nhwc dw=[16,3,7,7] pad=3 stride=2", "cuda_direct_stem_wgrad"),
+    # Tensor cores: one product, a sum in parts, filter gradients, a strided data gradient.
+    Named("conv x=f16[2,64,12,12]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + relu", "cuda_hopper_gemm"),
+    Named("conv x=f16[2,64,12,12]nhwc w=f16[64,64,3,3]nhwc pad=1", "cuda_hopper_gemm", {"SPLIT_K": 4}),
+    Named("wgrad x=bf16[2,64,12,12]nhwc dy=bf16[2,64,12,12]nhwc dw=[64,64,3,3] pad=1", "cuda_hopper_gemm"),
+    Named("dgrad dy=f16[2,64,6,6]nhwc w=f16[64,32,3,3]nhwc dx=[2,32,12,12] pad=1 stride=2", "cuda_hopper_gemm"),
+    Named("conv x=f16[2,64,12,12]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + relu", "cuda_mma_gemm", {"SPLIT_K": 3}),
+    # A padded copy of the image; bytes in fours; a sum in parts.
+    Named("conv x=f32[16,9,16,16] w=f32[256,9,11,11] pad=5", "cuda_implicit_gemm"),
+    Named("conv x=i8[2,16,9,8]nhwc w=i8[12,16,3,3]nhwc pad=1 compute=i32 out=i32", "cuda_implicit_gemm"),
+    Named("wgrad x=f32[4,8,16,16] dy=f32[4,8,16,16] dw=[8,8,3,3] pad=1", "cuda_implicit_gemm", {"SPLIT_K": 3}),
+    # Transforms.
+    Named("conv x=f32[2,16,13,13] w=f32[24,16,3,3] pad=1 + bias + relu", "cuda_winograd"),
+    Named("conv x=f32[2,16,13,13] w=f32[24,16,3,3] pad=1 + bias + relu", "cuda_winograd", {"LDGA": 0}),
+    Named("conv x=f16[2,16,13,13]nhwc w=f16[24,16,3,3] pad=1", "cuda_winograd_4x4"),
+    Named("conv x=f32[1,4,20,20] w=f32[4,4,5,5] pad=2 + bias", "cuda_fft"),
+    Named("conv x=f32[1,4,40,40] w=f32[4,4,5,5] pad=2", "cuda_fft_tiling"),
+    # Columns and back.
+    Named("conv x=f32[2,8,9,9] w=f32[8,8,3,3] pad=1 + bias", "cuda_explicit_gemm"),
+    Named("dgrad dy=f32[2,8,9,9] w=f32[8,8,3,3] dx=[2,8,9,9] pad=1", "cuda_explicit_gemm"),
+    Named("matmul a=f32[1,16,4096] b=f32[1,4096,16] + bias", "cuda_matmul_simt"),
+    # Sums of long rows in parts, norms whose blocks stay on the device, norms in parts.
+    Named("reduce add x=f32[2,40000] y=[2,1]"),
+    Named("norm batch x=f32[32,64,28,28]nhwc"),
+    Named("norm layer x=f16[3,66000]"),
+    Named("norm:5"),
+    Named("norm:9:small"),
+    Named("norm:31:small"),
+    # Data movement and windows of other kinds.
+    Named("movement:22:small"),
+    Named("movement:16:small"),
+    Named("resample:29:small"),
+    Named("resample:38:small"),
+    Named("grid_sample"),
+    Named("grid_sample_bwd"),
+    Named("patches"),
+)
