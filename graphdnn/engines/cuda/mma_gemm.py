@@ -158,7 +158,8 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
     width = min(width_for(out_space, steps.epilogue_tensors(), columns_axis), 8)
     if columns_axis == 5 and product.pixel_pitch[-1] > 1:
         width = 1
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=columns_axis)
+    is_split = shape.parts > 1
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=columns_axis, keeps=not is_split)
     steps.finish(body, "acc", plan.compute)
 
     parameters.tensor("gathered", plan.gathered.spec)
@@ -177,7 +178,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
         plan.name,
         [*_FILES, *(["sum_splits.cu"] if split > 1 else [])],
         parameters=parameters.text,
-        functions=[body.function("epilogue", f"const {plan.compute} (&acc)[{width}]")],
+        functions=_epilogue(body, plan.compute, is_split),
         constants={
             "BLOCKS": shape.resident,
             "BM": tile.bm, "BN": tile.bn, "BK": shape.bk, "WM": tile.wm, "WN": tile.wn,
@@ -205,6 +206,19 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
     if split > 1:
         count = min(-(-packs // sum_threads), 16 * steps.device.sm_count)
         steps.add(Launch(text, "sum_splits", (count, 1, len(residues)), sum_threads, packed))
+
+
+def _epilogue(body: Program, compute: str, is_split: bool) -> list[str]:
+    """The functions ``epilogue`` and ``keep``: the sum of parts keeps nothing."""
+    acc = f"const {compute} (&acc)[{body.width}]"
+    if not is_split:
+        return [body.keeping(), body.function("epilogue", f"const Kept& kept, {acc}")]
+    at = "const Params& p, const int (&at)[6]"
+    nothing = (
+        f"struct Kept {{}};\n__device__ __forceinline__ void keep({at}, Kept& kept) {{}}\n"
+        f"__device__ __forceinline__ void epilogue({at}, const Kept& kept, {acc}) {{ epilogue(p, at, acc); }}\n"
+    )
+    return [body.function("epilogue", acc), nothing]
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:

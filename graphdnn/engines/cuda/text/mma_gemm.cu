@@ -107,8 +107,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mma_gemm(const __g
     await_copies<0>();
     __syncthreads();
 
-    Accumulator* const slab = (Accumulator*)(memory + warp * SLAB_BYTES);
-    leave(slab, sum, warp_row, warp_column, rows_left, columns_left, [&](int row, int column, const Accumulator (&acc)[WIDTH]) {
+    struct Standing {
+        int at[6];
+        Kept kept;  // of operands along the columns
+    };
+    const auto stand = [&](int column, bool inside) {
+        Standing found;
+        #pragma unroll
+        for (int d = 0; d < 6; ++d) found.at[d] = 0;
+        found.at[K_KIND == PIXEL ? 0 : 1] = group;
+        output_coordinates<B_KIND>(p, tables.column[column], found.at);
+        if (inside && !SPLIT) keep(p, found.at, found.kept);
+        return found;
+    };
+    const auto emit = [&](int row, int column, const Standing& standing, const Accumulator (&acc)[WIDTH]) {
         if constexpr (SPLIT) {  // partial sums, added in order by a kernel of their own
             const long long at = p.partial_start[residue()] + blockIdx.y * p.results[residue()] +
                                  (group * rows + row0 + row) * columns + column0 + column;
@@ -117,11 +129,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mma_gemm(const __g
             for (int e = 0; e < WIDTH; ++e) pack[e] = acc[e];
             store_pack<WIDTH>(p.partial + at, pack);
         } else {
-            int at[6] = {0, 0, 0, 0, 0, 0};
-            at[K_KIND == PIXEL ? 0 : 1] = group;
+            int at[6];
+            #pragma unroll
+            for (int d = 0; d < 6; ++d) at[d] = standing.at[d];
             output_coordinates<A_KIND>(p, tables.row[row], at);
-            output_coordinates<B_KIND>(p, tables.column[column], at);
-            epilogue(p, at, acc);
+            epilogue(p, at, standing.kept, acc);
         }
-    });
+    };
+    Accumulator* const slab = (Accumulator*)(memory + warp * SLAB_BYTES);
+    if (rows_left == BM && columns_left == BN)
+        leave<true>(slab, sum, warp_row, warp_column, rows_left, columns_left, stand, emit);
+    else
+        leave<false>(slab, sum, warp_row, warp_column, rows_left, columns_left, stand, emit);
 }
