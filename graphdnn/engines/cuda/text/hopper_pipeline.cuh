@@ -65,6 +65,11 @@ __device__ __forceinline__ void copy_box(shared_t to, const TensorMap& map, shar
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
                  ::"r"(to), "l"(&map), "r"(barrier), "r"(c), "r"(row), "r"(plane) : "memory");
 }
+__device__ __forceinline__ void copy_box(shared_t to, const TensorMap& map, shared_t barrier, int c, int w, int h, int n) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%3, %4, %5, %6}], [%2];"
+                 ::"r"(to), "l"(&map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(n) : "memory");
+}
 __device__ __forceinline__ void copy_box(
     shared_t to, const TensorMap& map, shared_t barrier, int c, int i, int j, int k, int l
 ) {

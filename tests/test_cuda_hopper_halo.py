@@ -1,0 +1,88 @@
+"""Convolutions whose taps share what is copied: on the host against the general NumPy engine, and compiled.
+
+Operands are small multiples of a quarter: every sum is exact in fp32 in any order, so results are equal to the bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cuda_comparison import compiler, compiles_cleanly, device_kernel, fused, run_both
+from emulator import MISSING
+from test_cuda_implicit_gemm import operations, quarters
+
+from graphdnn.device import device_spec
+from graphdnn.engines.cuda.hopper_halo import ENGINE
+from graphdnn.engines.cuda.hopper_halo_tiles import TILES
+from graphdnn.enums import KnobType
+
+emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+NUMBER = {tile.name: i for i, tile in enumerate(TILES, 1)}
+
+
+def check(text: str, tile: str, multiprocessors: int = 132) -> None:
+    ops, rng = operations(text), np.random.default_rng(0)
+    op = fused(ops)
+    values = {t.uid: quarters(t, rng) for t in (*op.inputs, *op.outputs) if not t.is_constant}
+    knobs = {KnobType.TILE_SIZE: NUMBER[tile]} if tile else {}
+    (step,) = device_kernel(ops, ENGINE, knobs).steps
+    assert f"__halo_{tile}" in step.text.name, "the patch that was asked for"
+    got, expected = run_both(ops, ENGINE, values, knobs, device=replace(device_spec("h200"), sm_count=multiprocessors))
+    for uid, array in expected.items():
+        np.testing.assert_array_equal(got[uid], array)
+
+
+CASES = [
+    ("conv x=f16[2,64,9,11]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + relu", "8x8x64_3resident"),
+    ("conv x=f16[3,40,10,9]nhwc w=f16[41,40,3,3]nhwc pad=0 + bias", "8x8x64_2resident"),
+    ("conv x=bf16[1,64,20,9]nhwc w=bf16[32,64,3,3]nhwc pad=1 mode=conv + residual", "8x8x32_4resident"),
+    ("conv x=f16[1,64,9,17]nhwc w=f16[64,64,3,3]nhwc pad=2", "8x16x64_2resident"),
+    ("conv x=f16[2,64,6,28]nhwc w=f16[64,64,3,3]nhwc pad=1", "4x28x64_2resident"),
+    ("conv x=f16[1,128,9,9]nhwc w=f16[72,128,3,3]nhwc pad=1 + relu", "8x8x64_2ring"),
+    ("conv x=f16[3,72,9,9]nhwc w=f16[96,72,1,3]nhwc pad=1 dil=2", "8x8x96_2ring"),
+    ("conv x=f16[1,64,8,17]nhwc w=f16[128,64,3,3]nhwc pad=1", "8x16x128_2ring"),
+    ("conv x=f16[1,64,17,8]nhwc w=f16[64,64,3,3]nhwc pad=1", "16x8x64_2ring"),
+    ("conv x=f16[3,64,14,14]nhwc w=f16[64,64,3,3]nhwc pad=1", "7x14x64_2ring"),
+    ("dgrad dy=f16[2,64,9,11]nhwc w=f16[64,64,3,3]nhwc dx=[2,64,9,11] pad=1", "8x8x64_3resident"),
+    ("dgrad dy=f16[1,72,9,9]nhwc w=f16[72,40,3,3]nhwc dx=[1,40,9,9] pad=1", "8x8x64_2ring"),
+    ("conv x=i8[1,64,9,9]nhwc w=i8[64,64,3,3]nhwc pad=1 compute=i32 out=i32", "8x8x64_3resident"),
+]
+
+
+@emulated
+@pytest.mark.parametrize(("text", "tile"), CASES, ids=[f"{i}" for i in range(len(CASES))])
+def test_results(text: str, tile: str) -> None:
+    check(text, tile)
+
+
+# A multiprocessor that does all, or half of it: rings go round, consumers have more patches than one, or none.
+REPEATED = [
+    ("conv x=f16[3,64,17,20]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + residual + relu", "8x8x64_3resident", 1),
+    ("conv x=f16[1,128,17,17]nhwc w=f16[32,128,3,3]nhwc pad=1", "8x8x32_3resident", 2),
+    ("conv x=bf16[1,64,17,9]nhwc w=bf16[200,64,3,3]nhwc pad=1 + bias", "8x8x96_2ring", 1),
+    ("dgrad dy=f16[2,136,9,9]nhwc w=f16[136,64,3,3]nhwc dx=[2,64,9,9] pad=1", "8x8x64_2ring", 2),
+]
+
+
+@emulated
+@pytest.mark.parametrize(("text", "tile", "multiprocessors"), REPEATED, ids=[f"{i}" for i in range(len(REPEATED))])
+def test_blocks_that_go_on(text: str, tile: str, multiprocessors: int) -> None:
+    check(text, tile, multiprocessors)
+
+
+NARROW = "conv x=f16[64,64,56,56]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + residual + relu"
+WIDE = "conv x=f16[8,320,64,64]nhwc w=f16[320,320,3,3]nhwc pad=1 + bias + relu"
+BACKWARD = "dgrad dy=f16[8,320,64,64]nhwc w=f16[320,320,3,3]nhwc dx=[8,320,64,64] pad=1"
+COMPILED = [
+    *((NARROW, tile) for tile in ("8x8x64_2resident", "8x8x64_3resident", "8x8x64_4resident", "8x16x64_2resident")),
+    *((WIDE, tile) for tile in ("8x8x256_2ring", "8x16x160_2ring")),
+    (BACKWARD, "16x8x128_2ring"),
+]
+
+
+@compiler
+@pytest.mark.parametrize(("text", "tile"), COMPILED, ids=[tile for _, tile in COMPILED])
+def test_compiles_cleanly(text: str, tile: str) -> None:
+    compiles_cleanly(operations(text), ENGINE, "sm_90a", {KnobType.TILE_SIZE: NUMBER[tile]})
