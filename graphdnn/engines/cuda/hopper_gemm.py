@@ -74,7 +74,11 @@ def sizes_of(op: FusedOp, product: Product) -> Sizes:
             taps = residue.taps[0] * residue.taps[1] * residue.taps[2]
             products.append((product.pixel_count(residue), taps * -(-product.channels // depth_of_step)))
     columns = _units(product) * PANEL if product.is_wgrad else product.outer_channels
-    result = max(ELEMENTS[t.data_type].bytes for t in op.outputs)
+    operands = {t.uid for t in op.main.inputs().values()}
+    whole = [
+        t for t in (*op.inputs, *op.outputs) if t.uid not in operands and t.elements >= product.roles.output.elements
+    ]
+    result = sum(ELEMENTS[t.data_type].bytes for t in whole) or 1
     unit = 1 if product.roles.direction == "fprop" or is_exchanged(product.roles) else PANEL
     return Sizes(tuple(products), columns, product.roles.problem.groups, unit, result, _is_turned(op, product))
 
@@ -142,7 +146,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     across_filter = roles.direction == "dgrad" and not is_exchanged(roles)
     is_permuted = not (product.is_wgrad or across_filter or is_turned) and is_permutable(plain)
-    held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and sizes.result_bytes > 2 else _COLUMNS_OF_A_THREAD
+    widest = max(ELEMENTS[t.data_type].bytes for t in op.outputs)
+    held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and widest > 2 else _COLUMNS_OF_A_THREAD
     walks = [walk_of(product, residue) for residue in product.residues]
     _add_maps(parameters, product, walks, gathered, plain, PANEL if across_filter else sizes.sides(tile)[1],
               PANEL if product.is_wgrad else sizes.sides(tile)[0], held if is_permuted else 0)  # fmt: skip

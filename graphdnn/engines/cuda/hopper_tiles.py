@@ -18,17 +18,18 @@ _RESERVED = 1024  # bytes of shared memory that the system keeps for each block
 _BARRIERS = 16  # bytes for each stage
 _MOST_STAGES = 8
 
-# The model's constants, fitted to 1,040 measured pairs of a problem and a tile: 13 layers, three directions and bytes,
-# on an H200. The choice is 0.9 % slower than the best measured tile (geometric mean), 13 % at worst.
-_PRODUCT = 1.124 / 32  # clocks for each sum of a tile, and step of k
-_COPIED = 71.0  # bytes a clock into shared memory
-_STEP = 9.0  # clocks of a step besides
-_TILE = 1950.0  # clocks of a tile besides
-_LEAVING = 15.6  # bytes a clock of results
-_START = 4170.0  # clocks of a launch
-_PACE = 0.953  # of the highest clock
-_SUM = 2.7  # launches' time that a split costs
-_SUM_PACE = 0.826  # of the bandwidth, of partial sums
+# The model's constants, fitted to 1,378 measured pairs of a problem and a tile: 13 layers, three directions, a residual
+# and bytes, on an H200. The choice is 1.1 % slower than the best measured tile (geometric mean), 13 % at worst.
+_PRODUCT = 1.037 / 32  # clocks for each sum of a tile, and step of k
+_COPIED = 76.6  # bytes a clock into shared memory
+_STEP = 4.5  # clocks of a step besides
+_TILE = 1995.0  # clocks of a tile besides
+_TURN = 1720.0  # of which remain where two blocks take turns
+_LEAVING = 14.6  # bytes a clock of results, and of what is read for them
+_START = 2400.0  # clocks of a launch
+_PACE = 0.867  # of the highest clock
+_SUM = 2.5  # launches' time that a split costs
+_SUM_PACE = 0.955  # of the bandwidth, of partial sums
 _LEAST_STAGES = 3
 _REGISTERS, _MOST_REGISTERS = 65536, 255  # of a multiprocessor, and of a thread
 _BLOCK_OF_COLUMNS = 32
@@ -105,7 +106,7 @@ class Sizes(NamedTuple):
     columns: int  # of each product
     groups: int
     column_unit: int  # columns that a tile holds a whole number of
-    result_bytes: int  # of an element that leaves
+    result_bytes: int  # of an element that leaves, and of what is read for it
     is_turned: bool = False  # a tile's rows are the products' columns
 
     def sides(self, tile: Tile) -> tuple[int, int]:
@@ -156,7 +157,7 @@ def _fastest(sizes: Sizes, machine: _Machine, number: int, stages: int, parts: i
         if sizes.sides(tile)[1] % sizes.column_unit or most < max(stages, 2) or (not number and most < _LEAST_STAGES):
             continue
         count, steps = _work(sizes, tile)
-        if _least_clocks(sizes, tile, count / machine.sms, steps) >= least * machine.clock:
+        if _least_clocks(sizes, tile, count / machine.sms, steps) >= least * machine.clock * _PACE:
             continue  # slower even if it filled the device all the time
         for part in (parts,) if parts else _parts(sizes, count, machine):
             seconds = _seconds(sizes, tile, count, steps, part, machine)
@@ -197,18 +198,20 @@ def _parts(sizes: Sizes, tiles: int, machine: _Machine) -> Iterator[int]:
 
 
 def _least_clocks(sizes: Sizes, tile: Tile, rounds: float, steps: float) -> float:
-    """Below what ``_seconds`` comes to with any number of parts."""
-    leaving = tile.bm * tile.bn * min(4, sizes.result_bytes) / 17
-    return rounds * steps * tile.step_clocks + max(1.0, rounds) * (900 + leaving / 3) + 3000
+    """Below what ``_seconds`` comes to with any number of parts. ``rounds``: tiles for each multiprocessor."""
+    if tile.blocks > 1:
+        return rounds * steps * tile.step_clocks + _START
+    leaving = tile.bm * tile.bn * min(4, sizes.result_bytes) / _LEAVING
+    return rounds * steps * tile.step_clocks + max(1.0, rounds) * (_TILE + leaving / 3) + _START
 
 
 def _seconds(sizes: Sizes, tile: Tile, tiles: int, steps: float, parts: int, machine: _Machine) -> float:
     """Of all waves of tiles, and of the sum of the parts."""
     rounds = -(-tiles * parts // (machine.sms * tile.blocks))
     multiplying = -(-steps // parts) * tile.step_clocks
-    leaving = tile.bm * tile.bn * (4 if parts > 1 else sizes.result_bytes) / _LEAVING
-    alone = multiplying + _TILE + leaving / 3
-    clocks = rounds * max(alone, tile.blocks * leaving, tile.blocks * multiplying) + _START
+    leaving = tile.blocks * tile.bm * tile.bn * (4 if parts > 1 else sizes.result_bytes) / _LEAVING
+    shared = tile.blocks * multiplying + (_TURN if tile.blocks > 1 else 0)  # one block's results leave meanwhile
+    clocks = rounds * max(multiplying + _TILE + leaving / 3, leaving, shared) + _START
     seconds = clocks / (machine.clock * _PACE)
     if parts > 1:  # written, read and added
         moved = 4.0 * tiles * tile.bm * tile.bn * (parts + 1)
