@@ -18,6 +18,7 @@ _BATCH = 8  # tiles of the sum that are described at once, at most
 _UNASKED = 48 * 1024  # bytes of shared memory
 _REGISTERS = 65_536
 _MOST_BLOCKS = 4
+_OF_SCATTERED_BYTES = 2  # blocks that share an SM: a byte takes a register, as does where it goes
 _OF_RESIDUES = 24  # registers that many products in one launch take
 
 
@@ -184,6 +185,8 @@ def _arranged(
     if tile.registers(more) > 255 and not is_asked:
         return None
     resident = occupancy or tile.resident(more)
+    if loads.are_scattered and element == 1:
+        resident = occupancy or min(resident, _OF_SCATTERED_BYTES)
     if deep:
         return _staged(tile, machine, element, loads, 64 * deep, stages, resident)
     if not loads.are_scattered:
