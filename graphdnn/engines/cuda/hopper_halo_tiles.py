@@ -37,7 +37,7 @@ class Shape(NamedTuple):
     step: tuple[int, int]  # from tap to tap
     blocks: int  # 128 bytes of channels that are summed
     columns: int
-    column_unit: int
+    column_unit: int  # of filters in shared memory
     result_bytes: int
 
     @property
@@ -91,9 +91,13 @@ class Halo:
             rows = max(rows, PANEL * self.groups_of_rows(shape) + last_tap)
         return -(-rows * ROW // 1024) * 1024
 
+    def filter_bytes(self, shape: Shape) -> int:
+        """Of one tap."""
+        return -(-self.bn // shape.column_unit) * shape.column_unit * ROW
+
     def stages(self, shape: Shape, shared_memory: int) -> tuple[int, int] | None:
         """Of patches and of filters, of which resident ones have one; None if they do not fit."""
-        space, patch, taps = shared_memory - _RESERVED, self.patch_bytes(shape), self.bn * ROW
+        space, patch, taps = shared_memory - _RESERVED, self.patch_bytes(shape), self.filter_bytes(shape)
         if max(self.reached(shape)) > _LONGEST_BOX:
             return None
         if self.is_resident:
@@ -136,7 +140,7 @@ class Choice:
         tile = self.tile
         panels = shape.tap_count * shape.blocks if tile.is_resident else self.filters
         rings = tile.consumers if tile.is_resident else 1
-        stages = tile.consumers * self.stages * tile.patch_bytes(shape) + panels * tile.bn * ROW
+        stages = tile.consumers * self.stages * tile.patch_bytes(shape) + panels * tile.filter_bytes(shape)
         return stages + _BARRIERS * (rings * self.stages + self.filters)
 
 
@@ -161,7 +165,7 @@ def _fastest(shape: Shape, machine: _Machine, number: int) -> Choice | None:
 def _choices(shape: Shape, machine: _Machine, number: int) -> Iterator[Choice]:
     for tile in (TILES[number - 1],) if number else TILES:
         held = tile.stages(shape, machine.shared_memory)
-        if held is not None and tile.bn % shape.column_unit == 0:
+        if held is not None:
             yield Choice(tile, *held, _clocks(shape, tile, machine.sms) / (machine.clock * _PACE))
 
 
@@ -178,6 +182,6 @@ def _clocks(shape: Shape, tile: Halo, sms: int) -> float:
         alone = taps * tap + _PATCH + leaving
         return _START + max(rounds * patch, -(-rounds // tile.consumers) * alone)
     rounds = -(-(-(-patches // tile.consumers) * -(-shape.columns // tile.bn)) // sms)
-    copied = tile.bn * ROW + tile.consumers * tile.landing(shape) / shape.tap_count
+    copied = tile.filter_bytes(shape) + tile.consumers * tile.landing(shape) / shape.tap_count
     step = max(tile.consumers * tap, copied / _COPIED) + _STEP
     return _START + rounds * (taps * step + _PATCH + tile.consumers * leaving / 3)

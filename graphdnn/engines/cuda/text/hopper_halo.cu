@@ -11,12 +11,13 @@
 constexpr int THREADS = 128 * (CONSUMERS + 1), TAPS = TAPS_H * TAPS_W;
 constexpr int PITCH = WIDE + (TAPS_W - 1) * STEP_W, LINES = TALL + (TAPS_H - 1) * STEP_H;
 constexpr int LANDING = LINES * PITCH * ROW;  // bytes of a patch; the stage that holds it is as long or longer
-constexpr int B_BYTES = BN * ROW;
+// Filters across k come in whole panels, whose last columns may be the next tile's.
+constexpr int PANELS = (BN + PANEL - 1) / PANEL, B_BYTES = ACROSS_FILTER ? PANELS * PANEL_BYTES : BN * ROW;
 constexpr int OF_BOTH = RESIDENT ? 1 : CONSUMERS;  // patches in a stage, arrivals that free it
 constexpr int RINGS = RESIDENT ? CONSUMERS : 1;
 static_assert(LINEAR || (TALL % 8 == 0 && WIDE % 8 == 0 && TALL * WIDE == 64 * MI), "whole blocks of 8 x 8");
 static_assert(!LINEAR || (TALL - 1) * PITCH + WIDE <= 64 * MI, "all lines within the rows");
-static_assert(PATCH_BYTES >= LANDING && PATCH_BYTES % 1024 == 0 && BN % 32 == 0 && (!ACROSS_FILTER || BN % PANEL == 0), "sizes");
+static_assert(PATCH_BYTES >= LANDING && PATCH_BYTES % 1024 == 0 && BN % 32 == 0, "whole swizzles and blocks of columns");
 
 // Pixels from the patch's first to the first of 64 rows.
 constexpr int first_of(int j) { return LINEAR ? 64 * j : 8 * (j / (WIDE / 8)) * PITCH + j % (WIDE / 8) * 8; }
@@ -75,7 +76,7 @@ __device__ __forceinline__ void copy_filter(const Params& p, shared_t to, shared
     const int in_filter = (int)p.tap_first + r * (int)p.tap_pace[0] + s * (int)p.tap_pace[1];
     if constexpr (ACROSS_FILTER) {
         #pragma unroll
-        for (int j = 0; j < BN / PANEL; ++j)
+        for (int j = 0; j < PANELS; ++j)
             copy_box(to + j * PANEL_BYTES, p.plain[0], barrier, column + j * PANEL, in_filter, block * BK);
     } else if constexpr (PERMUTED) {
         copy_box(to, p.plain[0], barrier, in_filter * (int)p.tap_pitch + block * BK, 0, 0, 0, column / (4 * NEIGHBOURS));
