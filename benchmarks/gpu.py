@@ -1,9 +1,10 @@
 """graphdnn beside PyTorch and cuDNN on one GPU, in one process, taking turns.
 
-    python benchmarks/gpu.py [memory depthwise fp32 integers host dense] [--only NAME,...] [--quick] [--isolate]
+    python benchmarks/gpu.py [GROUP ...] [--suite table|all] [--only NAME,...] [--quick] [--isolate]
         [--time-limit SECONDS] [--tune N] [--json DIR]
 
-Without groups: all but ``dense``. Prints a line for each case, and writes ``gpu_GROUP.json`` with versions and method.
+Groups: memory depthwise fp32 integers host dense residual dgrad wgrad nchw; without them the first five. Prints a line
+for each case, and writes ``gpu_GROUP.json`` with versions and method.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from graphdnn import Filters, NumericalNote
 TYPES = {"f16": "float16", "bf16": "bfloat16", "tf32": "float32", "f32": "float32"}
 BIAS = Normal(0.1)
 CLIP = 6.0
+TF32 = Filters(allowed_numerical_notes=frozenset({NumericalNote.DOWN_CONVERT_INPUTS}))
 STRICT = Filters(without_numerical_notes=frozenset({NumericalNote.DOWN_CONVERT_INPUTS}))
 
 
@@ -40,31 +41,45 @@ def gradients(torch: Any, layer: Layer, dy: Any, x: Any, w: Any, wanted: list[bo
     return run(dy, x, w, None, *pair, False, [0, 0], layer.groups, wanted)
 
 
-def fused_problem(layer: Layer, kind: str, clip: float | None = None) -> Problem:
-    """y = min(relu(conv(x, w) + b), clip) in NHWC."""
-    s = Sketch(layer.name, TYPES[kind], channels_last=True)
+def _filters(kind: str) -> Filters | None:
+    return {"f32": STRICT, "tf32": TF32}.get(kind)
+
+
+def fused_problem(
+    layer: Layer, kind: str, clip: float | None = None, *, residual: bool = False, channels_last: bool = True
+) -> Problem:
+    """y = min(relu(conv(x, w) + b + z), clip); z where there is a residual."""
+    s = Sketch(layer.name, TYPES[kind], channels_last=channels_last)
     x, w = _operands(s, layer, ("x", "w"))
     bias = s.channel("b", layer.k, BIAS)
     clips = {} if clip is None else {"upper_clip": clip}
-    y = s.graph.relu(s.graph.bias(s.graph.conv_fprop(x, w, **_geometry(layer)), bias), **clips)
+    value = s.graph.bias(s.graph.conv_fprop(x, w, **_geometry(layer)), bias)
+    if residual:
+        value = s.graph.add(value, s.data("z", layer.y_dims, Normal(1.0)))
+    y = s.graph.relu(value, **clips)
 
     def activate(torch: Any, values: Any) -> Any:
         return torch.nn.functional.hardtanh_(values, 0.0, clip) if clip is not None else values.relu_()
 
     def eager(torch: Any, t: Tensors) -> Callable[[], Any]:
         b = t["b"].reshape(-1).to(t["x"].dtype)
+        if residual:
+            return lambda: activate(torch, convolve(torch, layer, t["x"], t["w"], b).add_(t["z"]))
         return lambda: activate(torch, convolve(torch, layer, t["x"], t["w"], b))
 
     def fused(torch: Any, t: Tensors) -> Callable[[], Any]:
         b = t["b"].reshape(-1).to(t["x"].dtype)
         pair = ([layer.stride] * 2, [layer.padding] * 2, [1, 1], layer.groups)
+        if residual:
+            return lambda: torch.cudnn_convolution_add_relu(t["x"], t["w"], t["z"], 1.0, b, *pair)
         return lambda: torch.cudnn_convolution_relu(t["x"], t["w"], b, *pair)
 
     def alone(torch: Any, t: Tensors) -> Callable[[], Any]:
         return lambda: convolve(torch, layer, t["x"], t["w"])
 
     def formula(torch: Any, t: Tensors) -> Tensors:
-        return {"y": activate(torch, convolve(torch, layer, t["x"], t["w"]) + t["b"])}
+        before = convolve(torch, layer, t["x"], t["w"]) + t["b"]
+        return {"y": activate(torch, before + t["z"] if residual else before)}
 
     # cuDNN's fused call has no upper clip: where there is one, it does part of the work.
     one_call = Peer("cudnn fused", fused, ("y",)) if clip is None else Peer("cudnn fused, no clip", fused, part=True)
@@ -74,7 +89,7 @@ def fused_problem(layer: Layer, kind: str, clip: float | None = None) -> Problem
         peers=(Peer("conv2d, activation", eager, ("y",)), one_call, Peer("conv2d alone", alone, part=True)),
         flops=layer.flops,
         tf32=kind == "tf32",
-        filters=STRICT if kind == "f32" else None,
+        filters=_filters(kind),
     )
 
 
@@ -93,7 +108,9 @@ def dgrad_problem(layer: Layer, kind: str) -> Problem:
         return lambda: gradients(torch, layer, t["dy"], like, t["w"], [True, False, False])[0]
 
     peers = (Peer("convolution_backward", prepare, ("dx",)),)
-    return s.problem({"dx": dx}, formula=formula, peers=peers, flops=layer.flops, tf32=kind == "tf32")
+    return s.problem(
+        {"dx": dx}, formula=formula, peers=peers, flops=layer.flops, tf32=kind == "tf32", filters=_filters(kind)
+    )
 
 
 def wgrad_problem(layer: Layer, kind: str) -> Problem:
@@ -157,13 +174,27 @@ FP32 = Group(
     tuple(Case(name, partial(strict_problem, layer), quick=name in _QUICK) for name, layer in LAYERS.items()),
     tune=4,
 )
-DENSE = Group(
-    "dense",
-    "convolution + bias + ReLU on tensor cores, NHWC",
-    tuple(
-        Case(f"{name}_{kind}", partial(fused_problem, layer, kind), quick=name in _QUICK)
-        for kind in ("f16", "bf16", "tf32")
-        for name, layer in LAYERS.items()
-    ),
-    by_default=False,
+# Whose channels are many: what tensor cores are for.
+_DENSE_LAYERS = {name: layer for name, layer in LAYERS.items() if layer.groups == 1 and layer.c > 4}
+
+
+def _dense(name: str, title: str, problem: Callable[..., Problem], *kinds: str, suffix: str = "") -> Group:
+    return Group(
+        name,
+        title,
+        tuple(
+            Case(f"{layer.name}{suffix}_{kind}", partial(problem, layer, kind), quick=layer.name in _QUICK)
+            for kind in kinds
+            for layer in _DENSE_LAYERS.values()
+        ),
+        by_default=False,
+    )
+
+
+DENSE = _dense("dense", "convolution + bias + ReLU on tensor cores, NHWC", fused_problem, "f16", "bf16", "tf32")
+RESIDUAL = _dense(
+    "residual", "convolution + bias + residual + ReLU, NHWC", partial(fused_problem, residual=True), "f16"
 )
+DGRAD = _dense("dgrad", "data gradient, NHWC", dgrad_problem, "f16", "tf32", suffix="_dgrad")
+WGRAD = _dense("wgrad", "filter gradient, NHWC", wgrad_problem, "f16", suffix="_wgrad")
+NCHW = _dense("nchw", "convolution + bias + ReLU, NCHW", partial(fused_problem, channels_last=False), "f16")

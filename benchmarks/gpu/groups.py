@@ -6,7 +6,7 @@ import fnmatch
 from collections.abc import Callable, Sequence
 
 from gpu import contest, host
-from gpu.convolutions import DENSE, DEPTHWISE, FP32
+from gpu.convolutions import DENSE, DEPTHWISE, DGRAD, FP32, NCHW, RESIDUAL, WGRAD
 from gpu.device import Device
 from gpu.host import HOST
 from gpu.integers import INTEGERS
@@ -23,7 +23,14 @@ GROUPS: dict[str, tuple[Group, Measure]] = {
     FP32.name: (FP32, contest.measure),
     INTEGERS.name: (INTEGERS, contest.measure),
     HOST.name: (HOST, host.measure),
-    DENSE.name: (DENSE, contest.measure),
+    **{group.name: (group, contest.measure) for group in (DENSE, RESIDUAL, DGRAD, WGRAD, NCHW)},
+}
+
+
+# Groups by the name of a suite.
+SUITES: dict[str, tuple[str, ...]] = {
+    "table": ("dense", "residual", "dgrad", "wgrad", "nchw", "depthwise", "fp32", "integers"),
+    "all": tuple(GROUPS),
 }
 
 

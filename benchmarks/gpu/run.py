@@ -13,7 +13,7 @@ from typing import Any
 
 from gpu import isolation, report, table
 from gpu.device import CudaDevice, Device
-from gpu.groups import GROUPS, chosen
+from gpu.groups import GROUPS, SUITES, chosen
 from gpu.options import QUICK_REPEATS, REPEATS, Options
 from gpu.problem import Case, Group
 from gpu.result import Result
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None, make_device: Callable[[], Devic
     runner = Runner(given, device)
     if given.worker:
         return runner.work(*given.groups)
-    names = given.groups or [name for name, (group, _) in GROUPS.items() if group.by_default]
+    names = given.groups or SUITES.get(given.suite, [name for name, (group, _) in GROUPS.items() if group.by_default])
     if runner.about:
         print(table.machine(runner.about))
     results = [result for name in names for result in runner.group(name)]
@@ -48,7 +48,10 @@ def main(arguments: Sequence[str] | None = None, make_device: Callable[[], Devic
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gpu.py", description="graphdnn beside PyTorch and cuDNN on one GPU.")
     groups = ", ".join(f"{name} ({group.title})" for name, (group, _) in GROUPS.items())
-    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"{groups}; all but dense unless named")
+    parser.add_argument(
+        "groups", nargs="*", metavar="GROUP", help=f"{groups}; without names: what needs no tensor cores"
+    )
+    parser.add_argument("--suite", choices=sorted(SUITES), help="several groups at once; table: the layer table")
     parser.add_argument("--only", default="", metavar="NAME,...", help="cases whose name contains or matches one")
     parser.add_argument("--quick", action="store_true", help="a few cases of each group, fewer repeats")
     parser.add_argument("--repeats", type=int, help=f"of each figure; {REPEATS}, or {QUICK_REPEATS} with --quick")
