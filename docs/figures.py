@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from statistics import geometric_mean
 from textwrap import dedent
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
-ORDER = ("host", "memory", "depthwise", "fp32", "integers", "dense")
+ORDER = ("host", "memory", "depthwise", "fp32", "integers", "dense", "residual", "dgrad", "wgrad", "nchw")
+_OF_LAYERS = ("dense", "residual", "dgrad", "wgrad", "nchw")  # one table in the README
 NONE = "No whole run of the benchmark is committed at this version."
 Table = Callable[[Iterable[str], Iterable[Iterable[object]]], str]
 
@@ -31,7 +33,11 @@ def summary(table: Table) -> str:
         return NONE
     parts = [_about(next(iter(groups.values())))]
     for name, data in groups.items():
-        parts += [f"{_title(data)}:", _by_layout(data, table) if name == "memory" else _by_case(data, table)]
+        if name not in _OF_LAYERS:
+            parts += [f"{_title(data)}:", _by_layout(data, table) if name == "memory" else _by_case(data, table)]
+    layers = {name: groups[name] for name in _OF_LAYERS if name in groups}
+    if layers:
+        parts += ["Dense convolutions on tensor cores, microseconds (ratio):", _by_layer(layers, table)]
     return "\n\n".join(parts)
 
 
@@ -45,6 +51,24 @@ def _by_layout(data: dict[str, Any], table: Table) -> str:
     columns = list(next(iter(cells.values())))
     rows = ([f"`{name}`", *(row.get(column, "-") for column in columns)] for name, row in cells.items())
     return table(["of the copy (ratio)", *columns], rows)
+
+
+def _by_layer(groups: dict[str, dict[str, Any]], table: Table) -> str:
+    """Layer by group and type: ours, and the ratio to the peer. The last row has the geometric means."""
+    cells: dict[str, dict[str, str]] = {}
+    ratios: dict[str, list[float]] = {}
+    for name, data in groups.items():
+        for r in data["results"]:
+            layer, kind = r["case"].rsplit("_", 1)
+            layer, column = layer.removesuffix(f"_{name}"), f"{'fprop' if name == 'dense' else name} {kind}"
+            if r["ratio"]:
+                ratios.setdefault(column, []).append(r["ratio"])
+                text = f"{_number(r['ours']['us'], 1)} ({_number(r['ratio'], 2)})"
+                cells.setdefault(layer, {})[column] = text
+    columns = list(ratios)
+    rows = [[f"`{layer}`", *(row.get(column, "-") for column in columns)] for layer, row in cells.items()]
+    means = [f"({_number(geometric_mean(found), 2)})" for found in ratios.values()]
+    return table(["layer", *columns], [*rows, ["geometric mean", *means]])
 
 
 def _by_case(data: dict[str, Any], table: Table) -> str:
