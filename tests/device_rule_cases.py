@@ -199,6 +199,29 @@ def hopper_cases(engine: str) -> Iterator[tuple[str, Case]]:
     yield "groups", asked(f"conv x={kind}[1,32,9,9]nhwc w={kind}[16,16,3,3]nhwc")
 
 
+def planes_cases(engine: str) -> Iterator[tuple[str, Case]]:
+    """Rules of the products of planes: of wide integers, and of fp32."""
+    kind, other, compute = ("f32", "f16", "") if engine.endswith("float") else ("i16", "i8", " compute=i32 out=i32")
+
+    def asked(text: str, device: DeviceSpec = H200) -> Case:
+        return declined(engine, parse(text + compute).build_operation_graph().operations, device)
+
+    def conv(kind: str, channels: int = 16) -> str:
+        return f"conv x={kind}[1,{channels},9,9]nhwc w={kind}[16,16,3,3]nhwc"
+
+    yield "compute_capability", asked(conv(kind), device_spec("a100"))
+    yield "types", asked(conv(other))
+    yield "direction", asked(f"wgrad x={kind}[1,16,9,9] dy={kind}[1,16,9,9] dw=[16,16,3,3] pad=1")
+    between = tensor(13, IMAGE, data_type=kind, is_virtual=True)
+    filter, result = tensor(2, (4, 4, 1, 1), data_type=kind), tensor(3, IMAGE, data_type=kind)
+    first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
+    yield "prologue", declined(engine, (first, operation("conv_fprop", x=between, w=filter, y=result)), H200)
+    yield "walk", asked(f"{conv(kind)} pad=1 stride=9")
+    yield "residues", asked(f"dgrad dy={kind}[1,16,3,3]nhwc w={kind}[16,16,3,3]nhwc dx=[1,16,9,9] stride=3")
+    if engine.endswith("float"):
+        yield "groups", asked(conv(kind, 32))
+
+
 DEVICE_RULE_CASES: dict[str, Case] = {
     "binding.device_kind": device_case(_1=np.zeros(IMAGE, np.float32)),
     "binding.other_device": device_case(device=1),
@@ -239,6 +262,11 @@ DEVICE_RULE_CASES: dict[str, Case] = {
         f"{name}.{rule}": case
         for name in ("cuda_hopper_gemm", "cuda_hopper_gemm_tf32")
         for rule, case in hopper_cases(name)
+    },
+    **{
+        f"{name}.{rule}": case
+        for name in ("cuda_hopper_integers", "cuda_hopper_float")
+        for rule, case in planes_cases(name)
     },
     "cuda_resample_backward.coordinates": declined("cuda_resample_backward", uneven(), H200),
     "cuda_view.layout": declined("cuda_view", operation("transpose"), H200),

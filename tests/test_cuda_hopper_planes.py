@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import fused, run_both
+from cuda_comparison import compiler, compiles_cleanly, device_kernel, fused, run_both
+from disassembly import NO_DISASSEMBLER, instructions
 from emulator import MISSING
-from test_cuda_implicit_gemm import operations
+from test_cuda_implicit_gemm import operations, quarters
 
+from graphdnn.cuda.nvrtc import compile_text
 from graphdnn.dtypes import ELEMENTS, Array
+from graphdnn.engines import Engine
 from graphdnn.engines.cuda.hopper_planes import FLOATS, INTEGERS
 from graphdnn.engines.cuda.hopper_planes_kinds import Kind, kind_of
 from graphdnn.engines.cuda.hopper_planes_tiles import TILES
@@ -21,6 +25,7 @@ emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 _NUMBER = {tile.name: i for i, tile in enumerate(TILES, 1)}
 SMALL = _NUMBER["64x32"]
 _T = DataType
+_NAMES = {"i8": _T.INT8, "u8": _T.UINT8, "i16": _T.INT16, "i32": _T.INT32, "i64": _T.INT64}
 BYTES = (_T.INT8, _T.UINT8, _T.INT16, _T.INT32)
 
 
@@ -155,25 +160,124 @@ def test_a_sum_longer_than_32_bits_hold() -> None:
         np.testing.assert_array_equal(got[uid], array)
 
 
-def _check_floats(text: str, seed: int = 0, tile: int = SMALL, **knobs: Any) -> tuple[Array, Array, Array]:
-    """Results, those of the general engine in float64, and sums of magnitudes."""
-    ops, rng = operations(text), np.random.default_rng(seed)
+_FLOAT = "conv x=f32[2,40,5,7]nhwc w=f32[36,40,3,3]nhwc pad=1"
+
+
+def _normal(rng: np.random.Generator, size: Sequence[int]) -> Array:
+    return rng.standard_normal(size)
+
+
+def _positive(rng: np.random.Generator, size: Sequence[int]) -> Array:
+    return rng.random(size)
+
+
+def _wide(rng: np.random.Generator, size: Sequence[int]) -> Array:
+    """Exponents from -30 to 30."""
+    return rng.standard_normal(size) * 2.0 ** rng.integers(-30, 30, size)
+
+
+def _convolution(x: Array, w: Array) -> Array:
+    """In float64, padded by one."""
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, w.shape[2:], (2, 3))
+    return np.einsum("nchwrs,kcrs->nkhw", windows, w.astype(np.float64))
+
+
+def _run_floats(text: str, x: Array, w: Array, **knobs: Any) -> Array:
+    ops = operations(text)
     op = fused(ops)
-    values = {t.uid: rng.standard_normal(t.extents).astype(np.float32) for t in (*op.inputs, *op.outputs)}
-    chosen = {KnobType.TILE_SIZE: tile} | {KnobType[k]: v for k, v in knobs.items()}
-    got, expected = run_both(ops, FLOATS, values, chosen)
-    (uid,) = expected
-    return got[uid], expected[uid], values
-
-
-FLOAT = [
-    "conv x=f32[2,24,5,7]nhwc w=f32[40,24,3,3]nhwc pad=1",
-]
+    (conv,) = ops
+    values = {conv.x.uid: x, conv.w.uid: w}  # type: ignore[attr-defined]
+    chosen = {KnobType.TILE_SIZE: SMALL} | {KnobType[k]: v for k, v in knobs.items()}
+    got, _ = run_both(op.operations, FLOATS, values, chosen)
+    return got[op.outputs[0].uid]
 
 
 @emulated
-@pytest.mark.parametrize("text", FLOAT)
-def test_floats(text: str) -> None:
-    got, expected, _ = _check_floats(text)
-    error = np.linalg.norm(got.astype(np.float64) - expected) / np.linalg.norm(expected.astype(np.float64))
-    assert error < 3e-7
+@pytest.mark.parametrize("draw", [_normal, _positive, _wide])
+def test_floats(draw: Callable[[np.random.Generator, Sequence[int]], Array]) -> None:
+    """Far within the bound: a running sum in fp32 of these 360 products is off by about 3e-7 of the result."""
+    rng = np.random.default_rng(0)
+    x, w = draw(rng, (2, 40, 5, 7)).astype(np.float32), draw(rng, (36, 40, 3, 3)).astype(np.float32)
+    got = _run_floats(_FLOAT, x, w)
+    error = np.abs(got - _convolution(x, w))
+    assert np.all(error <= 2.0**-24 * 17 * _convolution(np.abs(x), np.abs(w)))
+    assert np.linalg.norm(error) <= 2e-7 * np.linalg.norm(_convolution(x, w))
+
+
+@emulated
+def test_infinities_and_nans_reach_what_they_meet() -> None:
+    rng = np.random.default_rng(1)
+    x, w = _normal(rng, (2, 40, 5, 7)).astype(np.float32), _normal(rng, (36, 40, 3, 3)).astype(np.float32)
+    x[0, 3, 1, 1], x[1, 7, 2, 2], x[0, 9, 4, 6] = np.inf, np.nan, -np.inf
+    w[5, 3, 0, 0], x[1, 1, 0, 5] = np.inf, 3.4e38
+    w[:, 1] *= 0.25
+    with np.errstate(invalid="ignore", over="ignore"):
+        exact = _convolution(x, w).astype(np.float32)
+    got = _run_floats(_FLOAT, x, w)
+    np.testing.assert_array_equal(np.isfinite(got), np.isfinite(exact))
+    np.testing.assert_array_equal(got[~np.isfinite(exact)], exact[~np.isfinite(exact)])
+
+
+@emulated
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv x=f32[2,32,5,7]nhwc w=f32[40,32,3,3]nhwc pad=1 + bias + relu",
+        "conv x=f32[2,64,5,7] w=f32[40,32,3,3] pad=1 stride=2",
+        "conv x=f32[1,20,3,5,6]nhwc w=f32[12,20,2,3,2]nhwc pad=1 spatial=3",
+        "conv x=f32[1,20,40]nhwc w=f32[12,20,5]nhwc pad=2 spatial=1 out=f16",
+        "dgrad dy=f32[2,40,5,4]nhwc w=f32[40,24,3,3]nhwc dx=[2,24,9,8] pad=1 stride=2",
+    ],
+)
+def test_more_floats(text: str) -> None:
+    """Small multiples of a quarter are exact in any order."""
+    ops, rng = operations(text), np.random.default_rng(0)
+    op = fused(ops)
+    values = {t.uid: quarters(t, rng) for t in (*op.inputs, *op.outputs) if not t.is_constant}
+    for knobs in ({}, {KnobType.SPLIT_K: 3}):
+        got, expected = run_both(ops, FLOATS, values, {KnobType.TILE_SIZE: SMALL} | knobs)
+        for uid, array in expected.items():
+            np.testing.assert_array_equal(got[uid], array)
+
+
+# Compiled.
+
+
+@compiler
+@pytest.mark.skipif(bool(NO_DISASSEMBLER), reason=NO_DISASSEMBLER)
+@pytest.mark.parametrize(
+    ("engine", "text", "product"),
+    [
+        (INTEGERS, "conv x=i16[8,64,56,56]nhwc w=i16[64,64,3,3]nhwc pad=1 compute=i64 out=i64", "IGMMA"),
+        (FLOATS, "conv x=f32[8,64,56,56]nhwc w=f32[64,64,3,3]nhwc pad=1 + bias + relu", "HGMMA"),
+    ],
+)
+def test_products_run_on_tensor_cores(engine: Engine, text: str, product: str) -> None:
+    """Products of a warpgroup, copies of pixels by the copy unit; nothing spilled, no sums waited for too soon."""
+    compiles_cleanly(operations(text), engine, "sm_90a")
+    text_of_products = device_kernel(operations(text), engine).steps[1].text  # type: ignore[union-attr]
+    found = instructions(compile_text(text_of_products, "sm_90a").cubin)
+    assert found[product], found
+    assert found["UTMALDG"], found
+    assert found["LDSM"], found
+
+
+_ALL = [
+    (INTEGERS, f"conv x={a}[8,256,28,28]nhwc w={b}[256,256,3,3]nhwc pad=1 compute={c} out={c}")
+    for a in ("i8", "u8", "i16", "i32")
+    for b in ("i8", "i16", "i32")
+    for c in ("i32", "i64")
+    if kind_of(_NAMES[a], _NAMES[b], _NAMES[c]) is not None
+]
+
+
+@compiler
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("engine", "text"), [*_ALL, (FLOATS, "conv x=f32[8,256,28,28]nhwc w=f32[256,256,3,3]nhwc pad=1")]
+)
+def test_every_tile_compiles_cleanly(engine: Engine, text: str) -> None:
+    for number in range(1, len(TILES) + 1):
+        compiles_cleanly(operations(text), engine, "sm_90a", {KnobType.TILE_SIZE: number})

@@ -167,7 +167,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 
 INTEGERS = cuda_engine(
-    id=51,
+    id=57,
     name="cuda_hopper_integers",
     summary="exact convolutions of wide integers by their bytes, on the tensor cores of compute capability 9.0",
     needs=planes_needs("cuda_hopper_integers", is_float=False),
@@ -179,7 +179,7 @@ INTEGERS = cuda_engine(
     numerical_notes=(NumericalNote.TENSOR_CORE,),
 )
 FLOATS = cuda_engine(
-    id=52,
+    id=58,
     name="cuda_hopper_float",
     summary="fp32 convolutions in three parts of 16 bits, on the tensor cores of compute capability 9.0",
     needs=planes_needs("cuda_hopper_float", is_float=True),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from graphdnn.checks import Equals
 from graphdnn.engines.cuda.convolution_roles import Roles
 from graphdnn.engines.cuda.hopper_needs import is_convolution, walk_needs
@@ -34,10 +36,22 @@ def _types(task: Task) -> str:
 
 
 def _crosses_groups(task: Task) -> bool:
-    """Integers may: what another group's channels are multiplied with is zero, and no integer is infinite."""
     kind = _kind(task)
     assert kind is not None
-    return kind.is_float and _roles(task).problem.groups > 1 and product_of(task.op).channels % kind.channels != 0
+    return _roles(task).problem.groups > 1 and product_of(task.op).channels % kind.channels != 0
+
+
+def _groups_need(prefix: str, condition: Callable[[Task], bool]) -> Constraint:
+    """Integers may cross groups: what another group's channels are multiplied with is zero, and none is infinite."""
+    return need(
+        f"{prefix}.groups",
+        "w.dims",
+        lambda task: product_of(task.op).channels,
+        Equals("groups of channels that fill whole blocks of a stage"),
+        reason="a block that reaches into the next group would multiply its infinities with zeros",
+        fix="nothing to do: another engine serves narrow groups",
+        when=lambda task: condition(task) and _crosses_groups(task),
+    )
 
 
 def planes_needs(prefix: str, *, is_float: bool) -> tuple[Constraint, ...]:
@@ -89,13 +103,5 @@ def planes_needs(prefix: str, *, is_float: bool) -> tuple[Constraint, ...]:
             when=is_convolution,
         ),
         *walk_needs(prefix, multiplies),
-        need(
-            f"{prefix}.groups",
-            "w.dims",
-            lambda task: product_of(task.op).channels,
-            Equals("groups of channels that fill whole blocks of a stage"),
-            reason="a block that reaches into the next group would multiply its infinities with zeros",
-            fix="nothing to do: another engine serves narrow groups",
-            when=lambda task: multiplies(task) and _crosses_groups(task),
-        ),
+        *((_groups_need(prefix, multiplies),) if is_float else ()),
     )

@@ -12,6 +12,7 @@ from graphdnn.engines.cuda import (
     fft,
     grid_sample,
     hopper_gemm,
+    hopper_planes,
     implicit_gemm,
     matmul,
     matmul_cublas,
@@ -34,6 +35,8 @@ from graphdnn.engines.engine import Engine
 
 CUDA_ENGINES: tuple[Engine, ...] = (
     hopper_gemm.ENGINE,
+    hopper_planes.INTEGERS,
+    hopper_planes.FLOATS,
     hopper_gemm.ENGINE_TF32,
     direct.ENGINE,
     direct_wgrad.ENGINE,
