@@ -52,8 +52,10 @@ def _of_problem(name: str) -> Callable[[Task], object]:
 
 
 def _is_one_walk(task: Task) -> bool:
+    if not _is_pixels(task):
+        return False
     problem = _roles(task).problem
-    return _is_pixels(task) and problem.spatial == 2 and problem.stride == (1, 1) and problem.groups == 1
+    return problem.spatial == 2 and problem.stride == (1, 1) and problem.groups == 1
 
 
 def _fits(task: Task) -> bool:
