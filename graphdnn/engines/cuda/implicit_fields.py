@@ -44,6 +44,12 @@ def describe(
     return _describe_products(parameters, product, residues, plain[3:], bk, parts)
 
 
+def are_short(product: Product, margin: int) -> bool:
+    """True where every index of the products, and ``margin`` behind the last, is a 32-bit number."""
+    sizes = ((product.rows(r), product.columns(r), product.depth(r)) for r in product.residues)
+    return max(max(size) for size in sizes) + margin < 2**31
+
+
 def _describe_products(
     parameters: Parameters,
     product: Product,

@@ -31,7 +31,7 @@ from graphdnn.engines.cuda.implicit_copies import (
     padded_product,
     summed_first,
 )
-from graphdnn.engines.cuda.implicit_fields import RESIDUES, describe
+from graphdnn.engines.cuda.implicit_fields import RESIDUES, are_short, describe
 from graphdnn.engines.cuda.implicit_product import Product, Residue, gathered_and_plain, product_of
 from graphdnn.engines.cuda.implicit_tiles import LARGEST_SHARE, SPLIT, TILE, Shape, Tile, blocks_of, choose, has_one_tap
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
@@ -190,7 +190,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
     in_line = not gathered_along_k and has_one_tap(product, tile) and tile.threads % (outer // gathered_width) == 0
     text = kernel_text(
         plan.name,
-        ["implicit_coordinates.cuh", "implicit_gemm.cu", *(["sum_splits.cu"] if split > 1 else [])],
+        ["implicit_coordinates.cuh", "load_if.cuh", "implicit_gemm.cu", *(["sum_splits.cu"] if split > 1 else [])],
         parameters=parameters.text,
         functions=functions,
         constants={
@@ -199,6 +199,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
             "PAD": 4 if tile.bm > 8 else 0,
             "SPATIAL": p.spatial,
             "ONE_TAP": has_one_tap(product, tile),
+            "ARE_SHORT": are_short(product, 2**16),
             "RESIDUES": min(len(product.residues), RESIDUES),
             "CHECKED": any(before or after for before, after in product.margins),
             "K_KIND": _PIXEL if product.is_wgrad else _FILTER,

@@ -15,7 +15,7 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.cost import device_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.implicit_copies import channels_last
-from graphdnn.engines.cuda.implicit_fields import RESIDUES, describe
+from graphdnn.engines.cuda.implicit_fields import RESIDUES, are_short, describe
 from graphdnn.engines.cuda.implicit_product import Product, Residue, gathered_and_plain, product_of
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.mma_needs import NEEDS
@@ -34,8 +34,8 @@ from graphdnn.tensors import TensorSpec
 _PIXEL, _FILTER = 0, 2  # as in the kernel's text
 _COPY_BYTES = 4  # the least that arrives behind the threads' backs
 _FILES = (
-    "direct_copy.cuh", "implicit_coordinates.cuh", "ldmatrix.cuh", "mma.cuh", "mma_tile.cuh", "mma_operands.cuh",
-    "mma_results.cuh", "mma_gemm.cu",
+    "direct_copy.cuh", "load_if.cuh", "implicit_coordinates.cuh", "ldmatrix.cuh", "mma.cuh", "mma_tile.cuh",
+    "mma_operands.cuh", "mma_results.cuh", "mma_gemm.cu",
 )  # fmt: skip
 
 
@@ -185,6 +185,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
             "THREADS": tile.threads, "STAGES": shape.stages,
             "BATCH": shape.batch,
             "SPATIAL": p.spatial,
+            "ARE_SHORT": are_short(product, 2**16),
             "RESIDUES": min(len(product.residues), RESIDUES),
             "CHECKED": any(before or after for before, after in product.margins),
             "K_KIND": _PIXEL if product.is_wgrad else _FILTER,

@@ -20,6 +20,7 @@ _REGISTERS = 65_536
 _MOST_BLOCKS = 4
 _OF_SCATTERED_BYTES = 2  # blocks that share an SM: a byte takes a register, as does where it goes
 _OF_RESIDUES = 24  # registers that many products in one launch take
+_OF_PLACES = 40  # those of single elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,7 @@ def _arranged(
     if loads.are_scattered:
         if tile.threads < max(tile.bm, tile.bn):
             return None  # threads go along a whole row of single elements
-        more += (tile.bm + tile.bn) * (64 // element) // tile.threads  # what waits there
+        more += (tile.bm + tile.bn) * (64 // element) // tile.threads + _OF_PLACES  # what waits there, and where
     if tile.registers(more) > 255 and not is_asked:
         return None
     resident = occupancy or tile.resident(more)

@@ -3,7 +3,7 @@
 //   PIXEL    (n, spatial position)   CHANNEL   one channel   FILTER   (tap, channel)
 //
 // Offsets and spatial parts of an outer index and of an index of the sum add up. RESIDUES products differ in their sizes
-// and starts, which are fields with an entry for each; the grid's z counts them.
+// and starts, which are fields with an entry for each; the grid's z counts them. ARE_SHORT: indices are 32-bit numbers.
 
 constexpr int PIXEL = 0, CHANNEL = 1, FILTER = 2;
 
@@ -20,7 +20,7 @@ template <int KIND> __device__ __forceinline__ Digits digits_of(long long index,
     #pragma unroll
     for (int i = 0; i < 3; ++i) {
         const unsigned int size = (unsigned int)(KIND == PIXEL ? p.pixel_digits[3 * residue() + i] : p.tap_digits[3 * residue() + i]);
-        if (rest < (1ull << 32)) {
+        if (ARE_SHORT || rest < (1ull << 32)) {
             found.d[i] = (int)((unsigned int)rest % size);
             rest = (unsigned int)rest / size;
         } else {

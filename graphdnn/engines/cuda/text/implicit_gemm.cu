@@ -65,47 +65,6 @@ __device__ __forceinline__ Spot gathered_spot(const Params& p, const Index& oute
     return found;
 }
 
-// V elements, or zeros. One unit for the compiler: were the zeros written after the load, they would wait for it.
-template <int V, class T> __device__ __forceinline__ void load_if(bool valid, const T* from, T (&to)[V]) {
-    Pack<T, V> pack;
-    constexpr int BYTES = V * (int)sizeof(T);
-    static_assert(BYTES <= 16, "one access");
-#ifdef __CUDA_ARCH__
-    if constexpr (BYTES == 16) {
-        uint4 w;
-        asm volatile("{ .reg .pred p; setp.ne.b32 p, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; mov.b32 %3, 0; "
-                     "@p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4]; }"
-                     : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w) : "l"(from), "r"((int)valid));
-        *(uint4*)&pack = w;
-    } else if constexpr (BYTES == 8) {
-        uint2 w;
-        asm volatile("{ .reg .pred p; setp.ne.b32 p, %3, 0; mov.b32 %0, 0; mov.b32 %1, 0; "
-                     "@p ld.global.nc.v2.u32 {%0, %1}, [%2]; }"
-                     : "=r"(w.x), "=r"(w.y) : "l"(from), "r"((int)valid));
-        *(uint2*)&pack = w;
-    } else if constexpr (BYTES == 4) {
-        unsigned int w;
-        asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; mov.b32 %0, 0; @p ld.global.nc.u32 %0, [%1]; }"
-                     : "=r"(w) : "l"(from), "r"((int)valid));
-        *(unsigned int*)&pack = w;
-    } else {
-        unsigned short w;
-        if constexpr (BYTES == 2)
-            asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; mov.b16 %0, 0; @p ld.global.nc.u16 %0, [%1]; }"
-                         : "=h"(w) : "l"(from), "r"((int)valid));
-        else
-            asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; mov.b16 %0, 0; @p ld.global.nc.u8 %0, [%1]; }"
-                         : "=h"(w) : "l"(from), "r"((int)valid));
-        *(typename Word<BYTES>::type*)&pack = (typename Word<BYTES>::type)w;
-    }
-#else
-    for (int i = 0; i < BYTES; ++i) ((unsigned char*)&pack)[i] = 0;
-    if (valid) pack = load_pack_read_only<V>(from);
-#endif
-    #pragma unroll
-    for (int e = 0; e < V; ++e) to[e] = pack.at[e];
-}
-
 // What a thread holds of an operand until it is stored in the tile, where it is converted.
 template <bool A, class Yes, class No> struct Either { typedef Yes type; };
 template <class Yes, class No> struct Either<false, Yes, No> { typedef No type; };

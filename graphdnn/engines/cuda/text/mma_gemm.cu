@@ -29,8 +29,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mma_gemm(const __g
         found.offset = gathered_part<OUTER_KIND>(digits_of<OUTER_KIND>((A_IS_PLAIN ? column0 : row0) + i, p), p, found.u);
         tables.gathered[i] = found;
     }
-    describe(p, tables, 0, first);
-    describe(p, tables, 1, first);
+    describe<2>(p, tables, 0, first);
     __syncthreads();
 
     typename SideA::Held held_a;
@@ -49,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mma_gemm(const __g
     constexpr int PARTS = STEPS - 1;  // a tile is fetched between the products of all steps but the last
     auto fetch_tile = [&](int slot, int part) {
         unsigned char* const stage = memory + slot * STAGE_BYTES;
-        const Depth* const described = tables.depth[fetched / BATCH % 2] + fetched % BATCH * ENTRIES;
+        const Depth* const described = tables.depth + fetched % (2 * BATCH) * ENTRIES;
         fetch<SideA, PARTS>(p, held_a, tables, described, k_left, part, stage, waiting_a);
         fetch<SideB, PARTS>(p, held_b, tables, described, k_left, part, stage + TileA::BYTES, waiting_b);
         if (part == PARTS - 1) commit_copies();
@@ -97,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mma_gemm(const __g
                 __syncthreads();
                 writing = reading;
                 reading = reading + 1 < STAGES ? reading + 1 : 0;
-                if (fetched % BATCH == 0) describe(p, tables, fetched / BATCH + 1, first);
+                if (fetched % BATCH == 0) describe<1>(p, tables, fetched / BATCH + 1, first);
             }
             load_fragments(fragments[(step + 1) % 2], memory, reading * STAGE_BYTES, (step + 1) % STEPS, reader_a, reader_b);
             if (step < PARTS) fetch_tile(writing, step);

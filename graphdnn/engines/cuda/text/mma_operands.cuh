@@ -54,20 +54,19 @@ static_assert(STAGES <= BATCH, "two batches are described before the first produ
 
 struct Tables {
     Outer gathered[A_IS_PLAIN ? BN : BM];
-    Depth depth[2][BATCH * ENTRIES];
+    Depth depth[2 * BATCH * ENTRIES];
     Digits row[BM], column[BN];  // where the results belong
 };
 
-// The indices of BATCH tiles of the sum, by all threads: every second batch lies in the same place.
-__device__ __forceinline__ void describe(const Params& p, Tables& tables, int batch, long long first) {
-    first += (long long)batch * (BATCH * BK);
+// The indices of BATCHES times BATCH tiles of the sum, by the last threads first: every second batch lies in the same place.
+template <int BATCHES> __device__ __forceinline__ void describe(const Params& p, Tables& tables, int batch, long long first) {
     #pragma unroll 1
-    for (int i = (int)threadIdx.x; i < BATCH * ENTRIES; i += THREADS) {
-        const Digits digits = digits_of<K_KIND>(first + i * DESCRIBED, p);
+    for (int i = THREADS - 1 - (int)threadIdx.x; i < BATCHES * BATCH * ENTRIES; i += THREADS) {
+        const Digits digits = digits_of<K_KIND>(first + (long long)batch * (BATCH * BK) + i * DESCRIBED, p);
         Depth found;
         found.gathered = gathered_part<K_KIND>(digits, p, found.u);
         found.plain = plain_part<K_KIND>(digits, p);
-        tables.depth[batch % 2][i] = found;
+        tables.depth[batch % 2 * BATCH * ENTRIES + i] = found;
     }
 }
 
@@ -115,12 +114,7 @@ template <class S, int PARTS> __device__ __forceinline__ void fetch(
         if constexpr (S::IS_COPIED) {
             copy_async<S::V * (int)sizeof(Stored)>(tile + S::Tile::at(k, S::outer(i)), from, valid);
         } else {
-            Pack<Stored, S::V> pack;
-            #pragma unroll
-            for (int e = 0; e < S::V; ++e) pack[e] = Stored();
-            if (valid) pack = load_pack_read_only<S::V>(from);
-            #pragma unroll
-            for (int e = 0; e < S::V; ++e) waiting.element[i][e] = pack[e];
+            load_if<S::V>(valid, from, waiting.element[i]);
         }
     }
 }
@@ -134,12 +128,18 @@ template <class T, class Stored> __device__ __forceinline__ T staged(Stored x) {
 template <class S> __device__ __forceinline__ void put(unsigned char* tile, const typename S::Waiting& waiting) {
     typedef typename S::T T;
     if constexpr (!S::IS_COPIED) {
+        // Known anew for each tile: as many places as elements would not fit the registers.
+        int k0 = S::k(0), outer0 = S::outer(0);
+#ifdef __CUDA_ARCH__
+        asm volatile("" : "+r"(k0), "+r"(outer0));
+#endif
         #pragma unroll
         for (int i = 0; i < S::COUNT; ++i) {
             if (!S::exists(i)) continue;
+            const int k = k0 + (S::ALONG_K ? 0 : i * S::STEP), outer = outer0 + (S::ALONG_K ? i * S::STEP : 0);
             #pragma unroll
             for (int e = 0; e < S::V; ++e)
-                *(T*)(tile + S::Tile::at(S::k(i) + (S::ALONG_K ? e : 0), S::outer(i) + (S::ALONG_K ? 0 : e))) =
+                *(T*)(tile + S::Tile::at(k + (S::ALONG_K ? e : 0), outer + (S::ALONG_K ? 0 : e))) =
                     staged<T>(waiting.element[i][e]);
         }
     }
