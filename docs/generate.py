@@ -312,7 +312,8 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
     return dedent(
         f"""\
         `graphdnn.v6` has the {functions} functions of cuDNN 5.1, 6.0 and 7 by their C names{missing}. They run on the
-        host, on NumPy.
+        host, on NumPy, or after `use("cuda")` on a GPU: handles are then made for it, arguments are its memory, and
+        work goes into the handle's stream. Dropout, recurrent networks and the CTC loss run on the host only.
 
         ```python
         from graphdnn.v6 import *

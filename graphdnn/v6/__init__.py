@@ -5,7 +5,7 @@ enumerator. Parameters come in C's order without the output pointers; results ar
 not ``CUDNN_STATUS_SUCCESS`` raises ``CudnnError`` with the status and every reason; inside
 ``returning_status()`` the calls return the status instead. ``coverage()`` says which functions are
 implemented; the others refuse with CUDNN_STATUS_NOT_SUPPORTED. ``last_graph()`` and ``explain()`` show what
-this thread's last call became. ``record()`` makes one graph of several calls.
+this thread's last call became. ``record()`` makes one graph of several calls; ``use("cuda")`` makes handles on a GPU.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import graphdnn.v6.calls  # noqa: F401  registers the implementations
 from graphdnn.v6 import enums, structs
+from graphdnn.v6.calls.handle import use
 from graphdnn.v6.enums import CONSTANTS, ENUMS
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.objects import DESCRIPTORS, Handle
@@ -55,6 +56,7 @@ __all__ = [
     "profile",
     "record",
     "returning_status",
+    "use",
 ]
 __all__ += list(_CALLS) + list(_TYPES) + list(CONSTANTS)
 

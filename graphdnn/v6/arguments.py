@@ -254,7 +254,10 @@ def _address_of(value: Any) -> Address | None:
 
 
 def _array(value: Any) -> Any:
+    """A NumPy array of the memory; what lies on a device stays as it is."""
     try:
+        if hasattr(value, "__cuda_array_interface__"):
+            return value
         if hasattr(value, "__array_interface__"):
             return np.asarray(value)
         return np.from_dlpack(value)

@@ -24,12 +24,13 @@ from graphdnn.engines.host.memory import binding_layout
 from graphdnn.errors import BadParam, GraphdnnError
 from graphdnn.heuristics import EngineConfig, Ranking
 from graphdnn.plan import ExecutionPlan
+from graphdnn.v6 import on_device
 from graphdnn.v6.arguments import Address
 from graphdnn.v6.draft import Draft, Slot
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.objects import Handle
 from graphdnn.v6.profiles import active, check_call
-from graphdnn.v6.rules import FAILED, MEMORY_LAYOUT, MEMORY_SMALL, MEMORY_TYPE
+from graphdnn.v6.rules import FAILED, MEMORY_KIND, MEMORY_LAYOUT, MEMORY_SMALL, MEMORY_TYPE
 
 _MOST = 512  # prepared calls that are kept
 _LOOKED_AT = 64  # configurations, for a named engine; graphs of several kernels have a product of them
@@ -51,7 +52,7 @@ class Place:
 class Prepared:
     """A call with its graph and plan."""
 
-    __slots__ = ("_copies", "_in_place", "_places", "call", "plan", "ranking")
+    __slots__ = ("_copies", "_in_place", "_on_host", "_places", "call", "plan", "ranking")
 
     def __init__(self, draft: Draft, handle: Handle, in_place: tuple[int, ...], engines: tuple[str, ...]) -> None:
         graph = draft.graph()
@@ -65,11 +66,15 @@ class Prepared:
         )
         self._copies = tuple(place for place in self._places if place.is_copy)
         self._in_place = in_place
+        self._on_host = handle.device.kind == "cpu"
 
     def __call__(self, data: Sequence[Any], workspace: Any = None, workspace_bytes: int = 0) -> None:
         """``data``: the call's arguments by the draft's indices. A workspace that is too small is not used."""
         thread = _thread
         thread.last = self
+        if not self._on_host:
+            self._run_on_device(data, workspace, workspace_bytes)
+            return
         bindings = {}
         for place in self._places:
             given = data[place.index]
@@ -101,8 +106,28 @@ class Prepared:
         except (GraphdnnError, MemoryError):
             raise
         except Exception as error:
-            detail = f"{type(error).__name__}: {error}"
-            raise CudnnError(FAILED.reject(self.call, "plan", self.plan.config.name, detail=detail)) from error
+            raise self._failed(error) from error
+
+    def _run_on_device(self, data: Sequence[Any], workspace: Any, workspace_bytes: int) -> None:
+        if _thread.listener is not None:
+            _thread.listener(self, {})  # it records calls of the host, and lets what is pending run
+        try:
+            on_device.run(
+                self.plan, self.call, self._places, self._in_place, data, workspace, workspace_bytes, _thread.stream
+            )
+        except (GraphdnnError, MemoryError):
+            raise
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> CudnnError:
+        detail = f"{type(error).__name__}: {error}"
+        return CudnnError(FAILED.reject(self.call, "plan", self.plan.config.name, detail=detail))
+
+    def new_data(self) -> tuple[Any, ...]:
+        """Uninitialised memory for each data argument, where the plan runs."""
+        specs = {place.index: self.plan.config.fused.graph.tensors[place.uid] for place in self._places}
+        return tuple(self.plan.new_array(spec) for _, spec in sorted(specs.items()))
 
 
 _kept: OrderedDict[Hashable, Prepared] = OrderedDict()
@@ -116,6 +141,7 @@ Listener = Callable[[Prepared, dict[int, Any]], bool]
 class _Thread(threading.local):
     last: Prepared | None = None
     listener: Listener | None = None
+    stream = 0  # of the handle that a call was prepared for
 
 
 _thread = _Thread()
@@ -148,6 +174,7 @@ def prepared(
     ``in_place``: the inputs that may share the output's memory. ``engines``: the names that a device of a kind should
     serve the call with, if they can; without it the ranking decides.
     """
+    _thread.stream = handle.stream
     release = active()
     key = call, id(handle.device), release, settings
     found = _kept.get(key)
@@ -201,6 +228,8 @@ def _reinterpreted(call: str, place: Place, given: Any) -> Array:
             raise CudnnError(MEMORY_SMALL.reject(call, place.label, f"{given.size} bytes", size=place.size))
         memory = (ctypes.c_char * place.size).from_address(given.address)
         return np.ndarray(place.shape, place.dtype, buffer=memoryview(memory), strides=place.strides)
+    if not isinstance(given, np.ndarray):
+        raise CudnnError(MEMORY_KIND.reject(call, place.label, type(given).__name__))
     if given.dtype not in (place.dtype, np.uint8):
         raise CudnnError(MEMORY_TYPE.reject(call, place.label, str(given.dtype), expected=str(place.dtype)))
     if given.flags.c_contiguous or given.flags.f_contiguous:

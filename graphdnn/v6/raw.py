@@ -11,7 +11,7 @@ from graphdnn.dtypes import Array
 from graphdnn.enums import Status
 from graphdnn.v6.arguments import Address
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.rules import MEMORY_LAYOUT, MEMORY_SMALL
+from graphdnn.v6.rules import HOST_ONLY, MEMORY_LAYOUT, MEMORY_SMALL
 
 
 def raw(where: str, name: str, given: Any, size: int) -> Array:
@@ -21,6 +21,8 @@ def raw(where: str, name: str, given: Any, size: int) -> Array:
             raise CudnnError(MEMORY_SMALL.reject(where, name, f"{given.size} bytes", size=size))
         memory = (ctypes.c_char * size).from_address(given.address)
         return np.ndarray((size,), np.uint8, buffer=memoryview(memory))
+    if hasattr(given, "__cuda_array_interface__"):
+        raise CudnnError(HOST_ONLY.reject(where, name, type(given).__name__))
     if not (given.flags.c_contiguous or given.flags.f_contiguous):
         shown = f"{given.shape}, strides {given.strides}"
         raise CudnnError(MEMORY_LAYOUT.reject(where, name, shown, dims=(size,), strides=(1,)))

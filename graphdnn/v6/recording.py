@@ -6,8 +6,8 @@
 
 Each call is checked and drawn as ever; instead of running, its operations join those before. Memory is the edge: what
 one call writes and a later one reads is one tensor (or a reshape of it, where the extents differ), virtual once a later
-call has written over it. A call that sees a part of pending memory, or is an extension operation, lets what is pending
-run first. Inputs are read when the graph runs, not when a call is made.
+call has written over it. A call that sees a part of pending memory, is an extension operation or runs on a device, lets
+what is pending run first. Inputs are read when the graph runs, not when a call is made.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Recording:
         """Take a call's operations; False for one that has to run now, after what is pending."""
         graph = call.plan.config.fused.graph
         operations = graph.operations
-        if any(isinstance(op, Extension) for op in operations):
+        if call.plan.config.device.kind != "cpu" or any(isinstance(op, Extension) for op in operations):
             self.run()
             return False
         device = call.plan.config.device

@@ -19,6 +19,13 @@ UNEXPECTED = Rule(
     fix="report it, it is a defect of graphdnn unless memory ran out",
     status=Status.INTERNAL_ERROR,
 )
+HOST_ONLY = Rule(
+    id="v6.host_only",
+    expected="a handle on the host",
+    reason="this call has no kernels for a device yet",
+    fix='create the handle after v6.use("cpu"), and pass arrays in host memory',
+    status=Status.NOT_SUPPORTED,
+)
 FAILED = Rule(
     id="v6.failed",
     expected="kernels that run to their end",

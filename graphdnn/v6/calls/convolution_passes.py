@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphdnn.errors import GraphdnnError
+from graphdnn.plan import DevicePlan
 from graphdnn.v6.algorithms import determinism, members
 from graphdnn.v6.calls.convolution import prepare_data, prepare_filter, prepare_forward
 from graphdnn.v6.checks import entries
@@ -139,11 +140,12 @@ def guessed(direction: Pass, where: str, handle: Handle, values: Values, count: 
     return len(results), results
 
 
-def timed(direction: Pass, where: str, handle: Handle, values: Values, count: int, data: tuple[Any, Any, Any],
+def timed(direction: Pass, where: str, handle: Handle, values: Values, count: int, data: tuple[Any, ...] | None,
           workspace: Any = None, limit: int | None = None) -> tuple[int, tuple[Perf, ...]]:  # fmt: skip
     """(how many, results) by measured time; what cannot run stands behind, with its status and the time -1.
 
-    ``data``: what is read, and what is written over. ``limit``: bytes of ``workspace``; None allocates.
+    ``data``: what is read, and what is written over; None allocates on the device. ``limit``: bytes of ``workspace``;
+    None allocates as much as each asks for.
     """
     results = []
     for candidate in candidates(direction, where, handle, values):
@@ -151,22 +153,23 @@ def timed(direction: Pass, where: str, handle: Handle, values: Values, count: in
         if candidate.call is not None and limit is not None and candidate.memory > limit:
             status = cudnnStatus_t.CUDNN_STATUS_ALLOC_FAILED
         elif candidate.call is not None:
+            data = candidate.call.new_data() if data is None else data
             status, seconds = _measured(candidate.call, data, workspace, limit or 0)
         results.append(_perf(direction, values, candidate, status, -1.0 if seconds is None else seconds * 1e3))
     results.sort(key=lambda r: (r.status is not cudnnStatus_t.CUDNN_STATUS_SUCCESS, r.time))  # stable: -1s keep order
     return min(count, len(results)), tuple(results[:count])
 
 
-def _measured(
-    call: Prepared, data: tuple[Any, Any, Any], workspace: Any, size: int
-) -> tuple[cudnnStatus_t, float | None]:
+def _measured(call: Prepared, data: tuple[Any, ...], workspace: Any, size: int) -> tuple[cudnnStatus_t, float | None]:
     """The fastest of a few runs behind a first one; a run that fails has a status and no time."""
-    times = []
-    for _ in range(_RUNS + 1):
+    times: list[float] = []
+    while len(times) <= _RUNS:
         start = perf_counter()
         try:
             with listening(None):  # a search runs, also in a recording
                 call(data, workspace, size)
+                if call.plan.config.device.kind == "cuda":
+                    return cudnnStatus_t.CUDNN_STATUS_SUCCESS, min(_on_device(call, data, workspace, size))
         except MemoryError:
             return cudnnStatus_t.CUDNN_STATUS_ALLOC_FAILED, None
         except CudnnError as error:
@@ -179,6 +182,13 @@ def _measured(
     return cudnnStatus_t.CUDNN_STATUS_SUCCESS, min(times)
 
 
+def _on_device(call: Prepared, data: tuple[Any, ...], workspace: Any, size: int) -> list[float]:
+    """Seconds of the device, by its own clock."""
+    plan = call.plan
+    assert isinstance(plan, DevicePlan)
+    return plan.timings(lambda: call(data, workspace, size), _RUNS)
+
+
 def _perf(direction: Pass, values: Values, candidate: Candidate, status: cudnnStatus_t, time: float) -> Any:
     math = values[2].math_type if candidate.call is not None else cudnnMathType_t.CUDNN_DEFAULT_MATH
     return direction.perf(
@@ -186,9 +196,11 @@ def _perf(direction: Pass, values: Values, candidate: Candidate, status: cudnnSt
     )  # fmt: skip
 
 
-def samples(values: Values) -> tuple[Any, Any, Any]:
-    """Memory for a search that brings none."""
-    return tuple(np.zeros(_size(v), np.uint8) for v in (values[0], values[1], values[3]))  # type: ignore[return-value]
+def samples(handle: Handle, values: Values) -> tuple[Any, ...] | None:
+    """Memory for a search that brings none; None on a device, whose plans make it."""
+    if handle.device.kind != "cpu":
+        return None
+    return tuple(np.zeros(_size(v), np.uint8) for v in (values[0], values[1], values[3]))
 
 
 def _size(value: Tensor | Filter) -> int:

@@ -41,7 +41,7 @@ def _queries(direction: Pass) -> None:
              count: int) -> tuple[int, tuple[Perf, ...]]:  # fmt: skip
         where, values = f"cudnnFind{prefix}Algorithm", values_of(a, b, conv, c)
         entries(where, 1, requestedAlgoCount=count)
-        return timed(direction, where, handle, values, count, samples(values))
+        return timed(direction, where, handle, values, count, samples(handle, values))
 
     def find_in(handle: Handle, a_desc: Descriptor, a: Any, b_desc: Descriptor, b: Any, conv: Descriptor,
                 c_desc: Descriptor, c: Any, count: int, workspace: Any,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from graphdnn.device import DeviceSpec
 from graphdnn.enums import Status
+from graphdnn.errors import GraphdnnError
 from graphdnn.machine import device_spec
 from graphdnn.v6.enums import CONSTANTS, cudnnErrQueryMode_t, cudnnStatus_t, libraryPropertyType
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.objects import Handle
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import STREAM
+from graphdnn.v6.status import legacy_status
 
 VERSION = (6, 0, 21)  # of the interface whose names and numbers this face has
 
@@ -43,9 +47,27 @@ def get_property(type: libraryPropertyType) -> int:
     return VERSION[type]
 
 
+_device: list[DeviceSpec | str | None] = [None]
+
+
+def use(device: DeviceSpec | str | None) -> None:
+    """The device of handles that are created from now on, in every thread: "cuda", "cpu", or the name of a profile.
+
+    None, as in the beginning: what ``GRAPHDNN_DEVICE`` names, or the host.
+    """
+    _device[0] = device
+
+
 @implements("cudnnCreate")
 def create() -> Handle:
-    return Handle(device_spec("cpu"))
+    """A handle on the device that ``use`` names. Without a driver or device: CUDNN_STATUS_NOT_INITIALIZED."""
+    try:
+        return Handle(device_spec(_device[0]))
+    except GraphdnnError as error:
+        absent = (cudnnStatus_t.CUDNN_STATUS_RUNTIME_PREREQUISITE_MISSING, cudnnStatus_t.CUDNN_STATUS_NOT_SUPPORTED)
+        if legacy_status(error.rejections[0].status) not in absent:
+            raise
+        raise CudnnError([replace(r, status=Status.NOT_INITIALIZED) for r in error.rejections]) from error
 
 
 @implements("cudnnDestroy")
@@ -55,8 +77,10 @@ def destroy(handle: Handle) -> None:
 
 @implements("cudnnSetStream")
 def set_stream(handle: Handle, stream: Any) -> None:
-    number = getattr(stream, "ptr", 0 if stream is None else stream)
-    if number != 0:
+    number = stream_number(0 if stream is None else stream)
+    if handle.device.kind == "cuda":
+        handle.stream = number
+    elif number != 0:
         raise CudnnError(STREAM.reject("cudnnSetStream", "streamId", stream))
 
 
@@ -69,3 +93,8 @@ def get_stream(handle: Handle) -> int:
 def query_runtime_error(handle: Handle, mode: cudnnErrQueryMode_t) -> tuple[cudnnStatus_t, None]:
     """(status, tag): success, for calls on the host raise their errors where they happen. The tag is reserved."""
     return cudnnStatus_t.CUDNN_STATUS_SUCCESS, None
+
+
+def stream_number(stream: Any) -> int:
+    """The address of a stream, as CuPy, PyTorch or a bare number give it."""
+    return int(getattr(stream, "ptr", getattr(stream, "cuda_stream", stream)))

@@ -1,0 +1,143 @@
+"""Calls of handles on a GPU: arguments are its memory, work goes into the handle's stream and is not waited for.
+
+An array with the descriptor's extents and strides is bound as it is; of any other contiguous one, the address. Old
+contents that a call blends with, and inputs that share the output's memory, are copied by a kernel first, into memory
+that is kept for the thread, the stream and the call.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphdnn.build import rank
+from graphdnn.device import DeviceSpec
+from graphdnn.errors import BadParam
+from graphdnn.graph import OperationGraph
+from graphdnn.operations import Transpose
+from graphdnn.plan import ExecutionPlan
+from graphdnn.tensors import TensorSpec
+from graphdnn.v6.arguments import Address
+from graphdnn.v6.errors import CudnnError
+from graphdnn.v6.rules import MEMORY_LAYOUT, MEMORY_SMALL, MEMORY_TYPE
+
+if TYPE_CHECKING:
+    from graphdnn.v6.execution import Place
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.kept: dict[tuple[int, int, int], tuple[ExecutionPlan, Any]] = {}  # (plan, stream, uid) -> memory
+
+
+_thread = _Thread()
+_copiers: OrderedDict[tuple[TensorSpec, int], ExecutionPlan] = OrderedDict()
+_MOST_COPIERS = 256
+_WORKSPACE = 0  # where a uid stands otherwise
+
+
+def run(plan: ExecutionPlan, call: str, places: Sequence[Place], in_place: Sequence[int], data: Sequence[Any],
+        workspace: Any, workspace_bytes: int, stream: int) -> None:  # fmt: skip
+    """Execute a call's plan on device memory."""
+    bound = {place.uid: _bound(call, place, data[place.index]) for place in places}
+    for place in places:
+        if place.is_copy:
+            bound[place.uid] = _copied(plan, place, bound[place.uid], stream)
+    scratch = _scratch(plan, workspace, workspace_bytes, stream)
+    try:
+        plan.execute(bound, scratch, stream)
+    except BadParam as error:
+        if not (in_place and all(r.rule == "binding.overlap" for r in error.rejections)):
+            raise
+        for place in places:
+            if place.index in in_place and not place.is_output:
+                bound[place.uid] = _copied(plan, place, bound[place.uid], stream)
+        plan.execute(bound, scratch, stream)
+
+
+def _bound(call: str, place: Place, given: Any) -> Any:
+    """What the plan takes for an argument: the array itself, or its address."""
+    if isinstance(given, Address):
+        if given.size is not None and given.size < place.size:
+            raise CudnnError(MEMORY_SMALL.reject(call, place.label, f"{given.size} bytes", size=place.size))
+        return given.address
+    if type(given) is np.ndarray:
+        return given  # the plan says what is wrong with it
+    interface = given.__cuda_array_interface__
+    shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
+    packed = _packed(shape, dtype.itemsize)
+    strides = packed if interface.get("strides") is None else tuple(interface["strides"])
+    if (shape, strides, dtype) == (place.shape, place.strides, place.dtype):
+        return given
+    address = int(interface["data"][0])
+    if dtype not in (place.dtype, np.uint8):
+        raise CudnnError(MEMORY_TYPE.reject(call, place.label, str(dtype), expected=str(place.dtype)))
+    wanted, steps = place.shape, place.strides
+    if place.described is not None:
+        wanted, steps = place.described.dims, tuple(s * dtype.itemsize for s in place.described.strides)
+    if shape == wanted and all(a == b or n == 1 for a, b, n in zip(strides, steps, shape, strict=True)):
+        return address
+    if strides not in (packed, _packed(shape[::-1], dtype.itemsize)[::-1]):
+        layout = f"{shape}, strides {strides}"
+        raise CudnnError(MEMORY_LAYOUT.reject(call, place.label, layout, dims=wanted, strides=steps))
+    size = prod(shape) * dtype.itemsize
+    if size < place.size:
+        raise CudnnError(MEMORY_SMALL.reject(call, place.label, f"{size} bytes", size=place.size))
+    return address
+
+
+def _packed(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    strides, step = [], itemsize
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
+
+
+def _scratch(plan: ExecutionPlan, workspace: Any, size: int, stream: int) -> Any:
+    """The caller's workspace if it is large enough, or one of this thread's own."""
+    wanted = plan.workspace_size
+    if not wanted:
+        return None
+    if workspace is not None and size >= wanted:
+        return workspace.address if isinstance(workspace, Address) else workspace
+    return _kept(plan, stream, _WORKSPACE, plan.new_workspace)
+
+
+def _kept(plan: ExecutionPlan, stream: int, uid: int, make: Any) -> Any:
+    key = id(plan), stream, uid
+    if key not in _thread.kept:
+        _thread.kept[key] = plan, make()  # the plan keeps its identity
+    return _thread.kept[key][1]
+
+
+def _copied(plan: ExecutionPlan, place: Place, given: Any, stream: int) -> Any:
+    """The same elements elsewhere, once the stream is there."""
+    spec = plan.config.fused.graph.tensors[place.uid]
+    copy = _kept(plan, stream, place.uid, lambda: plan.new_array(spec))
+    _copier(spec.model_copy(update={"uid": 1, "name": ""}), plan.config.device).execute(
+        {1: given, 2: copy}, None, stream
+    )
+    return copy
+
+
+def _copier(spec: TensorSpec, device: DeviceSpec) -> ExecutionPlan:
+    """A plan that copies a tensor of this layout, bit by bit; kept by the layout and the device, which it holds."""
+    key = spec, id(device)
+    found = _copiers.get(key)
+    if found is None:
+        found = _copiers[key] = _copy_plan(spec, device)
+        while len(_copiers) > _MOST_COPIERS:
+            _copiers.popitem(last=False)
+    return found
+
+
+def _copy_plan(spec: TensorSpec, device: DeviceSpec) -> ExecutionPlan:
+    axes = tuple(range(len(spec.dims)))
+    graph = OperationGraph.of([Transpose(x=spec, y=spec.model_copy(update={"uid": 2}), permutation=axes)])
+    return ExecutionPlan(rank(graph, device).best)

@@ -1,0 +1,62 @@
+"""The legacy calls on the GPU: small programs agree with the host; streams, searches, memory that is not the device's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from v6_programs import PROGRAMS, W, X, Y
+from v6_tools import convolution, filter_of, tensor
+
+from graphdnn import v6
+
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture
+def handle() -> Any:
+    v6.use("cuda")
+    made = v6.cudnnCreate()
+    v6.use(None)
+    return made
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("own_stream", [False, True])
+def test_programs_agree_with_the_host(handle: Any, name: str, own_stream: bool) -> None:
+    import cupy
+
+    stream = cupy.cuda.Stream(non_blocking=True) if own_stream else None
+    v6.cudnnSetStream(handle, stream)
+    wanted = PROGRAMS[name](v6.cudnnCreate(), np.array)
+    with stream or cupy.cuda.Stream.null:
+        found = PROGRAMS[name](handle, cupy.asarray)
+    cupy.cuda.Device().synchronize()
+    for one, other in zip(found, wanted, strict=True):
+        if other.dtype.kind == "f":
+            np.testing.assert_allclose(one.get(), other, rtol=1e-4, atol=1e-4)
+        else:
+            np.testing.assert_array_equal(one.get(), other)
+
+
+def test_addresses(handle: Any) -> None:
+    import cupy
+
+    y = cupy.ones(Y, cupy.float32)
+    cupy.cuda.Device().synchronize()
+    v6.cudnnScaleTensor(handle, tensor(Y), y.data.ptr, 3.0)
+    cupy.cuda.Device().synchronize()
+    assert (y == 3).all()
+    with pytest.raises(v6.CudnnError) as error:
+        v6.cudnnScaleTensor(handle, tensor(Y), np.ones(Y, np.float32), 3.0)
+    assert error.value.rejections[0].rule == "binding.device_kind"
+
+
+def test_searches(handle: Any) -> None:
+    given = (handle, tensor(X), filter_of(W), convolution(), tensor(Y))
+    count, results = v6.cudnnFindConvolutionForwardAlgorithm(*given, 100)
+    working = [r for r in results if r.status is v6.CUDNN_STATUS_SUCCESS]
+    assert count == 8
+    assert working
+    assert [r.time for r in working] == sorted(r.time for r in working)

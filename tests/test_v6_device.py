@@ -1,0 +1,180 @@
+"""Handles on a device: the legacy calls on device memory, with the kernels on the emulator and NumPy's memory for it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from emulator import MISSING
+from emulator.runtime import EmulatedRuntime
+from test_v6_values import close, drawn
+from v6_programs import PROGRAMS, W, X, Y
+from v6_tools import convolution, filter_of, tensor
+
+from graphdnn import v6
+from graphdnn.v6 import execution, on_device
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+
+
+class OnDevice(np.ndarray):
+    """An array as CuPy's looks: its memory has an address, and is not the host's to read."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return self.__array_interface__
+
+
+def on(array: np.ndarray) -> Any:
+    return array.view(OnDevice)
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedRuntime]:
+    """Every device plan of this test runs on it; plans that are kept are not those of other tests."""
+    made = EmulatedRuntime()
+    monkeypatch.setattr("graphdnn.plan.device.CudaRuntime", lambda device: made)
+    monkeypatch.setattr(execution, "_kept", type(execution._kept)())
+    monkeypatch.setattr(on_device, "_copiers", type(on_device._copiers)())
+    yield made
+    v6.use(None)
+
+
+@pytest.fixture
+def handle(runtime: EmulatedRuntime) -> Any:
+    v6.use("h200")
+    return v6.cudnnCreate()
+
+
+@pytest.fixture(scope="module")
+def host() -> Any:
+    v6.use("cpu")
+    made = v6.cudnnCreate()
+    v6.use(None)
+    return made
+
+
+def _address(array: np.ndarray) -> int:
+    return array.ctypes.data
+
+
+def _pointer(array: np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def _flat(array: np.ndarray) -> Any:
+    return on(array.reshape(-1))
+
+
+@pytest.mark.parametrize("form", [on, _flat, _address, _pointer])
+def test_forms_of_memory(handle: Any, host: Any, form: Any) -> None:
+    made: list[np.ndarray] = []
+
+    def kept(array: np.ndarray) -> Any:
+        made.append(array)  # an address keeps nothing alive
+        return form(array)
+
+    (wanted,) = PROGRAMS["layer"](host, np.array)
+    PROGRAMS["layer"](handle, kept)
+    close(made[3], wanted, 1e-4)
+    assert execution.last_prepared().plan.config.device.kind == "cuda"
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_agree_with_the_host(handle: Any, host: Any, name: str) -> None:
+    wanted, found = PROGRAMS[name](host, np.array), PROGRAMS[name](handle, lambda a: on(np.array(a)))
+    for one, other in zip(found, wanted, strict=True):
+        if other.dtype.kind == "f":
+            close(np.array(one), other, 1e-4)
+        else:
+            np.testing.assert_array_equal(np.array(one), other)
+
+
+def test_strides_and_streams(handle: Any, runtime: EmulatedRuntime) -> None:
+    wide = np.full((2, 3, 4, 8), 7, np.float32)
+    y = wide[..., :5]
+    desc = v6.cudnnCreateTensorDescriptor()
+    v6.cudnnSetTensor4dDescriptorEx(desc, v6.CUDNN_DATA_FLOAT, 2, 3, 4, 5, 96, 32, 8, 1)
+    v6.cudnnSetStream(handle, 4711)
+    assert v6.cudnnGetStream(handle) == 4711
+    for form in (on(y), y.ctypes.data):
+        v6.cudnnScaleTensor(handle, desc, form, 2.0)
+    assert (y == 28).all()
+    assert (wide[..., 5:] == 7).all()
+    assert set(runtime.streams) == {4711}
+
+
+def test_algorithms_and_searches(handle: Any) -> None:
+    given = (handle, tensor(X), filter_of(W), convolution(), tensor(Y))
+    count, results = v6.cudnnFindConvolutionForwardAlgorithm(*given, 100)
+    working = [r for r in results if r.status is v6.CUDNN_STATUS_SUCCESS]
+    assert count == len(results) == 8
+    assert working
+    assert [r.time for r in working] == sorted(r.time for r in working)
+    chosen = v6.cudnnGetConvolutionForwardAlgorithm(*given, 1, 0)
+    x, w, y = drawn(X), drawn(W), np.zeros(Y, np.float32)
+    size = v6.cudnnGetConvolutionForwardWorkspaceSize(*given, chosen)
+    workspace = np.zeros(max(size, 1), np.uint8)
+    v6.cudnnConvolutionForward(handle, 1.0, tensor(X), on(x), filter_of(W), on(w), convolution(), chosen, on(workspace),
+                               size, 0.0, tensor(Y), on(y))  # fmt: skip
+    assert y.any()
+    name = v6.CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD
+    v6.cudnnGetConvolutionForwardWorkspaceSize(*given, name)
+    v6.cudnnConvolutionForward(handle, 1.0, tensor(X), on(x), filter_of(W), on(w), convolution(), name, None, 0, 0.0,
+                               tensor(Y), on(y))  # fmt: skip
+    assert execution.last_prepared().plan.config.choices[0].engine.name == "cuda_winograd"
+
+
+def test_memory_that_does_not_fit(handle: Any, host: Any) -> None:
+    desc, small = tensor((1, 1, 2, 3)), np.ones(5, np.float32)
+    wide = np.ones((1, 1, 2, 6), np.float32)[..., ::2]
+    for given, rule in (
+        (on(small), "v6.memory.small"), ((ctypes.c_float * 5)(), "v6.memory.small"),
+        (on(np.ones(6)), "v6.memory.data_type"), (on(wide), "v6.memory.layout"),
+    ):  # fmt: skip
+        with pytest.raises(v6.CudnnError) as error:
+            v6.cudnnScaleTensor(handle, desc, given, 2.0)
+        assert (error.value.status, error.value.rejections[0].rule) == (v6.CUDNN_STATUS_BAD_PARAM, rule)
+    elsewhere = SimpleNamespace(__cuda_array_interface__=np.ones(6, np.float32).__array_interface__)
+    with pytest.raises(v6.CudnnError) as error:
+        v6.cudnnScaleTensor(host, desc, elsewhere, 2.0)
+    assert error.value.rejections[0].rule == "v6.memory.kind"
+
+
+def test_what_has_no_kernels(handle: Any, host: Any) -> None:
+    desc, states = v6.cudnnCreateDropoutDescriptor(), np.zeros(16, np.uint8)
+    with pytest.raises(v6.CudnnError) as error:
+        v6.cudnnSetDropoutDescriptor(desc, handle, 0.5, on(states), 16, 1)
+    assert error.value.rejections[0].rule == "v6.host_only"
+    with pytest.raises(v6.CudnnError) as error:
+        v6.cudnnSetDropoutDescriptor(desc, host, 0.5, on(states), 16, 1)
+    assert error.value.rejections[0].rule == "v6.host_only"
+
+
+def test_recordings_leave_calls_of_a_device_alone(handle: Any, host: Any) -> None:
+    a, b = np.ones(Y, np.float32), np.ones(Y, np.float32)
+    with v6.record() as r:
+        v6.cudnnScaleTensor(host, tensor(Y), a, 2.0)
+        v6.cudnnScaleTensor(handle, tensor(Y), on(b), 3.0)
+        assert (b == 3).all()
+        assert (a == 2).all()
+    assert len(r.graphs) == 1
+
+
+def test_without_a_device() -> None:
+    from graphdnn.cuda.driver import available
+
+    if not available():
+        pytest.skip("there is a device")
+    v6.use("cuda")
+    try:
+        with pytest.raises(v6.CudnnError) as error:
+            v6.cudnnCreate()
+    finally:
+        v6.use(None)
+    assert error.value.status is v6.CUDNN_STATUS_NOT_INITIALIZED
+    v6.cudnnCreate()

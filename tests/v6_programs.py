@@ -1,0 +1,123 @@
+"""Small legacy programs that run on any handle: each takes a handle and what makes memory of an array, and gives results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from v6_tools import activation, convolution, filter_of, pooling, tensor
+
+from graphdnn import v6
+
+Form = Callable[[np.ndarray], Any]
+X, W, Y, B, P = (2, 3, 8, 8), (6, 3, 3, 3), (2, 6, 6, 6), (1, 6, 1, 1), (2, 6, 3, 3)
+
+
+def _numbers(*shapes: Any) -> list[np.ndarray]:
+    rng = np.random.default_rng(17)
+    return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+def layer(h: Any, form: Form) -> list[Any]:
+    """Convolution that blends, bias and activation in place."""
+    x, w, b, y = map(form, _numbers(X, W, B, Y))
+    desc = tensor(Y)
+    v6.cudnnConvolutionForward(h, 2.0, tensor(X), x, filter_of(W), w, convolution(), 0, None, 0, 0.5, desc, y)
+    v6.cudnnAddTensor(h, 1.0, tensor(B), b, 1.0, desc, y)
+    v6.cudnnActivationForward(h, activation(v6.CUDNN_ACTIVATION_RELU), 1.0, desc, y, 0.0, desc, y)
+    return [y]
+
+
+def fused_layer(h: Any, form: Form) -> list[Any]:
+    x, w, b, z, y = map(form, _numbers(X, W, B, Y, Y))
+    v6.cudnnConvolutionBiasActivationForward(
+        h, 1.0, tensor(X), x, filter_of(W), w, convolution(), 1, None, 0, 0.5, tensor(Y), z, tensor(B), b,
+        activation(v6.CUDNN_ACTIVATION_RELU), tensor(Y), y,
+    )  # fmt: skip
+    return [y]
+
+
+def gradients(h: Any, form: Form) -> list[Any]:
+    x, w, dy, db, dx, dw = map(form, _numbers(X, W, Y, B, X, W))
+    v6.cudnnConvolutionBackwardBias(h, 1.0, tensor(Y), dy, 0.0, tensor(B), db)
+    v6.cudnnConvolutionBackwardData(
+        h, 1.0, filter_of(W), w, tensor(Y), dy, convolution(), 1, None, 0, 0.0, tensor(X), dx
+    )
+    v6.cudnnConvolutionBackwardFilter(
+        h, 1.0, tensor(X), x, tensor(Y), dy, convolution(), 1, None, 0, 1.0, filter_of(W), dw
+    )  # fmt: skip
+    return [db, dx, dw]
+
+
+def integers(h: Any, form: Form) -> list[Any]:
+    """INT8 in NHWC, rounded and saturated, and exact sums."""
+    rng = np.random.default_rng(3)
+    int8, nhwc = v6.CUDNN_DATA_INT8, v6.CUDNN_TENSOR_NHWC
+    x, w = (form(rng.integers(-99, 99, d).astype(np.int8)) for d in ((2, 8, 8, 4), (8, 3, 3, 4)))
+    results = []
+    for kind, dtype in ((int8, np.int8), (v6.CUDNN_DATA_INT32, np.int32), (v6.CUDNN_DATA_FLOAT, np.float32)):
+        y = form(np.zeros((2, 6, 6, 8), dtype))
+        v6.cudnnConvolutionForward(
+            h, 1.0 if kind is not int8 else 0.01, tensor((2, 4, 8, 8), nhwc, int8), x, filter_of((8, 4, 3, 3), nhwc, int8),
+            w, convolution(compute=v6.CUDNN_DATA_INT32), 1, None, 0, 0.0, tensor((2, 8, 6, 6), nhwc, kind), y,
+        )  # fmt: skip
+        results.append(y)
+    return results
+
+
+def windows(h: Any, form: Form) -> list[Any]:
+    x, y, dy, dx, z = map(form, _numbers(Y, P, P, Y, Y))
+    pool, norm = pooling(v6.CUDNN_POOLING_MAX, (2, 2), (0, 0), (2, 2)), v6.cudnnCreateLRNDescriptor()
+    v6.cudnnPoolingForward(h, pool, 1.0, tensor(Y), x, 0.5, tensor(P), y)
+    v6.cudnnPoolingBackward(h, pool, 1.0, tensor(P), y, tensor(P), dy, tensor(Y), x, 0.0, tensor(Y), dx)
+    v6.cudnnLRNCrossChannelForward(h, norm, v6.CUDNN_LRN_CROSS_CHANNEL_DIM1, 1.0, tensor(Y), x, 0.0, tensor(Y), z)
+    columns = form(np.zeros((54, 32), np.float32))
+    v6.cudnnIm2Col(h, tensor(Y), z, filter_of((1, 6, 3, 3)), convolution(), columns)
+    return [y, dx, z, columns]
+
+
+def normalised(h: Any, form: Form) -> list[Any]:
+    x, y, scale, bias, mean, inverse, z = map(form, _numbers(Y, Y, B, B, B, B, Y))
+    v6.cudnnBatchNormalizationForwardTraining(
+        h, v6.CUDNN_BATCHNORM_SPATIAL, 1.0, 0.0, tensor(Y), x, tensor(Y), y, tensor(B), scale, bias, 1.0, None, None, 1e-3,
+        mean, inverse,
+    )  # fmt: skip
+    v6.cudnnSoftmaxForward(
+        h, v6.CUDNN_SOFTMAX_ACCURATE, v6.CUDNN_SOFTMAX_MODE_CHANNEL, 1.0, tensor(Y), y, 0.0, tensor(Y), z
+    )
+    return [y, mean, inverse, z]
+
+
+def utilities(h: Any, form: Form) -> list[Any]:
+    a, c, moved = map(form, _numbers(Y, (1, 6, 1, 1), Y))
+    desc = v6.cudnnCreateReduceTensorDescriptor()
+    v6.cudnnSetReduceTensorDescriptor(desc, v6.CUDNN_REDUCE_TENSOR_MAX, v6.CUDNN_DATA_FLOAT, 0, 1, 0)
+    indices = form(np.zeros(24, np.uint8))
+    v6.cudnnReduceTensor(h, desc, indices, 24, None, 0, 1.0, tensor(Y), a, 0.0, tensor(B), c)
+    v6.cudnnTransformTensor(h, 1.0, tensor(Y), a, 0.0, tensor(Y, v6.CUDNN_TENSOR_NHWC), moved)
+    v6.cudnnScaleTensor(h, tensor(Y), a, -2.0)
+    return [c, indices, moved, a]
+
+
+def transformed(h: Any, form: Form) -> list[Any]:
+    """A spatial transformer and its gradients."""
+    dims = (2, 3, 4, 5)
+    desc = v6.cudnnCreateSpatialTransformerDescriptor()
+    v6.cudnnSetSpatialTransformerNdDescriptor(desc, v6.CUDNN_SAMPLER_BILINEAR, v6.CUDNN_DATA_FLOAT, 4, dims)
+    theta, grid, x, y, dx, dgrid, dtheta = map(
+        form, _numbers((2, 2, 3), (2, 4, 5, 2), X, dims, X, (2, 4, 5, 2), (2, 2, 3))
+    )
+    v6.cudnnSpatialTfGridGeneratorForward(h, desc, theta, grid)
+    v6.cudnnSpatialTfSamplerForward(h, desc, 1.0, tensor(X), x, grid, 0.0, tensor(dims), y)
+    v6.cudnnSpatialTfSamplerBackward(
+        h, desc, 1.0, tensor(X), x, 0.0, tensor(X), dx, 1.0, tensor(dims), y, grid, 0.0, dgrid
+    )
+    v6.cudnnSpatialTfGridGeneratorBackward(h, desc, dgrid, dtheta)
+    return [grid, y, dx, dgrid, dtheta]
+
+
+PROGRAMS = {
+    p.__name__: p
+    for p in (layer, fused_layer, gradients, integers, windows, normalised, utilities, transformed)
+}  # fmt: skip
