@@ -18,6 +18,7 @@ from graphdnn.engines.work import bytes_moved, floor_seconds, flops
 from graphdnn.enums import KnobType, NumericalNote, PointwiseMode
 from graphdnn.heuristics import COMPOSED_ID, Ranking
 from graphdnn.operations import OPERATIONS
+from graphdnn.problem import parse
 
 CONV = OperationGraph.of([operation("conv_fprop")])
 
@@ -223,3 +224,14 @@ def test_reduction_that_must_be_deterministic(stable: bool) -> None:
     op = operation("reduction", spec=base.spec.model_copy(update={"is_deterministic": stable}))
     ranking = Ranking(fuse(OperationGraph.of([op])), device_spec("cpu"), HeurMode.A, None, (racy, NUMPY))
     assert order(ranking) == (["numpy"] if stable else ["racy", "numpy"])
+
+
+def test_digits_are_lost_only_where_that_is_allowed() -> None:
+    graph = parse("conv x=f32[8,64,56,56]nhwc w=f32[64,64,3,3]nhwc pad=1").build_operation_graph()
+    allowed = Filters(allowed_numerical_notes=frozenset({NumericalNote.DOWN_CONVERT_INPUTS}))
+    for mode in (HeurMode.INSTANT, HeurMode.A):
+        plain = [config.name for config in rank(graph, "h200", mode)]
+        asked = [config.name for config in rank(graph, "h200", mode, allowed)]
+        assert "cuda_hopper_gemm_tf32" not in plain
+        assert set(asked) == {"cuda_hopper_gemm_tf32", *plain}
+        assert mode is HeurMode.INSTANT or asked[0] == "cuda_hopper_gemm_tf32"  # by its predicted time
