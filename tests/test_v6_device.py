@@ -108,6 +108,20 @@ def test_strides_and_streams(handle: Any, runtime: EmulatedRuntime) -> None:
     assert set(runtime.streams) == {4711}
 
 
+def test_kept_memory_is_bounded(handle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[int] = []
+    monkeypatch.setattr(on_device, "_MOST_KEPT", 1)
+    monkeypatch.setattr(on_device.driver, "synchronize", waited.append)
+    monkeypatch.setattr(on_device, "_thread", on_device._Thread())
+    v6.cudnnSetStream(handle, 5)
+    for extent in (1, 2, 3):
+        y = np.ones((1, 1, 1, extent), np.float32)
+        v6.cudnnScaleTensor(handle, tensor(y.shape), on(y), 2.0)
+        assert (y == 2).all()
+    assert waited == [5, 5]
+    assert len(on_device._thread.kept) == 1
+
+
 def test_algorithms_and_searches(handle: Any) -> None:
     given = (handle, tensor(X), filter_of(W), convolution(), tensor(Y))
     count, results = v6.cudnnFindConvolutionForwardAlgorithm(*given, 100)

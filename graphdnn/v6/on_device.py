@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphdnn.build import rank
+from graphdnn.cuda import driver
 from graphdnn.device import DeviceSpec
 from graphdnn.errors import BadParam
 from graphdnn.graph import OperationGraph
@@ -37,7 +38,7 @@ class _Thread(threading.local):
 
 _thread = _Thread()
 _copiers: OrderedDict[tuple[TensorSpec, int], ExecutionPlan] = OrderedDict()
-_MOST_COPIERS = 256
+_MOST_COPIERS, _MOST_KEPT = 256, 256
 _WORKSPACE = 0  # where a uid stands otherwise
 
 
@@ -62,6 +63,13 @@ def run(plan: ExecutionPlan, call: str, places: Sequence[Place], in_place: Seque
 
 def _bound(call: str, place: Place, given: Any) -> Any:
     """What the plan takes for an argument: the array itself, or its address."""
+    if (
+        type(given).__module__.startswith("cupy")
+        and given.shape == place.shape
+        and given.strides == place.strides
+        and given.dtype == place.dtype
+    ):
+        return given
     if isinstance(given, Address):
         if given.size is not None and given.size < place.size:
             raise CudnnError(MEMORY_SMALL.reject(call, place.label, f"{given.size} bytes", size=place.size))
@@ -110,10 +118,14 @@ def _scratch(plan: ExecutionPlan, workspace: Any, size: int, stream: int) -> Any
 
 
 def _kept(plan: ExecutionPlan, stream: int, uid: int, make: Any) -> Any:
-    key = id(plan), stream, uid
-    if key not in _thread.kept:
-        _thread.kept[key] = plan, make()  # the plan keeps its identity
-    return _thread.kept[key][1]
+    kept, key = _thread.kept, (id(plan), stream, uid)
+    if key not in kept:
+        kept[key] = plan, make()  # the plan keeps its identity
+        while len(kept) > _MOST_KEPT:
+            oldest = next(iter(kept))
+            driver.synchronize(oldest[1])  # work that uses it may not have begun
+            del kept[oldest]
+    return kept[key][1]
 
 
 def _copied(plan: ExecutionPlan, place: Place, given: Any, stream: int) -> Any:

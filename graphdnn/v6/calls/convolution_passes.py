@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from graphdnn.errors import GraphdnnError
-from graphdnn.plan import DevicePlan
 from graphdnn.v6.algorithms import determinism, members
 from graphdnn.v6.calls.convolution import prepare_data, prepare_filter, prepare_forward
 from graphdnn.v6.checks import entries
@@ -184,6 +183,8 @@ def _measured(call: Prepared, data: tuple[Any, ...], workspace: Any, size: int) 
 
 def _on_device(call: Prepared, data: tuple[Any, ...], workspace: Any, size: int) -> list[float]:
     """Seconds of the device, by its own clock."""
+    from graphdnn.plan import DevicePlan  # which loads with the first plan for a device
+
     plan = call.plan
     assert isinstance(plan, DevicePlan)
     return plan.timings(lambda: call(data, workspace, size), _RUNS)
