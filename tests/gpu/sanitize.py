@@ -103,6 +103,7 @@ def _planned(
 
 
 def _run(label: str, prepared: Prepared, config: EngineConfig, place: Cuda | Emulated, seen: Seen) -> None:
+    print(f"running {label}", flush=True)  # the last line tells what a device error ended
     try:
         plan = place.plan(config)
         kernels = {launch.text.name.split("__")[0] for launch in plan.launches}
