@@ -289,9 +289,10 @@ def legacy_page() -> str:
     """Every legacy function: where it stands in the manual, and what is there."""
     lines = coverage()
     parts = ["# Legacy calls", NOTE, _introduction_to_legacy(len(lines), sum(line.implemented for line in lines))]
+    programs = (FOLDER.parent / "tests" / "v6_programs.py").read_text(encoding="utf-8")
     for family in dict.fromkeys(line.family for line in lines):
         parts.append(f"## {family}")
-        head = ("function", "since", "section", "becomes", "NumPy, compared with")
+        head = ("function", "since", "section", "becomes", "NumPy, compared with", "CUDA")
         rows = [
             (
                 f"`{line.function}`" + (f" (as `{line.alias_of}`)" if line.alias_of else ""),
@@ -299,6 +300,7 @@ def legacy_page() -> str:
                 line.section,
                 line.becomes if line.implemented else "not implemented",
                 line.verified or "-",
+                "with NumPy" if f"v6.{line.alias_of or line.function}(" in programs and line.verified else "-",
             )
             for line in lines
             if line.family == family
@@ -363,7 +365,8 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
           the graph runs; an exception drops what is pending.
 
         *Section* is that of the 5.1 manual; *becomes* names the operations, or `state` for calls that only
-        keep or answer something. *Compared with*: PyTorch's CPU operators, or loops over the formula."""
+        keep or answer something. *Compared with*: PyTorch's CPU operators, or loops over the formula. *CUDA*: its
+        kernels agree with NumPy, on the emulator in every test run and on a GPU in `make test-gpu`."""
     )
 
 

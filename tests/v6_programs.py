@@ -67,14 +67,17 @@ def integers(h: Any, form: Form) -> list[Any]:
 
 
 def windows(h: Any, form: Form) -> list[Any]:
-    x, y, dy, dx, z = map(form, _numbers(Y, P, P, Y, Y))
+    x, y, dy, dx, z, dz = map(form, _numbers(Y, P, P, Y, Y, Y))
     pool, norm = pooling(v6.CUDNN_POOLING_MAX, (2, 2), (0, 0), (2, 2)), v6.cudnnCreateLRNDescriptor()
     v6.cudnnPoolingForward(h, pool, 1.0, tensor(Y), x, 0.5, tensor(P), y)
     v6.cudnnPoolingBackward(h, pool, 1.0, tensor(P), y, tensor(P), dy, tensor(Y), x, 0.0, tensor(Y), dx)
     v6.cudnnLRNCrossChannelForward(h, norm, v6.CUDNN_LRN_CROSS_CHANNEL_DIM1, 1.0, tensor(Y), x, 0.0, tensor(Y), z)
+    v6.cudnnLRNCrossChannelBackward(
+        h, norm, v6.CUDNN_LRN_CROSS_CHANNEL_DIM1, 1.0, tensor(Y), z, tensor(Y), dx, tensor(Y), x, 0.0, tensor(Y), dz
+    )
     columns = form(np.zeros((54, 32), np.float32))
     v6.cudnnIm2Col(h, tensor(Y), z, filter_of((1, 6, 3, 3)), convolution(), columns)
-    return [y, dx, z, columns]
+    return [y, dx, z, dz, columns]
 
 
 def normalised(h: Any, form: Form) -> list[Any]:
@@ -87,6 +90,61 @@ def normalised(h: Any, form: Form) -> list[Any]:
         h, v6.CUDNN_SOFTMAX_ACCURATE, v6.CUDNN_SOFTMAX_MODE_CHANNEL, 1.0, tensor(Y), y, 0.0, tensor(Y), z
     )
     return [y, mean, inverse, z]
+
+
+def normalised_gradients(h: Any, form: Form) -> list[Any]:
+    """Batch normalisation for inference, its gradient from statistics that were not saved, and softmax's gradient."""
+    x, y, scale, bias, mean, variance, dy, dx, ds, db = map(form, _numbers(Y, Y, B, B, B, B, Y, Y, B, B))
+    v6.cudnnActivationForward_v3(h, v6.CUDNN_ACTIVATION_SIGMOID, 1.0, tensor(B), variance, 0.0, tensor(B), variance)
+    v6.cudnnBatchNormalizationForwardInference(
+        h,
+        v6.CUDNN_BATCHNORM_SPATIAL,
+        1.0,
+        0.5,
+        tensor(Y),
+        x,
+        tensor(Y),
+        y,
+        tensor(B),
+        scale,
+        bias,
+        mean,
+        variance,
+        1e-3,
+    )
+    v6.cudnnBatchNormalizationBackward(
+        h, v6.CUDNN_BATCHNORM_SPATIAL, 1.0, 0.0, 1.0, 0.5, tensor(Y), x, tensor(Y), dy, tensor(Y), dx, tensor(B), scale, ds,
+        db, 1e-3, None, None,
+    )  # fmt: skip
+    z = form(_numbers(Y)[0])
+    v6.cudnnSoftmaxBackward(
+        h, v6.CUDNN_SOFTMAX_FAST, v6.CUDNN_SOFTMAX_MODE_INSTANCE, 1.0, tensor(Y), y, tensor(Y), dy, 0.0, tensor(Y), z
+    )
+    return [variance, y, dx, ds, db, z]
+
+
+def pointwise(h: Any, form: Form) -> list[Any]:
+    x, y, dy, dx, c = map(form, _numbers(Y, Y, Y, Y, Y))
+    for mode in (v6.CUDNN_ACTIVATION_TANH, v6.CUDNN_ACTIVATION_ELU):
+        desc = activation(mode, 0.7)
+        v6.cudnnActivationForward(h, desc, 1.0, tensor(Y), x, 0.0, tensor(Y), y)
+        v6.cudnnActivationBackward(h, desc, 1.0, tensor(Y), y, tensor(Y), dy, tensor(Y), x, 0.5, tensor(Y), dx)
+    relu = v6.CUDNN_ACTIVATION_RELU
+    v6.cudnnActivationBackward_v3(h, relu, 1.0, tensor(Y), y, tensor(Y), dx, tensor(Y), x, 0.0, tensor(Y), dx)
+    desc = v6.cudnnCreateOpTensorDescriptor()
+    v6.cudnnSetOpTensorDescriptor(desc, v6.CUDNN_OP_TENSOR_MAX, v6.CUDNN_DATA_FLOAT, v6.CUDNN_NOT_PROPAGATE_NAN)
+    v6.cudnnOpTensor(h, desc, 2.0, tensor(Y), x, -1.0, tensor(Y), y, 0.5, tensor(Y), c)
+    v6.cudnnSetTensor(h, tensor(Y), y, 1.5)
+    return [y, dx, c]
+
+
+def divided(h: Any, form: Form) -> list[Any]:
+    """Divisive normalisation and its gradients."""
+    x, m, y, dy, dx, dm, s, t = map(form, _numbers(*(Y,) * 8))
+    norm, mode = v6.cudnnCreateLRNDescriptor(), v6.CUDNN_DIVNORM_PRECOMPUTED_MEANS
+    v6.cudnnDivisiveNormalizationForward(h, norm, mode, 1.0, tensor(Y), x, m, s, t, 0.0, tensor(Y), y)
+    v6.cudnnDivisiveNormalizationBackward(h, norm, mode, 1.0, tensor(Y), x, m, dy, s, t, 0.0, tensor(Y), dx, dm)
+    return [y, dx, dm]
 
 
 def utilities(h: Any, form: Form) -> list[Any]:
@@ -119,5 +177,6 @@ def transformed(h: Any, form: Form) -> list[Any]:
 
 PROGRAMS = {
     p.__name__: p
-    for p in (layer, fused_layer, gradients, integers, windows, normalised, utilities, transformed)
+    for p in (layer, fused_layer, gradients, integers, windows, normalised, normalised_gradients, pointwise, divided,
+              utilities, transformed)
 }  # fmt: skip

@@ -66,7 +66,7 @@ def _coordinates(draft: Draft, math: DataType, grid: TensorSpec, theta: TensorSp
     return draft.pointwise(P.BINARY_SELECT, math, along(2), y_or_one, is_x)
 
 
-@implements("cudnnSpatialTfGridGeneratorForward", "pointwise, reduction: one kernel", "PyTorch")
+@implements("cudnnSpatialTfGridGeneratorForward", "pointwise, reduction", "PyTorch")
 def generate(handle: Handle, desc: Descriptor, theta: Any, grid: Any) -> None:
     """grid[n, h, w] = theta[n] * (x, y, 1)."""
     where, transformer = "cudnnSpatialTfGridGeneratorForward", desc.value
@@ -82,7 +82,7 @@ def generate(handle: Handle, desc: Descriptor, theta: Any, grid: Any) -> None:
     prepared(where, handle, transformer, draw)((theta, grid))
 
 
-@implements("cudnnSpatialTfGridGeneratorBackward", "pointwise, reduction: one kernel", "PyTorch")
+@implements("cudnnSpatialTfGridGeneratorBackward", "pointwise, reduction", "PyTorch")
 def generate_backward(handle: Handle, desc: Descriptor, dgrid: Any, dtheta: Any) -> None:
     """dtheta[n] = the sum of dgrid[n, h, w] times (x, y, 1)."""
     where, transformer = "cudnnSpatialTfGridGeneratorBackward", desc.value
