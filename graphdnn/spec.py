@@ -157,6 +157,7 @@ class Spec(BaseModel):
         strict=True,
         arbitrary_types_allowed=True,
         defer_build=True,  # schemas are built on first use: importing the library builds none
+        ser_json_inf_nan="constants",  # apart from None, and from each other
     )
 
     descriptor: ClassVar[DescriptorType]

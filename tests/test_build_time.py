@@ -8,12 +8,16 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
+from problems import tensor
 
-from graphdnn import build, device_spec, prepare
+from graphdnn import OperationGraph, build, device_spec, prepare, rank
 from graphdnn.cuda import cache
 from graphdnn.cuda.nvrtc import KernelText
+from graphdnn.enums import PointwiseMode
+from graphdnn.operations import PointwiseOperation, PointwiseSpec
 from graphdnn.plan import DevicePlan
 from graphdnn.problem import parse
 
@@ -77,3 +81,24 @@ class _Kept:
 
     def load(self, kernel: KernelText, arch: str) -> cache.Cached:
         return cache.Cached(b"", "", "memory", 0.0)
+
+
+def relu(name: str, **settings: float) -> OperationGraph:
+    spec = PointwiseSpec(mode=PointwiseMode.RELU_FWD, math_type="f32", **settings)
+    x, y = (tensor(uid, (4, 8), name=f"{name}{uid}") for uid in (1, 2))
+    return OperationGraph.of([PointwiseOperation(spec=spec, x=x, y=y, name=name)])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("r", {"relu_lower_clip": 0.0}), ("r", {"relu_lower_clip": -0.0})),
+        (("r", {"relu_upper_clip": 6.0}), ("r", {"relu_upper_clip": float("inf")})),
+        (("r", {}), ("other name", {})),
+    ],
+)
+def test_rankings_of_graphs_that_differ_are_kept_apart(first: Any, second: Any) -> None:
+    a, b = (rank(relu(name, **settings), "cpu") for name, settings in (first, second))
+    assert a is not b
+    assert rank(relu(first[0], **first[1]), "cpu") is a
+    assert rank(relu(second[0], **second[1]), "cpu") is b

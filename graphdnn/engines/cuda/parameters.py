@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from graphdnn.cuda.tensor_map import WORDS as MAP_WORDS
@@ -89,27 +89,29 @@ class Parameters:
         """``places``: uid -> offset, for tensors that live in the kernel's scratch memory."""
         self._places = places
         self._declarations: list[str] = []
-        self._words: list[bytes] = []
+        self._words: list[int | float] = []
+        self._kinds: list[str] = []  # of each word, as ``struct`` knows them
         self._slots: list[Slot] = []
         self._maps: list[tuple[str, list[MapSlot]]] = []
 
-    def _field(self, declaration: str, words: Sequence[bytes]) -> None:
+    def _field(self, declaration: str, words: Sequence[int | float] = (0,), kind: str = "q") -> None:
         self._declarations.append(declaration)
         self._words.extend(words)
+        self._kinds.append(kind * len(words))
 
     def tensor(self, name: str, spec: TensorSpec, *, is_output: bool = False) -> None:
         """The address of a tensor, or the value of a by-value tensor as ``unsigned long long`` bits."""
         if spec.is_constant:
-            self._field(f"unsigned long long {name};", (_bits(spec),))
+            self._field(f"unsigned long long {name};", (int.from_bytes(_bits(spec), "little"),), "Q")
             return
         place = self._places.get(spec.uid)
         uid = spec.uid if place is None else None
         self._slots.append(Slot(len(self._words), uid, place or 0, by_value=spec.is_by_value))
         if spec.is_by_value:
-            self._field(f"unsigned long long {name};", (bytes(WORD),))
+            self._field(f"unsigned long long {name};")
             return
         storage = "unsigned char" if spec.data_type is DataType.BOOLEAN else STORAGE[spec.data_type]
-        self._field(f"{'' if is_output else 'const '}{storage}* {name};", (bytes(WORD),))
+        self._field(f"{'' if is_output else 'const '}{storage}* {name};")
 
     def maps(self, name: str, maps: Sequence[tuple[TensorSpec, TensorMap]]) -> None:
         """An array of maps, each with the tensor whose address it holds."""
@@ -122,22 +124,22 @@ class Parameters:
     def scratch(self, name: str, ctype: str, offset: int) -> None:
         """An address inside the kernel's scratch memory."""
         self._slots.append(Slot(len(self._words), None, offset))
-        self._field(f"{ctype}* {name};", (bytes(WORD),))
+        self._field(f"{ctype}* {name};")
 
     def nothing(self, name: str, ctype: str) -> None:
         """A null pointer, for a field that this variant of a kernel does not use."""
-        self._field(f"{ctype}* {name};", (bytes(WORD),))
+        self._field(f"{ctype}* {name};")
 
     def integer(self, name: str, value: int) -> None:
-        self._field(f"long long {name};", (struct.pack("<q", value),))
+        self._field(f"long long {name};", (value,))
 
     def integers(self, name: str, values: Sequence[int]) -> None:
         """An array; an empty one still has a word, as C++ knows no arrays of nothing."""
         values = values or (0,)
-        self._field(f"long long {name}[{len(values)}];", [struct.pack("<q", v) for v in values])
+        self._field(f"long long {name}[{len(values)}];", values)
 
     def number(self, name: str, value: float) -> None:
-        self._field(f"double {name};", (struct.pack("<d", value),))
+        self._field(f"double {name};", (value,), "d")
 
     @property
     def text(self) -> str:
@@ -150,11 +152,12 @@ class Parameters:
     def pack(self) -> Packed:
         maps = [slot for _, slots in self._maps for slot in slots]
         before = len(maps) * MAP_WORDS
-        slots: list[Slot] = [replace(slot, word=i * MAP_WORDS) for i, slot in enumerate(maps)]
-        slots += [replace(slot, word=slot.word + before) for slot in self._slots] if before else self._slots
-        words = b"".join(self._words) or bytes(WORD)
+        slots: list[Slot] = [MapSlot(i * MAP_WORDS, m.uid, m.offset, map=m.map) for i, m in enumerate(maps)]
+        slots += [Slot(s.word + before, s.uid, s.offset, s.by_value) for s in self._slots] if before else self._slots
+        words = struct.pack("<" + "".join(self._kinds), *self._words) or bytes(WORD)
         size = before * WORD + len(words)
-        whole = -(-size // (MAP_WORDS * WORD)) * MAP_WORDS * WORD if maps else size  # a struct ends aligned as it begins
+        # A struct ends aligned as it begins.
+        whole = -(-size // (MAP_WORDS * WORD)) * MAP_WORDS * WORD if maps else size
         return Packed((bytes(before * WORD) + words).ljust(whole, b"\0"), tuple(slots))
 
 
