@@ -222,6 +222,20 @@ def planes_cases(engine: str) -> Iterator[tuple[str, Case]]:
         yield "groups", asked(conv(kind, 32))
 
 
+def hopper_matmul_cases() -> Iterator[tuple[str, Case]]:
+    """Rules of the matrix products for compute capability 9.0."""
+
+    def asked(text: str, device: DeviceSpec = H200) -> Case:
+        return declined("cuda_hopper_matmul", parse(text).build_operation_graph().operations, device)
+
+    yield "compute_capability", asked("matmul a=f16[1,8,8] b=f16[1,8,8]", device_spec("a100"))
+    yield "types", asked("matmul a=f32[1,8,8] b=f32[1,8,8]")
+    yield "compute_type", asked("matmul a=i8[1,8,8] b=i8[1,8,8] compute=i64 out=i64")
+    a, b = (tensor(i, (2, 2, 8, 8), data_type="f16") for i in (1, 2))
+    apart = tensor(3, (2, 2, 8, 8), data_type="f16", strides=(256, 64, 8, 1))
+    yield "batch", declined("cuda_hopper_matmul", operation("matmul", a=a, b=b, c=apart), H200)
+
+
 DEVICE_RULE_CASES: dict[str, Case] = {
     "binding.device_kind": device_case(_1=np.zeros(IMAGE, np.float32)),
     "binding.other_device": device_case(device=1),
@@ -268,6 +282,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
         for name in ("cuda_hopper_integers", "cuda_hopper_float")
         for rule, case in planes_cases(name)
     },
+    **{f"cuda_hopper_matmul.{rule}": case for rule, case in hopper_matmul_cases()},
     "cuda_resample_backward.coordinates": declined("cuda_resample_backward", uneven(), H200),
     "cuda_view.layout": declined("cuda_view", operation("transpose"), H200),
     "cuda_fft_tiling.filter": declined("cuda_fft_tiling", wide_filter(), H200),

@@ -177,8 +177,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     text = kernel_text(
         name,
         [
-            *("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_gemm.cu"),
-            *(["hopper_sum.cu"] if is_split else []),
+            *("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_fill.cuh"),
+            *("hopper_gemm.cu", *(["hopper_sum.cu"] if is_split else [])),
         ],
         parameters=parameters.text,
         functions=[

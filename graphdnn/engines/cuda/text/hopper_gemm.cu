@@ -1,4 +1,4 @@
-// Convolutions as matrix products on the tensor cores of compute capability 9.0.
+// Convolutions as matrix products, and matrix products, on the tensor cores of compute capability 9.0.
 //
 // A block has one warpgroup that copies and CONSUMERS that multiply. A thread of the first fills a ring of STAGES: BM rows of
 // a and BN columns of b, 128 bytes of k deep, moved by the copy unit, which also finds the pixels of a tap and the zeros
@@ -40,8 +40,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
             };
             for (int number = blockIdx.x; number < pieces; number += gridDim.x) {
                 const Work w = work_of(p, number);
-                if constexpr (WGRAD) fill_wgrad(p, w, slot);
-                else fill_forward(p, w, slot);
+                fill(p, w, slot);
             }
         }
     } else {

@@ -1,0 +1,195 @@
+"""Engine ``cuda_hopper_matmul``: stacks of matrix products on the tensor cores of compute capability 9.0.
+
+The main loop and the end are those of the convolutions (text/hopper_gemm.cu); only the copies differ
+(text/hopper_matmul.cuh). Rows of the product are M and its columns N where a row of c is contiguous, else the other way
+round. To the text a product is a convolution of one tap: its rows are pixels, the stack is its groups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.cost import device_cost
+from graphdnn.engines.cuda.engine import cuda_engine
+from graphdnn.engines.cuda.hopper_fields import Layout
+from graphdnn.engines.cuda.hopper_matmul_needs import batch_axes, batch_space, matmul_needs, written_tensor
+from graphdnn.engines.cuda.hopper_matrices import MOST_BATCH_AXES, Matrices, stacked
+from graphdnn.engines.cuda.hopper_product import product_text
+from graphdnn.engines.cuda.hopper_tiles import PANEL, PARTS, ROW, STAGES, TILE, Sizes, choose
+from graphdnn.engines.cuda.implicit_copies import copying_seconds
+from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.library_operands import chain_of, staged
+from graphdnn.engines.cuda.matmul import Stack
+from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.program import Program, width_for
+from graphdnn.engines.cuda.source import kernel_text
+from graphdnn.engines.cuda.space import Axis, Space
+from graphdnn.engines.cuda.steps import Steps
+from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.engines.work import flops
+from graphdnn.enums import DataType, KnobType, NumericalNote
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.tensors import TensorSpec
+
+_COLUMNS_OF_A_THREAD = 8
+_COLUMN = 2  # axis of the result's coordinates
+_UNROLLED = 4  # steps
+_PIECES_AHEAD = 4  # read before their turn
+_FEW_PARTS = 10  # that one thread adds
+
+
+@dataclass(frozen=True, slots=True)
+class _Products:
+    """A stack with its operands as they are in memory."""
+
+    stack: Stack
+    rows_from: Matrices
+    columns_from: Matrices
+    written: TensorSpec
+    batch: tuple[int, ...]  # axes of c
+
+    @classmethod
+    def of(cls, op: FusedOp) -> _Products:
+        stack, written = Stack.of(op), written_tensor(op)
+        a, b = (Matrices(side) for side in stack.operands)
+        return cls(stack, a, b, written, batch_axes(op, written))
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        return self.stack.op.c.extents
+
+    def sizes(self, op: FusedOp) -> Sizes:
+        """As the choice of a tile sees them."""
+        depth = -(-self.stack.depth // (ROW // self.rows_from.size))
+        read = {t.uid for step in (*op.prologue, op.main) for t in step.inputs().values()}
+        whole = [t for t in (*op.inputs, *op.outputs) if t.uid not in read and t.elements >= self.stack.op.c.elements]
+        result = sum(ELEMENTS[t.data_type].bytes for t in whole) or 1
+        unit = PANEL if self.columns_from.is_across and not self.columns_from.is_copied else 1
+        groups = stacked(self.extents, self.batch)
+        return Sizes(((self.stack.rows, depth),), self.stack.columns, groups, unit, result)
+
+    def space(self, op: FusedOp) -> Space:
+        """The result's coordinates: those of a convolution's, see text/hopper_leave.cuh."""
+        rank = len(self.extents)
+        stack = batch_space(op, self.written).axes[0] if self.batch else Axis(1, 0)
+        row, column = (rank - 1, rank - 2) if self.stack.swapped else (rank - 2, rank - 1)
+        none = Axis(1, 0)
+        axes = (none, stack, Axis(self.stack.columns, column), none, none, Axis(self.stack.rows, row))
+        return Space(self.extents, axes)
+
+    def shared_by(self, operand: Matrices) -> list[int]:
+        """Along each batch axis, how many neighbouring products one matrix serves."""
+        return [self.extents[j] // operand.spec.extents[j] for j in self.batch]
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    steps = Steps(op, device)
+    products = _Products.of(op)
+    in_memory = [
+        Matrices(replace(m.side, spec=staged(steps, m.spec))) for m in (products.rows_from, products.columns_from)
+    ]
+    a, b = (m.prepared(steps) for m in in_memory)
+    products = replace(products, rows_from=a, columns_from=b)
+    sizes = products.sizes(op)
+    choice = choose(sizes, device, knobs)
+    tile, layout = choice.tile, Layout.of(sizes, *sizes.sides(choice.tile))
+    is_split = choice.parts > 1
+    parameters = Parameters(steps.places)
+    compute = COMPUTE_TYPE[products.stack.op.compute_type]
+    parameters.maps("gathered", [(a.spec, a.map(tile.bm, products.batch))])
+    parameters.maps("plain", [(b.spec, b.map(tile.bn, products.batch))])
+
+    space = products.space(op)
+    width = min(width_for(space, steps.epilogue_tensors(), _COLUMN), _COLUMNS_OF_A_THREAD)
+    body = Program(op, parameters, space, "t", width=width, vector_axis=_COLUMN, condition="is_there",
+                   keeps=lambda spec: spec.elements >= products.stack.op.c.elements)  # fmt: skip
+    steps.finish(body, "acc", compute)
+    _describe(parameters, products, sizes, layout)
+    parameters.integer("parts", choice.parts)
+    if is_split:
+        partial = choice.parts * layout.tiles * tile.bm * tile.bn * 4
+        parameters.scratch("partial", compute, steps.allocate(partial))
+    else:
+        parameters.nothing("partial", compute)
+
+    slices = 5 if choice.parts > _FEW_PARTS else 1  # 32 KiB of shared memory
+    multiplying, copying = tile.registers
+    name = f"matmul__hopper_{tile.name}x{choice.stages}{'_split' if is_split else ''}__{op.name}"
+    text = kernel_text(
+        name,
+        [
+            *("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_matmul.cuh"),
+            *("hopper_gemm.cu", *(["hopper_sum.cu"] if is_split else [])),
+        ],
+        parameters=parameters.text,
+        functions=[
+            body.keeping(),
+            body.function("epilogue", f"const {compute} (&acc)[{width}], bool is_there, const Kept& kept"),
+            product_text(a.spec.data_type, b.spec.data_type, tile.bn, a.is_across, b.is_across),
+        ],
+        constants={
+            "BM": tile.bm, "BN": tile.bn, "STAGES": choice.stages, "CONSUMERS": tile.consumers, "BLOCKS": tile.blocks,
+            "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
+            "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False,
+            "ACROSS_A": a.is_across, "ACROSS_B": b.is_across,
+            "RESIDUES": 1, "SPATIAL": 1, "SPLIT": is_split,
+            **({"SLICES": slices} if is_split else {}),
+            "PERMUTED": False, "NEIGHBOURS": _COLUMNS_OF_A_THREAD, "AHEAD": _PIECES_AHEAD if body.kept else 0,
+            "WIDTH": width, "UNROLL": _UNROLLED,
+            "Element": STORAGE[a.spec.data_type], "Accumulator": compute,
+        },
+    )  # fmt: skip
+    packed = parameters.pack()
+    blocks = min(layout.tiles * choice.parts, tile.blocks * device.sm_count)
+    shared = choice.stages * (tile.stage_bytes + 16)
+    threads = 128 * (tile.consumers + 1)
+    steps.add(Launch(text, "hopper_gemm", (blocks, 1, 1), threads, packed, shared, starts_early=True))
+    if is_split:
+        sums = layout.tiles * (tile.bm // 64) * (tile.bn // 32)
+        steps.add(Launch(text, "hopper_sum", (sums, 1, 1), 128 * slices, packed, starts_early=True))
+    return steps.kernel(name)
+
+
+def _describe(parameters: Parameters, products: _Products, sizes: Sizes, layout: Layout) -> None:
+    """Fields of text/hopper_matmul.cuh and hopper_work.cuh; what only a convolution has counts nothing."""
+    ((rows, depth),) = sizes.products
+    missing = (1,) * (MOST_BATCH_AXES - len(products.batch))
+    parameters.integers("batch", [*missing, *(products.extents[j] for j in products.batch)])
+    parameters.integers("shared_a", [*missing, *products.shared_by(products.rows_from)])
+    parameters.integers("shared_b", [*missing, *products.shared_by(products.columns_from)])
+    for name, value in {
+        "tiles": layout.tiles, "tiles_n": layout.across, "columns": sizes.columns, "channels": products.stack.depth,
+        "channel_blocks": 1, "units": 0, "tap_pitch": 0, "image_pixels": rows,
+    }.items():  # fmt: skip
+        parameters.integer(name, value)
+    for name, values in {
+        "first_tile": (0,), "tiles_m": layout.down, "rows": (rows,), "depth": (depth,), "filter_start": (0,),
+        "pixels": (1, 1, rows), "pixel_pitch": (1, 1, 1), "taps": (1, 1, 1),
+        **dict.fromkeys(("first_pixel", "lowest", "tap_origin", "pixel_step", "tap_step", "filter_step"), (0, 0, 0)),
+    }.items():  # fmt: skip
+        parameters.integers(name, values)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    op, products = task.op, _Products.of(task.op)
+    choice = choose(products.sizes(op), task.device, knobs)
+    others = sum(flops(step) for step in op.operations if step is not op.anchor) / task.device.rate(DataType.FLOAT)
+    operands = products.rows_from, products.columns_from
+    copied = [m.spec.bytes for m in operands if chain_of(op, m.spec) or m.is_copied]
+    copying = sum(copying_seconds(size, task.device) for size in copied)
+    return device_cost(task, choice.seconds + others).plus({"copies": copying} if copied else {})
+
+
+ENGINE = cuda_engine(
+    id=55,
+    name="cuda_hopper_matmul",
+    summary="matrix products of 16-bit floats and bytes on the tensor cores of compute capability 9.0",
+    needs=matmul_needs("cuda_hopper_matmul"),
+    cost=_cost,
+    generate=generate,
+    knobs=(TILE, STAGES, PARTS),
+    frugal={KnobType.SPLIT_K: 1},
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+)

@@ -1,0 +1,180 @@
+"""Matrix products of compute capability 9.0 run on the host against the general NumPy engine, and compiled.
+
+Operands are small multiples of a quarter: every sum is exact in fp32 in any order, so results are equal to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_comparison import compiler, device_kernel, fused, run_both
+from disassembly import NO_DISASSEMBLER, instructions
+from emulator import MISSING
+from test_cuda_implicit_gemm import operations, quarters
+
+from graphdnn import Graph, OperationGraph, TensorSpec, fuse
+from graphdnn.cuda.nvrtc import Compiled, compile_text, resources
+from graphdnn.device import device_spec
+from graphdnn.engines import Task
+from graphdnn.engines.cuda.hopper_matmul import ENGINE
+from graphdnn.engines.cuda.hopper_tiles import TILES
+from graphdnn.engines.cuda.launch import Launch
+from graphdnn.enums import KnobType
+from graphdnn.operations import Matmul, MatmulSpec, Operation
+
+emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+
+_NUMBER = {tile.name: i for i, tile in enumerate(TILES, 1)}
+SMALL = _NUMBER["64x64"]
+
+
+def check(ops: str | Sequence[Operation], seed: int = 0, tile: int = SMALL, **knobs: Any) -> None:
+    ops, rng = operations(ops) if isinstance(ops, str) else ops, np.random.default_rng(seed)
+    op = fused(ops)
+    values = {t.uid: quarters(t, rng) for t in (*op.inputs, *op.outputs) if not t.is_constant}
+    chosen = {KnobType.TILE_SIZE: tile} | {KnobType[k]: v for k, v in knobs.items()}
+    got, expected = run_both(ops, ENGINE, values, chosen)
+    for uid, array in expected.items():
+        np.testing.assert_array_equal(got[uid], array)
+
+
+TEXTS = [
+    "matmul a=f16[2,70,72] b=f16[2,72,88] + bias + relu",
+    "matmul a=bf16[3,65,40] b=bf16[1,40,24] out=f32",
+    "matmul a=f16[1,64,200] b=f16[4,200,64] + residual",
+    "matmul a=f16[90,33] b=f16[33,17]",
+    "matmul a=i8[2,40,130] b=u8[2,130,70] compute=i32 out=i32",
+    "matmul a=u8[20,256] b=i8[256,36] compute=i32 out=i8 + relu",
+    "matmul a=f16[2,3,20,64] b=f16[2,1,64,72]",
+]
+
+
+@emulated
+@pytest.mark.parametrize("text", TEXTS)
+def test_results(text: str) -> None:
+    check(text, SPLIT_K=1)
+    check(text, SPLIT_K=3, STAGES=3)
+
+
+def product(a: Sequence[int], b: Sequence[int], layouts: str, kind: str = "f16") -> list[Operation]:
+    """``layouts`` of a, b and c: r for rows of neighbours, c for columns, p for rows with a gap between them."""
+
+    def tensor(uid: int, dims: Sequence[int], layout: str) -> TensorSpec:
+        rows, columns = dims[-2:]
+        strides = {"r": [columns, 1], "c": [1, rows], "p": [columns + 8, 1]}[layout]
+        pace = strides[0] * rows if layout != "c" else rows * columns
+        for extent in reversed(dims[:-2]):
+            strides.insert(0, pace)
+            pace *= extent
+        return TensorSpec(uid=uid, data_type=kind, dims=tuple(dims), strides=tuple(strides))
+
+    found = [*map(max, a[:-2], b[:-2])]
+    c = (*found, a[-2], b[-1])
+    specs = [tensor(i, dims, layout) for i, (dims, layout) in enumerate(zip((a, b, c), layouts, strict=True), 1)]
+    return [Matmul(a=specs[0], b=specs[1], c=specs[2], spec=MatmulSpec(compute_type="f32"))]
+
+
+@emulated
+@pytest.mark.parametrize("layouts", ["rrr", "rcr", "crr", "ccr", "rrc", "ccc", "ppp"])
+def test_layouts(layouts: str) -> None:
+    """Operands along k and across it, copied by tensor maps as they lie; results whose columns are contiguous."""
+    ops = product((2, 72, 80), (2, 80, 136), layouts)
+    assert all(isinstance(s, Launch) and s.entry == "hopper_gemm" for s in device_kernel(ops, ENGINE).steps)
+    check(ops, SPLIT_K=1)
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((4, 8, 8), (2, 8, 8)),
+        ((2, 6, 8, 8), (2, 3, 8, 8)),
+        ((1, 6, 8, 8), (4, 2, 8, 8)),
+        ((2, 1, 3, 8, 8), (2, 2, 1, 8, 8)),
+    ],
+)
+def test_matrices_that_serve_several_products(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    check(product(a, b, "rrr"), SPLIT_K=1)
+
+
+@emulated
+@pytest.mark.parametrize("tile", ["128x96", "256x64", "128x64b2"])
+def test_tiles(tile: str) -> None:
+    check(TEXTS[0], tile=_NUMBER[tile])
+
+
+@emulated
+@pytest.mark.long
+@pytest.mark.parametrize("tile", range(len(TILES) + 1))
+@pytest.mark.parametrize("text", TEXTS[:5])
+def test_every_tile(text: str, tile: int) -> None:
+    check(text, tile=tile)
+    check(text, tile=tile, SPLIT_K=2)
+
+
+@emulated
+def test_operands_are_computed_first() -> None:
+    graph = Graph()
+    a, b = (graph.tensor(dims, data_type="float16") for dims in ([2, 24, 40], [2, 40, 16]))
+    graph.matmul(graph.relu(a).set_data_type("float16"), b).set_output(True)
+    ops = graph.build_operation_graph().operations
+    assert fused(ops).prologue
+    check(ops)
+
+
+LARGE = [
+    "matmul a=f16[8,1024,512] b=f16[8,512,768] + bias + gelu",
+    "matmul a=bf16[1,4096,4096] b=bf16[1,4096,4096]",
+    "matmul a=i8[1,512,4096] b=i8[1,4096,512] compute=i32 out=i32",
+]
+
+
+@cache
+def _compiled(text: str) -> Compiled:
+    """Both kernels of a split product are in one text."""
+    step = device_kernel(operations(text), ENGINE).steps[-1]
+    assert isinstance(step, Launch)
+    return compile_text(step.text, "sm_90a")
+
+
+@compiler
+@pytest.mark.parametrize("text", LARGE)
+def test_compiles(text: str) -> None:
+    for entry, used in resources(_compiled(text).log).items():
+        assert not used.warnings, used.warnings
+        assert used.stack == used.spill_stores == used.spill_loads == 0, f"{entry}: {used}"
+
+
+@compiler
+@pytest.mark.skipif(bool(NO_DISASSEMBLER), reason=NO_DISASSEMBLER)
+@pytest.mark.parametrize("text", LARGE)
+def test_instructions(text: str) -> None:
+    found = instructions(_compiled(text).cubin)
+    assert found["IGMMA" if "i8" in text else "HGMMA"]
+    assert found["UTMALDG"]
+    assert not found["HMMA"] + found["IMMA"] + found["LDGSTS"]
+
+
+_REFUSED = {
+    "compute_type": "matmul a=i8[1,8,8] b=i8[1,8,8] compute=i64 out=i64",
+    "types": "matmul a=f32[1,8,8] b=f32[1,8,8]",
+}
+
+
+@pytest.mark.parametrize("reason", _REFUSED)
+def test_refusals(reason: str) -> None:
+    task = Task(fused(operations(_REFUSED[reason])), device_spec("h200"))
+    assert f"cuda_hopper_matmul.{reason}" in {r.rule for r in ENGINE.why_not(task)}
+
+
+def test_a_stack_is_one_axis_of_the_result() -> None:
+    a, b, c = (
+        TensorSpec(uid=i, data_type="f16", dims=(2, 3, 8, 8), strides=strides)
+        for i, strides in enumerate([(192, 64, 8, 1), (192, 64, 8, 1), (1024, 64, 8, 1)])
+    )
+    (op,) = fuse(OperationGraph.of([Matmul(a=a, b=b, c=c, spec=MatmulSpec(compute_type="f32"))]))
+    assert "cuda_hopper_matmul.batch" in {r.rule for r in ENGINE.why_not(Task(op, device_spec("h200")))}
