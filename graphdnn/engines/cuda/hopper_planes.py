@@ -48,7 +48,7 @@ _CHANNELS = 2  # the axis, of the coordinates of images
 _FEW_PARTS = 10  # that one thread adds
 _FILES = (
     "next_launch.cuh", "planes.cuh", "ldmatrix.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh",
-    "hopper_planes.cuh", "hopper_planes.cu",
+    "hopper_planes.cuh",
 )  # fmt: skip
 _SPLIT_SHARE = 0.5  # of the data sheet's bandwidth
 
@@ -119,6 +119,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         name,
         [
             *_FILES,
+            *(["hopper_planes_shifted.cuh"] if kind.is_shifted else ["hopper_planes_apart.cuh"]),
+            "hopper_planes.cu",
             *(["hopper_sum.cu"] if is_split else []),
         ],
         parameters=parameters.text,
@@ -130,15 +132,17 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         constants={
             "BM": tile.bm, "BN": tile.bn, "STAGES": choice.stages, "CONSUMERS": tile.consumers,
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
-            "PLANES_A": len(kind.planes[0]), "PLANES_B": len(kind.planes[1]), "GROUPS": kind.sums,
+            "PLANES_A": len(kind.planes[0]), "PLANES_B": len(kind.planes[1]),
             "BOXES": kind.boxes, "CHANNELS": kind.channels, "BLOCKS": kind.blocks,
-            "FILTER_ROW": kind.filter_row, "LINE": kind.line, "PROMOTED": promoted(kind),
+            "FILTER_ROW": kind.filter_row, "LINE": kind.line,
             "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False, "AHEAD": 0,
             "PERMUTED": True, "NEIGHBOURS": neighbours,
             "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
             **({"SLICES": slices} if is_split else {}),
             "WIDTH": width,
-            "Element": STORAGE[kind.a], "Accumulator": compute, "Sum": "float" if kind.is_float else "int",
+            **({"WEIGHTS": kind.sums} if kind.is_shifted else {"GROUPS": kind.sums, "PROMOTED": promoted(kind)}),
+            "Element": STORAGE[kind.a], "Accumulator": compute,
+            **({} if kind.is_shifted else {"Sum": "float" if kind.is_float else "int"}),
         },
     )  # fmt: skip
     packed = parameters.pack()

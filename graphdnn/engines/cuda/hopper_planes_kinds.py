@@ -115,13 +115,22 @@ class Kind:
     def _reach(self, group: int) -> int:
         return sum(_LARGEST[a] * _LARGEST[b] for a, b in self._types(group))
 
+    @property
+    def is_shifted(self) -> bool:
+        """One sum instead of one for each weight: where there are many, and what a shift loses is not wanted."""
+        return self.a is DataType.INT32
+
     # Text.
 
     def text(self, columns: int) -> str:
-        """``multiply_block``, which adds a block's products, and ``joined``, the result of the sums at one place."""
+        """``multiply_block``, which adds a block's products, and ``joined``, the result of the sums at one place; or
+        ``multiply_weight``, which adds a stage's products of one weight.
+        """
         first, second = self.planes
         pairs = sorted({(first[i], second[j]) for i, j, _ in self.products})
         functions = [self._instruction(a, b, columns) for a, b in pairs]
+        if self.is_shifted:
+            return "".join((*functions, _PLANE_AT, self._by_weight(columns)))
         begun: set[int] = set()
         lines = []
         for i, j, group in self.products:
@@ -137,6 +146,27 @@ class Kind:
             f"    {_MATRIX} b, int block, int add\n) {{\n"
         )
         return "".join((*functions, head, *lines, "}\n", self._joined(columns)))
+
+    def _by_weight(self, columns: int) -> str:
+        first, second = self.planes
+        lines = []
+        for weight in range(self.sums):
+            lines.append(f"    if (weight == {weight}) {{\n")
+            for block in range(self.blocks):
+                for i, j, group in self.products:
+                    if group == weight:
+                        add = int(not (weight == self.sums - 1 and "multiply" not in lines[-1]))
+                        lines.append(
+                            f"        multiply_{first[i]}_{second[j]}"
+                            f"(sum, a[{block}][{i}], plane_at(b, {j}, {block}), {add});\n"
+                        )
+            lines.append("    }\n")
+        head = (
+            "__device__ __forceinline__ void multiply_weight(\n"
+            f"    int (&sum)[{columns // 2}], const unsigned int (&a)[BLOCKS][PLANES_A][4],\n"
+            f"    {_MATRIX} b, int weight\n) {{\n"
+        )
+        return "".join((head, *lines, "}\n"))
 
     def _instruction(self, a: str, b: str, columns: int) -> str:
         count = columns // 2

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphdnn.checks import Equals
+from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.convolution_roles import Roles
 from graphdnn.engines.cuda.hopper_needs import is_convolution, walk_needs
+from graphdnn.engines.cuda.hopper_operands import ALIGNMENT
 from graphdnn.engines.cuda.hopper_planes_kinds import Kind, kind_of
 from graphdnn.engines.cuda.implicit_product import gathered_and_plain, product_of
 from graphdnn.engines.engine import Task, need, needs_rule
@@ -41,16 +43,30 @@ def _crosses_groups(task: Task) -> bool:
     return _roles(task).problem.groups > 1 and product_of(task.op).channels % kind.channels != 0
 
 
-def _groups_need(prefix: str, condition: Callable[[Task], bool]) -> Constraint:
+def _begins_inside(task: Task) -> bool:
+    """A group's channels begin between two of the copy unit's pieces."""
+    gathered, _ = gathered_and_plain(_roles(task))
+    group = product_of(task.op).channels * ELEMENTS[gathered.data_type].bytes
+    return _roles(task).problem.groups > 1 and group % ALIGNMENT != 0
+
+
+def _groups_need(prefix: str, condition: Callable[[Task], bool], is_float: bool) -> Constraint:
     """Integers may cross groups: what another group's channels are multiplied with is zero, and none is infinite."""
+    if is_float:
+        expected = "groups of channels that fill whole blocks of a stage"
+        reason = "a block that reaches into the next group would multiply its infinities with zeros"
+    else:
+        expected = f"groups of channels that begin at multiples of {ALIGNMENT} bytes"
+        reason = f"the walk through an image copies pieces of {ALIGNMENT} bytes, from the beginning of one on"
+    declines = _crosses_groups if is_float else _begins_inside
     return need(
         f"{prefix}.groups",
         "w.dims",
         lambda task: product_of(task.op).channels,
-        Equals("groups of channels that fill whole blocks of a stage"),
-        reason="a block that reaches into the next group would multiply its infinities with zeros",
+        Equals(expected),
+        reason=reason,
         fix="nothing to do: another engine serves narrow groups",
-        when=lambda task: condition(task) and _crosses_groups(task),
+        when=lambda task: condition(task) and declines(task),
     )
 
 
@@ -103,5 +119,5 @@ def planes_needs(prefix: str, *, is_float: bool) -> tuple[Constraint, ...]:
             when=is_convolution,
         ),
         *walk_needs(prefix, multiplies),
-        *((_groups_need(prefix, multiplies),) if is_float else ()),
+        _groups_need(prefix, multiplies, is_float),
     )

@@ -19,7 +19,7 @@ _MOST_STAGES = 8
 _ROW = 128
 _OTHER_REGISTERS = (24, 24, 32)  # than those of sums and planes, for 1, 2 and 3 warpgroups
 _PROMOTED = 4  # stages whose products of floats are added by the tensor cores: 128 channels
-_MOST_PARTS = 65536
+_SPLITTING = {DataType.FLOAT: 35, DataType.INT32: 16, DataType.INT16: 8, DataType.INT8: 2, DataType.UINT8: 2}  # clocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,9 @@ class Tile:
 
     def fits(self, kind: Kind) -> bool:
         """Its sums fit into registers, with what was added of those of floats, and the planes of two blocks of k."""
-        held = (kind.sums + kind.is_float) * self.bn // 2 + 8 * len(kind.planes[0])
+        sums = 2 if kind.is_shifted else kind.sums + kind.is_float
+        blocks = 2 * kind.blocks if kind.is_shifted else 2
+        held = sums * self.bn // 2 + 4 * blocks * len(kind.planes[0])
         return held <= self.registers[0] - _OTHER_REGISTERS[self.consumers - 1]
 
     @property
@@ -126,16 +128,21 @@ def _parts(sizes: Sizes, tile: Tile, machine: _Machine) -> Iterator[int]:
     if len(sizes.products) > 1:
         return
     tiles, depth = tiles_of(sizes, tile), sizes.products[0][1]
-    for waves in (1, 2):
+    for waves in (1, 2, 3):
         parts = min(waves * machine.sms // tiles, depth, PARTS.maximum)
         if parts > 1 and depth >= 2 * parts:
             yield parts
 
 
 def _seconds(kind: Kind, sizes: Sizes, tile: Tile, parts: int, machine: _Machine) -> float:
-    """Clocks: a stage is copied at 44 bytes a clock, results leave at 17."""
-    products = len(kind.products) * kind.blocks * tile.bn / 2 * tile.consumers
-    step = max(products, tile.stage_bytes(kind) / 44) + 40 + (tile.bn if kind.is_float else 0)
+    """Clocks that were fitted to measured tiles: a stage is copied at 44 bytes a clock, results leave at 17; splitting
+    blocks of k and adding sums of floats are partly hidden.
+    """
+    products = 1.06 * len(kind.products) * kind.blocks * tile.bn / 2 * tile.consumers
+    splitting = kind.blocks * tile.consumers * _SPLITTING[kind.a] + (
+        tile.bn * tile.consumers / 2 if kind.is_float else 0
+    )
+    step = max(products + splitting, tile.stage_bytes(kind) / 44) + 20
     tiles = tiles_of(sizes, tile)
     across = -(-sizes.columns // tile.bn) * sizes.groups
     steps = sum(-(-rows // tile.bm) * across * depth for rows, depth in sizes.products) / tiles  # in the mean

@@ -118,3 +118,21 @@ template <class Slot> __device__ __forceinline__ void fill_planes(const Params& 
         if (++block == blocks) block = 0, next_tap(p, w.residue, tap);
     }
 }
+
+constexpr int A_BYTES = BM * ROW * BOXES, B_BYTES = BN * FILTER_ROW;
+static_assert(BM == 64 * CONSUMERS && BN % 32 == 0, "whole panels");
+static_assert(A_BYTES % 1024 == 0 && B_BYTES % 1024 == 0, "rows of a stage are exchanged from its beginning on");
+static_assert(!ACROSS_FILTER && AHEAD == 0, "filters lie along k here, nothing is fetched ahead");
+
+// The stages as one lane of those that multiply sees them.
+struct Ring {
+    const unsigned char* memory;
+    int lane_at;  // its place in the first stage
+    shared_t b, full, empty;
+
+    // Each warp frees a stage for itself: it has read its rows and multiplied them.
+    __device__ __forceinline__ void release(int stage) const {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) arrive(empty + 8 * stage);
+    }
+};
