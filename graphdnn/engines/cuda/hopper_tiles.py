@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import inf
+from operator import itemgetter
 from typing import NamedTuple
 
 from graphdnn.device import DeviceSpec
@@ -28,6 +28,7 @@ _TURN = 1720.0  # of which remain where two blocks take turns
 _LEAVING = 14.6  # bytes a clock of results, and of what is read for them
 _START = 2400.0  # clocks of a launch
 _PACE = 0.867  # of the highest clock
+_ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
 _SUM = 2.5  # launches' time that a split costs
 _SUM_PACE = 0.955  # of the bandwidth, of partial sums
 _LEAST_STAGES = 3
@@ -149,21 +150,29 @@ def choose(sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
 
 @lru_cache(maxsize=1024)
 def _fastest(sizes: Sizes, machine: _Machine, number: int, stages: int, parts: int) -> Choice | None:
-    tiles = (TILES[number - 1],) if number else TILES
-    best = None
-    least = inf  # seconds
-    for tile in tiles:
-        most = tile.stages(machine.shared_memory)
-        if sizes.sides(tile)[1] % sizes.column_unit or most < max(stages, 2) or (not number and most < _LEAST_STAGES):
-            continue
-        count, steps = _work(sizes, tile)
-        if _least_clocks(sizes, tile, count / machine.sms, steps) >= least * machine.clock * _PACE:
-            continue  # slower even if it filled the device all the time
-        for part in (parts,) if parts else _parts(sizes, count, machine):
+    waiting = []
+    for place, (tile, most) in enumerate(_fitting(number, stages, machine.shared_memory)):
+        if sizes.column_unit == 1 or sizes.sides(tile)[1] % sizes.column_unit == 0:
+            count, steps = _work(sizes, tile)
+            least = _least_clocks(sizes, tile, count / machine.sms, steps)
+            waiting.append((least / (machine.clock * _PACE), place, tile, most, count, steps))
+    best: tuple[float, int, int, Tile, int] | None = None  # seconds, place, which part; of equals the first is taken
+    for least, place, tile, most, count, steps in sorted(waiting, key=itemgetter(0)):
+        if best is not None and least > best[0] * _ROUNDING:
+            break  # slower even if they filled the device all the time
+        for i, part in enumerate((parts,) if parts else _parts(sizes, count, machine)):
             seconds = _seconds(sizes, tile, count, steps, part, machine)
-            if seconds < least:
-                least, best = seconds, (tile, stages or most, part)
-    return None if best is None else Choice(*best, least)
+            if best is None or (seconds, place, i) < best[:3]:
+                best, found = (seconds, place, i, tile, part), most
+    return None if best is None else Choice(best[3], stages or found, best[4], best[0])
+
+
+@lru_cache(maxsize=256)
+def _fitting(number: int, stages: int, shared_memory: int) -> tuple[tuple[Tile, int], ...]:
+    """The allowed tiles with enough stages, each with as many as there is room for."""
+    tiles = [(tile, tile.stages(shared_memory)) for tile in ((TILES[number - 1],) if number else TILES)]
+    least = max(stages, 2 if number else _LEAST_STAGES)
+    return tuple((tile, most) for tile, most in tiles if most >= least)
 
 
 def tiles_of(sizes: Sizes, tile: Tile) -> int:
@@ -178,9 +187,14 @@ def tiles_by_residue(sizes: Sizes, tile: Tile) -> list[tuple[int, int]]:
 
 def _work(sizes: Sizes, tile: Tile) -> tuple[int, float]:
     """Tiles, and the steps of one in the mean."""
-    counts = [down * across * sizes.groups for down, across in tiles_by_residue(sizes, tile)]
-    tiles = sum(counts)
-    return tiles, sum([n * depth for n, (_, depth) in zip(counts, sizes.products, strict=True)]) / tiles
+    rows_held, columns_held = sizes.sides(tile)
+    across = -(-sizes.columns // columns_held) * sizes.groups
+    tiles = steps = 0
+    for rows, depth in sizes.products:
+        count = -(-rows // rows_held) * across
+        tiles += count
+        steps += count * depth
+    return tiles, steps / tiles
 
 
 def _parts(sizes: Sizes, tiles: int, machine: _Machine) -> Iterator[int]:

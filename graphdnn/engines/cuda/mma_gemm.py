@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.cost import device_cost
+from graphdnn.engines.cuda.cost import device_cost, least_seconds
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.implicit_copies import channels_last
 from graphdnn.engines.cuda.implicit_fields import RESIDUES, are_short, describe
 from graphdnn.engines.cuda.implicit_product import Product, Residue, gathered_and_plain, product_of
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.mma_needs import NEEDS
-from graphdnn.engines.cuda.mma_tiles import KNOBS, SPLIT, Loads, Shape, blocks_of, choose
+from graphdnn.engines.cuda.mma_tiles import KNOBS, LARGEST_SHARE, SPLIT, Loads, Shape, blocks_of, choose
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.program import Program, width_for
 from graphdnn.engines.cuda.source import kernel_text
@@ -183,7 +183,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
             "BLOCKS": shape.resident,
             "BM": tile.bm, "BN": tile.bn, "BK": shape.bk, "WM": tile.wm, "WN": tile.wn,
             "THREADS": tile.threads, "STAGES": shape.stages,
-            "BATCH": shape.batch,
+            "BATCH": shape.batch, "STAYS": shape.stays,
             "SPATIAL": p.spatial,
             "ARE_SHORT": are_short(product, 2**16),
             "RESIDUES": min(len(product.residues), RESIDUES),
@@ -201,7 +201,9 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
         },
     )  # fmt: skip
     packed = parameters.pack()
-    grid = (blocks_of(product, tile), split, len(residues))
+    tiles = blocks_of(product, tile)
+    staying = max(1, shape.resident * steps.device.sm_count // split)
+    grid = (min(tiles, staying) if shape.stays else tiles, split, len(residues))
     shared = shape.shared(ELEMENTS[plan.gathered.spec.data_type].bytes)
     steps.add(Launch(text, "mma_gemm", grid, tile.threads, packed, shared))
     if split > 1:
@@ -233,12 +235,19 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return device_cost(task, shape.seconds + others, rereads)
 
 
+def _least(task: Task) -> float:
+    element = ELEMENTS[next(iter(task.op.main.inputs().values())).data_type].bytes
+    rate = task.device.rate(DataType.HALF if element == 2 else DataType.INT8)
+    return least_seconds(task, 1, rate * LARGEST_SHARE)
+
+
 ENGINE = cuda_engine(
     id=43,
     name="cuda_mma_gemm",
     summary="convolutions on tensor cores: fp16, bf16, exact int8 and uint8; any layout, channels last fastest",
     needs=NEEDS,
     cost=_cost,
+    least=_least,
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,
     knobs=KNOBS,

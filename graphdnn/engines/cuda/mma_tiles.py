@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import inf
+from operator import itemgetter
 from typing import NamedTuple
 
 from graphdnn.device import DeviceSpec
@@ -78,12 +78,16 @@ SPLIT = Knob(
     0,
     "0: chosen by the shape; else the sum is computed in 2 to the power n-1 parts side by side",
 )
-KNOBS = (TILE, DEPTH, STAGES, OCCUPANCY, SPLIT)
+STAY = Knob(
+    KnobType.CTA_COUNT, 0, 2, 1, 0, "0: chosen by the shape; 1: a block for each tile; 2: blocks stay, if they can"
+)
+KNOBS = (TILE, DEPTH, STAGES, OCCUPANCY, STAY, SPLIT)
 _PARTS = (1, 2, 4, 8, 16, 32, 64)
 _MOST_PARTS = 128  # chosen by the shape
 _LEAST_DEPTH = 4  # tiles of the sum that a part has at least
 _MANY = 16  # blocks for each SM: more parts would only add sums
 _ALONE = 0.4  # of an SM's pace that is left when it is all but empty
+_ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,20 +101,22 @@ class Shape:
     parts: int
     seconds: float
     tables: int  # bytes of shared memory, at most
+    stays: bool  # a block computes several tiles of the results
 
     @property
     def name(self) -> str:
-        return f"{self.tile.name}x{self.bk}s{self.stages}"
+        return f"{self.tile.name}x{self.bk}s{self.stages}{'_stays' if self.stays else ''}"
 
     @property
     def batch(self) -> int:
         return _batch(self.bk, self.stages)
 
     def shared(self, element: int) -> int:
-        """Bytes of dynamic shared memory: the stages, or the sums on their way out."""
+        """Bytes of dynamic shared memory: the stages, and the sums on their way out, there or in a place of their own."""
         tile = self.tile
         stages = self.stages * (tile.bm + tile.bn) * self.bk * element
-        needed = max(stages, tile.threads // 32 * 16 * (tile.wn + 8) * 4)
+        leaving = tile.threads // 32 * 16 * (tile.wn + 8) * 4
+        needed = stages + leaving if self.stays else max(stages, leaving)
         # Up to 48 KB are granted unasked, tables included; who asks, asks for more than that.
         return max(needed, _UNASKED + 16) if needed > _UNASKED - self.tables else needed
 
@@ -123,7 +129,20 @@ def choose(product: Product, device: DeviceSpec, element: int, loads: Loads, kno
     groups = product.roles.problem.groups
     loads = loads._replace(are_residues=len(product.residues) > 1)
     asked = (knobs[TILE.type], knobs[DEPTH.type], knobs[STAGES.type], knobs[OCCUPANCY.type], knobs[SPLIT.type])
-    return _fastest(machine, sizes, groups, product.results * 4, element, loads, *asked)
+    shape = _fastest(machine, sizes, groups, product.results * 4, element, loads, *asked)
+    if knobs[STAY.type] == 1 or loads.are_residues or loads.are_scattered:
+        return shape
+    blocks = blocks_of(product, shape.tile) * shape.parts
+    tiles = max(depth for *_, depth in sizes) // (shape.parts * shape.bk)  # of the sum, of the shortest part about
+    if blocks <= shape.resident * machine.sms or tiles < 2:
+        return shape
+    stages = min(tiles, max(2, knobs[STAGES.type] if knobs[STAGES.type] > 1 else 5))
+    staying = _arranged(
+        shape.tile, machine, element, loads._replace(stays=True), shape.bk * element // 64, stages, shape.resident,
+        is_asked=True,
+    )  # fmt: skip
+    is_wanted = staying is not None and (knobs[STAY.type] == 2 or staying.resident == shape.resident)
+    return replace(staying, parts=shape.parts, seconds=shape.seconds) if staying and is_wanted else shape
 
 
 class _Machine(NamedTuple):
@@ -135,17 +154,19 @@ class _Machine(NamedTuple):
 
 
 class Loads(NamedTuple):
-    """How operands come into shared memory."""
+    """How operands come into shared memory, and results out of it."""
 
     are_scattered: bool  # some through registers, element by element
     described: int  # the indices of the sum that one description serves
     entry: int  # bytes of a description
     are_residues: bool = False
+    stays: bool = False  # blocks compute several tiles of the results
 
     def tables(self, tile: Tile, bk: int, stages: int) -> int:
         """Bytes: where operands' rows and results' coordinates are, and two batches of the sum's indices."""
         indices = 2 * _batch(bk, stages) * (bk // self.described)
-        return (tile.bm + tile.bn) * _ROW + (max(tile.bm, tile.bn) + indices) * self.entry
+        places = (tile.bm + tile.bn) * _ROW + max(tile.bm, tile.bn) * self.entry
+        return places * (2 if self.stays else 1) + indices * self.entry
 
 
 def _batch(bk: int, stages: int) -> int:
@@ -160,7 +181,7 @@ def _staged(
     bk = bytes_deep // element
     for blocks in range(resident, 0, -1):
         for stages in range(wanted if wanted > 1 else 5, 1, -1):
-            shape = Shape(tile, bk, stages, blocks, 1, 0.0, loads.tables(tile, bk, stages))
+            shape = Shape(tile, bk, stages, blocks, 1, 0.0, loads.tables(tile, bk, stages), loads.stays)
             if blocks * (shape.shared(element) + shape.tables + _BLOCK_BYTES) <= machine.shared:
                 return shape
     return None
@@ -214,19 +235,22 @@ def _fastest(
     """``sizes``: rows, columns and depth of each product. ``results``: bytes of all of them, in fp32."""
     sms = machine.sms
     deepest = max(depth for *_, depth in sizes)
-    best: Shape | None = None
-    least = inf  # seconds
-    for tile in (TILES[number - 1],) if number else TILES:
+    waiting = []
+    for place, tile in enumerate((TILES[number - 1],) if number else TILES):
         arranged = _arranged(tile, machine, element, loads, deep, stages, occupancy, is_asked=number > 0)
         if arranged is None:
             continue
-        bk, resident = arranged.bk, arranged.resident
         counted = [(-(-rows // tile.bm) * -(-columns // tile.bn) * groups, depth) for rows, columns, depth in sizes]
-        blocks, area = sum([count for count, _ in counted]), 2.0 * tile.bm * tile.bn
+        area = 2.0 * tile.bm * tile.bn
         pace = machine.rate * _share(tile, loads.are_scattered)
-        if area * sum([count * (depth + 3 * bk) for count, depth in counted]) >= least * sms * pace:
-            continue  # slower even if it filled the device all the time
-        for parts in (_PARTS[power - 1],) if power else _candidates(resident * sms, blocks):
+        least = area * sum([count * (depth + 3 * arranged.bk) for count, depth in counted]) / (sms * pace)
+        waiting.append((least, place, arranged, counted, area, pace))
+    best: tuple[float, int, int, Shape, int] | None = None  # seconds, place, which parts; of equals the first is taken
+    for least, place, arranged, counted, area, pace in sorted(waiting, key=itemgetter(0)):
+        if best is not None and least > best[0] * _ROUNDING:
+            break  # slower even if they filled the device all the time
+        bk, resident, blocks = arranged.bk, arranged.resident, sum([count for count, _ in counted])
+        for i, parts in enumerate((_PARTS[power - 1],) if power else _candidates(resident * sms, blocks)):
             if not power and parts > 1 and (parts * _LEAST_DEPTH * bk > deepest or parts * blocks > _MANY * sms):
                 break
             # Of a block, in the mean: its tiles of the sum, and as long again as one or two for start and end.
@@ -238,16 +262,19 @@ def _fastest(
             seconds = (full * resident + last / filled) * work / pace
             if parts > 1:  # partial sums are written, read and added
                 seconds += 2 * results * parts / machine.bandwidth + machine.launch
-            if seconds < least:
-                least, best = seconds, Shape(tile, bk, arranged.stages, resident, parts, seconds, arranged.tables)
+            if best is None or (seconds, place, i) < best[:3]:
+                best = seconds, place, i, arranged, parts
     assert best is not None, "the smallest tiles fit every device"
-    return best
+    return replace(best[3], parts=best[4], seconds=best[0])
 
 
 def _share(tile: Tile, is_scattered: bool) -> float:
     """Of the device's peak: an operand is read from shared memory once for each 16 rows (columns) of a warp."""
     share = 0.72 / (1 + 8 / tile.wm + 8 / tile.wn)
     return share * (0.3 if is_scattered else 1.0)
+
+
+LARGEST_SHARE = max(_share(tile, is_scattered=False) for tile in TILES)
 
 
 def _candidates(places: int, blocks: int) -> list[int]:
