@@ -11,7 +11,7 @@ from v6_tools import convolution, filter_of, tensor
 
 from graphdnn import v6
 from graphdnn.engines import engines_of
-from graphdnn.v6.algorithm_rows import DEVICE_ENGINES, HOST_ENGINES, HOST_OTHERS
+from graphdnn.v6.algorithm_rows import DEVICE_ENGINES, HOST_ENGINES
 from graphdnn.v6.algorithms import determinism, is_implemented, members, rows
 from graphdnn.v6.calls.convolution_passes import PASSES
 from graphdnn.v6.execution import last_prepared
@@ -62,7 +62,7 @@ def test_the_table_covers_the_headers() -> None:
 
 
 def test_engines_exist() -> None:
-    for place, named in (("cuda", DEVICE_ENGINES.values()), ("cpu", (*HOST_ENGINES.values(), HOST_OTHERS))):
+    for place, named in (("cuda", DEVICE_ENGINES.values()), ("cpu", [HOST_ENGINES])):
         known = {engine.name for engine in engines_of(place)}
         assert {name for names in named for name in names} <= known
 
@@ -79,9 +79,8 @@ def test_an_algorithm_is_honoured(handle: Any, direction: str, algorithm: Any) -
     size = getattr(v6, f"cudnnGetConvolution{direction}WorkspaceSize")(*asked)
     results = [compute(handle, direction, algorithm, data, w, s)
                for w, s in ((None, 0), (np.empty(size, np.uint8), size), (np.empty(1, np.uint8), 1))]  # fmt: skip
-    engine = "numpy" if algorithm.name.endswith(("IMPLICIT_GEMM", "ALGO_0")) else "numpy_blocked"
-    assert last_prepared().plan.config.choices[0].engine.name == engine
-    assert (size == 0) is (engine == "numpy")
+    assert last_prepared().plan.config.choices[0].engine.name == "numpy_blocked"
+    assert (size == 0) is algorithm.name.endswith(("IMPLICIT_GEMM", "ALGO_0"))
     for result in results:
         np.testing.assert_array_equal(result, results[0])
     np.testing.assert_allclose(results[0], compute(handle, direction, 0, data), rtol=1e-4, atol=1e-4)

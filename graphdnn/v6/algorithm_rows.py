@@ -54,6 +54,6 @@ DEVICE_ENGINES = {
     "3": ("cuda_explicit_gemm",),
 }
 
-# On the host: without a workspace, one tap after the other, or as blocks of a matrix product.
-HOST_ENGINES = {"IMPLICIT_GEMM": ("numpy",), "0": ("numpy",)}
-HOST_OTHERS = ("numpy_blocked", "numpy")
+# On the host all are blocks of a matrix product. These ask for no workspace: what they need they allocate themselves.
+HOST_ENGINES = ("numpy_blocked", "numpy")
+OWN_MEMORY = ("IMPLICIT_GEMM", "0")

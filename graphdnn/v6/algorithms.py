@@ -18,7 +18,7 @@ from graphdnn.enums import Status
 from graphdnn.errors import Rejection
 from graphdnn.rules import Constraint, violations
 from graphdnn.tensors import channels_last_strides, packed_strides
-from graphdnn.v6.algorithm_rows import DEVICE_ENGINES, HOST_ENGINES, HOST_OTHERS, TEXT
+from graphdnn.v6.algorithm_rows import DEVICE_ENGINES, HOST_ENGINES, OWN_MEMORY, TEXT
 from graphdnn.v6.enums import (
     cudnnConvolutionBwdDataAlgo_t,
     cudnnConvolutionBwdFilterAlgo_t,
@@ -114,8 +114,16 @@ def determinism(algorithm: IntEnum) -> cudnnDeterminism_t:
 
 def engines_of(algorithm: IntEnum, place: str) -> tuple[str, ...]:
     """Names of the engines that compute an algorithm on devices of a kind."""
-    short = algorithm.name.partition("_ALGO_")[2]
-    return HOST_ENGINES.get(short, HOST_OTHERS) if place == "cpu" else DEVICE_ENGINES[short]
+    return HOST_ENGINES if place == "cpu" else DEVICE_ENGINES[_last_words(algorithm)]
+
+
+def brings_memory(algorithm: IntEnum, place: str) -> bool:
+    """Whether an algorithm asks its caller for no workspace, whatever its plan needs."""
+    return place == "cpu" and _last_words(algorithm) in OWN_MEMORY
+
+
+def _last_words(algorithm: IntEnum) -> str:
+    return algorithm.name.partition("_ALGO_")[2]
 
 
 def _is_special(algorithm: IntEnum) -> bool:

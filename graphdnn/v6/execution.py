@@ -93,7 +93,7 @@ class Prepared:
         size = self.plan.workspace_size
         if size:
             fits = workspace is not None and workspace_bytes >= size
-            workspace = _bytes(workspace, size) if fits else np.empty(size, np.uint8)
+            workspace = _bytes(workspace, size) if fits else _own_workspace(size)
         try:
             self.plan.execute(bindings, workspace if size else None)
         except BadParam as error:
@@ -142,6 +142,7 @@ class _Thread(threading.local):
     last: Prepared | None = None
     listener: Listener | None = None
     stream = 0  # of the handle that a call was prepared for
+    workspace: Array = np.empty(0, np.uint8)
 
 
 _thread = _Thread()
@@ -174,21 +175,24 @@ def prepared(
     ``in_place``: the inputs that may share the output's memory. ``engines``: the names that a device of a kind should
     serve the call with, if they can; without it the ranking decides.
     """
-    _thread.stream = handle.stream
-    release = active()
-    key = call, id(handle.device), release, settings
-    found = _kept.get(key)
+    found = known(call, handle, settings)
     if found is None:
-        if release:
+        if active():
             check_call(call, settings)
         draft = Draft(call)
         draw(draft)
         found = Prepared(draft, handle, in_place, () if engines is None else engines(handle.device.kind))
         with _guard:
-            _kept[key] = found
+            _kept[call, id(handle.device), active(), settings] = found
             while len(_kept) > _MOST:
                 _kept.popitem(last=False)
     return found
+
+
+def known(call: str, handle: Handle, settings: Hashable) -> Prepared | None:
+    """The plan for a call, if it was made before."""
+    _thread.stream = handle.stream
+    return _kept.get((call, id(handle.device), active(), settings))
 
 
 def _chosen(ranking: Ranking, names: tuple[str, ...]) -> EngineConfig:
@@ -198,6 +202,13 @@ def _chosen(ranking: Ranking, names: tuple[str, ...]) -> EngineConfig:
             if any(choice.engine.name == name for choice in config.choices):
                 return config
     return ranking.best
+
+
+def _own_workspace(size: int) -> Array:
+    """Memory of this thread, kept from call to call: fresh pages cost more than small convolutions."""
+    if _thread.workspace.size < size:
+        _thread.workspace = np.empty(size, np.uint8)
+    return _thread.workspace
 
 
 def _bytes(workspace: Any, size: int) -> Array:

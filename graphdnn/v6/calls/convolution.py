@@ -22,7 +22,7 @@ from graphdnn.v6.enums import (
     cudnnDataType_t,
 )
 from graphdnn.v6.errors import CudnnError, refuse_if
-from graphdnn.v6.execution import Prepared, prepared
+from graphdnn.v6.execution import Prepared, known, prepared
 from graphdnn.v6.objects import Activation, Convolution, Descriptor, Filter, Handle, Tensor
 from graphdnn.v6.profiles import active, check_bias, check_convolution
 from graphdnn.v6.question import Question
@@ -75,6 +75,10 @@ def _blend(draft: Draft, spec: ConvolutionSpec, value: Tensor | Filter, name: st
 def prepare_forward(handle: Handle, x: Tensor, w: Filter, conv: Convolution, y: Tensor, algorithm: IntEnum,
                     alpha: float, beta: float, where: str = "cudnnConvolutionForward") -> Prepared:  # fmt: skip
     """The plan of a forward convolution; ``where``: the function that asks for it."""
+    settings = (x, w, conv, y, algorithm, alpha, beta)
+    found = known("cudnnConvolutionForward", handle, settings)
+    if found is not None:
+        return found
 
     def draw(draft: Draft) -> None:
         _check(where, Question(x, w, conv, y, algorithm))
@@ -83,7 +87,6 @@ def prepare_forward(handle: Handle, x: Tensor, w: Filter, conv: Convolution, y: 
         add = partial(ConvForward, x=source, w=filters, conv=spec)
         _blend(draft, spec, y, "y", alpha, beta, lambda out, **factors: add(y=out, **factors))
 
-    settings = (x, w, conv, y, algorithm, alpha, beta)
     return prepared("cudnnConvolutionForward", handle, settings, draw, engines=partial(engines_of, algorithm))
 
 
@@ -148,6 +151,10 @@ def _check_fused(where: str, act: Activation, z: Tensor, bias: Tensor, y: Tensor
 def prepare_data(handle: Handle, w: Filter, dy: Tensor, conv: Convolution, dx: Tensor, algorithm: IntEnum,
                  alpha: float, beta: float, where: str = "cudnnConvolutionBackwardData") -> Prepared:  # fmt: skip
     """The plan of the gradient of data; ``where``: the function that asks for it."""
+    settings = (w, dy, conv, dx, algorithm, alpha, beta)
+    found = known("cudnnConvolutionBackwardData", handle, settings)
+    if found is not None:
+        return found
 
     def draw(draft: Draft) -> None:
         _check(where, Question(dx, w, conv, dy, algorithm, ("dxDesc", "wDesc", "dyDesc")))
@@ -156,7 +163,6 @@ def prepare_data(handle: Handle, w: Filter, dy: Tensor, conv: Convolution, dx: T
         add = partial(ConvBackwardData, w=draft.memory(0, w, "w"), dy=draft.memory(1, dy, "dy"), conv=spec)
         _blend(draft, spec, dx, "dx", alpha, beta, lambda out, **factors: add(dx=out, **factors))
 
-    settings = (w, dy, conv, dx, algorithm, alpha, beta)
     return prepared("cudnnConvolutionBackwardData", handle, settings, draw, engines=partial(engines_of, algorithm))
 
 
@@ -172,6 +178,10 @@ def backward_data(handle: Handle, alpha: float, w_desc: Descriptor, w: Any, dy_d
 def prepare_filter(handle: Handle, x: Tensor, dy: Tensor, conv: Convolution, dw: Filter, algorithm: IntEnum,
                    alpha: float, beta: float, where: str = "cudnnConvolutionBackwardFilter") -> Prepared:  # fmt: skip
     """The plan of the gradient of a filter; ``where``: the function that asks for it."""
+    settings = (x, dy, conv, dw, algorithm, alpha, beta)
+    found = known("cudnnConvolutionBackwardFilter", handle, settings)
+    if found is not None:
+        return found
 
     def draw(draft: Draft) -> None:
         _check(where, Question(x, dw, conv, dy, algorithm, ("xDesc", "dwDesc", "dyDesc")))
@@ -180,7 +190,6 @@ def prepare_filter(handle: Handle, x: Tensor, dy: Tensor, conv: Convolution, dw:
         add = partial(ConvBackwardFilter, x=draft.memory(0, x, "x"), dy=draft.memory(1, dy, "dy"), conv=spec)
         _blend(draft, spec, dw, "dw", alpha, beta, lambda out, **factors: add(dw=out, **factors))
 
-    settings = (x, dy, conv, dw, algorithm, alpha, beta)
     return prepared("cudnnConvolutionBackwardFilter", handle, settings, draw, engines=partial(engines_of, algorithm))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphdnn.errors import GraphdnnError
-from graphdnn.v6.algorithms import determinism, members
+from graphdnn.v6.algorithms import brings_memory, determinism, members
 from graphdnn.v6.calls.convolution import prepare_data, prepare_filter, prepare_forward
 from graphdnn.v6.checks import entries
 from graphdnn.v6.enums import (
@@ -83,8 +83,13 @@ class Candidate:
 
     @property
     def memory(self) -> int:
-        """Bytes of workspace."""
-        return 0 if self.call is None else self.call.plan.workspace_size
+        """Bytes of workspace that a caller is asked for."""
+        return 0 if self.call is None else workspace_of(self.call, self.algorithm)
+
+
+def workspace_of(call: Prepared, algorithm: IntEnum) -> int:
+    """Bytes of workspace that a caller is asked for."""
+    return 0 if brings_memory(algorithm, call.plan.config.device.kind) else call.plan.workspace_size
 
 
 def candidates(direction: Pass, where: str, handle: Handle, values: Values) -> Iterator[Candidate]:

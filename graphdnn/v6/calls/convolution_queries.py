@@ -10,7 +10,17 @@ from enum import IntEnum
 from typing import Any
 
 from graphdnn.v6.algorithms import members
-from graphdnn.v6.calls.convolution_passes import PASSES, Pass, Perf, best, guessed, samples, timed, values_of
+from graphdnn.v6.calls.convolution_passes import (
+    PASSES,
+    Pass,
+    Perf,
+    best,
+    guessed,
+    samples,
+    timed,
+    values_of,
+    workspace_of,
+)
 from graphdnn.v6.checks import entries
 from graphdnn.v6.objects import Descriptor, Handle
 from graphdnn.v6.registry import implements
@@ -54,8 +64,7 @@ def _queries(direction: Pass) -> None:
     def workspace_size(handle: Handle, a: Descriptor, b: Descriptor, conv: Descriptor, c: Descriptor,
                        algorithm: IntEnum) -> int:  # fmt: skip
         where, values = f"cudnnGet{prefix}WorkspaceSize", values_of(a, b, conv, c)
-        size: int = direction.prepare(handle, *values, algorithm, 1.0, 0.0, where).plan.workspace_size
-        return size
+        return workspace_of(direction.prepare(handle, *values, algorithm, 1.0, 0.0, where), algorithm)
 
     def most(handle: Handle) -> int:
         return len(members(direction.algorithms))
