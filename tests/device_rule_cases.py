@@ -218,8 +218,9 @@ def planes_cases(engine: str) -> Iterator[tuple[str, Case]]:
     yield "prologue", declined(engine, (first, operation("conv_fprop", x=between, w=filter, y=result)), H200)
     yield "walk", asked(f"{conv(kind)} pad=1 stride=9")
     yield "residues", asked(f"dgrad dy={kind}[1,16,3,3]nhwc w={kind}[16,16,3,3]nhwc dx=[1,16,9,9] stride=3")
-    if engine.endswith("float"):
-        yield "groups", asked(conv(kind, 32))
+    # Groups of 16 channels: less than a block of floats. Of 3 integers: not whole pieces.
+    narrow = f"conv x={kind}[1,6,9,9]nhwc w={kind}[4,3,3,3]nhwc"
+    yield "groups", asked(conv(kind, 32) if engine.endswith("float") else narrow)
 
 
 def hopper_matmul_cases() -> Iterator[tuple[str, Case]]:
@@ -234,6 +235,32 @@ def hopper_matmul_cases() -> Iterator[tuple[str, Case]]:
     a, b = (tensor(i, (2, 2, 8, 8), data_type="f16") for i in (1, 2))
     apart = tensor(3, (2, 2, 8, 8), data_type="f16", strides=(256, 64, 8, 1))
     yield "batch", declined("cuda_hopper_matmul", operation("matmul", a=a, b=b, c=apart), H200)
+
+
+def halo_cases() -> Iterator[tuple[str, Case]]:
+    """Rules of the convolutions whose taps share a copied patch."""
+
+    def asked(text: str, device: DeviceSpec = H200) -> Case:
+        return declined("cuda_hopper_halo", parse(text).build_operation_graph().operations, device)
+
+    def conv(kind: str = "f16", filter: int = 3, channels: int = 16, layout: str = "nhwc") -> str:
+        return f"conv x={kind}[1,{channels},64,64]{layout} w={kind}[16,16,{filter},{filter}]nhwc"
+
+    yield "compute_capability", asked(conv(), device_spec("a100"))
+    yield "types", asked(conv("f32"))
+    yield "compute_type", asked(f"{conv('i8')} compute=i64 out=i64")
+    yield "direction", asked("wgrad x=f16[1,16,9,9] dy=f16[1,16,9,9] dw=[16,16,3,3] pad=1")
+    yield "spatial", asked("conv x=f16[1,16,9]nhwc w=f16[16,16,3]nhwc spatial=1")
+    yield "stride", asked(f"{conv()} stride=2")
+    yield "groups", asked(conv(channels=32))
+    between = tensor(13, IMAGE, data_type="f16", is_virtual=True)
+    filter, result = tensor(2, (4, 4, 1, 1), data_type="f16"), tensor(3, IMAGE, data_type="f16")
+    first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
+    chain = (first, operation("conv_fprop", x=between, w=filter, y=result))
+    yield "prologue", declined("cuda_hopper_halo", chain, H200)
+    yield "layout", asked(conv(layout=""))
+    yield "taps", asked(conv(filter=1))
+    yield "filter", asked(f"{conv(filter=31)} dil=2")
 
 
 DEVICE_RULE_CASES: dict[str, Case] = {
@@ -257,6 +284,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
         operation("pointwise", **{port: tensor(i, LONG) for i, port in enumerate(("x", "b", "y"), 1)}),
         H200,
     ),
+    **{f"cuda_hopper_halo.{rule}": case for rule, case in halo_cases()},
     **{f"{engine.name}.operation": another_kind(engine) for engine in ENGINES if "cuda" in engine.places},
     **{
         f"{engine}.kind": declined(engine, extension(other), H200)
