@@ -7,6 +7,7 @@ The emulator lets copies land, and products run, as late as the barriers allow.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -17,12 +18,15 @@ from disassembly import NO_DISASSEMBLER, instructions
 from emulator import MISSING, EmulationError
 from test_cuda_implicit_gemm import operations, quarters
 
+from graphdnn import ConvolutionMode, TensorSpec
 from graphdnn.cuda.nvrtc import Compiled, compile_text, resources
+from graphdnn.engines import Engine
 from graphdnn.engines.cuda import source
-from graphdnn.engines.cuda.hopper_gemm import ENGINE
+from graphdnn.engines.cuda.hopper_gemm import ENGINE, ENGINE_TF32
 from graphdnn.engines.cuda.hopper_tiles import TILES
 from graphdnn.engines.cuda.launch import Launch
-from graphdnn.enums import KnobType
+from graphdnn.enums import KnobType, PointwiseMode
+from graphdnn.operations import ConvForward, ConvolutionSpec, Operation, PointwiseOperation, PointwiseSpec
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
@@ -30,12 +34,14 @@ _NUMBER = {tile.name: i for i, tile in enumerate(TILES, 1)}
 SMALL = _NUMBER["64x64"]
 
 
-def check(text: str, seed: int = 0, tile: int = SMALL, **knobs: Any) -> None:
-    ops, rng = operations(text), np.random.default_rng(seed)
+def check(
+    what: str | Sequence[Operation], seed: int = 0, tile: int = SMALL, engine: Engine = ENGINE, **knobs: Any
+) -> None:
+    ops, rng = operations(what) if isinstance(what, str) else what, np.random.default_rng(seed)
     op = fused(ops)
     values = {t.uid: quarters(t, rng) for t in (*op.inputs, *op.outputs) if not t.is_constant}
     chosen = {KnobType.TILE_SIZE: tile} | {KnobType[k]: v for k, v in knobs.items()}
-    got, expected = run_both(ops, ENGINE, values, chosen)
+    got, expected = run_both(ops, engine, values, chosen)
     for uid, array in expected.items():
         np.testing.assert_array_equal(got[uid], array)
 
@@ -72,6 +78,38 @@ BACKWARD = [
 def test_results(text: str) -> None:
     check(text, SPLIT_K=1)
     check(text, SPLIT_K=3, STAGES=3)
+
+
+@emulated
+@pytest.mark.parametrize("text", ["conv x=f32[1,40,5,6]nhwc w=f32[24,40,3,3]nhwc pad=1 + relu",
+                                  "dgrad dy=f32[1,12,5,6] w=f32[12,36,3,3] dx=[1,36,10,12] pad=1 stride=2"])  # fmt: skip
+def test_tf32(text: str) -> None:
+    """Quarters have few digits: nothing is rounded."""
+    check(text, engine=ENGINE_TF32)
+
+
+@emulated
+def test_blends_gaps_and_several_results() -> None:
+    def images(uid: int, channels: int, gap: int, **fields: Any) -> TensorSpec:
+        pitch = channels + gap
+        return TensorSpec(
+            uid=uid, data_type="f16", dims=(2, channels, 5, 6), strides=(30 * pitch, 1, 6 * pitch, pitch), **fields
+        )
+
+    filters = TensorSpec(uid=2, data_type="f16", dims=(48, 24, 3, 3), strides=(9 * 32, 1, 96, 32))
+    conv = ConvolutionSpec(
+        compute_type="f32",
+        mode=ConvolutionMode.CROSS_CORRELATION,
+        spatial_dims=2,
+        dilations=(1, 1),
+        filter_strides=(1, 1),
+        pre_paddings=(1, 1),
+        post_paddings=(1, 1),
+    )
+    check([ConvForward(x=images(1, 24, 8), w=filters, y=images(3, 48, 16), conv=conv, alpha=2.0, beta=-0.5)])
+    relu = PointwiseSpec(mode=PointwiseMode.RELU_FWD, math_type="f32")
+    first = ConvForward(x=images(1, 24, 8), w=filters, y=images(3, 48, 4), conv=conv)
+    check([first, PointwiseOperation(spec=relu, x=first.y, y=images(4, 48, 0))])
 
 
 @emulated

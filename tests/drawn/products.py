@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from problems import INTEGERS
 
 from drawn.chains import chain, exit_of, unary
 from drawn.sketch import Problem, Sketch
+from graphdnn import TensorSpec
 from graphdnn.enums import PointwiseMode
 from graphdnn.operations import Matmul, MatmulSpec
 
 
-def _extents(s: Sketch) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _extents(s: Sketch, row: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     a, b = [], []
     for _ in range(s.one_of((0, 0, 1, 1, 2))):
         small, factor = s.number(1, 3), s.one_of((1, 1, 2, 3))
@@ -23,15 +25,28 @@ def _extents(s: Sketch) -> tuple[tuple[int, ...], tuple[int, ...]]:
         b.append(pair[1])
     s.aligned = s.chance(0.4)
     m, k, n = (s.channels(9, 200) for _ in range(3))
+    k = row * -(-k // row)
     return (*a, m, k), (*b, k, n)
 
 
-def _build(s: Sketch, kinds: tuple[Any, Any, Any], compute: Any, steps: int, out: Any, exact: bool) -> None:
-    """``kinds`` of a, b and c; c is virtual where a chain follows."""
-    a_dims, b_dims = _extents(s)
+def _along_k(spec: TensorSpec) -> TensorSpec:
+    """b with its columns' elements next to each other."""
+    *batch, k, n = spec.dims
+    pace = [k * n * prod(batch[i + 1 :]) for i in range(len(batch))]
+    return spec.model_copy(update={"strides": (*pace, 1, k)})
+
+
+def _build(
+    s: Sketch, kinds: tuple[Any, Any, Any], compute: Any, steps: int, out: Any, exact: bool, row: int = 1
+) -> None:
+    """``kinds`` of a, b and c; c is virtual where a chain follows. ``row``: above 1 operands lie along k, a multiple."""
+    a_dims, b_dims = _extents(s, row)
     batch = tuple(map(max, a_dims[:-2], b_dims[:-2]))
     dims = (*batch, a_dims[-2], b_dims[-1])
-    a, b = s.input(a_dims, kinds[0]), s.input(b_dims, kinds[1])
+    plain = "packed" if row > 1 else None
+    a, b = s.input(a_dims, kinds[0], plain), s.input(b_dims, kinds[1], plain)
+    if row > 1:
+        b = _along_k(b)
     if steps and s.chance(0.25):
         before = s.virtual(a_dims, a.data_type)
         unary(s, PointwiseMode.RELU_FWD, a, before, compute)
@@ -55,7 +70,7 @@ def floating(s: Sketch) -> Problem:
     compute = "f64" if kind == "f64" else "f32"
     steps = 0 if s.chance(0.4) else s.number(1, 4)
     between = (kinds[0], kinds[1], compute if steps else kinds[2])
-    _build(s, between, compute, steps, kinds[2], exact)
+    _build(s, between, compute, steps, kinds[2], exact, 8 if s.chance(0.15) else 1)
     exact = exact and all(op.tag not in ("reduction", "genstats") for op in s.operations)
     return s.problem(exact, covers=(kind,))
 
@@ -66,5 +81,8 @@ def whole(s: Sketch) -> Problem:
     held = INTEGERS if compute == "i64" else INTEGERS[:-1]
     kinds = ("i8", "i8") if s.chance(0.4) else (s.one_of(held), s.one_of(held))
     steps, out = 0 if s.chance(0.5) else s.number(1, 3), s.one_of(("i8", "i32", "i64"))
-    _build(s, (*kinds, compute if steps else out), compute, steps, out, exact=True)
+    row = 1
+    if s.chance(0.3):  # tensor cores have all that they ask for
+        row, compute, kinds = 16, "i32", (s.one_of(("i8", "u8")), s.one_of(("i8", "u8")))
+    _build(s, (*kinds, compute if steps else out), compute, steps, out, exact=True, row=row)
     return s.problem(exact=True, covers=(compute,))
