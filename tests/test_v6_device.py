@@ -169,14 +169,37 @@ def test_what_has_no_kernels(handle: Any, host: Any) -> None:
     assert error.value.rejections[0].rule == "v6.host_only"
 
 
-def test_recordings_leave_calls_of_a_device_alone(handle: Any, host: Any) -> None:
+@pytest.mark.parametrize(
+    "name", ["layer", "gradients", "windows", "utilities", "transformed", "normalised", "pointwise"]
+)
+def test_recordings(handle: Any, host: Any, name: str) -> None:
+    made: list[np.ndarray] = []
+
+    def kept(array: np.ndarray) -> Any:
+        made.append(np.array(array))
+        return on(made[-1])
+
+    wanted = PROGRAMS[name](host, np.array)
+    with v6.record() as r:
+        found = PROGRAMS[name](handle, kept)
+    for one, other in zip(found, wanted, strict=True):
+        if other.dtype.kind == "f":
+            close(np.array(one), other, 1e-4)
+        else:
+            np.testing.assert_array_equal(np.array(one), other)
+    assert r.graphs
+    assert all(f.graph in r.graphs for f in r.fused)
+
+
+def test_recordings_of_two_places(handle: Any, host: Any) -> None:
     a, b = np.ones(Y, np.float32), np.ones(Y, np.float32)
     with v6.record() as r:
         v6.cudnnScaleTensor(host, tensor(Y), a, 2.0)
         v6.cudnnScaleTensor(handle, tensor(Y), on(b), 3.0)
-        assert (b == 3).all()
         assert (a == 2).all()
-    assert len(r.graphs) == 1
+        assert (b == 1).all()
+    assert (b == 3).all()
+    assert len(r.graphs) == 2
 
 
 def test_without_a_device() -> None:

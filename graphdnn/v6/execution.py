@@ -86,7 +86,7 @@ class Prepared:
             ):
                 given = _reinterpreted(self.call, place, given)
             bindings[place.uid] = given
-        if thread.listener is not None and thread.listener(self, bindings):
+        if thread.listener is not None and thread.listener(self, bindings, data):
             return
         for place in self._copies:
             bindings[place.uid] = _copied(place, bindings[place.uid])
@@ -109,8 +109,11 @@ class Prepared:
             raise self._failed(error) from error
 
     def _run_on_device(self, data: Sequence[Any], workspace: Any, workspace_bytes: int) -> None:
-        if _thread.listener is not None:
-            _thread.listener(self, {})  # it records calls of the host, and lets what is pending run
+        listener = _thread.listener
+        if listener is not None:
+            shadows = on_device.shadows(self.call, self._places, data)
+            if listener(self, shadows, data):
+                return
         try:
             on_device.run(
                 self.plan, self.call, self._places, self._in_place, data, workspace, workspace_bytes, _thread.stream
@@ -134,8 +137,8 @@ _kept: OrderedDict[Hashable, Prepared] = OrderedDict()
 _guard = threading.Lock()
 
 
-# Takes a call and its arrays by uid; True when the call is not to run now.
-Listener = Callable[[Prepared, dict[int, Any]], bool]
+# Takes a call, its arrays by uid (of a device: where they are) and its arguments; True: the call is not to run now.
+Listener = Callable[[Prepared, dict[int, Any], Sequence[Any]], bool]
 
 
 class _Thread(threading.local):
@@ -187,6 +190,11 @@ def prepared(
             while len(_kept) > _MOST:
                 _kept.popitem(last=False)
     return found
+
+
+def current_stream() -> int:
+    """The stream of the handle that the thread's last call was prepared for."""
+    return _thread.stream
 
 
 def known(call: str, handle: Handle, settings: Hashable) -> Prepared | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from graphdnn.errors import BadParam
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import Transpose
 from graphdnn.plan import ExecutionPlan
+from graphdnn.plan.device_arrays import shadow_at
 from graphdnn.tensors import TensorSpec
 from graphdnn.v6.arguments import Address
 from graphdnn.v6.errors import CudnnError
@@ -59,6 +60,43 @@ def run(plan: ExecutionPlan, call: str, places: Sequence[Place], in_place: Seque
             if place.index in in_place and not place.is_output:
                 bound[place.uid] = _copied(plan, place, bound[place.uid], stream)
         plan.execute(bound, scratch, stream)
+
+
+def shadows(call: str, places: Sequence[Place], data: Sequence[Any]) -> dict[int, Any]:
+    """Arrays that say where a call's memory is. Their elements must not be looked at."""
+    return {
+        place.uid: shadow_at(_address(_bound(call, place, data[place.index])), place.dtype, place.shape, place.strides)
+        for place in places
+    }
+
+
+def _address(given: Any) -> int:
+    if isinstance(given, int):
+        return given
+    interface = given.__array_interface__ if type(given) is np.ndarray else given.__cuda_array_interface__
+    return int(interface["data"][0])
+
+
+def run_recorded(
+    plans: Sequence[ExecutionPlan], arrays: Mapping[int, Any], copied: Collection[int], stream: int
+) -> list[Any]:
+    """Execute recorded graphs on shadows; ``copied``: those whose contents are moved away before anything runs.
+
+    Gives the memory that the work in the stream uses, to be kept until it is done.
+    """
+    used: list[Any] = []
+    bound: dict[int, Any] = {uid: _address(np.asarray(array)) for uid, array in arrays.items()}
+    for plan in plans:
+        for spec in plan.config.fused.graph.bound:
+            if spec.uid in copied:
+                used.append(plan.new_array(spec))
+                copier = _copier(spec.model_copy(update={"uid": 1, "name": ""}), plan.config.device)
+                copier.execute({1: bound[spec.uid], 2: used[-1]}, None, stream)
+                bound[spec.uid] = used[-1]
+    for plan in plans:
+        used.append(plan.new_workspace())
+        plan.execute({t.uid: bound[t.uid] for t in plan.config.fused.graph.bound}, used[-1], stream)
+    return used
 
 
 def _bound(call: str, place: Place, given: Any) -> Any:

@@ -6,8 +6,8 @@
 
 Each call is checked and drawn as ever; instead of running, its operations join those before. Memory is the edge: what
 one call writes and a later one reads is one tensor (or a reshape of it, where the extents differ), virtual once a later
-call has written over it. A call that sees a part of pending memory, is an extension operation or runs on a device, lets
-what is pending run first. Inputs are read when the graph runs, not when a call is made.
+call has written over it. A call that sees a part of pending memory, or is an extension operation, lets what is pending
+run first. Inputs are read when the graph runs, not when a call is made.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from graphdnn.operations import Extension, Operation, PointwiseOperation, Pointw
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
 from graphdnn.tensors import TensorSpec, packed_strides
-from graphdnn.v6 import migration
+from graphdnn.v6 import migration, on_device
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.execution import Prepared, listening
+from graphdnn.v6.execution import Prepared, current_stream, listening
 from graphdnn.v6.pending import Pending
 
 NESTED = Rule(
@@ -76,6 +76,8 @@ class Recording:
     _current: dict[Key, _Memory] = field(default_factory=dict)
     _overwritten: set[int] = field(default_factory=set)  # uids whose contents do not last
     _device: Any = None
+    _stream: int = 0
+    _alive: list[Any] = field(default_factory=list)  # what pending work, or work of a device, uses
     _uid: int = 0
 
     # What a caller asks for.
@@ -96,17 +98,19 @@ class Recording:
 
     # What calls do.
 
-    def add(self, call: Prepared, arrays: Mapping[int, Array]) -> bool:
+    def add(self, call: Prepared, arrays: Mapping[int, Array], data: Sequence[Any]) -> bool:
         """Take a call's operations; False for one that has to run now, after what is pending."""
         graph = call.plan.config.fused.graph
         operations = graph.operations
-        if call.plan.config.device.kind != "cpu" or any(isinstance(op, Extension) for op in operations):
+        if any(isinstance(op, Extension) for op in operations):
             self.run()
             return False
-        device = call.plan.config.device
-        if (self._device is not None and self._device is not device) or self._is_seen_otherwise(arrays.values()):
+        device, stream = call.plan.config.device, current_stream()
+        moved = self._device is not None and (self._device is not device or self._stream != stream)
+        if moved or self._is_seen_otherwise(arrays.values()):
             self.run()
-        self._device = device
+        self._device, self._stream = device, stream
+        self._alive.append(data)
         self.calls.append(call.call)
         specs: dict[int, TensorSpec] = {}
         blended = {t.uid for op in operations if getattr(op, "beta", 0.0) != 0.0 for t in op.outputs().values()}
@@ -194,19 +198,26 @@ class Recording:
         self._device = None
         if not operations:
             return
-        arrays = {m.spec.uid: m.array.copy() if m.is_copied else m.array for m in inputs}
-        named = {m.spec.uid: m.array for m in inputs}  # of copies, what they are of
-        arrays |= {m.spec.uid: m.array for m in current.values() if m.is_written}
+        alive, self._alive = self._alive, []
+        named = {m.spec.uid: m.array for m in (*inputs, *(m for m in current.values() if m.is_written))}
+        copied = {m.spec.uid for m in inputs if m.is_copied}
+        parts = [OperationGraph.of(part, name="recorded") for part in _parts(_lasting(operations, overwritten))]
         with listening(None):
-            for part in _parts(_lasting(operations, overwritten)):
-                ranking = rank(OperationGraph.of(part, name="recorded"), device)
-                plan = ExecutionPlan(ranking.best)
-                graph = plan.config.fused.graph
-                bound = {t.uid: arrays[t.uid] for t in graph.bound}
-                plan.execute(bound, plan.new_workspace())
-                self.graphs.append(graph)
-                self.bound.append({uid: named.get(uid, array) for uid, array in bound.items()})
-                self.fused.append(plan.config.fused)
+            plans = [ExecutionPlan(rank(graph, device).best) for graph in parts]
+            if device.kind == "cpu":
+                arrays = {uid: array.copy() if uid in copied else array for uid, array in named.items()}
+                for plan in plans:
+                    plan.execute(_bindings(plan, arrays), plan.new_workspace())
+            else:
+                self._alive = [alive, *on_device.run_recorded(plans, named, copied, self._stream)]
+        for plan in plans:
+            self.graphs.append(plan.config.fused.graph)
+            self.fused.append(plan.config.fused)
+            self.bound.append(_bindings(plan, named))
+
+
+def _bindings(plan: ExecutionPlan, arrays: Mapping[int, Array]) -> dict[int, Array]:
+    return {t.uid: arrays[t.uid] for t in plan.config.fused.graph.bound}
 
 
 @contextmanager

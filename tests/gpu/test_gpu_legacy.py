@@ -40,6 +40,22 @@ def test_programs_agree_with_the_host(handle: Any, name: str, own_stream: bool) 
             np.testing.assert_array_equal(one.get(), other)
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_recordings(handle: Any, name: str) -> None:
+    import cupy
+
+    wanted = PROGRAMS[name](v6.cudnnCreate(), np.array)
+    with v6.record() as r:
+        found = PROGRAMS[name](handle, cupy.asarray)
+    cupy.cuda.Device().synchronize()
+    assert r.graphs
+    for one, other in zip(found, wanted, strict=True):
+        if other.dtype.kind == "f":
+            np.testing.assert_allclose(one.get(), other, rtol=1e-4, atol=1e-4)
+        else:
+            np.testing.assert_array_equal(one.get(), other)
+
+
 def test_addresses(handle: Any) -> None:
     import cupy
 
