@@ -20,7 +20,7 @@ from graphdnn.engines.cuda.direct_geometry import (
     shared_memory_need,
 )
 from graphdnn.engines.cuda.direct_sides import PackedFilter, Sides
-from graphdnn.engines.cuda.direct_tile import Choice, DeviceOf, Wishes, choose, in_registers, shared_bytes
+from graphdnn.engines.cuda.direct_tile import STAGES, Choice, DeviceOf, Wishes, choose, in_registers, shared_bytes
 from graphdnn.engines.cuda.direct_walk import Walk
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
@@ -39,7 +39,7 @@ _COLUMNS = Knob(KnobType.TILE_COLS, 0, 16, 1, 0, "columns of a thread, or pairs 
 _ROWS = Knob(KnobType.TILE_ROWS, 0, 1024, 1, 0, "rows that a block walks down; 0: chosen by the shape")
 _LANES = Knob(KnobType.NUM_C_PER_BLOCK, 0, 256, 1, 0, "threads, or warps, of a block along the channels; 0: chosen")
 _THREADS = Knob(KnobType.BLOCK_SIZE, 0, 512, 32, 0, "threads of a block at most; 0: chosen by the shape")
-_STAGES = Knob(KnobType.STAGES, 2, 8, 1, 4, "steps in the ring in shared memory")
+_STAGES = Knob(KnobType.STAGES, 2, 8, 1, STAGES, "steps in the ring in shared memory")
 _OCCUPANCY = Knob(KnobType.OCCUPANCY, 0, 8, 1, 0, "blocks per multiprocessor that registers are limited for; 0: chosen")
 KNOBS = (_CHANNELS, _COLUMNS, _ROWS, _LANES, _THREADS, _STAGES, _OCCUPANCY)
 KERNEL = Knob(

@@ -207,17 +207,21 @@ def _candidates(shape: Shape, wishes: Wishes) -> Iterator[tuple[int, int, int, i
                     yield v, tw, lanes, -(-count // -(-count // most))
 
 
-# (direction, filter, stride) -> v, columns of a thread, lanes, threads, rows of a block: depthwise tiles that were the
-# fastest of those tried on an H200 (64 images of 56 x 56, 144 and 192 channels, fp16).
-MEASURED: dict[tuple[str, tuple[int, ...], tuple[int, ...]], tuple[int, int, int, int, int]] = {
-    ("fprop", (3, 3), (1, 1)): (4, 8, 36, 0, 0),
-    ("fprop", (3, 3), (2, 2)): (4, 4, 36, 0, 0),
-    ("fprop", (7, 7), (1, 1)): (1, 14, 32, 128, 28),
-    ("dgrad", (3, 3), (1, 1)): (4, 8, 36, 0, 0),
-    ("dgrad", (7, 7), (1, 1)): (2, 7, 16, 128, 28),
-    ("wgrad", (3, 3), (1, 1)): (2, 4, 72, 512, 0),
-    ("wgrad", (3, 3), (2, 2)): (4, 2, 36, 0, 0),
-    ("wgrad", (7, 7), (1, 1)): (1, 14, 0, 0, 0),
+STAGES = 4  # steps in the ring, where nothing else is known
+
+# (direction, filter, stride) -> v, columns of a thread, lanes, threads, rows of a block, steps in the ring (or 0):
+# depthwise tiles that were the fastest of those tried on an H200 (64 images of 56 x 56, 144 and 192 channels, fp16).
+MEASURED: dict[tuple[str, tuple[int, ...], tuple[int, ...]], tuple[int, int, int, int, int, int]] = {
+    ("fprop", (3, 3), (1, 1)): (4, 8, 36, 0, 0, 0),
+    ("fprop", (3, 3), (2, 2)): (4, 4, 36, 0, 0, 0),
+    ("fprop", (5, 5), (1, 1)): (4, 4, 18, 128, 0, 6),
+    ("fprop", (7, 7), (1, 1)): (1, 14, 32, 128, 28, 0),
+    ("dgrad", (3, 3), (1, 1)): (4, 8, 36, 0, 0, 0),
+    ("dgrad", (5, 5), (1, 1)): (4, 4, 18, 128, 0, 6),
+    ("dgrad", (7, 7), (1, 1)): (2, 7, 16, 128, 28, 0),
+    ("wgrad", (3, 3), (1, 1)): (2, 4, 72, 512, 0, 0),
+    ("wgrad", (3, 3), (2, 2)): (4, 2, 36, 0, 0, 0),
+    ("wgrad", (7, 7), (1, 1)): (1, 14, 0, 0, 0, 0),
 }
 
 
@@ -249,9 +253,11 @@ def choose(shape: Shape, device: DeviceOf, wishes: Wishes) -> Choice:
     """
     known = MEASURED.get((shape.direction, shape.problem.filter, shape.problem.stride))
     if known is not None and shape.group_out == shape.group_in == 1 and not wishes.asks:
-        v, tw, lanes, threads, rows = known
+        v, tw, lanes, threads, rows, stages = known
         if shape.channels_out % (v * (lanes or 1)) == 0 and shape.rows >= 2 * rows:
-            found = choose(shape, device, replace(wishes, v=v, tw=tw, lanes=lanes, threads=threads, rows=rows))
+            stages = stages if stages and wishes.stages == STAGES else wishes.stages
+            tile = replace(wishes, v=v, tw=tw, lanes=lanes, threads=threads, rows=rows, stages=stages)
+            found = choose(shape, device, tile)
             if isfinite(found.seconds):
                 return found
     best: Choice | None = None

@@ -205,7 +205,8 @@ def _measured(op: ResampleForward, pool: Pool, tile: Tile) -> Tile | None:
     if row.window == row.stride == column.stride == 1:
         return replace(tile, rows=4, blocks=7)
     if column.window == column.stride == row.stride == 1:
-        return replace(tile, pack=min(tile.pack, 4), rows=8, turns=2 if is_full else 1, blocks=8)
+        turns, blocks = (2, 6) if is_full else (1, 8)
+        return replace(tile, pack=min(tile.pack, 4), rows=8, turns=turns, blocks=blocks)
     if row.stride != column.stride or max(row.window, column.window) > 3:
         return None
     if row.stride >= row.window:
