@@ -168,20 +168,22 @@ def _build_each(layers: Sequence[Layer], device: Device, result: Result) -> None
 
 
 def fresh_build(cached: bool, device: Device, options: Options, result: Result) -> None:
-    """The first plan of a new process, with the kernels cached on disk or not."""
+    """The first plan of a new process, with kernels cached on disk or not, and bytecode as an installation has it."""
     script = Path(__file__).with_name("fresh_build.py")
     times = []
     with tempfile.TemporaryDirectory() as folder:
-        for i in range(FRESH_BUILDS + cached):
+        own = {"PYTHONPYCACHEPREFIX": str(Path(folder, "bytecode"))}
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        for i in range(FRESH_BUILDS + 1):
             cache = Path(folder, "kept" if cached else str(i))
-            environment = {**os.environ, "GRAPHDNN_CACHE_DIR": str(cache)}
+            environment = {**inherited, **own, "GRAPHDNN_CACHE_DIR": str(cache)}
             command = [sys.executable, str(script), device.engine_device]
             done = subprocess.run(
                 command, env=environment, capture_output=True, text=True, timeout=FRESH_LIMIT, check=False
             )
             if done.returncode:
                 raise RuntimeError(f"a new process failed: {done.stderr.strip()[-200:]}")
-            if i or not cached:  # the first one fills the cache
+            if i:  # the first one writes the bytecode, and fills the cache
                 times.append(json.loads(done.stdout.splitlines()[-1]))
             if options.is_late:
                 break
