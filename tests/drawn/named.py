@@ -88,6 +88,9 @@ NAMED: tuple[Named, ...] = (
     Named("conv x=f16[2,64,12,12]nhwc w=f16[64,64,3,3]nhwc pad=1", "cuda_hopper_gemm", {"SPLIT_K": 4}),
     Named("wgrad x=bf16[2,64,12,12]nhwc dy=bf16[2,64,12,12]nhwc dw=[64,64,3,3] pad=1", "cuda_hopper_gemm"),
     Named("dgrad dy=f16[2,64,6,6]nhwc w=f16[64,32,3,3]nhwc dx=[2,32,12,12] pad=1 stride=2", "cuda_hopper_gemm"),
+    # Patches that all taps share: filters that stay in shared memory, and filters that come by.
+    Named("conv x=f16[2,64,12,12]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + relu", "cuda_hopper_halo"),
+    Named("dgrad dy=bf16[2,136,12,12]nhwc w=bf16[136,72,3,3]nhwc dx=[2,72,12,12] pad=1", "cuda_hopper_halo"),
     Named("conv x=f16[2,64,12,12]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + relu", "cuda_mma_gemm", {"SPLIT_K": 3}),
     # A padded copy of the image; bytes in fours; a sum in parts.
     Named("conv x=f32[16,9,16,16] w=f32[256,9,11,11] pad=5", "cuda_implicit_gemm"),

@@ -14,6 +14,7 @@ from __future__ import annotations
 from math import inf
 
 from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.cost import device_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.hopper_fields import Layout, describe_work
@@ -55,7 +56,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     across_filter = roles.direction == "dgrad" and not is_exchanged(roles)
     is_permuted = not across_filter and is_permutable(filter)
-    held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and sizes.result_bytes > 2 else _COLUMNS_OF_A_THREAD
+    widest = max(ELEMENTS[t.data_type].bytes for t in op.outputs)
+    held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and widest > 2 else _COLUMNS_OF_A_THREAD
     parameters.maps("gathered", [(image.spec, patch_map(image, *tile.reached(shape)))])
     rows = PANEL if across_filter else tile.bn
     columns = permuted_filter_map(filter, rows, held) if is_permuted else filter_map(filter, rows)

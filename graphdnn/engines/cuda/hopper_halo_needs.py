@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphdnn.checks import Check, Equals, OneOf
+from graphdnn.checks import AtLeast, Check, Equals, OneOf
 from graphdnn.engines.cuda.convolution_roles import Roles
 from graphdnn.engines.cuda.hopper_halo_shape import shape_of
 from graphdnn.engines.cuda.hopper_halo_tiles import TILE, choose
@@ -143,6 +143,15 @@ NEEDS: tuple[Constraint, ...] = (
         Equals(1),
         reason="a thread stores neighbouring channels of a pixel",
         fix="nothing to do: another engine serves results of channels first",
+        when=_is_pixels,
+    ),
+    need(
+        "cuda_hopper_halo.taps",
+        "w.dims",
+        lambda task: _roles(task).problem.taps,
+        AtLeast(2),
+        reason="one tap shares what is copied with no other",
+        fix="nothing to do: another engine serves filters of one tap",
         when=_is_pixels,
     ),
     need(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.hopper_gemm import sizes_of
 from graphdnn.engines.cuda.hopper_halo_tiles import Shape
 from graphdnn.engines.cuda.hopper_maps import walk_of
 from graphdnn.engines.cuda.hopper_operands import is_exchanged
@@ -35,7 +36,7 @@ def shape_of(op: FusedOp) -> Shape:
         blocks=-(-product.channels // channels_of_row(product)),
         columns=product.outer_channels,
         column_unit=PANEL if is_across else 1,
-        result_bytes=max(ELEMENTS[t.data_type].bytes for t in op.outputs),
+        result_bytes=sizes_of(op, product).result_bytes,
     )
 
 
