@@ -152,6 +152,8 @@ void issue(unsigned to, const void* map, unsigned barrier, const int* at, const 
     if (copy.map.rank != rank || copy.map.is_walk != is_walk) emulated_stop("a tensor map of another kind", 0);
     if (to % LINE) emulated_stop("a copy of swizzled rows begins at a multiple of 128", 0);
     for (int d = 0; d < rank; ++d) copy.at[d] = at[d];
+    // An H200 stops with an illegal instruction where they do not.
+    if (is_walk && at[0] * copy.map.element % 16) emulated_stop("channels of a walk begin at a multiple of 16 bytes", 0);
     for (int d = 0; is_walk && d < rank - 2; ++d) {
         copy.offset[d] = offset[d];
         if (offset[d] < 0 || offset[d] >= 1 << (rank == 3 ? 16 : rank == 4 ? 8 : 5)) emulated_stop("an offset of too many bits", 0);

@@ -8,6 +8,7 @@ from graphdnn.checks import Check, Empty, Equals, OneOf
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.convolution_roles import SPATIAL, Roles
 from graphdnn.engines.cuda.hopper_maps import LIMITS, LONGEST_STEP, walk_of
+from graphdnn.engines.cuda.hopper_operands import ALIGNMENT
 from graphdnn.engines.cuda.hopper_product import ACROSS_K, INTEGERS
 from graphdnn.engines.cuda.hopper_tiles import ROW
 from graphdnn.engines.cuda.implicit_product import gathered_and_plain, product_of
@@ -84,6 +85,20 @@ def _crosses_groups(task: Task) -> bool:
     if roles.problem.groups == 1 or roles.direction == "wgrad":
         return False
     return _summed(task) % (ROW // ELEMENTS[_types(task)[0]].bytes) != 0
+
+
+def _group_bytes(task: Task) -> tuple[int, int]:
+    """Of a pixel's channels in one group, of both images of a wgrad."""
+    problem = _roles(task).problem
+    gathered, plain = (ELEMENTS[kind].bytes for kind in _types(task))
+    return problem.c * gathered, problem.k * plain
+
+
+def _begins_inside(task: Task) -> bool:
+    """Groups of a wgrad begin within a piece of what the copy unit moves."""
+    roles = _roles(task)
+    is_grouped = roles.direction == "wgrad" and roles.problem.groups > 1
+    return is_grouped and any(size % ALIGNMENT for size in _group_bytes(task))
 
 
 def walk_needs(prefix: str, condition: Callable[[Task], bool]) -> tuple[Constraint, ...]:
@@ -182,5 +197,14 @@ def hopper_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             reason="a row of 128 bytes that reaches into the next group would multiply channels of both",
             fix="nothing to do: another engine serves narrow groups",
             when=when(_crosses_groups),
+        ),
+        need(
+            f"{prefix}.group_start",
+            "dw.dims",
+            _group_bytes,
+            Equals(f"groups of channels that begin at multiples of {ALIGNMENT} bytes"),
+            reason="the walk through an image copies pieces of 16 bytes, from the beginning of one on",
+            fix="nothing to do: another engine serves narrow groups",
+            when=when(_begins_inside),
         ),
     )
