@@ -255,3 +255,52 @@ def test_a_graph_without_a_builder_method_has_no_script(handle: Any) -> None:
     with pytest.raises(v6.CudnnError) as error:
         script([OperationGraph.of([extension("patches")])])
     assert error.value.rejections[0].rule == "v6.migration.operation"
+
+
+FOLDS = [(1, 2, 3, 4), (1, 4, 3, 2), (2, 3, 2, 2), (1, 1, 6, 4)]
+HALF = (1, 1, 3, 4)
+
+
+def _views(memory: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, Any]:
+    """All of a buffer under some extents, or one half of it, and its descriptor."""
+    part = rng.integers(6)
+    if part < 2:
+        view = memory[12 * part : 12 * part + 12].reshape(HALF)
+    else:
+        view = memory.reshape(FOLDS[rng.integers(len(FOLDS))])
+    return view, tensor(view.shape)
+
+
+def _random_program(handle: Any, buffers: list[np.ndarray], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    maximum = v6.cudnnCreateOpTensorDescriptor()
+    v6.cudnnSetOpTensorDescriptor(maximum, v6.CUDNN_OP_TENSOR_MAX, v6.CUDNN_DATA_FLOAT, v6.CUDNN_PROPAGATE_NAN)
+    for _ in range(12):
+        y, y_desc = _views(buffers[rng.integers(4)], rng)
+        others = [b.reshape(-1)[: y.size].reshape(y.shape) for b in buffers if not np.may_share_memory(b, y)]
+        a, b = (others[i] for i in rng.integers(3, size=2))
+        alpha, beta = float(rng.choice([1.0, 0.5, -2.0])), float(rng.choice([0.0, 1.0, 0.25]))
+        kind = rng.integers(5)
+        if kind == 0:
+            v6.cudnnScaleTensor(handle, y_desc, y, alpha)
+        elif kind == 1:
+            v6.cudnnAddTensor(handle, alpha, y_desc, a, beta, y_desc, y)
+        elif kind == 2:
+            v6.cudnnTransformTensor(handle, alpha, y_desc, a, beta, y_desc, y)
+        elif kind == 3:
+            v6.cudnnOpTensor(handle, maximum, alpha, y_desc, a, 0.5, y_desc, b, beta, y_desc, y)
+        else:
+            v6.cudnnActivationForward(handle, RELU, 1.0, y_desc, y, 0.0, y_desc, y)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_programs(handle: Any, seed: int) -> None:
+    """Whatever shares memory with what, in part or under other extents: the end is that of the calls one by one."""
+    rng = np.random.default_rng(seed + 1000)
+    one_by_one = [rng.standard_normal(24).astype(np.float32) for _ in range(4)]
+    together = [b.copy() for b in one_by_one]
+    _random_program(handle, one_by_one, seed)
+    with v6.record():
+        _random_program(handle, together, seed)
+    for found, wanted in zip(together, one_by_one, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
