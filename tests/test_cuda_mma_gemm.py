@@ -5,6 +5,7 @@ Operands are small multiples of a quarter: every sum is exact in fp32 in any ord
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from test_cuda_implicit_gemm import operations, quarters
 
 from graphdnn import Graph, fuse
 from graphdnn.cuda.nvrtc import compile_text
-from graphdnn.device import device_spec
+from graphdnn.device import DeviceSpec, device_spec
 from graphdnn.engines import Task
 from graphdnn.engines.cuda.mma_gemm import ENGINE
 from graphdnn.engines.cuda.mma_tiles import TILES
@@ -25,11 +26,11 @@ from graphdnn.enums import KnobType
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
-def check(text: str, seed: int = 0, **knobs: Any) -> None:
+def check(text: str, seed: int = 0, device: DeviceSpec | None = None, **knobs: Any) -> None:
     ops, rng = operations(text), np.random.default_rng(seed)
     op = fused(ops)
     values = {t.uid: quarters(t, rng) for t in (*op.inputs, *op.outputs) if not t.is_constant}
-    got, expected = run_both(ops, ENGINE, values, {KnobType[k]: v for k, v in knobs.items()})
+    got, expected = run_both(ops, ENGINE, values, {KnobType[k]: v for k, v in knobs.items()}, device=device)
     for uid, array in expected.items():
         np.testing.assert_array_equal(got[uid], array)
 
@@ -73,6 +74,28 @@ def test_results(text: str) -> None:
 @pytest.mark.parametrize("tile", range(1, len(TILES) + 1))
 def test_tiles(tile: int) -> None:
     check("conv x=f16[1,72,13,23]nhwc w=f16[264,72,1,1]nhwc + bias", TILE_SIZE=tile, SPLIT_K=1)
+
+
+STAYING = [
+    "conv x=f16[2,72,13,23]nhwc w=f16[136,72,3,3]nhwc pad=1 + bias + relu",
+    "conv x=f16[6,160,9,11]nhwc w=f16[66,80,1,1]nhwc + residual",
+    "dgrad dy=bf16[2,72,13,23]nhwc w=bf16[72,136,3,3]nhwc dx=[2,136,13,23] pad=1",
+    "wgrad x=f16[2,40,9,11]nhwc dy=f16[2,136,9,11]nhwc dw=[136,40,3,3] pad=1",
+    "conv x=u8[2,272,13,23]nhwc w=i8[136,272,1,1]nhwc compute=i32 out=i8 + relu",
+]
+
+
+@emulated
+@pytest.mark.parametrize("text", STAYING)
+def test_blocks_that_stay(text: str) -> None:
+    """On a device of few multiprocessors a block computes many tiles, of several groups."""
+    small = replace(device_spec("h200"), sm_count=2)
+    ops = operations(text)
+    for tile, more in ((9, {}), (12, {KnobType.STAGES: 2}), (12, {KnobType.TILEK: 1})):
+        knobs = {KnobType.CTA_COUNT: 2, KnobType.TILE_SIZE: tile, KnobType.OCCUPANCY: 1, KnobType.SPLIT_K: 1, **more}
+        kernel = ENGINE.compile(Task(fused(ops), small), ENGINE.settings(knobs))
+        assert "constexpr bool STAYS = true;" in (kernel.source or "")
+        check(text, device=small, **{k.name: v for k, v in knobs.items()})
 
 
 @emulated

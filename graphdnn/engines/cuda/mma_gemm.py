@@ -183,7 +183,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
             "BLOCKS": shape.resident,
             "BM": tile.bm, "BN": tile.bn, "BK": shape.bk, "WM": tile.wm, "WN": tile.wn,
             "THREADS": tile.threads, "STAGES": shape.stages,
-            "BATCH": shape.batch,
+            "BATCH": shape.batch, "STAYS": shape.stays,
             "SPATIAL": p.spatial,
             "ARE_SHORT": are_short(product, 2**16),
             "RESIDUES": min(len(product.residues), RESIDUES),
@@ -201,7 +201,9 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
         },
     )  # fmt: skip
     packed = parameters.pack()
-    grid = (blocks_of(product, tile), split, len(residues))
+    tiles = blocks_of(product, tile)
+    staying = max(1, shape.resident * steps.device.sm_count // split)
+    grid = (min(tiles, staying) if shape.stays else tiles, split, len(residues))
     shared = shape.shared(ELEMENTS[plan.gathered.spec.data_type].bytes)
     steps.add(Launch(text, "mma_gemm", grid, tile.threads, packed, shared))
     if split > 1:

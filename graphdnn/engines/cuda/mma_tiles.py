@@ -78,7 +78,10 @@ SPLIT = Knob(
     0,
     "0: chosen by the shape; else the sum is computed in 2 to the power n-1 parts side by side",
 )
-KNOBS = (TILE, DEPTH, STAGES, OCCUPANCY, SPLIT)
+STAY = Knob(
+    KnobType.CTA_COUNT, 0, 2, 1, 0, "0: chosen by the shape; 1: a block for each tile; 2: blocks stay, if they can"
+)
+KNOBS = (TILE, DEPTH, STAGES, OCCUPANCY, STAY, SPLIT)
 _PARTS = (1, 2, 4, 8, 16, 32, 64)
 _MOST_PARTS = 128  # chosen by the shape
 _LEAST_DEPTH = 4  # tiles of the sum that a part has at least
@@ -98,20 +101,22 @@ class Shape:
     parts: int
     seconds: float
     tables: int  # bytes of shared memory, at most
+    stays: bool  # a block computes several tiles of the results
 
     @property
     def name(self) -> str:
-        return f"{self.tile.name}x{self.bk}s{self.stages}"
+        return f"{self.tile.name}x{self.bk}s{self.stages}{'_stays' if self.stays else ''}"
 
     @property
     def batch(self) -> int:
         return _batch(self.bk, self.stages)
 
     def shared(self, element: int) -> int:
-        """Bytes of dynamic shared memory: the stages, or the sums on their way out."""
+        """Bytes of dynamic shared memory: the stages, and the sums on their way out, there or beside them."""
         tile = self.tile
         stages = self.stages * (tile.bm + tile.bn) * self.bk * element
-        needed = max(stages, tile.threads // 32 * 16 * (tile.wn + 8) * 4)
+        leaving = tile.threads // 32 * 16 * (tile.wn + 8) * 4
+        needed = stages + leaving if self.stays else max(stages, leaving)
         # Up to 48 KB are granted unasked, tables included; who asks, asks for more than that.
         return max(needed, _UNASKED + 16) if needed > _UNASKED - self.tables else needed
 
@@ -124,7 +129,19 @@ def choose(product: Product, device: DeviceSpec, element: int, loads: Loads, kno
     groups = product.roles.problem.groups
     loads = loads._replace(are_residues=len(product.residues) > 1)
     asked = (knobs[TILE.type], knobs[DEPTH.type], knobs[STAGES.type], knobs[OCCUPANCY.type], knobs[SPLIT.type])
-    return _fastest(machine, sizes, groups, product.results * 4, element, loads, *asked)
+    shape = _fastest(machine, sizes, groups, product.results * 4, element, loads, *asked)
+    tiles = -(-sizes[0][2] // shape.bk)  # of the sum: stages hold those of two places at most
+    blocks = blocks_of(product, shape.tile)
+    whole = shape.parts == 1 and not (loads.are_residues or loads.are_scattered)
+    if knobs[STAY.type] == 1 or not whole or tiles < 2 or blocks <= shape.resident * machine.sms:
+        return shape
+    stages = min(tiles, max(2, knobs[STAGES.type] if knobs[STAGES.type] > 1 else 5))
+    staying = _arranged(
+        shape.tile, machine, element, loads._replace(stays=True), shape.bk * element // 64, stages, shape.resident,
+        is_asked=True,
+    )  # fmt: skip
+    is_wanted = staying is not None and (knobs[STAY.type] == 2 or shape.resident == 1)
+    return replace(staying, parts=shape.parts, seconds=shape.seconds) if staying and is_wanted else shape
 
 
 class _Machine(NamedTuple):
@@ -136,17 +153,19 @@ class _Machine(NamedTuple):
 
 
 class Loads(NamedTuple):
-    """How operands come into shared memory."""
+    """How operands come into shared memory, and results out of it."""
 
     are_scattered: bool  # some through registers, element by element
     described: int  # the indices of the sum that one description serves
     entry: int  # bytes of a description
     are_residues: bool = False
+    stays: bool = False  # blocks compute several tiles of the results
 
     def tables(self, tile: Tile, bk: int, stages: int) -> int:
         """Bytes: where operands' rows and results' coordinates are, and two batches of the sum's indices."""
         indices = 2 * _batch(bk, stages) * (bk // self.described)
-        return (tile.bm + tile.bn) * _ROW + (max(tile.bm, tile.bn) + indices) * self.entry
+        places = (tile.bm + tile.bn) * _ROW + max(tile.bm, tile.bn) * self.entry
+        return places * (2 if self.stays else 1) + indices * self.entry
 
 
 def _batch(bk: int, stages: int) -> int:
@@ -161,7 +180,7 @@ def _staged(
     bk = bytes_deep // element
     for blocks in range(resident, 0, -1):
         for stages in range(wanted if wanted > 1 else 5, 1, -1):
-            shape = Shape(tile, bk, stages, blocks, 1, 0.0, loads.tables(tile, bk, stages))
+            shape = Shape(tile, bk, stages, blocks, 1, 0.0, loads.tables(tile, bk, stages), loads.stays)
             if blocks * (shape.shared(element) + shape.tables + _BLOCK_BYTES) <= machine.shared:
                 return shape
     return None

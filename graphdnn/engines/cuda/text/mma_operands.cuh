@@ -54,19 +54,25 @@ static_assert(STAGES <= BATCH, "two batches are described before the first produ
 
 struct Tables {
     Outer gathered[A_IS_PLAIN ? BN : BM];
-    Depth depth[2 * BATCH * ENTRIES];
     Digits row[BM], column[BN];  // where the results belong
+};
+struct Described {
+    Depth at[2 * BATCH * ENTRIES];
 };
 
 // The indices of BATCHES times BATCH tiles of the sum, by the last threads first: every second batch lies in the same place.
-template <int BATCHES> __device__ __forceinline__ void describe(const Params& p, Tables& tables, int batch, long long first) {
+// The sum has `tiles`; behind the last one comes the first.
+template <int BATCHES>
+__device__ __forceinline__ void describe(const Params& p, Described& described, int batch, long long first, int tiles) {
     #pragma unroll 1
     for (int i = THREADS - 1 - (int)threadIdx.x; i < BATCHES * BATCH * ENTRIES; i += THREADS) {
-        const Digits digits = digits_of<K_KIND>(first + (long long)batch * (BATCH * BK) + i * DESCRIBED, p);
+        const int tile = batch * BATCH + i / ENTRIES;
+        const Digits digits =
+            digits_of<K_KIND>(first + (long long)(STAYS ? tile % tiles : tile) * BK + i % ENTRIES * DESCRIBED, p);
         Depth found;
         found.gathered = gathered_part<K_KIND>(digits, p, found.u);
         found.plain = plain_part<K_KIND>(digits, p);
-        tables.depth[batch % 2 * BATCH * ENTRIES + i] = found;
+        described.at[batch % 2 * BATCH * ENTRIES + i] = found;
     }
 }
 
