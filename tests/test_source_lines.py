@@ -80,8 +80,8 @@ def test_graphs_with_other_uids_share_text_and_not_its_meaning() -> None:
 
 def test_an_exit_keeps_its_number_in_the_plan() -> None:
     """Its text counts from 0, being a kernel of its own."""
-    fused = fuse(draw(Case("conv_fprop", 17, large=False)).graph)
-    config = Ranking(fused, H200).best
+    text = "conv x=f32[2,8,9,9] w=f32[4,8,3,3] pad=1 + relu -> reduce add [1,4,1,1]"
+    config = Ranking(fuse(parse(text).build_operation_graph()), H200).best
     (choice,) = [c for c in config.choices if c.task.op.exit is not None]
     op, last = choice.task.op, choice.task.op.exit
     marks = [m for m in source_lines(op, choice.engine.compile(choice.task, choice.knobs)) if m.operation is last]
