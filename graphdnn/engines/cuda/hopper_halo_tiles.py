@@ -16,6 +16,7 @@ _RESERVED = 1024 + 256  # bytes of shared memory: the system's, and barriers
 _BARRIERS = 16  # bytes for each stage
 _MOST_STAGES, _MOST_FILTERS, _LEAST_FILTERS = 4, 8, 3
 _LONGEST_BOX = 256
+_NARROWEST = 64  # columns of filters that pass by
 
 # The model's constants: those of hopper_tiles.py, and what 20 measured pairs of a layer and a patch need besides, on an
 # H200. They lie within 8 % of what was measured.
@@ -116,17 +117,15 @@ class Halo:
 
 
 TILES: tuple[Halo, ...] = (
-    *(Halo(8, 8, 64, consumers, True) for consumers in (2, 3, 4)),
-    *(Halo(8, 8, 32, consumers, True) for consumers in (3, 4)),
+    *(Halo(8, 8, 64, consumers, True) for consumers in (4, 3, 2)),
+    *(Halo(8, 8, 32, consumers, True) for consumers in (4, 3)),
     *(Halo(8, 8, bn, 2, True) for bn in (96, 128)),
-    Halo(8, 16, 64, 2, True),
     Halo(4, 28, 64, 2, True, True),
-    Halo(7, 14, 64, 2, True, True),
     *(Halo(8, 8, bn, 2, False) for bn in (64, 96, 128, 160, 192, 256)),
     *(Halo(8, 16, bn, 2, False) for bn in (64, 96, 128, 160)),
-    *(Halo(16, 8, bn, 2, False) for bn in (64, 128, 160)),
-    *(Halo(4, 28, bn, 2, False, True) for bn in (64, 128)),
-    *(Halo(7, 14, bn, 2, False, True) for bn in (64, 128)),
+    *(Halo(16, 8, bn, 2, False) for bn in (128, 160)),
+    Halo(4, 28, 128, 2, False, True),
+    Halo(7, 14, 128, 2, False, True),
 )
 
 TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a patch, if it serves")
@@ -160,16 +159,29 @@ def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
     return _fastest(shape, machine, knobs[TILE.type]) or _fastest(shape, machine, 0)
 
 
+def _widest(shape: Shape) -> int:
+    """Columns of a tile that is not mostly empty."""
+    return max(_NARROWEST, shape.columns + _NARROWEST // 2)
+
+
 @lru_cache(maxsize=1024)
 def _fastest(shape: Shape, machine: _Machine, number: int) -> Choice | None:
     return min(_choices(shape, machine, number), key=lambda choice: choice.seconds, default=None)
 
 
 def _choices(shape: Shape, machine: _Machine, number: int) -> Iterator[Choice]:
-    for tile in (TILES[number - 1],) if number else TILES:
-        held = tile.stages(shape, machine.shared_memory)
-        if held is not None:
-            yield Choice(tile, *held, _clocks(shape, tile, machine.sms) / (machine.clock * _PACE))
+    """Where filters stay in shared memory, nothing that copies them again and again is faster."""
+    staying = [tile for tile in TILES if tile.is_resident and shape.columns <= tile.bn]
+    passing = [tile for tile in TILES if not tile.is_resident and tile.bn <= _widest(shape)]
+    for tiles in ([TILES[number - 1]],) if number else (staying, passing):
+        is_found = False
+        for tile in tiles:
+            held = tile.stages(shape, machine.shared_memory)
+            if held is not None:
+                is_found = True
+                yield Choice(tile, *held, _clocks(shape, tile, machine.sms) / (machine.clock * _PACE))
+        if is_found:
+            return
 
 
 def _clocks(shape: Shape, tile: Halo, sms: int) -> float:
