@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -166,38 +165,64 @@ def _widest(shape: Shape) -> int:
 
 @lru_cache(maxsize=1024)
 def _fastest(shape: Shape, machine: _Machine, number: int) -> Choice | None:
-    return min(_choices(shape, machine, number), key=lambda choice: choice.seconds, default=None)
+    best: tuple[float, _Held] | None = None
+    for held in _fitting(shape._replace(images=1, pixels=(1, 1)), machine.shared_memory, number):
+        clocks = held.clocks(shape, machine.sms)
+        if best is None or clocks < best[0]:
+            best = clocks, held
+    if best is None:
+        return None
+    clocks, held = best
+    return Choice(held.tile, held.stages, held.filters, clocks / (machine.clock * _PACE))
 
 
-def _choices(shape: Shape, machine: _Machine, number: int) -> Iterator[Choice]:
-    """Where filters stay in shared memory, nothing that copies them again and again is faster."""
-    staying = [tile for tile in TILES if tile.is_resident and shape.columns <= tile.bn]
-    passing = [tile for tile in TILES if not tile.is_resident and tile.bn <= _widest(shape)]
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A patch that fits, with what the size of the image does not change."""
+
+    tile: Halo
+    stages: int
+    filters: int
+    start: float  # clocks
+    patch: float  # of each round
+    alone: float  # of a consumer's patch that has the tensor cores for itself, where filters stay
+    across: int  # tiles of the columns
+
+    @classmethod
+    def of(cls, tile: Halo, stages: int, filters: int, shape: Shape) -> _Held:
+        groups, taps = tile.groups_of_rows(shape), shape.tap_count * shape.blocks
+        read = (PANEL + tile.bn) * ROW / _READ
+        tap = groups * max(PANEL * tile.bn * _PRODUCT, read)
+        leaving = groups * PANEL * tile.bn * shape.result_bytes / _LEAVING
+        across = -(-shape.columns // tile.bn)
+        if tile.is_resident:
+            patch = max(taps * tap + _OWN_WAY / tile.consumers, shape.blocks * tile.landing(shape) / _COPIED, leaving)
+            start = _START + taps * tile.filter_bytes(shape) / _COPIED
+            return cls(tile, stages, filters, start, patch, taps * tap + _PATCH + leaving, across)
+        copied = tile.filter_bytes(shape) + tile.consumers * tile.landing(shape) / shape.tap_count
+        step = max(tile.consumers * tap, copied / _COPIED) + _STEP
+        return cls(tile, stages, filters, _START, taps * step + _PATCH + tile.consumers * leaving / 3, 0.0, across)
+
+    def clocks(self, shape: Shape, sms: int) -> float:
+        tile = self.tile
+        down, across = tile.patches(shape)
+        patches = shape.images * down * across
+        if tile.is_resident:
+            rounds = -(-patches // sms)
+            return self.start + max(rounds * self.patch, -(-rounds // tile.consumers) * self.alone)
+        rounds = -(-(-(-patches // tile.consumers) * self.across) // sms)
+        return self.start + rounds * self.patch
+
+
+@lru_cache(maxsize=256)
+def _fitting(kind: Shape, shared_memory: int, number: int) -> tuple[_Held, ...]:
+    """Where filters stay in shared memory, nothing that copies them again and again is faster. ``kind``: a shape with
+    one pixel.
+    """
+    staying = [tile for tile in TILES if tile.is_resident and kind.columns <= tile.bn]
+    passing = [tile for tile in TILES if not tile.is_resident and tile.bn <= _widest(kind)]
     for tiles in ([TILES[number - 1]],) if number else (staying, passing):
-        is_found = False
-        for tile in tiles:
-            held = tile.stages(shape, machine.shared_memory)
-            if held is not None:
-                is_found = True
-                yield Choice(tile, *held, _clocks(shape, tile, machine.sms) / (machine.clock * _PACE))
-        if is_found:
-            return
-
-
-def _clocks(shape: Shape, tile: Halo, sms: int) -> float:
-    down, across = tile.patches(shape)
-    patches = shape.images * down * across
-    groups, taps = tile.groups_of_rows(shape), shape.tap_count * shape.blocks
-    read = (PANEL + tile.bn) * ROW / _READ
-    tap = groups * max(PANEL * tile.bn * _PRODUCT, read)
-    leaving = groups * PANEL * tile.bn * shape.result_bytes / _LEAVING
-    if tile.is_resident:
-        rounds = -(-patches // sms)
-        patch = max(taps * tap + _OWN_WAY / tile.consumers, shape.blocks * tile.landing(shape) / _COPIED, leaving)
-        alone = taps * tap + _PATCH + leaving  # of a consumer that has the tensor cores for itself
-        filters = taps * tile.filter_bytes(shape) / _COPIED
-        return _START + filters + max(rounds * patch, -(-rounds // tile.consumers) * alone)
-    rounds = -(-(-(-patches // tile.consumers) * -(-shape.columns // tile.bn)) // sms)
-    copied = tile.filter_bytes(shape) + tile.consumers * tile.landing(shape) / shape.tap_count
-    step = max(tile.consumers * tap, copied / _COPIED) + _STEP
-    return _START + rounds * (taps * step + _PATCH + tile.consumers * leaving / 3)
+        fitting = [(tile, held) for tile in tiles if (held := tile.stages(kind, shared_memory)) is not None]
+        if fitting:
+            return tuple(_Held.of(tile, *held, kind) for tile, held in fitting)
+    return ()
