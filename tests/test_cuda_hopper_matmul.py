@@ -20,6 +20,7 @@ from graphdnn import Graph, OperationGraph, TensorSpec, fuse
 from graphdnn.cuda.nvrtc import Compiled, compile_text, resources
 from graphdnn.device import device_spec
 from graphdnn.engines import Task
+from graphdnn.engines.cuda import hopper_matmul
 from graphdnn.engines.cuda.hopper_matmul import ENGINE
 from graphdnn.engines.cuda.hopper_tiles import TILES
 from graphdnn.engines.cuda.launch import Launch
@@ -50,6 +51,7 @@ TEXTS = [
     "matmul a=i8[2,40,130] b=u8[2,130,70] compute=i32 out=i32",
     "matmul a=u8[20,256] b=i8[256,36] compute=i32 out=i8 + relu",
     "matmul a=f16[2,3,20,64] b=f16[2,1,64,72]",
+    "matmul a=f16[2,3,20,64] b=f16[1,1,64,72] + bias + residual",
 ]
 
 
@@ -60,10 +62,10 @@ def test_results(text: str) -> None:
     check(text, SPLIT_K=3, STAGES=3)
 
 
-def product(a: Sequence[int], b: Sequence[int], layouts: str, kind: str = "f16") -> list[Operation]:
+def product(a: Sequence[int], b: Sequence[int], layouts: str, result: str = "f16") -> list[Operation]:
     """``layouts`` of a, b and c: r for rows of neighbours, c for columns, p for rows with a gap between them."""
 
-    def tensor(uid: int, dims: Sequence[int], layout: str) -> TensorSpec:
+    def tensor(uid: int, dims: Sequence[int], layout: str, kind: str) -> TensorSpec:
         rows, columns = dims[-2:]
         strides = {"r": [columns, 1], "c": [1, rows], "p": [columns + 8, 1]}[layout]
         pace = strides[0] * rows if layout != "c" else rows * columns
@@ -74,8 +76,17 @@ def product(a: Sequence[int], b: Sequence[int], layouts: str, kind: str = "f16")
 
     found = [*map(max, a[:-2], b[:-2])]
     c = (*found, a[-2], b[-1])
-    specs = [tensor(i, dims, layout) for i, (dims, layout) in enumerate(zip((a, b, c), layouts, strict=True), 1)]
+    kinds = ("f16", "f16", result)
+    specs = [tensor(i, *of) for i, of in enumerate(zip((a, b, c), layouts, kinds, strict=True), 1)]
     return [Matmul(a=specs[0], b=specs[1], c=specs[2], spec=MatmulSpec(compute_type="f32"))]
+
+
+@emulated
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+@pytest.mark.parametrize("layouts", ["rcr", "ccr", "rcp"])
+def test_columns_in_another_order(layouts: str, kind: str) -> None:
+    """Columns along k of one matrix: lanes get neighbours, four or eight."""
+    check(product((3, 40, 72), (1, 72, 96), layouts, kind), SPLIT_K=1)
 
 
 @emulated
@@ -91,6 +102,7 @@ def test_layouts(layouts: str) -> None:
 @pytest.mark.parametrize(
     ("a", "b"),
     [
+        ((5, 1, 40), (1, 40, 24)),
         ((4, 8, 8), (2, 8, 8)),
         ((2, 6, 8, 8), (2, 3, 8, 8)),
         ((1, 6, 8, 8), (4, 2, 8, 8)),
@@ -178,3 +190,18 @@ def test_a_stack_is_one_axis_of_the_result() -> None:
     )
     (op,) = fuse(OperationGraph.of([Matmul(a=a, b=b, c=c, spec=MatmulSpec(compute_type="f32"))]))
     assert "cuda_hopper_matmul.batch" in {r.rule for r in ENGINE.why_not(Task(op, device_spec("h200")))}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "layouts", "rows"),
+    [
+        ((2, 3, 20, 64), (1, 1, 64, 72), "rrr", 120),
+        ((5, 1, 40), (1, 40, 24), "rrr", 5),
+        ((5, 7, 40), (1, 40, 24), "rrc", 7),  # rows of one result do not follow those of another
+        ((5, 7, 40), (5, 40, 24), "rrr", 7),
+    ],
+)
+def test_stacks_of_one_matrix_are_one_product(a: Any, b: Any, layouts: str, rows: int) -> None:
+    op = fused(product(a, b, layouts))
+    joined = hopper_matmul._Products.of(op).joined(op)
+    assert joined.row.size == (rows if not joined.stack.swapped else 24)

@@ -14,7 +14,14 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.cost import device_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.hopper_fields import Layout
-from graphdnn.engines.cuda.hopper_matmul_needs import batch_axes, batch_space, matmul_needs, written_tensor
+from graphdnn.engines.cuda.hopper_matmul_needs import (
+    batch_axes,
+    batch_space,
+    in_memory_order,
+    joined,
+    matmul_needs,
+    written_tensor,
+)
 from graphdnn.engines.cuda.hopper_matrices import MOST_BATCH_AXES, Matrices, stacked
 from graphdnn.engines.cuda.hopper_product import product_text
 from graphdnn.engines.cuda.hopper_tiles import PANEL, PARTS, ROW, STAGES, TILE, Sizes, choose
@@ -49,12 +56,26 @@ class _Products:
     columns_from: Matrices
     written: TensorSpec
     batch: tuple[int, ...]  # axes of c
+    row: Axis  # of c
 
     @classmethod
     def of(cls, op: FusedOp) -> _Products:
         stack, written = Stack.of(op), written_tensor(op)
         a, b = (Matrices(side) for side in stack.operands)
-        return cls(stack, a, b, written, batch_axes(op, written))
+        row = Axis(stack.rows, stack.op.c.rank - (1 if stack.swapped else 2))
+        return cls(stack, a, b, written, batch_axes(op, written), row)
+
+    def joined(self, op: FusedOp) -> _Products:
+        """One product, where all of the stack share the columns' matrix and the rows of one follow those of another."""
+        axes = in_memory_order(self.written, (*self.batch, *([self.row.logical] if self.row.size > 1 else [])))
+        if not self.batch or any(self.columns_from.spec.extents[j] > 1 for j in self.batch):
+            return self
+        if any(self.rows_from.spec.extents[j] != self.extents[j] for j in self.batch):
+            return self
+        rows, space = self.rows_from.joined(axes), joined(op, self.written, axes)
+        if rows is None or space.rank != 1:
+            return self
+        return replace(self, rows_from=rows, batch=(), row=space.axes[0])
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -68,15 +89,15 @@ class _Products:
         result = sum(ELEMENTS[t.data_type].bytes for t in whole) or 1
         unit = PANEL if self.columns_from.is_across and not self.columns_from.is_copied else 1
         groups = stacked(self.extents, self.batch)
-        return Sizes(((self.stack.rows, depth),), self.stack.columns, groups, unit, result)
+        return Sizes(((self.row.size, depth),), self.stack.columns, groups, unit, result)
 
     def space(self, op: FusedOp) -> Space:
         """The result's coordinates: those of a convolution's, see text/hopper_leave.cuh."""
         rank = len(self.extents)
         stack = batch_space(op, self.written).axes[0] if self.batch else Axis(1, 0)
-        row, column = (rank - 1, rank - 2) if self.stack.swapped else (rank - 2, rank - 1)
+        column = Axis(self.stack.columns, rank - (2 if self.stack.swapped else 1))
         none = Axis(1, 0)
-        axes = (none, stack, Axis(self.stack.columns, column), none, none, Axis(self.stack.rows, row))
+        axes = (none, stack, column, none, none, self.row)
         return Space(self.extents, axes)
 
     def shared_by(self, operand: Matrices) -> list[int]:
@@ -91,7 +112,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         Matrices(replace(m.side, spec=staged(steps, m.spec))) for m in (products.rows_from, products.columns_from)
     ]
     a, b = (m.prepared(steps) for m in in_memory)
-    products = replace(products, rows_from=a, columns_from=b)
+    products = replace(products, rows_from=a, columns_from=b).joined(op)
+    a = products.rows_from
     sizes = products.sizes(op)
     choice = choose(sizes, device, knobs)
     tile, layout = choice.tile, Layout.of(sizes, *sizes.sides(choice.tile))
@@ -99,10 +121,14 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     parameters = Parameters(steps.places)
     compute = COMPUTE_TYPE[products.stack.op.compute_type]
     parameters.maps("gathered", [(a.spec, a.map(tile.bm, products.batch))])
-    parameters.maps("plain", [(b.spec, b.map(tile.bn, products.batch))])
+    is_permuted = b.is_permutable(products.batch)
+    widest = max(ELEMENTS[t.data_type].bytes for t in op.outputs)
+    held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and widest > 2 else _COLUMNS_OF_A_THREAD
+    b_map = b.permuted_map(tile.bn, held) if is_permuted else b.map(tile.bn, products.batch)
+    parameters.maps("plain", [(b.spec, b_map)])
 
     space = products.space(op)
-    width = min(width_for(space, steps.epilogue_tensors(), _COLUMN), _COLUMNS_OF_A_THREAD)
+    width = min(width_for(space, steps.epilogue_tensors(), _COLUMN), held)
     body = Program(op, parameters, space, "t", width=width, vector_axis=_COLUMN, condition="is_there",
                    keeps=lambda spec: spec.elements >= products.stack.op.c.elements)  # fmt: skip
     steps.finish(body, "acc", compute)
@@ -136,7 +162,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "ACROSS_A": a.is_across, "ACROSS_B": b.is_across,
             "RESIDUES": 1, "SPATIAL": 1, "SPLIT": is_split,
             **({"SLICES": slices} if is_split else {}),
-            "PERMUTED": False, "NEIGHBOURS": _COLUMNS_OF_A_THREAD, "AHEAD": _PIECES_AHEAD if body.kept else 0,
+            "PERMUTED": is_permuted, "NEIGHBOURS": held, "AHEAD": _PIECES_AHEAD if body.kept else 0,
             "WIDTH": width, "UNROLL": _UNROLLED,
             "Element": STORAGE[a.spec.data_type], "Accumulator": compute,
         },
@@ -173,7 +199,7 @@ def _describe(parameters: Parameters, products: _Products, sizes: Sizes, layout:
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    op, products = task.op, _Products.of(task.op)
+    op, products = task.op, _Products.of(task.op).joined(task.op)
     choice = choose(products.sizes(op), task.device, knobs)
     others = sum(flops(step) for step in op.operations if step is not op.anchor) / task.device.rate(DataType.FLOAT)
     operands = products.rows_from, products.columns_from

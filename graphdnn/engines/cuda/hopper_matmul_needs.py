@@ -21,16 +21,24 @@ _CAPABILITY = (9, 0)
 def batch_axes(op: FusedOp, written: TensorSpec) -> tuple[int, ...]:
     """The result's batch axes that are longer than 1, as they lie in the tensor that is written, outermost first."""
     assert isinstance(op.anchor, Matmul)
-    order = stride_order(written.dims, written.strides)
     extents = op.anchor.c.extents
-    return tuple(sorted((j for j in range(len(extents) - 2) if extents[j] > 1), key=order.index))
+    return in_memory_order(written, tuple(j for j in range(len(extents) - 2) if extents[j] > 1))
+
+
+def in_memory_order(written: TensorSpec, axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(axes, key=stride_order(written.dims, written.strides).index))
 
 
 def batch_space(op: FusedOp, written: TensorSpec) -> Space:
     """The batch axes as every tensor that the result meets steps through them: one axis, where the engine serves it."""
+    return joined(op, written, batch_axes(op, written))
+
+
+def joined(op: FusedOp, written: TensorSpec, axes: tuple[int, ...]) -> Space:
+    """Axes of the result, where they can be as one."""
     assert isinstance(op.anchor, Matmul)
     extents = op.anchor.c.extents
-    space = Space(extents, tuple(Axis(extents[j], j) for j in batch_axes(op, written)))
+    space = Space(extents, tuple(Axis(extents[j], j) for j in axes))
     before = {t.uid for step in op.prologue for t in (*step.inputs().values(), *step.outputs().values())}
     read = {op.anchor.a.uid, op.anchor.b.uid, *before}
     met = [t for t in (*op.inputs, *op.outputs, *op.internal) if t.uid not in read]

@@ -17,6 +17,7 @@ from graphdnn.tensors import TensorSpec
 ALIGNMENT = 16  # bytes, of addresses and strides
 MOST_BATCH_AXES = 3  # of a map
 _LARGEST_STRIDE = 2**40
+_PERMUTED = 32  # lines that change places among each other, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,36 @@ class Matrices:
             strides[j] = pace
             pace *= extents[j]
         return Matrices(replace(self.side, spec=steps.relaid(self.spec, tuple(strides))))
+
+    def joined(self, axes: tuple[int, ...]) -> Matrices | None:
+        """The lines of a whole stack, whose ``axes`` follow each other in this order, as those of one matrix."""
+        extents, strides, pace = [*self.spec.extents], [*self._strides], 0
+        for j in reversed(axes):
+            if pace and strides[j] != pace:
+                return None
+            pace = strides[j] * extents[j]
+            if not pace:
+                return None
+        lines, step = prod(extents[j] for j in axes), strides[axes[-1]]
+        for j in axes:
+            extents[j] = 1
+        extents[self.side.outer], strides[self.side.outer] = lines, step
+        changes = {"dims": tuple(extents), "strides": tuple(s or 1 for s in strides)}
+        return Matrices(replace(self.side, spec=self.spec.model_copy(update=changes)))
+
+    def is_permutable(self, batch: tuple[int, ...]) -> bool:
+        """Whether lines can be taken in the order of ``permuted_map``: along k, in whole 32s, one matrix."""
+        return not (self.is_across or batch) and self.spec.extents[self.side.outer] % _PERMUTED == 0
+
+    def permuted_map(self, lines: int, neighbours: int) -> TensorMap:
+        """As ``permuted_filter_map`` of hopper_maps.py: a lane's columns are neighbours."""
+        pitch, together = self._strides[self.side.outer] * self.size or ALIGNMENT, 4 * neighbours
+        return TensorMap(
+            self.spec.data_type,
+            (self.spec.extents[self.side.k], 2, 4, neighbours // 2, self.spec.extents[self.side.outer] // together),
+            (pitch, neighbours * pitch, 2 * pitch, together * pitch),
+            box=(ROW // self.size, 2, 4, neighbours // 2, lines // together),
+        )
 
     def map(self, lines: int, batch: tuple[int, ...]) -> TensorMap:
         """Boxes of 128 bytes by ``lines``, or by as many steps of k where lines are neighbours. ``batch``: axes."""
