@@ -20,7 +20,7 @@ _REGISTERS = 65_536
 _MOST_BLOCKS = 4
 _OF_SCATTERED_BYTES = 2  # blocks that share an SM: a byte takes a register, as does where it goes
 _OF_RESIDUES = 24  # registers that many products in one launch take
-_OF_PLACES = 40  # those of single elements
+_OF_PLACES = 60  # those of single elements
 
 
 @dataclass(frozen=True, slots=True)
