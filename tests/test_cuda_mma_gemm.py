@@ -19,6 +19,7 @@ from graphdnn import Graph, fuse
 from graphdnn.cuda.nvrtc import compile_text
 from graphdnn.device import DeviceSpec, device_spec
 from graphdnn.engines import Task
+from graphdnn.engines.cuda import mma_sides
 from graphdnn.engines.cuda.mma_gemm import ENGINE
 from graphdnn.engines.cuda.mma_tiles import TILES
 from graphdnn.enums import KnobType
@@ -74,6 +75,24 @@ def test_results(text: str) -> None:
 @pytest.mark.parametrize("tile", range(1, len(TILES) + 1))
 def test_tiles(tile: int) -> None:
     check("conv x=f16[1,72,13,23]nhwc w=f16[264,72,1,1]nhwc + bias", TILE_SIZE=tile, SPLIT_K=1)
+
+
+COPIED = [
+    "conv x=f16[2,16,9,11] w=f16[24,16,3,3] pad=1 + bias + relu",
+    "conv x=i8[1,32,4,9,7] w=u8[32,16,4,3,3] pad=1 compute=i32 out=i32 spatial=2",
+    "dgrad dy=i8[1,32,5,4] w=u8[32,16,3,3]nhwc dx=[1,16,9,8] pad=1 stride=2 compute=i32 out=i32",
+    "wgrad x=f16[2,8,9,11] dy=f16[2,12,5,6] dw=[12,8,3,3] pad=1 stride=2",
+]
+
+
+@emulated
+@pytest.mark.parametrize("text", COPIED)
+def test_copied_operands(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As large problems have them: channels lie next to each other in a copy; not where workspace is limited."""
+    monkeypatch.setattr(mma_sides, "copying_seconds", lambda size, device: 0.0)
+    assert len(device_kernel(operations(text), ENGINE, {KnobType.SPLIT_K: 2}).steps) > 2
+    check(text, TILE_SIZE=12, SPLIT_K=2)
+    assert device_kernel(operations(text), ENGINE, {KnobType.SPLIT_K: 1}).scratch == 0
 
 
 STAYING = [

@@ -2,7 +2,7 @@
 
 The product is that of ``implicit_gemm``: the same rows, columns, residues and coordinates. Operands of 16 bits with
 fp32 sums, bytes with exact int32 sums. Channels that are neighbours in memory arrive 16 bytes at once; whatever lies
-otherwise comes element by element through registers.
+otherwise comes element by element through registers, or is copied first where that is faster.
 """
 
 from __future__ import annotations
@@ -14,25 +14,22 @@ from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.cost import device_cost, least_seconds
 from graphdnn.engines.cuda.engine import cuda_engine
-from graphdnn.engines.cuda.implicit_copies import channels_last
 from graphdnn.engines.cuda.implicit_fields import RESIDUES, are_short, describe
 from graphdnn.engines.cuda.implicit_product import Product, Residue, gathered_and_plain, product_of
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.mma_needs import NEEDS
-from graphdnn.engines.cuda.mma_tiles import KNOBS, LARGEST_SHARE, SPLIT, Loads, Shape, blocks_of, choose
-from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.mma_sides import Side, laid, offset_type, sides_of
+from graphdnn.engines.cuda.mma_tiles import KNOBS, LARGEST_SHARE, SPLIT, Shape, blocks_of
+from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.program import Program, width_for
 from graphdnn.engines.cuda.source import kernel_text
-from graphdnn.engines.cuda.space import Space, is_addressable
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.tensors import TensorSpec
 
 _PIXEL, _FILTER = 0, 2  # as in the kernel's text
-_COPY_BYTES = 4  # the least that arrives behind the threads' backs
 _FILES = (
     "direct_copy.cuh", "load_if.cuh", "implicit_coordinates.cuh", "ldmatrix.cuh", "mma.cuh", "mma_tile.cuh",
     "mma_operands.cuh", "mma_results.cuh", "mma_gemm.cu",
@@ -40,40 +37,12 @@ _FILES = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
-    """How one operand lies in memory and in its tile."""
-
-    spec: TensorSpec
-    space: Space
-    width: int  # neighbours that are read at once
-    along_sum: bool  # neighbours are indices of the sum, not of the outer index
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        return self.space.strides(self.spec)
-
-    @property
-    def storage(self) -> str:
-        return STORAGE[self.spec.data_type]
-
-    @property
-    def is_turned(self) -> bool:
-        """In the tile. Bytes always lie along the sum there: only 16-bit elements are turned on their way out of it."""
-        return not self.along_sum and ELEMENTS[self.spec.data_type].bytes == 2
-
-    @property
-    def is_scattered(self) -> bool:
-        size = ELEMENTS[self.spec.data_type].bytes
-        return self.width * size < _COPY_BYTES or (not self.along_sum and not self.is_turned)
-
-
-@dataclass(frozen=True, slots=True)
 class _Plan:
     op: FusedOp
     product: Product
     shape: Shape
-    gathered: _Side
-    plain: _Side
+    gathered: Side
+    plain: Side
     compute: str
 
     @property
@@ -82,69 +51,20 @@ class _Plan:
         return f"conv_{self.product.roles.direction}__mma_{self.shape.name}{split}__{self.op.name}"
 
 
-def _side(
-    space: Space, spec: TensorSpec, channel: int, is_summed: bool, summed: Sequence[int], outer: Sequence[int]
-) -> _Side:
-    """``channel``: the coordinate whose neighbours are read at once. ``summed``, ``outer``: those that threads can go
-    along with single elements.
-    """
-    width = width_for(space, [spec], channel)
-    if width > 1:
-        return _Side(spec, space, width, is_summed)
-    strides = space.strides(spec)
-    nearest = [min((strides[j] for j in axes if strides[j]), default=2**62) for axes in (summed, outer)]
-    return _Side(spec, space, 1, nearest[0] <= nearest[1])
-
-
-_POSITIONS = (3, 4, 5)
-
-
-def _sides(product: Product, gathered: TensorSpec, plain: TensorSpec) -> tuple[_Side, _Side]:
-    roles = product.roles
-    own_gathered, own_plain = gathered_and_plain(roles)  # a copy has a uid of its own
-    gathered_space, plain_space = roles.space(own_gathered), roles.space(own_plain)
-    if product.is_wgrad:
-        return (
-            _side(gathered_space, gathered, 2, False, _POSITIONS, (2,)),
-            _side(plain_space, plain, 2, False, _POSITIONS, (2,)),
-        )
-    summed, outer = (2, 1) if roles.direction == "fprop" else (1, 2)
-    channel = outer if width_for(plain_space, [plain], summed) == 1 else summed
-    return (
-        _side(gathered_space, gathered, 2, True, (2,), _POSITIONS),
-        _side(plain_space, plain, channel, channel == summed, (summed,), (outer,)),
-    )
-
-
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     product = product_of(op)
     roles = product.roles
     steps = Steps(op, device)
-    gathered, plain = gathered_and_plain(roles)
-    if not is_addressable(gathered):
-        gathered = steps.relaid(gathered, channels_last(gathered, roles))
-    if not is_addressable(plain):
-        plain = steps.relaid(plain)
-    sides = _sides(product, gathered, plain)
-    shape = _chosen(product, device, sides, knobs)
-    plan = _Plan(op, product, shape, *sides, COMPUTE_TYPE[roles.op.compute_type])
+    way = laid(product, device, knobs)
+    gathered, plain = (
+        spec if copy is None else steps.relaid(spec, copy)
+        for spec, copy in zip(gathered_and_plain(roles), way.copies, strict=True)
+    )
+    sides = sides_of(product, gathered, plain)
+    plan = _Plan(op, product, way.shape, *sides, COMPUTE_TYPE[roles.op.compute_type])
     for first in range(0, len(product.residues), RESIDUES):
         _add(steps, plan, product.residues[first : first + RESIDUES])
     return steps.kernel(plan.name)
-
-
-def _chosen(product: Product, device: DeviceSpec, sides: tuple[_Side, _Side], knobs: Knobs) -> Shape:
-    loads = Loads(
-        any(side.is_scattered for side in sides),
-        min(side.width for side in sides) if all(side.along_sum for side in sides) else 1,
-        16 if product.roles.problem.spatial < 3 and _offset(sides) == "int" else 32,
-    )
-    return choose(product, device, ELEMENTS[sides[0].spec.data_type].bytes, loads, knobs)
-
-
-def _offset(sides: tuple[_Side, _Side]) -> str:
-    """The type of elements from an operand's start."""
-    return "int" if max(side.spec.span for side in sides) < 2**31 else "long long"
 
 
 def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
@@ -194,7 +114,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
             "TURNED_A": a.is_turned, "TURNED_B": b.is_turned,
             "SPLIT": split > 1, **({"SUM_THREADS": sum_threads} if split > 1 else {}),
             "WIDTH": width,
-            "Offset": _offset((plan.gathered, plan.plain)),
+            "Offset": offset_type((plan.gathered, plan.plain)),
             "StoredGathered": plan.gathered.storage, "StoredPlain": plan.plain.storage,
             "StoredA": a.storage, "StoredB": b.storage, "A": a.storage, "B": b.storage,
             "Accumulator": plan.compute,
@@ -227,12 +147,13 @@ def _epilogue(body: Program, compute: str, is_split: bool) -> list[str]:
 def _cost(task: Task, knobs: Knobs) -> Cost:
     product = product_of(task.op)
     gathered, plain = gathered_and_plain(product.roles)
-    shape = _chosen(product, task.device, _sides(product, gathered, plain), knobs)
+    way = laid(product, task.device, knobs)
+    shape = way.shape
     rows = sum(-(-product.rows(r) // shape.tile.bm) for r in product.residues if all(r.taps))
     columns = max(-(-product.columns(r) // shape.tile.bn) for r in product.residues)
     rereads = ((rows - 1) * plain.bytes + (columns - 1) * gathered.bytes) / 16  # nearly all of them hit the cache
     others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
-    return device_cost(task, shape.seconds + others, rereads)
+    return device_cost(task, way.seconds + others, rereads)
 
 
 def _least(task: Task) -> float:
