@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partialmethod
 from typing import Any
 
 import numpy as np
 import pytest
 from cuda_comparison import compiler, compiles_cleanly, device_kernel, fused, run_both
 from disassembly import NO_DISASSEMBLER, instructions
-from emulator import MISSING, EmulationError
+from emulator import MISSING, Emulated, EmulationError
 from test_cuda_implicit_gemm import operations, quarters
 
 from graphdnn import ConvolutionMode, TensorSpec
@@ -147,6 +147,15 @@ def test_infinities_stay_where_they_are(layout: str) -> None:
     got, expected = run_both(ops, ENGINE, values, {KnobType.TILE_SIZE: SMALL})
     for uid, array in expected.items():
         np.testing.assert_array_equal(got[uid], array)
+
+
+@emulated
+@pytest.mark.parametrize("text", [FORWARD[0], BACKWARD[6]])
+def test_threads_in_the_other_order(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that multiply come before those that copy."""
+    monkeypatch.setattr(Emulated, "launch", partialmethod(Emulated.launch, backward=True))
+    check(text, SPLIT_K=1)
+    check(text, SPLIT_K=3, STAGES=3)
 
 
 # What the emulator has to see: a kernel that signals, waits or announces wrongly.
