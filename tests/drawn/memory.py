@@ -12,6 +12,7 @@ from graphdnn.engines.host.memory import binding_layout, load, store
 from graphdnn.enums import DataType
 
 MARGIN = 512  # bytes before and behind
+_WORD = 4  # bytes
 
 
 class Image:
@@ -19,10 +20,13 @@ class Image:
 
     def __init__(self, spec: TensorSpec, values: Any, poison: int, alignment: int) -> None:
         self.spec = spec
-        raw = np.empty(spec.bytes + 2 * MARGIN + 256, np.uint8)
+        raw = np.empty(spec.bytes + 2 * MARGIN + 256 + _WORD, np.uint8)
         start = -raw.ctypes.data % 256
         self.offset = MARGIN + (alignment if alignment < 256 else 0)
-        self.bytes = raw[start : start + self.offset + spec.bytes + MARGIN]
+        end = self.offset + spec.bytes
+        # A packed boolean is changed in the aligned word around it, the other bits of which stay as they are.
+        behind = max(MARGIN, -end % _WORD if spec.data_type is DataType.BOOLEAN else 0)
+        self.bytes = raw[start : start + end + behind]
         self.bytes[...] = poison
         self.array = self._view(self.bytes)
         if values is not None:
