@@ -32,7 +32,7 @@ from graphdnn.errors import NotSupported
 from graphdnn.problem import parse
 
 DEVICES = ("a100", "l40s", "h200")  # sm_80, sm_89, sm_90a
-SETTINGS = 2  # of knobs besides the defaults
+SETTINGS, MORE_SETTINGS = 1, 2  # of knobs besides the defaults, in the ordinary run and in the long one
 
 WITHOUT_KERNELS = {"cuda_view"}  # a view moves nothing
 
@@ -184,7 +184,15 @@ def test_drawn_problems_compile_cleanly(case: Case) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_drawn_problems_compile_cleanly_everywhere(case: Case, device: str) -> None:
-    _check(case, device, SETTINGS)
+    _check(case, device, MORE_SETTINGS)
+
+
+@compiler
+@pytest.mark.long
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("text", TEXTS)
+def test_layers_compile_cleanly_with_more_knobs(text: str, device: str) -> None:
+    _check(text, device, MORE_SETTINGS)
 
 
 def test_every_cuda_engine_is_reached() -> None:
