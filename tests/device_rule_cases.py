@@ -225,18 +225,21 @@ def planes_cases(engine: str) -> Iterator[tuple[str, Case]]:
     yield "groups", asked(conv(kind, 32) if engine.endswith("float") else narrow)
 
 
-def hopper_matmul_cases() -> Iterator[tuple[str, Case]]:
-    """Rules of the matrix products for compute capability 9.0."""
+def hopper_matmul_cases(engine: str) -> Iterator[tuple[str, Case]]:
+    """Rules of the matrix products for compute capability 9.0: of 16-bit floats and bytes, and of fp32."""
+    is_tf32 = engine.endswith("tf32")
+    kind, other = ("f32", "f16") if is_tf32 else ("f16", "f32")
 
     def asked(text: str, device: DeviceSpec = H200) -> Case:
-        return declined("cuda_hopper_matmul", parse(text).build_operation_graph().operations, device)
+        return declined(engine, parse(text).build_operation_graph().operations, device)
 
-    yield "compute_capability", asked("matmul a=f16[1,8,8] b=f16[1,8,8]", device_spec("a100"))
-    yield "types", asked("matmul a=f32[1,8,8] b=f32[1,8,8]")
-    yield "compute_type", asked("matmul a=i8[1,8,8] b=i8[1,8,8] compute=i64 out=i64")
-    a, b = (tensor(i, (2, 2, 8, 8), data_type="f16") for i in (1, 2))
-    apart = tensor(3, (2, 2, 8, 8), data_type="f16", strides=(256, 64, 8, 1))
-    yield "batch", declined("cuda_hopper_matmul", operation("matmul", a=a, b=b, c=apart), H200)
+    yield "compute_capability", asked(f"matmul a={kind}[1,8,8] b={kind}[1,8,8]", device_spec("a100"))
+    yield "types", asked(f"matmul a={other}[1,8,8] b={other}[1,8,8]")
+    wide = "a=f32[1,8,8] b=f32[1,8,8] compute=f64" if is_tf32 else "a=i8[1,8,8] b=i8[1,8,8] compute=i64 out=i64"
+    yield "compute_type", asked(f"matmul {wide}")
+    a, b = (tensor(i, (2, 2, 8, 8), data_type=kind) for i in (1, 2))
+    apart = tensor(3, (2, 2, 8, 8), data_type=kind, strides=(256, 64, 8, 1))
+    yield "batch", declined(engine, operation("matmul", a=a, b=b, c=apart), H200)
 
 
 def halo_cases() -> Iterator[tuple[str, Case]]:
@@ -312,7 +315,11 @@ DEVICE_RULE_CASES: dict[str, Case] = {
         for name in ("cuda_hopper_integers", "cuda_hopper_float")
         for rule, case in planes_cases(name)
     },
-    **{f"cuda_hopper_matmul.{rule}": case for rule, case in hopper_matmul_cases()},
+    **{
+        f"{name}.{rule}": case
+        for name in ("cuda_hopper_matmul", "cuda_hopper_matmul_tf32")
+        for rule, case in hopper_matmul_cases(name)
+    },
     "cuda_resample_backward.coordinates": declined("cuda_resample_backward", uneven(), H200),
     "cuda_view.layout": declined("cuda_view", operation("transpose"), H200),
     "cuda_fft_tiling.filter": declined("cuda_fft_tiling", wide_filter(), H200),

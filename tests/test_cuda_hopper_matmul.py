@@ -19,9 +19,9 @@ from test_cuda_implicit_gemm import operations, quarters
 from graphdnn import Graph, OperationGraph, TensorSpec, fuse
 from graphdnn.cuda.nvrtc import Compiled, compile_text, resources
 from graphdnn.device import device_spec
-from graphdnn.engines import Task
+from graphdnn.engines import Engine, Task
 from graphdnn.engines.cuda import hopper_matmul
-from graphdnn.engines.cuda.hopper_matmul import ENGINE
+from graphdnn.engines.cuda.hopper_matmul import ENGINE, ENGINE_TF32
 from graphdnn.engines.cuda.hopper_tiles import TILES
 from graphdnn.engines.cuda.launch import Launch
 from graphdnn.enums import KnobType
@@ -33,12 +33,14 @@ _NUMBER = {tile.name: i for i, tile in enumerate(TILES, 1)}
 SMALL = _NUMBER["64x64"]
 
 
-def check(ops: str | Sequence[Operation], seed: int = 0, tile: int = SMALL, **knobs: Any) -> None:
+def check(
+    ops: str | Sequence[Operation], seed: int = 0, tile: int = SMALL, engine: Engine = ENGINE, **knobs: Any
+) -> None:
     ops, rng = operations(ops) if isinstance(ops, str) else ops, np.random.default_rng(seed)
     op = fused(ops)
     values = {t.uid: quarters(t, rng) for t in (*op.inputs, *op.outputs) if not t.is_constant}
     chosen = {KnobType.TILE_SIZE: tile} | {KnobType[k]: v for k, v in knobs.items()}
-    got, expected = run_both(ops, ENGINE, values, chosen)
+    got, expected = run_both(ops, engine, values, chosen)
     for uid, array in expected.items():
         np.testing.assert_array_equal(got[uid], array)
 
@@ -126,6 +128,13 @@ def test_tiles(tile: str) -> None:
 def test_every_tile(text: str, tile: int) -> None:
     check(text, tile=tile)
     check(text, tile=tile, SPLIT_K=2)
+
+
+@emulated
+@pytest.mark.parametrize("text", ["matmul a=f32[2,40,36] b=f32[2,36,24] + relu", "matmul a=f32[70,64] b=f32[64,64]"])
+def test_tf32(text: str) -> None:
+    """Quarters have few digits: nothing is rounded. Rows of b are copied: these tensor cores read along k."""
+    check(text, engine=ENGINE_TF32)
 
 
 @emulated

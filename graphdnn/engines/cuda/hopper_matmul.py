@@ -8,6 +8,7 @@ round. To the text a product is a convolution of one tap: its rows are pixels, t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
@@ -23,6 +24,7 @@ from graphdnn.engines.cuda.hopper_matmul_needs import (
     written_tensor,
 )
 from graphdnn.engines.cuda.hopper_matrices import MOST_BATCH_AXES, Matrices, stacked
+from graphdnn.engines.cuda.hopper_needs import EXACT_PAIRS, TF32_PAIRS
 from graphdnn.engines.cuda.hopper_product import product_text
 from graphdnn.engines.cuda.hopper_tiles import PANEL, PARTS, ROW, STAGES, TILE, Sizes, choose
 from graphdnn.engines.cuda.implicit_copies import copying_seconds
@@ -208,14 +210,27 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return device_cost(task, choice.seconds + others).plus({"copies": copying} if copied else {})
 
 
+_COMMON: dict[str, Any] = {
+    "cost": _cost,
+    "generate": generate,
+    "knobs": (TILE, STAGES, PARTS),
+    "frugal": {KnobType.SPLIT_K: 1},
+}
 ENGINE = cuda_engine(
     id=55,
     name="cuda_hopper_matmul",
     summary="matrix products of 16-bit floats and bytes on the tensor cores of compute capability 9.0",
-    needs=matmul_needs("cuda_hopper_matmul"),
-    cost=_cost,
-    generate=generate,
-    knobs=(TILE, STAGES, PARTS),
-    frugal={KnobType.SPLIT_K: 1},
+    needs=matmul_needs("cuda_hopper_matmul", EXACT_PAIRS),
     numerical_notes=(NumericalNote.TENSOR_CORE,),
+    **_COMMON,
+)
+# Offered only where the note is allowed: operands lose 13 of their 24 bits on the way to the tensor cores.
+ENGINE_TF32 = cuda_engine(
+    id=59,
+    name="cuda_hopper_matmul_tf32",
+    summary="fp32 matrix products on the same tensor cores, operands rounded to TF32; only where that is allowed",
+    needs=matmul_needs("cuda_hopper_matmul_tf32", TF32_PAIRS),
+    numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.DOWN_CONVERT_INPUTS),
+    error_growth=2.0**13,
+    **_COMMON,
 )

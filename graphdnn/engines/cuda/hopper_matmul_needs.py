@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphdnn.checks import Check, Empty, Equals, OneOf
 from graphdnn.engines.cuda.hopper_matrices import MOST_BATCH_AXES
-from graphdnn.engines.cuda.hopper_needs import EXACT_PAIRS
+from graphdnn.engines.cuda.hopper_needs import Pairs
 from graphdnn.engines.cuda.hopper_product import INTEGERS
 from graphdnn.engines.cuda.program import asked_indices
 from graphdnn.engines.cuda.space import Axis, Space, collapsed
@@ -62,10 +62,6 @@ def _types(task: Task) -> tuple[DataType, DataType]:
     return task.op.anchor.a.data_type, task.op.anchor.b.data_type
 
 
-def _is_multiplied(task: Task) -> bool:
-    return _is_matmul(task) and _types(task) in EXACT_PAIRS
-
-
 def _wanted_compute(task: Task) -> Check:
     return Equals(DataType.INT32 if _types(task)[0] in INTEGERS else DataType.FLOAT)
 
@@ -80,8 +76,12 @@ def _uncounted(task: Task) -> str:
     return ", ".join(f"{extents[j]} (axis {j})" for j in axes)
 
 
-def matmul_needs(prefix: str) -> tuple[Constraint, ...]:
-    """Ids begin with ``prefix``."""
+def matmul_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
+    """Ids begin with ``prefix``; for operands of these types."""
+
+    def is_multiplied(task: Task) -> bool:
+        return _is_matmul(task) and _types(task) in pairs
+
     return (
         needs_rule(f"{prefix}.operation", "matmul"),
         need(
@@ -97,7 +97,7 @@ def matmul_needs(prefix: str) -> tuple[Constraint, ...]:
             f"{prefix}.types",
             "data_type",
             _types,
-            OneOf(*EXACT_PAIRS),
+            OneOf(*pairs),
             reason="these are the types that the engine gives to tensor cores",
             fix="nothing to do: another engine serves other types",
             when=_is_matmul,
@@ -109,7 +109,7 @@ def matmul_needs(prefix: str) -> tuple[Constraint, ...]:
             _wanted_compute,
             reason="sums are kept in 32-bit registers",
             fix="accumulate floats in FLOAT, bytes in INT32",
-            when=_is_multiplied,
+            when=is_multiplied,
         ),
         need(
             f"{prefix}.batch",
@@ -118,6 +118,6 @@ def matmul_needs(prefix: str) -> tuple[Constraint, ...]:
             Empty(f"at most {MOST_BATCH_AXES} batch axes, which every tensor of the epilogue steps through as one"),
             reason="a result's place in the stack is one number, an operand's at most three",
             fix="lay batch axes behind one another, or use another engine",
-            when=_is_multiplied,
+            when=is_multiplied,
         ),
     )

@@ -12,6 +12,7 @@ from graphdnn.engines.cuda.hopper_tiles import PANEL, ROW
 from graphdnn.engines.cuda.matmul import Side
 from graphdnn.engines.cuda.space import is_addressable, whole
 from graphdnn.engines.cuda.steps import Steps
+from graphdnn.enums import DataType
 from graphdnn.tensors import TensorSpec
 
 ALIGNMENT = 16  # bytes, of addresses and strides
@@ -33,6 +34,10 @@ class Matrices:
     @property
     def size(self) -> int:
         return ELEMENTS[self.spec.data_type].bytes
+
+    @property
+    def _is_rounded(self) -> bool:
+        return self.spec.data_type is DataType.FLOAT  # what tensor cores would only cut off
 
     @property
     def is_across(self) -> bool:
@@ -96,6 +101,7 @@ class Matrices:
             (self.spec.extents[self.side.k], 2, 4, neighbours // 2, self.spec.extents[self.side.outer] // together),
             (pitch, neighbours * pitch, 2 * pitch, together * pitch),
             box=(ROW // self.size, 2, 4, neighbours // 2, lines // together),
+            is_rounded=self._is_rounded,
         )
 
     def map(self, lines: int, batch: tuple[int, ...]) -> TensorMap:
@@ -109,6 +115,7 @@ class Matrices:
             (*(extents[j] for j in axes), *missing),
             (*(strides[j] * self.size or ALIGNMENT for j in axes[1:]), *(ALIGNMENT * m for m in missing)),
             box=(ROW // self.size, PANEL if self.is_across else lines, *(1,) * MOST_BATCH_AXES),
+            is_rounded=self._is_rounded,
         )
 
 

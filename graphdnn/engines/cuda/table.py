@@ -54,6 +54,7 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     fft.TILING,
     fft.ENGINE,
     hopper_matmul.ENGINE,
+    hopper_matmul.ENGINE_TF32,
     matmul_cublas.ENGINE,
     matmul.ENGINE,
     pointwise.ENGINE,
