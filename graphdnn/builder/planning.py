@@ -188,7 +188,7 @@ class Planning(Normalizations):
         self._refilter(without_numerical_notes=self._filters.without_numerical_notes.union(notes))
 
     def allow_numeric_notes(self, notes: Sequence[NumericalNote]) -> None:
-        """Offer engines that compute with fewer digits than the types have; ``DOWN_CONVERT_INPUTS``: TF32 for floats."""
+        """Offer engines that compute with fewer digits than the types have: ``DOWN_CONVERT_INPUTS``, TF32."""
         self._refilter(allowed_numerical_notes=self._filters.allowed_numerical_notes.union(notes))
 
     def deselect_behavior_notes(self, notes: Sequence[BehaviorNote]) -> None:

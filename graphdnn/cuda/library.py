@@ -74,7 +74,7 @@ def driver_version() -> tuple[int, int]:
 
 @cache
 def launch_function() -> Any:
-    """``cuLaunchKernelEx`` for ctypes, which takes arguments made beforehand; the bindings make theirs on every call."""
+    """``cuLaunchKernelEx`` for ctypes, which takes arguments made beforehand; the bindings make theirs at each call."""
     return driver_functions("cuLaunchKernelEx", since="11.8")[0]
 
 
