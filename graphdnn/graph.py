@@ -139,10 +139,6 @@ class OperationGraph:
                 for user in users:
                     yield self.producer[uid], user, self.tensors[uid]
 
-    def digraph(self) -> nx.DiGraph[int]:
-        """The operations by index, as a networkx graph."""
-        return _digraph(self.operations, self.producer)
-
     @property
     def key(self) -> str:
         """Hash of everything that changes the result: equal graphs have equal keys, names and origins aside."""
