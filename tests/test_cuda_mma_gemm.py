@@ -18,20 +18,20 @@ from test_cuda_implicit_gemm import operations, quarters
 from graphdnn import Graph, fuse
 from graphdnn.cuda.nvrtc import compile_text
 from graphdnn.device import DeviceSpec, device_spec
-from graphdnn.engines import Task
+from graphdnn.engines import Engine, Task
 from graphdnn.engines.cuda import mma_sides
-from graphdnn.engines.cuda.mma_gemm import ENGINE
+from graphdnn.engines.cuda.mma_gemm import ENGINE, ENGINE_TF32
 from graphdnn.engines.cuda.mma_tiles import TILES
 from graphdnn.enums import KnobType
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
-def check(text: str, seed: int = 0, device: DeviceSpec | None = None, **knobs: Any) -> None:
+def check(text: str, seed: int = 0, device: DeviceSpec | None = None, engine: Engine = ENGINE, **knobs: Any) -> None:
     ops, rng = operations(text), np.random.default_rng(seed)
     op = fused(ops)
     values = {t.uid: quarters(t, rng) for t in (*op.inputs, *op.outputs) if not t.is_constant}
-    got, expected = run_both(ops, ENGINE, values, {KnobType[k]: v for k, v in knobs.items()}, device=device)
+    got, expected = run_both(ops, engine, values, {KnobType[k]: v for k, v in knobs.items()}, device=device)
     for uid, array in expected.items():
         np.testing.assert_array_equal(got[uid], array)
 
@@ -75,6 +75,34 @@ def test_results(text: str) -> None:
 @pytest.mark.parametrize("tile", range(1, len(TILES) + 1))
 def test_tiles(tile: int) -> None:
     check("conv x=f16[1,72,13,23]nhwc w=f16[264,72,1,1]nhwc + bias", TILE_SIZE=tile, SPLIT_K=1)
+
+
+TF32 = [
+    "conv x=f32[2,16,9,11]nhwc w=f32[24,16,3,3]nhwc pad=1 + bias + relu",
+    "conv x=f32[2,6,9,11] w=f32[24,6,3,3] pad=1 stride=2",
+    "dgrad dy=f32[2,8,5,6]nhwc w=f32[8,16,3,3]nhwc dx=[2,16,9,11] pad=1 stride=2",
+    "wgrad x=f32[2,8,9,11]nhwc dy=f32[2,12,9,11]nhwc dw=[12,8,3,3] pad=1",
+]
+
+
+@emulated
+@pytest.mark.parametrize("text", TF32)
+def test_tf32(text: str) -> None:
+    """Multiples of a quarter have few digits: nothing is lost."""
+    check(text, engine=ENGINE_TF32)
+    check(text, engine=ENGINE_TF32, TILE_SIZE=9, TILEK=2, SPLIT_K=1)
+
+
+@emulated
+def test_tf32_rounds_to_nearest() -> None:
+    ops = operations("conv x=f32[1,8,3,3]nhwc w=f32[8,8,1,1]nhwc")
+    op = fused(ops)
+    x, w, y = op.anchor.roles  # type: ignore[union-attr]
+    image = np.full(x.extents, 1 + 2.0**-11 + 2.0**-20, np.float32)  # just above the middle of two neighbours
+    filters = np.zeros(w.extents, np.float32)
+    filters[:, 0] = 1
+    got, _ = run_both(ops, ENGINE_TF32, {x.uid: image, w.uid: filters})
+    np.testing.assert_array_equal(got[y.uid], np.full(y.extents, 1 + 2.0**-10, np.float32))
 
 
 COPIED = [
@@ -149,6 +177,13 @@ def test_compiles(text: str, arch: str) -> None:
 
 
 @compiler
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_tf32_compiles(arch: str) -> None:
+    compiles_cleanly(operations(LARGE[0].replace("f16", "f32")), ENGINE_TF32, arch)
+    compiles_cleanly(operations(LARGE[4].replace("f16", "f32")), ENGINE_TF32, arch)
+
+
+@compiler
 @pytest.mark.long
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("tile", range(1, len(TILES) + 1))
@@ -185,17 +220,24 @@ _REFUSED = {
     "coordinates": "conv x=f16[1,8,9,9]nhwc w=f16[8,8,3,3] pre=2147483000,0 post=0,0 stride=2147480000,1",
 }
 
+_REFUSED_TF32 = {
+    "data_type": "conv x=f16[1,8,9,9]nhwc w=f16[8,8,3,3]",
+    "compute_type": "conv x=f32[1,8,9,9]nhwc w=f32[8,8,3,3] compute=f64",
+}
+
 
 @pytest.mark.parametrize("reason", _REFUSED)
 def test_refusals(reason: str) -> None:
-    ids = {r.rule for r in ENGINE.why_not(Task(fused(operations(_REFUSED[reason])), device_spec("h200")))}
-    assert f"cuda_mma_gemm.{reason}" in ids
+    for engine, text in ((ENGINE, _REFUSED[reason]), (ENGINE_TF32, _REFUSED_TF32.get(reason, _REFUSED[reason]))):
+        ids = {r.rule for r in engine.why_not(Task(fused(operations(text)), device_spec("h200")))}
+        assert f"{engine.name}.{reason}" in ids
 
 
-def test_refuses_prologues() -> None:
+@pytest.mark.parametrize("engine", [ENGINE, ENGINE_TF32], ids=lambda e: e.name)
+def test_refuses_prologues(engine: Engine) -> None:
     graph = Graph()
     x, w = (graph.tensor(dims, data_type="float16") for dims in ([1, 16, 9, 9], [16, 16, 3, 3]))
     graph.conv_fprop(graph.relu(x), w, padding=[1, 1]).set_output(True)
     (op,) = fuse(graph.build_operation_graph())
     assert op.prologue
-    assert "cuda_mma_gemm.prologue" in {r.rule for r in ENGINE.why_not(Task(op, device_spec("h200")))}
+    assert f"{engine.name}.prologue" in {r.rule for r in engine.why_not(Task(op, device_spec("h200")))}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
@@ -17,9 +18,9 @@ from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.implicit_fields import RESIDUES, are_short, describe
 from graphdnn.engines.cuda.implicit_product import Product, Residue, gathered_and_plain, product_of
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.mma_needs import NEEDS
+from graphdnn.engines.cuda.mma_needs import EXACT_PAIRS, TF32_PAIRS, mma_needs
 from graphdnn.engines.cuda.mma_sides import Side, laid, offset_type, sides_of
-from graphdnn.engines.cuda.mma_tiles import KNOBS, LARGEST_SHARE, SPLIT, Shape, blocks_of
+from graphdnn.engines.cuda.mma_tiles import KNOBS, LARGEST_SHARE, SPLIT, Shape, blocks_of, product_rate
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.program import Program, width_for
 from graphdnn.engines.cuda.source import kernel_text
@@ -164,20 +165,32 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 def _least(task: Task) -> float:
     element = ELEMENTS[next(iter(task.op.main.inputs().values())).data_type].bytes
-    rate = task.device.rate(DataType.HALF if element == 2 else DataType.INT8)
-    return least_seconds(task, 1, rate * LARGEST_SHARE)
+    return least_seconds(task, 1, product_rate(task.device, element) * LARGEST_SHARE)
 
 
+_COMMON: dict[str, Any] = {
+    "cost": _cost,
+    "least": _least,
+    "generate": generate,
+    "layout": LayoutType.PREFERRED_NHWC,
+    "knobs": KNOBS,
+    "frugal": {SPLIT.type: 1},
+}
 ENGINE = cuda_engine(
     id=43,
     name="cuda_mma_gemm",
     summary="convolutions on tensor cores: fp16, bf16, exact int8 and uint8; any layout, channels last fastest",
-    needs=NEEDS,
-    cost=_cost,
-    least=_least,
-    generate=generate,
-    layout=LayoutType.PREFERRED_NHWC,
-    knobs=KNOBS,
-    frugal={SPLIT.type: 1},
+    needs=mma_needs("cuda_mma_gemm", EXACT_PAIRS),
     numerical_notes=(NumericalNote.TENSOR_CORE,),
+    **_COMMON,
+)
+# Offered only where the note is allowed: operands lose 13 of their 24 bits on the way to the tensor cores.
+ENGINE_TF32 = cuda_engine(
+    id=44,
+    name="cuda_mma_gemm_tf32",
+    summary="fp32 convolutions on the same tensor cores, operands rounded to TF32; only where that is allowed",
+    needs=mma_needs("cuda_mma_gemm_tf32", TF32_PAIRS),
+    numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.DOWN_CONVERT_INPUTS),
+    error_growth=2.0**13,
+    **_COMMON,
 )

@@ -9,8 +9,11 @@ from graphdnn.operations import ConvolutionOperation
 from graphdnn.rules import Constraint
 
 _INT_MAX = 2**31 - 1
-_FLOATS = ((DataType.HALF, DataType.HALF), (DataType.BFLOAT16, DataType.BFLOAT16))
-_BYTES = tuple((a, b) for a in (DataType.INT8, DataType.UINT8) for b in (DataType.INT8, DataType.UINT8))
+Pairs = tuple[tuple[DataType, DataType], ...]
+_FLOATS: Pairs = ((DataType.HALF, DataType.HALF), (DataType.BFLOAT16, DataType.BFLOAT16))
+_BYTES: Pairs = tuple((a, b) for a in (DataType.INT8, DataType.UINT8) for b in (DataType.INT8, DataType.UINT8))
+EXACT_PAIRS: Pairs = (*_FLOATS, *_BYTES)
+TF32_PAIRS: Pairs = ((DataType.FLOAT, DataType.FLOAT),)
 _FLOAT_SUMS = (DataType.FLOAT, DataType.HALF, DataType.BFLOAT16)
 
 
@@ -23,7 +26,10 @@ def _types(task: Task) -> tuple[DataType, ...]:
 
 
 def _sums(task: Task) -> OneOf:
-    return OneOf(*_FLOAT_SUMS) if _types(task) in _FLOATS else OneOf(DataType.INT32)
+    types = _types(task)
+    if types in TF32_PAIRS:
+        return OneOf(DataType.FLOAT)
+    return OneOf(*_FLOAT_SUMS) if types in _FLOATS else OneOf(DataType.INT32)
 
 
 def _reach(task: Task) -> int:
@@ -35,42 +41,44 @@ def _reach(task: Task) -> int:
     return max(int(i + o * s + f * d + pre + post) for i, o, f, d, s, pre, post in axes)
 
 
-NEEDS: tuple[Constraint, ...] = (
-    needs_rule("cuda_mma_gemm.operation", "conv"),
-    need(
-        "cuda_mma_gemm.data_type",
-        "data_type",
-        _types,
-        OneOf(*_FLOATS, *_BYTES),
-        reason="the tensor cores take two operands of one 16-bit type, or bytes, signed or not, here",
-        fix="cast both to HALF or BFLOAT16",
-        when=_is_convolution,
-    ),
-    need(
-        "cuda_mma_gemm.compute_type",
-        "conv.compute_type",
-        lambda task: task.op.main.compute_type,
-        _sums,
-        reason="tensor cores add 16-bit products in fp32, and products of bytes in int32",
-        fix="accumulate floats in FLOAT, bytes in INT32",
-        when=lambda task: _is_convolution(task) and _types(task) in (*_FLOATS, *_BYTES),
-    ),
-    need(
-        "cuda_mma_gemm.prologue",
-        "prologue",
-        lambda task: len(task.op.prologue),
-        Equals(0),
-        reason="operands are copied to shared memory as they are, without passing through registers",
-        fix="let the pointwise operations before the convolution write their result",
-        when=_is_convolution,
-    ),
-    need(
-        "cuda_mma_gemm.coordinates",
-        "conv.pre_paddings",
-        _reach,
-        Equals(f"coordinates up to {_INT_MAX}"),
-        reason="coordinates, padding and dilated taps included, are 32-bit numbers in the kernel",
-        fix="pad or dilate less",
-        when=lambda task: _is_convolution(task) and _reach(task) > _INT_MAX,
-    ),
-)
+def mma_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
+    """Ids begin with ``prefix``."""
+    return (
+        needs_rule(f"{prefix}.operation", "conv"),
+        need(
+            f"{prefix}.data_type",
+            "data_type",
+            _types,
+            OneOf(*pairs),
+            reason="the tensor cores take pairs of these types here",
+            fix="cast both to one of them",
+            when=_is_convolution,
+        ),
+        need(
+            f"{prefix}.compute_type",
+            "conv.compute_type",
+            lambda task: task.op.main.compute_type,
+            _sums,
+            reason="tensor cores add 16-bit products in fp32, and products of bytes in int32",
+            fix="accumulate floats in FLOAT, bytes in INT32",
+            when=lambda task: _is_convolution(task) and _types(task) in pairs,
+        ),
+        need(
+            f"{prefix}.prologue",
+            "prologue",
+            lambda task: len(task.op.prologue),
+            Equals(0),
+            reason="operands are copied to shared memory as they are, without passing through registers",
+            fix="let the pointwise operations before the convolution write their result",
+            when=_is_convolution,
+        ),
+        need(
+            f"{prefix}.coordinates",
+            "conv.pre_paddings",
+            _reach,
+            Equals(f"coordinates up to {_INT_MAX}"),
+            reason="coordinates, padding and dilated taps included, are 32-bit numbers in the kernel",
+            fix="pad or dilate less",
+            when=lambda task: _is_convolution(task) and _reach(task) > _INT_MAX,
+        ),
+    )

@@ -50,10 +50,10 @@ class Tile:
         return max(1, min(_MOST_BLOCKS, _REGISTERS // (min(255, self.registers(more)) * self.threads)))
 
 
-# Largest first; the last are for problems with few rows and columns per group.
+# Largest first, of two of a size the faster one; the last are for problems with few rows and columns per group.
 TILES: tuple[Tile, ...] = (
-    Tile(256, 128, 64, 64),
     Tile(128, 256, 64, 64),
+    Tile(256, 128, 64, 64),
     Tile(128, 128, 64, 32),
     Tile(128, 128, 64, 64),
     Tile(256, 64, 64, 32),
@@ -78,9 +78,7 @@ SPLIT = Knob(
     0,
     "0: chosen by the shape; else the sum is computed in 2 to the power n-1 parts side by side",
 )
-STAY = Knob(
-    KnobType.CTA_COUNT, 0, 2, 1, 0, "0: chosen by the shape; 1: a block for each tile; 2: blocks stay, if they can"
-)
+STAY = Knob(KnobType.CTA_COUNT, 0, 2, 1, 0, "0, 1: a block for each tile; 2: blocks stay, if they can")
 KNOBS = (TILE, DEPTH, STAGES, OCCUPANCY, STAY, SPLIT)
 _PARTS = (1, 2, 4, 8, 16, 32, 64)
 _MOST_PARTS = 128  # chosen by the shape
@@ -124,7 +122,7 @@ class Shape:
 def choose(product: Product, device: DeviceSpec, element: int, loads: Loads, knobs: Knobs) -> Shape:
     """The fastest of the allowed tiles and parts by a model of waves. ``element``: bytes."""
     sizes = tuple((product.rows(r), product.columns(r), product.depth(r)) for r in product.residues)
-    rate = device.rate(DataType.HALF if element == 2 else DataType.INT8)
+    rate = product_rate(device, element)
     machine = _Machine(device.sm_count, rate / device.sm_count, device.bandwidth, device.launch, device.shared_memory)
     groups = product.roles.problem.groups
     loads = loads._replace(are_residues=len(product.residues) > 1)
@@ -133,15 +131,21 @@ def choose(product: Product, device: DeviceSpec, element: int, loads: Loads, kno
     tiles = -(-sizes[0][2] // shape.bk)  # of the sum: stages hold those of two places at most
     blocks = blocks_of(product, shape.tile)
     whole = shape.parts == 1 and not (loads.are_residues or loads.are_scattered)
-    if knobs[STAY.type] == 1 or not whole or tiles < 2 or blocks <= shape.resident * machine.sms:
+    if knobs[STAY.type] != 2 or not whole or tiles < 2 or blocks <= shape.resident * machine.sms:
         return shape
     stages = min(tiles, max(2, knobs[STAGES.type] if knobs[STAGES.type] > 1 else 5))
     staying = _arranged(
         shape.tile, machine, element, loads._replace(stays=True), shape.bk * element // 64, stages, shape.resident,
         is_asked=True,
     )  # fmt: skip
-    is_wanted = staying is not None and (knobs[STAY.type] == 2 or shape.resident == 1)
-    return replace(staying, parts=shape.parts, seconds=shape.seconds) if staying and is_wanted else shape
+    return replace(staying, parts=shape.parts, seconds=shape.seconds) if staying else shape
+
+
+def product_rate(device: DeviceSpec, element: int) -> float:
+    """Operations per second of the tensor cores, with elements of 1, 2 or 4 bytes."""
+    if element == 4:
+        return device.rates.get("TF32", device.rate(DataType.FLOAT))
+    return device.rate(DataType.HALF if element == 2 else DataType.INT8)
 
 
 class _Machine(NamedTuple):

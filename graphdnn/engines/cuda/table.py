@@ -47,6 +47,7 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     direct_stem_dgrad.ENGINE,
     direct_stem_wgrad.ENGINE,
     mma_gemm.ENGINE,
+    mma_gemm.ENGINE_TF32,
     implicit_gemm.ENGINE,
     winograd.ENGINE,
     winograd.ENGINE_4X4,

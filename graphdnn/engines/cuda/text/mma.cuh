@@ -1,4 +1,5 @@
-// The warp's 16x8 product, 32 bytes deep: 16 elements of 16 bits with fp32 sums, or 32 bytes with exact int32 sums.
+// The warp's 16x8 product, 32 bytes deep: 16 elements of 16 bits or 8 of TF32 with fp32 sums, or 32 bytes with exact int32
+// sums.
 //
 // Lane 4 * g + j holds, as four bytes along k: A rows g and g + 8 at byte 4j, and again at byte 16 + 4j; B column g at the
 // same bytes; of the sums rows g and g + 8, columns 2j and 2j + 1.
@@ -34,6 +35,16 @@ template <class A, class B, class Sum> inline void emulated_product_of(void** pl
 }
 #endif
 
+// What the tensor cores would only cut off: 13 bits of a float, rounded to nearest, halves away from zero.
+__device__ __forceinline__ unsigned int rounded_to_tf32(unsigned int bits) {
+#ifdef __CUDA_ARCH__
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(__uint_as_float(bits)));
+    return bits;
+#else
+    return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000u) & ~0x1fffu;
+#endif
+}
+
 #define GRAPHDNN_MMA(shape, types, constraint)                                                                             \
     asm("mma.sync.aligned." shape ".row.col." types " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"               \
         : "+" constraint(sum[0]), "+" constraint(sum[1]), "+" constraint(sum[2]), "+" constraint(sum[3])                   \
@@ -45,6 +56,7 @@ __device__ __forceinline__ void multiply_warp(Sum (&sum)[4], const unsigned int 
 #ifdef __CUDA_ARCH__
     if constexpr (same<A, half_t>) GRAPHDNN_MMA("m16n8k16", "f32.f16.f16.f32", "f");
     else if constexpr (same<A, bfloat_t>) GRAPHDNN_MMA("m16n8k16", "f32.bf16.bf16.f32", "f");
+    else if constexpr (same<A, float>) GRAPHDNN_MMA("m16n8k8", "f32.tf32.tf32.f32", "f");
     else if constexpr (same<A, int8_t> && same<B, int8_t>) GRAPHDNN_MMA("m16n8k32", "s32.s8.s8.s32", "r");
     else if constexpr (same<A, int8_t>) GRAPHDNN_MMA("m16n8k32", "s32.s8.u8.s32", "r");
     else if constexpr (same<B, int8_t>) GRAPHDNN_MMA("m16n8k32", "s32.u8.s8.s32", "r");

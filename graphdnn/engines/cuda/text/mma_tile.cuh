@@ -64,6 +64,15 @@ __device__ __forceinline__ void load_fragments(
     for (int i = 0; i < TILES_M; ++i) load_matrices<TURNED_A>(to.a[i], memory, stage + a.at(step, i));
     #pragma unroll
     for (int j = 0; j < TILES_N / 2; ++j) load_matrices<TURNED_B>(to.b[j], memory, stage + TileA::BYTES + b.at(step, j));
+    if constexpr (same<A, float>) {
+        #pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            #pragma unroll
+            for (int i = 0; i < TILES_M; ++i) to.a[i][e] = rounded_to_tf32(to.a[i][e]);
+            #pragma unroll
+            for (int j = 0; j < TILES_N / 2; ++j) to.b[j][e] = rounded_to_tf32(to.b[j][e]);
+        }
+    }
 }
 
 __device__ __forceinline__ void multiply(Accumulator (&sum)[TILES_M][TILES_N][4], const Fragments& of) {
