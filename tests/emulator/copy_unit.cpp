@@ -158,6 +158,7 @@ void issue(unsigned to, const void* map, unsigned barrier, const int* at, const 
         copy.offset[d] = offset[d];
         if (offset[d] < 0 || offset[d] >= 1 << (rank == 3 ? 16 : rank == 4 ? 8 : 5)) emulated_stop("an offset of too many bits", 0);
     }
+    if (is_walk && at[0] * copy.map.element % 16) emulated_stop("a walk begins at a multiple of 16 bytes of channels", 0);
     barrier_at(barrier);
     const unsigned bytes = bytes_of(copy.map);
     memset(shared_bytes(to, bytes, "a copy to outside of the launch's shared memory"), POISON, bytes);
