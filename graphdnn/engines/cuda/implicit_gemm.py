@@ -199,7 +199,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
             "PAD": 4 if tile.bm > 8 else 0,
             "SPATIAL": p.spatial,
             "ONE_TAP": has_one_tap(product, tile),
-            "ARE_SHORT": are_short(product, 2**16),
+            "ARE_SHORT": split == 1 and are_short(product, 2**16),
             "RESIDUES": min(len(product.residues), RESIDUES),
             "CHECKED": any(before or after for before, after in product.margins),
             "K_KIND": _PIXEL if product.is_wgrad else _FILTER,
