@@ -112,9 +112,9 @@ class Residence:
             parameters.integer(field, count)
         parameters.integer("groups", self.groups)
         parameters.integer("kept", self.kept)
-        parameters.integer("counters", 2 * self.tiles)
+        parameters.integer("barriers", self.tiles)
         pair = f"Pack<{constants['Compute']}, 2>"
-        scratch = {"partial": (pair, self.splits * rows.count * 16), "arrived": ("unsigned int", 8 * self.tiles)}
+        scratch = {"partial": (pair, self.splits * rows.count * 16), "arrived": ("unsigned int", 4 * self.tiles)}
         for field, (kind, size) in scratch.items():
             if is_split:
                 parameters.scratch(field, kind, steps.allocate(size))
@@ -186,7 +186,7 @@ def _early(rows: Rows, pack_bytes: int, values: int) -> int:
     if rows.along:
         room = 160 if values == 1 else 224
     elif values == 1:
-        room = 64 if rows.row_width <= 4 else 32
+        room = 80 if rows.row_width <= 4 else 48
     else:
         room = 128 if rows.row_width <= 4 else 64
     return room // pack_bytes

@@ -6,13 +6,14 @@
 //
 // The direction says what is kept (Stored), what a thread finds of its rows (Running), and how parts of rows join (Part).
 
-constexpr bool HANDED_OUT = SPLIT;
 static_assert(sizeof(Stored) == STORED_BYTES, "the host counts as the compiler does");
 
 struct Group {
     Stored pack[STEPS];
 
-    __device__ __forceinline__ void read_one(const Params& p, int (&at)[RANK], const Span& mine, Count round, int s, Policy policy) {
+    __device__ __forceinline__ void read_one(
+        const Params& p, int (&at)[RANK], const Span& mine, Count round, int s, Policy policy
+    ) {
         locate_element(p, mine.some(round + s), at);
         take(p, at, pack[s], policy);
     }
@@ -54,11 +55,11 @@ struct Group {
     }
 
     __device__ __forceinline__ void write(
-        const Params& p, int (&at)[RANK], const Span& mine, Count round, const Row& row, bool is_live
+        const Params& p, int (&at)[RANK], const Span& mine, Count round, const Row& row
     ) const {
         #pragma unroll
         for (int s = 0; s < STEPS; ++s)
-            if (is_live && mine.has(round + s)) {
+            if (mine.has(round + s)) {
                 locate_element(p, mine.pack(round + s), at);
                 epilogue(p, at, widened(pack[s]), row);
             }
@@ -67,7 +68,7 @@ struct Group {
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) begin_resident(const __grid_constant__ Params p) {
     let_next_start();
-    for (long long i = threadIdx.x; i < p.counters; i += THREADS) p.arrived[i] = 0;
+    for (long long i = threadIdx.x; i < p.barriers; i += THREADS) p.arrived[i] = 0;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_resident(const __grid_constant__ Params p) {
@@ -116,56 +117,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_resident(cons
 
     Part<ROW_WIDTH> part = running.part(p, mine.count());
     join_all(p, here, part, running, at, row);
-    if (!HANDED_OUT && !here.is_live) return;
-    const bool writes = !HANDED_OUT || here.is_live;  // threads that do not still meet the others
-    const Count first_again = ((Count)p.kept + STEPS - 1) / STEPS;  // group that is read again as a whole
-    Count left = (Count)p.groups - 2;                               // groups that are not in registers
-    if constexpr (HANDED_OUT) {
-        // Groups to be read again are handed out: a block that is faster than others takes more of them.
-        __shared__ int numbers[2];
-        const int splits = (int)gridDim.y, count = left > first_again ? (int)(left - first_again) * splits : 0;
-        unsigned int* const taken = p.arrived + gridDim.x + blockIdx.x;
-        const bool takes = threadIdx.x == 0;
-        int of_other = takes ? (int)atomicAdd(taken, 1u) : 0, of_one = takes ? (int)atomicAdd(taken, 1u) : 0;
-        const auto round_of = [&](int number) { return EARLY + (left - 1 - (Count)(number / splits)) * STEPS; };
-        const auto span = [&](int number) { return span_of(p, (Count)(number % splits), (Count)splits, here.lane); };
-        // Writes a group and begins to read the one with the number that thread 0 took meanwhile.
-        const auto go_on = [&](Group& group, int& number, int slot) {
-            const int next = takes ? (int)atomicAdd(taken, 1u) : 0;
-            group.write(p, at, span(number), round_of(number), row, writes);
-            if (takes) numbers[slot] = next;
-            __syncthreads();
-            number = numbers[slot];
-            if (number < count) group.read(p, at, span(number), round_of(number), once);
-        };
-        other.write(p, at, mine, EARLY + (left + 1) * STEPS, row, writes);
-        one.write(p, at, mine, EARLY + left * STEPS, row, writes);
-        if (takes) numbers[0] = of_other, numbers[1] = of_one;
-        __syncthreads();
-        of_other = numbers[0], of_one = numbers[1];
-        if (of_other < count) other.read(p, at, span(of_other), round_of(of_other), once);
-        if (of_one < count) one.read(p, at, span(of_one), round_of(of_one), once);
-        __syncthreads();  // all know their numbers
-        while (of_other < count) {  // numbers grow
-            go_on(other, of_other, 0);
-            if (of_one < count) go_on(one, of_one, 1);
-        }
-        for (left = left < first_again ? left : first_again; left > 0; --left) {
-            one.read_back(p, at, mine, kept, EARLY + (left - 1) * STEPS, kept_end, once);
-            one.write(p, at, mine, EARLY + (left - 1) * STEPS, row, writes);
-        }
-    } else {
-        for (;; left -= 2) {
-            other.write(p, at, mine, EARLY + (left + 1) * STEPS, row, writes);
-            if (left > 0) other.read_back(p, at, mine, kept, EARLY + (left - 1) * STEPS, kept_end, once);
-            one.write(p, at, mine, EARLY + left * STEPS, row, writes);
-            if (left == 0) break;
-            one.read_back(p, at, mine, kept, EARLY + (left - 2) * STEPS, kept_end, once);
-        }
+    if (!here.is_live) return;
+
+    for (Count round = end - 2 * STEPS;; round -= 2 * STEPS) {
+        other.write(p, at, mine, round + STEPS, row);
+        const bool goes_on = round != EARLY;
+        if (goes_on) other.read_back(p, at, mine, kept, round - STEPS, kept_end, once);
+        one.write(p, at, mine, round, row);
+        if (!goes_on) break;
+        one.read_back(p, at, mine, kept, round - 2 * STEPS, kept_end, once);
     }
     #pragma unroll
     for (int i = 0; i < EARLY; ++i)
-        if (writes && mine.has(i)) {
+        if (mine.has(i)) {
             locate_element(p, mine.pack(i), at);
             epilogue(p, at, widened(early[i]), row);
         }
