@@ -233,5 +233,6 @@ def test_digits_are_lost_only_where_that_is_allowed() -> None:
         plain = [config.name for config in rank(graph, "h200", mode)]
         asked = [config.name for config in rank(graph, "h200", mode, allowed)]
         assert "cuda_hopper_gemm_tf32" not in plain
-        assert set(asked) == {"cuda_hopper_gemm_tf32", *plain}
+        rounding = {e.name for e in ENGINES if NumericalNote.DOWN_CONVERT_INPUTS in e.numerical_notes}
+        assert set(asked) - set(plain) == set(asked) & rounding
         assert mode is HeurMode.INSTANT or asked[0] == "cuda_hopper_gemm_tf32"  # by its predicted time
