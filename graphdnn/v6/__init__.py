@@ -3,9 +3,8 @@
 ``from graphdnn.v6 import *`` gives all 171 functions, every enum (with and without ``_t``) and every
 enumerator. Parameters come in C's order without the output pointers; results are returned. What is
 not ``CUDNN_STATUS_SUCCESS`` raises ``CudnnError`` with the status and every reason; inside
-``returning_status()`` the calls return the status instead. ``coverage()`` says which functions are
-implemented; the others refuse with CUDNN_STATUS_NOT_SUPPORTED. ``last_graph()`` and ``explain()`` show what
-this thread's last call became. ``record()`` makes one graph of several calls; ``use("cuda")`` makes handles on a GPU.
+``returning_status()`` the calls return the status instead. ``coverage()`` says what each becomes.
+``last_graph()`` and ``explain()`` show what this thread's last call became. ``record()`` makes one graph of several calls; ``use("cuda")`` makes handles on a GPU.
 """
 
 from __future__ import annotations

@@ -82,19 +82,6 @@ def by_count(call: Call, other: Call, count: int) -> Call:
     return either
 
 
-def refusing(row: Function, error: CudnnError) -> Call:
-    """A function without an implementation: whatever it is given, it ends with ``error``."""
-
-    def call(*_: Any, **__: Any) -> Any:
-        if _thread.returns_status:
-            return _with_status(error.status, None, len(row.results))
-        raise CudnnError(error.rejections)
-
-    _finished(call, row, tuple(p.name for p in row.inputs))
-    call.__doc__ = f"{call.__doc__}\n\nNot implemented yet: refused with {error.status.name}."
-    return call
-
-
 def _finished(call: Call, row: Function, names: tuple[str, ...]) -> Call:
     call.__name__ = call.__qualname__ = row.name
     call.__doc__ = f"{row.name}({', '.join(names)}) -> {', '.join(p.name for p in row.results) or 'None'}"

@@ -8,9 +8,9 @@ from typing import Any
 
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.functions import PLAIN, Function, functions
-from graphdnn.v6.outcome import Call, as_call, by_count, refusing
+from graphdnn.v6.outcome import Call, as_call, by_count
 from graphdnn.v6.profiles import check_function
-from graphdnn.v6.rules import HOST_ONLY, NOT_IMPLEMENTED
+from graphdnn.v6.rules import HOST_ONLY
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,12 @@ def implementation_of(row: Function) -> Implementation | None:
 
 
 def public_calls() -> dict[str, Call]:
-    """All 171, by name; those without an implementation refuse with a rejection that says so."""
+    """All 171, by name."""
     calls = {}
     for name, row in functions().items():
         found = implementation_of(row)
-        calls[name] = as_call(row, _in_profiles(row, found.call)) if found else _absent(row)
+        assert found is not None, f"{name} is not implemented"
+        calls[name] = as_call(row, _in_profiles(row, found.call))
     for name, later in _LATER_SIGNATURE.items():
         calls[name] = by_count(calls[name], calls[later], len(functions()[later].inputs))
     return calls
@@ -82,11 +83,6 @@ def _in_profiles(row: Function, call: Call) -> Call:
         return call(*args)
 
     return asked
-
-
-def _absent(row: Function) -> Call:
-    error = CudnnError(NOT_IMPLEMENTED.reject(row.name, "function", row.name))
-    return refusing(row, error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,6 @@ from __future__ import annotations
 from graphdnn.enums import Status
 from graphdnn.rules import Rule
 
-NOT_IMPLEMENTED = Rule(
-    id="v6.not_implemented",
-    expected="one of the functions that graphdnn.v6.coverage() lists as implemented",
-    reason="this function has its name and its parameters here, and no implementation yet",
-    fix="use the v8 calls or the graph builder for this step; docs/v6.md shows what there is",
-    status=Status.NOT_SUPPORTED,
-)
 UNEXPECTED = Rule(
     id="v6.unexpected",
     expected="no failure inside the library",
