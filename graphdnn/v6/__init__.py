@@ -4,7 +4,8 @@
 enumerator. Parameters come in C's order without the output pointers; results are returned. What is
 not ``CUDNN_STATUS_SUCCESS`` raises ``CudnnError`` with the status and every reason; inside
 ``returning_status()`` the calls return the status instead. ``coverage()`` says what each becomes.
-``last_graph()`` and ``explain()`` show what this thread's last call became. ``record()`` makes one graph of several calls; ``use("cuda")`` makes handles on a GPU.
+``last_graph()`` and ``explain()`` show what this thread's last call became. ``record()`` makes one graph
+of several calls; ``use("cuda")`` makes handles on a GPU.
 """
 
 from __future__ import annotations
