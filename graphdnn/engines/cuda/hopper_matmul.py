@@ -200,7 +200,7 @@ def _describe(parameters: Parameters, products: _Products, sizes: Sizes, layout:
         parameters.integers(name, values)
 
 
-# The model was fitted to convolutions; products of matrices have not been timed, so cuBLAS goes first where it is close.
+# The model was fitted to convolutions; products of matrices were not timed yet, so cuBLAS goes first where it is close.
 _MARGIN = 1.3
 
 
