@@ -8,7 +8,7 @@ from graphdnn.checks import AtLeast, Check, Equals, OneOf
 from graphdnn.engines.cuda.convolution_roles import Roles
 from graphdnn.engines.cuda.hopper_halo_shape import shape_of
 from graphdnn.engines.cuda.hopper_halo_tiles import TILE, choose
-from graphdnn.engines.cuda.hopper_needs import EXACT_PAIRS
+from graphdnn.engines.cuda.hopper_needs import EXACT_PAIRS, capability_need, prologue_need
 from graphdnn.engines.cuda.hopper_product import INTEGERS
 from graphdnn.engines.cuda.implicit_product import gathered_and_plain
 from graphdnn.engines.engine import Task, need, needs_rule
@@ -16,7 +16,6 @@ from graphdnn.enums import DataType
 from graphdnn.operations import ConvBackwardFilter, ConvolutionOperation
 from graphdnn.rules import Constraint
 
-_CAPABILITY = (9, 0)
 _CHANNELS = 2  # axis of a result's coordinates
 
 
@@ -64,15 +63,7 @@ def _fits(task: Task) -> bool:
 
 NEEDS: tuple[Constraint, ...] = (
     needs_rule("cuda_hopper_halo.operation", "conv"),
-    need(
-        "cuda_hopper_halo.compute_capability",
-        "device.compute_capability",
-        lambda task: task.device.compute_capability,
-        Equals(_CAPABILITY),
-        reason="the kernel is written in instructions that only compute capability 9.0 has (wgmma)",
-        fix="nothing to do: another engine serves other devices",
-        when=_is_convolution,
-    ),
+    capability_need("cuda_hopper_halo", _is_convolution),
     need(
         "cuda_hopper_halo.types",
         "data_type",
@@ -127,15 +118,7 @@ NEEDS: tuple[Constraint, ...] = (
         fix="nothing to do: another engine serves groups",
         when=_is_pixels,
     ),
-    need(
-        "cuda_hopper_halo.prologue",
-        "prologue",
-        lambda task: len(task.op.prologue),
-        Equals(0),
-        reason="operands go to shared memory as they are, without passing through registers",
-        fix="let the pointwise operations before the convolution write their result",
-        when=_is_convolution,
-    ),
+    prologue_need("cuda_hopper_halo", _is_convolution),
     need(
         "cuda_hopper_halo.layout",
         "y.strides",

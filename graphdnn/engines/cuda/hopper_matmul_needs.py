@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphdnn.checks import Check, Empty, Equals, OneOf
 from graphdnn.engines.cuda.hopper_matrices import MOST_BATCH_AXES
-from graphdnn.engines.cuda.hopper_needs import Pairs
+from graphdnn.engines.cuda.hopper_needs import Pairs, capability_need
 from graphdnn.engines.cuda.hopper_product import INTEGERS
 from graphdnn.engines.cuda.program import asked_indices
 from graphdnn.engines.cuda.space import Axis, Space, collapsed
@@ -14,8 +14,6 @@ from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Matmul
 from graphdnn.rules import Constraint
 from graphdnn.tensors import TensorSpec, stride_order
-
-_CAPABILITY = (9, 0)
 
 
 def batch_axes(op: FusedOp, written: TensorSpec) -> tuple[int, ...]:
@@ -84,15 +82,7 @@ def matmul_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
 
     return (
         needs_rule(f"{prefix}.operation", "matmul"),
-        need(
-            f"{prefix}.compute_capability",
-            "device.compute_capability",
-            lambda task: task.device.compute_capability,
-            Equals(_CAPABILITY),
-            reason="the kernel is written in instructions that only compute capability 9.0 has (wgmma)",
-            fix="nothing to do: another engine serves other devices",
-            when=_is_matmul,
-        ),
+        capability_need(prefix, _is_matmul),
         need(
             f"{prefix}.types",
             "data_type",

@@ -131,6 +131,31 @@ def _lies_across(task: Task) -> bool:
     return roles.direction == "wgrad" or (roles.direction == "dgrad" and roles.problem.groups > 1)
 
 
+def capability_need(prefix: str, condition: Callable[[Task], bool]) -> Constraint:
+    """Asked of tasks that ``condition`` is true of, as the one below."""
+    return need(
+        f"{prefix}.compute_capability",
+        "device.compute_capability",
+        lambda task: task.device.compute_capability,
+        Equals(_CAPABILITY),
+        reason="the kernel is written in instructions that only compute capability 9.0 has (wgmma)",
+        fix="nothing to do: another engine serves other devices",
+        when=condition,
+    )
+
+
+def prologue_need(prefix: str, condition: Callable[[Task], bool]) -> Constraint:
+    return need(
+        f"{prefix}.prologue",
+        "prologue",
+        lambda task: len(task.op.prologue),
+        Equals(0),
+        reason="operands go to shared memory as they are, without passing through registers",
+        fix="let the pointwise operations before the convolution write their result",
+        when=condition,
+    )
+
+
 def hopper_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
     """Ids begin with ``prefix``; for operands of these types."""
 
@@ -143,15 +168,7 @@ def hopper_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
 
     return (
         needs_rule(f"{prefix}.operation", "conv"),
-        need(
-            f"{prefix}.compute_capability",
-            "device.compute_capability",
-            lambda task: task.device.compute_capability,
-            Equals(_CAPABILITY),
-            reason="the kernel is written in instructions that only compute capability 9.0 has (wgmma)",
-            fix="nothing to do: another engine serves other devices",
-            when=is_convolution,
-        ),
+        capability_need(prefix, is_convolution),
         need(
             f"{prefix}.types",
             "data_type",
@@ -179,15 +196,7 @@ def hopper_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             fix="nothing to do: another engine serves these gradients of other types",
             when=when(_lies_across),
         ),
-        need(
-            f"{prefix}.prologue",
-            "prologue",
-            lambda task: len(task.op.prologue),
-            Equals(0),
-            reason="operands go to shared memory as they are, without passing through registers",
-            fix="let the pointwise operations before the convolution write their result",
-            when=is_convolution,
-        ),
+        prologue_need(prefix, is_convolution),
         *walk_needs(prefix, _is_multiplied),
         need(
             f"{prefix}.groups",

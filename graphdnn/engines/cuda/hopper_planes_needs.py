@@ -7,7 +7,7 @@ from collections.abc import Callable
 from graphdnn.checks import Equals
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.convolution_roles import Roles
-from graphdnn.engines.cuda.hopper_needs import is_convolution, walk_needs
+from graphdnn.engines.cuda.hopper_needs import capability_need, is_convolution, prologue_need, walk_needs
 from graphdnn.engines.cuda.hopper_operands import ALIGNMENT
 from graphdnn.engines.cuda.hopper_planes_kinds import Kind, kind_of
 from graphdnn.engines.cuda.implicit_product import gathered_and_plain, product_of
@@ -15,7 +15,6 @@ from graphdnn.engines.engine import Task, need, needs_rule
 from graphdnn.operations import ConvolutionOperation
 from graphdnn.rules import Constraint
 
-_CAPABILITY = (9, 0)
 _TYPES = {
     False: "integers up to 32 bits, one wider than a byte, with INT32; integers up to 16 bits with INT64",
     True: "operands of FLOAT with FLOAT",
@@ -82,15 +81,7 @@ def planes_needs(prefix: str, *, is_float: bool) -> tuple[Constraint, ...]:
 
     return (
         needs_rule(f"{prefix}.operation", "conv"),
-        need(
-            f"{prefix}.compute_capability",
-            "device.compute_capability",
-            lambda task: task.device.compute_capability,
-            Equals(_CAPABILITY),
-            reason="the kernel is written in instructions that only compute capability 9.0 has (wgmma)",
-            fix="nothing to do: another engine serves other devices",
-            when=is_convolution,
-        ),
+        capability_need(prefix, is_convolution),
         need(
             f"{prefix}.direction",
             "operation",
@@ -109,15 +100,7 @@ def planes_needs(prefix: str, *, is_float: bool) -> tuple[Constraint, ...]:
             fix="nothing to do: another engine serves other types",
             when=lambda task: is_convolution(task) and not is_served(task),
         ),
-        need(
-            f"{prefix}.prologue",
-            "prologue",
-            lambda task: len(task.op.prologue),
-            Equals(0),
-            reason="operands go to shared memory as they are, without passing through registers",
-            fix="let the pointwise operations before the convolution write their result",
-            when=is_convolution,
-        ),
+        prologue_need(prefix, is_convolution),
         *walk_needs(prefix, multiplies),
         _groups_need(prefix, multiplies, is_float),
     )
