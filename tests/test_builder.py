@@ -593,6 +593,20 @@ def test_filters() -> None:
         h2.build()
 
 
+def test_engines_that_round_are_asked_for() -> None:
+    g = Graph(io_data_type="float32", compute_data_type="float32", device="h200")
+    x, w = g.tensor([8, 64, 56, 56], name="x"), g.tensor([64, 64, 3, 3], name="w")
+    g.conv_fprop(x, w, padding=[1, 1]).set_output(True)
+    g.create_execution_plans([HeurMode.A])
+
+    def names() -> list[str]:
+        return [g.get_plan_name_at_index(i) for i in range(g.get_execution_plan_count())]
+
+    assert "cuda_hopper_gemm_tf32" not in names()
+    g.allow_numeric_notes([NumericalNote.DOWN_CONVERT_INPUTS])
+    assert "cuda_hopper_gemm_tf32" in names()
+
+
 def test_everything_deselected() -> None:
     g = graph()
     conv_bias_relu(g)

@@ -59,7 +59,6 @@ from graphdnn.fusion.fused import FusedOp
 _COLUMNS_OF_A_THREAD = 8
 _CHANNELS, _LAST_PIXEL = 2, 5  # axes of the coordinates of images and filters
 _UNROLLED = 4  # steps
-_PIECES_AHEAD = 4  # read before their turn
 _FEW_PARTS = 10  # that one thread adds
 
 
@@ -155,8 +154,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     out_space = _result_space(roles, is_turned)
     vector_axis = _LAST_PIXEL if is_turned else _CHANNELS
     width = min(width_for(out_space, steps.epilogue_tensors(), vector_axis), held)
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=vector_axis, condition="is_there",
-                   keeps=lambda spec: spec.elements >= roles.output.elements)  # fmt: skip
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=vector_axis, condition="is_there")
     steps.finish(body, "acc", compute)
     channels_held = PANEL if product.is_wgrad else _depth_of_step(product)
     blocks = -(-product.channels // channels_held)
@@ -182,8 +180,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         ],
         parameters=parameters.text,
         functions=[
-            body.keeping(),
-            body.function("epilogue", f"const {compute} (&acc)[{width}], bool is_there, const Kept& kept"),
+            body.function("epilogue", f"const {compute} (&acc)[{width}], bool is_there"),
             product_text(*_operand_types(product, is_turned), tile.bn, *across),
         ],
         constants={
@@ -193,7 +190,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "ACROSS_A": across[0], "ACROSS_B": across[1],
             "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
             **({"SLICES": slices} if is_split else {}),
-            "PERMUTED": is_permuted, "NEIGHBOURS": held, "AHEAD": _PIECES_AHEAD if body.kept else 0,
+            "PERMUTED": is_permuted, "NEIGHBOURS": held,
             "WIDTH": width, "UNROLL": _UNROLLED,
             "Element": STORAGE[gathered.spec.data_type], "Accumulator": compute,
         },

@@ -39,7 +39,6 @@ from graphdnn.enums import DataType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 
 _COLUMNS_OF_A_THREAD = 8
-_PIECES_AHEAD = {2: 4, 3: 4, 4: 2}  # read before their turn, by the warpgroups that share a block's registers
 _CHANNELS = 2  # axis of a result's coordinates
 _FILES = ("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_halo.cu")
 
@@ -65,8 +64,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     out_space = roles.space(roles.output)
     width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), held)
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, condition="is_there",
-                   keeps=lambda spec: spec.elements >= roles.output.elements)  # fmt: skip
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, condition="is_there")
     steps.finish(body, "acc", compute)
     groups, across = tile.groups_of_rows(shape), -(-shape.columns // tile.bn)
     layout = Layout.of(sizes, PANEL * groups * tile.consumers, tile.bn)
@@ -88,8 +86,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         _FILES,
         parameters=parameters.text,
         functions=[
-            body.keeping(),
-            body.function("epilogue", f"const {compute} (&acc)[{width}], bool is_there, const Kept& kept"),
+            body.function("epilogue", f"const {compute} (&acc)[{width}], bool is_there"),
             product_text(image.spec.data_type, filter.spec.data_type, tile.bn, False, across_filter),
         ],
         constants={
@@ -100,7 +97,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
             "WGRAD": False, "TURNED": False, "ACROSS_FILTER": across_filter, "PERMUTED": is_permuted,
             "RESIDUES": 1, "SPATIAL": 2, "SPLIT": False,
-            "NEIGHBOURS": held, "AHEAD": _PIECES_AHEAD[tile.consumers] if body.kept else 0, "WIDTH": width,
+            "NEIGHBOURS": held, "WIDTH": width,
             "Element": STORAGE[image.spec.data_type], "Accumulator": compute,
         },
     )  # fmt: skip

@@ -45,7 +45,6 @@ from graphdnn.tensors import TensorSpec
 _COLUMNS_OF_A_THREAD = 8
 _COLUMN = 2  # axis of the result's coordinates
 _UNROLLED = 4  # steps
-_PIECES_AHEAD = 4  # read before their turn
 _FEW_PARTS = 10  # that one thread adds
 
 
@@ -131,8 +130,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     space = products.space(op)
     width = min(width_for(space, steps.epilogue_tensors(), _COLUMN), held)
-    body = Program(op, parameters, space, "t", width=width, vector_axis=_COLUMN, condition="is_there",
-                   keeps=lambda spec: spec.elements >= products.stack.op.c.elements)  # fmt: skip
+    body = Program(op, parameters, space, "t", width=width, vector_axis=_COLUMN, condition="is_there")
     steps.finish(body, "acc", compute)
     _describe(parameters, products, sizes, layout)
     parameters.integer("parts", choice.parts)
@@ -153,8 +151,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         ],
         parameters=parameters.text,
         functions=[
-            body.keeping(),
-            body.function("epilogue", f"const {compute} (&acc)[{width}], bool is_there, const Kept& kept"),
+            body.function("epilogue", f"const {compute} (&acc)[{width}], bool is_there"),
             product_text(a.spec.data_type, b.spec.data_type, tile.bn, a.is_across, b.is_across),
         ],
         constants={
@@ -164,7 +161,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "ACROSS_A": a.is_across, "ACROSS_B": b.is_across,
             "RESIDUES": 1, "SPATIAL": 1, "SPLIT": is_split,
             **({"SLICES": slices} if is_split else {}),
-            "PERMUTED": is_permuted, "NEIGHBOURS": held, "AHEAD": _PIECES_AHEAD if body.kept else 0,
+            "PERMUTED": is_permuted, "NEIGHBOURS": held,
             "WIDTH": width, "UNROLL": _UNROLLED,
             "Element": STORAGE[a.spec.data_type], "Accumulator": compute,
         },

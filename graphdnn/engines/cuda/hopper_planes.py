@@ -125,8 +125,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         ],
         parameters=parameters.text,
         functions=[
-            body.keeping(),
-            body.function("epilogue", f"const {compute} (&acc)[{width}], bool is_there, const Kept& kept"),
+            body.function("epilogue", f"const {compute} (&acc)[{width}], bool is_there"),
             kind.text(tile.bn),
         ],
         constants={
@@ -135,7 +134,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "PLANES_A": len(kind.planes[0]), "PLANES_B": len(kind.planes[1]),
             "BOXES": kind.boxes, "CHANNELS": kind.channels, "BLOCKS": kind.blocks,
             "FILTER_ROW": kind.filter_row, "LINE": kind.line,
-            "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False, "AHEAD": 0,
+            "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False,
             "PERMUTED": True, "NEIGHBOURS": neighbours,
             "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
             **({"SLICES": slices} if is_split else {}),

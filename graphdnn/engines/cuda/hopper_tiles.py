@@ -33,7 +33,6 @@ _SUM = 2.5  # launches' time that a split costs
 _SUM_PACE = 0.955  # of the bandwidth, of partial sums
 _LEAST_STAGES = 3
 _REGISTERS, _MOST_REGISTERS = 65536, 255  # of a multiprocessor, and of a thread
-_BLOCK_OF_COLUMNS = 32
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ class Sizes(NamedTuple):
         return (tile.bn, tile.bm) if self.is_turned else (tile.bm, tile.bn)
 
     @property
-    def is_split(self) -> bool:
+    def may_be_split(self) -> bool:
         return len(self.products) == 1
 
 
@@ -200,7 +199,7 @@ def _work(sizes: Sizes, tile: Tile) -> tuple[int, float]:
 def _parts(sizes: Sizes, tiles: int, machine: _Machine) -> Iterator[int]:
     """One, and those that give every multiprocessor the same number of pieces."""
     yield 1
-    if not sizes.is_split:
+    if not sizes.may_be_split:
         return
     depth = sizes.products[0][1]
     seen = {1}

@@ -12,7 +12,7 @@ of uids or names: graphs that differ only in those share one compiled kernel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf, isnan
 
 from graphdnn.dtypes import COMPUTE, ELEMENTS
@@ -42,14 +42,14 @@ class Program:
         vector_axis: int | None = None,
         linear: str = "",
         stores: str = "store",
-        keeps: bool | Callable[[TensorSpec], bool] = False,
+        keeps: bool = False,
         quick: str = "",
         condition: str = "",
     ) -> None:
         """``prefix`` keeps the fields of several programs of one kernel apart. ``linear``: the name of an argument
         that counts elements in the order of the space, which is the offset in tensors that are packed in that order.
-        ``stores``: the function that stores neighbours. ``keeps``: what varies along the vector axis only, or what it
-        is true of, is taken from ``kept``, an argument that the function ``keep`` filled (``keeping``). ``quick``: the
+        ``stores``: the function that stores neighbours. ``keeps``: what varies along the vector axis only
+        is taken from ``kept``, an argument that the function ``keep`` filled (``keeping``). ``quick``: the
         name of a word that tells where the quick form of an operation does not hold; without it another form is taken
         there. ``condition``: an argument without which nothing is stored; coordinates have to be legal all the same.
         """
@@ -99,18 +99,13 @@ class Program:
         else:
             step, offset = self._step(spec, field), self._offset(spec, field)
             load = f"load<{self.width}>(p.{field} + ({offset}), {step}, "
-            if self._is_kept(spec):
+            if self._keeps and is_of_vector_axis(self._space, spec, self._vector_axis):
                 self._lines.pop()  # the array's declaration
                 self._kept.append((kind, name, load))
                 name = self._values[spec.uid] = f"kept.{name}"
             else:
                 self._line(f"{load}{name});")
         return name
-
-    def _is_kept(self, spec: TensorSpec) -> bool:
-        if isinstance(self._keeps, bool):
-            return self._keeps and is_of_vector_axis(self._space, spec, self._vector_axis)
-        return self._keeps(spec)
 
     def old(self, spec: TensorSpec) -> str:
         """What an output held before, for beta: loaded, but not the tensor's value."""
@@ -300,11 +295,6 @@ class Program:
         listed = ", ".join(a for a in ("const Params& p", f"const int (&at)[{self._space.rank}]", arguments) if a)
         body = "\n".join(self._lines)
         return f"__device__ __forceinline__ void {name}({listed}) {{\n{body}\n}}\n"
-
-    @property
-    def kept(self) -> int:
-        """Operands that ``keep`` reads."""
-        return len(self._kept)
 
     def keeping(self) -> str:
         """The text of ``struct Kept``, and of ``keep``, which fills one at a coordinate."""

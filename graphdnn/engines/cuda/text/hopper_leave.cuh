@@ -103,19 +103,7 @@ __device__ __forceinline__ Piece piece_of(const Params& p, const Work& w, const 
     return piece;
 }
 
-// What the epilogue reads of the operands that are as large as the result.
-struct Held { Kept kept[8 / WIDTH]; };
-
-__device__ __forceinline__ Held held_of(const Params& p, const Piece& piece) {
-    Held held;
-    #pragma unroll
-    for (int i = 0; i < 8 / WIDTH; ++i) keep(p, piece.at[i], held.kept[i]);
-    return held;
-}
-
-__device__ __forceinline__ void leave(
-    const Params& p, const Piece& piece, const Held& held, int h, const Accumulator* sum
-) {
+__device__ __forceinline__ void leave(const Params& p, const Piece& piece, int h, const Accumulator* sum) {
     Accumulator v[8];
     #pragma unroll
     for (int group = 0; group < 4; ++group)
@@ -127,29 +115,17 @@ __device__ __forceinline__ void leave(
         Accumulator acc[WIDTH];
         #pragma unroll
         for (int e = 0; e < WIDTH; ++e) acc[e] = v[i * WIDTH + e];
-        epilogue(p, piece.at[i], acc, piece.is_there[i], held.kept[i]);
+        epilogue(p, piece.at[i], acc, piece.is_there[i]);
     }
 }
 
-// The sums of 64 rows through the epilogue, 2 * COUNT pieces, each 16 sums of 32 columns for two rows. Operands as large as
-// the result are read AHEAD pieces before their turn: a piece waits for memory while others are computed.
+// The sums of 64 rows through the epilogue, 2 * COUNT pieces, each 16 sums of 32 columns for two rows.
 template <int COUNT>
 __device__ __forceinline__ void leave_all(
     const Params& p, const Work& w, const Rows& rows, int first_block, const Accumulator (&sum)[16 * COUNT]
 ) {
-    constexpr int PIECES = 2 * COUNT, RING = AHEAD < PIECES ? AHEAD : PIECES;
-    Held ring[RING > 0 ? RING : 1];
     #pragma unroll
-    for (int i = 0; i < RING; ++i) ring[i] = held_of(p, piece_of(p, w, rows, first_block + i / 2, i % 2));
-    #pragma unroll
-    for (int i = 0; i < PIECES; ++i) {
-        const Piece piece = piece_of(p, w, rows, first_block + i / 2, i % 2);
-        Held& held = ring[RING > 0 ? i % RING : 0];
-        if constexpr (RING == 0) held = held_of(p, piece);
-        leave(p, piece, held, i % 2, sum + i / 2 * 16);
-        if (RING > 0 && i + RING < PIECES)
-            held = held_of(p, piece_of(p, w, rows, first_block + (i + RING) / 2, (i + RING) % 2));
-    }
+    for (int i = 0; i < 2 * COUNT; ++i) leave(p, piece_of(p, w, rows, first_block + i / 2, i % 2), i % 2, sum + i / 2 * 16);
 }
 
 // Partial sums lie as threads hold them: [part][tile][consumer][j][block][quarter][thread] of four.

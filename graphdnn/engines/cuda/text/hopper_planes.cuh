@@ -122,7 +122,7 @@ template <class Slot> __device__ __forceinline__ void fill_planes(const Params& 
 constexpr int A_BYTES = BM * ROW * BOXES, B_BYTES = BN * FILTER_ROW;
 static_assert(BM == 64 * CONSUMERS && BN % 32 == 0, "whole panels");
 static_assert(A_BYTES % 1024 == 0 && B_BYTES % 1024 == 0, "rows of a stage are exchanged from its beginning on");
-static_assert(!ACROSS_FILTER && AHEAD == 0, "filters lie along k here, nothing is fetched ahead");
+static_assert(!ACROSS_FILTER, "filters lie along k here");
 
 // The stages as one lane of those that multiply sees them.
 struct Ring {
