@@ -28,9 +28,15 @@ LAYERS = (
     ("heuristics",),
     ("composed", "plan"),
     ("build", "engine_index", "files"),
-    ("builder", "backend", "oracle"),
+    ("oracle",),
+    ("ledger", "kernels", "trace", "certificate"),  # what a plan says of itself
+    ("repairs", "cuts", "tuning"),  # what would be better
+    ("builder", "backend"),
     ("problem", "v6"),  # a recording of legacy calls prints a script for the builder
-    ("cli", "__init__"),
+    ("locks", "bundles", "importers"),
+    ("reducing",),
+    ("report",),
+    ("pytest_plugin", "cli", "__init__"),
     ("__main__",),
 )
 ROW = {name: row for row, names in enumerate(LAYERS) for name in names}

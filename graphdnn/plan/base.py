@@ -17,13 +17,14 @@ from graphdnn.engines.engine import CompiledOperation
 from graphdnn.enums import BehaviorNote, NumericalNote
 from graphdnn.heuristics import EngineConfig
 from graphdnn.plan.bindings import Expected
+from graphdnn.plan.questions import Questions
 from graphdnn.tensors import TensorSpec
 
 if TYPE_CHECKING:
     from graphdnn.plan.source_lines import SourceLine
 
 
-class ExecutionPlan:
+class ExecutionPlan(Questions):
     """A graph with a decided engine for each fused operation, compiled. Reusable, and safe to share between threads."""
 
     __slots__ = (

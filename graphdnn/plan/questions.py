@@ -1,0 +1,19 @@
+"""What a plan is asked about itself, answered by the packages that come after it in the flow.
+
+A plan decides and runs; what explains, checks or compares it is built on top of it. So that one can ask the plan
+itself, each question here names the module that answers, loaded when it is asked for the first time.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+
+class Questions:
+    """The methods of ``ExecutionPlan`` that are answered further down: one line each."""
+
+    __slots__ = ()
+
+    def _ask(self, module: str, function: str, *arguments: Any, **options: Any) -> Any:
+        return getattr(import_module(f"graphdnn.{module}"), function)(self, *arguments, **options)
