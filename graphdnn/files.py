@@ -95,7 +95,7 @@ def graph_to_json(graph: OperationGraph) -> str:
 
 def graph_from_json(text: str | bytes) -> OperationGraph:
     """Raises ``MalformedFile`` for anything that is not a graph; its rejections say what is wrong with it."""
-    return _guarded(lambda: _graph(_parse(text, GRAPH_FORMAT)))
+    return guarded(lambda: graph_from_dict(parse_document(text, GRAPH_FORMAT)))
 
 
 def plan_to_json(plan: ExecutionPlan) -> str:
@@ -106,17 +106,9 @@ def plan_to_json(plan: ExecutionPlan) -> str:
         "version": VERSION,
         "graph": graph_to_dict(config.fused.graph),
         "device": config.device.to_json(),
-        "choices": [
-            {
-                "operation": choice.task.op.name,
-                "engine": choice.engine.name,
-                "engine_id": choice.engine.id,
-                "knobs": {kind.c_name: value for kind, value in sorted(choice.knobs.items())},
-            }
-            for choice in config.choices
-        ],
+        "choices": choices_of(config),
     }
-    return json.dumps({**content, "sha256": _digest(content)}, indent=1)
+    return json.dumps({**content, "sha256": digest_of(content)}, indent=1)
 
 
 def plan_from_json(text: str | bytes, device: DeviceSpec | None = None) -> ExecutionPlan:
@@ -124,7 +116,7 @@ def plan_from_json(text: str | bytes, device: DeviceSpec | None = None) -> Execu
 
     Raises ``MalformedFile`` for a damaged file and ``NotSupported`` when an engine declines on this device.
     """
-    config = _guarded(lambda: _config(_parse(text, PLAN_FORMAT), device))
+    config = guarded(lambda: config_from_dict(parse_document(text, PLAN_FORMAT, sealed=True), device))
     refused = [r for choice in config.choices for r in choice.engine.why_not(choice.task)]
     if refused:
         from graphdnn.errors import error_for
@@ -134,6 +126,19 @@ def plan_from_json(text: str | bytes, device: DeviceSpec | None = None) -> Execu
 
 
 # Writing.
+
+
+def choices_of(config: EngineConfig) -> list[dict[str, Any]]:
+    """The engine and the knobs of each kernel."""
+    return [
+        {
+            "operation": choice.task.op.name,
+            "engine": choice.engine.name,
+            "engine_id": choice.engine.id,
+            "knobs": {kind.c_name: value for kind, value in sorted(choice.knobs.items())},
+        }
+        for choice in config.choices
+    ]
 
 
 def _fields(spec: Spec) -> dict[str, Any]:
@@ -162,7 +167,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _digest(content: Mapping[str, Any]) -> str:
+def digest_of(content: Mapping[str, Any]) -> str:
+    """The hash that a file of this content carries."""
     import hashlib
 
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
@@ -171,40 +177,45 @@ def _digest(content: Mapping[str, Any]) -> str:
 # Reading.
 
 
-def _reject(rule: Rule, attribute: str, value: object, **words: Any) -> MalformedFile:
+def malformed(rule: Rule, attribute: str, value: object, **words: Any) -> MalformedFile:
+    """The error for one entry of a file."""
     return MalformedFile(rule.reject("FILE", attribute, value, **words))
 
 
-def _guarded(read: Callable[[], T]) -> T:
-    """Run a reader; whatever it trips over becomes one ``MalformedFile``."""
+def guarded(read: Callable[[], T]) -> T:
+    """Run a reader of any format; whatever it trips over becomes one ``MalformedFile``."""
     try:
         return read()
     except MalformedFile:
         raise
     except GraphdnnError as error:
         raise MalformedFile(error.rejections) from error
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:
         detail = f"{type(error).__name__}: {error}"
-        raise _reject(CONTENT, "content", "malformed", expected="the documented entries", detail=detail) from error
+        raise malformed(CONTENT, "content", "malformed", expected="the documented entries", detail=detail) from error
 
 
-def _parse(text: str | bytes, expected: str) -> dict[str, Any]:
+def parse_document(text: str | bytes, expected: str, *, sealed: bool = False) -> dict[str, Any]:
+    """The entries of a file of one format. ``sealed``: it has to carry the hash of its content.
+
+    Raises ``MalformedFile`` for what is too large, too deep, no JSON, of another format or version, or altered.
+    """
     if len(text) > LARGEST_FILE:
-        raise _reject(TOO_LARGE, "size", f"{len(text)} bytes", limit=LARGEST_FILE)
+        raise malformed(TOO_LARGE, "size", f"{len(text)} bytes", limit=LARGEST_FILE)
     if _depth(text) > DEEPEST:
-        raise _reject(TOO_DEEP, "nesting", _depth(text), limit=DEEPEST)
+        raise malformed(TOO_DEEP, "nesting", _depth(text), limit=DEEPEST)
     try:
         data = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise _reject(UNREADABLE, "text", "unreadable", detail=str(error)) from None
+        raise malformed(UNREADABLE, "text", "unreadable", detail=str(error)) from None
     if not isinstance(data, dict) or data.get("format") != expected:
         found = data.get("format") if isinstance(data, dict) else type(data).__name__
-        raise _reject(FORMAT, "format", found, expected=expected)
+        raise malformed(FORMAT, "format", found, expected=expected)
     if data.get("version") != VERSION:
-        raise _reject(NEWER, "version", data.get("version"), version=VERSION)
+        raise malformed(NEWER, "version", data.get("version"), version=VERSION)
     digest = data.pop("sha256", None)
-    if (digest is not None or expected == PLAN_FORMAT) and digest != _digest(data):
-        raise _reject(ALTERED, "sha256", digest)
+    if (digest is not None or sealed) and digest != digest_of(data):
+        raise malformed(ALTERED, "sha256", digest)
     return data
 
 
@@ -228,7 +239,8 @@ def _depth(text: str | bytes) -> int:
 _KNOWN = {**OPERATIONS, **EXTENSIONS}
 
 
-def _graph(data: Mapping[str, Any]) -> OperationGraph:
+def graph_from_dict(data: Mapping[str, Any]) -> OperationGraph:
+    """What ``graph_to_dict`` made; to be called inside ``guarded``."""
     tensors = {}
     for entry in data["tensors"]:
         tensor = TensorSpec(**_decoded(TensorSpec, entry, {}))
@@ -238,7 +250,9 @@ def _graph(data: Mapping[str, Any]) -> OperationGraph:
         fields = dict(entry)
         tag = fields.pop("operation")
         if tag not in _KNOWN:
-            raise _reject(CONTENT, "operation", tag, expected=f"one of {', '.join(_KNOWN)}", detail="unknown operation")
+            raise malformed(
+                CONTENT, "operation", tag, expected=f"one of {', '.join(_KNOWN)}", detail="unknown operation"
+            )
         cls = _KNOWN[tag]
         operations.append(cls(**_decoded(cls, fields, tensors)))
     return OperationGraph.of(operations, name=str(data.get("name", "")))
@@ -263,19 +277,20 @@ def _value(cls: type[Spec], field: str, value: Any, tensors: Mapping[int, Tensor
     return value
 
 
-def _config(data: Mapping[str, Any], device: DeviceSpec | None) -> EngineConfig:
-    graph = _graph(data["graph"])
+def config_from_dict(data: Mapping[str, Any], device: DeviceSpec | None) -> EngineConfig:
+    """From the entries graph, device and choices; to be called inside ``guarded``."""
+    graph = graph_from_dict(data["graph"])
     target = device or device_from_json(data["device"])
     fused = fuse(graph)
     if len(data["choices"]) != len(fused):
-        raise _reject(
+        raise malformed(
             CONTENT, "choices", len(data["choices"]), expected=f"{len(fused)} choices",
             detail="the graph is fused differently by this version",
         )  # fmt: skip
     choices = []
     for op, entry in zip(fused, data["choices"], strict=True):
         if entry["engine"] not in ENGINE_BY_NAME or entry["operation"] != op.name:
-            raise _reject(
+            raise malformed(
                 CONTENT, "choices", f"{entry['engine']} for {entry['operation']}",
                 expected=f"a known engine for {op.name}", detail="unknown engine or other fusion",
             )  # fmt: skip
