@@ -191,7 +191,16 @@ def compare(
 
     ``growth``: ``EngineConfig.error_growth``, the factors of the engines that computed them.
     """
-    values = evaluate(graph, {**bindings, **(before or {})})
+    return compare_values(graph, evaluate(graph, {**bindings, **(before or {})}), bindings, growth)
+
+
+def compare_values(
+    graph: OperationGraph,
+    values: Mapping[int, Array],
+    bindings: Mapping[int, Any],
+    growth: Mapping[int, float] = _NO_GROWTH,
+) -> list[Comparison]:
+    """Like ``compare``, beside what ``evaluate`` gave: for several results of the same inputs."""
     errors, unclear = _errors(graph, values, growth)
     found = []
     for spec in graph.outputs:

@@ -31,17 +31,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from graphdnn.builder import Graph, Tensor
 from graphdnn.builder.methods import POINTWISE_METHODS
-from graphdnn.dtypes import ELEMENTS, FLOATS, Array, cast, data_type_of
-from graphdnn.engines.host.memory import empty, store
+from graphdnn.dtypes import ELEMENTS, FLOATS, data_type_of
 from graphdnn.enums import ConvolutionMode, DataType, NormPhase, ReductionOperator, ResampleMode
 from graphdnn.errors import BadParam
 from graphdnn.graph import OperationGraph
+from graphdnn.operands import random_operands
 from graphdnn.rules import Rule
-from graphdnn.tensors import TensorSpec, channels_last_strides, packed_strides
+from graphdnn.tensors import channels_last_strides, packed_strides
 
 SYNTAX = Rule(
     id="problem.syntax",
@@ -435,42 +433,5 @@ def _number(text: str) -> float:
 
 
 def random_bindings(graph: OperationGraph | Graph, seed: int = 0, *, extreme: bool = False) -> dict[int, Any]:
-    """Arrays for every bound tensor: inputs random, outputs poisoned (NaN, or the largest integer).
-
-    Floating inputs are normal numbers, integers small enough to be told apart and large enough to carry
-    (the full range with ``extreme``), a by-value tensor is 1e-5 as befits an epsilon.
-    """
-    if isinstance(graph, Graph):
-        graph = graph.build_operation_graph()
-    rng = np.random.default_rng(seed)
-    return {
-        spec.uid: _poisoned(spec) if spec.uid in graph.producer else _random(spec, rng, extreme=extreme)
-        for spec in graph.bound
-    }
-
-
-def _random(spec: TensorSpec, rng: np.random.Generator, *, extreme: bool) -> Any:
-    element = ELEMENTS[spec.data_type]
-    if spec.is_by_value:
-        return 1e-5 if spec.data_type in FLOATS else 1
-    values: Array
-    if element.kind == "float":
-        values = rng.standard_normal(spec.extents)
-    elif element.kind == "bool":
-        values = rng.random(spec.extents) < 0.5
-    else:
-        low, high = (int(element.smallest), int(element.largest)) if extreme else (max(-8, int(element.smallest)), 8)
-        values = rng.integers(low, high, spec.extents, endpoint=True)
-    binding = empty(spec)
-    binding[...] = 0
-    store(cast(values, spec.data_type), binding, spec)
-    return binding
-
-
-def _poisoned(spec: TensorSpec) -> Any:
-    binding = empty(spec)
-    if ELEMENTS[spec.data_type].kind == "float":
-        binding[...] = np.nan
-    else:
-        binding[...] = True if binding.dtype == np.bool_ else np.iinfo(binding.dtype).max
-    return binding
+    """``graphdnn.operands.random_operands`` of a graph, or of one in the making."""
+    return random_operands(graph.build_operation_graph() if isinstance(graph, Graph) else graph, seed, extreme=extreme)

@@ -28,7 +28,7 @@ LAYERS = (
     ("heuristics",),
     ("composed", "plan"),
     ("build", "engine_index", "files"),
-    ("oracle",),
+    ("oracle", "operands"),
     ("ledger", "kernels", "trace", "certificate"),  # what a plan says of itself
     ("repairs", "cuts", "tuning"),  # what would be better
     ("builder", "backend"),

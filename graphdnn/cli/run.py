@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -20,8 +20,8 @@ from graphdnn.engines import ENGINE_BY_NAME, ENGINES
 from graphdnn.engines.work import flops
 from graphdnn.errors import BadParam, NotSupported
 from graphdnn.files import graph_to_json, plan_to_json
-from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Choice, EngineConfig, Ranking
+from graphdnn.operands import blended
 from graphdnn.oracle import Comparison, compare
 from graphdnn.plan import DevicePlan, ExecutionPlan
 from graphdnn.problem import random_bindings
@@ -131,7 +131,7 @@ def measure(plan: ExecutionPlan, seed: int, repeat: int, *, verify: bool) -> Out
     graph = plan.config.fused.graph
     plan.load()
     host, workspace = random_bindings(graph, seed), plan.new_workspace()
-    before = _blended(graph, host)
+    before = blended(graph, host)
     bindings = plan.to_device(host)
     plan.execute(bindings, workspace)
     comparisons = compare(graph, plan.to_host(bindings), before, plan.config.error_growth) if verify else None
@@ -152,14 +152,6 @@ def _timings(plan: ExecutionPlan, call: Callable[[], None], repeat: int) -> list
     for _ in range(repeat):
         call()
     return []
-
-
-def _blended(graph: OperationGraph, bindings: Mapping[int, Any]) -> dict[int, Any]:
-    """Copies of the outputs whose old contents a beta reads, which are made finite for that."""
-    uids = [t.uid for op in graph.operations if op.reads_output for t in op.outputs().values()]
-    for uid in uids:
-        bindings[uid][...] = 1
-    return {uid: bindings[uid].copy() for uid in uids}
 
 
 def as_text(outcome: Outcome) -> str:

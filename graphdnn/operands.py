@@ -1,0 +1,62 @@
+"""Operands for trying a graph out: random inputs, and outputs that hold garbage until something writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from graphdnn.dtypes import ELEMENTS, FLOATS, Array, cast
+from graphdnn.engines.host.memory import empty, store
+from graphdnn.graph import OperationGraph
+from graphdnn.tensors import TensorSpec
+
+
+def random_operands(graph: OperationGraph, seed: int = 0, *, extreme: bool = False) -> dict[int, Any]:
+    """Arrays for every bound tensor: inputs random, outputs poisoned (NaN, or the largest integer).
+
+    Floating inputs are normal numbers, integers small enough to be told apart and large enough to carry
+    (the full range with ``extreme``), a by-value tensor is 1e-5 as befits an epsilon.
+    """
+    rng = np.random.default_rng(seed)
+    return {
+        spec.uid: poisoned(spec) if spec.uid in graph.producer else _random(spec, rng, extreme=extreme)
+        for spec in graph.bound
+    }
+
+
+def blended(graph: OperationGraph, bindings: Mapping[int, Any]) -> dict[int, Any]:
+    """Copies of the outputs whose old contents a beta reads, which are made finite for that."""
+    uids = [t.uid for op in graph.operations if op.reads_output for t in op.outputs().values()]
+    for uid in uids:
+        bindings[uid][...] = 1
+    return {uid: bindings[uid].copy() for uid in uids}
+
+
+def poisoned(spec: TensorSpec) -> Any:
+    """An array of values that no result is likely to have."""
+    binding = empty(spec)
+    if ELEMENTS[spec.data_type].kind == "float":
+        binding[...] = np.nan
+    else:
+        binding[...] = True if binding.dtype == np.bool_ else np.iinfo(binding.dtype).max
+    return binding
+
+
+def _random(spec: TensorSpec, rng: np.random.Generator, *, extreme: bool) -> Any:
+    element = ELEMENTS[spec.data_type]
+    if spec.is_by_value:
+        return 1e-5 if spec.data_type in FLOATS else 1
+    values: Array
+    if element.kind == "float":
+        values = rng.standard_normal(spec.extents)
+    elif element.kind == "bool":
+        values = rng.random(spec.extents) < 0.5
+    else:
+        low, high = (int(element.smallest), int(element.largest)) if extreme else (max(-8, int(element.smallest)), 8)
+        values = rng.integers(low, high, spec.extents, endpoint=True)
+    binding = empty(spec)
+    binding[...] = 0
+    store(cast(values, spec.data_type), binding, spec)
+    return binding
