@@ -131,9 +131,7 @@ def _shared(shape: Shape, walk: Walk) -> int:
     pieces = walk.channels * shape.out_bytes // 16
     place = walk.channels + (0 if pieces % 2 else 16 // shape.out_bytes)
     hall = walk.lines * shape.out_rows * walk.tiles * TILE * place * shape.out_bytes
-    filters = padded_bytes(walk.channels * shape.group_in * shape.problem.taps * 2)
-    beyond = _TILES * shape.step_w(TILE) * pixel * 2  # tiles that are not there are read too
-    return ring + max(filters + 2 * hall, beyond)
+    return ring + padded_bytes(walk.channels * shape.group_in * shape.problem.taps * 2) + 2 * hall
 
 
 def _fits(shape: Shape, walk: Walk, device: DeviceSpec) -> bool:

@@ -164,6 +164,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_walk(const 
     const int column_at[2] = {
         within(column0 + lane, (int)p.out_w), within(column0 + 32 + lane, (int)p.out_w)
     };
+    // For tiles that are not there the last one is read: behind it lie rows on their way, and rows that others write.
+    const int nearest = TILES >= 8 ? g : within(g, TILES);
+    const int apart = ((TILES >= 16 ? g + 8 : within(g + 8, TILES)) - nearest) * STEP_W * PIXEL;
     // Finite as long as all results were: products of neighbours are added to it.
     float probe = 0.0f;
     // Unknown to the compiler, but 0: operands of products are then written once, into registers side by side.
@@ -175,7 +178,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_walk(const 
         __syncthreads();  // these rows are there for all, and all have left those that are overwritten next
         if (turn + (STAGES - 1) * ROWS < steps) ring.fetch(slot == 0 ? STAGES - 1 : slot - 1);
         commit_copies();
-        const Gathered* const here = ring.at(slot, 0, g * STEP_W + j, local);
+        const Gathered* const here = ring.at(slot, 0, nearest * STEP_W + j, local);
         Pack<unsigned int, PAIRS> words[CHUNKS][2];  // of tiles g and g + 8
         auto load = [&](int row) {
             #pragma unroll
@@ -183,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_walk(const 
                 #pragma unroll
                 for (int m = 0; m < 2; ++m)
                     words[chunk][m] = load_pack<PAIRS>(
-                        (const unsigned int*)(here + (row * WIDE + chunk * TW + 8 * m * STEP_W) * PIXEL)
+                        (const unsigned int*)(here + (row * WIDE + chunk * TW) * PIXEL + m * apart)
                     );
         };
         load(0);
