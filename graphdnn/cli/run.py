@@ -67,24 +67,27 @@ class Outcome:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", metavar="PROBLEM", help=HELP)
     add_device_and_mode(parser)
-    names = ", ".join(e.name for e in ENGINES)
-    parser.add_argument("--engine", metavar="NAME", help=f"use this engine for every kernel that it serves: {names}")
-    parser.add_argument("--seed", type=_natural, default=0, metavar="N", help="of the random data (default: 0)")
+    parser.add_argument("--engine", metavar="NAME", help=engine_help())
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the random data (default: 0)")
     parser.add_argument("--no-verify", action="store_true", help="do not compare with the oracle")
-    parser.add_argument("--repeat", type=_positive, default=5, metavar="N", help="timed runs (default: 5)")
+    parser.add_argument("--repeat", type=positive, default=5, metavar="N", help="timed runs (default: 5)")
     parser.add_argument("--save-graph", type=Path, metavar="FILE", help="write the graph as JSON")
     parser.add_argument("--save-plan", type=Path, metavar="FILE", help="write the plan as JSON")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def _natural(text: str) -> int:
+def engine_help() -> str:
+    return f"use this engine for every kernel that it serves: {', '.join(e.name for e in ENGINES)}"
+
+
+def natural(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
 
 
-def _positive(text: str) -> int:
-    if _natural(text) < 1:
+def positive(text: str) -> int:
+    if natural(text) < 1:
         raise argparse.ArgumentTypeError("at least 1")
     return int(text)
 
