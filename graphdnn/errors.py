@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 from graphdnn.enums import Status, shown
 
@@ -62,11 +64,17 @@ class GraphdnnError(Exception):
 
     def __init__(self, rejections: Sequence[Rejection] | Rejection) -> None:
         self.rejections = (rejections,) if isinstance(rejections, Rejection) else tuple(rejections)
+        self.subject: object = None  # what was refused, where more is known than the rejections say: a ranking, a spec
         super().__init__("\n".join(map(str, self.rejections)))
 
     @property
     def status(self) -> Status:
         return self.rejections[0].status
+
+    @property
+    def ledger(self) -> Any:
+        """The refusals as a ``graphdnn.ledger.Ledger``, which lies further down and is loaded when it is asked for."""
+        return import_module("graphdnn.ledger").of_error(self)
 
     def __reduce__(self) -> tuple[type[GraphdnnError], tuple[tuple[Rejection, ...]]]:
         return type(self), (self.rejections,)
@@ -117,14 +125,16 @@ _FAMILIES: dict[int, type[GraphdnnError]] = {
 }
 
 
-def error_for(rejections: Iterable[Rejection]) -> GraphdnnError:
-    """The exception of the first rejection's status family, carrying all of them."""
+def error_for(rejections: Iterable[Rejection], subject: object = None) -> GraphdnnError:
+    """The exception of the first rejection's status family, carrying all of them, and what was refused."""
     found = tuple(rejections)
-    return _FAMILIES[int(found[0].status) // 1000](found)
+    error = _FAMILIES[int(found[0].status) // 1000](found)
+    error.subject = subject
+    return error
 
 
-def raise_if(rejections: Iterable[Rejection]) -> None:
+def raise_if(rejections: Iterable[Rejection], subject: object = None) -> None:
     """Raise one error with every rejection, or return when there is none."""
     found = tuple(rejections)
     if found:
-        raise error_for(found)
+        raise error_for(found, subject)

@@ -189,7 +189,9 @@ def guarded(read: Callable[[], T]) -> T:
     except MalformedFile:
         raise
     except GraphdnnError as error:
-        raise MalformedFile(error.rejections) from error
+        refused = MalformedFile(error.rejections)
+        refused.subject = error.subject
+        raise refused from error
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:
         detail = f"{type(error).__name__}: {error}"
         raise malformed(CONTENT, "content", "malformed", expected="the documented entries", detail=detail) from error

@@ -97,14 +97,14 @@ class OperationGraph:
         """Check and freeze. Raises ``BadParam`` or ``NotSupported`` with every problem of the graph."""
         given = tuple(operations)
         where = f"OPERATIONGRAPH '{name}'" if name else "OPERATIONGRAPH"
-        raise_if(_not_operations(given, where))
+        raise_if(_not_operations(given, where), given)
         tensors, producer, found = _collect(given, where)
         consumers = _consumers(given)
         found += _tensor_problems(tensors, producer, where)
         found += _beta_problems(given, where)
         digraph = _digraph(given, producer)
         found += _structure_problems(given, digraph, where, parts_known=not found)
-        raise_if(found)
+        raise_if(found, given)
         import networkx as nx
 
         order = tuple(nx.lexicographical_topological_sort(digraph))

@@ -129,6 +129,8 @@ class EngineConfig:
     fused: FusedGraph
     device: DeviceSpec
     choices: tuple[Choice, ...]
+    mode: HeurMode | None = None  # of the ranking it comes from; None where it was put together by hand
+    filters: Filters = Filters()  # of that ranking: what they leave out, nobody could have chosen
 
     @property
     def engine_id(self) -> int:
@@ -229,7 +231,7 @@ class Ranking:
         if mode is HeurMode.COUNT:
             raise BadParam(MODE.reject("ENGINEHEUR", "mode", mode))
         self.fused, self.device, self.mode = fused, device, mode
-        self._filters = filters or Filters()
+        self.filters = filters or Filters()
         # Engines of other kinds of device are no candidates; alone they say so themselves.
         here = engines_of(device.kind) if engines is None else tuple(e for e in engines if device.kind in e.places)
         self._engines = here or tuple(engines or ())
@@ -258,7 +260,9 @@ class Ranking:
     def best(self) -> EngineConfig:
         """The first configuration. Raises ``NotSupported`` with every engine's reasons when there is none."""
         if not self._fill(1):
-            raise NotSupported([r for declined in self.declined for r in declined.rejections])
+            error = NotSupported([r for declined in self.declined for r in declined.rejections])
+            error.subject = self
+            raise error
         return self._found[0]
 
     @property
@@ -271,6 +275,15 @@ class Ranking:
                 if rejections:
                     found.append(Declined(task.op, engine, rejections))
         return tuple(found)
+
+    def excluded_knobs(self, op: FusedOp) -> Iterator[tuple[Choice, Rejection]]:
+        """Knob settings of engines that serve a fused operation, with the filter that takes each out."""
+        task = self._tasks[op.index]
+        for engine in self._engines:
+            if engine.serves(task):
+                for knobs in self._knob_settings(engine):
+                    choice = Choice(task, engine, knobs)
+                    yield from ((choice, rejection) for rejection in self._filtered(choice))
 
     def _why_not(self, task: Task, engine: Engine) -> tuple[Rejection, ...]:
         return engine.why_not(task) + tuple(self._filtered(Choice(task, engine, engine.settings(engine.frugal))))
@@ -301,7 +314,7 @@ class Ranking:
             return
         ranked = self.mode in (HeurMode.A, HeurMode.B)
         for picked in _best_first(candidates, (lambda c: c.cost.seconds) if ranked else None):
-            yield EngineConfig(self.fused, self.device, picked)
+            yield EngineConfig(self.fused, self.device, picked, self.mode, self.filters)
 
     def _candidates(self, task: Task) -> Iterator[Choice]:
         """Choices for one fused operation in the mode's order; engines are asked one by one, as they come up."""
@@ -337,14 +350,14 @@ class Ranking:
     def _knob_settings(self, engine: Engine) -> Iterator[Knobs]:
         if self.mode is not HeurMode.B:
             yield engine.defaults()
-            if engine.frugal and self._filters.workspace_limit is not None:
+            if engine.frugal and self.filters.workspace_limit is not None:
                 yield engine.settings(engine.frugal)
             return
         for values in product(*(knob.values for knob in engine.knobs)):
             yield MappingProxyType(dict(zip((k.type for k in engine.knobs), values, strict=True)))
 
     def _filtered(self, choice: Choice) -> Iterator[Rejection]:
-        engine, filters = choice.engine, self._filters
+        engine, filters = choice.engine, self.filters
         numerical = filters.without_numerical_notes.intersection(engine.numerical_notes)
         if numerical:
             barred = ", ".join(sorted(n.name for n in filters.without_numerical_notes))
@@ -378,8 +391,9 @@ class Ranking:
         lines += [f"  {line}" for declined in self.declined for line in str(declined).splitlines()]
         return "\n".join(lines)
 
-    def to_json(self, limit: int | None = None) -> dict[str, object]:
+    def to_json(self, limit: int | None = None, *, declined: bool = True) -> dict[str, object]:
         """``limit``: the most configurations to list; a graph of several kernels has a product of them."""
+        refused = {"declined": [each.to_json() for each in self.declined]} if declined else {}
         return {
             "device": self.device.name,
             "mode": self.mode.name,
@@ -394,7 +408,7 @@ class Ranking:
                 }
                 for config in islice(self, limit)
             ],
-            "declined": [declined.to_json() for declined in self.declined],
+            **refused,
         }
 
 

@@ -148,6 +148,14 @@ Number = Annotated[int | float, BeforeValidator(_number)]
 ElementType = Annotated[DataType, BeforeValidator(data_type_of)]
 
 
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """What was to become a spec, as it was given: the subject of the error that says why it did not."""
+
+    cls: type[Spec]
+    fields: Mapping[str, Any]
+
+
 class Spec(BaseModel):
     """Base of every validated value. Construction raises ``BadParam`` or ``NotSupported`` with all reasons."""
 
@@ -168,10 +176,10 @@ class Spec(BaseModel):
         try:
             super().__init__(**fields)
         except ValidationError as error:
-            raise error_for(_field_rejections(type(self), fields, error)) from None
+            raise error_for(_field_rejections(type(self), fields, error), Attempted(type(self), fields)) from None
         problems = tuple(self.problems())
         if problems:
-            raise error_for(problems)
+            raise error_for(problems, Attempted(type(self), fields))
 
     def problems(self) -> Iterator[Rejection]:
         """Every rejection of the first stage that fails; nothing for a valid spec."""

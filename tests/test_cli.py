@@ -272,7 +272,7 @@ def test_explain_names_what_was_not_fused_and_who_declined(capsys: pytest.Captur
     assert [floor["operation"] for floor in data["floors"]] == [0, 1]
     assert {floor["bound_by"] for floor in data["floors"]} <= {"memory", "arithmetic"}
     assert data["ranking"]["configs"]
-    assert data["ranking"]["declined"]
+    assert {"edge", "pattern"} <= {entry["kind"] for entry in data["refusals"]["entries"]}
 
 
 def _centred() -> str:

@@ -185,7 +185,9 @@ class Nodes:
             return cls(**fields)
         except GraphdnnError as error:
             origin = _origin()
-            raise error_for(replace(r, where=placed(r.where, origin)) for r in error.rejections) from None
+            raise error_for(
+                (replace(r, where=placed(r.where, origin)) for r in error.rejections), error.subject
+            ) from None
 
     def _compute_type(self, operands: Any, given: Any, *, exact: bool = True) -> DataType:
         """``exact``: False for operations that have no integer arithmetic."""
@@ -237,7 +239,7 @@ class Nodes:
             if node.cls in MOVEMENT:  # has no settings that may still change
                 wrong = [r for r in error.rejections if r.status not in _LAYOUT_STATUSES]
             if wrong:
-                raise error_for(wrong) from None
+                raise error_for(wrong, error.subject) from None
 
     def natural_type(self, tensor: Tensor) -> DataType:
         """The type an open tensor gets: that of the arithmetic that makes it."""

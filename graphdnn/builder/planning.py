@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from graphdnn.build import rank
@@ -18,9 +19,10 @@ from graphdnn.enums import (
     NumericalNote,
     Status,
 )
-from graphdnn.errors import BadParam, NotInitialized, NotSupported, Rejection
+from graphdnn.errors import BadParam, GraphdnnError, NotInitialized, NotSupported, Rejection
 from graphdnn.fusion import FusedGraph, fuse
 from graphdnn.heuristics import EngineConfig, Filters, Ranking
+from graphdnn.ledger import Ledger, of_error, of_ranking
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
 
@@ -45,6 +47,9 @@ INDEX = Rule(
     fix="call get_execution_plan_count() after create_execution_plans()",
     status=Status.BAD_PARAM_OUT_OF_BOUND,
 )
+
+
+MOST_DESELECTED = 64  # configurations of each ranking that are looked at for the ledger: there can be a product of them
 
 
 class Planning(Normalizations):
@@ -107,15 +112,30 @@ class Planning(Normalizations):
         refused: list[Rejection] = []
         for ranking in self._rankings:
             for config in ranking:
-                if not any(word in config.name for word in self._deselected):
+                if not self._is_deselected(config):
                     return config
-                words = ", ".join(self._deselected)
-                refused.append(DESELECTED.reject(f"Graph '{self.name}'", "configuration", config.name, words=words))
+                refused.append(self._deselection(config))
             if isinstance(ranking, Ranking):
                 refused += [r for declined in ranking.declined for r in declined.rejections]
         if not self._rankings:
             raise NotInitialized(NOT_BUILT.reject(f"Graph '{self.name}'", "plans", "none"))
-        raise NotSupported([r for i, r in enumerate(refused) if r not in refused[:i]])  # modes share configurations
+        error = NotSupported([r for i, r in enumerate(refused) if r not in refused[:i]])  # modes share configurations
+        error.subject = tuple(ranking for ranking in self._rankings if isinstance(ranking, Ranking))
+        raise error
+
+    def _is_deselected(self, config: EngineConfig) -> bool:
+        return any(word in config.name for word in self._deselected)
+
+    def _deselection(self, config: EngineConfig) -> Rejection:
+        words = ", ".join(self._deselected)
+        return DESELECTED.reject(f"Graph '{self.name}'", "configuration", config.name, words=words)
+
+    def _deselected_configs(self, rankings: Sequence[Ranking]) -> list[Rejection]:
+        """The configurations that were barred by name, as far as a list of them is shown."""
+        if not self._deselected:
+            return []
+        configs = (config for ranking in rankings for config in islice(ranking, MOST_DESELECTED))
+        return [self._deselection(config) for config in configs if self._is_deselected(config)]
 
     def build_plans(self) -> None:
         """Build the best configuration."""
@@ -154,6 +174,27 @@ class Planning(Normalizations):
     def ranking(self) -> Ranking:
         """Configurations in mode A on the graph's device."""
         return rank(self.build_operation_graph(), self.device, HeurMode.A, self._filters)
+
+    def refusals(
+        self,
+        engine: str | int | None = None,
+        kind: str | None = None,
+        rule: str | None = None,
+        operation: str | int | None = None,
+        uid: int | None = None,
+    ) -> Ledger:
+        """Every edge left unfused, every engine, chain, knob and value refused; the arguments select among them.
+
+        Works before there is a plan, and where there cannot be one: then it says what is wrong with the graph.
+        """
+        try:
+            rankings = [r for r in self._rankings if isinstance(r, Ranking)] or [self.ranking]
+        except GraphdnnError as error:
+            found = of_error(error)
+        else:
+            found = Ledger(entry for ranking in rankings for entry in of_ranking(ranking))
+            found += of_error(NotSupported(self._deselected_configs(rankings)))
+        return found.only(engine, kind, rule, operation, uid)
 
     def explain(self) -> str:
         """Fused operations, ranking and refusals as text."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -17,8 +17,10 @@ from graphdnn.cli.source import HELP, graph_of
 from graphdnn.cli.text import count, indented, plural, seconds, size, table
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.work import bytes_moved, floor_seconds, flops
+from graphdnn.enums import Status
 from graphdnn.fusion import FusedGraph, FusedOp
-from graphdnn.heuristics import Declined, Ranking
+from graphdnn.heuristics import Ranking
+from graphdnn.ledger import Entry, of_fused, of_ranking
 
 MOST_CONFIGS = 12  # shown; a graph of many kernels has a product of choices
 
@@ -42,8 +44,9 @@ def as_text(ranking: Ranking, *, source: bool = False) -> str:
     best = next(iter(ranking), None)
     sections = [fused_text(ranking.fused), floor_text(ranking.fused, ranking.device), ranking_text(ranking)]
     sections += [kernels_text(best)] if best else []
-    if ranking.declined:
-        sections.append("declined\n" + "\n".join(_all_declined(ranking)))
+    declined = [entry for entry in of_ranking(ranking) if entry.status is not Status.SUCCESS]
+    if declined:
+        sections.append("declined\n" + "\n".join(declined_text(ranking.fused, declined)))
     sections += [source_text(best)] if best and source else []
     return "\n\n".join(sections)
 
@@ -55,7 +58,8 @@ def as_json(ranking: Ranking, *, source: bool = False) -> dict[str, Any]:
         "graph": ranking.fused.graph.name,
         "fused": ranking.fused.to_json(),
         "floors": floors,
-        "ranking": ranking.to_json(limit=MOST_CONFIGS),
+        "ranking": ranking.to_json(limit=MOST_CONFIGS, declined=False),
+        "refusals": of_ranking(ranking).to_json(),
         "kernels": kernels_json(best, source=source) if best else [],
     }
 
@@ -65,12 +69,12 @@ def fused_text(fused: FusedGraph) -> str:
     graph, name = fused.graph, f" '{fused.graph.name}'" if fused.graph.name else ""
     lines = [f"graph{name}: {plural(len(graph.operations), 'operation')} in {plural(len(fused), 'kernel')}"]
     lines += [indented(str(op)) for op in fused]
-    if fused.stopped_by:
+    refusals = of_fused(fused)
+    if refusals:
         lines.append("\nnot fused")
-    for stop in fused.stopped_by:
-        facts = [("found", stop.actual), ("required", stop.required), ("why", stop.reason), ("fix", stop.fix),
-                 ("rule", stop.rule)]  # fmt: skip
-        lines += [f"  {stop.subject}", indented(table(("", ""), facts), "    ")]
+    for entry in refusals:
+        kept = "" if entry.kind == "edge" else "   (a chain that would be one kernel, but for this edge)"
+        lines += [f"  {entry.subject.text}{kept}", _facts(entry, named=False)]
     return "\n".join(lines)
 
 
@@ -114,26 +118,29 @@ def ranking_text(ranking: Ranking) -> str:
     return "\n".join(lines)
 
 
-def _all_declined(ranking: Ranking) -> Iterator[str]:
+def declined_text(fused: FusedGraph, refusals: Iterable[Entry]) -> Iterator[str]:
     """With all reasons; engines that are only for other kinds of operation share a line."""
-    for op in ranking.fused:
-        mine = [declined for declined in ranking.declined if declined.operation is op]
-        rules = {d.engine.name: {r.rule for r in d.rejections} for d in mine}
-        foreign = [f"{name}.operation" for name, found in rules.items() if f"{name}.operation" in found]
-        yield from (declined_text(d) for d in mine if f"{d.engine.name}.operation" not in foreign)
+    of_kernel: dict[int | None, list[Entry]] = {}
+    for entry in refusals:
+        of_kernel.setdefault(entry.subject.fused, []).append(entry)
+    for op in fused:
+        mine = of_kernel.get(op.index, [])
+        foreign = {e.subject.engine: e.rule for e in mine if e.kind == "pattern"}
+        said = ""
+        for entry in mine:
+            if entry.subject.engine not in foreign:
+                if entry.subject.text != said:  # an engine's reasons stand together
+                    said = entry.subject.text
+                    yield f"  {said}"
+                yield _facts(entry)
         if foreign:
             yield indented(f"[{op.index}] {op.name} is another kind of operation than these engines are for")
-            yield "\n".join(textwrap.wrap(", ".join(foreign), 110, initial_indent=" " * 4, subsequent_indent=" " * 4))
+            rules = ", ".join(foreign.values())
+            yield "\n".join(textwrap.wrap(rules, 110, initial_indent=" " * 4, subsequent_indent=" " * 4))
 
 
-def declined_text(declined: Declined) -> str:
-    return f"  {declined.engine.name} for [{declined.operation.index}] {declined.operation.name}\n" + "\n".join(
-        _facts(declined)
-    )
-
-
-def _facts(declined: Declined) -> Iterator[str]:
-    for r in declined.rejections:
-        facts = [("found", f"{r.attribute} = {r.shown_value}"), ("expected", r.expected), ("why", r.reason),
-                 ("fix", r.fix), ("rule", r.rule)]  # fmt: skip
-        yield indented(table(("", ""), facts), "    ")
+def _facts(entry: Entry, *, named: bool = True) -> str:
+    found = f"{entry.attribute} = {entry.actual}" if named else entry.actual
+    facts = [("found", found), ("required", entry.required), ("why", entry.reason), ("fix", entry.fix),
+             ("rule", entry.rule)]  # fmt: skip
+    return indented(table(("", ""), facts), "    ")

@@ -21,9 +21,11 @@ class Stop:
     """An edge that stayed unfused, and the rule that kept it so."""
 
     rule: str
+    edge: tuple[int, int]  # indices of the operations it joins
     tensor: TensorSpec
     producer: str
     consumer: str
+    attribute: str  # what the rule looked at: the consumer, the producer, the tensor or an operand
     actual: str
     required: str
     reason: str
@@ -115,6 +117,7 @@ class FusedGraph:
     graph: OperationGraph
     operations: tuple[FusedOp, ...]
     stopped_by: tuple[Stop, ...]
+    declined_patterns: tuple[Stop, ...] = ()  # chains that are one kernel of their own, but for this edge
 
     @property
     def materialized(self) -> tuple[TensorSpec, ...]:

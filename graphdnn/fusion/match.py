@@ -52,9 +52,11 @@ class _Walk:
         self.groups: list[Group] = []
         self.group_of: dict[int, Group] = {}
         self.stops: dict[tuple[int, int], Stop] = {}  # (uid, consumer index)
+        self.patterns: list[Stop] = []
 
     def run(self) -> FusedGraph:
         starts = {chain.members[0]: chain for chain in self._chains()}
+        self.patterns = list(self.stops.values())
         for index, op in enumerate(self.graph.operations):
             if index in starts:
                 self._start_chain(starts[index])
@@ -63,7 +65,7 @@ class _Walk:
         ordered = self._ordered()
         fused = tuple(self._fused_op(i, group) for i, group in enumerate(ordered))
         stops = tuple(self._stop_of(uid, user) for user, uid in self._cut_edges())
-        return FusedGraph(self.graph, fused, stops)
+        return FusedGraph(self.graph, fused, stops, tuple(self.patterns))
 
     # Chains that are kernels before anything else.
 
@@ -153,13 +155,16 @@ class _Walk:
         rejection = guard.why_not(subject, "fusion")
         if rejection is None:
             return False
+        producer = self.graph.producer[tensor.uid]
         self.stops.setdefault(
             (tensor.uid, consumer),
             Stop(
                 rule=guard.id,
+                edge=(producer, consumer),
                 tensor=tensor,
-                producer=self.graph.operations[self.graph.producer[tensor.uid]].label(),
+                producer=self.graph.operations[producer].label(),
                 consumer=self.graph.operations[consumer].label(),
+                attribute=rejection.attribute,
                 actual=rejection.shown_value,
                 required=rejection.expected,
                 reason=rejection.reason,
@@ -225,12 +230,14 @@ class _Walk:
         known = self.stops.get((uid, consumer))
         if known is not None:
             return known
-        producer, reader = self.graph.operations[self.graph.producer[uid]], self.graph.operations[consumer]
+        producer = self.graph.producer[uid]
         return Stop(
             rule=ELSEWHERE.id,
+            edge=(producer, consumer),
             tensor=self.graph.tensors[uid],
-            producer=producer.label(),
-            consumer=reader.label(),
+            producer=self.graph.operations[producer].label(),
+            consumer=self.graph.operations[consumer].label(),
+            attribute="operand",
             actual="computed by another kernel",
             required=ELSEWHERE.expected,
             reason=ELSEWHERE.reason,

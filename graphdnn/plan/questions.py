@@ -15,5 +15,16 @@ class Questions:
 
     __slots__ = ()
 
+    def refusals(
+        self,
+        engine: str | int | None = None,
+        kind: str | None = None,
+        rule: str | None = None,
+        operation: str | int | None = None,
+        uid: int | None = None,
+    ) -> Any:
+        """Every edge left unfused, every engine, chain and knob declined, as a ``Ledger``; arguments select."""
+        return self._ask("ledger", "of_plan", engine, kind, rule, operation, uid)
+
     def _ask(self, module: str, function: str, *arguments: Any, **options: Any) -> Any:
         return getattr(import_module(f"graphdnn.{module}"), function)(self, *arguments, **options)
