@@ -11,13 +11,17 @@ from graphdnn.machine import VARIABLE, device_spec
 MODES = ("INSTANT", "A", "B", "FALLBACK")
 
 
-def add_device_and_mode(parser: argparse.ArgumentParser) -> None:
+def add_device(parser: argparse.ArgumentParser) -> None:
     known = ", ".join(PROFILES)
     parser.add_argument(
         "--device",
         metavar="NAME",
         help=f"cpu, cuda (a GPU that is here), cuda:1, or a profile: {known} (default: {VARIABLE}, else cpu)",
     )
+
+
+def add_device_and_mode(parser: argparse.ArgumentParser) -> None:
+    add_device(parser)
     parser.add_argument(
         "--mode", choices=MODES, default="A", type=str.upper, help="how engines are ranked (default: A)"
     )

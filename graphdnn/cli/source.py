@@ -23,19 +23,34 @@ HELP = "a graph or plan file, - for stdin, or a text like 'conv x=f32[8,64,56,56
 
 def graph_of(argument: str) -> OperationGraph:
     """Raises ``MalformedFile`` or ``BadParam`` for what is not a graph."""
-    text = _text(argument)
-    if not text.lstrip().startswith("{"):
+    return graph_from_text(read_source(argument))
+
+
+def graph_from_text(text: str) -> OperationGraph:
+    """What a file or the text itself says."""
+    if is_problem(text):
         return parse(text).build_operation_graph()
     if _is_plan(text):
         return plan_from_json(text).config.fused.graph
     return graph_from_json(text)
 
 
-def _text(argument: str) -> str:
+def is_problem(text: str) -> bool:
+    """Whether it is a problem text; graphs and plans are JSON."""
+    return not text.lstrip().startswith("{")
+
+
+def read_source(argument: str) -> str:
+    """The content of a file or of stdin, or the argument itself where it is a problem text."""
+    if argument == "-" or _is_path(argument):
+        return read_file(argument)
+    return argument
+
+
+def read_file(argument: str) -> str:
+    """The content of a file, or of stdin for -. Raises ``MalformedFile`` when it cannot be read."""
     if argument == "-":
         return sys.stdin.read(LARGEST_FILE + 1)
-    if not _is_path(argument):
-        return argument
     try:
         with Path(argument).open(encoding="utf-8") as file:
             return file.read(LARGEST_FILE + 1)

@@ -1,0 +1,24 @@
+"""Locks: what was decided for a set of graphs, kept in a file, and what moved since."""
+
+from graphdnn.locks.checked import Checked, against, check, updated
+from graphdnn.locks.movement import CLASSES, Movement, compare, compare_locks
+from graphdnn.locks.lock import LOCK_FORMAT, Lock, LockedGraph, LockedKernel, lock_from_json
+from graphdnn.locks.pin import entry_of, lock_of
+
+__all__ = [
+    "CLASSES",
+    "LOCK_FORMAT",
+    "Checked",
+    "Lock",
+    "LockedGraph",
+    "LockedKernel",
+    "Movement",
+    "against",
+    "check",
+    "compare",
+    "compare_locks",
+    "entry_of",
+    "lock_from_json",
+    "lock_of",
+    "updated",
+]
