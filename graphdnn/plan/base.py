@@ -33,8 +33,8 @@ class ExecutionPlan(Questions):
         "_expected",
         "_pick",
         "_scalars",
+        "compiled",
         "config",
-        "kernels",
         "uids",
         "workspace_size",
     )
@@ -46,12 +46,15 @@ class ExecutionPlan(Questions):
     def __new__(cls, config: EngineConfig, *_: Any, **__: Any) -> ExecutionPlan:
         return object.__new__(class_of(config.device.kind) if cls is ExecutionPlan else cls)
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, *, compiled: Sequence[CompiledOperation] | None = None) -> None:
+        """``compiled``: what is executed in place of what the engines make of the configuration."""
         bound = config.fused.graph.bound
         self.config = config
         arrays, scalars = ([t for t in bound if t.is_by_value is scalar] for scalar in (False, True))
         self.uids = tuple(t.uid for t in (*arrays, *scalars))
-        self.kernels: tuple[CompiledOperation, ...] = tuple(c.engine.compile(c.task, c.knobs) for c in config.choices)
+        self.compiled: tuple[CompiledOperation, ...] = (
+            tuple(c.engine.compile(c.task, c.knobs) for c in config.choices) if compiled is None else tuple(compiled)
+        )
         self.workspace_size = config.workspace_size  # bytes
         written = {t.uid for t in config.fused.graph.outputs}
         self._expected = tuple(Expected.of(t, is_output=t.uid in written) for t in arrays)
@@ -80,7 +83,7 @@ class ExecutionPlan(Questions):
         """For each kernel, which lines of its text begin which operation, with the uids of this plan."""
         from graphdnn.plan.source_lines import source_lines  # which loads what launches kernels
 
-        pairs = zip(self.config.choices, self.kernels, strict=True)
+        pairs = zip(self.config.choices, self.compiled, strict=True)
         return tuple(source_lines(choice.task.op, kernel) for choice, kernel in pairs)
 
     @property
@@ -92,11 +95,11 @@ class ExecutionPlan(Questions):
         return self.config.behavior_notes
 
     def __repr__(self) -> str:
-        return f"<ExecutionPlan {self.name}: {len(self.kernels)} kernels, {self.workspace_size} bytes of workspace>"
+        return f"<ExecutionPlan {self.name}: {len(self.compiled)} kernels, {self.workspace_size} bytes of workspace>"
 
     def __str__(self) -> str:
         lines = [f"plan {self.name} on {self.config.device.name}, {self.workspace_size} bytes of workspace"]
-        for choice, kernel in zip(self.config.choices, self.kernels, strict=True):
+        for choice, kernel in zip(self.config.choices, self.compiled, strict=True):
             ops = " + ".join(op.label() for op in choice.task.op.operations)
             lines.append(f"  {kernel.name}: {ops}, predicted {choice.cost}")
         return "\n".join(lines)

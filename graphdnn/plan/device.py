@@ -17,6 +17,7 @@ from graphdnn.cuda import debug
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.launch import DeviceKernel, Function, Launch
 from graphdnn.engines.cuda.parameters import MapSlot, scalar_bits
+from graphdnn.engines.engine import CompiledOperation
 from graphdnn.engines.host.memory import empty
 from graphdnn.enums import Status
 from graphdnn.errors import BadParam, NotSupported
@@ -79,9 +80,15 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         "loaded_on",
     )
 
-    def __init__(self, config: EngineConfig, runtime: Runtime | None = None) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        runtime: Runtime | None = None,
+        *,
+        compiled: Sequence[CompiledOperation] | None = None,
+    ) -> None:
         start = perf_counter()
-        super().__init__(config)
+        super().__init__(config, compiled=compiled)
         self._runtime: Runtime = CudaRuntime(config.device) if runtime is None else runtime
         for launch in self.launches:
             self._runtime.compile(launch.text)
@@ -106,6 +113,10 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         if runtime.array_type() is not None:
             driver.make_current(runtime.ordinal())
 
+    def with_compiled(self, compiled: Sequence[CompiledOperation]) -> DevicePlan:
+        """The same plan with other kernels that do the same."""
+        return DevicePlan(self.config, self._runtime, compiled=compiled)
+
     @property
     def launches(self) -> tuple[Launch, ...]:
         """Every kernel launch of an execution, in order."""
@@ -113,8 +124,8 @@ class DevicePlan(ExecutionPlan, place="cuda"):
 
     @property
     def _device_kernels(self) -> tuple[DeviceKernel, ...]:
-        kernels = tuple(k for k in self.kernels if isinstance(k, DeviceKernel))
-        assert len(kernels) == len(self.kernels), "an engine of a device compiles to device kernels"
+        kernels = tuple(k for k in self.compiled if isinstance(k, DeviceKernel))
+        assert len(kernels) == len(self.compiled), "an engine of a device compiles to device kernels"
         return kernels
 
     def execute(self, bindings: Mapping[int, Any], workspace: Any = None, stream: Any = None) -> None:
@@ -363,9 +374,9 @@ class _Block:
 
         nvtx.RangePush(plan.name)
         try:
-            counts = [len(k.steps) for k in plan.kernels if isinstance(k, DeviceKernel)]
+            counts = [len(k.steps) for k in plan.compiled if isinstance(k, DeviceKernel)]
             following = iter(self.launches)
-            for kernel, count in zip(plan.kernels, counts, strict=True):
+            for kernel, count in zip(plan.compiled, counts, strict=True):
                 nvtx.RangePush(kernel.name)
                 for _ in range(count):
                     next(following)(stream)

@@ -19,6 +19,7 @@ from graphdnn.cuda import debug
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import Array
 from graphdnn.engines import Kernel
+from graphdnn.engines.engine import CompiledOperation
 from graphdnn.engines.host.memory import empty, from_buffer
 from graphdnn.errors import BadParam, NotSupported
 from graphdnn.heuristics import EngineConfig, materialized_bytes, materialized_slots
@@ -51,11 +52,11 @@ class HostPlan(ExecutionPlan, place="cpu"):
         import graphdnn.engines.host.kernel
         import graphdnn.engines.host.semantics  # noqa: F401  both load what they stand on
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, *, compiled: Sequence[CompiledOperation] | None = None) -> None:
         start = perf_counter()
-        super().__init__(config)
-        kernels = [k for k in self.kernels if isinstance(k, Kernel)]
-        assert len(kernels) == len(self.kernels), "an engine of the host compiles to host kernels"
+        super().__init__(config, compiled=compiled)
+        kernels = [k for k in self.compiled if isinstance(k, Kernel)]
+        assert len(kernels) == len(self.compiled), "an engine of the host compiles to host kernels"
         self._forms = tuple(e.layout[:2] for e in self._expected)
         self._launch = _in_turn(_launches(config, kernels, self.uids))
         self._known = Remembered(())

@@ -28,3 +28,18 @@ class Questions:
 
     def _ask(self, module: str, function: str, *arguments: Any, **options: Any) -> Any:
         return getattr(import_module(f"graphdnn.{module}"), function)(self, *arguments, **options)
+
+    # What the plan's kernels are (graphdnn/kernels).
+
+    @property
+    def kernels(self) -> Any:
+        """A ``KernelView`` of each, in order: operations, text, launches, registers, occupancy, roofline."""
+        return self._ask("kernels", "of_plan")
+
+    def where(self, subject: int | str) -> Any:
+        """``Place``s where a tensor (uid, name) is written and read, or an operation (label) computed: the lines."""
+        return self._ask("kernels", "where", subject)
+
+    def with_source(self, index: int, source: str, name: str | None = None) -> Any:
+        """A plan with ``source`` in place of a kernel's text; ``name`` says which, where the kernel has several."""
+        return self._ask("kernels", "with_source", index, source, name)

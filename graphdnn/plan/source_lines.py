@@ -58,7 +58,7 @@ def _lines(op: FusedOp, launch: Launch) -> Iterator[SourceLine]:
     known = {t.uid for t in (*op.inputs, *op.outputs, *op.internal)}
     for i, text in enumerate(launch.text.text.splitlines(), 1):
         mark = _MARK.match(text)
-        if mark is None:
+        if mark is None or int(mark[1]) >= len(operations):  # a text that was edited may number what is not there
             continue
         step = operations[int(mark[1])]
         reads, writes = (_uids(ports, known) for ports in (step.inputs(), step.outputs()))
