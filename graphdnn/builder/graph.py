@@ -15,6 +15,9 @@ from graphdnn.builder.running import Running
 from graphdnn.builder.tensor import Tensor
 from graphdnn.device import DeviceSpec
 
+if TYPE_CHECKING:
+    from graphdnn.cuts import Cuts
+
 Elementwise: TypeAlias = Callable[..., Tensor]
 
 
@@ -33,6 +36,18 @@ class Graph(Running):
         device: DeviceSpec | str | None = None,
     ) -> None:
         super().__init__(name, io_data_type, intermediate_data_type, compute_data_type, device)
+
+    def cuts(self, *, measure: bool = False, margin: float | None = None) -> Cuts:
+        """Every place where other kernels could take over, and whether that would be faster than the whole.
+
+        ``measure`` executes the whole and all parts, which needs the device. Differences below ``margin`` say nothing.
+        """
+        from graphdnn.cuts import cuts_of  # few ask
+
+        graph = self.build_operation_graph()
+        return cuts_of(
+            graph, self.device, measure=measure, margin=margin, filters=self._filters, without=self._deselected
+        )
 
     if TYPE_CHECKING:  # the names of ``POINTWISE_METHODS``, whose methods are made below
         add: Elementwise

@@ -33,9 +33,9 @@ def count(value: float) -> str:
     return f"{value:.0f} "
 
 
-def plural(number: int, word: str) -> str:
-    """``1 kernel``, ``2 kernels``."""
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+def plural(number: int, word: str, many: str = "") -> str:
+    """``1 kernel``, ``2 kernels``; ``many`` where an s does not make it."""
+    return f"{number} {word}" if number == 1 else f"{number} {many or word + 's'}"
 
 
 def indented(text: str, by: str = "  ") -> str:
