@@ -174,9 +174,10 @@ def in_bits(tag: str) -> Operation:
 
 
 def hopper_cases(engine: str) -> Iterator[tuple[str, Case]]:
-    """Rules of the convolutions for compute capability 9.0: of 16-bit floats and bytes, and of fp32."""
-    is_tf32 = engine.endswith("tf32")
-    kind, other, integer = ("f32", "f64", "f32") if is_tf32 else ("f16", "f32", "i8")
+    """Rules of the convolutions for compute capability 9.0: of 16-bit floats and bytes, of fp32, and of fp8."""
+    is_integer = engine == "cuda_hopper_gemm"
+    kind = "f32" if engine.endswith("tf32") else "f16" if is_integer else "e4m3"
+    other, integer = ("f32", "i8") if is_integer else ("f64", kind)
 
     def asked(text: str, device: DeviceSpec = H200) -> Case:
         return declined(engine, parse(text).build_operation_graph().operations, device)
@@ -186,8 +187,8 @@ def hopper_cases(engine: str) -> Iterator[tuple[str, Case]]:
 
     yield "compute_capability", asked(f"conv {operands(kind)}", device_spec("a100"))
     yield "types", asked(f"conv {operands(other)}")
-    yield "compute_type", asked(f"conv {operands(integer)} " + ("compute=f64" if is_tf32 else "compute=i64 out=i64"))
-    across = "" if is_tf32 else "compute=i32 out=i32"
+    yield "compute_type", asked(f"conv {operands(integer)} " + ("compute=i64 out=i64" if is_integer else "compute=f64"))
+    across = "compute=i32 out=i32" if is_integer else ""
     yield "across_k", asked(f"wgrad x={integer}[1,16,9,9] dy={integer}[1,16,9,9] dw=[16,16,3,3] pad=1 {across}")
     between = tensor(13, IMAGE, data_type=kind, is_virtual=True)
     filter, result = tensor(2, (4, 4, 1, 1), data_type=kind), tensor(3, IMAGE, data_type=kind)
@@ -307,7 +308,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     "cuda_implicit_gemm.coordinates": declined("cuda_implicit_gemm", distant(), H200),
     **{
         f"{name}.{rule}": case
-        for name in ("cuda_hopper_gemm", "cuda_hopper_gemm_tf32")
+        for name in ("cuda_hopper_gemm", *(f"cuda_hopper_gemm_{kind}" for kind in ("tf32", "fp8", "fp8_fast")))
         for rule, case in hopper_cases(name)
     },
     **{

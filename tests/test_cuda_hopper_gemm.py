@@ -22,10 +22,10 @@ from graphdnn import ConvolutionMode, TensorSpec
 from graphdnn.cuda.nvrtc import Compiled, compile_text, resources
 from graphdnn.engines import Engine
 from graphdnn.engines.cuda import source
-from graphdnn.engines.cuda.hopper_gemm import ENGINE, ENGINE_TF32
+from graphdnn.engines.cuda.hopper_gemm import ENGINE, ENGINE_FP8, ENGINE_FP8_FAST, ENGINE_TF32
 from graphdnn.engines.cuda.hopper_tiles import TILES
 from graphdnn.engines.cuda.launch import Launch
-from graphdnn.enums import KnobType, PointwiseMode
+from graphdnn.enums import DataType, KnobType, PointwiseMode
 from graphdnn.operations import ConvForward, ConvolutionSpec, Operation, PointwiseOperation, PointwiseSpec
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -86,6 +86,30 @@ def test_results(text: str) -> None:
 def test_tf32(text: str) -> None:
     """Quarters have few digits: nothing is rounded."""
     check(text, engine=ENGINE_TF32)
+
+
+FP8 = [
+    "conv x=e4m3[2,160,9,11]nhwc w=e5m2[64,160,3,3]nhwc pad=1 out=f32 + bias + relu",
+    "conv x=e5m2[2,36,5,6] w=e5m2[40,36,3,3] pad=1 stride=2 out=f16",
+    "dgrad dy=e5m2[2,24,5,6]nhwc w=e4m3[24,40,3,3]nhwc dx=[2,40,9,11] pad=1 stride=2",
+]
+
+
+@emulated
+@pytest.mark.parametrize("text", FP8)
+def test_fp8(text: str) -> None:
+    """Quarters below two have few digits: every sum of 128 products is exact."""
+    check(text, engine=ENGINE_FP8)
+    check(text, engine=ENGINE_FP8, tile=_NUMBER["128x64b2"], SPLIT_K=3)
+
+
+@emulated
+def test_fast_fp8() -> None:
+    """Tensor cores keep the sums to the end."""
+    (conv,) = operations("conv x=e4m3[1,144,5,6]nhwc w=e4m3[24,144,3,3]nhwc pad=1 out=f32")
+    assert isinstance(conv, ConvForward)
+    fast = conv.conv.model_copy(update={"compute_type": DataType.FAST_FLOAT_FOR_FP8})
+    check([conv.model_copy(update={"conv": fast})], engine=ENGINE_FP8_FAST)
 
 
 @emulated
@@ -213,6 +237,26 @@ def test_compiles(text: str) -> None:
     for entry, used in resources(_compiled(text).log).items():
         assert not used.warnings, used.warnings
         assert used.stack == used.spill_stores == used.spill_loads == 0, f"{entry}: {used}"
+
+
+@compiler
+@pytest.mark.skipif(bool(NO_DISASSEMBLER), reason=NO_DISASSEMBLER)
+@pytest.mark.parametrize("b", ["e4m3", "e5m2"])
+@pytest.mark.parametrize("a", ["e4m3", "e5m2"])
+def test_fp8_compiles(a: str, b: str) -> None:
+    ops = operations(f"conv x={a}[32,256,56,56]nhwc w={b}[256,256,3,3]nhwc pad=1 out=f16 + bias + relu")
+    compiles_cleanly(ops, ENGINE_FP8, "sm_90a")
+    step = device_kernel(ops, ENGINE_FP8).steps[-1]
+    assert isinstance(step, Launch)
+    assert _count(instructions(compile_text(step.text, "sm_90a").cubin), "QGMMA") > 0
+
+
+@compiler
+@pytest.mark.long
+@pytest.mark.parametrize("tile", range(1, len(TILES) + 1))
+def test_every_tile_of_fp8_compiles(tile: int) -> None:
+    text = "conv x=e4m3[32,256,56,56]nhwc w=e5m2[256,256,3,3]nhwc pad=1 out=f16 + bias + residual + relu"
+    compiles_cleanly(operations(text), ENGINE_FP8, "sm_90a", {KnobType.TILE_SIZE: tile})
 
 
 @compiler

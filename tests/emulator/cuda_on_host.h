@@ -224,9 +224,9 @@ inline size_t __cvta_generic_to_shared(const void* p) { return emulated_shared_a
 template <class T, int COUNT>
 inline void emulated_multiply(
     T (&sum)[COUNT], unsigned long long a, unsigned long long b, const char* kind_a, const char* kind_b, bool across_a,
-    bool across_b
+    bool across_b, bool add
 ) {
-    emulated_warpgroup_product(sum, a, b, 2 * COUNT, kind_a, kind_b, across_a, across_b);
+    emulated_warpgroup_product(sum, a, b, 2 * COUNT, kind_a, kind_b, across_a, across_b, add);
 }
 template <class T, int COUNT>
 inline void emulated_multiply(

@@ -16,12 +16,13 @@ void emulated_barrier_wait(unsigned barrier, int parity);
 void emulated_copy_box(unsigned to, const void* map, unsigned barrier, const int* at, int rank);
 void emulated_copy_pixels(unsigned to, const void* map, unsigned barrier, const int* at, const int* offset, int rank);
 
-// wgmma: sums are written no sooner than they are waited for, operands are read no sooner than that.
+// wgmma: sums are written no sooner than they are waited for, operands are read no sooner than that. Without `add` the
+// sums begin anew.
 void emulated_warpgroup_product(
     void* sum, unsigned long long a, unsigned long long b, int columns, const char* kind_a, const char* kind_b, int across_a,
-    int across_b
+    int across_b, int add
 );
-// The rows of a in the registers of their threads, four words each; without `add` the sums begin anew.
+// The rows of a in the registers of their threads, four words each.
 void emulated_warpgroup_product_of_registers(
     void* sum, const unsigned* a, unsigned long long b, int columns, const char* kind_a, const char* kind_b, int add
 );

@@ -204,9 +204,9 @@ extern "C" {
 
 void emulated_warpgroup_product(
     void* sum, unsigned long long a, unsigned long long b, int columns, const char* kind_a, const char* kind_b, int across_a,
-    int across_b
+    int across_b, int add
 ) {
-    Share mine{{{sum}, a, b, columns, kind_of(kind_a), kind_of(kind_b), across_a, across_b, {}, 0, 1}, 0};
+    Share mine{{{sum}, a, b, columns, kind_of(kind_a), kind_of(kind_b), across_a, across_b, {}, 0, add}, 0};
     emulated_meet(WARPGROUP, ~0u, &mine, add_product, "wgmma", 0);
 }
 

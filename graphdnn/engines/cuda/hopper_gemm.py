@@ -31,9 +31,9 @@ from graphdnn.engines.cuda.hopper_maps import (
     permuted_filter_map,
     walk_of,
 )
-from graphdnn.engines.cuda.hopper_needs import EXACT_PAIRS, TF32_PAIRS, hopper_needs
+from graphdnn.engines.cuda.hopper_needs import EXACT_PAIRS, FP8_PAIRS, TF32_PAIRS, hopper_needs
 from graphdnn.engines.cuda.hopper_operands import Operand, is_exchanged, operands
-from graphdnn.engines.cuda.hopper_product import product_text
+from graphdnn.engines.cuda.hopper_product import product_text, promoted_steps
 from graphdnn.engines.cuda.hopper_tiles import (
     PANEL,
     PARTS,
@@ -79,7 +79,13 @@ def sizes_of(op: FusedOp, product: Product) -> Sizes:
     ]
     result = sum(ELEMENTS[t.data_type].bytes for t in whole) or 1
     unit = 1 if product.roles.direction == "fprop" or is_exchanged(product.roles) else PANEL
-    return Sizes(tuple(products), columns, product.roles.problem.groups, unit, result, _is_turned(op, product))
+    sets = 2 if _promoted(product) else 1
+    return Sizes(tuple(products), columns, product.roles.problem.groups, unit, result, _is_turned(op, product), sets)
+
+
+def _promoted(product: Product) -> int:
+    gathered, _ = gathered_and_plain(product.roles)
+    return promoted_steps(gathered.data_type, product.roles.op.compute_type)
 
 
 def _is_turned(op: FusedOp, product: Product) -> bool:
@@ -191,7 +197,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
             **({"SLICES": slices} if is_split else {}),
             "PERMUTED": is_permuted, "NEIGHBOURS": held,
-            "WIDTH": width, "UNROLL": _UNROLLED,
+            "WIDTH": width, "UNROLL": _UNROLLED, "PROMOTED": _promoted(product),
             "Element": STORAGE[gathered.spec.data_type], "Accumulator": compute,
         },
     )  # fmt: skip
@@ -279,5 +285,24 @@ ENGINE_TF32 = cuda_engine(
     needs=hopper_needs("cuda_hopper_gemm_tf32", TF32_PAIRS),
     numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.DOWN_CONVERT_INPUTS),
     error_growth=2.0**13,
+    **_COMMON,
+)
+# What it loses in its sums is little beside what the operands lack, but more than fp32 sums lose: not unasked.
+ENGINE_FP8 = cuda_engine(
+    id=60,
+    name="cuda_hopper_gemm_fp8",
+    summary="fp8 convolutions on the same tensor cores, whose sums of 128 products have 14 digits; only where allowed",
+    needs=hopper_needs("cuda_hopper_gemm_fp8", FP8_PAIRS, (DataType.FLOAT,)),
+    numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.REDUCED_PRECISION_REDUCTION),
+    error_growth=2.0**10,
+    **_COMMON,
+)
+ENGINE_FP8_FAST = cuda_engine(
+    id=61,
+    name="cuda_hopper_gemm_fp8_fast",
+    summary="the same where the compute type is FAST_FLOAT_FOR_FP8: all sums have 14 digits",
+    needs=hopper_needs("cuda_hopper_gemm_fp8_fast", FP8_PAIRS, (DataType.FAST_FLOAT_FOR_FP8,)),
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+    error_growth=2.0**14,
     **_COMMON,
 )

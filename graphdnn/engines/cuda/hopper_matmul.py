@@ -162,7 +162,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "RESIDUES": 1, "SPATIAL": 1, "SPLIT": is_split,
             **({"SLICES": slices} if is_split else {}),
             "PERMUTED": is_permuted, "NEIGHBOURS": held,
-            "WIDTH": width, "UNROLL": _UNROLLED,
+            "WIDTH": width, "UNROLL": _UNROLLED, "PROMOTED": 0,
             "Element": STORAGE[a.spec.data_type], "Accumulator": compute,
         },
     )  # fmt: skip

@@ -9,7 +9,7 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.convolution_roles import SPATIAL, Roles
 from graphdnn.engines.cuda.hopper_maps import LIMITS, LONGEST_STEP, walk_of
 from graphdnn.engines.cuda.hopper_operands import ALIGNMENT
-from graphdnn.engines.cuda.hopper_product import ACROSS_K, INTEGERS
+from graphdnn.engines.cuda.hopper_product import ACROSS_K, INTEGERS, NARROW
 from graphdnn.engines.cuda.hopper_tiles import ROW
 from graphdnn.engines.cuda.implicit_product import gathered_and_plain, product_of
 from graphdnn.engines.engine import Task, need, needs_rule
@@ -26,6 +26,8 @@ EXACT_PAIRS: Pairs = tuple(
     (a, b) for kinds in ((DataType.HALF,), (DataType.BFLOAT16,), INTEGERS) for a in kinds for b in kinds
 )
 TF32_PAIRS: Pairs = ((DataType.FLOAT, DataType.FLOAT),)
+FP8_PAIRS: Pairs = tuple((a, b) for a in NARROW for b in NARROW)
+_FLOAT_SUMS = (DataType.FLOAT,)
 
 
 def _roles(task: Task) -> Roles:
@@ -50,8 +52,8 @@ def _operand_types(op: FusedOp) -> tuple[DataType, DataType] | None:
     return gathered.data_type, plain.data_type
 
 
-def _wanted_compute(task: Task) -> Check:
-    return Equals(DataType.INT32 if _types(task)[0] in INTEGERS else DataType.FLOAT)
+def _wanted_compute(floats: tuple[DataType, ...]) -> Callable[[Task], Check]:
+    return lambda task: Equals(DataType.INT32) if _types(task)[0] in INTEGERS else OneOf(*floats)
 
 
 def _outside(task: Task) -> str:
@@ -156,8 +158,8 @@ def prologue_need(prefix: str, condition: Callable[[Task], bool]) -> Constraint:
     )
 
 
-def hopper_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
-    """Ids begin with ``prefix``; for operands of these types."""
+def hopper_needs(prefix: str, pairs: Pairs, sums: tuple[DataType, ...] = _FLOAT_SUMS) -> tuple[Constraint, ...]:
+    """Ids begin with ``prefix``; for operands of these types, ``sums`` of floats."""
 
     def _is_multiplied(task: Task) -> bool:
         """The types are those of a product, so that rows of 128 bytes mean something."""
@@ -182,7 +184,7 @@ def hopper_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             f"{prefix}.compute_type",
             "conv.compute_type",
             lambda task: task.op.main.compute_type,
-            _wanted_compute,
+            _wanted_compute(sums),
             reason="sums are kept in 32-bit registers",
             fix="accumulate floats in FLOAT, bytes in INT32",
             when=_is_multiplied,

@@ -15,7 +15,17 @@ _KINDS = {
     DataType.FP8_E5M2: ("e5m2", 32),
 }
 INTEGERS = (DataType.INT8, DataType.UINT8)
+NARROW = (DataType.FP8_E4M3, DataType.FP8_E5M2)  # tensor cores add their products with few digits
 ACROSS_K = (DataType.HALF, DataType.BFLOAT16)  # types of operands that may lie across k
+
+
+# Steps of 128 bytes of k whose products tensor cores add, before what they come to is added in registers.
+_PROMOTED = 1
+
+
+def promoted_steps(a: DataType, compute: DataType) -> int:
+    """0: tensor cores keep the sums to the end, as they do well, or as FAST_FLOAT_FOR_FP8 asks them to."""
+    return _PROMOTED if a in NARROW and compute is DataType.FLOAT else 0
 
 
 def product_text(a: DataType, b: DataType, columns: int, across_a: bool, across_b: bool) -> str:
@@ -25,7 +35,7 @@ def product_text(a: DataType, b: DataType, columns: int, across_a: bool, across_
     ctype, constraint = ("int", "r") if is_integer else ("float", "f")
     sums = ", ".join(f"%{i}" for i in range(count))
     held = ", ".join(f'"+{constraint}"(sum[{i}])' for i in range(count))
-    # p: add to the sums. Floats: the signs of a and b, and for 16 bits whether each lies across k.
+    # p: add to the sums; else they begin. Floats: the signs of a and b, and for 16 bits whether each lies across k.
     flags = "p" if is_integer else "p, 1, 1"
     lying = f"{int(across_a)}, {int(across_b)}"
     if a in ACROSS_K:
@@ -33,10 +43,11 @@ def product_text(a: DataType, b: DataType, columns: int, across_a: bool, across_
     types = f"{'s32' if is_integer else 'f32'}.{kind_a}.{kind_b}"
     return (
         f"__device__ __forceinline__ void multiply(\n"
-        f"    {ctype} (&sum)[{count}], unsigned long long a, unsigned long long b\n) {{\n#ifdef __CUDA_ARCH__\n"
-        f'    asm volatile("{{\\n.reg .pred p;\\nsetp.eq.u32 p, 0, 0;\\n"\n'
+        f"    {ctype} (&sum)[{count}], unsigned long long a, unsigned long long b, int add = 1\n"
+        f") {{\n#ifdef __CUDA_ARCH__\n"
+        f'    asm volatile("{{\\n.reg .pred p;\\nsetp.ne.b32 p, %{count + 2}, 0;\\n"\n'
         f'                 "wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{types} "\n'
         f'                 "{{{sums}}}, %{count}, %{count + 1}, {flags};\\n}}"\n'
-        f'                 : {held}\n                 : "l"(a), "l"(b));\n'
-        f'#else\n    emulated_multiply(sum, a, b, "{kind_a}", "{kind_b}", {lying});\n#endif\n}}\n'
+        f'                 : {held}\n                 : "l"(a), "l"(b), "r"(add));\n'
+        f'#else\n    emulated_multiply(sum, a, b, "{kind_a}", "{kind_b}", {lying}, add != 0);\n#endif\n}}\n'
     )

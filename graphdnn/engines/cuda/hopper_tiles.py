@@ -32,6 +32,7 @@ _ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
 _SUM = 2.5  # launches' time that a split costs
 _SUM_PACE = 0.955  # of the bandwidth, of partial sums
 _LEAST_STAGES = 3
+_OTHER_REGISTERS = 40  # of a thread, than those of sums
 _REGISTERS, _MOST_REGISTERS = 65536, 255  # of a multiprocessor, and of a thread
 
 
@@ -63,6 +64,12 @@ class Tile:
     def registers_at_start(self) -> int:
         """That the compiler may use for each thread, and therefore does."""
         return min(_MOST_REGISTERS, _REGISTERS // (self.blocks * 128 * (self.consumers + 1))) // 8 * 8
+
+    def holds(self, sets: int) -> bool:
+        """Whether so many sets of a tile's sums fit into registers."""
+        return (
+            sets == 1 or sets * self.bm // (64 * self.consumers) * self.bn // 2 <= self.registers[0] - _OTHER_REGISTERS
+        )
 
     @cached_property
     def stage_bytes(self) -> int:
@@ -108,6 +115,7 @@ class Sizes(NamedTuple):
     column_unit: int  # columns that a tile holds a whole number of
     result_bytes: int  # of an element that leaves, and of what is read for it
     is_turned: bool = False  # a tile's rows are the products' columns
+    sets: int = 1  # of sums: two where tensor cores keep them for a few steps only
 
     def sides(self, tile: Tile) -> tuple[int, int]:
         """What a tile holds of the products' rows and columns."""
@@ -151,7 +159,7 @@ def choose(sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
 def _fastest(sizes: Sizes, machine: _Machine, number: int, stages: int, parts: int) -> Choice | None:
     waiting = []
     for place, (tile, most) in enumerate(_fitting(number, stages, machine.shared_memory)):
-        if sizes.column_unit == 1 or sizes.sides(tile)[1] % sizes.column_unit == 0:
+        if tile.holds(sizes.sets) and (sizes.column_unit == 1 or sizes.sides(tile)[1] % sizes.column_unit == 0):
             count, steps = _work(sizes, tile)
             least = _least_clocks(sizes, tile, count / machine.sms, steps)
             waiting.append((least / (machine.clock * _PACE), place, tile, most, count, steps))

@@ -40,6 +40,8 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     hopper_planes.INTEGERS,
     hopper_planes.FLOATS,
     hopper_gemm.ENGINE_TF32,
+    hopper_gemm.ENGINE_FP8,
+    hopper_gemm.ENGINE_FP8_FAST,
     hopper_halo.ENGINE,
     direct.ENGINE,
     direct_wgrad.ENGINE,

@@ -4,6 +4,9 @@
 // a and BN columns of b, 128 bytes of k deep, moved by the copy unit, which also finds the pixels of a tap and the zeros
 // around the image. The others multiply from shared memory into registers, MI x 64 rows each, and pass the sums through the
 // epilogue while the ring fills for the block's next tile.
+//
+// Of sums that tensor cores keep with too few digits (fp8), PROMOTED steps are added by them, and what these come to is
+// added in registers.
 
 constexpr int THREADS = 128 * (CONSUMERS + 1);
 constexpr int A_BYTES = BM * ROW, B_BYTES = BN * ROW, RING_BYTES = STAGES * (A_BYTES + B_BYTES);
@@ -48,14 +51,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
         const int consumer = warpgroup - 1;
         for (int number = blockIdx.x; number < pieces; number += gridDim.x) {
             const Work w = work_of(p, number);
-            Accumulator sum[MI][SUMS];
+            Accumulator sum[MI][SUMS], promoted[MI][SUMS];
             #pragma unroll
             for (int j = 0; j < MI; ++j)
                 #pragma unroll
-                for (int i = 0; i < SUMS; ++i) sum[j][i] = 0;
+                for (int i = 0; i < SUMS; ++i) sum[j][i] = promoted[j][i] = 0;
+            Accumulator (&result)[MI][SUMS] = PROMOTED > 0 ? promoted : sum;
             int previous = -1;
             #pragma unroll UNROLL
             for (int step = w.first; step < w.last; ++step) {
+                const int unpromoted = PROMOTED > 0 ? (step - w.first) % PROMOTED : 0;  // steps
                 await_phase(full + 8 * turn.stage, turn.parity);
                 const matrix_t a = matrix_at<ACROSS_A>(ring_a + turn.stage * A_BYTES + consumer * (MI * PANEL_BYTES));
                 const matrix_t b = matrix_at<ACROSS_B>(ring_b + turn.stage * B_BYTES);
@@ -66,13 +71,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
                 for (int k = 0; k < 4; ++k)
                     #pragma unroll
                     for (int j = 0; j < MI; ++j)
-                        multiply(sum[j], a + j * (PANEL_BYTES >> 4) + k * NEXT_K<ACROSS_A>, b + k * NEXT_K<ACROSS_B>);
+                        multiply(
+                            sum[j], a + j * (PANEL_BYTES >> 4) + k * NEXT_K<ACROSS_A>, b + k * NEXT_K<ACROSS_B>,
+                            PROMOTED > 0 && k == 0 ? unpromoted : 1
+                        );
                 products_end();
-                await_products<1>();
+                const bool is_promoted = PROMOTED > 0 && (unpromoted == PROMOTED - 1 || step + 1 == w.last);
+                if (is_promoted) await_products<0>();
+                else await_products<1>();
                 // The step before this one is done: its stage may be filled again.
                 if (previous >= 0 && threadIdx.x % 128 == 0) arrive(empty + 8 * previous);
                 previous = turn.stage;
                 turn.advance();
+                if (is_promoted) {
+                    #pragma unroll
+                    for (int j = 0; j < MI; ++j) {
+                        pin(sum[j]);
+                        #pragma unroll
+                        for (int i = 0; i < SUMS; ++i) promoted[j][i] += sum[j][i];
+                    }
+                }
             }
             await_products<0>();
             if (number + (int)gridDim.x >= pieces) let_next_start();
@@ -90,13 +108,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
                         for (int quarter = 0; quarter < 4; ++quarter) {
                             Pack<Accumulator, 4> pack;
                             #pragma unroll
-                            for (int e = 0; e < 4; ++e) pack.at[e] = sum[j][block * 16 + 4 * quarter + e];
+                            for (int e = 0; e < 4; ++e) pack.at[e] = result[j][block * 16 + 4 * quarter + e];
                             store_pack<4>(to + quarter * 512, pack);
                         }
                     }
             } else {
                 #pragma unroll
-                for (int j = 0; j < MI; ++j) leave_all<BN / 32>(p, w, rows_of(p, w, consumer, j), 0, sum[j]);
+                for (int j = 0; j < MI; ++j) leave_all<BN / 32>(p, w, rows_of(p, w, consumer, j), 0, result[j]);
             }
         }
     }
