@@ -84,8 +84,8 @@ def graph_to_dict(graph: OperationGraph) -> dict[str, Any]:
         "format": GRAPH_FORMAT,
         "version": VERSION,
         "name": graph.name,
-        "tensors": [_fields(graph.tensors[uid]) for uid in sorted(graph.tensors)],
-        "operations": [{"operation": op.tag, **_fields(op)} for op in graph.operations],
+        "tensors": [fields_of(graph.tensors[uid]) for uid in sorted(graph.tensors)],
+        "operations": [{"operation": op.tag, **fields_of(op)} for op in graph.operations],
     }
 
 
@@ -141,27 +141,28 @@ def choices_of(config: EngineConfig) -> list[dict[str, Any]]:
     ]
 
 
-def _fields(spec: Spec) -> dict[str, Any]:
+def fields_of(spec: Spec) -> dict[str, Any]:
     """Fields that differ from their defaults; tensors inside operations become uids."""
     result = {}
     for name, field in type(spec).model_fields.items():
         value = getattr(spec, name)
         if field.is_required() or value != field.default:
-            result[name] = _plain(value)
+            result[name] = plain(value)
     return result
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A field as it stands in a file."""
     if isinstance(value, TensorSpec):
         return {"tensor": value.uid}
     if isinstance(value, Spec):
-        return _fields(value)
+        return fields_of(value)
     if isinstance(value, IntEnum):
         return value.name
     if isinstance(value, Fraction):
         return [value.numerator, value.denominator]
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(value)}  # JSON has no infinity
     return value
@@ -238,40 +239,44 @@ def _depth(text: str | bytes) -> int:
     return deepest
 
 
-_KNOWN = {**OPERATIONS, **EXTENSIONS}
+KNOWN_OPERATIONS = {**OPERATIONS, **EXTENSIONS}
 
 
 def graph_from_dict(data: Mapping[str, Any]) -> OperationGraph:
     """What ``graph_to_dict`` made; to be called inside ``guarded``."""
-    tensors = {}
+    tensors: dict[int, TensorSpec] = {}
     for entry in data["tensors"]:
-        tensor = TensorSpec(**_decoded(TensorSpec, entry, {}))
-        tensors[tensor.uid] = tensor
+        tensor = TensorSpec(**decoded(TensorSpec, entry, {}))
+        if tensors.setdefault(tensor.uid, tensor) != tensor:
+            raise malformed(
+                CONTENT, "tensors", tensor.label(), expected="one entry for one uid", detail="two tensors share a uid"
+            )
     operations = []
     for entry in data["operations"]:
         fields = dict(entry)
         tag = fields.pop("operation")
-        if tag not in _KNOWN:
+        if tag not in KNOWN_OPERATIONS:
             raise malformed(
-                CONTENT, "operation", tag, expected=f"one of {', '.join(_KNOWN)}", detail="unknown operation"
+                CONTENT, "operation", tag, expected=f"one of {', '.join(KNOWN_OPERATIONS)}", detail="unknown operation"
             )
-        cls = _KNOWN[tag]
-        operations.append(cls(**_decoded(cls, fields, tensors)))
+        cls = KNOWN_OPERATIONS[tag]
+        operations.append(cls(**decoded(cls, fields, tensors)))
     return OperationGraph.of(operations, name=str(data.get("name", "")))
 
 
-def _decoded(cls: type[Spec], entry: Mapping[str, Any], tensors: Mapping[int, TensorSpec]) -> dict[str, Any]:
+def decoded(cls: type[Spec], entry: Mapping[str, Any], tensors: Mapping[Any, TensorSpec]) -> dict[str, Any]:
+    """The fields of an entry, ready for the spec; ``tensors`` are those it may refer to."""
     return {name: _value(cls, name, value, tensors) for name, value in dict(entry).items()}
 
 
-def _value(cls: type[Spec], field: str, value: Any, tensors: Mapping[int, TensorSpec]) -> Any:
+def _value(cls: type[Spec], field: str, value: Any, tensors: Mapping[Any, TensorSpec]) -> Any:
     if isinstance(value, dict) and set(value) == {"tensor"}:
         return tensors[value["tensor"]]
     if isinstance(value, dict) and set(value) == {"float"}:
         return float(value["float"])
     annotation = cls.model_fields[field].annotation if field in cls.model_fields else None
     if isinstance(annotation, type) and issubclass(annotation, Spec) and isinstance(value, dict):
-        return annotation(**_decoded(annotation, value, tensors))
+        return annotation(**decoded(annotation, value, tensors))
     if isinstance(annotation, type) and issubclass(annotation, IntEnum) and isinstance(value, str):
         return annotation[value]
     if isinstance(value, list):

@@ -58,6 +58,12 @@ DANGLING = Rule(
     reason="a virtual tensor has no memory, so its value has to come from an operation",
     fix="add the operation that writes it, or clear is_virtual and bind data to it",
 )
+UNREAD = Rule(
+    id="graph.virtual.unread",
+    expected="a result in memory, or one that an operation reads",
+    reason="a virtual tensor has no memory, so what nothing in the graph reads is lost, and the work with it",
+    fix="clear is_virtual on the result (set_output(True) in the builder), or leave the operation out",
+)
 WRITTEN_SCALAR = Rule(
     id="graph.by_value.output",
     expected="a tensor in memory or a virtual one",
@@ -101,6 +107,7 @@ class OperationGraph:
         tensors, producer, found = _collect(given, where)
         consumers = _consumers(given)
         found += _tensor_problems(tensors, producer, where)
+        found += _unread_problems(given, consumers, where)
         found += _beta_problems(given, where)
         digraph = _digraph(given, producer)
         found += _structure_problems(given, digraph, where, parts_known=not found)
@@ -218,6 +225,16 @@ def _tensor_problems(tensors: Mapping[int, TensorSpec], producer: Mapping[int, i
             yield DANGLING.reject(where, tensor.label(), "virtual and never written")
         if tensor.is_by_value and uid in producer:
             yield WRITTEN_SCALAR.reject(where, tensor.label(), "is_by_value=True and written")
+
+
+def _unread_problems(
+    operations: Sequence[Operation], consumers: Mapping[int, Sequence[int]], where: str
+) -> Iterator[Rejection]:
+    for op in operations:
+        results = op.outputs().values()
+        if all(t.is_virtual and t.uid not in consumers for t in results):
+            lost = ", ".join(t.label() for t in results)
+            yield UNREAD.reject(where, f"{op.label()}.outputs", f"{lost}: virtual and never read")
 
 
 def _beta_problems(operations: Sequence[Operation], where: str) -> Iterator[Rejection]:

@@ -443,6 +443,7 @@ RULE_CASES: dict[str, Case] = {
     "graph.producer.duplicate": _graph(relu(image(1), image(3)), relu(image(1), image(3))),
     "graph.cycle": _graph(add(image(1), image(4), image(3)), relu(image(3), image(4))),
     "graph.virtual.dangling": _graph(relu(V, image(2))),
+    "graph.virtual.unread": _graph(relu(image(1), V)),
     "graph.by_value.output": _graph(operation("reduction", x=tensor(1, (2, 3)), y=scalar(2, 2, is_by_value=True))),
     "graph.disconnected": _graph(relu(image(1), image(2)), relu(image(3), image(4))),
     "graph.beta": _graph(conv(V, beta=1.0), relu(V, image(2))),

@@ -297,6 +297,9 @@ def _random_graph(rng: np.random.Generator) -> OperationGraph:
             operations += [operation("reduction", x=x, y=total), binary(M.MUL, x, total, out)]
         values.append(out)
         uid += 1
+    read = {t.uid for op in operations for t in op.inputs().values()}
+    ends = [v for v in values if v.uid not in read and v.is_virtual]
+    operations += [unary(M.TANH_FWD, end, image(end.uid + 2000, data_type=end.data_type)) for end in ends]
     return OperationGraph.of(operations)
 
 
