@@ -15,6 +15,7 @@ import pytest
 from emulator.runtime import EmulatedRuntime
 from extension_cases import extension
 from legal import IMAGE, convolution, operation, pooling, tensor
+from recurrent_cases import spec as recurrent_spec
 
 from graphdnn import build, device_spec, fuse
 from graphdnn.build import rank
@@ -166,6 +167,16 @@ def uneven() -> Operation:
     return operation("resample_bwd", dy=tensor(1, y), dx=tensor(2, (1, 1, 9)), index=..., spec=spec)
 
 
+def by_value(tag: str, port: str) -> Operation:
+    """A recurrent network of one value, whose port is a scalar by value."""
+    net = recurrent_spec(layers=1, input_size=1, hidden_size=1, batch_sizes=(1,))
+    counts = {"w": net.weight_count, "dw": net.weight_count, "kept": net.kept_count, "kept_gradients": net.gradient_count}
+    dims = {p: (counts[p],) if p in counts else (1,) * t.rank for p, t in extension(tag).tensors().items()}
+    return extension(
+        tag, rnn=net, **{p: tensor(i, d, is_by_value=p == port) for i, (p, d) in enumerate(dims.items(), 1)}
+    )
+
+
 def in_bits(tag: str) -> Operation:
     """An extension operation on packed booleans."""
     legal = extension(tag)
@@ -298,11 +309,17 @@ DEVICE_RULE_CASES: dict[str, Case] = {
             ("cuda_grid_sample", "patches"),
             ("cuda_grid_sample_backward", "patches"),
             ("cuda_patches", "grid_sample"),
+            ("cuda_rnn", "patches"),
+            ("cuda_rnn_backward_data", "rnn_fwd"),
+            ("cuda_rnn_backward_weights", "rnn_fwd"),
         )
     },
     "cuda_grid_sample.layout": declined("cuda_grid_sample", in_bits("grid_sample"), H200),
     "cuda_grid_sample_backward.layout": declined("cuda_grid_sample_backward", in_bits("grid_sample_bwd"), H200),
     "cuda_patches.layout": declined("cuda_patches", in_bits("patches"), H200),
+    "cuda_rnn.layout": declined("cuda_rnn", by_value("rnn_fwd", "x"), H200),
+    "cuda_rnn_backward_data.layout": declined("cuda_rnn_backward_data", by_value("rnn_bwd_data", "dy"), H200),
+    "cuda_rnn_backward_weights.layout": declined("cuda_rnn_backward_weights", by_value("rnn_bwd_weights", "x"), H200),
     "cuda_norm_forward.direction": declined("cuda_norm_forward", operation("norm_bwd"), H200),
     "cuda_norm_backward.direction": declined("cuda_norm_backward", operation("norm_fwd"), H200),
     "cuda_implicit_gemm.coordinates": declined("cuda_implicit_gemm", distant(), H200),

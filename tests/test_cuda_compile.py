@@ -95,7 +95,7 @@ DRAWN = {
     "conv_fprop": range(2), "conv_dgrad": range(2), "conv_wgrad": range(2),
     "conv_fprop_int": range(2), "conv_dgrad_int": range(2), "conv_wgrad_int": range(2),
 }  # fmt: skip
-EXTENSIONS = ("grid_sample", "grid_sample_bwd", "patches")  # which no text and no family has
+EXTENSIONS = ("grid_sample", "grid_sample_bwd", "patches", "rnn_fwd", "rnn_bwd_data", "rnn_bwd_weights")  # which no text and no family has
 CASES = [Case(family, seed, large=True) for family, seeds in DRAWN.items() for seed in seeds]
 
 

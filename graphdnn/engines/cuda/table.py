@@ -28,6 +28,9 @@ from graphdnn.engines.cuda import (
     resample,
     resample_backward,
     rng,
+    rnn,
+    rnn_backward,
+    rnn_weights,
     softmax,
     statistics,
     view,
@@ -76,4 +79,7 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     grid_sample.ENGINE,
     grid_sample.BACKWARD,
     patches.ENGINE,
+    rnn.ENGINE,
+    rnn_backward.ENGINE,
+    rnn_weights.ENGINE,
 )

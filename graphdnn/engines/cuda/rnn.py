@@ -1,0 +1,141 @@
+"""Engine ``cuda_rnn``: recurrent networks of every kind, type and size.
+
+What the input adds to the gates is one product for all steps of a layer; the steps themselves are one launch, whose
+blocks stay and wait for each other after each step.
+"""
+
+from __future__ import annotations
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda import rng
+from graphdnn.engines.cuda.engine import cuda_engine
+from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.rnn_needs import rnn_needs, waiting_cost
+from graphdnn.engines.cuda.rnn_network import Network, Values, rows_of
+from graphdnn.engines.cuda.rnn_products import Products
+from graphdnn.engines.cuda.source import kernel_text
+from graphdnn.engines.cuda.steps import Steps
+from graphdnn.enums import DataType, RngDistribution
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import Rng, RngSpec, RnnForward
+from graphdnn.tensors import TensorSpec
+
+TILE = 16  # sequences and units of a tile
+THREADS = TILE * TILE
+DEPTH = 32
+
+
+def draw_masks(op: RnnForward, steps: Steps) -> None:
+    """The masks between layers, as the core's ``rng`` draws them."""
+    assert op.masks is not None
+    assert op.seed is not None
+    assert op.offset is not None
+    keep = RngSpec(distribution=RngDistribution.BERNOULLI, probability=1.0 - op.rnn.dropout)
+    anchor = Rng(spec=keep, y=op.masks, seed=op.seed, offset=op.offset)
+    alone = FusedOp(steps.op.index, "rng", anchor, (), (), None, (op.seed, op.offset), (op.masks,), ())
+    steps.include(rng.generate(alone, steps.device), alone)
+
+
+def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
+    anchor = op.anchor
+    assert isinstance(anchor, RnnForward)
+    rnn, steps = anchor.rnn, Steps(op, device)
+    network, products = Network(anchor, steps, rnn.layers), Products(steps, rnn.arithmetic)
+    if anchor.masks is not None:
+        draw_masks(anchor, steps)
+    masks = network.plain_masks(anchor.masks)
+    cells = steps.allocate(rnn.directions * rnn.batch_sizes[0] * rnn.hidden_size * 8)
+    columns = rnn.gates * rnn.hidden_size
+    entering = network.scratch(rnn.arithmetic, columns, rnn.directions)
+    values = rows_of(anchor.x)
+    for layer in range(rnn.layers):
+        if layer and masks is not None:
+            thin = network.scratch(rnn.arithmetic, rnn.width)
+            network.join(values, thin, rnn.width, masks=masks, layer=layer)
+            values = thin
+        if rnn.has_input_matrices(layer):
+            source = values.matrix(steps, rnn.rows, rnn.fan_in(layer))
+            result = entering.matrix(steps, rnn.directions * rnn.rows, columns)
+            for direction in range(rnn.directions):
+                matrix = network.input_matrix(anchor.w, layer * rnn.directions + direction)
+                products.add(source, matrix.transposed, result.part(direction * rnn.rows, rnn.rows))
+        outputs = outputs_of(network, anchor, layer)
+        steps.add(_layer(network, anchor, layer, values, entering, outputs, cells))
+        values = outputs
+    return steps.kernel(f"rnn__{rnn.cell.name.lower()}")
+
+
+def outputs_of(network: Network, op: RnnForward, layer: int) -> Values:
+    """Where the outputs of a layer go: into y, or what is kept, or scratch memory."""
+    if layer == op.rnn.layers - 1:
+        return rows_of(op.y)
+    if op.kept is not None:
+        return network.kept_outputs(op.kept, layer)
+    return network.scratch(op.y.data_type, op.rnn.width)
+
+
+def _layer(
+    network: Network, op: RnnForward, layer: int, values: Values, entering: Values, outputs: Values, cells: int
+) -> Launch:
+    rnn, steps = op.rnn, network.steps
+    skips = not rnn.has_input_matrices(layer)
+    parameters = Parameters(steps.places)
+    network.counting(parameters, layer)
+    network.weights(parameters, op.w, layer)
+    parameters.integer("pseudo", layer * rnn.directions)
+    if skips:
+        values.parameter(parameters, "x")
+        parameters.nothing("entering", network.wide)
+    else:
+        parameters.nothing("x", network.wide)
+        parameters.integers("x_stride", (0, 0))
+        parameters.scratch("entering", network.wide, entering.start)
+    outputs.parameter(parameters, "out", is_output=True)
+    parameters.scratch("cells", network.wide, cells)
+    for name, spec in (("hx", op.hx), ("cx", op.cx)):
+        network.optional(parameters, name, spec)
+    for name, spec in (("hy", op.hy), ("cy", op.cy)):
+        network.optional(parameters, name, spec, is_output=True)
+    if op.kept is None:
+        parameters.nothing("kept", network.wide)
+    else:
+        parameters.tensor("kept", op.kept, is_output=True)
+    parameters.integer("kept_step", 0 if op.kept is None else op.kept.strides[0])
+    text = kernel_text(
+        f"rnn_forward__{rnn.cell.name.lower()}",
+        ["next_launch.cuh", "grid_barrier.cuh", "rnn_rows.cuh", "rnn_cells.cuh", "rnn_forward.cu"],
+        parameters=parameters.text,
+        functions=[],
+        constants={
+            **network.constants(),
+            "THREADS": THREADS,
+            "TILE": TILE,
+            "DEPTH": DEPTH,
+            "SKIP": skips,
+            "Weight": STORAGE[op.w.data_type],
+            "State": STORAGE[op.y.data_type],
+            "Out": STORAGE[outputs.data_type],
+            "StateOut": _storage(op.hy),
+            "CellOut": _storage(op.cy),
+        },
+    )
+    tiles = -(-rnn.batch_sizes[0] // TILE) * -(-rnn.hidden_size // TILE)
+    blocks = min(tiles, network.device.sm_count // rnn.directions)
+    grid = (blocks, rnn.directions, 1)
+    return Launch(text, "rnn_forward", grid, THREADS, parameters.pack(), is_cooperative=True)
+
+
+def _storage(spec: TensorSpec | None) -> str:
+    return STORAGE[DataType.FLOAT if spec is None else spec.data_type]
+
+
+ENGINE = cuda_engine(
+    id=70,
+    name="cuda_rnn",
+    summary="recurrent networks of every kind, type and size; blocks that stay from step to step",
+    needs=rnn_needs("cuda_rnn", RnnForward.tag),
+    cost=lambda task, knobs: waiting_cost(task, 1),
+    generate=lambda op, device, knobs: generate(op, device),
+    is_general=True,
+)

@@ -1,0 +1,129 @@
+"""Engine ``cuda_rnn_backward_data``: gradients of inputs and first states, for every kind of network."""
+
+from __future__ import annotations
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.engine import cuda_engine
+from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.rnn_needs import rnn_needs, waiting_cost
+from graphdnn.engines.cuda.rnn_network import Network, Values, rows_of
+from graphdnn.engines.cuda.rnn_products import Products
+from graphdnn.engines.cuda.source import kernel_text
+from graphdnn.engines.cuda.steps import Steps
+from graphdnn.enums import DataType
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import Cell, RnnBackwardData
+from graphdnn.operations.rnn_spec import KEPT_GRADIENTS
+from graphdnn.tensors import TensorSpec
+
+_TILE = 16  # sequences and units of a tile
+_THREADS = _TILE * _TILE
+_DEPTH = 32
+
+
+def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
+    anchor = op.anchor
+    assert isinstance(anchor, RnnBackwardData)
+    rnn, steps = anchor.rnn, Steps(op, device)
+    network, products = Network(anchor, steps, rnn.layers), Products(steps, rnn.arithmetic)
+    masks = network.plain_masks(anchor.masks)
+    states = rnn.directions * rnn.batch_sizes[0] * rnn.hidden_size * 8
+    past = steps.allocate(states)
+    widest = max(rnn.input_size, rnn.width)
+    parts = network.scratch(rnn.arithmetic, widest, rnn.directions)
+    leaving = rows_of(anchor.dy)
+    below = network.scratch(rnn.arithmetic, rnn.width)
+    for layer in reversed(range(rnn.layers)):
+        steps.add(_layer(network, anchor, layer, leaving, past))
+        target = below if layer else rows_of(anchor.dx)
+        add_entering(network, products, anchor, layer, parts, target, masks if layer else None)
+        leaving = below
+    return steps.kernel(f"rnn_bwd_data__{rnn.cell.name.lower()}")
+
+
+def add_entering(
+    network: Network, products: Products, op: RnnBackwardData, layer: int, parts: Values, target: Values,
+    masks: TensorSpec | None,
+) -> None:  # fmt: skip
+    """What the gradients of a layer's gates give for what entered it."""
+    rnn, hidden = op.rnn, op.rnn.hidden_size
+    width, fan_in, step = KEPT_GRADIENTS[rnn.cell] * hidden, rnn.fan_in(layer), op.kept_gradients.strides[0]
+    first = layer * rnn.directions
+    found = [Values(op.kept_gradients, rnn.arithmetic, p * rnn.rows * width * step, width * step, step)
+             for p in range(first, first + rnn.directions)]  # fmt: skip
+    if not rnn.has_input_matrices(layer):
+        network.join(found[0], target, fan_in, sources=rnn.directions, source_stride=rnn.rows * width * step,
+                     terms=rnn.gates, term_stride=hidden * step, masks=masks, layer=layer)  # fmt: skip
+        return
+    source = Values(None, rnn.arithmetic, parts.start, fan_in)
+    results = source.matrix(network.steps, rnn.directions * rnn.rows, fan_in)
+    for direction, gradients in enumerate(found):
+        matrix = network.input_matrix(op.w, first + direction)
+        entered = gradients.matrix(network.steps, rnn.rows, rnn.gates * hidden)
+        products.add(entered, matrix, results.part(direction * rnn.rows, rnn.rows))
+    network.join(
+        source, target, fan_in, sources=rnn.directions, source_stride=rnn.rows * fan_in, masks=masks, layer=layer
+    )
+
+
+def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, past: int) -> Launch:
+    rnn, steps = op.rnn, network.steps
+    parameters = Parameters(steps.places)
+    network.counting(parameters, layer)
+    network.weights(parameters, op.w, layer)
+    parameters.integer("pseudo", layer * rnn.directions)
+    leaving.parameter(parameters, "leaving")
+    top = layer == rnn.layers - 1 or op.kept is None
+    outputs = rows_of(op.y) if top or op.kept is None else network.kept_outputs(op.kept, layer)
+    outputs.parameter(parameters, "out")
+    for name, spec in (("hx", op.hx), ("cx", op.cx), ("dhy", op.dhy), ("dcy", op.dcy)):
+        network.optional(parameters, name, spec)
+    for name, spec in (("dhx", op.dhx), ("dcx", op.dcx)):
+        network.optional(parameters, name, spec, is_output=True)
+    if op.kept is None:
+        parameters.nothing("kept", f"const {network.wide}")
+    else:
+        parameters.tensor("kept", op.kept)
+    parameters.integer("kept_step", 0 if op.kept is None else op.kept.strides[0])
+    parameters.tensor("found", op.kept_gradients, is_output=True)
+    parameters.integer("found_step", op.kept_gradients.strides[0])
+    for name, is_used in (("past", rnn.cell is Cell.GRU), ("dcells", rnn.cell is Cell.LSTM)):
+        if is_used:
+            parameters.scratch(name, network.wide, past)
+        else:
+            parameters.nothing(name, network.wide)
+    text = kernel_text(
+        f"rnn_backward__{rnn.cell.name.lower()}",
+        ["next_launch.cuh", "grid_barrier.cuh", "rnn_rows.cuh", "rnn_cells.cuh", "rnn_backward.cu"],
+        parameters=parameters.text,
+        functions=[],
+        constants={
+            **network.constants(),
+            "THREADS": _THREADS,
+            "TILE": _TILE,
+            "DEPTH": _DEPTH,
+            "Weight": STORAGE[op.w.data_type],
+            "StateOut": _storage(op.dhx),
+            "CellOut": _storage(op.dcx),
+        },
+    )
+    tiles = -(-rnn.batch_sizes[0] // _TILE) * -(-rnn.hidden_size // _TILE)
+    blocks = min(tiles, network.device.sm_count // rnn.directions)
+    grid = (blocks, rnn.directions, 1)
+    return Launch(text, "rnn_backward", grid, _THREADS, parameters.pack(), is_cooperative=True)
+
+
+def _storage(spec: TensorSpec | None) -> str:
+    return STORAGE[DataType.FLOAT if spec is None else spec.data_type]
+
+
+ENGINE = cuda_engine(
+    id=71,
+    name="cuda_rnn_backward_data",
+    summary="gradients of data of recurrent networks of every kind, type and size; blocks that stay from step to step",
+    needs=rnn_needs("cuda_rnn_backward_data", RnnBackwardData.tag),
+    cost=lambda task, knobs: waiting_cost(task, 1),
+    generate=lambda op, device, knobs: generate(op, device),
+    is_general=True,
+)

@@ -1,0 +1,60 @@
+"""What the engines of recurrent networks need: their own operation, and data whose addresses are sums over axes."""
+
+from __future__ import annotations
+
+from graphdnn.checks import Empty, OneOf
+from graphdnn.engines.cuda.cost import memory_cost
+from graphdnn.engines.cuda.space import is_addressable
+from graphdnn.engines.engine import Cost, Task, need, needs_rule
+from graphdnn.enums import Status
+from graphdnn.operations import RecurrentOperation
+from graphdnn.rules import Constraint
+
+_PACKED = ("masks",)  # are copied into bytes first
+_BY_VALUE = ("seed", "offset")
+BARRIER = 2e-6  # seconds that blocks wait for each other
+
+
+def _odd(task: Task) -> list[str]:
+    found = []
+    for port, t in task.op.main.tensors().items():
+        is_scalar = t.is_by_value or t.is_constant
+        if (is_scalar and port not in _BY_VALUE) or (not is_addressable(t) and port not in _PACKED):
+            found.append(port)
+    return found
+
+
+def rnn_needs(engine: str, tag: str) -> tuple[Constraint, ...]:
+    """The needs of the engine of one of the three operations."""
+    return (
+        needs_rule(f"{engine}.operation", "extension"),
+        need(
+            f"{engine}.kind",
+            "operation",
+            lambda task: task.op.main.tag,
+            OneOf(tag),
+            reason="the engine is written for another extension operation",
+            fix="nothing to do: another engine serves this operation",
+            status=Status.NOT_SUPPORTED_GRAPH_PATTERN,
+            when=lambda task: task.op.rule == "extension",
+        ),
+        need(
+            f"{engine}.layout",
+            "tensors",
+            _odd,
+            Empty("elements that have addresses of their own"),
+            reason="vectors of channels and scalars by value are not read here",
+            fix="use plain tensors",
+            when=lambda task: task.op.rule == "extension" and task.op.main.tag == tag,
+        ),
+    )
+
+
+def waiting_cost(task: Task, passes: int, step: float = BARRIER) -> Cost:
+    """Every layer goes through all steps, and its blocks wait for each other after each. ``passes``: over the steps."""
+    op = task.op.main
+    assert isinstance(op, RecurrentOperation)
+    rnn = op.rnn
+    return memory_cost(task, extra_bytes=rnn.scratch_bytes * 2.0, launches=1 + 2 * rnn.layers).plus(
+        {"waiting": passes * rnn.layers * len(rnn.batch_sizes) * step}
+    )

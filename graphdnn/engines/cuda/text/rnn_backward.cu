@@ -1,0 +1,97 @@
+// The gradient of a layer of a recurrent network, from its last step to its first, in both directions side by side
+// (blockIdx.y). Blocks stay, and wait for each other after every step: what reaches an output from the step behind it is a
+// product with all gradients there. One more turn after the last gives the gradients of the first states.
+//
+// A tile is TILE sequences by TILE units, one pair for each thread. `found` takes the gradients of what enters the gates.
+
+// Where the product for a sequence reads in turn s: the row that was done before, -1 for none.
+__device__ __forceinline__ int row_done(const Params& p, int s, int t, int b, bool back) {
+    if (s < (int)p.steps) return row_before(p, t, b, !back);
+    return back ? last_row(p, b) : b;
+}
+
+// Gates in the order in which the state's matrix has them: the third gate of a GRU has a gradient of its own there.
+__device__ __forceinline__ int of_state(int gate) { return CELL == GRU && gate == 2 ? 3 : gate; }
+
+extern "C" __global__ void __launch_bounds__(THREADS) rnn_backward(const __grid_constant__ Params p) {
+    __shared__ Compute gradients[TILE][DEPTH + 1];
+    __shared__ Compute matrix[DEPTH][TILE + 1];
+    const int direction = (int)blockIdx.y, hidden = (int)p.hidden, steps = (int)p.steps;
+    const bool back = direction == 1;
+    const long long pseudo = p.pseudo + direction;
+    const Weight* state_matrix = p.w + p.matrix_at[direction] * p.w_step;
+    Compute* found = p.found + pseudo * p.rows * KEPT_GRADIENTS * p.hidden * p.found_step;
+    const Compute* saved = KEPT > 0 ? p.kept + pseudo * p.rows * KEPT * p.hidden * p.kept_step : p.kept;
+    const int across = (hidden + TILE - 1) / TILE, tiles = across * (((int)p.batch + TILE - 1) / TILE);
+    const int mine_b = (int)threadIdx.x / TILE, mine_u = (int)threadIdx.x % TILE;
+    for (int s = 0; s <= steps; ++s) {
+        const int t = back ? s : steps - 1 - s;
+        const int batch = s < steps ? sequences(p, t) : (int)p.batch;
+        if (s == steps && !p.dhx) break;
+        for (int tile = (int)blockIdx.x; tile < tiles; tile += (int)gridDim.x) {
+            const int first_b = tile / across * TILE, first_u = tile % across * TILE;
+            if (first_b >= batch) break;
+            const int b = first_b + mine_b, u = first_u + mine_u;
+            const bool is_mine = b < batch && u < hidden;
+            Compute sum = Compute(0);
+            for (int g = 0; g < GATES; ++g)
+                for (int k0 = 0; k0 < hidden; k0 += DEPTH) {
+                    __syncthreads();
+                    for (int i = (int)threadIdx.x; i < TILE * DEPTH; i += THREADS) {
+                        const int r = i / DEPTH, k = k0 + i % DEPTH, other = first_b + r;
+                        const int row = other < batch ? row_done(p, s, t, other, back) : -1;
+                        gradients[r][i % DEPTH] = row >= 0 && k < hidden
+                            ? found[(((long long)row * KEPT_GRADIENTS + of_state(g)) * hidden + k) * p.found_step]
+                            : Compute(0);
+                        const int deep = i / TILE, column = first_u + i % TILE;
+                        matrix[deep][i % TILE] = k0 + deep < hidden && column < hidden
+                            ? widen<Compute>(state_matrix[((long long)(g * hidden + k0 + deep) * hidden + column) * p.w_step])
+                            : Compute(0);
+                    }
+                    __syncthreads();
+                    #pragma unroll 8
+                    for (int k = 0; k < DEPTH; ++k) multiply_add(sum, gradients[mine_b][k], matrix[k][mine_u]);
+                }
+            if (!is_mine) continue;
+            const long long place = (direction * p.batch + b) * p.hidden + u;
+            const bool begins = row_done(p, s, t, b, back) < 0;
+            if (begins) sum = p.dhy ? widen<Compute>(p.dhy[pseudo * p.dhy_stride[0] + b * p.dhy_stride[1] + u * p.dhy_stride[2]]) : Compute(0);
+            else if (CELL == GRU) sum += p.past[place];
+            if (s == steps) {
+                p.dhx[pseudo * p.dhx_stride[0] + b * p.dhx_stride[1] + u * p.dhx_stride[2]] = narrow<StateOut>(sum);
+                continue;
+            }
+            const long long row = first_row(p, t) + b, column = direction * p.hidden + u;
+            sum += widen<Compute>(p.leaving[p.leaving_at + row * p.leaving_stride[0] + column * p.leaving_stride[1]]);
+            const int before = row_before(p, t, b, back);
+            Compute dc = Compute(0), c = Compute(0), h = Compute(0), output = Compute(0), kept[KEPT > 0 ? KEPT : 1];
+            if constexpr (CELL == LSTM) {
+                if (!begins) dc = p.dcells[place];
+                else if (p.dcy) dc = widen<Compute>(p.dcy[pseudo * p.dcy_stride[0] + b * p.dcy_stride[1] + u * p.dcy_stride[2]]);
+                if (before >= 0) c = saved[(((long long)before * KEPT + 4) * hidden + u) * p.kept_step];
+                else if (p.cx) c = widen<Compute>(p.cx[pseudo * p.cx_stride[0] + b * p.cx_stride[1] + u * p.cx_stride[2]]);
+            }
+            if constexpr (CELL == GRU) {
+                if (before >= 0) h = widen<Compute>(p.out[p.out_at + before * p.out_stride[0] + column * p.out_stride[1]]);
+                else if (p.hx) h = widen<Compute>(p.hx[pseudo * p.hx_stride[0] + b * p.hx_stride[1] + u * p.hx_stride[2]]);
+            }
+            if constexpr (CELL == RELU || CELL == TANH)
+                output = widen<Compute>(p.out[p.out_at + row * p.out_stride[0] + column * p.out_stride[1]]);
+            #pragma unroll
+            for (int i = 0; i < KEPT; ++i) kept[i] = saved[((row * KEPT + i) * hidden + u) * p.kept_step];
+            Compute gradient[KEPT_GRADIENTS];
+            const Compute past = cell_gradient(sum, dc, output, h, c, kept, gradient);
+            if constexpr (CELL == GRU) p.past[place] = past;
+            if constexpr (CELL == LSTM) p.dcells[place] = dc;
+            #pragma unroll
+            for (int i = 0; i < KEPT_GRADIENTS; ++i)
+                found[((row * KEPT_GRADIENTS + i) * hidden + u) * p.found_step] = gradient[i];
+            const bool is_last = back ? row_before(p, t, b, true) < 0 : t == 0;
+            if (CELL == LSTM && is_last && p.dcx)
+                p.dcx[pseudo * p.dcx_stride[0] + b * p.dcx_stride[1] + u * p.dcx_stride[2]] = narrow<CellOut>(dc);
+        }
+        if (s == steps) break;
+        arrive(p.arrived + direction);
+        wait_for(p.arrived + direction, (unsigned int)(s + 1) * gridDim.x);
+    }
+}

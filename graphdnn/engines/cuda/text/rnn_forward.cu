@@ -1,0 +1,92 @@
+// A layer of a recurrent network over all steps, in both directions side by side (blockIdx.y). Blocks stay, and wait for
+// each other after every step: a step reads all of the state before it.
+//
+// A tile is TILE sequences by TILE units with all of their gates, one (sequence, unit) for each thread; `entering` has what
+// the input adds to the gates. Where there are more tiles than blocks, blocks take turns.
+
+__device__ __forceinline__ Compute state_before(const Params& p, int direction, int row, int b, int unit) {
+    if (row >= 0)
+        return widen<Compute>(p.out[p.out_at + row * p.out_stride[0] + (direction * p.hidden + unit) * p.out_stride[1]]);
+    if (!p.hx) return Compute(0);
+    return widen<Compute>(p.hx[(p.pseudo + direction) * p.hx_stride[0] + b * p.hx_stride[1] + unit * p.hx_stride[2]]);
+}
+
+// What the input adds to a gate, without its bias.
+__device__ __forceinline__ Compute entering_of(const Params& p, int direction, int row, int gate, int unit) {
+    if constexpr (SKIP) return widen<Compute>(p.x[row * p.x_stride[0] + unit * p.x_stride[1]]);
+    else return p.entering[((direction * p.rows + row) * GATES + gate) * p.hidden + unit];
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) rnn_forward(const __grid_constant__ Params p) {
+    __shared__ Compute states[TILE][DEPTH + 1];
+    __shared__ Compute matrix[GATES][TILE][DEPTH + 1];
+    const int direction = (int)blockIdx.y, hidden = (int)p.hidden, steps = (int)p.steps;
+    const bool back = direction == 1;
+    const Weight *state_matrix = p.w + p.matrix_at[direction] * p.w_step, *bias = p.w + p.bias_at[direction] * p.w_step;
+    const int across = (hidden + TILE - 1) / TILE, tiles = across * (((int)p.batch + TILE - 1) / TILE);
+    const int mine_b = (int)threadIdx.x / TILE, mine_u = (int)threadIdx.x % TILE;
+    for (int s = 0; s < steps; ++s) {
+        const int t = back ? steps - 1 - s : s, start = first_row(p, t), batch = sequences(p, t);
+        for (int tile = (int)blockIdx.x; tile < tiles; tile += (int)gridDim.x) {
+            const int first_b = tile / across * TILE, first_u = tile % across * TILE;
+            if (first_b >= batch) break;
+            const int b = first_b + mine_b, u = first_u + mine_u;
+            const bool is_mine = b < batch && u < hidden;
+            Compute state[GATES], input[GATES];
+            #pragma unroll
+            for (int g = 0; g < GATES; ++g) state[g] = Compute(0);
+            for (int k0 = 0; k0 < hidden; k0 += DEPTH) {
+                __syncthreads();
+                for (int i = (int)threadIdx.x; i < TILE * DEPTH; i += THREADS) {
+                    const int r = i / DEPTH, k = k0 + i % DEPTH, other = first_b + r;
+                    const bool is_there = other < batch && k < hidden;
+                    states[r][i % DEPTH] =
+                        is_there ? state_before(p, direction, row_before(p, t, other, back), other, k) : Compute(0);
+                    const bool is_unit = first_u + r < hidden && k < hidden;
+                    #pragma unroll
+                    for (int g = 0; g < GATES; ++g)
+                        matrix[g][r][i % DEPTH] =
+                            is_unit ? widen<Compute>(state_matrix[((long long)(g * hidden + first_u + r) * hidden + k) * p.w_step])
+                                    : Compute(0);
+                }
+                __syncthreads();
+                #pragma unroll 4
+                for (int k = 0; k < DEPTH; ++k) {
+                    const Compute h = states[mine_b][k];
+                    #pragma unroll
+                    for (int g = 0; g < GATES; ++g) multiply_add(state[g], h, matrix[g][mine_u][k]);
+                }
+            }
+            if (!is_mine) continue;
+            const int row = start + b, before = row_before(p, t, b, back);
+            #pragma unroll
+            for (int g = 0; g < GATES; ++g) {
+                state[g] += widen<Compute>(bias[((GATES + g) * (long long)hidden + u) * p.w_step]);
+                input[g] = entering_of(p, direction, row, g, u) + widen<Compute>(bias[(g * (long long)hidden + u) * p.w_step]);
+            }
+            Compute h = state_before(p, direction, before, b, u), c = Compute(0), kept[KEPT > 0 ? KEPT : 1];
+            const long long cell = (direction * p.batch + b) * p.hidden + u, pseudo = p.pseudo + direction;
+            if constexpr (CELL == LSTM) {
+                if (before >= 0) c = p.cells[cell];
+                else if (p.cx) c = widen<Compute>(p.cx[pseudo * p.cx_stride[0] + b * p.cx_stride[1] + u * p.cx_stride[2]]);
+            }
+            cell_step(input, state, h, c, kept);
+            if constexpr (CELL == LSTM) p.cells[cell] = c;
+            const State rounded = narrow<State>(h);
+            h = widen<Compute>(rounded);
+            p.out[p.out_at + row * p.out_stride[0] + (direction * p.hidden + u) * p.out_stride[1]] = narrow<Out>(h);
+            if (KEPT > 0 && p.kept) {
+                #pragma unroll
+                for (int i = 0; i < KEPT; ++i)
+                    p.kept[(pseudo * p.rows * KEPT + (long long)row * KEPT + i) * p.hidden * p.kept_step + u * p.kept_step] = kept[i];
+            }
+            const bool is_last = back ? t == 0 : row_before(p, t, b, true) < 0;
+            if (is_last && p.hy)
+                p.hy[pseudo * p.hy_stride[0] + b * p.hy_stride[1] + u * p.hy_stride[2]] = narrow<StateOut>(h);
+            if (CELL == LSTM && is_last && p.cy)
+                p.cy[pseudo * p.cy_stride[0] + b * p.cy_stride[1] + u * p.cy_stride[2]] = narrow<CellOut>(c);
+        }
+        arrive(p.arrived + direction);
+        wait_for(p.arrived + direction, (unsigned int)(s + 1) * gridDim.x);
+    }
+}

@@ -1,0 +1,148 @@
+"""Recurrent networks on the emulator against NumPy, and their text through NVRTC."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, run_both
+from emulator import MISSING
+from problems import LAYOUTS, values_of
+from recurrent_cases import spec
+
+from graphdnn.engines.cuda import rnn, rnn_backward, rnn_weights
+from graphdnn.engines.engine import Engine
+from graphdnn.enums import DataType
+from graphdnn.operations import EXTENSIONS, Cell, Operation
+from graphdnn.tensors import TensorSpec
+
+emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+ENGINES: dict[str, Engine] = {
+    "rnn_fwd": rnn.ENGINE, "rnn_bwd_data": rnn_backward.ENGINE, "rnn_bwd_weights": rnn_weights.ENGINE
+}  # fmt: skip
+WIDE = ("kept", "kept_gradients")
+
+
+def network(
+    tag: str,
+    kind: str = "f32",
+    layout: str = "packed",
+    without: tuple[str, ...] = (),
+    types: Any = None,
+    **settings: Any,
+) -> Operation:
+    """An operation with every port but those ``without``, all data of one type but for ``types``."""
+    net = spec(**settings)
+    ports = EXTENSIONS[tag].model_fields.keys() - {"rnn", "name", "origin"} - set(without)
+    states = [n for n in ("hx", "cx", "hy", "cy", "dhx", "dcx", "dhy", "dcy") if net.cell is Cell.LSTM or "c" not in n]
+    shapes = {
+        **dict.fromkeys(("x", "dx"), (net.rows, net.input_size)), **dict.fromkeys(("y", "dy"), (net.rows, net.width)),
+        **dict.fromkeys(("w", "dw"), (net.weight_count,)), **dict.fromkeys(states, net.states),
+        **({"kept": (net.kept_count,)} if net.kept_count else {}), "kept_gradients": (net.gradient_count,),
+        **({"masks": net.mask_extents, "seed": (1,), "offset": (1,)} if net.draws_masks else {}),
+    }  # fmt: skip
+    kinds = {"seed": "i64", "offset": "i32", "masks": "bool", **dict.fromkeys(WIDE, net.arithmetic), **(types or {})}
+    fields = {
+        port: TensorSpec(
+            uid=i, data_type=kinds.get(port, kind), dims=shapes[port],
+            strides=LAYOUTS["packed" if kinds.get(port) is DataType.BOOLEAN else layout](shapes[port]),
+        )
+        for i, port in enumerate(sorted(ports & shapes.keys()), start=1)
+    }  # fmt: skip
+    return EXTENSIONS[tag](rnn=net, **fields)
+
+
+def values_for(op: Operation, seed: int = 5) -> dict[int, np.ndarray]:
+    rng, found = np.random.default_rng(seed), {}
+    for port, t in op.inputs().items():
+        found[t.uid] = values_of(t, rng)
+        if port == "w":
+            found[t.uid] = (found[t.uid].astype(np.float64) * 0.4).astype(found[t.uid].dtype)
+    return found
+
+
+def agrees(op: Operation, bound: float, values: Any = None, knobs: Any = None, engine: Engine | None = None) -> None:
+    """Every output is NumPy's, up to ``bound`` of the largest number."""
+    here, there = run_both(op, engine or ENGINES[op.tag], values or values_for(op), knobs)
+    for port, t in op.outputs().items():
+        found, wanted = here[t.uid].astype(np.float64), there[t.uid].astype(np.float64)
+        if port == "masks":
+            np.testing.assert_array_equal(found, wanted)
+        else:
+            scale = max(1.0, float(np.abs(wanted).max()))
+            np.testing.assert_allclose(found, wanted, rtol=bound, atol=bound * scale, err_msg=port)
+
+
+NETWORKS: dict[str, dict[str, Any]] = {
+    "relu": {"cell": Cell.RELU},
+    "tanh both": {"cell": Cell.TANH, "directions": 2},
+    "lstm": {"cell": Cell.LSTM},
+    "gru both": {"cell": Cell.GRU, "directions": 2},
+    "lstm dropout": {"cell": Cell.LSTM, "dropout": 0.3, "directions": 2},
+    "lstm skip": {"cell": Cell.LSTM, "input_size": 3, "skip_input": True},
+    "gru sizes": {"cell": Cell.GRU, "batch_sizes": (19, 18, 18, 2, 1), "hidden_size": 18, "layers": 1},
+    "lstm sizes": {"cell": Cell.LSTM, "batch_sizes": (17,) * 3, "hidden_size": 37, "directions": 2, "layers": 2},
+}
+
+
+@emulated
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("tag", ENGINES)
+def test_networks(tag: str, name: str) -> None:
+    agrees(network(tag, **NETWORKS[name]), 2e-5)
+
+
+@emulated
+@pytest.mark.parametrize("tag", ENGINES)
+@pytest.mark.parametrize(
+    ("kind", "arithmetic", "bound"), [("f64", "f64", 1e-12), ("f16", "f32", 2e-3), ("bf16", "f32", 2e-2)]
+)
+def test_types(tag: str, kind: str, arithmetic: str, bound: float) -> None:
+    agrees(network(tag, kind, cell=Cell.LSTM, arithmetic=arithmetic), bound)
+
+
+STATES = ("hx", "cx", "hy", "cy", "dhx", "dcx", "dhy", "dcy")
+MIXED = {
+    "x": "bf16",
+    "w": "f32",
+    "y": "f16",
+    "hx": "e5m2",
+    "hy": "f32",
+    "cx": "f32",
+    "cy": "f64",
+    "dy": "bf16",
+    "dx": "f64",
+}
+
+
+@emulated
+@pytest.mark.parametrize("tag", ENGINES)
+def test_layouts_and_types_of_their_own(tag: str) -> None:
+    agrees(network(tag, "f16", "rotated", types=MIXED, cell=Cell.LSTM, directions=2), 2e-3)
+
+
+@emulated
+@pytest.mark.parametrize("tag", ENGINES)
+def test_packed_masks(tag: str) -> None:
+    agrees(network(tag, types={"masks": DataType.BOOLEAN}, cell=Cell.GRU, dropout=0.5, batch_sizes=(5, 3)), 2e-5)
+
+
+@emulated
+@pytest.mark.parametrize("tag", ENGINES)
+def test_without_states(tag: str) -> None:
+    without = (*STATES, *(("kept",) if tag == "rnn_fwd" else ()))
+    agrees(network(tag, without=without, cell=Cell.LSTM, batch_sizes=(3, 3, 1)), 2e-5)
+
+
+@emulated
+def test_many_runs_of_batch_sizes() -> None:
+    agrees(network("rnn_fwd", cell=Cell.RELU, layers=1, batch_sizes=tuple(range(70, 0, -1)), hidden_size=2), 2e-5)
+
+
+@compiler
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("tag", ENGINES)
+def test_text_compiles(tag: str, name: str, arch: str) -> None:
+    compiles_cleanly(network(tag, **NETWORKS[name]), ENGINES[tag], arch)
