@@ -163,7 +163,12 @@ class Forward:
             *self._application(parameters, is_streamed=True),
         ]
         name = _name(steps.op, rows, residence.text())
-        constants: dict[str, bool | str] = {"CENTERED": operands.centered, "Compute": operands.compute}
+        scale = operands.anchor.scale
+        constants: dict[str, bool | str] = {
+            "CENTERED": operands.centered,
+            "SCALED": scale is not None and rows.is_of_row(scale),
+            "Compute": operands.compute,
+        }
         residence.launch(steps, name, rows, parameters, functions, "norm_resident_forward.cuh", constants)
 
     def moments(self, division: Division) -> None:
@@ -215,8 +220,8 @@ class Forward:
         files = [*rows_text(), file_text("norm_forward.cuh")]
         if is_stored:
             program.hand("pack.x.at", operands.anchor.x)
-            files += [file_text("streaming.cuh"), stored_text({"x": operands.anchor.x})]
-            return [*files, take_text(program)]
+            files += [file_text("streaming.cuh"), file_text("words.cuh")]
+            return [*files, stored_text({"x": operands.anchor.x}, rows.width), take_text(program, ["x"])]
         program.result("pack.x", operands.anchor.x, operands.compute)
         return [*files, program.function("take", "Elements& pack")]
 
@@ -281,7 +286,8 @@ class Forward:
                 continue
             if rows.is_of_row(spec):
                 fixed.result(f"row.{field}", spec, compute)
-                text += f"{sign}row.{field}[row_of(e)]"
+                if spec is not anchor.scale or not is_streamed:  # norm_resident_forward.cuh has it in the inverse
+                    text += f"{sign}row.{field}[row_of(e)]"
             else:
                 text += f"{sign}widen<{compute}>({body.value(spec)}[e])"
         body.set(anchor.y, text)

@@ -226,7 +226,8 @@ class _Backward:
         if is_stored:
             program.hand("pack.x.at", anchor.x)
             program.hand("pack.g.at", anchor.dy)
-            return [stored_text({"x": anchor.x, "g": anchor.dy}), take_text(program)]
+            kept = stored_text({"x": anchor.x, "g": anchor.dy}, rows.width)
+            return [file_text("words.cuh"), kept, take_text(program, ["x", "g"])]
         program.result("pack.x", anchor.x, compute)
         program.result("pack.g", anchor.dy, compute)
         if self.is_scaled_along:
@@ -273,7 +274,7 @@ class _Backward:
             stores="store_streaming" if is_streamed else "store",
         )
         body.note(anchor)
-        body.set(anchor.dx, "gradient(pack, row, e)")
+        body.set(anchor.dx, "concluded_gradient(pack, row, e)" if is_streamed else "gradient(pack, row, e)")
         body.apply(op.epilogue)
         if anchor.dx.uid in {t.uid for t in op.outputs}:
             body.store(anchor.dx)

@@ -30,9 +30,12 @@ _SYSTEM = 1024 + 64  # bytes of shared memory that a block cannot have, and what
 _LEAST_SHARE = 0.8  # of the multiprocessors
 
 
-def stored_text(fields: Mapping[str, TensorSpec]) -> str:
-    """What a block keeps of a pack, and where: the packs of a thread stand THREADS apart."""
-    packs = {name: f"Pack<{STORAGE[spec.data_type]}, VECTOR>" for name, spec in fields.items()}
+def stored_text(fields: Mapping[str, TensorSpec], width: int) -> str:
+    """What a block reads of a pack (``Taken``), what it keeps of it, and where: the packs of a thread stand THREADS
+    apart.
+    """
+    packs = {name: _stored(spec, width) for name, spec in fields.items()}
+    taken = "".join(f"    Pack<{STORAGE[spec.data_type]}, VECTOR> {name};\n" for name, spec in fields.items())
     members = "".join(f"    {pack} {name};\n" for name, pack in packs.items())
     pointers = "".join(f"    {pack}* {name};\n" for name, pack in packs.items())
     starts, before = [], ""
@@ -42,11 +45,19 @@ def stored_text(fields: Mapping[str, TensorSpec]) -> str:
     put = " ".join(f"{name}[i * THREADS] = pack.{name};" for name in packs)
     get = ", ".join(f"{name}[i * THREADS]" for name in packs)
     return (
-        f"struct Stored {{\n{members}}};\n\nstruct Kept {{\n{pointers}\n"
+        f"struct Taken {{\n{taken}}};\n\nstruct Stored {{\n{members}}};\n\nstruct Kept {{\n{pointers}\n"
         f"    __device__ __forceinline__ Kept(unsigned char* memory, int count) : {', '.join(starts)} {{}}\n"
         f"    __device__ __forceinline__ void put(int i, const Stored& pack) const {{ {put} }}\n"
         f"    __device__ __forceinline__ Stored get(int i) const {{ return {{{get}}}; }}\n}};\n"
     )
+
+
+def _stored(spec: TensorSpec, width: int) -> str:
+    """The type of a pack: words, where elements are narrower."""
+    element = ELEMENTS[spec.data_type]
+    is_narrow = element.kind == "float" and element.bytes < 4
+    kind = "Words" if is_narrow and width * element.bytes % 4 == 0 else "Pack"
+    return f"{kind}<{STORAGE[spec.data_type]}, VECTOR>"
 
 
 def _packs(width: int, kept: Sequence[TensorSpec]) -> list[int]:
@@ -64,9 +75,13 @@ def _stored_bytes(packs: Sequence[int]) -> int:
     return -(-size // alignment) * alignment
 
 
-def take_text(program: Program) -> str:
+def take_text(program: Program, names: Sequence[str]) -> str:
     """What reads a pack, with word of whether it will be read again (text/streaming.cuh)."""
-    return program.function("take", "Stored& pack, Policy policy").replace(" load<", " policy.load<")
+    kept = "".join(f"    keep_pack(taken.{name}, pack.{name});\n" for name in names)
+    return program.function("take", "Taken& pack, Policy policy").replace(" load<", " policy.load<") + (
+        "__device__ __forceinline__ void take(const Params& p, const int (&at)[RANK], Stored& pack, Policy policy) {\n"
+        f"    Taken taken;\n    take(p, at, taken, policy);\n{kept}}}\n"
+    )
 
 
 @dataclass(frozen=True, slots=True)

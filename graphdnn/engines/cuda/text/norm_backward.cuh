@@ -9,9 +9,13 @@ struct Elements {
     Compute x[VECTOR], g[VECTOR];
 };
 
+// x from its mean, which the inverse deviation turns into the normalized x.
+__device__ __forceinline__ Compute centered(const Elements& pack, const Row& row, int e) {
+    return CENTERED ? pack.x[e] - row.mean[row_of(e)] : pack.x[e];
+}
+
 __device__ __forceinline__ Compute normalized(const Elements& pack, const Row& row, int e) {
-    const int i = row_of(e);
-    return (CENTERED ? pack.x[e] - row.mean[i] : pack.x[e]) * row.inverse[i];
+    return centered(pack, row, e) * row.inverse[row_of(e)];
 }
 
 // Sums become what each element needs of them: means, scaled.
@@ -28,4 +32,13 @@ __device__ __forceinline__ Compute gradient(const Elements& pack, const Row& row
     Compute inner = pack.g[e] * row.scale[i] - normalized(pack, row, e) * row.dot[i];
     if (CENTERED) inner -= row.sum[i];
     return inner * row.inverse[i];
+}
+
+// gradient() of rows whose factors are multiplied already (Running::conclude).
+__device__ __forceinline__ Compute concluded_gradient(const Elements& pack, const Row& row, int e) {
+    const int i = row_of(e);
+    Compute inner = CENTERED ? row.sum[i] : (Compute)0;
+    multiply_add(inner, row.dot[i], centered(pack, row, e));
+    multiply_add(inner, row.scale[i], pack.g[e]);
+    return inner;
 }

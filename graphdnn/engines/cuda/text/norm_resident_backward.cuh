@@ -3,11 +3,8 @@
 
 __device__ __forceinline__ Elements widened(const Stored& pack) {
     Elements elements;
-    #pragma unroll
-    for (int e = 0; e < VECTOR; ++e) {
-        elements.x[e] = widen<Compute>(pack.x.at[e]);
-        elements.g[e] = widen<Compute>(pack.g.at[e]);
-    }
+    widen_pack(pack.x, elements.x);
+    widen_pack(pack.g, elements.g);
     return elements;
 }
 
@@ -48,23 +45,25 @@ struct Running {
         #pragma unroll
         for (int e = 0; e < VECTOR; ++e) {
             sum[row_of(e)] += more.g[e];
-            multiply_add(dot[row_of(e)], more.g[e], normalized(more, row, e));
+            multiply_add(dot[row_of(e)], more.g[e], centered(more, row, e));  // times the inverse in the end
         }
     }
 
-    __device__ __forceinline__ Part<ROW_WIDTH> part(const Params&, Count) const {
+    __device__ __forceinline__ Part<ROW_WIDTH> part(const Params&, Count, const Row& row) const {
         Part<ROW_WIDTH> found;
         found.elements = (Compute)0;
         #pragma unroll
-        for (int i = 0; i < ROW_WIDTH; ++i) found.first[i] = sum[i], found.second[i] = dot[i];
+        for (int i = 0; i < ROW_WIDTH; ++i) found.first[i] = sum[i], found.second[i] = dot[i] * row.inverse[i];
         return found;
     }
 
     __device__ __forceinline__ void prepare_end(const Params&, const int (&)[RANK], Row&) const {}
 
     __device__ __forceinline__ void conclude(const Pack<Compute, 2>& needed, int i, Row& row) const {
-        row.sum[i] = row.scale[i] * needed.at[0];
-        row.dot[i] = row.scale[i] * needed.at[1];
+        const Compute scale = row.scale[i] * row.inverse[i];
+        row.sum[i] = CENTERED ? -scale * needed.at[0] : (Compute)0;
+        row.dot[i] = -scale * needed.at[1] * row.inverse[i];
+        row.scale[i] = scale;
     }
 
     // Row i of the thread, to memory.

@@ -2,8 +2,7 @@
 
 __device__ __forceinline__ Elements widened(const Stored& pack) {
     Elements elements;
-    #pragma unroll
-    for (int e = 0; e < VECTOR; ++e) elements.x[e] = widen<Compute>(pack.x.at[e]);
+    widen_pack(pack.x, elements.x);
     return elements;
 }
 
@@ -59,7 +58,7 @@ __device__ __forceinline__ Part<1> part_of(const Params& p, int split, Compute m
 // count from the first element of the row, so that one far from zero costs no digits.
 struct Running {
     Compute start[ROW_WIDTH], sum[ROW_WIDTH], squares[ROW_WIDTH];
-    Stored first;
+    Taken first;
 
     __device__ __forceinline__ void prepare(const Params& p, int (&at)[RANK], Row&) {
         locate_element(p, 0, at);
@@ -90,7 +89,7 @@ struct Running {
         return CENTERED ? finite(widen<Compute>(first.x.at[i])) : (Compute)0;
     }
 
-    __device__ __forceinline__ Part<ROW_WIDTH> part(const Params&, Count packs) const {
+    __device__ __forceinline__ Part<ROW_WIDTH> part(const Params&, Count packs, const Row&) const {
         Part<ROW_WIDTH> found;
         found.elements = (Compute)packs * (Compute)(ALONG ? VECTOR : 1);
         const Compute share = packs == 0 ? (Compute)0 : (Compute)1 / found.elements;
@@ -110,7 +109,7 @@ struct Running {
 
     __device__ __forceinline__ void conclude(const Pack<Compute, 2>& needed, int i, Row& row) const {
         row.mean[i] = origin(i) + needed.at[0];
-        row.inverse[i] = needed.at[1];
+        row.inverse[i] = SCALED ? needed.at[1] * row.scale[i] : needed.at[1];  // one factor for each element
     }
 
     // Row i of the thread, to memory.
