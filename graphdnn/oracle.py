@@ -128,10 +128,10 @@ def _promoted_operation(op: Operation, tensors: Mapping[int, TensorSpec]) -> Ope
         for name, value in settings.items()
         if isinstance(value, Spec) and not isinstance(value, TensorSpec)
     }
-    return _with_tensors(op, tensors).model_copy(update=changes | _promoted_types(op))
+    return with_tensors(op, tensors).model_copy(update=changes | _promoted_types(op))
 
 
-def _with_tensors(op: Operation, tensors: Mapping[int, TensorSpec]) -> Operation:
+def with_tensors(op: Operation, tensors: Mapping[int, TensorSpec]) -> Operation:
     """The operation with other descriptions of its tensors."""
     changes: dict[str, Any] = {}
     for name in type(op).model_fields:
@@ -158,7 +158,7 @@ def evaluate(graph: OperationGraph, bindings: Mapping[int, Any]) -> dict[int, Ar
     """Like ``reference``, for every tensor of the graph, virtual ones included."""
     double = promoted(graph)
     tensors = {uid: t.model_copy(update={"is_virtual": False}) for uid, t in double.tensors.items()}
-    seen = OperationGraph.of((_with_tensors(op, tensors) for op in double.operations), name=graph.name)
+    seen = OperationGraph.of((with_tensors(op, tensors) for op in double.operations), name=graph.name)
     constants = {uid: np.asarray(t.constant_value) for uid, t in tensors.items() if t.is_constant}
     return constants | _run(graph, seen, bindings)
 
