@@ -74,6 +74,7 @@ _SLOPE_ONE = {_M.ADD, _M.SUB, _M.MIN, _M.MAX, _M.ABS, _M.NEG, _M.IDENTITY, _M.RE
 _EXACT = {_M.MIN, _M.MAX, _M.ABS, _M.NEG, _M.IDENTITY, _M.BINARY_SELECT, _M.CEIL, _M.FLOOR}
 _DECIDING = ("comparison", "logical", "index")
 _NO_GROWTH: Mapping[int, float] = MappingProxyType({})
+Bounds = tuple[dict[int, float], dict[int, Array]]  # by uid; and the elements that are not compared
 _FLOAT_COMPUTE = (
     DataType.FLOAT, DataType.HALF, DataType.BFLOAT16, DataType.FAST_FLOAT_FOR_FP8,
 )  # fmt: skip
@@ -191,17 +192,15 @@ def compare(
 
     ``growth``: ``EngineConfig.error_growth``, the factors of the engines that computed them.
     """
-    return compare_values(graph, evaluate(graph, {**bindings, **(before or {})}), bindings, growth)
+    values = evaluate(graph, {**bindings, **(before or {})})
+    return compare_values(graph, values, bounds(graph, values, growth), bindings)
 
 
 def compare_values(
-    graph: OperationGraph,
-    values: Mapping[int, Array],
-    bindings: Mapping[int, Any],
-    growth: Mapping[int, float] = _NO_GROWTH,
+    graph: OperationGraph, values: Mapping[int, Array], within: Bounds, bindings: Mapping[int, Any]
 ) -> list[Comparison]:
-    """Like ``compare``, beside what ``evaluate`` gave: for several results of the same inputs."""
-    errors, unclear = _errors(graph, values, growth)
+    """Like ``compare``, beside what ``evaluate`` and ``bounds`` gave: for several results of the same inputs."""
+    errors, unclear = within
     found = []
     for spec in graph.outputs:
         actual, wanted, bound = load(bindings[spec.uid], spec), values[spec.uid], errors[spec.uid]
@@ -245,12 +244,10 @@ def tolerance(graph: OperationGraph, uid: int, values: Mapping[int, Array]) -> f
 
     For a decision (boolean or index) it is 0 where it has to be exact, and 1 where it may tip over.
     """
-    return _errors(graph, values, _NO_GROWTH)[0].get(uid, 0.0)
+    return bounds(graph, values)[0].get(uid, 0.0)
 
 
-def _errors(
-    graph: OperationGraph, values: Mapping[int, Array], growth: Mapping[int, float]
-) -> tuple[dict[int, float], dict[int, Array]]:
+def bounds(graph: OperationGraph, values: Mapping[int, Array], growth: Mapping[int, float] = _NO_GROWTH) -> Bounds:
     """The bound of every tensor that an operation writes, in the order of execution; elements it does not hold for."""
     scales = {uid: _scale(tensor, values[uid]) for uid, tensor in graph.tensors.items()}
     errors: dict[int, float] = {}

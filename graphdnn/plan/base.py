@@ -67,6 +67,10 @@ class ExecutionPlan(Questions):
     def prepare(cls, device: DeviceSpec) -> None:
         """Load what plans of this class take on a device, beforehand."""
 
+    def like(self, config: EngineConfig) -> ExecutionPlan:
+        """A plan of another configuration, in the same place."""
+        return type(self)(config)
+
     # What it is.
 
     @property

@@ -113,6 +113,9 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         if runtime.array_type() is not None:
             driver.make_current(runtime.ordinal())
 
+    def like(self, config: EngineConfig) -> DevicePlan:
+        return DevicePlan(config, self._runtime)
+
     def with_compiled(self, compiled: Sequence[CompiledOperation]) -> DevicePlan:
         """The same plan with other kernels that do the same."""
         return DevicePlan(self.config, self._runtime, compiled=compiled)

@@ -6,6 +6,7 @@ itself, each question here names the module that answers, loaded when it is aske
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -43,3 +44,7 @@ class Questions:
     def with_source(self, index: int, source: str, name: str | None = None) -> Any:
         """A plan with ``source`` in place of a kernel's text; ``name`` says which, where the kernel has several."""
         return self._ask("kernels", "with_source", index, source, name)
+
+    def trace(self, bindings: Mapping[int, Any]) -> Any:
+        """``Trace``: {uid: array} of every value inside the kernels, and where it first differs from the oracle."""
+        return self._ask("trace", "of_plan", bindings)

@@ -1,0 +1,59 @@
+"""trace: show every value inside a plan's kernels, and where it first differs from the oracle"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from graphdnn.build import rank
+from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
+from graphdnn.cli.outcome import Exit
+from graphdnn.cli.run import engine_help, natural, with_engine
+from graphdnn.cli.source import HELP, graph_of
+from graphdnn.cli.text import table
+from graphdnn.operands import blended, random_operands
+from graphdnn.plan import ExecutionPlan
+from graphdnn.trace import Trace, Traced
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("graph", metavar="GRAPH", help=HELP)
+    add_device_and_mode(parser)
+    parser.add_argument("--engine", metavar="NAME", help=engine_help())
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the random data (default: 0)")
+    parser.add_argument("--json", action="store_true", help="print the same as JSON")
+
+
+def run(arguments: argparse.Namespace) -> Exit:
+    graph = graph_of(arguments.graph)
+    ranking = rank(graph, device_of(arguments), mode_of(arguments))
+    plan = ExecutionPlan(ranking.best if arguments.engine is None else with_engine(ranking, arguments.engine))
+    data = random_operands(graph, arguments.seed)
+    blended(graph, data)
+    trace = plan.trace(data)
+    if arguments.json:
+        print(json.dumps({"format": "graphdnn.trace", "version": 1, "plan": plan.name, **trace.to_json()}, indent=1))
+    else:
+        print(as_text(plan, trace))
+    return Exit.OK if trace.ok else Exit.CHECK_FAILED
+
+
+def as_text(plan: ExecutionPlan, trace: Trace) -> str:
+    head = ("", "written by", "tensor", "type", "difference", "bound", "")
+    rows = [_row(traced) for traced in trace.tensors]
+    lines = [f"values of {plan.name} on {plan.config.device.name}", table(head, rows, right=(4, 5))]
+    first = trace.first_difference
+    bits = "the same bits as" if trace.has_same_bits else "OTHER BITS than"
+    lines += ["", f"outputs   {bits} the plan's, with every value in memory"]
+    lines += [f"note      {note}" for note in trace.notes]
+    lines.append("verdict   ok" if first is None else f"verdict   DIFFERS, first at {first}")
+    return "\n".join(lines)
+
+
+def _row(traced: Traced) -> tuple[str, ...]:
+    tensor = traced.tensor
+    place = f"[{traced.kernel}]"
+    kind = f"{tensor.data_type.name}{', virtual' if tensor.is_virtual else ''}"
+    bound = "exact" if traced.bound == 0 else f"{traced.bound:.3g}"
+    verdict = "ok" if traced.ok else "DIFFERS"
+    return place, traced.operation, tensor.label(), kind, f"{traced.difference:.3g}", bound, verdict

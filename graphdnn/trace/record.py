@@ -1,0 +1,104 @@
+"""Trace: the values of an execution by uid, each beside its reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphdnn.dtypes import Array
+from graphdnn.tensors import TensorSpec
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Traced:
+    """A tensor that an operation wrote, beside what the oracle says of it."""
+
+    tensor: TensorSpec  # as the graph has it, virtual or not
+    operation: str  # that writes it
+    kernel: int  # of the plan
+    engine: str  # that computed it here
+    values: Array
+    wanted: Array
+    difference: float  # largest absolute one; of booleans and indices the share that differs
+    bound: float  # 0 where the result is exact
+    index: tuple[int, ...]  # of the element that is farthest off
+
+    @property
+    def ok(self) -> bool:
+        return self.difference <= self.bound  # a NaN difference is not ok
+
+    @property
+    def at(self) -> tuple[Any, Any]:
+        """The value and the reference of the element that is farthest off."""
+        return self.values[self.index].item(), self.wanted[self.index].item()
+
+    def __str__(self) -> str:
+        value, wanted = self.at
+        bound = "exact" if self.bound == 0 else f"bound {self.bound:.3g}"
+        verdict = "ok" if self.ok else "DIFFERS"
+        at = f"element {list(self.index)} is {value:.9g}, the oracle says {wanted:.9g}"
+        return f"{self.tensor.label()}, written by {self.operation} in kernel [{self.kernel}]: {at}; {bound}: {verdict}"
+
+    def to_json(self) -> dict[str, Any]:
+        value, wanted = self.at
+        return {
+            "uid": self.tensor.uid, "name": self.tensor.name, "is_virtual": self.tensor.is_virtual,
+            "data_type": self.tensor.data_type.name, "operation": self.operation, "kernel": self.kernel,
+            "engine": self.engine, "difference": _plain(self.difference), "bound": _plain(self.bound),
+            "ok": self.ok, "index": list(self.index), "value": _plain(value), "wanted": _plain(wanted),
+        }  # fmt: skip
+
+
+def _plain(number: Any) -> Any:
+    """JSON has neither infinity nor NaN."""
+    return number if not isinstance(number, float) or number - number == 0 else str(number)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace(Mapping[int, Array]):
+    """``{uid: array}`` of every tensor that an operation writes, in the order of execution."""
+
+    tensors: tuple[Traced, ...]
+    has_same_bits: bool  # the outputs are those of the plan itself, bit for bit
+    notes: tuple[str, ...]  # kernels that had to differ from the plan's for values to be seen
+
+    @property
+    def first_difference(self) -> Traced | None:
+        """The first tensor that is farther from the oracle than its bound; others may follow from it."""
+        return next((t for t in self.tensors if not t.ok), None)
+
+    @property
+    def ok(self) -> bool:
+        return self.first_difference is None
+
+    def traced(self, uid: int) -> Traced:
+        """Everything known of one tensor. Raises ``KeyError``."""
+        return self._by_uid[uid]
+
+    @property
+    def _by_uid(self) -> dict[int, Traced]:
+        return {t.tensor.uid: t for t in self.tensors}
+
+    def __getitem__(self, uid: int) -> Array:
+        return self._by_uid[uid].values
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._by_uid)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    def __str__(self) -> str:
+        lines = [str(t) for t in self.tensors]
+        lines.append(f"outputs have {'the same bits as' if self.has_same_bits else 'other bits than'} the plan's")
+        return "\n".join([*lines, *self.notes])
+
+    def to_json(self) -> dict[str, Any]:
+        first = self.first_difference
+        return {
+            "tensors": [t.to_json() for t in self.tensors],
+            "first_difference": None if first is None else first.tensor.uid,
+            "has_same_bits": self.has_same_bits,
+            "notes": list(self.notes),
+        }
