@@ -1,0 +1,6 @@
+"""Tuning: which configuration is the fastest here, measured in a process of its own, and remembered when asked."""
+
+from graphdnn.tuning.autotune import autotune
+from graphdnn.tuning.tuned import Trial, Tuned, Verdict
+
+__all__ = ["Trial", "Tuned", "Verdict", "autotune"]

@@ -1,0 +1,73 @@
+"""autotune: try a graph's configurations on the device that is here, and keep the fastest that is right."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines import Engine
+from graphdnn.enums import HeurMode
+from graphdnn.errors import NotSupported
+from graphdnn.fusion import FusedGraph, fuse
+from graphdnn.graph import OperationGraph
+from graphdnn.heuristics import Filters
+from graphdnn.machine import device_spec
+from graphdnn.tuning.candidates import candidates_of
+from graphdnn.tuning.isolation import worker
+from graphdnn.tuning.reference import Reference
+from graphdnn.tuning.search import TIE, Limits, Search
+from graphdnn.tuning.tuned import Tuned
+
+
+def autotune(
+    graph: OperationGraph | FusedGraph,
+    device: DeviceSpec | str | None = None,
+    *,
+    budget: float = 10.0,
+    mode: HeurMode = HeurMode.B,
+    filters: Filters | None = None,
+    any_class: bool = False,
+    seed: int = 0,
+    most: int = 64,
+    candidate_seconds: float = 20.0,
+    memory: int | None = None,
+    tie: float = TIE,
+    engines: tuple[Engine, ...] | None = None,
+    initializer: str | None = None,
+) -> Tuned:
+    """Candidates, each built, checked against the oracle and timed in a process of its own, best first.
+
+    ``budget``: seconds in all; the first candidate is tried whatever it takes. ``any_class``: also configurations whose
+    errors are larger than those of the ranking's best (graphdnn.certificate.numeric_class). ``memory``: bytes that the
+    process may grow by on a host. ``tie``: medians closer than this share of each other, with intervals that overlap,
+    are a tie, and the simpler one wins. ``initializer``: see graphdnn/tuning/worker.py; ``engines`` are then those that
+    it registers there. Raises ``NotSupported`` when no engine serves the graph, or the device is not here.
+    """
+    started = perf_counter()
+    spec = device_spec(device)
+    ordinal = _ordinal(spec)
+    process = worker(initializer)  # starts while the candidates are worked out
+    try:
+        fused = graph if isinstance(graph, FusedGraph) else fuse(graph)
+        candidates = candidates_of(fused, spec, mode, filters or Filters(), engines, any_class=any_class)
+        limits = Limits(budget, candidate_seconds, most, memory, tie)
+        search = Search(candidates, limits, Reference(fused.graph, seed), initializer, started, process, ordinal)
+        search.open()
+    except BaseException:
+        process.kill()
+        raise
+    return search.run()
+
+
+def _ordinal(device: DeviceSpec) -> int | None:
+    """Of the device that is current here, for the worker. Raises ``NotSupported`` where the device is not present."""
+    if device.kind == "cpu":
+        return None
+    from graphdnn.cuda.driver import current_device
+    from graphdnn.plan.device import ABSENT
+    from graphdnn.plan.runtime import CudaRuntime
+
+    if not CudaRuntime(device).is_here():
+        capability = ".".join(map(str, device.compute_capability))
+        raise NotSupported(ABSENT.reject("AUTOTUNE", "device", "none", device=device.name, capability=capability))
+    return current_device()

@@ -1,0 +1,126 @@
+"""Which configurations are tried, in which order.
+
+The first is the ranking's best. Its neighbours follow, and those of what was measured to be about as fast, the fastest
+one's first: another engine for one kernel, by predicted time; then, in mode B, another value of one knob, each knob's
+most promising value before any second one. The product of all knob values, which mode B's ranking is, has up to
+millions of configurations, of which most are the same kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from graphdnn.certificate import NumericClass, numeric_class
+from graphdnn.composed import Identity, identity
+from graphdnn.device import DeviceSpec
+from graphdnn.engines import Engine, Knob
+from graphdnn.enums import HeurMode
+from graphdnn.fusion import FusedGraph
+from graphdnn.heuristics import Choice, EngineConfig, Filters, Ranking
+
+_EVERY = 24  # values of a knob up to which all are tried
+_HOPELESS = 4.0  # times the best prediction beyond which nothing is tried, once something works
+
+
+class Offers(Ranking):
+    """A ranking that is also asked for single kernels."""
+
+    def choices(self, index: int) -> Iterator[Choice]:
+        """What each engine offers for one fused operation, in the ranking's order."""
+        return self._candidates(self._tasks[index])
+
+    def allows(self, choice: Choice) -> bool:
+        """Whether no filter takes the choice out."""
+        return not any(True for _ in self._filtered(choice))
+
+
+class Candidates:
+    """Configurations one after another; each at most once."""
+
+    def __init__(self, ranking: Offers, mode: HeurMode, *, any_class: bool = False) -> None:
+        self.ranking, self.mode, self.any_class = ranking, mode, any_class
+        self.first = ranking.best
+        self.own_class: NumericClass = numeric_class(self.first)
+        self._seen: set[Identity] = {identity(self.first)}
+        self._around: dict[Identity, list[EngineConfig]] = {}  # what is left of each one's neighbours
+        self.other_class: list[EngineConfig] = []
+
+    def next(self, measured: Sequence[EngineConfig]) -> EngineConfig | None:
+        """The one to try after these were measured, the fastest first; None when there are no more."""
+        for around in measured or (self.first,):
+            left = self._around.get(identity(around))
+            if left is None:
+                plain = self.mode in (HeurMode.INSTANT, HeurMode.FALLBACK)
+                left = self._around[identity(around)] = self._rest() if plain else self._neighbours(around)
+            while left:
+                config = left.pop(0)
+                if identity(config) in self._seen or (measured and self._is_hopeless(config)):
+                    continue
+                self._seen.add(identity(config))
+                if self.any_class or numeric_class(config).can_replace(self.own_class):
+                    return config
+                self.other_class.append(config)
+        return None
+
+    def _is_hopeless(self, config: EngineConfig) -> bool:
+        return config.predicted_seconds > _HOPELESS * self.first.predicted_seconds
+
+    def _rest(self) -> list[EngineConfig]:
+        return list(islice(self.ranking, 1, 64))
+
+    def _neighbours(self, around: EngineConfig) -> list[EngineConfig]:
+        """Other engines first, then knobs: of each knob the most promising value, then the second of each ..."""
+        engines: list[tuple[float, EngineConfig]] = []
+        knobs: list[tuple[int, float, int, EngineConfig]] = []
+        for i, choice in enumerate(around.choices):
+            for other in self.ranking.choices(i):
+                config = _with(around, i, other)
+                if other.engine is not choice.engine:
+                    engines.append((config.predicted_seconds, config))
+            if self.mode is not HeurMode.B:
+                continue
+            for knob in choice.engine.knobs:
+                others = sorted(
+                    (_with(around, i, c) for c in self._changes(choice, knob)), key=lambda c: c.predicted_seconds
+                )
+                knobs += [(n, c.predicted_seconds, len(knobs) + n, c) for n, c in enumerate(others)]
+        engines.sort(key=lambda entry: entry[0])
+        knobs.sort(key=lambda entry: entry[:3])
+        return [entry[-1] for entry in engines] + [entry[-1] for entry in knobs]
+
+    def _changes(self, choice: Choice, knob: Knob) -> Iterator[Choice]:
+        for value in _values(knob):
+            if value != choice.knobs[knob.type]:
+                changed = Choice(choice.task, choice.engine, choice.engine.settings({**choice.knobs, knob.type: value}))
+                if self.ranking.allows(changed):
+                    yield changed
+
+
+def _values(knob: Knob) -> list[int]:
+    """All of them, or of a long range the first ones, then steps that grow with the value."""
+    values = knob.values
+    if len(values) <= _EVERY:
+        return list(values)
+    steps = [*range(9), *(n << k for k in range(2, 32) for n in (3, 4))]
+    return [values[step] for step in sorted(set(steps)) if step < len(values)]
+
+
+def _with(config: EngineConfig, index: int, choice: Choice) -> EngineConfig:
+    choices = (*config.choices[:index], choice, *config.choices[index + 1 :])
+    return replace(config, choices=choices)
+
+
+def candidates_of(
+    fused: FusedGraph,
+    device: DeviceSpec,
+    mode: HeurMode,
+    filters: Filters,
+    engines: tuple[Engine, ...] | None,
+    *,
+    any_class: bool,
+) -> Candidates:
+    """Raises ``NotSupported`` with every engine's reasons when there is none."""
+    ranked = HeurMode.A if mode is HeurMode.B else mode
+    return Candidates(Offers(fused, device, ranked, filters, engines), mode, any_class=any_class)

@@ -1,0 +1,429 @@
+"""The search: candidates are tried one by one, and the fast ones then race each other.
+
+Trying: a candidate is built, executed once on garbage outputs and workspace, its result compared with the oracle's,
+and timed a few times. Racing: in each round every leader is timed once, in an order that turns, so that a clock that
+drifts hits all of them; a leader whose times are above the fastest one's in the same rounds, by the interval of the
+median of their ratios, is out. The race ends when nothing is undecided.
+
+Everything happens in a worker process (graphdnn/tuning/isolation.py). One that is lost takes its candidate with it, and
+the next one starts with the leaders built anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from time import perf_counter
+from typing import Any
+
+from graphdnn.engines import engines_of
+from graphdnn.engines.work import bytes_moved, floor_seconds
+from graphdnn.files import choices_of, graph_to_dict
+from graphdnn.heuristics import EngineConfig
+from graphdnn.tuning.candidates import Candidates
+from graphdnn.tuning.intervals import FEWEST, median_interval
+from graphdnn.tuning.isolation import FailedError, Isolated, LostError, give_back, worker
+from graphdnn.tuning.progress import Progress
+from graphdnn.tuning.reference import Reference
+from graphdnn.tuning.report import time_text
+from graphdnn.tuning.tuned import Spent, Trial, Tuned, Verdict
+
+TIE = 0.02  # medians closer than this, with intervals that overlap, are a tie
+_LEAD = 1.3  # times the fastest first impression up to which a candidate races
+_NEAR = 2.0  # up to which its neighbours are candidates
+_LEADERS = 6
+_ROUNDS = FEWEST + 1, 41  # fewest and most
+_QUICK = 3  # samples of the first impression
+_SAMPLES = 3  # of a round: their median is the round's value
+_SAMPLE = {"cpu": 5e-4, "cuda": 3e-4}  # seconds that a sample should last
+_TRYING = 0.65  # share of the budget; the race has the rest
+_START = 60.0  # seconds that a worker may take to start and to make its operands
+_VERDICTS = {"memory": Verdict.MEMORY, "refused": Verdict.REFUSED, "raised": Verdict.RAISED}
+
+
+@dataclass(slots=True)
+class Limits:
+    """What a tuning may take."""
+
+    budget: float = 10.0  # seconds in all
+    candidate: float = 20.0  # seconds that one may take to build, to run once, or to be timed once
+    most: int = 64  # candidates
+    memory: int | None = None  # bytes that the worker may grow by; None: most of what is free
+    tie: float = TIE
+
+
+@dataclass(slots=True, eq=False)
+class Search:
+    """One tuning."""
+
+    candidates: Candidates
+    limits: Limits
+    reference: Reference
+    initializer: str | None
+    started: float
+    process: Isolated
+    ordinal: int | None = None
+    kernel_seconds: float = 0.0
+    building_seconds: float = 0.0
+    trials: list[Trial] = field(default_factory=list)
+    stopped: str = "every candidate was tried"
+    _is_open: bool = False
+    _loaded: set[int] = field(default_factory=set)  # places of the trials whose plans the worker has
+    _marks: dict[str, Trial] = field(default_factory=dict)
+    _digests: dict[int, str] = field(default_factory=dict)
+    _estimates: dict[int, float] = field(default_factory=dict)  # place -> seconds, from the first impression
+    _bar: Progress = field(default_factory=Progress)
+
+    # Time.
+
+    @property
+    def passed(self) -> float:
+        return perf_counter() - self.started
+
+    def _left(self, share: float = 1.0) -> float:
+        return self.limits.budget * share - self.passed
+
+    # The worker.
+
+    def open(self) -> None:
+        """Hand over the graph; the worker makes its operands while the oracle works here."""
+        self.process.tell(self._opening())
+        try:
+            self.reference.prepare()
+        finally:
+            self.process.answer(max(_START, self.limits.candidate), "starting")
+        self._is_open = True
+
+    def _opening(self) -> dict[str, Any]:
+        config = self.candidates.first
+        return {
+            "do": "open",
+            "graph": graph_to_dict(config.fused.graph),
+            "device": config.device.to_json(),
+            "ordinal": self.ordinal,
+            "seed": self.reference.seed,
+            "memory": _free_memory() if self.limits.memory is None else self.limits.memory,
+        }
+
+    def _reopened(self) -> None:
+        if self._is_open and self.process.is_alive:
+            return
+        self.process.kill()
+        self.process = worker(self.initializer)
+        self._loaded.clear()
+        self.process.ask(self._opening(), max(_START, self.limits.candidate))
+        self._is_open = True
+
+    def _ask(self, trial: Trial, what: str, limit: float | None = None, **more: Any) -> dict[str, Any]:
+        message = {"do": what, "key": trial.place, **more}
+        return self.process.ask(message, self.limits.candidate if limit is None else limit)[0]
+
+    def _guarded(self, trial: Trial, work: Callable[[], bool]) -> bool:
+        """``work``, with what goes wrong in it as the candidate's verdict."""
+        try:
+            return work()
+        except LostError as lost:
+            verdict = Verdict.TIMED_OUT if lost.verdict == "timed out" else Verdict.CRASHED
+            self._out(trial, verdict, lost.reason)
+            self._loaded.clear()
+        except FailedError as failed:
+            self._out(trial, _VERDICTS[failed.kind], failed.reason)
+            if failed.usable:
+                self._drop(trial)
+            else:
+                self._loaded.clear()
+        return False
+
+    def _out(self, trial: Trial, verdict: Verdict, reason: str) -> None:
+        trial.verdict, trial.reason = verdict, reason
+        trial.samples, trial.interval = [], None
+
+    def _drop(self, trial: Trial) -> None:
+        if trial.place in self._loaded:
+            self._loaded.discard(trial.place)
+            try:
+                self._ask(trial, "drop")
+            except (LostError, FailedError):
+                self._loaded.clear()
+
+    # Trying.
+
+    def run(self) -> Tuned:
+        with self._bar:
+            try:
+                config: EngineConfig | None = self.candidates.first
+                while config is not None:
+                    self._try_from(config)
+                    # Where everything was wrong in the end, what nobody expected to win has its turn.
+                    config = None if self._decide(self._race()) else self.candidates.next([])
+            except BaseException:
+                self.process.kill()
+                raise
+            give_back(self.process)
+        order = sorted(self.trials, key=_shown_order)
+        spent = Spent(self.passed, self.kernel_seconds, self.building_seconds)
+        return Tuned(tuple(order), self.candidates.mode, spent, self.stopped)
+
+    def _try_from(self, first: EngineConfig) -> None:
+        config: EngineConfig | None = first
+        floor = _floor(first)
+        while config is not None:
+            if len(self.trials) == self.limits.most:
+                self.stopped = f"{self.limits.most} candidates were tried, and no more were asked for"
+                break
+            if self.trials and self._left(_TRYING) <= 0:
+                self.stopped = f"the time for trying, {_TRYING:.0%} of {self.limits.budget:g} s, was up"
+                break
+            best = self._best()
+            if best is not None and floor < self._estimates[best.place] <= floor * (1 + self.limits.tie):
+                self.stopped = f"no candidate can be faster than {time_text(floor)} on this device"
+                break
+            trial = Trial(config, len(self.trials))
+            self.trials.append(trial)
+            self._show(trial)
+            if self._guarded(trial, lambda trial=trial: self._tried(trial)):  # type: ignore[misc]
+                self._estimates[trial.place] = trial.samples[len(trial.samples) // 2]
+            self._forget_the_slow()
+            config = self.candidates.next([t.config for t in self._near(_NEAR)])
+
+    def _best(self) -> Trial | None:
+        """By first impressions."""
+        return min(self._impressions(), key=lambda t: self._estimates[t.place], default=None)
+
+    def _impressions(self) -> list[Trial]:
+        return [t for t in self.trials if t.place in self._estimates and not t.verdict.is_fault]
+
+    def _tried(self, trial: Trial) -> bool:
+        self._reopened()
+        if not self._built(trial):
+            return False
+        if not self._is_right(trial):
+            return False
+        best = self._best()
+        first = self._estimates[trial.place]
+        if best is not None and first > 8 * self._estimates[best.place] and first > 0.05:
+            trial.samples = [first]
+            trial.reason = "one execution says enough"
+        else:
+            trial.samples = sorted(self._timed(trial, _QUICK))
+        trial.interval = median_interval(trial.samples)
+        trial.verdict = Verdict.SLOWER
+        return True
+
+    def _built(self, trial: Trial) -> bool:
+        reply = self._ask(trial, "build", config=_entries(trial.config))
+        self._loaded.add(trial.place)
+        self.building_seconds += reply["seconds"]
+        trial.kernels = reply["kernels"]
+        mark = reply["mark"]
+        twin = None if mark is None else self._marks.setdefault(mark, trial)
+        if twin is not None and twin is not trial:
+            self._out(trial, Verdict.SAME, f"as {twin.name}")
+            self._drop(trial)
+            return False
+        return True
+
+    def _is_right(self, trial: Trial) -> bool:
+        """Execute once, on garbage, and look at what came out. Twice the same wrong result is looked at once."""
+        reply = self._ask(trial, "check")
+        self.kernel_seconds += reply["seconds"]
+        self._estimates.setdefault(trial.place, reply["seconds"])
+        wrong = ""
+        if reply["altered"]:
+            wrong = f"it wrote to its inputs: uid {', '.join(map(str, reply['altered']))}"
+            self.process.kill()  # the operands are spoilt
+            self._loaded.clear()
+        elif self._digests.get(trial.place) != reply["digest"]:
+            growth = trial.config.error_growth
+            known = self.reference.known(reply["digest"], growth)
+            if known is None:
+                sizes, payload = self.process.ask({"do": "outputs"}, self.limits.candidate)
+                known = self.reference.judge(reply["digest"], growth, sizes["sizes"], payload)
+            wrong = known
+        self._digests[trial.place] = reply["digest"]
+        if wrong:
+            self._estimates.pop(trial.place, None)
+            self._out(trial, Verdict.WRONG, wrong)
+            self._drop(trial)
+        return not wrong
+
+    def _timed(self, trial: Trial, samples: int) -> list[float]:
+        estimate = max(self._estimates[trial.place], 1e-7)
+        calls = max(1, min(1000, round(_SAMPLE[trial.config.device.kind] / estimate)))
+        limit = max(self.limits.candidate, 10 * estimate * calls * samples)
+        reply = self._ask(trial, "time", limit, calls=calls, samples=samples)
+        self.kernel_seconds += reply["seconds"]
+        return [float(t) for t in reply["times"]]
+
+    def _forget_the_slow(self) -> None:
+        """Plans that will not race give their memory back."""
+        racing = {t.place for t in self._leaders()}
+        for trial in self.trials:
+            if trial.place in self._loaded and trial.place not in racing:
+                self._drop(trial)
+
+    # The race.
+
+    def _near(self, times: float) -> list[Trial]:
+        """Those that took up to ``times`` as long as the fastest one at first, fastest first."""
+        found = sorted(self._impressions(), key=lambda t: self._estimates[t.place])
+        return [t for t in found if self._estimates[t.place] <= times * self._estimates[found[0].place]]
+
+    def _leaders(self) -> list[Trial]:
+        return self._near(_LEAD)[:_LEADERS]
+
+    def _race(self) -> list[Trial]:
+        """The leaders, timed round after round until the order is clear; those that are left.
+
+        A leader that turns out slower than it first seemed brings back the ones that it kept out.
+        """
+        rounds: dict[int, dict[int, float]] = {}  # place -> round -> seconds
+        running: list[Trial] = []
+        fewest, most = _ROUNDS
+        for turn in range(most):
+            entered = [t for t in self._leaders() if t.place not in rounds]
+            rounds.update((t.place, {}) for t in entered)
+            running += entered
+            if not running:
+                break
+            if turn and self._left() <= 0:
+                self.stopped += "; the race ended with the time"
+                break
+            for trial in _turned(running, turn):
+                if not self._guarded(trial, lambda t=trial: self._one_round(t, turn, rounds)):  # type: ignore[misc] # noqa: B023
+                    running.remove(trial)
+            self._show(running[0] if running else None)
+            running = self._undecided(running, rounds, fewest)
+            if len(running) == 1 and len(rounds[running[0].place]) >= fewest and not self._newcomers(rounds):
+                break
+        raced = [t for t in self.trials if rounds.get(t.place) and not t.verdict.is_fault]
+        for trial in raced:
+            trial.samples = list(rounds[trial.place].values())
+            trial.interval = median_interval(trial.samples)
+        return raced
+
+    def _newcomers(self, rounds: Mapping[int, object]) -> bool:
+        return any(t.place not in rounds for t in self._leaders())
+
+    def _one_round(self, trial: Trial, turn: int, rounds: dict[int, dict[int, float]]) -> bool:
+        self._reopened()
+        if trial.place not in self._loaded:
+            reply = self._ask(trial, "build", config=_entries(trial.config))
+            self._loaded.add(trial.place)
+            self.building_seconds += reply["seconds"]
+        times = sorted(self._timed(trial, _SAMPLES))
+        mine = rounds[trial.place]
+        mine[turn] = times[len(times) // 2]
+        self._estimates[trial.place] = median_interval(list(mine.values())).median
+        return True
+
+    def _undecided(self, running: list[Trial], rounds: Mapping[int, Mapping[int, float]], fewest: int) -> list[Trial]:
+        """The fastest, with those of which it is not clear whether they are slower, or as fast."""
+        if not running:
+            return []
+        fastest = min(running, key=lambda t: self._estimates[t.place])
+        first, undecided = rounds[fastest.place], [fastest]
+        for trial in running:
+            mine = rounds[trial.place]
+            ratios = [mine[turn] / first[turn] for turn in mine.keys() & first.keys()]
+            if trial is fastest:
+                continue
+            if len(ratios) >= fewest:
+                ratio = median_interval(ratios)
+                if ratio.low > 1 + self.limits.tie:
+                    continue  # it is slower
+                if 1 - self.limits.tie < ratio.low and ratio.high < 1 + self.limits.tie:
+                    continue  # it is as fast
+            undecided.append(trial)
+        return undecided
+
+    # The verdict.
+
+    def _decide(self, leaders: list[Trial]) -> bool:
+        """The fastest, or what ties with it and is simpler; its result is looked at once more. False without one."""
+        while leaders:
+            leaders.sort(key=lambda t: t.interval.median if t.interval else inf)
+            first = leaders[0]
+            assert first.interval is not None
+            limit = (1 + self.limits.tie) * first.interval.median
+            tied = [
+                t for t in leaders if t.interval and t.interval.median <= limit and t.interval.overlaps(first.interval)
+            ]
+            chosen = min(tied, key=simplicity)
+            if not self._guarded(chosen, lambda chosen=chosen: self._still_right(chosen)):  # type: ignore[misc]
+                leaders.remove(chosen)
+                continue
+            for trial in tied:
+                trial.verdict = Verdict.TIED
+                trial.reason = f"with {chosen.name}, which is simpler" if trial is not chosen else ""
+            chosen.verdict = Verdict.FASTEST
+            if len(tied) > 1:
+                chosen.reason = f"simplest of {len(tied)} within {self.limits.tie:.0%}"
+            return True
+        return False
+
+    def _still_right(self, trial: Trial) -> bool:
+        self._reopened()
+        if trial.place not in self._loaded:
+            self._ask(trial, "build", config=_entries(trial.config))
+            self._loaded.add(trial.place)
+        return self._is_right(trial)
+
+    def _show(self, trial: Trial | None) -> None:
+        best = self._best()
+        fastest = "" if best is None else f", fastest {time_text(self._estimates[best.place])} by {best.name}"
+        now = "" if trial is None else f", at {trial.name}"
+        self._bar.show(self.passed / self.limits.budget, f"{len(self.trials)} candidates{fastest}{now}")
+
+
+def simplicity(trial: Trial) -> tuple[int, int, int, tuple[int, ...], int]:
+    """Fewer kernels, then less workspace, fewer knobs that are not at their defaults, the engine table's order."""
+    config = trial.config
+    changed = sum(
+        choice.knobs[kind] != value for choice in config.choices for kind, value in choice.engine.defaults().items()
+    )
+    table = {engine.id: i for i, engine in enumerate(engines_of(config.device.kind))}
+    places = tuple(table.get(choice.engine.id, len(table)) for choice in config.choices)
+    return trial.kernels, config.workspace_size, changed, places, trial.place
+
+
+def _turned(trials: Sequence[Trial], by: int) -> list[Trial]:
+    """Each round begins with another one."""
+    start = by % len(trials)
+    return [*trials[start:], *trials[:start]]
+
+
+def _entries(config: EngineConfig) -> dict[str, Any]:
+    """The configuration as a plan file has it."""
+    return {
+        "graph": graph_to_dict(config.fused.graph),
+        "device": config.device.to_json(),
+        "choices": choices_of(config),
+    }
+
+
+def _floor(config: EngineConfig) -> float:
+    """Seconds that no engine can beat; what fits into the cache need not come from memory."""
+    device = config.device
+    return sum(floor_seconds(op, device) if bytes_moved(op) > 2 * device.cache_bytes else 0.0 for op in config.fused)
+
+
+def _free_memory() -> int:
+    """Bytes: most of what the system can give now."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            free = next(int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        return 1 << 34
+    return free * 1024 * 3 // 4
+
+
+_ORDER = (
+    Verdict.FASTEST, Verdict.TIED, Verdict.SLOWER, Verdict.SAME, Verdict.HOPELESS, Verdict.REFUSED, Verdict.WRONG,
+    Verdict.RAISED, Verdict.MEMORY, Verdict.TIMED_OUT, Verdict.CRASHED, Verdict.NOT_TRIED,
+)  # fmt: skip
+
+
+def _shown_order(trial: Trial) -> tuple[int, float, int]:
+    return _ORDER.index(trial.verdict), inf if trial.median is None else trial.median, trial.place

@@ -1,0 +1,287 @@
+"""The process that builds, runs and times candidates: ``python -m graphdnn.tuning.worker [INITIALIZER]``.
+
+It answers one message after another (graphdnn/tuning/messages.py) and does nothing on its own, so that whatever a
+candidate does to it ends with this process. The tuner starts it, watches the clock, and ends it.
+
+INITIALIZER names a module that is imported first, and whose ``register()`` is called: the way to bring engines of
+one's own into the process. Only the caller of ``autotune`` can name one; no file and no database does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from time import perf_counter
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from graphdnn.device import DeviceSpec, device_from_json
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.host.memory import empty
+from graphdnn.errors import GraphdnnError, NotSupported
+from graphdnn.files import config_from_dict, graph_from_dict, guarded
+from graphdnn.operands import blended, poisoned, random_operands
+from graphdnn.plan import ExecutionPlan, class_of
+from graphdnn.tensors import TensorSpec
+from graphdnn.tuning.messages import Message, receive, send
+
+GARBAGE = 0xFF  # what workspaces and floating results are filled with: NaN, or -1
+LARGE = 0x7F  # and whole results: no small numbers
+_WARM = 2  # executions before the timed ones
+
+
+class Bench:
+    """One graph on one device, with its operands and the plans that were built for it."""
+
+    def __init__(self, message: Message) -> None:
+        self.device: DeviceSpec = device_from_json(message["device"])
+        self.graph = guarded(lambda: graph_from_dict(message["graph"]))
+        _choose(message.get("ordinal"))
+        class_of(self.device.kind).prepare(self.device)
+        self.host = random_operands(self.graph, message["seed"])
+        self.before = blended(self.graph, self.host)
+        self.arrays: dict[int, Any] = {}
+        self.plans: dict[int, tuple[ExecutionPlan, Any]] = {}
+        self.repeated: dict[int, Any] = {}  # key -> what executes its plan once
+        self._results: list[bytes] = []
+
+    def build(self, key: int, entries: Message) -> tuple[Message, bytes]:
+        start = perf_counter()
+        plan = ExecutionPlan(guarded(lambda: config_from_dict(entries, self.device)))
+        plan.load()
+        if not self.arrays:
+            self.arrays = self._copies() if self.device.kind == "cpu" else plan.to_device(self.host)
+        workspace = plan.new_workspace()
+        seconds = perf_counter() - start
+        mark = _fingerprint(plan)
+        self.plans[key] = plan, workspace
+        return {"seconds": seconds, "workspace": plan.workspace_size, "kernels": _launches(plan), "mark": mark}, b""
+
+    def check(self, key: int) -> tuple[Message, bytes]:
+        """One execution on outputs and a workspace full of garbage."""
+        plan, workspace = self.plans[key]
+        for spec in self.graph.outputs:
+            self._spoil(plan, spec)
+        if workspace is not None:
+            workspace.fill(GARBAGE)
+        start = perf_counter()
+        plan.execute(self.arrays, workspace)
+        self._wait(plan)
+        seconds = perf_counter() - start
+        back = plan.to_host(self.arrays)
+        altered = [t.uid for t in self._arrays_read() if back[t.uid].tobytes() != self.host[t.uid].tobytes()]
+        self._results = [np.ascontiguousarray(back[spec.uid]).tobytes() for spec in self.graph.outputs]
+        digest = hashlib.sha256()
+        for result in self._results:
+            digest.update(result)
+        return {"seconds": seconds, "digest": digest.hexdigest(), "altered": altered}, b""
+
+    def outputs(self) -> tuple[Message, bytes]:
+        """What the last checked execution wrote."""
+        return {"sizes": [len(r) for r in self._results]}, b"".join(self._results)
+
+    def time(self, key: int, calls: int, samples: int) -> tuple[Message, bytes]:
+        """Seconds of an execution, for each sample the mean of ``calls`` that follow each other."""
+        plan, workspace = self.plans[key]
+        if key not in self.repeated:
+            self.repeated[key] = self._repeatable(plan, workspace)
+            for _ in range(_WARM - 1):
+                self.repeated[key]()
+        call = self.repeated[key]
+        start = perf_counter()
+        call()
+
+        def batch() -> None:
+            for _ in range(calls):
+                call()
+
+        timings = getattr(plan, "timings", None)
+        if timings is not None:
+            times = [float(t) / calls for t in timings(batch, samples)]
+        else:
+            times = []
+            for _ in range(samples):
+                begun = perf_counter()
+                batch()
+                times.append((perf_counter() - begun) / calls)
+        return {"times": times, "seconds": perf_counter() - start}, b""
+
+    def drop(self, key: int) -> None:
+        self.plans.pop(key, None)
+        self.repeated.pop(key, None)
+
+    def _repeatable(self, plan: ExecutionPlan, workspace: Any) -> Any:
+        """An execution as one call: of a CUDA graph where the plan can be captured."""
+        arrays = self.arrays
+        if self.device.kind == "cuda":
+            with contextlib.suppress(NotSupported):
+                return plan.capture(arrays, workspace).launch
+        return lambda: plan.execute(arrays, workspace)
+
+    def _copies(self) -> dict[int, Any]:
+        """The operands again, for plans to work on."""
+        copies = dict(self.host)
+        for spec in self.graph.bound:
+            if not spec.is_by_value:
+                copies[spec.uid] = empty(spec)
+                copies[spec.uid][...] = self.host[spec.uid]
+        return copies
+
+    def _arrays_read(self) -> list[TensorSpec]:
+        return [t for t in self.graph.inputs if not t.is_by_value]
+
+    def _spoil(self, plan: ExecutionPlan, spec: TensorSpec) -> None:
+        """Garbage in place of a result; what beta reads gets its old values."""
+        old = self.before.get(spec.uid)
+        if self.device.kind == "cpu":
+            self.arrays[spec.uid][...] = poisoned(spec) if old is None else old
+        elif old is None:
+            byte = GARBAGE if ELEMENTS[spec.data_type].kind == "float" else LARGE
+            self.arrays[spec.uid].data.memset_async(byte, spec.bytes)
+        else:
+            fresh = plan.to_device({spec.uid: old})[spec.uid]
+            self.arrays[spec.uid].data.copy_from_device_async(fresh.data, spec.bytes)
+
+    def _wait(self, plan: ExecutionPlan) -> None:
+        if self.device.kind == "cuda":
+            from graphdnn.cuda import driver
+
+            driver.synchronize(plan.queue())
+
+
+def _launches(plan: ExecutionPlan) -> int:
+    """Kernels and library calls of an execution."""
+    return sum(len(getattr(kernel, "steps", (kernel,))) for kernel in plan.kernels)
+
+
+def _fingerprint(plan: ExecutionPlan) -> str | None:
+    """Equal for plans that launch the same kernels in the same way; None where that cannot be told."""
+    if plan.config.device.kind == "cpu":
+        return None
+    from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+
+    parts: list[object] = []
+    for kernel in plan.kernels:
+        assert isinstance(kernel, DeviceKernel)
+        for step in kernel.steps:
+            if not isinstance(step, Launch):
+                return None
+            parts.append((step.text.text, step.entry, step.grid, step.block, bytes(step.params.data), step.shared))
+            parts.append((step.is_cooperative, step.starts_early))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _choose(ordinal: int | None) -> None:
+    if ordinal is not None:
+        import cupy
+
+        cupy.cuda.Device(ordinal).use()
+
+
+def _limit_memory(limit: int | None) -> None:
+    """Let the process grow by ``limit`` bytes from here, where the system can hold it to that; None: as it likes."""
+    try:
+        import resource
+    except ImportError:
+        return
+    with contextlib.suppress(OSError, ValueError):
+        most = resource.RLIM_INFINITY
+        if limit is not None:
+            pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+            most = pages * resource.getpagesize() + limit
+        resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+def _follow_parent() -> None:
+    """End with the process that started this one, also where that is killed (Linux)."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
+
+
+class Service:
+    """Messages to what they ask for."""
+
+    def __init__(self) -> None:
+        self.bench: Bench | None = None
+
+    def answer(self, message: Message) -> tuple[Message, bytes]:
+        do = message["do"]
+        if do == "open":
+            self.bench = None
+            _limit_memory(None)
+            self.bench = Bench(message)
+            if self.bench.device.kind == "cpu":  # CUDA reserves addresses far beyond what it uses
+                _limit_memory(message["memory"])
+            return {}, b""
+        bench = self.bench
+        assert bench is not None
+        if do == "build":
+            return bench.build(message["key"], message["config"])
+        if do == "check":
+            return bench.check(message["key"])
+        if do == "outputs":
+            return bench.outputs()
+        if do == "time":
+            return bench.time(message["key"], message["calls"], message["samples"])
+        if do == "drop":
+            bench.drop(message["key"])
+        else:
+            self.bench = None
+        return {}, b""
+
+    def still_works(self) -> bool:
+        """After an error: a device may refuse everything from then on."""
+        if self.bench is None or self.bench.device.kind == "cpu":
+            return True
+        try:
+            from graphdnn.cuda import driver
+
+            driver.synchronize(0)
+        except Exception:  # whatever it is, this process is of no more use
+            return False
+        return True
+
+
+def _problem(error: BaseException) -> Message:
+    """An error as data."""
+    is_memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    refused = isinstance(error, GraphdnnError)
+    text = str(error).strip() or "no more is said"
+    return {
+        "failed": "memory" if is_memory else "refused" if refused else "raised",
+        "error": text if refused else f"{type(error).__name__}: {text}",
+    }
+
+
+def serve(source: BinaryIO, sink: BinaryIO) -> None:
+    service = Service()
+    while True:
+        received = receive(source)
+        if received is None:
+            return
+        try:
+            reply, payload = service.answer(received[0])
+        except (Exception, SystemExit) as error:  # whatever a candidate raises is an answer
+            reply, payload = _problem(error), b""
+            reply["usable"] = service.still_works()
+        send(sink, reply, payload)
+
+
+def main(arguments: list[str]) -> None:
+    _follow_parent()
+    sink = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a candidate prints must not get between the messages
+    for name in arguments:
+        import_module(name).register()
+    serve(sys.stdin.buffer, sink)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,131 @@
+"""Tuning on the host: the fastest right candidate wins, and no candidate can stop, spoil or delay the run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tuning_engines
+
+from graphdnn import NotSupported, OperationGraph
+from graphdnn.engines.numpy_blocked import ENGINE as BLOCKED
+from graphdnn.engines.numpy_general import ENGINE as NUMPY
+from graphdnn.problem import parse
+from graphdnn.tuning import Tuned, Verdict, autotune, isolation
+
+TESTS = str(Path(__file__).parent)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _workers() -> Iterator[None]:
+    """Workers find the module with the misbehaving engines, and one BLAS thread is enough."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", TESTS)
+        patch.setenv("OPENBLAS_NUM_THREADS", "1")
+        yield
+    isolation._end()
+
+
+def small() -> OperationGraph:
+    return parse("conv x=f32[1,4,8,8] w=f32[4,4,3,3] pad=1 + relu").build_operation_graph()
+
+
+def tuned_with(*names: str, budget: float = 8.0, **options: Any) -> Tuned:
+    engines = tuple(tuning_engines.ENGINES[name] for name in names)
+    return autotune(
+        small(), budget=budget, engines=(*engines, NUMPY), initializer="tuning_engines", any_class=True, **options
+    )
+
+
+def verdicts(tuned: Tuned) -> dict[str, Verdict]:
+    return {trial.name: trial.verdict for trial in tuned}
+
+
+def test_knobs_are_tried_and_the_result_runs() -> None:
+    tuned = autotune(small(), budget=6.0, initializer="tuning_engines")
+    assert len(tuned) == 1 + len(BLOCKED.knobs[0].values)  # every value of the knob, and the general engine
+    first = tuned.trials[0]
+    assert first.verdict is Verdict.FASTEST
+    assert first.interval is not None
+    assert 0 < first.interval.low <= first.interval.median <= first.interval.high < float("inf")
+    assert all(t.interval is not None for t in tuned)
+    assert tuned.plan.config is tuned.best
+    text = str(tuned)
+    assert "fastest" in text
+    assert "95 % interval" in text
+    data = json.loads(json.dumps(tuned.to_json()))
+    assert (data["format"], data["version"], data["best"]) == ("graphdnn.tuned", 1, first.name)
+    assert len(data["trials"]) == len(tuned)
+
+
+# What each of the misbehaving engines ends with, and words of the reason.
+REASONS = {
+    "compiles_not": (Verdict.RAISED, "RuntimeError: nothing compiles here"),
+    "raises": (Verdict.RAISED, "ZeroDivisionError: one by nothing"),
+    "exhausts_memory": (Verdict.MEMORY, "MemoryError"),
+    "is_wrong": (Verdict.WRONG, "largest difference"),
+    "leaves_some_out": (Verdict.WRONG, "nan"),
+    "wrong_later": (Verdict.WRONG, "largest difference"),
+    # These take the process with them.
+    "exits": (Verdict.CRASHED, "ended with code 7"),
+    "kills_itself": (Verdict.CRASHED, "SIGKILL"),
+    "crashes": (Verdict.CRASHED, "SIGSEGV"),
+    "spoils_inputs": (Verdict.WRONG, "wrote to its inputs: uid 1"),
+    "hangs": (Verdict.TIMED_OUT, "no answer within 0.6 s"),
+    "hangs_later": (Verdict.TIMED_OUT, "no answer within 0.6 s"),
+}
+SHORT = (
+    "compiles_not",
+    "raises",
+    "exhausts_memory",
+    "is_wrong",
+    "leaves_some_out",
+    "wrong_later",
+    "exits",
+    "hangs_later",
+)
+
+
+@pytest.mark.parametrize("names", [SHORT, pytest.param(tuple(REASONS), marks=pytest.mark.long)], ids=("short", "all"))
+def test_what_misbehaves_has_its_verdict_and_cannot_win(names: tuple[str, ...]) -> None:
+    tuned = tuned_with(*names, budget=30.0, candidate_seconds=0.6)
+    found = {trial.name: trial for trial in tuned}
+    assert set(found) == {*names, "numpy"}
+    assert tuned.best.name == "numpy"
+    for name in names:
+        verdict, words = REASONS[name]
+        assert found[name].verdict is verdict, found[name].reason
+        assert words in found[name].reason
+        assert found[name].verdict.is_fault
+        assert found[name].interval is None
+
+
+def test_every_engine_that_misbehaves_has_its_row() -> None:
+    assert set(REASONS) == set(tuning_engines.ENGINES) - {"prints", "steady", "bimodal"}
+
+
+def test_two_speeds() -> None:
+    """Its fast executions alone would win; its median does not."""
+    tuned = autotune(
+        small(), budget=3.0, any_class=True, initializer="tuning_engines",
+        engines=tuple(tuning_engines.ENGINES[name] for name in ("bimodal", "steady")),
+    )  # fmt: skip
+    assert tuned.best.name == "steady"
+
+
+def test_what_kernels_print_disturbs_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    tuned = tuned_with("prints", budget=2.0)
+    assert not any(t.verdict.is_fault for t in tuned)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_nothing_left() -> None:
+    tuned = autotune(small(), budget=2.0, initializer="tuning_engines", engines=(tuning_engines.ENGINES["is_wrong"],))
+    with pytest.raises(NotSupported) as caught:
+        tuned.plan
+    assert caught.value.rejections[0].rule == "tuning.none_left"
+    assert tuned.to_json()["best"] is None
+    assert "wrong result" in str(tuned)
