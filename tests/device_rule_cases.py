@@ -170,7 +170,12 @@ def uneven() -> Operation:
 def by_value(tag: str, port: str) -> Operation:
     """A recurrent network of one value, whose port is a scalar by value."""
     net = recurrent_spec(layers=1, input_size=1, hidden_size=1, batch_sizes=(1,))
-    counts = {"w": net.weight_count, "dw": net.weight_count, "kept": net.kept_count, "kept_gradients": net.gradient_count}
+    counts = {
+        "w": net.weight_count,
+        "dw": net.weight_count,
+        "kept": net.kept_count,
+        "kept_gradients": net.gradient_count,
+    }
     dims = {p: (counts[p],) if p in counts else (1,) * t.rank for p, t in extension(tag).tensors().items()}
     return extension(
         tag, rnn=net, **{p: tensor(i, d, is_by_value=p == port) for i, (p, d) in enumerate(dims.items(), 1)}
@@ -211,6 +216,16 @@ def hopper_cases(engine: str) -> Iterator[tuple[str, Case]]:
     yield "groups", asked(f"conv x={kind}[1,32,9,9]nhwc w={kind}[16,16,3,3]nhwc")
     narrow = f"wgrad x={kind}[1,4,9,9] dy={kind}[1,4,9,9] dw=[4,2,3,3] pad=1"
     yield "group_start", asked(narrow)
+
+
+def widened_cases() -> Iterator[tuple[str, Case]]:
+    """Rules of the convolutions of fp8 through copies in 16 bits."""
+    conv = "conv x={}[1,16,9,9] w=e4m3[16,16,3,3]"
+    yield "data_type", declined("cuda_widened", parse(conv.format("f32")).build_operation_graph().operations, H200)
+    between = tensor(13, IMAGE, data_type="e4m3", is_virtual=True)
+    filter, result = tensor(2, (4, 4, 1, 1), data_type="e4m3"), tensor(3, IMAGE, data_type="f16")
+    first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
+    yield "copies", declined("cuda_widened", (first, operation("conv_fprop", x=between, w=filter, y=result)), H200)
 
 
 def planes_cases(engine: str) -> Iterator[tuple[str, Case]]:
@@ -323,6 +338,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     "cuda_norm_forward.direction": declined("cuda_norm_forward", operation("norm_bwd"), H200),
     "cuda_norm_backward.direction": declined("cuda_norm_backward", operation("norm_fwd"), H200),
     "cuda_implicit_gemm.coordinates": declined("cuda_implicit_gemm", distant(), H200),
+    **{f"cuda_widened.{rule}": case for rule, case in widened_cases()},
     **{
         f"{name}.{rule}": case
         for name in ("cuda_hopper_gemm", *(f"cuda_hopper_gemm_{kind}" for kind in ("tf32", "fp8", "fp8_fast")))

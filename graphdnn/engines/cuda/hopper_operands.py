@@ -56,7 +56,7 @@ class Operand:
         """Itself, or a copy made by a launch."""
         if not self.is_copied:
             return self
-        return Operand(steps.relaid(self.spec, _channels_first(self)), self.space, self.is_filter)
+        return Operand(steps.relaid(self.spec, channels_first(self)), self.space, self.is_filter)
 
     @property
     def tap_stride(self) -> int:
@@ -103,7 +103,7 @@ def is_movable(operand: Operand) -> bool:
     return all(0 < b < _LARGEST_STRIDE and b % ALIGNMENT == 0 for b in bytes_apart)
 
 
-def _channels_first(operand: Operand) -> tuple[int, ...]:
+def channels_first(operand: Operand) -> tuple[int, ...]:
     """Strides of a copy: channels (of all groups of an image) fastest, their row filled up, then the other axes."""
     spec, axes = operand.spec, operand.space.axes
     quantum = ALIGNMENT // operand.size

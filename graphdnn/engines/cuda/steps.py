@@ -81,10 +81,14 @@ class Steps:
                 "is_virtual": False,
             }
         )
+        self.copied(spec, copy)
+        return copy
+
+    def copied(self, spec: TensorSpec, copy: TensorSpec) -> None:
+        """``copy`` in scratch memory, of another layout or type; made by a launch."""
         self.places[copy.uid] = self.allocate(copy.bytes)
         alone = _copy(spec, copy)
         self.include(_copied(alone, self.device), alone)
-        return copy
 
     # The end of a kernel's text.
 

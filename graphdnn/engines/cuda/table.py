@@ -34,6 +34,7 @@ from graphdnn.engines.cuda import (
     softmax,
     statistics,
     view,
+    widened,
     winograd,
 )
 from graphdnn.engines.engine import Engine
@@ -53,6 +54,7 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     direct_stem_wgrad.ENGINE,
     mma_gemm.ENGINE,
     mma_gemm.ENGINE_TF32,
+    widened.ENGINE,
     implicit_gemm.ENGINE,
     winograd.ENGINE,
     winograd.ENGINE_4X4,

@@ -1,0 +1,143 @@
+"""Engine ``cuda_widened``: convolutions of fp8, alone or beside 16-bit floats, through copies in 16 bits.
+
+Both fp8 types lie within fp16 and within bfloat16, so the copies lose nothing, and sums are those of 16-bit operands:
+in fp32, where tensor cores that multiply fp8 keep 14 digits. A copy moves three bytes for an element, which is little
+beside the products; the engines that multiply the copies are those for 16-bit floats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from graphdnn.checks import Equals, OneOf
+from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import FP8
+from graphdnn.engines.cuda import hopper_gemm, hopper_halo, mma_gemm
+from graphdnn.engines.cuda.convolution_roles import Roles
+from graphdnn.engines.cuda.engine import cuda_engine
+from graphdnn.engines.cuda.hopper_operands import channels_first, operands
+from graphdnn.engines.cuda.launch import DeviceKernel
+from graphdnn.engines.cuda.steps import Steps
+from graphdnn.engines.engine import Cost, Engine, Knobs, Task, need, needs_rule
+from graphdnn.engines.once import once
+from graphdnn.enums import DataType, LayoutType, NumericalNote
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import ConvolutionOperation
+from graphdnn.tensors import TensorSpec
+
+_ENGINES: tuple[Engine, ...] = (hopper_gemm.ENGINE, hopper_halo.ENGINE, mma_gemm.ENGINE)
+_WIDE = (DataType.HALF, DataType.BFLOAT16)
+_PAIRS = (
+    *((a, b) for a in FP8 for b in FP8),
+    *((a, b) for a in FP8 for b in _WIDE),
+    *((a, b) for a in _WIDE for b in FP8),
+)
+_COPY_PACE = 0.8  # of the bandwidth
+
+
+@dataclass(frozen=True, slots=True)
+class _Widened:
+    """A fused operation as the engines for 16-bit floats see it, and the copies that it reads."""
+
+    op: FusedOp
+    copies: tuple[tuple[TensorSpec, TensorSpec], ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(narrow.bytes + wide.bytes for narrow, wide in self.copies)
+
+
+def _types(task: Task) -> tuple[DataType, ...]:
+    return tuple(t.data_type for t in task.op.main.inputs().values())
+
+
+@once
+def _widened(op: FusedOp) -> _Widened:
+    anchor = op.anchor
+    assert isinstance(anchor, ConvolutionOperation)
+    read = anchor.inputs()
+    kind = next((t.data_type for t in read.values() if t.data_type in _WIDE), DataType.HALF)
+    narrow = {port: t for port, t in read.items() if t.data_type in FP8}
+    changes: dict[str, object] = {port: t.model_copy(update={"data_type": kind}) for port, t in narrow.items()}
+    if anchor.conv.compute_type is DataType.FAST_FLOAT_FOR_FP8:  # which is no word for operands of 16 bits
+        changes["conv"] = anchor.conv.model_copy(update={"compute_type": DataType.FLOAT})
+    as_they_lie = anchor.model_copy(update=changes)
+    laid = {o.spec.uid: channels_first(o) for o in operands(Roles.of(as_they_lie))}
+    free = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal))
+    copies = {
+        port: t.model_copy(
+            update={
+                "uid": free - 1 - i, "data_type": kind, "dims": t.extents, "strides": laid[t.uid],
+                "vector_count": 1, "vectorized_dimension": -1, "byte_alignment": 16, "is_virtual": False,
+            }
+        )
+        for i, (port, t) in enumerate(narrow.items())
+    }  # fmt: skip
+    after = {t.uid for step in op.epilogue for t in step.inputs().values()}
+    gone = {t.uid for t in narrow.values()} - after
+    inputs = (*(t for t in op.inputs if t.uid not in gone), *copies.values())
+    wide = replace(op, anchor=as_they_lie.model_copy(update=dict(copies)), inputs=inputs)
+    return _Widened(wide, tuple((narrow[port], copy) for port, copy in copies.items()))
+
+
+def _serving(op: FusedOp, device: DeviceSpec) -> list[tuple[float, Engine]]:
+    """The engines that multiply the copies, the fastest first."""
+    task = Task(_widened(op).op, device)
+    return sorted(
+        ((engine.cost(task, engine.defaults()).seconds, engine) for engine in _ENGINES if engine.serves(task)),
+        key=lambda pair: pair[0],
+    )
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    steps, widened = Steps(replace(op, exit=None), device), _widened(op)
+    for narrow, wide in widened.copies:
+        steps.copied(narrow, wide)
+    engine = _serving(op, device)[0][1]
+    kernel = engine.compile(Task(widened.op, device), engine.defaults())
+    assert isinstance(kernel, DeviceKernel)
+    steps.include(kernel)
+    return steps.kernel(kernel.name)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    _, engine = _serving(task.op, task.device)[0]
+    widened = _widened(task.op)
+    copying = len(widened.copies) * task.device.launch + widened.bytes / (_COPY_PACE * task.device.bandwidth)
+    return engine.cost(Task(widened.op, task.device), engine.defaults()).plus({"copies": copying})
+
+
+def _is_convolution(task: Task) -> bool:
+    return isinstance(task.op.anchor, ConvolutionOperation)
+
+
+ENGINE = cuda_engine(
+    id=62,
+    name="cuda_widened",
+    summary="convolutions of fp8 through copies in 16 bits, on tensor cores, with sums in fp32",
+    needs=(
+        needs_rule("cuda_widened.operation", "conv"),
+        need(
+            "cuda_widened.data_type",
+            "data_type",
+            _types,
+            OneOf(*_PAIRS),
+            reason="what lies within 16-bit floats is copied to them",
+            fix="nothing to do: another engine serves other types",
+            when=_is_convolution,
+        ),
+        need(
+            "cuda_widened.copies",
+            "operation",
+            lambda task: task.op.name,
+            Equals("what an engine for 16-bit floats on tensor cores serves"),
+            reason="the copies are multiplied by those engines, and each of them declines this operation",
+            fix="let pointwise operations before the convolution write their result, and accumulate in FLOAT",
+            when=lambda task: _is_convolution(task) and _types(task) in _PAIRS and not _serving(task.op, task.device),
+        ),
+    ),
+    cost=_cost,
+    generate=generate,
+    layout=LayoutType.PREFERRED_NHWC,
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+)

@@ -1,0 +1,73 @@
+"""Convolutions of fp8 through copies in 16 bits, on the host against the general engine, and what is chosen for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_comparison import device_kernel, fused, run_both
+from emulator import MISSING
+from test_cuda_implicit_gemm import operations, quarters
+
+from graphdnn import fuse
+from graphdnn.device import DeviceSpec, device_spec
+from graphdnn.engines.cuda.widened import ENGINE
+from graphdnn.enums import DataType
+from graphdnn.heuristics import Ranking
+from graphdnn.operations import ConvForward, Operation
+from graphdnn.problem import parse
+
+emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+
+
+def _check(ops: Any, device: DeviceSpec | None = None) -> None:
+    op, rng = fused(ops), np.random.default_rng(0)
+    values = {t.uid: quarters(t, rng) for t in (*op.inputs, *op.outputs) if not t.is_constant}
+    got, expected = run_both(ops, ENGINE, values, device=device)
+    for uid, array in expected.items():
+        np.testing.assert_array_equal(got[uid], array)
+
+
+@emulated
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv x=e4m3[2,20,9,11]nhwc w=e5m2[24,20,3,3] pad=1 out=f32 + bias + residual + relu",
+        "conv x=bf16[1,24,5,6] w=e4m3[40,24,3,3] stride=2 out=bf16",
+        "dgrad dy=e5m2[2,12,5,6] w=e4m3[12,20,3,3] dx=[2,20,10,12] pad=1 stride=2",
+        "wgrad x=e4m3[2,9,7,6]nhwc dy=f16[2,12,7,6]nhwc dw=[12,9,3,3] pad=1 out=f32",
+        "conv x=e4m3[2,64,6,7]nhwc w=e4m3[32,32,3,3]nhwc pad=1 out=f16 -> reduce add [1,32,1,1]",
+    ],
+)
+def test_results(text: str) -> None:
+    _check(operations(text))
+
+
+@emulated
+def test_a_device_without_the_products_of_warpgroups() -> None:
+    _check(operations("conv x=e4m3[1,24,5,6]nhwc w=e5m2[16,24,3,3]nhwc pad=1 out=f16 + relu"), device_spec("a100"))
+
+
+@emulated
+def test_an_operand_that_is_read_again_after_the_sum() -> None:
+    """As it is in memory, not its copy."""
+    _check(operations("conv x=e4m3[1,16,5,6]nhwc w=e4m3[16,16,3,3]nhwc pad=1 out=e4m3 + residual"))
+
+
+@emulated
+def test_fast_sums_are_full_sums_here() -> None:
+    (conv,) = operations("conv x=e4m3[1,144,5,6]nhwc w=e4m3[24,144,3,3]nhwc pad=1 out=f32")
+    assert isinstance(conv, ConvForward)
+    fast = conv.conv.model_copy(update={"compute_type": DataType.FAST_FLOAT_FOR_FP8})
+    changed: Operation = conv.model_copy(update={"conv": fast})
+    _check([changed])
+
+
+def test_what_is_chosen() -> None:
+    """Full sums unless shorter ones are allowed; never the engines without tensor cores, where there are products."""
+    graph = parse("conv x=e4m3[32,256,56,56]nhwc w=e4m3[256,256,3,3]nhwc pad=1 out=f16 + bias").build_operation_graph()
+    for device in ("h200", "a100"):
+        assert Ranking(fuse(graph), device_spec(device)).best.name == "cuda_widened"
+    kernel = device_kernel(graph.operations, ENGINE)
+    assert len(kernel.steps) == 3  # two copies
