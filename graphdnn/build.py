@@ -8,7 +8,7 @@ from collections import OrderedDict
 from graphdnn.device import DeviceSpec
 from graphdnn.engines import engines_of
 from graphdnn.enums import HeurMode
-from graphdnn.fusion import fuse
+from graphdnn.fusion import NO_LIMITS, Limits, fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters, Ranking
 from graphdnn.machine import device_spec
@@ -37,20 +37,21 @@ def rank(
     device: DeviceSpec | str | None = None,
     mode: HeurMode = HeurMode.A,
     filters: Filters | None = None,
+    limits: Limits = NO_LIMITS,
 ) -> Ranking:
     """Fuse a graph and rank its engine configurations on a device."""
     spec, filters = device_spec(device), filters or Filters()
     if mode is HeurMode.B:
-        return Ranking(fuse(graph), spec, mode, filters)
+        return Ranking(fuse(graph, limits), spec, mode, filters)
     # Names and origins are shown in reports. The text is made in a quarter of the time that the graph's own key takes.
     operations = tuple((op.tag, op.model_dump_json()) for op in graph.operations)
-    key = graph.name, operations, id(spec), mode, filters
+    key = graph.name, operations, id(spec), mode, filters, limits
     with _guard:
         kept = _rankings.get(key)
         if kept is not None:
             _rankings.move_to_end(key)
             return kept
-    made = Ranking(fuse(graph), spec, mode, filters)
+    made = Ranking(fuse(graph, limits), spec, mode, filters)
     with _guard:
         kept = _rankings.setdefault(key, made)
         while len(_rankings) > _MOST:
@@ -63,6 +64,7 @@ def build(
     device: DeviceSpec | str | None = None,
     mode: HeurMode = HeurMode.A,
     filters: Filters | None = None,
+    limits: Limits = NO_LIMITS,
 ) -> ExecutionPlan:
     """A plan for the best configuration. Raises ``NotSupported`` with every engine's reasons when there is none."""
-    return ExecutionPlan(rank(graph, device, mode, filters).best)
+    return ExecutionPlan(rank(graph, device, mode, filters, limits).best)

@@ -20,6 +20,7 @@ from graphdnn.engines import ENGINE_BY_NAME, Task
 from graphdnn.enums import KnobType
 from graphdnn.errors import GraphdnnError, MalformedFile
 from graphdnn.fusion import fuse
+from graphdnn.fusion.limits import limits_from_json
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Choice, EngineConfig
 from graphdnn.operations import EXTENSIONS, OPERATIONS
@@ -107,6 +108,7 @@ def plan_to_json(plan: ExecutionPlan) -> str:
         "graph": graph_to_dict(config.fused.graph),
         "device": config.device.to_json(),
         "choices": choices_of(config),
+        **({"limits": config.fused.limits.to_json()} if config.fused.limits else {}),
     }
     return json.dumps({**content, "sha256": digest_of(content)}, indent=1)
 
@@ -285,10 +287,10 @@ def _value(cls: type[Spec], field: str, value: Any, tensors: Mapping[Any, Tensor
 
 
 def config_from_dict(data: Mapping[str, Any], device: DeviceSpec | None) -> EngineConfig:
-    """From the entries graph, device and choices; to be called inside ``guarded``."""
+    """From the entries graph, device, choices and, where there are any, limits; to be called inside ``guarded``."""
     graph = graph_from_dict(data["graph"])
     target = device or device_from_json(data["device"])
-    fused = fuse(graph)
+    fused = fuse(graph, limits_from_json(data.get("limits", {})))
     if len(data["choices"]) != len(fused):
         raise malformed(
             CONTENT, "choices", len(data["choices"]), expected=f"{len(fused)} choices",

@@ -36,7 +36,7 @@ from graphdnn.enums import (
     TensorReordering,
 )
 from graphdnn.errors import error_for
-from graphdnn.fusion import fuse
+from graphdnn.fusion import Limits, fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters, Ranking
 from graphdnn.operations import Operation
@@ -117,11 +117,11 @@ def conv(y: Any, x: Any = None, w: Any = None, uid: int = 60, **fields: Any) -> 
     return operation("conv_fprop", x=x or image(uid), w=w or tensor(uid + 1, (4, 4, 1, 1)), y=y, **fields)
 
 
-def fused(*operations: Operation) -> Case:
+def fused(*operations: Operation, **limits: Any) -> Case:
     """The stops of a graph, raised so that a case looks like the others."""
 
     def stops() -> None:
-        found = fuse(OperationGraph.of(operations)).stopped_by
+        found = fuse(OperationGraph.of(operations), Limits.of(**limits)).stopped_by
         raise StoppedError([stop.rule for stop in found])
 
     return stops
@@ -495,6 +495,14 @@ RULE_CASES: dict[str, Case] = {
     "fuse.softmax.rows": fused(*softmax(total=(2, 4, 6, 1))),
     "fuse.softmax.virtual": fused(*softmax(powers=image(82))),
     "fuse.softmax.readers": fused(*softmax(), relu(image(82, virtual=True), image(3))),
+    "fuse.limits.forbid": fused(conv(V), relu(V, image(2)), forbid=[(50,)]),
+    "fuse.limits.bound": fused(conv(V), relu(V, image(2)), bound=1),
+    "fuse.limits.force": fused(
+        conv(V), relu(V, image(51, virtual=True)), conv(image(2), x=image(51, virtual=True), uid=70), force=[(51, 2)]
+    ),
+    "limits.entry": fused(conv(V), relu(V, image(2)), bound=0),
+    "limits.uid": fused(conv(V), relu(V, image(2)), forbid=[(99,)]),
+    "limits.force": fused(conv(V), conv(image(2), x=V, uid=70), force=[(50, 2)]),
     # engines and heuristics
     "knob.unknown": knob((KnobType.SWIZZLE, 1)),
     "knob.value": knob((KnobType.STAGES, 3)),

@@ -46,8 +46,9 @@ class Graph(Running):
 
         graph = self.build_operation_graph()
         return cuts_of(
-            graph, self.device, measure=measure, margin=margin, filters=self._filters, without=self._deselected
-        )
+            graph, self.device, measure=measure, margin=margin, filters=self._filters, without=self._deselected,
+            limits=self._limits,
+        )  # fmt: skip
 
     if TYPE_CHECKING:  # the names of ``POINTWISE_METHODS``, whose methods are made below
         add: Elementwise

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from graphdnn.build import rank
-from graphdnn.builder.norms import Normalizations
+from graphdnn.builder.limiting import Limiting
 from graphdnn.composed import identity
 from graphdnn.engine_index import IndexedEngine, engine_at, engine_count
 from graphdnn.engines import Knob
@@ -52,7 +52,7 @@ INDEX = Rule(
 MOST_DESELECTED = 64  # configurations of each ranking that are looked at for the ledger: there can be a product of them
 
 
-class Planning(Normalizations):
+class Planning(Limiting):
     """The life cycle of cuDNN's frontend, and ``build`` for all of it."""
 
     def __init__(self, *args: Any, **fields: Any) -> None:
@@ -64,8 +64,10 @@ class Planning(Normalizations):
 
     def create_execution_plans(self, heur_modes: Sequence[HeurMode] = (HeurMode.A,)) -> None:
         """Rank configurations; may be called again to append other modes'."""
-        graph = self.build_operation_graph()
-        self._rankings += [rank(graph, self.device, mode, self._filters) for mode in heur_modes]
+        self._rankings += [self._ranked(mode) for mode in heur_modes]
+
+    def _ranked(self, mode: HeurMode) -> Ranking:
+        return rank(self.build_operation_graph(), self.device, mode, self._filters, self._limits)
 
     def create_execution_plan(self, engine_id: int, knobs: Mapping[KnobType, int] | None = None) -> None:
         """Append one configuration chosen by hand; knobs that are left out keep their defaults.
@@ -168,12 +170,12 @@ class Planning(Normalizations):
     @property
     def fused(self) -> FusedGraph:
         """What became one kernel, and why the rest did not."""
-        return fuse(self.build_operation_graph())
+        return fuse(self.build_operation_graph(), self._limits)
 
     @property
     def ranking(self) -> Ranking:
         """Configurations in mode A on the graph's device."""
-        return rank(self.build_operation_graph(), self.device, HeurMode.A, self._filters)
+        return self._ranked(HeurMode.A)
 
     def refusals(
         self,
@@ -241,12 +243,14 @@ class Planning(Normalizations):
     def _refilter(self, **changes: Any) -> None:
         """Apply a filter to the lists that exist and to those that will."""
         self._filters = replace(self._filters, **changes)
-        if self._rankings:
-            graph, before = self.build_operation_graph(), self._rankings
-            # What was chosen by hand stays.
-            self._rankings = [
-                rank(graph, self.device, old.mode, self._filters) if isinstance(old, Ranking) else old for old in before
-            ]
+        self._rank_again()
+
+    def _relimit(self) -> None:
+        self._rank_again()
+
+    def _rank_again(self) -> None:
+        """What was chosen by hand stays."""
+        self._rankings = [self._ranked(old.mode) if isinstance(old, Ranking) else old for old in self._rankings]
 
     def key(self) -> str:
         """Equal for graphs that compute the same."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 
+from graphdnn.cli.limits import add_limits, limited
 from graphdnn.cli.options import add_device, device_of
 from graphdnn.cli.outcome import Exit
-from graphdnn.cli.source import HELP, graph_of
+from graphdnn.cli.source import HELP
 from graphdnn.cli.text import indented, plural, seconds, shortened, size, table
 from graphdnn.cuts import Cut, Cuts, Side, cuts_of
 
@@ -21,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--measure", action="store_true", help="execute the whole and all parts on the device")
     parser.add_argument("--margin", type=_share, metavar="SHARE", help="a difference that says nothing, e.g. 0.05")
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
+    add_limits(parser)
 
 
 def _share(text: str) -> float:
@@ -32,8 +34,8 @@ def _share(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> Exit:
-    graph, device = graph_of(arguments.graph), device_of(arguments)
-    found = cuts_of(graph, device, measure=arguments.measure, margin=arguments.margin)
+    graph, limits = limited(arguments)
+    found = cuts_of(graph, device_of(arguments), measure=arguments.measure, margin=arguments.margin, limits=limits)
     print(json.dumps(found.to_json(), indent=1) if arguments.json else as_text(found))
     return Exit.OK
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from graphdnn.build import rank
 from graphdnn.cli.kernels import kernels_json, kernels_text, source_text
+from graphdnn.cli.limits import add_limits, limited
 from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
 from graphdnn.cli.outcome import Exit
-from graphdnn.cli.source import HELP, graph_of
+from graphdnn.cli.source import HELP
 from graphdnn.cli.text import count, indented, plural, seconds, size, table
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.work import bytes_moved, floor_seconds, flops
@@ -30,10 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_device_and_mode(parser)
     parser.add_argument("--source", action="store_true", help="print the generated text of each kernel as well")
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
+    add_limits(parser)
 
 
 def run(arguments: argparse.Namespace) -> Exit:
-    ranking = rank(graph_of(arguments.graph), device_of(arguments), mode_of(arguments))
+    graph, limits = limited(arguments)
+    ranking = rank(graph, device_of(arguments), mode_of(arguments), limits=limits)
     source = arguments.source
     print(json.dumps(as_json(ranking, source=source), indent=1) if arguments.json else as_text(ranking, source=source))
     return Exit.OK if any(True for _ in islice(ranking, 1)) else Exit.NOT_SUPPORTED
@@ -68,6 +71,7 @@ def fused_text(fused: FusedGraph) -> str:
     """The kernels, and each edge between them with its rule."""
     graph, name = fused.graph, f" '{fused.graph.name}'" if fused.graph.name else ""
     lines = [f"graph{name}: {plural(len(graph.operations), 'operation')} in {plural(len(fused), 'kernel')}"]
+    lines += [f"limits: {fused.limits}"] if fused.limits else []
     lines += [indented(str(op)) for op in fused]
     refusals = of_fused(fused)
     if refusals:

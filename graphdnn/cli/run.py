@@ -12,9 +12,10 @@ from time import perf_counter
 from typing import Any
 
 from graphdnn.build import rank
+from graphdnn.cli.limits import add_limits, limited
 from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
 from graphdnn.cli.outcome import Exit
-from graphdnn.cli.source import HELP, graph_of
+from graphdnn.cli.source import HELP
 from graphdnn.cli.text import count, plural, seconds, size, table
 from graphdnn.engines import ENGINE_BY_NAME, ENGINES
 from graphdnn.engines.work import flops
@@ -74,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--save-graph", type=Path, metavar="FILE", help="write the graph as JSON")
     parser.add_argument("--save-plan", type=Path, metavar="FILE", help="write the plan as JSON")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_limits(parser)
 
 
 def engine_help() -> str:
@@ -93,7 +95,8 @@ def positive(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> Exit:
-    ranking = rank(graph_of(arguments.graph), device_of(arguments), mode_of(arguments))
+    asked, limits = limited(arguments)
+    ranking = rank(asked, device_of(arguments), mode_of(arguments), limits=limits)
     plan = ExecutionPlan(ranking.best if arguments.engine is None else with_engine(ranking, arguments.engine))
     graph = ranking.fused.graph
     save(arguments.save_graph, graph_to_json, graph)

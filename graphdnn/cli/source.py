@@ -8,6 +8,7 @@ from pathlib import Path
 
 from graphdnn.errors import MalformedFile
 from graphdnn.files import LARGEST_FILE, PLAN_FORMAT, graph_from_json, plan_from_json
+from graphdnn.fusion import NO_LIMITS, Limits
 from graphdnn.graph import OperationGraph
 from graphdnn.problem import parse
 from graphdnn.rules import Rule
@@ -28,11 +29,21 @@ def graph_of(argument: str) -> OperationGraph:
 
 def graph_from_text(text: str) -> OperationGraph:
     """What a file or the text itself says."""
+    return _read(text)[0]
+
+
+def graph_and_limits(argument: str) -> tuple[OperationGraph, Limits]:
+    """As ``graph_of``, with the limits of its fusion, which only a plan file has."""
+    return _read(read_source(argument))
+
+
+def _read(text: str) -> tuple[OperationGraph, Limits]:
     if is_problem(text):
-        return parse(text).build_operation_graph()
+        return parse(text).build_operation_graph(), NO_LIMITS
     if _is_plan(text):
-        return plan_from_json(text).config.fused.graph
-    return graph_from_json(text)
+        fused = plan_from_json(text).config.fused
+        return fused.graph, fused.limits
+    return graph_from_json(text), NO_LIMITS
 
 
 def is_problem(text: str) -> bool:

@@ -9,7 +9,7 @@ from graphdnn.cuts.places import crossing, places
 from graphdnn.cuts.prices import Prices
 from graphdnn.cuts.records import Cut, Cuts, Side, total
 from graphdnn.device import DeviceSpec
-from graphdnn.fusion import fuse
+from graphdnn.fusion import NO_LIMITS, Limits, fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters
 from graphdnn.machine import device_spec
@@ -25,16 +25,17 @@ def cuts_of(
     margin: float | None = None,
     filters: Filters | None = None,
     without: Sequence[str] = (),
+    limits: Limits = NO_LIMITS,
 ) -> Cuts:
     """Every cut in execution order, with what both sides and the whole take on a device.
 
-    ``measure`` executes the whole and all sides, which needs the device. Raises ``NotSupported`` when it is not here,
-    or when no engine serves an operation.
+    ``measure`` executes the whole and all sides, which needs the device. ``without``: words that no engine's name has.
+    Raises ``NotSupported`` when the device is not here, or when no engine serves an operation.
     """
-    spec, fused = device_spec(device), fuse(graph)
+    spec, fused = device_spec(device), fuse(graph, limits)
     if margin is None:
         margin = MEASURED_MARGIN if measure else PREDICTED_MARGIN
-    survey = _Survey(graph, Prices(spec, filters or Filters(), without, measure=measure))
+    survey = _Survey(graph, Prices(spec, filters or Filters(), without, limits, measure=measure))
     whole = survey.prices.of(graph, fused)
     everything = frozenset(range(len(graph.operations)))
 

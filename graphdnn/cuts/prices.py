@@ -10,7 +10,7 @@ from graphdnn.cuts.records import Price, total
 from graphdnn.device import DeviceSpec
 from graphdnn.enums import HeurMode, Status
 from graphdnn.errors import NotSupported
-from graphdnn.fusion import FusedGraph, FusedOp, fuse
+from graphdnn.fusion import FusedGraph, FusedOp, Limits, fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Choice, EngineConfig, Filters, Ranking
 from graphdnn.plan import ExecutionPlan
@@ -29,16 +29,19 @@ REPEAT = 20  # executions whose median is taken
 class Prices:
     """Prices on one device. Kernels that parts of a graph have in common are looked at once.
 
-    ``without``: configurations with one of these words in their name are passed over.
+    Configurations with one of the words ``without`` in their name are passed over; ``limits`` are those of the whole.
     """
 
-    def __init__(self, device: DeviceSpec, filters: Filters, without: Sequence[str], *, measure: bool) -> None:
+    def __init__(
+        self, device: DeviceSpec, filters: Filters, without: Sequence[str], limits: Limits, *, measure: bool
+    ) -> None:
         self.device, self._filters, self._without, self._measure = device, filters, without, measure
+        self._limits = limits
         self._kernels: dict[tuple[object, ...], tuple[FusedOp, Price]] = {}
 
     def of(self, graph: OperationGraph, fused: FusedGraph | None = None) -> Price:
-        """Fused as well as the rules allow. Raises ``NotSupported`` when it is measured and the device is not here."""
-        fused = fused or fuse(graph)
+        """Fused as well as rules and limits allow. Raises ``NotSupported`` where a device to measure on is not here."""
+        fused = fused or fuse(graph, self._limits.within(graph))
         predicted = total(map(self._of_kernel, fused))
         if not self._measure:
             return predicted

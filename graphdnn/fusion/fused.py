@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from graphdnn.fusion.limits import NO_LIMITS, Limits
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import Operation
 from graphdnn.tensors import TensorSpec
@@ -118,6 +119,7 @@ class FusedGraph:
     operations: tuple[FusedOp, ...]
     stopped_by: tuple[Stop, ...]
     declined_patterns: tuple[Stop, ...] = ()  # chains that are one kernel of their own, but for this edge
+    limits: Limits = NO_LIMITS
 
     @property
     def materialized(self) -> tuple[TensorSpec, ...]:
@@ -135,6 +137,7 @@ class FusedGraph:
         count = len(self.operations)
         total = len(self.graph.operations)
         lines = [f"{total} operation{'s' if total != 1 else ''} in {count} fused operation{'s' if count != 1 else ''}"]
+        lines += [f"limits: {self.limits}"] if self.limits else []
         lines += [str(op) for op in self.operations]
         if self.stopped_by:
             lines.append("edges left unfused:")
@@ -146,4 +149,5 @@ class FusedGraph:
             "operations": [op.to_json() for op in self.operations],
             "materialized": [t.uid for t in self.materialized],
             "stopped_by": [stop.to_json() for stop in self.stopped_by],
+            "limits": self.limits.to_json(),
         }

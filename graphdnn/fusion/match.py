@@ -10,8 +10,12 @@ right for memory-bound epilogues; engines may still decline, with reasons.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
+from graphdnn.errors import raise_if
+from graphdnn.fusion.forced import unforced
 from graphdnn.fusion.fused import FusedGraph, FusedOp, Stop
+from graphdnn.fusion.limits import NO_LIMITS, Limits, resolved
 from graphdnn.fusion.rules import (
     EPILOGUE_GUARDS,
     POINTWISE_RULE,
@@ -39,8 +43,9 @@ ELSEWHERE = Rule(
 class _Walk:
     """State of one pass over a graph."""
 
-    def __init__(self, graph: OperationGraph) -> None:
+    def __init__(self, graph: OperationGraph, limits: Limits) -> None:
         self.graph = graph
+        self.limits, self.resolved = limits, resolved(limits, graph)
         before = [
             {graph.producer[t.uid] for t in op.inputs().values() if t.uid in graph.producer} for op in graph.operations
         ]
@@ -65,14 +70,17 @@ class _Walk:
         ordered = self._ordered()
         fused = tuple(self._fused_op(i, group) for i, group in enumerate(ordered))
         stops = tuple(self._stop_of(uid, user) for user, uid in self._cut_edges())
-        return FusedGraph(self.graph, fused, stops, tuple(self.patterns))
+        place = {member: i for i, group in enumerate(ordered) for member in group.members}
+        raise_if(unforced(self.limits, self.graph, place, stops), self.graph)
+        return FusedGraph(self.graph, fused, stops, tuple(self.patterns), self.limits)
 
     # Chains that are kernels before anything else.
 
     def _chains(self) -> list[Chain]:
         """Softmaxes that every guard agrees to, none of which share an operation."""
         found: list[Chain] = []
-        for chain, links in softmax_chains(self.graph):
+        for chain, unlimited in softmax_chains(self.graph):
+            links = [replace(link, limits=self.resolved) for link in unlimited]
             refusals = [
                 self._note(guard, link, link.tensor, link.consumer) for link in links for guard in SOFTMAX_GUARDS
             ]
@@ -93,7 +101,7 @@ class _Walk:
             return
         source, together = self.graph.operations[producer], frozenset(chain.members)
         edges = [
-            Edge(self.graph, feeder, source, self.graph.operations[i], i, tensor, port, False, together)
+            Edge(self.graph, feeder, source, self.graph.operations[i], i, tensor, port, False, together, self.resolved)
             for i in chain.members
             for port, tensor in self.graph.operations[i].inputs().items()
             if tensor.uid == chain.x.uid
@@ -105,8 +113,11 @@ class _Walk:
     def _join_producer(self, index: int, op: Operation) -> bool:
         """Append ``op`` to the latest kernel among its producers that takes it."""
         edges = self._incoming(index, op)
-        anchored_first = sorted(edges, key=lambda e: self.groups.index(e.group), reverse=True)
-        for edge in anchored_first:
+        forced = self.resolved.forced.get(index, frozenset())
+        latest_first = sorted(edges, key=lambda e: self.groups.index(e.group), reverse=True)
+        if forced:
+            latest_first.sort(key=lambda e: forced.isdisjoint(e.group.members))
+        for edge in latest_first:
             mine = [e for e in edges if e.group is edge.group]
             if edge.group.anchor is None and type(op) in RULE_OF:
                 continue  # a pointwise chain becomes this anchor's prologue, not the other way round
@@ -139,6 +150,7 @@ class _Walk:
 
     def _absorb(self, feeder: Group, edges: list[Edge], group: Group) -> None:
         """Make the pointwise kernel behind ``edges`` the prologue of ``group``, if the guards agree on each."""
+        edges = [replace(edge, beside=tuple(group.members)) for edge in edges]
         refusals = [any(self._refuses(guard, edge) for guard in PROLOGUE_GUARDS) for edge in edges]  # each edge its own
         if any(refusals):
             return
@@ -184,7 +196,8 @@ class _Walk:
                 continue
             group = self.group_of[producer]
             source = self.graph.operations[producer]
-            edges.append(Edge(self.graph, group, source, op, index, tensor, port, self._reenters(group, index)))
+            reenters = self._reenters(group, index)
+            edges.append(Edge(self.graph, group, source, op, index, tensor, port, reenters, limits=self.resolved))
         return edges
 
     def _reenters(self, group: Group, index: int) -> bool:
@@ -268,6 +281,9 @@ class _Walk:
         )
 
 
-def fuse(graph: OperationGraph) -> FusedGraph:
-    """The fused operations of a graph, largest kernels that the rules allow."""
-    return _Walk(graph).run()
+def fuse(graph: OperationGraph, limits: Limits = NO_LIMITS) -> FusedGraph:
+    """The fused operations of a graph, largest kernels that the rules and the limits allow.
+
+    Raises ``NotSupported``, with the rule's reason, where the limits force operations together that a rule keeps apart.
+    """
+    return _Walk(graph, limits).run()

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from graphdnn.checks import Equals, OneOf
+from graphdnn.fusion.limits import LIMIT_GUARDS, UNLIMITED, Resolved
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import (
     EXTENSIONS,
@@ -171,6 +172,13 @@ class Edge:
     port: str  # of the consumer
     reenters: bool  # True when the consumer also waits for an operation outside that waits for the group
     chain: frozenset[int] = frozenset()  # operations that are placed together with the consumer
+    limits: Resolved = UNLIMITED
+    beside: tuple[int, ...] = ()  # what the consumer's kernel has already
+
+    @property
+    def joined(self) -> frozenset[int]:
+        """Operations of the kernel that fusing would make."""
+        return self.chain.union(self.group.members, (self.consumer_index,), self.beside)
 
     @property
     def readers(self) -> int:
@@ -197,6 +205,15 @@ def _through(edge: Edge) -> str | None:
     if isinstance(edge.producer, PointwiseOperation):
         return edge.producer_port
     return edge.group.rule.through.get(type(edge.producer))
+
+
+def _anchor_elsewhere(edge: Edge) -> int | None:
+    """The anchor that the consumer is forced to be with, where the group has another one."""
+    group, forced = edge.group, edge.limits.forced.get(edge.consumer_index, frozenset())
+    if group.anchor is None or forced.intersection(group.members):
+        return None
+    anchors = (i for i in sorted(forced) if type(edge.graph.operations[i]) in RULE_OF)
+    return next((i for i in anchors if not isinstance(edge.graph.operations[i], group.rule.exits)), None)
 
 
 def _main_extents(edge: Edge) -> tuple[int, ...]:
@@ -260,6 +277,16 @@ EPILOGUE_GUARDS: tuple[Constraint, ...] = (
         reason="the kernel would have to wait for itself",
         fix="nothing to do: the other branch has to finish first",
     ),
+    Constraint(
+        id="fuse.limits.force",
+        attribute="consumer",
+        look=lambda e: f"forced into the kernel of {e.graph.operations[_anchor_elsewhere(e) or 0].label()}",
+        check=Equals("an operation that no limit asks for elsewhere"),
+        when=lambda e: bool(e.limits.forced) and _anchor_elsewhere(e) is not None,
+        reason="a kernel has one anchor, and the limits that the plan was asked for name another",
+        fix="drop the entry from force",
+    ),
+    *LIMIT_GUARDS,
 )
 
 PROLOGUE_GUARDS: tuple[Constraint, ...] = (
@@ -301,6 +328,7 @@ PROLOGUE_GUARDS: tuple[Constraint, ...] = (
         reason="a prologue hands one value to the anchor and writes nothing",
         fix="compute the other results in a graph of their own",
     ),
+    *LIMIT_GUARDS,
 )
 
 

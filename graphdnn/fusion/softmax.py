@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from graphdnn.checks import Equals
 from graphdnn.enums import PointwiseMode, ReductionOperator
+from graphdnn.fusion.limits import LIMIT_GUARDS, UNLIMITED, Resolved
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import Operation, PointwiseOperation, Reduction
 from graphdnn.rules import Constraint
@@ -39,6 +40,11 @@ class Link:
     rows: tuple[int, ...]  # extents of the chain's first reduction
     tensor: TensorSpec
     consumer: int
+    limits: Resolved = UNLIMITED
+
+    @property
+    def joined(self) -> frozenset[int]:
+        return self.members
 
     @property
     def sum(self) -> TensorSpec | None:
@@ -79,6 +85,7 @@ SOFTMAX_GUARDS: tuple[Constraint, ...] = (
         reason="the rows' elements pass from one reduction to the next in registers",
         fix="let the other operation compute its own copy",
     ),
+    *LIMIT_GUARDS,
 )
 
 

@@ -1,0 +1,196 @@
+"""Limits: what a user asks of the fusion pass beyond the rules. Kernels can be forced, forbidden and bounded.
+
+An operation is named by the uid of a tensor that it writes, which survives files and other orders of the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from graphdnn.checks import AtMost, Equals
+from graphdnn.errors import Rejection, raise_if
+from graphdnn.graph import OperationGraph
+from graphdnn.rules import Constraint, Rule
+
+ENTRY = Rule(
+    id="limits.entry",
+    expected="{expected}",
+    reason="the entry names no kernels to force, forbid or bound",
+    fix="name operations by uids of tensors that they write: force=[(3, 5)], forbid=[(4,), (3, 6)], bound=4",
+)
+UID = Rule(
+    id="limits.uid",
+    expected="a tensor that an operation of the graph writes",
+    reason="operations are named by what they write",
+    fix="use the uid of an operation's output",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``force``: operations that have to be one kernel. ``forbid``: two operations that are never in one kernel, or one
+    tensor that never stays inside one. ``bound``: the most operations in a kernel.
+    """
+
+    force: tuple[tuple[int, ...], ...] = ()
+    forbid: tuple[tuple[int, ...], ...] = ()
+    bound: int | None = None
+
+    @classmethod
+    def of(
+        cls, force: Iterable[Iterable[int]] = (), forbid: Iterable[Iterable[int]] = (), bound: int | None = None
+    ) -> Limits:
+        """From any sequences. Raises ``BadParam`` for entries that mean nothing."""
+        found: list[Rejection] = []
+        forced = tuple(_uids(found, "force", i, entry, (2, 10**6)) for i, entry in enumerate(force))
+        forbidden = tuple(_uids(found, "forbid", i, entry, (1, 2)) for i, entry in enumerate(forbid))
+        if bound is not None and (type(bound) is not int or bound < 1):
+            found.append(ENTRY.reject("LIMITS", "bound", bound, expected="a count of at least 1"))
+        raise_if(found)
+        return cls(forced, forbidden, bound)
+
+    def __bool__(self) -> bool:
+        return bool(self.force or self.forbid or self.bound is not None)
+
+    def __str__(self) -> str:
+        parts = [f"one kernel for {named(entry)}" for entry in self.force]
+        parts += [f"{named(entry)} apart" if len(entry) > 1 else f"{named(entry)} in memory" for entry in self.forbid]
+        parts += [] if self.bound is None else [f"at most {self.bound} operations in a kernel"]
+        return "; ".join(parts) or "none"
+
+    def within(self, graph: OperationGraph) -> Limits:
+        """The entries whose operations are all in ``graph``, a part of the one they were written for."""
+
+        def known(entries: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+            return tuple(entry for entry in entries if all(uid in graph.producer for uid in entry))
+
+        return Limits(known(self.force), known(self.forbid), self.bound)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"force": [list(e) for e in self.force], "forbid": [list(e) for e in self.forbid], "bound": self.bound}
+
+
+def limits_from_json(data: Mapping[str, Any]) -> Limits:
+    """What ``to_json`` made. Raises ``BadParam`` for anything else."""
+    unknown = sorted(set(data) - {"force", "forbid", "bound"})
+    raise_if(ENTRY.reject("LIMITS", str(name), "given", expected="force, forbid and bound") for name in unknown)
+    return Limits.of(**data)
+
+
+NO_LIMITS = Limits()
+
+
+def _uids(found: list[Rejection], name: str, place: int, entry: object, count: tuple[int, int]) -> tuple[int, ...]:
+    expected = f"uids of {count[0]} or {'more' if count[1] > 2 else count[1]} tensors"
+    uids = tuple(entry) if isinstance(entry, Iterable) and not isinstance(entry, (str, bytes)) else ()
+    if len(set(uids)) != len(uids) or not count[0] <= len(uids) <= count[1] or any(type(u) is not int for u in uids):
+        found.append(ENTRY.reject("LIMITS", f"{name}[{place}]", repr(entry), expected=expected))
+    return uids
+
+
+def named(uids: Sequence[int]) -> str:
+    """``uid 3 and uid 5``."""
+    return " and ".join(f"uid {uid}" for uid in uids)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resolved:
+    """Limits by the indices of a graph's operations."""
+
+    forced: Mapping[int, frozenset[int]] = field(default_factory=lambda: MappingProxyType({}))
+    apart: Mapping[int, frozenset[int]] = field(default_factory=lambda: MappingProxyType({}))
+    bound: int | None = None
+
+
+UNLIMITED = Resolved()
+
+
+def resolved(limits: Limits, graph: OperationGraph) -> Resolved:
+    """Raises ``BadParam`` for uids that no operation of the graph writes."""
+    if not limits:
+        return UNLIMITED
+    named = [
+        (f"{name}[{i}]", uid) for name in ("force", "forbid") for i, e in enumerate(getattr(limits, name)) for uid in e
+    ]
+    raise_if(UID.reject("LIMITS", name, f"uid {uid}") for name, uid in named if uid not in graph.producer)
+    apart: dict[int, set[int]] = {}
+    for entry in limits.forbid:
+        first = graph.producer[entry[0]]
+        others = graph.consumers.get(entry[0], ()) if len(entry) == 1 else (graph.producer[entry[1]],)
+        for other in set(others) - {first}:
+            apart.setdefault(first, set()).add(other)
+            apart.setdefault(other, set()).add(first)
+    forced: dict[int, frozenset[int]] = {}
+    for entry in limits.force:
+        group = frozenset(graph.producer[uid] for uid in entry)
+        group = group.union(*(forced.get(i, group) for i in group))
+        group = with_what_is_between(graph, group)
+        forced.update(dict.fromkeys(group, group))
+    return Resolved(forced, {i: frozenset(others) for i, others in apart.items()}, limits.bound)
+
+
+def with_what_is_between(graph: OperationGraph, group: frozenset[int]) -> frozenset[int]:
+    """A kernel that is left cannot be entered again, so operations on a path inside belong to it."""
+    after: set[int] = set()
+    for index, operation in enumerate(graph.operations):
+        feeders = {graph.producer[t.uid] for t in operation.inputs().values() if t.uid in graph.producer}
+        if feeders & (group | after):
+            after.add(index)
+    before: set[int] = set()
+    for index in reversed(range(len(graph.operations))):
+        outputs = graph.operations[index].outputs().values()
+        if any(reader in group or reader in before for t in outputs for reader in graph.consumers.get(t.uid, ())):
+            before.add(index)
+    return group | (after & before)
+
+
+class Joining(Protocol):
+    """What the guards look at: operations that would be one kernel."""
+
+    @property
+    def joined(self) -> frozenset[int]: ...
+
+    @property
+    def limits(self) -> Resolved: ...
+
+    @property
+    def graph(self) -> OperationGraph: ...
+
+
+def _pair(joining: Joining) -> tuple[int, int] | None:
+    """Two of the operations that are forbidden to be together."""
+    apart = joining.limits.apart
+    pairs = (
+        (i, other) for i in sorted(joining.joined) for other in sorted(apart.get(i, ())) if other in joining.joined
+    )
+    return next(pairs, None)
+
+
+def _pair_text(joining: Joining) -> str:
+    pair = _pair(joining)
+    assert pair is not None
+    return " with ".join(joining.graph.operations[i].label() for i in pair)
+
+
+FORBIDDEN = Constraint(
+    id="fuse.limits.forbid",
+    attribute="consumer",
+    look=_pair_text,
+    check=Equals("kernels apart"),
+    when=lambda joining: bool(joining.limits.apart) and _pair(joining) is not None,
+    reason="the limits that the plan was asked for keep these operations apart",
+    fix="drop the entry from forbid",
+)
+BOUND = Constraint(
+    id="fuse.limits.bound",
+    attribute="operations of the kernel",
+    look=lambda joining: len(joining.joined),
+    check=lambda joining: AtMost(joining.limits.bound),
+    when=lambda joining: joining.limits.bound is not None,
+    reason="the limits that the plan was asked for bound the operations of a kernel",
+    fix="raise bound",
+)
+LIMIT_GUARDS = (FORBIDDEN, BOUND)
