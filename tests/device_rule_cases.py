@@ -25,7 +25,7 @@ from graphdnn.engines import ENGINE_BY_NAME, ENGINES, Engine, Task
 from graphdnn.enums import DataType, PaddingMode, ResampleMode
 from graphdnn.errors import error_for
 from graphdnn.graph import OperationGraph
-from graphdnn.operations import Operation
+from graphdnn.operations import Cell, Operation, RnnForward
 from graphdnn.operations.resample import resampled_extents
 from graphdnn.plan import DevicePlan
 from graphdnn.plan.device_arrays import shadow_of, workspace_address
@@ -182,6 +182,20 @@ def by_value(tag: str, port: str) -> Operation:
     )
 
 
+def too_large() -> dict[str, Operation]:
+    """Recurrent networks that tensor cores do not take."""
+
+    def of(kind: str, **settings: object) -> Operation:
+        net = recurrent_spec(**{"layers": 1, "cell": Cell.RELU, "hidden_size": 16, **settings})
+        x, y = tensor(1, (net.rows, net.input_size), kind), tensor(3, (net.rows, net.width), kind)
+        return RnnForward(rnn=net, x=x, w=tensor(2, (net.weight_count,), kind), y=y)
+
+    return {
+        "types": of("f32"), "arithmetic": of("f16", arithmetic="f64"), "hidden_size": of("f16", hidden_size=17),
+        "size": of("f16", hidden_size=4096),
+    }  # fmt: skip
+
+
 def in_bits(tag: str) -> Operation:
     """An extension operation on packed booleans."""
     legal = extension(tag)
@@ -325,6 +339,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
             ("cuda_grid_sample_backward", "patches"),
             ("cuda_patches", "grid_sample"),
             ("cuda_rnn", "patches"),
+            ("cuda_rnn_resident", "patches"),
             ("cuda_rnn_backward_data", "rnn_fwd"),
             ("cuda_rnn_backward_weights", "rnn_fwd"),
         )
@@ -333,6 +348,8 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     "cuda_grid_sample_backward.layout": declined("cuda_grid_sample_backward", in_bits("grid_sample_bwd"), H200),
     "cuda_patches.layout": declined("cuda_patches", in_bits("patches"), H200),
     "cuda_rnn.layout": declined("cuda_rnn", by_value("rnn_fwd", "x"), H200),
+    "cuda_rnn_resident.layout": declined("cuda_rnn_resident", by_value("rnn_fwd", "x"), H200),
+    **{f"cuda_rnn_resident.{rule}": declined("cuda_rnn_resident", op, H200) for rule, op in too_large().items()},
     "cuda_rnn_backward_data.layout": declined("cuda_rnn_backward_data", by_value("rnn_bwd_data", "dy"), H200),
     "cuda_rnn_backward_weights.layout": declined("cuda_rnn_backward_weights", by_value("rnn_bwd_weights", "x"), H200),
     "cuda_norm_forward.direction": declined("cuda_norm_forward", operation("norm_bwd"), H200),

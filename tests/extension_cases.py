@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from legal import convolution, tensor
-from recurrent_cases import LEGAL_RECURRENT, recurrent_rule_cases
+from recurrent_cases import LEGAL_RECURRENT, recurrent_rule_cases, spec
 
 from graphdnn.operations import EXTENSIONS, Operation
 
@@ -28,6 +28,21 @@ assert set(LEGAL_EXTENSIONS) == set(EXTENSIONS)
 def extension(tag: str, **changes: Any) -> Operation:
     """The minimal legal operation with some fields changed."""
     return EXTENSIONS[tag](**{**LEGAL_EXTENSIONS[tag](), **changes})
+
+
+def recurrent(tag: str, kind: str, **settings: Any) -> Operation:
+    """The minimal recurrent operation for a network of other settings, with data of another type."""
+    net = spec(**settings)
+    dims = {
+        "x": (net.rows, net.input_size), "y": (net.rows, net.width), "w": (net.weight_count,), "kept": (net.kept_count,),
+        "kept_gradients": (net.gradient_count,), "hx": net.states, "hy": net.states, "cx": net.states, "cy": net.states,
+    }  # fmt: skip
+    legal = LEGAL_EXTENSIONS[tag]()
+    changes = {
+        port: tensor(i, dims.get(port, dims.get(port[1:], ())), "f32" if port.startswith("kept") else kind)
+        for i, port in enumerate(sorted(legal.keys() - {"rnn"}), start=1)
+    }
+    return EXTENSIONS[tag](rnn=net, **changes)
 
 
 def _case(tag: str, **changes: Any) -> Callable[[], Any]:

@@ -21,7 +21,7 @@ from drawn.configs import configurations
 from drawn.families import Case, draw
 from drawn.sketch import Problem
 from emulator.libraries import host_libraries
-from extension_cases import extension
+from extension_cases import extension, recurrent
 
 from graphdnn.cuda.cache import KernelCache
 from graphdnn.cuda.nvrtc import KernelText, Resources, arch_of, resources
@@ -95,7 +95,10 @@ DRAWN = {
     "conv_fprop": range(2), "conv_dgrad": range(2), "conv_wgrad": range(2),
     "conv_fprop_int": range(2), "conv_dgrad_int": range(2), "conv_wgrad_int": range(2),
 }  # fmt: skip
-EXTENSIONS = ("grid_sample", "grid_sample_bwd", "patches", "rnn_fwd", "rnn_bwd_data", "rnn_bwd_weights")  # which no text and no family has
+# What no text and no family has; "f16" is of recurrent networks that tensor cores take.
+EXTENSIONS = (
+    "grid_sample", "grid_sample_bwd", "patches", "rnn_fwd", "rnn_bwd_data", "rnn_bwd_weights", "rnn_fwd f16",
+)  # fmt: skip
 CASES = [Case(family, seed, large=True) for family, seeds in DRAWN.items() for seed in seeds]
 
 
@@ -114,6 +117,8 @@ def _cache() -> KernelCache:
 def _prepared(what: str | Case) -> Prepared:
     if isinstance(what, Case):
         return Prepared.of(draw(what))
+    if what.endswith(" f16"):
+        return Prepared.of(Problem((recurrent(what.split()[0], "f16", input_size=32, hidden_size=32),), {}))
     if what in EXTENSIONS:
         return Prepared.of(Problem((extension(what),), {}))
     return Prepared.of(Problem(tuple(parse(what).build_operation_graph().operations), {}))

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, run_both
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, run_both
 from emulator import MISSING
 from problems import LAYOUTS, values_of
 from recurrent_cases import spec
 
-from graphdnn.engines.cuda import rnn, rnn_backward, rnn_weights
+from graphdnn.cuda.nvrtc import compile_text, resources
+from graphdnn.engines.cuda import rnn, rnn_backward, rnn_resident, rnn_weights
+from graphdnn.engines.cuda.launch import Launch
 from graphdnn.engines.engine import Engine
 from graphdnn.enums import DataType
 from graphdnn.operations import EXTENSIONS, Cell, Operation
@@ -141,8 +143,58 @@ def test_many_runs_of_batch_sizes() -> None:
 
 
 @compiler
+@pytest.mark.long
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("tag", ENGINES)
 def test_text_compiles(tag: str, name: str, arch: str) -> None:
     compiles_cleanly(network(tag, **NETWORKS[name]), ENGINES[tag], arch)
+
+
+RESIDENT: dict[str, dict[str, Any]] = {
+    "lstm": {"cell": Cell.LSTM, "batch_sizes": (20, 18, 18, 3, 1), "hidden_size": 48, "directions": 2},
+    "gru dropout": {"cell": Cell.GRU, "batch_sizes": (5, 5), "hidden_size": 16, "dropout": 0.3},
+    "tanh rows": {"cell": Cell.TANH, "batch_sizes": (70, 70), "hidden_size": 528, "layers": 1},
+    "relu skip": {"cell": Cell.RELU, "batch_sizes": (2,) * 4, "hidden_size": 32, "input_size": 32, "skip_input": True},
+}
+
+
+@emulated
+@pytest.mark.parametrize("name", RESIDENT)
+def test_resident_networks(name: str) -> None:
+    agrees(network("rnn_fwd", "f16", **RESIDENT[name]), 4e-3, engine=rnn_resident.ENGINE)
+
+
+@emulated
+def test_resident_inference_in_other_layouts() -> None:
+    settings = {"cell": Cell.LSTM, "hidden_size": 32, "batch_sizes": (17, 17, 2)}
+    agrees(network("rnn_fwd", "bf16", "gaps", ("kept",), **settings), 3e-2, engine=rnn_resident.ENGINE)
+
+
+LARGEST = ((Cell.LSTM, 512, 64), (Cell.LSTM, 1024, 16), (Cell.LSTM, 512, 65), (Cell.GRU, 768, 32))
+
+
+def own_texts_compile(op: Operation, engine: Engine, arch: str) -> None:
+    """Products are other engines' texts, for other devices perhaps."""
+    for text in {
+        s.text for s in device_kernel(op, engine).steps if isinstance(s, Launch) and s.entry.startswith("rnn")
+    }:
+        for entry, used in resources(compile_text(text, arch).log).items():
+            assert not used.warnings, used.warnings
+            assert used.stack == used.spill_stores == used.spill_loads == 0, f"{entry}: {used}"
+
+
+@compiler
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("name", [n if n == "lstm" else pytest.param(n, marks=pytest.mark.long) for n in RESIDENT])
+def test_resident_text_compiles(name: str, arch: str) -> None:
+    own_texts_compile(network("rnn_fwd", "f16", **RESIDENT[name]), rnn_resident.ENGINE, arch)
+
+
+@compiler
+@pytest.mark.long
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize(("cell", "hidden", "batch"), LARGEST)
+def test_largest_resident_texts_compile(cell: Cell, hidden: int, batch: int, arch: str) -> None:
+    op = network("rnn_fwd", "f16", cell=cell, hidden_size=hidden, batch_sizes=(batch,), input_size=hidden)
+    own_texts_compile(op, rnn_resident.ENGINE, arch)

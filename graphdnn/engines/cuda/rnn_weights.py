@@ -114,7 +114,7 @@ def _biases(network: Network, op: RnnBackwardWeights, pseudo: int) -> Launch:
         parameters=parameters.text,
         functions=["enum { RELU, TANH, LSTM, GRU };\n"],
         constants={
-            **network.constants(),
+            **{name: value for name, value in network.constants().items() if name != "KEPT"},
             "THREADS": _THREADS,
             "COLUMNS": _COLUMNS,
             "Weight": STORAGE[op.dw.data_type],

@@ -13,7 +13,7 @@ __device__ __forceinline__ int row_done(const Params& p, int s, int t, int b, bo
 // Gates in the order in which the state's matrix has them: the third gate of a GRU has a gradient of its own there.
 __device__ __forceinline__ int of_state(int gate) { return CELL == GRU && gate == 2 ? 3 : gate; }
 
-extern "C" __global__ void __launch_bounds__(THREADS) rnn_backward(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_backward(const __grid_constant__ Params p) {
     __shared__ Compute gradients[TILE][DEPTH + 1];
     __shared__ Compute matrix[DEPTH][TILE + 1];
     const int direction = (int)blockIdx.y, hidden = (int)p.hidden, steps = (int)p.steps;
@@ -34,7 +34,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) rnn_backward(const __grid_
             const int b = first_b + mine_b, u = first_u + mine_u;
             const bool is_mine = b < batch && u < hidden;
             Compute sum = Compute(0);
+            #pragma unroll 1
             for (int g = 0; g < GATES; ++g)
+                #pragma unroll 1
                 for (int k0 = 0; k0 < hidden; k0 += DEPTH) {
                     __syncthreads();
                     for (int i = (int)threadIdx.x; i < TILE * DEPTH; i += THREADS) {

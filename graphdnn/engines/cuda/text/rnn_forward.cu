@@ -17,7 +17,7 @@ __device__ __forceinline__ Compute entering_of(const Params& p, int direction, i
     else return p.entering[((direction * p.rows + row) * GATES + gate) * p.hidden + unit];
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) rnn_forward(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_forward(const __grid_constant__ Params p) {
     __shared__ Compute states[TILE][DEPTH + 1];
     __shared__ Compute matrix[GATES][TILE][DEPTH + 1];
     const int direction = (int)blockIdx.y, hidden = (int)p.hidden, steps = (int)p.steps;
@@ -35,6 +35,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) rnn_forward(const __grid_c
             Compute state[GATES], input[GATES];
             #pragma unroll
             for (int g = 0; g < GATES; ++g) state[g] = Compute(0);
+            #pragma unroll 1
             for (int k0 = 0; k0 < hidden; k0 += DEPTH) {
                 __syncthreads();
                 for (int i = (int)threadIdx.x; i < TILE * DEPTH; i += THREADS) {

@@ -1,0 +1,281 @@
+"""Engine ``cuda_rnn_resident``: recurrent networks of 16-bit data on tensor cores, matrices kept in registers.
+
+A layer is one launch: each block has some units and some sequences, keeps its part of the state's matrix, and reads the
+states that other blocks write as soon as they are there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphdnn.checks import Empty, Equals, MultipleOf, OneOf
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.engine import cuda_engine
+from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.rnn import draw_masks
+from graphdnn.engines.cuda.rnn_needs import rnn_needs, waiting_cost
+from graphdnn.engines.cuda.rnn_network import Network, Values, rows_of
+from graphdnn.engines.cuda.rnn_products import Products
+from graphdnn.engines.cuda.source import kernel_text
+from graphdnn.engines.cuda.steps import Steps
+from graphdnn.engines.engine import Task, need
+from graphdnn.enums import DataType, NumericalNote, Status
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import RnnForward
+from graphdnn.operations.rnn_spec import GATES, RnnSpec
+from graphdnn.rules import Constraint
+
+UNITS = 16  # of a block
+_WARPS = 8
+_THREADS = 32 * _WARPS
+_DEEP = 32  # values along k that a warp takes at once
+_ROWS = (16, 32)  # sequences of a block
+_REGISTERS = 200  # for operands and sums
+_SYSTEM = 1024  # bytes of shared memory that a block cannot have
+_FILL_BLOCKS_PER_SM = 8
+_STEP = 1.3e-6  # seconds
+_ID = "cuda_rnn_resident"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a layer is divided among blocks."""
+
+    rows: int
+    blocks: tuple[int, int, int]  # of units, of sequences, directions
+    blocks_of_k: int
+    shared: int
+
+    @property
+    def count(self) -> int:
+        units, sequences, directions = self.blocks
+        return units * sequences * directions
+
+
+def shapes(rnn: RnnSpec) -> list[Shape]:
+    """The ways to divide it whose operands fit into registers."""
+    tiles, deep = GATES[rnn.cell] * UNITS // 8, -(-rnn.hidden_size // (_WARPS * _DEEP))
+    found = []
+    for rows in _ROWS:
+        registers = 4 * (deep * tiles + rows // 8 * deep + rows // 16 * tiles)
+        if registers <= _REGISTERS:
+            blocks = -(-rnn.hidden_size // UNITS), -(-rnn.batch_sizes[0] // rows), rnn.directions
+            found.append(Shape(rows, blocks, deep, 2 * _WARPS * rows * (tiles * 8 + 8) * 4))
+    return found
+
+
+def shape_for(rnn: RnnSpec, device: DeviceSpec) -> Shape | None:
+    """The first whose blocks all run at the same time."""
+    room = device.shared_memory - _SYSTEM
+    return next((s for s in shapes(rnn) if s.count <= device.sm_count and s.shared <= room), None)
+
+
+def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
+    anchor = op.anchor
+    assert isinstance(anchor, RnnForward)
+    rnn, steps = anchor.rnn, Steps(op, device)
+    network, products = Network(anchor, steps, 0), Products(steps, rnn.arithmetic)
+    if anchor.masks is not None:
+        draw_masks(anchor, steps)
+    masks = network.plain_masks(anchor.masks)
+    state, batch = anchor.y.data_type, rnn.batch_sizes[0]
+    layer_bytes = (batch + rnn.rows) * rnn.width * 2
+    shared = steps.allocate(rnn.layers * layer_bytes)
+    steps.add(_fill(network, anchor, shared))
+    columns = rnn.gates * rnn.hidden_size
+    entering = network.scratch(rnn.arithmetic, columns, rnn.directions)
+    values = rows_of(anchor.x)
+    for layer in range(rnn.layers):
+        if layer and masks is not None:
+            thin = network.scratch(state, rnn.width)
+            network.join(values, thin, rnn.width, masks=masks, layer=layer)
+            values = thin
+        if rnn.has_input_matrices(layer):
+            source = values.matrix(steps, rnn.rows, rnn.fan_in(layer))
+            result = entering.matrix(steps, rnn.directions * rnn.rows, columns)
+            for direction in range(rnn.directions):
+                matrix = network.input_matrix(anchor.w, layer * rnn.directions + direction)
+                products.add(source, matrix.transposed, result.part(direction * rnn.rows, rnn.rows))
+        here = shared + layer * layer_bytes
+        steps.add(_layer(network, anchor, layer, values, entering, here))
+        values = Values(None, state, here + batch * rnn.width * 2, rnn.width)
+    return steps.kernel(f"rnn_resident__{rnn.cell.name.lower()}")
+
+
+def _fill(network: Network, op: RnnForward, shared: int) -> Launch:
+    """The launch that fills the memory between blocks."""
+    rnn, state = op.rnn, STORAGE[op.y.data_type]
+    parameters = Parameters(network.steps.places)
+    parameters.scratch("shared", state, shared)
+    network.optional(parameters, "hx", op.hx)
+    for field, value in (
+        ("layers", rnn.layers), ("directions", rnn.directions), ("rows", rnn.rows), ("batch", rnn.batch_sizes[0]),
+        ("hidden", rnn.hidden_size),
+    ):  # fmt: skip
+        parameters.integer(field, value)
+    text = kernel_text(
+        "rnn_fill",
+        ["rnn_exchange.cuh", "rnn_fill.cu"],
+        parameters=parameters.text,
+        functions=[],
+        constants={"THREADS": _THREADS, "State": state},
+    )
+    vectors = rnn.layers * (rnn.batch_sizes[0] + rnn.rows) * rnn.width // 8
+    blocks = min(-(-vectors // _THREADS), _FILL_BLOCKS_PER_SM * network.device.sm_count)
+    return Launch(text, "rnn_fill", (blocks, 1, 1), _THREADS, parameters.pack())
+
+
+def _layer(network: Network, op: RnnForward, layer: int, values: Values, entering: Values, shared: int) -> Launch:
+    rnn, steps = op.rnn, network.steps
+    shape = shape_for(rnn, network.device)
+    assert shape is not None
+    skips, state = not rnn.has_input_matrices(layer), STORAGE[op.y.data_type]
+    parameters = Parameters(steps.places)
+    network.counting(parameters)
+    network.weights(parameters, op.w, layer)
+    parameters.integer("pseudo", layer * rnn.directions)
+    parameters.integer("directions", rnn.directions)
+    parameters.scratch("shared", state, shared)
+    if skips:
+        values.parameter(parameters, "x")
+        parameters.nothing("entering", network.wide)
+    else:
+        parameters.nothing("x", network.wide)
+        parameters.integers("x_stride", (0, 0))
+        parameters.scratch("entering", network.wide, entering.start)
+    outputs = _outputs(network, op, layer)
+    if outputs is None:
+        parameters.nothing("out", state)
+        parameters.integer("out_at", 0)
+        parameters.integers("out_stride", (0, 0))
+    else:
+        outputs.parameter(parameters, "out", is_output=True)
+    for name, spec in (("hx", op.hx), ("cx", op.cx)):
+        network.optional(parameters, name, spec)
+    for name, spec in (("hy", op.hy), ("cy", op.cy)):
+        network.optional(parameters, name, spec, is_output=True)
+    if op.kept is None:
+        parameters.nothing("kept", network.wide)
+    else:
+        parameters.tensor("kept", op.kept, is_output=True)
+    parameters.integer("kept_step", 0 if op.kept is None else op.kept.strides[0])
+    name = f"rnn_resident__{rnn.cell.name.lower()}_r{shape.rows}k{shape.blocks_of_k}"
+    text = kernel_text(
+        name,
+        ["mma.cuh", "rnn_rows.cuh", "rnn_cells.cuh", "rnn_exchange.cuh", "rnn_resident.cu"],
+        parameters=parameters.text,
+        functions=[],
+        constants={
+            **network.constants(),
+            "THREADS": _THREADS,
+            "UNITS": UNITS,
+            "ROWS": shape.rows,
+            "BLOCKS_OF_K": shape.blocks_of_k,
+            "SKIP": skips,
+            "State": state,
+            "Out": state if outputs is None else STORAGE[outputs.data_type],
+            "StateOut": STORAGE[DataType.FLOAT if op.hy is None else op.hy.data_type],
+            "CellOut": STORAGE[DataType.FLOAT if op.cy is None else op.cy.data_type],
+        },
+    )
+    return Launch(text, "rnn_resident", shape.blocks, _THREADS, parameters.pack(), shape.shared, is_cooperative=True)
+
+
+def _outputs(network: Network, op: RnnForward, layer: int) -> Values | None:
+    """Where the outputs of a layer are kept, beside the memory between blocks."""
+    if layer == op.rnn.layers - 1:
+        return rows_of(op.y)
+    return None if op.kept is None else network.kept_outputs(op.kept, layer)
+
+
+# What it needs.
+
+
+def _is_forward(task: Task) -> bool:
+    return isinstance(task.op.main, RnnForward)
+
+
+def resident_needs(engine: str, tag: str, data: tuple[str, ...]) -> tuple[Constraint, ...]:
+    """What both directions of time need: 16-bit data and sizes that fit. ``data``: the ports that have one type."""
+
+    def is_asked(task: Task) -> bool:
+        return task.op.main.tag == tag
+
+    def types(task: Task) -> tuple[str, ...]:
+        tensors = task.op.main.tensors()
+        return tuple(dict.fromkeys(tensors[p].data_type.name for p in data if p in tensors))
+
+    def rnn(task: Task) -> RnnSpec:
+        found = task.op.main.rnn  # type: ignore[attr-defined]
+        assert isinstance(found, RnnSpec)
+        return found
+
+    return (
+        *rnn_needs(engine, tag),
+        need(
+            f"{engine}.types",
+            f"{', '.join(data)}: data_type",
+            types,
+            OneOf(("HALF",), ("BFLOAT16",)),
+            reason="tensor cores multiply 16-bit floats, states are handed on as they are rounded",
+            fix="use HALF or BFLOAT16 for all of them, or another engine",
+            status=Status.NOT_SUPPORTED_DATA_TYPE,
+            when=is_asked,
+        ),
+        need(
+            f"{engine}.arithmetic",
+            "arithmetic",
+            lambda task: rnn(task).arithmetic,
+            Equals(DataType.FLOAT),
+            reason="tensor cores sum products of 16-bit floats as FLOAT",
+            fix="use FLOAT, or another engine",
+            status=Status.NOT_SUPPORTED_DATA_TYPE,
+            when=is_asked,
+        ),
+        need(
+            f"{engine}.hidden_size",
+            "hidden_size",
+            lambda task: rnn(task).hidden_size,
+            MultipleOf(UNITS),
+            reason=f"a block has {UNITS} units",
+            fix="pad the network with units whose weights are 0, or use another engine",
+            status=Status.NOT_SUPPORTED_SHAPE,
+            when=is_asked,
+        ),
+    )
+
+
+def _misfit(task: Task) -> list[str]:
+    """Why the network does not fit the device; empty when it does."""
+    rnn = task.op.main.rnn  # type: ignore[attr-defined]
+    if shape_for(rnn, task.device) is not None:
+        return []
+    most = max((f"{s.count} blocks" for s in shapes(rnn)), default="no shape")
+    return [f"{rnn.hidden_size} units and {rnn.batch_sizes[0]} sequences: {most}"]
+
+
+NEEDS: tuple[Constraint, ...] = (
+    *resident_needs(_ID, RnnForward.tag, ("x", "w", "y", "hx")),
+    need(
+        f"{_ID}.size",
+        "hidden_size, batch_sizes, directions",
+        _misfit,
+        Empty("blocks that all run at the same time, with their part of the matrix in registers"),
+        reason="blocks wait for each other's states from step to step",
+        fix="divide the sequences among several runs, or use another engine",
+        status=Status.NOT_SUPPORTED_SHAPE,
+        when=_is_forward,
+    ),
+)
+
+
+ENGINE = cuda_engine(
+    id=73,
+    name=_ID,
+    summary="recurrent networks of 16-bit data on tensor cores; matrices in registers, states pass from block to block",
+    needs=NEEDS,
+    cost=lambda task, knobs: waiting_cost(task, 1, _STEP),
+    generate=lambda op, device, knobs: generate(op, device),
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+)

@@ -1,0 +1,24 @@
+// The memory through which blocks hand each other states: absent, but for the first states of each layer.
+
+extern "C" __global__ void __launch_bounds__(THREADS) rnn_fill(const __grid_constant__ Params p) {
+    const long long width = p.directions * p.hidden, layer_words = (p.batch + p.rows) * width / 2;
+    const long long all = p.layers * layer_words, first_words = p.batch * width / 2;
+    unsigned int* words = (unsigned int*)p.shared;
+    for (long long i = (long long)blockIdx.x * THREADS + threadIdx.x; i < all / 4; i += (long long)gridDim.x * THREADS) {
+        const long long layer = i * 4 / layer_words, at = i * 4 - layer * layer_words;
+        uint4 value = make_uint4(ABSENT, ABSENT, ABSENT, ABSENT);
+        if (at < first_words) {
+            Pack<State, 8> states;
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) {
+                const long long element = at * 2 + e, b = element / width, column = element % width;
+                const long long pseudo = layer * p.directions + column / p.hidden, unit = column % p.hidden;
+                float h = 0.0f;
+                if (p.hx) h = widen<float>(p.hx[pseudo * p.hx_stride[0] + b * p.hx_stride[1] + unit * p.hx_stride[2]]);
+                states[e] = narrow<State>(h);
+            }
+            value = *(const uint4*)&states;
+        }
+        *(uint4*)(words + i * 4) = value;
+    }
+}
