@@ -2,6 +2,9 @@
 //
 // A product runs as late as it may: when its group is waited for. What fills its operands' memory too early, or reads
 // its sums too early, is seen in the result.
+//
+// Sums of floats lose what they lose on the device: an instruction's products and what they are added to are cut off
+// below the same digit, counted from the largest of them, and their sum is cut to a float.
 
 #include "tensor_unit.h"
 
@@ -61,6 +64,54 @@ float value_of(Kind kind, uint32_t word) {
         case S8: return (float)(int8_t)word;
         default: return (float)word;
     }
+}
+
+// Binary digits behind the first one of the largest term.
+int kept_digits(Kind kind) { return kind >= E4M3 ? 13 : 25; }
+
+double power_of_two(int exponent) {
+    const uint64_t bits = (uint64_t)(exponent + 1023) << 52;
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+int exponent_of(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (int)(bits >> 52 & 0x7ff) - 1023;
+}
+float cut_to_float(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits &= ~0x1fffffffull;
+    memcpy(&x, &bits, sizeof x);
+    return (float)x;
+}
+
+// sum[n] + a[0] b[0][n] + ..., for all columns at once.
+void add_products(float* sum, const float* a, const float* b, int depth, int columns, int digits) {
+    static double largest[256], scale[256], total[256];
+    bool is_finite = true;
+    for (int n = 0; n < columns; ++n) largest[n] = fabs((double)sum[n]);
+    for (int k = 0; k < depth; ++k)
+        for (int n = 0; n < columns; ++n) {
+            const double term = fabs((double)a[k] * b[k * columns + n]);
+            largest[n] = term > largest[n] ? term : largest[n];
+            is_finite &= term < INFINITY;
+        }
+    for (int n = 0; n < columns; ++n) is_finite &= largest[n] < INFINITY;
+    if (!is_finite) {
+        for (int k = 0; k < depth; ++k)
+            for (int n = 0; n < columns; ++n) sum[n] += a[k] * b[k * columns + n];
+        return;
+    }
+    for (int n = 0; n < columns; ++n) {
+        scale[n] = largest[n] > 0 ? power_of_two(digits - exponent_of(largest[n])) : 0;
+        total[n] = (int)(sum[n] * scale[n]);
+    }
+    for (int k = 0; k < depth; ++k)
+        for (int n = 0; n < columns; ++n) total[n] += (int)((double)a[k] * b[k * columns + n] * scale[n]);
+    for (int n = 0; n < columns; ++n) sum[n] = largest[n] > 0 ? cut_to_float(total[n] / scale[n]) : 0.0f;
 }
 
 // ---- what is to be multiplied
@@ -146,8 +197,12 @@ void multiply(const Product& p) {
             for (int n = 0; n < columns; ++n) static_cast<uint32_t*>(p.sum[first + n % 8 / 2])[place(n)] = 0;
         if (!is_integer)
             for (int n = 0; n < columns; ++n) sums[n] = static_cast<float*>(p.sum[first + n % 8 / 2])[place(n)];
-        for (int k = 0; k < depth; ++k)
-            for (int n = 0; n < columns; ++n) sums[n] += a[row * depth + k] * turned[k * columns + n];
+        if (is_integer) {
+            for (int k = 0; k < depth; ++k)
+                for (int n = 0; n < columns; ++n) sums[n] += a[row * depth + k] * turned[k * columns + n];
+        } else {
+            add_products(sums, a + row * depth, turned, depth, columns, kept_digits(p.kind_a));
+        }
         for (int n = 0; n < columns; ++n) {
             void* const held = p.sum[first + n % 8 / 2];
             if (is_integer) static_cast<uint32_t*>(held)[place(n)] += (uint32_t)(int32_t)sums[n];
