@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from typing import Protocol
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines import engines_of
 from graphdnn.enums import HeurMode
-from graphdnn.fusion import NO_LIMITS, Limits, fuse
+from graphdnn.fusion import NO_LIMITS, FusedGraph, Limits, fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters, Ranking
 from graphdnn.machine import device_spec
@@ -19,6 +20,13 @@ from graphdnn.plan import ExecutionPlan, class_of
 _MOST = 256
 _rankings: OrderedDict[tuple[object, ...], Ranking] = OrderedDict()
 _guard = threading.Lock()
+
+
+class Records(Protocol):
+    """What was measured before: a ``graphdnn.tuning.Database``."""
+
+    def ranking(self, fused: FusedGraph, device: DeviceSpec, mode: HeurMode, filters: Filters) -> Ranking:
+        """A ranking that begins with the recorded winner, where there is one."""
 
 
 def prepare(device: DeviceSpec | str | None = None) -> DeviceSpec:
@@ -38,9 +46,12 @@ def rank(
     mode: HeurMode = HeurMode.A,
     filters: Filters | None = None,
     limits: Limits = NO_LIMITS,
+    tuned: Records | None = None,
 ) -> Ranking:
-    """Fuse a graph and rank its engine configurations on a device."""
+    """Fuse a graph and rank its engine configurations on a device; with ``tuned``, a recorded winner comes first."""
     spec, filters = device_spec(device), filters or Filters()
+    if tuned is not None:
+        return tuned.ranking(fuse(graph, limits), spec, mode, filters)
     if mode is HeurMode.B:
         return Ranking(fuse(graph, limits), spec, mode, filters)
     # Names and origins are shown in reports. The text is made in a quarter of the time that the graph's own key takes.
@@ -65,6 +76,7 @@ def build(
     mode: HeurMode = HeurMode.A,
     filters: Filters | None = None,
     limits: Limits = NO_LIMITS,
+    tuned: Records | None = None,
 ) -> ExecutionPlan:
     """A plan for the best configuration. Raises ``NotSupported`` with every engine's reasons when there is none."""
-    return ExecutionPlan(rank(graph, device, mode, filters, limits).best)
+    return ExecutionPlan(rank(graph, device, mode, filters, limits, tuned).best)

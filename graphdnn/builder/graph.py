@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from graphdnn.builder.methods import POINTWISE_METHODS, pointwise_method
-from graphdnn.builder.running import Running
 from graphdnn.builder.tensor import Tensor
+from graphdnn.builder.tuning import Tuning
 from graphdnn.device import DeviceSpec
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Elementwise: TypeAlias = Callable[..., Tensor]
 
 
-class Graph(Running):
+class Graph(Tuning):
     """An operation graph in the making. Types: anything ``graphdnn.dtypes.data_type_of`` reads.
 
     The elementwise methods (``add``, ``relu``, ``gelu_backward``, ...) are the rows of ``POINTWISE_METHODS``.

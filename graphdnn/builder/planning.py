@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from graphdnn.build import rank
+from graphdnn.build import Records, rank
 from graphdnn.builder.limiting import Limiting
 from graphdnn.composed import identity
 from graphdnn.engine_index import IndexedEngine, engine_at, engine_count
@@ -61,13 +62,14 @@ class Planning(Limiting):
         self._filters = Filters()
         self._deselected: tuple[str, ...] = ()
         self._plan: ExecutionPlan | None = None
+        self._records: Records | None = None
 
     def create_execution_plans(self, heur_modes: Sequence[HeurMode] = (HeurMode.A,)) -> None:
         """Rank configurations; may be called again to append other modes'."""
         self._rankings += [self._ranked(mode) for mode in heur_modes]
 
     def _ranked(self, mode: HeurMode) -> Ranking:
-        return rank(self.build_operation_graph(), self.device, mode, self._filters, self._limits)
+        return rank(self.build_operation_graph(), self.device, mode, self._filters, self._limits, self._records)
 
     def create_execution_plan(self, engine_id: int, knobs: Mapping[KnobType, int] | None = None) -> None:
         """Append one configuration chosen by hand; knobs that are left out keep their defaults.
@@ -153,13 +155,36 @@ class Planning(Limiting):
     def _forget_plan(self) -> None:
         self._plan = None
 
-    def build(self, heur_modes: Sequence[HeurMode] = (HeurMode.A, HeurMode.FALLBACK)) -> ExecutionPlan:
-        """Everything: validate, make the graph, rank, compile. Returns the plan."""
+    def build(
+        self,
+        heur_modes: Sequence[HeurMode] = (HeurMode.A, HeurMode.FALLBACK),
+        *,
+        tuned: Records | Path | str | bool | None = None,
+    ) -> ExecutionPlan:
+        """Everything: validate, make the graph, rank, compile. Returns the plan.
+
+        ``tuned``: a tuning database or its file, True for the one beside the kernel cache: what was measured to be the
+        fastest there comes first.
+        """
+        if tuned is not None:
+            self._records = self._database(tuned)
+            self._rank_again()
         if self._plan is None:
             if not self._rankings:
                 self.create_execution_plans(heur_modes)
             self.build_plans()
         return self.plan
+
+    @staticmethod
+    def _database(given: Any) -> Any:
+        """A tuning database by what names it; None for none."""
+        if given is None or given is False:
+            return None
+        from graphdnn.tuning import Database, default_database
+
+        if given is True:
+            return default_database()
+        return Database(given) if isinstance(given, (str, Path)) else given
 
     @property
     def plan(self) -> ExecutionPlan:

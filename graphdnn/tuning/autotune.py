@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import perf_counter
 
 from graphdnn.device import DeviceSpec
@@ -13,6 +14,7 @@ from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters
 from graphdnn.machine import device_spec
 from graphdnn.tuning.candidates import candidates_of
+from graphdnn.tuning.database import Database
 from graphdnn.tuning.isolation import worker
 from graphdnn.tuning.reference import Reference
 from graphdnn.tuning.search import TIE, Limits, Search
@@ -27,20 +29,24 @@ def autotune(
     mode: HeurMode = HeurMode.B,
     filters: Filters | None = None,
     any_class: bool = False,
+    without: Sequence[str] = (),
     seed: int = 0,
     most: int = 64,
     candidate_seconds: float = 20.0,
     memory: int | None = None,
     tie: float = TIE,
+    database: Database | None = None,
     engines: tuple[Engine, ...] | None = None,
     initializer: str | None = None,
 ) -> Tuned:
     """Candidates, each built, checked against the oracle and timed in a process of its own, best first.
 
     ``budget``: seconds in all; the first candidate is tried whatever it takes. ``any_class``: also configurations whose
-    errors are larger than those of the ranking's best (graphdnn.certificate.numeric_class). ``memory``: bytes that the
+    errors are larger than those of the ranking's best (graphdnn.certificate.numeric_class). ``without``: words that no
+    configuration's name may have. ``memory``: bytes that the
     process may grow by on a host. ``tie``: medians closer than this share of each other, with intervals that overlap,
-    are a tie, and the simpler one wins. ``initializer``: see graphdnn/tuning/worker.py; ``engines`` are then those that
+    are a tie, and the simpler one wins. ``database``: where the times are kept for ``build(graph, tuned=database)``.
+    ``initializer``: see graphdnn/tuning/worker.py; ``engines`` are then those that
     it registers there. Raises ``NotSupported`` when no engine serves the graph, or the device is not here.
     """
     started = perf_counter()
@@ -49,14 +55,19 @@ def autotune(
     process = worker(initializer)  # starts while the candidates are worked out
     try:
         fused = graph if isinstance(graph, FusedGraph) else fuse(graph)
-        candidates = candidates_of(fused, spec, mode, filters or Filters(), engines, any_class=any_class)
+        candidates = candidates_of(
+            fused, spec, mode, filters or Filters(), engines, any_class=any_class, without=without
+        )
         limits = Limits(budget, candidate_seconds, most, memory, tie)
         search = Search(candidates, limits, Reference(fused.graph, seed), initializer, started, process, ordinal)
         search.open()
     except BaseException:
         process.kill()
         raise
-    return search.run()
+    tuned = search.run()
+    if database is not None and tuned.has_winner:
+        database.add(tuned)
+    return tuned
 
 
 def _ordinal(device: DeviceSpec) -> int | None:

@@ -16,12 +16,23 @@ from graphdnn.certificate import NumericClass, numeric_class
 from graphdnn.composed import Identity, identity
 from graphdnn.device import DeviceSpec
 from graphdnn.engines import Engine, Knob
-from graphdnn.enums import HeurMode
+from graphdnn.enums import HeurMode, Status
+from graphdnn.errors import NotSupported
 from graphdnn.fusion import FusedGraph
 from graphdnn.heuristics import Choice, EngineConfig, Filters, Ranking
+from graphdnn.rules import Rule
 
 _EVERY = 24  # values of a knob up to which all are tried
+_SEARCHED = 256  # configurations that are looked through for the first one that may be used
 _HOPELESS = 4.0  # times the best prediction beyond which nothing is tried, once something works
+
+BARRED = Rule(
+    id="tuning.deselected",
+    expected="names of which some configuration has none",
+    reason="every configuration that serves the graph was deselected by name",
+    fix="deselect less",
+    status=Status.NOT_SUPPORTED,
+)
 
 
 class Offers(Ranking):
@@ -39,9 +50,15 @@ class Offers(Ranking):
 class Candidates:
     """Configurations one after another; each at most once."""
 
-    def __init__(self, ranking: Offers, mode: HeurMode, *, any_class: bool = False) -> None:
-        self.ranking, self.mode, self.any_class = ranking, mode, any_class
-        self.first = ranking.best
+    def __init__(
+        self, ranking: Offers, mode: HeurMode, *, any_class: bool = False, without: Sequence[str] = ()
+    ) -> None:
+        self.ranking, self.mode, self.any_class, self.without = ranking, mode, any_class, tuple(without)
+        ranking.best  # noqa: B018  raises where nothing serves the graph
+        first = next((config for config in islice(ranking, _SEARCHED) if not self._is_barred(config)), None)
+        if first is None:
+            raise NotSupported(BARRED.reject("AUTOTUNE", "without", ", ".join(self.without)))
+        self.first = first
         self.own_class: NumericClass = numeric_class(self.first)
         self._seen: set[Identity] = {identity(self.first)}
         self._around: dict[Identity, list[EngineConfig]] = {}  # what is left of each one's neighbours
@@ -59,10 +76,15 @@ class Candidates:
                 if identity(config) in self._seen or (measured and self._is_hopeless(config)):
                     continue
                 self._seen.add(identity(config))
+                if self._is_barred(config):
+                    continue
                 if self.any_class or numeric_class(config).can_replace(self.own_class):
                     return config
                 self.other_class.append(config)
         return None
+
+    def _is_barred(self, config: EngineConfig) -> bool:
+        return any(word in config.name for word in self.without)
 
     def _is_hopeless(self, config: EngineConfig) -> bool:
         return config.predicted_seconds > _HOPELESS * self.first.predicted_seconds
@@ -120,7 +142,8 @@ def candidates_of(
     engines: tuple[Engine, ...] | None,
     *,
     any_class: bool,
+    without: Sequence[str],
 ) -> Candidates:
     """Raises ``NotSupported`` with every engine's reasons when there is none."""
     ranked = HeurMode.A if mode is HeurMode.B else mode
-    return Candidates(Offers(fused, device, ranked, filters, engines), mode, any_class=any_class)
+    return Candidates(Offers(fused, device, ranked, filters, engines), mode, any_class=any_class, without=without)

@@ -396,10 +396,12 @@ def _turned(trials: Sequence[Trial], by: int) -> list[Trial]:
 
 def _entries(config: EngineConfig) -> dict[str, Any]:
     """The configuration as a plan file has it."""
+    limits = config.fused.limits
     return {
         "graph": graph_to_dict(config.fused.graph),
         "device": config.device.to_json(),
         "choices": choices_of(config),
+        **({"limits": limits.to_json()} if limits else {}),
     }
 
 

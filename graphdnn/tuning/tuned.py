@@ -122,13 +122,16 @@ class Tuned:
     stopped: str  # why no more was tried or measured
 
     @property
+    def has_winner(self) -> bool:
+        return bool(self.trials) and self.trials[0].verdict is Verdict.FASTEST
+
+    @property
     def best(self) -> EngineConfig:
         """Raises ``NotSupported`` when no candidate is left."""
-        first = next(iter(self.trials), None)
-        if first is None or first.verdict is not Verdict.FASTEST:
+        if not self.has_winner:
             why = "; ".join(f"{t.name}: {t.verdict.value}" for t in self.trials) or "there were no candidates"
             raise NotSupported(NONE_LEFT.reject("AUTOTUNE", "candidates", len(self.trials), why=why))
-        return first.config
+        return self.trials[0].config
 
     @property
     def plan(self) -> ExecutionPlan:
@@ -161,7 +164,7 @@ class Tuned:
             "device": None if found is None else found.config.device.name,
             "mode": self.mode.name,
             "confidence": CONFIDENCE,
-            "best": found.name if found is not None and found.verdict is Verdict.FASTEST else None,
+            "best": self.best.name if self.has_winner else None,
             "trials": [t.to_json() for t in self.trials],
             "stopped": self.stopped,
             "seconds": {"wall": self.spent.wall, "kernels": self.spent.kernels, "building": self.spent.building},

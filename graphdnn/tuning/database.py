@@ -1,0 +1,238 @@
+"""Database: what was tuned, to be used again: by problem, device, driver, and the library's version and text."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from graphdnn.cuda import debug
+from graphdnn.cuda.folder import cache_directory
+from graphdnn.device import DeviceSpec
+from graphdnn.enums import HeurMode
+from graphdnn.errors import MalformedFile
+from graphdnn.files import graph_from_json, graph_to_json
+from graphdnn.fusion import FusedGraph
+from graphdnn.graph import OperationGraph
+from graphdnn.heuristics import Filters, Ranking
+from graphdnn.tuning import storage
+from graphdnn.tuning.problem_key import problem_key
+from graphdnn.tuning.record import COLUMNS, Record, entries_of, from_row, to_row
+from graphdnn.tuning.setup import Setup, setup_of
+from graphdnn.tuning.tuned import Tuned, Verdict
+
+_NAMES = ", ".join(COLUMNS)
+_MARKS = ", ".join("?" * len(COLUMNS))
+_GROUP = "problem = ? AND device = ? AND driver = ? AND version = ? AND texts = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A tuned graph."""
+
+    key: str
+    name: str
+    kernels: str
+
+    def __str__(self) -> str:
+        return self.name or self.kernels
+
+
+class Database:
+    """A file of records, or memory where there is no file. Threads share one; processes open their own."""
+
+    def __init__(self, path: Path | str | None = None) -> None:
+        """``path`` None: beside the kernel cache (GRAPHDNN_CACHE_DIR)."""
+        folder = cache_directory() if path is None else None
+        wanted = Path(path) if path is not None else None if folder is None else folder / storage.FILE_NAME
+        self._guard = threading.RLock()
+        self._connection, self.path = storage.opened(wanted)
+        self.damaged: list[MalformedFile] = []  # entries that were met and not used
+
+    def close(self) -> None:
+        with self._guard, suppress(sqlite3.Error):
+            self._connection.close()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    # Writing.
+
+    def add(self, tuned: Tuned) -> None:
+        """Every candidate that was timed; what was known of the same problem and setup is replaced."""
+        config = tuned.best
+        fused, key = config.fused, problem_key(config.fused)
+        setup, now = setup_of(config.device), int(time.time())
+        timed = [t for t in tuned if t.verdict in (Verdict.FASTEST, Verdict.TIED, Verdict.SLOWER) and t.interval]
+        records = []
+        for place, trial in enumerate(timed):
+            interval = trial.interval
+            assert interval is not None
+            low, high = min(trial.samples), max(trial.samples)
+            if interval.high != float("inf"):
+                low, high = interval.low, interval.high
+            records.append(
+                Record(
+                    key.text, setup, entries_of(trial.config, key), trial.name, place, trial.predicted,
+                    interval.median, low, high, len(trial.samples), trial.config.workspace_size, now,
+                )
+            )  # fmt: skip
+        self.put(records, [(Problem(key.text, fused.graph.name, _kernels(fused)), graph_to_json(fused.graph))])
+
+    def put(self, records: Iterable[Record], problems: Iterable[tuple[Problem, str]]) -> None:
+        """Records of whole tunings in one transaction; each tuning replaces the one of its key.
+
+        A file that broke in the meantime is opened again, which sets it aside; what cannot be written is said.
+        """
+        records, problems = tuple(records), tuple(problems)
+        with self._guard:
+            try:
+                self._put(records, problems)
+            except sqlite3.Error:
+                self.close()
+                self._connection, self.path = storage.opened(self.path)
+                try:
+                    self._put(records, problems)
+                except sqlite3.Error as error:
+                    self._say(error)
+
+    def _put(self, records: Sequence[Record], problems: Sequence[tuple[Problem, str]]) -> None:
+        with self._writing():
+            for problem, graph in problems:
+                row = problem.key, problem.name, problem.kernels, graph
+                self._connection.execute("INSERT OR REPLACE INTO problems VALUES (?, ?, ?, ?)", row)
+            for problem_text, setup in dict.fromkeys(r.key for r in records):
+                self._connection.execute(f"DELETE FROM times WHERE {_GROUP}", _group(problem_text, setup))
+            rows = [to_row(r) for r in records]
+            self._connection.executemany(f"INSERT OR REPLACE INTO times ({_NAMES}) VALUES ({_MARKS})", rows)
+
+    def remove(self, keys: Iterable[tuple[str, Setup]]) -> None:
+        """Whole tunings, and graphs that nothing is known of any more."""
+        with self._guard, self._writing():
+            for problem, setup in keys:
+                self._connection.execute(f"DELETE FROM times WHERE {_GROUP}", _group(problem, setup))
+            self._connection.execute("DELETE FROM problems WHERE key NOT IN (SELECT problem FROM times)")
+
+    def remove_damaged(self) -> int:
+        """Entries that cannot be used; how many there were."""
+        with self._guard, self._writing():
+            bad = [rowid for rowid, row in self._rows("") if isinstance(row, MalformedFile)]
+            self._connection.executemany("DELETE FROM times WHERE rowid = ?", [(rowid,) for rowid in bad])
+        return len(bad)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+            raise
+
+    # Reading.
+
+    def records(self) -> list[Record]:
+        """All that are sound, tuning by tuning, the fastest first; ``damaged`` gets the others."""
+        return self._sound("ORDER BY problem, device, driver, version, texts, place")
+
+    def find(self, fused: FusedGraph, device: DeviceSpec) -> list[Record]:
+        """What is known of a graph on a device, by this driver, version and text; the fastest first."""
+        return self.of(problem_key(fused).text, setup_of(device))
+
+    def of(self, problem: str, setup: Setup) -> list[Record]:
+        return self._sound(f"WHERE {_GROUP} ORDER BY place", _group(problem, setup))
+
+    def ranking(self, fused: FusedGraph, device: DeviceSpec, mode: HeurMode, filters: Filters) -> Ranking:
+        """The recorded winner first, where there is one that this version has and the filters let through."""
+        from graphdnn.tuning.recorded import RecordedRanking
+
+        return RecordedRanking(self, fused, device, mode, filters)
+
+    def problems(self) -> dict[str, Problem]:
+        """Every tuned graph by its key."""
+        with self._guard:
+            rows = self._select("SELECT key, name, kernels FROM problems")
+        return {key: Problem(key, name, kernels) for key, name, kernels in rows if _are_texts(key, name, kernels)}
+
+    def graph(self, key: str) -> OperationGraph | None:
+        """A tuned graph; None when it is not there, or not sound."""
+        text = self.graph_text(key)
+        try:
+            return None if text is None else graph_from_json(text)
+        except MalformedFile as error:
+            self.damaged.append(error)
+            return None
+
+    def graph_text(self, key: str) -> str | None:
+        with self._guard:
+            rows = self._select("SELECT graph FROM problems WHERE key = ?", (key,))
+        return next((row[0] for row in rows if isinstance(row[0], str)), None)
+
+    def integrity(self) -> list[str]:
+        with self._guard:
+            return storage.integrity(self._connection)
+
+    def _sound(self, rest: str, values: tuple[str, ...] = ()) -> list[Record]:
+        self.damaged, found = [], []
+        with self._guard:
+            for _, row in self._rows(rest, values):
+                if isinstance(row, Record):
+                    found.append(row)
+                else:
+                    self.damaged.append(row)
+        return found
+
+    def _rows(self, rest: str, values: tuple[str, ...] = ()) -> Iterator[tuple[int, Record | MalformedFile]]:
+        for rowid, *row in self._select(f"SELECT rowid, {_NAMES} FROM times {rest}", values):
+            try:
+                yield rowid, from_row(row)
+            except MalformedFile as error:
+                yield rowid, error
+
+    def _select(self, statement: str, values: tuple[str, ...] = ()) -> list[tuple[Any, ...]]:
+        """The rows; none from a file that breaks while it is read."""
+        try:
+            return self._connection.rows(statement, values)
+        except sqlite3.Error as error:
+            self._say(error)
+            return []
+
+    def _say(self, error: sqlite3.Error) -> None:
+        debug.say("tuning", f"{self.path or 'the database in memory'}: {error}")
+
+
+_opened: dict[Path | None, Database] = {}
+
+
+def default_database() -> Database:
+    """The database beside the kernel cache, opened once."""
+    folder = cache_directory()
+    if folder not in _opened:
+        _opened[folder] = Database()
+    return _opened[folder]
+
+
+def _group(problem: str, setup: Setup) -> tuple[str, ...]:
+    return problem, setup.device, setup.driver, setup.version, setup.texts
+
+
+def _kernels(fused: FusedGraph) -> str:
+    return "; ".join(op.name for op in fused)
+
+
+def _are_texts(*values: object) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+__all__ = ["Database", "Problem", "default_database"]

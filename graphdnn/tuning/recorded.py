@@ -1,0 +1,64 @@
+"""RecordedRanking: a ranking that begins with the configuration that was measured to be the fastest before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphdnn.composed import identity
+from graphdnn.device import DeviceSpec
+from graphdnn.enums import HeurMode
+from graphdnn.errors import GraphdnnError, Rejection
+from graphdnn.fusion import FusedGraph
+from graphdnn.heuristics import EngineConfig, Filters
+from graphdnn.tuning.candidates import Offers
+from graphdnn.tuning.database import Database
+from graphdnn.tuning.problem_key import problem_key
+from graphdnn.tuning.record import Record
+from graphdnn.tuning.report import time_text
+
+
+class RecordedRanking(Offers):
+    """The recorded winner first, all others in the ranking's order behind it.
+
+    ``recorded``: what is known of the problem, the fastest first. ``skipped``: why a recorded winner is not used.
+    """
+
+    def __init__(
+        self, database: Database, fused: FusedGraph, device: DeviceSpec, mode: HeurMode, filters: Filters | None
+    ) -> None:
+        super().__init__(fused, device, mode, filters)
+        self.recorded: list[Record] = database.find(fused, device)
+        self.skipped: list[Rejection] = []
+        self.winner, self.seconds = self._winner()
+
+    def _winner(self) -> tuple[EngineConfig | None, float | None]:
+        """The fastest recorded configuration that this version has and the filters let through, and its time."""
+        key = problem_key(self.fused)
+        for record in self.recorded:
+            try:
+                config = record.config(self.fused, key, self.device)
+            except GraphdnnError as error:
+                self.skipped += error.rejections
+                continue
+            barred = [r for choice in config.choices for r in self._filtered(choice)]
+            if not barred:
+                return config, record.median
+            self.skipped += barred
+        return None, None
+
+    def _configs(self) -> Iterator[EngineConfig]:
+        first = self.winner
+        if first is not None:
+            yield first
+        for config in super()._configs():
+            if first is None or identity(config) != identity(first):
+                yield config
+
+    def __str__(self) -> str:
+        if self.winner is None or self.seconds is None:
+            note = "nothing recorded" if not self.recorded else "no recorded configuration can be used"
+        else:
+            note = f"first: measured {time_text(self.seconds)}, predicted {time_text(self.winner.predicted_seconds)}"
+        lines = [f"{super().__str__()}", f"tuned: {note}"]
+        lines += [f"  {line}" for rejection in self.skipped for line in str(rejection).splitlines()]
+        return "\n".join(lines)
