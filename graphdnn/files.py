@@ -200,11 +200,8 @@ def guarded(read: Callable[[], T]) -> T:
         raise malformed(CONTENT, "content", "malformed", expected="the documented entries", detail=detail) from error
 
 
-def parse_document(text: str | bytes, expected: str, *, sealed: bool = False) -> dict[str, Any]:
-    """The entries of a file of one format. ``sealed``: it has to carry the hash of its content.
-
-    Raises ``MalformedFile`` for what is too large, too deep, no JSON, of another format or version, or altered.
-    """
+def parse_json(text: str | bytes) -> Any:
+    """JSON of any kind. Raises ``MalformedFile`` for what is too large, too deep, or no JSON."""
     if len(text) > LARGEST_FILE:
         raise malformed(TOO_LARGE, "size", f"{len(text)} bytes", limit=LARGEST_FILE)
     if _depth(text) > DEEPEST:
@@ -213,6 +210,15 @@ def parse_document(text: str | bytes, expected: str, *, sealed: bool = False) ->
         data = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise malformed(UNREADABLE, "text", "unreadable", detail=str(error)) from None
+    return data
+
+
+def parse_document(text: str | bytes, expected: str, *, sealed: bool = False) -> dict[str, Any]:
+    """The entries of a file of one format. ``sealed``: it has to carry the hash of its content.
+
+    Raises ``MalformedFile`` for what is too large, too deep, no JSON, of another format or version, or altered.
+    """
+    data = parse_json(text)
     if not isinstance(data, dict) or data.get("format") != expected:
         found = data.get("format") if isinstance(data, dict) else type(data).__name__
         raise malformed(FORMAT, "format", found, expected=expected)

@@ -133,7 +133,8 @@ def _align_ranks(node: Node, inputs: list[Tensor]) -> None:
         if tensor.readers > 1 or tensor.is_virtual:
             raise BadParam(RANK.reject(node.where, tensor.where, f"{len(tensor.dim)} axes", rank=rank))
         if tensor.stride is not None:
-            outermost = max((d * s for d, s in zip(tensor.dim, tensor.stride, strict=True)), default=1)
+            # A stride too many or too few is refused where the tensor is finished.
+            outermost = max((d * s for d, s in zip(tensor.dim, tensor.stride, strict=False)), default=1)
             tensor.stride = (outermost,) * missing + tensor.stride
         tensor.dim = (1,) * missing + tensor.dim
 
@@ -192,7 +193,7 @@ def _view_strides(node: Node, tensor: Tensor) -> tuple[int, ...] | None:
 
 def _strides_like(dim: tuple[int, ...], inputs: list[Tensor]) -> tuple[int, ...]:
     for tensor in inputs:
-        if tensor.dim is not None and len(tensor.dim) == len(dim) and tensor.stride is not None:
+        if tensor.dim is not None and tensor.stride is not None and len(tensor.dim) == len(dim) == len(tensor.stride):
             return ordered_strides(dim, stride_order(tensor.dim, tensor.stride))
     return packed_strides(dim)
 

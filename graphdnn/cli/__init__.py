@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from graphdnn.cli import cache, check, cuts, demo, diff, doctor, explain, kernel, lock, run, trace
+from graphdnn.cli import cache, check, cuts, demo, diff, doctor, explain, import_, kernel, lock, run, trace
 from graphdnn.cli.outcome import Exit, exit_code, print_rejections
 from graphdnn.enums import Status
 from graphdnn.errors import GraphdnnError
@@ -20,7 +20,7 @@ MEMORY = Rule(
     fix="make the problem smaller",
     status=Status.INTERNAL_ERROR_HOST_ALLOCATION_FAILED,
 )
-COMMANDS = (demo, run, explain, doctor, cache, lock, check, diff, kernel, cuts, trace)
+COMMANDS = (demo, run, explain, doctor, cache, lock, check, diff, kernel, cuts, trace, import_)
 _CODES = "exit codes: 0 ok, 1 a check failed, 2 wrong arguments or file, 3 nothing executed, 4 not supported"
 
 
@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"graphdnn {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
-        name = command.__name__.rsplit(".", 1)[-1]
+        name = command.__name__.rsplit(".", 1)[-1].rstrip("_")
         summary = (command.__doc__ or "").splitlines()[0].split(": ", 1)[-1]
         own = commands.add_parser(name, help=summary, description=summary, epilog=_CODES)
         command.add_arguments(own)

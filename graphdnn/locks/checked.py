@@ -11,8 +11,8 @@ from graphdnn.engines import ENGINE_BY_NAME
 from graphdnn.errors import MalformedFile, NotSupported
 from graphdnn.fusion import FusedGraph
 from graphdnn.heuristics import EngineConfig
-from graphdnn.locks.movement import Movement, compare
 from graphdnn.locks.lock import Lock, LockedGraph
+from graphdnn.locks.movement import Movement, compare
 from graphdnn.locks.pin import entry_of
 
 

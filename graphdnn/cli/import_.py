@@ -1,0 +1,60 @@
+"""import: read problems in other libraries' words: benchdnn, MIOpenDriver, cuDNN frontend JSON"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from graphdnn.cli.outcome import Exit, print_rejections
+from graphdnn.cli.source import read_source
+from graphdnn.cli.writing import write_file
+from graphdnn.files import graph_to_dict, graph_to_json
+from graphdnn.importers import FORMATS, Imported, Problem, read
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", metavar="FILE", help="a file, - for stdin, or a line itself")
+    parser.add_argument("--format", choices=tuple(FORMATS), help="what it is written in (default: as it looks)")
+    parser.add_argument(
+        "--layout", choices=("nchw", "nhwc"), default="nchw", help="where the source leaves it open (default: nchw)"
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there, for graphdnn lock --from FILE")
+    parser.add_argument("--json", action="store_true", help="print the same as JSON")
+
+
+def run(arguments: argparse.Namespace) -> Exit:
+    imported = read(read_source(arguments.source), arguments.format, arguments.layout == "nhwc")
+    if arguments.json:
+        text = json.dumps(as_json(imported), indent=1)
+    else:
+        text = as_text(imported)
+        print_rejections(imported.refused)
+    if arguments.output is not None:
+        write_file(arguments.output, text + "\n")
+    elif text:
+        print(text)
+    return Exit.CHECK_FAILED if imported.refused else Exit.OK
+
+
+def as_text(imported: Imported) -> str:
+    """A problem text on each line; a graph, where the source is one."""
+    return "\n".join(_line(problem) for problem in imported.problems)
+
+
+def _line(problem: Problem) -> str:
+    return f"{problem.text}  # {problem.comment}" if problem.text else graph_to_json(problem.graph)
+
+
+def as_json(imported: Imported) -> dict[str, Any]:
+    return {
+        "format": "graphdnn.import",
+        "version": 1,
+        "source": imported.format,
+        "problems": [
+            {"line": p.line, "name": p.name, **({"problem": p.text} if p.text else {"graph": graph_to_dict(p.graph)})}
+            for p in imported.problems
+        ],
+        "refused": [r.to_json() for r in imported.refused],
+    }
