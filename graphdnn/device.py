@@ -23,7 +23,7 @@ from graphdnn.rules import Rule
 
 TERA = 1e12
 GIGA = 1e9
-MIB = 2**20
+MIB, GIB = 2**20, 2**30
 
 UNKNOWN_DEVICE = Rule(
     id="device.unknown",
@@ -126,7 +126,7 @@ def _gpu(
     bandwidth: float,
     l2_mib: int,
     shared_kib: int,
-    memory_gib: int,
+    memory: int,
     **rates: float,
 ) -> DeviceSpec:
     return DeviceSpec(
@@ -138,31 +138,32 @@ def _gpu(
         launch=3e-6,
         cache_bytes=l2_mib * MIB,
         shared_memory=shared_kib * 1024,
-        memory=memory_gib * 2**30,
+        memory=memory,
         compute_capability=capability,
     )
 
 
 # Dense peaks in TFLOP/s or TOP/s, bandwidth in GB/s, from the data sheets of the SXM (L40S: PCIe) boards.
-# TF32 is the tensor-core rate for float data; FLOAT and DOUBLE are the rates without tensor cores.
+# TF32 is the tensor-core rate for float data; FLOAT and DOUBLE are the rates without tensor cores. Cache and memory of
+# the H200 are what its driver tells, so that its profile is the device (tests/data/h200_device.json).
 PROFILES: dict[str, DeviceSpec] = {
     "h200": _gpu(
-        "h200", (9, 0), 132, 4800, 50, 228, 141,
+        "h200", (9, 0), 132, 4800, 60, 228, 150_109_880_320,
         DOUBLE=33.5, FLOAT=66.9, TF32=494.7, HALF=989.4, BFLOAT16=989.4,
         FP8_E4M3=1978.9, FP8_E5M2=1978.9, INT8=1978.9, UINT8=1978.9, INT32=33.5, INT64=8.4, INT16=33.5,
     ),
     "h100": _gpu(
-        "h100", (9, 0), 132, 3350, 50, 228, 80,
+        "h100", (9, 0), 132, 3350, 50, 228, 80 * GIB,
         DOUBLE=33.5, FLOAT=66.9, TF32=494.7, HALF=989.4, BFLOAT16=989.4,
         FP8_E4M3=1978.9, FP8_E5M2=1978.9, INT8=1978.9, UINT8=1978.9, INT32=33.5, INT64=8.4, INT16=33.5,
     ),
     "a100": _gpu(
-        "a100", (8, 0), 108, 2039, 40, 164, 80,
+        "a100", (8, 0), 108, 2039, 40, 164, 80 * GIB,
         DOUBLE=9.7, FLOAT=19.5, TF32=156, HALF=312, BFLOAT16=312,
         FP8_E4M3=19.5, FP8_E5M2=19.5, INT8=624, UINT8=624, INT32=19.5, INT64=4.9, INT16=19.5,
     ),
     "l40s": _gpu(
-        "l40s", (8, 9), 142, 864, 96, 100, 48,
+        "l40s", (8, 9), 142, 864, 96, 100, 48 * GIB,
         DOUBLE=1.4, FLOAT=91.6, TF32=183, HALF=362, BFLOAT16=362,
         FP8_E4M3=733, FP8_E5M2=733, INT8=733, UINT8=733, INT32=45.8, INT64=11.4, INT16=45.8,
     ),

@@ -147,5 +147,5 @@ def library() -> Blas:
 
 
 def missing() -> str:
-    """Why there is no cuBLAS here; an empty text when there is."""
-    return cuda_library.missing("cublas")
+    """Why there is no cuBLAS where plans run; an empty text when there is."""
+    return cuda_library.missing_on_devices("cublas")

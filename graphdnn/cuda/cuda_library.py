@@ -13,6 +13,7 @@ from typing import Any
 
 from graphdnn.cuda import seen
 from graphdnn.cuda.failure import CudaError
+from graphdnn.cuda.library import available
 from graphdnn.enums import Status
 from graphdnn.errors import NotSupported, Rejection
 from graphdnn.rules import Rule
@@ -70,6 +71,15 @@ def missing(name: str) -> str:
         return ""
     refusal = find(name)[1]
     return "" if refusal is None else str(refusal.value)
+
+
+def missing_on_devices(name: str) -> str:
+    """As ``missing``, but empty without a driver: then no plan runs here, and where one will, CUDA has its libraries.
+
+    So a ranking for the profile of a device is the one that the device's own machine makes.
+    """
+    reason = missing(name)
+    return reason if reason and not available() else ""
 
 
 def check(library: str, call: str, code: int, name: str, status: Status) -> None:

@@ -143,5 +143,5 @@ def library() -> Fft:
 
 
 def missing() -> str:
-    """Why there is no cuFFT here; an empty text when there is."""
-    return cuda_library.missing("cufft")
+    """Why there is no cuFFT where plans run; an empty text when there is."""
+    return cuda_library.missing_on_devices("cufft")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from graphdnn.cuts.measured import seconds_of
+from graphdnn.cuts.measured import Bench
 from graphdnn.cuts.records import Price, total
 from graphdnn.device import DeviceSpec
 from graphdnn.enums import HeurMode, Status
@@ -23,7 +23,6 @@ BARRED = Rule(
     fix="deselect less",
     status=Status.NOT_SUPPORTED,
 )
-REPEAT = 20  # executions whose median is taken
 
 
 class Prices:
@@ -35,17 +34,17 @@ class Prices:
     def __init__(
         self, device: DeviceSpec, filters: Filters, without: Sequence[str], limits: Limits, *, measure: bool
     ) -> None:
-        self.device, self._filters, self._without, self._measure = device, filters, without, measure
-        self._limits = limits
+        self.device, self._filters, self._without, self._limits = device, filters, without, limits
+        self._bench = Bench() if measure else None
         self._kernels: dict[tuple[object, ...], tuple[FusedOp, Price]] = {}
 
     def of(self, graph: OperationGraph, fused: FusedGraph | None = None) -> Price:
         """Fused as well as rules and limits allow. Raises ``NotSupported`` where a device to measure on is not here."""
         fused = fused or fuse(graph, self._limits.within(graph))
         predicted = total(map(self._of_kernel, fused))
-        if not self._measure:
+        if self._bench is None:
             return predicted
-        return replace(predicted, measured=seconds_of(ExecutionPlan(self._best(fused)), REPEAT))
+        return replace(predicted, measured=self._bench.seconds(ExecutionPlan(self._best(fused))))
 
     def _of_kernel(self, op: FusedOp) -> Price:
         """Parts share the operations that no cut touches, so the objects themselves say which kernel it is."""

@@ -265,6 +265,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         return copies
 
     def to_host(self, bindings: Mapping[int, Any]) -> dict[int, Any]:
+        self.load()
         copies = dict(bindings)
         for spec in (e.spec for e in self._expected if e.spec.uid in bindings):
             copies[spec.uid] = empty(spec)
@@ -272,10 +273,13 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         return copies
 
     def queue(self, stream: Any = None) -> int:
+        if self.loaded_on is None:
+            self.load()
         return self._runtime.current_stream() if stream is None else stream_number(stream)
 
     def timings(self, call: Callable[[], None], repeat: int) -> list[float]:
         """Seconds that the device spends on each of several calls, which put work into the current stream."""
+        self.load()
         return self._runtime.timings(call, repeat)
 
     def capture(self, bindings: Mapping[int, Any], workspace: Any = None) -> Any:

@@ -1,0 +1,179 @@
+"""Plans for a GPU that is not here: the same words and the same order as on it, everything but the execution."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from drawn.families import FAMILIES, Case, draw
+from test_cli import answer, refused
+
+from graphdnn import PROFILES, DeviceSpec, Graph, NotSupported, build, plan_from_json, plan_to_json, rank
+from graphdnn.cli.explain import as_text
+from graphdnn.cli.outcome import Exit
+from graphdnn.cuda import cublas, cuda_library, cufft, nvrtc, present
+from graphdnn.device import device_from_json
+from graphdnn.operands import random_operands
+from graphdnn.plan import ExecutionPlan
+from graphdnn.problem import parse
+
+H200 = json.loads((Path(__file__).parent / "data" / "h200_device.json").read_text(encoding="utf-8"))
+LAYER = "conv x=f16[8,64,28,28]nhwc w=f16[64,64,3,3] pad=1 + bias + relu"
+GPUS = [name for name, spec in PROFILES.items() if spec.kind == "cuda"]
+
+
+def graph_of(text: str) -> Any:
+    return parse(text).build_operation_graph()
+
+
+@pytest.fixture
+def an_h200(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver's answers, as an H200 gave them."""
+    answers = {
+        "cuDeviceGet": 0,
+        "cuDeviceGetName": H200["name"].encode() + b"\0" * 16,
+        "cuDeviceTotalMem": H200["memory"],
+    }
+    monkeypatch.setattr(present, "device_count", lambda: 1)
+    monkeypatch.setattr(present, "current_device", lambda: 0)
+    monkeypatch.setattr(present, "check_versions", lambda: None)
+    monkeypatch.setattr(present, "called", lambda call, *_: answers[call])
+    monkeypatch.setattr(present, "_attribute", lambda _, name: H200["attributes"][name])
+    monkeypatch.setattr(present, "_spec", present._spec.__wrapped__)  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("an_h200")
+def test_the_profile_is_what_the_device_says_of_itself() -> None:
+    """So a ranking for one is the ranking for the other: nothing else of a device is looked at."""
+    found = present.present_device()
+    assert found.to_json() == H200["spec"]
+    assert found == PROFILES["h200"] == device_from_json(H200["spec"])
+
+
+@pytest.mark.usefixtures("an_h200")
+def test_rankings_are_told_in_the_same_words() -> None:
+    device = present.present_device()
+    for i, family in enumerate(FAMILIES):
+        graph = draw(Case(family, 7 + i, large=True)).graph
+        assert as_text(rank(graph, device)) == as_text(rank(graph, PROFILES["h200"]))
+
+
+@pytest.mark.parametrize(("library", "name"), [(cublas, "cublas"), (cufft, "cufft")])
+def test_libraries_are_taken_to_be_where_the_device_is(
+    library: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda_library, "missing", lambda _: "no file")
+    monkeypatch.setattr(cuda_library, "available", lambda: "no driver")
+    assert library.missing() == ""
+    monkeypatch.setattr(cuda_library, "available", lambda: "")
+    assert library.missing() == "no file"
+    monkeypatch.setattr(cuda_library, "missing", lambda _: "")
+    assert cuda_library.missing_on_devices(name) == ""
+
+
+# Plans.
+
+
+@pytest.fixture
+def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphdnn.plan.runtime.CudaRuntime.is_here", lambda _: False)
+
+
+@pytest.fixture
+def plan(no_device: None) -> ExecutionPlan:
+    return build(graph_of(LAYER), "h200")
+
+
+def test_a_plan_can_be_looked_at(plan: ExecutionPlan) -> None:
+    (kernel,) = plan.kernels
+    assert "__global__" in kernel.source
+    assert all(launch.resources.registers > 0 for launch in kernel.launches)
+    assert all(launch.architecture == "sm_90a" for launch in kernel.launches)
+    assert plan.source_lines[0]
+    assert plan.workspace_size > 0
+    assert "on h200" in str(plan)
+    again = plan_from_json(plan_to_json(plan))
+    assert (again.name, again.config.device) == (plan.name, PROFILES["h200"])
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda plan, given: plan.execute(given),
+        lambda plan, given: plan.load(),
+        lambda plan, given: plan.new_workspace(),
+        lambda plan, given: plan.new_array(plan.config.fused.graph.outputs[0]),
+        lambda plan, given: plan.to_device(given),
+        lambda plan, given: plan.to_host(given),
+        lambda plan, given: plan.queue(),
+        lambda plan, given: plan.capture(given),
+        lambda plan, given: plan.timings(lambda: None, 1),
+    ],
+    ids=("execute", "load", "new_workspace", "new_array", "to_device", "to_host", "queue", "capture", "timings"),
+)
+def test_what_needs_the_device_is_refused(plan: ExecutionPlan, ask: Callable[[ExecutionPlan, Any], Any]) -> None:
+    given = random_operands(plan.config.fused.graph)
+    with pytest.raises(NotSupported) as caught:
+        ask(plan, given)
+    (found,) = caught.value.rejections
+    assert found.rule == "execute.device_absent"
+    assert "h200" in found.reason
+    assert "9.0" in found.expected
+
+
+def test_the_builder_refuses_as_well(no_device: None) -> None:
+    g = Graph("layer", io_data_type="float16", compute_data_type="float32", device="h200")
+    x = g.tensor([8, 64, 8, 8])
+    y = g.relu(x).set_output(True)
+    g.build()
+    with pytest.raises(NotSupported, match=r"execute\.device_absent"):
+        g.execute({x: 1 << 20, y: 1 << 21})
+    with pytest.raises(NotSupported, match=r"execute\.device_absent"):
+        g.run({x: 1 << 20})
+
+
+@pytest.mark.parametrize("device", GPUS)
+def test_every_profile_compiles(device: str) -> None:
+    spec: DeviceSpec = PROFILES[device]
+    (kernel,) = build(graph_of("pointwise x=f16[8,64,28,28]nhwc + mul + tanh"), device).kernels
+    arch = nvrtc.arch_of(spec.compute_capability)
+    assert [launch.architecture for launch in kernel.launches] == [arch] * len(kernel.launches)
+    assert all(not launch.resources.spill_stores for launch in kernel.launches)
+
+
+# The command.
+
+
+def test_compile(capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = answer(capsys, "compile", LAYER, "--device", "h200")
+    assert "for sm_90a in " in out
+    assert "conv_fprop" in out
+    found = json.loads(answer(capsys, "compile", LAYER, "--device", "h200", "--json")[0])
+    assert (found["format"], found["version"], found["device"]) == ("graphdnn.compiled", 1, "h200")
+    for entry in found["kernels"]:
+        assert entry["registers"] > 0
+        assert entry["spill_stores"] == entry["spill_loads"] == entry["stack"] == 0
+        assert entry["cubin_bytes"] > 0
+        assert 0 < entry["occupancy"] <= 1
+
+
+def test_compile_again(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "pointwise x=f16[8,64,28,28]nhwc + mul + tanh"
+    found = json.loads(answer(capsys, "compile", text, "--device", "l40s", "--fresh", "--json")[0])
+    assert [(entry["from"], entry["architecture"]) for entry in found["kernels"]] == [("compiled", "sm_89")]
+    assert found["kernels"][0]["milliseconds"] > 10
+
+
+def test_compile_what_has_no_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "nothing to compile" in answer(capsys, "compile", LAYER)[0]
+    product = "matmul a=f32[8,64,64] b=f32[8,64,64]"
+    out, _ = answer(capsys, "compile", product, "--device", "a100", "--engine", "cuda_matmul_cublas")
+    assert "(library)" in out
+
+
+def test_compile_refuses(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "device.unknown" in refused(capsys, "compile", LAYER, "--device", "abacus", code=Exit.USAGE)
+    assert "cli.engine" in refused(capsys, "compile", LAYER, "--engine", "none", code=Exit.USAGE)
