@@ -45,7 +45,7 @@ def verdicts(tuned: Tuned) -> dict[str, Verdict]:
 
 
 def test_knobs_are_tried_and_the_result_runs() -> None:
-    tuned = autotune(small(), budget=6.0, initializer="tuning_engines")
+    tuned = autotune(small(), budget=30.0, initializer="tuning_engines")
     assert len(tuned) == 1 + len(BLOCKED.knobs[0].values)  # every value of the knob, and the general engine
     first = tuned.trials[0]
     assert first.verdict is Verdict.FASTEST

@@ -59,7 +59,8 @@ def autotune(
             fused, spec, mode, filters or Filters(), engines, any_class=any_class, without=without
         )
         limits = Limits(budget, candidate_seconds, most, memory, tie)
-        search = Search(candidates, limits, Reference(fused.graph, seed), initializer, started, process, ordinal)
+        reference = Reference(fused.graph, seed, is_beside=spec.kind != "cpu")
+        search = Search(candidates, limits, reference, initializer, started, process, ordinal)
         search.open()
     except BaseException:
         process.kill()

@@ -12,6 +12,7 @@ the next one starts with the leaders built anew.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from math import inf
 from time import perf_counter
@@ -37,7 +38,9 @@ _ROUNDS = FEWEST + 1, 41  # fewest and most
 _QUICK = 3  # samples of the first impression
 _SAMPLES = 3  # of a round: their median is the round's value
 _SAMPLE = {"cpu": 5e-4, "cuda": 3e-4}  # seconds that a sample should last
-_TRYING = 0.65  # share of the budget; the race has the rest
+_TRYING = 0.8  # share of the budget; the race has the rest, and what it needs for the fewest rounds
+_LONG = 0.02  # seconds from which on one sample is as good as several
+_PENDING = 8  # results that wait to be judged, at most: each may be large
 _START = 60.0  # seconds that a worker may take to start and to make its operands
 _VERDICTS = {"memory": Verdict.MEMORY, "refused": Verdict.REFUSED, "raised": Verdict.RAISED}
 
@@ -71,7 +74,7 @@ class Search:
     _is_open: bool = False
     _loaded: set[int] = field(default_factory=set)  # places of the trials whose plans the worker has
     _marks: dict[str, Trial] = field(default_factory=dict)
-    _digests: dict[int, str] = field(default_factory=dict)
+    _awaited: list[tuple[Trial, Future[str]]] = field(default_factory=list)  # results that are being judged
     _estimates: dict[int, float] = field(default_factory=dict)  # place -> seconds, from the first impression
     _bar: Progress = field(default_factory=Progress)
 
@@ -90,7 +93,7 @@ class Search:
         """Hand over the graph; the worker makes its operands while the oracle works here."""
         self.process.tell(self._opening())
         try:
-            self.reference.prepare()
+            self.reference.start()
         finally:
             self.process.answer(max(_START, self.limits.candidate), "starting")
         self._is_open = True
@@ -160,6 +163,8 @@ class Search:
             except BaseException:
                 self.process.kill()
                 raise
+            finally:
+                self.reference.close()
             give_back(self.process)
         order = sorted(self.trials, key=_shown_order)
         spent = Spent(self.passed, self.kernel_seconds, self.building_seconds)
@@ -172,8 +177,8 @@ class Search:
             if len(self.trials) == self.limits.most:
                 self.stopped = f"{self.limits.most} candidates were tried, and no more were asked for"
                 break
-            if self.trials and self._left(_TRYING) <= 0:
-                self.stopped = f"the time for trying, {_TRYING:.0%} of {self.limits.budget:g} s, was up"
+            if self.trials and min(self._left(_TRYING), self._left() - self._needed()) <= 0:
+                self.stopped = f"the rest of {self.limits.budget:g} s belonged to the race"
                 break
             best = self._best()
             if best is not None and floor < self._estimates[best.place] <= floor * (1 + self.limits.tie):
@@ -183,6 +188,8 @@ class Search:
             self.trials.append(trial)
             self._show(trial)
             if self._guarded(trial, lambda trial=trial: self._tried(trial)):  # type: ignore[misc]
+                self._collect()
+            if not trial.verdict.is_fault and trial.samples:
                 self._estimates[trial.place] = trial.samples[len(trial.samples) // 2]
             self._forget_the_slow()
             config = self.candidates.next([t.config for t in self._near(_NEAR)])
@@ -229,28 +236,47 @@ class Search:
         reply = self._ask(trial, "check")
         self.kernel_seconds += reply["seconds"]
         self._estimates.setdefault(trial.place, reply["seconds"])
-        wrong = ""
         if reply["altered"]:
             wrong = f"it wrote to its inputs: uid {', '.join(map(str, reply['altered']))}"
             self.process.kill()  # the operands are spoilt
             self._loaded.clear()
-        elif self._digests.get(trial.place) != reply["digest"]:
-            growth = trial.config.error_growth
-            known = self.reference.known(reply["digest"], growth)
-            if known is None:
-                sizes, payload = self.process.ask({"do": "outputs"}, self.limits.candidate)
-                known = self.reference.judge(reply["digest"], growth, sizes["sizes"], payload)
-            wrong = known
-        self._digests[trial.place] = reply["digest"]
-        if wrong:
-            self._estimates.pop(trial.place, None)
-            self._out(trial, Verdict.WRONG, wrong)
-            self._drop(trial)
-        return not wrong
+        else:
+            judged = self.reference.judgement(reply["digest"], trial.config.error_growth, self._outputs)
+            self._awaited.append((trial, judged))
+            self._collect()
+            return not trial.verdict.is_fault
+        self._is_wrong(trial, wrong)
+        return False
+
+    def _outputs(self) -> tuple[list[int], bytes]:
+        reply, payload = self.process.ask({"do": "outputs"}, self.limits.candidate)
+        return reply["sizes"], payload
+
+    def _collect(self, *, wait: bool = False) -> None:
+        """Take over what the reference found since; with ``wait``, all of it."""
+        wait = wait or len(self._awaited) > _PENDING
+        pending = []
+        for trial, judged in self._awaited:
+            if not wait and not judged.done():
+                pending.append((trial, judged))
+            elif judged.result() and not trial.verdict.is_fault:
+                self._is_wrong(trial, judged.result())
+        self._awaited = pending
+
+    def _is_wrong(self, trial: Trial, why: str) -> None:
+        self._estimates.pop(trial.place, None)
+        self._out(trial, Verdict.WRONG, why)
+        self._drop(trial)
+
+    def _needed(self) -> float:
+        """Seconds of a race of the fewest rounds, as far as it is known."""
+        each = (max(self._estimates[t.place], _SAMPLES * _SAMPLE[t.config.device.kind]) for t in self._leaders())
+        return min(_ROUNDS[0] * sum(each), self.limits.budget / 2)
 
     def _timed(self, trial: Trial, samples: int) -> list[float]:
         estimate = max(self._estimates[trial.place], 1e-7)
         calls = max(1, min(1000, round(_SAMPLE[trial.config.device.kind] / estimate)))
+        samples = 1 if estimate > _LONG else samples
         limit = max(self.limits.candidate, 10 * estimate * calls * samples)
         reply = self._ask(trial, "time", limit, calls=calls, samples=samples)
         self.kernel_seconds += reply["seconds"]
@@ -282,6 +308,8 @@ class Search:
         running: list[Trial] = []
         fewest, most = _ROUNDS
         for turn in range(most):
+            self._collect()
+            running = [t for t in running if not t.verdict.is_fault]
             entered = [t for t in self._leaders() if t.place not in rounds]
             rounds.update((t.place, {}) for t in entered)
             running += entered
@@ -297,6 +325,7 @@ class Search:
             running = self._undecided(running, rounds, fewest)
             if len(running) == 1 and len(rounds[running[0].place]) >= fewest and not self._newcomers(rounds):
                 break
+        self._collect(wait=True)
         raced = [t for t in self.trials if rounds.get(t.place) and not t.verdict.is_fault]
         for trial in raced:
             trial.samples = list(rounds[trial.place].values())
@@ -351,7 +380,9 @@ class Search:
                 t for t in leaders if t.interval and t.interval.median <= limit and t.interval.overlaps(first.interval)
             ]
             chosen = min(tied, key=simplicity)
-            if not self._guarded(chosen, lambda chosen=chosen: self._still_right(chosen)):  # type: ignore[misc]
+            is_right = self._guarded(chosen, lambda chosen=chosen: self._still_right(chosen))  # type: ignore[misc]
+            self._collect(wait=True)
+            if not is_right or chosen.verdict.is_fault:
                 leaders.remove(chosen)
                 continue
             for trial in tied:
