@@ -25,7 +25,7 @@ from graphdnn.engines import ENGINE_BY_NAME, ENGINES, Engine, Task
 from graphdnn.enums import DataType, PaddingMode, ResampleMode
 from graphdnn.errors import error_for
 from graphdnn.graph import OperationGraph
-from graphdnn.operations import Cell, Operation, RnnForward
+from graphdnn.operations import Cell, Operation, RnnBackwardData, RnnForward
 from graphdnn.operations.resample import resampled_extents
 from graphdnn.plan import DevicePlan
 from graphdnn.plan.device_arrays import shadow_of, workspace_address
@@ -182,13 +182,19 @@ def by_value(tag: str, port: str) -> Operation:
     )
 
 
-def too_large() -> dict[str, Operation]:
+def too_large(tag: str) -> dict[str, Operation]:
     """Recurrent networks that tensor cores do not take."""
 
     def of(kind: str, **settings: object) -> Operation:
         net = recurrent_spec(**{"layers": 1, "cell": Cell.RELU, "hidden_size": 16, **settings})
         x, y = tensor(1, (net.rows, net.input_size), kind), tensor(3, (net.rows, net.width), kind)
-        return RnnForward(rnn=net, x=x, w=tensor(2, (net.weight_count,), kind), y=y)
+        w, kept = (
+            tensor(2, (net.weight_count,), kind),
+            tensor(4, (net.gradient_count,), str(settings.get("arithmetic", "f32"))),
+        )
+        if tag == "rnn_fwd":
+            return RnnForward(rnn=net, x=x, w=w, y=y)
+        return RnnBackwardData(rnn=net, y=y, dy=y.model_copy(update={"uid": 5}), w=w, dx=x, kept_gradients=kept)
 
     return {
         "types": of("f32"), "arithmetic": of("f16", arithmetic="f64"), "hidden_size": of("f16", hidden_size=17),
@@ -340,6 +346,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
             ("cuda_patches", "grid_sample"),
             ("cuda_rnn", "patches"),
             ("cuda_rnn_resident", "patches"),
+            ("cuda_rnn_resident_backward_data", "rnn_fwd"),
             ("cuda_rnn_backward_data", "rnn_fwd"),
             ("cuda_rnn_backward_weights", "rnn_fwd"),
         )
@@ -349,7 +356,14 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     "cuda_patches.layout": declined("cuda_patches", in_bits("patches"), H200),
     "cuda_rnn.layout": declined("cuda_rnn", by_value("rnn_fwd", "x"), H200),
     "cuda_rnn_resident.layout": declined("cuda_rnn_resident", by_value("rnn_fwd", "x"), H200),
-    **{f"cuda_rnn_resident.{rule}": declined("cuda_rnn_resident", op, H200) for rule, op in too_large().items()},
+    "cuda_rnn_resident_backward_data.layout": declined(
+        "cuda_rnn_resident_backward_data", by_value("rnn_bwd_data", "dy"), H200
+    ),
+    **{
+        f"{engine}.{rule}": declined(engine, op, H200)
+        for engine, tag in (("cuda_rnn_resident", "rnn_fwd"), ("cuda_rnn_resident_backward_data", "rnn_bwd_data"))
+        for rule, op in too_large(tag).items()
+    },
     "cuda_rnn_backward_data.layout": declined("cuda_rnn_backward_data", by_value("rnn_bwd_data", "dy"), H200),
     "cuda_rnn_backward_weights.layout": declined("cuda_rnn_backward_weights", by_value("rnn_bwd_weights", "x"), H200),
     "cuda_norm_forward.direction": declined("cuda_norm_forward", operation("norm_bwd"), H200),

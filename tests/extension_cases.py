@@ -35,11 +35,12 @@ def recurrent(tag: str, kind: str, **settings: Any) -> Operation:
     net = spec(**settings)
     dims = {
         "x": (net.rows, net.input_size), "y": (net.rows, net.width), "w": (net.weight_count,), "kept": (net.kept_count,),
-        "kept_gradients": (net.gradient_count,), "hx": net.states, "hy": net.states, "cx": net.states, "cy": net.states,
+        "kept_gradients": (net.gradient_count,),
+        "dx": (net.rows, net.input_size), "dy": (net.rows, net.width), "hx": net.states, "hy": net.states, "cx": net.states, "cy": net.states,
     }  # fmt: skip
     legal = LEGAL_EXTENSIONS[tag]()
     changes = {
-        port: tensor(i, dims.get(port, dims.get(port[1:], ())), "f32" if port.startswith("kept") else kind)
+        port: tensor(i, dims[port], "f32" if port.startswith("kept") else kind)
         for i, port in enumerate(sorted(legal.keys() - {"rnn"}), start=1)
     }
     return EXTENSIONS[tag](rnn=net, **changes)

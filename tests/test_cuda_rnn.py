@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, run_both
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, fused, run_both
 from emulator import MISSING
+from emulator.libraries import host_libraries
 from problems import LAYOUTS, values_of
 from recurrent_cases import spec
 
+from graphdnn.cuda import cublas
 from graphdnn.cuda.nvrtc import compile_text, resources
-from graphdnn.engines.cuda import rnn, rnn_backward, rnn_resident, rnn_weights
+from graphdnn.device import device_spec
+from graphdnn.engines.cuda import rnn, rnn_backward, rnn_resident, rnn_resident_backward, rnn_weights
 from graphdnn.engines.cuda.launch import Launch
-from graphdnn.engines.engine import Engine
+from graphdnn.engines.engine import Engine, Task
 from graphdnn.enums import DataType
 from graphdnn.operations import EXTENSIONS, Cell, Operation
 from graphdnn.tensors import TensorSpec
@@ -24,6 +28,18 @@ ENGINES: dict[str, Engine] = {
     "rnn_fwd": rnn.ENGINE, "rnn_bwd_data": rnn_backward.ENGINE, "rnn_bwd_weights": rnn_weights.ENGINE
 }  # fmt: skip
 WIDE = ("kept", "kept_gradients")
+
+
+@pytest.fixture(autouse=True)
+def libraries(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Products by own kernels, and for tensor cores by cuBLAS, which NumPy stands in for."""
+    if "resident" in request.node.name:
+        with host_libraries():
+            yield
+    else:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cublas, "missing", lambda: "not asked for")
+            yield
 
 
 def network(
@@ -61,6 +77,8 @@ def values_for(op: Operation, seed: int = 5) -> dict[int, np.ndarray]:
         found[t.uid] = values_of(t, rng)
         if port == "w":
             found[t.uid] = (found[t.uid].astype(np.float64) * 0.4).astype(found[t.uid].dtype)
+        elif port == "kept":  # like gates, so that gradients stay small
+            found[t.uid] = 1 / (1 + np.exp(-found[t.uid]))
     return found
 
 
@@ -159,10 +177,14 @@ RESIDENT: dict[str, dict[str, Any]] = {
 }
 
 
+RESIDENT_ENGINES = {"rnn_fwd": rnn_resident.ENGINE, "rnn_bwd_data": rnn_resident_backward.ENGINE}
+
+
 @emulated
 @pytest.mark.parametrize("name", RESIDENT)
-def test_resident_networks(name: str) -> None:
-    agrees(network("rnn_fwd", "f16", **RESIDENT[name]), 4e-3, engine=rnn_resident.ENGINE)
+@pytest.mark.parametrize("tag", RESIDENT_ENGINES)
+def test_resident_networks(tag: str, name: str) -> None:
+    agrees(network(tag, "f16", **RESIDENT[name]), 4e-3, engine=RESIDENT_ENGINES[tag])
 
 
 @emulated
@@ -187,14 +209,17 @@ def own_texts_compile(op: Operation, engine: Engine, arch: str) -> None:
 @compiler
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("name", [n if n == "lstm" else pytest.param(n, marks=pytest.mark.long) for n in RESIDENT])
-def test_resident_text_compiles(name: str, arch: str) -> None:
-    own_texts_compile(network("rnn_fwd", "f16", **RESIDENT[name]), rnn_resident.ENGINE, arch)
+@pytest.mark.parametrize("tag", RESIDENT_ENGINES)
+def test_resident_text_compiles(tag: str, name: str, arch: str) -> None:
+    own_texts_compile(network(tag, "f16", **RESIDENT[name]), RESIDENT_ENGINES[tag], arch)
 
 
 @compiler
 @pytest.mark.long
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize(("cell", "hidden", "batch"), LARGEST)
-def test_largest_resident_texts_compile(cell: Cell, hidden: int, batch: int, arch: str) -> None:
-    op = network("rnn_fwd", "f16", cell=cell, hidden_size=hidden, batch_sizes=(batch,), input_size=hidden)
-    own_texts_compile(op, rnn_resident.ENGINE, arch)
+@pytest.mark.parametrize("tag", RESIDENT_ENGINES)
+def test_largest_resident_texts_compile(tag: str, cell: Cell, hidden: int, batch: int, arch: str) -> None:
+    op = network(tag, "f16", cell=cell, hidden_size=hidden, batch_sizes=(batch,), input_size=hidden)
+    if RESIDENT_ENGINES[tag].serves(Task(fused(op), device_spec("h200"))):
+        own_texts_compile(op, RESIDENT_ENGINES[tag], arch)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
@@ -37,31 +39,42 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     for layer in reversed(range(rnn.layers)):
         steps.add(_layer(network, anchor, layer, leaving, past))
         target = below if layer else rows_of(anchor.dx)
-        add_entering(network, products, anchor, layer, parts, target, masks if layer else None)
+        found = _found(network, anchor, layer)
+        add_entering(network, products, anchor, layer, found, parts, target, masks if layer else None)
         leaving = below
     return steps.kernel(f"rnn_bwd_data__{rnn.cell.name.lower()}")
 
 
+def _found(network: Network, op: RnnBackwardData, layer: int) -> list[Values]:
+    """Gradients of what enters the gates, of every direction: [rows, gates * hidden]."""
+    rnn, step = op.rnn, op.kept_gradients.strides[0]
+    width, first = KEPT_GRADIENTS[rnn.cell] * rnn.hidden_size, layer * rnn.directions
+    starts = [p * rnn.rows * width * step for p in range(first, first + rnn.directions)]
+    return [Values(op.kept_gradients, rnn.arithmetic, start, width * step, step) for start in starts]
+
+
 def add_entering(
-    network: Network, products: Products, op: RnnBackwardData, layer: int, parts: Values, target: Values,
-    masks: TensorSpec | None,
+    network: Network, products: Products, op: RnnBackwardData, layer: int, found: Sequence[Values], parts: Values,
+    target: Values, masks: TensorSpec | None,
 ) -> None:  # fmt: skip
-    """What the gradients of a layer's gates give for what entered it."""
-    rnn, hidden = op.rnn, op.rnn.hidden_size
-    width, fan_in, step = KEPT_GRADIENTS[rnn.cell] * hidden, rnn.fan_in(layer), op.kept_gradients.strides[0]
-    first = layer * rnn.directions
-    found = [Values(op.kept_gradients, rnn.arithmetic, p * rnn.rows * width * step, width * step, step)
-             for p in range(first, first + rnn.directions)]  # fmt: skip
+    """What the gradients of a layer's gates, ``found`` of every direction, give for what entered it."""
+    rnn, steps = op.rnn, network.steps
+    fan_in, columns = rnn.fan_in(layer), rnn.gates * rnn.hidden_size
     if not rnn.has_input_matrices(layer):
-        network.join(found[0], target, fan_in, sources=rnn.directions, source_stride=rnn.rows * width * step,
-                     terms=rnn.gates, term_stride=hidden * step, masks=masks, layer=layer)  # fmt: skip
+        first, *others = kept = _found(network, op, layer)
+        apart = others[0].start - first.start if others else 0
+        network.join(first, target, fan_in, sources=len(kept), source_stride=apart, terms=rnn.gates,
+                     term_stride=rnn.hidden_size * first.column, masks=masks, layer=layer)  # fmt: skip
+        return
+    matrices = [network.input_matrix(op.w, layer * rnn.directions + d) for d in range(rnn.directions)]
+    entered = [values.matrix(steps, rnn.rows, columns) for values in found]
+    if rnn.directions == 1 and masks is None:
+        products.add(entered[0], matrices[0], target.matrix(steps, rnn.rows, fan_in))
         return
     source = Values(None, rnn.arithmetic, parts.start, fan_in)
-    results = source.matrix(network.steps, rnn.directions * rnn.rows, fan_in)
-    for direction, gradients in enumerate(found):
-        matrix = network.input_matrix(op.w, first + direction)
-        entered = gradients.matrix(network.steps, rnn.rows, rnn.gates * hidden)
-        products.add(entered, matrix, results.part(direction * rnn.rows, rnn.rows))
+    results = source.matrix(steps, rnn.directions * rnn.rows, fan_in)
+    for direction in range(rnn.directions):
+        products.add(entered[direction], matrices[direction], results.part(direction * rnn.rows, rnn.rows))
     network.join(
         source, target, fan_in, sources=rnn.directions, source_stride=rnn.rows * fan_in, masks=masks, layer=layer
     )

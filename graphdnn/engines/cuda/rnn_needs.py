@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from graphdnn.checks import Empty, OneOf
-from graphdnn.engines.cuda.cost import memory_cost
+from graphdnn.engines.cuda.cost import device_cost
 from graphdnn.engines.cuda.space import is_addressable
 from graphdnn.engines.engine import Cost, Task, need, needs_rule
-from graphdnn.enums import Status
+from graphdnn.engines.work import flops
+from graphdnn.enums import DataType, Status
 from graphdnn.operations import RecurrentOperation
 from graphdnn.rules import Constraint
 
 _PACKED = ("masks",)  # are copied into bytes first
 _BY_VALUE = ("seed", "offset")
 BARRIER = 2e-6  # seconds that blocks wait for each other
+_SHARE = 0.5  # of the peak rate
 
 
 def _odd(task: Task) -> list[str]:
@@ -50,11 +52,14 @@ def rnn_needs(engine: str, tag: str) -> tuple[Constraint, ...]:
     )
 
 
-def waiting_cost(task: Task, passes: int, step: float = BARRIER) -> Cost:
-    """Every layer goes through all steps, and its blocks wait for each other after each. ``passes``: over the steps."""
+def waiting_cost(task: Task, passes: int, step: float = BARRIER, operand: DataType | None = None) -> Cost:
+    """Every layer goes through all steps, and its blocks wait for each other after each. ``passes``: over the steps.
+
+    ``operand``: the type that tensor cores multiply. Products of the state are small: a step takes ``step`` at least.
+    """
     op = task.op.main
     assert isinstance(op, RecurrentOperation)
     rnn = op.rnn
-    return memory_cost(task, extra_bytes=rnn.scratch_bytes * 2.0, launches=1 + 2 * rnn.layers).plus(
-        {"waiting": passes * rnn.layers * len(rnn.batch_sizes) * step}
-    )
+    rate = task.device.rate(op.compute_type if operand is None else operand) * _SHARE
+    cost = device_cost(task, flops(op) / rate, rnn.scratch_bytes * 2.0, launches=1 + 2 * rnn.layers)
+    return cost.plus({"waiting": passes * rnn.layers * len(rnn.batch_sizes) * step})

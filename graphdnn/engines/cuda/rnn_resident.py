@@ -6,6 +6,7 @@ states that other blocks write as soon as they are there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from graphdnn.checks import Empty, Equals, MultipleOf, OneOf
@@ -25,10 +26,11 @@ from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import RnnForward
 from graphdnn.operations.rnn_spec import GATES, RnnSpec
 from graphdnn.rules import Constraint
+from graphdnn.tensors import TensorSpec
 
 UNITS = 16  # of a block
 _WARPS = 8
-_THREADS = 32 * _WARPS
+THREADS = 32 * _WARPS
 _DEEP = 32  # values along k that a warp takes at once
 _ROWS = (16, 32)  # sequences of a block
 _REGISTERS = 200  # for operands and sums
@@ -52,23 +54,29 @@ class Shape:
         units, sequences, directions = self.blocks
         return units * sequences * directions
 
+    def fits(self, device: DeviceSpec) -> bool:
+        """All blocks run at the same time."""
+        return self.count <= device.sm_count and self.shared <= device.shared_memory - _SYSTEM
 
-def shapes(rnn: RnnSpec) -> list[Shape]:
-    """The ways to divide it whose operands fit into registers."""
-    tiles, deep = GATES[rnn.cell] * UNITS // 8, -(-rnn.hidden_size // (_WARPS * _DEEP))
+
+def fitting(rnn: RnnSpec, *, sums: int, depth: int, columns: int) -> list[Shape]:
+    """The ways to divide a layer whose operands fit into registers.
+
+    A block sums ``sums`` columns of a sequence over ``depth`` values of each unit; its warps join ``columns``.
+    """
+    tiles, deep = sums // 8, -(-rnn.hidden_size // (_WARPS * _DEEP))
     found = []
     for rows in _ROWS:
-        registers = 4 * (deep * tiles + rows // 8 * deep + rows // 16 * tiles)
+        registers = 4 * (depth * deep * (tiles + rows // 8) + rows // 16 * tiles)
         if registers <= _REGISTERS:
             blocks = -(-rnn.hidden_size // UNITS), -(-rnn.batch_sizes[0] // rows), rnn.directions
-            found.append(Shape(rows, blocks, deep, 2 * _WARPS * rows * (tiles * 8 + 8) * 4))
+            found.append(Shape(rows, blocks, deep, 2 * _WARPS * rows * (columns + 8) * 4))
     return found
 
 
-def shape_for(rnn: RnnSpec, device: DeviceSpec) -> Shape | None:
-    """The first whose blocks all run at the same time."""
-    room = device.shared_memory - _SYSTEM
-    return next((s for s in shapes(rnn) if s.count <= device.sm_count and s.shared <= room), None)
+def shapes(rnn: RnnSpec) -> list[Shape]:
+    """Of the network itself: a block sums all gates of its units."""
+    return fitting(rnn, sums=GATES[rnn.cell] * UNITS, depth=1, columns=GATES[rnn.cell] * UNITS)
 
 
 def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
@@ -82,7 +90,7 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     state, batch = anchor.y.data_type, rnn.batch_sizes[0]
     layer_bytes = (batch + rnn.rows) * rnn.width * 2
     shared = steps.allocate(rnn.layers * layer_bytes)
-    steps.add(_fill(network, anchor, shared))
+    steps.add(fill(network, state, shared, layers=rnn.layers, width=rnn.hidden_size, first=batch, hx=anchor.hx))
     columns = rnn.gates * rnn.hidden_size
     entering = network.scratch(rnn.arithmetic, columns, rnn.directions)
     values = rows_of(anchor.x)
@@ -103,15 +111,19 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     return steps.kernel(f"rnn_resident__{rnn.cell.name.lower()}")
 
 
-def _fill(network: Network, op: RnnForward, shared: int) -> Launch:
-    """The launch that fills the memory between blocks."""
-    rnn, state = op.rnn, STORAGE[op.y.data_type]
+def fill(
+    network: Network, data_type: DataType, shared: int, *, layers: int, width: int, first: int, hx: TensorSpec | None
+) -> Launch:
+    """The launch that fills the memory between blocks, ``width`` values of a row and direction.
+
+    ``first``: rows of first states at the beginning of each layer.
+    """
+    rnn, state = network.rnn, STORAGE[data_type]
     parameters = Parameters(network.steps.places)
     parameters.scratch("shared", state, shared)
-    network.optional(parameters, "hx", op.hx)
+    network.optional(parameters, "hx", hx)
     for field, value in (
-        ("layers", rnn.layers), ("directions", rnn.directions), ("rows", rnn.rows), ("batch", rnn.batch_sizes[0]),
-        ("hidden", rnn.hidden_size),
+        ("layers", layers), ("directions", rnn.directions), ("rows", rnn.rows), ("batch", first), ("hidden", width),
     ):  # fmt: skip
         parameters.integer(field, value)
     text = kernel_text(
@@ -119,17 +131,16 @@ def _fill(network: Network, op: RnnForward, shared: int) -> Launch:
         ["rnn_exchange.cuh", "rnn_fill.cu"],
         parameters=parameters.text,
         functions=[],
-        constants={"THREADS": _THREADS, "State": state},
+        constants={"THREADS": THREADS, "State": state},
     )
-    vectors = rnn.layers * (rnn.batch_sizes[0] + rnn.rows) * rnn.width // 8
-    blocks = min(-(-vectors // _THREADS), _FILL_BLOCKS_PER_SM * network.device.sm_count)
-    return Launch(text, "rnn_fill", (blocks, 1, 1), _THREADS, parameters.pack())
+    vectors = layers * (first + rnn.rows) * rnn.directions * width // 8
+    blocks = min(-(-vectors // THREADS), _FILL_BLOCKS_PER_SM * network.device.sm_count)
+    return Launch(text, "rnn_fill", (blocks, 1, 1), THREADS, parameters.pack())
 
 
 def _layer(network: Network, op: RnnForward, layer: int, values: Values, entering: Values, shared: int) -> Launch:
     rnn, steps = op.rnn, network.steps
-    shape = shape_for(rnn, network.device)
-    assert shape is not None
+    shape = next(s for s in shapes(rnn) if s.fits(network.device))
     skips, state = not rnn.has_input_matrices(layer), STORAGE[op.y.data_type]
     parameters = Parameters(steps.places)
     network.counting(parameters)
@@ -168,7 +179,7 @@ def _layer(network: Network, op: RnnForward, layer: int, values: Values, enterin
         functions=[],
         constants={
             **network.constants(),
-            "THREADS": _THREADS,
+            "THREADS": THREADS,
             "UNITS": UNITS,
             "ROWS": shape.rows,
             "BLOCKS_OF_K": shape.blocks_of_k,
@@ -179,7 +190,7 @@ def _layer(network: Network, op: RnnForward, layer: int, values: Values, enterin
             "CellOut": STORAGE[DataType.FLOAT if op.cy is None else op.cy.data_type],
         },
     )
-    return Launch(text, "rnn_resident", shape.blocks, _THREADS, parameters.pack(), shape.shared, is_cooperative=True)
+    return Launch(text, "rnn_resident", shape.blocks, THREADS, parameters.pack(), shape.shared, is_cooperative=True)
 
 
 def _outputs(network: Network, op: RnnForward, layer: int) -> Values | None:
@@ -246,13 +257,14 @@ def resident_needs(engine: str, tag: str, data: tuple[str, ...]) -> tuple[Constr
     )
 
 
-def _misfit(task: Task) -> list[str]:
+def misfit(task: Task, ways: Callable[[RnnSpec], list[Shape]]) -> list[str]:
     """Why the network does not fit the device; empty when it does."""
     rnn = task.op.main.rnn  # type: ignore[attr-defined]
-    if shape_for(rnn, task.device) is not None:
+    found = ways(rnn)
+    if any(s.fits(task.device) for s in found):
         return []
-    most = max((f"{s.count} blocks" for s in shapes(rnn)), default="no shape")
-    return [f"{rnn.hidden_size} units and {rnn.batch_sizes[0]} sequences: {most}"]
+    least = min((f"{s.count} blocks" for s in found), default="no shape")
+    return [f"{rnn.hidden_size} units and {rnn.batch_sizes[0]} sequences: {least}"]
 
 
 NEEDS: tuple[Constraint, ...] = (
@@ -260,7 +272,7 @@ NEEDS: tuple[Constraint, ...] = (
     need(
         f"{_ID}.size",
         "hidden_size, batch_sizes, directions",
-        _misfit,
+        lambda task: misfit(task, shapes),
         Empty("blocks that all run at the same time, with their part of the matrix in registers"),
         reason="blocks wait for each other's states from step to step",
         fix="divide the sequences among several runs, or use another engine",
@@ -275,7 +287,7 @@ ENGINE = cuda_engine(
     name=_ID,
     summary="recurrent networks of 16-bit data on tensor cores; matrices in registers, states pass from block to block",
     needs=NEEDS,
-    cost=lambda task, knobs: waiting_cost(task, 1, _STEP),
+    cost=lambda task, knobs: waiting_cost(task, 1, _STEP, DataType.HALF),
     generate=lambda op, device, knobs: generate(op, device),
     numerical_notes=(NumericalNote.TENSOR_CORE,),
 )

@@ -31,6 +31,7 @@ from graphdnn.engines.cuda import (
     rnn,
     rnn_backward,
     rnn_resident,
+    rnn_resident_backward,
     rnn_weights,
     softmax,
     statistics,
@@ -84,6 +85,7 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     patches.ENGINE,
     rnn_resident.ENGINE,
     rnn.ENGINE,
+    rnn_resident_backward.ENGINE,
     rnn_backward.ENGINE,
     rnn_weights.ENGINE,
 )

@@ -1,0 +1,139 @@
+"""Engine ``cuda_rnn_resident_backward_data``: gradients of recurrent networks of 16-bit data on tensor cores.
+
+Blocks are those of ``cuda_rnn_resident``. They hand on the gradients of what entered the gates in 16 bits, and what is
+made of them for the layer below reads the same; ``kept_gradients`` has them as they were before that rounding.
+"""
+
+from __future__ import annotations
+
+from graphdnn.checks import Empty
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.engine import cuda_engine
+from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.rnn_backward import add_entering
+from graphdnn.engines.cuda.rnn_needs import waiting_cost
+from graphdnn.engines.cuda.rnn_network import Network, Values, rows_of
+from graphdnn.engines.cuda.rnn_products import Products
+from graphdnn.engines.cuda.rnn_resident import (
+    THREADS,
+    UNITS,
+    Shape,
+    fill,
+    fitting,
+    misfit,
+    resident_needs,
+)
+from graphdnn.engines.cuda.source import kernel_text
+from graphdnn.engines.cuda.steps import Steps
+from graphdnn.engines.engine import need
+from graphdnn.enums import DataType, NumericalNote, Status
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import Cell, RnnBackwardData
+from graphdnn.operations.rnn_spec import KEPT_GRADIENTS, RnnSpec
+from graphdnn.rules import Constraint
+
+_ID = "cuda_rnn_resident_backward_data"
+_STEP = 2.2e-6  # seconds
+
+
+def shapes(rnn: RnnSpec) -> list[Shape]:
+    """The ways to divide a layer whose operands fit into registers."""
+    return fitting(rnn, sums=UNITS, depth=rnn.gates, columns=UNITS)
+
+
+def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
+    anchor = op.anchor
+    assert isinstance(anchor, RnnBackwardData)
+    rnn, steps = anchor.rnn, Steps(op, device)
+    network, products = Network(anchor, steps, 0), Products(steps, rnn.arithmetic)
+    masks = network.plain_masks(anchor.masks)
+    width = KEPT_GRADIENTS[rnn.cell] * rnn.hidden_size
+    handed = network.scratch(anchor.y.data_type, rnn.directions * width)
+    parts = network.scratch(rnn.arithmetic, max(rnn.input_size, rnn.width), rnn.directions)
+    below = network.scratch(rnn.arithmetic, rnn.width)
+    leaving = rows_of(anchor.dy)
+    for layer in reversed(range(rnn.layers)):
+        steps.add(fill(network, anchor.y.data_type, handed.start, layers=1, width=width, first=0, hx=None))
+        steps.add(_layer(network, anchor, layer, leaving, handed))
+        target = below if layer else rows_of(anchor.dx)
+        entered = 2 * (rnn.hidden_size if rnn.cell is Cell.GRU else 0)  # bytes before the gradients of the input's part
+        found = [
+            Values(None, handed.data_type, handed.start + entered + 2 * d * width, handed.row)
+            for d in range(rnn.directions)
+        ]
+        add_entering(network, products, anchor, layer, found, parts, target, masks if layer else None)
+        leaving = below
+    return steps.kernel(f"rnn_resident_bwd_data__{rnn.cell.name.lower()}")
+
+
+def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, handed: Values) -> Launch:
+    rnn, steps = op.rnn, network.steps
+    shape = next(s for s in shapes(rnn) if s.fits(network.device))
+    state = STORAGE[op.y.data_type]
+    parameters = Parameters(steps.places)
+    network.counting(parameters)
+    network.weights(parameters, op.w, layer)
+    parameters.integer("pseudo", layer * rnn.directions)
+    parameters.integer("directions", rnn.directions)
+    parameters.scratch("shared", state, handed.start)
+    leaving.parameter(parameters, "leaving")
+    top = layer == rnn.layers - 1 or op.kept is None
+    outputs = rows_of(op.y) if top or op.kept is None else network.kept_outputs(op.kept, layer)
+    outputs.parameter(parameters, "out")
+    for name, spec in (("hx", op.hx), ("cx", op.cx), ("dhy", op.dhy), ("dcy", op.dcy)):
+        network.optional(parameters, name, spec)
+    for name, spec in (("dhx", op.dhx), ("dcx", op.dcx)):
+        network.optional(parameters, name, spec, is_output=True)
+    if op.kept is None:
+        parameters.nothing("kept", f"const {network.wide}")
+    else:
+        parameters.tensor("kept", op.kept)
+    parameters.integer("kept_step", 0 if op.kept is None else op.kept.strides[0])
+    parameters.tensor("found", op.kept_gradients, is_output=True)
+    parameters.integer("found_step", op.kept_gradients.strides[0])
+    text = kernel_text(
+        f"rnn_resident_backward__{rnn.cell.name.lower()}_r{shape.rows}k{shape.blocks_of_k}",
+        ["mma.cuh", "rnn_rows.cuh", "rnn_cells.cuh", "rnn_exchange.cuh", "rnn_resident_backward.cu"],
+        parameters=parameters.text,
+        functions=[],
+        constants={
+            **network.constants(),
+            "THREADS": THREADS,
+            "UNITS": UNITS,
+            "ROWS": shape.rows,
+            "WARP_UNITS": shape.blocks_of_k,
+            "State": state,
+            "StateOut": STORAGE[DataType.FLOAT if op.dhx is None else op.dhx.data_type],
+            "CellOut": STORAGE[DataType.FLOAT if op.dcx is None else op.dcx.data_type],
+        },
+    )
+    return Launch(
+        text, "rnn_resident_backward", shape.blocks, THREADS, parameters.pack(), shape.shared, is_cooperative=True
+    )
+
+
+NEEDS: tuple[Constraint, ...] = (
+    *resident_needs(_ID, RnnBackwardData.tag, ("w", "y")),
+    need(
+        f"{_ID}.size",
+        "hidden_size, batch_sizes, directions",
+        lambda task: misfit(task, shapes),
+        Empty("blocks that all run at the same time, with their part of the matrix in registers"),
+        reason="blocks wait for each other's gradients from step to step",
+        fix="divide the sequences among several runs, or use another engine",
+        status=Status.NOT_SUPPORTED_SHAPE,
+        when=lambda task: isinstance(task.op.main, RnnBackwardData),
+    ),
+)
+
+
+ENGINE = cuda_engine(
+    id=74,
+    name=_ID,
+    summary="gradients of recurrent networks of 16-bit data on tensor cores, handed from block to block in 16 bits",
+    needs=NEEDS,
+    cost=lambda task, knobs: waiting_cost(task, 1, _STEP, DataType.HALF),
+    generate=lambda op, device, knobs: generate(op, device),
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+)

@@ -1,0 +1,187 @@
+// The gradient of a layer of a recurrent network over all steps, on tensor cores: blocks, warps and operands as in
+// rnn_resident.cu, but what is summed over are all gates of all units, and what blocks hand on are the gradients of what
+// entered the gates, rounded to 16 bits. They are also kept as they are.
+//
+// A warp has some units with all of their gates, WARP_UNITS of 32. One more turn after the last gives the gradients of the
+// first states.
+
+constexpr int TILES = UNITS / 8, PITCH = UNITS + 8, WARPS = THREADS / 32, BLOCKS_OF_K = GATES * WARP_UNITS;
+constexpr int EACH = ROWS * UNITS / THREADS;  // pairs of a sequence and a unit for a thread
+
+__device__ __forceinline__ unsigned int word_of(const uint4& words, int i) {
+    return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
+}
+
+// A GRU hands on the third gate's gradient of the state first, so that those of the state and of the input are neighbours.
+__device__ __forceinline__ int handed_place(int value) { return CELL == GRU ? (value + 1) % 4 : value; }
+__device__ __forceinline__ int gate_at(int place) { return CELL == GRU ? (place + 2) % 3 : place; }
+
+struct Turn { int start, batch; };
+
+__device__ __forceinline__ Turn turn_at(const Params& p, int s, bool back) {
+    if (s >= (int)p.steps) return {0, 0};
+    const int t = back ? (int)p.steps - 1 - s : s;
+    return {first_row(p, t), sequences(p, t)};
+}
+
+// What a pair reads of a row.
+struct Row {
+    float leaving, output, kept[KEPT > 0 ? KEPT : 1];
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident_backward(const __grid_constant__ Params p) {
+    extern __shared__ float partial[];  // [2][WARPS][ROWS][PITCH]
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, group = lane / 4, place = lane % 4;
+    const int hidden = (int)p.hidden, steps = (int)p.steps, all = (int)p.batch, direction = (int)blockIdx.z;
+    const int first_unit = (int)blockIdx.x * UNITS, first_b = (int)blockIdx.y * ROWS;
+    const int first_k = warp * WARP_UNITS * 32 + place * 8;  // of a gate
+    const bool back = direction == 1;  // the network reads sequences backward; its gradient then runs forward
+    const long long pseudo = p.pseudo + direction, width = p.directions * KEPT_GRADIENTS * p.hidden;
+    State* handed = (State*)p.shared + direction * KEPT_GRADIENTS * p.hidden;
+    float* found = p.found + pseudo * p.rows * KEPT_GRADIENTS * p.hidden * p.found_step;
+
+    // Column `unit` of the state's matrix: neighbours along k are rows.
+    unsigned int weight[BLOCKS_OF_K][TILES][4];
+    {
+        const State* matrix = p.w + p.matrix_at[direction] * p.w_step;
+        #pragma unroll
+        for (int kb = 0; kb < BLOCKS_OF_K; ++kb)
+            #pragma unroll
+            for (int tile = 0; tile < TILES; ++tile)
+                #pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    const int k = first_k + kb % WARP_UNITS * 32 + i * 2, column = first_unit + tile * 8 + group;
+                    const long long row = (long long)gate_at(kb / WARP_UNITS) * hidden + k;
+                    unsigned int low = 0, high = 0;
+                    if (k < hidden) {
+                        low = matrix[(row * hidden + column) * p.w_step].bits;
+                        high = matrix[((row + 1) * hidden + column) * p.w_step].bits;
+                    }
+                    weight[kb][tile][i] = low | high << 16;
+                }
+    }
+    const int unit = first_unit + (int)threadIdx.x % UNITS, mine = (int)threadIdx.x / UNITS;
+    const auto read = [&](const Turn& turn, Row (&to)[EACH]) {
+        #pragma unroll
+        for (int i = 0; i < EACH; ++i) {
+            const int b = first_b + mine + i * (THREADS / UNITS);
+            to[i] = {};
+            if (b >= turn.batch) continue;
+            const long long row = turn.start + b, column = direction * p.hidden + unit;
+            to[i].leaving = widen<float>(p.leaving[p.leaving_at + row * p.leaving_stride[0] + column * p.leaving_stride[1]]);
+            if constexpr (CELL != LSTM)
+                to[i].output = widen<float>(p.out[p.out_at + row * p.out_stride[0] + column * p.out_stride[1]]);
+            #pragma unroll
+            for (int v = 0; v < KEPT; ++v)
+                to[i].kept[v] = p.kept[(((pseudo * p.rows + row) * KEPT + v) * p.hidden + unit) * p.kept_step];
+        }
+    };
+    float dh[EACH], dc[EACH], h[EACH], c[EACH];  // what reaches them from behind, and the first states
+    #pragma unroll
+    for (int i = 0; i < EACH; ++i) {
+        const int b = first_b + mine + i * (THREADS / UNITS);
+        dh[i] = dc[i] = h[i] = c[i] = 0.0f;
+        if (b >= all) continue;
+        if (p.dhy) dh[i] = widen<float>(p.dhy[pseudo * p.dhy_stride[0] + b * p.dhy_stride[1] + unit * p.dhy_stride[2]]);
+        if (CELL == LSTM && p.dcy) dc[i] = widen<float>(p.dcy[pseudo * p.dcy_stride[0] + b * p.dcy_stride[1] + unit * p.dcy_stride[2]]);
+        if (CELL == GRU && p.hx) h[i] = widen<float>(p.hx[pseudo * p.hx_stride[0] + b * p.hx_stride[1] + unit * p.hx_stride[2]]);
+        if (CELL == LSTM && p.cx) c[i] = widen<float>(p.cx[pseudo * p.cx_stride[0] + b * p.cx_stride[1] + unit * p.cx_stride[2]]);
+    }
+    Turn before{0, 0}, now = turn_at(p, 0, !back), next = turn_at(p, 1, !back);
+    Row row_now[EACH], row_next[EACH];
+    read(now, row_now);
+    const int turns = p.dhx ? steps + 1 : steps;
+    for (int s = 0; s < turns; ++s) {
+        const Turn after = turn_at(p, s + 2, !back);
+        read(next, row_next);
+        const bool is_end = s == steps;
+        const int batch = is_end ? all : now.batch;
+        if (first_b < batch) {
+            const uint4* from[ROWS / 8 * BLOCKS_OF_K];
+            #pragma unroll
+            for (int r = 0; r < ROWS / 8; ++r) {
+                const int b = first_b + r * 8 + group;
+                int done = -1;
+                if (b < batch && is_end) done = back ? last_row(p, b) : b;
+                else if (b < batch && b < before.batch) done = before.start + b;
+                #pragma unroll
+                for (int kb = 0; kb < BLOCKS_OF_K; ++kb) {
+                    const int k = first_k + kb % WARP_UNITS * 32;
+                    from[r * BLOCKS_OF_K + kb] = done >= 0 && k < hidden
+                        ? (const uint4*)(handed + done * width + (long long)(kb / WARP_UNITS) * hidden + k) : nullptr;
+                }
+            }
+            uint4 state[ROWS / 8 * BLOCKS_OF_K];
+            gather(from, state);
+            __syncwarp();
+            float sum[ROWS / 16][TILES][4];
+            #pragma unroll
+            for (int m = 0; m < ROWS / 16; ++m)
+                #pragma unroll
+                for (int tile = 0; tile < TILES; ++tile)
+                    #pragma unroll
+                    for (int e = 0; e < 4; ++e) sum[m][tile][e] = 0.0f;
+            #pragma unroll
+            for (int kb = 0; kb < BLOCKS_OF_K; ++kb)
+                #pragma unroll
+                for (int half = 0; half < 4; half += 2)
+                    #pragma unroll
+                    for (int m = 0; m < ROWS / 16; ++m) {
+                        const uint4 &upper = state[2 * m * BLOCKS_OF_K + kb], &lower = state[(2 * m + 1) * BLOCKS_OF_K + kb];
+                        const unsigned int a[4] = {word_of(upper, half), word_of(lower, half), word_of(upper, half + 1), word_of(lower, half + 1)};
+                        #pragma unroll
+                        for (int tile = 0; tile < TILES; ++tile)
+                            multiply_warp<State, State, float>(sum[m][tile], a, weight[kb][tile][half], weight[kb][tile][half + 1]);
+                    }
+            float* parts = partial + (s % 2) * WARPS * ROWS * PITCH;
+            #pragma unroll
+            for (int m = 0; m < ROWS / 16; ++m)
+                #pragma unroll
+                for (int tile = 0; tile < TILES; ++tile)
+                    #pragma unroll
+                    for (int e = 0; e < 4; e += 2)
+                        *(float2*)(parts + (warp * ROWS + m * 16 + e / 2 * 8 + group) * PITCH + tile * 8 + place * 2) =
+                            make_float2(sum[m][tile][e], sum[m][tile][e + 1]);
+            __syncthreads();
+            #pragma unroll
+            for (int i = 0; i < EACH; ++i) {
+                const int r = mine + i * (THREADS / UNITS), b = first_b + r;
+                // Before a sequence begins the product is 0 and dh is that of its last state; then what got past the matrix.
+                float total = dh[i];
+                #pragma unroll
+                for (int w = 0; w < WARPS; ++w) total += parts[(w * ROWS + r) * PITCH + (int)threadIdx.x % UNITS];
+                if (is_end) {
+                    if (b < all) p.dhx[pseudo * p.dhx_stride[0] + b * p.dhx_stride[1] + unit * p.dhx_stride[2]] = narrow<StateOut>(total);
+                    continue;
+                }
+                const bool is_last = b >= next.batch;
+                const float h_before = is_last ? h[i] : row_next[i].output;
+                const float c_before = is_last ? c[i] : row_next[i].kept[KEPT > 0 ? KEPT - 1 : 0];
+                float gradient[KEPT_GRADIENTS], dcell = dc[i];
+                const float past = cell_gradient(
+                    total + row_now[i].leaving, dcell, row_now[i].output, h_before, c_before, row_now[i].kept, gradient
+                );
+                const long long row = now.start + b;
+                #pragma unroll
+                for (int v = 0; v < KEPT_GRADIENTS; ++v) {
+                    // Neighbours in pairs: words are written whole.
+                    const unsigned int bits = narrow<State>(gradient[v]).bits, other = __shfl_down_sync(0xffffffffu, bits, 1);
+                    if (b >= batch) continue;
+                    if (unit % 2 == 0)
+                        store_shared_word((unsigned int*)(handed + row * width + handed_place(v) * p.hidden + unit), bits | other << 16);
+                    found[((row * KEPT_GRADIENTS + v) * p.hidden + unit) * p.found_step] = gradient[v];
+                }
+                if (b >= batch) continue;
+                dh[i] = past;
+                dc[i] = dcell;
+                if (CELL == LSTM && is_last && p.dcx)
+                    p.dcx[pseudo * p.dcx_stride[0] + b * p.dcx_stride[1] + unit * p.dcx_stride[2]] = narrow<CellOut>(dcell);
+            }
+        }
+        before = now;
+        now = next;
+        next = after;
+        #pragma unroll
+        for (int i = 0; i < EACH; ++i) row_now[i] = row_next[i];
+    }
+}
