@@ -127,6 +127,10 @@ def support_page() -> str:
     parts.append(table(("id", "engine", "serves", "where", "numerical notes", "knobs"), rows))
     parts.append("In order of preference. What each engine needs:")
     parts.append(table(("engine", "rule", "looks at", "expects", "why"), _needs()))
+    parts += [
+        _introduction_to_sums(),
+        table(("engine", "error of a sum of n products", "holds where", "beyond numbers"), _sums()),
+    ]
     parts.append("## Operations\n")
     parts.append(
         table(
@@ -207,6 +211,29 @@ def support_page() -> str:
         )
     )
     return "\n\n".join(parts) + "\n"
+
+
+def _introduction_to_sums() -> str:
+    return dedent(
+        """\
+        ## Errors of sums
+
+        How far convolutions and products of matrices with fp32 sums may be from the exact ones, as engines state it;
+        `tests/test_adversarial.py` and `tests/gpu/test_gpu_adversarial.py` hold them to it, with sums that cancel, grow
+        or descend, subnormal and huge operands, infinities and NaN. The result's own rounding comes on top, and what
+        fp32 has no number for (below 2^-149)."""
+    )
+
+
+def _sums() -> list[tuple[object, ...]]:
+    rows = []
+    for engine in ENGINES:
+        error = engine.sum_error
+        if error is not None:
+            size = "" if error.headroom == 1 else f"{error.headroom:g} times "
+            spread = "an infinity or NaN reaches its tile's results" if error.spreads else "as in NumPy"
+            rows.append((f"`{engine.name}`", str(error), f"{size}sum abs(x w) is finite", spread))
+    return rows
 
 
 def _numerics(engine: Engine) -> str:

@@ -156,8 +156,8 @@ class EngineConfig:
     @property
     def error_growth(self) -> dict[int, float]:
         """uid -> factor on the rounding errors of the operation that writes it, where an engine states one."""
-        stated = [(c.task.op.main, c.engine.error_growth) for c in self.choices if c.engine.error_growth != 1.0]
-        return {t.uid: growth for op, growth in stated for t in op.outputs().values()}
+        stated = [(c.task.op.main, c.engine.growth(c.task.op.main)) for c in self.choices]
+        return {t.uid: growth for op, growth in stated if growth != 1.0 for t in op.outputs().values()}
 
     @property
     def behavior_notes(self) -> tuple[BehaviorNote, ...]:

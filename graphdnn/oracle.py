@@ -23,7 +23,8 @@ to the edge may tip over, and 1 % of the elements may differ. Values beyond the 
 output's type count as the end of the range, which is where inf and saturation belong.
 Elements that a close decision reaches through pointwise operations (graphdnn/undecided.py) are
 not compared: between nearly equal values either choice is right. An engine whose rounding
-errors are larger says how many times (``Engine.error_growth``); the first term grows by it.
+errors are larger says how many times (``Engine.growth``); the first term grows by it. Where
+tensor cores cut, errors have one sign and grow with n, which shows from 5,000 terms on.
 It is a bound for checking, not a proof.
 """
 
@@ -43,6 +44,7 @@ from graphdnn.dtypes import BOOLEANS, COMPUTE, ELEMENTS, FLOATS, Array, cast
 from graphdnn.engines import Task
 from graphdnn.engines.host.memory import empty, load
 from graphdnn.engines.numpy_general import ENGINE as NUMPY
+from graphdnn.engines.work import reduction_length
 from graphdnn.enums import DataType, PointwiseMode, ReductionOperator, ResampleMode
 from graphdnn.fusion import fuse
 from graphdnn.graph import OperationGraph
@@ -349,24 +351,6 @@ def _is_floating(op: Operation) -> bool:
 
 def _tiny(tensor: TensorSpec) -> float:
     return float(ml_dtypes.finfo(ELEMENTS[tensor.data_type].numpy).smallest_subnormal)  # type: ignore[no-untyped-call]
-
-
-def reduction_length(op: Operation) -> int:
-    """Terms that are summed for one element of the result."""
-    if isinstance(op, ConvolutionOperation):
-        problem = op.problem
-        sums = {
-            "conv_fprop": problem.c * problem.taps,
-            "conv_dgrad": problem.k * problem.taps,
-            "conv_wgrad": problem.n * prod(problem.output),
-        }
-        return sums[op.tag]
-    if isinstance(op, Matmul):
-        return op.a.extents[-1]
-    if isinstance(op, Reduction):
-        return max(1, op.x.elements // op.y.elements)
-    largest = max(t.elements for t in op.tensors().values())
-    return max(1, largest // min(t.elements for t in op.outputs().values()))
 
 
 def _roundoff(dtype: Any) -> float:

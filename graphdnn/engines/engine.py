@@ -10,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from math import sqrt
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from graphdnn.checks import Check, OneOf
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.sum_error import SumError
+from graphdnn.engines.work import reduction_length
 from graphdnn.enums import BehaviorNote, KnobType, LayoutType, NumericalNote, Status
 from graphdnn.errors import Rejection
 from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import Operation
 from graphdnn.rules import Constraint, Rule, violations
 
 Knobs = Mapping[KnobType, int]
@@ -143,11 +147,18 @@ class Engine:
         default_factory=lambda: MappingProxyType({})
     )  # knob values that need the least workspace
     numerical_notes: tuple[NumericalNote, ...] = ()
+    sum_error: SumError | None = None  # of convolutions and products of floats, as tests hold it to
     error_growth: float = 1.0  # rounding errors, beside those of a plain sum of products: for the oracle
     behavior_notes: tuple[BehaviorNote, ...] = ()
     places: tuple[str, ...] = ("cpu",)  # where its arrays live
     layout: LayoutType | None = None  # of images, where it serves no other, or serves it faster
     is_general: bool = False  # serves every legal task of its kind of operation: what FALLBACK returns
+
+    def growth(self, op: Operation) -> float:
+        """Of this operation's errors, beside those of a sum whose roundings are independent: 8 (sqrt(n) + 1) units."""
+        drift = 0.0 if self.sum_error is None else self.sum_error.drift
+        n = reduction_length(op) if drift else 0
+        return max(self.error_growth, drift * n / (8 * (sqrt(n) + 1)))
 
     def why_not(self, task: Task) -> tuple[Rejection, ...]:
         """Every reason to decline; empty when the engine serves the task."""

@@ -15,6 +15,7 @@ from graphdnn.operations import (
     Operation,
     PointwiseOperation,
     RecurrentOperation,
+    Reduction,
     ResampleBackward,
     ResampleForward,
 )
@@ -57,3 +58,21 @@ def floor_seconds(op: FusedOp, device: DeviceSpec) -> float:
         rate = device.rate(step.compute_type if operand is None else operand)
         arithmetic += flops(step) / rate
     return max(arithmetic, bytes_moved(op) / device.bandwidth)
+
+
+def reduction_length(op: Operation) -> int:
+    """Terms that are summed for one element of the result."""
+    if isinstance(op, ConvolutionOperation):
+        problem = op.problem
+        sums = {
+            "conv_fprop": problem.c * problem.taps,
+            "conv_dgrad": problem.k * problem.taps,
+            "conv_wgrad": problem.n * prod(problem.output),
+        }
+        return sums[op.tag]
+    if isinstance(op, Matmul):
+        return op.a.extents[-1]
+    if isinstance(op, Reduction):
+        return max(1, op.x.elements // op.y.elements)
+    largest = max(t.elements for t in op.tensors().values())
+    return max(1, largest // min(t.elements for t in op.outputs().values()))

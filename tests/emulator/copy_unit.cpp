@@ -26,6 +26,7 @@ struct __attribute__((packed)) Map {
     uint8_t rank, element;
     uint8_t is_walk;
     uint8_t row;  // bytes, within which 16-byte parts are exchanged: 32, 64 or 128
+    uint8_t is_rounded;  // floats, to the nearest of TF32
 };
 static_assert(sizeof(Map) <= 128, "a map's bytes");
 
@@ -86,6 +87,12 @@ void put_row(unsigned to, const Map& map, const long* at) {
     for (int e = 0; is_inside && e < map.row / map.element; ++e)
         if (at[0] + e >= 0 && at[0] + e < (long)map.sizes[0])
             memcpy(row + e * map.element, reinterpret_cast<const void*>(from + (at[0] + e) * map.element), map.element);
+    for (int e = 0; map.is_rounded && e < map.row / 4; ++e) {
+        uint32_t word;
+        memcpy(&word, row + 4 * e, 4);
+        if ((word & 0x7f800000u) != 0x7f800000u) word = (word + 0x1000u) & ~0x1fffu;
+        memcpy(row + 4 * e, &word, 4);
+    }
     const unsigned exchanged = map.row / 16 - 1;
     for (unsigned part = 0; part <= exchanged; ++part) {
         const unsigned place = to + 16 * part;

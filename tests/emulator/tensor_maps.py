@@ -33,7 +33,7 @@ def encoded(map: TensorMap, address: int) -> bytes:
         struct.pack("<5Q", size, *(_at(map.strides, d - 1, 0) for d in axes[1:])),
         struct.pack("<5H5B", *(_at(map.box, d, 1) for d in axes), *(_at(map.steps, d, 1) for d in axes)),
         struct.pack("<3h3h", *(_at(map.lower, d, 0) for d in range(3)), *(_at(map.upper, d, 0) for d in range(3))),
-        struct.pack("<HH4B", map.channels, map.pixels, len(map.sizes), size, not map.box, map.row),
+        struct.pack("<HH5B", map.channels, map.pixels, len(map.sizes), size, not map.box, map.row, map.is_rounded),
     )  # fmt: skip
     return b"".join(parts).ljust(BYTES, b"\0")
 

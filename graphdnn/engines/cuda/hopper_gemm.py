@@ -52,6 +52,7 @@ from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.space import Space
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.engines.sum_error import CUT, FP8, TF32
 from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
@@ -85,7 +86,7 @@ def sizes_of(op: FusedOp, product: Product) -> Sizes:
 
 def _promoted(product: Product) -> int:
     gathered, _ = gathered_and_plain(product.roles)
-    return promoted_steps(gathered.data_type, product.roles.op.compute_type)
+    return promoted_steps(gathered.data_type)
 
 
 def _is_turned(op: FusedOp, product: Product) -> bool:
@@ -275,6 +276,7 @@ ENGINE = cuda_engine(
     summary="convolutions of 16-bit floats and bytes, channels last, on the tensor cores of compute capability 9.0",
     needs=hopper_needs("cuda_hopper_gemm", EXACT_PAIRS),
     numerical_notes=(NumericalNote.TENSOR_CORE,),
+    sum_error=CUT,
     **_COMMON,
 )
 # Offered only where the note is allowed: operands lose 13 of their 24 bits on the way to the tensor cores.
@@ -284,6 +286,7 @@ ENGINE_TF32 = cuda_engine(
     summary="fp32 convolutions on the same tensor cores, operands rounded to TF32; only where that is allowed",
     needs=hopper_needs("cuda_hopper_gemm_tf32", TF32_PAIRS),
     numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.DOWN_CONVERT_INPUTS),
+    sum_error=TF32,
     error_growth=2.0**13,
     **_COMMON,
 )
@@ -291,18 +294,20 @@ ENGINE_TF32 = cuda_engine(
 ENGINE_FP8 = cuda_engine(
     id=60,
     name="cuda_hopper_gemm_fp8",
-    summary="fp8 convolutions on the same tensor cores, whose sums of 128 products have 14 digits; only where allowed",
+    summary="fp8 convolutions on the same tensor cores, which keep 14 digits of 128 products; only where allowed",
     needs=hopper_needs("cuda_hopper_gemm_fp8", FP8_PAIRS, (DataType.FLOAT,)),
     numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.REDUCED_PRECISION_REDUCTION),
+    sum_error=FP8,
     error_growth=2.0**10,
     **_COMMON,
 )
 ENGINE_FP8_FAST = cuda_engine(
     id=61,
     name="cuda_hopper_gemm_fp8_fast",
-    summary="the same where the compute type is FAST_FLOAT_FOR_FP8: all sums have 14 digits",
+    summary="the same where the compute type is FAST_FLOAT_FOR_FP8, which allows it",
     needs=hopper_needs("cuda_hopper_gemm_fp8_fast", FP8_PAIRS, (DataType.FAST_FLOAT_FOR_FP8,)),
     numerical_notes=(NumericalNote.TENSOR_CORE,),
-    error_growth=2.0**14,
+    sum_error=FP8,
+    error_growth=2.0**10,
     **_COMMON,
 )

@@ -34,6 +34,7 @@ from graphdnn.engines.cuda.program import Program, width_for
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.engines.sum_error import CUT
 from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
@@ -128,4 +129,5 @@ ENGINE = cuda_engine(
     knobs=(TILE,),
     layout=LayoutType.PREFERRED_NHWC,
     numerical_notes=(NumericalNote.TENSOR_CORE,),
+    sum_error=CUT,
 )

@@ -37,6 +37,7 @@ from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.space import Axis, Space
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.engines.sum_error import CUT, TF32
 from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, KnobType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
@@ -223,6 +224,7 @@ ENGINE = cuda_engine(
     summary="matrix products of 16-bit floats and bytes on the tensor cores of compute capability 9.0",
     needs=matmul_needs("cuda_hopper_matmul", EXACT_PAIRS),
     numerical_notes=(NumericalNote.TENSOR_CORE,),
+    sum_error=CUT,
     **_COMMON,
 )
 # Offered only where the note is allowed: operands lose 13 of their 24 bits on the way to the tensor cores.
@@ -232,6 +234,7 @@ ENGINE_TF32 = cuda_engine(
     summary="fp32 matrix products on the same tensor cores, operands rounded to TF32; only where that is allowed",
     needs=matmul_needs("cuda_hopper_matmul_tf32", TF32_PAIRS),
     numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.DOWN_CONVERT_INPUTS),
+    sum_error=TF32,
     error_growth=2.0**13,
     **_COMMON,
 )

@@ -39,6 +39,7 @@ from graphdnn.engines.cuda.program import Program, width_for
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.engines.sum_error import SumError
 from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
@@ -192,4 +193,5 @@ FLOATS = cuda_engine(
     frugal={KnobType.SPLIT_K: 1},
     layout=LayoutType.PREFERRED_NHWC,
     numerical_notes=(NumericalNote.TENSOR_CORE,),
+    sum_error=SumError(4, 1, restart=128, floor=2.0**-133),
 )

@@ -41,6 +41,7 @@ from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.space import Space, is_addressable
 from graphdnn.engines.cuda.steps import Steps, fused_inputs
 from graphdnn.engines.engine import Cost, Knobs, Task, need, needs_rule
+from graphdnn.engines.sum_error import ROUNDED
 from graphdnn.engines.work import flops
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
@@ -328,5 +329,6 @@ ENGINE = cuda_engine(
     generate=generate,
     knobs=(TILE, SPLIT),
     frugal={SPLIT.type: 1},
+    sum_error=ROUNDED,
     is_general=True,
 )

@@ -26,6 +26,7 @@ from graphdnn.engines.cuda.program import Program, width_for
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.engines.sum_error import CUT, TF32
 from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
@@ -182,6 +183,7 @@ ENGINE = cuda_engine(
     summary="convolutions on tensor cores: fp16, bf16, exact int8 and uint8; any layout, channels last fastest",
     needs=mma_needs("cuda_mma_gemm", EXACT_PAIRS),
     numerical_notes=(NumericalNote.TENSOR_CORE,),
+    sum_error=CUT,
     **_COMMON,
 )
 # Offered only where the note is allowed: operands lose 13 of their 24 bits on the way to the tensor cores.
@@ -191,6 +193,7 @@ ENGINE_TF32 = cuda_engine(
     summary="fp32 convolutions on the same tensor cores, operands rounded to TF32; only where that is allowed",
     needs=mma_needs("cuda_mma_gemm_tf32", TF32_PAIRS),
     numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.DOWN_CONVERT_INPUTS),
+    sum_error=TF32,
     error_growth=2.0**13,
     **_COMMON,
 )

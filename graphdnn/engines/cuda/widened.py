@@ -20,6 +20,7 @@ from graphdnn.engines.cuda.launch import DeviceKernel
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task, need, needs_rule
 from graphdnn.engines.once import once
+from graphdnn.engines.sum_error import CUT
 from graphdnn.enums import DataType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvolutionOperation
@@ -140,4 +141,5 @@ ENGINE = cuda_engine(
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,
     numerical_notes=(NumericalNote.TENSOR_CORE,),
+    sum_error=CUT,
 )

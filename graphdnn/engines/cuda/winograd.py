@@ -32,6 +32,7 @@ from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.cuda.winograd_layout import FLOAT_BYTES, TAPS, Algorithm, Panels, Winograd
 from graphdnn.engines.cuda.winograd_transforms import image_fields, transform_filter, transform_image
 from graphdnn.engines.engine import Cost, Engine, Knob, Knobs, Task, need, needs_rule
+from graphdnn.engines.sum_error import SumError
 from graphdnn.engines.work import bytes_moved, flops
 from graphdnn.enums import DataType, KnobType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
@@ -350,6 +351,7 @@ ENGINE: Engine = cuda_engine(
     knobs=(_IMAGE,),
     frugal={_IMAGE.type: 0},
     numerical_notes=(NumericalNote.WINOGRAD, NumericalNote.WINOGRAD_TILE_4x4),
+    sum_error=SumError(90, 1, of_largest=True, headroom=2.0**7, spreads=True),
 )
 ENGINE_4X4: Engine = cuda_engine(
     id=15,
@@ -360,5 +362,6 @@ ENGINE_4X4: Engine = cuda_engine(
     least=lambda task: least_seconds(task, 4, _FEWER_4X4 * _SHARE * task.device.rate(DataType.FLOAT)),
     generate=_generate_4x4,
     numerical_notes=(NumericalNote.WINOGRAD, NumericalNote.WINOGRAD_TILE_6x6),
+    sum_error=SumError(47_000, 262, of_largest=True, headroom=2.0**15, spreads=True),
     error_growth=_GROWTH_4X4,
 )

@@ -1,0 +1,84 @@
+"""Stated errors of sums on the emulator, whose tensor cores cut as the device's do."""
+
+from __future__ import annotations
+
+import pytest
+from adversarial import WITHIN_BOUNDS, WITHOUT_NUMBERS, Sum, check_bound, check_places, positive
+from drawn.places import Emulated
+from emulator import MISSING
+
+from graphdnn.engines import ENGINES, Engine
+from graphdnn.engines.cuda import (
+    hopper_gemm,
+    hopper_halo,
+    hopper_matmul,
+    hopper_planes,
+    hopper_product,
+    implicit_gemm,
+    mma_gemm,
+    widened,
+    winograd,
+)
+from graphdnn.engines.sum_error import SumError
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+_LENGTH = 320  # several steps of every engine, and several of a sum that begins anew
+
+CASES: tuple[tuple[Engine, Sum], ...] = (
+    (hopper_gemm.ENGINE, Sum("f16", _LENGTH)),
+    (hopper_gemm.ENGINE, Sum("bf16", _LENGTH)),
+    (hopper_gemm.ENGINE_TF32, Sum("f32", _LENGTH)),
+    (hopper_gemm.ENGINE_FP8, Sum("e4m3", _LENGTH)),
+    (hopper_gemm.ENGINE_FP8, Sum("e5m2", _LENGTH)),
+    (hopper_gemm.ENGINE_FP8_FAST, Sum("e4m3", _LENGTH, fast=True)),
+    (hopper_planes.FLOATS, Sum("f32", _LENGTH)),
+    (hopper_halo.ENGINE, Sum("f16", _LENGTH, taps=3)),
+    (hopper_matmul.ENGINE, Sum("bf16", _LENGTH, is_matmul=True)),
+    (hopper_matmul.ENGINE_TF32, Sum("f32", _LENGTH, is_matmul=True)),
+    (mma_gemm.ENGINE, Sum("f16", _LENGTH)),
+    (mma_gemm.ENGINE_TF32, Sum("f32", _LENGTH)),
+    (widened.ENGINE, Sum("e4m3", _LENGTH)),
+    (implicit_gemm.ENGINE, Sum("f32", _LENGTH)),
+    (winograd.ENGINE, Sum("f32", _LENGTH, taps=3)),
+    (winograd.ENGINE_4X4, Sum("f32", _LENGTH, taps=3)),
+)
+_NAMES = [f"{engine.name}-{problem.kind.name}" for engine, problem in CASES]
+
+
+@pytest.mark.parametrize(("engine", "problem"), CASES, ids=_NAMES)
+def test_bounds(engine: Engine, problem: Sum) -> None:
+    found = [check_bound(problem, Emulated(), engine, how) for how in WITHIN_BOUNDS]
+    assert not any(found), "\n".join(filter(None, found))
+
+
+@pytest.mark.parametrize(("engine", "problem"), CASES, ids=_NAMES)
+def test_what_is_no_number(engine: Engine, problem: Sum) -> None:
+    """In the places where NumPy has it; engines that transform operands state that they spread it."""
+    assert engine.sum_error is not None
+    if engine.sum_error.spreads:
+        assert not engine.is_general
+        return
+    found = [check_places(problem, Emulated(), engine, how) for how in WITHOUT_NUMBERS]
+    assert not any(found), "\n".join(filter(None, found))
+
+
+def test_sums_of_fp8_are_bounded_because_they_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The emulator's tensor cores keep as few digits as the device's."""
+    problem = Sum("e4m3", 4096)
+    assert check_bound(problem, Emulated(), hopper_gemm.ENGINE_FP8, positive) == ""
+    monkeypatch.setattr(hopper_product, "_PROMOTED", 0)
+    assert "positive" in check_bound(problem.of(4096), Emulated(), hopper_gemm.ENGINE_FP8, positive)
+
+
+def test_every_stated_bound_is_tested() -> None:
+    stated = {e.name for e in ENGINES if e.sum_error is not None}
+    assert stated == {engine.name for engine, _ in CASES}
+
+
+def test_units() -> None:
+    assert SumError(2, 3).units(10) == 32
+    assert SumError(2, 3, restart=128).units(64) == 2 + 3 * 64 + 0.5
+    assert SumError(2, 3, restart=128).units(1280) == 2 + 3 * 128 + 10
+    assert str(SumError(1, 1)) == "(1 + n) 2^-24 sum abs(x w)"
+    assert str(SumError(4, 1, restart=128)) == "(132 + n / 128) 2^-24 sum abs(x w)"
+    assert str(SumError(90, 2, of_largest=True)) == "(90 + 2 n) 2^-24 n max(abs x) max(abs w)"
