@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from problems import EXAMPLES
 from test_cli import answer, refused
 
 import graphdnn
-from graphdnn import BadParam, Graph, HeurMode, NotSupported, OperationGraph, build, rank
+from graphdnn import BadParam, Graph, HeurMode, NotSupported, OperationGraph, build, graph_to_json, rank
 from graphdnn.cli.outcome import Exit
 from graphdnn.cuts import Cut, Price, Verdict, cuts_of
 from graphdnn.enums import PointwiseMode
@@ -159,6 +160,39 @@ def test_a_tail_in_memory_is_what_the_whole_saves() -> None:
     assert first.against(1.0).word == "pays"
 
 
+def prologue() -> OperationGraph:
+    """scale, bias and ReLU before a 3x3 convolution, channels last in fp16: what tensor cores take as it lies only."""
+    g = Graph("prologue", io_data_type="float16", intermediate_data_type="float16", compute_data_type="float32")
+    x = g.tensor([64, 256, 28, 28], stride=[256 * 28 * 28, 1, 28 * 256, 256])
+    w = g.tensor([256, 256, 3, 3], stride=[256 * 9, 1, 3 * 256, 256])
+    scale, shift = g.tensor([1, 256, 1, 1]), g.tensor([1, 256, 1, 1])
+    g.conv_fprop(g.relu(g.add(g.mul(x, scale), shift)), w, padding=[1, 1]).set_output(True)
+    return g.build_operation_graph()
+
+
+def test_a_fusion_that_hurts_is_found() -> None:
+    graph = prologue()
+    cuts = cuts_of(graph, "h200")
+    best = cuts.best
+    assert best is not None
+    assert best.after.operations == ("conv_fprop",)
+    assert (best.verdict.word, best.verdict.gain < -0.1) == ("hurts", True)
+    split = rank(graph, "h200", limits=best.limits).best
+    assert [op.name for op in split.fused] == ["mul+add+relu_fwd", "conv_fprop"]
+    assert split.predicted_seconds == pytest.approx(best.split.predicted)
+
+
+@pytest.mark.parametrize("family", ["graph", "pointwise_graph", "statistics", "softmax"])
+def test_limits_of_a_cut_keep_both_sides_apart(family: str) -> None:
+    for seed in range(4):
+        graph = draw(Case(family, seed, large=False)).graph
+        for cut in cuts_of(graph):
+            before = {t.uid for part in cut.before.graphs for t in part.tensors.values() if t.uid in part.producer}
+            for op in graphdnn.fuse(graph, cut.limits):
+                made = {t.uid in before for step in op.operations for t in step.outputs().values()}
+                assert len(made) == 1
+
+
 def test_verdict() -> None:
     def word(whole: float, split: float) -> str:
         return Verdict(whole, split, 0.1, False).word
@@ -200,11 +234,16 @@ def test_measured_on_the_host() -> None:
 # The command.
 
 
-def test_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out, _ = answer(capsys, "cuts", LAYER, "--device", "h200")
     assert "conv_fprop+add" in out
     assert "pays (+" in out
     assert "keep it whole" in out
+    file = tmp_path / "prologue.json"
+    file.write_text(graph_to_json(prologue()), encoding="utf-8")
+    out, _ = answer(capsys, "cuts", str(file), "--device", "h200")
+    assert "split it at [2]" in out
+    assert "in one plan: graphdnn run GRAPH --forbid " in out
     out, _ = answer(capsys, "cuts", "conv x=f32[1,2,5,5] w=f32[2,2,3,3]")
     assert "nothing to cut" in out
 

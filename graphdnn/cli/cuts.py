@@ -85,4 +85,8 @@ def _advice(cuts: Cuts) -> str:
     best = cuts.best
     if best is None:
         return f"keep it whole: no split is faster by more than {cuts.margin:.0%}"
-    return f"split it at [{cuts.cuts.index(best)}]: the parts take {seconds(best.verdict.split)} together"
+    apart = " ".join(f"--forbid {','.join(map(str, entry))}" for entry in best.limits.forbid)
+    return (
+        f"split it at [{cuts.cuts.index(best)}]: the parts take {seconds(best.verdict.split)} together\n"
+        f"in one plan: graphdnn run GRAPH {apart}"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from graphdnn.cuts.parts import Carver, connected
-from graphdnn.cuts.places import crossing, places
+from graphdnn.cuts.places import crossing, places, split_here
 from graphdnn.cuts.prices import Prices
 from graphdnn.cuts.records import Cut, Cuts, Side, total
 from graphdnn.device import DeviceSpec
@@ -41,8 +41,10 @@ def cuts_of(
 
     def cut(before: frozenset[int]) -> Cut:
         uids = tuple(crossing(graph, before))
+        after = everything - before
         tensors = tuple(graph.tensors[uid] for uid in uids)
-        return Cut(tensors, survey.side(before, uids), survey.side(everything - before, uids), whole, margin)
+        apart = split_here(graph, after, uids, limits)
+        return Cut(tensors, apart, survey.side(before, uids), survey.side(after, uids), whole, margin)
 
     return Cuts(graph, spec, whole, margin, tuple(map(cut, places(fused))))
 

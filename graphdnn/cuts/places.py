@@ -7,9 +7,9 @@ they are the same places; where branches run side by side they are not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from graphdnn.fusion import FusedGraph
+from graphdnn.fusion import FusedGraph, Limits
 from graphdnn.graph import OperationGraph
 
 MOST_BRANCHING = 128  # operations; in larger graphs only the first family is looked at
@@ -31,6 +31,17 @@ def crossing(graph: OperationGraph, before: frozenset[int]) -> Iterator[int]:
         for tensor in graph.operations[index].outputs().values():
             if any(reader not in before for reader in graph.consumers.get(tensor.uid, ())):
                 yield tensor.uid
+
+
+def split_here(graph: OperationGraph, after: frozenset[int], uids: Iterable[int], limits: Limits) -> Limits:
+    """``limits`` with which no kernel has operations of both sides. Kernels grow along edges, so it takes only these."""
+    apart = [
+        (uid, next(iter(graph.operations[reader].outputs().values())).uid)
+        for uid in uids
+        for reader in graph.consumers[uid]
+        if reader in after
+    ]
+    return Limits.of(limits.force, (*limits.forbid, *apart), limits.bound)
 
 
 def _candidates(fused: FusedGraph) -> Iterator[frozenset[int]]:

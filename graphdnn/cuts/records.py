@@ -10,6 +10,7 @@ from typing import Any
 
 from graphdnn.device import DeviceSpec
 from graphdnn.errors import BadParam
+from graphdnn.fusion import Limits
 from graphdnn.graph import OperationGraph
 from graphdnn.rules import Rule
 from graphdnn.tensors import TensorSpec
@@ -122,6 +123,7 @@ class Cut:
     """A place between two parts of a graph. ``tensors`` pass from the first to the second, through memory."""
 
     tensors: tuple[TensorSpec, ...]
+    limits: Limits  # with which the whole is built as one plan whose kernels end here
     before: Side
     after: Side
     whole: Price
@@ -176,6 +178,7 @@ class Cut:
     def to_json(self) -> dict[str, object]:
         return {
             "tensors": [t.uid for t in self.tensors],
+            "limits": self.limits.to_json(),
             "before": self.before.to_json(),
             "after": self.after.to_json(),
             "split": self.split.to_json(),
