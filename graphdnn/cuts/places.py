@@ -34,7 +34,7 @@ def crossing(graph: OperationGraph, before: frozenset[int]) -> Iterator[int]:
 
 
 def split_here(graph: OperationGraph, after: frozenset[int], uids: Iterable[int], limits: Limits) -> Limits:
-    """``limits`` with which no kernel has operations of both sides. Kernels grow along edges, so it takes only these."""
+    """``limits`` with which no kernel has operations of both sides. Kernels grow along edges: only these count."""
     apart = [
         (uid, next(iter(graph.operations[reader].outputs().values())).uid)
         for uid in uids
