@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emulator.runtime import EmulatedRuntime
-from extension_cases import extension
+from extension_cases import extension, recurrent
 from legal import IMAGE, convolution, operation, pooling, tensor
 from recurrent_cases import spec as recurrent_spec
 
@@ -349,6 +349,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
             ("cuda_rnn_resident_backward_data", "rnn_fwd"),
             ("cuda_rnn_backward_data", "rnn_fwd"),
             ("cuda_rnn_backward_weights", "rnn_fwd"),
+            ("cuda_rnn_backward_weights_16bit", "rnn_fwd"),
         )
     },
     "cuda_grid_sample.layout": declined("cuda_grid_sample", in_bits("grid_sample"), H200),
@@ -356,6 +357,15 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     "cuda_patches.layout": declined("cuda_patches", in_bits("patches"), H200),
     "cuda_rnn.layout": declined("cuda_rnn", by_value("rnn_fwd", "x"), H200),
     "cuda_rnn_resident.layout": declined("cuda_rnn_resident", by_value("rnn_fwd", "x"), H200),
+    "cuda_rnn_backward_weights_16bit.layout": declined(
+        "cuda_rnn_backward_weights_16bit", by_value("rnn_bwd_weights", "x"), H200
+    ),
+    **{
+        f"cuda_rnn_backward_weights_16bit.{rule}": declined(
+            "cuda_rnn_backward_weights_16bit", recurrent("rnn_bwd_weights", kind, arithmetic=arithmetic), H200
+        )
+        for rule, kind, arithmetic in (("types", "f32", "f32"), ("arithmetic", "f16", "f64"))
+    },
     "cuda_rnn_resident_backward_data.layout": declined(
         "cuda_rnn_resident_backward_data", by_value("rnn_bwd_data", "dy"), H200
     ),

@@ -34,13 +34,13 @@ def recurrent(tag: str, kind: str, **settings: Any) -> Operation:
     """The minimal recurrent operation for a network of other settings, with data of another type."""
     net = spec(**settings)
     dims = {
-        "x": (net.rows, net.input_size), "y": (net.rows, net.width), "w": (net.weight_count,), "kept": (net.kept_count,),
+        "x": (net.rows, net.input_size), "y": (net.rows, net.width), "w": (net.weight_count,), "dw": (net.weight_count,), "kept": (net.kept_count,),
         "kept_gradients": (net.gradient_count,),
         "dx": (net.rows, net.input_size), "dy": (net.rows, net.width), "hx": net.states, "hy": net.states, "cx": net.states, "cy": net.states,
     }  # fmt: skip
     legal = LEGAL_EXTENSIONS[tag]()
     changes = {
-        port: tensor(i, dims[port], "f32" if port.startswith("kept") else kind)
+        port: tensor(i, dims[port], net.arithmetic if port.startswith("kept") else kind)
         for i, port in enumerate(sorted(legal.keys() - {"rnn"}), start=1)
     }
     return EXTENSIONS[tag](rnn=net, **changes)

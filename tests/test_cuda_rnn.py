@@ -177,7 +177,9 @@ RESIDENT: dict[str, dict[str, Any]] = {
 }
 
 
-RESIDENT_ENGINES = {"rnn_fwd": rnn_resident.ENGINE, "rnn_bwd_data": rnn_resident_backward.ENGINE}
+RESIDENT_ENGINES = {
+    "rnn_fwd": rnn_resident.ENGINE, "rnn_bwd_data": rnn_resident_backward.ENGINE, "rnn_bwd_weights": rnn_weights.NARROW,
+}  # fmt: skip
 
 
 @emulated

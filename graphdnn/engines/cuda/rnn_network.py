@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from graphdnn.device import DeviceSpec
@@ -44,6 +44,11 @@ class Values:
             parameters.tensor(name, self.spec, is_output=is_output)
         parameters.integer(f"{name}_at", 0 if self.spec is None else self.start)
         parameters.integers(f"{name}_stride", (self.row, self.column))
+
+    def beginning(self, column: int) -> Values:
+        """The same from another column on."""
+        size = ELEMENTS[self.data_type].bytes if self.spec is None else 1
+        return replace(self, start=self.start + column * self.column * size)
 
     def matrix(self, steps: Steps, rows: int, columns: int) -> Matrix:
         if self.spec is None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from graphdnn.checks import Empty, Equals, MultipleOf, OneOf
+from graphdnn.checks import Empty, MultipleOf
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.rnn import draw_masks
-from graphdnn.engines.cuda.rnn_needs import rnn_needs, waiting_cost
+from graphdnn.engines.cuda.rnn_needs import half_needs, rnn_of, waiting_cost
 from graphdnn.engines.cuda.rnn_network import Network, Values, rows_of
 from graphdnn.engines.cuda.rnn_products import Products
 from graphdnn.engines.cuda.source import kernel_text
@@ -208,58 +208,25 @@ def _is_forward(task: Task) -> bool:
 
 
 def resident_needs(engine: str, tag: str, data: tuple[str, ...]) -> tuple[Constraint, ...]:
-    """What both directions of time need: 16-bit data and sizes that fit. ``data``: the ports that have one type."""
-
-    def is_asked(task: Task) -> bool:
-        return task.op.main.tag == tag
-
-    def types(task: Task) -> tuple[str, ...]:
-        tensors = task.op.main.tensors()
-        return tuple(dict.fromkeys(tensors[p].data_type.name for p in data if p in tensors))
-
-    def rnn(task: Task) -> RnnSpec:
-        found = task.op.main.rnn  # type: ignore[attr-defined]
-        assert isinstance(found, RnnSpec)
-        return found
-
+    """What both directions of time need: 16-bit data and whole blocks. ``data``: the ports that have one type."""
     return (
-        *rnn_needs(engine, tag),
-        need(
-            f"{engine}.types",
-            f"{', '.join(data)}: data_type",
-            types,
-            OneOf(("HALF",), ("BFLOAT16",)),
-            reason="tensor cores multiply 16-bit floats, states are handed on as they are rounded",
-            fix="use HALF or BFLOAT16 for all of them, or another engine",
-            status=Status.NOT_SUPPORTED_DATA_TYPE,
-            when=is_asked,
-        ),
-        need(
-            f"{engine}.arithmetic",
-            "arithmetic",
-            lambda task: rnn(task).arithmetic,
-            Equals(DataType.FLOAT),
-            reason="tensor cores sum products of 16-bit floats as FLOAT",
-            fix="use FLOAT, or another engine",
-            status=Status.NOT_SUPPORTED_DATA_TYPE,
-            when=is_asked,
-        ),
+        *half_needs(engine, tag, data),
         need(
             f"{engine}.hidden_size",
             "hidden_size",
-            lambda task: rnn(task).hidden_size,
+            lambda task: rnn_of(task).hidden_size,
             MultipleOf(UNITS),
             reason=f"a block has {UNITS} units",
             fix="pad the network with units whose weights are 0, or use another engine",
             status=Status.NOT_SUPPORTED_SHAPE,
-            when=is_asked,
+            when=lambda task: task.op.main.tag == tag,
         ),
     )
 
 
 def misfit(task: Task, ways: Callable[[RnnSpec], list[Shape]]) -> list[str]:
     """Why the network does not fit the device; empty when it does."""
-    rnn = task.op.main.rnn  # type: ignore[attr-defined]
+    rnn = rnn_of(task)
     found = ways(rnn)
     if any(s.fits(task.device) for s in found):
         return []

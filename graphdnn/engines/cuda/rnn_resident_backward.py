@@ -57,11 +57,8 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         steps.add(fill(network, anchor.y.data_type, handed.start, layers=1, width=width, first=0, hx=None))
         steps.add(_layer(network, anchor, layer, leaving, handed))
         target = below if layer else rows_of(anchor.dx)
-        entered = 2 * (rnn.hidden_size if rnn.cell is Cell.GRU else 0)  # bytes before the gradients of the input's part
-        found = [
-            Values(None, handed.data_type, handed.start + entered + 2 * d * width, handed.row)
-            for d in range(rnn.directions)
-        ]
+        first = rnn.hidden_size if rnn.cell is Cell.GRU else 0  # of the input's part
+        found = [handed.beginning(first + direction * width) for direction in range(rnn.directions)]
         add_entering(network, products, anchor, layer, found, parts, target, masks if layer else None)
         leaving = below
     return steps.kernel(f"rnn_resident_bwd_data__{rnn.cell.name.lower()}")

@@ -3,43 +3,55 @@
 from __future__ import annotations
 
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.cost import memory_cost
+from graphdnn.engines.cuda.cost import device_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.parameters import STORAGE, Parameters
-from graphdnn.engines.cuda.rnn_needs import rnn_needs
+from graphdnn.engines.cuda.rnn_needs import half_needs, rnn_needs
 from graphdnn.engines.cuda.rnn_network import Network, Values, rows_of
 from graphdnn.engines.cuda.rnn_products import Products
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.steps import Steps
+from graphdnn.engines.engine import Cost, Task
+from graphdnn.engines.work import flops
+from graphdnn.enums import DataType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Cell, RnnBackwardWeights
-from graphdnn.operations.rnn_spec import KEPT_GRADIENTS
+from graphdnn.operations.rnn_spec import KEPT_GRADIENTS, RnnSpec
 
 _THREADS = 256
 _COLUMNS = 32  # biases of a block
 _BLOCKS_PER_SM = 8
+_SHARE = 0.5  # of the peak rate
 
 
-def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
+def generate(op: FusedOp, device: DeviceSpec, data_type: DataType | None = None) -> DeviceKernel:
+    """``data_type``: what gradients are rounded to before they are multiplied; None leaves them as they are."""
     anchor = op.anchor
     assert isinstance(anchor, RnnBackwardWeights)
     rnn, steps = anchor.rnn, Steps(op, device)
+    operand = rnn.arithmetic if data_type is None else data_type
     network, products = Network(anchor, steps, 0), Products(steps, rnn.arithmetic)
     masks = network.plain_masks(anchor.masks)
-    before = network.scratch(rnn.arithmetic, rnn.hidden_size)
-    thin = network.scratch(rnn.arithmetic, rnn.width) if masks is not None else None
+    width = KEPT_GRADIENTS[rnn.cell] * rnn.hidden_size
+    before = network.scratch(operand, rnn.hidden_size)
+    copy = None if data_type is None else network.scratch(operand, width)
+    between = network.scratch(operand, rnn.width) if masks is not None or copy is not None else None
     values = rows_of(anchor.x)
     for layer in range(rnn.layers):
-        if layer and thin is not None:
-            network.join(values, thin, rnn.width, masks=masks, layer=layer)
-            values = thin
+        if layer and between is not None:
+            network.join(values, between, rnn.width, masks=masks, layer=layer)
+            values = between
         outputs = _outputs(network, anchor, layer)
         for direction in range(rnn.directions):
             pseudo = layer * rnn.directions + direction
             steps.add(_before(network, anchor, outputs, before, pseudo))
             steps.add(_biases(network, anchor, pseudo))
-            _products(network, products, anchor, values, before, pseudo)
+            gradients = _found(anchor, pseudo)
+            if copy is not None:
+                network.join(gradients, copy, width)
+                gradients = copy
+            _products(network, products, anchor, values, before, gradients, pseudo)
         values = outputs
     return steps.kernel(f"rnn_bwd_weights__{rnn.cell.name.lower()}")
 
@@ -48,30 +60,30 @@ def _outputs(network: Network, op: RnnBackwardWeights, layer: int) -> Values:
     return rows_of(op.y) if layer == op.rnn.layers - 1 or op.kept is None else network.kept_outputs(op.kept, layer)
 
 
-def _found(op: RnnBackwardWeights, pseudo: int, value: int) -> Values:
-    """Gradients of what enters the gates from one of their values on: [rows, values * hidden]."""
+def _found(op: RnnBackwardWeights, pseudo: int) -> Values:
+    """Gradients of what enters the gates: [rows, values * hidden]."""
     assert op.kept_gradients is not None
     width, step = KEPT_GRADIENTS[op.rnn.cell] * op.rnn.hidden_size, op.kept_gradients.strides[0]
-    start = (pseudo * op.rnn.rows * width + value * op.rnn.hidden_size) * step
-    return Values(op.kept_gradients, op.rnn.arithmetic, start, width * step, step)
+    return Values(op.kept_gradients, op.rnn.arithmetic, pseudo * op.rnn.rows * width * step, width * step, step)
 
 
 def _products(
-    network: Network, products: Products, op: RnnBackwardWeights, values: Values, before: Values, pseudo: int
-) -> None:
+    network: Network, products: Products, op: RnnBackwardWeights, values: Values, before: Values, gradients: Values,
+    pseudo: int,
+) -> None:  # fmt: skip
     """Both gradients of matrices; the last gate of a GRU has another one for the state."""
     rnn, steps, layer = op.rnn, network.steps, pseudo // op.rnn.directions
-    size = rnn.gates * rnn.hidden_size
+    hidden = rnn.hidden_size
     if rnn.has_input_matrices(layer):
-        entered = _found(op, pseudo, 0).matrix(steps, rnn.rows, size)
+        entered = gradients.matrix(steps, rnn.rows, rnn.gates * hidden)
         products.add(
             entered.transposed, values.matrix(steps, rnn.rows, rnn.fan_in(layer)), network.input_matrix(op.dw, pseudo)
         )
-    state, matrix = before.matrix(steps, rnn.rows, rnn.hidden_size), network.state_matrix(op.dw, pseudo)
+    state, matrix = before.matrix(steps, rnn.rows, hidden), network.state_matrix(op.dw, pseudo)
     parts = [(0, 0, 2), (2, 3, 1)] if rnn.cell is Cell.GRU else [(0, 0, rnn.gates)]
     for gate, value, count in parts:
-        entered = _found(op, pseudo, value).matrix(steps, rnn.rows, count * rnn.hidden_size)
-        products.add(entered.transposed, state, matrix.part(gate * rnn.hidden_size, count * rnn.hidden_size))
+        entered = gradients.beginning(value * hidden).matrix(steps, rnn.rows, count * hidden)
+        products.add(entered.transposed, state, matrix.part(gate * hidden, count * hidden))
 
 
 def _before(network: Network, op: RnnBackwardWeights, outputs: Values, to: Values, pseudo: int) -> Launch:
@@ -97,7 +109,7 @@ def _before(network: Network, op: RnnBackwardWeights, outputs: Values, to: Value
 
 
 def _biases(network: Network, op: RnnBackwardWeights, pseudo: int) -> Launch:
-    rnn, found = op.rnn, _found(op, pseudo, 0)
+    rnn, found = op.rnn, _found(op, pseudo)
     assert op.kept_gradients is not None
     parameters = Parameters(network.steps.places)
     parameters.integer("hidden", rnn.hidden_size)
@@ -124,12 +136,35 @@ def _biases(network: Network, op: RnnBackwardWeights, pseudo: int) -> Launch:
     return Launch(text, "rnn_bias", (blocks, 1, 1), _THREADS, parameters.pack())
 
 
+def _rnn(task: Task) -> RnnSpec:
+    op = task.op.main
+    assert isinstance(op, RnnBackwardWeights)
+    return op.rnn
+
+
+def _cost(task: Task, operand: DataType, copies: int) -> Cost:
+    """``copies``: bytes that a rounded gradient is moved by, beside the product that reads it."""
+    rnn = _rnn(task)
+    moved = float(rnn.gradient_count * copies)
+    seconds = flops(task.op.main) / (task.device.rate(operand) * _SHARE)
+    return device_cost(task, seconds, moved, launches=1 + (4 + bool(copies)) * rnn.pseudo_layers)
+
+
 ENGINE = cuda_engine(
     id=72,
     name="cuda_rnn_backward_weights",
     summary="gradients of packed weights of recurrent networks, a product over all rows for each matrix",
     needs=rnn_needs("cuda_rnn_backward_weights", RnnBackwardWeights.tag),
-    cost=lambda task, knobs: memory_cost(task, launches=4 * task.op.main.rnn.pseudo_layers),  # type: ignore[attr-defined]
+    cost=lambda task, knobs: _cost(task, task.op.main.compute_type, 0),
     generate=lambda op, device, knobs: generate(op, device),
     is_general=True,
+)
+NARROW = cuda_engine(
+    id=75,
+    name="cuda_rnn_backward_weights_16bit",
+    summary="the same from gradients rounded to the data's 16 bits, on tensor cores",
+    needs=half_needs("cuda_rnn_backward_weights_16bit", RnnBackwardWeights.tag, ("x", "y")),
+    cost=lambda task, knobs: _cost(task, DataType.HALF, 4),
+    generate=lambda op, device, knobs: generate(op, device, op.main.inputs()["x"].data_type),
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
 )

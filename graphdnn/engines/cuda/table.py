@@ -87,5 +87,6 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     rnn.ENGINE,
     rnn_resident_backward.ENGINE,
     rnn_backward.ENGINE,
+    rnn_weights.NARROW,
     rnn_weights.ENGINE,
 )
