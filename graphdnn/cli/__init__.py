@@ -7,7 +7,23 @@ import os
 import sys
 from collections.abc import Sequence
 
-from graphdnn.cli import cache, check, compile_, cuts, demo, diff, doctor, explain, import_, kernel, lock, run, trace
+from graphdnn.cli import (
+    cache,
+    check,
+    compile_,
+    cuts,
+    db,
+    demo,
+    diff,
+    doctor,
+    explain,
+    import_,
+    kernel,
+    lock,
+    run,
+    trace,
+    tune,
+)
 from graphdnn.cli.outcome import Exit, exit_code, print_rejections
 from graphdnn.enums import Status
 from graphdnn.errors import GraphdnnError
@@ -20,7 +36,7 @@ MEMORY = Rule(
     fix="make the problem smaller",
     status=Status.INTERNAL_ERROR_HOST_ALLOCATION_FAILED,
 )
-COMMANDS = (demo, run, explain, doctor, cache, lock, check, diff, kernel, cuts, trace, import_, compile_)
+COMMANDS = (demo, run, explain, doctor, cache, lock, check, diff, kernel, cuts, trace, import_, compile_, tune, db)
 _CODES = "exit codes: 0 ok, 1 a check failed, 2 wrong arguments or file, 3 nothing executed, 4 not supported"
 
 

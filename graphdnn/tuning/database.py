@@ -24,7 +24,7 @@ from graphdnn.heuristics import Filters, Ranking
 from graphdnn.tuning import storage
 from graphdnn.tuning.problem_key import problem_key
 from graphdnn.tuning.record import COLUMNS, Record, entries_of, from_row, to_row
-from graphdnn.tuning.setup import Setup, setup_of
+from graphdnn.tuning.setup import PLACES, Setup, setup_of, texts_of, version
 from graphdnn.tuning.tuned import Tuned, Verdict
 
 _NAMES = ", ".join(COLUMNS)
@@ -54,6 +54,13 @@ class Database:
         self._guard = threading.RLock()
         self._connection, self.path = storage.opened(wanted)
         self.damaged: list[MalformedFile] = []  # entries that were met and not used
+
+    @classmethod
+    def on(cls, connection: storage.Connection) -> Database:
+        """On a connection that is there."""
+        made = cls.__new__(cls)
+        made._guard, made._connection, made.path, made.damaged = threading.RLock(), connection, None, []
+        return made
 
     def close(self) -> None:
         with self._guard, suppress(sqlite3.Error):
@@ -123,11 +130,14 @@ class Database:
             self._connection.execute("DELETE FROM problems WHERE key NOT IN (SELECT problem FROM times)")
 
     def remove_damaged(self) -> int:
-        """Entries that cannot be used; how many there were."""
-        with self._guard, self._writing():
-            bad = [rowid for rowid, row in self._rows("") if isinstance(row, MalformedFile)]
-            self._connection.executemany("DELETE FROM times WHERE rowid = ?", [(rowid,) for rowid in bad])
-        return len(bad)
+        """Entries and graphs that cannot be used; how many there were."""
+        with self._guard:
+            graphs = [key for key in self.problems() if self.graph(key) is None]
+            with self._writing():
+                bad = [rowid for rowid, row in self._rows("") if isinstance(row, MalformedFile)]
+                self._connection.executemany("DELETE FROM times WHERE rowid = ?", [(rowid,) for rowid in bad])
+                self._connection.executemany("DELETE FROM problems WHERE key = ?", [(key,) for key in graphs])
+        return len(bad) + len(graphs)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -178,6 +188,10 @@ class Database:
         with self._guard:
             rows = self._select("SELECT graph FROM problems WHERE key = ?", (key,))
         return next((row[0] for row in rows if isinstance(row[0], str)), None)
+
+    def is_current(self, setup: Setup) -> bool:
+        """Whether this version, with the text that it has now, could have measured it (on whatever driver)."""
+        return setup.version == version() and setup.texts in map(texts_of, PLACES)
 
     def integrity(self) -> list[str]:
         with self._guard:

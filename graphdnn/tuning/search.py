@@ -39,6 +39,7 @@ _QUICK = 3  # samples of the first impression
 _SAMPLES = 3  # of a round: their median is the round's value
 _SAMPLE = {"cpu": 5e-4, "cuda": 3e-4}  # seconds that a sample should last
 _TRYING = 0.8  # share of the budget; the race has the rest, and what it needs for the fewest rounds
+_SHORT = 0.1  # share of the budget that the fewest rounds may take when it is spent
 _LONG = 0.02  # seconds from which on one sample is as good as several
 _PENDING = 8  # results that wait to be judged, at most: each may be large
 _START = 60.0  # seconds that a worker may take to start and to make its operands
@@ -315,7 +316,8 @@ class Search:
             running += entered
             if not running:
                 break
-            if turn and self._left() <= 0:
+            is_short = turn < fewest and self._needed() <= _SHORT * self.limits.budget
+            if turn and self._left() <= 0 and not is_short:
                 self.stopped += "; the race ended with the time"
                 break
             for trial in _turned(running, turn):
@@ -388,6 +390,9 @@ class Search:
             for trial in tied:
                 trial.verdict = Verdict.TIED
                 trial.reason = f"with {chosen.name}, which is simpler" if trial is not chosen else ""
+            for trial in leaders:
+                if trial.verdict is Verdict.SLOWER and trial.interval and trial.interval.overlaps(first.interval):
+                    trial.reason = "not for certain, the intervals overlap"
             chosen.verdict = Verdict.FASTEST
             if len(tied) > 1:
                 chosen.reason = f"simplest of {len(tied)} within {self.limits.tie:.0%}"

@@ -16,6 +16,7 @@ from graphdnn.device import DeviceSpec
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _TEXTS = {"cpu": ("engines/*.py", "engines/host"), "cuda": ("engines/*.py", "engines/cuda")}
+PLACES = tuple(_TEXTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def setup_of(device: DeviceSpec) -> Setup:
         "compute_capability": list(device.compute_capability),
         "sm_count": device.sm_count,
     }
-    return Setup(json.dumps(facts, sort_keys=True), _driver(device), _version(), _texts(device.kind))
+    return Setup(json.dumps(facts, sort_keys=True), _driver(device), version(), texts_of(device.kind))
 
 
 def _driver(device: DeviceSpec) -> str:
@@ -61,12 +62,12 @@ def _processor() -> str:
     return next(named, platform.processor() or platform.machine())
 
 
-def _version() -> str:
+def version() -> str:
     return str(sys.modules["graphdnn"].__version__)  # the package, which is loaded before anything in it
 
 
 @cache
-def _texts(kind: str) -> str:
+def texts_of(kind: str) -> str:
     """Hash of every file that decides what the kernels of a kind of device are."""
     single, folder = _TEXTS[kind]
     files = [*_PACKAGE.glob(single), *(p for p in (_PACKAGE / folder).rglob("*") if p.suffix in (".py", ".cu", ".cuh"))]

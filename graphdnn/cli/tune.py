@@ -1,0 +1,78 @@
+"""tune: try configurations on the device that is here, and say which is the fastest"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+
+from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
+from graphdnn.cli.outcome import Exit
+from graphdnn.cli.run import save
+from graphdnn.cli.source import HELP, graph_and_limits
+from graphdnn.files import plan_to_json
+from graphdnn.fusion import fuse
+
+_LONGEST = 86_400.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("graph", metavar="GRAPH", help=HELP)
+    add_device_and_mode(parser)
+    parser.set_defaults(mode="B")
+    parser.add_argument("--budget", type=seconds, default=10.0, metavar="S", help="seconds in all (default: 10)")
+    parser.add_argument("--most", type=number, default=64, metavar="N", help="candidates at most (default: 64)")
+    parser.add_argument(
+        "--limit", type=seconds, default=20.0, metavar="S", help="seconds that a candidate may take (default: 20)"
+    )
+    parser.add_argument(
+        "--any-class", action="store_true", help="also candidates with larger errors than the ranking's best"
+    )
+    parser.add_argument("--seed", type=number, default=0, metavar="N", help="of the random data (default: 0)")
+    parser.add_argument(
+        "--db", type=Path, metavar="FILE", help="keep the times in this database (default: beside the kernel cache)"
+    )
+    parser.add_argument("--no-db", action="store_true", help="keep nothing")
+    parser.add_argument("--save-plan", type=Path, metavar="FILE", help="write the plan of the fastest as JSON")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def seconds(text: str) -> float:
+    """Named as argparse says it: invalid seconds value."""
+    value = float(text)
+    if not (math.isfinite(value) and 0 < value <= _LONGEST):
+        raise ValueError(text)
+    return value
+
+
+def number(text: str) -> int:
+    """Named as argparse says it: invalid number value."""
+    if not text.isdecimal():
+        raise ValueError(text)
+    return int(text)
+
+
+def run(arguments: argparse.Namespace) -> Exit:
+    from graphdnn.tuning import Database, autotune, default_database
+
+    fused, device = fuse(*graph_and_limits(arguments.graph)), device_of(arguments)
+    database = None if arguments.no_db else Database(arguments.db) if arguments.db else default_database()
+    tuned = autotune(
+        fused,
+        device,
+        budget=arguments.budget,
+        mode=mode_of(arguments),
+        any_class=arguments.any_class,
+        seed=arguments.seed,
+        most=max(arguments.most, 1),
+        candidate_seconds=arguments.limit,
+        database=database,
+    )
+    print(json.dumps(tuned.to_json(), indent=1) if arguments.json else tuned)
+    if not tuned.has_winner:
+        return Exit.CHECK_FAILED
+    if not arguments.json and database is not None and database.path is not None:
+        print(f"kept in {database.path}: build(graph, tuned=...), graphdnn db show")
+    save(arguments.save_plan, plan_to_json, tuned.plan)
+    return Exit.OK
