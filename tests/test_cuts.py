@@ -45,6 +45,7 @@ def names(cut: Cut) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def test_each_edge_of_a_chain_is_a_cut() -> None:
     cuts = cuts_of(graph_of(LAYER), "h200")
+    assert "0. conv_fprop | add + relu_fwd: pays (+" in str(cuts)
     assert [names(cut) for cut in cuts] == [
         (("conv_fprop",), ("add", "relu_fwd")),
         (("conv_fprop", "add"), ("relu_fwd",)),

@@ -37,6 +37,14 @@ FACTS = {
         "binding.shape",
         "numpy_blocked declined",
     ],
+    "10_fuse_or_not.py": [
+        "conv_fprop 'conv' | add + add + relu_fwd: pays (+",
+        "one kernel for each operation",
+        "saves 12.2 MiB of traffic and 1 launch",
+        "mul + add + relu_fwd | conv_fprop: hurts (-",
+        "['mul+add+relu_fwd', 'conv_fprop']",
+        "the same result: True",
+    ],
     "05_integer_convolution.py": ["exact with int64: True", "right modulo 2^32: True", "saturated to -128 ... 127"],
     "06_plan_files.py": [
         "gives equal results: True",

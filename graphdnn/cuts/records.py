@@ -129,6 +129,11 @@ class Cut:
     whole: Price
     margin: float
 
+    def __str__(self) -> str:
+        """``conv_fprop | add + relu_fwd: pays (+44%)``."""
+        sides = " | ".join(" + ".join(side.operations) for side in (self.before, self.after))
+        return f"{sides}: {self.verdict}"
+
     @property
     def first(self) -> OperationGraph:
         """What comes before the cut, ready to build: same uids, what passes through the cut has memory."""
@@ -208,6 +213,10 @@ class Cuts:
 
     def __getitem__(self, index: int) -> Cut:
         return self.cuts[index]
+
+    def __str__(self) -> str:
+        lines = [f"cuts on {self.device.name}, whole {self.whole.seconds * 1e6:.1f} us, margin {self.margin:.0%}:"]
+        return "\n".join([*lines, *(f"  {i}. {cut}" for i, cut in enumerate(self.cuts))])
 
     def at(self, *tensors: int) -> Cut | None:
         """The cut through which exactly these tensors pass, by uid."""
