@@ -33,15 +33,17 @@ class Place(Protocol):
 
 
 class Emulated:
-    """Host memory, kernels compiled by g++. ``libraries``: the caller is within ``host_libraries()``."""
+    """Host memory, kernels compiled by g++. ``libraries``: the caller is within ``host_libraries()``. ``watched``: what
+    threads do to shared memory has to be ordered (emulator/shared_accesses.cpp).
+    """
 
-    def __init__(self, libraries: bool = False) -> None:
-        self.device, self._libraries = device_spec("h200"), libraries
+    def __init__(self, libraries: bool = False, *, watched: bool = False) -> None:
+        self.device, self._libraries, self._watched = device_spec("h200"), libraries, watched
 
     def plan(self, config: EngineConfig) -> DevicePlan:
         from emulator.runtime import EmulatedRuntime
 
-        return DevicePlan(config, EmulatedRuntime())
+        return DevicePlan(config, EmulatedRuntime(watched=self._watched))
 
     def admits(self, config: EngineConfig) -> bool:
         return self._libraries or generated(config)

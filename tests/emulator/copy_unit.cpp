@@ -65,6 +65,7 @@ void settle(unsigned at, Barrier& barrier) {
     barrier.pending = barrier.count;
     barrier.phase ^= 1;
     progress = true;
+    order_block();
     release(AT_PHASE, (int)at);
 }
 

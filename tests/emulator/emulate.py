@@ -45,10 +45,11 @@ MAX_THREADS, MAX_SHARED, MAX_GRID = 1024, 227 * 1024, (2**31 - 1, 65_535, 65_535
 CANARY = 0xA5
 
 _HEADERS = ("scheduler.h", "tensor_unit.h")
-_PARTS = ("scheduler.cpp", "copy_unit.cpp", "warpgroup_products.cpp")
+_PARTS = ("scheduler.cpp", "shared_accesses.cpp", "copy_unit.cpp", "warpgroup_products.cpp")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 _WAITS = re.compile(r"\b(__sync|__shfl_|__ballot_|__any_sync|__all_sync|__reduce_|__nanosleep|emulated_)")
 _DYNAMIC_SHARED = re.compile(r"\bextern\b([^;{}\"]*)\b__shared__\b([^;{}\"]*?)\b(\w+)\s*\[\s*\]\s*;")
+_CODE = re.compile(r"<([^<>]*)\+([0-9a-f]+)>")  # shared_accesses.cpp says it
 _ALIGNMENT = re.compile(r"(__align__|alignas|__attribute__)\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
 
 
@@ -59,8 +60,8 @@ class EmulationError(Exception):
 class Emulated:
     """Compiled text. ``launch`` runs an entry to its end."""
 
-    def __init__(self, library: ctypes.CDLL, entries: tuple[str, ...], text: str) -> None:
-        self._library = library
+    def __init__(self, library: ctypes.CDLL, entries: tuple[str, ...], text: str, watched: bool = False) -> None:
+        self._library, self._watched = library, watched
         self._entries = entries
         self.text = text
         self._fibers = bool(_WAITS.search(_COMMENT.sub(" ", text)))
@@ -100,15 +101,20 @@ class Emulated:
             getattr(self._library, f"emulated_run_{entry}"), ctypes.c_void_p(arguments.ctypes.data),
             (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), ctypes.c_uint(shared),
             self._library.emulated_fixed_shared, int(self._fibers), int(together), int(backward), int(exits_allowed),
+            int(self._watched),
             message, ctypes.c_size_t(len(message)), ctypes.byref(address),
         )  # fmt: skip
         if failed:
-            raise EmulationError(f"{entry}: {message.value.decode()}{_nearest_array(address.value)}")
+            said = _CODE.sub(_line_of, message.value.decode())
+            raise EmulationError(f"{entry}: {said}{_nearest_array(address.value)}")
         _check_margins(entry)
 
 
-def compile_for_host(text: str, entries: Sequence[str]) -> Emulated:
-    """``text`` compiled as C++; ``entries`` are its kernels, each with one struct as its only argument."""
+def compile_for_host(text: str, entries: Sequence[str], *, watched: bool = False) -> Emulated:
+    """``text`` compiled as C++; ``entries`` are its kernels, each with one struct as its only argument.
+
+    ``watched``: a launch fails where threads touch the same byte of shared memory in no order, one of them writing it.
+    """
     entries = tuple(entries)
     lines = [f'#include "{HERE / "cuda_on_host.h"}"', "namespace {", '#line 1 "kernel.cu"', _host_text(text), "}"]
     lines += [f"EMULATED_ENTRY({entry})" for entry in entries]
@@ -117,9 +123,12 @@ def compile_for_host(text: str, entries: Sequence[str]) -> Emulated:
     headers = "".join(map(_file, ("cuda_on_host.h", *_HEADERS)))
     scheduler = _scheduler_path()
     # The machine's own instructions make fmaf and rint more than calls; a * b + c stays two operations.
-    options = ("-O1", "-march=native", "-ffp-contract=off", "-Wl,--no-as-needed")
+    options = ["-O1", "-march=native", "-ffp-contract=off", "-Wl,--no-as-needed"]
+    options += (
+        ["-g1", "-fsanitize=thread"] if watched else []
+    )  # calls before accesses: shared_accesses.cpp answers them
     library = _compiled(source, options, (str(scheduler), "-lm"), headers + str(scheduler))
-    return Emulated(ctypes.CDLL(str(library)), entries, text)
+    return Emulated(ctypes.CDLL(str(library)), entries, text, watched)
 
 
 def guarded(array: NDArray[Any]) -> NDArray[Any]:
@@ -167,6 +176,14 @@ def _nearest_array(address: int | None) -> str:
         if address is not None and base - 4096 <= address < base + inner + 4096:
             return f": {address - base - start} bytes from the start of a guarded array of {nbytes} bytes"
     return ""
+
+
+def _line_of(code: re.Match[str]) -> str:
+    """A place in a library as a line of kernel text."""
+    asked = ["addr2line", "-i", "-e", code[1], code[2]]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    lines = re.findall(r"/(?:<stdin>|kernel\.cu):(\d+)", done.stdout)
+    return "line " + ", called in line ".join(lines) if lines else f"{code[2]} of the library"
 
 
 def _three(extent: Sequence[int] | int) -> tuple[int, int, int]:
@@ -227,10 +244,18 @@ def _compiled(source: str, options: Sequence[str], libraries: Sequence[str], als
         os.utime(library)
         return library
     building = library.with_suffix(f".{os.getpid()}.so")  # replaces the name when it is whole: others may build it too
-    call = [*command, "-x", "c++", "-", "-x", "none", *libraries, "-o", str(building)]
-    done = subprocess.run(call, input=source, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise EmulationError(f"g++ does not compile the text:\n{done.stderr[:4000]}")
+    if "-fsanitize=thread" in options:  # compiled so, and linked without the compiler's own runtime
+        middle = building.with_suffix(".o")
+        calls = [
+            [*command, "-x", "c++", "-", "-c", "-o", str(middle)],
+            [COMPILER, "-shared", "-Wl,--no-as-needed", str(middle), *libraries, "-o", str(building)],
+        ]
+    else:
+        calls = [[*command, "-x", "c++", "-", "-x", "none", *libraries, "-o", str(building)]]
+    for call in calls:
+        done = subprocess.run(call, input=source, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise EmulationError(f"g++ does not compile the text:\n{done.stderr[:4000]}")
     building.replace(library)
     return library
 

@@ -21,7 +21,7 @@ from graphdnn.plan.bindings import Expected
 from graphdnn.plan.device_arrays import address_of, is_raw, shadow_at
 from graphdnn.tensors import TensorSpec
 
-_COMPILED: dict[tuple[str, str], Emulated] = {}
+_COMPILED: dict[tuple[str, str, bool], Emulated] = {}
 
 
 @dataclass
@@ -29,12 +29,13 @@ class _Prepared:
     step: Launch
     params: bytearray
     streams: list[int]
+    watched: bool
 
     def launch(self, stream: int) -> None:
         self.streams.append(stream)
-        key = self.step.text.text, self.step.entry
+        key = self.step.text.text, self.step.entry, self.watched
         if key not in _COMPILED:
-            _COMPILED[key] = compile_for_host(self.step.text.text, (self.step.entry,))
+            _COMPILED[key] = compile_for_host(self.step.text.text, (self.step.entry,), watched=self.watched)
         _COMPILED[key].launch(
             self.step.entry,
             self.step.grid,
@@ -50,8 +51,9 @@ class EmulatedRuntime:
 
     compiled = 0
 
-    def __init__(self) -> None:
+    def __init__(self, *, watched: bool = False) -> None:
         self.streams: list[int] = []
+        self.watched = watched
 
     def compile(self, text: KernelText) -> bytes:
         return b""
@@ -69,7 +71,7 @@ class EmulatedRuntime:
         return None
 
     def prepare(self, launch: Launch, plan: str) -> _Prepared:
-        return _Prepared(launch, bytearray(launch.params.data), self.streams)
+        return _Prepared(launch, bytearray(launch.params.data), self.streams, self.watched)
 
     def map_writer(self, prepared: _Prepared, slot: MapSlot) -> Callable[[int], None]:
         assert slot.map is not None

@@ -30,6 +30,11 @@ void forget_copies();
 void end_copies();
 void forget_products();
 void end_products();
+// Asynchronous copies of threads, and the order in which threads touch shared memory (shared_accesses.cpp).
+void forget_async();
+void land_all();
+void order_block();
+void order_warps(int first, int threads);
 
 constexpr int MAX_THREADS = 1024, WARP = 32, NAMED = 16;
 constexpr size_t STACK = 256 * 1024, PAGE = 4096, SHARED = 256 * 1024, MARGIN = 4096;
@@ -195,6 +200,8 @@ void on_signal(int number, siginfo_t* info, void*) {
 // ---- fixed shared memory
 
 struct Memory { void* start; size_t bytes; };
+extern Memory fixed_memory;  // of the running launch
+extern bool watched;
 
 // The thread local memory of the library that owns the byte at `start`.
 int fixed_shared_of(dl_phdr_info* library, size_t, void* wanted) {
@@ -219,6 +226,7 @@ void check_margin(unsigned shared) {
 }
 
 void end_block() {
+    forget_async();
     end_copies();
     end_products();
     check_margin(dynamic_bytes);
@@ -272,6 +280,7 @@ bool open_block_barrier() {
         const EmulatedVote vote = thread[i].vote;
         thread[i].answer = vote == EMULATED_OR ? vote_any : vote == EMULATED_AND ? vote_all : vote_count;
     }
+    order_block();
     release(AT_BARRIER, 0);
     arrived = vote_any = vote_count = 0;
     vote_all = 1;
@@ -299,6 +308,7 @@ bool open_meeting(int i) {
             thread[first + p].state = READY;
             in_meeting[(first + p) / WARP] &= ~(1u << p % WARP);
         }
+    order_warps(first, t.threads);
     t.work(places, t.mask & present[first / WARP]);
     return true;
 }
@@ -410,6 +420,7 @@ void run_together(const unsigned* grid, unsigned shared, const Memory& fixed) {
             all[b].enter((int)b, fixed);
             while (exited < count && run_round()) any = true;
             if (exited == count) --running, any = true, end_block();
+            else land_all();
             all[b].leave(fixed, shared);
         }
         idle = any ? 0 : idle + 1;
@@ -453,6 +464,7 @@ void emulated_named_barrier(int id, int threads, int waits, const char* name, in
     const bool complete = ++barrier.arrived == threads;
     if (complete) {
         barrier.arrived = 0;
+        order_block();
         release(AT_NAMED, id);
     } else if (waits) {
         thread[current].barrier = id;
@@ -483,16 +495,17 @@ void emulated_stop(const char* what, int line) {
 // 0, or 1 with a message in `said`; *address is what was touched where memory was not accessible.
 int emulated_launch(void (*kernel)(const void*), const void* arguments, const unsigned* grid, const unsigned* block,
                     unsigned shared, void* (*fixed_shared)(void), int fibers, int together, int last_first,
-                    int exits_allowed, char* said, size_t room, void** address) {
+                    int exits_allowed, int is_watched, char* said, size_t room, void** address) {
     std::lock_guard<std::mutex> alone(one_launch);
     written = 0, message[0] = 0, touched = nullptr;
-    entry = kernel, params = arguments, early_exit = exits_allowed, backward = last_first;
+    entry = kernel, params = arguments, early_exit = exits_allowed, backward = last_first, watched = is_watched;
     emulated_gridDim = {grid[0], grid[1], grid[2]};
     emulated_blockDim = {block[0], block[1], block[2]};
     count = int(block[0] * block[1] * block[2]);
     dynamic_bytes = shared;
     forget_copies();
     forget_products();
+    forget_async();
     for (int i = 0; i < count; ++i)
         thread[i].index = {i % block[0], i / block[0] % block[1], i / (block[0] * block[1])};
 
@@ -506,6 +519,7 @@ int emulated_launch(void (*kernel)(const void*), const void* arguments, const un
     launcher = pthread_self();
     Memory fixed = {fixed_shared(), 0};
     dl_iterate_phdr(fixed_shared_of, &fixed);
+    fixed_memory = fixed;
     for (int i = 0; i < 3; ++i) sigaction(signals[i], &action, &old[i]);
 
     const int failure = sigsetjmp(stop, 1);

@@ -23,6 +23,11 @@ void emulated_named_barrier(int id, int threads, int waits, const char* name, in
 typedef void EmulatedWork(void** places, unsigned present);
 void emulated_meet(int threads, unsigned mask, void* mine, EmulatedWork* work, const char* name, int line);
 
+// `cp.async`: what a thread copies lands when it waits for the group that it is in.
+void emulated_copy_async(void* to, const void* from, int bytes, int is_inside);
+void emulated_commit_copies(void);
+void emulated_await_copies(int pending);
+
 // Lets the other threads run. For loops that wait for another thread's write.
 void emulated_yield(void);
 

@@ -3,11 +3,13 @@
     python tests/gpu/sanitize.py --compile-only
     compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9 python tests/gpu/sanitize.py --all
     compute-sanitizer --tool racecheck --error-exitcode 9 python tests/gpu/sanitize.py
+    python tests/gpu/sanitize.py --emulated --watched
 
-The first line fills the kernel cache with all cores, so that the others only run. (The bindings ask the driver for
-functions that it may lack, which are errors of its interface.) CuPy's pool is off: every tensor is an
-allocation of its own, and an access behind it is seen. Prints the entries of kernel text that ran and those that never
-did; ends with code 1 when a result is wrong, when nothing ran, or with ``--all`` when an entry never ran.
+The last line says without a GPU what racecheck says with one. The first one fills the kernel cache with all cores, so
+that the others only run. (The bindings ask the driver for functions that it may lack, which are errors of its
+interface.) CuPy's pool is off: every tensor is an allocation of its own, and an access behind it is seen. Prints the
+entries of kernel text that ran and those that never did; ends with code 1 when a result is wrong, when nothing ran, or
+with ``--all`` when an entry never ran.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ def main() -> int:
         return _compile(options)
     if options.emulated:
         with host_libraries():
-            return _all(options, Emulated(libraries=True))
+            return _all(options, Emulated(libraries=True, watched=options.watched))
     import cupy
 
     cupy.cuda.set_allocator(None)
@@ -148,6 +150,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--family", action="append", default=[], choices=sorted(FAMILIES), help="only these, unnamed")
     parser.add_argument("--all", action="store_true", help="fail when an entry of kernel text never ran")
     parser.add_argument("--emulated", action="store_true", help="without a GPU")
+    parser.add_argument("--watched", action="store_true", help="with --emulated: shared memory, as racecheck does")
     parser.add_argument("--list-only", action="store_true", help="run nothing, and say what would")
     parser.add_argument("--compile-only", action="store_true", help="fill the kernel cache, and run nothing")
     parser.add_argument("--device", default="cuda", help="what --compile-only compiles for")

@@ -13,6 +13,11 @@ template <int BYTES> __device__ __forceinline__ void copy_async(void* to, const 
                          ::"r"(target), "l"(from), "n"(BYTES), "r"(given) : "memory");
         return;
     }
+#else
+    if constexpr (BYTES >= 4) {
+        emulated_copy_async(to, from, BYTES, inside);
+        return;
+    }
 #endif
     typedef typename Word<BYTES>::type Access;
     Access word = Access();
@@ -23,6 +28,8 @@ template <int BYTES> __device__ __forceinline__ void copy_async(void* to, const 
 __device__ __forceinline__ void commit_copies() {
 #ifdef __CUDA_ARCH__
     asm volatile("cp.async.commit_group;" ::: "memory");
+#else
+    emulated_commit_copies();
 #endif
 }
 
@@ -30,5 +37,7 @@ __device__ __forceinline__ void commit_copies() {
 template <int PENDING> __device__ __forceinline__ void await_copies() {
 #ifdef __CUDA_ARCH__
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+#else
+    emulated_await_copies(PENDING);
 #endif
 }
