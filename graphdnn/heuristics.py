@@ -301,12 +301,14 @@ class Ranking:
     def _tell(self) -> None:
         """The ranking as lines on stderr."""
         about = self.fused.graph.name or "unnamed", self.device.name, self.mode.name
+        repeat = debug.repeat("of_graph", self.fused.graph, "explain", self.device.name)
         for i, config in enumerate(islice(self, _SHOWN)):
             seconds = f"{config.predicted_seconds * 1e6:.1f}"
-            debug.line("rank", *about, i, config.name, seconds, config.workspace_size)
+            debug.line("rank", *about, i, config.name, seconds, config.workspace_size, repeat=repeat)
         for declined in self.declined:
             for r in declined.rejections:
-                debug.line("declined", *about, declined.engine.name, declined.operation.name, r.rule, r.reason)
+                place = declined.engine.name, declined.operation.name
+                debug.line("declined", *about, *place, r.rule, r.reason, repeat=repeat)
 
     def _configs(self) -> Iterator[EngineConfig]:
         candidates = [_Lazy(self._candidates(task)) for task in self._tasks]

@@ -586,13 +586,13 @@ def test_lines(switched: Callable[..., None], capsys: pytest.CaptureFixture[str]
     """One line each, whatever is in the fields; the first says what the fields are."""
     switched()
     debug.line("build", "conv, bias\n+ relu", "h200", "miss", 1.5)
-    debug.line("build", "conv", "h200", "hit", 0.5)
+    debug.line("build", "conv", "h200", "hit", 0.5, repeat="graphdnn run 'relu, x=f32[1,2]'")
     debug.say("a", "b")
     debug.say("a", "b")
     assert capsys.readouterr().err.splitlines() == [
-        "graphdnn,template,build,plan,device,hit or miss,ms",
+        "graphdnn,template,build,plan,device,hit or miss,ms,repeat",
         "graphdnn,build,conv; bias + relu,h200,miss,1.5",
-        "graphdnn,build,conv,h200,hit,0.5",
+        "graphdnn,build,conv,h200,hit,0.5,graphdnn run 'relu, x=f32[1,2]'",
         "graphdnn,template,note,about,what",
         "graphdnn,note,a,b",
     ]

@@ -475,7 +475,9 @@ def test_plans_report_what_they_do(
     assert built[0] == "build"
     assert built[2:4] == [g.plan.config.device.name, cache_state]
     assert executed[:3] == ["execute", g.plan.name, g.plan.config.device.name]
-    assert float(built[-1]) >= 0 <= float(executed[-1])
+    assert float(built[4]) >= 0 <= float(executed[3])
+    assert built[5:] == executed[4:]  # the command that repeats it
+    assert ",".join(built[5:]).startswith(("graphdnn run 'pointwise ", "key "))
     asked()
     g.execute({x: values(), y: out})
     quiet, x, y = layer(device)
@@ -496,7 +498,7 @@ def test_fusion_and_ranking_are_printed_on_request(
     assert "build" not in kinds
     (first, *_) = (line for line in found if line[0] == "rank")
     assert first[1:5] == ["layer", H200, "A", "0"]
-    assert [line[-1] for line in found if line[0] == "fusion"] == ["reduction", "add"]
+    assert [line[4] for line in found if line[0] == "fusion"] == ["reduction", "add"]
     with pytest.raises(BadParam):
         g.execute({})
 

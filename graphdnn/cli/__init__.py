@@ -20,6 +20,7 @@ from graphdnn.cli import (
     import_,
     kernel,
     lock,
+    replay,
     run,
     trace,
     tune,
@@ -36,7 +37,24 @@ MEMORY = Rule(
     fix="make the problem smaller",
     status=Status.INTERNAL_ERROR_HOST_ALLOCATION_FAILED,
 )
-COMMANDS = (demo, run, explain, doctor, cache, lock, check, diff, kernel, cuts, trace, import_, compile_, tune, db)
+COMMANDS = (
+    demo,
+    run,
+    explain,
+    doctor,
+    cache,
+    lock,
+    check,
+    diff,
+    kernel,
+    cuts,
+    trace,
+    import_,
+    compile_,
+    tune,
+    db,
+    replay,
+)
 _CODES = "exit codes: 0 ok, 1 a check failed, 2 wrong arguments or file, 3 nothing executed, 4 not supported"
 
 

@@ -11,12 +11,12 @@ from graphdnn.machine import VARIABLE, device_spec
 MODES = ("INSTANT", "A", "B", "FALLBACK")
 
 
-def add_device(parser: argparse.ArgumentParser) -> None:
+def add_device(parser: argparse.ArgumentParser, default: str = f"{VARIABLE}, else cpu") -> None:
     known = ", ".join(PROFILES)
     parser.add_argument(
         "--device",
         metavar="NAME",
-        help=f"cpu, cuda (a GPU that is here), cuda:1, or a profile: {known} (default: {VARIABLE}, else cpu)",
+        help=f"cpu, cuda (a GPU that is here), cuda:1, or a profile: {known} (default: {default})",
     )
 
 

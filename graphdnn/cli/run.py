@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +13,16 @@ from time import perf_counter
 from typing import Any
 
 from graphdnn.build import rank
+from graphdnn.bundles import Ending
+from graphdnn.cli.failing import again
 from graphdnn.cli.limits import add_limits, limited
 from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
-from graphdnn.cli.outcome import Exit
+from graphdnn.cli.outcome import Exit, exit_code, print_rejections
 from graphdnn.cli.source import HELP
 from graphdnn.cli.text import count, plural, seconds, size, table
 from graphdnn.engines import ENGINE_BY_NAME, ENGINES
 from graphdnn.engines.work import flops
-from graphdnn.errors import BadParam, NotSupported
+from graphdnn.errors import BadParam, GraphdnnError, NotSupported
 from graphdnn.files import graph_to_json, plan_to_json
 from graphdnn.heuristics import Choice, EngineConfig, Ranking
 from graphdnn.operands import blended
@@ -74,6 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeat", type=positive, default=5, metavar="N", help="timed runs (default: 5)")
     parser.add_argument("--save-graph", type=Path, metavar="FILE", help="write the graph as JSON")
     parser.add_argument("--save-plan", type=Path, metavar="FILE", help="write the plan as JSON")
+    parser.add_argument("--save", type=Path, metavar="DIR", help="keep the run as a bundle for graphdnn replay")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_limits(parser)
 
@@ -101,8 +105,17 @@ def run(arguments: argparse.Namespace) -> Exit:
     graph = ranking.fused.graph
     save(arguments.save_graph, graph_to_json, graph)
     save(arguments.save_plan, plan_to_json, plan)
-    outcome = measure(plan, arguments.seed, arguments.repeat, verify=not arguments.no_verify)
-    print(json.dumps(as_json(outcome), indent=1) if arguments.json else as_text(outcome))
+    try:
+        outcome = measure(plan, arguments.seed, arguments.repeat, verify=not arguments.no_verify)
+    except GraphdnnError as error:
+        print_rejections(error.rejections)
+        print(f"repeat: {again(plan, arguments, Ending.of_error(error))}", file=sys.stderr)
+        return exit_code(error)
+    failed = [c for c in outcome.comparisons or () if not c.ok]
+    repeat = ""
+    if failed or arguments.save is not None:
+        repeat = again(plan, arguments, Ending.of_comparisons(failed))
+    print(json.dumps(as_json(outcome, repeat), indent=1) if arguments.json else as_text(outcome, repeat))
     return Exit.OK if outcome.passed else Exit.CHECK_FAILED
 
 
@@ -160,7 +173,8 @@ def _timings(plan: ExecutionPlan, call: Callable[[], None], repeat: int) -> list
     return []
 
 
-def as_text(outcome: Outcome) -> str:
+def as_text(outcome: Outcome, repeat: str = "") -> str:
+    """``repeat``: the command that repeats it, where it failed or was kept."""
     plan, typical = outcome.plan, outcome.typical
     graph, fused = plan.config.fused.graph, plan.config.fused
     made = f"{plural(len(graph.operations), 'operation')} in {plural(len(fused), 'kernel')}"
@@ -174,6 +188,7 @@ def as_text(outcome: Outcome) -> str:
         *([("call", f"{seconds(median(outcome.times))} until it returns")] if outcome.device_times else []),
         *[("verify", str(c)) for c in outcome.comparisons or ()],
         ("verdict", _verdict(outcome)),
+        *([("repeat", repeat)] if repeat else []),
     ]  # fmt: skip
     return table(("", ""), rows)
 
@@ -184,7 +199,7 @@ def _verdict(outcome: Outcome) -> str:
     return "ok" if outcome.passed else "FAILED"
 
 
-def as_json(outcome: Outcome) -> dict[str, Any]:
+def as_json(outcome: Outcome, repeat: str = "") -> dict[str, Any]:
     plan = outcome.plan
     return {
         "graph": plan.config.fused.graph.name,
@@ -199,4 +214,5 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "median_us": outcome.typical * 1e6,
         "outputs": None if outcome.comparisons is None else [c.to_json() for c in outcome.comparisons],
         "verdict": _verdict(outcome),
+        **({"repeat": repeat} if repeat else {}),
     }

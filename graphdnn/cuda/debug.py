@@ -1,6 +1,7 @@
 """Environment switches, in one table, and the lines they print on stderr.
 
-A line is ``graphdnn,EVENT,field,...``; the first line of each event is preceded by one that names its fields.
+A line is ``graphdnn,EVENT,field,...``; the first line of each event is preceded by one that names its fields. What a
+line about a plan or a graph ends with repeats it: a command, commas and all, so it is the last field.
 Callers test ``debug.verbose`` or ``debug.asks(...)`` before they work out anything to print.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 
 PROFILER = "NVTX_INJECTION64_PATH"  # set by Nsight's tools for the process that they watch
 VERBOSE, DEBUG = "GRAPHDNN_VERBOSE", "GRAPHDNN_DEBUG"
@@ -22,12 +24,12 @@ SWITCHES: dict[str, str] = {
     "lineinfo": "kernels carry line numbers, for profilers and compute-sanitizer",
 }
 EVENTS: dict[str, tuple[str, ...]] = {
-    "build": ("plan", "device", "hit or miss", "ms"),
-    "execute": ("plan", "device", "ms"),
-    "fusion": ("plan", "kernel", "rule", "operations"),
-    "unfused": ("plan", "edge", "rule", "why"),
-    "rank": ("graph", "device", "mode", "place", "configuration", "predicted us", "workspace"),
-    "declined": ("graph", "device", "mode", "engine", "kernel", "rule", "why"),
+    "build": ("plan", "device", "hit or miss", "ms", "repeat"),
+    "execute": ("plan", "device", "ms", "repeat"),
+    "fusion": ("plan", "kernel", "rule", "operations", "repeat"),
+    "unfused": ("plan", "edge", "rule", "why", "repeat"),
+    "rank": ("graph", "device", "mode", "place", "configuration", "predicted us", "workspace", "repeat"),
+    "declined": ("graph", "device", "mode", "engine", "kernel", "rule", "why", "repeat"),
     "kernel": ("kernel", "architecture", "origin", "ms"),
     "resources": ("kernel", "entry", "registers", "stack", "spill stores", "spill loads", "shared"),
     "source": ("kernel", "file"),
@@ -59,12 +61,17 @@ def asks(switch: str) -> bool:
     return switch in switches
 
 
-def line(event: str, *fields: object) -> None:
-    """Print one event, whether or not it was asked for: that is the caller's test."""
+def line(event: str, *fields: object, repeat: str = "") -> None:
+    """Print one event, whether or not it was asked for: that is the caller's test. ``repeat``: the last field."""
     if event not in _named:
         _named.add(event)
         _write("template", event, *EVENTS[event])
-    _write(event, *fields)
+    _write(event, *fields, repeat=repeat)
+
+
+def repeat(function: str, *subject: object) -> str:
+    """The command that repeats what a line is about, by a function of the package that keeps runs, loaded here."""
+    return str(getattr(import_module("graphdnn.bundles"), function)(*subject))
 
 
 def say(about: str, what: str) -> None:
@@ -74,10 +81,11 @@ def say(about: str, what: str) -> None:
         line("note", about, what)
 
 
-def _write(*fields: object) -> None:
+def _write(*fields: object, repeat: str = "") -> None:
     if sys.stderr is None:
         return  # a windowed process
     text = ",".join(" ".join(str(field).replace(",", ";").split()) for field in ("graphdnn", *fields))
+    text += f",{repeat}" if repeat else ""
     try:
         print(text, file=sys.stderr, flush=True)
     except (OSError, ValueError):

@@ -96,8 +96,8 @@ def symmetric(sizes: Sequence[Extents], output: Extents | None) -> tuple[Extents
     for name, values in zip(("stride", "dilation"), sizes[3:], strict=True):
         if min(values) < 1:
             raise Refusal(
-                VALUE, name, list(values), expected="at least 1 on every axis", detail="the window moves, by whole elements",
-                fix=f"correct the {name}",
+                VALUE, name, list(values), expected="at least 1 on every axis",
+                detail="the window moves, by whole elements", fix=f"correct the {name}",
             )  # fmt: skip
     given = output or (0,) * len(sizes[0])
     axes = [_axis(*axis) for axis in zip(*sizes, given, strict=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from time import perf_counter
 from typing import Any
 
@@ -13,16 +14,23 @@ from graphdnn.heuristics import EngineConfig
 def built(config: EngineConfig, cache: str, seconds: float) -> None:
     """A plan was built; ``cache``: "hit" when it held all kernels, "miss", or "none" where nothing is compiled."""
     if debug.verbose:
-        debug.line("build", config.name, config.device.name, cache, f"{seconds * 1e3:.3f}")
+        debug.line("build", config.name, config.device.name, cache, f"{seconds * 1e3:.3f}", repeat=_repeat(config))
     if debug.asks("fusion"):
         for op in config.fused:
-            debug.line("fusion", config.name, op.index, op.rule, " + ".join(step.label() for step in op.operations))
+            labels = " + ".join(step.label() for step in op.operations)
+            debug.line("fusion", config.name, op.index, op.rule, labels, repeat=_repeat(config))
         for stop in config.fused.stopped_by:
-            debug.line("unfused", config.name, stop.subject, stop.rule, stop.reason)
+            debug.line("unfused", config.name, stop.subject, stop.rule, stop.reason, repeat=_repeat(config))
 
 
 def executed(config: EngineConfig, seconds: float) -> None:
-    debug.line("execute", config.name, config.device.name, f"{seconds * 1e3:.3f}")
+    debug.line("execute", config.name, config.device.name, f"{seconds * 1e3:.3f}", repeat=_repeat(config))
+
+
+@lru_cache(maxsize=64)
+def _repeat(config: EngineConfig) -> str:
+    """Worked out once for a plan that is executed again and again."""
+    return debug.repeat("of_plan", config)
 
 
 def told(call: Callable[..., None], config: EngineConfig) -> Callable[..., None]:
