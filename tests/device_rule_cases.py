@@ -345,6 +345,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
             ("cuda_grid_sample_backward", "patches"),
             ("cuda_patches", "grid_sample"),
             ("cuda_rnn", "patches"),
+            ("cuda_ctc_loss", "patches"),
             ("cuda_rnn_resident", "patches"),
             ("cuda_rnn_resident_backward_data", "rnn_fwd"),
             ("cuda_rnn_backward_data", "rnn_fwd"),
@@ -355,6 +356,19 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     "cuda_grid_sample.layout": declined("cuda_grid_sample", in_bits("grid_sample"), H200),
     "cuda_grid_sample_backward.layout": declined("cuda_grid_sample_backward", in_bits("grid_sample_bwd"), H200),
     "cuda_patches.layout": declined("cuda_patches", in_bits("patches"), H200),
+    "cuda_ctc_loss.layout": declined(
+        "cuda_ctc_loss",
+        extension(
+            "ctc_loss",
+            probs=tensor(1, (1, 1, 1), is_by_value=True),
+            labels=tensor(2, (1, 5), "i32"),
+            label_lengths=tensor(3, (1,), "i32"),
+            input_lengths=tensor(4, (1,), "i32"),
+            costs=tensor(5, (1,)),
+            gradients=None,
+        ),
+        H200,
+    ),
     "cuda_rnn.layout": declined("cuda_rnn", by_value("rnn_fwd", "x"), H200),
     "cuda_rnn_resident.layout": declined("cuda_rnn_resident", by_value("rnn_fwd", "x"), H200),
     "cuda_rnn_backward_weights_16bit.layout": declined(

@@ -98,7 +98,7 @@ DRAWN = {
 # What no text and no family has; "f16" is of recurrent networks that tensor cores take.
 EXTENSIONS = (
     "grid_sample", "grid_sample_bwd", "patches", "rnn_fwd", "rnn_bwd_data", "rnn_bwd_weights", "rnn_fwd f16",
-    "rnn_bwd_data f16", "rnn_bwd_weights f16",
+    "rnn_bwd_data f16", "rnn_bwd_weights f16", "ctc_loss",
 )  # fmt: skip
 CASES = [Case(family, seed, large=True) for family, seeds in DRAWN.items() for seed in seeds]
 

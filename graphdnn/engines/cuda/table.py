@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphdnn.engines.cuda import (
+    ctc,
     direct,
     direct_stem,
     direct_stem_dgrad,
@@ -83,6 +84,7 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     grid_sample.ENGINE,
     grid_sample.BACKWARD,
     patches.ENGINE,
+    ctc.ENGINE,
     rnn_resident.ENGINE,
     rnn.ENGINE,
     rnn_resident_backward.ENGINE,

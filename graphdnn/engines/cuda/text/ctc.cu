@@ -1,0 +1,147 @@
+// The CTC loss in logarithms, a block for each sequence. Places are the classes of its label with a blank before, between and
+// after them: place 2i + 1 is class i. `read` keeps, for each step and place, the probability of what was read up to there.
+
+__device__ __forceinline__ float log_of(float x) { return logf(x); }
+__device__ __forceinline__ double log_of(double x) { return log(x); }
+__device__ __forceinline__ float exp_of(float x) { return expf(x); }
+__device__ __forceinline__ double exp_of(double x) { return exp(x); }
+__device__ __forceinline__ float log_above_1(float x) { return log1pf(x); }
+__device__ __forceinline__ double log_above_1(double x) { return log1p(x); }
+
+__device__ __forceinline__ Compute impossible() { return Compute(-__uint_as_float(0x7f800000u)); }
+
+// The logarithm of exp(a) + exp(b).
+__device__ __forceinline__ Compute either(Compute a, Compute b) {
+    const Compute apart = a - b;
+    if (a == b) return a + Compute(0.693147180559945309417);
+    if (apart > Compute(0)) return a + log_above_1(exp_of(-apart));
+    if (apart <= Compute(0)) return b + log_above_1(exp_of(apart));
+    return apart;  // NaN
+}
+
+struct Sequence {
+    int n, places, steps;  // places that its label has, steps that it has
+};
+
+__device__ __forceinline__ int limited(int value, long long most) { return value < 0 ? 0 : value > most ? (int)most : value; }
+
+__device__ __forceinline__ Sequence sequence_at(const Params& p, int n) {
+    const int length = limited(p.label_lengths[n * p.label_lengths_stride[0]], p.longest);
+    return {n, 2 * length + 1, limited(p.input_lengths[n * p.input_lengths_stride[0]], p.steps)};
+}
+
+__device__ __forceinline__ int class_of(const Params& p, int n, int place) {
+    if (place % 2 == 0) return 0;
+    return limited(p.labels[n * p.labels_stride[0] + place / 2 * p.labels_stride[1]], p.classes - 1);
+}
+
+// Whether a place may be reached from two places before.
+__device__ __forceinline__ bool skips(const int* classes, int place) {
+    return place % 2 == 1 && place >= 3 && classes[place] != classes[place - 2];
+}
+
+__device__ __forceinline__ Compute probability(const Params& p, int t, int n, int c) {
+    return widen<Compute>(p.probs[t * p.probs_stride[0] + n * p.probs_stride[1] + c * p.probs_stride[2]]);
+}
+
+// What a block works in: rows of places in shared memory, or in scratch memory where they are too long for it.
+struct Rows {
+    Compute *one, *other, *spelled;
+    int *classes, *next;
+
+    __device__ __forceinline__ Rows(const Params& p, unsigned char* shared) {
+        unsigned char* memory = p.rows ? (unsigned char*)p.rows + blockIdx.x * p.row_bytes : shared;
+        one = (Compute*)memory;
+        other = one + p.places;
+        spelled = other + p.places;
+        classes = (int*)(spelled + p.places);
+        next = classes + p.places;
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) ctc_read(const __grid_constant__ Params p) {
+    extern __shared__ uint4 words[];
+    const Rows rows(p, (unsigned char*)words);
+    const Sequence q = sequence_at(p, (int)blockIdx.x);
+    for (int s = (int)threadIdx.x; s < (int)p.places; s += THREADS) rows.classes[s] = class_of(p, q.n, s);
+    __syncthreads();
+    Compute *row = rows.one, *before = rows.other;
+    for (int t = 0; t < q.steps; ++t) {
+        for (int s = (int)threadIdx.x; s < q.places; s += THREADS) {
+            const Compute emitted = log_of(probability(p, t, q.n, rows.classes[s]));
+            Compute value = s < 2 ? Compute(0) : impossible();
+            if (t) {
+                value = either(before[s], s > 0 ? before[s - 1] : impossible());
+                value = either(value, skips(rows.classes, s) ? before[s - 2] : impossible());
+            }
+            row[s] = value + emitted;
+            p.read[((long long)q.n * p.steps + t) * p.places + s] = row[s];
+        }
+        __syncthreads();
+        Compute* const last = row;
+        row = before;
+        before = last;
+    }
+    if (threadIdx.x > 0) return;
+    Compute total = q.places > 1 ? impossible() : Compute(0);
+    if (q.steps > 0) total = q.places > 1 ? either(before[q.places - 1], before[q.places - 2]) : before[0];
+    p.totals[q.n] = total;
+    p.costs[q.n * p.costs_stride[0]] = narrow<Cost>(-total);
+}
+
+__device__ __forceinline__ bool is_possible(Compute total) { return total - total == Compute(0); }
+
+// Gradients of classes that the label does not have: the probabilities, or 0 where there is nothing to learn.
+extern "C" __global__ void __launch_bounds__(THREADS, 1) ctc_fill(const __grid_constant__ Params p) {
+    const long long count = p.steps * p.batch * p.classes;
+    for (long long i = (long long)blockIdx.x * THREADS + threadIdx.x; i < count; i += (long long)gridDim.x * THREADS) {
+        const long long c = i % p.classes, row = i / p.classes;
+        const int n = (int)(row % p.batch), t = (int)(row / p.batch);
+        const bool is_inside = t < sequence_at(p, n).steps && is_possible(p.totals[n]);
+        const Compute value = is_inside ? probability(p, t, n, (int)c) : Compute(0);
+        p.gradients[t * p.gradients_stride[0] + n * p.gradients_stride[1] + c * p.gradients_stride[2]] = narrow<Gradient>(value);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) ctc_gradient(const __grid_constant__ Params p) {
+    extern __shared__ uint4 words[];
+    const Rows rows(p, (unsigned char*)words);
+    const Sequence q = sequence_at(p, (int)blockIdx.x);
+    const Compute total = p.totals[q.n];
+    if (!is_possible(total)) return;
+    for (int s = (int)threadIdx.x; s < q.places; s += THREADS) rows.classes[s] = class_of(p, q.n, s);
+    __syncthreads();
+    // The next place of the same class; the first of them adds all up. Minus: it is not the first.
+    for (int s = (int)threadIdx.x; s < q.places; s += THREADS) {
+        int next = s + 1, first = 0;
+        while (next < q.places && rows.classes[next] != rows.classes[s]) ++next;
+        while (rows.classes[first] != rows.classes[s]) ++first;
+        rows.next[s] = first == s ? next : -next;
+    }
+    Compute *row = rows.one, *after = rows.other;
+    for (int t = q.steps - 1; t >= 0; --t) {
+        for (int s = (int)threadIdx.x; s < q.places; s += THREADS) {
+            Compute left = s >= q.places - 2 ? Compute(0) : impossible();
+            if (t < q.steps - 1) {
+                left = either(after[s], s + 1 < q.places ? after[s + 1] : impossible());
+                left = either(left, s + 2 < q.places && skips(rows.classes, s + 2) ? after[s + 2] : impossible());
+            }
+            rows.spelled[s] = exp_of(p.read[((long long)q.n * p.steps + t) * p.places + s] + left - total);
+            row[s] = left + log_of(probability(p, t, q.n, rows.classes[s]));
+        }
+        __syncthreads();
+        for (int s = (int)threadIdx.x; s < q.places; s += THREADS) {
+            int next = rows.next[s];
+            if (next < 0) continue;
+            Compute found = rows.spelled[s];
+            for (; next < q.places; next = -rows.next[next]) found += rows.spelled[next];
+            const int c = rows.classes[s];
+            p.gradients[t * p.gradients_stride[0] + q.n * p.gradients_stride[1] + c * p.gradients_stride[2]] =
+                narrow<Gradient>(probability(p, t, q.n, c) - found);
+        }
+        __syncthreads();
+        Compute* const last = row;
+        row = after;
+        after = last;
+    }
+}
