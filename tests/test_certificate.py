@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
+from drawn.families import FAMILIES, Case, draw
+from emulator import MISSING
+from emulator.libraries import host_libraries
+from emulator.runtime import EmulatedRuntime
 
-from graphdnn import fuse
-from graphdnn.certificate import NumericClass, numeric_class
+from graphdnn import build, fuse
+from graphdnn.certificate import Certificate, NumericClass, numeric_class
+from graphdnn.cli import main
+from graphdnn.cli.outcome import Exit
 from graphdnn.device import device_spec
+from graphdnn.dtypes import ELEMENTS, FLOATS, cast, data_type_of
+from graphdnn.engines import ENGINE_BY_NAME
+from graphdnn.engines.host.memory import load, store
 from graphdnn.enums import NumericalNote
+from graphdnn.errors import BadParam
+from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters, Ranking
+from graphdnn.operands import blended, random_operands
+from graphdnn.plan import DevicePlan, ExecutionPlan
 from graphdnn.problem import parse
 
+emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 H200 = device_spec("h200")
 CONV = "conv x=f32[2,32,12,12]nhwc w=f32[32,32,3,3]nhwc pad=1 + bias + relu"
 
@@ -74,3 +91,192 @@ def test_unstable_sums_are_another_class() -> None:
     assert stable.can_replace(unstable)
     assert not unstable.can_replace(stable)
     assert "not the same bits" in str(unstable)
+
+
+# Bounds: what is observed is never more than the worst case.
+
+KINDS = ("normal", "positive", "cancelling", "huge", "largest", "subnormal", "wide")
+# Families whose every operation has a derived bound.
+PROVED = (
+    "conv_fprop", "conv_dgrad", "conv_wgrad", "conv_fprop_int", "conv_dgrad_int", "conv_wgrad_int", "pointwise",
+    "pointwise_graph", "conversion", "mask", "reduction", "matmul", "matmul_int", "resample", "softmax", "movement", "graph",
+)  # fmt: skip
+
+
+def drawn_data(graph: OperationGraph, kind: str, seed: int) -> dict[int, Any]:
+    """Inputs that are hard for sums: of one sign, nearly cancelling, at the ends of the types."""
+    rng = np.random.default_rng(seed)
+    data = random_operands(graph, seed)
+    blended(graph, data)
+    for spec in graph.inputs:
+        if spec.is_by_value or spec.data_type not in FLOATS:
+            continue
+        largest = ELEMENTS[spec.data_type].largest
+        values = load(data[spec.uid], spec).astype(np.float64)
+        signs = np.where(np.arange(values.size).reshape(values.shape) % 2, 1.0, -1.0)
+        with np.errstate(all="ignore"):
+            hard = {
+                "normal": values,
+                "positive": np.abs(values) + 1,
+                "cancelling": signs * (1e3 + 1e-3 * np.abs(values)),
+                "huge": values * 10.0 ** rng.uniform(-1, 1, values.shape) * min(largest**0.5, 1e30) / 4,
+                "largest": values * largest / 4,
+                "subnormal": values * (1e-38 if largest > 1e30 else 2.0**-15),
+                "wide": values * 2.0 ** rng.integers(-12, 12, values.shape),
+            }[kind]
+            store(cast(np.clip(hard, -largest, largest), spec.data_type), data[spec.uid], spec)
+    return data
+
+
+def certify(graph: OperationGraph, data: dict[int, Any], plan: ExecutionPlan | None = None) -> Certificate:
+    with np.errstate(all="ignore"):  # what the library itself warns of is not the question here
+        return (build(graph, "cpu") if plan is None else plan).certificate(data)
+
+
+@pytest.mark.parametrize("family", PROVED)
+def test_no_error_is_larger_than_its_bound(family: str) -> None:
+    finite = 0
+    for seed in range(7):
+        graph = draw(Case(family, seed, large=False)).graph
+        for kind in ("normal", KINDS[seed % len(KINDS)]):
+            found = certify(graph, drawn_data(graph, kind, seed))
+            for output in found.outputs:
+                assert output.holds, f"{family}:{seed} {kind}: {output}"
+                assert not output.why_not
+                assert output.observed is not None
+                finite += output.worst < np.inf
+            str(found)
+            json.dumps(found.to_json(), allow_nan=False)
+    assert finite, "a bound that is infinite everywhere says nothing"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_error_is_larger_than_its_bound_in_many(family: str, kind: str) -> None:
+    for seed in range(100, 160):
+        graph = draw(Case(family, seed, large=False)).graph
+        found = certify(graph, drawn_data(graph, kind, seed))
+        assert found.holds, f"{family}:{seed} {kind}: {found}"
+
+
+def test_the_bound_is_of_use() -> None:
+    """A sum of one sign comes within a factor of 1000 of its worst case; the statistical bound is between the two."""
+    graph = parse("matmul a=f32[1,1,4096] b=f32[1,4096,1]").build_operation_graph()
+    data = drawn_data(graph, "positive", 0)
+    (output,) = certify(graph, data).outputs
+    total = float(np.sum(np.abs(data[1].astype(np.float64)).ravel() * np.abs(data[2].astype(np.float64)).ravel()))
+    assert output.worst == pytest.approx(4096 * 2.0**-24 * total, rel=0.01)
+    assert output.observed < output.statistical < output.worst / 5
+    exact = math.fsum(float(a) * float(b) for a, b in zip(data[1].ravel(), data[2].ravel(), strict=True))
+    assert abs(float(data_of(graph, data)) - exact) <= output.statistical
+
+
+def data_of(graph: OperationGraph, data: dict[int, Any]) -> Any:
+    plan = build(graph, "cpu")
+    plan.execute(data, plan.new_workspace())
+    return data[graph.outputs[0].uid].ravel()[0]
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("engine", "kinds"),
+    [("cuda_implicit_gemm", ("normal", "cancelling")), ("cuda_winograd", KINDS), ("cuda_winograd_4x4", KINDS), ("cuda_fft", ("normal", "positive", "wide")),
+     ("cuda_mma_gemm_tf32", KINDS), ("cuda_explicit_gemm", ("normal", "cancelling")), ("cuda_hopper_float", ("normal", "wide"))],
+)  # fmt: skip
+def test_algorithms_with_errors_of_their_own(engine: str, kinds: tuple[str, ...]) -> None:
+    graph = parse("conv x=f32[2,16,12,12]nhwc w=f32[16,16,3,3]nhwc pad=1 + bias + tanh").build_operation_graph()
+    allowed = Filters(allowed_numerical_notes=frozenset({NumericalNote.DOWN_CONVERT_INPUTS}))
+    ranking = Ranking(fuse(graph), H200, filters=allowed, engines=[ENGINE_BY_NAME[engine]])
+    with host_libraries():
+        plan = DevicePlan(ranking.best, EmulatedRuntime())
+        for kind in kinds:
+            (output,) = certify(graph, drawn_data(graph, kind, 1), plan).outputs
+            assert output.holds, f"{kind}: {output}"
+            assert output.observed is not None
+            assert kind != "normal" or 0 < output.observed < output.worst < 3, "a bound that says something"
+
+
+def test_ranges_hold_for_all_data_in_them() -> None:
+    text = "conv x=f16[1,8,6,6] w=f16[8,8,3,3] pad=1 + bias + gelu"
+    graph = parse(text).build_operation_graph()
+    plan = build(graph, "cpu")
+    uids = {t.name: t.uid for t in graph.inputs}
+    ranges = {uids["x"]: (-1.0, 2.0), uids["w"]: (-0.5, 0.5), uids["bias"]: (0.0, 0.25)}
+    (promised,) = plan.certificate(ranges=ranges).outputs
+    for seed in range(5):
+        data = random_operands(graph, seed)
+        rng = np.random.default_rng(seed)
+        for uid, (low, high) in ranges.items():
+            data[uid][...] = rng.uniform(low, high, data[uid].shape) if seed else high
+        (output,) = plan.certificate(data).outputs
+        assert output.worst <= promised.worst * (1 + 1e-9)
+        assert output.observed <= promised.worst < 0.05
+    (unknown,) = plan.certificate(ranges={uids["x"]: (-1.0, 1.0)}).outputs
+    assert unknown.worst is None
+    for wrong in ({99: (0, 1)}, {uids["x"]: (1, 0)}, {uids["x"]: 3}, {uids["x"]: ("a", "b")}):
+        with pytest.raises(BadParam, match=r"certificate\.range"):
+            plan.certificate(ranges=wrong)
+
+
+# Integers.
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "n", "proved"), [("i8", "i8", 8, True), ("i16", "i16", 1, False), ("i16", "i8", 8, True)]
+)
+def test_overflow_is_proved_or_advised_upon(x: str, w: str, n: int, proved: bool) -> None:
+    graph = parse(f"conv x={x}[1,{n},6,6] w={w}[4,{n},3,3] pad=1 + relu").build_operation_graph()
+    certificate = build(graph, "cpu").certificate()
+    proof = certificate.integers[0]
+    assert certificate.is_exact
+    assert proof.largest == 9 * n * int(ELEMENTS[data_type_of(x)].smallest) * int(ELEMENTS[data_type_of(w)].smallest)
+    assert proof.is_proved is proved
+    assert bool(certificate.advice) is not proved
+    if not proved:
+        assert "CUDNN_ATTR_CONVOLUTION_COMP_TYPE" in proof.advice
+        uids = {t.name: t.uid for t in graph.inputs}
+        assert build(graph, "cpu").certificate(ranges={uids["x"]: (0, 255), uids["w"]: (-64, 64)}).integers[0].is_proved
+        wide = parse(f"conv x={x}[1,{n},6,6] w={w}[4,{n},3,3] pad=1 compute=i64").build_operation_graph()
+        assert build(wide, "cpu").certificate().integers[0].is_proved
+
+
+def test_an_overflow_proof_is_right() -> None:
+    """Where the data's sums of magnitudes fit, a sum in 64 bits is the one in 32; where they do not, one may wrap."""
+    text = "matmul a=i32[1,4,64] b=i32[1,64,4]"
+    graph, wide = (parse(f"{text} compute={kind} out={kind}").build_operation_graph() for kind in ("i32", "i64"))
+    wrapped = 0
+    for seed in range(20):
+        data = random_operands(graph, seed)
+        rng = np.random.default_rng(seed)
+        for uid in (1, 2):
+            data[uid][...] = rng.integers(-(2 ** (seed % 16)), 2 ** (seed % 16) + 1, data[uid].shape)
+        narrow_plan, wide_plan = build(graph, "cpu"), build(wide, "cpu")
+        (proof,) = narrow_plan.certificate(data).integers
+        narrow_plan.execute(data, narrow_plan.new_workspace())
+        full = {**random_operands(wide), 1: data[1], 2: data[2]}
+        wide_plan.execute(full, wide_plan.new_workspace())
+        same = bool((data[3] == full[3]).all())
+        assert same or not proof.is_proved
+        wrapped += not same
+    assert wrapped
+
+
+# The command.
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["certify", CONV]) == Exit.OK
+    out = capsys.readouterr().out
+    for word in ("numeric class", "sum |x||w|", "statistically", "observed"):
+        assert word in out
+    assert main(["certify", CONV, "--types", "--device", "h200"]) == Exit.OK
+    assert "give data or ranges" in capsys.readouterr().out
+    assert main(["certify", CONV, "--range", "x=-1,1", "--range", "w=-1,1", "--range", "bias=0,0", "--json"]) == Exit.OK
+    data = json.loads(capsys.readouterr().out)
+    assert (data["format"], data["basis"]) == ("graphdnn.certificate", "ranges")
+    assert main(["certify", CONV, "--device", "h200"]) == Exit.OK
+    assert "nothing was executed" in capsys.readouterr().out
+    for wrong in ("x", "x=1", "x=a,b", "nobody=0,1"):
+        assert main(["certify", CONV, "--range", wrong]) == Exit.USAGE
+        assert "cli.certify.range" in capsys.readouterr().err

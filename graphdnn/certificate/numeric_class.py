@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from math import floor, log2
 from typing import Any
 
 from graphdnn.dtypes import COMPUTE
+from graphdnn.engines.sum_error import UNIT, SumError
 from graphdnn.enums import NumericalNote
 from graphdnn.heuristics import Choice, EngineConfig
 from graphdnn.operations import (
@@ -139,10 +141,17 @@ def _class_of(op: Operation, choice: Choice | None) -> OperationClass:
         results=results,
         arithmetic=_arithmetic(op),
         method=next((method for note, method in _METHODS.items() if note in notes), plain),
-        shorter=tuple(words for note, words in _SHORTER.items() if note in notes),
+        shorter=(*(words for note, words in _SHORTER.items() if note in notes), *_digits(choice.engine.sum_error)),
         growth=choice.engine.error_growth,
         is_stable=NumericalNote.NONDETERMINISTIC not in notes,
     )
+
+
+def _digits(row: SumError | None) -> tuple[str, ...]:
+    """Where each addition loses more than one unit of the arithmetic; transforms are methods of their own."""
+    if row is None or row.of_largest or row.each <= 1:
+        return ()
+    return (f"sums of {floor(-log2(row.each * UNIT))} digits",)
 
 
 def _method(op: Operation) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from graphdnn.cli import (
     cache,
+    certify,
     check,
     compile_,
     cuts,
@@ -54,6 +55,7 @@ COMMANDS = (
     tune,
     db,
     replay,
+    certify,
 )
 _CODES = "exit codes: 0 ok, 1 a check failed, 2 wrong arguments or file, 3 nothing executed, 4 not supported"
 

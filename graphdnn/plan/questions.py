@@ -27,6 +27,10 @@ class Questions:
         """Every edge left unfused, every engine, chain and knob declined, as a ``Ledger``; arguments select."""
         return self._ask("ledger", "of_plan", engine, kind, rule, operation, uid)
 
+    def repairs(self) -> Any:
+        """The smallest edits with which the graph fuses further or is served faster, tried, as ``Repairs``."""
+        return self._ask("repairs", "of_plan")
+
     def _ask(self, module: str, function: str, *arguments: Any, **options: Any) -> Any:
         return getattr(import_module(f"graphdnn.{module}"), function)(self, *arguments, **options)
 
@@ -48,3 +52,9 @@ class Questions:
     def trace(self, bindings: Mapping[int, Any]) -> Any:
         """``Trace``: {uid: array} of every value inside the kernels, and where it first differs from the oracle."""
         return self._ask("trace", "of_plan", bindings)
+
+    def certificate(
+        self, bindings: Mapping[int, Any] | None = None, ranges: Mapping[int, tuple[float, float]] | None = None
+    ) -> Any:
+        """``Certificate``: error bounds of the outputs, for data or ranges, or of each operation for any data."""
+        return self._ask("certificate", "of_plan", bindings, ranges)

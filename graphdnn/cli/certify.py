@@ -1,0 +1,80 @@
+"""certify: show how far a plan's results may be from the exact ones, and how far they are"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from graphdnn.build import rank
+from graphdnn.certificate import Certificate
+from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
+from graphdnn.cli.outcome import Exit
+from graphdnn.cli.run import engine_help, natural, with_engine
+from graphdnn.cli.source import HELP, graph_of
+from graphdnn.errors import BadParam
+from graphdnn.graph import OperationGraph
+from graphdnn.operands import blended, random_operands
+from graphdnn.plan import ExecutionPlan
+from graphdnn.rules import Rule
+
+RANGE = Rule(
+    id="cli.certify.range",
+    expected="NAME=LOW,HIGH with the name or uid of an input: {known}",
+    reason="{reason}",
+    fix="write it like --range x=-1,1",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("graph", metavar="GRAPH", help=HELP)
+    add_device_and_mode(parser)
+    parser.add_argument("--engine", metavar="NAME", help=engine_help())
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the random data (default: 0)")
+    parser.add_argument(
+        "--range", action="append", default=[], metavar="NAME=LOW,HIGH", help="bounds for all data in these ranges"
+    )
+    parser.add_argument("--types", action="store_true", help="only what holds for any data; nothing is run")
+    parser.add_argument("--json", action="store_true", help="print the same as JSON")
+
+
+def run(arguments: argparse.Namespace) -> Exit:
+    graph = graph_of(arguments.graph)
+    ranges = _ranges(graph, arguments.range)
+    ranking = rank(graph, device_of(arguments), mode_of(arguments))
+    plan = ExecutionPlan(ranking.best if arguments.engine is None else with_engine(ranking, arguments.engine))
+    certificate: Certificate = (
+        plan.certificate(ranges=ranges) if ranges or arguments.types else plan.certificate(_data(graph, arguments.seed))
+    )
+    if arguments.json:
+        print(json.dumps({"format": "graphdnn.certificate", "version": 1, **certificate.to_json()}, indent=1))
+    else:
+        print(certificate)
+    return Exit.OK if certificate.holds else Exit.CHECK_FAILED
+
+
+def _data(graph: OperationGraph, seed: int) -> dict[int, object]:
+    data = random_operands(graph, seed)
+    blended(graph, data)
+    return data
+
+
+def _ranges(graph: OperationGraph, given: Sequence[str]) -> dict[int, tuple[float, float]]:
+    """``x=-1,1`` by uid."""
+    names = {**{str(t.uid): t.uid for t in graph.inputs}, **{t.name: t.uid for t in graph.inputs if t.name}}
+    found = {}
+    for text in given:
+        name, _, ends = text.partition("=")
+        try:
+            low, high = (float(end) for end in ends.split(","))
+        except ValueError:
+            raise _refuse(names, text, "two numbers are wanted") from None
+        if name not in names:
+            raise _refuse(names, text, f"no input is called {name!r}")
+        found[names[name]] = low, high
+    return found
+
+
+def _refuse(names: dict[str, int], text: str, reason: str) -> BadParam:
+    known = ", ".join(names)
+    return BadParam(RANGE.reject("command line", "--range", text, known=known, reason=reason))
