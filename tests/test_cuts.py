@@ -148,6 +148,46 @@ def test_prices_are_the_rankings(family: str, device: str) -> None:
             )
 
 
+@pytest.mark.parametrize("device", ["h200", "cpu"])
+@pytest.mark.parametrize("family", ["graph", "pointwise_graph", "statistics", "softmax"])
+def test_large_graphs_are_priced_by_the_kernels_near_a_cut(
+    family: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(4):
+        graph = draw(Case(family, 20 + seed, large=False)).graph
+        _same_prices(graph, device, monkeypatch)
+
+
+def _same_prices(graph: OperationGraph, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As predicted from all of both sides."""
+    monkeypatch.setattr("graphdnn.cuts.answer.FUSED_AGAIN", 10**6)
+    wanted = cuts_of(graph, device)
+    monkeypatch.setattr("graphdnn.cuts.answer.FUSED_AGAIN", 0)
+    for cut, full in zip(cuts_of(graph, device), wanted, strict=True):
+        for side, other in ((cut.before, full.before), (cut.after, full.after)):
+            assert side.fused.predicted == pytest.approx(other.fused.predicted), str(cut)
+            assert (side.fused.kernels, side.fused.bytes) == (other.fused.kernels, other.fused.bytes)
+            assert [g.operations for g in side.graphs] == [g.operations for g in other.graphs]
+
+
+def residual_network(blocks: int) -> OperationGraph:
+    """Convolution, bias and ReLU, then the same with a residual, again and again."""
+    g = Graph("network", io_data_type="float16", intermediate_data_type="float16", compute_data_type="float32")
+    x = g.tensor([8, 64, 28, 28])
+    for _ in range(blocks):
+        y = x
+        for last in (False, True):
+            y = g.bias(g.conv_fprop(y, g.tensor([64, 64, 3, 3]), padding=[1, 1]), g.tensor([1, 64, 1, 1]))
+            y = g.relu(g.add(y, x) if last else y)
+        x = y
+    x.set_output(True)
+    return g.build_operation_graph()
+
+
+def test_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    _same_prices(residual_network(4), "h200", monkeypatch)
+
+
 def test_a_tail_in_memory_is_what_the_whole_saves() -> None:
     graph = graph_of(LAYER)
     first, _ = cuts_of(graph, "h200")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from graphdnn.cuts.nearby import Nearby
 from graphdnn.cuts.parts import Carver, connected
-from graphdnn.cuts.places import crossing, places, split_here
+from graphdnn.cuts.places import Place, places, split_here
 from graphdnn.cuts.prices import Prices
 from graphdnn.cuts.records import Cut, Cuts, Side, total
 from graphdnn.device import DeviceSpec
-from graphdnn.fusion import NO_LIMITS, Limits, fuse
+from graphdnn.fusion import NO_LIMITS, FusedGraph, Limits, fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters
 from graphdnn.machine import device_spec
 
+FUSED_AGAIN = 64  # operations; of larger graphs only the kernels near a cut are looked at again
 PREDICTED_MARGIN, MEASURED_MARGIN = 0.1, 0.05  # differences below this share say nothing
 
 
@@ -35,30 +37,37 @@ def cuts_of(
     spec, fused = device_spec(device), fuse(graph, limits)
     if margin is None:
         margin = MEASURED_MARGIN if measure else PREDICTED_MARGIN
-    survey = _Survey(graph, Prices(spec, filters or Filters(), without, limits, measure=measure))
-    whole = survey.prices.of(graph, fused)
-    everything = frozenset(range(len(graph.operations)))
+    survey = _Survey(fused, Prices(spec, filters or Filters(), without, limits, measure=measure), measure=measure)
 
-    def cut(before: frozenset[int]) -> Cut:
-        uids = tuple(crossing(graph, before))
-        after = everything - before
-        tensors = tuple(graph.tensors[uid] for uid in uids)
-        apart = split_here(graph, after, uids, limits)
-        return Cut(tensors, apart, survey.side(before, uids), survey.side(after, uids), whole, margin)
+    def cut(place: Place) -> Cut:
+        tensors = tuple(graph.tensors[uid] for uid in place.uids)
+        before, after = (survey.side(members, place.uids) for members in (place.before, place.after))
+        return Cut(tensors, split_here(graph, place, limits), before, after, survey.whole, margin)
 
-    return Cuts(graph, spec, whole, margin, tuple(map(cut, places(fused))))
+    return Cuts(graph, spec, survey.whole, margin, tuple(map(cut, places(fused))))
 
 
 class _Survey:
     """What the sides of all cuts have in common."""
 
-    def __init__(self, graph: OperationGraph, prices: Prices) -> None:
-        self._graph, self.prices = graph, prices
-        self._carver = Carver(graph)
+    def __init__(self, fused: FusedGraph, prices: Prices, *, measure: bool) -> None:
+        graph = self._graph = fused.graph
+        self._prices, self._carver = prices, Carver(graph)
+        self.whole = prices.of(graph, fused)
         virtual = {uid for uid, tensor in graph.tensors.items() if tensor.is_virtual}
         alone = (self._carver.part((i,), virtual) for i in range(len(graph.operations)))
         self._unfused = [prices.of(each) for each in alone]
+        is_small = len(graph.operations) <= FUSED_AGAIN
+        self._nearby = None if measure or is_small else Nearby(fused, self._carver, prices)
 
     def side(self, members: frozenset[int], bound: Collection[int]) -> Side:
-        graphs = tuple(self._carver.part(part, bound) for part in connected(self._graph, members))
-        return Side(graphs, total(map(self.prices.of, graphs)), total(self._unfused[i] for i in members))
+        order = sorted(members)
+        steps, unfused = tuple(self._graph.operations[i] for i in order), total(self._unfused[i] for i in order)
+
+        def carve() -> tuple[OperationGraph, ...]:
+            return tuple(self._carver.part(part, bound) for part in connected(self._graph, members))
+
+        if self._nearby is not None:
+            return Side(steps, self._nearby.price(members, bound), unfused, carve)
+        graphs = carve()
+        return Side(steps, total(map(self._prices.of, graphs)), unfused, lambda: graphs)

@@ -7,7 +7,8 @@ they are the same places; where branches run side by side they are not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from graphdnn.fusion import FusedGraph, Limits
 from graphdnn.graph import OperationGraph
@@ -15,31 +16,41 @@ from graphdnn.graph import OperationGraph
 MOST_BRANCHING = 128  # operations; in larger graphs only the first family is looked at
 
 
-def places(fused: FusedGraph) -> Iterator[frozenset[int]]:
-    """Indices of the operations before each cut. A tensor passes through every cut."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """``before`` and ``after``: indices of operations. ``uids`` pass through, as they are written."""
+
+    before: frozenset[int]
+    after: frozenset[int]
+    uids: tuple[int, ...]
+
+
+def places(fused: FusedGraph) -> Iterator[Place]:
+    """Every cut that a tensor passes through, once."""
     graph = fused.graph
-    seen: set[frozenset[int]] = set()
+    read = [
+        (t.uid, index, frozenset(graph.consumers[t.uid]))
+        for index, operation in enumerate(graph.operations)
+        for t in operation.outputs().values()
+        if t.uid in graph.consumers
+    ]
+    everything, seen = frozenset(range(len(graph.operations))), set[frozenset[int]]()
     for before in _candidates(fused):
-        if before not in seen and any(True for _ in crossing(graph, before)):
-            seen.add(before)
-            yield before
+        if before in seen:
+            continue
+        seen.add(before)
+        uids = tuple(uid for uid, producer, readers in read if producer in before and not readers <= before)
+        if uids:
+            yield Place(before, everything - before, uids)
 
 
-def crossing(graph: OperationGraph, before: frozenset[int]) -> Iterator[int]:
-    """Uids of the tensors that are written before the cut and read after it, in the order in which they are written."""
-    for index in sorted(before):
-        for tensor in graph.operations[index].outputs().values():
-            if any(reader not in before for reader in graph.consumers.get(tensor.uid, ())):
-                yield tensor.uid
-
-
-def split_here(graph: OperationGraph, after: frozenset[int], uids: Iterable[int], limits: Limits) -> Limits:
+def split_here(graph: OperationGraph, place: Place, limits: Limits) -> Limits:
     """``limits`` with which no kernel has operations of both sides. Kernels grow along edges: only these count."""
     apart = [
         (uid, next(iter(graph.operations[reader].outputs().values())).uid)
-        for uid in uids
+        for uid in place.uids
         for reader in graph.consumers[uid]
-        if reader in after
+        if reader in place.after
     ]
     return Limits.of(limits.force, (*limits.forbid, *apart), limits.bound)
 

@@ -40,14 +40,17 @@ class Prices:
 
     def of(self, graph: OperationGraph, fused: FusedGraph | None = None) -> Price:
         """Fused as well as rules and limits allow. Raises ``NotSupported`` where a device to measure on is not here."""
-        fused = fused or fuse(graph, self._limits.within(graph))
-        predicted = total(map(self._of_kernel, fused))
+        fused = fused or self.fused(graph)
+        predicted = total(map(self.of_kernel, fused))
         if self._bench is None:
             return predicted
         return replace(predicted, measured=self._bench.seconds(ExecutionPlan(self._best(fused))))
 
-    def _of_kernel(self, op: FusedOp) -> Price:
-        """Parts share the operations that no cut touches, so the objects themselves say which kernel it is."""
+    def fused(self, part: OperationGraph) -> FusedGraph:
+        return fuse(part, self._limits.within(part))
+
+    def of_kernel(self, op: FusedOp) -> Price:
+        """As predicted. Parts share what no cut touches, so the operations themselves say which kernel it is."""
         key = (op.rule, len(op.prologue), *map(id, op.operations), *(t.uid for t in op.outputs))
         if key not in self._kernels:
             alone = FusedGraph(OperationGraph((), {}, {}, {}), (op,), ())

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import reduce
-from operator import add
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from graphdnn.device import DeviceSpec
 from graphdnn.errors import BadParam
 from graphdnn.fusion import Limits
 from graphdnn.graph import OperationGraph
+from graphdnn.operations import Operation
 from graphdnn.rules import Rule
 from graphdnn.tensors import TensorSpec
 
@@ -40,11 +40,7 @@ class Price:
         return self.predicted if self.measured is None else self.measured
 
     def __add__(self, other: Price) -> Price:
-        both = None if self.measured is None or other.measured is None else self.measured + other.measured
-        return Price(
-            self.predicted + other.predicted, self.bytes + other.bytes, self.kernels + other.kernels,
-            self.launches + other.launches, both,
-        )  # fmt: skip
+        return total((self, other))
 
     def to_json(self) -> dict[str, object]:
         measured = None if self.measured is None else self.measured * 1e6
@@ -55,8 +51,13 @@ class Price:
 
 
 def total(prices: Iterable[Price]) -> Price:
-    """One after the other; there is at least one."""
-    return reduce(add, prices)
+    """One after the other. What was not measured for each of them was not measured."""
+    found = tuple(prices)
+    measured = [p.measured for p in found if p.measured is not None]
+    return Price(
+        sum(p.predicted for p in found), sum(p.bytes for p in found), sum(p.kernels for p in found),
+        sum(p.launches for p in found), sum(measured) if len(measured) == len(found) else None,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +91,23 @@ class Verdict:
         }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Side:
     """The operations on one side of a cut."""
 
-    graphs: tuple[OperationGraph, ...]  # ready to build; several where they share no tensor
+    steps: tuple[Operation, ...]  # as they are in the whole, in execution order
     fused: Price  # by this library, or by kernels that fuse as well
     unfused: Price  # one kernel for each operation
+    carve: Callable[[], tuple[OperationGraph, ...]] = field(repr=False)
 
     @property
     def operations(self) -> tuple[str, ...]:
-        return tuple(op.label() for graph in self.graphs for op in graph.operations)
+        return tuple(step.label() for step in self.steps)
+
+    @cached_property
+    def graphs(self) -> tuple[OperationGraph, ...]:
+        """Ready to build; several where they share no tensor."""
+        return self.carve()
 
     @property
     def graph(self) -> OperationGraph:
@@ -112,7 +119,6 @@ class Side:
     def to_json(self) -> dict[str, object]:
         return {
             "operations": list(self.operations),
-            "graphs": len(self.graphs),
             "fused": self.fused.to_json(),
             "unfused": self.unfused.to_json(),
         }
