@@ -115,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_resident(cons
         read(other, round + 3 * STEPS);
     }
 
-    Part<ROW_WIDTH> part = running.part(p, mine.count(), row);
+    Part<ROW_WIDTH> part = running.part(p, mine.count());
     join_all(p, here, part, running, at, row);
     if (!here.is_live) return;
 

@@ -8,7 +8,7 @@ __device__ __forceinline__ Elements widened(const Stored& pack) {
     return elements;
 }
 
-// Sums of parts of rows, N at once: of the gradient, and of its product with the normalized x.
+// Sums of parts of rows, N at once: of the gradient, and of its product with x from its mean.
 template <int N> struct Part {
     Compute elements, first[N], second[N];
 
@@ -45,32 +45,46 @@ struct Running {
         #pragma unroll
         for (int e = 0; e < VECTOR; ++e) {
             sum[row_of(e)] += more.g[e];
-            multiply_add(dot[row_of(e)], more.g[e], centered(more, row, e));  // times the inverse in the end
+            multiply_add(dot[row_of(e)], more.g[e], centered(more, row, e));
         }
     }
 
-    __device__ __forceinline__ Part<ROW_WIDTH> part(const Params&, Count, const Row& row) const {
+    __device__ __forceinline__ Part<ROW_WIDTH> part(const Params&, Count) const {
         Part<ROW_WIDTH> found;
         found.elements = (Compute)0;
         #pragma unroll
-        for (int i = 0; i < ROW_WIDTH; ++i) found.first[i] = sum[i], found.second[i] = dot[i] * row.inverse[i];
+        for (int i = 0; i < ROW_WIDTH; ++i) found.first[i] = sum[i], found.second[i] = dot[i];
         return found;
     }
 
-    __device__ __forceinline__ void prepare_end(const Params&, const int (&)[RANK], Row&) const {}
+    // All that is known of the rows, read again while the block waits: most of it was not needed before, and no register
+    // has kept it since.
+    __device__ __forceinline__ void prepare_end(const Params& p, const int (&at)[RANK], Row& row) const {
+        int again[RANK];
+        #pragma unroll
+        for (int j = 0; j < RANK; ++j) again[j] = at[j];
+#ifdef __CUDA_ARCH__
+        asm volatile("" : "+r"(again[KEPT - 1]));
+#endif
+        of_row(p, again, row);
+    }
 
     __device__ __forceinline__ void conclude(const Pack<Compute, 2>& needed, int i, Row& row) const {
         const Compute scale = row.scale[i] * row.inverse[i];
         row.sum[i] = CENTERED ? -scale * needed.at[0] : (Compute)0;
-        row.dot[i] = -scale * needed.at[1] * row.inverse[i];
+        row.dot[i] = -scale * (needed.at[1] * row.inverse[i]) * row.inverse[i];
         row.scale[i] = scale;
     }
 
     // Row i of the thread, to memory.
     __device__ __forceinline__ void store(
-        const Params& p, const int (&at)[RANK], int i, const Pack<Compute, 2>& stored, const Row&
+        const Params& p, const int (&at)[RANK], int i, const Pack<Compute, 2>& stored, const Row& row
     ) const {
-        finish(p, at, i, stored.at[0], stored.at[1]);
+        Compute inverse = (Compute)0;
+        #pragma unroll
+        for (int j = 0; j < ROW_WIDTH; ++j)
+            if (i == j) inverse = row.inverse[j];
+        finish(p, at, i, stored.at[0], stored.at[1] * inverse);
     }
 };
 

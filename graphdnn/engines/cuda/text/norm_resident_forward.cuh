@@ -89,7 +89,7 @@ struct Running {
         return CENTERED ? finite(widen<Compute>(first.x.at[i])) : (Compute)0;
     }
 
-    __device__ __forceinline__ Part<ROW_WIDTH> part(const Params&, Count packs, const Row&) const {
+    __device__ __forceinline__ Part<ROW_WIDTH> part(const Params&, Count packs) const {
         Part<ROW_WIDTH> found;
         found.elements = (Compute)packs * (Compute)(ALONG ? VECTOR : 1);
         const Compute share = packs == 0 ? (Compute)0 : (Compute)1 / found.elements;
