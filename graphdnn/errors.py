@@ -76,6 +76,10 @@ class GraphdnnError(Exception):
         """The refusals as a ``graphdnn.ledger.Ledger``, which lies further down and is loaded when it is asked for."""
         return import_module("graphdnn.ledger").of_error(self)
 
+    def repairs(self, device: Any = None) -> Any:
+        """Edits with which what was refused is legal, tried, as ``graphdnn.repairs.Repairs``."""
+        return import_module("graphdnn.repairs").of_error(self, device)
+
     def __reduce__(self) -> tuple[type[GraphdnnError], tuple[tuple[Rejection, ...]]]:
         return type(self), (self.rejections,)
 

@@ -64,6 +64,14 @@ FACTS = {
         "learned: True",
         "rnn_bwd_weights (LSTM, 1 layer, 1 to 16, 12 steps of 16)",
     ],
+    "09_why_not_fused_and_repair.py": [
+        "one kernel: relu_fwd 'act'",
+        "rule fuse.prologue.virtual",
+        "mark act::y (uid 4) virtual",
+        "no longer stops it: fuse.prologue.virtual",
+        "make dims[1] of w (uid 2) 60",
+        "the graph from before: True",
+    ],
     "seed000_float32.py": ["y is (1, 1, 598, 958)", "1 operation in 1 fused operation", "ranking on cpu"],
     "seed000_int8.py": [
         "by hand: 14688 int32: 14688 float32: 14688.0 int8: 127",

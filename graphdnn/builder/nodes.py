@@ -233,7 +233,7 @@ class Nodes:
         tensors = [*inputs, *node.outputs.values()]
         stand_in = {id(t): _stand_in(t, uid, inputs) for uid, t in enumerate(tensors, start=1)}
         try:
-            node.cls(**_with_specs(node, stand_in), name=node.name, origin=node.origin)
+            node.cls(**with_specs(node, stand_in), name=node.name, origin=node.origin)
         except GraphdnnError as error:
             wrong = [r for r in error.rejections if r.status in _SHAPE_STATUSES]
             if node.cls in MOVEMENT:  # has no settings that may still change
@@ -270,14 +270,10 @@ class Nodes:
         """The checked graph; uids are 1, 2, 3 ... for tensors without one. The builder is frozen from here on."""
         if self._graph is None:
             self.validate()
-            used = {t.uid for t in self._tensors if t.uid is not None}
-            free = (uid for uid in range(1, len(self._tensors) + len(used) + 1) if uid not in used)
-            for tensor in self._tensors:
-                if tensor.uid is None:
-                    tensor.uid = next(free)
+            self._number()
             in_use = {id(t): t.spec() for node in self._nodes for t in (*node.inputs(), *node.outputs.values())}
             operations = [
-                node.cls(**_with_specs(node, in_use), name=node.name, origin=node.origin) for node in self._nodes
+                node.cls(**with_specs(node, in_use), name=node.name, origin=node.origin) for node in self._nodes
             ]
             self._graph = OperationGraph.of(operations, name=self.name)
             self._freeze.frozen = True
@@ -287,6 +283,14 @@ class Nodes:
                 self._uids.update(dict.fromkeys(keys, tensor.get_uid()))
         return self._graph
 
+    def _number(self) -> None:
+        """Give a uid to each tensor that has none."""
+        used = {t.uid for t in self._tensors if t.uid is not None}
+        free = (uid for uid in range(1, len(self._tensors) + len(used) + 1) if uid not in used)
+        for tensor in self._tensors:
+            if tensor.uid is None:
+                tensor.uid = next(free)
+
 
 def _stand_in(tensor: Tensor, uid: int, inputs: Sequence[Tensor]) -> Any:
     """A description good enough to check extents with."""
@@ -295,6 +299,7 @@ def _stand_in(tensor: Tensor, uid: int, inputs: Sequence[Tensor]) -> Any:
     return TensorSpec(
         uid=uid, data_type=tensor.data_type or DataType.FLOAT, dims=dim, strides=packed_strides(dim),
         is_by_value=tensor.is_by_value, vector_count=tensor.vector[0], vectorized_dimension=tensor.vector[1],
+        name=tensor.name,
     )  # fmt: skip
 
 
@@ -308,8 +313,8 @@ def _operands(cls: type[Operation], fields: Mapping[str, Any]) -> list[Any]:
     return found
 
 
-def _with_specs(node: Node, specs: Mapping[int, Any]) -> dict[str, Any]:
-    """The node's fields with specs in place of builder tensors."""
+def with_specs(node: Node, specs: Mapping[int, Any]) -> dict[str, Any]:
+    """The node's fields with specs, or what stands for them, in place of builder tensors."""
 
     def spec(value: Any) -> Any:
         if isinstance(value, tuple):

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphdnn.build import Records, rank
 from graphdnn.builder.limiting import Limiting
+from graphdnn.builder.nodes import UID_TWICE, with_specs
 from graphdnn.composed import identity
 from graphdnn.engine_index import IndexedEngine, engine_at, engine_count
 from graphdnn.engines import Knob
@@ -26,6 +27,9 @@ from graphdnn.heuristics import EngineConfig, Filters, Ranking
 from graphdnn.ledger import Ledger, of_error, of_ranking
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
+
+if TYPE_CHECKING:
+    from graphdnn.repairs import Draft, Repairs
 
 NOT_BUILT = Rule(
     id="builder.not_built",
@@ -222,6 +226,32 @@ class Planning(Limiting):
             found = Ledger(entry for ranking in rankings for entry in of_ranking(ranking))
             found += of_error(NotSupported(self._deselected_configs(rankings)))
         return found.only(engine, kind, rule, operation, uid)
+
+    def repairs(self) -> Repairs:
+        """The smallest edits with which the graph is legal, fuses further or is served faster; each was tried."""
+        from graphdnn import repairs  # when it is asked for: importing it takes as long as building a plan
+
+        try:
+            ranking = self.ranking
+        except GraphdnnError as error:
+            draft = self._draft(error)
+            return repairs.of_error(error, self.device) if draft is None else repairs.of_draft(draft, self.device)
+        fused = ranking.fused
+        return repairs.of_graph(fused.graph, self.device, ranking.mode, self._filters, fused.limits)
+
+    def _draft(self, error: GraphdnnError) -> Draft | None:
+        """The graph as far as it was described; None where something is still open."""
+        if any(r.rule.startswith("builder.") and r.rule != UID_TWICE.id for r in error.rejections):
+            return None
+        from graphdnn.repairs import Draft
+
+        self._number()
+        draft, keys = Draft(self.name, {}, []), {}
+        for tensor in self._tensors:
+            keys[id(tensor)] = draft.enter(tensor.fields())
+        for node in self._nodes:
+            draft.add(node.cls, {**with_specs(node, keys), "name": node.name, "origin": node.origin})
+        return draft
 
     def explain(self) -> str:
         """Fused operations, ranking and refusals as text."""

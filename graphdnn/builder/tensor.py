@@ -68,8 +68,8 @@ class Tensor:
         data_type = self.data_type.name if self.data_type is not None else "?"
         return f"<{kind}Tensor {self.name or ''} {list(self.dim or ())} {data_type} uid {self.uid or 0}>"
 
-    def spec(self) -> TensorSpec:
-        """The finished description; every open field has been inferred."""
+    def fields(self) -> dict[str, Any]:
+        """The fields of the description, which may be wrong."""
         fields: dict[str, Any] = {
             "uid": self.uid, "data_type": self.data_type, "dims": self.dim, "strides": self.stride,
             "is_virtual": self.is_virtual, "is_by_value": self.is_by_value, "reordering": self.reordering,
@@ -78,7 +78,11 @@ class Tensor:
         }  # fmt: skip
         if self.alignment is not None:
             fields["byte_alignment"] = self.alignment
-        return TensorSpec(**fields)
+        return fields
+
+    def spec(self) -> TensorSpec:
+        """The finished description; every open field has been inferred."""
+        return TensorSpec(**self.fields())
 
     # Setters, with the names of cuDNN's frontend.
 

@@ -21,6 +21,7 @@ from graphdnn.cli import (
     import_,
     kernel,
     lock,
+    repair,
     replay,
     run,
     trace,
@@ -56,6 +57,7 @@ COMMANDS = (
     db,
     replay,
     certify,
+    repair,
 )
 _CODES = "exit codes: 0 ok, 1 a check failed, 2 wrong arguments or file, 3 nothing executed, 4 not supported"
 

@@ -40,7 +40,7 @@ def graph_and_limits(argument: str) -> tuple[OperationGraph, Limits]:
 def _read(text: str) -> tuple[OperationGraph, Limits]:
     if is_problem(text):
         return parse(text).build_operation_graph(), NO_LIMITS
-    if _is_plan(text):
+    if is_plan(text):
         fused = plan_from_json(text).config.fused
         return fused.graph, fused.limits
     return graph_from_json(text), NO_LIMITS
@@ -81,7 +81,8 @@ def _is_path(argument: str) -> bool:
         return False
 
 
-def _is_plan(text: str) -> bool:
+def is_plan(text: str) -> bool:
+    """Whether it is a plan file, by what it says of itself."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):

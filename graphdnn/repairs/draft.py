@@ -1,0 +1,337 @@
+"""Draft: a graph as plain data, which may be wrong, and what is wrong with it.
+
+A repair changes numbers, flags and names before anything is checked, so it works on the fields as a file has
+them. Operations refer to tensors by key; the uid is a field like the others, so that two tensors may have one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphdnn.enums import shown
+from graphdnn.errors import GraphdnnError, Rejection
+from graphdnn.files import CONTENT, KNOWN_OPERATIONS, decoded, fields_of, graph_to_dict, malformed, plain
+from graphdnn.graph import OperationGraph
+from graphdnn.operations import Operation, ports
+from graphdnn.spec import Attempted
+from graphdnn.tensors import TensorSpec
+
+Key = int | str
+Fields = dict[str, Any]
+
+
+def copied(value: Any) -> Any:
+    """Plain data, apart from the original."""
+    if isinstance(value, dict):
+        return {name: copied(item) for name, item in value.items()}
+    return [copied(item) for item in value] if isinstance(value, list) else value
+
+
+@dataclass(slots=True, eq=False)
+class Draft:
+    """Tensors by key and operations in order, as the fields that a graph file has."""
+
+    name: str
+    tensors: dict[Key, Fields]
+    operations: list[Fields]
+
+    @classmethod
+    def of_graph(cls, graph: OperationGraph) -> Draft:
+        return cls.of_data(graph_to_dict(graph))
+
+    @classmethod
+    def of_data(cls, data: Mapping[str, Any]) -> Draft:
+        """From the entries of a graph file. Raises ``MalformedFile`` for what has not even the form of one."""
+        name, tensors, operations = data.get("name", ""), data.get("tensors"), data.get("operations")
+        for what, entries, named in (("tensors", tensors, "uid"), ("operations", operations, "operation")):
+            if not isinstance(entries, list) or not all(
+                isinstance(e, dict) and _is_name(e.get(named)) for e in entries
+            ):
+                raise malformed(CONTENT, what, type(entries).__name__, expected=f"entries with {named}", detail="none")
+        assert tensors is not None
+        assert operations is not None
+        draft = cls(str(name), {}, copied(operations))
+        for entry in tensors:
+            key: Key = entry["uid"]
+            while key in draft.tensors:  # twice in the file: the operations mean the first one
+                key = f"{key}'"
+            draft.tensors[key] = copied(entry)
+        for op in draft.operations:
+            if op["operation"] not in KNOWN_OPERATIONS:
+                known = ", ".join(KNOWN_OPERATIONS)
+                raise malformed(CONTENT, "operation", op["operation"], expected=f"one of {known}", detail="unknown")
+        return draft
+
+    @classmethod
+    def of_operations(cls, operations: tuple[Operation, ...], name: str = "") -> Draft:
+        """From operations that do not make a graph: tensors of one uid stay apart where they differ."""
+        draft = cls(name, {}, [])
+        for op in operations:
+            draft.add(type(op), {f: getattr(op, f) for f in type(op).model_fields if f in op.model_fields_set})
+        return draft
+
+    @classmethod
+    def of_attempt(cls, attempt: Attempted) -> Draft:
+        """From the fields of an operation that was refused."""
+        assert issubclass(attempt.cls, Operation)
+        draft = cls("", {}, [])
+        draft.add(attempt.cls, attempt.fields)
+        return draft
+
+    def add(self, cls: type[Operation], given: Mapping[str, Any]) -> None:
+        """Append an operation whose ports hold specs."""
+        fields: Fields = {"operation": cls.tag}
+        for name, value in given.items():
+            fields[name] = self._entered(value)
+        self.operations.append(fields)
+
+    def enter(self, given: Mapping[str, Any]) -> Fields:
+        """Add a tensor by its fields, right or wrong; returns what a port holds that means it."""
+        known = TensorSpec.model_fields
+        entry = {
+            f: plain(v) for f, v in given.items() if f not in known or known[f].is_required() or v != known[f].default
+        }
+        key: Key = given["uid"]
+        while key in self.tensors:
+            key = f"{key}'"
+        self.tensors[key] = entry
+        return {"tensor": key}
+
+    def _entered(self, value: Any) -> Any:
+        if isinstance(value, TensorSpec):
+            entry = fields_of(value)
+            found = (key for key, known in self.tensors.items() if known == entry)
+            return {"tensor": key} if (key := next(found, None)) is not None else self.enter(entry)
+        if isinstance(value, (tuple, list)):
+            return [self._entered(item) for item in value]
+        return plain(value)
+
+    def copy(self) -> Draft:
+        return Draft(self.name, copied(self.tensors), copied(self.operations))
+
+    def to_data(self) -> Fields:
+        """The entries of a graph file, where keys are uids again."""
+        uid_of = {key: entry.get("uid") for key, entry in self.tensors.items()}
+
+        def named(value: Any) -> Any:
+            if isinstance(value, dict) and set(value) == {"tensor"}:
+                return {"tensor": uid_of.get(value["tensor"])}
+            return [named(item) for item in value] if isinstance(value, list) else value
+
+        operations = [{name: named(value) for name, value in op.items()} for op in self.operations]
+        return {"name": self.name, "tensors": list(self.tensors.values()), "operations": operations}
+
+    # Looking around.
+
+    def cls(self, index: int) -> type[Operation]:
+        return KNOWN_OPERATIONS[self.operations[index]["operation"]]
+
+    def label(self, index: int) -> str:
+        op = self.operations[index]
+        mode = op["spec"]["mode"].lower() if op["operation"] == "pointwise" and "mode" in op.get("spec", {}) else None
+        tag = str(mode or op["operation"])
+        return f"{tag} '{op['name']}'" if op.get("name") else tag
+
+    def tensor_label(self, key: Key) -> str:
+        entry = self.tensors[key]
+        return f"{entry['name']} (uid {entry['uid']})" if entry.get("name") else f"uid {entry['uid']}"
+
+    def ports(self, index: int, role: str) -> dict[str, Key]:
+        """Port -> key, for the ports that are set; ``inputs_list`` gives ``inputs_list[0]`` and so on."""
+        found: dict[str, Key] = {}
+        for port in ports(self.cls(index), role):
+            value = self.operations[index].get(port)
+            if isinstance(value, list):
+                found.update({f"{port}[{i}]": v["tensor"] for i, v in enumerate(value) if _is_reference(v)})
+            elif isinstance(value, dict) and _is_reference(value):
+                found[port] = value["tensor"]
+        return {port: key for port, key in found.items() if key in self.tensors}
+
+    def all_ports(self, index: int) -> dict[str, Key]:
+        return {**self.ports(index, "input"), **self.ports(index, "output")}
+
+    def writers(self) -> dict[Key, list[int]]:
+        return self._users("output")
+
+    def readers(self) -> dict[Key, list[int]]:
+        return self._users("input")
+
+    def _users(self, role: str) -> dict[Key, list[int]]:
+        found: dict[Key, list[int]] = {}
+        for index in range(len(self.operations)):
+            for key in dict.fromkeys(self.ports(index, role).values()):
+                found.setdefault(key, []).append(index)
+        return found
+
+    def connect(self, index: int, port: str, key: Key) -> None:
+        """Make a port mean another tensor."""
+        name, _, position = port.partition("[")
+        reference = {"tensor": key}
+        if position:
+            self.operations[index][name][int(position[:-1])] = reference
+        else:
+            self.operations[index][name] = reference
+
+    def free_uid(self) -> int:
+        used = [entry["uid"] for entry in self.tensors.values() if isinstance(entry.get("uid"), int)]
+        return max(used, default=0) + 1
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, (int, str)) and not isinstance(value, bool)
+
+
+def _is_reference(value: object) -> bool:
+    return isinstance(value, dict) and set(value) == {"tensor"} and _is_name(value["tensor"])
+
+
+# What has changed.
+
+
+def changes(before: Draft, after: Draft) -> tuple[str, ...]:
+    """One line for each field that differs."""
+    found = []
+    for key, entry in after.tensors.items():
+        old = before.tensors.get(key)
+        if old is None:
+            found.append(f"new tensor {after.tensor_label(key)}: {_words(entry)}")
+        elif old != entry:
+            label = before.tensor_label(key)
+            found += [f"{label}: {line}" for line in _field_changes(old, entry, TensorSpec)]
+    for index, op in enumerate(after.operations):
+        old = before.operations[index] if index < len(before.operations) else {}
+        if old != op:
+            found += [f"{after.label(index)}: {line}" for line in _field_changes(old, op, after.cls(index))]
+    removed = len(before.operations) - len(after.operations)
+    return (*found, *([f"{removed} operation less"] if removed > 0 else []))
+
+
+def _field_changes(old: Mapping[str, Any], new: Mapping[str, Any], cls: Any, prefix: str = "") -> Iterator[str]:
+    fields = getattr(cls, "model_fields", {})
+    for name in dict.fromkeys((*old, *new)):
+        known = fields.get(name)
+        default = "unset" if known is None or known.is_required() else known.default
+        a, b = old.get(name, default), new.get(name, default)
+        if isinstance(a, dict) and isinstance(b, dict) and not _is_reference(b):
+            yield from _field_changes(a, b, known.annotation if known else None, f"{prefix}{name}.")
+        elif a != b:
+            yield f"{prefix}{name} {_words(a)} -> {_words(b)}"
+
+
+def _words(value: Any) -> str:
+    if _is_reference(value):
+        return f"tensor {value['tensor']}"
+    if isinstance(value, list):
+        return shown(tuple(_words(v) if isinstance(v, dict) else v for v in value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_words(item)}" for name, item in value.items() if name != "uid")
+    return shown(value) if type(value) is tuple else str(value)
+
+
+# What is wrong.
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A rejection, and the part of the draft that it is about; neither is given where it is about the whole graph."""
+
+    rejection: Rejection
+    tensor: Key | None = None
+    operation: int | None = None
+    setting: str = ""  # the field of the operation whose own fields are wrong: "conv", "spec"
+
+    @property
+    def rule(self) -> str:
+        return self.rejection.rule
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assembly:
+    """What became of a draft: a graph, or problems."""
+
+    graph: OperationGraph | None
+    problems: tuple[Problem, ...]
+    tensors: Mapping[Key, TensorSpec]
+
+
+@dataclass(slots=True, eq=False)
+class Assembler:
+    """Makes graphs of drafts. What two drafts have in common is checked once: most candidates differ in one field."""
+
+    _tensors: dict[str, TensorSpec | tuple[Problem, ...]] = field(default_factory=dict)
+    _operations: dict[str, tuple[Any, Operation | tuple[Problem, ...]]] = field(default_factory=dict)
+
+    def assemble(self, draft: Draft) -> Assembly:
+        tensors: dict[Key, TensorSpec] = {}
+        problems: list[Problem] = []
+        used = {key for index in range(len(draft.operations)) for key in draft.all_ports(index).values()}
+        for key in draft.tensors:
+            if key in used:
+                made = self.tensor(draft, key)
+                if isinstance(made, TensorSpec):
+                    tensors[key] = made
+                else:
+                    problems += made
+        operations = []
+        for index in range(len(draft.operations)):
+            outcome = self.operation(draft, index, tensors)
+            if isinstance(outcome, Operation):
+                operations.append(outcome)
+            elif outcome is not None:
+                problems += outcome
+        graph = None
+        if not problems:
+            try:
+                graph = OperationGraph.of(operations, draft.name)
+            except GraphdnnError as error:
+                problems += [Problem(rejection) for rejection in error.rejections]
+        return Assembly(graph, tuple(problems), tensors)
+
+    def tensor(self, draft: Draft, key: Key) -> TensorSpec | tuple[Problem, ...]:
+        entry = draft.tensors[key]
+        known = repr((key, entry))
+        found = self._tensors.get(known)
+        if found is None:
+            try:
+                found = TensorSpec(**decoded(TensorSpec, entry, {}))
+            except GraphdnnError as error:
+                found = tuple(Problem(rejection, tensor=key) for rejection in error.rejections)
+            except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+                found = (Problem(_unreadable(f"tensors[{key}]", error), tensor=key),)
+            self._tensors[known] = found
+        return found
+
+    def operation(
+        self, draft: Draft, index: int, tensors: Mapping[Key, TensorSpec]
+    ) -> Operation | tuple[Problem, ...] | None:
+        """None where one of its tensors is wrong already."""
+        fields, mine = draft.operations[index], draft.all_ports(index)
+        if not all(key in tensors for key in mine.values()):
+            return None
+        specs = tuple(tensors[key] for key in mine.values())
+        known = repr((index, fields, tuple(map(id, specs))))
+        kept = self._operations.get(known)
+        if kept is None:
+            kept = self._operations[known] = specs, self._made(draft, index, tensors)  # the ids stay theirs
+        return kept[1]
+
+    def _made(self, draft: Draft, index: int, tensors: Mapping[Key, TensorSpec]) -> Operation | tuple[Problem, ...]:
+        cls = draft.cls(index)
+        fields = {name: value for name, value in draft.operations[index].items() if name != "operation"}
+        try:
+            return cls(**decoded(cls, fields, tensors))
+        except GraphdnnError as error:
+            setting = ""
+            if isinstance(error.subject, Attempted) and error.subject.cls is not cls:
+                nested = (f for f, v in fields.items() if isinstance(v, dict) and not _is_reference(v))
+                setting = next(nested, "")
+            return tuple(Problem(r, operation=index, setting=setting) for r in error.rejections)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
+            return (Problem(_unreadable(f"operations[{index}]", error), operation=index),)
+
+
+def _unreadable(where: str, error: Exception) -> Rejection:
+    detail = f"{type(error).__name__}: {error}"
+    return CONTENT.reject("FILE", where, "malformed", expected="the documented entries", detail=detail)
