@@ -148,14 +148,20 @@ def _has_infinity(kind: DataType) -> bool:
 
 
 class Sum:
-    """A problem of such sums: a convolution of one tap or a product of matrices, as text, with its operands' places."""
+    """A problem of such sums: a convolution of one tap, its filter's gradient or a product of matrices."""
 
-    def __init__(self, kind: str, n: int, *, is_matmul: bool = False, taps: int = 1, fast: bool = False) -> None:
-        self.n, self.is_matmul, self.taps = n, is_matmul, taps
+    def __init__(
+        self, kind: str, n: int, *, is_matmul: bool = False, is_wgrad: bool = False, taps: int = 1, fast: bool = False
+    ) -> None:
+        self.n, self.is_matmul, self.is_wgrad, self.taps = n, is_matmul, is_wgrad, taps
         self._is_fast, self._type = fast, kind
         self.pixels, self.results = 64, 32
         if is_matmul:
             text = f"matmul a={kind}[1,{self.pixels},{n}] b={kind}[1,{n},{self.results}] compute=f32 out=f32"
+        elif is_wgrad:
+            size = f"{n // 8},8]nhwc"
+            images = f"x={kind}[1,{self.pixels},{size} dy={kind}[1,{self.results},{size}"
+            text = f"wgrad {images} dw=[{self.results},{self.pixels},1,1] compute=f32 out=f32"
         else:
             filter = f"{self.results},{n},{taps},{taps}"
             text = f"conv x={kind}[1,{n},8,8]nhwc w={kind}[{filter}]nhwc pad={taps // 2} compute=f32 out=f32"
@@ -165,9 +171,13 @@ class Sum:
         (self.op,) = fuse(self.graph)
         self.kind = next(iter(self.op.main.inputs().values())).data_type
 
+    def __str__(self) -> str:
+        return f"{self._type}{'-wgrad' if self.is_wgrad else ''}"
+
     def of(self, n: int) -> Sum:
         """As long."""
-        return Sum(self._type, n, is_matmul=self.is_matmul, taps=self.taps, fast=self._is_fast)
+        kinds = {"is_matmul": self.is_matmul, "is_wgrad": self.is_wgrad, "fast": self._is_fast}
+        return Sum(self._type, n, taps=self.taps, **kinds)
 
     def draw(self, how: Callable[..., Sums]) -> Sums:
         """Rounded to the operands' type."""
@@ -179,6 +189,9 @@ class Sum:
         first, second = self.op.main.inputs().values()
         if self.is_matmul:
             return {first.uid: sums.x[None], second.uid: sums.w.T[None]}
+        if self.is_wgrad:
+            x, _, dy = self.op.main.roles  # type: ignore[attr-defined]
+            return {x.uid: sums.x.reshape(x.extents), dy.uid: sums.w.reshape(dy.extents)}
         filter = np.zeros((*sums.w.shape, self.taps, self.taps))
         filter[:, :, self.taps // 2, self.taps // 2] = sums.w
         return {first.uid: sums.x.T.reshape(1, self.n, 8, 8), second.uid: filter}

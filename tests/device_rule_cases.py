@@ -238,6 +238,28 @@ def hopper_cases(engine: str) -> Iterator[tuple[str, Case]]:
     yield "group_start", asked(narrow)
 
 
+def float_wgrad_cases(engine: str) -> Iterator[tuple[str, Case]]:
+    """Rules of the filter gradients of fp32 on tensor cores."""
+
+    def asked(
+        kind: str = "f32", channels: int = 16, c: int = 16, settings: str = "", device: DeviceSpec = H200
+    ) -> Case:
+        text = f"wgrad x={kind}[1,{channels},9,9] dy={kind}[1,16,9,9] dw=[16,{c},3,3] pad=1 {settings}"
+        return declined(engine, parse(text).build_operation_graph().operations, device)
+
+    yield "compute_capability", asked(device=device_spec("a100"))
+    forward = "conv x=f32[1,16,9,9] w=f32[16,16,3,3]"
+    yield "direction", declined(engine, parse(forward).build_operation_graph().operations, H200)
+    yield "types", asked("f16")
+    between = tensor(13, IMAGE, data_type="f32", is_virtual=True)
+    gradient, result = tensor(2, IMAGE, data_type="f32"), tensor(3, (4, 4, 1, 1), data_type="f32")
+    first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
+    yield "prologue", declined(engine, (first, operation("conv_wgrad", x=between, dy=gradient, dw=result)), H200)
+    long = "wgrad x=f32[1,16,90,9] dy=f32[1,16,10,1] dw=[16,16,3,3] stride=9"
+    yield "walk", declined(engine, parse(long).build_operation_graph().operations, H200)
+    yield "groups", asked(channels=32, c=2)
+
+
 def widened_cases() -> Iterator[tuple[str, Case]]:
     """Rules of the convolutions of fp8 through copies in 16 bits."""
     conv = "conv x={}[1,16,9,9] w=e4m3[16,16,3,3]"
@@ -394,6 +416,11 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     "cuda_norm_backward.direction": declined("cuda_norm_backward", operation("norm_fwd"), H200),
     "cuda_implicit_gemm.coordinates": declined("cuda_implicit_gemm", distant(), H200),
     **{f"cuda_widened.{rule}": case for rule, case in widened_cases()},
+    **{
+        f"{name}.{rule}": case
+        for name in ("cuda_hopper_float_wgrad", "cuda_hopper_float_wgrad_tf32")
+        for rule, case in float_wgrad_cases(name)
+    },
     **{
         f"{name}.{rule}": case
         for name in ("cuda_hopper_gemm", *(f"cuda_hopper_gemm_{kind}" for kind in ("tf32", "fp8", "fp8_fast")))

@@ -9,6 +9,7 @@ from emulator import MISSING
 
 from graphdnn.engines import ENGINES, Engine
 from graphdnn.engines.cuda import (
+    hopper_float_wgrad,
     hopper_gemm,
     hopper_halo,
     hopper_matmul,
@@ -32,6 +33,9 @@ CASES: tuple[tuple[Engine, Sum], ...] = (
     (hopper_gemm.ENGINE_FP8, Sum("e5m2", _LENGTH)),
     (hopper_gemm.ENGINE_FP8_FAST, Sum("e4m3", _LENGTH, fast=True)),
     (hopper_planes.FLOATS, Sum("f32", _LENGTH)),
+    (hopper_gemm.ENGINE, Sum("f16", _LENGTH, is_wgrad=True)),
+    (hopper_float_wgrad.ENGINE, Sum("f32", _LENGTH, is_wgrad=True)),
+    (hopper_float_wgrad.ENGINE_TF32, Sum("f32", _LENGTH, is_wgrad=True)),
     (hopper_halo.ENGINE, Sum("f16", _LENGTH, taps=3)),
     (hopper_matmul.ENGINE, Sum("bf16", _LENGTH, is_matmul=True)),
     (hopper_matmul.ENGINE_TF32, Sum("f32", _LENGTH, is_matmul=True)),
@@ -42,7 +46,7 @@ CASES: tuple[tuple[Engine, Sum], ...] = (
     (winograd.ENGINE, Sum("f32", _LENGTH, taps=3)),
     (winograd.ENGINE_4X4, Sum("f32", _LENGTH, taps=3)),
 )
-_NAMES = [f"{engine.name}-{problem.kind.name}" for engine, problem in CASES]
+_NAMES = [f"{engine.name}-{problem}" for engine, problem in CASES]
 
 
 @pytest.mark.parametrize(("engine", "problem"), CASES, ids=_NAMES)

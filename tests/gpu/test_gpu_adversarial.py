@@ -17,7 +17,7 @@ from graphdnn.machine import device_spec
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # warnings of other libraries are theirs
 LONG = (4608, 65536)
 
-_NAMES = [f"{engine.name}-{problem.kind.name}" for engine, problem in CASES]
+_NAMES = [f"{engine.name}-{problem}" for engine, problem in CASES]
 
 
 def _skip_unless_served(engine: Engine, problem: Sum) -> None:

@@ -124,7 +124,9 @@ template <class Slot> __device__ __forceinline__ void fill_forward(const Params&
     }
 }
 
-template <class Slot> __device__ __forceinline__ void fill_wgrad(const Params& p, const Work& w, Slot slot) {
+// Of operands in PLANES, each with maps of its own, one plane behind the other.
+template <int PLANES = 1, class Slot>
+__device__ __forceinline__ void fill_wgrad(const Params& p, const Work& w, Slot slot) {
     constexpr int UNITS = BN / PANEL;  // each has its own tap and block of channels
     int channel[UNITS], offset[UNITS][3];
     #pragma unroll
@@ -147,11 +149,19 @@ template <class Slot> __device__ __forceinline__ void fill_wgrad(const Params& p
         int start[3];
         gathered_start(p, 0, pixel, start);
         #pragma unroll
-        for (int j = 0; j < BM / PANEL; ++j)
-            copy_pixels<SPATIAL>(a + j * PANEL_BYTES, p.plain[0], barrier, row + j * PANEL, pixel.n, pixel.at, none);
-        #pragma unroll
-        for (int j = 0; j < UNITS; ++j)
-            copy_pixels<SPATIAL>(b + j * PANEL_BYTES, p.gathered[0], barrier, channel[j], pixel.n, start, offset[j]);
+        for (int plane = 0; plane < PLANES; ++plane) {
+            const shared_t rows = a + plane * (BM / PANEL * PANEL_BYTES), columns = b + plane * (UNITS * PANEL_BYTES);
+            #pragma unroll
+            for (int j = 0; j < BM / PANEL; ++j)
+                copy_pixels<SPATIAL>(
+                    rows + j * PANEL_BYTES, p.plain[plane], barrier, row + j * PANEL, pixel.n, pixel.at, none
+                );
+            #pragma unroll
+            for (int j = 0; j < UNITS; ++j)
+                copy_pixels<SPATIAL>(
+                    columns + j * PANEL_BYTES, p.gathered[plane], barrier, channel[j], pixel.n, start, offset[j]
+                );
+        }
     }
 }
 

@@ -1,0 +1,331 @@
+"""Engines ``cuda_hopper_float_wgrad`` and ``..._tf32``: filter gradients of fp32 on tensor cores, in planes of 16 bits.
+
+Tensor cores read operands across the axis that is summed over only where they have 16 bits, and both of a filter
+gradient's lie so. Both images are split into planes (text/planes.cuh) by launches of their own; their products are
+those of hopper_gemm.py, several for each step (text/hopper_float_wgrad.cu).
+
+Three planes hold a float, and six products lack less than 2^-24 of it: sums as in hopper_planes.py. Two planes and
+three products lack 2^-13, less than operands rounded to TF32 do, and are twice as fast: only where that is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from math import prod
+from typing import Any, NamedTuple
+
+from graphdnn.checks import Equals
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.convolution_roles import SPATIAL, Roles
+from graphdnn.engines.cuda.cost import device_cost
+from graphdnn.engines.cuda.engine import cuda_engine
+from graphdnn.engines.cuda.hopper_fields import Layout, describe_work
+from graphdnn.engines.cuda.hopper_gemm import sizes_of
+from graphdnn.engines.cuda.hopper_image_planes import ImagePlanes
+from graphdnn.engines.cuda.hopper_maps import Walk, walk_of
+from graphdnn.engines.cuda.hopper_needs import capability_need, is_convolution, prologue_need, walk_needs
+from graphdnn.engines.cuda.hopper_operands import operands
+from graphdnn.engines.cuda.hopper_product import product_text
+from graphdnn.engines.cuda.hopper_tiles import PANEL, ROW, Sizes
+from graphdnn.engines.cuda.implicit_copies import copying_seconds
+from graphdnn.engines.cuda.implicit_product import gathered_and_plain, product_of
+from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.parameters import Parameters
+from graphdnn.engines.cuda.program import Program, width_for
+from graphdnn.engines.cuda.source import kernel_text
+from graphdnn.engines.cuda.steps import Steps
+from graphdnn.engines.engine import Cost, Engine, Knob, Knobs, Task, need, needs_rule
+from graphdnn.engines.sum_error import SumError
+from graphdnn.engines.work import flops
+from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import ConvolutionOperation
+from graphdnn.rules import Constraint
+
+_NEIGHBOURS = 8  # columns of a thread that follow each other
+_CHANNELS = 2  # axis of the result's coordinates
+_FEW_PARTS = 10  # that one thread adds
+_RESERVED = 1024 + 256  # bytes of shared memory
+_PROMOTED = 2  # stages of 64 pixels whose products tensor cores add
+_GROUP = 8  # channels of a group are a multiple: 16 bytes of a plane
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A block's tile of the product: 64 rows for each warpgroup that multiplies."""
+
+    bm: int
+    bn: int
+
+    @property
+    def consumers(self) -> int:
+        return self.bm // 64
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """Of a thread that multiplies and of one that copies."""
+        return {1: (240, 56), 2: (232, 40)}[self.consumers]
+
+    def holds(self, planes: int) -> bool:
+        """Whether its sums fit into registers."""
+        return _sets(planes) * self.bn // 2 <= 192
+
+    def stage_bytes(self, planes: int) -> int:
+        return planes * (self.bm + self.bn) * ROW
+
+    def stages(self, planes: int, shared_memory: int) -> int:
+        return min(8, (shared_memory - _RESERVED) // (self.stage_bytes(planes) + 16))
+
+    @property
+    def name(self) -> str:
+        return f"{self.bm}x{self.bn}"
+
+
+TILES = tuple(Tile(bm, bn) for bm in (128, 64) for bn in (192, 128, 64))
+TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
+PARTS = Knob(KnobType.SPLIT_K, 0, 128, 1, 0, "parts of the sum, computed side by side; 0: chosen by the shape")
+
+
+def _sets(planes: int) -> int:
+    """Of sums: of the first planes' products, of the others, and what is added apart."""
+    return 2 + (_promoted(planes) > 0)
+
+
+def _promoted(planes: int) -> int:
+    return _PROMOTED if planes > 2 else 0
+
+
+class _Machine(NamedTuple):
+    sms: int
+    clock: float
+    shared_memory: int
+    bandwidth: float
+    launch: float
+
+
+class Choice(NamedTuple):
+    tile: Tile
+    stages: int
+    parts: int
+    seconds: float
+
+
+def choose(planes: int, sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
+    """The fastest of the allowed tiles and parts. What does not fit gives way to what is chosen by the shape."""
+    clock = device.rate(DataType.HALF) / (device.sm_count * 4096)
+    machine = _Machine(device.sm_count, clock, device.shared_memory, device.bandwidth, device.launch)
+    asked = knobs[TILE.type], knobs[PARTS.type]
+    found = _fastest(planes, sizes, machine, *asked) or _fastest(planes, sizes, machine, 0, asked[1])
+    assert found is not None, "the smallest tile fits every device that has the instructions"
+    return found
+
+
+@lru_cache(maxsize=256)
+def _fastest(planes: int, sizes: Sizes, machine: _Machine, number: int, parts: int) -> Choice | None:
+    found = []
+    for tile in (TILES[number - 1],) if number else TILES:
+        stages = tile.stages(planes, machine.shared_memory)
+        if tile.holds(planes) and stages >= 2:
+            for count in (parts,) if parts else _parts(sizes, tile, machine):
+                found.append(Choice(tile, stages, count, _seconds(planes, sizes, tile, count, machine)))
+    return min(found, key=lambda choice: choice.seconds, default=None)
+
+
+def _tiles(sizes: Sizes, tile: Tile) -> int:
+    ((rows, _),) = sizes.products
+    return -(-rows // tile.bm) * -(-sizes.columns // tile.bn) * sizes.groups
+
+
+def _parts(sizes: Sizes, tile: Tile, machine: _Machine) -> Iterator[int]:
+    yield 1
+    tiles, depth = _tiles(sizes, tile), sizes.products[0][1]
+    for waves in (1, 2, 3):
+        parts = min(waves * machine.sms // tiles, depth, PARTS.maximum)
+        if parts > 1 and depth >= 2 * parts:
+            yield parts
+
+
+def _seconds(planes: int, sizes: Sizes, tile: Tile, parts: int, machine: _Machine) -> float:
+    """As hopper_planes_tiles.py counts, whose clocks were fitted to measured tiles."""
+    products = planes * (planes + 1) // 2
+    multiplying = 1.06 * products * 4 * tile.bn / 2 * tile.consumers
+    step = max(multiplying, tile.stage_bytes(planes) / 60) + 20
+    tiles, depth = _tiles(sizes, tile), sizes.products[0][1]
+    rounds = -(-tiles * parts // machine.sms)
+    leaving = tile.bm * tile.bn * (4 if parts > 1 else sizes.result_bytes) / 17
+    clocks = rounds * max(-(-depth // parts) * step + 1200 + leaving / 3, leaving) + 3000
+    seconds = clocks / machine.clock
+    if parts > 1:  # written, read and added
+        seconds += machine.launch + 4.0 * tiles * tile.bm * tile.bn * (parts + 1) / machine.bandwidth
+    return seconds
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, planes: int) -> DeviceKernel:
+    product = product_of(op)
+    roles, p = product.roles, product.roles.problem
+    sizes = sizes_of(op, product)
+    choice = choose(planes, sizes, device, knobs)
+    tile, layout = choice.tile, Layout.of(sizes, choice.tile.bm, choice.tile.bn)
+    is_split = choice.parts > 1
+    steps = Steps(op, device)
+    image, gradient = (ImagePlanes(operand.prepared(steps), planes) for operand in operands(roles))
+    of_image, of_gradient = image.split(steps), gradient.split(steps)
+
+    parameters = Parameters(steps.places)
+    (residue,) = product.residues
+    walk, still = walk_of(product, residue), Walk(*((0,) * SPATIAL,) * 4)
+    parameters.maps("gathered", [(one, image.map(one, p.spatial, walk, product.pixel_step, PANEL)) for one in of_image])
+    parameters.maps("plain", [(one, gradient.map(one, p.spatial, still, (1,) * SPATIAL, PANEL)) for one in of_gradient])
+    out_space = roles.space(roles.output)
+    width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), _NEIGHBOURS)
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, condition="is_there")
+    steps.finish(body, "acc", "float")
+    blocks = -(-product.channels // PANEL)
+    describe_work(parameters, product, sizes, layout, [walk], blocks, 0, prod(residue.taps) * blocks)
+    parameters.integer("parts", choice.parts)
+    parameters.integer("image_pixels", out_space.sizes[-1])
+    if is_split:
+        partial = choice.parts * layout.tiles * tile.bm * tile.bn * 4
+        parameters.scratch("partial", "float", steps.allocate(partial))
+    else:
+        parameters.nothing("partial", "float")
+
+    slices = 5 if choice.parts > _FEW_PARTS else 1  # 32 KiB of shared memory
+    multiplying, copying = tile.registers
+    name = f"conv_wgrad__hopper_float{planes}_{tile.name}x{choice.stages}{'_split' if is_split else ''}__{op.name}"
+    text = kernel_text(
+        name,
+        [
+            *("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh"),
+            *("hopper_float_wgrad.cu", *(["hopper_sum.cu"] if is_split else [])),
+        ],
+        parameters=parameters.text,
+        functions=[
+            body.function("epilogue", f"const float (&acc)[{width}], bool is_there"),
+            product_text(DataType.BFLOAT16, DataType.BFLOAT16, tile.bn, True, True),
+        ],
+        constants={
+            "BM": tile.bm, "BN": tile.bn, "STAGES": choice.stages, "CONSUMERS": tile.consumers,
+            "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
+            "PLANES": planes, "PROMOTED": _promoted(planes),
+            "WGRAD": True, "TURNED": False, "ACROSS_FILTER": False,
+            "RESIDUES": 1, "SPATIAL": p.spatial, "SPLIT": is_split,
+            **({"SLICES": slices} if is_split else {}),
+            "PERMUTED": False, "NEIGHBOURS": _NEIGHBOURS, "WIDTH": width,
+            "Element": "bfloat_t", "Accumulator": "float",
+        },
+    )  # fmt: skip
+    packed = parameters.pack()
+    grid = min(layout.tiles * choice.parts, device.sm_count)
+    shared = choice.stages * (tile.stage_bytes(planes) + 16)
+    threads = 128 * (tile.consumers + 1)
+    steps.add(Launch(text, "hopper_float_wgrad", (grid, 1, 1), threads, packed, shared, starts_early=True))
+    if is_split:
+        sums = layout.tiles * (tile.bm // 64) * (tile.bn // 32)
+        steps.add(Launch(text, "hopper_sum", (sums, 1, 1), 128 * slices, packed, starts_early=True))
+    return steps.kernel(name)
+
+
+def _cost(task: Task, knobs: Knobs, planes: int) -> Cost:
+    product, device = product_of(task.op), task.device
+    choice = choose(planes, sizes_of(task.op, product), device, knobs)
+    others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / device.rate(DataType.FLOAT)
+    read = operands(product.roles)
+    phases = {"split": sum(ImagePlanes(operand, planes).seconds(device) for operand in read)}
+    copying = sum(copying_seconds(o.spec.bytes, device) for o in read if o.is_copied)
+    return device_cost(task, choice.seconds + others).plus(phases | ({"copies": copying} if copying else {}))
+
+
+def _roles(task: Task) -> Roles:
+    assert isinstance(task.op.anchor, ConvolutionOperation)
+    return Roles.of(task.op.anchor)
+
+
+def _is_wgrad(task: Task) -> bool:
+    return is_convolution(task) and _roles(task).direction == "wgrad"
+
+
+def _types(task: Task) -> tuple[DataType, ...]:
+    return (*(t.data_type for t in gathered_and_plain(_roles(task))), task.op.main.compute_type)
+
+
+def _group(task: Task) -> tuple[int, int]:
+    problem = _roles(task).problem
+    return problem.c, problem.k
+
+
+def _needs(prefix: str) -> tuple[Constraint, ...]:
+    """Ids begin with ``prefix``."""
+    return (
+        needs_rule(f"{prefix}.operation", "conv"),
+        capability_need(prefix, is_convolution),
+        need(
+            f"{prefix}.direction",
+            "operation",
+            lambda task: _roles(task).direction,
+            Equals("wgrad"),
+            reason="the other directions do not read across the axis that is summed over",
+            fix="nothing to do: another engine serves this operation",
+            when=lambda task: is_convolution(task) and not _is_wgrad(task),
+        ),
+        need(
+            f"{prefix}.types",
+            "data_type",
+            _types,
+            Equals((DataType.FLOAT,) * 3),
+            reason="planes of 16-bit floats hold an fp32 number, and sums are in fp32",
+            fix="nothing to do: another engine serves other types",
+            when=_is_wgrad,
+        ),
+        prologue_need(prefix, _is_wgrad),
+        *walk_needs(prefix, _is_wgrad),
+        need(
+            f"{prefix}.groups",
+            "dw.dims",
+            _group,
+            Equals(f"groups of channels that are multiples of {_GROUP}"),
+            reason="the walk through an image copies pieces of 16 bytes, from the beginning of one on",
+            fix="nothing to do: another engine serves narrow groups",
+            when=lambda task: (
+                _is_wgrad(task) and _roles(task).problem.groups > 1 and any(c % _GROUP for c in _group(task))
+            ),
+        ),
+    )
+
+
+def _engine(id: int, name: str, planes: int, summary: str, **rest: Any) -> Engine:
+    cost: Callable[[Task, Knobs], Cost] = partial(_cost, planes=planes)
+    return cuda_engine(
+        id=id,
+        name=name,
+        summary=summary,
+        needs=_needs(name),
+        cost=cost,
+        generate=partial(generate, planes=planes),
+        knobs=(TILE, PARTS),
+        frugal={PARTS.type: 1},
+        layout=LayoutType.PREFERRED_NHWC,
+        **rest,
+    )
+
+
+ENGINE = _engine(
+    63,
+    "cuda_hopper_float_wgrad",
+    3,
+    "fp32 filter gradients in three parts of 16 bits, on the tensor cores of compute capability 9.0",
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+    sum_error=SumError(4, 1, restart=128, floor=2.0**-133),
+)
+# Offered only where the note is allowed: 16 of the operands' 24 digits.
+ENGINE_TF32 = _engine(
+    64,
+    "cuda_hopper_float_wgrad_tf32",
+    2,
+    "the same in two parts, more exact than TF32; only where that is allowed",
+    numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.DOWN_CONVERT_INPUTS),
+    sum_error=SumError(2.0**11, 1, floor=2.0**-133, drift=0.12),
+    error_growth=2.0**10,
+)

@@ -1,0 +1,115 @@
+// Filter gradients of floats by products of planes of 16-bit floats, on the tensor cores of compute capability 9.0.
+//
+// As in hopper_gemm.cu a block has one warpgroup that copies and CONSUMERS that multiply, 64 rows each. A stage has 64 pixels
+// of all planes of both operands. The product of the first planes and those of the others have sums of their own; with
+// PROMOTED they are joined after so many stages and added apart.
+
+constexpr int THREADS = 128 * (CONSUMERS + 1);
+constexpr int A_PLANE = BM * ROW, B_PLANE = BN * ROW, A_BYTES = PLANES * A_PLANE, STAGE_BYTES = A_BYTES + PLANES * B_PLANE;
+static_assert(WGRAD && !(TURNED || ACROSS_FILTER || PERMUTED), "a filter gradient reads no filter");
+static_assert(BM == 64 * CONSUMERS && BN % PANEL == 0, "whole panels");
+
+// Parts of an infinity are infinity, NaN and NaN: what they add to the small sums is not wanted.
+__device__ __forceinline__ float joined(const float (&sum)[2][SUMS], int i) {
+    const float all = sum[1][i] + sum[0][i];
+    return fabsf(all) < INFINITY ? all : sum[1][i];
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_float_wgrad(const __grid_constant__ Params p) {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    const shared_t ring = shared_address(memory), full = ring + STAGES * STAGE_BYTES, empty = full + 8 * STAGES;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; ++i) {
+            init_barrier(full + 8 * i, 1);
+            init_barrier(empty + 8 * i, CONSUMERS);
+        }
+        publish_barriers();
+    }
+    __syncthreads();
+    wait_for_launch_before();
+    const int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
+    const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 % 4, 0);
+    const int pieces = (int)p.tiles * (SPLIT ? (int)p.parts : 1);
+    Turn<STAGES> turn;
+    if (warpgroup == 0) {
+        give_registers<COPYING_REGISTERS>();
+        if (warp == 0 && is_elected()) {
+            const auto slot = [&](shared_t& a, shared_t& b, shared_t& barrier) {
+                await_phase(empty + 8 * turn.stage, turn.parity ^ 1);
+                barrier = full + 8 * turn.stage;
+                announce(barrier, STAGE_BYTES);
+                a = ring + turn.stage * STAGE_BYTES;
+                b = a + A_BYTES;
+                turn.advance();
+            };
+            for (int number = blockIdx.x; number < pieces; number += gridDim.x)
+                fill_wgrad<PLANES>(p, work_of(p, number), slot);
+        }
+    } else {
+        take_registers<MULTIPLYING_REGISTERS>();
+        const int consumer = warpgroup - 1;
+        for (int number = blockIdx.x; number < pieces; number += gridDim.x) {
+            const Work w = work_of(p, number);
+            float sum[2][SUMS], promoted[SUMS];
+            #pragma unroll
+            for (int i = 0; i < SUMS; ++i) sum[0][i] = sum[1][i] = promoted[i] = 0;
+            int previous = -1;
+            #pragma unroll 1
+            for (int step = w.first; step < w.last; ++step) {
+                const int unpromoted = PROMOTED > 0 ? (step - w.first) % PROMOTED : 1;
+                await_phase(full + 8 * turn.stage, turn.parity);
+                const shared_t stage = ring + turn.stage * STAGE_BYTES;
+                const matrix_t a = matrix_at<true>(stage + consumer * PANEL_BYTES), b = matrix_at<true>(stage + A_BYTES);
+                pin(sum[0]);
+                pin(sum[1]);
+                products_begin();
+                #pragma unroll
+                for (int k = 0; k < 4; ++k)
+                    #pragma unroll
+                    for (int weight = PLANES - 1; weight >= 0; --weight)  // the smallest products first
+                        #pragma unroll
+                        for (int i = 0; i <= weight; ++i)
+                            multiply(
+                                sum[weight == 0], a + (i * A_PLANE >> 4) + k * NEXT_K<true>,
+                                b + ((weight - i) * B_PLANE >> 4) + k * NEXT_K<true>,
+                                k == 0 && i == 0 && (weight == 0 || weight == PLANES - 1) ? unpromoted : 1
+                            );
+                products_end();
+                await_products<1>();
+                // The step before this one is done: its stage may be filled again.
+                if (previous >= 0 && threadIdx.x % 128 == 0) arrive(empty + 8 * previous);
+                previous = turn.stage;
+                turn.advance();
+                if (PROMOTED > 0 && (unpromoted == PROMOTED - 1 || step + 1 == w.last)) {
+                    await_products<0>();
+                    pin(sum[0]);
+                    pin(sum[1]);
+                    #pragma unroll
+                    for (int i = 0; i < SUMS; ++i) promoted[i] += joined(sum, i);
+                }
+            }
+            await_products<0>();
+            if (number + (int)gridDim.x >= pieces) let_next_start();
+            pin(sum[0]);
+            pin(sum[1]);
+            if (previous >= 0 && threadIdx.x % 128 == 0) arrive(empty + 8 * previous);
+            const Rows at = rows_of(p, w, consumer, 0);
+            #pragma unroll
+            for (int block = 0; block < BN / 32; ++block) {
+                float some[16];
+                #pragma unroll
+                for (int i = 0; i < 16; ++i) some[i] = PROMOTED > 0 ? promoted[block * 16 + i] : joined(sum, block * 16 + i);
+                if constexpr (SPLIT) {
+                    float* const to = p.partial + partial_at(p, number / (int)p.tiles, w.tile, consumer, 0, block);
+                    #pragma unroll
+                    for (int quarter = 0; quarter < 4; ++quarter) {
+                        Pack<float, 4> pack;
+                        #pragma unroll
+                        for (int e = 0; e < 4; ++e) pack.at[e] = some[4 * quarter + e];
+                        store_pack<4>(to + quarter * 512, pack);
+                    }
+                } else leave_all<1>(p, w, at, block, some);
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+"""Filter gradients of fp32 in planes of 16 bits on compute capability 9.0: on the host against NumPy, and compiled."""
+
+from __future__ import annotations
+
+from functools import partialmethod
+
+import numpy as np
+import pytest
+from cuda_comparison import compiler, compiles_cleanly, device_kernel, fused, run_both
+from disassembly import NO_DISASSEMBLER, instructions
+from emulator import MISSING, Emulated
+from test_cuda_implicit_gemm import operations, quarters
+
+from graphdnn.cuda.nvrtc import compile_text
+from graphdnn.engines import Engine
+from graphdnn.engines.cuda.hopper_float_wgrad import ENGINE, ENGINE_TF32, TILES
+from graphdnn.enums import KnobType
+
+emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+_NUMBER = {tile.name: i for i, tile in enumerate(TILES, 1)}
+BOTH = pytest.mark.parametrize("engine", [ENGINE, ENGINE_TF32], ids=lambda e: e.name)
+
+
+def _check(text: str, engine: Engine, tile: str = "64x64", **knobs: int) -> None:
+    """Small multiples of a quarter are exact in any order, and in one plane."""
+    ops, rng = operations(text), np.random.default_rng(0)
+    op = fused(ops)
+    values = {t.uid: quarters(t, rng) for t in (*op.inputs, *op.outputs) if not t.is_constant}
+    chosen = {KnobType.TILE_SIZE: _NUMBER[tile]} | {KnobType[k]: v for k, v in knobs.items()}
+    got, expected = run_both(ops, engine, values, chosen)
+    for uid, array in expected.items():
+        np.testing.assert_array_equal(got[uid], array)
+
+
+SHORT = [
+    "wgrad x=f32[2,12,9,11]nhwc dy=f32[2,24,9,11]nhwc dw=[24,12,3,3] pad=1",
+    "wgrad x=f32[2,72,9,11] dy=f32[2,80,5,6] dw=[80,72,3,3] pad=1 stride=2",
+]
+LONG = [
+    "wgrad x=f32[1,13,40]nhwc dy=f32[1,7,40]nhwc dw=[7,13,5] pad=2 spatial=1 mode=conv",
+    "wgrad x=f32[1,9,5,6,7]nhwc dy=f32[1,8,5,6,7]nhwc dw=[8,9,3,3,3] pad=1 spatial=3",
+    "wgrad x=f32[1,32,9,11]nhwc dy=f32[1,48,9,11]nhwc dw=[48,16,3,3] pad=1",
+    "wgrad x=f32[2,130,6,5]nhwc dy=f32[2,72,2,3]nhwc dw=[72,130,3,2] dil=2 out=f16",
+]
+
+
+@emulated
+@BOTH
+@pytest.mark.parametrize("text", SHORT)
+def test_results(text: str, engine: Engine) -> None:
+    _check(text, engine, SPLIT_K=1)
+    _check(text, engine, SPLIT_K=2)
+
+
+@emulated
+@pytest.mark.long
+@BOTH
+@pytest.mark.parametrize("tile", _NUMBER)
+@pytest.mark.parametrize("text", [*SHORT, *LONG])
+def test_more_results(text: str, tile: str, engine: Engine) -> None:
+    _check(text, engine, tile, SPLIT_K=1)
+    _check(text, engine, tile, SPLIT_K=12)
+
+
+@emulated
+def test_threads_in_the_other_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that multiply come before those that copy."""
+    monkeypatch.setattr(Emulated, "launch", partialmethod(Emulated.launch, backward=True))
+    _check(SHORT[0], ENGINE, "128x64", SPLIT_K=1)
+
+
+@emulated
+@BOTH
+def test_errors(engine: Engine) -> None:
+    """Within the stated bound of sums in float64, and infinities where they are."""
+    text = "wgrad x=f32[1,16,20,24]nhwc dy=f32[1,16,20,24]nhwc dw=[16,16,1,1]"
+    ops, rng = operations(text), np.random.default_rng(0)
+    op = fused(ops)
+    x, dw, dy = op.anchor.roles  # type: ignore[union-attr]
+    for scale in (1.0, 2.0**60, 2.0**-60):
+        for draw in (rng.standard_normal, rng.random):
+            a, b = (draw(t.extents).astype(np.float32) for t in (x, dy))
+            a *= np.float32(scale)
+            got, _ = run_both(ops, engine, {x.uid: a, dy.uid: b}, {KnobType.TILE_SIZE: _NUMBER["64x64"]})
+            exact, size = (
+                np.einsum("nchw,nkhw->kc", f(a.astype(np.float64)), f(b.astype(np.float64)))
+                for f in (np.positive, np.abs)
+            )
+            assert engine.sum_error is not None
+            bound = engine.sum_error.units(480) * 2.0**-24 * size
+            assert np.all(np.abs(got[dw.uid][:, :, 0, 0] - exact) <= bound)
+    a[0, 3, 2, 2], b[0, 5, 7, 7], a[0, 9, 1, 1] = np.inf, -np.inf, np.nan
+    got, expected = run_both(ops, engine, {x.uid: a, dy.uid: b}, {KnobType.TILE_SIZE: _NUMBER["64x64"]})
+    there = np.isfinite(expected[dw.uid])
+    np.testing.assert_array_equal(np.isfinite(got[dw.uid]), there)
+    np.testing.assert_array_equal(got[dw.uid][~there], expected[dw.uid][~there])
+
+
+_LARGE = "wgrad x=f32[32,256,56,56]nhwc dy=f32[32,256,56,56]nhwc dw=[256,256,3,3] pad=1"
+
+
+@compiler
+@pytest.mark.skipif(bool(NO_DISASSEMBLER), reason=NO_DISASSEMBLER)
+@BOTH
+def test_products_run_on_tensor_cores(engine: Engine) -> None:
+    compiles_cleanly(operations(_LARGE), engine, "sm_90a")
+    text = device_kernel(operations(_LARGE), engine).steps[-1].text  # type: ignore[union-attr]
+    found = instructions(compile_text(text, "sm_90a").cubin)
+    assert found["HGMMA"], found
+    assert found["UTMALDG"], found
+
+
+@compiler
+@pytest.mark.long
+@BOTH
+@pytest.mark.parametrize("tile", _NUMBER)
+def test_every_tile_compiles_cleanly(tile: str, engine: Engine) -> None:
+    compiles_cleanly(operations(_LARGE), engine, "sm_90a", {KnobType.TILE_SIZE: _NUMBER[tile]})
