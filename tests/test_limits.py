@@ -197,6 +197,13 @@ def test_plan_files() -> None:
             plan_from_json(json.dumps({**data, "sha256": digest_of(data)}))
 
 
+def test_a_trace_has_the_plans_kernels() -> None:
+    from graphdnn.trace.visible import visible
+
+    config = build(LAYER, limits=Limits.of(forbid=[(10,)])).config
+    assert names(visible(config).config.fused) == ["conv_fprop", "add+relu_fwd"]
+
+
 def test_parts_of_a_cut_keep_what_concerns_them() -> None:
     limits = Limits.of(force=[(11, 3)], forbid=[(10,)])
     cuts = cuts_of(LAYER, limits=limits)

@@ -36,7 +36,7 @@ def visible(config: EngineConfig) -> Visible:
     for op in config.fused:
         tensors.update((t.uid, _seen(t, op)) for t in (*op.internal, *op.outputs) if t.is_virtual)
     seen = OperationGraph.of((with_tensors(op, tensors) for op in graph.operations), name=graph.name)
-    fused = fuse(seen)
+    fused = fuse(seen, config.fused.limits)
     allowed = Filters(allowed_numerical_notes=frozenset(config.numerical_notes))
     best = Ranking(fused, config.device, filters=allowed).best
     choices: list[Choice] = []
