@@ -161,7 +161,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     out_space = _result_space(roles, is_turned)
     vector_axis = _LAST_PIXEL if is_turned else _CHANNELS
     width = min(width_for(out_space, steps.epilogue_tensors(), vector_axis), held)
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=vector_axis, condition="is_there")
+    body = Program(
+        op, parameters, out_space, "t", width=width, vector_axis=vector_axis, keeps=True, condition="is_there"
+    )
     steps.finish(body, "acc", compute)
     channels_held = PANEL if product.is_wgrad else _depth_of_step(product)
     blocks = -(-product.channels // channels_held)
@@ -187,7 +189,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         ],
         parameters=parameters.text,
         functions=[
-            body.function("epilogue", f"const {compute} (&acc)[{width}], bool is_there"),
+            body.keeping(),
+            body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}], bool is_there"),
             product_text(*_operand_types(product, is_turned), tile.bn, *across),
         ],
         constants={

@@ -65,7 +65,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     out_space = roles.space(roles.output)
     width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), held)
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, condition="is_there")
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, keeps=True, condition="is_there")
     steps.finish(body, "acc", compute)
     groups, across = tile.groups_of_rows(shape), -(-shape.columns // tile.bn)
     layout = Layout.of(sizes, PANEL * groups * tile.consumers, tile.bn)
@@ -87,7 +87,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         _FILES,
         parameters=parameters.text,
         functions=[
-            body.function("epilogue", f"const {compute} (&acc)[{width}], bool is_there"),
+            body.keeping(),
+            body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}], bool is_there"),
+            body.fetching("fetch"),
             product_text(image.spec.data_type, filter.spec.data_type, tile.bn, False, across_filter),
         ],
         constants={
@@ -98,7 +100,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
             "WGRAD": False, "TURNED": False, "ACROSS_FILTER": across_filter, "PERMUTED": is_permuted,
             "RESIDUES": 1, "SPATIAL": 2, "SPLIT": False,
-            "NEIGHBOURS": held, "WIDTH": width,
+            "NEIGHBOURS": held, "FETCHED": 0 if tile.is_resident else body.fetched, "WIDTH": width,
             "Element": STORAGE[image.spec.data_type], "Accumulator": compute,
         },
     )  # fmt: skip

@@ -131,7 +131,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     space = products.space(op)
     width = min(width_for(space, steps.epilogue_tensors(), _COLUMN), held)
-    body = Program(op, parameters, space, "t", width=width, vector_axis=_COLUMN, condition="is_there")
+    body = Program(op, parameters, space, "t", width=width, vector_axis=_COLUMN, keeps=True, condition="is_there")
     steps.finish(body, "acc", compute)
     _describe(parameters, products, sizes, layout)
     parameters.integer("parts", choice.parts)
@@ -152,7 +152,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         ],
         parameters=parameters.text,
         functions=[
-            body.function("epilogue", f"const {compute} (&acc)[{width}], bool is_there"),
+            body.keeping(),
+            body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}], bool is_there"),
             product_text(a.spec.data_type, b.spec.data_type, tile.bn, a.is_across, b.is_across),
         ],
         constants={

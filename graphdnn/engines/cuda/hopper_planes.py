@@ -98,7 +98,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     parameters.maps("plain", [(kept, planes.map(tile.bn))])
     out_space = roles.space(roles.output)
     width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), neighbours)
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, condition="is_there")
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, keeps=True, condition="is_there")
     steps.finish(body, "acc", compute)
     describe_work(parameters, product, sizes, layout, walks, planes.blocks)
     parameters.integer("filter_rows", planes.padded_rows)
@@ -126,7 +126,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         ],
         parameters=parameters.text,
         functions=[
-            body.function("epilogue", f"const {compute} (&acc)[{width}], bool is_there"),
+            body.keeping(),
+            body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}], bool is_there"),
             kind.text(tile.bn),
         ],
         constants={

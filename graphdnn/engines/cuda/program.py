@@ -13,7 +13,7 @@ of uids or names: graphs that differ only in those share one compiled kernel.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, isnan
+from math import inf, isnan, prod
 
 from graphdnn.dtypes import COMPUTE, ELEMENTS
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, STORAGE, Parameters
@@ -25,6 +25,7 @@ from graphdnn.tensors import TensorSpec, packed_strides
 
 MAX_WIDTH = 16  # elements
 _PACK_BYTES = 16  # of one access
+_LINE = 128  # bytes
 _INT_MAX = 2**31 - 1
 
 
@@ -66,6 +67,7 @@ class Program:
         self._stores = stores
         self._keeps = keeps
         self._kept: list[tuple[str, str, str]] = []  # type, name, load
+        self._loaded: list[tuple[TensorSpec, str, str]] = []  # from memory at offsets: field, offset
         self._lines: list[str] = []
         self._number = {id(step): i for i, step in enumerate(op.operations)}
 
@@ -99,6 +101,7 @@ class Program:
         else:
             step, offset = self._step(spec, field), self._offset(spec, field)
             load = f"load<{self.width}>(p.{field} + ({offset}), {step}, "
+            self._loaded.append((spec, field, offset))
             if self._keeps and is_of_vector_axis(self._space, spec, self._vector_axis):
                 self._lines.pop()  # the array's declaration
                 self._kept.append((kind, name, load))
@@ -256,7 +259,9 @@ class Program:
             self.each(f"{self._if}store_bit(p.{field}, {self._offset(spec, field)}, {value}[e]);")
         else:
             step, offset = self._step(spec, field), self._offset(spec, field)
-            self._line(f"{self._if}{self._stores}<{self.width}>(p.{field} + ({offset}), {step}, {value});")
+            # The address outside the condition: neighbouring calls share what it is made of.
+            self._line(f"{STORAGE[spec.data_type]}* const to_{field} = p.{field} + ({offset});")
+            self._line(f"{self._if}{self._stores}<{self.width}>(to_{field}, {step}, {value});")
 
     def store_outputs(self, steps: Sequence[Operation]) -> None:
         """Write every output of the fused operation that one of ``steps`` computes."""
@@ -302,6 +307,25 @@ class Program:
         body = "".join(f"    {load}kept.{name});\n" for _, name, load in self._kept)
         head = f"__device__ __forceinline__ void keep(const Params& p, const int (&at)[{self._space.rank}], Kept& kept)"
         return f"struct Kept {{\n{fields}}};\n{head} {{\n{body}}}\n"
+
+    def streamed(self) -> list[TensorSpec]:
+        """What the function reads from memory that is as large as what it computes, along the vector axis."""
+        most = prod(self._space.sizes)
+        strides = self._space.strides
+        return [t for t, _, _ in self._loaded if t.elements >= most and strides(t)[self._vector_axis] == 1]
+
+    @property
+    def fetched(self) -> int:
+        """Elements that one line of the device's cache holds of every streamed operand; 0 when there is none."""
+        widest = max((ELEMENTS[t.data_type].bytes for t in self.streamed()), default=0)
+        return _LINE // widest if widest else 0
+
+    def fetching(self, name: str) -> str:
+        """The text of ``name``, which asks for the lines of the streamed operands at a coordinate ahead of their use."""
+        streamed = {t.uid for t in self.streamed()}
+        lines = "".join(f"    fetch_line(p.{f} + ({offset}));\n" for t, f, offset in self._loaded if t.uid in streamed)
+        head = f"__device__ __forceinline__ void {name}(const Params& p, const int (&at)[{self._space.rank}])"
+        return f"{head} {{\n{lines}}}\n"
 
 
 def is_of_vector_axis(space: Space, spec: TensorSpec, axis: int) -> bool:

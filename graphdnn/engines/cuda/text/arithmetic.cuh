@@ -16,3 +16,18 @@ __device__ __forceinline__ int wrapping_sum(int a, int b) { return (int)((unsign
 __device__ __forceinline__ long long wrapping_sum(long long a, long long b) {
     return (long long)((unsigned long long)a + (unsigned long long)b);
 }
+
+// Values below `lower` continue along a slope, if it is not 0; NaN is handed on. The usual clips are one instruction each.
+__device__ __forceinline__ double rectified(double x, double lower, double upper, double slope) {
+    return x < lower ? (slope == 0.0 ? lower : lower + slope * (x - lower)) : x > upper ? upper : x;
+}
+__device__ __forceinline__ float rectified(float x, float lower, float upper, float slope) {
+#ifdef __CUDA_ARCH__
+    if (slope == 0.0f && lower <= upper) {
+        asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(lower));
+        if (upper < INFINITY) asm("min.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(upper));
+        return x;
+    }
+#endif
+    return x < lower ? (slope == 0.0f ? lower : lower + slope * (x - lower)) : x > upper ? upper : x;
+}

@@ -49,18 +49,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
     } else {
         take_registers<MULTIPLYING_REGISTERS>();
         const int consumer = warpgroup - 1;
-        for (int number = blockIdx.x; number < pieces; number += gridDim.x) {
-            const Work w = work_of(p, number);
-            Accumulator sum[MI][SUMS], promoted[MI][SUMS];
+        Accumulator sum[MI][SUMS], promoted[MI][SUMS];
+        const auto clear = [](Accumulator (&values)[MI][SUMS]) {
             #pragma unroll
             for (int j = 0; j < MI; ++j)
                 #pragma unroll
-                for (int i = 0; i < SUMS; ++i) sum[j][i] = promoted[j][i] = 0;
-            Accumulator (&result)[MI][SUMS] = PROMOTED > 0 ? promoted : sum;
+                for (int i = 0; i < SUMS; ++i) values[j][i] = 0;
+        };
+        Accumulator (&result)[MI][SUMS] = PROMOTED > 0 ? promoted : sum;
+        clear(sum);
+        for (int number = blockIdx.x; number < pieces; number += gridDim.x) {
+            const Work w = work_of(p, number);
+            // A tile's first products begin its sums. A residue that no tap reaches has none.
+            if constexpr (PROMOTED > 0) clear(promoted);
+            if (RESIDUES > 1 && w.first == w.last) clear(sum);
             int previous = -1;
             #pragma unroll UNROLL
             for (int step = w.first; step < w.last; ++step) {
-                const int unpromoted = PROMOTED > 0 ? (step - w.first) % PROMOTED : 0;  // steps
+                const int added = PROMOTED > 0 ? (step - w.first) % PROMOTED : step - w.first;  // steps
                 await_phase(full + 8 * turn.stage, turn.parity);
                 const matrix_t a = matrix_at<ACROSS_A>(ring_a + turn.stage * A_BYTES + consumer * (MI * PANEL_BYTES));
                 const matrix_t b = matrix_at<ACROSS_B>(ring_b + turn.stage * B_BYTES);
@@ -73,10 +79,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
                     for (int j = 0; j < MI; ++j)
                         multiply(
                             sum[j], a + j * (PANEL_BYTES >> 4) + k * NEXT_K<ACROSS_A>, b + k * NEXT_K<ACROSS_B>,
-                            PROMOTED > 0 && k == 0 ? unpromoted : 1
+                            k == 0 ? added : 1
                         );
                 products_end();
-                const bool is_promoted = PROMOTED > 0 && (unpromoted == PROMOTED - 1 || step + 1 == w.last);
+                const bool is_promoted = PROMOTED > 0 && (added == PROMOTED - 1 || step + 1 == w.last);
                 if (is_promoted) await_products<0>();
                 else await_products<1>();
                 // The step before this one is done: its stage may be filled again.

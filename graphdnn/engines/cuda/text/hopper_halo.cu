@@ -30,12 +30,24 @@ __device__ __forceinline__ matrix_t pixels_at(shared_t address) {
 struct Corner { int h, w, n; };  // of a patch, in the result
 
 __device__ __forceinline__ Corner corner_of(const Params& p, int patch) {
-    const int across = (int)p.patches_across, down = (int)p.patches_down, line = patch / across;
     Corner found;
-    found.w = (patch - line * across) * WIDE;
-    found.n = line / down;
-    found.h = (line - found.n * down) * TALL;
+    found.w = take(patch, (int)p.patches_across) * WIDE;
+    found.h = take(patch, (int)p.patches_down) * TALL;
+    found.n = patch;
     return found;
+}
+
+// What the epilogue is going to read of a patch from operands as large as the result, asked for line by line, by two warps.
+__device__ __forceinline__ void fetch_patch(const Params& p, int patch, int first) {
+    const Corner corner = corner_of(p, patch);
+    #pragma unroll 1
+    for (int i = (int)threadIdx.x % 64; i < TALL * WIDE; i += 64) {
+        const int h = corner.h + i / WIDE, w = corner.w + i % WIDE;
+        if (patch >= (int)p.patches || h >= (int)p.pixels[1] || w >= (int)p.pixels[2]) continue;
+        int at[6] = {corner.n, 0, 0, 0, h, w};
+        #pragma unroll 1
+        for (at[2] = first; at[2] < first + BN && at[2] < (int)p.columns; at[2] += FETCHED) fetch(p, at);
+    }
 }
 
 __device__ __forceinline__ Rows rows_of_patch(const Params& p, int patch, int j) {
@@ -153,20 +165,37 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                             next.advance();
                         }
             }
-            if (warp == 1 && is_elected()) {
+            const auto copy_patches = [&](int piece) {
+                for (int block = 0; block < blocks; ++block) {
+                    await_phase(empty + 8 * turn.stage, turn.parity ^ 1);
+                    announce(full + 8 * turn.stage, CONSUMERS * LANDING);
+                    #pragma unroll
+                    for (int c = 0; c < CONSUMERS; ++c)  // beyond the last image: zeros
+                        copy_patch(
+                            p, patches + (turn.stage * CONSUMERS + c) * PATCH_BYTES, full + 8 * turn.stage, block,
+                            piece / columns * CONSUMERS + c
+                        );
+                    turn.advance();
+                }
+            };
+            if constexpr (FETCHED == 0) {
+                if (warp == 1 && is_elected()) {
+                    #pragma unroll 1
+                    for (int piece = blockIdx.x; piece < pieces; piece += gridDim.x) copy_patches(piece);
+                }
+            } else if (warp >= 1) {
                 #pragma unroll 1
-                for (int piece = blockIdx.x; piece < pieces; piece += gridDim.x)
-                    for (int block = 0; block < blocks; ++block) {
-                        await_phase(empty + 8 * turn.stage, turn.parity ^ 1);
-                        announce(full + 8 * turn.stage, CONSUMERS * LANDING);
-                        #pragma unroll
-                        for (int c = 0; c < CONSUMERS; ++c)  // beyond the last image: zeros
-                            copy_patch(
-                                p, patches + (turn.stage * CONSUMERS + c) * PATCH_BYTES, full + 8 * turn.stage, block,
-                                piece / columns * CONSUMERS + c
-                            );
-                        turn.advance();
+                for (int piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
+                    meet<96>();  // a patch is not fetched before its copies are due
+                    if (warp == 1) {
+                        if (is_elected()) copy_patches(piece);
+                        __syncwarp();
+                    } else {
+                        #pragma unroll 1
+                        for (int c = 0; c < CONSUMERS; ++c)
+                            fetch_patch(p, piece / columns * CONSUMERS + c, piece % columns * BN);
                     }
+                }
             }
         }
     } else {

@@ -103,7 +103,10 @@ __device__ __forceinline__ Piece piece_of(const Params& p, const Work& w, const 
     return piece;
 }
 
-__device__ __forceinline__ void leave(const Params& p, const Piece& piece, int h, const Accumulator* sum) {
+// What the epilogue reads once for all rows of a block of columns.
+struct Held { Kept kept[8 / WIDTH]; };
+
+__device__ __forceinline__ void leave(const Params& p, const Piece& piece, const Held& held, int h, const Accumulator* sum) {
     Accumulator v[8];
     #pragma unroll
     for (int group = 0; group < 4; ++group)
@@ -115,17 +118,27 @@ __device__ __forceinline__ void leave(const Params& p, const Piece& piece, int h
         Accumulator acc[WIDTH];
         #pragma unroll
         for (int e = 0; e < WIDTH; ++e) acc[e] = v[i * WIDTH + e];
-        epilogue(p, piece.at[i], acc, piece.is_there[i]);
+        epilogue(p, piece.at[i], held.kept[i], acc, piece.is_there[i]);
     }
 }
 
-// The sums of 64 rows through the epilogue, 2 * COUNT pieces, each 16 sums of 32 columns for two rows.
+// The sums of 64 rows through the epilogue: COUNT blocks of 32 columns, each 16 sums of two rows.
 template <int COUNT>
 __device__ __forceinline__ void leave_all(
     const Params& p, const Work& w, const Rows& rows, int first_block, const Accumulator (&sum)[16 * COUNT]
 ) {
     #pragma unroll
-    for (int i = 0; i < 2 * COUNT; ++i) leave(p, piece_of(p, w, rows, first_block + i / 2, i % 2), i % 2, sum + i / 2 * 16);
+    for (int block = 0; block < COUNT; ++block) {
+        Held held;
+        #pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const Piece piece = piece_of(p, w, rows, first_block + block, h);
+            if (h == 0)
+                #pragma unroll
+                for (int i = 0; i < 8 / WIDTH; ++i) keep(p, piece.at[i], held.kept[i]);
+            leave(p, piece, held, h, sum + block * 16);
+        }
+    }
 }
 
 // Partial sums lie as threads hold them: [part][tile][consumer][j][block][quarter][thread] of four.

@@ -49,6 +49,9 @@ __device__ __forceinline__ void await_phase(shared_t barrier, int parity) {
                  "@p bra DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(barrier), "r"(parity) : "memory");
 }
 
+// So many threads, whole warps, wait for each other.
+template <int COUNT> __device__ __forceinline__ void meet() { asm volatile("bar.sync 1, %0;" ::"n"(COUNT) : "memory"); }
+
 // One thread of a warp, the same each time.
 __device__ __forceinline__ bool is_elected() {
     unsigned int elected;
@@ -128,13 +131,13 @@ __device__ __forceinline__ void publish_barriers() {}
 __device__ __forceinline__ void announce(shared_t barrier, int bytes) { emulated_barrier_arrive(barrier, bytes); }
 __device__ __forceinline__ void arrive(shared_t barrier) { emulated_barrier_arrive(barrier, 0); }
 __device__ __forceinline__ void await_phase(shared_t barrier, int parity) { emulated_barrier_wait(barrier, parity); }
+template <int COUNT> __device__ __forceinline__ void meet() {}
 __device__ __forceinline__ bool is_elected() { return threadIdx.x % 32 == 0; }
 
 template <class... At> __device__ __forceinline__ void copy_box(shared_t to, const TensorMap& map, shared_t barrier, At... at) {
     const int all[] = {at...};
     emulated_copy_box(to, &map, barrier, all, sizeof...(at));
 }
-__device__ __forceinline__ void fetch_box(const TensorMap&, int, int) {}
 template <int SPATIAL>
 __device__ __forceinline__ void copy_pixels(
     shared_t to, const TensorMap& map, shared_t barrier, int c, int n, const int (&at)[3], const int (&tap)[3]

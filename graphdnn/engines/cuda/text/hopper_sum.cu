@@ -1,7 +1,7 @@
 // Adds the parts of a split product in their order, each thread what it would have held, and runs the epilogue.
 //
 // SLICES times 128 threads each add some of the parts, those that follow each other; the first 128 add the slices.
-extern "C" __global__ void __launch_bounds__(128 * SLICES) hopper_sum(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(128 * SLICES, 1) hopper_sum(const __grid_constant__ Params p) {
     __shared__ Accumulator kept[SLICES > 1 ? SLICES - 1 : 1][16][128];
     int rest = blockIdx.x;
     const int block = rest % (BN / 32);

@@ -48,6 +48,13 @@ template <class T> __device__ __forceinline__ T from_bits(unsigned long long wor
     return both.value;
 }
 
+// Brings the line of an address to the device's cache.
+__device__ __forceinline__ void fetch_line(const void* address) {
+#ifdef __CUDA_ARCH__
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+#endif
+}
+
 // Packed booleans: element i is bit i % 8 of byte i / 8.
 __device__ __forceinline__ bool_t load_bit(const unsigned char* from, long long i) {
     bool_t value;
