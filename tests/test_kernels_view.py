@@ -215,6 +215,30 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "_relu" in (tmp_path / "host.py").read_text()
 
 
+@pytest.mark.skipif(bool(MISSING), reason=MISSING)
+def test_the_command_runs_both_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    """Where the device is: here the emulator stands for it."""
+    monkeypatch.setattr("graphdnn.plan.device.CudaRuntime", lambda device: EmulatedRuntime())
+    mine = tmp_path / "mine.cu"
+    assert main(["kernel", CHAIN, "--device", "h200", "-o", str(mine)]) == Exit.OK
+    capsys.readouterr()
+    own = mine.read_text()
+    for text, code, verdict in (
+        (own + "// mine\n", Exit.OK, "ok"),
+        (own.replace("tanhf(", "expf("), Exit.CHECK_FAILED, "FAILED"),
+    ):
+        mine.write_text(text)
+        assert main(["kernel", CHAIN, "--device", "h200", "--replace", str(mine), "--verify"]) == code
+        out = capsys.readouterr().out
+        assert f"verdict  {verdict}" in out
+        assert re.search(r"time +\S+ .?s +\S+ .?s", out)
+    assert main(["kernel", CHAIN, "--device", "h200", "--replace", str(mine), "--json"]) == Exit.OK
+    data = json.loads(capsys.readouterr().out)
+    assert data["own"]["median_us"] > 0
+    assert data["this"]["median_us"] > 0
+    assert data["verdict"] is None
+
+
 def test_wrong_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken, binary = tmp_path / "broken.cu", tmp_path / "binary.cu"
     broken.write_text("int x;")

@@ -22,6 +22,7 @@ from graphdnn.engines.host.kernel import Call, compile_on_host
 from graphdnn.engines.host.semantics import SEMANTICS
 from graphdnn.engines.numpy_general import ENGINE as NUMPY
 from graphdnn.errors import BadParam, NotSupported
+from graphdnn.fusion.limits import Limits
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Choice, EngineConfig, Ranking
 from graphdnn.operands import blended, random_operands
@@ -144,6 +145,34 @@ def test_the_first_difference(label: str, element: tuple[int, ...]) -> None:
     assert f"element {list(element)}" in str(first)
     assert not trace.ok
     assert trace.to_json()["first_difference"] == first.tensor.uid
+
+
+@emulated
+def test_an_edited_text_is_told_apart() -> None:
+    graph = parse("pointwise x=f32[4,64] + relu + tanh").build_operation_graph()
+    plan = on_emulator(graph)
+    edited = plan.with_source(0, plan.kernels[0].source.replace("tanhf(", "expf("))
+    trace = edited.trace(random_operands(graph))
+    assert not trace.has_same_bits
+    assert "edited" in trace.notes[0]
+    assert plan.trace(random_operands(graph)).notes == ()
+
+
+def test_limits_of_a_plan_are_kept() -> None:
+    graph = parse(CONV).build_operation_graph()
+    fused = fuse(graph, Limits(bound=2))
+    assert len(fused) == 2
+    trace = ExecutionPlan(Ranking(fused, device_spec("cpu")).best).trace(random_operands(graph))
+    assert trace.has_same_bits
+    assert {t.kernel for t in trace.tensors} == {0, 1}
+
+
+def test_what_feeds_an_anchor_can_be_forced_into_its_kernel() -> None:
+    graph = prologue()
+    fused = fuse(graph, Limits(force=(tuple(sorted(graph.producer)),)))
+    trace = ExecutionPlan(Ranking(fused, device_spec("cpu")).best).trace(random_operands(graph))
+    assert trace.has_same_bits
+    assert trace.notes
 
 
 def test_what_cannot_be_traced() -> None:

@@ -154,10 +154,11 @@ def _from_data(
     graph = plan.config.fused.graph
     read = {t.uid for op in graph.operations if op.reads_output for t in op.outputs().values()}
     old = {uid: load(inputs[uid], graph.tensors[uid]) for uid in read}
-    walks = []
+    walks: list[Walk] = []
+    totals: dict[int, Array] = {}
     for is_statistical in (False, True):
         boxes = {t.uid: Box.of(_plainly(values[t.uid])) for t in graph.tensors.values() if t.uid not in graph.producer}
-        walk = Walk(plan.config, boxes, values, old, is_statistical)
+        walk = Walk(plan.config, boxes, values, old, is_statistical, totals=totals)
         walk.run()
         walks.append(walk)
     observed = _observed(plan, inputs, values, notes)
@@ -209,7 +210,8 @@ def _output(tensor: TensorSpec, walks: list[Walk], observed: Array | None) -> Ou
         ratios = np.where(np.isinf(worst), 0.0, np.where(np.isnan(ratios), np.inf, ratios))
         closest = float(ratios.max(initial=0.0))
     most = None if observed is None else float(np.max(observed, initial=0.0))
-    return OutputBound(tensor, _top(worst), _top(random), most, closest, why_not)
+    unbounded = 0.0 if why_not else float(np.mean(np.isinf(worst)))
+    return OutputBound(tensor, _top(worst), _top(random), most, closest, why_not, unbounded)
 
 
 def _top(errors: Array) -> float:

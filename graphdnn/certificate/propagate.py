@@ -66,6 +66,7 @@ class Walk:
     old: Mapping[int, Array] = field(default_factory=dict)  # of outputs that a beta reads
     is_statistical: bool = False
     why_not: dict[int, str] = field(default_factory=dict)  # uid -> why it has no bound
+    totals: dict[int, Array] = field(default_factory=dict)  # of sums of exact operands, which another walk may share
 
     @quiet
     def run(self) -> None:
@@ -161,7 +162,7 @@ class Walk:
         how = summation(op, choice)
         worst: Any = how.statistical if self.is_statistical else how.worst
         reach = {a: x.reach, b: w.reach}
-        total = terms.of(reach) if not how.products else _largest_products(how, reach)
+        total = self._total(op, terms, x, w, reach) if not how.products else _largest_products(how, reach)
         whole = all(ELEMENTS[t.data_type].kind != "float" for t in op.inputs().values()) and x.is_exact and w.is_exact
         if whole and not how.products:  # such sums are integers that the arithmetic has
             worst = np.where(total <= 1 / roundoff(compute), 0.0, worst)
@@ -171,6 +172,13 @@ class Walk:
         error = error + terms.of({a: x.error, b: w.reach}, (x.error,)) + terms.of({a: x.most, b: w.error}, (w.error,))
         error = np.where(how.headroom * total * (1 + worst) > largest(compute), np.inf, error)
         return self._blended(op, terms.range({a: x, b: w}).with_error(error), total)
+
+    def _total(self, op: Operation, terms: Terms, x: Box, w: Box, reach: Mapping[str, Array]) -> Array:
+        if not (x.is_exact and w.is_exact):
+            return terms.of(reach)
+        if id(op) not in self.totals:
+            self.totals[id(op)] = terms.of(reach)
+        return self.totals[id(op)]
 
     def _whole_product(self, op: Any, terms: Terms, operands: dict[str, Box], top: float) -> Box:
         """Exact while operands are, wrapped sums included; an operand that may be off needs sums that do not wrap."""

@@ -57,6 +57,7 @@ class OutputBound:
     observed: float | None  # None: nothing was executed
     closest: float | None  # the largest ratio of an observed error to the bound of its element
     why_not: str = ""  # why there is no bound
+    unbounded: float = 0.0  # share of the elements without a finite one
 
     @property
     def is_exact(self) -> bool:
@@ -71,7 +72,11 @@ class OutputBound:
         if self.worst is None:
             return f"{self.tensor.label()}: give data or ranges for a number"
         bound = self.why_not or ("exact" if self.is_exact else f"at most {self.worst:.3g}")
-        random = f", statistically {self.statistical:.3g}" if self.statistical is not None and not self.is_exact else ""
+        if self.unbounded:
+            share = f"{self.unbounded:.0%} of the elements"
+            bound = f"no bound for {share}, where numbers may leave the range of a type on the way"
+        known = self.statistical is not None and not self.is_exact and not self.why_not and not self.unbounded
+        random = f", statistically {self.statistical:.3g}" if known else ""
         seen = "" if self.observed is None else f", observed {self.observed:.3g}"
         ratio = "" if self.closest is None or self.is_exact else f" ({self.closest:.2g} of the bound at most)"
         return f"{self.tensor.label()}: {bound}{random}{seen}{ratio}" + ("" if self.holds else ": BROKEN")
@@ -81,6 +86,7 @@ class OutputBound:
             "uid": self.tensor.uid, "name": self.tensor.name, "worst": _plain(self.worst),
             "statistical": _plain(self.statistical), "observed": _plain(self.observed),
             "closest": _plain(self.closest), "holds": self.holds, "why_not": self.why_not,
+            "unbounded": self.unbounded,
         }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,14 @@ def of_plan(plan: ExecutionPlan, bindings: Mapping[int, Any]) -> Trace:
             )  # fmt: skip
     outputs = plan.config.fused.graph.outputs
     same = all(load(own[t.uid], t).tobytes() == load(made[t.uid], graph.tensors[t.uid]).tobytes() for t in outputs)
-    return Trace(tuple(traced), same, seen.notes)
+    return Trace(tuple(traced), same, (*seen.notes, *_edited(plan)))
+
+
+def _edited(plan: ExecutionPlan) -> Iterator[str]:
+    """Kernels whose text is not the generated one: what is inside them cannot be seen."""
+    for index, (choice, compiled) in enumerate(zip(plan.config.choices, plan.compiled, strict=True)):
+        if choice.engine.compile(choice.task, choice.knobs).source != compiled.source:
+            yield f"kernel [{index}]: the plan runs an edited text; the values here are those of the generated one"
 
 
 def _on_host(plan: ExecutionPlan, bindings: Mapping[int, Any]) -> dict[int, Any]:

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphdnn.engines import Task
-from graphdnn.fusion import FusedOp, fuse
+from graphdnn.errors import NotSupported
+from graphdnn.fusion import FusedGraph, FusedOp, fuse
+from graphdnn.fusion.limits import Limits
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Choice, EngineConfig, Filters, Ranking
 from graphdnn.operations import Operation
@@ -36,7 +38,7 @@ def visible(config: EngineConfig) -> Visible:
     for op in config.fused:
         tensors.update((t.uid, _seen(t, op)) for t in (*op.internal, *op.outputs) if t.is_virtual)
     seen = OperationGraph.of((with_tensors(op, tensors) for op in graph.operations), name=graph.name)
-    fused = fuse(seen, config.fused.limits)
+    fused = _fused(seen, config.fused.limits)
     allowed = Filters(allowed_numerical_notes=frozenset(config.numerical_notes))
     best = Ranking(fused, config.device, filters=allowed).best
     choices: list[Choice] = []
@@ -46,6 +48,14 @@ def visible(config: EngineConfig) -> Visible:
         choices.append(choice)
         notes += note
     return Visible(EngineConfig(fused, config.device, tuple(choices)), tuple(dict.fromkeys(notes)))
+
+
+def _fused(graph: OperationGraph, limits: Limits) -> FusedGraph:
+    """Within the limits of the plan, unless they force together what cannot be seen as one kernel."""
+    try:
+        return fuse(graph, limits)
+    except NotSupported:
+        return fuse(graph)
 
 
 def _seen(tensor: TensorSpec, op: FusedOp) -> TensorSpec:
