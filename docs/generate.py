@@ -342,7 +342,7 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
         f"""\
         `graphdnn.v6` has the {functions} functions of cuDNN 5.1, 6.0 and 7 by their C names{missing}. They run on the
         host, on NumPy, or after `use("cuda")` on a GPU: handles are then made for it, arguments are its memory, and
-        work goes into the handle's stream. Dropout, recurrent networks and the CTC loss run on the host only.
+        work goes into the handle's stream.
 
         ```python
         from graphdnn.v6 import *
@@ -378,7 +378,7 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
         - A recurrent network is one operation (`rnn_fwd`, `rnn_bwd_data`, `rnn_bwd_weights`) over all layers and steps,
           whichever algorithm is named; the persistent ones refuse what they refused. States are rounded to the data's
           type at each step; sums and gates are FLOAT for HALF data. `cudnnGetRNNLinLayerMatrixParams` and
-          `...BiasParams` return a writable array into `w` where `w` is an array, and an address where it is one.
+          `...BiasParams` return a writable array into `w` where `w` is one on the host, else an address.
           Weights: all matrices by layer, direction and id, then all biases in the same order; with SKIP_INPUT the first
           layer has no input matrices and keeps its biases. The reserve space may be used for several gradients:
           `cudnnRNNBackwardData` writes a part of its own. `cudnnSetRNNDescriptor` takes the arguments of 5.1 (eight)

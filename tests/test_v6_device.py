@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from emulator import MISSING
 from emulator.runtime import EmulatedRuntime
+from recurrent_tools import dropout, rnn, steps, weights
 from test_v6_values import close, drawn
 from v6_programs import PROGRAMS, W, X, Y
 from v6_tools import convolution, filter_of, tensor
@@ -40,6 +41,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedRuntime]:
     monkeypatch.setattr("graphdnn.plan.device.CudaRuntime", lambda device: made)
     monkeypatch.setattr(execution, "_kept", type(execution._kept)())
     monkeypatch.setattr(on_device, "_copiers", type(on_device._copiers)())
+    monkeypatch.setattr(on_device.driver, "synchronize", lambda stream: None)
     yield made
     v6.use(None)
 
@@ -159,14 +161,30 @@ def test_memory_that_does_not_fit(handle: Any, host: Any) -> None:
     assert error.value.rejections[0].rule == "v6.memory.kind"
 
 
-def test_what_has_no_kernels(handle: Any, host: Any) -> None:
+def test_memory_of_another_place(handle: Any, host: Any) -> None:
     desc, states = v6.cudnnCreateDropoutDescriptor(), np.zeros(16, np.uint8)
-    with pytest.raises(v6.CudnnError) as error:
-        v6.cudnnSetDropoutDescriptor(desc, handle, 0.5, on(states), 16, 1)
-    assert error.value.rejections[0].rule == "v6.host_only"
-    with pytest.raises(v6.CudnnError) as error:
-        v6.cudnnSetDropoutDescriptor(desc, host, 0.5, on(states), 16, 1)
-    assert error.value.rejections[0].rule == "v6.host_only"
+    elsewhere = SimpleNamespace(__cuda_array_interface__=states.__array_interface__)
+    wide = SimpleNamespace(__cuda_array_interface__=np.zeros((4, 8), np.uint8)[:, ::2].__array_interface__)
+    for where, given, rule in (
+        (handle, states, "v6.memory.place"), (host, elsewhere, "v6.memory.kind"), (handle, wide, "v6.memory.layout"),
+        (handle, on(states[:8]), "v6.memory.small"),
+    ):  # fmt: skip
+        with pytest.raises(v6.CudnnError) as error:
+            v6.cudnnSetDropoutDescriptor(desc, where, 0.5, given, 16, 1)
+        assert error.value.rejections[0].rule == rule
+
+
+def test_parts_of_weights_on_the_device(handle: Any) -> None:
+    desc, x, into = (
+        rnn(v6.CUDNN_LSTM, 3, drops=dropout(states=False)),
+        steps([2], 4)[0],
+        v6.cudnnCreateFilterDescriptor(),
+    )
+    count = v6.cudnnGetRNNParamsSize(handle, desc, x, v6.CUDNN_DATA_FLOAT) // 4
+    w = np.zeros(count, np.float32)
+    where = v6.cudnnGetRNNLinLayerMatrixParams(handle, desc, 0, x, weights(count), on(w), 1, into)
+    assert where == w.ctypes.data + 4 * 12
+    assert v6.cudnnGetFilterNdDescriptor(into, 3)[-1] == (1, 3, 4)
 
 
 @pytest.mark.parametrize(

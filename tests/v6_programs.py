@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from recurrent_tools import states, steps, weights
 from v6_tools import activation, convolution, filter_of, pooling, tensor
 
 from graphdnn import v6
@@ -175,8 +176,69 @@ def transformed(h: Any, form: Form) -> list[Any]:
     return [grid, y, dx, dgrid, dtheta]
 
 
+def dropped(h: Any, form: Form) -> list[Any]:
+    """Dropout and its gradient, twice with one state."""
+    x, y, z, dx = map(form, _numbers(*(Y,) * 4))
+    states, reserve = (
+        form(np.zeros(16, np.uint8)),
+        form(np.zeros(v6.cudnnDropoutGetReserveSpaceSize(tensor(Y)), np.uint8)),
+    )
+    desc = v6.cudnnCreateDropoutDescriptor()
+    v6.cudnnSetDropoutDescriptor(desc, h, 0.4, states, 16, 2**63 + 5)
+    for out in (y, z):
+        v6.cudnnDropoutForward(h, desc, tensor(Y), x, tensor(Y), out, reserve, reserve.nbytes)
+    v6.cudnnDropoutBackward(h, desc, tensor(Y), x, tensor(Y), dx, reserve, reserve.nbytes)
+    again = v6.cudnnCreateDropoutDescriptor()
+    v6.cudnnRestoreDropoutDescriptor(again, h, 0.4, states, 16, 1)
+    v6.cudnnDropoutForward(h, again, tensor(Y), x, tensor(Y), y, reserve, reserve.nbytes)
+    return [y, z, dx, states]
+
+
+def recurrent(h: Any, form: Form) -> list[Any]:
+    """A network with dropout between its layers: inference, training and both gradients."""
+    batches, values, hidden, layers = (3, 2, 2), 4, 5, 2
+    rows, s, float32 = sum(batches), states(layers, 3, hidden), v6.CUDNN_DATA_FLOAT
+    memory = form(np.zeros(16, np.uint8))
+    drops = v6.cudnnCreateDropoutDescriptor()
+    v6.cudnnSetDropoutDescriptor(drops, h, 0.3, memory, 16, 9)
+    desc = v6.cudnnCreateRNNDescriptor()
+    v6.cudnnSetRNNDescriptor_v6(h, desc, hidden, layers, drops, 0, 0, v6.CUDNN_LSTM, 0, float32)
+    xd, yd = steps(batches, values), steps(batches, hidden)
+    count = v6.cudnnGetRNNParamsSize(h, desc, xd[0], float32) // 4
+    state = (layers, 3, hidden)
+    x, dx, y, dy, w, dw, hx, cx, hy, cy, dhx, dcx, dhy, dcy = map(
+        form, _numbers(*((rows, values),) * 2, *((rows, hidden),) * 2, *((count,),) * 2, *(state,) * 8)
+    )
+    room = form(np.zeros(v6.cudnnGetRNNWorkspaceSize(h, desc, 3, xd), np.uint8))
+    reserve = form(np.zeros(v6.cudnnGetRNNTrainingReserveSize(h, desc, 3, xd), np.uint8))
+    wd, used, kept = weights(count), (room, room.nbytes), (reserve, reserve.nbytes)
+    args = (h, desc, 3, xd, x, s, hx, s, cx, wd, w, yd, y, s, hy, s, cy, *used)
+    v6.cudnnRNNForwardInference(*args)
+    v6.cudnnRNNForwardTraining(*args, *kept)
+    v6.cudnnRNNBackwardData(
+        h, desc, 3, yd, y, yd, dy, s, dhy, s, dcy, wd, w, s, hx, s, cx, xd, dx, s, dhx, s, dcx, *used, *kept
+    )
+    v6.cudnnRNNBackwardWeights(h, desc, 3, xd, x, s, hx, yd, y, *used, wd, dw, *kept)
+    return [y, hy, cy, dx, dhx, dcx, dw]
+
+
+def spelled(h: Any, form: Form) -> list[Any]:
+    """The CTC loss of two batches, one after the other."""
+    probs, found = np.abs(_numbers((5, 2, 4))[0]) + 0.1, []
+    probs = form(probs / probs.sum(axis=2, keepdims=True))
+    desc, d = v6.cudnnCreateCTCLossDescriptor(), states(5, 2, 4)
+    v6.cudnnSetCTCLossDescriptor(desc, v6.CUDNN_DATA_FLOAT)
+    for labels in ([1, 2, 3], [2, 2, 1]):
+        costs, gradients = form(np.zeros(2, np.float32)), form(np.zeros((5, 2, 4), np.float32))
+        size = v6.cudnnGetCTCLossWorkspaceSize(h, d, d, labels, [2, 1], [5, 4], 0, desc)
+        room = form(np.zeros(size, np.uint8))
+        v6.cudnnCTCLoss(h, d, probs, labels, [2, 1], [5, 4], costs, d, gradients, 0, desc, room, size)
+        found += [costs, gradients]
+    return found
+
+
 PROGRAMS = {
     p.__name__: p
     for p in (layer, fused_layer, gradients, integers, windows, normalised, normalised_gradients, pointwise, divided,
-              utilities, transformed)
+              utilities, transformed, dropped, recurrent, spelled)
 }  # fmt: skip

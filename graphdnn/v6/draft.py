@@ -28,13 +28,15 @@ from graphdnn.v6.rules import NEGATIVE_STRIDE
 class Slot:
     """Tensor ``spec`` of the graph is the call's data argument ``index``; ``is_copy``: its contents before the call.
 
-    ``described``: what the argument's descriptor says, where the graph sees it under other extents.
+    ``described``: what the argument's descriptor says, where the graph sees it under other extents. ``is_host``: the
+    call itself has it, on the host.
     """
 
     spec: TensorSpec
     index: int
     is_copy: bool = False
     described: Tensor | None = None
+    is_host: bool = False
 
 
 class Draft:
@@ -69,15 +71,16 @@ class Draft:
         return spec
 
     def plain(
-        self, index: int, data_type: DataType, dims: Sequence[int], name: str, *, is_copy: bool = False
-    ) -> TensorSpec:
+        self, index: int, data_type: DataType, dims: Sequence[int], name: str, *, is_copy: bool = False,
+        is_host: bool = False,
+    ) -> TensorSpec:  # fmt: skip
         """Data argument ``index`` that no descriptor describes: packed elements of a type of the core."""
         dims = tuple(dims)
         spec = TensorSpec(
             uid=self._next(), data_type=data_type, dims=dims, strides=packed_strides(dims), name=name,
             byte_alignment=ELEMENTS[data_type].bytes,
         )  # fmt: skip
-        self.slots.append(Slot(spec, index, is_copy))
+        self.slots.append(Slot(spec, index, is_copy, is_host=is_host))
         return spec
 
     def virtual(self, dims: Sequence[int], data_type: DataType) -> TensorSpec:
@@ -86,7 +89,7 @@ class Draft:
             uid=self._next(), data_type=data_type, dims=dims, strides=packed_strides(dims), is_virtual=True
         )
 
-    def constant(self, number: float, like: TensorSpec, data_type: DataType) -> TensorSpec:
+    def constant(self, number: int | float, like: TensorSpec, data_type: DataType) -> TensorSpec:
         ones = (1,) * like.rank
         return TensorSpec(
             uid=self._next(), data_type=data_type, dims=ones, strides=ones, is_by_value=True, constant_value=number

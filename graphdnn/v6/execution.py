@@ -39,7 +39,19 @@ _LOOKED_AT = 64  # configurations, for a named engine; graphs of several kernels
 class Place:
     """A slot with its layout worked out."""
 
-    __slots__ = ("described", "dtype", "index", "is_copy", "is_output", "label", "shape", "size", "strides", "uid")
+    __slots__ = (
+        "described",
+        "dtype",
+        "index",
+        "is_copy",
+        "is_host",
+        "is_output",
+        "label",
+        "shape",
+        "size",
+        "strides",
+        "uid",
+    )
 
     def __init__(self, slot: Slot, *, is_output: bool) -> None:
         self.uid, self.index, self.is_copy, self.is_output = slot.spec.uid, slot.index, slot.is_copy, is_output
@@ -47,6 +59,7 @@ class Place:
         self.size = slot.spec.bytes
         self.label = slot.spec.name
         self.described = slot.described
+        self.is_host = slot.is_host
 
 
 class Prepared:
@@ -109,6 +122,7 @@ class Prepared:
             raise self._failed(error) from error
 
     def _run_on_device(self, data: Sequence[Any], workspace: Any, workspace_bytes: int) -> None:
+        data = on_device.moved(self.plan, self._places, data, _thread.stream)
         listener = _thread.listener
         if listener is not None:
             shadows = on_device.shadows(self.call, self._places, data)

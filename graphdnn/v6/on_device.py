@@ -62,6 +62,21 @@ def run(plan: ExecutionPlan, call: str, places: Sequence[Place], in_place: Seque
         plan.execute(bound, scratch, stream)
 
 
+def moved(plan: ExecutionPlan, places: Sequence[Place], data: Sequence[Any], stream: int) -> Sequence[Any]:
+    """The data with what the call itself has on the host copied to the device, once the stream no longer reads it."""
+    found = list(data)
+    for place in places:
+        if place.is_host:
+            key = id(plan), stream, place.uid
+            if key in _thread.kept:
+                driver.synchronize(stream)
+                del _thread.kept[key]
+            array = np.ascontiguousarray(data[place.index], place.dtype)
+            copied = plan.to_device({place.uid: array})[place.uid]
+            found[place.index] = _kept(plan, stream, place.uid, lambda copied=copied: copied)
+    return found
+
+
 def shadows(call: str, places: Sequence[Place], data: Sequence[Any]) -> dict[int, Any]:
     """Arrays that say where a call's memory is. Their elements must not be looked at."""
     return {

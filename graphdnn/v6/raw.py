@@ -1,8 +1,11 @@
-"""Memory that no tensor describes: generator states, reserve spaces, packed weights. As arrays of bytes."""
+"""Memory that no tensor describes: generator states, reserve spaces, packed weights. As arrays of bytes on the host, as
+addresses on a device.
+"""
 
 from __future__ import annotations
 
 import ctypes
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,8 @@ from graphdnn.dtypes import Array
 from graphdnn.enums import Status
 from graphdnn.v6.arguments import Address
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.rules import HOST_ONLY, MEMORY_LAYOUT, MEMORY_SMALL
+from graphdnn.v6.objects import Handle
+from graphdnn.v6.rules import MEMORY_KIND, MEMORY_LAYOUT, MEMORY_PLACE, MEMORY_SMALL
 
 
 def raw(where: str, name: str, given: Any, size: int) -> Array:
@@ -22,7 +26,7 @@ def raw(where: str, name: str, given: Any, size: int) -> Array:
         memory = (ctypes.c_char * size).from_address(given.address)
         return np.ndarray((size,), np.uint8, buffer=memoryview(memory))
     if hasattr(given, "__cuda_array_interface__"):
-        raise CudnnError(HOST_ONLY.reject(where, name, type(given).__name__))
+        raise CudnnError(MEMORY_KIND.reject(where, name, type(given).__name__))
     if not (given.flags.c_contiguous or given.flags.f_contiguous):
         shown = f"{given.shape}, strides {given.strides}"
         raise CudnnError(MEMORY_LAYOUT.reject(where, name, shown, dims=(size,), strides=(1,)))
@@ -30,6 +34,39 @@ def raw(where: str, name: str, given: Any, size: int) -> Array:
         raise CudnnError(MEMORY_SMALL.reject(where, name, f"{given.nbytes} bytes", size=size))
     flat = given.reshape(-1) if given.flags.c_contiguous else given.T.reshape(-1)
     return np.asarray(flat.view(np.uint8)[:size])
+
+
+def memory(where: str, name: str, handle: Handle, given: Any, size: int) -> Any:
+    """As ``raw``, where the handle's calls run."""
+    if handle.device.kind == "cpu":
+        return raw(where, name, given, size)
+    if not isinstance(given, Address):
+        interface = getattr(given, "__cuda_array_interface__", None)
+        if interface is None:
+            raise CudnnError(MEMORY_PLACE.reject(where, name, type(given).__name__))
+        given = Address(int(interface["data"][0]), given, _contiguous_bytes(where, name, interface, size))
+    if given.size is not None and given.size < size:
+        raise CudnnError(MEMORY_SMALL.reject(where, name, f"{given.size} bytes", size=size))
+    return Address(given.address, given.owner, size)
+
+
+def _contiguous_bytes(where: str, name: str, interface: dict[str, Any], size: int) -> int:
+    shape, itemsize = tuple(interface["shape"]), np.dtype(interface["typestr"]).itemsize
+    strides, step = interface.get("strides"), itemsize
+    for extent, stride in zip(reversed(shape), reversed(strides or ()), strict=False):  # none: packed
+        if extent > 1 and stride != step:
+            raise CudnnError(
+                MEMORY_LAYOUT.reject(where, name, f"{shape}, strides {strides}", dims=(size,), strides=(1,))
+            )
+        step *= extent
+    return int(prod(shape) * itemsize)
+
+
+def part(memory: Any, start: int, stop: int) -> Any:
+    """Some of its bytes."""
+    if isinstance(memory, Address):
+        return Address(memory.address + start, memory.owner, stop - start)
+    return memory[start:stop]
 
 
 def at_least(where: str, name: str, given: int, size: int, status: Status | None = None) -> None:
@@ -44,4 +81,7 @@ def same_memory(a: Any, b: Any) -> bool:
 
 
 def _begin(given: Any) -> int:
-    return int(given.address if isinstance(given, Address) else given.__array_interface__["data"][0])
+    if isinstance(given, Address):
+        return int(given.address)
+    on_host = getattr(given, "__array_interface__", None)
+    return int((given.__cuda_array_interface__ if on_host is None else on_host)["data"][0])

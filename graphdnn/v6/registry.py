@@ -6,11 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.functions import PLAIN, Function, functions
 from graphdnn.v6.outcome import Call, as_call, by_count
 from graphdnn.v6.profiles import check_function
-from graphdnn.v6.rules import HOST_ONLY
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,26 +53,8 @@ def public_calls() -> dict[str, Call]:
     return calls
 
 
-def _on_host(row: Function, call: Call) -> Call:
-    """The implementation behind the question whether its handle is on the host: it reads and writes memory itself."""
-    places = [i for i, p in enumerate(row.inputs) if p.kind == "Handle"]
-    if not places:
-        return call
-
-    def asked(*args: Any) -> Any:
-        for place in places:
-            device = args[place].device
-            if device.kind != "cpu":
-                raise CudnnError(HOST_ONLY.reject(row.name, row.inputs[place].name, device.name))
-        return call(*args)
-
-    return asked
-
-
 def _in_profiles(row: Function, call: Call) -> Call:
     """The implementation behind the question whether the active profile had the function, where some do not."""
-    if row.family == "dropout":
-        call = _on_host(row, call)
     if row.name in PLAIN or (row.since != "7.x" and not row.name.endswith(("_v3", "_v4"))):
         return call
 

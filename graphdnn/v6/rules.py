@@ -12,13 +12,6 @@ UNEXPECTED = Rule(
     fix="report it, it is a defect of graphdnn unless memory ran out",
     status=Status.INTERNAL_ERROR,
 )
-HOST_ONLY = Rule(
-    id="v6.host_only",
-    expected="a handle on the host",
-    reason="this call has no kernels for a device yet",
-    fix='create the handle after v6.use("cpu"), and pass arrays in host memory',
-    status=Status.NOT_SUPPORTED,
-)
 FAILED = Rule(
     id="v6.failed",
     expected="kernels that run to their end",
@@ -76,6 +69,12 @@ MEMORY_KIND = Rule(
     expected="an array in host memory, or its address",
     reason="the call reads and writes its operands in place",
     fix="pass a NumPy array, an object with DLPack, or the address as int or ctypes pointer",
+)
+MEMORY_PLACE = Rule(
+    id="v6.memory.place",
+    expected="memory of the handle's device, or its address",
+    reason="the call's work is done there, in the handle's stream",
+    fix='pass a CuPy array, a PyTorch tensor or an address; or create the handle after v6.use("cpu")',
 )
 MEMORY_TYPE = Rule(
     id="v6.memory.data_type",

@@ -17,7 +17,8 @@ from graphdnn.v6.enums import cudnnCTCLossAlgo_t, cudnnDataType_t
 from graphdnn.v6.errors import refuse_if
 from graphdnn.v6.execution import prepared
 from graphdnn.v6.objects import CTCLoss, Descriptor, Handle, Tensor
-from graphdnn.v6.raw import at_least, raw
+from graphdnn.v6.raw import at_least
+from graphdnn.v6.raw import memory as region
 from graphdnn.v6.recurrent_rules import FLOAT_ONLY, LABEL, LABEL_LENGTH, STEPS
 from graphdnn.v6.registry import implements
 
@@ -99,14 +100,14 @@ def ctc_loss(
         _, batch, _ = pv.dims
         ports: dict[str, Any] = {
             "probs": draft.memory(0, pv, "probs"),
-            "labels": draft.plain(1, DataType.INT32, padded.shape, "labels"),
-            "label_lengths": draft.plain(2, DataType.INT32, (batch,), "label lengths"),
-            "input_lengths": draft.plain(3, DataType.INT32, (batch,), "input lengths"),
+            "labels": draft.plain(1, DataType.INT32, padded.shape, "labels", is_host=True),
+            "label_lengths": draft.plain(2, DataType.INT32, (batch,), "label lengths", is_host=True),
+            "input_lengths": draft.plain(3, DataType.INT32, (batch,), "input lengths", is_host=True),
             "costs": draft.plain(4, DataType.FLOAT, (batch,), "costs"),
             **({} if wanted is None else {"gradients": draft.memory(5, wanted, "gradients")}),
         }
         draft.add(CtcLoss(**ports))
 
-    memory = None if workspace is None else raw(where, "workspace", workspace, _size(pv, padded))
+    memory = None if workspace is None else region(where, "workspace", handle, workspace, _size(pv, padded))
     data = (probs, padded, lengths, inputs, costs, gradients)
     prepared(where, handle, (pv, wanted, padded.shape), draw)(data, memory)

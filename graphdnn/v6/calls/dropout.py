@@ -15,13 +15,14 @@ import numpy as np
 from graphdnn.enums import DataType, PointwiseMode, ReshapeMode, RngDistribution, Status
 from graphdnn.operations import Reshape, Rng, RngSpec
 from graphdnn.tensors import TensorSpec
+from graphdnn.v6.arguments import Address
 from graphdnn.v6.checks import same_strides, same_type
 from graphdnn.v6.draft import Draft, math_of
 from graphdnn.v6.enums import cudnnDataType_t
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.execution import prepared
 from graphdnn.v6.objects import Descriptor, Dropout, Handle, Tensor
-from graphdnn.v6.raw import at_least, raw, same_memory
+from graphdnn.v6.raw import at_least, memory, part, same_memory
 from graphdnn.v6.recurrent_rules import FLOATING, NO_STATES
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import RANGE, SAME_DIMS
@@ -47,46 +48,67 @@ def reserve_size(x_desc: Descriptor) -> int:
     return mask_size(prod(x_desc.value.dims))
 
 
-def _checked(where: str, probability: float, states: Any, size: int, status: Status | None) -> Any:
-    """The states as bytes, None for none. Raises for a probability that is none, and for too little memory."""
+def _checked(
+    where: str, handle: Handle, probability: float, states: Any, size: int, status: Status | None
+) -> Any:  # fmt: skip
+    """The states' memory, None for none. Raises for a probability that is none, and for too little memory."""
     if not 0.0 <= probability <= 1.0:
         raise CudnnError(RANGE.reject(where, "dropout", probability, status=status, expected="0 to 1"))
     if states is None:
         return None
     at_least(where, "stateSizeInBytes", size, STATES_SIZE, Status.INVALID_VALUE)
-    return raw(where, "states", states, STATES_SIZE)
+    return memory(where, "states", handle, states, STATES_SIZE)
 
 
 @implements("cudnnSetDropoutDescriptor")
 def set_descriptor(desc: Descriptor, handle: Handle, probability: float, states: Any, size: int, seed: int) -> None:
     """Seeds the states, with the counter at 0. Without states only the probability is kept."""
-    found = _checked("cudnnSetDropoutDescriptor", probability, states, size, None)
+    found = _checked("cudnnSetDropoutDescriptor", handle, probability, states, size, None)
     if found is None:
         before = desc.value
         desc.value = before._replace(probability=probability) if before else Dropout(probability, None, seed)
         return
-    found.view(np.uint64)[:] = seed % 2**64, 0
+    _seed(handle, found, seed)
     desc.value = Dropout(probability, found, seed)
 
 
 @implements("cudnnRestoreDropoutDescriptor")
 def restore_descriptor(desc: Descriptor, handle: Handle, probability: float, states: Any, size: int, seed: int) -> None:
     """Attaches states as they are; the seed is only kept for ``cudnnGetDropoutDescriptor``."""
-    found = _checked("cudnnRestoreDropoutDescriptor", probability, states, size, Status.INVALID_VALUE)
+    found = _checked("cudnnRestoreDropoutDescriptor", handle, probability, states, size, Status.INVALID_VALUE)
     desc.value = Dropout(probability, found, seed)
 
 
 @implements("cudnnGetDropoutDescriptor")
 def get_descriptor(desc: Descriptor, handle: Handle) -> tuple[float, Any, int]:
-    """Probability, states (as bytes in place) and seed."""
-    return tuple(desc.value)
+    """Probability, states (as bytes in place; on a device their address) and seed."""
+    probability, states, seed = desc.value
+    return probability, states.address if isinstance(states, Address) else states, seed
 
 
-def states_of(where: str, dropout: Dropout) -> tuple[Any, Any]:
-    """Seed and counter in place. Raises when there are no states."""
+def _seed(handle: Handle, states: Any, seed: int) -> None:
+    """Writes the seed, and the counter 0."""
+    if not isinstance(states, Address) or handle.device.kind == "cpu":
+        states.view(np.uint64)[:] = seed % 2**64, 0
+        return
+
+    for start, number in ((0, (seed + 2**63) % 2**64 - 2**63), (8, 0)):
+
+        def draw(draft: Draft, number: int = number) -> None:
+            out = draft.plain(0, DataType.INT64, (1,), "states")
+            draft.pointwise(
+                PointwiseMode.IDENTITY, DataType.INT64, draft.constant(number, out, DataType.INT64), out=out
+            )
+
+        prepared("cudnnSetDropoutDescriptor", handle, number, draw)((part(states, start, start + 8),))
+
+
+def states_of(where: str, handle: Handle, dropout: Dropout) -> tuple[Any, Any]:
+    """Seed and counter in place. Raises when there are no states where the handle's calls run."""
     if dropout.states is None:
         raise CudnnError(NO_STATES.reject(where, "dropoutDesc.states", None))
-    return dropout.states[:8], dropout.states[8:]
+    found = memory(where, "dropoutDesc.states", handle, dropout.states, STATES_SIZE)
+    return part(found, 0, 8), part(found, 8, STATES_SIZE)
 
 
 def advance(draft: Draft, index: int, counter: TensorSpec, elements: int) -> None:
@@ -110,7 +132,8 @@ def _check(where: str, dropout: Dropout, tensors: Mapping[str, Tensor], reserve:
     if in_place:
         same_strides(where, tensors)
     at_least(where, "reserveSpaceSizeInBytes", reserve, mask_size(prod(source.dims)))
-    states_of(where, dropout)
+    if dropout.states is None:
+        raise CudnnError(NO_STATES.reject(where, "dropoutDesc.states", None))
 
 
 def _masked(draft: Draft, probability: float, source: Tensor, target: Tensor, mask: TensorSpec, names: str) -> None:
@@ -133,7 +156,7 @@ def forward(handle: Handle, desc: Descriptor, x_desc: Descriptor, x: Any, y_desc
     """y = x / (1 - p) with probability 1 - p, else 0; the mask goes to the reserve space."""
     where, dropout, xv, yv = "cudnnDropoutForward", desc.value, x_desc.value, y_desc.value
     _check(where, dropout, {"xdesc": xv, "ydesc": yv}, reserve_bytes, same_memory(x, y))
-    seed, counter = states_of(where, dropout)
+    seed, counter = states_of(where, handle, dropout)
     elements = prod(xv.dims)
 
     def draw(draft: Draft) -> None:
@@ -145,7 +168,7 @@ def forward(handle: Handle, desc: Descriptor, x_desc: Descriptor, x: Any, y_desc
         _masked(draft, dropout.probability, xv, yv, mask, "x y")
         advance(draft, 4, start, elements)
 
-    data = (x, y, raw(where, "reserveSpace", reserve, mask_size(elements)), seed, counter)
+    data = (x, y, memory(where, "reserveSpace", handle, reserve, mask_size(elements)), seed, counter)
     prepared(where, handle, (dropout.probability, xv, yv), draw, in_place=(0,))(data)
 
 
@@ -160,5 +183,5 @@ def backward(handle: Handle, desc: Descriptor, dy_desc: Descriptor, dy: Any, dx_
         mask = draft.plain(2, DataType.BOOLEAN, dyv.dims, "mask")
         _masked(draft, dropout.probability, dyv, dxv, mask, "dy dx")
 
-    data = (dy, dx, raw(where, "reserveSpace", reserve, mask_size(prod(dyv.dims))))
+    data = (dy, dx, memory(where, "reserveSpace", handle, reserve, mask_size(prod(dyv.dims))))
     prepared(where, handle, (dropout.probability, dyv, dxv), draw, in_place=(0,))(data)

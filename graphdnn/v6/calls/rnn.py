@@ -23,7 +23,7 @@ from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.execution import prepared
 from graphdnn.v6.layouts import element_of
 from graphdnn.v6.objects import Descriptor, Handle, Tensor
-from graphdnn.v6.raw import at_least, raw
+from graphdnn.v6.raw import at_least, memory, part
 from graphdnn.v6.recurrent import agreed, network_of
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import NULL
@@ -50,10 +50,10 @@ class Reserve:
     def size(self) -> int:
         return self.kept + self.gradients + self.masks
 
-    def parts(self, where: str, given: Any) -> tuple[Any, Any, Any]:
-        memory = raw(where, "reserveSpace", given, self.size)
+    def parts(self, where: str, handle: Handle, given: Any) -> tuple[Any, Any, Any]:
+        found = memory(where, "reserveSpace", handle, given, self.size)
         middle, end = self.kept, self.kept + self.gradients
-        return memory[:middle], memory[middle:end], memory[end:]
+        return part(found, 0, middle), part(found, middle, end), part(found, end, self.size)
 
 
 def _values(descs: Descriptors) -> list[Tensor]:
@@ -101,12 +101,12 @@ def _workspace_bytes(rnn: RnnSpec) -> int:
     return max(rnn.scratch_bytes, -(-weights // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT)
 
 
-def _workspace(where: str, rnn: RnnSpec, given: Any, size: int) -> Any:
+def _workspace(where: str, handle: Handle, rnn: RnnSpec, given: Any, size: int) -> Any:
     wanted = _workspace_bytes(rnn)
     at_least(where, "workSpaceSizeInBytes", size, wanted)
     if given is None:
         raise CudnnError(NULL.reject(where, "workspace", None, expected=f"{wanted} bytes"))
-    return raw(where, "workspace", given, wanted)
+    return memory(where, "workspace", handle, given, wanted)
 
 
 def _if(given: Any, index: int) -> int | None:
@@ -120,9 +120,9 @@ def _forward(
     """``states``: hx, cx, hy, cy; ``rest``: x, w, y; ``reserve``: None in inference."""
     x, w, y = rest
     hx, cx, hy, cy = (s if i % 2 == 0 or rnn.cell.name == "LSTM" else None for i, s in enumerate(states))
-    parts = (None, None, None) if reserve is None else Reserve.of(rnn).parts(where, reserve)
+    parts = (None, None, None) if reserve is None else Reserve.of(rnn).parts(where, handle, reserve)
     draws = rnn.draws_masks
-    seed, counter = states_of(where, desc.value.dropout.value) if draws else (None, None)
+    seed, counter = states_of(where, handle, desc.value.dropout.value) if draws else (None, None)
     given = tuple(s is not None for s in (hx, cx, hy, cy))
 
     def draw(draft: Draft) -> None:
@@ -156,8 +156,8 @@ def inference(
     states = {"hxDesc": hx_desc, "cxDesc": cx_desc, "hyDesc": hy_desc, "cyDesc": cy_desc}
     steps = {"xDesc": x_descs, "yDesc": y_descs}
     rnn, data_type = agreed(where, handle, desc, length, steps, states, ("wDesc", w_desc))
-    memory = _workspace(where, rnn, workspace, workspace_bytes)
-    _forward(where, handle, desc, rnn, data_type, (hx, cx, hy, cy), (x, w, y), memory, None)
+    room = _workspace(where, handle, rnn, workspace, workspace_bytes)
+    _forward(where, handle, desc, rnn, data_type, (hx, cx, hy, cy), (x, w, y), room, None)
 
 
 @implements("cudnnRNNForwardTraining", "rnn_fwd", "PyTorch")
@@ -172,9 +172,9 @@ def training(
     states = {"hxDesc": hx_desc, "cxDesc": cx_desc, "hyDesc": hy_desc, "cyDesc": cy_desc}
     steps = {"xDesc": x_descs, "yDesc": y_descs}
     rnn, data_type = agreed(where, handle, desc, length, steps, states, ("wDesc", w_desc), trains=True)
-    memory = _workspace(where, rnn, workspace, workspace_bytes)
+    room = _workspace(where, handle, rnn, workspace, workspace_bytes)
     at_least(where, "reserveSpaceSizeInBytes", reserve_bytes, Reserve.of(rnn).size)
-    _forward(where, handle, desc, rnn, data_type, (hx, cx, hy, cy), (x, w, y), memory, reserve)
+    _forward(where, handle, desc, rnn, data_type, (hx, cx, hy, cy), (x, w, y), room, reserve)
 
 
 @implements("cudnnRNNBackwardData", "rnn_bwd_data", "PyTorch")
@@ -193,9 +193,9 @@ def backward_data(
     }  # fmt: skip
     steps = {"dxDesc": dx_descs, "yDesc": y_descs, "dyDesc": dy_descs}
     rnn, data_type = agreed(where, handle, desc, length, steps, states, ("wDesc", w_desc), trains=True)
-    memory = _workspace(where, rnn, workspace, workspace_bytes)
+    room = _workspace(where, handle, rnn, workspace, workspace_bytes)
     at_least(where, "reserveSpaceSizeInBytes", reserve_bytes, Reserve.of(rnn).size)
-    kept, gradients, masks = Reserve.of(rnn).parts(where, reserve)
+    kept, gradients, masks = Reserve.of(rnn).parts(where, handle, reserve)
     if rnn.cell.name != "LSTM":
         dcy = cx = dcx = None
     given = tuple(s is not None for s in (dhy, dcy, hx, cx, dhx, dcx))
@@ -211,7 +211,7 @@ def backward_data(
         draft.add(RnnBackwardData(rnn=rnn, **ports.found))
 
     data = (y, dy, w, dx, dhy, dcy, hx, cx, dhx, dcx, kept, gradients, masks)
-    prepared(where, handle, (rnn, data_type, given), draw)(data, memory)
+    prepared(where, handle, (rnn, data_type, given), draw)(data, room)
 
 
 @implements("cudnnRNNBackwardWeights", "rnn_bwd_weights, pointwise add", "PyTorch")
@@ -224,9 +224,9 @@ def backward_weights(
     where = "cudnnRNNBackwardWeights"
     steps, states = {"xDesc": x_descs, "yDesc": y_descs}, {"hxDesc": hx_desc}
     rnn, data_type = agreed(where, handle, desc, length, steps, states, ("dwDesc", dw_desc), trains=True)
-    memory = _workspace(where, rnn, workspace, workspace_bytes)
+    room = _workspace(where, handle, rnn, workspace, workspace_bytes)
     at_least(where, "reserveSpaceSizeInBytes", reserve_bytes, Reserve.of(rnn).size)
-    kept, gradients, masks = Reserve.of(rnn).parts(where, reserve)
+    kept, gradients, masks = Reserve.of(rnn).parts(where, handle, reserve)
 
     def draw(draft: Draft) -> None:
         element, count = element_of(data_type)[0], (rnn.weight_count,)
@@ -241,4 +241,4 @@ def backward_weights(
         draft.pointwise(PointwiseMode.ADD, rnn.arithmetic, fresh, old, out=out)
 
     data = (x, y, hx, dw, kept, gradients, masks)
-    prepared(where, handle, (rnn, data_type, hx is not None), draw)(data, memory)
+    prepared(where, handle, (rnn, data_type, hx is not None), draw)(data, room)

@@ -17,7 +17,7 @@ from graphdnn.v6.errors import CudnnError, refuse_if
 from graphdnn.v6.layouts import bytes_of, element_of
 from graphdnn.v6.objects import Descriptor, Filter, Handle
 from graphdnn.v6.profiles import active
-from graphdnn.v6.raw import raw
+from graphdnn.v6.raw import memory, raw
 from graphdnn.v6.recurrent import check_precision, network, step
 from graphdnn.v6.recurrent_rules import ALIGNMENT, LINEAR_LAYER, OUTSIDE
 from graphdnn.v6.registry import implements
@@ -32,8 +32,10 @@ def params_size(handle: Handle, desc: Descriptor, x_desc: Descriptor, data_type:
     return network(desc.value, x.dims[:1], x.dims[1], x.data_type).weight_count * bytes_of(data_type)
 
 
-def _block(where: str, desc: Descriptor, layer: int, x_desc: Descriptor, w_desc: Descriptor, w: Any, id: int,
-           into: Descriptor, find: Callable[[RnnSpec], Callable[[int, int], Block]]) -> Any:  # fmt: skip
+def _block(
+    where: str, handle: Handle, desc: Descriptor, layer: int, x_desc: Descriptor, w_desc: Descriptor, w: Any, id: int,
+    into: Descriptor, find: Callable[[RnnSpec], Callable[[int, int], Block]],
+) -> Any:  # fmt: skip
     """The block, in place: an array where the weights are one, else its address; None where there is none."""
     x, weights = x_desc.value, w_desc.value
     refuse_if(step(where, "xDesc", x))
@@ -47,6 +49,7 @@ def _block(where: str, desc: Descriptor, layer: int, x_desc: Descriptor, w_desc:
     end = block.offset + block.rows * block.columns
     if end > count:
         raise CudnnError(OUTSIDE.reject(where, "wDesc", f"a block that ends at {end}", count=count))
+    w = w if handle.device.kind == "cpu" else memory(where, "w", handle, w, count * size)
     address = w.address if isinstance(w, Address) else w.__array_interface__["data"][0]
     if address % size:
         raise CudnnError(ALIGNMENT.reject(where, "w", hex(address), size=size))
@@ -67,7 +70,7 @@ def matrix_params(handle: Handle, desc: Descriptor, layer: int, x_desc: Descript
                   id: int, into: Descriptor) -> Any:  # fmt: skip
     """The matrix [rows, columns]; with the first layer's input skipped, None for its matrices."""
     where = "cudnnGetRNNLinLayerMatrixParams"
-    return _block(where, desc, layer, x_desc, w_desc, w, id, into, lambda rnn: rnn.matrix)
+    return _block(where, handle, desc, layer, x_desc, w_desc, w, id, into, lambda rnn: rnn.matrix)
 
 
 @implements("cudnnGetRNNLinLayerBiasParams", verified="PyTorch")
@@ -75,4 +78,4 @@ def bias_params(handle: Handle, desc: Descriptor, layer: int, x_desc: Descriptor
                 id: int, into: Descriptor) -> Any:  # fmt: skip
     """The bias [rows, 1]."""
     where = "cudnnGetRNNLinLayerBiasParams"
-    return _block(where, desc, layer, x_desc, w_desc, w, id, into, lambda rnn: rnn.bias)
+    return _block(where, handle, desc, layer, x_desc, w_desc, w, id, into, lambda rnn: rnn.bias)
