@@ -15,7 +15,7 @@ _MULTIPLES = (4, 8, 16, 32)
 def pad_channels(case: Case) -> Iterator[Edit]:
     """C and K of a convolution, or the inner extent of a product, up to a multiple, in every tensor that has them."""
     for index in case.operations:
-        cls, mine = case.draft.cls(index), case.draft.all_ports(index)
+        cls, mine = case.draft.cls(index), case.ports[index]
         if issubclass(cls, ConvolutionOperation) and all(port in mine for port in cls.role_names):
             yield from _convolution(case, index, *(mine[port] for port in cls.role_names))
         elif cls is Matmul and "a" in mine and "b" in mine:

@@ -109,7 +109,9 @@ class Draft:
         return plain(value)
 
     def copy(self) -> Draft:
-        return Draft(self.name, copied(self.tensors), copied(self.operations))
+        """Apart as far as the fields; a field is replaced, never changed in place."""
+        tensors = {key: dict(entry) for key, entry in self.tensors.items()}
+        return Draft(self.name, tensors, [dict(op) for op in self.operations])
 
     def to_data(self) -> Fields:
         """The entries of a graph file, where keys are uids again."""
@@ -170,7 +172,9 @@ class Draft:
         name, _, position = port.partition("[")
         reference = {"tensor": key}
         if position:
-            self.operations[index][name][int(position[:-1])] = reference
+            operands = list(self.operations[index][name])
+            operands[int(position[:-1])] = reference
+            self.operations[index][name] = operands
         else:
             self.operations[index][name] = reference
 

@@ -48,7 +48,7 @@ class Case:
             if self.problem.operation is not None:
                 return [self.problem.operation]
             if self.problem.tensor is not None:
-                return [i for i in everything if self.problem.tensor in self.draft.all_ports(i).values()]
+                return [i for i in everything if self.problem.tensor in self.ports[i].values()]
             return everything
         if self.entry is None:
             return everything
@@ -59,7 +59,7 @@ class Case:
         return [i for i in everything if set(self.uids(i)) <= uids]
 
     def uids(self, index: int) -> list[int]:
-        return [self.draft.tensors[key]["uid"] for key in self.draft.all_ports(index).values()]
+        return [self.draft.tensors[key]["uid"] for key in self.ports[index].values()]
 
     @property
     def tensors(self) -> list[Key]:
@@ -68,7 +68,7 @@ class Case:
             return [self.problem.tensor]
         if self.entry is not None and self.entry.kind == "edge":
             return [key for key, entry in self.draft.tensors.items() if entry.get("uid") in self.entry.subject.uids]
-        return list(dict.fromkeys(key for i in self.operations for key in self.draft.all_ports(i).values()))
+        return list(dict.fromkeys(key for i in self.operations for key in self.ports[i].values()))
 
     def spec(self, key: Key) -> TensorSpec | None:
         return self.assembly.tensors.get(key)
@@ -82,6 +82,31 @@ class Case:
         except (GraphdnnError, KeyError, TypeError, ValueError):
             return None
         return {**{name: field.default for name, field in cls.model_fields.items()}, **found}
+
+    @cached_property
+    def ports(self) -> list[dict[str, Key]]:
+        """The tensors of each operation."""
+        return [self.draft.all_ports(index) for index in range(len(self.draft.operations))]
+
+    @cached_property
+    def beside(self) -> dict[Key, list[Key]]:
+        """For each tensor those that an operation has together with it."""
+        found: dict[Key, dict[Key, None]] = {}
+        for mine in self.ports:
+            for key in mine.values():
+                found.setdefault(key, {}).update(dict.fromkeys(mine.values()))
+        return {key: [other for other in others if other != key] for key, others in found.items()}
+
+    @cached_property
+    def layouts_in_use(self) -> dict[tuple[int, str], int]:
+        """How many tensors of a rank lie channels last, and row-major."""
+        found: dict[tuple[int, str], int] = {}
+        for entry in self.draft.tensors.values():
+            dims = numbers(entry.get("dims"))
+            for name, layout in _LAYOUTS.items():
+                if dims and entry.get("strides") == list(layout(tuple(dims))):
+                    found[len(dims), name] = found.get((len(dims), name), 0) + 1
+        return found
 
     @cached_property
     def extents_in_use(self) -> dict[int, int]:
@@ -116,7 +141,9 @@ class Case:
         """``setting``: the field whose own fields change, or "" for the operation's."""
         draft = self.draft.copy()
         target = draft.operations[index]
-        change(target[setting] if setting else target, fields)
+        if setting:
+            target[setting] = target = dict(target[setting])
+        change(target, fields)
         return Edit(row, words, draft, weight)
 
 
@@ -129,6 +156,10 @@ def change(target: Fields, fields: Mapping[str, Any]) -> None:
             target[name] = value
 
 
+_LAYOUTS: dict[str, Callable[[tuple[int, ...]], tuple[int, ...]]] = {
+    "channels last": channels_last_strides,
+    "row-major": packed_strides,
+}
 Propose = Callable[[Case], Iterator[Edit]]
 
 
@@ -177,17 +208,8 @@ def strides_for(dims: Sequence[int], old_dims: Sequence[int], old_strides: Seque
 
 def layouts(case: Case, dims: Sequence[int]) -> list[tuple[str, list[int]]]:
     """Packed layouts by name; first the one that most tensors of this rank have."""
-    found = {
-        "channels last": list(channels_last_strides(tuple(dims))),
-        "row-major": list(packed_strides(tuple(dims))),
-    }
-    votes = dict.fromkeys(found, 0)
-    for entry in case.draft.tensors.values():
-        others = numbers(entry.get("dims"))
-        if len(others) == len(dims) and numbers(entry.get("strides")):
-            votes["channels last"] += entry["strides"] == list(channels_last_strides(tuple(others)))
-            votes["row-major"] += entry["strides"] == list(packed_strides(tuple(others)))
-    return sorted(found.items(), key=lambda item: -votes[item[0]])
+    names = sorted(_LAYOUTS, key=lambda name: -case.layouts_in_use.get((len(dims), name), 0))
+    return [(name, list(_LAYOUTS[name](tuple(dims)))) for name in names]
 
 
 # What is likely.

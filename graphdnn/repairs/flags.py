@@ -93,7 +93,7 @@ def pointwise_ports(case: Case) -> Iterator[Edit]:
             continue
         spec = case.draft.operations[index].get("spec", {})
         modes = [row for mode, row in POINTWISE.items() if mode.name == spec.get("mode")]
-        mine = case.draft.all_ports(index)
+        mine = case.ports[index]
         for row in modes:
             result = "dx" if row.kind == "backward" else "y"
             wanted = {*row.operands, result}
@@ -127,7 +127,7 @@ def swap_operands(case: Case) -> Iterator[Edit]:
 def own_uid(case: Case) -> Iterator[Edit]:
     """Two tensors with one uid: one of them gets another."""
     by_uid: dict[object, list[Key]] = {}
-    used = {key for i in range(len(case.draft.operations)) for key in case.draft.all_ports(i).values()}
+    used = {key for i in range(len(case.draft.operations)) for key in case.ports[i].values()}
     for key in used:
         by_uid.setdefault(case.draft.tensors[key].get("uid"), []).append(key)
     writers = case.draft.writers()

@@ -60,7 +60,7 @@ def data_type(case: Case) -> Iterator[Edit]:
     """A tensor gets the type of another one of the operation; an index INT8, a seed INT64."""
     common = case.values("data_type")
     for index in case.operations:
-        mine = case.draft.all_ports(index)
+        mine = case.ports[index]
         kinds = dict.fromkeys(str(case.draft.tensors[key].get("data_type")) for key in mine.values())
         for port, key in mine.items():
             old = str(case.draft.tensors[key].get("data_type"))

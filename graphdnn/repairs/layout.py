@@ -36,12 +36,8 @@ def tensor_layout(case: Case) -> Iterator[Edit]:
 
 def _beside(case: Case, key: Key) -> list[Key]:
     """Tensors of the same extents that an operation has beside this one."""
-    dims, found = case.draft.tensors[key].get("dims"), []
-    for index in range(len(case.draft.operations)):
-        mine = case.draft.all_ports(index).values()
-        if key in mine:
-            found += [k for k in mine if k != key and case.draft.tensors[k].get("dims") == dims]
-    return list(dict.fromkeys(found))
+    dims = case.draft.tensors[key].get("dims")
+    return [other for other in case.beside.get(key, ()) if case.draft.tensors[other].get("dims") == dims]
 
 
 def _completed(dims: list[int], strides: list[int]) -> list[int] | None:
@@ -69,7 +65,7 @@ def _gaps(dims: list[int], strides: list[int]) -> int:
 def operation_layout(case: Case) -> Iterator[Edit]:
     """Every tensor of an operation in one order in memory."""
     for index in case.operations:
-        keys = list(dict.fromkeys(case.draft.all_ports(index).values()))
+        keys = list(dict.fromkeys(case.ports[index].values()))
         for i, name in enumerate(("channels last", "row-major")):
             draft = case.draft.copy()
             for key in keys:

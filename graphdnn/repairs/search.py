@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 from graphdnn.build import rank
 from graphdnn.device import DeviceSpec
@@ -14,7 +15,7 @@ from graphdnn.fusion import NO_LIMITS, Limits
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters, Ranking
 from graphdnn.ledger import Entry, Ledger, of_ranking
-from graphdnn.repairs.draft import Assembler, Assembly, Draft, Problem
+from graphdnn.repairs.draft import Assembler, Assembly, Draft, Problem, changes
 from graphdnn.repairs.edit import Case, Edit
 from graphdnn.repairs.repair import Repair, Repairs
 from graphdnn.repairs.table import EDITS
@@ -24,6 +25,8 @@ _PROBLEMS = 4  # that proposals are asked for; edits that mend one of several ar
 _FIRST_EDITS = 24  # that a second edit is looked for after
 _FASTER = 0.98  # of the predicted seconds before, for an edit that only makes things faster
 _TARGETS = 40  # entries of the ledger that proposals are asked for
+_PROPOSALS = 4000  # of one row for one problem
+_RANKED = 6000  # operations that are fused and ranked, over all candidates: few candidates of a large graph
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +85,7 @@ def _legal(draft: Draft, assembly: Assembly, assembler: Assembler, target: Targe
     found.sort(key=lambda each: each[0].weight)
     before = tuple(problem.rejection for problem in assembly.problems)
     repairs = []
-    for edit, made in _distinct(found):
+    for edit, made in _distinct(draft, found):
         assert made.graph is not None
         after = Ranked(made.graph, target.rank(made.graph))
         repairs.append(Repair.of(edit, draft, made.graph, tuple(r.rule for r in before), None, after.seconds))
@@ -99,8 +102,8 @@ def _tried(draft: Draft, assembly: Assembly, assembler: Assembler) -> Iterator[t
         for row in EDITS:
             if not row.is_for(case):
                 continue
-            for edit in row.propose(case):
-                known = repr((edit.draft.tensors, edit.draft.operations))
+            for edit in islice(row.propose(case), _PROPOSALS):
+                known = changes(draft, edit.draft)
                 if known not in seen:
                     seen.add(known)
                     if _mends_its_operation(edit.draft, problem, assembly, assembler):
@@ -142,10 +145,10 @@ def _pairs(draft: Draft, assembly: Assembly, assembler: Assembler) -> Iterator[t
                 yield Edit(f"{first.row}+{second.row}", words, second.draft, first.weight + second.weight), done
 
 
-def _distinct(found: Sequence[tuple[Edit, Assembly]]) -> Iterator[tuple[Edit, Assembly]]:
+def _distinct(draft: Draft, found: Sequence[tuple[Edit, Assembly]]) -> Iterator[tuple[Edit, Assembly]]:
     seen = set()
     for edit, made in found:
-        known = repr((edit.draft.tensors, edit.draft.operations))
+        known = changes(draft, edit.draft)
         if known not in seen:
             seen.add(known)
             yield edit, made
@@ -158,17 +161,21 @@ def _faster(draft: Draft, assembly: Assembly, assembler: Assembler, target: Targ
     assert assembly.graph is not None
     before = Ranked(assembly.graph, target.rank(assembly.graph))
     found: list[tuple[int, float, Repair]] = []
-    seen = {repr((draft.tensors, draft.operations))}
-    for entry in (*_worth_mending(before.refusals), None):
+    seen: set[tuple[str, ...]] = {()}
+    budget = max(12, _RANKED // len(draft.operations))
+    # The whole graph last, after what is smaller; first where not everything can be tried.
+    asked = [*_worth_mending(before.refusals), None]
+    for entry in asked if budget > _TARGETS else asked[::-1]:
         case = Case(draft, assembly, None, entry)
         for row in EDITS:
             if not row.is_for(case):
                 continue
-            for edit in row.propose(case):
-                known = repr((edit.draft.tensors, edit.draft.operations))
-                if known in seen:
+            for edit in islice(row.propose(case), max(2, budget // 12)):
+                known = changes(draft, edit.draft)
+                if known in seen or budget == 0:
                     continue
                 seen.add(known)
+                budget -= 1
                 repair = _if_better(edit, draft, before, assembler, target)
                 if repair is not None:
                     found.append((repair.size, repair.seconds or 0.0, repair))

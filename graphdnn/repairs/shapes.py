@@ -18,6 +18,7 @@ _SPATIAL_SETTINGS = {
 }
 _LEAST = {"pre_paddings": 0, "post_paddings": 0}
 _LARGEST_SETTING = 7
+_LARGEST_POOL = 48  # of extents whose quotients are tried as well
 
 
 def resized(draft: Draft, key: Key, dims: Sequence[int]) -> None:
@@ -58,7 +59,7 @@ def _inferred(case: Case, index: int) -> dict[Key, Sequence[int]]:
             found = {y: forward_extents(fields[x].extents, fields[w].extents, fields["conv"])}
     except (GraphdnnError, AttributeError, IndexError, KeyError, TypeError, ValueError, ZeroDivisionError):
         return {}
-    mine = case.draft.all_ports(index)
+    mine = case.ports[index]
     wanted: dict[Key, Sequence[int]] = {}
     for port, dims in found.items():
         spec = case.spec(mine[port]) if port in mine else None
@@ -70,10 +71,12 @@ def _inferred(case: Case, index: int) -> dict[Key, Sequence[int]]:
 def one_extent(case: Case) -> Iterator[Edit]:
     """One extent of one tensor becomes what another tensor or the geometry says."""
     for index in case.operations:
-        mine = case.draft.all_ports(index)
+        mine = case.ports[index]
         written = set(case.draft.ports(index, "output").values())
         pool = {extent for key in mine.values() for extent in numbers(case.draft.tensors[key].get("dims"))} | {1}
-        pool |= {a // b for a, b in product(pool, pool) if b and a % b == 0} | set(_geometry(case, index))
+        if len(pool) < _LARGEST_POOL:
+            pool |= {a // b for a, b in product(pool, pool) if b and a % b == 0}
+        pool |= _geometry(case, index)
         pool |= {a * b for a, b in product(pool, pool) if a * b <= 4096 and len(pool) < 12}
         for key in dict.fromkeys(mine.values()):
             dims = numbers(case.draft.tensors[key].get("dims"))
@@ -104,7 +107,7 @@ def _geometry(case: Case, index: int) -> set[int]:
     conv = case.draft.operations[index].get("conv")
     if not isinstance(conv, dict) or not issubclass(cls := case.draft.cls(index), ConvolutionOperation):
         return set()
-    mine, found = case.draft.all_ports(index), set()
+    mine, found = case.ports[index], set()
     try:
         x, w, y = (case.draft.tensors[mine[port]]["dims"] for port in cls.role_names)
         spatial = conv["spatial_dims"]
@@ -130,7 +133,7 @@ def _divisors_near(channels: int, given: int) -> set[int]:
 def extents_of_another(case: Case) -> Iterator[Edit]:
     """A tensor gets all extents of another one of the operation, or 1 in some of the axes."""
     for index in case.operations:
-        mine = list(dict.fromkeys(case.draft.all_ports(index).values()))
+        mine = list(dict.fromkeys(case.ports[index].values()))
         written = set(case.draft.ports(index, "output").values())
         for key, other in product(mine, mine):
             dims, theirs = numbers(case.draft.tensors[key].get("dims")), numbers(case.draft.tensors[other].get("dims"))
@@ -148,7 +151,7 @@ def extents_of_another(case: Case) -> Iterator[Edit]:
 def more_axes(case: Case) -> Iterator[Edit]:
     """Axes of extent 1, before or after, until a tensor has the rank of another one."""
     for index in case.operations:
-        mine = list(dict.fromkeys(case.draft.all_ports(index).values()))
+        mine = list(dict.fromkeys(case.ports[index].values()))
         ranks = {len(numbers(case.draft.tensors[key].get("dims"))) for key in mine}
         for key, rank in product(mine, sorted(ranks)):
             dims = numbers(case.draft.tensors[key].get("dims"))
@@ -228,7 +231,7 @@ def setting_values(case: Case) -> Iterator[Edit]:
     values = numbers(fields.get(name))
     if name == "spatial_dims":
         lengths = [len(numbers(fields.get(n))) for n in _SPATIAL_SETTINGS.get(setting, ()) if fields.get(n)]
-        wanted = [len(numbers(case.draft.tensors[key].get("dims"))) - 2 for key in case.draft.all_ports(index).values()]
+        wanted = [len(numbers(case.draft.tensors[key].get("dims"))) - 2 for key in case.ports[index].values()]
         for i, axes in enumerate(dict.fromkeys((*lengths, *wanted))):
             words = f"spatial_dims of {case.draft.label(index)}: {axes}"
             yield case.with_setting("settings.range", words, 1.0 + 0.1 * i, index, setting, spatial_dims=axes)
@@ -253,7 +256,7 @@ def movement_settings(case: Case) -> Iterator[Edit]:
     """Axis, permutation and limits of data movement that lead to the extents the tensors have."""
     for index in case.operations:
         op, tag = case.draft.operations[index], case.draft.operations[index]["operation"]
-        mine = case.draft.all_ports(index)
+        mine = case.ports[index]
         dims = {port: numbers(case.draft.tensors[key].get("dims")) for port, key in mine.items()}
         label = case.draft.label(index)
         if tag == "concat":
