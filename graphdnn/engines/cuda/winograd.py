@@ -362,8 +362,8 @@ ENGINE_4X4: Engine = cuda_engine(
     least=lambda task: least_seconds(task, 4, _FEWER_4X4 * _SHARE * task.device.rate(DataType.FLOAT)),
     generate=_generate_4x4,
     numerical_notes=(NumericalNote.WINOGRAD, NumericalNote.WINOGRAD_TILE_6x6),
-    # The matrices of an axis come to 29.6 |x| |w| at most, those of two to 97 times the nine products of a channel, and each
-    # passes through n / 9 + 22 roundings.
+    # The matrices of an axis come to 29.6 |x| |w| at most, those of two to 97 times the nine products of a channel, and
+    # each passes through n / 9 + 22 roundings.
     sum_error=SumError(2_300, 11, of_largest=True, headroom=2.0**15, spreads=True),
     error_growth=_GROWTH_4X4,
 )
