@@ -62,11 +62,12 @@ class Candidates:
         self.own_class: NumericClass = numeric_class(self.first)
         self._seen: set[Identity] = {identity(self.first)}
         self._around: dict[Identity, list[EngineConfig]] = {}  # what is left of each one's neighbours
+        self._offered = [self.first]
         self.other_class: list[EngineConfig] = []
 
     def next(self, measured: Sequence[EngineConfig]) -> EngineConfig | None:
-        """The one to try after these were measured, the fastest first; None when there are no more."""
-        for around in measured or (self.first,):
+        """The one to try after these were measured, the fastest first (none: nothing works yet); None at the end."""
+        for around in measured or tuple(self._offered):
             left = self._around.get(identity(around))
             if left is None:
                 plain = self.mode in (HeurMode.INSTANT, HeurMode.FALLBACK)
@@ -79,6 +80,7 @@ class Candidates:
                 if self._is_barred(config):
                     continue
                 if self.any_class or numeric_class(config).can_replace(self.own_class):
+                    self._offered.append(config)
                     return config
                 self.other_class.append(config)
         return None

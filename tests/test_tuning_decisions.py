@@ -1,0 +1,260 @@
+"""What the tuner concludes from times, and what it tries: arithmetic, without a worker."""
+
+from __future__ import annotations
+
+import io
+import random
+import sys
+from dataclasses import replace
+from math import inf
+from statistics import median
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from graphdnn import Graph, HeurMode, NotSupported, OperationGraph, device_spec, fuse
+from graphdnn.certificate import numeric_class
+from graphdnn.composed import identity
+from graphdnn.engines.engine import Knob
+from graphdnn.enums import KnobType
+from graphdnn.heuristics import EngineConfig, Filters
+from graphdnn.problem import parse
+from graphdnn.tuning import Trial, Verdict
+from graphdnn.tuning.candidates import Candidates, _values, candidates_of
+from graphdnn.tuning.intervals import Interval, kendall_tau, median_interval, rank_below, spearman_rho
+from graphdnn.tuning.progress import Progress
+from graphdnn.tuning.search import Limits, Search, simplicity
+
+CPU = device_spec("cpu")
+CONV = "conv x=f32[1,4,8,8] w=f32[4,4,3,3] pad=1 + relu"
+HOPPER = "conv x=f16[8,64,28,28]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + relu"
+
+
+def graph_of(text: str = CONV) -> OperationGraph:
+    return parse(text).build_operation_graph()
+
+
+# Intervals.
+
+
+@pytest.mark.parametrize(
+    ("n", "k"), [(1, 0), (5, 0), (6, 1), (8, 1), (9, 2), (10, 2), (20, 6), (30, 10), (50, 18), (100, 40)]
+)
+def test_ranks_are_those_of_the_tables(n: int, k: int) -> None:
+    """The binomial distribution's own quantiles: Thompson's table."""
+    assert rank_below(n) == k
+    if k:
+        assert 1 - 2 * stats.binom.cdf(k - 1, n, 0.5) >= 0.95
+    assert 1 - 2 * stats.binom.cdf(k, n, 0.5) < 0.95
+
+
+@pytest.mark.parametrize("shape", ["normal", "lognormal", "two speeds", "ties"])
+def test_the_interval_holds_the_median(shape: str) -> None:
+    draw = np.random.default_rng(5)
+    samples: dict[str, Any] = {
+        "normal": (lambda n: draw.normal(10, 1, n), 10.0),
+        "lognormal": (lambda n: draw.lognormal(0, 1, n), 1.0),
+        "two speeds": (lambda n: np.where(draw.random(n) < 0.4, 1.0, 20.0) + draw.random(n), 20 + 1 / 6),
+        "ties": (lambda n: draw.integers(1, 4, n).astype(float), 2.0),
+    }
+    make, true = samples[shape]
+    held = 0
+    for _ in range(1000):
+        interval = median_interval(list(make(15)))
+        held += interval.low <= true <= interval.high
+    assert held >= 935
+
+
+def test_intervals_of_few_samples() -> None:
+    few = median_interval([3.0, 1.0, 2.0])
+    assert (few.median, few.low, few.high) == (2.0, 0.0, inf)
+    assert few.overlaps(Interval(99.0, 98.0, 100.0))
+    assert median_interval([1.0, 2.0, 3.0, 4.0, 5.0, 9.0]) == Interval(3.5, 1.0, 9.0)
+    with pytest.raises(ValueError, match="no samples"):
+        median_interval([])
+
+
+def test_rank_correlations_are_scipys() -> None:
+    draw = random.Random(3)
+    for n in (5, 8, 30):
+        a, b = ([float(draw.randrange(n)) for _ in range(n)] for _ in range(2))
+        for mine, theirs in ((kendall_tau(a, b), stats.kendalltau(a, b)), (spearman_rho(a, b), stats.spearmanr(a, b))):
+            assert mine == pytest.approx(theirs.statistic)
+    assert kendall_tau([1.0, 2.0], [3.0, 3.0]) is None
+    assert spearman_rho([1.0, 1.0], [3.0, 4.0]) is None
+
+
+# Decisions.
+
+
+def trials(count: int) -> list[Trial]:
+    candidates = offered(CONV, "cpu")
+    configs: list[EngineConfig] = [candidates.first]
+    while len(configs) < count:
+        following = candidates.next([])
+        assert following is not None
+        configs.append(following)
+    return [Trial(c, i, kernels=1) for i, c in enumerate(configs)]
+
+
+class _Right(Search):
+    """Whose results need no second look."""
+
+    def _still_right(self, trial: Trial) -> bool:
+        return True
+
+
+def decided(times: list[list[float]], tie: float = 0.02, **kernels: int) -> list[Trial]:
+    found = trials(len(times))
+    for i, (trial, samples) in enumerate(zip(found, times, strict=True)):
+        trial.samples, trial.interval, trial.verdict = samples, median_interval(samples), Verdict.SLOWER
+        trial.kernels = kernels.get(f"of{i}", 1)
+    process: Any = SimpleNamespace(is_alive=True)
+    search = _Right(offered(CONV, "cpu"), Limits(tie=tie), None, None, 0.0, process)  # type: ignore[arg-type]
+    search.trials = found
+    assert search._decide(list(found))
+    return found
+
+
+def around(middle: float, spread: float = 0.01) -> list[float]:
+    return [middle * (1 + spread * (i - 4) / 4) for i in range(9)]
+
+
+def test_the_fastest_wins() -> None:
+    found = decided([around(1.2), around(1.0), around(1.5)])
+    assert [t.verdict for t in found] == [Verdict.SLOWER, Verdict.FASTEST, Verdict.SLOWER]
+
+
+def test_ties_are_named_and_the_simpler_one_wins() -> None:
+    found = decided([around(1.005), around(1.0), around(1.5)], of1=2)
+    assert [t.verdict for t in found] == [Verdict.FASTEST, Verdict.TIED, Verdict.SLOWER]
+    assert found[0].reason == "simplest of 2 within 2%"
+    assert found[1].reason == f"with {found[0].name}, which is simpler"
+
+
+def test_a_difference_beyond_the_tie_is_none_to_break() -> None:
+    """Overlapping intervals alone are no tie, but they are said."""
+    found = decided([around(1.1, 0.2), around(1.0, 0.2)], of1=2)
+    assert [t.verdict for t in found] == [Verdict.SLOWER, Verdict.FASTEST]
+    assert "not for certain" in found[0].reason
+    assert [t.verdict for t in decided([around(1.1, 0.2), around(1.0, 0.2)], tie=0.2, of1=2)] == [
+        Verdict.FASTEST, Verdict.TIED,
+    ]  # fmt: skip
+
+
+def test_the_order_of_simplicity() -> None:
+    """Fewer kernels, less workspace, fewer changed knobs, the engine table's order, what was tried first."""
+    plain, second, third = trials(3)
+    assert simplicity(plain) < simplicity(replace(plain, kernels=2))
+    assert simplicity(replace(plain, place=0)) < simplicity(replace(plain, place=1))
+    small = min((plain, second, third), key=lambda t: t.config.workspace_size)
+    assert simplicity(small) == min(map(simplicity, (plain, second, third)))
+    assert simplicity(replace(small, kernels=2)) > max(map(simplicity, (plain, second, third)))
+
+
+def test_drift_of_the_clock_does_not_decide() -> None:
+    """All leaders are timed in each round: a machine that slows down hits them alike, and the ratios stay."""
+    found = trials(2)
+    search = _Right(offered(CONV, "cpu"), Limits(), None, None, 0.0, SimpleNamespace())  # type: ignore[arg-type]
+    clock = [1.0 + 0.3 * i for i in range(9)]  # the last round takes three times as long
+    rounds = {0: dict(enumerate(clock)), 1: {i: 1.1 * t for i, t in enumerate(clock)}}
+    search._estimates = {place: median(times.values()) for place, times in rounds.items()}
+    assert search._undecided(found, rounds, 7) == [found[0]]
+    rounds[1] = {i: t * (1.1 if i % 2 else 0.9) for i, t in enumerate(clock)}
+    assert len(search._undecided(found, rounds, 7)) == 2
+    assert len(search._undecided(found, {0: rounds[0], 1: dict(list(rounds[1].items())[:3])}, 7)) == 2
+
+
+# Candidates.
+
+
+def offered(text: str, device: str, mode: HeurMode = HeurMode.B, **options: Any) -> Candidates:
+    fused = fuse(graph_of(text))
+    return candidates_of(
+        fused, device_spec(device), mode, options.pop("filters", Filters()), None,
+        any_class=options.pop("any_class", False), without=options.pop("without", ()),
+    )  # fmt: skip
+
+
+def all_of(candidates: Candidates) -> list[EngineConfig]:
+    """As if the first one stayed the fastest."""
+    return [candidates.first, *iter(lambda: candidates.next([candidates.first]), None)]
+
+
+def test_candidates_are_different_and_of_one_class() -> None:
+    candidates = offered(HOPPER, "h200")
+    found = all_of(candidates)
+    assert len({identity(c) for c in found}) == len(found) > 20
+    assert all(numeric_class(c).can_replace(candidates.own_class) for c in found)
+    more = all_of(offered(HOPPER, "h200", any_class=True))
+    assert len(more) >= len(found)
+    engines = [c.choices[0].engine.name for c in found]
+    first_knob = next(i for i, c in enumerate(found) if i and c.choices[0].engine is found[0].choices[0].engine)
+    assert len(set(engines[:first_knob])) == first_knob  # other engines come before other knobs
+
+
+def test_a_knob_of_many_values_is_not_searched_through() -> None:
+    assert _values(Knob(KnobType.TILE_SIZE, 0, 8, 2, 0, "")) == [0, 2, 4, 6, 8]
+    found = _values(Knob(KnobType.TILE_ROWS, 0, 1024, 1, 0, ""))
+    assert found[:10] == [0, 1, 2, 3, 4, 5, 6, 7, 8, 12]
+    assert found[-1] == 1024
+    assert len(found) < 30
+
+
+def test_modes_and_words() -> None:
+    assert len(all_of(offered(CONV, "cpu", HeurMode.A))) == 2
+    assert len(all_of(offered(CONV, "cpu", HeurMode.INSTANT))) == 2
+    assert [c.name for c in all_of(offered(CONV, "cpu", HeurMode.FALLBACK))] == ["numpy"]
+    assert [c.name for c in all_of(offered(CONV, "cpu", without=["blocked"]))] == ["numpy"]
+    with pytest.raises(NotSupported) as caught:
+        offered(CONV, "cpu", without=["numpy"])
+    assert caught.value.rejections[0].rule == "tuning.deselected"
+
+
+def test_several_kernels_are_changed_one_by_one() -> None:
+    g = Graph(io_data_type="float32", intermediate_data_type="float32")
+    x, v, w = g.tensor([1, 4, 8, 8]), g.tensor([4, 4, 3, 3]), g.tensor([4, 4, 3, 3])
+    g.conv_fprop(g.relu(g.conv_fprop(x, v, padding=[1, 1])), w, padding=[1, 1]).set_output(True)
+    fused = fuse(g.build_operation_graph())
+    assert len(fused) == 2
+    one, candidates = (
+        candidates_of(fused, CPU, HeurMode.B, Filters(), None, any_class=False, without=()) for _ in range(2)
+    )
+    assert {_changes(c, one.first) for c in all_of(one)[1:]} == {1}
+    found = [candidates.first]
+    while (following := candidates.next(found)) is not None:
+        found.append(following)
+    assert len(found) == 9 * 9  # all of them, when each one is measured to be fast
+
+
+def _changes(one: EngineConfig, other: EngineConfig) -> int:
+    return sum(a != b for a, b in zip(identity(one), identity(other), strict=True))
+
+
+# The bar.
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_bar_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream, shows in ((_Terminal(), True), (io.StringIO(), False)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with Progress() as bar:
+            bar.show(0.5, "half of it")
+            bar.show(0.6, "too soon to be drawn")
+        text = stream.getvalue()
+        assert ("half of it" in text) is shows
+        assert "too soon" not in text
+        if shows:
+            assert "[############............] half of it" in text
+            assert text.endswith("\r")
+            assert "\n" not in text
+    monkeypatch.setattr(sys, "stderr", None)
+    with Progress() as bar:
+        bar.show(0.5, "nobody looks")
