@@ -83,38 +83,48 @@ def device_from_json(data: Mapping[str, Any]) -> DeviceSpec:
         if name in data and not check(data[name]):
             found.append(MALFORMED.reject(where, name, data[name], expected=kind))
     raise_if(found)
+    shared, capability = data["shared_memory"], tuple(data["compute_capability"])
+    if data["kind"] == "cuda" and capability >= (8, 0) and shared < _LEAST_SHARED:
+        expected = f"at least {_LEAST_SHARED} bytes, which every device of compute capability 8.0 and later has"
+        raise_if([MALFORMED.reject(where, "shared_memory", shared, expected=expected)])
     entries = dict(data)
     entries["rates"] = MappingProxyType({str(key): float(value) for key, value in data["rates"].items()})
     entries["compute_capability"] = tuple(data["compute_capability"])
     return DeviceSpec(**entries)
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _is_count(value: object, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
 
 
-def _is_positive(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+def _is_between(value: object, least: float, most: float) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most
 
 
 def _is_rates(value: object) -> bool:
-    return isinstance(value, Mapping) and "FLOAT" in value and all(_is_positive(v) for v in value.values())
+    return isinstance(value, Mapping) and "FLOAT" in value and all(_is_between(v, 1e6, 1e21) for v in value.values())
 
 
 def _is_capability(value: object) -> bool:
-    return isinstance(value, (list, tuple)) and len(value) == 2 and all(_is_count(v) for v in value)
+    return isinstance(value, (list, tuple)) and len(value) == 2 and all(_is_count(v, 999) for v in value)
 
 
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= 64 and value.isascii() and value.isprintable()
+
+
+_LEAST_SHARED = 100 * 1024
+_BYTES = "bytes, up to 2**50"
 _KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
-    "name": (lambda v: isinstance(v, str), "a name"),
+    "name": (_is_name, "a name of at most 64 letters"),
     "kind": (lambda v: v in ("cuda", "cpu"), "cuda or cpu"),
-    "sm_count": (lambda v: _is_count(v) and v != 0, "a positive count"),
-    "rates": (_is_rates, "operations per second by type, FLOAT among them"),
-    "bandwidth": (_is_positive, "bytes per second"),
-    "launch": (_is_positive, "seconds"),
-    "cache_bytes": (_is_count, "bytes"),
-    "shared_memory": (_is_count, "bytes"),
-    "memory": (_is_count, "bytes"),
+    "sm_count": (lambda v: _is_count(v, 2**16) and v != 0, "a count from 1 to 65536"),
+    "rates": (_is_rates, "operations per second by type, FLOAT among them, 1e6 to 1e21"),
+    "bandwidth": (lambda v: _is_between(v, 1e6, 1e18), "bytes per second, 1e6 to 1e18"),
+    "launch": (lambda v: _is_between(v, 1e-9, 1.0), "seconds, 1e-9 to 1"),
+    "cache_bytes": (lambda v: _is_count(v, 2**50), _BYTES),
+    "shared_memory": (lambda v: _is_count(v, 2**50), _BYTES),
+    "memory": (lambda v: _is_count(v, 2**50), _BYTES),
     "compute_capability": (_is_capability, "[major, minor]"),
 }
 

@@ -29,7 +29,7 @@ from graphdnn.rules import Rule
 from graphdnn.spec import Spec
 from graphdnn.tensors import TensorSpec
 
-GRAPH_FORMAT, PLAN_FORMAT, VERSION = "graphdnn.graph", "graphdnn.plan", 1
+GRAPH_FORMAT, PLAN_FORMAT, DEVICE_FORMAT, VERSION = "graphdnn.graph", "graphdnn.plan", "graphdnn.device", 1
 LARGEST_FILE = 16 * 2**20
 DEEPEST = 32
 
@@ -125,6 +125,16 @@ def plan_from_json(text: str | bytes, device: DeviceSpec | None = None) -> Execu
 
         raise error_for(refused)
     return ExecutionPlan(config)
+
+
+def spec_to_json(device: DeviceSpec) -> str:
+    """A device as the cost models know it, for those who do not have it."""
+    return json.dumps({"format": DEVICE_FORMAT, "version": VERSION, "device": device.to_json()}, indent=1)
+
+
+def spec_from_json(text: str | bytes) -> DeviceSpec:
+    """Raises ``MalformedFile`` for anything that is not a device."""
+    return guarded(lambda: device_from_json(parse_document(text, DEVICE_FORMAT)["device"]))
 
 
 # Writing.

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from drawn.families import FAMILIES, Case, draw
+from mutations import damaged
+from problems import EXAMPLES
 from test_cli import answer, refused
 
-from graphdnn import PROFILES, DeviceSpec, Graph, NotSupported, build, plan_from_json, plan_to_json, rank
+from graphdnn import (
+    PROFILES,
+    DeviceSpec,
+    Graph,
+    MalformedFile,
+    NotSupported,
+    Ranking,
+    build,
+    fuse,
+    plan_from_json,
+    plan_to_json,
+    rank,
+)
 from graphdnn.cli.explain import as_text
 from graphdnn.cli.outcome import Exit
 from graphdnn.cuda import cublas, cuda_library, cufft, nvrtc, present
 from graphdnn.device import device_from_json
+from graphdnn.files import spec_from_json, spec_to_json
 from graphdnn.operands import random_operands
 from graphdnn.plan import ExecutionPlan
 from graphdnn.problem import parse
@@ -142,6 +159,48 @@ def test_every_profile_compiles(device: str) -> None:
     arch = nvrtc.arch_of(spec.compute_capability)
     assert [launch.architecture for launch in kernel.launches] == [arch] * len(kernel.launches)
     assert all(not launch.resources.spill_stores for launch in kernel.launches)
+
+
+# Devices in files.
+
+
+def test_a_device_in_a_file_is_the_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.json"
+    out, _ = answer(capsys, "device", "a100", "-o", str(file))
+    assert "compute capability 8.0" in out
+    assert spec_from_json(file.read_text(encoding="utf-8")) == PROFILES["a100"]
+    known, read = (answer(capsys, "explain", LAYER, "--device", name)[0] for name in ("a100", str(file)))
+    assert known == read
+    assert spec_from_json(answer(capsys, "device", "h200", "--json")[0]) == PROFILES["h200"]
+    assert "cores" in answer(capsys, "device", "cpu")[0]
+
+
+def test_a_device_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.json"
+    mine = replace(PROFILES["l40s"], name="mine", sm_count=58, compute_capability=(8, 9))
+    file.write_text(spec_to_json(mine), encoding="utf-8")
+    assert "ranking on mine" in answer(capsys, "explain", LAYER, "--device", str(file))[0]
+    assert "for sm_89" in answer(capsys, "compile", "pointwise x=f16[8,64] + tanh", "--device", str(file))[0]
+    assert "cli.file" in refused(capsys, "device", str(tmp_path / "no.json"), code=Exit.USAGE)
+    file.write_text(spec_to_json(mine).replace("58", "0"), encoding="utf-8")
+    assert "device.entry" in refused(capsys, "device", str(file), code=Exit.USAGE)
+    file.write_text(spec_to_json(replace(mine, shared_memory=1024)), encoding="utf-8")
+    assert "102400" in refused(capsys, "device", str(file), code=Exit.USAGE)
+
+
+@EXAMPLES
+def test_devices_from_strangers(examples: int) -> None:
+    """Any bytes are a device that graphs can be ranked for, or one error class."""
+    graph, served = graph_of(LAYER), 0
+    for bytes_ in damaged(spec_to_json(PROFILES["a100"]), 200 * examples):
+        try:
+            spec = spec_from_json(bytes_)
+        except MalformedFile:
+            continue
+        with contextlib.suppress(NotSupported):  # an old capability, or no engine for what is left
+            Ranking(fuse(graph), spec).best
+            served += 1
+    assert served > 10
 
 
 # The command.

@@ -15,6 +15,7 @@ from graphdnn.cli import (
     cuts,
     db,
     demo,
+    device,
     diff,
     doctor,
     explain,
@@ -58,6 +59,7 @@ COMMANDS = (
     replay,
     certify,
     repair,
+    device,
 )
 _CODES = "exit codes: 0 ok, 1 a check failed, 2 wrong arguments or file, 3 nothing executed, 4 not supported"
 

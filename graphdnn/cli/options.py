@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import argparse
 
+from graphdnn.cli.source import read_file
 from graphdnn.device import PROFILES, DeviceSpec
 from graphdnn.enums import HeurMode
+from graphdnn.files import spec_from_json
 from graphdnn.machine import VARIABLE, device_spec
 
+_PROFILES = ", ".join(PROFILES)
+DEVICE_HELP = f"cpu, cuda (a GPU that is here), cuda:1, a profile: {_PROFILES}, or a file of graphdnn device"
 MODES = ("INSTANT", "A", "B", "FALLBACK")
 
 
 def add_device(parser: argparse.ArgumentParser, default: str = f"{VARIABLE}, else cpu") -> None:
-    known = ", ".join(PROFILES)
-    parser.add_argument(
-        "--device",
-        metavar="NAME",
-        help=f"cpu, cuda (a GPU that is here), cuda:1, or a profile: {known} (default: {default})",
-    )
+    parser.add_argument("--device", metavar="NAME", help=f"{DEVICE_HELP} (default: {default})")
 
 
 def add_device_and_mode(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +27,14 @@ def add_device_and_mode(parser: argparse.ArgumentParser) -> None:
 
 
 def device_of(arguments: argparse.Namespace) -> DeviceSpec:
-    return device_spec(arguments.device)
+    return named_device(arguments.device)
+
+
+def named_device(name: str | None) -> DeviceSpec:
+    """What ``--device`` says: a name, or a file that ``graphdnn device`` wrote."""
+    if name is not None and name.endswith(".json"):
+        return spec_from_json(read_file(name))
+    return device_spec(name)
 
 
 def mode_of(arguments: argparse.Namespace) -> HeurMode:
