@@ -17,6 +17,7 @@ from graphdnn import BadParam, Graph, HeurMode, NotSupported, OperationGraph, bu
 from graphdnn.cli.outcome import Exit
 from graphdnn.cuts import Cut, Price, Verdict, cuts_of
 from graphdnn.enums import PointwiseMode
+from graphdnn.fusion import Limits
 from graphdnn.operands import random_operands
 from graphdnn.problem import parse
 
@@ -260,6 +261,13 @@ def test_filters_and_names_hold_for_the_parts() -> None:
     g.deselect_engines(["cuda"])
     with pytest.raises(NotSupported, match=r"cuts\.engines"):
         g.cuts()
+
+
+def test_a_plan_is_asked_for_its_cuts() -> None:
+    graph = graph_of(SMALL)
+    plan = build(graph, limits=Limits.of(bound=2))
+    assert plan.cuts().to_json() == cuts_of(graph, limits=Limits.of(bound=2)).to_json()
+    assert plan.cuts(measure=True).whole.measured is not None
 
 
 def test_measured_on_the_host() -> None:

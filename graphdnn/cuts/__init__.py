@@ -4,7 +4,7 @@ A framework has kernels of its own. Should this library compute the whole graph,
 every place between two parts, says what each part takes, and gives both as graphs that can be built.
 """
 
-from graphdnn.cuts.answer import cuts_of
+from graphdnn.cuts.answer import cuts_of, of_plan
 from graphdnn.cuts.records import Cut, Cuts, Price, Side, Verdict
 
-__all__ = ["Cut", "Cuts", "Price", "Side", "Verdict", "cuts_of"]
+__all__ = ["Cut", "Cuts", "Price", "Side", "Verdict", "cuts_of", "of_plan"]

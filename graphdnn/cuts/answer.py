@@ -14,6 +14,7 @@ from graphdnn.fusion import NO_LIMITS, FusedGraph, Limits, fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters
 from graphdnn.machine import device_spec
+from graphdnn.plan import ExecutionPlan
 
 FUSED_AGAIN = 64  # operations; of larger graphs only the kernels near a cut are looked at again
 PREDICTED_MARGIN, MEASURED_MARGIN = 0.1, 0.05  # differences below this share say nothing
@@ -45,6 +46,14 @@ def cuts_of(
         return Cut(tensors, split_here(graph, place, limits), before, after, survey.whole, margin)
 
     return Cuts(graph, spec, survey.whole, margin, tuple(map(cut, places(fused))))
+
+
+def of_plan(plan: ExecutionPlan, *, measure: bool = False, margin: float | None = None) -> Cuts:
+    """The cuts of a plan's graph on its device, with the limits of its fusion."""
+    config = plan.config
+    notes = Filters(allowed_numerical_notes=frozenset(config.numerical_notes))
+    graph, limits = config.fused.graph, config.fused.limits
+    return cuts_of(graph, config.device, measure=measure, margin=margin, filters=notes, limits=limits)
 
 
 class _Survey:

@@ -31,6 +31,10 @@ class Questions:
         """The smallest edits with which the graph fuses further or is served faster, tried, as ``Repairs``."""
         return self._ask("repairs", "of_plan")
 
+    def cuts(self, *, measure: bool = False, margin: float | None = None) -> Any:
+        """Where other kernels could take over, and whether that would be faster, as ``Cuts``."""
+        return self._ask("cuts", "of_plan", measure=measure, margin=margin)
+
     def _ask(self, module: str, function: str, *arguments: Any, **options: Any) -> Any:
         return getattr(import_module(f"graphdnn.{module}"), function)(self, *arguments, **options)
 
