@@ -81,7 +81,16 @@ def sizes_of(op: FusedOp, product: Product) -> Sizes:
     result = sum(ELEMENTS[t.data_type].bytes for t in whole) or 1
     unit = 1 if product.roles.direction == "fprop" or is_exchanged(product.roles) else PANEL
     sets = 2 if _promoted(product) else 1
-    return Sizes(tuple(products), columns, product.roles.problem.groups, unit, result, _is_turned(op, product), sets)
+    return Sizes(
+        tuple(products),
+        columns,
+        product.roles.problem.groups,
+        unit,
+        result,
+        _is_turned(op, product),
+        product.is_wgrad,
+        sets,
+    )
 
 
 def _promoted(product: Product) -> int:

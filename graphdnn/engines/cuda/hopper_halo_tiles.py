@@ -27,7 +27,7 @@ _PATCH = 1000.0  # clocks of a patch besides
 _OWN_WAY = 320.0  # which is this, divided among consumers, where they do not wait for each other
 _LEAVING = 15.6  # bytes a clock of results
 _START = 3500.0  # clocks of a launch
-_PACE = 0.953  # of the highest clock
+_PACE = 0.916  # of the highest clock
 
 
 class Shape(NamedTuple):

@@ -18,19 +18,25 @@ _RESERVED = 1024  # bytes of shared memory that the system keeps for each block
 _BARRIERS = 16  # bytes for each stage
 _MOST_STAGES = 8
 
-# The model's constants, fitted to 1,378 measured pairs of a problem and a tile: 13 layers, three directions, a residual
-# and bytes, on an H200. The choice is 1.1 % slower than the best measured tile (geometric mean), 13 % at worst.
-_PRODUCT = 1.037 / 32  # clocks for each sum of a tile, and step of k
-_COPIED = 76.6  # bytes a clock into shared memory
-_STEP = 4.5  # clocks of a step besides
-_TILE = 1995.0  # clocks of a tile besides
-_TURN = 1720.0  # of which remain where two blocks take turns
-_LEAVING = 14.6  # bytes a clock of results, and of what is read for them
-_START = 2400.0  # clocks of a launch
-_PACE = 0.867  # of the highest clock
+# The model's constants, fitted to 900 pairs of a problem and a tile (13 layers, three directions, a residual), operands from
+# memory, on an H200. The choice is 1.0 % slower than the best measured tile (geometric mean), 14 % at worst.
+_PRODUCT = 0.0343  # clocks for each sum of a tile, and step of k
+_COPIED = 77.7, 69.1  # bytes a clock into shared memory, along k and across
+_STEP = 1.97  # clocks of a step besides
+_TILE = 3200.0  # clocks of a tile besides
+_TURN = 1880.0  # of which remain where two blocks take turns
+_LEAVING = 12.9  # bytes a clock of results, and of what is read for them
+_SUM_OUT, _BYTE_OUT = (
+    0.00289,
+    0.0169,
+)  # clocks of a warpgroup for each of its sums, and for each byte that it moves then
+_TURNS_OUT = 2.23  # times these clocks, where two blocks take turns
+_LAST_OUT = 2.07  # times these clocks: nothing is left to be multiplied while the last tiles leave
+_START = 162.0  # clocks of a launch
+_PACE = 0.9  # of the highest clock
 _ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
-_SUM = 2.5  # launches' time that a split costs
-_SUM_PACE = 0.955  # of the bandwidth, of partial sums
+_SUM = 3.29  # launches' time that a split costs
+_SUM_PACE = 0.95  # of the bandwidth, of partial sums
 _LEAST_STAGES = 3
 _OTHER_REGISTERS = 40  # of a thread, than those of sums
 _REGISTERS, _MOST_REGISTERS = 65536, 255  # of a multiprocessor, and of a thread
@@ -76,9 +82,13 @@ class Tile:
         return (self.bm + self.bn) * ROW
 
     @cached_property
-    def step_clocks(self) -> float:
-        """A stage is multiplied while the next one is copied."""
-        return max(self.bm * self.bn * _PRODUCT, self.stage_bytes / _COPIED) + _STEP
+    def step_clocks(self) -> tuple[float, ...]:
+        """A stage is multiplied while the next one is copied, from operands along k, or across."""
+        return tuple(max(self.bm * self.bn * _PRODUCT, self.stage_bytes / copied) + _STEP for copied in _COPIED)
+
+    def leaving_clocks(self, bytes_out: int) -> float:
+        """A warpgroup's, for its own sums."""
+        return self.bm * self.bn / self.consumers * (_SUM_OUT + _BYTE_OUT * bytes_out)
 
     def stages(self, shared_memory: int) -> int:
         room = shared_memory // self.blocks - _RESERVED - 256
@@ -115,6 +125,7 @@ class Sizes(NamedTuple):
     column_unit: int  # columns that a tile holds a whole number of
     result_bytes: int  # of an element that leaves, and of what is read for it
     is_turned: bool = False  # a tile's rows are the products' columns
+    is_across: bool = False  # operands lie across k
     sets: int = 1  # of sums: two where tensor cores keep them for a few steps only
 
     def sides(self, tile: Tile) -> tuple[int, int]:
@@ -220,19 +231,22 @@ def _parts(sizes: Sizes, tiles: int, machine: _Machine) -> Iterator[int]:
 
 def _least_clocks(sizes: Sizes, tile: Tile, rounds: float, steps: float) -> float:
     """Below what ``_seconds`` comes to with any number of parts. ``rounds``: tiles for each multiprocessor."""
-    if tile.blocks > 1:
-        return rounds * steps * tile.step_clocks + _START
-    leaving = tile.bm * tile.bn * min(4, sizes.result_bytes) / _LEAVING
-    return rounds * steps * tile.step_clocks + max(1.0, rounds) * (_TILE + leaving / 3) + _START
+    multiplying = rounds * steps * tile.step_clocks[sizes.is_across]
+    own = tile.leaving_clocks(min(4, sizes.result_bytes))
+    least = multiplying + _LAST_OUT * own + _START
+    return least if tile.blocks > 1 else least + max(1.0, rounds) * (_TILE + own)
 
 
 def _seconds(sizes: Sizes, tile: Tile, tiles: int, steps: float, parts: int, machine: _Machine) -> float:
     """Of all waves of tiles, and of the sum of the parts."""
+    bytes_out = 4 if parts > 1 else sizes.result_bytes
     rounds = -(-tiles * parts // (machine.sms * tile.blocks))
-    multiplying = -(-steps // parts) * tile.step_clocks
-    leaving = tile.blocks * tile.bm * tile.bn * (4 if parts > 1 else sizes.result_bytes) / _LEAVING
-    shared = tile.blocks * multiplying + (_TURN if tile.blocks > 1 else 0)  # one block's results leave meanwhile
-    clocks = rounds * max(multiplying + _TILE + leaving / 3, leaving, shared) + _START
+    multiplying = -(-steps // parts) * tile.step_clocks[sizes.is_across]
+    own = tile.leaving_clocks(bytes_out)
+    leaving = tile.blocks * tile.bm * tile.bn * bytes_out / _LEAVING
+    # One block's results leave while the other multiplies.
+    shared = tile.blocks * multiplying + (_TURN + _TURNS_OUT * own if tile.blocks > 1 else 0)
+    clocks = rounds * max(multiplying + _TILE + own, leaving, shared) + _LAST_OUT * own + _START
     seconds = clocks / (machine.clock * _PACE)
     if parts > 1:  # written, read and added
         moved = 4.0 * tiles * tile.bm * tile.bn * (parts + 1)

@@ -321,7 +321,7 @@ class Program:
         return _LINE // widest if widest else 0
 
     def fetching(self, name: str) -> str:
-        """The text of ``name``, which asks for the lines of the streamed operands at a coordinate ahead of their use."""
+        """The text of ``name``, which asks for the lines of streamed operands at a coordinate, ahead of their use."""
         streamed = {t.uid for t in self.streamed()}
         lines = "".join(f"    fetch_line(p.{f} + ({offset}));\n" for t, f, offset in self._loaded if t.uid in streamed)
         head = f"__device__ __forceinline__ void {name}(const Params& p, const int (&at)[{self._space.rank}])"
