@@ -63,6 +63,10 @@ class _EnginesBy(Mapping[Key, Engine]):
         return self._found
 
     def __getitem__(self, key: Key) -> Engine:
+        if not self._found:  # an engine of the host is found without loading those of devices
+            for engine in HOST_ENGINES:
+                if self._key(engine) == key:
+                    return engine
         return self._all[key]
 
     def __iter__(self) -> Iterator[Key]:
