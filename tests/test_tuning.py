@@ -74,24 +74,15 @@ REASONS = {
     "kills_itself": (Verdict.CRASHED, "SIGKILL"),
     "crashes": (Verdict.CRASHED, "SIGSEGV"),
     "spoils_inputs": (Verdict.WRONG, "wrote to its inputs: uid 1"),
-    "hangs": (Verdict.TIMED_OUT, "no answer within 0.6 s"),
-    "hangs_later": (Verdict.TIMED_OUT, "no answer within 0.6 s"),
+    "hangs": (Verdict.TIMED_OUT, "no answer within 1.5 s"),
+    "hangs_later": (Verdict.TIMED_OUT, "no answer within 1.5 s"),
 }
-SHORT = (
-    "compiles_not",
-    "raises",
-    "exhausts_memory",
-    "is_wrong",
-    "leaves_some_out",
-    "wrong_later",
-    "exits",
-    "hangs_later",
-)
+SHORT = ("raises", "exhausts_memory", "leaves_some_out", "wrong_later", "exits", "hangs_later")
 
 
 @pytest.mark.parametrize("names", [SHORT, pytest.param(tuple(REASONS), marks=pytest.mark.long)], ids=("short", "all"))
 def test_what_misbehaves_has_its_verdict_and_cannot_win(names: tuple[str, ...]) -> None:
-    tuned = tuned_with(*names, budget=30.0, candidate_seconds=0.6)
+    tuned = tuned_with(*names, budget=30.0, candidate_seconds=1.5)
     found = {trial.name: trial for trial in tuned}
     assert set(found) == {*names, "numpy"}
     assert tuned.best.name == "numpy"

@@ -278,7 +278,7 @@ def test_random_changes_end_in_records_or_in_none(tmp_path: Path) -> None:
         database.put(records(30), [])
         database._connection.execute("PRAGMA journal_mode = DELETE")
     data, draw = whole.read_bytes(), random.Random(7)
-    for i in range(60):
+    for i in range(30):
         changed = bytearray(data)
         for _ in range(draw.choice((1, 4, 64))):
             changed[draw.randrange(len(data))] = draw.randrange(256)

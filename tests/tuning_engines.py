@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from graphdnn.engines import ENGINE_BY_NAME, Cost, Engine, Kernel
+from graphdnn import engines
+from graphdnn.engines import Cost, Engine, Kernel
 from graphdnn.engines.numpy_general import ENGINE as NUMPY
 
 Run = Callable[[Kernel, int, Any, Any], None]  # (NumPy's kernel, number of the call, arrays, scratch)
@@ -123,5 +124,4 @@ ENGINES["compiles_not"] = replace(ENGINES["raises"], id=9900, name="compiles_not
 
 def register() -> None:
     """Known by name in this process."""
-    len(ENGINE_BY_NAME)
-    ENGINE_BY_NAME._found.update(ENGINES)
+    engines.HOST_ENGINES = (*engines.HOST_ENGINES, *ENGINES.values())
