@@ -125,6 +125,7 @@ def _way(
     sides = sides_of(product, read[0], read[1])
     loads = Loads(
         any(side.is_scattered for side in sides),
+        (sides[1].width, sides[0].width) if product.swapped else (sides[0].width, sides[1].width),
         min(side.width for side in sides) if all(side.along_sum for side in sides) else 1,
         16 if product.roles.problem.spatial < 3 and offset_type(sides) == "int" else 32,
     )

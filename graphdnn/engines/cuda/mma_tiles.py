@@ -85,6 +85,11 @@ _MOST_PARTS = 128  # chosen by the shape
 _LEAST_DEPTH = 4  # tiles of the sum that a part has at least
 _MANY = 16  # blocks for each SM: more parts would only add sums
 _ALONE = 0.4  # of an SM's pace that is left when it is all but empty
+# Seconds that a warp's access to operands takes of an SM, whether 4, 8 or 16 bytes for each lane: twelve layers of odd
+# channels measured on an H200 come to 5 to 7.
+_ACCESS = 5.2e-9
+# Of the pace that is left where elements go through registers one by one, by their bytes.
+_SCATTERED = {1: 0.14, 2: 0.24, 4: 0.21}
 _ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
 
 
@@ -160,10 +165,15 @@ class Loads(NamedTuple):
     """How operands come into shared memory, and results out of it."""
 
     are_scattered: bool  # some through registers, element by element
+    widths: tuple[int, int]  # elements of an access, of the rows' operand and of the columns'
     described: int  # the indices of the sum that one description serves
     entry: int  # bytes of a description
     are_residues: bool = False
     stays: bool = False  # blocks compute several tiles of the results
+
+    def accesses(self, tile: Tile) -> float:
+        """Of a warp, for each index of the sum."""
+        return (tile.bm / self.widths[0] + tile.bn / self.widths[1]) / 32
 
     def tables(self, tile: Tile, bk: int, stages: int) -> int:
         """Bytes: where operands' rows and results' coordinates are, and two batches of the sum's indices."""
@@ -245,7 +255,7 @@ def _fastest(
             continue
         counted = [(-(-rows // tile.bm) * -(-columns // tile.bn) * groups, depth) for rows, columns, depth in sizes]
         area = 2.0 * tile.bm * tile.bn
-        pace = machine.rate * _share(tile, loads.are_scattered)
+        pace = machine.rate * _share(tile) * (_SCATTERED[element] if loads.are_scattered else 1.0)
         least = area * sum([count * (depth + 3 * arranged.bk) for count, depth in counted]) / (sms * pace)
         waiting.append((least, place, arranged, counted, area, pace))
     best: tuple[float, int, int, Shape, int] | None = None  # seconds, place, which parts; of equals the first is taken
@@ -258,11 +268,13 @@ def _fastest(
                 break
             # Of a block, in the mean: its tiles of the sum, and as long again as one or two for start and end.
             tiles = sum([count * (-(-depth // (parts * bk)) + 3) for count, depth in counted]) / max(1, blocks)
-            work = area * tiles * bk
+            # Of a block's index of the sum: products, or the accesses that bring it.
+            seconds_each = max(area / pace, _ACCESS * loads.accesses(arranged.tile))
+            work = seconds_each * tiles * bk
             full, rest = divmod(blocks * parts, resident * sms)
             last = -(-rest // sms)  # blocks that share an SM at the end; fewer than it holds leave gaps
             filled = _ALONE + (1 - _ALONE) * (last / resident)
-            seconds = (full * resident + last / filled) * work / pace
+            seconds = (full * resident + last / filled) * work
             if parts > 1:  # partial sums are written, read and added
                 seconds += 2 * results * parts / machine.bandwidth + machine.launch
             if best is None or (seconds, place, i) < best[:3]:
@@ -271,13 +283,12 @@ def _fastest(
     return replace(best[3], parts=best[4], seconds=best[0])
 
 
-def _share(tile: Tile, is_scattered: bool) -> float:
+def _share(tile: Tile) -> float:
     """Of the device's peak: an operand is read from shared memory once for each 16 rows (columns) of a warp."""
-    share = 0.72 / (1 + 8 / tile.wm + 8 / tile.wn)
-    return share * (0.3 if is_scattered else 1.0)
+    return 0.72 / (1 + 8 / tile.wm + 8 / tile.wn)
 
 
-LARGEST_SHARE = max(_share(tile, is_scattered=False) for tile in TILES)
+LARGEST_SHARE = max(map(_share, TILES))
 
 
 def _candidates(places: int, blocks: int) -> list[int]:
