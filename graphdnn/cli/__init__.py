@@ -22,6 +22,7 @@ from graphdnn.cli import (
     import_,
     kernel,
     lock,
+    reduce,
     repair,
     replay,
     run,
@@ -60,6 +61,7 @@ COMMANDS = (
     certify,
     repair,
     device,
+    reduce,
 )
 _CODES = "exit codes: 0 ok, 1 a check failed, 2 wrong arguments or file, 3 nothing executed, 4 not supported"
 

@@ -1,0 +1,137 @@
+"""reduce: shrink a failing graph: operations, extents, attributes, types, layouts, as far as it still fails"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from graphdnn.bundles import BUNDLE_FORMAT, bundle_from_json, problem_text, run_command
+from graphdnn.cli.options import add_device, device_of
+from graphdnn.cli.outcome import Exit
+from graphdnn.cli.run import ENGINE, engine_help, natural, positive, with_engine
+from graphdnn.cli.source import HELP, graph_from_text, read_source
+from graphdnn.cli.text import plural, seconds
+from graphdnn.cli.writing import write_file
+from graphdnn.device import DeviceSpec
+from graphdnn.engines import ENGINE_BY_NAME
+from graphdnn.errors import BadParam
+from graphdnn.files import graph_to_dict, graph_to_json
+from graphdnn.graph import OperationGraph
+from graphdnn.heuristics import EngineConfig, Ranking
+from graphdnn.reducing import Reduced, Step, by_command, by_rule, by_symptom, reduce, symptom_of
+from graphdnn.reducing.search import PASSES
+from graphdnn.reducing.symptoms import Fails
+from graphdnn.rules import RULES, Rule
+
+RULE = Rule(
+    id="cli.reduce.rule",
+    expected="the id of a rule",
+    reason="no rule has this id",
+    fix="take it from the message; docs/errors.md lists them",
+)
+COMMAND = Rule(
+    id="cli.reduce.command",
+    expected="a command that runs",
+    reason="{detail}",
+    fix="write it as in a shell, {{}} for the graph's file; sh -c '...' for what needs a shell",
+)
+_SECONDS = 300
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("graph", metavar="GRAPH", help=f"{HELP}, or a bundle")
+    parser.add_argument(
+        "--still", metavar="COMMAND", help="fails while this ends with the code it has now; {} is the graph's file"
+    )
+    parser.add_argument("--rule", metavar="ID", help="fails while this rule stops an edge, declines or refuses")
+    add_device(parser)
+    parser.add_argument("--engine", metavar="NAME", help=engine_help())
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the random data (default: 0)")
+    parser.add_argument(
+        "--seconds", type=positive, default=_SECONDS, metavar="N", help=f"time for all of it (default: {_SECONDS})"
+    )
+    parser.add_argument("--timeout", type=positive, default=60, metavar="N", help="for one command (default: 60 s)")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the graph as JSON")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(arguments: argparse.Namespace) -> Exit:
+    graph, seed = _graph(arguments)
+    device = device_of(arguments)
+    fails, what = _fails(arguments, graph, device, seed)
+    print(f"failing: {what}", file=sys.stderr)
+    reduced = reduce(graph, fails, arguments.seconds, lambda step: print(_line(step), file=sys.stderr))
+    if arguments.output is not None:
+        write_file(arguments.output, graph_to_json(reduced.graph) + "\n")
+    print(json.dumps(as_json(reduced), indent=1) if arguments.json else as_text(reduced, arguments))
+    return Exit.OK
+
+
+def _graph(arguments: argparse.Namespace) -> tuple[OperationGraph, int]:
+    """The graph and the seed of its data; a bundle has both."""
+    text = read_source(arguments.graph)
+    if text.lstrip().startswith("{") and f'"{BUNDLE_FORMAT}"' in text[:200]:
+        bundle = bundle_from_json(text)
+        return bundle.graph(), bundle.seed
+    return graph_from_text(text), arguments.seed
+
+
+def _fails(arguments: argparse.Namespace, graph: OperationGraph, device: DeviceSpec, seed: int) -> tuple[Fails, str]:
+    if arguments.still is not None:
+        try:
+            command = shlex.split(arguments.still)
+            if not command:
+                raise ValueError("the command is empty")
+            return by_command(command, graph, arguments.timeout), f"the code of {arguments.still}"
+        except (OSError, ValueError) as error:
+            raise BadParam(COMMAND.reject("command line", "--still", arguments.still, detail=str(error))) from None
+    if arguments.rule is not None:
+        if arguments.rule not in RULES:
+            raise BadParam(RULE.reject("command line", "--rule", arguments.rule))
+        return by_rule(arguments.rule, device), f"rule {arguments.rule}"
+
+    if arguments.engine is not None and arguments.engine not in ENGINE_BY_NAME:
+        raise BadParam(ENGINE.reject("command line", "--engine", arguments.engine, known=", ".join(ENGINE_BY_NAME)))
+
+    def chosen(ranking: Ranking) -> EngineConfig:
+        return ranking.best if arguments.engine is None else with_engine(ranking, arguments.engine)
+
+    symptom = symptom_of(graph, device, seed, chosen)
+    if symptom is None:
+        raise BadParam(PASSES.reject("command line", "GRAPH", graph.name or "unnamed"))
+    return by_symptom(symptom, device, seed, chosen), str(symptom)
+
+
+def _line(step: Step) -> str:
+    return f"{seconds(step.seconds):>8}  {step}"
+
+
+def as_text(reduced: Reduced, arguments: argparse.Namespace) -> str:
+    graph, text = reduced.graph, problem_text(reduced.graph)
+    said = "locally minimal" if reduced.is_minimal else "the time ran out: there may be less"
+    lines = [f"{plural(len(graph.operations), 'operation')} left after {plural(reduced.tried, 'graph')}, {said}"]
+    if text is not None:
+        options = ["--device", arguments.device] if arguments.device else []
+        options += ["--engine", arguments.engine] if arguments.engine else []
+        lines += [text, f"repeat: {run_command(text, *options)}"]
+    elif arguments.output is None:
+        lines.append(graph_to_json(graph))
+    if arguments.output is not None:
+        lines.append(f"written: {arguments.output}")
+    return "\n".join(lines)
+
+
+def as_json(reduced: Reduced) -> dict[str, Any]:
+    return {
+        "format": "graphdnn.reduced",
+        "version": 1,
+        "problem": problem_text(reduced.graph) or "",
+        "graph": graph_to_dict(reduced.graph),
+        "steps": [{"what": s.what, "operations": s.operations, "elements": s.elements} for s in reduced.steps],
+        "tried": reduced.tried,
+        "is_minimal": reduced.is_minimal,
+    }
