@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
+import networkx as nx
 import pytest
 from drawn.families import Case, draw
 from legal import CHANNEL, tensor
@@ -18,7 +21,7 @@ from graphdnn.cli.outcome import Exit
 from graphdnn.cuts import cuts_of
 from graphdnn.files import digest_of, plan_from_json, plan_to_json
 from graphdnn.fusion import FusedGraph, Limits
-from graphdnn.fusion.limits import limits_from_json
+from graphdnn.fusion.limits import closed, joined_up, limits_from_json
 from graphdnn.operands import random_operands
 
 LAYER = OperationGraph.of([
@@ -130,6 +133,36 @@ def test_json() -> None:
     assert limits_from_json(json.loads(json.dumps(limits.to_json()))) == limits
     with pytest.raises(BadParam, match=r"limits\.entry"):
         limits_from_json({"colour": 1})
+
+
+def test_what_is_between_belongs_to_a_kernel() -> None:
+    for seed in range(20):
+        graph = draw(Case("graph", seed, large=False)).graph
+        edges: nx.DiGraph[int] = nx.DiGraph((producer, consumer) for producer, consumer, _ in graph.edges())
+        edges.add_nodes_from(range(len(graph.operations)))
+        draw_of = random.Random(seed)
+        groups = [draw_of.sample(range(len(edges)), min(len(edges), 2)) for _ in range(4)]
+        for group, found in zip(groups, closed(graph, groups), strict=True):
+            paths = (nx.descendants(edges, a) & nx.ancestors(edges, b) for a in group for b in group)
+            assert found == set(group).union(*paths)
+    assert set(joined_up([frozenset({1, 2}), frozenset({4, 5}), frozenset({2, 3}), frozenset({3, 4})])) == {
+        frozenset({1, 2, 3, 4, 5})
+    }
+
+
+def test_many_entries_take_no_time() -> None:
+    """A file may have thousands."""
+    operations = [unary(M.ABS, image(1) if i == 0 else virtual(9 + i), virtual(10 + i)) for i in range(999)]
+    graph = OperationGraph.of([*operations, unary(M.ABS, virtual(1008), image(2))])
+    everything = Limits.of(force=[(10, 1008 - i) for i in range(998)])
+    start = perf_counter()
+    assert len(fuse(graph, everything)) == 1
+    with pytest.raises(NotSupported) as caught:
+        fuse(graph, Limits.of(everything.force, bound=2))
+    assert len(caught.value.rejections) <= 256
+    assert perf_counter() - start < 5
+    with pytest.raises(BadParam, match="at most 4096 entries"):
+        Limits.of(forbid=[(1,)] * 5000)
 
 
 # Everything computes the same.

@@ -5,7 +5,7 @@ An operation is named by the uid of a tensor that it writes, which survives file
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -14,6 +14,8 @@ from graphdnn.checks import AtMost, Equals
 from graphdnn.errors import Rejection, raise_if
 from graphdnn.graph import OperationGraph
 from graphdnn.rules import Constraint, Rule
+
+_MOST = 4096  # entries of each kind; more would only cost time
 
 ENTRY = Rule(
     id="limits.entry",
@@ -44,7 +46,13 @@ class Limits:
         cls, force: Iterable[Iterable[int]] = (), forbid: Iterable[Iterable[int]] = (), bound: int | None = None
     ) -> Limits:
         """From any sequences. Raises ``BadParam`` for entries that mean nothing."""
-        found: list[Rejection] = []
+        force, forbid = tuple(force), tuple(forbid)
+        found = [
+            ENTRY.reject("LIMITS", name, f"{len(entries)} entries", expected=f"at most {_MOST} entries")
+            for name, entries in (("force", force), ("forbid", forbid))
+            if len(entries) > _MOST
+        ]
+        raise_if(found)
         forced = tuple(_uids(found, "force", i, entry, (2, 10**6)) for i, entry in enumerate(force))
         forbidden = tuple(_uids(found, "forbid", i, entry, (1, 2)) for i, entry in enumerate(forbid))
         if bound is not None and (type(bound) is not int or bound < 1):
@@ -123,28 +131,40 @@ def resolved(limits: Limits, graph: OperationGraph) -> Resolved:
         for other in set(others) - {first}:
             apart.setdefault(first, set()).add(other)
             apart.setdefault(other, set()).add(first)
-    forced: dict[int, frozenset[int]] = {}
-    for entry in limits.force:
-        group = frozenset(graph.producer[uid] for uid in entry)
-        group = group.union(*(forced.get(i, group) for i in group))
-        group = with_what_is_between(graph, group)
-        forced.update(dict.fromkeys(group, group))
+    asked = [{graph.producer[uid] for uid in entry} for entry in limits.force]
+    forced = {i: group for group in joined_up(closed(graph, asked)) for i in group}
     return Resolved(forced, {i: frozenset(others) for i, others in apart.items()}, limits.bound)
 
 
-def with_what_is_between(graph: OperationGraph, group: frozenset[int]) -> frozenset[int]:
-    """A kernel that is left cannot be entered again, so operations on a path inside belong to it."""
-    after: set[int] = set()
-    for index, operation in enumerate(graph.operations):
-        feeders = {graph.producer[t.uid] for t in operation.inputs().values() if t.uid in graph.producer}
-        if feeders & (group | after):
-            after.add(index)
-    before: set[int] = set()
-    for index in reversed(range(len(graph.operations))):
-        outputs = graph.operations[index].outputs().values()
-        if any(reader in group or reader in before for t in outputs for reader in graph.consumers.get(t.uid, ())):
-            before.add(index)
-    return group | (after & before)
+def closed(graph: OperationGraph, groups: Sequence[Collection[int]]) -> list[frozenset[int]]:
+    """Each with the operations on a path between two of it: a kernel that is left cannot be entered again."""
+    mine, count = dict[int, int](), len(graph.operations)  # operation -> a bit for each group that has it
+    for number, group in enumerate(groups):
+        for index in group:
+            mine[index] = mine.get(index, 0) | 1 << number
+    above, below = [0] * count, [0] * count  # bits of the groups that an operation waits for, and that wait for it
+    for producer, consumer in sorted({(producer, consumer) for producer, consumer, _ in graph.edges()}):
+        above[consumer] |= above[producer] | mine.get(producer, 0)
+    for producer, consumer in sorted({(p, c) for p, c, _ in graph.edges()}, reverse=True):
+        below[producer] |= below[consumer] | mine.get(consumer, 0)
+    found = [set(group) for group in groups]
+    for index in range(count):
+        bits = above[index] & below[index]
+        while bits:
+            found[bits.bit_length() - 1].add(index)
+            bits ^= 1 << (bits.bit_length() - 1)
+    return [frozenset(group) for group in found]
+
+
+def joined_up(groups: Iterable[frozenset[int]]) -> list[frozenset[int]]:
+    """Groups that share an operation are one kernel together."""
+    found: dict[int, set[int]] = {}
+    for group in groups:
+        merged = set(group)
+        for other in {id(found[i]): found[i] for i in group if i in found}.values():
+            merged |= other
+        found.update(dict.fromkeys(merged, merged))
+    return [frozenset(group) for group in {id(group): group for group in found.values()}.values()]
 
 
 class Joining(Protocol):
