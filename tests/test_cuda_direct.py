@@ -132,6 +132,12 @@ FIRST = [
     "conv x=f16[1,2,9,20]nhwc w=f16[12,2,4,3] pad=1",
     "conv x=f16[1,3,40,40]nhwc w=f16[24,3,11,11] pad=2 stride=4",
     "conv x=f16[1,3,9,20]nhwc w=f16[200,3,3,3] pad=1 stride=2 out=f32 + residual",
+    # Windows of neighbouring pixels begin at odd distances.
+    "conv x=f16[2,3,9,45]nhwc w=f16[64,3,3,3]nhwc pad=1 + bias + relu",
+    "conv x=bf16[1,3,6,35]nhwc w=bf16[20,3,5,5] pre=1,2 post=2,0 mode=conv",
+    "conv x=f16[1,1,9,40]nhwc w=f16[72,1,3,8] pad=1 stride=2,3",
+    "conv x=f16[1,1,7,21]nhwc w=f16[8,1,4,7] pre=0,3 post=2,3",
+    "conv x=f16[1,3,5,33]nhwc w=f16[130,3,1,1] + residual",
 ]
 
 
@@ -173,6 +179,7 @@ def test_every_cut_agrees(text: str, engine: Engine, cut: tuple[int, ...]) -> No
         ("conv x=f16[1,24,7,9]nhwc w=f16[24,1,3,3] pad=1", ENGINE),
         ("conv x=f16[1,3,13,12]nhwc w=f16[16,3,7,7] pad=3 stride=2", STEM),
         ("conv x=f16[1,4,9,12]nhwc w=f16[16,4,3,3] pad=1", STEM),
+        ("conv x=f16[1,3,9,12]nhwc w=f16[16,3,3,3] pad=1", STEM),
         ("conv x=f16[1,24,7,9]nhwc w=f16[24,4,3,3] pad=1 stride=2", ENGINE),
         ("dgrad dy=f16[1,24,4,5]nhwc w=f16[24,1,3,3] dx=[1,24,7,9] pad=1 stride=2", ENGINE),
         ("wgrad x=f16[2,24,7,9]nhwc dy=f16[2,24,7,9]nhwc dw=[24,1,3,3] pad=1", WGRAD),
@@ -227,6 +234,7 @@ COMPILED = [
     ("conv x=f16[64,3,224,224]nhwc w=f16[64,3,7,7] pad=3 stride=2 + bias + relu", STEM),
     ("conv x=bf16[64,3,224,224]nhwc w=bf16[32,3,3,3] pad=1 stride=2 + bias + relu(0,6)", STEM),
     ("conv x=f16[64,3,224,224]nhwc w=f16[96,3,11,11] pad=2 stride=4", STEM),
+    ("conv x=f16[64,3,224,224]nhwc w=f16[64,3,3,3] pad=1 + bias + relu", STEM),
     ("dgrad dy=f32[64,144,28,28]nhwc w=f32[144,1,3,3] dx=[64,144,56,56] pad=1 stride=2", ENGINE),
     ("dgrad dy=f16[64,192,56,56]nhwc w=f16[192,1,7,7] dx=[64,192,56,56] pad=3", ENGINE),
     ("wgrad x=f16[64,144,56,56]nhwc dy=f16[64,144,56,56]nhwc dw=[144,1,3,3] pad=1", WGRAD),
@@ -273,7 +281,6 @@ REFUSED = [
         WGRAD, "coordinates",
     ),
     ("matmul a=f16[1,8,8] b=f16[1,8,8]", WGRAD, "operation"),
-    ("conv x=f16[1,3,9,20]nhwc w=f16[16,3,3,3] pad=1", STEM, "stride"),
     ("conv x=f32[1,4,9,20]nhwc w=f32[16,4,3,3] pad=1", STEM, "data_type"),
     ("conv x=f16[1,4,9,20]nhwc w=f16[16,4,3,3] pad=1 compute=f64", STEM, "compute_type"),
     (f"conv x=f16[1,4,9,20] {_FIRST}", STEM, "layout"),

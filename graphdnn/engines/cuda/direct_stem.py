@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphdnn.checks import AtMost, Each, Equals, InRange, MultipleOf, OneOf
+from graphdnn.checks import AtMost, Each, Equals, InRange, OneOf
 from graphdnn.convolution import ConvProblem
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.convolution_roles import Roles
@@ -55,15 +55,15 @@ class Plan:
 
     @classmethod
     def of(cls, p: ConvProblem, chosen_rows: int) -> Plan:
-        (_, s), stride, c = p.filter, p.stride, p.c
+        stride, c = p.stride, p.c
         reach = p.pre_padding[1] * c
         before = -(-(reach + 1) // 8) * 8
         lead = (before - reach) % 2
         window = before - reach - lead
-        depth = -(-(s * c + lead) // 8) * 8
-        last = (-(-p.output[1] // 16) * 16 - 1) * stride[1] * c
+        depth = _depth(p, lead)
+        last = (-(-p.output[1] // _pixels(p)) * _pixels(p) - 1) * stride[1] * c
         # In the text, so that places in a row's neighbours need no arithmetic; rounded, so that images share texts.
-        pitch = -(-max(before + p.input[1] * c, window + last + depth) // 64) * 64
+        pitch = -(-max(before + p.input[1] * c, window + lead * (_apart(p) - 1) + last + depth) // 64) * 64
         slices = p.filter[0] * depth // 8
         tiles_n = next((n for n in (4, 2, 1) if slices * n <= _WEIGHTS), 0)
         while tiles_n > 1 and 8 * tiles_n >= 2 * p.k:
@@ -80,12 +80,27 @@ class Plan:
 
     def weights(self, p: ConvProblem) -> int:
         """Registers of a thread for filters."""
-        return p.filter[0] * -(-(p.filter[1] * p.c + self.lead) // 8) * self.tiles_n
+        return p.filter[0] * _depth(p, self.lead) // 8 * self.tiles_n
 
     def shared(self, p: ConvProblem, rows: int, size: int) -> int:
         """Bytes of shared memory."""
         image = 2 * ((rows - 1) * p.stride[0] + p.filter[0]) * self.pitch * size
         return image + self.parts * 8 * self.tiles_n * p.taps * p.c * size
+
+
+def _apart(p: ConvProblem) -> int:
+    """Pixels from row to row of a product: where windows begin at odd distances, every second one."""
+    return 2 if p.stride[1] * p.c % 2 else 1
+
+
+def _pixels(p: ConvProblem) -> int:
+    """Neighbours that products take together."""
+    return 16 * _apart(p)
+
+
+def _depth(p: ConvProblem, lead: int) -> int:
+    """Of one filter row: its window, with the number before it where it begins at an odd element."""
+    return -(-(p.filter[1] * p.c + (lead or _apart(p) - 1)) // 8) * 8
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
@@ -110,7 +125,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     x_n, _, x_h, _ = x_space.strides(x)
     size = element_bytes(x)
     chunk = _aligned(x, power_of_two_in(8, row, *(s for s in (x_n, x_h) if s)))
-    row_tiles, column_tiles = -(-p.output[0] // plan.rows), -(-p.output[1] // 16)
+    row_tiles, column_tiles = -(-p.output[0] // plan.rows), -(-p.output[1] // _pixels(p))
     part_filters = plan.parts * 8 * plan.tiles_n * p.taps * p.c
     filter_chunk = _aligned(w, power_of_two_in(16 // element_bytes(w), part_filters, p.k * p.c * p.taps))
 
@@ -158,9 +173,9 @@ def _aligned(spec: TensorSpec, chunk: int) -> int:
 def _cost(task: Task, knobs: Knobs) -> Cost:
     p = _problem(task)
     plan = Plan.of(p, knobs[_ROWS.type])
-    depth = p.filter[0] * -(-(p.filter[1] * p.c + plan.lead) // 8) * 8
+    depth = p.filter[0] * _depth(p, plan.lead)
     channels = -(-p.k // (8 * plan.tiles_n * plan.parts)) * 8 * plan.tiles_n * plan.parts
-    pixels = p.n * p.output[0] * -(-p.output[1] // 16) * 16
+    pixels = p.n * p.output[0] * -(-p.output[1] // _pixels(p)) * _pixels(p)
     # Every product waits for its operands from shared memory.
     seconds = 2.0 * pixels * channels * depth / (0.4 * task.device.rate(DataType.HALF))
     others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
@@ -288,15 +303,6 @@ ENGINE = cuda_engine(
             Each(InRange(1, _FILTER)),
             reason="filters are kept in registers",
             fix="nothing to do: another engine serves larger filters",
-            when=_is_image,
-        ),
-        need(
-            "cuda_direct_stem.stride",
-            "conv.filter_strides",
-            lambda task: _problem(task).stride[1] * _problem(task).c,
-            MultipleOf(2),
-            reason="pairs of numbers are read at once: windows have to begin at even distances",
-            fix="use an even stride, or 2 or 4 channels",
             when=_is_image,
         ),
         need(

@@ -6,18 +6,24 @@
 // taken along (LEAD), so that pairs are aligned. Numbers that belong to no tap are cleared before the product: their
 // weight is 0, but 0 times infinity is not.
 //
+// Where windows of neighbouring pixels begin at odd distances (APART 2), a warp takes every second pixel, the even ones or
+// the odd ones, whose windows need a number before them in one of the two cases.
+//
 // Blocks stay: filters are registers, a warp's are CHANNELS output channels. A tile is TP output rows, whole; the rows
 // of the next tile arrive while this one is computed. Output channels are dealt to the columns of the products such
 // that a lane ends with 2 * NT neighbouring channels of its pixel.
 
 constexpr int WINDOW = S * C;
-constexpr int DEPTH = (WINDOW + LEAD + 7) / 8 * 8;  // of one filter row
+constexpr int APART = STRIDE_W * C % 2 ? 2 : 1;  // pixels from row to row of a product
+constexpr bool HAS_LEAD = LEAD || APART == 2;
+constexpr int DEPTH = (WINDOW + HAS_LEAD + 7) / 8 * 8;  // of one filter row
 constexpr int SLICES = R * (DEPTH / 8);             // of depth 8
 constexpr int OWN = 2 * NT;                         // channels of a lane
 constexpr int CHANNELS = 8 * NT;                    // of a warp
 constexpr int IN_ROWS = (TP - 1) * STRIDE_H + R;
 constexpr int STAGE = IN_ROWS * PITCH;              // elements
-static_assert(STRIDE_W * C % 2 == 0, "windows of neighbouring pixels begin at even distances");
+constexpr int NEXT = STRIDE_W * C * APART;          // elements from row to row of a product
+static_assert(THREADS / 32 / PARTS >= APART, "warps for even and for odd pixels");
 
 // Rows of one tile: element `image column * C + BEFORE` of a row; zeros stay on both sides.
 __device__ __forceinline__ void fetch(const Params& p, Element* rows, unsigned int tile) {
@@ -46,7 +52,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem(const 
 
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const int g = lane / 4, j = lane % 4;
-    const int part = warp % PARTS, first = warp / PARTS;  // which channels, which pixels
+    const int part = warp % PARTS, first = warp / PARTS / APART, odd = warp / PARTS % APART;  // which channels, which pixels
+    const int lead = odd ? 1 - LEAD : LEAD;
     const int block_channel = (int)blockIdx.y * PARTS * CHANNELS;
 
     {  // the block's filters as they lie in memory, and zeros around the rows
@@ -76,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem(const 
             unsigned int both = 0;
             #pragma unroll
             for (int e = 0; e < 2; ++e) {
-                const int at = slice % (DEPTH / 8) * 8 + 2 * j + e - LEAD, s = at / C, c = at - s * C;
+                const int at = slice % (DEPTH / 8) * 8 + 2 * j + e - lead, s = at / C, c = at - s * C;
                 if (at < 0 || at >= WINDOW) continue;
                 const Filter element = slab[
                     k * (R * WINDOW) + c * (int)p.filter_c + (FLIP ? R - 1 - r : r) * (int)p.filter_r +
@@ -86,8 +93,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem(const 
             weight[slice][i] = both;
         }
     // What a lane keeps of the first and of the last pair of a window.
-    const unsigned int keep_first = LEAD && j == 0 ? 0xffff0000u : 0xffffffffu;
-    const int behind = DEPTH - 8 + 2 * j - LEAD;
+    const unsigned int keep_first = lead && j == 0 ? 0xffff0000u : 0xffffffffu;
+    const int behind = DEPTH - 8 + 2 * j - lead;
     const unsigned int keep_last = (behind < WINDOW ? 0xffffu : 0u) | (behind + 1 < WINDOW ? 0xffff0000u : 0u);
 
     int slot = 0;
@@ -100,12 +107,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem(const 
         const int out0 = (int)(tile % (unsigned int)p.row_tiles) * TP;
         int row = 0, column = first;
         #pragma unroll 1
-        for (;; column += THREADS / 32 / PARTS) {
+        for (;; column += THREADS / 32 / PARTS / APART) {
             while (column >= (int)p.column_tiles) column -= (int)p.column_tiles, ++row;
             if (row >= TP) break;
-            const int q = column * 16 + g;
-            const Element* const from =
-                rows + slot * STAGE + row * STRIDE_H * PITCH + (int)p.window + q * (STRIDE_W * C) + 2 * j;
+            const int q = (column * 16 + g) * APART + odd;
+            const Element* const from = rows + slot * STAGE + row * STRIDE_H * PITCH + (int)p.window + (LEAD - lead) +
+                                        q * (STRIDE_W * C) + 2 * j;
             float sum[NT][4];
             #pragma unroll
             for (int i = 0; i < NT; ++i)
@@ -119,9 +126,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem(const 
                     if (slice + d >= SLICES) continue;
                     const int r = (slice + d) / (DEPTH / 8), at = (slice + d) % (DEPTH / 8);
                     const Element* const here = from + r * PITCH + at * 8;
-                    unsigned int upper = pair_at(here), lower = pair_at(here + 8 * STRIDE_W * C);
-                    if (LEAD && at == 0) upper &= keep_first, lower &= keep_first;
-                    if (DEPTH != WINDOW + LEAD && at == DEPTH / 8 - 1) upper &= keep_last, lower &= keep_last;
+                    unsigned int upper = pair_at(here), lower = pair_at(here + 8 * NEXT);
+                    if (HAS_LEAD && at == 0) upper &= keep_first, lower &= keep_first;
+                    if ((DEPTH != WINDOW + LEAD || APART == 2) && at == DEPTH / 8 - 1) upper &= keep_last, lower &= keep_last;
                     a[2 * d] = upper;
                     a[2 * d + 1] = lower;
                 }
@@ -142,10 +149,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem(const 
 #endif
             #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                if (q + 8 * half >= (int)p.out_w) continue;
+                if (q + 8 * APART * half >= (int)p.out_w) continue;
                 #pragma unroll
                 for (int v = 0; v < OWN; v += WIDTH) {
-                    const int at[4] = {n, channel + v, out0 + row, q + 8 * half};
+                    const int at[4] = {n, channel + v, out0 + row, q + 8 * APART * half};
                     if (at[1] >= (int)p.channels_out) continue;
                     float acc[WIDTH];
                     #pragma unroll
