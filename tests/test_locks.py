@@ -99,8 +99,11 @@ def test_a_ranking_that_turned_around(lock: Lock) -> None:
 
 
 def test_knobs_times_and_texts(lock: Lock) -> None:
-    movement = only(edited(lock, CONV, knobs={"TILE_SIZE": 3}))
-    assert (movement.kind, movement.why) == ("speed", ("TILE_SIZE 3, then 0: another default",))
+    entry = lock.find(CONV)
+    assert entry is not None
+    (name, value), *_ = entry.kernels[0].knobs.items()
+    movement = only(edited(lock, CONV, knobs={**entry.kernels[0].knobs, name: value + 1}))
+    assert (movement.kind, movement.why) == ("speed", (f"{name} {value + 1}, then {value}: another default",))
     assert only(edited(lock, CONV, predicted_us=99.0)).what.startswith("predicted 99 us, then ")
     movement = only(edited(lock, CONV, texts={"conv": "0123456789abcdef"}))
     assert movement.kind == "text"
@@ -140,7 +143,7 @@ def test_a_graph_that_is_another_or_unreadable(lock: Lock) -> None:
 def test_a_graph_that_nothing_serves_any_more(lock: Lock, monkeypatch: pytest.MonkeyPatch) -> None:
     host_only = next(e for e in ENGINES if e.name == "numpy")
 
-    def refusing(graph: Any, device: Any) -> Ranking:
+    def refusing(graph: Any, device: Any, **_: Any) -> Ranking:
         return Ranking(fuse(graph), device, engines=(host_only,))
 
     monkeypatch.setattr("graphdnn.locks.checked.rank", refusing)
@@ -168,14 +171,30 @@ def test_commands(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert shell(capsys, "check", file) == "nothing moved in 3 graphs\n"
     assert shell(capsys, "check", file, CUT, graph) == "nothing moved in 2 graphs\n"
     assert "cli.check.absent" in shell(capsys, "check", file, "norm rms x=f32[4,4]", code=Exit.USAGE)
-    Path(other).write_text(Path(file).read_text("utf-8").replace('TILE_SIZE": 0', 'TILE_SIZE": 1'), encoding="utf-8")
-    assert "moved: 1 speed" in shell(capsys, "check", other, code=Exit.CHECK_FAILED)
+    Path(other).write_text(
+        Path(file).read_text("utf-8").replace('"predicted_us": ', '"predicted_us": 9'), encoding="utf-8"
+    )
+    assert "moved: 3 speed" in shell(capsys, "check", other, code=Exit.CHECK_FAILED)
     assert "moved: nothing but what is allowed" in shell(capsys, "check", other, "--allow", "speed")
     found = json.loads(shell(capsys, "diff", file, other, "--json", code=Exit.CHECK_FAILED))
     assert (found["format"], found["verdict"], found["movements"][0]["class"]) == ("graphdnn.check", "moved", "speed")
     assert "written anew" in shell(capsys, "check", other, "--update")
     assert Path(other).read_bytes() == Path(file).read_bytes()
     assert shell(capsys, "diff", file, other) == "nothing moved\n"
+
+
+def test_limits_of_the_fusion_are_locked_with_the_plan(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    plan, file = str(tmp_path / "plan.json"), str(tmp_path / "a.lock")
+    shell(capsys, "run", "conv x=f32[1,4,6,6] w=f32[4,4,1,1] + bias + relu", "--bound", "2", "--save-plan", plan)
+    shell(capsys, "lock", plan, "--device", "h200", "-o", file)
+    (entry,) = lock_from_json(Path(file).read_bytes()).graphs
+    assert entry.limits["bound"] == 2
+    assert [kernel.name for kernel in entry.kernels] == ["conv_fprop+add", "relu_fwd"]
+    assert shell(capsys, "check", file) == "nothing moved in 1 graph\n"
+    Path(file).write_text(Path(file).read_text("utf-8").replace('"bound": 2', '"bound": 1'), encoding="utf-8")
+    assert "fusion: kernels: conv_fprop+add ; relu_fwd, then conv_fprop ; add ; relu_fwd" in shell(
+        capsys, "check", file, code=Exit.CHECK_FAILED
+    )
 
 
 def test_wrong_use(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

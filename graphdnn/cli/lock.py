@@ -7,10 +7,11 @@ from pathlib import Path
 
 from graphdnn.cli.options import add_device, device_of
 from graphdnn.cli.outcome import Exit
-from graphdnn.cli.source import HELP, graph_from_text, is_problem, read_source
+from graphdnn.cli.source import HELP, graph_and_limits_from_text, is_problem, read_source
 from graphdnn.cli.text import plural, seconds, table
 from graphdnn.cli.writing import write_file
 from graphdnn.errors import MalformedFile
+from graphdnn.fusion import Limits
 from graphdnn.graph import OperationGraph
 from graphdnn.locks import Lock, lock_of
 from graphdnn.rules import Rule
@@ -38,10 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Exit:
     from graphdnn import __version__
 
-    graphs, problems = graphs_of([*arguments.graphs, *texts_of(arguments.lists)])
+    graphs, problems, limits = graphs_of([*arguments.graphs, *texts_of(arguments.lists)])
     if not graphs:
         raise MalformedFile(EMPTY.reject("command line", "GRAPH", "none"))
-    lock = lock_of(graphs, device_of(arguments), problems, __version__)
+    lock = lock_of(graphs, device_of(arguments), problems, __version__, limits)
     write_file(arguments.output, lock.to_json())
     print(as_text(lock))
     print(f"\nlocked in {arguments.output}; to compare: graphdnn check {arguments.output}")
@@ -54,20 +55,22 @@ def texts_of(paths: list[str]) -> list[str]:
     return [line for line in lines if line]
 
 
-def graphs_of(arguments: list[str]) -> tuple[dict[str, OperationGraph], dict[str, str]]:
-    """Graphs by name, and the problem texts of those that have one: a text is its own name."""
+def graphs_of(arguments: list[str]) -> tuple[dict[str, OperationGraph], dict[str, str], dict[str, Limits]]:
+    """Graphs by name, the problem texts of those that have one (a text is its own name), the limits of plan files."""
     graphs: dict[str, OperationGraph] = {}
     problems: dict[str, str] = {}
+    limits: dict[str, Limits] = {}
     for argument in arguments:
         text = read_source(argument)
-        graph = graph_from_text(text)
+        graph, limit = graph_and_limits_from_text(text)
         problem = " ".join(text.split()) if is_problem(text) else ""
         name = problem or graph.name or Path(argument).stem
         while name in graphs and graphs[name].key != graph.key:
             name += "'"
         graphs[name] = graph
         problems |= {name: problem} if problem else {}
-    return graphs, problems
+        limits |= {name: limit} if limit else {}
+    return graphs, problems, limits
 
 
 def as_text(lock: Lock) -> str:

@@ -29,15 +29,16 @@ def graph_of(argument: str) -> OperationGraph:
 
 def graph_from_text(text: str) -> OperationGraph:
     """What a file or the text itself says."""
-    return _read(text)[0]
+    return graph_and_limits_from_text(text)[0]
 
 
 def graph_and_limits(argument: str) -> tuple[OperationGraph, Limits]:
     """As ``graph_of``, with the limits of its fusion, which only a plan file has."""
-    return _read(read_source(argument))
+    return graph_and_limits_from_text(read_source(argument))
 
 
-def _read(text: str) -> tuple[OperationGraph, Limits]:
+def graph_and_limits_from_text(text: str) -> tuple[OperationGraph, Limits]:
+    """The same for the content of a file, or for a problem text."""
     if is_problem(text):
         return parse(text).build_operation_graph(), NO_LIMITS
     if is_plan(text):

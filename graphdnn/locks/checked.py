@@ -32,7 +32,7 @@ def check(lock: Lock, library: str, entries: Sequence[LockedGraph] | None = None
     for entry in lock.graphs if entries is None else entries:
         try:
             graph = entry.operation_graph()
-            config = rank(graph, device_of(lock, entry.device)).best
+            config = rank(graph, device_of(lock, entry.device), limits=entry.limits_of_fusion()).best
         except (MalformedFile, NotSupported) as error:
             served = "this version does not read it" if isinstance(error, MalformedFile) else "no engine serves it"
             why = tuple(f"{r.where}: {r.reason} [{r.rule}]" for r in error.rejections[:8])

@@ -14,6 +14,8 @@ from typing import Any
 
 from graphdnn.device import DeviceSpec, device_from_json
 from graphdnn.files import CONTENT, VERSION, graph_from_dict, guarded, malformed, parse_document
+from graphdnn.fusion import Limits
+from graphdnn.fusion.limits import limits_from_json
 from graphdnn.graph import OperationGraph
 from graphdnn.problem import parse
 
@@ -60,6 +62,7 @@ class LockedGraph:
     key: str  # of the graph
     problem: str  # the text that makes the graph; empty where ``graph`` holds it
     graph: Mapping[str, Any] | None  # as ``graph_to_dict`` writes it
+    limits: Mapping[str, Any]  # of the fusion, as plan files have them; empty where there are none
     kernels: tuple[LockedKernel, ...]
     stops: tuple[tuple[str, str], ...]  # (edge, rule) of each edge left unfused
     numbers: tuple[str, ...]  # the numeric class, a line for each operation
@@ -72,12 +75,17 @@ class LockedGraph:
             return guarded(lambda: graph_from_dict(stored))
         return guarded(lambda: parse(self.problem).build_operation_graph())
 
+    def limits_of_fusion(self) -> Limits:
+        """Raises ``MalformedFile`` when this version does not read them."""
+        return guarded(lambda: limits_from_json(self.limits))
+
     def to_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "device": self.device,
             "key": self.key,
             **({"problem": self.problem} if self.graph is None else {"graph": self.graph}),
+            **({"limits": self.limits} if self.limits else {}),
             "kernels": [kernel.to_json() for kernel in self.kernels],
             "stops": [list(stop) for stop in self.stops],
             "numbers": list(self.numbers),
@@ -172,6 +180,7 @@ def _graph(data: Mapping[str, Any]) -> LockedGraph:
         key=_text(data["key"]),
         problem="" if graph is not None else _text(data["problem"]),
         graph=None if graph is None else _entries(graph, "graph"),
+        limits=_entries(data.get("limits", {}), "limits"),
         kernels=tuple(_kernel(kernel) for kernel in _list(data["kernels"], "kernels")),
         stops=tuple(_stop(stop) for stop in _list(data["stops"], "stops")),
         numbers=tuple(_text(line) for line in _list(data["numbers"], "numbers")),

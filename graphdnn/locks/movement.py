@@ -78,6 +78,8 @@ def _moved(old: LockedGraph, new: LockedGraph, reasons: Reasons, why_stopped: Ma
     if old.key != new.key:
         yield "graph", "graph", "it computes something else", (f"key {old.key[:12]}, then {new.key[:12]}",)
         return
+    if old.limits != new.limits:
+        yield "fusion", "limits", f"{dict(old.limits) or 'none'}, then {dict(new.limits) or 'none'}", ()
     yield from _fusion(old, new, why_stopped)
     if old.numbers != new.numbers:
         yield (

@@ -10,6 +10,8 @@ from graphdnn.certificate import numeric_class
 from graphdnn.device import DeviceSpec
 from graphdnn.engines import engines_of
 from graphdnn.files import graph_to_dict
+from graphdnn.fusion import Limits
+from graphdnn.fusion.limits import NO_LIMITS
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import ASKED_FOR, Choice, EngineConfig
 from graphdnn.locks.lock import Lock, LockedGraph, LockedKernel
@@ -18,13 +20,20 @@ _DIGITS = 4  # of a predicted time: what another processor's last bits do not re
 
 
 def lock_of(
-    graphs: Mapping[str, OperationGraph], device: DeviceSpec, problems: Mapping[str, str], library: str
+    graphs: Mapping[str, OperationGraph],
+    device: DeviceSpec,
+    problems: Mapping[str, str],
+    library: str,
+    limits: Mapping[str, Limits] | None = None,
 ) -> Lock:
-    """A lock of named graphs on a device; ``problems`` has the texts of those that have one.
+    """A lock of named graphs on a device; ``problems`` has the texts of those that have one, ``limits`` as well.
 
     Raises ``NotSupported`` when no engine serves one of them.
     """
-    entries = (entry_of(rank(graph, device).best, name, problems.get(name, "")) for name, graph in graphs.items())
+    entries = (
+        entry_of(rank(graph, device, limits=(limits or {}).get(name, NO_LIMITS)).best, name, problems.get(name, ""))
+        for name, graph in graphs.items()
+    )
     return Lock(library, {}, ()).with_graphs(entries, {device.name: device}, library)
 
 
@@ -37,6 +46,7 @@ def entry_of(config: EngineConfig, name: str, problem: str = "") -> LockedGraph:
         key=graph.key,
         problem=problem,
         graph=None if problem else graph_to_dict(graph),
+        limits=config.fused.limits.to_json() if config.fused.limits else {},
         kernels=tuple(_kernel(choice) for choice in config.choices),
         stops=tuple((stop.subject, stop.rule) for stop in config.fused.stopped_by),
         numbers=tuple(map(str, numeric_class(config).operations)),
