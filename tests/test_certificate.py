@@ -99,7 +99,8 @@ KINDS = ("normal", "positive", "cancelling", "huge", "largest", "subnormal", "wi
 # Families whose every operation has a derived bound.
 PROVED = (
     "conv_fprop", "conv_dgrad", "conv_wgrad", "conv_fprop_int", "conv_dgrad_int", "conv_wgrad_int", "pointwise",
-    "pointwise_graph", "conversion", "mask", "reduction", "matmul", "matmul_int", "resample", "softmax", "movement", "graph",
+    "pointwise_graph", "conversion", "mask", "reduction", "matmul", "matmul_int", "resample", "softmax", "movement", "norm", "statistics",
+    "graph",
 )  # fmt: skip
 
 
@@ -217,6 +218,32 @@ def test_ranges_hold_for_all_data_in_them() -> None:
     for wrong in ({99: (0, 1)}, {uids["x"]: (1, 0)}, {uids["x"]: 3}, {uids["x"]: ("a", "b")}):
         with pytest.raises(BadParam, match=r"certificate\.range"):
             plan.certificate(ranges=wrong)
+
+
+@emulated
+@pytest.mark.parametrize("family", ["norm", "statistics", "softmax", "pointwise_graph"])
+def test_bounds_hold_on_a_device(family: str) -> None:
+    for seed in (1, 2):
+        graph = draw(Case(family, seed, large=False)).graph
+        plan = DevicePlan(Ranking(fuse(graph), H200).best, EmulatedRuntime())
+        for kind in ("normal", "cancelling", "wide"):
+            found = certify(graph, drawn_data(graph, kind, seed), plan)
+            assert found.holds, f"{family}:{seed} {kind}: {found}"
+
+
+def test_what_has_no_bound_says_so() -> None:
+    graph = draw(Case("rng", 0, large=False)).graph
+    (output,) = certify(graph, drawn_data(graph, "normal", 0)).outputs
+    assert output.why_not == "no bound is derived for rng"
+    assert output.holds
+    norm = parse("norm layer x=f32[4,64]").build_operation_graph()
+    ranges = {t.uid: (1e-5, 1e-5) if t.is_by_value else (-1.0, 1.0) for t in norm.inputs}
+    outputs = build(norm, "cpu").certificate(ranges=ranges).outputs
+    assert all("how the data is spread" in output.why_not for output in outputs)
+    huge = parse("conv x=f16[1,64,4,4] w=f16[8,64,3,3] out=f16 + relu + tanh").build_operation_graph()
+    data = drawn_data(huge, "largest", 0)
+    (output,) = certify(huge, data).outputs
+    assert output.holds
 
 
 # Integers.

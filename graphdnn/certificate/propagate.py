@@ -6,13 +6,14 @@ tensor, virtual or not. Whether boxes are arrays (data) or single ranges, linear
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from graphdnn.certificate import normalizations
 from graphdnn.certificate.box import Box, quiet, times
 from graphdnn.certificate.derivatives import CARRIED
 from graphdnn.certificate.roundings import ROUNDED, underflow
@@ -33,10 +34,14 @@ from graphdnn.engines.work import reduction_length
 from graphdnn.enums import ReductionOperator, ResampleMode
 from graphdnn.heuristics import Choice, EngineConfig
 from graphdnn.operations import (
+    BnBackwardWeights,
+    BnFinalize,
     Concat,
     ConvolutionOperation,
     GenStats,
     Matmul,
+    NormBackward,
+    NormForward,
     Operation,
     PointwiseOperation,
     Reduction,
@@ -50,6 +55,13 @@ from graphdnn.tensors import TensorSpec
 
 _R = ReductionOperator
 _MOVED = (Concat, Reshape, Slice, Transpose)
+
+FORMULAS: dict[type[Operation], Callable[[Any, Mapping[str, Box], bool], dict[str, Box]]] = {
+    NormForward: normalizations.norm_forward,
+    NormBackward: normalizations.norm_backward,
+    BnFinalize: normalizations.bn_finalize,
+    BnBackwardWeights: normalizations.bn_backward_weights,
+}
 
 
 class Unproved(Exception):
@@ -102,6 +114,10 @@ class Walk:
             return {"dx": self._spread(op, operands)}
         if isinstance(op, _MOVED):
             return {"y": self._moved(op)}
+        if type(op) in FORMULAS:
+            if self.values is None:
+                raise Unproved(f"{op.label().split(' ')[0]} depends on how the data is spread: give data")
+            return FORMULAS[type(op)](op, operands, self.is_statistical)
         raise Unproved(f"no bound is derived for {op.label().split(' ')[0]}")
 
     # Operands and results.
