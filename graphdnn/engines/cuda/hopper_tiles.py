@@ -18,8 +18,8 @@ _RESERVED = 1024  # bytes of shared memory that the system keeps for each block
 _BARRIERS = 16  # bytes for each stage
 _MOST_STAGES = 8
 
-# The model's constants, fitted to 900 pairs of a problem and a tile (13 layers, three directions, a residual), operands from
-# memory, on an H200. The choice is 1.0 % slower than the best measured tile (geometric mean), 14 % at worst.
+# The model's constants, fitted to 900 pairs of a problem and a tile (13 layers, three directions, a residual), operands
+# from memory, on an H200. The choice is 1.0 % slower than the best measured tile (geometric mean), 14 % at worst.
 _PRODUCT = 0.0343  # clocks for each sum of a tile, and step of k
 _COPIED = 77.7, 69.1  # bytes a clock into shared memory, along k and across
 _STEP = 1.97  # clocks of a step besides
