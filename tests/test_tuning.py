@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,8 @@ def verdicts(tuned: Tuned) -> dict[str, Verdict]:
 
 
 def test_knobs_are_tried_and_the_result_runs() -> None:
-    tuned = autotune(small(), budget=30.0, initializer="tuning_engines")
+    graph = parse("conv x=f32[2,16,16,16] w=f32[16,16,3,3] pad=1 + relu").build_operation_graph()
+    tuned = autotune(graph, budget=30.0, initializer="tuning_engines")
     assert len(tuned) == 1 + len(BLOCKED.knobs[0].values)  # every value of the knob, and the general engine
     first = tuned.trials[0]
     assert first.verdict is Verdict.FASTEST
@@ -120,3 +122,14 @@ def test_nothing_left() -> None:
     assert caught.value.rejections[0].rule == "tuning.none_left"
     assert tuned.to_json()["best"] is None
     assert "wrong result" in str(tuned)
+
+
+def test_kernels_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: arrays copied there and back, results judged beside the search, equal kernels found out."""
+    monkeypatch.setattr(sys.modules["graphdnn.tuning.autotune"], "_ordinal", lambda device: None)
+    graph = parse("conv x=f32[1,4,8,8] w=f32[4,4,3,3] + relu").build_operation_graph()
+    tuned = autotune(graph, "a100", budget=20.0, most=4, initializer="tuning_emulated")
+    found = {t.verdict for t in tuned}
+    assert {Verdict.FASTEST, Verdict.SAME} <= found, str(tuned)
+    assert not any(t.verdict.is_fault and t.verdict is not Verdict.REFUSED for t in tuned), str(tuned)
+    assert tuned.trials[0].kernels == len(tuned.plan.launches)  # type: ignore[attr-defined]

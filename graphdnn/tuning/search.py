@@ -39,6 +39,7 @@ _QUICK = 3  # samples of the first impression
 _SAMPLES = 3  # of a round: their median is the round's value
 _SAMPLE = {"cpu": 5e-4, "cuda": 3e-4}  # seconds that a sample should last
 _TRYING = 0.8  # share of the budget; the race has the rest, and what it needs for the fewest rounds
+_FAR = 8.0  # times the fastest first impression beyond which one sample says enough
 _SHORT = 0.1  # share of the budget that the fewest rounds may take when it is spent
 _LONG = 0.02  # seconds from which on one sample is as good as several
 _PENDING = 8  # results that wait to be judged, at most: each may be large
@@ -209,10 +210,10 @@ class Search:
         if not self._is_right(trial):
             return False
         best = self._best()
-        first = self._estimates[trial.place]
-        if best is not None and first > 8 * self._estimates[best.place] and first > 0.05:
-            trial.samples = [first]
-            trial.reason = "one execution says enough"
+        (first,) = trial.samples = self._timed(trial, 1)  # the execution before it may have loaded a library
+        self._estimates[trial.place] = first
+        if best is not None and best is not trial and first > _FAR * self._estimates[best.place]:
+            trial.reason = f"more than {_FAR:g} times as long"
         else:
             trial.samples = sorted(self._timed(trial, _QUICK))
         trial.interval = median_interval(trial.samples)

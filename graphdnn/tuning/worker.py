@@ -13,6 +13,8 @@ import contextlib
 import hashlib
 import os
 import sys
+import traceback
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter
@@ -69,11 +71,8 @@ class Bench:
         for spec in self.graph.outputs:
             self._spoil(plan, spec)
         if workspace is not None:
-            self._fill(workspace)
-        start = perf_counter()
-        plan.execute(self.arrays, workspace)
-        self._wait(plan)
-        seconds = perf_counter() - start
+            _fill(workspace, GARBAGE, workspace.nbytes)
+        (seconds,) = _times(plan, lambda: plan.execute(self.arrays, workspace), 1)
         back = plan.to_host(self.arrays)
         altered = [t.uid for t in self._arrays_read() if not _same_bits(back[t.uid], self.host[t.uid])]
         self._results = [as_it_lies(back[spec.uid]).tobytes() for spec in self.graph.outputs]
@@ -101,15 +100,7 @@ class Bench:
             for _ in range(calls):
                 call()
 
-        timings = getattr(plan, "timings", None)
-        if timings is not None:
-            times = [float(t) / calls for t in timings(batch, samples)]
-        else:
-            times = []
-            for _ in range(samples):
-                begun = perf_counter()
-                batch()
-                times.append((perf_counter() - begun) / calls)
+        times = [seconds / calls for seconds in _times(plan, batch, samples)]
         return {"times": times, "seconds": perf_counter() - start}, b""
 
     def drop(self, key: int) -> None:
@@ -139,31 +130,39 @@ class Bench:
     def _spoil(self, plan: ExecutionPlan, spec: TensorSpec) -> None:
         """Garbage in place of a result; what beta reads gets its old values."""
         old = self.before.get(spec.uid)
-        if self.device.kind == "cpu":
-            self.arrays[spec.uid][...] = poisoned(spec) if old is None else old
+        array = self.arrays[spec.uid]
+        if isinstance(array, np.ndarray):
+            array[...] = poisoned(spec) if old is None else old
         elif old is None:
-            byte = GARBAGE if ELEMENTS[spec.data_type].kind == "float" else LARGE
-            self.arrays[spec.uid].data.memset_async(byte, spec.bytes)
+            _fill(array, GARBAGE if ELEMENTS[spec.data_type].kind == "float" else LARGE, spec.bytes)
         else:
-            fresh = plan.to_device({spec.uid: old})[spec.uid]
-            self.arrays[spec.uid].data.copy_from_device_async(fresh.data, spec.bytes)
+            array.data.copy_from_device_async(plan.to_device({spec.uid: old})[spec.uid].data, spec.bytes)
 
-    def _fill(self, workspace: Any) -> None:
-        if self.device.kind == "cpu":
-            workspace.fill(GARBAGE)
-        else:
-            workspace.data.memset_async(GARBAGE, workspace.nbytes)
 
-    def _wait(self, plan: ExecutionPlan) -> None:
-        if self.device.kind == "cuda":
-            from graphdnn.cuda import driver
+def _times(plan: ExecutionPlan, call: Callable[[], None], repeat: int) -> list[float]:
+    """Seconds of each of several calls, on the device where there is one; all work has ended when this returns."""
+    timings = getattr(plan, "timings", None)  # of plans for a device
+    if timings is not None:
+        return [float(seconds) for seconds in timings(call, repeat)]
+    found = []
+    for _ in range(repeat):
+        start = perf_counter()
+        call()
+        found.append(perf_counter() - start)
+    return found
 
-            driver.synchronize(plan.queue())
+
+def _fill(array: Any, byte: int, size: int) -> None:
+    """Bytes of an array, host or device."""
+    if isinstance(array, np.ndarray):
+        as_it_lies(array).view(np.uint8).fill(byte)
+    else:
+        array.data.memset_async(byte, size)
 
 
 def _launches(plan: ExecutionPlan) -> int:
     """Kernels and library calls of an execution."""
-    return sum(len(getattr(kernel, "steps", (kernel,))) for kernel in plan.kernels)
+    return sum(len(getattr(kernel, "steps", (kernel,))) for kernel in plan.compiled)
 
 
 def _fingerprint(plan: ExecutionPlan) -> str | None:
@@ -173,7 +172,7 @@ def _fingerprint(plan: ExecutionPlan) -> str | None:
     from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 
     parts: list[object] = []
-    for kernel in plan.kernels:
+    for kernel in plan.compiled:
         assert isinstance(kernel, DeviceKernel)
         for step in kernel.steps:
             if not isinstance(step, Launch):
@@ -268,10 +267,11 @@ def _problem(error: BaseException) -> Message:
     """An error as data."""
     is_memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     refused = isinstance(error, GraphdnnError)
-    text = str(error).strip() or "no more is said"
+    where = traceback.extract_tb(error.__traceback__)[-1:]
+    at = "".join(f" at {os.path.basename(frame.filename)}:{frame.lineno}" for frame in where)
     return {
         "failed": "memory" if is_memory else "refused" if refused else "raised",
-        "error": text if refused else f"{type(error).__name__}: {text}",
+        "error": str(error) if refused else f"{type(error).__name__}: {error}{at}",
     }
 
 
