@@ -20,7 +20,7 @@ from graphdnn.engines.cuda import rnn, rnn_backward, rnn_resident, rnn_resident_
 from graphdnn.engines.cuda.launch import Launch
 from graphdnn.engines.engine import Engine, Task
 from graphdnn.enums import DataType
-from graphdnn.operations import EXTENSIONS, Cell, Operation
+from graphdnn.operations import EXTENSIONS, Cell, Operation, RnnForward
 from graphdnn.tensors import TensorSpec
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -190,12 +190,38 @@ def test_resident_networks(tag: str, name: str) -> None:
 
 
 @emulated
+@pytest.mark.parametrize("tag", ["rnn_fwd", "rnn_bwd_data"])
+def test_resident_matrices_in_shared_memory(tag: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rnn_resident, "_REGISTERS", 60 if tag == "rnn_fwd" else 44)
+    op = network(tag, "f16", cell=Cell.LSTM, batch_sizes=(18, 17, 3), hidden_size=272)
+    agrees(op, 1e-2, engine=RESIDENT_ENGINES[tag])
+    names = [step.text.name for step in device_kernel(op, RESIDENT_ENGINES[tag]).steps if isinstance(step, Launch)]
+    assert any("_r16k2a2s_" in name for name in names), names
+
+
+@emulated
+def test_resident_networks_hand_on_what_is_no_number() -> None:
+    """A NaN is as good as any value to those who wait for it."""
+    op = network("rnn_fwd", "f16", cell=Cell.GRU, batch_sizes=(3, 3), hidden_size=16, layers=1)
+    values = values_for(op)
+    assert isinstance(op, RnnForward)
+    values[op.x.uid][:] = np.frombuffer(np.uint16(0xFFFF).tobytes(), np.float16)[0]
+    run_both(op, rnn_resident.ENGINE, values)
+
+
+@emulated
 def test_resident_inference_in_other_layouts() -> None:
     settings = {"cell": Cell.LSTM, "hidden_size": 32, "batch_sizes": (17, 17, 2)}
     agrees(network("rnn_fwd", "bf16", "gaps", ("kept",), **settings), 3e-2, engine=rnn_resident.ENGINE)
 
 
-LARGEST = ((Cell.LSTM, 512, 64), (Cell.LSTM, 1024, 16), (Cell.LSTM, 512, 65), (Cell.GRU, 768, 32))
+LARGEST = (
+    (Cell.LSTM, 512, 64),
+    (Cell.LSTM, 1024, 16),
+    (Cell.LSTM, 512, 65),
+    (Cell.GRU, 768, 32),
+    (Cell.LSTM, 1024, 64),
+)
 
 
 def own_texts_compile(op: Operation, engine: Engine, arch: str) -> None:

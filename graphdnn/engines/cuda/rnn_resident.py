@@ -42,11 +42,16 @@ _ID = "cuda_rnn_resident"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a layer is divided among blocks."""
+    """How a layer is divided among blocks.
+
+    ``blocks_of_k``: blocks of 32 units of a warp; ``at_once``: how many values of 32 units it reads at once.
+    """
 
     rows: int
     blocks: tuple[int, int, int]  # of units, of sequences, directions
     blocks_of_k: int
+    at_once: int
+    staged: bool  # matrices are in shared memory
     shared: int
 
     @property
@@ -58,25 +63,36 @@ class Shape:
         """All blocks run at the same time."""
         return self.count <= device.sm_count and self.shared <= device.shared_memory - _SYSTEM
 
+    def text(self) -> str:
+        return f"r{self.rows}k{self.blocks_of_k}a{self.at_once}{'s' * self.staged}"
 
-def fitting(rnn: RnnSpec, *, sums: int, depth: int, columns: int) -> list[Shape]:
-    """The ways to divide a layer whose operands fit into registers.
+    def constants(self) -> dict[str, int | bool | str]:
+        return {"THREADS": THREADS, "UNITS": UNITS, "ROWS": self.rows, "STAGED": self.staged}
 
-    A block sums ``sums`` columns of a sequence over ``depth`` values of each unit; its warps join ``columns``.
+
+def fitting(rnn: RnnSpec, *, columns: int, values: int) -> list[Shape]:
+    """The ways to divide a layer whose operands have room.
+
+    A block sums ``columns`` for each sequence, over ``values`` of each unit. Matrices are best in registers.
     """
-    tiles, deep = sums // 8, -(-rnn.hidden_size // (_WARPS * _DEEP))
+    tiles, deep = columns // 8, -(-rnn.hidden_size // (_WARPS * _DEEP))
     found = []
-    for rows in _ROWS:
-        registers = 4 * (depth * deep * (tiles + rows // 8) + rows // 16 * tiles)
-        if registers <= _REGISTERS:
+    for staged, chunks in ((False, 1), (False, values), (True, 1), (True, values)):
+        for rows in _ROWS:
+            at_once = values * deep // chunks
+            matrix = 0 if staged else values * deep * tiles
+            if 4 * (matrix + rows // 8 * at_once + rows // 16 * tiles) > _REGISTERS:
+                continue
             blocks = -(-rnn.hidden_size // UNITS), -(-rnn.batch_sizes[0] // rows), rnn.directions
-            found.append(Shape(rows, blocks, deep, 2 * _WARPS * rows * (columns + 8) * 4))
+            joined = (1 if staged else 2) * _WARPS * rows * (columns + 8) * 4
+            shared = joined + staged * THREADS * values * deep * tiles * 16
+            found.append(Shape(rows, blocks, deep, at_once, staged, shared))
     return found
 
 
 def shapes(rnn: RnnSpec) -> list[Shape]:
     """Of the network itself: a block sums all gates of its units."""
-    return fitting(rnn, sums=GATES[rnn.cell] * UNITS, depth=1, columns=GATES[rnn.cell] * UNITS)
+    return fitting(rnn, columns=GATES[rnn.cell] * UNITS, values=1)
 
 
 def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
@@ -171,17 +187,15 @@ def _layer(network: Network, op: RnnForward, layer: int, values: Values, enterin
     else:
         parameters.tensor("kept", op.kept, is_output=True)
     parameters.integer("kept_step", 0 if op.kept is None else op.kept.strides[0])
-    name = f"rnn_resident__{rnn.cell.name.lower()}_r{shape.rows}k{shape.blocks_of_k}"
+    name = f"rnn_resident__{rnn.cell.name.lower()}_{shape.text()}"
     text = kernel_text(
         name,
-        ["mma.cuh", "rnn_rows.cuh", "rnn_cells.cuh", "rnn_exchange.cuh", "rnn_resident.cu"],
+        ["mma.cuh", "rnn_rows.cuh", "rnn_cells.cuh", "rnn_exchange.cuh", "rnn_operands.cuh", "rnn_resident.cu"],
         parameters=parameters.text,
         functions=[],
         constants={
             **network.constants(),
-            "THREADS": THREADS,
-            "UNITS": UNITS,
-            "ROWS": shape.rows,
+            **shape.constants(),
             "BLOCKS_OF_K": shape.blocks_of_k,
             "SKIP": skips,
             "State": state,
@@ -240,7 +254,7 @@ NEEDS: tuple[Constraint, ...] = (
         f"{_ID}.size",
         "hidden_size, batch_sizes, directions",
         lambda task: misfit(task, shapes),
-        Empty("blocks that all run at the same time, with their part of the matrix in registers"),
+        Empty("blocks that all run at the same time and keep their part of the matrix"),
         reason="blocks wait for each other's states from step to step",
         fix="divide the sequences among several runs, or use another engine",
         status=Status.NOT_SUPPORTED_SHAPE,

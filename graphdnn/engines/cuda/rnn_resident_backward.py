@@ -39,7 +39,7 @@ _STEP = 2.2e-6  # seconds
 
 def shapes(rnn: RnnSpec) -> list[Shape]:
     """The ways to divide a layer whose operands fit into registers."""
-    return fitting(rnn, sums=UNITS, depth=rnn.gates, columns=UNITS)
+    return fitting(rnn, columns=UNITS, values=rnn.gates)
 
 
 def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
@@ -90,15 +90,21 @@ def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, h
     parameters.tensor("found", op.kept_gradients, is_output=True)
     parameters.integer("found_step", op.kept_gradients.strides[0])
     text = kernel_text(
-        f"rnn_resident_backward__{rnn.cell.name.lower()}_r{shape.rows}k{shape.blocks_of_k}",
-        ["mma.cuh", "rnn_rows.cuh", "rnn_cells.cuh", "rnn_exchange.cuh", "rnn_resident_backward.cu"],
+        f"rnn_resident_backward__{rnn.cell.name.lower()}_{shape.text()}",
+        [
+            "mma.cuh",
+            "rnn_rows.cuh",
+            "rnn_cells.cuh",
+            "rnn_exchange.cuh",
+            "rnn_operands.cuh",
+            "rnn_resident_backward.cu",
+        ],
         parameters=parameters.text,
         functions=[],
         constants={
             **network.constants(),
-            "THREADS": THREADS,
-            "UNITS": UNITS,
-            "ROWS": shape.rows,
+            **shape.constants(),
+            "AT_ONCE": shape.at_once,
             "WARP_UNITS": shape.blocks_of_k,
             "State": state,
             "StateOut": STORAGE[DataType.FLOAT if op.dhx is None else op.dhx.data_type],
@@ -116,7 +122,7 @@ NEEDS: tuple[Constraint, ...] = (
         f"{_ID}.size",
         "hidden_size, batch_sizes, directions",
         lambda task: misfit(task, shapes),
-        Empty("blocks that all run at the same time, with their part of the matrix in registers"),
+        Empty("blocks that all run at the same time and keep their part of the matrix"),
         reason="blocks wait for each other's gradients from step to step",
         fix="divide the sequences among several runs, or use another engine",
         status=Status.NOT_SUPPORTED_SHAPE,

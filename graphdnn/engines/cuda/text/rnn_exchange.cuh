@@ -25,12 +25,14 @@ __device__ __forceinline__ bool is_absent(const uint4& words) {
     return words.x == ABSENT || words.y == ABSENT || words.z == ABSENT || words.w == ABSENT;
 }
 
-// All of them, read until they are there. Those without an address are 0.
-template <int COUNT> __device__ __forceinline__ void gather(const uint4* const (&from)[COUNT], uint4 (&to)[COUNT]) {
+// Those at `from(i)`, read until they are there; 0 without an address. Addresses are worked out again where they are needed
+// again, which is cheaper than to keep them.
+template <int COUNT, class Addresses> __device__ __forceinline__ void gather(const Addresses& from, uint4 (&to)[COUNT]) {
     #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
+        const uint4* const at = from(i);
         to[i] = make_uint4(0, 0, 0, 0);
-        if (from[i]) to[i] = load_shared_words(from[i]);
+        if (at) to[i] = load_shared_words(at);
     }
     for (;;) {
         bool is_missing = false;
@@ -42,6 +44,7 @@ template <int COUNT> __device__ __forceinline__ void gather(const uint4* const (
 #endif
         #pragma unroll
         for (int i = 0; i < COUNT; ++i)
-            if (is_absent(to[i])) to[i] = load_shared_words(from[i]);
+            if (is_absent(to[i])) to[i] = load_shared_words(from(i));
     }
+    __syncwarp();
 }

@@ -1,45 +1,19 @@
 // A layer of a recurrent network over all steps, on tensor cores. A block has UNITS units with all of their gates and ROWS
-// sequences; its part of the state's matrix stays in registers from step to step. Its warps share the units that are summed
+// sequences; its part of the state's matrix stays in registers, or in shared memory, from step to step. Its warps share the units that are summed
 // over, and join in shared memory; each reads the states that it needs as soon as other blocks have written them.
-//
-// Neighbours along k are 16 bytes of a lane, so that operands come from memory as they lie: both have the same order, and
-// the sum does not care.
 
 constexpr int COLUMNS = GATES * UNITS, TILES = COLUMNS / 8, PITCH = COLUMNS + 8, WARPS = THREADS / 32;
 constexpr int EACH = ROWS * UNITS / THREADS;  // pairs of a sequence and a unit for a thread
 
-__device__ __forceinline__ unsigned int word_of(const uint4& words, int i) {
-    return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
-}
-
-// Elements of the state's matrix, 8 along k.
-__device__ __forceinline__ uint4 weights_at(const Params& p, const State* matrix, int row, int k, bool is_aligned) {
-    if (k >= (int)p.hidden) return make_uint4(0, 0, 0, 0);
-    if (is_aligned) return __ldg((const uint4*)(matrix + (long long)row * p.hidden + k));
-    Pack<State, 8> pack;
-    #pragma unroll
-    for (int e = 0; e < 8; ++e) pack[e] = matrix[((long long)row * p.hidden + k + e) * p.w_step];
-    return *(const uint4*)&pack;
-}
-
-// A step in the order in which a direction takes them; none behind the last.
-struct Turn { int start, batch; };
-
-__device__ __forceinline__ Turn turn_at(const Params& p, int s, bool back) {
-    if (s >= (int)p.steps) return {0, 0};
-    const int t = back ? (int)p.steps - 1 - s : s;
-    return {first_row(p, t), sequences(p, t)};
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident(const __grid_constant__ Params p) {
-    extern __shared__ float partial[];  // [2][WARPS][ROWS][PITCH]
+    extern __shared__ float partial[];  // [STAGED ? 1 : 2][WARPS][ROWS][PITCH], and weights
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, group = lane / 4, place = lane % 4;
     const int hidden = (int)p.hidden, steps = (int)p.steps, all = (int)p.batch, direction = (int)blockIdx.z;
     const int first_unit = (int)blockIdx.x * UNITS, first_b = (int)blockIdx.y * ROWS, first_k = warp * BLOCKS_OF_K * 32 + place * 8;
     const bool back = direction == 1;
     const long long width = p.directions * p.hidden, pseudo = p.pseudo + direction;
 
-    unsigned int weight[BLOCKS_OF_K][TILES][4];
+    Weights<BLOCKS_OF_K, TILES> weights((uint4*)(partial + (STAGED ? 1 : 2) * WARPS * ROWS * PITCH));
     {
         const State* matrix = p.w + p.matrix_at[direction] * p.w_step;
         const bool is_aligned = p.w_step == 1 && ((unsigned long long)matrix & 15) == 0;
@@ -48,9 +22,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident(const __gr
             #pragma unroll
             for (int tile = 0; tile < TILES; ++tile) {
                 const int column = tile * 8 + group, row = column / UNITS * hidden + first_unit + column % UNITS;
-                const uint4 words = weights_at(p, matrix, row, first_k + kb * 32, is_aligned);
-                #pragma unroll
-                for (int i = 0; i < 4; ++i) weight[kb][tile][i] = word_of(words, i);
+                const int k = first_k + kb * 32;
+                weights.set(kb, tile, k < hidden ? eight_at(p, matrix, (long long)row * hidden + k, is_aligned) : make_uint4(0, 0, 0, 0));
             }
     }
     // This thread's pairs: sequences UNITS threads apart.
@@ -95,20 +68,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident(const __gr
         read_input(next, ahead);
         const int start = now.start, batch = now.batch;
         if (first_b < batch) {
-            const uint4* from[ROWS / 8 * BLOCKS_OF_K];
+            const State* rows[ROWS / 8];
             #pragma unroll
             for (int r = 0; r < ROWS / 8; ++r) {
                 const int b = first_b + r * 8 + group;
-                const long long row = b < before.batch ? all + before.start + b : b;
-                #pragma unroll
-                for (int kb = 0; kb < BLOCKS_OF_K; ++kb) {
-                    const int k = first_k + kb * 32;
-                    from[r * BLOCKS_OF_K + kb] = b < batch && k < hidden ? (const uint4*)(states + row * width + k) : nullptr;
-                }
+                rows[r] = b < batch ? states + (b < before.batch ? all + before.start + b : b) * width + first_k : nullptr;
             }
             uint4 state[ROWS / 8 * BLOCKS_OF_K];
-            gather(from, state);
-            __syncwarp();
+            gather([&](int i) {
+                const State* const row = rows[i / BLOCKS_OF_K];
+                const int k = i % BLOCKS_OF_K * 32;
+                return row && first_k + k < hidden ? (const uint4*)(row + k) : nullptr;
+            }, state);
             float sum[ROWS / 16][TILES][4];
             #pragma unroll
             for (int m = 0; m < ROWS / 16; ++m)
@@ -116,28 +87,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident(const __gr
                 for (int tile = 0; tile < TILES; ++tile)
                     #pragma unroll
                     for (int e = 0; e < 4; ++e) sum[m][tile][e] = 0.0f;
-            #pragma unroll
-            for (int kb = 0; kb < BLOCKS_OF_K; ++kb)
-                #pragma unroll
-                for (int half = 0; half < 4; half += 2)
-                    #pragma unroll
-                    for (int m = 0; m < ROWS / 16; ++m) {
-                        const uint4 &upper = state[2 * m * BLOCKS_OF_K + kb], &lower = state[(2 * m + 1) * BLOCKS_OF_K + kb];
-                        const unsigned int a[4] = {word_of(upper, half), word_of(lower, half), word_of(upper, half + 1), word_of(lower, half + 1)};
-                        #pragma unroll
-                        for (int tile = 0; tile < TILES; ++tile)
-                            multiply_warp<State, State, float>(sum[m][tile], a, weight[kb][tile][half], weight[kb][tile][half + 1]);
-                    }
-            float* parts = partial + (s % 2) * WARPS * ROWS * PITCH;
-            #pragma unroll
-            for (int m = 0; m < ROWS / 16; ++m)
-                #pragma unroll
-                for (int tile = 0; tile < TILES; ++tile)
-                    #pragma unroll
-                    for (int e = 0; e < 4; e += 2)
-                        *(float2*)(parts + (warp * ROWS + m * 16 + e / 2 * 8 + group) * PITCH + tile * 8 + place * 2) =
-                            make_float2(sum[m][tile][e], sum[m][tile][e + 1]);
-            __syncthreads();
+            add_products<BLOCKS_OF_K>(sum, state, weights, 0);
+            float* parts = partial + (STAGED ? 0 : s % 2) * WARPS * ROWS * PITCH;
+            store_sums<TILES, PITCH>(sum, parts);
             #pragma unroll
             for (int i = 0; i < EACH; ++i) {
                 const int r = mine + i * (THREADS / UNITS), b = first_b + r;

@@ -2,27 +2,15 @@
 // rnn_resident.cu, but what is summed over are all gates of all units, and what blocks hand on are the gradients of what
 // entered the gates, rounded to 16 bits. They are also kept as they are.
 //
-// A warp has some units with all of their gates, WARP_UNITS of 32. One more turn after the last gives the gradients of the
+// A warp has some units with all of their gates, WARP_UNITS of 32, and reads AT_ONCE blocks of 32 values. One more turn after the last gives the gradients of the
 // first states.
 
 constexpr int TILES = UNITS / 8, PITCH = UNITS + 8, WARPS = THREADS / 32, BLOCKS_OF_K = GATES * WARP_UNITS;
 constexpr int EACH = ROWS * UNITS / THREADS;  // pairs of a sequence and a unit for a thread
 
-__device__ __forceinline__ unsigned int word_of(const uint4& words, int i) {
-    return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
-}
-
 // A GRU hands on the third gate's gradient of the state first, so that those of the state and of the input are neighbours.
 __device__ __forceinline__ int handed_place(int value) { return CELL == GRU ? (value + 1) % 4 : value; }
 __device__ __forceinline__ int gate_at(int place) { return CELL == GRU ? (place + 2) % 3 : place; }
-
-struct Turn { int start, batch; };
-
-__device__ __forceinline__ Turn turn_at(const Params& p, int s, bool back) {
-    if (s >= (int)p.steps) return {0, 0};
-    const int t = back ? (int)p.steps - 1 - s : s;
-    return {first_row(p, t), sequences(p, t)};
-}
 
 // What a pair reads of a row.
 struct Row {
@@ -30,7 +18,7 @@ struct Row {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident_backward(const __grid_constant__ Params p) {
-    extern __shared__ float partial[];  // [2][WARPS][ROWS][PITCH]
+    extern __shared__ float partial[];  // [STAGED ? 1 : 2][WARPS][ROWS][PITCH], and weights
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, group = lane / 4, place = lane % 4;
     const int hidden = (int)p.hidden, steps = (int)p.steps, all = (int)p.batch, direction = (int)blockIdx.z;
     const int first_unit = (int)blockIdx.x * UNITS, first_b = (int)blockIdx.y * ROWS;
@@ -41,24 +29,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident_backward(c
     float* found = p.found + pseudo * p.rows * KEPT_GRADIENTS * p.hidden * p.found_step;
 
     // Column `unit` of the state's matrix: neighbours along k are rows.
-    unsigned int weight[BLOCKS_OF_K][TILES][4];
+    Weights<BLOCKS_OF_K, TILES> weights((uint4*)(partial + (STAGED ? 1 : 2) * WARPS * ROWS * PITCH));
     {
         const State* matrix = p.w + p.matrix_at[direction] * p.w_step;
+        const bool is_aligned = p.w_step == 1 && ((unsigned long long)matrix & 15) == 0;
+        State* const turned = (State*)partial + warp * 32 * 8;  // 32 rows of 8 columns, which lanes exchange
         #pragma unroll
         for (int kb = 0; kb < BLOCKS_OF_K; ++kb)
             #pragma unroll
-            for (int tile = 0; tile < TILES; ++tile)
+            for (int tile = 0; tile < TILES; ++tile) {
+                const int k = (warp * WARP_UNITS + kb % WARP_UNITS) * 32 + lane;
+                const long long at = ((long long)gate_at(kb / WARP_UNITS) * hidden + k) * hidden + first_unit + tile * 8;
+                *(uint4*)(turned + lane * 8) = k < hidden ? eight_at(p, matrix, at, is_aligned) : make_uint4(0, 0, 0, 0);
+                __syncwarp();
+                Pack<State, 8> pack;
                 #pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    const int k = first_k + kb % WARP_UNITS * 32 + i * 2, column = first_unit + tile * 8 + group;
-                    const long long row = (long long)gate_at(kb / WARP_UNITS) * hidden + k;
-                    unsigned int low = 0, high = 0;
-                    if (k < hidden) {
-                        low = matrix[(row * hidden + column) * p.w_step].bits;
-                        high = matrix[((row + 1) * hidden + column) * p.w_step].bits;
-                    }
-                    weight[kb][tile][i] = low | high << 16;
-                }
+                for (int e = 0; e < 8; ++e) pack[e] = turned[(place * 8 + e) * 8 + group];
+                weights.set(kb, tile, *(const uint4*)&pack);
+                __syncwarp();
+            }
+        __syncthreads();
     }
     const int unit = first_unit + (int)threadIdx.x % UNITS, mine = (int)threadIdx.x / UNITS;
     const auto read = [&](const Turn& turn, Row (&to)[EACH]) {
@@ -97,23 +87,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident_backward(c
         const bool is_end = s == steps;
         const int batch = is_end ? all : now.batch;
         if (first_b < batch) {
-            const uint4* from[ROWS / 8 * BLOCKS_OF_K];
-            #pragma unroll
-            for (int r = 0; r < ROWS / 8; ++r) {
-                const int b = first_b + r * 8 + group;
-                int done = -1;
-                if (b < batch && is_end) done = back ? last_row(p, b) : b;
-                else if (b < batch && b < before.batch) done = before.start + b;
-                #pragma unroll
-                for (int kb = 0; kb < BLOCKS_OF_K; ++kb) {
-                    const int k = first_k + kb % WARP_UNITS * 32;
-                    from[r * BLOCKS_OF_K + kb] = done >= 0 && k < hidden
-                        ? (const uint4*)(handed + done * width + (long long)(kb / WARP_UNITS) * hidden + k) : nullptr;
-                }
-            }
-            uint4 state[ROWS / 8 * BLOCKS_OF_K];
-            gather(from, state);
-            __syncwarp();
             float sum[ROWS / 16][TILES][4];
             #pragma unroll
             for (int m = 0; m < ROWS / 16; ++m)
@@ -121,28 +94,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident_backward(c
                 for (int tile = 0; tile < TILES; ++tile)
                     #pragma unroll
                     for (int e = 0; e < 4; ++e) sum[m][tile][e] = 0.0f;
+            const State* rows[ROWS / 8];
             #pragma unroll
-            for (int kb = 0; kb < BLOCKS_OF_K; ++kb)
-                #pragma unroll
-                for (int half = 0; half < 4; half += 2)
-                    #pragma unroll
-                    for (int m = 0; m < ROWS / 16; ++m) {
-                        const uint4 &upper = state[2 * m * BLOCKS_OF_K + kb], &lower = state[(2 * m + 1) * BLOCKS_OF_K + kb];
-                        const unsigned int a[4] = {word_of(upper, half), word_of(lower, half), word_of(upper, half + 1), word_of(lower, half + 1)};
-                        #pragma unroll
-                        for (int tile = 0; tile < TILES; ++tile)
-                            multiply_warp<State, State, float>(sum[m][tile], a, weight[kb][tile][half], weight[kb][tile][half + 1]);
-                    }
-            float* parts = partial + (s % 2) * WARPS * ROWS * PITCH;
+            for (int r = 0; r < ROWS / 8; ++r) {
+                const int b = first_b + r * 8 + group;
+                int done = -1;
+                if (b < batch && is_end) done = back ? last_row(p, b) : b;
+                else if (b < batch && b < before.batch) done = before.start + b;
+                rows[r] = done < 0 ? nullptr : handed + done * width + first_k;
+            }
             #pragma unroll
-            for (int m = 0; m < ROWS / 16; ++m)
-                #pragma unroll
-                for (int tile = 0; tile < TILES; ++tile)
-                    #pragma unroll
-                    for (int e = 0; e < 4; e += 2)
-                        *(float2*)(parts + (warp * ROWS + m * 16 + e / 2 * 8 + group) * PITCH + tile * 8 + place * 2) =
-                            make_float2(sum[m][tile][e], sum[m][tile][e + 1]);
-            __syncthreads();
+            for (int first = 0; first < BLOCKS_OF_K; first += AT_ONCE) {
+                uint4 state[ROWS / 8 * AT_ONCE];
+                gather([&](int i) {
+                    const State* const row = rows[i / AT_ONCE];
+                    const int block = first + i % AT_ONCE, gate = block / WARP_UNITS, k = block % WARP_UNITS * 32;
+                    return row && first_k + k < hidden ? (const uint4*)(row + gate * hidden + k) : nullptr;
+                }, state);
+                add_products<AT_ONCE>(sum, state, weights, first);
+            }
+            float* parts = partial + (STAGED ? 0 : s % 2) * WARPS * ROWS * PITCH;
+            store_sums<TILES, PITCH>(sum, parts);
             #pragma unroll
             for (int i = 0; i < EACH; ++i) {
                 const int r = mine + i * (THREADS / UNITS), b = first_b + r;

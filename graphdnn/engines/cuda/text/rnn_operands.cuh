@@ -1,0 +1,78 @@
+// Operands of a warp whose units are summed over: neighbours along k are 16 bytes of a lane, as they lie in memory. Both operands
+// have the same order, and the sum does not care.
+
+struct Turn { int start, batch; };
+
+// Step `s` in the order in which a direction takes them; none behind the last.
+__device__ __forceinline__ Turn turn_at(const Params& p, int s, bool back) {
+    if (s >= (int)p.steps) return {0, 0};
+    const int t = back ? (int)p.steps - 1 - s : s;
+    return {first_row(p, t), sequences(p, t)};
+}
+
+__device__ __forceinline__ unsigned int word_of(const uint4& words, int i) {
+    return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
+}
+
+// Eight neighbours of the packed weights.
+__device__ __forceinline__ uint4 eight_at(const Params& p, const State* matrix, long long at, bool is_aligned) {
+    if (is_aligned) return __ldg((const uint4*)(matrix + at));
+    Pack<State, 8> pack;
+    #pragma unroll
+    for (int e = 0; e < 8; ++e) pack[e] = matrix[(at + e) * p.w_step];
+    return *(const uint4*)&pack;
+}
+
+// A warp's part of the state's matrix, in registers or, where it is too large for them, in shared memory.
+template <int BLOCKS_OF_K, int TILES> struct Weights {
+    uint4 words[STAGED ? 1 : BLOCKS_OF_K][STAGED ? 1 : TILES];
+    uint4* staged;
+
+    __device__ __forceinline__ Weights(uint4* memory) : staged(memory + (int)threadIdx.x / 32 * BLOCKS_OF_K * TILES * 32 + (int)threadIdx.x % 32) {}
+
+    __device__ __forceinline__ void set(int kb, int tile, const uint4& value) {
+        if constexpr (STAGED) staged[(kb * TILES + tile) * 32] = value;
+        else words[kb][tile] = value;
+    }
+
+    __device__ __forceinline__ uint4 at(int kb, int tile) const {
+        if constexpr (STAGED) return staged[(kb * TILES + tile) * 32];
+        else return words[kb][tile];
+    }
+};
+
+// Adds the products with COUNT blocks of 32 values from `first` on. State: of sequence r * 8 + lane / 4, block by block.
+template <int COUNT, int BLOCKS_OF_K, int TILES>
+__device__ __forceinline__ void add_products(
+    float (&sum)[ROWS / 16][TILES][4], const uint4 (&state)[ROWS / 8 * COUNT], const Weights<BLOCKS_OF_K, TILES>& weights, int first
+) {
+    #pragma unroll
+    for (int kb = 0; kb < COUNT; ++kb)
+        #pragma unroll
+        for (int tile = 0; tile < TILES; ++tile) {
+            const uint4 weight = weights.at(first + kb, tile);
+            #pragma unroll
+            for (int half = 0; half < 4; half += 2)
+                #pragma unroll
+                for (int m = 0; m < ROWS / 16; ++m) {
+                    const uint4 &upper = state[2 * m * COUNT + kb], &lower = state[(2 * m + 1) * COUNT + kb];
+                    const unsigned int a[4] = {word_of(upper, half), word_of(lower, half), word_of(upper, half + 1), word_of(lower, half + 1)};
+                    multiply_warp<State, State, float>(sum[m][tile], a, word_of(weight, half), word_of(weight, half + 1));
+                }
+        }
+}
+
+// What the warps of a block found, for all of them to join: [WARPS][ROWS][PITCH].
+template <int TILES, int PITCH> __device__ __forceinline__ void store_sums(const float (&sum)[ROWS / 16][TILES][4], float* parts) {
+    const int warp = (int)threadIdx.x / 32, group = (int)threadIdx.x % 32 / 4, place = (int)threadIdx.x % 4;
+    if (STAGED) __syncthreads();  // there is one place for them only
+    #pragma unroll
+    for (int m = 0; m < ROWS / 16; ++m)
+        #pragma unroll
+        for (int tile = 0; tile < TILES; ++tile)
+            #pragma unroll
+            for (int e = 0; e < 4; e += 2)
+                *(float2*)(parts + (warp * ROWS + m * 16 + e / 2 * 8 + group) * PITCH + tile * 8 + place * 2) =
+                    make_float2(sum[m][tile][e], sum[m][tile][e + 1]);
+    __syncthreads();
+}
