@@ -12,7 +12,8 @@ from graphdnn.cli.source import HELP
 from graphdnn.cli.text import indented, plural, seconds, shortened, size, table
 from graphdnn.cuts import Cut, Cuts, Side, cuts_of
 
-_LONGEST_SIDE = 36
+_LONGEST_THROUGH = 36
+_NAMED = 3  # operations of each side
 _HEAD = ("", "through", "first", "second", "first", "second", "one by one", "together", "memory", "launches", "whole")
 
 
@@ -20,12 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", metavar="GRAPH", help=HELP)
     add_device(parser)
     parser.add_argument("--measure", action="store_true", help="execute the whole and all parts on the device")
-    parser.add_argument("--margin", type=_share, metavar="SHARE", help="a difference that says nothing, e.g. 0.05")
+    parser.add_argument("--margin", type=share, metavar="SHARE", help="a difference that says nothing, e.g. 0.05")
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
     add_limits(parser)
 
 
-def _share(text: str) -> float:
+def share(text: str) -> float:
     """Named as argparse says it: invalid share value."""
     value = float(text)
     if not 0 <= value < 10:
@@ -67,14 +68,25 @@ _LEGEND = (
 def _row(number: str, cut: Cut) -> tuple[str, ...]:
     through = ", ".join(t.label() for t in cut.tensors)
     return (
-        number, shortened(through, _LONGEST_SIDE), _shown(cut.before), _shown(cut.after),
+        number, shortened(through, _LONGEST_THROUGH), _end_of(cut.before), _start_of(cut.after),
         seconds(cut.before.fused.seconds), seconds(cut.after.fused.seconds), seconds(cut.after.unfused.seconds),
         seconds(cut.verdict.split), _signed(cut.bytes_saved), f"{cut.launches_saved:+d}", str(cut.verdict),
     )  # fmt: skip
 
 
-def _shown(side: Side) -> str:
-    return shortened("+".join(label.split(" ")[0] for label in side.operations), _LONGEST_SIDE)
+def _end_of(side: Side) -> str:
+    """What comes last before the cut, with the number of all operations where others come before it."""
+    names = _names(side)
+    return f"{len(names)}: ... {'+'.join(names[-_NAMED:])}" if len(names) > _NAMED else "+".join(names)
+
+
+def _start_of(side: Side) -> str:
+    names = _names(side)
+    return f"{len(names)}: {'+'.join(names[:_NAMED])} ..." if len(names) > _NAMED else "+".join(names)
+
+
+def _names(side: Side) -> list[str]:
+    return [label.split(" ")[0] for label in side.operations]
 
 
 def _signed(number: int) -> str:
