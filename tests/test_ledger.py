@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,11 @@ from legal import operation, tensor
 
 import graphdnn
 from graphdnn import Filters, Graph, OperationGraph, rank
-from graphdnn.cli import explain
-from graphdnn.enums import ConvolutionMode, PointwiseMode, ReductionOperator, Status
+from graphdnn.enums import PointwiseMode, ReductionOperator, Status
 from graphdnn.errors import GraphdnnError
 from graphdnn.ledger import ENTRY_FIELDS, KINDS, LEDGER_FIELDS, SUBJECT_FIELDS, Ledger, of_error, of_ranking
-from graphdnn.operations import ConvForward, ConvolutionSpec, Operation, PointwiseOperation, PointwiseSpec
+from graphdnn.operations import PointwiseOperation, PointwiseSpec
 from graphdnn.rules import RULES
-from graphdnn.tensors import TensorSpec, packed_strides
 
 ROOT = Path(__file__).resolve().parents[1]
 TYPES: dict[str, tuple[type, ...]] = {
@@ -222,74 +219,3 @@ def _agrees(data: dict[str, Any], fields: tuple[tuple[str, str, str], ...]) -> N
 def test_an_error_without_a_subject() -> None:
     error = graphdnn.BadParam(RULES["graph.empty"].reject("OPERATIONGRAPH", "operations", "none"))
     assert of_error(error).rules == ("graph.empty",)
-
-
-# Speed.
-
-
-def layers(count: int) -> list[Operation]:
-    """Convolutions with bias and ReLU, every second one with a residual, until there are ``count`` operations."""
-    made: list[Operation] = []
-    image, uids = (2, 64, 16, 16), iter(range(1, 10 * count))
-    add, relu = (PointwiseSpec(mode=m, math_type="f32") for m in (PointwiseMode.ADD, PointwiseMode.RELU_FWD))
-    conv = ConvolutionSpec(
-        compute_type="f32", mode=ConvolutionMode.CROSS_CORRELATION, spatial_dims=2, dilations=(1, 1),
-        filter_strides=(1, 1), pre_paddings=(1, 1), post_paddings=(1, 1),
-    )  # fmt: skip
-
-    def new(dims: tuple[int, ...] = image, *, virtual: bool = True) -> TensorSpec:
-        return TensorSpec(uid=next(uids), data_type="f16", dims=dims, strides=packed_strides(dims), is_virtual=virtual)
-
-    x = skip = new(virtual=False)
-    while len(made) < count:
-        y, z = new(), new()
-        made.append(ConvForward(x=x, w=new((64, 64, 3, 3), virtual=False), y=y, conv=conv))
-        made.append(PointwiseOperation(spec=add, x=y, b=new((1, 64, 1, 1), virtual=False), y=z))
-        if len(made) % 2:
-            y, z = z, new()
-            made.append(PointwiseOperation(spec=add, x=y, b=skip, y=z))
-            skip = x
-        x = new(virtual=len(made) + 1 < count)
-        made.append(PointwiseOperation(spec=relu, x=z, y=x))
-    return made
-
-
-def _seconds(work: Any, repeats: int = 3) -> float:
-    found = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        found.append(time.perf_counter() - start)
-    return min(found)
-
-
-def test_explain_of_a_small_graph_is_quick() -> None:
-    """50 ms on a machine that does nothing else; it may be three times as long here."""
-    operations = layers(4)
-    graphdnn.prepare("h200")
-
-    def work() -> None:
-        graph = OperationGraph.of(operations, name=str(time.perf_counter()))  # a graph that no ranking is kept of
-        explain.as_text(rank(graph, "h200"))
-
-    work()
-    assert _seconds(work) < 0.150
-
-
-@pytest.mark.long
-def test_explain_of_a_large_graph_takes_seconds() -> None:
-    """2 s; it may be three times as long where other work runs beside it."""
-    operations = layers(500)
-    graphdnn.prepare("h200")
-    assert _seconds(lambda: explain.as_text(rank(OperationGraph.of(operations), "h200")), 2) < 6.0
-
-
-def test_fusing_takes_time_in_proportion() -> None:
-    small, large = (OperationGraph.of(layers(n)) for n in (200, 800))
-    assert _seconds(lambda: graphdnn.fuse(large)) < 4 * 2.5 * max(_seconds(lambda: graphdnn.fuse(small)), 0.002)
-
-
-@pytest.mark.long
-def test_fusing_ten_thousand_operations() -> None:
-    small, large = (OperationGraph.of(layers(n)) for n in (1000, 10000))
-    assert _seconds(lambda: graphdnn.fuse(large)) < 10 * 2.5 * _seconds(lambda: graphdnn.fuse(small))

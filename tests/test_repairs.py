@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from faults import FAULTS, outcomes, report
 from legal import operation, pointwise, tensor
-from test_ledger import layers
+from long_graphs import layers
 
 import graphdnn
 from graphdnn import Graph, OperationGraph, graph_from_json, repairs

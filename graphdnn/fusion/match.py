@@ -9,8 +9,9 @@ right for memory-bound epilogues; engines may still decline, with reasons.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from graphdnn.errors import raise_if
 from graphdnn.fusion.forced import unforced
@@ -40,6 +41,9 @@ ELSEWHERE = Rule(
 )
 
 
+_END: Any = object()  # of what there is to look at
+
+
 class _Walk:
     """State of one pass over a graph."""
 
@@ -54,7 +58,8 @@ class _Walk:
         for index, producers in enumerate(before):
             for producer in producers:
                 self.readers[producer].append(index)
-        self.groups: list[Group] = []
+        self.groups: dict[int, Group] = {}  # by number: some thousands of them come and go
+        self.begun = 0
         self.group_of: dict[int, Group] = {}
         self.stops: dict[tuple[int, int], Stop] = {}  # (uid, consumer index)
         self.patterns: list[Stop] = []
@@ -79,20 +84,22 @@ class _Walk:
     def _chains(self) -> list[Chain]:
         """Softmaxes that every guard agrees to, none of which share an operation."""
         found: list[Chain] = []
+        taken: set[int] = set()
         for chain, unlimited in softmax_chains(self.graph):
             links = [replace(link, limits=self.resolved) for link in unlimited]
             refusals = [
                 self._note(guard, link, link.tensor, link.consumer) for link in links for guard in SOFTMAX_GUARDS
             ]
-            if not any(refusals) and not any(set(chain.members) & set(other.members) for other in found):
+            if not any(refusals) and taken.isdisjoint(chain.members):
                 found.append(chain)
+                taken.update(chain.members)
         return found
 
     def _start_chain(self, chain: Chain) -> None:
         group = Group(SOFTMAX_RULE, chain.x.extents, anchor=chain.anchor)
         group.prologue = [i for i in chain.members if i < chain.anchor]
         group.epilogue = [i for i in chain.members if i > chain.anchor]
-        self.groups.append(group)
+        self._begin(group)
         producer = self.graph.producer.get(chain.x.uid)
         feeder = None if producer is None else self.group_of[producer]
         for member in chain.members:
@@ -114,7 +121,7 @@ class _Walk:
         """Append ``op`` to the latest kernel among its producers that takes it."""
         edges = self._incoming(index, op)
         forced = self.resolved.forced.get(index, frozenset())
-        latest_first = sorted(edges, key=lambda e: self.groups.index(e.group), reverse=True)
+        latest_first = sorted(edges, key=lambda e: e.group.number, reverse=True)
         if forced:
             latest_first.sort(key=lambda e: forced.isdisjoint(e.group.members))
         for edge in latest_first:
@@ -141,7 +148,7 @@ class _Walk:
             group.epilogue.append(index)
         else:
             group.anchor = index
-        self.groups.append(group)
+        self._begin(group)
         self.group_of[index] = group
         if group.anchor is not None:
             edges = self._incoming(index, op)
@@ -155,7 +162,7 @@ class _Walk:
         if any(refusals):
             return
         group.prologue = sorted([*group.prologue, *feeder.members])
-        self.groups.remove(feeder)
+        del self.groups[feeder.number]
         for member in feeder.members:
             self.group_of[member] = group
 
@@ -201,39 +208,57 @@ class _Walk:
         return edges
 
     def _reenters(self, group: Group, index: int) -> bool:
-        """True when an operand of ``index`` from another kernel depends on ``group``: joining would close a loop."""
-        others = [self.group_of[p] for p in self.feeders[index] if self.group_of[p] is not group]
-        return bool(others) and any(id(other) in self._downstream(group) for other in others)
+        """True when an operand of ``index`` from another kernel depends on ``group``: joining would close a loop.
 
-    def _downstream(self, group: Group) -> set[int]:
-        """Ids of the kernels that wait for ``group``, directly or not."""
-        found: set[int] = set()
-        waiting = [group]
+        Looks from both ends in turn, one edge at a time, and stops where either has nothing left: one side of a long
+        graph is usually short.
+        """
+        others = {id(other): other for p in self.feeders[index] if (other := self.group_of[p]) is not group}
+        if not others:
+            return False
+        below, above = self._reached((group,), self.readers), self._reached(others.values(), self.feeders)
+        while True:
+            follower, source = next(below, _END), next(above, _END)
+            if follower is _END or source is _END:
+                return id(follower) in others or source is group
+            if id(follower) in others or source is group:
+                return True
+
+    def _reached(self, start: Iterable[Group], neighbours: Sequence[Collection[int]]) -> Iterator[Group | None]:
+        """Kernels that wait for the first ones, or that those wait for; None for an edge to one that is known."""
+        waiting = list(start)
+        found = {id(group) for group in waiting}
         while waiting:
-            current = waiting.pop()
-            for member in current.members:
-                for reader in self.readers[member]:
-                    follower = self.group_of.get(reader)
-                    if follower is not None and follower is not current and id(follower) not in found:
-                        found.add(id(follower))
-                        waiting.append(follower)
-        return found
+            for member in waiting.pop().members:
+                for neighbour in neighbours[member]:
+                    group = self.group_of.get(neighbour)
+                    if group is None or id(group) in found:
+                        yield None
+                    else:
+                        found.add(id(group))
+                        waiting.append(group)
+                        yield group
+
+    def _begin(self, group: Group) -> None:
+        group.number, self.begun = self.begun, self.begun + 1
+        self.groups[group.number] = group
 
     def _ordered(self) -> list[Group]:
         """Kernels in execution order, earliest operation first."""
-        if len(self.groups) == 1:
-            return self.groups
+        groups = list(self.groups.values())
+        if len(groups) == 1:
+            return groups
         import networkx as nx  # at build time only
 
         between: nx.DiGraph[int] = nx.DiGraph()
-        number = {id(group): i for i, group in enumerate(self.groups)}
-        between.add_nodes_from(range(len(self.groups)))
+        number = {id(group): i for i, group in enumerate(groups)}
+        between.add_nodes_from(range(len(groups)))
         for producer, consumer, _ in self.graph.edges():
             source, target = number[id(self.group_of[producer])], number[id(self.group_of[consumer])]
             if source != target:
                 between.add_edge(source, target)
-        order = nx.lexicographical_topological_sort(between, key=lambda i: min(self.groups[i].members))
-        return [self.groups[i] for i in order]
+        order = nx.lexicographical_topological_sort(between, key=lambda i: min(groups[i].members))
+        return [groups[i] for i in order]
 
     def _cut_edges(self) -> Iterable[tuple[int, int]]:
         cut = {(c, t.uid) for p, c, t in self.graph.edges() if self.group_of[p] is not self.group_of[c]}

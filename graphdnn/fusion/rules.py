@@ -151,6 +151,7 @@ class Group:
     prologue: list[int] = field(default_factory=list)
     epilogue: list[int] = field(default_factory=list)
     exit: int | None = None
+    number: int = -1  # in the order in which kernels are begun
 
     @property
     def members(self) -> list[int]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from graphdnn.checks import Equals
 from graphdnn.enums import PointwiseMode, ReductionOperator
@@ -177,14 +178,22 @@ def _of_rows(graph: OperationGraph, reductions: list[int], members: list[int]) -
     """Pointwise operations on the rows' values alone, in execution order."""
     made = [t for i in reductions for t in graph.operations[i].outputs().values()]
     rows = {t.uid for t in made}
-    found = []
-    for index, operation in enumerate(graph.operations):
+    waiting = sorted({reader for uid in rows for reader in graph.consumers.get(uid, ())})  # a heap
+    found: list[int] = []
+    seen = set(waiting)
+    while waiting:
+        index = heappop(waiting)
+        operation = graph.operations[index]
         if not isinstance(operation, PointwiseOperation):
             continue
         (result,) = operation.outputs().values()
         asked = [t for t in operation.inputs().values() if not (t.is_by_value or t.is_constant)]
-        if asked and all(t.uid in rows for t in asked) and result.extents == made[0].extents:
+        if all(t.uid in rows for t in asked) and result.extents == made[0].extents:
             rows.add(result.uid)
             if index not in members:
                 found.append(index)
+            for reader in graph.consumers.get(result.uid, ()):
+                if reader not in seen:
+                    seen.add(reader)
+                    heappush(waiting, reader)
     return found

@@ -1,0 +1,57 @@
+"""How long the fusion pass and ``explain`` take, with margins for machines that do other work beside."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from long_graphs import SHAPES, layers
+
+import graphdnn
+from graphdnn import OperationGraph, rank
+from graphdnn.cli import explain
+
+
+def _seconds(work: Any, repeats: int = 3) -> float:
+    found = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - start)
+    return min(found)
+
+
+def test_explain_of_a_small_graph_is_quick() -> None:
+    """50 ms on a machine that does nothing else; it may be three times as long here."""
+    operations = layers(4)
+    graphdnn.prepare("h200")
+
+    def work() -> None:
+        graph = OperationGraph.of(operations, name=str(time.perf_counter()))  # a graph that no ranking is kept of
+        explain.as_text(rank(graph, "h200"))
+
+    work()
+    assert _seconds(work) < 0.150
+
+
+@pytest.mark.long
+def test_explain_of_a_large_graph_takes_seconds() -> None:
+    """2 s; it may be three times as long where other work runs beside it."""
+    operations = layers(500)
+    graphdnn.prepare("h200")
+    assert _seconds(lambda: explain.as_text(rank(OperationGraph.of(operations), "h200")), 2) < 6.0
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_fusing_takes_time_in_proportion(shape: str) -> None:
+    small, large = (OperationGraph.of(SHAPES[shape](n)) for n in (200, 800))
+    assert _seconds(lambda: graphdnn.fuse(large)) < 4 * 2.5 * max(_seconds(lambda: graphdnn.fuse(small)), 0.002)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shape", SHAPES)
+def test_fusing_ten_thousand_operations(shape: str) -> None:
+    small, large = (OperationGraph.of(SHAPES[shape](n)) for n in (1000, 10000))
+    assert len(large.operations) > 9900
+    assert _seconds(lambda: graphdnn.fuse(large)) < 10 * 2.5 * _seconds(lambda: graphdnn.fuse(small))
