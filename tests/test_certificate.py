@@ -137,9 +137,9 @@ def certify(graph: OperationGraph, data: dict[int, Any], plan: ExecutionPlan | N
 @pytest.mark.parametrize("family", PROVED)
 def test_no_error_is_larger_than_its_bound(family: str) -> None:
     finite = 0
-    for seed in range(7):
+    for seed in range(5):
         graph = draw(Case(family, seed, large=False)).graph
-        for kind in ("normal", KINDS[seed % len(KINDS)]):
+        for kind in ("normal", KINDS[(seed + len(family)) % len(KINDS)]):
             found = certify(graph, drawn_data(graph, kind, seed))
             for output in found.outputs:
                 assert output.holds, f"{family}:{seed} {kind}: {output}"

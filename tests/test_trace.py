@@ -69,7 +69,7 @@ def test_every_value_is_there() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_seeing_changes_no_number_on_the_host(family: str) -> None:
-    for seed in range(4):
+    for seed in range(3):
         drawn = draw(Case(family, seed, large=False))
         plan = build(drawn.graph, "cpu")
         data = random_operands(drawn.graph, seed)
