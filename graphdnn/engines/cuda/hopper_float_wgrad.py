@@ -180,7 +180,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, planes: int) -> Devi
     parameters.maps("plain", [(one, gradient.map(one, p.spatial, still, (1,) * SPATIAL, PANEL)) for one in of_gradient])
     out_space = roles.space(roles.output)
     width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), _NEIGHBOURS)
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, condition="is_there")
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, keeps=True, condition="is_there")
     steps.finish(body, "acc", "float")
     blocks = -(-product.channels // PANEL)
     describe_work(parameters, product, sizes, layout, [walk], blocks, 0, prod(residue.taps) * blocks)
@@ -203,7 +203,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, planes: int) -> Devi
         ],
         parameters=parameters.text,
         functions=[
-            body.function("epilogue", f"const float (&acc)[{width}], bool is_there"),
+            body.keeping(),
+            body.function("epilogue", f"const Kept& kept, const float (&acc)[{width}], bool is_there"),
             product_text(DataType.BFLOAT16, DataType.BFLOAT16, tile.bn, True, True),
         ],
         constants={
