@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from mutations import assert_checked, damaged
 
+import graphdnn
 from graphdnn import fuse
 from graphdnn.cli import main
 from graphdnn.cli.outcome import Exit
-from graphdnn.errors import MalformedFile
+from graphdnn.errors import BadParam, MalformedFile
 from graphdnn.graph import OperationGraph
 from graphdnn.importers import FORMATS, Imported, read
 from graphdnn.importers.frontend_rows import TAGS
@@ -467,3 +468,21 @@ def test_every_format_has_an_example_that_looks_like_it() -> None:
 def _read_frontend(text: bytes) -> Imported:
     """Past the guard that makes one error of whatever a reader trips over: it has to trip over nothing."""
     return FORMATS["cudnn-frontend"].read(text.decode("utf-8", "replace"), False)
+
+
+def test_the_builder_refuses_what_files_brought_up() -> None:
+    """Wrong strides, steps of 0, operands of another rank: errors of the library, not of Python."""
+    for tag, changes in (
+        ("SLICE", {"slices": [[0, 2], [1, 3], [0, 6], [0, 6]], "slice_strides": [0]}),
+        ("RESAMPLE", {"window": [2], "stride": [2], "pre_padding": [0], "post_padding": [0]}),
+        ("BATCHNORM", {"inputs": {"X": "x", "SCALE": "scale", "EPSILON": "epsilon"}}),
+    ):
+        assert FORMATS["cudnn-frontend"].read(used(tag, **changes), False).refused
+    g = graphdnn.Graph(io_data_type="f32")
+    x = g.tensor([2, 3], stride=[1])
+    g.add(x, g.tensor([4, 2, 3])).set_output(True)
+    with pytest.raises(BadParam, match=r"tensor\.strides\.length"):
+        g.build_operation_graph()
+    g = graphdnn.Graph(io_data_type="f32")
+    with pytest.raises(BadParam, match=r"builder\.slices"):
+        g.slice(g.tensor([4]), [slice(0, 4, 0)])

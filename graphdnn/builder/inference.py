@@ -113,7 +113,7 @@ def infer_extents(node: Node) -> None:
     _align_ranks(node, inputs)
     try:
         inferred = node.cls.infer(node.fields)
-    except IndexError:  # too few axes: the operation's constraints say so
+    except (IndexError, ValueError):  # too few axes, or too many: the operation's constraints say so
         return
     for port, tensor in node.outputs.items():
         if tensor.dim is None and port in inferred:

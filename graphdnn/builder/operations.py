@@ -202,7 +202,10 @@ class Operations(Nodes):
         extents = input.dim or ()
         if len(slices) != len(extents) or not all(isinstance(cut, builtins.slice) for cut in slices):
             raise BadParam(SLICES.reject(self._here(), "slices", repr(slices), rank=len(extents)))
-        cuts = [cut.indices(extent) for cut, extent in zip(slices, extents, strict=True)]
+        try:
+            cuts = [cut.indices(extent) for cut, extent in zip(slices, extents, strict=True)]
+        except (TypeError, ValueError):  # a step of 0, or bounds that are no integers
+            raise BadParam(SLICES.reject(self._here(), "slices", repr(slices), rank=len(extents))) from None
         starts, limits, steps = (tuple(part) for part in zip(*cuts, strict=True))
         fields = {"x": input, "starts": starts, "limits": limits, "slice_strides": steps}
         return self._add(Slice, fields, ("y",), name)[0]

@@ -6,6 +6,7 @@ open are worked out as they are there. Floats are the eight hexadecimal digits o
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -219,33 +220,32 @@ class _Reading:
 def _plain(
     graph: Graph, row: Row, given: dict[str, Any], tensors: dict[str, Tensor], outputs: Mapping[str, Any]
 ) -> Any:
-    missing = [
-        port for port, parameter in row.inputs.items() if parameter not in tensors and parameter not in _OPTIONAL
-    ]
-    if missing:
-        raise Refusal(MISSING, f"inputs.{missing[0]}", "nothing", expected=f"a tensor at {missing[0]}")
-    _require(row, given)
-    found = getattr(graph, row.method)(**tensors, **given)
-    results = found if isinstance(found, list) else [found]
-    if row.method == "rmsnorm_backward":
-        return [*results, None][:3]
-    return results
+    """The method of the row; what it cannot do without has to be there."""
+    method = getattr(graph, row.method)
+    arguments: dict[str, Any] = {**tensors, **given}
+    for name, parameter in inspect.signature(method).parameters.items():
+        if (
+            parameter.kind is not parameter.VAR_KEYWORD
+            and parameter.default is parameter.empty
+            and name not in arguments
+        ):
+            if "None" not in str(parameter.annotation):
+                raise _missing(row, name)
+            arguments[name] = None
+    found = method(**arguments)
+    return found if isinstance(found, list) else [found]
 
 
-_OPTIONAL = frozenset({"bias", "epsilon", "momentum", "in_running_mean", "in_running_var", "seed"})
-
-
-def _require(row: Row, given: Mapping[str, Any]) -> None:
-    needed = ("mode", "norm_forward_phase", "window", "permutation", "slices", "axis", "distribution")
-    for name, (parameter, _) in row.attributes.items():
-        if parameter in needed and parameter not in given and row.method != "pointwise":
-            raise Refusal(MISSING, name, "nothing", expected=f"{name} with a value")
+def _missing(row: Row, parameter: str) -> Refusal:
+    ports = [f"inputs.{port}" for port, name in row.inputs.items() if name == parameter]
+    (where, *_) = [*ports, *(name for name, (own, _) in row.attributes.items() if own == parameter), parameter]
+    return Refusal(MISSING, where, "nothing", expected=f"{where} with a value")
 
 
 def _pointwise(graph: Graph, row: Row, given: dict[str, Any], tensors: dict[str, Tensor], _: Any) -> list[Tensor]:
     """IN_0, IN_1 and IN_2 are x, b and t; backwards, IN_0 is dy and IN_1 is x."""
     if "mode" not in given:
-        raise Refusal(MISSING, "mode", "nothing", expected="mode with a value")
+        raise _missing(row, "mode")
     mode = given.pop("mode")
     backward = mode in POINTWISE and POINTWISE[mode].kind == "backward"
     ports = dict(zip(("IN_0", "IN_1", "IN_2"), ("dy", "x", "t") if backward else ("x", "b", "t"), strict=True))
@@ -254,9 +254,9 @@ def _pointwise(graph: Graph, row: Row, given: dict[str, Any], tensors: dict[str,
 
 
 def _slice(graph: Graph, row: Row, given: dict[str, Any], tensors: dict[str, Tensor], _: Any) -> list[Tensor]:
-    _require(row, given)
-    if "input" not in tensors:
-        raise Refusal(MISSING, "inputs.X", "nothing", expected="a tensor at X")
+    for needed in ("input", "slices"):
+        if needed not in (*tensors, *given):
+            raise _missing(row, needed)
     pairs = given.pop("slices")
     if not isinstance(pairs, list) or not all(isinstance(p, list) and len(integers("slices", p)) == 2 for p in pairs):
         raise wrong("slices", pairs, "a [start, limit] for each axis")
@@ -269,7 +269,8 @@ def _slice(graph: Graph, row: Row, given: dict[str, Any], tensors: dict[str, Ten
 
 
 def _concatenate(graph: Graph, row: Row, given: dict[str, Any], tensors: dict[str, Tensor], _: Any) -> list[Tensor]:
-    _require(row, given)
+    if "axis" not in given:
+        raise _missing(row, "axis")
     return [graph.concatenate([tensors[key] for key in sorted(tensors, key=int)], **given)]
 
 
@@ -283,7 +284,7 @@ def _rng(graph: Graph, row: Row, given: dict[str, Any], tensors: dict[str, Tenso
     if "seed" in tensors:
         given.pop("seed", None)
     elif "seed" not in given:
-        raise Refusal(MISSING, "seed", "nothing", expected="a number, or a tensor at Seed")
+        raise _missing(row, "seed")
     return _plain(graph, row, given, tensors, outputs)
 
 
