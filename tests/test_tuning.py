@@ -100,6 +100,7 @@ def test_every_engine_that_misbehaves_has_its_row() -> None:
     assert set(REASONS) == set(tuning_engines.ENGINES) - {"prints", "steady", "bimodal"}
 
 
+@pytest.mark.long
 def test_two_speeds() -> None:
     """Its fast executions alone would win; its median does not."""
     tuned = autotune(
@@ -133,3 +134,20 @@ def test_kernels_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {Verdict.FASTEST, Verdict.SAME} <= found, str(tuned)
     assert not any(t.verdict.is_fault and t.verdict is not Verdict.REFUSED for t in tuned), str(tuned)
     assert tuned.trials[0].kernels == len(tuned.plan.launches)  # type: ignore[attr-defined]
+
+
+def test_what_reaches_the_floor_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can beat a candidate that takes the least time the device could."""
+    monkeypatch.setattr(sys.modules["graphdnn.tuning.search"], "_floor", lambda config: 1e-9)
+    tuned = autotune(small(), budget=20.0, initializer="tuning_engines", tie=1e9)
+    assert len(tuned) == 1
+    assert tuned.stopped == "no candidate can be faster than 0.001 us on this device"
+
+
+def test_the_builder_takes_the_fastest() -> None:
+    graph = parse("conv x=f32[2,16,16,16] w=f32[16,16,3,3] pad=1 + relu")
+    graph.deselect_engines(["k2=3"])
+    tuned = graph.autotune(budget=20.0, most=4, initializer="tuning_engines")
+    assert graph.plan.name == tuned.best.name
+    assert not any("k2=3" in t.name for t in tuned)
+    assert graph.build() is graph.plan

@@ -198,6 +198,24 @@ def test_filters_hold_for_recorded_winners(path: Path) -> None:
         assert {r.rule for r in ranking.skipped} == {"filter.numerical_note"}
 
 
+def test_a_winner_with_larger_errors_is_not_taken(path: Path) -> None:
+    """Tuned in any class, and asked for in that of the ranking's best."""
+    graph, device = graph_of("conv x=f32[1,8,8,8] w=f32[8,8,3,3] pad=1"), device_spec("a100")
+    configs = {c.name: c for c in rank(graph, device)}
+    with Database(path) as database:
+        for name in ("cuda_explicit_gemm", "cuda_winograd_4x4"):
+            interval = Interval(1e-3, 9e-4, 2e-3)
+            trial = Trial(configs[name], 0, Verdict.FASTEST, samples=[1e-3] * 7, interval=interval, kernels=1)
+            database.add(Tuned((trial,), HeurMode.B, Spent(1.0, 0.9, 0.0), ""))
+            ranking = rank(graph, device, tuned=database)
+            assert isinstance(ranking, RecordedRanking)
+            if name == "cuda_explicit_gemm":
+                assert ranking.best.name == name
+                assert not ranking.skipped
+        assert ranking.best.name == "cuda_implicit_gemm"
+        assert [r.rule for r in ranking.skipped] == ["tuning.record.class"]
+
+
 def test_a_second_tuning_replaces_the_first(path: Path) -> None:
     graph = graph_of()
     with Database(path) as database:

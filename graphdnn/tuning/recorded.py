@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from graphdnn.certificate import numeric_class
 from graphdnn.composed import identity
 from graphdnn.device import DeviceSpec
-from graphdnn.enums import HeurMode
+from graphdnn.enums import HeurMode, Status
 from graphdnn.errors import GraphdnnError, Rejection
 from graphdnn.fusion import FusedGraph
 from graphdnn.heuristics import EngineConfig, Filters
+from graphdnn.rules import Rule
 from graphdnn.tuning.candidates import Offers
 from graphdnn.tuning.database import Database
 from graphdnn.tuning.problem_key import problem_key
 from graphdnn.tuning.record import Record
 from graphdnn.tuning.report import time_text
+
+CLASS = Rule(
+    id="tuning.record.class",
+    expected="errors no larger than those of {first}",
+    reason="the recorded configuration was tuned with any_class: {differences}",
+    fix="tune without it, or build the recorded configuration by its engine and knobs",
+    status=Status.NOT_SUPPORTED,
+)
 
 
 class RecordedRanking(Offers):
@@ -40,11 +50,21 @@ class RecordedRanking(Offers):
             except GraphdnnError as error:
                 self.skipped += error.rejections
                 continue
-            barred = [r for choice in config.choices for r in self._filtered(choice)]
+            barred = [r for choice in config.choices for r in self._filtered(choice)] or self._looser(config)
             if not barred:
                 return config, record.median
             self.skipped += barred
         return None, None
+
+    def _looser(self, config: EngineConfig) -> list[Rejection]:
+        """What was tuned in any class is not taken for one of the class that ``build`` would have chosen."""
+        first = next(super()._configs(), None)
+        if first is None or numeric_class(config).can_replace(numeric_class(first)):
+            return []
+        differences = "; ".join(numeric_class(first).differences(numeric_class(config)))
+        return [
+            CLASS.reject("tuning database", "numeric_class", config.name, first=first.name, differences=differences)
+        ]
 
     def _configs(self) -> Iterator[EngineConfig]:
         first = self.winner

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-
-from graphdnn.tuning.tuned import Trial, Tuned, Verdict
+from graphdnn.tuning.tuned import Trial, Tuned
 
 _LONGEST = 96  # characters of a reason in the table
 
 
 def as_text(tuned: Tuned) -> str:
-    """A line for each candidate; those that nobody tried share one."""
+    """A line for each candidate, and why there are no more."""
     if not tuned.trials:
         return "no candidates"
     config = tuned.trials[0].config
     name = f" '{config.fused.graph.name}'" if config.fused.graph.name else ""
     lines = [f"tuned graph{name} on {config.device.name}, mode {tuned.mode.name}"]
     rows = [("", "configuration", "predicted", "median", "95 % interval", "verdict")]
-    shown = [t for t in tuned.trials if t.verdict is not Verdict.NOT_TRIED]
-    rows += [(str(i), t.name, time_text(t.predicted), *_measured(t), _verdict(t)) for i, t in enumerate(shown)]
+    rows += [(str(i), t.name, time_text(t.predicted), *_measured(t), _verdict(t)) for i, t in enumerate(tuned)]
     widths = [max(len(row[i]) for row in rows) for i in range(5)]
     for row in rows:
         cells = [row[0].rjust(widths[0]), row[1].ljust(widths[1]), *(row[i].rjust(widths[i]) for i in (2, 3, 4))]
         lines.append("  " + "  ".join([*cells, row[5]]).rstrip())
-    for reason, group in groupby((t for t in tuned.trials if t.verdict is Verdict.NOT_TRIED), lambda t: t.reason):
-        lines.append(f"  {len(list(group))} more not tried: {reason}")
+    if tuned.left_out:
+        lines.append(f"  {tuned.left_out} more have larger errors than the ranking's best (any_class tries them)")
     lines += [f"stopped: {tuned.stopped}", f"took {tuned.spent}"]
     return "\n".join(lines)
 

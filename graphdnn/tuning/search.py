@@ -170,7 +170,7 @@ class Search:
             give_back(self.process)
         order = sorted(self.trials, key=_shown_order)
         spent = Spent(self.passed, self.kernel_seconds, self.building_seconds)
-        return Tuned(tuple(order), self.candidates.mode, spent, self.stopped)
+        return Tuned(tuple(order), self.candidates.mode, spent, self.stopped, len(self.candidates.other_class))
 
     def _try_from(self, first: EngineConfig) -> None:
         config: EngineConfig | None = first
@@ -459,8 +459,8 @@ def _free_memory() -> int:
 
 
 _ORDER = (
-    Verdict.FASTEST, Verdict.TIED, Verdict.SLOWER, Verdict.SAME, Verdict.HOPELESS, Verdict.REFUSED, Verdict.WRONG,
-    Verdict.RAISED, Verdict.MEMORY, Verdict.TIMED_OUT, Verdict.CRASHED, Verdict.NOT_TRIED,
+    Verdict.FASTEST, Verdict.TIED, Verdict.SLOWER, Verdict.SAME, Verdict.REFUSED, Verdict.WRONG,
+    Verdict.RAISED, Verdict.MEMORY, Verdict.TIMED_OUT, Verdict.CRASHED, Verdict.UNDECIDED,
 )  # fmt: skip
 
 

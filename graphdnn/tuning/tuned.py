@@ -33,8 +33,7 @@ class Verdict(str, Enum):
     TIED = "tied"  # as fast as the fastest one as far as can be told; a simpler one was chosen, or this one is not
     SLOWER = "slower"
     SAME = "same kernels"  # as another candidate: nothing to measure
-    HOPELESS = "cannot win"  # its least time is above a measured one
-    NOT_TRIED = "not tried"  # the time was up
+    UNDECIDED = "not tried"  # it is being tried
     REFUSED = "refused"
     RAISED = "raised"
     WRONG = "wrong result"
@@ -56,7 +55,7 @@ class Trial:
 
     config: EngineConfig
     place: int  # in the order in which they were tried
-    verdict: Verdict = Verdict.NOT_TRIED
+    verdict: Verdict = Verdict.UNDECIDED
     reason: str = ""
     samples: list[float] = field(default_factory=list)  # seconds, one for each round
     interval: Interval | None = None  # of the median
@@ -120,6 +119,7 @@ class Tuned:
     mode: HeurMode
     spent: Spent
     stopped: str  # why no more was tried or measured
+    left_out: int = 0  # candidates whose errors are larger than those of the ranking's best
 
     @property
     def has_winner(self) -> bool:
@@ -167,5 +167,6 @@ class Tuned:
             "best": self.best.name if self.has_winner else None,
             "trials": [t.to_json() for t in self.trials],
             "stopped": self.stopped,
+            "left_out": self.left_out,
             "seconds": {"wall": self.spent.wall, "kernels": self.spent.kernels, "building": self.spent.building},
         }
