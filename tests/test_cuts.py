@@ -235,6 +235,26 @@ def test_limits_of_a_cut_keep_both_sides_apart(family: str) -> None:
                 assert len(made) == 1
 
 
+def test_an_exit_is_launches_of_its_own() -> None:
+    """The reduction reads finished values from memory in both cases, so splitting there neither saves nor costs much."""
+    graph = graph_of("conv x=f16[64,64,56,56]nhwc w=f16[64,64,3,3]nhwc pad=1 + relu -> reduce add [1,64,1,1]")
+    cuts = cuts_of(graph, "h200")
+    (kernel,) = rank(graph, "h200").best.choices
+    compiled: Any = kernel.engine.compile(kernel.task, kernel.knobs)
+    assert cuts.whole.launches == len(compiled.steps) == 3
+    last = cuts[1]
+    assert last.after.operations == ("reduction",)
+    assert (last.launches_saved, last.verdict.word) == (0, "neutral")
+
+
+def test_operands_that_are_computed_ahead_are_paid_for() -> None:
+    whole = cuts_of(prologue(), "h200").whole
+    assert whole.launches == 3  # the chain, the columns, the product
+    first, second = cuts_of(prologue(), "h200")[2].before.fused, 2 * 64 * 256 * 28 * 28
+    assert whole.predicted > first.predicted
+    assert whole.bytes > 2 * second
+
+
 def test_verdict() -> None:
     def word(whole: float, split: float) -> str:
         return Verdict(whole, split, 0.1, False).word

@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from math import inf
 from types import MappingProxyType
 
+from graphdnn.device import DeviceSpec
 from graphdnn.engines.engine import Cost, Task
 from graphdnn.engines.work import bytes_moved, flops
 from graphdnn.operations import ConvBackwardFilter, ConvForward
 
+_EXIT, _EXIT_LAUNCHES = "exit", 2  # parts of the sum, and the sum of the parts
 _COPY_SHARE = 0.88  # of the data sheet's bandwidth that a copy reaches
 
 
@@ -41,6 +43,28 @@ def phased_cost(task: Task, phases: Mapping[str, tuple[float, float]], launches:
     work = sum(flops(op) for op in task.op.operations)
     traffic = sum(size for _, size in phases.values())
     return Cost(work, traffic, sum(parts.values()), MappingProxyType(parts))
+
+
+def also(cost: Cost, device: DeviceSpec, name: str, traffic: float, launches: int) -> Cost:
+    """With more launches of their own, which move so many bytes."""
+    seconds, start = traffic / (device.bandwidth * _COPY_SHARE), launches * device.launch
+    parts = {**cost.parts, name: seconds, "launch": cost.parts.get("launch", 0.0) + start}
+    return Cost(cost.flops, cost.bytes + traffic, cost.seconds + seconds + start, MappingProxyType(parts))
+
+
+def with_exit(cost: Cost, task: Task) -> Cost:
+    """With the reduction at the exit, which reads the finished values from memory, and with their way there.
+
+    Engines need not think of it: ``cost`` may be another engine's, which has it already.
+    """
+    op = task.op
+    if op.exit is None or _EXIT in cost.parts:
+        return cost
+    made = {t.uid for step in op.operations for t in step.outputs().values()}
+    kept = {t.uid for t in op.internal}
+    read = [t for t in op.exit.inputs().values() if t.uid in made]
+    traffic = sum(t.bytes * (2 if t.uid in kept else 1) for t in read)
+    return also(cost, task.device, _EXIT, float(traffic), _EXIT_LAUNCHES)
 
 
 def least_seconds(task: Task, launches: int, rate: float = inf) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.cost import with_exit
 from graphdnn.engines.cuda.launch import DeviceKernel
 from graphdnn.engines.cuda.needs import CUDA_NEEDS
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task
@@ -47,7 +48,7 @@ def cuda_engine(
         name=name,
         summary=summary,
         needs=(*needs, *CUDA_NEEDS),  # most engines decline another kind of operation: that comes first
-        cost=cost,
+        cost=lambda task, knobs: with_exit(cost(task, knobs), task),
         compile=kernel,
         workspace=lambda task, knobs: kernel(task, knobs).scratch,
         behavior_notes=behavior_notes,

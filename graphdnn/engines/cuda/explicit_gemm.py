@@ -40,6 +40,7 @@ from graphdnn.engines.cuda.library_operands import (
     is_written_as_it_is,
     result_type,
     staged,
+    with_staging,
 )
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.cuda.strided_gemm import ARITHMETIC, LARGEST_SHARE, RESULTS, Sizes, gemm_seconds
@@ -266,7 +267,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     if (columns and roles.direction == "dgrad") or task.op.epilogue or blends or kind is not result.data_type:
         phases["finish"] = finish_phase(task.op, device, written)
         launches += 1
-    return phased_cost(task, phases, launches)
+    return with_staging(phased_cost(task, phases, launches), task)
 
 
 def _least(task: Task) -> float:

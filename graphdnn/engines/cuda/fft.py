@@ -21,7 +21,7 @@ from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.fft_tiles import Tiles
 from graphdnn.engines.cuda.gemm_steps import Place, add_product, needs_cublas
 from graphdnn.engines.cuda.launch import DeviceKernel, Function, Launch, LibraryCall
-from graphdnn.engines.cuda.library_operands import finish_phase, staged
+from graphdnn.engines.cuda.library_operands import finish_phase, staged, with_staging
 from graphdnn.engines.cuda.parameters import Parameters
 from graphdnn.engines.cuda.program import Program, width_for
 from graphdnn.engines.cuda.quotient import magic
@@ -341,7 +341,7 @@ def _cost(task: Task, limit: int | None) -> Cost:
         "products": (product, float(spectra)),
         "finish": finish_phase(task.op, device, result),
     }
-    return phased_cost(task, phases, _LAUNCHES)
+    return with_staging(phased_cost(task, phases, _LAUNCHES), task)
 
 
 def _engine(id: int, name: str, summary: str, limit: int | None) -> Engine:

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from math import prod
 
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.cost import also
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.pointwise import element_launch, generate_pointwise
 from graphdnn.engines.cuda.program import Program, asked_indices, width_for
 from graphdnn.engines.cuda.space import collapsed, is_addressable, whole
 from graphdnn.engines.cuda.steps import Steps, fused_inputs
+from graphdnn.engines.engine import Cost, Task
 from graphdnn.engines.work import flops
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
@@ -67,6 +69,16 @@ def in_memory(spec: TensorSpec, strides: Sequence[int] | None = None, **changes:
             **changes,
         }
     )
+
+
+def with_staging(cost: Cost, task: Task) -> Cost:
+    """With the launches that compute operands ahead, where a prologue leads to them."""
+    op = task.op
+    chains = {t.uid: (t, chain) for t in op.main.inputs().values() if (chain := chain_of(op, t))}
+    if not chains:
+        return cost
+    traffic = sum(made.bytes + sum(t.bytes for t in fused_inputs(chain)) for made, chain in chains.values())
+    return also(cost, task.device, "prologue", float(traffic), len(chains))
 
 
 def is_written_as_it_is(steps: Steps, spec: TensorSpec) -> bool:
