@@ -46,6 +46,12 @@ def recurrent(tag: str, kind: str, **settings: Any) -> Operation:
     return EXTENSIONS[tag](rnn=net, **changes)
 
 
+def extension_named(name: str) -> Operation:
+    """``patches``; ``rnn_fwd f16`` is of a network that tensor cores take."""
+    tag, *kind = name.split()
+    return recurrent(tag, kind[0], input_size=32, hidden_size=32) if kind else extension(tag)
+
+
 def _case(tag: str, **changes: Any) -> Callable[[], Any]:
     return lambda: extension(tag, **changes)
 

@@ -21,7 +21,7 @@ from drawn.configs import configurations
 from drawn.families import Case, draw
 from drawn.sketch import Problem
 from emulator.libraries import host_libraries
-from extension_cases import extension, recurrent
+from extension_cases import extension_named
 
 from graphdnn.cuda.cache import KernelCache
 from graphdnn.cuda.nvrtc import KernelText, Resources, arch_of, resources
@@ -118,10 +118,8 @@ def _cache() -> KernelCache:
 def _prepared(what: str | Case) -> Prepared:
     if isinstance(what, Case):
         return Prepared.of(draw(what))
-    if what.endswith(" f16"):
-        return Prepared.of(Problem((recurrent(what.split()[0], "f16", input_size=32, hidden_size=32),), {}))
     if what in EXTENSIONS:
-        return Prepared.of(Problem((extension(what),), {}))
+        return Prepared.of(Problem((extension_named(what),), {}))
     return Prepared.of(Problem(tuple(parse(what).build_operation_graph().operations), {}))
 
 

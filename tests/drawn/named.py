@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from extension_cases import extension
+from extension_cases import extension_named
 
 from drawn.families import Case, draw
 from drawn.sketch import Problem
@@ -28,7 +28,9 @@ _EPSILON = 1e-5
 
 @dataclass(frozen=True)
 class Named:
-    """A problem's text, a drawn case or the name of an extension operation, and the engine; the best one unless given."""
+    """A problem's text, a drawn case or an extension operation (with " f16" a recurrent one of that type), and the
+    engine; the best one unless given.
+    """
 
     text: str
     engine: str = ""
@@ -42,8 +44,8 @@ class Named:
     def problem(self) -> Problem:
         if ":" in self.text:
             return draw(Case.of(self.text))
-        if self.text in EXTENSIONS:
-            return _of(OperationGraph.of([extension(self.text)]))
+        if self.text.split()[0] in EXTENSIONS:
+            return _of(OperationGraph.of([extension_named(self.text)]))
         return _of(parse(self.text).build_operation_graph())
 
     def configurations(self, fused: FusedGraph, device: DeviceSpec) -> Iterator[EngineConfig]:
@@ -59,7 +61,7 @@ class Named:
 
 def _of(graph: OperationGraph) -> Problem:
     rng = np.random.default_rng(0)
-    values = {}
+    values, ports = {}, {t.uid: port for port, t in graph.operations[0].inputs().items()}
     for spec in graph.bound:
         if spec.uid in graph.producer:
             continue
@@ -67,6 +69,10 @@ def _of(graph: OperationGraph) -> Problem:
             values[spec.uid] = _EPSILON if spec.data_type in FLOATS else 1
         elif ELEMENTS[spec.data_type].kind == "float":
             values[spec.uid] = rng.standard_normal(spec.extents)
+            if ports.get(spec.uid) == "probs":
+                values[spec.uid] = rng.dirichlet(np.ones(spec.extents[-1]), spec.extents[:-1])
+            elif ports.get(spec.uid) == "kept":  # gates
+                values[spec.uid] = 1 / (1 + np.exp(-values[spec.uid]))
         else:
             values[spec.uid] = rng.integers(0 if spec.data_type is DataType.UINT8 else -8, 8, spec.extents)
     kinds = {ELEMENTS[t.data_type].kind for t in graph.bound}
@@ -121,4 +127,12 @@ NAMED: tuple[Named, ...] = (
     Named("grid_sample"),
     Named("grid_sample_bwd"),
     Named("patches"),
+    # Recurrent networks: by every kind of unit, and on tensor cores.
+    Named("rnn_fwd", "cuda_rnn"),
+    Named("rnn_bwd_data", "cuda_rnn_backward_data"),
+    Named("rnn_bwd_weights", "cuda_rnn_backward_weights"),
+    Named("rnn_fwd f16", "cuda_rnn_resident"),
+    Named("rnn_bwd_data f16", "cuda_rnn_resident_backward_data"),
+    Named("rnn_bwd_weights f16", "cuda_rnn_backward_weights_16bit"),
+    Named("ctc_loss"),
 )

@@ -37,6 +37,7 @@ _REGISTERS = 200  # for operands and sums
 _SYSTEM = 1024  # bytes of shared memory that a block cannot have
 _FILL_BLOCKS_PER_SM = 8
 _STEP = 1.3e-6  # seconds
+GROWTH = 2.0**13  # of errors: values of 16 bits are handed on where others hand on FLOAT
 _ID = "cuda_rnn_resident"
 
 
@@ -271,4 +272,5 @@ ENGINE = cuda_engine(
     cost=lambda task, knobs: waiting_cost(task, 1, _STEP, DataType.HALF),
     generate=lambda op, device, knobs: generate(op, device),
     numerical_notes=(NumericalNote.TENSOR_CORE,),
+    error_growth=GROWTH,
 )

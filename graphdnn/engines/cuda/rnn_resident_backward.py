@@ -16,6 +16,7 @@ from graphdnn.engines.cuda.rnn_needs import waiting_cost
 from graphdnn.engines.cuda.rnn_network import Network, Values, rows_of
 from graphdnn.engines.cuda.rnn_products import Products
 from graphdnn.engines.cuda.rnn_resident import (
+    GROWTH,
     THREADS,
     UNITS,
     Shape,
@@ -139,4 +140,5 @@ ENGINE = cuda_engine(
     cost=lambda task, knobs: waiting_cost(task, 1, _STEP, DataType.HALF),
     generate=lambda op, device, knobs: generate(op, device),
     numerical_notes=(NumericalNote.TENSOR_CORE,),
+    error_growth=GROWTH,
 )

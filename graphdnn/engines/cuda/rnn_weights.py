@@ -23,6 +23,7 @@ _THREADS = 256
 _COLUMNS = 32  # biases of a block
 _BLOCKS_PER_SM = 8
 _SHARE = 0.5  # of the peak rate
+_GROWTH = 2.0**13  # of errors: gradients of 16 bits instead of FLOAT
 
 
 def generate(op: FusedOp, device: DeviceSpec, data_type: DataType | None = None) -> DeviceKernel:
@@ -167,4 +168,5 @@ NARROW = cuda_engine(
     cost=lambda task, knobs: _cost(task, DataType.HALF, 4),
     generate=lambda op, device, knobs: generate(op, device, op.main.inputs()["x"].data_type),
     numerical_notes=(NumericalNote.TENSOR_CORE,),
+    error_growth=_GROWTH,
 )
