@@ -188,7 +188,8 @@ def test_parts_of_weights_on_the_device(handle: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["layer", "gradients", "windows", "utilities", "transformed", "normalised", "pointwise"]
+    "name",
+    ["layer", "gradients", "windows", "utilities", "transformed", "normalised", "pointwise", "dropped", "recurrent"],
 )
 def test_recordings(handle: Any, host: Any, name: str) -> None:
     made: list[np.ndarray] = []
