@@ -63,8 +63,17 @@ def with_exit(cost: Cost, task: Task) -> Cost:
     made = {t.uid for step in op.operations for t in step.outputs().values()}
     kept = {t.uid for t in op.internal}
     read = [t for t in op.exit.inputs().values() if t.uid in made]
-    traffic = sum(t.bytes * (2 if t.uid in kept else 1) for t in read)
-    return also(cost, task.device, _EXIT, float(traffic), _EXIT_LAUNCHES)
+    written = float(sum(t.bytes for t in read if t.uid in kept))
+    return also(_writing(cost, task, written), task.device, _EXIT, float(sum(t.bytes for t in read)), _EXIT_LAUNCHES)
+
+
+def _writing(cost: Cost, task: Task, traffic: float) -> Cost:
+    """With so many bytes more to write, beside the arithmetic where that is known."""
+    more, parts = traffic / (task.device.bandwidth * _COPY_SHARE), dict(cost.parts)
+    arithmetic, memory = parts.get("arithmetic", 0.0), parts.get("memory", 0.0)
+    later = max(arithmetic, memory + more) - max(arithmetic, memory)
+    parts["memory"] = memory + more
+    return Cost(cost.flops, cost.bytes + traffic, cost.seconds + later, MappingProxyType(parts))
 
 
 def least_seconds(task: Task, launches: int, rate: float = inf) -> float:
