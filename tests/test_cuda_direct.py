@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, fused, run_both
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, fused, run_both
+from disassembly import NO_DISASSEMBLER, instructions
 from emulator import MISSING
 from problems import tensor
 
 from graphdnn import Graph, fuse
+from graphdnn.cuda.nvrtc import compile_text
 from graphdnn.device import device_spec
 from graphdnn.dtypes import ELEMENTS, Array, cast
 from graphdnn.engines import Engine, Task
@@ -23,6 +25,7 @@ from graphdnn.engines.cuda.direct import ENGINE
 from graphdnn.engines.cuda.direct_stem import ENGINE as STEM
 from graphdnn.engines.cuda.direct_wgrad import ENGINE as WGRAD
 from graphdnn.engines.cuda.implicit_gemm import ENGINE as GENERAL
+from graphdnn.engines.cuda.launch import Launch
 from graphdnn.enums import ConvolutionMode, KnobType
 from graphdnn.operations import ConvBackwardData, ConvForward, ConvolutionSpec, Operation
 from graphdnn.problem import parse
@@ -144,7 +147,9 @@ FIRST = [
 @emulated
 @pytest.mark.parametrize("text", FIRST)
 def test_first_layers_agree_with_numpy(text: str) -> None:
+    """By products of warpgroups, and of warps."""
     check(text, STEM)
+    check(text, STEM, KERNEL_CFG=1)
 
 
 # One problem cut in many ways: (channels of a thread, columns, rows of a block, lanes, threads, stages).
@@ -249,7 +254,19 @@ COMPILED = [
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize(("text", "engine"), COMPILED)
 def test_compiles_without_spills(text: str, engine: Engine, arch: str) -> None:
-    compiles_cleanly(operations(text), engine, arch)
+    of_warps = {KnobType.KERNEL_CFG: 1} if engine is STEM and arch != "sm_90a" else {}
+    compiles_cleanly(operations(text), engine, arch, of_warps)
+
+
+@compiler
+@pytest.mark.skipif(bool(NO_DISASSEMBLER), reason=NO_DISASSEMBLER)
+def test_first_layers_multiply_by_warpgroups() -> None:
+    text = "conv x=f16[64,3,224,224]nhwc w=f16[64,3,7,7] pad=3 stride=2 + bias + relu"
+    step = device_kernel(operations(text), STEM).steps[-1]
+    assert isinstance(step, Launch)
+    found = instructions(compile_text(step.text, "sm_90a").cubin)
+    assert found["HGMMA"], found
+    assert not found["HMMA"], found
 
 
 _DW, _DDW = "w=f16[16,1,3,3]", "dy=f16[1,16,8,8]nhwc dw=[16,1,3,3] pad=1"

@@ -18,6 +18,7 @@ from graphdnn.engines.cuda.direct_geometry import (
     power_of_two_in,
 )
 from graphdnn.engines.cuda.engine import cuda_engine
+from graphdnn.engines.cuda.hopper_product import register_product_text
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.program import Program, width_for
@@ -38,6 +39,11 @@ _HALF = 88  # with which two blocks share a multiprocessor
 _SHARED = 100_000  # bytes of a block: two of them share a multiprocessor
 _WARPS = 8
 _ROWS = Knob(KnobType.TILE_ROWS, 0, 32, 1, 0, "output rows of a tile; 0: chosen by the shape")
+_WARPGROUPS = Knob(
+    KnobType.KERNEL_CFG, 0, 1, 1, 0, "0: products of warpgroups on compute capability 9.0; 1: of warps everywhere"
+)
+_WIDEST = 96  # channels of a warpgroup's product
+_RESERVED = 1024  # bytes of shared memory that the system keeps for each block
 _OCCUPANCY = Knob(KnobType.OCCUPANCY, 1, 4, 1, 2, "blocks of a multiprocessor that registers are limited for")
 
 
@@ -82,10 +88,20 @@ class Plan:
         """Registers of a thread for filters."""
         return p.filter[0] * _depth(p, self.lead) // 8 * self.tiles_n
 
-    def shared(self, p: ConvProblem, rows: int, size: int) -> int:
-        """Bytes of shared memory."""
+    def shared(self, p: ConvProblem, rows: int, size: int, columns: int = 0) -> int:
+        """Bytes of shared memory. ``columns``: of a warpgroup's product, which reads filters there as well."""
         image = 2 * ((rows - 1) * p.stride[0] + p.filter[0]) * self.pitch * size
-        return image + self.parts * 8 * self.tiles_n * p.taps * p.c * size
+        panels = -(-p.filter[0] * _depth(p, self.lead) // 64)
+        filters = _apart(p) * panels * columns * 128
+        return filters + image + (columns or self.parts * 8 * self.tiles_n) * p.taps * p.c * size
+
+
+def _columns(p: ConvProblem, plan: Plan, device: DeviceSpec, knobs: Knobs) -> int:
+    """Channels of a warpgroup's product; 0: products of warps."""
+    if device.compute_capability != (9, 0) or knobs[_WARPGROUPS.type]:
+        return 0
+    columns = -(-p.k // -(-p.k // _WIDEST) // 32) * 32
+    return columns if plan.shared(p, plan.rows, 2, columns) <= device.shared_memory - _RESERVED else 0
 
 
 def _apart(p: ConvProblem) -> int:
@@ -117,7 +133,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     x_space, y_space = image_space(roles, x), image_space(roles, roles.output)
 
     parameters = Parameters(steps.places)
-    width = min(2 * plan.tiles_n, width_for(y_space, steps.epilogue_tensors(), 1, 32))
+    columns = _columns(p, plan, device, knobs)
+    width = min(columns // 4 or 2 * plan.tiles_n, width_for(y_space, steps.epilogue_tensors(), 1, 32))
     body = Program(op, parameters, y_space, "t", width=width, vector_axis=1)
     steps.finish(body, "acc", "float")
 
@@ -126,10 +143,11 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     size = element_bytes(x)
     chunk = _aligned(x, power_of_two_in(8, row, *(s for s in (x_n, x_h) if s)))
     row_tiles, column_tiles = -(-p.output[0] // plan.rows), -(-p.output[1] // _pixels(p))
-    part_filters = plan.parts * 8 * plan.tiles_n * p.taps * p.c
+    channels = columns or plan.parts * 8 * plan.tiles_n  # of a block
+    part_filters = channels * p.taps * p.c
     filter_chunk = _aligned(w, power_of_two_in(16 // element_bytes(w), part_filters, p.k * p.c * p.taps))
 
-    resident = knobs[_OCCUPANCY.type] if plan.weights(p) <= _HALF else 1
+    resident = knobs[_OCCUPANCY.type] if columns or plan.weights(p) <= _HALF else 1
 
     parameters.tensor("x", x)
     parameters.tensor("filter", w)
@@ -145,21 +163,39 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     name = f"conv_fprop__direct_stem_r{p.filter[0]}s{p.filter[1]}c{p.c}p{plan.rows}__{op.name}"
     text = kernel_text(
         name,
-        ["direct_copy.cuh", "direct_mma.cuh", "direct_stem.cu"],
+        [
+            "direct_copy.cuh",
+            *(["hopper_pipeline.cuh"] if columns else ["direct_mma.cuh"]),
+            "direct_stem_rows.cuh",
+            "hopper_stem.cu" if columns else "direct_stem.cu",
+        ],
         parameters=parameters.text,
-        functions=[body.function("epilogue", f"const float (&acc)[{width}]")],
+        functions=[
+            body.function("epilogue", f"const float (&acc)[{width}]"),
+            *([register_product_text(x.data_type, columns)] if columns else []),
+        ],
         constants={
             "R": p.filter[0], "S": p.filter[1], "C": p.c, "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
             "FLIP": p.flip, "PITCH": plan.pitch, "LEAD": plan.lead, "BEFORE": plan.before,
-            "TP": plan.rows, "NT": plan.tiles_n, "PARTS": plan.parts, "THREADS": 32 * _WARPS,
+            "TP": plan.rows, "THREADS": 32 * _WARPS,
+            **({"BN": columns} if columns else {"NT": plan.tiles_n, "PARTS": plan.parts}),
             "BLOCKS": resident, "CHUNK": chunk, "FILTER_CHUNK": filter_chunk, "WIDTH": width,
             "Element": STORAGE[x.data_type], "Filter": STORAGE[w.data_type],
         },
     )  # fmt: skip
-    across = -(-p.k // (plan.parts * 8 * plan.tiles_n))
+    across = -(-p.k // channels)
     blocks = min(p.n * row_tiles, max(1, device.sm_count * resident // across))
-    shared = plan.shared(p, plan.rows, max(size, element_bytes(w)))
-    steps.add(Launch(text, "direct_stem", (blocks, across, 1), 32 * _WARPS, parameters.pack(), shared))
+    shared = plan.shared(p, plan.rows, max(size, element_bytes(w)), columns)
+    steps.add(
+        Launch(
+            text,
+            "hopper_stem" if columns else "direct_stem",
+            (blocks, across, 1),
+            32 * _WARPS,
+            parameters.pack(),
+            shared,
+        )
+    )
     return steps.kernel(name)
 
 
@@ -339,6 +375,6 @@ ENGINE = cuda_engine(
     cost=_cost,
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,
-    knobs=(_ROWS, _OCCUPANCY),
+    knobs=(_ROWS, _OCCUPANCY, _WARPGROUPS),
     numerical_notes=(NumericalNote.TENSOR_CORE,),
 )

@@ -4,6 +4,7 @@
 // An operand's stage is rows of ROW bytes, 16-byte parts of each exchanged by the row's number modulo 8, as both the
 // copies and the tensor cores count it (128-byte swizzle).
 
+struct TensorMap;                     // not every kernel has one
 typedef unsigned int shared_t;        // an address in shared memory
 typedef unsigned long long matrix_t;  // a descriptor
 
