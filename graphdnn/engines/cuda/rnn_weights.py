@@ -21,6 +21,7 @@ from graphdnn.operations.rnn_spec import KEPT_GRADIENTS, RnnSpec
 
 _THREADS = 256
 _COLUMNS = 32  # biases of a block
+_BIAS_THREADS = 1024
 _BLOCKS_PER_SM = 8
 _SHARE = 0.5  # of the peak rate
 _GROWTH = 2.0**13  # of errors: gradients of 16 bits instead of FLOAT
@@ -128,13 +129,13 @@ def _biases(network: Network, op: RnnBackwardWeights, pseudo: int) -> Launch:
         functions=["enum { RELU, TANH, LSTM, GRU };\n"],
         constants={
             **{name: value for name, value in network.constants().items() if name != "KEPT"},
-            "THREADS": _THREADS,
+            "THREADS": _BIAS_THREADS,
             "COLUMNS": _COLUMNS,
             "Weight": STORAGE[op.dw.data_type],
         },
     )
-    blocks = -(-2 * rnn.gates * rnn.hidden_size // _COLUMNS)
-    return Launch(text, "rnn_bias", (blocks, 1, 1), _THREADS, parameters.pack())
+    blocks = -(-KEPT_GRADIENTS[rnn.cell] * rnn.hidden_size // _COLUMNS)
+    return Launch(text, "rnn_bias", (blocks, 1, 1), _BIAS_THREADS, parameters.pack())
 
 
 def _rnn(task: Task) -> RnnSpec:
