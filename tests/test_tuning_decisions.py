@@ -21,12 +21,16 @@ from graphdnn.composed import identity
 from graphdnn.engines.engine import Knob
 from graphdnn.enums import KnobType
 from graphdnn.heuristics import EngineConfig, Filters
+from graphdnn.operands import random_operands
+from graphdnn.oracle import evaluate
 from graphdnn.problem import parse
 from graphdnn.tuning import Trial, Verdict
 from graphdnn.tuning.candidates import Candidates, _values, candidates_of
 from graphdnn.tuning.intervals import Interval, kendall_tau, median_interval, rank_below, spearman_rho
 from graphdnn.tuning.progress import Progress
+from graphdnn.tuning.reference import Reference
 from graphdnn.tuning.search import Limits, Search, simplicity
+from graphdnn.tuning.thinning import thinned
 
 CPU = device_spec("cpu")
 CONV = "conv x=f32[1,4,8,8] w=f32[4,4,3,3] pad=1 + relu"
@@ -258,3 +262,53 @@ def test_a_bar_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
     with Progress() as bar:
         bar.show(0.5, "nobody looks")
+
+
+# What results are compared with.
+
+
+@pytest.mark.parametrize(
+    ("text", "is_thinned"),
+    [
+        ("conv x=f32[7,4,8,8] w=f32[7,4,3,3] pad=1 + bias + relu", True),
+        ("conv x=i8[7,8,8,8]nhwc w=i8[7,8,3,3] pad=1 + residual", True),
+        ("dgrad dy=f16[7,4,8,8] w=f16[4,4,3,3] dx=[7,4,8,8] pad=1", True),
+        ("pool max x=f32[7,4,8,8] window=2 stride=2", True),
+        ("matmul a=f32[7,4,8] b=f32[1,8,5] + bias", True),
+        ("pointwise x=f32[7,4,8] + mul + tanh", True),
+        ("wgrad x=f32[7,4,8,8] dy=f32[7,4,8,8] dw=[4,4,3,3] pad=1", False),
+        ("reduce add x=f32[7,8,6,6] y=[1,8,1,1]", False),
+        ("norm batch x=f32[7,8,6,6]", False),
+        ("conv x=f32[1,4,8,8] w=f32[4,4,3,3]", False),
+    ],
+)
+def test_some_images_are_what_the_whole_graph_computes_there(text: str, is_thinned: bool) -> None:
+    graph = graph_of(text)
+    thin = thinned(graph, 3, seed=1)
+    assert (thin is not None) is is_thinned
+    if thin is None:
+        return
+    assert (thin.kept[0], thin.kept[-1], len(thin.kept), thin.batch) == (0, 6, 3, 7)
+    operands = random_operands(graph)
+    whole, part = evaluate(graph, operands), evaluate(thin.graph, thin.bindings(operands))
+    for spec in graph.outputs:
+        assert np.array_equal(whole[spec.uid][list(thin.kept)], part[spec.uid])
+
+
+def test_a_wrong_image_among_them_is_found() -> None:
+    graph = graph_of("conv x=f32[9,4,8,8] w=f32[4,4,3,3] pad=1")
+    reference = Reference(graph, 0, is_beside=True, allowed=0.0)
+    reference.start()
+    assert reference.checked == "on 2 of 9 images"
+    assert reference.thin is not None
+    right = evaluate(graph, random_operands(graph))[graph.outputs[0].uid].astype(np.float32)
+    verdicts = []
+    for image in (None, 0, 8):
+        result = right.copy()
+        if image is not None:
+            result[image, 0, 0, 0] += 1
+        part = np.ascontiguousarray(result[list(reference.thin.kept)])
+        verdicts.append(reference.judgement(str(image), {}, lambda p=part: ([p.nbytes], p.tobytes())).result())  # type: ignore[misc]
+    reference.close()
+    assert verdicts[0] == ""
+    assert all("largest difference 1" in verdict for verdict in verdicts[1:])

@@ -20,6 +20,8 @@ from graphdnn.tuning.reference import Reference
 from graphdnn.tuning.search import TIE, Limits, Search
 from graphdnn.tuning.tuned import Tuned
 
+_BESIDE, _BEFORE = 0.3, 0.05  # shares of the budget that the oracle may take, beside the search or before it
+
 
 def autotune(
     graph: OperationGraph | FusedGraph,
@@ -59,7 +61,9 @@ def autotune(
             fused, spec, mode, filters or Filters(), engines, any_class=any_class, without=without
         )
         limits = Limits(budget, candidate_seconds, most, memory, tie)
-        reference = Reference(fused.graph, seed, is_beside=spec.kind != "cpu")
+        is_beside = spec.kind != "cpu"
+        allowed = budget * (_BESIDE if is_beside else _BEFORE)
+        reference = Reference(fused.graph, seed, is_beside, allowed)
         search = Search(candidates, limits, reference, initializer, started, process, ordinal)
         search.open()
     except BaseException:

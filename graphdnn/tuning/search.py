@@ -170,7 +170,14 @@ class Search:
             give_back(self.process)
         order = sorted(self.trials, key=_shown_order)
         spent = Spent(self.passed, self.kernel_seconds, self.building_seconds)
-        return Tuned(tuple(order), self.candidates.mode, spent, self.stopped, len(self.candidates.other_class))
+        return Tuned(
+            tuple(order),
+            self.candidates.mode,
+            spent,
+            self.stopped,
+            self.reference.checked,
+            len(self.candidates.other_class),
+        )
 
     def _try_from(self, first: EngineConfig) -> None:
         config: EngineConfig | None = first
@@ -251,7 +258,9 @@ class Search:
         return False
 
     def _outputs(self) -> tuple[list[int], bytes]:
-        reply, payload = self.process.ask({"do": "outputs"}, self.limits.candidate)
+        thin = self.reference.thin
+        wanted = {"uids": [], "kept": []} if thin is None else {"uids": sorted(thin.uids), "kept": list(thin.kept)}
+        reply, payload = self.process.ask({"do": "outputs", **wanted}, self.limits.candidate)
         return reply["sizes"], payload
 
     def _collect(self, *, wait: bool = False) -> None:

@@ -119,6 +119,7 @@ class Tuned:
     mode: HeurMode
     spent: Spent
     stopped: str  # why no more was tried or measured
+    checked: str = "in full"  # what of each result was compared with the oracle
     left_out: int = 0  # candidates whose errors are larger than those of the ranking's best
 
     @property
@@ -167,6 +168,7 @@ class Tuned:
             "best": self.best.name if self.has_winner else None,
             "trials": [t.to_json() for t in self.trials],
             "stopped": self.stopped,
+            "checked": self.checked,
             "left_out": self.left_out,
             "seconds": {"wall": self.spent.wall, "kernels": self.spent.kernels, "building": self.spent.building},
         }

@@ -51,7 +51,7 @@ class Bench:
         self.arrays: dict[int, Any] = {}
         self.plans: dict[int, tuple[ExecutionPlan, Any]] = {}
         self.repeated: dict[int, Any] = {}  # key -> what executes its plan once
-        self._results: list[bytes] = []
+        self._results: dict[int, Array] = {}
 
     def build(self, key: int, entries: Message) -> tuple[Message, bytes]:
         start = perf_counter()
@@ -75,15 +75,16 @@ class Bench:
         (seconds,) = _times(plan, lambda: plan.execute(self.arrays, workspace), 1)
         back = plan.to_host(self.arrays)
         altered = [t.uid for t in self._arrays_read() if not _same_bits(back[t.uid], self.host[t.uid])]
-        self._results = [as_it_lies(back[spec.uid]).tobytes() for spec in self.graph.outputs]
+        self._results = {spec.uid: back[spec.uid] for spec in self.graph.outputs}
         digest = hashlib.sha256()
-        for result in self._results:
-            digest.update(result)
+        for result in self._results.values():
+            digest.update(_bytes(result))
         return {"seconds": seconds, "digest": digest.hexdigest(), "altered": altered}, b""
 
-    def outputs(self) -> tuple[Message, bytes]:
-        """What the last checked execution wrote."""
-        return {"sizes": [len(r) for r in self._results]}, b"".join(self._results)
+    def outputs(self, uids: list[int], kept: list[int]) -> tuple[Message, bytes]:
+        """What the last checked execution wrote; of the tensors ``uids`` the images ``kept``."""
+        parts = [_bytes(r[kept] if uid in uids else r) for uid, r in self._results.items()]
+        return {"sizes": [len(part) for part in parts]}, b"".join(parts)
 
     def time(self, key: int, calls: int, samples: int) -> tuple[Message, bytes]:
         """Seconds of an execution, for each sample the mean of ``calls`` that follow each other."""
@@ -190,6 +191,12 @@ def _same_bits(one: Array, other: Array) -> bool:
     return one.tobytes() == other.tobytes()
 
 
+def _bytes(array: Array) -> bytes | memoryview:
+    """Elements in the order of memory; without a copy where there are no gaps."""
+    lying = as_it_lies(array)
+    return lying.reshape(-1).view(np.uint8).data if lying.flags.c_contiguous else lying.tobytes()
+
+
 def _choose(ordinal: int | None) -> None:
     if ordinal is not None:
         import cupy
@@ -241,7 +248,7 @@ class Service:
         if do == "check":
             return bench.check(message["key"])
         if do == "outputs":
-            return bench.outputs()
+            return bench.outputs(message["uids"], message["kept"])
         if do == "time":
             return bench.time(message["key"], message["calls"], message["samples"])
         if do == "drop":
