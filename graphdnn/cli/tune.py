@@ -7,7 +7,7 @@ import json
 import math
 from pathlib import Path
 
-from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
+from graphdnn.cli.options import MODES, add_device, device_of, mode_of
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.run import save
 from graphdnn.cli.source import HELP, graph_and_limits
@@ -19,8 +19,14 @@ _LONGEST = 86_400.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", metavar="GRAPH", help=HELP)
-    add_device_and_mode(parser)
-    parser.set_defaults(mode="B")
+    add_device(parser)
+    parser.add_argument(
+        "--mode",
+        choices=MODES,
+        default="B",
+        type=str.upper,
+        help="what is tried; A: engines; B: engines and their knobs (default: B)",
+    )
     parser.add_argument("--budget", type=seconds, default=10.0, metavar="S", help="seconds in all (default: 10)")
     parser.add_argument("--most", type=number, default=64, metavar="N", help="candidates at most (default: 64)")
     parser.add_argument(
