@@ -25,6 +25,7 @@ from graphdnn.cli import (
     reduce,
     repair,
     replay,
+    report,
     run,
     trace,
     tune,
@@ -62,6 +63,7 @@ COMMANDS = (
     repair,
     device,
     reduce,
+    report,
 )
 _CODES = "exit codes: 0 ok, 1 a check failed, 2 wrong arguments or file, 3 nothing executed, 4 not supported"
 

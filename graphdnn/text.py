@@ -1,0 +1,61 @@
+"""Plain text for a terminal or a pipe: tables, units, indentation. ASCII only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+_SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_COUNTS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def seconds(value: float) -> str:
+    """``12.3 ms``."""
+    for unit, name in _TIMES:
+        if value >= unit:
+            return f"{value / unit:.3g} {name}" if value < 100 * unit else f"{value / unit:.0f} {name}"
+    return f"{value * 1e6:.2g} us"
+
+
+def size(value: int) -> str:
+    """``1.5 MiB``."""
+    for unit, name in _SIZES:
+        if value >= unit:
+            return f"{value / unit:.4g} {name}"
+    return f"{value} B"
+
+
+def count(value: float) -> str:
+    """``3.4 G``: for operations and the like."""
+    for unit, name in _COUNTS:
+        if value >= unit:
+            return f"{value / unit:.3g} {name}"
+    return f"{value:.0f} "
+
+
+def plural(number: int, word: str, many: str = "") -> str:
+    """``1 kernel``, ``2 kernels``; ``many`` where an s does not make it."""
+    return f"{number} {word}" if number == 1 else f"{number} {many or word + 's'}"
+
+
+def indented(text: str, by: str = "  ") -> str:
+    return "\n".join(by + line if line else line for line in text.splitlines())
+
+
+def shortened(text: str, limit: int) -> str:
+    """On one line, its middle left out where it is longer than ``limit``."""
+    line = " ".join(text.split())
+    half = (limit - 5) // 2
+    return line if len(line) <= limit else f"{line[:half]} ... {line[-half:]}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = (), gap: str = "  ") -> str:
+    """Aligned columns, those in ``right`` to the right; no line ends in spaces."""
+    lines = [head, *rows] if any(head) else list(rows)
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+
+    def shown(line: Sequence[str]) -> str:
+        cells = (c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True)))
+        return gap.join(cells).rstrip()
+
+    return "\n".join(map(shown, lines))
