@@ -220,6 +220,24 @@ def test_ranges_hold_for_all_data_in_them() -> None:
             plan.certificate(ranges=wrong)
 
 
+@pytest.mark.parametrize("family", ["pointwise", "pointwise_graph", "reduction", "resample", "conv_dgrad", "graph"])
+def test_ranges_are_no_tighter_than_data(family: str) -> None:
+    for seed, kind in ((0, "normal"), (10, "largest"), (2, "positive")):
+        graph = draw(Case(family, seed, large=False)).graph
+        data = drawn_data(graph, kind, seed)
+        inputs = [
+            (t, np.asarray(data[t.uid] if t.is_by_value else load(data[t.uid], t)).astype(np.float64))
+            for t in graph.inputs
+        ]
+        widened = {t.uid: 1e-6 * float(np.abs(values).max()) if t.is_by_value else 0.0 for t, values in inputs}
+        ranges = {t.uid: (float(v.min()) - widened[t.uid], float(v.max()) + widened[t.uid]) for t, v in inputs}
+        promised = build(graph, "cpu").certificate(ranges=ranges)
+        for wide, tight in zip(promised.outputs, certify(graph, data).outputs, strict=True):
+            if not wide.why_not:
+                assert tight.worst <= wide.worst * (1 + 1e-9), f"{family}:{seed}: {wide}, {tight}"
+                assert not tight.observed > wide.worst
+
+
 @emulated
 @pytest.mark.parametrize("family", ["norm", "statistics", "softmax", "pointwise_graph"])
 def test_bounds_hold_on_a_device(family: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from graphdnn.certificate.box import Box
 from graphdnn.certificate.integers import overflow_proofs
 from graphdnn.certificate.numeric_class import numeric_class
-from graphdnn.certificate.propagate import Walk, keeps
+from graphdnn.certificate.propagate import FORMULAS, Walk, keeps
 from graphdnn.certificate.record import Certificate, OperationBound, OutputBound
 from graphdnn.certificate.roundings import roundings
 from graphdnn.certificate.summation import summation
@@ -19,17 +20,20 @@ from graphdnn.certificate.units import LAMBDA, compute_of, gamma, likely, roundo
 from graphdnn.dtypes import BOOLEANS, ELEMENTS, FLOATS, Array
 from graphdnn.engines.host.memory import empty, load
 from graphdnn.engines.work import reduction_length
-from graphdnn.enums import ReductionOperator
+from graphdnn.enums import ReductionOperator, ResampleMode
 from graphdnn.errors import BadParam, NotSupported
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Choice, EngineConfig
 from graphdnn.operations import (
     Concat,
     ConvolutionOperation,
+    GenStats,
     Matmul,
     Operation,
     PointwiseOperation,
     Reduction,
+    ResampleBackward,
+    ResampleForward,
     Reshape,
     Slice,
     Transpose,
@@ -142,6 +146,14 @@ def _arithmetic(op: Operation, choice: Choice | None) -> OperationBound | None:
         worst = gamma(units, u) if units else 0.0
         often = "rounded once" if units == 1 else f"{units:g} roundings at most"
         return OperationBound(op.label(), arithmetic, 1, worst, worst, "what it computes with", often)
+    if isinstance(op, ResampleForward) and op.spec.mode is ResampleMode.MAXPOOL and op.alpha == 1 and op.beta == 0:
+        return OperationBound(op.label(), arithmetic, 1, 0.0, 0.0, "", "a choice")
+    if isinstance(op, (GenStats, ResampleForward, ResampleBackward, *FORMULAS)):
+        n = reduction_length(op)
+        if isinstance(op, (ResampleForward, ResampleBackward)):
+            n = prod(map(int, op.spec.window_dims))
+        said = "a formula of sums in any order" if type(op) in FORMULAS else "a sum in any order"
+        return OperationBound(op.label(), arithmetic, n, gamma(n, u), likely(n, u), "what each sum adds up", said)
     return None
 
 

@@ -4,20 +4,25 @@ What a formula of sums and products comes to is bounded whatever way it is writt
 operands, each product passes through at most k roundings, so ``gamma_k`` times the sum of the products' magnitudes
 bounds what they add (Higham (2002), lemma 3.1). ``Term`` carries a value, the error of its operands and that sum.
 
-A variance is one of the two-pass formula, or of parts that are joined by their means (T. F. Chan, G. H. Golub,
+A variance is that of the two-pass formula, or of parts that are joined by their means (T. F. Chan, G. H. Golub,
 R. J. LeVeque, *Algorithms for computing the sample variance: analysis and recommendations*, The American Statistician
-37 (1983)). With means off by at most e, deviations of at most d and parts that are joined in a tree, each join counts
-with the smaller part's elements, which are ``n log2(n) / 2`` in all:
+37 (1983)). A join of parts a and b adds ``w (m_a - m_b)^2`` with w at most the smaller part's size, and a mean is off
+by at most ``gamma_n`` times the mean magnitude of its part. By Cauchy and Schwarz all joins together see
 
-    |error| <= gamma_(2n) (v + d e) + (2 + log2 n) (2 d e + e^2)
+    sum w (e_a + e_b)^2 <= 4 log2(n) n gamma_n^2 s^2,   sum w (m_a - m_b)^2 <= n v
+
+where s^2 is the mean square of the data as it is added, counted from 0 or from one of its elements, and log2(n)
+bounds how often an element is counted, whatever the order of the joins. Means that are joined round four times for each
+part, so there gamma is that of 4 n. With ``E = (1 + 2 sqrt(log2 n)) gamma_n s``,
+
+    |error| <= gamma_(2n) (sqrt(v) + E)^2 + 2 sqrt(v) E + E^2
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import log2, prod
-from typing import Any
+from math import log2, prod, sqrt
 
 import numpy as np
 
@@ -25,7 +30,7 @@ from graphdnn.certificate.box import Box
 from graphdnn.certificate.units import REFERENCE, compute_of, gamma, largest, likely, roundoff, smallest_normal
 from graphdnn.dtypes import Array
 from graphdnn.enums import BnFinalizeStatsMode, NormMode, NormPhase
-from graphdnn.operations import BnBackwardWeights, BnFinalize, NormBackward, NormForward
+from graphdnn.operations import BnBackwardWeights, BnFinalize, NormBackward, NormForward, Operation
 
 Boxes = Mapping[str, Box]
 
@@ -75,11 +80,12 @@ class Arithmetic:
     floor: float  # below the normal numbers
     top: float
     is_statistical: bool
+    steps: int = 1  # roundings of each term of a mean: 4 where means are joined
 
     @classmethod
-    def of(cls, op: Any, is_statistical: bool) -> Arithmetic:
+    def of(cls, op: Operation, is_statistical: bool, steps: int) -> Arithmetic:
         compute = compute_of(op.compute_type)
-        return cls(roundoff(compute) + REFERENCE, smallest_normal(compute), largest(compute), is_statistical)
+        return cls(roundoff(compute) + REFERENCE, smallest_normal(compute), largest(compute), is_statistical, steps)
 
     def rounded(self, term: Term, roundings: float) -> Box:
         """The result of a formula."""
@@ -98,17 +104,18 @@ def _variance(x: Box, axes: tuple[int, ...], arithmetic: Arithmetic, *, centered
     term = Term.of(x)
     if not centered:
         return None, arithmetic.rounded((term * term).mean(axes), n + 3)
-    mean = arithmetic.rounded(term.mean(axes), n + 4)
+    mean = arithmetic.rounded(term.mean(axes), arithmetic.steps * n + 4)
     deviation = x.low - mean.low
     exact = np.mean(deviation * deviation, axis=axes, keepdims=True)
     carried = x.error + np.mean(x.error, axis=axes, keepdims=True)
     far = np.max(np.abs(x.low) + x.error, axis=axes, keepdims=True)
-    moved = carried + 4 * arithmetic.u * far  # where everything counts from the first element
+    widest = np.max(np.abs(deviation) + carried, axis=axes, keepdims=True)
+    moved = carried + 4 * arithmetic.u * far  # where everything counts from one of the elements
     operands = np.mean(2 * np.abs(deviation) * moved + moved * moved, axis=axes, keepdims=True)
-    off = arithmetic.of_sums(n + 4) * 2 * far
-    widest = 2 * far
-    joins = (2 + log2(max(n, 2))) * (2 * widest * off + off * off)
-    own = arithmetic.of_sums(2 * n + 20) * (exact + operands + widest * off) + joins
+    spread = np.sqrt(exact + operands)
+    size = np.sqrt(exact + operands + np.maximum(mean.reach, widest) ** 2)  # s
+    off = (1 + 2 * sqrt(log2(max(n, 2)))) * arithmetic.of_sums(arithmetic.steps * n + 4) * size
+    own = arithmetic.of_sums(2 * n + 20) * (spread + off) ** 2 + 2 * spread * off + off * off
     error = np.where(n * (2 * far) ** 2 > arithmetic.top, np.inf, operands + own + n * arithmetic.floor)
     return mean, Box.of(exact).with_error(error)
 
@@ -128,8 +135,8 @@ def _epsilon(boxes: Boxes) -> Box:
     return boxes.get("epsilon", Box.between(0.0, 0.0))
 
 
-def norm_forward(op: NormForward, boxes: Boxes, is_statistical: bool) -> dict[str, Box]:
-    arithmetic, x, centered = Arithmetic.of(op, is_statistical), boxes["x"], op.mode is not NormMode.RMS_NORM
+def norm_forward(op: NormForward, boxes: Boxes, arithmetic: Arithmetic) -> dict[str, Box]:
+    x, centered = boxes["x"], op.mode is not NormMode.RMS_NORM
     mean, inverse = boxes.get("mean"), boxes.get("inv_variance")
     found: dict[str, Box] = {}
     if op.phase is NormPhase.TRAINING or inverse is None or (centered and mean is None):
@@ -158,8 +165,8 @@ def _running(boxes: Boxes, mean: Box, variance: Box, n: int, arithmetic: Arithme
     return found
 
 
-def norm_backward(op: NormBackward, boxes: Boxes, is_statistical: bool) -> dict[str, Box]:
-    arithmetic, x, centered = Arithmetic.of(op, is_statistical), boxes["x"], op.mode is not NormMode.RMS_NORM
+def norm_backward(op: NormBackward, boxes: Boxes, arithmetic: Arithmetic) -> dict[str, Box]:
+    x, centered = boxes["x"], op.mode is not NormMode.RMS_NORM
     mean, inverse = boxes.get("mean"), boxes.get("inv_variance")
     if inverse is None or (centered and mean is None):
         mean, variance = _variance(x, op.axes, arithmetic, centered=centered)
@@ -178,9 +185,8 @@ def norm_backward(op: NormBackward, boxes: Boxes, is_statistical: bool) -> dict[
     }
 
 
-def bn_finalize(op: BnFinalize, boxes: Boxes, is_statistical: bool) -> dict[str, Box]:
+def bn_finalize(op: BnFinalize, boxes: Boxes, arithmetic: Arithmetic) -> dict[str, Box]:
     """Statistics from sums; their difference cancels, so it is taken in double everywhere."""
-    arithmetic = Arithmetic.of(op, is_statistical)
     double = Arithmetic(2 * REFERENCE, arithmetic.floor, float(np.finfo(np.float64).max), False)
     found: dict[str, Box] = {}
     if op.mode is BnFinalizeStatsMode.INFERENCE:
@@ -209,8 +215,7 @@ def bn_finalize(op: BnFinalize, boxes: Boxes, is_statistical: bool) -> dict[str,
     }
 
 
-def bn_backward_weights(op: BnBackwardWeights, boxes: Boxes, is_statistical: bool) -> dict[str, Box]:
-    arithmetic = Arithmetic.of(op, is_statistical)
+def bn_backward_weights(op: BnBackwardWeights, boxes: Boxes, arithmetic: Arithmetic) -> dict[str, Box]:
     x, dy, mean, inverse, scale = (Term.of(boxes[port]) for port in ("x", "dy", "mean", "inv_std", "scale"))
     axes = tuple(a for a in range(x.value.ndim) if a != 1)
     n = _count(x.value, axes)

@@ -16,6 +16,7 @@ import numpy as np
 from graphdnn.certificate import normalizations
 from graphdnn.certificate.box import Box, quiet, times
 from graphdnn.certificate.derivatives import CARRIED
+from graphdnn.certificate.normalizations import Arithmetic
 from graphdnn.certificate.roundings import ROUNDED, underflow
 from graphdnn.certificate.summation import Summation, summation
 from graphdnn.certificate.units import (
@@ -56,7 +57,7 @@ from graphdnn.tensors import TensorSpec
 _R = ReductionOperator
 _MOVED = (Concat, Reshape, Slice, Transpose)
 
-FORMULAS: dict[type[Operation], Callable[[Any, Mapping[str, Box], bool], dict[str, Box]]] = {
+FORMULAS: dict[type[Operation], Callable[[Any, Mapping[str, Box], Arithmetic], dict[str, Box]]] = {
     NormForward: normalizations.norm_forward,
     NormBackward: normalizations.norm_backward,
     BnFinalize: normalizations.bn_finalize,
@@ -117,7 +118,8 @@ class Walk:
         if type(op) in FORMULAS:
             if self.values is None:
                 raise Unproved(f"{op.label().split(' ')[0]} depends on how the data is spread: give data")
-            return FORMULAS[type(op)](op, operands, self.is_statistical)
+            steps = 1 if self.config.device.kind == "cpu" else 4
+            return FORMULAS[type(op)](op, operands, Arithmetic.of(op, self.is_statistical, steps))
         raise Unproved(f"no bound is derived for {op.label().split(' ')[0]}")
 
     # Operands and results.
@@ -470,7 +472,7 @@ class Terms:
 
     def multiplied(self, values: Array) -> Array:
         if not self.has_data:
-            return np.asarray(float(values) ** self.length)
+            return np.power(np.asarray(values, np.float64), self.length)
         from graphdnn.certificate.magnitudes import apply
 
         assert isinstance(self.op, Reduction)
