@@ -449,14 +449,9 @@ RULE_CASES: dict[str, Case] = {
     "graph.beta": _graph(conv(V, beta=1.0), relu(V, image(2))),
     # fusion
     "fuse.consumer.kind": fused(conv(V), conv(image(2), x=V, uid=70)),
-    "fuse.after_exit": fused(
-        conv(V),
-        operation("reduction", x=V, y=SMALL_V),
-        operation("pointwise", x=SMALL_V, b=tensor(4, CHANNEL), y=tensor(5, CHANNEL)),
-    ),
+    "fuse.after_exit": fused(conv(V), operation("reduction", x=V, y=tensor(51, CHANNEL)), relu(V, image(5))),
     "fuse.output.port": fused(
-        operation("norm_fwd", mean=tensor(52, CHANNEL), **NO_RUNNING),
-        operation("pointwise", x=tensor(52, CHANNEL), b=tensor(40, CHANNEL), y=tensor(41, CHANNEL)),
+        operation("resample_fwd"), relu(tensor(3, (2, 4, 3, 3), "i8"), tensor(41, (2, 4, 3, 3), "i8"))
     ),
     "fuse.epilogue.extents": fused(operation("reduction", x=image(1), y=SMALL_V), add(image(1), SMALL_V, image(3))),
     "fuse.exit.input": fused(

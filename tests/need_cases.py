@@ -1,0 +1,150 @@
+"""NEED_CASES: for each reason of an engine to decline, an operation that gives it that reason and no other.
+
+Most are lines of data/need_cases.txt: rule, device, problem text. A text may begin with ``prologue``, which puts a ReLU
+before the streamed operand, or ``fast``, which makes the arithmetic FAST_FLOAT_FOR_FP8. ``INSEPARABLE`` are the reasons
+that come with another one, whatever the operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from legal import operation, pooling, tensor
+
+from graphdnn import device_spec, fuse
+from graphdnn.engines import ENGINES, Engine, Task
+from graphdnn.enums import DataType, PaddingMode, PointwiseMode, ResampleMode
+from graphdnn.graph import OperationGraph
+from graphdnn.operations import ConvolutionOperation, Matmul, Operation, PointwiseOperation, PointwiseSpec
+from graphdnn.operations.resample import resampled_extents
+from graphdnn.problem import parse
+from graphdnn.tensors import TensorSpec
+
+TABLE = Path(__file__).resolve().parent / "data" / "need_cases.txt"
+H200, A100 = device_spec("h200"), device_spec("a100")
+DEVICES = {"h200": H200, "a100": A100, "h200, 1500 bytes shared": replace(H200, shared_memory=1500)}
+
+
+def _operations(text: str) -> list[Operation]:
+    kind, _, rest = text.partition(" ")
+    if kind == "fast":
+        return [_fast(op) for op in _operations(rest)]
+    if kind == "prologue":
+        return _after_relu(_operations(rest))
+    return list(parse(text).build_operation_graph().operations)
+
+
+def _fast(op: Operation) -> Operation:
+    port = "conv" if isinstance(op, ConvolutionOperation) else "spec"
+    if not isinstance(op, (ConvolutionOperation, Matmul)):
+        return op
+    settings = getattr(op, port).model_copy(update={"compute_type": DataType.FAST_FLOAT_FOR_FP8})
+    return op.model_copy(update={port: settings})
+
+
+def _after_relu(operations: list[Operation]) -> list[Operation]:
+    """With a ReLU before x, or before dy of a data gradient."""
+    (op,) = operations
+    port = "dy" if op.tag == "conv_dgrad" else "x"
+    streamed: TensorSpec = getattr(op, port)
+    before = streamed.model_copy(update={"uid": 1000})
+    virtual = streamed.model_copy(update={"is_virtual": True})
+    integer = op.compute_type in (DataType.INT32, DataType.INT64)
+    spec = PointwiseSpec(mode=PointwiseMode.RELU_FWD, math_type=op.compute_type if integer else DataType.FLOAT)
+    return [PointwiseOperation(spec=spec, x=before, y=virtual), op.model_copy(update={port: virtual})]
+
+
+def _uneven() -> list[Operation]:
+    """An interpolation whose step has a denominator of 31 bits."""
+    spec = pooling(
+        mode=ResampleMode.NEAREST, padding_mode=PaddingMode.EDGE_VAL_PAD, spatial_dims=1, window_dims=(1,),
+        strides=(Fraction(10**9 + 7, 2 * 10**9),), pre_paddings=(0,), post_paddings=(0,),
+    )  # fmt: skip
+    y = tensor(2, resampled_extents((1, 1, 9), spec))
+    return [operation("resample_fwd", x=tensor(1, (1, 1, 9)), y=y, index=..., spec=spec)]
+
+
+def _lines() -> Iterator[tuple[str, str, str]]:
+    for line in TABLE.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            rule, device, text = (part.strip() for part in line.split("|"))
+            yield rule, device, text
+
+
+def _task(operations: list[Operation], device: str = "h200") -> Task:
+    (fused,) = fuse(OperationGraph.of(operations))
+    return Task(fused, DEVICES[device])
+
+
+def from_text(text: str, device: str) -> Callable[[], Task]:
+    return lambda: _task(_operations(text), device)
+
+
+NEED_CASES: dict[str, Callable[[], Task]] = {
+    **{rule: from_text(text, device) for rule, device, text in _lines()},
+    "cuda_resample_forward.coordinates": lambda: _task(_uneven()),
+    "cuda_resample_forward.direction": lambda: _task([operation("resample_bwd")]),
+    "cuda_resample_backward.direction": lambda: _task([operation("resample_fwd")]),
+}
+
+# rule -> (what it always comes with, why)
+INSEPARABLE: dict[str, tuple[tuple[str, ...], str]] = {
+    "cuda_hopper_gemm_tf32.group_start": (
+        ("cuda_hopper_gemm_tf32.across_k",),
+        "only filter gradients walk groups from within, and no filter gradient has operands of 4 bytes",
+    ),
+    "cuda_hopper_gemm_fp8.group_start": (
+        ("cuda_hopper_gemm_fp8.across_k",),
+        "only filter gradients walk groups from within, and no filter gradient has operands of 1 byte",
+    ),
+    "cuda_hopper_gemm_fp8_fast.group_start": (
+        ("cuda_hopper_gemm_fp8_fast.across_k",),
+        "only filter gradients walk groups from within, and no filter gradient has operands of 1 byte",
+    ),
+    "cuda_direct_stem.groups": (
+        ("cuda_direct_stem.layout",),
+        "with groups, the pixels of a row are further apart than the channels of a window",
+    ),
+    "cuda_rnn_resident.layout": (
+        ("cuda_rnn_resident.hidden_size", "cuda_rnn_resident.types"),
+        "vectors are of bytes and scalars by value of one element, and neither is what the engine multiplies",
+    ),
+    "cuda_rnn_resident_backward_data.layout": (
+        ("cuda_rnn_resident_backward_data.hidden_size", "cuda_rnn_resident_backward_data.types"),
+        "vectors are of bytes and scalars by value of one element, and neither is what the engine multiplies",
+    ),
+    "cuda_rnn_backward_weights_16bit.layout": (
+        ("cuda_rnn_backward_weights_16bit.types",),
+        "vectors are of bytes, and the engine multiplies 16-bit types",
+    ),
+}
+
+# Reasons that no operation can have, and why they are there all the same.
+NEVER: dict[str, str] = dict.fromkeys(
+    ("cuda_hopper_float_wgrad.residues", "cuda_hopper_float_wgrad_tf32.residues"),
+    "filter gradients have no residues; the engine takes the list of needs that all of its kind have",
+)
+
+
+@contextmanager
+def libraries(missing: str = "") -> Iterator[None]:
+    """As if cuBLAS and cuFFT were installed, but for one of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("cublas", "cufft"):
+            patch.setattr(f"graphdnn.cuda.{name}.missing", lambda name=name: "no file" if name == missing else "")
+        yield
+
+
+def broken(engine: Engine, task: Task) -> list[str]:
+    """The rules of the engine that an operation breaks."""
+    return [need.id for need in engine.needs if not need.holds(task)]
+
+
+def engine_of(rule: str) -> Engine:
+    """The engine whose need it is; the first of those that share it."""
+    return next(engine for engine in ENGINES if rule in {need.id for need in engine.needs})
