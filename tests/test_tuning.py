@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +13,14 @@ from typing import Any
 import pytest
 import tuning_engines
 
-from graphdnn import NotSupported, OperationGraph
+from graphdnn import NotSupported, OperationGraph, device_spec, rank
+from graphdnn.cuda import nvrtc
+from graphdnn.cuda.upkeep import stored
 from graphdnn.engines.numpy_blocked import ENGINE as BLOCKED
 from graphdnn.engines.numpy_general import ENGINE as NUMPY
 from graphdnn.problem import parse
 from graphdnn.tuning import Tuned, Verdict, autotune, isolation
+from graphdnn.tuning.ahead import Ahead
 
 TESTS = str(Path(__file__).parent)
 
@@ -151,3 +156,32 @@ def test_the_builder_takes_the_fastest() -> None:
     assert graph.plan.name == tuned.best.name
     assert not any("k2=3" in t.name for t in tuned)
     assert graph.build() is graph.plan
+
+
+def test_kernels_are_compiled_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a process of their own, for whoever shares the folder; one that is gone is no loss."""
+    if nvrtc_missing():
+        pytest.skip("no NVRTC")
+    monkeypatch.setenv("GRAPHDNN_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("graphdnn.tuning.ahead._CORES", 1)
+    device = device_spec("a100")
+    ranking = rank(parse("pointwise x=f32[4,8] + tanh").build_operation_graph(), device)
+    ahead = Ahead(device, None)
+    ahead.offer([ranking.best])
+    ahead.offer([ranking.best])
+    assert 0 < ahead.wait(ranking.best, 60.0) < 60
+    assert len(stored(tmp_path)) == 1
+    assert ahead._process is not None
+    os.kill(ahead._process._process.pid, signal.SIGKILL)
+    ahead.offer([rank(parse("pointwise x=f32[4,8] + sqrt").build_operation_graph(), device).best])
+    ahead.wait(ranking.best, 1.0)
+    assert ahead._process is None
+    ahead.close()
+
+
+def nvrtc_missing() -> bool:
+    try:
+        nvrtc.loaded_version()
+    except NotSupported:
+        return True
+    return False

@@ -117,7 +117,7 @@ def decided(times: list[list[float]], tie: float = 0.02, **kernels: int) -> list
         trial.samples, trial.interval, trial.verdict = samples, median_interval(samples), Verdict.SLOWER
         trial.kernels = kernels.get(f"of{i}", 1)
     process: Any = SimpleNamespace(is_alive=True)
-    search = _Right(offered(CONV, "cpu"), Limits(tie=tie), None, None, 0.0, process)  # type: ignore[arg-type]
+    search = _Right(offered(CONV, "cpu"), Limits(tie=tie), None, None, 0.0, process, None)  # type: ignore[arg-type]
     search.trials = found
     assert search._decide(list(found))
     return found
@@ -162,7 +162,7 @@ def test_the_order_of_simplicity() -> None:
 def test_drift_of_the_clock_does_not_decide() -> None:
     """All leaders are timed in each round: a machine that slows down hits them alike, and the ratios stay."""
     found = trials(2)
-    search = _Right(offered(CONV, "cpu"), Limits(), None, None, 0.0, SimpleNamespace())  # type: ignore[arg-type]
+    search = _Right(offered(CONV, "cpu"), Limits(), None, None, 0.0, SimpleNamespace(), None)  # type: ignore[arg-type]
     clock = [1.0 + 0.3 * i for i in range(9)]  # the last round takes three times as long
     rounds = {0: dict(enumerate(clock)), 1: {i: 1.1 * t for i, t in enumerate(clock)}}
     search._estimates = {place: median(times.values()) for place, times in rounds.items()}

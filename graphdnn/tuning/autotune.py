@@ -13,6 +13,7 @@ from graphdnn.fusion import FusedGraph, fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters
 from graphdnn.machine import device_spec
+from graphdnn.tuning.ahead import Ahead
 from graphdnn.tuning.candidates import candidates_of
 from graphdnn.tuning.database import Database
 from graphdnn.tuning.isolation import worker
@@ -54,7 +55,7 @@ def autotune(
     started = perf_counter()
     spec = device_spec(device)
     ordinal = _ordinal(spec)
-    process = worker(initializer)  # starts while the candidates are worked out
+    process, ahead = worker(initializer), Ahead(spec, initializer)  # start while the candidates are worked out
     try:
         fused = graph if isinstance(graph, FusedGraph) else fuse(graph)
         candidates = candidates_of(
@@ -64,10 +65,11 @@ def autotune(
         is_beside = spec.kind != "cpu"
         allowed = budget * (_BESIDE if is_beside else _BEFORE)
         reference = Reference(fused.graph, seed, is_beside, allowed)
-        search = Search(candidates, limits, reference, initializer, started, process, ordinal)
+        search = Search(candidates, limits, reference, initializer, started, process, ahead, ordinal)
         search.open()
     except BaseException:
         process.kill()
+        ahead.close()
         raise
     tuned = search.run()
     if database is not None and tuned.has_winner:

@@ -67,23 +67,32 @@ class Candidates:
 
     def next(self, measured: Sequence[EngineConfig]) -> EngineConfig | None:
         """The one to try after these were measured, the fastest first (none: nothing works yet); None at the end."""
+        config = next(self._following(measured), None)
+        if config is not None:
+            self._seen.add(identity(config))
+            self._offered.append(config)
+        return config
+
+    def upcoming(self, measured: Sequence[EngineConfig], count: int) -> list[EngineConfig]:
+        """Those that ``next`` would return one after another if nothing new were measured."""
+        return list(islice(self._following(measured), count))
+
+    def _following(self, measured: Sequence[EngineConfig]) -> Iterator[EngineConfig]:
         for around in measured or tuple(self._offered):
             left = self._around.get(identity(around))
             if left is None:
                 plain = self.mode in (HeurMode.INSTANT, HeurMode.FALLBACK)
                 left = self._around[identity(around)] = self._rest() if plain else self._neighbours(around)
-            while left:
-                config = left.pop(0)
+            for config in left:
                 if identity(config) in self._seen or (measured and self._is_hopeless(config)):
                     continue
-                self._seen.add(identity(config))
                 if self._is_barred(config):
-                    continue
-                if self.any_class or numeric_class(config).can_replace(self.own_class):
-                    self._offered.append(config)
-                    return config
-                self.other_class.append(config)
-        return None
+                    self._seen.add(identity(config))
+                elif self.any_class or numeric_class(config).can_replace(self.own_class):
+                    yield config
+                else:
+                    self._seen.add(identity(config))
+                    self.other_class.append(config)
 
     def _is_barred(self, config: EngineConfig) -> bool:
         return any(word in config.name for word in self.without)

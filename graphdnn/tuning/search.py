@@ -20,9 +20,11 @@ from typing import Any
 
 from graphdnn.engines import engines_of
 from graphdnn.engines.work import bytes_moved, floor_seconds
-from graphdnn.files import choices_of, graph_to_dict
+from graphdnn.files import graph_to_dict
 from graphdnn.heuristics import EngineConfig
+from graphdnn.tuning.ahead import COUNT, Ahead
 from graphdnn.tuning.candidates import Candidates
+from graphdnn.tuning.entries import entries_of_config
 from graphdnn.tuning.intervals import FEWEST, median_interval
 from graphdnn.tuning.isolation import FailedError, Isolated, LostError, give_back, worker
 from graphdnn.tuning.progress import Progress
@@ -68,6 +70,7 @@ class Search:
     initializer: str | None
     started: float
     process: Isolated
+    ahead: Ahead
     ordinal: int | None = None
     kernel_seconds: float = 0.0
     building_seconds: float = 0.0
@@ -95,6 +98,8 @@ class Search:
         """Hand over the graph; the worker makes its operands while the oracle works here."""
         self.process.tell(self._opening())
         try:
+            first = self.candidates.first
+            self.ahead.offer([first, *self.candidates.upcoming([first], COUNT)])
             self.reference.start()
         finally:
             self.process.answer(max(_START, self.limits.candidate), "starting")
@@ -166,6 +171,7 @@ class Search:
                 self.process.kill()
                 raise
             finally:
+                self.ahead.close()
                 self.reference.close()
             give_back(self.process)
         order = sorted(self.trials, key=_shown_order)
@@ -196,12 +202,16 @@ class Search:
             trial = Trial(config, len(self.trials))
             self.trials.append(trial)
             self._show(trial)
+            self.building_seconds += self.ahead.wait(config, self.limits.candidate)
             if self._guarded(trial, lambda trial=trial: self._tried(trial)):  # type: ignore[misc]
                 self._collect()
             if not trial.verdict.is_fault and trial.samples:
                 self._estimates[trial.place] = trial.samples[len(trial.samples) // 2]
             self._forget_the_slow()
-            config = self.candidates.next([t.config for t in self._near(_NEAR)])
+            near = [t.config for t in self._near(_NEAR)]
+            config = self.candidates.next(near)
+            if config is not None:
+                self.ahead.offer([config, *self.candidates.upcoming(near, COUNT)])
 
     def _best(self) -> Trial | None:
         """By first impressions."""
@@ -228,7 +238,7 @@ class Search:
         return True
 
     def _built(self, trial: Trial) -> bool:
-        reply = self._ask(trial, "build", config=_entries(trial.config))
+        reply = self._ask(trial, "build", config=entries_of_config(trial.config))
         self._loaded.add(trial.place)
         self.building_seconds += reply["seconds"]
         trial.kernels = reply["kernels"]
@@ -350,7 +360,7 @@ class Search:
     def _one_round(self, trial: Trial, turn: int, rounds: dict[int, dict[int, float]]) -> bool:
         self._reopened()
         if trial.place not in self._loaded:
-            reply = self._ask(trial, "build", config=_entries(trial.config))
+            reply = self._ask(trial, "build", config=entries_of_config(trial.config))
             self._loaded.add(trial.place)
             self.building_seconds += reply["seconds"]
         times = sorted(self._timed(trial, _SAMPLES))
@@ -412,7 +422,7 @@ class Search:
     def _still_right(self, trial: Trial) -> bool:
         self._reopened()
         if trial.place not in self._loaded:
-            self._ask(trial, "build", config=_entries(trial.config))
+            self._ask(trial, "build", config=entries_of_config(trial.config))
             self._loaded.add(trial.place)
         return self._is_right(trial)
 
@@ -438,17 +448,6 @@ def _turned(trials: Sequence[Trial], by: int) -> list[Trial]:
     """Each round begins with another one."""
     start = by % len(trials)
     return [*trials[start:], *trials[:start]]
-
-
-def _entries(config: EngineConfig) -> dict[str, Any]:
-    """The configuration as a plan file has it."""
-    limits = config.fused.limits
-    return {
-        "graph": graph_to_dict(config.fused.graph),
-        "device": config.device.to_json(),
-        "choices": choices_of(config),
-        **({"limits": limits.to_json()} if limits else {}),
-    }
 
 
 def _floor(config: EngineConfig) -> float:

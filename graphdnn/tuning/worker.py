@@ -15,6 +15,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter
@@ -197,6 +198,20 @@ def _bytes(array: Array) -> bytes | memoryview:
     return lying.reshape(-1).view(np.uint8).data if lying.flags.c_contiguous else lying.tobytes()
 
 
+def _compile(entries: Message) -> None:
+    """Put the kernels of a configuration into the kernel cache."""
+    from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+    from graphdnn.plan.runtime import CudaRuntime
+
+    config = guarded(lambda: config_from_dict(entries, None))
+    runtime = CudaRuntime(config.device)
+    for choice in config.choices:
+        kernel = choice.engine.compile(choice.task, choice.knobs)
+        assert isinstance(kernel, DeviceKernel)
+        for text in dict.fromkeys(step.text for step in kernel.steps if isinstance(step, Launch)):
+            runtime.compile(text)
+
+
 def _choose(ordinal: int | None) -> None:
     if ordinal is not None:
         import cupy
@@ -231,6 +246,8 @@ class Service:
 
     def __init__(self) -> None:
         self.bench: Bench | None = None
+        self._compiled: dict[int, Future[None]] = {}
+        self._compilers: ThreadPoolExecutor | None = None
 
     def answer(self, message: Message) -> tuple[Message, bytes]:
         do = message["do"]
@@ -240,6 +257,13 @@ class Service:
             self.bench = Bench(message)
             if self.bench.device.kind == "cpu":  # CUDA reserves addresses far beyond what it uses
                 _limit_memory(message["memory"])
+            return {}, b""
+        if do == "ahead":
+            self._compilers = self._compilers or ThreadPoolExecutor(max(1, min(8, (os.cpu_count() or 1) - 2)))
+            self._compiled[message["key"]] = self._compilers.submit(_compile, message["config"])
+            return {}, b""
+        if do == "await":
+            self._compiled[message["key"]].result()
             return {}, b""
         bench = self.bench
         assert bench is not None

@@ -1,0 +1,60 @@
+"""Ahead: kernels of the next candidates, compiled in a process of their own while earlier ones are measured.
+
+That process shares nothing with the one that measures but the kernel cache's folder. Should it end, kernels are
+compiled where they are needed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from time import perf_counter
+
+from graphdnn.composed import Identity, identity
+from graphdnn.cuda.folder import cache_directory
+from graphdnn.device import DeviceSpec
+from graphdnn.heuristics import EngineConfig
+from graphdnn.tuning.entries import entries_of_config
+from graphdnn.tuning.isolation import FailedError, Isolated, LostError
+
+COUNT = 12  # candidates that are compiled ahead
+_CORES = 4  # below which there is nobody to do it
+_ANSWER = 30.0  # seconds
+
+
+class Ahead:
+    """One process that compiles."""
+
+    def __init__(self, device: DeviceSpec, initializer: str | None) -> None:
+        is_useful = device.kind == "cuda" and cache_directory() is not None and (os.cpu_count() or 1) >= _CORES
+        self._process = Isolated(initializer) if is_useful else None
+        self._sent: dict[Identity, int] = {}
+
+    def offer(self, configs: Sequence[EngineConfig]) -> None:
+        """Begin with these, where they were not offered before."""
+        for config in configs:
+            if identity(config) not in self._sent:
+                key = self._sent[identity(config)] = len(self._sent)
+                self._ask({"do": "ahead", "key": key, "config": entries_of_config(config)}, _ANSWER)
+
+    def wait(self, config: EngineConfig, limit: float) -> float:
+        """Until its kernels are in the cache; the seconds that this took."""
+        start = perf_counter()
+        key = self._sent.get(identity(config))
+        if key is not None:
+            self._ask({"do": "await", "key": key}, limit)
+        return perf_counter() - start
+
+    def _ask(self, message: dict[str, object], limit: float) -> None:
+        if self._process is not None:
+            try:
+                self._process.ask(message, limit)
+            except FailedError:
+                return  # the process that measures says what is wrong
+            except LostError:
+                self._process = None
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
