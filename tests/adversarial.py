@@ -255,7 +255,7 @@ def check_places(problem: Sum, place: Place, engine: Engine, how: Callable[..., 
 
 
 def _with_fast_sums(graph: OperationGraph) -> OperationGraph:
-    (conv,) = graph.operations
-    assert isinstance(conv, ConvForward)
-    fast = conv.conv.model_copy(update={"compute_type": DataType.FAST_FLOAT_FOR_FP8})
-    return OperationGraph.of([conv.model_copy(update={"conv": fast})])
+    (op,) = graph.operations
+    name = "conv" if isinstance(op, ConvForward) else "spec"
+    fast = getattr(op, name).model_copy(update={"compute_type": DataType.FAST_FLOAT_FOR_FP8})
+    return OperationGraph.of([op.model_copy(update={name: fast})])

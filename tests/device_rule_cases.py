@@ -295,16 +295,18 @@ def planes_cases(engine: str) -> Iterator[tuple[str, Case]]:
 
 
 def hopper_matmul_cases(engine: str) -> Iterator[tuple[str, Case]]:
-    """Rules of the matrix products for compute capability 9.0: of 16-bit floats and bytes, and of fp32."""
-    is_tf32 = engine.endswith("tf32")
-    kind, other = ("f32", "f16") if is_tf32 else ("f16", "f32")
+    """Rules of the matrix products for compute capability 9.0: of 16-bit floats and bytes, of fp32, and of fp8."""
+    is_integer = engine == "cuda_hopper_matmul"
+    kind = "f32" if engine.endswith("tf32") else "f16" if is_integer else "e4m3"
+    other = "f32" if is_integer else "f16"
 
     def asked(text: str, device: DeviceSpec = H200) -> Case:
         return declined(engine, parse(text).build_operation_graph().operations, device)
 
     yield "compute_capability", asked(f"matmul a={kind}[1,8,8] b={kind}[1,8,8]", device_spec("a100"))
     yield "types", asked(f"matmul a={other}[1,8,8] b={other}[1,8,8]")
-    wide = "a=f32[1,8,8] b=f32[1,8,8] compute=f64" if is_tf32 else "a=i8[1,8,8] b=i8[1,8,8] compute=i64 out=i64"
+    wide = f"a={kind}[1,8,8] b={kind}[1,8,8] compute=f64"
+    wide = "a=i8[1,8,8] b=i8[1,8,8] compute=i64 out=i64" if is_integer else wide
     yield "compute_type", asked(f"matmul {wide}")
     a, b = (tensor(i, (2, 2, 8, 8), data_type=kind) for i in (1, 2))
     apart = tensor(3, (2, 2, 8, 8), data_type=kind, strides=(256, 64, 8, 1))
@@ -433,7 +435,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     },
     **{
         f"{name}.{rule}": case
-        for name in ("cuda_hopper_matmul", "cuda_hopper_matmul_tf32")
+        for name in ("cuda_hopper_matmul", *(f"cuda_hopper_matmul_{kind}" for kind in ("tf32", "fp8", "fp8_fast")))
         for rule, case in hopper_matmul_cases(name)
     },
     "cuda_resample_backward.coordinates": declined("cuda_resample_backward", uneven(), H200),

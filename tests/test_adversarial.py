@@ -39,6 +39,8 @@ CASES: tuple[tuple[Engine, Sum], ...] = (
     (hopper_halo.ENGINE, Sum("f16", _LENGTH, taps=3)),
     (hopper_matmul.ENGINE, Sum("bf16", _LENGTH, is_matmul=True)),
     (hopper_matmul.ENGINE_TF32, Sum("f32", _LENGTH, is_matmul=True)),
+    (hopper_matmul.ENGINE_FP8, Sum("e5m2", _LENGTH, is_matmul=True)),
+    (hopper_matmul.ENGINE_FP8_FAST, Sum("e4m3", _LENGTH, is_matmul=True, fast=True)),
     (mma_gemm.ENGINE, Sum("f16", _LENGTH)),
     (mma_gemm.ENGINE_TF32, Sum("f32", _LENGTH)),
     (widened.ENGINE, Sum("e4m3", _LENGTH)),

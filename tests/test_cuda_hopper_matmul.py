@@ -21,7 +21,7 @@ from graphdnn.cuda.nvrtc import Compiled, compile_text, resources
 from graphdnn.device import device_spec
 from graphdnn.engines import Engine, Task
 from graphdnn.engines.cuda import hopper_matmul
-from graphdnn.engines.cuda.hopper_matmul import ENGINE, ENGINE_TF32
+from graphdnn.engines.cuda.hopper_matmul import ENGINE, ENGINE_FP8, ENGINE_TF32
 from graphdnn.engines.cuda.hopper_tiles import TILES
 from graphdnn.engines.cuda.launch import Launch
 from graphdnn.enums import KnobType
@@ -135,6 +135,20 @@ def test_every_tile(text: str, tile: int) -> None:
 def test_tf32(text: str) -> None:
     """Quarters have few digits: nothing is rounded. Rows of b are copied: these tensor cores read along k."""
     check(text, engine=ENGINE_TF32)
+
+
+@emulated
+@pytest.mark.parametrize(
+    "text",
+    [
+        "matmul a=e4m3[2,40,272] b=e5m2[2,272,24] out=f32 + relu",
+        "matmul a=e5m2[70,64] b=e4m3[64,64] out=f16 + bias",
+        "matmul a=e4m3[3,9,36] b=e4m3[1,36,40] out=f32",
+    ],
+)
+def test_fp8(text: str) -> None:
+    check(text, engine=ENGINE_FP8)
+    check(text, engine=ENGINE_FP8, SPLIT_K=2)
 
 
 @emulated

@@ -24,8 +24,8 @@ from graphdnn.engines.cuda.hopper_matmul_needs import (
     written_tensor,
 )
 from graphdnn.engines.cuda.hopper_matrices import MOST_BATCH_AXES, Matrices, stacked
-from graphdnn.engines.cuda.hopper_needs import EXACT_PAIRS, TF32_PAIRS
-from graphdnn.engines.cuda.hopper_product import product_text
+from graphdnn.engines.cuda.hopper_needs import EXACT_PAIRS, FP8_PAIRS, TF32_PAIRS
+from graphdnn.engines.cuda.hopper_product import product_text, promoted_steps
 from graphdnn.engines.cuda.hopper_tiles import PANEL, PARTS, ROW, STAGES, TILE, Sizes, choose
 from graphdnn.engines.cuda.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
@@ -37,7 +37,7 @@ from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.space import Axis, Space
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import Cost, Knobs, Task
-from graphdnn.engines.sum_error import CUT, TF32
+from graphdnn.engines.sum_error import CUT, FP8, TF32
 from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, KnobType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
@@ -91,7 +91,8 @@ class _Products:
         result = sum(ELEMENTS[t.data_type].bytes for t in whole) or 1
         unit = PANEL if self.columns_from.is_across and not self.columns_from.is_copied else 1
         groups = stacked(self.extents, self.batch)
-        return Sizes(((self.row.size, depth),), self.stack.columns, groups, unit, result)
+        sets = 2 if promoted_steps(self.rows_from.spec.data_type) else 1
+        return Sizes(((self.row.size, depth),), self.stack.columns, groups, unit, result, sets=sets)
 
     def space(self, op: FusedOp) -> Space:
         """The result's coordinates: those of a convolution's, see text/hopper_leave.cuh."""
@@ -164,7 +165,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "RESIDUES": 1, "SPATIAL": 1, "SPLIT": is_split,
             **({"SLICES": slices} if is_split else {}),
             "PERMUTED": is_permuted, "NEIGHBOURS": held,
-            "WIDTH": width, "UNROLL": _UNROLLED, "PROMOTED": 0,
+            "WIDTH": width, "UNROLL": _UNROLLED, "PROMOTED": promoted_steps(a.spec.data_type),
             "Element": STORAGE[a.spec.data_type], "Accumulator": compute,
         },
     )  # fmt: skip
@@ -237,5 +238,26 @@ ENGINE_TF32 = cuda_engine(
     numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.DOWN_CONVERT_INPUTS),
     sum_error=TF32,
     error_growth=2.0**13,
+    **_COMMON,
+)
+# As the convolutions of fp8: hopper_gemm.py.
+ENGINE_FP8 = cuda_engine(
+    id=65,
+    name="cuda_hopper_matmul_fp8",
+    summary="fp8 matrix products on the same tensor cores, which keep 14 digits of 128 products; only where allowed",
+    needs=matmul_needs("cuda_hopper_matmul_fp8", FP8_PAIRS),
+    numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.REDUCED_PRECISION_REDUCTION),
+    sum_error=FP8,
+    error_growth=2.0**10,
+    **_COMMON,
+)
+ENGINE_FP8_FAST = cuda_engine(
+    id=66,
+    name="cuda_hopper_matmul_fp8_fast",
+    summary="the same where the compute type is FAST_FLOAT_FOR_FP8, which allows it",
+    needs=matmul_needs("cuda_hopper_matmul_fp8_fast", FP8_PAIRS, DataType.FAST_FLOAT_FOR_FP8),
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+    sum_error=FP8,
+    error_growth=2.0**10,
     **_COMMON,
 )

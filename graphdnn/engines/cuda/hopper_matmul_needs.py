@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from graphdnn.checks import Check, Empty, Equals, OneOf
 from graphdnn.engines.cuda.hopper_matrices import MOST_BATCH_AXES
 from graphdnn.engines.cuda.hopper_needs import Pairs, capability_need
@@ -60,8 +62,8 @@ def _types(task: Task) -> tuple[DataType, DataType]:
     return task.op.anchor.a.data_type, task.op.anchor.b.data_type
 
 
-def _wanted_compute(task: Task) -> Check:
-    return Equals(DataType.INT32 if _types(task)[0] in INTEGERS else DataType.FLOAT)
+def _wanted_compute(floats: DataType) -> Callable[[Task], Check]:
+    return lambda task: Equals(DataType.INT32 if _types(task)[0] in INTEGERS else floats)
 
 
 def _uncounted(task: Task) -> str:
@@ -74,8 +76,8 @@ def _uncounted(task: Task) -> str:
     return ", ".join(f"{extents[j]} (axis {j})" for j in axes)
 
 
-def matmul_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
-    """Ids begin with ``prefix``; for operands of these types."""
+def matmul_needs(prefix: str, pairs: Pairs, sums: DataType = DataType.FLOAT) -> tuple[Constraint, ...]:
+    """Ids begin with ``prefix``; for operands of these types, ``sums`` of floats."""
 
     def is_multiplied(task: Task) -> bool:
         return _is_matmul(task) and _types(task) in pairs
@@ -96,7 +98,7 @@ def matmul_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             f"{prefix}.compute_type",
             "matmul.compute_type",
             lambda task: task.op.main.compute_type,
-            _wanted_compute,
+            _wanted_compute(sums),
             reason="sums are kept in 32-bit registers",
             fix="accumulate floats in FLOAT, bytes in INT32",
             when=is_multiplied,

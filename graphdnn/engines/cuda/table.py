@@ -69,6 +69,8 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     fft.ENGINE,
     hopper_matmul.ENGINE,
     hopper_matmul.ENGINE_TF32,
+    hopper_matmul.ENGINE_FP8,
+    hopper_matmul.ENGINE_FP8_FAST,
     matmul_cublas.ENGINE,
     matmul.ENGINE,
     pointwise.ENGINE,
