@@ -19,9 +19,9 @@ from drawn.sketch import Problem
 from graphdnn import OperationGraph, fuse
 from graphdnn.dtypes import ELEMENTS, Array, cast
 from graphdnn.engines import Engine, Task
-from graphdnn.enums import DataType
+from graphdnn.enums import DataType, PointwiseMode
 from graphdnn.heuristics import Choice, EngineConfig
-from graphdnn.operations import ConvForward
+from graphdnn.operations import ConvForward, PointwiseOperation, PointwiseSpec
 from graphdnn.problem import parse
 
 Rng = np.random.Generator
@@ -151,10 +151,18 @@ class Sum:
     """A problem of such sums: a convolution of one tap, its filter's gradient or a product of matrices."""
 
     def __init__(
-        self, kind: str, n: int, *, is_matmul: bool = False, is_wgrad: bool = False, taps: int = 1, fast: bool = False
+        self,
+        kind: str,
+        n: int,
+        *,
+        is_matmul: bool = False,
+        is_wgrad: bool = False,
+        taps: int = 1,
+        fast: bool = False,
+        behind: bool = False,
     ) -> None:
         self.n, self.is_matmul, self.is_wgrad, self.taps = n, is_matmul, is_wgrad, taps
-        self._is_fast, self._type = fast, kind
+        self._is_fast, self._type, self._is_behind = fast, kind, behind
         self.pixels, self.results = 64, 32
         if is_matmul:
             text = f"matmul a={kind}[1,{self.pixels},{n}] b={kind}[1,{n},{self.results}] compute=f32 out=f32"
@@ -168,6 +176,8 @@ class Sum:
         self.graph = parse(text).build_operation_graph()
         if fast:
             self.graph = _with_fast_sums(self.graph)
+        if behind:
+            self.graph = _behind_a_chain(self.graph)
         (self.op,) = fuse(self.graph)
         self.kind = next(iter(self.op.main.inputs().values())).data_type
 
@@ -177,6 +187,7 @@ class Sum:
     def of(self, n: int) -> Sum:
         """As long."""
         kinds = {"is_matmul": self.is_matmul, "is_wgrad": self.is_wgrad, "fast": self._is_fast}
+        kinds["behind"] = self._is_behind
         return Sum(self._type, n, taps=self.taps, **kinds)
 
     def draw(self, how: Callable[..., Sums]) -> Sums:
@@ -187,6 +198,8 @@ class Sum:
 
     def values(self, sums: Sums) -> dict[int, Array]:
         first, second = self.op.main.inputs().values()
+        if self.op.prologue:
+            first = self.op.prologue[0].inputs()["x"]
         if self.is_matmul:
             return {first.uid: sums.x[None], second.uid: sums.w.T[None]}
         if self.is_wgrad:
@@ -252,6 +265,16 @@ def check_places(problem: Sum, place: Place, engine: Engine, how: Callable[..., 
         return ""
     at = tuple(np.argwhere(~((got == wanted) | (np.isnan(got) & np.isnan(wanted)) | (np.isfinite(got) & there)))[0])
     return f"{how.__name__}: at {at} {got[at]!r}, in NumPy {wanted[at]!r}"
+
+
+def _behind_a_chain(graph: OperationGraph) -> OperationGraph:
+    """The image passes through an operation that leaves it as it is."""
+    (conv,) = graph.operations
+    assert isinstance(conv, ConvForward)
+    between = conv.x.model_copy(update={"uid": 1000, "is_virtual": True})
+    settings = PointwiseSpec(mode=PointwiseMode.IDENTITY, math_type=DataType.FLOAT)
+    first = PointwiseOperation(spec=settings, x=conv.x, y=between)
+    return OperationGraph.of([first, conv.model_copy(update={"x": between})])
 
 
 def _with_fast_sums(graph: OperationGraph) -> OperationGraph:

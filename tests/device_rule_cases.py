@@ -270,6 +270,16 @@ def widened_cases() -> Iterator[tuple[str, Case]]:
     yield "copies", declined("cuda_widened", (first, operation("conv_fprop", x=between, w=filter, y=result)), H200)
 
 
+def ahead_cases() -> Iterator[tuple[str, Case]]:
+    """Rules of the convolutions behind a chain that is computed ahead."""
+    yield "prologue", declined("cuda_ahead", operation("conv_fprop"), H200)
+    between = tensor(13, IMAGE, data_type="f64", is_virtual=True)
+    filter, result = tensor(2, (4, 4, 1, 1), data_type="f64"), tensor(3, IMAGE, data_type="f64")
+    first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
+    conv = operation("conv_fprop", x=between, w=filter, y=result, conv=convolution(compute_type="f64"))
+    yield "rest", declined("cuda_ahead", (first, conv), H200)
+
+
 def planes_cases(engine: str) -> Iterator[tuple[str, Case]]:
     """Rules of the products of planes: of wide integers, and of fp32."""
     kind, other, compute = ("f32", "f16", "") if engine.endswith("float") else ("i16", "i8", " compute=i32 out=i32")
@@ -418,6 +428,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     "cuda_norm_backward.direction": declined("cuda_norm_backward", operation("norm_fwd"), H200),
     "cuda_implicit_gemm.coordinates": declined("cuda_implicit_gemm", distant(), H200),
     **{f"cuda_widened.{rule}": case for rule, case in widened_cases()},
+    **{f"cuda_ahead.{rule}": case for rule, case in ahead_cases()},
     **{
         f"{name}.{rule}": case
         for name in ("cuda_hopper_float_wgrad", "cuda_hopper_float_wgrad_tf32")

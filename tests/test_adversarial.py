@@ -9,6 +9,7 @@ from emulator import MISSING
 
 from graphdnn.engines import ENGINES, Engine
 from graphdnn.engines.cuda import (
+    ahead,
     hopper_float_wgrad,
     hopper_gemm,
     hopper_halo,
@@ -44,6 +45,7 @@ CASES: tuple[tuple[Engine, Sum], ...] = (
     (mma_gemm.ENGINE, Sum("f16", _LENGTH)),
     (mma_gemm.ENGINE_TF32, Sum("f32", _LENGTH)),
     (widened.ENGINE, Sum("e4m3", _LENGTH)),
+    (ahead.ENGINE, Sum("f16", _LENGTH, behind=True)),
     (implicit_gemm.ENGINE, Sum("f32", _LENGTH)),
     (winograd.ENGINE, Sum("f32", _LENGTH, taps=3)),
     (winograd.ENGINE_4X4, Sum("f32", _LENGTH, taps=3)),

@@ -40,7 +40,7 @@ def staged(steps: Steps, spec: TensorSpec) -> TensorSpec:
         order = stride_order(like.dims, like.strides) if like.extents == spec.extents else range(spec.rank)
         made = in_memory(spec, ordered_strides(spec.extents, tuple(order)))
         alone = FusedOp(
-            steps.op.index, "pointwise", None, (), tuple(_writing(chain, made)), None,
+            steps.op.index, "pointwise", None, (), tuple(writing(chain, made)), None,
             tuple(fused_inputs(chain)), (made,), (),
         )  # fmt: skip
         steps.places[spec.uid] = steps.allocate(made.bytes)
@@ -49,7 +49,7 @@ def staged(steps: Steps, spec: TensorSpec) -> TensorSpec:
     return spec if is_addressable(spec) else steps.relaid(spec)
 
 
-def _writing(chain: Sequence[Operation], made: TensorSpec) -> list[Operation]:
+def writing(chain: Sequence[Operation], made: TensorSpec) -> list[Operation]:
     """The chain with its result in memory."""
     last = chain[-1]
     (port,) = (name for name, t in last.outputs().items() if t.uid == made.uid)

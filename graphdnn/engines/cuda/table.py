@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphdnn.engines.cuda import (
+    ahead,
     ctc,
     direct,
     direct_stem,
@@ -61,6 +62,7 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     mma_gemm.ENGINE,
     mma_gemm.ENGINE_TF32,
     widened.ENGINE,
+    ahead.ENGINE,
     implicit_gemm.ENGINE,
     winograd.ENGINE,
     winograd.ENGINE_4X4,

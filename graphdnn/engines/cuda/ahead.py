@@ -1,0 +1,123 @@
+"""Engine ``cuda_ahead``: convolutions behind a chain of pointwise operations, which is computed first, into memory.
+
+The engines that copy operands to shared memory as they lie decline a prologue, for nothing passes through registers on
+its way to the tensor cores, or because taps share what was loaded. One more pass over the operand is little beside the
+slower engines that are left, so it is written by a launch of its own, and the fastest of those engines does the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from graphdnn.checks import AtLeast, Equals
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda import direct, hopper_gemm, hopper_halo, hopper_planes, mma_gemm, pointwise
+from graphdnn.engines.cuda.convolution_roles import Roles
+from graphdnn.engines.cuda.engine import cuda_engine
+from graphdnn.engines.cuda.hopper_operands import channels_first, operands
+from graphdnn.engines.cuda.launch import DeviceKernel
+from graphdnn.engines.cuda.library_operands import in_memory, writing
+from graphdnn.engines.cuda.pointwise import generate_pointwise
+from graphdnn.engines.cuda.steps import Steps, fused_inputs
+from graphdnn.engines.engine import Cost, Engine, Knobs, Task, need, needs_rule
+from graphdnn.engines.once import once
+from graphdnn.engines.sum_error import CUT
+from graphdnn.enums import LayoutType, NumericalNote
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import ConvolutionOperation
+from graphdnn.tensors import TensorSpec
+
+_ENGINES: tuple[Engine, ...] = (
+    hopper_gemm.ENGINE, hopper_planes.INTEGERS, hopper_halo.ENGINE, direct.ENGINE, mma_gemm.ENGINE,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """The chain as a fused operation of its own, what it writes, and the rest, which reads that."""
+
+    chain: FusedOp
+    made: TensorSpec
+    rest: FusedOp
+
+
+@once
+def _ahead(op: FusedOp) -> _Ahead:
+    anchor = op.anchor
+    assert isinstance(anchor, ConvolutionOperation)
+    between = {t.uid for step in op.prologue for t in step.outputs().values()}
+    (port,) = (port for port, t in anchor.inputs().items() if t.uid in between)
+    entering = anchor.inputs()[port]
+    (laid,) = (channels_first(o) for o in operands(Roles.of(anchor)) if o.spec.uid == entering.uid)
+    made = in_memory(entering, laid)
+    steps, read = tuple(writing(op.prologue, made)), tuple(fused_inputs(op.prologue))
+    chain = FusedOp(op.index, "pointwise", None, (), steps, None, read, (made,), ())
+    after = anchor.model_copy(update={port: made})
+    bare = replace(op, anchor=after, prologue=(), internal=tuple(t for t in op.internal if t.uid not in between))
+    return _Ahead(chain, made, replace(bare, inputs=tuple(fused_inputs(bare.operations))))
+
+
+def _serving(op: FusedOp, device: DeviceSpec) -> list[tuple[float, Engine]]:
+    """The engines that do the rest, the fastest first."""
+    task = Task(_ahead(op).rest, device)
+    return sorted(
+        ((engine.cost(task, engine.defaults()).seconds, engine) for engine in _ENGINES if engine.serves(task)),
+        key=lambda pair: pair[0],
+    )
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    steps, ahead = Steps(replace(op, exit=None, prologue=()), device), _ahead(op)
+    steps.places[ahead.made.uid] = steps.allocate(ahead.made.bytes)
+    steps.include(generate_pointwise(ahead.chain, device), ahead.chain)
+    engine = _serving(op, device)[0][1]
+    kernel = engine.compile(Task(ahead.rest, device), engine.defaults())
+    assert isinstance(kernel, DeviceKernel)
+    steps.include(kernel, ahead.rest)
+    return steps.kernel(kernel.name)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    ahead, (_, engine) = _ahead(task.op), _serving(task.op, task.device)[0]
+    first = pointwise.ENGINE.cost(Task(ahead.chain, task.device), pointwise.ENGINE.defaults())
+    rest = engine.cost(Task(ahead.rest, task.device), engine.defaults())
+    start = {"launch": first.parts["launch"] + rest.parts["launch"]}
+    parts = {**rest.parts, **start, "prologue": first.seconds - first.parts["launch"]}
+    return Cost(first.flops + rest.flops, first.bytes + rest.bytes, first.seconds + rest.seconds, parts)
+
+
+def _is_behind_a_chain(task: Task) -> bool:
+    return isinstance(task.op.anchor, ConvolutionOperation) and bool(task.op.prologue)
+
+
+ENGINE = cuda_engine(
+    id=77,
+    name="cuda_ahead",
+    summary="convolutions behind pointwise operations: these first, then an engine that takes operands as they lie",
+    needs=(
+        needs_rule("cuda_ahead.operation", "conv"),
+        need(
+            "cuda_ahead.prologue",
+            "prologue",
+            lambda task: len(task.op.prologue),
+            AtLeast(1),
+            reason="there is nothing to compute ahead",
+            fix="nothing to do: the engines that this one asks serve the operation themselves",
+            when=lambda task: isinstance(task.op.anchor, ConvolutionOperation),
+        ),
+        need(
+            "cuda_ahead.rest",
+            "operation",
+            lambda task: task.op.name,
+            Equals("what an engine for tensor cores, or for narrow groups, serves without its prologue"),
+            reason="the rest is done by those engines, and each of them declines it",
+            fix="let the chain end in a type that tensor cores multiply, and accumulate in FLOAT or an integer",
+            when=lambda task: _is_behind_a_chain(task) and not _serving(task.op, task.device),
+        ),
+    ),
+    cost=_cost,
+    generate=generate,
+    layout=LayoutType.PREFERRED_NHWC,
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+    sum_error=CUT,
+)
