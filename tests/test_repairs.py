@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from faults import FAULTS, outcomes, report
-from legal import operation, pointwise, tensor
+from legal import bernoulli, convolution, operation, pointwise, pooling, tensor
 from long_graphs import layers
 
 import graphdnn
@@ -246,6 +246,23 @@ def test_a_graph_in_the_making() -> None:
     still_open.relu(still_open.tensor([2, 3])).set_output(True)
     assert [p.rule for p in still_open.repairs().problems] == ["builder.data_type.open"]
     assert len(still_open.repairs()) == 0
+
+
+def test_what_is_refused_by_itself() -> None:
+    """Tensors and settings, before there is an operation; several mistakes at once are mended in turn."""
+    both = refused(lambda: convolution(dilations=(0, 1), pre_paddings=(-1, 0)))
+    assert both[0].changes == (
+        "conv_fprop: conv.dilations (0, 1) -> (1, 1)",
+        "conv_fprop: conv.pre_paddings (-1, 0) -> (1, 0)",
+    )
+    assert both[0].graph is None
+    assert both[0].gain == "makes it legal"
+    json.dumps(both.to_json())
+    assert refused(lambda: tensor(7, (2, 3), strides=(1,)))[0].changes == ("uid 7: strides (1,) -> (3, 1)",)
+    assert refused(lambda: tensor(7, (2, 3), "f16", byte_alignment=3))[0].edit == "layout.alignment"
+    assert refused(lambda: pooling(strides=(1,)))[0].words == "strides of resample_fwd: (1, 1)"
+    assert refused(lambda: pointwise(PointwiseMode.TANH_FWD, "i32"))[0].words == "math_type of tanh_fwd: FLOAT"
+    assert len(refused(lambda: bernoulli(probability=1.5))) == 0
 
 
 def test_nothing_to_repair() -> None:

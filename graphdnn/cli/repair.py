@@ -104,6 +104,7 @@ def _chosen(found: Repairs, number: int) -> Repair:
 
 
 def _apply(repair: Repair, output: Path | None) -> None:
+    assert repair.graph is not None, "the draft is a whole graph"
     text = graph_to_json(repair.graph)
     if output is None:
         print(text)

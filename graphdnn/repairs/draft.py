@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from graphdnn.dtypes import data_type_of
 from graphdnn.enums import shown
 from graphdnn.errors import GraphdnnError, Rejection
 from graphdnn.files import CONTENT, KNOWN_OPERATIONS, decoded, fields_of, graph_to_dict, malformed, plain
@@ -90,14 +91,20 @@ class Draft:
     def enter(self, given: Mapping[str, Any]) -> Fields:
         """Add a tensor by its fields, right or wrong; returns what a port holds that means it."""
         known = TensorSpec.model_fields
-        entry = {
-            f: plain(v) for f, v in given.items() if f not in known or known[f].is_required() or v != known[f].default
-        }
+        changed = {f: v for f, v in given.items() if f not in known or known[f].is_required() or v != known[f].default}
+        entry = self.entered_fields(changed)
         key: Key = given["uid"]
         while key in self.tensors:
             key = f"{key}'"
         self.tensors[key] = entry
         return {"tensor": key}
+
+    def entered_fields(self, given: Mapping[str, Any]) -> Fields:
+        """Fields as a file has them; a type may have any of its names."""
+        return {
+            f: _type_name(v) if f.endswith(("data_type", "compute_type", "math_type")) else self._entered(v)
+            for f, v in given.items()
+        }
 
     def _entered(self, value: Any) -> Any:
         if isinstance(value, TensorSpec):
@@ -181,6 +188,13 @@ class Draft:
     def free_uid(self) -> int:
         used = [entry["uid"] for entry in self.tensors.values() if isinstance(entry.get("uid"), int)]
         return max(used, default=0) + 1
+
+
+def _type_name(value: Any) -> Any:
+    try:
+        return data_type_of(value).name
+    except (TypeError, ValueError):
+        return plain(value)
 
 
 def _is_name(value: object) -> bool:

@@ -26,7 +26,7 @@ class Repair:
     mends: tuple[str, ...]  # rules that refuse nothing any more
     seconds_before: float | None  # predicted; None where there was nothing to predict
     seconds: float | None  # predicted, after
-    graph: OperationGraph
+    graph: OperationGraph | None  # None where a tensor or settings were refused by themselves
 
     @classmethod
     def of(
@@ -61,7 +61,7 @@ class Repair:
             "mends": list(self.mends),
             "seconds_before": self.seconds_before,
             "seconds": self.seconds,
-            "graph": graph_to_dict(self.graph),
+            "graph": None if self.graph is None else graph_to_dict(self.graph),
         }
 
 

@@ -15,6 +15,7 @@ from graphdnn.machine import device_spec
 from graphdnn.operations import Operation
 from graphdnn.plan import ExecutionPlan
 from graphdnn.repairs.draft import Draft, Problem
+from graphdnn.repairs.parts import repairs_of_part
 from graphdnn.repairs.repair import Repairs
 from graphdnn.repairs.search import Target, repairs_of
 from graphdnn.spec import Attempted
@@ -63,5 +64,7 @@ def of_error(error: GraphdnnError, device: DeviceSpec | str | None = None) -> Re
         return of_draft(Draft.of_attempt(subject), device).of_a_part()
     if isinstance(subject, tuple) and subject and all(isinstance(op, Operation) for op in subject):
         return of_draft(Draft.of_operations(subject), device)
+    if isinstance(subject, Attempted):
+        return repairs_of_part(subject, device_spec(device))
     problems = tuple(Problem(rejection) for rejection in error.rejections)
     return Repairs((), Draft("", {}, []), device_spec(device), problems)
