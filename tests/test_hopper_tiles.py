@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from graphdnn.device import device_spec
+from graphdnn.engines import Task, engines_of
 from graphdnn.engines.cuda.hopper_tiles import PARTS, STAGES, TILE, TILES, Sizes, Tile, choose, tiles_of
+from graphdnn.fusion import fuse
+from graphdnn.problem import parse
 
 H200 = device_spec("h200")
 
@@ -39,3 +42,16 @@ def test_a_choice_keeps_to_the_knobs_that_serve() -> None:
     narrow = sizes._replace(column_unit=64)
     odd = next(i for i, tile in enumerate(TILES, 1) if tile.bn % 64)
     assert choose(narrow, H200, {TILE.type: odd, STAGES.type: 0, PARTS.type: 0}).tile.bn % 64 == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["conv x=f16[1,64,6,6]nhwc w=f16[64,64,3,3]nhwc", "conv x=i16[1,64,6,6]nhwc w=i16[64,64,3,3]nhwc"]
+)
+def test_a_ring_has_two_stages(text: str) -> None:
+    """With a single one, kernels would wait for ever: what is asked for is taken as two."""
+    plan = parse(text)
+    task = Task(fuse(plan.build_operation_graph()).operations[0], H200)
+    engine = next(e for e in engines_of("cuda") if e.serves(task))
+    one, two = (engine.compile(task, engine.settings({STAGES.type: n})) for n in (1, 2))
+    assert one.source == two.source
+    assert "STAGES = 2" in (one.source or "")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.hopper_planes_kinds import Kind
-from graphdnn.engines.cuda.hopper_tiles import Sizes
+from graphdnn.engines.cuda.hopper_tiles import SMALLEST_RING, Sizes
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import DataType, KnobType
 
@@ -60,7 +60,12 @@ TILES = tuple(Tile(bm, bn) for bm in (128, 192, 64) for bn in (192, 128, 96, 64,
 
 TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
 STAGES = Knob(
-    KnobType.STAGES, 0, _MOST_STAGES, 1, 0, "stages of the ring in shared memory, if they fit; 0: as many as fit"
+    KnobType.STAGES,
+    0,
+    _MOST_STAGES,
+    1,
+    0,
+    "stages of the ring in shared memory, 2 at least, if they fit; 0: as many as fit",
 )
 PARTS = Knob(
     KnobType.SPLIT_K, 0, 128, 1, 0, "parts of the sum, computed side by side, or more where sums would not fit"
@@ -102,11 +107,18 @@ def _fastest(kind: Kind, sizes: Sizes, machine: _Machine, number: int, stages: i
     found = []
     for tile in (TILES[number - 1],) if number else TILES:
         most = tile.stages(kind, machine.shared_memory)
-        if not tile.fits(kind) or most < max(stages, 2):
+        if not tile.fits(kind) or most < max(stages, SMALLEST_RING):
             continue
         least = least_parts(kind, sizes)
         for count in sorted({max(least, n) for n in ((parts,) if parts else _parts(sizes, tile, machine))}):
-            found.append(Choice(tile, stages or most, count, _seconds(kind, sizes, tile, count, machine)))
+            found.append(
+                Choice(
+                    tile,
+                    max(stages, SMALLEST_RING) if stages else most,
+                    count,
+                    _seconds(kind, sizes, tile, count, machine),
+                )
+            )
     return min(found, key=lambda choice: choice.seconds, default=None)
 
 

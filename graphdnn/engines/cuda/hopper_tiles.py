@@ -17,6 +17,7 @@ PANEL = 64  # rows of a panel
 _RESERVED = 1024  # bytes of shared memory that the system keeps for each block
 _BARRIERS = 16  # bytes for each stage
 _MOST_STAGES = 8
+SMALLEST_RING = 2  # stages: a product frees the one before its own, so with a single one everybody waits for ever
 
 # The model's constants, fitted to 900 pairs of a problem and a tile (13 layers, three directions, a residual), operands
 # from memory, on an H200. The choice is 1.0 % slower than the best measured tile (geometric mean), 14 % at worst.
@@ -111,7 +112,12 @@ TILES: tuple[Tile, ...] = tuple(Tile(bm, bn, blocks) for (blocks, bm), widths in
 
 TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
 STAGES = Knob(
-    KnobType.STAGES, 0, _MOST_STAGES, 1, 0, "stages of the ring in shared memory, if they fit; 0: as many as fit"
+    KnobType.STAGES,
+    0,
+    _MOST_STAGES,
+    1,
+    0,
+    "stages of the ring in shared memory, 2 at least, if they fit; 0: as many as fit",
 )
 PARTS = Knob(KnobType.SPLIT_K, 0, 128, 1, 0, "parts of the sum, computed side by side; 0: chosen by the shape")
 
@@ -182,14 +188,14 @@ def _fastest(sizes: Sizes, machine: _Machine, number: int, stages: int, parts: i
             seconds = _seconds(sizes, tile, count, steps, part, machine)
             if best is None or (seconds, place, i) < best[:3]:
                 best, found = (seconds, place, i, tile, part), most
-    return None if best is None else Choice(best[3], stages or found, best[4], best[0])
+    return None if best is None else Choice(best[3], max(stages, SMALLEST_RING) if stages else found, best[4], best[0])
 
 
 @lru_cache(maxsize=256)
 def _fitting(number: int, stages: int, shared_memory: int) -> tuple[tuple[Tile, int], ...]:
     """The allowed tiles with enough stages, each with as many as there is room for."""
     tiles = [(tile, tile.stages(shared_memory)) for tile in ((TILES[number - 1],) if number else TILES)]
-    least = max(stages, 2 if number else _LEAST_STAGES)
+    least = max(stages, SMALLEST_RING if number else _LEAST_STAGES)
     return tuple((tile, most) for tile, most in tiles if most >= least)
 
 
