@@ -40,7 +40,7 @@ _ROUNDS = FEWEST + 1, 41  # fewest and most
 _QUICK = 3  # samples of the first impression
 _SAMPLES = 3  # of a round: their median is the round's value
 _SAMPLE = {"cpu": 5e-4, "cuda": 3e-4}  # seconds that a sample should last
-_TRYING = 0.8  # share of the budget; the race has the rest, and what it needs for the fewest rounds
+_TRYING = 0.95  # share of the budget; the race has the rest, and twice what the fewest rounds need
 _FAR = 8.0  # times the fastest first impression beyond which one sample says enough
 _SHORT = 0.1  # share of the budget that the fewest rounds may take when it is spent
 _LONG = 0.02  # seconds from which on one sample is as good as several
@@ -192,7 +192,7 @@ class Search:
             if len(self.trials) == self.limits.most:
                 self.stopped = f"{self.limits.most} candidates were tried, and no more were asked for"
                 break
-            if self.trials and min(self._left(_TRYING), self._left() - self._needed()) <= 0:
+            if self.trials and min(self._left(_TRYING), self._left() - 2 * self._needed()) <= 0:
                 self.stopped = f"the rest of {self.limits.budget:g} s belonged to the race"
                 break
             best = self._best()
@@ -292,7 +292,7 @@ class Search:
     def _needed(self) -> float:
         """Seconds of a race of the fewest rounds, as far as it is known."""
         each = (max(self._estimates[t.place], _SAMPLES * _SAMPLE[t.config.device.kind]) for t in self._leaders())
-        return min(_ROUNDS[0] * sum(each), self.limits.budget / 2)
+        return min(_ROUNDS[0] * sum(each), self.limits.budget / 4)
 
     def _timed(self, trial: Trial, samples: int) -> list[float]:
         estimate = max(self._estimates[trial.place], 1e-7)
