@@ -13,6 +13,7 @@ from drawn.families import FAMILIES, Case, draw
 from emulator import MISSING
 from emulator.libraries import host_libraries
 from emulator.runtime import EmulatedRuntime
+from legal import tensor
 
 from graphdnn import build, fuse
 from graphdnn.certificate import Certificate, NumericClass, numeric_class
@@ -22,12 +23,14 @@ from graphdnn.device import device_spec
 from graphdnn.dtypes import ELEMENTS, FLOATS, cast, data_type_of
 from graphdnn.engines import ENGINE_BY_NAME
 from graphdnn.engines.host.memory import load, store
-from graphdnn.enums import NumericalNote
+from graphdnn.enums import NumericalNote, PointwiseMode
 from graphdnn.errors import BadParam
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters, Ranking
 from graphdnn.operands import blended, random_operands
+from graphdnn.operations import PointwiseOperation, PointwiseSpec
 from graphdnn.plan import DevicePlan, ExecutionPlan
+from graphdnn.pointwise import POINTWISE
 from graphdnn.problem import parse
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -196,6 +199,67 @@ def test_algorithms_with_errors_of_their_own(engine: str, kinds: tuple[str, ...]
             assert output.holds, f"{kind}: {output}"
             assert output.observed is not None
             assert kind != "normal" or 0 < output.observed < output.worst < 3, "a bound that says something"
+
+
+PARAMETERS = {
+    "axis": 1, "elu_alpha": 1.3, "softplus_beta": 0.7, "swish_beta": 1.7, "relu_lower_clip": -0.1,
+    "relu_upper_clip": 3.1, "relu_lower_clip_slope": 0.1,
+}  # fmt: skip
+
+
+def one_mode(mode: PointwiseMode) -> OperationGraph:
+    row = POINTWISE[mode]
+    kind = {"comparison": "bool", "logical": "bool", "index": "i32"}.get(row.kind, "f32")
+    spec = PointwiseSpec(mode=mode, math_type="f32", **{name: PARAMETERS[name] for name in row.parameters})
+    operands = {port: tensor(i + 1, (4, 1024)) for i, port in enumerate(row.operands)}
+    result = {"dx" if row.kind == "backward" else "y": tensor(9, (4, 1024), kind)}
+    return OperationGraph.of([PointwiseOperation(spec=spec, **operands, **result)])
+
+
+def everywhere(count: int, size: int, seed: int) -> list[Any]:
+    """Numbers of every magnitude, and many near those where functions bend."""
+    rng = np.random.default_rng(seed)
+    signs = np.sign(rng.standard_normal(size // 4))
+    parts = [
+        np.linspace(-120, 120, size // 2),
+        signs * 10.0 ** rng.uniform(-44, 38, size // 4),
+        rng.standard_normal(size // 4),
+    ]
+    return [rng.permutation(np.concatenate(parts)).astype(np.float32).reshape(4, -1) for _ in range(count)]
+
+
+def hold_for(mode: PointwiseMode, plan: ExecutionPlan) -> None:
+    graph = plan.config.fused.graph
+    for seed in range(2):
+        data = dict(enumerate(everywhere(len(graph.inputs), 4096, seed), 1))
+        if mode is PointwiseMode.POW and seed:
+            data[1] = np.abs(data[1])
+        (output,) = certify(graph, data, plan).outputs
+        assert output.holds, f"{mode.name}: {output}"
+        assert output.unbounded < 0.5
+
+
+@pytest.mark.parametrize("mode", POINTWISE, ids=lambda mode: mode.name)
+def test_functions(mode: PointwiseMode) -> None:
+    hold_for(mode, build(one_mode(mode), "cpu"))
+
+
+@emulated
+@pytest.mark.long
+@pytest.mark.parametrize("mode", POINTWISE, ids=lambda mode: mode.name)
+def test_functions_on_a_device(mode: PointwiseMode) -> None:
+    hold_for(mode, DevicePlan(Ranking(fuse(one_mode(mode)), H200).best, EmulatedRuntime()))
+
+
+def test_a_clip_that_is_rounded() -> None:
+    """0.1 is no number of fp32, so what is clipped to it is off by that."""
+    graph = parse("pointwise x=f32[4,8] + clip(0,0.1)").build_operation_graph()
+    data = random_operands(graph)
+    (output,) = certify(graph, data).outputs
+    assert output.holds
+    assert 0 < output.observed <= output.worst < 1e-7
+    exact = parse("pointwise x=f32[4,8] + clip(0,6)").build_operation_graph()
+    assert certify(exact, random_operands(exact)).outputs[0].is_exact
 
 
 def test_ranges_hold_for_all_data_in_them() -> None:

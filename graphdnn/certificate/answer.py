@@ -222,6 +222,10 @@ def _output(tensor: TensorSpec, walks: list[Walk], observed: Array | None) -> Ou
         ratios = np.where(np.isinf(worst), 0.0, np.where(np.isnan(ratios), np.inf, ratios))
         closest = float(ratios.max(initial=0.0))
     most = None if observed is None else float(np.max(observed, initial=0.0))
+    values = walks[0].values
+    if values is not None and not why_not:  # what is no number has no error
+        is_number = np.isfinite(_plainly(values[tensor.uid]))
+        worst, random = (np.where(is_number, errors, 0.0) for errors in (worst, random))
     unbounded = 0.0 if why_not else float(np.mean(np.isinf(worst)))
     return OutputBound(tensor, _top(worst), _top(random), most, closest, why_not, unbounded)
 

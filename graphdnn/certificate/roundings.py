@@ -3,13 +3,14 @@
 Sums, products, quotients and square roots are correctly rounded everywhere: one unit each. Of functions like exp the
 libraries promise at most four units in the last place, which are eight units of roundoff (CUDA C++ Programming Guide,
 "Mathematical Functions": 1 to 4 in single precision; NumPy's own tests hold its vector loops to 4). Formulas of
-several steps count every step, relative to what the steps pass through: an error of the argument of a sigmoid comes
-out as ``|v s'(v)| <= 0.23`` of it, whatever the argument.
+several steps count every step, and parameters that are rounded, relative to what the steps pass through: an error of
+the argument of a sigmoid comes out as ``|v s'(v)| <= 0.23`` of it, whatever the argument.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -55,10 +56,17 @@ def _trigonometric(boxes: Sequence[Box], most: Array, _: Parameters) -> Any:
 
 
 def _clipped(boxes: Sequence[Box], most: Array, parameters: Parameters) -> Any:
-    """A slope below the clip is a product and two sums."""
-    slope = abs(parameters["relu_lower_clip_slope"])
-    clip = parameters["relu_lower_clip"]
-    return np.asarray(0.0) if slope == 0 else most + slope * (boxes[0].reach + abs(clip)) + abs(clip)
+    """A slope below the clip is a product and two sums; clips are rounded to the arithmetic's type themselves."""
+    slope, low = abs(parameters["relu_lower_clip_slope"]), abs(parameters["relu_lower_clip"])
+    if slope != 0:
+        return most + slope * (boxes[0].reach + low) + low
+    return np.asarray(max((abs(clip) for clip in _rounded_clips(parameters)), default=0.0))
+
+
+def _rounded_clips(parameters: Parameters) -> list[float]:
+    """Those that no narrow arithmetic has exactly."""
+    clips = (float(parameters[name]) for name in ("relu_lower_clip", "relu_upper_clip"))
+    return [clip for clip in clips if isfinite(clip) and float(np.float32(clip)) != clip]
 
 
 def _remainder(boxes: Sequence[Box], most: Array, _: Parameters) -> Any:
@@ -73,8 +81,8 @@ ROUNDED: dict[PointwiseMode, tuple[float, Scale]] = {
     _M.RSQRT: (FUNCTION, _result),
     _M.POW: (2 * FUNCTION, _power),
     _M.FLOOR_MOD: (2.0, _remainder),
-    _M.RELU_FWD: (3.0, _clipped),
-    _M.RELU_BWD: (1.0, _result),
+    _M.RELU_FWD: (5.0, _clipped),
+    _M.RELU_BWD: (2.0, _result),
     _M.ELU_FWD: (FUNCTION + 2, _result),
     _M.SIGMOID_FWD: (FUNCTION + 3, _result),
     _M.SOFTPLUS_FWD: (2 * FUNCTION + 6, _softplus),
@@ -89,7 +97,7 @@ _ARITHMETIC = (_M.ADD, _M.SUB, _M.MUL, _M.DIV, _M.SQRT, _M.ADD_SQUARE, _M.RELU_F
 def roundings(mode: PointwiseMode, parameters: Parameters) -> float:
     """Units that the mode may be off by; 0 for choices and copies, a clip without a slope among them."""
     if mode is _M.RELU_FWD and parameters["relu_lower_clip_slope"] == 0:
-        return 0.0
+        return 1.0 if _rounded_clips(parameters) else 0.0
     return ROUNDED.get(mode, (0.0, None))[0]
 
 
