@@ -72,6 +72,13 @@ FACTS = {
         "make dims[1] of w (uid 2) 60",
         "the graph from before: True",
     ],
+    "11_uids_and_groups.py": [
+        "small: uids [1, 2, 3], y is (1, 6, 8, 8), its centre 36",
+        "large: uids [1, 2, 3], y is (2, 8, 12, 12), its centre 16",
+        "reads 4: 4 groups",
+        "the same bits: True",
+        "why:",
+    ],
     "seed000_float32.py": ["y is (1, 1, 598, 958)", "1 operation in 1 fused operation", "ranking on cpu"],
     "seed000_int8.py": [
         "by hand: 14688 int32: 14688 float32: 14688.0 int8: 127",
