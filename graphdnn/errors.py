@@ -8,6 +8,7 @@ that applies, so a caller sees all problems of a descriptor or a graph together.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -80,6 +81,11 @@ class GraphdnnError(Exception):
         """Edits with which what was refused is legal, tried, as ``graphdnn.repairs.Repairs``."""
         return import_module("graphdnn.repairs").of_error(self, device)
 
+    @property
+    def repeat(self) -> str:
+        """The command that repeats what was refused or failed, where the error knows its plan or graph; else empty."""
+        return str(import_module("graphdnn.bundles").of_error(self))
+
     def __reduce__(self) -> tuple[type[GraphdnnError], tuple[tuple[Rejection, ...]]]:
         return type(self), (self.rejections,)
 
@@ -109,9 +115,15 @@ class InternalError(GraphdnnError):
 
 
 class ExecutionFailed(GraphdnnError):
-    """A plan failed while it ran (5xxx)."""
+    """A plan failed while it ran (5xxx). Its text ends in the command that repeats it."""
 
     category = Status.EXECUTION_FAILED
+
+    def __str__(self) -> str:
+        repeat = ""
+        with suppress(Exception):  # an error's text is there in any case
+            repeat = "" if self.subject is None else self.repeat
+        return super().__str__() + (f"\n  repeat: {repeat}" if repeat else "")
 
 
 class MalformedFile(GraphdnnError, ValueError):

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shlex
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from emulator.runtime import EmulatedRuntime
 from legal import operation
 from mutations import assert_checked, damaged
 
 import graphdnn
-from graphdnn import OperationGraph, __version__, build, fuse, graph_to_json, rank
+from graphdnn import OperationGraph, Ranking, __version__, build, device_spec, fuse, graph_to_json, rank
 from graphdnn.bundles import FOLDER, attempt, bundle_from_json, bundle_of, canonical, problem_text, replay
 from graphdnn.cli import main
 from graphdnn.cli.outcome import Exit
 from graphdnn.cuda import debug
-from graphdnn.errors import MalformedFile
+from graphdnn.cuda.failure import cuda_error
+from graphdnn.engines import ENGINES
+from graphdnn.errors import BadParam, ExecutionFailed, MalformedFile, NotSupported
 from graphdnn.files import digest_of
+from graphdnn.operands import random_operands
 from graphdnn.oracle import Comparison
 from graphdnn.problem import parse
 
@@ -283,3 +289,36 @@ def test_choices_are_asked_when_they_are_taken() -> None:
     with pytest.raises(MalformedFile):
         bundle.config()
     assert not replay(bundle).is_same_plan
+
+
+# Errors.
+
+
+def test_a_plan_that_fails_on_a_device_says_how_to_repeat_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launch of an emulated device answers as a driver does that met a bad address."""
+    runtime = EmulatedRuntime()
+    monkeypatch.setattr("graphdnn.plan.device.CudaRuntime", lambda device: runtime)
+    graph = parse("pointwise x=f32[2,3] + relu").build_operation_graph()
+    plan = build(graph, "h200")
+
+    def launch(stream: int) -> None:
+        raise cuda_error("cuLaunchKernelEx", 700, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal access", "k", plan.name)
+
+    bindings = plan.to_device(random_operands(graph))
+    block = types.SimpleNamespace(launches=[launch], known=None, scratch=0, values=(), fill=lambda *_: None)
+    plan._free.append(block)  # type: ignore[attr-defined]
+    with pytest.raises(ExecutionFailed) as caught:
+        plan.execute(bindings)
+    assert str(caught.value).endswith("  repeat: graphdnn run 'pointwise x=f32[2,3] + relu' --device cuda")
+    assert str(pickle.loads(pickle.dumps(caught.value))).endswith("CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER]")
+
+
+def test_refusals_of_a_ranking_know_their_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = parse("pointwise x=f32[2,3] + relu").build_operation_graph()
+    host_only = next(e for e in ENGINES if e.name == "numpy")
+    with pytest.raises(NotSupported) as caught:
+        Ranking(fuse(graph), device_spec("h200"), engines=(host_only,)).best
+    assert caught.value.repeat == "graphdnn explain 'pointwise x=f32[2,3] + relu' --device h200"
+    with pytest.raises(BadParam) as refused:
+        parse("pointwise")
+    assert refused.value.repeat == ""

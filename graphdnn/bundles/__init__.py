@@ -2,7 +2,7 @@
 
 from graphdnn.bundles.attempts import Attempt, attempt, bundle_of, plan_bundle
 from graphdnn.bundles.bundle import BUNDLE_FORMAT, Bundle, Ending, bundle_from_json
-from graphdnn.bundles.repeat import FOLDER, folder, of_graph, of_plan, replay_command, run_command, save
+from graphdnn.bundles.repeat import FOLDER, folder, of_error, of_graph, of_plan, replay_command, run_command, save
 from graphdnn.bundles.replayed import Replayed, replay
 from graphdnn.bundles.texts import canonical, problem_text
 
@@ -18,6 +18,7 @@ __all__ = [
     "bundle_of",
     "canonical",
     "folder",
+    "of_error",
     "of_graph",
     "of_plan",
     "plan_bundle",

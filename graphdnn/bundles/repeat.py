@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
+from typing import Any
 
 from graphdnn.bundles.attempts import plan_bundle
 from graphdnn.bundles.bundle import NOT_RUN, Bundle
 from graphdnn.bundles.texts import problem_text
 from graphdnn.cuda.folder import write_whole
+from graphdnn.errors import GraphdnnError
 from graphdnn.files import digest_of
 from graphdnn.graph import OperationGraph
-from graphdnn.heuristics import EngineConfig
+from graphdnn.heuristics import EngineConfig, Ranking
 
 FOLDER = "GRAPHDNN_BUNDLES"  # where failures, and plans that verbose lines are about, are kept as bundles
 
@@ -47,6 +49,18 @@ def of_graph(graph: OperationGraph, command: str = "explain", device: str = "") 
     if text is None:
         return f"key {graph.key[:12]}; set {FOLDER} for a file"
     return " ".join(("graphdnn", command, shlex.quote(text), *(("--device", device) if device else ())))
+
+
+def of_error(error: GraphdnnError) -> str:
+    """For what an error is about: a plan that failed, a ranking or a graph that was refused; empty where it is else."""
+    subject: Any = error.subject
+    if isinstance(subject, tuple) and subject:
+        (subject, *_) = subject
+    if isinstance(subject, EngineConfig):
+        return of_plan(subject)
+    if isinstance(subject, Ranking):
+        return of_graph(subject.fused.graph, "explain", subject.device.name)
+    return of_graph(subject) if isinstance(subject, OperationGraph) else ""
 
 
 def of_plan(config: EngineConfig) -> str:

@@ -20,7 +20,7 @@ from graphdnn.engines.cuda.parameters import MapSlot, scalar_bits
 from graphdnn.engines.engine import CompiledOperation
 from graphdnn.engines.host.memory import empty
 from graphdnn.enums import Status
-from graphdnn.errors import BadParam, NotSupported
+from graphdnn.errors import BadParam, ExecutionFailed, NotSupported
 from graphdnn.fusion.views import View, views_of
 from graphdnn.heuristics import EngineConfig, materialized_bytes, materialized_slots
 from graphdnn.plan import report
@@ -167,6 +167,9 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             else:
                 for launch in block.launches:
                     launch(number)
+        except ExecutionFailed as error:
+            error.subject = self.config
+            raise
         finally:
             self._free.append(block)
 
