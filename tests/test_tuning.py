@@ -22,14 +22,11 @@ from graphdnn.problem import parse
 from graphdnn.tuning import Tuned, Verdict, autotune, isolation
 from graphdnn.tuning.ahead import Ahead
 
-TESTS = str(Path(__file__).parent)
-
 
 @pytest.fixture(scope="module", autouse=True)
 def _workers() -> Iterator[None]:
-    """Workers find the module with the misbehaving engines, and one BLAS thread is enough."""
+    """Workers find the module with the misbehaving engines where this process does; one BLAS thread is enough."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", TESTS)
         patch.setenv("OPENBLAS_NUM_THREADS", "1")
         yield
     isolation._end()
@@ -185,3 +182,13 @@ def nvrtc_missing() -> bool:
     except NotSupported:
         return True
     return False
+
+
+def test_the_current_folder_is_none_of_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of a name like that of the standard library is not taken for it."""
+    for name in ("json", "hashlib", "numpy"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(99)\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    process = isolation.Isolated()
+    process.ask({"do": "close"}, 60.0)
+    process.kill()

@@ -20,6 +20,8 @@ from typing import Any, BinaryIO
 from graphdnn.tuning.messages import Message, receive, send
 
 _ROOT = str(Path(__file__).resolve().parents[2])
+# Modules are those of this process; whatever lies in the current folder is none of them.
+_START = "import sys; sys.path[:1] = []; from graphdnn.tuning.worker import main; main(sys.argv[1:])"
 _SMALL = 32 * 1024  # bytes that a pipe takes without waiting for its reader
 _TOLD = 300  # characters of the last line on stderr
 
@@ -49,11 +51,11 @@ class Isolated:
         # A console interrupt is for the tuner, which then ends the worker.
         session: dict[str, Any] = {} if os.name == "nt" else {"start_new_session": True}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "graphdnn.tuning.worker", *([initializer] if initializer else [])],
+            [sys.executable, "-c", _START, *([initializer] if initializer else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join((_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])))},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys((_ROOT, *filter(os.path.isabs, sys.path))))},
             **session,
         )
         self._answers: queue.SimpleQueue[tuple[Message, bytes] | None] = queue.SimpleQueue()

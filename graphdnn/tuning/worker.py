@@ -1,4 +1,4 @@
-"""The process that builds, runs and times candidates: ``python -m graphdnn.tuning.worker [INITIALIZER]``.
+"""The process that builds, runs and times candidates: ``main([INITIALIZER])``, started by graphdnn/tuning/isolation.py.
 
 It answers one message after another (graphdnn/tuning/messages.py) and does nothing on its own, so that whatever a
 candidate does to it ends with this process. The tuner starts it, watches the clock, and ends it.
@@ -265,6 +265,9 @@ class Service:
         if do == "await":
             self._compiled[message["key"]].result()
             return {}, b""
+        if do == "close":
+            self.bench = None
+            return {}, b""
         bench = self.bench
         assert bench is not None
         if do == "build":
@@ -275,10 +278,8 @@ class Service:
             return bench.outputs(message["uids"], message["kept"])
         if do == "time":
             return bench.time(message["key"], message["calls"], message["samples"])
-        if do == "drop":
-            bench.drop(message["key"])
-        else:
-            self.bench = None
+        assert do == "drop"
+        bench.drop(message["key"])
         return {}, b""
 
     def still_works(self) -> bool:
@@ -327,7 +328,3 @@ def main(arguments: list[str]) -> None:
     for name in arguments:
         import_module(name).register()
     serve(sys.stdin.buffer, sink)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
