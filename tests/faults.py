@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from drawn.families import FAMILIES, Case, draw
 
-from graphdnn import OperationGraph, rank
-from graphdnn.enums import HeurMode
+from graphdnn import Graph, OperationGraph, channels_last_strides, rank
+from graphdnn.builder import Tensor
+from graphdnn.enums import HeurMode, ReductionOperator
 from graphdnn.errors import NotSupported
 from graphdnn.heuristics import Filters
 from graphdnn.ledger import of_ranking
@@ -49,13 +50,51 @@ DRAWN = ("conv_fprop", "conv_dgrad", "conv_wgrad", "conv_fprop_int", "matmul", "
          "statistics", "resample", "norm", "movement", "graph")  # fmt: skip
 
 
+def _activated(c: int, k: int) -> Graph:
+    """A chain in front of a convolution."""
+    graph = Graph("activated", io_data_type="float16")
+    x, w = _image(graph, c), _image(graph, c, (k, 3, 3))
+    graph.conv_fprop(graph.relu(graph.scale(x, _image(graph, c, (1, 1, 1)))), w, padding=[1, 1]).set_output(True)
+    return graph
+
+
+def _block(c: int, k: int) -> Graph:
+    """Two convolutions and what is added to their result."""
+    graph = Graph("block", io_data_type="float16")
+    x, first, second = _image(graph, c), _image(graph, c, (k, 3, 3)), _image(graph, k, (c, 1, 1))
+    inner = graph.relu(graph.bias(graph.conv_fprop(x, first, padding=[1, 1]), _image(graph, k, (1, 1, 1))))
+    graph.relu(graph.add(graph.conv_fprop(inner, second), x)).set_output(True)
+    return graph
+
+
+def _attention(c: int, k: int) -> Graph:
+    """A product, its softmax, and a product."""
+    graph = Graph("attention", io_data_type="float16", intermediate_data_type="float32")
+    q, keys, values = (graph.tensor(dims) for dims in ([8, k, c], [8, c, k], [8, k, c]))
+    scores = graph.matmul(q, keys)
+    apart = graph.exp(graph.sub(scores, graph.reduction(scores, ReductionOperator.MAX).set_dim([8, k, 1])))
+    rows = graph.div(apart, graph.reduction(apart, ReductionOperator.ADD).set_dim([8, k, 1]))
+    graph.matmul(rows, values).set_output(True)
+    return graph
+
+
+def _image(graph: Graph, c: int, rest: tuple[int, int, int] = (8, 28, 28)) -> Tensor:
+    dims = (rest[0], c, *rest[1:])
+    return graph.tensor(dims, channels_last_strides(dims))
+
+
+NETWORKS = (_activated, _activated, _block, _attention)
+
+
 def legal_graph(rng: np.random.Generator, seed: int) -> OperationGraph:
-    """A layer, or every third time a drawn graph."""
+    """A layer, a part of a network, or every third time a drawn graph."""
     if seed % 3 == 0:
         family = DRAWN[int(rng.integers(len(DRAWN)))]
         assert family in FAMILIES
         return draw(Case(family, seed, large=True)).graph
     c, k = (int(rng.choice((16, 32, 64, 96, 128, 256))) for _ in range(2))
+    if seed % 3 == 1 and rng.random() < 0.5:
+        return NETWORKS[int(rng.integers(len(NETWORKS)))](c, k).build_operation_graph()
     text = LAYERS[int(rng.integers(len(LAYERS)))]
     return parse(text.format(c=c, k=k)).build_operation_graph()
 

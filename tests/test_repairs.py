@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from faults import FAULTS, outcomes, report
+from faults import FAULTS, legal_graph, outcomes, report
 from legal import bernoulli, convolution, operation, pointwise, pooling, tensor
 from long_graphs import layers
 
@@ -21,6 +22,7 @@ from graphdnn.errors import GraphdnnError, MalformedFile
 from graphdnn.files import graph_to_dict
 from graphdnn.problem import parse
 from graphdnn.repairs import EDITS, Repairs
+from graphdnn.repairs.draft import copied
 from graphdnn.rules import RULES
 
 LAYER = "conv x=f16[8,64,28,28]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + relu"
@@ -160,6 +162,50 @@ def test_two_tensors_with_one_uid() -> None:
     with pytest.raises(MalformedFile):
         graph_from_json(json.dumps(data))
     assert repairs.of_data(data)[0].edit == "uid.own" if repairs.of_data(data) else True
+
+
+def test_operations_of_one_name_are_told_apart() -> None:
+    """Two convolutions that write one tensor: either could be the one that is wrong."""
+    x, w = tensor(1, (2, 4, 6, 6)), tensor(2, (4, 4, 1, 1))
+    first, second = (tensor(uid, (2, 4, 6, 6), is_virtual=True) for uid in (3, 4))
+    convs = [operation("conv_fprop", x=x, w=w, y=first) for _ in range(2)]
+    found = refused(lambda: OperationGraph.of([*convs, operation("pointwise", x=first, b=second, y=tensor(5, x.dims))]))
+    assert [r.words for r in found[:2]] == ["let conv_fprop [1] write uid 4", "let conv_fprop [0] write uid 4"]
+
+
+def test_files_from_strangers() -> None:
+    """Whatever a graph file holds, there are suggestions, or none, or one kind of error."""
+    rng = np.random.default_rng(29)
+    for seed in range(60):
+        data = json.loads(json.dumps(graph_to_dict(legal_graph(np.random.default_rng([17, seed]), 3 * seed + 1))))
+        for _ in range(int(rng.integers(1, 4))):
+            spoil(data, rng)
+        try:
+            found = repairs.of_data(data, "h200")
+            assert str(found)
+            json.dumps(found.to_json())
+        except GraphdnnError as error:
+            assert isinstance(error, MalformedFile)
+
+
+JUNK = (None, True, 0, -1, 3, 2**31, 2**70, 1.5, "", "FLOAT", [], {}, [0, 0], [[1]], {"tensor": 1}, {"tensor": None},
+        {"float": "inf"}, [2**40] * 8, {"a": {"b": 1}}, "INT8x4")  # fmt: skip
+
+
+def spoil(data: Any, rng: np.random.Generator) -> None:
+    """Replace or remove something, anywhere in it."""
+    places = list(_places(data))
+    holder, key = places[int(rng.integers(len(places)))]
+    if rng.random() < 0.2:
+        del holder[key]
+    else:
+        holder[key] = copied(JUNK[int(rng.integers(len(JUNK)))])
+
+
+def _places(data: Any) -> Iterator[tuple[Any, Any]]:
+    for key in list(data) if isinstance(data, dict) else range(len(data)) if isinstance(data, list) else ():
+        yield data, key
+        yield from _places(data[key])
 
 
 def test_edits_in_pairs() -> None:

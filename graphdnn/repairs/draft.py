@@ -138,10 +138,10 @@ class Draft:
         return KNOWN_OPERATIONS[self.operations[index]["operation"]]
 
     def label(self, index: int) -> str:
-        op = self.operations[index]
-        mode = op["spec"]["mode"].lower() if op["operation"] == "pointwise" and "mode" in op.get("spec", {}) else None
-        tag = str(mode or op["operation"])
-        return f"{tag} '{op['name']}'" if op.get("name") else tag
+        """As reports name the operation, with its position where another one has that name too."""
+        label = _label(self.operations[index])
+        alone = sum(_label(op) == label for op in self.operations) == 1
+        return label if alone else f"{label} [{index}]"
 
     def tensor_label(self, key: Key) -> str:
         entry = self.tensors[key]
@@ -188,6 +188,13 @@ class Draft:
     def free_uid(self) -> int:
         used = [entry["uid"] for entry in self.tensors.values() if isinstance(entry.get("uid"), int)]
         return max(used, default=0) + 1
+
+
+def _label(op: Fields) -> str:
+    spec = op.get("spec")
+    mode = spec.get("mode") if op["operation"] == "pointwise" and isinstance(spec, dict) else None
+    tag = mode.lower() if isinstance(mode, str) else op["operation"]
+    return f"{tag} '{op['name']}'" if op.get("name") else str(tag)
 
 
 def _type_name(value: Any) -> Any:

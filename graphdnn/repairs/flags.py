@@ -15,7 +15,7 @@ _COMMUTATIVE = ("ADD", "MUL", "MAX", "MIN", "CMP_EQ", "CMP_NEQ", "LOGICAL_AND", 
 def mark_virtual(case: Case) -> Iterator[Edit]:
     """A value that only passes from one operation to the next stays out of memory."""
     writers, readers = case.draft.writers(), case.draft.readers()
-    for key in case.tensors:
+    for key in list(case.draft.tensors) if case.rule == "fuse.prologue.outputs" else case.tensors:
         if key in writers and key in readers and not case.draft.tensors[key].get("is_virtual"):
             words = f"mark {case.draft.tensor_label(key)} virtual, if nobody outside the graph reads it"
             yield case.with_tensor("virtual.mark", words, 1.0, key, is_virtual=True)

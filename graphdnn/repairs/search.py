@@ -160,7 +160,7 @@ def _distinct(draft: Draft, found: Sequence[tuple[Edit, Assembly]]) -> Iterator[
 def _faster(draft: Draft, assembly: Assembly, assembler: Assembler, target: Target) -> list[Repair]:
     assert assembly.graph is not None
     before = Ranked(assembly.graph, target.rank(assembly.graph))
-    found: list[tuple[int, float, Repair]] = []
+    found: list[Repair] = []
     seen: set[tuple[str, ...]] = {()}
     budget = max(12, _RANKED // len(draft.operations))
     # The whole graph last, after what is smaller; first where not everything can be tried.
@@ -178,19 +178,23 @@ def _faster(draft: Draft, assembly: Assembly, assembler: Assembler, target: Targ
                 budget -= 1
                 repair = _if_better(edit, draft, before, assembler, target)
                 if repair is not None:
-                    found.append((repair.size, repair.seconds or 0.0, repair))
-    found.sort(key=lambda each: each[:2])
-    return _worth_their_size(found)[:MOST]
+                    found.append(repair)
+    return _worth_their_size(sorted(found, key=_small_first))[:MOST]
 
 
-def _worth_their_size(found: Sequence[tuple[int, float, Repair]]) -> list[Repair]:
-    """Smallest first; a larger one only where it gains more than the smaller ones."""
-    kept: list[tuple[int, float, Repair]] = []
-    for size, seconds, repair in found:
-        smaller = [other for their_size, other, _ in kept if their_size < size]
-        if seconds < _FASTER * min(smaller, default=float("inf")):
-            kept.append((size, seconds, repair))
-    return [repair for _, _, repair in kept]
+def _small_first(repair: Repair) -> tuple[int, bool, float]:
+    """Then what rounds as before, then what gains most."""
+    return repair.size, repair.edit.startswith("types."), repair.seconds or 0.0
+
+
+def _worth_their_size(found: Sequence[Repair]) -> list[Repair]:
+    """A larger one only where it gains more than the smaller ones."""
+    kept: list[Repair] = []
+    for repair in found:
+        smaller = [other.seconds or 0.0 for other in kept if other.size < repair.size]
+        if (repair.seconds or 0.0) < _FASTER * min(smaller, default=float("inf")):
+            kept.append(repair)
+    return kept
 
 
 def _worth_mending(refusals: Ledger) -> list[Entry]:

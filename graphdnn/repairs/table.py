@@ -86,7 +86,7 @@ EDITS: tuple[Row, ...] = (
     ),
     Row(
         "virtual.mark", "a value that only passes on stays out of memory", ("graph.beta", "*.output.overlap"),
-        ("fuse.*.virtual",), flags.mark_virtual,
+        ("fuse.*.virtual", "fuse.prologue.outputs"), flags.mark_virtual,
     ),
     _legal(
         "virtual.unmark", "a tensor from outside, or wanted outside, gets memory", flags.unmark_virtual,
@@ -111,7 +111,7 @@ EDITS: tuple[Row, ...] = (
     ),
     _legal(
         "ports.write", "a port means another tensor", flags.other_tensor,
-        "graph.producer.duplicate", "graph.cycle", "graph.virtual.*", "graph.disconnected", "*.extents", "*.rank",
+        "graph.producer.duplicate", "graph.cycle", "graph.virtual.*", "graph.disconnected", "*.rank", *_SHAPES,
     ),
     _faster(
         "channels.pad", "channels of zeros up to a multiple", channels.pad_channels,
