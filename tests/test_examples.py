@@ -79,6 +79,7 @@ FACTS = {
         "the same bits: True",
         "why:",
     ],
+    "13_report.py": ["6 operations in 2 kernels", "the page is report.html", "why two kernels", "fuse.after_exit"],
     "seed000_float32.py": ["y is (1, 1, 598, 958)", "1 operation in 1 fused operation", "ranking on cpu"],
     "seed000_int8.py": [
         "by hand: 14688 int32: 14688 float32: 14688.0 int8: 127",

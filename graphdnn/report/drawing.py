@@ -109,7 +109,10 @@ def _drawn(nodes: list[_Node], edges: Sequence[_Edge], what: str) -> Markup:
         nodes[edge.start].feeds.append(edge.end)
         nodes[edge.end].fed_by.append(edge.start)
     width, height = _placed(nodes)
-    shapes = [_line(nodes, edge) for edge in edges] + [_box(node) for node in nodes]
+    aside = [_aside(nodes, edge) for edge in edges]
+    width = max([width, *(x + _MARGIN for x in aside if x is not None)])
+    lines = [_line(nodes, edge, x) for edge, x in zip(edges, aside, strict=True)]
+    shapes = [*lines, *map(_box, nodes)]
     marker = (
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7"'
         ' orient="auto-start-reverse"><path class="tip" d="M0 0 L8 4 L0 8 z"/></marker></defs>'
@@ -158,12 +161,29 @@ def _middle(nodes: list[_Node], node: _Node) -> float:
     return sum(above) / len(above) if above else 1.0
 
 
-def _line(nodes: list[_Node], edge: _Edge) -> Markup:
+def _aside(nodes: list[_Node], edge: _Edge) -> float | None:
+    """Where a line passes that would cross nodes on its way down; None where none stands there."""
+    start, end = nodes[edge.start], nodes[edge.end]
+    left, right = sorted((start.x + start.width / 2, end.x + end.width / 2))
+    crossed = [
+        node
+        for node in nodes
+        if start.layer < node.layer < end.layer
+        and node.x < right + _CHARACTER
+        and node.x + node.width > left - _CHARACTER
+    ]
+    return max(node.x + node.width for node in crossed) + 2 * _CHARACTER if crossed else None
+
+
+def _line(nodes: list[_Node], edge: _Edge, aside: float | None) -> Markup:
     start, end = nodes[edge.start], nodes[edge.end]
     x0, y0 = start.x + start.width / 2, start.y + start.height
     x1, y1 = end.x + end.width / 2, end.y
-    bend = max(16.0, (y1 - y0) / 2)
-    path = f"M{x0:.1f} {y0:.1f} C{x0:.1f} {y0 + bend:.1f} {x1:.1f} {y1 - bend:.1f} {x1:.1f} {y1:.1f}"
+    bend = _DOWN / 2 if aside is not None else max(16.0, (y1 - y0) / 2)
+    path = f"M{x0:.1f} {y0:.1f} C{x0:.1f} {y0 + bend:.1f} "
+    if aside is not None:
+        path += f"{aside:.1f} {y0:.1f} {aside:.1f} {y0 + _DOWN:.1f} V{y1 - _DOWN:.1f} C{aside:.1f} {y1:.1f} "
+    path += f"{x1:.1f} {y1 - bend:.1f} {x1:.1f} {y1:.1f}"
     return element("path", element("title", edge.title), d=path, class_=f"edge {edge.look}", marker_end="url(#tip)")
 
 
