@@ -72,6 +72,15 @@ FACTS = {
         "make dims[1] of w (uid 2) 60",
         "the graph from before: True",
     ],
+    "12_inside_a_plan.py": [
+        "vanished    sums (uid 3) as FLOAT",
+        "writes sums (uid 3) in registers",
+        "y is its positive part: True",
+        "first difference from the oracle: None",
+        "of the bound at most)",
+        "NOT proved, they may wrap; accumulate in int64",
+        "no overflow",
+    ],
     "11_uids_and_groups.py": [
         "small: uids [1, 2, 3], y is (1, 6, 8, 8), its centre 36",
         "large: uids [1, 2, 3], y is (2, 8, 12, 12), its centre 16",

@@ -21,7 +21,7 @@ from graphdnn.engines import Engine, Kernel, Knobs, Task
 from graphdnn.engines.host.kernel import Call, compile_on_host
 from graphdnn.engines.host.semantics import SEMANTICS
 from graphdnn.engines.numpy_general import ENGINE as NUMPY
-from graphdnn.errors import BadParam, NotSupported
+from graphdnn.errors import BadParam, NotInitialized, NotSupported
 from graphdnn.fusion.limits import Limits
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Choice, EngineConfig, Ranking
@@ -145,6 +145,28 @@ def test_the_first_difference(label: str, element: tuple[int, ...]) -> None:
     assert f"element {list(element)}" in str(first)
     assert not trace.ok
     assert trace.to_json()["first_difference"] == first.tensor.uid
+
+
+def test_a_graph_asks_its_plan() -> None:
+    graph = Graph(io_data_type="float16", compute_data_type="float32")
+    x, w = graph.tensor([2, 8, 6, 6], name="x"), graph.tensor([8, 8, 3, 3], name="w")
+    sums = graph.conv_fprop(x, w, padding=[1, 1], name="conv")
+    graph.relu(sums).set_output(True)
+    with pytest.raises(NotInitialized, match="not_built"):
+        graph.trace({})
+    graph.build()
+    data = {t: np.ones(t.get_dim(), np.float16) for t in (x, w)}
+    by_tensor, by_name = graph.trace(data), graph.trace({"x": data[x], w.get_uid(): data[w]})
+    assert by_tensor.ok
+    assert np.array_equal(by_tensor[sums.get_uid()], by_name[sums.get_uid()])
+    assert graph.where(sums) == graph.where(sums.get_uid())
+    assert [place.role for place in graph.where(sums)] == ["writes", "reads"]
+    assert graph.kernels[0].vanished == (sums.get_uid(),)
+    assert graph.certificate(data).holds
+    (output,) = graph.certificate(ranges={x: (-1, 1), "w": (-1, 1)}).outputs
+    assert output.worst < 1
+    with pytest.raises(BadParam, match=r"builder\.binding\.unknown"):
+        graph.certificate(ranges={"nobody": (0, 1)})
 
 
 @emulated

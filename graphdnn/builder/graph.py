@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from graphdnn.builder.inside import Inside
 from graphdnn.builder.methods import POINTWISE_METHODS, pointwise_method
 from graphdnn.builder.tensor import Tensor
 from graphdnn.builder.tuning import Tuning
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 Elementwise: TypeAlias = Callable[..., Tensor]
 
 
-class Graph(Tuning):
+class Graph(Inside, Tuning):
     """An operation graph in the making. Types: anything ``graphdnn.dtypes.data_type_of`` reads.
 
     The elementwise methods (``add``, ``relu``, ``gelu_backward``, ...) are the rows of ``POINTWISE_METHODS``.
