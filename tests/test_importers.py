@@ -410,7 +410,7 @@ def test_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 
 def test_frontend_files_from_strangers() -> None:
     values, broken = assert_checked(
-        lambda text: read(text.decode("utf-8", "replace"), "cudnn-frontend"), damaged(chain(), 700)
+        lambda text: read(text.decode("utf-8", "replace"), "cudnn-frontend"), damaged(chain(), 500)
     )
     print(f"{values} were read, {broken} were no JSON")
 
@@ -443,7 +443,7 @@ def test_lines_from_strangers(format: str) -> None:
         "kh3",
     ]
     made = refusals = 0
-    for _ in range(700):
+    for _ in range(300):
         line = list(rng.choice(good))
         for _ in range(rng.choice((1, 2, 6))):
             at = rng.randrange(len(line) + 1)
@@ -455,8 +455,8 @@ def test_lines_from_strangers(format: str) -> None:
             continue
         made, refusals = made + len(found.problems), refusals + len(found.refused)
     print(f"{made} problems, {refusals} rejections")
-    assert made > 20
-    assert refusals > 100
+    assert made > 10
+    assert refusals > 50
 
 
 def test_every_format_has_an_example_that_looks_like_it() -> None:

@@ -105,7 +105,7 @@ def _assert_minimal(graph: OperationGraph, fails: Fails) -> None:
 def test_drawn_graphs_shrink_to_one_small_operation() -> None:
     """Whatever the operation: what is left is that one alone, of a few elements, and legal."""
     large = []
-    drawn = cases(100, large=False, start=3)
+    drawn = cases(60, large=False, start=3)
     for case in drawn:
         graph = draw(case).graph
         name = (

@@ -24,6 +24,8 @@ from graphdnn.files import (
     guarded,
     parse_document,
 )
+from graphdnn.fusion import Limits
+from graphdnn.fusion.limits import limits_from_json
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import EngineConfig
 from graphdnn.oracle import Comparison
@@ -85,6 +87,10 @@ class Bundle:
 
     def graph(self) -> OperationGraph:
         return guarded(lambda: graph_from_dict(self.plan["graph"]))
+
+    def limits(self) -> Limits:
+        """Of the fusion."""
+        return guarded(lambda: limits_from_json(self.plan.get("limits", {})))
 
     def config(self, device: DeviceSpec | None = None) -> EngineConfig:
         """The recorded choices. Raises ``MalformedFile`` where this version fuses otherwise, or lacks an engine."""

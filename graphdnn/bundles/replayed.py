@@ -83,7 +83,7 @@ def _config(bundle: Bundle, device: DeviceSpec | None) -> tuple[EngineConfig, li
             notes.append(f"not the recorded plan: {first.where}: {first.reason} [{first.rule}]")
     elif device is not None:
         notes.append(f"recorded on {recorded.name}, run on {target.name} as asked")
-    return rank(bundle.graph(), target).best, notes, False
+    return rank(bundle.graph(), target, limits=bundle.limits()).best, notes, False
 
 
 def _present() -> DeviceSpec | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 from dataclasses import replace
 
 from graphdnn.bundles import Ending, attempt, bundle_of, folder, problem_text, replay_command, run_command, save
 from graphdnn.errors import BadParam
+from graphdnn.machine import VARIABLE
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
 
@@ -43,7 +45,8 @@ def command_of(plan: ExecutionPlan, arguments: argparse.Namespace) -> str:
     graph = arguments.graph
     if graph == "-" or graph.lstrip().startswith("{"):
         graph = problem_text(plan.config.fused.graph) or graph
-    given = [(f"--{name}", getattr(arguments, name)) for name in _OPTIONS]
+    options = vars(arguments) | {"device": arguments.device or os.environ.get(VARIABLE)}
+    given = [(f"--{name}", options[name]) for name in _OPTIONS]
     words = [word for name, value in given if value not in (None, 0) for word in (name, str(value))]
     words += ["--mode", arguments.mode] if arguments.mode != "A" else []
     for name in _LISTS:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from graphdnn.cli.options import add_device, device_of
 from graphdnn.cli.outcome import Exit
-from graphdnn.cli.source import HELP, graph_and_limits_from_text, is_problem, read_source
+from graphdnn.cli.source import HELP, graph_and_limits_from_text, is_problem, read_file, read_source
 from graphdnn.cli.text import plural, seconds, table
 from graphdnn.cli.writing import write_file
 from graphdnn.errors import MalformedFile
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> Exit:
 
 def texts_of(paths: list[str]) -> list[str]:
     """The problem texts of files that have one a line; what follows a # is not read."""
-    lines = (line.partition("#")[0].strip() for path in paths for line in read_source(path).splitlines())
+    lines = (line.partition("#")[0].strip() for path in paths for line in read_file(path).splitlines())
     return [line for line in lines if line]
 
 
