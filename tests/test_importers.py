@@ -455,7 +455,7 @@ def test_lines_from_strangers(format: str) -> None:
             continue
         made, refusals = made + len(found.problems), refusals + len(found.refused)
     print(f"{made} problems, {refusals} rejections")
-    assert made > 10
+    assert made > 3
     assert refusals > 50
 
 
