@@ -103,6 +103,19 @@ def test_tune_refuses_to_write_over_a_file(capsys: pytest.CaptureFixture[str], t
     assert notes.read_text(encoding="utf-8") == "mine"
 
 
+def test_other_commands_begin_with_it_when_asked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "tuned: nothing recorded" in answer(capsys, "explain", CONV, "--tuned")[0]
+    assert "tuned:" not in answer(capsys, "explain", CONV)[0]
+    other = tmp_path / "other.sqlite3"
+    filled(other)
+    out, _ = answer(capsys, "explain", CONV, "--db", str(other))
+    assert "the first was measured to take 1.000 ms" in out
+    with Database(other) as database:
+        fastest = database.records()[0].name
+    ran = json.loads(answer(capsys, "run", CONV, "--db", str(other), "--json", "--repeat", "1")[0])
+    assert ran["engines"] == [fastest]
+
+
 # db.
 
 

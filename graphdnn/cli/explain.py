@@ -16,6 +16,7 @@ from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.source import HELP
 from graphdnn.cli.text import count, indented, plural, seconds, size, table
+from graphdnn.cli.tuned import add_tuned, records_of, tuned_text
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.work import bytes_moved, floor_seconds, flops
 from graphdnn.enums import Status
@@ -31,12 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_device_and_mode(parser)
     parser.add_argument("--source", action="store_true", help="print the generated text of each kernel as well")
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
+    add_tuned(parser)
     add_limits(parser)
 
 
 def run(arguments: argparse.Namespace) -> Exit:
     graph, limits = limited(arguments)
-    ranking = rank(graph, device_of(arguments), mode_of(arguments), limits=limits)
+    ranking = rank(graph, device_of(arguments), mode_of(arguments), limits=limits, tuned=records_of(arguments))
     source = arguments.source
     print(json.dumps(as_json(ranking, source=source), indent=1) if arguments.json else as_text(ranking, source=source))
     return Exit.OK if any(True for _ in islice(ranking, 1)) else Exit.NOT_SUPPORTED
@@ -46,6 +48,7 @@ def as_text(ranking: Ranking, *, source: bool = False) -> str:
     """Everything, in sections."""
     best = next(iter(ranking), None)
     sections = [fused_text(ranking.fused), floor_text(ranking.fused, ranking.device), ranking_text(ranking)]
+    sections += [text] if (text := tuned_text(ranking)) else []
     sections += [kernels_text(best)] if best else []
     declined = [entry for entry in of_ranking(ranking) if entry.status is not Status.SUCCESS]
     if declined:

@@ -20,6 +20,7 @@ from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
 from graphdnn.cli.outcome import Exit, exit_code, print_rejections
 from graphdnn.cli.source import HELP
 from graphdnn.cli.text import count, plural, seconds, size, table
+from graphdnn.cli.tuned import add_tuned, records_of
 from graphdnn.engines import ENGINE_BY_NAME, ENGINES
 from graphdnn.engines.work import flops
 from graphdnn.errors import BadParam, GraphdnnError, NotSupported
@@ -79,6 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--save-plan", type=Path, metavar="FILE", help="write the plan as JSON")
     parser.add_argument("--save", type=Path, metavar="DIR", help="keep the run as a bundle for graphdnn replay")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_tuned(parser)
     add_limits(parser)
 
 
@@ -100,7 +102,7 @@ def positive(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> Exit:
     asked, limits = limited(arguments)
-    ranking = rank(asked, device_of(arguments), mode_of(arguments), limits=limits)
+    ranking = rank(asked, device_of(arguments), mode_of(arguments), limits=limits, tuned=records_of(arguments))
     plan = ExecutionPlan(ranking.best if arguments.engine is None else with_engine(ranking, arguments.engine))
     graph = ranking.fused.graph
     save(arguments.save_graph, graph_to_json, graph)

@@ -7,10 +7,11 @@ import json
 import math
 from pathlib import Path
 
+from graphdnn.cli.limits import add_limits, limited
 from graphdnn.cli.options import MODES, add_device, device_of, mode_of
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.run import save
-from graphdnn.cli.source import HELP, graph_and_limits
+from graphdnn.cli.source import HELP
 from graphdnn.files import plan_to_json
 from graphdnn.fusion import fuse
 
@@ -42,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-db", action="store_true", help="keep nothing")
     parser.add_argument("--save-plan", type=Path, metavar="FILE", help="write the plan of the fastest as JSON")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_limits(parser)
 
 
 def seconds(text: str) -> float:
@@ -62,7 +64,7 @@ def number(text: str) -> int:
 def run(arguments: argparse.Namespace) -> Exit:
     from graphdnn.tuning import Database, autotune, default_database
 
-    fused, device = fuse(*graph_and_limits(arguments.graph)), device_of(arguments)
+    fused, device = fuse(*limited(arguments)), device_of(arguments)
     database = None if arguments.no_db else Database(arguments.db) if arguments.db else default_database()
     tuned = autotune(
         fused,

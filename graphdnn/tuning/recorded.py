@@ -74,11 +74,15 @@ class RecordedRanking(Offers):
             if first is None or identity(config) != identity(first):
                 yield config
 
+    @property
+    def note(self) -> str:
+        """What the records contributed, in a few words."""
+        if self.winner is not None and self.seconds is not None:
+            measured, predicted = time_text(self.seconds), time_text(self.winner.predicted_seconds)
+            return f"the first was measured to take {measured}, predicted {predicted}"
+        return "nothing recorded" if not self.recorded else "no recorded configuration can be used"
+
     def __str__(self) -> str:
-        if self.winner is None or self.seconds is None:
-            note = "nothing recorded" if not self.recorded else "no recorded configuration can be used"
-        else:
-            note = f"first: measured {time_text(self.seconds)}, predicted {time_text(self.winner.predicted_seconds)}"
-        lines = [f"{super().__str__()}", f"tuned: {note}"]
+        lines = [f"{super().__str__()}", f"tuned: {self.note}"]
         lines += [f"  {line}" for rejection in self.skipped for line in str(rejection).splitlines()]
         return "\n".join(lines)
