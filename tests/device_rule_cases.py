@@ -231,8 +231,8 @@ def hopper_cases(engine: str) -> Iterator[tuple[str, Case]]:
     first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
     yield "prologue", declined(engine, (first, operation("conv_fprop", x=between, w=filter, y=result)), H200)
     yield "walk", asked(f"conv {operands(kind)} pad=1 stride=9")
-    gradient = f"dgrad dy={kind}[1,16,3,3]nhwc w={kind}[16,16,3,3]nhwc dx=[1,16,9,9]"
-    yield "residues", asked(f"{gradient} stride=3")
+    gradient = f"dgrad dy={kind}[1,16,3,3]nhwc w={kind}[16,16,4,4]nhwc dx=[1,16,12,12]"
+    yield "residues", asked(f"{gradient} stride=4")
     yield "groups", asked(f"conv x={kind}[1,32,9,9]nhwc w={kind}[16,16,3,3]nhwc")
     narrow = f"wgrad x={kind}[1,4,9,9] dy={kind}[1,4,9,9] dw=[4,2,3,3] pad=1"
     yield "group_start", asked(narrow)
@@ -298,7 +298,7 @@ def planes_cases(engine: str) -> Iterator[tuple[str, Case]]:
     first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
     yield "prologue", declined(engine, (first, operation("conv_fprop", x=between, w=filter, y=result)), H200)
     yield "walk", asked(f"{conv(kind)} pad=1 stride=9")
-    yield "residues", asked(f"dgrad dy={kind}[1,16,3,3]nhwc w={kind}[16,16,3,3]nhwc dx=[1,16,9,9] stride=3")
+    yield "residues", asked(f"dgrad dy={kind}[1,16,3,3]nhwc w={kind}[16,16,4,4]nhwc dx=[1,16,12,12] stride=4")
     # Groups of 16 channels: less than a block of floats. Of 3 integers: not whole pieces.
     narrow = f"conv x={kind}[1,6,9,9]nhwc w={kind}[4,3,3,3]nhwc"
     yield "groups", asked(conv(kind, 32) if engine.endswith("float") else narrow)

@@ -40,7 +40,12 @@ _SHARED = 100_000  # bytes of a block: two of them share a multiprocessor
 _WARPS = 8
 _ROWS = Knob(KnobType.TILE_ROWS, 0, 32, 1, 0, "output rows of a tile; 0: chosen by the shape")
 _WARPGROUPS = Knob(
-    KnobType.KERNEL_CFG, 0, 1, 1, 0, "0: products of warpgroups on compute capability 9.0; 1: of warps everywhere"
+    KnobType.KERNEL_CFG,
+    0,
+    2,
+    1,
+    0,
+    "0: chosen by the filter; 1: products of warps; 2: of warpgroups (9.0), if they fit",
 )
 _WIDEST = 96  # channels of a warpgroup's product
 _RESERVED = 1024  # bytes of shared memory that the system keeps for each block
@@ -98,7 +103,9 @@ class Plan:
 
 def _columns(p: ConvProblem, plan: Plan, device: DeviceSpec, knobs: Knobs) -> int:
     """Channels of a warpgroup's product; 0: products of warps."""
-    if device.compute_capability != (9, 0) or knobs[_WARPGROUPS.type]:
+    is_asked, of_warps = knobs[_WARPGROUPS.type] == 2, knobs[_WARPGROUPS.type] == 1
+    # Where a warp's filters leave a multiprocessor to one block, those of a warpgroup are twice as fast; else none is.
+    if device.compute_capability != (9, 0) or of_warps or (plan.weights(p) <= _HALF and not is_asked):
         return 0
     columns = -(-p.k // -(-p.k // _WIDEST) // 32) * 32
     return columns if plan.shared(p, plan.rows, 2, columns) <= device.shared_memory - _RESERVED else 0
@@ -134,7 +141,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     parameters = Parameters(steps.places)
     columns = _columns(p, plan, device, knobs)
-    width = min(columns // 4 or 2 * plan.tiles_n, width_for(y_space, steps.epilogue_tensors(), 1, 32))
+    own = 8 if columns else 2 * plan.tiles_n  # neighbouring channels of a lane
+    width = min(own, width_for(y_space, steps.epilogue_tensors(), 1, 32))
     body = Program(op, parameters, y_space, "t", width=width, vector_axis=1)
     steps.finish(body, "acc", "float")
 
@@ -147,7 +155,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     part_filters = channels * p.taps * p.c
     filter_chunk = _aligned(w, power_of_two_in(16 // element_bytes(w), part_filters, p.k * p.c * p.taps))
 
-    resident = knobs[_OCCUPANCY.type] if columns or plan.weights(p) <= _HALF else 1
+    resident = min(knobs[_OCCUPANCY.type], 2) if columns else knobs[_OCCUPANCY.type] if plan.weights(p) <= _HALF else 1
 
     parameters.tensor("x", x)
     parameters.tensor("filter", w)

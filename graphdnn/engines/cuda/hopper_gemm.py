@@ -32,7 +32,7 @@ from graphdnn.engines.cuda.hopper_maps import (
     walk_of,
 )
 from graphdnn.engines.cuda.hopper_needs import EXACT_PAIRS, FP8_PAIRS, TF32_PAIRS, hopper_needs
-from graphdnn.engines.cuda.hopper_operands import Operand, is_exchanged, operands
+from graphdnn.engines.cuda.hopper_operands import ALIGNMENT, Operand, is_exchanged, operands
 from graphdnn.engines.cuda.hopper_product import product_text, promoted_steps
 from graphdnn.engines.cuda.hopper_tiles import (
     PANEL,
@@ -61,6 +61,8 @@ _COLUMNS_OF_A_THREAD = 8
 _CHANNELS, _LAST_PIXEL = 2, 5  # axes of the coordinates of images and filters
 _UNROLLED = 4  # steps
 _FEW_PARTS = 10  # that one thread adds
+_SECTOR = 32  # bytes
+_PARTIAL_ROW, _ODD_ROW = 6.8, 9.5  # clocks of the copy unit, for pixels that lie at whole sectors and for others
 
 
 def sizes_of(op: FusedOp, product: Product) -> Sizes:
@@ -90,7 +92,18 @@ def sizes_of(op: FusedOp, product: Product) -> Sizes:
         _is_turned(op, product),
         product.is_wgrad,
         sets,
+        0.0 if product.is_wgrad else _row_clocks(product),
     )
+
+
+def _row_clocks(product: Product) -> float:
+    """Of a copied pixel; 0 where its channels fill whole rows of 128 bytes."""
+    gathered, _ = gathered_and_plain(product.roles)
+    size = ELEMENTS[gathered.data_type].bytes
+    pitch = -(-product.channels * product.roles.problem.groups * size // ALIGNMENT) * ALIGNMENT
+    if product.channels * size % ROW == 0:
+        return 0.0
+    return _PARTIAL_ROW if pitch % _SECTOR == 0 else _ODD_ROW
 
 
 def _promoted(product: Product) -> int:

@@ -19,7 +19,7 @@ from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvolutionOperation
 from graphdnn.rules import Constraint
 
-MOST_RESIDUES = 8
+MOST_RESIDUES = 9  # of stride 3 along two axes; the kernel's arguments hold 12
 _CAPABILITY = (9, 0)
 Pairs = tuple[tuple[DataType, DataType], ...]
 EXACT_PAIRS: Pairs = tuple(

@@ -133,6 +133,7 @@ class Sizes(NamedTuple):
     is_turned: bool = False  # a tile's rows are the products' columns
     is_across: bool = False  # operands lie across k
     sets: int = 1  # of sums: two where tensor cores keep them for a few steps only
+    row_clocks: float = 0.0  # of a copied pixel whose channels do not fill rows of 128 bytes
 
     def sides(self, tile: Tile) -> tuple[int, int]:
         """What a tile holds of the products' rows and columns."""
@@ -247,7 +248,8 @@ def _seconds(sizes: Sizes, tile: Tile, tiles: int, steps: float, parts: int, mac
     """Of all waves of tiles, and of the sum of the parts."""
     bytes_out = 4 if parts > 1 else sizes.result_bytes
     rounds = -(-tiles * parts // (machine.sms * tile.blocks))
-    multiplying = -(-steps // parts) * tile.step_clocks[sizes.is_across]
+    step = max(tile.step_clocks[sizes.is_across], sizes.sides(tile)[0] * sizes.row_clocks)
+    multiplying = -(-steps // parts) * step
     own = tile.leaving_clocks(bytes_out)
     leaving = tile.blocks * tile.bm * tile.bn * bytes_out / _LEAVING
     # One block's results leave while the other multiplies.

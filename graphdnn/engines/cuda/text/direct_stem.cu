@@ -60,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem(const 
                 const Filter element = slab[
                     k * (R * WINDOW) + c * (int)p.filter_c + (FLIP ? R - 1 - r : r) * (int)p.filter_r +
                     (FLIP ? S - 1 - s : s) * (int)p.filter_s];
-                both |= (unsigned int)narrow<Element>(widen<float>(element)).bits << 16 * e;
+                both |= (unsigned int)of_filter(element).bits << 16 * e;
             }
             weight[slice][i] = both;
         }

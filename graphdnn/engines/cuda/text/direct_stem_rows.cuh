@@ -28,3 +28,9 @@ __device__ __forceinline__ void fetch(const Params& p, Element* rows, unsigned i
 
 // Two neighbours; the address is even.
 __device__ __forceinline__ unsigned int pair_at(const Element* at) { return *(const unsigned int*)at; }
+
+// A weight as it is multiplied.
+__device__ __forceinline__ Element of_filter(Filter x) {
+    if constexpr (same<Element, Filter>) return x;
+    else return narrow<Element>(widen<float>(x));
+}

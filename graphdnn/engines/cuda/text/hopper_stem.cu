@@ -3,9 +3,8 @@
 // memory. A warp's 16 pixels are neighbours; the four warps take whatever pixels follow each other in the tile.
 //
 // Filters lie as [16 bytes of the sum][channel], swizzled; channels are dealt to the columns of the products such that a lane
-// ends with BN / 4 neighbouring channels of its pixel.
+// ends with 8 neighbouring channels of every 32 of its pixel: four lanes store whole sectors.
 
-constexpr int OWN = BN / 4;                            // channels of a lane
 constexpr int STEPS = (SLICES + 1) / 2;                // of 16 numbers of the sum
 constexpr int PANELS = (SLICES + 7) / 8;               // of 64 numbers
 constexpr int FILTER_BYTES = PANELS * BN * ROW;        // for one place of a window's beginning
@@ -54,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_stem(const 
     __syncthreads();
     for (int i = threadIdx.x; i < APART * PANELS * 8 * BN; i += THREADS) {  // a slice of one channel each
         const int column = i % BN, slice = i / BN % (PANELS * 8), odd = i / BN / (PANELS * 8);
-        const int channel = OWN * (column % 8 / 2) + column / 8 * 2 + column % 2;
+        const int channel = column / 32 * 32 + column % 8 / 2 * 8 + column % 32 / 8 * 2 + column % 2;
         const int r = slice / (DEPTH / 8), first = slice % (DEPTH / 8) * 8 - (odd ? 1 - LEAD : LEAD);
         Pack<Element, 8> pack;
         #pragma unroll
@@ -64,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_stem(const 
             const Filter element = slab[!is_tap ? 0 : channel * (R * WINDOW) + c * (int)p.filter_c +
                                                           (FLIP ? R - 1 - r : r) * (int)p.filter_r +
                                                           (FLIP ? S - 1 - s : s) * (int)p.filter_s];
-            pack.at[e].bits = is_tap ? narrow<Element>(widen<float>(element)).bits : (unsigned short)0;
+            pack.at[e].bits = is_tap ? of_filter(element).bits : (unsigned short)0;
         }
         store_pack<8>((Element*)(memory + odd * FILTER_BYTES + slice / 8 * (BN * ROW) + column * ROW +
                                  ((slice % 8 ^ column % 8) << 4)), pack);
@@ -134,8 +133,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_stem(const 
             for (int half = 0; half < 2; ++half) {
                 if (q + 8 * APART * half >= (int)p.out_w) continue;
                 #pragma unroll
-                for (int v = 0; v < OWN; v += WIDTH) {
-                    const int at[4] = {n, block_channel + OWN * j + v, out0 + row, q + 8 * APART * half};
+                for (int v = 0; v < BN / 4; v += WIDTH) {
+                    const int at[4] = {n, block_channel + v / 8 * 32 + 8 * j + v % 8, out0 + row, q + 8 * APART * half};
                     if (at[1] >= (int)p.channels_out) continue;
                     float acc[WIDTH];
                     #pragma unroll
