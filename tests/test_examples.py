@@ -89,6 +89,14 @@ FACTS = {
         "why:",
     ],
     "13_report.py": ["6 operations in 2 kernels", "the page is report.html", "why two kernels", "fuse.after_exit"],
+    "14_plans_under_lock.py": [
+        "line 2, conv2_2: conv x=f16[64,64,56,56]nhwc",
+        "--attr-zero-points is refused",
+        "moved: 0",
+        "cuda_direct declines now: ",
+        "fuse.after_exit in 5 operations",
+        "locally minimal: True",
+    ],
     "seed000_float32.py": ["y is (1, 1, 598, 958)", "1 operation in 1 fused operation", "ranking on cpu"],
     "seed000_int8.py": [
         "by hand: 14688 int32: 14688 float32: 14688.0 int8: 127",
