@@ -6,7 +6,7 @@ states that other blocks write as soon as they are there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from graphdnn.checks import Empty, MultipleOf
@@ -67,8 +67,13 @@ class Shape:
     def text(self) -> str:
         return f"r{self.rows}k{self.blocks_of_k}a{self.at_once}{'s' * self.staged}"
 
-    def constants(self) -> dict[str, int | bool | str]:
-        return {"THREADS": THREADS, "UNITS": UNITS, "ROWS": self.rows, "STAGED": self.staged}
+    def constants(self, rnn: RnnSpec, tensors: Mapping[str, TensorSpec]) -> dict[str, int | bool | str]:
+        most = max(2 * rnn.rows * rnn.gates * rnn.width, rnn.kept_count, *(t.span for t in tensors.values()))
+        return {
+            "THREADS": THREADS, "UNITS": UNITS, "ROWS": self.rows, "STAGED": self.staged,
+            "WHOLE": rnn.hidden_size == self.blocks_of_k * _DEEP * _WARPS,
+            "Index": "int" if most < 2**31 else "long long",
+        }  # fmt: skip
 
 
 def fitting(rnn: RnnSpec, *, columns: int, values: int) -> list[Shape]:
@@ -196,7 +201,7 @@ def _layer(network: Network, op: RnnForward, layer: int, values: Values, enterin
         functions=[],
         constants={
             **network.constants(),
-            **shape.constants(),
+            **shape.constants(rnn, op.tensors()),
             "BLOCKS_OF_K": shape.blocks_of_k,
             "SKIP": skips,
             "State": state,

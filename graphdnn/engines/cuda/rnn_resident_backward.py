@@ -50,13 +50,15 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     network, products = Network(anchor, steps, 0), Products(steps, rnn.arithmetic)
     masks = network.plain_masks(anchor.masks)
     width = KEPT_GRADIENTS[rnn.cell] * rnn.hidden_size
-    handed = network.scratch(anchor.y.data_type, rnn.directions * width)
+    row_bytes = 2 * rnn.directions * width
+    shared = steps.allocate((1 + rnn.rows) * row_bytes)  # with a row of 0
+    handed = Values(None, anchor.y.data_type, shared + row_bytes, rnn.directions * width)
     parts = network.scratch(rnn.arithmetic, max(rnn.input_size, rnn.width), rnn.directions)
     below = network.scratch(rnn.arithmetic, rnn.width)
     leaving = rows_of(anchor.dy)
     for layer in reversed(range(rnn.layers)):
-        steps.add(fill(network, anchor.y.data_type, handed.start, layers=1, width=width, first=0, hx=None))
-        steps.add(_layer(network, anchor, layer, leaving, handed))
+        steps.add(fill(network, handed.data_type, shared, layers=1, width=width, first=1, hx=None))
+        steps.add(_layer(network, anchor, layer, leaving, shared))
         target = below if layer else rows_of(anchor.dx)
         first = rnn.hidden_size if rnn.cell is Cell.GRU else 0  # of the input's part
         found = [handed.beginning(first + direction * width) for direction in range(rnn.directions)]
@@ -65,7 +67,7 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     return steps.kernel(f"rnn_resident_bwd_data__{rnn.cell.name.lower()}")
 
 
-def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, handed: Values) -> Launch:
+def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, shared: int) -> Launch:
     rnn, steps = op.rnn, network.steps
     shape = next(s for s in shapes(rnn) if s.fits(network.device))
     state = STORAGE[op.y.data_type]
@@ -74,7 +76,7 @@ def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, h
     network.weights(parameters, op.w, layer)
     parameters.integer("pseudo", layer * rnn.directions)
     parameters.integer("directions", rnn.directions)
-    parameters.scratch("shared", state, handed.start)
+    parameters.scratch("shared", state, shared)
     leaving.parameter(parameters, "leaving")
     top = layer == rnn.layers - 1 or op.kept is None
     outputs = rows_of(op.y) if top or op.kept is None else network.kept_outputs(op.kept, layer)
@@ -104,7 +106,7 @@ def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, h
         functions=[],
         constants={
             **network.constants(),
-            **shape.constants(),
+            **shape.constants(rnn, op.tensors()),
             "AT_ONCE": shape.at_once,
             "WARP_UNITS": shape.blocks_of_k,
             "State": state,

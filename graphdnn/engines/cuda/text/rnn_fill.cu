@@ -1,4 +1,4 @@
-// The memory through which blocks hand each other states: absent, but for the first states of each layer.
+// The memory through which blocks hand each other values: absent, but for the first rows of each layer, states or 0.
 
 extern "C" __global__ void __launch_bounds__(THREADS) rnn_fill(const __grid_constant__ Params p) {
     const long long width = p.directions * p.hidden, layer_words = (p.batch + p.rows) * width / 2;

@@ -1,6 +1,7 @@
 // A layer of a recurrent network over all steps, on tensor cores. A block has UNITS units with all of their gates and ROWS
-// sequences; its part of the state's matrix stays in registers, or in shared memory, from step to step. Its warps share the units that are summed
-// over, and join in shared memory; each reads the states that it needs as soon as other blocks have written them.
+// sequences; its part of the state's matrix stays in registers, or in shared memory, from step to step. Its warps share the
+// units that are summed over, and join in shared memory; each reads the states that it needs as soon as other blocks have
+// written them. Columns are units with their gates side by side.
 
 constexpr int COLUMNS = GATES * UNITS, TILES = COLUMNS / 8, PITCH = COLUMNS + 8, WARPS = THREADS / 32;
 constexpr int EACH = ROWS * UNITS / THREADS;  // pairs of a sequence and a unit for a thread
@@ -21,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident(const __gr
         for (int kb = 0; kb < BLOCKS_OF_K; ++kb)
             #pragma unroll
             for (int tile = 0; tile < TILES; ++tile) {
-                const int column = tile * 8 + group, row = column / UNITS * hidden + first_unit + column % UNITS;
+                const int column = tile * 8 + group, row = column % GATES * hidden + first_unit + column / GATES;
                 const int k = first_k + kb * 32;
                 weights.set(kb, tile, k < hidden ? eight_at(p, matrix, (long long)row * hidden + k, is_aligned) : make_uint4(0, 0, 0, 0));
             }
@@ -46,19 +47,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident(const __gr
     }
     const State* states = (const State*)p.shared + direction * p.hidden;
     // What the input adds is read a step ahead.
+    const int spread = THREADS / UNITS, my_b = first_b + mine;
+    const Index in_row = (Index)p.hidden * GATES, in_at = ((Index)direction * (Index)p.rows + my_b) * in_row + unit;
+    const Index x_row = (Index)p.x_stride[0], x_at = my_b * x_row + unit * (Index)p.x_stride[1];
     const auto read_input = [&](const Turn& turn, float (&to)[EACH][GATES]) {
         #pragma unroll
         for (int i = 0; i < EACH; ++i) {
-            const int b = first_b + mine + i * (THREADS / UNITS);
+            const bool is_there = my_b + i * spread < turn.batch;
             #pragma unroll
             for (int g = 0; g < GATES; ++g) {
                 to[i][g] = 0.0f;
-                if (b >= turn.batch) continue;
-                if constexpr (SKIP) to[i][g] = widen<float>(p.x[(turn.start + b) * p.x_stride[0] + unit * p.x_stride[1]]);
-                else to[i][g] = p.entering[((direction * p.rows + turn.start + b) * GATES + g) * p.hidden + unit];
+                if constexpr (SKIP) { if (is_there) to[i][g] = widen<float>(p.x[x_at + (turn.start + i * spread) * x_row]); }
+                else if (is_there) to[i][g] = p.entering[in_at + (turn.start + i * spread) * in_row + g * (Index)p.hidden];
             }
         }
     };
+    const Index column = (Index)direction * hidden + unit, out_row = (Index)p.out_stride[0];
+    const Index out_at = (Index)p.out_at + my_b * out_row + column * (Index)p.out_stride[1];
+    const Index kept_value = (Index)p.hidden * (Index)p.kept_step, kept_row = KEPT * kept_value;
+    const Index kept_at = ((Index)pseudo * (Index)p.rows + my_b) * kept_row + unit * (Index)p.kept_step;
+    const Index handed_at = (Index)(all + my_b) * (Index)width + unit;
     Turn before{0, 0}, now = turn_at(p, 0, back), next = turn_at(p, 1, back);
     float input[EACH][GATES];
     read_input(now, input);
@@ -66,20 +74,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident(const __gr
         const Turn after = turn_at(p, s + 2, back);
         float ahead[EACH][GATES];
         read_input(next, ahead);
-        const int start = now.start, batch = now.batch;
+        const int batch = now.batch;
         if (first_b < batch) {
-            const State* rows[ROWS / 8];
+            // Sequences that are not there read what is: nobody looks at their sums.
+            Index rows[ROWS / 8];
             #pragma unroll
             for (int r = 0; r < ROWS / 8; ++r) {
-                const int b = first_b + r * 8 + group;
-                rows[r] = b < batch ? states + (b < before.batch ? all + before.start + b : b) * width + first_k : nullptr;
+                const int b = first_b + r * 8 + group, row = b < before.batch ? all + before.start + b : b;
+                rows[r] = (Index)(b < batch ? row : 0) * (Index)width;
             }
             uint4 state[ROWS / 8 * BLOCKS_OF_K];
             gather([&](int i) {
-                const State* const row = rows[i / BLOCKS_OF_K];
-                const int k = i % BLOCKS_OF_K * 32;
-                return row && first_k + k < hidden ? (const uint4*)(row + k) : nullptr;
+                const int k = first_k + i % BLOCKS_OF_K * 32;
+                return (const uint4*)(states + rows[i / BLOCKS_OF_K] + (WHOLE || k < hidden ? k : 0));
             }, state);
+            if constexpr (!WHOLE) {
+                #pragma unroll
+                for (int i = 0; i < ROWS / 8 * BLOCKS_OF_K; ++i)
+                    if (first_k + i % BLOCKS_OF_K * 32 >= hidden) state[i] = make_uint4(0, 0, 0, 0);
+            }
             float sum[ROWS / 16][TILES][4];
             #pragma unroll
             for (int m = 0; m < ROWS / 16; ++m)
@@ -92,13 +105,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident(const __gr
             store_sums<TILES, PITCH>(sum, parts);
             #pragma unroll
             for (int i = 0; i < EACH; ++i) {
-                const int r = mine + i * (THREADS / UNITS), b = first_b + r;
+                const int r = mine + i * spread, b = first_b + r;
                 float of_state[GATES], kept[KEPT > 0 ? KEPT : 1];
                 #pragma unroll
-                for (int g = 0; g < GATES; ++g) {
-                    of_state[g] = state_bias[g];
+                for (int g = 0; g < GATES; ++g) of_state[g] = state_bias[g];
+                const float* const from = parts + r * PITCH + (int)threadIdx.x % UNITS * GATES;
+                #pragma unroll
+                for (int w = 0; w < WARPS; ++w) {
+                    const Pack<float, GATES == 3 ? 1 : GATES> some = load_pack<GATES == 3 ? 1 : GATES>(from + w * ROWS * PITCH);
                     #pragma unroll
-                    for (int w = 0; w < WARPS; ++w) of_state[g] += parts[(w * ROWS + r) * PITCH + g * UNITS + (int)threadIdx.x % UNITS];
+                    for (int g = 0; g < GATES; ++g) of_state[g] += GATES == 3 ? from[w * ROWS * PITCH + g] : some[g % (GATES == 3 ? 1 : GATES)];
                 }
                 float fresh = h[i], cell = c[i];
                 #pragma unroll
@@ -106,18 +122,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident(const __gr
                 cell_step(input[i], of_state, fresh, cell, kept);
                 const State rounded = narrow<State>(fresh);
                 fresh = widen<float>(rounded);
-                // Neighbours in pairs: words are written whole.
-                const unsigned int bits = rounded.bits, other = __shfl_down_sync(0xffffffffu, bits, 1);
+                store_shared_four(rounded.bits, (void*)(states + handed_at + (Index)(now.start + i * spread) * (Index)width), b < batch);
                 if (b >= batch) continue;
                 h[i] = fresh;
                 c[i] = cell;
-                const long long row = start + b, column = direction * p.hidden + unit;
-                if (unit % 2 == 0) store_shared_word((unsigned int*)(states + (all + row) * width + unit), bits | other << 16);
-                if (p.out) p.out[p.out_at + row * p.out_stride[0] + column * p.out_stride[1]] = narrow<Out>(fresh);
+                const Index row = now.start + i * spread;
+                if (p.out) p.out[out_at + row * out_row] = narrow<Out>(fresh);
                 if (KEPT > 0 && p.kept) {
                     #pragma unroll
-                    for (int v = 0; v < KEPT; ++v)
-                        p.kept[((pseudo * p.rows + row) * KEPT + v) * p.hidden * p.kept_step + unit * p.kept_step] = kept[v];
+                    for (int v = 0; v < KEPT; ++v) p.kept[kept_at + row * kept_row + v * kept_value] = kept[v];
                 }
                 const bool is_last = back ? s == steps - 1 : b >= next.batch;
                 if (is_last && p.hy) p.hy[pseudo * p.hy_stride[0] + b * p.hy_stride[1] + unit * p.hy_stride[2]] = narrow<StateOut>(fresh);

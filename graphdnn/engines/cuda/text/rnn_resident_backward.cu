@@ -26,7 +26,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident_backward(c
     const bool back = direction == 1;  // the network reads sequences backward; its gradient then runs forward
     const long long pseudo = p.pseudo + direction, width = p.directions * KEPT_GRADIENTS * p.hidden;
     State* handed = (State*)p.shared + direction * KEPT_GRADIENTS * p.hidden;
-    float* found = p.found + pseudo * p.rows * KEPT_GRADIENTS * p.hidden * p.found_step;
 
     // Column `unit` of the state's matrix: neighbours along k are rows.
     Weights<BLOCKS_OF_K, TILES> weights((uint4*)(partial + (STAGED ? 1 : 2) * WARPS * ROWS * PITCH));
@@ -51,19 +50,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident_backward(c
         __syncthreads();
     }
     const int unit = first_unit + (int)threadIdx.x % UNITS, mine = (int)threadIdx.x / UNITS;
+    const int spread = THREADS / UNITS, my_b = first_b + mine;
+    const Index column = (Index)direction * hidden + unit, out_row = (Index)p.out_stride[0], leaving_row = (Index)p.leaving_stride[0];
+    const Index out_at = (Index)p.out_at + my_b * out_row + column * (Index)p.out_stride[1];
+    const Index leaving_at = (Index)p.leaving_at + my_b * leaving_row + column * (Index)p.leaving_stride[1];
+    const Index kept_value = (Index)p.hidden * (Index)p.kept_step, kept_row = KEPT * kept_value;
+    const Index kept_at = ((Index)pseudo * (Index)p.rows + my_b) * kept_row + unit * (Index)p.kept_step;
+    const Index found_value = (Index)p.hidden * (Index)p.found_step, found_row = KEPT_GRADIENTS * found_value;
+    const Index found_at = ((Index)pseudo * (Index)p.rows + my_b) * found_row + unit * (Index)p.found_step;
+    const Index handed_at = (Index)(1 + my_b) * (Index)width + unit;
     const auto read = [&](const Turn& turn, Row (&to)[EACH]) {
         #pragma unroll
         for (int i = 0; i < EACH; ++i) {
-            const int b = first_b + mine + i * (THREADS / UNITS);
             to[i] = {};
-            if (b >= turn.batch) continue;
-            const long long row = turn.start + b, column = direction * p.hidden + unit;
-            to[i].leaving = widen<float>(p.leaving[p.leaving_at + row * p.leaving_stride[0] + column * p.leaving_stride[1]]);
-            if constexpr (CELL != LSTM)
-                to[i].output = widen<float>(p.out[p.out_at + row * p.out_stride[0] + column * p.out_stride[1]]);
+            if (my_b + i * spread >= turn.batch) continue;
+            const Index row = turn.start + i * spread;
+            to[i].leaving = widen<float>(p.leaving[leaving_at + row * leaving_row]);
+            if constexpr (CELL != LSTM) to[i].output = widen<float>(p.out[out_at + row * out_row]);
             #pragma unroll
-            for (int v = 0; v < KEPT; ++v)
-                to[i].kept[v] = p.kept[(((pseudo * p.rows + row) * KEPT + v) * p.hidden + unit) * p.kept_step];
+            for (int v = 0; v < KEPT; ++v) to[i].kept[v] = p.kept[kept_at + row * kept_row + v * kept_value];
         }
     };
     float dh[EACH], dc[EACH], h[EACH], c[EACH];  // what reaches them from behind, and the first states
@@ -94,30 +99,35 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident_backward(c
                 for (int tile = 0; tile < TILES; ++tile)
                     #pragma unroll
                     for (int e = 0; e < 4; ++e) sum[m][tile][e] = 0.0f;
-            const State* rows[ROWS / 8];
+            // Sequences that are not there, or begin, read the first row, which is 0.
+            Index rows[ROWS / 8];
             #pragma unroll
             for (int r = 0; r < ROWS / 8; ++r) {
                 const int b = first_b + r * 8 + group;
                 int done = -1;
                 if (b < batch && is_end) done = back ? last_row(p, b) : b;
                 else if (b < batch && b < before.batch) done = before.start + b;
-                rows[r] = done < 0 ? nullptr : handed + done * width + first_k;
+                rows[r] = (Index)(1 + done) * (Index)width;
             }
             #pragma unroll
             for (int first = 0; first < BLOCKS_OF_K; first += AT_ONCE) {
                 uint4 state[ROWS / 8 * AT_ONCE];
                 gather([&](int i) {
-                    const State* const row = rows[i / AT_ONCE];
-                    const int block = first + i % AT_ONCE, gate = block / WARP_UNITS, k = block % WARP_UNITS * 32;
-                    return row && first_k + k < hidden ? (const uint4*)(row + gate * hidden + k) : nullptr;
+                    const int block = first + i % AT_ONCE, k = first_k + block % WARP_UNITS * 32;
+                    return (const uint4*)(handed + rows[i / AT_ONCE] + block / WARP_UNITS * hidden + (WHOLE || k < hidden ? k : 0));
                 }, state);
+                if constexpr (!WHOLE) {
+                    #pragma unroll
+                    for (int i = 0; i < ROWS / 8 * AT_ONCE; ++i)
+                        if (first_k + (first + i % AT_ONCE) % WARP_UNITS * 32 >= hidden) state[i] = make_uint4(0, 0, 0, 0);
+                }
                 add_products<AT_ONCE>(sum, state, weights, first);
             }
             float* parts = partial + (STAGED ? 0 : s % 2) * WARPS * ROWS * PITCH;
             store_sums<TILES, PITCH>(sum, parts);
             #pragma unroll
             for (int i = 0; i < EACH; ++i) {
-                const int r = mine + i * (THREADS / UNITS), b = first_b + r;
+                const int r = mine + i * spread, b = first_b + r;
                 // Before a sequence begins the product is 0 and dh is that of its last state; then what got past the matrix.
                 float total = dh[i];
                 #pragma unroll
@@ -133,17 +143,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident_backward(c
                 const float past = cell_gradient(
                     total + row_now[i].leaving, dcell, row_now[i].output, h_before, c_before, row_now[i].kept, gradient
                 );
-                const long long row = now.start + b;
+                const Index row = now.start + i * spread;
                 #pragma unroll
-                for (int v = 0; v < KEPT_GRADIENTS; ++v) {
-                    // Neighbours in pairs: words are written whole.
-                    const unsigned int bits = narrow<State>(gradient[v]).bits, other = __shfl_down_sync(0xffffffffu, bits, 1);
-                    if (b >= batch) continue;
-                    if (unit % 2 == 0)
-                        store_shared_word((unsigned int*)(handed + row * width + handed_place(v) * p.hidden + unit), bits | other << 16);
-                    found[((row * KEPT_GRADIENTS + v) * p.hidden + unit) * p.found_step] = gradient[v];
-                }
+                for (int v = 0; v < KEPT_GRADIENTS; ++v)
+                    store_shared_four(narrow<State>(gradient[v]).bits, (void*)(handed + handed_at + row * (Index)width + handed_place(v) * hidden), b < batch);
                 if (b >= batch) continue;
+                #pragma unroll
+                for (int v = 0; v < KEPT_GRADIENTS; ++v) p.found[found_at + row * found_row + v * found_value] = gradient[v];
                 dh[i] = past;
                 dc[i] = dcell;
                 if (CELL == LSTM && is_last && p.dcx)
