@@ -20,7 +20,7 @@ from graphdnn import device_spec, fuse
 from graphdnn.engines import ENGINES, Engine, Task
 from graphdnn.enums import DataType, PaddingMode, PointwiseMode, ResampleMode
 from graphdnn.graph import OperationGraph
-from graphdnn.operations import ConvolutionOperation, Matmul, Operation, PointwiseOperation, PointwiseSpec
+from graphdnn.operations import ConvolutionOperation, Matmul, MatmulSpec, Operation, PointwiseOperation, PointwiseSpec
 from graphdnn.operations.resample import resampled_extents
 from graphdnn.problem import parse
 from graphdnn.tensors import TensorSpec
@@ -69,6 +69,13 @@ def _uneven() -> list[Operation]:
     return [operation("resample_fwd", x=tensor(1, (1, 1, 9)), y=y, index=..., spec=spec)]
 
 
+def _stacks_apart() -> list[Operation]:
+    """A product of fp8 whose results leave gaps between the stacks, in the fast arithmetic."""
+    a, b = (tensor(uid, (2, 2, 8, 8), data_type="e4m3") for uid in (1, 2))
+    apart = tensor(3, (2, 2, 8, 8), data_type="e4m3", strides=(256, 64, 8, 1))
+    return [_fast(operation("matmul", a=a, b=b, c=apart, spec=MatmulSpec(compute_type="f32")))]
+
+
 def _lines() -> Iterator[tuple[str, str, str]]:
     for line in TABLE.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
@@ -87,6 +94,7 @@ def from_text(text: str, device: str) -> Callable[[], Task]:
 
 NEED_CASES: dict[str, Callable[[], Task]] = {
     **{rule: from_text(text, device) for rule, device, text in _lines()},
+    "cuda_hopper_matmul_fp8_fast.batch": lambda: _task(_stacks_apart()),
     "cuda_resample_forward.coordinates": lambda: _task(_uneven()),
     "cuda_resample_forward.direction": lambda: _task([operation("resample_bwd")]),
     "cuda_resample_backward.direction": lambda: _task([operation("resample_fwd")]),
