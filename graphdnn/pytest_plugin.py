@@ -38,7 +38,7 @@ OUTSIDE = Rule(
     id="pytest.outside",
     expected="a running test",
     reason="the lock lies beside the test, and no test is running that the plugin knows of",
-    fix="call it from a test, with the plugin on (pytest -p pytest_graphdnn), or pass name=... and file=...",
+    fix="call it from a test, with the plugin on (pytest -p pytest_graphdnn), or pass name= and file=",
 )
 _OPTION = "--graphdnn-update-locks"
 _PATIENCE = 10.0  # seconds that a writer waits for another one
