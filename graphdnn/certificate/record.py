@@ -35,7 +35,7 @@ class OperationBound:
         if self.worst == 0:
             return f"{self.operation}: exact in {self.arithmetic}{stored}"
         random = "" if self.statistical in (None, self.worst) else f", statistically {self.statistical:.3g}"
-        many = f" of {self.terms} terms" if self.terms > 1 else ""
+        many = f"; {self.terms} terms" if self.terms > 1 else ""
         how = f"{self.how}{many} in {self.arithmetic}"
         return f"{self.operation}: {self.worst:.3g}{random} times {self.relative_to}, {how}{stored}"
 

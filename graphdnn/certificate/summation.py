@@ -22,6 +22,8 @@ from graphdnn.enums import NumericalNote
 from graphdnn.heuristics import Choice
 from graphdnn.operations import ConvolutionOperation, Operation
 
+_ROUNDED_OPERANDS = 2.0**8  # units before the first product, from which on it is the operands that lose digits
+
 
 @dataclass(frozen=True, slots=True)
 class Summation:
@@ -87,7 +89,10 @@ def _words(row: SumError) -> str:
         return "tensor cores, exact products, cut sums"
     if row.of_largest:
         return "transforms and products of transforms"
-    return f"{row} as the engine states"
+    if row.restart:
+        what = "sums of few digits" if row.each > 1 else "parts of each operand"
+        return f"tensor cores, {what}, that begin anew after {row.restart} products"
+    return "tensor cores, operands rounded to fewer digits" if row.once > _ROUNDED_OPERANDS else f"{row}"
 
 
 def _by_fft(op: ConvolutionOperation, n: int, u: float, eta: float) -> Summation:
