@@ -23,6 +23,7 @@ from graphdnn.tuning.record import Record
 from graphdnn.tuning.setup import setup_of
 
 CONV = "conv x=f32[1,4,8,8] w=f32[4,4,3,3] pad=1 + relu"
+LARGER = "conv x=f32[2,16,16,16] w=f32[16,16,3,3] pad=1 + relu"  # for the blocked engine, which has a knob
 KEY = problem_key(fuse(parse(CONV).build_operation_graph())).text
 
 
@@ -61,13 +62,13 @@ def filled(path: Path | None = None, measured: int | None = None) -> None:
 
 def test_tune_prints_a_table_and_keeps_it(capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
-    out, err = answer(capsys, "tune", CONV, "--budget", "20", "--most", "3", "--save-plan", str(plan))
+    out, err = answer(capsys, "tune", LARGER, "--budget", "20", "--most", "3", "--save-plan", str(plan))
     assert err == ""  # no bar in a pipe
     assert "fastest" in out
     assert "3 candidates were tried" in out
     assert str(folder / storage.FILE_NAME) in out
     with Database() as database:
-        found = database.find(fuse(parse(CONV).build_operation_graph()), device_spec("cpu"))
+        found = database.find(fuse(parse(LARGER).build_operation_graph()), device_spec("cpu"))
     assert len(found) == 3
     assert plan_from_json(plan.read_text(encoding="utf-8")).name == found[0].name
     data = json.loads(answer(capsys, "tune", CONV, "--budget", "20", "--most", "1", "--no-db", "--json")[0])

@@ -366,6 +366,26 @@ def test_without_a_folder_it_stays_in_memory(
     assert len(said) == 2  # once for each reason
 
 
+def test_a_file_that_cannot_be_written_is_read(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Database(path) as database:
+        database.put(records(), [])
+
+    def refused(path: Path) -> Any:
+        raise sqlite3.OperationalError("attempt to write a readonly database")
+
+    monkeypatch.setattr(storage, "_connected", refused)
+    before = path.read_bytes()
+    with Database(path) as database:
+        assert database.path is None
+        assert len(database.records()) == 4
+        database.put(records(1, "new"), [])
+        assert len(database.records()) == 5
+    assert path.read_bytes() == before
+    assert "cannot be written" in capsys.readouterr().err
+
+
 # Many writers. Children are forked: they share nothing but the file.
 
 

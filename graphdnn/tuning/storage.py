@@ -84,15 +84,32 @@ def opened(path: Path | None) -> tuple[Connection, Path | None]:
                     set_aside(path, str(damage))
                     return _connected(path), path
     except (OSError, sqlite3.Error, DamagedError) as error:
-        debug.say("tuning", f"{path} cannot be used ({error}): results stay in memory")
-        return _in_memory(), None
+        connection = _copied(path)
+        what = "cannot be used" if connection is None else "cannot be written"
+        debug.say("tuning", f"{path} {what} ({error}): results stay in memory")
+        return connection or _in_memory(), None
 
 
-def opened_to_read(path: Path) -> Connection:
+def _copied(path: Path) -> Connection | None:
+    """What a file has that can be read and not written, in memory."""
+    try:
+        source = opened_to_read(path, "ro&immutable=1")
+    except (OSError, sqlite3.Error, DamagedError):
+        return None
+    made = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, factory=Connection)
+    try:
+        source.backup(made)
+    except sqlite3.Error:
+        return None
+    finally:
+        source.close()
+    return made
+
+
+def opened_to_read(path: Path, mode: str = "ro") -> Connection:
     """An existing file that is not written to. Raises ``DamagedError``."""
-    connection = sqlite3.connect(
-        f"{path.resolve().as_uri()}?mode=ro", _WAIT, isolation_level=None, factory=Connection, uri=True
-    )
+    name = f"{path.resolve().as_uri()}?mode={mode}"
+    connection = sqlite3.connect(name, _WAIT, isolation_level=None, factory=Connection, uri=True)
     try:
         _harden(connection)
         _check(connection, path)
