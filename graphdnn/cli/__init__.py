@@ -1,4 +1,4 @@
-"""The command line: ``graphdnn demo``, ``explain``, ``run``, ``doctor`` and ``cache``."""
+"""The command line: ``graphdnn COMMAND``, one module for each command."""
 
 from __future__ import annotations
 
@@ -6,30 +6,8 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
-from graphdnn.cli import (
-    cache,
-    certify,
-    check,
-    compile_,
-    cuts,
-    db,
-    demo,
-    device,
-    diff,
-    doctor,
-    explain,
-    import_,
-    kernel,
-    lock,
-    reduce,
-    repair,
-    replay,
-    report,
-    run,
-    trace,
-    tune,
-)
 from graphdnn.cli.outcome import Exit, exit_code, print_rejections
 from graphdnn.enums import Status
 from graphdnn.errors import GraphdnnError
@@ -42,28 +20,29 @@ MEMORY = Rule(
     fix="make the problem smaller",
     status=Status.INTERNAL_ERROR_HOST_ALLOCATION_FAILED,
 )
+# Modules of this package. One is loaded when it is asked for; all of them for the help.
 COMMANDS = (
-    demo,
-    run,
-    explain,
-    doctor,
-    cache,
-    lock,
-    check,
-    diff,
-    kernel,
-    cuts,
-    trace,
-    import_,
-    compile_,
-    tune,
-    db,
-    replay,
-    certify,
-    repair,
-    device,
-    reduce,
-    report,
+    "demo",
+    "run",
+    "explain",
+    "doctor",
+    "cache",
+    "lock",
+    "check",
+    "diff",
+    "kernel",
+    "cuts",
+    "trace",
+    "import_",
+    "compile_",
+    "tune",
+    "db",
+    "replay",
+    "certify",
+    "repair",
+    "device",
+    "reduce",
+    "report",
 )
 _CODES = "exit codes: 0 ok, 1 a check failed, 2 wrong arguments or file, 3 nothing executed, 4 not supported"
 
@@ -88,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(argv: Sequence[str] | None) -> int:
     try:
-        arguments = _parser().parse_args(argv)
+        words = sys.argv[1:] if argv is None else list(argv)
+        arguments = _parser(words).parse_args(words)
     except SystemExit as ended:  # argparse has printed the help, the version, or what is wrong
         return Exit.USAGE if ended.code else Exit.OK
     code = int(arguments.run(arguments))
@@ -96,7 +76,8 @@ def _dispatch(argv: Sequence[str] | None) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """For the command that ``words`` begin with; with every command where they begin otherwise."""
     from graphdnn import __version__
 
     parser = argparse.ArgumentParser(
@@ -106,10 +87,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"graphdnn {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        name = command.__name__.rsplit(".", 1)[-1].rstrip("_")
+    asked = [module for module in COMMANDS if words and words[0] == _name(module)]
+    for module in asked or COMMANDS:
+        command = import_module(f"graphdnn.cli.{module}")
         summary = (command.__doc__ or "").splitlines()[0].split(": ", 1)[-1]
-        own = commands.add_parser(name, help=summary, description=summary, epilog=_CODES)
+        own = commands.add_parser(_name(module), help=summary, description=summary, epilog=_CODES)
         command.add_arguments(own)
         own.set_defaults(run=command.run)
     return parser
+
+
+def _name(module: str) -> str:
+    """Of the command: ``import_`` is one that Python has taken."""
+    return module.rstrip("_")

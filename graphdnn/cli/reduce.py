@@ -90,9 +90,10 @@ def _fails(arguments: argparse.Namespace, graph: OperationGraph, device: DeviceS
         except (OSError, ValueError) as error:
             raise BadParam(COMMAND.reject("command line", "--still", arguments.still, detail=str(error))) from None
     if arguments.rule is not None:
-        if arguments.rule not in RULES:
+        fails = by_rule(arguments.rule, device)
+        if not fails(graph) and arguments.rule not in RULES:  # in this order: engines bring their rules when they rank
             raise BadParam(RULE.reject("command line", "--rule", arguments.rule))
-        return by_rule(arguments.rule, device), f"rule {arguments.rule}"
+        return fails, f"rule {arguments.rule}"
 
     if arguments.engine is not None and arguments.engine not in ENGINE_BY_NAME:
         raise BadParam(ENGINE.reject("command line", "--engine", arguments.engine, known=", ".join(ENGINE_BY_NAME)))
