@@ -169,6 +169,11 @@ def other_tensor(case: Case) -> Iterator[Edit]:
                 later = 0.01 * indices.index(index)  # who came first has the older right
                 yield Edit("ports.write", words, draft, (0.9 if lost else 1.4) - later)
             yield _new_output(case, index, port, key)
+    if case.rule == "graph.cycle":
+        for key, indices in writers.items():
+            for index in indices if key in readers and min(readers[key]) <= indices[-1] else ():
+                port = next(p for p, k in case.draft.ports(index, "output").items() if k == key)
+                yield _new_output(case, index, port, key)
     lonely = [key for key in case.draft.tensors if case.draft.tensors[key].get("is_virtual") and key not in writers]
     ends = [key for key in writers if key not in readers]
     for key in lonely:

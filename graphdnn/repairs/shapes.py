@@ -236,6 +236,11 @@ def setting_values(case: Case) -> Iterator[Edit]:
             words = f"spatial_dims of {case.draft.label(index)}: {axes}"
             yield case.with_setting("settings.range", words, 1.0 + 0.1 * i, index, setting, spatial_dims=axes)
     elif values:
+        lengths = {len(numbers(fields.get(n))) for n in _SPATIAL_SETTINGS.get(setting, ()) if fields.get(n)}
+        if len(lengths) == 1 and lengths != {fields.get("spatial_dims")}:
+            (axes,) = lengths
+            words = f"spatial_dims of {case.draft.label(index)}: {axes}"
+            yield case.with_setting("settings.range", words, 0.95, index, setting, spatial_dims=axes)
         count = fields.get("spatial_dims", len(values))
         full = (values + values[-1:] * count)[:count]
         least = _LEAST.get(name, 1)
