@@ -64,9 +64,10 @@ def test_more_results(text: str, tile: str, engine: Engine) -> None:
 
 @emulated
 def test_threads_in_the_other_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that multiply come before those that copy."""
+    """Those that multiply come before those that copy. Stages of 64 pixels, and of 32, where three of 64 do not fit."""
     monkeypatch.setattr(Emulated, "launch", partialmethod(Emulated.launch, backward=True))
     _check(SHORT[0], ENGINE, "128x64", SPLIT_K=1)
+    _check(SHORT[0], ENGINE, "128x128", SPLIT_K=2)
 
 
 @emulated

@@ -48,8 +48,8 @@ _NEIGHBOURS = 8  # columns of a thread that follow each other
 _CHANNELS = 2  # axis of the result's coordinates
 _FEW_PARTS = 10  # that one thread adds
 _RESERVED = 1024 + 256  # bytes of shared memory
-_PROMOTED = 2  # stages of 64 pixels whose products tensor cores add
-_TWO_STAGES = 1.45  # of the time with three: a stage is filled while the other one is multiplied, and no sooner
+_MOST_STAGES = 8
+_PROMOTED = 128  # pixels whose products tensor cores add
 _GROUP = 8  # channels of a group are a multiple: 16 bytes of a plane
 
 
@@ -73,11 +73,15 @@ class Tile:
         """Whether its sums fit into registers."""
         return _sets(planes) * self.bn // 2 <= 192
 
-    def stage_bytes(self, planes: int) -> int:
-        return planes * (self.bm + self.bn) * ROW
+    def stage_bytes(self, planes: int, deep: int) -> int:
+        return planes * (self.bm + self.bn) // PANEL * deep * ROW
 
-    def stages(self, planes: int, shared_memory: int) -> int:
-        return min(8, (shared_memory - _RESERVED) // (self.stage_bytes(planes) + 16))
+    def stages(self, planes: int, deep: int, shared_memory: int) -> int:
+        return min(_MOST_STAGES, (shared_memory - _RESERVED) // (self.stage_bytes(planes, deep) + 16))
+
+    def deep(self, planes: int, shared_memory: int) -> int:
+        """Pixels of a stage: fewer where two stages would have to do."""
+        return PANEL if self.stages(planes, PANEL, shared_memory) > 2 else PANEL // 2
 
     @property
     def name(self) -> str:
@@ -108,6 +112,7 @@ class _Machine(NamedTuple):
 
 class Choice(NamedTuple):
     tile: Tile
+    deep: int
     stages: int
     parts: int
     seconds: float
@@ -127,10 +132,11 @@ def choose(planes: int, sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choic
 def _fastest(planes: int, sizes: Sizes, machine: _Machine, number: int, parts: int) -> Choice | None:
     found = []
     for tile in (TILES[number - 1],) if number else TILES:
-        stages = tile.stages(planes, machine.shared_memory)
-        if tile.holds(planes) and stages >= 2:
+        deep = tile.deep(planes, machine.shared_memory)
+        stages = tile.stages(planes, deep, machine.shared_memory)
+        if tile.holds(planes):
             for count in (parts,) if parts else _parts(sizes, tile, machine):
-                found.append(Choice(tile, stages, count, _seconds(planes, sizes, tile, count, machine)))
+                found.append(Choice(tile, deep, stages, count, _seconds(planes, sizes, tile, count, machine)))
     return min(found, key=lambda choice: choice.seconds, default=None)
 
 
@@ -152,9 +158,7 @@ def _seconds(planes: int, sizes: Sizes, tile: Tile, parts: int, machine: _Machin
     """As hopper_planes_tiles.py counts; 4 % from what tiles of VGG's layer take on an H200, 15 % with three planes."""
     products = planes * (planes + 1) // 2
     multiplying = (1.06 if planes == 2 else 1.2) * products * 4 * tile.bn / 2 * tile.consumers
-    step = max(multiplying, tile.stage_bytes(planes) / 60) + 20
-    if tile.stages(planes, machine.shared_memory) == 2:
-        step *= _TWO_STAGES
+    step = max(multiplying, tile.stage_bytes(planes, PANEL) / 60) + 20
     tiles, depth = _tiles(sizes, tile), sizes.products[0][1]
     rounds = -(-tiles * parts // machine.sms)
     leaving = tile.bm * tile.bn * (4 if parts > 1 else sizes.result_bytes) / 17
@@ -171,6 +175,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, planes: int) -> Devi
     sizes = sizes_of(op, product)
     choice = choose(planes, sizes, device, knobs)
     tile, layout = choice.tile, Layout.of(sizes, choice.tile.bm, choice.tile.bn)
+    ((rows, _),) = sizes.products
+    sizes = sizes._replace(products=((rows, -(-product.pixel_count(product.residues[0]) // choice.deep)),))
     is_split = choice.parts > 1
     steps = Steps(op, device)
     image, gradient = (ImagePlanes(operand.prepared(steps), planes) for operand in operands(roles))
@@ -179,8 +185,12 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, planes: int) -> Devi
     parameters = Parameters(steps.places)
     (residue,) = product.residues
     walk, still = walk_of(product, residue), Walk(*((0,) * SPATIAL,) * 4)
-    parameters.maps("gathered", [(one, image.map(one, p.spatial, walk, product.pixel_step, PANEL)) for one in of_image])
-    parameters.maps("plain", [(one, gradient.map(one, p.spatial, still, (1,) * SPATIAL, PANEL)) for one in of_gradient])
+    parameters.maps(
+        "gathered", [(one, image.map(one, p.spatial, walk, product.pixel_step, choice.deep)) for one in of_image]
+    )
+    parameters.maps(
+        "plain", [(one, gradient.map(one, p.spatial, still, (1,) * SPATIAL, choice.deep)) for one in of_gradient]
+    )
     out_space = roles.space(roles.output)
     width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), _NEIGHBOURS)
     body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, keeps=True, condition="is_there")
@@ -197,7 +207,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, planes: int) -> Devi
 
     slices = 5 if choice.parts > _FEW_PARTS else 1  # 32 KiB of shared memory
     multiplying, copying = tile.registers
-    name = f"conv_wgrad__hopper_float{planes}_{tile.name}x{choice.stages}{'_split' if is_split else ''}__{op.name}"
+    tiling = f"{tile.name}x{choice.deep}x{choice.stages}{'_split' if is_split else ''}"
+    name = f"conv_wgrad__hopper_float{planes}_{tiling}__{op.name}"
     text = kernel_text(
         name,
         [
@@ -213,7 +224,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, planes: int) -> Devi
         constants={
             "BM": tile.bm, "BN": tile.bn, "STAGES": choice.stages, "CONSUMERS": tile.consumers,
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
-            "PLANES": planes, "PROMOTED": _promoted(planes),
+            "PLANES": planes, "DEEP": choice.deep, "PROMOTED": _promoted(planes) // choice.deep,
             "WGRAD": True, "TURNED": False, "ACROSS_FILTER": False,
             "RESIDUES": 1, "SPATIAL": p.spatial, "SPLIT": is_split,
             **({"SLICES": slices} if is_split else {}),
@@ -223,7 +234,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, planes: int) -> Devi
     )  # fmt: skip
     packed = parameters.pack()
     grid = min(layout.tiles * choice.parts, device.sm_count)
-    shared = choice.stages * (tile.stage_bytes(planes) + 16)
+    shared = choice.stages * (tile.stage_bytes(planes, choice.deep) + 16)
     threads = 128 * (tile.consumers + 1)
     steps.add(Launch(text, "hopper_float_wgrad", (grid, 1, 1), threads, packed, shared, starts_early=True))
     if is_split:

@@ -1,13 +1,20 @@
 // Filter gradients of floats by products of planes of 16-bit floats, on the tensor cores of compute capability 9.0.
 //
-// As in hopper_gemm.cu a block has one warpgroup that copies and CONSUMERS that multiply, 64 rows each. A stage has 64 pixels
+// As in hopper_gemm.cu a block has one warpgroup that copies and CONSUMERS that multiply, 64 rows each. A stage has DEEP pixels
 // of all planes of both operands. The product of the first planes and those of the others have sums of their own; with
 // PROMOTED they are joined after so many stages and added apart.
 
 constexpr int THREADS = 128 * (CONSUMERS + 1);
-constexpr int A_PLANE = BM * ROW, B_PLANE = BN * ROW, A_BYTES = PLANES * A_PLANE, STAGE_BYTES = A_BYTES + PLANES * B_PLANE;
+constexpr int DEEP_BYTES = DEEP * ROW;  // of 64 channels
+constexpr int A_PLANE = BM / 64 * DEEP_BYTES, B_PLANE = BN / 64 * DEEP_BYTES, A_BYTES = PLANES * A_PLANE, STAGE_BYTES = A_BYTES + PLANES * B_PLANE;
 static_assert(WGRAD && !(TURNED || ACROSS_FILTER || PERMUTED), "a filter gradient reads no filter");
-static_assert(BM == 64 * CONSUMERS && BN % PANEL == 0, "whole panels");
+static_assert(BM == 64 * CONSUMERS && BN % PANEL == 0 && DEEP % 16 == 0, "whole panels");
+
+// As matrix_at<true>, of panels of DEEP steps of k.
+__device__ __forceinline__ matrix_t panels_at(shared_t address) {
+    const matrix_t between_panels = DEEP_BYTES >> 4, between_eights = (8 * ROW) >> 4, swizzled = 1;
+    return (matrix_t)((address & 0x3FFFF) >> 4) | between_panels << 16 | between_eights << 32 | swizzled << 62;
+}
 
 // Parts of an infinity are infinity, NaN and NaN: what they add to the small sums is not wanted.
 __device__ __forceinline__ float joined(const float (&sum)[2][SUMS], int i) {
@@ -43,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_float_wgrad(cons
                 turn.advance();
             };
             for (int number = blockIdx.x; number < pieces; number += gridDim.x)
-                fill_wgrad<PLANES>(p, work_of(p, number), slot);
+                fill_wgrad<PLANES, DEEP>(p, work_of(p, number), slot);
         }
     } else {
         take_registers<MULTIPLYING_REGISTERS>();
@@ -59,12 +66,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_float_wgrad(cons
                 const int unpromoted = PROMOTED > 0 ? (step - w.first) % PROMOTED : 1;
                 await_phase(full + 8 * turn.stage, turn.parity);
                 const shared_t stage = ring + turn.stage * STAGE_BYTES;
-                const matrix_t a = matrix_at<true>(stage + consumer * PANEL_BYTES), b = matrix_at<true>(stage + A_BYTES);
+                const matrix_t a = panels_at(stage + consumer * DEEP_BYTES), b = panels_at(stage + A_BYTES);
                 pin(sum[0]);
                 pin(sum[1]);
                 products_begin();
                 #pragma unroll
-                for (int k = 0; k < 4; ++k)
+                for (int k = 0; k < DEEP / 16; ++k)
                     #pragma unroll
                     for (int weight = PLANES - 1; weight >= 0; --weight)  // the smallest products first
                         #pragma unroll

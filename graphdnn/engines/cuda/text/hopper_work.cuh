@@ -128,8 +128,8 @@ template <class Slot> __device__ __forceinline__ void fill_forward(const Params&
     }
 }
 
-// Of operands in PLANES, each with maps of its own, one plane behind the other.
-template <int PLANES = 1, class Slot>
+// Of operands in PLANES, each with maps of its own, one plane behind the other; a step is DEEP pixels.
+template <int PLANES = 1, int DEEP = PANEL, class Slot>
 __device__ __forceinline__ void fill_wgrad(const Params& p, const Work& w, Slot slot) {
     constexpr int UNITS = BN / PANEL;  // each has its own tap and block of channels
     int channel[UNITS], offset[UNITS][3];
@@ -149,21 +149,21 @@ __device__ __forceinline__ void fill_wgrad(const Params& p, const Work& w, Slot 
     for (int step = w.first; step < w.last; ++step) {
         shared_t a, b, barrier;
         slot(a, b, barrier);
-        const Pixel pixel = pixel_of(p, 0, step * PANEL);
+        const Pixel pixel = pixel_of(p, 0, step * DEEP);
         int start[3];
         gathered_start(p, 0, pixel, start);
         #pragma unroll
         for (int plane = 0; plane < PLANES; ++plane) {
-            const shared_t rows = a + plane * (BM / PANEL * PANEL_BYTES), columns = b + plane * (UNITS * PANEL_BYTES);
+            const shared_t rows = a + plane * (BM / PANEL * DEEP * ROW), columns = b + plane * (UNITS * DEEP * ROW);
             #pragma unroll
             for (int j = 0; j < BM / PANEL; ++j)
                 copy_pixels<SPATIAL>(
-                    rows + j * PANEL_BYTES, p.plain[plane], barrier, row + j * PANEL, pixel.n, pixel.at, none
+                    rows + j * DEEP * ROW, p.plain[plane], barrier, row + j * PANEL, pixel.n, pixel.at, none
                 );
             #pragma unroll
             for (int j = 0; j < UNITS; ++j)
                 copy_pixels<SPATIAL>(
-                    columns + j * PANEL_BYTES, p.gathered[plane], barrier, channel[j], pixel.n, start, offset[j]
+                    columns + j * DEEP * ROW, p.gathered[plane], barrier, channel[j], pixel.n, start, offset[j]
                 );
         }
     }
