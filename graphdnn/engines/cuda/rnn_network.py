@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
+from math import gcd
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import BOOLEANS, ELEMENTS
@@ -22,6 +23,7 @@ from graphdnn.tensors import TensorSpec
 _THREADS = 256
 _RUNS = 64  # of steps with one number of sequences, in a launch
 _BLOCKS_PER_SM = 8
+_PACK, _WIDEST = 32, 8  # bytes and elements of a thread
 
 Recurrent = RnnForward | RnnBackwardData | RnnBackwardWeights
 
@@ -49,6 +51,16 @@ class Values:
         """The same from another column on."""
         size = ELEMENTS[self.data_type].bytes if self.spec is None else 1
         return replace(self, start=self.start + column * self.column * size)
+
+    def width(self, steps: Steps, *multiples: int) -> int:
+        """How many neighbours of a row can be loaded at once, where these numbers of elements are between them."""
+        if self.column != 1:
+            return 1
+        size = ELEMENTS[self.data_type].bytes
+        scratch = self.spec is None or self.spec.uid in steps.places
+        alignment = _PACK if scratch or self.spec is None else gcd(self.spec.byte_alignment, _PACK)
+        start = self.start if self.spec is None else self.start * size
+        return max(1, gcd(alignment, start, self.row * size, *(m * size for m in multiples)) // size)
 
     def matrix(self, steps: Steps, rows: int, columns: int) -> Matrix:
         if self.spec is None:
@@ -177,8 +189,7 @@ class Network:
         target.parameter(parameters, "to", is_output=True)
         for field, value in (
             ("columns", columns), ("rows", self.rnn.rows), ("sources", sources), ("source_stride", source_stride),
-            ("terms", terms), ("term_stride", term_stride), ("row_stride", source.row),
-            ("column_stride", source.column), ("mask_at", (layer - 1) * self.rnn.rows * self.rnn.width),
+            ("terms", terms), ("term_stride", term_stride), ("mask_at", (layer - 1) * self.rnn.rows * self.rnn.width),
         ):  # fmt: skip
             parameters.integer(field, value)
         parameters.number("scale", 1.0 / (1.0 - self.rnn.dropout) if self.rnn.dropout < 1.0 else 0.0)
@@ -186,14 +197,23 @@ class Network:
             parameters.nothing("masks", "const bool_t")
         else:
             parameters.tensor("masks", masks)
+        spans = columns, term_stride, source_stride
+        width = gcd(source.width(self.steps, *spans), target.width(self.steps, columns), _WIDEST)
+        count = self.rnn.rows * columns // width
         text = kernel_text(
             "rnn_join",
             ["rnn_join.cu"],
             parameters=parameters.text,
             functions=[],
-            constants={"THREADS": _THREADS, "Compute": self.wide, "To": STORAGE[target.data_type]},
+            constants={
+                "THREADS": _THREADS,
+                "WIDTH": width,
+                "Compute": self.wide,
+                "From": STORAGE[source.data_type],
+                "To": STORAGE[target.data_type],
+                "Count": "unsigned int" if count < 2**31 else "unsigned long long",
+            },
         )
-        count = self.rnn.rows * columns
         blocks = min(-(-count // _THREADS), _BLOCKS_PER_SM * self.device.sm_count)
         self.steps.add(Launch(text, "rnn_join", (blocks, 1, 1), _THREADS, parameters.pack()))
 

@@ -198,7 +198,7 @@ def _layer(network: Network, op: RnnForward, layer: int, values: Values, enterin
         name,
         ["mma.cuh", "rnn_rows.cuh", "rnn_cells.cuh", "rnn_exchange.cuh", "rnn_operands.cuh", "rnn_resident.cu"],
         parameters=parameters.text,
-        functions=[],
+        functions=["#define QUICK\n"],
         constants={
             **network.constants(),
             **shape.constants(rnn, op.tensors()),

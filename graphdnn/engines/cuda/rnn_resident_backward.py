@@ -103,7 +103,7 @@ def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, s
             "rnn_resident_backward.cu",
         ],
         parameters=parameters.text,
-        functions=[],
+        functions=["#define QUICK\n"],
         constants={
             **network.constants(),
             **shape.constants(rnn, op.tensors()),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import gcd
+
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.cost import device_cost
 from graphdnn.engines.cuda.engine import cuda_engine
@@ -22,7 +24,8 @@ from graphdnn.operations.rnn_spec import KEPT_GRADIENTS, RnnSpec
 _THREADS = 256
 _COLUMNS = 32  # biases of a block
 _BIAS_THREADS = 1024
-_BLOCKS_PER_SM = 8
+_WIDEST = 8  # elements of a thread
+_MOST_BLOCKS = 64  # of a step
 _SHARE = 0.5  # of the peak rate
 _GROWTH = 2.0**13  # of errors: gradients of 16 bits instead of FLOAT
 
@@ -99,15 +102,23 @@ def _before(network: Network, op: RnnBackwardWeights, outputs: Values, to: Value
     parameters.integer("back", direction)
     parameters.integer("first", direction * rnn.hidden_size)
     parameters.scratch("to", STORAGE[to.data_type], to.start)
+    hidden = rnn.hidden_size
+    width = gcd(outputs.width(network.steps, hidden), to.width(network.steps, hidden), _WIDEST)
     text = kernel_text(
         "rnn_before",
         ["rnn_rows.cuh", "rnn_before.cu"],
         parameters=parameters.text,
         functions=[],
-        constants={"THREADS": _THREADS, "Compute": network.wide, "To": STORAGE[to.data_type]},
+        constants={
+            "THREADS": _THREADS,
+            "WIDTH": width,
+            "Compute": network.wide,
+            "Out": STORAGE[outputs.data_type],
+            "To": STORAGE[to.data_type],
+        },
     )
-    blocks = min(len(rnn.batch_sizes), _BLOCKS_PER_SM * network.device.sm_count)
-    return Launch(text, "rnn_before", (blocks, 1, 1), _THREADS, parameters.pack())
+    blocks = min(-(-rnn.batch_sizes[0] * rnn.hidden_size // (_THREADS * width)), _MOST_BLOCKS)
+    return Launch(text, "rnn_before", (len(rnn.batch_sizes), blocks, 1), _THREADS, parameters.pack())
 
 
 def _biases(network: Network, op: RnnBackwardWeights, pseudo: int) -> Launch:

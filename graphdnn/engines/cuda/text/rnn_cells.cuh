@@ -6,7 +6,13 @@ __device__ __forceinline__ float exp_of(float x) { return expf(x); }
 __device__ __forceinline__ double exp_of(double x) { return exp(x); }
 __device__ __forceinline__ float tanh_of(float x) { return tanhf(x); }
 __device__ __forceinline__ double tanh_of(double x) { return tanh(x); }
-__device__ __forceinline__ Compute sigmoid(Compute x) { return Compute(1) / (Compute(1) + exp_of(-x)); }
+__device__ __forceinline__ Compute sigmoid(Compute x) {
+#ifdef QUICK  // for results of 16 bits: a few units in the last place of a float
+    return __fdividef(1.0f, 1.0f + __expf(-x));
+#else
+    return Compute(1) / (Compute(1) + exp_of(-x));
+#endif
+}
 
 // h and c: of the step before, replaced by this one's. kept: what the gradient reads.
 __device__ __forceinline__ void cell_step(

@@ -1,14 +1,27 @@
 // What goes from layer to layer: sums of what the directions (or, without a matrix, the gates) give, thinned out by masks.
+// A thread has WIDTH neighbours.
 
 extern "C" __global__ void __launch_bounds__(THREADS) rnn_join(const __grid_constant__ Params p) {
-    const long long columns = p.columns, count = p.rows * columns;
-    for (long long i = (long long)blockIdx.x * THREADS + threadIdx.x; i < count; i += (long long)gridDim.x * THREADS) {
-        const long long row = i / columns, column = i - row * columns;
-        Compute sum = Compute(0);
+    const Count packs = (Count)p.columns / WIDTH, count = (Count)p.rows * packs;
+    for (Count i = (Count)blockIdx.x * THREADS + threadIdx.x; i < count; i += (Count)gridDim.x * THREADS) {
+        const long long row = i / packs, column = (long long)(i % packs) * WIDTH;
+        Compute sum[WIDTH];
+        #pragma unroll
+        for (int e = 0; e < WIDTH; ++e) sum[e] = Compute(0);
         for (int d = 0; d < (int)p.sources; ++d)
-            for (int g = 0; g < (int)p.terms; ++g)
-                sum += widen<Compute>(p.from[p.from_at + d * p.source_stride + row * p.row_stride + g * p.term_stride + column * p.column_stride]);
-        if (p.masks) sum = p.masks[p.mask_at + i].bits ? sum * Compute(p.scale) : Compute(0);
-        p.to[row * p.to_stride[0] + column * p.to_stride[1]] = narrow<To>(sum);
+            for (int g = 0; g < (int)p.terms; ++g) {
+                const From* from = p.from + p.from_at + d * p.source_stride + row * p.from_stride[0] + g * p.term_stride;
+                From some[WIDTH];
+                load<WIDTH>(from + column * p.from_stride[1], Packed(), some);
+                #pragma unroll
+                for (int e = 0; e < WIDTH; ++e) sum[e] += widen<Compute>(some[e]);
+            }
+        To rounded[WIDTH];
+        #pragma unroll
+        for (int e = 0; e < WIDTH; ++e) {
+            if (p.masks) sum[e] = p.masks[p.mask_at + row * p.columns + column + e].bits ? sum[e] * Compute(p.scale) : Compute(0);
+            rounded[e] = narrow<To>(sum[e]);
+        }
+        store<WIDTH>(p.to + p.to_at + row * p.to_stride[0] + column * p.to_stride[1], Packed(), rounded);
     }
 }
