@@ -11,7 +11,7 @@ from disassembly import NO_DISASSEMBLER, instructions
 from emulator import MISSING, Emulated
 from test_cuda_implicit_gemm import operations, quarters
 
-from graphdnn.cuda.nvrtc import compile_text
+from graphdnn.cuda.nvrtc import compile_text, resources
 from graphdnn.engines import Engine
 from graphdnn.engines.cuda.hopper_float_wgrad import ENGINE, ENGINE_TF32, TILES
 from graphdnn.enums import KnobType
@@ -104,9 +104,12 @@ _LARGE = "wgrad x=f32[32,256,56,56]nhwc dy=f32[32,256,56,56]nhwc dw=[256,256,3,3
 @pytest.mark.skipif(bool(NO_DISASSEMBLER), reason=NO_DISASSEMBLER)
 @BOTH
 def test_products_run_on_tensor_cores(engine: Engine) -> None:
-    compiles_cleanly(operations(_LARGE), engine, "sm_90a")
     text = device_kernel(operations(_LARGE), engine).steps[-1].text  # type: ignore[union-attr]
-    found = instructions(compile_text(text, "sm_90a").cubin)
+    compiled = compile_text(text, "sm_90a")
+    for entry, used in resources(compiled.log).items():
+        assert not used.warnings, used.warnings
+        assert used.stack == used.spill_stores == used.spill_loads == 0, f"{entry}: {used}"
+    found = instructions(compiled.cubin)
     assert found["HGMMA"], found
     assert found["UTMALDG"], found
 
