@@ -23,7 +23,7 @@ from graphdnn.tuning.record import Record
 from graphdnn.tuning.setup import setup_of
 
 CONV = "conv x=f32[1,4,8,8] w=f32[4,4,3,3] pad=1 + relu"
-LARGER = "conv x=f32[2,16,16,16] w=f32[16,16,3,3] pad=1 + relu"  # for the blocked engine, which has a knob
+LARGER = "conv x=f32[2,32,28,28] w=f32[32,32,3,3] pad=1 + relu"  # for the blocked engine, which has a knob
 KEY = problem_key(fuse(parse(CONV).build_operation_graph())).text
 
 

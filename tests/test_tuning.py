@@ -48,9 +48,9 @@ def verdicts(tuned: Tuned) -> dict[str, Verdict]:
 
 
 def test_knobs_are_tried_and_the_result_runs() -> None:
-    graph = parse("conv x=f32[2,16,16,16] w=f32[16,16,3,3] pad=1 + relu").build_operation_graph()
+    graph = parse("conv x=f32[2,32,28,28] w=f32[32,32,3,3] pad=1 + relu").build_operation_graph()
     tuned = autotune(graph, budget=30.0, initializer="tuning_engines")
-    assert len(tuned) == 1 + len(BLOCKED.knobs[0].values)  # every value of the knob, and the general engine
+    assert len(tuned) == len(BLOCKED.knobs[0].values)  # the general engine is predicted to be far too slow
     first = tuned.trials[0]
     assert first.verdict is Verdict.FASTEST
     assert first.interval is not None
@@ -147,7 +147,7 @@ def test_what_reaches_the_floor_ends_the_search(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_builder_takes_the_fastest() -> None:
-    graph = parse("conv x=f32[2,16,16,16] w=f32[16,16,3,3] pad=1 + relu")
+    graph = parse("conv x=f32[2,32,28,28] w=f32[32,32,3,3] pad=1 + relu")
     graph.deselect_engines(["k2=3"])
     tuned = graph.autotune(budget=20.0, most=4, initializer="tuning_engines")
     assert graph.plan.name == tuned.best.name
