@@ -217,7 +217,9 @@ def parse_json(text: str | bytes) -> Any:
     if _depth(text) > DEEPEST:
         raise malformed(TOO_DEEP, "nesting", _depth(text), limit=DEEPEST)
     try:
-        data = json.loads(text, parse_constant=_no_constant)
+        # Other encodings than UTF-8 would make Python import what decodes them.
+        written = text if isinstance(text, str) else text.decode("utf-8")
+        data = json.loads(written, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise malformed(UNREADABLE, "text", "unreadable", detail=str(error)) from None
     return data
