@@ -145,9 +145,9 @@ def _lock(graphs: list[Any]) -> str:
 
 
 def _circle(text: str) -> bytes:
-    """The graph with its first operation reading what the last one writes."""
+    """The graph with its first addition reading what the second one writes."""
     data = json.loads(text)
-    data["operations"][0]["x"] = data["operations"][-1]["y"]
+    data["operations"][1]["x"] = data["operations"][2]["y"]
     return json.dumps(data).encode()
 
 
