@@ -45,6 +45,7 @@ _FAR = 8.0  # times the fastest first impression beyond which one sample says en
 _SHORT = 0.1  # share of the budget that the fewest rounds may take when it is spent
 _LONG = 0.02  # seconds from which on one sample is as good as several
 _PENDING = 8  # results that wait to be judged, at most: each may be large
+_PATIENT = 5.0  # seconds that every answer may take, if the limit for a candidate lets it
 _START = 60.0  # seconds that a worker may take to start and to make its operands
 _VERDICTS = {"memory": Verdict.MEMORY, "refused": Verdict.REFUSED, "raised": Verdict.RAISED}
 
@@ -97,12 +98,10 @@ class Search:
     def open(self) -> None:
         """Hand over the graph; the worker makes its operands while the oracle works here."""
         self.process.tell(self._opening())
-        try:
-            first = self.candidates.first
-            self.ahead.offer([first, *self.candidates.upcoming([first], COUNT)])
-            self.reference.start()
-        finally:
-            self.process.answer(max(_START, self.limits.candidate), "starting")
+        first = self.candidates.first
+        self.ahead.offer([first, *self.candidates.upcoming([first], COUNT)])
+        self.reference.start()
+        self.process.answer(max(_START, self.limits.candidate), "starting")
         self._is_open = True
 
     def _opening(self) -> dict[str, Any]:
@@ -127,7 +126,12 @@ class Search:
 
     def _ask(self, trial: Trial, what: str, limit: float | None = None, **more: Any) -> dict[str, Any]:
         message = {"do": what, "key": trial.place, **more}
-        return self.process.ask(message, self.limits.candidate if limit is None else limit)[0]
+        return self.process.ask(message, self._patience() if limit is None else limit)[0]
+
+    def _patience(self) -> float:
+        """Seconds to wait for an answer: once something works, not far beyond the budget."""
+        limit = self.limits.candidate
+        return limit if self._best() is None else min(limit, max(self._left(), _PATIENT))
 
     def _guarded(self, trial: Trial, work: Callable[[], bool]) -> bool:
         """``work``, with what goes wrong in it as the candidate's verdict."""
@@ -298,7 +302,7 @@ class Search:
         estimate = max(self._estimates[trial.place], 1e-7)
         calls = max(1, min(1000, round(_SAMPLE[trial.config.device.kind] / estimate)))
         samples = 1 if estimate > _LONG else samples
-        limit = max(self.limits.candidate, 10 * estimate * calls * samples)
+        limit = max(self._patience(), 10 * estimate * calls * samples)
         reply = self._ask(trial, "time", limit, calls=calls, samples=samples)
         self.kernel_seconds += reply["seconds"]
         return [float(t) for t in reply["times"]]
