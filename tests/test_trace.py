@@ -199,8 +199,20 @@ def test_what_feeds_an_anchor_can_be_forced_into_its_kernel() -> None:
 
 def test_what_cannot_be_traced() -> None:
     graph = parse(CONV).build_operation_graph()
-    with pytest.raises(BadParam, match="binding"):
-        build(graph, "cpu").trace({})
+    plan, data = build(graph, "cpu"), random_operands(graph)
+    x, *_ = graph.inputs
+    wrong = (
+        {},
+        {**data, 99: data[x.uid]},
+        {**data, x.uid: data[x.uid].astype(np.float64)},
+        {**data, x.uid: data[x.uid][:1]},
+        {**data, x.uid: [1.0]},
+    )
+    for bindings in wrong:
+        for question in (plan.trace, plan.certificate):
+            with pytest.raises(BadParam, match="binding"):
+                question(bindings)
+    assert plan.trace({t.uid: data[t.uid] for t in graph.inputs}).ok, "outputs need not be bound"
     with pytest.raises(NotSupported, match=r"execute\.device_absent"):
         build(graph, "h200").trace(random_operands(graph))
 

@@ -40,6 +40,7 @@ from graphdnn.operations import (
 )
 from graphdnn.oracle import evaluate
 from graphdnn.plan import ExecutionPlan
+from graphdnn.plan.inputs import host_inputs
 from graphdnn.rules import Rule
 from graphdnn.tensors import TensorSpec
 
@@ -64,7 +65,7 @@ def of_plan(
     given = _checked(graph, ranges or {})
     notes: list[str] = []
     if bindings is not None:
-        inputs = _on_host(plan, bindings)
+        inputs = host_inputs(plan, bindings)
         values = evaluate(graph, inputs)
         outputs = _from_data(plan, inputs, values, notes)
         integers = overflow_proofs(graph, {}, values)
@@ -97,7 +98,7 @@ def _checked(graph: OperationGraph, ranges: Ranges) -> dict[int, tuple[float, fl
         ):
             reason = "a range is two numbers"
         elif not given[0] <= given[1]:
-            reason = "the low end is above the high one"
+            reason = "low <= high is not true"
         if reason:
             found.append(RANGE.reject("CERTIFICATE", f"ranges[{uid}]", given, reason=reason))
     if found:
@@ -269,10 +270,3 @@ def _statistics(outputs: tuple[OutputBound, ...]) -> tuple[str, ...]:
     return (
         f"the statistical bound (lambda {LAMBDA:g}) fails with a probability of at most {unlikely():.0e} for one term",
     )
-
-
-def _on_host(plan: ExecutionPlan, bindings: Mapping[int, Any]) -> dict[int, Any]:
-    """Inputs in host memory; arrays that are there already stay."""
-    bound = [t for t in plan.config.fused.graph.bound if not t.is_by_value and t.uid in bindings]
-    elsewhere = [t.uid for t in bound if not isinstance(bindings[t.uid], np.ndarray)]
-    return {**bindings, **plan.to_host({uid: bindings[uid] for uid in elsewhere})} if elsewhere else dict(bindings)

@@ -360,7 +360,7 @@ class Walk:
         units, scale = ROUNDED.get(spec.mode, (0.0, None))
         most = np.maximum(np.abs(low), np.abs(high)) + carried
         own = 0.0 if scale is None else gamma(units, u) * scale(boxes, most, parameters)
-        lost = underflow(spec.mode, smallest(compute), smallest_normal(compute), boxes)
+        lost = underflow(spec.mode, parameters, smallest(compute), smallest_normal(compute), boxes)
         return Box(low, high, np.zeros(())).with_error(carried + own + lost)
 
     def _pointwise_range(
@@ -384,6 +384,8 @@ class Walk:
                 for pick, name in ((min, "low"), (max, "high"), (max, "error"))
             )
             return Box(low, high, error)
+        if all(box.is_exact for box in boxes.values()):
+            return Box.of(self.values[op.y.uid])
         from graphdnn.certificate.magnitudes import apply
 
         return Box.of(self.values[op.y.uid], apply(op, {port: box.error for port, box in boxes.items()}))

@@ -101,9 +101,9 @@ def roundings(mode: PointwiseMode, parameters: Parameters) -> float:
     return ROUNDED.get(mode, (0.0, None))[0]
 
 
-def underflow(mode: PointwiseMode, eta: float, normal: float, boxes: Sequence[Box]) -> Any:
+def underflow(mode: PointwiseMode, parameters: Parameters, eta: float, normal: float, boxes: Sequence[Box]) -> Any:
     """Arithmetic loses less than a subnormal; a function may lose what is below the normal numbers, times dy."""
-    if mode not in ROUNDED:
+    if not roundings(mode, parameters):
         return 0.0
     if mode in _ARITHMETIC:
         return 2 * eta

@@ -11,6 +11,7 @@ from graphdnn.dtypes import FLOATS, Array
 from graphdnn.engines.host.memory import empty, load
 from graphdnn.oracle import bounds, compare_values, evaluate
 from graphdnn.plan import ExecutionPlan
+from graphdnn.plan.inputs import host_inputs
 from graphdnn.tensors import TensorSpec
 from graphdnn.trace.record import Trace, Traced
 from graphdnn.trace.visible import visible
@@ -25,7 +26,7 @@ def of_plan(plan: ExecutionPlan, bindings: Mapping[int, Any]) -> Trace:
     seen = visible(plan.config)
     plan.load()
     graph = seen.config.fused.graph
-    inputs = _on_host(plan, bindings)
+    inputs = host_inputs(plan, bindings)
     made = _executed(plan.like(seen.config), inputs)
     own = _executed(plan, inputs)
     values = evaluate(graph, inputs)
@@ -61,13 +62,6 @@ def _edited(plan: ExecutionPlan) -> Iterator[str]:
     for index, (choice, compiled) in enumerate(zip(plan.config.choices, plan.compiled, strict=True)):
         if choice.engine.compile(choice.task, choice.knobs).source != compiled.source:
             yield f"kernel [{index}]: the plan runs an edited text; the values here are those of the generated one"
-
-
-def _on_host(plan: ExecutionPlan, bindings: Mapping[int, Any]) -> dict[int, Any]:
-    """Inputs in host memory; arrays that are there already stay."""
-    elsewhere = {t.uid for t in plan.config.fused.graph.bound if not t.is_by_value and t.uid in bindings}
-    elsewhere -= {uid for uid in elsewhere if isinstance(bindings[uid], np.ndarray)}
-    return {**bindings, **plan.to_host({uid: bindings[uid] for uid in elsewhere})}
 
 
 def _executed(plan: ExecutionPlan, inputs: Mapping[int, Any]) -> dict[int, Any]:
