@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import textwrap
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -41,7 +42,14 @@ def run(arguments: argparse.Namespace) -> Exit:
     ranking = rank(graph, device_of(arguments), mode_of(arguments), limits=limits, tuned=records_of(arguments))
     source = arguments.source
     print(json.dumps(as_json(ranking, source=source), indent=1) if arguments.json else as_text(ranking, source=source))
+    if not arguments.json and arguments.graph != "-":
+        print(f"\nwhat would help: {_repair_command(arguments)}")
     return Exit.OK if any(True for _ in islice(ranking, 1)) else Exit.NOT_SUPPORTED
+
+
+def _repair_command(arguments: argparse.Namespace) -> str:
+    device = f" --device {shlex.quote(arguments.device)}" if arguments.device else ""
+    return f"graphdnn repair {shlex.quote(arguments.graph)}{device}"
 
 
 def as_text(ranking: Ranking, *, source: bool = False) -> str:

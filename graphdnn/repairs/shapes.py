@@ -236,9 +236,9 @@ def setting_values(case: Case) -> Iterator[Edit]:
             words = f"spatial_dims of {case.draft.label(index)}: {axes}"
             yield case.with_setting("settings.range", words, 1.0 + 0.1 * i, index, setting, spatial_dims=axes)
     elif values:
-        lengths = {len(numbers(fields.get(n))) for n in _SPATIAL_SETTINGS.get(setting, ()) if fields.get(n)}
-        if len(lengths) == 1 and lengths != {fields.get("spatial_dims")}:
-            (axes,) = lengths
+        given = {len(numbers(fields.get(n))) for n in _SPATIAL_SETTINGS.get(setting, ()) if fields.get(n)}
+        if len(given) == 1 and given != {fields.get("spatial_dims")}:
+            (axes,) = given
             words = f"spatial_dims of {case.draft.label(index)}: {axes}"
             yield case.with_setting("settings.range", words, 0.95, index, setting, spatial_dims=axes)
         count = fields.get("spatial_dims", len(values))
