@@ -77,16 +77,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident(const __gr
         const int batch = now.batch;
         if (first_b < batch) {
             // Sequences that are not there read what is: nobody looks at their sums.
-            Index rows[ROWS / 8];
+            const State* rows[ROWS / 8];
             #pragma unroll
             for (int r = 0; r < ROWS / 8; ++r) {
                 const int b = first_b + r * 8 + group, row = b < before.batch ? all + before.start + b : b;
-                rows[r] = (Index)(b < batch ? row : 0) * (Index)width;
+                rows[r] = states + (Index)(b < batch ? row : 0) * (Index)width + (WHOLE ? first_k : 0);
             }
             uint4 state[ROWS / 8 * BLOCKS_OF_K];
             gather([&](int i) {
-                const int k = first_k + i % BLOCKS_OF_K * 32;
-                return (const uint4*)(states + rows[i / BLOCKS_OF_K] + (WHOLE || k < hidden ? k : 0));
+                const int block = i % BLOCKS_OF_K * 32, k = first_k + block;
+                return (const uint4*)(rows[i / BLOCKS_OF_K] + (WHOLE ? block : k < hidden ? k : 0));
             }, state);
             if constexpr (!WHOLE) {
                 #pragma unroll

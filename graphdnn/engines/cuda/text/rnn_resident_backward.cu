@@ -100,21 +100,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident_backward(c
                     #pragma unroll
                     for (int e = 0; e < 4; ++e) sum[m][tile][e] = 0.0f;
             // Sequences that are not there, or begin, read the first row, which is 0.
-            Index rows[ROWS / 8];
+            const State* rows[ROWS / 8];
             #pragma unroll
             for (int r = 0; r < ROWS / 8; ++r) {
                 const int b = first_b + r * 8 + group;
                 int done = -1;
                 if (b < batch && is_end) done = back ? last_row(p, b) : b;
                 else if (b < batch && b < before.batch) done = before.start + b;
-                rows[r] = (Index)(1 + done) * (Index)width;
+                rows[r] = handed + (Index)(1 + done) * (Index)width + (WHOLE ? first_k : 0);
             }
             #pragma unroll
             for (int first = 0; first < BLOCKS_OF_K; first += AT_ONCE) {
                 uint4 state[ROWS / 8 * AT_ONCE];
                 gather([&](int i) {
-                    const int block = first + i % AT_ONCE, k = first_k + block % WARP_UNITS * 32;
-                    return (const uint4*)(handed + rows[i / AT_ONCE] + block / WARP_UNITS * hidden + (WHOLE || k < hidden ? k : 0));
+                    const int block = (first + i % AT_ONCE) % WARP_UNITS * 32, k = first_k + block;
+                    const State* const values = rows[i / AT_ONCE] + (first + i % AT_ONCE) / WARP_UNITS * hidden;
+                    return (const uint4*)(values + (WHOLE ? block : k < hidden ? k : 0));
                 }, state);
                 if constexpr (!WHOLE) {
                     #pragma unroll
