@@ -7,7 +7,8 @@
 | B        | each engine that serves, every knob value | predicted time                       |
 | FALLBACK | the engines that never decline            | the engine table's; no promise       |
 
-A graph of one fused operation is served by one engine; a graph of several by a
+Where an engine's knobs have too many combinations to look at, mode B changes one of them at a time, and of a long
+range takes some values. A graph of one fused operation is served by one engine; a graph of several by a
 composed configuration, one choice per fused operation, best total first.
 """
 
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, product
+from math import prod
 from types import MappingProxyType
 
 from graphdnn.cuda import debug
@@ -35,6 +37,7 @@ from graphdnn.tensors import TensorSpec
 COMPOSED_ID = 0  # engine id of a configuration with several fused operations
 COMPOSED_NAME = "composed"
 WORKSPACE_ALIGNMENT = 256
+_MOST_SETTINGS = 1024  # combinations of an engine's knobs up to which mode B lists all of them
 _SHOWN = 16  # configurations in the printed ranking
 
 NUMERICAL_NOTE = Rule(
@@ -354,6 +357,11 @@ class Ranking:
             yield engine.defaults()
             if engine.frugal and self.filters.workspace_limit is not None:
                 yield engine.settings(engine.frugal)
+            return
+        if prod(len(knob.values) for knob in engine.knobs) > _MOST_SETTINGS:
+            yield engine.defaults()
+            for knob in engine.knobs:
+                yield from (engine.settings({knob.type: value}) for value in knob.sample if value != knob.default)
             return
         for values in product(*(knob.values for knob in engine.knobs)):
             yield MappingProxyType(dict(zip((k.type for k in engine.knobs), values, strict=True)))

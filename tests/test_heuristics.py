@@ -236,3 +236,14 @@ def test_digits_are_lost_only_where_that_is_allowed() -> None:
         rounding = {e.name for e in ENGINES if NumericalNote.DOWN_CONVERT_INPUTS in e.numerical_notes}
         assert set(asked) - set(plain) == set(asked) & rounding
         assert mode is HeurMode.INSTANT or asked[0] == "cuda_hopper_gemm_tf32"  # by its predicted time
+
+
+def test_mode_b_of_an_engine_of_many_knobs_is_short() -> None:
+    """Billions of combinations are not looked through: one knob is changed at a time."""
+    graph = parse("conv x=f16[8,64,56,56]nhwc w=f16[64,1,3,3] pad=1").build_operation_graph()
+    ranking = rank(graph, "h200", HeurMode.B)
+    direct = [c.choices[0] for c in ranking if c.choices[0].engine.name == "cuda_direct"]
+    defaults = direct[0].engine.defaults()
+    changed = [sum(c.knobs[kind] != value for kind, value in defaults.items()) for c in direct]
+    assert set(changed) == {0, 1}
+    assert 20 < len(direct) < 300

@@ -25,7 +25,7 @@ from graphdnn.operands import random_operands
 from graphdnn.oracle import evaluate
 from graphdnn.problem import parse
 from graphdnn.tuning import Trial, Verdict
-from graphdnn.tuning.candidates import Candidates, _values, candidates_of
+from graphdnn.tuning.candidates import Candidates, candidates_of
 from graphdnn.tuning.intervals import Interval, kendall_tau, median_interval, rank_below, spearman_rho
 from graphdnn.tuning.progress import Progress
 from graphdnn.tuning.reference import Reference
@@ -201,8 +201,8 @@ def test_candidates_are_different_and_of_one_class() -> None:
 
 
 def test_a_knob_of_many_values_is_not_searched_through() -> None:
-    assert _values(Knob(KnobType.TILE_SIZE, 0, 8, 2, 0, "")) == [0, 2, 4, 6, 8]
-    found = _values(Knob(KnobType.TILE_ROWS, 0, 1024, 1, 0, ""))
+    assert Knob(KnobType.TILE_SIZE, 0, 8, 2, 0, "").sample == [0, 2, 4, 6, 8]
+    found = Knob(KnobType.TILE_ROWS, 0, 1024, 1, 0, "").sample
     assert found[:10] == [0, 1, 2, 3, 4, 5, 6, 7, 8, 12]
     assert found[-1] == 1024
     assert len(found) < 30

@@ -25,6 +25,7 @@ from graphdnn.operations import Operation
 from graphdnn.rules import Constraint, Rule, violations
 
 Knobs = Mapping[KnobType, int]
+_SAMPLED = 24  # values of a knob beyond which a search takes some of them
 
 KNOB_UNKNOWN = Rule(
     id="knob.unknown",
@@ -81,6 +82,15 @@ class Knob:
     @property
     def values(self) -> range:
         return range(self.minimum, self.maximum + 1, self.stride)
+
+    @property
+    def sample(self) -> list[int]:
+        """All values, or of a long range the first ones, then some whose distance grows."""
+        values = self.values
+        if len(values) <= _SAMPLED:
+            return list(values)
+        steps = [*range(9), *(n << k for k in range(2, 32) for n in (3, 4))]
+        return [values[step] for step in sorted(set(steps)) if step < len(values)]
 
     def __str__(self) -> str:
         values = ", ".join(map(str, self.values)) if len(self.values) <= 8 else f"{self.minimum} to {self.maximum}"

@@ -2,8 +2,7 @@
 
 The first is the ranking's best. Its neighbours follow, and those of what was measured to be about as fast, the fastest
 one's first: another engine for one kernel, by predicted time; then, in mode B, another value of one knob, each knob's
-most promising value before any second one. The product of all knob values, which mode B's ranking is, has up to
-millions of configurations, of which most are the same kernel.
+most promising value before any second one.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from graphdnn.fusion import FusedGraph
 from graphdnn.heuristics import Choice, EngineConfig, Filters, Ranking
 from graphdnn.rules import Rule
 
-_EVERY = 24  # values of a knob up to which all are tried
 _SEARCHED = 256  # configurations that are looked through for the first one that may be used
 _HOPELESS = 4.0  # times the best prediction beyond which nothing is tried, once something works
 
@@ -124,20 +122,11 @@ class Candidates:
         return [entry[-1] for entry in engines] + [entry[-1] for entry in knobs]
 
     def _changes(self, choice: Choice, knob: Knob) -> Iterator[Choice]:
-        for value in _values(knob):
+        for value in knob.sample:
             if value != choice.knobs[knob.type]:
                 changed = Choice(choice.task, choice.engine, choice.engine.settings({**choice.knobs, knob.type: value}))
                 if self.ranking.allows(changed):
                     yield changed
-
-
-def _values(knob: Knob) -> list[int]:
-    """All of them, or of a long range the first ones, then steps that grow with the value."""
-    values = knob.values
-    if len(values) <= _EVERY:
-        return list(values)
-    steps = [*range(9), *(n << k for k in range(2, 32) for n in (3, 4))]
-    return [values[step] for step in sorted(set(steps)) if step < len(values)]
 
 
 def _with(config: EngineConfig, index: int, choice: Choice) -> EngineConfig:
