@@ -35,6 +35,7 @@ from graphdnn.tensors import TensorSpec
 _CHANNELS = 4
 _FILTER = 11
 _WEIGHTS = 112  # registers of a thread for filters
+_MANY = 64  # of them: from here on products of warpgroups are faster, 9 % (7x7) to 46 % (11x11), and slower below (3x3)
 _HALF = 88  # with which two blocks share a multiprocessor
 _SHARED = 100_000  # bytes of a block: two of them share a multiprocessor
 _WARPS = 8
@@ -104,8 +105,7 @@ class Plan:
 def _columns(p: ConvProblem, plan: Plan, device: DeviceSpec, knobs: Knobs) -> int:
     """Channels of a warpgroup's product; 0: products of warps."""
     is_asked, of_warps = knobs[_WARPGROUPS.type] == 2, knobs[_WARPGROUPS.type] == 1
-    # Where a warp's filters leave a multiprocessor to one block, those of a warpgroup are twice as fast; else none is.
-    if device.compute_capability != (9, 0) or of_warps or (plan.weights(p) <= _HALF and not is_asked):
+    if device.compute_capability != (9, 0) or of_warps or (plan.weights(p) < _MANY and not is_asked):
         return 0
     columns = -(-p.k // -(-p.k // _WIDEST) // 32) * 32
     return columns if plan.shared(p, plan.rows, 2, columns) <= device.shared_memory - _RESERVED else 0
