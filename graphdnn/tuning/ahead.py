@@ -15,9 +15,10 @@ from graphdnn.cuda.folder import cache_directory
 from graphdnn.device import DeviceSpec
 from graphdnn.heuristics import EngineConfig
 from graphdnn.tuning.entries import entries_of_config
-from graphdnn.tuning.isolation import FailedError, Isolated, LostError
+from graphdnn.tuning.isolation import FailedError, LostError, give_back, worker
 
-COUNT = 12  # candidates that are compiled ahead
+_ROLE = "ahead"
+FIRST, COUNT = 3, 12  # candidates that are compiled ahead, while the first is waited for and then
 _CORES = 4  # below which there is nobody to do it
 _ANSWER = 30.0  # seconds
 
@@ -27,7 +28,7 @@ class Ahead:
 
     def __init__(self, device: DeviceSpec, initializer: str | None) -> None:
         is_useful = device.kind == "cuda" and cache_directory() is not None and (os.cpu_count() or 1) >= _CORES
-        self._process = Isolated(initializer) if is_useful else None
+        self._process = worker(initializer, _ROLE) if is_useful else None
         self._sent: dict[Identity, int] = {}
 
     def offer(self, configs: Sequence[EngineConfig]) -> None:
@@ -56,5 +57,5 @@ class Ahead:
 
     def close(self) -> None:
         if self._process is not None:
-            self._process.kill()
+            give_back(self._process, _ROLE)
             self._process = None

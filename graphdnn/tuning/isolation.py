@@ -148,28 +148,28 @@ class Isolated:
                 file.close()
 
 
-_idle: list[Isolated] = []  # at most one, warm from the last tuning
+_idle: dict[str, Isolated] = {}  # warm from the last tuning: one for each role
 
 
-def worker(initializer: str | None = None) -> Isolated:
+def worker(initializer: str | None = None, role: str = "bench") -> Isolated:
     """A worker: the one that is warm, or a new one, which is starting when this returns."""
-    while _idle:
-        kept = _idle.pop()
+    kept = _idle.pop(role, None)
+    if kept is not None:
         if kept.is_alive and kept.initializer == initializer:
             return kept
         kept.kill()
     return Isolated(initializer)
 
 
-def give_back(used: Isolated) -> None:
+def give_back(used: Isolated, role: str = "bench") -> None:
     """Keep a worker that behaved for the next tuning."""
-    if used.is_alive and not _idle:
+    if used.is_alive and role not in _idle:
         try:
             used.ask({"do": "close"}, 5.0)
         except (LostError, FailedError):
             used.kill()
             return
-        _idle.append(used)
+        _idle[role] = used
     else:
         used.kill()
 
@@ -177,4 +177,4 @@ def give_back(used: Isolated) -> None:
 @atexit.register
 def _end() -> None:
     while _idle:
-        _idle.pop().kill()
+        _idle.popitem()[1].kill()

@@ -22,7 +22,7 @@ from graphdnn.engines import engines_of
 from graphdnn.engines.work import bytes_moved, floor_seconds
 from graphdnn.files import graph_to_dict
 from graphdnn.heuristics import EngineConfig
-from graphdnn.tuning.ahead import COUNT, Ahead
+from graphdnn.tuning.ahead import COUNT, FIRST, Ahead
 from graphdnn.tuning.candidates import Candidates
 from graphdnn.tuning.entries import entries_of_config
 from graphdnn.tuning.intervals import FEWEST, median_interval
@@ -99,7 +99,7 @@ class Search:
         """Hand over the graph; the worker makes its operands while the oracle works here."""
         self.process.tell(self._opening())
         first = self.candidates.first
-        self.ahead.offer([first, *self.candidates.upcoming([first], COUNT)])
+        self.ahead.offer([first, *self.candidates.upcoming([first], FIRST)])
         self.reference.start()
         self.process.answer(max(_START, self.limits.candidate), "starting")
         self._is_open = True

@@ -267,6 +267,9 @@ class Service:
             return {}, b""
         if do == "close":
             self.bench = None
+            for future in self._compiled.values():
+                future.cancel()
+            self._compiled.clear()
             return {}, b""
         bench = self.bench
         assert bench is not None
