@@ -293,7 +293,7 @@ def test_damage_while_it_is_open_is_no_error_either(path: Path) -> None:
         assert isinstance(database.records(), list)
 
 
-@pytest.mark.parametrize("count", [25, pytest.param(20_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [25, pytest.param(5_000, marks=pytest.mark.long)])
 def test_mutated_files_end_in_records_or_in_none(tmp_path: Path, count: int) -> None:
     """Whatever a file holds, it is neither an error nor slow, and nothing is imported or executed for it."""
     whole = tmp_path / "whole.sqlite3"

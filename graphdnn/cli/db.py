@@ -133,7 +133,7 @@ def merge(database: Database, arguments: argparse.Namespace) -> Exit:
         return Exit.OK
     for name, tunings, older, damaged in taken:
         print(f"{name}: {plural(tunings, 'tuning')} taken over, {older} as new or newer here"
-              + (f", {plural(damaged, 'damaged entry')} left out" if damaged else ""))  # fmt: skip
+              + (f", {_entries(damaged)} damaged" if damaged else ""))  # fmt: skip
     print(_total(database, len({r.key for r in database.records()})))
     return Exit.OK
 
@@ -150,7 +150,7 @@ def verify(database: Database, arguments: argparse.Namespace) -> Exit:
     if arguments.json:
         _print_json(database, entries=count + before, problems=problems, set_aside=[p.name for p in aside])
     else:
-        print(f"{plural(count + before, 'entry').replace('entrys', 'entries')} checked in {_where(database)}: "
+        print(f"{_entries(count + before)} checked in {_where(database)}: "
               f"{len(problems)} damaged")  # fmt: skip
         for problem in problems:
             print(f"  {shortened(problem, 160)}")
@@ -258,6 +258,10 @@ def _day(when: int) -> str:
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
     except (ValueError, OverflowError, OSError):
         return "-"
+
+
+def _entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count} entries"
 
 
 def _where(database: Database) -> str:
