@@ -231,6 +231,7 @@ def test_the_command_runs_both_texts(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert main(["kernel", CHAIN, "--device", "h200", "--replace", str(mine), "--verify"]) == code
         out = capsys.readouterr().out
         assert f"verdict  {verdict}" in out
+        assert f"results  {'the same' if code == Exit.OK else 'other'} bits" in out
         assert re.search(r"time +\S+ .?s +\S+ .?s", out)
     assert main(["kernel", CHAIN, "--device", "h200", "--replace", str(mine), "--json"]) == Exit.OK
     data = json.loads(capsys.readouterr().out)

@@ -17,6 +17,7 @@ from graphdnn.errors import BadParam, MalformedFile, NotSupported
 from graphdnn.files import LARGEST_FILE
 from graphdnn.kernels import KernelView, LaunchView
 from graphdnn.kernels.edited import kernel_at, text_of
+from graphdnn.operands import blended, random_operands
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
 
@@ -77,19 +78,31 @@ def _replace(plan: ExecutionPlan, kernel: KernelView, arguments: argparse.Namesp
     pairs = zip(kernel.launches, changed.kernels[arguments.index].launches, strict=True)
     launches = [(old, new) for old, new in pairs if old.name != new.name]
     outcomes: list[Outcome] = []
-    absent = ""
+    absent, same = "", False
     try:
         for each, verify in ((plan, False), (changed, arguments.verify)):
             outcomes.append(measure(each, arguments.seed, arguments.repeat, verify=verify))
+        same = _results(plan, arguments.seed) == _results(changed, arguments.seed)
     except NotSupported as error:
         absent = f"{error.rejections[0].reason}"
     if arguments.json:
-        print(json.dumps(_replaced_json(kernel, launches, outcomes, absent), indent=1))
+        print(json.dumps(_replaced_json(kernel, launches, outcomes, absent, same=same), indent=1))
     else:
-        print(_replaced_text(kernel, launches, outcomes, absent))
+        print(_replaced_text(kernel, launches, outcomes, absent, same=same))
     if absent:
         return Exit.NOT_EXECUTED
     return Exit.OK if outcomes[-1].passed else Exit.CHECK_FAILED
+
+
+def _results(plan: ExecutionPlan, seed: int) -> list[bytes]:
+    """The bits of every output."""
+    graph = plan.config.fused.graph
+    data = random_operands(graph, seed)
+    blended(graph, data)
+    arrays = plan.to_device(data)
+    plan.execute(arrays, plan.new_workspace())
+    found = plan.to_host(arrays)
+    return [found[t.uid].tobytes() for t in graph.outputs]
 
 
 def _read(path: Path) -> str:
@@ -110,7 +123,7 @@ def _read(path: Path) -> str:
 Pairs = list[tuple[LaunchView, LaunchView]]
 
 
-def _replaced_text(kernel: KernelView, launches: Pairs, outcomes: list[Outcome], absent: str) -> str:
+def _replaced_text(kernel: KernelView, launches: Pairs, outcomes: list[Outcome], absent: str, *, same: bool) -> str:
     rows: list[tuple[str, ...]] = []
     for old, new in launches:
         rows += _resources(old, new)
@@ -122,7 +135,7 @@ def _replaced_text(kernel: KernelView, launches: Pairs, outcomes: list[Outcome],
         lines += ["", f"verdict  nothing was executed: {absent}"]
     elif outcomes:
         found = outcomes[-1].comparisons
-        lines += ["", *(f"verify   {c}" for c in found or ())]
+        lines += ["", f"results  {'the same bits' if same else 'other bits'}", *(f"verify   {c}" for c in found or ())]
         lines.append(
             "verdict  not verified" if found is None else f"verdict  {'ok' if outcomes[-1].passed else 'FAILED'}"
         )
@@ -145,7 +158,9 @@ def _share(launch: LaunchView) -> str:
     return "-" if launch.occupancy is None else f"{launch.occupancy.share:.0%}"
 
 
-def _replaced_json(kernel: KernelView, launches: Pairs, outcomes: list[Outcome], absent: str) -> dict[str, Any]:
+def _replaced_json(
+    kernel: KernelView, launches: Pairs, outcomes: list[Outcome], absent: str, *, same: bool
+) -> dict[str, Any]:
     times = [{"times_us": [t * 1e6 for t in o.times], "device_times_us": [t * 1e6 for t in o.device_times],
               "median_us": o.typical * 1e6} for o in outcomes]  # fmt: skip
     found = outcomes[-1].comparisons if outcomes else None
@@ -155,5 +170,6 @@ def _replaced_json(kernel: KernelView, launches: Pairs, outcomes: list[Outcome],
         "own": times[0] if times else None, "this": times[1] if len(times) > 1 else None,
         "outputs": None if found is None else [c.to_json() for c in found],
         "not_executed": absent or None,
+        "has_same_bits": same if outcomes else None,
         "verdict": None if found is None else "ok" if outcomes[-1].passed else "FAILED",
     }  # fmt: skip
