@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 from cuda_comparison import device_kernel, fused, run_both
 from emulator import MISSING
+from emulator.libraries import host_libraries
 from test_cuda_implicit_gemm import operations, quarters
 
-from graphdnn import fuse
+from graphdnn import Graph, fuse
 from graphdnn.device import DeviceSpec, device_spec
+from graphdnn.engines import Task
+from graphdnn.engines.cuda import hopper_matmul, widened
 from graphdnn.engines.cuda.widened import ENGINE
 from graphdnn.enums import DataType
 from graphdnn.heuristics import Ranking
@@ -53,6 +56,32 @@ def test_a_device_without_the_products_of_warpgroups() -> None:
 def test_an_operand_that_is_read_again_after_the_sum() -> None:
     """As it is in memory, not its copy."""
     _check(operations("conv x=e4m3[1,16,5,6]nhwc w=e4m3[16,16,3,3]nhwc pad=1 out=e4m3 + residual"))
+
+
+@emulated
+@pytest.mark.parametrize(
+    "text",
+    [
+        "matmul a=e4m3[2,40,36] b=e5m2[2,36,24] out=f32 + relu",
+        "matmul a=bf16[70,20] b=e4m3[20,64] out=bf16 + bias",
+    ],
+)
+def test_matrix_products(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By cuBLAS, or what stands in for it here, and by kernels of our own."""
+    with host_libraries():
+        _check(operations(text))
+    monkeypatch.setattr(widened, "_ENGINES", (hopper_matmul.ENGINE,))
+    _check(operations(text))
+
+
+def test_what_is_computed_ahead_is_not_copied() -> None:
+    graph = Graph()
+    a, b = (graph.tensor(dims, data_type="e4m3") for dims in ([2, 24, 40], [2, 40, 16]))
+    graph.matmul(graph.relu(a).set_data_type("e4m3"), b).set_output(True)
+    op = fused(graph.build_operation_graph().operations)
+    assert op.prologue
+    (reason,) = ENGINE.why_not(Task(op, device_spec("h200")))
+    assert reason.rule == "cuda_widened.copies"
 
 
 @emulated

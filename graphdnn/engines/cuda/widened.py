@@ -1,4 +1,4 @@
-"""Engine ``cuda_widened``: convolutions of fp8, alone or beside 16-bit floats, through copies in 16 bits.
+"""Engine ``cuda_widened``: convolutions and products of fp8, alone or beside 16-bit floats, through copies in 16 bits.
 
 Both fp8 types lie within fp16 and within bfloat16, so the copies lose nothing, and sums are those of 16-bit operands:
 in fp32, where tensor cores that multiply fp8 keep 14 digits. A copy moves three bytes for an element, which is little
@@ -12,21 +12,25 @@ from dataclasses import dataclass, replace
 from graphdnn.checks import Equals, OneOf
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import FP8
-from graphdnn.engines.cuda import hopper_gemm, hopper_halo, mma_gemm
+from graphdnn.engines.cuda import hopper_gemm, hopper_halo, hopper_matmul, matmul_cublas, mma_gemm
 from graphdnn.engines.cuda.convolution_roles import Roles
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.hopper_operands import channels_first, operands
 from graphdnn.engines.cuda.launch import DeviceKernel
+from graphdnn.engines.cuda.space import is_addressable
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task, need, needs_rule
 from graphdnn.engines.once import once
 from graphdnn.engines.sum_error import CUT
 from graphdnn.enums import DataType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.operations import ConvolutionOperation
-from graphdnn.tensors import TensorSpec
+from graphdnn.operations import ConvolutionOperation, Matmul
+from graphdnn.tensors import TensorSpec, stride_order
 
-_ENGINES: tuple[Engine, ...] = (hopper_gemm.ENGINE, hopper_halo.ENGINE, mma_gemm.ENGINE)
+_ENGINES: tuple[Engine, ...] = (
+    hopper_gemm.ENGINE, hopper_halo.ENGINE, mma_gemm.ENGINE, hopper_matmul.ENGINE, matmul_cublas.ENGINE,
+)  # fmt: skip
+_ACCESS = 8  # elements of a copy's row are a multiple
 _WIDE = (DataType.HALF, DataType.BFLOAT16)
 _PAIRS = (
     *((a, b) for a in FP8 for b in FP8),
@@ -55,15 +59,19 @@ def _types(task: Task) -> tuple[DataType, ...]:
 @once
 def _widened(op: FusedOp) -> _Widened:
     anchor = op.anchor
-    assert isinstance(anchor, ConvolutionOperation)
+    assert isinstance(anchor, (ConvolutionOperation, Matmul))
     read = anchor.inputs()
     kind = next((t.data_type for t in read.values() if t.data_type in _WIDE), DataType.HALF)
     narrow = {port: t for port, t in read.items() if t.data_type in FP8}
     changes: dict[str, object] = {port: t.model_copy(update={"data_type": kind}) for port, t in narrow.items()}
-    if anchor.conv.compute_type is DataType.FAST_FLOAT_FOR_FP8:  # which is no word for operands of 16 bits
-        changes["conv"] = anchor.conv.model_copy(update={"compute_type": DataType.FLOAT})
+    if anchor.compute_type is DataType.FAST_FLOAT_FOR_FP8:  # which is no word for operands of 16 bits
+        name = "spec" if isinstance(anchor, Matmul) else "conv"
+        changes[name] = getattr(anchor, name).model_copy(update={"compute_type": DataType.FLOAT})
     as_they_lie = anchor.model_copy(update=changes)
-    laid = {o.spec.uid: channels_first(o) for o in operands(Roles.of(as_they_lie))}
+    if isinstance(as_they_lie, Matmul):
+        laid = {t.uid: _packed(t) for t in narrow.values()}
+    else:
+        laid = {o.spec.uid: channels_first(o) for o in operands(Roles.of(as_they_lie))}
     free = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal))
     copies = {
         port: t.model_copy(
@@ -81,8 +89,24 @@ def _widened(op: FusedOp) -> _Widened:
     return _Widened(wide, tuple((narrow[port], copy) for port, copy in copies.items()))
 
 
+def _packed(spec: TensorSpec) -> tuple[int, ...]:
+    """Axes in their order, rows filled up."""
+    extents, strides = spec.extents, [0] * len(spec.extents)
+    pace = 1
+    for i, axis in enumerate(
+        reversed(stride_order(spec.dims, spec.strides) if is_addressable(spec) else range(len(extents)))
+    ):
+        strides[axis] = pace
+        pace *= extents[axis]
+        if i == 0:
+            pace = -(-pace // _ACCESS) * _ACCESS
+    return tuple(strides)
+
+
 def _serving(op: FusedOp, device: DeviceSpec) -> list[tuple[float, Engine]]:
-    """The engines that multiply the copies, the fastest first."""
+    """The engines that multiply the copies, the fastest first. What is computed ahead of them cannot be copied."""
+    if op.prologue:
+        return []
     task = Task(_widened(op).op, device)
     return sorted(
         ((engine.cost(task, engine.defaults()).seconds, engine) for engine in _ENGINES if engine.serves(task)),
@@ -108,16 +132,16 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return engine.cost(Task(widened.op, task.device), engine.defaults()).plus({"copies": copying})
 
 
-def _is_convolution(task: Task) -> bool:
-    return isinstance(task.op.anchor, ConvolutionOperation)
+def _is_product(task: Task) -> bool:
+    return isinstance(task.op.anchor, (ConvolutionOperation, Matmul))
 
 
 ENGINE = cuda_engine(
     id=62,
     name="cuda_widened",
-    summary="convolutions of fp8 through copies in 16 bits, on tensor cores, with sums in fp32",
+    summary="convolutions and matrix products of fp8 through copies in 16 bits, on tensor cores, with sums in fp32",
     needs=(
-        needs_rule("cuda_widened.operation", "conv"),
+        needs_rule("cuda_widened.operation", "conv", "matmul"),
         need(
             "cuda_widened.data_type",
             "data_type",
@@ -125,7 +149,7 @@ ENGINE = cuda_engine(
             OneOf(*_PAIRS),
             reason="what lies within 16-bit floats is copied to them",
             fix="nothing to do: another engine serves other types",
-            when=_is_convolution,
+            when=_is_product,
         ),
         need(
             "cuda_widened.copies",
@@ -133,8 +157,8 @@ ENGINE = cuda_engine(
             lambda task: task.op.name,
             Equals("what an engine for 16-bit floats on tensor cores serves"),
             reason="the copies are multiplied by those engines, and each of them declines this operation",
-            fix="let pointwise operations before the convolution write their result, and accumulate in FLOAT",
-            when=lambda task: _is_convolution(task) and _types(task) in _PAIRS and not _serving(task.op, task.device),
+            fix="let pointwise operations before it write their result, and accumulate in FLOAT",
+            when=lambda task: _is_product(task) and _types(task) in _PAIRS and not _serving(task.op, task.device),
         ),
     ),
     cost=_cost,
