@@ -9,16 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphdnn.enums import Status
 from graphdnn.errors import Rejection, raise_if
 from graphdnn.operations import Operation
+from graphdnn.ordering import Successors, loop, parts, topological
 from graphdnn.rules import Rule
 from graphdnn.tensors import TensorSpec
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 EMPTY = Rule(
     id="graph.empty",
@@ -109,12 +107,10 @@ class OperationGraph:
         found += _tensor_problems(tensors, producer, where)
         found += _unread_problems(given, consumers, where)
         found += _beta_problems(given, where)
-        digraph = _digraph(given, producer)
-        found += _structure_problems(given, digraph, where, parts_known=not found)
+        successors = _successors(given, producer)
+        found += _structure_problems(given, successors, where, parts_known=not found)
         raise_if(found, given)
-        import networkx as nx
-
-        order = tuple(nx.lexicographical_topological_sort(digraph))
+        order = topological(successors)
         position = {old: new for new, old in enumerate(order)}
         return cls(
             operations=tuple(given[i] for i in order),
@@ -243,30 +239,25 @@ def _beta_problems(operations: Sequence[Operation], where: str) -> Iterator[Reje
             yield BETA_IN_GRAPH.reject(where, f"{op.label()}.beta", getattr(op, "beta", None))
 
 
-def _digraph(operations: Sequence[Operation], producer: Mapping[int, int]) -> nx.DiGraph[int]:
-    import networkx as nx  # at build time only: importing it takes about as long as building a plan
-
-    digraph: nx.DiGraph[int] = nx.DiGraph()
-    digraph.add_nodes_from(range(len(operations)))
+def _successors(operations: Sequence[Operation], producer: Mapping[int, int]) -> list[set[int]]:
+    """For each operation those that read what it writes."""
+    found: list[set[int]] = [set() for _ in operations]
     for i, op in enumerate(operations):
-        digraph.add_edges_from((producer[t.uid], i) for t in op.inputs().values() if t.uid in producer)
-    return digraph
+        for tensor in op.inputs().values():
+            if tensor.uid in producer:
+                found[producer[tensor.uid]].add(i)
+    return found
 
 
 def _structure_problems(
-    operations: Sequence[Operation], digraph: nx.DiGraph[int], where: str, *, parts_known: bool
+    operations: Sequence[Operation], successors: Successors, where: str, *, parts_known: bool
 ) -> Iterator[Rejection]:
-    import networkx as nx
-
-    if not nx.is_directed_acyclic_graph(digraph):
-        loop = " -> ".join(operations[edge[0]].label() for edge in nx.find_cycle(digraph))
-        yield CYCLE.reject(where, "operations", loop)
-    shared = nx.Graph(digraph)
+    cycle = loop(successors)
+    if cycle:
+        yield CYCLE.reject(where, "operations", " -> ".join(operations[i].label() for i in cycle))
     # Two operations that only read the same input belong together as well.
-    readers: dict[int, int] = {}
-    for i, op in enumerate(operations):
-        for tensor in op.tensors().values():
-            shared.add_edge(readers.setdefault(tensor.uid, i), i)
-    parts = nx.number_connected_components(shared)
-    if parts > 1 and parts_known:
-        yield DISCONNECTED.reject(where, "operations", f"{parts} parts", parts=parts)
+    users: dict[int, int] = {}
+    together = ((users.setdefault(t.uid, i), i) for i, op in enumerate(operations) for t in op.tensors().values())
+    count = parts(len(operations), together)
+    if count > 1 and parts_known:
+        yield DISCONNECTED.reject(where, "operations", f"{count} parts", parts=count)

@@ -18,7 +18,7 @@ LAYERS = (
     ("attribute_names", "errors", "checks", "text"),
     ("rules", "dtypes"),
     ("spec",),
-    ("tensors", "convolution", "pointwise"),
+    ("tensors", "convolution", "pointwise", "ordering"),
     ("operations",),
     ("graph", "undecided"),
     ("fusion",),

@@ -30,6 +30,7 @@ from graphdnn.fusion.rules import (
 from graphdnn.fusion.softmax import SOFTMAX_GUARDS, Chain, Link, softmax_chains
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import Operation, PointwiseOperation
+from graphdnn.ordering import topological
 from graphdnn.rules import Constraint, Rule
 from graphdnn.tensors import TensorSpec
 
@@ -248,17 +249,13 @@ class _Walk:
         groups = list(self.groups.values())
         if len(groups) == 1:
             return groups
-        import networkx as nx  # at build time only
-
-        between: nx.DiGraph[int] = nx.DiGraph()
-        number = {id(group): i for i, group in enumerate(groups)}
-        between.add_nodes_from(range(len(groups)))
+        place = {id(group): i for i, group in enumerate(groups)}
+        successors: list[set[int]] = [set() for _ in groups]
         for producer, consumer, _ in self.graph.edges():
-            source, target = number[id(self.group_of[producer])], number[id(self.group_of[consumer])]
+            source, target = place[id(self.group_of[producer])], place[id(self.group_of[consumer])]
             if source != target:
-                between.add_edge(source, target)
-        order = nx.lexicographical_topological_sort(between, key=lambda i: min(groups[i].members))
-        return [groups[i] for i in order]
+                successors[source].add(target)
+        return [groups[i] for i in topological(successors, [min(group.members) for group in groups])]
 
     def _cut_edges(self) -> Iterable[tuple[int, int]]:
         cut = {(c, t.uid) for p, c, t in self.graph.edges() if self.group_of[p] is not self.group_of[c]}
