@@ -142,6 +142,22 @@ def test_what_is_in_front_of_the_driver() -> None:
     refused(read('MIOpenDriver conv -F "1'), "import.value")
 
 
+def test_logs_and_scripts_of_miopen() -> None:
+    text = """#!/bin/bash
+MIOpen(HIP): Command [LogCmdConvolution] ./bin/MIOpenDriver convfp16 -n 2 -c 4 -H 8 -W 8 -k 4 -F 1 -t 1
+echo done
+A=1 B=2 \\
+    MIOpenDriver conv -n 2 -c 4 -H 8 -W 8 -k 4 --forw=1 > failure.log 2>&1
+# MIOpenDriver conv -n 2
+MIOpenDriver conv -F 1 | tee log
+./MIOpenDriver conv -F 1 ${LAYOUT}
+"""
+    found = read(text)
+    assert [problem.line for problem in found.problems] == [2, 4, 7]
+    assert [r.where for r in found.refused] == ["line 8"]
+    assert found.notes == ("lines that do not name MIOpenDriver: 1",)
+
+
 def test_options_stay_until_reset_and_lines_are_counted() -> None:
     text = "# layers\n--dt=f16 --dir=FWD_D\nic4ih6oc4kh1\n\nic4ih6oc4kh1\n--reset\nic4ih6oc4kh1 ic8ih6oc4kh1\nic4ih6oc4kh1q ic4ih6oc5kh1"
     found = read(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ def run(arguments: argparse.Namespace) -> Exit:
     else:
         text = as_text(imported)
         print_rejections(imported.refused)
+        for note in imported.notes:
+            print(f"note: {note}", file=sys.stderr)
     if arguments.output is not None:
         write_file(arguments.output, text + "\n")
     elif text:
@@ -57,4 +60,5 @@ def as_json(imported: Imported) -> dict[str, Any]:
             for p in imported.problems
         ],
         "refused": [r.to_json() for r in imported.refused],
+        "notes": list(imported.notes),
     }

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 from graphdnn.convolution import output_extent
 from graphdnn.dtypes import data_type_of
-from graphdnn.errors import BadParam
 from graphdnn.importers.imported import UNLIKE, VALUE, Problem, Refusal, checked
-from graphdnn.problem import parse
 
 FORWARD, DATA, FILTER, BIAS = "forward", "data gradient", "filter gradient", "bias gradient"
 Extents = tuple[int, ...]
@@ -121,25 +119,16 @@ def problems(line: int, name: str, convolution: Convolution, directions: Sequenc
         text = convolution.text(direction)
         x, w, y = convolution.types
         wanted = {FORWARD: y, DATA: x, FILTER: w, BIAS: ""}[direction]
-        if wanted:
-            text = _with_type(text, wanted)
-        problem = checked(line, name if direction == FORWARD or not name else f"{name} {direction}", text)
+        called = name if direction == FORWARD or not name else f"{name} {direction}"
+        problem = checked(line, called, text)
+        (output,) = problem.graph.outputs
+        if wanted and output.data_type is not data_type_of(wanted):
+            head, plus, rest = text.partition(" + ")
+            problem = checked(line, called, f"{head} out={wanted}{plus}{rest}")
         if direction == FORWARD:
             _expect_layout(problem, convolution.channels_last[2])
         found.append(problem)
     return found
-
-
-def _with_type(text: str, wanted: str) -> str:
-    """With ``out=`` where the result has another type by itself."""
-    try:
-        (output,) = parse(text).build_operation_graph().outputs
-        if output.data_type is data_type_of(wanted):
-            return text
-    except BadParam:
-        pass  # said with its line where the text is read for good
-    head, plus, rest = text.partition(" + ")
-    return f"{head} out={wanted}{plus}{rest}"
 
 
 def _expect_layout(problem: Problem, channels_last: bool | None) -> None:

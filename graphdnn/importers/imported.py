@@ -69,6 +69,7 @@ class Imported:
     format: str
     problems: tuple[Problem, ...]
     refused: tuple[Rejection, ...]
+    notes: tuple[str, ...] = ()  # what is no problem, and was passed over
 
 
 def checked(line: int, name: str, text: str) -> Problem:

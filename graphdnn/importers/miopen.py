@@ -1,15 +1,19 @@
 """Lines of MIOpenDriver's convolutions: ``MIOpenDriver convfp16 -n 64 -c 64 -H 56 -W 56 -k 64 -p 1 -q 1 -F 1``.
 
-Each line stands alone. ``-F`` is a sum of 1 (forward), 2 (data gradient) and 4 (filter gradient), 0 for all three.
-A transposed convolution is the data gradient of the plain one, so its directions change places. Flags that say only
-how the driver runs are passed over: ``IGNORED``.
+Each line stands alone: a command as it is typed, after assignments of the environment and before redirections, or as
+MIOpen logs it (``MIOpen(HIP): Command [LogCmdConvolution] ./bin/MIOpenDriver ...``). A backslash at the end of a line
+joins the next one. Lines without the driver's name are counted, for logs and scripts are full of them.
+
+``-F`` is a sum of 1 (forward), 2 (data gradient) and 4 (filter gradient), 0 for all three. A transposed convolution is
+the data gradient of the plain one, so its directions change places. Flags that say only how the driver runs are passed
+over: ``IGNORED``.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from graphdnn.errors import BadParam, Rejection
 from graphdnn.importers.convolution import BIAS, DATA, FILTER, FORWARD, Convolution, Extents, problems, symmetric
@@ -46,16 +50,22 @@ _FIXED = {
 _LAYOUTS = {"": False, "NCHW": False, "NCDHW": False, "NHWC": True, "NDHWC": True}
 _SWAPPED = {FORWARD: DATA, DATA: FORWARD, FILTER: FILTER, BIAS: BIAS}
 _LARGEST = 2**40
+DRIVER = "MIOpenDriver"
+_ENDS = re.compile(r"\d?>|[|;&]")  # what the shell reads itself
 
 
 def read(text: str, channels_last: bool = False) -> Imported:
     """Every line with a driver's name. ``channels_last`` is not asked: these lines always say a layout."""
     found: list[Problem] = []
     refused: list[Rejection] = []
-    for number, line in enumerate(text.splitlines(), 1):
+    others = 0
+    for number, line in _joined(text):
+        if DRIVER not in line:
+            others += bool(line.strip()) and not line.lstrip().startswith("#")
+            continue
         try:
-            words = shlex.split(line, comments=False)
-            if words and not words[0].startswith("#"):
+            words = shlex.split(line)
+            if not line.lstrip().startswith("#"):
                 found += _line(words, number)
         except Refusal as refusal:
             refused.append(refusal.at(f"line {number}"))
@@ -64,21 +74,37 @@ def read(text: str, channels_last: bool = False) -> Imported:
         except ValueError as error:
             wrong = Refusal(VALUE, "line", line, expected="quotes in pairs", detail=str(error), fix="close the quotes")
             refused.append(wrong.at(f"line {number}"))
-    return Imported("miopen", tuple(found), tuple(refused))
+    notes = (f"lines that do not name {DRIVER}: {others}",) if others else ()
+    return Imported("miopen", tuple(found), tuple(refused), notes)
 
 
 def looks_like(text: str) -> bool:
-    return "MIOpenDriver" in text
+    return DRIVER in text
+
+
+def _joined(text: str) -> Iterator[tuple[int, str]]:
+    """Lines with the number of their first part."""
+    first, parts = 0, list[str]()
+    for number, line in enumerate(text.splitlines(), 1):
+        first = number if not parts else first
+        parts.append(line.removesuffix("\\"))
+        if not line.endswith("\\"):
+            yield first, " ".join(parts)
+            parts.clear()
+    if parts:
+        yield first, " ".join(parts)
 
 
 def _line(words: list[str], line: int) -> list[Problem]:
-    start = next((i for i, word in enumerate(words) if word.rsplit("/", 1)[-1] == "MIOpenDriver"), None)
-    if start is None or any("=" not in word for word in words[:start]):
+    start = next((i for i, word in enumerate(words) if word.rsplit("/", 1)[-1] == DRIVER), None)
+    is_logged = bool(words) and words[0].startswith("MIOpen(")
+    if start is None or not (is_logged or all("=" in word for word in words[:start])):
         raise Refusal(
-            UNKNOWN, "command", words[0], expected="MIOpenDriver, after assignments of the environment",
+            UNKNOWN, "command", words[0], expected=f"{DRIVER}, after assignments of the environment or as it is logged",
             detail="the line begins otherwise", fix="give the command line as it is typed",
         )  # fmt: skip
-    operation, *rest = words[start + 1 :] or [""]
+    end = next((i for i, word in enumerate(words) if i > start and _ENDS.match(word)), len(words))
+    operation, *rest = words[start + 1 : end] or [""]
     if operation not in TYPES:
         raise Refusal(
             UNKNOWN, "operation", operation or "nothing", expected=f"one of {', '.join(TYPES)}",
@@ -97,6 +123,7 @@ def _line(words: list[str], line: int) -> list[Problem]:
 
 def _flags(words: list[str]) -> dict[str, str]:
     found = {name: default for name, (_, default) in FLAGS.items()}
+    words = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
     at = 0
     while at < len(words):
         word = words[at]
