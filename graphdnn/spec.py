@@ -11,7 +11,7 @@ earlier ones hold, so a shape formula never sees tensors of the wrong rank.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -156,6 +156,15 @@ class Attempted:
     fields: Mapping[str, Any]
 
 
+def _validated(make: Callable[..., None], cls: type[Spec], fields: Mapping[str, Any]) -> tuple[Rejection, ...]:
+    """Why pydantic refuses the fields; nothing where it takes them."""
+    try:
+        make(**fields)
+    except ValidationError as error:
+        return tuple(_field_rejections(cls, fields, error))
+    return ()
+
+
 class Spec(BaseModel):
     """Base of every validated value. Construction raises ``BadParam`` or ``NotSupported`` with all reasons."""
 
@@ -173,11 +182,9 @@ class Spec(BaseModel):
     refused: ClassVar[tuple[Refused, ...]] = ()
 
     def __init__(self, **fields: Any) -> None:
-        try:
-            super().__init__(**fields)
-        except ValidationError as error:
-            raise error_for(_field_rejections(type(self), fields, error), Attempted(type(self), fields)) from None
-        problems = tuple(self.problems())
+        # The error is raised when pydantic's is gone. That one holds what validators raised, out of sight of Python's
+        # garbage collector, and with it the frames of whoever keeps the new error: together they would stay for good.
+        problems = _validated(super().__init__, type(self), fields) or tuple(self.problems())
         if problems:
             raise error_for(problems, Attempted(type(self), fields))
 

@@ -5,10 +5,17 @@ A million texts take twenty minutes: ``python tests/strangers.py 1000000``.
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+from mutations import assert_checked, damaged
+
+from graphdnn.errors import GraphdnnError
+from graphdnn.files import graph_from_json, graph_to_json
+from graphdnn.problem import parse
 
 TESTS = Path(__file__).resolve().parent
 
@@ -54,3 +61,17 @@ for reader in ({", ".join(READERS)}):
     assert len(lines) == len(READERS), ended.stderr
     for line, said in zip(lines, READERS.values(), strict=True):
         assert said in line
+
+
+def test_refused_values_leave_nothing_behind() -> None:
+    """Errors die with those who hold them: pydantic's own would keep them out of the garbage collector's sight."""
+    text = graph_to_json(parse("conv x=f16[8,16,9,9] w=f16[24,16,3,3] pad=1 + bias").build_operation_graph())
+
+    def alive() -> int:
+        gc.collect()
+        return sum(isinstance(o, GraphdnnError) for o in gc.get_objects())
+
+    before = alive()
+    values, refused = assert_checked(graph_from_json, damaged(text, 400))
+    assert refused > values
+    assert alive() <= before
