@@ -100,7 +100,7 @@ NEED_CASES: dict[str, Callable[[], Task]] = {
     "cuda_resample_backward.direction": lambda: _task([operation("resample_fwd")]),
 }
 
-# rule -> (what it always comes with, why)
+# rule -> (what it comes with, all or some of it, why)
 INSEPARABLE: dict[str, tuple[tuple[str, ...], str]] = {
     "cuda_hopper_gemm_tf32.group_start": (
         ("cuda_hopper_gemm_tf32.across_k",),
@@ -118,14 +118,20 @@ INSEPARABLE: dict[str, tuple[tuple[str, ...], str]] = {
         ("cuda_direct_stem.layout",),
         "with groups, the pixels of a row are further apart than the channels of a window",
     ),
-    "cuda_rnn_resident.layout": (
-        ("cuda_rnn_resident.hidden_size", "cuda_rnn_resident.types"),
-        "vectors are of bytes and scalars by value of one element, and neither is what the engine multiplies",
-    ),
-    "cuda_rnn_resident_backward_data.layout": (
-        ("cuda_rnn_resident_backward_data.hidden_size", "cuda_rnn_resident_backward_data.types"),
-        "vectors are of bytes and scalars by value of one element, and neither is what the engine multiplies",
-    ),
+    **{
+        f"{engine}.layout": (
+            (f"{engine}.hidden_size", f"{engine}.types", f"{engine}.size"),
+            "vectors are of bytes and scalars by value of one element, and neither is what the engine multiplies",
+        )
+        for engine in ("cuda_rnn_resident", "cuda_rnn_resident_backward_data")
+    },
+    **{
+        f"{engine}.hidden_size": (
+            (f"{engine}.size",),
+            "a hidden size that blocks do not divide evenly leaves no way to divide the layer among them",
+        )
+        for engine in ("cuda_rnn_resident", "cuda_rnn_resident_backward_data")
+    },
     "cuda_rnn_backward_weights_16bit.layout": (
         ("cuda_rnn_backward_weights_16bit.types",),
         "vectors are of bytes, and the engine multiplies 16-bit types",
