@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import product
 
 from graphdnn.checks import Empty, MultipleOf
 from graphdnn.device import DeviceSpec
@@ -24,15 +25,16 @@ from graphdnn.engines.engine import Task, need
 from graphdnn.enums import DataType, NumericalNote, Status
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import RnnForward
-from graphdnn.operations.rnn_spec import GATES, RnnSpec
+from graphdnn.operations.rnn_spec import RnnSpec
 from graphdnn.rules import Constraint
 from graphdnn.tensors import TensorSpec
 
-UNITS = 16  # of a block
+UNITS = 16  # of a block at least
+_UNITS = (16, 32)
 _WARPS = 8
 THREADS = 32 * _WARPS
 _DEEP = 32  # values along k that a warp takes at once
-_ROWS = (16, 32)  # sequences of a block
+_ROWS = (8, 16, 32)  # sequences of a block
 _REGISTERS = 200  # for operands and sums
 _SYSTEM = 1024  # bytes of shared memory that a block cannot have
 _FILL_BLOCKS_PER_SM = 8
@@ -48,7 +50,8 @@ class Shape:
     ``blocks_of_k``: blocks of 32 units of a warp; ``at_once``: how many values of 32 units it reads at once.
     """
 
-    rows: int
+    units: int
+    rows: int  # sequences
     blocks: tuple[int, int, int]  # of units, of sequences, directions
     blocks_of_k: int
     at_once: int
@@ -65,40 +68,41 @@ class Shape:
         return self.count <= device.sm_count and self.shared <= device.shared_memory - _SYSTEM
 
     def text(self) -> str:
-        return f"r{self.rows}k{self.blocks_of_k}a{self.at_once}{'s' * self.staged}"
+        return f"u{self.units}r{self.rows}k{self.blocks_of_k}a{self.at_once}{'s' * self.staged}"
 
     def constants(self, rnn: RnnSpec, tensors: Mapping[str, TensorSpec]) -> dict[str, int | bool | str]:
         most = max(2 * rnn.rows * rnn.gates * rnn.width, rnn.kept_count, *(t.span for t in tensors.values()))
         return {
-            "THREADS": THREADS, "UNITS": UNITS, "ROWS": self.rows, "STAGED": self.staged,
+            "THREADS": THREADS, "UNITS": self.units, "ROWS": self.rows, "STAGED": self.staged,
             "WHOLE": rnn.hidden_size == self.blocks_of_k * _DEEP * _WARPS,
             "Index": "int" if most < 2**31 else "long long",
         }  # fmt: skip
 
 
-def fitting(rnn: RnnSpec, *, columns: int, values: int) -> list[Shape]:
-    """The ways to divide a layer whose operands have room.
+def fitting(rnn: RnnSpec, *, columns: int, values: int, pair: int) -> list[Shape]:
+    """The ways to divide a layer whose operands have room, those first whose blocks read the least of others.
 
-    A block sums ``columns`` for each sequence, over ``values`` of each unit. Matrices are best in registers.
+    A block sums ``columns`` for each unit and sequence, over ``values`` of each unit. Matrices are best in registers.
+    ``pair``: registers that another pair of a unit and a sequence takes in a thread.
     """
-    tiles, deep = columns // 8, -(-rnn.hidden_size // (_WARPS * _DEEP))
-    found = []
-    for staged, chunks in ((False, 1), (False, values), (True, 1), (True, values)):
-        for rows in _ROWS:
-            at_once = values * deep // chunks
-            matrix = 0 if staged else values * deep * tiles
-            if 4 * (matrix + rows // 8 * at_once + rows // 16 * tiles) > _REGISTERS:
-                continue
-            blocks = -(-rnn.hidden_size // UNITS), -(-rnn.batch_sizes[0] // rows), rnn.directions
-            joined = (1 if staged else 2) * _WARPS * rows * (columns + 8) * 4
-            shared = joined + staged * THREADS * values * deep * tiles * 16
-            found.append(Shape(rows, blocks, deep, at_once, staged, shared))
-    return found
+    deep, found = -(-rnn.hidden_size // (_WARPS * _DEEP)), []
+    for units, rows, staged, chunks in product(_UNITS, _ROWS, (False, True), (1, values)):
+        tiles, at_once = columns * units // 8, values * deep // chunks
+        matrix = 0 if staged else values * deep * tiles
+        registers = 4 * (matrix + rows // 8 * at_once + rows // 8 * tiles // 2)
+        registers += pair * (rows * units // THREADS - 1)
+        if rnn.hidden_size % units or rows * units < THREADS or registers > _REGISTERS:
+            continue
+        blocks = rnn.hidden_size // units, -(-rnn.batch_sizes[0] // rows), rnn.directions
+        joined = (1 if staged else 2) * _WARPS * rows * (columns * units + 4) * 4
+        shared = joined + staged * THREADS * values * deep * tiles * 16
+        found.append(Shape(units, rows, blocks, deep, at_once, staged, shared))
+    return sorted(found, key=lambda s: (s.staged, s.at_once != values * deep, s.count * s.rows, s.rows))
 
 
 def shapes(rnn: RnnSpec) -> list[Shape]:
     """Of the network itself: a block sums all gates of its units."""
-    return fitting(rnn, columns=GATES[rnn.cell] * UNITS, values=1)
+    return fitting(rnn, columns=rnn.gates, values=1, pair=40)
 
 
 def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:

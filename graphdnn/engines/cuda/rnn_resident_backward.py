@@ -18,7 +18,6 @@ from graphdnn.engines.cuda.rnn_products import Products
 from graphdnn.engines.cuda.rnn_resident import (
     GROWTH,
     THREADS,
-    UNITS,
     Shape,
     fill,
     fitting,
@@ -40,7 +39,7 @@ _STEP = 2.2e-6  # seconds
 
 def shapes(rnn: RnnSpec) -> list[Shape]:
     """The ways to divide a layer whose operands fit into registers."""
-    return fitting(rnn, columns=UNITS, values=rnn.gates)
+    return fitting(rnn, columns=1, values=rnn.gates, pair=48)
 
 
 def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:

@@ -41,38 +41,40 @@ template <int BLOCKS_OF_K, int TILES> struct Weights {
     }
 };
 
-// Adds the products with COUNT blocks of 32 values from `first` on. State: of sequence r * 8 + lane / 4, block by block.
+// Adds the products with COUNT blocks of 32 values from `first` on. State: of sequence r * 8 + lane / 4, block by block. The
+// columns are the rows of the tensor cores' tiles, and eight sequences their columns: then a block needs few sequences, and
+// what it reads of others is short.
 template <int COUNT, int BLOCKS_OF_K, int TILES>
 __device__ __forceinline__ void add_products(
-    float (&sum)[ROWS / 16][TILES][4], const uint4 (&state)[ROWS / 8 * COUNT], const Weights<BLOCKS_OF_K, TILES>& weights, int first
+    float (&sum)[ROWS / 8][TILES / 2][4], const uint4 (&state)[ROWS / 8 * COUNT], const Weights<BLOCKS_OF_K, TILES>& weights, int first
 ) {
     #pragma unroll
     for (int kb = 0; kb < COUNT; ++kb)
         #pragma unroll
-        for (int tile = 0; tile < TILES; ++tile) {
-            const uint4 weight = weights.at(first + kb, tile);
+        for (int pair = 0; pair < TILES / 2; ++pair) {
+            const uint4 upper = weights.at(first + kb, 2 * pair), lower = weights.at(first + kb, 2 * pair + 1);
             #pragma unroll
-            for (int half = 0; half < 4; half += 2)
+            for (int half = 0; half < 4; half += 2) {
+                const unsigned int a[4] = {word_of(upper, half), word_of(lower, half), word_of(upper, half + 1), word_of(lower, half + 1)};
                 #pragma unroll
-                for (int m = 0; m < ROWS / 16; ++m) {
-                    const uint4 &upper = state[2 * m * COUNT + kb], &lower = state[(2 * m + 1) * COUNT + kb];
-                    const unsigned int a[4] = {word_of(upper, half), word_of(lower, half), word_of(upper, half + 1), word_of(lower, half + 1)};
-                    multiply_warp<State, State, float>(sum[m][tile], a, word_of(weight, half), word_of(weight, half + 1));
+                for (int r = 0; r < ROWS / 8; ++r) {
+                    const uint4& values = state[r * COUNT + kb];
+                    multiply_warp<State, State, float>(sum[r][pair], a, word_of(values, half), word_of(values, half + 1));
                 }
+            }
         }
 }
 
 // What the warps of a block found, for all of them to join: [WARPS][ROWS][PITCH].
-template <int TILES, int PITCH> __device__ __forceinline__ void store_sums(const float (&sum)[ROWS / 16][TILES][4], float* parts) {
+template <int TILES, int PITCH> __device__ __forceinline__ void store_sums(const float (&sum)[ROWS / 8][TILES / 2][4], float* parts) {
     const int warp = (int)threadIdx.x / 32, group = (int)threadIdx.x % 32 / 4, place = (int)threadIdx.x % 4;
     if (STAGED) __syncthreads();  // there is one place for them only
     #pragma unroll
-    for (int m = 0; m < ROWS / 16; ++m)
+    for (int r = 0; r < ROWS / 8; ++r)
         #pragma unroll
-        for (int tile = 0; tile < TILES; ++tile)
+        for (int pair = 0; pair < TILES / 2; ++pair)
             #pragma unroll
-            for (int e = 0; e < 4; e += 2)
-                *(float2*)(parts + (warp * ROWS + m * 16 + e / 2 * 8 + group) * PITCH + tile * 8 + place * 2) =
-                    make_float2(sum[m][tile][e], sum[m][tile][e + 1]);
+            for (int e = 0; e < 4; ++e)
+                parts[(warp * ROWS + r * 8 + place * 2 + e % 2) * PITCH + pair * 16 + e / 2 * 8 + group] = sum[r][pair][e];
     __syncthreads();
 }

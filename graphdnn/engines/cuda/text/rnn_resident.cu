@@ -3,7 +3,7 @@
 // units that are summed over, and join in shared memory; each reads the states that it needs as soon as other blocks have
 // written them. Columns are units with their gates side by side.
 
-constexpr int COLUMNS = GATES * UNITS, TILES = COLUMNS / 8, PITCH = COLUMNS + 8, WARPS = THREADS / 32;
+constexpr int COLUMNS = GATES * UNITS, TILES = COLUMNS / 8, PITCH = COLUMNS + 4, WARPS = THREADS / 32;
 constexpr int EACH = ROWS * UNITS / THREADS;  // pairs of a sequence and a unit for a thread
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident(const __grid_constant__ Params p) {
@@ -93,13 +93,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident(const __gr
                 for (int i = 0; i < ROWS / 8 * BLOCKS_OF_K; ++i)
                     if (first_k + i % BLOCKS_OF_K * 32 >= hidden) state[i] = make_uint4(0, 0, 0, 0);
             }
-            float sum[ROWS / 16][TILES][4];
+            float sum[ROWS / 8][TILES / 2][4];
             #pragma unroll
-            for (int m = 0; m < ROWS / 16; ++m)
+            for (int r = 0; r < ROWS / 8; ++r)
                 #pragma unroll
-                for (int tile = 0; tile < TILES; ++tile)
+                for (int pair = 0; pair < TILES / 2; ++pair)
                     #pragma unroll
-                    for (int e = 0; e < 4; ++e) sum[m][tile][e] = 0.0f;
+                    for (int e = 0; e < 4; ++e) sum[r][pair][e] = 0.0f;
             add_products<BLOCKS_OF_K>(sum, state, weights, 0);
             float* parts = partial + (STAGED ? 0 : s % 2) * WARPS * ROWS * PITCH;
             store_sums<TILES, PITCH>(sum, parts);

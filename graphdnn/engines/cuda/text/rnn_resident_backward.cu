@@ -5,7 +5,7 @@
 // A warp has some units with all of their gates, WARP_UNITS of 32, and reads AT_ONCE blocks of 32 values. One more turn after the last gives the gradients of the
 // first states.
 
-constexpr int TILES = UNITS / 8, PITCH = UNITS + 8, WARPS = THREADS / 32, BLOCKS_OF_K = GATES * WARP_UNITS;
+constexpr int TILES = UNITS / 8, PITCH = UNITS + 4, WARPS = THREADS / 32, BLOCKS_OF_K = GATES * WARP_UNITS;
 constexpr int EACH = ROWS * UNITS / THREADS;  // pairs of a sequence and a unit for a thread
 
 // A GRU hands on the third gate's gradient of the state first, so that those of the state and of the input are neighbours.
@@ -92,13 +92,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident_backward(c
         const bool is_end = s == steps;
         const int batch = is_end ? all : now.batch;
         if (first_b < batch) {
-            float sum[ROWS / 16][TILES][4];
+            float sum[ROWS / 8][TILES / 2][4];
             #pragma unroll
-            for (int m = 0; m < ROWS / 16; ++m)
+            for (int r = 0; r < ROWS / 8; ++r)
                 #pragma unroll
-                for (int tile = 0; tile < TILES; ++tile)
+                for (int pair = 0; pair < TILES / 2; ++pair)
                     #pragma unroll
-                    for (int e = 0; e < 4; ++e) sum[m][tile][e] = 0.0f;
+                    for (int e = 0; e < 4; ++e) sum[r][pair][e] = 0.0f;
             // Sequences that are not there, or begin, read the first row, which is 0.
             const State* rows[ROWS / 8];
             #pragma unroll
