@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 from legal import operation, tensor
 
 import graphdnn
-from graphdnn import Filters, Graph, OperationGraph, rank
+from graphdnn import Filters, Graph, HeurMode, KnobType, OperationGraph, Ranking, device_spec, rank
+from graphdnn.engines import Knob
+from graphdnn.engines.numpy_general import ENGINE as NUMPY
 from graphdnn.enums import PointwiseMode, ReductionOperator, Status
 from graphdnn.errors import GraphdnnError
 from graphdnn.ledger import ENTRY_FIELDS, KINDS, LEDGER_FIELDS, SUBJECT_FIELDS, Ledger, of_error, of_ranking
@@ -104,17 +107,20 @@ def test_a_plan_knows_the_filters_it_was_ranked_with() -> None:
 
 def test_knob_values_that_a_filter_excludes() -> None:
     """An engine that serves within the limit, with other knob values than its defaults."""
-    dims, w = (2, 64, 16, 16), (64, 64, 3, 3)
-    op = operation("conv_fprop", x=tensor(1, dims, "f16"), w=tensor(2, w, "f16"), y=tensor(3, (2, 64, 14, 14), "f16"))
-    graph = OperationGraph.of([op])
-    free = rank(graph, "h200")
-    found = Ledger()
-    for config in free:
-        frugal = config.choices[0].engine
-        if frugal.frugal:
-            found = of_ranking(rank(graph, "h200", filters=Filters(workspace_limit=config.workspace_size - 1)))
-    knobs = found.only(kind="knob")
-    assert all(e.rule == "filter.workspace" and "=" in e.subject.text for e in knobs)
+    stages = KnobType.STAGES
+    engine = replace(
+        NUMPY, id=900, name="custom", knobs=(Knob(stages, 2, 8, 2, 4, "stages"),), frugal={stages: 2},
+        workspace=lambda task, knobs: knobs[stages] * 100,
+    )  # fmt: skip
+    fused = graphdnn.fuse(OperationGraph.of([operation("conv_fprop")]))
+    cpu, limit = device_spec("cpu"), Filters(workspace_limit=250)
+    ledger = of_ranking(Ranking(fused, cpu, HeurMode.A, limit, (engine,)))
+    (entry,) = ledger
+    assert (entry.kind, entry.rule, entry.subject.engine_id) == ("knob", "filter.workspace", 900)
+    assert entry.subject.text == "custom for [0] conv_fprop with STAGES=4"
+    assert entry.actual == "400"
+    every = of_ranking(Ranking(fused, cpu, HeurMode.B, limit, (engine,)))
+    assert [e.actual for e in every.only(kind="knob")] == ["400", "600", "800"]
 
 
 def test_an_engine_deselected_by_name_is_in_the_ledger() -> None:
