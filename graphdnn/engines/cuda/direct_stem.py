@@ -143,7 +143,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     columns = _columns(p, plan, device, knobs)
     own = 8 if columns else 2 * plan.tiles_n  # neighbouring channels of a lane
     width = min(own, width_for(y_space, steps.epilogue_tensors(), 1, 32))
-    body = Program(op, parameters, y_space, "t", width=width, vector_axis=1)
+    body = Program(op, parameters, y_space, "t", width=width, vector_axis=1, keeps=columns > 0)
     steps.finish(body, "acc", "float")
 
     row = p.input[1] * p.c
@@ -179,8 +179,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         ],
         parameters=parameters.text,
         functions=[
-            body.function("epilogue", f"const float (&acc)[{width}]"),
-            *([register_product_text(x.data_type, columns)] if columns else []),
+            *([body.keeping(), register_product_text(x.data_type, columns)] if columns else []),
+            body.function("epilogue", ("const Kept& kept, " if columns else "") + f"const float (&acc)[{width}]"),
         ],
         constants={
             "R": p.filter[0], "S": p.filter[1], "C": p.c, "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],

@@ -70,6 +70,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_stem(const 
     }
     publish_filters();
 
+    Kept kept[BN / 4 / WIDTH];  // what the epilogue reads for a lane's channels
+    #pragma unroll
+    for (int v = 0; v < BN / 4; v += WIDTH) {
+        const int channel = block_channel + v / 8 * 32 + 8 * j + v % 8;
+        const int at[4] = {0, channel < (int)p.channels_out ? channel : 0, 0, 0};
+        keep(p, at, kept[v / WIDTH]);
+    }
     const int groups = TP * (int)p.column_tiles, units = (groups + 3) / 4 * APART;
     int slot = 0;
     for (; tile < (unsigned int)p.tiles; tile += gridDim.x) {
@@ -139,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_stem(const 
                     float acc[WIDTH];
                     #pragma unroll
                     for (int e = 0; e < WIDTH; ++e) acc[e] = sum[(v + e) / 2 * 4 + 2 * half + (v + e) % 2];
-                    epilogue(p, at, acc);
+                    epilogue(p, at, kept[v / WIDTH], acc);
                 }
             }
         }
