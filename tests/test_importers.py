@@ -193,6 +193,19 @@ def test_padding_behind_gives_the_values_of_the_asked_output() -> None:
     np.testing.assert_allclose(y[0, 0], wanted)
 
 
+@pytest.mark.torch
+def test_transposed_convolutions_are_those_of_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    line = "MIOpenDriver conv -m trans -n 2 -c 8 -H 5 -W 4 -k 6 -g 2 -u 2 -v 2 -p 1 -q 1 -Y 1 -X 1 -F 1"
+    graph = read(line).problems[0].graph
+    rng = np.random.default_rng(0)
+    values = {t.uid: rng.standard_normal(t.dims).astype(np.float32) for t in graph.tensors.values()}
+    (y,) = reference(graph, values).values()
+    x, w = (torch.from_numpy(values[t.uid]).double() for t in (graph.operations[0].dy, graph.operations[0].w))  # type: ignore[attr-defined]
+    wanted = torch.nn.functional.conv_transpose2d(x, w, stride=2, padding=1, output_padding=1, groups=2)
+    np.testing.assert_allclose(y, wanted.numpy(), rtol=1e-9, atol=1e-9)
+
+
 # cuDNN's frontend.
 
 
