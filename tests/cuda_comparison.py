@@ -81,9 +81,9 @@ def run_both(
 
 
 def device_kernel(
-    operations: Operation | Sequence[Operation], engine: Engine, knobs: Knobs | None = None
+    operations: Operation | Sequence[Operation], engine: Engine, knobs: Knobs | None = None, device: str = "h200"
 ) -> DeviceKernel:
-    kernel = engine.compile(Task(fused(operations), device_spec("h200")), engine.settings(knobs or {}))
+    kernel = engine.compile(Task(fused(operations), device_spec(device)), engine.settings(knobs or {}))
     assert isinstance(kernel, DeviceKernel)
     return kernel
 
@@ -94,9 +94,10 @@ def compiles_cleanly(
     arch: str,
     knobs: Knobs | None = None,
     registers: int = 255,
+    device: str = "h200",
 ) -> None:
     """Every text of the kernel compiles: no spills, no stack, no warnings, within ``registers``."""
-    for step in device_kernel(operations, engine, knobs).steps:
+    for step in device_kernel(operations, engine, knobs, device).steps:
         assert isinstance(step, Launch)
         for entry, used in resources(compile_text(step.text, arch).log).items():
             assert not used.warnings, used.warnings

@@ -411,4 +411,5 @@ _COMPILED: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize("case", _COMPILED)
 def test_compiles_without_spills(case: str, arch: str) -> None:
     op, engine = _COMPILED[case]
-    compiles_cleanly(op, engine, arch, registers=128)
+    device = {"sm_80": "a100", "sm_89": "l40s", "sm_90a": "h200"}[arch]  # registers are divided as measured on an H200
+    compiles_cleanly(op, engine, arch, registers=128, device=device)

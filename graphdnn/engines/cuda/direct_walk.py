@@ -38,7 +38,7 @@ class Walk:
     warps: int
     tiles: int  # of columns
     lines: int  # steps at a time
-    rows: int  # steps of a block that let rows leave; more than an image has: of several
+    rows: int  # steps of a block that let rows leave
     stages: int
     blocks: int  # of a multiprocessor, which registers are limited for
 
@@ -174,7 +174,7 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
     resident = wishes.blocks or blocks or max(1, min(by_registers, by_memory))
     resident = min(resident, 2048 // walk.threads)
     height = shape.rows
-    rows = wishes.rows or (rows if height >= 2 * rows else 0)
+    rows = min(wishes.rows, height) or (rows if height >= 2 * rows else 0)
     if not rows:
         strips = p.n * -(-shape.channels_out // walk.channels) * parts
 
@@ -215,9 +215,7 @@ def generate(op: FusedOp, sides: Sides, steps: Steps, walk: Walk) -> DeviceKerne
     image_in, image_out = (p.output, p.input) if dgrad else (p.input, p.output)
     column_blocks = -(-shape.columns // (TILE * walk.tiles))
     channel_blocks = -(-shape.channels_out // walk.channels)
-    strips = p.n * channel_blocks * column_blocks
-    is_several = walk.rows > shape.rows
-    strip_rows = shape.rows if is_several else -(-shape.rows // walk.rows) * walk.rows
+    segments = -(-shape.rows // walk.rows)
     parameters.tensor("gathered", sides.gathered)
     parameters.tensor("filter", filter.spec)
     parameters.tensor("output", output, is_output=True)
@@ -238,7 +236,7 @@ def generate(op: FusedOp, sides: Sides, steps: Steps, walk: Walk) -> DeviceKerne
         "in_column": pad_w // stride_w if dgrad else -pad_w,
         "out_row": -(pad_h % stride_h) if dgrad else 0,
         "out_column": -(pad_w % stride_w) if dgrad else 0,
-        "rows": shape.rows, "strips": strips, "strip_rows": strip_rows, "block_rows": walk.rows,
+        "rows": shape.rows, "segments": segments, "segment_rows": walk.rows,
         "channel_blocks": channel_blocks, "column_blocks": column_blocks, "nothing": 0,
     }.items():  # fmt: skip
         parameters.integer(name, value)
@@ -256,11 +254,10 @@ def generate(op: FusedOp, sides: Sides, steps: Steps, walk: Walk) -> DeviceKerne
             "IN_ROWS": shape.in_rows, "OUT_ROWS": shape.out_rows, "WINDOW": shape.window,
             "TW": TILE, "TILES": walk.tiles, "WARPS": walk.warps, "PAIRS": walk.pairs, "THREADS": walk.threads,
             "ROWS": walk.lines, "STAGES": walk.stages, "BLOCKS": walk.blocks, "WIDTH": width,
-            "SEVERAL": is_several,
             "FILTER_CHUNK": filter.chunk(walk.channels * shape.group_in * p.taps),
             "Gathered": STORAGE[sides.gathered.data_type], "Out": STORAGE[output.data_type],
         },
     )  # fmt: skip
-    blocks = -(-strips * strip_rows // walk.rows)
+    blocks = p.n * channel_blocks * column_blocks * segments
     steps.add(Launch(text, "direct_walk", (blocks, 1, 1), walk.threads, parameters.pack(), _shared(shape, walk)))
     return steps.kernel(name)

@@ -167,6 +167,7 @@ class Forward:
         constants: dict[str, bool | str] = {
             "CENTERED": operands.centered,
             "SCALED": scale is not None and rows.is_of_row(scale),
+            "PAST_L1": False,
             "Compute": operands.compute,
         }
         residence.launch(steps, name, rows, parameters, functions, "norm_resident_forward.cuh", constants)

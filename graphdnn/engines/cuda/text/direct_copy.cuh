@@ -7,7 +7,8 @@ template <int BYTES> __device__ __forceinline__ void copy_async(void* to, const 
         const unsigned int target = (unsigned int)__cvta_generic_to_shared(to);
         const int given = inside ? BYTES : 0;
         if constexpr (BYTES == 16)
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(from), "r"(given) : "memory");
+            asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"  // pixels are read in parts
+                         ::"r"(target), "l"(from), "r"(given) : "memory");
         else
             asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
                          ::"r"(target), "l"(from), "n"(BYTES), "r"(given) : "memory");

@@ -71,239 +71,226 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_walk(const 
     Gathered* const slab = (Gathered*)(memory + Rows::BYTES);
     Out* const hall = (Out*)(memory + Rows::BYTES + SLAB_BYTES);
 
-    // A block has a part of the rows of one image, of one range of columns and of channels; where SEVERAL, as many rows
-    // as others of all of these, which follow each other.
-    const int block_rows = (int)p.block_rows;
-    int done = 0;
-    do {
-        if (done > 0) __syncthreads();  // what is in shared memory has been read by all
-        const int begin = (int)blockIdx.x * block_rows + done;
-        unsigned int strip = (unsigned int)begin / (unsigned int)p.strip_rows;
-        if (SEVERAL && strip >= (unsigned int)p.strips) break;
-        const int first = begin - (int)strip * (int)p.strip_rows;
-        const int last = first + block_rows - done < (int)p.rows ? first + block_rows - done : (int)p.rows;
-        done += last - first;
-        const int channel_block = (int)(strip % (unsigned int)p.channel_blocks);
-        strip /= (unsigned int)p.channel_blocks;
-        const int column_block = (int)(strip % (unsigned int)p.column_blocks);
-        const int n = (int)(strip / (unsigned int)p.column_blocks);
-        const int steps = last - first + EXTRA;
-        const int row0 = (DGRAD ? first - EXTRA : first) * IN_ROWS + (int)p.in_row;
+    unsigned int block = blockIdx.x;
+    const int channel_block = (int)(block % (unsigned int)p.channel_blocks);
+    block /= (unsigned int)p.channel_blocks;
+    const int column_block = (int)(block % (unsigned int)p.column_blocks);
+    block /= (unsigned int)p.column_blocks;
+    const int first = (int)(block % (unsigned int)p.segments * (unsigned int)p.segment_rows);
+    const int n = (int)(block / (unsigned int)p.segments);
+    const int last = first + (int)p.segment_rows < (int)p.rows ? first + (int)p.segment_rows : (int)p.rows;
+    const int steps = last - first + EXTRA;
+    const int row0 = (DGRAD ? first - EXTRA : first) * IN_ROWS + (int)p.in_row;
 
-        // Steps whose rows all lie above the image add nothing to empty sums.
-        const int above = row0 < 0 ? -row0 / IN_ROWS : 0;
-        const int start = above < EXTRA ? above : EXTRA;
-        const int channel0 = channel_block * CHANNELS;
-        const int column0 = column_block * COLUMNS_OUT + (int)p.out_column;
+    // Steps whose rows all lie above the image add nothing to empty sums.
+    const int above = row0 < 0 ? -row0 / IN_ROWS : 0;
+    const int start = above < EXTRA ? above : EXTRA;
+    const int channel0 = channel_block * CHANNELS;
+    const int column0 = column_block * COLUMNS_OUT + (int)p.out_column;
 
-        Rows ring(memory);
-        ring.start(
-            p.gathered + n * p.gathered_n, p.gathered_h, p.gathered_w, (int)p.in_h, (int)p.in_w, (int)p.channels,
-            row0 + start * IN_ROWS, column_block * TILES * STEP_W + BEFORE + (int)p.in_column, channel0
-        );
-        {  // the block's filters as they lie in memory
-            const Gathered* source = p.filter + (long long)channel_block * SLAB;
-            const long long left = p.filter_elements - (long long)channel_block * SLAB;
-            for (int i = threadIdx.x * FILTER_CHUNK; i < SLAB; i += THREADS * FILTER_CHUNK)
-                copy_async<FILTER_CHUNK * (int)sizeof(Gathered)>(slab + i, i < left ? source + i : p.filter, i < left);
-        }
+    Rows ring(memory);
+    ring.start(
+        p.gathered + n * p.gathered_n, p.gathered_h, p.gathered_w, (int)p.in_h, (int)p.in_w, (int)p.channels,
+        row0 + start * IN_ROWS, column_block * TILES * STEP_W + BEFORE + (int)p.in_column, channel0
+    );
+    {  // the block's filters as they lie in memory
+        const Gathered* source = p.filter + (long long)channel_block * SLAB;
+        const long long left = p.filter_elements - (long long)channel_block * SLAB;
+        for (int i = threadIdx.x * FILTER_CHUNK; i < SLAB; i += THREADS * FILTER_CHUNK)
+            copy_async<FILTER_CHUNK * (int)sizeof(Gathered)>(slab + i, i < left ? source + i : p.filter, i < left);
+    }
+    commit_copies();
+    #pragma unroll
+    for (int i = 0; i < STAGES - 1; ++i) {
+        if (start + i * ROWS < steps) ring.fetch(i);
         commit_copies();
-        #pragma unroll
-        for (int i = 0; i < STAGES - 1; ++i) {
-            if (start + i * ROWS < steps) ring.fetch(i);
-            commit_copies();
-        }
+    }
 
-        int thread = (int)threadIdx.x;
-#ifdef __CUDA_ARCH__
-        if (SEVERAL) asm volatile("" : "+r"(thread));  // what follows is computed again: no registers keep it in between
-#endif
-        const int lane = thread % 32, g = lane / 4, j = lane % 4, warp = thread / 32;
-        const int local = OWN * warp;
+    const int lane = (int)threadIdx.x % 32, g = lane / 4, j = lane % 4, warp = (int)threadIdx.x / 32;
+    const int local = OWN * warp;
 
-        await_copies<STAGES - 1>();
-        __syncthreads();
-        unsigned int weight[R][PAIRS][WITH][CHUNKS];
+    await_copies<STAGES - 1>();
+    __syncthreads();
+    unsigned int weight[R][PAIRS][WITH][CHUNKS];
+    #pragma unroll
+    for (int r = 0; r < R; ++r)
         #pragma unroll
-        for (int r = 0; r < R; ++r)
+        for (int q = 0; q < PAIRS; ++q)
             #pragma unroll
-            for (int q = 0; q < PAIRS; ++q)
+            for (int with = 0; with < WITH; ++with)
                 #pragma unroll
-                for (int with = 0; with < WITH; ++with)
+                for (int chunk = 0; chunk < CHUNKS; ++chunk) {
+                    const int o = local + 2 * q + g % 2, s = column_tap(chunk * TW + j, g / 2);
+                    unsigned int both = 0;
                     #pragma unroll
-                    for (int chunk = 0; chunk < CHUNKS; ++chunk) {
-                        const int o = local + 2 * q + g % 2, s = column_tap(chunk * TW + j, g / 2);
-                        unsigned int both = 0;
-                        #pragma unroll
-                        for (int e = 0; e < 2; ++e) {
-                            const int i = local + 2 * (q / WITH * WITH + with) + e;
-                            if (s >= 0 && o / GROUP == i / GROUP)
-                                both |= (unsigned int)slab[filter_offset(p, o, i, r, s)].bits << 16 * e;
-                        }
-                        weight[r][q][with][chunk] = both;
+                    for (int e = 0; e < 2; ++e) {
+                        const int i = local + 2 * (q / WITH * WITH + with) + e;
+                        if (s >= 0 && o / GROUP == i / GROUP)
+                            both |= (unsigned int)slab[filter_offset(p, o, i, r, s)].bits << 16 * e;
                     }
-
-        float sum[WINDOW][PAIRS][4];
-        #pragma unroll
-        for (int k = 0; k < WINDOW; ++k)
-            #pragma unroll
-            for (int q = 0; q < PAIRS; ++q)
-                #pragma unroll
-                for (int e = 0; e < 4; ++e) sum[k][q][e] = 0.0f;
-
-        // Rows that the steps from `step` on have finished, from shared memory.
-        const int piece = thread % PIECES, mine = thread / PIECES;
-        const bool writes = channel0 + piece * PIECE < (int)p.channels;
-        Out* const image = p.output + n * p.output_n + channel0 + piece * PIECE;
-        auto leave = [&](const Out* from, int step) {
-            #pragma unroll
-            for (int i = 0; i < TIMES; ++i) {
-                const int pixel = mine + i * BATCH, line = pixel / COLUMNS_OUT, done = step + line / OUT_ROWS;
-                const int column = column0 + pixel - line * COLUMNS_OUT;
-                const int out = (first + done - EXTRA) * OUT_ROWS + line % OUT_ROWS + (int)p.out_row;
-                if (writes && (LINES * COLUMNS_OUT % BATCH == 0 || pixel < LINES * COLUMNS_OUT) && done >= EXTRA &&
-                    done < steps && (OUT_ROWS == 1 || (unsigned int)out < (unsigned int)p.out_h) &&
-                    (unsigned int)column < (unsigned int)p.out_w)
-                    store_pack<PIECE>(
-                        image + out * p.output_h + column * (int)p.output_w,
-                        load_pack<PIECE>(from + pixel * PLACE + piece * PIECE)
-                    );
-            }
-        };
-
-        // Lanes without a pixel take one that is there through the epilogue, and nobody writes it.
-        const int channel_at = within(channel0 + local, (int)p.channels - OWN + 1);
-        const int column_at[2] = {
-            within(column0 + lane, (int)p.out_w), within(column0 + 32 + lane, (int)p.out_w)
-        };
-        // For tiles that are not there the last one is read: behind it lie rows on their way, and rows that others write.
-        const int nearest = TILES >= 8 ? g : within(g, TILES);
-        const int apart = ((TILES >= 16 ? g + 8 : within(g + 8, TILES)) - nearest) * STEP_W * PIXEL;
-        // Finite as long as all results were: products of neighbours are added to it.
-        float probe = 0.0f;
-        // Unknown to the compiler, but 0: operands of products are then written once, into registers side by side.
-        const unsigned int nothing = (unsigned int)p.nothing;
-        int slot = 0, parity = 0;
-        #pragma unroll 1
-        for (int turn = start; turn < steps; turn += ROWS) {
-            await_copies<STAGES - 2>();
-            __syncthreads();  // these rows are there for all, and all have left those that are overwritten next
-            if (turn + (STAGES - 1) * ROWS < steps) ring.fetch(slot == 0 ? STAGES - 1 : slot - 1);
-            commit_copies();
-            const Gathered* const here = ring.at(slot, 0, nearest * STEP_W + j, local);
-            Pack<unsigned int, PAIRS> words[CHUNKS][2];  // of tiles g and g + 8
-            auto load = [&](int row) {
-                #pragma unroll
-                for (int chunk = 0; chunk < CHUNKS; ++chunk)
-                    #pragma unroll
-                    for (int m = 0; m < 2; ++m)
-                        words[chunk][m] = load_pack<PAIRS>(
-                            (const unsigned int*)(here + (row * WIDE + chunk * TW) * PIXEL + m * apart)
-                        );
-            };
-            load(0);
-            if (turn != start) leave(hall + (parity ^ 1) * HALL, turn - ROWS);
-
-            Out* const to = hall + parity * HALL + lane * PLACE + local;
-            slot = slot + 1 == STAGES ? 0 : slot + 1;
-            parity ^= 1;
-            #pragma unroll
-            for (int line = 0; line < ROWS; ++line) {
-                #pragma unroll
-                for (int u = 0; u < IN_ROWS; ++u) {
-                    if (u >= R) continue;
-                    unsigned int x[PAIRS][(CHUNKS + 1) / 2][4];
-                    #pragma unroll
-                    for (int q = 0; q < PAIRS; ++q)
-                        #pragma unroll
-                        for (int chunk = 0; chunk < CHUNKS; ++chunk)
-                            #pragma unroll
-                            for (int m = 0; m < 2; ++m) x[q][chunk / 2][chunk % 2 * 2 + m] = words[chunk][m].at[q] ^ nothing;
-                    if (line * IN_ROWS + u + 1 < ROWS * IN_ROWS && (u + 1 < R || line + 1 < ROWS))
-                        load(u + 1 < R && u + 1 < IN_ROWS ? line * IN_ROWS + u + 1 : (line + 1) * IN_ROWS);
-                    #pragma unroll
-                    for (int k = 0; k < WINDOW; ++k) {
-                        const int r = row_tap(u, k);
-                        if (r < 0) continue;
-                        #pragma unroll
-                        for (int chunk = 0; chunk < CHUNKS; chunk += 2)
-                            #pragma unroll
-                            for (int with = 0; with < WITH; ++with)
-                                #pragma unroll
-                                for (int q = 0; q < PAIRS; ++q) {
-                                    const unsigned int(&of)[4] = x[q / WITH * WITH + with][chunk / 2];
-                                    const int next = chunk + 1 < CHUNKS ? chunk + 1 : chunk;
-                                    if (chunk + 1 < CHUNKS)
-                                        warp_product<Gathered, true>(
-                                            sum[k][q], of[0], of[1], of[2], of[3], weight[r][q][with][chunk],
-                                            weight[r][q][with][next]
-                                        );
-                                    else
-                                        warp_product<Gathered, false>(
-                                            sum[k][q], of[0], of[1], 0, 0, weight[r][q][with][chunk], 0
-                                        );
-                                }
-                    }
+                    weight[r][q][with][chunk] = both;
                 }
-                // Rows are complete: they leave the window, and it moves on. What they are before the first is not read.
-                #pragma unroll
-                for (int k = 0; k < OUT_ROWS; ++k)
-                    #pragma unroll
-                    for (int m = 0; m < 2; ++m) {
-                        if (8 * m + 8 > TILES && 8 * m + g >= TILES) continue;
-                        #pragma unroll
-                        for (int q = 0; q < PAIRS; ++q) probe = fmaf(sum[k][q][2 * m], sum[k][q][2 * m + 1], probe);
-                        Pack<Out, OWN> pack;
-                        #pragma unroll
-                        for (int v = 0; v < OWN; v += WIDTH) {
-                            const int row = (first + turn + line - EXTRA) * OUT_ROWS + k + (int)p.out_row;
-                            const int at[4] = {n, channel_at + v, within(row, (int)p.out_h), column_at[m]};
-                            float acc[WIDTH];
-                            #pragma unroll
-                            for (int e = 0; e < WIDTH; ++e) acc[e] = sum[k][(v + e) / 2][2 * m + (v + e) % 2];
-                            Out result[WIDTH];
-                            epilogue(p, at, acc, result);
-                            #pragma unroll
-                            for (int e = 0; e < WIDTH; ++e) pack.at[v + e] = result[e];
-                        }
-                        store_pack<OWN>(to + ((line * OUT_ROWS + k) * COLUMNS_OUT + 32 * m) * PLACE, pack);
-                    }
-                #pragma unroll
-                for (int k = 0; k < WINDOW; ++k)
-                    #pragma unroll
-                    for (int q = 0; q < PAIRS; ++q)
-                        #pragma unroll
-                        for (int e = 0; e < 4; ++e)
-                            sum[k][q][e] = k + OUT_ROWS < WINDOW ? sum[k + OUT_ROWS < WINDOW ? k + OUT_ROWS : 0][q][e] : 0.0f;
-            }
-        }
-        await_copies<0>();
-        const bool strange = __syncthreads_or(probe != probe);
-        const int turns = (steps - start + ROWS - 1) / ROWS;
-        if (turns > 0) leave(hall + (parity ^ 1) * HALL, start + (turns - 1) * ROWS);
-        if (!strange) continue;
-        __syncthreads();  // what follows is written over the last rows
-        Out* const image0 = p.output + n * p.output_n + channel0;
-        const int height = (last - first) * OUT_ROWS, fours = CHANNELS / WIDTH;
-        #pragma unroll 1
-        for (int i = threadIdx.x; i < height * COLUMNS_OUT * fours; i += THREADS) {
-            const int own = i % fours * WIDTH, column = column0 + i / fours % COLUMNS_OUT;
-            const int out = first * OUT_ROWS + i / (fours * COLUMNS_OUT) + (int)p.out_row;
-            if ((unsigned int)out >= (unsigned int)p.out_h || (unsigned int)column >= (unsigned int)p.out_w ||
-                channel0 + own >= (int)p.channels)
-                continue;
-            const int at[4] = {n, channel0 + own, out, column};
-            float acc[WIDTH] = {};
-            #pragma unroll 1
-            for (int which = 0; which < WIDTH; ++which) {
-                const float exact = exact_sum(p, slab, n, channel0, own + which, out, column);
-                #pragma unroll
-                for (int e = 0; e < WIDTH; ++e) acc[e] = e == which ? exact : acc[e];
-            }
-            Out result[WIDTH];
-            epilogue(p, at, acc, result);
+
+    float sum[WINDOW][PAIRS][4];
+    #pragma unroll
+    for (int k = 0; k < WINDOW; ++k)
+        #pragma unroll
+        for (int q = 0; q < PAIRS; ++q)
             #pragma unroll
-            for (int e = 0; e < WIDTH; ++e) image0[out * p.output_h + column * (int)p.output_w + own + e] = result[e];
+            for (int e = 0; e < 4; ++e) sum[k][q][e] = 0.0f;
+
+    // Rows that the steps from `step` on have finished, from shared memory.
+    const int piece = (int)threadIdx.x % PIECES, mine = (int)threadIdx.x / PIECES;
+    const bool writes = channel0 + piece * PIECE < (int)p.channels;
+    Out* const image = p.output + n * p.output_n + channel0 + piece * PIECE;
+    auto leave = [&](const Out* from, int step) {
+        #pragma unroll
+        for (int i = 0; i < TIMES; ++i) {
+            const int pixel = mine + i * BATCH, line = pixel / COLUMNS_OUT, done = step + line / OUT_ROWS;
+            const int column = column0 + pixel - line * COLUMNS_OUT;
+            const int out = (first + done - EXTRA) * OUT_ROWS + line % OUT_ROWS + (int)p.out_row;
+            if (writes && (LINES * COLUMNS_OUT % BATCH == 0 || pixel < LINES * COLUMNS_OUT) && done >= EXTRA &&
+                done < steps && (OUT_ROWS == 1 || (unsigned int)out < (unsigned int)p.out_h) &&
+                (unsigned int)column < (unsigned int)p.out_w)
+                store_pack<PIECE>(
+                    image + out * p.output_h + column * (int)p.output_w,
+                    load_pack<PIECE>(from + pixel * PLACE + piece * PIECE)
+                );
         }
-    } while (SEVERAL && done < block_rows);
+    };
+
+    // Lanes without a pixel take one that is there through the epilogue, and nobody writes it.
+    const int channel_at = within(channel0 + local, (int)p.channels - OWN + 1);
+    const int column_at[2] = {
+        within(column0 + lane, (int)p.out_w), within(column0 + 32 + lane, (int)p.out_w)
+    };
+    // For tiles that are not there the last one is read: behind it lie rows on their way, and rows that others write.
+    const int nearest = TILES >= 8 ? g : within(g, TILES);
+    const int apart = ((TILES >= 16 ? g + 8 : within(g + 8, TILES)) - nearest) * STEP_W * PIXEL;
+    // Finite as long as all results were: products of neighbours are added to it.
+    float probe = 0.0f;
+    // Unknown to the compiler, but 0: operands of products are then written once, into registers side by side.
+    const unsigned int nothing = (unsigned int)p.nothing;
+    int slot = 0, parity = 0;
+    #pragma unroll 1
+    for (int turn = start; turn < steps; turn += ROWS) {
+        await_copies<STAGES - 2>();
+        __syncthreads();  // these rows are there for all, and all have left those that are overwritten next
+        if (turn + (STAGES - 1) * ROWS < steps) ring.fetch(slot == 0 ? STAGES - 1 : slot - 1);
+        commit_copies();
+        const Gathered* const here = ring.at(slot, 0, nearest * STEP_W + j, local);
+        Pack<unsigned int, PAIRS> words[CHUNKS][2];  // of tiles g and g + 8
+        auto load = [&](int row) {
+            #pragma unroll
+            for (int chunk = 0; chunk < CHUNKS; ++chunk)
+                #pragma unroll
+                for (int m = 0; m < 2; ++m)
+                    words[chunk][m] = load_pack<PAIRS>(
+                        (const unsigned int*)(here + (row * WIDE + chunk * TW) * PIXEL + m * apart)
+                    );
+        };
+        load(0);
+        if (turn != start) leave(hall + (parity ^ 1) * HALL, turn - ROWS);
+
+        Out* const to = hall + parity * HALL + lane * PLACE + local;
+        slot = slot + 1 == STAGES ? 0 : slot + 1;
+        parity ^= 1;
+        #pragma unroll
+        for (int line = 0; line < ROWS; ++line) {
+            #pragma unroll
+            for (int u = 0; u < IN_ROWS; ++u) {
+                if (u >= R) continue;
+                unsigned int x[PAIRS][(CHUNKS + 1) / 2][4];
+                #pragma unroll
+                for (int q = 0; q < PAIRS; ++q)
+                    #pragma unroll
+                    for (int chunk = 0; chunk < CHUNKS; ++chunk)
+                        #pragma unroll
+                        for (int m = 0; m < 2; ++m) x[q][chunk / 2][chunk % 2 * 2 + m] = words[chunk][m].at[q] ^ nothing;
+                if (line * IN_ROWS + u + 1 < ROWS * IN_ROWS && (u + 1 < R || line + 1 < ROWS))
+                    load(u + 1 < R && u + 1 < IN_ROWS ? line * IN_ROWS + u + 1 : (line + 1) * IN_ROWS);
+                #pragma unroll
+                for (int k = 0; k < WINDOW; ++k) {
+                    const int r = row_tap(u, k);
+                    if (r < 0) continue;
+                    #pragma unroll
+                    for (int chunk = 0; chunk < CHUNKS; chunk += 2)
+                        #pragma unroll
+                        for (int with = 0; with < WITH; ++with)
+                            #pragma unroll
+                            for (int q = 0; q < PAIRS; ++q) {
+                                const unsigned int(&of)[4] = x[q / WITH * WITH + with][chunk / 2];
+                                const int next = chunk + 1 < CHUNKS ? chunk + 1 : chunk;
+                                if (chunk + 1 < CHUNKS)
+                                    warp_product<Gathered, true>(
+                                        sum[k][q], of[0], of[1], of[2], of[3], weight[r][q][with][chunk],
+                                        weight[r][q][with][next]
+                                    );
+                                else
+                                    warp_product<Gathered, false>(
+                                        sum[k][q], of[0], of[1], 0, 0, weight[r][q][with][chunk], 0
+                                    );
+                            }
+                }
+            }
+            // Rows are complete: they leave the window, and it moves on. What they are before the first is not read.
+            #pragma unroll
+            for (int k = 0; k < OUT_ROWS; ++k)
+                #pragma unroll
+                for (int m = 0; m < 2; ++m) {
+                    if (8 * m + 8 > TILES && 8 * m + g >= TILES) continue;
+                    #pragma unroll
+                    for (int q = 0; q < PAIRS; ++q) probe = fmaf(sum[k][q][2 * m], sum[k][q][2 * m + 1], probe);
+                    Pack<Out, OWN> pack;
+                    #pragma unroll
+                    for (int v = 0; v < OWN; v += WIDTH) {
+                        const int row = (first + turn + line - EXTRA) * OUT_ROWS + k + (int)p.out_row;
+                        const int at[4] = {n, channel_at + v, within(row, (int)p.out_h), column_at[m]};
+                        float acc[WIDTH];
+                        #pragma unroll
+                        for (int e = 0; e < WIDTH; ++e) acc[e] = sum[k][(v + e) / 2][2 * m + (v + e) % 2];
+                        Out result[WIDTH];
+                        epilogue(p, at, acc, result);
+                        #pragma unroll
+                        for (int e = 0; e < WIDTH; ++e) pack.at[v + e] = result[e];
+                    }
+                    store_pack<OWN>(to + ((line * OUT_ROWS + k) * COLUMNS_OUT + 32 * m) * PLACE, pack);
+                }
+            #pragma unroll
+            for (int k = 0; k < WINDOW; ++k)
+                #pragma unroll
+                for (int q = 0; q < PAIRS; ++q)
+                    #pragma unroll
+                    for (int e = 0; e < 4; ++e)
+                        sum[k][q][e] = k + OUT_ROWS < WINDOW ? sum[k + OUT_ROWS < WINDOW ? k + OUT_ROWS : 0][q][e] : 0.0f;
+        }
+    }
+    await_copies<0>();
+    const bool strange = __syncthreads_or(probe != probe);
+    const int turns = (steps - start + ROWS - 1) / ROWS;
+    if (turns > 0) leave(hall + (parity ^ 1) * HALL, start + (turns - 1) * ROWS);
+    if (!strange) return;
+    __syncthreads();  // what follows is written over the last rows
+    Out* const image0 = p.output + n * p.output_n + channel0;
+    const int height = (last - first) * OUT_ROWS, fours = CHANNELS / WIDTH;
+    #pragma unroll 1
+    for (int i = threadIdx.x; i < height * COLUMNS_OUT * fours; i += THREADS) {
+        const int own = i % fours * WIDTH, column = column0 + i / fours % COLUMNS_OUT;
+        const int out = first * OUT_ROWS + i / (fours * COLUMNS_OUT) + (int)p.out_row;
+        if ((unsigned int)out >= (unsigned int)p.out_h || (unsigned int)column >= (unsigned int)p.out_w ||
+            channel0 + own >= (int)p.channels)
+            continue;
+        const int at[4] = {n, channel0 + own, out, column};
+        float acc[WIDTH] = {};
+        #pragma unroll 1
+        for (int which = 0; which < WIDTH; ++which) {
+            const float exact = exact_sum(p, slab, n, channel0, own + which, out, column);
+            #pragma unroll
+            for (int e = 0; e < WIDTH; ++e) acc[e] = e == which ? exact : acc[e];
+        }
+        Out result[WIDTH];
+        epilogue(p, at, acc, result);
+        #pragma unroll
+        for (int e = 0; e < WIDTH; ++e) image0[out * p.output_h + column * (int)p.output_w + own + e] = result[e];
+    }
 }

@@ -1,4 +1,5 @@
-// Loads and stores that tell the second level of cache what becomes of their data.
+// Loads and stores that tell the second level of cache what becomes of their data; PAST_L1: the first one has no part in
+// loads.
 
 template <int V, class How, class T> __device__ __forceinline__ void load_plain(const T* from, How how, T (&to)[V]) {
     load<V>(from, how, to);
@@ -24,8 +25,12 @@ struct Policy {
 #ifdef __CUDA_ARCH__
     __device__ __forceinline__ uint4 load_word(const uint4* from) const {
         uint4 x;
-        asm("ld.global.nc.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
-            : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(from), "l"(word));
+        if constexpr (PAST_L1)
+            asm("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(from), "l"(word));
+        else
+            asm("ld.global.nc.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(from), "l"(word));
         return x;
     }
     __device__ __forceinline__ uint2 load_word(const uint2* from) const {
