@@ -13,7 +13,7 @@ from drawn.families import FAMILIES, Case, draw
 from emulator import MISSING
 from emulator.libraries import host_libraries
 from emulator.runtime import EmulatedRuntime
-from legal import tensor
+from legal import operation, pooling, tensor
 
 from graphdnn import build, fuse
 from graphdnn.certificate import Certificate, NumericClass, numeric_class
@@ -23,7 +23,7 @@ from graphdnn.device import device_spec
 from graphdnn.dtypes import ELEMENTS, FLOATS, cast, data_type_of
 from graphdnn.engines import ENGINE_BY_NAME
 from graphdnn.engines.host.memory import load, store
-from graphdnn.enums import NumericalNote, PointwiseMode
+from graphdnn.enums import NumericalNote, PaddingMode, PointwiseMode, ResampleMode
 from graphdnn.errors import BadParam
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters, Ranking
@@ -260,6 +260,27 @@ def test_a_clip_that_is_rounded() -> None:
     assert 0 < output.observed <= output.worst < 1e-7
     exact = parse("pointwise x=f32[4,8] + clip(0,6)").build_operation_graph()
     assert certify(exact, random_operands(exact)).outputs[0].is_exact
+
+
+def test_a_maximum_that_is_blended() -> None:
+    for spec in (pooling(), pooling(mode=ResampleMode.AVGPOOL_INCLUDE_PADDING, padding_mode=PaddingMode.ZERO_PAD)):
+        graph = OperationGraph.of(
+            [
+                operation(
+                    "resample_fwd",
+                    x=tensor(1, (2, 3, 8, 8)),
+                    y=tensor(2, (2, 3, 4, 4)),
+                    spec=spec,
+                    alpha=0.3,
+                    beta=-1.7,
+                    index=...,
+                )
+            ]
+        )
+        for kind in ("normal", "cancelling", "wide"):
+            (output,) = certify(graph, drawn_data(graph, kind, 3)).outputs
+            assert output.holds, f"{kind}: {output}"
+            assert 0 < output.observed < output.worst < 1e3
 
 
 def test_ranges_hold_for_all_data_in_them() -> None:

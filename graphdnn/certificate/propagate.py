@@ -308,7 +308,8 @@ class Walk:
     def _resampled(self, op: ResampleForward, x: Box) -> dict[str, Box]:
         terms, u = Terms(op, self.values is not None), roundoff(compute_of(op.compute_type)) + REFERENCE
         if op.spec.mode is ResampleMode.MAXPOOL:
-            box = self._blended(op, terms.widest(x.low, x.high, x.error), x.most)
+            largest_of = terms.widest(x.most, x.most, x.reach).error  # of each window
+            box = self._blended(op, terms.widest(x.low, x.high, x.error), largest_of)
             index = Box.between(0.0, 0.0 if x.is_exact else 1.0)
             unclear = np.zeros(()) if x.is_exact else np.asarray(np.inf)
             return {"y": box, "index": index.with_error(unclear)}
@@ -462,8 +463,8 @@ class Terms:
         """Of a choice among elements: |max a - max b| <= max |a - b|."""
         if not self.has_data:
             return Box(low, high, error)
-        if not np.any(error):
-            return Box(low, high, np.zeros(()))
+        if not np.any(error):  # and the values themselves are known
+            return Box.between(0.0, 0.0)
         from graphdnn.certificate.magnitudes import apply
 
         op = self.op
