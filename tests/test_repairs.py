@@ -323,6 +323,12 @@ def test_nothing_to_repair() -> None:
     assert str(found) == "nothing to repair was found"
 
 
+def test_a_graph_without_operations() -> None:
+    found = repairs.of_data({"tensors": [], "operations": []}, "h200")
+    assert [p.rule for p in found.problems] == ["graph.empty"]
+    assert len(found) == 0
+
+
 def test_the_fusion_keeps_its_limits() -> None:
     """What follows a reduction stays a kernel of its own; no edit is suggested for it."""
     graph = Graph("centred", io_data_type="float16", device="h200")

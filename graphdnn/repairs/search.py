@@ -25,7 +25,9 @@ _PROBLEMS = 4  # that proposals are asked for; edits that mend one of several ar
 _FIRST_EDITS = 24  # that a second edit is looked for after
 _FASTER = 0.98  # of the predicted seconds before, for an edit that only makes things faster
 _TARGETS = 40  # entries of the ledger that proposals are asked for
-_PROPOSALS = 4000  # of one row for one problem
+_PROPOSALS = 400_000  # tensors and operations that are copied for the proposals of one row for one problem
+_ASSEMBLED = 100_000  # operations that graphs are made of, over all candidates
+_PAIRED = 100  # operations of a draft in which two mistakes at once are looked for
 _RANKED = 6000  # operations that are fused and ranked, over all candidates: few candidates of a large graph
 
 
@@ -80,7 +82,7 @@ def repairs_of(draft: Draft, target: Target) -> Repairs:
 
 def _legal(draft: Draft, assembly: Assembly, assembler: Assembler, target: Target) -> list[Repair]:
     found = [(edit, made) for edit, made in _tried(draft, assembly, assembler) if made.graph is not None]
-    if not found:
+    if not found and len(draft.operations) <= _PAIRED:
         found = list(_pairs(draft, assembly, assembler))
     found.sort(key=lambda each: each[0].weight)
     before = tuple(problem.rejection for problem in assembly.problems)
@@ -97,16 +99,20 @@ def _legal(draft: Draft, assembly: Assembly, assembler: Assembler, target: Targe
 def _tried(draft: Draft, assembly: Assembly, assembler: Assembler) -> Iterator[tuple[Edit, Assembly]]:
     """Every proposal for the first problems, with what became of it."""
     seen = set()
+    size = max(1, len(draft.operations))
+    most = max(50, _PROPOSALS // (len(draft.tensors) + size))
+    budget = max(12, _ASSEMBLED // size)
     for problem in _first_of_each(assembly.problems):
         case = Case(draft, assembly, problem)
         for row in EDITS:
             if not row.is_for(case):
                 continue
-            for edit in islice(row.propose(case), _PROPOSALS):
+            for edit in islice(row.propose(case), most):
                 known = changes(draft, edit.draft)
-                if known not in seen:
+                if known not in seen and budget:
                     seen.add(known)
                     if _mends_its_operation(edit.draft, problem, assembly, assembler):
+                        budget -= 1
                         yield edit, assembler.assemble(edit.draft)
 
 
