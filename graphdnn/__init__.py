@@ -35,7 +35,7 @@ from graphdnn.errors import (
     Rejection,
 )
 from graphdnn.files import graph_from_json, graph_to_json, plan_from_json, plan_to_json
-from graphdnn.fusion import FusedGraph, FusedOp, fuse
+from graphdnn.fusion import FusedGraph, FusedOp, Limits, fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import EngineConfig, Filters, Ranking
 from graphdnn.machine import device_spec
@@ -62,6 +62,7 @@ __all__ = [
     "HeurMode",
     "InternalError",
     "KnobType",
+    "Limits",
     "MalformedFile",
     "NormMode",
     "NormPhase",
