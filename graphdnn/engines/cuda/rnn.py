@@ -12,7 +12,7 @@ from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.rnn_needs import rnn_needs, waiting_cost
-from graphdnn.engines.cuda.rnn_network import Network, Values, rows_of
+from graphdnn.engines.cuda.rnn_network import TILE, Network, Values, rows_of
 from graphdnn.engines.cuda.rnn_products import Products
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.steps import Steps
@@ -20,10 +20,6 @@ from graphdnn.enums import DataType, RngDistribution
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Rng, RngSpec, RnnForward
 from graphdnn.tensors import TensorSpec
-
-TILE = 16  # sequences and units of a tile
-THREADS = TILE * TILE
-DEPTH = 32
 
 
 def draw_masks(op: RnnForward, steps: Steps) -> None:
@@ -102,16 +98,15 @@ def _layer(
     else:
         parameters.tensor("kept", op.kept, is_output=True)
     parameters.integer("kept_step", 0 if op.kept is None else op.kept.strides[0])
+    tiled = network.tiles(rnn.gates, 1)
     text = kernel_text(
         f"rnn_forward__{rnn.cell.name.lower()}",
-        ["next_launch.cuh", "grid_barrier.cuh", "rnn_rows.cuh", "rnn_cells.cuh", "rnn_forward.cu"],
+        ["next_launch.cuh", "grid_barrier.cuh", "rnn_rows.cuh", "rnn_cells.cuh", "rnn_tile.cuh", "rnn_forward.cu"],
         parameters=parameters.text,
         functions=[],
         constants={
             **network.constants(),
-            "THREADS": THREADS,
-            "TILE": TILE,
-            "DEPTH": DEPTH,
+            **tiled.constants,
             "SKIP": skips,
             "Weight": STORAGE[op.w.data_type],
             "State": STORAGE[op.y.data_type],
@@ -120,10 +115,7 @@ def _layer(
             "CellOut": _storage(op.cy),
         },
     )
-    tiles = -(-rnn.batch_sizes[0] // TILE) * -(-rnn.hidden_size // TILE)
-    blocks = min(tiles, network.device.sm_count // rnn.directions)
-    grid = (blocks, rnn.directions, 1)
-    return Launch(text, "rnn_forward", grid, THREADS, parameters.pack(), is_cooperative=True)
+    return Launch(text, "rnn_forward", tiled.grid, TILE * TILE, parameters.pack(), tiled.shared, is_cooperative=True)
 
 
 def _storage(spec: TensorSpec | None) -> str:

@@ -9,7 +9,7 @@ from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.rnn_needs import rnn_needs, waiting_cost
-from graphdnn.engines.cuda.rnn_network import Network, Values, rows_of
+from graphdnn.engines.cuda.rnn_network import TILE, Network, Values, rows_of
 from graphdnn.engines.cuda.rnn_products import Products
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.steps import Steps
@@ -18,10 +18,6 @@ from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Cell, RnnBackwardData
 from graphdnn.operations.rnn_spec import KEPT_GRADIENTS
 from graphdnn.tensors import TensorSpec
-
-_TILE = 16  # sequences and units of a tile
-_THREADS = _TILE * _TILE
-_DEPTH = 32
 
 
 def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
@@ -106,25 +102,21 @@ def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, p
             parameters.scratch(name, network.wide, past)
         else:
             parameters.nothing(name, network.wide)
+    tiled = network.tiles(1, rnn.gates)
     text = kernel_text(
         f"rnn_backward__{rnn.cell.name.lower()}",
-        ["next_launch.cuh", "grid_barrier.cuh", "rnn_rows.cuh", "rnn_cells.cuh", "rnn_backward.cu"],
+        ["next_launch.cuh", "grid_barrier.cuh", "rnn_rows.cuh", "rnn_cells.cuh", "rnn_tile.cuh", "rnn_backward.cu"],
         parameters=parameters.text,
         functions=[],
         constants={
             **network.constants(),
-            "THREADS": _THREADS,
-            "TILE": _TILE,
-            "DEPTH": _DEPTH,
+            **tiled.constants,
             "Weight": STORAGE[op.w.data_type],
             "StateOut": _storage(op.dhx),
             "CellOut": _storage(op.dcx),
         },
     )
-    tiles = -(-rnn.batch_sizes[0] // _TILE) * -(-rnn.hidden_size // _TILE)
-    blocks = min(tiles, network.device.sm_count // rnn.directions)
-    grid = (blocks, rnn.directions, 1)
-    return Launch(text, "rnn_backward", grid, _THREADS, parameters.pack(), is_cooperative=True)
+    return Launch(text, "rnn_backward", tiled.grid, TILE * TILE, parameters.pack(), tiled.shared, is_cooperative=True)
 
 
 def _storage(spec: TensorSpec | None) -> str:

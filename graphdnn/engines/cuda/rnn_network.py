@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import gcd
 
 from graphdnn.device import DeviceSpec
-from graphdnn.dtypes import BOOLEANS, ELEMENTS
+from graphdnn.dtypes import BOOLEANS, COMPUTE, ELEMENTS
 from graphdnn.engines.cuda.gemm_steps import Place
 from graphdnn.engines.cuda.launch import Launch
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, STORAGE, Parameters
@@ -23,6 +23,9 @@ from graphdnn.tensors import TensorSpec
 _THREADS = 256
 _RUNS = 64  # of steps with one number of sequences, in a launch
 _BLOCKS_PER_SM = 8
+TILE, DEPTH = 16, 128  # sequences and units of a tile; values that come into shared memory at once
+_PARTS = 4  # of the threads of a tile, which share the values
+_SYSTEM = 1024  # bytes of shared memory that a block cannot have
 _PACK, _WIDEST = 32, 8  # bytes and elements of a thread
 
 Recurrent = RnnForward | RnnBackwardData | RnnBackwardWeights
@@ -69,6 +72,15 @@ class Values:
         alignment = ALIGNMENT if self.spec.uid in steps.places else self.spec.byte_alignment
         place = Place.of(steps, self.spec, offset)
         return Matrix(place, self.data_type, rows, columns, self.row, self.column, alignment)
+
+
+@dataclass(frozen=True, slots=True)
+class TiledLaunch:
+    """What text/rnn_tile.cuh asks for."""
+
+    grid: tuple[int, int, int]
+    shared: int
+    constants: Mapping[str, int | bool]
 
 
 class Network:
@@ -176,6 +188,26 @@ class Network:
         )
         assert masks.data_type in BOOLEANS
         return masks if is_plain and masks.vector_count == 1 else self.steps.relaid(masks)
+
+    # The launches of a layer by every kind of unit.
+
+    def tiles(self, out: int, values: int) -> TiledLaunch:
+        """A block for each tile of sequences and units, or as many as the device runs at the same time.
+
+        ``out``: results for each pair, sums over ``values`` of every unit. Matrices stay in shared memory where each
+        tile has a block, and room.
+        """
+        rnn, size = self.rnn, COMPUTE[self.arithmetic].itemsize
+        vector = 16 // size
+        depth = values * -(-rnn.hidden_size // DEPTH) * DEPTH
+        fixed = TILE * (DEPTH + vector) + _PARTS * TILE * out * TILE
+        tiles = -(-rnn.batch_sizes[0] // TILE) * -(-rnn.hidden_size // TILE)
+        blocks = min(tiles, self.device.sm_count // rnn.directions)
+        kept = (fixed + out * TILE * (depth + vector)) * size
+        stays = blocks == tiles and kept <= self.device.shared_memory - _SYSTEM
+        shared = kept if stays else (fixed + out * TILE * (DEPTH + vector)) * size
+        constants = {"THREADS": TILE * TILE, "TILE": TILE, "DEPTH": DEPTH, "KEPT_THERE": stays}
+        return TiledLaunch((blocks, rnn.directions, 1), shared, constants)
 
     # The launch between layers.
 

@@ -14,8 +14,7 @@ __device__ __forceinline__ int row_done(const Params& p, int s, int t, int b, bo
 __device__ __forceinline__ int of_state(int gate) { return CELL == GRU && gate == 2 ? 3 : gate; }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_backward(const __grid_constant__ Params p) {
-    __shared__ Compute gradients[TILE][DEPTH + 1];
-    __shared__ Compute matrix[DEPTH][TILE + 1];
+    extern __shared__ uint4 words[];
     const int direction = (int)blockIdx.y, hidden = (int)p.hidden, steps = (int)p.steps;
     const bool back = direction == 1;
     const long long pseudo = p.pseudo + direction;
@@ -24,6 +23,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_backward(const __gr
     const Compute* saved = KEPT > 0 ? p.kept + pseudo * p.rows * KEPT * p.hidden * p.kept_step : p.kept;
     const int across = (hidden + TILE - 1) / TILE, tiles = across * (((int)p.batch + TILE - 1) / TILE);
     const int mine_b = (int)threadIdx.x / TILE, mine_u = (int)threadIdx.x % TILE;
+    const int of_gate = (hidden + DEPTH - 1) / DEPTH * DEPTH, depth = GATES * of_gate;  // every gate in whole chunks
+    const Tile<1> product((unsigned char*)words, depth);
+    const auto fill = [&](int first_u, int chunk) {
+        const int g = chunk / of_gate, k0 = chunk - g * of_gate;
+        for (int i = (int)threadIdx.x; i < TILE * DEPTH; i += THREADS) {
+            const int k = k0 + i / TILE, column = first_u + i % TILE;
+            product.matrix(0, i % TILE, chunk, i / TILE) = k < hidden && column < hidden
+                ? widen<Compute>(state_matrix[((long long)(g * hidden + k) * hidden + column) * p.w_step]) : Compute(0);
+        }
+    };
+    if (KEPT_THERE && (int)blockIdx.x < tiles)
+        for (int chunk = 0; chunk < depth; chunk += DEPTH) fill((int)blockIdx.x % across * TILE, chunk);
     for (int s = 0; s <= steps; ++s) {
         const int t = back ? s : steps - 1 - s;
         const int batch = s < steps ? sequences(p, t) : (int)p.batch;
@@ -33,30 +44,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_backward(const __gr
             if (first_b >= batch) break;
             const int b = first_b + mine_b, u = first_u + mine_u;
             const bool is_mine = b < batch && u < hidden;
-            Compute sum = Compute(0);
-            #pragma unroll 1
-            for (int g = 0; g < GATES; ++g)
-                #pragma unroll 1
-                for (int k0 = 0; k0 < hidden; k0 += DEPTH) {
-                    __syncthreads();
-                    for (int i = (int)threadIdx.x; i < TILE * DEPTH; i += THREADS) {
-                        const int r = i / DEPTH, k = k0 + i % DEPTH, other = first_b + r;
-                        const int row = other < batch ? row_done(p, s, t, other, back) : -1;
-                        gradients[r][i % DEPTH] = row >= 0 && k < hidden
-                            ? found[(((long long)row * KEPT_GRADIENTS + of_state(g)) * hidden + k) * p.found_step]
-                            : Compute(0);
-                        const int deep = i / TILE, column = first_u + i % TILE;
-                        matrix[deep][i % TILE] = k0 + deep < hidden && column < hidden
-                            ? widen<Compute>(state_matrix[((long long)(g * hidden + k0 + deep) * hidden + column) * p.w_step])
-                            : Compute(0);
-                    }
-                    __syncthreads();
-                    #pragma unroll 8
-                    for (int k = 0; k < DEPTH; ++k) multiply_add(sum, gradients[mine_b][k], matrix[k][mine_u]);
-                }
+            const int done = b < batch ? row_done(p, s, t, b, back) : -1;
+            const Compute* const gradients = found + (long long)done * KEPT_GRADIENTS * hidden * p.found_step;
+            Compute sums[1];
+            product.product(
+                depth,
+                [&](int chunk, int k) {
+                    const int g = chunk / of_gate, at = chunk - g * of_gate + k;
+                    return done >= 0 && at < hidden ? gradients[((long long)of_state(g) * hidden + at) * p.found_step] : Compute(0);
+                },
+                [&](int chunk) { fill(first_u, chunk); }, sums
+            );
+            Compute sum = sums[0];
             if (!is_mine) continue;
             const long long place = (direction * p.batch + b) * p.hidden + u;
-            const bool begins = row_done(p, s, t, b, back) < 0;
+            const bool begins = done < 0;
             if (begins) sum = p.dhy ? widen<Compute>(p.dhy[pseudo * p.dhy_stride[0] + b * p.dhy_stride[1] + u * p.dhy_stride[2]]) : Compute(0);
             else if (CELL == GRU) sum += p.past[place];
             if (s == steps) {

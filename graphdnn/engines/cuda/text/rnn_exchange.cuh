@@ -28,22 +28,28 @@ __device__ __forceinline__ void store_shared_four(unsigned short bits, void* to,
 
 __device__ __forceinline__ bool is_absent(const uint4& words) { return words.x == ABSENT || words.z == ABSENT; }
 
-// Those at `from(i)`, read until they are there. Addresses are worked out again where they are needed again, which is
-// cheaper than to keep them.
-template <int COUNT, class Addresses> __device__ __forceinline__ void gather(const Addresses& from, uint4 (&to)[COUNT]) {
-    #pragma unroll
-    for (int i = 0; i < COUNT; ++i) to[i] = load_shared_words(from(i));
-    for (;;) {
-        bool is_missing = false;
+// Those from FIRST to LAST of each OF_ROW, read until all are there.
+template <int FIRST, int LAST, int OF_ROW, int COUNT, class Addresses>
+__device__ __forceinline__ void gather_part(const Addresses& from, uint4 (&to)[COUNT]) {
+    for (bool is_missing = FIRST < LAST; is_missing;) {
+        is_missing = false;
         #pragma unroll
-        for (int i = 0; i < COUNT; ++i) is_missing |= is_absent(to[i]);
-        if (!is_missing) break;
+        for (int i = 0; i < COUNT; ++i)
+            if (i % OF_ROW >= FIRST && i % OF_ROW < LAST) to[i] = load_shared_words(from(i));
+        #pragma unroll
+        for (int i = 0; i < COUNT; ++i)
+            if (i % OF_ROW >= FIRST && i % OF_ROW < LAST) is_missing |= is_absent(to[i]);
 #ifndef __CUDA_ARCH__
         __nanosleep(0);
 #endif
-        #pragma unroll
-        for (int i = 0; i < COUNT; ++i)
-            if (is_absent(to[i])) to[i] = load_shared_words(from(i));
     }
+}
+
+// Those at `from(i)`, OF_ROW of each sequence. The last ones, which are written last, are asked for until they are there, and
+// only then the others: what all blocks read in vain takes time from the one that writes.
+template <int OF_ROW, int TAIL, int COUNT, class Addresses>
+__device__ __forceinline__ void gather(const Addresses& from, uint4 (&to)[COUNT]) {
+    gather_part<OF_ROW - TAIL, OF_ROW, OF_ROW>(from, to);
+    gather_part<0, OF_ROW - TAIL, OF_ROW>(from, to);
     __syncwarp();
 }

@@ -1,8 +1,8 @@
 // A layer of a recurrent network over all steps, in both directions side by side (blockIdx.y). Blocks stay, and wait for
 // each other after every step: a step reads all of the state before it.
 //
-// A tile is TILE sequences by TILE units with all of their gates, one (sequence, unit) for each thread; `entering` has what
-// the input adds to the gates. Where there are more tiles than blocks, blocks take turns.
+// A tile is TILE sequences by TILE units with all of their gates, one (sequence, unit) for each thread at the end; `entering`
+// has what the input adds to the gates. Where there are more tiles than blocks, blocks take turns.
 
 __device__ __forceinline__ Compute state_before(const Params& p, int direction, int row, int b, int unit) {
     if (row >= 0)
@@ -18,13 +18,23 @@ __device__ __forceinline__ Compute entering_of(const Params& p, int direction, i
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_forward(const __grid_constant__ Params p) {
-    __shared__ Compute states[TILE][DEPTH + 1];
-    __shared__ Compute matrix[GATES][TILE][DEPTH + 1];
+    extern __shared__ uint4 words[];
     const int direction = (int)blockIdx.y, hidden = (int)p.hidden, steps = (int)p.steps;
+    const int depth = (hidden + DEPTH - 1) / DEPTH * DEPTH;
     const bool back = direction == 1;
     const Weight *state_matrix = p.w + p.matrix_at[direction] * p.w_step, *bias = p.w + p.bias_at[direction] * p.w_step;
     const int across = (hidden + TILE - 1) / TILE, tiles = across * (((int)p.batch + TILE - 1) / TILE);
     const int mine_b = (int)threadIdx.x / TILE, mine_u = (int)threadIdx.x % TILE;
+    const Tile<GATES> product((unsigned char*)words, depth);
+    const auto fill = [&](int first_u, int chunk) {
+        for (int i = (int)threadIdx.x; i < GATES * TILE * DEPTH; i += THREADS) {
+            const int row = i / DEPTH, k = chunk + i % DEPTH, g = row / TILE, u = first_u + row % TILE;
+            product.matrix(g, row % TILE, chunk, i % DEPTH) = u < hidden && k < hidden
+                ? widen<Compute>(state_matrix[((long long)(g * hidden + u) * hidden + k) * p.w_step]) : Compute(0);
+        }
+    };
+    if (KEPT_THERE && (int)blockIdx.x < tiles)
+        for (int chunk = 0; chunk < depth; chunk += DEPTH) fill((int)blockIdx.x % across * TILE, chunk);
     for (int s = 0; s < steps; ++s) {
         const int t = back ? steps - 1 - s : s, start = first_row(p, t), batch = sequences(p, t);
         for (int tile = (int)blockIdx.x; tile < tiles; tile += (int)gridDim.x) {
@@ -32,34 +42,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_forward(const __gri
             if (first_b >= batch) break;
             const int b = first_b + mine_b, u = first_u + mine_u;
             const bool is_mine = b < batch && u < hidden;
+            const int before = b < batch ? row_before(p, t, b, back) : -1;
             Compute state[GATES], input[GATES];
-            #pragma unroll
-            for (int g = 0; g < GATES; ++g) state[g] = Compute(0);
-            #pragma unroll 1
-            for (int k0 = 0; k0 < hidden; k0 += DEPTH) {
-                __syncthreads();
-                for (int i = (int)threadIdx.x; i < TILE * DEPTH; i += THREADS) {
-                    const int r = i / DEPTH, k = k0 + i % DEPTH, other = first_b + r;
-                    const bool is_there = other < batch && k < hidden;
-                    states[r][i % DEPTH] =
-                        is_there ? state_before(p, direction, row_before(p, t, other, back), other, k) : Compute(0);
-                    const bool is_unit = first_u + r < hidden && k < hidden;
-                    #pragma unroll
-                    for (int g = 0; g < GATES; ++g)
-                        matrix[g][r][i % DEPTH] =
-                            is_unit ? widen<Compute>(state_matrix[((long long)(g * hidden + first_u + r) * hidden + k) * p.w_step])
-                                    : Compute(0);
-                }
-                __syncthreads();
-                #pragma unroll 4
-                for (int k = 0; k < DEPTH; ++k) {
-                    const Compute h = states[mine_b][k];
-                    #pragma unroll
-                    for (int g = 0; g < GATES; ++g) multiply_add(state[g], h, matrix[g][mine_u][k]);
-                }
-            }
+            product.product(
+                depth,
+                [&](int chunk, int k) {
+                    return b < batch && chunk + k < hidden ? state_before(p, direction, before, b, chunk + k) : Compute(0);
+                },
+                [&](int chunk) { fill(first_u, chunk); }, state
+            );
             if (!is_mine) continue;
-            const int row = start + b, before = row_before(p, t, b, back);
+            const int row = start + b;
             #pragma unroll
             for (int g = 0; g < GATES; ++g) {
                 state[g] += widen<Compute>(bias[((GATES + g) * (long long)hidden + u) * p.w_step]);

@@ -4,6 +4,7 @@
 // written them. Columns are units with their gates side by side.
 
 constexpr int COLUMNS = GATES * UNITS, TILES = COLUMNS / 8, PITCH = COLUMNS + 4, WARPS = THREADS / 32;
+constexpr int TAIL = BLOCKS_OF_K == 1 ? 1 : BLOCKS_OF_K / 2;
 constexpr int EACH = ROWS * UNITS / THREADS;  // pairs of a sequence and a unit for a thread
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident(const __grid_constant__ Params p) {
@@ -84,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident(const __gr
                 rows[r] = states + (Index)(b < batch ? row : 0) * (Index)width + (WHOLE ? first_k : 0);
             }
             uint4 state[ROWS / 8 * BLOCKS_OF_K];
-            gather([&](int i) {
+            gather<BLOCKS_OF_K, TAIL>([&](int i) {
                 const int block = i % BLOCKS_OF_K * 32, k = first_k + block;
                 return (const uint4*)(rows[i / BLOCKS_OF_K] + (WHOLE ? block : k < hidden ? k : 0));
             }, state);

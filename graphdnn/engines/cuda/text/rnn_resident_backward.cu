@@ -6,6 +6,7 @@
 // first states.
 
 constexpr int TILES = UNITS / 8, PITCH = UNITS + 4, WARPS = THREADS / 32, BLOCKS_OF_K = GATES * WARP_UNITS;
+constexpr int TAIL = AT_ONCE == 1 ? 1 : AT_ONCE > WARP_UNITS ? WARP_UNITS : AT_ONCE / 2;
 constexpr int EACH = ROWS * UNITS / THREADS;  // pairs of a sequence and a unit for a thread
 
 // A GRU hands on the third gate's gradient of the state first, so that those of the state and of the input are neighbours.
@@ -112,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident_backward(c
             #pragma unroll
             for (int first = 0; first < BLOCKS_OF_K; first += AT_ONCE) {
                 uint4 state[ROWS / 8 * AT_ONCE];
-                gather([&](int i) {
+                gather<AT_ONCE, TAIL>([&](int i) {
                     const int block = (first + i % AT_ONCE) % WARP_UNITS * 32, k = first_k + block;
                     const State* const values = rows[i / AT_ONCE] + (first + i % AT_ONCE) / WARP_UNITS * hidden;
                     return (const uint4*)(values + (WHOLE ? block : k < hidden ? k : 0));

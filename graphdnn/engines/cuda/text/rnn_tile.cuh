@@ -1,0 +1,66 @@
+// A product of TILE sequences with OUT matrices of TILE units: threads have four sequences and one unit each, and PARTS of
+// them share the values that are summed over. States come into shared memory DEPTH values at a time; so do the matrices,
+// unless they are KEPT_THERE from step to step.
+
+constexpr int PARTS = 4, VECTOR = 16 / (int)sizeof(Compute), STATE_PITCH = DEPTH + VECTOR;
+static_assert(THREADS == TILE * TILE && TILE == 16 && DEPTH % (PARTS * VECTOR) == 0, "a thread for each result");
+
+template <int OUT> struct Tile {
+    Compute *states, *joined, *matrices;
+    int pitch;  // of the matrices
+
+    __device__ __forceinline__ Tile(unsigned char* memory, int depth)
+        : states((Compute*)memory), joined(states + TILE * STATE_PITCH), matrices(joined + PARTS * TILE * OUT * TILE),
+          pitch((KEPT_THERE ? depth : DEPTH) + VECTOR) {}
+
+    // Value k of matrix o at unit u, from the chunk that begins at `chunk`.
+    __device__ __forceinline__ Compute& matrix(int o, int u, int chunk, int k) const {
+        return matrices[(o * TILE + u) * pitch + (KEPT_THERE ? chunk : 0) + k];
+    }
+
+    // found[o] of the sequence threadIdx.x / TILE and the unit threadIdx.x % TILE. `state(chunk, k)` gives a value of this
+    // sequence, `fill(chunk)` brings matrices.
+    template <class States, class Fill>
+    __device__ __forceinline__ void product(int depth, const States& state, const Fill& fill, Compute (&found)[OUT]) const {
+        const int part = (int)threadIdx.x / 64, four = (int)threadIdx.x % 64 / TILE * 4, u = (int)threadIdx.x % TILE;
+        const int row = (int)threadIdx.x / TILE;
+        Compute sum[4][OUT];
+        #pragma unroll
+        for (int i = 0; i < 4; ++i)
+            #pragma unroll
+            for (int o = 0; o < OUT; ++o) sum[i][o] = Compute(0);
+        #pragma unroll 1
+        for (int chunk = 0; chunk < depth; chunk += DEPTH) {
+            __syncthreads();
+            #pragma unroll
+            for (int k = 0; k < DEPTH; k += TILE) states[row * STATE_PITCH + k + u] = state(chunk, k + u);
+            if (!KEPT_THERE) fill(chunk);
+            __syncthreads();
+            #pragma unroll
+            for (int k = 0; k < DEPTH / PARTS; k += VECTOR) {
+                Pack<Compute, VECTOR> h[4];
+                #pragma unroll
+                for (int i = 0; i < 4; ++i) h[i] = load_pack<VECTOR>(states + (four + i) * STATE_PITCH + part * (DEPTH / PARTS) + k);
+                #pragma unroll
+                for (int o = 0; o < OUT; ++o) {
+                    const Pack<Compute, VECTOR> m = load_pack<VECTOR>(&matrix(o, u, chunk, part * (DEPTH / PARTS) + k));
+                    #pragma unroll
+                    for (int e = 0; e < VECTOR; ++e)
+                        #pragma unroll
+                        for (int i = 0; i < 4; ++i) multiply_add(sum[i][o], h[i][e], m[e]);
+                }
+            }
+        }
+        #pragma unroll
+        for (int i = 0; i < 4; ++i)
+            #pragma unroll
+            for (int o = 0; o < OUT; ++o) joined[((part * TILE + four + i) * OUT + o) * TILE + u] = sum[i][o];
+        __syncthreads();
+        #pragma unroll
+        for (int o = 0; o < OUT; ++o) {
+            found[o] = Compute(0);
+            #pragma unroll
+            for (int i = 0; i < PARTS; ++i) found[o] += joined[((i * TILE + row) * OUT + o) * TILE + u];
+        }
+    }
+};
