@@ -30,10 +30,13 @@ from graphdnn.bundles import attempt, bundle_from_json, bundle_of
 from graphdnn.device import PROFILES
 from graphdnn.errors import GraphdnnError
 from graphdnn.files import (
+    PLAN_FORMAT,
+    config_from_dict,
     digest_of,
     graph_from_json,
     graph_to_json,
-    plan_from_json,
+    guarded,
+    parse_document,
     plan_to_json,
     spec_from_json,
     spec_to_json,
@@ -119,6 +122,11 @@ def _decoded(load: Callable[[str], Any]) -> Callable[[bytes], Any]:
     return lambda text: load(text.decode("utf-8", "replace"))
 
 
+def _configuration(text: bytes) -> Any:
+    """What a plan's file says. Building the plan compiles text, which is the library's own."""
+    return guarded(lambda: config_from_dict(parse_document(text, PLAN_FORMAT, sealed=True), None))
+
+
 def sources() -> Mapping[str, Source]:
     """Every format that is read from files."""
     graphs = [parse(text).build_operation_graph() for text in GRAPHS]
@@ -126,7 +134,7 @@ def sources() -> Mapping[str, Source]:
     config = rank(graphs[0], "cpu").best
     return {
         "graph": Source(tuple(map(graph_to_json, graphs)), graph_from_json),
-        "plan": Source(tuple(map(plan_to_json, plans)), plan_from_json, is_sealed=True),
+        "plan": Source(tuple(map(plan_to_json, plans)), _configuration, is_sealed=True),
         "device": Source(tuple(map(spec_to_json, PROFILES.values())), spec_from_json),
         "lock": Source((_lock(graphs),), lock_from_json),
         "bundle": Source((bundle_of(attempt(config, 0), "0.1.0").to_json(),), bundle_from_json, is_sealed=True),
