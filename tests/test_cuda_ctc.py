@@ -84,7 +84,8 @@ def test_rows_that_shared_memory_does_not_hold() -> None:
 
 
 @compiler
-@pytest.mark.parametrize("arch", [pytest.param(a, marks=[pytest.mark.long] * (a != "sm_90a")) for a in ARCHITECTURES])
+@pytest.mark.long
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_text_compiles(arch: str) -> None:
     compiles_cleanly(loss(9, 5, 6, 3), ENGINE, arch)
     compiles_cleanly(loss(9, 5, 6, 300, "f64", arithmetic="f64"), ENGINE, arch)

@@ -106,14 +106,20 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 
 
+def some(names: Any, ordinary: tuple[str, ...]) -> list[Any]:
+    """Names to run with; most in the long run only."""
+    return [n if n in ordinary else pytest.param(n, marks=pytest.mark.long) for n in names]
+
+
 @emulated
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", some(NETWORKS, ("lstm dropout", "gru sizes")))
 @pytest.mark.parametrize("tag", ENGINES)
 def test_networks(tag: str, name: str) -> None:
     agrees(network(tag, **NETWORKS[name]), 2e-5)
 
 
 @emulated
+@pytest.mark.long
 @pytest.mark.parametrize("tag", ENGINES)
 @pytest.mark.parametrize(
     ("kind", "arithmetic", "bound"), [("f64", "f64", 1e-12), ("f16", "f32", 2e-3), ("bf16", "f32", 2e-2)]
@@ -143,12 +149,14 @@ def test_layouts_and_types_of_their_own(tag: str) -> None:
 
 
 @emulated
+@pytest.mark.long
 @pytest.mark.parametrize("tag", ENGINES)
 def test_packed_masks(tag: str) -> None:
     agrees(network(tag, types={"masks": DataType.BOOLEAN}, cell=Cell.GRU, dropout=0.5, batch_sizes=(5, 3)), 2e-5)
 
 
 @emulated
+@pytest.mark.long
 @pytest.mark.parametrize("tag", ENGINES)
 def test_without_states(tag: str) -> None:
     without = (*STATES, *(("kept",) if tag == "rnn_fwd" else ()))
@@ -183,13 +191,14 @@ RESIDENT_ENGINES = {
 
 
 @emulated
-@pytest.mark.parametrize("name", RESIDENT)
+@pytest.mark.parametrize("name", some(RESIDENT, ("lstm",)))
 @pytest.mark.parametrize("tag", RESIDENT_ENGINES)
 def test_resident_networks(tag: str, name: str) -> None:
     agrees(network(tag, "f16", **RESIDENT[name]), 4e-3, engine=RESIDENT_ENGINES[tag])
 
 
 @emulated
+@pytest.mark.long
 @pytest.mark.parametrize("tag", ["rnn_fwd", "rnn_bwd_data"])
 def test_resident_matrices_in_shared_memory(tag: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rnn_resident, "_REGISTERS", 60 if tag == "rnn_fwd" else 44)
@@ -210,6 +219,7 @@ def test_resident_networks_hand_on_what_is_no_number() -> None:
 
 
 @emulated
+@pytest.mark.long
 def test_resident_inference_in_other_layouts() -> None:
     settings = {"cell": Cell.LSTM, "hidden_size": 32, "batch_sizes": (17, 17, 2)}
     agrees(network("rnn_fwd", "bf16", "gaps", ("kept",), **settings), 3e-2, engine=rnn_resident.ENGINE)
@@ -235,7 +245,7 @@ def own_texts_compile(op: Operation, engine: Engine, arch: str) -> None:
 
 
 @compiler
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", some(ARCHITECTURES, ("sm_90a",)))
 @pytest.mark.parametrize("name", [n if n == "lstm" else pytest.param(n, marks=pytest.mark.long) for n in RESIDENT])
 @pytest.mark.parametrize("tag", RESIDENT_ENGINES)
 def test_resident_text_compiles(tag: str, name: str, arch: str) -> None:

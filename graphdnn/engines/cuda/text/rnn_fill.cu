@@ -1,6 +1,6 @@
 // The memory through which blocks hand each other values: absent, but for the first rows of each layer, states or 0.
 
-extern "C" __global__ void __launch_bounds__(THREADS) rnn_fill(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 4) rnn_fill(const __grid_constant__ Params p) {
     const long long width = p.directions * p.hidden, layer_words = (p.batch + p.rows) * width / 2;
     const long long all = p.layers * layer_words, first_words = p.batch * width / 2;
     unsigned int* words = (unsigned int*)p.shared;
