@@ -170,7 +170,7 @@ def test_a_device_in_a_file_is_the_device(tmp_path: Path, capsys: pytest.Capture
     assert "compute capability 8.0" in out
     assert spec_from_json(file.read_text(encoding="utf-8")) == PROFILES["a100"]
     known, read = (answer(capsys, "explain", LAYER, "--device", name)[0] for name in ("a100", str(file)))
-    assert known == read
+    assert known.replace("--device a100", f"--device {file}") == read  # the command that it ends with names the file
     assert spec_from_json(answer(capsys, "device", "h200", "--json")[0]) == PROFILES["h200"]
     assert "cores" in answer(capsys, "device", "cpu")[0]
 
