@@ -38,7 +38,7 @@ _ROWS = (8, 16, 32)  # sequences of a block
 _REGISTERS = 200  # for operands and sums
 _SYSTEM = 1024  # bytes of shared memory that a block cannot have
 _FILL_BLOCKS_PER_SM = 8
-_STEP = 1.3e-6  # seconds
+_STEP = 2.4e-6  # seconds, as measured on an H200
 GROWTH = 2.0**13  # of errors: values of 16 bits are handed on where others hand on FLOAT
 _ID = "cuda_rnn_resident"
 

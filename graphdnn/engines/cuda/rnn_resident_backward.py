@@ -34,7 +34,7 @@ from graphdnn.operations.rnn_spec import KEPT_GRADIENTS, RnnSpec
 from graphdnn.rules import Constraint
 
 _ID = "cuda_rnn_resident_backward_data"
-_STEP = 2.2e-6  # seconds
+_STEP = 3.4e-6  # seconds, as measured on an H200
 
 
 def shapes(rnn: RnnSpec) -> list[Shape]:
