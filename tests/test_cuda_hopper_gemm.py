@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache, partialmethod
 from typing import Any
 
@@ -20,6 +21,7 @@ from test_cuda_implicit_gemm import operations, quarters
 
 from graphdnn import ConvolutionMode, TensorSpec
 from graphdnn.cuda.nvrtc import Compiled, compile_text, resources
+from graphdnn.device import DeviceSpec, device_spec
 from graphdnn.engines import Engine
 from graphdnn.engines.cuda import source
 from graphdnn.engines.cuda.hopper_gemm import ENGINE, ENGINE_FP8, ENGINE_FP8_FAST, ENGINE_TF32
@@ -35,13 +37,18 @@ SMALL = _NUMBER["64x64"]
 
 
 def check(
-    what: str | Sequence[Operation], seed: int = 0, tile: int = SMALL, engine: Engine = ENGINE, **knobs: Any
+    what: str | Sequence[Operation],
+    seed: int = 0,
+    tile: int = SMALL,
+    engine: Engine = ENGINE,
+    device: DeviceSpec | None = None,
+    **knobs: Any,
 ) -> None:
     ops, rng = operations(what) if isinstance(what, str) else what, np.random.default_rng(seed)
     op = fused(ops)
     values = {t.uid: quarters(t, rng) for t in (*op.inputs, *op.outputs) if not t.is_constant}
     chosen = {KnobType.TILE_SIZE: tile} | {KnobType[k]: v for k, v in knobs.items()}
-    got, expected = run_both(ops, engine, values, chosen)
+    got, expected = run_both(ops, engine, values, chosen, device=device)
     for uid, array in expected.items():
         np.testing.assert_array_equal(got[uid], array)
 
@@ -87,6 +94,14 @@ def test_results(text: str) -> None:
 def test_tf32(text: str) -> None:
     """Quarters have few digits: nothing is rounded."""
     check(text, engine=ENGINE_TF32)
+
+
+@emulated
+@pytest.mark.parametrize("text", [FORWARD[0], FORWARD[3], BACKWARD[0], BACKWARD[7]])
+def test_more_parts_than_steps(text: str) -> None:
+    """Parts without a step are zero, also where the block had another piece before."""
+    few = replace(device_spec("h200"), sm_count=3)
+    check(text, device=few, SPLIT_K=40)
 
 
 FP8 = [

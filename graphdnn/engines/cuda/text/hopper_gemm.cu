@@ -60,9 +60,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
         clear(sum);
         for (int number = blockIdx.x; number < pieces; number += gridDim.x) {
             const Work w = work_of(p, number);
-            // A tile's first products begin its sums. A residue that no tap reaches has none.
+            // A tile's first products begin its sums. A residue that no tap reaches has none, nor has a part beyond the depth.
             if constexpr (PROMOTED > 0) clear(promoted);
-            if (RESIDUES > 1 && w.first == w.last) clear(sum);
+            if ((SPLIT || RESIDUES > 1) && w.first == w.last) clear(sum);
             int previous = -1;
             #pragma unroll UNROLL
             for (int step = w.first; step < w.last; ++step) {
