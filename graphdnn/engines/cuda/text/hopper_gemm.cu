@@ -10,6 +10,9 @@
 
 constexpr int THREADS = 128 * (CONSUMERS + 1);
 constexpr int A_BYTES = BM * ROW, B_BYTES = BN * ROW, RING_BYTES = STAGES * (A_BYTES + B_BYTES);
+// Sums that live on until the next tile's products begin them leave no register free while they leave: where there are
+// too few, sums are cleared instead.
+constexpr bool BEGUN_BY_PRODUCTS = SPARES_REGISTERS;
 static_assert(!WGRAD || !(TURNED || ACROSS_FILTER || PERMUTED), "a filter gradient reads no filter");
 static_assert(BM % (64 * CONSUMERS) == 0 && BN % 32 == 0 && (!ACROSS_B || BN % PANEL == 0), "whole panels");
 
@@ -62,11 +65,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
             const Work w = work_of(p, number);
             // A tile's first products begin its sums. A residue that no tap reaches has none, nor has a part beyond the depth.
             if constexpr (PROMOTED > 0) clear(promoted);
-            if ((SPLIT || RESIDUES > 1) && w.first == w.last) clear(sum);
+            if (!BEGUN_BY_PRODUCTS || ((SPLIT || RESIDUES > 1) && w.first == w.last)) clear(sum);
             int previous = -1;
             #pragma unroll UNROLL
             for (int step = w.first; step < w.last; ++step) {
-                const int added = PROMOTED > 0 ? (step - w.first) % PROMOTED : step - w.first;  // steps
+                // Steps whose products are in the sums.
+                const int added = PROMOTED > 0 ? (step - w.first) % PROMOTED : BEGUN_BY_PRODUCTS ? step - w.first : 1;
                 await_phase(full + 8 * turn.stage, turn.parity);
                 const matrix_t a = matrix_at<ACROSS_A>(ring_a + turn.stage * A_BYTES + consumer * (MI * PANEL_BYTES));
                 const matrix_t b = matrix_at<ACROSS_B>(ring_b + turn.stage * B_BYTES);

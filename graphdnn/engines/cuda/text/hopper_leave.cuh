@@ -122,6 +122,9 @@ __device__ __forceinline__ void leave(const Params& p, const Piece& piece, const
     }
 }
 
+// Whether there are registers beside a thread's sums, to hold what both its rows read.
+constexpr bool SPARES_REGISTERS = MI * SUMS < 96 || MI * SUMS + 72 < MULTIPLYING_REGISTERS;
+
 // The sums of 64 rows through the epilogue: COUNT blocks of 32 columns, each 16 sums of two rows.
 template <int COUNT>
 __device__ __forceinline__ void leave_all(
@@ -133,7 +136,7 @@ __device__ __forceinline__ void leave_all(
         #pragma unroll
         for (int h = 0; h < 2; ++h) {
             const Piece piece = piece_of(p, w, rows, first_block + block, h);
-            if (h == 0)
+            if (h == 0 || !SPARES_REGISTERS)
                 #pragma unroll
                 for (int i = 0; i < 8 / WIDTH; ++i) keep(p, piece.at[i], held.kept[i]);
             leave(p, piece, held, h, sum + block * 16);
