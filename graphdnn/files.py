@@ -23,6 +23,7 @@ from graphdnn.fusion import fuse
 from graphdnn.fusion.limits import limits_from_json
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Choice, EngineConfig
+from graphdnn.machine import device_spec
 from graphdnn.operations import EXTENSIONS, OPERATIONS
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
@@ -113,12 +114,13 @@ def plan_to_json(plan: ExecutionPlan) -> str:
     return json.dumps({**content, "sha256": digest_of(content)}, indent=1)
 
 
-def plan_from_json(text: str | bytes, device: DeviceSpec | None = None) -> ExecutionPlan:
-    """Rebuild a plan, for the device it was made for or another one.
+def plan_from_json(text: str | bytes, device: DeviceSpec | str | None = None) -> ExecutionPlan:
+    """Rebuild a plan, for the device it was made for or another one, which may be given by its name.
 
     Raises ``MalformedFile`` for a damaged file and ``NotSupported`` when an engine declines on this device.
     """
-    config = guarded(lambda: config_from_dict(parse_document(text, PLAN_FORMAT, sealed=True), device))
+    asked = None if device is None else device_spec(device)
+    config = guarded(lambda: config_from_dict(parse_document(text, PLAN_FORMAT, sealed=True), asked))
     refused = [r for choice in config.choices for r in choice.engine.why_not(choice.task)]
     if refused:
         from graphdnn.errors import error_for

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -44,6 +45,7 @@ COMMANDS = (
     "reduce",
     "report",
 )
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk that stdout goes to
 _CODES = "exit codes: 0 ok, 1 a check failed, 2 wrong arguments or file, 3 nothing executed, 4 not supported"
 
 
@@ -61,8 +63,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return Exit.INTERRUPTED
     except BrokenPipeError:
         # The interpreter flushes stdout at exit; there is nobody left to read it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _nobody_reads()
         return Exit.BROKEN_PIPE
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        _nobody_reads()
+        print(f"error: what was to be printed could not be written: {error.strerror}", file=sys.stderr)
+        return Exit.NOT_EXECUTED
+
+
+def _nobody_reads() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(argv: Sequence[str] | None) -> int:

@@ -9,7 +9,7 @@ from graphdnn.build import rank
 from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.run import natural
-from graphdnn.cli.source import HELP, graph_and_limits
+from graphdnn.cli.source import HELP, graph_and_limits, is_problem
 from graphdnn.cli.writing import write_file
 from graphdnn.problem import random_bindings
 from graphdnn.report import Contents, comparison_page, contents_of, page
@@ -46,6 +46,6 @@ def _contents(argument: str, arguments: argparse.Namespace) -> Contents:
     graph, limits = graph_and_limits(argument)
     ranking = rank(graph, device_of(arguments), mode_of(arguments), limits=limits)
     bindings = random_bindings(graph) if arguments.repeat else None
-    title = graph.name or argument.strip()
+    title = argument.strip() if is_problem(argument) and not Path(argument).exists() else graph.name or argument
     title = title if len(title) <= LONGEST_TITLE else title[: LONGEST_TITLE - 3] + "..."
     return contents_of(ranking, title=title, bindings=bindings, repeats=arguments.repeat)

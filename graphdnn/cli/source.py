@@ -19,7 +19,10 @@ FILE = Rule(
     reason="the file cannot be read: {detail}",
     fix="check the path; a problem text looks like 'conv x=f32[8,64,56,56] w=f32[64,64,3,3] pad=1 + relu'",
 )
-HELP = "a graph or plan file, - for stdin, or a text like 'conv x=f32[8,64,56,56] w=f32[64,64,3,3] pad=1 + bias + relu'"
+HELP = (
+    "a graph file, a plan file (its graph and limits; engines are ranked anew, for --device), - for stdin, or a text"
+    " like 'conv x=f32[8,64,56,56] w=f32[64,64,3,3] pad=1 + bias + relu'"
+)
 
 
 def graph_of(argument: str) -> OperationGraph:

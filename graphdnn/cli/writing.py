@@ -18,12 +18,25 @@ WRITING = Rule(
 
 
 def write_file(path: Path, text: str) -> None:
-    """Raises ``BadParam`` when the file cannot be written; what was there is then still there."""
+    """Raises ``BadParam`` when the file cannot be written; what was there is then still there.
+
+    Links are followed, and what is no file (a pipe, a terminal) is written to as it is. Folders are not made: a path
+    with a wrong letter would leave one behind.
+    """
     try:
         if path.is_dir():
             raise IsADirectoryError(21, "this is a folder")
-        write_whole(path, text.encode())
-        path.chmod(0o666 & ~_umask())
+        if path.exists() and not path.is_file():
+            with path.open("w", encoding="utf-8") as stream:
+                stream.write(text)
+            return
+        target = Path(os.path.realpath(path))
+        if not target.parent.is_dir():
+            raise FileNotFoundError(2, f"there is no folder {target.parent}")
+        write_whole(target, text.encode())
+        target.chmod(0o666 & ~_umask())
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise BadParam(WRITING.reject("command line", "file", str(path), detail=error.strerror or str(error))) from None
 

@@ -24,7 +24,8 @@ def roofline_section(kernels: tuple[KernelView, ...], measured: Mapping[int, flo
         return Markup("")
     about = (
         "Where the predicted time puts each kernel, and rings where a measured one does. The sloped roof is memory"
-        " bandwidth, the flat one the rate of the arithmetic; no kernel can be above it."
+        " bandwidth, the flat one the rate of the arithmetic as the definition has it; a kernel above it computes in"
+        " another way: Winograd's, or wide types as planes of narrow ones on tensor cores."
     )
     return section("Roofline", element("p", about, class_="soft"), roofline(kernels, measured))
 
