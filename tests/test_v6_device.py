@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emulator import MISSING
+from emulator.libraries import host_libraries
 from emulator.runtime import EmulatedRuntime
 from recurrent_tools import dropout, rnn, steps, weights
 from test_v6_values import close, drawn
@@ -42,7 +43,8 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedRuntime]:
     monkeypatch.setattr(execution, "_kept", type(execution._kept)())
     monkeypatch.setattr(on_device, "_copiers", type(on_device._copiers)())
     monkeypatch.setattr(on_device.driver, "synchronize", lambda stream: None)
-    yield made
+    with host_libraries():
+        yield made
     v6.use(None)
 
 

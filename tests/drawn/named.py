@@ -112,9 +112,11 @@ NAMED: tuple[Named, ...] = (
     Named("conv x=f32[2,8,9,9] w=f32[8,8,3,3] pad=1 + bias", "cuda_explicit_gemm"),
     Named("dgrad dy=f32[2,8,9,9] w=f32[8,8,3,3] dx=[2,8,9,9] pad=1", "cuda_explicit_gemm"),
     Named("matmul a=f32[1,16,4096] b=f32[1,4096,16] + bias", "cuda_matmul_simt"),
+    # Gradients of fp32 filters as planes of 16 bits.
+    Named("wgrad x=f32[2,20,9,11]nhwc dy=f32[2,24,9,11]nhwc dw=[24,20,3,3] pad=1", "cuda_hopper_float_wgrad"),
     # Sums of long rows in parts, norms whose blocks stay on the device, norms in parts.
     Named("reduce add x=f32[2,40000] y=[2,1]"),
-    Named("norm batch x=f32[32,64,28,28]nhwc"),
+    Named("norm batch x=f32[32,64,40,40]nhwc"),
     Named("norm layer x=f16[3,66000]"),
     Named("norm:5"),
     Named("norm:9:small"),
