@@ -274,7 +274,7 @@ _CUDA_FLOOR_MODULO = (
 _CUDA_FLOOR_MODULO_INT = (
     "({1} == 0 ? {0} : {1} == -1 ? 0 : {0} % {1} != 0 && ({0} % {1} < 0) != ({1} < 0) ? {0} % {1} + {1} : {0} % {1})"
 )
-_CUDA_RELU = "rectified({0}, {relu_lower_clip}, {relu_upper_clip}, {relu_lower_clip_slope})"
+_CUDA_RELU = "rectifiedf({0}, {relu_lower_clip}, {relu_upper_clip}, {relu_lower_clip_slope})"
 _CUDA_RELU_INT = (
     "({0} < {relu_lower_clip} ? {relu_lower_clip} + {relu_lower_clip_slope} * ({0} - {relu_lower_clip})"
     " : ({0} > {relu_upper_clip} ? {relu_upper_clip} : {0}))"

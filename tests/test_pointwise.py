@@ -163,6 +163,12 @@ def test_cuda_expressions_name_each_operand_and_parameter_and_nothing_else(mode:
     assert "." not in row.cuda_int
 
 
+def _rectified(x: Any, lower: Any, upper: Any, slope: Any) -> Any:
+    """As text/arithmetic.cuh has it."""
+    below = lower + slope * (x - lower) if slope != 0 else lower
+    return below if x < lower else upper if x > upper else x
+
+
 # The float expressions of the table are evaluated as Python, after a translation of the conditional operator,
 # with the names of the CUDA math library standing for NumPy functions of one precision.
 def _library(dtype: Any) -> dict[str, Any]:
@@ -177,6 +183,7 @@ def _library(dtype: Any) -> dict[str, Any]:
     }
     names |= {"powf": np.power, "fabsf": np.abs, "atan2f": np.arctan2, "erff": erf, "erfcf": erfc}
     names["rsqrtf"] = lambda v: dtype(1) / np.sqrt(v)
+    names["rectifiedf"] = _rectified
     return {name: one(function) for name, function in names.items()}
 
 

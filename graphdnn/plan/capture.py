@@ -37,11 +37,11 @@ class CapturedPlan:
 
 def capture(plan: ExecutionPlan, bindings: Mapping[int, Any], workspace: Any = None) -> CapturedPlan:
     """Record one execution. Nothing runs; raises ``BadParam`` as ``execute`` does, and inside another capture."""
-    import cupy
+    plan.load()  # modules cannot be loaded while a stream is captured
+    import cupy  # which is there where the device is
 
     from graphdnn.cuda.driver import is_capturing
 
-    plan.load()  # modules cannot be loaded while a stream is captured
     if is_capturing(cupy.cuda.get_current_stream().ptr):
         raise BadParam(CAPTURING.reject("EXECUTION_PLAN", "stream", "capturing"))
     if workspace is None and plan.workspace_size:

@@ -21,7 +21,7 @@ __device__ __forceinline__ long long wrapping_sum(long long a, long long b) {
 __device__ __forceinline__ double rectified(double x, double lower, double upper, double slope) {
     return x < lower ? (slope == 0.0 ? lower : lower + slope * (x - lower)) : x > upper ? upper : x;
 }
-__device__ __forceinline__ float rectified(float x, float lower, float upper, float slope) {
+__device__ __forceinline__ float rectifiedf(float x, float lower, float upper, float slope) {
 #ifdef __CUDA_ARCH__
     if (slope == 0.0f && lower <= upper) {
         asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(lower));
