@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from legal import operation
 
-from graphdnn import OperationGraph, __version__, graph_from_json, graph_to_json, plan_from_json
-from graphdnn.cli import doctor, main, text
+from graphdnn import OperationGraph, __version__, graph_from_json, graph_to_json, plan_from_json, text
+from graphdnn.cli import doctor, main
 from graphdnn.cli.demo import descriptors, photo
 from graphdnn.cli.outcome import Exit
 from graphdnn.errors import GraphdnnError

@@ -280,9 +280,13 @@ def test_every_tile_of_fp8_compiles(tile: int) -> None:
 @pytest.mark.parametrize("tile", range(1, len(TILES) + 1))
 @pytest.mark.parametrize("text", LARGE)
 def test_every_tile_compiles(text: str, tile: int) -> None:
-    if "residual" in text and TILES[tile - 1].name in TIGHT:
-        pytest.xfail("an address, two registers of a thread, does not fit beside the sums and a residual")
-    compiles_cleanly(operations(text), ENGINE, "sm_90a", {KnobType.TILE_SIZE: tile})
+    knobs = {KnobType.TILE_SIZE: tile}
+    if "residual" in text and TILES[tile - 1].name in TIGHT:  # an address does not fit beside the sums and a residual
+        texts = {step.text for step in device_kernel(operations(text), ENGINE, knobs).steps if isinstance(step, Launch)}
+        found = [r.spill_stores for t in texts for r in resources(compile_text(t, "sm_90a").log).values()]
+        assert 0 < max(found) <= 8, "two registers of a thread, and the row in TIGHT for as long as it takes them"
+        return
+    compiles_cleanly(operations(text), ENGINE, "sm_90a", knobs)
 
 
 TIGHT = ("256x160", "192x192")

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from graphdnn.cli.outcome import Exit
-from graphdnn.cli.text import indented, plural, shortened, size, table
 from graphdnn.cuda.cache import LIMIT_BYTES
 from graphdnn.cuda.entry import Damaged
 from graphdnn.cuda.folder import cache_directory
 from graphdnn.cuda.upkeep import Stored, opened, prune, remove_damaged, stored
+from graphdnn.text import indented, plural, shortened, size, table
 
 MIB, DAY = 2**20, 86400.0
 NO_FOLDER = "there is no home folder: kernels stay in memory (GRAPHDNN_CACHE_DIR names a folder)"

@@ -11,11 +11,11 @@ from typing import Any
 from graphdnn.cli.lock import DEFAULT
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.source import HELP, graph_of, read_file
-from graphdnn.cli.text import plural
 from graphdnn.cli.writing import write_file
 from graphdnn.errors import BadParam
 from graphdnn.locks import CLASSES, Checked, Lock, LockedGraph, Movement, check, lock_from_json, updated
 from graphdnn.rules import Rule
+from graphdnn.text import plural
 
 ABSENT = Rule(
     id="cli.check.absent",

@@ -14,13 +14,13 @@ from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.run import engine_help, with_engine
 from graphdnn.cli.source import HELP
-from graphdnn.cli.text import indented, plural, seconds, size, table
 from graphdnn.cuda.cache import Cached, KernelCache, default_cache
 from graphdnn.cuda.nvrtc import Resources, arch_of, resources
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.heuristics import EngineConfig
 from graphdnn.kernels import occupancy
+from graphdnn.text import indented, plural, seconds, size, table
 
 FORMAT, VERSION = "graphdnn.compiled", 1
 _HEAD = ("", "kernel", "registers", "shared", "spilled", "stack", "occupancy", "cubin", "time", "from")

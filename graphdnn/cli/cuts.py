@@ -9,8 +9,8 @@ from graphdnn.cli.limits import add_limits, limited
 from graphdnn.cli.options import add_device, device_of
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.source import HELP
-from graphdnn.cli.text import indented, plural, seconds, shortened, size, table
 from graphdnn.cuts import Cut, Cuts, Side, cuts_of
+from graphdnn.text import indented, plural, seconds, shortened, size, table
 
 _LONGEST_THROUGH = 36
 _NAMED = 3  # operations of each side

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from graphdnn.cli.cache import DAY, amount
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.source import read_file
-from graphdnn.cli.text import plural, seconds, shortened, size, table
 from graphdnn.errors import BadParam, MalformedFile
 from graphdnn.files import parse_json
 from graphdnn.rules import Rule
+from graphdnn.text import plural, seconds, shortened, size, table
 
 if TYPE_CHECKING:
     from graphdnn.tuning import Database

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from graphdnn.cli.options import DEVICE_HELP, named_device
 from graphdnn.cli.outcome import Exit
-from graphdnn.cli.text import count, indented, seconds, size, table
 from graphdnn.cli.writing import write_file
 from graphdnn.device import DeviceSpec
 from graphdnn.files import spec_to_json
+from graphdnn.text import count, indented, seconds, size, table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

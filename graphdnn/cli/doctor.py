@@ -19,7 +19,6 @@ import numpy as np
 
 import graphdnn
 from graphdnn.cli.outcome import Exit
-from graphdnn.cli.text import indented, plural, size, table
 from graphdnn.cuda.cache import LIMIT_BYTES
 from graphdnn.cuda.folder import cache_directory
 from graphdnn.cuda.nvrtc import CAPABILITY, OLDEST, arch_of, loaded_version
@@ -27,6 +26,7 @@ from graphdnn.cuda.present import present_device
 from graphdnn.cuda.upkeep import stored
 from graphdnn.device import PROFILES
 from graphdnn.errors import GraphdnnError
+from graphdnn.text import indented, plural, size, table
 
 OLDEST_PYTHON = (3, 10)
 NEEDED = ("numpy", "pydantic", "networkx", "ml_dtypes", "scipy")

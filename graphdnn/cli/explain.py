@@ -16,7 +16,6 @@ from graphdnn.cli.limits import add_limits, limited
 from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.source import HELP
-from graphdnn.cli.text import count, indented, plural, seconds, size, table
 from graphdnn.cli.tuned import add_tuned, records_of, tuned_text
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.work import bytes_moved, floor_seconds, flops
@@ -24,6 +23,7 @@ from graphdnn.enums import Status
 from graphdnn.fusion import FusedGraph, FusedOp
 from graphdnn.heuristics import Ranking
 from graphdnn.ledger import Entry, of_fused, of_ranking
+from graphdnn.text import count, indented, plural, seconds, size, table
 
 MOST_CONFIGS = 12  # shown; a graph of many kernels has a product of choices
 

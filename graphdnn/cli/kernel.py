@@ -12,7 +12,6 @@ from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.run import Outcome, engine_help, measure, natural, positive, save, with_engine
 from graphdnn.cli.source import HELP, graph_of
-from graphdnn.cli.text import seconds, size, table
 from graphdnn.errors import BadParam, MalformedFile, NotSupported
 from graphdnn.files import LARGEST_FILE
 from graphdnn.kernels import KernelView, LaunchView
@@ -20,6 +19,7 @@ from graphdnn.kernels.edited import kernel_at, text_of
 from graphdnn.operands import blended, random_operands
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
+from graphdnn.text import seconds, size, table
 
 TEXT_FILE = Rule(
     id="cli.kernel.text",

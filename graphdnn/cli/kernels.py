@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from graphdnn.cli.text import indented, size, table
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch, LibraryCall
 from graphdnn.engines.engine import CompiledOperation
 from graphdnn.fusion import FusedOp
@@ -13,6 +12,7 @@ from graphdnn.heuristics import EngineConfig
 from graphdnn.operations import Operation
 from graphdnn.plan.source_lines import SourceLine, source_lines
 from graphdnn.tensors import TensorSpec
+from graphdnn.text import indented, size, table
 
 Made = tuple[FusedOp, CompiledOperation]
 

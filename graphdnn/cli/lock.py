@@ -8,13 +8,13 @@ from pathlib import Path
 from graphdnn.cli.options import add_device, device_of
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.source import HELP, graph_and_limits_from_text, is_problem, read_file, read_source
-from graphdnn.cli.text import plural, seconds, table
 from graphdnn.cli.writing import write_file
 from graphdnn.errors import MalformedFile
 from graphdnn.fusion import Limits
 from graphdnn.graph import OperationGraph
 from graphdnn.locks import Lock, lock_of
 from graphdnn.rules import Rule
+from graphdnn.text import plural, seconds, table
 
 EMPTY = Rule(
     id="cli.lock.empty",

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 from enum import IntEnum
 
-from graphdnn.cli.text import shortened
 from graphdnn.enums import Status
 from graphdnn.errors import GraphdnnError, MalformedFile, NotSupported, Rejection
+from graphdnn.text import shortened
 
 LONGEST_LINE = 300  # a text that is no problem may be a whole file
 

@@ -14,7 +14,6 @@ from graphdnn.cli.options import add_device, device_of
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.run import ENGINE, engine_help, natural, positive, with_engine
 from graphdnn.cli.source import HELP, graph_from_text, read_source
-from graphdnn.cli.text import plural, seconds
 from graphdnn.cli.writing import write_file
 from graphdnn.device import DeviceSpec
 from graphdnn.engines import ENGINE_BY_NAME
@@ -26,6 +25,7 @@ from graphdnn.reducing import Reduced, Step, by_command, by_rule, by_symptom, re
 from graphdnn.reducing.search import PASSES
 from graphdnn.reducing.symptoms import Fails
 from graphdnn.rules import RULES, Rule
+from graphdnn.text import plural, seconds
 
 RULE = Rule(
     id="cli.reduce.rule",

@@ -9,7 +9,6 @@ from pathlib import Path
 from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.source import HELP, graph_from_text, is_plan, is_problem, read_source
-from graphdnn.cli.text import indented, plural
 from graphdnn.cli.writing import write_file
 from graphdnn.device import DeviceSpec
 from graphdnn.enums import HeurMode
@@ -18,6 +17,7 @@ from graphdnn.files import GRAPH_FORMAT, graph_to_json, guarded, parse_document
 from graphdnn.problem import parse
 from graphdnn.repairs import Repair, Repairs, of_data, of_error, of_graph
 from graphdnn.rules import Rule
+from graphdnn.text import indented, plural
 
 CHOICE = Rule(
     id="cli.repair.choice",

@@ -11,8 +11,8 @@ from graphdnn.bundles.bundle import ERROR, MISMATCH
 from graphdnn.cli.options import add_device
 from graphdnn.cli.outcome import Exit, exit_code, print_rejections
 from graphdnn.cli.source import read_file
-from graphdnn.cli.text import table
 from graphdnn.machine import device_spec
+from graphdnn.text import table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,6 @@ from graphdnn.cli.limits import add_limits, limited
 from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
 from graphdnn.cli.outcome import Exit, exit_code, print_rejections
 from graphdnn.cli.source import HELP
-from graphdnn.cli.text import count, plural, seconds, size, table
 from graphdnn.cli.tuned import add_tuned, records_of
 from graphdnn.engines import ENGINE_BY_NAME, ENGINES
 from graphdnn.engines.work import flops
@@ -31,6 +30,7 @@ from graphdnn.oracle import Comparison, compare
 from graphdnn.plan import DevicePlan, ExecutionPlan
 from graphdnn.problem import random_bindings
 from graphdnn.rules import Rule
+from graphdnn.text import count, plural, seconds, size, table
 
 ENGINE = Rule(
     id="cli.engine",

@@ -10,9 +10,9 @@ from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.run import engine_help, natural, with_engine
 from graphdnn.cli.source import HELP, graph_of
-from graphdnn.cli.text import table
 from graphdnn.operands import blended, random_operands
 from graphdnn.plan import ExecutionPlan
+from graphdnn.text import table
 from graphdnn.trace import Trace, Traced
 
 

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from graphdnn.build import Records
-from graphdnn.cli.text import indented, seconds, table
 from graphdnn.heuristics import Ranking
+from graphdnn.text import indented, seconds, table
 
 
 def add_tuned(parser: argparse.ArgumentParser) -> None:

@@ -130,21 +130,10 @@ def time_plan(plan: ExecutionPlan, bindings: Mapping[int, Any], repeats: int) ->
     arrays, workspace = plan.to_device(bindings), plan.new_workspace()
     plan.execute(arrays, workspace)
     if isinstance(plan, DevicePlan):
-        return tuple(_device_seconds(plan, arrays, workspace) for _ in range(repeats))
+        return tuple(plan.timings(lambda: plan.execute(arrays, workspace), repeats))
     found = []
     for _ in range(repeats):
         start = perf_counter()
         plan.execute(arrays, workspace)
         found.append(perf_counter() - start)
     return tuple(found)
-
-
-def _device_seconds(plan: ExecutionPlan, arrays: Any, workspace: Any) -> float:
-    import cupy
-
-    begin, end = cupy.cuda.Event(), cupy.cuda.Event()
-    begin.record()
-    plan.execute(arrays, workspace)
-    end.record()
-    end.synchronize()
-    return float(cupy.cuda.get_elapsed_time(begin, end)) * 1e-3

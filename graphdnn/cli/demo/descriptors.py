@@ -25,8 +25,8 @@ from graphdnn.backend import (
 from graphdnn.backend.descriptor import Descriptor
 from graphdnn.cli.demo.photo import photograph
 from graphdnn.cli.demo.report import Report, timed
-from graphdnn.cli.text import seconds, size, table
 from graphdnn.dtypes import Array
+from graphdnn.text import seconds, size, table
 
 X, W, BIAS, Y = 1, 2, 3, 4  # uids: any int64, and only this graph knows them
 CONVOLVED, SHIFTED = 10, 11  # virtual: values between the operations

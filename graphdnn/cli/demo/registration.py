@@ -20,9 +20,9 @@ import numpy as np
 from graphdnn.builder import Graph
 from graphdnn.cli.demo.photo import grey
 from graphdnn.cli.demo.report import Report
-from graphdnn.cli.text import seconds, table
 from graphdnn.dtypes import Array
 from graphdnn.enums import DataType
+from graphdnn.text import seconds, table
 
 SIDE, REACH, COPIES = 100, 30, 30
 TOP, LEFT = 150, 200  # of the reference in the photograph

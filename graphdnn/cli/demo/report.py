@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from graphdnn.cli.text import indented
+from graphdnn.text import indented
 
 
 class Report:

@@ -14,10 +14,10 @@ from graphdnn.builder import Graph
 from graphdnn.cli.demo.photo import photograph
 from graphdnn.cli.demo.report import Report
 from graphdnn.cli.explain import fused_text
-from graphdnn.cli.text import size
 from graphdnn.dtypes import Array
 from graphdnn.enums import ReductionOperator
 from graphdnn.fusion import Stop
+from graphdnn.text import size
 
 SIDE, CHANNELS = 128, 8
 
