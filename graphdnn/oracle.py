@@ -15,7 +15,8 @@ itself, is never met), and scale the tensor's largest finite magnitude in the re
 8 is for functions like exp whose argument error is amplified. An operation that rounds
 nothing (a maximum, a copy, small integers in floating arithmetic) lacks the first term.
 Operand errors are carried absolutely by operations of slope 1 (sums, clips, copies), so
-cancellation is allowed for, and relative to the magnitudes by all others.
+cancellation is allowed for, and relative to the magnitudes by all others (not less than by the
+steepest slope of functions that flatten out, as tanh does).
 
 An integer that a floating value is rounded to may differ by 1 more. What a comparison or a
 maximum decides (booleans, indices) is exact when its operands are; otherwise values close
@@ -73,6 +74,11 @@ _M, _R = PointwiseMode, ReductionOperator
 _MOVEMENT = (Concat, Reshape, Slice, Transpose)
 # Modes that carry an error of an operand to the result as it is, and those of them that round nothing.
 _SLOPE_ONE = {_M.ADD, _M.SUB, _M.MIN, _M.MAX, _M.ABS, _M.NEG, _M.IDENTITY, _M.RELU_FWD, _M.BINARY_SELECT}
+# The steepest slope of functions that flatten out: relative to the magnitudes they would carry too little.
+_STEEPEST = {
+    _M.TANH_FWD: 1.0, _M.SIGMOID_FWD: 0.25, _M.ERF: 1.13, _M.SIN: 1.0, _M.COS: 1.0, _M.ELU_FWD: 1.0,
+    _M.SOFTPLUS_FWD: 1.0, _M.SWISH_FWD: 1.1, _M.GELU_FWD: 1.13, _M.GELU_APPROX_TANH_FWD: 1.13,
+}  # fmt: skip
 _EXACT = {_M.MIN, _M.MAX, _M.ABS, _M.NEG, _M.IDENTITY, _M.BINARY_SELECT, _M.CEIL, _M.FLOOR}
 _DECIDING = ("comparison", "logical", "index")
 _NO_GROWTH: Mapping[int, float] = MappingProxyType({})
@@ -297,7 +303,8 @@ def _gain(op: Operation, scale: float, operand_scale: float) -> float:
         return 1.0
     if isinstance(op, PointwiseOperation) and op.spec.mode in _SLOPE_ONE:
         return max(1.0, abs(op.alpha1), abs(op.alpha2), abs(op.spec.relu_lower_clip_slope))
-    return scale / operand_scale
+    steepest = _STEEPEST.get(op.spec.mode, 0.0) if isinstance(op, PointwiseOperation) else 0.0
+    return max(scale / operand_scale, steepest)
 
 
 def _rounds(op: Operation) -> bool:

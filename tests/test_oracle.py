@@ -14,7 +14,7 @@ from graphdnn.device import device_spec
 from graphdnn.engines import Task
 from graphdnn.engines.cuda.winograd import ENGINE_4X4
 from graphdnn.heuristics import Choice, EngineConfig
-from graphdnn.oracle import Comparison, compare, evaluate, promoted, reference, tolerance
+from graphdnn.oracle import Comparison, bounds, compare, evaluate, promoted, reference, tolerance
 from graphdnn.problem import parse, random_bindings
 
 
@@ -252,3 +252,14 @@ def test_honest_results_pass(text: str, seed: int) -> None:
     g.execute(bindings)
     for result in compare(g.build_operation_graph(), bindings):
         assert result.ok, str(result)
+
+
+def test_errors_through_a_function_that_flattens_out() -> None:
+    """tanh of large sums: where it crosses 0 it passes on the sum's whole error, however small its own values are."""
+    graph = parse("conv x=f64[1,64,4,4] w=f64[8,64,1,1] + tanh").build_operation_graph()
+    conv, tanh = graph.operations
+    drawn = random_bindings(graph)
+    values = evaluate(graph, {uid: 100 * value for uid, value in drawn.items() if uid in {t.uid for t in graph.inputs}})
+    errors, _ = bounds(graph, values)
+    (summed,), (flat,) = conv.outputs().values(), tanh.outputs().values()
+    assert errors[flat.uid] >= errors[summed.uid] > 0
