@@ -14,6 +14,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import legacy_results
+
 from graphdnn.backend.descriptor import Descriptor
 from graphdnn.backend.kinds import KINDS
 from graphdnn.cuda import nvrtc
@@ -62,6 +64,9 @@ _record_attributes("get")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--legacy-table", action="store_true", help="list every legacy function with its number of cases")
+    parser.addoption(
+        "--legacy-results", type=Path, help="write a file: passed and failed cases of each legacy function"
+    )
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -84,6 +89,10 @@ def _noted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _running = [""]  # the id of the test
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    legacy_results.note(report)
 
 
 def _print_legacy(reporter: Any, every: bool) -> None:
@@ -168,5 +177,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         if 0 < len(missing) <= 10:
             terminalreporter.write_line("  not: " + ", ".join(missing))
     _print_legacy(terminalreporter, terminalreporter.config.getoption("--legacy-table"))
+    if path := terminalreporter.config.getoption("--legacy-results"):
+        legacy_results.write(path, LEGACY, _asks_for_gpu(terminalreporter.config))
     kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(PROBLEMS.items()) if count > 1)
     terminalreporter.write_line(f"problems executed end to end: {sum(PROBLEMS.values())} ({kinds})")

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from emulator import MISSING
-from emulator.libraries import host_libraries
 from emulator.runtime import EmulatedRuntime
 from recurrent_tools import dropout, rnn, steps, weights
 from test_v6_values import close, drawn
+from v6_mirror import OnDevice, emulated
 from v6_programs import PROGRAMS, W, X, Y
 from v6_tools import convolution, filter_of, tensor
 
@@ -23,27 +23,13 @@ from graphdnn.v6 import execution, on_device
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
-class OnDevice(np.ndarray):
-    """An array as CuPy's looks: its memory has an address, and is not the host's to read."""
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        return self.__array_interface__
-
-
 def on(array: np.ndarray) -> Any:
     return array.view(OnDevice)
 
 
 @pytest.fixture
-def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedRuntime]:
-    """Every device plan of this test runs on it; plans that are kept are not those of other tests."""
-    made = EmulatedRuntime()
-    monkeypatch.setattr("graphdnn.plan.device.CudaRuntime", lambda device: made)
-    monkeypatch.setattr(execution, "_kept", type(execution._kept)())
-    monkeypatch.setattr(on_device, "_copiers", type(on_device._copiers)())
-    monkeypatch.setattr(on_device.driver, "synchronize", lambda stream: None)
-    with host_libraries():
+def runtime() -> Iterator[EmulatedRuntime]:
+    with emulated() as made:
         yield made
     v6.use(None)
 
