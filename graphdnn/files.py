@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from enum import IntEnum
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -18,7 +20,7 @@ from typing import Any, TypeVar
 from graphdnn.device import DeviceSpec, device_from_json
 from graphdnn.engines import ENGINE_BY_NAME, Task
 from graphdnn.enums import KnobType
-from graphdnn.errors import GraphdnnError, MalformedFile
+from graphdnn.errors import GraphdnnError, MalformedFile, Rejection
 from graphdnn.fusion import fuse
 from graphdnn.fusion.limits import limits_from_json
 from graphdnn.graph import OperationGraph
@@ -38,7 +40,7 @@ UNREADABLE = Rule(
     id="file.unreadable",
     expected="JSON text",
     reason="the file is cut off or is not JSON: {detail}",
-    fix="write it again with graph_to_json or plan_to_json",
+    fix="write it again with what made it, or check that this is the right file",
 )
 TOO_LARGE = Rule(
     id="file.too_large",
@@ -73,7 +75,7 @@ ALTERED = Rule(
 CONTENT = Rule(
     id="file.content",
     expected="{expected}",
-    reason="the file does not describe a graph or plan: {detail}",
+    reason="the file does not describe what it says it does: {detail}",
     fix="correct the entry, or write the file again",
 )
 
@@ -119,14 +121,23 @@ def plan_from_json(text: str | bytes, device: DeviceSpec | str | None = None) ->
 
     Raises ``MalformedFile`` for a damaged file and ``NotSupported`` when an engine declines on this device.
     """
-    asked = None if device is None else device_spec(device)
-    config = guarded(lambda: config_from_dict(parse_document(text, PLAN_FORMAT, sealed=True), asked))
-    refused = [r for choice in config.choices for r in choice.engine.why_not(choice.task)]
+    config = config_from_json(text, None if device is None else device_spec(device))
+    refused = refusals_of(config)
     if refused:
         from graphdnn.errors import error_for
 
         raise error_for(refused)
     return ExecutionPlan(config)
+
+
+def config_from_json(text: str | bytes, device: DeviceSpec | None = None) -> EngineConfig:
+    """A plan file's engines and knobs, of which nothing is compiled, nor asked whether they serve the device."""
+    return guarded(lambda: config_from_dict(parse_document(text, PLAN_FORMAT, sealed=True), device))
+
+
+def refusals_of(config: EngineConfig) -> list[Rejection]:
+    """Why engines of a configuration decline its device."""
+    return [r for choice in config.choices for r in choice.engine.why_not(choice.task)]
 
 
 def spec_to_json(device: DeviceSpec) -> str:
@@ -207,9 +218,31 @@ def guarded(read: Callable[[], T]) -> T:
         refused = MalformedFile(error.rejections)
         refused.subject = error.subject
         raise refused from error
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:
-        detail = f"{type(error).__name__}: {error}"
-        raise malformed(CONTENT, "content", "malformed", expected="the documented entries", detail=detail) from error
+    except _TRIPPED as error:
+        raise _tripped("content", error) from error
+
+
+_TRIPPED = KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError, RecursionError
+
+
+@contextmanager
+def placed(place: str) -> Iterator[None]:
+    """What a reader trips over inside is said with its place in the file: ``operations[2]``."""
+    try:
+        yield
+    except MalformedFile as error:
+        raise MalformedFile([replace(r, attribute=f"{place}.{r.attribute}") for r in error.rejections]) from error
+    except GraphdnnError:
+        raise
+    except _TRIPPED as error:
+        raise _tripped(place, error) from error
+
+
+def _tripped(place: str, error: Exception) -> MalformedFile:
+    if isinstance(error, KeyError):
+        return malformed(CONTENT, place, "incomplete", expected=f"an entry {error}", detail="it is missing")
+    detail = f"an entry is of another kind: {error}"
+    return malformed(CONTENT, place, "malformed", expected="the documented entries", detail=detail)
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -267,22 +300,23 @@ KNOWN_OPERATIONS = {**OPERATIONS, **EXTENSIONS}
 def graph_from_dict(data: Mapping[str, Any]) -> OperationGraph:
     """What ``graph_to_dict`` made; to be called inside ``guarded``."""
     tensors: dict[int, TensorSpec] = {}
-    for entry in data["tensors"]:
-        tensor = TensorSpec(**decoded(TensorSpec, entry, {}))
+    for i, entry in enumerate(data["tensors"]):
+        with placed(f"tensors[{i}]"):
+            tensor = TensorSpec(**decoded(TensorSpec, entry, {}))
         if tensors.setdefault(tensor.uid, tensor) != tensor:
             raise malformed(
                 CONTENT, "tensors", tensor.label(), expected="one entry for one uid", detail="two tensors share a uid"
             )
     operations = []
-    for entry in data["operations"]:
-        fields = dict(entry)
-        tag = fields.pop("operation")
-        if tag not in KNOWN_OPERATIONS:
-            raise malformed(
-                CONTENT, "operation", tag, expected=f"one of {', '.join(KNOWN_OPERATIONS)}", detail="unknown operation"
-            )
-        cls = KNOWN_OPERATIONS[tag]
-        operations.append(cls(**decoded(cls, fields, tensors)))
+    for i, entry in enumerate(data["operations"]):
+        with placed(f"operations[{i}]"):
+            fields = dict(entry)
+            tag = fields.pop("operation")
+            if tag not in KNOWN_OPERATIONS:
+                known = ", ".join(KNOWN_OPERATIONS)
+                raise malformed(CONTENT, "operation", tag, expected=f"one of {known}", detail="unknown operation")
+            cls = KNOWN_OPERATIONS[tag]
+            operations.append(cls(**decoded(cls, fields, tensors)))
     return OperationGraph.of(operations, name=str(data.get("name", "")))
 
 
@@ -293,6 +327,10 @@ def decoded(cls: type[Spec], entry: Mapping[str, Any], tensors: Mapping[Any, Ten
 
 def _value(cls: type[Spec], field: str, value: Any, tensors: Mapping[Any, TensorSpec]) -> Any:
     if isinstance(value, dict) and set(value) == {"tensor"}:
+        if value["tensor"] not in tensors:
+            raise malformed(
+                CONTENT, field, value["tensor"], expected="the uid of a tensor of the file", detail="it is not there"
+            )
         return tensors[value["tensor"]]
     if isinstance(value, dict) and set(value) == {"float"}:
         return float(value["float"])
@@ -300,6 +338,9 @@ def _value(cls: type[Spec], field: str, value: Any, tensors: Mapping[Any, Tensor
     if isinstance(annotation, type) and issubclass(annotation, Spec) and isinstance(value, dict):
         return annotation(**decoded(annotation, value, tensors))
     if isinstance(annotation, type) and issubclass(annotation, IntEnum) and isinstance(value, str):
+        if value not in annotation.__members__:
+            known = ", ".join(annotation.__members__)
+            raise malformed(CONTENT, field, value, expected=f"one of {known}", detail="the name is unknown")
         return annotation[value]
     if isinstance(value, list):
         return tuple(_value(cls, field, item, tensors) for item in value)

@@ -199,7 +199,7 @@ def test_an_engine_that_does_not_serve(capsys: pytest.CaptureFixture[str]) -> No
     [
         (("--engine", "nothing"), "cli.engine"),
         (("--device", "nothing"), "device.unknown"),
-        (("--save-plan", "/nowhere/plan.json"), "cli.write"),
+        (("--save-plan", "/nowhere/plan.json"), "cli.output"),
     ],
 )
 def test_run_refuses(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], rule: str) -> None:

@@ -351,5 +351,5 @@ def test_command_refuses(capsys: pytest.CaptureFixture[str]) -> None:
         "--device",
         "l40s",
         "--measure",
-        code=Exit.NOT_SUPPORTED,
+        code=Exit.NOT_EXECUTED,
     )

@@ -88,7 +88,7 @@ def test_wrong_arguments_of_tune(capsys: pytest.CaptureFixture[str], more: tuple
 def test_tune_for_a_device_that_is_not_here(capsys: pytest.CaptureFixture[str]) -> None:
     if not pytest.importorskip("graphdnn.cuda.driver").available():
         pytest.skip("a GPU is here")
-    assert "execute.device_absent" in refused(capsys, "tune", CONV, "--device", "h200", code=Exit.NOT_SUPPORTED)
+    assert "execute.device_absent" in refused(capsys, "tune", CONV, "--device", "h200", code=Exit.NOT_EXECUTED)
 
 
 def test_tune_needs_a_graph(capsys: pytest.CaptureFixture[str]) -> None:

@@ -399,7 +399,7 @@ def test_run_for_a_device_that_is_not_here(
     """The plan is built and saved, which needs no device; then the refusal is a clear one."""
     monkeypatch.setattr("graphdnn.cuda.driver.available", lambda: "the driver finds no device")
     file = tmp_path / "plan.json"
-    out, err = answer(capsys, "run", SUM, "--device", H200, "--save-plan", str(file), code=Exit.NOT_SUPPORTED)
+    out, err = answer(capsys, "run", SUM, "--device", H200, "--save-plan", str(file), code=Exit.NOT_EXECUTED)
     assert out == ""
     assert "execute.device_absent" in err
     assert file.exists()

@@ -183,14 +183,14 @@ def test_the_default_device_and_limits_are_in_the_command(
 
 
 def test_a_device_that_is_not_here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    _, err = shell(capsys, "run", CONV, "--device", "h200", code=Exit.NOT_SUPPORTED)
+    _, err = shell(capsys, "run", CONV, "--device", "h200", code=Exit.NOT_EXECUTED)
     assert err.splitlines()[-1] == f"repeat: graphdnn run '{CONV}' --device h200"
-    _, err = shell(capsys, "run", CONV, "--device", "h200", "--save", str(tmp_path), code=Exit.NOT_SUPPORTED)
+    _, err = shell(capsys, "run", CONV, "--device", "h200", "--save", str(tmp_path), code=Exit.NOT_EXECUTED)
     assert err.splitlines()[-1] == f"repeat: graphdnn replay {kept(tmp_path)}"
     out, _ = shell(capsys, "replay", kept(tmp_path), "--device", "cpu")
     assert "recorded on h200, run on cpu as asked" in out
     assert "right here, by another plan" in out
-    _, err = shell(capsys, "replay", kept(tmp_path), "--device", "h200", code=Exit.NOT_SUPPORTED)
+    _, err = shell(capsys, "replay", kept(tmp_path), "--device", "h200", code=Exit.NOT_EXECUTED)
     assert "execute.device_absent" in err
 
 

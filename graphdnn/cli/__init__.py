@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from graphdnn.cli.outcome import Exit, exit_code, print_rejections
+from graphdnn.cli.outcome import MEANINGS, Exit, exit_code, print_rejections
 from graphdnn.enums import Status
 from graphdnn.errors import GraphdnnError
 from graphdnn.rules import Rule
@@ -46,7 +46,7 @@ COMMANDS = (
     "report",
 )
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk that stdout goes to
-_CODES = "exit codes: 0 ok, 1 a check failed, 2 wrong arguments or file, 3 nothing executed, 4 not supported"
+_CODES = f"exit codes: {'; '.join(f'{int(code)} {meaning}' for code, meaning in MEANINGS.items())}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -6,12 +6,12 @@ import argparse
 import json
 from collections.abc import Sequence
 
-from graphdnn.build import rank
 from graphdnn.certificate import Certificate
-from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
+from graphdnn.cli.chosen import chosen, engine_help
+from graphdnn.cli.options import add_device_and_mode
 from graphdnn.cli.outcome import Exit
-from graphdnn.cli.run import engine_help, natural, with_engine
-from graphdnn.cli.source import HELP, graph_of
+from graphdnn.cli.run import natural
+from graphdnn.cli.source import HELP
 from graphdnn.errors import BadParam
 from graphdnn.graph import OperationGraph
 from graphdnn.operands import blended, random_operands
@@ -39,10 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Exit:
-    graph = graph_of(arguments.graph)
+    plan = ExecutionPlan(chosen(arguments).config)
+    graph = plan.config.fused.graph
     ranges = _ranges(graph, arguments.range)
-    ranking = rank(graph, device_of(arguments), mode_of(arguments))
-    plan = ExecutionPlan(ranking.best if arguments.engine is None else with_engine(ranking, arguments.engine))
     certificate: Certificate = (
         plan.certificate(ranges=ranges) if ranges or arguments.types else plan.certificate(_data(graph, arguments.seed))
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from graphdnn.cli.lock import DEFAULT
 from graphdnn.cli.outcome import Exit
-from graphdnn.cli.source import HELP, graph_of, read_file
+from graphdnn.cli.source import HELP, asked_of, read_as
 from graphdnn.cli.writing import write_file
 from graphdnn.errors import BadParam
 from graphdnn.locks import CLASSES, Checked, Lock, LockedGraph, Movement, check, lock_from_json, updated
@@ -42,7 +42,7 @@ def add_allow(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Exit:
     from graphdnn import __version__
 
-    lock = lock_from_json(read_file(arguments.lock))
+    lock = read_as(arguments.lock, lock_from_json)
     entries = entries_of(lock, arguments.graphs)
     checked = check(lock, __version__, entries)
     verdict = Exit.CHECK_FAILED if refused(checked.movements, arguments.allow) else Exit.OK
@@ -61,7 +61,7 @@ def entries_of(lock: Lock, arguments: Sequence[str]) -> list[LockedGraph]:
     """The entries that are meant: by name, or by the graph."""
     found = []
     for argument in arguments:
-        entry = lock.find(argument) or lock.of_graph(graph_of(argument))
+        entry = lock.find(argument) or lock.of_graph(asked_of(argument).graph)
         if entry is None:
             raise BadParam(ABSENT.reject("command line", "GRAPH", argument))
         found.append(entry)

@@ -7,12 +7,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from graphdnn.build import rank
+from graphdnn.cli.chosen import chosen, engine_help
 from graphdnn.cli.kernels import kernels_of
-from graphdnn.cli.limits import add_limits, limited
-from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
+from graphdnn.cli.limits import add_limits
+from graphdnn.cli.options import add_device_and_mode
 from graphdnn.cli.outcome import Exit
-from graphdnn.cli.run import engine_help, with_engine
 from graphdnn.cli.source import HELP
 from graphdnn.cuda.cache import Cached, KernelCache, default_cache
 from graphdnn.cuda.nvrtc import Resources, arch_of, resources
@@ -36,9 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Exit:
-    graph, limits = limited(arguments)
-    ranking = rank(graph, device_of(arguments), mode_of(arguments), limits=limits)
-    config = ranking.best if arguments.engine is None else with_engine(ranking, arguments.engine)
+    config = chosen(arguments).config
     cache = KernelCache(None) if arguments.fresh else default_cache()
     entries = list(_entries(config, cache))
     print(json.dumps(as_json(config, entries), indent=1) if arguments.json else as_text(config, entries))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 
+from graphdnn.cli.chosen import device_for
 from graphdnn.cli.limits import add_limits, limited
-from graphdnn.cli.options import add_device, device_of
+from graphdnn.cli.options import add_device
 from graphdnn.cli.outcome import Exit
-from graphdnn.cli.source import HELP
+from graphdnn.cli.source import HELP, asked_of
 from graphdnn.cuts import Cut, Cuts, Side, cuts_of
 from graphdnn.text import indented, plural, seconds, shortened, size, table
 
@@ -35,8 +36,14 @@ def share(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> Exit:
-    graph, limits = limited(arguments)
-    found = cuts_of(graph, device_of(arguments), measure=arguments.measure, margin=arguments.margin, limits=limits)
+    asked = asked_of(arguments.graph)
+    found = cuts_of(
+        asked.graph,
+        device_for(asked, arguments),
+        measure=arguments.measure,
+        margin=arguments.margin,
+        limits=limited(asked.limits, arguments),
+    )
     print(json.dumps(found.to_json(), indent=1) if arguments.json else as_text(found))
     return Exit.OK
 

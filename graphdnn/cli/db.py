@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphdnn.cli.cache import DAY, amount
 from graphdnn.cli.outcome import Exit
-from graphdnn.cli.source import read_file
+from graphdnn.cli.source import read_as
 from graphdnn.errors import BadParam, MalformedFile
 from graphdnn.files import parse_json
 from graphdnn.rules import Rule
@@ -190,7 +190,7 @@ def calibrate(database: Database, arguments: argparse.Namespace) -> Exit:
 
     cases: list[Case] = []
     for name in arguments.names:
-        data = parse_json(read_file(name))
+        data = read_as(name, parse_json)
         if not isinstance(data, dict):
             raise MalformedFile(FILES.reject("command line", "file", name, expected="a result of graphdnn tune --json"))
         cases += cases_in(data)

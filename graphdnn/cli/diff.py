@@ -7,7 +7,7 @@ import json
 
 from graphdnn.cli.check import add_allow, as_json, movements_text, refused
 from graphdnn.cli.outcome import Exit
-from graphdnn.cli.source import read_file
+from graphdnn.cli.source import read_as
 from graphdnn.locks import compare_locks, lock_from_json
 
 
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Exit:
-    before, after = (lock_from_json(read_file(path)) for path in (arguments.before, arguments.after))
+    before, after = (read_as(path, lock_from_json) for path in (arguments.before, arguments.after))
     movements = compare_locks(before, after)
     versions = (before.library, after.library)
     notes = [] if versions[0] == versions[1] else [f"locked by version {versions[0]}, then {versions[1]}"]

@@ -10,18 +10,18 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from graphdnn.build import rank
+from graphdnn.cli.chosen import chosen
 from graphdnn.cli.kernels import kernels_json, kernels_text, source_text
-from graphdnn.cli.limits import add_limits, limited
-from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
+from graphdnn.cli.limits import add_limits
+from graphdnn.cli.options import add_device_and_mode
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.source import HELP
-from graphdnn.cli.tuned import add_tuned, records_of, tuned_text
+from graphdnn.cli.tuned import add_tuned, tuned_text
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.work import bytes_moved, floor_seconds, flops
 from graphdnn.enums import Status
 from graphdnn.fusion import FusedGraph, FusedOp
-from graphdnn.heuristics import Ranking
+from graphdnn.heuristics import EngineConfig, Ranking
 from graphdnn.ledger import Entry, of_fused, of_ranking
 from graphdnn.text import count, indented, plural, seconds, size, table
 
@@ -38,13 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Exit:
-    graph, limits = limited(arguments)
-    ranking = rank(graph, device_of(arguments), mode_of(arguments), limits=limits, tuned=records_of(arguments))
-    source = arguments.source
-    print(json.dumps(as_json(ranking, source=source), indent=1) if arguments.json else as_text(ranking, source=source))
+    found = chosen(arguments)
+    ranking, config = found.ranking, found.planned
+    shown = as_json if arguments.json else as_text
+    made = shown(ranking, config, source=arguments.source)
+    print(json.dumps(made, indent=1) if arguments.json else made)
     if not arguments.json and arguments.graph != "-":
         print(f"\nwhat would help: {_repair_command(arguments)}")
-    return Exit.OK if any(True for _ in islice(ranking, 1)) else Exit.NOT_SUPPORTED
+    return Exit.OK if config or any(True for _ in islice(ranking, 1)) else Exit.NOT_SUPPORTED
 
 
 def _repair_command(arguments: argparse.Namespace) -> str:
@@ -52,10 +53,11 @@ def _repair_command(arguments: argparse.Namespace) -> str:
     return f"graphdnn repair {shlex.quote(arguments.graph)}{device}"
 
 
-def as_text(ranking: Ranking, *, source: bool = False) -> str:
-    """Everything, in sections."""
-    best = next(iter(ranking), None)
+def as_text(ranking: Ranking, planned: EngineConfig | None = None, *, source: bool = False) -> str:
+    """Everything, in sections; the kernels are those of a plan file's configuration where there is one."""
+    best = planned or next(iter(ranking), None)
     sections = [fused_text(ranking.fused), floor_text(ranking.fused, ranking.device), ranking_text(ranking)]
+    sections += [] if planned is None else [planned_text(ranking, planned)]
     sections += [text] if (text := tuned_text(ranking)) else []
     sections += [kernels_text(best)] if best else []
     declined = [entry for entry in of_ranking(ranking) if entry.status is not Status.SUCCESS]
@@ -65,14 +67,22 @@ def as_text(ranking: Ranking, *, source: bool = False) -> str:
     return "\n\n".join(sections)
 
 
-def as_json(ranking: Ranking, *, source: bool = False) -> dict[str, Any]:
-    best = next(iter(ranking), None)
+def planned_text(ranking: Ranking, planned: EngineConfig) -> str:
+    """The plan file's configuration, and where the ranking has it."""
+    shown = enumerate(islice(ranking, MOST_CONFIGS))
+    place = next((f"number {i} of this ranking" for i, config in shown if config.name == planned.name), "asked for")
+    return f"plan file: {planned.name}, {place}, predicted {seconds(planned.predicted_seconds)}"
+
+
+def as_json(ranking: Ranking, planned: EngineConfig | None = None, *, source: bool = False) -> dict[str, Any]:
+    best = planned or next(iter(ranking), None)
     floors = [_floor_entry(op, ranking.device) for op in ranking.fused]
     return {
         "graph": ranking.fused.graph.name,
         "fused": ranking.fused.to_json(),
         "floors": floors,
         "ranking": ranking.to_json(limit=MOST_CONFIGS, declined=False),
+        "planned": None if planned is None else planned.name,
         "refusals": of_ranking(ranking).to_json(),
         "kernels": kernels_json(best, source=source) if best else [],
     }

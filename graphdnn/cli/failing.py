@@ -8,6 +8,7 @@ import shlex
 from dataclasses import replace
 
 from graphdnn.bundles import Ending, attempt, bundle_of, folder, problem_text, replay_command, run_command, save
+from graphdnn.cli.source import is_path, is_plan, read_file
 from graphdnn.errors import BadParam
 from graphdnn.machine import VARIABLE
 from graphdnn.plan import ExecutionPlan
@@ -45,10 +46,11 @@ def command_of(plan: ExecutionPlan, arguments: argparse.Namespace) -> str:
     graph = arguments.graph
     if graph == "-" or graph.lstrip().startswith("{"):
         graph = problem_text(plan.config.fused.graph) or graph
-    options = vars(arguments) | {"device": arguments.device or os.environ.get(VARIABLE)}
+    is_planned = is_path(graph) and is_plan(read_file(graph))  # which brings its device
+    options = vars(arguments) | {"device": arguments.device or (None if is_planned else os.environ.get(VARIABLE))}
     given = [(f"--{name}", options[name]) for name in _OPTIONS]
     words = [word for name, value in given if value not in (None, 0) for word in (name, str(value))]
-    words += ["--mode", arguments.mode] if arguments.mode != "A" else []
+    words += ["--mode", arguments.mode] if arguments.mode else []
     for name in _LISTS:
         words += [word for uids in getattr(arguments, name) or () for word in (f"--{name}", ",".join(map(str, uids)))]
     if graph.lstrip().startswith("{"):

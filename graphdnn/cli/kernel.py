@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from graphdnn.build import rank
-from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
+from graphdnn.cli.chosen import chosen, engine_help
+from graphdnn.cli.options import add_device_and_mode
 from graphdnn.cli.outcome import Exit
-from graphdnn.cli.run import Outcome, engine_help, measure, natural, positive, save, with_engine
-from graphdnn.cli.source import HELP, graph_of
+from graphdnn.cli.run import Outcome, measure, natural, positive, save
+from graphdnn.cli.source import HELP
 from graphdnn.errors import BadParam, MalformedFile, NotSupported
 from graphdnn.files import LARGEST_FILE
 from graphdnn.kernels import KernelView, LaunchView
@@ -56,12 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Exit:
     if arguments.verify and arguments.replace is None:
         raise BadParam(NOT_ASKED.reject("command line", "--verify", "alone"))
-    ranking = rank(graph_of(arguments.graph), device_of(arguments), mode_of(arguments))
-    plan = ExecutionPlan(ranking.best if arguments.engine is None else with_engine(ranking, arguments.engine))
+    plan = ExecutionPlan(chosen(arguments).config)
     kernel = kernel_at(plan, arguments.index)
     if arguments.output is not None:
-        text = kernel.source if kernel.is_on_host else text_of(kernel, arguments.text).text
-        save(arguments.output, str, text)
+        save(arguments.output, kernel.source if kernel.is_on_host else text_of(kernel, arguments.text).text)
     if arguments.replace is not None:
         return _replace(plan, kernel, arguments)
     print(json.dumps(_json(kernel), indent=1) if arguments.json else str(kernel))

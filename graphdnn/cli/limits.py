@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from graphdnn.cli.source import graph_and_limits
 from graphdnn.fusion import Limits
-from graphdnn.graph import OperationGraph
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
@@ -23,8 +21,9 @@ def uids(text: str) -> tuple[int, ...]:
     return tuple(int(word) for word in text.split(","))
 
 
-def limited(arguments: argparse.Namespace) -> tuple[OperationGraph, Limits]:
-    """The graph, with the limits of its plan file and of the command line."""
-    graph, limits = graph_and_limits(arguments.graph)
-    force, forbid = (*limits.force, *(arguments.force or ())), (*limits.forbid, *(arguments.forbid or ()))
-    return graph, Limits.of(force, forbid, limits.bound if arguments.bound is None else arguments.bound)
+def limited(limits: Limits, arguments: argparse.Namespace) -> Limits:
+    """The limits of a plan file with those of the command line, where the command has such options."""
+    options = vars(arguments)
+    force, forbid = (*limits.force, *(options.get("force") or ())), (*limits.forbid, *(options.get("forbid") or ()))
+    bound = options.get("bound")
+    return Limits.of(force, forbid, limits.bound if bound is None else bound)

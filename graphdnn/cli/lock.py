@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from graphdnn.cli.options import add_device, device_of
+from graphdnn.build import rank
+from graphdnn.cli.chosen import device_for, planned_of
+from graphdnn.cli.options import add_device
 from graphdnn.cli.outcome import Exit
-from graphdnn.cli.source import HELP, graph_and_limits_from_text, is_problem, read_file, read_source
+from graphdnn.cli.source import HELP, asked_of, is_problem, read_file
 from graphdnn.cli.writing import write_file
+from graphdnn.device import DeviceSpec
 from graphdnn.errors import MalformedFile
-from graphdnn.fusion import Limits
-from graphdnn.graph import OperationGraph
-from graphdnn.locks import Lock, lock_of
+from graphdnn.locks import Lock, LockedGraph, entry_of
 from graphdnn.rules import Rule
 from graphdnn.text import plural, seconds, table
 
@@ -39,10 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Exit:
     from graphdnn import __version__
 
-    graphs, problems, limits = graphs_of([*arguments.graphs, *texts_of(arguments.lists)])
-    if not graphs:
+    pinned = entries_of(arguments)
+    devices = {device.name: device for _, device in pinned}
+    lock = Lock(__version__, {}, ()).with_graphs((entry for entry, _ in pinned), devices, __version__)
+    if not lock.graphs:
         raise MalformedFile(EMPTY.reject("command line", "GRAPH", "none"))
-    lock = lock_of(graphs, device_of(arguments), problems, __version__, limits)
     write_file(arguments.output, lock.to_json())
     print(as_text(lock))
     print(f"\nlocked in {arguments.output}; to compare: graphdnn check {arguments.output}")
@@ -55,22 +57,20 @@ def texts_of(paths: list[str]) -> list[str]:
     return [line for line in lines if line]
 
 
-def graphs_of(arguments: list[str]) -> tuple[dict[str, OperationGraph], dict[str, str], dict[str, Limits]]:
-    """Graphs by name, the problem texts of those that have one (a text is its own name), the limits of plan files."""
-    graphs: dict[str, OperationGraph] = {}
-    problems: dict[str, str] = {}
-    limits: dict[str, Limits] = {}
-    for argument in arguments:
-        text = read_source(argument)
-        graph, limit = graph_and_limits_from_text(text)
-        problem = " ".join(text.split()) if is_problem(text) else ""
-        name = problem or graph.name or Path(argument).stem
-        while name in graphs and graphs[name].key != graph.key:
+def entries_of(arguments: argparse.Namespace) -> list[tuple[LockedGraph, DeviceSpec]]:
+    """Named by their problem texts, else by the graph's own name or the file's. Plan files bring what is pinned."""
+    keys: dict[str, str] = {}  # of graphs, by name
+    found = []
+    for argument in (*arguments.graphs, *texts_of(arguments.lists)):
+        asked = asked_of(argument)
+        problem = " ".join(asked.text.split()) if is_problem(asked.text) else ""
+        name = problem or asked.graph.name or Path(argument).stem
+        while keys.setdefault(name, asked.graph.key) != asked.graph.key:
             name += "'"
-        graphs[name] = graph
-        problems |= {name: problem} if problem else {}
-        limits |= {name: limit} if limit else {}
-    return graphs, problems, limits
+        planned = planned_of(asked, arguments)
+        config = planned or rank(asked.graph, device_for(asked, arguments), limits=asked.limits).best
+        found.append((entry_of(config, name, problem, is_planned=planned is not None), config.device))
+    return found
 
 
 def as_text(lock: Lock) -> str:

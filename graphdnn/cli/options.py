@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from graphdnn.cli.source import read_file
+from graphdnn.cli.source import read_as
 from graphdnn.device import PROFILES, DeviceSpec
 from graphdnn.enums import HeurMode
 from graphdnn.files import spec_from_json
@@ -21,9 +21,7 @@ def add_device(parser: argparse.ArgumentParser, default: str = f"{VARIABLE}, els
 
 def add_device_and_mode(parser: argparse.ArgumentParser) -> None:
     add_device(parser)
-    parser.add_argument(
-        "--mode", choices=MODES, default="A", type=str.upper, help="how engines are ranked (default: A)"
-    )
+    parser.add_argument("--mode", choices=MODES, type=str.upper, help="how engines are ranked (default: A)")
 
 
 def device_of(arguments: argparse.Namespace) -> DeviceSpec:
@@ -33,9 +31,10 @@ def device_of(arguments: argparse.Namespace) -> DeviceSpec:
 def named_device(name: str | None) -> DeviceSpec:
     """What ``--device`` says: a name, or a file that ``graphdnn device`` wrote."""
     if name is not None and name.endswith(".json"):
-        return spec_from_json(read_file(name))
+        return read_as(name, spec_from_json)
     return device_spec(name)
 
 
 def mode_of(arguments: argparse.Namespace) -> HeurMode:
-    return HeurMode[arguments.mode]
+    """A where nothing was said, so that what was said can be told from it."""
+    return HeurMode[arguments.mode or "A"]

@@ -10,6 +10,7 @@ from graphdnn.enums import Status
 from graphdnn.errors import GraphdnnError, MalformedFile, NotSupported, Rejection
 from graphdnn.text import shortened
 
+_MISSING = Status.NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING
 LONGEST_LINE = 300  # a text that is no problem may be a whole file
 
 
@@ -18,19 +19,29 @@ class Exit(IntEnum):
 
     OK = 0
     CHECK_FAILED = 1
-    USAGE = 2  # bad arguments, a malformed file or problem text
-    NOT_EXECUTED = 3  # something that is needed is missing, or the execution failed
+    USAGE = 2
+    NOT_EXECUTED = 3
     NOT_SUPPORTED = 4
     INTERRUPTED = 130  # as programs say that end by SIGINT
     BROKEN_PIPE = 141  # the reader of the output went away, as programs say that end by SIGPIPE
 
 
+# Of every command; the help prints it, docs/replay.md has it as a table.
+MEANINGS = {
+    Exit.OK: "ok",
+    Exit.CHECK_FAILED: "a check failed",
+    Exit.USAGE: "wrong arguments or file",
+    Exit.NOT_EXECUTED: "nothing executed: the device, its driver or its compiler is not here, or the execution failed",
+    Exit.NOT_SUPPORTED: "not supported: no engine serves it, on whatever machine",
+}
+
+
 def exit_code(error: GraphdnnError) -> Exit:
-    """The code for an error: by its class, then by its status family."""
+    """The code for an error: by its class, then by its status."""
     if isinstance(error, MalformedFile):
         return Exit.USAGE
     if isinstance(error, NotSupported):
-        return Exit.NOT_SUPPORTED
+        return Exit.NOT_EXECUTED if int(error.status) == _MISSING else Exit.NOT_SUPPORTED
     return Exit.USAGE if int(error.status) // 1000 == Status.BAD_PARAM // 1000 else Exit.NOT_EXECUTED
 
 

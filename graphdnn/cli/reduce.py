@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from graphdnn.bundles import BUNDLE_FORMAT, bundle_from_json, problem_text, run_command
+from graphdnn.cli.chosen import ENGINE, device_for, engine_help, with_engine
 from graphdnn.cli.options import add_device, device_of
 from graphdnn.cli.outcome import Exit
-from graphdnn.cli.run import ENGINE, engine_help, natural, positive, with_engine
-from graphdnn.cli.source import HELP, graph_from_text, read_source
+from graphdnn.cli.run import natural, positive
+from graphdnn.cli.source import HELP, asked_of, naming, read_source
 from graphdnn.cli.writing import write_file
 from graphdnn.device import DeviceSpec
 from graphdnn.engines import ENGINE_BY_NAME
@@ -60,8 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Exit:
-    graph, seed = _graph(arguments)
-    device = device_of(arguments)
+    graph, device, seed = _graph(arguments)
     fails, what = _fails(arguments, graph, device, seed)
     print(f"failing: {what}", file=sys.stderr)
     reduced = reduce(graph, fails, arguments.seconds, lambda step: print(_line(step), file=sys.stderr))
@@ -71,13 +71,15 @@ def run(arguments: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
-def _graph(arguments: argparse.Namespace) -> tuple[OperationGraph, int]:
-    """The graph and the seed of its data; a bundle has both."""
+def _graph(arguments: argparse.Namespace) -> tuple[OperationGraph, DeviceSpec, int]:
+    """The graph, its device and the seed of its data; a bundle has graph and seed."""
     text = read_source(arguments.graph)
     if text.lstrip().startswith("{") and f'"{BUNDLE_FORMAT}"' in text[:200]:
-        bundle = bundle_from_json(text)
-        return bundle.graph(), bundle.seed
-    return graph_from_text(text), arguments.seed
+        with naming(arguments.graph):
+            bundle = bundle_from_json(text)
+            return bundle.graph(), device_of(arguments), bundle.seed
+    asked = asked_of(arguments.graph, text)
+    return asked.graph, device_for(asked, arguments), arguments.seed
 
 
 def _fails(arguments: argparse.Namespace, graph: OperationGraph, device: DeviceSpec, seed: int) -> tuple[Fails, str]:

@@ -6,12 +6,11 @@ import argparse
 import json
 from pathlib import Path
 
+from graphdnn.cli.chosen import device_for
 from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
 from graphdnn.cli.outcome import Exit
-from graphdnn.cli.source import HELP, graph_from_text, is_plan, is_problem, read_source
+from graphdnn.cli.source import HELP, asked_of, is_plan, is_problem, naming, read_source
 from graphdnn.cli.writing import write_file
-from graphdnn.device import DeviceSpec
-from graphdnn.enums import HeurMode
 from graphdnn.errors import BadParam, GraphdnnError
 from graphdnn.files import GRAPH_FORMAT, graph_to_json, guarded, parse_document
 from graphdnn.problem import parse
@@ -51,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Exit:
-    found = repairs_for(arguments.graph, device_of(arguments), mode_of(arguments))
+    found = repairs_for(arguments)
     if arguments.apply is not None or arguments.output is not None:
         _apply(_chosen(found, 1 if arguments.apply is None else arguments.apply), arguments.output)
         return Exit.OK
@@ -59,9 +58,13 @@ def run(arguments: argparse.Namespace) -> Exit:
     return Exit.OK if found or not found.problems else Exit.CHECK_FAILED
 
 
-def repairs_for(argument: str, device: DeviceSpec, mode: HeurMode) -> Repairs:
+def repairs_for(arguments: argparse.Namespace) -> Repairs:
     """Raises ``MalformedFile`` or ``BadParam`` for what is so wrong that there is nothing to edit."""
-    text = read_source(argument)
+    text = read_source(arguments.graph)
+    if is_plan(text):
+        asked = asked_of(arguments.graph, text)
+        return of_graph(asked.graph, device_for(asked, arguments), mode_of(arguments))
+    device, mode = device_of(arguments), mode_of(arguments)
     if is_problem(text):
         try:
             return of_graph(parse(text).build_operation_graph(), device, mode)
@@ -70,9 +73,8 @@ def repairs_for(argument: str, device: DeviceSpec, mode: HeurMode) -> Repairs:
             if not found:
                 raise
             return found
-    if is_plan(text):
-        return of_graph(graph_from_text(text), device, mode)
-    return guarded(lambda: of_data(parse_document(text, GRAPH_FORMAT), device, mode))
+    with naming(arguments.graph):
+        return guarded(lambda: of_data(parse_document(text, GRAPH_FORMAT), device, mode))
 
 
 def as_text(found: Repairs) -> str:

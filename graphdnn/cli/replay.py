@@ -8,10 +8,9 @@ from typing import Any
 
 from graphdnn.bundles import Replayed, bundle_from_json, replay
 from graphdnn.bundles.bundle import ERROR, MISMATCH
-from graphdnn.cli.options import add_device
+from graphdnn.cli.options import add_device, named_device
 from graphdnn.cli.outcome import Exit, exit_code, print_rejections
-from graphdnn.cli.source import read_file
-from graphdnn.machine import device_spec
+from graphdnn.cli.source import read_as
 from graphdnn.text import table
 
 
@@ -23,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> Exit:
     """Exit codes are those of ``run``: a mismatch is 1 whether or not it was recorded; so are other bits."""
-    bundle = bundle_from_json(read_file(arguments.bundle))
-    replayed = replay(bundle, None if arguments.device is None else device_spec(arguments.device))
+    bundle = read_as(arguments.bundle, bundle_from_json)
+    replayed = replay(bundle, None if arguments.device is None else named_device(arguments.device))
     print(json.dumps(as_json(replayed), indent=1) if arguments.json else as_text(replayed))
     error = replayed.made.error
     if error is not None:

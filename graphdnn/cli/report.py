@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from graphdnn.build import rank
-from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
+from graphdnn.cli.chosen import chosen
+from graphdnn.cli.options import add_device_and_mode
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.run import natural
-from graphdnn.cli.source import HELP, graph_and_limits, is_problem
+from graphdnn.cli.source import HELP, is_problem
 from graphdnn.cli.writing import write_file
+from graphdnn.plan import ExecutionPlan
 from graphdnn.problem import random_bindings
 from graphdnn.report import Contents, comparison_page, contents_of, page
 
@@ -43,9 +44,10 @@ def run(arguments: argparse.Namespace) -> Exit:
 
 
 def _contents(argument: str, arguments: argparse.Namespace) -> Contents:
-    graph, limits = graph_and_limits(argument)
-    ranking = rank(graph, device_of(arguments), mode_of(arguments), limits=limits)
+    found = chosen(arguments, argument)
+    ranking, graph = found.ranking, found.ranking.fused.graph
+    plan = None if found.planned is None else ExecutionPlan(found.planned)
     bindings = random_bindings(graph) if arguments.repeat else None
     title = argument.strip() if is_problem(argument) and not Path(argument).exists() else graph.name or argument
     title = title if len(title) <= LONGEST_TITLE else title[: LONGEST_TITLE - 3] + "..."
-    return contents_of(ranking, title=title, bindings=bindings, repeats=arguments.repeat)
+    return contents_of(ranking, plan, title=title, bindings=bindings, repeats=arguments.repeat)

@@ -12,38 +12,23 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from graphdnn.build import rank
 from graphdnn.bundles import Ending
+from graphdnn.cli.chosen import chosen, engine_help
 from graphdnn.cli.failing import again
-from graphdnn.cli.limits import add_limits, limited
-from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
+from graphdnn.cli.limits import add_limits
+from graphdnn.cli.options import add_device_and_mode
 from graphdnn.cli.outcome import Exit, exit_code, print_rejections
 from graphdnn.cli.source import HELP
-from graphdnn.cli.tuned import add_tuned, records_of
-from graphdnn.engines import ENGINE_BY_NAME, ENGINES
+from graphdnn.cli.tuned import add_tuned
+from graphdnn.cli.writing import write_file
 from graphdnn.engines.work import flops
-from graphdnn.errors import BadParam, GraphdnnError, NotSupported
+from graphdnn.errors import GraphdnnError
 from graphdnn.files import graph_to_json, plan_to_json
-from graphdnn.heuristics import Choice, EngineConfig, Ranking
 from graphdnn.operands import blended
 from graphdnn.oracle import Comparison, compare
 from graphdnn.plan import DevicePlan, ExecutionPlan
 from graphdnn.problem import random_bindings
-from graphdnn.rules import Rule
 from graphdnn.text import count, plural, seconds, size, table
-
-ENGINE = Rule(
-    id="cli.engine",
-    expected="one of {known}",
-    reason="no engine has this name",
-    fix="choose one of the names, or leave the choice to the heuristics",
-)
-WRITING = Rule(
-    id="cli.write",
-    expected="a file that can be written",
-    reason="{detail}",
-    fix="check the folder and its permissions",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +69,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_limits(parser)
 
 
-def engine_help() -> str:
-    return f"use this engine for every kernel that it serves: {', '.join(e.name for e in ENGINES)}"
-
-
 def natural(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
@@ -101,12 +82,9 @@ def positive(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> Exit:
-    asked, limits = limited(arguments)
-    ranking = rank(asked, device_of(arguments), mode_of(arguments), limits=limits, tuned=records_of(arguments))
-    plan = ExecutionPlan(ranking.best if arguments.engine is None else with_engine(ranking, arguments.engine))
-    graph = ranking.fused.graph
-    save(arguments.save_graph, graph_to_json, graph)
-    save(arguments.save_plan, plan_to_json, plan)
+    plan = ExecutionPlan(chosen(arguments).config)
+    save(arguments.save_graph, graph_to_json(plan.config.fused.graph))
+    save(arguments.save_plan, plan_to_json(plan))
     try:
         outcome = measure(plan, arguments.seed, arguments.repeat, verify=not arguments.no_verify)
     except GraphdnnError as error:
@@ -121,30 +99,10 @@ def run(arguments: argparse.Namespace) -> Exit:
     return Exit.OK if outcome.passed else Exit.CHECK_FAILED
 
 
-def with_engine(ranking: Ranking, name: str) -> EngineConfig:
-    """The best configuration with this engine wherever it serves. Raises when it is unknown, or serves nothing here."""
-    if name not in ENGINE_BY_NAME:
-        known = ", ".join(ENGINE_BY_NAME)
-        raise BadParam(ENGINE.reject("command line", "--engine", name, known=known))
-    engine = ENGINE_BY_NAME[name]
-    best = ranking.best
-    refusals = [engine.why_not(choice.task) for choice in best.choices]
-    if all(refusals):
-        raise NotSupported([rejection for refused in refusals for rejection in refused])
-    choices = (
-        choice if refused else Choice(choice.task, engine, engine.defaults())
-        for choice, refused in zip(best.choices, refusals, strict=True)
-    )
-    return EngineConfig(best.fused, best.device, tuple(choices))
-
-
-def save(path: Path | None, write: Any, subject: Any) -> None:
-    if path is None:
-        return
-    try:
-        path.write_text(write(subject) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise BadParam(WRITING.reject("command line", "file", str(path), detail=error.strerror)) from None
+def save(path: Path | None, text: str) -> None:
+    """Where a file was asked for."""
+    if path is not None:
+        write_file(path, text + "\n")
 
 
 def measure(plan: ExecutionPlan, seed: int, repeat: int, *, verify: bool) -> Outcome:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from graphdnn.errors import MalformedFile
-from graphdnn.files import LARGEST_FILE, PLAN_FORMAT, graph_from_json, plan_from_json
+from graphdnn.files import LARGEST_FILE, PLAN_FORMAT, config_from_json, graph_from_json
 from graphdnn.fusion import NO_LIMITS, Limits
 from graphdnn.graph import OperationGraph
+from graphdnn.heuristics import EngineConfig
 from graphdnn.problem import parse
 from graphdnn.rules import Rule
 
@@ -19,35 +24,55 @@ FILE = Rule(
     reason="the file cannot be read: {detail}",
     fix="check the path; a problem text looks like 'conv x=f32[8,64,56,56] w=f32[64,64,3,3] pad=1 + relu'",
 )
+T = TypeVar("T")
 HELP = (
-    "a graph file, a plan file (its graph and limits; engines are ranked anew, for --device), - for stdin, or a text"
+    "a graph file, a plan file (its engines, knobs and device, unless options say otherwise), - for stdin, or a text"
     " like 'conv x=f32[8,64,56,56] w=f32[64,64,3,3] pad=1 + bias + relu'"
 )
 
 
-def graph_of(argument: str) -> OperationGraph:
-    """Raises ``MalformedFile`` or ``BadParam`` for what is not a graph."""
-    return graph_from_text(read_source(argument))
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an argument says."""
+
+    text: str  # of the file, or the problem text
+    graph: OperationGraph
+    limits: Limits = NO_LIMITS  # of the fusion, which only a plan file has
+    planned: EngineConfig | None = None  # of a plan file: its engines, knobs and device
 
 
-def graph_from_text(text: str) -> OperationGraph:
-    """What a file or the text itself says."""
-    return graph_and_limits_from_text(text)[0]
+def asked_of(argument: str, text: str | None = None) -> Asked:
+    """``text``: what was read of the argument already. Raises ``MalformedFile`` or ``BadParam`` for no graph."""
+    text = read_source(argument) if text is None else text
+    with naming(argument):
+        if is_problem(text):
+            return Asked(text, parse(text).build_operation_graph())
+        if is_plan(text):
+            config = config_from_json(text)
+            return Asked(text, config.fused.graph, config.fused.limits, config)
+        return Asked(text, graph_from_json(text))
 
 
-def graph_and_limits(argument: str) -> tuple[OperationGraph, Limits]:
-    """As ``graph_of``, with the limits of its fusion, which only a plan file has."""
-    return graph_and_limits_from_text(read_source(argument))
+@contextmanager
+def naming(argument: str) -> Iterator[None]:
+    """What is wrong with a file is said with its name."""
+    try:
+        yield
+    except MalformedFile as error:
+        named = "stdin" if argument == "-" else argument if is_path(argument) else "the text"
+        rejections = [
+            replace(r, where=named if r.where == "FILE" else f"{named}: {r.where}") for r in error.rejections
+        ]
+        said = MalformedFile(rejections)
+        said.subject = error.subject
+        raise said from error
 
 
-def graph_and_limits_from_text(text: str) -> tuple[OperationGraph, Limits]:
-    """The same for the content of a file, or for a problem text."""
-    if is_problem(text):
-        return parse(text).build_operation_graph(), NO_LIMITS
-    if is_plan(text):
-        fused = plan_from_json(text).config.fused
-        return fused.graph, fused.limits
-    return graph_from_json(text), NO_LIMITS
+def read_as(argument: str, read: Callable[[str], T]) -> T:
+    """A file of another format by its reader; what is wrong with it is said with its name."""
+    text = read_file(argument)
+    with naming(argument):
+        return read(text)
 
 
 def is_problem(text: str) -> bool:
@@ -57,7 +82,7 @@ def is_problem(text: str) -> bool:
 
 def read_source(argument: str) -> str:
     """The content of a file or of stdin, or the argument itself where it is a problem text."""
-    if argument == "-" or _is_path(argument):
+    if argument == "-" or is_path(argument):
         return read_file(argument)
     return argument
 
@@ -77,7 +102,7 @@ def _said(error: Exception) -> str:
     return (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"
 
 
-def _is_path(argument: str) -> bool:
+def is_path(argument: str) -> bool:
     """A problem text has spaces and an equals sign; what ends like a file or exists is one."""
     try:
         return argument.endswith((".json", ".txt")) or (argument != "" and Path(argument).exists())

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 
-from graphdnn.build import rank
-from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
+from graphdnn.cli.chosen import chosen, engine_help
+from graphdnn.cli.options import add_device_and_mode
 from graphdnn.cli.outcome import Exit
-from graphdnn.cli.run import engine_help, natural, with_engine
-from graphdnn.cli.source import HELP, graph_of
+from graphdnn.cli.run import natural
+from graphdnn.cli.source import HELP
 from graphdnn.operands import blended, random_operands
 from graphdnn.plan import ExecutionPlan
 from graphdnn.text import table
@@ -25,9 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Exit:
-    graph = graph_of(arguments.graph)
-    ranking = rank(graph, device_of(arguments), mode_of(arguments))
-    plan = ExecutionPlan(ranking.best if arguments.engine is None else with_engine(ranking, arguments.engine))
+    plan = ExecutionPlan(chosen(arguments).config)
+    graph = plan.config.fused.graph
     data = random_operands(graph, arguments.seed)
     blended(graph, data)
     trace = plan.trace(data)

@@ -7,11 +7,12 @@ import json
 import math
 from pathlib import Path
 
+from graphdnn.cli.chosen import device_for
 from graphdnn.cli.limits import add_limits, limited
-from graphdnn.cli.options import MODES, add_device, device_of, mode_of
+from graphdnn.cli.options import MODES, add_device, mode_of
 from graphdnn.cli.outcome import Exit
-from graphdnn.cli.run import save
-from graphdnn.cli.source import HELP
+from graphdnn.cli.run import natural, positive, save
+from graphdnn.cli.source import HELP, asked_of
 from graphdnn.files import plan_to_json
 from graphdnn.fusion import fuse
 
@@ -29,14 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what is tried; A: engines; B: engines and their knobs (default: B)",
     )
     parser.add_argument("--budget", type=seconds, default=10.0, metavar="S", help="seconds in all (default: 10)")
-    parser.add_argument("--most", type=number, default=64, metavar="N", help="candidates at most (default: 64)")
+    parser.add_argument("--most", type=positive, default=64, metavar="N", help="candidates at most (default: 64)")
     parser.add_argument(
         "--limit", type=seconds, default=20.0, metavar="S", help="seconds that a candidate may take (default: 20)"
     )
     parser.add_argument(
         "--any-class", action="store_true", help="also candidates with larger errors than the ranking's best"
     )
-    parser.add_argument("--seed", type=number, default=0, metavar="N", help="of the random data (default: 0)")
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the random data (default: 0)")
     parser.add_argument(
         "--db", type=Path, metavar="FILE", help="keep the times in this database (default: beside the kernel cache)"
     )
@@ -54,17 +55,11 @@ def seconds(text: str) -> float:
     return value
 
 
-def number(text: str) -> int:
-    """Named as argparse says it: invalid number value."""
-    if not text.isdecimal():
-        raise ValueError(text)
-    return int(text)
-
-
 def run(arguments: argparse.Namespace) -> Exit:
     from graphdnn.tuning import Database, autotune, default_database
 
-    fused, device = fuse(*limited(arguments)), device_of(arguments)
+    asked = asked_of(arguments.graph)
+    fused, device = fuse(asked.graph, limited(asked.limits, arguments)), device_for(asked, arguments)
     database = None if arguments.no_db else Database(arguments.db) if arguments.db else default_database()
     tuned = autotune(
         fused,
@@ -73,7 +68,7 @@ def run(arguments: argparse.Namespace) -> Exit:
         mode=mode_of(arguments),
         any_class=arguments.any_class,
         seed=arguments.seed,
-        most=max(arguments.most, 1),
+        most=arguments.most,
         candidate_seconds=arguments.limit,
         database=database,
     )
@@ -82,5 +77,5 @@ def run(arguments: argparse.Namespace) -> Exit:
         return Exit.CHECK_FAILED
     if not arguments.json and database is not None and database.path is not None:
         print(f"kept in {database.path}: build(graph, tuned=...), graphdnn db show")
-    save(arguments.save_plan, plan_to_json, tuned.plan)
+    save(arguments.save_plan, plan_to_json(tuned.plan))
     return Exit.OK

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from graphdnn.build import rank
 from graphdnn.device import PROFILES, DeviceSpec
-from graphdnn.engines import ENGINE_BY_NAME
+from graphdnn.engines import ENGINE_BY_NAME, Task
+from graphdnn.enums import KnobType
 from graphdnn.errors import MalformedFile, NotSupported
 from graphdnn.fusion import FusedGraph
-from graphdnn.heuristics import EngineConfig
+from graphdnn.heuristics import Choice, EngineConfig, Ranking
 from graphdnn.locks.lock import Lock, LockedGraph
 from graphdnn.locks.movement import Movement, compare
 from graphdnn.locks.pin import entry_of
@@ -31,22 +32,40 @@ def check(lock: Lock, library: str, entries: Sequence[LockedGraph] | None = None
     now: list[LockedGraph] = []
     for entry in lock.graphs if entries is None else entries:
         try:
-            graph = entry.operation_graph()
-            config = rank(graph, device_of(lock, entry.device), limits=entry.limits_of_fusion()).best
+            config = _config_now(entry, device_of(lock, entry.device))
         except (MalformedFile, NotSupported) as error:
             served = "this version does not read it" if isinstance(error, MalformedFile) else "no engine serves it"
             why = tuple(f"{r.where}: {r.reason} [{r.rule}]" for r in error.rejections[:8])
             found.append(Movement("graph", entry.name, "graph", served, why))
             continue
         found += against(entry, config)
-        now.append(entry_of(config, entry.name, entry.problem))
+        now.append(entry_of(config, entry.name, entry.problem, is_planned=entry.is_planned))
     return Checked(tuple(found), tuple(now), tuple(_notes(lock, library)))
 
 
 def against(entry: LockedGraph, config: EngineConfig) -> list[Movement]:
     """What a configuration has differently from an entry; why includes what the engines say now."""
-    new = entry_of(config, entry.name, entry.problem)
+    new = entry_of(config, entry.name, entry.problem, is_planned=entry.is_planned)
     return compare(entry, new, lambda place, engine: _refusals(config, place, engine), _why_stopped(config.fused))
+
+
+def _config_now(entry: LockedGraph, device: DeviceSpec) -> EngineConfig:
+    """What the ranking chooses now; of a plan file's entry the engines that were pinned, where they still serve."""
+    ranking = rank(entry.operation_graph(), device, limits=entry.limits_of_fusion())
+    return (_pinned(entry, ranking) if entry.is_planned else None) or ranking.best
+
+
+def _pinned(entry: LockedGraph, ranking: Ranking) -> EngineConfig | None:
+    choices: list[Choice] = []
+    for op, kernel in zip(ranking.fused, entry.kernels, strict=False):
+        engine, task = ENGINE_BY_NAME.get(kernel.engine), Task(op, ranking.device)
+        if engine is None or not engine.serves(task) or not kernel.knobs.keys() <= KnobType.__members__.keys():
+            return None
+        knobs = {KnobType[name]: value for name, value in kernel.knobs.items()}
+        if engine.knob_problems(list(knobs.items())):
+            return None
+        choices.append(Choice(task, engine, engine.settings(knobs)))
+    return EngineConfig(ranking.fused, ranking.device, tuple(choices)) if len(choices) == len(ranking.fused) else None
 
 
 def device_of(lock: Lock, name: str) -> DeviceSpec:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphdnn.device import DeviceSpec, device_from_json
-from graphdnn.files import CONTENT, VERSION, graph_from_dict, guarded, malformed, parse_document
+from graphdnn.files import CONTENT, VERSION, graph_from_dict, guarded, malformed, parse_document, placed
 from graphdnn.fusion import Limits
 from graphdnn.fusion.limits import limits_from_json
 from graphdnn.graph import OperationGraph
@@ -67,6 +67,7 @@ class LockedGraph:
     stops: tuple[tuple[str, str], ...]  # (edge, rule) of each edge left unfused
     numbers: tuple[str, ...]  # the numeric class, a line for each operation
     workspace: int  # bytes of the plan
+    is_planned: bool = False  # the engines are a plan file's, not the ranking's best
 
     def operation_graph(self) -> OperationGraph:
         """The graph itself. Raises ``MalformedFile`` when this version does not read it."""
@@ -90,6 +91,7 @@ class LockedGraph:
             "stops": [list(stop) for stop in self.stops],
             "numbers": list(self.numbers),
             "workspace": self.workspace,
+            **({"planned": True} if self.is_planned else {}),
         }
 
 
@@ -162,7 +164,7 @@ def lock_from_json(text: str | bytes) -> Lock:
 
 def _lock(data: Mapping[str, Any]) -> Lock:
     devices = {_text(name): device_from_json(spec) for name, spec in _entries(data["devices"], "devices").items()}
-    graphs = tuple(_graph(entry) for entry in _list(data["graphs"], "graphs"))
+    graphs = tuple(_graph(entry, f"graphs[{i}]") for i, entry in enumerate(_list(data["graphs"], "graphs")))
     names = [graph.name for graph in graphs]
     if len(set(names)) < len(names):
         raise _wrong("graphs", "each name once", "two entries have one name")
@@ -172,7 +174,12 @@ def _lock(data: Mapping[str, Any]) -> Lock:
     return Lock(_text(data["library"]), devices, graphs)
 
 
-def _graph(data: Mapping[str, Any]) -> LockedGraph:
+def _graph(data: Mapping[str, Any], place: str) -> LockedGraph:
+    with placed(place):
+        return _locked(data)
+
+
+def _locked(data: Mapping[str, Any]) -> LockedGraph:
     graph = data.get("graph")
     return LockedGraph(
         name=_text(data["name"]),
@@ -185,6 +192,7 @@ def _graph(data: Mapping[str, Any]) -> LockedGraph:
         stops=tuple(_stop(stop) for stop in _list(data["stops"], "stops")),
         numbers=tuple(_text(line) for line in _list(data["numbers"], "numbers")),
         workspace=_count(data["workspace"]),
+        is_planned=data.get("planned") is True,
     )
 
 

@@ -10,8 +10,6 @@ from graphdnn.certificate import numeric_class
 from graphdnn.device import DeviceSpec
 from graphdnn.engines import engines_of
 from graphdnn.files import graph_to_dict
-from graphdnn.fusion import Limits
-from graphdnn.fusion.limits import NO_LIMITS
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import ASKED_FOR, Choice, EngineConfig
 from graphdnn.locks.lock import Lock, LockedGraph, LockedKernel
@@ -24,21 +22,21 @@ def lock_of(
     device: DeviceSpec,
     problems: Mapping[str, str],
     library: str,
-    limits: Mapping[str, Limits] | None = None,
 ) -> Lock:
-    """A lock of named graphs on a device; ``problems`` has the texts of those that have one, ``limits`` as well.
+    """A lock of named graphs on a device; ``problems`` has the texts of those that have one.
 
     Raises ``NotSupported`` when no engine serves one of them.
     """
-    entries = (
-        entry_of(rank(graph, device, limits=(limits or {}).get(name, NO_LIMITS)).best, name, problems.get(name, ""))
-        for name, graph in graphs.items()
-    )
+    entries = (entry_of(rank(graph, device).best, name, problems.get(name, "")) for name, graph in graphs.items())
     return Lock(library, {}, ()).with_graphs(entries, {device.name: device}, library)
 
 
-def entry_of(config: EngineConfig, name: str, problem: str = "") -> LockedGraph:
-    """``problem``: the text that makes the graph, where there is one; else the entry holds the graph."""
+def entry_of(config: EngineConfig, name: str, problem: str = "", *, is_planned: bool = False) -> LockedGraph:
+    """``problem``: the text that makes the graph, where there is one; else the entry holds the graph.
+
+    ``is_planned``: the configuration is a plan file's, and ``check`` asks whether it can still be built, not whether
+    it is still the ranking's best.
+    """
     graph = config.fused.graph
     return LockedGraph(
         name=name,
@@ -51,6 +49,7 @@ def entry_of(config: EngineConfig, name: str, problem: str = "") -> LockedGraph:
         stops=tuple((stop.subject, stop.rule) for stop in config.fused.stopped_by),
         numbers=tuple(map(str, numeric_class(config).operations)),
         workspace=config.workspace_size,
+        is_planned=is_planned,
     )
 
 
