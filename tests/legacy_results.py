@@ -21,12 +21,14 @@ def note(report: Any) -> None:
 
 
 def write(path: Path, legacy: Mapping[str, set[str]], on_gpu: bool) -> None:
-    """``legacy``: function -> the tests that called it."""
+    """``legacy``: function -> the tests that called it. A run that called nothing leaves no file."""
     functions = {
         name: {"passed": len(tests & (PASSED - FAILED)), "failed": len(tests & FAILED)}
         for name, tests in legacy.items()
         if tests & (PASSED | FAILED)
     }
+    if not functions:
+        return
     about = {"date": date.today().isoformat(), "device": _gpu() if on_gpu else "NumPy", "tests": len(PASSED | FAILED)}
     path.write_text(json.dumps({**about, "functions": functions}, indent=1) + "\n", encoding="utf-8")
 

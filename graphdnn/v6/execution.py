@@ -65,7 +65,7 @@ class Place:
 class Prepared:
     """A call with its graph and plan."""
 
-    __slots__ = ("_copies", "_in_place", "_on_host", "_places", "call", "plan", "ranking")
+    __slots__ = ("_copies", "_in_place", "_moved", "_on_host", "_places", "call", "plan", "ranking")
 
     def __init__(self, draft: Draft, handle: Handle, in_place: tuple[int, ...], engines: tuple[str, ...]) -> None:
         graph = draft.graph()
@@ -78,6 +78,7 @@ class Prepared:
             if slot.spec.uid in graph.tensors  # a tensor of which nothing is read is not bound
         )
         self._copies = tuple(place for place in self._places if place.is_copy)
+        self._moved = tuple(place for place in self._places if place.is_host)
         self._in_place = in_place
         self._on_host = handle.device.kind == "cpu"
 
@@ -122,16 +123,28 @@ class Prepared:
             raise self._failed(error) from error
 
     def _run_on_device(self, data: Sequence[Any], workspace: Any, workspace_bytes: int) -> None:
-        data = on_device.moved(self.plan, self._places, data, _thread.stream)
+        if self._moved:
+            data = on_device.moved(self.plan, self._moved, data, _thread.stream)
         listener = _thread.listener
         if listener is not None:
             shadows = on_device.shadows(self.call, self._places, data)
             if listener(self, shadows, data):
                 return
         try:
-            on_device.run(
-                self.plan, self.call, self._places, self._in_place, data, workspace, workspace_bytes, _thread.stream
-            )
+            bound = {place.uid: on_device.bound(self.call, place, data[place.index]) for place in self._places}
+            for place in self._copies:
+                bound[place.uid] = on_device.copied(self.plan, place, bound[place.uid], _thread.stream)
+            size = self.plan.workspace_size
+            scratch = on_device.scratch(self.plan, workspace, workspace_bytes, _thread.stream) if size else None
+            try:
+                self.plan.execute(bound, scratch, _thread.stream)
+            except BadParam as error:
+                if not (self._in_place and all(r.rule == "binding.overlap" for r in error.rejections)):
+                    raise
+                for place in self._places:
+                    if place.index in self._in_place and not place.is_output:
+                        bound[place.uid] = on_device.copied(self.plan, place, bound[place.uid], _thread.stream)
+                self.plan.execute(bound, scratch, _thread.stream)
         except (GraphdnnError, MemoryError):
             raise
         except Exception as error:

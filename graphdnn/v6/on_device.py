@@ -18,7 +18,6 @@ import numpy as np
 from graphdnn.build import rank
 from graphdnn.cuda import driver
 from graphdnn.device import DeviceSpec
-from graphdnn.errors import BadParam
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import Transpose
 from graphdnn.plan import ExecutionPlan
@@ -43,44 +42,26 @@ _MOST_COPIERS, _MOST_KEPT = 256, 256
 _WORKSPACE = 0  # where a uid stands otherwise
 
 
-def run(plan: ExecutionPlan, call: str, places: Sequence[Place], in_place: Sequence[int], data: Sequence[Any],
-        workspace: Any, workspace_bytes: int, stream: int) -> None:  # fmt: skip
-    """Execute a call's plan on device memory."""
-    bound = {place.uid: _bound(call, place, data[place.index]) for place in places}
-    for place in places:
-        if place.is_copy:
-            bound[place.uid] = _copied(plan, place, bound[place.uid], stream)
-    scratch = _scratch(plan, workspace, workspace_bytes, stream)
-    try:
-        plan.execute(bound, scratch, stream)
-    except BadParam as error:
-        if not (in_place and all(r.rule == "binding.overlap" for r in error.rejections)):
-            raise
-        for place in places:
-            if place.index in in_place and not place.is_output:
-                bound[place.uid] = _copied(plan, place, bound[place.uid], stream)
-        plan.execute(bound, scratch, stream)
-
-
 def moved(plan: ExecutionPlan, places: Sequence[Place], data: Sequence[Any], stream: int) -> Sequence[Any]:
-    """The data with what the call itself has on the host copied to the device, once the stream no longer reads it."""
+    """The data with what the call itself has on the host (these places) copied to the device, once the stream no
+    longer reads it.
+    """
     found = list(data)
     for place in places:
-        if place.is_host:
-            key = id(plan), stream, place.uid
-            if key in _thread.kept:
-                driver.synchronize(stream)
-                del _thread.kept[key]
-            array = np.ascontiguousarray(data[place.index], place.dtype)
-            copied = plan.to_device({place.uid: array})[place.uid]
-            found[place.index] = _kept(plan, stream, place.uid, lambda copied=copied: copied)
+        key = id(plan), stream, place.uid
+        if key in _thread.kept:
+            driver.synchronize(stream)
+            del _thread.kept[key]
+        array = np.ascontiguousarray(data[place.index], place.dtype)
+        there = plan.to_device({place.uid: array})[place.uid]
+        found[place.index] = _kept(plan, stream, place.uid, lambda there=there: there)
     return found
 
 
 def shadows(call: str, places: Sequence[Place], data: Sequence[Any]) -> dict[int, Any]:
     """Arrays that say where a call's memory is. Their elements must not be looked at."""
     return {
-        place.uid: shadow_at(_address(_bound(call, place, data[place.index])), place.dtype, place.shape, place.strides)
+        place.uid: shadow_at(_address(bound(call, place, data[place.index])), place.dtype, place.shape, place.strides)
         for place in places
     }
 
@@ -114,7 +95,7 @@ def run_recorded(
     return used
 
 
-def _bound(call: str, place: Place, given: Any) -> Any:
+def bound(call: str, place: Place, given: Any) -> Any:
     """What the plan takes for an argument: the array itself, or its address."""
     if (
         type(given).__module__.startswith("cupy")
@@ -160,12 +141,9 @@ def _packed(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _scratch(plan: ExecutionPlan, workspace: Any, size: int, stream: int) -> Any:
+def scratch(plan: ExecutionPlan, workspace: Any, size: int, stream: int) -> Any:
     """The caller's workspace if it is large enough, or one of this thread's own."""
-    wanted = plan.workspace_size
-    if not wanted:
-        return None
-    if workspace is not None and size >= wanted:
+    if workspace is not None and size >= plan.workspace_size:
         return workspace.address if isinstance(workspace, Address) else workspace
     return _kept(plan, stream, _WORKSPACE, plan.new_workspace)
 
@@ -181,7 +159,7 @@ def _kept(plan: ExecutionPlan, stream: int, uid: int, make: Any) -> Any:
     return kept[key][1]
 
 
-def _copied(plan: ExecutionPlan, place: Place, given: Any, stream: int) -> Any:
+def copied(plan: ExecutionPlan, place: Place, given: Any, stream: int) -> Any:
     """The same elements elsewhere, once the stream is there."""
     spec = plan.config.fused.graph.tensors[place.uid]
     copy = _kept(plan, stream, place.uid, lambda: plan.new_array(spec))
