@@ -45,11 +45,30 @@ def _by_planes(kind: Kind, x: Array, w: Array) -> int:
     for i, j, group in kind.products:
         sums[group] = (sums[group] + int(np.sum(a[i] * b[j]))) % 2**32
     total = 0
+    if kind.is_turned:
+        sums = [*sums[:2], _turned(kind, a, b)]
     for group, value in enumerate(sums):
         unsigned = {(kind.planes[0][i], kind.planes[1][j]) for i, j, g in kind.products if g == group} == {("u8", "u8")}
         total += (value if unsigned or value < 2**31 else value - 2**32) << 8 * group
     bits = 32 if kind.compute is _T.INT32 else 64
     return (total + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
+
+
+def _turned(kind: Kind, a: list[Array], b: list[Array]) -> int:
+    """The register of weights 2 and 3, after each two blocks of k."""
+
+    def add(register: int, weight: int, block: int) -> int:
+        part = slice(block * kind.depth, (block + 1) * kind.depth)
+        return register + sum(int(np.sum(a[i][part] * b[j][part])) for i, j, group in kind.products if group == weight)
+
+    register = 0
+    for block in range(0, -(-len(a[0]) // kind.depth), 2):
+        kept = add(register, 2, block) % 2**32
+        start = kept >> 8 & 255 | kind.high_start << 16
+        register = add(add(start, 3, block), 3, block + 1)
+        assert 0 <= register < 2**24
+        register = add(register << 8 | kept & 255, 2, block + 1) % 2**32
+    return register % 2**16
 
 
 @pytest.mark.parametrize("compute", [_T.INT32, _T.INT64])
@@ -139,6 +158,18 @@ LONG = [
 @pytest.mark.parametrize("text", SHORT)
 def test_integers(text: str) -> None:
     _check_integers(text)
+
+
+@emulated
+@pytest.mark.parametrize("value", [0x7FFFFFFF, -0x7FFFFF01, -0x7F000001, 0x0000FFFF])
+def test_bytes_that_reach_farthest(value: int) -> None:
+    """Of the products of weight 3, which have 24 bits: all as high or as low as they come."""
+    ops = operations("conv x=i32[1,136,6,5]nhwc w=i32[24,136,2,3]nhwc pad=1 compute=i32 out=i32")
+    op = fused(ops)
+    values = {t.uid: np.full(t.extents, value, np.int32) for t in (*op.inputs, *op.outputs)}
+    got, expected = run_both(ops, INTEGERS, values, {KnobType.TILE_SIZE: SMALL})
+    for uid, array in expected.items():
+        np.testing.assert_array_equal(got[uid], array)
 
 
 @emulated

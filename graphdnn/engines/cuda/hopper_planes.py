@@ -120,7 +120,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         name,
         [
             *_FILES,
-            *(["hopper_planes_shifted.cuh"] if kind.is_shifted else ["hopper_planes_apart.cuh"]),
+            *(["hopper_planes_turned.cuh"] if kind.is_turned else ["hopper_planes_apart.cuh"]),
             "hopper_planes.cu",
             *(["hopper_sum.cu"] if is_split else []),
         ],
@@ -141,9 +141,12 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
             **({"SLICES": slices} if is_split else {}),
             "WIDTH": width,
-            **({"WEIGHTS": kind.sums} if kind.is_shifted else {"GROUPS": kind.sums, "PROMOTED": promoted(kind)}),
             "Element": STORAGE[kind.a], "Accumulator": compute,
-            **({} if kind.is_shifted else {"Sum": "float" if kind.is_float else "int"}),
+            **(
+                {"HIGH_START": kind.high_start}
+                if kind.is_turned
+                else {"GROUPS": kind.sums, "PROMOTED": promoted(kind), "Sum": "float" if kind.is_float else "int"}
+            ),
         },
     )  # fmt: skip
     packed = parameters.pack()

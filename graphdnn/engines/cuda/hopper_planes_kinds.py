@@ -23,6 +23,7 @@ _BYTES = {
 }
 INTEGERS = tuple(_BYTES)
 _LARGEST = {"u8": 255, "s8": 128}
+_ENDS = {"u8": (0, 255), "s8": (-128, 127)}
 _FLOAT_PARTS = 3
 _ROW = 128  # bytes of a row of the gathered operand
 _INSTRUCTION = 32  # bytes of k, of one plane
@@ -116,20 +117,35 @@ class Kind:
         return sum(_LARGEST[a] * _LARGEST[b] for a, b in self._types(group))
 
     @property
-    def is_shifted(self) -> bool:
-        """One sum instead of one for each weight: where there are many, and what a shift loses is not wanted."""
-        return self.a is DataType.INT32
+    def is_turned(self) -> bool:
+        """Sums of weights 2 and 3 share a register: of both together, 16 bits count (text/hopper_planes_turned.cuh)."""
+        return self.compute is DataType.INT32 and self.sums == 4
+
+    @cached_property
+    def high_start(self) -> int:
+        """What the sum of two blocks' products of weight 3 begins with, times 2^16: it stays between 0 and 2^24."""
+        ends = [(_ENDS[a], _ENDS[b]) for a, b in self._types(3)]
+        corners = [[x * y for x in first for y in second] for first, second in ends]
+        channels = 2 * self.depth
+        start = -(channels * sum(map(min, corners)) // 2**16)
+        assert 2**16 * start + 255 + channels * sum(map(max, corners)) < 2**24
+        return start
+
+    @property
+    def sets_of_sums(self) -> int:
+        """Registers of a thread for each place of its tile."""
+        return 3 if self.is_turned else self.sums + self.is_float
 
     # Text.
 
     def text(self, columns: int) -> str:
         """``multiply_block``, which adds a block's products, and ``joined``, the result of the sums at one place; or
-        ``multiply_weight``, which adds a stage's products of one weight.
+        ``multiply_weight``, which adds a block's products of one weight.
         """
         first, second = self.planes
         pairs = sorted({(first[i], second[j]) for i, j, _ in self.products})
         functions = [self._instruction(a, b, columns) for a, b in pairs]
-        if self.is_shifted:
+        if self.is_turned:
             return "".join((*functions, _PLANE_AT, self._by_weight(columns)))
         begun: set[int] = set()
         lines = []
@@ -149,22 +165,14 @@ class Kind:
 
     def _by_weight(self, columns: int) -> str:
         first, second = self.planes
-        lines = []
-        for weight in range(self.sums):
-            lines.append(f"    if (weight == {weight}) {{\n")
-            for block in range(self.blocks):
-                for i, j, group in self.products:
-                    if group == weight:
-                        add = int(not (weight == self.sums - 1 and "multiply" not in lines[-1]))
-                        lines.append(
-                            f"        multiply_{first[i]}_{second[j]}"
-                            f"(sum, a[{block}][{i}], plane_at(b, {j}, {block}), {add});\n"
-                        )
-            lines.append("    }\n")
+        lines = [
+            f"    if (weight == {group}) multiply_{first[i]}_{second[j]}(sum, a[{i}], plane_at(b, {j}, block), 1);\n"
+            for i, j, group in self.products
+        ]
         head = (
             "__device__ __forceinline__ void multiply_weight(\n"
-            f"    int (&sum)[{columns // 2}], const unsigned int (&a)[BLOCKS][PLANES_A][4],\n"
-            f"    {_MATRIX} b, int weight\n) {{\n"
+            f"    int (&sum)[{columns // 2}], const unsigned int (&a)[PLANES_A][4],\n"
+            f"    {_MATRIX} b, int block, int weight\n) {{\n"
         )
         return "".join((head, *lines, "}\n"))
 

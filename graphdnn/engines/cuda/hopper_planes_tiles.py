@@ -46,10 +46,10 @@ class Tile:
 
     def fits(self, kind: Kind) -> bool:
         """Its sums fit into registers, with what was added of those of floats, and the planes of two blocks of k."""
-        sums = 2 if kind.is_shifted else kind.sums + kind.is_float
-        blocks = 2 * kind.blocks if kind.is_shifted else 2
-        held = sums * self.bn // 2 + 4 * blocks * len(kind.planes[0])
-        return held <= self.registers[0] - _OTHER_REGISTERS[self.consumers - 1]
+        parts = 2 * 4 * len(kind.planes[0])
+        others = 16 if kind.is_turned else _OTHER_REGISTERS[self.consumers - 1]
+        held = kind.sets_of_sums * self.bn // 2 + parts
+        return held <= self.registers[0] - others
 
     @property
     def name(self) -> str:
