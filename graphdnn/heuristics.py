@@ -18,7 +18,7 @@ import heapq
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import islice, product
 from math import prod
 from types import MappingProxyType
@@ -220,6 +220,36 @@ def _aligned(size: int) -> int:
     return -(-size // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
 
 
+def _barred(engine: Engine, filters: Filters, stable: bool, where: str) -> Iterator[Rejection]:
+    """What filters find in an engine whatever it is asked. ``stable``: the operation's sums have to be."""
+    numerical = filters.without_numerical_notes.intersection(engine.numerical_notes)
+    if numerical:
+        barred = ", ".join(sorted(n.name for n in filters.without_numerical_notes))
+        found = sorted(n.name for n in numerical)
+        yield NUMERICAL_NOTE.reject(where, "numerical_notes", found, barred=barred)
+    unasked = ASKED_FOR.intersection(engine.numerical_notes) - filters.allowed_numerical_notes
+    if unasked:
+        allowed = ", ".join(sorted(n.name for n in filters.allowed_numerical_notes)) or "none"
+        found = sorted(n.name for n in unasked)
+        yield ASKED_NOTE.reject(where, "numerical_notes", found, allowed=allowed)
+    behavior = filters.without_behavior_notes.intersection(engine.behavior_notes)
+    if behavior:
+        barred = ", ".join(sorted(n.name for n in filters.without_behavior_notes))
+        found = sorted(n.name for n in behavior)
+        yield BEHAVIOR_NOTE.reject(where, "behavior_notes", found, barred=barred)
+    if NumericalNote.NONDETERMINISTIC in engine.numerical_notes and (filters.deterministic or stable):
+        yield DETERMINISTIC.reject(where, "numerical_notes", "NONDETERMINISTIC")
+
+
+@lru_cache(maxsize=256)
+def _admitted(
+    engines: tuple[Engine, ...], rule: str, filters: Filters, stable: bool, only_general: bool
+) -> tuple[Engine, ...]:
+    """The engines to be asked about operations of a fusion rule: the same for all shapes, so worked out once."""
+    asked = [e for e in engines if e.is_for(rule) and (e.is_general or not only_general)]
+    return tuple(e for e in asked if not any(True for _ in _barred(e, filters, stable, "")))
+
+
 class Ranking:
     """Configurations in order, worked out as they are asked for; ``declined`` names every engine left out."""
 
@@ -323,7 +353,9 @@ class Ranking:
 
     def _candidates(self, task: Task) -> Iterator[Choice]:
         """Choices for one fused operation in the mode's order; engines are asked one by one, as they come up."""
-        asked = [e for e in self._engines if e.is_for(task.op) and (e.is_general or self.mode is not HeurMode.FALLBACK)]
+        asked = _admitted(
+            self._engines, task.op.rule, self.filters, _asks_for_stable_sums(task.op), self.mode is HeurMode.FALLBACK
+        )
         if self.mode in (HeurMode.A, HeurMode.B):
             return self._fastest_first(task, asked)
         return (choice for engine in asked for choice in self._choices(task, engine))
@@ -349,7 +381,7 @@ class Ranking:
         if engine.serves(task):
             for knobs in self._knob_settings(engine):
                 choice = Choice(task, engine, knobs)
-                if not any(True for _ in self._filtered(choice)):
+                if self._too_much(choice) is None:
                     yield choice
 
     def _knob_settings(self, engine: Engine) -> Iterator[Knobs]:
@@ -367,30 +399,18 @@ class Ranking:
             yield MappingProxyType(dict(zip((k.type for k in engine.knobs), values, strict=True)))
 
     def _filtered(self, choice: Choice) -> Iterator[Rejection]:
-        engine, filters = choice.engine, self.filters
-        numerical = filters.without_numerical_notes.intersection(engine.numerical_notes)
-        if numerical:
-            barred = ", ".join(sorted(n.name for n in filters.without_numerical_notes))
-            found = sorted(n.name for n in numerical)
-            yield NUMERICAL_NOTE.reject(choice.where, "numerical_notes", found, barred=barred)
-        unasked = ASKED_FOR.intersection(engine.numerical_notes) - filters.allowed_numerical_notes
-        if unasked:
-            allowed = ", ".join(sorted(n.name for n in filters.allowed_numerical_notes)) or "none"
-            found = sorted(n.name for n in unasked)
-            yield ASKED_NOTE.reject(choice.where, "numerical_notes", found, allowed=allowed)
-        behavior = filters.without_behavior_notes.intersection(engine.behavior_notes)
-        if behavior:
-            barred = ", ".join(sorted(n.name for n in filters.without_behavior_notes))
-            found = sorted(n.name for n in behavior)
-            yield BEHAVIOR_NOTE.reject(choice.where, "behavior_notes", found, barred=barred)
-        if NumericalNote.NONDETERMINISTIC in engine.numerical_notes and (
-            filters.deterministic or _asks_for_stable_sums(choice.task.op)
-        ):
-            yield DETERMINISTIC.reject(choice.where, "numerical_notes", "NONDETERMINISTIC")
-        if filters.workspace_limit is not None and engine.serves(choice.task):
-            wanted = materialized_bytes(self.fused, self.device) + choice.scratch
-            if wanted > filters.workspace_limit:
-                yield WORKSPACE.reject(choice.where, "workspace_size", wanted, limit=filters.workspace_limit)
+        yield from _barred(choice.engine, self.filters, _asks_for_stable_sums(choice.task.op), choice.where)
+        wanted = self._too_much(choice) if choice.engine.serves(choice.task) else None
+        if wanted is not None:
+            limit = self.filters.workspace_limit
+            yield WORKSPACE.reject(choice.where, "workspace_size", wanted, limit=limit)
+
+    def _too_much(self, choice: Choice) -> int | None:
+        """Bytes of workspace, where they are beyond the limit; of an engine that serves the operation."""
+        if self.filters.workspace_limit is None:
+            return None
+        wanted = materialized_bytes(self.fused, self.device) + choice.scratch
+        return wanted if wanted > self.filters.workspace_limit else None
 
     def __str__(self) -> str:
         lines = [f"ranking on {self.device.name}, mode {self.mode.name}:"]

@@ -179,12 +179,13 @@ class Engine:
 
     def serves(self, task: Task) -> bool:
         """The verdict alone: at the first reason to decline, the others are not looked at."""
-        return self.is_for(task.op) and task.device.kind in self.places and all(need.holds(task) for need in self.needs)
+        is_asked = self.is_for(task.op.rule) and task.device.kind in self.places
+        return is_asked and all(need.holds(task) for need in self.needs)
 
-    def is_for(self, op: FusedOp) -> bool:
-        """False when the engine is written for another kind of operation, which is what most engines decline with."""
+    def is_for(self, rule: str) -> bool:
+        """False when the engine is written for operations of other fusion rules, which most engines decline with."""
         rules = _rules_of(self)
-        return rules is None or op.rule in rules
+        return rules is None or rule in rules
 
     def defaults(self) -> Knobs:
         return MappingProxyType({knob.type: knob.default for knob in self.knobs})

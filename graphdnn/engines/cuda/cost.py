@@ -12,8 +12,9 @@ from types import MappingProxyType
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.engine import Cost, Task
+from graphdnn.engines.once import once
 from graphdnn.engines.work import bytes_moved, flops
-from graphdnn.operations import ConvBackwardFilter, ConvForward
+from graphdnn.operations import ConvBackwardData, Operation
 
 _EXIT, _EXIT_LAUNCHES = "exit", 2  # parts of the sum, and the sum of the parts
 _COPY_SHARE = 0.88  # of the data sheet's bandwidth that a copy reaches
@@ -76,12 +77,32 @@ def _writing(cost: Cost, task: Task, traffic: float) -> Cost:
     return Cost(cost.flops, cost.bytes + traffic, cost.seconds + later, MappingProxyType(parts))
 
 
-def least_seconds(task: Task, launches: int, rate: float = inf) -> float:
-    """A bound below the predictions of an engine for convolutions: its launches, and its products at their best.
+def least_seconds(task: Task, launches: int, rate: float = inf, traffic: float = 0.0) -> float:
+    """A bound below what an engine predicts for convolutions and matrix products: its launches, and the longer of its
+    products at their best and of each operand once through memory.
 
-    ``rate``: the most operations in a second that a prediction allows. Data gradients may skip taps that lie in the
-    padding, so of them the launches alone are certain.
+    ``rate``: the most operations in a second that a prediction allows. ``traffic``: bytes besides, before or after.
     """
-    op = task.op.anchor
-    products = flops(op) / rate if isinstance(op, (ConvForward, ConvBackwardFilter)) else 0.0
-    return launches * task.device.launch + products
+    seconds = max(_least_flops(task.op.main) / rate, memory_seconds(task))
+    return launches * task.device.launch + traffic / (task.device.bandwidth * _COPY_SHARE) + seconds
+
+
+def memory_seconds(task: Task) -> float:
+    """Of each operand once through memory."""
+    return bytes_moved(task.op) / (task.device.bandwidth * _COPY_SHARE)
+
+
+@once
+def _least_flops(op: Operation) -> float:
+    """Of a data gradient, which may skip the taps that lie in the padding, the other ones."""
+    if not isinstance(op, ConvBackwardData):
+        return flops(op)
+    p = op.problem
+    inside = 1.0
+    for size, taps, count, pre, stride, step in zip(
+        p.input, p.filter, p.output, p.pre_padding, p.stride, p.dilation, strict=True
+    ):
+        starts = range(-pre, taps * step - pre, step)  # of a tap, where the first output reads
+        pairs = sum([max(0, min(count, (size - 1 - s) // stride + 1) - max(0, -(s // stride))) for s in starts])
+        inside *= pairs / (count * taps)
+    return flops(op) * inside

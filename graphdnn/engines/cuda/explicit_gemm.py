@@ -275,7 +275,8 @@ def _least(task: Task) -> float:
     assert isinstance(op, ConvolutionOperation)
     alone = op.problem.is_pointwise_filter and not task.op.epilogue
     operand = next(iter(op.inputs().values())).data_type
-    return least_seconds(task, 1 if alone else 2, task.device.rate(operand) * LARGEST_SHARE)
+    columns = 0 if op.problem.is_pointwise_filter else column_elements(Roles.of(op)) * ELEMENTS[operand].bytes
+    return least_seconds(task, 1 if alone else 2, task.device.rate(operand) * LARGEST_SHARE, columns)
 
 
 ENGINE = cuda_engine(

@@ -43,6 +43,7 @@ _BLOCKS_PER_SM = 32
 _SHARE = 0.02  # of the peak rate that transforms reach
 _LAUNCHES = 8  # transforms with what is before and after them, products
 _SMALL = 1.6  # times the products' work
+_PASSES = 12.0  # bytes of each position that transforms and products move at least: fp32, and its spectrum twice
 _ROLES = {"fprop": ("x", "w", "y"), "dgrad": ("y", "w", "x"), "wgrad": ("y", "x", "w")}  # a, b, c of the product
 
 
@@ -344,6 +345,13 @@ def _cost(task: Task, limit: int | None) -> Cost:
     return with_staging(phased_cost(task, phases, _LAUNCHES), task)
 
 
+def _least(task: Task) -> float:
+    """Planes of both images are transformed, and their spectra, which are no smaller, multiplied."""
+    p = _conv(task).problem
+    positions = p.n * p.groups * (p.c + p.k) * prod(map(min, p.input, p.output))
+    return least_seconds(task, _LAUNCHES, traffic=_PASSES * positions)
+
+
 def _engine(id: int, name: str, summary: str, limit: int | None) -> Engine:
     def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         return _generate(op, device, limit)
@@ -354,7 +362,7 @@ def _engine(id: int, name: str, summary: str, limit: int | None) -> Engine:
         summary=summary,
         needs=_needs(name, limit),
         cost=lambda task, knobs: _cost(task, limit),
-        least=lambda task: least_seconds(task, _LAUNCHES),
+        least=_least,
         generate=generate,
         numerical_notes=(NumericalNote.FFT,),
     )

@@ -297,7 +297,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     gathered, plain = gathered_and_plain(product.roles)
     rows = sum(-(-product.rows(r) // shape.tile.bm) for r in product.residues if all(r.taps))
     columns = max(-(-product.columns(r) // shape.tile.bn) for r in product.residues)
-    rereads = ((rows - 1) * plain.bytes + (columns - 1) * gathered.bytes) / 8  # most of them hit the cache
+    rereads = (max(0, rows - 1) * plain.bytes + (columns - 1) * gathered.bytes) / 8  # most of them hit the cache
     others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
     return device_cost(task, shape.seconds + others, rereads)
 

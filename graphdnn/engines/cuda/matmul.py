@@ -12,9 +12,9 @@ from math import prod
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.cost import device_cost
+from graphdnn.engines.cuda.cost import device_cost, least_seconds
 from graphdnn.engines.cuda.engine import cuda_engine
-from graphdnn.engines.cuda.implicit_tiles import TILES, Tile
+from graphdnn.engines.cuda.implicit_tiles import LARGEST_SHARE, TILES, Tile
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.program import Program, width_for
@@ -276,12 +276,17 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return device_cost(task, shape.seconds + others, rereads)
 
 
+def _least(task: Task) -> float:
+    return least_seconds(task, 1, task.device.rate(task.op.main.compute_type) * LARGEST_SHARE)
+
+
 ENGINE = cuda_engine(
     id=21,
     name="cuda_matmul_simt",
     summary="every matrix product, type and layout on the ordinary units; integers exact",
     needs=(needs_rule("cuda_matmul_simt.operation", "matmul"),),
     cost=_cost,
+    least=_least,
     generate=generate,
     knobs=(_TILE, _SPLIT),
     frugal={_SPLIT.type: 1},

@@ -14,7 +14,7 @@ from graphdnn.checks import InRange, MultipleOf
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.contraction import MOST_CALLS, Axis, Contraction, Product, best_product
-from graphdnn.engines.cuda.cost import phased_cost
+from graphdnn.engines.cuda.cost import least_seconds, phased_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.gemm_steps import Place, add_product, needs_cublas, needs_types
 from graphdnn.engines.cuda.launch import DeviceKernel
@@ -33,11 +33,13 @@ from graphdnn.engines.cuda.strided_gemm import (
     ARITHMETIC,
     INT8_ALIGNMENT,
     INT8_DEPTH,
+    LARGEST_SHARE,
     RESULTS,
     Sizes,
     gemm_seconds,
 )
 from graphdnn.engines.engine import Cost, Knobs, Task, need, needs_rule
+from graphdnn.engines.once import once
 from graphdnn.enums import DataType, NumericalNote, Status
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Matmul
@@ -155,8 +157,12 @@ def _is_int8(task: Task) -> bool:
 
 
 def _calls(task: Task) -> int:
+    return _plain_calls(_anchor(task.op))
+
+
+@once
+def _plain_calls(op: Matmul) -> int:
     """Calls for operands in plain layouts."""
-    op = _anchor(task.op)
     a, b, c = (in_memory(t) for t in (op.a, op.b, op.c))
     # Extents decide, so that int8's alignment is not asked here.
     found = best_product(_contraction(op, a, b, c), (DataType.FLOAT, DataType.FLOAT), DataType.FLOAT, 2**31)
@@ -226,12 +232,21 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return phased_cost(task, phases, launches)
 
 
+def _least(task: Task) -> float:
+    """A chain before an operand may read more than the copy that it becomes: then the launch alone is certain."""
+    if task.op.prologue:
+        return task.device.launch
+    launches = 2 if task.op.epilogue or task.op.exit is not None else 1
+    return least_seconds(task, launches, task.device.rate(_anchor(task.op).a.data_type) * LARGEST_SHARE)
+
+
 ENGINE = cuda_engine(
     id=20,
     name=_ID,
     summary="matrix products by cuBLAS: fp64, fp32 without TF32, fp16, bf16, int8; one more launch for what follows",
     needs=NEEDS,
     cost=_cost,
+    least=_least,
     generate=generate,
     numerical_notes=(NumericalNote.TENSOR_CORE,),
 )

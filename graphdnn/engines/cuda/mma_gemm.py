@@ -13,7 +13,7 @@ from typing import Any
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.cost import device_cost, least_seconds
+from graphdnn.engines.cuda.cost import device_cost, least_seconds, memory_seconds
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.implicit_fields import RESIDUES, are_short, describe
 from graphdnn.engines.cuda.implicit_product import Product, Residue, gathered_and_plain, product_of
@@ -158,7 +158,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     shape = way.shape
     rows = sum(-(-product.rows(r) // shape.tile.bm) for r in product.residues if all(r.taps))
     columns = max(-(-product.columns(r) // shape.tile.bn) for r in product.residues)
-    rereads = ((rows - 1) * plain.bytes + (columns - 1) * gathered.bytes) / 16  # nearly all of them hit the cache
+    rereads = (max(0, rows - 1) * plain.bytes + (columns - 1) * gathered.bytes) / 16  # nearly all of them hit the cache
     others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
     cost = device_cost(task, _PACE * way.seconds + others, rereads)
     return cost.plus({"tiles": _TILES + _LEAVING * cost.parts["memory"]})
@@ -166,7 +166,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 def _least(task: Task) -> float:
     element = ELEMENTS[next(iter(task.op.main.inputs().values())).data_type].bytes
-    return least_seconds(task, 1, product_rate(task.device, element) * LARGEST_SHARE)
+    products = least_seconds(task, 1, product_rate(task.device, element) * LARGEST_SHARE / _PACE)
+    return products + _TILES + _LEAVING * memory_seconds(task)
 
 
 _COMMON: dict[str, Any] = {
