@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphdnn.checks import AtMost, Each, Equals, InRange, OneOf
+from graphdnn.checks import InRange
 from graphdnn.convolution import ConvProblem
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.convolution_roles import Roles
 from graphdnn.engines.cuda.cost import device_cost
-from graphdnn.engines.cuda.direct_geometry import (
-    convolution,
-    coordinates_need,
-    element_bytes,
-    has_packed_filter,
-    image_space,
-    power_of_two_in,
-)
+from graphdnn.engines.cuda.direct_geometry import element_bytes, has_packed_filter, image_space, power_of_two_in
+from graphdnn.engines.cuda.direct_stem_needs import is_served, problem_of, stem_needs
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.hopper_product import register_product_text
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
@@ -25,15 +19,14 @@ from graphdnn.engines.cuda.program import Program, width_for
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.space import is_addressable
 from graphdnn.engines.cuda.steps import Steps
-from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need, needs_rule
+from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need
 from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvForward
 from graphdnn.tensors import TensorSpec
 
-_CHANNELS = 4
-_FILTER = 11
+_TAG = "conv_fprop"
 _WEIGHTS = 112  # registers of a thread for filters
 _MANY = 64  # of them: from here on products of warpgroups are faster, 9 % (7x7) to 46 % (11x11), and slower below (3x3)
 _HALF = 88  # with which two blocks share a multiprocessor
@@ -149,11 +142,11 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     row = p.input[1] * p.c
     x_n, _, x_h, _ = x_space.strides(x)
     size = element_bytes(x)
-    chunk = _aligned(x, power_of_two_in(8, row, *(s for s in (x_n, x_h) if s)))
+    chunk = aligned(x, power_of_two_in(8, row, *(s for s in (x_n, x_h) if s)))
     row_tiles, column_tiles = -(-p.output[0] // plan.rows), -(-p.output[1] // _pixels(p))
     channels = columns or plan.parts * 8 * plan.tiles_n  # of a block
     part_filters = channels * p.taps * p.c
-    filter_chunk = _aligned(w, power_of_two_in(16 // element_bytes(w), part_filters, p.k * p.c * p.taps))
+    filter_chunk = aligned(w, power_of_two_in(16 // element_bytes(w), part_filters, p.k * p.c * p.taps))
 
     resident = min(knobs[_OCCUPANCY.type], 2) if columns else knobs[_OCCUPANCY.type] if plan.weights(p) <= _HALF else 1
 
@@ -175,6 +168,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "direct_copy.cuh",
             *(["hopper_pipeline.cuh"] if columns else ["direct_mma.cuh"]),
             "direct_stem_rows.cuh",
+            "direct_stem_windows.cuh",
             "hopper_stem.cu" if columns else "direct_stem.cu",
         ],
         parameters=parameters.text,
@@ -207,7 +201,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     return steps.kernel(name)
 
 
-def _aligned(spec: TensorSpec, chunk: int) -> int:
+def aligned(spec: TensorSpec, chunk: int) -> int:
     """At most ``chunk`` elements such that the promised alignment allows their access."""
     while chunk > 1 and max(1, spec.byte_alignment) % (chunk * element_bytes(spec)):
         chunk //= 2
@@ -215,7 +209,7 @@ def _aligned(spec: TensorSpec, chunk: int) -> int:
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    p = _problem(task)
+    p = problem_of(task)
     plan = Plan.of(p, knobs[_ROWS.type])
     depth = p.filter[0] * _depth(p, plan.lead)
     channels = -(-p.k // (8 * plan.tiles_n * plan.parts)) * 8 * plan.tiles_n * plan.parts
@@ -226,38 +220,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return device_cost(task, seconds + others)
 
 
-# Needs.
-
-
-def _problem(task: Task) -> ConvProblem:
-    op = convolution(task)
-    assert op is not None
-    return op.problem
-
-
-def _is_forward(task: Task) -> bool:
-    return isinstance(task.op.anchor, ConvForward)
-
-
-def _is_image(task: Task) -> bool:
-    return _is_forward(task) and _problem(task).spatial == 2
-
-
-def _x(task: Task) -> TensorSpec:
-    assert isinstance(task.op.anchor, ConvForward)
-    return task.op.anchor.x
-
-
-def _row_strides(task: Task) -> tuple[int, int]:
-    """Elements between neighbouring channels and pixels; what does not matter is as it should be."""
-    x, p = _x(task), _problem(task)
-    space = image_space(Roles.of(task.op.anchor), x)  # type: ignore[arg-type]
-    strides = space.strides(x)
-    return (strides[1] if space.sizes[1] > 1 else 1), (strides[3] if space.sizes[3] > 1 else p.c)
-
-
 def _fits(task: Task) -> int:
-    p = _problem(task)
+    p = problem_of(task)
     plan = Plan.of(p, 0)
     return plan.shared(p, 1, 2) if plan.tiles_n else 0
 
@@ -267,107 +231,7 @@ ENGINE = cuda_engine(
     name="cuda_direct_stem",
     summary="first layers, forward: an image of 1 to 4 channels in 16 bits, channels last, on tensor cores",
     needs=(
-        needs_rule("cuda_direct_stem.operation", "conv"),
-        need(
-            "cuda_direct_stem.direction",
-            "operation",
-            lambda task: task.op.main.tag,
-            Equals("conv_fprop"),
-            reason="only the forward direction has windows that are neighbours in memory",
-            fix="nothing to do: another engine serves this direction",
-            when=lambda task: convolution(task) is not None and not _is_forward(task),
-        ),
-        need(
-            "cuda_direct_stem.spatial_dims",
-            "conv.spatial_dims",
-            lambda task: _problem(task).spatial,
-            Equals(2),
-            reason="the kernel keeps whole rows of an image",
-            fix="write a 1-D convolution as a 2-D one of height 1",
-            when=_is_forward,
-        ),
-        need(
-            "cuda_direct_stem.prologue",
-            "prologue",
-            lambda task: len(task.op.prologue),
-            Equals(0),
-            reason="rows are copied to shared memory as they are, without passing through registers",
-            fix="let the pointwise operations before the convolution write their result",
-            when=_is_forward,
-        ),
-        need(
-            "cuda_direct_stem.groups",
-            "groups",
-            lambda task: _problem(task).groups,
-            Equals(1),
-            reason="a window holds the channels of one group",
-            fix="nothing to do: engine cuda_direct serves groups",
-            when=_is_image,
-        ),
-        need(
-            "cuda_direct_stem.channels",
-            "x.dims[1]",
-            lambda task: _problem(task).c,
-            AtMost(_CHANNELS),
-            reason="more channels are a matrix product, which other engines serve faster",
-            fix="nothing to do: another engine serves it",
-            when=_is_image,
-        ),
-        need(
-            "cuda_direct_stem.data_type",
-            "x.data_type",
-            lambda task: (_x(task).data_type, task.op.anchor.w.data_type),  # type: ignore[union-attr]
-            OneOf((DataType.HALF, DataType.HALF), (DataType.BFLOAT16, DataType.BFLOAT16)),
-            reason="the tensor cores take two operands of one 16-bit type here",
-            fix="cast x and w to HALF or BFLOAT16",
-            when=_is_image,
-        ),
-        need(
-            "cuda_direct_stem.compute_type",
-            "conv.compute_type",
-            lambda task: task.op.main.compute_type,
-            OneOf(DataType.FLOAT, DataType.HALF, DataType.BFLOAT16),
-            reason="tensor cores add 16-bit products in fp32",
-            fix="accumulate in FLOAT",
-            when=_is_image,
-        ),
-        need(
-            "cuda_direct_stem.dilation",
-            "conv.dilations",
-            lambda task: _problem(task).dilation,
-            Each(Equals(1)),
-            reason="the numbers of a window are neighbours",
-            fix="nothing to do: another engine serves dilated filters",
-            when=_is_image,
-        ),
-        need(
-            "cuda_direct_stem.filter",
-            "w.dims",
-            lambda task: _problem(task).filter,
-            Each(InRange(1, _FILTER)),
-            reason="filters are kept in registers",
-            fix="nothing to do: another engine serves larger filters",
-            when=_is_image,
-        ),
-        need(
-            "cuda_direct_stem.layout",
-            "x.strides",
-            _row_strides,
-            lambda task: Equals((1, _problem(task).c)),
-            reason="a window of one filter row is read as neighbouring numbers",
-            fix="use the packed channels-last layout (NHWC)",
-            when=lambda task: _is_image(task) and is_addressable(_x(task)) and len(_x(task).extents) == 4,
-        ),
-        need(
-            "cuda_direct_stem.addressable",
-            "x",
-            lambda task: "an axis of groups, vectors or bits",
-            Equals("[N, C, H, W] with a stride for each axis"),
-            reason="rows are copied as they lie in memory",
-            fix="write x as [N, C, H, W]",
-            when=lambda task: _is_image(task) and not (is_addressable(_x(task)) and len(_x(task).extents) == 4),
-        ),
-        coordinates_need("cuda_direct_stem", _is_image),
+        *stem_needs("cuda_direct_stem", _TAG),
         need(
             "cuda_direct_stem.row",
             "x.dims[3]",
@@ -375,9 +239,7 @@ ENGINE = cuda_engine(
             InRange(1, _SHARED),
             reason="the rows of a filter's height are kept in shared memory twice, whole",
             fix="divide the image into narrower ones",
-            when=lambda task: (
-                _is_image(task) and _problem(task).c <= _CHANNELS and max(_problem(task).filter) <= _FILTER
-            ),
+            when=lambda task: is_served(task, _TAG),
         ),
     ),
     cost=_cost,

@@ -1,4 +1,4 @@
-"""What the backward engines of first layers need: images of few channels in 16 bits, channels last."""
+"""What the engines of first layers need: images of few channels, channels last."""
 
 from __future__ import annotations
 
@@ -11,14 +11,20 @@ from graphdnn.engines.cuda.direct_geometry import convolution, coordinates_need,
 from graphdnn.engines.cuda.space import is_addressable
 from graphdnn.engines.engine import Task, need, needs_rule
 from graphdnn.enums import DataType
-from graphdnn.operations import ConvBackwardData
+from graphdnn.operations import ConvBackwardData, ConvBackwardFilter, ConvForward
 from graphdnn.rules import Constraint
 from graphdnn.tensors import TensorSpec
 
 CHANNELS = 4
 FILTER = 11
-STRIDE = 4
-OUTPUTS = 512  # channels of dy
+STRIDE = 4  # of gradients
+OUTPUTS = 512  # channels of dy, of gradients
+TENSOR_CORES = (
+    OneOf((DataType.HALF, DataType.HALF), (DataType.BFLOAT16, DataType.BFLOAT16)),
+    "the tensor cores take two operands of one 16-bit type here",
+    "cast both to HALF or BFLOAT16",
+)
+_KINDS: dict[str, type] = {"conv_fprop": ConvForward, "conv_dgrad": ConvBackwardData, "conv_wgrad": ConvBackwardFilter}
 
 
 def problem_of(task: Task) -> ConvProblem:
@@ -61,18 +67,38 @@ def _misplaced(task: Task) -> list[str]:
     return found
 
 
-def stem_needs(prefix: str, tag: str) -> tuple[Constraint, ...]:
-    """``tag``: conv_dgrad or conv_wgrad. Ids begin with ``prefix``."""
-    is_data = tag == "conv_dgrad"
+def stem_needs(prefix: str, tag: str, types: tuple[OneOf, str, str] = TENSOR_CORES) -> tuple[Constraint, ...]:
+    """``tag``: of the direction. ``types``: those of the operands, the reason, the fix. Ids begin with ``prefix``."""
+    kind, is_backward = _KINDS[tag], tag != "conv_fprop"
 
     def is_ours(task: Task) -> bool:
         op = convolution(task)
-        return op is not None and task.op.main.tag == tag and isinstance(op, ConvBackwardData) == is_data
+        return op is not None and task.op.main.tag == tag and isinstance(op, kind)
 
     def is_image(task: Task) -> bool:
         return is_ours(task) and problem_of(task).spatial == 2
 
     rule: Callable[..., Constraint] = need
+    backward = (
+        rule(
+            f"{prefix}.outputs",
+            "dy.dims[1]",
+            lambda task: problem_of(task).k,
+            AtMost(OUTPUTS),
+            reason="first layers have few filters: many are a matrix product, which other engines serve faster",
+            fix="nothing to do: another engine serves it",
+            when=is_image,
+        ),
+        rule(
+            f"{prefix}.stride",
+            "conv.filter_strides",
+            lambda task: problem_of(task).stride,
+            Each(InRange(1, STRIDE)),
+            reason="the kernel is written out for each residue of the stride",
+            fix="nothing to do: another engine serves larger strides",
+            when=is_image,
+        ),
+    )
     return (
         needs_rule(f"{prefix}.operation", "conv"),
         rule(
@@ -121,21 +147,12 @@ def stem_needs(prefix: str, tag: str) -> tuple[Constraint, ...]:
             when=is_image,
         ),
         rule(
-            f"{prefix}.outputs",
-            "dy.dims[1]",
-            lambda task: problem_of(task).k,
-            AtMost(OUTPUTS),
-            reason="first layers have few filters: many are a matrix product, which other engines serve faster",
-            fix="nothing to do: another engine serves it",
-            when=is_image,
-        ),
-        rule(
             f"{prefix}.data_type",
             "data_type",
             lambda task: tuple(t.data_type for t in operands_of(task).values()),
-            OneOf((DataType.HALF, DataType.HALF), (DataType.BFLOAT16, DataType.BFLOAT16)),
-            reason="the tensor cores take two operands of one 16-bit type here",
-            fix="cast both to HALF or BFLOAT16",
+            types[0],
+            reason=types[1],
+            fix=types[2],
             when=is_image,
         ),
         rule(
@@ -143,7 +160,7 @@ def stem_needs(prefix: str, tag: str) -> tuple[Constraint, ...]:
             "conv.compute_type",
             lambda task: task.op.main.compute_type,
             OneOf(DataType.FLOAT, DataType.HALF, DataType.BFLOAT16),
-            reason="tensor cores add 16-bit products in fp32",
+            reason="products are added in fp32",
             fix="accumulate in FLOAT",
             when=is_image,
         ),
@@ -166,15 +183,6 @@ def stem_needs(prefix: str, tag: str) -> tuple[Constraint, ...]:
             when=is_image,
         ),
         rule(
-            f"{prefix}.stride",
-            "conv.filter_strides",
-            lambda task: problem_of(task).stride,
-            Each(InRange(1, STRIDE)),
-            reason="the kernel is written out for each residue of the stride",
-            fix="nothing to do: another engine serves larger strides",
-            when=is_image,
-        ),
-        rule(
             f"{prefix}.addressable",
             "strides",
             lambda task: ", ".join(name for name, t in _images(task).items() if not _is_four(t)),
@@ -193,6 +201,7 @@ def stem_needs(prefix: str, tag: str) -> tuple[Constraint, ...]:
             when=lambda task: is_image(task) and all(map(_is_four, _images(task).values())),
         ),
         coordinates_need(prefix, is_image),
+        *(backward if is_backward else ()),
     )
 
 
@@ -202,4 +211,5 @@ def is_served(task: Task, tag: str) -> bool:
     if op is None or task.op.main.tag != tag or op.problem.spatial != 2:
         return False
     p = op.problem
-    return p.c <= CHANNELS and p.k <= OUTPUTS and max(p.filter) <= FILTER and max(p.stride) <= STRIDE
+    is_small = p.c <= CHANNELS and max(p.filter) <= FILTER
+    return is_small and (tag == "conv_fprop" or (p.k <= OUTPUTS and max(p.stride) <= STRIDE))

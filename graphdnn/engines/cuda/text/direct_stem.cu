@@ -28,16 +28,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem(const 
     const int lead = odd ? 1 - LEAD : LEAD;
     const int block_channel = (int)blockIdx.y * PARTS * CHANNELS;
 
-    {  // the block's filters as they lie in memory, and zeros around the rows
-        const long long offset = (long long)block_channel * R * WINDOW, left = p.filter_elements - offset;
-        for (int i = threadIdx.x * FILTER_CHUNK; i < PARTS * CHANNELS * R * WINDOW; i += THREADS * FILTER_CHUNK)
-            copy_async<FILTER_CHUNK * (int)sizeof(Filter)>(slab + i, i < left ? p.filter + offset + i : p.filter, i < left);
-        const int inner = (int)p.row_pieces * CHUNK, outer = PITCH - inner;
-        for (int i = threadIdx.x; i < 2 * IN_ROWS * outer; i += THREADS) {
-            const int r = i / outer, e = i - r * outer;
-            rows[r * PITCH + (e < BEFORE ? e : e + inner)].bits = 0;
-        }
-    }
+    copy_filters<PARTS * CHANNELS>(p, slab, block_channel);
+    clear_margins(p, rows);
     commit_copies();
     unsigned int tile = blockIdx.x;
     if (tile < (unsigned int)p.tiles) fetch(p, rows, tile);
@@ -51,18 +43,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem(const 
         #pragma unroll
         for (int i = 0; i < NT; ++i) {
             const int k = part * CHANNELS + OWN * (g / 2) + 2 * i + g % 2;
-            const int r = slice / (DEPTH / 8);
-            unsigned int both = 0;
-            #pragma unroll
-            for (int e = 0; e < 2; ++e) {
-                const int at = slice % (DEPTH / 8) * 8 + 2 * j + e - lead, s = at / C, c = at - s * C;
-                if (at < 0 || at >= WINDOW) continue;
-                const Filter element = slab[
-                    k * (R * WINDOW) + c * (int)p.filter_c + (FLIP ? R - 1 - r : r) * (int)p.filter_r +
-                    (FLIP ? S - 1 - s : s) * (int)p.filter_s];
-                both |= (unsigned int)of_filter(element).bits << 16 * e;
-            }
-            weight[slice][i] = both;
+            const int r = slice / (DEPTH / 8), at = slice % (DEPTH / 8) * 8 + 2 * j - lead;
+            weight[slice][i] = weight_at(p, slab, k, r, at) | (unsigned int)weight_at(p, slab, k, r, at + 1) << 16;
         }
     // What a lane keeps of the first and of the last pair of a window.
     const unsigned int keep_first = lead && j == 0 ? 0xffff0000u : 0xffffffffu;

@@ -1,13 +1,8 @@
-// Rows of an image of few channels in shared memory, and the windows of its pixels: see direct_stem.cu.
+// Rows of an image of few channels in shared memory: see direct_stem.cu.
 
 constexpr int WINDOW = S * C;
-constexpr int APART = STRIDE_W * C % 2 ? 2 : 1;  // pixels from row to row of a product
-constexpr bool HAS_LEAD = LEAD || APART == 2;
-constexpr int DEPTH = (WINDOW + HAS_LEAD + 7) / 8 * 8;  // of one filter row
-constexpr int SLICES = R * (DEPTH / 8);             // of depth 8
 constexpr int IN_ROWS = (TP - 1) * STRIDE_H + R;
 constexpr int STAGE = IN_ROWS * PITCH;              // elements
-constexpr int NEXT = STRIDE_W * C * APART;          // elements from row to row of a product
 
 // Rows of one tile: element `image column * C + BEFORE` of a row; zeros stay on both sides.
 __device__ __forceinline__ void fetch(const Params& p, Element* rows, unsigned int tile) {
@@ -26,11 +21,11 @@ __device__ __forceinline__ void fetch(const Params& p, Element* rows, unsigned i
     }
 }
 
-// Two neighbours; the address is even.
-__device__ __forceinline__ unsigned int pair_at(const Element* at) { return *(const unsigned int*)at; }
-
-// A weight as it is multiplied.
-__device__ __forceinline__ Element of_filter(Filter x) {
-    if constexpr (same<Element, Filter>) return x;
-    else return narrow<Element>(widen<float>(x));
+// Zeros around the rows of both stages.
+__device__ __forceinline__ void clear_margins(const Params& p, Element* rows) {
+    const int inner = (int)p.row_pieces * CHUNK, outer = PITCH - inner;
+    for (int i = threadIdx.x; i < 2 * IN_ROWS * outer; i += THREADS) {
+        const int r = i / outer, e = i - r * outer;
+        rows[r * PITCH + (e < BEFORE ? e : e + inner)] = Element();
+    }
 }

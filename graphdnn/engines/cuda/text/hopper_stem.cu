@@ -35,16 +35,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_stem(const 
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 % 4, 0);
     const int block_channel = (int)blockIdx.y * BN;
 
-    {  // the block's filters as they lie in memory, and zeros around the rows
-        const long long offset = (long long)block_channel * R * WINDOW, left = p.filter_elements - offset;
-        for (int i = threadIdx.x * FILTER_CHUNK; i < BN * R * WINDOW; i += THREADS * FILTER_CHUNK)
-            copy_async<FILTER_CHUNK * (int)sizeof(Filter)>(slab + i, i < left ? p.filter + offset + i : p.filter, i < left);
-        const int inner = (int)p.row_pieces * CHUNK, outer = PITCH - inner;
-        for (int i = threadIdx.x; i < 2 * IN_ROWS * outer; i += THREADS) {
-            const int r = i / outer, e = i - r * outer;
-            rows[r * PITCH + (e < BEFORE ? e : e + inner)].bits = 0;
-        }
-    }
+    copy_filters<BN>(p, slab, block_channel);
+    clear_margins(p, rows);
     commit_copies();
     unsigned int tile = blockIdx.x;
     if (tile < (unsigned int)p.tiles) fetch(p, rows, tile);
@@ -57,14 +49,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_stem(const 
         const int r = slice / (DEPTH / 8), first = slice % (DEPTH / 8) * 8 - (odd ? 1 - LEAD : LEAD);
         Pack<Element, 8> pack;
         #pragma unroll
-        for (int e = 0; e < 8; ++e) {
-            const int at = first + e, s = at / C, c = at - s * C;
-            const bool is_tap = slice < SLICES && at >= 0 && at < WINDOW;
-            const Filter element = slab[!is_tap ? 0 : channel * (R * WINDOW) + c * (int)p.filter_c +
-                                                          (FLIP ? R - 1 - r : r) * (int)p.filter_r +
-                                                          (FLIP ? S - 1 - s : s) * (int)p.filter_s];
-            pack.at[e].bits = is_tap ? of_filter(element).bits : (unsigned short)0;
-        }
+        for (int e = 0; e < 8; ++e) pack.at[e].bits = weight_at(p, slab, channel, r, first + e);
         store_pack<8>((Element*)(memory + odd * FILTER_BYTES + slice / 8 * (BN * ROW) + column * ROW +
                                  ((slice % 8 ^ column % 8) << 4)), pack);
     }

@@ -1,0 +1,27 @@
+// The windows of pixels as rows of products, and filters as their columns: see direct_stem.cu.
+
+constexpr int APART = STRIDE_W * C % 2 ? 2 : 1;  // pixels from row to row of a product
+constexpr bool HAS_LEAD = LEAD || APART == 2;
+constexpr int DEPTH = (WINDOW + HAS_LEAD + 7) / 8 * 8;  // of one filter row
+constexpr int SLICES = R * (DEPTH / 8);             // of depth 8
+constexpr int NEXT = STRIDE_W * C * APART;          // elements from row to row of a product
+
+// Two neighbours; the address is even.
+__device__ __forceinline__ unsigned int pair_at(const Element* at) { return *(const unsigned int*)at; }
+
+// The filters of CHANNELS channels as they lie in memory.
+template <int CHANNELS> __device__ __forceinline__ void copy_filters(const Params& p, Filter* slab, int channel) {
+    const long long offset = (long long)channel * R * WINDOW, left = p.filter_elements - offset;
+    for (int i = threadIdx.x * FILTER_CHUNK; i < CHANNELS * R * WINDOW; i += THREADS * FILTER_CHUNK)
+        copy_async<FILTER_CHUNK * (int)sizeof(Filter)>(slab + i, i < left ? p.filter + offset + i : p.filter, i < left);
+}
+
+// What number `at` of the window of filter row r is multiplied with, 0 where no tap is there.
+__device__ __forceinline__ unsigned short weight_at(const Params& p, const Filter* slab, int channel, int r, int at) {
+    if (r >= R || at < 0 || at >= WINDOW) return 0;
+    const int s = at / C, c = at - s * C;
+    const Filter x = slab[channel * (R * WINDOW) + c * (int)p.filter_c + (FLIP ? R - 1 - r : r) * (int)p.filter_r +
+                          (FLIP ? S - 1 - s : s) * (int)p.filter_s];
+    if constexpr (same<Element, Filter>) return x.bits;
+    else return narrow<Element>(widen<float>(x)).bits;
+}
