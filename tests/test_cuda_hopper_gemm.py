@@ -166,6 +166,35 @@ def test_tiles(tile: str) -> None:
 
 
 @emulated
+@pytest.mark.parametrize("text", [FORWARD[0], FORWARD[3], "dgrad dy=f16[3,24,5,1]nhwc w=f16[24,135,3,1]nhwc dx=[3,135,5,1] pad=1,0",
+                                  "conv x=bf16[5,16,1]nhwc w=bf16[10,16,1]nhwc out=f32 spatial=1"])  # fmt: skip
+def test_turned_tiles(text: str) -> None:
+    """Channels are rows though they are neighbours in the result; 135 of them go one by one."""
+    tile = _NUMBER["128x96t"]
+    assert "128x96t" in device_kernel(operations(text), ENGINE, {KnobType.TILE_SIZE: tile}).name
+    check(text, tile=tile)
+
+
+@emulated
+@pytest.mark.parametrize("layout", ["nhwc", ""])
+def test_indices_of_pixels(layout: str) -> None:
+    """Whoever asks where a pixel is gets its own place: pixels are not counted as one axis then."""
+    (conv,) = operations(f"conv x=f16[2,16,5,6]{layout} w=f16[24,16,3,3]{layout} pad=1")
+    assert isinstance(conv, ConvForward)
+    place, y = (TensorSpec(uid=50 + i, data_type="f16", dims=conv.y.dims, strides=conv.y.strides) for i in range(2))
+    index = PointwiseSpec(mode=PointwiseMode.GEN_INDEX, math_type="f32", axis=3)
+    add = PointwiseSpec(mode=PointwiseMode.ADD, math_type="f32")
+    first = conv.model_copy(update={"y": conv.y.model_copy(update={"is_virtual": True})})
+    ops = [
+        first,
+        PointwiseOperation(spec=index, x=first.y, y=place.model_copy(update={"is_virtual": True})),
+        PointwiseOperation(spec=add, x=first.y, b=place.model_copy(update={"is_virtual": True}), y=y),
+    ]
+    check(ops)
+    check(ops, tile=_NUMBER["128x96t"])
+
+
+@emulated
 @pytest.mark.long
 @pytest.mark.parametrize("tile", range(len(TILES) + 1))
 @pytest.mark.parametrize("text", [*FORWARD[:2], FORWARD[8], *BACKWARD[:2], *BACKWARD[5:8]])

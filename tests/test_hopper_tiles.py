@@ -32,16 +32,30 @@ def test_rings_fit_side_by_side(tile: Tile) -> None:
 
 
 def test_a_choice_keeps_to_the_knobs_that_serve() -> None:
-    sizes = Sizes(products=((50176, 18),), columns=128, groups=1, column_unit=1, result_bytes=2)
+    sizes = Sizes(products=((50176, 18),), columns=128, groups=1, column_unit=1, result_bytes=2, may_be_turned=True)
     free = choose(sizes, H200, {TILE.type: 0, STAGES.type: 0, PARTS.type: 0})
     for number, tile in enumerate(TILES, 1):
-        chosen = choose(sizes, H200, {TILE.type: number, STAGES.type: 2, PARTS.type: 3})
-        assert (chosen.tile, chosen.stages, chosen.parts) == (tile, 2, 3)
-        assert tiles_of(sizes, tile) == -(-50176 // tile.bm) * -(-128 // tile.bn)
+        parts = 1 if tile.is_turned else 3
+        chosen = choose(sizes, H200, {TILE.type: number, STAGES.type: 2, PARTS.type: parts})
+        assert (chosen.tile, chosen.stages, chosen.parts) == (tile, 2, parts)
+        rows, columns = (tile.bn, tile.bm) if tile.is_turned else (tile.bm, tile.bn)
+        assert tiles_of(sizes, tile) == -(-50176 // rows) * -(-128 // columns)
         assert free.seconds <= choose(sizes, H200, {TILE.type: number, STAGES.type: 0, PARTS.type: 0}).seconds
     narrow = sizes._replace(column_unit=64)
     odd = next(i for i, tile in enumerate(TILES, 1) if tile.bn % 64)
     assert choose(narrow, H200, {TILE.type: odd, STAGES.type: 0, PARTS.type: 0}).tile.bn % 64 == 0
+
+
+def test_turned_tiles_fill_the_device() -> None:
+    """512 channels of 64 images of 7x7: tiles of 128 channels and 96 pixels are as many as there are multiprocessors."""
+    asked = {TILE.type: 0, STAGES.type: 0, PARTS.type: 0}
+    sizes = Sizes(products=((3136, 72),), columns=512, groups=1, column_unit=1, result_bytes=2)
+    turned = sizes._replace(may_be_turned=True)
+    assert not choose(sizes, H200, asked).tile.is_turned
+    chosen = choose(turned, H200, asked)
+    assert chosen.tile.is_turned
+    assert tiles_of(turned, chosen.tile) == H200.sm_count
+    assert not choose(turned, H200, asked | {TILE.type: TILES.index(chosen.tile) + 1, PARTS.type: 2}).tile.is_turned
 
 
 @pytest.mark.parametrize(

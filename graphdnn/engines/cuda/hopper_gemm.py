@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from graphdnn.device import DeviceSpec
@@ -47,17 +48,18 @@ from graphdnn.engines.cuda.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.implicit_product import Product, gathered_and_plain, product_of
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, STORAGE, Parameters
-from graphdnn.engines.cuda.program import Program, width_for
+from graphdnn.engines.cuda.program import Program, asked_indices, width_for
 from graphdnn.engines.cuda.source import kernel_text
-from graphdnn.engines.cuda.space import Space
+from graphdnn.engines.cuda.space import Space, is_addressable
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.sum_error import CUT, FP8, TF32
 from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
+from graphdnn.tensors import TensorSpec
 
-_COLUMNS_OF_A_THREAD = 8
+_COLUMNS_OF_A_THREAD, _ROWS_OF_A_THREAD = 8, 2  # neighbours
 _CHANNELS, _LAST_PIXEL = 2, 5  # axes of the coordinates of images and filters
 _UNROLLED = 4  # steps
 _FEW_PARTS = 10  # that one thread adds
@@ -93,6 +95,7 @@ def sizes_of(op: FusedOp, product: Product) -> Sizes:
         product.is_wgrad,
         sets,
         0.0 if product.is_wgrad else _row_clocks(product),
+        _may_be_turned(op, product),
     )
 
 
@@ -113,16 +116,37 @@ def _promoted(product: Product) -> int:
 
 def _is_turned(op: FusedOp, product: Product) -> bool:
     """Whether pixels are the columns: where an image's are neighbours in the result, and channels are not."""
-    if product.is_wgrad or len(product.residues) > 1 or set(product.pixel_pitch) != {1}:
+    if not _may_join_pixels(op, product):
         return False
     space = product.roles.space(product.roles.output)
     if 1 in space.strides(op.outputs[0])[1:3]:
         return False
+    return all(_lies_in_row(space.strides(t)[3:], space.sizes[3:]) for t in _stored(op))
+
+
+def _may_be_turned(op: FusedOp, product: Product) -> bool:
+    """Whether pixels may be the columns though channels are neighbours in the result: all of them lie in a row."""
+    if not _may_join_pixels(op, product) or product.roles.problem.groups > 1:
+        return False
+    space, stored = product.roles.space(product.roles.output), _stored(op)
+    if not all(is_addressable(t) for t in stored) or space.strides(op.outputs[0])[_CHANNELS] != 1:
+        return False
+    strides = [space.strides(t) for t in stored]
+    return all(_lies_in_row((s[0], *s[3:]), (space.sizes[0], *space.sizes[3:])) for s in strides)
+
+
+def _may_join_pixels(op: FusedOp, product: Product) -> bool:
+    """Whether the result's pixels are the product's, and nobody asks where one is."""
+    if product.is_wgrad or len(product.residues) > 1 or set(product.pixel_pitch) != {1}:
+        return False
+    return not asked_indices(op.epilogue)
+
+
+def _stored(op: FusedOp) -> list[TensorSpec]:
+    """What the end of a product reads from memory and writes there."""
     read = {t.uid for t in op.main.inputs().values()}
     stored = [t for t in (*op.inputs, *op.outputs, *op.internal) if t.uid not in read]
-    return all(
-        _lies_in_row(space.strides(t)[3:], space.sizes[3:]) for t in stored if not (t.is_by_value or t.is_constant)
-    )
+    return [t for t in stored if not (t.is_by_value or t.is_constant)]
 
 
 def _depth_of_step(product: Product) -> int:
@@ -136,27 +160,33 @@ def _units(product: Product) -> int:
     return taps[0] * taps[1] * taps[2] * -(-product.channels // PANEL)
 
 
-def _result_space(roles: Roles, is_turned: bool) -> Space:
-    """The result's coordinates; where pixels are columns, all of an image's are one axis."""
+def _result_space(roles: Roles, is_turned: bool, of_all_images: bool) -> Space:
+    """The result's coordinates; where pixels are columns, all of an image's are one axis, or those of all images."""
     space = roles.space(roles.output)
     if not is_turned:
         return space
-    *outer, rows, columns, last = space.axes
-    pixels = replace(last, size=rows.size * columns.size * last.size)
-    if last.size == 1:  # a tensor's own last axis says nothing of where its pixels lie
-        pixels = replace(columns if columns.size > 1 else rows, size=pixels.size)
-    return replace(space, axes=(*outer, replace(rows, size=1), replace(columns, size=1), pixels))
+    axes = list(space.axes)
+    joined = [*([0] if of_all_images else []), 3, 4, 5]
+    # An axis of one element says nothing of where pixels lie.
+    innermost = next((axes[j] for j in reversed(joined) if axes[j].size > 1), axes[_LAST_PIXEL])
+    pixels = replace(innermost, size=prod(axes[j].size for j in joined))
+    for j in joined:
+        axes[j] = replace(axes[j], size=1)
+    axes[_LAST_PIXEL] = pixels
+    return replace(space, axes=tuple(axes))
 
 
 def _lies_in_row(strides: Sequence[int], sizes: Sequence[int]) -> bool:
     """Every axis goes on where the next one ends, or the tensor does not change along any."""
     if not any(strides):
         return True
-    pace = strides[2] if sizes[2] > 1 else 1
+    pace = 0
     for stride, size in zip(reversed(strides), reversed(sizes), strict=True):
-        if size > 1 and (stride != pace or stride == 0):
+        if size == 1:
+            continue
+        if stride == 0 or stride != (pace or stride):
             return False
-        pace *= size
+        pace = stride * size
     return True
 
 
@@ -166,7 +196,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     sizes = sizes_of(op, product)
     choice = choose(sizes, device, knobs)
     tile, layout = choice.tile, Layout.of(sizes, *sizes.sides(choice.tile))
-    is_split, is_turned = choice.parts > 1, sizes.is_turned
+    is_split, is_turned = choice.parts > 1, sizes.is_turned or tile.is_turned
     steps = Steps(op, device)
     gathered, plain = (operand.prepared(steps) for operand in operands(roles))
     parameters = Parameters(steps.places)
@@ -176,12 +206,14 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     is_permuted = not (product.is_wgrad or across_filter or is_turned) and is_permutable(plain)
     widest = max(ELEMENTS[t.data_type].bytes for t in op.outputs)
     held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and widest > 2 else _COLUMNS_OF_A_THREAD
+    if tile.is_turned:
+        held = _ROWS_OF_A_THREAD
     walks = [walk_of(product, residue) for residue in product.residues]
     _add_maps(parameters, product, walks, gathered, plain, PANEL if across_filter else sizes.sides(tile)[1],
               PANEL if product.is_wgrad else sizes.sides(tile)[0], held if is_permuted else 0)  # fmt: skip
 
-    out_space = _result_space(roles, is_turned)
-    vector_axis = _LAST_PIXEL if is_turned else _CHANNELS
+    out_space = _result_space(roles, is_turned, tile.is_turned)
+    vector_axis = _LAST_PIXEL if sizes.is_turned else _CHANNELS
     width = min(width_for(out_space, steps.epilogue_tensors(), vector_axis), held)
     body = Program(
         op, parameters, out_space, "t", width=width, vector_axis=vector_axis, keeps=True, condition="is_there"

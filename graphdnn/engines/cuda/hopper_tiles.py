@@ -46,12 +46,14 @@ _REGISTERS, _MOST_REGISTERS = 65536, 255  # of a multiprocessor, and of a thread
 @dataclass(frozen=True)
 class Tile:
     """A block's tile of the product. ``blocks``: how many share a multiprocessor, which lets the results of one leave
-    while another multiplies.
+    while another multiplies. ``is_turned``: its rows are the products' columns, so that more shapes of the other side
+    fill the device; sums are not split then.
     """
 
     bm: int
     bn: int
     blocks: int = 1
+    is_turned: bool = False
 
     @property
     def consumers(self) -> int:
@@ -97,7 +99,7 @@ class Tile:
 
     @property
     def name(self) -> str:
-        return f"{self.bm}x{self.bn}" + (f"b{self.blocks}" if self.blocks > 1 else "")
+        return f"{self.bm}x{self.bn}" + (f"b{self.blocks}" if self.blocks > 1 else "") + "t" * self.is_turned
 
 
 _WIDTHS = {  # by blocks and rows
@@ -108,7 +110,11 @@ _WIDTHS = {  # by blocks and rows
     (2, 128): (64,),
     (2, 64): (192, 128, 64),
 }
-TILES: tuple[Tile, ...] = tuple(Tile(bm, bn, blocks) for (blocks, bm), widths in _WIDTHS.items() for bn in widths)
+_TURNED = (128, 96), (128, 160), (128, 192), (128, 224), (256, 96)
+TILES: tuple[Tile, ...] = (
+    *(Tile(bm, bn, blocks) for (blocks, bm), widths in _WIDTHS.items() for bn in widths),
+    *(Tile(bm, bn, is_turned=True) for bm, bn in _TURNED),
+)
 
 TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
 STAGES = Knob(
@@ -130,14 +136,20 @@ class Sizes(NamedTuple):
     groups: int
     column_unit: int  # columns that a tile holds a whole number of
     result_bytes: int  # of an element that leaves, and of what is read for it
-    is_turned: bool = False  # a tile's rows are the products' columns
+    is_turned: bool = False  # every tile's rows are the products' columns
     is_across: bool = False  # operands lie across k
     sets: int = 1  # of sums: two where tensor cores keep them for a few steps only
     row_clocks: float = 0.0  # of a copied pixel whose channels do not fill rows of 128 bytes
+    may_be_turned: bool = False  # some tiles' rows may be
 
     def sides(self, tile: Tile) -> tuple[int, int]:
         """What a tile holds of the products' rows and columns."""
-        return (tile.bn, tile.bm) if self.is_turned else (tile.bm, tile.bn)
+        return (tile.bn, tile.bm) if self.is_turned or tile.is_turned else (tile.bm, tile.bn)
+
+    def takes(self, tile: Tile) -> bool:
+        if tile.is_turned and not self.may_be_turned:
+            return False
+        return tile.holds(self.sets) and (self.column_unit == 1 or self.sides(tile)[1] % self.column_unit == 0)
 
     @property
     def may_be_split(self) -> bool:
@@ -177,7 +189,7 @@ def choose(sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
 def _fastest(sizes: Sizes, machine: _Machine, number: int, stages: int, parts: int) -> Choice | None:
     waiting = []
     for place, (tile, most) in enumerate(_fitting(number, stages, machine.shared_memory)):
-        if tile.holds(sizes.sets) and (sizes.column_unit == 1 or sizes.sides(tile)[1] % sizes.column_unit == 0):
+        if sizes.takes(tile) and not (tile.is_turned and parts > 1):
             count, steps = _work(sizes, tile)
             least = _least_clocks(sizes, tile, count / machine.sms, steps)
             waiting.append((least / (machine.clock * _PACE), place, tile, most, count, steps))
@@ -185,7 +197,7 @@ def _fastest(sizes: Sizes, machine: _Machine, number: int, stages: int, parts: i
     for least, place, tile, most, count, steps in sorted(waiting, key=itemgetter(0)):
         if best is not None and least > best[0] * _ROUNDING:
             break  # slower even if they filled the device all the time
-        for i, part in enumerate((parts,) if parts else _parts(sizes, count, machine)):
+        for i, part in enumerate((parts,) if parts else (1,) if tile.is_turned else _parts(sizes, count, machine)):
             seconds = _seconds(sizes, tile, count, steps, part, machine)
             if best is None or (seconds, place, i) < best[:3]:
                 best, found = (seconds, place, i, tile, part), most

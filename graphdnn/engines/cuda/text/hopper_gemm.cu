@@ -124,7 +124,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
                     }
             } else {
                 #pragma unroll
-                for (int j = 0; j < MI; ++j) leave_all<BN / 32>(p, w, rows_of(p, w, consumer, j), 0, result[j]);
+                for (int j = 0; j < MI; ++j) {
+                    if constexpr (PAIRED) leave_pairs(p, w, consumer, j, result[j]);
+                    else leave_all<BN / 32>(p, w, rows_of(p, w, consumer, j), 0, result[j]);
+                }
             }
         }
     }

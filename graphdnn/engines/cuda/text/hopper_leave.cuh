@@ -1,9 +1,15 @@
 // Sums leave the registers of tensor cores: to the epilogue, or as partial sums of a split product.
 //
+// PAIRED: rows are channels, and channels are neighbours in the result. A lane has single rows, eight apart, so it changes
+// one of them for a row of another lane and stores two neighbours of each pixel: 32 bytes of a pixel by eight lanes.
+//
 // A thread stores neighbouring channels. Tensor cores leave it two columns of each eight, so either the filter's rows lie
 // permuted in shared memory (PERMUTED: the copy takes them in another order), or the four lanes of a row exchange sums.
 
 constexpr int MI = BM / (64 * CONSUMERS), SUMS = BN / 2;  // 64s of rows of a warpgroup, sums of a thread in each
+
+constexpr bool PAIRED = TURNED && NEIGHBOURS == 2;
+constexpr int AT_ONCE = WIDTH == 1 ? 2 : 1;  // calls of the epilogue for a pair
 
 // Lane 4g + q of a warp holds, of row g, columns 2q and 2q + 1 of four groups of eight: `v[2 * group + i]`. Afterwards
 // it holds columns 8q to 8q + 7 of the 32.
@@ -140,6 +146,38 @@ __device__ __forceinline__ void leave_all(
                 #pragma unroll
                 for (int i = 0; i < 8 / WIDTH; ++i) keep(p, piece.at[i], held.kept[i]);
             leave(p, piece, held, h, sum + block * 16);
+        }
+    }
+}
+
+// PAIRED: the same sums, by two channels of a pixel. All images' pixels are one axis of the result.
+__device__ __forceinline__ void leave_pairs(const Params& p, const Work& w, int consumer, int j, const Accumulator (&sum)[SUMS]) {
+    const int warp = (int)threadIdx.x / 32 % 4, lane = (int)threadIdx.x % 32;
+    const bool is_odd = lane / 4 & 1;
+    const int row = w.tile_n * BM + (consumer * MI + j) * 64 + warp * 16 + lane / 4 - is_odd + 8 * is_odd;
+    const int pixels = (int)p.rows[w.residue], first = w.tile_m * BN + lane % 4 * 2;
+    Held held;
+    int at[AT_ONCE][6];
+    #pragma unroll
+    for (int i = 0; i < AT_ONCE; ++i) {
+        #pragma unroll
+        for (int d = 0; d < 6; ++d) at[i][d] = 0;
+        at[i][2] = row + i < (int)p.columns ? row + i : 0;
+        keep(p, at[i], held.kept[i]);
+    }
+    #pragma unroll
+    for (int n = 0; n < SUMS / 2; ++n) {  // columns of a lane
+        const Accumulator low = sum[n / 2 * 4 + n % 2], high = sum[n / 2 * 4 + n % 2 + 2];
+        const Accumulator other = __shfl_xor_sync(0xffffffffu, is_odd ? low : high, 4);
+        const Accumulator pair[2] = {is_odd ? other : low, is_odd ? high : other};
+        const int pixel = first + n / 2 * 8 + n % 2;
+        #pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) {
+            Accumulator acc[WIDTH];
+            #pragma unroll
+            for (int e = 0; e < WIDTH; ++e) acc[e] = pair[i * WIDTH + e];
+            at[i][5] = pixel < pixels ? pixel : 0;
+            epilogue(p, at[i], held.kept[i], acc, pixel < pixels && row + i < (int)p.columns);
         }
     }
 }
