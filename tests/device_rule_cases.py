@@ -370,6 +370,16 @@ DEVICE_RULE_CASES: dict[str, Case] = {
         operation("pointwise", **{port: tensor(i, LONG) for i, port in enumerate(("x", "b", "y"), 1)}),
         H200,
     ),
+    "cuda.grid": declined(
+        "cuda_reduction",
+        operation("reduction", x=tensor(1, (2**31 - 1, 2, 70_000)), y=tensor(2, (2**31 - 1, 1, 70_000))),
+        H200,
+    ),
+    "cuda.shared_memory": declined(
+        "cuda_mma_gemm",
+        operation("conv_fprop", **{p: tensor(i, (8, 8, 1, 1), data_type="f16") for i, p in enumerate("xwy", 1)}),
+        replace(H200, shared_memory=48 * 1024),
+    ),
     **{f"cuda_hopper_halo.{rule}": case for rule, case in halo_cases()},
     **{f"{engine.name}.operation": another_kind(engine) for engine in ENGINES if "cuda" in engine.places},
     **{

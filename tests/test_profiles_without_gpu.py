@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from graphdnn.cli.explain import as_text
 from graphdnn.cli.outcome import Exit
 from graphdnn.cuda import cublas, cuda_library, cufft, nvrtc, present
 from graphdnn.device import device_from_json
+from graphdnn.enums import HeurMode
 from graphdnn.files import spec_from_json, spec_to_json
 from graphdnn.operands import random_operands
 from graphdnn.plan import ExecutionPlan
@@ -236,3 +238,25 @@ def test_compile_what_has_no_text(capsys: pytest.CaptureFixture[str]) -> None:
 def test_compile_refuses(capsys: pytest.CaptureFixture[str]) -> None:
     assert "device.unknown" in refused(capsys, "compile", LAYER, "--device", "abacus", code=Exit.USAGE)
     assert "cli.engine" in refused(capsys, "compile", LAYER, "--engine", "none", code=Exit.USAGE)
+
+
+@pytest.mark.parametrize("shared", [1, 1500, 48 * 1024])
+def test_a_limit_on_shared_memory_leaves_an_answer(shared: int) -> None:
+    """An engine that serves the rest, or reasons: no tile is chosen that does not fit."""
+    device = replace(PROFILES["h200"], shared_memory=shared)
+    for i, family in enumerate(FAMILIES):
+        ranking = rank(draw(Case(family, i, large=True)).graph, device)
+        for config in (ranking.best, *islice(ranking, 3)):
+            for choice in config.choices:
+                choice.engine.compile(choice.task, choice.knobs)
+
+
+def test_what_the_driver_does_not_launch_is_not_ranked() -> None:
+    graph = graph_of("reduce add x=f32[2147483647,2,70000] y=[2147483647,1,70000]")
+    (refused,) = [r for d in rank(graph, "h200").declined if d.engine.name == "cuda_reduction" for r in d.rejections]
+    assert refused.rule == "cuda.grid"
+    assert "(73400319966, 1, 1)" in refused.shown_value
+    large = graph_of("conv x=f16[100000,8,640,640]nhwc w=f16[4,8,3,3]")
+    ranking = rank(large, "h200", HeurMode.B)
+    with pytest.raises(NotSupported, match=r"launch\.grid"):  # only with knobs of one's own
+        ExecutionPlan(next(c for c in ranking if c.name == "cuda_implicit_gemm_k2=12"))

@@ -9,10 +9,11 @@ from typing import Any
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.cost import with_exit
-from graphdnn.engines.cuda.launch import DeviceKernel
-from graphdnn.engines.cuda.needs import CUDA_NEEDS
+from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.needs import CUDA_NEEDS, GRID, Grid, grid_need, is_launched
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task
 from graphdnn.enums import BehaviorNote
+from graphdnn.errors import NotSupported
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.rules import Constraint
 
@@ -41,13 +42,19 @@ def cuda_engine(
             found = kept[key] = task, generate(task.op, task.device, knobs)  # the task keeps the identities alive
             while len(kept) > _KEPT:
                 kept.popitem(last=False)
+            grid = _largest(found[1])
+            if not is_launched(grid):  # with knobs that were asked for
+                raise NotSupported(GRID.reject(f"engine {id} {name}, {task.where}", "launch.grid", grid))
         return found[1]
 
+    asked = (*needs, *CUDA_NEEDS)  # most engines decline another kind of operation: that comes first
+    defaults = {knob.type: knob.default for knob in rest.get("knobs", ())}
+    launched = grid_need(lambda task: _largest(generate(task.op, task.device, defaults)), asked)
     return Engine(
         id=id,
         name=name,
         summary=summary,
-        needs=(*needs, *CUDA_NEEDS),  # most engines decline another kind of operation: that comes first
+        needs=(*asked, launched),
         cost=lambda task, knobs: with_exit(cost(task, knobs), task),
         compile=kernel,
         workspace=lambda task, knobs: kernel(task, knobs).scratch,
@@ -55,3 +62,9 @@ def cuda_engine(
         places=("cuda",),
         **rest,
     )
+
+
+def _largest(kernel: DeviceKernel) -> Grid:
+    """Of the first launch that is beyond what is launched, or of the first one."""
+    grids = [step.grid for step in kernel.steps if isinstance(step, Launch)]
+    return next((grid for grid in grids if not is_launched(grid)), grids[0] if grids else (1, 1, 1))

@@ -8,6 +8,7 @@ from graphdnn.checks import Check, Empty, Equals, OneOf
 from graphdnn.engines.cuda.hopper_matrices import MOST_BATCH_AXES
 from graphdnn.engines.cuda.hopper_needs import Pairs, capability_need
 from graphdnn.engines.cuda.hopper_product import INTEGERS
+from graphdnn.engines.cuda.needs import ROOM
 from graphdnn.engines.cuda.program import asked_indices
 from graphdnn.engines.cuda.space import Axis, Space, collapsed
 from graphdnn.engines.engine import Task, need, needs_rule
@@ -85,6 +86,7 @@ def matmul_needs(prefix: str, pairs: Pairs, sums: DataType = DataType.FLOAT) -> 
     return (
         needs_rule(f"{prefix}.operation", "matmul"),
         capability_need(prefix, _is_matmul),
+        ROOM,
         need(
             f"{prefix}.types",
             "data_type",

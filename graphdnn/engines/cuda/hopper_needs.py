@@ -12,6 +12,7 @@ from graphdnn.engines.cuda.hopper_operands import ALIGNMENT
 from graphdnn.engines.cuda.hopper_product import ACROSS_K, INTEGERS, NARROW
 from graphdnn.engines.cuda.hopper_tiles import ROW
 from graphdnn.engines.cuda.implicit_product import gathered_and_plain, product_of
+from graphdnn.engines.cuda.needs import ROOM
 from graphdnn.engines.engine import Task, need, needs_rule
 from graphdnn.engines.once import once
 from graphdnn.enums import DataType
@@ -106,6 +107,7 @@ def _begins_inside(task: Task) -> bool:
 def walk_needs(prefix: str, condition: Callable[[Task], bool]) -> tuple[Constraint, ...]:
     """The copy unit walks through the image; asked of tasks that ``condition`` is true of."""
     return (
+        ROOM,
         need(
             f"{prefix}.walk",
             "conv.pre_paddings",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphdnn.checks import Equals, OneOf
+from graphdnn.engines.cuda.needs import ROOM
 from graphdnn.engines.engine import Task, need, needs_rule
 from graphdnn.enums import DataType
 from graphdnn.operations import ConvolutionOperation
@@ -45,6 +46,7 @@ def mma_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
     """Ids begin with ``prefix``."""
     return (
         needs_rule(f"{prefix}.operation", "conv"),
+        ROOM,
         need(
             f"{prefix}.data_type",
             "data_type",

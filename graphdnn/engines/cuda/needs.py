@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
-from graphdnn.checks import Equals
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from graphdnn.checks import AtLeast, Check, Equals
 from graphdnn.engines.engine import Task, need
-from graphdnn.rules import Constraint
+from graphdnn.enums import Status
+from graphdnn.rules import Constraint, Rule
 
 _INT_MAX = 2**31 - 1
+Grid = tuple[int, int, int]
+LARGEST_GRID: Grid = (_INT_MAX, 65_535, 65_535)
+GRID = Rule(
+    id="cuda.grid",
+    expected=f"at most {LARGEST_GRID} blocks",
+    reason="the driver takes no more blocks in a launch",
+    fix="divide the longest axis among several graphs",
+    status=Status.NOT_SUPPORTED,
+)
 
 
 def _longest(task: Task) -> int:
     return max(max(t.extents) for t in (*task.op.inputs, *task.op.outputs))
 
+
+# Of engines whose smallest tiles take up to what every device has; a limit on shared memory can leave them less.
+ROOM = need(
+    "cuda.shared_memory",
+    "device.shared_memory",
+    lambda task: task.device.shared_memory,
+    AtLeast(100 * 1024),
+    reason="its tiles take up to what every device of compute capability 8.0 and later has",
+    fix="leave the engine more shared memory; the engines without tensor cores take less",
+    when=lambda task: task.device.kind == "cuda",
+)
 
 CUDA_NEEDS: tuple[Constraint, ...] = (
     need(
@@ -33,3 +57,41 @@ CUDA_NEEDS: tuple[Constraint, ...] = (
         when=lambda task: _longest(task) > _INT_MAX,
     ),
 )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _OfEngine(Constraint):
+    """``GRID`` asked of one engine's launches; the row is there already."""
+
+    def __post_init__(self) -> None: ...
+
+
+def is_launched(grid: Grid) -> bool:
+    return all(size <= most for size, most in zip(grid, LARGEST_GRID, strict=True))
+
+
+def grid_need(largest: Callable[[Task], Grid], others: tuple[Constraint, ...]) -> Constraint:
+    """``largest``: of an engine's launches with its own knobs; asked only where what it serves is so large."""
+
+    def is_large(task: Task) -> bool:
+        elements = max(t.elements for t in (*task.op.inputs, *task.op.outputs))
+        return elements > _INT_MAX and all(other.holds(task) for other in others)
+
+    return _OfEngine(
+        id=GRID.id,
+        attribute="launch.grid",
+        look=largest,
+        check=_Launched(),
+        reason=GRID.reason,
+        fix=GRID.fix,
+        status=GRID.status,
+        when=is_large,
+    )
+
+
+class _Launched(Check):
+    def __call__(self, value: Grid) -> bool:
+        return is_launched(value)
+
+    def __str__(self) -> str:
+        return GRID.expected
