@@ -164,18 +164,18 @@ def _direct_cases() -> tuple[Case, ...]:
     return tuple(cases)
 
 
-_QUICK = ("c2_3x3", "c3_3x3", "vgg_3x3_256")
+QUICK = ("c2_3x3", "c3_3x3", "vgg_3x3_256")
 DEPTHWISE = Group(
     "depthwise", "depthwise, grouped and first layers, fp16 NHWC; fprop with bias and ReLU(6)", _direct_cases()
 )
 FP32 = Group(
     "fp32",
     "convolution in strict fp32",
-    tuple(Case(name, partial(strict_problem, layer), quick=name in _QUICK) for name, layer in LAYERS.items()),
+    tuple(Case(name, partial(strict_problem, layer), quick=name in QUICK) for name, layer in LAYERS.items()),
     tune=4,
 )
 # Whose channels are many: what tensor cores are for.
-_DENSE_LAYERS = {name: layer for name, layer in LAYERS.items() if layer.groups == 1 and layer.c > 4}
+DENSE_LAYERS = {name: layer for name, layer in LAYERS.items() if layer.groups == 1 and layer.c > 4}
 
 
 def _dense(name: str, title: str, problem: Callable[..., Problem], *kinds: str, suffix: str = "") -> Group:
@@ -183,9 +183,9 @@ def _dense(name: str, title: str, problem: Callable[..., Problem], *kinds: str, 
         name,
         title,
         tuple(
-            Case(f"{layer.name}{suffix}_{kind}", partial(problem, layer, kind), quick=layer.name in _QUICK)
+            Case(f"{layer.name}{suffix}_{kind}", partial(problem, layer, kind), quick=layer.name in QUICK)
             for kind in kinds
-            for layer in _DENSE_LAYERS.values()
+            for layer in DENSE_LAYERS.values()
         ),
         by_default=False,
     )

@@ -9,7 +9,7 @@ from gpu import contest, host
 from gpu.convolutions import DENSE, DEPTHWISE, DGRAD, FP32, NCHW, RESIDUAL, WGRAD
 from gpu.device import Device
 from gpu.host import HOST
-from gpu.integers import INTEGERS
+from gpu.integers import BYTES, INTEGERS
 from gpu.memory import MEMORY
 from gpu.options import Options
 from gpu.problem import Case, Group
@@ -23,13 +23,13 @@ GROUPS: dict[str, tuple[Group, Measure]] = {
     FP32.name: (FP32, contest.measure),
     INTEGERS.name: (INTEGERS, contest.measure),
     HOST.name: (HOST, host.measure),
-    **{group.name: (group, contest.measure) for group in (DENSE, RESIDUAL, DGRAD, WGRAD, NCHW)},
+    **{group.name: (group, contest.measure) for group in (DENSE, RESIDUAL, DGRAD, WGRAD, NCHW, BYTES)},
 }
 
 
 # Groups by the name of a suite.
 SUITES: dict[str, tuple[str, ...]] = {
-    "table": ("dense", "residual", "dgrad", "wgrad", "nchw", "depthwise", "fp32", "integers"),
+    "table": ("dense", "residual", "dgrad", "wgrad", "nchw", "depthwise", "fp32", "integers", "bytes"),
     "all": tuple(GROUPS),
 }
 

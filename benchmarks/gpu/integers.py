@@ -1,6 +1,7 @@
-"""Exact integer convolution: finding an image in others by correlation, and int8 layers with int32 sums.
+"""Exact integer convolution: finding an image in others by correlation, wide integers, and layers of bytes.
 
-PyTorch refuses every one of them, so the peers are floating convolutions of the same extents.
+PyTorch refuses every one of them. Bytes meet cuDNN's own graph calls and a float16 convolution of the same extents, the
+others only floating convolutions.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from gpu.convolutions import convolve
-from gpu.fills import Integers
+from gpu.convolutions import DENSE_LAYERS, QUICK, convolve
+from gpu.cudnn_graph import ByteConvolution, fastest
+from gpu.fills import Integers, Normal, Uniform
 from gpu.layers import LAYERS, TEMPLATE_MATCHING, Layer
 from gpu.problem import Case, Group, Peer, Problem, Tensors
 from gpu.sketch import Sketch
@@ -49,12 +51,65 @@ def _template(name: str, data_type: str, result: str, fill: Integers, quick: boo
     return Case(f"template_{name}", describe, quick, note="cuDNN has fp32 only, which is not exact")
 
 
-def _wide(name: str, data_type: str, result: str, fill: Integers, quick: bool = False) -> Case:
-    """int16 beside float32, which is not exact; int8 beside float16: PyTorch has no integer convolution on a GPU."""
-    peer = "float16" if data_type == "int8" else "float32"
-    describe = partial(integer_problem, LAYERS[name], data_type, result, fill, channels_last=True, peer_type=peer)
+def byte_problem(layer: Layer, result: str) -> Problem:
+    """int8 operands: the sums as int32, or relu(scale * sum + bias) as int8 or float32, scale and bias by channel."""
+    s = Sketch(layer.name, "int8", channels_last=True)
+    x, w = s.data("x", layer.x_dims, INT8), s.data("w", layer.w_dims, INT8)
+    pair = [layer.stride] * 2, [layer.padding] * 2
+    y = s.graph.conv_fprop(x, w, stride=pair[0], padding=pair[1], compute_data_type="int32")
+    is_alone = result == "int32"
+    if not is_alone:
+        y.set_data_type("int32")
+        size = (layer.c * layer.r * layer.s) ** -0.5 / 74.0**2 * 48.0  # results fill a byte, a few are cut off
+        scale = s.channel("scale", layer.k, Uniform(0.5 * size, 1.5 * size))
+        scaled = s.graph.mul(y, scale, compute_data_type="float32").set_data_type("float32")
+        moved = s.graph.bias(scaled, s.channel("b", layer.k, Normal(20.0)), compute_data_type="float32")
+        y = s.graph.relu(moved.set_data_type("float32"), compute_data_type="float32")
+
+    def formula(torch: Any, t: Tensors) -> Tensors:
+        sums = convolve(torch, layer, t["x"], t["w"])
+        if is_alone:
+            return {"y": sums}
+        values = (sums.float() * t["scale"].float() + t["b"].float()).relu()  # each step rounded to float32
+        return {"y": (values.round().clamp(max=127) if result == "int8" else values).double()}
+
+    made: list[tuple[ByteConvolution, int]] = []  # once for all sets of operands
+
+    def bytes_(torch: Any, t: Tensors) -> Callable[[], Any]:
+        strides = s.strides(layer.y_dims)
+        y = torch.empty(layer.y_dims, dtype=getattr(torch, result), device=t["x"].device)
+        y = y.as_strided(layer.y_dims, strides)
+        given = {**t, "y": y}
+        if not made:
+            convolution = ByteConvolution(result, t["x"], t["w"], *pair, y)
+            made.append((convolution, fastest(torch, convolution, given)))
+        call = made[0][0].on(torch, given, made[0][1])
+
+        def run() -> Any:
+            call(torch.cuda.current_stream())
+            return y
+
+        return run
+
+    def halves(torch: Any, t: Tensors) -> Callable[[], Any]:
+        x, w = (t[name].to(torch.float16) for name in ("x", "w"))
+        if is_alone:
+            return lambda: convolve(torch, layer, x, w)
+        b = t["b"].reshape(-1).to(torch.float16)
+        return lambda: torch.cudnn_convolution_relu(x, w, b, *pair, [1, 1], 1)
+
+    return s.problem(
+        {"y": (y, result)},
+        formula=formula,
+        peers=(Peer("cudnn int8", bytes_, ("y",)), Peer("cudnn float16", halves)),
+        flops=layer.flops,
+    )
+
+
+def _wide(name: str, data_type: str, result: str, fill: Integers) -> Case:
+    describe = partial(integer_problem, LAYERS[name], data_type, result, fill, channels_last=True, peer_type="float32")
     label = f"{name}_{data_type.replace('int', 'i')}_{result.replace('int', 'i')}"
-    return Case(label, describe, quick, note=f"beside a {peer} convolution: PyTorch has no integer one on a GPU")
+    return Case(label, describe, note="beside a float32 convolution, which is not exact: PyTorch has no integer one")
 
 
 INTEGERS = Group(
@@ -64,10 +119,24 @@ INTEGERS = Group(
         _template("i16_i32", "int16", "int32", PIXELS, quick=True),
         _template("i16_i64", "int16", "int64", INT16),
         _template("i32_i32", "int32", "int32", PIXELS),
-        *(_wide(name, "int8", "int32", INT8, quick=name == "c3_3x3") for name in ("c3_3x3", "c3_3x3s2", "c3_1x1b")),
-        _wide("vgg_3x3_256", "int8", "int32", INT8),
         _wide("vgg_3x3_256", "int16", "int64", INT16),
         _wide("vgg_3x3_256", "int16", "int32", PIXELS),
         _wide("vgg_3x3_256", "int32", "int32", PIXELS),
     ),
+)
+
+BYTES = Group(
+    "bytes",
+    "int8 convolution, NHWC: int32 sums, or scale + bias + ReLU to int8 or fp32",
+    tuple(
+        Case(
+            f"{layer.name}_bytes_{short}",
+            partial(byte_problem, layer, result),
+            quick=layer.name in QUICK,
+            note="beside cuDNN's float16 convolution where that is the faster peer",
+        )
+        for short, result in (("i8", "int8"), ("f32", "float32"), ("i32", "int32"))
+        for layer in DENSE_LAYERS.values()
+    ),
+    by_default=False,
 )
