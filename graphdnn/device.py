@@ -11,7 +11,7 @@ import os
 import platform
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -55,6 +55,7 @@ class DeviceSpec:
     shared_memory: int  # bytes per multiprocessor; 0 for a CPU
     memory: int
     compute_capability: tuple[int, int] = (0, 0)
+    ordinal: int | None = None  # of a GPU that is present, as the driver counts; no part of the plain data
 
     def rate(self, data_type: DataType) -> float:
         """Operations per second in this arithmetic; types without a rate of their own run at FLOAT's."""
@@ -62,7 +63,7 @@ class DeviceSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; ``device_from_json`` reads it back."""
-        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain = {name: getattr(self, name) for name in _KINDS}
         return plain | {"rates": dict(self.rates), "compute_capability": list(self.compute_capability)}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -72,14 +73,13 @@ class DeviceSpec:
 def device_from_json(data: Mapping[str, Any]) -> DeviceSpec:
     """A spec from plain data. Raises ``BadParam`` when an entry is missing, unknown or of the wrong kind."""
     where = "DEVICEPROP"
-    wanted = {field.name: _KINDS[field.name] for field in fields(DeviceSpec)}
     found = [
         MALFORMED.reject(where, name, "missing", expected=kind)
-        for name, (_, kind) in wanted.items()
+        for name, (_, kind) in _KINDS.items()
         if name not in data
     ]
-    found += [MALFORMED.reject(where, name, "given", expected="no such entry") for name in data if name not in wanted]
-    for name, (check, kind) in wanted.items():
+    found += [MALFORMED.reject(where, name, "given", expected="no such entry") for name in data if name not in _KINDS]
+    for name, (check, kind) in _KINDS.items():
         if name in data and not check(data[name]):
             found.append(MALFORMED.reject(where, name, data[name], expected=kind))
     raise_if(found)

@@ -13,7 +13,8 @@ VARIABLE = "GRAPHDNN_DEVICE"
 def device_spec(device: DeviceSpec | str | None = None) -> DeviceSpec:
     """A spec by name, or the default device for None.
 
-    "cpu" is this host; "cuda" the current GPU and "cuda:1" that one, read from the driver; "h200", "a100" ... are
+    "cpu" is this host; "cuda" the current GPU and "cuda:1" that one, read from the driver (plans are loaded there and
+    execute where it is current); "h200", "a100" ... are
     profiles, to rank and compile for a device that is not here. The default is what ``GRAPHDNN_DEVICE`` names, and
     without it the host, because that is where NumPy's arrays are. Raises when there is no such device.
     """

@@ -82,6 +82,15 @@ def device_case(device: int | None = 0, allocated: int = ALLOCATED, **changed: A
     return run
 
 
+def elsewhere() -> None:
+    """Executed where another device is current than the one that the plan was loaded on."""
+    plan = device_plan()
+    plan.load()
+    with driver(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OneDevice, "ordinal", lambda self: 1)
+        plan.execute(bound(plan))
+
+
 def absent() -> None:
     plan = device_plan(runtime=Elsewhere)
     plan.execute(bound(plan))
@@ -352,6 +361,7 @@ def halo_cases() -> Iterator[tuple[str, Case]]:
 DEVICE_RULE_CASES: dict[str, Case] = {
     "binding.device_kind": device_case(_1=np.zeros(IMAGE, np.float32)),
     "binding.other_device": device_case(device=1),
+    "execute.other_device": elsewhere,
     "binding.address": device_case(device=None),
     "binding.size": device_case(allocated=8),
     "execute.device_absent": absent,

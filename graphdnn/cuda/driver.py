@@ -45,6 +45,12 @@ def make_current(ordinal: int) -> None:
         raise error_of("cuCtxSetCurrent", int(status))
 
 
+def adopt(ordinal: int) -> None:
+    """Make the device current in a thread that has met none yet; one that has keeps its own."""
+    if not int(called("cuCtxGetCurrent")):
+        make_current(ordinal)
+
+
 def memory_info() -> tuple[int, int]:
     """(free, all) bytes on the current device."""
     free, total = called("cuMemGetInfo")
@@ -74,6 +80,6 @@ def pointer_device(address: int) -> int | None:
 
 
 __all__ = [
-    "CudaError", "Module", "PreparedLaunch", "aligned_buffer", "available", "current_device", "device_count",
+    "CudaError", "Module", "PreparedLaunch", "adopt", "aligned_buffer", "available", "current_device", "device_count",
     "driver_version", "is_capturing", "load", "make_current", "memory_info", "pointer_device", "synchronize",
 ]  # fmt: skip

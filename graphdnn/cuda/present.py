@@ -88,6 +88,7 @@ def _spec(ordinal: int) -> DeviceSpec:
         shared_memory=_attribute(device, "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
         memory=int(called("cuDeviceTotalMem", device)),
         compute_capability=capability,
+        ordinal=ordinal,
     )
     profile = profile_of(name)
     return measured if profile is None else of_profile(measured, PROFILES[profile])

@@ -9,6 +9,7 @@ execute one plan at once, each with a block (and, where the plan needs one, a wo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from operator import attrgetter
 from time import perf_counter
 from typing import Any
@@ -46,6 +47,13 @@ ABSENT = Rule(
     reason="the plan was built for {device}, and this process has no such device",
     fix="build the plan for the device that is here (device='cuda'), or for the host (device='cpu')",
     status=Status.NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING,
+)
+
+ELSEWHERE = Rule(
+    id="execute.other_device",
+    expected="device {loaded}",
+    reason="the plan's kernels were loaded on device {loaded}, and another device is current in this thread",
+    fix="execute inside `with cupy.cuda.Device({loaded}):`, or build a plan for the current device as well",
 )
 
 _shape = attrgetter("shape")  # all that can be set on a CuPy array; its type, strides and address stay
@@ -111,7 +119,8 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         cache.default_cache()
         runtime = CudaRuntime(device)
         if runtime.array_type() is not None:
-            driver.make_current(runtime.ordinal())
+            with runtime.device(runtime.wanted()):
+                driver.make_current(runtime.ordinal())
 
     def like(self, config: EngineConfig) -> DevicePlan:
         return DevicePlan(config, self._runtime)
@@ -168,6 +177,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
                 for launch in block.launches:
                     launch(number)
         except ExecutionFailed as error:
+            self._check_current()
             error.subject = self.config
             raise
         finally:
@@ -175,6 +185,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
 
     def _admit(self, arrays: Sequence[Any], stream: int) -> _Admitted:
         """Arrays that were not the last call's: checked, then remembered."""
+        self._check_current()
         addresses = self._quick_addresses(arrays)
         if addresses is not None:
             spans = tuple((a, a + size) for a, (*_, size) in zip(addresses, self._quick, strict=True))
@@ -227,6 +238,14 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             )  # fmt: skip
         self._free.append(self._new_block())
 
+    def _check_current(self) -> None:
+        """Arrays, streams and kernels are a device's own. Raises where another one is current than the plan's."""
+        assert self.loaded_on is not None
+        self._runtime.adopt(self.loaded_on)
+        ordinal = self._runtime.ordinal()
+        if ordinal != self.loaded_on:
+            raise BadParam(ELSEWHERE.reject(WHERE, "device", f"device {ordinal}", loaded=self.loaded_on))
+
     def _scratch(self, workspace: Any, known: _Admitted) -> int:
         """The workspace's address. Raises when it is missing, small, of the wrong kind or shared."""
         remembered, address, checked_with = self._workspace
@@ -234,6 +253,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             return address
         if workspace is None:
             raise BadParam(WORKSPACE_MISSING.reject(WHERE, "workspace", None, size=self.workspace_size))
+        self._check_current()
         address, problem = self._runtime.workspace_address(workspace, self.workspace_size)
         if problem is not None:
             raise BadParam(problem)
@@ -244,19 +264,27 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         return address
 
     def _new_block(self) -> _Block:
-        block = _Block(self.config, self._device_kernels, self._expected, self._scalars, self._runtime)
-        self.loaded_on = self._runtime.ordinal()
+        ordinal = self._runtime.wanted() if self.loaded_on is None else self.loaded_on
+        with self._runtime.device(ordinal):
+            block = _Block(self.config, self._device_kernels, self._expected, self._scalars, self._runtime)
+        self.loaded_on = ordinal
         return block
 
     def new_workspace(self) -> Any:
         """CuPy bytes of the right size, or None where none are needed."""
         self.load()
-        return self._runtime.memory(self.workspace_size) if self.workspace_size else None
+        with self._here():
+            return self._runtime.memory(self.workspace_size) if self.workspace_size else None
 
     def new_array(self, spec: TensorSpec) -> Any:
         """A CuPy array; BFLOAT16 and FP8, which CuPy may lack, are carried by unsigned integers."""
         self.load()
-        return self._runtime.array(spec)
+        with self._here():
+            return self._runtime.array(spec)
+
+    def _here(self) -> AbstractContextManager[Any]:
+        assert self.loaded_on is not None
+        return self._runtime.device(self.loaded_on)
 
     def to_device(self, bindings: Mapping[int, Any]) -> dict[int, Any]:
         bound = [e for e in self._expected if e.spec.uid in bindings]
@@ -264,7 +292,8 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         copies = dict(bindings)
         for want, host in zip(bound, hosts, strict=True):
             copies[want.spec.uid] = array = self.new_array(want.spec)
-            self._runtime.copy_in(host, array, want.spec.bytes)
+            with self._here():
+                self._runtime.copy_in(host, array, want.spec.bytes)
         return copies
 
     def to_host(self, bindings: Mapping[int, Any]) -> dict[int, Any]:
@@ -272,7 +301,8 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         copies = dict(bindings)
         for spec in (e.spec for e in self._expected if e.spec.uid in bindings):
             copies[spec.uid] = empty(spec)
-            self._runtime.copy_out(bindings[spec.uid], copies[spec.uid], spec.bytes)
+            with self._here():
+                self._runtime.copy_out(bindings[spec.uid], copies[spec.uid], spec.bytes)
         return copies
 
     def queue(self, stream: Any = None) -> int:

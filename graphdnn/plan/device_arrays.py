@@ -97,7 +97,7 @@ def shadow_of(want: Expected, given: Any, ordinal: int, stream: int) -> tuple[Ar
         address = address_of(given)
         problem = allocation_problem(label, address, want.spec.bytes, ordinal)
         return (None, problem) if problem else (shadow_at(address, dtype, shape, strides), None)
-    found = _described(given, stream)
+    found = _described(given, stream, ordinal)
     if isinstance(found, str):
         return None, KIND.reject(WHERE, label, f"{type(given).__module__}.{type(given).__name__}", detail=found)
     shadow, device = found
@@ -109,13 +109,13 @@ def shadow_of(want: Expected, given: Any, ordinal: int, stream: int) -> tuple[Ar
     return shadow, None
 
 
-def _described(given: Any, stream: int) -> tuple[Array, int] | str:
+def _described(given: Any, stream: int, ordinal: int) -> tuple[Array, int] | str:
     """(shadow, device ordinal), or what is wrong."""
     if isinstance(given, np.ndarray):
         return "this array is in host memory"
     library = type(given).__module__.partition(".")[0]
     if library == "torch":
-        return _torch(given, stream)
+        return _torch(given, stream, ordinal)
     if library == "cupy" and hasattr(given, "data"):
         return _cupy(given)
     if not (hasattr(given, "__dlpack__") or hasattr(given, "__cuda_array_interface__")):
@@ -136,7 +136,7 @@ def _cupy(array: Any) -> tuple[Array, int]:
     return shadow_at(array.data.ptr, array.dtype, array.shape, array.strides), array.data.device_id
 
 
-def _torch(tensor: Any, stream: int) -> tuple[Array, int] | str:
+def _torch(tensor: Any, stream: int, ordinal: int) -> tuple[Array, int] | str:
     if not tensor.is_cuda:
         return "this tensor is in host memory"
     try:
@@ -145,7 +145,7 @@ def _torch(tensor: Any, stream: int) -> tuple[Array, int] | str:
         return str(error)
     torch = sys.modules["torch"]
     producer = torch.cuda.current_stream(tensor.device)
-    if producer.cuda_stream != stream:
+    if producer.cuda_stream != stream and tensor.device.index == ordinal:
         from graphdnn.cuda.order import wait_for
 
         wait_for(producer.cuda_stream, stream)
@@ -164,8 +164,10 @@ def allocation_problem(label: str, address: int, size: int, ordinal: int) -> Rej
         return NOT_ON_DEVICE.reject(WHERE, label, f"{address:#x}", ordinal=ordinal)
     if device != ordinal:
         return OTHER_DEVICE.reject(WHERE, label, f"on device {device}", ordinal=ordinal)
-    start, length = allocation(address)
-    have = start + length - address
+    found = allocation(address)
+    if found is None:
+        return NOT_ON_DEVICE.reject(WHERE, label, f"{address:#x}", ordinal=ordinal)
+    have = sum(found) - address
     if have < size:
         return TOO_SHORT.reject(WHERE, label, f"{have} bytes", size=size, have=have)
     return None
@@ -176,7 +178,7 @@ def workspace_address(workspace: Any, size: int, ordinal: int) -> tuple[int, Rej
     if is_raw(workspace):
         address = address_of(workspace)
         return address, allocation_problem("workspace", address, size, ordinal)
-    found = _described(workspace, 0)
+    found = _described(workspace, 0, ordinal)
     if isinstance(found, str):
         kind = f"{type(workspace).__module__}.{type(workspace).__name__}"
         return 0, KIND.reject(WHERE, "workspace", kind, detail=found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -35,6 +36,12 @@ class Runtime(Protocol):
     def is_here(self) -> bool: ...
 
     def ordinal(self) -> int: ...
+
+    def adopt(self, ordinal: int) -> None: ...
+
+    def wanted(self) -> int: ...
+
+    def device(self, ordinal: int) -> AbstractContextManager[Any]: ...
 
     def current_stream(self) -> int: ...
 
@@ -71,6 +78,7 @@ class CudaRuntime:
 
         self._capability = device.compute_capability
         self._arch = arch_of(device.compute_capability, device.name)
+        self._ordinal = device.ordinal
         self.compiled = 0
 
     def compile(self, text: KernelText) -> bytes:
@@ -81,16 +89,32 @@ class CudaRuntime:
         return found.cubin
 
     def is_here(self) -> bool:
-        """True when the current device runs what was compiled."""
+        """True when the device that was meant, or else the current one, runs what was compiled."""
         from graphdnn.cuda.driver import available
         from graphdnn.cuda.present import present_device
 
-        return not available() and present_device().compute_capability == self._capability
+        return not available() and present_device(self._ordinal).compute_capability == self._capability
 
     def ordinal(self) -> int:
         from graphdnn.cuda.driver import current_device
 
         return current_device()
+
+    def adopt(self, ordinal: int) -> None:
+        """Make the device current in a thread that has met none yet."""
+        from graphdnn.cuda.driver import adopt
+
+        adopt(ordinal)
+
+    def wanted(self) -> int:
+        """The ordinal to load kernels on: of the device that was named, or of the current one."""
+        return self.ordinal() if self._ordinal is None else self._ordinal
+
+    def device(self, ordinal: int) -> AbstractContextManager[Any]:
+        """Inside, this device is current."""
+        import cupy
+
+        return cupy.cuda.Device(ordinal)  # type: ignore[no-any-return]
 
     def current_stream(self) -> int:
         import cupy

@@ -88,4 +88,4 @@ def _ordinal(device: DeviceSpec) -> int | None:
     if not CudaRuntime(device).is_here():
         capability = ".".join(map(str, device.compute_capability))
         raise NotSupported(ABSENT.reject("AUTOTUNE", "device", "none", device=device.name, capability=capability))
-    return current_device()
+    return current_device() if device.ordinal is None else device.ordinal

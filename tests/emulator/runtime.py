@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -63,6 +64,15 @@ class EmulatedRuntime:
 
     def ordinal(self) -> int:
         return 0
+
+    def adopt(self, ordinal: int) -> None:
+        pass
+
+    def wanted(self) -> int:
+        return 0
+
+    def device(self, ordinal: int) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def current_stream(self) -> int:
         return 0

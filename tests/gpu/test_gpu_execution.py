@@ -102,6 +102,39 @@ def test_one_plan_in_threads_on_streams_of_their_own(text: str) -> None:
         assert all(one == wanted[seed] for one in all_of_one)
 
 
+@pytest.mark.parametrize("text", [CONVOLUTION, THROUGH_WORKSPACE])
+@pytest.mark.parametrize("seen_before", [False, True])
+def test_a_thread_that_never_met_the_device(text: str, seen_before: bool) -> None:
+    """Bare addresses and a stream's number: nothing in the thread has made a context current."""
+    import cupy
+
+    graph, plan = plan_for(text)
+    wanted, bound, workspace = expected(graph, plan, 11), arrays_for(graph, 11), plan.new_workspace()
+    stream = cupy.cuda.Stream(non_blocking=True)
+    scratch = None if workspace is None else int(workspace.data.ptr)
+    given = bound if seen_before else {uid: int(array.data.ptr) for uid, array in bound.items()}
+    if seen_before:
+        plan.execute(given, scratch, int(stream.ptr))
+        stream.synchronize()
+        for t in graph.outputs:
+            bound[t.uid].fill(0)
+        cupy.cuda.Device().synchronize()
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            plan.execute(given, scratch, int(stream.ptr))
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert not failed, failed
+    stream.synchronize()
+    assert results(graph, bound) == wanted
+
+
 def test_one_thread_with_many_streams_and_workspaces() -> None:
     import cupy
 
