@@ -3,7 +3,8 @@
 A row that no block holds in registers has to be read twice, once for its statistics
 and once to be normalized. Blocks that stay can keep a part of it: in shared memory,
 in registers, and what they read last may be in the second level of cache. They wait for
-each other in between, which is what a cooperative launch is for.
+each other in between, which is what a cooperative launch is for. Where all rows together
+are more than that, the device goes through some of them after the others, in rounds.
 """
 
 from __future__ import annotations
@@ -28,6 +29,12 @@ _MOST_STEPS = 8  # packs
 _ROW_WIDTH = 32  # bytes of each value that a thread knows of its rows
 _SYSTEM = 1024 + 64  # bytes of shared memory that a block cannot have, and what alignment takes
 _LEAST_SHARE = 0.8  # of the multiprocessors
+_TIMES = (1, 2, 3, 4, 5, 6, 8)  # rounds, as multiples of those that must be
+_SHORTEST, _WHOLE_LINE = 64, 256  # bytes of memory side by side: the fewest, and those from which on they cost no time
+_CACHED = 0.8  # of the last level of cache: what it still has of what was read last
+_BETWEEN_ROUNDS = 2.5e-6  # seconds
+_AHEAD = 4  # packs of the next round that are asked for while blocks wait
+_LOOP = 32  # bytes of a thread that going through rounds takes from its registers
 
 
 def stored_text(fields: Mapping[str, TensorSpec], width: int) -> str:
@@ -78,7 +85,10 @@ def _stored_bytes(packs: Sequence[int]) -> int:
 def take_text(program: Program, names: Sequence[str]) -> str:
     """What reads a pack, with word of whether it will be read again (text/streaming.cuh)."""
     kept = "".join(f"    keep_pack(taken.{name}, pack.{name});\n" for name in names)
-    return program.function("take", "Taken& pack, Policy policy").replace(" load<", " policy.load<") + (
+    taken = program.function("take", "Taken& pack, Policy policy").replace(" load<", " policy.load<")
+    of_line = max(1, program.fetched // program.width)  # packs
+    fetched = f"constexpr int OF_LINE = {of_line};\n{program.fetching('fetch')}"
+    return f"{taken}{fetched}" + (
         "__device__ __forceinline__ void take(const Params& p, const int (&at)[RANK], Stored& pack, Policy policy) {\n"
         f"    Taken taken;\n    take(p, at, taken, policy);\n{kept}}}\n"
     )
@@ -86,12 +96,14 @@ def take_text(program: Program, names: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Residence:
-    """A thread reads ``early`` packs and ``groups`` of the tile's steps: the early ones and the last two groups stay in
-    its registers, ``kept`` packs in shared memory.
+    """``splits`` blocks share a tile of rows, ``at_once`` of the ``tiles`` are served at the same time. Of a tile a
+    thread reads ``early`` packs and ``groups`` of the tile's steps: the early ones and the last two groups stay in its
+    registers, ``kept`` packs in shared memory.
     """
 
     tile: Tile
     tiles: int
+    at_once: int
     splits: int
     groups: int
     early: int
@@ -100,8 +112,12 @@ class Residence:
     shared: int
     read_twice: int  # bytes
 
+    @property
+    def rounds(self) -> int:
+        return -(-self.tiles // self.at_once)
+
     def text(self) -> str:
-        return f"resident_{self.tile.text()}"
+        return f"resident_{self.tile.text()}" + ("_rounds" if self.rounds > 1 else "")
 
     def launch(
         self,
@@ -127,7 +143,8 @@ class Residence:
             parameters.integer(field, count)
         parameters.integer("groups", self.groups)
         parameters.integer("kept", self.kept)
-        parameters.integer("barriers", self.tiles)
+        parameters.integer("tiles", self.tiles)
+        parameters.integer("ahead", _AHEAD)
         pair = f"Pack<{constants['Compute']}, 2>"
         scratch = {"partial": (pair, self.splits * rows.count * 16), "arrived": ("unsigned int", 4 * self.tiles)}
         for field, (kind, size) in scratch.items():
@@ -137,7 +154,7 @@ class Residence:
                 parameters.nothing(field, kind)
         text = kernel_text(
             name,
-            ["next_launch.cuh", "grid_barrier.cuh", direction, "norm_join.cuh", "norm_span.cuh", "norm_resident.cu"],
+            ["next_launch.cuh", "grid_barrier.cuh", direction, "norm_span.cuh", "norm_join.cuh", "norm_resident.cu"],
             parameters=parameters.text,
             functions=functions,
             constants={
@@ -145,12 +162,13 @@ class Residence:
                 **self.tile.constants(),
                 **self.tile.bounds(),
                 "SPLIT": is_split,
+                "ROUNDS": self.rounds > 1,
                 "EARLY": self.early,
                 "STORED_BYTES": self.pack_bytes,
                 **constants,
             },
         )
-        packed, grid = parameters.pack(), (self.tiles, self.splits, 1)
+        packed, grid = parameters.pack(), (self.at_once, self.splits, 1)
         if is_split:
             steps.add(Launch(text, "begin_resident", (1, 1, 1), self.tile.threads, packed))
         steps.add(
@@ -174,38 +192,75 @@ def resident(
     if not rows.along:
         rows = rows.narrowed(_ROW_WIDTH // compute_bytes)
     packs = _packs(rows.width, kept_operands)
+    room = _room(rows, len(packs), device) if is_plain else (_IN_FLIGHT, 0)
+    found = (
+        _residence(rows, compute_bytes, packs, room, columns, at_once, device)
+        for columns in _columns(rows)
+        for at_once in _at_once(-(-rows.row_packs // columns), device.sm_count)
+    )
+    best = min((f for f in found if f is not None), key=lambda f: f[0], default=None)
+    return None if best is None else (rows, best[1])
+
+
+def _columns(rows: Rows) -> list[int]:
+    """Threads beside each other: half of them make lines of memory shorter and rounds more."""
+    if rows.along:
+        return [1]
+    most = min(32, power_above(rows.row_packs), max(1, _ROWS // rows.width))
+    least = min(most, max(1, _SHORTEST // (rows.width * rows.main_bytes)))
+    return [most >> i for i in range(8) if most >> i >= least]
+
+
+def _at_once(tiles: int, sm_count: int) -> list[int]:
+    """How many tiles, where there are more rounds than need be."""
+    least = -(-tiles // sm_count)
+    return list(dict.fromkeys(-(-tiles // (least * times)) for times in _TIMES if least * times <= tiles))
+
+
+def _residence(
+    rows: Rows,
+    compute_bytes: int,
+    packs: Sequence[int],
+    room: tuple[int, int],
+    columns: int,
+    at_once: int,
+    device: DeviceSpec,
+) -> tuple[float, Residence] | None:
+    """With the seconds that it takes, but for what it writes."""
+    in_flight, early_bytes = room
     pack_bytes = _stored_bytes(packs)
-    columns = 1 if rows.along else min(32, power_above(rows.row_packs), max(1, _ROWS // rows.width))
-    in_flight, early = _room(rows, len(packs), device) if is_plain else (_IN_FLIGHT, 0)
     tile = Tile(_THREADS // columns, columns, max(1, min(_MOST_STEPS, in_flight // 2 // pack_bytes)))
-    tiles, turn = -(-rows.row_packs // columns), tile.lanes * tile.steps
-    splits = max(1, device.sm_count // tiles)
-    # Few rows of many blocks would leave multiprocessors idle, and short ones have nothing to keep.
-    if tiles * splits / (-(-tiles // device.sm_count) * device.sm_count) < _LEAST_SHARE:
-        return None
-    if tile.lanes < rows.row_width or rows.packs < splits * turn or (tiles > device.sm_count and splits > 1):
-        return None
+    tiles = -(-rows.row_packs // columns)
     turns = -(-rows.packs // tile.lanes)
-    splits = min(splits, turns)
-    early //= pack_bytes
+    splits = min(device.sm_count // at_once, turns)
+    rounds = -(-tiles // at_once)
+    # Few rows of many blocks would leave multiprocessors idle, and short ones have nothing to keep.
+    share = tiles * splits / (rounds * device.sm_count)
+    if share < _LEAST_SHARE or tile.lanes < rows.row_width or rows.packs < splits * tile.lanes * tile.steps:
+        return None
+    early = max(0, early_bytes - (_LOOP if rounds > 1 else 0)) // pack_bytes
     needed = max(0, -(-turns // splits) - early)  # packs of a thread
     groups = 2 * max(1, -(-needed // (2 * tile.steps)))
-    block_rows = columns * rows.row_width
-    joined = compute_bytes * tile.threads // 32 * (2 * block_rows + 1)  # by threads, in shared memory
+    joined = compute_bytes * tile.threads // 32 * (2 * columns * rows.row_width + 1)  # by threads, in shared memory
     round_bytes = tile.threads * sum(packs)
     kept = min((groups - 2) * tile.steps, (device.shared_memory - _SYSTEM - joined) // round_bytes)
-    again = (groups - 2) * tile.steps - kept
-    return rows, Residence(
+    again = ((groups - 2) * tile.steps - kept) * round_bytes * at_once * splits  # of a round
+    residence = Residence(
         tile=tile,
         tiles=tiles,
+        at_once=at_once,
         splits=splits,
         groups=groups,
         early=early,
         kept=kept,
         pack_bytes=pack_bytes,
         shared=kept * round_bytes,
-        read_twice=again * round_bytes * tiles * splits,
+        read_twice=rounds * max(0, again - int(_CACHED * device.cache_bytes)),
     )
+    streamed = rows.count * rows.length // rows.width * sum(packs)
+    line = 1.0 if rows.along else min(1.0, 0.6 + 0.4 * columns * rows.width * rows.main_bytes / _WHOLE_LINE)
+    memory = (streamed / (line * share) + residence.read_twice) / device.bandwidth
+    return memory + rounds * (again / (2 * device.bandwidth) + _BETWEEN_ROUNDS), residence
 
 
 def _room(rows: Rows, values: int, device: DeviceSpec) -> tuple[int, int]:
@@ -216,7 +271,7 @@ def _room(rows: Rows, values: int, device: DeviceSpec) -> tuple[int, int]:
     if rows.along:
         if values > 1:
             return _IN_FLIGHT, 224
-        return (192, 32) if is_tried and is_narrow else (_IN_FLIGHT, 160)
+        return (192, 32) if is_tried and is_narrow else (_IN_FLIGHT, 144)
     if rows.row_width > 4:
         return _IN_FLIGHT, 48 if values == 1 else 128 if is_tried else 64
     return (192, 0) if is_tried and values == 1 else (_IN_FLIGHT, 80 if values == 1 else 128)

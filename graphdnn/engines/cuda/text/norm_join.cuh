@@ -47,14 +47,37 @@ __device__ __forceinline__ void join_warp(Part<ROW_WIDTH>& mine) {
     }
 }
 
+// Asks for the first packs of the rows that come next, while nothing else is on its way.
+__device__ __forceinline__ void fetch_next(const Params& p, Count tile, const Span& mine) {
+    const Place next = place_in(p, tile + gridDim.x);
+    if ((ALONG ? next.lane : next.column) % OF_LINE != 0 || !next.is_live) return;
+    int at[RANK];
+    #pragma unroll
+    for (int j = 0; j < RANK; ++j) at[j] = 0;
+    locate_row(p, next.row, at);
+    for (Count round = 0; round < (Count)p.ahead; ++round)
+        if (mine.has(round)) {
+            locate_element(p, mine.pack(round), at);
+            fetch(p, at);
+        }
+}
+
 // What the threads found becomes what is known of the rows, the same in each thread of a row, and is stored. Where blocks
 // share rows every block joins their parts, in the same order.
 __device__ __forceinline__ void join_all(
-    const Params& p, const Place& here, Part<ROW_WIDTH>& mine, const Running& running, const int (&at)[RANK], Row& row
+    const Params& p,
+    Count tile,
+    const Place& here,
+    const Span& span,
+    Part<ROW_WIDTH>& mine,
+    const Running& running,
+    const int (&at)[RANK],
+    Row& row
 ) {
     __shared__ Parts parts;
     const int thread = (int)threadIdx.x, warp = thread / 32, mine_at = here.column * ROW_WIDTH;
     join_warp(mine);
+    if constexpr (ROUNDS) __syncthreads();  // all have read what was found of the rows before
     if (thread % 32 == 0) parts.elements[warp] = mine.elements;
     if (thread % 32 < (ALONG ? 1 : COLUMNS))
         #pragma unroll
@@ -66,11 +89,12 @@ __device__ __forceinline__ void join_all(
         const long long rows = p.rows * ROW_WIDTH;
         const int splits = (int)gridDim.y;
         const int block_row = thread % BLOCK_ROWS, joiner = thread / BLOCK_ROWS;
-        const long long place = (long long)blockIdx.x * BLOCK_ROWS + block_row;
+        const long long place = (long long)tile * BLOCK_ROWS + block_row;
         if (joiner == 0 && place < rows) p.partial[blockIdx.y * rows + place] = {found.first[0], found.second[0]};
-        arrive(p.arrived + blockIdx.x);
+        arrive(p.arrived + tile);
+        if constexpr (ROUNDS) fetch_next(p, tile, span);
         running.prepare_end(p, at, row);
-        wait_for(p.arrived + blockIdx.x, gridDim.y);
+        wait_for(p.arrived + tile, gridDim.y);
         if (joiner < JOINERS && place < rows) {
             found = {};
             for (int split = joiner; split < splits; split += 2 * BATCH * JOINERS) {

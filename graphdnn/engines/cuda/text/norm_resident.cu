@@ -1,4 +1,5 @@
-// Rows that are divided among blocks which all run at the same time: what is read is kept as far as it can be. A thread
+// Rows that are divided among blocks which all run at the same time: what is read is kept as far as it can be. Where all
+// rows at once would not be kept, blocks go through them in ROUNDS, tile after tile. A thread
 // reads its packs in groups, two of which take turns in its registers, so that one is on its way while the other is
 // added up. The first packs stay in registers (EARLY) and shared memory (as many as `kept`), the last two groups in
 // registers; what is between them is read again, from its end, where the second level of cache may still have it: of all
@@ -68,25 +69,27 @@ struct Group {
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) begin_resident(const __grid_constant__ Params p) {
     let_next_start();
-    for (long long i = threadIdx.x; i < p.barriers; i += THREADS) p.arrived[i] = 0;
+    for (long long i = threadIdx.x; i < p.tiles; i += THREADS) p.arrived[i] = 0;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_resident(const __grid_constant__ Params p) {
-    extern __shared__ uint4 kept_words[];
-    const Kept kept((unsigned char*)kept_words, (int)p.kept);
-    const Place here = place_in(p, blockIdx.x);
+// A tile of rows.
+__device__ __forceinline__ void serve(const Params& p, Count tile, const Kept& kept, Policy once, Policy again) {
+    const Place here = place_in(p, tile);
     int at[RANK];
     #pragma unroll
     for (int j = 0; j < RANK; ++j) at[j] = 0;
     locate_row(p, here.row, at);
-    const Span mine = span_of(p, blockIdx.y, gridDim.y, here.lane);
+    int split = (int)blockIdx.y, splits = (int)gridDim.y;
+#ifdef __CUDA_ARCH__
+    asm volatile("" : "+r"(split), "+r"(splits));  // worked out for each tile: no register keeps it for the next one
+#endif
+    const Span mine = span_of(p, (Count)split, (Count)splits, here.lane);
     const Count kept_end = EARLY + (Count)p.kept, end = EARLY + (Count)p.groups * STEPS;
 
     Row row;
     Running running;
     Stored early[EARLY > 0 ? EARLY : 1];
     Group one, other;
-    const Policy once = read_once(), again = read_again();
     const auto read = [&](Group& group, Count round) {
         group.read(p, at, mine, round, round + STEPS > kept_end && round + 2 * STEPS < end ? again : once);
     };
@@ -116,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_resident(cons
     }
 
     Part<ROW_WIDTH> part = running.part(p, mine.count());
-    join_all(p, here, part, running, at, row);
+    join_all(p, tile, here, mine, part, running, at, row);
     if (!here.is_live) return;
 
     for (Count round = end - 2 * STEPS;; round -= 2 * STEPS) {
@@ -133,4 +136,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_resident(cons
             locate_element(p, mine.pack(i), at);
             epilogue(p, at, widened(early[i]), row);
         }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_resident(const __grid_constant__ Params p) {
+    extern __shared__ uint4 kept_words[];
+    const Kept kept((unsigned char*)kept_words, (int)p.kept);
+    const Policy once = read_once(), again = read_again();
+    Count tile = blockIdx.x;
+    do serve(p, tile, kept, once, again);
+    while (ROUNDS && (tile += gridDim.x) < (Count)p.tiles);
 }
