@@ -114,10 +114,6 @@ INSEPARABLE: dict[str, tuple[tuple[str, ...], str]] = {
         ("cuda_hopper_gemm_fp8_fast.across_k",),
         "only filter gradients walk groups from within, and no filter gradient has operands of 1 byte",
     ),
-    "cuda_direct_stem.groups": (
-        ("cuda_direct_stem.layout",),
-        "with groups, the pixels of a row are further apart than the channels of a window",
-    ),
     **{
         f"{engine}.layout": (
             (f"{engine}.hidden_size", f"{engine}.types", f"{engine}.size"),

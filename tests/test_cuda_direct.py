@@ -23,6 +23,7 @@ from graphdnn.dtypes import ELEMENTS, Array, cast
 from graphdnn.engines import Engine, Task
 from graphdnn.engines.cuda.direct import ENGINE
 from graphdnn.engines.cuda.direct_stem import ENGINE as STEM
+from graphdnn.engines.cuda.direct_stem_float import ENGINE as STEM_FLOAT
 from graphdnn.engines.cuda.direct_wgrad import ENGINE as WGRAD
 from graphdnn.engines.cuda.implicit_gemm import ENGINE as GENERAL
 from graphdnn.engines.cuda.launch import Launch
@@ -153,6 +154,20 @@ def test_first_layers_agree_with_numpy(text: str) -> None:
     check(text, STEM, KERNEL_CFG=2)
 
 
+@emulated
+@pytest.mark.parametrize(
+    ("text", "knobs"),
+    [
+        ("conv x=f32[2,3,18,30]nhwc w=f32[24,3,7,7]nhwc pad=3 stride=2 + bias + relu", {}),
+        ("conv x=f32[1,1,13,39]nhwc w=f32[40,1,3,3] pad=1 mode=conv", {"TILE_ROWS": 3}),
+        ("conv x=f32[1,4,9,70]nhwc w=f32[72,4,3,3]nhwc pre=2,0 post=1,3", {"TILE_COLS": 5}),
+        ("conv x=f32[1,2,9,21]nhwc w=f32[70,2,2,5]nhwc pad=1 out=f16 + bias", {"TILE_COLS": 8}),
+    ],
+)
+def test_first_layers_in_fp32_agree_with_numpy(text: str, knobs: dict[str, int]) -> None:
+    check(text, STEM_FLOAT, **knobs)
+
+
 # One problem cut in many ways: (channels of a thread, columns, rows of a block, lanes, threads, stages).
 CUTS = [
     (1, 3, 4, 8, 32, 2), (2, 2, 3, 10, 64, 3), (4, 4, 100, 5, 128, 5), (2, 16, 1, 12, 512, 2), (1, 1, 7, 20, 96, 8),
@@ -241,6 +256,7 @@ COMPILED = [
     ("conv x=bf16[64,3,224,224]nhwc w=bf16[32,3,3,3] pad=1 stride=2 + bias + relu(0,6)", STEM),
     ("conv x=f16[64,3,224,224]nhwc w=f16[96,3,11,11] pad=2 stride=4", STEM),
     ("conv x=f16[64,3,224,224]nhwc w=f16[64,3,3,3] pad=1 + bias + relu", STEM),
+    ("conv x=f32[64,3,224,224]nhwc w=f32[64,3,7,7]nhwc pad=3 stride=2", STEM_FLOAT),
     ("dgrad dy=f32[64,144,28,28]nhwc w=f32[144,1,3,3] dx=[64,144,56,56] pad=1 stride=2", ENGINE),
     ("dgrad dy=f16[64,192,56,56]nhwc w=f16[192,1,7,7] dx=[64,192,56,56] pad=3", ENGINE),
     ("wgrad x=f16[64,144,56,56]nhwc dy=f16[64,144,56,56]nhwc dw=[144,1,3,3] pad=1", WGRAD),

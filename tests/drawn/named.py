@@ -87,6 +87,7 @@ NAMED: tuple[Named, ...] = (
     Named("dgrad dy=f16[2,40,5,6]nhwc w=f16[40,1,3,3] dx=[2,40,10,12] pad=1 stride=2", "cuda_direct", _TENSOR_CORES),
     Named("wgrad x=f16[2,48,9,11]nhwc dy=f16[2,48,9,11]nhwc dw=[48,1,3,3] pad=1", "cuda_direct_wgrad", _TENSOR_CORES),
     Named("conv x=f16[2,3,20,20]nhwc w=f16[16,3,7,7]nhwc pad=3 stride=2 + bias + relu", "cuda_direct_stem"),
+    Named("conv x=f32[2,3,20,20]nhwc w=f32[16,3,7,7]nhwc pad=3 stride=2 + bias + relu", "cuda_direct_stem_float"),
     Named("dgrad dy=f16[2,16,12,12]nhwc w=f16[16,3,7,7]nhwc dx=[2,3,24,24] pad=3 stride=2", "cuda_direct_stem_dgrad"),
     Named("wgrad x=f16[2,3,24,24]nhwc dy=f16[2,16,12,12]nhwc dw=[16,3,7,7] pad=3 stride=2", "cuda_direct_stem_wgrad"),
     # Tensor cores: one product, a sum in parts, filter gradients, a strided data gradient.

@@ -66,7 +66,7 @@ class Plan:
 
         if rows:
             return plan(rows)
-        fitting = [r for r in range(1, 9) if plan(r).shared(p) <= _SHARED] or [1]
+        fitting = [r for r in range(1, 9) if plan(r).shared(p) <= 2 * _SHARED] or [1]
         return plan(min(fitting, key=lambda r: plan(r).waste(p)))
 
     def units(self, p: ConvProblem) -> int:
@@ -74,9 +74,9 @@ class Plan:
         return -(-p.output[1] // (4 * self.pixels))
 
     def waste(self, p: ConvProblem) -> float:
-        """Turns of a block's warps for all tiles of an image, and the rows that two tiles read."""
+        """Turns of a block's warps for an image; more for rows that two tiles read, and for a block that is alone."""
         turns = -(-p.output[0] // self.rows) * -(-self.rows * self.units(p) // _WARPS)
-        return turns * (1 + 0.02 * p.filter[0] / self.rows)
+        return turns * (1 + 0.02 * p.filter[0] / self.rows) * (1.2 if self.shared(p) > _SHARED else 1.0)
 
     def shared(self, p: ConvProblem) -> int:
         """Bytes of shared memory."""
@@ -139,8 +139,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     p = problem_of(task)
     plan = Plan.of(p, knobs[_ROWS.type], knobs[_PIXELS.type])
     channels = -(-p.k // (8 * plan.channels)) * 8 * plan.channels
-    turns = -(-p.output[0] // plan.rows) * -(-plan.rows * plan.units(p) // _WARPS)
-    pixels = p.n * turns * _WARPS * 4 * plan.pixels
+    pixels = p.n * plan.waste(p) * _WARPS * 4 * plan.pixels
     reading = 1 + (plan.pixels / 2 + plan.channels / 4) / (plan.pixels * plan.channels)
     rate = _PACE * task.device.rate(DataType.FLOAT)
     others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor)

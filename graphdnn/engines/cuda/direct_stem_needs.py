@@ -69,7 +69,7 @@ def _misplaced(task: Task) -> list[str]:
 
 def stem_needs(prefix: str, tag: str, types: tuple[OneOf, str, str] = TENSOR_CORES) -> tuple[Constraint, ...]:
     """``tag``: of the direction. ``types``: those of the operands, the reason, the fix. Ids begin with ``prefix``."""
-    kind, is_backward = _KINDS[tag], tag != "conv_fprop"
+    kind = _KINDS[tag]
 
     def is_ours(task: Task) -> bool:
         op = convolution(task)
@@ -79,26 +79,6 @@ def stem_needs(prefix: str, tag: str, types: tuple[OneOf, str, str] = TENSOR_COR
         return is_ours(task) and problem_of(task).spatial == 2
 
     rule: Callable[..., Constraint] = need
-    backward = (
-        rule(
-            f"{prefix}.outputs",
-            "dy.dims[1]",
-            lambda task: problem_of(task).k,
-            AtMost(OUTPUTS),
-            reason="first layers have few filters: many are a matrix product, which other engines serve faster",
-            fix="nothing to do: another engine serves it",
-            when=is_image,
-        ),
-        rule(
-            f"{prefix}.stride",
-            "conv.filter_strides",
-            lambda task: problem_of(task).stride,
-            Each(InRange(1, STRIDE)),
-            reason="the kernel is written out for each residue of the stride",
-            fix="nothing to do: another engine serves larger strides",
-            when=is_image,
-        ),
-    )
     return (
         needs_rule(f"{prefix}.operation", "conv"),
         rule(
@@ -201,7 +181,30 @@ def stem_needs(prefix: str, tag: str, types: tuple[OneOf, str, str] = TENSOR_COR
             when=lambda task: is_image(task) and all(map(_is_four, _images(task).values())),
         ),
         coordinates_need(prefix, is_image),
-        *(backward if is_backward else ()),
+        *(() if tag == "conv_fprop" else _gradient_needs(prefix, is_image)),
+    )
+
+
+def _gradient_needs(prefix: str, is_image: Callable[[Task], bool]) -> tuple[Constraint, ...]:
+    return (
+        need(
+            f"{prefix}.outputs",
+            "dy.dims[1]",
+            lambda task: problem_of(task).k,
+            AtMost(OUTPUTS),
+            reason="first layers have few filters: many are a matrix product, which other engines serve faster",
+            fix="nothing to do: another engine serves it",
+            when=is_image,
+        ),
+        need(
+            f"{prefix}.stride",
+            "conv.filter_strides",
+            lambda task: problem_of(task).stride,
+            Each(InRange(1, STRIDE)),
+            reason="the kernel is written out for each residue of the stride",
+            fix="nothing to do: another engine serves larger strides",
+            when=is_image,
+        ),
     )
 
 
