@@ -20,7 +20,7 @@ from graphdnn.v6.calls.dropout import advance, mask_size, states_of
 from graphdnn.v6.draft import Draft
 from graphdnn.v6.enums import cudnnDataType_t
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.execution import prepared
+from graphdnn.v6.execution import Prepared, prepared
 from graphdnn.v6.layouts import element_of
 from graphdnn.v6.objects import Descriptor, Handle, Tensor
 from graphdnn.v6.raw import at_least, memory, part
@@ -62,7 +62,20 @@ def _values(descs: Descriptors) -> list[Tensor]:
 
 @implements("cudnnGetRNNWorkspaceSize")
 def workspace_size(handle: Handle, desc: Descriptor, length: int, x_descs: Descriptors) -> int:
-    return _workspace_bytes(network_of("cudnnGetRNNWorkspaceSize", desc.value, length, "xDesc", _values(x_descs)))
+    """Enough for each call with all of its states; a device's kernels may want more than a call insists on."""
+    where, steps = "cudnnGetRNNWorkspaceSize", _values(x_descs)
+    rnn = network_of(where, desc.value, length, "xDesc", steps)
+    if handle.device.kind == "cpu":
+        return _workspace_bytes(rnn)
+    trained = rnn.model_copy(update={"dropout": desc.value.dropout.value.probability if rnn.layers > 1 else 0.0})
+    data_type, cells = steps[0].data_type, rnn.cell.name == "LSTM"
+    calls = (
+        _prepared_forward("cudnnRNNForwardInference", handle, rnn, data_type, (True, cells) * 2, trains=False),
+        _prepared_forward("cudnnRNNForwardTraining", handle, trained, data_type, (True, cells) * 2, trains=True),
+        _prepared_data(handle, trained, data_type, (True, cells) * 3),
+        _prepared_weights(handle, trained, data_type, has_states=True),
+    )
+    return max(_workspace_bytes(rnn), *(call.plan.workspace_size for call in calls))
 
 
 @implements("cudnnGetRNNTrainingReserveSize")
@@ -96,7 +109,7 @@ class _Ports:
 
 
 def _workspace_bytes(rnn: RnnSpec) -> int:
-    """Enough for each call: what an operation works in, or a gradient of the weights before it is added."""
+    """What each call insists on: what an operation works in, or a gradient of the weights before it is added."""
     weights = rnn.weight_count * COMPUTE[rnn.arithmetic].itemsize
     return max(rnn.scratch_bytes, -(-weights // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT)
 
@@ -106,43 +119,47 @@ def _workspace(where: str, handle: Handle, rnn: RnnSpec, given: Any, size: int) 
     at_least(where, "workSpaceSizeInBytes", size, wanted)
     if given is None:
         raise CudnnError(NULL.reject(where, "workspace", None, expected=f"{wanted} bytes"))
-    return memory(where, "workspace", handle, given, wanted)
+    return memory(where, "workspace", handle, given, size)
 
 
-def _if(given: Any, index: int) -> int | None:
-    return None if given is None else index
+def _if(given: bool, index: int) -> int | None:
+    return index if given else None
 
 
-def _forward(
-    where: str, handle: Handle, desc: Descriptor, rnn: RnnSpec, data_type: cudnnDataType_t,
-    states: tuple[Any, Any, Any, Any], rest: tuple[Any, Any, Any], workspace: Any, reserve: Any,
-) -> None:  # fmt: skip
-    """``states``: hx, cx, hy, cy; ``rest``: x, w, y; ``reserve``: None in inference."""
-    x, w, y = rest
-    hx, cx, hy, cy = (s if i % 2 == 0 or rnn.cell.name == "LSTM" else None for i, s in enumerate(states))
-    parts = (None, None, None) if reserve is None else Reserve.of(rnn).parts(where, handle, reserve)
-    draws = rnn.draws_masks
-    seed, counter = states_of(where, handle, desc.value.dropout.value) if draws else (None, None)
-    given = tuple(s is not None for s in (hx, cx, hy, cy))
+def _prepared_forward(where: str, handle: Handle, rnn: RnnSpec, data_type: cudnnDataType_t, given: tuple[bool, ...], *,
+                      trains: bool) -> Prepared:  # fmt: skip
+    """``given``: hx, cx, hy, cy."""
 
     def draw(draft: Draft) -> None:
         ports = _Ports(draft, rnn, element_of(data_type)[0])
         ports.plain((rnn.rows, rnn.input_size), x=0)
         ports.plain((rnn.weight_count,), w=1)
         ports.plain((rnn.rows, rnn.width), y=2)
-        ports.plain(rnn.states, hx=_if(hx, 3), cx=_if(cx, 4), hy=_if(hy, 5), cy=_if(cy, 6))
-        if reserve is not None:
+        hx, cx, hy, cy = (_if(there, i) for i, there in enumerate(given, 3))
+        ports.plain(rnn.states, hx=hx, cx=cx, hy=hy, cy=cy)
+        if trains:
             ports.kept(kept=7, masks=8)
-        if draws:
+        if rnn.draws_masks:
             ports.found["seed"] = draft.plain(9, DataType.INT64, (1,), "seed")
             ports.found["offset"] = draft.plain(10, DataType.INT64, (1,), "old counter", is_copy=True)
         draft.add(RnnForward(rnn=rnn, **ports.found))
-        if draws:
+        if rnn.draws_masks:
             advance(draft, 10, ports.found["offset"], prod(rnn.mask_extents))
 
-    settings = (rnn, data_type, given, reserve is not None)
-    data = (x, w, y, hx, cx, hy, cy, parts[0], parts[2], seed, counter)
-    prepared(where, handle, settings, draw)(data, workspace)
+    return prepared(where, handle, (rnn, data_type, given, trains), draw)
+
+
+def _forward(
+    where: str, handle: Handle, desc: Descriptor, rnn: RnnSpec, data_type: cudnnDataType_t,
+    states: tuple[Any, Any, Any, Any], rest: tuple[Any, Any, Any], workspace: Any, workspace_bytes: int, reserve: Any,
+) -> None:  # fmt: skip
+    """``states``: hx, cx, hy, cy; ``rest``: x, w, y; ``reserve``: None in inference."""
+    hx, cx, hy, cy = (s if i % 2 == 0 or rnn.cell.name == "LSTM" else None for i, s in enumerate(states))
+    parts = (None, None, None) if reserve is None else Reserve.of(rnn).parts(where, handle, reserve)
+    seed, counter = states_of(where, handle, desc.value.dropout.value) if rnn.draws_masks else (None, None)
+    given = tuple(s is not None for s in (hx, cx, hy, cy))
+    call = _prepared_forward(where, handle, rnn, data_type, given, trains=reserve is not None)
+    call((*rest, hx, cx, hy, cy, parts[0], parts[2], seed, counter), workspace, workspace_bytes)
 
 
 @implements("cudnnRNNForwardInference", "rnn_fwd", "PyTorch")
@@ -157,7 +174,7 @@ def inference(
     steps = {"xDesc": x_descs, "yDesc": y_descs}
     rnn, data_type = agreed(where, handle, desc, length, steps, states, ("wDesc", w_desc))
     room = _workspace(where, handle, rnn, workspace, workspace_bytes)
-    _forward(where, handle, desc, rnn, data_type, (hx, cx, hy, cy), (x, w, y), room, None)
+    _forward(where, handle, desc, rnn, data_type, (hx, cx, hy, cy), (x, w, y), room, workspace_bytes, None)
 
 
 @implements("cudnnRNNForwardTraining", "rnn_fwd", "PyTorch")
@@ -174,7 +191,7 @@ def training(
     rnn, data_type = agreed(where, handle, desc, length, steps, states, ("wDesc", w_desc), trains=True)
     room = _workspace(where, handle, rnn, workspace, workspace_bytes)
     at_least(where, "reserveSpaceSizeInBytes", reserve_bytes, Reserve.of(rnn).size)
-    _forward(where, handle, desc, rnn, data_type, (hx, cx, hy, cy), (x, w, y), room, reserve)
+    _forward(where, handle, desc, rnn, data_type, (hx, cx, hy, cy), (x, w, y), room, workspace_bytes, reserve)
 
 
 @implements("cudnnRNNBackwardData", "rnn_bwd_data", "PyTorch")
@@ -199,19 +216,26 @@ def backward_data(
     if rnn.cell.name != "LSTM":
         dcy = cx = dcx = None
     given = tuple(s is not None for s in (dhy, dcy, hx, cx, dhx, dcx))
+    data = (y, dy, w, dx, dhy, dcy, hx, cx, dhx, dcx, kept, gradients, masks)
+    _prepared_data(handle, rnn, data_type, given)(data, room, workspace_bytes)
+
+
+def _prepared_data(
+    handle: Handle, rnn: RnnSpec, data_type: cudnnDataType_t, given: tuple[bool, ...]
+) -> Prepared:  # fmt: skip
+    """``given``: dhy, dcy, hx, cx, dhx, dcx."""
 
     def draw(draft: Draft) -> None:
         ports = _Ports(draft, rnn, element_of(data_type)[0])
         ports.plain((rnn.rows, rnn.width), y=0, dy=1)
         ports.plain((rnn.weight_count,), w=2)
         ports.plain((rnn.rows, rnn.input_size), dx=3)
-        ports.plain(rnn.states, dhy=_if(dhy, 4), dcy=_if(dcy, 5), hx=_if(hx, 6), cx=_if(cx, 7), dhx=_if(dhx, 8),
-                    dcx=_if(dcx, 9))  # fmt: skip
+        dhy, dcy, hx, cx, dhx, dcx = (_if(there, i) for i, there in enumerate(given, 4))
+        ports.plain(rnn.states, dhy=dhy, dcy=dcy, hx=hx, cx=cx, dhx=dhx, dcx=dcx)
         ports.kept(kept=10, kept_gradients=11, masks=12)
         draft.add(RnnBackwardData(rnn=rnn, **ports.found))
 
-    data = (y, dy, w, dx, dhy, dcy, hx, cx, dhx, dcx, kept, gradients, masks)
-    prepared(where, handle, (rnn, data_type, given), draw)(data, room)
+    return prepared("cudnnRNNBackwardData", handle, (rnn, data_type, given), draw)
 
 
 @implements("cudnnRNNBackwardWeights", "rnn_bwd_weights, pointwise add", "PyTorch")
@@ -228,17 +252,21 @@ def backward_weights(
     at_least(where, "reserveSpaceSizeInBytes", reserve_bytes, Reserve.of(rnn).size)
     kept, gradients, masks = Reserve.of(rnn).parts(where, handle, reserve)
 
+    data = (x, y, hx, dw, kept, gradients, masks)
+    _prepared_weights(handle, rnn, data_type, has_states=hx is not None)(data, room, workspace_bytes)
+
+
+def _prepared_weights(handle: Handle, rnn: RnnSpec, data_type: cudnnDataType_t, *, has_states: bool) -> Prepared:
     def draw(draft: Draft) -> None:
         element, count = element_of(data_type)[0], (rnn.weight_count,)
         ports = _Ports(draft, rnn, element)
         ports.plain((rnn.rows, rnn.input_size), x=0)
         ports.plain((rnn.rows, rnn.width), y=1)
-        ports.plain(rnn.states, hx=_if(hx, 2))
+        ports.plain(rnn.states, hx=_if(has_states, 2))
         ports.kept(kept=4, kept_gradients=5, masks=6)
         fresh = draft.virtual(count, rnn.arithmetic)
         draft.add(RnnBackwardWeights(rnn=rnn, dw=fresh, **ports.found))
         old, out = draft.plain(3, element, count, "old dw", is_copy=True), draft.plain(3, element, count, "dw")
         draft.pointwise(PointwiseMode.ADD, rnn.arithmetic, fresh, old, out=out)
 
-    data = (x, y, hx, dw, kept, gradients, masks)
-    prepared(where, handle, (rnn, data_type, hx is not None), draw)(data, room)
+    return prepared("cudnnRNNBackwardWeights", handle, (rnn, data_type, has_states), draw)
