@@ -149,15 +149,15 @@ unsigned char* element_at(unsigned long long matrix, int line, int k, int size, 
     const unsigned start = (matrix & 0x3fff) << 4, panel = (matrix >> 16 & 0x3fff) << 4, eights = (matrix >> 32 & 0x3fff) << 4;
     const unsigned exchanged = (16 >> (matrix >> 62)) - 1;  // parts of a row less one: 8, 4, 2
     unsigned at;
-    if (across) at = start + line / 64 * panel + line % 64 * size + k / 8 * eights + k % 8 * LINE;
-    else at = start + line / 8 * eights + line % 8 * 16 * (exchanged + 1) + k * size;
+    const unsigned row = 16 * (exchanged + 1), held = row / size;  // bytes of a row, elements that lie in it
+    if (across) at = start + line / held * panel + line % held * size + k / 8 * eights + k % 8 * row;
+    else at = start + line / 8 * eights + line % 8 * row + k * size;
     at ^= (at >> 7 & exchanged) << 4;
     return shared_bytes(at, size, "wgmma reads outside of the launch's shared memory");
 }
 
 void load_operand(float* to, unsigned long long matrix, int lines, Kind kind, bool across) {
     if (matrix >> 62 == 0 || matrix >> 49 & 7) emulated_stop("a descriptor without a swizzle", 0);
-    if (across && matrix >> 62 != 1) emulated_stop("operands across k have rows of 128 bytes here", 0);
     const int size = element_bytes(kind), depth = DEPTH_BYTES / size;
     if (across && size != 2) emulated_stop("only 16-bit operands may lie across k", 0);
     for (int line = 0; line < lines; ++line)

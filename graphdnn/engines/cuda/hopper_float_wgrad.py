@@ -28,6 +28,7 @@ from graphdnn.engines.cuda.hopper_maps import Walk, walk_of
 from graphdnn.engines.cuda.hopper_needs import capability_need, is_convolution, prologue_need, walk_needs
 from graphdnn.engines.cuda.hopper_operands import operands
 from graphdnn.engines.cuda.hopper_product import product_text
+from graphdnn.engines.cuda.hopper_sum import sum_constants, sum_launch
 from graphdnn.engines.cuda.hopper_tiles import PANEL, ROW, Sizes
 from graphdnn.engines.cuda.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.implicit_product import gathered_and_plain, product_of
@@ -46,7 +47,6 @@ from graphdnn.rules import Constraint
 
 _NEIGHBOURS = 8  # columns of a thread that follow each other
 _CHANNELS = 2  # axis of the result's coordinates
-_FEW_PARTS = 10  # that one thread adds
 _RESERVED = 1024 + 256  # bytes of shared memory
 _MOST_STAGES = 8
 _PROMOTED = 128  # pixels whose products tensor cores add
@@ -205,7 +205,6 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, planes: int) -> Devi
     else:
         parameters.nothing("partial", "float")
 
-    slices = 5 if choice.parts > _FEW_PARTS else 1  # 32 KiB of shared memory
     multiplying, copying = tile.registers
     tiling = f"{tile.name}x{choice.deep}x{choice.stages}{'_split' if is_split else ''}"
     name = f"conv_wgrad__hopper_float{planes}_{tiling}__{op.name}"
@@ -227,7 +226,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, planes: int) -> Devi
             "PLANES": planes, "DEEP": choice.deep, "PROMOTED": _promoted(planes) // choice.deep,
             "WGRAD": True, "TURNED": False, "ACROSS_FILTER": False,
             "RESIDUES": 1, "SPATIAL": p.spatial, "SPLIT": is_split,
-            **({"SLICES": slices} if is_split else {}),
+            **sum_constants(choice.parts),
             "PERMUTED": False, "NEIGHBOURS": _NEIGHBOURS, "WIDTH": width,
             "Element": "bfloat_t", "Accumulator": "float",
         },
@@ -238,8 +237,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, planes: int) -> Devi
     threads = 128 * (tile.consumers + 1)
     steps.add(Launch(text, "hopper_float_wgrad", (grid, 1, 1), threads, packed, shared, starts_early=True))
     if is_split:
-        sums = layout.tiles * (tile.bm // 64) * (tile.bn // 32)
-        steps.add(Launch(text, "hopper_sum", (sums, 1, 1), 128 * slices, packed, starts_early=True))
+        steps.add(sum_launch(text, layout.tiles * tile.bm * tile.bn, choice.parts, packed))
     return steps.kernel(name)
 
 

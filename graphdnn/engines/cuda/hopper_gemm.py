@@ -35,6 +35,7 @@ from graphdnn.engines.cuda.hopper_maps import (
 from graphdnn.engines.cuda.hopper_needs import EXACT_PAIRS, FP8_PAIRS, TF32_PAIRS, hopper_needs
 from graphdnn.engines.cuda.hopper_operands import ALIGNMENT, Operand, is_exchanged, operands
 from graphdnn.engines.cuda.hopper_product import product_text, promoted_steps
+from graphdnn.engines.cuda.hopper_sum import sum_constants, sum_launch
 from graphdnn.engines.cuda.hopper_tiles import (
     PANEL,
     PARTS,
@@ -62,7 +63,6 @@ from graphdnn.tensors import TensorSpec
 _COLUMNS_OF_A_THREAD, _ROWS_OF_A_THREAD = 8, 2  # neighbours
 _CHANNELS, _LAST_PIXEL = 2, 5  # axes of the coordinates of images and filters
 _UNROLLED = 4  # steps
-_FEW_PARTS = 10  # that one thread adds
 _SECTOR = 32  # bytes
 _PARTIAL_ROW, _ODD_ROW = 6.8, 9.5  # clocks of the copy unit, for pixels that lie at whole sectors and for others
 
@@ -231,7 +231,6 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     else:
         parameters.nothing("partial", compute)
 
-    slices = 5 if choice.parts > _FEW_PARTS else 1  # 32 KiB of shared memory
     multiplying, copying = tile.registers
     across = product.is_wgrad or (across_filter and is_turned), product.is_wgrad or (across_filter and not is_turned)
     name = f"conv_{roles.direction}__hopper_{tile.name}x{choice.stages}{'_split' if is_split else ''}__{op.name}"
@@ -253,7 +252,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "WGRAD": product.is_wgrad, "TURNED": is_turned, "ACROSS_FILTER": across_filter,
             "ACROSS_A": across[0], "ACROSS_B": across[1],
             "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
-            **({"SLICES": slices} if is_split else {}),
+            **sum_constants(choice.parts),
             "PERMUTED": is_permuted, "NEIGHBOURS": held,
             "WIDTH": width, "UNROLL": _UNROLLED, "PROMOTED": _promoted(product),
             "Element": STORAGE[gathered.spec.data_type], "Accumulator": compute,
@@ -274,8 +273,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         )
     )
     if is_split:
-        sums = layout.tiles * (tile.bm // 64) * (tile.bn // 32)
-        steps.add(Launch(text, "hopper_sum", (sums, 1, 1), 128 * slices, packed, starts_early=True))
+        steps.add(sum_launch(text, layout.tiles * tile.bm * tile.bn, choice.parts, packed))
     return steps.kernel(name)
 
 

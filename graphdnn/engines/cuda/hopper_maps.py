@@ -58,15 +58,16 @@ def image_map(image: Operand, spatial: int, walk: Walk, steps: tuple[int, ...], 
     )
 
 
-def patch_map(image: Operand, lines: int, pixels: int) -> TensorMap:
-    """Of an image of two axes: 128 bytes of channels, ``pixels`` of each of ``lines``."""
+def patch_map(image: Operand, lines: int, pixels: int, row: int = ROW) -> TensorMap:
+    """Of an image of two axes: ``row`` bytes of channels, ``pixels`` of each of ``lines``."""
     size, strides = image.size, image.strides
     n, groups, channels, _, height, width = image.sizes
     return TensorMap(
         image.spec.data_type,
         (groups * channels, width, height, n),
         tuple(_stride(strides[d] * size) for d in (5, 4, 0)),
-        box=(ROW // size, pixels, lines, 1),
+        box=(row // size, pixels, lines, 1),
+        row=row,
     )
 
 

@@ -26,6 +26,7 @@ from graphdnn.engines.cuda.hopper_matmul_needs import (
 from graphdnn.engines.cuda.hopper_matrices import MOST_BATCH_AXES, Matrices, stacked
 from graphdnn.engines.cuda.hopper_needs import EXACT_PAIRS, FP8_PAIRS, TF32_PAIRS
 from graphdnn.engines.cuda.hopper_product import product_text, promoted_steps
+from graphdnn.engines.cuda.hopper_sum import sum_constants, sum_launch
 from graphdnn.engines.cuda.hopper_tiles import PANEL, PARTS, ROW, STAGES, TILE, Sizes, choose
 from graphdnn.engines.cuda.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
@@ -46,7 +47,6 @@ from graphdnn.tensors import TensorSpec
 _COLUMNS_OF_A_THREAD = 8
 _COLUMN = 2  # axis of the result's coordinates
 _UNROLLED = 4  # steps
-_FEW_PARTS = 10  # that one thread adds
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,6 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     else:
         parameters.nothing("partial", compute)
 
-    slices = 5 if choice.parts > _FEW_PARTS else 1  # 32 KiB of shared memory
     multiplying, copying = tile.registers
     name = f"matmul__hopper_{tile.name}x{choice.stages}{'_split' if is_split else ''}__{op.name}"
     text = kernel_text(
@@ -163,7 +162,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False,
             "ACROSS_A": a.is_across, "ACROSS_B": b.is_across,
             "RESIDUES": 1, "SPATIAL": 1, "SPLIT": is_split,
-            **({"SLICES": slices} if is_split else {}),
+            **sum_constants(choice.parts),
             "PERMUTED": is_permuted, "NEIGHBOURS": held,
             "WIDTH": width, "UNROLL": _UNROLLED, "PROMOTED": promoted_steps(a.spec.data_type),
             "Element": STORAGE[a.spec.data_type], "Accumulator": compute,
@@ -175,8 +174,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     threads = 128 * (tile.consumers + 1)
     steps.add(Launch(text, "hopper_gemm", (blocks, 1, 1), threads, packed, shared, starts_early=True))
     if is_split:
-        sums = layout.tiles * (tile.bm // 64) * (tile.bn // 32)
-        steps.add(Launch(text, "hopper_sum", (sums, 1, 1), 128 * slices, packed, starts_early=True))
+        steps.add(sum_launch(text, layout.tiles * tile.bm * tile.bn, choice.parts, packed))
     return steps.kernel(name)
 
 

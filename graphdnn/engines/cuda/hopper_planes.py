@@ -30,6 +30,7 @@ from graphdnn.engines.cuda.hopper_planes_kinds import Kind, kind_of
 from graphdnn.engines.cuda.hopper_planes_needs import planes_needs
 from graphdnn.engines.cuda.hopper_planes_split import FilterPlanes
 from graphdnn.engines.cuda.hopper_planes_tiles import PARTS, STAGES, TILE, choose, promoted
+from graphdnn.engines.cuda.hopper_sum import sum_constants, sum_launch
 from graphdnn.engines.cuda.hopper_tiles import Sizes
 from graphdnn.engines.cuda.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.implicit_product import Product, gathered_and_plain, product_of
@@ -46,7 +47,6 @@ from graphdnn.fusion.fused import FusedOp
 
 _NEIGHBOURS = {1: 8, 2: 8, 4: 4, 8: 2}  # columns of a thread that follow each other, by the bytes of a result
 _CHANNELS = 2  # the axis, of the coordinates of images
-_FEW_PARTS = 10  # that one thread adds
 _FILES = (
     "next_launch.cuh", "planes.cuh", "ldmatrix.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh",
     "hopper_planes.cuh",
@@ -111,7 +111,6 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     else:
         parameters.nothing("partial", compute)
 
-    slices = (5 if wide == 4 else 3) if choice.parts > _FEW_PARTS else 1  # 32 KiB of shared memory
     multiplying, copying = tile.registers
     types = f"{kind.a.name.lower()}_{kind.b.name.lower()}"
     tiling = f"{tile.name}x{choice.stages}{'_split' if is_split else ''}"
@@ -139,7 +138,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False,
             "PERMUTED": True, "NEIGHBOURS": neighbours,
             "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
-            **({"SLICES": slices} if is_split else {}),
+            **sum_constants(choice.parts),
             "WIDTH": width,
             "Element": STORAGE[kind.a], "Accumulator": compute,
             **(
@@ -156,8 +155,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         Launch(text, "hopper_planes", (blocks, 1, 1), 128 * (tile.consumers + 1), packed, shared, starts_early=True)
     )
     if is_split:
-        sums = layout.tiles * (tile.bm // 64) * (tile.bn // 32)
-        steps.add(Launch(text, "hopper_sum", (sums, 1, 1), 128 * slices, packed, starts_early=True))
+        steps.add(sum_launch(text, layout.tiles * tile.bm * tile.bn, choice.parts, packed))
     return steps.kernel(name)
 
 

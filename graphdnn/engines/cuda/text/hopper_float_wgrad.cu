@@ -107,14 +107,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_float_wgrad(cons
                 #pragma unroll
                 for (int i = 0; i < 16; ++i) some[i] = PROMOTED > 0 ? promoted[block * 16 + i] : joined(sum, block * 16 + i);
                 if constexpr (SPLIT) {
-                    float* const to = p.partial + partial_at(p, number / (int)p.tiles, w.tile, consumer, 0, block);
-                    #pragma unroll
-                    for (int quarter = 0; quarter < 4; ++quarter) {
-                        Pack<float, 4> pack;
-                        #pragma unroll
-                        for (int e = 0; e < 4; ++e) pack.at[e] = some[4 * quarter + e];
-                        store_pack<4>(to + quarter * 512, pack);
-                    }
+                    store_partial(p, number / (int)p.tiles, piece_number(w.tile, consumer, 0, block), some);
                 } else leave_all<1>(p, w, at, block, some);
             }
         }

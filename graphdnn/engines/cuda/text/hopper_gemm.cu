@@ -112,16 +112,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
                 #pragma unroll
                 for (int j = 0; j < MI; ++j)
                     #pragma unroll
-                    for (int block = 0; block < BN / 32; ++block) {
-                        Accumulator* const to = p.partial + partial_at(p, part, w.tile, consumer, j, block);
-                        #pragma unroll
-                        for (int quarter = 0; quarter < 4; ++quarter) {
-                            Pack<Accumulator, 4> pack;
-                            #pragma unroll
-                            for (int e = 0; e < 4; ++e) pack.at[e] = result[j][block * 16 + 4 * quarter + e];
-                            store_pack<4>(to + quarter * 512, pack);
-                        }
-                    }
+                    for (int block = 0; block < BN / 32; ++block)
+                        store_partial(p, part, piece_number(w.tile, consumer, j, block), result[j] + block * 16);
             } else {
                 #pragma unroll
                 for (int j = 0; j < MI; ++j) {

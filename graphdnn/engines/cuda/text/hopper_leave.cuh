@@ -67,17 +67,21 @@ __device__ __forceinline__ void row_coordinates(const Params& p, const Work& w, 
 // are not read what the last one reads, and store nothing.
 struct Rows { int at[2][6]; bool is_inside[2]; };
 
-__device__ __forceinline__ Rows rows_of(const Params& p, const Work& w, int consumer, int j) {
-    const int warp = (int)threadIdx.x / 32 % 4, lane = (int)threadIdx.x % 32;
+__device__ __forceinline__ Rows rows_from(const Params& p, const Work& w, int in_tile) {
     const int all = TURNED ? (int)p.columns : (int)p.rows[w.residue], tile = TURNED ? w.tile_n : w.tile_m;
     Rows found;
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
-        const int row = tile * BM + (consumer * MI + j) * 64 + warp * 16 + lane / 4 + 8 * h;
+        const int row = tile * BM + in_tile + 8 * h;
         found.is_inside[h] = row < all;
         row_coordinates(p, w, row < all ? row : all - 1, found.at[h]);
     }
     return found;
+}
+
+__device__ __forceinline__ Rows rows_of(const Params& p, const Work& w, int consumer, int j) {
+    const int warp = (int)threadIdx.x / 32 % 4, lane = (int)threadIdx.x % 32;
+    return rows_from(p, w, (consumer * MI + j) * 64 + warp * 16 + lane / 4);
 }
 
 // A thread's neighbouring columns of one row are a piece: 8 of each 32 columns, NEIGHBOURS together. Where they are in the
@@ -112,12 +116,7 @@ __device__ __forceinline__ Piece piece_of(const Params& p, const Work& w, const 
 // What the epilogue reads once for all rows of a block of columns.
 struct Held { Kept kept[8 / WIDTH]; };
 
-__device__ __forceinline__ void leave(const Params& p, const Piece& piece, const Held& held, int h, const Accumulator* sum) {
-    Accumulator v[8];
-    #pragma unroll
-    for (int group = 0; group < 4; ++group)
-        #pragma unroll
-        for (int i = 0; i < 2; ++i) v[2 * group + i] = sum[4 * group + 2 * h + i];
+__device__ __forceinline__ void leave(const Params& p, const Piece& piece, const Held& held, Accumulator (&v)[8]) {
     if constexpr (!PERMUTED) gather_neighbours(v);
     #pragma unroll
     for (int i = 0; i < 8 / WIDTH; ++i) {
@@ -128,8 +127,16 @@ __device__ __forceinline__ void leave(const Params& p, const Piece& piece, const
     }
 }
 
+// A thread's sums of one of its two rows, out of those of 32 columns.
+__device__ __forceinline__ void row_of_sums(Accumulator (&v)[8], const Accumulator* sum, int h) {
+    #pragma unroll
+    for (int group = 0; group < 4; ++group)
+        #pragma unroll
+        for (int i = 0; i < 2; ++i) v[2 * group + i] = sum[4 * group + 2 * h + i];
+}
+
 // Whether there are registers beside a thread's sums, to hold what both its rows read.
-constexpr bool SPARES_REGISTERS = MI * SUMS < 96 || MI * SUMS + 72 < MULTIPLYING_REGISTERS;
+[[maybe_unused]] constexpr bool SPARES_REGISTERS = MI * SUMS < 96 || MI * SUMS + 72 < MULTIPLYING_REGISTERS;
 
 // The sums of 64 rows through the epilogue: COUNT blocks of 32 columns, each 16 sums of two rows.
 template <int COUNT>
@@ -145,7 +152,9 @@ __device__ __forceinline__ void leave_all(
             if (h == 0 || !SPARES_REGISTERS)
                 #pragma unroll
                 for (int i = 0; i < 8 / WIDTH; ++i) keep(p, piece.at[i], held.kept[i]);
-            leave(p, piece, held, h, sum + block * 16);
+            Accumulator v[8];
+            row_of_sums(v, sum + block * 16, h);
+            leave(p, piece, held, v);
         }
     }
 }
@@ -182,9 +191,28 @@ __device__ __forceinline__ void leave_pairs(const Params& p, const Work& w, int 
     }
 }
 
-// Partial sums lie as threads hold them: [part][tile][consumer][j][block][quarter][thread] of four.
-__device__ __forceinline__ long long partial_at(const Params& p, int part, int tile, int consumer, int j, int block) {
-    const long long piece = ((long long)part * (int)p.tiles + tile) * CONSUMERS + consumer;
-    return (((piece * MI + j) * (BN / 32) + block) * 4 * 128 + threadIdx.x % 128) * 4;
+// Partial sums lie in packs of four: [part][64 rows x 32 columns][row of a thread's two][half of its columns][thread].
+__device__ __forceinline__ long long partial_at(const Params& p, int part, int piece) {
+    return ((long long)part * ((int)p.tiles * (CONSUMERS * MI * (BN / 32))) + piece) * (64 * 32);
 }
 
+// Numbers of these pieces, those of a tile and a consumer's 64 rows follow each other.
+__device__ __forceinline__ int piece_number(int tile, int consumer, int j, int block) {
+    return ((tile * CONSUMERS + consumer) * MI + j) * (BN / 32) + block;
+}
+
+__device__ __forceinline__ void store_partial(const Params& p, int part, int piece, const Accumulator* sum) {
+    Accumulator* const to = p.partial + partial_at(p, part, piece) + threadIdx.x % 128 * 4;
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        Accumulator v[8];
+        row_of_sums(v, sum, h);
+        #pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            Pack<Accumulator, 4> pack;
+            #pragma unroll
+            for (int e = 0; e < 4; ++e) pack.at[e] = v[4 * half + e];
+            store_pack<4>(to + (2 * h + half) * 512, pack);
+        }
+    }
+}

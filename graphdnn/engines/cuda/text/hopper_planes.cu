@@ -63,14 +63,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_planes(const __g
                 #pragma unroll
                 for (int i = 0; i < 16; ++i) some[i] = sums.result(block * 16 + i);
                 if constexpr (SPLIT) {
-                    Accumulator* const to = p.partial + partial_at(p, piece, w.tile, consumer, 0, block);
-                    #pragma unroll
-                    for (int quarter = 0; quarter < 4; ++quarter) {
-                        Pack<Accumulator, 4> pack;
-                        #pragma unroll
-                        for (int e = 0; e < 4; ++e) pack.at[e] = some[4 * quarter + e];
-                        store_pack<4>(to + quarter * 512, pack);
-                    }
+                    store_partial(p, piece, piece_number(w.tile, consumer, 0, block), some);
                 } else leave_all<1>(p, w, at, block, some);
             }
         }

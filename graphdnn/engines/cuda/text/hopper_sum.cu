@@ -1,40 +1,49 @@
-// Adds the parts of a split product in their order, each thread what it would have held, and runs the epilogue.
+// Adds the parts of a split product in their order and runs the epilogue.
 //
-// SLICES times 128 threads each add some of the parts, those that follow each other; the first 128 add the slices.
-extern "C" __global__ void __launch_bounds__(128 * SLICES, 1) hopper_sum(const __grid_constant__ Params p) {
-    __shared__ Accumulator kept[SLICES > 1 ? SLICES - 1 : 1][16][128];
-    int rest = blockIdx.x;
-    const int block = rest % (BN / 32);
-    rest /= BN / 32;
-    const int j = rest % MI;
-    rest /= MI;
-    const int consumer = rest % CONSUMERS;
-    const Work w = work_of(p, rest / CONSUMERS);
-    const int slice = (int)threadIdx.x / 128, parts = (int)p.parts;
+// A unit is one of the two rows of each thread of a warp, 8 rows x 32 columns: two packs for each lane. SLICES times two
+// warps add some of the parts each, those that follow each other, one warp for each half of the columns; then the first
+// warp adds the slices. A block has UNITS of them.
+
+constexpr int UNIT_THREADS = 64 * SLICES, AT_ONCE = sizeof(Accumulator) > 4 ? 4 : 8;
+
+extern "C" __global__ void __launch_bounds__(UNIT_THREADS * UNITS, 1) hopper_sum(const __grid_constant__ Params p) {
+    __shared__ Pack<Accumulator, 4> kept[UNITS][SLICES][2][32];
+    const int here = (int)threadIdx.x / UNIT_THREADS, lane = (int)threadIdx.x % 32, half = (int)threadIdx.x / 32 % 2;
+    const int slice = (int)threadIdx.x % UNIT_THREADS / 64, parts = (int)p.parts;
+    const int unit = (int)blockIdx.x * UNITS + here, piece = unit / 8, warp = unit / 2 % 4, h = unit % 2;
+    int rest = piece;
+    const int block = take(rest, BN / 32), j = take(rest, MI), consumer = take(rest, CONSUMERS);
     const int first = slice * parts / SLICES, last = (slice + 1) * parts / SLICES;
+    const Accumulator* from = p.partial + partial_at(p, first, piece) + ((2 * h + half) * 128 + warp * 32 + lane) * 4;
+    const long long pitch = partial_at(p, 1, 0);
     wait_for_launch_before();
-    Accumulator sum[16];
-    #pragma unroll
-    for (int i = 0; i < 16; ++i) sum[i] = 0;
-    #pragma unroll 4
-    for (int part = first; part < last; ++part) {
-        const Accumulator* const from = p.partial + partial_at(p, part, w.tile, consumer, j, block);
+    Pack<Accumulator, 4> sum{};
+    #pragma unroll 1
+    for (int part = first; part < last; part += AT_ONCE, from += AT_ONCE * pitch) {
+        Pack<Accumulator, 4> packs[AT_ONCE];  // all of them under way before the first is added
         #pragma unroll
-        for (int quarter = 0; quarter < 4; ++quarter) {
-            const Pack<Accumulator, 4> pack = load_pack<4>(from + quarter * 512);
+        for (int i = 0; i < AT_ONCE; ++i)
+            packs[i] = part + i < last ? load_pack<4>(from + i * pitch) : Pack<Accumulator, 4>{};
+        #pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i)
             #pragma unroll
-            for (int e = 0; e < 4; ++e) sum[4 * quarter + e] = wrapping_sum(sum[4 * quarter + e], pack.at[e]);
-        }
+            for (int e = 0; e < 4; ++e) sum.at[e] = wrapping_sum(sum.at[e], packs[i].at[e]);
     }
-    if (slice > 0) {
-        #pragma unroll
-        for (int i = 0; i < 16; ++i) kept[slice - 1][i][threadIdx.x % 128] = sum[i];
-    }
+    kept[here][slice][half][lane] = sum;
     __syncthreads();
-    if (slice > 0) return;
+    if (slice > 0 || half > 0) return;
+    Accumulator v[8];
     #pragma unroll
-    for (int other = 0; other < SLICES - 1; ++other)
+    for (int i = 0; i < 8; ++i) v[i] = kept[here][0][i / 4][lane].at[i % 4];
+    #pragma unroll
+    for (int other = 1; other < SLICES; ++other)
         #pragma unroll
-        for (int i = 0; i < 16; ++i) sum[i] = wrapping_sum(sum[i], kept[other][i][threadIdx.x]);
-    leave_all<1>(p, w, rows_of(p, w, consumer, j), block, sum);
+        for (int i = 0; i < 8; ++i) v[i] = wrapping_sum(v[i], kept[here][other][i / 4][lane].at[i % 4]);
+    const Work w = work_of(p, rest);
+    const Rows rows = rows_from(p, w, (consumer * MI + j) * 64 + warp * 16 + lane / 4 + 8 * h);
+    const Piece at = piece_of(p, w, rows, block, 0);
+    Held held;
+    #pragma unroll
+    for (int i = 0; i < 8 / WIDTH; ++i) keep(p, at.at[i], held.kept[i]);
+    leave(p, at, held, v);
 }

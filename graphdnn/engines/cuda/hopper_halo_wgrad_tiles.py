@@ -1,0 +1,171 @@
+"""Patches of pixels of a filter gradient whose taps share them, and the choice of one: a model of a block's clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.hopper_tiles import PANEL, ROW
+from graphdnn.engines.engine import Knob, Knobs
+from graphdnn.enums import DataType, KnobType
+
+_RESERVED = 1024 + 256  # bytes of shared memory: the system's, and barriers
+_BARRIERS = 16  # bytes for each stage
+_MOST_STAGES, _LEAST_STAGES = 8, 3
+_ROWS = 64  # of a block's tile: channels of the gradient
+_ELEMENT = 2  # bytes
+_MOST_LINES, _MOST_OF_LINE = 3, 4  # of taps: warpgroups that multiply, and taps in one product
+_LONGEST_BOX = 256
+
+# The model's constants: clocks, of an H200.
+_PRODUCT = 1.1 * 16 / 8192  # of each product of 16-bit numbers
+_READ = 120.0  # bytes of shared memory a clock that products read
+_COPIED = 60.0  # bytes a clock into shared memory
+_PATCH = 20.0  # of a patch besides
+_LEAVING = 14.0  # bytes a clock of sums
+_TILE = 2000.0  # of a tile besides
+_START = 3500.0  # of a launch
+_PACE = 0.916  # of the highest clock
+_SUM = 1.5  # launches' time that a split costs
+_SUM_PACE = 1.0  # of the bandwidth, of partial sums
+
+
+class Shape(NamedTuple):
+    """What the choice depends on. Pairs are of lines and of pixels in a line."""
+
+    images: int
+    pixels: tuple[int, int]  # of the gradient
+    taps: tuple[int, int]
+    step: tuple[int, int]  # from tap to tap
+    rows: int  # channels of the gradient
+    channels: int  # of the image
+    result_bytes: int  # of an element that leaves, and of what is read for it
+
+    @property
+    def tap_count(self) -> int:
+        return self.taps[0] * self.taps[1]
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A patch of the gradient, and how many of the image's channels a block takes."""
+
+    tall: int
+    wide: int
+    channels: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.tall}x{self.wide}x{self.channels}"
+
+    def reached(self, shape: Shape) -> tuple[int, int]:
+        """Lines and pixels of the image that a patch's taps read."""
+        reach = [(taps - 1) * step for taps, step in zip(shape.taps, shape.step, strict=True)]
+        return self.tall + reach[0], self.wide + reach[1]
+
+    def stage_bytes(self, shape: Shape) -> int:
+        lines, pitch = self.reached(shape)
+        image = -(-lines * pitch * self.channels * _ELEMENT // 1024) * 1024
+        return image + self.tall * self.wide * ROW
+
+    def stages(self, shape: Shape, shared_memory: int) -> int:
+        return min(_MOST_STAGES, (shared_memory - _RESERVED) // (self.stage_bytes(shape) + _BARRIERS))
+
+    def serves(self, shape: Shape, shared_memory: int) -> bool:
+        """Whole patches, taps that products take, and room for a ring."""
+        lines, of_line = shape.taps
+        return (
+            shape.pixels[0] % self.tall == shape.pixels[1] % self.wide == 0
+            and lines <= _MOST_LINES
+            and of_line <= _MOST_OF_LINE
+            and max(self.reached(shape)) <= _LONGEST_BOX
+            and self.stages(shape, shared_memory) >= _LEAST_STAGES
+        )
+
+    def patches(self, shape: Shape) -> tuple[int, int]:
+        """Down and across an image."""
+        return shape.pixels[0] // self.tall, shape.pixels[1] // self.wide
+
+    def shares(self, shape: Shape) -> tuple[int, int]:
+        """Tiles down and across the products."""
+        return -(-shape.rows // _ROWS), -(-shape.channels // PANEL) * (PANEL // self.channels)
+
+
+TILES: tuple[Patch, ...] = tuple(
+    Patch(tall, wide, channels)
+    for channels in (64, 32)
+    for tall, wide in ((8, 8), (14, 8), (16, 8), (8, 16), (4, 8), (2, 8))
+)
+TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a patch, if it serves")
+PARTS = Knob(KnobType.SPLIT_K, 0, 256, 1, 0, "parts of the sum, computed side by side; 0: chosen by the shape")
+
+
+class Choice(NamedTuple):
+    tile: Patch
+    stages: int
+    parts: int
+    seconds: float
+
+
+class _Machine(NamedTuple):
+    sms: int
+    clock: float
+    shared_memory: int
+    bandwidth: float
+    launch: float
+
+
+def registers(lines: int) -> tuple[int, int]:
+    """Of a thread that multiplies and of one that copies, for so many lines of taps."""
+    return {1: (240, 56), 2: (232, 40), 3: (160, 24)}[lines]
+
+
+def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
+    """The fastest that serves; a patch that was asked for and does not gives way to it. None if none does."""
+    clock = device.rate(DataType.HALF) / (device.sm_count * 4096)
+    machine = _Machine(device.sm_count, clock, device.shared_memory, device.bandwidth, device.launch)
+    asked = knobs[PARTS.type]
+    return _fastest(shape, machine, knobs[TILE.type], asked) or _fastest(shape, machine, 0, asked)
+
+
+@lru_cache(maxsize=1024)
+def _fastest(shape: Shape, machine: _Machine, number: int, asked: int) -> Choice | None:
+    found = []
+    for tile in (TILES[number - 1],) if number else TILES:
+        if tile.serves(shape, machine.shared_memory):
+            stages, (down, across) = tile.stages(shape, machine.shared_memory), tile.patches(shape)
+            patches = shape.images * down * across
+            for parts in (min(asked, patches),) if asked else _parts(shape, tile, patches, machine):
+                found.append(Choice(tile, stages, parts, _seconds(shape, tile, patches, parts, machine)))
+    return min(found, key=lambda choice: choice.seconds, default=None)
+
+
+def _parts(shape: Shape, tile: Patch, patches: int, machine: _Machine) -> Iterator[int]:
+    yield 1
+    down, across = tile.shares(shape)
+    for waves in (1, 2, 3):
+        parts = min(waves * machine.sms // (down * across), patches, PARTS.maximum)
+        if parts > 1:
+            yield parts
+
+
+def _seconds(shape: Shape, tile: Patch, patches: int, parts: int, machine: _Machine) -> float:
+    lines, of_line = shape.taps
+    pixels, columns = tile.tall * tile.wide, of_line * tile.channels
+    multiplying = lines * pixels * max(
+        _ROWS * columns * _PRODUCT / 16, (_ROWS + columns) * _ELEMENT / _READ
+    )  # fmt: skip
+    patch = max(multiplying, tile.stage_bytes(shape) / _COPIED) + _PATCH
+    down, across = tile.shares(shape)
+    tiles = down * across
+    rounds = -(-tiles * parts // machine.sms)
+    sums = _ROWS * tile.channels * shape.tap_count
+    leaving = sums * (4 if parts > 1 else shape.result_bytes) / _LEAVING
+    clocks = rounds * (-(-patches // parts) * patch + leaving + _TILE) + _START
+    seconds = clocks / (machine.clock * _PACE)
+    if parts > 1:  # written, read and added
+        seconds += _SUM * machine.launch + 4.0 * tiles * sums * parts / (machine.bandwidth * _SUM_PACE)
+    return seconds

@@ -1,0 +1,130 @@
+// Filter gradients of unit stride on the tensor cores of compute capability 9.0, whose taps share a copied patch of the image.
+//
+//   rows: channels of the gradient   columns: taps, channels of the image   k: pixels, of a patch of TALL x WIDE
+//
+// The pixels that a patch's taps reach lie in shared memory as rows of CHANNELS, PITCH pixels from one line to the next,
+// zeros around the image. k runs across these rows, eight pixels of a line at a time. A warpgroup has one line of taps: the
+// columns of its next tap are those of this one, STEP_W rows further on, which is what a descriptor says of the distance
+// of panels. Patches do not reach beyond the gradient: its zeros would meet what is real there.
+
+constexpr int THREADS = 128 * (TAPS_H + 1);
+constexpr int LINE = CHANNELS * (int)sizeof(Element);  // bytes of a pixel of the image
+constexpr int PITCH = WIDE + (TAPS_W - 1) * STEP_W, LINES = TALL + (TAPS_H - 1) * STEP_H;
+constexpr int LANDING = LINES * PITCH * LINE, IMAGE_BYTES = (LANDING + 1023) / 1024 * 1024, GRADIENT_BYTES = TALL * WIDE * ROW;
+constexpr int STAGE_BYTES = IMAGE_BYTES + GRADIENT_BYTES;
+constexpr int OF_TAP = CHANNELS / 2;  // sums of a thread
+static_assert(WGRAD && !(TURNED || ACROSS_FILTER || PERMUTED), "a filter gradient reads no filter");
+static_assert(BM == PANEL && BN == PANEL && CONSUMERS == 1, "sums leave by 64 channels of one tap");
+static_assert(LINE == 128 || LINE == 64, "swizzles that there are");
+static_assert((WIDE == 8 && TALL % 2 == 0) || WIDE % 16 == 0, "whole steps of 16 pixels");
+
+// Rows of the image from one step of 16 pixels to another, and from eight pixels to the other eight.
+constexpr int rows_before(int k) { return WIDE == 8 ? 2 * k * PITCH : k / (WIDE / 16) * PITCH + k % (WIDE / 16) * 16; }
+constexpr int BETWEEN_EIGHTS = WIDE == 8 ? PITCH : 8;
+
+__device__ __forceinline__ matrix_t taps_at(shared_t address) {
+    const matrix_t between_taps = STEP_W * LINE >> 4, between_eights = BETWEEN_EIGHTS * LINE >> 4, swizzled = LINE == 128 ? 1 : 2;
+    return (matrix_t)((address & 0x3FFFF) >> 4) | between_taps << 16 | between_eights << 32 | swizzled << 62;
+}
+
+// A block's piece of work: some patches for 64 channels of the gradient and CHANNELS of the image.
+struct Share { int part, row, channels, first, last; };
+
+__device__ __forceinline__ Share share_of(const Params& p, int number) {
+    Share s;
+    s.channels = take(number, (int)p.shares_across);
+    s.row = take(number, (int)p.tiles_m[0]);
+    s.part = number;
+    s.first = (int)((long long)p.patches * s.part / p.parts);
+    s.last = (int)((long long)p.patches * (s.part + 1) / p.parts);
+    return s;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_wgrad(const __grid_constant__ Params p) {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    const shared_t ring = shared_address(memory), full = ring + STAGES * STAGE_BYTES, empty = full + 8 * STAGES;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; ++i) {
+            init_barrier(full + 8 * i, 1);
+            init_barrier(empty + 8 * i, TAPS_H);
+        }
+        publish_barriers();
+    }
+    __syncthreads();
+    wait_for_launch_before();
+    const int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
+    const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 % 4, 0);
+    const int pieces = (int)p.shares_across * (int)p.tiles_m[0] * (int)p.parts;
+    Turn<STAGES> turn;
+    if (warpgroup == 0) {
+        give_registers<COPYING_REGISTERS>();
+        if (warp == 0 && is_elected()) {
+            #pragma unroll 1
+            for (int number = blockIdx.x; number < pieces; number += gridDim.x) {
+                const Share share = share_of(p, number);
+                #pragma unroll 1
+                for (int patch = share.first; patch < share.last; ++patch) {
+                    int rest = patch;
+                    const int x = take(rest, (int)p.patches_across) * WIDE, y = take(rest, (int)p.patches_down) * TALL;
+                    await_phase(empty + 8 * turn.stage, turn.parity ^ 1);
+                    const shared_t image = ring + turn.stage * STAGE_BYTES, barrier = full + 8 * turn.stage;
+                    announce(barrier, LANDING + GRADIENT_BYTES);
+                    copy_box(image + IMAGE_BYTES, p.plain[0], barrier, share.row * BM, x, y, rest);
+                    copy_box(
+                        image, p.gathered[0], barrier, share.channels * CHANNELS, x + (int)p.lowest[2], y + (int)p.lowest[1], rest
+                    );
+                    turn.advance();
+                }
+            }
+        }
+    } else {
+        take_registers<MULTIPLYING_REGISTERS>();
+        const int line = warpgroup - 1;
+        float sum[TAPS_W * OF_TAP];
+        #pragma unroll
+        for (int i = 0; i < TAPS_W * OF_TAP; ++i) sum[i] = 0;
+        #pragma unroll 1
+        for (int number = blockIdx.x; number < pieces; number += gridDim.x) {
+            const Share share = share_of(p, number);
+            int previous = -1;
+            #pragma unroll 2
+            for (int patch = share.first; patch < share.last; ++patch) {
+                await_phase(full + 8 * turn.stage, turn.parity);
+                const shared_t image = ring + turn.stage * STAGE_BYTES;
+                const matrix_t a = matrix_at<true>(image + IMAGE_BYTES), b = taps_at(image + line * (STEP_H * PITCH * LINE));
+                pin(sum);
+                products_begin();
+                #pragma unroll
+                for (int k = 0; k < TALL * WIDE / 16; ++k)
+                    multiply(sum, a + k * NEXT_K<true>, b + (rows_before(k) * LINE >> 4), k == 0 ? patch - share.first : 1);
+                products_end();
+                await_products<1>();
+                // The patch before this one is done: its stage may be filled again.
+                if (previous >= 0 && threadIdx.x % 128 == 0) arrive(empty + 8 * previous);
+                previous = turn.stage;
+                turn.advance();
+            }
+            await_products<0>();
+            if (number + (int)gridDim.x >= pieces) let_next_start();
+            pin(sum);
+            if (threadIdx.x % 128 == 0) arrive(empty + 8 * previous);
+            Work w{};
+            w.tile_m = share.row;
+            #pragma unroll
+            for (int s = 0; s < TAPS_W; ++s) {
+                const int tap = (int)p.tap_first + line * (int)p.tap_pace[0] + s * (int)p.tap_pace[1];
+                w.tile_n = tap * (int)p.channel_blocks + share.channels * CHANNELS / PANEL;
+                w.tile = share.row * (int)p.tiles_n + w.tile_n;
+                #pragma unroll
+                for (int i = 0; i < CHANNELS / 32; ++i) {
+                    const int block = CHANNELS == PANEL ? i : share.channels % 2;
+                    float some[16];
+                    #pragma unroll
+                    for (int e = 0; e < 16; ++e) some[e] = sum[s * OF_TAP + i * 16 + e];
+                    if constexpr (SPLIT) store_partial(p, share.part, piece_number(w.tile, 0, 0, block), some);
+                    else leave_all<1>(p, w, rows_of(p, w, 0, 0), block, some);
+                }
+            }
+        }
+    }
+}
