@@ -173,6 +173,16 @@ def test_integer_case_is_exact(data_type: str, result_type: str, values: Integer
     assert result.right == "exact"
 
 
+@pytest.mark.parametrize("result_type", ["int8", "float32", "int32"])
+def test_case_of_bytes(result_type: str) -> None:
+    layer = Layer("small", 2, 24, 9, 8, 32, 3, 3, 1, 1)
+    problem = integers.byte_problem(layer, result_type)
+    result = measured(problem)
+    assert result.status == "ok", result.reason  # cuDNN has no bytes here, and PyTorch no fused half
+    assert [p.label for p in result.peers] == ["cudnn int8", "cudnn float16"]
+    assert len(problem.inputs) == (2 if result_type == "int32" else 4)
+
+
 def test_every_case_describes_itself_in_full_size() -> None:
     for group, _ in GROUPS.values():
         if group is host.HOST:
