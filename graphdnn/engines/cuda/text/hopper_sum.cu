@@ -4,7 +4,7 @@
 // warps add some of the parts each, those that follow each other, one warp for each half of the columns; then the first
 // warp adds the slices. A block has UNITS of them.
 
-constexpr int UNIT_THREADS = 64 * SLICES, AT_ONCE = sizeof(Accumulator) > 4 ? 4 : 8;
+constexpr int UNIT_THREADS = 64 * SLICES, UNDER_WAY = sizeof(Accumulator) > 4 ? 4 : 8;
 
 extern "C" __global__ void __launch_bounds__(UNIT_THREADS * UNITS, 1) hopper_sum(const __grid_constant__ Params p) {
     __shared__ Pack<Accumulator, 4> kept[UNITS][SLICES][2][32];
@@ -19,13 +19,13 @@ extern "C" __global__ void __launch_bounds__(UNIT_THREADS * UNITS, 1) hopper_sum
     wait_for_launch_before();
     Pack<Accumulator, 4> sum{};
     #pragma unroll 1
-    for (int part = first; part < last; part += AT_ONCE, from += AT_ONCE * pitch) {
-        Pack<Accumulator, 4> packs[AT_ONCE];  // all of them under way before the first is added
+    for (int part = first; part < last; part += UNDER_WAY, from += UNDER_WAY * pitch) {
+        Pack<Accumulator, 4> packs[UNDER_WAY];  // all of them under way before the first is added
         #pragma unroll
-        for (int i = 0; i < AT_ONCE; ++i)
+        for (int i = 0; i < UNDER_WAY; ++i)
             packs[i] = part + i < last ? load_pack<4>(from + i * pitch) : Pack<Accumulator, 4>{};
         #pragma unroll
-        for (int i = 0; i < AT_ONCE; ++i)
+        for (int i = 0; i < UNDER_WAY; ++i)
             #pragma unroll
             for (int e = 0; e < 4; ++e) sum.at[e] = wrapping_sum(sum.at[e], packs[i].at[e]);
     }
