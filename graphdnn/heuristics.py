@@ -18,7 +18,7 @@ import heapq
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import islice, product
 from math import prod
 from types import MappingProxyType
@@ -241,13 +241,22 @@ def _barred(engine: Engine, filters: Filters, stable: bool, where: str) -> Itera
         yield DETERMINISTIC.reject(where, "numerical_notes", "NONDETERMINISTIC")
 
 
-@lru_cache(maxsize=256)
-def _admitted(
-    engines: tuple[Engine, ...], rule: str, filters: Filters, stable: bool, only_general: bool
-) -> tuple[Engine, ...]:
-    """The engines to be asked about operations of a fusion rule: the same for all shapes, so worked out once."""
-    asked = [e for e in engines if e.is_for(rule) and (e.is_general or not only_general)]
-    return tuple(e for e in asked if not any(True for _ in _barred(e, filters, stable, "")))
+_MOST_KINDS = 256
+_kinds: dict[tuple[object, ...], tuple[Engine, ...]] = {}
+
+
+def _asked(engines: tuple[Engine, ...], task: Task, filters: Filters, only_general: bool) -> tuple[Engine, ...]:
+    """The engines to be asked about a task: those that no filter bars and that serve its kind, whatever the shape."""
+    stable = _asks_for_stable_sums(task.op)
+    key = engines, task.kind, filters, stable, only_general
+    found = _kinds.get(key)
+    if found is None:
+        here = [e for e in engines if (e.is_general or not only_general) and e.serves_kind(task)]
+        found = tuple(e for e in here if not any(True for _ in _barred(e, filters, stable, "")))
+        if len(_kinds) >= _MOST_KINDS:
+            _kinds.clear()
+        _kinds[key] = found
+    return found
 
 
 class Ranking:
@@ -353,9 +362,7 @@ class Ranking:
 
     def _candidates(self, task: Task) -> Iterator[Choice]:
         """Choices for one fused operation in the mode's order; engines are asked one by one, as they come up."""
-        asked = _admitted(
-            self._engines, task.op.rule, self.filters, _asks_for_stable_sums(task.op), self.mode is HeurMode.FALLBACK
-        )
+        asked = _asked(self._engines, task, self.filters, self.mode is HeurMode.FALLBACK)
         if self.mode in (HeurMode.A, HeurMode.B):
             return self._fastest_first(task, asked)
         return (choice for engine in asked for choice in self._choices(task, engine))
@@ -377,8 +384,8 @@ class Ranking:
                 heapq.heappush(waiting, (choice.cost.seconds, place, i, choice))
 
     def _choices(self, task: Task, engine: Engine) -> Iterator[Choice]:
-        """What an engine offers and the filters let through; nothing when it does not serve the operation."""
-        if engine.serves(task):
+        """What an engine that serves the kind offers within the limits; nothing when it does not serve the shape."""
+        if engine.serves_shape(task):
             for knobs in self._knob_settings(engine):
                 choice = Choice(task, engine, knobs)
                 if self._too_much(choice) is None:

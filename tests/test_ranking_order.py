@@ -56,10 +56,29 @@ def test_what_cannot_be_the_best_is_not_asked(monkeypatch: pytest.MonkeyPatch) -
         asked.append(engine.name)
         return known(engine, task)
 
-    known = Engine.serves
-    monkeypatch.setattr(Engine, "serves", serves)
+    known = Engine.serves_shape
+    monkeypatch.setattr(Engine, "serves_shape", serves)
     ranking = Ranking(fused, device)
     assert ranking.best
     first = list(asked)
     assert len(list(ranking)) <= len(asked)
     assert len(first) < len(asked), "the rest came with the rest of the ranking"
+
+
+@pytest.mark.parametrize(
+    ("device", "count"), [("h200", DRAWN), *(pytest.param(name, 8 * DRAWN, marks=pytest.mark.long) for name in DEVICES)]
+)
+def test_needs_of_a_kind_hold_for_all_its_shapes(device: str, count: int) -> None:
+    """What rankings remember of a kind is true of every task of it."""
+    verdicts: dict[tuple[object, ...], dict[str, bool]] = {}
+    met = 0
+    for family in FAMILIES:
+        for seed in range(count):
+            for op in drawn(family, 300 + seed):
+                task = Task(op, device_spec(device))
+                found = {e.name: e.serves_kind(task) for e in engines_of("cuda")}
+                met += task.kind in verdicts
+                assert verdicts.setdefault(task.kind, found) == found
+                for engine in engines_of("cuda"):
+                    assert engine.serves(task) == (found[engine.name] and engine.serves_shape(task)), engine.name
+    assert met > count

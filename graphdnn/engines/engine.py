@@ -21,7 +21,7 @@ from graphdnn.engines.work import reduction_length
 from graphdnn.enums import BehaviorNote, KnobType, LayoutType, NumericalNote, Status
 from graphdnn.errors import Rejection
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.operations import Operation
+from graphdnn.operations import ConvolutionOperation, Operation
 from graphdnn.rules import Constraint, Rule, violations
 
 Knobs = Mapping[KnobType, int]
@@ -66,6 +66,17 @@ class Task:
     @property
     def where(self) -> str:
         return f"{self.op.name} on {self.device.name}"
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What shapes of one kind have in common, as far as engines look at it first: operation, types, generation."""
+        op, device, anchor = self.op, self.device, self.op.anchor
+        place = device.kind, device.compute_capability
+        if anchor is None:
+            return (*place, op.rule)
+        types = tuple([(port, t.data_type) for port, t in anchor.tensors().items()])
+        spatial = anchor.conv.spatial_dims if isinstance(anchor, ConvolutionOperation) else 0
+        return (*place, op.rule, anchor.tag, anchor.compute_type, types, spatial, len(op.prologue))
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +193,15 @@ class Engine:
         is_asked = self.is_for(task.op.rule) and task.device.kind in self.places
         return is_asked and all(need.holds(task) for need in self.needs)
 
+    def serves_kind(self, task: Task) -> bool:
+        """False when the engine serves no task of this kind, whatever its shape."""
+        is_asked = self.is_for(task.op.rule) and task.device.kind in self.places
+        return is_asked and all(need.holds(task) for need in _by_kind(self)[0])
+
+    def serves_shape(self, task: Task) -> bool:
+        """The verdict on a task of a kind that the engine serves."""
+        return all(need.holds(task) for need in _by_kind(self)[1])
+
     def is_for(self, rule: str) -> bool:
         """False when the engine is written for operations of other fusion rules, which most engines decline with."""
         rules = _rules_of(self)
@@ -230,7 +250,28 @@ def need(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _NeedsRule(Constraint):
+class _KindNeed(Constraint):
+    """Its verdict is that of every task of the same kind."""
+
+
+def kind_need(
+    id: str,
+    attribute: str,
+    look: Callable[[Task], object],
+    check: Check | Callable[[Task], Check | None],
+    reason: str,
+    fix: str,
+    status: Status = Status.NOT_SUPPORTED,
+    when: Callable[[Task], bool] | None = None,
+) -> Constraint:
+    """A condition that looks at nothing but what a task's ``kind`` has, so that rankings ask it once for all shapes."""
+    return _KindNeed(
+        id=id, attribute=attribute, look=look, check=check, reason=reason, fix=fix, status=status, when=when
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _NeedsRule(_KindNeed):
     rules: tuple[str, ...] = ()
 
 
@@ -246,6 +287,13 @@ def needs_rule(id: str, *rules: str) -> Constraint:
         status=Status.NOT_SUPPORTED_GRAPH_PATTERN,
         rules=rules,
     )
+
+
+@cache
+def _by_kind(engine: Engine) -> tuple[tuple[Constraint, ...], tuple[Constraint, ...]]:
+    """The needs that are the same for all shapes, and the others."""
+    common = tuple(need for need in engine.needs if isinstance(need, _KindNeed))
+    return common, tuple(need for need in engine.needs if need not in common)
 
 
 @cache

@@ -19,7 +19,7 @@ from graphdnn.engines.cuda.launch import DeviceKernel
 from graphdnn.engines.cuda.library_operands import in_memory, writing
 from graphdnn.engines.cuda.pointwise import generate_pointwise
 from graphdnn.engines.cuda.steps import Steps, fused_inputs
-from graphdnn.engines.engine import Cost, Engine, Knobs, Task, need, needs_rule
+from graphdnn.engines.engine import Cost, Engine, Knobs, Task, kind_need, need, needs_rule
 from graphdnn.engines.once import once
 from graphdnn.engines.sum_error import CUT
 from graphdnn.enums import LayoutType, NumericalNote
@@ -96,7 +96,7 @@ ENGINE = cuda_engine(
     summary="convolutions behind pointwise operations: these first, then an engine that takes operands as they lie",
     needs=(
         needs_rule("cuda_ahead.operation", "conv"),
-        need(
+        kind_need(
             "cuda_ahead.prologue",
             "prologue",
             lambda task: len(task.op.prologue),

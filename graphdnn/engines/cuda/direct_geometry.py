@@ -12,7 +12,7 @@ from graphdnn.engines.cuda.convolution_roles import Roles
 from graphdnn.engines.cuda.direct_tile import Choice
 from graphdnn.engines.cuda.program import width_for
 from graphdnn.engines.cuda.space import Axis, Space, is_addressable
-from graphdnn.engines.engine import Task, need, needs_rule
+from graphdnn.engines.engine import Task, kind_need, need, needs_rule
 from graphdnn.enums import DataType
 from graphdnn.operations import ConvBackwardFilter, ConvolutionOperation
 from graphdnn.rules import Constraint
@@ -146,7 +146,7 @@ def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...
     direction = "conv_wgrad" if filter_gradient else "conv_fprop or conv_dgrad"
     return (
         needs_rule(f"{prefix}.operation", "conv"),
-        need(
+        kind_need(
             f"{prefix}.direction",
             "operation",
             lambda task: task.op.main.tag,
@@ -155,7 +155,7 @@ def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...
             fix="nothing to do: another engine serves this direction",
             when=lambda task: convolution(task) is not None and not is_ours(task),
         ),
-        need(
+        kind_need(
             f"{prefix}.spatial_dims",
             "conv.spatial_dims",
             lambda task: _problem(task).spatial,
@@ -164,7 +164,7 @@ def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...
             fix="write a 1-D convolution as a 2-D one of height 1",
             when=is_ours,
         ),
-        need(
+        kind_need(
             f"{prefix}.prologue",
             "prologue",
             lambda task: len(task.op.prologue),
@@ -173,7 +173,7 @@ def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...
             fix="let the pointwise operations before the convolution write their result",
             when=is_ours,
         ),
-        need(
+        kind_need(
             f"{prefix}.compute_type",
             "conv.compute_type",
             lambda task: task.op.main.compute_type,

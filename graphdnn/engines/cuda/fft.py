@@ -28,7 +28,7 @@ from graphdnn.engines.cuda.quotient import magic
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.cuda.strided_gemm import Sizes, gemm_seconds
-from graphdnn.engines.engine import Cost, Engine, Knobs, Task, need, needs_rule
+from graphdnn.engines.engine import Cost, Engine, Knobs, Task, kind_need, need, needs_rule
 from graphdnn.enums import DataType, NumericalNote, Status
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvolutionOperation
@@ -244,7 +244,7 @@ def _needs(id: str, limit: int | None) -> tuple[Constraint, ...]:
             status=Status.NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE,
             when=_is_conv,
         ),
-        need(
+        kind_need(
             f"{id}.spatial",
             "conv.spatial_dims",
             lambda task: _conv(task).problem.spatial,
@@ -254,7 +254,7 @@ def _needs(id: str, limit: int | None) -> tuple[Constraint, ...]:
             status=Status.NOT_SUPPORTED_SHAPE,
             when=_is_conv,
         ),
-        need(
+        kind_need(
             f"{id}.types",
             "data_type",
             _types,

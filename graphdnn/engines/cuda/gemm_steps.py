@@ -13,7 +13,7 @@ from graphdnn.engines.cuda.contraction import Product
 from graphdnn.engines.cuda.launch import Function, LibraryCall
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.cuda.strided_gemm import ARITHMETIC, RESULTS
-from graphdnn.engines.engine import Task, need
+from graphdnn.engines.engine import Task, kind_need, need
 from graphdnn.enums import DataType, Status
 from graphdnn.rules import Constraint
 from graphdnn.tensors import TensorSpec
@@ -105,7 +105,7 @@ def needs_types(id: str, operands: Sequence[DataType], when: Callable[[Task], bo
         pair: tuple(compute for compute, kind in ARITHMETIC.items() if (pair[0], kind) in RESULTS) for pair in pairs
     }
     return (
-        need(
+        kind_need(
             f"{id}.types",
             "data_type",
             types,
@@ -115,7 +115,7 @@ def needs_types(id: str, operands: Sequence[DataType], when: Callable[[Task], bo
             status=Status.NOT_SUPPORTED_DATA_TYPE,
             when=when,
         ),
-        need(
+        kind_need(
             f"{id}.compute_type",
             "compute_type",
             lambda task: task.op.main.compute_type,

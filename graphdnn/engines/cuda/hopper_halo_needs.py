@@ -11,7 +11,7 @@ from graphdnn.engines.cuda.hopper_halo_tiles import TILE, choose
 from graphdnn.engines.cuda.hopper_needs import EXACT_PAIRS, capability_need, prologue_need
 from graphdnn.engines.cuda.hopper_product import INTEGERS
 from graphdnn.engines.cuda.implicit_product import gathered_and_plain
-from graphdnn.engines.engine import Task, need, needs_rule
+from graphdnn.engines.engine import Task, kind_need, need, needs_rule
 from graphdnn.enums import DataType
 from graphdnn.operations import ConvBackwardFilter, ConvolutionOperation
 from graphdnn.rules import Constraint
@@ -64,7 +64,7 @@ def _fits(task: Task) -> bool:
 NEEDS: tuple[Constraint, ...] = (
     needs_rule("cuda_hopper_halo.operation", "conv"),
     capability_need("cuda_hopper_halo", _is_convolution),
-    need(
+    kind_need(
         "cuda_hopper_halo.types",
         "data_type",
         _types,
@@ -73,7 +73,7 @@ NEEDS: tuple[Constraint, ...] = (
         fix="nothing to do: another engine serves other types",
         when=_is_convolution,
     ),
-    need(
+    kind_need(
         "cuda_hopper_halo.compute_type",
         "conv.compute_type",
         lambda task: task.op.main.compute_type,
@@ -82,7 +82,7 @@ NEEDS: tuple[Constraint, ...] = (
         fix="accumulate floats in FLOAT, bytes in INT32",
         when=_is_multiplied,
     ),
-    need(
+    kind_need(
         "cuda_hopper_halo.direction",
         "operation",
         lambda task: _roles(task).direction,
@@ -91,7 +91,7 @@ NEEDS: tuple[Constraint, ...] = (
         fix="nothing to do: another engine serves filter gradients",
         when=_is_multiplied,
     ),
-    need(
+    kind_need(
         "cuda_hopper_halo.spatial",
         "conv.spatial_dims",
         _of_problem("spatial"),

@@ -11,7 +11,7 @@ from graphdnn.engines.cuda.hopper_product import INTEGERS
 from graphdnn.engines.cuda.needs import ROOM
 from graphdnn.engines.cuda.program import asked_indices
 from graphdnn.engines.cuda.space import Axis, Space, collapsed
-from graphdnn.engines.engine import Task, need, needs_rule
+from graphdnn.engines.engine import Task, kind_need, need, needs_rule
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Matmul
@@ -87,7 +87,7 @@ def matmul_needs(prefix: str, pairs: Pairs, sums: DataType = DataType.FLOAT) -> 
         needs_rule(f"{prefix}.operation", "matmul"),
         capability_need(prefix, _is_matmul),
         ROOM,
-        need(
+        kind_need(
             f"{prefix}.types",
             "data_type",
             _types,
@@ -96,7 +96,7 @@ def matmul_needs(prefix: str, pairs: Pairs, sums: DataType = DataType.FLOAT) -> 
             fix="nothing to do: another engine serves other types",
             when=_is_matmul,
         ),
-        need(
+        kind_need(
             f"{prefix}.compute_type",
             "matmul.compute_type",
             lambda task: task.op.main.compute_type,

@@ -13,7 +13,7 @@ from graphdnn.engines.cuda.hopper_product import ACROSS_K, INTEGERS, NARROW
 from graphdnn.engines.cuda.hopper_tiles import ROW
 from graphdnn.engines.cuda.implicit_product import gathered_and_plain, product_of
 from graphdnn.engines.cuda.needs import ROOM
-from graphdnn.engines.engine import Task, need, needs_rule
+from graphdnn.engines.engine import Task, kind_need, need, needs_rule
 from graphdnn.engines.once import once
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
@@ -137,7 +137,7 @@ def _lies_across(task: Task) -> bool:
 
 def capability_need(prefix: str, condition: Callable[[Task], bool]) -> Constraint:
     """Asked of tasks that ``condition`` is true of, as the one below."""
-    return need(
+    return kind_need(
         f"{prefix}.compute_capability",
         "device.compute_capability",
         lambda task: task.device.compute_capability,
@@ -149,7 +149,7 @@ def capability_need(prefix: str, condition: Callable[[Task], bool]) -> Constrain
 
 
 def prologue_need(prefix: str, condition: Callable[[Task], bool]) -> Constraint:
-    return need(
+    return kind_need(
         f"{prefix}.prologue",
         "prologue",
         lambda task: len(task.op.prologue),
@@ -173,7 +173,7 @@ def hopper_needs(prefix: str, pairs: Pairs, sums: tuple[DataType, ...] = _FLOAT_
     return (
         needs_rule(f"{prefix}.operation", "conv"),
         capability_need(prefix, is_convolution),
-        need(
+        kind_need(
             f"{prefix}.types",
             "data_type",
             _types,
@@ -182,7 +182,7 @@ def hopper_needs(prefix: str, pairs: Pairs, sums: tuple[DataType, ...] = _FLOAT_
             fix="nothing to do: another engine serves other types",
             when=is_convolution,
         ),
-        need(
+        kind_need(
             f"{prefix}.compute_type",
             "conv.compute_type",
             lambda task: task.op.main.compute_type,

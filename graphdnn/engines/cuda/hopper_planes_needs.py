@@ -11,7 +11,7 @@ from graphdnn.engines.cuda.hopper_needs import capability_need, is_convolution, 
 from graphdnn.engines.cuda.hopper_operands import ALIGNMENT
 from graphdnn.engines.cuda.hopper_planes_kinds import Kind, kind_of
 from graphdnn.engines.cuda.implicit_product import gathered_and_plain, product_of
-from graphdnn.engines.engine import Task, need, needs_rule
+from graphdnn.engines.engine import Task, kind_need, need, needs_rule
 from graphdnn.operations import ConvolutionOperation
 from graphdnn.rules import Constraint
 
@@ -82,7 +82,7 @@ def planes_needs(prefix: str, *, is_float: bool) -> tuple[Constraint, ...]:
     return (
         needs_rule(f"{prefix}.operation", "conv"),
         capability_need(prefix, is_convolution),
-        need(
+        kind_need(
             f"{prefix}.direction",
             "operation",
             lambda task: _roles(task).direction,
@@ -91,7 +91,7 @@ def planes_needs(prefix: str, *, is_float: bool) -> tuple[Constraint, ...]:
             fix="nothing to do: another engine serves this operation",
             when=lambda task: is_convolution(task) and _roles(task).direction == "wgrad",
         ),
-        need(
+        kind_need(
             f"{prefix}.types",
             "data_type",
             _types,

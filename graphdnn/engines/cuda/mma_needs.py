@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphdnn.checks import Equals, OneOf
 from graphdnn.engines.cuda.needs import ROOM
-from graphdnn.engines.engine import Task, need, needs_rule
+from graphdnn.engines.engine import Task, kind_need, need, needs_rule
 from graphdnn.enums import DataType
 from graphdnn.operations import ConvolutionOperation
 from graphdnn.rules import Constraint
@@ -47,7 +47,7 @@ def mma_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
     return (
         needs_rule(f"{prefix}.operation", "conv"),
         ROOM,
-        need(
+        kind_need(
             f"{prefix}.data_type",
             "data_type",
             _types,
@@ -56,7 +56,7 @@ def mma_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             fix="cast both to one of them",
             when=_is_convolution,
         ),
-        need(
+        kind_need(
             f"{prefix}.compute_type",
             "conv.compute_type",
             lambda task: task.op.main.compute_type,
@@ -65,7 +65,7 @@ def mma_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             fix="accumulate floats in FLOAT, bytes in INT32",
             when=lambda task: _is_convolution(task) and _types(task) in pairs,
         ),
-        need(
+        kind_need(
             f"{prefix}.prologue",
             "prologue",
             lambda task: len(task.op.prologue),

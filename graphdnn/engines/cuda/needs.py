@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from graphdnn.checks import AtLeast, Check, Equals
-from graphdnn.engines.engine import Task, need
+from graphdnn.engines.engine import Task, kind_need, need
 from graphdnn.enums import Status
 from graphdnn.rules import Constraint, Rule
 
@@ -38,7 +38,7 @@ ROOM = need(
 )
 
 CUDA_NEEDS: tuple[Constraint, ...] = (
-    need(
+    kind_need(
         "cuda.compute_capability",
         "device.compute_capability",
         lambda task: task.device.compute_capability,

@@ -10,7 +10,7 @@ from graphdnn.dtypes import COMPUTE
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.program import asked_indices
 from graphdnn.engines.cuda.steps import Steps
-from graphdnn.engines.engine import need
+from graphdnn.engines.engine import kind_need
 from graphdnn.enums import DataType, NormMode, Status
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import NormBackward, NormForward
@@ -108,7 +108,7 @@ def place(steps: Steps, specs: Sequence[TensorSpec | None]) -> None:
 
 def direction(engine: str, tag: str) -> Constraint:
     """Forward and backward are one fusion rule and two engines."""
-    return need(
+    return kind_need(
         f"{engine}.direction",
         "operation",
         lambda task: task.op.main.tag,

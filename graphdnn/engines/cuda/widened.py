@@ -19,7 +19,7 @@ from graphdnn.engines.cuda.hopper_operands import channels_first, operands
 from graphdnn.engines.cuda.launch import DeviceKernel
 from graphdnn.engines.cuda.space import is_addressable
 from graphdnn.engines.cuda.steps import Steps
-from graphdnn.engines.engine import Cost, Engine, Knobs, Task, need, needs_rule
+from graphdnn.engines.engine import Cost, Engine, Knobs, Task, kind_need, need, needs_rule
 from graphdnn.engines.once import once
 from graphdnn.engines.sum_error import CUT
 from graphdnn.enums import DataType, LayoutType, NumericalNote
@@ -142,7 +142,7 @@ ENGINE = cuda_engine(
     summary="convolutions and matrix products of fp8 through copies in 16 bits, on tensor cores, with sums in fp32",
     needs=(
         needs_rule("cuda_widened.operation", "conv", "matmul"),
-        need(
+        kind_need(
             "cuda_widened.data_type",
             "data_type",
             _types,

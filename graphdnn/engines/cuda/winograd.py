@@ -31,7 +31,7 @@ from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.cuda.winograd_layout import FLOAT_BYTES, TAPS, Algorithm, Panels, Winograd
 from graphdnn.engines.cuda.winograd_transforms import image_fields, transform_filter, transform_image
-from graphdnn.engines.engine import Cost, Engine, Knob, Knobs, Task, need, needs_rule
+from graphdnn.engines.engine import Cost, Engine, Knob, Knobs, Task, kind_need, need, needs_rule
 from graphdnn.engines.sum_error import SumError
 from graphdnn.engines.work import bytes_moved, flops
 from graphdnn.enums import DataType, KnobType, NumericalNote
@@ -227,7 +227,7 @@ def _needs(name: str) -> tuple[Constraint, ...]:
 
     return (
         needs_rule(f"{name}.operation", "conv"),
-        need(
+        kind_need(
             f"{name}.direction",
             "operation",
             lambda task: task.op.main.tag,
