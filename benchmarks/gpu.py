@@ -3,8 +3,8 @@
     python benchmarks/gpu.py [GROUP ...] [--suite table|all] [--only NAME,...] [--quick] [--isolate]
         [--time-limit SECONDS] [--tune N] [--json DIR]
 
-Groups: memory depthwise fp32 integers host dense residual dgrad wgrad nchw bytes; without them the first five.
-Prints a line for each case, and writes ``gpu_GROUP.json`` with versions and method.
+Groups: memory depthwise fp32 integers host dense residual dgrad wgrad nchw bytes rnn; without them the first
+five. Prints a line for each case, and writes ``gpu_GROUP.json`` with versions and method.
 """
 
 from __future__ import annotations

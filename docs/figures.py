@@ -10,7 +10,9 @@ from textwrap import dedent
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
-ORDER = ("host", "memory", "depthwise", "fp32", "integers", "dense", "residual", "dgrad", "wgrad", "nchw", "bytes")
+ORDER = (
+    "host", "memory", "depthwise", "fp32", "integers", "rnn", "dense", "residual", "dgrad", "wgrad", "nchw", "bytes",
+)  # fmt: skip
 _OF_LAYERS = ("dense", "residual", "dgrad", "wgrad", "nchw", "bytes")  # one table in the README
 NONE = "No whole run of the benchmark is committed at this version."
 Table = Callable[[Iterable[str], Iterable[Iterable[object]]], str]

@@ -17,7 +17,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
-from gpu import contest, convolutions, groups, host, integers, isolation, memory, report, run, table, timing
+from gpu import contest, convolutions, groups, host, integers, isolation, memory, recurrent, report, run, table, timing
 from gpu.buffers import TORCH_TYPES, allocate, fill
 from gpu.check import Checked, compare, definition
 from gpu.device import CudaDevice
@@ -181,6 +181,13 @@ def test_case_of_bytes(result_type: str) -> None:
     assert result.status == "ok", result.reason  # cuDNN has no bytes here, and PyTorch no fused half
     assert [p.label for p in result.peers] == ["cudnn int8", "cudnn float16"]
     assert len(problem.inputs) == (2 if result_type == "int32" else 4)
+
+
+@pytest.mark.parametrize("describe", [recurrent.inference, recurrent.training])
+def test_recurrent_case(describe: Any) -> None:
+    result = measured(describe(recurrent.network(steps=3, batch=2, hidden=5)))
+    assert result.status == "ok", result.reason
+    assert all(float(p.error) < recurrent.GRADIENT_BOUND for p in result.peers)
 
 
 def test_every_case_describes_itself_in_full_size() -> None:

@@ -13,6 +13,7 @@ from gpu.integers import BYTES, INTEGERS
 from gpu.memory import MEMORY
 from gpu.options import Options
 from gpu.problem import Case, Group
+from gpu.recurrent import RECURRENT
 from gpu.result import Result
 
 Measure = Callable[[Group, Case, Device, Options], Result]
@@ -23,7 +24,7 @@ GROUPS: dict[str, tuple[Group, Measure]] = {
     FP32.name: (FP32, contest.measure),
     INTEGERS.name: (INTEGERS, contest.measure),
     HOST.name: (HOST, host.measure),
-    **{group.name: (group, contest.measure) for group in (DENSE, RESIDUAL, DGRAD, WGRAD, NCHW, BYTES)},
+    **{group.name: (group, contest.measure) for group in (DENSE, RESIDUAL, DGRAD, WGRAD, NCHW, BYTES, RECURRENT)},
 }
 
 
