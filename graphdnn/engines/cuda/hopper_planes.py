@@ -138,7 +138,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False,
             "PERMUTED": True, "NEIGHBOURS": neighbours,
             "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
-            **sum_constants(choice.parts),
+            **sum_constants(choice.parts, wide),
             "WIDTH": width,
             "Element": STORAGE[kind.a], "Accumulator": compute,
             **(
@@ -155,7 +155,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         Launch(text, "hopper_planes", (blocks, 1, 1), 128 * (tile.consumers + 1), packed, shared, starts_early=True)
     )
     if is_split:
-        steps.add(sum_launch(text, layout.tiles * tile.bm * tile.bn, choice.parts, packed))
+        steps.add(sum_launch(text, layout.tiles * tile.bm * tile.bn, choice.parts, packed, wide))
     return steps.kernel(name)
 
 

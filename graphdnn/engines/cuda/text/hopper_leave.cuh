@@ -8,7 +8,7 @@
 
 constexpr int MI = BM / (64 * CONSUMERS), SUMS = BN / 2;  // 64s of rows of a warpgroup, sums of a thread in each
 
-constexpr bool PAIRED = TURNED && NEIGHBOURS == 2;
+[[maybe_unused]] constexpr bool PAIRED = TURNED && NEIGHBOURS == 2;
 constexpr int AT_ONCE = WIDTH == 1 ? 2 : 1;  // calls of the epilogue for a pair
 
 // Lane 4g + q of a warp holds, of row g, columns 2q and 2q + 1 of four groups of eight: `v[2 * group + i]`. Afterwards
