@@ -7,6 +7,7 @@
 constexpr int UNIT_THREADS = 64 * SLICES, UNDER_WAY = sizeof(Accumulator) > 4 ? 4 : 8;
 
 extern "C" __global__ void __launch_bounds__(UNIT_THREADS * UNITS, 1) hopper_sum(const __grid_constant__ Params p) {
+    let_next_start();
     __shared__ Pack<Accumulator, 4> kept[UNITS][SLICES][2][32];
     const int here = (int)threadIdx.x / UNIT_THREADS, lane = (int)threadIdx.x % 32, half = (int)threadIdx.x / 32 % 2;
     const int slice = (int)threadIdx.x % UNIT_THREADS / 64, parts = (int)p.parts;
