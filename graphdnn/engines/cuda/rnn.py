@@ -13,13 +13,13 @@ from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.rnn_needs import rnn_needs, waiting_cost
 from graphdnn.engines.cuda.rnn_network import TILE, Network, Values, rows_of
+from graphdnn.engines.cuda.rnn_ports import enter, entered, states, storage
 from graphdnn.engines.cuda.rnn_products import Products
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.steps import Steps
-from graphdnn.enums import DataType, RngDistribution
+from graphdnn.enums import RngDistribution
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Rng, RngSpec, RnnForward
-from graphdnn.tensors import TensorSpec
 
 
 def draw_masks(op: RnnForward, steps: Steps) -> None:
@@ -42,20 +42,10 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         draw_masks(anchor, steps)
     masks = network.plain_masks(anchor.masks)
     cells = steps.allocate(rnn.directions * rnn.batch_sizes[0] * rnn.hidden_size * 8)
-    columns = rnn.gates * rnn.hidden_size
-    entering = network.scratch(rnn.arithmetic, columns, rnn.directions)
+    entering = network.scratch(rnn.arithmetic, rnn.gates * rnn.hidden_size, rnn.directions)
     values = rows_of(anchor.x)
     for layer in range(rnn.layers):
-        if layer and masks is not None:
-            thin = network.scratch(rnn.arithmetic, rnn.width)
-            network.join(values, thin, rnn.width, masks=masks, layer=layer)
-            values = thin
-        if rnn.has_input_matrices(layer):
-            source = values.matrix(steps, rnn.rows, rnn.fan_in(layer))
-            result = entering.matrix(steps, rnn.directions * rnn.rows, columns)
-            for direction in range(rnn.directions):
-                matrix = network.input_matrix(anchor.w, layer * rnn.directions + direction)
-                products.add(source, matrix.transposed, result.part(direction * rnn.rows, rnn.rows))
+        values = enter(network, products, anchor, layer, values, entering, masks, rnn.arithmetic)
         outputs = outputs_of(network, anchor, layer)
         steps.add(_layer(network, anchor, layer, values, entering, outputs, cells))
         values = outputs
@@ -75,29 +65,14 @@ def _layer(
     network: Network, op: RnnForward, layer: int, values: Values, entering: Values, outputs: Values, cells: int
 ) -> Launch:
     rnn, steps = op.rnn, network.steps
-    skips = not rnn.has_input_matrices(layer)
     parameters = Parameters(steps.places)
     network.counting(parameters, layer)
     network.weights(parameters, op.w, layer)
     parameters.integer("pseudo", layer * rnn.directions)
-    if skips:
-        values.parameter(parameters, "x")
-        parameters.nothing("entering", network.wide)
-    else:
-        parameters.nothing("x", network.wide)
-        parameters.integers("x_stride", (0, 0))
-        parameters.scratch("entering", network.wide, entering.start)
+    entered(network, parameters, layer, values, entering)
     outputs.parameter(parameters, "out", is_output=True)
     parameters.scratch("cells", network.wide, cells)
-    for name, spec in (("hx", op.hx), ("cx", op.cx)):
-        network.optional(parameters, name, spec)
-    for name, spec in (("hy", op.hy), ("cy", op.cy)):
-        network.optional(parameters, name, spec, is_output=True)
-    if op.kept is None:
-        parameters.nothing("kept", network.wide)
-    else:
-        parameters.tensor("kept", op.kept, is_output=True)
-    parameters.integer("kept_step", 0 if op.kept is None else op.kept.strides[0])
+    states(network, parameters, op)
     tiled = network.tiles(rnn.gates, 1)
     text = kernel_text(
         f"rnn_forward__{rnn.cell.name.lower()}",
@@ -107,19 +82,15 @@ def _layer(
         constants={
             **network.constants(),
             **tiled.constants,
-            "SKIP": skips,
+            "SKIP": not rnn.has_input_matrices(layer),
             "Weight": STORAGE[op.w.data_type],
             "State": STORAGE[op.y.data_type],
             "Out": STORAGE[outputs.data_type],
-            "StateOut": _storage(op.hy),
-            "CellOut": _storage(op.cy),
+            "StateOut": storage(op.hy),
+            "CellOut": storage(op.cy),
         },
     )
     return Launch(text, "rnn_forward", tiled.grid, TILE * TILE, parameters.pack(), tiled.shared, is_cooperative=True)
-
-
-def _storage(spec: TensorSpec | None) -> str:
-    return STORAGE[DataType.FLOAT if spec is None else spec.data_type]
 
 
 ENGINE = cuda_engine(
@@ -127,7 +98,7 @@ ENGINE = cuda_engine(
     name="cuda_rnn",
     summary="recurrent networks of every kind, type and size; blocks that stay from step to step",
     needs=rnn_needs("cuda_rnn", RnnForward.tag),
-    cost=lambda task, knobs: waiting_cost(task, 1),
+    cost=lambda task, knobs: waiting_cost(task),
     generate=lambda op, device, knobs: generate(op, device),
     is_general=True,
 )

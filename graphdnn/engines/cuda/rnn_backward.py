@@ -10,13 +10,12 @@ from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.rnn_needs import rnn_needs, waiting_cost
 from graphdnn.engines.cuda.rnn_network import TILE, Network, Values, rows_of
+from graphdnn.engines.cuda.rnn_ports import found_of, gradients, storage
 from graphdnn.engines.cuda.rnn_products import Products
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.steps import Steps
-from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Cell, RnnBackwardData
-from graphdnn.operations.rnn_spec import KEPT_GRADIENTS
 from graphdnn.tensors import TensorSpec
 
 
@@ -35,18 +34,16 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     for layer in reversed(range(rnn.layers)):
         steps.add(_layer(network, anchor, layer, leaving, past))
         target = below if layer else rows_of(anchor.dx)
-        found = _found(network, anchor, layer)
+        found = found_in(anchor, layer)
         add_entering(network, products, anchor, layer, found, parts, target, masks if layer else None)
         leaving = below
     return steps.kernel(f"rnn_bwd_data__{rnn.cell.name.lower()}")
 
 
-def _found(network: Network, op: RnnBackwardData, layer: int) -> list[Values]:
-    """Gradients of what enters the gates, of every direction: [rows, gates * hidden]."""
-    rnn, step = op.rnn, op.kept_gradients.strides[0]
-    width, first = KEPT_GRADIENTS[rnn.cell] * rnn.hidden_size, layer * rnn.directions
-    starts = [p * rnn.rows * width * step for p in range(first, first + rnn.directions)]
-    return [Values(op.kept_gradients, rnn.arithmetic, start, width * step, step) for start in starts]
+def found_in(op: RnnBackwardData, layer: int) -> list[Values]:
+    """Gradients of what enters the gates, of every direction."""
+    first = layer * op.rnn.directions
+    return [found_of(op, pseudo) for pseudo in range(first, first + op.rnn.directions)]
 
 
 def add_entering(
@@ -57,7 +54,7 @@ def add_entering(
     rnn, steps = op.rnn, network.steps
     fan_in, columns = rnn.fan_in(layer), rnn.gates * rnn.hidden_size
     if not rnn.has_input_matrices(layer):
-        first, *others = kept = _found(network, op, layer)
+        first, *others = kept = found_in(op, layer)
         apart = others[0].start - first.start if others else 0
         network.join(first, target, fan_in, sources=len(kept), source_stride=apart, terms=rnn.gates,
                      term_stride=rnn.hidden_size * first.column, masks=masks, layer=layer)  # fmt: skip
@@ -82,21 +79,7 @@ def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, p
     network.counting(parameters, layer)
     network.weights(parameters, op.w, layer)
     parameters.integer("pseudo", layer * rnn.directions)
-    leaving.parameter(parameters, "leaving")
-    top = layer == rnn.layers - 1 or op.kept is None
-    outputs = rows_of(op.y) if top or op.kept is None else network.kept_outputs(op.kept, layer)
-    outputs.parameter(parameters, "out")
-    for name, spec in (("hx", op.hx), ("cx", op.cx), ("dhy", op.dhy), ("dcy", op.dcy)):
-        network.optional(parameters, name, spec)
-    for name, spec in (("dhx", op.dhx), ("dcx", op.dcx)):
-        network.optional(parameters, name, spec, is_output=True)
-    if op.kept is None:
-        parameters.nothing("kept", f"const {network.wide}")
-    else:
-        parameters.tensor("kept", op.kept)
-    parameters.integer("kept_step", 0 if op.kept is None else op.kept.strides[0])
-    parameters.tensor("found", op.kept_gradients, is_output=True)
-    parameters.integer("found_step", op.kept_gradients.strides[0])
+    gradients(network, parameters, op, layer, leaving)
     for name, is_used in (("past", rnn.cell is Cell.GRU), ("dcells", rnn.cell is Cell.LSTM)):
         if is_used:
             parameters.scratch(name, network.wide, past)
@@ -112,15 +95,11 @@ def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, p
             **network.constants(),
             **tiled.constants,
             "Weight": STORAGE[op.w.data_type],
-            "StateOut": _storage(op.dhx),
-            "CellOut": _storage(op.dcx),
+            "StateOut": storage(op.dhx),
+            "CellOut": storage(op.dcx),
         },
     )
     return Launch(text, "rnn_backward", tiled.grid, TILE * TILE, parameters.pack(), tiled.shared, is_cooperative=True)
-
-
-def _storage(spec: TensorSpec | None) -> str:
-    return STORAGE[DataType.FLOAT if spec is None else spec.data_type]
 
 
 ENGINE = cuda_engine(
@@ -128,7 +107,7 @@ ENGINE = cuda_engine(
     name="cuda_rnn_backward_data",
     summary="gradients of data of recurrent networks of every kind, type and size; blocks that stay from step to step",
     needs=rnn_needs("cuda_rnn_backward_data", RnnBackwardData.tag),
-    cost=lambda task, knobs: waiting_cost(task, 1),
+    cost=lambda task, knobs: waiting_cost(task),
     generate=lambda op, device, knobs: generate(op, device),
     is_general=True,
 )

@@ -2,55 +2,23 @@
 
 from __future__ import annotations
 
-from graphdnn.checks import Empty, Equals, OneOf
+from graphdnn.checks import Equals, OneOf
 from graphdnn.engines.cuda.cost import device_cost
-from graphdnn.engines.cuda.space import is_addressable
-from graphdnn.engines.engine import Cost, Task, need, needs_rule
+from graphdnn.engines.cuda.extension_needs import extension_needs
+from graphdnn.engines.engine import Cost, Task, need
 from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, Status
 from graphdnn.operations import RecurrentOperation
 from graphdnn.operations.rnn_spec import RnnSpec
 from graphdnn.rules import Constraint
 
-_PACKED = ("masks",)  # are copied into bytes first
-_BY_VALUE = ("seed", "offset")
 BARRIER = 2e-6  # seconds that blocks wait for each other
 _SHARE = 0.5  # of the peak rate
 
 
-def _odd(task: Task) -> list[str]:
-    found = []
-    for port, t in task.op.main.tensors().items():
-        is_scalar = t.is_by_value or t.is_constant
-        if (is_scalar and port not in _BY_VALUE) or (not is_addressable(t) and port not in _PACKED):
-            found.append(port)
-    return found
-
-
 def rnn_needs(engine: str, tag: str) -> tuple[Constraint, ...]:
-    """The needs of the engine of one of the three operations."""
-    return (
-        needs_rule(f"{engine}.operation", "extension"),
-        need(
-            f"{engine}.kind",
-            "operation",
-            lambda task: task.op.main.tag,
-            OneOf(tag),
-            reason="the engine is written for another extension operation",
-            fix="nothing to do: another engine serves this operation",
-            status=Status.NOT_SUPPORTED_GRAPH_PATTERN,
-            when=lambda task: task.op.rule == "extension",
-        ),
-        need(
-            f"{engine}.layout",
-            "tensors",
-            _odd,
-            Empty("elements that have addresses of their own"),
-            reason="vectors of channels and scalars by value are not read here",
-            fix="use plain tensors",
-            when=lambda task: task.op.rule == "extension" and task.op.main.tag == tag,
-        ),
-    )
+    """The needs of the engine of one of the three operations; masks are copied into bytes first."""
+    return extension_needs(engine, tag, packed=("masks",), by_value=("seed", "offset"))
 
 
 def rnn_of(task: Task) -> RnnSpec:
@@ -94,12 +62,12 @@ def half_needs(engine: str, tag: str, data: tuple[str, ...]) -> tuple[Constraint
     )
 
 
-def waiting_cost(task: Task, passes: int, step: float = BARRIER, operand: DataType | None = None) -> Cost:
-    """Every layer goes through all steps, and its blocks wait for each other after each. ``passes``: over the steps.
+def waiting_cost(task: Task, step: float = BARRIER, operand: DataType | None = None) -> Cost:
+    """Every layer goes through all steps, and its blocks wait for each other after each.
 
     ``operand``: the type that tensor cores multiply. Products of the state are small: a step takes ``step`` at least.
     """
     op, rnn = task.op.main, rnn_of(task)
     rate = task.device.rate(op.compute_type if operand is None else operand) * _SHARE
     cost = device_cost(task, flops(op) / rate, rnn.scratch_bytes * 2.0, launches=1 + 2 * rnn.layers)
-    return cost.plus({"waiting": passes * rnn.layers * len(rnn.batch_sizes) * step})
+    return cost.plus({"waiting": rnn.layers * len(rnn.batch_sizes) * step})

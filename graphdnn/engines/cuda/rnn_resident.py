@@ -18,6 +18,7 @@ from graphdnn.engines.cuda.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.rnn import draw_masks
 from graphdnn.engines.cuda.rnn_needs import half_needs, rnn_of, waiting_cost
 from graphdnn.engines.cuda.rnn_network import Network, Values, rows_of
+from graphdnn.engines.cuda.rnn_ports import enter, entered, states, storage
 from graphdnn.engines.cuda.rnn_products import Products
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.steps import Steps
@@ -117,20 +118,10 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     layer_bytes = (batch + rnn.rows) * rnn.width * 2
     shared = steps.allocate(rnn.layers * layer_bytes)
     steps.add(fill(network, state, shared, layers=rnn.layers, width=rnn.hidden_size, first=batch, hx=anchor.hx))
-    columns = rnn.gates * rnn.hidden_size
-    entering = network.scratch(rnn.arithmetic, columns, rnn.directions)
+    entering = network.scratch(rnn.arithmetic, rnn.gates * rnn.hidden_size, rnn.directions)
     values = rows_of(anchor.x)
     for layer in range(rnn.layers):
-        if layer and masks is not None:
-            thin = network.scratch(state, rnn.width)
-            network.join(values, thin, rnn.width, masks=masks, layer=layer)
-            values = thin
-        if rnn.has_input_matrices(layer):
-            source = values.matrix(steps, rnn.rows, rnn.fan_in(layer))
-            result = entering.matrix(steps, rnn.directions * rnn.rows, columns)
-            for direction in range(rnn.directions):
-                matrix = network.input_matrix(anchor.w, layer * rnn.directions + direction)
-                products.add(source, matrix.transposed, result.part(direction * rnn.rows, rnn.rows))
+        values = enter(network, products, anchor, layer, values, entering, masks, state)
         here = shared + layer * layer_bytes
         steps.add(_layer(network, anchor, layer, values, entering, here))
         values = Values(None, state, here + batch * rnn.width * 2, rnn.width)
@@ -167,20 +158,14 @@ def fill(
 def _layer(network: Network, op: RnnForward, layer: int, values: Values, entering: Values, shared: int) -> Launch:
     rnn, steps = op.rnn, network.steps
     shape = next(s for s in shapes(rnn) if s.fits(network.device))
-    skips, state = not rnn.has_input_matrices(layer), STORAGE[op.y.data_type]
+    state = STORAGE[op.y.data_type]
     parameters = Parameters(steps.places)
     network.counting(parameters)
     network.weights(parameters, op.w, layer)
     parameters.integer("pseudo", layer * rnn.directions)
     parameters.integer("directions", rnn.directions)
     parameters.scratch("shared", state, shared)
-    if skips:
-        values.parameter(parameters, "x")
-        parameters.nothing("entering", network.wide)
-    else:
-        parameters.nothing("x", network.wide)
-        parameters.integers("x_stride", (0, 0))
-        parameters.scratch("entering", network.wide, entering.start)
+    entered(network, parameters, layer, values, entering)
     outputs = _outputs(network, op, layer)
     if outputs is None:
         parameters.nothing("out", state)
@@ -188,15 +173,7 @@ def _layer(network: Network, op: RnnForward, layer: int, values: Values, enterin
         parameters.integers("out_stride", (0, 0))
     else:
         outputs.parameter(parameters, "out", is_output=True)
-    for name, spec in (("hx", op.hx), ("cx", op.cx)):
-        network.optional(parameters, name, spec)
-    for name, spec in (("hy", op.hy), ("cy", op.cy)):
-        network.optional(parameters, name, spec, is_output=True)
-    if op.kept is None:
-        parameters.nothing("kept", network.wide)
-    else:
-        parameters.tensor("kept", op.kept, is_output=True)
-    parameters.integer("kept_step", 0 if op.kept is None else op.kept.strides[0])
+    states(network, parameters, op)
     name = f"rnn_resident__{rnn.cell.name.lower()}_{shape.text()}"
     text = kernel_text(
         name,
@@ -207,11 +184,11 @@ def _layer(network: Network, op: RnnForward, layer: int, values: Values, enterin
             **network.constants(),
             **shape.constants(rnn, op.tensors()),
             "BLOCKS_OF_K": shape.blocks_of_k,
-            "SKIP": skips,
+            "SKIP": not rnn.has_input_matrices(layer),
             "State": state,
             "Out": state if outputs is None else STORAGE[outputs.data_type],
-            "StateOut": STORAGE[DataType.FLOAT if op.hy is None else op.hy.data_type],
-            "CellOut": STORAGE[DataType.FLOAT if op.cy is None else op.cy.data_type],
+            "StateOut": storage(op.hy),
+            "CellOut": storage(op.cy),
         },
     )
     return Launch(text, "rnn_resident", shape.blocks, THREADS, parameters.pack(), shape.shared, is_cooperative=True)
@@ -278,7 +255,7 @@ ENGINE = cuda_engine(
     name=_ID,
     summary="recurrent networks of 16-bit data on tensor cores; matrices in registers, states pass from block to block",
     needs=NEEDS,
-    cost=lambda task, knobs: waiting_cost(task, 1, _STEP, DataType.HALF),
+    cost=lambda task, knobs: waiting_cost(task, _STEP, DataType.HALF),
     generate=lambda op, device, knobs: generate(op, device),
     numerical_notes=(NumericalNote.TENSOR_CORE,),
     error_growth=GROWTH,

@@ -14,6 +14,7 @@ from graphdnn.engines.cuda.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.rnn_backward import add_entering
 from graphdnn.engines.cuda.rnn_needs import waiting_cost
 from graphdnn.engines.cuda.rnn_network import Network, Values, rows_of
+from graphdnn.engines.cuda.rnn_ports import gradients, storage
 from graphdnn.engines.cuda.rnn_products import Products
 from graphdnn.engines.cuda.rnn_resident import (
     GROWTH,
@@ -76,21 +77,7 @@ def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, s
     parameters.integer("pseudo", layer * rnn.directions)
     parameters.integer("directions", rnn.directions)
     parameters.scratch("shared", state, shared)
-    leaving.parameter(parameters, "leaving")
-    top = layer == rnn.layers - 1 or op.kept is None
-    outputs = rows_of(op.y) if top or op.kept is None else network.kept_outputs(op.kept, layer)
-    outputs.parameter(parameters, "out")
-    for name, spec in (("hx", op.hx), ("cx", op.cx), ("dhy", op.dhy), ("dcy", op.dcy)):
-        network.optional(parameters, name, spec)
-    for name, spec in (("dhx", op.dhx), ("dcx", op.dcx)):
-        network.optional(parameters, name, spec, is_output=True)
-    if op.kept is None:
-        parameters.nothing("kept", f"const {network.wide}")
-    else:
-        parameters.tensor("kept", op.kept)
-    parameters.integer("kept_step", 0 if op.kept is None else op.kept.strides[0])
-    parameters.tensor("found", op.kept_gradients, is_output=True)
-    parameters.integer("found_step", op.kept_gradients.strides[0])
+    gradients(network, parameters, op, layer, leaving)
     text = kernel_text(
         f"rnn_resident_backward__{rnn.cell.name.lower()}_{shape.text()}",
         [
@@ -109,8 +96,8 @@ def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, s
             "AT_ONCE": shape.at_once,
             "WARP_UNITS": shape.blocks_of_k,
             "State": state,
-            "StateOut": STORAGE[DataType.FLOAT if op.dhx is None else op.dhx.data_type],
-            "CellOut": STORAGE[DataType.FLOAT if op.dcx is None else op.dcx.data_type],
+            "StateOut": storage(op.dhx),
+            "CellOut": storage(op.dcx),
         },
     )
     return Launch(
@@ -138,7 +125,7 @@ ENGINE = cuda_engine(
     name=_ID,
     summary="gradients of recurrent networks of 16-bit data on tensor cores, handed from block to block in 16 bits",
     needs=NEEDS,
-    cost=lambda task, knobs: waiting_cost(task, 1, _STEP, DataType.HALF),
+    cost=lambda task, knobs: waiting_cost(task, _STEP, DataType.HALF),
     generate=lambda op, device, knobs: generate(op, device),
     numerical_notes=(NumericalNote.TENSOR_CORE,),
     error_growth=GROWTH,

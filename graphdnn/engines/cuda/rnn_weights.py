@@ -11,6 +11,7 @@ from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.rnn_needs import half_needs, rnn_needs
 from graphdnn.engines.cuda.rnn_network import Network, Values, rows_of
+from graphdnn.engines.cuda.rnn_ports import found_of, outputs_of
 from graphdnn.engines.cuda.rnn_products import Products
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.steps import Steps
@@ -47,29 +48,18 @@ def generate(op: FusedOp, device: DeviceSpec, data_type: DataType | None = None)
         if layer and between is not None:
             network.join(values, between, rnn.width, masks=masks, layer=layer)
             values = between
-        outputs = _outputs(network, anchor, layer)
+        outputs = outputs_of(network, anchor, layer)
         for direction in range(rnn.directions):
             pseudo = layer * rnn.directions + direction
             steps.add(_before(network, anchor, outputs, before, pseudo))
             steps.add(_biases(network, anchor, pseudo))
-            gradients = _found(anchor, pseudo)
+            gradients = found_of(anchor, pseudo)
             if copy is not None:
                 network.join(gradients, copy, width)
                 gradients = copy
             _products(network, products, anchor, values, before, gradients, pseudo)
         values = outputs
     return steps.kernel(f"rnn_bwd_weights__{rnn.cell.name.lower()}")
-
-
-def _outputs(network: Network, op: RnnBackwardWeights, layer: int) -> Values:
-    return rows_of(op.y) if layer == op.rnn.layers - 1 or op.kept is None else network.kept_outputs(op.kept, layer)
-
-
-def _found(op: RnnBackwardWeights, pseudo: int) -> Values:
-    """Gradients of what enters the gates: [rows, values * hidden]."""
-    assert op.kept_gradients is not None
-    width, step = KEPT_GRADIENTS[op.rnn.cell] * op.rnn.hidden_size, op.kept_gradients.strides[0]
-    return Values(op.kept_gradients, op.rnn.arithmetic, pseudo * op.rnn.rows * width * step, width * step, step)
 
 
 def _products(
@@ -122,7 +112,7 @@ def _before(network: Network, op: RnnBackwardWeights, outputs: Values, to: Value
 
 
 def _biases(network: Network, op: RnnBackwardWeights, pseudo: int) -> Launch:
-    rnn, found = op.rnn, _found(op, pseudo)
+    rnn, found = op.rnn, found_of(op, pseudo)
     assert op.kept_gradients is not None
     parameters = Parameters(network.steps.places)
     parameters.integer("hidden", rnn.hidden_size)
