@@ -35,6 +35,13 @@ from graphdnn.engines.cuda.hopper_maps import (
 from graphdnn.engines.cuda.hopper_needs import EXACT_PAIRS, FP8_PAIRS, TF32_PAIRS, hopper_needs
 from graphdnn.engines.cuda.hopper_operands import ALIGNMENT, Operand, is_exchanged, operands
 from graphdnn.engines.cuda.hopper_product import product_text, promoted_steps
+from graphdnn.engines.cuda.hopper_result import (
+    lies_in_row,
+    pixels_of,
+    residual_map,
+    streamed_residual,
+    written_and_read,
+)
 from graphdnn.engines.cuda.hopper_sum import sum_constants, sum_launch
 from graphdnn.engines.cuda.hopper_tiles import (
     PANEL,
@@ -58,7 +65,6 @@ from graphdnn.engines.sum_error import CUT, FP8, TF32
 from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.tensors import TensorSpec
 
 _COLUMNS_OF_A_THREAD, _ROWS_OF_A_THREAD = 8, 2  # neighbours
 _CHANNELS, _LAST_PIXEL = 2, 5  # axes of the coordinates of images and filters
@@ -121,18 +127,17 @@ def _is_turned(op: FusedOp, product: Product) -> bool:
     space = product.roles.space(product.roles.output)
     if 1 in space.strides(op.outputs[0])[1:3]:
         return False
-    return all(_lies_in_row(space.strides(t)[3:], space.sizes[3:]) for t in _stored(op))
+    return all(lies_in_row(space.strides(t)[3:], space.sizes[3:]) for t in written_and_read(op))
 
 
 def _may_be_turned(op: FusedOp, product: Product) -> bool:
     """Whether pixels may be the columns though channels are neighbours in the result: all of them lie in a row."""
     if not _may_join_pixels(op, product) or product.roles.problem.groups > 1:
         return False
-    space, stored = product.roles.space(product.roles.output), _stored(op)
-    if not all(is_addressable(t) for t in stored) or space.strides(op.outputs[0])[_CHANNELS] != 1:
+    space = product.roles.space(product.roles.output)
+    if space.strides(op.outputs[0])[_CHANNELS] != 1:
         return False
-    strides = [space.strides(t) for t in stored]
-    return all(_lies_in_row((s[0], *s[3:]), (space.sizes[0], *space.sizes[3:])) for s in strides)
+    return all(is_addressable(t) and lies_in_row(*pixels_of(space, t)) for t in written_and_read(op))
 
 
 def _may_join_pixels(op: FusedOp, product: Product) -> bool:
@@ -140,13 +145,6 @@ def _may_join_pixels(op: FusedOp, product: Product) -> bool:
     if product.is_wgrad or len(product.residues) > 1 or set(product.pixel_pitch) != {1}:
         return False
     return not asked_indices(op.epilogue)
-
-
-def _stored(op: FusedOp) -> list[TensorSpec]:
-    """What the end of a product reads from memory and writes there."""
-    read = {t.uid for t in op.main.inputs().values()}
-    stored = [t for t in (*op.inputs, *op.outputs, *op.internal) if t.uid not in read]
-    return [t for t in stored if not (t.is_by_value or t.is_constant)]
 
 
 def _depth_of_step(product: Product) -> int:
@@ -174,20 +172,6 @@ def _result_space(roles: Roles, is_turned: bool, of_all_images: bool) -> Space:
         axes[j] = replace(axes[j], size=1)
     axes[_LAST_PIXEL] = pixels
     return replace(space, axes=tuple(axes))
-
-
-def _lies_in_row(strides: Sequence[int], sizes: Sequence[int]) -> bool:
-    """Every axis goes on where the next one ends, or the tensor does not change along any."""
-    if not any(strides):
-        return True
-    pace = 0
-    for stride, size in zip(reversed(strides), reversed(sizes), strict=True):
-        if size == 1:
-            continue
-        if stride == 0 or stride != (pace or stride):
-            return False
-        pace = stride * size
-    return True
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
@@ -218,6 +202,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     body = Program(
         op, parameters, out_space, "t", width=width, vector_axis=vector_axis, keeps=True, condition="is_there"
     )
+    residual = None if is_split or is_turned else streamed_residual(op, product, choice)
+    if residual is not None:
+        parameters.maps("residual", [(residual, residual_map(product, residual, tile.bm))])
+        body.given(residual, "kept.residual[e]")
     steps.finish(body, "acc", compute)
     channels_held = PANEL if product.is_wgrad else _depth_of_step(product)
     blocks = -(-product.channels // channels_held)
@@ -238,11 +226,12 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         name,
         [
             *("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_fill.cuh"),
+            "hopper_no_residual.cuh" if residual is None else "hopper_residual.cuh",
             *("hopper_gemm.cu", *(["hopper_sum.cu"] if is_split else [])),
         ],
         parameters=parameters.text,
         functions=[
-            body.keeping(),
+            body.keeping({} if residual is None else {"residual": STORAGE[residual.data_type]}),
             body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}], bool is_there"),
             product_text(*_operand_types(product, is_turned), tile.bn, *across),
         ],
@@ -256,6 +245,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "PERMUTED": is_permuted, "NEIGHBOURS": held,
             "WIDTH": width, "UNROLL": _UNROLLED, "PROMOTED": _promoted(product),
             "Element": STORAGE[gathered.spec.data_type], "Accumulator": compute,
+            **({} if residual is None else {"Residual": STORAGE[residual.data_type]}),
         },
     )  # fmt: skip
     packed = parameters.pack()

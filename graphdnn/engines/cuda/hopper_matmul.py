@@ -148,7 +148,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         name,
         [
             *("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_matmul.cuh"),
-            *("hopper_gemm.cu", *(["hopper_sum.cu"] if is_split else [])),
+            *("hopper_no_residual.cuh", "hopper_gemm.cu", *(["hopper_sum.cu"] if is_split else [])),
         ],
         parameters=parameters.text,
         functions=[

@@ -17,7 +17,7 @@ from graphdnn.engines.cuda.steps import Steps
 from graphdnn.tensors import TensorSpec
 
 ALIGNMENT = 16  # bytes, of addresses and strides
-_LARGEST_STRIDE = 2**40
+LARGEST_STRIDE = 2**40
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def is_movable(operand: Operand) -> bool:
         return False
     counted = [j for j in range(6) if sizes[j] > 1 and j != channels and (operand.is_filter or j != groups)]
     bytes_apart = [strides[j] * operand.size for j in counted]
-    return all(0 < b < _LARGEST_STRIDE and b % ALIGNMENT == 0 for b in bytes_apart)
+    return all(0 < b < LARGEST_STRIDE and b % ALIGNMENT == 0 for b in bytes_apart)
 
 
 def channels_first(operand: Operand) -> tuple[int, ...]:

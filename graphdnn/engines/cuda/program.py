@@ -12,8 +12,9 @@ of uids or names: graphs that differ only in those share one compiled kernel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf, isnan, prod
+from types import MappingProxyType
 
 from graphdnn.dtypes import COMPUTE, ELEMENTS
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, STORAGE, Parameters
@@ -301,9 +302,12 @@ class Program:
         body = "\n".join(self._lines)
         return f"__device__ __forceinline__ void {name}({listed}) {{\n{body}\n}}\n"
 
-    def keeping(self) -> str:
-        """The text of ``struct Kept``, and of ``keep``, which fills one at a coordinate."""
-        fields = "".join(f"    {kind} {name}[{self.width}];\n" for kind, name, _ in self._kept)
+    def keeping(self, others: Mapping[str, str] = MappingProxyType({})) -> str:
+        """The text of ``struct Kept``, and of ``keep``, which fills one at a coordinate. ``others``: names and types of
+        arrays in it that the caller fills.
+        """
+        filled = [*((kind, name) for kind, name, _ in self._kept), *((kind, name) for name, kind in others.items())]
+        fields = "".join(f"    {kind} {name}[{self.width}];\n" for kind, name in filled)
         body = "".join(f"    {load}kept.{name});\n" for _, name, load in self._kept)
         head = f"__device__ __forceinline__ void keep(const Params& p, const int (&at)[{self._space.rank}], Kept& kept)"
         return f"struct Kept {{\n{fields}}};\n{head} {{\n{body}}}\n"

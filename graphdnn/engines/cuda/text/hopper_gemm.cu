@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
             init_barrier(full + 8 * i, 1);
-            init_barrier(empty + 8 * i, CONSUMERS);
+            init_barrier(empty + 8 * i, CONSUMERS * SPEAKERS);
         }
         publish_barriers();
     }
@@ -36,10 +36,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
     if (warpgroup == 0) {
         give_registers<COPYING_REGISTERS>();
         if (warp == 0 && is_elected()) {
-            const auto slot = [&](shared_t& a, shared_t& b, shared_t& barrier) {
+            const auto slot = [&](shared_t& a, shared_t& b, shared_t& barrier, int bytes = A_BYTES + B_BYTES) {
                 await_phase(empty + 8 * turn.stage, turn.parity ^ 1);
                 barrier = full + 8 * turn.stage;
-                announce(barrier, A_BYTES + B_BYTES);
+                announce(barrier, bytes);
                 a = ring_a + turn.stage * A_BYTES;
                 b = ring_b + turn.stage * B_BYTES;
                 turn.advance();
@@ -47,11 +47,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
             for (int number = blockIdx.x; number < pieces; number += gridDim.x) {
                 const Work w = work_of(p, number);
                 fill(p, w, slot);
+                copy_residual(p, w, slot);
             }
         }
     } else {
         take_registers<MULTIPLYING_REGISTERS>();
         const int consumer = warpgroup - 1;
+        const bool speaks = threadIdx.x % (128 / SPEAKERS) == 0;
         Accumulator sum[MI][SUMS], promoted[MI][SUMS];
         const auto clear = [](Accumulator (&values)[MI][SUMS]) {
             #pragma unroll
@@ -90,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
                 if (is_promoted) await_products<0>();
                 else await_products<1>();
                 // The step before this one is done: its stage may be filled again.
-                if (previous >= 0 && threadIdx.x % 128 == 0) arrive(empty + 8 * previous);
+                if (previous >= 0 && speaks) arrive(empty + 8 * previous);
                 previous = turn.stage;
                 turn.advance();
                 if (is_promoted) {
@@ -106,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
             if (number + (int)gridDim.x >= pieces) let_next_start();
             #pragma unroll
             for (int j = 0; j < MI; ++j) pin(sum[j]);
-            if (previous >= 0 && threadIdx.x % 128 == 0) arrive(empty + 8 * previous);
+            if (previous >= 0 && speaks) arrive(empty + 8 * previous);
             if constexpr (SPLIT) {
                 const int part = number / (int)p.tiles;
                 #pragma unroll
@@ -115,11 +117,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
                     for (int block = 0; block < BN / 32; ++block)
                         store_partial(p, part, piece_number(w.tile, consumer, j, block), result[j] + block * 16);
             } else {
+                Turn<STAGES> after = turn;
                 #pragma unroll
                 for (int j = 0; j < MI; ++j) {
                     if constexpr (PAIRED) leave_pairs(p, w, consumer, j, result[j]);
-                    else leave_all<BN / 32>(p, w, rows_of(p, w, consumer, j), 0, result[j]);
+                    else {
+                        const int row = (consumer * MI + j) * 64 + warp * 16 + (int)threadIdx.x % 32 / 4;
+                        after = turn;
+                        leave_all<BN / 32>(p, w, rows_of(p, w, consumer, j), 0, result[j], [&](Held& held, int block, int h) {
+                            read_residual(memory, full, empty, after, held, row + 8 * h, j + 1 == MI, block, h);
+                        });
+                    }
                 }
+                turn = after;
             }
         }
     }

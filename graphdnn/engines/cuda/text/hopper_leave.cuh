@@ -9,7 +9,7 @@
 constexpr int MI = BM / (64 * CONSUMERS), SUMS = BN / 2;  // 64s of rows of a warpgroup, sums of a thread in each
 
 [[maybe_unused]] constexpr bool PAIRED = TURNED && NEIGHBOURS == 2;
-constexpr int AT_ONCE = WIDTH == 1 ? 2 : 1;  // calls of the epilogue for a pair
+[[maybe_unused]] constexpr int CALLS_OF_PAIR = WIDTH == 1 ? 2 : 1;  // calls of the epilogue for a pair
 
 // Lane 4g + q of a warp holds, of row g, columns 2q and 2q + 1 of four groups of eight: `v[2 * group + i]`. Afterwards
 // it holds columns 8q to 8q + 7 of the 32.
@@ -139,9 +139,13 @@ __device__ __forceinline__ void row_of_sums(Accumulator (&v)[8], const Accumulat
 [[maybe_unused]] constexpr bool SPARES_REGISTERS = MI * SUMS < 96 || MI * SUMS + 72 < MULTIPLYING_REGISTERS;
 
 // The sums of 64 rows through the epilogue: COUNT blocks of 32 columns, each 16 sums of two rows.
-template <int COUNT>
+// `bring(held, block, h)` adds to what the epilogue keeps for one of the two rows.
+struct BringsNothing { __device__ __forceinline__ void operator()(Held&, int, int) const {} };
+
+template <int COUNT, class Bring = BringsNothing>
 __device__ __forceinline__ void leave_all(
-    const Params& p, const Work& w, const Rows& rows, int first_block, const Accumulator (&sum)[16 * COUNT]
+    const Params& p, const Work& w, const Rows& rows, int first_block, const Accumulator (&sum)[16 * COUNT],
+    const Bring& bring = Bring()
 ) {
     #pragma unroll
     for (int block = 0; block < COUNT; ++block) {
@@ -152,6 +156,7 @@ __device__ __forceinline__ void leave_all(
             if (h == 0 || !SPARES_REGISTERS)
                 #pragma unroll
                 for (int i = 0; i < 8 / WIDTH; ++i) keep(p, piece.at[i], held.kept[i]);
+            bring(held, first_block + block, h);
             Accumulator v[8];
             row_of_sums(v, sum + block * 16, h);
             leave(p, piece, held, v);
@@ -166,9 +171,9 @@ __device__ __forceinline__ void leave_pairs(const Params& p, const Work& w, int 
     const int row = w.tile_n * BM + (consumer * MI + j) * 64 + warp * 16 + lane / 4 - is_odd + 8 * is_odd;
     const int pixels = (int)p.rows[w.residue], first = w.tile_m * BN + lane % 4 * 2;
     Held held;
-    int at[AT_ONCE][6];
+    int at[CALLS_OF_PAIR][6];
     #pragma unroll
-    for (int i = 0; i < AT_ONCE; ++i) {
+    for (int i = 0; i < CALLS_OF_PAIR; ++i) {
         #pragma unroll
         for (int d = 0; d < 6; ++d) at[i][d] = 0;
         at[i][2] = row + i < (int)p.columns ? row + i : 0;
@@ -181,7 +186,7 @@ __device__ __forceinline__ void leave_pairs(const Params& p, const Work& w, int 
         const Accumulator pair[2] = {is_odd ? other : low, is_odd ? high : other};
         const int pixel = first + n / 2 * 8 + n % 2;
         #pragma unroll
-        for (int i = 0; i < AT_ONCE; ++i) {
+        for (int i = 0; i < CALLS_OF_PAIR; ++i) {
             Accumulator acc[WIDTH];
             #pragma unroll
             for (int e = 0; e < WIDTH; ++e) acc[e] = pair[i * WIDTH + e];
@@ -201,7 +206,8 @@ __device__ __forceinline__ int piece_number(int tile, int consumer, int j, int b
     return ((tile * CONSUMERS + consumer) * MI + j) * (BN / 32) + block;
 }
 
-__device__ __forceinline__ void store_partial(const Params& p, int part, int piece, const Accumulator* sum) {
+template <class Some>  // not every kernel has partial sums
+__device__ __forceinline__ void store_partial(const Some& p, int part, int piece, const Accumulator* sum) {
     Accumulator* const to = p.partial + partial_at(p, part, piece) + threadIdx.x % 128 * 4;
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
