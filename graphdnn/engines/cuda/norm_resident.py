@@ -274,4 +274,4 @@ def _room(rows: Rows, values: int, device: DeviceSpec) -> tuple[int, int]:
         return (192, 32) if is_tried and is_narrow else (_IN_FLIGHT, 144)
     if rows.row_width > 4:
         return _IN_FLIGHT, 48 if values == 1 else 128 if is_tried else 64
-    return (192, 0) if is_tried and values == 1 else (_IN_FLIGHT, 80 if values == 1 else 128)
+    return (192, 0) if is_tried and values == 1 else (_IN_FLIGHT, 64 if values == 1 else 128)
