@@ -37,7 +37,7 @@ from graphdnn.engines.cuda.parameters import Parameters
 from graphdnn.engines.cuda.program import Program, width_for
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.steps import Steps
-from graphdnn.engines.engine import Cost, Engine, Knob, Knobs, Task, need, needs_rule
+from graphdnn.engines.engine import Cost, Engine, Knob, Knobs, Task, kind_need, need, needs_rule
 from graphdnn.engines.sum_error import SumError
 from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
@@ -172,7 +172,7 @@ def _seconds(planes: int, sizes: Sizes, tile: Tile, parts: int, machine: _Machin
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, planes: int) -> DeviceKernel:
     product = product_of(op)
     roles, p = product.roles, product.roles.problem
-    sizes = sizes_of(op, product)
+    sizes = sizes_of(op)
     choice = choose(planes, sizes, device, knobs)
     tile, layout = choice.tile, Layout.of(sizes, choice.tile.bm, choice.tile.bn)
     ((rows, _),) = sizes.products
@@ -243,7 +243,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, planes: int) -> Devi
 
 def _cost(task: Task, knobs: Knobs, planes: int) -> Cost:
     product, device = product_of(task.op), task.device
-    choice = choose(planes, sizes_of(task.op, product), device, knobs)
+    choice = choose(planes, sizes_of(task.op), device, knobs)
     others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / device.rate(DataType.FLOAT)
     read = operands(product.roles)
     phases = {"split": sum(ImagePlanes(operand, planes).seconds(device) for operand in read)}
@@ -274,7 +274,7 @@ def _needs(prefix: str) -> tuple[Constraint, ...]:
     return (
         needs_rule(f"{prefix}.operation", "conv"),
         capability_need(prefix, is_convolution),
-        need(
+        kind_need(
             f"{prefix}.direction",
             "operation",
             lambda task: _roles(task).direction,
@@ -283,7 +283,7 @@ def _needs(prefix: str) -> tuple[Constraint, ...]:
             fix="nothing to do: another engine serves this operation",
             when=lambda task: is_convolution(task) and not _is_wgrad(task),
         ),
-        need(
+        kind_need(
             f"{prefix}.types",
             "data_type",
             _types,

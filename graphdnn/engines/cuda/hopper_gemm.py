@@ -61,6 +61,7 @@ from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.space import Space, is_addressable
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.engines.once import once
 from graphdnn.engines.sum_error import CUT, FP8, TF32
 from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
@@ -73,8 +74,10 @@ _SECTOR = 32  # bytes
 _PARTIAL_ROW, _ODD_ROW = 6.8, 9.5  # clocks of the copy unit, for pixels that lie at whole sectors and for others
 
 
-def sizes_of(op: FusedOp, product: Product) -> Sizes:
+@once
+def sizes_of(op: FusedOp) -> Sizes:
     """The products as the choice of a tile sees them."""
+    product = product_of(op)
     depth_of_step = _depth_of_step(product)
     products = []
     for residue in product.residues:
@@ -177,7 +180,7 @@ def _result_space(roles: Roles, is_turned: bool, of_all_images: bool) -> Space:
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     product = product_of(op)
     roles, p = product.roles, product.roles.problem
-    sizes = sizes_of(op, product)
+    sizes = sizes_of(op)
     choice = choose(sizes, device, knobs)
     tile, layout = choice.tile, Layout.of(sizes, *sizes.sides(choice.tile))
     is_split, is_turned = choice.parts > 1, sizes.is_turned or tile.is_turned
@@ -301,7 +304,7 @@ def _operand_types(product: Product, is_turned: bool) -> tuple[DataType, DataTyp
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     product = product_of(task.op)
-    choice = choose(sizes_of(task.op, product), task.device, knobs)
+    choice = choose(sizes_of(task.op), task.device, knobs)
     others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
     copied = [o.spec.bytes for o in operands(product.roles) if o.is_copied]
     copying = sum(copying_seconds(size, task.device) for size in copied)

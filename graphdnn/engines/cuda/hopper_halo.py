@@ -45,7 +45,7 @@ _FILES = ("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_l
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    product, shape, sizes = product_of(op), shape_of(op), sizes_of(op, product_of(op))
+    product, shape, sizes = product_of(op), shape_of(op), sizes_of(op)
     roles, choice = product.roles, choose(shape, device, knobs)
     assert choice is not None, "a rule asks for a patch that fits"
     tile = choice.tile

@@ -36,7 +36,7 @@ def shape_of(op: FusedOp) -> Shape:
         blocks=-(-product.channels // channels_of_row(product)),
         columns=product.outer_channels,
         column_unit=PANEL if is_across else 1,
-        result_bytes=sizes_of(op, product).result_bytes,
+        result_bytes=sizes_of(op).result_bytes,
     )
 
 

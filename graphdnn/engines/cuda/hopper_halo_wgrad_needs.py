@@ -33,7 +33,7 @@ def shape_of(op: FusedOp) -> Shape:
         step=(abs(product.tap_step[_LINE]), abs(product.tap_step[_PIXEL])),
         rows=product.outer_channels,
         channels=product.channels,
-        result_bytes=sizes_of(op, product).result_bytes,
+        result_bytes=sizes_of(op).result_bytes,
     )
 
 

@@ -38,6 +38,7 @@ from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.space import Axis, Space
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.engines.once import once
 from graphdnn.engines.sum_error import CUT, FP8, TF32
 from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, KnobType, NumericalNote
@@ -108,14 +109,25 @@ class _Products:
         return [self.extents[j] // operand.spec.extents[j] for j in self.batch]
 
 
+@once
+def _products(op: FusedOp) -> _Products:
+    return _Products.of(op)
+
+
+@once
+def _joined(op: FusedOp) -> _Products:
+    return _products(op).joined(op)
+
+
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps = Steps(op, device)
-    products = _Products.of(op)
+    products = _products(op)
     in_memory = [
         Matrices(replace(m.side, spec=staged(steps, m.spec))) for m in (products.rows_from, products.columns_from)
     ]
     a, b = (m.prepared(steps) for m in in_memory)
-    products = replace(products, rows_from=a, columns_from=b).joined(op)
+    is_staged = (a, b) != (products.rows_from, products.columns_from)
+    products = replace(products, rows_from=a, columns_from=b).joined(op) if is_staged else _joined(op)
     a = products.rows_from
     sizes = products.sizes(op)
     choice = choose(sizes, device, knobs)
@@ -203,7 +215,7 @@ _MARGIN = 1.3
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    op, products = task.op, _Products.of(task.op).joined(task.op)
+    op, products = task.op, _joined(task.op)
     choice = choose(products.sizes(op), task.device, knobs)
     others = sum(flops(step) for step in op.operations if step is not op.anchor) / task.device.rate(DataType.FLOAT)
     operands = products.rows_from, products.columns_from

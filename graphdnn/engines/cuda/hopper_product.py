@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from graphdnn.enums import DataType
 
 # PTX name and the k of one instruction.
@@ -29,6 +31,7 @@ def promoted_steps(a: DataType) -> int:
     return _PROMOTED if a in NARROW else 0
 
 
+@lru_cache(maxsize=256)
 def product_text(a: DataType, b: DataType, columns: int, across_a: bool, across_b: bool) -> str:
     (kind_a, depth), (kind_b, _) = _KINDS[a], _KINDS[b]
     count = columns // 2

@@ -23,6 +23,7 @@ from graphdnn.engines.cuda.rows import Division, Rows, Tile, divided, held, rows
 from graphdnn.engines.cuda.source import file_text, kernel_text
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
+from graphdnn.engines.once import once
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import NormForward
 from graphdnn.tensors import TensorSpec
@@ -40,9 +41,8 @@ _FINISH = 128  # threads that join the parts of a row
 def generate_norm_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, NormForward)
-    operands = Operands.of(op, anchor)
     steps = Steps(op, device)
-    known, rows = _known(operands)
+    operands, known, rows = _known(op)
     if _is_given(anchor):
         return _normalized(operands, known, device, is_reversed=False)
     fitting = held(rows, operands.bytes)
@@ -66,10 +66,12 @@ def _is_given(anchor: NormForward) -> bool:
     return "inv_variance" in anchor.inputs()
 
 
-def _known(operands: Operands) -> tuple[Known, Rows]:
-    """Mean and inverse deviation as the last kernel reads them, and the rows."""
-    anchor = operands.anchor
+@once
+def _known(op: FusedOp) -> tuple[Operands, Known, Rows]:
+    """Operands, mean and inverse deviation as the last kernel reads them, and the rows."""
+    anchor = op.anchor
     assert isinstance(anchor, NormForward)
+    operands = Operands.of(op, anchor)
     known: Known = (anchor.mean, anchor.inv_variance)
     if not _is_given(anchor):
         mean, inverse = (of_rows(operands, i, operands.statistic_extents) for i in range(2))
@@ -83,7 +85,7 @@ def _known(operands: Operands) -> tuple[Known, Rows]:
         [t for port, t in anchor.tensors().items() if port in _STATISTICS],
         operands.asked,
     )
-    return known, rows
+    return operands, known, rows
 
 
 def _name(op: FusedOp, rows: Rows, how: str) -> str:
@@ -308,8 +310,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     assert isinstance(anchor, NormForward)
     if _is_given(anchor):
         return memory_cost(task)
-    operands = Operands.of(task.op, anchor)
-    _, rows = _known(operands)
+    operands, _, rows = _known(task.op)
     if held(rows, operands.bytes) is not None:
         return memory_cost(task)
     staying = resident(rows, operands.bytes, [anchor.x], task.device, is_plain=operands.is_plain)

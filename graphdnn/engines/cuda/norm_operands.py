@@ -96,7 +96,8 @@ def of_rows(operands: Operands, number: int, extents: Sequence[int]) -> TensorSp
     op, main = operands.op, operands.main
     uid = min(0, *(t.uid for t in (*op.inputs, *op.outputs, *op.internal))) - 1 - number
     strides = ordered_strides(extents, stride_order(main.dims, main.strides))
-    return TensorSpec(uid=uid, data_type=operands.compute_type, dims=tuple(extents), strides=strides)
+    # It cannot be wrong, and checking that takes longer than all else here.
+    return TensorSpec.model_construct(uid=uid, data_type=operands.compute_type, dims=tuple(extents), strides=strides)
 
 
 def place(steps: Steps, specs: Sequence[TensorSpec | None]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 
 from graphdnn.cuda.tensor_map import WORDS as MAP_WORDS
@@ -88,30 +89,30 @@ class Parameters:
     def __init__(self, places: Mapping[int, int] = MappingProxyType({})) -> None:
         """``places``: uid -> offset, for tensors that live in the kernel's scratch memory."""
         self._places = places
-        self._declarations: list[str] = []
+        self._fields: list[tuple[str, str, int]] = []  # type, name, length of an array or 0
         self._words: list[int | float] = []
         self._kinds: list[str] = []  # of each word, as ``struct`` knows them
         self._slots: list[Slot] = []
         self._maps: list[tuple[str, list[MapSlot]]] = []
 
-    def _field(self, declaration: str, words: Sequence[int | float] = (0,), kind: str = "q") -> None:
-        self._declarations.append(declaration)
-        self._words.extend(words)
-        self._kinds.append(kind * len(words))
+    def _field(self, ctype: str, name: str, word: int | float = 0, kind: str = "q") -> None:
+        self._fields.append((ctype, name, 0))
+        self._words.append(word)
+        self._kinds.append(kind)
 
     def tensor(self, name: str, spec: TensorSpec, *, is_output: bool = False) -> None:
         """The address of a tensor, or the value of a by-value tensor as ``unsigned long long`` bits."""
         if spec.is_constant:
-            self._field(f"unsigned long long {name};", (int.from_bytes(_bits(spec), "little"),), "Q")
+            self._field("unsigned long long", name, int.from_bytes(_bits(spec), "little"), "Q")
             return
         place = self._places.get(spec.uid)
         uid = spec.uid if place is None else None
         self._slots.append(Slot(len(self._words), uid, place or 0, by_value=spec.is_by_value))
         if spec.is_by_value:
-            self._field(f"unsigned long long {name};")
+            self._field("unsigned long long", name)
             return
         storage = "unsigned char" if spec.data_type is DataType.BOOLEAN else STORAGE[spec.data_type]
-        self._field(f"{'' if is_output else 'const '}{storage}* {name};")
+        self._field(f"{'' if is_output else 'const '}{storage}*", name)
 
     def maps(self, name: str, maps: Sequence[tuple[TensorSpec, TensorMap]]) -> None:
         """An array of maps, each with the tensor whose address it holds."""
@@ -124,30 +125,29 @@ class Parameters:
     def scratch(self, name: str, ctype: str, offset: int) -> None:
         """An address inside the kernel's scratch memory."""
         self._slots.append(Slot(len(self._words), None, offset))
-        self._field(f"{ctype}* {name};")
+        self._field(f"{ctype}*", name)
 
     def nothing(self, name: str, ctype: str) -> None:
         """A null pointer, for a field that this variant of a kernel does not use."""
-        self._field(f"{ctype}* {name};")
+        self._field(f"{ctype}*", name)
 
     def integer(self, name: str, value: int) -> None:
-        self._field(f"long long {name};", (value,))
+        self._field("long long", name, value)
 
     def integers(self, name: str, values: Sequence[int]) -> None:
         """An array; an empty one still has a word, as C++ knows no arrays of nothing."""
         values = values or (0,)
-        self._field(f"long long {name}[{len(values)}];", values)
+        self._fields.append(("long long", name, len(values)))
+        self._words.extend(values)
+        self._kinds.append("q" * len(values))
 
     def number(self, name: str, value: float) -> None:
-        self._field(f"double {name};", (value,), "d")
+        self._field("double", name, value, "d")
 
     @property
     def text(self) -> str:
         """The struct's definition. A struct without fields gets one, so that it has the same size everywhere."""
-        fields = self._declarations or ["long long none;"]
-        maps = [f"TensorMap {name}[{len(slots)}];" for name, slots in self._maps]
-        definition = f"struct alignas(128) TensorMap {{ unsigned long long word[{MAP_WORDS}]; }};\n" if maps else ""
-        return definition + "struct Params {\n" + "".join(f"    {field}\n" for field in (*maps, *fields)) + "};\n"
+        return _definition(tuple([(name, len(slots)) for name, slots in self._maps]), tuple(self._fields))
 
     def pack(self) -> Packed:
         maps = [slot for _, slots in self._maps for slot in slots]
@@ -159,6 +159,16 @@ class Parameters:
         # A struct ends aligned as it begins.
         whole = -(-size // (MAP_WORDS * WORD)) * MAP_WORDS * WORD if maps else size
         return Packed((bytes(before * WORD) + words).ljust(whole, b"\0"), tuple(slots))
+
+
+@lru_cache(maxsize=512)
+def _definition(maps: tuple[tuple[str, int], ...], fields: tuple[tuple[str, str, int], ...]) -> str:
+    """The same for all shapes that share a kernel, and written once for them."""
+    lines = [f"TensorMap {name}[{count}];" for name, count in maps]
+    lines += [f"{ctype} {name}[{count}];" if count else f"{ctype} {name};" for ctype, name, count in fields]
+    head = f"struct alignas(128) TensorMap {{ unsigned long long word[{MAP_WORDS}]; }};\n" if maps else ""
+    body = "".join(f"    {line}\n" for line in (lines if fields else [*lines, "long long none;"]))
+    return head + "struct Params {\n" + body + "};\n"
 
 
 def _bits(spec: TensorSpec) -> bytes:

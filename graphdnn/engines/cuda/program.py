@@ -13,8 +13,11 @@ of uids or names: graphs that differ only in those share one compiled kernel.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf, isnan, prod
+from functools import lru_cache
+from math import copysign, gcd, inf, isnan, prod
 from types import MappingProxyType
+
+import numpy as np
 
 from graphdnn.dtypes import COMPUTE, ELEMENTS
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, STORAGE, Parameters
@@ -352,21 +355,21 @@ def width_for(space: Space, tensors: Sequence[TensorSpec], axis: int | None = No
     most = max(t.elements for t in stored)
     # Small operands come from the cache: they may take several accesses for a pack of the large ones.
     streamed = max(ELEMENTS[t.data_type].bytes for t in stored if 2 * t.elements >= most)
-    width = min(MAX_WIDTH, max(1, limit // streamed))
-    while width > 1 and not (space.sizes[j] % width == 0 and all(_allows(space, t, j, width) for t in stored)):
-        width //= 2
-    return width
+    return min(
+        MAX_WIDTH, max(1, limit // streamed), gcd(MAX_WIDTH, space.sizes[j]), *[_widest(space, t, j) for t in stored]
+    )
 
 
-def _allows(space: Space, spec: TensorSpec, axis: int, width: int) -> bool:
+def _widest(space: Space, spec: TensorSpec, axis: int) -> int:
+    """The longest pack of an operand: like all of these numbers a power of two."""
     strides = space.strides(spec)
     if strides[axis] == 0:
-        return True
-    size = ELEMENTS[spec.data_type].bytes
-    promised = max(1, spec.byte_alignment)  # of virtual tensors too: the workspace is aligned more
-    wanted = min(width * size, _PACK_BYTES)
-    others = (s for j, s in enumerate(strides) if j != axis and space.sizes[j] > 1)
-    return strides[axis] == 1 and promised % wanted == 0 and all(s % width == 0 for s in others)
+        return MAX_WIDTH
+    if strides[axis] != 1:
+        return 1
+    rows = gcd(MAX_WIDTH, *[s for j, s in enumerate(strides) if j != axis and space.sizes[j] > 1])
+    promised = gcd(_PACK_BYTES, max(1, spec.byte_alignment))  # of virtual tensors too: the workspace is aligned more
+    return rows if promised == _PACK_BYTES else min(rows, max(1, promised // ELEMENTS[spec.data_type].bytes))
 
 
 def literal(value: float, ctype: str) -> str:
@@ -382,8 +385,11 @@ def literal(value: float, ctype: str) -> str:
         return f"({ctype})NAN"
     if value in (inf, -inf):
         return f"((({ctype}){'-' if value < 0 else ''}INFINITY))"
-    import numpy as np
+    return _finite(value, copysign(1.0, value), ctype)  # zeros are equal, and have two signs
 
+
+@lru_cache(maxsize=512)
+def _finite(value: float, sign: float, ctype: str) -> str:
     number = float(np.float32(value)) if ctype == "float" else float(value)
     if number in (inf, -inf):
         return literal(number, ctype)

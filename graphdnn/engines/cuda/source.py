@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +42,22 @@ def kernel_text(
 
     The name ends with a digest of the text, so that it is one text's and stays the same from run to run.
     """
-    preamble = "".join(_constant(key, value) for key, value in constants.items())
-    return _joined(name, tuple(files), (parameters, preamble, *functions), tuple(options))
+    # The constants as text: a number and a truth value are equal, and are not the same constant.
+    key = name, tuple(files), parameters, tuple(functions), repr(constants), tuple(options)
+    found = _texts.get(key)
+    if found is None:
+        preamble = "".join(_constant(key, value) for key, value in constants.items())
+        made = _joined(name, files, (parameters, preamble, *functions), tuple(options))
+        if len(_texts) >= _KEPT:
+            _texts.clear()
+        found = _texts.setdefault(key, made)  # one object, whichever thread made it
+    return found
 
 
-@lru_cache(maxsize=_KEPT)
-def _joined(name: str, files: tuple[str, ...], generated: tuple[str, ...], options: tuple[str, ...]) -> KernelText:
-    """The same object for another shape, whose text is the same: neither it nor its digest are worked out again."""
+_texts: dict[tuple[object, ...], KernelText] = {}  # another shape's is the same object: nothing of it is made again
+
+
+def _joined(name: str, files: Sequence[str], generated: Sequence[str], options: tuple[str, ...]) -> KernelText:
     headers, known = _headers()
     own = "\n".join(("", *generated, *map(file_text, files)))
     digest = known.copy()

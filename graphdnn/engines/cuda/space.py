@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from graphdnn.enums import DataType
 from graphdnn.tensors import TensorSpec, stride_order
@@ -66,7 +66,12 @@ def is_addressable(spec: TensorSpec) -> bool:
 
 def whole(extents: Sequence[int]) -> Space:
     """The tensors' own axes."""
-    return Space(tuple(extents), tuple(Axis(size, i) for i, size in enumerate(extents)))
+    return _whole(tuple(extents))
+
+
+@lru_cache(maxsize=256)
+def _whole(extents: tuple[int, ...]) -> Space:
+    return Space(extents, tuple(Axis(size, i) for i, size in enumerate(extents)))
 
 
 def collapsed(
