@@ -526,9 +526,11 @@ class _Pointer:
 
 class _Event:
     clock = 0.0
+    streams: list[Any] = []
 
-    def record(self) -> None:
+    def record(self, stream: Any) -> None:
         _Event.clock += 1.0
+        _Event.streams.append(stream)
         self.time = _Event.clock
 
     def synchronize(self) -> None:
@@ -544,6 +546,7 @@ def test_cudas_runtime_allocates_copies_and_times(monkeypatch: pytest.MonkeyPatc
         alloc=_Pointer,
         get_current_stream=lambda: SimpleNamespace(ptr=7),
         Event=_Event,
+        ExternalStream=lambda number: f"stream {number}",
         get_elapsed_time=lambda start, end: end.time - start.time,
     )
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, ndarray=ndarray))
@@ -564,5 +567,6 @@ def test_cudas_runtime_allocates_copies_and_times(monkeypatch: pytest.MonkeyPatc
         assert back.tobytes() == host.tobytes()
     assert set(waited) == {7}
     calls: list[int] = []
-    assert runtime.timings(lambda: calls.append(1), 3) == [1e-3] * 3
-    assert len(calls) == 3
+    assert runtime.timings(lambda: calls.append(1), 3) == runtime.timings(lambda: calls.append(1), 3, 5) == [1e-3] * 3
+    assert len(calls) == 6
+    assert _Event.streams == [None] * 4 + ["stream 5"] * 4

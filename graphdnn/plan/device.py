@@ -310,10 +310,10 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             self.load()
         return self._runtime.current_stream() if stream is None else stream_number(stream)
 
-    def timings(self, call: Callable[[], None], repeat: int) -> list[float]:
-        """Seconds that the device spends on each of several calls, which put work into the current stream."""
+    def timings(self, call: Callable[[], None], repeat: int, stream: int | None = None) -> list[float]:
+        """Seconds that the device spends on each of several calls, which put work into this or the current stream."""
         self.load()
-        return self._runtime.timings(call, repeat)
+        return self._runtime.timings(call, repeat, stream)
 
     def capture(self, bindings: Mapping[int, Any], workspace: Any = None) -> Any:
         from graphdnn.plan.capture import capture

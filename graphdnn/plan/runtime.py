@@ -67,7 +67,7 @@ class Runtime(Protocol):
 
     def synchronize(self, stream: int) -> None: ...
 
-    def timings(self, call: Callable[[], None], repeat: int) -> list[float]: ...
+    def timings(self, call: Callable[[], None], repeat: int, stream: int | None = None) -> list[float]: ...
 
 
 class CudaRuntime:
@@ -203,15 +203,16 @@ class CudaRuntime:
         if not driver.is_capturing(stream):
             driver.synchronize(stream)
 
-    def timings(self, call: Callable[[], None], repeat: int) -> list[float]:
+    def timings(self, call: Callable[[], None], repeat: int, stream: int | None = None) -> list[float]:
         """Seconds on the device between the end of one call's work and the end of the next one's."""
         import cupy
 
+        where = None if stream is None else cupy.cuda.ExternalStream(stream)
         events = [cupy.cuda.Event() for _ in range(repeat + 1)]
-        events[0].record()
+        events[0].record(where)
         for event in events[1:]:
             call()
-            event.record()
+            event.record(where)
         events[-1].synchronize()
         pairs = pairwise(events)
         return [cupy.cuda.get_elapsed_time(start, end) * 1e-3 for start, end in pairs]

@@ -115,7 +115,7 @@ class EmulatedRuntime:
     def synchronize(self, stream: int) -> None:
         pass
 
-    def timings(self, call: Callable[[], None], repeat: int) -> list[float]:
+    def timings(self, call: Callable[[], None], repeat: int, stream: int | None = None) -> list[float]:
         found = []
         for _ in range(repeat):
             start = perf_counter()

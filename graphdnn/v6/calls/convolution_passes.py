@@ -26,7 +26,7 @@ from graphdnn.v6.enums import (
     cudnnStatus_t,
 )
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.execution import Prepared, listening
+from graphdnn.v6.execution import Prepared, current_stream, listening
 from graphdnn.v6.layouts import filter_strides, size_of
 from graphdnn.v6.objects import Convolution, Descriptor, Filter, Handle, Tensor
 from graphdnn.v6.profiles import outside
@@ -192,7 +192,7 @@ def _on_device(call: Prepared, data: tuple[Any, ...], workspace: Any, size: int)
 
     plan = call.plan
     assert isinstance(plan, DevicePlan)
-    return plan.timings(lambda: call(data, workspace, size), _RUNS)
+    return plan.timings(lambda: call(data, workspace, size), _RUNS, current_stream())
 
 
 def _perf(direction: Pass, values: Values, candidate: Candidate, status: cudnnStatus_t, time: float) -> Any:
