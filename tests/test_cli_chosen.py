@@ -185,3 +185,59 @@ def test_stdin_is_read_once(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     for text in (LAYER, graph_to_json(parse(LAYER).build_operation_graph()), plan_to_json(not_the_best("cpu"))):
         monkeypatch.setattr("sys.stdin", io.StringIO(text))
         answer(capsys, "repair", "-", "--device", "cpu")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "kernel LAYER --text main",
+        "kernel LAYER --verify",
+        "kernel LAYER --seed 3",
+        "kernel LAYER --repeat 3",
+        "certify LAYER --types --range x=0,1",
+        "certify LAYER --types --seed 3",
+        "certify LAYER --range x=0,1 --range w=0,1 --seed 3",
+        "db list --stale",
+        "db show key --days 3",
+        "db verify --all",
+        "db prune --all --stale",
+        "db calibration FILE --db FILE",
+        "cache list --limit 3",
+        "cache verify --all",
+        "cache prune --all --days 3",
+        "reduce LAYER --timeout 3",
+        "reduce LAYER --still true --rule x",
+        "reduce LAYER --rule x --engine numpy",
+        "tune LAYER --no-db --db FILE",
+        "repair LAYER --apply --json",
+    ],
+)
+def test_nothing_is_accepted_and_ignored(capsys: pytest.CaptureFixture[str], tmp_path: Path, words: str) -> None:
+    file = tmp_path / "file"
+    given = [LAYER if word == "LAYER" else str(file) if word == "FILE" else word for word in words.split()]
+    assert "cli.ignored" in refused(capsys, *given, code=Exit.USAGE)
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("words", ["db list extra", "db verify extra", "db prune extra"])
+def test_actions_without_names_take_none(capsys: pytest.CaptureFixture[str], tmp_path: Path, words: str) -> None:
+    err = refused(capsys, *words.split(), "--db", str(tmp_path / "a.db"), code=Exit.USAGE)
+    assert "cli.db.files" in err
+
+
+def test_counts_of_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "at least 1" in refused(capsys, "tune", LAYER, "--most", "0", code=Exit.USAGE)
+
+
+def test_certify_names_the_range_that_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    err = refused(capsys, "certify", LAYER, "--range", "x=-1,1", code=Exit.USAGE)
+    assert "cli.certify.range" in err
+    assert "no range for w (uid 2)" in err
+
+
+def test_explain_says_which_shared_memory_it_knows(capsys: pytest.CaptureFixture[str]) -> None:
+    reduction = "reduce add x=f16[64,128,28,28] y=[1,128,1,1]"
+    assert "dynamic shared" in answer(capsys, "explain", reduction, "--device", "h200")[0]
+    assert "64 bytes of shared memory" in answer(capsys, "kernel", reduction, "--device", "h200")[0]
+    found = json.loads(answer(capsys, "compile", reduction, "--device", "h200", "--json")[0])
+    assert found["kernels"][0]["shared"] == 64

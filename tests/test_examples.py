@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -128,3 +129,16 @@ def test_example(name: str) -> None:
     assert not missing, f"{name} does not print {missing}:\n{run.stdout}"
     assert ": False" not in run.stdout
     assert run.stdout.isascii()
+
+
+def test_the_tutorial_runs_from_top_to_bottom(capsys: pytest.CaptureFixture[str]) -> None:
+    """As a reader copies it: one block after another in one interpreter."""
+    page = (EXAMPLES.parent / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) > 7
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)
+    out = capsys.readouterr().out
+    assert "conv_fprop | add + relu_fwd: pays" in out
+    assert out.splitlines()[-1].startswith("conv.groups.divide_channels")

@@ -246,7 +246,7 @@ def test_wrong_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     binary.write_bytes(b"\xff\xfe\x00")
     wrong = {
         "kernels.index": ["--index", "7"],
-        "cli.kernel.verify": ["--verify"],
+        "cli.ignored": ["--verify"],
         "kernels.text": ["--replace", str(broken)],
         "cli.kernel.text": ["--replace", str(binary)],
     }

@@ -96,6 +96,32 @@ def test_filters_of_a_ledger() -> None:
     assert "edge" in repr(ledger)
 
 
+@pytest.mark.parametrize(
+    ("asked", "known"),
+    [
+        ({"engine": "numpi"}, "numpy"),
+        ({"engine": 4711}, "numpy"),
+        ({"engine": "cuda_direct"}, "numpy"),
+        ({"kind": "edges"}, "edge"),
+        ({"rule": "fuse.after_exits"}, "fuse.after_exit"),
+        ({"rule": "zzz"}, "fuse"),
+        ({"operation": 9}, "0, 1"),
+        ({"operation": "relu"}, "conv_fprop 'conv'"),
+        ({"uid": 4711}, "1, 2"),
+    ],
+    ids=str,
+)
+def test_what_nothing_is_called_is_refused(asked: dict[str, Any], known: str) -> None:
+    """An empty answer means that nothing was refused."""
+    graph = centred("cpu")
+    for refusals in (graph.refusals, graph.build().refusals):
+        with pytest.raises(GraphdnnError) as caught:
+            refusals(**asked)
+        (rejection,) = caught.value.rejections
+        assert rejection.rule == "ledger.unknown"
+        assert known in rejection.expected
+
+
 def test_a_plan_knows_the_filters_it_was_ranked_with() -> None:
     graph = OperationGraph.of([operation("conv_fprop")])
     limited = graphdnn.ExecutionPlan(rank(graph, filters=Filters(workspace_limit=0)).best)

@@ -341,3 +341,18 @@ def test_errors_survive_pickling() -> None:
     again = pickle.loads(pickle.dumps(caught.value))
     assert type(again) is type(caught.value)
     assert again.rejections == caught.value.rejections
+
+
+def test_an_output_that_became_read_only() -> None:
+    """The array is the one of the call before; what changed is that nobody may write to it."""
+    plan = build(OperationGraph.of([operation("pointwise")]), "cpu")
+    bound = {t.uid: np.ones(t.extents, np.float32) for t in plan.config.fused.graph.bound}
+    (output,) = plan.config.fused.graph.outputs
+    plan.execute(bound)
+    kept = bound[output.uid].copy()
+    bound[output.uid].flags.writeable = False
+    for _ in range(2):
+        with pytest.raises(BadParam) as caught:
+            plan.execute(bound)
+        assert [r.rule for r in caught.value.rejections] == ["binding.read_only"]
+    assert (bound[output.uid] == kept).all()

@@ -127,6 +127,19 @@ def test_a_graph_that_nothing_serves_has_a_page() -> None:
     assert "no engine serves this graph" in made
 
 
+def test_charts_beside_each_other_have_one_scale() -> None:
+    """The same decades on both axes, though one graph's points are far from the other's."""
+    made = comparison_page(
+        _contents("matmul a=f16[1,4096,4096] b=f16[1,4096,4096]"), _contents("pointwise x=f32[8,8] + relu")
+    )
+    charts = [
+        re.findall(r'<line class="grid"[^>]*/><text[^>]*>([^<]*)</text>', c) for c in made.split('class="chart"')[1:]
+    ]
+    assert len(charts) == 2
+    assert charts[0] == charts[1]
+    assert len(charts[0]) > 6
+
+
 def test_comparison_marks_what_differs() -> None:
     made = comparison_page(_contents(TEXTS[0]), _contents(TEXTS[3]))
     assert not _Page(made).open

@@ -24,7 +24,7 @@ from graphdnn.enums import (
 from graphdnn.errors import BadParam, GraphdnnError, NotInitialized, NotSupported, Rejection
 from graphdnn.fusion import FusedGraph, fuse
 from graphdnn.heuristics import EngineConfig, Filters, Ranking
-from graphdnn.ledger import Ledger, of_error, of_ranking
+from graphdnn.ledger import Ledger, check_places, of_error, of_ranking
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
 
@@ -223,6 +223,7 @@ class Planning(Limiting):
         except GraphdnnError as error:
             found = of_error(error)
         else:
+            check_places(rankings[0].fused, rankings[0].device.kind, engine, operation, uid)
             found = Ledger(entry for ranking in rankings for entry in of_ranking(ranking))
             found += of_error(NotSupported(self._deselected_configs(rankings)))
         return found.only(engine, kind, rule, operation, uid)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from graphdnn.cli.options import refuse_ignored
 from graphdnn.cli.outcome import Exit
 from graphdnn.cuda.cache import LIMIT_BYTES
 from graphdnn.cuda.entry import Damaged
@@ -28,7 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit",
         type=amount,
-        default=float(limit),
         metavar="MIB",
         help=f"prune: size that may stay (default {limit})",
     )
@@ -37,6 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Exit:
+    refuse_ignored(arguments, ("limit days all", arguments.action == "prune", "with prune"),
+                   ("limit days", not arguments.all, "without --all"))  # fmt: skip
     folder = cache_directory()
     if folder is None:
         print(json.dumps({"folder": None}) if arguments.json else NO_FOLDER)
@@ -76,7 +78,7 @@ def verify(folder: Path, arguments: argparse.Namespace) -> Exit:
 
 def prune_kernels(folder: Path, arguments: argparse.Namespace) -> Exit:
     damaged = remove_damaged(folder)
-    limit = 0 if arguments.all else int(arguments.limit * MIB)
+    limit = 0 if arguments.all else LIMIT_BYTES if arguments.limit is None else int(arguments.limit * MIB)
     old = prune(folder, limit, None if arguments.days is None else arguments.days * DAY)
     files, freed = damaged.files + old.files, damaged.bytes + old.bytes
     if arguments.json:

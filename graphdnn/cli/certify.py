@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 from graphdnn.certificate import Certificate
 from graphdnn.cli.chosen import chosen, engine_help
-from graphdnn.cli.options import add_device_and_mode
+from graphdnn.cli.options import add_device_and_mode, refuse_ignored
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.run import natural
 from graphdnn.cli.source import HELP
+from graphdnn.dtypes import FLOATS
 from graphdnn.errors import BadParam
 from graphdnn.graph import OperationGraph
 from graphdnn.operands import blended, random_operands
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", metavar="GRAPH", help=HELP)
     add_device_and_mode(parser)
     parser.add_argument("--engine", metavar="NAME", help=engine_help())
-    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the random data (default: 0)")
+    parser.add_argument("--seed", type=natural, metavar="N", help="of the random data (default: 0)")
     parser.add_argument(
         "--range", action="append", default=[], metavar="NAME=LOW,HIGH", help="bounds for all data in these ranges"
     )
@@ -39,11 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Exit:
+    is_data = not arguments.types and not arguments.range
+    refuse_ignored(arguments, ("range", not arguments.types, "without --types"),
+                   ("seed", is_data, "without --types and --range"))  # fmt: skip
     plan = ExecutionPlan(chosen(arguments).config)
     graph = plan.config.fused.graph
     ranges = _ranges(graph, arguments.range)
     certificate: Certificate = (
-        plan.certificate(ranges=ranges) if ranges or arguments.types else plan.certificate(_data(graph, arguments.seed))
+        plan.certificate(_data(graph, arguments.seed or 0)) if is_data else plan.certificate(ranges=ranges)
     )
     if arguments.json:
         print(json.dumps({"format": "graphdnn.certificate", "version": 1, **certificate.to_json()}, indent=1))
@@ -71,6 +75,9 @@ def _ranges(graph: OperationGraph, given: Sequence[str]) -> dict[int, tuple[floa
         if name not in names:
             raise _refuse(names, text, f"no input is called {name!r}")
         found[names[name]] = low, high
+    missing = [t.label() for t in graph.inputs if t.data_type in FLOATS and not t.is_constant and t.uid not in found]
+    if found and missing:
+        raise _refuse(names, ", ".join(given), f"a bound needs all floating inputs; no range for {', '.join(missing)}")
     return found
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphdnn.cli.cache import DAY, amount
+from graphdnn.cli.options import refuse_ignored
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.source import read_as
 from graphdnn.errors import BadParam, MalformedFile
@@ -65,6 +66,12 @@ ABOUT = {
 def run(arguments: argparse.Namespace) -> Exit:
     from graphdnn.tuning import Database
 
+    is_of_files = arguments.action == "calibration" and bool(arguments.names)
+    refuse_ignored(arguments, ("days stale all", arguments.action == "prune", "with prune"),
+                   ("days stale", not arguments.all, "without --all"),
+                   ("db", not is_of_files, "without files to calibrate by"))  # fmt: skip
+    if arguments.names and arguments.action in ("list", "verify", "prune"):
+        raise BadParam(FILES.reject("command line", "NAME", " ".join(arguments.names), expected="no name"))
     with Database(arguments.db) as database:
         return ACTIONS[arguments.action](database, arguments)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from graphdnn.cli.chosen import chosen, engine_help
-from graphdnn.cli.options import add_device_and_mode
+from graphdnn.cli.options import add_device_and_mode, refuse_ignored
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.run import Outcome, measure, natural, positive, save
 from graphdnn.cli.source import HELP
-from graphdnn.errors import BadParam, MalformedFile, NotSupported
+from graphdnn.errors import MalformedFile, NotSupported
 from graphdnn.files import LARGEST_FILE
 from graphdnn.kernels import KernelView, LaunchView
 from graphdnn.kernels.edited import kernel_at, text_of
@@ -26,12 +26,6 @@ TEXT_FILE = Rule(
     expected="a readable file with kernel text, of at most {limit} bytes",
     reason="it cannot be read: {detail}",
     fix="write the kernel's own text first: graphdnn kernel GRAPH --device cuda --index 0 -o mine.cu",
-)
-NOT_ASKED = Rule(
-    id="cli.kernel.verify",
-    expected="--verify together with --replace FILE",
-    reason="only a text that was put in place of another one is verified here",
-    fix="add --replace FILE; graphdnn run verifies the plan as it is",
 )
 
 
@@ -48,14 +42,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--replace", type=Path, metavar="FILE", help="compile this text in place of the kernel's own, and run it"
     )
     parser.add_argument("--verify", action="store_true", help="with --replace: compare the results with the oracle")
-    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the random data (default: 0)")
-    parser.add_argument("--repeat", type=positive, default=5, metavar="N", help="timed runs (default: 5)")
+    parser.add_argument("--seed", type=natural, metavar="N", help="with --replace: of the random data (default: 0)")
+    parser.add_argument("--repeat", type=positive, metavar="N", help="with --replace: timed runs (default: 5)")
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
 
 
 def run(arguments: argparse.Namespace) -> Exit:
-    if arguments.verify and arguments.replace is None:
-        raise BadParam(NOT_ASKED.reject("command line", "--verify", "alone"))
+    is_run = arguments.replace is not None
+    refuse_ignored(
+        arguments,
+        ("verify seed repeat", is_run, "with --replace FILE"),
+        ("text", is_run or arguments.output is not None, "with --replace FILE or -o FILE"),
+    )
     plan = ExecutionPlan(chosen(arguments).config)
     kernel = kernel_at(plan, arguments.index)
     if arguments.output is not None:
@@ -75,12 +73,13 @@ def _replace(plan: ExecutionPlan, kernel: KernelView, arguments: argparse.Namesp
     changed = plan.with_source(arguments.index, _read(arguments.replace), arguments.text)
     pairs = zip(kernel.launches, changed.kernels[arguments.index].launches, strict=True)
     launches = [(old, new) for old, new in pairs if old.name != new.name]
+    seed, repeat = arguments.seed or 0, arguments.repeat or 5
     outcomes: list[Outcome] = []
     absent, same = "", False
     try:
         for each, verify in ((plan, False), (changed, arguments.verify)):
-            outcomes.append(measure(each, arguments.seed, arguments.repeat, verify=verify))
-        same = _results(plan, arguments.seed) == _results(changed, arguments.seed)
+            outcomes.append(measure(each, seed, repeat, verify=verify))
+        same = _results(plan, seed) == _results(changed, seed)
     except NotSupported as error:
         absent = f"{error.rejections[0].reason}"
     if arguments.json:

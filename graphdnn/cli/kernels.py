@@ -9,7 +9,6 @@ from graphdnn.engines.cuda.launch import DeviceKernel, Launch, LibraryCall
 from graphdnn.engines.engine import CompiledOperation
 from graphdnn.fusion import FusedOp
 from graphdnn.heuristics import EngineConfig
-from graphdnn.operations import Operation
 from graphdnn.plan.source_lines import SourceLine, source_lines
 from graphdnn.tensors import TensorSpec
 from graphdnn.text import indented, size, table
@@ -23,8 +22,8 @@ def kernels_of(config: EngineConfig) -> list[Made]:
 
 
 def kernels_text(config: EngineConfig) -> str:
-    """One line for each launch."""
-    head = ("", "kernel", "blocks", "threads", "shared")
+    """One line for each launch. Shared memory that the text declares itself is known when it is compiled."""
+    head = ("", "kernel", "blocks", "threads", "dynamic shared")
     rows = [row for op, kernel in kernels_of(config) for row in _rows(op, kernel)]
     return f"kernels of {config.name}\n" + indented(table(head, rows, right=(2, 3, 4)))
 
@@ -53,7 +52,7 @@ def _sources(op: FusedOp, kernel: CompiledOperation) -> Iterator[str]:
     texts = _texts(kernel)
     if not texts:
         why = "NumPy computes it" if not isinstance(kernel, DeviceKernel) else "a library computes it"
-        numbered = [f"// operation {i}: {described(step)}" for i, step in enumerate(op.operations)]
+        numbered = [f"// operation {i}: {step.line()}" for i, step in enumerate(op.operations)]
         yield "\n".join((f"{about}: no generated text, {why}", *numbered))
     marks = source_lines(op, kernel)
     for name, text in texts.items():
@@ -65,26 +64,20 @@ def _sources(op: FusedOp, kernel: CompiledOperation) -> Iterator[str]:
         for line, found in meant.items():
             lines[line - 1] += f"   = {'; or '.join(found)}"
         here = {mark.number for mark in marks if mark.kernel == name}
-        head = [f"// operation {i}: {described(step)}" for i, step in enumerate(op.operations) if i in here]
+        head = [f"// operation {i}: {step.line()}" for i, step in enumerate(op.operations) if i in here]
         yield "\n".join((f"{about}: {name}", *head, "", *lines))
 
 
 def _meaning(mark: SourceLine) -> str:
     """What a mark stands for: the operation of the list above the text, or a copy."""
     if mark.number is not None:
-        return f"[{mark.number}] {described(mark.operation)}"
+        return f"[{mark.number}] {mark.operation.line()}"
     ports = zip((mark.operation.inputs(), mark.operation.outputs()), (mark.reads, mark.writes), strict=True)
     reads, writes = (
         ", ".join("scratch memory" if uid is None else _shown(t) for t, uid in zip(tensors.values(), uids, strict=True))
         for tensors, uids in ports
     )
     return f"{mark.operation.tag} that the engine adds: {reads} -> {writes}"
-
-
-def described(op: Operation) -> str:
-    """``add x (uid 1), b (uid 2) -> y (uid 3)``."""
-    reads, writes = (", ".join(map(_shown, ports.values())) for ports in (op.inputs(), op.outputs()))
-    return f"{op.label()}: {reads} -> {writes}"
 
 
 def _shown(tensor: TensorSpec) -> str:
@@ -103,7 +96,7 @@ def kernels_json(config: EngineConfig, *, source: bool) -> list[dict[str, Any]]:
 def _entry(op: FusedOp, kernel: CompiledOperation, *, source: bool) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "operation": op.index,
-        "operations": [described(step) for step in op.operations],
+        "operations": [step.line() for step in op.operations],
         "name": kernel.name,
     }
     if isinstance(kernel, DeviceKernel):
@@ -118,4 +111,10 @@ def _step(step: Launch | LibraryCall) -> dict[str, Any]:
     if isinstance(step, LibraryCall):
         return {"library": step.name}
     grid = list(step.grid)
-    return {"kernel": step.text.name, "entry": step.entry, "grid": grid, "block": step.block, "shared": step.shared}
+    return {
+        "kernel": step.text.name,
+        "entry": step.entry,
+        "grid": grid,
+        "block": step.block,
+        "dynamic_shared": step.shared,
+    }

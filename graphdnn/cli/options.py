@@ -7,9 +7,17 @@ import argparse
 from graphdnn.cli.source import read_as
 from graphdnn.device import PROFILES, DeviceSpec
 from graphdnn.enums import HeurMode
+from graphdnn.errors import raise_if
 from graphdnn.files import spec_from_json
 from graphdnn.machine import VARIABLE, device_spec
+from graphdnn.rules import Rule
 
+IGNORED = Rule(
+    id="cli.ignored",
+    expected="{option} {when}",
+    reason="here it would change nothing, and nothing is accepted and ignored",
+    fix="leave it out, or use it {when}",
+)
 _PROFILES = ", ".join(PROFILES)
 DEVICE_HELP = f"cpu, cuda (a GPU that is here), cuda:1, a profile: {_PROFILES}, or a file of graphdnn device"
 MODES = ("INSTANT", "A", "B", "FALLBACK")
@@ -33,6 +41,17 @@ def named_device(name: str | None) -> DeviceSpec:
     if name is not None and name.endswith(".json"):
         return read_as(name, spec_from_json)
     return device_spec(name)
+
+
+def refuse_ignored(arguments: argparse.Namespace, *rows: tuple[str, bool, str]) -> None:
+    """``rows``: options, whether they do anything here, and when they do. Raises for those given that do not."""
+    found = []
+    for options, is_used, when in rows:
+        for option in () if is_used else options.split():
+            given = getattr(arguments, option.replace("-", "_"))
+            if given not in (None, False, []):
+                found.append(IGNORED.reject("command line", f"--{option}", given, option=f"--{option}", when=when))
+    raise_if(found)
 
 
 def mode_of(arguments: argparse.Namespace) -> HeurMode:

@@ -11,7 +11,7 @@ from typing import Any
 
 from graphdnn.bundles import BUNDLE_FORMAT, bundle_from_json, problem_text, run_command
 from graphdnn.cli.chosen import ENGINE, device_for, engine_help, with_engine
-from graphdnn.cli.options import add_device, device_of
+from graphdnn.cli.options import add_device, device_of, refuse_ignored
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.run import natural, positive
 from graphdnn.cli.source import HELP, asked_of, naming, read_source
@@ -41,6 +41,7 @@ COMMAND = Rule(
     fix="write it as in a shell, {{}} for the graph's file; sh -c '...' for what needs a shell",
 )
 _SECONDS = 300
+_TIMEOUT = 60
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,16 +52,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rule", metavar="ID", help="fails while this rule stops an edge, declines or refuses")
     add_device(parser)
     parser.add_argument("--engine", metavar="NAME", help=engine_help())
-    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the random data (default: 0)")
+    parser.add_argument("--seed", type=natural, metavar="N", help="of the random data (default: 0)")
     parser.add_argument(
         "--seconds", type=positive, default=_SECONDS, metavar="N", help=f"time for all of it (default: {_SECONDS})"
     )
-    parser.add_argument("--timeout", type=positive, default=60, metavar="N", help="for one command (default: 60 s)")
+    parser.add_argument("--timeout", type=positive, metavar="N", help="for one command (default: 60 s)")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the graph as JSON")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(arguments: argparse.Namespace) -> Exit:
+    is_by_rule, is_by_command = arguments.rule is not None, arguments.still is not None
+    refuse_ignored(
+        arguments,
+        ("timeout", is_by_command, "with --still"),
+        ("rule", not is_by_command, "without --still"),
+        ("engine seed", not is_by_command and not is_by_rule, "without --still and --rule"),
+    )
     graph, device, seed = _graph(arguments)
     fails, what = _fails(arguments, graph, device, seed)
     print(f"failing: {what}", file=sys.stderr)
@@ -79,7 +87,7 @@ def _graph(arguments: argparse.Namespace) -> tuple[OperationGraph, DeviceSpec, i
             bundle = bundle_from_json(text)
             return bundle.graph(), device_of(arguments), bundle.seed
     asked = asked_of(arguments.graph, text)
-    return asked.graph, device_for(asked, arguments), arguments.seed
+    return asked.graph, device_for(asked, arguments), arguments.seed or 0
 
 
 def _fails(arguments: argparse.Namespace, graph: OperationGraph, device: DeviceSpec, seed: int) -> tuple[Fails, str]:
@@ -88,7 +96,7 @@ def _fails(arguments: argparse.Namespace, graph: OperationGraph, device: DeviceS
             command = shlex.split(arguments.still)
             if not command:
                 raise ValueError("the command is empty")
-            return by_command(command, graph, arguments.timeout), f"the code of {arguments.still}"
+            return by_command(command, graph, arguments.timeout or _TIMEOUT), f"the code of {arguments.still}"
         except (OSError, ValueError) as error:
             raise BadParam(COMMAND.reject("command line", "--still", arguments.still, detail=str(error))) from None
     if arguments.rule is not None:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from graphdnn.cli.chosen import device_for
-from graphdnn.cli.options import add_device_and_mode, device_of, mode_of
+from graphdnn.cli.options import add_device_and_mode, device_of, mode_of, refuse_ignored
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.source import HELP, asked_of, is_plan, is_problem, naming, read_source
 from graphdnn.cli.writing import write_file
@@ -51,7 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> Exit:
     found = repairs_for(arguments)
-    if arguments.apply is not None or arguments.output is not None:
+    is_applied = arguments.apply is not None or arguments.output is not None
+    refuse_ignored(arguments, ("json", not is_applied, "without --apply, which writes a graph"))
+    if is_applied:
         _apply(_chosen(found, 1 if arguments.apply is None else arguments.apply), arguments.output)
         return Exit.OK
     print(json.dumps(found.to_json(), indent=1) if arguments.json else as_text(found))

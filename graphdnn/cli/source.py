@@ -60,9 +60,7 @@ def naming(argument: str) -> Iterator[None]:
         yield
     except MalformedFile as error:
         named = "stdin" if argument == "-" else argument if is_path(argument) else "the text"
-        rejections = [
-            replace(r, where=named if r.where == "FILE" else f"{named}: {r.where}") for r in error.rejections
-        ]
+        rejections = [replace(r, where=named if r.where == "FILE" else f"{named}: {r.where}") for r in error.rejections]
         said = MalformedFile(rejections)
         said.subject = error.subject
         raise said from error

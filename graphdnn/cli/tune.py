@@ -9,7 +9,7 @@ from pathlib import Path
 
 from graphdnn.cli.chosen import device_for
 from graphdnn.cli.limits import add_limits, limited
-from graphdnn.cli.options import MODES, add_device, mode_of
+from graphdnn.cli.options import MODES, add_device, mode_of, refuse_ignored
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.run import natural, positive, save
 from graphdnn.cli.source import HELP, asked_of
@@ -58,6 +58,7 @@ def seconds(text: str) -> float:
 def run(arguments: argparse.Namespace) -> Exit:
     from graphdnn.tuning import Database, autotune, default_database
 
+    refuse_ignored(arguments, ("db", not arguments.no_db, "without --no-db"))
     asked = asked_of(arguments.graph)
     fused, device = fuse(asked.graph, limited(asked.limits, arguments)), device_for(asked, arguments)
     database = None if arguments.no_db else Database(arguments.db) if arguments.db else default_database()

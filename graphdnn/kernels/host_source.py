@@ -12,11 +12,8 @@ from graphdnn.operations import ConvolutionOperation, Operation, PointwiseOperat
 
 def host_source(choice: Choice) -> str:
     """One part for each operation: its operands, and the function that computes it."""
-    parts = []
-    for i, op in enumerate(choice.task.op.operations):
-        reads, writes = (", ".join(t.label() for t in ports.values()) for ports in (op.inputs(), op.outputs()))
-        parts.append(f"# operation {i}: {op.label()}: {reads} -> {writes}\n{_text(_function(op, choice))}")
-    return "\n\n".join(parts)
+    operations = enumerate(choice.task.op.operations)
+    return "\n\n".join(f"# operation {i}: {op.line()}\n{_text(_function(op, choice))}" for i, op in operations)
 
 
 def _function(op: Operation, choice: Choice) -> Any:

@@ -26,8 +26,7 @@ def page(kernel: KernelView) -> str:
 def _about(kernel: KernelView) -> Iterator[Row]:
     yield "engine", f"{kernel.engine} on {kernel.device.name}"
     for i, op in enumerate(kernel.operations):
-        reads, writes = (", ".join(t.label() for t in ports.values()) for ports in (op.inputs(), op.outputs()))
-        yield "operations" if i == 0 else "", f"[{i}] {op.label()}: {reads} -> {writes}"
+        yield "operations" if i == 0 else "", f"[{i}] {op.line()}"
     gone = ", ".join(f"{t.label()} as {t.data_type.name}" for t in kernel.op.internal)
     yield "vanished", gone or "no tensor: all of them are in memory"
 

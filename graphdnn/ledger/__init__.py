@@ -2,6 +2,7 @@
 
 from graphdnn.ledger.entry import ENTRY_FIELDS, KINDS, LEDGER_FIELDS, SUBJECT_FIELDS, Entry, Subject
 from graphdnn.ledger.ledger import FORMAT, VERSION, Ledger
+from graphdnn.ledger.names import check_places
 from graphdnn.ledger.sources import of_error, of_fused, of_plan, of_ranking
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Entry",
     "Ledger",
     "Subject",
+    "check_places",
     "of_error",
     "of_fused",
     "of_plan",

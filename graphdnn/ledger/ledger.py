@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from graphdnn.ledger.entry import KINDS, Entry
+from graphdnn.ledger.names import check_names
 
 FORMAT, VERSION = "graphdnn.ledger", 1
 
@@ -51,8 +52,10 @@ class Ledger:
         """The entries that agree with everything given.
 
         ``engine`` is a name or an id; ``rule`` an id, or the part of one before a dot; ``operation`` the index of a
-        fused operation, or an operation's label or name.
+        fused operation, or an operation's label or name. Raises ``BadParam`` for an engine, a kind or a rule that there
+        is not: nothing of it could have been refused.
         """
+        check_names(engine, kind, rule)
         return Ledger(
             e
             for e in self.entries

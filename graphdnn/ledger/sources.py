@@ -12,6 +12,7 @@ from graphdnn.fusion import FusedGraph, FusedOp, Stop
 from graphdnn.heuristics import Choice, Ranking
 from graphdnn.ledger.entry import Entry, Subject
 from graphdnn.ledger.ledger import Ledger
+from graphdnn.ledger.names import check_places
 from graphdnn.operations import Operation
 from graphdnn.plan import ExecutionPlan
 from graphdnn.spec import Attempted
@@ -28,6 +29,7 @@ def of_plan(
 ) -> Ledger:
     """What was refused on the way to a plan, filtered as by ``Ledger.only``."""
     config = plan.config
+    check_places(config.fused, config.device.kind, engine, operation, uid)
     ranking = Ranking(config.fused, config.device, config.mode or HeurMode.A, config.filters)
     return of_ranking(ranking).only(engine, kind, rule, operation, uid)
 

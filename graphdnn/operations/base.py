@@ -75,6 +75,12 @@ class Operation(Spec):
         """``conv_fprop 'conv1'`` for reports."""
         return f"{self.tag} '{self.name}'" if self.name else self.tag
 
+    def line(self) -> str:
+        """``conv_fprop 'conv1': x (uid 1) HALF, w (uid 2) HALF -> y (uid 3) HALF``."""
+        ports = (self.inputs().values(), self.outputs().values())
+        reads, writes = (", ".join(f"{t.label()} {t.data_type.name}" for t in tensors) for tensors in ports)
+        return f"{self.label()}: {reads} -> {writes}"
+
 
 @cache
 def ports(cls: type[Spec], role: str) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ _form = attrgetter("dtype", "shape")  # strides are compared when an array is ne
 class HostPlan(ExecutionPlan, place="cpu"):
     """A plan of NumPy engines."""
 
-    __slots__ = ("_forms", "_known", "_launch")
+    __slots__ = ("_forms", "_known", "_launch", "_written")
 
     @classmethod
     def prepare(cls, device: DeviceSpec) -> None:
@@ -58,6 +58,7 @@ class HostPlan(ExecutionPlan, place="cpu"):
         kernels = [k for k in self.compiled if isinstance(k, Kernel)]
         assert len(kernels) == len(self.compiled), "an engine of the host compiles to host kernels"
         self._forms = tuple(e.layout[:2] for e in self._expected)
+        self._written = tuple(i for i, e in enumerate(self._expected) if e.is_output)
         self._launch = _in_turn(_launches(config, kernels, self.uids))
         self._known = Remembered(())
         if debug.verbose:
@@ -75,7 +76,11 @@ class HostPlan(ExecutionPlan, place="cpu"):
             arrays = ()
         if len(bindings) != self._count or not arrays:
             refuse_names((*self._expected, *self._scalars), bindings)
-        if tuple(map(id, arrays)) != self._known.ids or tuple(map(_form, arrays)) != self._forms:
+        if (
+            tuple(map(id, arrays)) != self._known.ids
+            or tuple(map(_form, arrays)) != self._forms
+            or not all([arrays[i].flags.writeable for i in self._written])  # noqa: C419  a list takes half the time
+        ):
             arrays = self._admit(arrays)
         if scalars:
             arrays = (*arrays, *coerce(self._scalars, scalars))  # read now: numbers have no address to remember

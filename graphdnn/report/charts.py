@@ -15,23 +15,30 @@ _LONGEST_NAME = 26  # characters
 _LEFT, _RIGHT, _TOP, _BOTTOM = 74.0, 16.0, 16.0, 46.0
 
 
-def roofline(kernels: Sequence[KernelView], measured: Mapping[int, float]) -> Markup:
+Times = Mapping[int, float]  # seconds by the index of a kernel
+
+
+def roofline(
+    kernels: Sequence[KernelView],
+    measured: Times,
+    beside: Sequence[tuple[Sequence[KernelView], Times]] = (),
+) -> Markup:
     """Operations a second over operations for each byte that has to move, both logarithmic.
 
     The roof is memory bandwidth times intensity up to the rate of the arithmetic; a kernel's point is where its
     predicted time puts it, so its distance from the roof is what it loses; a ring is where its ``measured`` time does.
+    The axes hold what is ``beside`` it as well, so that charts next to each other have one scale.
     """
-    shown = [kernel for kernel in kernels if kernel.flops and kernel.bytes and kernel.predicted_seconds]
+    shown = _drawn(kernels)
     if not shown:
         return element("p", "No kernel computes anything: there is only memory to move.", class_="note")
     device = shown[0].device
     rates = {_rate_name(kernel): _rate(kernel) for kernel in shown}
     intensities = [kernel.flops / kernel.bytes for kernel in shown]
-    ridges = [rate / device.bandwidth for rate in rates.values()]
-    low, high = _decades([*intensities, *ridges])
     reached = [kernel.flops / kernel.predicted_seconds for kernel in shown]
-    seen = [kernel.flops / measured[kernel.index] for kernel in shown if kernel.index in measured]
-    bottom, top = _decades([*reached, *seen, *rates.values()])
+    ends = [_ends(each, times) for each, times in ((shown, measured), *((_drawn(k), t) for k, t in beside))]
+    low, high = _decades([value for across, _ in ends for value in across])
+    bottom, top = _decades([value for _, down in ends for value in down])
     across, down = high - low, top - bottom
 
     def x(value: float) -> float:
@@ -66,6 +73,17 @@ def roofline(kernels: Sequence[KernelView], measured: Mapping[int, float]) -> Ma
     parts.append(_label((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 8, "operations for each byte", "middle"))
     parts.append(_label(_LEFT, _TOP - 3, f"operations a second, {device.name}"))
     return _chart(parts, _HEIGHT, f"roofline of {device.name}")
+
+
+def _drawn(kernels: Sequence[KernelView]) -> list[KernelView]:
+    return [kernel for kernel in kernels if kernel.flops and kernel.bytes and kernel.predicted_seconds]
+
+
+def _ends(kernels: Sequence[KernelView], measured: Times) -> tuple[list[float], list[float]]:
+    """What the axes have to hold: intensities and ridges, rates reached and roofs."""
+    across = [v for k in kernels for v in (k.flops / k.bytes, _rate(k) / k.device.bandwidth)]
+    down = [v for k in kernels for v in (k.flops / k.predicted_seconds, _rate(k))]
+    return across, [*down, *(k.flops / measured[k.index] for k in kernels if k.index in measured)]
 
 
 def _rate_name(kernel: KernelView) -> str:

@@ -46,9 +46,7 @@ def _kernel(kernel: KernelView, texts: dict[str, int]) -> Markup:
 
 def _described(kernel: KernelView, i: int) -> str:
     op = kernel.operations[i]
-    reads, writes = (", ".join(t.label() for t in ports.values()) for ports in (op.inputs(), op.outputs()))
-    origin = f" ({op.origin})" if op.origin else ""
-    return f"[{i}] {op.label()}: {reads} -> {writes}{origin}"
+    return f"[{i}] {op.line()}" + (f" ({op.origin})" if op.origin else "")
 
 
 def _launches(launches: tuple[LaunchView, ...]) -> Markup:

@@ -146,7 +146,8 @@ def comparison_page(left: Contents, right: Contents, version: str = "") -> str:
         (", ".join(r for r in a.ledger.rules if r not in b.ledger.rules) or "none") for a, b in (pairs, (right, left))
     ]
     drawn = [element("div", element("h3", c.title), draw_fused(c.ranking.fused)) for c in pairs]
-    roofs = [element("div", element("h3", c.title), roofline(c.kernels, c.measured)) for c in pairs]
+    points = [(c.kernels, c.measured) for c in pairs]
+    roofs = [element("div", element("h3", c.title), roofline(c.kernels, c.measured, points)) for c in pairs]
     sections: list[Markup] = [
         section("Side by side", table(("", left.title, right.title), marked)),
         section("Kernels", element("div", *drawn, class_="pair")),
