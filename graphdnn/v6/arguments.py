@@ -121,7 +121,10 @@ def _descriptors(where: str, name: str) -> Reader:
             given = type(value).__name__
             raise CudnnError(KIND.reject(where, name, given, expected="an array of tensor descriptors"))
         kind = DESCRIPTORS["TensorDescriptor"]
-        return tuple(_descriptor(where, f"{name}[{i}]", kind, may_be_unset=False)(v) for i, v in enumerate(value))
+        for i, v in enumerate(value):
+            if type(v) is not kind or v.destroyed or v.value is None:
+                raise CudnnError(_descriptor_problem(where, f"{name}[{i}]", kind, v))
+        return tuple(value)
 
     return read
 
