@@ -7,6 +7,7 @@ where a tensor ends.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.convolution_roles import Roles
@@ -14,13 +15,14 @@ from graphdnn.engines.cuda.hopper_product import ACROSS_K
 from graphdnn.engines.cuda.implicit_product import gathered_and_plain
 from graphdnn.engines.cuda.space import Space, is_addressable
 from graphdnn.engines.cuda.steps import Steps
+from graphdnn.engines.once import once
 from graphdnn.tensors import TensorSpec
 
 ALIGNMENT = 16  # bytes, of addresses and strides
 LARGEST_STRIDE = 2**40
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Operand:
     """A tensor in memory and the coordinates of a convolution's image or filter."""
 
@@ -48,7 +50,7 @@ class Operand:
     def strides(self) -> tuple[int, ...]:
         return self.space.strides(self.spec)
 
-    @property
+    @cached_property
     def is_copied(self) -> bool:
         return not is_movable(self) or self.spec.byte_alignment % ALIGNMENT != 0
 
@@ -58,7 +60,7 @@ class Operand:
             return self
         return Operand(steps.relaid(self.spec, channels_first(self)), self.space, self.is_filter)
 
-    @property
+    @cached_property
     def tap_stride(self) -> int:
         """Elements from one tap to the next; -1 where taps do not lie at one distance, the last axis fastest."""
         step, count = 0, 1
@@ -79,6 +81,7 @@ def is_exchanged(roles: Roles) -> bool:
     return roles.direction == "dgrad" and gathered.data_type not in ACROSS_K
 
 
+@once
 def operands(roles: Roles) -> tuple[Operand, Operand]:
     """The one gathered from an image, and the one read as it lies."""
     gathered, plain = gathered_and_plain(roles)

@@ -188,11 +188,17 @@ def choose(sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
 @lru_cache(maxsize=1024)
 def _fastest(sizes: Sizes, machine: _Machine, number: int, stages: int, parts: int) -> Choice | None:
     waiting = []
-    for place, (tile, most) in enumerate(_fitting(number, stages, machine.shared_memory)):
-        if sizes.takes(tile) and not (tile.is_turned and parts > 1):
-            count, steps = _work(sizes, tile)
-            least = _least_clocks(sizes, tile, count / machine.sms, steps)
-            waiting.append((least / (machine.clock * _PACE), place, tile, most, count, steps))
+    products, groups, columns, sms = sizes.products, sizes.groups, sizes.columns, machine.sms
+    asked = number, stages, parts > 1, machine.shared_memory
+    for place, one in enumerate(_taken(sizes._replace(products=(), columns=0, groups=1), *asked)):
+        across = -(-columns // one.columns_held) * groups
+        count = work = 0
+        for rows, depth in products:
+            tiles = -(-rows // one.rows_held) * across
+            count += tiles
+            work += tiles * depth
+        least = one.start + work / sms * one.step + max(1.0, count / sms) * one.turn
+        waiting.append((least / (machine.clock * _PACE), place, one.tile, one.most, count, work / count))
     best: tuple[float, int, int, Tile, int] | None = None  # seconds, place, which part; of equals the first is taken
     for least, place, tile, most, count, steps in sorted(waiting, key=itemgetter(0)):
         if best is not None and least > best[0] * _ROUNDING:
@@ -204,12 +210,33 @@ def _fastest(sizes: Sizes, machine: _Machine, number: int, stages: int, parts: i
     return None if best is None else Choice(best[3], max(stages, SMALLEST_RING) if stages else found, best[4], best[0])
 
 
+class _Taken(NamedTuple):
+    """A tile that serves, with what extents do not change. ``step``, ``turn`` and ``start`` make a bound below what
+    ``_seconds`` comes to with any number of parts: clocks of each step, of each tile and of all of them.
+    """
+
+    tile: Tile
+    most: int  # stages that there is room for
+    rows_held: int
+    columns_held: int
+    step: float
+    turn: float
+    start: float
+
+    @classmethod
+    def of(cls, sizes: Sizes, tile: Tile, most: int) -> _Taken:
+        own = tile.leaving_clocks(min(4, sizes.result_bytes))
+        turn = 0.0 if tile.blocks > 1 else _TILE + own
+        return cls(tile, most, *sizes.sides(tile), tile.step_clocks[sizes.is_across], turn, _LAST_OUT * own + _START)
+
+
 @lru_cache(maxsize=256)
-def _fitting(number: int, stages: int, shared_memory: int) -> tuple[tuple[Tile, int], ...]:
-    """The allowed tiles with enough stages, each with as many as there is room for."""
+def _taken(kind: Sizes, number: int, stages: int, is_split: bool, shared_memory: int) -> tuple[_Taken, ...]:
+    """The allowed tiles with enough stages that may hold products of such sizes. ``kind``: sizes without extents."""
     tiles = [(tile, tile.stages(shared_memory)) for tile in ((TILES[number - 1],) if number else TILES)]
     least = max(stages, SMALLEST_RING if number else _LEAST_STAGES)
-    return tuple((tile, most) for tile, most in tiles if most >= least)
+    fitting = [(tile, most) for tile, most in tiles if most >= least and not (tile.is_turned and is_split)]
+    return tuple(_Taken.of(kind, tile, most) for tile, most in fitting if kind.takes(tile))
 
 
 def tiles_of(sizes: Sizes, tile: Tile) -> int:
@@ -220,18 +247,6 @@ def tiles_by_residue(sizes: Sizes, tile: Tile) -> list[tuple[int, int]]:
     """Tiles along the rows and along the columns of each product."""
     rows_held, columns_held = sizes.sides(tile)
     return [(-(-rows // rows_held), -(-sizes.columns // columns_held)) for rows, _ in sizes.products]
-
-
-def _work(sizes: Sizes, tile: Tile) -> tuple[int, float]:
-    """Tiles, and the steps of one in the mean."""
-    rows_held, columns_held = sizes.sides(tile)
-    across = -(-sizes.columns // columns_held) * sizes.groups
-    tiles = steps = 0
-    for rows, depth in sizes.products:
-        count = -(-rows // rows_held) * across
-        tiles += count
-        steps += count * depth
-    return tiles, steps / tiles
 
 
 def _parts(sizes: Sizes, tiles: int, machine: _Machine) -> Iterator[int]:
@@ -246,14 +261,6 @@ def _parts(sizes: Sizes, tiles: int, machine: _Machine) -> Iterator[int]:
         if parts not in seen and parts > 0 and depth >= 2 * parts:
             seen.add(parts)
             yield parts
-
-
-def _least_clocks(sizes: Sizes, tile: Tile, rounds: float, steps: float) -> float:
-    """Below what ``_seconds`` comes to with any number of parts. ``rounds``: tiles for each multiprocessor."""
-    multiplying = rounds * steps * tile.step_clocks[sizes.is_across]
-    own = tile.leaving_clocks(min(4, sizes.result_bytes))
-    least = multiplying + _LAST_OUT * own + _START
-    return least if tile.blocks > 1 else least + max(1.0, rounds) * (_TILE + own)
 
 
 def _seconds(sizes: Sizes, tile: Tile, tiles: int, steps: float, parts: int, machine: _Machine) -> float:
