@@ -15,22 +15,25 @@ import numpy as np
 import pytest
 from conftest import PROBLEMS
 from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
 
 from graphdnn import OperationGraph, TensorSpec, channels_last_strides, fuse, packed_strides
 from graphdnn.device import this_cpu
 from graphdnn.dtypes import ELEMENTS, Array, cast, data_type_of
 from graphdnn.engines import ENGINES, Engine
 from graphdnn.engines.host.memory import empty, load, store
-from graphdnn.enums import DataType, HeurMode, KnobType
+from graphdnn.enums import DataType, HeurMode, KnobType, PointwiseMode
 from graphdnn.heuristics import Choice, EngineConfig, Ranking
-from graphdnn.operations import Operation
+from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec
 from graphdnn.plan import ExecutionPlan
+from graphdnn.pointwise import POINTWISE
 from graphdnn.tensors import ordered_strides
 
 FLOATS = ("f64", "f32", "f16", "bf16", "e4m3", "e5m2")
 INTEGERS = ("i8", "u8", "i16", "i32", "i64")
 HOST_ENGINES = tuple(engine for engine in ENGINES if "cpu" in engine.places)
 GENERAL = next(engine for engine in HOST_ENGINES if engine.is_general)
+SEEDS = st.integers(0, 2**32 - 1)
 POISONS = (0xFF, 0x5A)  # bytes; the first is NaN in every floating type
 
 # How many random examples a test draws: few in every run, many in the long one.
@@ -86,6 +89,8 @@ LAYOUTS: dict[str, Callable[[Sequence[int]], tuple[int, ...]]] = {
     "reversed": _reversed,
     "rotated": _rotated_with_gaps,
 }
+layouts = st.sampled_from(list(LAYOUTS))
+three_layouts = st.lists(layouts, min_size=3, max_size=3)
 
 
 def tensor(uid: int, dims: Sequence[int], kind: str = "f32", layout: str = "packed", **fields: Any) -> TensorSpec:
@@ -99,6 +104,17 @@ def scalar(uid: int, rank: int, kind: str = "f32") -> TensorSpec:
 
 
 # Values.
+
+
+def pointwise(
+    mode: PointwiseMode, math_type: str, operands: list[TensorSpec], output: TensorSpec, **fields: Any
+) -> PointwiseOperation:
+    """The operands in the order of the mode's row; what is left in ``fields`` are parameters."""
+    row = POINTWISE[mode]
+    alphas = {name: fields.pop(name) for name in ("alpha1", "alpha2") if name in fields}
+    spec = PointwiseSpec(mode=mode, math_type=math_type, **fields)
+    ports = dict(zip(row.operands, operands, strict=True))
+    return PointwiseOperation(spec=spec, **ports, **{"dx" if row.kind == "backward" else "y": output}, **alphas)
 
 
 def values_of(spec: TensorSpec, rng: np.random.Generator, *, extreme: bool = False) -> Array:
