@@ -51,14 +51,14 @@ class Walk:
         return 2 * self.pairs * self.warps
 
 
-# (direction, filter, stride, channels of a group) -> pairs, warps, lines, rows (0: chosen), blocks: the fastest of
-# those tried on an H200 (64 images of 56 x 56, 128 to 192 channels, fp16), where they beat multiply-adds.
-MEASURED: dict[tuple[str, tuple[int, ...], tuple[int, ...], int], tuple[int, int, int, int, int]] = {
-    ("fprop", (7, 7), (1, 1), 1): (2, 4, 2, 0, 3),
-    ("dgrad", (7, 7), (1, 1), 1): (2, 4, 2, 0, 3),
-    ("dgrad", (3, 3), (2, 2), 1): (4, 6, 1, 0, 2),
-    ("fprop", (3, 3), (1, 1), 4): (2, 8, 2, 28, 2),
-    ("dgrad", (3, 3), (1, 1), 4): (2, 8, 2, 28, 2),
+# (direction, filter, stride, channels of a group) -> pairs, warps, lines, blocks: the fastest of those tried on an H200
+# (64 images of 56 x 56, 128 to 192 channels, fp16), where they beat multiply-adds.
+MEASURED: dict[tuple[str, tuple[int, ...], tuple[int, ...], int], tuple[int, int, int, int]] = {
+    ("fprop", (7, 7), (1, 1), 1): (2, 4, 2, 3),
+    ("dgrad", (7, 7), (1, 1), 1): (2, 4, 2, 3),
+    ("dgrad", (3, 3), (2, 2), 1): (4, 6, 1, 2),
+    ("fprop", (3, 3), (1, 1), 4): (2, 8, 2, 2),
+    ("dgrad", (3, 3), (1, 1), 4): (2, 8, 2, 2),
 }
 
 
@@ -148,9 +148,9 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
     parts = -(-shape.columns // (_TILES * TILE))
     tiles = -(-shape.columns // (parts * TILE))
     legal, eights = _pairs(shape), -(-shape.channels_out // 8)
-    pairs, warps, lines, rows, blocks = MEASURED.get(_key(shape), (0, 0, 0, 0, 0))
+    pairs, warps, lines, blocks = MEASURED.get(_key(shape), (0, 0, 0, 0))
     if wishes.asks or not warps or eights * 4 // pairs % warps:
-        pairs = warps = lines = rows = blocks = 0
+        pairs = warps = lines = blocks = 0
     pairs = wishes.tw or pairs
     if pairs not in legal:
         pairs = next((n for n in legal if _registers(shape, n) <= 168), legal[-1])
@@ -174,7 +174,7 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
     resident = wishes.blocks or blocks or max(1, min(by_registers, by_memory))
     resident = min(resident, 2048 // walk.threads)
     height = shape.rows
-    rows = min(wishes.rows, height) or (rows if height >= 2 * rows else 0)
+    rows = min(wishes.rows, height)
     if not rows:
         strips = p.n * -(-shape.channels_out // walk.channels) * parts
 
