@@ -83,7 +83,8 @@ def _quiet(function: Callable[..., Result]) -> Function:
 
 def _in_double(cuda: str) -> str:
     """The float expression with double functions and literals: ``expf(1.0f*x)`` to ``exp(1.0*x)``."""
-    return re.sub(r"(\d\.\d+(?:e-?\d+)?)f\b", r"\1", re.sub(r"\b([a-z0-9]+)f\(", r"\1(", cuda))
+    functions = re.sub(r"\b([a-z0-9]+)f\(", r"\1(", cuda).replace("__fmul_rn", "__dmul_rn")
+    return re.sub(r"(\d\.\d+(?:e-?\d+)?)f\b", r"\1", functions)
 
 
 def _is_integer(x: Array) -> bool:
@@ -351,7 +352,8 @@ def _comparison(numpy: Callable[..., Result], operator: str) -> Pointwise:
 
 POINTWISE: dict[PointwiseMode, Pointwise] = {
     PointwiseMode.ADD: _exact(_TWO, np.add, "({0} + {1})"),
-    PointwiseMode.MUL: _exact(_TWO, np.multiply, "({0} * {1})"),
+    # Rounded: the compiler would take it and a sum that follows for one multiply-add.
+    PointwiseMode.MUL: _exact(_TWO, np.multiply, "__fmul_rn({0}, {1})", "({0} * {1})"),
     PointwiseMode.MIN: _exact(_TWO, np.minimum, _CUDA_MIN, "({0} < {1} ? {0} : {1})"),
     PointwiseMode.MAX: _exact(_TWO, np.maximum, _CUDA_MAX, "({0} > {1} ? {0} : {1})"),
     PointwiseMode.SQRT: _row(_ONE, np.sqrt, "sqrtf({0})", 4),

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import fused, run_both
+from cuda_comparison import compiler, device_kernel, fused, run_both
+from disassembly import NO_DISASSEMBLER, instructions
 from emulator import MISSING
 from problems import tensor, values_of
 
+from graphdnn.cuda.nvrtc import compile_text
 from graphdnn.device import device_spec
 from graphdnn.engines import Task
 from graphdnn.engines.cuda import pointwise
@@ -80,3 +82,13 @@ def test_threads_that_keep_vectors_stay_in_their_columns(channels: int) -> None:
 )
 def test_nothing_is_kept_where_it_does_not_pay(steps: list[Operation]) -> None:
     assert "k__" not in text_of(steps)[0]
+
+
+@pytest.mark.skipif(bool(NO_DISASSEMBLER), reason=NO_DISASSEMBLER)
+@compiler
+def test_a_product_is_rounded_before_a_sum() -> None:
+    """As the tensor between them says, also where the device would multiply and add at once."""
+    (step,) = device_kernel(chain((2, 64, 8, 8), "packed", "f32", 2), ENGINE).steps
+    found = instructions(compile_text(step.text, "sm_90a").cubin)  # type: ignore[union-attr]
+    assert found["FMUL"] and found["FADD"]
+    assert not found["FFMA"]
