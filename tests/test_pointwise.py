@@ -184,7 +184,7 @@ def _library(dtype: Any) -> dict[str, Any]:
     }
     names |= {"powf": np.power, "fabsf": np.abs, "atan2f": np.arctan2, "erff": erf, "erfcf": erfc}
     names["rsqrtf"] = lambda v: dtype(1) / np.sqrt(v)
-    names["rectifiedf"] = _rectified
+    names |= {"rectifiedf": _rectified, "__fmul_rn": np.multiply}
     return {name: one(function) for name, function in names.items()}
 
 
