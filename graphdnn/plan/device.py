@@ -282,6 +282,14 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         with self._here():
             return self._runtime.array(spec)
 
+    def array_at(self, uid: int, address: int) -> Any:
+        """A tensor's array at an address that was bound before: as the plan's own arrays, it is not looked at again.
+
+        Whose memory it is keeps it alive.
+        """
+        with self._here():
+            return self._runtime.array_at(next(e for e in self._expected if e.spec.uid == uid), address)
+
     def _here(self) -> AbstractContextManager[Any]:
         assert self.loaded_on is not None
         return self._runtime.device(self.loaded_on)

@@ -61,6 +61,8 @@ class Runtime(Protocol):
 
     def array(self, spec: TensorSpec) -> Any: ...
 
+    def array_at(self, want: Expected, address: int) -> Any: ...
+
     def copy_in(self, host: Array, array: Any, size: int) -> None: ...
 
     def copy_out(self, array: Any, host: Array, size: int) -> None: ...
@@ -187,6 +189,16 @@ class CudaRuntime:
         memory = cupy.cuda.alloc(spec.bytes + spec.byte_alignment)
         memory += -memory.ptr % spec.byte_alignment
         return cupy.ndarray(shape, CARRIERS.get(spec.data_type, dtype), memory, strides=strides)
+
+    def array_at(self, want: Expected, address: int) -> Any:
+        """A CuPy array of memory that is somebody else's, who keeps it alive."""
+        import cupy
+
+        from graphdnn.plan.device_arrays import CARRIERS
+
+        dtype, shape, strides = want.layout
+        pointer = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(address, want.spec.bytes, None), 0)
+        return cupy.ndarray(shape, CARRIERS.get(want.spec.data_type, dtype), pointer, strides=strides)
 
     def copy_in(self, host: Array, array: Any, size: int) -> None:
         array.data.copy_from_host_async(_address(host), size)

@@ -39,6 +39,7 @@ _UNKNOWN_ALGORITHM = {
     "cudnnCTCLoss": Status.NOT_SUPPORTED,
     "cudnnGetCTCLossWorkspaceSize": Status.NOT_SUPPORTED,
 }  # where an enumerator that does not exist has a status of its own
+_FIRST = 4096  # the first page is never mapped
 _POINTERS = (ctypes.c_void_p, ctypes._Pointer, ctypes.Array)
 
 
@@ -229,6 +230,8 @@ def _pointed_at(value: Any) -> float | None:
 def _memory(where: str, name: str, *, nullable: bool) -> Reader:
     def read(value: Any) -> Any:
         kind = type(value)
+        if kind is int and _FIRST <= value < 2**64:
+            return Address(value)
         if kind is np.ndarray or kind.__module__.startswith("cupy"):  # asking these for more costs microseconds
             return value
         if value is None and nullable:
@@ -251,7 +254,7 @@ def _address_of(value: Any) -> Address | None:
     if value is None or isinstance(value, bool):
         return None if value is not None else Address(0)
     if isinstance(value, int):
-        return Address(value) if value == 0 or 4096 <= value < 2**64 else None  # the first page is never mapped
+        return Address(value) if value == 0 or _FIRST <= value < 2**64 else None
     if isinstance(value, ctypes.Array):
         return Address(ctypes.addressof(value), value, ctypes.sizeof(value))
     return Address(ctypes.cast(value, ctypes.c_void_p).value or 0, value)

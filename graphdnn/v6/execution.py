@@ -40,6 +40,7 @@ class Place:
     """A slot with its layout worked out."""
 
     __slots__ = (
+        "arrays",
         "described",
         "dtype",
         "index",
@@ -60,6 +61,7 @@ class Place:
         self.label = slot.spec.name
         self.described = slot.described
         self.is_host = slot.is_host
+        self.arrays: dict[int, Any] = {}  # by an address on a device that a plan took
 
 
 class Prepared:
@@ -145,6 +147,9 @@ class Prepared:
                     if place.index in self._in_place and not place.is_output:
                         bound[place.uid] = on_device.copied(self.plan, place, bound[place.uid], _thread.stream)
                 self.plan.execute(bound, scratch, _thread.stream)
+            for place in self._places:
+                if type(bound[place.uid]) is int:
+                    on_device.remember(self.plan, place, bound[place.uid])
         except (GraphdnnError, MemoryError):
             raise
         except Exception as error:

@@ -38,7 +38,7 @@ class _Thread(threading.local):
 
 _thread = _Thread()
 _copiers: OrderedDict[tuple[TensorSpec, int], ExecutionPlan] = OrderedDict()
-_MOST_COPIERS, _MOST_KEPT = 256, 256
+_MOST_COPIERS, _MOST_KEPT, _MOST_ADDRESSES = 256, 256, 64
 _WORKSPACE = 0  # where a uid stands otherwise
 
 
@@ -69,6 +69,8 @@ def shadows(call: str, places: Sequence[Place], data: Sequence[Any]) -> dict[int
 def _address(given: Any) -> int:
     if isinstance(given, int):
         return given
+    if type(given).__module__.startswith("cupy"):
+        return int(given.data.ptr)
     interface = given.__array_interface__ if type(given) is np.ndarray else given.__cuda_array_interface__
     return int(interface["data"][0])
 
@@ -96,41 +98,54 @@ def run_recorded(
 
 
 def bound(call: str, place: Place, given: Any) -> Any:
-    """What the plan takes for an argument: the array itself, or its address."""
-    if (
-        type(given).__module__.startswith("cupy")
-        and given.shape == place.shape
-        and given.strides == place.strides
-        and given.dtype == place.dtype
-    ):
-        return given
+    """What the plan takes for an argument: the array itself, or its address, or an array that stands for that."""
     if isinstance(given, Address):
         if given.size is not None and given.size < place.size:
             raise CudnnError(MEMORY_SMALL.reject(call, place.label, f"{given.size} bytes", size=place.size))
-        return given.address
-    if type(given) is np.ndarray:
+        return place.arrays.get(given.address, given.address)
+    if type(given).__module__.startswith("cupy"):
+        shape, strides, dtype = given.shape, given.strides, given.dtype
+    elif type(given) is np.ndarray:
         return given  # the plan says what is wrong with it
-    interface = given.__cuda_array_interface__
-    shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
-    packed = _packed(shape, dtype.itemsize)
-    strides = packed if interface.get("strides") is None else tuple(interface["strides"])
-    if (shape, strides, dtype) == (place.shape, place.strides, place.dtype):
+    else:
+        interface = given.__cuda_array_interface__
+        shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
+        strides = interface.get("strides")
+        strides = _packed(shape, dtype.itemsize) if strides is None else tuple(strides)
+    if shape == place.shape and strides == place.strides and dtype == place.dtype:
         return given
-    address = int(interface["data"][0])
+    _check_layout(call, place, shape, strides, dtype)
+    address = _address(given)
+    return place.arrays.get(address, address)
+
+
+def _check_layout(
+    call: str, place: Place, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]
+) -> None:
+    """An array that is not what the plan binds has the descriptor's extents and strides, or is contiguous."""
     if dtype not in (place.dtype, np.uint8):
         raise CudnnError(MEMORY_TYPE.reject(call, place.label, str(dtype), expected=str(place.dtype)))
     wanted, steps = place.shape, place.strides
     if place.described is not None:
         wanted, steps = place.described.dims, tuple(s * dtype.itemsize for s in place.described.strides)
     if shape == wanted and all(a == b or n == 1 for a, b, n in zip(strides, steps, shape, strict=True)):
-        return address
-    if strides not in (packed, _packed(shape[::-1], dtype.itemsize)[::-1]):
+        return
+    if strides not in (_packed(shape, dtype.itemsize), _packed(shape[::-1], dtype.itemsize)[::-1]):
         layout = f"{shape}, strides {strides}"
         raise CudnnError(MEMORY_LAYOUT.reject(call, place.label, layout, dims=wanted, strides=steps))
     size = prod(shape) * dtype.itemsize
     if size < place.size:
         raise CudnnError(MEMORY_SMALL.reject(call, place.label, f"{size} bytes", size=place.size))
-    return address
+
+
+def remember(plan: ExecutionPlan, place: Place, address: int) -> None:
+    """An address that the plan took is an array from now on: the driver is asked about it once."""
+    from graphdnn.plan import DevicePlan  # which loads with the first plan for a device
+
+    assert isinstance(plan, DevicePlan)
+    if len(place.arrays) >= _MOST_ADDRESSES:
+        place.arrays.clear()
+    place.arrays[address] = plan.array_at(place.uid, address)
 
 
 def _packed(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

@@ -106,6 +106,9 @@ class EmulatedRuntime:
     def array(self, spec: TensorSpec) -> Array:
         return empty(spec)
 
+    def array_at(self, want: Expected, address: int) -> Array:
+        return shadow_at(address, *want.layout)
+
     def copy_in(self, host: Array, array: Array, size: int) -> None:
         array[...] = host
 
