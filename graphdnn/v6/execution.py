@@ -165,6 +165,8 @@ class Prepared:
         return tuple(self.plan.new_array(spec) for _, spec in sorted(specs.items()))
 
 
+Draw = Callable[[Draft], None]  # writes the operations of a call
+
 _kept: OrderedDict[Hashable, Prepared] = OrderedDict()
 _guard = threading.Lock()
 
@@ -201,7 +203,7 @@ def prepared(
     call: str,
     handle: Handle,
     settings: Hashable,
-    draw: Callable[[Draft], None],
+    draw: Draw,
     in_place: tuple[int, ...] = (),
     engines: Callable[[str], tuple[str, ...]] | None = None,
 ) -> Prepared:
@@ -222,6 +224,13 @@ def prepared(
             while len(_kept) > _MOST:
                 _kept.popitem(last=False)
     return found
+
+
+def workspace_of(call: str, handle: Handle, draw: Draw) -> int:
+    """Bytes of workspace that the plan of such a call wants; nothing is compiled."""
+    draft = Draft(call)
+    draw(draft)
+    return rank(draft.graph(), handle.device).best.workspace_size
 
 
 def current_stream() -> int:

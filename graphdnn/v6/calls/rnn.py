@@ -20,7 +20,7 @@ from graphdnn.v6.calls.dropout import advance, mask_size, states_of
 from graphdnn.v6.draft import Draft
 from graphdnn.v6.enums import cudnnDataType_t
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.execution import Prepared, prepared
+from graphdnn.v6.execution import Draw, prepared, workspace_of
 from graphdnn.v6.layouts import element_of
 from graphdnn.v6.objects import Descriptor, Handle, Tensor
 from graphdnn.v6.raw import at_least, memory, part
@@ -70,12 +70,12 @@ def workspace_size(handle: Handle, desc: Descriptor, length: int, x_descs: Descr
     trained = rnn.model_copy(update={"dropout": desc.value.dropout.value.probability if rnn.layers > 1 else 0.0})
     data_type, cells = steps[0].data_type, rnn.cell.name == "LSTM"
     calls = (
-        _prepared_forward("cudnnRNNForwardInference", handle, rnn, data_type, (True, cells) * 2, trains=False),
-        _prepared_forward("cudnnRNNForwardTraining", handle, trained, data_type, (True, cells) * 2, trains=True),
-        _prepared_data(handle, trained, data_type, (True, cells) * 3),
-        _prepared_weights(handle, trained, data_type, has_states=True),
+        _forward_graph(rnn, data_type, (True, cells) * 2, trains=False),
+        _forward_graph(trained, data_type, (True, cells) * 2, trains=True),
+        _data_graph(trained, data_type, (True, cells) * 3),
+        _weights_graph(trained, data_type, has_states=True),
     )
-    return max(_workspace_bytes(rnn), *(call.plan.workspace_size for call in calls))
+    return max(_workspace_bytes(rnn), *(workspace_of(where, handle, draw) for draw in calls))
 
 
 @implements("cudnnGetRNNTrainingReserveSize")
@@ -126,8 +126,7 @@ def _if(given: bool, index: int) -> int | None:
     return index if given else None
 
 
-def _prepared_forward(where: str, handle: Handle, rnn: RnnSpec, data_type: cudnnDataType_t, given: tuple[bool, ...], *,
-                      trains: bool) -> Prepared:  # fmt: skip
+def _forward_graph(rnn: RnnSpec, data_type: cudnnDataType_t, given: tuple[bool, ...], *, trains: bool) -> Draw:
     """``given``: hx, cx, hy, cy."""
 
     def draw(draft: Draft) -> None:
@@ -146,7 +145,7 @@ def _prepared_forward(where: str, handle: Handle, rnn: RnnSpec, data_type: cudnn
         if rnn.draws_masks:
             advance(draft, 10, ports.found["offset"], prod(rnn.mask_extents))
 
-    return prepared(where, handle, (rnn, data_type, given, trains), draw)
+    return draw
 
 
 def _forward(
@@ -158,7 +157,9 @@ def _forward(
     parts = (None, None, None) if reserve is None else Reserve.of(rnn).parts(where, handle, reserve)
     seed, counter = states_of(where, handle, desc.value.dropout.value) if rnn.draws_masks else (None, None)
     given = tuple(s is not None for s in (hx, cx, hy, cy))
-    call = _prepared_forward(where, handle, rnn, data_type, given, trains=reserve is not None)
+    trains = reserve is not None
+    draw = _forward_graph(rnn, data_type, given, trains=trains)
+    call = prepared(where, handle, (rnn, data_type, given, trains), draw)
     call((*rest, hx, cx, hy, cy, parts[0], parts[2], seed, counter), workspace, workspace_bytes)
 
 
@@ -217,12 +218,11 @@ def backward_data(
         dcy = cx = dcx = None
     given = tuple(s is not None for s in (dhy, dcy, hx, cx, dhx, dcx))
     data = (y, dy, w, dx, dhy, dcy, hx, cx, dhx, dcx, kept, gradients, masks)
-    _prepared_data(handle, rnn, data_type, given)(data, room, workspace_bytes)
+    call = prepared(where, handle, (rnn, data_type, given), _data_graph(rnn, data_type, given))
+    call(data, room, workspace_bytes)
 
 
-def _prepared_data(
-    handle: Handle, rnn: RnnSpec, data_type: cudnnDataType_t, given: tuple[bool, ...]
-) -> Prepared:  # fmt: skip
+def _data_graph(rnn: RnnSpec, data_type: cudnnDataType_t, given: tuple[bool, ...]) -> Draw:
     """``given``: dhy, dcy, hx, cx, dhx, dcx."""
 
     def draw(draft: Draft) -> None:
@@ -235,7 +235,7 @@ def _prepared_data(
         ports.kept(kept=10, kept_gradients=11, masks=12)
         draft.add(RnnBackwardData(rnn=rnn, **ports.found))
 
-    return prepared("cudnnRNNBackwardData", handle, (rnn, data_type, given), draw)
+    return draw
 
 
 @implements("cudnnRNNBackwardWeights", "rnn_bwd_weights, pointwise add", "PyTorch")
@@ -253,10 +253,12 @@ def backward_weights(
     kept, gradients, masks = Reserve.of(rnn).parts(where, handle, reserve)
 
     data = (x, y, hx, dw, kept, gradients, masks)
-    _prepared_weights(handle, rnn, data_type, has_states=hx is not None)(data, room, workspace_bytes)
+    has_states = hx is not None
+    draw = _weights_graph(rnn, data_type, has_states=has_states)
+    prepared(where, handle, (rnn, data_type, has_states), draw)(data, room, workspace_bytes)
 
 
-def _prepared_weights(handle: Handle, rnn: RnnSpec, data_type: cudnnDataType_t, *, has_states: bool) -> Prepared:
+def _weights_graph(rnn: RnnSpec, data_type: cudnnDataType_t, *, has_states: bool) -> Draw:
     def draw(draft: Draft) -> None:
         element, count = element_of(data_type)[0], (rnn.weight_count,)
         ports = _Ports(draft, rnn, element)
@@ -269,4 +271,4 @@ def _prepared_weights(handle: Handle, rnn: RnnSpec, data_type: cudnnDataType_t, 
         old, out = draft.plain(3, element, count, "old dw", is_copy=True), draft.plain(3, element, count, "dw")
         draft.pointwise(PointwiseMode.ADD, rnn.arithmetic, fresh, old, out=out)
 
-    return prepared("cudnnRNNBackwardWeights", handle, (rnn, data_type, has_states), draw)
+    return draw
