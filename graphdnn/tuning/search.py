@@ -78,6 +78,7 @@ class Search:
     trials: list[Trial] = field(default_factory=list)
     stopped: str = "every candidate was tried"
     _is_open: bool = False
+    _is_opening: bool = False
     _loaded: set[int] = field(default_factory=set)  # places of the trials whose plans the worker has
     _marks: dict[str, Trial] = field(default_factory=dict)
     _awaited: list[tuple[Trial, Future[str]]] = field(default_factory=list)  # results that are being judged
@@ -96,13 +97,19 @@ class Search:
     # The worker.
 
     def open(self) -> None:
-        """Hand over the graph; the worker makes its operands while the oracle works here."""
+        """Hand over the graph; the worker makes its operands while the oracle works and kernels are compiled."""
         self.process.tell(self._opening())
         first = self.candidates.first
         self.ahead.offer([first, *self.candidates.upcoming([first], FIRST)])
         self.reference.start()
-        self.process.answer(max(_START, self.limits.candidate), "starting")
-        self._is_open = True
+        self._is_opening = True
+
+    def _opened(self) -> None:
+        """Wait for what ``open`` began. Raises what the worker failed with: it is no candidate's fault."""
+        if self._is_opening:
+            self._is_opening = False
+            self.process.answer(max(_START, self.limits.candidate), "starting")
+            self._is_open = True
 
     def _opening(self) -> dict[str, Any]:
         config = self.candidates.first
@@ -207,6 +214,7 @@ class Search:
             self.trials.append(trial)
             self._show(trial)
             self.building_seconds += self.ahead.wait(config, self.limits.candidate)
+            self._opened()
             if self._guarded(trial, lambda trial=trial: self._tried(trial)):  # type: ignore[misc]
                 self._collect()
             if not trial.verdict.is_fault and trial.samples:

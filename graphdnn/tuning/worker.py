@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -31,8 +31,12 @@ from graphdnn.files import config_from_dict, graph_from_dict, guarded
 from graphdnn.operands import blended, poisoned, random_operands
 from graphdnn.plan import ExecutionPlan, class_of
 from graphdnn.tensors import TensorSpec
+from graphdnn.tuning.filling import fill
 from graphdnn.tuning.messages import Message, receive, send
 from graphdnn.tuning.reference import as_it_lies
+
+if TYPE_CHECKING:
+    from graphdnn.tuning.fingerprints import Fingerprints
 
 GARBAGE = 0xFF  # what workspaces and floating results are filled with: NaN, or -1
 LARGE = 0x7F  # and whole results: no small numbers
@@ -52,14 +56,16 @@ class Bench:
         self.arrays: dict[int, Any] = {}
         self.plans: dict[int, tuple[ExecutionPlan, Any]] = {}
         self.repeated: dict[int, Any] = {}  # key -> what executes its plan once
-        self._results: dict[int, Array] = {}
+        self._checked: ExecutionPlan | None = None  # whose results the arrays hold
+        self._prints = _fingerprints(self.device)
+        self._untouched: dict[int, int] = {}  # uid of an input -> its fingerprint
 
     def build(self, key: int, entries: Message) -> tuple[Message, bytes]:
         start = perf_counter()
         plan = ExecutionPlan(guarded(lambda: config_from_dict(entries, self.device)))
         plan.load()
         if not self.arrays:
-            self.arrays = self._copies() if self.device.kind == "cpu" else plan.to_device(self.host)
+            self.arrays = self._copies() if self.device.kind == "cpu" else self._on_device(plan)
         workspace = plan.new_workspace()
         seconds = perf_counter() - start
         mark = _fingerprint(plan)
@@ -72,19 +78,32 @@ class Bench:
         for spec in self.graph.outputs:
             self._spoil(plan, spec)
         if workspace is not None:
-            _fill(workspace, GARBAGE, workspace.nbytes)
+            fill(workspace, GARBAGE, workspace.nbytes)
         (seconds,) = _times(plan, lambda: plan.execute(self.arrays, workspace), 1)
-        back = plan.to_host(self.arrays)
-        altered = [t.uid for t in self._arrays_read() if not _same_bits(back[t.uid], self.host[t.uid])]
-        self._results = {spec.uid: back[spec.uid] for spec in self.graph.outputs}
+        self._checked = plan
+        altered, digest = self._seen() if self._prints is None else self._fingerprinted(self._prints)
+        return {"seconds": seconds, "digest": digest, "altered": altered}, b""
+
+    def _seen(self) -> tuple[list[int], str]:
+        """Inputs that were written to, and a digest of the results, from what lies in host memory."""
+        altered = [t.uid for t in self._arrays_read() if not _same_bits(self.arrays[t.uid], self.host[t.uid])]
         digest = hashlib.sha256()
-        for result in self._results.values():
-            digest.update(_bytes(result))
-        return {"seconds": seconds, "digest": digest.hexdigest(), "altered": altered}, b""
+        for spec in self.graph.outputs:
+            digest.update(_bytes(self.arrays[spec.uid]))
+        return altered, digest.hexdigest()
+
+    def _fingerprinted(self, prints: Fingerprints) -> tuple[list[int], str]:
+        """The same where the arrays are on a device."""
+        read, written = self._arrays_read(), self.graph.outputs
+        found = prints.of([(self.arrays[t.uid].data.ptr, t.bytes) for t in (*read, *written)])
+        altered = [t.uid for t, number in zip(read, found, strict=False) if number != self._untouched[t.uid]]
+        return altered, "-".join(f"{number:016x}" for number in found[len(read) :])
 
     def outputs(self, uids: list[int], kept: list[int]) -> tuple[Message, bytes]:
         """What the last checked execution wrote; of the tensors ``uids`` the images ``kept``."""
-        parts = [_bytes(r[kept] if uid in uids else r) for uid, r in self._results.items()]
+        assert self._checked is not None
+        results = self._checked.to_host({spec.uid: self.arrays[spec.uid] for spec in self.graph.outputs})
+        parts = [_bytes(r[kept] if uid in uids else r) for uid, r in results.items()]
         return {"sizes": [len(part) for part in parts]}, b"".join(parts)
 
     def time(self, key: int, calls: int, samples: int) -> tuple[Message, bytes]:
@@ -117,6 +136,14 @@ class Bench:
                 return plan.capture(arrays, workspace).launch
         return lambda: plan.execute(arrays, workspace)
 
+    def _on_device(self, plan: ExecutionPlan) -> dict[int, Any]:
+        arrays = plan.to_device(self.host)
+        if self._prints is not None:
+            read = self._arrays_read()
+            found = self._prints.of([(arrays[t.uid].data.ptr, t.bytes) for t in read])
+            self._untouched = {t.uid: number for t, number in zip(read, found, strict=True)}
+        return arrays
+
     def _copies(self) -> dict[int, Any]:
         """The operands again, for plans to work on."""
         copies = dict(self.host)
@@ -136,9 +163,21 @@ class Bench:
         if isinstance(array, np.ndarray):
             array[...] = poisoned(spec) if old is None else old
         elif old is None:
-            _fill(array, GARBAGE if ELEMENTS[spec.data_type].kind == "float" else LARGE, spec.bytes)
+            fill(array, GARBAGE if ELEMENTS[spec.data_type].kind == "float" else LARGE, spec.bytes)
         else:
             array.data.copy_from_device_async(plan.to_device({spec.uid: old})[spec.uid].data, spec.bytes)
+
+
+def _fingerprints(device: DeviceSpec) -> Fingerprints | None:
+    """Where arrays are on a device. Loaded with the operands: the tuner is waiting for kernels then."""
+    from graphdnn.cuda.driver import available
+
+    if device.kind == "cpu" or available():  # which says why there is no driver
+        return None
+    from graphdnn.plan.runtime import CudaRuntime
+    from graphdnn.tuning.fingerprints import Fingerprints
+
+    return Fingerprints(CudaRuntime(device), device)
 
 
 def _times(plan: ExecutionPlan, call: Callable[[], None], repeat: int) -> list[float]:
@@ -152,14 +191,6 @@ def _times(plan: ExecutionPlan, call: Callable[[], None], repeat: int) -> list[f
         call()
         found.append(perf_counter() - start)
     return found
-
-
-def _fill(array: Any, byte: int, size: int) -> None:
-    """Bytes of an array, host or device."""
-    if isinstance(array, np.ndarray):
-        as_it_lies(array).view(np.uint8).fill(byte)
-    else:
-        array.data.memset_async(byte, size)
 
 
 def _launches(plan: ExecutionPlan) -> int:
