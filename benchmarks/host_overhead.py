@@ -1,27 +1,35 @@
-"""Host time of a call and of a build, without any work behind them.
+"""Host time of calls, builds and reports, without any work behind them.
 
     python benchmarks/host_overhead.py [--json FILE]
 
 ``execute`` runs a plan over four NumPy tensors whose launch does nothing; ``build`` makes the graph and the plan of
 convolution + bias + ReLU again in a warm process; ``legacy`` is a repeated cudnnConvolutionForward of which the plan
-does nothing, so what the call adds to ``execute``.
+does nothing, so what the call adds to ``execute``. Then plans for a GPU that need not be here (plan_building.py), and
+``explain`` of small and large graphs.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import json
 import platform
+import sys
 import timeit
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import plan_building
 
 import graphdnn
 from graphdnn import ConvolutionMode, ExecutionPlan, OperationGraph, PointwiseMode, TensorSpec, packed_strides
 from graphdnn.operations import ConvForward, ConvolutionSpec, PointwiseOperation, PointwiseSpec
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+from long_graphs import layers  # of the tests, which hold the same limits
 
 X, W, Y, B = (4, 64, 28, 28), (64, 64, 3, 3), (4, 64, 28, 28), (1, 64, 1, 1)
 
@@ -81,6 +89,15 @@ def idle_legacy_call() -> Callable[[], object]:
     return lambda: v6.cudnnConvolutionForward(*arguments)
 
 
+def explained(count: int) -> Callable[[], object]:
+    """Fusing, ranking and the report of so many operations, of a graph that is new each time."""
+    from graphdnn.cli import explain
+
+    operations, numbers = layers(count), itertools.count()
+    graphdnn.prepare("h200")
+    return lambda: explain.as_text(graphdnn.rank(OperationGraph.of(operations, name=str(next(numbers))), "h200"))
+
+
 def best(call: Callable[[], object], number: int) -> float:
     """Seconds of one call, smallest of seven repetitions."""
     return min(timeit.repeat(call, number=number, repeat=7)) / number
@@ -91,7 +108,7 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     plan, bindings = idle()
-    results = {
+    results: dict[str, Any] = {
         "execute_us": best(lambda: plan.execute(bindings), 50_000) * 1e6,
         "build_ms": best(lambda: graphdnn.build(conv_bias_relu()), 20) * 1e3,
         "graph_ms": best(conv_bias_relu, 20) * 1e3,
@@ -101,6 +118,18 @@ def main() -> None:
     parts = f"{results['build_ms']:.2f} ms   (goal 3; the graph {results['graph_ms']:.2f})"
     print(f"graph and plan of conv + bias + relu:     {parts}")
     print(f"cudnnConvolutionForward, beside its plan: {results['legacy_us']:.2f} us   (goal 10)")
+    results["explain_4_ms"] = best(explained(4), 3) * 1e3
+    results["explain_500_s"] = min(timeit.repeat(explained(500), number=1, repeat=2))
+    print(f"explain of 4 operations on h200:          {results['explain_4_ms']:.1f} ms   (goal 50)")
+    print(f"explain of 500 operations:                {results['explain_500_s']:.2f} s   (goal 2)")
+    results["plans"] = plans = plan_building.in_new_processes("h200")
+    print("plans on h200, kernels compiled and not loaded, milliseconds:")
+    print("            new kernel   on disk   other shape (least)   equal graph")
+    print("goal              1500      5.00      0.50                  0.18")
+    for name, found in plans.items():
+        (least, other), (_, equal) = found["other shape"], found["equal graph"]
+        first = f"{found['new kernel'] * 1e3:10.0f}{found['on disk'] * 1e3:10.2f}"
+        print(f"{name:12s}{first}{other * 1e-3:10.2f}      ({least * 1e-3:.2f})    {equal * 1e-3:10.2f}")
     if options.json:
         about = {
             "date": datetime.date.today().isoformat(), "python": platform.python_version(),

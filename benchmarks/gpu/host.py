@@ -10,10 +10,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+
+import plan_building
 
 from gpu.buffers import BufferSet, allocate, fill
 from gpu.contest import brief, precision
@@ -27,7 +28,6 @@ from gpu.timing import Timed
 from graphdnn import ExecutionPlan, OperationGraph, build
 
 TINY = Layer("tiny", 1, 16, 8, 8, 16, 3, 3, 1, 1)
-SMALL = Layer("small", 1, 64, 28, 28, 64, 3, 3, 1, 1)
 CALLS = 100  # in one measurement; a stream takes many more before it makes the host wait
 BUILDS = 10
 FRESH_BUILDS = 3
@@ -147,24 +147,22 @@ def replay(device: Device, options: Options, result: Result) -> None:
 
 def build_again(device: Device, options: Options, result: Result) -> None:
     """The plan of a graph, in a process that has built the same before."""
-    _build_each([TINY] * BUILDS, device, result)
-
-
-def build_other_shape(device: Device, options: Options, result: Result) -> None:
-    """The plan of a graph, in a process that has built others of its kind; no kernel is compiled."""
-    shapes = [replace(SMALL, n=n) for n in range(1, BUILDS + 2)]
-    build(graph_of(shapes.pop()), device.engine_device)
-    _build_each(shapes, device, result)
-
-
-def _build_each(layers: Sequence[Layer], device: Device, result: Result) -> None:
     _ready(device, result)
     times = []
-    for graph in [graph_of(layer) for layer in layers]:
+    for graph in [tiny_graph() for _ in range(BUILDS)]:
         start = time.perf_counter()
         build(graph, device.engine_device)
         times.append((time.perf_counter() - start) * 1e6)
     result.ours = _timed(times, 1)
+
+
+def build_other_shape(name: str, device: Device, options: Options, result: Result) -> None:
+    """The plan of a graph, in a process that has built others of its kind; no kernel is compiled."""
+    result.plan = build(plan_building.graph(name, plan_building.FIRST), device.engine_device).name
+    found = plan_building.other_shapes(name, device.engine_device)
+    least, middle = found["other shape"]
+    result.ours = Timed(middle, least, middle, plan_building.COUNT, 1, captured=False)
+    result.note = f"least {least:.0f}, an equal graph {found['equal graph'][1]:.0f}"
 
 
 def fresh_build(cached: bool, device: Device, options: Options, result: Result) -> None:
@@ -207,7 +205,10 @@ HOST = Group(
         Case("execute_other_arrays", _step(execute_other_arrays)),
         Case("replay", _step(replay), quick=True),
         Case("build_again", _step(build_again), quick=True),
-        Case("build_other_shape", _step(build_other_shape), quick=True),
+        *(
+            Case(f"build_other_shape_{name}", _step(partial(build_other_shape, name)), quick=name == "conv")
+            for name in plan_building.CLASSES
+        ),
         Case("build_new_process_cached", _step(partial(fresh_build, True))),
         Case("build_new_process_cold", _step(partial(fresh_build, False)), quick=True),
     ),
