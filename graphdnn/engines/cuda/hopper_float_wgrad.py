@@ -28,7 +28,7 @@ from graphdnn.engines.cuda.hopper_maps import Walk, walk_of
 from graphdnn.engines.cuda.hopper_needs import capability_need, is_convolution, prologue_need, walk_needs
 from graphdnn.engines.cuda.hopper_operands import operands
 from graphdnn.engines.cuda.hopper_product import product_text
-from graphdnn.engines.cuda.hopper_sum import sum_constants, sum_launch
+from graphdnn.engines.cuda.hopper_sum import PARTS_FILES, sum_constants, sum_launch
 from graphdnn.engines.cuda.hopper_tiles import PANEL, ROW, Sizes
 from graphdnn.engines.cuda.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.implicit_product import gathered_and_plain, product_of
@@ -212,7 +212,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, planes: int) -> Devi
         name,
         [
             *("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh"),
-            *("hopper_float_wgrad.cu", *(["hopper_sum.cu"] if is_split else [])),
+            *(*PARTS_FILES, "hopper_float_wgrad.cu", *(["hopper_sum.cu"] if is_split else [])),
         ],
         parameters=parameters.text,
         functions=[

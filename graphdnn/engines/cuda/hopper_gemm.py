@@ -42,7 +42,7 @@ from graphdnn.engines.cuda.hopper_result import (
     streamed_residual,
     written_and_read,
 )
-from graphdnn.engines.cuda.hopper_sum import sum_constants, sum_launch
+from graphdnn.engines.cuda.hopper_sum import PARTS_FILES, sum_constants, sum_launch
 from graphdnn.engines.cuda.hopper_tiles import (
     PANEL,
     PARTS,
@@ -230,7 +230,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         [
             *("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_fill.cuh"),
             "hopper_no_residual.cuh" if residual is None else "hopper_residual.cuh",
-            *("hopper_gemm.cu", *(["hopper_sum.cu"] if is_split else [])),
+            *(*PARTS_FILES, "hopper_gemm.cu", *(["hopper_sum.cu"] if is_split else [])),
         ],
         parameters=parameters.text,
         functions=[

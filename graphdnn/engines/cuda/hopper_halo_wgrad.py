@@ -8,7 +8,7 @@ channels of the gradient and 64 or 32 of the image: fewer leave fewer partial su
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, prod
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.cost import device_cost
@@ -39,7 +39,10 @@ from graphdnn.fusion.fused import FusedOp
 _NEIGHBOURS = 8  # columns of a thread that follow each other
 _CHANNELS = 2  # axis of the result's coordinates
 _BYTES = 2  # of an element
-_FILES = ("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_halo_wgrad.cu")
+_FILES = (
+    "next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_parts.cuh",
+    "hopper_halo_wgrad.cu",
+)  # fmt: skip
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
@@ -62,15 +65,16 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     walks = [walk_of(product, residue) for residue in product.residues]
     describe_work(parameters, product, sizes, layout, walks, blocks, units=shape.tap_count * blocks)
     down, across = tile.patches(shape)
-    shares_down, shares_across = tile.shares(shape)
+    shares, pieces = prod(tile.shares(shape)), shape.tap_count * tile.channels // 32
     for name, value in {
-        "parts": choice.parts, "image_pixels": 1, "shares_across": shares_across,
+        "parts": choice.parts, "image_pixels": 1,
+        "shares": shares, "whole": choice.whole, "shares_across": tile.shares(shape)[1],
         "patches": shape.images * down * across, "patches_down": down, "patches_across": across,
         "tap_first": taps.first,
     }.items():  # fmt: skip
         parameters.integer(name, value)
     parameters.integers("tap_pace", taps.pace)
-    sums = layout.tiles * PANEL * PANEL
+    sums = (shares - choice.whole) * pieces * 64 * 32
     if is_split:
         parameters.scratch("partial", "float", steps.allocate(choice.parts * sums * 4))
     else:
@@ -100,7 +104,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         },
     )  # fmt: skip
     packed = parameters.pack()
-    grid = (min(shares_down * shares_across * choice.parts, device.sm_count), 1, 1)
+    grid = (min(choice.whole + (shares - choice.whole) * choice.parts, device.sm_count), 1, 1)
     shared = choice.stages * (tile.stage_bytes(shape) + 16)
     steps.add(Launch(text, "hopper_halo_wgrad", grid, 128 * (lines + 1), packed, shared, starts_early=True))
     if is_split:

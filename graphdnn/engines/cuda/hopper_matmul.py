@@ -26,7 +26,7 @@ from graphdnn.engines.cuda.hopper_matmul_needs import (
 from graphdnn.engines.cuda.hopper_matrices import MOST_BATCH_AXES, Matrices, stacked
 from graphdnn.engines.cuda.hopper_needs import EXACT_PAIRS, FP8_PAIRS, TF32_PAIRS
 from graphdnn.engines.cuda.hopper_product import product_text, promoted_steps
-from graphdnn.engines.cuda.hopper_sum import sum_constants, sum_launch
+from graphdnn.engines.cuda.hopper_sum import PARTS_FILES, sum_constants, sum_launch
 from graphdnn.engines.cuda.hopper_tiles import PANEL, PARTS, ROW, STAGES, TILE, Sizes, choose
 from graphdnn.engines.cuda.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
@@ -160,7 +160,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         name,
         [
             *("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_matmul.cuh"),
-            *("hopper_no_residual.cuh", "hopper_gemm.cu", *(["hopper_sum.cu"] if is_split else [])),
+            *(*PARTS_FILES, "hopper_no_residual.cuh", "hopper_gemm.cu", *(["hopper_sum.cu"] if is_split else [])),
         ],
         parameters=parameters.text,
         functions=[

@@ -30,7 +30,7 @@ from graphdnn.engines.cuda.hopper_planes_kinds import Kind, kind_of
 from graphdnn.engines.cuda.hopper_planes_needs import planes_needs
 from graphdnn.engines.cuda.hopper_planes_split import FilterPlanes
 from graphdnn.engines.cuda.hopper_planes_tiles import PARTS, STAGES, TILE, choose, promoted
-from graphdnn.engines.cuda.hopper_sum import sum_constants, sum_launch
+from graphdnn.engines.cuda.hopper_sum import PARTS_FILES, sum_constants, sum_launch
 from graphdnn.engines.cuda.hopper_tiles import Sizes
 from graphdnn.engines.cuda.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.implicit_product import Product, gathered_and_plain, product_of
@@ -49,7 +49,7 @@ _NEIGHBOURS = {1: 8, 2: 8, 4: 4, 8: 2}  # columns of a thread that follow each o
 _CHANNELS = 2  # the axis, of the coordinates of images
 _FILES = (
     "next_launch.cuh", "planes.cuh", "ldmatrix.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh",
-    "hopper_planes.cuh",
+    *PARTS_FILES, "hopper_planes.cuh",
 )  # fmt: skip
 _SPLIT_SHARE = 0.5  # of the data sheet's bandwidth
 

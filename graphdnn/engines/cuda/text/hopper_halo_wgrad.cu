@@ -27,17 +27,43 @@ __device__ __forceinline__ matrix_t taps_at(shared_t address) {
     return (matrix_t)((address & 0x3FFFF) >> 4) | between_taps << 16 | between_eights << 32 | swizzled << 62;
 }
 
-// A block's piece of work: some patches for 64 channels of the gradient and CHANNELS of the image.
-struct Share { int part, row, channels, first, last; };
+// A block's piece of work: patches for 64 channels of the gradient and CHANNELS of the image. The first shares are whole,
+// those of the rest are split into parts.
+struct Share { int row, channels, first, last, part, rest; };
 
 __device__ __forceinline__ Share share_of(const Params& p, int number) {
     Share s;
+    s.first = s.part = 0;
+    s.last = (int)p.patches;
+    s.rest = -1;
+    if (SPLIT && number >= (int)p.whole) {
+        s.part = number - (int)p.whole;
+        s.rest = take(s.part, (int)p.shares - (int)p.whole);
+        s.first = (int)((long long)p.patches * s.part / p.parts);
+        s.last = (int)((long long)p.patches * (s.part + 1) / p.parts);
+        number = (int)p.whole + s.rest;
+    }
     s.channels = take(number, (int)p.shares_across);
-    s.row = take(number, (int)p.tiles_m[0]);
-    s.part = number;
-    s.first = (int)((long long)p.patches * s.part / p.parts);
-    s.last = (int)((long long)p.patches * (s.part + 1) / p.parts);
+    s.row = number;
     return s;
+}
+
+__device__ __forceinline__ Work tile_of(const Params& p, const Share& share, int line, int s) {
+    const int tap = (int)p.tap_first + line * (int)p.tap_pace[0] + s * (int)p.tap_pace[1];
+    Work w{};
+    w.tile_m = share.row;
+    w.tile_n = tap * (int)p.channel_blocks + share.channels * CHANNELS / PANEL;
+    return w;
+}
+__device__ __forceinline__ int block_of(const Share& share, int i) { return CHANNELS == PANEL ? i : share.channels % 2; }
+
+// Pieces of partial sums: [share][tap][32 columns].
+constexpr int PIECES = TAPS_H * TAPS_W * (CHANNELS / 32);
+__device__ __forceinline__ int pieces_of_part(const Params& p) { return ((int)p.shares - (int)p.whole) * PIECES; }
+__device__ __forceinline__ Summed summed_at(const Params& p, int piece) {
+    const int i = take(piece, CHANNELS / 32), s = take(piece, TAPS_W), line = take(piece, TAPS_H);
+    const Share share = share_of(p, (int)p.whole + piece);
+    return Summed{tile_of(p, share, line, s), 0, block_of(share, i)};
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_wgrad(const __grid_constant__ Params p) {
@@ -54,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_wgrad(const
     wait_for_launch_before();
     const int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 % 4, 0);
-    const int pieces = (int)p.shares_across * (int)p.tiles_m[0] * (int)p.parts;
+    const int pieces = (int)p.whole + ((int)p.shares - (int)p.whole) * (int)p.parts;
     Turn<STAGES> turn;
     if (warpgroup == 0) {
         give_registers<COPYING_REGISTERS>();
@@ -108,21 +134,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_wgrad(const
             if (number + (int)gridDim.x >= pieces) let_next_start();
             pin(sum);
             if (threadIdx.x % 128 == 0) arrive(empty + 8 * previous);
-            Work w{};
-            w.tile_m = share.row;
             #pragma unroll
             for (int s = 0; s < TAPS_W; ++s) {
-                const int tap = (int)p.tap_first + line * (int)p.tap_pace[0] + s * (int)p.tap_pace[1];
-                w.tile_n = tap * (int)p.channel_blocks + share.channels * CHANNELS / PANEL;
-                w.tile = share.row * (int)p.tiles_n + w.tile_n;
+                const Work w = tile_of(p, share, line, s);
                 #pragma unroll
                 for (int i = 0; i < CHANNELS / 32; ++i) {
-                    const int block = CHANNELS == PANEL ? i : share.channels % 2;
                     float some[16];
                     #pragma unroll
                     for (int e = 0; e < 16; ++e) some[e] = sum[s * OF_TAP + i * 16 + e];
-                    if constexpr (SPLIT) store_partial(p, share.part, piece_number(w.tile, 0, 0, block), some);
-                    else leave_all<1>(p, w, rows_of(p, w, 0, 0), block, some);
+                    if (SPLIT && share.rest >= 0)
+                        store_partial(p, share.part, ((share.rest * TAPS_H + line) * TAPS_W + s) * (CHANNELS / 32) + i, some);
+                    else leave_all<1>(p, w, rows_of(p, w, 0, 0), block_of(share, i), some);
                 }
             }
         }

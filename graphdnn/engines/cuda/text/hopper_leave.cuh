@@ -195,30 +195,3 @@ __device__ __forceinline__ void leave_pairs(const Params& p, const Work& w, int 
         }
     }
 }
-
-// Partial sums lie in packs of four: [part][64 rows x 32 columns][row of a thread's two][half of its columns][thread].
-__device__ __forceinline__ long long partial_at(const Params& p, int part, int piece) {
-    return ((long long)part * ((int)p.tiles * (CONSUMERS * MI * (BN / 32))) + piece) * (64 * 32);
-}
-
-// Numbers of these pieces, those of a tile and a consumer's 64 rows follow each other.
-__device__ __forceinline__ int piece_number(int tile, int consumer, int j, int block) {
-    return ((tile * CONSUMERS + consumer) * MI + j) * (BN / 32) + block;
-}
-
-template <class Some>  // not every kernel has partial sums
-__device__ __forceinline__ void store_partial(const Some& p, int part, int piece, const Accumulator* sum) {
-    Accumulator* const to = p.partial + partial_at(p, part, piece) + threadIdx.x % 128 * 4;
-    #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-        Accumulator v[8];
-        row_of_sums(v, sum, h);
-        #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            Pack<Accumulator, 4> pack;
-            #pragma unroll
-            for (int e = 0; e < 4; ++e) pack.at[e] = v[4 * half + e];
-            store_pack<4>(to + (2 * h + half) * 512, pack);
-        }
-    }
-}

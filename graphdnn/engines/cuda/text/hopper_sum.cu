@@ -1,48 +1,49 @@
 // Adds the parts of a split product in their order and runs the epilogue.
 //
-// A unit is one of the two rows of each thread of a warp, 8 rows x 32 columns: two packs for each lane. SLICES times two
-// warps add some of the parts each, those that follow each other, one warp for each half of the columns; then the first
-// warp adds the slices. A block has UNITS of them.
+// A unit is one of the two rows of each thread of a warp, 8 rows x 32 columns. SLICES warps add some of its parts each, those
+// that follow each other, UNDER_WAY at a time; then the first warp adds the slices. A block has UNITS of them.
 
-constexpr int UNIT_THREADS = 64 * SLICES, UNDER_WAY = sizeof(Accumulator) > 4 ? 4 : 8;
+constexpr int UNIT_THREADS = 32 * SLICES;
 
 extern "C" __global__ void __launch_bounds__(UNIT_THREADS * UNITS, 1) hopper_sum(const __grid_constant__ Params p) {
-    let_next_start();
     __shared__ Pack<Accumulator, 4> kept[UNITS][SLICES][2][32];
-    const int here = (int)threadIdx.x / UNIT_THREADS, lane = (int)threadIdx.x % 32, half = (int)threadIdx.x / 32 % 2;
-    const int slice = (int)threadIdx.x % UNIT_THREADS / 64, parts = (int)p.parts;
+    let_next_start();
+    const int here = (int)threadIdx.x / UNIT_THREADS, slice = (int)threadIdx.x / 32 % SLICES, lane = (int)threadIdx.x % 32;
     const int unit = (int)blockIdx.x * UNITS + here, piece = unit / 8, warp = unit / 2 % 4, h = unit % 2;
-    int rest = piece;
-    const int block = take(rest, BN / 32), j = take(rest, MI), consumer = take(rest, CONSUMERS);
-    const int first = slice * parts / SLICES, last = (slice + 1) * parts / SLICES;
-    const Accumulator* from = p.partial + partial_at(p, first, piece) + ((2 * h + half) * 128 + warp * 32 + lane) * 4;
+    const int parts = (int)p.parts, first = slice * parts / SLICES, last = (slice + 1) * parts / SLICES;
+    const Accumulator* from = p.partial + partial_at(p, first, piece) + (h * 256 + warp * 32 + lane) * 4;
     const long long pitch = partial_at(p, 1, 0);
     wait_for_launch_before();
-    Pack<Accumulator, 4> sum{};
+    Pack<Accumulator, 4> sum[2]{};
     #pragma unroll 1
     for (int part = first; part < last; part += UNDER_WAY, from += UNDER_WAY * pitch) {
-        Pack<Accumulator, 4> packs[UNDER_WAY];  // all of them under way before the first is added
-        #pragma unroll
-        for (int i = 0; i < UNDER_WAY; ++i)
-            packs[i] = part + i < last ? load_pack<4>(from + i * pitch) : Pack<Accumulator, 4>{};
+        Pack<Accumulator, 4> packs[UNDER_WAY][2];
         #pragma unroll
         for (int i = 0; i < UNDER_WAY; ++i)
             #pragma unroll
-            for (int e = 0; e < 4; ++e) sum.at[e] = wrapping_sum(sum.at[e], packs[i].at[e]);
+            for (int half = 0; half < 2; ++half)
+                packs[i][half] = part + i < last ? load_pack<4>(from + i * pitch + half * 512) : Pack<Accumulator, 4>{};
+        #pragma unroll
+        for (int i = 0; i < UNDER_WAY; ++i)
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) sum[e / 4].at[e % 4] = wrapping_sum(sum[e / 4].at[e % 4], packs[i][e / 4].at[e % 4]);
     }
-    kept[here][slice][half][lane] = sum;
-    __syncthreads();
-    if (slice > 0 || half > 0) return;
+    if constexpr (SLICES > 1) {
+        #pragma unroll
+        for (int half = 0; half < 2; ++half) kept[here][slice][half][lane] = sum[half];
+        __syncthreads();
+        if (slice > 0) return;
+    }
     Accumulator v[8];
     #pragma unroll
-    for (int i = 0; i < 8; ++i) v[i] = kept[here][0][i / 4][lane].at[i % 4];
+    for (int e = 0; e < 8; ++e) v[e] = sum[e / 4].at[e % 4];
     #pragma unroll
     for (int other = 1; other < SLICES; ++other)
         #pragma unroll
-        for (int i = 0; i < 8; ++i) v[i] = wrapping_sum(v[i], kept[here][other][i / 4][lane].at[i % 4]);
-    const Work w = work_of(p, rest);
-    const Rows rows = rows_from(p, w, (consumer * MI + j) * 64 + warp * 16 + lane / 4 + 8 * h);
-    const Piece at = piece_of(p, w, rows, block, 0);
+        for (int e = 0; e < 8; ++e) v[e] = wrapping_sum(v[e], kept[here][other][e / 4][lane].at[e % 4]);
+    const Summed of = summed_at(p, piece);
+    const Rows rows = rows_from(p, of.w, of.row + warp * 16 + lane / 4 + 8 * h);
+    const Piece at = piece_of(p, of.w, rows, of.block, 0);
     Held held;
     #pragma unroll
     for (int i = 0; i < 8 / WIDTH; ++i) keep(p, at.at[i], held.kept[i]);
