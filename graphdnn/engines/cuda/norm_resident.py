@@ -34,6 +34,7 @@ _SHORTEST, _WHOLE_LINE = 64, 256  # bytes of memory side by side: the fewest, an
 _CACHED = 0.8  # of the last level of cache: what it still has of what was read last
 _BETWEEN_ROUNDS = 2.5e-6  # seconds
 _AHEAD = 4  # packs of the next round that are asked for while blocks wait
+_BESIDE = 12  # up to which they are asked for while results are written
 _LOOP = 32  # bytes of a thread that going through rounds takes from its registers
 
 
@@ -145,6 +146,7 @@ class Residence:
         parameters.integer("kept", self.kept)
         parameters.integer("tiles", self.tiles)
         parameters.integer("ahead", _AHEAD)
+        parameters.integer("beside", _BESIDE)
         pair = f"Pack<{constants['Compute']}, 2>"
         scratch = {"partial": (pair, self.splits * rows.count * 16), "arrived": ("unsigned int", 4 * self.tiles)}
         for field, (kind, size) in scratch.items():

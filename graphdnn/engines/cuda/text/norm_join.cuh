@@ -47,21 +47,6 @@ __device__ __forceinline__ void join_warp(Part<ROW_WIDTH>& mine) {
     }
 }
 
-// Asks for the first packs of the rows that come next, while nothing else is on its way.
-__device__ __forceinline__ void fetch_next(const Params& p, Count tile, const Span& mine) {
-    const Place next = place_in(p, tile + gridDim.x);
-    if ((ALONG ? next.lane : next.column) % OF_LINE != 0 || !next.is_live) return;
-    int at[RANK];
-    #pragma unroll
-    for (int j = 0; j < RANK; ++j) at[j] = 0;
-    locate_row(p, next.row, at);
-    for (Count round = 0; round < (Count)p.ahead; ++round)
-        if (mine.has(round)) {
-            locate_element(p, mine.pack(round), at);
-            fetch(p, at);
-        }
-}
-
 // What the threads found becomes what is known of the rows, the same in each thread of a row, and is stored. Where blocks
 // share rows every block joins their parts, in the same order.
 __device__ __forceinline__ void join_all(
@@ -92,7 +77,7 @@ __device__ __forceinline__ void join_all(
         const long long place = (long long)tile * BLOCK_ROWS + block_row;
         if (joiner == 0 && place < rows) p.partial[blockIdx.y * rows + place] = {found.first[0], found.second[0]};
         arrive(p.arrived + tile);
-        if constexpr (ROUNDS) fetch_next(p, tile, span);
+        if constexpr (ROUNDS) fetch_next(p, tile, span, 0, (Count)p.ahead);
         running.prepare_end(p, at, row);
         wait_for(p.arrived + tile, gridDim.y);
         if (joiner < JOINERS && place < rows) {

@@ -13,3 +13,18 @@ struct Span {
 __device__ __forceinline__ Span span_of(const Params& p, Count split, Count splits, int lane) {
     return {split * LANES + lane, splits * LANES, (Count)p.count};
 }
+
+// Asks for packs of the rows that come next, from one on and before another.
+__device__ __forceinline__ void fetch_next(const Params& p, Count tile, const Span& mine, Count round, Count end) {
+    const Place next = place_in(p, tile + gridDim.x);
+    if ((ALONG ? next.lane : next.column) % OF_LINE != 0 || !next.is_live) return;
+    int at[RANK];
+    #pragma unroll
+    for (int j = 0; j < RANK; ++j) at[j] = 0;
+    locate_row(p, next.row, at);
+    #pragma unroll 1
+    for (; round < end && mine.has(round); ++round) {
+        locate_element(p, mine.pack(round), at);
+        fetch(p, at);
+    }
+}
