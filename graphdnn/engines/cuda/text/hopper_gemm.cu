@@ -7,12 +7,16 @@
 //
 // Of sums that tensor cores keep with too few digits (fp8), PROMOTED steps are added by them, and what these come to is
 // added in registers.
+//
+// Before its first tile a warpgroup rehearses the end of one, without products and stores, while the first copies are on their
+// way: these are some hundred instructions, which have to come from memory once, and so does what the epilogue keeps.
 
 constexpr int THREADS = 128 * (CONSUMERS + 1);
 constexpr int A_BYTES = BM * ROW, B_BYTES = BN * ROW, RING_BYTES = STAGES * (A_BYTES + B_BYTES);
 // Sums that live on until the next tile's products begin them leave no register free while they leave: where there are
 // too few, sums are cleared instead.
 constexpr bool BEGUN_BY_PRODUCTS = SPARES_REGISTERS;
+constexpr bool REHEARSES = !SPLIT;
 static_assert(!WGRAD || !(TURNED || ACROSS_FILTER || PERMUTED), "a filter gradient reads no filter");
 static_assert(BM % (64 * CONSUMERS) == 0 && BN % 32 == 0 && (!ACROSS_B || BN % PANEL == 0), "whole panels");
 
@@ -26,6 +30,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
             init_barrier(empty + 8 * i, CONSUMERS * SPEAKERS);
         }
         publish_barriers();
+        #pragma unroll
+        for (int i = 0; i < RESIDUES; ++i) fetch_map(p.gathered[i]);
+        fetch_map(p.plain[0]);
+        fetch_residual_map(p);
     }
     __syncthreads();
     wait_for_launch_before();
@@ -63,8 +71,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
         };
         Accumulator (&result)[MI][SUMS] = PROMOTED > 0 ? promoted : sum;
         clear(sum);
-        for (int number = blockIdx.x; number < pieces; number += gridDim.x) {
-            const Work w = work_of(p, number);
+        bool is_real = !REHEARSES;
+        for (int number = blockIdx.x; number < pieces;) {
+            Work w = work_of(p, number);
+            if (!is_real) w.last = w.first;
             // A tile's first products begin its sums. A residue that no tap reaches has none, nor has a part beyond the depth.
             if constexpr (PROMOTED > 0) clear(promoted);
             if (!BEGUN_BY_PRODUCTS || ((SPLIT || RESIDUES > 1) && w.first == w.last)) clear(sum);
@@ -105,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
                 }
             }
             await_products<0>();
-            if (number + (int)gridDim.x >= pieces) let_next_start();
+            if (is_real && number + (int)gridDim.x >= pieces) let_next_start();
             #pragma unroll
             for (int j = 0; j < MI; ++j) pin(sum[j]);
             if (previous >= 0 && speaks) arrive(empty + 8 * previous);
@@ -120,17 +130,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
                 Turn<STAGES> after = turn;
                 #pragma unroll
                 for (int j = 0; j < MI; ++j) {
-                    if constexpr (PAIRED) leave_pairs(p, w, consumer, j, result[j]);
+                    if constexpr (PAIRED) leave_pairs(p, w, consumer, j, is_real, result[j]);
                     else {
                         const int row = (consumer * MI + j) * 64 + warp * 16 + (int)threadIdx.x % 32 / 4;
+                        Rows rows = rows_of(p, w, consumer, j);
+                        rows.is_inside[0] &= is_real;
+                        rows.is_inside[1] &= is_real;
                         after = turn;
-                        leave_all<BN / 32>(p, w, rows_of(p, w, consumer, j), 0, result[j], [&](Held& held, int block, int h) {
-                            read_residual(memory, full, empty, after, held, row + 8 * h, j + 1 == MI, block, h);
+                        leave_all<BN / 32>(p, w, rows, 0, result[j], [&](Held& held, int block, int h) {
+                            read_residual(memory, full, empty, after, held, row + 8 * h, is_real, j + 1 == MI, block, h);
                         });
                     }
                 }
-                turn = after;
+                if (is_real) turn = after;
             }
+            if (is_real) number += gridDim.x;
+            is_real = true;
         }
     }
 }

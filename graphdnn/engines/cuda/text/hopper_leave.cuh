@@ -164,12 +164,13 @@ __device__ __forceinline__ void leave_all(
     }
 }
 
-// PAIRED: the same sums, by two channels of a pixel. All images' pixels are one axis of the result.
-__device__ __forceinline__ void leave_pairs(const Params& p, const Work& w, int consumer, int j, const Accumulator (&sum)[SUMS]) {
+// PAIRED: the same sums, by two channels of a pixel. All images' pixels are one axis of the result. What is not `is_real` goes
+// the same way and stores nothing.
+__device__ __forceinline__ void leave_pairs(const Params& p, const Work& w, int consumer, int j, bool is_real, const Accumulator (&sum)[SUMS]) {
     const int warp = (int)threadIdx.x / 32 % 4, lane = (int)threadIdx.x % 32;
     const bool is_odd = lane / 4 & 1;
     const int row = w.tile_n * BM + (consumer * MI + j) * 64 + warp * 16 + lane / 4 - is_odd + 8 * is_odd;
-    const int pixels = (int)p.rows[w.residue], first = w.tile_m * BN + lane % 4 * 2;
+    const int pixels = is_real ? (int)p.rows[w.residue] : 0, first = w.tile_m * BN + lane % 4 * 2;
     Held held;
     int at[CALLS_OF_PAIR][6];
     #pragma unroll

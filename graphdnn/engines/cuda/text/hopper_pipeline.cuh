@@ -103,6 +103,11 @@ __device__ __forceinline__ void copy_pixels(
                      "h"(o2), "h"(o1), "h"(o0) : "memory");
 }
 
+// Ahead of the first copy: a map is 128 bytes of the parameters.
+__device__ __forceinline__ void fetch_map(const TensorMap& map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
 __device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void products_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // All groups of products but the latest LEFT are complete.
@@ -149,6 +154,7 @@ __device__ __forceinline__ void copy_pixels(
     emulated_copy_pixels(to, &map, barrier, all, offset, SPATIAL + 2);
 }
 
+__device__ __forceinline__ void fetch_map(const TensorMap&) {}
 __device__ __forceinline__ void products_begin() {}
 __device__ __forceinline__ void products_end() { emulated_warpgroup_commit(); }
 template <int LEFT> __device__ __forceinline__ void await_products() { emulated_warpgroup_wait(LEFT); }

@@ -9,6 +9,8 @@ constexpr int PANEL_ROOM = 1 + BN / BM, PANELS_HELD = PANEL_ROOM < PANELS ? PANE
 constexpr int COLUMNS_HELD = PANELS_HELD * PANEL_COLUMNS;  // by a stage
 static_assert(MI == 1 || (PANELS + PANELS_HELD - 1) / PANELS_HELD <= STAGES, "all of them at once, where rows come in turns");
 
+__device__ __forceinline__ void fetch_residual_map(const Params& p) { fetch_map(p.residual[0]); }
+
 template <class Slot> __device__ __forceinline__ void copy_residual(const Params& p, const Work& w, Slot slot) {
     #pragma unroll 1
     for (int first = 0; first < PANELS; first += PANELS_HELD) {
@@ -25,13 +27,13 @@ template <class Slot> __device__ __forceinline__ void copy_residual(const Params
 }
 
 // What the epilogue keeps, with a thread's elements in a block of 32 columns. `row` is in the tile; `turn` goes on with the
-// columns, and a stage is free again after the last of its rows' `is_last`.
+// columns, and a stage is free again after the last of its rows' `is_last`. A rehearsal (hopper_gemm.cu) is not `is_real`.
 __device__ __forceinline__ void read_residual(
-    const unsigned char* ring, shared_t full, shared_t empty, Turn<STAGES>& turn, Held& held, int row, bool is_last, int block,
-    int h
+    const unsigned char* ring, shared_t full, shared_t empty, Turn<STAGES>& turn, Held& held, int row, bool is_real, bool is_last,
+    int block, int h
 ) {
     const int lane = (int)threadIdx.x % 32, column = block * 32 % COLUMNS_HELD, panel = column / PANEL_COLUMNS;
-    if (h == 0 && column == 0) await_phase(full + 8 * turn.stage, turn.parity);
+    if (is_real && h == 0 && column == 0) await_phase(full + 8 * turn.stage, turn.parity);
     const int at = panel == 0 ? turn.stage * BM : STAGES * BM + turn.stage * BN + (panel - 1) * BM;
     #pragma unroll
     for (int i = 0; i < 8 / WIDTH; ++i) {
@@ -39,13 +41,14 @@ __device__ __forceinline__ void read_residual(
         const int here = column % PANEL_COLUMNS + lane % 4 * NEIGHBOURS + first / NEIGHBOURS * (4 * NEIGHBOURS) + first % NEIGHBOURS;
         const int byte = here * (int)sizeof(Residual);
         const unsigned char* const from = ring + (at + row) * ROW + (byte / 16 ^ row % 8) * 16 + byte % 16;
-        const Pack<Residual, WIDTH> pack = *(const Pack<Residual, WIDTH>*)from;
+        Pack<Residual, WIDTH> pack{};
+        if (is_real) pack = *(const Pack<Residual, WIDTH>*)from;
         #pragma unroll
         for (int e = 0; e < WIDTH; ++e) held.kept[i].residual[e] = pack.at[e];
     }
     if (h == 1 && ((block + 1) * 32 % COLUMNS_HELD == 0 || block + 1 == BN / 32)) {
         __syncwarp();
-        if (is_last && lane == 0) arrive(empty + 8 * turn.stage);
+        if (is_real && is_last && lane == 0) arrive(empty + 8 * turn.stage);
         turn.advance();
     }
 }
