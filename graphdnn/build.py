@@ -55,8 +55,8 @@ def rank(
     if mode is HeurMode.B:
         return Ranking(fuse(graph, limits), spec, mode, filters)
     # Names and origins are shown in reports. The text is made in a quarter of the time that the graph's own key takes.
-    operations = tuple((op.tag, op.model_dump_json()) for op in graph.operations)
-    key = graph.name, operations, id(spec), mode, filters, limits
+    texts = [op.__pydantic_serializer__.to_json(op) for op in graph.operations]
+    key = graph.name, tuple([op.tag for op in graph.operations]), *texts, id(spec), mode, filters, limits
     with _guard:
         kept = _rankings.get(key)
         if kept is not None:

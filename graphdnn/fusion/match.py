@@ -172,9 +172,10 @@ class _Walk:
 
     def _note(self, guard: Constraint, subject: Edge | Link, tensor: TensorSpec, consumer: int) -> bool:
         """True when the guard refuses the edge, which keeps the reason."""
-        rejection = guard.why_not(subject, "fusion")
-        if rejection is None:
+        if guard.holds(subject):  # as nearly all do
             return False
+        rejection = guard.why_not(subject, "fusion")
+        assert rejection is not None
         producer = self.graph.producer[tensor.uid]
         self.stops.setdefault(
             (tensor.uid, consumer),

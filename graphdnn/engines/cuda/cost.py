@@ -14,7 +14,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.engines.engine import Cost, Task
 from graphdnn.engines.once import once
 from graphdnn.engines.work import bytes_moved, flops
-from graphdnn.operations import ConvBackwardData, Operation
+from graphdnn.operations import ConvBackwardData
 
 _EXIT, _EXIT_LAUNCHES = "exit", 2  # parts of the sum, and the sum of the parts
 _COPY_SHARE = 0.88  # of the data sheet's bandwidth that a copy reaches
@@ -83,18 +83,21 @@ def least_seconds(task: Task, launches: int, rate: float = inf, traffic: float =
 
     ``rate``: the most operations in a second that a prediction allows. ``traffic``: bytes besides, before or after.
     """
-    seconds = max(_least_flops(task.op.main) / rate, memory_seconds(task))
-    return launches * task.device.launch + traffic / (task.device.bandwidth * _COPY_SHARE) + seconds
+    device = task.device
+    seconds = max(_least_flops(task) / rate, memory_seconds(task))
+    return launches * device.launch + traffic / (device.bandwidth * _COPY_SHARE) + seconds
 
 
+@once
 def memory_seconds(task: Task) -> float:
     """Of each operand once through memory."""
     return bytes_moved(task.op) / (task.device.bandwidth * _COPY_SHARE)
 
 
 @once
-def _least_flops(op: Operation) -> float:
+def _least_flops(task: Task) -> float:
     """Of a data gradient, which may skip the taps that lie in the padding, the other ones."""
+    op = task.op.main
     if not isinstance(op, ConvBackwardData):
         return flops(op)
     p = op.problem

@@ -198,16 +198,33 @@ def _fastest(sizes: Sizes, machine: _Machine, number: int, stages: int, parts: i
             count += tiles
             work += tiles * depth
         least = one.start + work / sms * one.step + max(1.0, count / sms) * one.turn
-        waiting.append((least / (machine.clock * _PACE), place, one.tile, one.most, count, work / count))
-    best: tuple[float, int, int, Tile, int] | None = None  # seconds, place, which part; of equals the first is taken
-    for least, place, tile, most, count, steps in sorted(waiting, key=itemgetter(0)):
+        waiting.append((least / (machine.clock * _PACE), place, one, count, work / count))
+    best: tuple[float, int, int, _Taken, int] | None = None  # seconds, place, which part; of equals the first is taken
+    for least, place, one, count, steps in sorted(waiting, key=itemgetter(0)):
         if best is not None and least > best[0] * _ROUNDING:
             break  # slower even if they filled the device all the time
-        for i, part in enumerate((parts,) if parts else (1,) if tile.is_turned else _parts(sizes, count, machine)):
-            seconds = _seconds(sizes, tile, count, steps, part, machine)
+        for i, part in enumerate((parts,) if parts else (1,) if one.tile.is_turned else _parts(sizes, count, machine)):
+            seconds = _seconds(one, count, steps, part, machine)
             if best is None or (seconds, place, i) < best[:3]:
-                best, found = (seconds, place, i, tile, part), most
-    return None if best is None else Choice(best[3], max(stages, SMALLEST_RING) if stages else found, best[4], best[0])
+                best = seconds, place, i, one, part
+    if best is None:
+        return None
+    seconds, _, _, one, part = best
+    return Choice(one.tile, max(stages, SMALLEST_RING) if stages else one.most, part, seconds)
+
+
+class _Leaving(NamedTuple):
+    """Clocks with which a tile's results leave."""
+
+    own: float  # of a warpgroup, for its own sums
+    all: float  # of everything that a multiprocessor's blocks move
+    turn: float  # besides, where two blocks take turns
+
+    @classmethod
+    def of(cls, tile: Tile, bytes_out: int) -> _Leaving:
+        own = tile.leaving_clocks(bytes_out)
+        turn = _TURN + _TURNS_OUT * own if tile.blocks > 1 else 0.0
+        return cls(own, tile.blocks * tile.bm * tile.bn * bytes_out / _LEAVING, turn)
 
 
 class _Taken(NamedTuple):
@@ -219,15 +236,20 @@ class _Taken(NamedTuple):
     most: int  # stages that there is room for
     rows_held: int
     columns_held: int
+    paced: float  # clocks of a step, where copied pixels come row by row
+    whole: _Leaving
+    part: _Leaving
     step: float
     turn: float
     start: float
 
     @classmethod
     def of(cls, sizes: Sizes, tile: Tile, most: int) -> _Taken:
-        own = tile.leaving_clocks(min(4, sizes.result_bytes))
-        turn = 0.0 if tile.blocks > 1 else _TILE + own
-        return cls(tile, most, *sizes.sides(tile), tile.step_clocks[sizes.is_across], turn, _LAST_OUT * own + _START)
+        rows_held, columns_held = sizes.sides(tile)
+        step, least = tile.step_clocks[sizes.is_across], tile.leaving_clocks(min(4, sizes.result_bytes))
+        paced, turn = max(step, rows_held * sizes.row_clocks), 0.0 if tile.blocks > 1 else _TILE + least
+        leaving = _Leaving.of(tile, sizes.result_bytes), _Leaving.of(tile, 4)
+        return cls(tile, most, rows_held, columns_held, paced, *leaving, step, turn, _LAST_OUT * least + _START)
 
 
 @lru_cache(maxsize=256)
@@ -263,19 +285,16 @@ def _parts(sizes: Sizes, tiles: int, machine: _Machine) -> Iterator[int]:
             yield parts
 
 
-def _seconds(sizes: Sizes, tile: Tile, tiles: int, steps: float, parts: int, machine: _Machine) -> float:
+def _seconds(one: _Taken, tiles: int, steps: float, parts: int, machine: _Machine) -> float:
     """Of all waves of tiles, and of the sum of the parts."""
-    bytes_out = 4 if parts > 1 else sizes.result_bytes
-    rounds = -(-tiles * parts // (machine.sms * tile.blocks))
-    step = max(tile.step_clocks[sizes.is_across], sizes.sides(tile)[0] * sizes.row_clocks)
-    multiplying = -(-steps // parts) * step
-    own = tile.leaving_clocks(bytes_out)
-    leaving = tile.blocks * tile.bm * tile.bn * bytes_out / _LEAVING
+    blocks, leaving = one.tile.blocks, one.part if parts > 1 else one.whole
+    rounds = -(-tiles * parts // (machine.sms * blocks))
+    multiplying = -(-steps // parts) * one.paced
     # One block's results leave while the other multiplies.
-    shared = tile.blocks * multiplying + (_TURN + _TURNS_OUT * own if tile.blocks > 1 else 0)
-    clocks = rounds * max(multiplying + _TILE + own, leaving, shared) + _LAST_OUT * own + _START
+    busy = max(multiplying + _TILE + leaving.own, leaving.all, blocks * multiplying + leaving.turn)
+    clocks = rounds * busy + _LAST_OUT * leaving.own + _START
     seconds = clocks / (machine.clock * _PACE)
     if parts > 1:  # written, read and added
-        moved = 4.0 * tiles * tile.bm * tile.bn * (parts + 1)
+        moved = 4.0 * tiles * one.tile.bm * one.tile.bn * (parts + 1)
         seconds += _SUM * machine.launch + moved / (machine.bandwidth * _SUM_PACE)
     return seconds

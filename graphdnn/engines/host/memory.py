@@ -23,7 +23,7 @@ def binding_layout(spec: TensorSpec) -> tuple[np.dtype[Any], tuple[int, ...], tu
         return np.dtype(np.uint8), (spec.bytes,), (1,)
     size, vector = element.bytes, spec.vector_count
     if vector == 1:
-        return element.numpy, spec.dims, tuple(s * size for s in spec.strides)
+        return element.numpy, spec.dims, tuple([s * size for s in spec.strides])
     return element.numpy, (*spec.dims, vector), (*(s * vector * size for s in spec.strides), size)
 
 
