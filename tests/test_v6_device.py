@@ -222,3 +222,20 @@ def test_without_a_device() -> None:
         v6.use(None)
     assert error.value.status is v6.CUDNN_STATUS_NOT_INITIALIZED
     v6.cudnnCreate()
+
+
+def test_memory_that_begins_anywhere(handle: Any) -> None:
+    """Kernels read 16 bytes at once where addresses allow it, and elements where one does not."""
+    room = np.zeros(4 * 40, np.uint8)
+    start = -room.ctypes.data % 16
+    for offset, alignment in ((0, 16), (4, 4), (0, 16)):
+        y = room[start + offset :][: 4 * 24].view(np.float32).reshape(1, 1, 4, 6)
+        y[...] = 3
+        for form in (on(y), y.ctypes.data, on(y)):
+            v6.cudnnScaleTensor(handle, tensor(y.shape), form, 2.0)
+            (bound,) = {t.byte_alignment for t in execution.last_prepared().plan.config.fused.graph.bound}
+            assert bound == alignment
+        assert (y == 24).all()
+        with v6.record():
+            v6.cudnnScaleTensor(handle, tensor(y.shape), on(y), 0.5)
+        assert (y == 12).all()

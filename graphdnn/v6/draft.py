@@ -40,10 +40,13 @@ class Slot:
 
 
 class Draft:
-    """Uids count from 1 in the order of creation."""
+    """Uids count from 1 in the order of creation. ``alignment``: what addresses are multiples of, in bytes, beside
+    that of elements; tensors that are smaller promise nothing more.
+    """
 
-    def __init__(self, call: str) -> None:
+    def __init__(self, call: str, alignment: int = 1) -> None:
         self.call = call
+        self.alignment = alignment
         self.operations: list[Operation] = []
         self.slots: list[Slot] = []
         self._uid = 0
@@ -62,11 +65,11 @@ class Draft:
         vector: int = 1, is_copy: bool = False, described: Tensor | None = None,
     ) -> TensorSpec:  # fmt: skip
         """Data argument ``index`` under extents and strides of the caller's choice."""
-        spec = TensorSpec(
+        spec = self._promising(TensorSpec(
             uid=self._next(), data_type=element, dims=tuple(dims), strides=tuple(strides), name=name,
             byte_alignment=1 if element in (DataType.INT8, DataType.UINT8) else _bytes(element),
             vector_count=vector, vectorized_dimension=1 if vector > 1 else -1,
-        )  # fmt: skip
+        ))  # fmt: skip
         self.slots.append(Slot(spec, index, is_copy, described))
         return spec
 
@@ -76,12 +79,17 @@ class Draft:
     ) -> TensorSpec:  # fmt: skip
         """Data argument ``index`` that no descriptor describes: packed elements of a type of the core."""
         dims = tuple(dims)
-        spec = TensorSpec(
+        spec = self._promising(TensorSpec(
             uid=self._next(), data_type=data_type, dims=dims, strides=packed_strides(dims), name=name,
             byte_alignment=ELEMENTS[data_type].bytes,
-        )  # fmt: skip
+        ))  # fmt: skip
         self.slots.append(Slot(spec, index, is_copy, is_host=is_host))
         return spec
+
+    def _promising(self, spec: TensorSpec) -> TensorSpec:
+        if spec.bytes < self.alignment or spec.byte_alignment >= self.alignment:
+            return spec
+        return spec.model_copy(update={"byte_alignment": self.alignment})
 
     def virtual(self, dims: Sequence[int], data_type: DataType) -> TensorSpec:
         dims = tuple(dims)

@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -33,7 +34,12 @@ from graphdnn.v6.profiles import active, check_call
 from graphdnn.v6.rules import FAILED, MEMORY_KIND, MEMORY_LAYOUT, MEMORY_SMALL, MEMORY_TYPE
 
 _MOST = 512  # prepared calls that are kept
+_ALIGNMENT = 16  # bytes; what device memory has wherever it is, unless a caller goes into an allocation
 _LOOKED_AT = 64  # configurations, for a named engine; graphs of several kernels have a product of them
+
+
+Draw = Callable[[Draft], None]  # writes the operations of a call
+Engines = Callable[[str], tuple[str, ...]]  # of a kind of device: the names of those that should serve a call
 
 
 class Place:
@@ -67,13 +73,23 @@ class Place:
 class Prepared:
     """A call with its graph and plan."""
 
-    __slots__ = ("_copies", "_in_place", "_moved", "_on_host", "_places", "call", "plan", "ranking")
+    __slots__ = (
+        "_copies", "_draw", "_in_place", "_moved", "_on_host", "_places", "_unaligned", "call", "plan", "ranking",
+    )  # fmt: skip
 
-    def __init__(self, draft: Draft, handle: Handle, in_place: tuple[int, ...], engines: tuple[str, ...]) -> None:
+    def __init__(
+        self, draw: Callable[[int], Draft], handle: Handle, in_place: tuple[int, ...], engines: Engines | None,
+        alignment: int,
+    ) -> None:  # fmt: skip
+        """``draw``: the call's draft, for addresses of an alignment."""
+        draft = draw(alignment)
         graph = draft.graph()
+        self._unaligned: Prepared | None = None  # for addresses that are not multiples of that
+        self._draw = partial(Prepared, draw, handle, in_place, engines, 1) if alignment > 1 else None
         self.call = draft.call
         self.ranking: Ranking = rank(graph, handle.device)
-        self.plan = ExecutionPlan(_chosen(self.ranking, engines))
+        names = () if engines is None else engines(handle.device.kind)
+        self.plan = ExecutionPlan(_chosen(self.ranking, names))
         self._places = tuple(
             Place(slot, is_output=slot.spec.uid in graph.producer)
             for slot in draft.slots
@@ -124,9 +140,8 @@ class Prepared:
         except Exception as error:
             raise self._failed(error) from error
 
-    def _run_on_device(self, data: Sequence[Any], workspace: Any, workspace_bytes: int) -> None:
-        if self._moved:
-            data = on_device.moved(self.plan, self._moved, data, _thread.stream)
+    def _run_on_device(self, given: Sequence[Any], workspace: Any, workspace_bytes: int) -> None:
+        data = on_device.moved(self.plan, self._moved, given, _thread.stream) if self._moved else given
         listener = _thread.listener
         if listener is not None:
             shadows = on_device.shadows(self.call, self._places, data)
@@ -134,26 +149,39 @@ class Prepared:
                 return
         try:
             bound = {place.uid: on_device.bound(self.call, place, data[place.index]) for place in self._places}
-            for place in self._copies:
-                bound[place.uid] = on_device.copied(self.plan, place, bound[place.uid], _thread.stream)
-            size = self.plan.workspace_size
-            scratch = on_device.scratch(self.plan, workspace, workspace_bytes, _thread.stream) if size else None
-            try:
-                self.plan.execute(bound, scratch, _thread.stream)
-            except BadParam as error:
-                if not (self._in_place and all(r.rule == "binding.overlap" for r in error.rejections)):
-                    raise
-                for place in self._places:
-                    if place.index in self._in_place and not place.is_output:
-                        bound[place.uid] = on_device.copied(self.plan, place, bound[place.uid], _thread.stream)
-                self.plan.execute(bound, scratch, _thread.stream)
-            for place in self._places:
-                if type(bound[place.uid]) is int:
-                    on_device.remember(self.plan, place, bound[place.uid])
+            if self._unaligned is None or on_device.is_aligned(bound.values(), _ALIGNMENT):
+                self._execute_on_device(bound, workspace, workspace_bytes)
+            else:
+                self._unaligned(given, workspace, workspace_bytes)
+        except BadParam as error:
+            if self._draw is None or all(r.rule != "binding.alignment" for r in error.rejections):
+                raise
+            self._unaligned = self._unaligned or self._draw()
+            self._unaligned(given, workspace, workspace_bytes)
         except (GraphdnnError, MemoryError):
             raise
         except Exception as error:
             raise self._failed(error) from error
+
+    def _execute_on_device(self, bound: dict[int, Any], workspace: Any, workspace_bytes: int) -> None:
+        stream = _thread.stream
+        for place in self._copies:
+            bound[place.uid] = on_device.copied(self.plan, place, bound[place.uid], stream)
+        scratch = None
+        if self.plan.workspace_size:
+            scratch = on_device.scratch(self.plan, workspace, workspace_bytes, stream)
+        try:
+            self.plan.execute(bound, scratch, stream)
+        except BadParam as error:
+            if not (self._in_place and all(r.rule == "binding.overlap" for r in error.rejections)):
+                raise
+            for place in self._places:
+                if place.index in self._in_place and not place.is_output:
+                    bound[place.uid] = on_device.copied(self.plan, place, bound[place.uid], stream)
+            self.plan.execute(bound, scratch, stream)
+        for place in self._places:
+            if type(bound[place.uid]) is int:
+                on_device.remember(self.plan, place, bound[place.uid])
 
     def _failed(self, error: Exception) -> CudnnError:
         detail = f"{type(error).__name__}: {error}"
@@ -164,8 +192,6 @@ class Prepared:
         specs = {place.index: self.plan.config.fused.graph.tensors[place.uid] for place in self._places}
         return tuple(self.plan.new_array(spec) for _, spec in sorted(specs.items()))
 
-
-Draw = Callable[[Draft], None]  # writes the operations of a call
 
 _kept: OrderedDict[Hashable, Prepared] = OrderedDict()
 _guard = threading.Lock()
@@ -205,7 +231,7 @@ def prepared(
     settings: Hashable,
     draw: Draw,
     in_place: tuple[int, ...] = (),
-    engines: Callable[[str], tuple[str, ...]] | None = None,
+    engines: Engines | None = None,
 ) -> Prepared:
     """The plan for a call with these settings: descriptors' values and scalars. ``draw`` writes its operations.
 
@@ -216,9 +242,7 @@ def prepared(
     if found is None:
         if active():
             check_call(call, settings)
-        draft = Draft(call)
-        draw(draft)
-        found = Prepared(draft, handle, in_place, () if engines is None else engines(handle.device.kind))
+        found = Prepared(partial(_drawn, call, draw), handle, in_place, engines, _alignment(handle))
         with _guard:
             _kept[call, id(handle.device), active(), settings] = found
             while len(_kept) > _MOST:
@@ -228,9 +252,17 @@ def prepared(
 
 def workspace_of(call: str, handle: Handle, draw: Draw) -> int:
     """Bytes of workspace that the plan of such a call wants; nothing is compiled."""
-    draft = Draft(call)
+    return rank(_drawn(call, draw, _alignment(handle)).graph(), handle.device).best.workspace_size
+
+
+def _alignment(handle: Handle) -> int:
+    return 1 if handle.device.kind == "cpu" else _ALIGNMENT
+
+
+def _drawn(call: str, draw: Draw, alignment: int) -> Draft:
+    draft = Draft(call, alignment)
     draw(draft)
-    return rank(draft.graph(), handle.device).best.workspace_size
+    return draft
 
 
 def current_stream() -> int:

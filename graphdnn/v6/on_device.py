@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +64,10 @@ def shadows(call: str, places: Sequence[Place], data: Sequence[Any]) -> dict[int
         place.uid: shadow_at(_address(bound(call, place, data[place.index])), place.dtype, place.shape, place.strides)
         for place in places
     }
+
+
+def is_aligned(bound: Iterable[Any], alignment: int) -> bool:
+    return all(_address(given) % alignment == 0 for given in bound)
 
 
 def _address(given: Any) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import gcd
 from typing import Any
 
 import networkx as nx
@@ -139,7 +140,7 @@ class Recording:
             for memory in self._current.values():
                 if memory.is_written and memory.is_refolded(array):
                     return self._refolded(memory, tensor)
-            found = _Memory(array, self._renamed(tensor), is_written=False)
+            found = _Memory(array, self._bound(tensor, array), is_written=False)
             self._current[_key(array)] = found
             self._inputs.append(found)
         return found.spec
@@ -157,7 +158,7 @@ class Recording:
             if before.meets(array):  # later reads see the new contents, all of what is written is written over
                 del self._current[key]
                 self._overwritten |= {before.spec.uid} if before.is_written else set()
-        made = _Memory(array, self._renamed(tensor), is_written=True)
+        made = _Memory(array, self._bound(tensor, array), is_written=True)
         self._current[_key(array)] = made
         return made.spec
 
@@ -183,6 +184,11 @@ class Recording:
         spec = PointwiseSpec(mode=PointwiseMode.ADD, math_type=math)
         old = specs[-target.uid]
         yield PointwiseOperation(spec=spec, x=result, b=old, y=fields[port], alpha1=alpha, alpha2=beta)
+
+    def _bound(self, tensor: TensorSpec, array: Array) -> TensorSpec:
+        """A tensor that promises no more of its address than the array has."""
+        alignment = gcd(tensor.byte_alignment, _key(array)[0])
+        return self._renamed(tensor.model_copy(update={"byte_alignment": alignment}))
 
     def _renamed(self, tensor: TensorSpec) -> TensorSpec:
         self._uid += 1

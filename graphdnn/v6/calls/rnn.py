@@ -29,6 +29,7 @@ from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import NULL
 
 Descriptors = Sequence[Descriptor]
+_PACK = 16  # bytes: parts of the reserve space begin at multiples
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,8 @@ class Reserve:
         """Room for masks is there whatever the probability, which may be set again."""
         size = COMPUTE[rnn.arithmetic].itemsize
         masks = mask_size(prod(rnn.mask_extents)) if rnn.layers > 1 else 0
-        return cls(rnn.kept_count * size, rnn.gradient_count * size, masks)
+        kept, gradients = rnn.kept_count * size, rnn.gradient_count * size
+        return cls(-(-kept // _PACK) * _PACK, -(-gradients // _PACK) * _PACK if masks else gradients, masks)
 
     @property
     def size(self) -> int:
