@@ -358,6 +358,33 @@ def halo_cases() -> Iterator[tuple[str, Case]]:
     yield "filter", asked(f"{conv(filter=31)} dil=2")
 
 
+def halo_wgrad_cases() -> Iterator[tuple[str, Case]]:
+    """The same of filter gradients."""
+
+    def asked(text: str, device: DeviceSpec = H200) -> Case:
+        return declined("cuda_hopper_halo_wgrad", parse(text).build_operation_graph().operations, device)
+
+    def wgrad(kind: str = "f16", filter: int = 3, width: int = 8, more: str = "") -> str:
+        x = f"x={kind}[1,16,8,{width}] dy={kind}[1,16,8,{width}] dw=[16,16,{filter},{filter}]"
+        return f"wgrad {x} pad={filter // 2}{more}"
+
+    yield "compute_capability", asked(wgrad(), device_spec("a100"))
+    yield "direction", asked("conv x=f16[1,16,8,8]nhwc w=f16[16,16,3,3]nhwc pad=1")
+    yield "types", asked(wgrad("f32"))
+    yield "spatial", asked("wgrad x=f16[1,16,8] dy=f16[1,16,8] dw=[16,16,3] pad=1 spatial=1")
+    yield "stride", asked("wgrad x=f16[1,16,16,16] dy=f16[1,16,8,8] dw=[16,16,3,3] pad=1 stride=2")
+    yield "groups", asked("wgrad x=f16[1,16,8,8] dy=f16[1,16,8,8] dw=[16,8,3,3] pad=1")
+    between = tensor(13, (1, 16, 8, 8), data_type="f16", is_virtual=True)
+    plain = tensor(14, (1, 16, 8, 8), data_type="f16")
+    first = operation(
+        "pointwise", x=tensor(11, (1, 16, 8, 8)), b=tensor(12, (1, 16, 8, 8)), y=between
+    )  # fmt: skip
+    last = operation("conv_wgrad", x=between, dy=plain, dw=tensor(3, (16, 16, 1, 1), data_type="f16"))
+    yield "prologue", declined("cuda_hopper_halo_wgrad", (first, last), H200)
+    yield "taps", asked(wgrad(filter=1))
+    yield "patches", asked(wgrad(width=9))
+
+
 DEVICE_RULE_CASES: dict[str, Case] = {
     "binding.device_kind": device_case(_1=np.zeros(IMAGE, np.float32)),
     "binding.other_device": device_case(device=1),
@@ -391,6 +418,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
         replace(H200, shared_memory=48 * 1024),
     ),
     **{f"cuda_hopper_halo.{rule}": case for rule, case in halo_cases()},
+    **{f"cuda_hopper_halo_wgrad.{rule}": case for rule, case in halo_wgrad_cases()},
     **{f"{engine.name}.operation": another_kind(engine) for engine in ENGINES if "cuda" in engine.places},
     **{
         f"{engine}.kind": declined(engine, extension(other), H200)
