@@ -53,12 +53,12 @@ def graph_of(text: str = CONV) -> OperationGraph:
     return parse(text).build_operation_graph()
 
 
-def tuned(graph: OperationGraph, order: tuple[int, ...] = (3, 0, 1, 2)) -> Tuned:
-    """A tuning that was not run: configurations of mode B in this order."""
+def tuned(graph: OperationGraph, order: tuple[int, ...] = (3, 0, 1, 2), step: float = 1e-3) -> Tuned:
+    """A tuning that was not run: configurations of mode B in this order, ``step`` seconds apart."""
     ranking = Ranking(fuse(graph), CPU, HeurMode.B)
     trials = []
     for place, i in enumerate(order):
-        median = 1e-3 * (1 + place)
+        median = step * (1 + place)
         verdict = Verdict.SLOWER if place else Verdict.FASTEST
         interval = Interval(median, 0.9 * median, 1.1 * median)
         trials.append(Trial(ranking[i], i, verdict, samples=[median] * 7, interval=interval, kernels=1))
@@ -216,17 +216,40 @@ def test_a_winner_with_larger_errors_is_not_taken(path: Path) -> None:
             if name == "cuda_explicit_gemm":
                 assert ranking.best.name == name
                 assert not ranking.skipped
-        assert ranking.best.name == "cuda_implicit_gemm"
+        assert ranking.best.name == "cuda_explicit_gemm"  # which the second tuning did not remove
         assert [r.rule for r in ranking.skipped] == ["tuning.record.class"]
 
 
-def test_a_second_tuning_replaces_the_first(path: Path) -> None:
+def test_the_better_time_of_each_configuration_stays(path: Path) -> None:
+    graph = graph_of()
+    names = [c.name for c in Ranking(fuse(graph), CPU, HeurMode.B)]
+
+    def known() -> list[tuple[str, float]]:
+        assert [r.place for r in database.records()] == list(range(len(database.records())))
+        return [(r.name, round(r.median, 9)) for r in database.records()]
+
+    with Database(path) as database:
+        assert database.add(tuned(graph, (3, 0, 1, 2))) is None  # 1, 2, 3 and 4 ms
+        first = known()
+        ahead = database.add(tuned(graph, (0, 3), 1.5e-3))  # 1.5 and 3 ms
+        assert ahead is not None
+        assert ahead.name == names[3]
+        assert known() == [first[0], (names[0], 1.5e-3), *first[2:]]
+        assert rank(graph, "cpu", tuned=database).best.name == names[3]
+        assert database.add(tuned(graph, (1, 2), 0.5e-3)) is None
+        assert [name for name, _ in known()] == [names[i] for i in (1, 2, 3, 0)]
+        assert database.add(tuned(graph, (0, 3), 7e-3), replace_earlier=True) is None
+        assert known() == [(names[0], 7e-3), (names[3], 14e-3)]
+
+
+def test_what_turned_out_to_be_wrong_goes(path: Path) -> None:
     graph = graph_of()
     with Database(path) as database:
-        database.add(tuned(graph, (3, 0, 1, 2)))
-        database.add(tuned(graph, (1, 2)))
-        assert [r.place for r in database.records()] == [0, 1]
-        assert rank(graph, "cpu", tuned=database).best.name == Ranking(fuse(graph), CPU, HeurMode.B)[1].name
+        database.add(tuned(graph, (3, 0)))
+        again = tuned(graph, (0, 3), 9e-3)
+        again.trials[1].verdict = Verdict.WRONG
+        assert database.add(again) is not None  # of the other one, which was faster then
+        assert [r.name for r in database.records()] == [Ranking(fuse(graph), CPU, HeurMode.B)[0].name]
 
 
 # Files.

@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--db", type=Path, metavar="FILE", help="keep the times in this database (default: beside the kernel cache)"
     )
     parser.add_argument("--no-db", action="store_true", help="keep nothing")
+    parser.add_argument("--replace", action="store_true", help="replace earlier times, also better ones")
     parser.add_argument("--save-plan", type=Path, metavar="FILE", help="write the plan of the fastest as JSON")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_limits(parser)
@@ -58,7 +59,7 @@ def seconds(text: str) -> float:
 def run(arguments: argparse.Namespace) -> Exit:
     from graphdnn.tuning import Database, autotune, default_database
 
-    refuse_ignored(arguments, ("db", not arguments.no_db, "without --no-db"))
+    refuse_ignored(arguments, ("db replace", not arguments.no_db, "without --no-db"))
     asked = asked_of(arguments.graph)
     fused, device = fuse(asked.graph, limited(asked.limits, arguments)), device_for(asked, arguments)
     database = None if arguments.no_db else Database(arguments.db) if arguments.db else default_database()
@@ -72,6 +73,7 @@ def run(arguments: argparse.Namespace) -> Exit:
         most=arguments.most,
         candidate_seconds=arguments.limit,
         database=database,
+        replace_earlier=arguments.replace,
     )
     print(json.dumps(tuned.to_json(), indent=1) if arguments.json else tuned)
     if not tuned.has_winner:

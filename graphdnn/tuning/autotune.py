@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from time import perf_counter
 
 from graphdnn.device import DeviceSpec
@@ -39,6 +40,7 @@ def autotune(
     memory: int | None = None,
     tie: float = TIE,
     database: Database | None = None,
+    replace_earlier: bool = False,
     engines: tuple[Engine, ...] | None = None,
     initializer: str | None = None,
 ) -> Tuned:
@@ -48,7 +50,8 @@ def autotune(
     errors are larger than those of the ranking's best (graphdnn.certificate.numeric_class). ``without``: words that no
     configuration's name may have. ``memory``: bytes that the
     process may grow by on a host. ``tie``: medians closer than this share of each other, with intervals that overlap,
-    are a tie, and the simpler one wins. ``database``: where the times are kept for ``build(graph, tuned=database)``.
+    are a tie, and the simpler one wins. ``database``: where the times are kept for ``build(graph, tuned=database)``,
+    beside earlier ones that were better unless ``replace_earlier``.
     ``initializer``: see graphdnn/tuning/worker.py; ``engines`` are then those that
     it registers there. Raises ``NotSupported`` when no engine serves the graph, or the device is not here.
     """
@@ -72,9 +75,10 @@ def autotune(
         ahead.close()
         raise
     tuned = search.run()
-    if database is not None and tuned.has_winner:
-        database.add(tuned)
-    return tuned
+    if database is None or not tuned.has_winner:
+        return tuned
+    ahead_of_it = database.add(tuned, replace_earlier=replace_earlier)
+    return tuned if ahead_of_it is None else replace(tuned, earlier=(ahead_of_it.name, ahead_of_it.median))
 
 
 def _ordinal(device: DeviceSpec) -> int | None:

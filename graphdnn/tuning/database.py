@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -74,8 +74,11 @@ class Database:
 
     # Writing.
 
-    def add(self, tuned: Tuned) -> None:
-        """Every candidate that was timed; what was known of the same problem and setup is replaced."""
+    def add(self, tuned: Tuned, *, replace_earlier: bool = False) -> Record | None:
+        """Every candidate that was timed, beside what is known of the same problem and setup: of a configuration the
+        better time stays, and what turned out to be wrong goes. Returns the record that is still ahead of this
+        tuning's winner, if there is one. ``replace_earlier``: all of that goes.
+        """
         config = tuned.best
         fused, key = config.fused, problem_key(config.fused)
         setup, now = setup_of(config.device), int(time.time())
@@ -93,7 +96,13 @@ class Database:
                     interval.median, low, high, len(trial.samples), trial.config.workspace_size, now,
                 )
             )  # fmt: skip
-        self.put(records, [(Problem(key.text, fused.graph.name, _kernels(fused)), graph_to_json(fused.graph))])
+        faulty = {entries_of(t.config, key) for t in tuned if t.verdict.is_fault}
+        with self._guard:
+            earlier = [] if replace_earlier else [r for r in self.of(key.text, setup) if r.choices not in faulty]
+            kept = _better(earlier, records)  # while nobody else in this process writes
+            self.put(kept, [(Problem(key.text, fused.graph.name, _kernels(fused)), graph_to_json(fused.graph))])
+        first = kept[0]
+        return None if any((r.choices, r.median) == (first.choices, first.median) for r in records) else first
 
     def put(self, records: Iterable[Record], problems: Iterable[tuple[Problem, str]]) -> None:
         """Records of whole tunings in one transaction; each tuning replaces the one of its key.
@@ -235,6 +244,14 @@ def default_database() -> Database:
     if folder not in _opened:
         _opened[folder] = Database()
     return _opened[folder]
+
+
+def _better(earlier: Sequence[Record], now: Sequence[Record]) -> list[Record]:
+    """The faster record of each configuration, in the order of times; of equals what was measured now."""
+    known = {r.choices: r for r in earlier}
+    known |= {r.choices: r for r in now if r.choices not in known or r.median <= known[r.choices].median}
+    order = sorted(known.values(), key=lambda r: (r.median, r in earlier))
+    return [replace(r, place=place) for place, r in enumerate(order)]
 
 
 def _group(problem: str, setup: Setup) -> tuple[str, ...]:

@@ -22,6 +22,9 @@ def as_text(tuned: Tuned) -> str:
         lines.append("  " + "  ".join([*cells, row[5]]).rstrip())
     if tuned.left_out:
         lines.append(f"  {tuned.left_out} more have larger errors than the ranking's best (any_class tries them)")
+    if tuned.earlier is not None:
+        name, seconds = tuned.earlier
+        lines.append(f"  an earlier tuning is better and stays in front: {name}, {time_text(seconds)}")
     lines += [f"compared with the oracle {tuned.checked}", f"stopped: {tuned.stopped}", f"took {tuned.spent}"]
     return "\n".join(lines)
 

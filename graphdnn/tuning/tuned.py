@@ -121,6 +121,7 @@ class Tuned:
     stopped: str  # why no more was tried or measured
     checked: str = "in full"  # what of each result was compared with the oracle
     left_out: int = 0  # candidates whose errors are larger than those of the ranking's best
+    earlier: tuple[str, float] | None = None  # a record that stays ahead of the winner: its name, seconds
 
     @property
     def has_winner(self) -> bool:
@@ -170,5 +171,6 @@ class Tuned:
             "stopped": self.stopped,
             "checked": self.checked,
             "left_out": self.left_out,
+            "earlier": None if self.earlier is None else {"name": self.earlier[0], "median_us": self.earlier[1] * 1e6},
             "seconds": {"wall": self.spent.wall, "kernels": self.spent.kernels, "building": self.spent.building},
         }
