@@ -199,8 +199,14 @@ class Engine:
         return is_asked and all(need.holds(task) for need in _by_kind(self)[0])
 
     def serves_shape(self, task: Task) -> bool:
-        """The verdict on a task of a kind that the engine serves."""
-        return all(need.holds(task) for need in _by_kind(self)[1])
+        """The verdict on a task of a kind that the engine serves. What declined last time is asked first."""
+        needs = _in_turn.get(self) or _by_kind(self)[1]
+        for need in needs:
+            if not need.holds(task):
+                if need is not needs[0]:
+                    _in_turn[self] = need, *(other for other in needs if other is not need)
+                return False
+        return True
 
     def is_for(self, rule: str) -> bool:
         """False when the engine is written for operations of other fusion rules, which most engines decline with."""
@@ -287,6 +293,9 @@ def needs_rule(id: str, *rules: str) -> Constraint:
         status=Status.NOT_SUPPORTED_GRAPH_PATTERN,
         rules=rules,
     )
+
+
+_in_turn: dict[Engine, tuple[Constraint, ...]] = {}  # needs that shapes are asked for, in their order
 
 
 @cache
