@@ -18,7 +18,7 @@ from problems import tensor
 
 from graphdnn import Graph, fuse
 from graphdnn.cuda.nvrtc import compile_text
-from graphdnn.device import device_spec
+from graphdnn.device import DeviceSpec, device_spec
 from graphdnn.dtypes import ELEMENTS, Array, cast
 from graphdnn.engines import Engine, Task
 from graphdnn.engines.cuda.direct import ENGINE
@@ -49,11 +49,11 @@ def quarters(spec: TensorSpec, rng: np.random.Generator) -> Array:
     )
 
 
-def check(text: str, engine: Engine = ENGINE, seed: int = 0, **knobs: Any) -> None:
+def check(text: str, engine: Engine = ENGINE, seed: int = 0, device: DeviceSpec = H200, **knobs: Any) -> None:
     ops, rng = operations(text), np.random.default_rng(seed)
     op = fused(ops)
     values = {t.uid: quarters(t, rng) for t in (*op.inputs, *op.outputs) if not t.is_constant}
-    got, expected = run_both(ops, engine, values, {KnobType[k]: v for k, v in knobs.items()})
+    got, expected = run_both(ops, engine, values, {KnobType[k]: v for k, v in knobs.items()}, device=device)
     for uid, array in expected.items():
         np.testing.assert_array_equal(got[uid], array)
 
@@ -152,6 +152,20 @@ def test_first_layers_agree_with_numpy(text: str) -> None:
     """By products of warpgroups, and of warps."""
     check(text, STEM)
     check(text, STEM, KERNEL_CFG=2)
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("conv x=f16[3,3,40,48]nhwc w=f16[64,3,7,7]nhwc pad=3 stride=2 + bias + relu", 3),
+        ("conv x=f16[2,3,20,80]nhwc w=f16[64,3,3,3]nhwc pad=1 + bias + relu", 2),
+        ("conv x=f16[2,3,59,43]nhwc w=f16[96,3,11,11]nhwc pad=2 stride=4 + bias + relu", 1),
+    ],
+)
+def test_first_layers_of_many_tiles_agree_with_numpy(text: str, rows: int) -> None:
+    """Two multiprocessors: places in shared memory are filled again, by the copy unit and by threads."""
+    check(text, STEM, device=replace(H200, sm_count=2), KERNEL_CFG=2, TILE_ROWS=rows)
 
 
 @emulated

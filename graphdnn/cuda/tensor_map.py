@@ -21,16 +21,17 @@ WORDS = BYTES // 8
 # CUtensorMapDataType; types of one size without arithmetic during the copy are alike.
 _ELEMENT = {
     DataType.INT8: 0, DataType.UINT8: 0, DataType.FP8_E4M3: 0, DataType.FP8_E5M2: 0,
-    DataType.INT16: 1, DataType.INT32: 3, DataType.HALF: 6, DataType.BFLOAT16: 9, DataType.FLOAT: 7,
+    DataType.INT16: 1, DataType.INT32: 3, DataType.INT64: 5, DataType.HALF: 6, DataType.BFLOAT16: 9, DataType.FLOAT: 7,
 }  # fmt: skip
 _TF32 = 11
-_SWIZZLE = {32: 1, 64: 2, 128: 3}  # by the bytes of a row
+_SWIZZLE = {0: 0, 32: 1, 64: 2, 128: 3}  # by the bytes of a row
 _NO_INTERLEAVING, _CACHE_LINES_OF_128_BYTES, _ZEROS_OUTSIDE = 0, 2, 0
 
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """What one copy takes: a box, or ``pixels`` of a walk through an image (im2col), a row of ``row`` bytes for each.
+    """What one copy takes: a box, or ``pixels`` of a walk through an image (im2col), a row of ``row`` bytes for each;
+    0: rows of a box as long as they are, whose parts are not exchanged.
 
     ``sizes``: elements along each axis, innermost first. ``strides``: bytes between neighbours, along all axes but the
     innermost. ``steps``: elements from one to the next that is taken. ``lower`` and ``upper``: how far the walk's box

@@ -13,6 +13,7 @@ namespace {
 
 constexpr unsigned WINDOW = 1024;  // where the shared window's dynamic memory begins: no address is 0
 constexpr int LINE = 128;          // bytes; a copy begins at a multiple
+constexpr int LONGEST = 2048;      // bytes of a row
 
 // As tests/emulator/tensor_maps.py writes it.
 struct __attribute__((packed)) Map {
@@ -25,7 +26,7 @@ struct __attribute__((packed)) Map {
     uint16_t channels, pixels;
     uint8_t rank, element;
     uint8_t is_walk;
-    uint8_t row;  // bytes, within which 16-byte parts are exchanged: 32, 64 or 128
+    uint8_t row;  // bytes, within which 16-byte parts are exchanged: 32, 64 or 128; 0: rows of a box, not exchanged
     uint8_t is_rounded;  // floats, to the nearest of TF32
 };
 static_assert(sizeof(Map) <= 128, "a map's bytes");
@@ -69,23 +70,24 @@ void settle(unsigned at, Barrier& barrier) {
     release(AT_PHASE, (int)at);
 }
 
+int row_bytes(const Map& map) { return map.row ? map.row : map.box[0] * map.element; }
 unsigned bytes_of(const Map& map) {
     if (map.is_walk) return map.pixels * map.row;
     unsigned rows = 1;
     for (int d = 1; d < map.rank; ++d) rows *= map.box[d];
-    return rows * map.row;
+    return rows * row_bytes(map);
 }
 
 // One row: the elements from `at` on along the innermost axis; zeros outside the tensor.
 void put_row(unsigned to, const Map& map, const long* at) {
-    unsigned char row[LINE] = {};
+    unsigned char row[LONGEST] = {};
     bool is_inside = true;
     uint64_t from = map.address;
     for (int d = 1; d < map.rank; ++d) {
         is_inside = is_inside && at[d] >= 0 && at[d] < (long)map.sizes[d];
         from += at[d] * map.strides[d];
     }
-    for (int e = 0; is_inside && e < map.row / map.element; ++e)
+    for (int e = 0; is_inside && e < row_bytes(map) / map.element; ++e)
         if (at[0] + e >= 0 && at[0] + e < (long)map.sizes[0])
             memcpy(row + e * map.element, reinterpret_cast<const void*>(from + (at[0] + e) * map.element), map.element);
     for (int e = 0; map.is_rounded && e < map.row / 4; ++e) {
@@ -94,8 +96,8 @@ void put_row(unsigned to, const Map& map, const long* at) {
         if ((word & 0x7f800000u) != 0x7f800000u) word = (word + 0x1000u) & ~0x1fffu;
         memcpy(row + 4 * e, &word, 4);
     }
-    const unsigned exchanged = map.row / 16 - 1;
-    for (unsigned part = 0; part <= exchanged; ++part) {
+    const unsigned exchanged = map.row ? map.row / 16 - 1 : 0;
+    for (unsigned part = 0; part < row_bytes(map) / 16u; ++part) {
         const unsigned place = to + 16 * part;
         memcpy(emulated_dynamic_shared + ((place ^ (place >> 7 & exchanged) << 4) - WINDOW), row + 16 * part, 16);
     }
@@ -121,8 +123,8 @@ void land(const Copy& copy) {
             if (d == axes) ++at[map.rank - 1];
         }
     } else {
-        const unsigned rows = bytes_of(map) / map.row;
-        for (unsigned row = 0; row < rows; ++row, to += map.row) {
+        const unsigned rows = bytes_of(map) / row_bytes(map);
+        for (unsigned row = 0; row < rows; ++row, to += row_bytes(map)) {
             unsigned rest = row;
             long seen[5] = {at[0]};
             for (int d = 1; d < map.rank; ++d) {

@@ -13,6 +13,7 @@ from graphdnn.engines.cuda.direct_geometry import element_bytes, has_packed_filt
 from graphdnn.engines.cuda.direct_stem_needs import is_served, problem_of, stem_needs
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.hopper_product import register_product_text
+from graphdnn.engines.cuda.hopper_stem import Warpgroups, divide, image_map, is_copied_in_bulk
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.program import Program, width_for
@@ -41,8 +42,7 @@ _WARPGROUPS = Knob(
     0,
     "0: chosen by the filter; 1: products of warps; 2: of warpgroups (9.0), if they fit",
 )
-_WIDEST = 96  # channels of a warpgroup's product
-_RESERVED = 1024  # bytes of shared memory that the system keeps for each block
+_STAGES = 2  # of products of warps
 _OCCUPANCY = Knob(KnobType.OCCUPANCY, 1, 4, 1, 2, "blocks of a multiprocessor that registers are limited for")
 
 
@@ -87,21 +87,23 @@ class Plan:
         """Registers of a thread for filters."""
         return p.filter[0] * _depth(p, self.lead) // 8 * self.tiles_n
 
-    def shared(self, p: ConvProblem, rows: int, size: int, columns: int = 0) -> int:
-        """Bytes of shared memory. ``columns``: of a warpgroup's product, which reads filters there as well."""
-        image = 2 * ((rows - 1) * p.stride[0] + p.filter[0]) * self.pitch * size
-        panels = -(-p.filter[0] * _depth(p, self.lead) // 64)
-        filters = _apart(p) * panels * columns * 128
-        return filters + image + (columns or self.parts * 8 * self.tiles_n) * p.taps * p.c * size
+    def shared(self, p: ConvProblem, rows: int, size: int) -> int:
+        """Bytes of shared memory of products of warps."""
+        image = _STAGES * ((rows - 1) * p.stride[0] + p.filter[0]) * self.pitch * size
+        return image + self.parts * 8 * self.tiles_n * p.taps * p.c * size
 
 
-def _columns(p: ConvProblem, plan: Plan, device: DeviceSpec, knobs: Knobs) -> int:
-    """Channels of a warpgroup's product; 0: products of warps."""
+def _warpgroups(
+    p: ConvProblem, plan: Plan, x: TensorSpec, strides: tuple[int, ...], size: int, device: DeviceSpec, knobs: Knobs
+) -> Warpgroups | None:
+    """None: products of warps. ``size``: bytes of a filter's element."""
     is_asked, of_warps = knobs[_WARPGROUPS.type] == 2, knobs[_WARPGROUPS.type] == 1
     if device.compute_capability != (9, 0) or of_warps or (plan.weights(p) < _MANY and not is_asked):
-        return 0
-    columns = -(-p.k // -(-p.k // _WIDEST) // 32) * 32
-    return columns if plan.shared(p, plan.rows, 2, columns) <= device.shared_memory - _RESERVED else 0
+        return None
+    panels = _apart(p) * -(-p.filter[0] * _depth(p, plan.lead) // 64)
+    is_bulk = is_copied_in_bulk(p, plan.pitch, strides, max(1, x.byte_alignment))
+    sizes = panels, size, is_bulk, device.sm_count, device.shared_memory
+    return divide(p, plan.pitch, *sizes, knobs[_ROWS.type])
 
 
 def _apart(p: ConvProblem) -> int:
@@ -133,23 +135,29 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     x_space, y_space = image_space(roles, x), image_space(roles, roles.output)
 
     parameters = Parameters(steps.places)
-    columns = _columns(p, plan, device, knobs)
-    own = 8 if columns else 2 * plan.tiles_n  # neighbouring channels of a lane
+    x_strides = x_space.strides(x)
+    groups = _warpgroups(p, plan, x, x_strides, element_bytes(w), device, knobs)
+    own = 8 if groups else 2 * plan.tiles_n  # neighbouring channels of a lane
     width = min(own, width_for(y_space, steps.epilogue_tensors(), 1, 32))
-    body = Program(op, parameters, y_space, "t", width=width, vector_axis=1, keeps=columns > 0)
+    body = Program(op, parameters, y_space, "t", width=width, vector_axis=1, keeps=groups is not None)
     steps.finish(body, "acc", "float")
 
     row = p.input[1] * p.c
-    x_n, _, x_h, _ = x_space.strides(x)
+    x_n, _, x_h, _ = x_strides
     size = element_bytes(x)
     chunk = aligned(x, power_of_two_in(8, row, *(s for s in (x_n, x_h) if s)))
-    row_tiles, column_tiles = -(-p.output[0] // plan.rows), -(-p.output[1] // _pixels(p))
-    channels = columns or plan.parts * 8 * plan.tiles_n  # of a block
+    rows = groups.rows if groups else plan.rows
+    row_tiles, column_tiles = -(-p.output[0] // rows), -(-p.output[1] // _pixels(p))
+    channels = groups.columns if groups else plan.parts * 8 * plan.tiles_n  # of a block
     part_filters = channels * p.taps * p.c
     filter_chunk = aligned(w, power_of_two_in(16 // element_bytes(w), part_filters, p.k * p.c * p.taps))
 
-    resident = min(knobs[_OCCUPANCY.type], 2) if columns else knobs[_OCCUPANCY.type] if plan.weights(p) <= _HALF else 1
+    resident = knobs[_OCCUPANCY.type] if plan.weights(p) <= _HALF and not groups else 1
+    threads = groups.threads if groups else 32 * _WARPS
 
+    is_bulk = is_copied_in_bulk(p, plan.pitch, x_strides, max(1, x.byte_alignment))
+    if groups and is_bulk:
+        parameters.maps("image", [(x, image_map(p, plan.pitch, x_strides, rows))])
     parameters.tensor("x", x)
     parameters.tensor("filter", w)
     for name, value in {
@@ -161,39 +169,42 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         "filter_c": strides[2], "filter_r": strides[4], "filter_s": strides[5],
     }.items():  # fmt: skip
         parameters.integer(name, value)
-    name = f"conv_fprop__direct_stem_r{p.filter[0]}s{p.filter[1]}c{p.c}p{plan.rows}__{op.name}"
+    name = f"conv_fprop__direct_stem_r{p.filter[0]}s{p.filter[1]}c{p.c}p{rows}__{op.name}"
     text = kernel_text(
         name,
         [
             "direct_copy.cuh",
-            *(["hopper_pipeline.cuh"] if columns else ["direct_mma.cuh"]),
+            "hopper_pipeline.cuh" if groups else "direct_mma.cuh",
             "direct_stem_rows.cuh",
             "direct_stem_windows.cuh",
-            "hopper_stem.cu" if columns else "direct_stem.cu",
+            "hopper_stem.cu" if groups else "direct_stem.cu",
         ],
         parameters=parameters.text,
         functions=[
-            *([body.keeping(), register_product_text(x.data_type, columns)] if columns else []),
-            body.function("epilogue", ("const Kept& kept, " if columns else "") + f"const float (&acc)[{width}]"),
+            *([body.keeping(), register_product_text(x.data_type, groups.columns)] if groups else []),
+            body.function("epilogue", ("const Kept& kept, " if groups else "") + f"const float (&acc)[{width}]"),
         ],
         constants={
             "R": p.filter[0], "S": p.filter[1], "C": p.c, "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
             "FLIP": p.flip, "PITCH": plan.pitch, "LEAD": plan.lead, "BEFORE": plan.before,
-            "TP": plan.rows, "THREADS": 32 * _WARPS,
-            **({"BN": columns} if columns else {"NT": plan.tiles_n, "PARTS": plan.parts}),
-            "BLOCKS": resident, "CHUNK": chunk, "FILTER_CHUNK": filter_chunk, "WIDTH": width,
+            "TP": rows, "THREADS": threads, "CHUNK": chunk, "FILTER_CHUNK": filter_chunk, "WIDTH": width,
+            **(
+                {"BN": groups.columns, "STAGES": groups.stages, "BULK": is_bulk}
+                if groups
+                else {"NT": plan.tiles_n, "PARTS": plan.parts, "STAGES": _STAGES, "BLOCKS": resident}
+            ),
             "Element": STORAGE[x.data_type], "Filter": STORAGE[w.data_type],
         },
     )  # fmt: skip
     across = -(-p.k // channels)
     blocks = min(p.n * row_tiles, max(1, device.sm_count * resident // across))
-    shared = plan.shared(p, plan.rows, max(size, element_bytes(w)), columns)
+    shared = groups.shared if groups else plan.shared(p, rows, max(size, element_bytes(w)))
     steps.add(
         Launch(
             text,
-            "hopper_stem" if columns else "direct_stem",
+            "hopper_stem" if groups else "direct_stem",
             (blocks, across, 1),
-            32 * _WARPS,
+            threads,
             parameters.pack(),
             shared,
         )

@@ -28,6 +28,7 @@ from graphdnn.operations import ConvForward
 
 _TAG = "conv_fprop"
 _WARPS = 8
+_STAGES = 2
 _SIZE = 4  # bytes of an element
 _SHARED = 112_000  # bytes of a block: two of them share a multiprocessor
 _PACE = 0.8  # of the peak, beside reading operands
@@ -37,7 +38,7 @@ _TYPES = (
     "nothing to do: another engine serves other types",
 )
 _ROWS = Knob(KnobType.TILE_ROWS, 0, 32, 1, 0, "output rows of a tile; 0: chosen by the shape")
-_PIXELS = Knob(KnobType.TILE_COLS, 0, 8, 1, 0, "pixels of a thread; 0: chosen by the shape")
+_PIXELS = Knob(KnobType.TILE_COLS, 0, 16, 1, 0, "pixels of a thread; 0: chosen by the shape")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Plan:
 
     def shared(self, p: ConvProblem) -> int:
         """Bytes of shared memory."""
-        image = 2 * ((self.rows - 1) * p.stride[0] + p.filter[0]) * self.pitch
+        image = _STAGES * ((self.rows - 1) * p.stride[0] + p.filter[0]) * self.pitch
         return _SIZE * (image + p.taps * p.c * (8 * self.channels + 4))
 
 
@@ -115,7 +116,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     }.items():  # fmt: skip
         parameters.integer(name, value)
     shared = plan.shared(p)
-    resident = 2 if 2 * shared <= device.shared_memory - 2048 else 1
+    resident = 2 if plan.pixels <= 8 and 2 * shared <= device.shared_memory - 2048 else 1
     how = f"r{p.filter[0]}s{p.filter[1]}c{p.c}p{plan.rows}x{plan.pixels}x{plan.channels}"
     text = kernel_text(
         f"conv_fprop__direct_stem_float_{how}__{op.name}",
@@ -126,7 +127,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "R": p.filter[0], "S": p.filter[1], "C": p.c, "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
             "FLIP": p.flip, "PITCH": plan.pitch, "BEFORE": plan.before, "HEAD": plan.window % 2,
             "TP": plan.rows, "TM": plan.pixels, "TN": plan.channels, "THREADS": 32 * _WARPS, "BLOCKS": resident,
-            "CHUNK": chunk, "WIDTH": width, "Element": STORAGE[x.data_type],
+            "STAGES": _STAGES, "CHUNK": chunk, "WIDTH": width, "Element": STORAGE[x.data_type],
         },
     )  # fmt: skip
     across = -(-p.k // channels)

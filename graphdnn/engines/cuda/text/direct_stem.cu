@@ -20,7 +20,7 @@ static_assert(THREADS / 32 / PARTS >= APART, "warps for even and for odd pixels"
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
     Element* const rows = (Element*)memory;
-    Filter* const slab = (Filter*)(rows + 2 * STAGE);
+    Filter* const slab = (Filter*)(rows + STAGES * STAGE);
 
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const int g = lane / 4, j = lane % 4;
@@ -28,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem(const 
     const int lead = odd ? 1 - LEAD : LEAD;
     const int block_channel = (int)blockIdx.y * PARTS * CHANNELS;
 
-    copy_filters<PARTS * CHANNELS>(p, slab, block_channel);
+    copy_filters<PARTS * CHANNELS, THREADS>(p, slab, block_channel);
     clear_margins(p, rows);
     commit_copies();
     unsigned int tile = blockIdx.x;

@@ -16,7 +16,7 @@ static_assert(TN % 4 == 0 && 4 % WIDTH == 0, "channels of a thread are neighbour
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_float(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
     Element* const rows = (Element*)memory;
-    float* const table = rows + 2 * STAGE;
+    float* const table = rows + STAGES * STAGE;
     // Neighbouring lanes read the same channels: a half warp's 16 bytes a lane are one pass over the banks.
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const int j = lane / 2 % 8, m = lane % 2 + lane / 16 * 2;

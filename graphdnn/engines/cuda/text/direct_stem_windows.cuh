@@ -9,19 +9,21 @@ constexpr int NEXT = STRIDE_W * C * APART;          // elements from row to row 
 // Two neighbours; the address is even.
 __device__ __forceinline__ unsigned int pair_at(const Element* at) { return *(const unsigned int*)at; }
 
-// The filters of CHANNELS channels as they lie in memory.
-template <int CHANNELS> __device__ __forceinline__ void copy_filters(const Params& p, Filter* slab, int channel) {
+// The filters of CHANNELS channels as they lie in memory, by the first COUNT threads.
+template <int CHANNELS, int COUNT> __device__ __forceinline__ void copy_filters(const Params& p, Filter* slab, int channel) {
     const long long offset = (long long)channel * R * WINDOW, left = p.filter_elements - offset;
-    for (int i = threadIdx.x * FILTER_CHUNK; i < CHANNELS * R * WINDOW; i += THREADS * FILTER_CHUNK)
+    for (int i = threadIdx.x * FILTER_CHUNK; i < CHANNELS * R * WINDOW; i += COUNT * FILTER_CHUNK)
         copy_async<FILTER_CHUNK * (int)sizeof(Filter)>(slab + i, i < left ? p.filter + offset + i : p.filter, i < left);
 }
 
 // What number `at` of the window of filter row r is multiplied with, 0 where no tap is there.
 __device__ __forceinline__ unsigned short weight_at(const Params& p, const Filter* slab, int channel, int r, int at) {
-    if (r >= R || at < 0 || at >= WINDOW) return 0;
+    const bool is_tap = r < R && at >= 0 && at < WINDOW;
     const int s = at / C, c = at - s * C;
-    const Filter x = slab[channel * (R * WINDOW) + c * (int)p.filter_c + (FLIP ? R - 1 - r : r) * (int)p.filter_r +
-                          (FLIP ? S - 1 - s : s) * (int)p.filter_s];
-    if constexpr (same<Element, Filter>) return x.bits;
-    else return narrow<Element>(widen<float>(x)).bits;
+    const Filter x = slab[!is_tap ? 0 : channel * (R * WINDOW) + c * (int)p.filter_c +
+                                        (FLIP ? R - 1 - r : r) * (int)p.filter_r + (FLIP ? S - 1 - s : s) * (int)p.filter_s];
+    unsigned short bits;
+    if constexpr (same<Element, Filter>) bits = x.bits;
+    else bits = narrow<Element>(widen<float>(x)).bits;
+    return is_tap ? bits : (unsigned short)0;
 }

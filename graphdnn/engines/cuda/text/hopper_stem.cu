@@ -2,20 +2,28 @@
 // direct_stem.cu. A warpgroup multiplies 64 pixels by BN channels at once, pixels out of registers, filters out of shared
 // memory. A warp's 16 pixels are neighbours; the four warps take whatever pixels follow each other in the tile.
 //
+// Rows of tiles arrive ahead in a ring. BULK: the first warp asks the copy unit for all rows of a tile, which puts zeros
+// around them, when it is done with the tile after the one whose place they take; else the last 128 threads copy. Warpgroups take turns with 64 pixels each, from one tile to the next. Operands are two
+// parts in registers: while the products of one part run, the other is read, for the next pixels at the end.
+//
 // Filters lie as [16 bytes of the sum][channel], swizzled; channels are dealt to the columns of the products such that a lane
 // ends with 8 neighbouring channels of every 32 of its pixel: four lanes store whole sectors.
 
-constexpr int STEPS = (SLICES + 1) / 2;                // of 16 numbers of the sum
-constexpr int PANELS = (SLICES + 7) / 8;               // of 64 numbers
-constexpr int FILTER_BYTES = PANELS * BN * ROW;        // for one place of a window's beginning
-constexpr int MOST = BN > 64 ? 6 : 12;
-constexpr int AT_ONCE = STEPS < MOST ? STEPS : MOST;   // steps whose windows are in registers
-static_assert(sizeof(Element) == 2 && THREADS % 128 == 0 && BN % 32 == 0, "warpgroups, and whole accesses");
+constexpr int STEPS = (SLICES + 1) / 2;           // of 16 numbers of the sum
+constexpr int PANELS = (SLICES + 7) / 8;          // of 64 numbers
+constexpr int FILTER_BYTES = PANELS * BN * ROW;   // for one place of a window's beginning
+constexpr int PARTS = (STEPS + 11) / 12 * 2;      // of the operands, an even number
+constexpr int PART = (STEPS + PARTS - 1) / PARTS; // steps
+constexpr int CONSUMERS = THREADS - (BULK ? 0 : 128);  // threads
+constexpr int SLAB_BYTES = (BN * R * WINDOW * (int)sizeof(Filter) + 15) / 16 * 16;
+static_assert(sizeof(Element) == 2 && CONSUMERS % 128 == 0 && BN % 32 == 0, "warpgroups, and whole accesses");
 
-template <int COUNT> __device__ __forceinline__ void pin(unsigned int (&x)[COUNT]) {
+template <int COUNT> __device__ __forceinline__ void pin(unsigned int (&x)[COUNT][4]) {
 #ifdef __CUDA_ARCH__
     #pragma unroll
-    for (int i = 0; i < COUNT; ++i) asm volatile("" : "+r"(x[i])::"memory");
+    for (int i = 0; i < COUNT; ++i)
+        #pragma unroll
+        for (int j = 0; j < 4; ++j) asm volatile("" : "+r"(x[i][j])::"memory");
 #endif
 }
 
@@ -26,34 +34,86 @@ __device__ __forceinline__ void publish_filters() {
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_stem(const __grid_constant__ Params p) {
+// 64 pixels: this lane's first one.
+struct Place {
+    const Element* from;
+    int n, row, q, odd;
+    bool is_there;
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
     Element* const rows = (Element*)(memory + APART * FILTER_BYTES);
-    Filter* const slab = (Filter*)(rows + 2 * STAGE);
+    Filter* const slab = (Filter*)(rows + STAGES * STAGE);
+    const shared_t full = shared_address(slab) + SLAB_BYTES, left = full + 8 * STAGES;  // a barrier for each stage
     const int lane = (int)threadIdx.x % 32, g = lane / 4, j = lane % 4;
-    const int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
-    const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 % 4, 0);
-    const int block_channel = (int)blockIdx.y * BN;
+    const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0);
+    const bool copies = warp >= CONSUMERS / 32;
+    const int block_channel = (int)blockIdx.y * BN, tiles = (int)p.tiles, step = (int)gridDim.x;
+    int tile = (int)blockIdx.x, coming = tile;  // and the next one that is copied
+    Turn<STAGES> turn, filled;                  // of these
 
-    copy_filters<BN>(p, slab, block_channel);
-    clear_margins(p, rows);
-    commit_copies();
-    unsigned int tile = blockIdx.x;
-    if (tile < (unsigned int)p.tiles) fetch(p, rows, tile);
-    commit_copies();
-    await_copies<1>();
-    __syncthreads();
-    for (int i = threadIdx.x; i < APART * PANELS * 8 * BN; i += THREADS) {  // a slice of one channel each
-        const int column = i % BN, slice = i / BN % (PANELS * 8), odd = i / BN / (PANELS * 8);
-        const int channel = column / 32 * 32 + column % 8 / 2 * 8 + column % 32 / 8 * 2 + column % 2;
-        const int r = slice / (DEPTH / 8), first = slice % (DEPTH / 8) * 8 - (odd ? 1 - LEAD : LEAD);
-        Pack<Element, 8> pack;
+    const auto bring = [&](const auto& p) {  // generic: only some have a map
+        if constexpr (BULK) {
+            if (lane == 0) {
+                const int n = (int)((unsigned int)coming / (unsigned int)p.row_tiles);
+                const int h = (coming - n * (int)p.row_tiles) * (TP * STRIDE_H) - (int)p.pad_h;
+                announce(full + 8 * filled.stage, STAGE * (int)sizeof(Element));
+                copy_box(
+                    shared_address(rows + filled.stage * STAGE), p.image[0], full + 8 * filled.stage,
+                    -(BEFORE * (int)sizeof(Element) / 8), h, n
+                );
+            }
+        } else {
+            fetch<128>(p, rows + filled.stage * STAGE, coming, (int)threadIdx.x - CONSUMERS);
+            commit_copies();
+            await_copies<0>();
+            arrive(full + 8 * filled.stage);
+        }
+        filled.advance();
+        coming += step;
+    };
+    if (threadIdx.x == 0) {
         #pragma unroll
-        for (int e = 0; e < 8; ++e) pack.at[e].bits = weight_at(p, slab, channel, r, first + e);
-        store_pack<8>((Element*)(memory + odd * FILTER_BYTES + slice / 8 * (BN * ROW) + column * ROW +
-                                 ((slice % 8 ^ column % 8) << 4)), pack);
+        for (int stage = 0; stage < STAGES; ++stage) {
+            init_barrier(full + 8 * stage, BULK ? 1 : 128);
+            init_barrier(left + 8 * stage, CONSUMERS / 32);
+        }
+        publish_barriers();
     }
-    publish_filters();
+    if constexpr (BULK) {
+        if (warp == 0)
+            while (filled.parity == 0 && coming < tiles) bring(p);
+    } else {
+        clear_margins(p, rows);
+    }
+    if (!copies) copy_filters<BN, CONSUMERS>(p, slab, block_channel);
+    commit_copies();
+    await_copies<0>();
+    __syncthreads();
+    if (!copies) {
+        for (int i = threadIdx.x; i < APART * PANELS * 8 * BN; i += CONSUMERS) {  // a slice of one channel each
+            const int column = i % BN, slice = i / BN % (PANELS * 8), odd = i / BN / (PANELS * 8);
+            const int channel = column / 32 * 32 + column % 8 / 2 * 8 + column % 32 / 8 * 2 + column % 2;
+            const int r = slice / (DEPTH / 8), first = slice % (DEPTH / 8) * 8 - (odd ? 1 - LEAD : LEAD);
+            Pack<Element, 8> pack;
+            #pragma unroll
+            for (int e = 0; e < 8; ++e) pack.at[e].bits = weight_at(p, slab, channel, r, first + e);
+            store_pack<8>((Element*)(memory + odd * FILTER_BYTES + slice / 8 * (BN * ROW) + column * ROW +
+                                     ((slice % 8 ^ column % 8) << 4)), pack);
+        }
+        publish_filters();
+    }
+    __syncthreads();
+
+    if (copies) {
+        #pragma unroll 1
+        while (coming < tiles) {
+            await_phase(left + 8 * filled.stage, filled.parity ^ 1);
+            bring(p);
+        }
+        return;
+    }
 
     Kept kept[BN / 4 / WIDTH];  // what the epilogue reads for a lane's channels
     #pragma unroll
@@ -63,80 +123,121 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_stem(const 
         keep(p, at, kept[v / WIDTH]);
     }
     const int groups = TP * (int)p.column_tiles, units = (groups + 3) / 4 * APART;
-    int slot = 0;
-    for (; tile < (unsigned int)p.tiles; tile += gridDim.x) {
-        if (tile + gridDim.x < (unsigned int)p.tiles) fetch(p, rows + (slot ^ 1) * STAGE, tile + gridDim.x);
-        commit_copies();
-        await_copies<1>();
-        __syncthreads();
-        const int n = (int)(tile / (unsigned int)p.row_tiles);
-        const int out0 = (int)(tile % (unsigned int)p.row_tiles) * TP;
-        #pragma unroll 1
-        for (int unit = warpgroup; unit < units; unit += THREADS / 128) {
-            const int odd = unit % APART, lead = odd ? 1 - LEAD : LEAD, wanted = unit / APART * 4 + warp;
-            const int group = wanted < groups ? wanted : groups - 1;
-            const int row = group / (int)p.column_tiles, column = group - row * (int)p.column_tiles;
-            const int q = (column * 16 + g) * APART + odd;
-            const Element* const from = rows + slot * STAGE + row * STRIDE_H * PITCH + (int)p.window + (LEAD - lead) +
-                                        q * (STRIDE_W * C) + 2 * j;
-            // What a lane keeps of the first and of the last pair of a window.
-            const unsigned int keep_first = lead && j == 0 ? 0xffff0000u : 0xffffffffu;
-            const int behind = DEPTH - 8 + 2 * j - lead;
-            const unsigned int keep_last = (behind < WINDOW ? 0xffffu : 0u) | (behind + 1 < WINDOW ? 0xffff0000u : 0u);
-            const matrix_t filters = matrix_at<false>(shared_address(memory) + odd * FILTER_BYTES);
-            float sum[BN / 2];
-            #pragma unroll
-            for (int i = 0; i < BN / 2; ++i) sum[i] = 0;
-            #pragma unroll
-            for (int first = 0; first < STEPS; first += AT_ONCE) {
-                unsigned int a[AT_ONCE][4];
-                #pragma unroll
-                for (int step = 0; step < AT_ONCE; ++step)
-                    #pragma unroll
-                    for (int d = 0; d < 2; ++d) {
-                        const int slice = 2 * (first + step) + d, r = slice / (DEPTH / 8), at = slice % (DEPTH / 8);
-                        unsigned int upper = 0, lower = 0;
-                        if (slice < SLICES) {
-                            const Element* const here = from + r * PITCH + at * 8;
-                            upper = pair_at(here), lower = pair_at(here + 8 * NEXT);
-                            if (HAS_LEAD && at == 0) upper &= keep_first, lower &= keep_first;
-                            if ((DEPTH != WINDOW + LEAD || APART == 2) && at == DEPTH / 8 - 1)
-                                upper &= keep_last, lower &= keep_last;
-                        }
-                        a[step][2 * d] = upper;
-                        a[step][2 * d + 1] = lower;
-                    }
-                pin(sum);
-                #pragma unroll
-                for (int step = 0; step < AT_ONCE; ++step) pin(a[step]);
-                products_begin();
-                #pragma unroll
-                for (int step = 0; step < AT_ONCE; ++step) {
-                    const int k = first + step;
-                    if (k < STEPS)
-                        multiply_rows(sum, a[step], filters + (k / 4 * (BN * ROW) >> 4) + k % 4 * NEXT_K<false>, k > 0);
-                }
-                products_end();
-                await_products<0>();
-                pin(sum);
+    int unit = warp / 4, n = 0, out0 = 0;
+    const auto enter = [&] {  // the tile's rows are there
+        n = (int)((unsigned int)tile / (unsigned int)p.row_tiles);
+        out0 = (tile - n * (int)p.row_tiles) * TP;
+        await_phase(full + 8 * turn.stage, turn.parity);
+    };
+    const auto settle = [&] {  // in the tile that has this unit; false behind the last one
+        while (unit >= units) {
+            unit -= units;
+            __syncwarp();
+            if (lane == 0) arrive(left + 8 * turn.stage);
+            if (BULK && warp == 0 && tile != (int)blockIdx.x && coming < tiles) {
+                await_phase(left + 8 * filled.stage, filled.parity ^ 1);
+                bring(p);
             }
-            if (wanted >= groups || out0 + row >= (int)p.out_h) continue;
+            turn.advance();
+            tile += step;
+            if (tile >= tiles) return false;
+            enter();
+        }
+        return true;
+    };
+    const auto place = [&] {
+        Place at;
+        at.odd = unit % APART;
+        const int wanted = unit / APART * 4 + warp % 4, group = wanted < groups ? wanted : groups - 1;
+        const int row = (int)((unsigned int)group / (unsigned int)p.column_tiles);
+        at.q = ((group - row * (int)p.column_tiles) * 16 + g) * APART + at.odd;
+        at.from = rows + turn.stage * STAGE + row * STRIDE_H * PITCH + (int)p.window + (at.odd ? 2 * LEAD - 1 : 0) +
+                  at.q * (STRIDE_W * C) + 2 * j;
+        at.n = n;
+        at.row = out0 + row;
+        at.is_there = wanted < groups && at.row < (int)p.out_h;
+        return at;
+    };
+    unsigned int a[2][PART][4];
+    const auto read = [&](const Place& at, int part) {
+        const int lead = at.odd ? 1 - LEAD : LEAD;
+        // What a lane keeps of the first and of the last pair of a window.
+        const unsigned int keep_first = lead && j == 0 ? 0xffff0000u : 0xffffffffu;
+        const int behind = DEPTH - 8 + 2 * j - lead;
+        const unsigned int keep_last = (behind < WINDOW ? 0xffffu : 0u) | (behind + 1 < WINDOW ? 0xffff0000u : 0u);
+        #pragma unroll
+        for (int i = 0; i < 2 * PART; ++i) {
+            const int slice = 2 * PART * part + i, r = slice / (DEPTH / 8), begin = slice % (DEPTH / 8);
+            unsigned int upper = 0, lower = 0;
+            if (slice < SLICES) {
+                const Element* const here = at.from + r * PITCH + begin * 8;
+                upper = pair_at(here), lower = pair_at(here + 8 * NEXT);
+                if (HAS_LEAD && begin == 0) upper &= keep_first, lower &= keep_first;
+                if ((DEPTH != WINDOW + LEAD || APART == 2) && begin == DEPTH / 8 - 1) upper &= keep_last, lower &= keep_last;
+            }
+            a[part % 2][i / 2][i % 2 * 2] = upper;
+            a[part % 2][i / 2][i % 2 * 2 + 1] = lower;
+        }
+    };
+    float sum[BN / 2];
+    const auto multiply = [&](const Place& at, int part) {
+        const matrix_t filters = matrix_at<false>(shared_address(memory) + at.odd * FILTER_BYTES);
+        pin(a[part % 2]);
+        products_begin();
+        #pragma unroll
+        for (int i = 0; i < PART; ++i) {
+            const int k = PART * part + i;
+            if (k < STEPS)
+                multiply_rows(sum, a[part % 2][i], filters + (k / 4 * (BN * ROW) >> 4) + k % 4 * NEXT_K<false>, k > 0);
+        }
+        products_end();
+    };
+
+    if (tile >= tiles) return;
+    enter();
+    bool is_more = settle();
+    if (!is_more) return;
+    Place next = place();
+    read(next, 0);
+    read(next, 1);
+    #pragma unroll 1
+    while (is_more) {
+        const Place at = next;
+        #pragma unroll
+        for (int i = 0; i < BN / 2; ++i) sum[i] = 0;
+        pin(sum);
+        multiply(at, 0);
+        multiply(at, 1);
+        #pragma unroll
+        for (int part = 2; part < PARTS; ++part) {
+            await_products<1>();
+            pin(a[part % 2]);
+            read(at, part);
+            multiply(at, part);
+        }
+        unit += CONSUMERS / 128;
+        is_more = settle();
+        if (is_more) next = place();
+        await_products<1>();
+        pin(a[0]);
+        read(next, 0);
+        await_products<0>();
+        pin(sum);
+        pin(a[1]);
+        read(next, 1);
+        if (!at.is_there) continue;
+        #pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            if (at.q + 8 * APART * half >= (int)p.out_w) continue;
             #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                if (q + 8 * APART * half >= (int)p.out_w) continue;
+            for (int v = 0; v < BN / 4; v += WIDTH) {
+                const int out[4] = {at.n, block_channel + v / 8 * 32 + 8 * j + v % 8, at.row, at.q + 8 * APART * half};
+                if (out[1] >= (int)p.channels_out) continue;
+                float acc[WIDTH];
                 #pragma unroll
-                for (int v = 0; v < BN / 4; v += WIDTH) {
-                    const int at[4] = {n, block_channel + v / 8 * 32 + 8 * j + v % 8, out0 + row, q + 8 * APART * half};
-                    if (at[1] >= (int)p.channels_out) continue;
-                    float acc[WIDTH];
-                    #pragma unroll
-                    for (int e = 0; e < WIDTH; ++e) acc[e] = sum[(v + e) / 2 * 4 + 2 * half + (v + e) % 2];
-                    epilogue(p, at, kept[v / WIDTH], acc);
-                }
+                for (int e = 0; e < WIDTH; ++e) acc[e] = sum[(v + e) / 2 * 4 + 2 * half + (v + e) % 2];
+                epilogue(p, out, kept[v / WIDTH], acc);
             }
         }
-        __syncthreads();
-        slot ^= 1;
     }
-    await_copies<0>();
 }
