@@ -1,6 +1,7 @@
 """Batch normalisation: inference, training and its gradient, spatial and per activation.
 
-Written as reductions and pointwise operations, which serve every mode, blending and running averages alike.
+Training and gradients are norms where statistics are those of channels, and reductions and pointwise operations where
+each activation has its own.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from graphdnn.enums import DataType, PointwiseMode, ReductionOperator, Status
+from graphdnn.enums import DataType, NormMode, NormPhase, PointwiseMode, ReductionOperator, Status
 from graphdnn.errors import Rejection
+from graphdnn.operations import NormBackward, NormForward
 from graphdnn.tensors import TensorSpec
 from graphdnn.v6.checks import rank_in, same_dims, same_type
 from graphdnn.v6.draft import Draft, math_of
@@ -22,6 +24,7 @@ from graphdnn.v6.rules import PAIR, RANGE, SAME_DIMS, SAME_TYPE
 
 P, R = PointwiseMode, ReductionOperator
 MIN_EPSILON = 1e-5
+PER_ACTIVATION = cudnnBatchNormMode_t.CUDNN_BATCHNORM_PER_ACTIVATION
 
 
 def _check(where: str, mode: cudnnBatchNormMode_t, parameters: tuple[str, Tensor], epsilon: float,
@@ -32,8 +35,7 @@ def _check(where: str, mode: cudnnBatchNormMode_t, parameters: tuple[str, Tensor
     rank_in(where, "xDesc", len(x.dims), 4, 5, Status.BAD_PARAM)
     same_dims(where, "every element is normalised in its place", tensors)
     same_type(where, tensors)
-    per_activation = mode is cudnnBatchNormMode_t.CUDNN_BATCHNORM_PER_ACTIVATION
-    wanted = (1, *x.dims[1:]) if per_activation else (1, x.dims[1], *(1,) * (len(x.dims) - 2))
+    wanted = (1, *x.dims[1:]) if mode is PER_ACTIVATION else (1, x.dims[1], *(1,) * (len(x.dims) - 2))
     double = x.data_type is cudnnDataType_t.CUDNN_DATA_DOUBLE
     data_type = cudnnDataType_t.CUDNN_DATA_DOUBLE if double else cudnnDataType_t.CUDNN_DATA_FLOAT
     found: list[Rejection] = []
@@ -87,7 +89,7 @@ def inference(
     prepared(where, handle, settings, draw)((x, y, scale, bias, mean, variance))
 
 
-@implements("cudnnBatchNormalizationForwardTraining", "reduction, pointwise", "PyTorch")
+@implements("cudnnBatchNormalizationForwardTraining", "norm_fwd; per activation reduction, pointwise", "PyTorch")
 def training(
     handle: Handle, mode: cudnnBatchNormMode_t, alpha: float, beta: float, x_desc: Descriptor, x: Any,
     y_desc: Descriptor, y: Any, parameter_desc: Descriptor, scale: Any, bias: Any, factor: float, running_mean: Any,
@@ -103,6 +105,29 @@ def training(
         math = math_of(xv.data_type)
         source = draft.memory(0, xv, "x")
         s, b = draft.memory(2, pv, "scale"), draft.memory(3, pv, "bias")
+        # Averages that begin with this batch do not read what was there, and a norm does.
+        if mode is not PER_ACTIVATION and not (runs and factor == 1.0):
+            found: dict[str, TensorSpec] = {}
+            if saves:
+                found |= {
+                    "mean": draft.memory(6, pv, "saved mean"),
+                    "inv_variance": draft.memory(7, pv, "saved inverse"),
+                }
+            if runs:
+                found["momentum"] = draft.constant(factor, s, math)
+                for index, name in ((4, "mean"), (5, "var")):
+                    found[f"input_running_{name}"] = draft.memory(index, pv, f"old running {name}", is_copy=True)
+                    found[f"output_running_{name}"] = draft.memory(index, pv, f"running {name}")
+            out = draft.target(1, yv, "y", alpha, beta, math)
+            least = draft.constant(epsilon, s, math)
+            draft.add(
+                NormForward(
+                    mode=NormMode.BATCH_NORM, phase=NormPhase.TRAINING, x=source, scale=s, bias=b, epsilon=least, y=out,
+                    math_type=math, **found,
+                )
+            )  # fmt: skip
+            draft.settle(out, 1, yv, "y", alpha, beta, math)
+            return
         mean = draft.reduce(R.AVG, math, source, pv.dims)
         centred = draft.pointwise(P.SUB, math, source, mean)
         variance = draft.reduce(R.AVG, math, draft.pointwise(P.MUL, math, centred, centred), pv.dims)
@@ -124,7 +149,7 @@ def training(
     prepared(where, handle, settings, draw)(data)
 
 
-@implements("cudnnBatchNormalizationBackward", "reduction, pointwise", "PyTorch")
+@implements("cudnnBatchNormalizationBackward", "norm_bwd; per activation reduction, pointwise", "PyTorch")
 def backward(
     handle: Handle, mode: cudnnBatchNormMode_t, alpha: float, beta: float, alpha_parameters: float,
     beta_parameters: float, x_desc: Descriptor, x: Any, dy_desc: Descriptor, dy: Any, dx_desc: Descriptor, dx: Any,
@@ -141,6 +166,28 @@ def backward(
         _check(where, mode, ("dBnScaleBiasDesc", pv), epsilon, tensors)
         math = math_of(xv.data_type)
         source, gradient, s = draft.memory(0, xv, "x"), draft.memory(1, dyv, "dy"), draft.memory(3, pv, "scale")
+        if mode is not PER_ACTIVATION:
+            if saved:
+                found = {
+                    "mean": draft.memory(6, pv, "saved mean"),
+                    "inv_variance": draft.memory(7, pv, "saved inverse"),
+                }
+            else:
+                found = {"epsilon": draft.constant(epsilon, s, math)}
+            blended = (
+                ("dx", 2, dxv, alpha, beta),
+                ("dscale", 4, pv, alpha_parameters, beta_parameters),
+                ("dbias", 5, pv, alpha_parameters, beta_parameters),
+            )
+            outputs = {n: draft.target(index, value, n, a, b, math) for n, index, value, a, b in blended}
+            draft.add(
+                NormBackward(
+                    mode=NormMode.BATCH_NORM, x=source, dy=gradient, scale=s, math_type=math, **found, **outputs
+                )
+            )  # fmt: skip
+            for n, index, value, a, b in blended:
+                draft.settle(outputs[n], index, value, n, a, b, math)
+            return
         mean = draft.memory(6, pv, "saved mean") if saved else draft.reduce(R.AVG, math, source, pv.dims)
         centred = draft.pointwise(P.SUB, math, source, mean)
         if saved:
