@@ -107,7 +107,7 @@ def training(
         s, b = draft.memory(2, pv, "scale"), draft.memory(3, pv, "bias")
         # Averages that begin with this batch do not read what was there, and a norm does.
         if mode is not PER_ACTIVATION and not (runs and factor == 1.0):
-            found: dict[str, TensorSpec] = {}
+            found: dict[str, Any] = {}
             if saves:
                 found |= {
                     "mean": draft.memory(6, pv, "saved mean"),
@@ -167,6 +167,7 @@ def backward(
         math = math_of(xv.data_type)
         source, gradient, s = draft.memory(0, xv, "x"), draft.memory(1, dyv, "dy"), draft.memory(3, pv, "scale")
         if mode is not PER_ACTIVATION:
+            found: dict[str, Any]
             if saved:
                 found = {
                     "mean": draft.memory(6, pv, "saved mean"),
@@ -179,7 +180,9 @@ def backward(
                 ("dscale", 4, pv, alpha_parameters, beta_parameters),
                 ("dbias", 5, pv, alpha_parameters, beta_parameters),
             )
-            outputs = {n: draft.target(index, value, n, a, b, math) for n, index, value, a, b in blended}
+            outputs: dict[str, Any] = {
+                n: draft.target(index, value, n, a, b, math) for n, index, value, a, b in blended
+            }
             draft.add(
                 NormBackward(
                     mode=NormMode.BATCH_NORM, x=source, dy=gradient, scale=s, math_type=math, **found, **outputs
