@@ -471,18 +471,19 @@ class _Lazy:
 def _best_first(candidates: Sequence[_Lazy], seconds: Callable[[Choice], float] | None) -> Iterator[tuple[Choice, ...]]:
     """One choice from each list, smallest total first (total position when ``seconds`` is None)."""
 
-    def total(indices: tuple[int, ...]) -> float:
-        if seconds is None:
-            return float(sum(indices))
-        return sum(seconds(c[i]) for c, i in zip(candidates, indices, strict=True))
+    def worth(axis: int, index: int) -> float:
+        return index if seconds is None else seconds(candidates[axis][index])
 
     start = (0,) * len(candidates)
-    heap, seen = [(total(start), start)], {start}
+    heap, seen = [(sum([worth(axis, 0) for axis in range(len(start))]), start)], {start}
     while heap:
         _, indices = heapq.heappop(heap)
         yield tuple(c[i] for c, i in zip(candidates, indices, strict=True))
+        here = [worth(axis, index) for axis, index in enumerate(indices)]
         for axis, candidate in enumerate(candidates):
             following = (*indices[:axis], indices[axis] + 1, *indices[axis + 1 :])
             if following not in seen and candidate.has(following[axis]):
                 seen.add(following)
-                heapq.heappush(heap, (total(following), following))
+                # Added up anew: totals that are worked out from others would come to other digits, and another order.
+                there = [*here[:axis], worth(axis, following[axis]), *here[axis + 1 :]]
+                heapq.heappush(heap, (sum(there), following))
