@@ -105,6 +105,7 @@ def sizes_of(op: FusedOp) -> Sizes:
         sets,
         0.0 if product.is_wgrad else _row_clocks(product),
         _may_be_turned(op, product),
+        sum(t.bytes for t in op.main.inputs().values()) if product.is_wgrad else 0,
     )
 
 
@@ -308,7 +309,10 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
     copied = [o.spec.bytes for o in operands(product.roles) if o.is_copied]
     copying = sum(copying_seconds(size, task.device) for size in copied)
-    return device_cost(task, choice.seconds + others).plus({"copies": copying} if copied else {})
+    phases = {"copies": copying} if copied else {}
+    if choice.parts > 1:
+        phases["sum"] = choice.summing
+    return device_cost(task, choice.seconds - choice.summing + others, choice.partial).plus(phases)
 
 
 _COMMON: dict[str, Any] = {

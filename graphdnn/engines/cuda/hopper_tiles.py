@@ -36,8 +36,9 @@ _LAST_OUT = 2.07  # times these clocks: nothing is left to be multiplied while t
 _START = 162.0  # clocks of a launch
 _PACE = 0.9  # of the highest clock
 _ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
-_SUM = 3.29  # launches' time that a split costs
-_SUM_PACE = 0.95  # of the bandwidth, of partial sums
+_SUM = 0.5  # launches' time that a split costs
+_SUM_PACE = 1.05  # of the bandwidth, of partial sums that are read
+_COPY_PACE = 0.88  # of the bandwidth, of operands
 _LEAST_STAGES = 3
 _OTHER_REGISTERS = 40  # of a thread, than those of sums
 _REGISTERS, _MOST_REGISTERS = 65536, 255  # of a multiprocessor, and of a thread
@@ -141,6 +142,7 @@ class Sizes(NamedTuple):
     sets: int = 1  # of sums: two where tensor cores keep them for a few steps only
     row_clocks: float = 0.0  # of a copied pixel whose channels do not fill rows of 128 bytes
     may_be_turned: bool = False  # some tiles' rows may be
+    bytes_read: int = 0  # by filter gradients, whose partial sums add to what memory moves
 
     def sides(self, tile: Tile) -> tuple[int, int]:
         """What a tile holds of the products' rows and columns."""
@@ -162,6 +164,8 @@ class Choice:
     stages: int
     parts: int
     seconds: float
+    summing: float  # of these seconds, those of the launch that adds the parts
+    partial: float  # bytes of partial sums
 
 
 class _Machine(NamedTuple):
@@ -190,7 +194,7 @@ def _fastest(sizes: Sizes, machine: _Machine, number: int, stages: int, parts: i
     waiting = []
     products, groups, columns, sms = sizes.products, sizes.groups, sizes.columns, machine.sms
     asked = number, stages, parts > 1, machine.shared_memory
-    for place, one in enumerate(_taken(sizes._replace(products=(), columns=0, groups=1), *asked)):
+    for place, one in enumerate(_taken(sizes._replace(products=(), columns=0, groups=1, bytes_read=0), *asked)):
         across = -(-columns // one.columns_held) * groups
         count = work = 0
         for rows, depth in products:
@@ -199,18 +203,19 @@ def _fastest(sizes: Sizes, machine: _Machine, number: int, stages: int, parts: i
             work += tiles * depth
         least = one.start + work / sms * one.step + max(1.0, count / sms) * one.turn
         waiting.append((least / (machine.clock * _PACE), place, one, count, work / count))
-    best: tuple[float, int, int, _Taken, int] | None = None  # seconds, place, which part; of equals the first is taken
+    best: tuple[float, int, int, _Taken, int, int] | None = None  # seconds, place, which part; of equals the first
     for least, place, one, count, steps in sorted(waiting, key=itemgetter(0)):
         if best is not None and least > best[0] * _ROUNDING:
             break  # slower even if they filled the device all the time
         for i, part in enumerate((parts,) if parts else (1,) if one.tile.is_turned else _parts(sizes, count, machine)):
-            seconds = _seconds(one, count, steps, part, machine)
+            seconds = _seconds(one, count, steps, part, machine, sizes.bytes_read)
             if best is None or (seconds, place, i) < best[:3]:
-                best = seconds, place, i, one, part
+                best = seconds, place, i, one, part, count
     if best is None:
         return None
-    seconds, _, _, one, part = best
-    return Choice(one.tile, max(stages, SMALLEST_RING) if stages else one.most, part, seconds)
+    seconds, _, _, one, part, count = best
+    partial, summing = _summing(one, count, part, machine)
+    return Choice(one.tile, max(stages, SMALLEST_RING) if stages else one.most, part, seconds, summing, partial)
 
 
 class _Leaving(NamedTuple):
@@ -285,7 +290,7 @@ def _parts(sizes: Sizes, tiles: int, machine: _Machine) -> Iterator[int]:
             yield parts
 
 
-def _seconds(one: _Taken, tiles: int, steps: float, parts: int, machine: _Machine) -> float:
+def _seconds(one: _Taken, tiles: int, steps: float, parts: int, machine: _Machine, bytes_read: float) -> float:
     """Of all waves of tiles, and of the sum of the parts."""
     blocks, leaving = one.tile.blocks, one.part if parts > 1 else one.whole
     rounds = -(-tiles * parts // (machine.sms * blocks))
@@ -294,7 +299,15 @@ def _seconds(one: _Taken, tiles: int, steps: float, parts: int, machine: _Machin
     busy = max(multiplying + _TILE + leaving.own, leaving.all, blocks * multiplying + leaving.turn)
     clocks = rounds * busy + _LAST_OUT * leaving.own + _START
     seconds = clocks / (machine.clock * _PACE)
-    if parts > 1:  # written, read and added
-        moved = 4.0 * tiles * one.tile.bm * one.tile.bn * (parts + 1)
-        seconds += _SUM * machine.launch + moved / (machine.bandwidth * _SUM_PACE)
-    return seconds
+    if parts == 1:
+        return seconds
+    partial, summing = _summing(one, tiles, parts, machine)
+    return max(seconds, (bytes_read + partial) / (machine.bandwidth * _COPY_PACE)) + summing
+
+
+def _summing(one: _Taken, tiles: int, parts: int, machine: _Machine) -> tuple[float, float]:
+    """Bytes of partial sums, and the time of the launch that adds them."""
+    if parts == 1:
+        return 0.0, 0.0
+    partial = 4.0 * tiles * one.tile.bm * one.tile.bn * parts
+    return partial, _SUM * machine.launch + partial / (machine.bandwidth * _SUM_PACE)

@@ -75,6 +75,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_wgrad(const
             init_barrier(empty + 8 * i, TAPS_H);
         }
         publish_barriers();
+        fetch_map(p.gathered[0]);
+        fetch_map(p.plain[0]);
     }
     __syncthreads();
     wait_for_launch_before();
