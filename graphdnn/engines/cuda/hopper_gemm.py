@@ -206,9 +206,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     body = Program(
         op, parameters, out_space, "t", width=width, vector_axis=vector_axis, keeps=True, condition="is_there"
     )
-    residual = None if is_split or is_turned else streamed_residual(op, product, choice)
+    residual = None if is_split or sizes.is_turned else streamed_residual(op, product, choice)
     if residual is not None:
-        parameters.maps("residual", [(residual, residual_map(product, residual, tile.bm))])
+        parameters.maps("residual", [(residual, residual_map(product, residual, sizes.sides(tile)[0]))])
         body.given(residual, "kept.residual[e]")
     steps.finish(body, "acc", compute)
     channels_held = PANEL if product.is_wgrad else _depth_of_step(product)

@@ -71,9 +71,10 @@ def streamed_residual(op: FusedOp, product: Product, choice: Choice) -> TensorSp
 def _stages(choice: Choice, size: int) -> int:
     """That are full at once: all of a tile's, where a warpgroup's rows come in turns."""
     tile = choice.tile
-    if tile.bm == 64 * tile.consumers:
+    if tile.bm == 64 * tile.consumers and not tile.is_turned:
         return 1
-    panels, held = -(-tile.bn * size // ROW), 1 + tile.bn // tile.bm
+    pixels, channels = (tile.bn, tile.bm) if tile.is_turned else (tile.bm, tile.bn)
+    panels, held = -(-channels * size // ROW), 1 + channels // pixels
     return -(-panels // held)
 
 

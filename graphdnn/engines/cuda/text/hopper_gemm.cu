@@ -128,10 +128,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
                         store_partial(p, part, piece_number(w.tile, consumer, j, block), result[j] + block * 16);
             } else {
                 Turn<STAGES> after = turn;
+                if (PAIRED && is_real) await_residual(full, turn);
                 #pragma unroll
                 for (int j = 0; j < MI; ++j) {
-                    if constexpr (PAIRED) leave_pairs(p, w, consumer, j, is_real, result[j]);
-                    else {
+                    if constexpr (PAIRED) {
+                        leave_pairs(p, w, consumer, j, is_real, result[j], [&](Held& held, int channel, int pixel) {
+                            read_pair(memory, turn, held, is_real, channel, pixel);
+                        });
+                    } else {
                         const int row = (consumer * MI + j) * 64 + warp * 16 + (int)threadIdx.x % 32 / 4;
                         Rows rows = rows_of(p, w, consumer, j);
                         rows.is_inside[0] &= is_real;
@@ -142,6 +146,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
                         });
                     }
                 }
+                if (PAIRED && is_real) free_residual(empty, after);
                 if (is_real) turn = after;
             }
             if (is_real) number += gridDim.x;

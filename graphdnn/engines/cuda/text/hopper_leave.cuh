@@ -165,12 +165,15 @@ __device__ __forceinline__ void leave_all(
 }
 
 // PAIRED: the same sums, by two channels of a pixel. All images' pixels are one axis of the result. What is not `is_real` goes
-// the same way and stores nothing.
-__device__ __forceinline__ void leave_pairs(const Params& p, const Work& w, int consumer, int j, bool is_real, const Accumulator (&sum)[SUMS]) {
+// the same way and stores nothing. `bring(held, channel, pixel)`: as above, for a pair's place in the tile.
+template <class Bring>
+__device__ __forceinline__ void leave_pairs(
+    const Params& p, const Work& w, int consumer, int j, bool is_real, const Accumulator (&sum)[SUMS], const Bring& bring
+) {
     const int warp = (int)threadIdx.x / 32 % 4, lane = (int)threadIdx.x % 32;
     const bool is_odd = lane / 4 & 1;
-    const int row = w.tile_n * BM + (consumer * MI + j) * 64 + warp * 16 + lane / 4 - is_odd + 8 * is_odd;
-    const int pixels = is_real ? (int)p.rows[w.residue] : 0, first = w.tile_m * BN + lane % 4 * 2;
+    const int channel = (consumer * MI + j) * 64 + warp * 16 + lane / 4 - is_odd + 8 * is_odd, row = w.tile_n * BM + channel;
+    const int pixels = is_real ? (int)p.rows[w.residue] : 0;
     Held held;
     int at[CALLS_OF_PAIR][6];
     #pragma unroll
@@ -185,7 +188,8 @@ __device__ __forceinline__ void leave_pairs(const Params& p, const Work& w, int 
         const Accumulator low = sum[n / 2 * 4 + n % 2], high = sum[n / 2 * 4 + n % 2 + 2];
         const Accumulator other = __shfl_xor_sync(0xffffffffu, is_odd ? low : high, 4);
         const Accumulator pair[2] = {is_odd ? other : low, is_odd ? high : other};
-        const int pixel = first + n / 2 * 8 + n % 2;
+        const int in_tile = lane % 4 * 2 + n / 2 * 8 + n % 2, pixel = w.tile_m * BN + in_tile;
+        bring(held, channel, in_tile);
         #pragma unroll
         for (int i = 0; i < CALLS_OF_PAIR; ++i) {
             Accumulator acc[WIDTH];
