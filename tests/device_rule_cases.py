@@ -247,24 +247,22 @@ def hopper_cases(engine: str) -> Iterator[tuple[str, Case]]:
     yield "group_start", asked(narrow)
 
 
-def float_wgrad_cases(engine: str) -> Iterator[tuple[str, Case]]:
-    """Rules of the filter gradients of fp32 on tensor cores."""
+def planes_wgrad_cases(engine: str, of: str, other: str) -> Iterator[tuple[str, Case]]:
+    """Rules of the filter gradients in planes of 16 bits, of type ``of``."""
 
-    def asked(
-        kind: str = "f32", channels: int = 16, c: int = 16, settings: str = "", device: DeviceSpec = H200
-    ) -> Case:
+    def asked(kind: str = of, channels: int = 16, c: int = 16, settings: str = "", device: DeviceSpec = H200) -> Case:
         text = f"wgrad x={kind}[1,{channels},9,9] dy={kind}[1,16,9,9] dw=[16,{c},3,3] pad=1 {settings}"
         return declined(engine, parse(text).build_operation_graph().operations, device)
 
     yield "compute_capability", asked(device=device_spec("a100"))
-    forward = "conv x=f32[1,16,9,9] w=f32[16,16,3,3]"
+    forward = f"conv x={of}[1,16,9,9] w={of}[16,16,3,3]"
     yield "direction", declined(engine, parse(forward).build_operation_graph().operations, H200)
-    yield "types", asked("f16")
-    between = tensor(13, IMAGE, data_type="f32", is_virtual=True)
-    gradient, result = tensor(2, IMAGE, data_type="f32"), tensor(3, (4, 4, 1, 1), data_type="f32")
+    yield "types", asked(other)
+    between = tensor(13, IMAGE, data_type=of, is_virtual=True)
+    gradient, result = tensor(2, IMAGE, data_type=of), tensor(3, (4, 4, 1, 1), data_type=of)
     first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
     yield "prologue", declined(engine, (first, operation("conv_wgrad", x=between, dy=gradient, dw=result)), H200)
-    long = "wgrad x=f32[1,16,90,9] dy=f32[1,16,10,1] dw=[16,16,3,3] stride=9"
+    long = f"wgrad x={of}[1,16,90,9] dy={of}[1,16,10,1] dw=[16,16,3,3] stride=9"
     yield "walk", declined(engine, parse(long).build_operation_graph().operations, H200)
     yield "groups", asked(channels=32, c=2)
 
@@ -479,8 +477,12 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     **{f"cuda_ahead.{rule}": case for rule, case in ahead_cases()},
     **{
         f"{name}.{rule}": case
-        for name in ("cuda_hopper_float_wgrad", "cuda_hopper_float_wgrad_tf32")
-        for rule, case in float_wgrad_cases(name)
+        for name, kinds in {
+            "cuda_hopper_float_wgrad": ("f32", "f16"),
+            "cuda_hopper_float_wgrad_tf32": ("f32", "f16"),
+            "cuda_hopper_integer_wgrad": ("i16", "f32"),
+        }.items()
+        for rule, case in planes_wgrad_cases(name, *kinds)
     },
     **{
         f"{name}.{rule}": case

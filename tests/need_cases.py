@@ -136,7 +136,7 @@ INSEPARABLE: dict[str, tuple[tuple[str, ...], str]] = {
 
 # Reasons that no operation can have, and why they are there all the same.
 NEVER: dict[str, str] = dict.fromkeys(
-    ("cuda_hopper_float_wgrad.residues", "cuda_hopper_float_wgrad_tf32.residues"),
+    (f"cuda_hopper_{kind}.residues" for kind in ("float_wgrad", "float_wgrad_tf32", "integer_wgrad")),
     "filter gradients have no residues; the engine takes the list of needs that all of its kind have",
 )
 

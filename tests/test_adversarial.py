@@ -10,11 +10,11 @@ from emulator import MISSING
 from graphdnn.engines import ENGINES, Engine
 from graphdnn.engines.cuda import (
     ahead,
-    hopper_float_wgrad,
     hopper_gemm,
     hopper_halo,
     hopper_matmul,
     hopper_planes,
+    hopper_planes_wgrad,
     hopper_product,
     implicit_gemm,
     mma_gemm,
@@ -35,8 +35,8 @@ CASES: tuple[tuple[Engine, Sum], ...] = (
     (hopper_gemm.ENGINE_FP8_FAST, Sum("e4m3", _LENGTH, fast=True)),
     (hopper_planes.FLOATS, Sum("f32", _LENGTH)),
     (hopper_gemm.ENGINE, Sum("f16", _LENGTH, is_wgrad=True)),
-    (hopper_float_wgrad.ENGINE, Sum("f32", _LENGTH, is_wgrad=True)),
-    (hopper_float_wgrad.ENGINE_TF32, Sum("f32", _LENGTH, is_wgrad=True)),
+    (hopper_planes_wgrad.ENGINE, Sum("f32", _LENGTH, is_wgrad=True)),
+    (hopper_planes_wgrad.ENGINE_TF32, Sum("f32", _LENGTH, is_wgrad=True)),
     (hopper_halo.ENGINE, Sum("f16", _LENGTH, taps=3)),
     (hopper_matmul.ENGINE, Sum("bf16", _LENGTH, is_matmul=True)),
     (hopper_matmul.ENGINE_TF32, Sum("f32", _LENGTH, is_matmul=True)),

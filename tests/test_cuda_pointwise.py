@@ -90,5 +90,6 @@ def test_a_product_is_rounded_before_a_sum() -> None:
     """As the tensor between them says, also where the device would multiply and add at once."""
     (step,) = device_kernel(chain((2, 64, 8, 8), "packed", "f32", 2), ENGINE).steps
     found = instructions(compile_text(step.text, "sm_90a").cubin)  # type: ignore[union-attr]
-    assert found["FMUL"] and found["FADD"]
+    assert found["FMUL"]
+    assert found["FADD"]
     assert not found["FFMA"]

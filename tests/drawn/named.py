@@ -114,8 +114,12 @@ NAMED: tuple[Named, ...] = (
     Named("conv x=f32[2,8,9,9] w=f32[8,8,3,3] pad=1 + bias", "cuda_explicit_gemm"),
     Named("dgrad dy=f32[2,8,9,9] w=f32[8,8,3,3] dx=[2,8,9,9] pad=1", "cuda_explicit_gemm"),
     Named("matmul a=f32[1,16,4096] b=f32[1,4096,16] + bias", "cuda_matmul_simt"),
-    # Gradients of fp32 filters as planes of 16 bits.
+    # Gradients of filters as planes of 16 bits.
     Named("wgrad x=f32[2,20,9,11]nhwc dy=f32[2,24,9,11]nhwc dw=[24,20,3,3] pad=1", "cuda_hopper_float_wgrad"),
+    Named(
+        "wgrad x=i16[2,20,9,11]nhwc dy=i16[2,24,9,11]nhwc dw=[24,20,3,3] pad=1 compute=i64 out=i64",
+        "cuda_hopper_integer_wgrad",
+    ),
     # Sums of long rows in parts, norms whose blocks stay on the device, norms in parts.
     Named("reduce add x=f32[2,40000] y=[2,1]"),
     Named("norm batch x=f32[32,64,40,40]nhwc"),

@@ -1,4 +1,4 @@
-"""The launch that splits an image of floats into planes of 16 bits (text/hopper_image_planes.cu), and their maps."""
+"""The launch that splits an image into planes of 16-bit floats (text/hopper_image_planes.cu), and their maps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.hopper_maps import Walk, image_map
 from graphdnn.engines.cuda.hopper_operands import Operand, channels_first
 from graphdnn.engines.cuda.launch import Launch
-from graphdnn.engines.cuda.parameters import Parameters
+from graphdnn.engines.cuda.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.enums import DataType
@@ -76,11 +76,11 @@ class ImagePlanes:
         parameters.integers("size", [self.image.sizes[j] for j in _PIXEL_AXES])
         parameters.integers("stride", [self.image.strides[j] for j in _PIXEL_AXES])
         text = kernel_text(
-            f"image_planes__{self.count}",
+            f"image_planes__{self.image.spec.data_type.name.lower()}_{self.count}",
             ["next_launch.cuh", "planes.cuh", "hopper_image_planes.cu"],
             parameters=parameters.text,
             functions=[],
-            constants={"THREADS": _THREADS, "PLANES": self.count},
+            constants={"THREADS": _THREADS, "PLANES": self.count, "Element": STORAGE[self.image.spec.data_type]},
         )
         blocks = min(-(-count // _THREADS), _BLOCKS * steps.device.sm_count)
         steps.add(Launch(text, "hopper_image_planes", (blocks, 1, 1), _THREADS, parameters.pack()))

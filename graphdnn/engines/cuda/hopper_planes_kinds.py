@@ -117,6 +117,11 @@ class Kind:
         return sum(_LARGEST[a] * _LARGEST[b] for a, b in self._types(group))
 
     @property
+    def largest_product(self) -> int:
+        """Of a channel's products of one weight together, without its sign."""
+        return max(map(self._reach, range(self.sums)))
+
+    @property
     def is_turned(self) -> bool:
         """Sums of weights 2 and 3 share a register: of both together, 16 bits count (text/hopper_planes_turned.cuh)."""
         return self.compute is DataType.INT32 and self.sums == 4
@@ -161,7 +166,7 @@ class Kind:
             f"    Sum (&sum)[GROUPS][{columns // 2}], const unsigned int (&a)[PLANES_A][4],\n"
             f"    {_MATRIX} b, int block, int add\n) {{\n"
         )
-        return "".join((*functions, head, *lines, "}\n", self._joined(columns)))
+        return "".join((*functions, head, *lines, "}\n", self.joined_text(columns, "Sum")))
 
     def _by_weight(self, columns: int) -> str:
         first, second = self.planes
@@ -195,8 +200,10 @@ class Kind:
             f'#else\n    emulated_multiply(sum, a, b, "{a}", "{b}", add != 0);\n#endif\n}}\n'
         )
 
-    def _joined(self, columns: int) -> str:
-        head = f"__device__ __forceinline__ Accumulator joined(const Sum (&sum)[GROUPS][{columns // 2}], int i) {{\n"
+    def joined_text(self, columns: int, sum_type: str) -> str:
+        """``sum_type``: of what is joined."""
+        sums = f"const {sum_type} (&sum)[GROUPS][{columns // 2}]"
+        head = f"__device__ __forceinline__ Accumulator joined({sums}, int i) {{\n"
         if self.is_float:
             # Parts of an infinity are infinity, NaN and NaN: what they add to the small sums is not wanted.
             return (

@@ -1,4 +1,4 @@
-"""Filter gradients of fp32 in planes of 16 bits on compute capability 9.0: on the host against NumPy, and compiled."""
+"""Filter gradients in planes of 16 bits on compute capability 9.0: on the host against NumPy, and compiled."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from emulator import MISSING, Emulated
 from test_cuda_implicit_gemm import operations, quarters
 
 from graphdnn.cuda.nvrtc import compile_text, resources
+from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines import Engine
-from graphdnn.engines.cuda.hopper_float_wgrad import ENGINE, ENGINE_TF32, TILES
+from graphdnn.engines.cuda.hopper_planes_wgrad import ENGINE, ENGINE_TF32, INTEGERS, TILES
 from graphdnn.enums import KnobType
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -60,6 +61,53 @@ def test_results(text: str, engine: Engine) -> None:
 def test_more_results(text: str, tile: str, engine: Engine) -> None:
     _check(text, engine, tile, SPLIT_K=1)
     _check(text, engine, tile, SPLIT_K=12)
+
+
+INTEGER_SHORT = [
+    "wgrad x=i8[2,24,9,11]nhwc dy=i8[2,40,9,11]nhwc dw=[40,24,3,3] pad=1 compute=i32 out=i32",
+    "wgrad x=i16[2,72,9,11] dy=i16[2,80,5,6] dw=[80,72,3,3] pad=1 stride=2 compute=i64 out=i64",
+]
+INTEGER_LONG = [
+    "wgrad x=i8[1,13,40]nhwc dy=u8[1,7,40]nhwc dw=[7,13,5] pad=2 spatial=1 mode=conv compute=i32 out=f32",
+    "wgrad x=u8[1,9,5,6,7]nhwc dy=u8[1,8,5,6,7]nhwc dw=[8,9,3,3,3] pad=1 spatial=3 compute=i64 out=i64",
+    "wgrad x=u8[1,32,19,21]nhwc dy=u8[1,48,19,21]nhwc dw=[48,16,3,3] pad=1 compute=i32 out=i32",
+    "wgrad x=i16[1,20,19,21]nhwc dy=i16[1,24,19,21]nhwc dw=[24,20,1,1] compute=i32 out=i32",
+]
+
+
+def _check_integers(text: str, draw: str, **knobs: int) -> None:
+    ops, rng = operations(text), np.random.default_rng(0)
+    op = fused(ops)
+    values = {}
+    for t in (*op.inputs, *op.outputs):
+        row = ELEMENTS[t.data_type]
+        if t in op.outputs or draw == "any":
+            low, high = (int(row.smallest), int(row.largest)) if np.dtype(row.numpy).kind in "iu" else (-9, 9)
+            values[t.uid] = rng.integers(low, high, t.extents, endpoint=True).astype(row.numpy)
+        else:  # low: bytes that reach farthest below and above
+            values[t.uid] = np.full(t.extents, row.smallest if draw == "low" else row.largest, row.numpy)
+            if row.bytes == 2 and draw == "low":
+                values[t.uid] += 255
+    chosen = {KnobType.TILE_SIZE: _NUMBER["64x64"]} | {KnobType[k]: v for k, v in knobs.items()}
+    got, expected = run_both(ops, INTEGERS, values, chosen)
+    for uid, array in expected.items():
+        np.testing.assert_array_equal(got[uid], array)
+
+
+@emulated
+@pytest.mark.parametrize("text", INTEGER_SHORT)
+def test_integers_are_exact(text: str) -> None:
+    for draw in ("any", "low", "high"):
+        _check_integers(text, draw, SPLIT_K=1)
+
+
+@emulated
+@pytest.mark.long
+@pytest.mark.parametrize("text", [*INTEGER_SHORT, *INTEGER_LONG])
+def test_more_integers(text: str) -> None:
+    for draw in ("any", "low", "high"):
+        _check_integers(text, draw, SPLIT_K=1)
+        _check_integers(text, draw, SPLIT_K=3)
 
 
 @emulated

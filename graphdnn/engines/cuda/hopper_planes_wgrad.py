@@ -1,11 +1,8 @@
-"""Engines ``cuda_hopper_float_wgrad`` and ``..._tf32``: filter gradients of fp32 on tensor cores, in planes of 16 bits.
+"""Engines ``cuda_hopper_float_wgrad``, its ``_tf32``, ``cuda_hopper_integer_wgrad``: filter gradients in 16-bit planes.
 
 Tensor cores read operands across the axis that is summed over only where they have 16 bits, and both of a filter
-gradient's lie so. Both images are split into planes (text/planes.cuh) by launches of their own; their products are
-those of hopper_gemm.py, several for each step (text/hopper_float_wgrad.cu).
-
-Three planes hold a float, and six products lack less than 2^-24 of it: sums as in hopper_planes.py. Two planes and
-three products lack 2^-13, less than operands rounded to TF32 do, and are twice as fast: only where that is allowed.
+gradient's lie so. Both images are split into planes by launches of their own (hopper_wgrad_schemes.py); their products
+are those of hopper_gemm.py, several for each step (text/hopper_planes_wgrad.cu).
 """
 
 from __future__ import annotations
@@ -18,6 +15,7 @@ from typing import Any, NamedTuple
 
 from graphdnn.checks import Equals
 from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.convolution_roles import SPATIAL, Roles
 from graphdnn.engines.cuda.cost import device_cost
 from graphdnn.engines.cuda.engine import cuda_engine
@@ -30,10 +28,11 @@ from graphdnn.engines.cuda.hopper_operands import operands
 from graphdnn.engines.cuda.hopper_product import product_text
 from graphdnn.engines.cuda.hopper_sum import PARTS_FILES, sum_constants, sum_launch
 from graphdnn.engines.cuda.hopper_tiles import PANEL, ROW, Sizes
+from graphdnn.engines.cuda.hopper_wgrad_schemes import Floats, Integers, Scheme, integers_of
 from graphdnn.engines.cuda.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.implicit_product import gathered_and_plain, product_of
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.parameters import Parameters
+from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.program import Program, width_for
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.steps import Steps
@@ -49,7 +48,6 @@ _NEIGHBOURS = 8  # columns of a thread that follow each other
 _CHANNELS = 2  # axis of the result's coordinates
 _RESERVED = 1024 + 256  # bytes of shared memory
 _MOST_STAGES = 8
-_PROMOTED = 128  # pixels whose products tensor cores add
 _GROUP = 8  # channels of a group are a multiple: 16 bytes of a plane
 
 
@@ -69,9 +67,9 @@ class Tile:
         """Of a thread that multiplies and of one that copies."""
         return {1: (240, 56), 2: (232, 40)}[self.consumers]
 
-    def holds(self, planes: int) -> bool:
+    def holds(self, scheme: Scheme) -> bool:
         """Whether its sums fit into registers."""
-        return _sets(planes) * self.bn // 2 <= 192
+        return scheme.sets * self.bn // 2 <= 192
 
     def stage_bytes(self, planes: int, deep: int) -> int:
         return planes * (self.bm + self.bn) // PANEL * deep * ROW
@@ -93,13 +91,7 @@ TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; el
 PARTS = Knob(KnobType.SPLIT_K, 0, 128, 1, 0, "parts of the sum, computed side by side; 0: chosen by the shape")
 
 
-def _sets(planes: int) -> int:
-    """Of sums: of the first planes' products, of the others, and what is added apart."""
-    return 2 + (_promoted(planes) > 0)
-
-
-def _promoted(planes: int) -> int:
-    return _PROMOTED if planes > 2 else 0
+SchemeOf = Callable[[FusedOp], Scheme]
 
 
 class _Machine(NamedTuple):
@@ -118,25 +110,28 @@ class Choice(NamedTuple):
     seconds: float
 
 
-def choose(planes: int, sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
+def choose(scheme: Scheme, sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
     """The fastest of the allowed tiles and parts. What does not fit gives way to what is chosen by the shape."""
     clock = device.rate(DataType.HALF) / (device.sm_count * 4096)
     machine = _Machine(device.sm_count, clock, device.shared_memory, device.bandwidth, device.launch)
     asked = knobs[TILE.type], knobs[PARTS.type]
-    found = _fastest(planes, sizes, machine, *asked) or _fastest(planes, sizes, machine, 0, asked[1])
+    found = _fastest(scheme, sizes, machine, *asked) or _fastest(scheme, sizes, machine, 0, asked[1])
     assert found is not None, "the smallest tile fits every device that has the instructions"
     return found
 
 
 @lru_cache(maxsize=256)
-def _fastest(planes: int, sizes: Sizes, machine: _Machine, number: int, parts: int) -> Choice | None:
+def _fastest(scheme: Scheme, sizes: Sizes, machine: _Machine, number: int, parts: int) -> Choice | None:
     found = []
+    least = (
+        -(-sizes.products[0][1] * PANEL // scheme.longest) if scheme.longest else 1
+    )  # so that no part's sums overflow
     for tile in (TILES[number - 1],) if number else TILES:
-        deep = tile.deep(planes, machine.shared_memory)
-        stages = tile.stages(planes, deep, machine.shared_memory)
-        if tile.holds(planes):
-            for count in (parts,) if parts else _parts(sizes, tile, machine):
-                found.append(Choice(tile, deep, stages, count, _seconds(planes, sizes, tile, count, machine)))
+        deep = tile.deep(scheme.planes, machine.shared_memory)
+        stages = tile.stages(scheme.planes, deep, machine.shared_memory)
+        if tile.holds(scheme):
+            for count in sorted({max(least, n) for n in ((parts,) if parts else _parts(sizes, tile, machine))}):
+                found.append(Choice(tile, deep, stages, count, _seconds(scheme, sizes, tile, count, machine)))
     return min(found, key=lambda choice: choice.seconds, default=None)
 
 
@@ -154,26 +149,27 @@ def _parts(sizes: Sizes, tile: Tile, machine: _Machine) -> Iterator[int]:
             yield parts
 
 
-def _seconds(planes: int, sizes: Sizes, tile: Tile, parts: int, machine: _Machine) -> float:
+def _seconds(scheme: Scheme, sizes: Sizes, tile: Tile, parts: int, machine: _Machine) -> float:
     """As hopper_planes_tiles.py counts; 4 % from what tiles of VGG's layer take on an H200, 15 % with three planes."""
-    products = planes * (planes + 1) // 2
-    multiplying = (1.06 if planes == 2 else 1.2) * products * 4 * tile.bn / 2 * tile.consumers
-    step = max(multiplying, tile.stage_bytes(planes, PANEL) / 60) + 20
+    multiplying = scheme.pace * scheme.products * 4 * tile.bn / 2 * tile.consumers
+    step = max(multiplying, tile.stage_bytes(scheme.planes, PANEL) / 60) + 20
     tiles, depth = _tiles(sizes, tile), sizes.products[0][1]
     rounds = -(-tiles * parts // machine.sms)
-    leaving = tile.bm * tile.bn * (4 if parts > 1 else sizes.result_bytes) / 17
+    wide = ELEMENTS[scheme.compute].bytes
+    leaving = tile.bm * tile.bn * (wide if parts > 1 else sizes.result_bytes) / 17
     clocks = rounds * max(-(-depth // parts) * step + 1200 + leaving / 3, leaving) + 3000
     seconds = clocks / machine.clock
     if parts > 1:  # written, read and added
-        seconds += machine.launch + 4.0 * tiles * tile.bm * tile.bn * (parts + 1) / machine.bandwidth
+        seconds += machine.launch + float(wide) * tiles * tile.bm * tile.bn * (parts + 1) / machine.bandwidth
     return seconds
 
 
-def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, planes: int) -> DeviceKernel:
-    product = product_of(op)
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf) -> DeviceKernel:
+    product, scheme = product_of(op), scheme_of(op)
+    planes, compute = scheme.planes, COMPUTE_TYPE[scheme.compute]
     roles, p = product.roles, product.roles.problem
     sizes = sizes_of(op)
-    choice = choose(planes, sizes, device, knobs)
+    choice = choose(scheme, sizes, device, knobs)
     tile, layout = choice.tile, Layout.of(sizes, choice.tile.bm, choice.tile.bn)
     ((rows, _),) = sizes.products
     sizes = sizes._replace(products=((rows, -(-product.pixel_count(product.residues[0]) // choice.deep)),))
@@ -194,59 +190,62 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, planes: int) -> Devi
     out_space = roles.space(roles.output)
     width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), _NEIGHBOURS)
     body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, keeps=True, condition="is_there")
-    steps.finish(body, "acc", "float")
+    steps.finish(body, "acc", compute)
     blocks = -(-product.channels // PANEL)
     describe_work(parameters, product, sizes, layout, [walk], blocks, 0, prod(residue.taps) * blocks)
     parameters.integer("parts", choice.parts)
     parameters.integer("image_pixels", out_space.sizes[-1])
     if is_split:
-        partial = choice.parts * layout.tiles * tile.bm * tile.bn * 4
-        parameters.scratch("partial", "float", steps.allocate(partial))
+        partial = choice.parts * layout.tiles * tile.bm * tile.bn * ELEMENTS[scheme.compute].bytes
+        parameters.scratch("partial", compute, steps.allocate(partial))
     else:
-        parameters.nothing("partial", "float")
+        parameters.nothing("partial", compute)
 
     multiplying, copying = tile.registers
     tiling = f"{tile.name}x{choice.deep}x{choice.stages}{'_split' if is_split else ''}"
-    name = f"conv_wgrad__hopper_float{planes}_{tiling}__{op.name}"
+    name = f"conv_wgrad__hopper_{scheme.name}_{tiling}__{op.name}"
     text = kernel_text(
         name,
         [
             *("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh"),
-            *(*PARTS_FILES, "hopper_float_wgrad.cu", *(["hopper_sum.cu"] if is_split else [])),
+            *(*PARTS_FILES, "hopper_wgrad_stage.cuh", *scheme.files, "hopper_planes_wgrad.cu"),
+            *(["hopper_sum.cu"] if is_split else []),
         ],
         parameters=parameters.text,
         functions=[
             body.keeping(),
-            body.function("epilogue", f"const Kept& kept, const float (&acc)[{width}], bool is_there"),
+            body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}], bool is_there"),
             product_text(DataType.BFLOAT16, DataType.BFLOAT16, tile.bn, True, True),
+            *scheme.functions(tile.bn),
         ],
         constants={
             "BM": tile.bm, "BN": tile.bn, "STAGES": choice.stages, "CONSUMERS": tile.consumers,
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
-            "PLANES": planes, "DEEP": choice.deep, "PROMOTED": _promoted(planes) // choice.deep,
+            "PLANES": planes, "DEEP": choice.deep, "PROMOTED": scheme.promoted // choice.deep,
+            **scheme.constants,
             "WGRAD": True, "TURNED": False, "ACROSS_FILTER": False,
             "RESIDUES": 1, "SPATIAL": p.spatial, "SPLIT": is_split,
             **sum_constants(choice.parts),
             "PERMUTED": False, "NEIGHBOURS": _NEIGHBOURS, "WIDTH": width,
-            "Element": "bfloat_t", "Accumulator": "float",
+            "Element": "bfloat_t", "Accumulator": compute,
         },
     )  # fmt: skip
     packed = parameters.pack()
     grid = min(layout.tiles * choice.parts, device.sm_count)
     shared = choice.stages * (tile.stage_bytes(planes, choice.deep) + 16)
     threads = 128 * (tile.consumers + 1)
-    steps.add(Launch(text, "hopper_float_wgrad", (grid, 1, 1), threads, packed, shared, starts_early=True))
+    steps.add(Launch(text, "hopper_planes_wgrad", (grid, 1, 1), threads, packed, shared, starts_early=True))
     if is_split:
         steps.add(sum_launch(text, layout.tiles * tile.bm * tile.bn, choice.parts, packed))
     return steps.kernel(name)
 
 
-def _cost(task: Task, knobs: Knobs, planes: int) -> Cost:
-    product, device = product_of(task.op), task.device
-    choice = choose(planes, sizes_of(task.op), device, knobs)
+def _cost(task: Task, knobs: Knobs, scheme_of: SchemeOf) -> Cost:
+    product, scheme, device = product_of(task.op), scheme_of(task.op), task.device
+    choice = choose(scheme, sizes_of(task.op), device, knobs)
     others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / device.rate(DataType.FLOAT)
     read = operands(product.roles)
-    phases = {"split": sum(ImagePlanes(operand, planes).seconds(device) for operand in read)}
+    phases = {"split": sum(ImagePlanes(operand, scheme.planes).seconds(device) for operand in read)}
     copying = sum(copying_seconds(o.spec.bytes, device) for o in read if o.is_copied)
     return device_cost(task, choice.seconds + others).plus(phases | ({"copies": copying} if copying else {}))
 
@@ -269,7 +268,7 @@ def _group(task: Task) -> tuple[int, int]:
     return problem.c, problem.k
 
 
-def _needs(prefix: str) -> tuple[Constraint, ...]:
+def _needs(prefix: str, types: Constraint) -> tuple[Constraint, ...]:
     """Ids begin with ``prefix``."""
     return (
         needs_rule(f"{prefix}.operation", "conv"),
@@ -283,15 +282,7 @@ def _needs(prefix: str) -> tuple[Constraint, ...]:
             fix="nothing to do: another engine serves this operation",
             when=lambda task: is_convolution(task) and not _is_wgrad(task),
         ),
-        kind_need(
-            f"{prefix}.types",
-            "data_type",
-            _types,
-            Equals((DataType.FLOAT,) * 3),
-            reason="planes of 16-bit floats hold an fp32 number, and sums are in fp32",
-            fix="nothing to do: another engine serves other types",
-            when=_is_wgrad,
-        ),
+        types,
         prologue_need(prefix, _is_wgrad),
         *walk_needs(prefix, _is_wgrad),
         need(
@@ -308,15 +299,45 @@ def _needs(prefix: str) -> tuple[Constraint, ...]:
     )
 
 
-def _engine(id: int, name: str, planes: int, summary: str, **rest: Any) -> Engine:
-    cost: Callable[[Task, Knobs], Cost] = partial(_cost, planes=planes)
+def _floats_need(prefix: str) -> Constraint:
+    return kind_need(
+        f"{prefix}.types",
+        "data_type",
+        _types,
+        Equals((DataType.FLOAT,) * 3),
+        reason="planes of 16-bit floats hold an fp32 number, and sums are in fp32",
+        fix="nothing to do: another engine serves other types",
+        when=_is_wgrad,
+    )
+
+
+def _integers_need(prefix: str) -> Constraint:
+    return kind_need(
+        f"{prefix}.types",
+        "data_type",
+        _types,
+        Equals("both operands bytes or both INT16, with INT32 or INT64"),
+        reason="so many bytes have operands whose products are counted in planes of 16-bit floats",
+        fix="nothing to do: another engine serves other types",
+        when=lambda task: _is_wgrad(task) and integers_of(*_types(task)) is None,
+    )
+
+
+def _integers(op: FusedOp) -> Integers:
+    found = integers_of(*(t.data_type for t in gathered_and_plain(product_of(op).roles)), op.main.compute_type)
+    assert found is not None
+    return found
+
+
+def _engine(id: int, name: str, scheme_of: SchemeOf, types: Constraint, summary: str, **rest: Any) -> Engine:
+    cost: Callable[[Task, Knobs], Cost] = partial(_cost, scheme_of=scheme_of)
     return cuda_engine(
         id=id,
         name=name,
         summary=summary,
-        needs=_needs(name),
+        needs=_needs(name, types),
         cost=cost,
-        generate=partial(generate, planes=planes),
+        generate=partial(generate, scheme_of=scheme_of),
         knobs=(TILE, PARTS),
         frugal={PARTS.type: 1},
         layout=LayoutType.PREFERRED_NHWC,
@@ -327,7 +348,8 @@ def _engine(id: int, name: str, planes: int, summary: str, **rest: Any) -> Engin
 ENGINE = _engine(
     63,
     "cuda_hopper_float_wgrad",
-    3,
+    lambda op: Floats(3),
+    _floats_need("cuda_hopper_float_wgrad"),
     "fp32 filter gradients in three parts of 16 bits, on the tensor cores of compute capability 9.0",
     numerical_notes=(NumericalNote.TENSOR_CORE,),
     sum_error=SumError(4, 1, restart=128, floor=2.0**-133),
@@ -336,9 +358,18 @@ ENGINE = _engine(
 ENGINE_TF32 = _engine(
     64,
     "cuda_hopper_float_wgrad_tf32",
-    2,
+    lambda op: Floats(2),
+    _floats_need("cuda_hopper_float_wgrad_tf32"),
     "the same in two parts, more exact than TF32; only where that is allowed",
     numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.DOWN_CONVERT_INPUTS),
     sum_error=SumError(2.0**11, 1, floor=2.0**-133, drift=0.12),
     error_growth=2.0**10,
+)
+INTEGERS = _engine(
+    82,
+    "cuda_hopper_integer_wgrad",
+    _integers,
+    _integers_need("cuda_hopper_integer_wgrad"),
+    "exact filter gradients of bytes and INT16 by their bytes, on the tensor cores of compute capability 9.0",
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
 )
