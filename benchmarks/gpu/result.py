@@ -67,6 +67,13 @@ class Result:
         return self.ours.us / self.copy.us if self.ours and self.copy else None
 
     @property
+    def regret(self) -> float | None:
+        """Time of the ranking's first choice over that of the fastest configuration, where others were tried."""
+        if not self.ours or len(self.tried) < 2:
+            return None
+        return (self.first_choice or self.ours).us / self.ours.us
+
+    @property
     def tera_flops(self) -> float | None:
         return self.flops / self.ours.us / 1e6 if self.ours and self.flops else None
 

@@ -75,6 +75,9 @@ def summary(results: Sequence[Result]) -> str:
     copies = [r.times_copy for r in results if r.times_copy]
     if copies:
         parts.append(f"ours / copy: geometric mean {geometric_mean(copies):.2f}")
+    regrets = [r.regret for r in results if r.regret]
+    if regrets:
+        parts.append(f"first choice / best tried: {geometric_mean(regrets):.3f}, at worst {max(regrets):.2f}")
     return "; ".join(parts)
 
 
