@@ -86,7 +86,7 @@ def _prologue(op: FusedOp, parameters: Parameters, space: Space, name: str, pref
     program = Program(op, parameters, space, prefix, width=width)
     program.apply(op.prologue)
     program.result("value", op.anchor.x, compute)
-    return program.function(name, f"{compute} (&value)[{width}]")
+    return program.function(name, f"{compute} (&value)[{width}]") + program.fetching(f"fetch_{name}")
 
 
 def _epilogue(op: FusedOp, parameters: Parameters, steps: Steps, space: Space, width: int, *, quick: str = "") -> str:
@@ -200,6 +200,7 @@ def _pooled(op: FusedOp, parameters: Parameters, functions: list[str], pool: Poo
             "PACK": tile.pack,
             "ROWS": tile.rows,
             "TURNS": tile.turns,
+            "FETCHES": tile.fetches,
             "COLS": tile.columns,
             "X_PACK": tile.x_pack,
             "HALO": tile.halo,

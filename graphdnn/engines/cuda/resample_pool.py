@@ -57,13 +57,15 @@ class Moving:
 class Tile:
     """What a thread computes: ``rows`` x ``columns`` outputs a turn, ``turns`` times, each ``pack`` elements.
 
-    ``shares``: neighbours in a warp hand each other what is beside their columns; ``blocks``: that share an SM.
+    ``fetches``: the rows of the next turn are asked for before a turn; ``shares``: neighbours in a warp hand each other
+    what is beside their columns; ``blocks``: that share an SM.
     """
 
     pack: int = 1
     columns: int = 1
     rows: int = 1
     turns: int = 1
+    fetches: bool = False
     x_pack: int = 1
     halo: int = 1
     shares: bool = False
@@ -206,7 +208,7 @@ def _measured(op: ResampleForward, pool: Pool, tile: Tile) -> Tile | None:
         return replace(tile, rows=4, blocks=7)
     if column.window == column.stride == row.stride == 1:
         turns, blocks = (2, 6) if is_full else (1, 8)
-        return replace(tile, pack=min(tile.pack, 4), rows=8, turns=turns, blocks=blocks)
+        return replace(tile, pack=min(tile.pack, 4), rows=8, turns=turns, fetches=is_full, blocks=blocks)
     if row.stride != column.stride or max(row.window, column.window) > 3:
         return None
     if row.stride >= row.window:

@@ -180,6 +180,10 @@ template <bool IS_QUICK, int N> __device__ __forceinline__ void walk(
     #pragma unroll 1
     for (int o = first; o < first + ROWS * TURNS; o += N, h += N * STRIDE_H) {
         if (!SHARE && !WHOLE_ROWS && o >= end) break;
+        if (FETCHES && o + N < first + ROWS * TURNS) {
+            #pragma unroll
+            for (int k = KEPT; k < X_ROWS; ++k) fetch_row(p, at, h + k + N * STRIDE_H, w);
+        }
         #pragma unroll
         for (int k = KEPT; k < X_ROWS; ++k) {
             if (k % STRIDE_H < WINDOW_H) read_line(p, ends, at, h + k, w, lines[k]);  // others are between windows

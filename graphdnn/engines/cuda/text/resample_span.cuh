@@ -124,3 +124,13 @@ __device__ __forceinline__ void read_span(
         }
     }
 }
+
+// Asks for what read_span reads later. Packs that stand in columns of their own.
+__device__ __forceinline__ void fetch_row(const Params& p, const int (&at)[RANK], int h, int w) {
+    int from[RANK];
+    #pragma unroll
+    for (int j = 0; j < RANK; ++j) from[j] = at[j];
+    from[ROW] = clamped(h, (int)p.image[0] - 1);
+    from[COL] = w;
+    fetch_prologue(p, from);
+}
