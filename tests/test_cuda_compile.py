@@ -70,6 +70,8 @@ TEXTS = (
     "wgrad x=f16[32,3,224,224]nhwc dy=f16[32,64,112,112]nhwc dw=[64,3,7,7] pad=3 stride=2",
     "wgrad x=f16[32,64,56,56]nhwc dy=f16[32,64,56,56]nhwc dw=[64,64,3,3] pad=1",
     "wgrad x=f32[8,32,56,56] dy=f32[8,64,28,28] dw=[64,32,3,3] pad=1 stride=2",
+    "wgrad x=i16[8,64,28,28]nhwc dy=i16[8,96,28,28]nhwc dw=[96,64,3,3] pad=1 compute=i64 out=i64",
+    "wgrad x=i8[8,64,28,28]nhwc dy=u8[8,96,28,28]nhwc dw=[96,64,3,3] pad=1 compute=i32 out=i32",
     "wgrad x=f16[16,96,56,56]nhwc dy=f16[16,96,56,56]nhwc dw=[96,1,3,3] pad=1",
     "conv x=f16[8,64,56,56]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + relu -> reduce add [1,64,1,1]",
     "matmul a=f16[8,1024,512] b=f16[8,512,768] + bias + gelu",
