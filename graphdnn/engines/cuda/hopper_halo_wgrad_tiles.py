@@ -76,14 +76,19 @@ class Patch:
         return min(_MOST_STAGES, (shared_memory - _RESERVED) // (self.stage_bytes(shape) + _BARRIERS))
 
     def serves(self, shape: Shape, shared_memory: int) -> bool:
-        """Whole patches, taps that products take, and room for a ring."""
-        lines, of_line = shape.taps
+        return self.is_whole(shape) and self.fits(shape, shared_memory)
+
+    def is_whole(self, shape: Shape) -> bool:
+        return shape.pixels[0] % self.tall == shape.pixels[1] % self.wide == 0
+
+    def fits(self, kind: Shape, shared_memory: int) -> bool:
+        """Taps that products take, and room for a ring."""
+        lines, of_line = kind.taps
         return (
-            shape.pixels[0] % self.tall == shape.pixels[1] % self.wide == 0
-            and lines <= _MOST_LINES
+            lines <= _MOST_LINES
             and of_line <= _MOST_OF_LINE
-            and max(self.reached(shape)) <= _LONGEST_BOX
-            and self.stages(shape, shared_memory) >= _LEAST_STAGES
+            and max(self.reached(kind)) <= _LONGEST_BOX
+            and self.stages(kind, shared_memory) >= _LEAST_STAGES
         )
 
     def patches(self, shape: Shape) -> tuple[int, int]:
@@ -135,14 +140,55 @@ def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
 
 @lru_cache(maxsize=1024)
 def _fastest(shape: Shape, machine: _Machine, number: int, asked: int) -> Choice | None:
-    found = []
-    for tile in (TILES[number - 1],) if number else TILES:
-        if tile.serves(shape, machine.shared_memory):
-            stages, (down, across) = tile.stages(shape, machine.shared_memory), tile.patches(shape)
-            patches = shape.images * down * across
-            for whole, parts in _splits(prod(tile.shares(shape)), patches, machine.sms, asked):
-                found.append(Choice(tile, stages, whole, parts, _seconds(shape, tile, whole, parts, patches, machine)))
-    return min(found, key=lambda choice: choice.seconds, default=None)
+    best: Choice | None = None
+    for held in _fitting(shape._replace(images=1, pixels=(1, 1)), machine.shared_memory, number):
+        if not held.tile.is_whole(shape):
+            continue
+        down, across = held.tile.patches(shape)
+        patches = shape.images * down * across
+        for whole, parts in _splits(held.shares, patches, machine.sms, asked):
+            seconds = held.seconds(whole, parts, patches, machine)
+            if best is None or seconds < best.seconds:
+                best = Choice(held.tile, held.stages, whole, parts, seconds)
+    return best
+
+
+class _Held(NamedTuple):
+    """A patch that fits, with what the size of the image does not change."""
+
+    tile: Patch
+    stages: int
+    shares: int  # tiles of the products
+    patch: float  # clocks
+    sums: int  # of a tile
+    leaving: float  # clocks of a tile, its sums stored as results
+
+    @classmethod
+    def of(cls, tile: Patch, kind: Shape, shared_memory: int) -> _Held:
+        lines, of_line = kind.taps
+        columns = of_line * tile.channels
+        pixel = max(_ROWS * columns / _PRODUCTS, (_ROWS + columns) * _ELEMENT / _READ)
+        patch = max(lines * tile.tall * tile.wide * pixel, tile.stage_bytes(kind) / _COPIED) + _PATCH
+        sums = _ROWS * tile.channels * kind.tap_count
+        leaving = sums * kind.result_bytes / _LEAVING
+        return cls(tile, tile.stages(kind, shared_memory), prod(tile.shares(kind)), patch, sums, leaving)
+
+    def seconds(self, whole: int, parts: int, patches: int, machine: _Machine) -> float:
+        rest = self.shares - whole
+        clocks = -(-whole // machine.sms) * (patches * self.patch + self.leaving + _TILE)
+        part = -(-patches // parts) * self.patch + self.sums * 4 / _LEAVING + _TILE
+        clocks = clocks + -(-(rest * parts) // machine.sms) * part + _START
+        seconds = clocks / (machine.clock * _PACE)
+        if rest:  # written, read and added
+            seconds += _SUM * machine.launch + 4.0 * rest * self.sums * parts / (machine.bandwidth * _SUM_PACE)
+        return seconds
+
+
+@lru_cache(maxsize=256)
+def _fitting(kind: Shape, shared_memory: int, number: int) -> tuple[_Held, ...]:
+    """``kind``: a shape with one pixel."""
+    tiles = (TILES[number - 1],) if number else TILES
+    return tuple(_Held.of(tile, kind, shared_memory) for tile in tiles if tile.fits(kind, shared_memory))
 
 
 def _splits(shares: int, patches: int, sms: int, asked: int) -> Iterator[tuple[int, int]]:
@@ -156,20 +202,3 @@ def _splits(shares: int, patches: int, sms: int, asked: int) -> Iterator[tuple[i
             parts = min(asked or waves * sms // (shares - whole), patches, PARTS.maximum)
             if parts > 1:
                 yield whole, parts
-
-
-def _seconds(shape: Shape, tile: Patch, whole: int, parts: int, patches: int, machine: _Machine) -> float:
-    lines, of_line = shape.taps
-    columns = of_line * tile.channels
-    pixel = max(_ROWS * columns / _PRODUCTS, (_ROWS + columns) * _ELEMENT / _READ)
-    patch = max(lines * tile.tall * tile.wide * pixel, tile.stage_bytes(shape) / _COPIED) + _PATCH
-    sums, rest = _ROWS * tile.channels * shape.tap_count, prod(tile.shares(shape)) - whole
-
-    def clocks(pieces: int, patches_of_one: int, bytes_out: int) -> float:
-        return -(-pieces // machine.sms) * (patches_of_one * patch + sums * bytes_out / _LEAVING + _TILE)
-
-    all_clocks = clocks(whole, patches, shape.result_bytes) + clocks(rest * parts, -(-patches // parts), 4) + _START
-    seconds = all_clocks / (machine.clock * _PACE)
-    if rest:  # written, read and added
-        seconds += _SUM * machine.launch + 4.0 * rest * sums * parts / (machine.bandwidth * _SUM_PACE)
-    return seconds
