@@ -34,6 +34,6 @@ def write(path: Path, legacy: Mapping[str, set[str]], on_gpu: bool) -> None:
 
 
 def _gpu() -> str:
-    from graphdnn.cuda.present import present_device
+    import cupy
 
-    return present_device().name
+    return str(cupy.cuda.runtime.getDeviceProperties(0)["name"].decode())
