@@ -123,7 +123,7 @@ class OperationGraph:
     @property
     def bound(self) -> tuple[TensorSpec, ...]:
         """Tensors an execution has to be given, by ascending uid."""
-        return tuple(self.tensors[uid] for uid in sorted(self.tensors) if self.tensors[uid].is_bound)
+        return tuple([t for _, t in sorted(self.tensors.items()) if t.is_bound])
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

@@ -48,7 +48,8 @@ class ExecutionPlan(Questions):
 
     def __init__(self, config: EngineConfig, *, compiled: Sequence[CompiledOperation] | None = None) -> None:
         """``compiled``: what is executed in place of what the engines make of the configuration."""
-        bound = config.fused.graph.bound
+        graph = config.fused.graph
+        bound = graph.bound
         self.config = config
         arrays, scalars = ([t for t in bound if t.is_by_value is scalar] for scalar in (False, True))
         self.uids = tuple(t.uid for t in (*arrays, *scalars))
@@ -56,9 +57,8 @@ class ExecutionPlan(Questions):
             tuple(c.engine.compile(c.task, c.knobs) for c in config.choices) if compiled is None else tuple(compiled)
         )
         self.workspace_size = config.workspace_size  # bytes
-        written = {t.uid for t in config.fused.graph.outputs}
-        self._expected = tuple(Expected.of(t, is_output=t.uid in written) for t in arrays)
-        self._scalars = tuple(Expected.of(t, is_output=False) for t in scalars)
+        self._expected = tuple([Expected.of(t, is_output=t.uid in graph.producer) for t in arrays])
+        self._scalars = tuple([Expected.of(t, is_output=False) for t in scalars])
         names = self.uids[: len(arrays)]
         self._pick: Callable[[Any], tuple[Any, ...]] = itemgetter(*names) if len(names) > 1 else pick_one(names[0])
         self._count = len(self.uids)

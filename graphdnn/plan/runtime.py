@@ -81,14 +81,20 @@ class CudaRuntime:
         self._capability = device.compute_capability
         self._arch = arch_of(device.compute_capability, device.name)
         self._ordinal = device.ordinal
+        self._cubins: dict[
+            KernelText, bytes
+        ] = {}  # of this plan's kernels: asked for when it is built, and when it is loaded
         self.compiled = 0
 
     def compile(self, text: KernelText) -> bytes:
         from graphdnn.cuda.cache import default_cache
 
-        found = default_cache().load(text, self._arch)
-        self.compiled += found.origin == "compiled"
-        return found.cubin
+        known = self._cubins.get(text)
+        if known is None:
+            found = default_cache().load(text, self._arch)
+            self.compiled += found.origin == "compiled"
+            known = self._cubins[text] = found.cubin
+        return known
 
     def is_here(self) -> bool:
         """True when the device that was meant, or else the current one, runs what was compiled."""
