@@ -84,6 +84,30 @@ def test_nothing_is_kept_where_it_does_not_pay(steps: list[Operation]) -> None:
     assert "k__" not in text_of(steps)[0]
 
 
+def bytes_of_floats(kind: str) -> list[Operation]:
+    x, b = (tensor(uid, (2, 8, 9, 16), "f32", "channels_last") for uid in (1, 3))
+    y = tensor(2, x.dims, kind, "channels_last")
+    return [PointwiseOperation(spec=PointwiseSpec(mode=P.ADD, math_type="f32"), x=x, b=b, y=y)]
+
+
+@pytest.mark.parametrize("kind", ["i8", "u8"])
+def test_bytes_of_floats(kind: str) -> None:
+    """Halves to even, saturated, NaN as 0, four at a time."""
+    numbers = [*np.arange(-300, 300, 0.5), np.nan, np.inf, -np.inf, 1e30, -1e30, 2.0**31, -(2.0**31), 127.49999, 254.5]
+    x = np.resize(np.array(numbers, np.float32), (2, 8, 9, 16))
+    ours, theirs = run_both(bytes_of_floats(kind), ENGINE, {1: x, 3: np.zeros_like(x)}, device=TINY)
+    np.testing.assert_array_equal(ours[2], theirs[2])
+
+
+@pytest.mark.skipif(bool(NO_DISASSEMBLER), reason=NO_DISASSEMBLER)
+@compiler
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_bytes_are_packed_two_at_a_time(arch: str) -> None:
+    (step,) = device_kernel(bytes_of_floats("i8"), ENGINE).steps
+    found = instructions(compile_text(step.text, arch).cubin)  # type: ignore[union-attr]
+    assert found["F2IP"] + found["I2IP"] > 0, found
+
+
 @pytest.mark.skipif(bool(NO_DISASSEMBLER), reason=NO_DISASSEMBLER)
 @compiler
 def test_a_product_is_rounded_before_a_sum() -> None:

@@ -241,9 +241,21 @@ class Program:
         parameters = {name: literal(value, kind) for name, value in spec.parameters().items()}
         expression = text.format(*(f"o{i}" for i in range(len(operands))), **parameters)
         result_type = "bool" if row.kind in ("comparison", "logical") else kind
-        name = self._new(result)
         body = " ".join(operands)
+        if result_type == "float" and self.width % 4 == 0 and result.data_type in (DataType.INT8, DataType.UINT8):
+            self._by_bytes(body, expression, result)
+            return
+        name = self._new(result)
         self.each(f"{body} {name}[e] = narrow<{STORAGE[result.data_type]}>(({result_type}){expression});")
+
+    def _by_bytes(self, body: str, expression: str, result: TensorSpec) -> None:
+        """``expression`` of float, four elements to a word."""
+        whole = f"v{self._arrays}"
+        self._arrays += 1
+        self._line(f"float {whole}[{self.width}];")
+        self.each(f"{body} {whole}[e] = (float){expression};")
+        name = self._new(result)
+        self._line(f"narrow_bytes({whole}, {name});")
 
     def _by_packs(self, function: str, operands: Sequence[str], result: TensorSpec) -> None:
         """A function of arrays in float: ``operands`` define ``o0``, ``o1`` ... of element ``e``."""
