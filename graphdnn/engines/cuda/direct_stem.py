@@ -10,7 +10,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.convolution_roles import Roles
 from graphdnn.engines.cuda.cost import device_cost
 from graphdnn.engines.cuda.direct_geometry import element_bytes, has_packed_filter, image_space, power_of_two_in
-from graphdnn.engines.cuda.direct_stem_needs import is_served, problem_of, stem_needs
+from graphdnn.engines.cuda.direct_stem_needs import is_served, operands_of, problem_of, stem_needs
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.hopper_product import register_product_text
 from graphdnn.engines.cuda.hopper_stem import Warpgroups, divide, image_map, is_copied_in_bulk
@@ -29,7 +29,7 @@ from graphdnn.tensors import TensorSpec
 
 _TAG = "conv_fprop"
 _WEIGHTS = 112  # registers of a thread for filters
-_MANY = 64  # of them: from here on products of warpgroups are faster, 9 % (7x7) to 46 % (11x11), and slower below (3x3)
+_MANY = 64  # of them: from here on products of warpgroups are faster, by half (7x7) to 3.5 times (11x11), but not below
 _HALF = 88  # with which two blocks share a multiprocessor
 _SHARED = 100_000  # bytes of a block: two of them share a multiprocessor
 _WARPS = 8
@@ -43,6 +43,7 @@ _WARPGROUPS = Knob(
     "0: chosen by the filter; 1: products of warps; 2: of warpgroups (9.0), if they fit",
 )
 _STAGES = 2  # of products of warps
+_PACE, _PACE_OF_GROUPS = 0.3, 0.5  # of the tensor cores' peak: operands are read beside the products
 _OCCUPANCY = Knob(KnobType.OCCUPANCY, 1, 4, 1, 2, "blocks of a multiprocessor that registers are limited for")
 
 
@@ -169,6 +170,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         "filter_c": strides[2], "filter_r": strides[4], "filter_s": strides[5],
     }.items():  # fmt: skip
         parameters.integer(name, value)
+    # Filters lie as their windows do.
+    in_order = not p.flip and (strides[2], strides[4], strides[5]) == (1, p.filter[1] * p.c, p.c)
     name = f"conv_fprop__direct_stem_r{p.filter[0]}s{p.filter[1]}c{p.c}p{rows}__{op.name}"
     text = kernel_text(
         name,
@@ -186,7 +189,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         ],
         constants={
             "R": p.filter[0], "S": p.filter[1], "C": p.c, "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
-            "FLIP": p.flip, "PITCH": plan.pitch, "LEAD": plan.lead, "BEFORE": plan.before,
+            "FLIP": p.flip, "IN_ORDER": in_order, "PITCH": plan.pitch, "LEAD": plan.lead, "BEFORE": plan.before,
             "TP": rows, "THREADS": threads, "CHUNK": chunk, "FILTER_CHUNK": filter_chunk, "WIDTH": width,
             **(
                 {"BN": groups.columns, "STAGES": groups.stages, "BULK": is_bulk}
@@ -220,13 +223,15 @@ def aligned(spec: TensorSpec, chunk: int) -> int:
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    p = problem_of(task)
+    p, x = problem_of(task), operands_of(task)["x"]
     plan = Plan.of(p, knobs[_ROWS.type])
     depth = p.filter[0] * _depth(p, plan.lead)
-    channels = -(-p.k // (8 * plan.tiles_n * plan.parts)) * 8 * plan.tiles_n * plan.parts
+    strides = image_space(Roles.of(task.op.anchor), x).strides(x)  # type: ignore[arg-type]
+    groups = _warpgroups(p, plan, x, strides, 2, task.device, knobs)
+    block = groups.columns if groups else 8 * plan.tiles_n * plan.parts
     pixels = p.n * p.output[0] * -(-p.output[1] // _pixels(p)) * _pixels(p)
-    # Every product waits for its operands from shared memory.
-    seconds = 2.0 * pixels * channels * depth / (0.4 * task.device.rate(DataType.HALF))
+    pace = _PACE_OF_GROUPS if groups else _PACE
+    seconds = 2.0 * pixels * -(-p.k // block) * block * depth / (pace * task.device.rate(DataType.HALF))
     others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
     return device_cost(task, seconds + others)
 

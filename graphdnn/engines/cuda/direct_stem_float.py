@@ -30,15 +30,15 @@ _TAG = "conv_fprop"
 _WARPS = 8
 _STAGES = 2
 _SIZE = 4  # bytes of an element
-_SHARED = 112_000  # bytes of a block: two of them share a multiprocessor
-_PACE = 0.8  # of the peak, beside reading operands
+_SHARED = 115_000  # bytes of a block: two of them share a multiprocessor
+_PACE = 0.75  # of the peak, beside reading operands
 _TYPES = (
     OneOf((DataType.FLOAT, DataType.FLOAT)),
     "a window's numbers are multiplied as they lie in memory",
     "nothing to do: another engine serves other types",
 )
 _ROWS = Knob(KnobType.TILE_ROWS, 0, 32, 1, 0, "output rows of a tile; 0: chosen by the shape")
-_PIXELS = Knob(KnobType.TILE_COLS, 0, 16, 1, 0, "pixels of a thread; 0: chosen by the shape")
+_PIXELS = Knob(KnobType.TILE_COLS, 0, 8, 1, 0, "pixels of a thread; 0: chosen by the shape")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +68,17 @@ class Plan:
         if rows:
             return plan(rows)
         fitting = [r for r in range(1, 9) if plan(r).shared(p) <= 2 * _SHARED] or [1]
-        return plan(min(fitting, key=lambda r: plan(r).waste(p)))
+        # Some rows are read by two tiles.
+        return plan(min(fitting, key=lambda r: plan(r).turns(p) * (1 + 0.05 * p.filter[0] / r)))
 
     def units(self, p: ConvProblem) -> int:
         """What a warp does at a time, of a row."""
         return -(-p.output[1] // (4 * self.pixels))
 
-    def waste(self, p: ConvProblem) -> float:
-        """Turns of a block's warps for an image; more for rows that two tiles read, and for a block that is alone."""
+    def turns(self, p: ConvProblem) -> float:
+        """Of a block's warps, for an image; a block that is alone on its multiprocessor takes longer."""
         turns = -(-p.output[0] // self.rows) * -(-self.rows * self.units(p) // _WARPS)
-        return turns * (1 + 0.02 * p.filter[0] / self.rows) * (1.2 if self.shared(p) > _SHARED else 1.0)
+        return turns * (1.2 if self.shared(p) > _SHARED else 1.0)
 
     def shared(self, p: ConvProblem) -> int:
         """Bytes of shared memory."""
@@ -116,7 +117,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     }.items():  # fmt: skip
         parameters.integer(name, value)
     shared = plan.shared(p)
-    resident = 2 if plan.pixels <= 8 and 2 * shared <= device.shared_memory - 2048 else 1
+    resident = 2 if 2 * shared <= device.shared_memory - 2048 else 1
     how = f"r{p.filter[0]}s{p.filter[1]}c{p.c}p{plan.rows}x{plan.pixels}x{plan.channels}"
     text = kernel_text(
         f"conv_fprop__direct_stem_float_{how}__{op.name}",
@@ -140,7 +141,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     p = problem_of(task)
     plan = Plan.of(p, knobs[_ROWS.type], knobs[_PIXELS.type])
     channels = -(-p.k // (8 * plan.channels)) * 8 * plan.channels
-    pixels = p.n * plan.waste(p) * _WARPS * 4 * plan.pixels
+    pixels = p.n * plan.turns(p) * _WARPS * 4 * plan.pixels
     reading = 1 + (plan.pixels / 2 + plan.channels / 4) / (plan.pixels * plan.channels)
     rate = _PACE * task.device.rate(DataType.FLOAT)
     others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor)

@@ -20,8 +20,10 @@ template <int CHANNELS, int COUNT> __device__ __forceinline__ void copy_filters(
 __device__ __forceinline__ unsigned short weight_at(const Params& p, const Filter* slab, int channel, int r, int at) {
     const bool is_tap = r < R && at >= 0 && at < WINDOW;
     const int s = at / C, c = at - s * C;
-    const Filter x = slab[!is_tap ? 0 : channel * (R * WINDOW) + c * (int)p.filter_c +
-                                        (FLIP ? R - 1 - r : r) * (int)p.filter_r + (FLIP ? S - 1 - s : s) * (int)p.filter_s];
+    const int tap = IN_ORDER ? r * WINDOW + at
+                             : c * (int)p.filter_c + (FLIP ? R - 1 - r : r) * (int)p.filter_r +
+                                   (FLIP ? S - 1 - s : s) * (int)p.filter_s;
+    const Filter x = slab[is_tap ? channel * (R * WINDOW) + tap : 0];
     unsigned short bits;
     if constexpr (same<Element, Filter>) bits = x.bits;
     else bits = narrow<Element>(widen<float>(x)).bits;

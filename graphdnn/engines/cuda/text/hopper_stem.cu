@@ -3,8 +3,9 @@
 // memory. A warp's 16 pixels are neighbours; the four warps take whatever pixels follow each other in the tile.
 //
 // Rows of tiles arrive ahead in a ring. BULK: the first warp asks the copy unit for all rows of a tile, which puts zeros
-// around them, when it is done with the tile after the one whose place they take; else the last 128 threads copy. Warpgroups take turns with 64 pixels each, from one tile to the next. Operands are two
-// parts in registers: while the products of one part run, the other is read, for the next pixels at the end.
+// around them, when it is done with the tile after the one whose place they take; else the last 128 threads copy.
+// Warpgroups take turns with 64 pixels each, from one tile to the next. Operands are two parts in registers: while the
+// products of one part run, the other is read, for the next pixels at the end.
 //
 // Filters lie as [16 bytes of the sum][channel], swizzled; channels are dealt to the columns of the products such that a lane
 // ends with 8 neighbouring channels of every 32 of its pixel: four lanes store whole sectors.
@@ -34,6 +35,19 @@ __device__ __forceinline__ void publish_filters() {
 #endif
 }
 
+// A block's tiles, in turn: row number `row` of tiles of image n.
+struct Tile {
+    int tile, n, row;
+    __device__ __forceinline__ Tile(const Params& p, unsigned int tile) : tile((int)tile) {
+        n = (int)(tile / (unsigned int)p.row_tiles), row = (int)tile - n * (int)p.row_tiles;
+    }
+    // `by`: how far it is from a block's tile to the next.
+    __device__ __forceinline__ void advance(const Params& p, const Tile& by) {
+        tile += by.tile, n += by.n, row += by.row;
+        if (row >= (int)p.row_tiles) row -= (int)p.row_tiles, ++n;
+    }
+};
+
 // 64 pixels: this lane's first one.
 struct Place {
     const Element* from;
@@ -49,30 +63,38 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
     const int lane = (int)threadIdx.x % 32, g = lane / 4, j = lane % 4;
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0);
     const bool copies = warp >= CONSUMERS / 32;
-    const int block_channel = (int)blockIdx.y * BN, tiles = (int)p.tiles, step = (int)gridDim.x;
-    int tile = (int)blockIdx.x, coming = tile;  // and the next one that is copied
-    Turn<STAGES> turn, filled;                  // of these
+    const int block_channel = (int)blockIdx.y * BN, tiles = (int)p.tiles;
+    const Tile step(p, gridDim.x);
+    Tile now(p, blockIdx.x), coming = now;  // and the next one that is copied
+    Turn<STAGES> turn, filled;              // of these
 
     const auto bring = [&](const auto& p) {  // generic: only some have a map
         if constexpr (BULK) {
             if (lane == 0) {
-                const int n = (int)((unsigned int)coming / (unsigned int)p.row_tiles);
-                const int h = (coming - n * (int)p.row_tiles) * (TP * STRIDE_H) - (int)p.pad_h;
                 announce(full + 8 * filled.stage, STAGE * (int)sizeof(Element));
                 copy_box(
                     shared_address(rows + filled.stage * STAGE), p.image[0], full + 8 * filled.stage,
-                    -(BEFORE * (int)sizeof(Element) / 8), h, n
+                    -(BEFORE * (int)sizeof(Element) / 8), coming.row * (TP * STRIDE_H) - (int)p.pad_h, coming.n
                 );
             }
         } else {
-            fetch<128>(p, rows + filled.stage * STAGE, coming, (int)threadIdx.x - CONSUMERS);
+            fetch<128>(p, rows + filled.stage * STAGE, coming.tile, (int)threadIdx.x - CONSUMERS);
             commit_copies();
             await_copies<0>();
             arrive(full + 8 * filled.stage);
         }
         filled.advance();
-        coming += step;
+        coming.advance(p, step);
     };
+    if (!copies) copy_filters<BN, CONSUMERS>(p, slab, block_channel);
+    commit_copies();
+    Kept kept[BN / 4 / WIDTH];  // what the epilogue reads for a lane's channels
+    #pragma unroll
+    for (int v = 0; v < BN / 4; v += WIDTH) {
+        const int channel = block_channel + v / 8 * 32 + 8 * j + v % 8;
+        const int at[4] = {0, channel < (int)p.channels_out ? channel : 0, 0, 0};
+        keep(p, at, kept[v / WIDTH]);
+    }
     if (threadIdx.x == 0) {
         #pragma unroll
         for (int stage = 0; stage < STAGES; ++stage) {
@@ -83,12 +105,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
     }
     if constexpr (BULK) {
         if (warp == 0)
-            while (filled.parity == 0 && coming < tiles) bring(p);
+            while (filled.parity == 0 && coming.tile < tiles) bring(p);
     } else {
         clear_margins(p, rows);
     }
-    if (!copies) copy_filters<BN, CONSUMERS>(p, slab, block_channel);
-    commit_copies();
     await_copies<0>();
     __syncthreads();
     if (!copies) {
@@ -108,40 +128,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
 
     if (copies) {
         #pragma unroll 1
-        while (coming < tiles) {
+        while (coming.tile < tiles) {
             await_phase(left + 8 * filled.stage, filled.parity ^ 1);
             bring(p);
         }
         return;
     }
 
-    Kept kept[BN / 4 / WIDTH];  // what the epilogue reads for a lane's channels
-    #pragma unroll
-    for (int v = 0; v < BN / 4; v += WIDTH) {
-        const int channel = block_channel + v / 8 * 32 + 8 * j + v % 8;
-        const int at[4] = {0, channel < (int)p.channels_out ? channel : 0, 0, 0};
-        keep(p, at, kept[v / WIDTH]);
-    }
     const int groups = TP * (int)p.column_tiles, units = (groups + 3) / 4 * APART;
-    int unit = warp / 4, n = 0, out0 = 0;
-    const auto enter = [&] {  // the tile's rows are there
-        n = (int)((unsigned int)tile / (unsigned int)p.row_tiles);
-        out0 = (tile - n * (int)p.row_tiles) * TP;
-        await_phase(full + 8 * turn.stage, turn.parity);
-    };
+    const unsigned int inverse = 0xffffffffu / (unsigned int)p.column_tiles + 1u;  // 0 for one
+    int unit = warp / 4;
     const auto settle = [&] {  // in the tile that has this unit; false behind the last one
         while (unit >= units) {
             unit -= units;
             __syncwarp();
             if (lane == 0) arrive(left + 8 * turn.stage);
-            if (BULK && warp == 0 && tile != (int)blockIdx.x && coming < tiles) {
+            if (BULK && warp == 0 && now.tile != (int)blockIdx.x && coming.tile < tiles) {
                 await_phase(left + 8 * filled.stage, filled.parity ^ 1);
                 bring(p);
             }
             turn.advance();
-            tile += step;
-            if (tile >= tiles) return false;
-            enter();
+            now.advance(p, step);
+            if (now.tile >= tiles) return false;
+            await_phase(full + 8 * turn.stage, turn.parity);
         }
         return true;
     };
@@ -149,12 +158,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
         Place at;
         at.odd = unit % APART;
         const int wanted = unit / APART * 4 + warp % 4, group = wanted < groups ? wanted : groups - 1;
-        const int row = (int)((unsigned int)group / (unsigned int)p.column_tiles);
+        const int row = inverse ? (int)((unsigned long long)group * inverse >> 32) : group;
         at.q = ((group - row * (int)p.column_tiles) * 16 + g) * APART + at.odd;
         at.from = rows + turn.stage * STAGE + row * STRIDE_H * PITCH + (int)p.window + (at.odd ? 2 * LEAD - 1 : 0) +
                   at.q * (STRIDE_W * C) + 2 * j;
-        at.n = n;
-        at.row = out0 + row;
+        at.n = now.n;
+        at.row = now.row * TP + row;
         at.is_there = wanted < groups && at.row < (int)p.out_h;
         return at;
     };
@@ -193,8 +202,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
         products_end();
     };
 
-    if (tile >= tiles) return;
-    enter();
+    await_phase(full + 8 * turn.stage, turn.parity);
     bool is_more = settle();
     if (!is_more) return;
     Place next = place();
