@@ -52,7 +52,6 @@ from graphdnn.engines.cuda.hopper_tiles import (
     Sizes,
     choose,
 )
-from graphdnn.engines.cuda.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.implicit_product import Product, gathered_and_plain, product_of
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, STORAGE, Parameters
@@ -307,9 +306,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     product = product_of(task.op)
     choice = choose(sizes_of(task.op), task.device, knobs)
     others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
-    copied = [o.spec.bytes for o in operands(product.roles) if o.is_copied]
-    copying = sum(copying_seconds(size, task.device) for size in copied)
-    phases = {"copies": copying} if copied else {}
+    copying = sum(o.copying_seconds(task.device) for o in operands(product.roles))
+    phases = {"copies": copying} if copying else {}
     if choice.parts > 1:
         phases["sum"] = choice.summing
     return device_cost(task, choice.seconds - choice.summing + others, choice.partial).plus(phases)

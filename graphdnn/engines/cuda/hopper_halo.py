@@ -26,7 +26,6 @@ from graphdnn.engines.cuda.hopper_maps import filter_map, is_permutable, patch_m
 from graphdnn.engines.cuda.hopper_operands import is_exchanged, operands
 from graphdnn.engines.cuda.hopper_product import product_text
 from graphdnn.engines.cuda.hopper_tiles import PANEL
-from graphdnn.engines.cuda.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.implicit_product import product_of
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.parameters import COMPUTE_TYPE, STORAGE, Parameters
@@ -116,9 +115,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     choice = choose(shape_of(task.op), task.device, knobs)
     seconds = inf if choice is None else choice.seconds
     others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
-    copied = [o.spec.bytes for o in operands(product_of(task.op).roles) if o.is_copied]
-    copying = sum(copying_seconds(size, task.device) for size in copied)
-    return device_cost(task, seconds + others).plus({"copies": copying} if copied else {})
+    copying = sum(o.copying_seconds(task.device) for o in operands(product_of(task.op).roles))
+    return device_cost(task, seconds + others).plus({"copies": copying} if copying else {})
 
 
 ENGINE = cuda_engine(
