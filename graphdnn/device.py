@@ -153,9 +153,8 @@ def _gpu(
     )
 
 
-# Dense peaks in TFLOP/s or TOP/s, bandwidth in GB/s, from the data sheets of the SXM (L40S: PCIe) boards.
-# TF32 is the tensor-core rate for float data; FLOAT and DOUBLE are the rates without tensor cores. Cache and memory of
-# the H200 are what its driver tells, so that its profile is the device (tests/data/h200_device.json).
+# Dense peaks in TFLOP/s or TOP/s with sums in fp32, bandwidth in GB/s, from ``SOURCES``. TF32 is the tensor-core rate
+# for float data; FLOAT and DOUBLE are the rates without tensor cores.
 PROFILES: dict[str, DeviceSpec] = {
     "h200": _gpu(
         "h200", (9, 0), 132, 4800, 60, 228, 150_109_880_320,
@@ -177,7 +176,32 @@ PROFILES: dict[str, DeviceSpec] = {
         DOUBLE=1.4, FLOAT=91.6, TF32=183, HALF=362, BFLOAT16=362,
         FP8_E4M3=733, FP8_E5M2=733, INT8=733, UINT8=733, INT32=45.8, INT64=11.4, INT16=45.8,
     ),
+    "l4": _gpu(
+        "l4", (8, 9), 58, 300, 48, 100, 24 * GIB,
+        DOUBLE=0.49, FLOAT=30.3, TF32=60, HALF=121, BFLOAT16=121,
+        FP8_E4M3=242, FP8_E5M2=242, INT8=242, UINT8=242, INT32=15.1, INT64=3.8, INT16=15.1,
+    ),
+    "rtx4090": _gpu(
+        "rtx4090", (8, 9), 128, 1008, 72, 100, 24 * GIB,
+        DOUBLE=1.29, FLOAT=82.6, TF32=82.6, HALF=165.2, BFLOAT16=165.2,
+        FP8_E4M3=330.3, FP8_E5M2=330.3, INT8=660.6, UINT8=660.6, INT32=41.3, INT64=10.3, INT16=41.3,
+    ),
+    "b200": _gpu(
+        "b200", (10, 0), 148, 7672, 126, 228, 191_501_854_310,
+        DOUBLE=37, FLOAT=75, TF32=1125, HALF=2250, BFLOAT16=2250,
+        FP8_E4M3=4500, FP8_E5M2=4500, INT8=4500, UINT8=4500, INT32=37.5, INT64=9.4, INT16=37.5,
+    ),
 }  # fmt: skip
+_TUNING_GUIDE = "shared memory: NVIDIA's tuning guide of the architecture"
+SOURCES: dict[str, str] = {
+    "h200": "NVIDIA H200 (SXM) data sheet; cache and memory as its driver tells them (tests/data/h200_device.json)",
+    "h100": f"NVIDIA H100 (SXM) data sheet; {_TUNING_GUIDE}",
+    "a100": f"NVIDIA A100 (SXM, 80 GB) data sheet; {_TUNING_GUIDE}",
+    "l40s": f"NVIDIA L40S data sheet; {_TUNING_GUIDE}",
+    "l4": f"NVIDIA L4 data sheet (halved: it counts sparsity), Ada GPU architecture V2.01; {_TUNING_GUIDE}",
+    "rtx4090": f"NVIDIA Ada GPU architecture V2.01 (fp32 accumulation, halved on GeForce); {_TUNING_GUIDE}",
+    "b200": "NVIDIA HGX B200 data sheet, of one GPU; SMs, L2, memory, bandwidth: as a driver told pytorch/ao#4002",
+}
 
 
 @cache

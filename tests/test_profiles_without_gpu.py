@@ -32,7 +32,7 @@ from graphdnn import (
 from graphdnn.cli.explain import as_text
 from graphdnn.cli.outcome import Exit
 from graphdnn.cuda import cublas, cuda_library, cufft, nvrtc, present
-from graphdnn.device import device_from_json
+from graphdnn.device import SOURCES, device_from_json
 from graphdnn.enums import HeurMode
 from graphdnn.files import spec_from_json, spec_to_json
 from graphdnn.operands import random_operands
@@ -162,6 +162,24 @@ def test_every_profile_compiles(device: str) -> None:
     arch = nvrtc.arch_of(spec.compute_capability)
     assert [launch.architecture for launch in kernel.launches] == [arch] * len(kernel.launches)
     assert all(not launch.resources.spill_stores for launch in kernel.launches)
+
+
+@pytest.mark.parametrize("device", GPUS)
+def test_every_profile_plans_and_explains(device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """By engines of its own generation, in one order wherever it is asked."""
+    assert list(SOURCES) == GPUS
+    for text in (
+        LAYER,
+        "matmul a=f16[4,512,512] b=f16[4,512,512] + gelu",
+        "norm layer x=f32[64,512]",
+        "reduce add x=f32[8,64,28,28] y=[1,64,1,1]",
+        "conv x=i8[8,64,28,28]nhwc w=i8[64,64,3,3] pad=1 compute=i32 + relu",
+    ):
+        ranking = rank(graph_of(text), device)
+        assert ranking.best.predicted_seconds > 0
+        assert PROFILES[device].compute_capability == (9, 0) or "hopper" not in " ".join(c.name for c in ranking)
+        assert f"ranking on {device}" in answer(capsys, "explain", text, "--device", device)[0]
+    assert SOURCES[device] in answer(capsys, "device", device)[0]
 
 
 # Devices in files.

@@ -8,7 +8,7 @@ from pathlib import Path
 from graphdnn.cli.options import DEVICE_HELP, named_device
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.writing import write_file
-from graphdnn.device import DeviceSpec
+from graphdnn.device import PROFILES, SOURCES, DeviceSpec
 from graphdnn.files import spec_to_json
 from graphdnn.text import count, indented, seconds, size, table
 
@@ -37,5 +37,6 @@ def as_text(device: DeviceSpec) -> str:
         *([("shared memory", f"{size(device.shared_memory)} of each multiprocessor")] if device.shared_memory else []),
         ("launch", seconds(device.launch)),
         *((name, f"{count(rate)}op/s") for name, rate in device.rates.items()),
+        *([("source", SOURCES[device.name])] if PROFILES.get(device.name) == device else []),
     ]
     return f"{device.name}\n{indented(table(('', ''), rows))}"

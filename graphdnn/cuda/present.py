@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from types import MappingProxyType
 
 from graphdnn.cuda import nvrtc
@@ -61,6 +62,7 @@ def check_versions() -> None:
 def profile_of(name: str) -> str | None:
     """The profile that the driver's name of a device means: ``NVIDIA H100 80GB HBM3`` is ``h100``."""
     words = re.split(r"[\s\-]+", name.lower())
+    words = [*words, *map("".join, pairwise(words))]  # RTX 4090 is rtx4090
     return next((profile for profile in PROFILES if profile in words), None)
 
 
