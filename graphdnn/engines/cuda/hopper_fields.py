@@ -44,13 +44,10 @@ def describe_work(
     """
     filter_sizes = product.roles.space(product.roles.op.roles[1]).sizes[3:]
     pace = [filter_sizes[1] * filter_sizes[2], filter_sizes[2], 1]  # in taps
-    for name, value in {
+    parameters.table({
         "tiles": layout.tiles, "tiles_n": layout.across,
         "channels": product.channels, "channel_blocks": channel_blocks,
         "columns": sizes.columns, "units": units, "tap_pitch": tap_pitch,
-    }.items():  # fmt: skip
-        parameters.integer(name, value)
-    for name, values in {
         "first_tile": layout.first,
         "tiles_m": layout.down,
         "rows": [rows for rows, _ in sizes.products],
@@ -65,5 +62,4 @@ def describe_work(
         "tap_step": product.tap_step,
         "pixel_pitch": product.pixel_pitch,
         "filter_step": [pitch * s for pitch, s in zip(product.tap_pitch, pace, strict=True)],
-    }.items():
-        parameters.integers(name, values)
+    })  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from graphdnn.checks import AtLeast, Check, Equals
 from graphdnn.engines.engine import Task, kind_need, need
+from graphdnn.engines.once import once
 from graphdnn.enums import Status
 from graphdnn.rules import Constraint, Rule
 
@@ -22,8 +23,14 @@ GRID = Rule(
 )
 
 
+@once
 def _longest(task: Task) -> int:
     return max(max(t.extents) for t in (*task.op.inputs, *task.op.outputs))
+
+
+@once
+def _most_elements(task: Task) -> int:
+    return max(t.elements for t in (*task.op.inputs, *task.op.outputs))
 
 
 # Of engines whose smallest tiles take up to what every device has; a limit on shared memory can leave them less.
@@ -74,8 +81,7 @@ def grid_need(largest: Callable[[Task], Grid], others: tuple[Constraint, ...]) -
     """``largest``: of an engine's launches with its own knobs; asked only where what it serves is so large."""
 
     def is_large(task: Task) -> bool:
-        elements = max(t.elements for t in (*task.op.inputs, *task.op.outputs))
-        return elements > _INT_MAX and all(other.holds(task) for other in others)
+        return _most_elements(task) > _INT_MAX and all(other.holds(task) for other in others)
 
     return _OfEngine(
         id=GRID.id,

@@ -91,14 +91,15 @@ class Parameters:
         self._places = places
         self._fields: list[tuple[str, str, int]] = []  # type, name, length of an array or 0
         self._words: list[int | float] = []
-        self._kinds: list[str] = []  # of each word, as ``struct`` knows them
+        self._kinds: dict[int, str] = {}  # of words that are no ``long long``, as ``struct`` knows them
         self._slots: list[Slot] = []
         self._maps: list[tuple[str, list[MapSlot]]] = []
 
     def _field(self, ctype: str, name: str, word: int | float = 0, kind: str = "q") -> None:
+        if kind != "q":
+            self._kinds[len(self._words)] = kind
         self._fields.append((ctype, name, 0))
         self._words.append(word)
-        self._kinds.append(kind)
 
     def tensor(self, name: str, spec: TensorSpec, *, is_output: bool = False) -> None:
         """The address of a tensor, or the value of a by-value tensor as ``unsigned long long`` bits."""
@@ -139,7 +140,16 @@ class Parameters:
         values = values or (0,)
         self._fields.append(("long long", name, len(values)))
         self._words.extend(values)
-        self._kinds.append("q" * len(values))
+
+    def table(self, values: Mapping[str, int | Sequence[int]]) -> None:
+        """Integers, and arrays of them that are not empty, by name."""
+        for name, value in values.items():
+            if isinstance(value, int):
+                self._fields.append(("long long", name, 0))
+                self._words.append(value)
+            else:
+                self._fields.append(("long long", name, len(value)))
+                self._words += value
 
     def number(self, name: str, value: float) -> None:
         self._field("double", name, value, "d")
@@ -154,7 +164,8 @@ class Parameters:
         before = len(maps) * MAP_WORDS
         slots: list[Slot] = [MapSlot(i * MAP_WORDS, m.uid, m.offset, map=m.map) for i, m in enumerate(maps)]
         slots += [Slot(s.word + before, s.uid, s.offset, s.by_value) for s in self._slots] if before else self._slots
-        words = struct.pack("<" + "".join(self._kinds), *self._words) or bytes(WORD)
+        kinds = [self._kinds.get(i, "q") for i in range(len(self._words))] if self._kinds else [f"{len(self._words)}q"]
+        words = struct.pack("<" + "".join(kinds), *self._words) or bytes(WORD)
         size = before * WORD + len(words)
         # A struct ends aligned as it begins.
         whole = -(-size // (MAP_WORDS * WORD)) * MAP_WORDS * WORD if maps else size
