@@ -202,7 +202,10 @@ class Program:
         self.note(step)
         alpha, beta = getattr(step, "alpha", 1.0), getattr(step, "beta", 0.0)
         if alpha == 1.0 and beta == 0.0:
-            self.set(spec, f"{accumulator}[e]")
+            if self._fills_words(spec, ctype):
+                self._line(f"narrow_bytes({accumulator}, {self._new(spec)});")
+            else:
+                self.set(spec, f"{accumulator}[e]")
             return
         kind = _blending_type(ctype, (alpha, beta), spec.data_type if beta else None)
         blended = f"({kind}){accumulator}[e] * {literal(alpha, kind)}"
@@ -242,20 +245,23 @@ class Program:
         expression = text.format(*(f"o{i}" for i in range(len(operands))), **parameters)
         result_type = "bool" if row.kind in ("comparison", "logical") else kind
         body = " ".join(operands)
-        if result_type == "float" and self.width % 4 == 0 and result.data_type in (DataType.INT8, DataType.UINT8):
-            self._by_bytes(body, expression, result)
+        if self._fills_words(result, result_type):
+            self._by_bytes(body, expression, result_type, result)
             return
         name = self._new(result)
         self.each(f"{body} {name}[e] = narrow<{STORAGE[result.data_type]}>(({result_type}){expression});")
 
-    def _by_bytes(self, body: str, expression: str, result: TensorSpec) -> None:
-        """``expression`` of float, four elements to a word."""
+    def _fills_words(self, spec: TensorSpec, ctype: str) -> bool:
+        """Whether elements are bytes that are packed while they are rounded."""
+        return ctype in ("int", "float") and self.width % 4 == 0 and spec.data_type in (DataType.INT8, DataType.UINT8)
+
+    def _by_bytes(self, body: str, expression: str, ctype: str, result: TensorSpec) -> None:
+        """``expression`` of ``ctype``, four elements to a word."""
         whole = f"v{self._arrays}"
         self._arrays += 1
-        self._line(f"float {whole}[{self.width}];")
-        self.each(f"{body} {whole}[e] = (float){expression};")
-        name = self._new(result)
-        self._line(f"narrow_bytes({whole}, {name});")
+        self._line(f"{ctype} {whole}[{self.width}];")
+        self.each(f"{body} {whole}[e] = ({ctype}){expression};")
+        self._line(f"narrow_bytes({whole}, {self._new(result)});")
 
     def _by_packs(self, function: str, operands: Sequence[str], result: TensorSpec) -> None:
         """A function of arrays in float: ``operands`` define ``o0``, ``o1`` ... of element ``e``."""

@@ -25,8 +25,9 @@ template <int V, class T> __device__ __forceinline__ void load(const T* from, St
     for (int e = 0; e < V; ++e) to[e] = load_pack_read_only<1>(from + e * by.step).at[0];
 }
 
-// Bytes of floats, as `narrow` makes them: rounded, saturated and packed two at a time.
-template <class Byte, int V> __device__ __forceinline__ void narrow_bytes(const float (&x)[V], Byte (&to)[V]) {
+// Bytes of floats or integers, as `narrow` makes them: rounded, saturated and packed two at a time.
+__device__ __forceinline__ int nearest_int(int x) { return x; }
+template <class Byte, class Wide, int V> __device__ __forceinline__ void narrow_bytes(const Wide (&x)[V], Byte (&to)[V]) {
     static_assert(V % 4 == 0 && sizeof(Byte) == 1, "whole words of bytes");
     #pragma unroll
     for (int first = 0; first < V; first += 4) {
