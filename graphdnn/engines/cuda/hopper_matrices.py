@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 from graphdnn.cuda.tensor_map import TensorMap
@@ -21,7 +22,7 @@ _LARGEST_STRIDE = 2**40
 _PERMUTED = 32  # lines that change places among each other, at most
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Matrices:
     """An operand: lines (rows of a, columns of b) and k, in a stack."""
 
@@ -39,16 +40,16 @@ class Matrices:
     def _is_rounded(self) -> bool:
         return self.spec.data_type is DataType.FLOAT  # what tensor cores would only cut off
 
-    @property
+    @cached_property
     def is_across(self) -> bool:
         """Whether neighbours are lines; else they are steps of k."""
         return self._strides[self.side.k] != 1 and self.spec.extents[self.side.k] > 1
 
-    @property
+    @cached_property
     def _strides(self) -> tuple[int, ...]:
         return whole(self.spec.extents).strides(self.spec)
 
-    @property
+    @cached_property
     def is_copied(self) -> bool:
         """Neighbours along neither axis, or strides that are no multiples of what the copy unit moves."""
         spec = self.spec
