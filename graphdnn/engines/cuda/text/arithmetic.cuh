@@ -24,8 +24,9 @@ __device__ __forceinline__ double rectified(double x, double lower, double upper
 __device__ __forceinline__ float rectifiedf(float x, float lower, float upper, float slope) {
 #ifdef __CUDA_ARCH__
     if (slope == 0.0f && lower <= upper) {
-        asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(lower));
+        // The lower one last: for 0 it becomes a part of the conversion to 16 bits.
         if (upper < INFINITY) asm("min.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(upper));
+        asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(lower));
         return x;
     }
 #endif
