@@ -13,6 +13,7 @@ import test_v6_ctc
 import test_v6_dropout
 import test_v6_rnn
 import test_v6_spatial_values
+import test_v6_typed_values
 import test_v6_values
 import test_v6_window_values
 from emulator import MISSING
@@ -23,8 +24,8 @@ from graphdnn import v6
 # What a search runs on is whatever is there, and NumPy warns where it stands in for the FFT library.
 pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.filterwarnings("default")]
 MODULES = (
-    test_v6_values, test_v6_spatial_values, test_v6_window_values, test_v6_rnn, test_v6_ctc, test_v6_dropout,
-    test_v6_algorithms,
+    test_v6_values, test_v6_typed_values, test_v6_spatial_values, test_v6_window_values, test_v6_rnn, test_v6_ctc,
+    test_v6_dropout, test_v6_algorithms,
 )  # fmt: skip
 ON_THE_HOST = ("test_a_repeated_call_costs_little",)  # the host's time, of a call on the host
 EVERY_TIME = (
