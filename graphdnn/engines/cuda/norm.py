@@ -15,7 +15,8 @@ from graphdnn.engines.cuda.cost import memory_cost
 from graphdnn.engines.cuda.engine import cuda_engine
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.norm_operands import Operands, direction, finish_of_thread, of_rows, place
-from graphdnn.engines.cuda.norm_resident import Residence, resident, stored_text, take_text
+from graphdnn.engines.cuda.norm_resident import Residence, stored_text, take_text
+from graphdnn.engines.cuda.norm_rounds import resident
 from graphdnn.engines.cuda.parameters import Parameters
 from graphdnn.engines.cuda.pointwise import elementwise
 from graphdnn.engines.cuda.program import Program

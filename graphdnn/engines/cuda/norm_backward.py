@@ -18,7 +18,8 @@ from graphdnn.engines.cuda.fold import Fold, generate_fold
 from graphdnn.engines.cuda.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.norm import Forward, Known
 from graphdnn.engines.cuda.norm_operands import Operands, direction, finish_of_thread, of_rows, place
-from graphdnn.engines.cuda.norm_resident import Residence, resident, stored_text, take_text
+from graphdnn.engines.cuda.norm_resident import Residence, stored_text, take_text
+from graphdnn.engines.cuda.norm_rounds import resident
 from graphdnn.engines.cuda.parameters import Parameters
 from graphdnn.engines.cuda.program import Program
 from graphdnn.engines.cuda.rows import Rows, Tile, divided, held, rows_of, rows_text

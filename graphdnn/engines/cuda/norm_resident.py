@@ -12,30 +12,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.launch import Launch
 from graphdnn.engines.cuda.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.program import Program
-from graphdnn.engines.cuda.rows import Rows, Tile, power_above
+from graphdnn.engines.cuda.rows import Rows, Tile
 from graphdnn.engines.cuda.source import kernel_text
 from graphdnn.engines.cuda.steps import Steps
 from graphdnn.tensors import TensorSpec
 
-_THREADS = 512
-_ROWS = 64  # of a block, where neighbours in memory belong to different ones
-_IN_FLIGHT = 128  # bytes of a thread that are on their way, where nothing else was measured
-_MOST_STEPS = 8  # packs
-_ROW_WIDTH = 32  # bytes of each value that a thread knows of its rows
-_SYSTEM = 1024 + 64  # bytes of shared memory that a block cannot have, and what alignment takes
-_LEAST_SHARE = 0.8  # of the multiprocessors
-_TIMES = (1, 2, 3, 4, 5, 6, 8)  # rounds, as multiples of those that must be
-_SHORTEST, _WHOLE_LINE = 64, 256  # bytes of memory side by side: the fewest, and those from which on they cost no time
-_CACHED = 0.8  # of the last level of cache: what it still has of what was read last
-_BETWEEN_ROUNDS = 2.5e-6  # seconds
-_AHEAD = 4  # packs of the next round that are asked for while blocks wait
-_BESIDE = 12  # up to which they are asked for while results are written
-_LOOP = 32  # bytes of a thread that going through rounds takes from its registers
+_AHEAD = 128  # bytes of a thread, of the next round, that are asked for while blocks wait
 
 
 def stored_text(fields: Mapping[str, TensorSpec], width: int) -> str:
@@ -68,12 +54,12 @@ def _stored(spec: TensorSpec, width: int) -> str:
     return f"{kind}<{STORAGE[spec.data_type]}, VECTOR>"
 
 
-def _packs(width: int, kept: Sequence[TensorSpec]) -> list[int]:
+def pack_sizes(width: int, kept: Sequence[TensorSpec]) -> list[int]:
     """Bytes of the packs in ``Stored``."""
     return [width * ELEMENTS[spec.data_type].bytes for spec in kept]
 
 
-def _stored_bytes(packs: Sequence[int]) -> int:
+def stored_bytes(packs: Sequence[int]) -> int:
     """The size of ``Stored``: each of its packs is aligned to its own, 16 bytes at most."""
     size = 0
     for pack in packs:
@@ -117,6 +103,10 @@ class Residence:
     def rounds(self) -> int:
         return -(-self.tiles // self.at_once)
 
+    @property
+    def keeps_all(self) -> bool:
+        return self.kept == (self.groups - 2) * self.tile.steps
+
     def text(self) -> str:
         return f"resident_{self.tile.text()}" + ("_rounds" if self.rounds > 1 else "")
 
@@ -145,8 +135,7 @@ class Residence:
         parameters.integer("groups", self.groups)
         parameters.integer("kept", self.kept)
         parameters.integer("tiles", self.tiles)
-        parameters.integer("ahead", _AHEAD)
-        parameters.integer("beside", _BESIDE)
+        parameters.integer("ahead", _AHEAD // self.pack_bytes)
         pair = f"Pack<{constants['Compute']}, 2>"
         scratch = {"partial": (pair, self.splits * rows.count * 16), "arrived": ("unsigned int", 4 * self.tiles)}
         for field, (kind, size) in scratch.items():
@@ -185,95 +174,3 @@ class Residence:
                 starts_early=is_split and steps.device.compute_capability >= (9, 0),
             )
         )
-
-
-def resident(
-    rows: Rows, compute_bytes: int, kept_operands: Sequence[TensorSpec], device: DeviceSpec, *, is_plain: bool
-) -> tuple[Rows, Residence] | None:
-    """``is_plain``: nothing is fused. None where such blocks would not fill the device."""
-    if not rows.along:
-        rows = rows.narrowed(_ROW_WIDTH // compute_bytes)
-    packs = _packs(rows.width, kept_operands)
-    room = _room(rows, len(packs), device) if is_plain else (_IN_FLIGHT, 0)
-    found = (
-        _residence(rows, compute_bytes, packs, room, columns, at_once, device)
-        for columns in _columns(rows)
-        for at_once in _at_once(-(-rows.row_packs // columns), device.sm_count)
-    )
-    best = min((f for f in found if f is not None), key=lambda f: f[0], default=None)
-    return None if best is None else (rows, best[1])
-
-
-def _columns(rows: Rows) -> list[int]:
-    """Threads beside each other: half of them make lines of memory shorter and rounds more."""
-    if rows.along:
-        return [1]
-    most = min(32, power_above(rows.row_packs), max(1, _ROWS // rows.width))
-    least = min(most, max(1, _SHORTEST // (rows.width * rows.main_bytes)))
-    return [most >> i for i in range(8) if most >> i >= least]
-
-
-def _at_once(tiles: int, sm_count: int) -> list[int]:
-    """How many tiles, where there are more rounds than need be."""
-    least = -(-tiles // sm_count)
-    return list(dict.fromkeys(-(-tiles // (least * times)) for times in _TIMES if least * times <= tiles))
-
-
-def _residence(
-    rows: Rows,
-    compute_bytes: int,
-    packs: Sequence[int],
-    room: tuple[int, int],
-    columns: int,
-    at_once: int,
-    device: DeviceSpec,
-) -> tuple[float, Residence] | None:
-    """With the seconds that it takes, but for what it writes."""
-    in_flight, early_bytes = room
-    pack_bytes = _stored_bytes(packs)
-    tile = Tile(_THREADS // columns, columns, max(1, min(_MOST_STEPS, in_flight // 2 // pack_bytes)))
-    tiles = -(-rows.row_packs // columns)
-    turns = -(-rows.packs // tile.lanes)
-    splits = min(device.sm_count // at_once, turns)
-    rounds = -(-tiles // at_once)
-    # Few rows of many blocks would leave multiprocessors idle, and short ones have nothing to keep.
-    share = tiles * splits / (rounds * device.sm_count)
-    if share < _LEAST_SHARE or tile.lanes < rows.row_width or rows.packs < splits * tile.lanes * tile.steps:
-        return None
-    early = max(0, early_bytes - (_LOOP if rounds > 1 else 0)) // pack_bytes
-    needed = max(0, -(-turns // splits) - early)  # packs of a thread
-    groups = 2 * max(1, -(-needed // (2 * tile.steps)))
-    joined = compute_bytes * tile.threads // 32 * (2 * columns * rows.row_width + 1)  # by threads, in shared memory
-    round_bytes = tile.threads * sum(packs)
-    kept = min((groups - 2) * tile.steps, (device.shared_memory - _SYSTEM - joined) // round_bytes)
-    again = ((groups - 2) * tile.steps - kept) * round_bytes * at_once * splits  # of a round
-    residence = Residence(
-        tile=tile,
-        tiles=tiles,
-        at_once=at_once,
-        splits=splits,
-        groups=groups,
-        early=early,
-        kept=kept,
-        pack_bytes=pack_bytes,
-        shared=kept * round_bytes,
-        read_twice=rounds * max(0, again - int(_CACHED * device.cache_bytes)),
-    )
-    streamed = rows.count * rows.length // rows.width * sum(packs)
-    line = 1.0 if rows.along else min(1.0, 0.6 + 0.4 * columns * rows.width * rows.main_bytes / _WHOLE_LINE)
-    memory = (streamed / (line * share) + residence.read_twice) / device.bandwidth
-    return memory + rounds * (again / (2 * device.bandwidth) + _BETWEEN_ROUNDS), residence
-
-
-def _room(rows: Rows, values: int, device: DeviceSpec) -> tuple[int, int]:
-    """Bytes of a thread that are on their way, and those that its registers keep all the time: the fewer the more rows
-    it knows. From compute capability 9.0 on the fastest of those tried on an H200 (64 images of 56 x 56, 128 channels).
-    """
-    is_tried, is_narrow = device.compute_capability >= (9, 0), rows.main_bytes < 4
-    if rows.along:
-        if values > 1:
-            return _IN_FLIGHT, 224
-        return (192, 32) if is_tried and is_narrow else (_IN_FLIGHT, 144)
-    if rows.row_width > 4:
-        return _IN_FLIGHT, 48 if values == 1 else 128 if is_tried else 64
-    return (192, 0) if is_tried and values == 1 else (_IN_FLIGHT, 64 if values == 1 else 128)

@@ -77,7 +77,7 @@ __device__ __forceinline__ void join_all(
         const long long place = (long long)tile * BLOCK_ROWS + block_row;
         if (joiner == 0 && place < rows) p.partial[blockIdx.y * rows + place] = {found.first[0], found.second[0]};
         arrive(p.arrived + tile);
-        if constexpr (ROUNDS) fetch_next(p, tile, span, 0, (Count)p.ahead);
+        if constexpr (ROUNDS) fetch_next(p, tile, span);
         running.prepare_end(p, at, row);
         wait_for(p.arrived + tile, gridDim.y);
         if (joiner < JOINERS && place < rows) {

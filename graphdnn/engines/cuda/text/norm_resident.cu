@@ -127,10 +127,6 @@ __device__ __forceinline__ void serve(const Params& p, Count tile, const Kept& k
         const bool goes_on = round != EARLY;
         if (goes_on) other.read_back(p, at, mine, kept, round - STEPS, kept_end, once);
         one.write(p, at, mine, round, row);
-        if constexpr (ROUNDS) {
-            const Count asked = (Count)p.ahead + (end - 2 * STEPS - round), last = asked + 2 * STEPS;
-            fetch_next(p, tile, mine, asked, last < (Count)p.beside ? last : (Count)p.beside);
-        }
         if (!goes_on) break;
         one.read_back(p, at, mine, kept, round - 2 * STEPS, kept_end, once);
     }

@@ -14,8 +14,8 @@ __device__ __forceinline__ Span span_of(const Params& p, Count split, Count spli
     return {split * LANES + lane, splits * LANES, (Count)p.count};
 }
 
-// Asks for packs of the rows that come next, from one on and before another.
-__device__ __forceinline__ void fetch_next(const Params& p, Count tile, const Span& mine, Count round, Count end) {
+// Asks for the first packs of the rows that come next, while nothing else is on its way.
+__device__ __forceinline__ void fetch_next(const Params& p, Count tile, const Span& mine) {
     const Place next = place_in(p, tile + gridDim.x);
     if ((ALONG ? next.lane : next.column) % OF_LINE != 0 || !next.is_live) return;
     int at[RANK];
@@ -23,7 +23,7 @@ __device__ __forceinline__ void fetch_next(const Params& p, Count tile, const Sp
     for (int j = 0; j < RANK; ++j) at[j] = 0;
     locate_row(p, next.row, at);
     #pragma unroll 1
-    for (; round < end && mine.has(round); ++round) {
+    for (Count round = 0; round < (Count)p.ahead && mine.has(round); ++round) {
         locate_element(p, mine.pack(round), at);
         fetch(p, at);
     }
