@@ -65,7 +65,7 @@ def _inverse(draft: Draft, math: DataType, variance: TensorSpec, epsilon: float,
     return inverse
 
 
-@implements("cudnnBatchNormalizationForwardInference", "pointwise: one kernel", "PyTorch")
+@implements("cudnnBatchNormalizationForwardInference", "pointwise", "PyTorch")
 def inference(
     handle: Handle, mode: cudnnBatchNormMode_t, alpha: float, beta: float, x_desc: Descriptor, x: Any,
     y_desc: Descriptor, y: Any, parameter_desc: Descriptor, scale: Any, bias: Any, mean: Any, variance: Any,
