@@ -211,19 +211,32 @@ def compare_values(
     errors, unclear = within
     found = []
     for spec in graph.outputs:
-        actual, wanted, bound = load(bindings[spec.uid], spec), values[spec.uid], errors[spec.uid]
+        actual, wanted, bound = load(bindings[spec.uid], spec), values[spec.uid], _allowed(graph, spec, errors)
         if spec.data_type in FLOATS:
             actual = actual.astype(np.float64)
         if spec.uid in unclear:
             actual = np.where(unclear[spec.uid], wanted, actual)
         if _is_decision(graph, spec):
-            share = float(np.mean(actual != wanted))
-            found.append(Comparison(spec, share, max(_FLIPS, 1 / spec.elements) if bound else 0.0))
+            found.append(Comparison(spec, float(np.mean(actual != wanted)), bound))
         elif spec.data_type in FLOATS:
             found.append(Comparison(spec, _float_difference(spec, actual, wanted), bound))
         else:
             found.append(Comparison(spec, _integer_difference(actual, wanted), bound))
     return found
+
+
+def allowances(
+    graph: OperationGraph, values: Mapping[int, Array], growth: Mapping[int, float] = _NO_GROWTH
+) -> dict[int, float]:
+    """What ``compare`` allows each output to differ by; of decisions the share."""
+    errors, _ = bounds(graph, values, growth)
+    return {spec.uid: _allowed(graph, spec, errors) for spec in graph.outputs}
+
+
+def _allowed(graph: OperationGraph, spec: TensorSpec, errors: Mapping[int, float]) -> float:
+    if _is_decision(graph, spec):
+        return max(_FLIPS, 1 / spec.elements) if errors[spec.uid] else 0.0
+    return errors[spec.uid]
 
 
 def _float_difference(spec: TensorSpec, actual: Array, wanted: Array) -> float:

@@ -241,3 +241,32 @@ def test_explain_says_which_shared_memory_it_knows(capsys: pytest.CaptureFixture
     assert "64 bytes of shared memory" in answer(capsys, "kernel", reduction, "--device", "h200")[0]
     found = json.loads(answer(capsys, "compile", reduction, "--device", "h200", "--json")[0])
     assert found["kernels"][0]["shared"] == 64
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        LAYER,
+        "matmul a=f16[1,16,64] b=f16[1,64,16] + bias + gelu",
+        "reduce add x=f32[4,64] y=[4,1]",
+        "norm layer x=f32[8,32]",
+    ],
+)
+def test_run_trace_and_certify_allow_the_same(capsys: pytest.CaptureFixture[str], problem: str) -> None:
+    """One bound, of graphdnn.oracle; the certificate's own, which is derived, stands beside it."""
+    ran, traced, certified = (
+        json.loads(answer(capsys, command, problem, "--device", "cpu", "--seed", "3", "--json")[0])
+        for command in ("run", "trace", "certify")
+    )
+    seen = {entry["uid"]: entry["bound"] for entry in traced["tensors"]}
+    allowed = {entry["uid"]: entry["allowed"] for entry in certified["outputs"]}
+    for output in ran["outputs"]:
+        assert output["bound"] == seen[output["uid"]] == allowed[output["uid"]]
+
+
+def test_cuts_and_explain_count_the_same_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    problem = "conv x=f16[2,8,9,9] w=f16[8,8,3,3] pad=1 + bias + relu"
+    for device in ("cpu", "h200"):
+        cuts = json.loads(answer(capsys, "cuts", problem, "--device", device, "--json")[0])
+        floors = json.loads(answer(capsys, "explain", problem, "--device", device, "--json")[0])["floors"]
+        assert cuts["whole"]["bytes"] == sum(entry["bytes"] for entry in floors)

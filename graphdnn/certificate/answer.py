@@ -38,7 +38,7 @@ from graphdnn.operations import (
     Slice,
     Transpose,
 )
-from graphdnn.oracle import evaluate
+from graphdnn.oracle import allowances, evaluate
 from graphdnn.plan import ExecutionPlan
 from graphdnn.plan.inputs import host_inputs
 from graphdnn.rules import Rule
@@ -175,7 +175,8 @@ def _from_data(
         walk.run()
         walks.append(walk)
     observed = _observed(plan, inputs, values, notes)
-    return tuple(_output(t, walks, observed.get(t.uid)) for t in graph.outputs)
+    allowed = allowances(graph, values, plan.config.error_growth)
+    return tuple(replace(_output(t, walks, observed.get(t.uid)), allowed=allowed[t.uid]) for t in graph.outputs)
 
 
 def _plainly(values: Array) -> Array:

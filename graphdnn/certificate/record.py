@@ -58,6 +58,7 @@ class OutputBound:
     closest: float | None  # the largest ratio of an observed error to the bound of its element
     why_not: str = ""  # why there is no bound
     unbounded: float = 0.0  # share of the elements without a finite one
+    allowed: float | None = None  # what run, trace and tune compare with (graphdnn.oracle); None without data
 
     @property
     def is_exact(self) -> bool:
@@ -79,14 +80,15 @@ class OutputBound:
         random = f", statistically {self.statistical:.3g}" if known else ""
         seen = "" if self.observed is None else f", observed {self.observed:.3g}"
         ratio = "" if self.closest is None or self.is_exact else f" ({self.closest:.2g} of the bound at most)"
-        return f"{self.tensor.label()}: {bound}{random}{seen}{ratio}" + ("" if self.holds else ": BROKEN")
+        allowed = "" if self.allowed is None or self.is_exact else f"; a run may differ by {self.allowed:.3g}"
+        return f"{self.tensor.label()}: {bound}{random}{seen}{ratio}{allowed}" + ("" if self.holds else ": BROKEN")
 
     def to_json(self) -> dict[str, Any]:
         return {
             "uid": self.tensor.uid, "name": self.tensor.name, "worst": _plain(self.worst),
             "statistical": _plain(self.statistical), "observed": _plain(self.observed),
             "closest": _plain(self.closest), "holds": self.holds, "why_not": self.why_not,
-            "unbounded": self.unbounded,
+            "unbounded": self.unbounded, "allowed": _plain(self.allowed),
         }  # fmt: skip
 
 

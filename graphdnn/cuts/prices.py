@@ -8,6 +8,7 @@ from dataclasses import replace
 from graphdnn.cuts.measured import Bench
 from graphdnn.cuts.records import Price, total
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.work import bytes_moved
 from graphdnn.enums import HeurMode, Status
 from graphdnn.errors import NotSupported
 from graphdnn.fusion import FusedGraph, FusedOp, Limits, fuse
@@ -73,4 +74,4 @@ class Prices:
         cost = choice.cost
         starting = cost.parts.get("launch")
         launches = 1 if starting is None else round(starting / self.device.launch)
-        return Price(cost.seconds, int(cost.bytes), 1, launches)
+        return Price(cost.seconds, bytes_moved(choice.task.op), 1, launches)  # as explain counts them

@@ -30,7 +30,9 @@ def of_plan(plan: ExecutionPlan, bindings: Mapping[int, Any]) -> Trace:
     made = _executed(plan.like(seen.config), inputs)
     own = _executed(plan, inputs)
     values = evaluate(graph, inputs)
-    within = bounds(graph, values, seen.config.error_growth)
+    own_growth, growth = plan.config.error_growth, seen.config.error_growth
+    growth = {uid: max(own_growth.get(uid, 1.0), growth.get(uid, 1.0)) for uid in own_growth.keys() | growth.keys()}
+    within = bounds(graph, values, growth)
     comparisons = {c.tensor.uid: c for c in compare_values(graph, values, within, made)}
     kernels = {t.uid: op.index for op in plan.config.fused for step in op.operations for t in step.outputs().values()}
     engines = {
