@@ -129,7 +129,7 @@ class _Walk:
             mine = [e for e in edges if e.group is edge.group]
             if edge.group.anchor is None and type(op) in RULE_OF:
                 continue  # a pointwise chain becomes this anchor's prologue, not the other way round
-            refusals = [any(self._refuses(guard, e) for guard in EPILOGUE_GUARDS) for e in mine]  # each edge its own
+            refusals = [self._refused(EPILOGUE_GUARDS, e) for e in mine]  # each edge its own
             if not any(refusals):
                 if edge.is_exit and not isinstance(op, PointwiseOperation):
                     edge.group.exit = index
@@ -159,7 +159,7 @@ class _Walk:
     def _absorb(self, feeder: Group, edges: list[Edge], group: Group) -> None:
         """Make the pointwise kernel behind ``edges`` the prologue of ``group``, if the guards agree on each."""
         edges = [replace(edge, beside=tuple(group.members)) for edge in edges]
-        refusals = [any(self._refuses(guard, edge) for guard in PROLOGUE_GUARDS) for edge in edges]  # each edge its own
+        refusals = [self._refused(PROLOGUE_GUARDS, edge) for edge in edges]  # each edge its own
         if any(refusals):
             return
         group.prologue = sorted([*group.prologue, *feeder.members])
@@ -167,15 +167,18 @@ class _Walk:
         for member in feeder.members:
             self.group_of[member] = group
 
-    def _refuses(self, guard: Constraint, edge: Edge) -> bool:
-        return self._note(guard, edge, edge.tensor, edge.consumer_index)
+    def _refused(self, guards: Sequence[Constraint], edge: Edge) -> bool:
+        """True when one of the guards refuses the edge, which keeps the reason."""
+        for guard in guards:
+            if not guard.holds(edge):  # as nearly all do
+                return self._note(guard, edge, edge.tensor, edge.consumer_index)
+        return False
 
     def _note(self, guard: Constraint, subject: Edge | Link, tensor: TensorSpec, consumer: int) -> bool:
         """True when the guard refuses the edge, which keeps the reason."""
-        if guard.holds(subject):  # as nearly all do
-            return False
         rejection = guard.why_not(subject, "fusion")
-        assert rejection is not None
+        if rejection is None:
+            return False
         producer = self.graph.producer[tensor.uid]
         self.stops.setdefault(
             (tensor.uid, consumer),

@@ -248,6 +248,7 @@ EPILOGUE_GUARDS: tuple[Constraint, ...] = (
         attribute="producer",
         look=lambda e: e.producer_port,
         check=lambda e: OneOf(_through(e) or "no port"),
+        when=lambda e: e.producer_port != _through(e),
         reason="only the anchor's main output passes through the epilogue element by element",
         fix="read the value in a graph of its own",
     ),
