@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from drawn.families import cases, draw
 
-from graphdnn import OperationGraph, device_spec, graph_from_json, rank
+from graphdnn import OperationGraph, device_spec, graph_from_json, graph_to_json, rank
 from graphdnn.bundles import attempt, bundle_of, problem_text
 from graphdnn.cli import main
 from graphdnn.cli.outcome import Exit
@@ -230,3 +230,42 @@ def test_a_bundle_is_reduced_by_how_it_fails(
 def test_wrong_use(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], rule: str) -> None:
     _, err = shell(capsys, "reduce", "pointwise x=f32[2,2] + relu", *arguments, code=Exit.USAGE)
     assert rule in err
+
+
+# Graphs that are refused.
+
+
+def refused_graph(tmp_path: Path) -> Path:
+    """Three operations, of which the first has a filter whose channels do not divide the image's."""
+    data = json.loads(
+        graph_to_json(parse("conv x=f16[8,64,56,56]nhwc w=f16[64,64,3,3] pad=1 + bias + relu").build_operation_graph())
+    )
+    (w,) = [t for t in data["tensors"] if t.get("name") == "w"]
+    w["dims"][1] = 48
+    file = tmp_path / "refused.json"
+    file.write_text(json.dumps(data), encoding="utf-8")
+    return file
+
+
+def test_a_refused_graph_keeps_its_rule(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, target = refused_graph(tmp_path), tmp_path / "small.json"
+    assert main(["reduce", str(file), "-o", str(target)]) == 0
+    assert "1 operation left, refused by conv.groups.divide_channels" in capsys.readouterr().out
+    found = json.loads(target.read_text(encoding="utf-8"))
+    assert [op["operation"] for op in found["operations"]] == ["conv_fprop"]
+    assert max(e for t in found["tensors"] for e in t["dims"]) == 2
+    assert main(["run", str(target)]) == 2
+    assert "conv.groups.divide_channels" in capsys.readouterr().err
+
+
+def test_a_refused_text_and_what_is_ignored_there(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "conv x=f16[8,64,56,56]nhwc w=f16[64,48,3,3] pad=1 + bias + relu"
+    assert main(["reduce", text, "--rule", "conv.groups.divide_channels", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["rule"] == "conv.groups.divide_channels"
+    assert len(found["graph"]["operations"]) == 1
+    for more, rule in ((["--rule", "conv.rank"], "reduce.passes"), (["--engine", "numpy"], "cli.ignored")):
+        assert main(["reduce", text, *more]) == 2
+        assert rule in capsys.readouterr().err
+    assert main(["reduce", "conv x="]) == 2  # no graph at all
+    assert "problem." in capsys.readouterr().err

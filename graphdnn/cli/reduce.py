@@ -14,17 +14,29 @@ from graphdnn.cli.chosen import ENGINE, device_for, engine_help, with_engine
 from graphdnn.cli.options import add_device, device_of, refuse_ignored
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.run import natural, positive
-from graphdnn.cli.source import HELP, asked_of, naming, read_source
+from graphdnn.cli.source import HELP, asked_of, is_problem, naming, read_source
 from graphdnn.cli.writing import write_file
 from graphdnn.device import DeviceSpec
 from graphdnn.engines import ENGINE_BY_NAME
-from graphdnn.errors import BadParam
-from graphdnn.files import graph_to_dict, graph_to_json
+from graphdnn.errors import BadParam, GraphdnnError
+from graphdnn.files import GRAPH_FORMAT, graph_to_dict, graph_to_json, parse_document
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import EngineConfig, Ranking
-from graphdnn.reducing import Reduced, Step, by_command, by_rule, by_symptom, reduce, symptom_of
+from graphdnn.reducing import (
+    Reduced,
+    Step,
+    by_command,
+    by_rule,
+    by_symptom,
+    draft_of,
+    draft_to_json,
+    reduce,
+    reduce_refused,
+    symptom_of,
+)
 from graphdnn.reducing.search import PASSES
 from graphdnn.reducing.symptoms import Fails
+from graphdnn.repairs import Draft
 from graphdnn.rules import RULES, Rule
 from graphdnn.text import plural, seconds
 
@@ -69,13 +81,49 @@ def run(arguments: argparse.Namespace) -> Exit:
         ("rule", not is_by_command, "without --still"),
         ("engine seed", not is_by_command and not is_by_rule, "without --still and --rule"),
     )
-    graph, device, seed = _graph(arguments)
+    try:
+        graph, device, seed = _graph(arguments)
+    except GraphdnnError as error:
+        draft = None if is_by_command else _draft(arguments, error)
+        if draft is None:
+            raise
+        return _refused(draft, arguments)
     fails, what = _fails(arguments, graph, device, seed)
     print(f"failing: {what}", file=sys.stderr)
     reduced = reduce(graph, fails, arguments.seconds, lambda step: print(_line(step), file=sys.stderr))
     if arguments.output is not None:
         write_file(arguments.output, graph_to_json(reduced.graph) + "\n")
     print(json.dumps(as_json(reduced), indent=1) if arguments.json else as_text(reduced, arguments))
+    return Exit.OK
+
+
+def _draft(arguments: argparse.Namespace, error: GraphdnnError) -> Draft | None:
+    """What was refused, as fields; None where that is no graph at all."""
+    if arguments.graph == "-" or is_problem(read_source(arguments.graph)):
+        return draft_of(error)
+    try:
+        return Draft.of_data(parse_document(read_source(arguments.graph), GRAPH_FORMAT))
+    except GraphdnnError:
+        return None
+
+
+def _refused(draft: Draft, arguments: argparse.Namespace) -> Exit:
+    """A graph that is refused, made smaller while the same rule refuses it."""
+    refuse_ignored(arguments, ("engine seed device", False, "for graphs that are not refused"))
+    print(f"failing: refused, rule {arguments.rule or 'of the first reason'}", file=sys.stderr)
+    reduced, rule = reduce_refused(
+        draft, arguments.rule, arguments.seconds, lambda step: print(_line(step), file=sys.stderr)
+    )
+    text = draft_to_json(reduced)
+    if arguments.output is not None:
+        write_file(arguments.output, text + "\n")
+    if arguments.json:
+        print(
+            json.dumps({"format": "graphdnn.reduced", "version": 1, "rule": rule, "graph": json.loads(text)}, indent=1)
+        )
+        return Exit.OK
+    print(f"{plural(len(reduced.operations), 'operation')} left, refused by {rule}")
+    print(text if arguments.output is None else f"written: {arguments.output}")
     return Exit.OK
 
 
