@@ -104,7 +104,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         self._workspace: tuple[Remembered, int, _Admitted] = Remembered(()), 0, self._known
         self._free: list[_Block] = []
         self.loaded_on: int | None = None  # ordinal
-        self._array_type: Any = self._runtime.array_type()
+        self._array_type: Any = None  # of arrays that are admitted by the short way, once there is a device
         self._quick = tuple((*e.layout, promised_alignment(e.spec), e.spec.bytes) for e in self._expected)
         self._written = tuple(i for i, e in enumerate(self._expected) if e.is_output)
         if self._runtime.is_here():
@@ -118,7 +118,8 @@ class DevicePlan(ExecutionPlan, place="cuda"):
 
         cache.default_cache()
         runtime = CudaRuntime(device)
-        if runtime.array_type() is not None:
+        if runtime.is_here():
+            runtime.array_type()
             with runtime.device(runtime.wanted()):
                 driver.make_current(runtime.ordinal())
 
@@ -267,7 +268,8 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         ordinal = self._runtime.wanted() if self.loaded_on is None else self.loaded_on
         with self._runtime.device(ordinal):
             block = _Block(self.config, self._device_kernels, self._expected, self._scalars, self._runtime)
-        self.loaded_on = ordinal
+        if self.loaded_on is None:
+            self._array_type, self.loaded_on = self._runtime.array_type(), ordinal
         return block
 
     def new_workspace(self) -> Any:
