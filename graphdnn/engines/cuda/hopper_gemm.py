@@ -36,6 +36,7 @@ from graphdnn.engines.cuda.hopper_needs import EXACT_PAIRS, FP8_PAIRS, TF32_PAIR
 from graphdnn.engines.cuda.hopper_operands import ALIGNMENT, Operand, is_exchanged, operands
 from graphdnn.engines.cuda.hopper_product import product_text, promoted_steps
 from graphdnn.engines.cuda.hopper_result import (
+    holds_residual,
     lies_in_row,
     pixels_of,
     residual_map,
@@ -91,6 +92,7 @@ def sizes_of(op: FusedOp) -> Sizes:
         t for t in (*op.inputs, *op.outputs) if t.uid not in operands and t.elements >= product.roles.output.elements
     ]
     result = sum(ELEMENTS[t.data_type].bytes for t in whole) or 1
+    residual = streamed_residual(op, product)
     unit = 1 if product.roles.direction == "fprop" or is_exchanged(product.roles) else PANEL
     sets = 2 if _promoted(product) else 1
     return Sizes(
@@ -105,6 +107,7 @@ def sizes_of(op: FusedOp) -> Sizes:
         0.0 if product.is_wgrad else _row_clocks(product),
         _may_be_turned(op, product),
         sum(t.bytes for t in op.main.inputs().values()) if product.is_wgrad else 0,
+        0 if residual is None else ELEMENTS[residual.data_type].bytes,
     )
 
 
@@ -205,7 +208,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     body = Program(
         op, parameters, out_space, "t", width=width, vector_axis=vector_axis, keeps=True, condition="is_there"
     )
-    residual = None if is_split or sizes.is_turned else streamed_residual(op, product, choice)
+    residual = None if is_split or sizes.is_turned else streamed_residual(op, product)
+    if residual is not None and not holds_residual(choice, residual):
+        residual = None
     if residual is not None:
         parameters.maps("residual", [(residual, residual_map(product, residual, sizes.sides(tile)[0]))])
         body.given(residual, "kept.residual[e]")

@@ -45,7 +45,7 @@ def lies_in_row(strides: Sequence[int], sizes: Sequence[int]) -> bool:
     return True
 
 
-def streamed_residual(op: FusedOp, product: Product, choice: Choice) -> TensorSpec | None:
+def streamed_residual(op: FusedOp, product: Product) -> TensorSpec | None:
     """An operand of the epilogue as large as the result, whose pixels are rows for the copy unit."""
     if (
         product.is_wgrad
@@ -63,19 +63,18 @@ def streamed_residual(op: FusedOp, product: Product, choice: Choice) -> TensorSp
             continue
         if spec.byte_alignment % ALIGNMENT or pitch * size % ALIGNMENT or pitch * size >= LARGEST_STRIDE:
             continue
-        if _stages(choice, size) <= choice.stages:
-            return spec
+        return spec
     return None
 
 
-def _stages(choice: Choice, size: int) -> int:
-    """That are full at once: all of a tile's, where a warpgroup's rows come in turns."""
+def holds_residual(choice: Choice, spec: TensorSpec) -> bool:
+    """Whether the ring has the stages that are full at once: all of a tile's where a warpgroup's rows come in turns."""
     tile = choice.tile
     if tile.bm == 64 * tile.consumers and not tile.is_turned:
-        return 1
+        return True
     pixels, channels = (tile.bn, tile.bm) if tile.is_turned else (tile.bm, tile.bn)
-    panels, held = -(-channels * size // ROW), 1 + channels // pixels
-    return -(-panels // held)
+    panels, held = -(-channels * ELEMENTS[spec.data_type].bytes // ROW), 1 + channels // pixels
+    return -(-panels // held) <= choice.stages
 
 
 def _pitch(space: Space, spec: TensorSpec) -> int:
