@@ -136,7 +136,8 @@ BYTES = Group(
             f"{layer.name}_bytes_{short}",
             partial(byte_problem, layer, result),
             quick=layer.name in QUICK,
-            note="ratio to cuDNN's own int8 engines; its float16 is shown beside them",
+            note="ratio to cuDNN's own int8 engines; its float16 is shown beside them"
+            + (", with half the bytes of results" if short == "i32" else ""),
         )
         for short, result in (("i8", "int8"), ("f32", "float32"), ("i32", "int32"))
         for layer in DENSE_LAYERS.values()

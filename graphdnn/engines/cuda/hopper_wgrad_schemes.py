@@ -94,7 +94,7 @@ class Integers:
 
     @property
     def pace(self) -> float:
-        return 1.3
+        return 1.4
 
     @property
     def files(self) -> tuple[str, ...]:
