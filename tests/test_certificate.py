@@ -29,6 +29,7 @@ from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters, Ranking
 from graphdnn.operands import blended, random_operands
 from graphdnn.operations import PointwiseOperation, PointwiseSpec
+from graphdnn.operations.grid_sample import GridSample
 from graphdnn.plan import DevicePlan, ExecutionPlan
 from graphdnn.pointwise import POINTWISE
 from graphdnn.problem import parse
@@ -410,3 +411,25 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     for wrong in ("x", "x=1", "x=a,b", "nobody=0,1"):
         assert main(["certify", CONV, "--range", wrong]) == Exit.USAGE
         assert "cli.certify.range" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arithmetic", ["f32", "f64"])
+@pytest.mark.parametrize("data_type", ["f32", "f16"])
+def test_sampled_images(arithmetic: str, data_type: str) -> None:
+    """Positions on elements, between them, on the edge, outside and far away; behind a rounding of the grid as well."""
+    extents = (2, 3, 7, 9), (2, 11, 5, 2), (2, 3, 11, 5)
+    x, grid, y = (tensor(i, e, data_type=data_type) for i, e in enumerate(extents, 1))
+    graph = OperationGraph.of([GridSample(x=x, grid=grid, y=y, arithmetic=data_type_of(arithmetic))])
+    dtype = ELEMENTS[x.data_type].numpy
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        positions = rng.uniform(-1.3, 1.3, extents[1])
+        positions[:, 0], positions[:, 1], positions[:, 2] = 1.0, -1.0, 1e4
+        positions[:, 3, :, 0] = rng.integers(0, 9, positions[:, 3, :, 0].shape) / 4 - 1
+        image = rng.standard_normal(extents[0]) * 10.0 ** rng.integers(-3, 4, extents[0])
+        certificate = certify(graph, {1: image.astype(dtype), 2: positions.astype(dtype)})
+        (output,) = certificate.outputs
+        assert output.holds, str(output)
+        assert output.worst is not None
+        share = 1e-2 if arithmetic == "f32" or data_type == "f16" else 1e-6
+        assert 0 < output.worst < share * np.abs(image).max()

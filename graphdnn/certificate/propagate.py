@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from graphdnn.certificate import normalizations
+from graphdnn.certificate import normalizations, sampling
 from graphdnn.certificate.box import Box, quiet, times
 from graphdnn.certificate.derivatives import CARRIED
 from graphdnn.certificate.normalizations import Arithmetic
@@ -52,6 +52,7 @@ from graphdnn.operations import (
     Slice,
     Transpose,
 )
+from graphdnn.operations.grid_sample import GridSample
 from graphdnn.tensors import TensorSpec
 
 _R = ReductionOperator
@@ -62,6 +63,7 @@ FORMULAS: dict[type[Operation], Callable[[Any, Mapping[str, Box], Arithmetic], d
     NormBackward: normalizations.norm_backward,
     BnFinalize: normalizations.bn_finalize,
     BnBackwardWeights: normalizations.bn_backward_weights,
+    GridSample: sampling.grid_sample,
 }
 
 
