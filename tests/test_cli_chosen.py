@@ -270,3 +270,20 @@ def test_cuts_and_explain_count_the_same_memory(capsys: pytest.CaptureFixture[st
         cuts = json.loads(answer(capsys, "cuts", problem, "--device", device, "--json")[0])
         floors = json.loads(answer(capsys, "explain", problem, "--device", device, "--json")[0])["floors"]
         assert cuts["whole"]["bytes"] == sum(entry["bytes"] for entry in floors)
+
+
+def test_a_plan_and_its_graph_are_two_entries(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    plan = not_the_best("cpu")
+    files = [tmp_path / name for name in ("plan.json", "graph.json")]
+    files[0].write_text(plan_to_json(plan), encoding="utf-8")
+    files[1].write_text(graph_to_json(plan.config.fused.graph), encoding="utf-8")
+    lock = tmp_path / "a.lock"
+    out, _ = answer(capsys, "lock", *map(str, files), "--device", "cpu", "-o", str(lock))
+    assert "2 graphs" in out
+    assert "nothing moved in 2 graphs" in answer(capsys, "check", str(lock))[0]
+
+
+def test_a_file_of_text_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "problem.txt"
+    file.write_text("conv x=f32[1,2,3,4] w=f32[1,3,3,3]", encoding="utf-8")
+    assert refused(capsys, "explain", str(file), code=Exit.USAGE).startswith(f"error: {file}: ")

@@ -59,16 +59,17 @@ def texts_of(paths: list[str]) -> list[str]:
 
 def entries_of(arguments: argparse.Namespace) -> list[tuple[LockedGraph, DeviceSpec]]:
     """Named by their problem texts, else by the graph's own name or the file's. Plan files bring what is pinned."""
-    keys: dict[str, str] = {}  # of graphs, by name
+    keys: dict[str, tuple[str, ...]] = {}  # name -> what is pinned by it
     found = []
     for argument in (*arguments.graphs, *texts_of(arguments.lists)):
         asked = asked_of(argument)
         problem = " ".join(asked.text.split()) if is_problem(asked.text) else ""
         name = problem or asked.graph.name or Path(argument).stem
-        while keys.setdefault(name, asked.graph.key) != asked.graph.key:
-            name += "'"
         planned = planned_of(asked, arguments)
         config = planned or rank(asked.graph, device_for(asked, arguments), limits=asked.limits).best
+        key = asked.graph.key, config.device.name, config.name
+        while keys.setdefault(name, key) != key:
+            name += "'"
         found.append((entry_of(config, name, problem, is_planned=planned is not None), config.device))
     return found
 

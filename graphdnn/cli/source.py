@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from graphdnn.errors import MalformedFile
+from graphdnn.errors import BadParam, MalformedFile
 from graphdnn.files import LARGEST_FILE, PLAN_FORMAT, config_from_json, graph_from_json
 from graphdnn.fusion import NO_LIMITS, Limits
 from graphdnn.graph import OperationGraph
@@ -58,10 +58,12 @@ def naming(argument: str) -> Iterator[None]:
     """What is wrong with a file is said with its name."""
     try:
         yield
-    except MalformedFile as error:
+    except (MalformedFile, BadParam) as error:
+        if isinstance(error, BadParam) and not is_path(argument):
+            raise  # the text itself is in the message
         named = "stdin" if argument == "-" else argument if is_path(argument) else "the text"
         rejections = [replace(r, where=named if r.where == "FILE" else f"{named}: {r.where}") for r in error.rejections]
-        said = MalformedFile(rejections)
+        said = type(error)(rejections)
         said.subject = error.subject
         raise said from error
 
