@@ -17,20 +17,8 @@ constexpr int A_BYTES = BM * ROW, B_BYTES = BN * ROW, RING_BYTES = STAGES * (A_B
 // too few, sums are cleared instead.
 constexpr bool BEGUN_BY_PRODUCTS = SPARES_REGISTERS;
 constexpr bool REHEARSES = !SPLIT;
-constexpr int AHEAD = STAGES;
 static_assert(!WGRAD || !(TURNED || ACROSS_FILTER || PERMUTED), "a filter gradient reads no filter");
 static_assert(BM % (64 * CONSUMERS) == 0 && BN % 32 == 0 && (!ACROSS_B || BN % PANEL == 0), "whole panels");
-
-// The first stages into the second level of cache, while the launch before this one still runs: what it has not written yet is
-// written there.
-__device__ __forceinline__ void fetch_ahead(const Params& p) {
-    const auto nowhere = [](shared_t& a, shared_t& b, shared_t& barrier, int = 0) { a = b = 0, barrier = INTO_CACHE; };
-    Work w = work_of(p, blockIdx.x);
-    const bool is_whole = w.last <= w.first + AHEAD;
-    if (!is_whole) w.last = w.first + AHEAD;
-    fill(p, w, nowhere);
-    if (is_whole) copy_residual(p, w, nowhere);
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -54,7 +42,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
     Turn<STAGES> turn;
     if (warpgroup == 0) {
         give_registers<COPYING_REGISTERS>();
-        if (threadIdx.x == 32) fetch_ahead(p);
         wait_for_launch_before();
         if (warp == 0 && is_elected()) {
             const auto slot = [&](shared_t& a, shared_t& b, shared_t& barrier, int bytes = A_BYTES + B_BYTES) {

@@ -9,7 +9,6 @@ typedef unsigned int shared_t;        // an address in shared memory
 typedef unsigned long long matrix_t;  // a descriptor
 
 constexpr int ROW = 128;
-constexpr shared_t INTO_CACHE = ~0u;  // is no barrier
 [[maybe_unused]] constexpr int PANEL_BYTES = 64 * ROW;  // 64 rows
 
 __device__ __forceinline__ shared_t shared_address(const void* p) { return (shared_t)__cvta_generic_to_shared(p); }
@@ -61,19 +60,14 @@ __device__ __forceinline__ bool is_elected() {
     return elected;
 }
 
-// A rectangle of a tensor, to shared memory; what lies outside the tensor becomes zero. INTO_CACHE as the barrier: some of them,
-// and pixels, go no further than the second level of cache.
+// A rectangle of a tensor, to shared memory; what lies outside the tensor becomes zero.
 __device__ __forceinline__ void copy_box(shared_t to, const TensorMap& map, shared_t barrier, int c, int row) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];"
                  ::"r"(to), "l"(&map), "r"(barrier), "r"(c), "r"(row) : "memory");
 }
 __device__ __forceinline__ void copy_box(shared_t to, const TensorMap& map, shared_t barrier, int c, int row, int plane) {
-    if (barrier == INTO_CACHE)
-        asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];"
-                     ::"l"(&map), "r"(c), "r"(row), "r"(plane) : "memory");
-    else
-        asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
-                     ::"r"(to), "l"(&map), "r"(barrier), "r"(c), "r"(row), "r"(plane) : "memory");
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
+                 ::"r"(to), "l"(&map), "r"(barrier), "r"(c), "r"(row), "r"(plane) : "memory");
 }
 __device__ __forceinline__ void copy_box(shared_t to, const TensorMap& map, shared_t barrier, int c, int w, int h, int n) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
@@ -83,13 +77,9 @@ __device__ __forceinline__ void copy_box(shared_t to, const TensorMap& map, shar
 __device__ __forceinline__ void copy_box(
     shared_t to, const TensorMap& map, shared_t barrier, int c, int i, int j, int k, int l
 ) {
-    if (barrier == INTO_CACHE)
-        asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%1, %2, %3, %4, %5}];"
-                     ::"l"(&map), "r"(c), "r"(i), "r"(j), "r"(k), "r"(l) : "memory");
-    else
-        asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
-                     " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];"
-                     ::"r"(to), "l"(&map), "r"(barrier), "r"(c), "r"(i), "r"(j), "r"(k), "r"(l) : "memory");
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];"
+                 ::"r"(to), "l"(&map), "r"(barrier), "r"(c), "r"(i), "r"(j), "r"(k), "r"(l) : "memory");
 }
 // Channels c, c + 1, ... of pixels that follow each other in an image's walk, seen through one tap (im2col). Spatial
 // coordinates and the tap's offsets come outermost first; an image of fewer axes uses the last ones.
@@ -98,19 +88,6 @@ __device__ __forceinline__ void copy_pixels(
     shared_t to, const TensorMap& map, shared_t barrier, int c, int n, const int (&at)[3], const int (&tap)[3]
 ) {
     const unsigned short o0 = (unsigned short)tap[0], o1 = (unsigned short)tap[1], o2 = (unsigned short)tap[2];
-    if (barrier == INTO_CACHE) {
-        if constexpr (SPATIAL == 1)
-            asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.im2col [%0, {%1, %2, %3}], {%4};"
-                         ::"l"(&map), "r"(c), "r"(at[2]), "r"(n), "h"(o2) : "memory");
-        else if constexpr (SPATIAL == 2)
-            asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global.im2col [%0, {%1, %2, %3, %4}], {%5, %6};"
-                         ::"l"(&map), "r"(c), "r"(at[2]), "r"(at[1]), "r"(n), "h"(o2), "h"(o1) : "memory");
-        else
-            asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global.im2col [%0, {%1, %2, %3, %4, %5}], {%6, %7, %8};"
-                         ::"l"(&map), "r"(c), "r"(at[2]), "r"(at[1]), "r"(at[0]), "r"(n), "h"(o2), "h"(o1), "h"(o0)
-                         : "memory");
-        return;
-    }
     if constexpr (SPATIAL == 1)
         asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
                      " [%0], [%1, {%3, %4, %5}], [%2], {%6};"
@@ -164,7 +141,6 @@ template <int COUNT> __device__ __forceinline__ void meet() {}
 __device__ __forceinline__ bool is_elected() { return threadIdx.x % 32 == 0; }
 
 template <class... At> __device__ __forceinline__ void copy_box(shared_t to, const TensorMap& map, shared_t barrier, At... at) {
-    if (barrier == INTO_CACHE) return;
     const int all[] = {at...};
     emulated_copy_box(to, &map, barrier, all, sizeof...(at));
 }
@@ -172,7 +148,6 @@ template <int SPATIAL>
 __device__ __forceinline__ void copy_pixels(
     shared_t to, const TensorMap& map, shared_t barrier, int c, int n, const int (&at)[3], const int (&tap)[3]
 ) {
-    if (barrier == INTO_CACHE) return;
     int all[SPATIAL + 2] = {c}, offset[SPATIAL];
     for (int d = 0; d < SPATIAL; ++d) all[1 + d] = at[2 - d], offset[d] = tap[2 - d];
     all[SPATIAL + 1] = n;
