@@ -336,7 +336,7 @@ def test_every_tile_compiles(text: str, tile: int) -> None:
     compiles_cleanly(operations(text), ENGINE, "sm_90a", knobs)
 
 
-TIGHT = ("256x160",)
+TIGHT = ("192x192",)
 
 
 def _count(found: Counter[str], *parts: str) -> int:
