@@ -7,7 +7,6 @@ constexpr int UNIT_THREADS = 32 * SLICES;
 
 extern "C" __global__ void __launch_bounds__(UNIT_THREADS * UNITS, 1) hopper_sum(const __grid_constant__ Params p) {
     __shared__ Pack<Accumulator, 4> kept[UNITS][SLICES][2][32];
-    let_next_start();
     const int here = (int)threadIdx.x / UNIT_THREADS, slice = (int)threadIdx.x / 32 % SLICES, lane = (int)threadIdx.x % 32;
     const int unit = (int)blockIdx.x * UNITS + here, piece = unit / 8, warp = unit / 2 % 4, h = unit % 2;
     const int parts = (int)p.parts, first = slice * parts / SLICES, last = (slice + 1) * parts / SLICES;
