@@ -29,7 +29,8 @@ from graphdnn.tensors import TensorSpec
 
 _TAG = "conv_fprop"
 _WEIGHTS = 112  # registers of a thread for filters
-_MANY = 64  # of them: from here on products of warpgroups are faster, by half (7x7) to 3.5 times (11x11), but not below
+# From so many of them on, or for more channels, products of warpgroups are faster: by 8 % (3x3) to 4 times (11x11).
+_MANY, _NARROW = 64, 32
 _HALF = 88  # with which two blocks share a multiprocessor
 _SHARED = 100_000  # bytes of a block: two of them share a multiprocessor
 _WARPS = 8
@@ -99,7 +100,7 @@ def _warpgroups(
 ) -> Warpgroups | None:
     """None: products of warps. ``size``: bytes of a filter's element."""
     is_asked, of_warps = knobs[_WARPGROUPS.type] == 2, knobs[_WARPGROUPS.type] == 1
-    if device.compute_capability != (9, 0) or of_warps or (plan.weights(p) < _MANY and not is_asked):
+    if device.compute_capability != (9, 0) or of_warps or (plan.weights(p) < _MANY and p.k <= _NARROW and not is_asked):
         return None
     panels = _apart(p) * -(-p.filter[0] * _depth(p, plan.lead) // 64)
     is_bulk = is_copied_in_bulk(p, plan.pitch, strides, max(1, x.byte_alignment))

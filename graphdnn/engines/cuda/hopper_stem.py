@@ -49,7 +49,7 @@ def divide(
         turns = -(-tiles // max(1, sms // across)) * rows
         # Rows that two tiles read come from the cache, but threads copy them twice; few stages wait for memory.
         again = in_rows / (rows * p.stride[0]) - 1
-        slower = 1 + (0.03 if is_bulk else 0.4) * again + (0.1 if stages < 3 else 0)
+        slower = 1 + (0.15 if is_bulk else 0.4) * again + (0.1 if stages < 3 else 0)
         shared = fixed - _RESERVED + stages * (stage + 16)
         found.append((turns * slower, Warpgroups(columns, 512 if columns <= _FEW else 384, rows, stages, shared)))
     return min(found, key=lambda each: each[0], default=(0, None))[1]
