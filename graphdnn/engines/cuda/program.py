@@ -252,8 +252,10 @@ class Program:
         self.each(f"{body} {name}[e] = narrow<{STORAGE[result.data_type]}>(({result_type}){expression});")
 
     def _fills_words(self, spec: TensorSpec, ctype: str) -> bool:
-        """Whether elements are bytes that are packed while they are rounded."""
-        return ctype in ("int", "float") and self.width % 4 == 0 and spec.data_type in (DataType.INT8, DataType.UINT8)
+        """Whether elements are bytes that are packed while they are rounded. An H200 refuses the instruction that the
+        compiler makes of unsigned ones (F2IP.U8).
+        """
+        return ctype in ("int", "float") and self.width % 4 == 0 and spec.data_type is DataType.INT8
 
     def _by_bytes(self, body: str, expression: str, ctype: str, result: TensorSpec) -> None:
         """``expression`` of ``ctype``, four elements to a word."""

@@ -25,10 +25,10 @@ template <int V, class T> __device__ __forceinline__ void load(const T* from, St
     for (int e = 0; e < V; ++e) to[e] = load_pack_read_only<1>(from + e * by.step).at[0];
 }
 
-// Bytes of floats or integers, as `narrow` makes them: rounded, saturated and packed two at a time.
+// Signed bytes of floats or integers, as `narrow` makes them: rounded, saturated and packed two at a time.
 __device__ __forceinline__ int nearest_int(int x) { return x; }
 template <class Byte, class Wide, int V> __device__ __forceinline__ void narrow_bytes(const Wide (&x)[V], Byte (&to)[V]) {
-    static_assert(V % 4 == 0 && sizeof(Byte) == 1, "whole words of bytes");
+    static_assert(V % 4 == 0 && same<Byte, int8_t>, "whole words of signed bytes");
     #pragma unroll
     for (int first = 0; first < V; first += 4) {
 #ifdef __CUDA_ARCH__
@@ -36,12 +36,8 @@ template <class Byte, class Wide, int V> __device__ __forceinline__ void narrow_
         unsigned int word;
         #pragma unroll
         for (int e = 0; e < 4; ++e) whole[e] = nearest_int(x[first + e]);
-        if constexpr ((Byte)-1 < (Byte)0)
-            asm("{\n.reg .b32 high;\ncvt.pack.sat.s8.s32.b32 high, %4, %3, 0;\ncvt.pack.sat.s8.s32.b32 %0, %2, %1, high;\n}"
-                : "=r"(word) : "r"(whole[0]), "r"(whole[1]), "r"(whole[2]), "r"(whole[3]));
-        else
-            asm("{\n.reg .b32 high;\ncvt.pack.sat.u8.s32.b32 high, %4, %3, 0;\ncvt.pack.sat.u8.s32.b32 %0, %2, %1, high;\n}"
-                : "=r"(word) : "r"(whole[0]), "r"(whole[1]), "r"(whole[2]), "r"(whole[3]));
+        asm("{\n.reg .b32 high;\ncvt.pack.sat.s8.s32.b32 high, %4, %3, 0;\ncvt.pack.sat.s8.s32.b32 %0, %2, %1, high;\n}"
+            : "=r"(word) : "r"(whole[0]), "r"(whole[1]), "r"(whole[2]), "r"(whole[3]));
         #pragma unroll
         for (int e = 0; e < 4; ++e) to[first + e] = (Byte)(word >> 8 * e);
 #else
