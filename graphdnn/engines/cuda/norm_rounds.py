@@ -24,9 +24,10 @@ _TIMES = (1, 2, 3, 4, 5, 6, 8)  # rounds, as multiples of those that must be
 _SHORTEST = 64  # bytes of memory side by side
 _OF_LINE = {64: 0.6, 128: 0.92}  # of memory's pace, by bytes side by side
 _CACHED = 0.7  # of the last level of cache: what it still has of what was read last
+_SMALL = 0.4  # of it: the cache has everything the second time
 _CACHE = 1.6  # its pace, as a multiple of memory's
 _VAIN = 0.4  # of what a load costs that reads what is known
-_BETWEEN_ROUNDS = 3e-6  # seconds
+_BETWEEN_ROUNDS = 4e-6  # seconds
 _LOOP = 32  # bytes of a thread that going through rounds takes from its registers
 
 
@@ -84,6 +85,9 @@ def _residence(
     rounds = -(-tiles // at_once)
     # Few rows of many blocks would leave multiprocessors idle, and short ones have nothing to keep.
     share = tiles * splits / (rounds * device.sm_count)
+    elements = rows.count * rows.length // rows.width
+    if rounds > -(-tiles // device.sm_count) and elements * sum(packs) < _SMALL * device.cache_bytes:
+        return None
     if share < _LEAST_SHARE or tile.lanes < rows.row_width or rows.packs < splits * tile.lanes * tile.steps:
         return None
     early = max(0, early_bytes - (_LOOP if rounds > 1 else 0)) // pack_bytes
@@ -105,7 +109,6 @@ def _residence(
         shared=kept * round_bytes,
         read_twice=rounds * max(0, again - int(_CACHED * device.cache_bytes)),
     )
-    elements = rows.count * rows.length // rows.width
     line = 1.0 if rows.along else _OF_LINE.get(columns * rows.width * rows.main_bytes, 1.0)
     vain = (early + groups * tile.steps) / count - 1  # loads that read nothing new
     memory = elements * (sum(packs) * (1 + _VAIN * vain) + packs[0]) / (line * share) + residence.read_twice
@@ -119,10 +122,10 @@ def _room(rows: Rows, values: int, device: DeviceSpec) -> tuple[int, int]:
     is_tried, is_narrow = device.compute_capability >= (9, 0), rows.main_bytes < 4
     if rows.along:
         if values > 1:
-            return _IN_FLIGHT, 224
+            return _IN_FLIGHT, 192 if is_tried else 224
         return (_IN_FLIGHT, 144) if not is_tried else (192, 32) if is_narrow else (64, 176)
     if rows.row_width > 4:
-        return _IN_FLIGHT, (0 if values == 1 else 96) if is_tried else (48 if values == 1 else 64)
+        return _IN_FLIGHT, (0 if values == 1 else 64) if is_tried else (48 if values == 1 else 64)
     if is_tried:
-        return (192, 0) if values == 1 else (_IN_FLIGHT, 96)
+        return (192, 0) if values == 1 else (_IN_FLIGHT, 64)
     return _IN_FLIGHT, 64 if values == 1 else 128
