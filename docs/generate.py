@@ -15,7 +15,7 @@ from graphdnn.backend.kinds import KINDS, UNSUPPORTED, Kind, Row
 from graphdnn.device import PROFILES
 from graphdnn.dtypes import COMPUTE, ELEMENTS
 from graphdnn.engines import ENGINES, Engine
-from graphdnn.engines.cuda.needs import CUDA_NEEDS
+from graphdnn.engines.cuda.generator.needs import CUDA_NEEDS
 from graphdnn.enums import DataType
 from graphdnn.fusion import FUSION_RULES
 from graphdnn.fusion.rules import EPILOGUE_GUARDS, PROLOGUE_GUARDS

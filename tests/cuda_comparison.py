@@ -15,7 +15,7 @@ from graphdnn.cuda.nvrtc import compile_text, loaded_version, resources
 from graphdnn.device import DeviceSpec, device_spec, this_cpu
 from graphdnn.dtypes import Array, cast
 from graphdnn.engines import Engine, Knobs, Task
-from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.host.memory import load
 from graphdnn.enums import DataType
 from graphdnn.errors import NotSupported

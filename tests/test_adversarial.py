@@ -8,19 +8,16 @@ from drawn.places import Emulated
 from emulator import MISSING
 
 from graphdnn.engines import ENGINES, Engine
-from graphdnn.engines.cuda import (
-    ahead,
-    hopper_gemm,
-    hopper_halo,
-    hopper_matmul,
-    hopper_planes,
-    hopper_planes_wgrad,
-    hopper_product,
-    implicit_gemm,
-    mma_gemm,
-    widened,
-    winograd,
-)
+from graphdnn.engines.cuda import ahead, widened
+from graphdnn.engines.cuda.hopper import gemm as hopper_gemm
+from graphdnn.engines.cuda.hopper import halo as hopper_halo
+from graphdnn.engines.cuda.hopper import matmul as hopper_matmul
+from graphdnn.engines.cuda.hopper import planes as hopper_planes
+from graphdnn.engines.cuda.hopper import planes_wgrad as hopper_planes_wgrad
+from graphdnn.engines.cuda.hopper import product as hopper_product
+from graphdnn.engines.cuda.mma import gemm as mma_gemm
+from graphdnn.engines.cuda.simt import implicit_gemm
+from graphdnn.engines.cuda.winograd import winograd
 from graphdnn.engines.sum_error import SumError
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)

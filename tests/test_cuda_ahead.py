@@ -14,7 +14,7 @@ from graphdnn import Graph, OperationGraph, build, fuse
 from graphdnn.cuda.nvrtc import arch_of, compile_text, resources
 from graphdnn.device import DeviceSpec, device_spec
 from graphdnn.engines.cuda.ahead import ENGINE
-from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.enums import ReductionOperator
 from graphdnn.heuristics import Ranking
 

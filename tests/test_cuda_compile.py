@@ -27,7 +27,7 @@ from graphdnn.cuda.cache import KernelCache
 from graphdnn.cuda.nvrtc import KernelText, Resources, arch_of, resources
 from graphdnn.device import DeviceSpec, device_spec
 from graphdnn.engines import ENGINES, Task
-from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.enums import DataType
 from graphdnn.errors import NotSupported
 from graphdnn.fusion import fuse

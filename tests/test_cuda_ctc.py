@@ -10,7 +10,7 @@ from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, run_both
 from emulator import MISSING
 from problems import tensor
 
-from graphdnn.engines.cuda.ctc import ENGINE
+from graphdnn.engines.cuda.extensions.ctc import ENGINE
 from graphdnn.operations import CtcLoss
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)

@@ -21,12 +21,12 @@ from graphdnn.cuda.nvrtc import compile_text
 from graphdnn.device import DeviceSpec, device_spec
 from graphdnn.dtypes import ELEMENTS, Array, cast
 from graphdnn.engines import Engine, Task
-from graphdnn.engines.cuda.direct import ENGINE
-from graphdnn.engines.cuda.direct_stem import ENGINE as STEM
-from graphdnn.engines.cuda.direct_stem_float import ENGINE as STEM_FLOAT
-from graphdnn.engines.cuda.direct_wgrad import ENGINE as WGRAD
-from graphdnn.engines.cuda.implicit_gemm import ENGINE as GENERAL
-from graphdnn.engines.cuda.launch import Launch
+from graphdnn.engines.cuda.direct.direct import ENGINE
+from graphdnn.engines.cuda.direct.stem import ENGINE as STEM
+from graphdnn.engines.cuda.direct.stem_float import ENGINE as STEM_FLOAT
+from graphdnn.engines.cuda.direct.wgrad import ENGINE as WGRAD
+from graphdnn.engines.cuda.generator.launch import Launch
+from graphdnn.engines.cuda.simt.implicit_gemm import ENGINE as GENERAL
 from graphdnn.enums import ConvolutionMode, KnobType
 from graphdnn.operations import ConvBackwardData, ConvForward, ConvolutionSpec, Operation
 from graphdnn.problem import parse

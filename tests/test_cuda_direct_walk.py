@@ -15,10 +15,11 @@ from test_cuda_direct import check, operations, quarters
 
 from graphdnn.device import device_spec
 from graphdnn.engines import Engine, Task
-from graphdnn.engines.cuda import direct_walk, direct_wgrad_walk
-from graphdnn.engines.cuda.direct import ENGINE
-from graphdnn.engines.cuda.direct_wgrad import ENGINE as WGRAD
-from graphdnn.engines.cuda.launch import DeviceKernel
+from graphdnn.engines.cuda.direct import walk as direct_walk
+from graphdnn.engines.cuda.direct import wgrad_walk as direct_wgrad_walk
+from graphdnn.engines.cuda.direct.direct import ENGINE
+from graphdnn.engines.cuda.direct.wgrad import ENGINE as WGRAD
+from graphdnn.engines.cuda.generator.launch import DeviceKernel
 from graphdnn.enums import KnobType
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)

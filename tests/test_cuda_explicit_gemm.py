@@ -18,8 +18,8 @@ from test_cuda_matmul import operations, pointwise
 from graphdnn.cuda.nvrtc import compile_text, resources
 from graphdnn.device import device_spec
 from graphdnn.engines import Task
-from graphdnn.engines.cuda.explicit_gemm import ENGINE
-from graphdnn.engines.cuda.launch import Launch
+from graphdnn.engines.cuda.generator.launch import Launch
+from graphdnn.engines.cuda.library.explicit_gemm import ENGINE
 from graphdnn.enums import ConvolutionMode, PointwiseMode
 from graphdnn.operations import (
     ConvBackwardData,

@@ -12,9 +12,9 @@ from extension_cases import extension
 from legal import convolution
 from problems import tensor
 
-from graphdnn.engines.cuda.grid_sample import BACKWARD
-from graphdnn.engines.cuda.grid_sample import ENGINE as SAMPLE
-from graphdnn.engines.cuda.patches import ENGINE as PATCHES
+from graphdnn.engines.cuda.extensions.grid_sample import BACKWARD
+from graphdnn.engines.cuda.extensions.grid_sample import ENGINE as SAMPLE
+from graphdnn.engines.cuda.extensions.patches import ENGINE as PATCHES
 from graphdnn.enums import ConvolutionMode
 from graphdnn.operations import Operation, Patches
 

@@ -21,9 +21,9 @@ from test_cuda_matmul import exact_values, operations, pointwise
 from graphdnn.cuda.nvrtc import compile_text, resources
 from graphdnn.device import device_spec
 from graphdnn.engines import Engine, Task
-from graphdnn.engines.cuda.fft import ENGINE, TILING
-from graphdnn.engines.cuda.fft_tiles import fast_size
-from graphdnn.engines.cuda.launch import Launch
+from graphdnn.engines.cuda.generator.launch import Launch
+from graphdnn.engines.cuda.library.fft import ENGINE, TILING
+from graphdnn.engines.cuda.library.fft_tiles import fast_size
 from graphdnn.enums import ConvolutionMode, PointwiseMode
 from graphdnn.operations import Operation
 

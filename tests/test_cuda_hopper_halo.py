@@ -14,8 +14,8 @@ from emulator import MISSING
 from test_cuda_implicit_gemm import operations, quarters
 
 from graphdnn.device import device_spec
-from graphdnn.engines.cuda.hopper_halo import ENGINE
-from graphdnn.engines.cuda.hopper_halo_tiles import TILES
+from graphdnn.engines.cuda.hopper.halo import ENGINE
+from graphdnn.engines.cuda.hopper.halo_tiles import TILES
 from graphdnn.enums import KnobType
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)

@@ -15,9 +15,9 @@ from emulator import MISSING, Emulated
 from test_cuda_implicit_gemm import operations, quarters
 
 from graphdnn.device import device_spec
-from graphdnn.engines.cuda.hopper_halo_wgrad import ENGINE
-from graphdnn.engines.cuda.hopper_halo_wgrad_needs import shape_of
-from graphdnn.engines.cuda.hopper_halo_wgrad_tiles import TILES
+from graphdnn.engines.cuda.hopper.halo_wgrad import ENGINE
+from graphdnn.engines.cuda.hopper.halo_wgrad_needs import shape_of
+from graphdnn.engines.cuda.hopper.halo_wgrad_tiles import TILES
 from graphdnn.enums import KnobType
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)

@@ -20,10 +20,10 @@ from graphdnn import Graph, OperationGraph, TensorSpec, fuse
 from graphdnn.cuda.nvrtc import Compiled, compile_text, resources
 from graphdnn.device import device_spec
 from graphdnn.engines import Engine, Task
-from graphdnn.engines.cuda import hopper_matmul
-from graphdnn.engines.cuda.hopper_matmul import ENGINE, ENGINE_FP8, ENGINE_TF32
-from graphdnn.engines.cuda.hopper_tiles import TILES
-from graphdnn.engines.cuda.launch import Launch
+from graphdnn.engines.cuda.generator.launch import Launch
+from graphdnn.engines.cuda.hopper import matmul as hopper_matmul
+from graphdnn.engines.cuda.hopper.matmul import ENGINE, ENGINE_FP8, ENGINE_TF32
+from graphdnn.engines.cuda.hopper.tiles import TILES
 from graphdnn.enums import KnobType
 from graphdnn.operations import Matmul, MatmulSpec, Operation
 

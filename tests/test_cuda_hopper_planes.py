@@ -15,9 +15,9 @@ from test_cuda_implicit_gemm import operations, quarters
 from graphdnn.cuda.nvrtc import compile_text
 from graphdnn.dtypes import ELEMENTS, Array
 from graphdnn.engines import Engine
-from graphdnn.engines.cuda.hopper_planes import FLOATS, INTEGERS
-from graphdnn.engines.cuda.hopper_planes_kinds import Kind, kind_of
-from graphdnn.engines.cuda.hopper_planes_tiles import TILES
+from graphdnn.engines.cuda.hopper.planes import FLOATS, INTEGERS
+from graphdnn.engines.cuda.hopper.planes_kinds import Kind, kind_of
+from graphdnn.engines.cuda.hopper.planes_tiles import TILES
 from graphdnn.enums import DataType, KnobType
 from graphdnn.tensors import TensorSpec
 

@@ -14,7 +14,7 @@ from test_cuda_implicit_gemm import operations, quarters
 from graphdnn.cuda.nvrtc import compile_text, resources
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines import Engine
-from graphdnn.engines.cuda.hopper_planes_wgrad import ENGINE, ENGINE_TF32, INTEGERS, TILES
+from graphdnn.engines.cuda.hopper.planes_wgrad import ENGINE, ENGINE_TF32, INTEGERS, TILES
 from graphdnn.enums import KnobType
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)

@@ -14,8 +14,8 @@ from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_ke
 from emulator import MISSING
 
 from graphdnn.dtypes import ELEMENTS, Array, cast
-from graphdnn.engines.cuda import implicit_copies, implicit_gemm
-from graphdnn.engines.cuda.implicit_gemm import ENGINE
+from graphdnn.engines.cuda.simt import implicit_copies, implicit_gemm
+from graphdnn.engines.cuda.simt.implicit_gemm import ENGINE
 from graphdnn.enums import KnobType
 from graphdnn.operations import Operation
 from graphdnn.problem import parse

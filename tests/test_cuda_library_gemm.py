@@ -16,8 +16,8 @@ from graphdnn import OperationGraph, fuse
 from graphdnn.device import device_spec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines import Engine, Task
-from graphdnn.engines.cuda.launch import LibraryCall
-from graphdnn.engines.cuda.matmul_cublas import ENGINE
+from graphdnn.engines.cuda.generator.launch import LibraryCall
+from graphdnn.engines.cuda.library.matmul import ENGINE
 from graphdnn.enums import DataType, PointwiseMode
 from graphdnn.heuristics import Ranking
 from graphdnn.operations import Operation

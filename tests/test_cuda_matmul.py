@@ -16,8 +16,8 @@ from emulator import MISSING
 from problems import LAYOUTS, tensor
 
 from graphdnn.dtypes import ELEMENTS, Array, cast
-from graphdnn.engines.cuda.implicit_tiles import TILES
-from graphdnn.engines.cuda.matmul import ENGINE
+from graphdnn.engines.cuda.simt.implicit_tiles import TILES
+from graphdnn.engines.cuda.simt.matmul import ENGINE
 from graphdnn.enums import KnobType, PointwiseMode, ReductionOperator
 from graphdnn.operations import (
     Matmul,

@@ -19,9 +19,9 @@ from graphdnn import Graph, fuse
 from graphdnn.cuda.nvrtc import compile_text
 from graphdnn.device import DeviceSpec, device_spec
 from graphdnn.engines import Engine, Task
-from graphdnn.engines.cuda import mma_sides
-from graphdnn.engines.cuda.mma_gemm import ENGINE, ENGINE_TF32
-from graphdnn.engines.cuda.mma_tiles import TILES
+from graphdnn.engines.cuda.mma import sides as mma_sides
+from graphdnn.engines.cuda.mma.gemm import ENGINE, ENGINE_TF32
+from graphdnn.engines.cuda.mma.tiles import TILES
 from graphdnn.enums import KnobType
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)

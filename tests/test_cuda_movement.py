@@ -13,8 +13,8 @@ from emulator import MISSING
 from problems import LAYOUTS, tensor, values_of
 
 from graphdnn.dtypes import Array
-from graphdnn.engines.cuda.movement import ENGINE
-from graphdnn.engines.cuda.quotient import magic
+from graphdnn.engines.cuda.elementwise.movement import ENGINE
+from graphdnn.engines.cuda.generator.quotient import magic
 from graphdnn.enums import DataType, ReshapeMode
 from graphdnn.operations import Concat, Operation, Reshape, Slice, Transpose
 from graphdnn.tensors import TensorSpec

@@ -15,8 +15,8 @@ from problems import LAYOUTS, scalar, tensor, values_for
 from graphdnn.device import device_spec
 from graphdnn.dtypes import Array
 from graphdnn.engines import Task
-from graphdnn.engines.cuda.norm import ENGINE as FORWARD
-from graphdnn.engines.cuda.norm_backward import ENGINE as BACKWARD
+from graphdnn.engines.cuda.normalization.backward import ENGINE as BACKWARD
+from graphdnn.engines.cuda.normalization.forward import ENGINE as FORWARD
 from graphdnn.enums import NormMode, NormPhase, PointwiseMode
 from graphdnn.operations import NormBackward, NormForward, Operation, PointwiseOperation, PointwiseSpec
 from graphdnn.tensors import TensorSpec

@@ -15,8 +15,8 @@ from problems import tensor, values_of
 from graphdnn.cuda.nvrtc import compile_text
 from graphdnn.device import device_spec
 from graphdnn.engines import Task
-from graphdnn.engines.cuda import pointwise
-from graphdnn.engines.cuda.pointwise import ENGINE
+from graphdnn.engines.cuda.elementwise import pointwise
+from graphdnn.engines.cuda.elementwise.pointwise import ENGINE
 from graphdnn.enums import PointwiseMode as P
 from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec
 

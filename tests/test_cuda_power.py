@@ -9,7 +9,7 @@ from emulator import MISSING
 from problems import tensor
 
 from graphdnn.dtypes import Array
-from graphdnn.engines.cuda import pointwise
+from graphdnn.engines.cuda.elementwise import pointwise
 from graphdnn.enums import PointwiseMode
 from graphdnn.operations import PointwiseOperation, PointwiseSpec
 

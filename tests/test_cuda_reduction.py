@@ -13,7 +13,7 @@ from emulator import MISSING, Emulated
 from problems import FLOATS, INTEGERS, LAYOUTS, Tally, tensor, tiny, unit, values_of
 
 from graphdnn.dtypes import COMPUTE, ELEMENTS, Array, data_type_of
-from graphdnn.engines.cuda.reduction import ENGINE
+from graphdnn.engines.cuda.reductions.reduction import ENGINE
 from graphdnn.enums import DataType, PointwiseMode, ReductionOperator
 from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec, Reduction, ReductionSpec
 from graphdnn.tensors import TensorSpec

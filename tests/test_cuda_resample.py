@@ -16,7 +16,9 @@ from problems import tensor, unit, values_of
 from graphdnn.device import device_spec
 from graphdnn.dtypes import ELEMENTS, Array, data_type_of
 from graphdnn.engines import Task
-from graphdnn.engines.cuda import resample, resample_backward, resample_pool
+from graphdnn.engines.cuda.resampling import backward as resample_backward
+from graphdnn.engines.cuda.resampling import forward as resample
+from graphdnn.engines.cuda.resampling import pool as resample_pool
 from graphdnn.enums import DataType, NanPropagation, PaddingMode, PointwiseMode, ReductionOperator, ResampleMode
 from graphdnn.operations import (
     Operation,

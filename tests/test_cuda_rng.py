@@ -10,7 +10,7 @@ from cuda_comparison import compiler, compiles_cleanly, run_both
 from emulator import MISSING
 from problems import tensor
 
-from graphdnn.engines.cuda.rng import ENGINE
+from graphdnn.engines.cuda.elementwise.rng import ENGINE
 from graphdnn.enums import DataType, RngDistribution
 from graphdnn.operations import Rng, RngSpec
 from graphdnn.tensors import TensorSpec

@@ -16,8 +16,12 @@ from recurrent_cases import spec
 from graphdnn.cuda import cublas
 from graphdnn.cuda.nvrtc import compile_text, resources
 from graphdnn.device import device_spec
-from graphdnn.engines.cuda import rnn, rnn_backward, rnn_resident, rnn_resident_backward, rnn_weights
-from graphdnn.engines.cuda.launch import Launch
+from graphdnn.engines.cuda.generator.launch import Launch
+from graphdnn.engines.cuda.recurrent import backward as rnn_backward
+from graphdnn.engines.cuda.recurrent import forward as rnn
+from graphdnn.engines.cuda.recurrent import resident as rnn_resident
+from graphdnn.engines.cuda.recurrent import resident_backward as rnn_resident_backward
+from graphdnn.engines.cuda.recurrent import weights as rnn_weights
 from graphdnn.engines.engine import Engine, Task
 from graphdnn.enums import DataType
 from graphdnn.operations import EXTENSIONS, Cell, Operation, RnnForward

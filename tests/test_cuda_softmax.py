@@ -13,7 +13,7 @@ from problems import LAYOUTS, scalar, tensor, values_of
 
 from graphdnn.device import device_spec
 from graphdnn.engines import Task
-from graphdnn.engines.cuda.softmax import ENGINE
+from graphdnn.engines.cuda.reductions.softmax import ENGINE
 from graphdnn.enums import PointwiseMode as P
 from graphdnn.enums import ReductionOperator as R
 from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec, Reduction, ReductionSpec

@@ -14,8 +14,8 @@ from legal import convolution
 from problems import LAYOUTS, tensor, tiny, unit, values_of
 
 from graphdnn.dtypes import Array
-from graphdnn.engines.cuda.implicit_gemm import ENGINE as IMPLICIT_GEMM
-from graphdnn.engines.cuda.statistics import BN_FINALIZE, BN_WEIGHTS, GENSTATS
+from graphdnn.engines.cuda.reductions.statistics import BN_FINALIZE, BN_WEIGHTS, GENSTATS
+from graphdnn.engines.cuda.simt.implicit_gemm import ENGINE as IMPLICIT_GEMM
 from graphdnn.enums import BnFinalizeStatsMode, PointwiseMode, ReductionOperator
 from graphdnn.operations import (
     BnBackwardWeights,

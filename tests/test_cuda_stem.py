@@ -16,8 +16,8 @@ from test_cuda_implicit_gemm import operations, quarters
 from graphdnn import Graph, fuse
 from graphdnn.device import device_spec
 from graphdnn.engines import Engine, Task
-from graphdnn.engines.cuda.direct_stem_dgrad import ENGINE as DGRAD
-from graphdnn.engines.cuda.direct_stem_wgrad import ENGINE as WGRAD
+from graphdnn.engines.cuda.direct.stem_dgrad import ENGINE as DGRAD
+from graphdnn.engines.cuda.direct.stem_wgrad import ENGINE as WGRAD
 from graphdnn.enums import KnobType
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)

@@ -14,7 +14,8 @@ from test_cuda_implicit_gemm import operations, quarters
 from graphdnn import Graph, fuse
 from graphdnn.device import DeviceSpec, device_spec
 from graphdnn.engines import Task
-from graphdnn.engines.cuda import hopper_matmul, widened
+from graphdnn.engines.cuda import widened
+from graphdnn.engines.cuda.hopper import matmul as hopper_matmul
 from graphdnn.engines.cuda.widened import ENGINE
 from graphdnn.enums import DataType
 from graphdnn.heuristics import Ranking

@@ -18,7 +18,7 @@ from problems import bound, tensor, unit, values_of
 from graphdnn.device import device_spec
 from graphdnn.dtypes import Array, cast
 from graphdnn.engines import Engine, Task
-from graphdnn.engines.cuda.winograd import ENGINE, ENGINE_4X4
+from graphdnn.engines.cuda.winograd.winograd import ENGINE, ENGINE_4X4
 from graphdnn.engines.host.memory import load
 from graphdnn.enums import KnobType
 from graphdnn.operations import ConvBackwardData, ConvForward, ConvolutionOperation, Operation

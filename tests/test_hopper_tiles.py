@@ -6,7 +6,7 @@ import pytest
 
 from graphdnn.device import device_spec
 from graphdnn.engines import Task, engines_of
-from graphdnn.engines.cuda.hopper_tiles import PARTS, STAGES, TILE, TILES, Sizes, Tile, choose, tiles_of
+from graphdnn.engines.cuda.hopper.tiles import PARTS, STAGES, TILE, TILES, Sizes, Tile, choose, tiles_of
 from graphdnn.fusion import fuse
 from graphdnn.problem import parse
 

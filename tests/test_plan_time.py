@@ -12,7 +12,7 @@ import pytest
 from graphdnn import OperationGraph, build
 from graphdnn.cuda import cache
 from graphdnn.cuda.nvrtc import KernelText
-from graphdnn.engines.cuda import source
+from graphdnn.engines.cuda.generator import source
 from graphdnn.plan import DevicePlan
 from graphdnn.problem import parse
 

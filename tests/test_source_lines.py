@@ -12,8 +12,8 @@ from problems import tensor
 from graphdnn import build, fuse
 from graphdnn.cli.kernels import kernels_json, source_text
 from graphdnn.device import device_spec
-from graphdnn.engines.cuda.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.steps import Steps
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.enums import DataType, PointwiseMode, ReductionOperator
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Ranking

@@ -12,7 +12,7 @@ from graphdnn.backend.engine import GraphEngine
 from graphdnn.backend.face import MANY, FaceSpec, answer
 from graphdnn.composed import identity
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.enums import AttributeType as T
 from graphdnn.enums import DescriptorType, KnobType
 from graphdnn.errors import raise_if

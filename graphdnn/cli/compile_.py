@@ -16,7 +16,7 @@ from graphdnn.cli.source import HELP
 from graphdnn.cuda.cache import Cached, KernelCache, default_cache
 from graphdnn.cuda.nvrtc import Resources, arch_of, resources
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.heuristics import EngineConfig
 from graphdnn.kernels import occupancy
 from graphdnn.text import indented, plural, seconds, size, table

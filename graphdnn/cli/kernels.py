@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from graphdnn.engines.cuda.launch import DeviceKernel, Launch, LibraryCall
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch, LibraryCall
 from graphdnn.engines.engine import CompiledOperation
 from graphdnn.fusion import FusedOp
 from graphdnn.heuristics import EngineConfig

@@ -73,7 +73,7 @@ def with_source(plan: ExecutionPlan, index: int, source: str, name: str | None =
 
     Raises ``BadParam`` for what is no text of this kernel, and for what does not compile.
     """
-    from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+    from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
     from graphdnn.plan.device import DevicePlan
 
     kernel = kernel_at(plan, index)

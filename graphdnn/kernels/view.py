@@ -25,7 +25,7 @@ from graphdnn.plan import ExecutionPlan
 
 if TYPE_CHECKING:
     from graphdnn.cuda.cache import Cached
-    from graphdnn.engines.cuda.launch import Launch
+    from graphdnn.engines.cuda.generator.launch import Launch
     from graphdnn.plan.source_lines import SourceLine
 
 
@@ -224,7 +224,7 @@ class KernelView:
         """In the order of the stream; empty on the host."""
         if isinstance(self.compiled, Kernel):
             return ()
-        from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+        from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 
         assert isinstance(self.compiled, DeviceKernel)
         return tuple(

@@ -71,7 +71,11 @@ def texts_of(choice: Choice) -> dict[str, str]:
     """Name of each kernel text without its own hash -> hash of the text and the options it is compiled with."""
     if choice.task.device.kind == "cpu":
         return {}
-    from graphdnn.engines.cuda.launch import DeviceKernel, Launch, LibraryCall  # which loads the engines of a GPU
+    from graphdnn.engines.cuda.generator.launch import (  # which loads the engines of a GPU
+        DeviceKernel,
+        Launch,
+        LibraryCall,
+    )
 
     kernel = choice.engine.compile(choice.task, choice.knobs)
     found: dict[str, str] = {}

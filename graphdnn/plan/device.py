@@ -16,8 +16,8 @@ from typing import Any
 
 from graphdnn.cuda import debug
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.launch import DeviceKernel, Function, Launch
-from graphdnn.engines.cuda.parameters import MapSlot, scalar_bits
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Function, Launch
+from graphdnn.engines.cuda.generator.parameters import MapSlot, scalar_bits
 from graphdnn.engines.engine import CompiledOperation
 from graphdnn.engines.host.memory import empty
 from graphdnn.enums import Status

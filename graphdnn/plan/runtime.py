@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import Array
-from graphdnn.engines.cuda.launch import Launch
-from graphdnn.engines.cuda.parameters import WORD, MapSlot
+from graphdnn.engines.cuda.generator.launch import Launch
+from graphdnn.engines.cuda.generator.parameters import WORD, MapSlot
 from graphdnn.engines.host.memory import binding_layout
 from graphdnn.errors import Rejection
 from graphdnn.plan.bindings import Expected

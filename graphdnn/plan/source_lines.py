@@ -10,7 +10,7 @@ import re
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.engine import CompiledOperation
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Operation

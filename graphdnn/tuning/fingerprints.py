@@ -13,9 +13,9 @@ import numpy as np
 
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.launch import Launch
-from graphdnn.engines.cuda.parameters import Packed
-from graphdnn.engines.cuda.source import file_text
+from graphdnn.engines.cuda.generator.launch import Launch
+from graphdnn.engines.cuda.generator.parameters import Packed
+from graphdnn.engines.cuda.generator.source import file_text
 from graphdnn.plan.runtime import Prepared, Runtime
 from graphdnn.tuning.filling import fill
 

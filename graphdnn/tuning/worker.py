@@ -203,7 +203,7 @@ def _fingerprint(plan: ExecutionPlan) -> str | None:
     """Equal for plans that launch the same kernels in the same way; None where that cannot be told."""
     if plan.config.device.kind == "cpu":
         return None
-    from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+    from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 
     parts: list[object] = []
     for kernel in plan.compiled:
@@ -232,7 +232,7 @@ def _bytes(array: Array) -> bytes | memoryview:
 
 def _compile(entries: Message) -> None:
     """Put the kernels of a configuration into the kernel cache."""
-    from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+    from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
     from graphdnn.plan.runtime import CudaRuntime
 
     config = guarded(lambda: config_from_dict(entries, None))

@@ -9,7 +9,7 @@ import numpy as np
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines import ENGINES, Engine, Task
-from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.enums import KnobType
 from graphdnn.fusion.fused import FusedGraph
 from graphdnn.heuristics import Choice, EngineConfig, Ranking

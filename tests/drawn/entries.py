@@ -8,12 +8,12 @@ from functools import cache
 from pathlib import Path
 
 from graphdnn.engines import engines_of
-from graphdnn.engines.cuda import source
+from graphdnn.engines.cuda.generator import source
 from graphdnn.heuristics import EngineConfig
 from graphdnn.plan import DevicePlan
 
 _ENTRY = re.compile(r'extern\s+"C"\s+__global__[^;{]*?(\w+)\s*\(\s*const\s+__grid_constant__')
-_TEXT = Path(source.__file__).parent / "text"
+_TEXT = Path(source.__file__).parents[1] / "text"
 
 
 @cache
@@ -22,7 +22,7 @@ def entries() -> dict[str, str]:
     used = _modules_of_engines()
     return {
         entry: file.name
-        for file in sorted(_TEXT.iterdir())
+        for file in sorted(_TEXT.rglob("*.cu*"))
         if file.suffix in (".cu", ".cuh") and f'"{file.name}"' in used
         for entry in _ENTRY.findall(file.read_text(encoding="utf-8"))
     }
@@ -41,7 +41,7 @@ def launched(plan: DevicePlan) -> set[str]:
 
 def launched_by(config: EngineConfig) -> set[str]:
     """The same of a configuration that no plan was made of; nothing is compiled."""
-    from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+    from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 
     kernels = (choice.engine.compile(choice.task, choice.knobs) for choice in config.choices)
     return {s.entry for k in kernels if isinstance(k, DeviceKernel) for s in k.steps if isinstance(s, Launch)}

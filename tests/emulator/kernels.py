@@ -12,8 +12,8 @@ from emulator.tensor_maps import writer
 from graphdnn.device import DeviceSpec, device_spec
 from graphdnn.dtypes import ELEMENTS, Array, cast
 from graphdnn.engines import Engine, Knobs, Task
-from graphdnn.engines.cuda.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.parameters import WORD, MapSlot, scalar_bits
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.parameters import WORD, MapSlot, scalar_bits
 from graphdnn.enums import DataType, KnobType
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.tensors import TensorSpec

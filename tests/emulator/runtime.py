@@ -14,8 +14,8 @@ from emulator.emulate import Emulated, compile_for_host
 from emulator.tensor_maps import writer
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.dtypes import Array
-from graphdnn.engines.cuda.launch import Launch
-from graphdnn.engines.cuda.parameters import WORD, MapSlot
+from graphdnn.engines.cuda.generator.launch import Launch
+from graphdnn.engines.cuda.generator.parameters import WORD, MapSlot
 from graphdnn.engines.host.memory import empty
 from graphdnn.errors import Rejection
 from graphdnn.plan.bindings import Expected

@@ -38,7 +38,7 @@ from emulator.libraries import host_libraries
 
 from graphdnn.cuda.nvrtc import KernelText, arch_of
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.errors import NotSupported
 from graphdnn.heuristics import EngineConfig
 from graphdnn.machine import device_spec

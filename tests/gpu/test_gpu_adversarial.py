@@ -10,7 +10,8 @@ from test_adversarial import CASES
 
 from graphdnn.dtypes import Array
 from graphdnn.engines import Engine, Task
-from graphdnn.engines.cuda import hopper_planes, implicit_gemm
+from graphdnn.engines.cuda.hopper import planes as hopper_planes
+from graphdnn.engines.cuda.simt import implicit_gemm
 from graphdnn.enums import KnobType
 from graphdnn.machine import device_spec
 

@@ -11,14 +11,19 @@ from dataclasses import dataclass, replace
 
 from graphdnn.checks import AtLeast, Equals
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda import direct, hopper_gemm, hopper_halo, hopper_planes, mma_gemm, pointwise
-from graphdnn.engines.cuda.convolution_roles import Roles
-from graphdnn.engines.cuda.engine import cuda_engine
-from graphdnn.engines.cuda.hopper_operands import channels_first, operands
-from graphdnn.engines.cuda.launch import DeviceKernel
-from graphdnn.engines.cuda.library_operands import in_memory, writing
-from graphdnn.engines.cuda.pointwise import generate_pointwise
-from graphdnn.engines.cuda.steps import Steps, fused_inputs
+from graphdnn.engines.cuda.direct import direct
+from graphdnn.engines.cuda.elementwise import pointwise
+from graphdnn.engines.cuda.elementwise.pointwise import generate_pointwise
+from graphdnn.engines.cuda.generator.convolution_roles import Roles
+from graphdnn.engines.cuda.generator.engine import cuda_engine
+from graphdnn.engines.cuda.generator.launch import DeviceKernel
+from graphdnn.engines.cuda.generator.steps import Steps, fused_inputs
+from graphdnn.engines.cuda.hopper import gemm as hopper_gemm
+from graphdnn.engines.cuda.hopper import halo as hopper_halo
+from graphdnn.engines.cuda.hopper import planes as hopper_planes
+from graphdnn.engines.cuda.hopper.operands import channels_first, operands
+from graphdnn.engines.cuda.library.operands import in_memory, writing
+from graphdnn.engines.cuda.mma import gemm as mma_gemm
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task, kind_need, need, needs_rule
 from graphdnn.engines.once import once
 from graphdnn.engines.sum_error import CUT

@@ -2,48 +2,36 @@
 
 from __future__ import annotations
 
-from graphdnn.engines.cuda import (
-    ahead,
-    ctc,
-    direct,
-    direct_stem,
-    direct_stem_dgrad,
-    direct_stem_float,
-    direct_stem_wgrad,
-    direct_wgrad,
-    explicit_gemm,
-    fft,
-    grid_sample,
-    hopper_gemm,
-    hopper_halo,
-    hopper_halo_wgrad,
-    hopper_matmul,
-    hopper_planes,
-    hopper_planes_wgrad,
-    implicit_gemm,
-    matmul,
-    matmul_cublas,
-    mma_gemm,
-    movement,
-    norm,
-    norm_backward,
-    patches,
-    pointwise,
-    reduction,
-    resample,
-    resample_backward,
-    rng,
-    rnn,
-    rnn_backward,
-    rnn_resident,
-    rnn_resident_backward,
-    rnn_weights,
-    softmax,
-    statistics,
-    view,
-    widened,
-    winograd,
-)
+from graphdnn.engines.cuda import ahead, widened
+from graphdnn.engines.cuda.direct import direct
+from graphdnn.engines.cuda.direct import stem as direct_stem
+from graphdnn.engines.cuda.direct import stem_dgrad as direct_stem_dgrad
+from graphdnn.engines.cuda.direct import stem_float as direct_stem_float
+from graphdnn.engines.cuda.direct import stem_wgrad as direct_stem_wgrad
+from graphdnn.engines.cuda.direct import wgrad as direct_wgrad
+from graphdnn.engines.cuda.elementwise import movement, pointwise, rng, view
+from graphdnn.engines.cuda.extensions import ctc, grid_sample, patches
+from graphdnn.engines.cuda.hopper import gemm as hopper_gemm
+from graphdnn.engines.cuda.hopper import halo as hopper_halo
+from graphdnn.engines.cuda.hopper import halo_wgrad as hopper_halo_wgrad
+from graphdnn.engines.cuda.hopper import matmul as hopper_matmul
+from graphdnn.engines.cuda.hopper import planes as hopper_planes
+from graphdnn.engines.cuda.hopper import planes_wgrad as hopper_planes_wgrad
+from graphdnn.engines.cuda.library import explicit_gemm, fft
+from graphdnn.engines.cuda.library import matmul as matmul_cublas
+from graphdnn.engines.cuda.mma import gemm as mma_gemm
+from graphdnn.engines.cuda.normalization import backward as norm_backward
+from graphdnn.engines.cuda.normalization import forward as norm
+from graphdnn.engines.cuda.recurrent import backward as rnn_backward
+from graphdnn.engines.cuda.recurrent import forward as rnn
+from graphdnn.engines.cuda.recurrent import resident as rnn_resident
+from graphdnn.engines.cuda.recurrent import resident_backward as rnn_resident_backward
+from graphdnn.engines.cuda.recurrent import weights as rnn_weights
+from graphdnn.engines.cuda.reductions import reduction, softmax, statistics
+from graphdnn.engines.cuda.resampling import backward as resample_backward
+from graphdnn.engines.cuda.resampling import forward as resample
+from graphdnn.engines.cuda.simt import implicit_gemm, matmul
+from graphdnn.engines.cuda.winograd import winograd
 from graphdnn.engines.engine import Engine
 
 CUDA_ENGINES: tuple[Engine, ...] = (

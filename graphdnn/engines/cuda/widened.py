@@ -12,13 +12,17 @@ from dataclasses import dataclass, replace
 from graphdnn.checks import Equals, OneOf
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import FP8
-from graphdnn.engines.cuda import hopper_gemm, hopper_halo, hopper_matmul, matmul_cublas, mma_gemm
-from graphdnn.engines.cuda.convolution_roles import Roles
-from graphdnn.engines.cuda.engine import cuda_engine
-from graphdnn.engines.cuda.hopper_operands import channels_first, operands
-from graphdnn.engines.cuda.launch import DeviceKernel
-from graphdnn.engines.cuda.space import is_addressable
-from graphdnn.engines.cuda.steps import Steps
+from graphdnn.engines.cuda.generator.convolution_roles import Roles
+from graphdnn.engines.cuda.generator.engine import cuda_engine
+from graphdnn.engines.cuda.generator.launch import DeviceKernel
+from graphdnn.engines.cuda.generator.space import is_addressable
+from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.hopper import gemm as hopper_gemm
+from graphdnn.engines.cuda.hopper import halo as hopper_halo
+from graphdnn.engines.cuda.hopper import matmul as hopper_matmul
+from graphdnn.engines.cuda.hopper.operands import channels_first, operands
+from graphdnn.engines.cuda.library import matmul as matmul_cublas
+from graphdnn.engines.cuda.mma import gemm as mma_gemm
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task, kind_need, need, needs_rule
 from graphdnn.engines.once import once
 from graphdnn.engines.sum_error import CUT

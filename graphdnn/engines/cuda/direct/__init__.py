@@ -1,0 +1,1 @@
+"""Engines that convolve directly: depthwise, narrow groups, first layers."""

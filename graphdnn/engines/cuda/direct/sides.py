@@ -1,0 +1,68 @@
+"""A direct convolution, fprop or dgrad, as its kernels see it: a gathered image, a filter, an output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphdnn.engines.cuda.direct.geometry import element_bytes, has_packed_filter, piece_bytes, power_of_two_in
+from graphdnn.engines.cuda.direct.tile import Shape
+from graphdnn.engines.cuda.generator.convolution_roles import Roles
+from graphdnn.engines.cuda.generator.space import is_addressable
+from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.work import bytes_moved
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import ConvolutionOperation
+from graphdnn.tensors import TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The convolution as the kernel sees it: a gathered image, and an output whose channels are threads'."""
+
+    roles: Roles
+    gathered: TensorSpec
+    filter: TensorSpec
+    output: TensorSpec
+    shape: Shape
+
+    @classmethod
+    def of(cls, op: FusedOp) -> Sides:
+        assert isinstance(op.anchor, ConvolutionOperation)
+        roles = Roles.of(op.anchor)
+        x, w, y = op.anchor.roles
+        dgrad = roles.direction == "dgrad"
+        gathered, output = (y, x) if dgrad else (x, y)
+        written = sum(t.bytes for t in op.outputs) / output.elements
+        others = bytes_moved(op) - gathered.bytes - sum(t.bytes for t in op.outputs)
+        shape = Shape(
+            roles.problem, dgrad, False, element_bytes(gathered), max(1, round(written)), element_bytes(w), others,
+            piece_bytes(roles, gathered),
+        )  # fmt: skip
+        return cls(roles, gathered, w, output, shape)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedFilter:
+    """The filter with each k's elements in one piece; copied before the kernel where they are not."""
+
+    spec: TensorSpec
+    strides: tuple[int, ...]  # of (k, c, r, s)
+    elements: int
+
+    @classmethod
+    def of(cls, sides: Sides, steps: Steps) -> PackedFilter:
+        p, spec = sides.roles.problem, sides.filter
+        r, s = p.filter
+        if is_addressable(spec) and has_packed_filter(p, sides.roles.space(spec).strides(spec)):
+            strides = sides.roles.space(spec).strides(spec)
+        else:
+            spec, strides = steps.relaid(spec), (0, p.c * r * s, r * s, 0, s, 1)
+        return cls(spec, (*strides[1:3], *strides[4:]), p.groups * p.k * p.c * p.taps)
+
+    def chunk(self, slab: int) -> int:
+        """Elements that are copied at once: every block's part, of ``slab`` elements, starts at a multiple of them."""
+        size = element_bytes(self.spec)
+        chunk = power_of_two_in(slab, self.elements, 16 // size)
+        while chunk > 1 and max(1, self.spec.byte_alignment) % (chunk * size):
+            chunk //= 2
+        return chunk

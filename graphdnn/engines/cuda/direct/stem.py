@@ -1,0 +1,267 @@
+"""Engine ``cuda_direct_stem``: the first layer of a network, an image of 1 to 4 channels, forward, on tensor cores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphdnn.checks import InRange
+from graphdnn.convolution import ConvProblem
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.direct.geometry import element_bytes, has_packed_filter, image_space, power_of_two_in
+from graphdnn.engines.cuda.direct.stem_needs import is_served, operands_of, problem_of, stem_needs
+from graphdnn.engines.cuda.generator.convolution_roles import Roles
+from graphdnn.engines.cuda.generator.cost import device_cost
+from graphdnn.engines.cuda.generator.engine import cuda_engine
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.generator.program import Program, width_for
+from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.generator.space import is_addressable
+from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.hopper.product import register_product_text
+from graphdnn.engines.cuda.hopper.stem import Warpgroups, divide, image_map, is_copied_in_bulk
+from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need
+from graphdnn.engines.work import flops
+from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import ConvForward
+from graphdnn.tensors import TensorSpec
+
+_TAG = "conv_fprop"
+_WEIGHTS = 112  # registers of a thread for filters
+# From so many of them on, or for more channels, products of warpgroups are faster: by 8 % (3x3) to 4 times (11x11).
+_MANY, _NARROW = 64, 32
+_HALF = 88  # with which two blocks share a multiprocessor
+_SHARED = 100_000  # bytes of a block: two of them share a multiprocessor
+_WARPS = 8
+_ROWS = Knob(KnobType.TILE_ROWS, 0, 32, 1, 0, "output rows of a tile; 0: chosen by the shape")
+_WARPGROUPS = Knob(
+    KnobType.KERNEL_CFG,
+    0,
+    2,
+    1,
+    0,
+    "0: chosen by the filter; 1: products of warps; 2: of warpgroups (9.0), if they fit",
+)
+_STAGES = 2  # of products of warps
+_PACE, _PACE_OF_GROUPS = 0.3, 0.5  # of the tensor cores' peak: operands are read beside the products
+_OCCUPANCY = Knob(KnobType.OCCUPANCY, 1, 4, 1, 2, "blocks of a multiprocessor that registers are limited for")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Sizes of the kernel for one problem; elements, unless said otherwise."""
+
+    lead: int
+    before: int  # zeros before an image row
+    window: int  # where pixel 0's window begins in a row
+    pitch: int
+    tiles_n: int  # products of a warp side by side
+    parts: int  # warps side by side along the channels
+    rows: int  # output rows of a tile
+
+    @classmethod
+    def of(cls, p: ConvProblem, chosen_rows: int) -> Plan:
+        stride, c = p.stride, p.c
+        reach = p.pre_padding[1] * c
+        before = -(-(reach + 1) // 8) * 8
+        lead = (before - reach) % 2
+        window = before - reach - lead
+        depth = _depth(p, lead)
+        last = (-(-p.output[1] // _pixels(p)) * _pixels(p) - 1) * stride[1] * c
+        # In the text, so that places in a row's neighbours need no arithmetic; rounded, so that images share texts.
+        pitch = -(-max(before + p.input[1] * c, window + lead * (_apart(p) - 1) + last + depth) // 64) * 64
+        slices = p.filter[0] * depth // 8
+        tiles_n = next((n for n in (4, 2, 1) if slices * n <= _WEIGHTS), 0)
+        while tiles_n > 1 and 8 * tiles_n >= 2 * p.k:
+            tiles_n //= 2
+        parts = min(-(-p.k // max(1, 8 * tiles_n)), 4)
+        parts = 1 if parts == 1 else 2 if parts == 2 else 4
+        plan = cls(lead, before, window, pitch, tiles_n, parts, 1)
+        rows = chosen_rows or max(
+            (r for r in range(1, 9) if plan.shared(p, r, 2) <= _SHARED),
+            key=lambda r: (min(r, 4), -(-p.output[0] // r) * -r, -r),
+            default=1,
+        )
+        return cls(lead, before, window, pitch, tiles_n, parts, rows)
+
+    def weights(self, p: ConvProblem) -> int:
+        """Registers of a thread for filters."""
+        return p.filter[0] * _depth(p, self.lead) // 8 * self.tiles_n
+
+    def shared(self, p: ConvProblem, rows: int, size: int) -> int:
+        """Bytes of shared memory of products of warps."""
+        image = _STAGES * ((rows - 1) * p.stride[0] + p.filter[0]) * self.pitch * size
+        return image + self.parts * 8 * self.tiles_n * p.taps * p.c * size
+
+
+def _warpgroups(
+    p: ConvProblem, plan: Plan, x: TensorSpec, strides: tuple[int, ...], size: int, device: DeviceSpec, knobs: Knobs
+) -> Warpgroups | None:
+    """None: products of warps. ``size``: bytes of a filter's element."""
+    is_asked, of_warps = knobs[_WARPGROUPS.type] == 2, knobs[_WARPGROUPS.type] == 1
+    if device.compute_capability != (9, 0) or of_warps or (plan.weights(p) < _MANY and p.k <= _NARROW and not is_asked):
+        return None
+    panels = _apart(p) * -(-p.filter[0] * _depth(p, plan.lead) // 64)
+    is_bulk = is_copied_in_bulk(p, plan.pitch, strides, max(1, x.byte_alignment))
+    sizes = panels, size, is_bulk, device.sm_count, device.shared_memory
+    return divide(p, plan.pitch, *sizes, knobs[_ROWS.type])
+
+
+def _apart(p: ConvProblem) -> int:
+    """Pixels from row to row of a product: where windows begin at odd distances, every second one."""
+    return 2 if p.stride[1] * p.c % 2 else 1
+
+
+def _pixels(p: ConvProblem) -> int:
+    """Neighbours that products take together."""
+    return 16 * _apart(p)
+
+
+def _depth(p: ConvProblem, lead: int) -> int:
+    """Of one filter row: its window, with the number before it where it begins at an odd element."""
+    return -(-(p.filter[1] * p.c + (lead or _apart(p) - 1)) // 8) * 8
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    anchor = op.anchor
+    assert isinstance(anchor, ConvForward)
+    roles, p = Roles.of(anchor), anchor.problem
+    x, w = anchor.x, anchor.w
+    steps = Steps(op, device)
+    strides = roles.space(w).strides(w)
+    if not is_addressable(w) or not has_packed_filter(p, strides):
+        w = steps.relaid(w)
+        strides = (0, p.c * p.taps, p.taps, 0, p.filter[1], 1)
+    plan = Plan.of(p, knobs[_ROWS.type])
+    x_space, y_space = image_space(roles, x), image_space(roles, roles.output)
+
+    parameters = Parameters(steps.places)
+    x_strides = x_space.strides(x)
+    groups = _warpgroups(p, plan, x, x_strides, element_bytes(w), device, knobs)
+    own = 8 if groups else 2 * plan.tiles_n  # neighbouring channels of a lane
+    width = min(own, width_for(y_space, steps.epilogue_tensors(), 1, 32))
+    body = Program(op, parameters, y_space, "t", width=width, vector_axis=1, keeps=groups is not None)
+    steps.finish(body, "acc", "float")
+
+    row = p.input[1] * p.c
+    x_n, _, x_h, _ = x_strides
+    size = element_bytes(x)
+    chunk = aligned(x, power_of_two_in(8, row, *(s for s in (x_n, x_h) if s)))
+    rows = groups.rows if groups else plan.rows
+    row_tiles, column_tiles = -(-p.output[0] // rows), -(-p.output[1] // _pixels(p))
+    channels = groups.columns if groups else plan.parts * 8 * plan.tiles_n  # of a block
+    part_filters = channels * p.taps * p.c
+    filter_chunk = aligned(w, power_of_two_in(16 // element_bytes(w), part_filters, p.k * p.c * p.taps))
+
+    resident = knobs[_OCCUPANCY.type] if plan.weights(p) <= _HALF and not groups else 1
+    threads = groups.threads if groups else 32 * _WARPS
+
+    is_bulk = is_copied_in_bulk(p, plan.pitch, x_strides, max(1, x.byte_alignment))
+    if groups and is_bulk:
+        parameters.maps("image", [(x, image_map(p, plan.pitch, x_strides, rows))])
+    parameters.tensor("x", x)
+    parameters.tensor("filter", w)
+    for name, value in {
+        "x_n": x_n, "x_h": x_h, "in_h": p.input[0], "pad_h": p.pre_padding[0], "row_pieces": row // chunk,
+        "window": plan.window,
+        "out_h": p.output[0], "out_w": p.output[1], "channels_out": p.k,
+        "row_tiles": row_tiles, "column_tiles": column_tiles, "tiles": p.n * row_tiles,
+        "filter_elements": p.k * p.c * p.taps,
+        "filter_c": strides[2], "filter_r": strides[4], "filter_s": strides[5],
+    }.items():  # fmt: skip
+        parameters.integer(name, value)
+    # Filters lie as their windows do.
+    in_order = not p.flip and (strides[2], strides[4], strides[5]) == (1, p.filter[1] * p.c, p.c)
+    name = f"conv_fprop__direct_stem_r{p.filter[0]}s{p.filter[1]}c{p.c}p{rows}__{op.name}"
+    text = kernel_text(
+        name,
+        [
+            "direct_copy.cuh",
+            "hopper_pipeline.cuh" if groups else "direct_mma.cuh",
+            "direct_stem_rows.cuh",
+            "direct_stem_windows.cuh",
+            "hopper_stem.cu" if groups else "direct_stem.cu",
+        ],
+        parameters=parameters.text,
+        functions=[
+            *([body.keeping(), register_product_text(x.data_type, groups.columns)] if groups else []),
+            body.function("epilogue", ("const Kept& kept, " if groups else "") + f"const float (&acc)[{width}]"),
+        ],
+        constants={
+            "R": p.filter[0], "S": p.filter[1], "C": p.c, "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
+            "FLIP": p.flip, "IN_ORDER": in_order, "PITCH": plan.pitch, "LEAD": plan.lead, "BEFORE": plan.before,
+            "TP": rows, "THREADS": threads, "CHUNK": chunk, "FILTER_CHUNK": filter_chunk, "WIDTH": width,
+            **(
+                {"BN": groups.columns, "STAGES": groups.stages, "BULK": is_bulk}
+                if groups
+                else {"NT": plan.tiles_n, "PARTS": plan.parts, "STAGES": _STAGES, "BLOCKS": resident}
+            ),
+            "Element": STORAGE[x.data_type], "Filter": STORAGE[w.data_type],
+        },
+    )  # fmt: skip
+    across = -(-p.k // channels)
+    blocks = min(p.n * row_tiles, max(1, device.sm_count * resident // across))
+    shared = groups.shared if groups else plan.shared(p, rows, max(size, element_bytes(w)))
+    steps.add(
+        Launch(
+            text,
+            "hopper_stem" if groups else "direct_stem",
+            (blocks, across, 1),
+            threads,
+            parameters.pack(),
+            shared,
+        )
+    )
+    return steps.kernel(name)
+
+
+def aligned(spec: TensorSpec, chunk: int) -> int:
+    """At most ``chunk`` elements such that the promised alignment allows their access."""
+    while chunk > 1 and max(1, spec.byte_alignment) % (chunk * element_bytes(spec)):
+        chunk //= 2
+    return chunk
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    p, x = problem_of(task), operands_of(task)["x"]
+    plan = Plan.of(p, knobs[_ROWS.type])
+    depth = p.filter[0] * _depth(p, plan.lead)
+    strides = image_space(Roles.of(task.op.anchor), x).strides(x)  # type: ignore[arg-type]
+    groups = _warpgroups(p, plan, x, strides, 2, task.device, knobs)
+    block = groups.columns if groups else 8 * plan.tiles_n * plan.parts
+    pixels = p.n * p.output[0] * -(-p.output[1] // _pixels(p)) * _pixels(p)
+    pace = _PACE_OF_GROUPS if groups else _PACE
+    seconds = 2.0 * pixels * -(-p.k // block) * block * depth / (pace * task.device.rate(DataType.HALF))
+    others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
+    return device_cost(task, seconds + others)
+
+
+def _fits(task: Task) -> int:
+    p = problem_of(task)
+    plan = Plan.of(p, 0)
+    return plan.shared(p, 1, 2) if plan.tiles_n else 0
+
+
+ENGINE = cuda_engine(
+    id=13,
+    name="cuda_direct_stem",
+    summary="first layers, forward: an image of 1 to 4 channels in 16 bits, channels last, on tensor cores",
+    needs=(
+        *stem_needs("cuda_direct_stem", _TAG),
+        need(
+            "cuda_direct_stem.row",
+            "x.dims[3]",
+            _fits,
+            InRange(1, _SHARED),
+            reason="the rows of a filter's height are kept in shared memory twice, whole",
+            fix="divide the image into narrower ones",
+            when=lambda task: is_served(task, _TAG),
+        ),
+    ),
+    cost=_cost,
+    generate=generate,
+    layout=LayoutType.PREFERRED_NHWC,
+    knobs=(_ROWS, _OCCUPANCY, _WARPGROUPS),
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+)

@@ -1,0 +1,1 @@
+"""Engines of extension operations: patches, grid sampling, the CTC loss."""

@@ -1,0 +1,158 @@
+"""Engines ``cuda_grid_sample`` and ``cuda_grid_sample_backward``: images at the positions of a grid, and gradients.
+
+Nothing is scattered: the gradient of the image is gathered by tiles of pixels, which look at all positions in order.
+So sums have one order; where a grid jumps about, every tile meets every group of positions, and the time grows
+with their product.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.extensions.needs import extension_needs
+from graphdnn.engines.cuda.generator.cost import device_cost, memory_cost
+from graphdnn.engines.cuda.generator.engine import cuda_engine
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import GridSample, GridSampleBackward
+from graphdnn.tensors import TensorSpec, stride_order
+
+_THREADS = 256
+_BLOCKS_PER_SM = 16
+_TILE_ROWS, _TILE_COLUMNS = 8, 32  # pixels of a block
+_CHANNELS = 4  # of a thread
+_LOOK = 8  # operations on a position that a tile looks at
+_AXES = ("AT_N", "AT_C", "AT_ROW", "AT_COLUMN")
+
+
+def _store(name: str, spec: TensorSpec) -> str:
+    """The function that rounds a result into the tensor of that name."""
+    value = f"narrow<{STORAGE[spec.data_type]}>(value)"
+    return (
+        "__device__ __forceinline__ void store(const Params& p, long long at, Compute value) {"
+        f" p.{name}[at] = {value}; }}\n"
+    )
+
+
+def _described(op: GridSample | GridSampleBackward, inputs: tuple[str, ...], output: str) -> Parameters:
+    """Addresses and strides of the tensors, and the image's size."""
+    parameters = Parameters()
+    for name in (*inputs, output):
+        spec = getattr(op, name)
+        parameters.tensor(name, spec, is_output=name == output)
+        parameters.integers(f"{name}_stride", spec.strides)
+    height, width = op.x.extents[2:]
+    for field, value in (("height", height), ("width", width), ("channels", op.x.extents[1])):
+        parameters.integer(field, value)
+    for field, value in (("rows", op.grid.extents[1]), ("columns", op.grid.extents[2])):
+        parameters.integer(field, value)
+    parameters.number("half_height", (height - 1) / 2)
+    parameters.number("half_width", (width - 1) / 2)
+    return parameters
+
+
+def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
+    anchor = op.anchor
+    assert isinstance(anchor, GridSample)
+    y = anchor.y
+    order = stride_order(y.dims, y.strides)
+    parameters = _described(anchor, ("x", "grid"), "y")
+    count = prod(y.extents)
+    parameters.integer("count", count)
+    parameters.integers("size", [y.extents[axis] for axis in order])
+    name = f"grid_sample__{''.join(map(str, order))}"
+    text = kernel_text(
+        name,
+        ["grid_sample.cuh", "grid_sample.cu"],
+        parameters=parameters.text,
+        functions=[_store("y", y)],
+        constants={
+            "THREADS": _THREADS,
+            "Compute": COMPUTE_TYPE[anchor.compute_type],
+            **{field: order.index(axis) for axis, field in enumerate(_AXES)},
+        },
+    )
+    return DeviceKernel(
+        name, (Launch(text, "grid_sample", (_blocks(count, device), 1, 1), _THREADS, parameters.pack()),)
+    )
+
+
+def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
+    anchor = op.anchor
+    assert isinstance(anchor, GridSampleBackward)
+    return DeviceKernel("grid_sample_bwd", (_image(anchor), _grid(anchor, device)))
+
+
+def _image(op: GridSampleBackward) -> Launch:
+    parameters = _described(op, ("grid", "dy"), "dx")
+    n, c, height, width = op.x.extents
+    across, down, groups = -(-width // _TILE_COLUMNS), -(-height // _TILE_ROWS), -(-c // _CHANNELS)
+    for field, value in (("tiles_across", across), ("tiles_down", down), ("groups", groups)):
+        parameters.integer(field, value)
+    text = kernel_text(
+        "grid_sample_image",
+        ["grid_sample.cuh", "grid_sample_image.cu"],
+        parameters=parameters.text,
+        functions=[_store("dx", op.dx)],
+        constants={
+            "THREADS": _TILE_ROWS * _TILE_COLUMNS,
+            "TILE_ROWS": _TILE_ROWS,
+            "TILE_COLUMNS": _TILE_COLUMNS,
+            "CHANNELS": _CHANNELS,
+            "Compute": COMPUTE_TYPE[op.compute_type],
+        },
+    )
+    blocks = across * down * groups * n
+    return Launch(text, "grid_sample_image", (blocks, 1, 1), _TILE_ROWS * _TILE_COLUMNS, parameters.pack())
+
+
+def _grid(op: GridSampleBackward, device: DeviceSpec) -> Launch:
+    parameters = _described(op, ("x", "grid", "dy"), "dgrid")
+    count = prod(op.grid.extents[:3])
+    parameters.integer("count", count)
+    text = kernel_text(
+        "grid_sample_grid",
+        ["grid_sample.cuh", "grid_sample_grid.cu"],
+        parameters=parameters.text,
+        functions=[_store("dgrid", op.dgrid)],
+        constants={"THREADS": _THREADS, "Compute": COMPUTE_TYPE[op.compute_type]},
+    )
+    return Launch(text, "grid_sample_grid", (_blocks(count, device), 1, 1), _THREADS, parameters.pack())
+
+
+def _blocks(count: int, device: DeviceSpec) -> int:
+    return min(-(-count // _THREADS), _BLOCKS_PER_SM * device.sm_count)
+
+
+def _backward_cost(task: Task, knobs: Knobs) -> Cost:
+    """Each tile of pixels looks at each position, once for a group of channels."""
+    op = task.op.anchor
+    assert isinstance(op, GridSampleBackward)
+    n, c, height, width = op.x.extents
+    tiles = -(-height // _TILE_ROWS) * -(-width // _TILE_COLUMNS) * -(-c // _CHANNELS)
+    looks = n * tiles * prod(op.grid.extents[1:3]) * _LOOK
+    return device_cost(task, looks / task.device.rate(op.compute_type), launches=2)
+
+
+ENGINE = cuda_engine(
+    id=46,
+    name="cuda_grid_sample",
+    summary="images at the positions of a grid, one thread for each result",
+    needs=extension_needs("cuda_grid_sample", GridSample.tag),
+    cost=lambda task, knobs: memory_cost(task),
+    generate=lambda op, device, knobs: generate(op, device),
+    is_general=True,
+)
+BACKWARD = cuda_engine(
+    id=47,
+    name="cuda_grid_sample_backward",
+    summary="gradients of images and grids, gathered in one order",
+    needs=extension_needs("cuda_grid_sample_backward", GridSampleBackward.tag),
+    cost=_backward_cost,
+    generate=lambda op, device, knobs: generate_backward(op, device),
+    is_general=True,
+)

@@ -1,0 +1,1 @@
+"""What every engine is generated with: parameters, coordinates, the pointwise program, text, launches, needs, costs."""

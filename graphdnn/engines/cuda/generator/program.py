@@ -1,0 +1,445 @@
+"""Program: pointwise operations as the text of one device function. Every engine's prologue and epilogue.
+
+The function works on ``width`` neighbouring elements at a coordinate ``at`` of a
+``Space``. Values live in arrays of their tensor's storage type, so each is rounded
+exactly where the graph says; the expressions are those of the pointwise table.
+Operands are found at run time (addresses and strides are fields of ``Params``);
+types, operations and the way each operand lies along the vector axis are text.
+
+Comments number the operations as the fused operation lists them, and say nothing
+of uids or names: graphs that differ only in those share one compiled kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import copysign, gcd, inf, isnan, prod
+from types import MappingProxyType
+
+import numpy as np
+
+from graphdnn.dtypes import COMPUTE, ELEMENTS
+from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.generator.space import Space, is_addressable
+from graphdnn.enums import DataType, PointwiseMode
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import Operation, PointwiseOperation
+from graphdnn.tensors import TensorSpec, packed_strides
+
+MAX_WIDTH = 16  # elements
+_PACK_BYTES = 16  # of one access
+_LINE = 128  # bytes
+_INT_MAX = 2**31 - 1
+
+
+class Program:
+    """Builds one device function. Operands are loaded when first used, each once."""
+
+    def __init__(
+        self,
+        op: FusedOp,
+        parameters: Parameters,
+        space: Space,
+        prefix: str,
+        *,
+        width: int = 1,
+        vector_axis: int | None = None,
+        linear: str = "",
+        stores: str = "store",
+        keeps: bool = False,
+        quick: str = "",
+        condition: str = "",
+    ) -> None:
+        """``prefix`` keeps the fields of several programs of one kernel apart. ``linear``: the name of an argument
+        that counts elements in the order of the space, which is the offset in tensors that are packed in that order.
+        ``stores``: the function that stores neighbours. ``keeps``: what varies along the vector axis only
+        is taken from ``kept``, an argument that the function ``keep`` filled (``keeping``). ``quick``: the
+        name of a word that tells where the quick form of an operation does not hold; without it another form is taken
+        there. ``condition``: an argument without which nothing is stored; coordinates have to be legal all the same.
+        """
+        self._op, self._parameters, self._space, self._prefix = op, parameters, space, prefix
+        self.width = width
+        self._vector_axis = space.rank - 1 if vector_axis is None else vector_axis
+        self._linear, self._packed = linear, packed_strides(space.sizes)
+        self._quick = quick
+        self._if = f"if ({condition}) " if condition else ""
+        self._values: dict[int, str] = {}  # uid -> array
+        self._fields: dict[int, str] = {}
+        self._factors: set[int] = set()
+        self._arrays = 0
+        self._stores = stores
+        self._keeps = keeps
+        self._kept: list[tuple[str, str, str]] = []  # type, name, load
+        self._loaded: list[tuple[TensorSpec, str, str]] = []  # from memory at offsets: field, offset
+        self._lines: list[str] = []
+        self._number = {id(step): i for i, step in enumerate(op.operations)}
+
+    # Values.
+
+    def _new(self, spec: TensorSpec) -> str:
+        name = self._values[spec.uid] = f"v{self._arrays}"
+        self._arrays += 1
+        self._line(f"{STORAGE[spec.data_type]} {name}[{self.width}];")
+        return name
+
+    def _line(self, text: str) -> None:
+        self._lines.append(f"    {text}")
+
+    def each(self, body: str) -> None:
+        """One statement for every element; ``e`` counts them."""
+        self._line(f"#pragma unroll\n    for (int e = 0; e < {self.width}; ++e) {{ {body} }}")
+
+    def value(self, spec: TensorSpec) -> str:
+        """The array that holds a tensor's elements, loaded from memory when nothing here computes them."""
+        known = self._values.get(spec.uid)
+        if known is not None:
+            return known
+        field = self._operand(spec, is_output=False)
+        name = self._new(spec)
+        kind = STORAGE[spec.data_type]
+        if spec.is_by_value or spec.is_constant:
+            self.each(f"{name}[e] = from_bits<{kind}>(p.{field});")
+        elif spec.data_type is DataType.BOOLEAN:
+            self.each(f"{name}[e] = load_bit(p.{field}, {self._offset(spec, field)});")
+        else:
+            step, offset = self._step(spec, field), self._offset(spec, field)
+            load = f"load<{self.width}>(p.{field} + ({offset}), {step}, "
+            self._loaded.append((spec, field, offset))
+            if self._keeps and is_of_vector_axis(self._space, spec, self._vector_axis):
+                self._lines.pop()  # the array's declaration
+                self._kept.append((kind, name, load))
+                name = self._values[spec.uid] = f"kept.{name}"
+            else:
+                self._line(f"{load}{name});")
+        return name
+
+    def old(self, spec: TensorSpec) -> str:
+        """What an output held before, for beta: loaded, but not the tensor's value."""
+        self._operand(spec, is_output=True)  # it is written too
+        name = self.value(spec)
+        del self._values[spec.uid]
+        return name
+
+    def _operand(self, spec: TensorSpec, *, is_output: bool) -> str:
+        """The name of the tensor's field."""
+        known = self._fields.get(spec.uid)
+        if known is not None:
+            return known
+        field = self._fields[spec.uid] = f"{self._prefix}{len(self._fields)}"
+        self._parameters.tensor(field, spec, is_output=is_output)
+        if not (spec.is_by_value or spec.is_constant):
+            if is_addressable(spec) or spec.vector_count == 1:
+                self._parameters.integers(f"{field}_stride", self._space.strides(spec))
+            else:
+                self._parameters.integers(f"{field}_stride", [s * spec.vector_count for s in spec.strides])
+        return field
+
+    def _offset(self, spec: TensorSpec, field: str) -> str:
+        """Elements from the tensor's first to the one at ``at``."""
+        if spec.vector_count != 1:
+            return self._vectorized_offset(spec, field)
+        strides = self._space.strides(spec)
+        if self._linear and is_addressable(spec) and self._is_packed(strides):
+            return self._linear
+        kind = "(int)" if spec.span <= _INT_MAX else ""  # a 64-bit product is three instructions
+        terms = [f"at[{j}] * {kind}p.{field}_stride[{j}]" for j, stride in enumerate(strides) if stride]
+        if spec.data_type is DataType.BOOLEAN and self.width != 1 and strides[self._vector_axis]:
+            terms.append(f"e * p.{field}_stride[{self._vector_axis}]")
+        return " + ".join(terms) or "0"
+
+    def _is_packed(self, strides: Sequence[int]) -> bool:
+        triples = zip(self._space.sizes, strides, self._packed, strict=True)
+        return all(size == 1 or stride == packed for size, stride, packed in triples)
+
+    def _vectorized_offset(self, spec: TensorSpec, field: str) -> str:
+        """Vectors of channels: the index along that axis splits into a vector and a place in it."""
+        terms = []
+        for axis, extent in enumerate(spec.extents):
+            if extent == 1:
+                continue
+            index, count = self._index(axis), spec.vector_count
+            if axis == spec.vectorized_dimension:
+                terms.append(f"({index}) / {count} * p.{field}_stride[{axis}] + ({index}) % {count}")
+            else:
+                terms.append(f"({index}) * p.{field}_stride[{axis}]")
+        return " + ".join(terms) or "0"
+
+    def _index(self, logical: int) -> str:
+        """The index along a tensor's axis."""
+        terms = []
+        for j, axis in enumerate(self._space.axes):
+            if axis.logical != logical or axis.size == 1:
+                continue
+            factor = ""
+            if any(a.logical == logical and a is not axis for a in self._space.axes) and axis.multiplier != 1:
+                factor = f" * p.{self._prefix}_factor{j}"
+                if j not in self._factors:
+                    self._factors.add(j)
+                    self._parameters.integer(f"{self._prefix}_factor{j}", axis.multiplier)
+            lane = " + e" if self.width != 1 and j == self._vector_axis else ""
+            terms.append(f"(long long)(at[{j}]{lane}){factor}")
+        return " + ".join(terms) or "0LL"
+
+    def _step(self, spec: TensorSpec, field: str) -> str:
+        """How the elements lie along the vector axis: a tag type, or a stride."""
+        stride = self._space.strides(spec)[self._vector_axis] if self.width != 1 else 1
+        return {0: "Same()", 1: "Packed()"}.get(stride, f"Strided{{p.{field}_stride[{self._vector_axis}]}}")
+
+    # Statements.
+
+    def set(self, spec: TensorSpec, expression: str) -> str:
+        """Define a tensor's elements: ``expression`` of ``e``, in any arithmetic type, rounded to the tensor's."""
+        name = self._new(spec)
+        self.each(f"{name}[e] = narrow<{STORAGE[spec.data_type]}>({expression});")
+        return name
+
+    def note(self, step: Operation) -> None:
+        self._line(f"// operation {self._number[id(step)]}: {step.tag}")
+
+    def anchor(self, step: Operation, spec: TensorSpec, accumulator: str, ctype: str) -> None:
+        """The anchor's result enters: ``accumulator`` is an array of ``ctype``; alpha and beta are applied here."""
+        self.note(step)
+        alpha, beta = getattr(step, "alpha", 1.0), getattr(step, "beta", 0.0)
+        if alpha == 1.0 and beta == 0.0:
+            if self._fills_words(spec, ctype):
+                self._line(f"narrow_bytes({accumulator}, {self._new(spec)});")
+            else:
+                self.set(spec, f"{accumulator}[e]")
+            return
+        kind = _blending_type(ctype, (alpha, beta), spec.data_type if beta else None)
+        blended = f"({kind}){accumulator}[e] * {literal(alpha, kind)}"
+        if beta:
+            blended += f" + widen<{kind}>({self.old(spec)}[e]) * {literal(beta, kind)}"
+        self.set(spec, blended)
+
+    def apply(self, steps: Sequence[Operation]) -> None:
+        """Pointwise operations in order."""
+        for step in steps:
+            assert isinstance(step, PointwiseOperation)
+            self.note(step)
+            self._pointwise(step)
+
+    def _pointwise(self, step: PointwiseOperation) -> None:
+        row, spec = step.spec.row, step.spec
+        kind = COMPUTE_TYPE[spec.math_type]
+        inputs = step.inputs()
+        (result,) = step.outputs().values()
+        if spec.mode is PointwiseMode.GEN_INDEX:
+            self.set(result, self._index(int(spec.parameters()["axis"]) % len(result.extents)))
+            return
+        operands = []
+        for i, port in enumerate(row.operands):
+            value = f"{self.value(inputs[port])}[e]"
+            if port == "t":
+                operands.append(f"const bool o{i} = is_true({value});")
+                continue
+            alpha = (step.alpha1, step.alpha2, 1.0)[i]
+            scale = "" if alpha == 1.0 else f" * {literal(alpha, kind)}"
+            operands.append(f"const {kind} o{i} = widen<{kind}>({value}){scale};")
+        text = {"double": row.cuda_double, "float": row.cuda}.get(kind, row.cuda_int)
+        if kind == "float" and row.cuda_pack:
+            self._by_packs(row.cuda_pack, operands, result)
+            return
+        parameters = {name: literal(value, kind) for name, value in spec.parameters().items()}
+        expression = text.format(*(f"o{i}" for i in range(len(operands))), **parameters)
+        result_type = "bool" if row.kind in ("comparison", "logical") else kind
+        body = " ".join(operands)
+        if self._fills_words(result, result_type):
+            self._by_bytes(body, expression, result_type, result)
+            return
+        name = self._new(result)
+        self.each(f"{body} {name}[e] = narrow<{STORAGE[result.data_type]}>(({result_type}){expression});")
+
+    def _fills_words(self, spec: TensorSpec, ctype: str) -> bool:
+        """Whether elements are bytes that are packed while they are rounded. An H200 refuses the instruction that the
+        compiler makes of unsigned ones (F2IP.U8).
+        """
+        return ctype in ("int", "float") and self.width % 4 == 0 and spec.data_type is DataType.INT8
+
+    def _by_bytes(self, body: str, expression: str, ctype: str, result: TensorSpec) -> None:
+        """``expression`` of ``ctype``, four elements to a word."""
+        whole = f"v{self._arrays}"
+        self._arrays += 1
+        self._line(f"{ctype} {whole}[{self.width}];")
+        self.each(f"{body} {whole}[e] = ({ctype}){expression};")
+        self._line(f"narrow_bytes({whole}, {self._new(result)});")
+
+    def _by_packs(self, function: str, operands: Sequence[str], result: TensorSpec) -> None:
+        """A function of arrays in float: ``operands`` define ``o0``, ``o1`` ... of element ``e``."""
+        arrays = [f"v{self._arrays + i}" for i in range(len(operands) + 1)]
+        self._arrays += len(arrays)
+        self._line("float " + ", ".join(f"{name}[{self.width}]" for name in arrays) + ";")
+        self.each(" ".join((*operands, *(f"{name}[e] = o{i};" for i, name in enumerate(arrays[:-1])))))
+        quick, flag = ("quick_", [self._quick]) if self._quick else ("", [])
+        self._line(f"{quick}{function}({', '.join(arrays + flag)});")
+        self.set(result, f"{arrays[-1]}[e]")
+
+    def store(self, spec: TensorSpec) -> None:
+        """Write a tensor's elements to memory."""
+        value = self._values[spec.uid]
+        field = self._operand(spec, is_output=True)
+        if spec.data_type is DataType.BOOLEAN:
+            self.each(f"{self._if}store_bit(p.{field}, {self._offset(spec, field)}, {value}[e]);")
+        else:
+            step, offset = self._step(spec, field), self._offset(spec, field)
+            # The address outside the condition: neighbouring calls share what it is made of.
+            self._line(f"{STORAGE[spec.data_type]}* const to_{field} = p.{field} + ({offset});")
+            self._line(f"{self._if}{self._stores}<{self.width}>(to_{field}, {step}, {value});")
+
+    def store_outputs(self, steps: Sequence[Operation]) -> None:
+        """Write every output of the fused operation that one of ``steps`` computes."""
+        leaving = {t.uid for t in self._op.outputs}
+        for step in steps:
+            for spec in step.outputs().values():
+                if spec.uid in leaving and spec.uid in self._values:
+                    self.store(spec)
+
+    def given(self, spec: TensorSpec, expression: str) -> None:
+        """The caller holds a tensor's elements: ``expression`` of ``e``, in the storage type."""
+        name = self._new(spec)
+        self.each(f"{name}[e] = {expression};")
+
+    def hand(self, name: str, spec: TensorSpec) -> None:
+        """Hand a tensor's elements to the caller, in the storage type."""
+        value = self.value(spec)
+        self.each(f"{name}[e] = {value}[e];")
+
+    def result(self, name: str, spec: TensorSpec, ctype: str) -> None:
+        """Hand a tensor's elements to the caller, in the arithmetic type."""
+        value = self.value(spec)
+        self.each(f"{name}[e] = widen<{ctype}>({value}[e]);")
+
+    def widened(self, spec: TensorSpec, ctype: str) -> str:
+        """An array of a tensor's elements in an arithmetic type."""
+        value = self.value(spec)
+        name = f"v{self._arrays}"
+        self._arrays += 1
+        self._line(f"{ctype} {name}[{self.width}];")
+        self.each(f"{name}[e] = widen<{ctype}>({value}[e]);")
+        return name
+
+    def function(self, name: str, arguments: str = "") -> str:
+        """The text of ``void name(const Params& p, const int (&at)[rank], arguments)``."""
+        listed = ", ".join(a for a in ("const Params& p", f"const int (&at)[{self._space.rank}]", arguments) if a)
+        body = "\n".join(self._lines)
+        return f"__device__ __forceinline__ void {name}({listed}) {{\n{body}\n}}\n"
+
+    def keeping(self, others: Mapping[str, str] = MappingProxyType({})) -> str:
+        """The text of ``struct Kept``, and of ``keep``, which fills one at a coordinate. ``others``: names and types of
+        arrays in it that the caller fills.
+        """
+        filled = [*((kind, name) for kind, name, _ in self._kept), *((kind, name) for name, kind in others.items())]
+        fields = "".join(f"    {kind} {name}[{self.width}];\n" for kind, name in filled)
+        body = "".join(f"    {load}kept.{name});\n" for _, name, load in self._kept)
+        head = f"__device__ __forceinline__ void keep(const Params& p, const int (&at)[{self._space.rank}], Kept& kept)"
+        return f"struct Kept {{\n{fields}}};\n{head} {{\n{body}}}\n"
+
+    def streamed(self) -> list[TensorSpec]:
+        """What the function reads from memory that is as large as what it computes, along the vector axis."""
+        most = prod(self._space.sizes)
+        strides = self._space.strides
+        return [t for t, _, _ in self._loaded if t.elements >= most and strides(t)[self._vector_axis] == 1]
+
+    @property
+    def fetched(self) -> int:
+        """Elements that one line of the device's cache holds of every streamed operand; 0 when there is none."""
+        widest = max((ELEMENTS[t.data_type].bytes for t in self.streamed()), default=0)
+        return _LINE // widest if widest else 0
+
+    def fetching(self, name: str) -> str:
+        """The text of ``name``, which asks for the lines of streamed operands at a coordinate, ahead of their use."""
+        streamed = {t.uid for t in self.streamed()}
+        lines = "".join(f"    fetch_line(p.{f} + ({offset}));\n" for t, f, offset in self._loaded if t.uid in streamed)
+        head = f"__device__ __forceinline__ void {name}(const Params& p, const int (&at)[{self._space.rank}])"
+        return f"{head} {{\n{lines}}}\n"
+
+
+def is_of_vector_axis(space: Space, spec: TensorSpec, axis: int) -> bool:
+    """True for what lies in memory along one axis of the space only, like a bias along neighbouring channels."""
+    if spec.is_by_value or spec.is_constant or not is_addressable(spec):
+        return False
+    return all((stride != 0) == (j == axis) for j, stride in enumerate(space.strides(spec)))
+
+
+def width_for(space: Space, tensors: Sequence[TensorSpec], axis: int | None = None, limit: int = _PACK_BYTES) -> int:
+    """The most neighbouring elements that every operand can be accessed with at once: 1, 2, 4, 8 or 16.
+
+    An operand allows it when it is constant along the axis, or contiguous there with every row aligned. ``limit``:
+    bytes of one access to the large operands.
+    """
+    j = space.rank - 1 if axis is None else axis
+    stored = [t for t in tensors if not (t.is_by_value or t.is_constant)]
+    if not stored or not all(is_addressable(t) for t in stored):
+        return 1
+    most = max(t.elements for t in stored)
+    # Small operands come from the cache: they may take several accesses for a pack of the large ones.
+    streamed = max(ELEMENTS[t.data_type].bytes for t in stored if 2 * t.elements >= most)
+    return min(
+        MAX_WIDTH, max(1, limit // streamed), gcd(MAX_WIDTH, space.sizes[j]), *[_widest(space, t, j) for t in stored]
+    )
+
+
+def _widest(space: Space, spec: TensorSpec, axis: int) -> int:
+    """The longest pack of an operand: like all of these numbers a power of two."""
+    strides = space.strides(spec)
+    if strides[axis] == 0:
+        return MAX_WIDTH
+    if strides[axis] != 1:
+        return 1
+    rows = gcd(MAX_WIDTH, *[s for j, s in enumerate(strides) if j != axis and space.sizes[j] > 1])
+    promised = gcd(_PACK_BYTES, max(1, spec.byte_alignment))  # of virtual tensors too: the workspace is aligned more
+    return rows if promised == _PACK_BYTES else min(rows, max(1, promised // ELEMENTS[spec.data_type].bytes))
+
+
+def literal(value: float, ctype: str) -> str:
+    """A number as a literal of an arithmetic type."""
+    if ctype == "bool":
+        return "true" if value else "false"
+    if ctype in ("int", "long long"):
+        low, high = (-(2**31), 2**31 - 1) if ctype == "int" else (-(2**63), 2**63 - 1)
+        whole = high if value >= high else low if value <= low else int(value)
+        suffix = "" if ctype == "int" else "LL"
+        return f"(-{high}{suffix} - 1)" if whole == low else f"({whole}{suffix})" if whole < 0 else f"{whole}{suffix}"
+    if isnan(value):
+        return f"({ctype})NAN"
+    if value in (inf, -inf):
+        return f"((({ctype}){'-' if value < 0 else ''}INFINITY))"
+    return _finite(value, copysign(1.0, value), ctype)  # zeros are equal, and have two signs
+
+
+@lru_cache(maxsize=512)
+def _finite(value: float, sign: float, ctype: str) -> str:
+    number = float(np.float32(value)) if ctype == "float" else float(value)
+    if number in (inf, -inf):
+        return literal(number, ctype)
+    text = f"{number!r}{'f' if ctype == 'float' else ''}"
+    return f"({text})" if number < 0 or text.startswith("-") else text
+
+
+def _blending_type(ctype: str, factors: tuple[float, float], old: DataType | None) -> str:
+    """The type of alpha * result + beta * old: whole factors and an integer old contents keep integers exact."""
+    if ctype in ("float", "double"):
+        return ctype
+    if old is not None and ELEMENTS[old].kind == "float":
+        return "double"
+    wide = "long long" if ctype == "long long" or old is DataType.INT64 else "int"
+    limit = 2**63 - 1 if wide == "long long" else 2**31 - 1
+    return wide if all(float(f).is_integer() and abs(f) <= limit for f in factors) else "double"
+
+
+def compute_type(step: Operation) -> str:
+    """The C type of an operation's arithmetic."""
+    return COMPUTE_TYPE[step.compute_type]
+
+
+def asked_indices(steps: Sequence[Operation]) -> frozenset[int]:
+    """Logical axes whose index a GEN_INDEX operation reads."""
+    return frozenset(
+        int(step.spec.parameters()["axis"]) % len(next(iter(step.outputs().values())).extents)
+        for step in steps
+        if isinstance(step, PointwiseOperation) and step.spec.mode is PointwiseMode.GEN_INDEX
+    )
+
+
+assert set(COMPUTE_TYPE) == set(COMPUTE)

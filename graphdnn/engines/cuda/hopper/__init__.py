@@ -1,0 +1,1 @@
+"""Engines on the tensor cores of compute capability 9.0."""

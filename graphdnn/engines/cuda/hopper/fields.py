@@ -1,0 +1,65 @@
+"""The numbers of a convolution's products that differ from shape to shape, as fields of a kernel's parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphdnn.engines.cuda.generator.parameters import Parameters
+from graphdnn.engines.cuda.hopper.maps import Walk
+from graphdnn.engines.cuda.hopper.tiles import Sizes
+from graphdnn.engines.cuda.simt.implicit_product import Product
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where each residue's tiles begin, and how many there are."""
+
+    first: tuple[int, ...]
+    down: tuple[int, ...]
+    tiles: int
+    across: int
+
+    @classmethod
+    def of(cls, sizes: Sizes, rows_held: int, columns_held: int) -> Layout:
+        """For tiles that hold so much of the products."""
+        across = -(-sizes.columns // columns_held)
+        down = tuple(-(-rows // rows_held) for rows, _ in sizes.products)
+        first = tuple(sum(down[:i]) * across * sizes.groups for i in range(len(down)))
+        return cls(first, down, sum(down) * across * sizes.groups, across)
+
+
+def describe_work(
+    parameters: Parameters,
+    product: Product,
+    sizes: Sizes,
+    layout: Layout,
+    walks: Sequence[Walk],
+    channel_blocks: int,
+    tap_pitch: int = 0,
+    units: int = 0,
+) -> None:
+    """Fields of hopper_work.cuh. ``tap_pitch``: elements from tap to tap of a permuted filter; ``units``: the
+    columns of a wgrad, pairs of a tap and a block of channels.
+    """
+    filter_sizes = product.roles.space(product.roles.op.roles[1]).sizes[3:]
+    pace = [filter_sizes[1] * filter_sizes[2], filter_sizes[2], 1]  # in taps
+    parameters.table({
+        "tiles": layout.tiles, "tiles_n": layout.across,
+        "channels": product.channels, "channel_blocks": channel_blocks,
+        "columns": sizes.columns, "units": units, "tap_pitch": tap_pitch,
+        "first_tile": layout.first,
+        "tiles_m": layout.down,
+        "rows": [rows for rows, _ in sizes.products],
+        "depth": [depth for _, depth in sizes.products],
+        "pixels": [v for r in product.residues for v in r.pixels],
+        "taps": [max(1, v) for r in product.residues for v in r.taps],
+        "first_pixel": [v for r in product.residues for v in r.first_pixel],
+        "lowest": [v for walk in walks for v in walk.lower],
+        "tap_origin": [v for walk in walks for v in walk.origin],
+        "filter_start": [sum(f * s for f, s in zip(r.first_tap, pace, strict=True)) for r in product.residues],
+        "pixel_step": product.pixel_step,
+        "tap_step": product.tap_step,
+        "pixel_pitch": product.pixel_pitch,
+        "filter_step": [pitch * s for pitch, s in zip(product.tap_pitch, pace, strict=True)],
+    })  # fmt: skip

@@ -1,0 +1,368 @@
+"""Engine ``cuda_hopper_gemm``: convolutions on the tensor cores of compute capability 9.0 (hopper_gemm.cu).
+
+| direction | rows      | columns         | k               | rows from        | columns from   |
+|-----------|-----------|-----------------|-----------------|------------------|----------------|
+| fprop     | pixel     | channel k       | taps, channel c | x, along k       | w, along k     |
+| dgrad     | pixel     | channel c       | taps, channel k | dy, along k      | w, across k    |
+| wgrad     | channel k | taps, channel c | pixel           | dy, across k     | x, across k    |
+
+Bytes and 32-bit floats have to lie along k: their filters are copied with k innermost for a dgrad, and a wgrad of them
+is another engine's. Operands are moved by the copy unit (TMA), which walks through the image tap by tap, so nothing
+else is rearranged in memory beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL, Roles
+from graphdnn.engines.cuda.generator.cost import device_cost
+from graphdnn.engines.cuda.generator.engine import cuda_engine
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.generator.program import Program, asked_indices, width_for
+from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.generator.space import Space, is_addressable
+from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
+from graphdnn.engines.cuda.hopper.maps import (
+    Walk,
+    filter_map,
+    image_map,
+    is_permutable,
+    permuted_filter_map,
+    walk_of,
+)
+from graphdnn.engines.cuda.hopper.needs import EXACT_PAIRS, FP8_PAIRS, TF32_PAIRS, hopper_needs
+from graphdnn.engines.cuda.hopper.operands import ALIGNMENT, Operand, is_exchanged, operands
+from graphdnn.engines.cuda.hopper.product import product_text, promoted_steps
+from graphdnn.engines.cuda.hopper.result import (
+    holds_residual,
+    lies_in_row,
+    pixels_of,
+    residual_map,
+    streamed_residual,
+    written_and_read,
+)
+from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, sum_constants, sum_launch
+from graphdnn.engines.cuda.hopper.tiles import (
+    PANEL,
+    PARTS,
+    ROW,
+    STAGES,
+    TILE,
+    Sizes,
+    choose,
+)
+from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
+from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.engines.once import once
+from graphdnn.engines.sum_error import CUT, FP8, TF32
+from graphdnn.engines.work import flops
+from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
+from graphdnn.fusion.fused import FusedOp
+
+_COLUMNS_OF_A_THREAD, _ROWS_OF_A_THREAD = 8, 2  # neighbours
+_CHANNELS, _LAST_PIXEL = 2, 5  # axes of the coordinates of images and filters
+_UNROLLED = 4  # steps
+_SECTOR = 32  # bytes
+_PARTIAL_ROW, _ODD_ROW = 6.8, 9.5  # clocks of the copy unit, for pixels that lie at whole sectors and for others
+
+
+@once
+def sizes_of(op: FusedOp) -> Sizes:
+    """The products as the choice of a tile sees them."""
+    product = product_of(op)
+    depth_of_step = _depth_of_step(product)
+    products = []
+    for residue in product.residues:
+        if product.is_wgrad:
+            products.append((product.outer_channels, -(-product.pixel_count(residue) // PANEL)))
+        else:
+            taps = residue.taps[0] * residue.taps[1] * residue.taps[2]
+            products.append((product.pixel_count(residue), taps * -(-product.channels // depth_of_step)))
+    columns = _units(product) * PANEL if product.is_wgrad else product.outer_channels
+    operands = {t.uid for t in op.main.inputs().values()}
+    whole = [
+        t for t in (*op.inputs, *op.outputs) if t.uid not in operands and t.elements >= product.roles.output.elements
+    ]
+    result = sum(ELEMENTS[t.data_type].bytes for t in whole) or 1
+    residual = streamed_residual(op, product)
+    unit = 1 if product.roles.direction == "fprop" or is_exchanged(product.roles) else PANEL
+    sets = 2 if _promoted(product) else 1
+    return Sizes(
+        tuple(products),
+        columns,
+        product.roles.problem.groups,
+        unit,
+        result,
+        _is_turned(op, product),
+        product.is_wgrad,
+        sets,
+        0.0 if product.is_wgrad else _row_clocks(product),
+        _may_be_turned(op, product),
+        sum(t.bytes for t in op.main.inputs().values()) if product.is_wgrad else 0,
+        0 if residual is None else ELEMENTS[residual.data_type].bytes,
+    )
+
+
+def _row_clocks(product: Product) -> float:
+    """Of a copied pixel; 0 where its channels fill whole rows of 128 bytes."""
+    gathered, _ = gathered_and_plain(product.roles)
+    size = ELEMENTS[gathered.data_type].bytes
+    pitch = -(-product.channels * product.roles.problem.groups * size // ALIGNMENT) * ALIGNMENT
+    if product.channels * size % ROW == 0:
+        return 0.0
+    return _PARTIAL_ROW if pitch % _SECTOR == 0 else _ODD_ROW
+
+
+def _promoted(product: Product) -> int:
+    gathered, _ = gathered_and_plain(product.roles)
+    return promoted_steps(gathered.data_type)
+
+
+def _is_turned(op: FusedOp, product: Product) -> bool:
+    """Whether pixels are the columns: where an image's are neighbours in the result, and channels are not."""
+    if not _may_join_pixels(op, product):
+        return False
+    space = product.roles.space(product.roles.output)
+    if 1 in space.strides(op.outputs[0])[1:3]:
+        return False
+    return all(lies_in_row(space.strides(t)[3:], space.sizes[3:]) for t in written_and_read(op))
+
+
+def _may_be_turned(op: FusedOp, product: Product) -> bool:
+    """Whether pixels may be the columns though channels are neighbours in the result: all of them lie in a row."""
+    if not _may_join_pixels(op, product) or product.roles.problem.groups > 1:
+        return False
+    space = product.roles.space(product.roles.output)
+    if space.strides(op.outputs[0])[_CHANNELS] != 1:
+        return False
+    return all(is_addressable(t) and lies_in_row(*pixels_of(space, t)) for t in written_and_read(op))
+
+
+def _may_join_pixels(op: FusedOp, product: Product) -> bool:
+    """Whether the result's pixels are the product's, and nobody asks where one is."""
+    if product.is_wgrad or len(product.residues) > 1 or set(product.pixel_pitch) != {1}:
+        return False
+    return not asked_indices(op.epilogue)
+
+
+def _depth_of_step(product: Product) -> int:
+    gathered, _ = gathered_and_plain(product.roles)
+    return ROW // ELEMENTS[gathered.data_type].bytes
+
+
+def _units(product: Product) -> int:
+    """Pairs of a tap and a block of channels, the columns of a wgrad."""
+    taps = product.residues[0].taps
+    return taps[0] * taps[1] * taps[2] * -(-product.channels // PANEL)
+
+
+def _result_space(roles: Roles, is_turned: bool, of_all_images: bool) -> Space:
+    """The result's coordinates; where pixels are columns, all of an image's are one axis, or those of all images."""
+    space = roles.space(roles.output)
+    if not is_turned:
+        return space
+    axes = list(space.axes)
+    joined = [*([0] if of_all_images else []), 3, 4, 5]
+    # An axis of one element says nothing of where pixels lie.
+    innermost = next((axes[j] for j in reversed(joined) if axes[j].size > 1), axes[_LAST_PIXEL])
+    pixels = replace(innermost, size=prod(axes[j].size for j in joined))
+    for j in joined:
+        axes[j] = replace(axes[j], size=1)
+    axes[_LAST_PIXEL] = pixels
+    return replace(space, axes=tuple(axes))
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    product = product_of(op)
+    roles, p = product.roles, product.roles.problem
+    sizes = sizes_of(op)
+    choice = choose(sizes, device, knobs)
+    tile, layout = choice.tile, Layout.of(sizes, *sizes.sides(choice.tile))
+    is_split, is_turned = choice.parts > 1, sizes.is_turned or tile.is_turned
+    steps = Steps(op, device)
+    gathered, plain = (operand.prepared(steps) for operand in operands(roles))
+    parameters = Parameters(steps.places)
+    compute = COMPUTE_TYPE[roles.op.compute_type]
+
+    across_filter = roles.direction == "dgrad" and not is_exchanged(roles)
+    is_permuted = not (product.is_wgrad or across_filter or is_turned) and is_permutable(plain)
+    widest = max(ELEMENTS[t.data_type].bytes for t in op.outputs)
+    held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and widest > 2 else _COLUMNS_OF_A_THREAD
+    if tile.is_turned:
+        held = _ROWS_OF_A_THREAD
+    walks = [walk_of(product, residue) for residue in product.residues]
+    _add_maps(parameters, product, walks, gathered, plain, PANEL if across_filter else sizes.sides(tile)[1],
+              PANEL if product.is_wgrad else sizes.sides(tile)[0], held if is_permuted else 0)  # fmt: skip
+
+    out_space = _result_space(roles, is_turned, tile.is_turned)
+    vector_axis = _LAST_PIXEL if sizes.is_turned else _CHANNELS
+    width = min(width_for(out_space, steps.epilogue_tensors(), vector_axis), held)
+    body = Program(
+        op, parameters, out_space, "t", width=width, vector_axis=vector_axis, keeps=True, condition="is_there"
+    )
+    residual = None if is_split or sizes.is_turned else streamed_residual(op, product)
+    if residual is not None and not holds_residual(choice, residual):
+        residual = None
+    if residual is not None:
+        parameters.maps("residual", [(residual, residual_map(product, residual, sizes.sides(tile)[0]))])
+        body.given(residual, "kept.residual[e]")
+    steps.finish(body, "acc", compute)
+    channels_held = PANEL if product.is_wgrad else _depth_of_step(product)
+    blocks = -(-product.channels // channels_held)
+    pitch, units = (0, _units(product)) if product.is_wgrad else (plain.tap_stride, 0)
+    describe_work(parameters, product, sizes, layout, walks, blocks, pitch, units)
+    parameters.integer("parts", choice.parts)
+    parameters.integer("image_pixels", out_space.sizes[_LAST_PIXEL])
+    if is_split:
+        partial = choice.parts * layout.tiles * tile.bm * tile.bn * 4
+        parameters.scratch("partial", compute, steps.allocate(partial))
+    else:
+        parameters.nothing("partial", compute)
+
+    multiplying, copying = tile.registers
+    across = product.is_wgrad or (across_filter and is_turned), product.is_wgrad or (across_filter and not is_turned)
+    name = f"conv_{roles.direction}__hopper_{tile.name}x{choice.stages}{'_split' if is_split else ''}__{op.name}"
+    text = kernel_text(
+        name,
+        [
+            *("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_fill.cuh"),
+            "hopper_no_residual.cuh" if residual is None else "hopper_residual.cuh",
+            *(*PARTS_FILES, "hopper_gemm.cu", *(["hopper_sum.cu"] if is_split else [])),
+        ],
+        parameters=parameters.text,
+        functions=[
+            body.keeping({} if residual is None else {"residual": STORAGE[residual.data_type]}),
+            body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}], bool is_there"),
+            product_text(*_operand_types(product, is_turned), tile.bn, *across),
+        ],
+        constants={
+            "BM": tile.bm, "BN": tile.bn, "STAGES": choice.stages, "CONSUMERS": tile.consumers, "BLOCKS": tile.blocks,
+            "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
+            "WGRAD": product.is_wgrad, "TURNED": is_turned, "ACROSS_FILTER": across_filter,
+            "ACROSS_A": across[0], "ACROSS_B": across[1],
+            "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
+            **sum_constants(choice.parts),
+            "PERMUTED": is_permuted, "NEIGHBOURS": held,
+            "WIDTH": width, "UNROLL": _UNROLLED, "PROMOTED": _promoted(product),
+            "Element": STORAGE[gathered.spec.data_type], "Accumulator": compute,
+            **({} if residual is None else {"Residual": STORAGE[residual.data_type]}),
+        },
+    )  # fmt: skip
+    packed = parameters.pack()
+    pieces = layout.tiles * choice.parts
+    shared = choice.stages * (tile.stage_bytes + 16)
+    steps.add(
+        Launch(
+            text,
+            "hopper_gemm",
+            (min(pieces, tile.blocks * device.sm_count), 1, 1),
+            128 * (tile.consumers + 1),
+            packed,
+            shared,
+            starts_early=True,
+        )
+    )
+    if is_split:
+        steps.add(sum_launch(text, layout.tiles * tile.bm * tile.bn, choice.parts, packed))
+    return steps.kernel(name)
+
+
+def _add_maps(
+    parameters: Parameters,
+    product: Product,
+    walks: Sequence[Walk],
+    gathered: Operand,
+    plain: Operand,
+    filter_rows: int,
+    pixels: int,
+    neighbours: int,
+) -> None:
+    """``filter_rows`` and ``pixels`` are those of one copy; ``neighbours``: 0 where filters lie in their own order."""
+    spatial = product.roles.problem.spatial
+    images = [image_map(gathered, spatial, walk, product.pixel_step, pixels) for walk in walks]
+    if product.is_wgrad:
+        still = Walk(*((0,) * SPATIAL,) * 4)
+        other = image_map(plain, spatial, still, (1,) * SPATIAL, PANEL)
+    elif neighbours:
+        other = permuted_filter_map(plain, filter_rows, neighbours)
+    else:
+        other = filter_map(plain, filter_rows)
+    is_rounded = gathered.spec.data_type is DataType.FLOAT  # what tensor cores would only cut off
+    parameters.maps("gathered", [(gathered.spec, replace(one, is_rounded=is_rounded)) for one in images])
+    parameters.maps("plain", [(plain.spec, replace(other, is_rounded=is_rounded))])
+
+
+def _operand_types(product: Product, is_turned: bool) -> tuple[DataType, DataType]:
+    """Of rows and of columns."""
+    gathered, plain = gathered_and_plain(product.roles)
+    pair = gathered.data_type, plain.data_type
+    return pair[::-1] if product.is_wgrad or is_turned else pair
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    product = product_of(task.op)
+    choice = choose(sizes_of(task.op), task.device, knobs)
+    others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
+    copying = sum(o.copying_seconds(task.device) for o in operands(product.roles))
+    phases = {"copies": copying} if copying else {}
+    if choice.parts > 1:
+        phases["sum"] = choice.summing
+    return device_cost(task, choice.seconds - choice.summing + others, choice.partial).plus(phases)
+
+
+_COMMON: dict[str, Any] = {
+    "cost": _cost,
+    "generate": generate,
+    "knobs": (TILE, STAGES, PARTS),
+    "frugal": {KnobType.SPLIT_K: 1},
+    "layout": LayoutType.PREFERRED_NHWC,
+}
+ENGINE = cuda_engine(
+    id=50,
+    name="cuda_hopper_gemm",
+    summary="convolutions of 16-bit floats and bytes, channels last, on the tensor cores of compute capability 9.0",
+    needs=hopper_needs("cuda_hopper_gemm", EXACT_PAIRS),
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+    sum_error=CUT,
+    **_COMMON,
+)
+# Offered only where the note is allowed: operands lose 13 of their 24 bits on the way to the tensor cores.
+ENGINE_TF32 = cuda_engine(
+    id=51,
+    name="cuda_hopper_gemm_tf32",
+    summary="fp32 convolutions on the same tensor cores, operands rounded to TF32; only where that is allowed",
+    needs=hopper_needs("cuda_hopper_gemm_tf32", TF32_PAIRS),
+    numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.DOWN_CONVERT_INPUTS),
+    sum_error=TF32,
+    error_growth=2.0**13,
+    **_COMMON,
+)
+# What it loses in its sums is little beside what the operands lack, but more than fp32 sums lose: not unasked.
+ENGINE_FP8 = cuda_engine(
+    id=60,
+    name="cuda_hopper_gemm_fp8",
+    summary="fp8 convolutions on the same tensor cores, which keep 14 digits of 128 products; only where allowed",
+    needs=hopper_needs("cuda_hopper_gemm_fp8", FP8_PAIRS, (DataType.FLOAT,)),
+    numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.REDUCED_PRECISION_REDUCTION),
+    sum_error=FP8,
+    error_growth=2.0**10,
+    **_COMMON,
+)
+ENGINE_FP8_FAST = cuda_engine(
+    id=61,
+    name="cuda_hopper_gemm_fp8_fast",
+    summary="the same where the compute type is FAST_FLOAT_FOR_FP8, which allows it",
+    needs=hopper_needs("cuda_hopper_gemm_fp8_fast", FP8_PAIRS, (DataType.FAST_FLOAT_FOR_FP8,)),
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+    sum_error=FP8,
+    error_growth=2.0**10,
+    **_COMMON,
+)

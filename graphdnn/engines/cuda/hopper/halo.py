@@ -1,0 +1,133 @@
+"""Engine ``cuda_hopper_halo``: convolutions of unit stride whose taps share what is copied (hopper_halo.cu).
+
+A walk tap by tap copies each pixel once for every tap. Where few channels meet few columns that copying, not the
+products, is the time; here a patch is copied with the pixels around it, once for all taps.
+
+| direction | rows  | columns   | k               | rows from | columns from          |
+|-----------|-------|-----------|-----------------|-----------|-----------------------|
+| fprop     | pixel | channel k | taps, channel c | x         | w, along k            |
+| dgrad     | pixel | channel c | taps, channel k | dy        | w, across k           |
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.generator.cost import device_cost
+from graphdnn.engines.cuda.generator.engine import cuda_engine
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.generator.program import Program, width_for
+from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
+from graphdnn.engines.cuda.hopper.gemm import sizes_of
+from graphdnn.engines.cuda.hopper.halo_needs import NEEDS
+from graphdnn.engines.cuda.hopper.halo_shape import Taps, shape_of
+from graphdnn.engines.cuda.hopper.halo_tiles import TILE, choose
+from graphdnn.engines.cuda.hopper.maps import filter_map, is_permutable, patch_map, permuted_filter_map, walk_of
+from graphdnn.engines.cuda.hopper.operands import is_exchanged, operands
+from graphdnn.engines.cuda.hopper.product import product_text
+from graphdnn.engines.cuda.hopper.tiles import PANEL
+from graphdnn.engines.cuda.simt.implicit_product import product_of
+from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.engines.sum_error import CUT
+from graphdnn.engines.work import flops
+from graphdnn.enums import DataType, LayoutType, NumericalNote
+from graphdnn.fusion.fused import FusedOp
+
+_COLUMNS_OF_A_THREAD = 8
+_CHANNELS = 2  # axis of a result's coordinates
+_FILES = ("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_halo.cu")
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    product, shape, sizes = product_of(op), shape_of(op), sizes_of(op)
+    roles, choice = product.roles, choose(shape, device, knobs)
+    assert choice is not None, "a rule asks for a patch that fits"
+    tile = choice.tile
+    steps = Steps(op, device)
+    image, filter = (operand.prepared(steps) for operand in operands(roles))
+    parameters = Parameters(steps.places)
+    compute = COMPUTE_TYPE[roles.op.compute_type]
+
+    across_filter = roles.direction == "dgrad" and not is_exchanged(roles)
+    is_permuted = not across_filter and is_permutable(filter)
+    widest = max(ELEMENTS[t.data_type].bytes for t in op.outputs)
+    held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and widest > 2 else _COLUMNS_OF_A_THREAD
+    parameters.maps("gathered", [(image.spec, patch_map(image, *tile.reached(shape)))])
+    rows = PANEL if across_filter else tile.bn
+    columns = permuted_filter_map(filter, rows, held) if is_permuted else filter_map(filter, rows)
+    parameters.maps("plain", [(filter.spec, columns)])
+
+    out_space = roles.space(roles.output)
+    width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), held)
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, keeps=True, condition="is_there")
+    steps.finish(body, "acc", compute)
+    groups, across = tile.groups_of_rows(shape), -(-shape.columns // tile.bn)
+    layout = Layout.of(sizes, PANEL * groups * tile.consumers, tile.bn)
+    walks = [walk_of(product, residue) for residue in product.residues]
+    describe_work(parameters, product, sizes, layout, walks, shape.blocks, 0 if across_filter else filter.tap_stride)
+    down, aside = tile.patches(shape)
+    patches, taps = shape.images * down * aside, Taps.of(product)
+    for name, value in {
+        "parts": 1, "image_pixels": 1,
+        "patches": patches, "patches_down": down, "patches_across": aside, "tap_first": taps.first,
+    }.items():  # fmt: skip
+        parameters.integer(name, value)
+    parameters.integers("tap_pace", taps.pace)
+
+    multiplying, copying = tile.registers
+    name = f"conv_{roles.direction}__halo_{tile.name}x{choice.stages}x{choice.filters}__{op.name}"
+    text = kernel_text(
+        name,
+        _FILES,
+        parameters=parameters.text,
+        functions=[
+            body.keeping(),
+            body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}], bool is_there"),
+            body.fetching("fetch"),
+            product_text(image.spec.data_type, filter.spec.data_type, tile.bn, False, across_filter),
+        ],
+        constants={
+            "BM": PANEL * groups * tile.consumers, "BN": tile.bn, "CONSUMERS": tile.consumers,
+            "STAGES": choice.stages, "FILTERS": choice.filters, "RESIDENT": tile.is_resident,
+            "TALL": tile.tall, "WIDE": tile.wide, "LINEAR": tile.is_linear, "PATCH_BYTES": tile.patch_bytes(shape),
+            "TAPS_H": shape.taps[0], "TAPS_W": shape.taps[1], "STEP_H": shape.step[0], "STEP_W": shape.step[1],
+            "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
+            "WGRAD": False, "TURNED": False, "ACROSS_FILTER": across_filter, "PERMUTED": is_permuted,
+            "RESIDUES": 1, "SPATIAL": 2, "SPLIT": False,
+            "NEIGHBOURS": held, "FETCHED": 0 if tile.is_resident else body.fetched, "WIDTH": width,
+            "Element": STORAGE[image.spec.data_type], "Accumulator": compute,
+        },
+    )  # fmt: skip
+    pieces = patches if tile.is_resident else -(-patches // tile.consumers) * across
+    shared = choice.shared_bytes(shape)
+    grid = (min(pieces, device.sm_count), 1, 1)
+    threads = 128 * (tile.consumers + 1)
+    steps.add(Launch(text, "hopper_halo", grid, threads, parameters.pack(), shared, starts_early=True))
+    return steps.kernel(name)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    choice = choose(shape_of(task.op), task.device, knobs)
+    seconds = inf if choice is None else choice.seconds
+    others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
+    copying = sum(o.copying_seconds(task.device) for o in operands(product_of(task.op).roles))
+    return device_cost(task, seconds + others).plus({"copies": copying} if copying else {})
+
+
+ENGINE = cuda_engine(
+    id=54,
+    name="cuda_hopper_halo",
+    summary="convolutions of unit stride, few channels and channels last; pieces of an image copied once for all taps",
+    needs=NEEDS,
+    cost=_cost,
+    generate=generate,
+    knobs=(TILE,),
+    layout=LayoutType.PREFERRED_NHWC,
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+    sum_error=CUT,
+)

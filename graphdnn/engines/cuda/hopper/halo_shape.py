@@ -1,0 +1,63 @@
+"""A convolution of unit stride as hopper_halo.cu walks through it: lines and pixels, and its taps in both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.hopper.gemm import sizes_of
+from graphdnn.engines.cuda.hopper.halo_tiles import Shape
+from graphdnn.engines.cuda.hopper.maps import walk_of
+from graphdnn.engines.cuda.hopper.operands import is_exchanged
+from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW
+from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
+from graphdnn.engines.once import once
+from graphdnn.fusion.fused import FusedOp
+
+_LINE, _PIXEL = 1, 2  # the spatial axes that there are, of three
+
+
+def channels_of_row(product: Product) -> int:
+    """In 128 bytes."""
+    gathered, _ = gathered_and_plain(product.roles)
+    return ROW // ELEMENTS[gathered.data_type].bytes
+
+
+@once
+def shape_of(op: FusedOp) -> Shape:
+    product = product_of(op)
+    (residue,) = product.residues
+    is_across = product.roles.direction == "dgrad" and not is_exchanged(product.roles)
+    return Shape(
+        images=product.roles.problem.n,
+        pixels=(residue.pixels[_LINE], residue.pixels[_PIXEL]),
+        taps=(residue.taps[_LINE], residue.taps[_PIXEL]),
+        step=(abs(product.tap_step[_LINE]), abs(product.tap_step[_PIXEL])),
+        blocks=-(-product.channels // channels_of_row(product)),
+        columns=product.outer_channels,
+        column_unit=PANEL if is_across else 1,
+        result_bytes=sizes_of(op).result_bytes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Taps:
+    """Number in the filter of the tap that reads the first pixels of a patch, and of those after it."""
+
+    first: int
+    pace: tuple[int, int]
+
+    @classmethod
+    def of(cls, product: Product) -> Taps:
+        """An image is walked through forwards: a tap that lies ``o`` steps from the first is read ``o`` steps on."""
+        (residue,) = product.residues
+        walk = walk_of(product, residue)
+        _, height, width = product.roles.space(product.roles.op.roles[1]).sizes[3:]
+        assert height == residue.taps[_LINE], "all taps of a filter meet at unit stride"
+        first, paces = 0, []
+        for d, apart in ((_LINE, width), (_PIXEL, 1)):
+            pace = product.tap_pitch[d] * apart
+            is_backwards = walk.origin[d] > 0
+            first += residue.first_tap[d] * apart + ((residue.taps[d] - 1) * pace if is_backwards else 0)
+            paces.append(-pace if is_backwards else pace)
+        return cls(first, (paces[0], paces[1]))

@@ -1,0 +1,228 @@
+"""Patches of pixels that share what their taps read, and the choice of one: a model of a block's clocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW
+from graphdnn.engines.engine import Knob, Knobs
+from graphdnn.enums import DataType, KnobType
+
+_RESERVED = 1024 + 256  # bytes of shared memory: the system's, and barriers
+_BARRIERS = 16  # bytes for each stage
+_MOST_STAGES, _MOST_FILTERS, _LEAST_FILTERS = 4, 8, 3
+_LONGEST_BOX = 256
+_NARROWEST = 64  # columns of filters that pass by
+
+# The model's constants: those of tiles.py, and what 20 measured pairs of a layer and a patch need besides, on an
+# H200. They lie within 8 % of what was measured.
+_PRODUCT = 1.124 / 32  # clocks for each sum of a patch, and 32 bytes of k
+_READ = 128.0  # bytes of shared memory a clock that products read
+_COPIED = 71.0  # bytes a clock into shared memory
+_STEP = 9.0  # clocks of a tap besides
+_PATCH = 1000.0  # clocks of a patch besides
+_OWN_WAY = 320.0  # which is this, divided among consumers, where they do not wait for each other
+_LEAVING = 15.6  # bytes a clock of results
+_START = 3500.0  # clocks of a launch
+_PACE = 0.916  # of the highest clock
+
+
+class Shape(NamedTuple):
+    """What the choice depends on. Pairs are of lines and of pixels in a line."""
+
+    images: int
+    pixels: tuple[int, int]  # of the result
+    taps: tuple[int, int]
+    step: tuple[int, int]  # from tap to tap
+    blocks: int  # 128 bytes of channels that are summed
+    columns: int
+    column_unit: int  # of filters in shared memory
+    result_bytes: int  # of an element that leaves, and of what is read for it
+
+    @property
+    def tap_count(self) -> int:
+        return self.taps[0] * self.taps[1]
+
+
+@dataclass(frozen=True)
+class Halo:
+    """A consumer's patch and columns. ``is_linear``: the pixels of its lines follow each other in a product's rows."""
+
+    tall: int
+    wide: int
+    bn: int
+    consumers: int
+    is_resident: bool
+    is_linear: bool = False
+
+    @property
+    def name(self) -> str:
+        kind = "resident" if self.is_resident else "ring"
+        return f"{self.tall}x{self.wide}x{self.bn}_{self.consumers}{kind}"
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """Of a thread that multiplies and of one that copies."""
+        return {1: (240, 56), 2: (232, 40), 3: (160, 24), 4: (112, 24)}[self.consumers]
+
+    def reached(self, shape: Shape) -> tuple[int, int]:
+        """Lines and pixels of the image that a patch's taps read."""
+        reach = [(taps - 1) * step for taps, step in zip(shape.taps, shape.step, strict=True)]
+        return self.tall + reach[0], self.wide + reach[1]
+
+    def groups_of_rows(self, shape: Shape) -> int:
+        """64s of rows of the product."""
+        if not self.is_linear:
+            return self.tall * self.wide // PANEL
+        return -(-((self.tall - 1) * self.reached(shape)[1] + self.wide) // PANEL)
+
+    def landing(self, shape: Shape) -> int:
+        """Bytes of the image that one copy brings."""
+        lines, pitch = self.reached(shape)
+        return lines * pitch * ROW
+
+    def patch_bytes(self, shape: Shape) -> int:
+        """Of a patch, and of what rows that nobody stores read after it."""
+        lines, pitch = self.reached(shape)
+        rows = lines * pitch
+        if self.is_linear:
+            last_tap = (lines - self.tall) * pitch + pitch - self.wide
+            rows = max(rows, PANEL * self.groups_of_rows(shape) + last_tap)
+        return -(-rows * ROW // 1024) * 1024
+
+    def filter_bytes(self, shape: Shape) -> int:
+        """Of one tap."""
+        return -(-self.bn // shape.column_unit) * shape.column_unit * ROW
+
+    def stages(self, shape: Shape, shared_memory: int) -> tuple[int, int] | None:
+        """Of patches and of filters, of which resident ones have one; None if they do not fit."""
+        space, patch, taps = shared_memory - _RESERVED, self.patch_bytes(shape), self.filter_bytes(shape)
+        if max(self.reached(shape)) > _LONGEST_BOX:
+            return None
+        if self.is_resident:
+            left = space - shape.tap_count * shape.blocks * taps
+            stages = min(_MOST_STAGES, left // (self.consumers * (patch + _BARRIERS)))
+            return (stages, 1) if stages >= 2 and shape.columns <= self.bn else None
+        left = space - 2 * self.consumers * patch - _BARRIERS * 2
+        filters = min(_MOST_FILTERS, left // (taps + _BARRIERS))
+        return (2, filters) if filters >= _LEAST_FILTERS else None
+
+    def patches(self, shape: Shape) -> tuple[int, int]:
+        """Down and across an image."""
+        return -(-shape.pixels[0] // self.tall), -(-shape.pixels[1] // self.wide)
+
+
+TILES: tuple[Halo, ...] = (
+    *(Halo(8, 8, 64, consumers, True) for consumers in (4, 3, 2)),
+    *(Halo(8, 8, 32, consumers, True) for consumers in (4, 3)),
+    *(Halo(8, 8, bn, 2, True) for bn in (96, 128)),
+    Halo(4, 28, 64, 2, True, True),
+    *(Halo(8, 8, bn, 2, False) for bn in (64, 96, 128, 160, 192, 256)),
+    *(Halo(8, 16, bn, 2, False) for bn in (64, 96, 128, 160)),
+    *(Halo(16, 8, bn, 2, False) for bn in (128, 160)),
+    Halo(4, 28, 128, 2, False, True),
+    Halo(7, 14, 128, 2, False, True),
+)
+
+TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a patch, if it serves")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    tile: Halo
+    stages: int
+    filters: int
+    seconds: float
+
+    def shared_bytes(self, shape: Shape) -> int:
+        tile = self.tile
+        panels = shape.tap_count * shape.blocks if tile.is_resident else self.filters
+        rings = tile.consumers if tile.is_resident else 1
+        stages = tile.consumers * self.stages * tile.patch_bytes(shape) + panels * tile.filter_bytes(shape)
+        return stages + _BARRIERS * (rings * self.stages + self.filters)
+
+
+class _Machine(NamedTuple):
+    sms: int
+    clock: float
+    shared_memory: int
+
+
+def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
+    """The fastest that fits; a patch that was asked for and does not gives way to it. None if none fits."""
+    clock = device.rate(DataType.HALF) / (device.sm_count * 4096)
+    machine = _Machine(device.sm_count, clock, device.shared_memory)
+    return _fastest(shape, machine, knobs[TILE.type]) or _fastest(shape, machine, 0)
+
+
+def _widest(shape: Shape) -> int:
+    """Columns of a tile that is not mostly empty."""
+    return max(_NARROWEST, shape.columns + _NARROWEST // 2)
+
+
+@lru_cache(maxsize=1024)
+def _fastest(shape: Shape, machine: _Machine, number: int) -> Choice | None:
+    best: tuple[float, _Held] | None = None
+    for held in _fitting(shape._replace(images=1, pixels=(1, 1)), machine.shared_memory, number):
+        clocks = held.clocks(shape, machine.sms)
+        if best is None or clocks < best[0]:
+            best = clocks, held
+    if best is None:
+        return None
+    clocks, held = best
+    return Choice(held.tile, held.stages, held.filters, clocks / (machine.clock * _PACE))
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A patch that fits, with what the size of the image does not change."""
+
+    tile: Halo
+    stages: int
+    filters: int
+    start: float  # clocks
+    patch: float  # of each round
+    alone: float  # of a consumer's patch that has the tensor cores for itself, where filters stay
+    across: int  # tiles of the columns
+
+    @classmethod
+    def of(cls, tile: Halo, stages: int, filters: int, shape: Shape) -> _Held:
+        groups, taps = tile.groups_of_rows(shape), shape.tap_count * shape.blocks
+        read = (PANEL + tile.bn) * ROW / _READ
+        tap = groups * max(PANEL * tile.bn * _PRODUCT, read)
+        leaving = groups * PANEL * tile.bn * shape.result_bytes / _LEAVING
+        across = -(-shape.columns // tile.bn)
+        if tile.is_resident:
+            patch = max(taps * tap + _OWN_WAY / tile.consumers, shape.blocks * tile.landing(shape) / _COPIED, leaving)
+            start = _START + taps * tile.filter_bytes(shape) / _COPIED
+            return cls(tile, stages, filters, start, patch, taps * tap + _PATCH + leaving, across)
+        copied = tile.filter_bytes(shape) + tile.consumers * tile.landing(shape) / shape.tap_count
+        step = max(tile.consumers * tap, copied / _COPIED) + _STEP
+        return cls(tile, stages, filters, _START, taps * step + _PATCH + tile.consumers * leaving / 3, 0.0, across)
+
+    def clocks(self, shape: Shape, sms: int) -> float:
+        tile = self.tile
+        down, across = tile.patches(shape)
+        patches = shape.images * down * across
+        if tile.is_resident:
+            rounds = -(-patches // sms)
+            return self.start + max(rounds * self.patch, -(-rounds // tile.consumers) * self.alone)
+        rounds = -(-(-(-patches // tile.consumers) * self.across) // sms)
+        return self.start + rounds * self.patch
+
+
+@lru_cache(maxsize=256)
+def _fitting(kind: Shape, shared_memory: int, number: int) -> tuple[_Held, ...]:
+    """Where filters stay in shared memory, nothing that copies them again and again is faster. ``kind``: a shape with
+    one pixel.
+    """
+    staying = [tile for tile in TILES if tile.is_resident and kind.columns <= tile.bn]
+    passing = [tile for tile in TILES if not tile.is_resident and tile.bn <= _widest(kind)]
+    for tiles in ([TILES[number - 1]],) if number else (staying, passing):
+        fitting = [(tile, held) for tile in tiles if (held := tile.stages(kind, shared_memory)) is not None]
+        if fitting:
+            return tuple(_Held.of(tile, *held, kind) for tile, held in fitting)
+    return ()

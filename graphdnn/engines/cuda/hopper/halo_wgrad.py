@@ -1,0 +1,136 @@
+"""Engine ``cuda_hopper_halo_wgrad``: filter gradients of unit stride whose taps share a copied patch
+(hopper_halo_wgrad.cu).
+
+A walk tap by tap (gemm.py) copies each pixel once for every tap. Where few channels meet few channels that
+copying is the time; here the pixels around a patch of the gradient are copied once. A block has all taps of 64
+channels of the gradient and 64 or 32 of the image: fewer leave fewer partial sums, and copy the gradient more often.
+"""
+
+from __future__ import annotations
+
+from math import inf, prod
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.generator.cost import device_cost
+from graphdnn.engines.cuda.generator.engine import cuda_engine
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.generator.program import Program, width_for
+from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
+from graphdnn.engines.cuda.hopper.gemm import sizes_of
+from graphdnn.engines.cuda.hopper.halo_shape import Taps
+from graphdnn.engines.cuda.hopper.halo_wgrad_needs import NEEDS, shape_of
+from graphdnn.engines.cuda.hopper.halo_wgrad_tiles import PARTS, TILE, choose, registers
+from graphdnn.engines.cuda.hopper.maps import patch_map, walk_of
+from graphdnn.engines.cuda.hopper.operands import operands
+from graphdnn.engines.cuda.hopper.product import product_text
+from graphdnn.engines.cuda.hopper.sum import sum_constants, sum_launch
+from graphdnn.engines.cuda.hopper.tiles import PANEL
+from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
+from graphdnn.engines.cuda.simt.implicit_product import product_of
+from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.engines.sum_error import CUT
+from graphdnn.engines.work import flops
+from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
+from graphdnn.fusion.fused import FusedOp
+
+_NEIGHBOURS = 8  # columns of a thread that follow each other
+_CHANNELS = 2  # axis of the result's coordinates
+_BYTES = 2  # of an element
+_FILES = (
+    "next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_parts.cuh",
+    "hopper_halo_wgrad.cu",
+)  # fmt: skip
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    product, shape, sizes = product_of(op), shape_of(op), sizes_of(op)
+    roles, choice = product.roles, choose(shape, device, knobs)
+    assert choice is not None, "a rule asks for a patch that fits"
+    tile, is_split = choice.tile, choice.parts > 1
+    steps = Steps(op, device)
+    image, gradient = (operand.prepared(steps) for operand in operands(roles))
+    kind = image.spec.data_type
+    parameters = Parameters(steps.places)
+    parameters.maps("gathered", [(image.spec, patch_map(image, *tile.reached(shape), tile.channels * _BYTES))])
+    parameters.maps("plain", [(gradient.spec, patch_map(gradient, tile.tall, tile.wide))])
+
+    out_space = roles.space(roles.output)
+    width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), _NEIGHBOURS)
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, keeps=True, condition="is_there")
+    steps.finish(body, "acc", "float")
+    blocks, layout, taps = -(-shape.channels // PANEL), Layout.of(sizes, PANEL, PANEL), Taps.of(product)
+    walks = [walk_of(product, residue) for residue in product.residues]
+    describe_work(parameters, product, sizes, layout, walks, blocks, units=shape.tap_count * blocks)
+    down, across = tile.patches(shape)
+    shares, pieces = prod(tile.shares(shape)), shape.tap_count * tile.channels // 32
+    for name, value in {
+        "parts": choice.parts, "image_pixels": 1,
+        "shares": shares, "whole": choice.whole, "shares_across": tile.shares(shape)[1],
+        "patches": shape.images * down * across, "patches_down": down, "patches_across": across,
+        "tap_first": taps.first,
+    }.items():  # fmt: skip
+        parameters.integer(name, value)
+    parameters.integers("tap_pace", taps.pace)
+    sums = (shares - choice.whole) * pieces * 64 * 32
+    if is_split:
+        parameters.scratch("partial", "float", steps.allocate(choice.parts * sums * 4))
+    else:
+        parameters.nothing("partial", "float")
+
+    lines, of_line = shape.taps
+    multiplying, copying = registers(lines)
+    name = f"conv_wgrad__halo_{tile.name}x{choice.stages}{'_split' if is_split else ''}__{op.name}"
+    text = kernel_text(
+        name,
+        [*_FILES, *(["hopper_sum.cu"] if is_split else [])],
+        parameters=parameters.text,
+        functions=[
+            body.keeping(),
+            body.function("epilogue", f"const Kept& kept, const float (&acc)[{width}], bool is_there"),
+            product_text(kind, kind, of_line * tile.channels, True, True),
+        ],
+        constants={
+            "BM": PANEL, "BN": PANEL, "CONSUMERS": 1, "STAGES": choice.stages,
+            "TALL": tile.tall, "WIDE": tile.wide, "CHANNELS": tile.channels,
+            "TAPS_H": lines, "TAPS_W": of_line, "STEP_H": shape.step[0], "STEP_W": shape.step[1],
+            "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
+            "WGRAD": True, "TURNED": False, "ACROSS_FILTER": False, "PERMUTED": False,
+            "RESIDUES": 1, "SPATIAL": 2, "SPLIT": is_split, **sum_constants(choice.parts),
+            "NEIGHBOURS": _NEIGHBOURS, "WIDTH": width,
+            "Element": STORAGE[kind], "Accumulator": "float",
+        },
+    )  # fmt: skip
+    packed = parameters.pack()
+    grid = (min(choice.whole + (shares - choice.whole) * choice.parts, device.sm_count), 1, 1)
+    shared = choice.stages * (tile.stage_bytes(shape) + 16)
+    steps.add(Launch(text, "hopper_halo_wgrad", grid, 128 * (lines + 1), packed, shared, starts_early=True))
+    if is_split:
+        steps.add(sum_launch(text, sums, choice.parts, packed))
+    return steps.kernel(name)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    choice = choose(shape_of(task.op), task.device, knobs)
+    seconds = inf if choice is None else choice.seconds
+    others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
+    copied = [o.spec.bytes for o in operands(product_of(task.op).roles) if o.is_copied]
+    copying = sum(copying_seconds(size, task.device) for size in copied)
+    return device_cost(task, seconds + others).plus({"copies": copying} if copied else {})
+
+
+ENGINE = cuda_engine(
+    id=79,
+    name="cuda_hopper_halo_wgrad",
+    summary="filter gradients of unit stride, 16-bit floats, channels last; pieces of images copied once for all taps",
+    needs=NEEDS,
+    cost=_cost,
+    generate=generate,
+    knobs=(TILE, PARTS),
+    frugal={KnobType.SPLIT_K: 1},
+    layout=LayoutType.PREFERRED_NHWC,
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+    sum_error=CUT,
+)

@@ -1,0 +1,122 @@
+"""Tensor maps of a convolution's operands: how the copy unit walks through an image, and finds a filter's taps.
+
+Formulas: the walk of one tap visits pixel ``i`` at ``lower + i * step`` along each axis, and the tap's offset is added
+to it; ``lower`` belongs to the tap that lies first, so that offsets are never negative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphdnn.cuda.tensor_map import TensorMap
+from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL
+from graphdnn.engines.cuda.hopper.operands import ALIGNMENT, Operand
+from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW
+from graphdnn.engines.cuda.simt.implicit_product import Product, Residue
+
+# By spatial axes: the lowest and highest corner, and the largest offset, that the copy unit takes.
+LIMITS = {1: (-(2**15), 2**15 - 1, 2**16 - 1), 2: (-(2**7), 2**7 - 1, 2**8 - 2), 3: (-(2**4), 2**4 - 1, 2**5 - 1)}
+LONGEST_STEP = 8
+_PERMUTED = 32  # rows that change places among each other, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """How pixels of one residue walk through the gathered image. Tuples have SPATIAL entries, outermost first."""
+
+    lower: tuple[int, ...]
+    upper: tuple[int, ...]  # beyond the last pixel of the image, or before it
+    origin: tuple[int, ...]  # offset of tap 0
+    reach: tuple[int, ...]  # the largest offset
+
+
+def walk_of(product: Product, residue: Residue) -> Walk:
+    axes = range(SPATIAL)
+    if not all(residue.taps):
+        return Walk((0,) * SPATIAL, (0,) * SPATIAL, (0,) * SPATIAL, (0,) * SPATIAL)
+    reach = [(residue.taps[d] - 1) * product.tap_step[d] for d in axes]
+    lower = [residue.start[d] + min(0, reach[d]) for d in axes]
+    upper = [lower[d] + (residue.pixels[d] - 1) * product.pixel_step[d] + 1 - product.image[d] for d in axes]
+    return Walk(tuple(lower), tuple(upper), tuple(max(0, -r) for r in reach), tuple(map(abs, reach)))
+
+
+def image_map(image: Operand, spatial: int, walk: Walk, steps: tuple[int, ...], pixels: int) -> TensorMap:
+    """Of x, y or a gradient: ``pixels`` of a walk, 128 bytes of channels each."""
+    size, strides = image.size, image.strides
+    n, groups, channels, *extents = image.sizes
+    used = range(SPATIAL - 1, SPATIAL - 1 - spatial, -1)  # innermost first
+    sizes = (groups * channels, *(extents[d] for d in used), n)
+    return TensorMap(
+        image.spec.data_type,
+        sizes,
+        tuple(_stride(s * size) for s in (*(strides[3 + d] for d in used), strides[0])),
+        channels=ROW // size,
+        pixels=pixels,
+        lower=tuple(walk.lower[d] for d in used),
+        upper=tuple(walk.upper[d] for d in used),
+        steps=(1, *(steps[d] for d in used), 1),
+    )
+
+
+def patch_map(image: Operand, lines: int, pixels: int, row: int = ROW) -> TensorMap:
+    """Of an image of two axes: ``row`` bytes of channels, ``pixels`` of each of ``lines``."""
+    size, strides = image.size, image.strides
+    n, groups, channels, _, height, width = image.sizes
+    return TensorMap(
+        image.spec.data_type,
+        (groups * channels, width, height, n),
+        tuple(_stride(strides[d] * size) for d in (5, 4, 0)),
+        box=(row // size, pixels, lines, 1),
+        row=row,
+    )
+
+
+def filter_map(filter: Operand, rows: int) -> TensorMap:
+    """Of the filter as (channel, tap, k): a box of one tap, 128 bytes of channels, ``rows`` of k."""
+    size = filter.size
+    groups, k, c, *taps = filter.sizes
+    return TensorMap(
+        filter.spec.data_type,
+        (c, taps[0] * taps[1] * taps[2], groups * k),
+        (_stride(filter.tap_stride * size), _pitch(filter)),
+        box=(ROW // size, 1, rows),
+    )
+
+
+def is_permutable(filter: Operand) -> bool:
+    """Whether the filter's rows can be taken in the order of ``permuted_filter_map``: whole ones, in whole 32s."""
+    _, k, c, *taps = filter.sizes
+    return k % _PERMUTED == 0 and (c % (ROW // filter.size) == 0 or taps == [1, 1, 1])
+
+
+def permuted_filter_map(filter: Operand, rows: int, neighbours: int) -> TensorMap:
+    """Of the filter as (channel and tap, pair, four lanes, pairs of a lane, the rest of k).
+
+    A lane gets columns 2q and 2q + 1 of every eight. With row 8j + 2q + i that of k = neighbours * q + 2j + i, they are
+    neighbours.
+    """
+    size, pitch = filter.size, _pitch(filter)
+    groups, k, c, *taps = filter.sizes
+    width = c + (taps[0] * taps[1] * taps[2] - 1) * filter.tap_stride
+    together = 4 * neighbours
+    return TensorMap(
+        filter.spec.data_type,
+        (width, 2, 4, neighbours // 2, groups * k // together),
+        (pitch, neighbours * pitch, 2 * pitch, together * pitch),
+        box=(ROW // size, 2, 4, neighbours // 2, rows // together),
+    )
+
+
+def _pitch(filter: Operand) -> int:
+    """Bytes from one k to the next."""
+    groups, k = filter.sizes[:2]
+    strides = filter.strides
+    return _stride((strides[1] if k > 1 else strides[0] if groups > 1 else 0) * filter.size)
+
+
+def _stride(size: int) -> int:
+    """An axis of one element has no stride of its own."""
+    return size or ALIGNMENT
+
+
+assert PANEL * 2 == ROW

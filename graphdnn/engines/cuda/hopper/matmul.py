@@ -1,0 +1,273 @@
+"""Engine ``cuda_hopper_matmul``: stacks of matrix products on the tensor cores of compute capability 9.0.
+
+The main loop and the end are those of the convolutions (hopper_gemm.cu); only the copies differ
+(hopper_matmul.cuh). Rows of the product are M and its columns N where a row of c is contiguous, else the other way
+round. To the text a product is a convolution of one tap: its rows are pixels, the stack is its groups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.generator.cost import device_cost
+from graphdnn.engines.cuda.generator.engine import cuda_engine
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.generator.program import Program, width_for
+from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.generator.space import Axis, Space
+from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.hopper.fields import Layout
+from graphdnn.engines.cuda.hopper.matmul_needs import (
+    batch_axes,
+    batch_space,
+    in_memory_order,
+    joined,
+    matmul_needs,
+    written_tensor,
+)
+from graphdnn.engines.cuda.hopper.matrices import MOST_BATCH_AXES, Matrices, stacked
+from graphdnn.engines.cuda.hopper.needs import EXACT_PAIRS, FP8_PAIRS, TF32_PAIRS
+from graphdnn.engines.cuda.hopper.product import product_text, promoted_steps
+from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, sum_constants, sum_launch
+from graphdnn.engines.cuda.hopper.tiles import PANEL, PARTS, ROW, STAGES, TILE, Sizes, choose
+from graphdnn.engines.cuda.library.operands import chain_of, staged
+from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
+from graphdnn.engines.cuda.simt.matmul import Stack
+from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.engines.once import once
+from graphdnn.engines.sum_error import CUT, FP8, TF32
+from graphdnn.engines.work import flops
+from graphdnn.enums import DataType, KnobType, NumericalNote
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.tensors import TensorSpec
+
+_COLUMNS_OF_A_THREAD = 8
+_COLUMN = 2  # axis of the result's coordinates
+_UNROLLED = 4  # steps
+
+
+@dataclass(frozen=True, slots=True)
+class _Products:
+    """A stack with its operands as they are in memory."""
+
+    stack: Stack
+    rows_from: Matrices
+    columns_from: Matrices
+    written: TensorSpec
+    batch: tuple[int, ...]  # axes of c
+    row: Axis  # of c
+
+    @classmethod
+    def of(cls, op: FusedOp) -> _Products:
+        stack, written = Stack.of(op), written_tensor(op)
+        a, b = (Matrices(side) for side in stack.operands)
+        row = Axis(stack.rows, stack.op.c.rank - (1 if stack.swapped else 2))
+        return cls(stack, a, b, written, batch_axes(op, written), row)
+
+    def joined(self, op: FusedOp) -> _Products:
+        """One product, where all of the stack share the columns' matrix and the rows of one follow those of another."""
+        axes = in_memory_order(self.written, (*self.batch, *([self.row.logical] if self.row.size > 1 else [])))
+        if not self.batch or any(self.columns_from.spec.extents[j] > 1 for j in self.batch):
+            return self
+        if any(self.rows_from.spec.extents[j] != self.extents[j] for j in self.batch):
+            return self
+        rows, space = self.rows_from.joined(axes), joined(op, self.written, axes)
+        if rows is None or space.rank != 1:
+            return self
+        return replace(self, rows_from=rows, batch=(), row=space.axes[0])
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        return self.stack.op.c.extents
+
+    def sizes(self, op: FusedOp) -> Sizes:
+        """As the choice of a tile sees them."""
+        depth = -(-self.stack.depth // (ROW // self.rows_from.size))
+        read = {t.uid for step in (*op.prologue, op.main) for t in step.inputs().values()}
+        whole = [t for t in (*op.inputs, *op.outputs) if t.uid not in read and t.elements >= self.stack.op.c.elements]
+        result = sum(ELEMENTS[t.data_type].bytes for t in whole) or 1
+        unit = PANEL if self.columns_from.is_across and not self.columns_from.is_copied else 1
+        groups = stacked(self.extents, self.batch)
+        sets = 2 if promoted_steps(self.rows_from.spec.data_type) else 1
+        return Sizes(((self.row.size, depth),), self.stack.columns, groups, unit, result, sets=sets)
+
+    def space(self, op: FusedOp) -> Space:
+        """The result's coordinates: those of a convolution's, see hopper_leave.cuh."""
+        rank = len(self.extents)
+        stack = batch_space(op, self.written).axes[0] if self.batch else Axis(1, 0)
+        column = Axis(self.stack.columns, rank - (2 if self.stack.swapped else 1))
+        none = Axis(1, 0)
+        axes = (none, stack, column, none, none, self.row)
+        return Space(self.extents, axes)
+
+    def shared_by(self, operand: Matrices) -> list[int]:
+        """Along each batch axis, how many neighbouring products one matrix serves."""
+        return [self.extents[j] // operand.spec.extents[j] for j in self.batch]
+
+
+@once
+def _products(op: FusedOp) -> _Products:
+    return _Products.of(op)
+
+
+@once
+def _joined(op: FusedOp) -> _Products:
+    return _products(op).joined(op)
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    steps = Steps(op, device)
+    products = _products(op)
+    in_memory = [
+        Matrices(replace(m.side, spec=staged(steps, m.spec))) for m in (products.rows_from, products.columns_from)
+    ]
+    a, b = (m.prepared(steps) for m in in_memory)
+    is_staged = (a, b) != (products.rows_from, products.columns_from)
+    products = replace(products, rows_from=a, columns_from=b).joined(op) if is_staged else _joined(op)
+    a = products.rows_from
+    sizes = products.sizes(op)
+    choice = choose(sizes, device, knobs)
+    tile, layout = choice.tile, Layout.of(sizes, *sizes.sides(choice.tile))
+    is_split = choice.parts > 1
+    parameters = Parameters(steps.places)
+    compute = COMPUTE_TYPE[products.stack.op.compute_type]
+    parameters.maps("gathered", [(a.spec, a.map(tile.bm, products.batch))])
+    is_permuted = b.is_permutable(products.batch)
+    widest = max(ELEMENTS[t.data_type].bytes for t in op.outputs)
+    held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and widest > 2 else _COLUMNS_OF_A_THREAD
+    b_map = b.permuted_map(tile.bn, held) if is_permuted else b.map(tile.bn, products.batch)
+    parameters.maps("plain", [(b.spec, b_map)])
+
+    space = products.space(op)
+    width = min(width_for(space, steps.epilogue_tensors(), _COLUMN), held)
+    body = Program(op, parameters, space, "t", width=width, vector_axis=_COLUMN, keeps=True, condition="is_there")
+    steps.finish(body, "acc", compute)
+    _describe(parameters, products, sizes, layout)
+    parameters.integer("parts", choice.parts)
+    if is_split:
+        partial = choice.parts * layout.tiles * tile.bm * tile.bn * 4
+        parameters.scratch("partial", compute, steps.allocate(partial))
+    else:
+        parameters.nothing("partial", compute)
+
+    multiplying, copying = tile.registers
+    name = f"matmul__hopper_{tile.name}x{choice.stages}{'_split' if is_split else ''}__{op.name}"
+    text = kernel_text(
+        name,
+        [
+            *("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_matmul.cuh"),
+            *(*PARTS_FILES, "hopper_no_residual.cuh", "hopper_gemm.cu", *(["hopper_sum.cu"] if is_split else [])),
+        ],
+        parameters=parameters.text,
+        functions=[
+            body.keeping(),
+            body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}], bool is_there"),
+            product_text(a.spec.data_type, b.spec.data_type, tile.bn, a.is_across, b.is_across),
+        ],
+        constants={
+            "BM": tile.bm, "BN": tile.bn, "STAGES": choice.stages, "CONSUMERS": tile.consumers, "BLOCKS": tile.blocks,
+            "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
+            "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False,
+            "ACROSS_A": a.is_across, "ACROSS_B": b.is_across,
+            "RESIDUES": 1, "SPATIAL": 1, "SPLIT": is_split,
+            **sum_constants(choice.parts),
+            "PERMUTED": is_permuted, "NEIGHBOURS": held,
+            "WIDTH": width, "UNROLL": _UNROLLED, "PROMOTED": promoted_steps(a.spec.data_type),
+            "Element": STORAGE[a.spec.data_type], "Accumulator": compute,
+        },
+    )  # fmt: skip
+    packed = parameters.pack()
+    blocks = min(layout.tiles * choice.parts, tile.blocks * device.sm_count)
+    shared = choice.stages * (tile.stage_bytes + 16)
+    threads = 128 * (tile.consumers + 1)
+    steps.add(Launch(text, "hopper_gemm", (blocks, 1, 1), threads, packed, shared, starts_early=True))
+    if is_split:
+        steps.add(sum_launch(text, layout.tiles * tile.bm * tile.bn, choice.parts, packed))
+    return steps.kernel(name)
+
+
+def _describe(parameters: Parameters, products: _Products, sizes: Sizes, layout: Layout) -> None:
+    """Fields of hopper_matmul.cuh and hopper_work.cuh; what only a convolution has counts nothing."""
+    ((rows, depth),) = sizes.products
+    missing = (1,) * (MOST_BATCH_AXES - len(products.batch))
+    parameters.integers("batch", [*missing, *(products.extents[j] for j in products.batch)])
+    parameters.integers("shared_a", [*missing, *products.shared_by(products.rows_from)])
+    parameters.integers("shared_b", [*missing, *products.shared_by(products.columns_from)])
+    for name, value in {
+        "tiles": layout.tiles, "tiles_n": layout.across, "columns": sizes.columns, "channels": products.stack.depth,
+        "channel_blocks": 1, "units": 0, "tap_pitch": 0, "image_pixels": rows,
+    }.items():  # fmt: skip
+        parameters.integer(name, value)
+    for name, values in {
+        "first_tile": (0,), "tiles_m": layout.down, "rows": (rows,), "depth": (depth,), "filter_start": (0,),
+        "pixels": (1, 1, rows), "pixel_pitch": (1, 1, 1), "taps": (1, 1, 1),
+        **dict.fromkeys(("first_pixel", "lowest", "tap_origin", "pixel_step", "tap_step", "filter_step"), (0, 0, 0)),
+    }.items():  # fmt: skip
+        parameters.integers(name, values)
+
+
+# The model was fitted to convolutions; products of matrices were not timed yet, so cuBLAS goes first where it is close.
+_MARGIN = 1.3
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    op, products = task.op, _joined(task.op)
+    choice = choose(products.sizes(op), task.device, knobs)
+    others = sum(flops(step) for step in op.operations if step is not op.anchor) / task.device.rate(DataType.FLOAT)
+    operands = products.rows_from, products.columns_from
+    copied = [m.spec.bytes for m in operands if chain_of(op, m.spec) or m.is_copied]
+    copying = sum(copying_seconds(size, task.device) for size in copied)
+    return device_cost(task, _MARGIN * choice.seconds + others).plus({"copies": copying} if copied else {})
+
+
+_COMMON: dict[str, Any] = {
+    "cost": _cost,
+    "generate": generate,
+    "knobs": (TILE, STAGES, PARTS),
+    "frugal": {KnobType.SPLIT_K: 1},
+}
+ENGINE = cuda_engine(
+    id=55,
+    name="cuda_hopper_matmul",
+    summary="matrix products of 16-bit floats and bytes on the tensor cores of compute capability 9.0",
+    needs=matmul_needs("cuda_hopper_matmul", EXACT_PAIRS),
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+    sum_error=CUT,
+    **_COMMON,
+)
+# Offered only where the note is allowed: operands lose 13 of their 24 bits on the way to the tensor cores.
+ENGINE_TF32 = cuda_engine(
+    id=59,
+    name="cuda_hopper_matmul_tf32",
+    summary="fp32 matrix products on the same tensor cores, operands rounded to TF32; only where that is allowed",
+    needs=matmul_needs("cuda_hopper_matmul_tf32", TF32_PAIRS),
+    numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.DOWN_CONVERT_INPUTS),
+    sum_error=TF32,
+    error_growth=2.0**13,
+    **_COMMON,
+)
+# As the convolutions of fp8: gemm.py.
+ENGINE_FP8 = cuda_engine(
+    id=65,
+    name="cuda_hopper_matmul_fp8",
+    summary="fp8 matrix products on the same tensor cores, which keep 14 digits of 128 products; only where allowed",
+    needs=matmul_needs("cuda_hopper_matmul_fp8", FP8_PAIRS),
+    numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.REDUCED_PRECISION_REDUCTION),
+    sum_error=FP8,
+    error_growth=2.0**10,
+    **_COMMON,
+)
+ENGINE_FP8_FAST = cuda_engine(
+    id=66,
+    name="cuda_hopper_matmul_fp8_fast",
+    summary="the same where the compute type is FAST_FLOAT_FOR_FP8, which allows it",
+    needs=matmul_needs("cuda_hopper_matmul_fp8_fast", FP8_PAIRS, DataType.FAST_FLOAT_FOR_FP8),
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+    sum_error=FP8,
+    error_growth=2.0**10,
+    **_COMMON,
+)

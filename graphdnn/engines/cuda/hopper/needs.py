@@ -1,0 +1,223 @@
+"""What the engine for the tensor cores of compute capability 9.0 asks of a convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graphdnn.checks import Check, Empty, Equals, OneOf
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL, Roles
+from graphdnn.engines.cuda.generator.needs import ROOM
+from graphdnn.engines.cuda.hopper.maps import LIMITS, LONGEST_STEP, walk_of
+from graphdnn.engines.cuda.hopper.operands import ALIGNMENT
+from graphdnn.engines.cuda.hopper.product import ACROSS_K, INTEGERS, NARROW
+from graphdnn.engines.cuda.hopper.tiles import ROW
+from graphdnn.engines.cuda.simt.implicit_product import gathered_and_plain, product_of
+from graphdnn.engines.engine import Task, kind_need, need, needs_rule
+from graphdnn.engines.once import once
+from graphdnn.enums import DataType
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import ConvolutionOperation
+from graphdnn.rules import Constraint
+
+MOST_RESIDUES = 9  # of stride 3 along two axes; the kernel's arguments hold 12
+_CAPABILITY = (9, 0)
+Pairs = tuple[tuple[DataType, DataType], ...]
+EXACT_PAIRS: Pairs = tuple(
+    (a, b) for kinds in ((DataType.HALF,), (DataType.BFLOAT16,), INTEGERS) for a in kinds for b in kinds
+)
+TF32_PAIRS: Pairs = ((DataType.FLOAT, DataType.FLOAT),)
+FP8_PAIRS: Pairs = tuple((a, b) for a in NARROW for b in NARROW)
+_FLOAT_SUMS = (DataType.FLOAT,)
+
+
+def _roles(task: Task) -> Roles:
+    assert isinstance(task.op.anchor, ConvolutionOperation)
+    return Roles.of(task.op.anchor)
+
+
+def is_convolution(task: Task) -> bool:
+    return isinstance(task.op.anchor, ConvolutionOperation)
+
+
+def _types(task: Task) -> tuple[DataType, DataType]:
+    gathered, plain = gathered_and_plain(_roles(task))
+    return gathered.data_type, plain.data_type
+
+
+@once
+def _operand_types(op: FusedOp) -> tuple[DataType, DataType] | None:
+    if not isinstance(op.anchor, ConvolutionOperation):
+        return None
+    gathered, plain = gathered_and_plain(Roles.of(op.anchor))
+    return gathered.data_type, plain.data_type
+
+
+def _wanted_compute(floats: tuple[DataType, ...]) -> Callable[[Task], Check]:
+    return lambda task: Equals(DataType.INT32) if _types(task)[0] in INTEGERS else OneOf(*floats)
+
+
+def _outside(task: Task) -> str:
+    """Axes along which the walk through the image is not one of the copy unit's."""
+    roles = _roles(task)
+    product = product_of(task.op)
+    spatial = roles.problem.spatial
+    low, high, furthest = LIMITS[spatial]
+    found = []
+    for residue in product.residues:
+        walk = walk_of(product, residue)
+        for d in range(SPATIAL - spatial, SPATIAL):
+            axis = d - (SPATIAL - spatial)
+            if not (low <= walk.lower[d] <= high and low <= walk.upper[d] <= high):
+                found.append(f"axis {axis}: from {walk.lower[d]} before to {walk.upper[d]} after the image")
+            if walk.reach[d] > furthest:
+                found.append(f"axis {axis}: a filter that reaches over {walk.reach[d]}")
+            if product.pixel_step[d] > LONGEST_STEP:
+                found.append(f"axis {axis}: stride {product.pixel_step[d]}")
+    return "; ".join(dict.fromkeys(found))
+
+
+def _summed(task: Task) -> int:
+    """Channels that are summed over, of one group."""
+    problem = _roles(task).problem
+    return problem.k if _roles(task).direction == "dgrad" else problem.c
+
+
+def _crosses_groups(task: Task) -> bool:
+    roles = _roles(task)
+    if roles.problem.groups == 1 or roles.direction == "wgrad":
+        return False
+    return _summed(task) % (ROW // ELEMENTS[_types(task)[0]].bytes) != 0
+
+
+def _group_bytes(task: Task) -> tuple[int, int]:
+    """Of a pixel's channels in one group, of both images of a wgrad."""
+    problem = _roles(task).problem
+    gathered, plain = (ELEMENTS[kind].bytes for kind in _types(task))
+    return problem.c * gathered, problem.k * plain
+
+
+def _begins_inside(task: Task) -> bool:
+    """Groups of a wgrad begin within a piece of what the copy unit moves."""
+    roles = _roles(task)
+    is_grouped = roles.direction == "wgrad" and roles.problem.groups > 1
+    return is_grouped and any(size % ALIGNMENT for size in _group_bytes(task))
+
+
+def walk_needs(prefix: str, condition: Callable[[Task], bool]) -> tuple[Constraint, ...]:
+    """The copy unit walks through the image; asked of tasks that ``condition`` is true of."""
+    return (
+        ROOM,
+        need(
+            f"{prefix}.walk",
+            "conv.pre_paddings",
+            _outside,
+            Empty("padding, dilated filter and stride within what the copy unit counts"),
+            reason="the copy unit counts the walk around an image in few bits: 8 for two axes, 5 for three",
+            fix="nothing to do: another engine serves it",
+            when=lambda task: condition(task) and len(product_of(task.op).residues) <= MOST_RESIDUES,
+        ),
+        need(
+            f"{prefix}.residues",
+            "conv.filter_strides",
+            lambda task: len(product_of(task.op).residues),
+            Equals(f"at most {MOST_RESIDUES} products"),
+            reason="a strided dgrad is a product for each position modulo the stride, all in the kernel's arguments",
+            fix="nothing to do: another engine serves longer strides",
+            when=lambda task: condition(task) and len(product_of(task.op).residues) > MOST_RESIDUES,
+        ),
+    )
+
+
+def _lies_across(task: Task) -> bool:
+    """An operand has to be read across the summed axis, and cannot be exchanged for one that has not."""
+    roles = _roles(task)
+    return roles.direction == "wgrad" or (roles.direction == "dgrad" and roles.problem.groups > 1)
+
+
+def capability_need(prefix: str, condition: Callable[[Task], bool]) -> Constraint:
+    """Asked of tasks that ``condition`` is true of, as the one below."""
+    return kind_need(
+        f"{prefix}.compute_capability",
+        "device.compute_capability",
+        lambda task: task.device.compute_capability,
+        Equals(_CAPABILITY),
+        reason="the kernel is written in instructions that only compute capability 9.0 has (wgmma)",
+        fix="nothing to do: another engine serves other devices",
+        when=condition,
+    )
+
+
+def prologue_need(prefix: str, condition: Callable[[Task], bool]) -> Constraint:
+    return kind_need(
+        f"{prefix}.prologue",
+        "prologue",
+        lambda task: len(task.op.prologue),
+        Equals(0),
+        reason="operands go to shared memory as they are, without passing through registers",
+        fix="let the pointwise operations before the convolution write their result",
+        when=condition,
+    )
+
+
+def hopper_needs(prefix: str, pairs: Pairs, sums: tuple[DataType, ...] = _FLOAT_SUMS) -> tuple[Constraint, ...]:
+    """Ids begin with ``prefix``; for operands of these types, ``sums`` of floats."""
+
+    def _is_multiplied(task: Task) -> bool:
+        """The types are those of a product, so that rows of 128 bytes mean something."""
+        return _operand_types(task.op) in pairs
+
+    def when(condition: Callable[[Task], bool]) -> Callable[[Task], bool]:
+        return lambda task: _is_multiplied(task) and condition(task)
+
+    return (
+        needs_rule(f"{prefix}.operation", "conv"),
+        capability_need(prefix, is_convolution),
+        kind_need(
+            f"{prefix}.types",
+            "data_type",
+            _types,
+            OneOf(*pairs),
+            reason="these are the types that the engine gives to tensor cores",
+            fix="nothing to do: another engine serves other types",
+            when=is_convolution,
+        ),
+        kind_need(
+            f"{prefix}.compute_type",
+            "conv.compute_type",
+            lambda task: task.op.main.compute_type,
+            _wanted_compute(sums),
+            reason="sums are kept in 32-bit registers",
+            fix="accumulate floats in FLOAT, bytes in INT32",
+            when=_is_multiplied,
+        ),
+        need(
+            f"{prefix}.across_k",
+            "data_type",
+            lambda task: _types(task)[0],
+            OneOf(*ACROSS_K),
+            reason="the operands of this gradient lie across the summed axis, which only 16-bit types may",
+            fix="nothing to do: another engine serves these gradients of other types",
+            when=when(_lies_across),
+        ),
+        prologue_need(prefix, is_convolution),
+        *walk_needs(prefix, _is_multiplied),
+        need(
+            f"{prefix}.groups",
+            "w.dims",
+            _summed,
+            Equals(f"groups of channels that fill multiples of {ROW} bytes"),
+            reason="a row of 128 bytes that reaches into the next group would multiply channels of both",
+            fix="nothing to do: another engine serves narrow groups",
+            when=when(_crosses_groups),
+        ),
+        need(
+            f"{prefix}.group_start",
+            "dw.dims",
+            _group_bytes,
+            Equals(f"groups of channels that begin at multiples of {ALIGNMENT} bytes"),
+            reason="the walk through an image copies pieces of 16 bytes, from the beginning of one on",
+            fix="nothing to do: another engine serves narrow groups",
+            when=when(_begins_inside),
+        ),
+    )

@@ -1,0 +1,199 @@
+"""Engines ``cuda_hopper_integers`` and ``cuda_hopper_float``: wide integers and floats on tensor cores.
+
+Operands wider than what tensor cores multiply are split into planes (planes_kinds.py); products of planes are
+convolutions whose sums are joined (hopper_planes.cu). The gathered operand is copied as it is and split in
+registers; the filter is split by a launch of its own, in the order in which the other one multiplies.
+
+Integers are exact: modulo 2^32 in INT32, and in INT64 for any number of products, because parts of a long sum, none of
+which leaves 32 bits, are kept in memory and added there.
+
+Floats: three parts of eight bits hold a float. A product lacks less than 2^-24 of itself. Sums of the small products,
+2^-7 of the large ones, are kept apart, so that what tensor cores cut off at each step weighs little there; large ones
+are added on the multiprocessor, rounded to nearest, after every 128 channels of a tap. So, with u = 2^-24 and n
+products,
+
+    |error| <= (16 + n / 128) u sum |x w|,
+
+where one running sum has n u. Below 2^-110 a float has bits that the parts lack, at most 2^-133 of them.
+"""
+
+from __future__ import annotations
+
+from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.generator.cost import device_cost
+from graphdnn.engines.cuda.generator.engine import cuda_engine
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.generator.program import Program, width_for
+from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
+from graphdnn.engines.cuda.hopper.maps import image_map, walk_of
+from graphdnn.engines.cuda.hopper.operands import operands
+from graphdnn.engines.cuda.hopper.planes_kinds import Kind, kind_of
+from graphdnn.engines.cuda.hopper.planes_needs import planes_needs
+from graphdnn.engines.cuda.hopper.planes_split import FilterPlanes
+from graphdnn.engines.cuda.hopper.planes_tiles import PARTS, STAGES, TILE, choose, promoted
+from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, sum_constants, sum_launch
+from graphdnn.engines.cuda.hopper.tiles import Sizes
+from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
+from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
+from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.engines.sum_error import SumError
+from graphdnn.engines.work import flops
+from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
+from graphdnn.fusion.fused import FusedOp
+
+_NEIGHBOURS = {1: 8, 2: 8, 4: 4, 8: 2}  # columns of a thread that follow each other, by the bytes of a result
+_CHANNELS = 2  # the axis, of the coordinates of images
+_FILES = (
+    "next_launch.cuh", "planes.cuh", "ldmatrix.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh",
+    *PARTS_FILES, "hopper_planes.cuh",
+)  # fmt: skip
+_SPLIT_SHARE = 0.5  # of the data sheet's bandwidth
+
+
+def _kind(op: FusedOp) -> Kind:
+    gathered, plain = gathered_and_plain(product_of(op).roles)
+    found = kind_of(gathered.data_type, plain.data_type, op.main.compute_type)
+    assert found is not None
+    return found
+
+
+def _sizes(op: FusedOp, product: Product, kind: Kind) -> Sizes:
+    blocks = -(-product.channels // kind.channels)
+    products = []
+    for residue in product.residues:
+        taps = residue.taps[0] * residue.taps[1] * residue.taps[2]
+        products.append((product.pixel_count(residue), taps * blocks))
+    result = max(ELEMENTS[t.data_type].bytes for t in op.outputs)
+    return Sizes(tuple(products), product.outer_channels, product.roles.problem.groups, 1, result)
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    product, kind = product_of(op), _kind(op)
+    roles, p = product.roles, product.roles.problem
+    sizes = _sizes(op, product, kind)
+    choice = choose(kind, sizes, device, knobs)
+    tile = choice.tile
+    layout = Layout.of(sizes, tile.bm, tile.bn)
+    is_split = choice.parts > 1
+    steps = Steps(op, device)
+    compute = COMPUTE_TYPE[roles.op.compute_type]
+    image, filter = operands(roles)
+    image, plain = image.prepared(steps), filter.spec
+
+    neighbours = _NEIGHBOURS[min(8, sizes.result_bytes)]
+    planes = FilterPlanes(roles, plain, kind)
+    place = steps.allocate(planes.bytes)
+    kept = plain.model_copy(update={"uid": steps.new_uid()})
+    steps.places[kept.uid] = place
+    steps.add(planes.split(steps, place, neighbours))
+
+    parameters = Parameters(steps.places)
+    walks = [walk_of(product, residue) for residue in product.residues]
+    maps = [image_map(image, p.spatial, walk, product.pixel_step, tile.bm) for walk in walks]
+    parameters.maps("gathered", [(image.spec, one) for one in maps])
+    parameters.maps("plain", [(kept, planes.map(tile.bn))])
+    out_space = roles.space(roles.output)
+    width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), neighbours)
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, keeps=True, condition="is_there")
+    steps.finish(body, "acc", compute)
+    describe_work(parameters, product, sizes, layout, walks, planes.blocks)
+    parameters.integer("filter_rows", planes.padded_rows)
+    parameters.integer("parts", choice.parts)
+    parameters.integer("image_pixels", 0)
+    wide = ELEMENTS[roles.op.compute_type].bytes
+    if is_split:
+        partial = choice.parts * layout.tiles * tile.bm * tile.bn * wide
+        parameters.scratch("partial", compute, steps.allocate(partial))
+    else:
+        parameters.nothing("partial", compute)
+
+    multiplying, copying = tile.registers
+    types = f"{kind.a.name.lower()}_{kind.b.name.lower()}"
+    tiling = f"{tile.name}x{choice.stages}{'_split' if is_split else ''}"
+    name = f"conv_{roles.direction}__hopper_planes_{types}_{tiling}__{op.name}"
+    text = kernel_text(
+        name,
+        [
+            *_FILES,
+            *(["hopper_planes_turned.cuh"] if kind.is_turned else ["hopper_planes_apart.cuh"]),
+            "hopper_planes.cu",
+            *(["hopper_sum.cu"] if is_split else []),
+        ],
+        parameters=parameters.text,
+        functions=[
+            body.keeping(),
+            body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}], bool is_there"),
+            kind.text(tile.bn),
+        ],
+        constants={
+            "BM": tile.bm, "BN": tile.bn, "STAGES": choice.stages, "CONSUMERS": tile.consumers,
+            "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
+            "PLANES_A": len(kind.planes[0]), "PLANES_B": len(kind.planes[1]),
+            "BOXES": kind.boxes, "CHANNELS": kind.channels, "BLOCKS": kind.blocks,
+            "FILTER_ROW": kind.filter_row, "LINE": kind.line,
+            "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False,
+            "PERMUTED": True, "NEIGHBOURS": neighbours,
+            "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
+            **sum_constants(choice.parts, wide),
+            "WIDTH": width,
+            "Element": STORAGE[kind.a], "Accumulator": compute,
+            **(
+                {"HIGH_START": kind.high_start}
+                if kind.is_turned
+                else {"GROUPS": kind.sums, "PROMOTED": promoted(kind), "Sum": "float" if kind.is_float else "int"}
+            ),
+        },
+    )  # fmt: skip
+    packed = parameters.pack()
+    blocks = min(layout.tiles * choice.parts, device.sm_count)
+    shared = choice.stages * (tile.stage_bytes(kind) + 16)
+    steps.add(
+        Launch(text, "hopper_planes", (blocks, 1, 1), 128 * (tile.consumers + 1), packed, shared, starts_early=True)
+    )
+    if is_split:
+        steps.add(sum_launch(text, layout.tiles * tile.bm * tile.bn, choice.parts, packed, wide))
+    return steps.kernel(name)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    op, device = task.op, task.device
+    product, kind = product_of(op), _kind(op)
+    choice = choose(kind, _sizes(op, product, kind), device, knobs)
+    image, filter = operands(product.roles)
+    planes = FilterPlanes(product.roles, filter.spec, kind)
+    phases = {"split": device.launch + (filter.spec.bytes + planes.bytes) / (_SPLIT_SHARE * device.bandwidth)}
+    if image.is_copied:
+        phases["copies"] = copying_seconds(image.spec.bytes, device)
+    others = sum(flops(step) for step in op.operations if step is not op.anchor) / device.rate(DataType.FLOAT)
+    return device_cost(task, choice.seconds + others).plus(phases)
+
+
+INTEGERS = cuda_engine(
+    id=57,
+    name="cuda_hopper_integers",
+    summary="exact convolutions of wide integers by their bytes, on the tensor cores of compute capability 9.0",
+    needs=planes_needs("cuda_hopper_integers", is_float=False),
+    cost=_cost,
+    generate=generate,
+    knobs=(TILE, STAGES, PARTS),
+    frugal={KnobType.SPLIT_K: 1},
+    layout=LayoutType.PREFERRED_NHWC,
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+)
+FLOATS = cuda_engine(
+    id=58,
+    name="cuda_hopper_float",
+    summary="fp32 convolutions in three parts of 16 bits, on the tensor cores of compute capability 9.0",
+    needs=planes_needs("cuda_hopper_float", is_float=True),
+    cost=_cost,
+    generate=generate,
+    knobs=(TILE, STAGES, PARTS),
+    frugal={KnobType.SPLIT_K: 1},
+    layout=LayoutType.PREFERRED_NHWC,
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+    sum_error=SumError(4, 1, restart=128, floor=2.0**-133),
+)

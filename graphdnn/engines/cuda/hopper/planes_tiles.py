@@ -1,0 +1,169 @@
+"""Tiles of products of planes on compute capability 9.0, and the choice of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.hopper.planes_kinds import Kind
+from graphdnn.engines.cuda.hopper.tiles import SMALLEST_RING, Sizes
+from graphdnn.engines.engine import Knob, Knobs
+from graphdnn.enums import DataType, KnobType
+
+_RESERVED = 1024 + 256  # bytes of shared memory
+_BARRIERS = 16  # bytes for each stage
+_MOST_STAGES = 8
+_ROW = 128
+_OTHER_REGISTERS = (24, 24, 32)  # than those of sums and planes, for 1, 2 and 3 warpgroups
+_PROMOTED = 4  # stages whose products of floats are added by the tensor cores: 128 channels
+_SPLITTING = {DataType.FLOAT: 35, DataType.INT32: 16, DataType.INT16: 8, DataType.INT8: 2, DataType.UINT8: 2}  # clocks
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A block's tile of the product: 64 rows for each warpgroup that multiplies."""
+
+    bm: int
+    bn: int
+
+    @property
+    def consumers(self) -> int:
+        return self.bm // 64
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """Of a thread that multiplies and of one that copies: no more than all began with, 240, 168 or 128 each."""
+        return {1: (240, 56), 2: (240, 24), 3: (160, 32)}[self.consumers]
+
+    def stage_bytes(self, kind: Kind) -> int:
+        return self.bm * kind.boxes * _ROW + self.bn * kind.filter_row
+
+    def stages(self, kind: Kind, shared_memory: int) -> int:
+        return min(_MOST_STAGES, (shared_memory - _RESERVED) // (self.stage_bytes(kind) + _BARRIERS))
+
+    def fits(self, kind: Kind) -> bool:
+        """Its sums fit into registers, with what was added of those of floats, and the planes of two blocks of k."""
+        parts = 2 * 4 * len(kind.planes[0])
+        others = 16 if kind.is_turned else _OTHER_REGISTERS[self.consumers - 1]
+        held = kind.sets_of_sums * self.bn // 2 + parts
+        return held <= self.registers[0] - others
+
+    @property
+    def name(self) -> str:
+        return f"{self.bm}x{self.bn}"
+
+
+TILES = tuple(Tile(bm, bn) for bm in (128, 192, 64) for bn in (192, 128, 96, 64, 32))
+
+TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
+STAGES = Knob(
+    KnobType.STAGES,
+    0,
+    _MOST_STAGES,
+    1,
+    0,
+    "stages of the ring in shared memory, 2 at least, if they fit; 0: as many as fit",
+)
+PARTS = Knob(
+    KnobType.SPLIT_K, 0, 128, 1, 0, "parts of the sum, computed side by side, or more where sums would not fit"
+)
+
+
+def promoted(kind: Kind) -> int:
+    """Stages after which sums are joined and added apart; 0: never."""
+    return _PROMOTED if kind.is_float else 0
+
+
+class Choice(NamedTuple):
+    tile: Tile
+    stages: int
+    parts: int
+    seconds: float
+
+
+class _Machine(NamedTuple):
+    sms: int
+    clock: float
+    shared_memory: int
+    bandwidth: float
+    launch: float
+
+
+def choose(kind: Kind, sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
+    """The fastest of the allowed tiles and parts. What does not fit gives way to what is chosen by the shape."""
+    clock = device.rate(DataType.HALF) / (device.sm_count * 4096)
+    machine = _Machine(device.sm_count, clock, device.shared_memory, device.bandwidth, device.launch)
+    asked = knobs[TILE.type], knobs[STAGES.type], knobs[PARTS.type]
+    found = _fastest(kind, sizes, machine, *asked) or _fastest(kind, sizes, machine, 0, 0, asked[2])
+    assert found is not None, "the smallest tile fits every device that has the instructions"
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _fastest(kind: Kind, sizes: Sizes, machine: _Machine, number: int, stages: int, parts: int) -> Choice | None:
+    found = []
+    for tile in (TILES[number - 1],) if number else TILES:
+        most = tile.stages(kind, machine.shared_memory)
+        if not tile.fits(kind) or most < max(stages, SMALLEST_RING):
+            continue
+        least = least_parts(kind, sizes)
+        for count in sorted({max(least, n) for n in ((parts,) if parts else _parts(sizes, tile, machine))}):
+            found.append(
+                Choice(
+                    tile,
+                    max(stages, SMALLEST_RING) if stages else most,
+                    count,
+                    _seconds(kind, sizes, tile, count, machine),
+                )
+            )
+    return min(found, key=lambda choice: choice.seconds, default=None)
+
+
+def least_parts(kind: Kind, sizes: Sizes) -> int:
+    """So that no part's sums leave 32 bits."""
+    if not kind.longest:
+        return 1
+    longest = kind.longest // kind.channels  # steps
+    return max(1, *(-(-depth // longest) for _, depth in sizes.products))
+
+
+def tiles_of(sizes: Sizes, tile: Tile) -> int:
+    across = -(-sizes.columns // tile.bn)
+    return sum(-(-rows // tile.bm) for rows, _ in sizes.products) * across * sizes.groups
+
+
+def _parts(sizes: Sizes, tile: Tile, machine: _Machine) -> Iterator[int]:
+    yield 1
+    if len(sizes.products) > 1:
+        return
+    tiles, depth = tiles_of(sizes, tile), sizes.products[0][1]
+    for waves in (1, 2, 3):
+        parts = min(waves * machine.sms // tiles, depth, PARTS.maximum)
+        if parts > 1 and depth >= 2 * parts:
+            yield parts
+
+
+def _seconds(kind: Kind, sizes: Sizes, tile: Tile, parts: int, machine: _Machine) -> float:
+    """Clocks that were fitted to measured tiles: a stage is copied at 44 bytes a clock, results leave at 17; splitting
+    blocks of k and adding sums of floats are partly hidden, waiting for sums that are turned is not.
+    """
+    of_product = 0.76 * (tile.bn / 2 + 25) if kind.is_turned else 1.06 * tile.bn / 2
+    products = of_product * len(kind.products) * kind.blocks * tile.consumers
+    splitting = kind.blocks * tile.consumers * _SPLITTING[kind.a] + (
+        tile.bn * tile.consumers / 2 if kind.is_float else 0
+    )
+    step = max(products + splitting, tile.stage_bytes(kind) / 44) + 20
+    tiles = tiles_of(sizes, tile)
+    across = -(-sizes.columns // tile.bn) * sizes.groups
+    steps = sum(-(-rows // tile.bm) * across * depth for rows, depth in sizes.products) / tiles  # in the mean
+    rounds = -(-tiles * parts // machine.sms)
+    wide = 8 if kind.compute is DataType.INT64 else 4
+    leaving = tile.bm * tile.bn * (wide if parts > 1 else sizes.result_bytes) / 17
+    clocks = rounds * max(-(-steps // parts) * step + 1200 + leaving / 3, leaving) + 3000
+    seconds = clocks / machine.clock
+    if parts > 1:  # written, read and added
+        seconds += machine.launch + wide * tiles * tile.bm * tile.bn * (parts + 1) / machine.bandwidth
+    return seconds

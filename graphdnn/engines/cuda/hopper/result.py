@@ -1,0 +1,91 @@
+"""What the end of a product reads and writes, and which of it the copy unit may bring (hopper_residual.cuh)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from graphdnn.cuda.tensor_map import TensorMap
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.generator.space import Space, is_addressable
+from graphdnn.engines.cuda.hopper.operands import ALIGNMENT, LARGEST_STRIDE
+from graphdnn.engines.cuda.hopper.tiles import ROW, Choice
+from graphdnn.engines.cuda.simt.implicit_product import Product
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.tensors import TensorSpec
+
+_CHANNELS = 2  # axis of the result's coordinates
+_MOST_BYTES = 4  # of an element
+
+
+def written_and_read(op: FusedOp) -> list[TensorSpec]:
+    """What the end of a product reads from memory and writes there."""
+    read = {t.uid for t in op.main.inputs().values()}
+    stored = [t for t in (*op.inputs, *op.outputs, *op.internal) if t.uid not in read]
+    return [t for t in stored if not (t.is_by_value or t.is_constant)]
+
+
+def pixels_of(space: Space, spec: TensorSpec) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Strides and sizes of the axes that pixels of all images have."""
+    strides, sizes = space.strides(spec), space.sizes
+    return (strides[0], *strides[3:]), (sizes[0], *sizes[3:])
+
+
+def lies_in_row(strides: Sequence[int], sizes: Sequence[int]) -> bool:
+    """Every axis goes on where the next one ends, or the tensor does not change along any."""
+    if not any(strides):
+        return True
+    pace = 0
+    for stride, size in zip(reversed(strides), reversed(sizes), strict=True):
+        if size == 1:
+            continue
+        if stride == 0 or stride != (pace or stride):
+            return False
+        pace = stride * size
+    return True
+
+
+def streamed_residual(op: FusedOp, product: Product) -> TensorSpec | None:
+    """An operand of the epilogue as large as the result, whose pixels are rows for the copy unit."""
+    if (
+        product.is_wgrad
+        or len(product.residues) > 1
+        or set(product.pixel_pitch) != {1}
+        or product.roles.problem.groups > 1
+    ):
+        return None
+    space, inputs = product.roles.space(product.roles.output), {t.uid for t in op.inputs}
+    for spec in written_and_read(op):
+        if spec.uid not in inputs or spec.elements < product.roles.output.elements or not is_addressable(spec):
+            continue
+        size, pitch = ELEMENTS[spec.data_type].bytes, _pitch(space, spec)
+        if size > _MOST_BYTES or space.strides(spec)[_CHANNELS] != 1 or not lies_in_row(*pixels_of(space, spec)):
+            continue
+        if spec.byte_alignment % ALIGNMENT or pitch * size % ALIGNMENT or pitch * size >= LARGEST_STRIDE:
+            continue
+        return spec
+    return None
+
+
+def holds_residual(choice: Choice, spec: TensorSpec) -> bool:
+    """Whether the ring has the stages that are full at once: all of a tile's where a warpgroup's rows come in turns."""
+    tile = choice.tile
+    if tile.bm == 64 * tile.consumers and not tile.is_turned:
+        return True
+    pixels, channels = (tile.bn, tile.bm) if tile.is_turned else (tile.bm, tile.bn)
+    panels, held = -(-channels * ELEMENTS[spec.data_type].bytes // ROW), 1 + channels // pixels
+    return -(-panels // held) <= choice.stages
+
+
+def _pitch(space: Space, spec: TensorSpec) -> int:
+    """Elements from one pixel to the next; 0 where there is only one."""
+    strides, sizes = pixels_of(space, spec)
+    return next((s for s, n in zip(reversed(strides), reversed(sizes), strict=True) if n > 1), 0)
+
+
+def residual_map(product: Product, spec: TensorSpec, rows: int) -> TensorMap:
+    """Of (channel, pixel of all images): a box of 128 bytes of channels and ``rows`` pixels."""
+    space, size = product.roles.space(product.roles.output), ELEMENTS[spec.data_type].bytes
+    pitch = _pitch(space, spec) * size or ALIGNMENT
+    pixels = prod(pixels_of(space, spec)[1])
+    return TensorMap(spec.data_type, (space.sizes[_CHANNELS], 1, pixels), (pitch, pitch), box=(ROW // size, 1, rows))

@@ -1,0 +1,327 @@
+"""Tiles of the products on compute capability 9.0, and the choice of one: a model of a block's clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from operator import itemgetter
+from typing import NamedTuple
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.engine import Knob, Knobs
+from graphdnn.enums import DataType, KnobType
+
+ROW = 128  # bytes of k in a stage, as in hopper_pipeline.cuh
+PANEL = 64  # rows of a panel
+_RESERVED = 1024  # bytes of shared memory that the system keeps for each block
+_BARRIERS = 16  # bytes for each stage
+_MOST_STAGES = 8
+SMALLEST_RING = 2  # stages: a product frees the one before its own, so with a single one everybody waits for ever
+
+# The model's constants, fitted to 900 pairs of a problem and a tile (13 layers, three directions, a residual), operands
+# from memory, on an H200; those of short sums and of residuals to 310 later ones. Forward, residual and data gradient,
+# the choice is 0.9 % slower than the best measured tile (geometric mean), 4 % at worst.
+_PRODUCT = 0.0343  # clocks for each sum of a tile, and step of k
+_COPIED = 77.7, 69.1  # bytes a clock into shared memory, along k and across
+_STEP = 1.97  # clocks of a step besides
+_TILE = 3200.0  # clocks of a tile besides
+_APART = 0.6  # of which other warpgroups hide so much, where the ring holds more than a tile's steps
+_TURN = 2200.0  # of which remain where two blocks take turns
+_LEAVING = 12.9  # bytes a clock of results, and of what is read for them
+_STREAMED_SHARE = 0.25  # of the bytes of a residual that comes through the ring
+_SUM_OUT, _BYTE_OUT = (
+    0.00289,
+    0.0169,
+)  # clocks of a warpgroup for each of its sums, and for each byte that it moves then
+_TURNS_OUT = 2.23  # times these clocks, where two blocks take turns
+_LAST_OUT = 2.07  # times these clocks: nothing is left to be multiplied while the last tiles leave
+_START = 162.0  # clocks of a launch
+_PACE = 0.9  # of the highest clock
+_ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
+_SUM = 0.5  # launches' time that a split costs
+_SUM_PACE = 1.05  # of the bandwidth, of partial sums that are read
+_COPY_PACE = 0.88  # of the bandwidth, of operands
+_LEAST_STAGES = 3
+_OTHER_REGISTERS = 40  # of a thread, than those of sums
+_REGISTERS, _MOST_REGISTERS = 65536, 255  # of a multiprocessor, and of a thread
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A block's tile of the product. ``blocks``: how many share a multiprocessor, which lets the results of one leave
+    while another multiplies. ``is_turned``: its rows are the products' columns, so that more shapes of the other side
+    fill the device; sums are not split then.
+    """
+
+    bm: int
+    bn: int
+    blocks: int = 1
+    is_turned: bool = False
+
+    @property
+    def consumers(self) -> int:
+        """Warpgroups that multiply."""
+        return {64: 1, 128: 2, 192: 3, 256: 2}[self.bm]
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """Of a thread that multiplies and of one that copies. Together they must not be more than a block begins with
+        (``registers_at_start`` for each thread): taking would wait for ever.
+        """
+        if self.blocks == 2:
+            return {1: (208, 40), 2: (104, 24)}[self.consumers]
+        return {1: (240, 56), 2: (232, 40), 3: (160, 24)}[self.consumers]
+
+    @property
+    def registers_at_start(self) -> int:
+        """That the compiler may use for each thread, and therefore does."""
+        return min(_MOST_REGISTERS, _REGISTERS // (self.blocks * 128 * (self.consumers + 1))) // 8 * 8
+
+    def holds(self, sets: int) -> bool:
+        """Whether so many sets of a tile's sums fit into registers."""
+        return (
+            sets == 1 or sets * self.bm // (64 * self.consumers) * self.bn // 2 <= self.registers[0] - _OTHER_REGISTERS
+        )
+
+    @cached_property
+    def stage_bytes(self) -> int:
+        return (self.bm + self.bn) * ROW
+
+    @cached_property
+    def step_clocks(self) -> tuple[float, ...]:
+        """A stage is multiplied while the next one is copied, from operands along k, or across."""
+        return tuple(max(self.bm * self.bn * _PRODUCT, self.stage_bytes / copied) + _STEP for copied in _COPIED)
+
+    def leaving_clocks(self, bytes_out: float) -> float:
+        """A warpgroup's, for its own sums."""
+        return self.bm * self.bn / self.consumers * (_SUM_OUT + _BYTE_OUT * bytes_out)
+
+    def stages(self, shared_memory: int) -> int:
+        room = shared_memory // self.blocks - _RESERVED - 256
+        return min(_MOST_STAGES, room // (self.stage_bytes + _BARRIERS))
+
+    @property
+    def name(self) -> str:
+        return f"{self.bm}x{self.bn}" + (f"b{self.blocks}" if self.blocks > 1 else "") + "t" * self.is_turned
+
+
+_WIDTHS = {  # by blocks and rows
+    (1, 128): (256, 192, 160, 128, 96, 64),
+    (1, 256): (160, 128, 96, 64),
+    (1, 192): (192, 160, 128, 64),
+    (1, 64): (256, 192, 128, 64),
+    (2, 128): (64,),
+    (2, 64): (192, 128, 64),
+}
+_TURNED = (128, 96), (128, 160), (128, 192), (128, 224), (256, 96)
+TILES: tuple[Tile, ...] = (
+    *(Tile(bm, bn, blocks) for (blocks, bm), widths in _WIDTHS.items() for bn in widths),
+    *(Tile(bm, bn, is_turned=True) for bm, bn in _TURNED),
+)
+
+TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
+STAGES = Knob(
+    KnobType.STAGES,
+    0,
+    _MOST_STAGES,
+    1,
+    0,
+    "stages of the ring in shared memory, 2 at least, if they fit; 0: as many as fit",
+)
+PARTS = Knob(KnobType.SPLIT_K, 0, 128, 1, 0, "parts of the sum, computed side by side; 0: chosen by the shape")
+
+
+class Sizes(NamedTuple):
+    """What the choice depends on."""
+
+    products: tuple[tuple[int, int], ...]  # rows and steps of k, for each residue
+    columns: int  # of each product
+    groups: int
+    column_unit: int  # columns that a tile holds a whole number of
+    result_bytes: int  # of an element that leaves, and of what is read for it
+    is_turned: bool = False  # every tile's rows are the products' columns
+    is_across: bool = False  # operands lie across k
+    sets: int = 1  # of sums: two where tensor cores keep them for a few steps only
+    row_clocks: float = 0.0  # of a copied pixel whose channels do not fill rows of 128 bytes
+    may_be_turned: bool = False  # some tiles' rows may be
+    bytes_read: int = 0  # by filter gradients, whose partial sums add to what memory moves
+    streamed_bytes: int = 0  # of those of a result, what comes through the ring
+
+    def sides(self, tile: Tile) -> tuple[int, int]:
+        """What a tile holds of the products' rows and columns."""
+        return (tile.bn, tile.bm) if self.is_turned or tile.is_turned else (tile.bm, tile.bn)
+
+    @property
+    def bytes_out(self) -> float:
+        """Of an element that leaves, with what threads themselves read for it."""
+        return self.result_bytes - (1.0 - _STREAMED_SHARE) * self.streamed_bytes
+
+    def takes(self, tile: Tile) -> bool:
+        if tile.is_turned and not self.may_be_turned:
+            return False
+        return tile.holds(self.sets) and (self.column_unit == 1 or self.sides(tile)[1] % self.column_unit == 0)
+
+    @property
+    def may_be_split(self) -> bool:
+        return len(self.products) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    tile: Tile
+    stages: int
+    parts: int
+    seconds: float
+    summing: float  # of these seconds, those of the launch that adds the parts
+    partial: float  # bytes of partial sums
+
+
+class _Machine(NamedTuple):
+    sms: int
+    clock: float
+    shared_memory: int
+    bandwidth: float
+    launch: float
+
+
+def choose(sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
+    """The fastest of the allowed tiles and parts. A tile that does not divide the columns, or a ring that does not fit,
+    gives way to what is chosen by the shape.
+    """
+    # A multiprocessor adds 2048 products of 16-bit numbers a clock.
+    clock = device.rate(DataType.HALF) / (device.sm_count * 4096)
+    machine = _Machine(device.sm_count, clock, device.shared_memory, device.bandwidth, device.launch)
+    asked = knobs[TILE.type], knobs[STAGES.type], knobs[PARTS.type]
+    found = _fastest(sizes, machine, *asked) or _fastest(sizes, machine, 0, 0, asked[2])
+    assert found is not None, "the smallest tile fits every device that has the instructions"
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _fastest(sizes: Sizes, machine: _Machine, number: int, stages: int, parts: int) -> Choice | None:
+    waiting = []
+    products, groups, columns, sms = sizes.products, sizes.groups, sizes.columns, machine.sms
+    asked = number, stages, parts > 1, machine.shared_memory
+    for place, one in enumerate(_taken(sizes._replace(products=(), columns=0, groups=1, bytes_read=0), *asked)):
+        across = -(-columns // one.columns_held) * groups
+        count = work = 0
+        for rows, depth in products:
+            tiles = -(-rows // one.rows_held) * across
+            count += tiles
+            work += tiles * depth
+        least = one.start + work / sms * one.step + max(1.0, count / sms) * one.turn
+        waiting.append((least / (machine.clock * _PACE), place, one, count, work / count))
+    best: tuple[float, int, int, _Taken, int, int] | None = None  # seconds, place, which part; of equals the first
+    for least, place, one, count, steps in sorted(waiting, key=itemgetter(0)):
+        if best is not None and least > best[0] * _ROUNDING:
+            break  # slower even if they filled the device all the time
+        for i, part in enumerate((parts,) if parts else (1,) if one.tile.is_turned else _parts(sizes, count, machine)):
+            seconds = _seconds(one, count, steps, part, machine, sizes.bytes_read)
+            if best is None or (seconds, place, i) < best[:3]:
+                best = seconds, place, i, one, part, count
+    if best is None:
+        return None
+    seconds, _, _, one, part, count = best
+    partial, summing = _summing(one, count, part, machine)
+    return Choice(one.tile, max(stages, SMALLEST_RING) if stages else one.most, part, seconds, summing, partial)
+
+
+class _Leaving(NamedTuple):
+    """Clocks with which a tile's results leave."""
+
+    own: float  # of a warpgroup, for its own sums
+    all: float  # of everything that a multiprocessor's blocks move
+    turn: float  # besides, where two blocks take turns
+
+    @classmethod
+    def of(cls, tile: Tile, bytes_out: float) -> _Leaving:
+        own = tile.leaving_clocks(bytes_out)
+        turn = _TURN + _TURNS_OUT * own if tile.blocks > 1 else 0.0
+        return cls(own, tile.blocks * tile.bm * tile.bn * bytes_out / _LEAVING, turn)
+
+
+class _Taken(NamedTuple):
+    """A tile that serves, with what extents do not change. ``step``, ``turn`` and ``start`` make a bound below what
+    ``_seconds`` comes to with any number of parts: clocks of each step, of each tile and of all of them.
+    """
+
+    tile: Tile
+    most: int  # stages that there is room for
+    rows_held: int
+    columns_held: int
+    paced: float  # clocks of a step, where copied pixels come row by row
+    whole: _Leaving
+    part: _Leaving
+    apart: float  # of what a tile takes besides its steps
+    step: float
+    turn: float
+    start: float
+
+    @classmethod
+    def of(cls, sizes: Sizes, tile: Tile, most: int) -> _Taken:
+        rows_held, columns_held = sizes.sides(tile)
+        step, least = tile.step_clocks[sizes.is_across], tile.leaving_clocks(min(4, sizes.bytes_out))
+        apart = _APART * (tile.consumers - 1) / tile.consumers
+        paced = max(step, rows_held * sizes.row_clocks)
+        turn = 0.0 if tile.blocks > 1 else (_TILE + least) * (1.0 - apart)
+        leaving = _Leaving.of(tile, sizes.bytes_out), _Leaving.of(tile, 4)
+        return cls(tile, most, rows_held, columns_held, paced, *leaving, apart, step, turn, _LAST_OUT * least + _START)
+
+
+@lru_cache(maxsize=256)
+def _taken(kind: Sizes, number: int, stages: int, is_split: bool, shared_memory: int) -> tuple[_Taken, ...]:
+    """The allowed tiles with enough stages that may hold products of such sizes. ``kind``: sizes without extents."""
+    tiles = [(tile, tile.stages(shared_memory)) for tile in ((TILES[number - 1],) if number else TILES)]
+    least = max(stages, SMALLEST_RING if number else _LEAST_STAGES)
+    fitting = [(tile, most) for tile, most in tiles if most >= least and not (tile.is_turned and is_split)]
+    return tuple(_Taken.of(kind, tile, most) for tile, most in fitting if kind.takes(tile))
+
+
+def tiles_of(sizes: Sizes, tile: Tile) -> int:
+    return sizes.groups * sum(down * across for down, across in tiles_by_residue(sizes, tile))
+
+
+def tiles_by_residue(sizes: Sizes, tile: Tile) -> list[tuple[int, int]]:
+    """Tiles along the rows and along the columns of each product."""
+    rows_held, columns_held = sizes.sides(tile)
+    return [(-(-rows // rows_held), -(-sizes.columns // columns_held)) for rows, _ in sizes.products]
+
+
+def _parts(sizes: Sizes, tiles: int, machine: _Machine) -> Iterator[int]:
+    """One, and those that give every multiprocessor the same number of pieces."""
+    yield 1
+    if not sizes.may_be_split:
+        return
+    depth = sizes.products[0][1]
+    seen = {1}
+    for waves in (1, 2, 3):
+        parts = min(waves * machine.sms // tiles, depth, PARTS.maximum)
+        if parts not in seen and parts > 0 and depth >= 2 * parts:
+            seen.add(parts)
+            yield parts
+
+
+def _seconds(one: _Taken, tiles: int, steps: float, parts: int, machine: _Machine, bytes_read: float) -> float:
+    """Of all waves of tiles, and of the sum of the parts."""
+    blocks, leaving = one.tile.blocks, one.part if parts > 1 else one.whole
+    rounds = -(-tiles * parts // (machine.sms * blocks))
+    depth = max(1.0, -(-steps // parts))
+    multiplying = depth * one.paced
+    hidden = one.apart * min(1.0, (one.most - 1) / depth) if parts == 1 else 0.0
+    # One block's results leave while the other multiplies.
+    busy = max(multiplying + (_TILE + leaving.own) * (1.0 - hidden), leaving.all, blocks * multiplying + leaving.turn)
+    clocks = rounds * busy + _LAST_OUT * leaving.own + _START
+    seconds = clocks / (machine.clock * _PACE)
+    if parts == 1:
+        return seconds
+    partial, summing = _summing(one, tiles, parts, machine)
+    return max(seconds, (bytes_read + partial) / (machine.bandwidth * _COPY_PACE)) + summing
+
+
+def _summing(one: _Taken, tiles: int, parts: int, machine: _Machine) -> tuple[float, float]:
+    """Bytes of partial sums, and the time of the launch that adds them."""
+    if parts == 1:
+        return 0.0, 0.0
+    partial = 4.0 * tiles * one.tile.bm * one.tile.bn * parts
+    return partial, _SUM * machine.launch + partial / (machine.bandwidth * _SUM_PACE)

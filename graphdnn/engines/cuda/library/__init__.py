@@ -1,0 +1,1 @@
+"""Engines that call cuBLAS and cuFFT, and what stands around a call."""

@@ -1,0 +1,1 @@
+"""Engines on the tensor cores of compute capability 8.0 and later."""

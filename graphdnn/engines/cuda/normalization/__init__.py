@@ -1,0 +1,1 @@
+"""Engines of normalization, both ways."""

@@ -1,0 +1,315 @@
+"""Engine ``cuda_norm_backward``: gradients of normalizations.
+
+The gradient of x needs two sums over each row, those of scale and bias two sums over
+the axes where they have one element. In batch norm these are the same: a block that
+holds its rows does all at once, and longer rows take one kernel for the sums and one
+for dx. In the other modes the sums of scale and bias are a kernel of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from graphdnn.cuda.nvrtc import KernelText
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.generator.cost import memory_cost
+from graphdnn.engines.cuda.generator.engine import cuda_engine
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.parameters import Parameters
+from graphdnn.engines.cuda.generator.program import Program
+from graphdnn.engines.cuda.generator.source import file_text, kernel_text
+from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.normalization.forward import Forward, Known
+from graphdnn.engines.cuda.normalization.operands import Operands, direction, finish_of_thread, of_rows, place
+from graphdnn.engines.cuda.normalization.resident import Residence, stored_text, take_text
+from graphdnn.engines.cuda.normalization.rounds import resident
+from graphdnn.engines.cuda.reductions.fold import Fold, generate_fold
+from graphdnn.engines.cuda.reductions.rows import Rows, Tile, divided, held, rows_of, rows_text
+from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import NormBackward
+from graphdnn.tensors import TensorSpec
+
+
+def generate_norm_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
+    anchor = op.anchor
+    assert isinstance(anchor, NormBackward)
+    operands = Operands.of(op, anchor)
+    steps = Steps(op, device)
+    known = _known(operands)
+    if anchor.inv_variance is None:
+        place(steps, known)
+        _find_statistics(steps, operands, known)
+    backward = _Backward(steps, operands, known)
+    backward.generate(device)
+    return steps.kernel(f"norm_backward__{backward.rows.text()}__{op.name}")
+
+
+def _known(operands: Operands) -> Known:
+    """Mean and inverse deviation, given or in scratch memory."""
+    anchor = operands.anchor
+    if anchor.inv_variance is not None:
+        return anchor.mean, anchor.inv_variance
+    mean, inverse = (of_rows(operands, i, operands.statistic_extents) for i in range(2))
+    return mean if operands.centered else None, inverse
+
+
+def _find_statistics(steps: Steps, operands: Operands, known: Known) -> None:
+    """From x, by the kernels of the forward direction."""
+    anchor = operands.anchor
+    stored = [t for t in known if t is not None]
+    rows = rows_of(anchor.x.extents, anchor.axes, anchor.x, [anchor.x], stored, frozenset())
+    rows, division = divided(rows, operands.bytes, 1, steps.device)
+    Forward(steps, operands, rows, known).moments(division)
+
+
+class _Backward:
+    def __init__(self, steps: Steps, operands: Operands, known: Known) -> None:
+        self.steps, self.operands, self.known = steps, operands, known
+        anchor = operands.anchor
+        assert isinstance(anchor, NormBackward)
+        self.anchor = anchor
+        self.mean, self.inverse = known
+        # Sums over rows: of g, and of g times the normalized x.
+        self.sums = [of_rows(operands, 2 + i, operands.statistic_extents) for i in range(2)]
+        stored = [t for t in (*known, *self.sums) if t is not None]
+        self.rows = rows_of(
+            anchor.x.extents,
+            anchor.axes,
+            operands.main,
+            [*operands.read, anchor.scale, *stored, *operands.epilogue()],
+            [t for t in (anchor.dscale, anchor.dbias) if t is not None],
+            operands.asked,
+        )
+
+    @property
+    def is_scaled_along(self) -> bool:
+        """Whether the scale changes along a row."""
+        return not self.rows.is_of_row(self.anchor.scale)
+
+    @property
+    def owns_parameters(self) -> bool:
+        """Whether the gradients of scale and bias are the sums over rows."""
+        anchor = self.anchor
+        summed = {a for a, extent in enumerate(anchor.x.extents) if anchor.scale.extents[a] == 1 and extent != 1}
+        return summed == {a for a in anchor.axes if anchor.x.extents[a] != 1}
+
+    def generate(self, device: DeviceSpec) -> None:
+        steps, anchor = self.steps, self.anchor
+        fitting = held(self.rows, 2 * self.operands.bytes)
+        if not self.owns_parameters:
+            self._fold("norm_parameters", anchor.scale.extents, device)
+        if fitting is not None:
+            self.rows, tile = fitting
+            self._hold(tile)
+            return
+        staying = self.resident(device)
+        if staying is not None:
+            self.rows, residence = staying
+            self._reside(residence)
+            return
+        place(steps, self.sums)
+        self._fold("norm_sums", self.operands.statistic_extents, device, of_rows=True)
+        self.rows, division = divided(self.rows, self.operands.bytes, 2, device)
+        parameters = Parameters(steps.places)
+        functions = [*self._take(parameters), *self._application(parameters, self.sums)]
+        self.rows.parameters(parameters)
+        division.parameters(parameters)
+        text = self._text("norm_apply.cu", parameters, functions, division.tile, {})
+        grid = (division.tiles, division.splits, 1)
+        steps.add(Launch(text, "norm_apply", grid, division.tile.threads, parameters.pack()))
+
+    def _fold(self, name: str, extents: tuple[int, ...], device: DeviceSpec, *, of_rows: bool = False) -> None:
+        """Sums into dscale and dbias, or those of rows into scratch memory; or both, where they are the same."""
+        op, anchor = self.steps.op, self.anchor
+        is_scaled = of_rows and self.is_scaled_along
+        written = {} if of_rows and not self.owns_parameters else self._parameter_gradients()
+        kept = self.sums if of_rows else []
+
+        def finish(steps: Steps, program: Program) -> None:
+            program.note(anchor)
+            for uid, part in written.items():
+                program.set(self._gradient(uid), f"acc[{part}][e]")
+            program.store_outputs((anchor,))
+            for part, spec in enumerate(kept):
+                program.set(spec, f"acc[{part}][e]")
+                program.store(spec)
+
+        beside = [t for t in (self.inverse, self.mean, anchor.scale if is_scaled else None) if t is not None]
+        outputs = tuple(t for t in op.outputs if t.uid in written)
+        sums = FusedOp(op.index, op.rule, anchor, op.prologue, (), None, op.inputs, outputs, ())
+        fold = Fold(
+            name=name,
+            files=("sums.cuh", "norm_sums.cuh"),
+            streamed=(anchor.x, anchor.dy),
+            beside=tuple(beside),
+            extents=extents,
+            finish=finish,
+            parts=2,
+            after=tuple(kept),
+            constants={"CENTERED": self.mean is not None, "SCALED": is_scaled},
+        )
+        self.steps.include(generate_fold(sums, device, fold))
+
+    def _parameter_gradients(self) -> dict[int, int]:
+        """uid -> which of the two sums it is."""
+        found = {self.anchor.dscale.uid: 1}
+        if self.anchor.dbias is not None:
+            found[self.anchor.dbias.uid] = 0
+        return found
+
+    def _gradient(self, uid: int) -> TensorSpec:
+        return next(t for t in (self.anchor.dscale, self.anchor.dbias) if t is not None and t.uid == uid)
+
+    def _hold(self, tile: Tile) -> None:
+        parameters = Parameters(self.steps.places)
+        functions = [*self._take(parameters), self._finish(parameters), *self._application(parameters, [])]
+        self.rows.parameters(parameters)
+        exact = {"EXACT": tile.lanes * tile.steps == self.rows.packs, **tile.bounds()}
+        text = self._text("norm_backward_rows.cu", parameters, functions, tile, exact)
+        blocks = -(-self.rows.row_packs // tile.columns)
+        self.steps.add(Launch(text, "norm_backward_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
+
+    def resident(self, device: DeviceSpec) -> tuple[Rows, Residence] | None:
+        """Blocks that stay, where the sums of rows are all there is to find."""
+        anchor = self.anchor
+        if self.is_scaled_along or not self.owns_parameters:
+            return None
+        return resident(self.rows, self.operands.bytes, [anchor.x, anchor.dy], device, is_plain=self.operands.is_plain)
+
+    def _reside(self, residence: Residence) -> None:
+        parameters = Parameters(self.steps.places)
+        functions = [
+            *rows_text(),
+            file_text("norm_backward.cuh"),
+            file_text("streaming.cuh"),
+            *self._application(parameters, [], is_streamed=True),
+            self._finish(parameters),
+            *self._take(parameters, is_stored=True),
+        ]
+        name = f"norm_backward__{self.rows.text()}_{residence.text()}__{self.steps.op.name}"
+        constants: dict[str, bool | str] = {
+            "CENTERED": self.operands.centered,
+            "Compute": self.operands.compute,
+            "PAST_L1": True,  # as measured; forward it costs what it gains here
+        }
+        direction = "norm_resident_backward.cuh"
+        residence.launch(self.steps, name, self.rows, parameters, functions, direction, constants)
+
+    def _text(
+        self,
+        file: str,
+        parameters: Parameters,
+        functions: Sequence[str],
+        tile: Tile,
+        constants: Mapping[str, int | bool],
+    ) -> KernelText:
+        name = f"norm_backward__{self.rows.text()}_{tile.text()}__{self.steps.op.name}"
+        return kernel_text(
+            name,
+            [file],
+            parameters=parameters.text,
+            functions=[*rows_text(), file_text("norm_backward.cuh"), *functions],
+            constants={
+                **self.rows.constants(),
+                **tile.constants(),
+                "Compute": self.operands.compute,
+                "CENTERED": self.operands.centered,
+                **constants,
+            },
+        )
+
+    # Generated functions.
+
+    def _take(self, parameters: Parameters, *, is_stored: bool = False) -> list[str]:
+        """x, and the gradient through the prologue, in the arithmetic's type or in their own; with the scale where that
+        changes along a row.
+        """
+        op, rows, anchor, compute = self.steps.op, self.rows, self.anchor, self.operands.compute
+        program = Program(op, parameters, rows.space, "x", width=rows.width, vector_axis=rows.vector_axis)
+        program.apply(op.prologue)
+        if is_stored:
+            program.hand("pack.x.at", anchor.x)
+            program.hand("pack.g.at", anchor.dy)
+            kept = stored_text({"x": anchor.x, "g": anchor.dy}, rows.width)
+            return [file_text("words.cuh"), kept, take_text(program, ["x", "g"])]
+        program.result("pack.x", anchor.x, compute)
+        program.result("pack.g", anchor.dy, compute)
+        if self.is_scaled_along:
+            program.each(f"pack.g[e] *= widen<{compute}>({program.value(anchor.scale)}[e]);")
+        return [program.function("take", "Elements& pack")]
+
+    def _finish(self, parameters: Parameters) -> str:
+        """The sums of row ``i`` of a thread into memory, where they are gradients."""
+        compute = self.operands.compute
+        arguments = f"{compute} sum, {compute} dot"
+        program = Program(self.steps.op, parameters, self.rows.space, "s")
+        if self.owns_parameters:
+            program.note(self.anchor)
+            for uid, part in self._parameter_gradients().items():
+                program.set(self._gradient(uid), ("sum", "dot")[part])
+            program.store_outputs((self.anchor,))
+        return program.function("finish_row", arguments) + finish_of_thread(arguments)
+
+    def _application(self, parameters: Parameters, sums: list[TensorSpec], *, is_streamed: bool = False) -> list[str]:
+        op, rows, anchor, compute = self.steps.op, self.rows, self.anchor, self.operands.compute
+        fixed = Program(op, parameters, rows.space, "r", width=rows.row_width, vector_axis=rows.kept - 1)
+        known = {"mean": self.mean, "inverse": self.inverse}
+        known |= dict(zip(("sum", "dot"), sums, strict=False))
+        if self.is_scaled_along:
+            fixed.each("row.scale[e] = (Compute)1;")
+        else:
+            known["scale"] = anchor.scale
+        for field, spec in known.items():
+            if spec is not None:
+                fixed.result(f"row.{field}", spec, compute)
+        load = fixed.function("load_row" if sums else "of_row", "Row& row")
+        if sums:
+            load += (
+                "__device__ __forceinline__ void of_row(const Params& p, const int (&at)[RANK], Row& row) {\n"
+                "    load_row(p, at, row);\n    average(p, row);\n}\n"
+            )
+        body = Program(
+            op,
+            parameters,
+            rows.space,
+            "t",
+            width=rows.width,
+            vector_axis=rows.vector_axis,
+            stores="store_streaming" if is_streamed else "store",
+        )
+        body.note(anchor)
+        body.set(anchor.dx, "concluded_gradient(pack, row, e)" if is_streamed else "gradient(pack, row, e)")
+        body.apply(op.epilogue)
+        if anchor.dx.uid in {t.uid for t in op.outputs}:
+            body.store(anchor.dx)
+        body.store_outputs(op.epilogue)
+        return [load, body.function("epilogue", "const Elements& pack, const Row& row")]
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    anchor = task.op.anchor
+    assert isinstance(anchor, NormBackward)
+    operands = Operands.of(task.op, anchor)
+    backward = _Backward(Steps(task.op, task.device), operands, _known(operands))
+    reads = float(sum(t.bytes for t in operands.read))
+    is_held = held(backward.rows, 2 * operands.bytes) is not None
+    passes = float((not backward.owns_parameters) + (not is_held))
+    launches = 1 + 2 * int(passes)
+    staying = None if is_held else backward.resident(task.device)
+    if staying is not None:
+        passes, launches = staying[1].read_twice / reads, 2
+    if anchor.inv_variance is None:
+        return memory_cost(task, passes * reads + anchor.x.bytes, launches + 2)
+    return memory_cost(task, passes * reads, launches)
+
+
+ENGINE = cuda_engine(
+    id=38,
+    name="cuda_norm_backward",
+    summary="gradients of normalizations, with the sums for scale and bias, in a fixed order",
+    needs=(needs_rule("cuda_norm_backward.operation", "norm"), direction("cuda_norm_backward", "norm_bwd")),
+    cost=_cost,
+    generate=lambda op, device, knobs: generate_norm_backward(op, device),
+    is_general=True,
+)

@@ -1,0 +1,331 @@
+"""Engine ``cuda_norm_forward``: statistics of rows and their normalization.
+
+A row is what is averaged over: a sample's features (layer, RMS), a plane (instance), a
+channel (batch). Rows that fit into a block are read once and written once. Longer ones
+are divided among blocks: those that fill a device stay and keep what they read, and wait
+for each other in between (norm_resident). Otherwise a first kernel takes the moments, a
+second one joins the parts, a third one normalizes. With given statistics each element
+stands by itself, as in a pointwise graph.
+"""
+
+from __future__ import annotations
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.elementwise.pointwise import elementwise
+from graphdnn.engines.cuda.generator.cost import memory_cost
+from graphdnn.engines.cuda.generator.engine import cuda_engine
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.parameters import Parameters
+from graphdnn.engines.cuda.generator.program import Program
+from graphdnn.engines.cuda.generator.source import file_text, kernel_text
+from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.normalization.operands import Operands, direction, finish_of_thread, of_rows, place
+from graphdnn.engines.cuda.normalization.resident import Residence, stored_text, take_text
+from graphdnn.engines.cuda.normalization.rounds import resident
+from graphdnn.engines.cuda.reductions.rows import Division, Rows, Tile, divided, held, rows_of, rows_text
+from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
+from graphdnn.engines.once import once
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import NormForward
+from graphdnn.tensors import TensorSpec
+
+Known = tuple[TensorSpec | None, TensorSpec | None]  # mean and inverse deviation in memory
+
+_STATISTICS = (
+    "mean",
+    "inv_variance",
+    *(f"{way}_running_{which}" for way in ("input", "output") for which in ("mean", "var")),
+)
+_FINISH = 128  # threads that join the parts of a row
+
+
+def generate_norm_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
+    anchor = op.anchor
+    assert isinstance(anchor, NormForward)
+    steps = Steps(op, device)
+    operands, known, rows = _known(op)
+    if _is_given(anchor):
+        return _normalized(operands, known, device, is_reversed=False)
+    fitting = held(rows, operands.bytes)
+    if fitting is not None:
+        rows, tile = fitting
+        Forward(steps, operands, rows, (None, None)).hold(tile)
+        return steps.kernel(_name(op, rows, tile.text()))
+    staying = resident(rows, operands.bytes, [anchor.x], device, is_plain=operands.is_plain)
+    if staying is not None:
+        rows, placed = staying
+        Forward(steps, operands, rows, (None, None)).reside(placed)
+        return steps.kernel(_name(op, rows, placed.text()))
+    place(steps, known)
+    rows, division = divided(rows, operands.bytes, 1, device)
+    Forward(steps, operands, rows, known).moments(division)
+    steps.include(_normalized(operands, known, device, is_reversed=True))
+    return steps.kernel(_name(op, rows, "divided"))
+
+
+def _is_given(anchor: NormForward) -> bool:
+    return "inv_variance" in anchor.inputs()
+
+
+@once
+def _known(op: FusedOp) -> tuple[Operands, Known, Rows]:
+    """Operands, mean and inverse deviation as the last kernel reads them, and the rows."""
+    anchor = op.anchor
+    assert isinstance(anchor, NormForward)
+    operands = Operands.of(op, anchor)
+    known: Known = (anchor.mean, anchor.inv_variance)
+    if not _is_given(anchor):
+        mean, inverse = (of_rows(operands, i, operands.statistic_extents) for i in range(2))
+        known = mean if operands.centered else None, inverse
+    packed = [t for t in (anchor.scale, anchor.bias, *known) if t is not None]
+    rows = rows_of(
+        anchor.x.extents,
+        anchor.axes,
+        operands.main,
+        [*operands.read, *packed, *operands.epilogue()],
+        [t for port, t in anchor.tensors().items() if port in _STATISTICS],
+        operands.asked,
+    )
+    return operands, known, rows
+
+
+def _name(op: FusedOp, rows: Rows, how: str) -> str:
+    return f"norm__{rows.text()}_{how}__{op.name}"
+
+
+def _normalized(operands: Operands, known: Known, device: DeviceSpec, *, is_reversed: bool) -> DeviceKernel:
+    """y from x and known statistics, as a kernel."""
+    op, anchor = operands.op, operands.anchor
+    assert isinstance(anchor, NormForward)
+    statistics = {t.uid for port, t in anchor.tensors().items() if port in (*_STATISTICS, "epsilon", "momentum")}
+    inputs = (*(t for t in op.inputs if t.uid not in statistics), *(t for t in known if t is not None))
+    outputs = tuple(t for t in op.outputs if t.uid not in statistics)
+    apart = FusedOp(op.index, op.rule, anchor, op.prologue, op.epilogue, None, inputs, outputs, op.internal)
+
+    def write(program: Program) -> None:
+        _normalize(operands, known, program)
+
+    return elementwise(apart, device, "norm_apply", write, anchor.x, operands.asked, is_reversed=is_reversed)
+
+
+def _normalize(operands: Operands, known: Known, program: Program) -> None:
+    """Each element by itself."""
+    op, anchor, compute = operands.op, operands.anchor, operands.compute
+    assert isinstance(anchor, NormForward)
+    mean, inverse = known
+    program.apply(op.prologue)
+    program.note(anchor)
+    text = f"widen<{compute}>({program.value(anchor.x)}[e])"
+    terms = (
+        (" - ", mean if operands.centered else None),
+        (" * ", inverse),
+        (" * ", anchor.scale),
+        (" + ", anchor.bias),
+    )
+    for sign, spec in terms:
+        if spec is not None:
+            text = f"({text}{sign}widen<{compute}>({program.value(spec)}[e]))"
+    program.set(anchor.y, text)
+    program.apply(op.epilogue)
+    program.store_outputs((anchor, *op.epilogue))
+
+
+class Forward:
+    """The kernels of one normalization. ``known``: where the statistics are, or are to be, in memory."""
+
+    def __init__(self, steps: Steps, operands: Operands, rows: Rows, known: Known) -> None:
+        self.steps, self.operands, self.rows, self.known = steps, operands, rows, known
+
+    def hold(self, tile: Tile) -> None:
+        parameters = Parameters(self.steps.places)
+        functions = [
+            *self._element(parameters),
+            self._finish(parameters),
+            *self._epsilon(parameters),
+            *self._application(parameters),
+        ]
+        self.rows.parameters(parameters)
+        text = kernel_text(
+            _name(self.steps.op, self.rows, tile.text()),
+            ["norm_rows.cu"],
+            parameters=parameters.text,
+            functions=functions,
+            constants={**self._constants(tile), "EXACT": tile.lanes * tile.steps == self.rows.packs},
+        )
+        blocks = -(-self.rows.row_packs // tile.columns)
+        self.steps.add(Launch(text, "norm_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
+
+    def reside(self, residence: Residence) -> None:
+        """In one pass, by blocks that wait for each other."""
+        steps, rows, operands = self.steps, self.rows, self.operands
+        parameters = Parameters(steps.places)
+        functions = [
+            *self._element(parameters, is_stored=True),
+            self._finish(parameters),
+            *self._epsilon(parameters),
+            *self._application(parameters, is_streamed=True),
+        ]
+        name = _name(steps.op, rows, residence.text())
+        scale = operands.anchor.scale
+        constants: dict[str, bool | str] = {
+            "CENTERED": operands.centered,
+            "SCALED": scale is not None and rows.is_of_row(scale),
+            "PAST_L1": False,
+            "Compute": operands.compute,
+        }
+        residence.launch(steps, name, rows, parameters, functions, "norm_resident_forward.cuh", constants)
+
+    def moments(self, division: Division) -> None:
+        """Find the statistics."""
+        steps, rows, operands = self.steps, self.rows, self.operands
+        parameters = Parameters(steps.places)
+        functions = [*self._element(parameters), self._finish(parameters), *self._epsilon(parameters)]
+        rows.parameters(parameters)
+        division.parameters(parameters)
+        is_split = division.splits > 1
+        for field, is_used in (("partial_mean", is_split and operands.centered), ("partial_squares", is_split)):
+            if is_used:
+                size = division.splits * rows.count * operands.bytes
+                parameters.scratch(field, operands.compute, steps.allocate(size))
+            else:
+                parameters.nothing(field, operands.compute)
+        text = kernel_text(
+            _name(steps.op, rows, "divided"),
+            ["norm_moments.cu"],
+            parameters=parameters.text,
+            functions=functions,
+            constants={**self._constants(division.tile), "SPLIT": is_split, "FINISH": _FINISH},
+        )
+        packed, grid, threads = parameters.pack(), (division.tiles, division.splits, 1), division.tile.threads
+        steps.add(Launch(text, "moments", grid, threads, packed))
+        if is_split:
+            steps.add(Launch(text, "finish_moments", (rows.count, 1, 1), _FINISH, packed))
+
+    def _constants(self, tile: Tile) -> dict[str, int | bool | str]:
+        operands = self.operands
+        return {
+            **self.rows.constants(),
+            **tile.constants(),
+            "Compute": operands.compute,
+            "CENTERED": operands.centered,
+            **tile.bounds(),
+        }
+
+    # Generated functions.
+
+    def _element(self, parameters: Parameters, *, is_stored: bool = False) -> list[str]:
+        """x through the prologue, in the arithmetic's type or in its own. A prologue of the backward direction is one
+        of dy.
+        """
+        operands, rows, op = self.operands, self.rows, self.operands.op
+        program = Program(op, parameters, rows.space, "x", width=rows.width, vector_axis=rows.vector_axis)
+        if isinstance(operands.anchor, NormForward):
+            program.apply(op.prologue)
+        files = [*rows_text(), file_text("norm_forward.cuh")]
+        if is_stored:
+            program.hand("pack.x.at", operands.anchor.x)
+            files += [file_text("streaming.cuh"), file_text("words.cuh")]
+            return [*files, stored_text({"x": operands.anchor.x}, rows.width), take_text(program, ["x"])]
+        program.result("pack.x", operands.anchor.x, operands.compute)
+        return [*files, program.function("take", "Elements& pack")]
+
+    def _epsilon(self, parameters: Parameters) -> list[str]:
+        return [self.operands.epsilon(parameters)]
+
+    def _finish(self, parameters: Parameters) -> str:
+        """The statistics of row ``i`` of a thread into memory."""
+        operands, rows, anchor = self.operands, self.rows, self.operands.anchor
+        program = Program(operands.op, parameters, rows.space, "s")
+        program.note(anchor)
+        outputs = anchor.outputs()
+        found = {"mean": "mean", "inv_variance": "inverse"}
+        written = [(outputs[port], value) for port, value in found.items() if port in outputs]
+        if isinstance(anchor, NormForward) and anchor.momentum is not None:
+            factor = f"widen<double>({program.value(operands.scalar(anchor.momentum))}[e])"
+            for port, value in (("mean", "mean"), ("var", "unbiased(variance, p.elements)")):
+                previous, following = (
+                    getattr(anchor, f"input_running_{port}"),
+                    getattr(anchor, f"output_running_{port}"),
+                )
+                old = f"widen<{operands.compute}>({program.value(previous)}[e])"
+                written.append((following, f"averaged({old}, {value}, {factor})"))
+        for spec, value in written:
+            program.set(spec, value)
+        made = {spec.uid for spec, _ in written}
+        for spec in operands.op.outputs:
+            if spec.uid in made:
+                program.store(spec)
+        for kept, value in zip(self.known, ("mean", "inverse"), strict=True):
+            if kept is not None:
+                program.set(kept, value)
+                program.store(kept)
+        compute = operands.compute
+        arguments = f"{compute} mean, {compute} variance, {compute} inverse"
+        return program.function("finish_row", arguments) + finish_of_thread(arguments)
+
+    def _application(self, parameters: Parameters, *, is_streamed: bool = False) -> list[str]:
+        """What is the same for a row, and y from x through the epilogue."""
+        operands, rows, anchor = self.operands, self.rows, self.operands.anchor
+        assert isinstance(anchor, NormForward)
+        compute = operands.compute
+        fixed = Program(operands.op, parameters, rows.space, "r", width=rows.row_width, vector_axis=rows.kept - 1)
+        body = Program(
+            operands.op,
+            parameters,
+            rows.space,
+            "t",
+            width=rows.width,
+            vector_axis=rows.vector_axis,
+            stores="store_streaming" if is_streamed else "store",
+        )
+        body.note(anchor)
+        mean, inverse = self.known
+        for field, spec in (("mean", mean), ("inverse", inverse)):
+            if spec is not None:
+                fixed.result(f"row.{field}", spec, compute)
+        text = "(pack.x[e] - row.mean[row_of(e)])" if operands.centered else "pack.x[e]"
+        text += " * row.inverse[row_of(e)]"
+        for sign, field, spec in ((" * ", "scale", anchor.scale), (" + ", "bias", anchor.bias)):
+            if spec is None:
+                continue
+            if rows.is_of_row(spec):
+                fixed.result(f"row.{field}", spec, compute)
+                if spec is not anchor.scale or not is_streamed:  # norm_resident_forward.cuh has it in the inverse
+                    text += f"{sign}row.{field}[row_of(e)]"
+            else:
+                text += f"{sign}widen<{compute}>({body.value(spec)}[e])"
+        body.set(anchor.y, text)
+        body.apply(operands.op.epilogue)
+        leaving = {t.uid for t in operands.op.outputs}
+        if anchor.y.uid in leaving:
+            body.store(anchor.y)
+        body.store_outputs(operands.op.epilogue)
+        return [
+            fixed.function("of_row", "Row& row"),
+            body.function("epilogue", "const Elements& pack, const Row& row"),
+        ]
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    anchor = task.op.anchor
+    assert isinstance(anchor, NormForward)
+    if _is_given(anchor):
+        return memory_cost(task)
+    operands, _, rows = _known(task.op)
+    if held(rows, operands.bytes) is not None:
+        return memory_cost(task)
+    staying = resident(rows, operands.bytes, [anchor.x], task.device, is_plain=operands.is_plain)
+    if staying is not None:
+        return memory_cost(task, staying[1].read_twice, launches=2)
+    return memory_cost(task, sum(t.bytes for t in operands.read), launches=3)
+
+
+ENGINE = cuda_engine(
+    id=34,
+    name="cuda_norm_forward",
+    summary="normalizations forward, one read and one write where a row fits into a block, and their statistics",
+    needs=(needs_rule("cuda_norm_forward.operation", "norm"), direction("cuda_norm_forward", "norm_fwd")),
+    cost=_cost,
+    generate=lambda op, device, knobs: generate_norm_forward(op, device),
+    is_general=True,
+)

@@ -1,0 +1,1 @@
+"""Engines that sum over axes: reductions, softmax, statistics."""

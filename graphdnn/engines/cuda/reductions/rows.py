@@ -1,0 +1,247 @@
+"""Rows: elements that are normalized together, and how the threads of a block share them (rows.cuh)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.generator.parameters import Parameters
+from graphdnn.engines.cuda.generator.program import width_for
+from graphdnn.engines.cuda.generator.quotient import magic
+from graphdnn.engines.cuda.generator.source import file_text
+from graphdnn.engines.cuda.generator.space import Space
+from graphdnn.engines.cuda.reductions.reduced_axes import reduced_axes
+from graphdnn.tensors import TensorSpec
+
+_THREADS = 256
+_MOST_THREADS = 1024
+_PACK_BYTES = 16
+_ACROSS_BYTES = 8  # of a pack of neighbouring rows: few enough that a row's threads have little to exchange
+_HELD = 64  # bytes of values a thread should hold, and twice that where a row would not fit otherwise
+_LINE, _SHORT_LINE = 128, 64  # bytes of memory that one access of a warp should fill, and where threads hold much
+_SECTOR = 32  # bytes that memory hands out at once
+_ROW_BYTES = 16  # of what a thread knows of its rows, for each of their statistics
+_BLOCKS_PER_SM = 8
+_MANY_THREADS, _SOME_THREADS = 1280, 768  # of an SM, where a thread holds little and much: 48 and 80 registers
+_INT_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows in a space whose first ``kept`` axes count them."""
+
+    space: Space
+    kept: int
+    along: bool  # neighbours in memory belong to one row
+    width: int  # neighbours of a thread
+    main_bytes: int  # of an element of the largest operand
+
+    @property
+    def count(self) -> int:
+        return prod(self.space.sizes[: self.kept])
+
+    @property
+    def length(self) -> int:
+        return prod(self.space.sizes[self.kept :])
+
+    @property
+    def row_width(self) -> int:
+        """Rows of a thread."""
+        return 1 if self.along else self.width
+
+    @property
+    def vector_axis(self) -> int:
+        return (self.space.rank if self.along else self.kept) - 1
+
+    @property
+    def row_packs(self) -> int:
+        return self.count // self.row_width
+
+    @property
+    def packs(self) -> int:
+        """Of one row."""
+        return self.length // self.width if self.along else self.length
+
+    def is_of_row(self, spec: TensorSpec) -> bool:
+        """True when a row has one element of the tensor."""
+        return not any(self.space.strides(spec)[self.kept :])
+
+    def narrowed(self, width: int) -> Rows:
+        return Rows(self.space, self.kept, self.along, min(width, self.width), self.main_bytes)
+
+    def text(self) -> str:
+        return f"{'rows' if self.along else 'columns'}_v{self.width}"
+
+    def constants(self) -> Mapping[str, int | bool | str]:
+        wide = max(self.row_packs, self.packs) > _INT_MAX
+        return {
+            "ALONG": self.along,
+            "VECTOR": self.width,
+            "KEPT": self.kept,
+            "RANK": self.space.rank,
+            "Count": "unsigned long long" if wide else "unsigned int",
+        }
+
+    def parameters(self, parameters: Parameters) -> None:
+        sizes = self.space.sizes
+        packs = (s // self.width if axis == self.vector_axis else s for axis, s in enumerate(sizes))
+        parameters.integers("size", sizes)
+        parameters.integers("magic", [magic(count) for count in packs])
+        parameters.integer("rows", self.row_packs)
+        parameters.integer("count", self.packs)
+        parameters.integer("elements", self.length)
+
+
+def rows_text() -> list[str]:
+    """What kernels over rows begin with."""
+    return [file_text("quotient.cuh"), file_text("rows.cuh")]
+
+
+def rows_of(
+    extents: Sequence[int],
+    axes: Sequence[int],
+    main: TensorSpec,
+    packed: Sequence[TensorSpec],
+    single: Sequence[TensorSpec],
+    asked: frozenset[int],
+) -> Rows:
+    """``axes``: of a row. ``main`` is the tensor whose accesses count. ``packed`` and ``single``: tensors that are
+    accessed in packs, and element by element.
+    """
+    statistic = [1 if a in axes else extent for a, extent in enumerate(extents)]
+    stored = _stored(packed)
+    found = reduced_axes(extents, statistic, main, [*stored, *_stored(single)], (), asked)
+    space, kept = found.x, found.y.rank
+    strides = space.strides(main)
+    across, along = strides[kept - 1], strides[-1]
+    is_along = along != 0 and (across == 0 or along < across)
+    main_bytes = ELEMENTS[main.data_type].bytes
+    largest = max((ELEMENTS[t.data_type].bytes for t in stored), default=main_bytes)
+    axis = (space.rank if is_along else kept) - 1
+    width = width_for(space, stored, axis, _PACK_BYTES * largest // main_bytes)
+    return Rows(space, kept, is_along, min(width, max(1, _PACK_BYTES // main_bytes)), main_bytes)
+
+
+def _stored(tensors: Sequence[TensorSpec]) -> list[TensorSpec]:
+    return [t for t in tensors if not (t.is_by_value or t.is_constant)]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A block's rows: ``lanes`` threads for each row, ``steps`` packs of a thread at a time."""
+
+    lanes: int
+    columns: int
+    steps: int
+    blocks: int = 1  # on an SM at least, which bounds the registers of a thread
+
+    @property
+    def threads(self) -> int:
+        return self.lanes * self.columns
+
+    def text(self) -> str:
+        return f"{self.lanes}x{self.columns}x{self.steps}"
+
+    def constants(self) -> Mapping[str, int | bool | str]:
+        return {"LANES": self.lanes, "COLUMNS": self.columns, "STEPS": self.steps, "THREADS": self.threads}
+
+    def bounds(self) -> Mapping[str, int]:
+        return {"BLOCKS": self.blocks}
+
+
+def held(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
+    """A block that holds its rows in registers, ``value_bytes`` for each element; None when a row is too long."""
+    if rows.along:
+        found = _held_along(rows, value_bytes)
+    else:
+        found = _held_across(rows.narrowed(max(1, _ACROSS_BYTES // rows.main_bytes)), value_bytes)
+    if found is None:
+        return None
+    rows, tile = found
+    threads = _SOME_THREADS if tile.steps * rows.width * value_bytes > _HELD else _MANY_THREADS
+    return rows, replace(tile, blocks=max(1, threads * 4 // value_bytes // tile.threads))
+
+
+def _held_along(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
+    for budget in (_HELD, 2 * _HELD):
+        steps = max(1, budget // value_bytes // rows.width)
+        lanes = power_above(-(-rows.packs // steps))
+        if lanes <= _MOST_THREADS:
+            columns = max(1, _THREADS // lanes)
+            return rows, Tile(lanes, columns, -(-rows.packs // lanes))
+    return None
+
+
+def _held_across(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
+    most = 2 * _HELD // value_bytes // rows.width  # packs of a thread
+    pack_bytes = rows.width * rows.main_bytes
+    everything = power_above(rows.row_packs)
+    columns = min(32, max(1, _LINE // pack_bytes), everything)
+    while columns * pack_bytes >= _SECTOR or columns == everything:
+        wanted = min(_THREADS // columns, _power_below(rows.packs // 4))  # a thread should hold a few
+        lanes = max(power_above(-(-rows.packs // most)), wanted)
+        if lanes * columns <= _MOST_THREADS:
+            steps = -(-rows.packs // lanes)
+            columns = max(columns, min(_THREADS // lanes, everything), 32 // lanes)
+            if steps * rows.width * value_bytes > _HELD and columns * pack_bytes > _SHORT_LINE:
+                columns = max(columns // 2, 32 // lanes)  # fewer threads wait for each other
+            return rows, Tile(lanes, columns, steps)
+        columns //= 2
+    return None
+
+
+def passed(rows: Rows) -> Tile:
+    """A block that reads its rows several times."""
+    if rows.along:
+        return Tile(_MOST_THREADS, 1, 1)
+    columns = min(32, power_above(rows.row_packs))
+    return Tile(_MOST_THREADS // 2 // columns, columns, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """Rows divided among blocks: ``splits`` parts of ``per_split`` packs."""
+
+    tile: Tile
+    tiles: int
+    splits: int
+    per_split: int
+
+    def parameters(self, parameters: Parameters) -> None:
+        parameters.integer("per_split", self.per_split)
+        parameters.integer("splits", self.splits)
+
+
+def divided(rows: Rows, compute_bytes: int, values: int, device: DeviceSpec) -> tuple[Rows, Division]:
+    """Blocks enough for the device, each with whole turns of its loop; ``values`` that a thread holds of an element."""
+    if not rows.along:
+        rows = rows.narrowed(_ROW_BYTES // compute_bytes)
+    value_bytes = compute_bytes * values
+    steps = max(1, min(4, _HELD // value_bytes // rows.width))
+    blocks = _MOST_THREADS * 4 // compute_bytes // _THREADS
+    if rows.along:
+        lanes = min(_THREADS, power_above(rows.packs))
+        tile = Tile(lanes, _THREADS // lanes, steps, blocks)
+    else:
+        columns = min(32, power_above(rows.row_packs))
+        tile = Tile(_THREADS // columns, columns, steps, blocks)
+    tiles = -(-rows.row_packs // tile.columns)
+    turn = tile.lanes * steps
+    wanted = -(-_BLOCKS_PER_SM * device.sm_count // tiles)
+    splits = max(1, min(wanted, rows.packs // turn))
+    per_split = -(-rows.packs // splits)
+    if splits > 1:
+        per_split = -(-per_split // turn) * turn
+    return rows, Division(tile, tiles, -(-rows.packs // per_split), per_split)
+
+
+def power_above(count: int) -> int:
+    """The smallest power of two that is not below ``count``."""
+    return 1 << (max(1, count) - 1).bit_length()
+
+
+def _power_below(count: int) -> int:
+    return 1 << (max(1, count).bit_length() - 1)

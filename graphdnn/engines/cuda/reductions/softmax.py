@@ -1,0 +1,367 @@
+"""Engine ``cuda_softmax``: a softmax, or log-softmax, with pointwise operations before and after it.
+
+One pass over memory where the threads of a block can hold their rows, three reads where
+rows are longer. The operations are taken as the graph has them, so virtual tensors round
+as they do elsewhere: this file only finds out which of them belong before the first
+reduction, between the two, and after the second, on elements and on rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphdnn.cuda.nvrtc import KernelText
+from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import COMPUTE, FP8
+from graphdnn.engines.cuda.generator.cost import memory_cost
+from graphdnn.engines.cuda.generator.engine import cuda_engine
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.generator.program import Program, asked_indices
+from graphdnn.engines.cuda.generator.source import file_text, kernel_text
+from graphdnn.engines.cuda.reductions.rows import Rows, Tile, held, passed, rows_of, rows_text
+from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
+from graphdnn.enums import DataType, PointwiseMode, ReductionOperator
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import Operation, PointwiseOperation, Reduction
+from graphdnn.tensors import TensorSpec
+
+_COMBINE = {ReductionOperator.ADD: "Sum", ReductionOperator.MAX: "Largest"}
+_SHORT = (*FP8, DataType.HALF, DataType.BFLOAT16, DataType.INT8, DataType.UINT8)  # of 11 bits or fewer
+
+
+def generate_softmax(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
+    stages = Stages(op)
+    rows = _rows(stages)
+    fitting = held(rows, stages.bytes)
+    tile_rows, tile = fitting or (rows, passed(rows))
+    text, parameters = _text(stages, tile_rows, tile, is_held=fitting is not None)
+    blocks = -(-tile_rows.row_packs // tile.columns)
+    launch = Launch(text, "softmax", (blocks, 1, 1), tile.threads, parameters.pack())
+    return DeviceKernel(text.name, (launch,))
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The operations by stage: how many reductions they wait for, and whether they work on elements or on rows."""
+
+    op: FusedOp
+
+    @property
+    def reductions(self) -> list[Reduction]:
+        return [step for step in self.op.operations if isinstance(step, Reduction)]
+
+    @property
+    def first(self) -> Reduction:
+        assert isinstance(self.op.anchor, Reduction)
+        return self.op.anchor
+
+    @property
+    def bytes(self) -> int:
+        """Of an element while it is held."""
+        return max(COMPUTE[step.compute_type].itemsize for step in self.op.operations)
+
+    @property
+    def plain_steps(self) -> list[PointwiseOperation]:
+        """x - max and exp of it, where the second reduction sums these powers; else nothing."""
+        makers = {_result(step).uid: step for step in self.op.operations if isinstance(step, PointwiseOperation)}
+        power = makers.get(self.reductions[-1].x.uid)
+        difference = None if power is None or power.x is None else makers.get(power.x.uid)
+        if len(self.reductions) != 2 or power is None or difference is None:
+            return []
+        most = self.first
+        operands = [t.uid for t in difference.inputs().values()]
+        is_shifted = difference.spec.mode is PointwiseMode.SUB and operands == [most.x.uid, most.y.uid]
+        return [difference, power] if is_shifted and power.spec.mode is PointwiseMode.EXP else []
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether powers are 1 at most, one of them 1, and their sum is kept as it is: in float, without factors."""
+        steps, total = self.plain_steps, self.reductions[-1]
+        if not steps:
+            return False
+        kept = [*map(_result, steps), total.y]
+        return (
+            all(t.data_type is DataType.FLOAT for t in kept)
+            and all(COMPUTE_TYPE[step.compute_type] == "float" for step in (self.first, *steps, total))
+            and all(step.alpha1 == step.alpha2 == 1.0 for step in steps)
+            and self.first.y.data_type in (self.first.x.data_type, DataType.FLOAT)
+            and self.first.x.data_type is not DataType.DOUBLE
+        )
+
+    def is_of_rows(self, step: Operation) -> bool:
+        return isinstance(step, Reduction) or _result(step).extents != self.first.x.extents
+
+    def stage(self) -> dict[int, int]:
+        """uid -> reductions it waits for, of everything that the operations compute."""
+        found: dict[int, int] = {}
+        for step in self.op.operations:
+            asked = [found.get(t.uid, 0) for t in step.inputs().values()]
+            found[_result(step).uid] = max(asked, default=0) + isinstance(step, Reduction)
+        return found
+
+    def steps(self, stage: int, *, of_rows: bool) -> list[PointwiseOperation]:
+        known = self.stage()
+        return [
+            step
+            for step in self.op.operations
+            if isinstance(step, PointwiseOperation)
+            and self.is_of_rows(step) is of_rows
+            and known[_result(step).uid] == stage
+        ]
+
+    def row_values(self) -> dict[int, TensorSpec]:
+        """Everything that is computed of rows."""
+        steps = [step for step in self.op.operations if self.is_of_rows(step)]
+        return {t.uid: t for step in steps for t in step.outputs().values()}
+
+    def kept(self, stage: int) -> list[TensorSpec]:
+        """Elements that a stage has, from memory or computed, and a later one reads."""
+        rows = self.row_values()
+
+        def read(at: int) -> dict[int, TensorSpec]:
+            found = {t.uid: t for s in self.steps(at, of_rows=False) for t in s.inputs().values() if t.uid not in rows}
+            if at < len(self.reductions):
+                found[self.reductions[at].x.uid] = self.reductions[at].x
+            return {uid: t for uid, t in found.items() if t.extents == self.first.x.extents}
+
+        last = len(self.reductions)
+        known = self.stage()
+        here = {uid for uid in read(stage) if known.get(uid, 0) <= stage}
+        here |= {t.uid for s in self.steps(stage, of_rows=False) for t in s.outputs().values()}
+        if stage > 0:
+            here |= {t.uid for t in self.kept(stage - 1)}
+        later = {uid: t for at in range(stage + 1, last + 1) for uid, t in read(at).items()}
+        return [t for uid, t in later.items() if uid in here]
+
+
+def _rows(stages: Stages) -> Rows:
+    op, first = stages.op, stages.first
+    rows = stages.row_values()
+    read = [t for t in op.inputs if t.extents == first.x.extents and not (t.is_by_value or t.is_constant)]
+    main = read[0] if read else next((t for t in op.outputs if t.uid not in rows), first.x)
+    axes = [i for i, (x, y) in enumerate(zip(first.x.extents, first.y.extents, strict=True)) if y == 1 and x != 1]
+    return rows_of(first.x.extents, axes, main, [*op.inputs, *op.outputs], (), asked_indices(op.operations))
+
+
+def _text(stages: Stages, rows: Rows, tile: Tile, *, is_held: bool) -> tuple[KernelText, Parameters]:
+    parameters = Parameters()
+    generator = _Functions(stages, rows, parameters, is_held)
+    functions = [*rows_text(), file_text("softmax.cuh"), *generator.all()]
+    rows.parameters(parameters)
+    name = f"softmax__{rows.text()}_{tile.text()}{'' if is_held else '_passes'}__{stages.op.name}"
+    constants = {
+        **rows.constants(),
+        **tile.constants(),
+        **tile.bounds(),
+        "HELD": is_held,
+        "STAGES": len(stages.reductions),
+        "EXACT": tile.lanes * tile.steps == rows.packs,
+    }
+    text = kernel_text(name, ["softmax.cu"], parameters=parameters.text, functions=functions, constants=constants)
+    return text, parameters
+
+
+class _Functions:
+    """The functions of softmax.cu that depend on the operations."""
+
+    def __init__(self, stages: Stages, rows: Rows, parameters: Parameters, is_held: bool) -> None:
+        self.stages, self.rows, self.parameters, self.is_held = stages, rows, parameters, is_held
+        self.row_values = stages.row_values()
+        count = len(stages.reductions)
+        kept = [t for s in range(count) for t in stages.kept(s)] if is_held else []
+        self.held = {t.uid: f"h{i}" for i, t in enumerate({t.uid: t for t in kept}.values())}
+        self._kept = {t.uid: t for t in kept}
+        self.row = {uid: f"r{i}" for i, uid in enumerate(self.row_values)}
+        self.is_plain = stages.is_plain
+        self.is_short = self.is_plain and all(t.data_type in _SHORT for t in stages.op.outputs)
+        ends = stages.steps(count, of_rows=False)
+        self.divisors = {step.b.uid for step in ends if self._is_quotient(step) and step.b is not None}
+
+    def all(self) -> list[str]:
+        count = len(self.stages.reductions)
+        parts = [self._held(), self._row(), "template <int S> struct Stage;\n"]
+        for stage in range(count):
+            parts.append(self._stage(stage))
+        parts.append(self._finish(count))
+        return parts
+
+    # What threads keep.
+
+    def _held(self) -> str:
+        fields = [f"{STORAGE[self._kept[uid].data_type]} {name}[VECTOR];" for uid, name in self.held.items()]
+        return _struct("Held", fields)
+
+    def _row(self) -> str:
+        fields = [f"{STORAGE[t.data_type]} {self.row[uid]}[ROW_WIDTH];" for uid, t in self.row_values.items()]
+        fields += [f"float {self.row[uid]}_reciprocal[ROW_WIDTH];" for uid in self.row_values if uid in self.divisors]
+        return _struct("RowValues", fields)
+
+    # Elements.
+
+    def _elements(self, stage: int) -> Program:
+        """The pointwise operations of a stage on elements."""
+        rows = self.rows
+        program = Program(
+            self.stages.op, self.parameters, rows.space, f"s{stage}_", width=rows.width, vector_axis=rows.vector_axis
+        )
+        steps = self._needed(stage)
+        asked = {t.uid: t for step in steps for t in self._operands(step)}
+        if stage < len(self.stages.reductions):
+            x = self.stages.reductions[stage].x
+            asked[x.uid] = x
+        made = {t.uid for step in steps for t in step.outputs().values()}
+        before = {t.uid for t in self.stages.kept(stage - 1)} if stage and self.is_held else set()
+        for uid, spec in asked.items():
+            if uid in made:
+                continue
+            if uid in self.row_values:
+                program.given(spec, f"row.{self.row[uid]}[row_of(e)]")
+            elif uid in before:
+                program.given(spec, f"held.{self.held[uid]}[e]")
+        for step in steps:
+            if self._is_quotient(step):
+                self._quotient(program, step)
+            elif self.is_short and step in self.stages.plain_steps[1:]:
+                self._power(program, step)
+            else:
+                program.apply([step])
+        program.store_outputs(self.stages.steps(stage, of_rows=False))
+        return program
+
+    def _needed(self, stage: int) -> list[PointwiseOperation]:
+        """A stage's operations; where nothing is held, also those that it depends on."""
+        own = self.stages.steps(stage, of_rows=False)
+        if self.is_held or not stage:
+            return own
+        wanted = {t.uid for step in own for t in step.inputs().values()}
+        if stage < len(self.stages.reductions):
+            wanted.add(self.stages.reductions[stage].x.uid)
+        needed = list(own)
+        for at in reversed(range(stage)):
+            for step in reversed(self.stages.steps(at, of_rows=False)):
+                if any(t.uid in wanted for t in step.outputs().values()):
+                    needed.insert(0, step)
+                    wanted |= {t.uid for t in step.inputs().values()}
+        return needed
+
+    def _operands(self, step: PointwiseOperation) -> list[TensorSpec]:
+        """What an operation reads; of a sum that is divided by, the reciprocal may be enough."""
+        inputs = step.inputs()
+        return [inputs["x"]] if self.is_short and self._is_quotient(step) else list(inputs.values())
+
+    def _is_quotient(self, step: PointwiseOperation) -> bool:
+        """The division of powers by their sum."""
+        total = self.stages.reductions[-1]
+        return (
+            self.is_plain
+            and step.spec.mode is PointwiseMode.DIV
+            and COMPUTE_TYPE[step.spec.math_type] == "float"
+            and step.alpha1 == step.alpha2 == 1.0
+            and [t.uid for t in step.inputs().values()] == [total.x.uid, total.y.uid]
+        )
+
+    def _quotient(self, program: Program, step: PointwiseOperation) -> None:
+        program.note(step)
+        a, *b = (f"widen<float>({program.value(operand)}[e])" for operand in self._operands(step))
+        reciprocal = f"row.{self.row[step.inputs()['b'].uid]}_reciprocal[row_of(e)]"
+        program.set(_result(step), f"quotient({a}, {b[0]}, {reciprocal})" if b else f"{a} * {reciprocal}")
+
+    def _power(self, program: Program, step: PointwiseOperation) -> None:
+        program.note(step)
+        program.set(_result(step), f"quick_exp(widen<float>({program.value(step.inputs()['x'])}[e]))")
+
+    def _stage(self, stage: int) -> str:
+        reduction = self.stages.reductions[stage]
+        value = COMPUTE_TYPE[reduction.compute_type]
+        combine = _COMBINE[reduction.spec.operator]
+        program = self._elements(stage)
+        if self.is_held:
+            for spec in self.stages.kept(stage):
+                program.hand(f"held.{self.held[spec.uid]}", spec)
+        program.result("value", reduction.x, value)
+        element = program.function("element", f"Held& held, const RowValues& row, {value} (&value)[VECTOR]")
+        identity = f"lowest<{value}>()" if combine == "Largest" else f"({value})0"
+        return (
+            f"template <> struct Stage<{stage}> {{\n"
+            f"typedef {value} Value;\ntypedef {combine} Combine;\n"
+            f"static __device__ __forceinline__ {value} identity() {{ return {identity}; }}\n"
+            f"static {element}{self._conclude(stage, value)}}};\n"
+        )
+
+    def _finish(self, stage: int) -> str:
+        return self._elements(stage).function("finish", "const Held& held, const RowValues& row")
+
+    # Rows.
+
+    def _conclude(self, stage: int, value: str) -> str:
+        """What a reduction and the operations on its result make of a row; one thread of the row writes it."""
+        reduction, rows = self.stages.reductions[stage], self.rows
+        steps = self.stages.steps(stage + 1, of_rows=True)
+        program = self._of_rows("c", stage)
+        made = [reduction.y, *map(_result, steps)]
+        here = {t.uid for t in made}
+        asked = {t.uid: t for step in steps for t in step.inputs().values()}
+        for uid, spec in asked.items():
+            if uid in self.row_values and uid not in here:
+                program.given(spec, f"row.{self.row[uid]}[e]")
+        program.set(reduction.y, "total[e]")
+        program.apply(steps)
+        for spec in made:
+            program.hand(f"row.{self.row[spec.uid]}", spec)
+            if spec.uid in self.divisors:
+                name = self.row[spec.uid]
+                program.each(f"row.{name}_reciprocal[e] = 1.0f / widen<float>(row.{name}[e]);")
+        writer = self._of_rows("w", stage)
+        for spec in made:
+            if spec.uid in {t.uid for t in self.stages.op.outputs}:
+                writer.given(spec, f"row.{self.row[spec.uid]}[e]")
+                writer.store(spec)
+        known = program.function("known", f"const {value} (&total)[{rows.row_width}], RowValues& row")
+        write = writer.function("write", "const RowValues& row")
+        return (
+            f"static {known}static {write}"
+            "static __device__ __forceinline__ void conclude(\n"
+            f"    const Params& p, const int (&at)[RANK], const {value} (&total)[{rows.row_width}], RowValues& row,\n"
+            "    bool writes) {\n"
+            "    known(p, at, total, row);\n    if (writes) write(p, at, row);\n}\n"
+        )
+
+    def _of_rows(self, prefix: str, stage: int) -> Program:
+        rows = self.rows
+        return Program(
+            self.stages.op,
+            self.parameters,
+            rows.space,
+            f"{prefix}{stage}_",
+            width=rows.row_width,
+            vector_axis=rows.kept - 1,
+        )
+
+
+def _result(step: Operation) -> TensorSpec:
+    (result,) = step.outputs().values()
+    return result
+
+
+def _struct(name: str, fields: Sequence[str]) -> str:
+    return f"struct {name} {{\n" + "".join(f"    {field}\n" for field in fields) + "};\n"
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    stages = Stages(task.op)
+    if held(_rows(stages), stages.bytes) is not None:
+        return memory_cost(task)
+    return memory_cost(task, len(stages.reductions) * sum(t.bytes for t in task.op.inputs))
+
+
+ENGINE = cuda_engine(
+    id=32,
+    name="cuda_softmax",
+    summary="softmax and log-softmax over any axes, in one pass over memory where a row fits into a block",
+    needs=(needs_rule("cuda_softmax.operation", "softmax"),),
+    cost=_cost,
+    generate=lambda op, device, knobs: generate_softmax(op, device),
+    is_general=True,
+)

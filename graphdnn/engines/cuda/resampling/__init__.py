@@ -1,0 +1,1 @@
+"""Engines of resampling, both ways."""

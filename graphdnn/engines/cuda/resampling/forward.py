@@ -1,0 +1,246 @@
+"""Engine ``cuda_resample_forward``: pooling and interpolation, any mode, type, layout, window and stride.
+
+A thread computes neighbours along the axis that is contiguous in y. Along channels they read the same
+windows, so that x is read in vectors too; along a spatial axis each has its own window. Small
+windows (pool.py) are known to the compiler, and what they share is read once.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.generator.cost import memory_cost
+from graphdnn.engines.cuda.generator.engine import cuda_engine
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, Parameters
+from graphdnn.engines.cuda.generator.program import Program, asked_indices, width_for
+from graphdnn.engines.cuda.generator.quotient import magic
+from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.generator.space import Space
+from graphdnn.engines.cuda.generator.steps import Steps, fused_inputs
+from graphdnn.engines.cuda.resampling.axes import (
+    add_counts,
+    add_geometry,
+    coordinates_need,
+    direction_need,
+    geometry_constants,
+    is_channels_last,
+    reads_edges,
+    resample_space,
+)
+from graphdnn.engines.cuda.resampling.pool import Pool, pads_zeros, pool_of, sums_rows_first
+from graphdnn.engines.engine import needs_rule
+from graphdnn.enums import NanPropagation, PaddingMode, ResampleMode
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import Operation, PointwiseOperation, ResampleForward, ResampleSpec
+from graphdnn.operations.resample import POOLING
+from graphdnn.tensors import TensorSpec
+
+THREADS = 256
+BLOCKS_PER_SM = 32  # beyond this many, a block takes several turns
+POOL_THREADS = 128
+
+
+def generate_forward(op: FusedOp, device: DeviceSpec, *, divides_first: bool = False) -> DeviceKernel:
+    """``divides_first``: an average as a sum of what was divided, as gradients are; only of what a ``Pool`` serves."""
+    anchor = op.anchor
+    assert isinstance(anchor, ResampleForward)
+    steps = Steps(op, device)
+    parameters = Parameters(steps.places)
+    inputs, outputs = read(op, anchor.x), steps.epilogue_tensors()
+    asked = asked_indices((*op.prologue, *op.epilogue))
+    pool = pool_of(anchor, inputs, outputs, asked, device)
+    if pool is not None:
+        x_space, y_space = (pool.space(t.extents, is_input=t is anchor.x) for t in (anchor.x, anchor.y))
+        widths = [pool.tile.x_pack, pool.tile.halo] if pool.along else [pool.tile.pack]
+        width = pool.tile.columns if pool.along else pool.tile.pack
+    else:
+        channels_last = is_channels_last(anchor.y)
+        x_space, y_space = resample_space(anchor.x, channels_last), resample_space(anchor.y, channels_last)
+        width = width_for(y_space, outputs)
+        widths = [1]
+        if channels_last:
+            width = min(width, width_for(x_space, inputs))
+            widths = [width]
+    functions = [
+        _prologue(op, parameters, x_space, name, prefix, w)
+        for name, prefix, w in zip(("prologue", "prologue_halo"), "xs", dict.fromkeys(widths), strict=False)
+    ]
+    functions.append(_epilogue(op, parameters, steps, y_space, width))
+    has_quick = pool is not None and any(_is_quick(step) for step in op.epilogue) and anchor.beta == 0.0
+    if has_quick:
+        functions.append(_epilogue(op, parameters, steps, y_space, width, quick="doubt"))
+    if pool is not None:
+        flags = {"QUICK": has_quick, "DIVIDES_FIRST": divides_first}
+        steps.add(_pooled(op, parameters, functions, pool, flags))
+    else:
+        steps.add(_by_taps(op, parameters, functions, (widths[0], width), device))
+    return steps.kernel(f"resample_{anchor.spec.mode.name.lower()}__{'taps' if pool is None else 'pool'}__{op.name}")
+
+
+def _prologue(op: FusedOp, parameters: Parameters, space: Space, name: str, prefix: str, width: int) -> str:
+    assert isinstance(op.anchor, ResampleForward)
+    compute = COMPUTE_TYPE[op.anchor.compute_type]
+    program = Program(op, parameters, space, prefix, width=width)
+    program.apply(op.prologue)
+    program.result("value", op.anchor.x, compute)
+    return program.function(name, f"{compute} (&value)[{width}]") + program.fetching(f"fetch_{name}")
+
+
+def _epilogue(op: FusedOp, parameters: Parameters, steps: Steps, space: Space, width: int, *, quick: str = "") -> str:
+    anchor = op.anchor
+    assert isinstance(anchor, ResampleForward)
+    compute = COMPUTE_TYPE[anchor.compute_type]
+    program = Program(op, parameters, space, "q" if quick else "y", width=width, quick=quick)
+    for spec in fused_inputs(op.epilogue):
+        if spec not in anchor.outputs().values():
+            program.value(spec)  # loads first: the chain may branch
+    if anchor.index is not None:
+        program.set(anchor.index, "place[e]")
+    if _is_wanted(op, anchor.y):
+        steps.finish(program, "acc", compute)
+    else:
+        program.store_outputs((anchor,))
+    arguments = f"const {compute} (&acc)[{width}], const int (&place)[{width}]"
+    if quick:
+        return program.function("quick_epilogue", f"{arguments}, unsigned int& {quick}")
+    return program.function("epilogue", arguments)
+
+
+def _is_quick(step: Operation) -> bool:
+    """True where an operation has a form for most operands and another for all."""
+    is_float = COMPUTE_TYPE[step.compute_type] == "float"
+    return is_float and isinstance(step, PointwiseOperation) and bool(step.spec.row.cuda_pack)
+
+
+def _by_taps(
+    op: FusedOp, parameters: Parameters, functions: list[str], widths: tuple[int, int], device: DeviceSpec
+) -> Launch:
+    anchor = op.anchor
+    assert isinstance(anchor, ResampleForward)
+    channels_last = is_channels_last(anchor.y)
+    input_width, width = widths
+    add_geometry(parameters, anchor)
+    count = add_counts(parameters, resample_space(anchor.y, channels_last), width)
+    is_maximum = anchor.spec.mode is ResampleMode.MAXPOOL
+    text = kernel_text(
+        f"resample_{anchor.spec.mode.name.lower()}__taps_v{width}__{op.name}",
+        [
+            "resample_axis.cuh",
+            "quotient.cuh",
+            "resample_coordinates.cuh",
+            *_window_files(anchor.spec),
+            "resample_forward.cu",
+        ],
+        parameters=parameters.text,
+        functions=functions,
+        constants={
+            **geometry_constants(anchor.spec, channels_last),
+            **({"PROPAGATE": _propagates(anchor.spec)} if is_maximum else {}),
+            "THREADS": THREADS,
+            "WIDTH": width,
+            "INPUT_WIDTH": input_width,
+            "Compute": COMPUTE_TYPE[anchor.compute_type],
+            "Count": "unsigned int" if count < 2**31 else "unsigned long long",
+        },
+    )
+    blocks = min(-(-count // THREADS), BLOCKS_PER_SM * device.sm_count)
+    return Launch(text, "resample_forward", (blocks, 1, 1), THREADS, parameters.pack())
+
+
+def _window_files(spec: ResampleSpec) -> tuple[str, ...]:
+    if spec.mode is ResampleMode.MAXPOOL:
+        return ("resample_order.cuh", "resample_maximum.cuh")
+    if spec.mode in POOLING and not reads_edges(spec):
+        return ("resample_average.cuh",)
+    return ("resample_linear.cuh",)
+
+
+def _pooled(op: FusedOp, parameters: Parameters, functions: list[str], pool: Pool, flags: dict[str, bool]) -> Launch:
+    anchor = op.anchor
+    assert isinstance(anchor, ResampleForward)
+    spec, tile, row, column = anchor.spec, pool.tile, pool.row, pool.column
+    count = prod(pool.steps)
+    parameters.integer("count", count)
+    parameters.integers("steps", pool.steps)
+    parameters.integers("magic", [magic(size) for size in pool.steps])
+    parameters.integers("image", (row.x.size, column.x.size))
+    parameters.integers("outputs", (row.y.size, column.y.size))
+    parameters.integer("top", row.before)
+    is_maximum, zeros = spec.mode is ResampleMode.MAXPOOL, pads_zeros(anchor)
+    text = kernel_text(
+        f"resample_{spec.mode.name.lower()}__pool_{row.window}x{column.window}_v{tile.pack}"
+        f"_{tile.rows}x{tile.columns}__{op.name}",
+        ["quotient.cuh", "resample_order.cuh", "resample_span.cuh", "resample_pool.cu"],
+        parameters=parameters.text,
+        functions=functions,
+        constants={
+            "RANK": len(pool.axes),
+            "ROW": pool.place(row),
+            "COL": pool.place(column),
+            "ALONG": pool.along,
+            "WINDOW_H": row.window,
+            "WINDOW_W": column.window,
+            "STRIDE_H": row.stride,
+            "STRIDE_W": column.stride,
+            "LEFT": column.before,
+            "CHECKED_FROM": pool.checked_from,
+            "IS_MAXIMUM": is_maximum,
+            "EXCLUDING": spec.mode is ResampleMode.AVGPOOL_EXCLUDE_PADDING,
+            "PROPAGATE": _propagates(spec),
+            "ZEROS": zeros,
+            "CHECK_ROWS": row.pads or row.y.size % (tile.rows * tile.turns) != 0,
+            "SHARE": tile.shares,
+            "ABSENT": is_maximum and spec.padding_mode is PaddingMode.NEG_INF_PAD,
+            "INDEX": anchor.index is not None,
+            "EXACT": ELEMENTS[anchor.y.data_type].kind != "float",
+            "ROWS_FIRST": sums_rows_first(anchor, pool),
+            "PACK": tile.pack,
+            "ROWS": tile.rows,
+            "TURNS": tile.turns,
+            "FETCHES": tile.fetches,
+            "COLS": tile.columns,
+            "X_PACK": tile.x_pack,
+            "HALO": tile.halo,
+            "WHOLE_ROWS": row.y.size % (tile.rows * tile.turns) == 0,
+            "WHOLE_COLS": column.y.size % tile.columns == 0,
+            **flags,
+            "THREADS": POOL_THREADS,
+            "BLOCKS": tile.blocks,
+            "Compute": COMPUTE_TYPE[anchor.compute_type],
+            "Count": "unsigned int" if count < 2**31 else "unsigned long long",
+        },
+    )
+    return Launch(text, "resample_pool", (-(-count // POOL_THREADS), 1, 1), POOL_THREADS, parameters.pack())
+
+
+def _propagates(spec: ResampleSpec) -> bool:
+    return spec.nan_propagation is NanPropagation.PROPAGATE_NAN
+
+
+def _is_wanted(op: FusedOp, y: TensorSpec) -> bool:
+    """False where only the index is asked for."""
+    after = (*op.epilogue, *(() if op.exit is None else (op.exit,)))
+    return any(t.uid == y.uid for t in (*op.outputs, *(t for step in after for t in step.inputs().values())))
+
+
+def read(op: FusedOp, entering: TensorSpec) -> list[TensorSpec]:
+    """What the prologue reads from memory; without one, the operand itself."""
+    return fused_inputs(op.prologue) if op.prologue else [entering]
+
+
+ENGINE = cuda_engine(
+    id=33,
+    name="cuda_resample_forward",
+    summary="pooling and interpolation, any mode and layout",
+    needs=(
+        needs_rule("cuda_resample_forward.operation", "resample"),
+        direction_need("cuda_resample_forward.direction", ResampleForward),
+        coordinates_need("cuda_resample_forward.coordinates"),
+    ),
+    cost=lambda task, knobs: memory_cost(task),
+    generate=lambda op, device, knobs: generate_forward(op, device),
+    is_general=True,
+)

@@ -1,0 +1,109 @@
+"""Fields of an implicit GEMM's parameters: strides of both operands, and the sizes and starts of every product."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphdnn.engines.cuda.generator.parameters import Parameters
+from graphdnn.engines.cuda.simt.implicit_product import Product, Residue
+
+RESIDUES = 16  # that one launch serves: each is described in the kernel's parameters, of 4 KB
+
+
+def describe(
+    parameters: Parameters,
+    product: Product,
+    residues: Sequence[Residue],
+    gathered: Sequence[int],
+    plain: Sequence[int],
+    bk: int,
+    parts: int,
+) -> int:
+    """Add the fields that implicit_coordinates.cuh reads; returns the parts of the sum.
+
+    ``gathered``, ``plain``: the operands' strides along their six coordinates. ``bk``: the sum's indices in a tile.
+    """
+    for name, value in zip(("n", "g", "c"), gathered[:3], strict=True):
+        parameters.integer(f"gathered_{name}", value)
+    if product.is_wgrad:
+        lane, group, channel = plain[:3]
+    else:
+        group = plain[0]
+        is_forward = product.roles.direction == "fprop"
+        channel, lane = (plain[1], plain[2]) if is_forward else (plain[2], plain[1])
+    groups = product.roles.problem.groups
+    for name, value in {"plain_g": group, "plain_channel": channel, "plain_lane": lane, "groups": groups}.items():
+        parameters.integer(name, value)
+    for name, values in {
+        "gathered_spatial": gathered[3:],
+        "plain_spatial": tuple(s * pitch for s, pitch in zip(plain[3:], product.tap_pitch, strict=True)),
+        "pixel_step": product.pixel_step, "tap_step": product.tap_step, "image_size": product.image,
+        "pixel_pitch": product.pixel_pitch,
+    }.items():  # fmt: skip
+        parameters.integers(name, values)
+    return _describe_products(parameters, product, residues, plain[3:], bk, parts)
+
+
+def are_short(product: Product, margin: int) -> bool:
+    """True where every index of the products, and ``margin`` behind the last, is a 32-bit number."""
+    sizes = ((product.rows(r), product.columns(r), product.depth(r)) for r in product.residues)
+    return max(max(size) for size in sizes) + margin < 2**31
+
+
+def _describe_products(
+    parameters: Parameters,
+    product: Product,
+    residues: Sequence[Residue],
+    plain_spatial: Sequence[int],
+    bk: int,
+    parts: int,
+) -> int:
+    """The fields that differ from residue to residue, one behind the other."""
+    groups = product.roles.problem.groups
+    fields: dict[str, list[int]] = {}
+    pieces = []
+    for residue in residues:
+        pixel_digits, tap_digits = _digits(product, residue)
+        depth = product.depth(residue)
+        piece = -(-depth // parts)
+        piece = max(1, -(-piece // bk)) * bk
+        pieces.append(-(-depth // piece))
+        rows, columns = product.rows(residue), product.columns(residue)
+        for name, values in {
+            "pixel_digits": pixel_digits,
+            "tap_digits": tap_digits,
+            "depth_step": _in_digits(bk, pixel_digits if product.is_wgrad else tap_digits),
+            "pixel_start": residue.start,
+            "first_pixel": residue.first_pixel,
+            "plain_start": (sum(f * s for f, s in zip(residue.first_tap, plain_spatial, strict=True)),),
+            "rows": (rows,),
+            "columns": (columns,),
+            "depth": (depth,),
+            "depth_per_block": (piece,),
+            "results": (groups * rows * columns,),
+        }.items():
+            fields.setdefault(name, []).extend(values)
+    split = max(1, *pieces)
+    fields["partial_start"] = [split * sum(fields["results"][:i]) for i in range(len(residues))]
+    missing = min(len(product.residues), RESIDUES) - len(residues)  # of the last launch: the text is the same for all
+    for name, found in fields.items():
+        parameters.integers(name, found + [0] * (missing * (len(found) // len(residues))))
+    parameters.integer("splits", split)
+    return split
+
+
+def _digits(product: Product, residue: Residue) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes of the coordinates of a pixel (position, n) and of a filter element (channel, tap), fastest first.
+
+    The slowest digit has no size: it takes what is left.
+    """
+    pixels, taps = residue.pixels, tuple(max(1, tap) for tap in residue.taps)
+    return pixels[::-1], (product.channels, taps[2], taps[1])
+
+
+def _in_digits(value: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    digits = []
+    for size in sizes:
+        value, digit = divmod(value, size)
+        digits.append(digit)
+    return (*digits, value)

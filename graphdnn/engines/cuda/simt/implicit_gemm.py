@@ -1,0 +1,343 @@
+"""Engine ``cuda_implicit_gemm``: every convolution on the ordinary units, as a product of gathered operands.
+
+| direction | rows     | columns        | summed over     | gathered | plain |
+|-----------|----------|----------------|-----------------|----------|-------|
+| fprop     | pixel    | channel k      | taps, channel c | x        | w     |
+| dgrad     | pixel    | channel c      | taps, channel k | dy       | w     |
+| wgrad     | channel k| taps, channel c| pixel           | x        | dy    |
+
+Where pixels lie next to each other in memory (NCHW), rows and columns of fprop and
+dgrad change places, so that stores run along the columns in every case. A strided dgrad
+is one product for each residue of the positions modulo the stride (``implicit_product``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from graphdnn.checks import Equals
+from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.generator.convolution_roles import Roles
+from graphdnn.engines.cuda.generator.cost import device_cost, least_seconds
+from graphdnn.engines.cuda.generator.engine import cuda_engine
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.generator.program import Program, width_for
+from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.generator.space import Space, is_addressable
+from graphdnn.engines.cuda.generator.steps import Steps, fused_inputs
+from graphdnn.engines.cuda.simt.implicit_copies import (
+    channels_last,
+    copying_seconds,
+    is_worth_padding,
+    is_worth_turning,
+    outer_first,
+    padded_product,
+    summed_first,
+)
+from graphdnn.engines.cuda.simt.implicit_fields import RESIDUES, are_short, describe
+from graphdnn.engines.cuda.simt.implicit_product import Product, Residue, gathered_and_plain, product_of
+from graphdnn.engines.cuda.simt.implicit_tiles import (
+    LARGEST_SHARE,
+    SPLIT,
+    TILE,
+    Shape,
+    Tile,
+    blocks_of,
+    choose,
+    has_one_tap,
+)
+from graphdnn.engines.engine import Cost, Knobs, Task, need, needs_rule
+from graphdnn.engines.sum_error import ROUNDED
+from graphdnn.engines.work import flops
+from graphdnn.enums import DataType
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import ConvolutionOperation
+from graphdnn.tensors import TensorSpec
+
+_PIXEL, _FILTER = 0, 2  # as in the kernel's text
+_INT_MAX = 2**31 - 1
+_VECTOR_BYTES = 16
+_QUAD = 4  # bytes that are multiplied and added at once
+
+
+def _staged(gathered: DataType, plain: DataType, compute: str) -> str:
+    """What the shared tiles hold: the arithmetic's type, or 32-bit integers where both operands fit."""
+    wide = any(t is DataType.INT64 for t in (gathered, plain))
+    return "int" if compute == "long long" and not wide else compute
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    product = product_of(op)
+    roles = product.roles
+    steps = Steps(op, device)
+    gathered, plain = gathered_and_plain(roles)
+    compute = COMPUTE_TYPE[roles.op.compute_type]
+    staged = _staged(gathered.data_type, plain.data_type, compute)
+    thrifty = _is_thrifty(knobs)
+    x_space = roles.space(gathered)
+    product, quads = _counted(op, product, device, thrifty)
+    shape = choose(product, device, roles.op.compute_type, knobs)
+    if quads:
+        if not _is_quads(x_space, gathered, 2):
+            gathered = steps.relaid(gathered, channels_last(gathered, roles))
+        if not _is_quads(roles.space(plain), plain, _summed_axis(roles)):
+            plain = steps.relaid(plain, summed_first(product, plain))
+    elif not thrifty and is_worth_turning(product, shape, plain, device):
+        plain = steps.relaid(plain, outer_first(product, plain))
+    elif not is_addressable(plain):
+        plain = steps.relaid(plain)
+    has_prologue = bool(op.prologue) or not is_addressable(gathered)
+    if not has_prologue and not quads and not thrifty and is_worth_padding(product, shape, gathered, device):
+        product, gathered, x_space = padded_product(steps, product, gathered, x_space, staged)
+    plan = _Plan(op, product, shape, gathered, x_space, plain, staged, compute, has_prologue, quads)
+    for first in range(0, len(product.residues), RESIDUES):
+        _add(steps, plan, product.residues[first : first + RESIDUES])
+    return steps.kernel(plan.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is decided before kernels are written."""
+
+    op: FusedOp
+    product: Product
+    shape: Shape
+    gathered: TensorSpec
+    gathered_space: Space
+    plain: TensorSpec
+    staged: str
+    compute: str
+    has_prologue: bool
+    quads: bool  # channels are counted in fours
+
+    @property
+    def roles(self) -> Roles:
+        return self.product.roles
+
+    @property
+    def plain_space(self) -> Space:
+        # A copy has a uid of its own: coordinates are those of what was copied.
+        return self.roles.space(gathered_and_plain(self.roles)[1])
+
+    @property
+    def plain_strides(self) -> tuple[int, ...]:
+        return self.plain_space.strides(self.plain)
+
+    @property
+    def name(self) -> str:
+        split = "_split" if self.shape.parts > 1 else ""
+        return f"conv_{self.roles.direction}__simt_{self.shape.tile.name}{split}__{self.op.name}"
+
+
+def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
+    """The launches for some of the residues."""
+    op, product, roles, tile = plan.op, plan.product, plan.product.roles, plan.shape.tile
+    p, out_space = roles.problem, roles.space(roles.output)
+    parameters = Parameters(steps.places)
+
+    unit = _QUAD if plan.quads else 1  # elements that the kernel takes for one
+
+    # Vector accesses run along the axis that is contiguous in both memory and the product.
+    def vector(space: Space, spec: TensorSpec, axis: int) -> int:
+        limit = min(_VECTOR_BYTES, 4 * unit * ELEMENTS[spec.data_type].bytes)
+        return max(1, width_for(space, [spec], axis, limit) // unit)
+
+    gathered, x_space, plain = plan.gathered, plan.gathered_space, plan.plain
+    program = None
+    channels = 2  # the axis
+    gathered_width = vector(x_space, gathered, channels) if is_addressable(gathered) else 1
+    if plan.has_prologue:
+        gathered_width = min(4, width_for(x_space, fused_inputs(op.prologue), channels)) if op.prologue else 1
+        program = Program(op, parameters, x_space, "x", width=gathered_width, vector_axis=channels)
+        program.apply(op.prologue)
+        program.result("value", gathered, plan.staged)
+    # w runs along c for fprop (with k), along c for dgrad (outer); dy runs along k (outer) for wgrad.
+    plain_width, plain_along_k = vector(plan.plain_space, plain, 2), roles.direction == "fprop"
+    if plan.quads:
+        plain_width, plain_along_k = vector(plan.plain_space, plain, _summed_axis(roles)), True
+    elif plain_width == 1 and not product.is_wgrad:  # w along k
+        plain_width, plain_along_k = vector(plan.plain_space, plain, 1), roles.direction == "dgrad"
+    if plain_width == 1 and not plan.quads:
+        plain_along_k = _is_contiguous(plan.plain_strides, product)
+    gathered_along_k = not product.is_wgrad if gathered_width > 1 or plan.quads else product.is_wgrad
+
+    columns_axis = 2 if (product.is_wgrad or not product.swapped) else 5
+    kernel_width = min(width_for(out_space, steps.epilogue_tensors(), columns_axis), 8, tile.bn)
+    if columns_axis == 5 and product.pixel_pitch[-1] > 1:
+        kernel_width = 1
+    body = Program(op, parameters, out_space, "t", width=kernel_width, vector_axis=columns_axis)
+    steps.finish(body, "acc", plan.compute)
+
+    if plan.has_prologue:
+        parameters.nothing("gathered", f"const {STORAGE[gathered.data_type]}")
+    else:
+        parameters.tensor("gathered", gathered)
+    parameters.tensor("plain", plain)
+    gs, ps = (tuple(-(-s // unit) for s in strides) for strides in (x_space.strides(gathered), plan.plain_strides))
+    split = describe(parameters, product, residues, gs, ps, tile.bk, plan.shape.parts)
+    results = [product.rows(r) * product.columns(r) for r in residues]
+    if split > 1:
+        size = 8 if plan.compute in ("double", "long long") else 4
+        parameters.scratch("partial", plan.compute, steps.allocate(split * p.groups * sum(results) * size))
+    else:
+        parameters.nothing("partial", plan.compute)
+
+    functions = [body.function("epilogue", f"const {plan.compute} (&acc)[{kernel_width}]")]
+    if program is not None:
+        functions.append(program.function("prologue", f"{plan.staged} (&value)[{gathered_width}]"))
+    else:
+        functions.append(
+            f"template <int V> __device__ void prologue(const Params&, const int (&)[6], {plan.staged} (&)[V]) {{}}\n"
+        )
+    a_width, b_width = (plain_width, gathered_width) if product.swapped else (gathered_width, plain_width)
+    a_along, b_along = (plain_along_k, gathered_along_k) if product.swapped else (gathered_along_k, plain_along_k)
+    packs = -(-p.groups * max(results) // kernel_width)
+    sum_threads = 32 if packs < 2 * tile.threads * steps.device.sm_count else tile.threads  # few go to every SM
+    outer = tile.bn if product.swapped else tile.bm
+    in_line = not gathered_along_k and has_one_tap(product, tile) and tile.threads % (outer // gathered_width) == 0
+    text = kernel_text(
+        plan.name,
+        ["implicit_coordinates.cuh", "load_if.cuh", "implicit_gemm.cu", *(["sum_splits.cu"] if split > 1 else [])],
+        parameters=parameters.text,
+        functions=functions,
+        constants={
+            "BLOCKS": _resident(tile, outer, gathered_width, in_line),
+            "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "TM": tile.tm, "TN": tile.tn, "THREADS": tile.threads,
+            "PAD": 4 if tile.bm > 8 else 0,
+            "SPATIAL": p.spatial,
+            "ONE_TAP": has_one_tap(product, tile),
+            "ARE_SHORT": split == 1 and are_short(product, 2**16),
+            "RESIDUES": min(len(product.residues), RESIDUES),
+            "CHECKED": any(before or after for before, after in product.margins),
+            "K_KIND": _PIXEL if product.is_wgrad else _FILTER,
+            "A_IS_PLAIN": product.swapped,
+            "VECTOR_A": a_width, "VECTOR_B": b_width, "ALONG_K_A": a_along, "ALONG_K_B": b_along,
+            "PROLOGUE": plan.has_prologue,
+            "QUADS": plan.quads,
+            "SPLIT": split > 1, **({"SUM_THREADS": sum_threads} if split > 1 else {}),
+            "WIDTH": kernel_width,
+            "Offset": "int" if max(gathered.span, plain.span) < 2**31 else "long long",
+            "Distance": "unsigned int" if max(t.span * ELEMENTS[t.data_type].bytes for t in (gathered, plain)) < 2**32
+            else "long long",
+            "Gathered": "int32_t" if plan.quads else STORAGE[gathered.data_type],
+            "Plain": "int32_t" if plan.quads else STORAGE[plain.data_type],
+            "A_IS_SIGNED": (plain if product.swapped else gathered).data_type is DataType.INT8,
+            "B_IS_SIGNED": (gathered if product.swapped else plain).data_type is DataType.INT8,
+            "Staged": plan.staged,
+            "Accumulator": plan.compute,
+        },
+    )  # fmt: skip
+    packed = parameters.pack()
+    tiles = max(blocks_of(product, residue, tile) for residue in residues)
+    steps.add(Launch(text, "implicit_gemm", (tiles, split, len(residues)), tile.threads, packed))
+    if split > 1:
+        count = min(-(-packs // sum_threads), 16 * steps.device.sm_count)
+        steps.add(Launch(text, "sum_splits", (count, 1, len(residues)), sum_threads, packed))
+
+
+def _is_thrifty(knobs: Knobs) -> bool:
+    """What the engine is asked for where workspace is limited."""
+    return knobs[SPLIT.type] == 1
+
+
+def _counted(op: FusedOp, product: Product, device: DeviceSpec, thrifty: bool) -> tuple[Product, bool]:
+    """The product with channels counted in fours where the device multiplies and adds four bytes at once.
+
+    Bytes are read as words: both operands' channels have to be neighbours; what is laid out otherwise is copied.
+    """
+    roles = product.roles
+    gathered, plain = gathered_and_plain(roles)
+    fits = (
+        not product.is_wgrad
+        and not op.prologue
+        and {gathered.data_type, plain.data_type} <= {DataType.INT8, DataType.UINT8}
+        and COMPUTE_TYPE[roles.op.compute_type] == "int"
+        and product.channels % _QUAD == 0
+    )
+    if not fits:
+        return product, False
+    copied = 0 if _is_quads(roles.space(gathered), gathered, 2) else gathered.bytes
+    copied += 0 if _is_quads(roles.space(plain), plain, _summed_axis(roles)) else plain.bytes
+    if copied:
+        spared = (1 - 1 / _QUAD) * 2.0 * roles.problem.macs / device.rate(DataType.INT32)
+        if thrifty or copying_seconds(copied, device) > spared:
+            return product, False
+    return replace(product, channels=product.channels // _QUAD), True
+
+
+def _is_quads(space: Space, spec: TensorSpec, axis: int) -> bool:
+    return is_addressable(spec) and width_for(space, [spec], axis, _QUAD) == _QUAD
+
+
+def _summed_axis(roles: Roles) -> int:
+    """Of the filter's coordinates."""
+    return 2 if roles.direction == "fprop" else 1
+
+
+def _resident(tile: Tile, outer: int, width: int, in_line: bool) -> int:
+    """Blocks that share an SM: one fewer where a thread keeps the places of many single elements."""
+    places = 1 if in_line else outer * tile.bk // (width * tile.threads)
+    return tile.resident - (places >= 8 and tile.resident > 2)
+
+
+def _is_contiguous(strides: tuple[int, ...], product: Product) -> bool:
+    """True when single elements of the plain operand are neighbours along k rather than along the outer index."""
+    if product.is_wgrad:
+        return min(s for s in (*strides[3:], 2**62) if s) <= (strides[2] or 2**62)
+    outer, summed = (strides[1], strides[2]) if product.roles.direction == "fprop" else (strides[2], strides[1])
+    return (summed or 2**62) <= (outer or 2**62)
+
+
+def _reach(task: Task) -> int:
+    """The largest coordinate that the kernel computes."""
+    op = task.op.anchor
+    assert isinstance(op, ConvolutionOperation)
+    p = op.problem
+    axes = zip(p.input, p.output, p.filter, p.dilation, p.stride, p.pre_padding, p.post_padding, strict=True)
+    return max(int(i + o * s + f * d + pre + post) for i, o, f, d, s, pre, post in axes)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    product, _ = _counted(task.op, product_of(task.op), task.device, _is_thrifty(knobs))
+    shape = choose(product, task.device, task.op.main.compute_type, knobs)
+    gathered, plain = gathered_and_plain(product.roles)
+    rows = sum(-(-product.rows(r) // shape.tile.bm) for r in product.residues if all(r.taps))
+    columns = max(-(-product.columns(r) // shape.tile.bn) for r in product.residues)
+    rereads = (max(0, rows - 1) * plain.bytes + (columns - 1) * gathered.bytes) / 8  # most of them hit the cache
+    others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
+    return device_cost(task, shape.seconds + others, rereads)
+
+
+def _least(task: Task) -> float:
+    compute = task.op.main.compute_type
+    at_once = _QUAD if ELEMENTS[compute].kind == "int" else 1
+    return least_seconds(task, 1, at_once * task.device.rate(compute) * LARGEST_SHARE)
+
+
+ENGINE = cuda_engine(
+    id=10,
+    name="cuda_implicit_gemm",
+    summary="every convolution, type and layout on the ordinary units; integers exact",
+    needs=(
+        needs_rule("cuda_implicit_gemm.operation", "conv"),
+        need(
+            "cuda_implicit_gemm.coordinates",
+            "conv.pre_paddings",
+            _reach,
+            Equals(f"coordinates up to {_INT_MAX}"),
+            reason="coordinates, padding and dilated taps included, are 32-bit numbers in the kernel",
+            fix="pad or dilate less",
+            when=lambda task: task.op.rule == "conv" and _reach(task) > _INT_MAX,
+        ),
+    ),
+    cost=_cost,
+    least=_least,
+    generate=generate,
+    knobs=(TILE, SPLIT),
+    frugal={SPLIT.type: 1},
+    sum_error=ROUNDED,
+    is_general=True,
+)

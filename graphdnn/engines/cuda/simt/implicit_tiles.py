@@ -1,0 +1,158 @@
+"""Tiles of the SIMT implicit GEMM, and the choice of one: a model of waves of blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import inf
+from typing import NamedTuple
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE
+from graphdnn.engines.cuda.simt.implicit_product import Product, Residue
+from graphdnn.engines.engine import Knob, Knobs
+from graphdnn.enums import DataType, KnobType
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A block's tile of the product and each thread's part of it."""
+
+    bm: int
+    bn: int
+    bk: int
+    tm: int
+    tn: int
+
+    @cached_property
+    def threads(self) -> int:
+        return self.bm // self.tm * (self.bn // self.tn)
+
+    @property
+    def name(self) -> str:
+        return f"{self.bm}x{self.bn}x{self.bk}"
+
+    @cached_property
+    def resident(self) -> int:
+        """Blocks that share an SM, which bounds the registers of each."""
+        if self.tm * self.tn < 64:
+            return max(1, 512 // self.threads)
+        if self.tm * self.tn > 64:
+            return max(1, 256 // self.threads)
+        return 384 // self.threads + (self.threads == 256 and self.tm * self.tn == 64)
+
+    @cached_property
+    def share(self) -> float:
+        """Of the device's peak: an operand is read from shared memory once for tm (tn) products."""
+        return 0.8 / (1 + 1 / self.tm + 1 / self.tn)
+
+
+# Largest first; the last are for problems with few rows and columns per group.
+TILES: tuple[Tile, ...] = (
+    Tile(256, 128, 8, 16, 8),
+    Tile(128, 128, 8, 8, 8),
+    Tile(128, 64, 8, 8, 8),
+    Tile(64, 128, 8, 8, 8),
+    Tile(64, 64, 16, 4, 4),
+    Tile(128, 32, 16, 4, 4),
+    Tile(32, 256, 8, 4, 8),
+    Tile(32, 128, 16, 4, 4),
+    Tile(32, 64, 16, 4, 4),
+    Tile(32, 32, 32, 2, 2),
+    Tile(64, 8, 32, 2, 1),
+    Tile(8, 64, 32, 1, 2),
+)
+LARGEST_SHARE = max(tile.share for tile in TILES)
+_WIDE_TILES = (4, 5, 7, 8, 9, 10, 11)  # with 8-byte operands
+
+TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, largest first")
+SPLIT = Knob(
+    KnobType.SPLIT_K,
+    0,
+    7,
+    1,
+    0,
+    "0: chosen by the shape; else the sum is computed in 2 to the power n-1 parts side by side",
+)
+_PARTS = (1, 2, 4, 8, 16, 32, 64)
+_MOST_PARTS = 128  # chosen by the shape
+_LEAST_DEPTH = 8  # tiles of k that a part has at least
+_MANY = 64  # blocks for each SM: more parts would only add sums
+_ALONE = 0.3  # of an SM's pace that is left when it is all but empty
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A tile and a number of parts, with the time that the model gives them."""
+
+    tile: Tile
+    parts: int
+    seconds: float
+
+
+def choose(product: Product, device: DeviceSpec, compute: DataType, knobs: Knobs) -> Shape:
+    """The fastest of the allowed tiles and parts by a model of waves."""
+    sizes = tuple((product.rows(r), product.columns(r), product.depth(r)) for r in product.residues)
+    operand_bytes = 8 if COMPUTE_TYPE[compute] in ("double", "long long") else 4
+    machine = _Machine(device.sm_count, device.rate(compute) / device.sm_count, device.bandwidth, device.launch)
+    groups, results = product.roles.problem.groups, product.results * operand_bytes
+    return _fastest(machine, sizes, groups, results, operand_bytes, knobs[TILE.type], knobs[SPLIT.type])
+
+
+class _Machine(NamedTuple):
+    sms: int
+    rate: float  # of one SM
+    bandwidth: float
+    launch: float
+
+
+@lru_cache(maxsize=1024)  # asked for the prediction, and again for the kernel
+def _fastest(
+    machine: _Machine,
+    sizes: tuple[tuple[int, int, int], ...],
+    groups: int,
+    results: int,
+    operand_bytes: int,
+    number: int,
+    power: int,
+) -> Shape:
+    """``sizes``: rows, columns and depth of each product. ``results``: bytes of all of them."""
+    sms = machine.sms
+    tiles = (number - 1,) if number else range(len(TILES)) if operand_bytes == 4 else _WIDE_TILES
+    deepest = max(depth for *_, depth in sizes)
+    best = inf, TILES[tiles[0]], 1  # seconds, tile, parts
+    for tile in (TILES[i] for i in tiles):
+        counted = [(-(-rows // tile.bm) * -(-columns // tile.bn) * groups, depth) for rows, columns, depth in sizes]
+        blocks, area = sum([count for count, _ in counted]), 2.0 * tile.bm * tile.bn
+        resident, pace = tile.resident, machine.rate * tile.share
+        if area * sum([count * depth for count, depth in counted]) >= best[0] * sms * pace:
+            continue  # slower even if it filled the device all the time
+        for parts in (_PARTS[power - 1],) if power else _candidates(resident * sms, blocks):
+            if not power and parts > 1 and (parts * _LEAST_DEPTH * tile.bk > deepest or parts * blocks > _MANY * sms):
+                break
+            # Of a block, in the mean.
+            work = area * sum([count * -(-depth // parts) for count, depth in counted]) / blocks
+            full, rest = divmod(blocks * parts, resident * sms)
+            last = -(-rest // sms)  # blocks that share an SM at the end; fewer than it holds leave gaps
+            filled = _ALONE + (1 - _ALONE) * (last / resident)
+            seconds = (full * resident + last / filled) * work / pace
+            if parts > 1:  # partial sums are written, read and added
+                seconds += 2 * results * parts / machine.bandwidth + machine.launch
+            if seconds < best[0]:
+                best = seconds, tile, parts
+    return Shape(best[1], best[2], best[0])
+
+
+def _candidates(places: int, blocks: int) -> list[int]:
+    """Numbers of parts: powers of two, and those that fill the device once or twice."""
+    full = (waves * places // blocks for waves in (1, 2))
+    return sorted({*_PARTS, *(parts for parts in full if 1 < parts <= _MOST_PARTS)})
+
+
+def blocks_of(product: Product, residue: Residue, tile: Tile) -> int:
+    groups = product.roles.problem.groups
+    return -(-product.rows(residue) // tile.bm) * -(-product.columns(residue) // tile.bn) * groups
+
+
+def has_one_tap(product: Product, tile: Tile) -> bool:
+    return not product.is_wgrad and product.channels % tile.bk == 0
