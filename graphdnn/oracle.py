@@ -62,6 +62,7 @@ from graphdnn.operations import (
     Slice,
     Transpose,
 )
+from graphdnn.operations.grid_sample import GridSampleBackward
 from graphdnn.plan import ExecutionPlan
 from graphdnn.spec import Spec
 from graphdnn.tensors import TensorSpec
@@ -137,6 +138,8 @@ def _promoted_operation(op: Operation, tensors: Mapping[int, TensorSpec]) -> Ope
         for name, value in settings.items()
         if isinstance(value, Spec) and not isinstance(value, TensorSpec)
     }
+    if isinstance(op, GridSampleBackward):  # it jumps from element to element: positions stay those of its arithmetic
+        return with_tensors(op, tensors)
     return with_tensors(op, tensors).model_copy(update=changes | _promoted_types(op))
 
 
@@ -153,7 +156,7 @@ def with_tensors(op: Operation, tensors: Mapping[int, TensorSpec]) -> Operation:
 
 
 def _promoted_types(spec: Spec) -> dict[str, DataType]:
-    names = ("compute_type", "math_type")
+    names = ("compute_type", "math_type", "arithmetic")
     return {n: DataType.DOUBLE for n in names if n in type(spec).model_fields and getattr(spec, n) in _FLOAT_COMPUTE}
 
 
