@@ -116,6 +116,12 @@ def test_matrices_that_serve_several_products(a: tuple[int, ...], b: tuple[int, 
 
 
 @emulated
+def test_bands_of_tiles() -> None:
+    """Thirteen rows of tiles are a band of eleven and one of two."""
+    check(product((2, 800, 16), (2, 16, 136), "rrr"), SPLIT_K=1)
+
+
+@emulated
 @pytest.mark.parametrize("tile", ["128x96", "256x64", "128x64b2"])
 def test_tiles(tile: str) -> None:
     check(TEXTS[0], tile=_NUMBER[tile])

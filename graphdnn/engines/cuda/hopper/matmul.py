@@ -8,6 +8,7 @@ round. To the text a product is a convolution of one tap: its rows are pixels, t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import sqrt
 from typing import Any
 
 from graphdnn.device import DeviceSpec
@@ -33,7 +34,7 @@ from graphdnn.engines.cuda.hopper.matrices import MOST_BATCH_AXES, Matrices, sta
 from graphdnn.engines.cuda.hopper.needs import EXACT_PAIRS, FP8_PAIRS, TF32_PAIRS
 from graphdnn.engines.cuda.hopper.product import product_text, promoted_steps
 from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, sum_constants, sum_launch
-from graphdnn.engines.cuda.hopper.tiles import PANEL, PARTS, ROW, STAGES, TILE, Sizes, choose
+from graphdnn.engines.cuda.hopper.tiles import PANEL, PARTS, ROW, STAGES, TILE, Sizes, Tile, choose
 from graphdnn.engines.cuda.library.operands import chain_of, staged
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.matmul import Stack
@@ -147,6 +148,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     body = Program(op, parameters, space, "t", width=width, vector_axis=_COLUMN, keeps=True, condition="is_there")
     steps.finish(body, "acc", compute)
     _describe(parameters, products, sizes, layout)
+    parameters.integer("band", _band(tile, device, layout))
     parameters.integer("parts", choice.parts)
     if is_split:
         partial = choice.parts * layout.tiles * tile.bm * tile.bn * 4
@@ -210,8 +212,11 @@ def _describe(parameters: Parameters, products: _Products, sizes: Sizes, layout:
         parameters.integers(name, values)
 
 
-# The model was fitted to convolutions; products of matrices were not timed yet, so cuBLAS goes first where it is close.
-_MARGIN = 1.3
+def _band(tile: Tile, device: DeviceSpec, layout: Layout) -> int:
+    """Rows of tiles that are walked side by side: what blocks read at a time is nearly a square, so that most of it
+    comes from the cache.
+    """
+    return max(1, min(max(layout.down), round(sqrt(device.sm_count * tile.blocks * tile.bn / tile.bm))))
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
@@ -221,7 +226,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     operands = products.rows_from, products.columns_from
     copied = [m.spec.bytes for m in operands if chain_of(op, m.spec) or m.is_copied]
     copying = sum(copying_seconds(size, task.device) for size in copied)
-    return device_cost(task, _MARGIN * choice.seconds + others).plus({"copies": copying} if copied else {})
+    return device_cost(task, choice.seconds + others).plus({"copies": copying} if copied else {})
 
 
 _COMMON: dict[str, Any] = {

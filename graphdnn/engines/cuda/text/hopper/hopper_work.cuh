@@ -25,6 +25,12 @@ struct Work {
     int first, last;  // steps of k
 };
 
+// Rows of tiles that are walked side by side, column after column, where Params say so (p.band); else one.
+template <class Fields> __device__ __forceinline__ auto band_of(const Fields& p, int) -> decltype((int)p.band) {
+    return (int)p.band;
+}
+template <class Fields> __device__ __forceinline__ int band_of(const Fields&, long) { return 1; }
+
 __device__ __forceinline__ Work work_of(const Params& p, int number) {
     Work w;
     int part = number;
@@ -35,9 +41,19 @@ __device__ __forceinline__ Work work_of(const Params& p, int number) {
         if (w.tile >= (int)p.first_tile[i]) w.residue = i;
     int rest = w.tile - (int)p.first_tile[w.residue];
     const int across = (int)p.tiles_n, down = (int)p.tiles_m[w.residue];
-    w.tile_n = take(rest, across);
-    w.tile_m = take(rest, down);
-    w.group = rest;
+    const int band = band_of(p, 0);
+    if (band == 1) {
+        w.tile_n = take(rest, across);
+        w.tile_m = take(rest, down);
+        w.group = rest;
+    } else {
+        int in_group = take(rest, across * down);
+        w.group = rest;
+        int in_band = take(in_group, across * band);
+        const int above = in_group * band;
+        w.tile_m = above + take(in_band, min(band, down - above));
+        w.tile_n = in_band;
+    }
     const int depth = (int)p.depth[w.residue], parts = SPLIT ? (int)p.parts : 1;
     w.first = (int)((long long)depth * part / parts);
     w.last = (int)((long long)depth * (part + 1) / parts);
