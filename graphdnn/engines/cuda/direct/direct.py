@@ -12,12 +12,11 @@ from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.direct import walk as direct_walk
 from graphdnn.engines.cuda.direct.geometry import (
     chunk_for,
-    direct_needs,
     element_bytes,
     image_space,
     power_of_two_in,
-    shared_memory_need,
 )
+from graphdnn.engines.cuda.direct.needs import direct_needs, shared_memory_need
 from graphdnn.engines.cuda.direct.sides import PackedFilter, Sides
 from graphdnn.engines.cuda.direct.tile import STAGES, Choice, DeviceOf, Wishes, choose, in_registers, shared_bytes
 from graphdnn.engines.cuda.direct.walk import Walk

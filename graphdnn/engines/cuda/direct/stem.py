@@ -8,7 +8,8 @@ from graphdnn.checks import InRange
 from graphdnn.convolution import ConvProblem
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.direct.geometry import element_bytes, has_packed_filter, image_space, power_of_two_in
-from graphdnn.engines.cuda.direct.stem_needs import is_served, operands_of, problem_of, stem_needs
+from graphdnn.engines.cuda.direct.stem_needs import is_served, operands_of, stem_needs
+from graphdnn.engines.cuda.generator.convolution_needs import problem_of
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.cost import device_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine

@@ -9,7 +9,8 @@ from graphdnn.checks import Equals, MultipleOf
 from graphdnn.convolution import ConvProblem
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.direct.geometry import element_bytes, image_space, power_of_two_in
-from graphdnn.engines.cuda.direct.stem_needs import is_served, problem_of, stem_needs
+from graphdnn.engines.cuda.direct.stem_needs import is_served, stem_needs
+from graphdnn.engines.cuda.generator.convolution_needs import problem_of
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.cost import device_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine

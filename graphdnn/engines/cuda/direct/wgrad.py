@@ -8,16 +8,15 @@ from graphdnn.engines.cuda.direct import wgrad_walk as direct_wgrad_walk
 from graphdnn.engines.cuda.direct.direct import DEFAULTS, KERNEL, KNOBS, wishes
 from graphdnn.engines.cuda.direct.geometry import (
     chunk_for,
-    convolution,
-    direct_needs,
     element_bytes,
     image_space,
     piece_bytes,
     power_of_two_in,
-    shared_memory_need,
 )
+from graphdnn.engines.cuda.direct.needs import direct_needs, shared_memory_need
 from graphdnn.engines.cuda.direct.tile import Choice, DeviceOf, Shape, choose, parts_of, shared_bytes
 from graphdnn.engines.cuda.direct.wgrad_walk import SLICES, Walk
+from graphdnn.engines.cuda.generator.convolution_needs import is_plane, problem_of
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.cost import device_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
@@ -142,9 +141,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 
 def _sums(task: Task) -> int:
-    op = convolution(task)
-    assert op is not None
-    return op.problem.taps * op.problem.c
+    return problem_of(task).taps * problem_of(task).c
 
 
 ENGINE = cuda_engine(
@@ -160,7 +157,7 @@ ENGINE = cuda_engine(
             AtMost(_SUMS),
             reason="a thread keeps the sums of all taps and channels of a filter in registers",
             fix="nothing to do: another engine serves larger filters",
-            when=lambda task: isinstance(task.op.anchor, ConvBackwardFilter) and task.op.anchor.problem.spatial == 2,
+            when=lambda task: isinstance(task.op.anchor, ConvBackwardFilter) and is_plane(task),
         ),
         shared_memory_need(
             "cuda_direct_wgrad", lambda task: _choice(task.op, task.device, DEFAULTS), filter_gradient=True

@@ -29,6 +29,15 @@ from graphdnn.engines.cuda.generator.program import Program, asked_indices, widt
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.space import Space, is_addressable
 from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.generator.tensor_cores import (
+    EXACT_PAIRS,
+    FP8_PAIRS,
+    OF_EXACT,
+    OF_FP8,
+    OF_FP8_FAST,
+    OF_TF32,
+    TF32_PAIRS,
+)
 from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
 from graphdnn.engines.cuda.hopper.maps import (
     Walk,
@@ -38,7 +47,7 @@ from graphdnn.engines.cuda.hopper.maps import (
     permuted_filter_map,
     walk_of,
 )
-from graphdnn.engines.cuda.hopper.needs import EXACT_PAIRS, FP8_PAIRS, TF32_PAIRS, hopper_needs
+from graphdnn.engines.cuda.hopper.needs import hopper_needs
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT, Operand, is_exchanged, operands
 from graphdnn.engines.cuda.hopper.product import product_text, promoted_steps
 from graphdnn.engines.cuda.hopper.result import (
@@ -62,9 +71,8 @@ from graphdnn.engines.cuda.hopper.tiles import (
 from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.once import once
-from graphdnn.engines.sum_error import CUT, FP8, TF32
 from graphdnn.engines.work import flops
-from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
+from graphdnn.enums import DataType, KnobType, LayoutType
 from graphdnn.fusion.fused import FusedOp
 
 _COLUMNS_OF_A_THREAD, _ROWS_OF_A_THREAD = 8, 2  # neighbours
@@ -330,39 +338,30 @@ ENGINE = cuda_engine(
     name="cuda_hopper_gemm",
     summary="convolutions of 16-bit floats and bytes, channels last, on the tensor cores of compute capability 9.0",
     needs=hopper_needs("cuda_hopper_gemm", EXACT_PAIRS),
-    numerical_notes=(NumericalNote.TENSOR_CORE,),
-    sum_error=CUT,
+    **OF_EXACT,
     **_COMMON,
 )
-# Offered only where the note is allowed: operands lose 13 of their 24 bits on the way to the tensor cores.
 ENGINE_TF32 = cuda_engine(
     id=51,
     name="cuda_hopper_gemm_tf32",
     summary="fp32 convolutions on the same tensor cores, operands rounded to TF32; only where that is allowed",
     needs=hopper_needs("cuda_hopper_gemm_tf32", TF32_PAIRS),
-    numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.DOWN_CONVERT_INPUTS),
-    sum_error=TF32,
-    error_growth=2.0**13,
+    **OF_TF32,
     **_COMMON,
 )
-# What it loses in its sums is little beside what the operands lack, but more than fp32 sums lose: not unasked.
 ENGINE_FP8 = cuda_engine(
     id=60,
     name="cuda_hopper_gemm_fp8",
     summary="fp8 convolutions on the same tensor cores, which keep 14 digits of 128 products; only where allowed",
-    needs=hopper_needs("cuda_hopper_gemm_fp8", FP8_PAIRS, (DataType.FLOAT,)),
-    numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.REDUCED_PRECISION_REDUCTION),
-    sum_error=FP8,
-    error_growth=2.0**10,
+    needs=hopper_needs("cuda_hopper_gemm_fp8", FP8_PAIRS),
+    **OF_FP8,
     **_COMMON,
 )
 ENGINE_FP8_FAST = cuda_engine(
     id=61,
     name="cuda_hopper_gemm_fp8_fast",
     summary="the same where the compute type is FAST_FLOAT_FOR_FP8, which allows it",
-    needs=hopper_needs("cuda_hopper_gemm_fp8_fast", FP8_PAIRS, (DataType.FAST_FLOAT_FOR_FP8,)),
-    numerical_notes=(NumericalNote.TENSOR_CORE,),
-    sum_error=FP8,
-    error_growth=2.0**10,
+    needs=hopper_needs("cuda_hopper_gemm_fp8_fast", FP8_PAIRS, DataType.FAST_FLOAT_FOR_FP8),
+    **OF_FP8_FAST,
     **_COMMON,
 )

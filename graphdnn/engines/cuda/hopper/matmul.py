@@ -21,6 +21,15 @@ from graphdnn.engines.cuda.generator.program import Program, width_for
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.space import Axis, Space
 from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.generator.tensor_cores import (
+    EXACT_PAIRS,
+    FP8_PAIRS,
+    OF_EXACT,
+    OF_FP8,
+    OF_FP8_FAST,
+    OF_TF32,
+    TF32_PAIRS,
+)
 from graphdnn.engines.cuda.hopper.fields import Layout
 from graphdnn.engines.cuda.hopper.matmul_needs import (
     batch_axes,
@@ -31,7 +40,6 @@ from graphdnn.engines.cuda.hopper.matmul_needs import (
     written_tensor,
 )
 from graphdnn.engines.cuda.hopper.matrices import MOST_BATCH_AXES, Matrices, stacked
-from graphdnn.engines.cuda.hopper.needs import EXACT_PAIRS, FP8_PAIRS, TF32_PAIRS
 from graphdnn.engines.cuda.hopper.product import product_text, promoted_steps
 from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, sum_constants, sum_launch
 from graphdnn.engines.cuda.hopper.tiles import PANEL, PARTS, ROW, STAGES, TILE, Sizes, Tile, choose
@@ -40,9 +48,8 @@ from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.matmul import Stack
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.once import once
-from graphdnn.engines.sum_error import CUT, FP8, TF32
 from graphdnn.engines.work import flops
-from graphdnn.enums import DataType, KnobType, NumericalNote
+from graphdnn.enums import DataType, KnobType
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.tensors import TensorSpec
 
@@ -240,30 +247,23 @@ ENGINE = cuda_engine(
     name="cuda_hopper_matmul",
     summary="matrix products of 16-bit floats and bytes on the tensor cores of compute capability 9.0",
     needs=matmul_needs("cuda_hopper_matmul", EXACT_PAIRS),
-    numerical_notes=(NumericalNote.TENSOR_CORE,),
-    sum_error=CUT,
+    **OF_EXACT,
     **_COMMON,
 )
-# Offered only where the note is allowed: operands lose 13 of their 24 bits on the way to the tensor cores.
 ENGINE_TF32 = cuda_engine(
     id=59,
     name="cuda_hopper_matmul_tf32",
     summary="fp32 matrix products on the same tensor cores, operands rounded to TF32; only where that is allowed",
     needs=matmul_needs("cuda_hopper_matmul_tf32", TF32_PAIRS),
-    numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.DOWN_CONVERT_INPUTS),
-    sum_error=TF32,
-    error_growth=2.0**13,
+    **OF_TF32,
     **_COMMON,
 )
-# As the convolutions of fp8: gemm.py.
 ENGINE_FP8 = cuda_engine(
     id=65,
     name="cuda_hopper_matmul_fp8",
     summary="fp8 matrix products on the same tensor cores, which keep 14 digits of 128 products; only where allowed",
     needs=matmul_needs("cuda_hopper_matmul_fp8", FP8_PAIRS),
-    numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.REDUCED_PRECISION_REDUCTION),
-    sum_error=FP8,
-    error_growth=2.0**10,
+    **OF_FP8,
     **_COMMON,
 )
 ENGINE_FP8_FAST = cuda_engine(
@@ -271,8 +271,6 @@ ENGINE_FP8_FAST = cuda_engine(
     name="cuda_hopper_matmul_fp8_fast",
     summary="the same where the compute type is FAST_FLOAT_FOR_FP8, which allows it",
     needs=matmul_needs("cuda_hopper_matmul_fp8_fast", FP8_PAIRS, DataType.FAST_FLOAT_FOR_FP8),
-    numerical_notes=(NumericalNote.TENSOR_CORE,),
-    sum_error=FP8,
-    error_growth=2.0**10,
+    **OF_FP8_FAST,
     **_COMMON,
 )

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from graphdnn.checks import Check, Empty, Equals, OneOf
+from graphdnn.checks import Empty
 from graphdnn.engines.cuda.generator.needs import ROOM
 from graphdnn.engines.cuda.generator.program import asked_indices
 from graphdnn.engines.cuda.generator.space import Axis, Space, collapsed
+from graphdnn.engines.cuda.generator.tensor_cores import Pairs
 from graphdnn.engines.cuda.hopper.matrices import MOST_BATCH_AXES
-from graphdnn.engines.cuda.hopper.needs import Pairs, capability_need
-from graphdnn.engines.cuda.hopper.product import INTEGERS
-from graphdnn.engines.engine import Task, kind_need, need, needs_rule
+from graphdnn.engines.cuda.hopper.needs import capability_need, operand_needs
+from graphdnn.engines.engine import Task, need, needs_rule
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Matmul
@@ -63,10 +61,6 @@ def _types(task: Task) -> tuple[DataType, DataType]:
     return task.op.anchor.a.data_type, task.op.anchor.b.data_type
 
 
-def _wanted_compute(floats: DataType) -> Callable[[Task], Check]:
-    return lambda task: Equals(DataType.INT32 if _types(task)[0] in INTEGERS else floats)
-
-
 def _uncounted(task: Task) -> str:
     """Batch axes that do not become one in the result, or that are more than a map has."""
     written = written_tensor(task.op)
@@ -87,24 +81,7 @@ def matmul_needs(prefix: str, pairs: Pairs, sums: DataType = DataType.FLOAT) -> 
         needs_rule(f"{prefix}.operation", "matmul"),
         capability_need(prefix, _is_matmul),
         ROOM,
-        kind_need(
-            f"{prefix}.types",
-            "data_type",
-            _types,
-            OneOf(*pairs),
-            reason="these are the types that the engine gives to tensor cores",
-            fix="nothing to do: another engine serves other types",
-            when=_is_matmul,
-        ),
-        kind_need(
-            f"{prefix}.compute_type",
-            "matmul.compute_type",
-            lambda task: task.op.main.compute_type,
-            _wanted_compute(sums),
-            reason="sums are kept in 32-bit registers",
-            fix="accumulate floats in FLOAT, bytes in INT32",
-            when=is_multiplied,
-        ),
+        *operand_needs(prefix, pairs, sums, types=_types, tag="matmul", when=_is_matmul, multiplies=is_multiplied),
         need(
             f"{prefix}.batch",
             "dims",

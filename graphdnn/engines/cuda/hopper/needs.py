@@ -4,45 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphdnn.checks import Check, Empty, Equals, OneOf
+from graphdnn.checks import Empty, Equals, OneOf
 from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.generator.convolution_needs import (
+    Condition,
+    direction_need,
+    is_convolution,
+    problem_of,
+    prologue_need,
+    roles_of,
+)
 from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL, Roles
 from graphdnn.engines.cuda.generator.needs import ROOM
+from graphdnn.engines.cuda.generator.tensor_cores import INTEGERS, Pairs
 from graphdnn.engines.cuda.hopper.maps import LIMITS, LONGEST_STEP, walk_of
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT
-from graphdnn.engines.cuda.hopper.product import ACROSS_K, INTEGERS, NARROW
+from graphdnn.engines.cuda.hopper.product import ACROSS_K
 from graphdnn.engines.cuda.hopper.tiles import ROW
 from graphdnn.engines.cuda.simt.implicit_product import gathered_and_plain, product_of
 from graphdnn.engines.engine import Task, kind_need, need, needs_rule
 from graphdnn.engines.once import once
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.operations import ConvolutionOperation
+from graphdnn.operations import ConvBackwardFilter, ConvolutionOperation
 from graphdnn.rules import Constraint
 
 MOST_RESIDUES = 9  # of stride 3 along two axes; the kernel's arguments hold 12
 _CAPABILITY = (9, 0)
-Pairs = tuple[tuple[DataType, DataType], ...]
-EXACT_PAIRS: Pairs = tuple(
-    (a, b) for kinds in ((DataType.HALF,), (DataType.BFLOAT16,), INTEGERS) for a in kinds for b in kinds
-)
-TF32_PAIRS: Pairs = ((DataType.FLOAT, DataType.FLOAT),)
-FP8_PAIRS: Pairs = tuple((a, b) for a in NARROW for b in NARROW)
-_FLOAT_SUMS = (DataType.FLOAT,)
 
 
-def _roles(task: Task) -> Roles:
-    assert isinstance(task.op.anchor, ConvolutionOperation)
-    return Roles.of(task.op.anchor)
-
-
-def is_convolution(task: Task) -> bool:
-    return isinstance(task.op.anchor, ConvolutionOperation)
-
-
-def _types(task: Task) -> tuple[DataType, DataType]:
-    gathered, plain = gathered_and_plain(_roles(task))
+def types_of(task: Task) -> tuple[DataType, DataType]:
+    """Of the operand that is gathered and of the other one."""
+    gathered, plain = gathered_and_plain(roles_of(task))
     return gathered.data_type, plain.data_type
+
+
+def types_and_sum(task: Task) -> tuple[DataType, ...]:
+    return *types_of(task), task.op.main.compute_type
+
+
+def is_wgrad(task: Task) -> bool:
+    return isinstance(task.op.anchor, ConvBackwardFilter)
 
 
 @once
@@ -53,13 +55,42 @@ def _operand_types(op: FusedOp) -> tuple[DataType, DataType] | None:
     return gathered.data_type, plain.data_type
 
 
-def _wanted_compute(floats: tuple[DataType, ...]) -> Callable[[Task], Check]:
-    return lambda task: Equals(DataType.INT32) if _types(task)[0] in INTEGERS else OneOf(*floats)
+def operand_needs(
+    prefix: str,
+    pairs: Pairs,
+    sums: DataType,
+    *,
+    types: Callable[[Task], tuple[DataType, DataType]],
+    tag: str,
+    when: Condition,
+    multiplies: Condition,
+) -> tuple[Constraint, Constraint]:
+    """``sums``: of floats; ``multiplies``: the types are among ``pairs``."""
+    return (
+        kind_need(
+            f"{prefix}.types",
+            "data_type",
+            types,
+            OneOf(*pairs),
+            reason="these are the types that the engine gives to tensor cores",
+            fix="nothing to do: another engine serves other types",
+            when=when,
+        ),
+        kind_need(
+            f"{prefix}.compute_type",
+            f"{tag}.compute_type",
+            lambda task: task.op.main.compute_type,
+            lambda task: Equals(DataType.INT32 if types(task)[0] in INTEGERS else sums),
+            reason="sums are kept in 32-bit registers",
+            fix="accumulate floats in FLOAT, bytes in INT32",
+            when=multiplies,
+        ),
+    )
 
 
 def _outside(task: Task) -> str:
     """Axes along which the walk through the image is not one of the copy unit's."""
-    roles = _roles(task)
+    roles = roles_of(task)
     product = product_of(task.op)
     spatial = roles.problem.spatial
     low, high, furthest = LIMITS[spatial]
@@ -79,32 +110,32 @@ def _outside(task: Task) -> str:
 
 def _summed(task: Task) -> int:
     """Channels that are summed over, of one group."""
-    problem = _roles(task).problem
-    return problem.k if _roles(task).direction == "dgrad" else problem.c
+    problem = problem_of(task)
+    return problem.k if roles_of(task).direction == "dgrad" else problem.c
 
 
 def _crosses_groups(task: Task) -> bool:
-    roles = _roles(task)
+    roles = roles_of(task)
     if roles.problem.groups == 1 or roles.direction == "wgrad":
         return False
-    return _summed(task) % (ROW // ELEMENTS[_types(task)[0]].bytes) != 0
+    return _summed(task) % (ROW // ELEMENTS[types_of(task)[0]].bytes) != 0
 
 
 def _group_bytes(task: Task) -> tuple[int, int]:
     """Of a pixel's channels in one group, of both images of a wgrad."""
-    problem = _roles(task).problem
-    gathered, plain = (ELEMENTS[kind].bytes for kind in _types(task))
+    problem = problem_of(task)
+    gathered, plain = (ELEMENTS[kind].bytes for kind in types_of(task))
     return problem.c * gathered, problem.k * plain
 
 
 def _begins_inside(task: Task) -> bool:
     """Groups of a wgrad begin within a piece of what the copy unit moves."""
-    roles = _roles(task)
+    roles = roles_of(task)
     is_grouped = roles.direction == "wgrad" and roles.problem.groups > 1
     return is_grouped and any(size % ALIGNMENT for size in _group_bytes(task))
 
 
-def walk_needs(prefix: str, condition: Callable[[Task], bool]) -> tuple[Constraint, ...]:
+def walk_needs(prefix: str, condition: Condition) -> tuple[Constraint, ...]:
     """The copy unit walks through the image; asked of tasks that ``condition`` is true of."""
     return (
         ROOM,
@@ -131,11 +162,11 @@ def walk_needs(prefix: str, condition: Callable[[Task], bool]) -> tuple[Constrai
 
 def _lies_across(task: Task) -> bool:
     """An operand has to be read across the summed axis, and cannot be exchanged for one that has not."""
-    roles = _roles(task)
+    roles = roles_of(task)
     return roles.direction == "wgrad" or (roles.direction == "dgrad" and roles.problem.groups > 1)
 
 
-def capability_need(prefix: str, condition: Callable[[Task], bool]) -> Constraint:
+def capability_need(prefix: str, condition: Condition) -> Constraint:
     """Asked of tasks that ``condition`` is true of, as the one below."""
     return kind_need(
         f"{prefix}.compute_capability",
@@ -148,53 +179,30 @@ def capability_need(prefix: str, condition: Callable[[Task], bool]) -> Constrain
     )
 
 
-def prologue_need(prefix: str, condition: Callable[[Task], bool]) -> Constraint:
-    return kind_need(
-        f"{prefix}.prologue",
-        "prologue",
-        lambda task: len(task.op.prologue),
-        Equals(0),
-        reason="operands go to shared memory as they are, without passing through registers",
-        fix="let the pointwise operations before the convolution write their result",
-        when=condition,
+def wgrad_need(prefix: str, reason: str) -> Constraint:
+    return direction_need(
+        prefix, ConvBackwardFilter.tag, reason, lambda task: is_convolution(task) and not is_wgrad(task)
     )
 
 
-def hopper_needs(prefix: str, pairs: Pairs, sums: tuple[DataType, ...] = _FLOAT_SUMS) -> tuple[Constraint, ...]:
+def hopper_needs(prefix: str, pairs: Pairs, sums: DataType = DataType.FLOAT) -> tuple[Constraint, ...]:
     """Ids begin with ``prefix``; for operands of these types, ``sums`` of floats."""
 
     def _is_multiplied(task: Task) -> bool:
         """The types are those of a product, so that rows of 128 bytes mean something."""
         return _operand_types(task.op) in pairs
 
-    def when(condition: Callable[[Task], bool]) -> Callable[[Task], bool]:
+    def when(condition: Condition) -> Condition:
         return lambda task: _is_multiplied(task) and condition(task)
 
     return (
         needs_rule(f"{prefix}.operation", "conv"),
         capability_need(prefix, is_convolution),
-        kind_need(
-            f"{prefix}.types",
-            "data_type",
-            _types,
-            OneOf(*pairs),
-            reason="these are the types that the engine gives to tensor cores",
-            fix="nothing to do: another engine serves other types",
-            when=is_convolution,
-        ),
-        kind_need(
-            f"{prefix}.compute_type",
-            "conv.compute_type",
-            lambda task: task.op.main.compute_type,
-            _wanted_compute(sums),
-            reason="sums are kept in 32-bit registers",
-            fix="accumulate floats in FLOAT, bytes in INT32",
-            when=_is_multiplied,
-        ),
+        *operand_needs(prefix, pairs, sums, types=types_of, tag="conv", when=is_convolution, multiplies=_is_multiplied),
         need(
             f"{prefix}.across_k",
             "data_type",
-            lambda task: _types(task)[0],
+            lambda task: types_of(task)[0],
             OneOf(*ACROSS_K),
             reason="the operands of this gradient lie across the summed axis, which only 16-bit types may",
             fix="nothing to do: another engine serves these gradients of other types",

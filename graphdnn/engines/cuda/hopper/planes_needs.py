@@ -6,13 +6,12 @@ from collections.abc import Callable
 
 from graphdnn.checks import Equals
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.generator.convolution_roles import Roles
-from graphdnn.engines.cuda.hopper.needs import capability_need, is_convolution, prologue_need, walk_needs
+from graphdnn.engines.cuda.generator.convolution_needs import direction_need, is_convolution, problem_of, prologue_need
+from graphdnn.engines.cuda.hopper.needs import capability_need, is_wgrad, types_and_sum, types_of, walk_needs
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT
 from graphdnn.engines.cuda.hopper.planes_kinds import Kind, kind_of
-from graphdnn.engines.cuda.simt.implicit_product import gathered_and_plain, product_of
+from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.engines.engine import Task, kind_need, need, needs_rule
-from graphdnn.operations import ConvolutionOperation
 from graphdnn.rules import Constraint
 
 _TYPES = {
@@ -21,32 +20,25 @@ _TYPES = {
 }
 
 
-def _roles(task: Task) -> Roles:
-    assert isinstance(task.op.anchor, ConvolutionOperation)
-    return Roles.of(task.op.anchor)
-
-
 def _kind(task: Task) -> Kind | None:
-    gathered, plain = gathered_and_plain(_roles(task))
-    return kind_of(gathered.data_type, plain.data_type, task.op.main.compute_type)
+    return kind_of(*types_of(task), task.op.main.compute_type)
 
 
 def _types(task: Task) -> str:
-    gathered, plain = gathered_and_plain(_roles(task))
-    return f"{gathered.data_type.name}, {plain.data_type.name} with {task.op.main.compute_type.name}"
+    gathered, plain, compute = types_and_sum(task)
+    return f"{gathered.name}, {plain.name} with {compute.name}"
 
 
 def _crosses_groups(task: Task) -> bool:
     kind = _kind(task)
     assert kind is not None
-    return _roles(task).problem.groups > 1 and product_of(task.op).channels % kind.channels != 0
+    return problem_of(task).groups > 1 and product_of(task.op).channels % kind.channels != 0
 
 
 def _begins_inside(task: Task) -> bool:
     """A group's channels begin between two of the copy unit's pieces."""
-    gathered, _ = gathered_and_plain(_roles(task))
-    group = product_of(task.op).channels * ELEMENTS[gathered.data_type].bytes
-    return _roles(task).problem.groups > 1 and group % ALIGNMENT != 0
+    group = product_of(task.op).channels * ELEMENTS[types_of(task)[0]].bytes
+    return problem_of(task).groups > 1 and group % ALIGNMENT != 0
 
 
 def _groups_need(prefix: str, condition: Callable[[Task], bool], is_float: bool) -> Constraint:
@@ -77,19 +69,16 @@ def planes_needs(prefix: str, *, is_float: bool) -> tuple[Constraint, ...]:
         return kind is not None and kind.is_float == is_float
 
     def multiplies(task: Task) -> bool:
-        return is_convolution(task) and _roles(task).direction != "wgrad" and is_served(task)
+        return is_convolution(task) and not is_wgrad(task) and is_served(task)
 
     return (
         needs_rule(f"{prefix}.operation", "conv"),
         capability_need(prefix, is_convolution),
-        kind_need(
-            f"{prefix}.direction",
-            "operation",
-            lambda task: _roles(task).direction,
-            Equals("fprop or dgrad"),
-            reason="in a filter's gradient both operands lie across the axis that is summed over",
-            fix="nothing to do: another engine serves this operation",
-            when=lambda task: is_convolution(task) and _roles(task).direction == "wgrad",
+        direction_need(
+            prefix,
+            "conv_fprop or conv_dgrad",
+            "in a filter's gradient both operands lie across the axis that is summed over",
+            is_wgrad,
         ),
         kind_need(
             f"{prefix}.types",

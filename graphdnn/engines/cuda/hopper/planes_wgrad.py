@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from graphdnn.checks import Equals
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL, Roles
+from graphdnn.engines.cuda.generator.convolution_needs import is_convolution, problem_of, prologue_need
+from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL
 from graphdnn.engines.cuda.generator.cost import device_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
@@ -28,7 +29,7 @@ from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
 from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.image_planes import ImagePlanes
 from graphdnn.engines.cuda.hopper.maps import Walk, walk_of
-from graphdnn.engines.cuda.hopper.needs import capability_need, is_convolution, prologue_need, walk_needs
+from graphdnn.engines.cuda.hopper.needs import capability_need, is_wgrad, types_and_sum, walk_needs, wgrad_need
 from graphdnn.engines.cuda.hopper.operands import operands
 from graphdnn.engines.cuda.hopper.product import product_text
 from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, sum_constants, sum_launch
@@ -41,7 +42,6 @@ from graphdnn.engines.sum_error import SumError
 from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.operations import ConvolutionOperation
 from graphdnn.rules import Constraint
 
 _NEIGHBOURS = 8  # columns of a thread that follow each other
@@ -250,21 +250,8 @@ def _cost(task: Task, knobs: Knobs, scheme_of: SchemeOf) -> Cost:
     return device_cost(task, choice.seconds + others).plus(phases | ({"copies": copying} if copying else {}))
 
 
-def _roles(task: Task) -> Roles:
-    assert isinstance(task.op.anchor, ConvolutionOperation)
-    return Roles.of(task.op.anchor)
-
-
-def _is_wgrad(task: Task) -> bool:
-    return is_convolution(task) and _roles(task).direction == "wgrad"
-
-
-def _types(task: Task) -> tuple[DataType, ...]:
-    return (*(t.data_type for t in gathered_and_plain(_roles(task))), task.op.main.compute_type)
-
-
 def _group(task: Task) -> tuple[int, int]:
-    problem = _roles(task).problem
+    problem = problem_of(task)
     return problem.c, problem.k
 
 
@@ -273,18 +260,10 @@ def _needs(prefix: str, types: Constraint) -> tuple[Constraint, ...]:
     return (
         needs_rule(f"{prefix}.operation", "conv"),
         capability_need(prefix, is_convolution),
-        kind_need(
-            f"{prefix}.direction",
-            "operation",
-            lambda task: _roles(task).direction,
-            Equals("wgrad"),
-            reason="the other directions do not read across the axis that is summed over",
-            fix="nothing to do: another engine serves this operation",
-            when=lambda task: is_convolution(task) and not _is_wgrad(task),
-        ),
+        wgrad_need(prefix, "the other directions do not read across the axis that is summed over"),
         types,
-        prologue_need(prefix, _is_wgrad),
-        *walk_needs(prefix, _is_wgrad),
+        prologue_need(prefix, is_wgrad),
+        *walk_needs(prefix, is_wgrad),
         need(
             f"{prefix}.groups",
             "dw.dims",
@@ -292,9 +271,7 @@ def _needs(prefix: str, types: Constraint) -> tuple[Constraint, ...]:
             Equals(f"groups of channels that are multiples of {_GROUP}"),
             reason="the walk through an image copies pieces of 16 bytes, from the beginning of one on",
             fix="nothing to do: another engine serves narrow groups",
-            when=lambda task: (
-                _is_wgrad(task) and _roles(task).problem.groups > 1 and any(c % _GROUP for c in _group(task))
-            ),
+            when=lambda task: is_wgrad(task) and problem_of(task).groups > 1 and any(c % _GROUP for c in _group(task)),
         ),
     )
 
@@ -303,11 +280,11 @@ def _floats_need(prefix: str) -> Constraint:
     return kind_need(
         f"{prefix}.types",
         "data_type",
-        _types,
+        types_and_sum,
         Equals((DataType.FLOAT,) * 3),
         reason="planes of 16-bit floats hold an fp32 number, and sums are in fp32",
         fix="nothing to do: another engine serves other types",
-        when=_is_wgrad,
+        when=is_wgrad,
     )
 
 
@@ -315,11 +292,11 @@ def _integers_need(prefix: str) -> Constraint:
     return kind_need(
         f"{prefix}.types",
         "data_type",
-        _types,
+        types_and_sum,
         Equals("both operands bytes or both INT16, with INT32 or INT64"),
         reason="so many bytes have operands whose products are counted in planes of 16-bit floats",
         fix="nothing to do: another engine serves other types",
-        when=lambda task: _is_wgrad(task) and integers_of(*_types(task)) is None,
+        when=lambda task: is_wgrad(task) and integers_of(*types_and_sum(task)) is None,
     )
 
 

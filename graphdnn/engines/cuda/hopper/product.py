@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from graphdnn.engines.cuda.generator.tensor_cores import INTEGERS, NARROW
 from graphdnn.enums import DataType
 
 # PTX name and the k of one instruction.
@@ -16,8 +17,6 @@ _KINDS = {
     DataType.FP8_E4M3: ("e4m3", 32),
     DataType.FP8_E5M2: ("e5m2", 32),
 }
-INTEGERS = (DataType.INT8, DataType.UINT8)
-NARROW = (DataType.FP8_E4M3, DataType.FP8_E5M2)
 ACROSS_K = (DataType.HALF, DataType.BFLOAT16)  # types of operands that may lie across k
 
 

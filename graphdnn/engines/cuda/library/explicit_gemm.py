@@ -15,6 +15,7 @@ from math import prod
 from graphdnn.checks import InRange
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.generator.convolution_needs import coordinates_need, is_convolution
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.cost import least_seconds, phased_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
@@ -219,24 +220,11 @@ _ID = "cuda_explicit_gemm"
 _OPERANDS = (DataType.DOUBLE, DataType.FLOAT, DataType.HALF, DataType.BFLOAT16)
 
 
-def _is_conv(task: Task) -> bool:
-    return isinstance(task.op.anchor, ConvolutionOperation)
-
-
 def _columns_bytes(task: Task) -> int:
     op = task.op.anchor
     assert isinstance(op, ConvolutionOperation)
     wide = op.compute_type if isinstance(op, ConvBackwardData) else next(iter(op.inputs().values())).data_type
     return 0 if op.problem.is_pointwise_filter else column_elements(Roles.of(op)) * ELEMENTS[wide].bytes
-
-
-def _reach(task: Task) -> int:
-    """The largest coordinate that a kernel computes."""
-    op = task.op.anchor
-    assert isinstance(op, ConvolutionOperation)
-    p = op.problem
-    axes = zip(p.input, p.output, p.filter, p.dilation, p.stride, p.pre_padding, p.post_padding, strict=True)
-    return max(int(i + o * s + f * d + pre + post) for i, o, f, d, s, pre, post in axes)
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
@@ -294,8 +282,8 @@ ENGINE = cuda_engine(
     summary="convolutions as a matrix of columns and a product by cuBLAS: fp64, fp32 without TF32, fp16, bf16",
     needs=(
         needs_rule(f"{_ID}.operation", "conv"),
-        needs_cublas(f"{_ID}.library", _is_conv),
-        *needs_types(_ID, _OPERANDS, _is_conv),
+        needs_cublas(f"{_ID}.library", is_convolution),
+        *needs_types(_ID, _OPERANDS, is_convolution),
         need(
             f"{_ID}.memory",
             "workspace",
@@ -303,17 +291,9 @@ ENGINE = cuda_engine(
             lambda task: InRange(0, task.device.memory // 4),
             reason="the whole matrix of columns is in memory at once; at most a quarter of the device's is used",
             fix="use a smaller batch, or another engine",
-            when=_is_conv,
+            when=is_convolution,
         ),
-        need(
-            f"{_ID}.coordinates",
-            "conv.pre_paddings",
-            _reach,
-            InRange(0, 2**31 - 1),
-            reason="coordinates, padding and dilated taps included, are 32-bit numbers in the kernels",
-            fix="pad or dilate less",
-            when=_is_conv,
-        ),
+        coordinates_need(_ID),
     ),
     cost=_cost,
     least=_least,

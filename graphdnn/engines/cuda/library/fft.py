@@ -10,10 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import log2, prod
 
-from graphdnn.checks import Each, Equals, InRange, OneOf
+from graphdnn.checks import Check, Each, Equals, InRange, OneOf
 from graphdnn.cuda import cufft
 from graphdnn.cuda.cufft import Transform
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.generator.convolution_needs import (
+    Condition,
+    convolution_of,
+    is_convolution,
+    is_plane,
+    problem_need,
+    problem_of,
+    roles_of,
+)
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.cost import least_seconds, phased_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
@@ -203,37 +212,28 @@ def _generate(op: FusedOp, device: DeviceSpec, limit: int | None) -> DeviceKerne
 _TYPES = (DataType.FLOAT, DataType.HALF, DataType.BFLOAT16)
 
 
-def _conv(task: Task) -> ConvolutionOperation:
-    assert isinstance(task.op.anchor, ConvolutionOperation)
-    return task.op.anchor
-
-
-def _is_conv(task: Task) -> bool:
-    return isinstance(task.op.anchor, ConvolutionOperation)
-
-
-def _is_flat(task: Task) -> bool:
-    """Two spatial axes: the rest of the needs can be asked."""
-    return _is_conv(task) and _conv(task).problem.spatial == 2
-
-
 def _types(task: Task) -> tuple[DataType, ...]:
-    op = _conv(task)
+    op = convolution_of(task)
     return (*(t.data_type for t in op.inputs().values()), op.compute_type)
 
 
 def _bytes(task: Task, limit: int | None) -> int:
-    tiles = Tiles.of(Roles.of(_conv(task)), limit)
+    tiles = Tiles.of(roles_of(task), limit)
     return sum(t.real_bytes + 3 * t.spectrum_bytes for t in (tiles.transform(role) for role in "xwy"))
 
 
 def _needs(id: str, limit: int | None) -> tuple[Constraint, ...]:
     def fits(task: Task) -> bool:
-        return _is_flat(task) and (limit is None or max(_conv(task).problem.filter) <= limit)
+        return is_plane(task) and (limit is None or max(problem_of(task).filter) <= limit)
+
+    def shape(
+        field: str, check: Check, reason: str, fix: str = "use another engine", when: Condition = is_convolution
+    ) -> Constraint:
+        return problem_need(id, field, check, reason, fix, when, status=Status.NOT_SUPPORTED_SHAPE)
 
     found: tuple[Constraint, ...] = (
         needs_rule(f"{id}.operation", "conv"),
-        needs_cublas(f"{id}.cublas", _is_conv),
+        needs_cublas(f"{id}.cublas", is_convolution),
         need(
             f"{id}.cufft",
             "cuFFT",
@@ -242,18 +242,9 @@ def _needs(id: str, limit: int | None) -> tuple[Constraint, ...]:
             reason="the transforms are computed by cuFFT",
             fix="pip install nvidia-cufft, or use another engine",
             status=Status.NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE,
-            when=_is_conv,
+            when=is_convolution,
         ),
-        kind_need(
-            f"{id}.spatial",
-            "conv.spatial_dims",
-            lambda task: _conv(task).problem.spatial,
-            Equals(2),
-            reason="planes are transformed along two axes",
-            fix="use another engine",
-            status=Status.NOT_SUPPORTED_SHAPE,
-            when=_is_conv,
-        ),
+        shape("spatial", Equals(2), "planes are transformed along two axes"),
         kind_need(
             f"{id}.types",
             "data_type",
@@ -262,38 +253,11 @@ def _needs(id: str, limit: int | None) -> tuple[Constraint, ...]:
             reason="transforms and sums are float32, which holds no wider type, and integers only up to rounding",
             fix="use float, half or bfloat16 operands and such a compute type, or another engine",
             status=Status.NOT_SUPPORTED_DATA_TYPE,
-            when=_is_conv,
+            when=is_convolution,
         ),
-        need(
-            f"{id}.groups",
-            "groups",
-            lambda task: _conv(task).problem.groups,
-            Equals(1),
-            reason="products of spectra gain where there are many channels to sum over",
-            fix="use another engine",
-            status=Status.NOT_SUPPORTED_SHAPE,
-            when=_is_conv,
-        ),
-        need(
-            f"{id}.stride",
-            "conv.filter_strides",
-            lambda task: _conv(task).problem.stride,
-            Each(Equals(1)),
-            reason="a transform yields the results of every position",
-            fix="use another engine",
-            status=Status.NOT_SUPPORTED_SHAPE,
-            when=_is_conv,
-        ),
-        need(
-            f"{id}.dilation",
-            "conv.dilations",
-            lambda task: _conv(task).problem.dilation,
-            Each(Equals(1)),
-            reason="taps lie side by side in the planes",
-            fix="use another engine",
-            status=Status.NOT_SUPPORTED_SHAPE,
-            when=_is_conv,
-        ),
+        shape("groups", Equals(1), "products of spectra gain where there are many channels to sum over"),
+        shape("stride", Each(Equals(1)), "a transform yields the results of every position"),
+        shape("dilation", Each(Equals(1)), "taps lie side by side in the planes"),
         need(
             f"{id}.memory",
             "workspace",
@@ -306,24 +270,13 @@ def _needs(id: str, limit: int | None) -> tuple[Constraint, ...]:
     )
     if limit is None:
         return found
-    return (
-        *found,
-        need(
-            f"{id}.filter",
-            "w.dims",
-            lambda task: _conv(task).problem.filter,
-            Each(InRange(1, limit)),
-            reason=f"a filter fits into a tile of {limit} positions",
-            fix="use cuda_fft, or another engine",
-            status=Status.NOT_SUPPORTED_SHAPE,
-            when=_is_flat,
-        ),
-    )
+    reason = f"a filter fits into a tile of {limit} positions"
+    return (*found, shape("filter", Each(InRange(1, limit)), reason, "use cuda_fft, or another engine", is_plane))
 
 
 def _cost(task: Task, limit: int | None) -> Cost:
     device = task.device
-    tiles = Tiles.of(Roles.of(_conv(task)), limit)
+    tiles = Tiles.of(roles_of(task), limit)
     p, transforms = tiles.roles.problem, [tiles.transform(role) for role in "xwy"]
     points = prod(tiles.size)
     pace = device.rate(DataType.FLOAT) * _SHARE
@@ -335,7 +288,7 @@ def _cost(task: Task, limit: int | None) -> Cost:
     real, spectra = (sum(size) for size in zip(*((t.real_bytes, t.spectrum_bytes) for t in transforms), strict=True))
     butterflies = 2.5 * points * log2(points) * sum(t.planes for t in transforms)
     result = transforms["xwy".index(_ROLES[tiles.roles.direction][2])].real_bytes
-    read = sum(t.bytes for t in _conv(task).inputs().values())
+    read = sum(t.bytes for t in convolution_of(task).inputs().values())
     phases = {
         "planes": (0.0, float(real - result + read)),
         "transforms": (butterflies / pace, float(real + spectra)),
@@ -347,7 +300,7 @@ def _cost(task: Task, limit: int | None) -> Cost:
 
 def _least(task: Task) -> float:
     """Planes of both images are transformed, and their spectra, which are no smaller, multiplied."""
-    p = _conv(task).problem
+    p = problem_of(task)
     positions = p.n * p.groups * (p.c + p.k) * prod(map(min, p.input, p.output))
     return least_seconds(task, _LAUNCHES, traffic=_PASSES * positions)
 

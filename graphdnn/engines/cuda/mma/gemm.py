@@ -20,15 +20,15 @@ from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.generator.program import Program, width_for
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
-from graphdnn.engines.cuda.mma.needs import EXACT_PAIRS, TF32_PAIRS, mma_needs
+from graphdnn.engines.cuda.generator.tensor_cores import EXACT_PAIRS, OF_EXACT, OF_TF32, TF32_PAIRS
+from graphdnn.engines.cuda.mma.needs import mma_needs
 from graphdnn.engines.cuda.mma.sides import Side, laid, offset_type, sides_of
 from graphdnn.engines.cuda.mma.tiles import KNOBS, LARGEST_SHARE, SPLIT, Shape, blocks_of, product_rate
 from graphdnn.engines.cuda.simt.implicit_fields import RESIDUES, are_short, describe
 from graphdnn.engines.cuda.simt.implicit_product import Product, Residue, gathered_and_plain, product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
-from graphdnn.engines.sum_error import CUT, TF32
 from graphdnn.engines.work import flops
-from graphdnn.enums import DataType, LayoutType, NumericalNote
+from graphdnn.enums import DataType, LayoutType
 from graphdnn.fusion.fused import FusedOp
 
 _PIXEL, _FILTER = 0, 2  # as in the kernel's text
@@ -183,18 +183,14 @@ ENGINE = cuda_engine(
     name="cuda_mma_gemm",
     summary="convolutions on tensor cores: fp16, bf16, exact int8 and uint8; any layout, channels last fastest",
     needs=mma_needs("cuda_mma_gemm", EXACT_PAIRS),
-    numerical_notes=(NumericalNote.TENSOR_CORE,),
-    sum_error=CUT,
+    **OF_EXACT,
     **_COMMON,
 )
-# Offered only where the note is allowed: operands lose 13 of their 24 bits on the way to the tensor cores.
 ENGINE_TF32 = cuda_engine(
     id=44,
     name="cuda_mma_gemm_tf32",
     summary="fp32 convolutions on the same tensor cores, operands rounded to TF32; only where that is allowed",
     needs=mma_needs("cuda_mma_gemm_tf32", TF32_PAIRS),
-    numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.DOWN_CONVERT_INPUTS),
-    sum_error=TF32,
-    error_growth=2.0**13,
+    **OF_TF32,
     **_COMMON,
 )

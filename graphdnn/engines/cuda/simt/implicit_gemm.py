@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from graphdnn.checks import Equals
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.generator.convolution_needs import coordinates_need
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.cost import device_cost, least_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
@@ -49,12 +49,11 @@ from graphdnn.engines.cuda.simt.implicit_tiles import (
     choose,
     has_one_tap,
 )
-from graphdnn.engines.engine import Cost, Knobs, Task, need, needs_rule
+from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
 from graphdnn.engines.sum_error import ROUNDED
 from graphdnn.engines.work import flops
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.operations import ConvolutionOperation
 from graphdnn.tensors import TensorSpec
 
 _PIXEL, _FILTER = 0, 2  # as in the kernel's text
@@ -291,15 +290,6 @@ def _is_contiguous(strides: tuple[int, ...], product: Product) -> bool:
     return (summed or 2**62) <= (outer or 2**62)
 
 
-def _reach(task: Task) -> int:
-    """The largest coordinate that the kernel computes."""
-    op = task.op.anchor
-    assert isinstance(op, ConvolutionOperation)
-    p = op.problem
-    axes = zip(p.input, p.output, p.filter, p.dilation, p.stride, p.pre_padding, p.post_padding, strict=True)
-    return max(int(i + o * s + f * d + pre + post) for i, o, f, d, s, pre, post in axes)
-
-
 def _cost(task: Task, knobs: Knobs) -> Cost:
     product, _ = _counted(task.op, product_of(task.op), task.device, _is_thrifty(knobs))
     shape = choose(product, task.device, task.op.main.compute_type, knobs)
@@ -323,15 +313,7 @@ ENGINE = cuda_engine(
     summary="every convolution, type and layout on the ordinary units; integers exact",
     needs=(
         needs_rule("cuda_implicit_gemm.operation", "conv"),
-        need(
-            "cuda_implicit_gemm.coordinates",
-            "conv.pre_paddings",
-            _reach,
-            Equals(f"coordinates up to {_INT_MAX}"),
-            reason="coordinates, padding and dilated taps included, are 32-bit numbers in the kernel",
-            fix="pad or dilate less",
-            when=lambda task: task.op.rule == "conv" and _reach(task) > _INT_MAX,
-        ),
+        coordinates_need("cuda_implicit_gemm"),
     ),
     cost=_cost,
     least=_least,

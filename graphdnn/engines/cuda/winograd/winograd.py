@@ -22,6 +22,7 @@ from types import MappingProxyType
 from graphdnn.checks import Each, Equals, OneOf
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.generator.convolution_needs import convolution_of, is_convolution, problem_need
 from graphdnn.engines.cuda.generator.cost import least_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
@@ -36,7 +37,7 @@ from graphdnn.engines.sum_error import SumError
 from graphdnn.engines.work import bytes_moved, flops
 from graphdnn.enums import DataType, KnobType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.operations import ConvBackwardData, ConvForward, ConvolutionOperation
+from graphdnn.operations import ConvBackwardData, ConvForward
 from graphdnn.rules import Constraint
 
 F2 = Algorithm("winograd_2x2.cuh", 2, 8)
@@ -209,21 +210,9 @@ def _batched(
 # What they need, and what they cost.
 
 
-def _convolution(task: Task) -> ConvolutionOperation | None:
-    return task.op.anchor if isinstance(task.op.anchor, ConvolutionOperation) else None
-
-
 def _needs(name: str) -> tuple[Constraint, ...]:
-    def convolves(task: Task) -> bool:
-        return _convolution(task) is not None
-
-    def problem(task: Task, field: str) -> object:
-        op = _convolution(task)
-        return None if op is None else getattr(op.problem, field)
-
     def operands(task: Task) -> tuple[DataType, ...]:
-        op = _convolution(task)
-        return () if op is None else tuple(t.data_type for t in op.inputs().values())
+        return tuple(t.data_type for t in convolution_of(task).inputs().values())
 
     return (
         needs_rule(f"{name}.operation", "conv"),
@@ -234,37 +223,32 @@ def _needs(name: str) -> tuple[Constraint, ...]:
             OneOf(ConvForward.tag, ConvBackwardData.tag),
             reason="the filter's gradient has another transform",
             fix="nothing to do: another engine serves this operation",
-            when=convolves,
+            when=is_convolution,
         ),
-        need(
-            f"{name}.filter",
-            "w.dims",
-            lambda task: problem(task, "filter"),
+        problem_need(
+            name,
+            "filter",
             Equals((TAPS, TAPS)),
             reason="the transforms are those of two-dimensional filters of three taps",
             fix="nothing to do: another engine serves this filter",
-            when=convolves,
         ),
         *(
-            need(
-                f"{name}.{field}",
-                f"conv.{attribute}",
-                lambda task, field=field: problem(task, field),  # type: ignore[misc]
+            problem_need(
+                name,
+                field,
                 Each(Equals(1)),
                 reason="neighbouring results share inputs only at distance one",
                 fix="nothing to do: another engine serves this convolution",
-                when=convolves,
             )
-            for field, attribute in (("stride", "filter_strides"), ("dilation", "dilations"))
+            for field in ("stride", "dilation")
         ),
-        need(
-            f"{name}.groups",
-            "w.dims[1]",
-            lambda task: problem(task, "groups"),
+        problem_need(
+            name,
+            "groups",
             Equals(1),
             reason="a group has too few channels for the transforms to pay",
             fix="nothing to do: another engine serves groups",
-            when=convolves,
+            attribute="w.dims[1]",
         ),
         need(
             f"{name}.operands",
@@ -273,7 +257,7 @@ def _needs(name: str) -> tuple[Constraint, ...]:
             Each(OneOf(*_STORED)),
             reason="transforms and products run in fp32",
             fix="use FLOAT, HALF or BFLOAT16 operands",
-            when=convolves,
+            when=is_convolution,
         ),
         need(
             f"{name}.compute_type",
@@ -282,7 +266,7 @@ def _needs(name: str) -> tuple[Constraint, ...]:
             OneOf(*_STORED),
             reason="transforms and products run in fp32",
             fix="use FLOAT",
-            when=convolves,
+            when=is_convolution,
         ),
     )
 
