@@ -147,17 +147,26 @@ def test_show_needs_one_key(capsys: pytest.CaptureFixture[str]) -> None:
     refused(capsys, "db", "dance", code=Exit.USAGE)
 
 
-def test_merge_takes_what_is_new_or_newer(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_merge_takes_what_is_new_or_faster(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Of each configuration the better time, whichever was measured last; of equal times the later one."""
     other, now = tmp_path / "other.sqlite3", int(time.time())
     filled(other, measured=now - 1000)
-    assert "1 tuning taken over, 0 as new" in answer(capsys, "db", "merge", str(other))[0]
-    assert "0 tunings taken over, 1 as new" in answer(capsys, "db", "merge", str(other))[0]
+    assert "1 tuning taken over, 0 as good" in answer(capsys, "db", "merge", str(other))[0]
+    assert "0 tunings taken over, 1 as good" in answer(capsys, "db", "merge", str(other))[0]
     filled(other, measured=now + 1000)
     data = json.loads(answer(capsys, "db", "merge", str(other), "--json")[0])
     assert data["merged"][0]["tunings"] == 1
     with Database() as database:
-        assert {r.measured for r in database.records()} == {now + 1000}
+        first, *others = database.records()
+        assert {r.measured for r in (first, *others)} == {now + 1000}
         assert database.graph(KEY) is not None
+    with Database(other) as database:
+        slower = [replace(r, median=r.high, measured=now + 2000) for r in (first, *others[1:])]
+        faster = replace(others[0], median=first.low, low=first.low, measured=now - 2000)
+        database.put([replace(r, place=i) for i, r in enumerate((faster, *slower))], [])
+    assert "1 tuning taken over" in answer(capsys, "db", "merge", str(other))[0]
+    with Database() as database:
+        assert database.records() == [replace(r, place=i) for i, r in enumerate((faster, first, *others[1:]))]
 
 
 @pytest.mark.parametrize("content", [None, b"", b"text", b"SQLite format 3\0" + bytes(200)])

@@ -441,6 +441,28 @@ def test_eight_processes_write_at_once(path: Path) -> None:
     assert not storage.damaged_files(path)
 
 
+def _combine(path: Path, who: int) -> None:
+    """One configuration of its own, and one that all have, of one problem."""
+    own, shared = (replace(r, median=r.low * (1 + 0.01 * who)) for r in (records(16)[who], records(16)[15]))
+    database = Database(path)
+    for _ in range(6):
+        database.combine([own, shared], [])
+    os._exit(0)
+
+
+def test_processes_that_tune_one_problem_keep_the_better_times_of_all(path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=_combine, args=(path, i)) for i in range(8)]
+    started(writers)
+    for writer in writers:
+        writer.join(60)
+        assert writer.exitcode == 0
+    with Database(path) as database:
+        found = {r.choices[0].operations[0]: r.median / r.low - 1 for r in database.records()}
+        assert [r.place for r in database.records()] == list(range(9))
+    assert found == pytest.approx({**{i: 0.01 * i for i in range(8)}, 15: 0.0})
+
+
 def test_processes_that_find_damage_together_set_it_aside_once(path: Path) -> None:
     with Database(path) as database:
         database.put(records(), [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import random
 import sys
@@ -30,7 +31,8 @@ from graphdnn.tuning.intervals import Interval, kendall_tau, median_interval, ra
 from graphdnn.tuning.progress import Progress
 from graphdnn.tuning.reference import Reference
 from graphdnn.tuning.search import Limits, Search, simplicity
-from graphdnn.tuning.thinning import thinned
+from graphdnn.tuning.thinning import Thinned, thinned
+from graphdnn.tuning.worker import Bench
 
 CPU = device_spec("cpu")
 CONV = "conv x=f32[1,4,8,8] w=f32[4,4,3,3] pad=1 + relu"
@@ -284,7 +286,7 @@ def test_a_bar_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_some_images_are_what_the_whole_graph_computes_there(text: str, is_thinned: bool) -> None:
     graph = graph_of(text)
-    thin = thinned(graph, 3, seed=1)
+    thin = thinned(graph, (0, 4, 6))
     assert (thin is not None) is is_thinned
     if thin is None:
         return
@@ -295,20 +297,80 @@ def test_some_images_are_what_the_whole_graph_computes_there(text: str, is_thinn
         assert np.array_equal(whole[spec.uid][list(thin.kept)], part[spec.uid])
 
 
-def test_a_wrong_image_among_them_is_found() -> None:
-    graph = graph_of("conv x=f32[9,4,8,8] w=f32[4,4,3,3] pad=1")
-    reference = Reference(graph, 0, is_beside=True, allowed=0.0)
-    reference.start()
-    assert reference.checked == "on 2 of 9 images"
-    assert reference.thin is not None
+@pytest.mark.parametrize(("allowed", "images"), [(0.0, 2), (60.0, 9)])
+def test_a_wrong_image_is_found_where_it_was_compared(
+    allowed: float, images: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two images at first, others from part to part; all that are there by then for the one that is to win."""
+    monkeypatch.setattr("graphdnn.tuning.reference._FIRST", 0.0)
+    monkeypatch.setattr("graphdnn.tuning.reference._LARGEST", 1)  # one image for a part
+    graph = graph_of("conv x=f32[9,4,8,8]nhwc w=f32[4,4,3,3] pad=1 + relu")
     right = evaluate(graph, random_operands(graph))[graph.outputs[0].uid].astype(np.float32)
-    verdicts = []
-    for image in (None, 0, 8):
+    reference = Reference(graph, 0, is_beside=True, allowed=allowed)
+    reference.start()
+    reference.wait(60.0)
+    found = []
+    for image in (None, 0, 8, 3):
         result = right.copy()
         if image is not None:
             result[image, 0, 0, 0] += 1
-        part = np.ascontiguousarray(result[list(reference.thin.kept)])
-        verdicts.append(reference.judgement(str(image), {}, lambda p=part: ([p.nbytes], p.tobytes())).result())  # type: ignore[misc]
+
+        def part(thin: Thinned | None, result: Any = result) -> tuple[list[int], bytes]:
+            assert thin is not None
+            some = np.ascontiguousarray(result[list(thin.kept)].transpose(0, 2, 3, 1))
+            return [some.nbytes], some.tobytes()
+
+        found.append([v.result() for v in reference.judgements(str(image), {}, part)])
+        assert reference.judgement(str(image), {}, part).result() == found[-1][0]
     reference.close()
-    assert verdicts[0] == ""
-    assert all("largest difference 1" in verdict for verdict in verdicts[1:])
+    assert reference.checked == ("in full" if images == 9 else "on 2 of 9 images")
+    assert [[i for i, verdict in enumerate(each) if verdict] != [] for each in found] == [
+        False,
+        True,
+        True,
+        images == 9,
+    ]
+    assert [len(each) for each in found] == [images - 1] * 4
+
+
+class _There:
+    """An array's memory on a device, as far as copying from it goes."""
+
+    def __init__(self, array: Any, offset: int = 0) -> None:
+        self.array, self.offset = array, offset
+        self.shape, self.strides, self.nbytes = array.shape, array.strides, array.nbytes
+
+    @property
+    def data(self) -> _There:
+        return self
+
+    def __add__(self, offset: int) -> _There:
+        return _There(self.array, self.offset + offset)
+
+    def copy_to_host(self, address: int, size: int) -> None:
+        ctypes.memmove(address, self.array.ctypes.data + self.offset, size)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 3, 1), (2, 0, 3, 1)])
+def test_images_of_a_result_are_as_the_whole_lies(order: tuple[int, ...]) -> None:
+    """Whether they are copied alone, from where images lie one after another, or picked from the whole."""
+    values = np.arange(5 * 3 * 4 * 2, dtype=np.int16).reshape(5, 3, 4, 2)
+    lying = np.ascontiguousarray(values.transpose(order)).transpose(np.argsort(order))
+    spec = SimpleNamespace(uid=1)
+    plan: Any = SimpleNamespace(to_host=lambda arrays: {uid: getattr(a, "array", a) for uid, a in arrays.items()})
+    wanted = np.ascontiguousarray(values[[4, 0, 2]].transpose(order)).tobytes()
+    for array in (lying, _There(lying)):
+        bench: Any = SimpleNamespace(arrays={1: array})
+        assert bytes(Bench._result(bench, plan, spec, [4, 0, 2])) == wanted  # type: ignore[arg-type]
+
+
+def test_an_oracle_that_fails_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise MemoryError("no memory for the oracle")
+
+    monkeypatch.setattr("graphdnn.tuning.reference.random_operands", fails)
+    reference = Reference(graph_of(CONV), 0, is_beside=True, allowed=1.0)
+    reference.start()
+    with pytest.raises(MemoryError, match="for the oracle"):
+        reference.judgement("", {}, lambda thin: ([], b"")).result(60.0)
+    reference.close()

@@ -129,7 +129,7 @@ def show(database: Database, arguments: argparse.Namespace) -> Exit:
 
 
 def merge(database: Database, arguments: argparse.Namespace) -> Exit:
-    """Tunings that are not here, or are newer there."""
+    """Tunings that are not here, and times that are better there."""
     if not arguments.names:
         raise BadParam(FILES.reject("command line", "NAME", "none", expected="files of databases"))
     from graphdnn.tuning.merging import merged
@@ -138,8 +138,8 @@ def merge(database: Database, arguments: argparse.Namespace) -> Exit:
     if arguments.json:
         _print_json(database, merged=[{"file": n, "tunings": t, "left": o, "damaged": d} for n, t, o, d in taken])
         return Exit.OK
-    for name, tunings, older, damaged in taken:
-        print(f"{name}: {plural(tunings, 'tuning')} taken over, {older} as new or newer here"
+    for name, tunings, others, damaged in taken:
+        print(f"{name}: {plural(tunings, 'tuning')} taken over, {others} as good or better here"
               + (f", {_entries(damaged)} damaged" if damaged else ""))  # fmt: skip
     print(_total(database, len({r.key for r in database.records()})))
     return Exit.OK

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters, Ranking
 from graphdnn.tuning import storage
 from graphdnn.tuning.problem_key import problem_key
-from graphdnn.tuning.record import COLUMNS, Record, entries_of, from_row, to_row
+from graphdnn.tuning.record import COLUMNS, ChoiceEntry, Record, entries_of, from_row, to_row
 from graphdnn.tuning.setup import PLACES, Setup, setup_of, texts_of, version
 from graphdnn.tuning.tuned import Tuned, Verdict
 
@@ -96,40 +96,73 @@ class Database:
                     interval.median, low, high, len(trial.samples), trial.config.workspace_size, now,
                 )
             )  # fmt: skip
-        faulty = {entries_of(t.config, key) for t in tuned if t.verdict.is_fault}
-        with self._guard:
-            earlier = [] if replace_earlier else [r for r in self.of(key.text, setup) if r.choices not in faulty]
-            kept = _better(earlier, records)  # while nobody else in this process writes
-            self.put(kept, [(Problem(key.text, fused.graph.name, _kernels(fused)), graph_to_json(fused.graph))])
+        faulty = frozenset(entries_of(t.config, key) for t in tuned if t.verdict.is_fault)
+        problem = Problem(key.text, fused.graph.name, _kernels(fused)), graph_to_json(fused.graph)
+        if replace_earlier:
+            self.put(records, [problem])
+            return None
+        ((_, kept),) = self.combine(records, [problem], faulty) or [((), records)]
         first = kept[0]
         return None if any((r.choices, r.median) == (first.choices, first.median) for r in records) else first
 
+    def combine(
+        self,
+        records: Iterable[Record],
+        problems: Iterable[tuple[Problem, str]],
+        faulty: frozenset[tuple[ChoiceEntry, ...]] = frozenset(),
+    ) -> list[tuple[Sequence[Record], Sequence[Record]]]:
+        """Records beside what is known: of a configuration the better time stays, and what is ``faulty`` goes. For each
+        tuning what was known, and what is now; empty where nothing could be written. What other processes write
+        comes before or after all of it.
+        """
+        problems = tuple(problems)
+        groups: dict[tuple[str, Setup], list[Record]] = {}
+        for record in records:
+            groups.setdefault(record.key, []).append(record)
+        found: list[tuple[Sequence[Record], Sequence[Record]]] = []
+
+        def combined() -> None:
+            found.clear()
+            for key, now in groups.items():
+                before = self.of(*key)
+                found.append((before, _better([r for r in before if r.choices not in faulty], now)))
+            self._put([r for _, after in found for r in after], problems)
+
+        return found if self._written(combined) else []
+
     def put(self, records: Iterable[Record], problems: Iterable[tuple[Problem, str]]) -> None:
-        """Records of whole tunings in one transaction; each tuning replaces the one of its key.
+        """Records of whole tunings in one transaction; each tuning replaces the one of its key."""
+        records, problems = tuple(records), tuple(problems)
+        self._written(lambda: self._put(records, problems))
+
+    def _written(self, work: Callable[[], None]) -> bool:
+        """``work`` as one transaction.
 
         A file that broke in the meantime is opened again, which sets it aside; what cannot be written is said.
         """
-        records, problems = tuple(records), tuple(problems)
         with self._guard:
             try:
-                self._put(records, problems)
+                with self._writing():
+                    work()
             except sqlite3.Error:
                 self.close()
                 self._connection, self.path = storage.opened(self.path)
                 try:
-                    self._put(records, problems)
+                    with self._writing():
+                        work()
                 except sqlite3.Error as error:
                     self._say(error)
+                    return False
+        return True
 
     def _put(self, records: Sequence[Record], problems: Sequence[tuple[Problem, str]]) -> None:
-        with self._writing():
-            for problem, graph in problems:
-                row = problem.key, problem.name, problem.kernels, graph
-                self._connection.execute("INSERT OR REPLACE INTO problems VALUES (?, ?, ?, ?)", row)
-            for problem_text, setup in dict.fromkeys(r.key for r in records):
-                self._connection.execute(f"DELETE FROM times WHERE {_GROUP}", _group(problem_text, setup))
-            rows = [to_row(r) for r in records]
-            self._connection.executemany(f"INSERT OR REPLACE INTO times ({_NAMES}) VALUES ({_MARKS})", rows)
+        for problem, graph in problems:
+            row = problem.key, problem.name, problem.kernels, graph
+            self._connection.execute("INSERT OR REPLACE INTO problems VALUES (?, ?, ?, ?)", row)
+        for problem_text, setup in dict.fromkeys(r.key for r in records):
+            self._connection.execute(f"DELETE FROM times WHERE {_GROUP}", _group(problem_text, setup))
+        rows = [to_row(r) for r in records]
+        self._connection.executemany(f"INSERT OR REPLACE INTO times ({_NAMES}) VALUES ({_MARKS})", rows)
 
     def remove(self, keys: Iterable[tuple[str, Setup]]) -> None:
         """Whole tunings, and graphs that nothing is known of any more."""
@@ -247,9 +280,11 @@ def default_database() -> Database:
 
 
 def _better(earlier: Sequence[Record], now: Sequence[Record]) -> list[Record]:
-    """The faster record of each configuration, in the order of times; of equals what was measured now."""
+    """The faster record of each configuration, in the order of times; of equals what was measured last."""
     known = {r.choices: r for r in earlier}
-    known |= {r.choices: r for r in now if r.choices not in known or r.median <= known[r.choices].median}
+    for record in now:
+        other = known.get(record.choices, record)
+        known[record.choices] = min(record, other, key=lambda r: (r.median, -r.measured))
     order = sorted(known.values(), key=lambda r: (r.median, r in earlier))
     return [replace(r, place=place) for place, r in enumerate(order)]
 

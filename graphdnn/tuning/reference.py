@@ -1,35 +1,41 @@
 """Reference: what a graph should compute on the tuner's operands, worked out once for all candidates.
 
-Where that would take too much of the time, it is worked out for a few images of the batch only
-(graphdnn/tuning/thinning.py). Where candidates run on a GPU, results are judged in a thread beside the search, for the
-host is idle there; on a host that would disturb what is timed, so the oracle works before the first candidate does.
+Where that takes long and images are treated apart (graphdnn/tuning/thinning.py), the oracle works out a few of them
+first, on which every candidate is judged, and goes on from part to part while there is time. On all that are there in
+the end the winner is judged once more. Where candidates run on a GPU this goes on in threads beside the search, for
+the host is idle there; on a host that would disturb what is timed, so the oracle works before the first candidate does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from time import perf_counter
+from typing import TypeVar
 
 import numpy as np
 
 from graphdnn.device import this_cpu
-from graphdnn.dtypes import FLOATS, Array
 from graphdnn.engines import Task
-from graphdnn.engines.host.memory import binding_layout, empty, is_plain
 from graphdnn.engines.numpy_general import ENGINE as NUMPY
 from graphdnn.fusion import fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.operands import blended, random_operands
-from graphdnn.oracle import Bounds, bounds, compare_values, evaluate
-from graphdnn.tensors import TensorSpec
+from graphdnn.tuning.answers import Answers, Growth
 from graphdnn.tuning.thinning import Thinned, batch_tensors, thinned
 
-Growth = tuple[tuple[int, float], ...]  # uid and factor, as ``EngineConfig.error_growth`` has them
+_Value = TypeVar("_Value")
+Results = Callable[
+    [Thinned | None], tuple[Sequence[int], bytes]
+]  # sizes and bytes of the outputs, or of a part of them
 _DOUBLE = 4.0  # times the predicted seconds of the general engine that the oracle takes: its arithmetic is DOUBLE
-_FEWEST, _MOST = 2, 16  # images
-_CHUNK = 1 << 18  # elements that are compared at a time: they stay in the cache
+_FIRST = 0.1  # share of the allowed seconds that the first part may take, as predicted
+_FEWEST, _MOST = 2, 16  # images of the first part
+_PART = 0.1  # seconds that each further part should take
+_LARGEST = 1 << 24  # bytes of a tensor's part in the oracle's arithmetic: memory of this size is used again and again
+_BYTES = 1 << 30  # of all parts together
 
 
 @dataclass
@@ -38,104 +44,113 @@ class Reference:
 
     graph: OperationGraph
     seed: int
-    is_beside: bool  # judges in a thread
-    allowed: float  # seconds that the oracle should take at most
-    thin: Thinned | None = None
-    _values: dict[int, Array] = field(default_factory=dict)
-    _operands: dict[int, Any] = field(default_factory=dict)
-    _bounds: dict[Growth, Bounds] = field(default_factory=dict)
-    _verdicts: dict[tuple[str, Growth], Future[str]] = field(default_factory=dict)
-    _thread: ThreadPoolExecutor | None = None
+    is_beside: bool  # works in threads
+    allowed: float  # seconds that the oracle goes on for; the first part is worked out whatever it takes
+    first: Thinned | None = None
+    _order: list[int] = field(default_factory=list)  # images that are not worked out yet
+    _parts: list[tuple[Thinned | None, Answers]] = field(default_factory=list)
+    _begun: Future[Answers] = field(default_factory=Future)
+    _growing: Future[None] | None = None
+    _verdicts: dict[tuple[int, str, Growth], Future[str]] = field(default_factory=dict)
+    _judge: ThreadPoolExecutor | None = None
+    _is_closed: bool = False
+    _compared: int = 1  # parts that the winner was compared with
 
     def __post_init__(self) -> None:
         needed = _DOUBLE * sum(NUMPY.cost(Task(op, this_cpu()), {}).seconds for op in fuse(self.graph))
-        if needed > self.allowed:
-            found = batch_tensors(self.graph)
-            images = int(self.allowed / needed * found[0]) if found else 0
-            self.thin = thinned(self.graph, min(max(images, _FEWEST), _MOST), self.seed)
+        found = batch_tensors(self.graph) if needed > _FIRST * self.allowed else None
+        if found is not None:
+            batch, _ = found
+            images = min(max(int(_FIRST * self.allowed / needed * batch), _FEWEST), _MOST)
+            inner = [int(i) + 1 for i in np.random.default_rng(self.seed).permutation(batch - 2)]
+            self.first = thinned(self.graph, (0, *inner[: images - 2], batch - 1))
+            self._order = inner[images - 2 :]
 
     @property
     def checked(self) -> str:
         """What of the results is compared with the oracle."""
-        return "in full" if self.thin is None else f"on {len(self.thin.kept)} of {self.thin.batch} images"
-
-    @property
-    def _compared(self) -> OperationGraph:
-        return self.graph if self.thin is None else self.thin.graph
+        if self.first is None:
+            return "in full"
+        images = len(self.first.kept) + sum(len(thin.kept) for thin, _ in self._parts[1 : self._compared] if thin)
+        return "in full" if images == self.first.batch else f"on {images} of {self.first.batch} images"
 
     def start(self) -> None:
         """Work out the values: now, or beside what follows."""
         if self.is_beside:
-            self._thread = ThreadPoolExecutor(1)
-            self._thread.submit(self._prepare)
+            self._judge, grower = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+            self._growing = grower.submit(self._grow)
+            grower.shutdown(wait=False)
         else:
-            self._prepare()
+            self._grow()
+
+    def wait(self, seconds: float) -> None:
+        """For the parts that may still come, so long."""
+        if self._growing is not None:
+            wait([self._growing], seconds)
 
     def close(self) -> None:
-        if self._thread is not None:
-            self._thread.shutdown(wait=True, cancel_futures=True)
+        self._is_closed = True
+        if self._judge is not None:
+            self._judge.shutdown(wait=True, cancel_futures=True)
 
-    def judgement(
-        self, digest: str, growth: Mapping[int, float], results: Callable[[], tuple[Sequence[int], bytes]]
+    def judgement(self, digest: str, growth: Mapping[int, float], results: Results) -> Future[str]:
+        """What is wrong with the first part of a result, empty when nothing is. Those of one digest are judged once."""
+        return self._judgement(0, self.first, self._begun, digest, growth, results)
+
+    def judgements(self, digest: str, growth: Mapping[int, float], results: Results) -> list[Future[str]]:
+        """The same for every part that is there."""
+        self._compared = max(len(self._parts), 1)
+        found = [self.judgement(digest, growth, results)]
+        for i, (thin, answers) in enumerate(self._parts[1 : self._compared], 1):
+            found.append(self._judgement(i, thin, _done(answers), digest, growth, results))
+        return found
+
+    def _judgement(
+        self,
+        part: int,
+        thin: Thinned | None,
+        answers: Future[Answers],
+        digest: str,
+        growth: Mapping[int, float],
+        results: Results,
     ) -> Future[str]:
-        """What is wrong with a result, empty when nothing is. ``results``: sizes and bytes of the outputs, of which
-        those of one digest are asked for once.
-        """
-        key = digest, tuple(sorted(growth.items()))
+        key = part, digest, tuple(sorted(growth.items()))
         if key not in self._verdicts:
-            sizes, payload = results()
-            if self._thread is not None:
-                self._verdicts[key] = self._thread.submit(self._judged, key[1], sizes, payload)
+            sizes, payload = results(thin)
+            if self._judge is not None:
+                self._verdicts[key] = self._judge.submit(lambda: answers.result().judged(key[2], sizes, payload))
             else:
-                self._verdicts[key] = done = Future[str]()
-                done.set_result(self._judged(key[1], sizes, payload))
+                self._verdicts[key] = _done(answers.result().judged(key[2], sizes, payload))
         return self._verdicts[key]
 
-    def _prepare(self) -> None:
-        if not self._values:
+    def _grow(self) -> None:
+        """The first part, and then others while there is time, as long as the last one says they take."""
+        start = before = perf_counter()
+        try:
             operands = random_operands(self.graph, self.seed)
             operands |= blended(self.graph, operands)
-            self._operands = operands if self.thin is None else self.thin.bindings(operands)
-            self._values = evaluate(self._compared, self._operands)
-            self._bounds[()] = bounds(self._compared, self._values)
-
-    def _judged(self, growth: Growth, sizes: Sequence[int], payload: bytes) -> str:
-        self._prepare()
-        if growth not in self._bounds:
-            self._bounds[growth] = bounds(self._compared, self._values, dict(growth))
-        results, start = {}, 0
-        for spec, size in zip(self._compared.outputs, sizes, strict=True):
-            dtype, _, _ = binding_layout(spec)
-            results[spec.uid] = empty(spec)
-            target = as_it_lies(results[spec.uid])
-            target[...] = np.frombuffer(payload, dtype, size // dtype.itemsize, start).reshape(target.shape)
-            start += size
-        within = self._bounds[growth]
-        if all(self._is_clearly_right(spec, results[spec.uid], within) for spec in self._compared.outputs):
-            return ""
-        found = compare_values(self._compared, self._values, within, {**self._operands, **results})
-        return "; ".join(str(c) for c in found if not c.ok)
-
-    def _is_clearly_right(self, spec: TensorSpec, actual: Array, within: Bounds) -> bool:
-        """True when every element is within the bound as it is: the quick way for what is mostly the case."""
-        errors, unclear = within
-        if spec.data_type not in FLOATS or not is_plain(spec) or spec.uid in unclear:
-            return False
-        found, wanted, bound = as_it_lies(actual), self._values[spec.uid], errors[spec.uid]
-        wanted = wanted.transpose(_axes(actual))
-        if found.ndim == 0:
-            return bool(abs(float(found) - float(wanted)) <= bound)
-        rows = max(1, _CHUNK * len(found) // max(found.size, 1))
-        return all(
-            bool((np.abs(found[i : i + rows].astype(np.float64) - wanted[i : i + rows]) <= bound).all())
-            for i in range(0, len(found), rows)
-        )
+            before, answers = perf_counter(), Answers.of(self.graph, operands, self.first)
+        except BaseException as error:
+            self._begun.set_exception(error)
+            return
+        self._parts.append((self.first, answers))
+        self._begun.set_result(answers)
+        size = 0 if self.first is None else len(self.first.kept)
+        with suppress(MemoryError):  # what is there by then is enough to judge by
+            while self._order and not self._is_closed:
+                now = perf_counter()
+                seconds, largest = (now - before) / size, max(v.nbytes for v in answers.values.values()) / size
+                size = max(1, min(int(_PART / seconds), int(_LARGEST / largest), len(self._order)))
+                held = sum(part.size for _, part in self._parts)
+                if now - start + size * seconds > self.allowed or held > _BYTES:
+                    break
+                thin = thinned(self.graph, sorted(self._order[:size]))
+                before, answers = now, Answers.of(self.graph, operands, thin)
+                self._parts.append((thin, answers))
+                del self._order[:size]
 
 
-def as_it_lies(array: Array) -> Array:
-    """The array with its axes in the order of memory: contiguous where there are no gaps."""
-    return array.transpose(_axes(array))
-
-
-def _axes(array: Array) -> list[int]:
-    return sorted(range(array.ndim), key=lambda axis: (-array.strides[axis], axis))
+def _done(value: _Value) -> Future[_Value]:
+    found: Future[_Value] = Future()
+    found.set_result(value)
+    return found

@@ -30,6 +30,7 @@ from graphdnn.tuning.isolation import FailedError, Isolated, LostError, give_bac
 from graphdnn.tuning.progress import Progress
 from graphdnn.tuning.reference import Reference
 from graphdnn.tuning.report import time_text
+from graphdnn.tuning.thinning import Thinned
 from graphdnn.tuning.tuned import Spent, Trial, Tuned, Verdict
 
 TIE = 0.02  # medians closer than this, with intervals that overlap, are a tie
@@ -45,6 +46,7 @@ _FAR = 8.0  # times the fastest first impression beyond which one sample says en
 _SHORT = 0.1  # share of the budget that the fewest rounds may take when it is spent
 _LONG = 0.02  # seconds from which on one sample is as good as several
 _PENDING = 8  # results that wait to be judged, at most: each may be large
+_PARTS = 0.03  # share of the time so far that more of the oracle's values are waited for in the end
 _PATIENT = 5.0  # seconds that every answer may take, if the limit for a candidate lets it
 _START = 60.0  # seconds that a worker may take to start and to make its operands
 _VERDICTS = {"memory": Verdict.MEMORY, "refused": Verdict.REFUSED, "raised": Verdict.RAISED}
@@ -262,8 +264,8 @@ class Search:
             return False
         return True
 
-    def _is_right(self, trial: Trial) -> bool:
-        """Execute once, on garbage, and look at what came out. Twice the same wrong result is looked at once."""
+    def _is_right(self, trial: Trial, *, is_last: bool = False) -> bool:
+        """Execute once, on garbage, and look at what came out; with ``is_last`` at all that the oracle got through."""
         reply = self._ask(trial, "check")
         self.kernel_seconds += reply["seconds"]
         self._estimates.setdefault(trial.place, reply["seconds"])
@@ -272,15 +274,15 @@ class Search:
             self.process.kill()  # the operands are spoilt
             self._loaded.clear()
         else:
-            judged = self.reference.judgement(reply["digest"], trial.config.error_growth, self._outputs)
-            self._awaited.append((trial, judged))
+            result = reply["digest"], trial.config.error_growth, self._outputs
+            judged = self.reference.judgements(*result) if is_last else [self.reference.judgement(*result)]
+            self._awaited += [(trial, verdict) for verdict in judged]
             self._collect()
             return not trial.verdict.is_fault
         self._is_wrong(trial, wrong)
         return False
 
-    def _outputs(self) -> tuple[list[int], bytes]:
-        thin = self.reference.thin
+    def _outputs(self, thin: Thinned | None) -> tuple[list[int], bytes]:
         wanted = {"uids": [], "kept": []} if thin is None else {"uids": sorted(thin.uids), "kept": list(thin.kept)}
         reply, payload = self.process.ask({"do": "outputs", **wanted}, self.limits.candidate)
         return reply["sizes"], payload
@@ -436,7 +438,8 @@ class Search:
         if trial.place not in self._loaded:
             self._ask(trial, "build", config=entries_of_config(trial.config))
             self._loaded.add(trial.place)
-        return self._is_right(trial)
+        self.reference.wait(_PARTS * self.passed)
+        return self._is_right(trial, is_last=True)
 
     def _show(self, trial: Trial | None) -> None:
         best = self._best()

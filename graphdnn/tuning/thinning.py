@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from graphdnn.dtypes import Array
 from graphdnn.engines.host.memory import empty
 from graphdnn.enums import DataType, PointwiseMode
@@ -80,17 +78,15 @@ def _carriers(op: Operation) -> tuple[int, dict[int, bool]] | None:
     return size, {t.uid: t.extents[0] == size and size > 1 for t in op.tensors().values()}
 
 
-def thinned(graph: OperationGraph, images: int, seed: int) -> Thinned | None:
-    """The graph on ``images`` of its images, the first and the last among them; None where it cannot be thinned."""
+def thinned(graph: OperationGraph, kept: Sequence[int]) -> Thinned | None:
+    """The graph on some of its images; None where it cannot be thinned."""
     found = batch_tensors(graph)
-    if found is None or found[0] <= max(images, 2):
+    if found is None or found[0] <= len(kept):
         return None
     batch, uids = found
-    inner = np.random.default_rng(seed).choice(batch - 2, max(images - 2, 0), replace=False) + 1
-    kept = (0, *sorted(map(int, inner)), batch - 1)
     tensors = {
         uid: t.model_copy(update={"dims": (len(kept), *t.dims[1:])}) if uid in uids else t
         for uid, t in graph.tensors.items()
     }
     operations: Sequence[Operation] = [with_tensors(op, tensors) for op in graph.operations]
-    return Thinned(OperationGraph.of(operations, name=graph.name), kept, batch, uids)
+    return Thinned(OperationGraph.of(operations, name=graph.name), tuple(kept), batch, uids)

@@ -31,9 +31,9 @@ from graphdnn.files import config_from_dict, graph_from_dict, guarded
 from graphdnn.operands import blended, poisoned, random_operands
 from graphdnn.plan import ExecutionPlan, class_of
 from graphdnn.tensors import TensorSpec
+from graphdnn.tuning.answers import as_it_lies, axes_of
 from graphdnn.tuning.filling import fill
 from graphdnn.tuning.messages import Message, receive, send
-from graphdnn.tuning.reference import as_it_lies
 
 if TYPE_CHECKING:
     from graphdnn.tuning.fingerprints import Fingerprints
@@ -102,9 +102,21 @@ class Bench:
     def outputs(self, uids: list[int], kept: list[int]) -> tuple[Message, bytes]:
         """What the last checked execution wrote; of the tensors ``uids`` the images ``kept``."""
         assert self._checked is not None
-        results = self._checked.to_host({spec.uid: self.arrays[spec.uid] for spec in self.graph.outputs})
-        parts = [_bytes(r[kept] if uid in uids else r) for uid, r in results.items()]
+        parts = [self._result(self._checked, spec, kept if spec.uid in uids else None) for spec in self.graph.outputs]
         return {"sizes": [len(part) for part in parts]}, b"".join(parts)
+
+    def _result(self, plan: ExecutionPlan, spec: TensorSpec, kept: list[int] | None) -> bytes | memoryview:
+        array = self.arrays[spec.uid]
+        if kept is None or isinstance(array, np.ndarray) or array.strides[0] * array.shape[0] != array.nbytes:
+            whole = plan.to_host({spec.uid: array})[spec.uid]
+            if kept is None:
+                return _bytes(whole)
+            return np.take(as_it_lies(whole), kept, axes_of(whole).index(0)).tobytes()
+        size = array.strides[0]  # images lie one after another: only those of interest are copied
+        found = np.empty((len(kept), size), np.uint8)
+        for row, image in zip(found, kept, strict=True):
+            (array.data + image * size).copy_to_host(row.ctypes.data, size)
+        return found.reshape(-1).data
 
     def time(self, key: int, calls: int, samples: int) -> tuple[Message, bytes]:
         """Seconds of an execution, for each sample the mean of ``calls`` that follow each other."""
