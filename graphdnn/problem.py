@@ -40,6 +40,7 @@ from graphdnn.graph import OperationGraph
 from graphdnn.operands import random_operands
 from graphdnn.rules import Rule
 from graphdnn.tensors import channels_last_strides, packed_strides
+from graphdnn.text import meant
 
 SYNTAX = Rule(
     id="problem.syntax",
@@ -51,7 +52,7 @@ UNKNOWN = Rule(
     id="problem.word",
     expected="one of {known}",
     reason="nothing here is called that",
-    fix="choose one of the names",
+    fix="{meant}choose one of the names",
 )
 MISSING = Rule(
     id="problem.operand",
@@ -61,11 +62,12 @@ MISSING = Rule(
 )
 UNUSED = Rule(
     id="problem.unused",
-    expected="only words that {operation} reads",
+    expected="only words that {operation} reads: {known}",
     reason="{operation} does not read it, and nothing is accepted and ignored",
-    fix="leave it out",
+    fix="{meant}leave it out",
 )
 
+_TYPES = ("f64", "f32", "f16", "bf16", "e4m3", "e5m2", "i8", "u8", "i16", "i32", "i64", "bool")
 _WORD = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>\S+)|(?P<bare>[A-Za-z_]\w*)")
 _OPERAND = re.compile(r"(?P<type>[A-Za-z_][\w]*)?\[(?P<dims>[\d,]+)\](?P<layout>nhwc|nchw)?$")
 _STEP = re.compile(r"(?P<name>[A-Za-z_]\w*)(?:\((?P<arguments>[^)]*)\))?$")
@@ -103,9 +105,11 @@ class _Words:
     bare: list[_Part] = field(default_factory=list)
     named: dict[str, _Part] = field(default_factory=dict)  # the keys are parts too
     channels: tuple[int, ...] = (1,)  # axes of the result that per-channel operands have
+    asked: dict[str, None] = field(default_factory=dict)  # every name that the operation looked for
     first: Tensor | None = None  # operand, whose type and layout those of the result's extents have
 
     def take(self, name: str) -> _Part | None:
+        self.asked[name] = None
         return self.named.pop(name, None)
 
     def per_axis(self, name: str, spatial: int) -> tuple[int, ...] | None:
@@ -141,19 +145,32 @@ class _Words:
     def choice(self, allowed: Sequence[str]) -> _Part:
         """The bare word that picks a variant: ``pool max``."""
         if not self.bare or self.bare[0] not in allowed:
-            raise _refuse(
-                UNKNOWN, self.operation, self.bare[0] if self.bare else "nothing", self.text, known=", ".join(allowed)
-            )
+            raise _unknown(self.operation, self.bare[0] if self.bare else "nothing", self.text, allowed)
         return self.bare.pop(0)
 
     def finish(self) -> None:
         for word in (*self.bare, *self.named):
-            raise _refuse(UNUSED, word, word, self.text, operation=self.operation)
+            assert isinstance(word, _Part)
+            known, value = list(self.asked), _Part(self.named.get(word, word))
+            value.column = word.column
+            raise _refuse(
+                UNUSED,
+                word,
+                value,
+                self.text,
+                operation=self.operation,
+                known=", ".join(known),
+                meant=meant(word, known),
+            )
 
 
 def _refuse(rule: Rule, attribute: str, value: str, text: str, **words: Any) -> BadParam:
     where = f"problem {text!r}" + (f", column {value.column}" if isinstance(value, _Part) else "")
     return BadParam(rule.reject(where, str(attribute), str(value), **words))
+
+
+def _unknown(attribute: str, word: str, text: str, known: Sequence[str]) -> BadParam:
+    return _refuse(UNKNOWN, attribute, word, text, known=", ".join(known), meant=meant(word, known))
 
 
 def _numbers(value: _Part, text: str, name: str) -> tuple[int, ...]:
@@ -176,8 +193,7 @@ def _type(value: str, text: str, name: str) -> DataType:
     try:
         return data_type_of(value)
     except ValueError:
-        known = "f64 f32 f16 bf16 e4m3 e5m2 i8 u8 i16 i32 i64 bool"
-        raise _refuse(UNKNOWN, name, value, text, known=known) from None
+        raise _unknown(name, value, text, _TYPES) from None
 
 
 # Operations: words -> the tensor that the steps go on from.
@@ -191,7 +207,7 @@ def _convolution_settings(words: _Words, rank: int) -> dict[str, Any]:
     padding = words.per_axis("pad", spatial) or zeros
     mode = words.take("mode") or "cross"
     if mode not in ("cross", "conv"):
-        raise _refuse(UNKNOWN, "mode", mode, words.text, known="cross, conv")
+        raise _unknown("mode", mode, words.text, ("cross", "conv"))
     return {
         "pre_padding": words.per_axis("pre", spatial) or padding,
         "post_padding": words.per_axis("post", spatial) or padding,
@@ -331,7 +347,7 @@ def _split(text: str) -> list[_Part]:
 def _words(head: _Part, text: str) -> tuple[str, _Words]:
     parts = [head.group(match, "word") for match in re.finditer(r"(?P<word>\S+)", head)]
     if not parts or parts[0] not in _OPERATIONS:
-        raise _refuse(UNKNOWN, "operation", parts[0] if parts else "nothing", text, known=", ".join(_OPERATIONS))
+        raise _unknown("operation", parts[0] if parts else "nothing", text, tuple(_OPERATIONS))
     words = _Words(text, str(parts[0]))
     for part in parts[1:]:
         match = _WORD.fullmatch(part)
@@ -362,8 +378,7 @@ def _step(graph: Graph, value: Tensor, step: _Part, words: _Words) -> Tensor:
     row = POINTWISE_METHODS.get(method)
     if row is None or len(row.arguments) != 1:
         known = [n for n, r in POINTWISE_METHODS.items() if len(r.arguments) == 1]
-        known_text = ", ".join((*_STEPS_WITH_OPERAND, *_ALIASES, *known))
-        raise _refuse(UNKNOWN, "step", step.group(match, "name"), text, known=known_text)
+        raise _unknown("step", step.group(match, "name"), text, (*_STEPS_WITH_OPERAND, *_ALIASES, *known))
     order = _PARAMETERS.get(name, tuple(row.parameters))
     parameters = _parameters(name, order, given, text)
     for needed in order if name in _ALIASES else row.required:
@@ -379,7 +394,7 @@ def _exit(graph: Graph, value: Tensor, exit: _Part, text: str) -> Tensor:
     operators = {o.name.lower(): o for o in ReductionOperator}
     operator = exit.group(match, "operator")
     if operator not in operators:
-        raise _refuse(UNKNOWN, "operator", operator, text, known=", ".join(operators))
+        raise _unknown("operator", operator, text, tuple(operators))
     return graph.reduction(value, operators[operator]).set_dim(_numbers(exit.group(match, "dims"), text, "exit"))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 _SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -47,6 +49,25 @@ def shortened(text: str, limit: int) -> str:
     line = " ".join(text.split())
     half = (limit - 5) // 2
     return line if len(line) <= limit else f"{line[:half]} ... {line[-half:]}"
+
+
+def facts(rows: Sequence[tuple[str, str]], by: str = "  ", width: int = 120) -> str:
+    """Labels and what is said of them, which goes on below itself where it is longer than a line."""
+    column = max(len(label) for label, _ in rows) + 2
+    return "\n".join(
+        textwrap.fill(
+            text, width, initial_indent=by + label.ljust(column), subsequent_indent=by + " " * column,
+            break_long_words=False, break_on_hyphens=False,
+        )
+        for label, text in rows
+    )  # fmt: skip
+
+
+def meant(word: str, known: Sequence[str]) -> str:
+    """``did you mean pad? else ``, where a known word resembles this one."""
+    starts = [k for k in known if len(k) > 1 and (word.startswith(k) or (len(word) > 1 and k.startswith(word)))]
+    near = get_close_matches(word, known, n=1) or starts[:1]
+    return f"did you mean {near[0]}? else " if near else ""
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = (), gap: str = "  ") -> str:

@@ -90,6 +90,21 @@ REFUSED = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("conv x=f32[2,8,9,9] w=f32[8,8,3,3] padding=1", "pad"),
+        ("conv x=f32[2,8,9,9] w=f32[8,8,3,3] dilation=2", "dil"),
+        ("convolution x=f32[2,8,9,9] w=f32[8,8,3,3]", "conv"),
+        ("pointwise x=f32[4] + rleu", "relu"),
+    ],
+)
+def test_a_word_that_resembles_another_names_it(text: str, meant: str) -> None:
+    with pytest.raises(BadParam) as caught:
+        parse(text)
+    assert caught.value.rejections[0].fix.startswith(f"did you mean {meant}? ")
+
+
 @pytest.mark.parametrize(("rule", "text"), [(rule, text) for rule, texts in REFUSED.items() for text in texts])
 def test_what_cannot_be_read(rule: str, text: str) -> None:
     with pytest.raises(GraphdnnError) as caught:
@@ -101,7 +116,7 @@ def test_what_cannot_be_read(rule: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("conv x=f32[2,8,9,9] w=f32[8,8,3,3] ~color=3", "color"),
+        ("conv x=f32[2,8,9,9] w=f32[8,8,3,3] ~color=3", "3"),
         ("conv x=f32[2,8,9,9] w=f32[8,8,3,3] + ~x", "x"),
         ("conv x=f32[2,8,9,9] w=f32[8,8,3,3] +  relu(~x)", "x"),
         ("conv x=f32[2,8,9,9] w=~f33[8,8,3,3]", "f33"),

@@ -181,10 +181,13 @@ def test_reading_a_result_runs_what_is_pending(handle: Any) -> None:
         v6.cudnnScaleTensor(handle, tensor(Y), y, 2.0)
         assert not r.graphs
         assert repr(y) == "<pending float32 (2, 6, 6, 6)>"
+        flat = y.reshape(2, -1)  # still pending, the same memory
+        assert (flat.shape, flat.dtype, y.shape) == ((2, 216), np.float32, Y)
         close(np.asarray(y), 4 * x)
         assert len(r.graphs) == 1
         v6.cudnnScaleTensor(handle, tensor(Y), y, 0.5)
     close(y.read(), 2 * x)
+    close(np.asarray(flat), 2 * x.reshape(2, -1))
     close(np.array(y, np.float64), 2 * x)
 
 

@@ -16,17 +16,18 @@ from graphdnn.cli.options import device_of, mode_of
 from graphdnn.cli.source import Asked, asked_of
 from graphdnn.cli.tuned import records_of
 from graphdnn.device import DeviceSpec
-from graphdnn.engines import ENGINE_BY_NAME, ENGINES, Task
+from graphdnn.engines import ENGINE_BY_NAME, Task
 from graphdnn.errors import BadParam, NotSupported
 from graphdnn.files import refusals_of
 from graphdnn.heuristics import Choice, EngineConfig, Ranking
 from graphdnn.rules import Rule
+from graphdnn.text import meant
 
 ENGINE = Rule(
     id="cli.engine",
     expected="one of {known}",
     reason="no engine has this name",
-    fix="choose one of the names, or leave the choice to the heuristics",
+    fix="{meant}choose one of the names, or leave the choice to the heuristics",
 )
 
 
@@ -105,14 +106,15 @@ def _say(words: str) -> None:
 
 
 def engine_help() -> str:
-    return f"use this engine for every kernel that it serves: {', '.join(e.name for e in ENGINES)}"
+    return "use this engine for every kernel that it serves, e.g. cuda_hopper_gemm; docs/support.md has their names"
 
 
 def with_engine(ranking: Ranking, name: str) -> EngineConfig:
     """The best configuration with this engine wherever it serves. Raises when it is unknown, or serves nothing here."""
     if name not in ENGINE_BY_NAME:
-        known = ", ".join(ENGINE_BY_NAME)
-        raise BadParam(ENGINE.reject("command line", "--engine", name, known=known))
+        known = tuple(ENGINE_BY_NAME)
+        rejection = ENGINE.reject("command line", "--engine", name, known=", ".join(known), meant=meant(name, known))
+        raise BadParam(rejection)
     engine = ENGINE_BY_NAME[name]
     best = ranking.best
     refusals = [engine.why_not(choice.task) for choice in best.choices]

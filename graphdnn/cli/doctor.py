@@ -86,7 +86,7 @@ def examine() -> Iterator[Finding]:
     yield optional("NVRTC", nvrtc, CUDA)
     yield optional("cuda-bindings", lambda: version("cuda-bindings"), CUDA)
     yield optional("scikit-image", lambda: _imported("skimage"), "pip install 'graphdnn[demo]' (for graphdnn demo)")
-    yield optional("PyTorch", lambda: _imported("torch"), "pip install torch (only to compare with its operators)")
+    yield optional("PyTorch", lambda: version("torch"), "pip install torch (only to compare with its operators)")
 
 
 def python() -> Finding:

@@ -23,7 +23,7 @@ from graphdnn.enums import Status
 from graphdnn.fusion import FusedGraph, FusedOp
 from graphdnn.heuristics import EngineConfig, Ranking
 from graphdnn.ledger import Entry, of_fused, of_ranking
-from graphdnn.text import count, indented, plural, seconds, size, table
+from graphdnn.text import count, facts, indented, plural, seconds, size, table
 
 MOST_CONFIGS = 12  # shown; a graph of many kernels has a product of choices
 
@@ -166,6 +166,6 @@ def declined_text(fused: FusedGraph, refusals: Iterable[Entry]) -> Iterator[str]
 
 def _facts(entry: Entry, *, named: bool = True) -> str:
     found = f"{entry.attribute} = {entry.actual}" if named else entry.actual
-    facts = [("found", found), ("required", entry.required), ("why", entry.reason), ("fix", entry.fix),
-             ("rule", entry.rule)]  # fmt: skip
-    return indented(table(("", ""), facts), "    ")
+    rows = [("found", found), ("required", entry.required), ("why", entry.reason), ("fix", entry.fix),
+            ("rule", entry.rule)]  # fmt: skip
+    return facts(rows, "    ")

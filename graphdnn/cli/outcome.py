@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from graphdnn.enums import Status
 from graphdnn.errors import GraphdnnError, MalformedFile, NotSupported, Rejection
-from graphdnn.text import shortened
+from graphdnn.text import facts, shortened
 
 _MISSING = Status.NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING
 LONGEST_LINE = 300  # a text that is no problem may be a whole file
@@ -26,7 +26,7 @@ class Exit(IntEnum):
     BROKEN_PIPE = 141  # the reader of the output went away, as programs say that end by SIGPIPE
 
 
-# Of every command; the help prints it, docs/replay.md has it as a table.
+# Of every command; the help prints it, docs/tutorial.md has it as a table.
 MEANINGS = {
     Exit.OK: "ok",
     Exit.CHECK_FAILED: "a check failed",
@@ -48,11 +48,6 @@ def exit_code(error: GraphdnnError) -> Exit:
 def print_rejections(rejections: Sequence[Rejection]) -> None:
     """Each one in a few short lines, on stderr."""
     for r in rejections:
-        lines = [
-            shortened(f"error: {r.where}: {r.attribute} = {r.shown_value}", LONGEST_LINE),
-            f"  expected  {r.expected}",
-            f"  why       {r.reason}",
-            f"  fix       {r.fix}",
-            f"  rule      {r.rule}, {r.status.c_name}",
-        ]
-        print("\n".join(lines), file=sys.stderr)
+        print(shortened(f"error: {r.where}: {r.attribute} = {r.shown_value}", LONGEST_LINE), file=sys.stderr)
+        rows = [("expected", r.expected), ("why", r.reason), ("fix", r.fix), ("rule", f"{r.rule}, {r.status.c_name}")]
+        print(facts(rows), file=sys.stderr)

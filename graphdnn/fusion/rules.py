@@ -246,11 +246,11 @@ EPILOGUE_GUARDS: tuple[Constraint, ...] = (
     Constraint(
         id="fuse.output.port",
         attribute="producer",
-        look=lambda e: e.producer_port,
-        check=lambda e: OneOf(_through(e) or "no port"),
+        look=lambda e: f"output {e.producer_port}",
+        check=lambda e: Equals(f"output {_through(e)}" if _through(e) else "a result made element by element"),
         when=lambda e: e.producer_port != _through(e),
         reason="only the anchor's main output passes through the epilogue element by element",
-        fix="read the value in a graph of its own",
+        fix="nothing to do: what reads this output is the next kernel",
     ),
     Constraint(
         id="fuse.epilogue.extents",

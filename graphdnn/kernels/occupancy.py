@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from graphdnn.text import plural
+
 WARP = 32
 _REGISTERS, _REGISTER_UNIT, _WARP_UNIT = 65_536, 256, 4
 _SHARED_UNIT, _RESERVED = 128, 1024
@@ -50,7 +52,8 @@ class Occupancy:
         return self.warps / self.most_warps
 
     def __str__(self) -> str:
-        return f"{self.share:.0%}: {self.blocks} blocks of {self.warps} warps in all, limited by {self.limited_by}"
+        blocks = plural(self.blocks, "block")
+        return f"{self.share:.0%}: {blocks} of {self.warps} warps in all, limited by {self.limited_by}"
 
 
 def occupancy(capability: tuple[int, int], threads: int, registers: int, shared: int) -> Occupancy | None:

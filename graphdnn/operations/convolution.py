@@ -94,16 +94,44 @@ class ConvolutionSpec(Spec):
         Int64, attr(A.CONVOLUTION_SPATIAL_DIMS, T.INT64, "the number of spatial axes", "2 for images")
     ]
     dilations: Annotated[
-        Int64s, attr(A.CONVOLUTION_DILATIONS, T.INT64, "one entry >= 1 per spatial axis", "use 1s", (1, 3))
+        Int64s,
+        attr(
+            A.CONVOLUTION_DILATIONS,
+            T.INT64,
+            "one entry >= 1 per spatial axis",
+            "give a number for each, e.g. [1, 1]",
+            (1, 3),
+        ),
     ]
     filter_strides: Annotated[
-        Int64s, attr(A.CONVOLUTION_FILTER_STRIDES, T.INT64, "one entry >= 1 per spatial axis", "use 1s", (1, 3))
+        Int64s,
+        attr(
+            A.CONVOLUTION_FILTER_STRIDES,
+            T.INT64,
+            "one entry >= 1 per spatial axis",
+            "give a number for each, e.g. [1, 1]",
+            (1, 3),
+        ),
     ]
     pre_paddings: Annotated[
-        Int64s, attr(A.CONVOLUTION_PRE_PADDINGS, T.INT64, "zeros before each spatial axis", "use 0s", (1, 3))
+        Int64s,
+        attr(
+            A.CONVOLUTION_PRE_PADDINGS,
+            T.INT64,
+            "how many zeros come before each spatial axis",
+            "give a number for each, e.g. [1, 1]",
+            (1, 3),
+        ),
     ]
     post_paddings: Annotated[
-        Int64s, attr(A.CONVOLUTION_POST_PADDINGS, T.INT64, "zeros after each spatial axis", "use 0s", (1, 3))
+        Int64s,
+        attr(
+            A.CONVOLUTION_POST_PADDINGS,
+            T.INT64,
+            "how many zeros come after each spatial axis",
+            "give a number for each, e.g. [1, 1]",
+            (1, 3),
+        ),
     ]
 
 
@@ -130,7 +158,7 @@ def _spatial_output(x: Extents, w: Extents, conv: ConvolutionSpec) -> Extents:
 _RANKS = (
     Constraint(
         id="conv.rank",
-        attribute="dims",
+        attribute=lambda op: f"ranks of {', '.join(op.role_names)}",
         look=lambda op: tuple(len(t.extents) for t in op.roles),
         check=lambda op: OneOf(
             (op.conv.spatial_dims + 2,) * 3,

@@ -49,7 +49,7 @@ TYPE = Rule(
     id="binding.data_type",
     expected="{expected}",
     reason="the tensor was described as {data_type}; converting silently would hide a copy and a rounding",
-    fix="convert the array with astype, or describe the tensor with the array's type",
+    fix="convert the array with astype (allocate an output so), or describe the tensor with the array's type",
 )
 SHAPE = Rule(
     id="binding.shape",

@@ -12,7 +12,7 @@ from graphdnn.text import count, seconds, shortened
 
 _WIDTH, _HEIGHT = 640.0, 330.0
 _LONGEST_NAME = 26  # characters
-_LEFT, _RIGHT, _TOP, _BOTTOM = 74.0, 16.0, 16.0, 46.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 74.0, 24.0, 16.0, 46.0
 
 
 Times = Mapping[int, float]  # seconds by the index of a kernel

@@ -23,7 +23,7 @@ def roofline_section(kernels: tuple[KernelView, ...], measured: Mapping[int, flo
     if not kernels:
         return Markup("")
     about = (
-        "Where the predicted time puts each kernel, and rings where a measured one does. The sloped roof is memory"
+        "A dot is where the predicted time puts a kernel, a ring where a measured one does. The sloped roof is memory"
         " bandwidth, the flat one the rate of the arithmetic as the definition has it; a kernel above it computes in"
         " another way: Winograd's, or wide types as planes of narrow ones on tensor cores."
     )

@@ -31,5 +31,17 @@ class Pending:
     def __array_interface__(self) -> dict[str, Any]:
         return self.read().__array_interface__
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.memory.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.memory.dtype
+
+    def reshape(self, *shape: int) -> Pending:
+        """The same memory with other extents, still to be computed."""
+        return Pending(self.memory.reshape(*shape), self._run)
+
     def __repr__(self) -> str:
         return f"<pending {np.dtype(self.memory.dtype)} {self.memory.shape}>"

@@ -15,7 +15,9 @@ TITLES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("part", nargs="*", choices=[*TITLES, []], help="run these parts only (default: all)")
+    parser.add_argument(
+        "part", nargs="*", choices=[*TITLES, []], metavar="PART", help=f"{', '.join(TITLES)} (default: all of them)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> Exit:
