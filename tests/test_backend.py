@@ -315,12 +315,13 @@ def knobby(monkeypatch: pytest.MonkeyPatch) -> int:
     """An engine with two knobs that change its workspace."""
     tile = Knob(KnobType.TILE_M, 16, 64, 16, 32, "rows")
     stages = Knob(KnobType.STAGES, 1, 2, 1, 1, "buffers")
+    number = max(ENGINE_BY_ID) + 1
     row = replace(
-        NUMPY, id=77, name="knobby", knobs=(tile, stages),
+        NUMPY, id=number, name="knobby", knobs=(tile, stages),
         workspace=lambda task, knobs: 100 * knobs[KnobType.TILE_M] + knobs[KnobType.STAGES],
     )  # fmt: skip
-    monkeypatch.setattr("graphdnn.engine_index.ENGINE_BY_ID", {**ENGINE_BY_ID, 77: row})
-    return 77
+    monkeypatch.setattr("graphdnn.engine_index.ENGINE_BY_ID", {**ENGINE_BY_ID, number: row})
+    return number
 
 
 def test_engine_by_hand_with_knobs(knobby: int) -> None:
