@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.hopper.planes_kinds import Kind
-from graphdnn.engines.cuda.hopper.tiles import SMALLEST_RING, Sizes
+from graphdnn.engines.cuda.hopper.tiles import SMALLEST_RING, Sizes, summing_seconds
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import DataType, KnobType
 
@@ -164,6 +164,6 @@ def _seconds(kind: Kind, sizes: Sizes, tile: Tile, parts: int, machine: _Machine
     leaving = tile.bm * tile.bn * (wide if parts > 1 else sizes.result_bytes) / 17
     clocks = rounds * max(-(-steps // parts) * step + 1200 + leaving / 3, leaving) + 3000
     seconds = clocks / machine.clock
-    if parts > 1:  # written, read and added
-        seconds += machine.launch + wide * tiles * tile.bm * tile.bn * (parts + 1) / machine.bandwidth
+    if parts > 1:
+        seconds += summing_seconds(wide * tiles * tile.bm * tile.bn * parts, machine.launch, machine.bandwidth)
     return seconds

@@ -33,7 +33,7 @@ from graphdnn.engines.cuda.hopper.needs import capability_need, is_wgrad, types_
 from graphdnn.engines.cuda.hopper.operands import operands
 from graphdnn.engines.cuda.hopper.product import product_text
 from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, sum_constants, sum_launch
-from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW, Sizes
+from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW, Sizes, summing_seconds
 from graphdnn.engines.cuda.hopper.wgrad_schemes import Floats, Integers, Scheme, integers_of
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.implicit_product import gathered_and_plain, product_of
@@ -159,8 +159,8 @@ def _seconds(scheme: Scheme, sizes: Sizes, tile: Tile, parts: int, machine: _Mac
     leaving = tile.bm * tile.bn * (wide if parts > 1 else sizes.result_bytes) / 17
     clocks = rounds * max(-(-depth // parts) * step + 1200 + leaving / 3, leaving) + 3000
     seconds = clocks / machine.clock
-    if parts > 1:  # written, read and added
-        seconds += machine.launch + float(wide) * tiles * tile.bm * tile.bn * (parts + 1) / machine.bandwidth
+    if parts > 1:
+        seconds += summing_seconds(float(wide) * tiles * tile.bm * tile.bn * parts, machine.launch, machine.bandwidth)
     return seconds
 
 

@@ -324,4 +324,9 @@ def _summing(one: _Taken, tiles: int, parts: int, machine: _Machine) -> tuple[fl
     if parts == 1:
         return 0.0, 0.0
     partial = 4.0 * tiles * one.tile.bm * one.tile.bn * parts
-    return partial, _SUM * machine.launch + partial / (machine.bandwidth * _SUM_PACE)
+    return partial, summing_seconds(partial, machine.launch, machine.bandwidth)
+
+
+def summing_seconds(partial: float, launch: float, bandwidth: float) -> float:
+    """Of the launch that adds so many bytes of partial sums."""
+    return _SUM * launch + partial / (bandwidth * _SUM_PACE)

@@ -149,6 +149,11 @@ def _epilogue(body: Program, compute: str, is_split: bool) -> list[str]:
 # The tiles' model ranks tiles; beside other engines it was too fast: results leave while nothing is multiplied. Twenty
 # tiles of eight problems measured on an H200 lie between 0.85 and 1.26 of what these make of it.
 _PACE, _LEAVING, _TILES = 1.45, 0.5, 4e-6  # the last in seconds
+_WARPGROUPS = (9, 0)  # from here on a data sheet's rate is that of warpgroups' products, which these do not reach
+
+
+def _pace(device: DeviceSpec) -> float:
+    return _PACE if device.compute_capability >= _WARPGROUPS else 1.0
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
@@ -160,13 +165,13 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     columns = max(-(-product.columns(r) // shape.tile.bn) for r in product.residues)
     rereads = (max(0, rows - 1) * plain.bytes + (columns - 1) * gathered.bytes) / 16  # nearly all of them hit the cache
     others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
-    cost = device_cost(task, _PACE * way.seconds + others, rereads)
+    cost = device_cost(task, _pace(task.device) * way.seconds + others, rereads)
     return cost.plus({"tiles": _TILES + _LEAVING * cost.parts["memory"]})
 
 
 def _least(task: Task) -> float:
     element = ELEMENTS[next(iter(task.op.main.inputs().values())).data_type].bytes
-    products = least_seconds(task, 1, product_rate(task.device, element) * LARGEST_SHARE / _PACE)
+    products = least_seconds(task, 1, product_rate(task.device, element) * LARGEST_SHARE / _pace(task.device))
     return products + _TILES + _LEAVING * memory_seconds(task)
 
 
