@@ -20,7 +20,7 @@ from graphdnn.engines.cuda.direct.needs import direct_needs, shared_memory_need
 from graphdnn.engines.cuda.direct.sides import PackedFilter, Sides
 from graphdnn.engines.cuda.direct.tile import STAGES, Choice, DeviceOf, Wishes, choose, in_registers, shared_bytes
 from graphdnn.engines.cuda.direct.walk import Walk
-from graphdnn.engines.cuda.generator.cost import device_cost
+from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
@@ -28,7 +28,6 @@ from graphdnn.engines.cuda.generator.program import Program, width_for
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task
-from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 
@@ -156,8 +155,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     walk = _divided(task.op, sides, task.device, knobs)
     if walk is not None:
         return device_cost(task, direct_walk.seconds(sides.shape, walk, task.device))
-    others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
-    return device_cost(task, _choice(sides, task.device, knobs).seconds + others)
+    return device_cost(task, _choice(sides, task.device, knobs).seconds + other_seconds(task))
 
 
 ENGINE = cuda_engine(

@@ -7,6 +7,7 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.program import width_for
 from graphdnn.engines.cuda.generator.space import Axis, Space, is_addressable
+from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.tensors import TensorSpec
 
 
@@ -58,3 +59,28 @@ def power_of_two_in(*numbers: int) -> int:
 
 def element_bytes(spec: TensorSpec) -> int:
     return ELEMENTS[spec.data_type].bytes
+
+
+def aligned(spec: TensorSpec, chunk: int) -> int:
+    """At most ``chunk`` elements such that the promised alignment allows their access."""
+    while chunk > 1 and max(1, spec.byte_alignment) % (chunk * element_bytes(spec)):
+        chunk //= 2
+    return chunk
+
+
+def copied_at_once(spec: TensorSpec, most: int, *places: int) -> int:
+    """Elements, at most ``most``, such that every place is a multiple of them."""
+    return aligned(spec, power_of_two_in(most, *(place for place in places if place)))
+
+
+def packed_filter(
+    steps: Steps, roles: Roles, w: TensorSpec, *, any_order: bool = False
+) -> tuple[TensorSpec, tuple[int, ...]]:
+    """The filter as ``has_packed_filter`` says, copied where it does not lie so, and its strides.
+
+    ``any_order``: every element at a place of its own will do.
+    """
+    p = roles.problem
+    if is_addressable(w) and (any_order or has_packed_filter(p, roles.space(w).strides(w))):
+        return w, roles.space(w).strides(w)
+    return steps.relaid(w), (0, p.c * p.taps, p.taps, 0, p.filter[1], 1)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphdnn.engines.cuda.direct.geometry import element_bytes, has_packed_filter, piece_bytes, power_of_two_in
+from graphdnn.engines.cuda.direct.geometry import element_bytes, packed_filter, piece_bytes, power_of_two_in
 from graphdnn.engines.cuda.direct.tile import Shape
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
-from graphdnn.engines.cuda.generator.space import is_addressable
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.work import bytes_moved
 from graphdnn.fusion.fused import FusedOp
@@ -51,12 +50,8 @@ class PackedFilter:
 
     @classmethod
     def of(cls, sides: Sides, steps: Steps) -> PackedFilter:
-        p, spec = sides.roles.problem, sides.filter
-        r, s = p.filter
-        if is_addressable(spec) and has_packed_filter(p, sides.roles.space(spec).strides(spec)):
-            strides = sides.roles.space(spec).strides(spec)
-        else:
-            spec, strides = steps.relaid(spec), (0, p.c * r * s, r * s, 0, s, 1)
+        p = sides.roles.problem
+        spec, strides = packed_filter(steps, sides.roles, sides.filter)
         return cls(spec, (*strides[1:3], *strides[4:]), p.groups * p.k * p.c * p.taps)
 
     def chunk(self, slab: int) -> int:

@@ -7,22 +7,25 @@ from dataclasses import dataclass
 from graphdnn.checks import InRange
 from graphdnn.convolution import ConvProblem
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.direct.geometry import element_bytes, has_packed_filter, image_space, power_of_two_in
+from graphdnn.engines.cuda.direct.geometry import (
+    copied_at_once,
+    element_bytes,
+    image_space,
+    packed_filter,
+)
 from graphdnn.engines.cuda.direct.stem_needs import is_served, operands_of, stem_needs
 from graphdnn.engines.cuda.generator.convolution_needs import problem_of
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
-from graphdnn.engines.cuda.generator.cost import device_cost
+from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.generator.program import Program, width_for
 from graphdnn.engines.cuda.generator.source import kernel_text
-from graphdnn.engines.cuda.generator.space import is_addressable
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.hopper.product import register_product_text
 from graphdnn.engines.cuda.hopper.stem import Warpgroups, divide, image_map, is_copied_in_bulk
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need
-from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvForward
@@ -128,12 +131,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, ConvForward)
     roles, p = Roles.of(anchor), anchor.problem
-    x, w = anchor.x, anchor.w
-    steps = Steps(op, device)
-    strides = roles.space(w).strides(w)
-    if not is_addressable(w) or not has_packed_filter(p, strides):
-        w = steps.relaid(w)
-        strides = (0, p.c * p.taps, p.taps, 0, p.filter[1], 1)
+    x, steps = anchor.x, Steps(op, device)
+    w, strides = packed_filter(steps, roles, anchor.w)
     plan = Plan.of(p, knobs[_ROWS.type])
     x_space, y_space = image_space(roles, x), image_space(roles, roles.output)
 
@@ -148,12 +147,12 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     row = p.input[1] * p.c
     x_n, _, x_h, _ = x_strides
     size = element_bytes(x)
-    chunk = aligned(x, power_of_two_in(8, row, *(s for s in (x_n, x_h) if s)))
+    chunk = copied_at_once(x, 8, row, x_n, x_h)
     rows = groups.rows if groups else plan.rows
     row_tiles, column_tiles = -(-p.output[0] // rows), -(-p.output[1] // _pixels(p))
     channels = groups.columns if groups else plan.parts * 8 * plan.tiles_n  # of a block
     part_filters = channels * p.taps * p.c
-    filter_chunk = aligned(w, power_of_two_in(16 // element_bytes(w), part_filters, p.k * p.c * p.taps))
+    filter_chunk = copied_at_once(w, 16 // element_bytes(w), part_filters, p.k * p.c * p.taps)
 
     resident = knobs[_OCCUPANCY.type] if plan.weights(p) <= _HALF and not groups else 1
     threads = groups.threads if groups else 32 * _WARPS
@@ -217,13 +216,6 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     return steps.kernel(name)
 
 
-def aligned(spec: TensorSpec, chunk: int) -> int:
-    """At most ``chunk`` elements such that the promised alignment allows their access."""
-    while chunk > 1 and max(1, spec.byte_alignment) % (chunk * element_bytes(spec)):
-        chunk //= 2
-    return chunk
-
-
 def _cost(task: Task, knobs: Knobs) -> Cost:
     p, x = problem_of(task), operands_of(task)["x"]
     plan = Plan.of(p, knobs[_ROWS.type])
@@ -234,8 +226,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     pixels = p.n * p.output[0] * -(-p.output[1] // _pixels(p)) * _pixels(p)
     pace = _PACE_OF_GROUPS if groups else _PACE
     seconds = 2.0 * pixels * -(-p.k // block) * block * depth / (pace * task.device.rate(DataType.HALF))
-    others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
-    return device_cost(task, seconds + others)
+    return device_cost(task, seconds + other_seconds(task))
 
 
 def _fits(task: Task) -> int:

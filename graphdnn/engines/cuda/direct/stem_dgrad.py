@@ -8,20 +8,22 @@ from functools import lru_cache
 from graphdnn.checks import Equals
 from graphdnn.convolution import ConvProblem
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.direct.geometry import element_bytes, image_space, power_of_two_in
+from graphdnn.engines.cuda.direct.geometry import (
+    copied_at_once,
+    image_space,
+    packed_filter,
+)
 from graphdnn.engines.cuda.direct.stem_needs import is_served, stem_needs
 from graphdnn.engines.cuda.generator.convolution_needs import problem_of
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
-from graphdnn.engines.cuda.generator.cost import device_cost
+from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.generator.program import Program
 from graphdnn.engines.cuda.generator.source import kernel_text
-from graphdnn.engines.cuda.generator.space import is_addressable
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need
-from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvBackwardData
@@ -110,16 +112,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps = Steps(op, device)
     plan = plan_of(p, device.shared_memory, knobs[_ROWS.type]) or plan_of(p, device.shared_memory, 0)
     assert plan is not None
-    strides = roles.space(w).strides(w)
-    if not is_addressable(w):
-        w = steps.relaid(w)
-        strides = (0, p.c * p.taps, p.taps, 0, p.filter[1], 1)
+    w, strides = packed_filter(steps, roles, w, any_order=True)
     dx_space, dy_space = image_space(roles, roles.output), image_space(roles, dy)
     dy_n, _, dy_h, dy_w = dy_space.strides(dy)
-    size = element_bytes(dy)
-    chunk = power_of_two_in(8, p.k, *(s for s in (dy_n, dy_h, dy_w) if s))
-    while chunk > 1 and max(1, dy.byte_alignment) % (chunk * size):
-        chunk //= 2
+    chunk = copied_at_once(dy, 8, p.k, dy_n, dy_h, dy_w)
 
     parameters = Parameters(steps.places)
     body = Program(op, parameters, dx_space, "t")
@@ -171,8 +167,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     tiles = p.n * down * -(-across // 16) * 16
     work = 2.0 * tiles * plan.height.taps * plan.width.taps * plan.depth * 8 * plan.products
     seconds = work / (_PACE * task.device.rate(DataType.HALF))
-    others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
-    return device_cost(task, seconds + others)
+    return device_cost(task, seconds + other_seconds(task))
 
 
 ENGINE = cuda_engine(

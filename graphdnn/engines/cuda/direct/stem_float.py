@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from graphdnn.checks import InRange, OneOf
 from graphdnn.convolution import ConvProblem
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.direct.geometry import has_packed_filter, image_space, power_of_two_in
-from graphdnn.engines.cuda.direct.stem import aligned
+from graphdnn.engines.cuda.direct.geometry import copied_at_once, image_space, packed_filter
 from graphdnn.engines.cuda.direct.stem_needs import is_served, stem_needs
 from graphdnn.engines.cuda.generator.convolution_needs import problem_of
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
@@ -18,7 +17,6 @@ from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.generator.program import Program, width_for
 from graphdnn.engines.cuda.generator.source import kernel_text
-from graphdnn.engines.cuda.generator.space import is_addressable
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need
 from graphdnn.engines.sum_error import ROUNDED
@@ -91,12 +89,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, ConvForward)
     roles, p = Roles.of(anchor), anchor.problem
-    x, w = anchor.x, anchor.w
-    steps = Steps(op, device)
-    strides = roles.space(w).strides(w)
-    if not is_addressable(w) or not has_packed_filter(p, strides):
-        w = steps.relaid(w)
-        strides = (0, p.c * p.taps, p.taps, 0, p.filter[1], 1)
+    x, steps = anchor.x, Steps(op, device)
+    w, strides = packed_filter(steps, roles, anchor.w)
     plan = Plan.of(p, knobs[_ROWS.type], knobs[_PIXELS.type])
     x_space, y_space = image_space(roles, x), image_space(roles, roles.output)
     parameters = Parameters(steps.places)
@@ -106,7 +100,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     row, units = p.input[1] * p.c, plan.units(p)
     x_n, _, x_h, _ = x_space.strides(x)
-    chunk = aligned(x, power_of_two_in(4, row, *(s for s in (x_n, x_h) if s)))
+    chunk = copied_at_once(x, 4, row, x_n, x_h)
     row_tiles, channels = -(-p.output[0] // plan.rows), 8 * plan.channels
     parameters.tensor("x", x)
     parameters.tensor("filter", w)

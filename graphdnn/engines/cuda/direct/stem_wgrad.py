@@ -8,11 +8,11 @@ from functools import lru_cache
 from graphdnn.checks import Equals, MultipleOf
 from graphdnn.convolution import ConvProblem
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.direct.geometry import element_bytes, image_space, power_of_two_in
+from graphdnn.engines.cuda.direct.geometry import copied_at_once, image_space
 from graphdnn.engines.cuda.direct.stem_needs import is_served, stem_needs
 from graphdnn.engines.cuda.generator.convolution_needs import problem_of
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
-from graphdnn.engines.cuda.generator.cost import device_cost
+from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
@@ -20,11 +20,9 @@ from graphdnn.engines.cuda.generator.program import Program
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need
-from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvBackwardFilter
-from graphdnn.tensors import TensorSpec
 
 _TAG = "conv_wgrad"
 _ROWS = Knob(KnobType.TILE_ROWS, 0, 8, 1, 0, "rows of dy of a stage, at most; 0: chosen by the shape")
@@ -83,14 +81,6 @@ def plan_of(p: ConvProblem, shared_memory: int, wanted_rows: int) -> Plan | None
     return None
 
 
-def _chunk(spec: TensorSpec, *numbers: int) -> int:
-    """Elements that are copied at once: every place is a multiple of them."""
-    chunk = power_of_two_in(8, *(n for n in numbers if n))
-    while chunk > 1 and max(1, spec.byte_alignment) % (chunk * element_bytes(spec)):
-        chunk //= 2
-    return chunk
-
-
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, ConvBackwardFilter)
@@ -102,7 +92,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     x_n, _, x_h, _ = image_space(roles, x).strides(x)
     dy_n, _, dy_h, dy_w = image_space(roles, dy).strides(dy)
     row = p.input[1] * p.c
-    chunk = _chunk(x, row, x_n, x_h)
+    chunk = copied_at_once(x, 8, row, x_n, x_h)
     row_stages = -(-p.output[0] // plan.rows)
     channels = 16 * plan.channel_tiles
     channel_blocks = -(-p.k // channels)
@@ -136,7 +126,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "QP": plan.width, "EXACT": plan.width == p.output[1], "TP": plan.rows,
             "MT": plan.channel_tiles, "NP": plan.pairs, "NPARTS": plan.parts, "GROUPS": plan.shares,
             "THREADS": threads, "BLOCKS": 1, "SLICES": _SLICES,
-            "CHUNK": chunk, "DY_CHUNK": _chunk(dy, p.k, dy_n, dy_h, dy_w), "Element": STORAGE[x.data_type],
+            "CHUNK": chunk, "DY_CHUNK": copied_at_once(dy, 8, p.k, dy_n, dy_h, dy_w), "Element": STORAGE[x.data_type],
         },
     )  # fmt: skip
     packed = parameters.pack()
@@ -152,9 +142,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     channels = -(-p.k // (16 * plan.channel_tiles)) * 16 * plan.channel_tiles
     work = 2.0 * p.n * p.output[0] * plan.width * channels * plan.columns
     seconds = work / (_PACE * task.device.rate(DataType.HALF))
-    others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
     partial = 8.0 * task.device.sm_count * 16 * plan.channel_tiles * plan.columns
-    return device_cost(task, seconds + others, partial, launches=2)
+    return device_cost(task, seconds + other_seconds(task), partial, launches=2)
 
 
 ENGINE = cuda_engine(

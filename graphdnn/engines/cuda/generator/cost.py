@@ -14,6 +14,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.engines.engine import Cost, Task
 from graphdnn.engines.once import once
 from graphdnn.engines.work import bytes_moved, flops
+from graphdnn.enums import DataType
 from graphdnn.operations import ConvBackwardData
 
 _EXIT, _EXIT_LAUNCHES = "exit", 2  # parts of the sum, and the sum of the parts
@@ -28,6 +29,12 @@ def device_cost(task: Task, seconds_of_arithmetic: float, extra_bytes: float = 0
     parts = {"arithmetic": seconds_of_arithmetic, "memory": memory, "launch": start}
     work = sum(flops(op) for op in task.op.operations)
     return Cost(work, traffic, max(seconds_of_arithmetic, memory) + start, MappingProxyType(parts))
+
+
+def other_seconds(task: Task) -> float:
+    """Of the operations around the anchor, on the ordinary units."""
+    op = task.op
+    return sum(flops(step) for step in op.operations if step is not op.anchor) / task.device.rate(DataType.FLOAT)
 
 
 def memory_cost(task: Task, extra_bytes: float = 0.0, launches: int = 1) -> Cost:

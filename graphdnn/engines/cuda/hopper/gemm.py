@@ -21,7 +21,7 @@ from typing import Any
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL, Roles
-from graphdnn.engines.cuda.generator.cost import device_cost
+from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
@@ -71,7 +71,6 @@ from graphdnn.engines.cuda.hopper.tiles import (
 from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.once import once
-from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, KnobType, LayoutType
 from graphdnn.fusion.fused import FusedOp
 
@@ -318,12 +317,11 @@ def _operand_types(product: Product, is_turned: bool) -> tuple[DataType, DataTyp
 def _cost(task: Task, knobs: Knobs) -> Cost:
     product = product_of(task.op)
     choice = choose(sizes_of(task.op), task.device, knobs)
-    others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
     copying = sum(o.copying_seconds(task.device) for o in operands(product.roles))
     phases = {"copies": copying} if copying else {}
     if choice.parts > 1:
         phases["sum"] = choice.summing
-    return device_cost(task, choice.seconds - choice.summing + others, choice.partial).plus(phases)
+    return device_cost(task, choice.seconds - choice.summing + other_seconds(task), choice.partial).plus(phases)
 
 
 _COMMON: dict[str, Any] = {

@@ -15,7 +15,7 @@ from math import inf
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.generator.cost import device_cost
+from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
@@ -34,8 +34,7 @@ from graphdnn.engines.cuda.hopper.tiles import PANEL
 from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.sum_error import CUT
-from graphdnn.engines.work import flops
-from graphdnn.enums import DataType, LayoutType, NumericalNote
+from graphdnn.enums import LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 
 _COLUMNS_OF_A_THREAD = 8
@@ -114,9 +113,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 def _cost(task: Task, knobs: Knobs) -> Cost:
     choice = choose(shape_of(task.op), task.device, knobs)
     seconds = inf if choice is None else choice.seconds
-    others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
     copying = sum(o.copying_seconds(task.device) for o in operands(product_of(task.op).roles))
-    return device_cost(task, seconds + others).plus({"copies": copying} if copying else {})
+    return device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
 
 
 ENGINE = cuda_engine(

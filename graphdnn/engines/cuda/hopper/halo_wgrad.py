@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import inf, prod
 
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.generator.cost import device_cost
+from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
@@ -32,8 +32,7 @@ from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.sum_error import CUT
-from graphdnn.engines.work import flops
-from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
+from graphdnn.enums import KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 
 _NEIGHBOURS = 8  # columns of a thread that follow each other
@@ -115,10 +114,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 def _cost(task: Task, knobs: Knobs) -> Cost:
     choice = choose(shape_of(task.op), task.device, knobs)
     seconds = inf if choice is None else choice.seconds
-    others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
     copied = [o.spec.bytes for o in operands(product_of(task.op).roles) if o.is_copied]
     copying = sum(copying_seconds(size, task.device) for size in copied)
-    return device_cost(task, seconds + others).plus({"copies": copying} if copied else {})
+    return device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copied else {})
 
 
 ENGINE = cuda_engine(

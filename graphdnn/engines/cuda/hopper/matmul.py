@@ -13,7 +13,7 @@ from typing import Any
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.generator.cost import device_cost
+from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
@@ -48,7 +48,6 @@ from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.matmul import Stack
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.once import once
-from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, KnobType
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.tensors import TensorSpec
@@ -229,11 +228,10 @@ def _band(tile: Tile, device: DeviceSpec, layout: Layout) -> int:
 def _cost(task: Task, knobs: Knobs) -> Cost:
     op, products = task.op, _joined(task.op)
     choice = choose(products.sizes(op), task.device, knobs)
-    others = sum(flops(step) for step in op.operations if step is not op.anchor) / task.device.rate(DataType.FLOAT)
     operands = products.rows_from, products.columns_from
     copied = [m.spec.bytes for m in operands if chain_of(op, m.spec) or m.is_copied]
     copying = sum(copying_seconds(size, task.device) for size in copied)
-    return device_cost(task, choice.seconds + others).plus({"copies": copying} if copied else {})
+    return device_cost(task, choice.seconds + other_seconds(task)).plus({"copies": copying} if copied else {})
 
 
 _COMMON: dict[str, Any] = {

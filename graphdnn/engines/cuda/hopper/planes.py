@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.generator.cost import device_cost
+from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
@@ -41,8 +41,7 @@ from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.sum_error import SumError
-from graphdnn.engines.work import flops
-from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
+from graphdnn.enums import KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 
 _NEIGHBOURS = {1: 8, 2: 8, 4: 4, 8: 2}  # columns of a thread that follow each other, by the bytes of a result
@@ -168,8 +167,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     phases = {"split": device.launch + (filter.spec.bytes + planes.bytes) / (_SPLIT_SHARE * device.bandwidth)}
     if image.is_copied:
         phases["copies"] = copying_seconds(image.spec.bytes, device)
-    others = sum(flops(step) for step in op.operations if step is not op.anchor) / device.rate(DataType.FLOAT)
-    return device_cost(task, choice.seconds + others).plus(phases)
+    return device_cost(task, choice.seconds + other_seconds(task)).plus(phases)
 
 
 INTEGERS = cuda_engine(

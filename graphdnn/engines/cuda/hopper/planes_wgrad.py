@@ -18,7 +18,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_needs import is_convolution, problem_of, prologue_need
 from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL
-from graphdnn.engines.cuda.generator.cost import device_cost
+from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, Parameters
@@ -39,7 +39,6 @@ from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.implicit_product import gathered_and_plain, product_of
 from graphdnn.engines.engine import Cost, Engine, Knob, Knobs, Task, kind_need, need, needs_rule
 from graphdnn.engines.sum_error import SumError
-from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.rules import Constraint
@@ -243,11 +242,12 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf)
 def _cost(task: Task, knobs: Knobs, scheme_of: SchemeOf) -> Cost:
     product, scheme, device = product_of(task.op), scheme_of(task.op), task.device
     choice = choose(scheme, sizes_of(task.op), device, knobs)
-    others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / device.rate(DataType.FLOAT)
     read = operands(product.roles)
     phases = {"split": sum(ImagePlanes(operand, scheme.planes).seconds(device) for operand in read)}
     copying = sum(copying_seconds(o.spec.bytes, device) for o in read if o.is_copied)
-    return device_cost(task, choice.seconds + others).plus(phases | ({"copies": copying} if copying else {}))
+    return device_cost(task, choice.seconds + other_seconds(task)).plus(
+        phases | ({"copies": copying} if copying else {})
+    )
 
 
 def _group(task: Task) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.generator.parameters import STORAGE
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.recurrent.needs import rnn_needs, waiting_cost
@@ -74,11 +74,8 @@ def add_entering(
 
 
 def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, past: int) -> Launch:
-    rnn, steps = op.rnn, network.steps
-    parameters = Parameters(steps.places)
-    network.counting(parameters, layer)
-    network.weights(parameters, op.w, layer)
-    parameters.integer("pseudo", layer * rnn.directions)
+    rnn = op.rnn
+    parameters = network.layer(op.w, layer, layer)
     gradients(network, parameters, op, layer, leaving)
     for name, is_used in (("past", rnn.cell is Cell.GRU), ("dcells", rnn.cell is Cell.LSTM)):
         if is_used:

@@ -10,7 +10,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.elementwise import rng
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.generator.parameters import STORAGE
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.recurrent.needs import rnn_needs, waiting_cost
@@ -64,11 +64,8 @@ def outputs_of(network: Network, op: RnnForward, layer: int) -> Values:
 def _layer(
     network: Network, op: RnnForward, layer: int, values: Values, entering: Values, outputs: Values, cells: int
 ) -> Launch:
-    rnn, steps = op.rnn, network.steps
-    parameters = Parameters(steps.places)
-    network.counting(parameters, layer)
-    network.weights(parameters, op.w, layer)
-    parameters.integer("pseudo", layer * rnn.directions)
+    rnn = op.rnn
+    parameters = network.layer(op.w, layer, layer)
     entered(network, parameters, layer, values, entering)
     outputs.parameter(parameters, "out", is_output=True)
     parameters.scratch("cells", network.wide, cells)

@@ -128,6 +128,14 @@ class Network:
         parameters.integer("rows", self.rnn.rows)
         parameters.integer("hidden", self.rnn.hidden_size)
 
+    def layer(self, w: TensorSpec, layer: int, counts: int) -> Parameters:
+        """Fields of a layer's launch; ``counts``: the place, among such launches, where its blocks count each other."""
+        parameters = Parameters(self.steps.places)
+        self.counting(parameters, counts)
+        self.weights(parameters, w, layer)
+        parameters.integer("pseudo", layer * self.rnn.directions)
+        return parameters
+
     def constants(self) -> dict[str, int | bool | str]:
         """What the text of cells asks for."""
         cell = self.rnn.cell

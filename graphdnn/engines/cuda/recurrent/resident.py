@@ -156,13 +156,10 @@ def fill(
 
 
 def _layer(network: Network, op: RnnForward, layer: int, values: Values, entering: Values, shared: int) -> Launch:
-    rnn, steps = op.rnn, network.steps
+    rnn = op.rnn
     shape = next(s for s in shapes(rnn) if s.fits(network.device))
     state = STORAGE[op.y.data_type]
-    parameters = Parameters(steps.places)
-    network.counting(parameters)
-    network.weights(parameters, op.w, layer)
-    parameters.integer("pseudo", layer * rnn.directions)
+    parameters = network.layer(op.w, layer, 0)
     parameters.integer("directions", rnn.directions)
     parameters.scratch("shared", state, shared)
     entered(network, parameters, layer, values, entering)
@@ -204,12 +201,17 @@ def _outputs(network: Network, op: RnnForward, layer: int) -> Values | None:
 # What it needs.
 
 
-def _is_forward(task: Task) -> bool:
-    return isinstance(task.op.main, RnnForward)
+def resident_needs(
+    engine: str, tag: str, data: tuple[str, ...], ways: Callable[[RnnSpec], list[Shape]], handed: str
+) -> tuple[Constraint, ...]:
+    """What both directions of time need: 16-bit data and whole blocks that fit.
 
+    ``data``: the ports that have one type; ``handed``: what passes from block to block.
+    """
 
-def resident_needs(engine: str, tag: str, data: tuple[str, ...]) -> tuple[Constraint, ...]:
-    """What both directions of time need: 16-bit data and whole blocks. ``data``: the ports that have one type."""
+    def is_asked(task: Task) -> bool:
+        return task.op.main.tag == tag
+
     return (
         *half_needs(engine, tag, data),
         need(
@@ -220,12 +222,22 @@ def resident_needs(engine: str, tag: str, data: tuple[str, ...]) -> tuple[Constr
             reason=f"a block has {UNITS} units",
             fix="pad the network with units whose weights are 0, or use another engine",
             status=Status.NOT_SUPPORTED_SHAPE,
-            when=lambda task: task.op.main.tag == tag,
+            when=is_asked,
+        ),
+        need(
+            f"{engine}.size",
+            "hidden_size, batch_sizes, directions",
+            lambda task: _misfit(task, ways),
+            Empty("blocks that all run at the same time and keep their part of the matrix"),
+            reason=f"blocks wait for each other's {handed} from step to step",
+            fix="divide the sequences among several runs, or use another engine",
+            status=Status.NOT_SUPPORTED_SHAPE,
+            when=is_asked,
         ),
     )
 
 
-def misfit(task: Task, ways: Callable[[RnnSpec], list[Shape]]) -> list[str]:
+def _misfit(task: Task, ways: Callable[[RnnSpec], list[Shape]]) -> list[str]:
     """Why the network does not fit the device; empty when it does."""
     rnn = rnn_of(task)
     found = ways(rnn)
@@ -235,26 +247,11 @@ def misfit(task: Task, ways: Callable[[RnnSpec], list[Shape]]) -> list[str]:
     return [f"{rnn.hidden_size} units and {rnn.batch_sizes[0]} sequences: {least}"]
 
 
-NEEDS: tuple[Constraint, ...] = (
-    *resident_needs(_ID, RnnForward.tag, ("x", "w", "y", "hx")),
-    need(
-        f"{_ID}.size",
-        "hidden_size, batch_sizes, directions",
-        lambda task: misfit(task, shapes),
-        Empty("blocks that all run at the same time and keep their part of the matrix"),
-        reason="blocks wait for each other's states from step to step",
-        fix="divide the sequences among several runs, or use another engine",
-        status=Status.NOT_SUPPORTED_SHAPE,
-        when=_is_forward,
-    ),
-)
-
-
 ENGINE = cuda_engine(
     id=73,
     name=_ID,
     summary="recurrent networks of 16-bit data on tensor cores; matrices in registers, states pass from block to block",
-    needs=NEEDS,
+    needs=resident_needs(_ID, RnnForward.tag, ("x", "w", "y", "hx"), shapes, "states"),
     cost=lambda task, knobs: waiting_cost(task, _STEP, DataType.HALF),
     generate=lambda op, device, knobs: generate(op, device),
     numerical_notes=(NumericalNote.TENSOR_CORE,),

@@ -6,11 +6,10 @@ made of them for the layer below reads the same; ``kept_gradients`` has them as 
 
 from __future__ import annotations
 
-from graphdnn.checks import Empty
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.generator.parameters import STORAGE
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.recurrent.backward import add_entering
@@ -24,15 +23,12 @@ from graphdnn.engines.cuda.recurrent.resident import (
     Shape,
     fill,
     fitting,
-    misfit,
     resident_needs,
 )
-from graphdnn.engines.engine import need
-from graphdnn.enums import DataType, NumericalNote, Status
+from graphdnn.enums import DataType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Cell, RnnBackwardData
 from graphdnn.operations.rnn_spec import KEPT_GRADIENTS, RnnSpec
-from graphdnn.rules import Constraint
 
 _ID = "cuda_rnn_resident_backward_data"
 _STEP = 3.4e-6  # seconds, as measured on an H200
@@ -68,13 +64,10 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
 
 
 def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, shared: int) -> Launch:
-    rnn, steps = op.rnn, network.steps
+    rnn = op.rnn
     shape = next(s for s in shapes(rnn) if s.fits(network.device))
     state = STORAGE[op.y.data_type]
-    parameters = Parameters(steps.places)
-    network.counting(parameters)
-    network.weights(parameters, op.w, layer)
-    parameters.integer("pseudo", layer * rnn.directions)
+    parameters = network.layer(op.w, layer, 0)
     parameters.integer("directions", rnn.directions)
     parameters.scratch("shared", state, shared)
     gradients(network, parameters, op, layer, leaving)
@@ -105,26 +98,11 @@ def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, s
     )
 
 
-NEEDS: tuple[Constraint, ...] = (
-    *resident_needs(_ID, RnnBackwardData.tag, ("w", "y")),
-    need(
-        f"{_ID}.size",
-        "hidden_size, batch_sizes, directions",
-        lambda task: misfit(task, shapes),
-        Empty("blocks that all run at the same time and keep their part of the matrix"),
-        reason="blocks wait for each other's gradients from step to step",
-        fix="divide the sequences among several runs, or use another engine",
-        status=Status.NOT_SUPPORTED_SHAPE,
-        when=lambda task: isinstance(task.op.main, RnnBackwardData),
-    ),
-)
-
-
 ENGINE = cuda_engine(
     id=74,
     name=_ID,
     summary="gradients of recurrent networks of 16-bit data on tensor cores, handed from block to block in 16 bits",
-    needs=NEEDS,
+    needs=resident_needs(_ID, RnnBackwardData.tag, ("w", "y"), shapes, "gradients"),
     cost=lambda task, knobs: waiting_cost(task, _STEP, DataType.HALF),
     generate=lambda op, device, knobs: generate(op, device),
     numerical_notes=(NumericalNote.TENSOR_CORE,),

@@ -12,7 +12,7 @@ from math import prod
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.generator.cost import device_cost, least_seconds
+from graphdnn.engines.cuda.generator.cost import device_cost, least_seconds, other_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
@@ -22,7 +22,6 @@ from graphdnn.engines.cuda.generator.space import is_addressable, whole
 from graphdnn.engines.cuda.generator.steps import Steps, fused_inputs
 from graphdnn.engines.cuda.simt.implicit_tiles import LARGEST_SHARE, TILES, Tile
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, needs_rule
-from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, KnobType
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Matmul, Operation
@@ -272,8 +271,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     side_a, side_b = stack.operands
     rows, columns = -(-stack.rows // shape.tile.bm), -(-stack.columns // shape.tile.bn)
     rereads = ((rows - 1) * side_b.spec.bytes + (columns - 1) * side_a.spec.bytes) / 16  # most of them hit the cache
-    others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
-    return device_cost(task, shape.seconds + others, rereads)
+    return device_cost(task, shape.seconds + other_seconds(task), rereads)
 
 
 def _least(task: Task) -> float:
