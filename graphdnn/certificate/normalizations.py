@@ -27,9 +27,20 @@ from math import log2, prod, sqrt
 import numpy as np
 
 from graphdnn.certificate.box import Box
-from graphdnn.certificate.units import REFERENCE, compute_of, gamma, largest, likely, roundoff, smallest_normal
-from graphdnn.dtypes import Array
-from graphdnn.enums import BnFinalizeStatsMode, NormMode, NormPhase
+from graphdnn.certificate.units import (
+    LAMBDA,
+    REFERENCE,
+    compute_of,
+    gamma,
+    largest,
+    likely,
+    roundoff,
+    smallest_normal,
+    storage_roundoff,
+)
+from graphdnn.dtypes import ELEMENTS, Array
+from graphdnn.engines.sum_error import CUT
+from graphdnn.enums import BnFinalizeStatsMode, DataType, NormMode, NormPhase
 from graphdnn.operations import BnBackwardWeights, BnFinalize, NormBackward, NormForward, Operation
 
 Boxes = Mapping[str, Box]
@@ -73,6 +84,23 @@ def _count(values: Array, axes: tuple[int, ...]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class Type:
+    """What values are rounded to."""
+
+    u: float
+    eta: float
+    top: float
+
+    @classmethod
+    def of(cls, data_type: DataType) -> Type:
+        return cls(*storage_roundoff(data_type), ELEMENTS[data_type].largest)
+
+    def rounding(self, magnitudes: Array) -> Array:
+        """Of values at most this large; no bound where the type ends."""
+        return np.where(magnitudes > self.top, np.inf, self.u * magnitudes + self.eta)
+
+
+@dataclass(frozen=True, slots=True)
 class Arithmetic:
     """What roundings come to in an operation's arithmetic."""
 
@@ -81,11 +109,13 @@ class Arithmetic:
     top: float
     is_statistical: bool
     steps: int = 1  # roundings of each term of a mean: 4 where means are joined
+    handed: Type | None = None  # what operands of products are rounded to on the way
 
     @classmethod
-    def of(cls, op: Operation, is_statistical: bool, steps: int) -> Arithmetic:
+    def of(cls, op: Operation, is_statistical: bool, steps: int, handed: Type | None = None) -> Arithmetic:
         compute = compute_of(op.compute_type)
-        return cls(roundoff(compute) + REFERENCE, smallest_normal(compute), largest(compute), is_statistical, steps)
+        u = roundoff(compute) + REFERENCE
+        return cls(u, smallest_normal(compute), largest(compute), is_statistical, steps, handed)
 
     def rounded(self, term: Term, roundings: float) -> Box:
         """The result of a formula."""
@@ -96,6 +126,15 @@ class Arithmetic:
 
     def of_sums(self, n: int) -> float:
         return likely(n, self.u) if self.is_statistical else gamma(n, self.u)
+
+    def of_products(self, n: int) -> float:
+        """Of n products, on tensor cores as well, which cut."""
+        units = 1 + LAMBDA * sqrt(n) + CUT.drift * n
+        return gamma(min(units, n) if self.is_statistical else n, self.u)
+
+    def as_handed(self, magnitudes: Array) -> Array:
+        """What rounding operands of this size takes away."""
+        return np.zeros_like(magnitudes) if self.handed is None else self.handed.rounding(magnitudes)
 
 
 def _variance(x: Box, axes: tuple[int, ...], arithmetic: Arithmetic, *, centered: bool) -> tuple[Box | None, Box]:

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from graphdnn.certificate import normalizations, sampling
+from graphdnn.certificate import alignments, normalizations, recurrent, recurrent_gradients, sampling
 from graphdnn.certificate.box import Box, quiet, times
 from graphdnn.certificate.derivatives import CARRIED
-from graphdnn.certificate.normalizations import Arithmetic
+from graphdnn.certificate.normalizations import Arithmetic, Type
 from graphdnn.certificate.roundings import ROUNDED, underflow
 from graphdnn.certificate.summation import Summation, summation
 from graphdnn.certificate.units import (
@@ -32,27 +32,32 @@ from graphdnn.certificate.units import (
 )
 from graphdnn.dtypes import BOOLEANS, ELEMENTS, FLOATS, Array
 from graphdnn.engines.work import reduction_length
-from graphdnn.enums import ReductionOperator, ResampleMode
+from graphdnn.enums import NumericalNote, ReductionOperator, ResampleMode
 from graphdnn.heuristics import Choice, EngineConfig
 from graphdnn.operations import (
     BnBackwardWeights,
     BnFinalize,
     Concat,
     ConvolutionOperation,
+    CtcLoss,
     GenStats,
     Matmul,
     NormBackward,
     NormForward,
     Operation,
     PointwiseOperation,
+    RecurrentOperation,
     Reduction,
     ResampleBackward,
     ResampleForward,
     Reshape,
+    RnnBackwardData,
+    RnnBackwardWeights,
+    RnnForward,
     Slice,
     Transpose,
 )
-from graphdnn.operations.grid_sample import GridSample
+from graphdnn.operations.grid_sample import GridSample, GridSampleBackward
 from graphdnn.tensors import TensorSpec
 
 _R = ReductionOperator
@@ -64,6 +69,11 @@ FORMULAS: dict[type[Operation], Callable[[Any, Mapping[str, Box], Arithmetic], d
     BnFinalize: normalizations.bn_finalize,
     BnBackwardWeights: normalizations.bn_backward_weights,
     GridSample: sampling.grid_sample,
+    GridSampleBackward: sampling.grid_sample_backward,
+    RnnForward: recurrent.forward,
+    RnnBackwardData: recurrent_gradients.of_data,
+    RnnBackwardWeights: recurrent_gradients.of_weights,
+    CtcLoss: alignments.ctc_loss,
 }
 
 
@@ -121,7 +131,8 @@ class Walk:
             if self.values is None:
                 raise Unproved(f"{op.label().split(' ')[0]} depends on how the data is spread: give data")
             steps = 1 if self.config.device.kind == "cpu" else 4
-            return FORMULAS[type(op)](op, operands, Arithmetic.of(op, self.is_statistical, steps))
+            arithmetic = Arithmetic.of(op, self.is_statistical, steps, _handed(op, choice))
+            return FORMULAS[type(op)](op, operands, arithmetic)
         raise Unproved(f"no bound is derived for {op.label().split(' ')[0]}")
 
     # Operands and results.
@@ -410,6 +421,13 @@ def _makes(op: Operation) -> bool:
     from graphdnn.enums import PointwiseMode as M
 
     return isinstance(op, PointwiseOperation) and op.spec.mode in (M.GEN_INDEX, M.MOD)
+
+
+def _handed(op: Operation, choice: Choice | None) -> Type | None:
+    """Tensor cores of recurrent networks read and hand on the data's type, where others keep that of the arithmetic."""
+    if choice is None or NumericalNote.TENSOR_CORE not in choice.engine.numerical_notes:
+        return None
+    return Type.of(next(iter(op.inputs().values())).data_type) if isinstance(op, RecurrentOperation) else None
 
 
 def _largest_products(how: Summation, reach: Mapping[str, Array]) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 from graphdnn.dtypes import Array
 
 
-def _places(labels: Array, lengths: Array, classes: int) -> tuple[Array, Array, Array]:
+def places_of(labels: Array, lengths: Array, classes: int) -> tuple[Array, Array, Array]:
     """Classes by place [n, places], which places exist, and which may be reached from two places before."""
     batch, longest = labels.shape
     places = np.zeros((batch, 2 * longest + 1), np.int64)
@@ -22,7 +22,7 @@ def _places(labels: Array, lengths: Array, classes: int) -> tuple[Array, Array, 
     return places, exists, skips
 
 
-def _shifted(values: Array, by: int) -> Array:
+def shifted(values: Array, by: int) -> Array:
     """Values of the places ``by`` before (after, for negative numbers); impossible where there are none."""
     found = np.full_like(values, -np.inf)
     if abs(by) < values.shape[1]:
@@ -37,7 +37,7 @@ def loss(
     steps, batch, classes = probs.shape
     label_lengths = np.clip(label_lengths.astype(np.int64), 0, labels.shape[1])
     input_lengths = np.clip(input_lengths.astype(np.int64), 0, steps)
-    places, exists, skips = _places(labels, label_lengths, classes)
+    places, exists, skips = places_of(labels, label_lengths, classes)
     shape = (2, steps, batch, places.shape[1])
     read, left = (
         np.empty(shape, probs.dtype) if scratch is None else scratch.view(probs.dtype)[: np.prod(shape)].reshape(shape)
@@ -51,8 +51,8 @@ def loss(
     for t in range(steps):
         if t:
             before = read[t - 1]
-            two = np.where(skips, _shifted(before, 2), -np.inf)
-            start = np.logaddexp(np.logaddexp(before, _shifted(before, 1)), two)
+            two = np.where(skips, shifted(before, 2), -np.inf)
+            start = np.logaddexp(np.logaddexp(before, shifted(before, 1)), two)
         read[t] = start + emitted[t]
 
     last = np.maximum(input_lengths - 1, 0)
@@ -72,8 +72,8 @@ def loss(
         ending = finish
         if t + 1 < steps:
             after = left[t + 1] + emitted[t + 1]
-            two = np.where(onward, _shifted(after, -2), -np.inf)
-            going = np.logaddexp(np.logaddexp(after, _shifted(after, -1)), two)
+            two = np.where(onward, shifted(after, -2), -np.inf)
+            going = np.logaddexp(np.logaddexp(after, shifted(after, -1)), two)
             ending = np.where((t == last)[:, None], finish, going)
         left[t] = ending
 

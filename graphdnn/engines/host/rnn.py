@@ -80,17 +80,17 @@ def masked(rnn: RnnSpec, values: Array, masks: Array | None, layer: int) -> Arra
     return np.asarray(np.where(masks[layer - 1], values * values.dtype.type(scale), values.dtype.type(0)))
 
 
-def _steps(rnn: RnnSpec, *, forward: bool) -> Iterator[tuple[slice, int]]:
+def steps_of(rnn: RnnSpec, *, forward: bool) -> Iterator[tuple[slice, int]]:
     """The rows of each step and its number of sequences."""
     order = range(len(rnn.batch_sizes))
     for t in order if forward else reversed(order):
         yield slice(rnn.starts[t], rnn.starts[t + 1]), rnn.batch_sizes[t]
 
 
-def _before(rnn: RnnSpec, values: Array, first: Array, *, forward: bool) -> Array:
+def before(rnn: RnnSpec, values: Array, first: Array, *, forward: bool) -> Array:
     """The state that each step began with, from the states that the steps ended with."""
     state, found = first.copy(), np.empty_like(values)
-    for rows, batch in _steps(rnn, forward=forward):
+    for rows, batch in steps_of(rnn, forward=forward):
         found[rows] = state[:batch]
         state[:batch] = values[rows]
     return found
@@ -161,7 +161,7 @@ def forward(
             weights, memory = weights_of(rnn, w, p), kept_of(rnn, kept, p)
             entering = _input_products(rnn, values, weights, scratch)
             h, c = (_initial(rnn, first, p, x.dtype) for first in (hx, cx))
-            for rows, batch in _steps(rnn, forward=direction == 0):
+            for rows, batch in steps_of(rnn, forward=direction == 0):
                 of_state = h[:batch] @ weights.state.T + weights.state_bias
                 output, cell = _step(rnn, entering[rows], of_state, h[:batch], c[:batch], memory[rows])
                 h[:batch] = rounded(output)
@@ -229,11 +229,11 @@ def backward_data(
             p, columns = layer * rnn.directions + direction, slice(direction * n, (direction + 1) * n)
             weights, memory, found = weights_of(rnn, w, p), kept_of(rnn, kept, p), gradients_of(rnn, gradients, p)
             runs = direction == 0
-            h = _before(rnn, outputs[:, columns], _initial(rnn, hx, p, dy.dtype), forward=runs)
+            h = before(rnn, outputs[:, columns], _initial(rnn, hx, p, dy.dtype), forward=runs)
             cells = memory[:, 4] if rnn.cell is Cell.LSTM else h
-            c = _before(rnn, cells, _initial(rnn, cx, p, dy.dtype), forward=runs) if rnn.cell is Cell.LSTM else h
+            c = before(rnn, cells, _initial(rnn, cx, p, dy.dtype), forward=runs) if rnn.cell is Cell.LSTM else h
             dh, dc = (_initial(rnn, last, p, dy.dtype) for last in (dhy, dcy))
-            for rows, batch in _steps(rnn, forward=not runs):
+            for rows, batch in steps_of(rnn, forward=not runs):
                 total = leaving[rows, columns] + dh[:batch]
                 past, dc[:batch] = _step_backward(
                     rnn, total, dc[:batch], outputs[rows, columns], h[rows], c[rows], memory[rows], found[rows]
@@ -263,7 +263,7 @@ def backward_weights(
         for direction in range(rnn.directions):
             p, columns = layer * rnn.directions + direction, slice(direction * n, (direction + 1) * n)
             found, into = gradients_of(rnn, gradients, p), weights_of(rnn, dw, p)
-            h = _before(rnn, outputs[:, columns], _initial(rnn, hx, p, x.dtype), forward=direction == 0)
+            h = before(rnn, outputs[:, columns], _initial(rnn, hx, p, x.dtype), forward=direction == 0)
             of_input, of_state = _of_input(rnn, found), _of_state(rnn, found)
             if into.input is not None:
                 into.input[:] = of_input.T @ values
