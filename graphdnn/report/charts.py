@@ -8,10 +8,10 @@ from math import ceil, floor, log10
 from graphdnn.engines.work import tensor_core_type
 from graphdnn.kernels import KernelView
 from graphdnn.report.markup import Markup, element, joined, text
-from graphdnn.text import count, seconds, shortened
+from graphdnn.text import count, seconds
 
 _WIDTH, _HEIGHT = 640.0, 330.0
-_LONGEST_NAME = 26  # characters
+_LONGEST_NAME = 25  # characters
 _LEFT, _RIGHT, _TOP, _BOTTOM = 74.0, 24.0, 16.0, 46.0
 
 
@@ -140,7 +140,8 @@ def bars(rows: Sequence[tuple[str, float, float, float]]) -> Markup:
     parts = []
     for i, (name, low, middle, high) in enumerate(rows):
         y = 8 + i * step
-        parts.append(_label(names - 8, y + 14, shortened(name, _LONGEST_NAME), "end"))
+        label = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 4]} ..."
+        parts.append(_label(names - 8, y + 14, label, "end"))
         parts.append(
             Markup(f'<rect class="bar" x="{names}" y="{y:.1f}" width="{middle * scale:.1f}" height="18" rx="2"/>')
         )

@@ -91,7 +91,7 @@ def _ranking(contents: Contents) -> Markup:
     rows = [_config(i, config) for i, config in enumerate(contents.configs)]
     about = f"Mode {ranking.mode.name} on {ranking.device.name}, best first; the first ones are shown."
     head = ("", "engine", "predicted", "workspace", "notes")
-    predicted = [(c.name, *(c.predicted_seconds,) * 3) for c in contents.configs]
+    predicted = [(f"{i} {c.name}", *(c.predicted_seconds,) * 3) for i, c in enumerate(contents.configs)]
     return section("Ranking", element("p", about, class_="soft"), table(head, rows, (0, 2, 3)), bars(predicted))
 
 

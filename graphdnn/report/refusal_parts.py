@@ -16,9 +16,11 @@ def refusals_section(ledger: Ledger) -> Markup:
     if not len(ledger):
         return section("Refusals", element("p", "Nothing was refused.", class_="note"))
     foreign = [e for e in ledger if _is_foreign(e)]
+    elsewhere = {_place(e) for e in foreign}
+    declined = {_place(e) for e in ledger if e.kind == "engine"}
     parts = []
     for kind, meaning in KINDS.items():
-        entries = [e for e in ledger if e.kind == kind and not _is_foreign(e)]
+        entries = [e for e in ledger if _kind(e, declined) == kind and _place(e) not in elsewhere]
         if entries:
             parts.append(element("h3", f"{kind}: {meaning}"))
             parts += [_subject(subject, [e for e in entries if e.subject.text == subject])
@@ -32,6 +34,15 @@ def refusals_section(ledger: Ledger) -> Markup:
 
 def _is_foreign(entry: Entry) -> bool:
     return entry.rule == f"{entry.subject.engine}.operation"
+
+
+def _place(entry: Entry) -> tuple[int | None, str]:
+    return entry.subject.fused, entry.subject.engine
+
+
+def _kind(entry: Entry, declined: set[tuple[int | None, str]]) -> str:
+    """A filter's word about an engine that does not serve the operation anyway stands with the engine's own."""
+    return "engine" if entry.kind == "filter" and _place(entry) in declined else entry.kind
 
 
 def _subject(subject: str, entries: list[Entry]) -> Markup:
