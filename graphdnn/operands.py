@@ -12,16 +12,21 @@ from graphdnn.engines.host.memory import empty, store
 from graphdnn.graph import OperationGraph
 from graphdnn.tensors import TensorSpec
 
+REPEATED = 1_048_573  # a prime: what repeats after so many elements is shifted against every axis
 
-def random_operands(graph: OperationGraph, seed: int = 0, *, extreme: bool = False) -> dict[int, Any]:
+
+def random_operands(
+    graph: OperationGraph, seed: int = 0, *, extreme: bool = False, distinct: int | None = None
+) -> dict[int, Any]:
     """Arrays for every bound tensor: inputs random, outputs poisoned (NaN, or the largest integer).
 
     Floating inputs are normal numbers, integers small enough to be told apart and large enough to carry
-    (the full range with ``extreme``), a by-value tensor is 1e-5 as befits an epsilon.
+    (the full range with ``extreme``), a by-value tensor is 1e-5 as befits an epsilon. ``distinct``: numbers drawn for a
+    tensor at most, which larger ones repeat: drawing takes longer than anything else that is done with them.
     """
     rng = np.random.default_rng(seed)
     return {
-        spec.uid: poisoned(spec) if spec.uid in graph.producer else _random(spec, rng, extreme=extreme)
+        spec.uid: poisoned(spec) if spec.uid in graph.producer else _random(spec, rng, distinct, extreme=extreme)
         for spec in graph.bound
     }
 
@@ -44,19 +49,21 @@ def poisoned(spec: TensorSpec) -> Any:
     return binding
 
 
-def _random(spec: TensorSpec, rng: np.random.Generator, *, extreme: bool) -> Any:
+def _random(spec: TensorSpec, rng: np.random.Generator, distinct: int | None, *, extreme: bool) -> Any:
     element = ELEMENTS[spec.data_type]
     if spec.is_by_value:
         return 1e-5 if spec.data_type in FLOATS else 1
+    shape = spec.extents if distinct is None or spec.elements <= distinct else (distinct,)
     values: Array
     if element.kind == "float":
-        values = rng.standard_normal(spec.extents)
+        values = rng.standard_normal(shape)
     elif element.kind == "bool":
-        values = rng.random(spec.extents) < 0.5
+        values = rng.random(shape) < 0.5
     else:
         low, high = (int(element.smallest), int(element.largest)) if extreme else (max(-8, int(element.smallest)), 8)
-        values = rng.integers(low, high, spec.extents, endpoint=True)
+        values = rng.integers(low, high, shape, endpoint=True)
     binding = empty(spec)
     binding[...] = 0
-    store(cast(values, spec.data_type), binding, spec)
+    drawn = cast(values, spec.data_type)
+    store(drawn if shape == spec.extents else np.resize(drawn, spec.extents), binding, spec)
     return binding

@@ -26,12 +26,13 @@ from graphdnn.operands import random_operands
 from graphdnn.oracle import evaluate
 from graphdnn.problem import parse
 from graphdnn.tuning import Trial, Verdict
+from graphdnn.tuning.answers import Answers
 from graphdnn.tuning.candidates import Candidates, candidates_of
 from graphdnn.tuning.intervals import Interval, kendall_tau, median_interval, rank_below, spearman_rho
 from graphdnn.tuning.progress import Progress
 from graphdnn.tuning.reference import Reference
 from graphdnn.tuning.search import Limits, Search, simplicity
-from graphdnn.tuning.thinning import Thinned, thinned
+from graphdnn.tuning.thinning import Thinned, slices_of, thinned
 from graphdnn.tuning.worker import Bench
 
 CPU = device_spec("cpu")
@@ -270,31 +271,44 @@ def test_a_bar_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "is_thinned"),
+    ("text", "name"),
     [
-        ("conv x=f32[7,4,8,8] w=f32[7,4,3,3] pad=1 + bias + relu", True),
-        ("conv x=i8[7,8,8,8]nhwc w=i8[7,8,3,3] pad=1 + residual", True),
-        ("dgrad dy=f16[7,4,8,8] w=f16[4,4,3,3] dx=[7,4,8,8] pad=1", True),
-        ("pool max x=f32[7,4,8,8] window=2 stride=2", True),
-        ("matmul a=f32[7,4,8] b=f32[1,8,5] + bias", True),
-        ("pointwise x=f32[7,4,8] + mul + tanh", True),
-        ("wgrad x=f32[7,4,8,8] dy=f32[7,4,8,8] dw=[4,4,3,3] pad=1", False),
-        ("reduce add x=f32[7,8,6,6] y=[1,8,1,1]", False),
-        ("norm batch x=f32[7,8,6,6]", False),
-        ("conv x=f32[1,4,8,8] w=f32[4,4,3,3]", False),
+        ("conv x=f32[7,4,8,8] w=f32[7,4,3,3] pad=1 + bias + relu", "images"),
+        ("conv x=i8[7,8,8,8]nhwc w=i8[7,8,3,3] pad=1 + residual", "images"),
+        ("dgrad dy=f16[7,4,8,8] w=f16[4,4,3,3] dx=[7,4,8,8] pad=1", "images"),
+        ("pool max x=f32[7,4,8,8] window=2 stride=2", "images"),
+        ("matmul a=f32[7,4,8] b=f32[1,8,5] + bias", "images"),
+        ("pointwise x=f32[7,4,8] + mul + tanh", "images"),
+        ("norm layer x=f32[7,4,8]", "images"),
+        ("conv x=f32[1,4,8,8] w=f32[7,4,3,3] + bias + relu", "channels"),
+        ("dgrad dy=f16[1,4,8,8]nhwc w=f16[4,7,3,3]nhwc dx=[1,7,8,8] pad=1", "channels"),
+        ("wgrad x=f32[5,4,8,8] dy=f32[5,7,8,8]nhwc dw=[7,4,3,3] pad=1", "channels"),
+        ("reduce add x=f32[5,7,6,6]nhwc y=[1,7,1,1]", "channels"),
+        ("norm batch x=f32[5,7,6,6]nhwc", "channels"),
+        ("matmul a=f32[1,7,8] b=f32[1,8,5] + bias", "rows"),
+        ("conv x=f32[1,8,8,8] w=f32[8,4,3,3]", None),
+        ("wgrad x=f32[7,8,8,8] dy=f32[7,8,8,8] dw=[8,4,3,3] pad=1", None),
+        ("reduce add x=f32[7,8,6,6] y=[1,1,1,1]", None),
     ],
 )
-def test_some_images_are_what_the_whole_graph_computes_there(text: str, is_thinned: bool) -> None:
+def test_some_slices_are_what_the_whole_graph_computes_there(text: str, name: str | None) -> None:
     graph = graph_of(text)
-    thin = thinned(graph, (0, 4, 6))
-    assert (thin is not None) is is_thinned
-    if thin is None:
+    slices = slices_of(graph)
+    assert (None if slices is None else (slices.name, slices.count)) == (None if name is None else (name, 7))
+    if slices is None:
         return
-    assert (thin.kept[0], thin.kept[-1], len(thin.kept), thin.batch) == (0, 6, 3, 7)
+    thin = thinned(graph, slices, (0, 4, 6))
     operands = random_operands(graph)
     whole, part = evaluate(graph, operands), evaluate(thin.graph, thin.bindings(operands))
+    for uid, axis in slices.axes.items():
+        assert np.allclose(np.take(whole[uid], thin.kept, axis), part[uid], rtol=1e-12, atol=1e-12)
+    bench: Any = SimpleNamespace(arrays=operands)
+    plan: Any = SimpleNamespace(to_host=dict)
     for spec in graph.outputs:
-        assert np.array_equal(whole[spec.uid][list(thin.kept)], part[spec.uid])
+        operands[spec.uid][...] = whole[spec.uid].astype(operands[spec.uid].dtype)
+    cut = [Bench._result(bench, plan, t, slices.axes.get(t.uid), [0, 4, 6]) for t in graph.outputs]
+    answers = Answers(thin.graph, thin.bindings(operands), part)
+    assert answers.judged((), [len(each) for each in cut], b"".join(cut)) == ""
 
 
 @pytest.mark.parametrize(("allowed", "images"), [(0.0, 2), (60.0, 9)])
@@ -303,7 +317,7 @@ def test_a_wrong_image_is_found_where_it_was_compared(
 ) -> None:
     """Two images at first, others from part to part; all that are there by then for the one that is to win."""
     monkeypatch.setattr("graphdnn.tuning.reference._FIRST", 0.0)
-    monkeypatch.setattr("graphdnn.tuning.reference._LARGEST", 1)  # one image for a part
+    monkeypatch.setattr("graphdnn.tuning.reference._LARGEST", 1)  # one image for each part
     graph = graph_of("conv x=f32[9,4,8,8]nhwc w=f32[4,4,3,3] pad=1 + relu")
     right = evaluate(graph, random_operands(graph))[graph.outputs[0].uid].astype(np.float32)
     reference = Reference(graph, 0, is_beside=True, allowed=allowed)
@@ -361,11 +375,21 @@ def test_images_of_a_result_are_as_the_whole_lies(order: tuple[int, ...]) -> Non
     wanted = np.ascontiguousarray(values[[4, 0, 2]].transpose(order)).tobytes()
     for array in (lying, _There(lying)):
         bench: Any = SimpleNamespace(arrays={1: array})
-        assert bytes(Bench._result(bench, plan, spec, [4, 0, 2])) == wanted  # type: ignore[arg-type]
+        assert bytes(Bench._result(bench, plan, spec, 0, [4, 0, 2])) == wanted  # type: ignore[arg-type]
+
+
+def test_large_operands_repeat_their_numbers() -> None:
+    graph = graph_of("pointwise x=f16[2,4,8,8]nhwc + mul")
+    whole, part = (random_operands(graph, distinct=n) for n in (512, 7))
+    assert all(np.array_equal(whole[t.uid], random_operands(graph)[t.uid]) for t in graph.inputs)
+    for spec in graph.inputs:
+        flat = part[spec.uid].reshape(-1)
+        assert len(set(flat.tolist())) == 7
+        assert np.array_equal(flat[7:], flat[:-7])
 
 
 def test_an_oracle_that_fails_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: Any) -> None:
+    def fails(*_: Any, **__: Any) -> None:
         raise MemoryError("no memory for the oracle")
 
     monkeypatch.setattr("graphdnn.tuning.reference.random_operands", fails)

@@ -1,6 +1,6 @@
 """Reference: what a graph should compute on the tuner's operands, worked out once for all candidates.
 
-Where that takes long and images are treated apart (graphdnn/tuning/thinning.py), the oracle works out a few of them
+Where that takes long and images, or channels, are treated apart (graphdnn/tuning/thinning.py), a few are worked out
 first, on which every candidate is judged, and goes on from part to part while there is time. On all that are there in
 the end the winner is judged once more. Where candidates run on a GPU this goes on in threads beside the search, for
 the host is idle there; on a host that would disturb what is timed, so the oracle works before the first candidate does.
@@ -22,9 +22,9 @@ from graphdnn.engines import Task
 from graphdnn.engines.numpy_general import ENGINE as NUMPY
 from graphdnn.fusion import fuse
 from graphdnn.graph import OperationGraph
-from graphdnn.operands import blended, random_operands
+from graphdnn.operands import REPEATED, blended, random_operands
 from graphdnn.tuning.answers import Answers, Growth
-from graphdnn.tuning.thinning import Thinned, batch_tensors, thinned
+from graphdnn.tuning.thinning import Thinned, slices_of, thinned
 
 _Value = TypeVar("_Value")
 Results = Callable[
@@ -32,8 +32,8 @@ Results = Callable[
 ]  # sizes and bytes of the outputs, or of a part of them
 _DOUBLE = 4.0  # times the predicted seconds of the general engine that the oracle takes: its arithmetic is DOUBLE
 _FIRST = 0.1  # share of the allowed seconds that the first part may take, as predicted
-_FEWEST, _MOST = 2, 16  # images of the first part
-_PART = 0.1  # seconds that each further part should take
+_FEWEST, _MOST = 2, 16  # slices in the first part
+_PART = 0.2  # seconds that each further part should take
 _LARGEST = 1 << 24  # bytes of a tensor's part in the oracle's arithmetic: memory of this size is used again and again
 _BYTES = 1 << 30  # of all parts together
 
@@ -47,7 +47,7 @@ class Reference:
     is_beside: bool  # works in threads
     allowed: float  # seconds that the oracle goes on for; the first part is worked out whatever it takes
     first: Thinned | None = None
-    _order: list[int] = field(default_factory=list)  # images that are not worked out yet
+    _order: list[int] = field(default_factory=list)  # slices that are not worked out yet
     _parts: list[tuple[Thinned | None, Answers]] = field(default_factory=list)
     _begun: Future[Answers] = field(default_factory=Future)
     _growing: Future[None] | None = None
@@ -58,21 +58,22 @@ class Reference:
 
     def __post_init__(self) -> None:
         needed = _DOUBLE * sum(NUMPY.cost(Task(op, this_cpu()), {}).seconds for op in fuse(self.graph))
-        found = batch_tensors(self.graph) if needed > _FIRST * self.allowed else None
+        found = slices_of(self.graph) if needed > _FIRST * self.allowed else None
         if found is not None:
-            batch, _ = found
-            images = min(max(int(_FIRST * self.allowed / needed * batch), _FEWEST), _MOST)
-            inner = [int(i) + 1 for i in np.random.default_rng(self.seed).permutation(batch - 2)]
-            self.first = thinned(self.graph, (0, *inner[: images - 2], batch - 1))
-            self._order = inner[images - 2 :]
+            first = min(max(int(_FIRST * self.allowed / needed * found.count), _FEWEST), _MOST)
+            if first < found.count:
+                inner = [int(i) + 1 for i in np.random.default_rng(self.seed).permutation(found.count - 2)]
+                self.first = thinned(self.graph, found, (0, *inner[: first - 2], found.count - 1))
+                self._order = inner[first - 2 :]
 
     @property
     def checked(self) -> str:
         """What of the results is compared with the oracle."""
         if self.first is None:
             return "in full"
-        images = len(self.first.kept) + sum(len(thin.kept) for thin, _ in self._parts[1 : self._compared] if thin)
-        return "in full" if images == self.first.batch else f"on {images} of {self.first.batch} images"
+        slices = self.first.slices
+        count = len(self.first.kept) + sum(len(thin.kept) for thin, _ in self._parts[1 : self._compared] if thin)
+        return "in full" if count == slices.count else f"on {count} of {slices.count} {slices.name}"
 
     def start(self) -> None:
         """Work out the values: now, or beside what follows."""
@@ -127,7 +128,7 @@ class Reference:
         """The first part, and then others while there is time, as long as the last one says they take."""
         start = before = perf_counter()
         try:
-            operands = random_operands(self.graph, self.seed)
+            operands = random_operands(self.graph, self.seed, distinct=REPEATED)
             operands |= blended(self.graph, operands)
             before, answers = perf_counter(), Answers.of(self.graph, operands, self.first)
         except BaseException as error:
@@ -135,16 +136,20 @@ class Reference:
             return
         self._parts.append((self.first, answers))
         self._begun.set_result(answers)
-        size = 0 if self.first is None else len(self.first.kept)
+        if self.first is None:
+            return
+        size, slices = len(self.first.kept), self.first.slices
         with suppress(MemoryError):  # what is there by then is enough to judge by
             while self._order and not self._is_closed:
                 now = perf_counter()
-                seconds, largest = (now - before) / size, max(v.nbytes for v in answers.values.values()) / size
-                size = max(1, min(int(_PART / seconds), int(_LARGEST / largest), len(self._order)))
+                seconds = (now - before) / size
+                largest = max(answers.values[uid].nbytes for uid in slices.axes) / size
+                most = min((self.allowed - (now - start)) / seconds, max(_PART / seconds, size), _LARGEST / largest)
+                size = max(1, min(2 * size, int(most), len(self._order)))
                 held = sum(part.size for _, part in self._parts)
                 if now - start + size * seconds > self.allowed or held > _BYTES:
                     break
-                thin = thinned(self.graph, sorted(self._order[:size]))
+                thin = thinned(self.graph, slices, sorted(self._order[:size]))
                 before, answers = now, Answers.of(self.graph, operands, thin)
                 self._parts.append((thin, answers))
                 del self._order[:size]

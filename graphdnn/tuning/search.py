@@ -101,9 +101,9 @@ class Search:
     def open(self) -> None:
         """Hand over the graph; the worker makes its operands while the oracle works and kernels are compiled."""
         self.process.tell(self._opening())
+        self.reference.start()
         first = self.candidates.first
         self.ahead.offer([first, *self.candidates.upcoming([first], FIRST)])
-        self.reference.start()
         self._is_opening = True
 
     def _opened(self) -> None:
@@ -283,7 +283,11 @@ class Search:
         return False
 
     def _outputs(self, thin: Thinned | None) -> tuple[list[int], bytes]:
-        wanted = {"uids": [], "kept": []} if thin is None else {"uids": sorted(thin.uids), "kept": list(thin.kept)}
+        cut = {} if thin is None else thin.slices.axes
+        wanted = {
+            "axes": [cut.get(t.uid) for t in self.reference.graph.outputs],
+            "kept": list(thin.kept if thin else ()),
+        }
         reply, payload = self.process.ask({"do": "outputs", **wanted}, self.limits.candidate)
         return reply["sizes"], payload
 

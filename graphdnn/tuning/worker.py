@@ -28,7 +28,7 @@ from graphdnn.dtypes import ELEMENTS, Array
 from graphdnn.engines.host.memory import empty
 from graphdnn.errors import GraphdnnError
 from graphdnn.files import config_from_dict, graph_from_dict, guarded
-from graphdnn.operands import blended, poisoned, random_operands
+from graphdnn.operands import REPEATED, blended, poisoned, random_operands
 from graphdnn.plan import ExecutionPlan, class_of
 from graphdnn.tensors import TensorSpec
 from graphdnn.tuning.answers import as_it_lies, axes_of
@@ -51,7 +51,7 @@ class Bench:
         self.graph = guarded(lambda: graph_from_dict(message["graph"]))
         _choose(message.get("ordinal"))
         class_of(self.device.kind).prepare(self.device)
-        self.host = random_operands(self.graph, message["seed"])
+        self.host = random_operands(self.graph, message["seed"], distinct=REPEATED)
         self.before = blended(self.graph, self.host)
         self.arrays: dict[int, Any] = {}
         self.plans: dict[int, tuple[ExecutionPlan, Any]] = {}
@@ -99,19 +99,20 @@ class Bench:
         altered = [t.uid for t, number in zip(read, found, strict=False) if number != self._untouched[t.uid]]
         return altered, "-".join(f"{number:016x}" for number in found[len(read) :])
 
-    def outputs(self, uids: list[int], kept: list[int]) -> tuple[Message, bytes]:
-        """What the last checked execution wrote; of the tensors ``uids`` the images ``kept``."""
+    def outputs(self, axes: list[int | None], kept: list[int]) -> tuple[Message, bytes]:
+        """What the last checked execution wrote; of each result the slices ``kept`` along its one of ``axes``."""
         assert self._checked is not None
-        parts = [self._result(self._checked, spec, kept if spec.uid in uids else None) for spec in self.graph.outputs]
+        found = zip(self.graph.outputs, axes, strict=True)
+        parts = [self._result(self._checked, spec, axis, kept) for spec, axis in found]
         return {"sizes": [len(part) for part in parts]}, b"".join(parts)
 
-    def _result(self, plan: ExecutionPlan, spec: TensorSpec, kept: list[int] | None) -> bytes | memoryview:
+    def _result(self, plan: ExecutionPlan, spec: TensorSpec, axis: int | None, kept: list[int]) -> bytes | memoryview:
         array = self.arrays[spec.uid]
-        if kept is None or isinstance(array, np.ndarray) or array.strides[0] * array.shape[0] != array.nbytes:
+        if axis != 0 or isinstance(array, np.ndarray) or array.strides[0] * array.shape[0] != array.nbytes:
             whole = plan.to_host({spec.uid: array})[spec.uid]
-            if kept is None:
+            if axis is None:
                 return _bytes(whole)
-            return np.take(as_it_lies(whole), kept, axes_of(whole).index(0)).tobytes()
+            return np.take(as_it_lies(whole), kept, axes_of(whole).index(axis)).tobytes()
         size = array.strides[0]  # images lie one after another: only those of interest are copied
         found = np.empty((len(kept), size), np.uint8)
         for row, image in zip(found, kept, strict=True):
@@ -333,7 +334,7 @@ class Service:
         if do == "check":
             return bench.check(message["key"])
         if do == "outputs":
-            return bench.outputs(message["uids"], message["kept"])
+            return bench.outputs(message["axes"], message["kept"])
         if do == "time":
             return bench.time(message["key"], message["calls"], message["samples"])
         assert do == "drop"
