@@ -100,7 +100,20 @@ def test_what_misbehaves_has_its_verdict_and_cannot_win(names: tuple[str, ...]) 
 
 
 def test_every_engine_that_misbehaves_has_its_row() -> None:
-    assert set(REASONS) == set(tuning_engines.ENGINES) - {"prints", "steady", "bimodal"}
+    assert set(REASONS) == set(tuning_engines.ENGINES) - {"prints", "steady", "bimodal", "wrong_inside"}
+
+
+def test_what_is_wrong_on_an_image_that_was_not_looked_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is found when it is to win, and the slower one that is right wins."""
+    monkeypatch.setattr(sys.modules["graphdnn.tuning.reference"], "_FIRST", 0.0)
+    tuned = autotune(
+        parse("conv x=f32[5,4,8,8] w=f32[4,4,3,3] pad=1 + relu").build_operation_graph(), budget=20.0,
+        any_class=True, initializer="tuning_engines",
+        engines=tuple(tuning_engines.ENGINES[name] for name in ("wrong_inside", "steady")),
+    )  # fmt: skip
+    assert verdicts(tuned) == {"steady": Verdict.FASTEST, "wrong_inside": Verdict.WRONG}
+    assert "largest difference 1" in tuned.trials[1].reason
+    assert tuned.checked == "in full"
 
 
 @pytest.mark.long

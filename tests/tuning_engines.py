@@ -64,6 +64,11 @@ def _leaves_some_out(kernel: Kernel, call: int, arrays: Any, scratch: Any) -> No
     arrays[-1].flat[-1] = before
 
 
+def _wrong_inside(kernel: Kernel, call: int, arrays: Any, scratch: Any) -> None:
+    kernel.run(arrays, scratch)
+    arrays[-1][len(arrays[-1]) // 2] += 1
+
+
 def _wrong_later(kernel: Kernel, call: int, arrays: Any, scratch: Any) -> None:
     kernel.run(arrays, scratch)
     if call > 2:
@@ -96,7 +101,7 @@ RUNS: dict[str, Run] = {
     "raises": _raises, "hangs": _hangs, "hangs_later": _hangs_later, "exhausts_memory": _exhausts_memory,
     "exits": _exits, "kills_itself": _kills_itself, "crashes": _crashes, "is_wrong": _is_wrong,
     "leaves_some_out": _leaves_some_out, "wrong_later": _wrong_later, "spoils_inputs": _spoils_inputs,
-    "prints": _prints, "steady": _steady, "bimodal": _bimodal,
+    "wrong_inside": _wrong_inside, "prints": _prints, "steady": _steady, "bimodal": _bimodal,
 }  # fmt: skip
 
 

@@ -178,8 +178,13 @@ class Search:
                 config: EngineConfig | None = self.candidates.first
                 while config is not None:
                     self._try_from(config)
-                    # Where everything was wrong in the end, what nobody expected to win has its turn.
-                    config = None if self._decide(self._race()) else self.candidates.next([])
+                    is_decided = self._decide(self._race())
+                    while (
+                        not is_decided and self._impressions()
+                    ):  # the slower ones, where the fast were wrong in the end
+                        is_decided = self._decide(self._race())
+                    # Where everything was wrong, what nobody expected to win has its turn.
+                    config = None if is_decided else self.candidates.next([])
             except BaseException:
                 self.process.kill()
                 raise
