@@ -71,7 +71,7 @@ class Descriptor:
     def set(self, name: object, kind: object, count: object, values: Any) -> None:
         """Keep the elements of an attribute; a second set replaces the first."""
         if self._finalized:
-            raise self._error(rules.FINALIZED, str(name), "cudnnBackendSetAttribute")
+            raise self._error(rules.FINALIZED, _named(name), "set by cudnnBackendSetAttribute")
         row = self._row(name)
         label = row.attr.name.c_name
         if row.field is None:
@@ -95,7 +95,7 @@ class Descriptor:
     def get(self, name: object, kind: object, requested: object, values: Any) -> tuple[int, Any]:
         """(true number of elements, the first ``requested`` of them)."""
         if not self._finalized:
-            raise self._error(rules.NOT_FINALIZED, str(name), "cudnnBackendGetAttribute")
+            raise self._error(rules.NOT_FINALIZED, _named(name), "read by cudnnBackendGetAttribute")
         row = self._row(name)
         label = row.attr.name.c_name
         element = self._element_type(row, kind)
@@ -137,7 +137,10 @@ class Descriptor:
             raise self._error(ATTR_REFUSED, known.c_name, "named", reason=row.reason, fix=row.fix)
         if known not in self._kind.rows:
             names = ", ".join(n.c_name for n in self._kind.rows)
-            raise self._error(rules.FOREIGN, known.c_name, self.type.c_name, known=names)
+            owners = (
+                " or ".join(d.c_name for d, kind in KINDS.items() if known in kind.rows) or "descriptor of its kind"
+            )
+            raise self._error(rules.FOREIGN, known.c_name, self.type.c_name, known=names, owners=owners)
         return self._kind.rows[known]
 
     def _element_type(self, row: Row, kind: object) -> AttributeType:
@@ -279,6 +282,11 @@ def _index(value: Any) -> int | None:
         return None if isinstance(value, (bool, np.bool_)) else operator.index(value)
     except TypeError:
         return None
+
+
+def _named(name: object) -> str:
+    known = _member(AttributeName, name)
+    return str(name) if known is None else known.c_name
 
 
 def _member(enum: type[E], value: object) -> E | None:

@@ -93,7 +93,7 @@ FOREIGN = Rule(
     id="attribute.foreign",
     expected="one of {known}",
     reason="this descriptor has no such attribute",
-    fix="set it on the descriptor it belongs to",
+    fix="set it on a {owners}",
 )
 GET_ONLY = Rule(
     id="attribute.get_only",

@@ -15,6 +15,7 @@ from graphdnn.fusion.limits import NO_LIMITS, Limits
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import Operation
 from graphdnn.tensors import TensorSpec
+from graphdnn.text import facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ class FusedGraph:
         lines += [str(op) for op in self.operations]
         if self.stopped_by:
             lines.append("edges left unfused:")
-            lines += [f"  {stop}\n    fix: {stop.fix}" for stop in self.stopped_by]
+            lines += [f"  {stop.subject}\n{_why(stop)}" for stop in self.stopped_by]
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, object]:
@@ -151,3 +152,9 @@ class FusedGraph:
             "stopped_by": [stop.to_json() for stop in self.stopped_by],
             "limits": self.limits.to_json(),
         }
+
+
+def _why(stop: Stop) -> str:
+    rows = [("found", stop.actual), ("required", stop.required), ("why", stop.reason), ("fix", stop.fix),
+            ("rule", stop.rule)]  # fmt: skip
+    return facts(rows, "    ")
