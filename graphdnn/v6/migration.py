@@ -26,10 +26,12 @@ from graphdnn.operations import (
 )
 from graphdnn.pointwise import POINTWISE
 from graphdnn.tensors import TensorSpec, packed_strides
+from graphdnn.text import indented
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.rules import NO_SCRIPT
 
 _TITLE = '"""Recorded legacy calls as graphs. Bind arrays by the tensors\' names or uids: graph.execute({...})."""'
+_LONGEST = 116  # characters of a line in a function
 _ENUMS = ("ConvolutionMode", "DataType", "NanPropagation", "PaddingMode", "PointwiseMode", "ReductionOperator",
           "ResampleMode", "ReshapeMode", "RngDistribution")  # fmt: skip
 
@@ -38,7 +40,7 @@ def script(graphs: Sequence[OperationGraph]) -> str:
     """One function for each graph, which returns the graph, not built."""
     functions = []
     for i, graph in enumerate(graphs, start=1):
-        body = (f"    {line}" for line in _Writer(graph).lines())
+        body = (indented(line, "    ") for line in _Writer(graph).lines())
         functions.append("\n".join((f"def graph_{i}(device=None):", *body)))
     text = "\n\n\n".join(functions)
     used = ", ".join(name for name in _ENUMS if f"{name}." in text)
@@ -99,7 +101,8 @@ class _Writer:
         if not tensor.is_virtual:
             name = self.name(tensor)
             settings += f".set_stride({list(tensor.strides)}){self._vector(tensor)}"
-            settings += f".set_output(True).set_name({name!r}).set_uid({tensor.uid})"
+            yield f"{name}{settings}"
+            settings = f".set_output(True).set_name({name!r}).set_uid({tensor.uid})"
         elif tensor.vector_count > 1 or operation.tag == "reshape":  # strides that others do not imply
             settings += f".set_stride({list(tensor.strides)}){self._vector(tensor)}"
         if settings:
@@ -135,7 +138,11 @@ def _shown(value: Any) -> str:
 
 def _call(target: str, method: str, positional: Sequence[str], **named: Any) -> str:
     arguments = [*positional, *(f"{key}={_shown(value)}" for key, value in named.items())]
-    return f"{target} = graph.{method}({', '.join(arguments)})"
+    line = f"{target} = graph.{method}({', '.join(arguments)})"
+    if len(line) <= _LONGEST:
+        return line
+    rows = ", ".join(arguments) if len(", ".join(arguments)) < _LONGEST - 4 else ",\n    ".join(arguments)
+    return f"{target} = graph.{method}(\n    {rows},\n)"
 
 
 def _convolution(writer: _Writer, op: Operation) -> Iterator[str]:
