@@ -115,7 +115,7 @@ class _Backward:
         functions = [*self._take(parameters), *self._application(parameters, self.sums)]
         self.rows.parameters(parameters)
         division.parameters(parameters)
-        text = self._text("norm_apply.cu", parameters, functions, division.tile, {})
+        text = self._text(["norm_apply.cu"], parameters, functions, division.tile, {})
         grid = (division.tiles, division.splits, 1)
         steps.add(Launch(text, "norm_apply", grid, division.tile.threads, parameters.pack()))
 
@@ -166,7 +166,7 @@ class _Backward:
         functions = [*self._take(parameters), self._finish(parameters), *self._application(parameters, [])]
         self.rows.parameters(parameters)
         exact = {"EXACT": tile.lanes * tile.steps == self.rows.packs, **tile.bounds()}
-        text = self._text("norm_backward_rows.cu", parameters, functions, tile, exact)
+        text = self._text(["norm_held.cuh", "norm_backward_rows.cu"], parameters, functions, tile, exact)
         blocks = -(-self.rows.row_packs // tile.columns)
         self.steps.add(Launch(text, "norm_backward_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
 
@@ -198,7 +198,7 @@ class _Backward:
 
     def _text(
         self,
-        file: str,
+        files: Sequence[str],
         parameters: Parameters,
         functions: Sequence[str],
         tile: Tile,
@@ -207,7 +207,7 @@ class _Backward:
         name = f"norm_backward__{self.rows.text()}_{tile.text()}__{self.steps.op.name}"
         return kernel_text(
             name,
-            [file],
+            files,
             parameters=parameters.text,
             functions=[*rows_text(), file_text("norm_backward.cuh"), *functions],
             constants={

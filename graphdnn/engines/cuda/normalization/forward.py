@@ -147,7 +147,7 @@ class Forward:
         self.rows.parameters(parameters)
         text = kernel_text(
             _name(self.steps.op, self.rows, tile.text()),
-            ["norm_rows.cu"],
+            ["norm_held.cuh", "norm_rows.cu"],
             parameters=parameters.text,
             functions=functions,
             constants={**self._constants(tile), "EXACT": tile.lanes * tile.steps == self.rows.packs},

@@ -198,7 +198,10 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
     in_line = not gathered_along_k and has_one_tap(product, tile) and tile.threads % (outer // gathered_width) == 0
     text = kernel_text(
         plan.name,
-        ["implicit_coordinates.cuh", "load_if.cuh", "implicit_gemm.cu", *(["sum_splits.cu"] if split > 1 else [])],
+        [
+            *("implicit_coordinates.cuh", "load_if.cuh", "tile_place.cuh", "tile_results.cuh", "implicit_gemm.cu"),
+            *(["sum_splits.cu"] if split > 1 else []),
+        ],
         parameters=parameters.text,
         functions=functions,
         constants={

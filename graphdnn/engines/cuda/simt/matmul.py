@@ -225,7 +225,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     name = f"matmul__simt_{tile.name}{'_split' if parts > 1 else ''}__{op.name}"
     text = kernel_text(
         name,
-        ["tile.cuh", "tile_results.cuh", "matmul.cu", *(["matmul_splits.cu"] if parts > 1 else [])],
+        ["tile_place.cuh", "tile.cuh", "tile_results.cuh", "matmul.cu", *(["matmul_splits.cu"] if parts > 1 else [])],
         parameters=parameters.text,
         functions=functions,
         constants={

@@ -193,7 +193,7 @@ def _batched(
     threads = rows.width * columns.width // 64
     text = kernel_text(
         f"winograd_batched__{rows.width}x{columns.width}",
-        ["copies.cuh", "tile.cuh", "winograd_batched.cu"],
+        ["copies.cuh", "tile_place.cuh", "tile.cuh", "winograd_batched.cu"],
         parameters=parameters.text,
         functions=[],
         constants={

@@ -25,10 +25,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
     const shared_t ring_a = shared_address(memory), ring_b = ring_a + STAGES * A_BYTES;
     const shared_t full = ring_a + RING_BYTES, empty = full + 8 * STAGES;
     if (threadIdx.x == 0) {
-        for (int i = 0; i < STAGES; ++i) {
-            init_barrier(full + 8 * i, 1);
-            init_barrier(empty + 8 * i, CONSUMERS * SPEAKERS);
-        }
+        begin_ring<STAGES>(full, empty, CONSUMERS * SPEAKERS);
         publish_barriers();
         #pragma unroll
         for (int i = 0; i < RESIDUES; ++i) fetch_map(p.gathered[i]);

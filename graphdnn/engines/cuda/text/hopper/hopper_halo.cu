@@ -112,14 +112,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
     const shared_t full = filters + (RESIDENT ? TAPS * blocks : FILTERS) * B_BYTES, empty = full + 8 * RINGS * STAGES;
     const shared_t full_filter = empty + 8 * RINGS * STAGES, empty_filter = full_filter + 8 * FILTERS;
     if (threadIdx.x == 0) {
-        for (int i = 0; i < RINGS * STAGES; ++i) {
-            init_barrier(full + 8 * i, 1);
-            init_barrier(empty + 8 * i, OF_BOTH);
-        }
-        for (int i = 0; i < FILTERS; ++i) {  // one where filters are resident: only `full` is used
-            init_barrier(full_filter + 8 * i, 1);
-            init_barrier(empty_filter + 8 * i, CONSUMERS);
-        }
+        begin_ring<RINGS * STAGES>(full, empty, OF_BOTH);
+        begin_ring<FILTERS>(full_filter, empty_filter, CONSUMERS);  // one where filters are resident: only `full` is used
         publish_barriers();
     }
     __syncthreads();

@@ -70,10 +70,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_wgrad(const
     extern __shared__ __align__(1024) unsigned char memory[];
     const shared_t ring = shared_address(memory), full = ring + STAGES * STAGE_BYTES, empty = full + 8 * STAGES;
     if (threadIdx.x == 0) {
-        for (int i = 0; i < STAGES; ++i) {
-            init_barrier(full + 8 * i, 1);
-            init_barrier(empty + 8 * i, TAPS_H);
-        }
+        begin_ring<STAGES>(full, empty, TAPS_H);
         publish_barriers();
         fetch_map(p.gathered[0]);
         fetch_map(p.plain[0]);

@@ -162,3 +162,11 @@ template <class T, int COUNT> __device__ __forceinline__ void pin(T (&)[COUNT]) 
 template <int COUNT> __device__ __forceinline__ void give_registers() {}
 template <int COUNT> __device__ __forceinline__ void take_registers() {}
 #endif
+
+// Barriers of a ring: one arrival fills a stage, so many leave it.
+template <int COUNT> __device__ __forceinline__ void begin_ring(shared_t full, shared_t empty, int leaving) {
+    for (int i = 0; i < COUNT; ++i) {
+        init_barrier(full + 8 * i, 1);
+        init_barrier(empty + 8 * i, leaving);
+    }
+}

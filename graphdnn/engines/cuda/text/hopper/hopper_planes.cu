@@ -10,10 +10,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_planes(const __g
     const shared_t ring_a = shared_address(memory), ring_b = ring_a + STAGES * A_BYTES;
     const shared_t full = ring_b + STAGES * B_BYTES, empty = full + 8 * STAGES;
     if (threadIdx.x == 0) {
-        for (int i = 0; i < STAGES; ++i) {
-            init_barrier(full + 8 * i, 1);
-            init_barrier(empty + 8 * i, 4 * CONSUMERS);
-        }
+        begin_ring<STAGES>(full, empty, 4 * CONSUMERS);
         publish_barriers();
     }
     __syncthreads();

@@ -9,10 +9,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_planes_wgrad(con
     extern __shared__ __align__(1024) unsigned char memory[];
     const shared_t ring = shared_address(memory), full = ring + STAGES * STAGE_BYTES, empty = full + 8 * STAGES;
     if (threadIdx.x == 0) {
-        for (int i = 0; i < STAGES; ++i) {
-            init_barrier(full + 8 * i, 1);
-            init_barrier(empty + 8 * i, CONSUMERS);
-        }
+        begin_ring<STAGES>(full, empty, CONSUMERS);
         publish_barriers();
     }
     __syncthreads();

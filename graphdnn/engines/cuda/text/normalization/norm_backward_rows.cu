@@ -2,19 +2,8 @@
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_backward_rows(const __grid_constant__ Params p) {
     const Place here = place_in(p, blockIdx.x);
     int at[RANK];
-    #pragma unroll
-    for (int j = 0; j < RANK; ++j) at[j] = 0;
-    locate_row(p, here.row, at);
     Elements pack[STEPS];
-    #pragma unroll
-    for (int s = 0; s < STEPS; ++s) {
-        pack[s] = {};
-        const Count i = (Count)(here.lane + s * LANES);
-        if (EXACT || i < (Count)p.count) {
-            locate_element(p, i, at);
-            take(p, at, pack[s]);
-        }
-    }
+    take_row(p, here, at, pack);
     Row row;
     of_row(p, at, row);
     #pragma unroll
@@ -34,12 +23,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_backward_rows
         #pragma unroll
         for (int i = 0; i < ROW_WIDTH; ++i) finish(p, at, i, row.sum[i], row.dot[i]);
     average(p, row);
-    #pragma unroll
-    for (int s = 0; s < STEPS; ++s) {
-        const Count i = (Count)(here.lane + s * LANES);
-        if (EXACT || i < (Count)p.count) {
-            locate_element(p, i, at);
-            epilogue(p, at, pack[s], row);
-        }
-    }
+    give_row(p, here, at, pack, row);
 }

@@ -3,19 +3,8 @@
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_rows(const __grid_constant__ Params p) {
     const Place here = place_in(p, blockIdx.x);
     int at[RANK];
-    #pragma unroll
-    for (int j = 0; j < RANK; ++j) at[j] = 0;
-    locate_row(p, here.row, at);
     Elements pack[STEPS];
-    #pragma unroll
-    for (int s = 0; s < STEPS; ++s) {
-        pack[s] = {};
-        const Count i = (Count)(here.lane + s * LANES);
-        if (EXACT || i < (Count)p.count) {
-            locate_element(p, i, at);
-            take(p, at, pack[s]);
-        }
-    }
+    take_row(p, here, at, pack);
     Row row;
     of_row(p, at, row);
     const Compute elements = (Compute)p.elements;
@@ -43,12 +32,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_rows(const __
         if (here.is_live && here.lane == 0) finish(p, at, i, CENTERED ? row.mean[i] : (Compute)0, variance, row.inverse[i]);
     }
     if (!here.is_live) return;
-    #pragma unroll
-    for (int s = 0; s < STEPS; ++s) {
-        const Count i = (Count)(here.lane + s * LANES);
-        if (EXACT || i < (Count)p.count) {
-            locate_element(p, i, at);
-            epilogue(p, at, pack[s], row);
-        }
-    }
+    give_row(p, here, at, pack, row);
 }

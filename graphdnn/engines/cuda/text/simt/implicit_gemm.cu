@@ -113,10 +113,6 @@ template <class Sum, class Factor> __device__ __forceinline__ void accumulate(Su
     else multiply_add(sum, a, b);
 }
 
-constexpr int THREADS_M = BM / TM, THREADS_N = BN / TN;
-constexpr int PITCH_A = BM + PAD, PITCH_B = BN + PAD;
-constexpr int GM = TM < 4 ? TM : 4, GN = TN < 4 ? TN : 4;  // neighbours in one group of a thread's rows and columns
-static_assert(THREADS == THREADS_M * THREADS_N, "one thread per register tile");
 static_assert(THREADS >= BK, "the table of a tile's k is written in one step");
 
 // A thread's part of one operand tile: chunks of V elements, along k or along the outer index.
@@ -205,23 +201,6 @@ __device__ __forceinline__ void put(Staged* tile, const T (&from)[C::COUNT][V]) 
         for (int e = 0; e < V; ++e) tile[(ALONG_K ? k + e : k) * PITCH + (ALONG_K ? outer : outer + e)] = widen<Staged>(from[i][e]);
     }
 }
-
-// A thread's place among those of its block. Where it fits, a warp covers 4 x 8 register tiles, with neighbouring
-// lanes on the same columns: 16-byte reads of a half warp are then one pass over the banks.
-struct Place { int m, n; };
-
-__device__ __forceinline__ Place place() {
-    const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32;
-    if constexpr (THREADS_N % 8 == 0 && THREADS_M % 4 == 0) {
-        constexpr int WARPS_N = THREADS_N / 8;
-        return {warp / WARPS_N * 4 + (lane & 1) + (lane >> 4) * 2, warp % WARPS_N * 8 + (lane >> 1) % 8};
-    }
-    return {thread / THREADS_N, thread % THREADS_N};
-}
-
-// Which rows and columns of the tile its registers hold.
-__device__ __forceinline__ int row_of(const Place& at, int i) { return i / GM * (BM / (TM / GM)) + at.m * GM + i % GM; }
-__device__ __forceinline__ int column_of(const Place& at, int j) { return j / GN * (BN / (TN / GN)) + at.n * GN + j % GN; }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) implicit_gemm(const __grid_constant__ Params p) {
     constexpr int TILE_BYTES = 2 * BK * (PITCH_A + PITCH_B) * (int)sizeof(Staged);
@@ -348,44 +327,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) implicit_gemm(cons
         stage ^= 1;
     }
 
-    // Results leave through shared memory, a row of each thread at a time: neighbouring threads then store
-    // neighbouring elements, and the text of the epilogue occurs once.
     __syncthreads();
-    Accumulator* slab = (Accumulator*)memory;
-    #pragma unroll 1
-    for (int pass = 0; pass < TM; ++pass) {
-        #pragma unroll
-        for (int i = 0; i < TM; ++i) {
-            if (i != pass) continue;
+    const auto emit = [&](int row, int column, const Accumulator (&acc)[WIDTH]) {
+        if constexpr (SPLIT) {  // partial sums, added in order by a kernel of their own
+            const long long at = p.partial_start[residue()] + blockIdx.y * p.results[residue()] +
+                                 (group * rows + row0 + row) * columns + column0 + column;
+            Pack<Accumulator, WIDTH> pack;
             #pragma unroll
-            for (int j = 0; j < TN; ++j) slab[mine.m * BN + column_of(mine, j)] = sum[i][j];
+            for (int e = 0; e < WIDTH; ++e) pack[e] = acc[e];
+            store_pack<WIDTH>(p.partial + at, pack);
+        } else {
+            int at[6] = {0, 0, 0, 0, 0, 0};
+            at[K_KIND == PIXEL ? 0 : 1] = group;
+            output_coordinates<A_KIND>(p, tables.row[row], at);
+            output_coordinates<B_KIND>(p, tables.column[column], at);
+            epilogue(p, at, acc);
         }
-        __syncthreads();
-        const int row_first = pass / GM * (BM / (TM / GM)) + pass % GM;
-        #pragma unroll 1
-        for (int n = threadIdx.x; n < THREADS_M * (BN / WIDTH); n += THREADS) {
-            const int slab_row = n / (BN / WIDTH), column = n % (BN / WIDTH) * WIDTH;
-            const int row = row_first + slab_row * GM;
-            if (row >= rows_left || column >= columns_left) continue;
-            const Accumulator* from = slab + slab_row * BN + column;
-            if constexpr (SPLIT) {  // partial sums, added in order by a kernel of their own
-                const long long at = p.partial_start[residue()] + blockIdx.y * p.results[residue()] +
-                                     (group * rows + row0 + row) * columns + column0 + column;
-                Pack<Accumulator, WIDTH> pack;
-                #pragma unroll
-                for (int e = 0; e < WIDTH; ++e) pack[e] = from[e];
-                store_pack<WIDTH>(p.partial + at, pack);
-            } else {
-                int at[6] = {0, 0, 0, 0, 0, 0};
-                at[K_KIND == PIXEL ? 0 : 1] = group;
-                output_coordinates<A_KIND>(p, tables.row[row], at);
-                output_coordinates<B_KIND>(p, tables.column[column], at);
-                Accumulator acc[WIDTH];
-                #pragma unroll
-                for (int e = 0; e < WIDTH; ++e) acc[e] = from[e];
-                epilogue(p, at, acc);
-            }
-        }
-        __syncthreads();
-    }
+    };
+    leave((Accumulator*)memory, mine, sum, rows_left, columns_left, emit);
 }

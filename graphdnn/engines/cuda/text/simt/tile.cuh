@@ -2,11 +2,6 @@
 //
 //   tile_a[k][row], tile_b[k][column]    BK rows of BM (BN) elements and PAD
 
-constexpr int THREADS_M = BM / TM, THREADS_N = BN / TN;
-constexpr int PITCH_A = BM + PAD, PITCH_B = BN + PAD;
-constexpr int GM = TM < 4 ? TM : 4, GN = TN < 4 ? TN : 4;  // neighbours in one group of a thread's rows and columns
-static_assert(THREADS == THREADS_M * THREADS_N, "one thread per register tile");
-
 // A thread's part of one operand tile: chunks of V elements, along k or along the outer index.
 template <int OUTER, int V, bool ALONG_K> struct Chunks {
     static constexpr int PER_K = ALONG_K ? BK / V : BK, PER_OUTER = ALONG_K ? OUTER : OUTER / V;
@@ -31,23 +26,6 @@ __device__ __forceinline__ void put(Staged* tile, const Staged (&from)[C::COUNT]
         for (int e = 0; e < V; ++e) tile[(ALONG_K ? k + e : k) * PITCH + (ALONG_K ? outer : outer + e)] = from[i][e];
     }
 }
-
-// A thread's place among those of its block. Where it fits, a warp covers 4 x 8 register tiles, with neighbouring
-// lanes on the same columns: 16-byte reads of a half warp are then one pass over the banks.
-struct Place { int m, n; };
-
-__device__ __forceinline__ Place place() {
-    const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32;
-    if constexpr (THREADS_N % 8 == 0 && THREADS_M % 4 == 0) {
-        constexpr int WARPS_N = THREADS_N / 8;
-        return {warp / WARPS_N * 4 + (lane & 1) + (lane >> 4) * 2, warp % WARPS_N * 8 + (lane >> 1) % 8};
-    }
-    return {thread / THREADS_N, thread % THREADS_N};
-}
-
-// Which rows and columns of the tile its registers hold.
-__device__ __forceinline__ int row_of(const Place& at, int i) { return i / GM * (BM / (TM / GM)) + at.m * GM + i % GM; }
-__device__ __forceinline__ int column_of(const Place& at, int j) { return j / GN * (BN / (TN / GN)) + at.n * GN + j % GN; }
 
 __device__ __forceinline__ void multiply(
     const Staged* tile_a, const Staged* tile_b, const Place& mine, Accumulator (&sum)[TM][TN]
