@@ -7,6 +7,7 @@ Numerical Algorithms*, 2nd edition, SIAM 2002, section 6.2): both are carried al
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,48 +69,140 @@ class Deviation:
         """Of functions that are bounded; what may be no number stays without a bound."""
         return Deviation(np.where(np.isinf(self.each), np.inf, np.minimum(self.each, most)), self.norm)._tight()
 
+    def at(self, rows: slice) -> Deviation:
+        return Deviation(self.each[rows], self.norm[rows])
+
+    def then(self, others: Deviation) -> Deviation:
+        """Of these sequences and more of them."""
+        return Deviation(np.concatenate((self.each, others.each)), np.concatenate((self.norm, others.norm)))
+
     def _tight(self) -> Deviation:
         each = np.minimum(self.each, self.norm[:, None])
         return Deviation(each, np.minimum(self.norm, _norm(each)))
 
 
 @dataclass(frozen=True, slots=True)
+class Linear:
+    """A deviation as a linear map of those at an earlier step: ``|deviation - by @ start| <= rest``.
+
+    A Taylor model of first order (M. Berz, K. Makino, *Verified integration of ODEs and flows using differential
+    algebraic methods on high-order Taylor models*, Reliable Computing 4 (1998)): products of matrices die away where
+    products of their norms grow.
+    """
+
+    by: Array  # [sequences, units, units of the start]
+    rest: Deviation
+
+
+@dataclass(frozen=True, slots=True)
 class Off:
-    """A value of every sequence and unit, and how far it may be off."""
+    """A value of every sequence and unit, and how far it may be off. ``linear``: None does not depend on the start."""
 
     value: Array
     off: Deviation
+    linear: Linear | None = None
 
     @property
     def reach(self) -> Array:
         return np.abs(self.value) + self.off.each
 
+    @property
+    def rest(self) -> Deviation:
+        return self.off if self.linear is None else self.linear.rest
+
     def __add__(self, other: Off) -> Off:
-        return Off(self.value + other.value, self.off + other.off)
+        parts = [x.linear.by for x in (self, other) if x.linear is not None]
+        return Off(self.value + other.value, self.off + other.off, _linear(parts, lambda: self.rest + other.rest))
 
     def __mul__(self, other: Off) -> Off:
         off = self.off.scaled(other.reach) + other.off.scaled(np.abs(self.value))
-        return Off(self.value * other.value, off)
+        pairs = (self, other), (other, self)
+        parts = [x.linear.by * y.value[..., None] for x, y in pairs if x.linear is not None]
+
+        def rest() -> Deviation:
+            first = self.rest.scaled(other.value) + other.rest.scaled(self.value)
+            return first + self.off.scaled(other.off.each)
+
+        return Off(self.value * other.value, off, _linear(parts, rest))
 
     def plus(self, error: Array) -> Off:
-        return Off(self.value, self.off.plus(error))
+        parts = [] if self.linear is None else [self.linear.by]
+        return Off(self.value, self.off.plus(error), _linear(parts, lambda: self.rest.plus(error)))
+
+    def times(self, factor: Array, error: Any = 0.0) -> Off:
+        """By known factors, of which those that are computed with may be off."""
+        parts = [] if self.linear is None else [self.linear.by * factor[..., None]]
+        off = self.off.scaled(np.abs(factor) + error)
+        more = self.off.scaled(np.broadcast_to(error, factor.shape))
+        return Off(self.value * factor, off, _linear(parts, lambda: self.rest.scaled(factor) + more))
+
+    def through_function(self, value: Array, slope: Array, steepest: Array, bend: Array) -> Off:
+        """``slope`` at the exact value, ``steepest`` in between; ``bend``: how far the function leaves its tangent."""
+        parts = [] if self.linear is None else [self.linear.by * slope[..., None]]
+        rest = lambda: self.rest.scaled(slope).plus(bend)  # noqa: E731
+        return Off(value, self.off.scaled(steepest), _linear(parts, rest))
 
     def at_most(self, most: Array | float) -> Off:
         """Neither the exact nor the computed value is larger."""
-        return Off(self.value, self.off.at_most(np.abs(self.value) + most))
+        return Off(self.value, self.off.at_most(np.abs(self.value) + most), self.linear)
+
+    def seen_from(self, start: Deviation | None) -> Off:
+        """Bounded by what was off at the start as well, where that is less."""
+        if self.linear is None or start is None:
+            return self
+        by = np.abs(self.linear.by)
+        each = np.minimum((by @ start.each[..., None])[..., 0], _norm(by) * start.norm[:, None])
+        norm = np.sqrt(np.sum(by * by, axis=(1, 2))) * start.norm
+        found = Deviation(_bound(each), _bound(norm))._tight() + self.linear.rest
+        off = Deviation(np.minimum(self.off.each, found.each), np.minimum(self.off.norm, found.norm))._tight()
+        return Off(self.value, off, self.linear)
 
     def at(self, rows: slice) -> Off:
-        return Off(self.value[rows], Deviation(self.off.each[rows], self.off.norm[rows]))
+        linear = self.linear
+        if linear is not None:
+            linear = Linear(linear.by[rows], linear.rest.at(rows))
+        return Off(self.value[rows], self.off.at(rows), linear)
 
     def first(self, count: int) -> Off:
         return self.at(slice(0, count))
 
     def with_first(self, new: Off) -> Off:
         """The first sequences are new, the others stay."""
-        rest = self.at(slice(len(new.value), None))
-        pairs = (new.value, rest.value), (new.off.each, rest.off.each), (new.off.norm, rest.off.norm)
-        value, each, norm = (np.concatenate(pair) for pair in pairs)
-        return Off(value, Deviation(each, norm))
+        others = self.at(slice(len(new.value), None))
+        linear = None
+        if self.linear is not None and others.linear is not None:
+            by = np.zeros_like(self.linear.by[: len(new.value)]) if new.linear is None else new.linear.by
+            linear = Linear(np.concatenate((by, others.linear.by)), new.rest.then(others.rest))
+        return Off(np.concatenate((new.value, others.value)), new.off.then(others.off), linear)
+
+
+def start_at(*states: Off) -> tuple[Deviation, list[Off]]:
+    """Here linear maps begin, of all units of these states: what is off here, and the states as such maps."""
+    start = Deviation.of(np.concatenate([x.off.each for x in states], axis=1))
+    rows, found, place = len(start.each), [], 0
+    for x in states:
+        by = np.eye(x.value.shape[1], start.each.shape[1], place)
+        nothing = Deviation.of(np.zeros_like(x.value))
+        found.append(Off(x.value, x.off, Linear(np.broadcast_to(by, (rows, *by.shape)), nothing)))
+        place += x.value.shape[1]
+    return start, found
+
+
+def go_on(start: Deviation, *states: Off) -> tuple[Deviation, list[Off]]:
+    """What is left of a step is a start of its own for the steps behind it."""
+    rests = np.concatenate([x.rest.each for x in states], axis=1)
+    found, place = [], 0
+    for x in states:
+        assert x.linear is not None
+        more = np.eye(x.value.shape[1], rests.shape[1], place)
+        by = np.concatenate((x.linear.by, np.broadcast_to(more, (len(rests), *more.shape))), axis=2)
+        found.append(Off(x.value, x.off, Linear(by, Deviation.of(np.zeros_like(x.value)))))
+        place += x.value.shape[1]
+    return Deviation.of(np.concatenate((start.each, rests), axis=1)), found
+
+
+def _linear(parts: list[Array], rest: Callable[[], Deviation]) -> Linear | None:
+    return Linear(sum(parts[1:], parts[0]), rest()) if parts else None
 
 
 def exact(value: Array) -> Off:

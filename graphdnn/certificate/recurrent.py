@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphdnn.certificate.box import Box
-from graphdnn.certificate.deviation import Matrix, Off, boxed
+from graphdnn.certificate.deviation import Deviation, Linear, Matrix, Off, boxed, go_on, start_at
 from graphdnn.certificate.normalizations import Arithmetic, Type
 from graphdnn.certificate.roundings import FUNCTION
 from graphdnn.dtypes import Array
@@ -29,6 +29,9 @@ from graphdnn.operations import Cell, RnnForward
 from graphdnn.operations.rnn_spec import RnnSpec
 
 _SIGMOID = FUNCTION + 4
+_SIGMOID_BEND, _TANH_BEND = 0.0482, 0.385  # half of the largest second derivatives
+BLOCK = 8  # steps of a linear map
+_MOST = 2**33  # products of numbers for all linear maps of a layer
 _QUICK = 3  # units of sigmoid(x) for each |x|: what a quick exponential loses
 
 
@@ -63,8 +66,14 @@ class Sums:
         own = self.arithmetic.of_products(n) * size + n * self.arithmetic.floor + bias_error
         if matrix.error is not None:
             own = own + np.abs(x.value) @ matrix.error.T
-        off = x.off.through(matrix).plus(np.where(size > self.arithmetic.top / 2, np.inf, own))
-        return Off(x.value @ matrix.values.T + bias, off)
+        lost = np.where(size > self.arithmetic.top / 2, np.inf, own)
+        linear = None
+        if x.linear is not None:
+            rest = x.linear.rest.through(matrix).plus(lost)
+            if matrix.error is not None:
+                rest = rest.plus(x.off.each @ matrix.error.T)
+            linear = Linear(matrix.values @ x.linear.by, rest)
+        return Off(x.value @ matrix.values.T + bias, x.off.through(matrix).plus(lost), linear)
 
 
 @dataclass(slots=True)
@@ -78,9 +87,17 @@ class _Layer:
     c: Off
     h_most: Array = field(init=False)
     c_most: Array = field(init=False)
+    start: Deviation | None = None  # where linear maps began
 
     def __post_init__(self) -> None:
         self.h_most, self.c_most = np.maximum(self.h.reach, 1.0), self.c.reach
+
+    def begin(self) -> None:
+        """A new start for linear maps."""
+        if self.rnn.cell is Cell.LSTM:
+            self.start, (self.h, self.c) = start_at(self.h, self.c)
+        else:
+            self.start, (self.h,) = start_at(self.h)
 
     def rounded(self, x: Off, units: float) -> Off:
         """What is left of a formula's roundings, each of at most its magnitude."""
@@ -88,23 +105,32 @@ class _Layer:
 
     def sigmoid(self, x: Off) -> Off:
         nearest = np.maximum(np.abs(x.value) - x.off.each, 0.0)
-        value = sigmoid(x.value)
-        found = Off(value, x.off.scaled(sigmoid(nearest) * sigmoid(-nearest))).at_most(1 + 16 * self.arithmetic.u)
+        value, steepest = sigmoid(x.value), sigmoid(nearest) * sigmoid(-nearest)
+        bend = _SIGMOID_BEND * x.off.each * x.off.each
+        found = x.through_function(value, value * sigmoid(-x.value), steepest, bend)
+        found = found.at_most(1 + 16 * self.arithmetic.u)
         quick = np.minimum(_QUICK * x.reach * found.reach, 1.0)
         return self.rounded(found, _SIGMOID).plus(np.where(np.isinf(x.off.each), np.inf, quick * self.arithmetic.u))
 
     def tanh(self, x: Off) -> Off:
-        slope = 1 / np.cosh(np.minimum(np.maximum(np.abs(x.value) - x.off.each, 0.0), 300.0)) ** 2
-        found = Off(np.tanh(x.value), x.off.scaled(slope)).at_most(1.0)
-        return self.rounded(found, FUNCTION)
+        nearest = np.maximum(np.abs(x.value) - x.off.each, 0.0)
+        slope, steepest = (1 / np.cosh(np.minimum(at, 300.0)) ** 2 for at in (np.abs(x.value), nearest))
+        bend = _TANH_BEND * x.off.each * x.off.each
+        return self.rounded(x.through_function(np.tanh(x.value), slope, steepest, bend).at_most(1.0), FUNCTION)
+
+    def relu(self, x: Off) -> Off:
+        """Straight where its sign is certain."""
+        slope, unclear = (x.value > 0) * 1.0, ~(np.abs(x.value) > x.off.each)
+        steepest = np.where(unclear, 1.0, slope)
+        return x.through_function(np.maximum(x.value, 0.0), slope, steepest, np.where(unclear, x.off.each, 0.0))
 
     def step(self, entering: list[Off], of_state: list[Off], batch: int) -> list[Off]:
         """Goes on by one step; what it keeps."""
-        u, kept = self.arithmetic.u, []
+        u, kept, start = self.arithmetic.u, [], None if self.start is None else self.start.at(slice(0, batch))
         h, c = self.h.first(batch), self.c.first(batch)
         gates = [(a + b).plus(u * (a.reach + b.reach)) for a, b in zip(entering, of_state, strict=True)]
         if self.rnn.cell is Cell.RELU:
-            found = Off(np.maximum(gates[0].value, 0.0), gates[0].off)
+            found = self.relu(gates[0])
         elif self.rnn.cell is Cell.TANH:
             found = self.tanh(gates[0])
         elif self.rnn.cell is Cell.LSTM:
@@ -112,7 +138,7 @@ class _Layer:
             new = self.tanh(gates[2])
             size = u * 3 * (f.reach * c.reach + i.reach * new.reach) + 3 * self.arithmetic.floor
             self.c_most[:batch] = (self.c_most[:batch] + 1) * (1 + 32 * u)
-            c = (f * c + i * new).plus(size).at_most(self.c_most[:batch])
+            c = (f * c + i * new).plus(size).seen_from(start).at_most(self.c_most[:batch])
             found = self.rounded(o * self.tanh(c), 2)
             kept = [i, f, new, o, c]
         else:
@@ -121,18 +147,31 @@ class _Layer:
             new = self.tanh(
                 (entering[2] + self.rounded(r * q, 2)).plus(2 * u * (entering[2].reach + r.reach * q.reach))
             )
-            keep = Off(1 - z.value, z.off)
+            keep = z.times(-np.ones_like(z.value))
+            keep = Off(1 - z.value, keep.off, keep.linear)
             # (1 - z) n + z h, where the error of z meets h - n.
             off = new.off.scaled(keep.reach) + h.off.scaled(z.reach) + z.off.scaled(np.abs(h.value - new.value))
             size = 4 * u * (keep.reach * new.reach + z.reach * h.reach) + 4 * self.arithmetic.floor
-            found = Off(keep.value * new.value + z.value * h.value, off).plus(size)
+            joined = keep * new + z * h
+            found = Off(joined.value, off, joined.linear).plus(size)
             kept = [r, z, new, q]
+        found = found.seen_from(start)
         found = found.plus(self.state.rounding(found.reach))
         if self.rnn.cell is not Cell.RELU:
             self.h_most[:batch] = self.h_most[:batch] * (1 + 32 * u + self.state.u) + self.state.eta
             found = found.at_most(self.h_most[:batch])
         self.h, self.c = self.h.with_first(found), self.c.with_first(c)
+        if self.start is not None and self.rnn.cell is Cell.LSTM:
+            self.start, (self.h, self.c) = go_on(self.start, self.h, self.c)
+        elif self.start is not None:
+            self.start, (self.h,) = go_on(self.start, self.h)
         return kept
+
+
+def has_maps(rnn: RnnSpec) -> bool:
+    """Linear maps are matrices of each sequence and step: too much work for networks of many units."""
+    start = rnn.hidden_size * (2 if rnn.cell is Cell.LSTM else 1)
+    return rnn.rows * rnn.gates * rnn.hidden_size**2 * start * (BLOCK // 2 + 1) <= _MOST
 
 
 def masked(rnn: RnnSpec, x: Off, masks: Array | None, layer: int, arithmetic: Arithmetic) -> Off:
@@ -140,7 +179,7 @@ def masked(rnn: RnnSpec, x: Off, masks: Array | None, layer: int, arithmetic: Ar
     if masks is None:
         return x
     factor = host.masked(rnn, np.ones_like(x.value), masks, layer)
-    thinned = Off(x.value * factor, x.off.scaled(factor))
+    thinned = x.times(factor)
     own = 3 * arithmetic.u * thinned.reach + 3 * arithmetic.floor
     return thinned.plus(np.where(factor == 0, 0.0, own + arithmetic.as_handed(thinned.reach)))
 
@@ -170,7 +209,9 @@ def forward(op: RnnForward, boxes: Mapping[str, Box], arithmetic: Arithmetic) ->
             h, c = (boxed(first[0][p], first[1][p]) for first in (first_h, first_c))
             here = _Layer(rnn, arithmetic, Type.of(op.y.data_type), h, c)
             columns = slice(direction * rnn.hidden_size, (direction + 1) * rnn.hidden_size)
-            for rows, batch in host.steps_of(rnn, forward=direction == 0):
+            for count, (rows, batch) in enumerate(host.steps_of(rnn, forward=direction == 0)):
+                if count % BLOCK == 0 and has_maps(rnn):
+                    here.begin()
                 before = here.h.first(batch)
                 of_state = [state.gate(g, before) for g in range(rnn.gates)]
                 memory = here.step([e.at(rows) for e in entering], of_state, batch)

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from graphdnn.certificate.box import Box
-from graphdnn.certificate.deviation import Off, boxed, exact
+from graphdnn.certificate.deviation import Deviation, Off, boxed, exact, go_on, start_at
 from graphdnn.certificate.normalizations import Arithmetic, Term
-from graphdnn.certificate.recurrent import Sums, masked, plain
+from graphdnn.certificate.recurrent import BLOCK, Sums, has_maps, masked, plain
 from graphdnn.certificate.roundings import FUNCTION
 from graphdnn.dtypes import Array
 from graphdnn.engines.host import rnn as host
@@ -51,7 +51,12 @@ def of_data(op: RnnBackwardData, boxes: Mapping[str, Box], arithmetic: Arithmeti
             weights = tuple(host.weights_of(rnn, part, p) for part in w)
             state = _turned((weights[0].state, weights[1].state), rnn.gates, arithmetic)
             dh, dc = (boxed(*(part[p] for part in states[port])) for port in ("dhy", "dcy"))
-            for rows, batch in host.steps_of(rnn, forward=not runs):
+            start: Deviation | None = None
+            for count, (rows, batch) in enumerate(host.steps_of(rnn, forward=not runs)):
+                if count % BLOCK == 0 and has_maps(rnn):
+                    start, (dh, *cells) = start_at(dh, dc) if is_lstm else start_at(dh)
+                    dc = cells[0] if is_lstm else dc
+                since = None if start is None else start.at(slice(0, batch))
                 total = dh.first(batch) + _columns(leaving.at(rows), columns)
                 total = total.plus(arithmetic.u * total.reach)
                 facts = [tuple(v[rows] for v in pair) for pair in (here, h, c)]
@@ -61,8 +66,11 @@ def of_data(op: RnnBackwardData, boxes: Mapping[str, Box], arithmetic: Arithmeti
                     wide = slice(place * rnn.hidden_size, (place + 1) * rnn.hidden_size)
                     found[0][rows, wide], found[1][rows, wide] = gate.value, gate.off.each
                 of_state = gates[:2] + gates[3:] if rnn.cell is Cell.GRU else gates
-                dh = dh.with_first(_through(of_state, state, past, arithmetic))
-                dc = dc.with_first(cell)
+                dh = dh.with_first(_through(of_state, state, past, arithmetic).seen_from(since))
+                dc = dc.with_first(cell.seen_from(since))
+                if start is not None:
+                    start, (dh, *cells) = go_on(start, dh, dc) if is_lstm else go_on(start, dh)
+                    dc = cells[0] if is_lstm else dc
             for result, last in ((dhx, dh), (dcx, dc)):
                 result[0][p], result[1][p] = last.value, last.off.each
             parts = [boxed(*v) for v in zip(*(_gates(rnn, part) for part in found), strict=True)]
@@ -134,8 +142,7 @@ def _by(x: Off, factor: Term, arithmetic: Arithmetic) -> Off:
     """A gradient times a factor that may be off, in whatever order it is multiplied."""
     size, peak = x.reach * factor.size, (1 + x.reach) * factor.peak
     own = np.abs(x.value) * factor.error + _FACTORS * (arithmetic.u * 1.01 * size + arithmetic.floor * peak)
-    off = x.off.scaled(np.abs(factor.value) + factor.error).plus(np.where(peak > arithmetic.top / 2, np.inf, own))
-    return Off(x.value * factor.value, off)
+    return x.times(factor.value, factor.error).plus(np.where(peak > arithmetic.top / 2, np.inf, own))
 
 
 def _step(
