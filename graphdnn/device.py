@@ -20,6 +20,7 @@ from typing import Any
 from graphdnn.enums import DataType
 from graphdnn.errors import BadParam, raise_if
 from graphdnn.rules import Rule
+from graphdnn.text import meant
 
 TERA = 1e12
 GIGA = 1e9
@@ -29,7 +30,7 @@ UNKNOWN_DEVICE = Rule(
     id="device.unknown",
     expected="one of {known}",
     reason="no profile has this name, and no such device is present",
-    fix="use one of the profiles, or a DeviceSpec of your own",
+    fix="{meant}use one of the profiles, or a DeviceSpec of your own",
 )
 
 
@@ -253,5 +254,6 @@ def device_spec(device: DeviceSpec | str | None = None) -> DeviceSpec:
         return this_cpu()
     if isinstance(device, str) and device.lower() in PROFILES:
         return PROFILES[device.lower()]
-    known = ", ".join(("cpu", "cuda", "cuda:0", *PROFILES))
-    raise BadParam(UNKNOWN_DEVICE.reject("DEVICEPROP", "device", device, known=known))
+    known = ("cpu", "cuda", "cuda:0", *PROFILES)
+    hint = meant(str(device).lower(), known)
+    raise BadParam(UNKNOWN_DEVICE.reject("DEVICEPROP", "device", device, known=", ".join(known), meant=hint))

@@ -10,7 +10,7 @@ import numpy as np
 from graphdnn.builder.norms import Normalizations
 from graphdnn.errors import BadParam, GraphdnnError
 from graphdnn.fusion import Limits
-from graphdnn.fusion.limits import UID
+from graphdnn.fusion.limits import not_written
 
 Named = tuple[Any, ...]  # tensors, uids or names
 
@@ -61,5 +61,5 @@ class Limiting(Normalizations):
     def _written(self, key: Any) -> int:
         uid = int(key) if isinstance(key, (int, np.integer)) else self._uids.get(key)
         if uid is None:
-            raise BadParam(UID.reject("LIMITS", "tensor", repr(key)))
+            raise BadParam(not_written(self.build_operation_graph(), "tensor", repr(key)))
         return uid

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -112,10 +113,12 @@ def _print_json(folder: Path, **facts: Any) -> None:
 
 
 def amount(text: str) -> float:
-    """Named as argparse says it: invalid amount value."""
-    value = float(text)
-    if not 0 <= value < 1e9:
-        raise ValueError(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < 1e9:  # also of what is no number
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 0 and below 1e9")
     return value
 
 

@@ -49,10 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def seconds(text: str) -> float:
-    """Named as argparse says it: invalid seconds value."""
-    value = float(text)
-    if not (math.isfinite(value) and 0 < value <= _LONGEST):
-        raise ValueError(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= _LONGEST:  # also of what is no number
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0 and up to {_LONGEST:g}")
     return value
 
 

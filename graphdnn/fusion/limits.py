@@ -23,9 +23,10 @@ ENTRY = Rule(
     reason="the entry names no kernels to force, forbid or bound",
     fix="name operations by uids of tensors that they write: force=[(3, 5)], forbid=[(4,), (3, 6)], bound=4",
 )
+_SHOWN = 12  # uids in a message
 UID = Rule(
     id="limits.uid",
-    expected="a tensor that an operation of the graph writes",
+    expected="a tensor that an operation of the graph writes: {written}",
     reason="operations are named by what they write",
     fix="use the uid of an operation's output",
 )
@@ -116,6 +117,12 @@ class Resolved:
 UNLIMITED = Resolved()
 
 
+def not_written(graph: OperationGraph, attribute: str, value: str) -> Rejection:
+    uids = [f"uid {uid}" for uid in graph.producer]
+    written = ", ".join(uids if len(uids) <= _SHOWN else [*uids[:_SHOWN], "..."])
+    return UID.reject("LIMITS", attribute, value, written=written)
+
+
 def resolved(limits: Limits, graph: OperationGraph) -> Resolved:
     """Raises ``BadParam`` for uids that no operation of the graph writes."""
     if not limits:
@@ -123,7 +130,7 @@ def resolved(limits: Limits, graph: OperationGraph) -> Resolved:
     named = [
         (f"{name}[{i}]", uid) for name in ("force", "forbid") for i, e in enumerate(getattr(limits, name)) for uid in e
     ]
-    raise_if(UID.reject("LIMITS", name, f"uid {uid}") for name, uid in named if uid not in graph.producer)
+    raise_if(not_written(graph, name, f"uid {uid}") for name, uid in named if uid not in graph.producer)
     apart: dict[int, set[int]] = {}
     for entry in limits.forbid:
         first = graph.producer[entry[0]]
