@@ -392,7 +392,8 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
         - `with record() as r:` collects calls into one graph and runs it at the end of the block, or when an array of
           `r.array(shape)` is read: convolution, bias and activation written for 6.0 become one kernel. `r.explain()`
           shows what was fused, `r.migration()` prints the same as a script for the graph builder. Inputs are read when
-          the graph runs; an exception drops what is pending.
+          the graph runs; an exception drops what is pending. Before it runs, such an array has `shape`, `dtype` and
+          `reshape`.
 
         *Section* is that of the 5.1 manual; *becomes* names the operations, or `state` for calls that only
         keep or answer something. *Compared with*: PyTorch's CPU operators, or loops over the formula. *NumPy* and

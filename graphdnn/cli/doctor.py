@@ -26,7 +26,7 @@ from graphdnn.cuda.present import present_device
 from graphdnn.cuda.upkeep import stored
 from graphdnn.device import PROFILES
 from graphdnn.errors import GraphdnnError
-from graphdnn.text import indented, plural, size, table
+from graphdnn.text import facts, indented, plural, size, table
 
 OLDEST_PYTHON = (3, 10)
 NEEDED = ("numpy", "pydantic", "networkx", "ml_dtypes", "scipy")
@@ -60,10 +60,11 @@ def run(arguments: argparse.Namespace) -> Exit:
 
 
 def as_text(findings: list[Finding]) -> str:
-    rows = [(f.name, f.state, f.detail) for f in findings]
+    heads = table(("", ""), [(f.name, f.state) for f in findings]).splitlines()
+    widest = max(map(len, heads))
     lines = []
-    for finding, line in zip(findings, table(("", "", ""), rows).splitlines(), strict=True):
-        lines.append(line)
+    for finding, head in zip(findings, heads, strict=True):
+        lines.append(facts([(head.ljust(widest), finding.detail)], by=""))
         if finding.fix and finding.state != "ok":
             lines.append(indented(f"fix: {finding.fix}", " " * 4))
     failures = [f.name for f in findings if f.is_failure]
@@ -110,7 +111,7 @@ def blas() -> Finding:
     known = np.show_config(mode="dicts")
     entry = known.get("Build Dependencies", {}).get("blas", {}) if isinstance(known, dict) else {}
     threads = blas_threads()
-    said = f"{threads} threads" if threads else "threads unknown"
+    said = plural(threads, "thread") if threads else "threads unknown"
     return Finding(
         "BLAS", "ok", f"{entry.get('name', 'unknown')} {entry.get('version', '')}, {said} of {cores()} cores"
     )
