@@ -26,6 +26,7 @@ from graphdnn.problem import parse
 
 Rng = np.random.Generator
 _UNIT = 2.0**-24
+_WINDOW = 10, 8  # R, S
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,11 @@ def _has_infinity(kind: DataType) -> bool:
 
 
 class Sum:
-    """A problem of such sums: a convolution of one tap, its filter's gradient or a product of matrices."""
+    """A problem of such sums: a convolution of one tap, its filter's gradient or a product of matrices.
+
+    ``taps``: of a filter whose other taps are zeros, or of which the one in the middle is looked at. ``windows``: over
+    the windows of 4 channels that a first layer has, side by side.
+    """
 
     def __init__(
         self,
@@ -160,16 +165,23 @@ class Sum:
         taps: int = 1,
         fast: bool = False,
         behind: bool = False,
+        windows: bool = False,
     ) -> None:
         self.n, self.is_matmul, self.is_wgrad, self.taps = n, is_matmul, is_wgrad, taps
-        self._is_fast, self._type, self._is_behind = fast, kind, behind
+        self._is_fast, self._type, self._is_behind, self._is_windows = fast, kind, behind, windows
+        self.longest = _WINDOW[0] * _WINDOW[1] * 4 if windows else 4608 if taps > 1 else 1 << 20
+        assert n <= self.longest
         self.pixels, self.results = 64, 32
         if is_matmul:
             text = f"matmul a={kind}[1,{self.pixels},{n}] b={kind}[1,{n},{self.results}] compute=f32 out=f32"
         elif is_wgrad:
             size = f"{n // 8},8]nhwc"
             images = f"x={kind}[1,{self.pixels},{size} dy={kind}[1,{self.results},{size}"
-            text = f"wgrad {images} dw=[{self.results},{self.pixels},1,1] compute=f32 out=f32"
+            filter = f"{self.results},{self.pixels},{taps},{taps}"
+            text = f"wgrad {images} dw=[{filter}] pad={taps // 2} compute=f32 out=f32"
+        elif windows:
+            (r, s), stride = _WINDOW, ",".join(map(str, _WINDOW))
+            text = f"conv x={kind}[1,4,{8 * r},{8 * s}]nhwc w={kind}[{self.results},4,{r},{s}]nhwc stride={stride} compute=f32 out=f32"
         else:
             filter = f"{self.results},{n},{taps},{taps}"
             text = f"conv x={kind}[1,{n},8,8]nhwc w={kind}[{filter}]nhwc pad={taps // 2} compute=f32 out=f32"
@@ -187,7 +199,7 @@ class Sum:
     def of(self, n: int) -> Sum:
         """As long."""
         kinds = {"is_matmul": self.is_matmul, "is_wgrad": self.is_wgrad, "fast": self._is_fast}
-        kinds["behind"] = self._is_behind
+        kinds |= {"behind": self._is_behind, "windows": self._is_windows}
         return Sum(self._type, n, taps=self.taps, **kinds)
 
     def draw(self, how: Callable[..., Sums]) -> Sums:
@@ -205,6 +217,10 @@ class Sum:
         if self.is_wgrad:
             x, _, dy = self.op.main.roles  # type: ignore[attr-defined]
             return {x.uid: sums.x.reshape(x.extents), dy.uid: sums.w.reshape(dy.extents)}
+        if self._is_windows:
+            r, s = _WINDOW
+            x = sums.x.reshape(8, 8, 4, r, s).transpose(2, 0, 3, 1, 4).reshape(1, 4, 8 * r, 8 * s)
+            return {first.uid: x, second.uid: sums.w.reshape(self.results, 4, r, s)}
         filter = np.zeros((*sums.w.shape, self.taps, self.taps))
         filter[:, :, self.taps // 2, self.taps // 2] = sums.w
         return {first.uid: sums.x.T.reshape(1, self.n, 8, 8), second.uid: filter}
@@ -229,6 +245,8 @@ class Sum:
 
     def _placed(self, results: Array) -> Array:
         flat = results.astype(np.float64)
+        if self.is_wgrad:
+            flat = flat[:, :, self.taps // 2, self.taps // 2]
         return flat[0] if self.is_matmul else flat.reshape(self.results, self.pixels).T
 
 
@@ -241,7 +259,7 @@ def check_bound(problem: Sum, place: Place, engine: Engine, how: Callable[..., S
     got = problem.run(place, engine, sums, knobs)
     exact, size = sums.x @ sums.w.T, np.abs(sums.x) @ np.abs(sums.w).T
     bound = engine.sum_error
-    n = problem.n * problem.taps**2
+    n = problem.n if problem.is_wgrad else problem.n * problem.taps**2
     ends = max(1.0, float(np.abs(sums.x).max()), float(np.abs(sums.w).max()))
     if bound.of_largest:
         size = np.full_like(size, n * np.abs(sums.x).max() * np.abs(sums.w).max())

@@ -9,8 +9,10 @@ from emulator import MISSING
 
 from graphdnn.engines import ENGINES, Engine
 from graphdnn.engines.cuda import ahead, widened
+from graphdnn.engines.cuda.direct import stem_float
 from graphdnn.engines.cuda.hopper import gemm as hopper_gemm
 from graphdnn.engines.cuda.hopper import halo as hopper_halo
+from graphdnn.engines.cuda.hopper import halo_wgrad as hopper_halo_wgrad
 from graphdnn.engines.cuda.hopper import matmul as hopper_matmul
 from graphdnn.engines.cuda.hopper import planes as hopper_planes
 from graphdnn.engines.cuda.hopper import planes_wgrad as hopper_planes_wgrad
@@ -32,6 +34,7 @@ CASES: tuple[tuple[Engine, Sum], ...] = (
     (hopper_gemm.ENGINE_FP8_FAST, Sum("e4m3", _LENGTH, fast=True)),
     (hopper_planes.FLOATS, Sum("f32", _LENGTH)),
     (hopper_gemm.ENGINE, Sum("f16", _LENGTH, is_wgrad=True)),
+    (hopper_halo_wgrad.ENGINE, Sum("bf16", _LENGTH, is_wgrad=True, taps=3)),
     (hopper_planes_wgrad.ENGINE, Sum("f32", _LENGTH, is_wgrad=True)),
     (hopper_planes_wgrad.ENGINE_TF32, Sum("f32", _LENGTH, is_wgrad=True)),
     (hopper_halo.ENGINE, Sum("f16", _LENGTH, taps=3)),
@@ -44,6 +47,7 @@ CASES: tuple[tuple[Engine, Sum], ...] = (
     (widened.ENGINE, Sum("e4m3", _LENGTH)),
     (ahead.ENGINE, Sum("f16", _LENGTH, behind=True)),
     (implicit_gemm.ENGINE, Sum("f32", _LENGTH)),
+    (stem_float.ENGINE, Sum("f32", _LENGTH, windows=True)),
     (winograd.ENGINE, Sum("f32", _LENGTH, taps=3)),
     (winograd.ENGINE_4X4, Sum("f32", _LENGTH, taps=3)),
 )
