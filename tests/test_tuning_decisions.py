@@ -6,6 +6,7 @@ import ctypes
 import io
 import random
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from statistics import median
@@ -14,15 +15,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn.checks import Prepared
+from drawn.families import FAMILIES, Case, draw
 from scipy import stats
 
 from graphdnn import Graph, HeurMode, NotSupported, OperationGraph, device_spec, fuse
 from graphdnn.certificate import numeric_class
 from graphdnn.composed import identity
+from graphdnn.dtypes import cast
 from graphdnn.engines.engine import Knob
+from graphdnn.engines.host.memory import empty, store
 from graphdnn.enums import KnobType
 from graphdnn.heuristics import EngineConfig, Filters
-from graphdnn.operands import random_operands
+from graphdnn.operands import blended, random_operands
 from graphdnn.oracle import evaluate
 from graphdnn.problem import parse
 from graphdnn.tuning import Trial, Verdict
@@ -32,7 +37,7 @@ from graphdnn.tuning.intervals import Interval, kendall_tau, median_interval, ra
 from graphdnn.tuning.progress import Progress
 from graphdnn.tuning.reference import Reference
 from graphdnn.tuning.search import Limits, Search, simplicity
-from graphdnn.tuning.thinning import Thinned, slices_of, thinned
+from graphdnn.tuning.thinning import Slices, Thinned, slices_of, thinned
 from graphdnn.tuning.worker import Bench
 
 CPU = device_spec("cpu")
@@ -282,7 +287,7 @@ def test_a_bar_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
         ("norm layer x=f32[7,4,8]", "images"),
         ("conv x=f32[1,4,8,8] w=f32[7,4,3,3] + bias + relu", "channels"),
         ("dgrad dy=f16[1,4,8,8]nhwc w=f16[4,7,3,3]nhwc dx=[1,7,8,8] pad=1", "channels"),
-        ("wgrad x=f32[5,4,8,8] dy=f32[5,7,8,8]nhwc dw=[7,4,3,3] pad=1", "channels"),
+        ("wgrad x=f32[5,7,8,8] dy=f32[5,4,8,8]nhwc dw=[4,7,3,3] pad=1 + relu", "channels"),
         ("reduce add x=f32[5,7,6,6]nhwc y=[1,7,1,1]", "channels"),
         ("norm batch x=f32[5,7,6,6]nhwc", "channels"),
         ("matmul a=f32[1,7,8] b=f32[1,8,5] + bias", "rows"),
@@ -292,21 +297,39 @@ def test_a_bar_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_some_slices_are_what_the_whole_graph_computes_there(text: str, name: str | None) -> None:
-    graph = graph_of(text)
-    slices = slices_of(graph)
+    slices = slices_of(graph_of(text))
     assert (None if slices is None else (slices.name, slices.count)) == (None if name is None else (name, 7))
-    if slices is None:
-        return
-    thin = thinned(graph, slices, (0, 4, 6))
-    operands = random_operands(graph)
+    if slices is not None:
+        check_slices(graph_of(text), slices, (0, 4, 6))
+
+
+@pytest.mark.parametrize("seed", [0, 1, pytest.param(range(2, 40), marks=pytest.mark.long)])
+def test_drawn_graphs_in_slices(seed: int | range) -> None:
+    found = 0
+    for case in (Case(family, i, False) for family in FAMILIES for i in ([seed] if isinstance(seed, int) else seed)):
+        graph = Prepared.of(draw(case)).fused.graph
+        slices = slices_of(graph)
+        if slices is not None:
+            check_slices(graph, slices, sorted({0, slices.count // 2})[-2:])
+            found += 1
+    assert found > len(FAMILIES) / 3
+
+
+def check_slices(graph: OperationGraph, slices: Slices, kept: Sequence[int]) -> None:
+    """The oracle's values in them are those of the whole graph, and so are the bytes that a worker would send."""
+    thin, operands = thinned(graph, slices, kept), random_operands(graph)
+    operands |= blended(graph, operands)
     whole, part = evaluate(graph, operands), evaluate(thin.graph, thin.bindings(operands))
-    for uid, axis in slices.axes.items():
-        assert np.allclose(np.take(whole[uid], thin.kept, axis), part[uid], rtol=1e-12, atol=1e-12)
-    bench: Any = SimpleNamespace(arrays=operands)
-    plan: Any = SimpleNamespace(to_host=dict)
+    for uid, value in part.items():
+        wanted = np.take(whole[uid], kept, slices.axes[uid]) if uid in slices.axes else whole[uid]
+        assert np.allclose(np.asarray(wanted, np.float64), np.asarray(value, np.float64), 1e-9, 1e-9, equal_nan=True)
+    results: dict[int, Any] = {spec.uid: empty(spec) for spec in graph.outputs}
     for spec in graph.outputs:
-        operands[spec.uid][...] = whole[spec.uid].astype(operands[spec.uid].dtype)
-    cut = [Bench._result(bench, plan, t, slices.axes.get(t.uid), [0, 4, 6]) for t in graph.outputs]
+        results[spec.uid][...] = 0
+        store(cast(whole[spec.uid], spec.data_type), results[spec.uid], spec)
+    bench: Any = SimpleNamespace(arrays=results)
+    plan: Any = SimpleNamespace(to_host=dict)
+    cut = [bytes(Bench._result(bench, plan, t, slices.axes.get(t.uid), list(kept))) for t in graph.outputs]
     answers = Answers(thin.graph, thin.bindings(operands), part)
     assert answers.judged((), [len(each) for each in cut], b"".join(cut)) == ""
 

@@ -43,7 +43,7 @@ _ALIKE = (PointwiseOperation, Reduction, ResampleForward, ResampleBackward, Norm
 _FILTERS: dict[type[ConvolutionOperation], dict[str, int]] = {
     ConvForward: {"w": 0, "y": 1},
     ConvBackwardData: {"w": 1, "dx": 1},
-    ConvBackwardFilter: {"dy": 1, "dw": 0},
+    ConvBackwardFilter: {"x": 1, "dw": 1},
 }
 Axes = dict[int, int]  # uid -> axis, of the tensors that are cut
 
