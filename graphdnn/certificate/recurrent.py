@@ -7,8 +7,10 @@ and adds the roundings of a library's function. New states are products and sums
 
     f^ c^ - f c = f^ (c^ - c) + c (f^ - f)
 
-and are rounded to the type of y. ``Deviation`` carries all of it to the next step. States of all cells but ReLU stay
-below 1, or below their first values, and cells grow by at most 1 a step: no error is larger than the sum of both.
+and are rounded to the type of y. ``Deviation`` carries all of it to the next step; ``Linear`` carries what steps before
+were off as a product of their matrices, for up to ``BLOCK`` steps, with what is left of second order. Of both bounds
+the smaller one holds. States of all cells but ReLU stay below 1, or below their first values, and cells grow by at
+most 1 a step: no error is larger than the sum of both.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from graphdnn.operations.rnn_spec import RnnSpec
 _SIGMOID = FUNCTION + 4
 _SIGMOID_BEND, _TANH_BEND = 0.0482, 0.385  # half of the largest second derivatives
 BLOCK = 8  # steps of a linear map
-_MOST = 2**33  # products of numbers for all linear maps of a layer
+_MOST, _LARGEST = 2**33, 2**20  # products of numbers for all linear maps of a layer; numbers of one step's maps
 _QUICK = 3  # units of sigmoid(x) for each |x|: what a quick exponential loses
 
 
@@ -171,7 +173,9 @@ class _Layer:
 def has_maps(rnn: RnnSpec) -> bool:
     """Linear maps are matrices of each sequence and step: too much work for networks of many units."""
     start = rnn.hidden_size * (2 if rnn.cell is Cell.LSTM else 1)
-    return rnn.rows * rnn.gates * rnn.hidden_size**2 * start * (BLOCK // 2 + 1) <= _MOST
+    size = rnn.hidden_size * start
+    work = rnn.rows * rnn.gates * rnn.hidden_size * size * (BLOCK // 2 + 1)
+    return work <= _MOST and rnn.batch_sizes[0] * size <= _LARGEST
 
 
 def masked(rnn: RnnSpec, x: Off, masks: Array | None, layer: int, arithmetic: Arithmetic) -> Off:
