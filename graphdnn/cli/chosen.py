@@ -17,7 +17,7 @@ from graphdnn.cli.source import Asked, asked_of
 from graphdnn.cli.tuned import records_of
 from graphdnn.device import DeviceSpec
 from graphdnn.engines import ENGINE_BY_NAME, Task
-from graphdnn.errors import BadParam, NotSupported
+from graphdnn.errors import BadParam, NotSupported, Rejection
 from graphdnn.files import refusals_of
 from graphdnn.heuristics import Choice, EngineConfig, Ranking
 from graphdnn.rules import Rule
@@ -105,6 +105,11 @@ def _say(words: str) -> None:
     print(f"note: {words}", file=sys.stderr)
 
 
+def unknown_engine(name: str) -> Rejection:
+    known = tuple(ENGINE_BY_NAME)
+    return ENGINE.reject("command line", "--engine", name, known=", ".join(known), meant=meant(name, known))
+
+
 def engine_help() -> str:
     return "use this engine for every kernel that it serves, e.g. cuda_hopper_gemm; docs/support.md has their names"
 
@@ -112,9 +117,7 @@ def engine_help() -> str:
 def with_engine(ranking: Ranking, name: str) -> EngineConfig:
     """The best configuration with this engine wherever it serves. Raises when it is unknown, or serves nothing here."""
     if name not in ENGINE_BY_NAME:
-        known = tuple(ENGINE_BY_NAME)
-        rejection = ENGINE.reject("command line", "--engine", name, known=", ".join(known), meant=meant(name, known))
-        raise BadParam(rejection)
+        raise BadParam(unknown_engine(name))
     engine = ENGINE_BY_NAME[name]
     best = ranking.best
     refusals = [engine.why_not(choice.task) for choice in best.choices]

@@ -23,6 +23,7 @@ from graphdnn.cuda.cache import LIMIT_BYTES
 from graphdnn.cuda.folder import cache_directory
 from graphdnn.cuda.nvrtc import CAPABILITY, OLDEST, arch_of, loaded_version
 from graphdnn.cuda.present import present_device
+from graphdnn.cuda.seen import looking
 from graphdnn.cuda.upkeep import stored
 from graphdnn.device import PROFILES
 from graphdnn.errors import GraphdnnError
@@ -54,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Exit:
-    findings = list(examine())
+    with looking():
+        findings = list(examine())
     print(json.dumps([asdict(f) for f in findings], indent=1) if arguments.json else as_text(findings))
     return Exit.CHECK_FAILED if any(f.is_failure for f in findings) else Exit.OK
 

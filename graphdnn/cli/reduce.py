@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from graphdnn.bundles import BUNDLE_FORMAT, bundle_from_json, problem_text, run_command
-from graphdnn.cli.chosen import ENGINE, device_for, engine_help, with_engine
+from graphdnn.cli.chosen import device_for, engine_help, unknown_engine, with_engine
 from graphdnn.cli.options import add_device, device_of, refuse_ignored
 from graphdnn.cli.outcome import Exit
 from graphdnn.cli.run import natural, positive
@@ -154,7 +154,7 @@ def _fails(arguments: argparse.Namespace, graph: OperationGraph, device: DeviceS
         return fails, f"rule {arguments.rule}"
 
     if arguments.engine is not None and arguments.engine not in ENGINE_BY_NAME:
-        raise BadParam(ENGINE.reject("command line", "--engine", arguments.engine, known=", ".join(ENGINE_BY_NAME)))
+        raise BadParam(unknown_engine(arguments.engine))
 
     def chosen(ranking: Ranking) -> EngineConfig:
         return ranking.best if arguments.engine is None else with_engine(ranking, arguments.engine)

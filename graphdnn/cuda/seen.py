@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,7 @@ _FORMAT = 1
 # Besides the environment's packages, what decides which of several libraries is found.
 _VARIABLES = ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX", "LD_LIBRARY_PATH")
 _guard = threading.Lock()
+_looking: list[None] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +54,20 @@ def note_of(name: str) -> Note | None:
     return None if file is None else _notes(file).get(name)
 
 
+@contextlib.contextmanager
+def looking() -> Iterator[None]:
+    """Nothing is noted inside, for a process that only asks what is here."""
+    _looking.append(None)
+    try:
+        yield
+    finally:
+        _looking.pop()
+
+
 def keep(name: str, version: tuple[int, int] | None = None) -> None:
     """Note a library that is loaded. What cannot be noted is looked for again by the next process."""
     file, path = _file(), _path_of(name)
-    if file is None or path is None:
+    if _looking or file is None or path is None:
         return
     with contextlib.suppress(OSError), _guard:
         status = os.stat(path)
