@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cuda_comparison import fused, run_both
 from emulator import MISSING
-from test_cuda_implicit_gemm import operations, quarters
+from exact_sums import operations, quarters
 
 from graphdnn import Graph, OperationGraph, build, fuse
 from graphdnn.cuda.nvrtc import arch_of, compile_text, resources

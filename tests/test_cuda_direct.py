@@ -5,7 +5,6 @@ Operands are small multiples of a quarter: every sum is exact in fp32 in any ord
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,12 +13,12 @@ import pytest
 from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, fused, run_both
 from disassembly import NO_DISASSEMBLER, instructions
 from emulator import MISSING
+from exact_sums import check_sums, operations, quarters
 from problems import tensor
 
 from graphdnn import Graph, fuse
 from graphdnn.cuda.nvrtc import compile_text
 from graphdnn.device import DeviceSpec, device_spec
-from graphdnn.dtypes import ELEMENTS, Array, cast
 from graphdnn.engines import Engine, Task
 from graphdnn.engines.cuda.direct.direct import ENGINE
 from graphdnn.engines.cuda.direct.stem import ENGINE as STEM
@@ -28,34 +27,14 @@ from graphdnn.engines.cuda.direct.wgrad import ENGINE as WGRAD
 from graphdnn.engines.cuda.generator.launch import Launch
 from graphdnn.engines.cuda.simt.implicit_gemm import ENGINE as GENERAL
 from graphdnn.enums import ConvolutionMode, KnobType
-from graphdnn.operations import ConvBackwardData, ConvForward, ConvolutionSpec, Operation
-from graphdnn.problem import parse
-from graphdnn.tensors import TensorSpec
+from graphdnn.operations import ConvBackwardData, ConvForward, ConvolutionSpec
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 H200 = device_spec("h200")
 
 
-def operations(text: str) -> Sequence[Operation]:
-    return parse(text).build_operation_graph().operations
-
-
-def quarters(spec: TensorSpec, rng: np.random.Generator) -> Array:
-    row = ELEMENTS[spec.data_type]
-    if row.kind == "float":
-        return cast(rng.integers(-8, 9, spec.extents) / 4.0, spec.data_type)
-    return rng.integers(max(row.smallest, -(2**31)), min(row.largest, 2**31 - 1), spec.extents, endpoint=True).astype(
-        row.numpy
-    )
-
-
 def check(text: str, engine: Engine = ENGINE, seed: int = 0, device: DeviceSpec = H200, **knobs: Any) -> None:
-    ops, rng = operations(text), np.random.default_rng(seed)
-    op = fused(ops)
-    values = {t.uid: quarters(t, rng) for t in (*op.inputs, *op.outputs) if not t.is_constant}
-    got, expected = run_both(ops, engine, values, {KnobType[k]: v for k, v in knobs.items()}, device=device)
-    for uid, array in expected.items():
-        np.testing.assert_array_equal(got[uid], array)
+    check_sums(text, engine, seed, device, **knobs)
 
 
 FORWARD = [

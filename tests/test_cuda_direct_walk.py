@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, fused, run_both
 from emulator import MISSING
-from test_cuda_direct import check, operations, quarters
+from exact_sums import operations, quarters
+from test_cuda_direct import check
 
 from graphdnn.device import device_spec
 from graphdnn.engines import Engine, Task

@@ -17,7 +17,7 @@ import pytest
 from cuda_comparison import compiler, compiles_cleanly, device_kernel, fused, run_both
 from disassembly import NO_DISASSEMBLER, instructions
 from emulator import MISSING, Emulated, EmulationError
-from test_cuda_implicit_gemm import operations, quarters
+from exact_sums import check_sums, operations, quarters
 
 from graphdnn import ConvolutionMode, TensorSpec
 from graphdnn.cuda.nvrtc import Compiled, compile_text, resources
@@ -44,13 +44,7 @@ def check(
     device: DeviceSpec | None = None,
     **knobs: Any,
 ) -> None:
-    ops, rng = operations(what) if isinstance(what, str) else what, np.random.default_rng(seed)
-    op = fused(ops)
-    values = {t.uid: quarters(t, rng) for t in (*op.inputs, *op.outputs) if not t.is_constant}
-    chosen = {KnobType.TILE_SIZE: tile} | {KnobType[k]: v for k, v in knobs.items()}
-    got, expected = run_both(ops, engine, values, chosen, device=device)
-    for uid, array in expected.items():
-        np.testing.assert_array_equal(got[uid], array)
+    check_sums(what, engine, seed, device, TILE_SIZE=tile, **knobs)
 
 
 FORWARD = [

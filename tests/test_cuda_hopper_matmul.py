@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pytest
-from cuda_comparison import compiler, device_kernel, fused, run_both
+from cuda_comparison import compiler, device_kernel, fused
 from disassembly import NO_DISASSEMBLER, instructions
 from emulator import MISSING
-from test_cuda_implicit_gemm import operations, quarters
+from exact_sums import check_sums, operations
 
 from graphdnn import Graph, OperationGraph, TensorSpec, fuse
 from graphdnn.cuda.nvrtc import Compiled, compile_text, resources
@@ -24,7 +23,6 @@ from graphdnn.engines.cuda.generator.launch import Launch
 from graphdnn.engines.cuda.hopper import matmul as hopper_matmul
 from graphdnn.engines.cuda.hopper.matmul import ENGINE, ENGINE_FP8, ENGINE_TF32
 from graphdnn.engines.cuda.hopper.tiles import TILES
-from graphdnn.enums import KnobType
 from graphdnn.operations import Matmul, MatmulSpec, Operation
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -36,13 +34,7 @@ SMALL = _NUMBER["64x64"]
 def check(
     ops: str | Sequence[Operation], seed: int = 0, tile: int = SMALL, engine: Engine = ENGINE, **knobs: Any
 ) -> None:
-    ops, rng = operations(ops) if isinstance(ops, str) else ops, np.random.default_rng(seed)
-    op = fused(ops)
-    values = {t.uid: quarters(t, rng) for t in (*op.inputs, *op.outputs) if not t.is_constant}
-    chosen = {KnobType.TILE_SIZE: tile} | {KnobType[k]: v for k, v in knobs.items()}
-    got, expected = run_both(ops, engine, values, chosen)
-    for uid, array in expected.items():
-        np.testing.assert_array_equal(got[uid], array)
+    check_sums(ops, engine, seed, TILE_SIZE=tile, **knobs)
 
 
 TEXTS = [

@@ -9,7 +9,7 @@ import pytest
 from cuda_comparison import compiler, compiles_cleanly, device_kernel, fused, run_both
 from disassembly import NO_DISASSEMBLER, instructions
 from emulator import MISSING, Emulated
-from test_cuda_implicit_gemm import operations, quarters
+from exact_sums import operations, quarters
 
 from graphdnn.cuda.nvrtc import compile_text, resources
 from graphdnn.dtypes import ELEMENTS

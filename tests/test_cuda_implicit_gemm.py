@@ -5,45 +5,22 @@ Operands are small multiples of a quarter: every sum is exact in fp32 in any ord
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, fused, run_both
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel
 from emulator import MISSING
+from exact_sums import check_sums, operations
 
-from graphdnn.dtypes import ELEMENTS, Array, cast
 from graphdnn.engines.cuda.simt import implicit_copies, implicit_gemm
 from graphdnn.engines.cuda.simt.implicit_gemm import ENGINE
 from graphdnn.enums import KnobType
-from graphdnn.operations import Operation
-from graphdnn.problem import parse
-from graphdnn.tensors import TensorSpec
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
-def operations(text: str) -> Sequence[Operation]:
-    return parse(text).build_operation_graph().operations
-
-
-def quarters(spec: TensorSpec, rng: np.random.Generator) -> Array:
-    row = ELEMENTS[spec.data_type]
-    if row.kind == "float":
-        return cast(rng.integers(-8, 9, spec.extents) / 4.0, spec.data_type)
-    return rng.integers(max(row.smallest, -(2**31)), min(row.largest, 2**31 - 1), spec.extents, endpoint=True).astype(
-        row.numpy
-    )
-
-
 def check(text: str, seed: int = 0, **knobs: Any) -> None:
-    ops, rng = operations(text), np.random.default_rng(seed)
-    op = fused(ops)
-    values = {t.uid: quarters(t, rng) for t in (*op.inputs, *op.outputs) if not t.is_constant}
-    got, expected = run_both(ops, ENGINE, values, {KnobType[k]: v for k, v in knobs.items()})
-    for uid, array in expected.items():
-        np.testing.assert_array_equal(got[uid], array)
+    check_sums(text, ENGINE, seed, **knobs)
 
 
 CHANNELS_FIRST = [

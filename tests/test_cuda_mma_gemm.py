@@ -13,7 +13,7 @@ import pytest
 from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, fused, run_both
 from disassembly import NO_DISASSEMBLER, instructions
 from emulator import MISSING
-from test_cuda_implicit_gemm import operations, quarters
+from exact_sums import check_sums, operations, quarters
 
 from graphdnn import Graph, fuse
 from graphdnn.cuda.nvrtc import compile_text
@@ -28,12 +28,7 @@ emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
 def check(text: str, seed: int = 0, device: DeviceSpec | None = None, engine: Engine = ENGINE, **knobs: Any) -> None:
-    ops, rng = operations(text), np.random.default_rng(seed)
-    op = fused(ops)
-    values = {t.uid: quarters(t, rng) for t in (*op.inputs, *op.outputs) if not t.is_constant}
-    got, expected = run_both(ops, engine, values, {KnobType[k]: v for k, v in knobs.items()}, device=device)
-    for uid, array in expected.items():
-        np.testing.assert_array_equal(got[uid], array)
+    check_sums(text, engine, seed, device, **knobs)
 
 
 FORWARD = [

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, fused, run_both
 from emulator import MISSING
-from test_cuda_implicit_gemm import operations, quarters
+from exact_sums import operations, quarters
 
 from graphdnn import Graph, fuse
 from graphdnn.device import device_spec

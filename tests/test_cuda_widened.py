@@ -9,7 +9,7 @@ import pytest
 from cuda_comparison import device_kernel, fused, run_both
 from emulator import MISSING
 from emulator.libraries import host_libraries
-from test_cuda_implicit_gemm import operations, quarters
+from exact_sums import operations, quarters
 
 from graphdnn import Graph, fuse
 from graphdnn.device import DeviceSpec, device_spec
