@@ -13,7 +13,7 @@ from typing import Any
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.generator.cost import device_cost, least_seconds, memory_seconds
+from graphdnn.engines.cuda.generator.cost import device_cost, least_seconds, memory_seconds, other_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, Parameters
@@ -27,8 +27,7 @@ from graphdnn.engines.cuda.mma.tiles import KNOBS, LARGEST_SHARE, SPLIT, Shape, 
 from graphdnn.engines.cuda.simt.implicit_fields import RESIDUES, are_short, describe
 from graphdnn.engines.cuda.simt.implicit_product import Product, Residue, gathered_and_plain, product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
-from graphdnn.engines.work import flops
-from graphdnn.enums import DataType, LayoutType
+from graphdnn.enums import LayoutType
 from graphdnn.fusion.fused import FusedOp
 
 _PIXEL, _FILTER = 0, 2  # as in the kernel's text
@@ -164,8 +163,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     rows = sum(-(-product.rows(r) // shape.tile.bm) for r in product.residues if all(r.taps))
     columns = max(-(-product.columns(r) // shape.tile.bn) for r in product.residues)
     rereads = (max(0, rows - 1) * plain.bytes + (columns - 1) * gathered.bytes) / 16  # nearly all of them hit the cache
-    others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor) / task.device.rate(DataType.FLOAT)
-    cost = device_cost(task, _pace(task.device) * way.seconds + others, rereads)
+    cost = device_cost(task, _pace(task.device) * way.seconds + other_seconds(task), rereads)
     return cost.plus({"tiles": _TILES + _LEAVING * cost.parts["memory"]})
 
 
