@@ -100,7 +100,15 @@ class _Products:
         unit = PANEL if self.columns_from.is_across and not self.columns_from.is_copied else 1
         groups = stacked(self.extents, self.batch)
         sets = 2 if promoted_steps(self.rows_from.spec.data_type) else 1
-        return Sizes(((self.row.size, depth),), self.stack.columns, groups, unit, result, sets=sets)
+        return Sizes(
+            ((self.row.size, depth),),
+            self.stack.columns,
+            groups,
+            unit,
+            result,
+            sets=sets,
+            bytes_read=self.stack.op.a.bytes + self.stack.op.b.bytes,
+        )
 
     def space(self, op: FusedOp) -> Space:
         """The result's coordinates: those of a convolution's, see hopper_leave.cuh."""

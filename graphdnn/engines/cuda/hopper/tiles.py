@@ -20,13 +20,13 @@ _MOST_STAGES = 8
 SMALLEST_RING = 2  # stages: a product frees the one before its own, so with a single one everybody waits for ever
 
 # The model's constants, fitted to 900 pairs of a problem and a tile (13 layers, three directions, a residual), operands
-# from memory, on an H200; those of short sums and of residuals to 310 later ones. Forward, residual and data gradient,
-# the choice is 0.9 % slower than the best measured tile (geometric mean), 4 % at worst.
+# from memory, on an H200; those of short sums, of residuals, of bytes and of products of matrices to 500 later ones,
+# whose choice is 1.6 % slower than the best measured tile (geometric mean), 11 % at worst, but for one filter gradient.
 _PRODUCT = 0.0343  # clocks for each sum of a tile, and step of k
 _COPIED = 77.7, 69.1  # bytes a clock into shared memory, along k and across
 _STEP = 1.97  # clocks of a step besides
 _TILE = 3200.0  # clocks of a tile besides
-_APART = 0.6  # of which other warpgroups hide so much, where the ring holds more than a tile's steps
+_APART = 0.55  # of which other warpgroups hide so much, where the ring holds more than a tile's steps
 _TURN = 2200.0  # of which remain where two blocks take turns
 _LEAVING = 12.9  # bytes a clock of results, and of what is read for them
 _STREAMED_SHARE = 0.25  # of the bytes of a residual that comes through the ring
@@ -34,16 +34,20 @@ _SUM_OUT, _BYTE_OUT = (
     0.00289,
     0.0169,
 )  # clocks of a warpgroup for each of its sums, and for each byte that it moves then
+_LEAST_OUT = 2.1  # bytes of an element that leaves: a byte takes instructions as well
+_TURNED_BYTE = 0.1  # clocks of a warpgroup for each of its sums, where bytes leave turned
+_LAST_HIDES = 0.5  # of a tile, of what no other one hides where none follows
 _TURNS_OUT = 2.23  # times these clocks, where two blocks take turns
-_LAST_OUT = 2.07  # times these clocks: nothing is left to be multiplied while the last tiles leave
+_LAST_OUT = 0.6  # times these clocks: nothing is left to be multiplied while the last tiles leave
 _START = 162.0  # clocks of a launch
 _PACE = 0.9  # of the highest clock
 _ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
 _SUM = 0.5  # launches' time that a split costs
 _SUM_PACE = 1.05  # of the bandwidth, of partial sums that are read
+_STREAM = 44e9  # bytes a second from memory to one multiprocessor
 _COPY_PACE = 0.88  # of the bandwidth, of operands
 _LEAST_STAGES = 3
-_OTHER_REGISTERS = 40  # of a thread, than those of sums
+_OTHER_REGISTERS, _TURNED_REGISTERS = 40, 8  # of a thread, than those of sums; more where they leave turned
 _REGISTERS, _MOST_REGISTERS = 65536, 255  # of a multiprocessor, and of a thread
 
 
@@ -80,9 +84,8 @@ class Tile:
 
     def holds(self, sets: int) -> bool:
         """Whether so many sets of a tile's sums fit into registers."""
-        return (
-            sets == 1 or sets * self.bm // (64 * self.consumers) * self.bn // 2 <= self.registers[0] - _OTHER_REGISTERS
-        )
+        others = _OTHER_REGISTERS + (_TURNED_REGISTERS if self.is_turned else 0)
+        return sets == 1 or sets * self.bm // (64 * self.consumers) * self.bn // 2 <= self.registers[0] - others
 
     @cached_property
     def stage_bytes(self) -> int:
@@ -95,7 +98,8 @@ class Tile:
 
     def leaving_clocks(self, bytes_out: float) -> float:
         """A warpgroup's, for its own sums."""
-        return self.bm * self.bn / self.consumers * (_SUM_OUT + _BYTE_OUT * bytes_out)
+        turned = _TURNED_BYTE if self.is_turned and bytes_out < _LEAST_OUT else 0.0
+        return self.bm * self.bn / self.consumers * (_SUM_OUT + _BYTE_OUT * max(bytes_out, _LEAST_OUT) + turned)
 
     def stages(self, shared_memory: int) -> int:
         room = shared_memory // self.blocks - _RESERVED - 256
@@ -238,7 +242,7 @@ class _Leaving(NamedTuple):
     def of(cls, tile: Tile, bytes_out: float) -> _Leaving:
         own = tile.leaving_clocks(bytes_out)
         turn = _TURN + _TURNS_OUT * own if tile.blocks > 1 else 0.0
-        return cls(own, tile.blocks * tile.bm * tile.bn * bytes_out / _LEAVING, turn)
+        return cls(own, tile.blocks * tile.bm * tile.bn * max(bytes_out, _LEAST_OUT) / _LEAVING, turn)
 
 
 class _Taken(NamedTuple):
@@ -308,15 +312,23 @@ def _seconds(one: _Taken, tiles: int, steps: float, parts: int, machine: _Machin
     rounds = -(-tiles * parts // (machine.sms * blocks))
     depth = max(1.0, -(-steps // parts))
     multiplying = depth * one.paced
-    hidden = one.apart * min(1.0, (one.most - 1) / depth) if parts == 1 else 0.0
+    # Where a tile follows, warpgroups hide each other's ends.
+    hidden = one.apart * min(1.0, (one.most - 1) / depth) * (rounds - _LAST_HIDES) / rounds if parts == 1 else 0.0
     # One block's results leave while the other multiplies.
     busy = max(multiplying + (_TILE + leaving.own) * (1.0 - hidden), leaving.all, blocks * multiplying + leaving.turn)
     clocks = rounds * busy + _LAST_OUT * leaving.own + _START
     seconds = clocks / (machine.clock * _PACE)
     if parts == 1:
-        return seconds
+        return max(seconds, _streaming(tiles, blocks * machine.sms, bytes_read / tiles, machine.bandwidth))
     partial, summing = _summing(one, tiles, parts, machine)
     return max(seconds, (bytes_read + partial) / (machine.bandwidth * _COPY_PACE)) + summing
+
+
+def _streaming(tiles: int, places: int, size: float, bandwidth: float) -> float:
+    """Of tiles that each bring so many bytes from memory: a few multiprocessors do not fill it."""
+    whole, rest = divmod(tiles, places)
+    most = bandwidth * _COPY_PACE
+    return size * (whole * places / most + (rest / min(most, rest * _STREAM) if rest else 0.0))
 
 
 def _summing(one: _Taken, tiles: int, parts: int, machine: _Machine) -> tuple[float, float]:
