@@ -233,9 +233,15 @@ def _band(tile: Tile, device: DeviceSpec, layout: Layout) -> int:
     return max(1, min(max(layout.down), round(sqrt(device.sm_count * tile.blocks * tile.bn / tile.bm))))
 
 
+# Of 8,192 cubed, row after row of tiles: each wave reads a whole operand again. Bands were not timed yet.
+_BEYOND_CACHE = 1.86
+
+
 def _cost(task: Task, knobs: Knobs) -> Cost:
     op, products = task.op, _joined(task.op)
     choice = choose(products.sizes(op), task.device, knobs)
+    is_beyond = min(t.bytes for t in (products.stack.op.a, products.stack.op.b)) > task.device.cache_bytes
+    seconds = choice.seconds * (_BEYOND_CACHE if is_beyond else 1.0)
     operands = products.rows_from, products.columns_from
     copied = [m.spec.bytes for m in operands if chain_of(op, m.spec) or m.is_copied]
     copying = sum(copying_seconds(size, task.device) for size in copied)
