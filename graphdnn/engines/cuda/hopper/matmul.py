@@ -245,7 +245,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     operands = products.rows_from, products.columns_from
     copied = [m.spec.bytes for m in operands if chain_of(op, m.spec) or m.is_copied]
     copying = sum(copying_seconds(size, task.device) for size in copied)
-    return device_cost(task, choice.seconds + other_seconds(task)).plus({"copies": copying} if copied else {})
+    return device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copied else {})
 
 
 _COMMON: dict[str, Any] = {
