@@ -57,6 +57,7 @@ TEXTS = (
     "conv x=i16[1,1,64,64] w=i16[8,1,16,16] compute=i32 out=i32",
     "conv x=i16[1,1,64,64] w=i16[8,1,16,16] compute=i64 out=i64",
     "conv x=f16[32,3,224,224]nhwc w=f16[64,3,7,7]nhwc pad=3 stride=2",
+    "conv x=f32[32,3,224,224]nhwc w=f32[64,3,7,7]nhwc pad=3 stride=2",
     "conv x=f16[16,96,112,112]nhwc w=f16[96,1,3,3]nhwc pad=1 + bias + clip(0,6)",
     "conv x=f16[16,96,112,112]nhwc w=f16[96,1,5,5]nhwc pad=2 stride=2",
     "conv x=f16[4,128,28,28]nhwc w=f16[128,4,3,3]nhwc pad=1",

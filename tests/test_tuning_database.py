@@ -507,3 +507,18 @@ def test_records_are_json_that_people_can_read(path: Path) -> None:
     ((operations, engine, knobs),) = json.loads(row[0])
     assert (operations, engine, list(knobs)) == ([0, 1], "numpy_blocked", ["TILE_SIZE"])
     assert json.loads(row[1])["name"] == "cpu"
+
+
+def test_a_tie_stays_as_the_tuning_decided_it(path: Path) -> None:
+    """The simpler of two that tie wins, also where its median is a little longer; a faster one of before goes ahead."""
+    of_all = records(3)
+    simple, quick, other = (
+        replace(r, place=place, median=median, low=0.99 * median, high=1.03 * median)
+        for r, place, median in zip(of_all, (0, 1, 0), (1.01e-3, 1.00e-3, 0.5e-3), strict=True)
+    )
+    with Database(path) as database:
+        database.combine([simple, quick], [])
+        assert [r.choices for r in database.records()] == [simple.choices, quick.choices]
+        database.combine([other], [])
+        database.combine([simple, quick], [])
+        assert database.records()[0].choices == other.choices

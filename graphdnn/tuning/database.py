@@ -280,12 +280,17 @@ def default_database() -> Database:
 
 
 def _better(earlier: Sequence[Record], now: Sequence[Record]) -> list[Record]:
-    """The faster record of each configuration, in the order of times; of equals what was measured last."""
+    """The faster record of each configuration, in the order of times; of equals what was measured last. Where the
+    fastest is this tuning's, the winner that it named among those that tie with it goes first.
+    """
     known = {r.choices: r for r in earlier}
     for record in now:
         other = known.get(record.choices, record)
         known[record.choices] = min(record, other, key=lambda r: (r.median, -r.measured))
     order = sorted(known.values(), key=lambda r: (r.median, r in earlier))
+    winner = min(now, key=lambda r: r.place)
+    if order[0] in now and winner in order:
+        order.sort(key=lambda r: r is not winner)
     return [replace(r, place=place) for place, r in enumerate(order)]
 
 
