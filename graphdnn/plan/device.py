@@ -119,7 +119,6 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         cache.default_cache()
         runtime = CudaRuntime(device)
         if runtime.is_here():
-            runtime.array_type()
             with runtime.device(runtime.wanted()):
                 driver.make_current(runtime.ordinal())
 

@@ -81,9 +81,8 @@ class CudaRuntime:
         self._capability = device.compute_capability
         self._arch = arch_of(device.compute_capability, device.name)
         self._ordinal = device.ordinal
-        self._cubins: dict[
-            KernelText, bytes
-        ] = {}  # of this plan's kernels: asked for when it is built, and when it is loaded
+        # Of this plan's kernels: asked for when it is built, and again when it is loaded.
+        self._cubins: dict[KernelText, bytes] = {}
         self.compiled = 0
 
     def compile(self, text: KernelText) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -110,8 +109,3 @@ class Repairs(Sequence[Repair]):
             "problems": [problem.rejection.to_json() for problem in self.problems],
             "repairs": [repair.to_json() for repair in self._found],
         }
-
-
-def draft_text(draft: Draft) -> str:
-    """A draft as a graph file, legal or not."""
-    return json.dumps(draft.to_data(), indent=1)

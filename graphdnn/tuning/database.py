@@ -289,8 +289,8 @@ def _better(earlier: Sequence[Record], now: Sequence[Record]) -> list[Record]:
         known[record.choices] = min(record, other, key=lambda r: (r.median, -r.measured))
     order = sorted(known.values(), key=lambda r: (r.median, r in earlier))
     winner = min(now, key=lambda r: r.place)
-    if order[0] in now and winner in order:
-        order.sort(key=lambda r: r is not winner)
+    if order[0] in now:
+        order.sort(key=lambda r: r != winner)
     return [replace(r, place=place) for place, r in enumerate(order)]
 
 
