@@ -76,11 +76,10 @@ class HostPlan(ExecutionPlan, place="cpu"):
             arrays = ()
         if len(bindings) != self._count or not arrays:
             refuse_names((*self._expected, *self._scalars), bindings)
-        if (
-            tuple(map(id, arrays)) != self._known.ids
-            or tuple(map(_form, arrays)) != self._forms
-            or not all([arrays[i].flags.writeable for i in self._written])  # noqa: C419  a list takes half the time
-        ):
+        is_known = tuple(map(id, arrays)) == self._known.ids and tuple(map(_form, arrays)) == self._forms
+        for i in self._written:
+            is_known = is_known and arrays[i].flags.writeable
+        if not is_known:
             arrays = self._admit(arrays)
         if scalars:
             arrays = (*arrays, *coerce(self._scalars, scalars))  # read now: numbers have no address to remember
