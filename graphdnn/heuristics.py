@@ -33,6 +33,7 @@ from graphdnn.fusion.views import views_of
 from graphdnn.operations import Reduction
 from graphdnn.rules import Rule
 from graphdnn.tensors import TensorSpec
+from graphdnn.text import seconds
 
 COMPOSED_ID = 0  # engine id of a configuration with several fused operations
 COMPOSED_NAME = "composed"
@@ -108,6 +109,11 @@ class Choice:
     def cost(self) -> Cost:
         return self.engine.cost(self.task, self.knobs)
 
+    @property
+    def rank(self) -> float:
+        """Seconds it is ranked by: an engine whose errors are larger has to be faster by its handicap to go first."""
+        return self.cost.seconds * self.engine.handicap
+
     @cached_property
     def scratch(self) -> int:
         """Bytes of workspace the kernel itself needs."""
@@ -157,6 +163,16 @@ class EngineConfig:
         return tuple(sorted({note for c in self.choices for note in c.engine.numerical_notes}))
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a ranking says beside a time: numerical notes, and the time it stands for where errors are larger."""
+        return (*(note.name for note in self.numerical_notes), *self._handicapped)
+
+    @property
+    def _handicapped(self) -> tuple[str, ...]:
+        rank = sum(choice.rank for choice in self.choices)
+        return () if rank == self.predicted_seconds else (f"ranked as {seconds(rank)} for its larger errors",)
+
+    @property
     def error_growth(self) -> dict[int, float]:
         """uid -> factor on the rounding errors of the operation that writes it, where an engine states one."""
         stated = [(c.task.op.main, c.engine.growth(c.task.op.main)) for c in self.choices]
@@ -167,7 +183,8 @@ class EngineConfig:
         return tuple(sorted({note for c in self.choices for note in c.engine.behavior_notes}))
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.predicted_seconds * 1e6:.1f} us, {self.workspace_size} bytes of workspace"
+        line = f"{self.name}: {self.predicted_seconds * 1e6:.1f} us, {self.workspace_size} bytes of workspace"
+        return ", ".join((line, *self._handicapped))
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +374,7 @@ class Ranking:
         if not all(c.has(0) for c in candidates):
             return
         ranked = self.mode in (HeurMode.A, HeurMode.B)
-        for picked in _best_first(candidates, (lambda c: c.cost.seconds) if ranked else None):
+        for picked in _best_first(candidates, (lambda c: c.rank) if ranked else None):
             yield EngineConfig(self.fused, self.device, picked, self.mode, self.filters)
 
     def _candidates(self, task: Task) -> Iterator[Choice]:
@@ -368,11 +385,11 @@ class Ranking:
         return (choice for engine in asked for choice in self._choices(task, engine))
 
     def _fastest_first(self, task: Task, engines: Sequence[Engine]) -> Iterator[Choice]:
-        """By predicted time; equal predictions in table order. An engine waits at the least that it could predict, and
-        is asked for its needs and its prediction only when nothing faster is left.
+        """By predicted time and handicap; equal ones in table order. An engine waits at the least that it could say,
+        and is asked for its needs and its prediction only when nothing faster is left.
         """
         waiting: list[tuple[float, int, int, Engine | Choice]] = [
-            (engine.least(task), place, -1, engine) for place, engine in enumerate(engines)
+            (engine.least(task) * engine.handicap, place, -1, engine) for place, engine in enumerate(engines)
         ]
         heapq.heapify(waiting)
         while waiting:
@@ -381,7 +398,7 @@ class Ranking:
                 yield first
                 continue
             for i, choice in enumerate(self._choices(task, first)):
-                heapq.heappush(waiting, (choice.cost.seconds, place, i, choice))
+                heapq.heappush(waiting, (choice.rank, place, i, choice))
 
     def _choices(self, task: Task, engine: Engine) -> Iterator[Choice]:
         """What an engine that serves the kind offers within the limits; nothing when it does not serve the shape."""

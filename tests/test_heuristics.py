@@ -238,6 +238,26 @@ def test_digits_are_lost_only_where_that_is_allowed() -> None:
         assert mode is HeurMode.INSTANT or asked[0] == "cuda_hopper_gemm_tf32"  # by its predicted time
 
 
+@pytest.mark.parametrize(("saved", "first"), [(0.1, "plain"), (0.3, "rough")])
+def test_larger_errors_have_to_be_worth_it(saved: float, first: str) -> None:
+    """An engine with a handicap of 1.25 goes first where it saves more than a fifth of the time; its line says so."""
+    cost = {"plain": 1.0, "rough": 1.0 - saved}
+    plain, rough = (
+        replace(NUMPY, id=800 + i, name=name, cost=lambda task, knobs, s=s: Cost(0, 0, s), handicap=handicap)
+        for i, ((name, s), handicap) in enumerate(zip(cost.items(), (1.0, 1.25), strict=True))
+    )
+    ranking = Ranking(fuse(CONV), device_spec("cpu"), HeurMode.A, None, (plain, rough))
+    assert ranking.best.name == first
+    assert {config.name: "larger errors" in str(config) for config in ranking} == {"plain": False, "rough": True}
+
+
+def test_strict_convolution_is_not_winograd_for_a_tenth() -> None:
+    """F(4x4,3x3) is predicted a tenth faster on this layer, and its errors are six times as large."""
+    graph = parse("conv x=f32[32,256,56,56]nhwc w=f32[256,256,3,3]nhwc pad=1").build_operation_graph()
+    names = [config.name for config in rank(graph, "h200")]
+    assert names.index("cuda_hopper_float") < names.index("cuda_winograd_4x4")
+
+
 def test_mode_b_of_an_engine_of_many_knobs_is_short() -> None:
     """Billions of combinations are not looked through: one knob is changed at a time."""
     graph = parse("conv x=f16[8,64,56,56]nhwc w=f16[64,1,3,3] pad=1").build_operation_graph()

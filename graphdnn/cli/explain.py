@@ -132,7 +132,7 @@ def ranking_text(ranking: Ranking) -> str:
     configs = list(islice(ranking, MOST_CONFIGS + 1))
     rows = [
         (str(i), config.name, seconds(config.predicted_seconds), size(config.workspace_size),
-         ", ".join(note.name for note in config.numerical_notes) or "-")
+         ", ".join(config.remarks) or "-")
         for i, config in enumerate(configs[:MOST_CONFIGS])
     ]  # fmt: skip
     lines = [f"ranking on {ranking.device.name}, mode {ranking.mode.name}"]

@@ -170,6 +170,7 @@ class Engine:
     numerical_notes: tuple[NumericalNote, ...] = ()
     sum_error: SumError | None = None  # of convolutions and products of floats, as tests hold it to
     error_growth: float = 1.0  # rounding errors, beside those of a plain sum of products: for the oracle
+    handicap: float = 1.0  # of its predicted time where engines are ranked: larger errors have to be worth it
     behavior_notes: tuple[BehaviorNote, ...] = ()
     places: tuple[str, ...] = ("cpu",)  # where its arrays live
     layout: LayoutType | None = None  # of images, where it serves no other, or serves it faster

@@ -96,7 +96,7 @@ def _ranking(contents: Contents) -> Markup:
 
 
 def _config(i: int, config: EngineConfig) -> tuple[object, ...]:
-    notes = ", ".join(note.name for note in (*config.numerical_notes, *config.behavior_notes))
+    notes = ", ".join((*config.remarks, *(note.name for note in config.behavior_notes)))
     return i, element("code", config.name), seconds(config.predicted_seconds), size(config.workspace_size), notes
 
 

@@ -53,6 +53,7 @@ _SHARE = 0.72  # of the peak that the products reach
 _FEWER_2X2, _FEWER_4X4 = 2.25, 4.0  # products that the transforms save
 _COPY_SHARE = 0.8  # of the data sheet's bandwidth that the transforms reach
 _GROWTH_4X4 = 6.0  # of the largest error, beside that of F(2x2) and of a direct sum
+_HANDICAP_4X4 = 1.25  # strict fp32 goes first unless this one saves a fifth of its time
 _TRANSFORM = 0.1  # of the products' time, where one kernel does both
 
 _IMAGE = Knob(
@@ -350,4 +351,5 @@ ENGINE_4X4: Engine = cuda_engine(
     # each passes through n / 9 + 22 roundings.
     sum_error=SumError(2_300, 11, of_largest=True, headroom=2.0**15, spreads=True),
     error_growth=_GROWTH_4X4,
+    handicap=_HANDICAP_4X4,
 )
