@@ -151,6 +151,7 @@ class CudaRuntime:
             params,
             is_cooperative=launch.is_cooperative,
             starts_early=launch.starts_early,
+            cluster=launch.cluster,
             kernel=launch.text.name,
             plan=plan,
         )
