@@ -10,10 +10,8 @@ from textwrap import dedent
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
-ORDER = (
-    "host", "memory", "depthwise", "fp32", "integers", "rnn", "dense", "residual", "dgrad", "wgrad", "nchw", "bytes",
-)  # fmt: skip
 _OF_LAYERS = ("dense", "residual", "dgrad", "wgrad", "nchw", "bytes")  # one table in the README
+ORDER = (*_OF_LAYERS, "fp32", "integers", "depthwise", "memory", "rnn", "host")
 NONE = "No whole run of the benchmark is committed at this version."
 Table = Callable[[Iterable[str], Iterable[Iterable[object]]], str]
 
@@ -29,17 +27,17 @@ def page(note: str, table: Table) -> str:
 
 
 def summary(table: Table) -> str:
-    """The README's part: a line for each case, operations on N64 C128 56x56 in one table."""
+    """The README's part: the layers in one table, operations on N64 C128 56x56 in another, else a line a case."""
     groups = {name: data for name, data in ((name, _data(name)) for name in ORDER) if data}
     if not groups:
         return NONE
     parts = [_about(next(iter(groups.values())))]
-    for name, data in groups.items():
-        if name not in _OF_LAYERS:
-            parts += [f"{_title(data)}:", _by_layout(data, table) if name == "memory" else _by_case(data, table)]
     layers = {name: groups[name] for name in _OF_LAYERS if name in groups}
     if layers:
         parts += ["Dense convolutions on tensor cores, microseconds (ratio):", _by_layer(layers, table)]
+    for name, data in groups.items():
+        if name not in _OF_LAYERS:
+            parts += [f"{_title(data)}:", _by_layout(data, table) if name == "memory" else _by_case(data, table)]
     return "\n\n".join(parts)
 
 
