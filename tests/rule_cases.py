@@ -96,6 +96,23 @@ def softmax(total: tuple[int, ...] = (2, 1, 6, 6), powers: Any = None) -> list[O
     ]
 
 
+def softmax_gradient(length: int) -> list[Operation]:
+    """Of one row."""
+    y, dy, dx = (tensor(uid, (1, length)) for uid in (1, 2, 3))
+    product, rest = (tensor(uid, (1, length), is_virtual=True) for uid in (80, 82))
+    total = tensor(81, (1, 1), is_virtual=True)
+
+    def step(mode: PointwiseMode, x: Any, b: Any, y: Any) -> Operation:
+        return operation("pointwise", x=x, b=b, y=y, spec=pointwise(mode))
+
+    return [
+        step(PointwiseMode.MUL, y, dy, product),
+        operation("reduction", x=product, y=total),
+        step(PointwiseMode.SUB, dy, total, rest),
+        step(PointwiseMode.MUL, y, rest, dx),
+    ]
+
+
 def add(x: Any, b: Any, y: Any, **fields: Any) -> Operation:
     return operation("pointwise", x=x, b=b, y=y, **fields)
 
@@ -490,6 +507,7 @@ RULE_CASES: dict[str, Case] = {
     "fuse.softmax.rows": fused(*softmax(total=(2, 4, 6, 1))),
     "fuse.softmax.virtual": fused(*softmax(powers=image(82))),
     "fuse.softmax.readers": fused(*softmax(), relu(image(82, virtual=True), image(3))),
+    "fuse.softmax.length": fused(*softmax_gradient(16385)),
     "fuse.limits.forbid": fused(conv(V), relu(V, image(2)), forbid=[(50,)]),
     "fuse.limits.bound": fused(conv(V), relu(V, image(2)), bound=1),
     "fuse.limits.force": fused(

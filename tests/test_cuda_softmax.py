@@ -94,6 +94,44 @@ def assert_close(operations: list[Operation], given: dict[int, Any]) -> None:
         np.testing.assert_allclose(found, wanted, rtol=4 * bound, atol=bound * largest, err_msg=f"uid {uid}")
 
 
+def gradient(
+    dims: Extents, axes: Extents, kind: str = "f32", layout: str = "packed", *, logarithm: bool = False,
+    inside: str = "f32", scaled: bool = False, residual: bool = False,
+) -> list[Operation]:  # fmt: skip
+    """dx of y and dy, as the legacy calls write it."""
+    row = tuple(1 if a in axes else extent for a, extent in enumerate(dims))
+    y, dy, dx = (tensor(uid, dims, kind, layout) for uid in (1, 2, 3))
+    math = "f64" if inside == "f64" else "f32"
+
+    def virtual(uid: int, extents: Extents = dims) -> TensorSpec:
+        return tensor(uid, extents, inside, is_virtual=True)
+
+    operations: list[Operation] = []
+    if scaled:
+        operations.append(pointwise(P.MUL, dy, scalar(4, len(dims)), virtual(20), math))
+        dy = virtual(20)
+    end = virtual(26) if residual else dx
+    added = dy if logarithm else virtual(21)
+    total = Reduction(x=added, y=virtual(22, row), spec=ReductionSpec(operator=R.ADD, compute_type=math))
+    if logarithm:
+        operations += [
+            total,
+            pointwise(P.EXP, y, None, virtual(23), math),
+            pointwise(P.MUL, virtual(23), total.y, virtual(24), math),
+            pointwise(P.SUB, dy, virtual(24), end, math),
+        ]
+    else:
+        operations += [
+            pointwise(P.MUL, y, dy, added, math),
+            total,
+            pointwise(P.SUB, dy, total.y, virtual(25), math),
+            pointwise(P.MUL, y, virtual(25), end, math),
+        ]
+    if residual:
+        operations.append(pointwise(P.ADD, end, tensor(5, dims, kind), dx, math))
+    return operations
+
+
 CASES: dict[str, tuple[Extents, Extents, str, str, dict[str, Any]]] = {
     "rows": ((4, 5, 24), (2,), "f32", "packed", {}),
     "rows f16": ((70, 1000), (1,), "f16", "packed", {}),
@@ -126,6 +164,28 @@ CASES: dict[str, tuple[Extents, Extents, str, str, dict[str, Any]]] = {
 def test_softmax(case: str) -> None:
     dims, axes, kind, layout, fields = CASES[case]
     operations = softmax(dims, axes, kind, layout, **fields)
+    assert_close(operations, values(operations))
+
+
+GRADIENTS: dict[str, tuple[Extents, Extents, str, str, dict[str, Any]]] = {
+    "rows f16": ((70, 1000), (1,), "f16", "packed", {}),
+    "rows log": ((3, 3000), (1,), "f32", "packed", {"logarithm": True}),
+    "channels": ((2, 128, 6, 8), (1,), "f16", "packed", {"residual": True}),
+    "channels nhwc log": ((2, 128, 5, 5), (1,), "f16", "channels_last", {"logarithm": True}),
+    "channels f32, scaled": ((2, 37, 6, 8), (1,), "f32", "packed", {"scaled": True}),
+    "few channels nhwc": ((3, 3, 9, 9), (1,), "bf16", "channels_last", {}),
+    "one channel": ((7, 1, 5), (1,), "f32", "packed", {}),
+    "everything": ((9, 41), (0, 1), "f32", "packed", {"logarithm": True, "scaled": True}),
+    "channels passes": ((2, 7000, 3, 5), (1,), "f64", "packed", {"inside": "f64"}),
+}  # fmt: skip
+
+
+@emulated
+@pytest.mark.parametrize("case", GRADIENTS)
+def test_gradients(case: str) -> None:
+    dims, axes, kind, layout, fields = GRADIENTS[case]
+    operations = gradient(dims, axes, kind, layout, **fields)
+    assert fused(operations).rule == "softmax_backward"
     assert_close(operations, values(operations))
 
 
@@ -200,6 +260,15 @@ def test_a_row_in_registers_where_it_fits() -> None:
 @pytest.mark.parametrize("kind", ["f16", "f32"])
 def test_compiles_without_spills(kind: str, layout: str, arch: str) -> None:
     compiles_cleanly(softmax((64, 128, 56, 56), (1,), kind, layout), ENGINE, arch, registers=96)
+
+
+@compiler
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("layout", ["packed", "channels_last"])
+@pytest.mark.parametrize("kind", ["f16", "f32"])
+@pytest.mark.parametrize("logarithm", [False, True], ids=["softmax", "log"])
+def test_gradients_compile_without_spills(logarithm: bool, kind: str, layout: str, arch: str) -> None:
+    compiles_cleanly(gradient((64, 128, 56, 56), (1,), kind, layout, logarithm=logarithm), ENGINE, arch, registers=96)
 
 
 @compiler

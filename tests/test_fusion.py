@@ -208,6 +208,49 @@ def test_prologue_of_a_softmax_with_another_reader_stays_apart() -> None:
     assert "fuse.prologue.consumers" in {stop.rule for stop in graph.stopped_by}
 
 
+def gradient(y: Any, dy: Any, dx: Any, *, product: Any = None, swapped: bool = False) -> list[Operation]:
+    product = product or virtual(21)
+    factors = (dy, y) if swapped else (y, dy)
+    return [
+        binary(M.MUL, *factors, product),
+        operation("reduction", x=product, y=virtual(22, ROW)),
+        binary(M.SUB, dy, virtual(22, ROW), virtual(23)),
+        binary(M.MUL, *((virtual(23), y) if swapped else (y, virtual(23))), dx),
+    ]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_gradient_of_a_softmax_is_one_kernel_with_what_is_around_it(swapped: bool) -> None:
+    graph = fused(
+        unary(M.RELU_FWD, image(2), virtual(10)),
+        *gradient(image(1), virtual(10), virtual(11), swapped=swapped),
+        binary(M.ADD, virtual(11), image(3), image(4)),
+    )
+    assert names(graph) == ["relu_fwd+mul+reduction+sub+mul+add"]
+    (op,) = graph
+    assert op.rule == "softmax_backward"
+
+
+def test_gradient_of_a_log_softmax_and_a_circle_that_it_must_not_make() -> None:
+    total = operation("reduction", x=image(2), y=virtual(22, ROW))
+    rest = [
+        unary(M.EXP, image(1), virtual(23)),
+        binary(M.MUL, virtual(23), virtual(22, ROW), virtual(24)),
+        binary(M.SUB, image(2), virtual(24), image(3)),
+    ]
+    assert names(fused(total, *rest)) == ["reduction+exp+mul+sub"]
+    waiting = [conv(image(4), image(1)), unary(M.EXP, image(4), virtual(23)), *rest[1:]]
+    beside = binary(M.ADD, image(2), virtual(22, ROW), image(1))  # the image that is convolved waits for the sum
+    graph = fused(total, beside, *waiting)
+    assert "softmax_backward" not in {op.rule for op in graph}
+
+
+def test_gradient_whose_products_are_kept_stays_apart() -> None:
+    graph = fused(*gradient(image(1), image(2), image(3), product=image(4)))
+    assert [op.rule for op in graph] == ["pointwise", "reduction", "pointwise"]
+    assert "fuse.softmax.virtual" in {stop.rule for stop in graph.stopped_by}
+
+
 def test_what_is_nearly_a_softmax_is_three_passes_with_reasons() -> None:
     """A power that is kept in memory: each reduction ends a kernel, and every cut edge says why."""
     graph = fused(*softmax(image(1), image(2), powers=image(3)))

@@ -22,12 +22,14 @@ from graphdnn.fusion.rules import (
     POINTWISE_RULE,
     PROLOGUE_GUARDS,
     RULE_OF,
+    SOFTMAX_BACKWARD_RULE,
     SOFTMAX_RULE,
     Edge,
     Group,
     group_outputs,
 )
 from graphdnn.fusion.softmax import SOFTMAX_GUARDS, Chain, Link, softmax_chains
+from graphdnn.fusion.softmax_gradient import softmax_gradients
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import Operation, PointwiseOperation
 from graphdnn.ordering import topological
@@ -83,10 +85,10 @@ class _Walk:
     # Chains that are kernels before anything else.
 
     def _chains(self) -> list[Chain]:
-        """Softmaxes that every guard agrees to, none of which share an operation."""
+        """Softmaxes and their gradients that every guard agrees to, none of which share an operation."""
         found: list[Chain] = []
         taken: set[int] = set()
-        for chain, unlimited in softmax_chains(self.graph):
+        for chain, unlimited in (*softmax_chains(self.graph), *softmax_gradients(self.graph)):
             links = [replace(link, limits=self.resolved) for link in unlimited]
             refusals = [
                 self._note(guard, link, link.tensor, link.consumer) for link in links for guard in SOFTMAX_GUARDS
@@ -97,7 +99,9 @@ class _Walk:
         return found
 
     def _start_chain(self, chain: Chain) -> None:
-        group = Group(SOFTMAX_RULE, chain.x.extents, anchor=chain.anchor)
+        group = Group(
+            SOFTMAX_BACKWARD_RULE if chain.is_gradient else SOFTMAX_RULE, chain.x.extents, anchor=chain.anchor
+        )
         group.prologue = [i for i in chain.members if i < chain.anchor]
         group.epilogue = [i for i in chain.members if i > chain.anchor]
         self._begin(group)

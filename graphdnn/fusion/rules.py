@@ -121,6 +121,14 @@ FUSION_RULES: tuple[FusionRule, ...] = (
             MAX and SUB may be absent; maxima, sums and what is computed of them alone may be results too
         """,
     ),
+    FusionRule(
+        id="softmax_backward",
+        anchors=(),
+        drawing="""
+            dy, y -> [pointwise ...] -> MUL -> ADD -> SUB from dy -> MUL with y         -> [pointwise DAG] -> dx, ...
+            dy -> [pointwise ...] -> ADD -> MUL with EXP of y -> SUB from dy            (of a log-softmax)
+        """,
+    ),
     FusionRule(id="bn_finalize", anchors=(BnFinalize,), drawing="sums -> BN_FINALIZE -> statistics"),
     FusionRule(id="movement", anchors=(Concat, Reshape, Transpose, Slice), drawing="x -> MOVE -> y"),
     FusionRule(id="rng", anchors=(Rng,), drawing="seed, offset -> RNG -> y"),
@@ -137,7 +145,9 @@ FUSION_RULES: tuple[FusionRule, ...] = (
 )
 
 POINTWISE_RULE = FUSION_RULES[-1]
-SOFTMAX_RULE = next(rule for rule in FUSION_RULES if rule.id == "softmax")
+SOFTMAX_RULE, SOFTMAX_BACKWARD_RULE = (
+    next(rule for rule in FUSION_RULES if rule.id == id) for id in ("softmax", "softmax_backward")
+)
 RULE_OF: dict[type[Operation], FusionRule] = {anchor: rule for rule in FUSION_RULES for anchor in rule.anchors}
 
 

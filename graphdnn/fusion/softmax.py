@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from math import prod
 
-from graphdnn.checks import Equals
+from graphdnn.checks import AtMost, Equals
 from graphdnn.enums import PointwiseMode, ReductionOperator
 from graphdnn.fusion.limits import LIMIT_GUARDS, UNLIMITED, Resolved
 from graphdnn.graph import OperationGraph
@@ -22,14 +23,17 @@ from graphdnn.operations import Operation, PointwiseOperation, Reduction
 from graphdnn.rules import Constraint
 from graphdnn.tensors import TensorSpec
 
+_LONGEST = 16384  # elements of two operands that a block's threads hold
+
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The operations of one softmax, by index. ``anchor``: the first reduction."""
+    """The operations of one softmax, or of its gradient, by index. ``anchor``: the first reduction."""
 
     anchor: int
     members: tuple[int, ...]
     x: TensorSpec
+    is_gradient: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +46,16 @@ class Link:
     tensor: TensorSpec
     consumer: int
     limits: Resolved = UNLIMITED
+    elements: tuple[int, ...] = ()  # extents of what a gradient's rows are of, where the tensor is their sum
 
     @property
     def joined(self) -> frozenset[int]:
         return self.members
+
+    @property
+    def length(self) -> int:
+        """Of a gradient's row, on the edge that the sum leaves by."""
+        return prod(self.elements) // prod(self.rows)
 
     @property
     def sum(self) -> TensorSpec | None:
@@ -73,7 +83,7 @@ SOFTMAX_GUARDS: tuple[Constraint, ...] = (
         attribute="tensor",
         look=lambda link: "in memory",
         check=Equals("a virtual tensor"),
-        when=lambda link: not link.tensor.is_virtual,
+        when=lambda link: not link.elements and not link.tensor.is_virtual,
         reason="the rows' elements pass from one reduction to the next in registers",
         fix="mark the tensor virtual, or keep it: the operations are then kernels of their own",
     ),
@@ -82,9 +92,18 @@ SOFTMAX_GUARDS: tuple[Constraint, ...] = (
         attribute="tensor",
         look=lambda link: f"{link.readers_outside} readers outside of the softmax",
         check=Equals("no other reader"),
-        when=lambda link: link.readers_outside > 0,
+        when=lambda link: not link.elements and link.readers_outside > 0,
         reason="the rows' elements pass from one reduction to the next in registers",
         fix="let the other operation compute its own copy",
+    ),
+    Constraint(
+        id="fuse.softmax.length",
+        attribute="elements of a row",
+        look=lambda link: link.length,
+        check=AtMost(_LONGEST),
+        when=lambda link: link.length > _LONGEST,
+        reason="a gradient's row that no block holds is read twice either way; a sum alone spreads it over many",
+        fix="nothing to do: the sum and what follows it are kernels of their own",
     ),
     *LIMIT_GUARDS,
 )
@@ -100,13 +119,13 @@ def softmax_chains(graph: OperationGraph) -> Iterator[tuple[Chain, tuple[Link, .
 
 
 def _chain(graph: OperationGraph, index: int, total: Reduction) -> tuple[Chain, tuple[Link, ...]] | None:
-    powers = _made_by(graph, total.x, PointwiseMode.EXP)
+    powers = made_by(graph, total.x, PointwiseMode.EXP)
     if powers is None:
         return None
     exponent = _operand(graph, powers, "x")
     members = [powers, index]
     x, anchor = exponent, index
-    difference = _made_by(graph, exponent, PointwiseMode.SUB)
+    difference = made_by(graph, exponent, PointwiseMode.SUB)
     if difference is not None:
         maximum = _maximum(graph, difference)
         if maximum is not None:
@@ -127,7 +146,7 @@ def _chain(graph: OperationGraph, index: int, total: Reduction) -> tuple[Chain, 
     return chain, tuple(links)
 
 
-def _made_by(graph: OperationGraph, tensor: TensorSpec, mode: PointwiseMode) -> int | None:
+def made_by(graph: OperationGraph, tensor: TensorSpec, mode: PointwiseMode) -> int | None:
     producer = graph.producer.get(tensor.uid)
     return producer if producer is not None and _is(graph.operations[producer], mode) else None
 
@@ -155,21 +174,20 @@ def _ends(graph: OperationGraph, index: int, total: Reduction, exponent: TensorS
     found = []
     for reader in graph.consumers.get(total.y.uid, ()):
         operation = graph.operations[reader]
-        if _is(operation, PointwiseMode.DIV) and _reads(operation, total.x, total.y):
+        if _is(operation, PointwiseMode.DIV) and reads(operation, total.x, total.y):
             found.append(reader)
         if _is(operation, PointwiseMode.LOG):
             (logarithm,) = operation.outputs().values()
             ends = [
                 last
                 for last in graph.consumers.get(logarithm.uid, ())
-                if _is(graph.operations[last], PointwiseMode.SUB)
-                and _reads(graph.operations[last], exponent, logarithm)
+                if _is(graph.operations[last], PointwiseMode.SUB) and reads(graph.operations[last], exponent, logarithm)
             ]
             found += [reader, *ends] if ends else []
     return found
 
 
-def _reads(operation: Operation, x: TensorSpec, b: TensorSpec) -> bool:
+def reads(operation: Operation, x: TensorSpec, b: TensorSpec) -> bool:
     inputs = operation.inputs()
     return inputs["x"].uid == x.uid and inputs["b"].uid == b.uid
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.device import DeviceSpec
-from graphdnn.dtypes import COMPUTE, FP8
+from graphdnn.dtypes import COMPUTE, ELEMENTS, FP8
 from graphdnn.engines.cuda.generator.cost import memory_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
@@ -60,7 +60,8 @@ class Stages:
     @property
     def bytes(self) -> int:
         """Of an element while it is held."""
-        return max(COMPUTE[step.compute_type].itemsize for step in self.op.operations)
+        kept = (sum(ELEMENTS[t.data_type].bytes for t in self.kept(at)) for at in range(len(self.reductions)))
+        return max(*kept, *(COMPUTE[step.compute_type].itemsize for step in self.op.operations))
 
     @property
     def plain_steps(self) -> list[PointwiseOperation]:
@@ -359,8 +360,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 ENGINE = cuda_engine(
     id=32,
     name="cuda_softmax",
-    summary="softmax and log-softmax over any axes, in one pass over memory where a row fits into a block",
-    needs=(needs_rule("cuda_softmax.operation", "softmax"),),
+    summary="softmax, log-softmax and their gradients, in one pass over memory where a row fits into a block",
+    needs=(needs_rule("cuda_softmax.operation", "softmax", "softmax_backward"),),
     cost=_cost,
     generate=lambda op, device, knobs: generate_softmax(op, device),
     is_general=True,
