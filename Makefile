@@ -29,11 +29,15 @@ test: $(VENV)/.dev
 test-long: $(VENV)/.dev
 	$(BIN)/python -m pytest -s -m 'long and not gpu'
 
-# Needs a GPU and CuPy: `make test-gpu GPU_PYTHON=python3`. Starts a process for each core by itself.
+# Needs a GPU and CuPy: `make test-gpu GPU_PYTHON=python3`. Side by side where Python has pytest-xdist: one process draws
+# problems and starts others for the cores that are left. Timings of pytest-benchmark are none of it.
 GPU_PYTHON ?= $(BIN)/python
+GPU_JOBS ?= 6
+SIDE_BY_SIDE = $(shell $(GPU_PYTHON) -c "import xdist" 2>/dev/null && echo "-n $(GPU_JOBS) --dist loadgroup" || echo "-s")
 test-gpu: export OPENBLAS_NUM_THREADS = 1
 test-gpu:
-	$(GPU_PYTHON) -m pytest -s -m gpu tests/gpu
+	$(GPU_PYTHON) -m pytest -p no:benchmark -m 'gpu and not alone' $(SIDE_BY_SIDE) tests/gpu; first=$$?; \
+	$(GPU_PYTHON) -m pytest -p no:benchmark -m 'gpu and alone' -s tests/gpu && exit $$first
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

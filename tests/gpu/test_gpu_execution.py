@@ -352,6 +352,7 @@ def test_the_current_stream_is_the_default() -> None:
 # Asynchrony.
 
 
+@pytest.mark.alone
 def test_execution_neither_waits_nor_allocates() -> None:
     import cupy
 
