@@ -54,9 +54,8 @@ def rank(
         return tuned.ranking(fuse(graph, limits), spec, mode, filters)
     if mode is HeurMode.B:
         return Ranking(fuse(graph, limits), spec, mode, filters)
-    # Names and origins are shown in reports. The text is made in a quarter of the time that the graph's own key takes.
-    texts = [op.__pydantic_serializer__.to_json(op) for op in graph.operations]
-    key = graph.name, tuple([op.tag for op in graph.operations]), *texts, id(spec), mode, filters, limits
+    likeness = graph.likeness  # names and origins too, which are shown in reports
+    key = graph.name, likeness.number, likeness.extents, id(spec), mode, filters, limits
     with _guard:
         kept = _rankings.get(key)
         if kept is not None:

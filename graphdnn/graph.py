@@ -13,6 +13,7 @@ from typing import Any
 
 from graphdnn.enums import Status
 from graphdnn.errors import Rejection, raise_if
+from graphdnn.likeness import Likeness, likeness_of
 from graphdnn.operations import Operation
 from graphdnn.ordering import Successors, loop, parts, topological
 from graphdnn.rules import Rule
@@ -95,6 +96,7 @@ class OperationGraph:
     consumers: Mapping[int, tuple[int, ...]]  # uid -> indices of the operations that read it
     name: str = ""
     _key: list[str] = field(default_factory=list, repr=False)
+    _likeness: list[Likeness] = field(default_factory=list, repr=False)
 
     @classmethod
     def of(cls, operations: Iterable[Operation], name: str = "") -> OperationGraph:
@@ -151,6 +153,13 @@ class OperationGraph:
             text = json.dumps([_identity(op) for op in self.operations], sort_keys=True, default=str)
             self._key.append(hashlib.sha256(text.encode()).hexdigest())
         return self._key[0]
+
+    @property
+    def likeness(self) -> Likeness:
+        """What tells the operations from other graphs': their class, and their extents."""
+        if not self._likeness:
+            self._likeness.append(likeness_of(self.operations))
+        return self._likeness[0]
 
     def __str__(self) -> str:
         lines = [f"graph {self.name!r}: {len(self.operations)} operations"]

@@ -16,6 +16,7 @@ from typing import Any
 from graphdnn.errors import raise_if
 from graphdnn.fusion.forced import unforced
 from graphdnn.fusion.fused import FusedGraph, FusedOp, Stop
+from graphdnn.fusion.known import keep, key_of, known
 from graphdnn.fusion.limits import NO_LIMITS, Limits, resolved
 from graphdnn.fusion.rules import (
     EPILOGUE_GUARDS,
@@ -316,4 +317,11 @@ def fuse(graph: OperationGraph, limits: Limits = NO_LIMITS) -> FusedGraph:
 
     Raises ``NotSupported``, with the rule's reason, where the limits force operations together that a rule keeps apart.
     """
-    return _Walk(graph, limits).run()
+    if limits:
+        return _Walk(graph, limits).run()
+    key = key_of(graph)
+    found = known(key, graph)
+    if found is None:
+        found = _Walk(graph, limits).run()
+        keep(key, found)
+    return found

@@ -1,0 +1,96 @@
+"""Likeness: what a graph's operations say, in two parts: all but extents and strides, and those.
+
+Graphs that differ in the second part only are of one class, which has a number. Fusion and rankings keep what they
+found out about a class, and about a graph that is equal to another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from itertools import count
+from operator import itemgetter
+from struct import Struct
+from typing import Any
+
+from graphdnn.operations import Operation
+from graphdnn.spec import Spec
+from graphdnn.tensors import TensorSpec
+
+_MOST = 1024  # classes
+_numbers: dict[tuple[object, ...], int] = {}
+_next = count()  # of a class: a number is not given again when the classes are forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """``number``: of the class, names included. ``extents``: dims and strides of every port, in order."""
+
+    number: int
+    extents: tuple[tuple[int, ...], ...]
+
+
+def likeness_of(operations: Iterable[Operation]) -> Likeness:
+    words: list[object] = []
+    extents: list[tuple[int, ...]] = []
+    for operation in operations:
+        _spell(operation, words, extents)
+    key = tuple(words)
+    number = _numbers.get(key)
+    if number is None:
+        if len(_numbers) >= _MOST:
+            _numbers.clear()
+        number = _numbers.setdefault(key, next(_next))  # one number, whichever thread drew it
+    return Likeness(number, tuple(extents))
+
+
+_OF_TENSORS = itemgetter(*(name for name in TensorSpec.model_fields if name not in ("dims", "strides")))
+_EXTENTS = itemgetter("dims", "strides")
+
+
+def _spell(spec: Spec, words: list[object], extents: list[tuple[int, ...]]) -> None:
+    """The fields of a spec, one after the other; what is equal to Python and not the same is told apart."""
+    others, floats, packed = _fields(type(spec))
+    values = spec.__dict__
+    words += type(spec), packed(*floats(values))
+    for value in others(values):
+        kind: Any = type(value)
+        if kind is TensorSpec:
+            tensor = value.__dict__
+            words.append(_OF_TENSORS(tensor))
+            if value.constant_value is not None:
+                words.append(repr(value.constant_value))
+            extents += _EXTENTS(tensor)
+        elif kind is str or value is None or kind is bool:
+            words.append(value)
+        elif _is_spec(kind):
+            _spell(value, words, extents)
+        elif kind is tuple and value and _is_spec(type(value[0])):
+            words.append(len(value))
+            for one in value:
+                _spell(one, words, extents)
+        else:
+            words.append(repr(value) if kind is float else value)
+
+
+_Getter = Callable[[dict[str, Any]], tuple[Any, ...]]
+
+
+@cache
+def _is_spec(kind: type) -> bool:
+    return issubclass(kind, Spec)
+
+
+@cache
+def _fields(kind: type[Spec]) -> tuple[_Getter, _Getter, Callable[..., bytes]]:
+    """Getters of a class's fields, those that are always floats apart, and what makes bytes of these."""
+    floats = [name for name, field in kind.model_fields.items() if field.annotation is float]
+    others = [name for name in kind.model_fields if name not in floats]
+    return _getter(others), _getter(floats), Struct(f"{len(floats)}d").pack
+
+
+def _getter(names: list[str]) -> _Getter:
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda values: tuple([values[name] for name in names])

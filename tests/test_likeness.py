@@ -1,0 +1,106 @@
+"""Likeness: graphs of one class differ in extents and strides only, and what fusion keeps of a class changes nothing."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from drawn.families import FAMILIES, Case, draw
+from problems import tensor
+
+from graphdnn import OperationGraph
+from graphdnn.enums import PointwiseMode
+from graphdnn.fusion import FusedGraph, fuse, known
+from graphdnn.fusion.limits import NO_LIMITS
+from graphdnn.fusion.match import _Walk
+from graphdnn.likeness import likeness_of
+from graphdnn.operations import PointwiseOperation, PointwiseSpec
+from graphdnn.problem import parse
+
+NAN, INF = float("nan"), float("inf")
+CLASSES = (
+    "conv x=f16[{n},8,{h},6]nhwc w=f16[8,8,3,3]nhwc pad=1 + bias + residual + relu",
+    "pointwise x=f16[{n},8,{h},6] + bias + relu + mul",
+    "matmul a=f16[{n},{h},8] b=f16[{n},8,16] + bias + gelu",
+    "norm layer x=f16[{n},{h}]",
+    "conv x=f32[{n},8,{h},6] w=f32[8,8,3,3] pad=1 + bias -> reduce add [1,8,1,1]",
+)
+
+
+def scaled(value: float, slope: float = 0.0) -> OperationGraph:
+    """The sum of a tensor and a constant, and a ReLU of it."""
+    factor = tensor(2, (1, 1), is_by_value=True, constant_value=value)
+    between = tensor(3, (4, 8), is_virtual=True)
+    add = PointwiseSpec(mode=PointwiseMode.ADD, math_type="f32")
+    relu = PointwiseSpec(mode=PointwiseMode.RELU_FWD, math_type="f32", relu_lower_clip_slope=slope)
+    return OperationGraph.of(
+        [
+            PointwiseOperation(spec=add, x=tensor(1, (4, 8)), b=factor, y=between),
+            PointwiseOperation(spec=relu, x=between, y=tensor(4, (4, 8))),
+        ]
+    )
+
+
+def test_what_python_calls_equal_is_told_apart() -> None:
+    different = [scaled(v) for v in (0.0, -0.0, 0, 1, 1.0, INF, -INF)] + [scaled(0.0, -0.0), scaled(0.0, 0.5)]
+    for one, other in combinations(different, 2):
+        assert one.likeness.number != other.likeness.number
+    for value in (-0.0, 1, 1.0, INF, NAN):
+        assert scaled(value).likeness == scaled(value).likeness
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_it_says_what_the_json_says(family: str) -> None:
+    graphs = [draw(Case(family, seed, large=False)).graph for seed in (0, 1, 2, 0)]
+    texts = [[(type(op), op.__pydantic_serializer__.to_json(op)) for op in graph.operations] for graph in graphs]
+    for (one, first), (other, second) in combinations(zip(graphs, texts, strict=True), 2):
+        assert (likeness_of(one.operations) == likeness_of(other.operations)) == (first == second)
+
+
+def test_extents_and_strides_are_no_part_of_a_class() -> None:
+    for text in CLASSES:
+        found = [parse(text.format(n=n, h=h)).build_operation_graph().likeness for n in (2, 3) for h in (5, 12)]
+        assert len({likeness.number for likeness in found}) == 1
+        assert len({likeness.extents for likeness in found}) == len(found)
+
+
+def anew(graph: OperationGraph) -> FusedGraph:
+    return _Walk(graph, NO_LIMITS).run()
+
+
+def assert_same(found: FusedGraph, expected: FusedGraph) -> None:
+    assert found.graph is expected.graph
+    assert found.to_json() == expected.to_json()
+    assert str(found) == str(expected)
+    for one, other in zip(found, expected, strict=True):
+        for part in ("operations", "prologue", "epilogue", "inputs", "outputs", "internal"):
+            assert [id(t) for t in getattr(one, part)] == [id(t) for t in getattr(other, part)], part
+        assert (one.anchor, one.exit) == (other.anchor, other.exit)
+
+
+def test_known_classes_are_fused_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known, "_known", {})
+    drawn = [draw(Case(family, seed, large=False)).graph for family in FAMILIES for seed in (0, 1)]
+    texts = [parse(t.format(n=n, h=h)).build_operation_graph() for n in (1, 2, 3) for h in (5, 6) for t in CLASSES]
+    repeated = 0
+    for graph in (*drawn, *drawn, *texts):
+        repeated += known.key_of(graph) in known._known
+        assert_same(fuse(graph), anew(graph))
+    assert repeated > len(drawn) // 2
+
+
+@pytest.mark.parametrize("sizes", [(4, 1), (1, 4)])
+def test_one_class_may_fuse_in_two_ways(sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that is added to a matrix is computed by its own kernel, unless the matrix is a row too."""
+    monkeypatch.setattr(known, "_known", {})
+    relu, add = (PointwiseSpec(mode=mode, math_type="f32") for mode in (PointwiseMode.RELU_FWD, PointwiseMode.ADD))
+    for rows in sizes * 2:
+        row = tensor(2, (1, 8), is_virtual=True)
+        graph = OperationGraph.of(
+            [
+                PointwiseOperation(spec=relu, x=tensor(1, (1, 8)), y=row),
+                PointwiseOperation(spec=add, x=row, b=tensor(3, (rows, 8)), y=tensor(4, (rows, 8))),
+            ]
+        )
+        assert_same(fuse(graph), anew(graph))
+        assert len(fuse(graph)) == (1 if rows == 1 else 2)
