@@ -231,9 +231,9 @@ inline void emulated_multiply(
 }
 template <class T, int COUNT>
 inline void emulated_multiply(
-    T (&sum)[COUNT], const unsigned (&a)[4], unsigned long long b, const char* kind_a, const char* kind_b, bool add
+    T (&sum)[COUNT], const unsigned (&a)[4], unsigned long long b, const char* kind_a, const char* kind_b, bool across_b, bool add
 ) {
-    emulated_warpgroup_product_of_registers(sum, a, b, 2 * COUNT, kind_a, kind_b, add);
+    emulated_warpgroup_product_of_registers(sum, a, b, 2 * COUNT, kind_a, kind_b, across_b, add);
 }
 
 // ---- bits and integers

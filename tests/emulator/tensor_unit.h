@@ -24,7 +24,7 @@ void emulated_warpgroup_product(
 );
 // The rows of a in the registers of their threads, four words each.
 void emulated_warpgroup_product_of_registers(
-    void* sum, const unsigned* a, unsigned long long b, int columns, const char* kind_a, const char* kind_b, int add
+    void* sum, const unsigned* a, unsigned long long b, int columns, const char* kind_a, const char* kind_b, int across_b, int add
 );
 void emulated_warpgroup_commit(void);
 void emulated_warpgroup_wait(int left);

@@ -266,9 +266,9 @@ void emulated_warpgroup_product(
 }
 
 void emulated_warpgroup_product_of_registers(
-    void* sum, const unsigned* a, unsigned long long b, int columns, const char* kind_a, const char* kind_b, int add
+    void* sum, const unsigned* a, unsigned long long b, int columns, const char* kind_a, const char* kind_b, int across_b, int add
 ) {
-    Share mine{{{sum}, 0, b, columns, kind_of(kind_a), kind_of(kind_b), 0, 0, {a}, 1, add}, 0};
+    Share mine{{{sum}, 0, b, columns, kind_of(kind_a), kind_of(kind_b), 0, across_b, {a}, 1, add}, 0};
     emulated_meet(WARPGROUP, ~0u, &mine, add_product, "wgmma", 0);
 }
 

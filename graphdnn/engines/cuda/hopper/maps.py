@@ -71,15 +71,16 @@ def patch_map(image: Operand, lines: int, pixels: int, row: int = ROW) -> Tensor
     )
 
 
-def filter_map(filter: Operand, rows: int) -> TensorMap:
-    """Of the filter as (channel, tap, k): a box of one tap, 128 bytes of channels, ``rows`` of k."""
+def filter_map(filter: Operand, rows: int, row: int = ROW) -> TensorMap:
+    """Of the filter as (channel, tap, k): a box of one tap, ``row`` bytes of channels, ``rows`` of k."""
     size = filter.size
     groups, k, c, *taps = filter.sizes
     return TensorMap(
         filter.spec.data_type,
         (c, taps[0] * taps[1] * taps[2], groups * k),
         (_stride(filter.tap_stride * size), _pitch(filter)),
-        box=(ROW // size, 1, rows),
+        box=(row // size, 1, rows),
+        row=row,
     )
 
 

@@ -56,21 +56,22 @@ def product_text(a: DataType, b: DataType, columns: int, across_a: bool, across_
     )
 
 
-def register_product_text(kind: DataType, columns: int) -> str:
-    """``multiply_rows``: rows of a out of the registers of their threads, b along k; 16-bit floats."""
+def register_product_text(kind: DataType, columns: int, across_b: bool = False) -> str:
+    """``multiply_rows``: rows of a out of the registers of threads; floats of 16 bits, or of 32 with b along k."""
     name, depth = _KINDS[kind]
     count = columns // 2
     sums = ", ".join(f"%{i}" for i in range(count))
     held = ", ".join(f'"+f"(sum[{i}])' for i in range(count))
     rows = ", ".join(f"%{count + i}" for i in range(4))
+    lying = f", {int(across_b)}" if kind in ACROSS_K else ""
     return (
         "__device__ __forceinline__ void multiply_rows(\n"
         f"    float (&sum)[{count}], const unsigned int (&a)[4], unsigned long long b, int add\n"
         f") {{\n#ifdef __CUDA_ARCH__\n"
         f'    asm volatile("{{\\n.reg .pred p;\\nsetp.ne.b32 p, %{count + 5}, 0;\\n"\n'
         f'                 "wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{name}.{name} "\n'
-        f'                 "{{{sums}}}, {{{rows}}}, %{count + 4}, p, 1, 1, 0;\\n}}"\n'
+        f'                 "{{{sums}}}, {{{rows}}}, %{count + 4}, p, 1, 1{lying};\\n}}"\n'
         f"                 : {held}\n"
         f'                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));\n'
-        f'#else\n    emulated_multiply(sum, a, b, "{name}", "{name}", add != 0);\n#endif\n}}\n'
+        f'#else\n    emulated_multiply(sum, a, b, "{name}", "{name}", {int(across_b)}, add != 0);\n#endif\n}}\n'
     )

@@ -1,0 +1,150 @@
+"""Engine ``cuda_hopper_halo_dgrad``: strided data gradients whose residues share what is copied (hopper_halo_dgrad.cu).
+
+Positions of dx of one residue modulo the stride are a product of their own (gemm.py): short sums of few taps, and dy is
+copied for each tap of each. Here a piece of dy is copied once, residues are columns side by side, and all of a block's
+filters stay in shared memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
+from graphdnn.engines.cuda.generator.engine import cuda_engine
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.generator.program import Program, width_for
+from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
+from graphdnn.engines.cuda.hopper.gemm import sizes_of
+from graphdnn.engines.cuda.hopper.halo_dgrad_meetings import Meetings, meetings_of
+from graphdnn.engines.cuda.hopper.halo_dgrad_needs import shape_of, walked_of
+from graphdnn.engines.cuda.hopper.halo_dgrad_tiles import TILE, blocks_of, choose
+from graphdnn.engines.cuda.hopper.maps import Walk, filter_map, image_map, walk_of
+from graphdnn.engines.cuda.hopper.operands import is_exchanged, operands
+from graphdnn.engines.cuda.hopper.product import product_text, register_product_text
+from graphdnn.engines.cuda.hopper.tiles import PANEL
+from graphdnn.engines.cuda.simt.implicit_product import product_of
+from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.engines.sum_error import CUT
+from graphdnn.enums import DataType, LayoutType, NumericalNote
+from graphdnn.fusion.fused import FusedOp
+
+_NEIGHBOURS = 8  # columns of a thread that follow each other
+_CHANNELS = 2  # axis of a result's coordinates
+_FILES = (
+    "next_launch.cuh",
+    "hopper_pipeline.cuh",
+    "hopper_work.cuh",
+    "hopper_leave.cuh",
+    "ldmatrix.cuh",
+    "hopper_halo_dgrad.cu",
+)
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    product, shape, sizes = product_of(op), shape_of(op), sizes_of(op)
+    roles, choice = product.roles, choose(shape, device, knobs)
+    assert choice is not None, "a rule asks for a tile that fits"
+    tile, meetings, walked = choice.tile, meetings_of(product), walked_of(op)
+    steps = Steps(op, device)
+    image, filter = (operand.prepared(steps) for operand in operands(roles))
+    kind, compute = image.spec.data_type, COMPUTE_TYPE[roles.op.compute_type]
+    across_filter = not is_exchanged(roles)
+    parameters = Parameters(steps.places)
+    is_rounded = kind is DataType.FLOAT  # what tensor cores would only cut off
+    corner = meetings.lines[0], meetings.pixel
+    upper = [corner[i] + walked[i] - product.image[1 + i] for i in (0, 1)]
+    walk = Walk((0, *corner), (0, *upper), (0, 0, 0), (0, meetings.lines[-1] - corner[0], 0))
+    pixels = image_map(image, 2, walk, (1, 1, 1), PANEL + meetings.reach)
+    columns = filter_map(filter, *((PANEL, tile.bn * 2) if across_filter else (tile.bn,)))
+    parameters.maps("gathered", [(image.spec, replace(pixels, is_rounded=is_rounded))])
+    parameters.maps("plain", [(filter.spec, replace(columns, is_rounded=is_rounded))])
+
+    out_space = roles.space(roles.output)
+    width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), _NEIGHBOURS)
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, keeps=True, condition="is_there")
+    steps.finish(body, "acc", compute)
+    layout = Layout.of(sizes, PANEL * tile.consumers, tile.bn)
+    walks = [walk_of(product, residue) for residue in product.residues]
+    describe_work(parameters, product, sizes, layout, walks, shape.blocks)
+    for one, value in {"parts": 1, "image_pixels": 1, "places": shape.places}.items():
+        parameters.integer(one, value)
+    parameters.integers("walked", walked)
+    parameters.integers("corner", corner)
+
+    multiplying, copying = tile.registers
+    name = f"conv_dgrad__halo_{tile.name}x{choice.stages}__{op.name}"
+    text = kernel_text(
+        name,
+        _FILES,
+        parameters=parameters.text,
+        functions=[
+            body.keeping(),
+            body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}], bool is_there"),
+            product_text(kind, kind, tile.bn, False, across_filter),
+            register_product_text(kind, tile.bn, across_filter),
+            _described(meetings),
+        ],
+        constants={
+            "BM": PANEL * tile.consumers, "BN": tile.bn, "CONSUMERS": tile.consumers, "STAGES": choice.stages,
+            "RESIDUES": shape.residues, "MEETINGS": len(shape.meetings), "FILTERS": shape.filters,
+            "LINES": shape.lines, "PIXELS": PANEL + shape.reach,
+            "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
+            "WGRAD": False, "TURNED": False, "ACROSS_FILTER": across_filter, "PERMUTED": False,
+            "SPATIAL": 2, "FROM_REGISTERS": True, "SPLIT": False,
+            "NEIGHBOURS": _NEIGHBOURS, "WIDTH": width,
+            "Element": STORAGE[kind], "Accumulator": compute,
+        },
+    )  # fmt: skip
+    grid = (blocks_of(shape, tile, device.sm_count), 1, 1)
+    shared = choice.shared_bytes(shape)
+    steps.add(
+        Launch(
+            text, "hopper_halo_dgrad", grid, 128 * (tile.consumers + 1), parameters.pack(), shared, starts_early=True
+        )
+    )
+    return steps.kernel(name)
+
+
+def _described(meetings: Meetings) -> str:
+    """Tables of hopper_halo_dgrad.cu."""
+    taps, lines, sizes = meetings.taps, meetings.lines, meetings.sizes
+    residues = [tap.residue for tap in taps]
+    tables = {
+        "LINE_OF_TAP": [lines.index(tap.line) for tap in taps],
+        "SHIFT_OF_TAP": [tap.pixel - meetings.pixel for tap in taps],
+        "RESIDUE_OF_TAP": residues,
+        "BEGINS": [int(residue not in residues[:i]) for i, residue in enumerate(residues)],
+        "TAP_OF_FILTER": [tap.number for tap in taps],
+        "MEETING_OF_TAP": [i for i, size in enumerate(sizes) for _ in range(size)],
+        "FIRST_TAP": [sum(sizes[:i]) for i in range(len(sizes) + 1)],
+        "OFFSET_OF_LINE": [line - lines[0] for line in lines],
+    }
+    return "".join(
+        f"constexpr int {name}[] = {{{', '.join(map(str, numbers))}}};\n" for name, numbers in tables.items()
+    )
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    choice = choose(shape_of(task.op), task.device, knobs)
+    seconds = inf if choice is None else choice.seconds
+    copying = sum(o.copying_seconds(task.device) for o in operands(product_of(task.op).roles))
+    return device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
+
+
+ENGINE = cuda_engine(
+    id=80,
+    name="cuda_hopper_halo_dgrad",
+    summary="strided data gradients, channels last; pieces of dy copied once for all residues modulo the stride",
+    needs=(),
+    cost=_cost,
+    generate=generate,
+    knobs=(TILE,),
+    layout=LayoutType.PREFERRED_NHWC,
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+    sum_error=CUT,
+)

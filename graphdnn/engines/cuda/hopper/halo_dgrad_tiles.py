@@ -1,0 +1,135 @@
+"""Tiles of strided data gradients whose residues share what is copied, and the choice of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW
+from graphdnn.engines.engine import Knob, Knobs
+from graphdnn.enums import DataType, KnobType
+
+_RESERVED = 1024 + 64  # bytes of shared memory: the system's, and what aligns barriers
+_BARRIERS, _BARRIER = 16, 8  # bytes for each stage, and for filters of a meeting
+_MOST_STAGES, _LEAST_STAGES = 8, 2
+_OTHER_REGISTERS = 56  # of a thread, than those of sums
+
+_STEP = 32  # bytes of k of an instruction
+_READ = 120.0  # bytes of shared memory a clock that products read
+_PIXEL = 5.0  # clocks of the copy unit for 128 bytes of a pixel
+_COPIED = 71.0  # bytes a clock into shared memory
+_LEAVING = 15.6  # bytes a clock of results
+_PIECE = 150.0  # clocks of a piece besides
+_START = 3500.0  # clocks of a launch
+_PACE = 0.9  # of the highest clock
+
+
+class Shape(NamedTuple):
+    """What the choice depends on."""
+
+    places: int  # 64 of them are a piece
+    residues: int
+    lines: int  # of dy that a place's taps read
+    reach: int  # pixels of a line that they read behind the first
+    meetings: tuple[int, ...]  # taps of each
+    blocks: int  # 128 bytes of channels that are summed
+    columns: int
+    is_across: bool  # the filter is read across k
+    result_bytes: int  # of an element that leaves, and of what is read for it
+
+    @property
+    def filters(self) -> int:
+        return sum(self.meetings)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """``bn``: columns of each residue; a consumer has 64 places."""
+
+    bn: int
+    consumers: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.bn}_{self.consumers}"
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """Of a thread that multiplies and of one that copies."""
+        return {1: (240, 56), 2: (232, 40), 3: (160, 24)}[self.consumers]
+
+    def stage_bytes(self, shape: Shape) -> int:
+        return shape.lines * (-(-(PANEL + shape.reach) * ROW // 1024) * 1024)
+
+    def filter_bytes(self, shape: Shape) -> int:
+        """Of one tap, and 128 bytes of channels (or 64 of them) that are summed."""
+        return PANEL * self.bn * 2 if shape.is_across else self.bn * ROW
+
+    def held_bytes(self, shape: Shape) -> int:
+        """Of filters and their barriers."""
+        return shape.blocks * (shape.filters * self.filter_bytes(shape) + len(shape.meetings) * _BARRIER)
+
+    def stages(self, shape: Shape, shared_memory: int) -> int:
+        left = shared_memory - _RESERVED - self.held_bytes(shape)
+        return min(_MOST_STAGES, left // (self.stage_bytes(shape) + _BARRIERS))
+
+    def fits(self, shape: Shape, shared_memory: int) -> bool:
+        sums = shape.residues * self.bn // 2
+        return sums + _OTHER_REGISTERS <= self.registers[0] + 32 and self.stages(shape, shared_memory) >= _LEAST_STAGES
+
+
+TILES: tuple[Tile, ...] = tuple(Tile(bn, consumers) for bn in (64, 32) for consumers in (2, 3))
+TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    tile: Tile
+    stages: int
+    seconds: float
+
+    def shared_bytes(self, shape: Shape) -> int:
+        return self.stages * (self.tile.stage_bytes(shape) + _BARRIERS) + self.tile.held_bytes(shape)
+
+
+class _Machine(NamedTuple):
+    sms: int
+    clock: float
+    shared_memory: int
+
+
+def blocks_of(shape: Shape, tile: Tile, sms: int) -> int:
+    """In a launch: as many for each tile of columns."""
+    across, pieces = -(-shape.columns // tile.bn), -(-shape.places // PANEL)
+    return across * max(1, min(sms // across, pieces))
+
+
+def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
+    """The fastest that fits; a tile that was asked for and does not gives way to it. None if none fits."""
+    clock = device.rate(DataType.HALF) / (device.sm_count * 4096)
+    machine = _Machine(device.sm_count, clock, device.shared_memory)
+    return _fastest(shape, machine, knobs[TILE.type]) or _fastest(shape, machine, 0)
+
+
+@lru_cache(maxsize=1024)
+def _fastest(shape: Shape, machine: _Machine, number: int) -> Choice | None:
+    tiles = [tile for tile in ((TILES[number - 1],) if number else TILES) if tile.fits(shape, machine.shared_memory)]
+    if not tiles:
+        return None
+    tile = min(tiles, key=lambda tile: _clocks(shape, tile, machine))
+    seconds = _clocks(shape, tile, machine) / (machine.clock * _PACE)
+    return Choice(tile, tile.stages(shape, machine.shared_memory), seconds)
+
+
+def _clocks(shape: Shape, tile: Tile, machine: _Machine) -> float:
+    step = shape.filters * max(tile.bn / 2, (PANEL + tile.bn) * _STEP / _READ)
+    products = shape.blocks * (ROW // _STEP) * step
+    copies = shape.blocks * shape.lines * (PANEL + shape.reach) * _PIXEL
+    leaving = shape.residues * PANEL * tile.bn * shape.result_bytes / _LEAVING
+    across, blocks = -(-shape.columns // tile.bn), blocks_of(shape, tile, machine.sms)
+    rounds = -(-(-(-shape.places // PANEL) * across) // blocks)
+    start = _START + tile.held_bytes(shape) / _COPIED
+    alone = -(-rounds // tile.consumers) * (products + leaving)
+    return start + max(rounds * (max(products, copies, leaving) + _PIECE), alone) + leaving
