@@ -66,7 +66,7 @@ def _spell(spec: Spec, words: list[object], extents: list[tuple[int, ...]]) -> N
             words.append(value)
         elif _is_spec(kind):
             _spell(value, words, extents)
-        elif kind is tuple and value and _is_spec(type(value[0])):
+        elif kind is tuple and value and isinstance(value[0], Spec):
             words.append(len(value))
             for one in value:
                 _spell(one, words, extents)
