@@ -330,27 +330,28 @@ def hopper_matmul_cases(engine: str) -> Iterator[tuple[str, Case]]:
     yield "batch", declined(engine, operation("matmul", a=a, b=b, c=apart), H200)
 
 
-def halo_cases() -> Iterator[tuple[str, Case]]:
+def halo_cases(engine: str) -> Iterator[tuple[str, Case]]:
     """Rules of the convolutions whose taps share a copied patch."""
+    of, other = ("f32", "f16") if engine.endswith("tf32") else ("f16", "f32")
 
     def asked(text: str, device: DeviceSpec = H200) -> Case:
-        return declined("cuda_hopper_halo", parse(text).build_operation_graph().operations, device)
+        return declined(engine, parse(text).build_operation_graph().operations, device)
 
-    def conv(kind: str = "f16", filter: int = 3, channels: int = 16, layout: str = "nhwc") -> str:
+    def conv(kind: str = of, filter: int = 3, channels: int = 16, layout: str = "nhwc") -> str:
         return f"conv x={kind}[1,{channels},64,64]{layout} w={kind}[16,16,{filter},{filter}]nhwc"
 
     yield "compute_capability", asked(conv(), device_spec("a100"))
-    yield "types", asked(conv("f32"))
-    yield "compute_type", asked(f"{conv('i8')} compute=i64 out=i64")
-    yield "direction", asked("wgrad x=f16[1,16,9,9] dy=f16[1,16,9,9] dw=[16,16,3,3] pad=1")
-    yield "spatial", asked("conv x=f16[1,16,9]nhwc w=f16[16,16,3]nhwc spatial=1")
+    yield "types", asked(conv(other))
+    yield "compute_type", asked(f"{conv()} compute=f64 out=f64" if of == "f32" else f"{conv('i8')} compute=i64 out=i64")
+    yield "direction", asked(f"wgrad x={of}[1,16,9,9] dy={of}[1,16,9,9] dw=[16,16,3,3] pad=1")
+    yield "spatial", asked(f"conv x={of}[1,16,9]nhwc w={of}[16,16,3]nhwc spatial=1")
     yield "stride", asked(f"{conv()} stride=2")
     yield "groups", asked(conv(channels=32))
-    between = tensor(13, IMAGE, data_type="f16", is_virtual=True)
-    filter, result = tensor(2, (4, 4, 1, 1), data_type="f16"), tensor(3, IMAGE, data_type="f16")
+    between = tensor(13, IMAGE, data_type=of, is_virtual=True)
+    filter, result = tensor(2, (4, 4, 1, 1), data_type=of), tensor(3, IMAGE, data_type=of)
     first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
     chain = (first, operation("conv_fprop", x=between, w=filter, y=result))
-    yield "prologue", declined("cuda_hopper_halo", chain, H200)
+    yield "prologue", declined(engine, chain, H200)
     yield "layout", asked(conv(layout=""))
     yield "taps", asked(conv(filter=1))
     yield "filter", asked(f"{conv(filter=31)} dil=2")
@@ -415,7 +416,11 @@ DEVICE_RULE_CASES: dict[str, Case] = {
         operation("conv_fprop", **{p: tensor(i, (8, 8, 1, 1), data_type="f16") for i, p in enumerate("xwy", 1)}),
         replace(H200, shared_memory=48 * 1024),
     ),
-    **{f"cuda_hopper_halo.{rule}": case for rule, case in halo_cases()},
+    **{
+        f"{name}.{rule}": case
+        for name in ("cuda_hopper_halo", "cuda_hopper_halo_tf32")
+        for rule, case in halo_cases(name)
+    },
     **{f"cuda_hopper_halo_wgrad.{rule}": case for rule, case in halo_wgrad_cases()},
     **{f"{engine.name}.operation": another_kind(engine) for engine in ENGINES if "cuda" in engine.places},
     **{

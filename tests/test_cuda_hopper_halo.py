@@ -13,19 +13,26 @@ from emulator import MISSING
 from exact_sums import check_sums, operations
 
 from graphdnn.device import device_spec
-from graphdnn.engines.cuda.hopper.halo import ENGINE
+from graphdnn.engines import Engine
+from graphdnn.engines.cuda.hopper.halo import ENGINE, ENGINE_TF32
 from graphdnn.engines.cuda.hopper.halo_tiles import TILES
-from graphdnn.enums import KnobType
+from graphdnn.enums import DataType, KnobType
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 NUMBER = {tile.name: i for i, tile in enumerate(TILES, 1)}
 
 
+def engine_of(text: str) -> Engine:
+    operand = next(iter(operations(text)[0].inputs().values()))
+    return ENGINE_TF32 if operand.data_type is DataType.FLOAT else ENGINE
+
+
 def check(text: str, tile: str, multiprocessors: int = 132) -> None:
     knobs = {"TILE_SIZE": NUMBER[tile]} if tile else {}
-    step = device_kernel(operations(text), ENGINE, {KnobType[k]: v for k, v in knobs.items()}).steps[-1]
+    engine = engine_of(text)
+    step = device_kernel(operations(text), engine, {KnobType[k]: v for k, v in knobs.items()}).steps[-1]
     assert f"__halo_{tile}" in step.text.name, "the patch that was asked for"
-    check_sums(text, ENGINE, device=replace(device_spec("h200"), sm_count=multiprocessors), **knobs)
+    check_sums(text, engine, device=replace(device_spec("h200"), sm_count=multiprocessors), **knobs)
 
 
 CASES = [
@@ -45,6 +52,9 @@ CASES = [
     ("dgrad dy=bf16[1,64,9,9]nhwc w=bf16[64,104,3,3]nhwc dx=[1,104,9,9] pad=1", "8x8x96_2ring"),
     ("conv x=f16[1,37,9,9]nhwc w=f16[24,37,3,3] out=f32", ""),
     ("conv x=i8[1,64,9,9]nhwc w=i8[64,64,3,3]nhwc pad=1 compute=i32 out=i32", "8x8x64_3resident"),
+    ("conv x=f32[2,64,9,11]nhwc w=f32[64,64,3,3]nhwc pad=1 + bias + relu", "8x8x64_3resident"),
+    ("conv x=f32[1,40,9,17]nhwc w=f32[104,40,3,3]nhwc pad=1 + residual", "8x16x64_2ring"),
+    ("dgrad dy=f32[1,72,9,9]nhwc w=f32[72,40,3,3]nhwc dx=[1,40,9,9] pad=1", "8x8x64_2ring"),
 ]
 
 
@@ -72,15 +82,17 @@ def test_blocks_that_go_on(text: str, tile: str, multiprocessors: int) -> None:
 NARROW = "conv x=f16[64,64,56,56]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + residual + relu"
 WIDE = "conv x=f16[8,320,64,64]nhwc w=f16[320,320,3,3]nhwc pad=1 + bias + relu"
 BACKWARD = "dgrad dy=f16[8,320,64,64]nhwc w=f16[320,320,3,3]nhwc dx=[8,320,64,64] pad=1"
+FLOATS = "conv x=f32[64,64,56,56]nhwc w=f32[64,64,3,3]nhwc pad=1 + bias + residual + relu"
 COMPILED = [
     *((NARROW, tile) for tile in ("8x8x64_2resident", "8x8x64_3resident", "8x8x64_4resident", "4x28x64_2resident")),
     ("conv x=f16[16,64,112,112]nhwc w=f16[128,64,3,3]nhwc pad=1 + bias + relu", "8x8x128_2resident"),
     *((WIDE, tile) for tile in ("8x8x256_2ring", "8x16x160_2ring")),
     (BACKWARD, "8x16x160_2ring"),
+    *((FLOATS, tile) for tile in ("8x8x64_2resident", "8x8x64_3resident")),
 ]
 
 
 @compiler
 @pytest.mark.parametrize(("text", "tile"), COMPILED, ids=[tile for _, tile in COMPILED])
 def test_compiles_cleanly(text: str, tile: str) -> None:
-    compiles_cleanly(operations(text), ENGINE, "sm_90a", {KnobType.TILE_SIZE: NUMBER[tile]})
+    compiles_cleanly(operations(text), engine_of(text), "sm_90a", {KnobType.TILE_SIZE: NUMBER[tile]})

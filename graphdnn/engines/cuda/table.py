@@ -46,6 +46,7 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     hopper_gemm.ENGINE_FP8_FAST,
     hopper_halo.ENGINE,
     hopper_halo_wgrad.ENGINE,
+    hopper_halo.ENGINE_TF32,
     direct.ENGINE,
     direct_wgrad.ENGINE,
     direct_stem.ENGINE,

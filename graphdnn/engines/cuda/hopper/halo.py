@@ -11,7 +11,9 @@ products, is the time; here a patch is copied with the pixels around it, once fo
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
+from typing import Any
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
@@ -22,9 +24,10 @@ from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Pa
 from graphdnn.engines.cuda.generator.program import Program, width_for
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.generator.tensor_cores import EXACT_PAIRS, OF_EXACT, OF_TF32, TF32_PAIRS
 from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
 from graphdnn.engines.cuda.hopper.gemm import sizes_of
-from graphdnn.engines.cuda.hopper.halo_needs import NEEDS
+from graphdnn.engines.cuda.hopper.halo_needs import halo_needs
 from graphdnn.engines.cuda.hopper.halo_shape import Taps, shape_of
 from graphdnn.engines.cuda.hopper.halo_tiles import TILE, choose
 from graphdnn.engines.cuda.hopper.maps import filter_map, is_permutable, patch_map, permuted_filter_map, walk_of
@@ -33,8 +36,7 @@ from graphdnn.engines.cuda.hopper.product import product_text
 from graphdnn.engines.cuda.hopper.tiles import PANEL
 from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
-from graphdnn.engines.sum_error import CUT
-from graphdnn.enums import LayoutType, NumericalNote
+from graphdnn.enums import DataType, LayoutType
 from graphdnn.fusion.fused import FusedOp
 
 _COLUMNS_OF_A_THREAD = 8
@@ -56,10 +58,12 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     is_permuted = not across_filter and is_permutable(filter)
     widest = max(ELEMENTS[t.data_type].bytes for t in op.outputs)
     held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and widest > 2 else _COLUMNS_OF_A_THREAD
-    parameters.maps("gathered", [(image.spec, patch_map(image, *tile.reached(shape)))])
+    is_rounded = image.spec.data_type is DataType.FLOAT  # what tensor cores would only cut off
+    patch = replace(patch_map(image, *tile.reached(shape)), is_rounded=is_rounded)
+    parameters.maps("gathered", [(image.spec, patch)])
     rows = PANEL if across_filter else tile.bn
     columns = permuted_filter_map(filter, rows, held) if is_permuted else filter_map(filter, rows)
-    parameters.maps("plain", [(filter.spec, columns)])
+    parameters.maps("plain", [(filter.spec, replace(columns, is_rounded=is_rounded))])
 
     out_space = roles.space(roles.output)
     width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), held)
@@ -117,15 +121,20 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
 
 
+_COMMON: dict[str, Any] = {"cost": _cost, "generate": generate, "knobs": (TILE,), "layout": LayoutType.PREFERRED_NHWC}
 ENGINE = cuda_engine(
     id=54,
     name="cuda_hopper_halo",
     summary="convolutions of unit stride, few channels and channels last; pieces of an image copied once for all taps",
-    needs=NEEDS,
-    cost=_cost,
-    generate=generate,
-    knobs=(TILE,),
-    layout=LayoutType.PREFERRED_NHWC,
-    numerical_notes=(NumericalNote.TENSOR_CORE,),
-    sum_error=CUT,
+    needs=halo_needs("cuda_hopper_halo", EXACT_PAIRS),
+    **OF_EXACT,
+    **_COMMON,
+)
+ENGINE_TF32 = cuda_engine(
+    id=56,
+    name="cuda_hopper_halo_tf32",
+    summary="the same of fp32, operands rounded to TF32; only where that is allowed",
+    needs=halo_needs("cuda_hopper_halo_tf32", TF32_PAIRS),
+    **OF_TF32,
+    **_COMMON,
 )

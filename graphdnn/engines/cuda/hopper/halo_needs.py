@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphdnn.checks import Equals, OneOf
 from graphdnn.engines.cuda.generator.convolution_needs import is_convolution, prologue_need, roles_of
-from graphdnn.engines.cuda.generator.tensor_cores import EXACT_PAIRS
+from graphdnn.engines.cuda.generator.tensor_cores import Pairs
 from graphdnn.engines.cuda.hopper.halo_shape import shape_of
 from graphdnn.engines.cuda.hopper.halo_tiles import TILE, choose
 from graphdnn.engines.cuda.hopper.needs import capability_need, is_wgrad, operand_needs, types_of
@@ -13,68 +13,68 @@ from graphdnn.engines.engine import Task, kind_need, need, needs_rule
 from graphdnn.enums import DataType
 from graphdnn.rules import Constraint
 
-_NAME = "cuda_hopper_halo"
 _CHANNELS = 2  # axis of a result's coordinates
-
-
-def _is_multiplied(task: Task) -> bool:
-    return is_convolution(task) and types_of(task) in EXACT_PAIRS
-
-
-def _is_pixels(task: Task) -> bool:
-    """The columns of the product are channels: no filter gradient."""
-    return _is_multiplied(task) and not is_wgrad(task)
 
 
 def _fits(task: Task) -> bool:
     return choose(shape_of(task.op), task.device, {TILE.type: TILE.default}) is not None
 
 
-NEEDS: tuple[Constraint, ...] = (
-    needs_rule(f"{_NAME}.operation", "conv"),
-    capability_need(_NAME, is_convolution),
-    *operand_needs(
-        _NAME,
-        EXACT_PAIRS,
-        DataType.FLOAT,
-        types=types_of,
-        tag="conv",
-        when=is_convolution,
-        multiplies=_is_multiplied,
-    ),
-    kind_need(
-        f"{_NAME}.direction",
-        "operation",
-        lambda task: roles_of(task).direction,
-        OneOf("fprop", "dgrad"),
-        reason="a filter gradient adds over pixels: its taps share sums, not what is copied",
-        fix="nothing to do: another engine serves filter gradients",
-        when=_is_multiplied,
-    ),
-    *patch_needs(
-        _NAME,
-        _is_pixels,
-        "w.dims",
-        stride="neighbouring rows of the product read neighbouring pixels, as they lie in shared memory",
-        groups="a patch is multiplied by the filters of one group",
-    ),
-    prologue_need(_NAME, is_convolution),
-    need(
-        f"{_NAME}.layout",
-        "y.strides",
-        lambda task: roles_of(task).space(roles_of(task).output).strides(task.op.outputs[0])[_CHANNELS],
-        Equals(1),
-        reason="a thread stores neighbouring channels of a pixel",
-        fix="nothing to do: another engine serves results of channels first",
-        when=_is_pixels,
-    ),
-    need(
-        f"{_NAME}.filter",
-        "w.dims",
-        lambda task: shape_of(task.op).taps,
-        Equals("a filter that leaves room for a patch and what its taps reach"),
-        reason="a patch with the pixels around it lies in shared memory twice for each warpgroup",
-        fix="nothing to do: another engine serves large and dilated filters",
-        when=lambda task: _is_pixels(task) and is_one_walk(task) and not _fits(task),
-    ),
-)
+def halo_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
+    """Ids begin with ``prefix``; for operands of these types."""
+
+    def _is_multiplied(task: Task) -> bool:
+        return is_convolution(task) and types_of(task) in pairs
+
+    def _is_pixels(task: Task) -> bool:
+        """The columns of the product are channels: no filter gradient."""
+        return _is_multiplied(task) and not is_wgrad(task)
+
+    return (
+        needs_rule(f"{prefix}.operation", "conv"),
+        capability_need(prefix, is_convolution),
+        *operand_needs(
+            prefix,
+            pairs,
+            DataType.FLOAT,
+            types=types_of,
+            tag="conv",
+            when=is_convolution,
+            multiplies=_is_multiplied,
+        ),
+        kind_need(
+            f"{prefix}.direction",
+            "operation",
+            lambda task: roles_of(task).direction,
+            OneOf("fprop", "dgrad"),
+            reason="a filter gradient adds over pixels: its taps share sums, not what is copied",
+            fix="nothing to do: another engine serves filter gradients",
+            when=_is_multiplied,
+        ),
+        *patch_needs(
+            prefix,
+            _is_pixels,
+            "w.dims",
+            stride="neighbouring rows of the product read neighbouring pixels, as they lie in shared memory",
+            groups="a patch is multiplied by the filters of one group",
+        ),
+        prologue_need(prefix, is_convolution),
+        need(
+            f"{prefix}.layout",
+            "y.strides",
+            lambda task: roles_of(task).space(roles_of(task).output).strides(task.op.outputs[0])[_CHANNELS],
+            Equals(1),
+            reason="a thread stores neighbouring channels of a pixel",
+            fix="nothing to do: another engine serves results of channels first",
+            when=_is_pixels,
+        ),
+        need(
+            f"{prefix}.filter",
+            "w.dims",
+            lambda task: shape_of(task.op).taps,
+            Equals("a filter that leaves room for a patch and what its taps reach"),
+            reason="a patch with the pixels around it lies in shared memory twice for each warpgroup",
+            fix="nothing to do: another engine serves large and dilated filters",
+            when=lambda task: _is_pixels(task) and is_one_walk(task) and not _fits(task),
+        ),
+    )
