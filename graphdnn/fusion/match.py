@@ -19,18 +19,18 @@ from graphdnn.fusion.fused import FusedGraph, FusedOp, Stop
 from graphdnn.fusion.known import keep, key_of, known
 from graphdnn.fusion.limits import NO_LIMITS, Limits, resolved
 from graphdnn.fusion.rules import (
+    CHAIN_RULES,
     EPILOGUE_GUARDS,
     POINTWISE_RULE,
     PROLOGUE_GUARDS,
     RULE_OF,
-    SOFTMAX_BACKWARD_RULE,
-    SOFTMAX_RULE,
     Edge,
     Group,
     group_outputs,
 )
 from graphdnn.fusion.softmax import SOFTMAX_GUARDS, Chain, Link, softmax_chains
 from graphdnn.fusion.softmax_gradient import softmax_gradients
+from graphdnn.fusion.windows import window_chains
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import Operation, PointwiseOperation
 from graphdnn.ordering import topological
@@ -86,10 +86,14 @@ class _Walk:
     # Chains that are kernels before anything else.
 
     def _chains(self) -> list[Chain]:
-        """Softmaxes and their gradients that every guard agrees to, none of which share an operation."""
+        """Those that every guard agrees to, none of which share an operation."""
         found: list[Chain] = []
         taken: set[int] = set()
-        for chain, unlimited in (*softmax_chains(self.graph), *softmax_gradients(self.graph)):
+        for chain, unlimited in (
+            *softmax_chains(self.graph),
+            *softmax_gradients(self.graph),
+            *window_chains(self.graph),
+        ):
             links = [replace(link, limits=self.resolved) for link in unlimited]
             refusals = [
                 self._note(guard, link, link.tensor, link.consumer) for link in links for guard in SOFTMAX_GUARDS
@@ -100,9 +104,7 @@ class _Walk:
         return found
 
     def _start_chain(self, chain: Chain) -> None:
-        group = Group(
-            SOFTMAX_BACKWARD_RULE if chain.is_gradient else SOFTMAX_RULE, chain.x.extents, anchor=chain.anchor
-        )
+        group = Group(CHAIN_RULES[chain.rule], chain.x.extents, anchor=chain.anchor)
         group.prologue = [i for i in chain.members if i < chain.anchor]
         group.epilogue = [i for i in chain.members if i > chain.anchor]
         self._begin(group)

@@ -129,6 +129,15 @@ FUSION_RULES: tuple[FusionRule, ...] = (
             dy -> [pointwise ...] -> ADD -> MUL with EXP of y -> SUB from dy            (of a log-softmax)
         """,
     ),
+    FusionRule(
+        id="windows",
+        anchors=(),
+        drawing="""
+            x -> [pointwise ...] -> MEAN -> [pointwise ...] -> MEAN -> [pointwise DAG] -> dx, ...
+            both over the same windows along one axis; values in between may be read behind the second mean too
+        """,
+        through={ResampleForward: "y"},
+    ),
     FusionRule(id="bn_finalize", anchors=(BnFinalize,), drawing="sums -> BN_FINALIZE -> statistics"),
     FusionRule(id="movement", anchors=(Concat, Reshape, Transpose, Slice), drawing="x -> MOVE -> y"),
     FusionRule(id="rng", anchors=(Rng,), drawing="seed, offset -> RNG -> y"),
@@ -145,9 +154,7 @@ FUSION_RULES: tuple[FusionRule, ...] = (
 )
 
 POINTWISE_RULE = FUSION_RULES[-1]
-SOFTMAX_RULE, SOFTMAX_BACKWARD_RULE = (
-    next(rule for rule in FUSION_RULES if rule.id == id) for id in ("softmax", "softmax_backward")
-)
+CHAIN_RULES = {rule.id: rule for rule in FUSION_RULES if rule.id in ("softmax", "softmax_backward", "windows")}
 RULE_OF: dict[type[Operation], FusionRule] = {anchor: rule for rule in FUSION_RULES for anchor in rule.anchors}
 
 

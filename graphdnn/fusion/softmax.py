@@ -28,12 +28,12 @@ _LONGEST = 16384  # elements of two operands that a block's threads hold
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The operations of one softmax, or of its gradient, by index. ``anchor``: the first reduction."""
+    """The operations of one softmax, or of another chain that is a kernel. ``anchor``: the first reduction's index."""
 
     anchor: int
     members: tuple[int, ...]
     x: TensorSpec
-    is_gradient: bool = False
+    rule: str = "softmax"
 
 
 @dataclass(frozen=True, slots=True)

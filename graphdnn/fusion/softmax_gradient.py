@@ -87,4 +87,4 @@ def _chain(
     """``of_elements``, ``of_rows``: a tensor and its reader."""
     inside, rows = frozenset(members), of_rows[0].extents
     links = (Link(graph, inside, rows, *of_elements), Link(graph, inside, rows, *of_rows, elements=dy.extents))
-    return Chain(anchor, tuple(sorted(members)), dy, is_gradient=True), links
+    return Chain(anchor, tuple(sorted(members)), dy, rule="softmax_backward"), links

@@ -30,6 +30,7 @@ from graphdnn.engines.cuda.recurrent import weights as rnn_weights
 from graphdnn.engines.cuda.reductions import reduction, softmax, statistics
 from graphdnn.engines.cuda.resampling import backward as resample_backward
 from graphdnn.engines.cuda.resampling import forward as resample
+from graphdnn.engines.cuda.resampling import windows as resample_windows
 from graphdnn.engines.cuda.simt import implicit_gemm, matmul
 from graphdnn.engines.cuda.winograd import winograd
 from graphdnn.engines.engine import Engine
@@ -79,6 +80,7 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     statistics.BN_WEIGHTS,
     resample.ENGINE,
     resample_backward.ENGINE,
+    resample_windows.ENGINE,
     view.ENGINE,
     movement.ENGINE,
     rng.ENGINE,

@@ -1,0 +1,109 @@
+// Averages over windows along one axis, pointwise operations, and averages over windows along that axis again. The
+// generated before(), between() and after() are the operations that wait for none, for one and for both of them; Held is
+// what a thread keeps of a pack from one to the next.
+//
+// A block holds TILE elements of the axis, for COLUMNS packs beside each other, in shared memory. Where neighbours in
+// memory are neighbours in a window (ALONG) a thread has one pack of them; elsewhere TURNS elements of PACK pixels. Where
+// the axis is longer than TILE, a block writes OUTPUTS elements from BEFORE on: what is beside them serves their windows.
+
+constexpr int MARGIN = WINDOW - 1;  // zeros beside the tile
+constexpr int OWN = ALONG ? PACK : TURNS, LANES = TILE / OWN, SIDE = ALONG ? 1 : PACK;
+constexpr int SHARED = ALONG ? COLUMNS * PITCH : (TILE + 2 * MARGIN) * PITCH;
+
+typedef Compute Values[TURNS][PACK];
+
+// Where element c of the tile is. Along, a word between packs keeps the threads of a warp in different banks.
+__device__ __forceinline__ int spot(int c, int pixel) {
+    c += MARGIN;
+    return ALONG ? pixel * PITCH + c + (PACK > 1 ? c / PACK : 0) : c * PITCH + pixel;
+}
+
+__device__ __forceinline__ void put(Compute* tile, int c, int pixel, const Values& value) {
+    #pragma unroll
+    for (int o = 0; o < OWN; ++o) {
+        Pack<Compute, SIDE> row;
+        #pragma unroll
+        for (int e = 0; e < SIDE; ++e) row.at[e] = value[ALONG ? 0 : o][ALONG ? o : e];
+        *(Pack<Compute, SIDE>*)(tile + spot(c + o, pixel)) = row;
+    }
+}
+
+__device__ __forceinline__ float averaged(float sum) { return sum * (1.0f / WINDOW); }
+__device__ __forceinline__ double averaged(double sum) { return sum / WINDOW; }
+
+// Of the windows that reach so far back from a thread's own elements.
+template <int REACH> __device__ __forceinline__ void average(const Compute* tile, int c, int pixel, Values& mean) {
+    Compute sum[OWN][SIDE];
+    #pragma unroll
+    for (int j = 0; j < OWN + WINDOW - 1; ++j) {
+        const Pack<Compute, SIDE> row = *(const Pack<Compute, SIDE>*)(tile + spot(c - REACH + j, pixel));
+        #pragma unroll
+        for (int o = 0; o < OWN; ++o) {
+            if (j < o || j >= o + WINDOW) continue;
+            #pragma unroll
+            for (int e = 0; e < SIDE; ++e) sum[o][e] = j == o ? row.at[e] : sum[o][e] + row.at[e];
+        }
+    }
+    #pragma unroll
+    for (int o = 0; o < OWN; ++o)
+        #pragma unroll
+        for (int e = 0; e < SIDE; ++e) mean[ALONG ? 0 : o][ALONG ? o : e] = averaged(sum[o][e]);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_windows(const __grid_constant__ Params p) {
+    __shared__ alignas(16) Compute tile[SHARED];
+    const int thread = (int)threadIdx.x;
+    const int lane = ALONG ? thread % LANES : thread / COLUMNS, column = ALONG ? thread / LANES : thread % COLUMNS;
+    const int c = lane * OWN, pixel = column * SIDE;  // in the tile
+    const Count asked = (Count)blockIdx.x * COLUMNS + column;
+    const bool is_live = asked < (Count)p.packs;
+    Count left = is_live ? asked : (Count)p.packs - 1;  // computes what another thread computes, and writes nothing
+    int at[RANK];
+    #pragma unroll
+    for (int j = RANK - 2; j > 0; --j) {
+        const Count outer = quotient(left, p.steps[j], p.magic[j]);
+        at[j] = (int)(left - outer * (Count)p.steps[j]);
+        left = outer;
+    }
+    at[0] = (int)left;
+    at[RANK - 2] *= SIDE;
+    const int start = (int)blockIdx.y * OUTPUTS - BEFORE + c, extent = (int)p.extent;
+    for (int i = thread; i < 2 * MARGIN * COLUMNS * SIDE; i += THREADS) {
+        const int beside = i / (COLUMNS * SIDE);
+        tile[spot(beside < MARGIN ? beside - MARGIN : TILE + beside - MARGIN, i % (COLUMNS * SIDE))] = (Compute)0;
+    }
+
+    Held held[TURNS];
+    Values value, mean;
+    bool inside[TURNS];
+    #pragma unroll
+    for (int t = 0; t < TURNS; ++t) {
+        const int here = start + t;
+        inside[t] = (unsigned int)here < (unsigned int)extent;
+        at[RANK - 1] = here < 0 ? 0 : here < extent ? here : extent - (ALONG ? PACK : 1);
+        before(p, at, held[t], value[t]);
+        #pragma unroll
+        for (int e = 0; e < PACK; ++e) value[t][e] = inside[t] ? value[t][e] : (Compute)0;
+    }
+    put(tile, c, pixel, value);
+    __syncthreads();
+    average<BACK>(tile, c, pixel, mean);
+    __syncthreads();
+    #pragma unroll
+    for (int t = 0; t < TURNS; ++t) {
+        const int here = start + t;
+        at[RANK - 1] = here < 0 ? 0 : here < extent ? here : extent - (ALONG ? PACK : 1);
+        between(p, at, held[t], mean[t], value[t]);
+        #pragma unroll
+        for (int e = 0; e < PACK; ++e) value[t][e] = inside[t] ? value[t][e] : (Compute)0;
+    }
+    put(tile, c, pixel, value);
+    __syncthreads();
+    average<BACK_AGAIN>(tile, c, pixel, mean);
+    #pragma unroll
+    for (int t = 0; t < TURNS; ++t) {
+        const bool is_own = c + t >= BEFORE && c + t < BEFORE + OUTPUTS;
+        at[RANK - 1] = start + t;
+        if (is_live && inside[t] && is_own) after(p, at, held[t], mean[t]);
+    }
+}
