@@ -91,7 +91,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         ],
         constants={
             "BM": PANEL * tile.consumers, "BN": tile.bn, "CONSUMERS": tile.consumers, "STAGES": choice.stages,
-            "RESIDUES": shape.residues, "MEETINGS": len(shape.meetings), "FILTERS": shape.filters,
+            "RESIDUES": shape.residues, "MEETINGS": shape.meetings, "FILTERS": shape.filters,
             "LINES": shape.lines, "PIXELS": PANEL + shape.reach,
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
             "WGRAD": False, "TURNED": False, "ACROSS_FILTER": across_filter, "PERMUTED": False,
@@ -112,7 +112,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
 def _described(meetings: Meetings) -> str:
     """Tables of hopper_halo_dgrad.cu."""
-    taps, lines, sizes = meetings.taps, meetings.lines, meetings.sizes
+    taps, lines, places = meetings.taps, meetings.lines, meetings.places
     residues = [tap.residue for tap in taps]
     tables = {
         "LINE_OF_TAP": [lines.index(tap.line) for tap in taps],
@@ -120,12 +120,13 @@ def _described(meetings: Meetings) -> str:
         "RESIDUE_OF_TAP": residues,
         "BEGINS": [int(residue not in residues[:i]) for i, residue in enumerate(residues)],
         "TAP_OF_FILTER": [tap.number for tap in taps],
-        "MEETING_OF_TAP": [i for i, size in enumerate(sizes) for _ in range(size)],
-        "FIRST_TAP": [sum(sizes[:i]) for i in range(len(sizes) + 1)],
+        "MEETING_OF_TAP": [places.index(tap.place) for tap in taps],
+        "FIRST_TAP": [[tap.place for tap in taps].index(place) for place in places],
         "OFFSET_OF_LINE": [line - lines[0] for line in lines],
     }
     return "".join(
-        f"constexpr int {name}[] = {{{', '.join(map(str, numbers))}}};\n" for name, numbers in tables.items()
+        f"[[maybe_unused]] constexpr int {name}[] = {{{', '.join(map(str, numbers))}}};\n"
+        for name, numbers in tables.items()
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from typing import NamedTuple
 
 from graphdnn.engines.cuda.simt.implicit_product import Product, Residue
@@ -23,10 +22,14 @@ class Tap(NamedTuple):
     residue: int
     number: int  # in the filter
 
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.line, self.pixel
+
 
 @dataclass(frozen=True, slots=True)
 class Meetings:
-    """``taps`` in the order of their products: those of a meeting follow each other."""
+    """``taps`` in the order of their products."""
 
     taps: tuple[Tap, ...]
 
@@ -46,16 +49,16 @@ class Meetings:
         return max(tap.pixel for tap in self.taps) - self.pixel
 
     @property
-    def sizes(self) -> tuple[int, ...]:
-        return tuple(len(list(taps)) for _, taps in groupby(self.taps, key=lambda tap: (tap.line, tap.pixel)))
+    def places(self) -> tuple[tuple[int, int], ...]:
+        """Of the meetings: line and pixel, from a place."""
+        return tuple(dict.fromkeys(tap.place for tap in self.taps))
 
 
 @once
 def meetings_of(product: Product) -> Meetings:
     *_, width = product.roles.space(product.roles.op.roles[1]).sizes
     taps = [tap for i, residue in enumerate(product.residues) for tap in _taps_of(product, residue, i, width)]
-    common = {(tap.line, tap.pixel): sum(t[:2] == tap[:2] for t in taps) for tap in taps}
-    return Meetings(tuple(sorted(taps, key=lambda tap: (-common[tap[:2]], *tap))))
+    return Meetings(tuple(sorted(taps)))
 
 
 def _taps_of(product: Product, residue: Residue, number: int, width: int) -> Iterator[Tap]:

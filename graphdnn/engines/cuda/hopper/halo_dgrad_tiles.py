@@ -12,7 +12,7 @@ from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import DataType, KnobType
 
 _RESERVED = 1024 + 64  # bytes of shared memory: the system's, and what aligns barriers
-_BARRIERS, _BARRIER = 16, 8  # bytes for each stage, and for filters of a meeting
+_BARRIERS, _BARRIER = 16, 8  # bytes for each stage, and for the filters of a block of channels
 _MOST_STAGES, _LEAST_STAGES = 8, 2
 _OTHER_REGISTERS = 56  # of a thread, than those of sums
 
@@ -33,15 +33,12 @@ class Shape(NamedTuple):
     residues: int
     lines: int  # of dy that a place's taps read
     reach: int  # pixels of a line that they read behind the first
-    meetings: tuple[int, ...]  # taps of each
+    meetings: int  # of taps that read the same pixels
+    filters: int  # taps
     blocks: int  # 128 bytes of channels that are summed
     columns: int
     is_across: bool  # the filter is read across k
     result_bytes: int  # of an element that leaves, and of what is read for it
-
-    @property
-    def filters(self) -> int:
-        return sum(self.meetings)
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,7 @@ class Tile:
 
     def held_bytes(self, shape: Shape) -> int:
         """Of filters and their barriers."""
-        return shape.blocks * (shape.filters * self.filter_bytes(shape) + len(shape.meetings) * _BARRIER)
+        return shape.blocks * (shape.filters * self.filter_bytes(shape) + _BARRIER)
 
     def stages(self, shape: Shape, shared_memory: int) -> int:
         left = shared_memory - _RESERVED - self.held_bytes(shape)

@@ -55,16 +55,14 @@ __device__ __forceinline__ Rows rows_of_residue(const Params& p, const Place (&p
 
 // All taps of a block of channels, the first of each residue with the first block begins its sums.
 template <int I> __device__ __forceinline__ void multiply_taps(
-    Accumulator (&sum)[RESIDUES][SUMS], shared_t pixels, shared_t filters, shared_t landed, int block
+    Accumulator (&sum)[RESIDUES][SUMS], shared_t pixels, shared_t filters, int block
 ) {
-    constexpr int MEETING = MEETING_OF_TAP[I];
-    if constexpr (I == FIRST_TAP[MEETING]) await_phase(landed + 8 * MEETING, 0);
     const matrix_t a = matrix_at<false>(pixels + LINE_OF_TAP[I] * LINE_BYTES) + SHIFT_OF_TAP[I] * (ROW >> 4);
     const matrix_t b = filters_at(filters + I * FILTER_BYTES);
     #pragma unroll
     for (int k = 0; k < 4; ++k)
         multiply(sum[RESIDUE_OF_TAP[I]], a + k * NEXT_K<false>, b + k * OF_STEP, BEGINS[I] && k == 0 ? block : 1);
-    if constexpr (I + 1 < FILTERS) multiply_taps<I + 1>(sum, pixels, filters, landed, block);
+    if constexpr (I + 1 < FILTERS) multiply_taps<I + 1>(sum, pixels, filters, block);
 }
 
 // Rows of a in registers: those of a step are read while the step's before are multiplied.
@@ -89,13 +87,11 @@ template <int I> __device__ __forceinline__ void read_rows(Held64& a, const unsi
 }
 
 template <int I> __device__ __forceinline__ void multiply_rows_of_taps(
-    Accumulator (&sum)[RESIDUES][SUMS], Held64& a, shared_t filters, shared_t landed, int block, int k
+    Accumulator (&sum)[RESIDUES][SUMS], Held64& a, shared_t filters, int block, int k
 ) {
-    constexpr int MEETING = MEETING_OF_TAP[I];
-    if (k == 0 && I == FIRST_TAP[MEETING]) await_phase(landed + 8 * MEETING, 0);
     const matrix_t b = filters_at(filters + I * FILTER_BYTES);
-    multiply_rows(sum[RESIDUE_OF_TAP[I]], a[MEETING], b + k * OF_STEP, BEGINS[I] && k == 0 ? block : 1);
-    if constexpr (I + 1 < FILTERS) multiply_rows_of_taps<I + 1>(sum, a, filters, landed, block, k);
+    multiply_rows(sum[RESIDUE_OF_TAP[I]], a[MEETING_OF_TAP[I]], b + k * OF_STEP, BEGINS[I] && k == 0 ? block : 1);
+    if constexpr (I + 1 < FILTERS) multiply_rows_of_taps<I + 1>(sum, a, filters, block, k);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_dgrad(const __grid_constant__ Params p) {
@@ -105,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_dgrad(const
     const shared_t full = filters + blocks * FILTERS * FILTER_BYTES, empty = full + 8 * STAGES, landed = empty + 8 * STAGES;
     if (threadIdx.x == 0) {
         begin_ring<STAGES>(full, empty, FROM_REGISTERS ? 4 : 1);
-        for (int i = 0; i < blocks * MEETINGS; ++i) init_barrier(landed + 8 * i, 1);
+        for (int i = 0; i < blocks; ++i) init_barrier(landed + 8 * i, 1);
         publish_barriers();
         fetch_map(p.gathered[0]);
         fetch_map(p.plain[0]);
@@ -122,16 +118,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_dgrad(const
         if (warp == 0 && is_elected()) {
             #pragma unroll 1
             for (int block = 0; block < blocks; ++block) {
+                announce(landed + 8 * block, FILTERS * FILTER_BYTES);
                 #pragma unroll
-                for (int i = 0; i < MEETINGS; ++i) {
-                    const shared_t barrier = landed + 8 * (block * MEETINGS + i);
-                    announce(barrier, (FIRST_TAP[i + 1] - FIRST_TAP[i]) * FILTER_BYTES);
-                    #pragma unroll
-                    for (int number = FIRST_TAP[i]; number < FIRST_TAP[i + 1]; ++number) {
-                        const shared_t to = filters + (block * FILTERS + number) * FILTER_BYTES;
-                        if constexpr (ACROSS_FILTER) copy_box(to, p.plain[0], barrier, column, TAP_OF_FILTER[number], block * BK);
-                        else copy_box(to, p.plain[0], barrier, block * BK, TAP_OF_FILTER[number], column);
-                    }
+                for (int i = 0; i < FILTERS; ++i) {
+                    const shared_t to = filters + (block * FILTERS + i) * FILTER_BYTES;
+                    if constexpr (ACROSS_FILTER) copy_box(to, p.plain[0], landed + 8 * block, column, TAP_OF_FILTER[i], block * BK);
+                    else copy_box(to, p.plain[0], landed + 8 * block, block * BK, TAP_OF_FILTER[i], column);
                 }
             }
         }
@@ -173,6 +165,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_dgrad(const
             [[maybe_unused]] int previous = -1;
             #pragma unroll 1
             for (int block = 0; block < blocks; ++block) {
+                await_phase(landed + 8 * block, 0);
                 await_phase(full + 8 * turn.stage, turn.parity);
                 if constexpr (FROM_REGISTERS) {
                     #pragma unroll
@@ -189,7 +182,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_dgrad(const
                         for (int j = 0; j < RESIDUES; ++j) pin(sum[j]);
                         products_begin();
                         multiply_rows_of_taps<0>(
-                            sum, a[k % 2], filters + block * FILTERS * FILTER_BYTES, landed + 8 * MEETINGS * block, block, k
+                            sum, a[k % 2], filters + block * FILTERS * FILTER_BYTES, block, k
                         );
                         products_end();
                     }
@@ -198,8 +191,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_dgrad(const
                     for (int j = 0; j < RESIDUES; ++j) pin(sum[j]);
                     products_begin();
                     multiply_taps<0>(
-                        sum, ring + turn.stage * STAGE_BYTES, filters + block * FILTERS * FILTER_BYTES, landed + 8 * MEETINGS * block,
-                        block
+                        sum, ring + turn.stage * STAGE_BYTES, filters + block * FILTERS * FILTER_BYTES, block
                     );
                     products_end();
                     await_products<1>();
