@@ -8,6 +8,7 @@ from difflib import get_close_matches
 
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 _SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_LEAST = 24  # letters that stay of a name
 _COUNTS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -68,6 +69,13 @@ def meant(word: str, known: Sequence[str]) -> str:
     starts = [k for k in known if len(k) > 1 and (word.startswith(k) or (len(word) > 1 and k.startswith(word)))]
     near = get_close_matches(word, known, n=1) or starts[:1]
     return f"did you mean {near[0]}? else " if near else ""
+
+
+def narrowed(head: Sequence[str], rows: Sequence[Sequence[str]], column: int, width: int = 100) -> list[list[str]]:
+    """The rows of a table that fits into ``width``, or nearly: what stands in ``column`` is shortened."""
+    others = sum(2 + max(len(line[i]) for line in (head, *rows)) for i in range(len(head)) if i != column)
+    limit = max(_LEAST, width - others)
+    return [[shortened(cell, limit) if i == column else cell for i, cell in enumerate(row)] for row in rows]
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = (), gap: str = "  ") -> str:

@@ -231,6 +231,7 @@ def test_compile(capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = answer(capsys, "compile", LAYER, "--device", "h200")
     assert "for sm_90a in " in out
     assert "conv_fprop" in out
+    assert max(map(len, out.splitlines())) <= 100
     found = json.loads(answer(capsys, "compile", LAYER, "--device", "h200", "--json")[0])
     assert (found["format"], found["version"], found["device"]) == ("graphdnn.compiled", 1, "h200")
     for entry in found["kernels"]:

@@ -16,11 +16,11 @@ from graphdnn.cuda.cache import LIMIT_BYTES
 from graphdnn.cuda.entry import Damaged
 from graphdnn.cuda.folder import cache_directory
 from graphdnn.cuda.upkeep import Stored, opened, prune, remove_damaged, stored
-from graphdnn.text import indented, plural, shortened, size, table
+from graphdnn.text import indented, narrowed, plural, size, table
 
 MIB, DAY = 2**20, 86400.0
 NO_FOLDER = "there is no home folder: kernels stay in memory (GRAPHDNN_CACHE_DIR names a folder)"
-_LONGEST_NAME = 72
+_HEAD = ("kernel", "arch", "NVRTC", "size", "last used", "key")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,11 +54,11 @@ def list_kernels(folder: Path, arguments: argparse.Namespace) -> Exit:
         return Exit.OK
     if found:
         rows = [
-            (shortened(entry["name"] or f"damaged: {entry['problem']}", _LONGEST_NAME), entry["architecture"],
+            (entry["name"] or f"damaged: {entry['problem']}", entry["architecture"],
              entry["nvrtc"], size(entry["bytes"]), entry["used"], entry["key"][:12])
             for entry in found
         ]  # fmt: skip
-        print(table(("kernel", "arch", "NVRTC", "size", "last used", "key"), rows, right=(3,)) + "\n")
+        print(table(_HEAD, narrowed(_HEAD, rows, 0), right=(3,)) + "\n")
     print(total_text(folder))
     return Exit.OK
 

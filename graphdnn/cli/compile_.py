@@ -19,10 +19,12 @@ from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.heuristics import EngineConfig
 from graphdnn.kernels import occupancy
-from graphdnn.text import indented, plural, seconds, size, table
+from graphdnn.text import indented, narrowed, plural, seconds, size, table
 
 FORMAT, VERSION = "graphdnn.compiled", 1
-_HEAD = ("", "kernel", "registers", "shared", "spilled", "stack", "occupancy", "cubin", "time", "from")
+_HEAD: tuple[str, ...] = ("", "kernel", "registers", "shared", "spilled", "stack", "occupancy", "cubin", "time", "from")
+
+_SPILLED = ("spill_stores", "spill_loads", "stack")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,12 +92,22 @@ def as_text(config: EngineConfig, entries: list[dict[str, Any]]) -> str:
         took = seconds(sum(entry["milliseconds"] for entry in texts.values()) * 1e-3)
         architecture = next(entry["architecture"] for entry in texts.values())
         made = f"{plural(len(texts), 'text')} for {architecture} in {took}"
+        if not any(entry[field] for entry in texts.values() for field in _SPILLED):
+            made += ", nothing spilled"
     lines = [
         f"{config.name} on {config.device.name}: {made}; workspace {size(config.workspace_size)}",
-        indented(table(_HEAD, [_row(entry) for entry in entries], right=(2, 3, 4, 5, 6, 7, 8))),
+        indented(_table(entries)),
     ]
     warnings = [f"  {entry['kernel']}: {warning}" for entry in texts.values() for warning in entry["warnings"]]
     return "\n".join([*lines, *(["warnings", *warnings] if warnings else [])])
+
+
+def _table(entries: list[dict[str, Any]]) -> str:
+    """Without the columns of what is spilled where nothing is."""
+    rows, head = [_row(entry) for entry in entries], _HEAD
+    if not any(entry.get(field) for entry in entries for field in _SPILLED):
+        head, *rows = ((*row[:4], *row[6:]) for row in (head, *rows))
+    return table(head, narrowed(head, rows, 1, 98), right=range(2, len(head) - 1))
 
 
 def _row(entry: dict[str, Any]) -> tuple[str, ...]:
