@@ -52,6 +52,7 @@ CASES = [
     ("dgrad dy=bf16[1,64,9,9]nhwc w=bf16[64,104,3,3]nhwc dx=[1,104,9,9] pad=1", "8x8x96_2ring"),
     ("conv x=f16[1,37,9,9]nhwc w=f16[24,37,3,3] out=f32", ""),
     ("conv x=i8[1,64,9,9]nhwc w=i8[64,64,3,3]nhwc pad=1 compute=i32 out=i32", "8x8x64_3resident"),
+    ("conv x=i8[1,160,9,9]nhwc w=i8[64,160,3,3]nhwc pad=1 compute=i32 out=i8 + relu", "8x8x64_2ring"),
     ("conv x=f32[2,64,9,11]nhwc w=f32[64,64,3,3]nhwc pad=1 + bias + relu", "8x8x64_3resident"),
     ("conv x=f32[1,40,9,17]nhwc w=f32[104,40,3,3]nhwc pad=1 + residual", "8x16x64_2ring"),
     ("dgrad dy=f32[1,72,9,9]nhwc w=f32[72,40,3,3]nhwc dx=[1,40,9,9] pad=1", "8x8x64_2ring"),

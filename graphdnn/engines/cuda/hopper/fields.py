@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.parameters import Parameters
 from graphdnn.engines.cuda.hopper.maps import Walk
-from graphdnn.engines.cuda.hopper.tiles import Sizes
-from graphdnn.engines.cuda.simt.implicit_product import Product
+from graphdnn.engines.cuda.hopper.tiles import ROW, SLICE, Sizes
+from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,13 @@ class Layout:
         down = tuple(-(-rows // rows_held) for rows, _ in sizes.products)
         first = tuple(sum(down[:i]) * across * sizes.groups for i in range(len(down)))
         return cls(first, down, sum(down) * across * sizes.groups, across)
+
+
+def last_slices(product: Product) -> int:
+    """Pieces of 32 bytes of k, which one instruction multiplies, in a filter's last 128 bytes of channels."""
+    gathered, _ = gathered_and_plain(product.roles)
+    rest = product.channels * ELEMENTS[gathered.data_type].bytes % ROW
+    return -(-(rest or ROW) // SLICE)
 
 
 def describe_work(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.hopper.fields import last_slices
 from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.halo_tiles import Shape
 from graphdnn.engines.cuda.hopper.maps import walk_of
 from graphdnn.engines.cuda.hopper.operands import is_exchanged
-from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW
+from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW, SLICE
 from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
 from graphdnn.engines.once import once
 from graphdnn.fusion.fused import FusedOp
@@ -27,13 +28,15 @@ def channels_of_row(product: Product) -> int:
 def shape_of(op: FusedOp) -> Shape:
     product = product_of(op)
     (residue,) = product.residues
+    blocks = -(-product.channels // channels_of_row(product))
     is_across = product.roles.direction == "dgrad" and not is_exchanged(product.roles)
     return Shape(
         images=product.roles.problem.n,
         pixels=(residue.pixels[_LINE], residue.pixels[_PIXEL]),
         taps=(residue.taps[_LINE], residue.taps[_PIXEL]),
         step=(abs(product.tap_step[_LINE]), abs(product.tap_step[_PIXEL])),
-        blocks=-(-product.channels // channels_of_row(product)),
+        blocks=blocks,
+        slices=blocks * ROW // SLICE - (ROW // SLICE - last_slices(product)),
         columns=product.outer_channels,
         column_unit=PANEL if is_across else 1,
         result_bytes=sizes_of(op).result_bytes,

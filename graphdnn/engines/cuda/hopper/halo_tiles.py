@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW
+from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW, SLICE
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import DataType, KnobType
 
@@ -38,6 +38,7 @@ class Shape(NamedTuple):
     taps: tuple[int, int]
     step: tuple[int, int]  # from tap to tap
     blocks: int  # 128 bytes of channels that are summed
+    slices: int  # 32s of these bytes that are multiplied
     columns: int
     column_unit: int  # of filters in shared memory
     result_bytes: int  # of an element that leaves, and of what is read for it
@@ -66,7 +67,7 @@ class Halo:
     @property
     def registers(self) -> tuple[int, int]:
         """Of a thread that multiplies and of one that copies."""
-        return {1: (240, 56), 2: (232, 40), 3: (160, 24), 4: (112, 24)}[self.consumers]
+        return {1: (240, 56), 2: (240, 24), 3: (160, 24), 4: (112, 24)}[self.consumers]
 
     def reached(self, shape: Shape) -> tuple[int, int]:
         """Lines and pixels of the image that a patch's taps read."""
@@ -192,7 +193,8 @@ class _Held:
     def of(cls, tile: Halo, stages: int, filters: int, shape: Shape) -> _Held:
         groups, taps = tile.groups_of_rows(shape), shape.tap_count * shape.blocks
         read = (PANEL + tile.bn) * ROW / _READ
-        tap = groups * max(PANEL * tile.bn * _PRODUCT, read)
+        filled = shape.slices * SLICE / (shape.blocks * ROW)
+        tap = groups * filled * max(PANEL * tile.bn * _PRODUCT, read)
         leaving = groups * PANEL * tile.bn * shape.result_bytes / _LEAVING
         across = -(-shape.columns // tile.bn)
         if tile.is_resident:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL
+from graphdnn.engines.cuda.generator.tensor_cores import INTEGERS
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT, Operand
 from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW
 from graphdnn.engines.cuda.simt.implicit_product import Product, Residue
@@ -85,9 +86,14 @@ def filter_map(filter: Operand, rows: int, row: int = ROW) -> TensorMap:
 
 
 def is_permutable(filter: Operand) -> bool:
-    """Whether the filter's rows can be taken in the order of ``permuted_filter_map``: whole ones, in whole 32s."""
-    _, k, c, *taps = filter.sizes
-    return k % _PERMUTED == 0 and (c % (ROW // filter.size) == 0 or taps == [1, 1, 1])
+    """Whether the filter's rows can be taken in the order of ``permuted_filter_map``, in whole 32s.
+
+    Its rows of channels may end in the next tap's, which pixels multiply by zeros: that is nothing for bytes, which are
+    never NaN.
+    """
+    groups, k, c, *taps = filter.sizes
+    is_whole = c % (ROW // filter.size) == 0 or taps == [1, 1, 1]
+    return k % _PERMUTED == 0 and (is_whole or (groups == 1 and filter.spec.data_type in INTEGERS))
 
 
 def permuted_filter_map(filter: Operand, rows: int, neighbours: int) -> TensorMap:

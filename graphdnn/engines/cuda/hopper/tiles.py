@@ -14,6 +14,7 @@ from graphdnn.enums import DataType, KnobType
 
 ROW = 128  # bytes of k in a stage, as in hopper_pipeline.cuh
 PANEL = 64  # rows of a panel
+SLICE = 32  # bytes of k that an instruction multiplies
 _RESERVED = 1024  # bytes of shared memory that the system keeps for each block
 _BARRIERS = 16  # bytes for each stage
 _MOST_STAGES = 8

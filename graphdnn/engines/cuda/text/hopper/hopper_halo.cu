@@ -63,8 +63,8 @@ __device__ __forceinline__ Rows rows_of_patch(const Params& p, int patch, int j)
             h = (64 * j + row) / PITCH;
             w = 64 * j + row - h * PITCH;
         } else {
-            h = 8 * (j / (WIDE / 8)) + row / 8;
-            w = 8 * (j % (WIDE / 8)) + row % 8;
+            h = 8 * (j / (WIDE / 8)) + warp * 2 + i;
+            w = 8 * (j % (WIDE / 8)) + lane / 4;
         }
         bool is_inside = is_patch && corner.h + h < (int)p.pixels[1] && corner.w + w < (int)p.pixels[2];
         if constexpr (LINEAR) is_inside = is_inside && h < TALL && w < WIDE;
@@ -97,12 +97,20 @@ __device__ __forceinline__ void copy_filter(const Params& p, shared_t to, shared
     }
 }
 
-template <int COUNT> __device__ __forceinline__ void multiply_tap(Accumulator (&sum)[COUNT][SUMS], matrix_t a, matrix_t b, int shift) {
+// The last 128 bytes of channels may be filled in part only; what lies beyond is zeros in the image.
+template <int SLICES, int COUNT>
+__device__ __forceinline__ void multiply_slices(Accumulator (&sum)[COUNT][SUMS], matrix_t a, matrix_t b, int shift) {
     #pragma unroll
-    for (int k = 0; k < 4; ++k)
+    for (int k = 0; k < SLICES; ++k)
         #pragma unroll
         for (int j = 0; j < COUNT; ++j)
             multiply(sum[j], a + (first_of(j) + shift) * (ROW >> 4) + k * NEXT_K<false>, b + k * NEXT_K<ACROSS_FILTER>);
+}
+
+template <int COUNT>
+__device__ __forceinline__ void multiply_tap(Accumulator (&sum)[COUNT][SUMS], matrix_t a, matrix_t b, int shift, bool is_last) {
+    if (LAST_SLICES == 4 || !is_last) multiply_slices<4>(sum, a, b, shift);
+    else multiply_slices<LAST_SLICES>(sum, a, b, shift);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __grid_constant__ Params p) {
@@ -226,7 +234,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                     for (int r = 0; r < TAPS_H; ++r)
                         #pragma unroll
                         for (int s = 0; s < TAPS_W; ++s)
-                            multiply_tap(sum, a, b + (r * TAPS_W + s) * (B_BYTES >> 4), r * STEP_H * PITCH + s * STEP_W);
+                            multiply_tap(
+                                sum, a, b + (r * TAPS_W + s) * (B_BYTES >> 4), r * STEP_H * PITCH + s * STEP_W, block + 1 == blocks
+                            );
                     products_end();
                     await_products<1>();
                     if (previous >= 0 && is_first) arrive(empty + 8 * previous);
@@ -240,7 +250,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                             #pragma unroll
                             for (int j = 0; j < MI; ++j) pin(sum[j]);
                             products_begin();
-                            multiply_tap(sum, a, b, r * STEP_H * PITCH + s * STEP_W);
+                            multiply_tap(sum, a, b, r * STEP_H * PITCH + s * STEP_W, block + 1 == blocks);
                             products_end();
                             await_products<1>();
                             // What the products before these have read may be filled again.
