@@ -16,6 +16,7 @@ from typing import Any
 
 from graphdnn.cuda import debug
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.generator import source
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Function, Launch
 from graphdnn.engines.cuda.generator.parameters import MapSlot, scalar_bits
 from graphdnn.engines.engine import CompiledOperation
@@ -65,11 +66,17 @@ class _Admitted(Remembered):
 
     __slots__ = ("addresses", "shapes", "spans")
 
-    def __init__(self, arrays: Sequence[Any], addresses: tuple[int, ...], spans: tuple[tuple[int, int], ...]) -> None:
+    def __init__(
+        self,
+        arrays: Sequence[Any],
+        addresses: tuple[int, ...],
+        spans: tuple[tuple[int, int], ...],
+        stays: bool = False,
+    ) -> None:
         self.addresses = addresses
         self.spans = spans
         # Only CuPy's arrays keep their address for life; anything else is looked at on every call.
-        stays = all(type(array).__module__.partition(".")[0] == "cupy" for array in arrays)
+        stays = stays or all(type(array).__module__.partition(".")[0] == "cupy" for array in arrays)
         super().__init__(arrays if stays else ())
         self.shapes = tuple(map(_shape, arrays)) if stays else None
 
@@ -113,10 +120,11 @@ class DevicePlan(ExecutionPlan, place="cuda"):
 
     @classmethod
     def prepare(cls, device: DeviceSpec) -> None:
-        """The kernel cache, and where the device is here its context and CuPy."""
+        """The kernel cache, the kernels' texts, and where the device is here its context and CuPy."""
         from graphdnn.cuda import cache, driver
 
         cache.default_cache()
+        source.prepare()
         runtime = CudaRuntime(device)
         if runtime.is_here():
             with runtime.device(runtime.wanted()):
@@ -188,9 +196,9 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         self._check_current()
         addresses = self._quick_addresses(arrays)
         if addresses is not None:
-            spans = tuple((a, a + size) for a, (*_, size) in zip(addresses, self._quick, strict=True))
+            spans = tuple([(a, a + size) for a, (*_, size) in zip(addresses, self._quick, strict=True)])
             if not self._may_overlap(spans):
-                self._known = _Admitted(arrays, addresses, spans)
+                self._known = _Admitted(arrays, addresses, spans, stays=True)
                 return self._known
         shadows, found = self._runtime.shadows(self._expected, arrays, stream)
         if found:

@@ -81,6 +81,7 @@ class CudaRuntime:
         self._capability = device.compute_capability
         self._arch = arch_of(device.compute_capability, device.name)
         self._ordinal = device.ordinal
+        self._current: Callable[[], Any] = self._first_current  # finds the current stream
         # Of this plan's kernels: asked for when it is built, and again when it is loaded.
         self._cubins: dict[KernelText, bytes] = {}
         self.compiled = 0
@@ -124,9 +125,14 @@ class CudaRuntime:
         return cupy.cuda.Device(ordinal)  # type: ignore[no-any-return]
 
     def current_stream(self) -> int:
+        return self._current().ptr  # type: ignore[no-any-return]
+
+    def _first_current(self) -> Any:
+        """Each execution asks, so what finds the stream is looked up once."""
         import cupy
 
-        return int(cupy.cuda.get_current_stream().ptr)
+        self._current = cupy.cuda.get_current_stream
+        return self._current()
 
     def array_type(self) -> type | None:
         """The class of arrays that are admitted by the short way."""

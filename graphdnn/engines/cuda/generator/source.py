@@ -5,6 +5,7 @@ functions, and the kernel's file. Nothing is included by name, so the text is al
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -18,14 +19,15 @@ _KEPT = 512  # texts
 
 
 @cache
-def _places() -> dict[str, Path]:
+def _places() -> dict[str, str]:
     """Where each text lies: names are unique, whichever folder they are in."""
-    return {path.name: path for path in _TEXT.rglob("*.cu*")}
+    return {name: os.path.join(folder, name) for folder, _, names in os.walk(_TEXT) for name in names}
 
 
 @cache
 def file_text(name: str) -> str:
-    return _places()[name].read_text(encoding="utf-8")
+    with open(_places()[name], encoding="utf-8") as file:
+        return file.read()
 
 
 @cache
@@ -33,6 +35,11 @@ def _headers() -> tuple[str, Any]:
     """What every text begins with, and a digest that has read it: hashing it each time would be half a plan's time."""
     text = "\n".join(map(file_text, _HEADERS))
     return text, hashlib.sha256(text.encode())
+
+
+def prepare() -> None:
+    """Find the texts, and read what all of them begin with."""
+    _headers()
 
 
 def kernel_text(
