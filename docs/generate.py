@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import graphdnn
 from graphdnn.backend.face import MANY
@@ -25,6 +26,7 @@ from graphdnn.pointwise import POINTWISE
 from graphdnn.rules import RULES, Constraint
 from graphdnn.spec import Spec, is_required
 from graphdnn.v6 import coverage
+from graphdnn.v6.registry import Coverage
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER))
@@ -328,13 +330,21 @@ def legacy_page() -> str:
                 line.section,
                 line.becomes if line.implemented else "not implemented",
                 line.verified or "-",
-                *(legacy_runs.cases(run, line.function, line.alias_of) for run in runs),
+                *_legacy_cases(line, runs),
             )
             for line in lines
             if line.family == family
         ]
         parts.append(table(head, rows))
     return "\n\n".join(parts) + "\n"
+
+
+def _legacy_cases(line: Coverage, runs: Sequence[dict[str, Any]]) -> list[str]:
+    """On NumPy and on a GPU."""
+    host, gpu = (legacy_runs.cases(run, line.function, line.alias_of) for run in runs)
+    if line.becomes == "state" and host == "-":
+        host = legacy_runs.of_descriptors(line.function, line.alias_of)
+    return [host, "host" if line.becomes == "state" and gpu == "-" else gpu]
 
 
 def _introduction_to_legacy(functions: int, implemented: int) -> str:
@@ -399,7 +409,10 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
         keep or answer something. *Compared with*: PyTorch's CPU operators, or loops over the formula. *NumPy* and
         *CUDA* count the cases of these comparisons that called the function and passed: on the host
         ({legacy_runs.described("host")}), and the same cases with every call on a GPU ({legacy_runs.described("gpu")}).
-        `pytest --legacy-results FILE` writes the counts; the ordinary tests run some of the cases on the emulator."""
+        A `state` that none of them asks for has the cases of `tests/test_v6_protocol.py` and `tests/test_v6_descriptors.py`;
+        descriptors are kept on the host whatever the device is (`host`). The ordinary tests run some of the cases on the
+        emulator, and provoke every status of every function.
+        `pytest --legacy-results FILE` writes the counts."""
     )
 
 

@@ -114,7 +114,7 @@ def forward(handle: Handle, desc: Descriptor, mode: cudnnLRNMode_t, alpha: float
     prepared(where, handle, (norm, xv, yv, alpha, beta), draw)((x, y))
 
 
-@implements("cudnnLRNCrossChannelBackward", "resample_fwd, pointwise", "PyTorch")
+@implements("cudnnLRNCrossChannelBackward", "resample_fwd, pointwise: one kernel", "PyTorch")
 def backward(handle: Handle, desc: Descriptor, mode: cudnnLRNMode_t, alpha: float, y_desc: Descriptor, y: Any,
              dy_desc: Descriptor, dy: Any, x_desc: Descriptor, x: Any, beta: float, dx_desc: Descriptor,
              dx: Any) -> None:  # fmt: skip

@@ -50,7 +50,7 @@ def forward(handle: Handle, algorithm: cudnnSoftmaxAlgorithm_t, mode: cudnnSoftm
     prepared(where, handle, (algorithm, mode, xv, yv, alpha, beta), draw, in_place=(0,))((x, y))
 
 
-@implements("cudnnSoftmaxBackward", "reduction, pointwise", "PyTorch")
+@implements("cudnnSoftmaxBackward", "reduction, pointwise: one kernel", "PyTorch")
 def backward(handle: Handle, algorithm: cudnnSoftmaxAlgorithm_t, mode: cudnnSoftmaxMode_t, alpha: float,
              y_desc: Descriptor, y: Any, dy_desc: Descriptor, dy: Any, beta: float, dx_desc: Descriptor,
              dx: Any) -> None:  # fmt: skip
