@@ -1,0 +1,129 @@
+"""Engine ``cuda_hopper_across``: data gradients of fp32 in TF32, filters as they lie (hopper_across.cu).
+
+| direction | rows      | columns | k               | rows from             | columns from |
+|-----------|-----------|---------|-----------------|-----------------------|--------------|
+| dgrad     | channel c | pixel   | taps, channel k | w, through registers  | dy, along k  |
+
+``cuda_hopper_gemm_tf32`` takes the same from a copy of the filters whose k is innermost: 2 us, and 30 for 59 MB.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.generator.convolution_roles import Roles
+from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
+from graphdnn.engines.cuda.generator.engine import cuda_engine
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.generator.program import Program, width_for
+from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.generator.space import Space
+from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.generator.tensor_cores import OF_TF32
+from graphdnn.engines.cuda.hopper.across_needs import NEEDS
+from graphdnn.engines.cuda.hopper.across_tiles import TILE, choose
+from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
+from graphdnn.engines.cuda.hopper.gemm import sizes_of
+from graphdnn.engines.cuda.hopper.maps import filter_map, image_map, walk_of
+from graphdnn.engines.cuda.hopper.operands import Operand, operands
+from graphdnn.engines.cuda.hopper.product import register_product_text
+from graphdnn.engines.cuda.hopper.tiles import ROW
+from graphdnn.engines.cuda.simt.implicit_product import product_of
+from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.enums import LayoutType
+from graphdnn.fusion.fused import FusedOp
+
+_CHANNELS, _LAST_PIXEL = 2, 5  # axes of the result's coordinates
+_NEIGHBOURS = 2  # channels of a thread
+_DEPTH = ROW // 4  # channels of a step
+_FILES = ("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_across.cu")
+
+
+def _operands(roles: Roles) -> tuple[Operand, Operand]:
+    """dy, and w with its own k and c."""
+    image, filter = operands(roles)
+    return image, Operand(filter.spec, roles.space(filter.spec), True)
+
+
+def _result_space(roles: Roles) -> Space:
+    """The result's coordinates, all images' pixels as one axis."""
+    space = roles.space(roles.output)
+    axes, joined = list(space.axes), (0, 3, 4, 5)
+    innermost = next((axes[j] for j in reversed(joined) if axes[j].size > 1), axes[_LAST_PIXEL])
+    pixels = replace(innermost, size=prod(axes[j].size for j in joined))
+    for j in joined:
+        axes[j] = replace(axes[j], size=1)
+    axes[_LAST_PIXEL] = pixels
+    return replace(space, axes=tuple(axes))
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    product, sizes = product_of(op), sizes_of(op)
+    roles, choice = product.roles, choose(sizes, device, knobs)
+    tile = choice.tile
+    steps = Steps(op, device)
+    image, filter = (operand.prepared(steps) for operand in _operands(roles))
+    parameters = Parameters(steps.places)
+    compute = COMPUTE_TYPE[roles.op.compute_type]
+
+    walks = [walk_of(product, residue) for residue in product.residues]
+    gathered = image_map(image, roles.problem.spatial, walks[0], product.pixel_step, tile.pixels)
+    parameters.maps("gathered", [(image.spec, replace(gathered, is_rounded=True))])
+    panels = replace(filter_map(filter, _DEPTH), is_rounded=True)
+    parameters.maps("plain", [(filter.spec, panels)])
+
+    space = _result_space(roles)
+    width = min(width_for(space, steps.epilogue_tensors(), _CHANNELS), _NEIGHBOURS)
+    body = Program(op, parameters, space, "t", width=width, vector_axis=_CHANNELS, keeps=True, condition="is_there")
+    steps.finish(body, "acc", compute)
+    layout = Layout.of(sizes, tile.pixels, tile.channels)
+    describe_work(parameters, product, sizes, layout, walks, -(-product.channels // _DEPTH))
+    parameters.integer("parts", 1)
+
+    multiplying, copying = tile.registers
+    name = f"conv_dgrad__across_{tile.name}x{choice.stages}__{op.name}"
+    text = kernel_text(
+        name,
+        _FILES,
+        parameters=parameters.text,
+        functions=[
+            body.keeping(),
+            body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}], bool is_there"),
+            register_product_text(image.spec.data_type, tile.columns),
+        ],
+        constants={
+            "BM": tile.channels, "BN": tile.pixels, "CONSUMERS": tile.consumers,
+            "DOWN": tile.down, "ACROSS": tile.across,
+            "STAGES": choice.stages, "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
+            "TURNED": True, "WGRAD": False, "ACROSS_FILTER": True, "PERMUTED": False, "NEIGHBOURS": _NEIGHBOURS,
+            "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT": False, "WIDTH": width,
+            "Element": STORAGE[image.spec.data_type], "Accumulator": compute,
+        },
+    )  # fmt: skip
+    grid = (min(layout.tiles, device.sm_count), 1, 1)
+    threads = 128 * (tile.consumers + 1)
+    shared = choice.stages * (tile.stage_bytes + 16)
+    steps.add(Launch(text, "hopper_across", grid, threads, parameters.pack(), shared, starts_early=True))
+    return steps.kernel(name)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    copying = sum(o.copying_seconds(task.device) for o in _operands(product_of(task.op).roles))
+    seconds = choose(sizes_of(task.op), task.device, knobs).seconds
+    return device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
+
+
+ENGINE = cuda_engine(
+    id=63,
+    name="cuda_hopper_across",
+    summary="fp32 data gradients on the same tensor cores in TF32, filters read across the summed axis as they lie",
+    needs=NEEDS,
+    cost=_cost,
+    generate=generate,
+    knobs=(TILE,),
+    layout=LayoutType.PREFERRED_NHWC,
+    **OF_TF32,
+)

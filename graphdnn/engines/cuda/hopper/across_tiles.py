@@ -1,0 +1,99 @@
+"""Tiles of channels by pixels of data gradients whose filters come through registers, and the choice of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW, Sizes
+from graphdnn.engines.engine import Knob, Knobs
+from graphdnn.enums import DataType, KnobType
+
+_RESERVED = 1024 + 256  # bytes of shared memory: the system's, and what is left of barriers
+_BARRIERS = 16  # bytes for each stage
+_MOST_STAGES = 8
+
+# The model's constants: those of tiles.py.
+_PRODUCT = 0.0343  # clocks for each sum of a tile, and step of k
+_COPIED = 77.7  # bytes a clock into shared memory
+_STEP = 1.97  # clocks of a step besides
+_TILE = 3200.0  # clocks of a tile besides
+_APART = 0.28  # of which the other warpgroup hides so much
+_BYTE_OUT = 0.0169  # clocks of a warpgroup for each byte of its sums that it moves
+_LEAVING = 12.9  # bytes a clock of results
+_START = 162.0  # clocks of a launch
+_PACE = 0.9  # of the highest clock
+
+
+@dataclass(frozen=True)
+class Tile:
+    """``down`` consumers have 64 channels each, ``across`` so many columns of the same channels."""
+
+    down: int
+    across: int
+    columns: int  # pixels of a consumer
+
+    @property
+    def consumers(self) -> int:
+        return self.down * self.across
+
+    @property
+    def channels(self) -> int:
+        return PANEL * self.down
+
+    @property
+    def pixels(self) -> int:
+        return self.columns * self.across
+
+    @property
+    def name(self) -> str:
+        return f"{self.channels}x{self.across}x{self.columns}" if self.across > 1 else f"{self.channels}x{self.columns}"
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """Of a thread that multiplies and of one that copies."""
+        return {1: (240, 56), 2: (232, 40), 3: (160, 24)}[self.consumers]
+
+    @property
+    def stage_bytes(self) -> int:
+        return (self.channels + self.pixels) * ROW
+
+    def stages(self, shared_memory: int) -> int:
+        return min(_MOST_STAGES, (shared_memory - _RESERVED) // (self.stage_bytes + _BARRIERS))
+
+    def seconds(self, sizes: Sizes, sms: int, clock: float) -> float:
+        (rows, depth), step = sizes.products[0], self.channels * self.pixels * _PRODUCT
+        tiles = -(-rows // self.pixels) * -(-sizes.columns // self.channels)
+        leaving = PANEL * self.columns * _BYTE_OUT * sizes.result_bytes
+        steps = depth * (max(step, self.stage_bytes / _COPIED) + _STEP)
+        moved = self.channels * self.pixels * sizes.result_bytes / _LEAVING
+        tile = max(steps + (_TILE + leaving) * (1 - _APART), moved)
+        return (-(-tiles // sms) * tile + _START) / (clock * _PACE)
+
+
+TILES: tuple[Tile, ...] = (
+    *(Tile(2, 1, columns) for columns in (256, 192, 160, 128, 96)),
+    *(Tile(1, 2, columns) for columns in (192, 128, 96, 64)),
+    Tile(3, 1, 160),
+)
+TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    tile: Tile
+    stages: int
+    seconds: float
+
+
+def choose(sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
+    clock = device.rate(DataType.HALF) / (device.sm_count * 4096)
+    return _fastest(sizes, device.sm_count, clock, device.shared_memory, knobs[TILE.type])
+
+
+@lru_cache(maxsize=256)
+def _fastest(sizes: Sizes, sms: int, clock: float, shared_memory: int, number: int) -> Choice:
+    tiles = (TILES[number - 1],) if number else TILES
+    chosen = min(tiles, key=lambda tile: tile.seconds(sizes, sms, clock))
+    return Choice(chosen, chosen.stages(shared_memory), chosen.seconds(sizes, sms, clock))

@@ -1,0 +1,185 @@
+// Data gradients of 32-bit floats on the tensor cores of compute capability 9.0, with filters as they lie.
+//
+//   rows: channels c of dx   columns: pixels   k: taps, channels of dy
+//
+// Tensor cores read 32-bit operands in shared memory only along k, and filters lie across it. So threads read the filters,
+// as rows of the product, into registers. A stage has panels of 32 channels c, a row of 128 bytes for each of 32 k, and behind
+// them the pixels of consumers side by side (ACROSS); others (DOWN) have rows of their own.
+//
+// Lane 4g + q gives tensor cores rows g and g + 8 of a warp's 16, k q and q + 4 of each eight. Which channel a row is, is for
+// us to say: two rows of a lane are neighbours, read together, and those of g = 0, 1, 2, 3 lie so that four lines of k are
+// read from all banks (parts of 16 bytes of line k are exchanged by k modulo 8).
+
+constexpr int THREADS = 128 * (CONSUMERS + 1), COLUMNS = BN / ACROSS, SUMS = COLUMNS / 2;  // of a consumer
+constexpr int FILTER_PANEL = 32, FILTER_BYTES = FILTER_PANEL * BK * 4, PANELS = BM / FILTER_PANEL;
+constexpr int A_BYTES = PANELS * FILTER_BYTES, B_BYTES = BN * ROW;
+constexpr int CALLS = WIDTH == 1 ? 2 : 1;  // of the epilogue for a pair of channels
+static_assert(BM == 64 * DOWN && COLUMNS % 8 == 0 && CONSUMERS == DOWN * ACROSS && TURNED && BK == 32, "a tile");
+
+// The stages of a tile: `slot(a, b, barrier)` waits for a free one.
+template <class Slot> __device__ __forceinline__ void fill_across(const Params& p, const Work& w, Slot slot) {
+    const int blocks = (int)p.channel_blocks, column = w.tile_n * BM;
+    int start[3], offset[3];
+    const Pixel pixel = pixel_of(p, 0, w.tile_m * BN);
+    gathered_start(p, 0, pixel, start);
+    Tap tap = tap_of(p, 0, 0);
+    int block = 0;
+    #pragma unroll 1
+    for (int step = w.first; step < w.last; ++step) {
+        shared_t a, b, barrier;
+        slot(a, b, barrier);
+        offset_of(p, 0, tap, offset);
+        int in_filter = (int)p.filter_start[0];
+        #pragma unroll
+        for (int d = 3 - SPATIAL; d < 3; ++d) in_filter += tap.at[d] * (int)p.filter_step[d];
+        copy_pixels<SPATIAL>(b, p.gathered[0], barrier, block * BK, pixel.n, start, offset);
+        #pragma unroll
+        for (int j = 0; j < PANELS; ++j)
+            copy_box(a + j * FILTER_BYTES, p.plain[0], barrier, column + j * FILTER_PANEL, in_filter, block * BK);
+        if (++block == blocks) block = 0, next_tap(p, 0, tap);
+    }
+}
+
+// Without a branch: the compiler sees no further than one, and makes products wait for each other that have one between.
+__device__ __forceinline__ void arrive_if(bool is_so, shared_t barrier) {
+#ifdef __CUDA_ARCH__
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n@p mbarrier.arrive.shared::cta.b64 _, [%0];\n}"
+                 ::"r"(barrier), "r"((int)is_so) : "memory");
+#else
+    if (is_so) arrive(barrier);
+#endif
+}
+
+// Of a lane: its channel in a warp's rows, of which row g + 8 is the next one.
+__device__ __forceinline__ int channel_of_lane(int warp, int g) {
+    const int part = 2 * (warp % 2) + g / 4 + (g / 2 % 2) * 4;  // of 16 bytes
+    return warp / 2 * FILTER_PANEL + part * 4 + g % 2 * 2;
+}
+
+typedef unsigned int Rows[2][4];  // of half a stage, in eights of k
+
+__device__ __forceinline__ void pin(Rows& a) {
+#ifdef __CUDA_ARCH__
+    #pragma unroll
+    for (int i = 0; i < 2; ++i)
+        #pragma unroll
+        for (int j = 0; j < 4; ++j) asm volatile("" : "+r"(a[i][j])::"memory");
+#endif
+}
+
+__device__ __forceinline__ void read_rows(Rows& a, const unsigned char* panel, int upper, int lower) {
+    #pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        const unsigned long long first = *reinterpret_cast<const unsigned long long*>(panel + i * 8 * ROW + upper);
+        const unsigned long long second = *reinterpret_cast<const unsigned long long*>(panel + i * 8 * ROW + lower);
+        a[i][0] = (unsigned int)first, a[i][1] = (unsigned int)(first >> 32);
+        a[i][2] = (unsigned int)second, a[i][3] = (unsigned int)(second >> 32);
+    }
+}
+
+// Two neighbouring channels of each of a lane's pixels. All images' pixels are one axis of the result.
+__device__ __forceinline__ void leave_pixels(const Params& p, const Work& w, int channel, int first, const Accumulator (&sum)[SUMS]) {
+    const int lane = (int)threadIdx.x % 32, pixels = (int)p.rows[0];
+    Kept kept[CALLS];
+    int at[CALLS][6];
+    #pragma unroll
+    for (int i = 0; i < CALLS; ++i) {
+        #pragma unroll
+        for (int d = 0; d < 6; ++d) at[i][d] = 0;
+        at[i][2] = channel + i < (int)p.columns ? channel + i : 0;
+        keep(p, at[i], kept[i]);
+    }
+    #pragma unroll
+    for (int n = 0; n < SUMS / 2; ++n) {  // columns of a lane
+        const Accumulator pair[2] = {sum[n / 2 * 4 + n % 2], sum[n / 2 * 4 + n % 2 + 2]};
+        const int pixel = first + lane % 4 * 2 + n / 2 * 8 + n % 2;
+        #pragma unroll
+        for (int i = 0; i < CALLS; ++i) {
+            Accumulator acc[WIDTH];
+            #pragma unroll
+            for (int e = 0; e < WIDTH; ++e) acc[e] = pair[i * WIDTH + e];
+            at[i][5] = pixel < pixels ? pixel : 0;
+            epilogue(p, at[i], kept[i], acc, pixel < pixels && channel + i < (int)p.columns);
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_across(const __grid_constant__ Params p) {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    const shared_t ring = shared_address(memory), full = ring + STAGES * (A_BYTES + B_BYTES), empty = full + 8 * STAGES;
+    if (threadIdx.x == 0) {
+        begin_ring<STAGES>(full, empty, 4 * CONSUMERS);
+        publish_barriers();
+        fetch_map(p.gathered[0]);
+        fetch_map(p.plain[0]);
+    }
+    __syncthreads();
+    const int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
+    const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 % 4, 0);
+    const int tiles = (int)p.tiles;
+    Turn<STAGES> turn;
+    if (warpgroup == 0) {
+        give_registers<COPYING_REGISTERS>();
+        wait_for_launch_before();
+        if (warp == 0 && is_elected()) {
+            const auto slot = [&](shared_t& a, shared_t& b, shared_t& barrier) {
+                await_phase(empty + 8 * turn.stage, turn.parity ^ 1);
+                barrier = full + 8 * turn.stage;
+                announce(barrier, A_BYTES + B_BYTES);
+                a = ring + turn.stage * (A_BYTES + B_BYTES);
+                b = a + A_BYTES;
+                turn.advance();
+            };
+            #pragma unroll 1
+            for (int number = blockIdx.x; number < tiles; number += gridDim.x) fill_across(p, work_of(p, number), slot);
+        }
+    } else {
+        take_registers<MULTIPLYING_REGISTERS>();
+        wait_for_launch_before();
+        const int consumer = warpgroup - 1, lane = (int)threadIdx.x % 32, q = lane % 4;
+        const int down = consumer % DOWN, aside = consumer / DOWN;
+        const int in_rows = channel_of_lane(warp, lane / 4), part = in_rows % FILTER_PANEL / 4, rest = in_rows % 4 * 4;
+        const int panel = (down * 2 + in_rows / FILTER_PANEL) * FILTER_BYTES;
+        const int upper = panel + q * ROW + ((part ^ q) << 4) + rest, lower = panel + (q + 4) * ROW + ((part ^ (q + 4)) << 4) + rest;
+        Accumulator sum[SUMS];
+        Rows a[2];
+        #pragma unroll
+        for (int i = 0; i < SUMS; ++i) sum[i] = 0;
+        #pragma unroll 1
+        for (int number = blockIdx.x; number < tiles; number += gridDim.x) {
+            const Work w = work_of(p, number);
+            int previous = -1;
+            #pragma unroll 1
+            for (int step = w.first; step < w.last; ++step) {
+                await_phase(full + 8 * turn.stage, turn.parity);
+                const int stage = turn.stage * (A_BYTES + B_BYTES);
+                const matrix_t b = matrix_at<false>(ring + stage + A_BYTES + aside * (COLUMNS * ROW));
+                #pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    await_products<1>();
+                    pin(a[half]);
+                    if (half == 1) {  // the step before this one is done: its stage may be filled again
+                        __syncwarp();
+                        arrive_if(lane == 0 && previous >= 0, empty + 8 * previous);
+                    }
+                    read_rows(a[half], memory + stage + half * 16 * ROW, upper, lower);
+                    pin(a[half]);
+                    pin(sum);
+                    products_begin();
+                    #pragma unroll
+                    for (int i = 0; i < 2; ++i)
+                        multiply_rows(sum, a[half][i], b + (2 * half + i) * NEXT_K<false>, half + i == 0 ? step - w.first : 1);
+                    products_end();
+                }
+                previous = turn.stage;
+                turn.advance();
+            }
+            await_products<0>();
+            if (number + (int)gridDim.x >= tiles) let_next_start();
+            pin(sum);
+            __syncwarp();
+            if (previous >= 0 && lane == 0) arrive(empty + 8 * previous);
+            leave_pixels(p, w, w.tile_n * BM + down * 64 + in_rows, w.tile_m * BN + aside * COLUMNS, sum);
+        }
+    }
+}
