@@ -136,7 +136,7 @@ __device__ __forceinline__ void row_of_sums(Accumulator (&v)[8], const Accumulat
 }
 
 // Whether there are registers beside a thread's sums, to hold what both its rows read.
-[[maybe_unused]] constexpr bool SPARES_REGISTERS = MI * SUMS < 96 || MI * SUMS + 72 < MULTIPLYING_REGISTERS;
+[[maybe_unused]] constexpr bool SPARES_REGISTERS = MI * SUMS < 96 || MI * SUMS + 80 < MULTIPLYING_REGISTERS;
 
 // The sums of 64 rows through the epilogue: COUNT blocks of 32 columns, each 16 sums of two rows.
 // `bring(held, block, h)` adds to what the epilogue keeps for one of the two rows.
