@@ -409,9 +409,9 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
         keep or answer something. *Compared with*: PyTorch's CPU operators, or loops over the formula. *NumPy* and
         *CUDA* count the cases of these comparisons that called the function and passed: on the host
         ({legacy_runs.described("host")}), and the same cases with every call on a GPU ({legacy_runs.described("gpu")}).
-        A `state` that none of them asks for has the cases of `tests/test_v6_protocol.py` and `tests/test_v6_descriptors.py`;
-        descriptors are kept on the host whatever the device is (`host`). The ordinary tests run some of the cases on the
-        emulator, and provoke every status of every function.
+        A `state` that none of them asks for has the cases of `tests/test_v6_protocol.py` and `test_v6_descriptors.py`;
+        descriptors are kept on the host whatever the device is (`host`). The ordinary tests run some of the cases on
+        the emulator, and provoke every status of every function.
         `pytest --legacy-results FILE` writes the counts."""
     )
 

@@ -20,7 +20,7 @@ from graphdnn.tuning.isolation import FailedError, LostError, give_back, worker
 _ROLE = "ahead"
 FIRST, COUNT = 3, 12  # candidates that are compiled ahead, while the first is waited for and then
 _CORES = 4  # below which there is nobody to do it
-_ANSWER = 30.0  # seconds
+_START = 30.0  # seconds that the process may take to start
 
 
 class Ahead:
@@ -28,7 +28,8 @@ class Ahead:
 
     def __init__(self, device: DeviceSpec, initializer: str | None) -> None:
         is_useful = device.kind == "cuda" and cache_directory() is not None and (os.cpu_count() or 1) >= _CORES
-        self._process = worker(initializer, _ROLE) if is_useful else None
+        warming = {"do": "warm", "device": device.to_json(), "compiles": True}
+        self._process = worker(initializer, _ROLE, warming) if is_useful else None
         self._sent: dict[Identity, int] = {}
 
     def offer(self, configs: Sequence[EngineConfig]) -> None:
@@ -36,24 +37,21 @@ class Ahead:
         for config in configs:
             if identity(config) not in self._sent:
                 key = self._sent[identity(config)] = len(self._sent)
-                self._ask({"do": "ahead", "key": key, "config": entries_of_config(config)}, _ANSWER)
+                if self._process is not None:
+                    self._process.say({"do": "ahead", "key": key, "config": entries_of_config(config)})
 
     def wait(self, config: EngineConfig, limit: float) -> float:
         """Until its kernels are in the cache; the seconds that this took."""
         start = perf_counter()
         key = self._sent.get(identity(config))
-        if key is not None:
-            self._ask({"do": "await", "key": key}, limit)
-        return perf_counter() - start
-
-    def _ask(self, message: dict[str, object], limit: float) -> None:
-        if self._process is not None:
+        if key is not None and self._process is not None:
             try:
-                self._process.ask(message, limit)
+                self._process.ask({"do": "await", "key": key}, max(limit, _START))
             except FailedError:
-                return  # the process that measures says what is wrong
+                pass  # the process that measures says what is wrong
             except LostError:
                 self._process = None
+        return perf_counter() - start
 
     def close(self) -> None:
         if self._process is not None:

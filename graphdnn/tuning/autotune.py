@@ -58,7 +58,9 @@ def autotune(
     started = perf_counter()
     spec = device_spec(device)
     ordinal = _ordinal(spec)
-    process, ahead = worker(initializer), Ahead(spec, initializer)  # start while the candidates are worked out
+    warming = {"do": "warm", "device": spec.to_json(), "ordinal": ordinal}
+    # Both start while the candidates are worked out.
+    process, ahead = worker(initializer, warming=warming), Ahead(spec, initializer)
     try:
         fused = graph if isinstance(graph, FusedGraph) else fuse(graph)
         candidates = candidates_of(

@@ -59,6 +59,7 @@ class Isolated:
             **session,
         )
         self._answers: queue.SimpleQueue[tuple[Message, bytes] | None] = queue.SimpleQueue()
+        self._unasked = 0  # answers that nobody waits for
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._sink: BinaryIO = self._process.stdin  # type: ignore[assignment]
@@ -87,11 +88,28 @@ class Isolated:
         else:
             self._send(message)
 
+    def say(self, message: Message) -> None:
+        """Send without caring for the answer: what fails fails again where something is asked for."""
+        self._unasked += 1
+        self._send(message)
+
     def _send(self, message: Message) -> None:
         with suppress(OSError, ValueError):  # it is gone, and answers nothing
             send(self._sink, message)
 
     def answer(self, seconds: float, doing: str) -> tuple[Message, bytes]:
+        while self._unasked:
+            self._next(seconds, doing)
+            self._unasked -= 1
+        reply, payload = self._next(seconds, doing)
+        if "failed" in reply:
+            usable = bool(reply.get("usable", True))
+            if not usable:
+                self.kill()
+            raise FailedError(str(reply["failed"]), str(reply["error"]), usable=usable)
+        return reply, payload
+
+    def _next(self, seconds: float, doing: str) -> tuple[Message, bytes]:
         try:
             received = self._answers.get(timeout=max(seconds, 0.0))
         except queue.Empty:
@@ -101,13 +119,7 @@ class Isolated:
             reason = self._how_it_ended(doing)
             self.kill()
             raise LostError("crashed", reason)
-        reply, payload = received
-        if "failed" in reply:
-            usable = bool(reply.get("usable", True))
-            if not usable:
-                self.kill()
-            raise FailedError(str(reply["failed"]), str(reply["error"]), usable=usable)
-        return reply, payload
+        return received
 
     def _how_it_ended(self, doing: str) -> str:
         with suppress(subprocess.TimeoutExpired):
@@ -151,14 +163,19 @@ class Isolated:
 _idle: dict[str, Isolated] = {}  # warm from the last tuning: one for each role
 
 
-def worker(initializer: str | None = None, role: str = "bench") -> Isolated:
-    """A worker: the one that is warm, or a new one, which is starting when this returns."""
+def worker(initializer: str | None = None, role: str = "bench", warming: Message | None = None) -> Isolated:
+    """A worker: the one that is warm, or a new one, which is starting when this returns. ``warming``: what a new one
+    is told first.
+    """
     kept = _idle.pop(role, None)
     if kept is not None:
         if kept.is_alive and kept.initializer == initializer:
             return kept
         kept.kill()
-    return Isolated(initializer)
+    made = Isolated(initializer)
+    if warming is not None:
+        made.say(warming)
+    return made
 
 
 def give_back(used: Isolated, role: str = "bench") -> None:

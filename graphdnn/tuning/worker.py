@@ -266,6 +266,18 @@ def _compile_fingerprint(entries: Message) -> None:
     CudaRuntime(device).compile(launch(device).text)
 
 
+def _warm(device: DeviceSpec, ordinal: int | None, *, compiles: bool) -> None:
+    """Load what will be wanted, before there is anything to do with it."""
+    import_module("graphdnn.engines")
+    if not compiles:
+        _choose(ordinal)
+        class_of(device.kind).prepare(device)
+    elif device.kind == "cuda":
+        from graphdnn.cuda.nvrtc import loaded_version
+
+        loaded_version()
+
+
 def _choose(ordinal: int | None) -> None:
     if ordinal is not None:
         import cupy
@@ -305,6 +317,9 @@ class Service:
 
     def answer(self, message: Message) -> tuple[Message, bytes]:
         do = message["do"]
+        if do == "warm":
+            _warm(device_from_json(message["device"]), message.get("ordinal"), compiles=message.get("compiles", False))
+            return {}, b""
         if do == "open":
             self.bench = None
             _limit_memory(None)
