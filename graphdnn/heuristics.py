@@ -223,6 +223,8 @@ def materialized_bytes(fused: FusedGraph, device: DeviceSpec) -> int:
 
 def _materialized(fused: FusedGraph, device: DeviceSpec) -> tuple[TensorSpec, ...]:
     """Kernels of a device read views where they lie; the host's take whole arrays."""
+    if len(fused.operations) == 1:
+        return ()
     tensors = fused.materialized
     views = views_of(fused) if tensors and device.kind == "cuda" else {}
     return tuple(t for t in tensors if t.uid not in views)
@@ -491,6 +493,12 @@ def _best_first(candidates: Sequence[_Lazy], seconds: Callable[[Choice], float] 
     def worth(axis: int, index: int) -> float:
         return index if seconds is None else seconds(candidates[axis][index])
 
+    if len(candidates) == 1:
+        (only,), index = candidates, 0
+        while only.has(index):
+            yield (only[index],)
+            index += 1
+        return
     start = (0,) * len(candidates)
     heap, seen = [(sum([worth(axis, 0) for axis in range(len(start))]), start)], {start}
     while heap:

@@ -233,7 +233,7 @@ class TensorSpec(Spec):
     ] = None
     name: str = ""
 
-    @property
+    @cached_property
     def extents(self) -> tuple[int, ...]:
         """Logical extents: ``dims`` with the vectors of a vectorised axis multiplied out."""
         if self.vector_count == 1:
@@ -245,7 +245,7 @@ class TensorSpec(Spec):
     def rank(self) -> int:
         return len(self.dims)
 
-    @property
+    @cached_property
     def elements(self) -> int:
         return prod(self.dims) * self.vector_count
 
@@ -255,7 +255,7 @@ class TensorSpec(Spec):
         last = sum((extent - 1) * stride for extent, stride in zip(self.dims, self.strides, strict=True))
         return (last + 1) * self.vector_count
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Bytes of memory from the first to the last element (a partial byte of packed booleans counts whole)."""
         return -(-self.span * ELEMENTS[self.data_type].bits // 8)

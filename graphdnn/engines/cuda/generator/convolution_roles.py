@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from graphdnn.convolution import ConvProblem
-from graphdnn.engines.cuda.generator.space import Axis, Space
+from graphdnn.engines.cuda.generator.space import Space, axis_of
 from graphdnn.engines.once import once
 from graphdnn.operations import ConvBackwardData, ConvBackwardFilter, ConvolutionOperation
 from graphdnn.tensors import TensorSpec
@@ -36,7 +36,7 @@ class Roles:
             return "dgrad"
         return "wgrad" if isinstance(self.op, ConvBackwardFilter) else "fprop"
 
-    @property
+    @cached_property
     def output(self) -> TensorSpec:
         (spec,) = self.op.outputs().values()
         return spec
@@ -56,14 +56,14 @@ class Roles:
         sizes = p.w_extents if is_filter else (p.x_extents if spec.uid == x.uid else p.y_extents)
         head = sizes[:3]
         if explicit:
-            axes = [Axis(size, i) for i, size in enumerate(head)]
+            axes = [axis_of(size, i) for i, size in enumerate(head)]
         elif is_filter:
-            axes = [Axis(head[0], 0, head[1]), Axis(head[1], 0), Axis(head[2], 1)]
+            axes = [axis_of(head[0], 0, head[1]), axis_of(head[1], 0), axis_of(head[2], 1)]
         else:
-            axes = [Axis(head[0], 0), Axis(head[1], 1, head[2]), Axis(head[2], 1)]
+            axes = [axis_of(head[0], 0), axis_of(head[1], 1, head[2]), axis_of(head[2], 1)]
         first = 3 if explicit else 2
-        axes += [Axis(1, 0)] * (SPATIAL - p.spatial)
-        axes += [Axis(size, first + d) for d, size in enumerate(sizes[3:])]
+        axes += [axis_of(1, 0)] * (SPATIAL - p.spatial)
+        axes += [axis_of(size, first + d) for d, size in enumerate(sizes[3:])]
         return Space(spec.extents, tuple(axes))
 
 

@@ -36,7 +36,7 @@ def cuda_engine(
     kept: OrderedDict[tuple[object, ...], tuple[Task, DeviceKernel]] = OrderedDict()
 
     def kernel(task: Task, knobs: Knobs) -> DeviceKernel:
-        key = (identity(task.op), identity(task.device), *sorted((int(k), v) for k, v in knobs.items()))
+        key = (identity(task.op), identity(task.device), *knobs.items())
         found = kept.get(key)
         if found is None:
             found = kept[key] = task, generate(task.op, task.device, knobs)  # the task keeps the identities alive

@@ -9,12 +9,13 @@ counts all axes that lie one behind the other in every operand as a single one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 from graphdnn.enums import DataType
 from graphdnn.tensors import TensorSpec, stride_order
 
+_KEPT = 64  # tensors of one space
 LONGEST = 2**30  # steps of an axis: kernels count them in 32 bits
 
 
@@ -27,15 +28,18 @@ class Axis:
     multiplier: int = 1
 
 
+axis_of = lru_cache(maxsize=4096)(Axis)  # one object for equal ones: most are those of shapes before
+
+
 @dataclass(frozen=True)
 class Space:
     """Axes, outermost first. ``extents`` are those of the tensors, whose shorter axes (extent 1) are broadcast."""
 
     extents: tuple[int, ...]
     axes: tuple[Axis, ...]
-    _known: dict[tuple[object, ...], tuple[int, ...]] = field(
+    _known: dict[int, tuple[TensorSpec, tuple[int, ...]]] = field(
         default_factory=dict, init=False, compare=False, repr=False
-    )
+    )  # by identity, which the tensor in it keeps
 
     @property
     def rank(self) -> int:
@@ -47,16 +51,20 @@ class Space:
 
     def strides(self, spec: TensorSpec) -> tuple[int, ...]:
         """Elements between neighbours along each axis; 0 where the tensor is broadcast."""
-        extents, steps, vector = spec.extents, spec.strides, spec.vector_count
-        known = self._known.get((extents, steps, vector))
+        known = self._known.get(id(spec))
         if known is None:
-            known = self._known[extents, steps, vector] = tuple(
-                [
-                    0 if a.size == 1 or extents[a.logical] == 1 else steps[a.logical] * a.multiplier * vector
-                    for a in self.axes
-                ]
-            )
-        return known
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            known = self._known[id(spec)] = spec, strides_along(self.axes, spec)
+        return known[1]
+
+
+def strides_along(axes: Sequence[Axis], spec: TensorSpec) -> tuple[int, ...]:
+    """Elements between neighbours along each axis; 0 where the tensor is broadcast."""
+    extents, steps, vector = spec.extents, spec.strides, spec.vector_count
+    return tuple(
+        [0 if a.size == 1 or extents[a.logical] == 1 else steps[a.logical] * a.multiplier * vector for a in axes]
+    )
 
 
 def is_addressable(spec: TensorSpec) -> bool:
@@ -85,19 +93,15 @@ def collapsed(
     order = stride_order(main.dims, main.strides)
     kept = kept | {t.vectorized_dimension for t in tensors if t.vector_count != 1}
     axes = [a for a in sorted(space.axes, key=lambda a: order.index(a.logical)) if a.size != 1]
-    steps = [space_strides(axes, t) for t in tensors]
+    steps = [strides_along(axes, t) for t in tensors]
     merged: list[Axis] = []
     last: tuple[int, ...] = ()
     for axis, here in zip(axes, zip(*steps, strict=True) if steps else [()] * len(axes), strict=True):
         joined = {axis.logical, merged[-1].logical} if merged else set()
         fits = bool(merged) and axis.size * merged[-1].size <= LONGEST
         if merged and fits and not joined & kept and last == tuple(s * axis.size for s in here):
-            merged[-1] = replace(axis, size=axis.size * merged[-1].size)
+            merged[-1] = Axis(axis.size * merged[-1].size, axis.logical, axis.multiplier)
         else:
             merged.append(axis)
         last = here
     return Space(space.extents, tuple(merged) or (Axis(1, 0),))
-
-
-def space_strides(axes: Sequence[Axis], spec: TensorSpec) -> tuple[int, ...]:
-    return Space(spec.extents, tuple(axes)).strides(spec)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 from graphdnn.checks import OneOf
 from graphdnn.dtypes import COMPUTE
@@ -96,8 +98,15 @@ def of_rows(operands: Operands, number: int, extents: Sequence[int]) -> TensorSp
     op, main = operands.op, operands.main
     uid = min(0, *(t.uid for t in (*op.inputs, *op.outputs, *op.internal))) - 1 - number
     strides = ordered_strides(extents, stride_order(main.dims, main.strides))
-    # It cannot be wrong, and checking that takes longer than all else here.
-    return TensorSpec.model_construct(uid=uid, data_type=operands.compute_type, dims=tuple(extents), strides=strides)
+    # It cannot be wrong, and checking that takes longer than all else here, as looking for defaults does.
+    own = {"uid": uid, "data_type": operands.compute_type, "dims": tuple(extents), "strides": strides}
+    return TensorSpec.model_construct(**{**_plain(), **own})
+
+
+@cache
+def _plain() -> dict[str, Any]:
+    """What a tensor is that nobody said anything of."""
+    return {name: field.default for name, field in TensorSpec.model_fields.items() if not field.is_required()}
 
 
 def place(steps: Steps, specs: Sequence[TensorSpec | None]) -> None:

@@ -9,10 +9,10 @@ pace become one, on both sides together.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
-from graphdnn.engines.cuda.generator.space import Axis, Space
+from graphdnn.engines.cuda.generator.space import Axis, Space, strides_along
 from graphdnn.tensors import TensorSpec
 
 _LONGEST = 2**30  # of a merged axis: coordinates are 32-bit numbers
@@ -47,18 +47,17 @@ def reduced_axes(
     pairs = [(wide // narrow, narrow) for wide, narrow in zip(x_extents, y_extents, strict=True)]
     kept = [(Axis(narrow, i, group), Axis(narrow, i)) for i, (group, narrow) in enumerate(pairs)]
     reduced = [(Axis(group, i),) for i, (group, _) in enumerate(pairs)]
-    x, y = Space(tuple(x_extents), ()), Space(tuple(y_extents), ())
-    joined = _merged(kept, (x, y), main, (before, after), apart)
-    summed = _merged(reduced, (x,), main, (before,), apart)
+    x, y = tuple(x_extents), tuple(y_extents)
+    joined = _merged(kept, main, (before, after), apart)
+    summed = _merged(reduced, main, (before,), apart)
     return ReducedAxes(
-        replace(x, axes=(*(sides[0] for sides in joined), *(sides[0] for sides in summed))),
-        replace(y, axes=tuple(sides[1] for sides in joined)),
+        Space(x, (*[sides[0] for sides in joined], *[sides[0] for sides in summed])),
+        Space(y, tuple([sides[1] for sides in joined])),
     )
 
 
 def _merged(
     axes: Sequence[tuple[Axis, ...]],
-    spaces: Sequence[Space],
     main: TensorSpec,
     tensors: Sequence[Sequence[TensorSpec]],
     apart: frozenset[int],
@@ -66,11 +65,12 @@ def _merged(
     """Fewer axes, each seen from several sides; one of extent 1 when nothing is left."""
 
     def strides(sides: tuple[Axis, ...]) -> tuple[int, ...]:
-        seen = zip(sides, spaces, tensors, strict=True)
-        return tuple(replace(space, axes=(axis,)).strides(t)[0] for axis, space, group in seen for t in group)
+        return tuple(
+            [s for axis, group in zip(sides, tensors, strict=True) for t in group for s in strides_along((axis,), t)]
+        )
 
     def place(sides: tuple[Axis, ...]) -> tuple[bool, int]:
-        stride = replace(spaces[0], axes=sides[:1]).strides(main)[0]
+        (stride,) = strides_along(sides[:1], main)
         return stride != 0, -stride
 
     merged: list[tuple[Axis, ...]] = []
@@ -84,8 +84,8 @@ def _merged(
             and last == tuple(s * size for s in here)
             and prod((size, outer[0].size)) <= _LONGEST
         ):
-            merged[-1] = tuple(replace(side, size=size * outer[0].size) for side in sides)
+            merged[-1] = tuple([Axis(size * outer[0].size, side.logical, side.multiplier) for side in sides])
         else:
             merged.append(sides)
         last = here
-    return merged or [tuple(Axis(1, 0) for _ in spaces)]
+    return merged or [tuple(Axis(1, 0) for _ in tensors)]
