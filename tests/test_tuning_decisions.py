@@ -147,6 +147,29 @@ def test_ties_are_named_and_the_simpler_one_wins() -> None:
     assert found[1].reason == f"with {found[0].name}, which is simpler"
 
 
+def test_what_ties_is_right_wherever_the_winner_was_looked_at() -> None:
+    """Other bits than the winner's, wrong beyond the first images: no tie. The same bits are not looked at again."""
+
+    class Late(_Right):
+        def _still_right(self, trial: Trial) -> bool:
+            asked.append(trial.place)
+            if trial.place == 1:
+                self._out(trial, Verdict.WRONG, "beyond the first images")
+            return trial.place != 1
+
+    asked: list[int] = []
+    found = trials(3)
+    for trial, digest in zip(found, "aba", strict=True):
+        trial.samples, trial.digest, trial.verdict = around(1.0), digest, Verdict.SLOWER
+        trial.interval = median_interval(trial.samples)
+    process: Any = SimpleNamespace(is_alive=True)
+    search = Late(offered(CONV, "cpu"), Limits(), None, None, 0.0, process, None)  # type: ignore[arg-type]
+    search.trials = found
+    assert search._decide(list(found))
+    assert [t.verdict for t in found] == [Verdict.FASTEST, Verdict.WRONG, Verdict.TIED]
+    assert asked == [0, 1]
+
+
 def test_a_difference_beyond_the_tie_is_none_to_break() -> None:
     """Overlapping intervals alone are no tie, but they are said."""
     found = decided([around(1.1, 0.2), around(1.0, 0.2)], of1=2)

@@ -279,7 +279,8 @@ class Search:
             self.process.kill()  # the operands are spoilt
             self._loaded.clear()
         else:
-            result = reply["digest"], trial.config.error_growth, self._outputs
+            trial.digest = reply["digest"]
+            result = trial.digest, trial.config.error_growth, self._outputs
             judged = self.reference.judgements(*result) if is_last else [self.reference.judgement(*result)]
             self._awaited += [(trial, verdict) for verdict in judged]
             self._collect()
@@ -430,6 +431,8 @@ class Search:
             if not is_right or chosen.verdict.is_fault:
                 leaders.remove(chosen)
                 continue
+            tied = [t for t in tied if t is chosen or self._is_right_as(t, chosen)]
+            leaders = [t for t in leaders if not t.verdict.is_fault]
             for trial in tied:
                 trial.verdict = Verdict.TIED
                 trial.reason = f"with {chosen.name}, which is simpler" if trial is not chosen else ""
@@ -441,6 +444,13 @@ class Search:
                 chosen.reason = f"simplest of {len(tied)} within {self.limits.tie:.0%}"
             return True
         return False
+
+    def _is_right_as(self, trial: Trial, chosen: Trial) -> bool:
+        """Of a tie: right wherever the winner was looked at, which needs no look where the bits are the same."""
+        if trial.digest != chosen.digest and not self._guarded(trial, lambda: self._still_right(trial)):
+            return False
+        self._collect(wait=True)
+        return not trial.verdict.is_fault
 
     def _still_right(self, trial: Trial) -> bool:
         self._reopened()

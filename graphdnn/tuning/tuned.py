@@ -60,6 +60,7 @@ class Trial:
     samples: list[float] = field(default_factory=list)  # seconds, one for each round
     interval: Interval | None = None  # of the median
     kernels: int = 0  # launches of an execution
+    digest: str = ""  # of what it computed
 
     @property
     def name(self) -> str:
