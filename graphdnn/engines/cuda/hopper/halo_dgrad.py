@@ -7,8 +7,10 @@ filters stay in shared memory.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
@@ -18,19 +20,19 @@ from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Pa
 from graphdnn.engines.cuda.generator.program import Program, width_for
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.generator.tensor_cores import OF_EXACT, OF_TF32
 from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
 from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.halo_dgrad_meetings import Meetings, meetings_of
-from graphdnn.engines.cuda.hopper.halo_dgrad_needs import shape_of, walked_of
+from graphdnn.engines.cuda.hopper.halo_dgrad_shape import shape_of, walk_through, walked_of
 from graphdnn.engines.cuda.hopper.halo_dgrad_tiles import TILE, blocks_of, choose
-from graphdnn.engines.cuda.hopper.maps import Walk, filter_map, image_map, walk_of
+from graphdnn.engines.cuda.hopper.maps import filter_map, image_map, walk_of
 from graphdnn.engines.cuda.hopper.operands import is_exchanged, operands
 from graphdnn.engines.cuda.hopper.product import product_text, register_product_text
 from graphdnn.engines.cuda.hopper.tiles import PANEL
 from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
-from graphdnn.engines.sum_error import CUT
-from graphdnn.enums import DataType, LayoutType, NumericalNote
+from graphdnn.enums import DataType, LayoutType
 from graphdnn.fusion.fused import FusedOp
 
 _NEIGHBOURS = 8  # columns of a thread that follow each other
@@ -49,17 +51,16 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     product, shape, sizes = product_of(op), shape_of(op), sizes_of(op)
     roles, choice = product.roles, choose(shape, device, knobs)
     assert choice is not None, "a rule asks for a tile that fits"
-    tile, meetings, walked = choice.tile, meetings_of(product), walked_of(op)
+    tile, meetings = choice.tile, meetings_of(product)
+    walked = walked_of(op, tile.is_apart)
     steps = Steps(op, device)
     image, filter = (operand.prepared(steps) for operand in operands(roles))
     kind, compute = image.spec.data_type, COMPUTE_TYPE[roles.op.compute_type]
     across_filter = not is_exchanged(roles)
     parameters = Parameters(steps.places)
     is_rounded = kind is DataType.FLOAT  # what tensor cores would only cut off
-    corner = meetings.lines[0], meetings.pixel
-    upper = [corner[i] + walked[i] - product.image[1 + i] for i in (0, 1)]
-    walk = Walk((0, *corner), (0, *upper), (0, 0, 0), (0, meetings.lines[-1] - corner[0], 0))
-    pixels = image_map(image, 2, walk, (1, 1, 1), PANEL + meetings.reach)
+    walk = walk_through(op, tile.is_apart)
+    pixels = image_map(image, 2, walk, (1, 1, 1), PANEL + tile.reach(shape))
     columns = filter_map(filter, *((PANEL, tile.bn * 2) if across_filter else (tile.bn,)))
     parameters.maps("gathered", [(image.spec, replace(pixels, is_rounded=is_rounded))])
     parameters.maps("plain", [(filter.spec, replace(columns, is_rounded=is_rounded))])
@@ -71,10 +72,14 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     layout = Layout.of(sizes, PANEL * tile.consumers, tile.bn)
     walks = [walk_of(product, residue) for residue in product.residues]
     describe_work(parameters, product, sizes, layout, walks, shape.blocks)
-    for one, value in {"parts": 1, "image_pixels": 1, "places": shape.places}.items():
+    for one, value in {
+        "parts": 1,
+        "image_pixels": 1,
+        "places": shape.places if tile.is_apart else shape.places_in_lines,
+    }.items():
         parameters.integer(one, value)
     parameters.integers("walked", walked)
-    parameters.integers("corner", corner)
+    parameters.integers("corner", walk.lower[1:])
 
     multiplying, copying = tile.registers
     name = f"conv_dgrad__halo_{tile.name}x{choice.stages}__{op.name}"
@@ -87,12 +92,12 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}], bool is_there"),
             product_text(kind, kind, tile.bn, False, across_filter),
             register_product_text(kind, tile.bn, across_filter),
-            _described(meetings),
+            _described(meetings, tile.is_apart),
         ],
         constants={
             "BM": PANEL * tile.consumers, "BN": tile.bn, "CONSUMERS": tile.consumers, "STAGES": choice.stages,
-            "RESIDUES": shape.residues, "MEETINGS": shape.meetings, "FILTERS": shape.filters,
-            "LINES": shape.lines, "PIXELS": PANEL + shape.reach,
+            "RESIDUES": shape.residues, "MEETINGS": shape.meetings, "FILTERS": shape.taps,
+            "LINES": tile.copies(shape), "PIXELS": PANEL + tile.reach(shape),
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
             "WGRAD": False, "TURNED": False, "ACROSS_FILTER": across_filter, "PERMUTED": False,
             "SPATIAL": 2, "FROM_REGISTERS": True, "SPLIT": False,
@@ -110,19 +115,20 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     return steps.kernel(name)
 
 
-def _described(meetings: Meetings) -> str:
+def _described(meetings: Meetings, is_apart: bool) -> str:
     """Tables of hopper_halo_dgrad.cu."""
-    taps, lines, places = meetings.taps, meetings.lines, meetings.places
+    taps, lines, places, copies = meetings.taps, meetings.lines, meetings.places, meetings.copies(is_apart)
     residues = [tap.residue for tap in taps]
-    tables = {
-        "LINE_OF_TAP": [lines.index(tap.line) for tap in taps],
-        "SHIFT_OF_TAP": [tap.pixel - meetings.pixel for tap in taps],
+    tables: dict[str, Sequence[int]] = {
+        "LINE_OF_TAP": [copies.index(tap.place if is_apart else (tap.line, meetings.pixel)) for tap in taps],
+        "SHIFT_OF_TAP": [0 if is_apart else tap.pixel - meetings.pixel for tap in taps],
         "RESIDUE_OF_TAP": residues,
         "BEGINS": [int(residue not in residues[:i]) for i, residue in enumerate(residues)],
         "TAP_OF_FILTER": [tap.number for tap in taps],
         "MEETING_OF_TAP": [places.index(tap.place) for tap in taps],
         "FIRST_TAP": [[tap.place for tap in taps].index(place) for place in places],
-        "OFFSET_OF_LINE": [line - lines[0] for line in lines],
+        "OFFSET_OF_LINE": [line - lines[0] for line, _ in copies],
+        "PIXEL_OF_LINE": [pixel - meetings.pixel for _, pixel in copies],
     }
     return "".join(
         f"[[maybe_unused]] constexpr int {name}[] = {{{', '.join(map(str, numbers))}}};\n"
@@ -137,15 +143,20 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
 
 
+_COMMON: dict[str, Any] = {"cost": _cost, "generate": generate, "knobs": (TILE,), "layout": LayoutType.PREFERRED_NHWC}
 ENGINE = cuda_engine(
     id=80,
     name="cuda_hopper_halo_dgrad",
-    summary="strided data gradients, channels last; pieces of dy copied once for all residues modulo the stride",
+    summary="strided data gradients, 16-bit floats, channels last; pieces of dy copied once for all residues",
     needs=(),
-    cost=_cost,
-    generate=generate,
-    knobs=(TILE,),
-    layout=LayoutType.PREFERRED_NHWC,
-    numerical_notes=(NumericalNote.TENSOR_CORE,),
-    sum_error=CUT,
+    **OF_EXACT,
+    **_COMMON,
+)
+ENGINE_TF32 = cuda_engine(
+    id=81,
+    name="cuda_hopper_halo_dgrad_tf32",
+    summary="the same of fp32, operands rounded to TF32; only where that is allowed",
+    needs=(),
+    **OF_TF32,
+    **_COMMON,
 )

@@ -36,22 +36,26 @@ class Meetings:
     @property
     def lines(self) -> tuple[int, ...]:
         """That taps read, from a place."""
-        return tuple(sorted({tap.line for tap in self.taps}))
+        return tuple(sorted({tap.line for tap in self.taps})) or (0,)
 
     @property
     def pixel(self) -> int:
         """The first that a line's taps read, from a place."""
-        return min(tap.pixel for tap in self.taps)
+        return min((tap.pixel for tap in self.taps), default=0)
 
     @property
     def reach(self) -> int:
         """Pixels that they read behind it."""
-        return max(tap.pixel for tap in self.taps) - self.pixel
+        return max((tap.pixel for tap in self.taps), default=0) - self.pixel
 
     @property
     def places(self) -> tuple[tuple[int, int], ...]:
         """Of the meetings: line and pixel, from a place."""
         return tuple(dict.fromkeys(tap.place for tap in self.taps))
+
+    def copies(self, is_apart: bool) -> tuple[tuple[int, int], ...]:
+        """Of dy for 64 places: of what each meeting reads, or of each line with what its taps read behind the first."""
+        return self.places if is_apart else tuple((line, self.pixel) for line in self.lines)
 
 
 @once

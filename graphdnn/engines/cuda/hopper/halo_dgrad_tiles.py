@@ -18,7 +18,6 @@ _OTHER_REGISTERS = 56  # of a thread, than those of sums
 
 _STEP = 32  # bytes of k of an instruction
 _READ = 120.0  # bytes of shared memory a clock that products read
-_PIXEL = 5.0  # clocks of the copy unit for 128 bytes of a pixel
 _COPIED = 71.0  # bytes a clock into shared memory
 _LEAVING = 15.6  # bytes a clock of results
 _PIECE = 150.0  # clocks of a piece besides
@@ -30,11 +29,12 @@ class Shape(NamedTuple):
     """What the choice depends on."""
 
     places: int  # 64 of them are a piece
+    places_in_lines: int  # with those behind the end of a line
     residues: int
     lines: int  # of dy that a place's taps read
     reach: int  # pixels of a line that they read behind the first
     meetings: int  # of taps that read the same pixels
-    filters: int  # taps
+    taps: int
     blocks: int  # 128 bytes of channels that are summed
     columns: int
     is_across: bool  # the filter is read across k
@@ -47,10 +47,23 @@ class Tile:
 
     bn: int
     consumers: int
+    is_apart: bool = False
 
     @property
     def name(self) -> str:
-        return f"{self.bn}_{self.consumers}"
+        return f"{self.bn}_{self.consumers}{'apart' if self.is_apart else ''}"
+
+    def places(self, shape: Shape) -> int:
+        return shape.places if self.is_apart else shape.places_in_lines
+
+    def pieces(self, shape: Shape) -> int:
+        return -(-self.places(shape) // PANEL)
+
+    def copies(self, shape: Shape) -> int:
+        return shape.meetings if self.is_apart else shape.lines
+
+    def reach(self, shape: Shape) -> int:
+        return 0 if self.is_apart else shape.reach
 
     @property
     def registers(self) -> tuple[int, int]:
@@ -58,7 +71,7 @@ class Tile:
         return {1: (240, 56), 2: (232, 40), 3: (160, 24)}[self.consumers]
 
     def stage_bytes(self, shape: Shape) -> int:
-        return shape.lines * (-(-(PANEL + shape.reach) * ROW // 1024) * 1024)
+        return self.copies(shape) * (-(-(PANEL + self.reach(shape)) * ROW // 1024) * 1024)
 
     def filter_bytes(self, shape: Shape) -> int:
         """Of one tap, and 128 bytes of channels (or 64 of them) that are summed."""
@@ -66,7 +79,7 @@ class Tile:
 
     def held_bytes(self, shape: Shape) -> int:
         """Of filters and their barriers."""
-        return shape.blocks * (shape.filters * self.filter_bytes(shape) + _BARRIER)
+        return shape.blocks * (shape.taps * self.filter_bytes(shape) + _BARRIER)
 
     def stages(self, shape: Shape, shared_memory: int) -> int:
         left = shared_memory - _RESERVED - self.held_bytes(shape)
@@ -74,10 +87,12 @@ class Tile:
 
     def fits(self, shape: Shape, shared_memory: int) -> bool:
         sums = shape.residues * self.bn // 2
-        return sums + _OTHER_REGISTERS <= self.registers[0] + 32 and self.stages(shape, shared_memory) >= _LEAST_STAGES
+        return bool(shape.taps) and sums < self.registers[0] and self.stages(shape, shared_memory) >= _LEAST_STAGES
 
 
-TILES: tuple[Tile, ...] = tuple(Tile(bn, consumers) for bn in (64, 32) for consumers in (2, 3))
+TILES: tuple[Tile, ...] = tuple(
+    Tile(bn, consumers, is_apart) for is_apart in (False, True) for bn in (64, 32) for consumers in (2, 3)
+)
 TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
 
 
@@ -99,8 +114,8 @@ class _Machine(NamedTuple):
 
 def blocks_of(shape: Shape, tile: Tile, sms: int) -> int:
     """In a launch: as many for each tile of columns."""
-    across, pieces = -(-shape.columns // tile.bn), -(-shape.places // PANEL)
-    return across * max(1, min(sms // across, pieces))
+    across = -(-shape.columns // tile.bn)
+    return across * max(1, min(sms // across, tile.pieces(shape)))
 
 
 def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
@@ -121,12 +136,12 @@ def _fastest(shape: Shape, machine: _Machine, number: int) -> Choice | None:
 
 
 def _clocks(shape: Shape, tile: Tile, machine: _Machine) -> float:
-    step = shape.filters * max(tile.bn / 2, (PANEL + tile.bn) * _STEP / _READ)
+    step = shape.taps * max(tile.bn / 2, (PANEL + tile.bn) * _STEP / _READ)
     products = shape.blocks * (ROW // _STEP) * step
-    copies = shape.blocks * shape.lines * (PANEL + shape.reach) * _PIXEL
+    copies = shape.blocks * tile.copies(shape) * (PANEL + tile.reach(shape)) * ROW / _COPIED
     leaving = shape.residues * PANEL * tile.bn * shape.result_bytes / _LEAVING
     across, blocks = -(-shape.columns // tile.bn), blocks_of(shape, tile, machine.sms)
-    rounds = -(-(-(-shape.places // PANEL) * across) // blocks)
+    rounds = -(-tile.pieces(shape) * across // blocks)
     start = _START + tile.held_bytes(shape) / _COPIED
     alone = -(-rounds // tile.consumers) * (products + leaving)
     return start + max(rounds * (max(products, copies, leaving) + _PIECE), alone) + leaving

@@ -139,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_dgrad(const
                     announce(barrier, LINES * LANDING);
                     #pragma unroll
                     for (int i = 0; i < LINES; ++i) {
-                        const int line[3] = {0, OFFSET_OF_LINE[i], 0};
+                        const int line[3] = {0, OFFSET_OF_LINE[i], PIXEL_OF_LINE[i]};
                         copy_pixels<2>(to + i * LINE_BYTES, p.gathered[0], barrier, block * BK, first.n, start, line);
                     }
                     turn.advance();
