@@ -353,8 +353,34 @@ def halo_cases(engine: str) -> Iterator[tuple[str, Case]]:
     chain = (first, operation("conv_fprop", x=between, w=filter, y=result))
     yield "prologue", declined(engine, chain, H200)
     yield "layout", asked(conv(layout=""))
-    yield "taps", asked(conv(filter=1))
+    yield "taps", asked(f"{conv(filter=1)} pad=1")
     yield "filter", asked(f"{conv(filter=31)} dil=2")
+
+
+def across_cases() -> Iterator[tuple[str, Case]]:
+    """Rules of the data gradients whose filters come through registers."""
+
+    def asked(text: str, device: DeviceSpec = H200) -> Case:
+        return declined("cuda_hopper_across", parse(text).build_operation_graph().operations, device)
+
+    def dgrad(kind: str = "f32", c: int = 16, more: str = "pad=1") -> str:
+        return f"dgrad dy={kind}[1,16,9,9]nhwc w={kind}[16,{c},3,3]nhwc dx=[1,16,9,9] {more}"
+
+    yield "compute_capability", asked(dgrad(), device_spec("a100"))
+    yield "types", asked(dgrad("f16"))
+    yield "compute_type", asked(dgrad(more="pad=1 compute=f64 out=f64"))
+    yield "direction", asked("conv x=f32[1,16,9,9]nhwc w=f32[16,16,3,3]nhwc pad=1")
+    yield "groups", asked(dgrad(c=8))
+    between = tensor(13, IMAGE, is_virtual=True)
+    filter, result = tensor(2, (4, 4, 1, 1)), tensor(3, IMAGE)
+    first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
+    yield (
+        "prologue",
+        declined("cuda_hopper_across", (first, operation("conv_dgrad", dy=between, w=filter, dx=result)), H200),
+    )
+    yield "walk", asked("dgrad dy=f32[1,16,9,9]nhwc w=f32[16,16,301,1]nhwc dx=[1,16,309,9]")
+    yield "residues", asked("dgrad dy=f32[1,16,3,3]nhwc w=f32[16,16,4,4]nhwc dx=[1,16,12,12] stride=4")
+    yield "pixels", asked("dgrad dy=f32[1,16,5,5]nhwc w=f32[16,16,3,3]nhwc dx=[1,16,9,9] pad=1 stride=2")
 
 
 def halo_wgrad_cases() -> Iterator[tuple[str, Case]]:
@@ -421,6 +447,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
         for name in ("cuda_hopper_halo", "cuda_hopper_halo_tf32")
         for rule, case in halo_cases(name)
     },
+    **{f"cuda_hopper_across.{rule}": case for rule, case in across_cases()},
     **{f"cuda_hopper_halo_wgrad.{rule}": case for rule, case in halo_wgrad_cases()},
     **{f"{engine.name}.operation": another_kind(engine) for engine in ENGINES if "cuda" in engine.places},
     **{

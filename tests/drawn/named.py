@@ -99,6 +99,8 @@ NAMED: tuple[Named, ...] = (
     Named("conv x=f16[2,64,12,12]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + relu", "cuda_hopper_halo"),
     Named("dgrad dy=bf16[2,136,12,12]nhwc w=bf16[136,72,3,3]nhwc dx=[2,72,12,12] pad=1", "cuda_hopper_halo"),
     Named("conv x=f32[2,64,12,12]nhwc w=f32[64,64,3,3]nhwc pad=1 + bias + relu", "cuda_hopper_halo_tf32"),
+    Named("conv x=f32[2,72,9,9]nhwc w=f32[200,72,1,1]nhwc + bias + relu", "cuda_hopper_halo_tf32"),
+    Named("dgrad dy=f32[2,72,12,12]nhwc w=f32[72,136,3,3]nhwc dx=[2,136,12,12] pad=1", "cuda_hopper_across"),
     Named("wgrad x=f16[2,72,8,16]nhwc dy=f16[2,64,8,16]nhwc dw=[64,72,3,3] pad=1", "cuda_hopper_halo_wgrad"),
     Named("conv x=f16[2,64,12,12]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + relu", "cuda_mma_gemm", {"SPLIT_K": 3}),
     # A padded copy of the image; bytes in fours; a sum in parts.

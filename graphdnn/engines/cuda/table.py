@@ -11,6 +11,7 @@ from graphdnn.engines.cuda.direct import stem_wgrad as direct_stem_wgrad
 from graphdnn.engines.cuda.direct import wgrad as direct_wgrad
 from graphdnn.engines.cuda.elementwise import movement, pointwise, rng, view
 from graphdnn.engines.cuda.extensions import ctc, grid_sample, patches
+from graphdnn.engines.cuda.hopper import across as hopper_across
 from graphdnn.engines.cuda.hopper import gemm as hopper_gemm
 from graphdnn.engines.cuda.hopper import halo as hopper_halo
 from graphdnn.engines.cuda.hopper import halo_wgrad as hopper_halo_wgrad
@@ -41,6 +42,7 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     hopper_planes.FLOATS,
     hopper_planes_wgrad.ENGINE,
     hopper_gemm.ENGINE_TF32,
+    hopper_across.ENGINE,
     hopper_planes_wgrad.ENGINE_TF32,
     hopper_planes_wgrad.INTEGERS,
     hopper_gemm.ENGINE_FP8,

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
@@ -20,12 +19,12 @@ from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.generator.program import Program, width_for
 from graphdnn.engines.cuda.generator.source import kernel_text
-from graphdnn.engines.cuda.generator.space import Space
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.generator.tensor_cores import OF_TF32
 from graphdnn.engines.cuda.hopper.across_needs import NEEDS
 from graphdnn.engines.cuda.hopper.across_tiles import TILE, choose
 from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
+from graphdnn.engines.cuda.hopper.flat import flat_space
 from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.maps import filter_map, image_map, walk_of
 from graphdnn.engines.cuda.hopper.operands import Operand, operands
@@ -36,9 +35,10 @@ from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import LayoutType
 from graphdnn.fusion.fused import FusedOp
 
-_CHANNELS, _LAST_PIXEL = 2, 5  # axes of the result's coordinates
+_CHANNELS = 2  # axis of the result's coordinates
 _NEIGHBOURS = 2  # channels of a thread
 _DEPTH = ROW // 4  # channels of a step
+_GROUPS = 4  # of a step's products: rows of one are read while the others are multiplied
 _FILES = ("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_across.cu")
 
 
@@ -46,18 +46,6 @@ def _operands(roles: Roles) -> tuple[Operand, Operand]:
     """dy, and w with its own k and c."""
     image, filter = operands(roles)
     return image, Operand(filter.spec, roles.space(filter.spec), True)
-
-
-def _result_space(roles: Roles) -> Space:
-    """The result's coordinates, all images' pixels as one axis."""
-    space = roles.space(roles.output)
-    axes, joined = list(space.axes), (0, 3, 4, 5)
-    innermost = next((axes[j] for j in reversed(joined) if axes[j].size > 1), axes[_LAST_PIXEL])
-    pixels = replace(innermost, size=prod(axes[j].size for j in joined))
-    for j in joined:
-        axes[j] = replace(axes[j], size=1)
-    axes[_LAST_PIXEL] = pixels
-    return replace(space, axes=tuple(axes))
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
@@ -75,7 +63,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     panels = replace(filter_map(filter, _DEPTH), is_rounded=True)
     parameters.maps("plain", [(filter.spec, panels)])
 
-    space = _result_space(roles)
+    space = flat_space(roles.space(roles.output))
     width = min(width_for(space, steps.epilogue_tensors(), _CHANNELS), _NEIGHBOURS)
     body = Program(op, parameters, space, "t", width=width, vector_axis=_CHANNELS, keeps=True, condition="is_there")
     steps.finish(body, "acc", compute)
@@ -96,8 +84,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         ],
         constants={
             "BM": tile.channels, "BN": tile.pixels, "CONSUMERS": tile.consumers,
-            "DOWN": tile.down, "ACROSS": tile.across,
-            "STAGES": choice.stages, "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
+            "DOWN": tile.down, "ACROSS": tile.across, "STAGES": choice.stages, "GROUPS": _GROUPS,
+            "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
             "TURNED": True, "WGRAD": False, "ACROSS_FILTER": True, "PERMUTED": False, "NEIGHBOURS": _NEIGHBOURS,
             "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT": False, "WIDTH": width,
             "Element": STORAGE[image.spec.data_type], "Accumulator": compute,

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from graphdnn.checks import Equals, OneOf
-from graphdnn.engines.cuda.generator.convolution_needs import is_convolution, roles_of
+from graphdnn.checks import Equals
+from graphdnn.engines.cuda.generator.convolution_needs import (
+    direction_need,
+    is_convolution,
+    problem_need,
+    prologue_need,
+    roles_of,
+)
 from graphdnn.engines.cuda.generator.tensor_cores import TF32_PAIRS
 from graphdnn.engines.cuda.hopper.gemm import sizes_of
-from graphdnn.engines.cuda.hopper.needs import hopper_needs, types_of
-from graphdnn.engines.engine import Task, kind_need, need
+from graphdnn.engines.cuda.hopper.needs import MOST_RESIDUES, capability_need, operand_needs, types_of, walk_needs
+from graphdnn.engines.cuda.simt.implicit_product import product_of
+from graphdnn.engines.engine import Task, need, needs_rule
+from graphdnn.enums import DataType
+from graphdnn.operations import ConvBackwardData
 from graphdnn.rules import Constraint
 
 _NAME = "cuda_hopper_across"
@@ -18,27 +27,50 @@ def _is_multiplied(task: Task) -> bool:
 
 
 def _is_gradient(task: Task) -> bool:
-    return _is_multiplied(task) and roles_of(task).direction == "dgrad" and roles_of(task).problem.groups == 1
+    return _is_multiplied(task) and roles_of(task).direction == "dgrad"
+
+
+def _is_one_product(task: Task) -> bool:
+    few = _is_gradient(task) and len(product_of(task.op).residues) <= MOST_RESIDUES
+    return few and roles_of(task).problem.groups == 1
 
 
 NEEDS: tuple[Constraint, ...] = (
-    *hopper_needs(_NAME, TF32_PAIRS),
-    kind_need(
-        f"{_NAME}.direction",
-        "operation",
-        lambda task: roles_of(task).direction,
-        OneOf("dgrad"),
-        reason="only the filters of a data gradient lie across the summed axis",
-        fix="nothing to do: another engine serves the other directions",
-        when=_is_multiplied,
+    needs_rule(f"{_NAME}.operation", "conv"),
+    capability_need(_NAME, is_convolution),
+    *operand_needs(
+        _NAME,
+        TF32_PAIRS,
+        DataType.FLOAT,
+        types=types_of,
+        tag="conv",
+        when=is_convolution,
+        multiplies=_is_multiplied,
     ),
+    direction_need(
+        _NAME,
+        ConvBackwardData.tag,
+        "only the filters of a data gradient lie across the summed axis",
+        lambda task: _is_multiplied(task) and not _is_gradient(task),
+    ),
+    prologue_need(_NAME, is_convolution),
+    problem_need(
+        _NAME,
+        "groups",
+        Equals(1),
+        reason="rows of the product are the channels of one group",
+        fix="nothing to do: another engine serves groups",
+        when=_is_gradient,
+        attribute="w.dims",
+    ),
+    *walk_needs(_NAME, _is_gradient),
     need(
         f"{_NAME}.pixels",
         "dx.strides",
         lambda task: sizes_of(task.op).may_be_turned,
         Equals(True),
-        reason="the pixels of all images are columns of one product: they lie in a row, channels next to each other",
+        reason="all images' pixels are columns of one product: they lie in a row, with channels next to each other",
         fix="nothing to do: another engine serves other layouts and strides",
-        when=_is_gradient,
+        when=_is_one_product,
     ),
 )

@@ -26,6 +26,7 @@ from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.generator.tensor_cores import EXACT_PAIRS, OF_EXACT, OF_TF32, TF32_PAIRS
 from graphdnn.engines.cuda.hopper.fields import Layout, describe_work, last_slices
+from graphdnn.engines.cuda.hopper.flat import flat_map, flat_product, flat_space, is_flat
 from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.halo_needs import halo_needs
 from graphdnn.engines.cuda.hopper.halo_shape import Taps, shape_of
@@ -48,7 +49,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     product, shape, sizes = product_of(op), shape_of(op), sizes_of(op)
     roles, choice = product.roles, choose(shape, device, knobs)
     assert choice is not None, "a rule asks for a patch that fits"
-    tile = choice.tile
+    tile, flat = choice.tile, is_flat(op)
     steps = Steps(op, device)
     image, filter = (operand.prepared(steps) for operand in operands(roles))
     parameters = Parameters(steps.places)
@@ -59,13 +60,15 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     widest = max(ELEMENTS[t.data_type].bytes for t in op.outputs)
     held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and widest > 2 else _COLUMNS_OF_A_THREAD
     is_rounded = image.spec.data_type is DataType.FLOAT  # what tensor cores would only cut off
-    patch = replace(patch_map(image, *tile.reached(shape)), is_rounded=is_rounded)
-    parameters.maps("gathered", [(image.spec, patch)])
+    patch = flat_map(image, tile.wide) if flat else patch_map(image, *tile.reached(shape))
+    parameters.maps("gathered", [(image.spec, replace(patch, is_rounded=is_rounded))])
     rows = PANEL if across_filter else tile.bn
     columns = permuted_filter_map(filter, rows, held) if is_permuted else filter_map(filter, rows)
     parameters.maps("plain", [(filter.spec, replace(columns, is_rounded=is_rounded))])
 
     out_space = roles.space(roles.output)
+    if flat:
+        out_space, product = flat_space(out_space), flat_product(product)
     width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), held)
     body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, keeps=True, condition="is_there")
     steps.finish(body, "acc", compute)

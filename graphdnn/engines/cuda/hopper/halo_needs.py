@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphdnn.checks import Equals, OneOf
 from graphdnn.engines.cuda.generator.convolution_needs import is_convolution, prologue_need, roles_of
 from graphdnn.engines.cuda.generator.tensor_cores import Pairs
+from graphdnn.engines.cuda.hopper.flat import is_flat
 from graphdnn.engines.cuda.hopper.halo_shape import shape_of
 from graphdnn.engines.cuda.hopper.halo_tiles import TILE, choose
 from graphdnn.engines.cuda.hopper.needs import capability_need, is_wgrad, operand_needs, types_of
@@ -57,6 +58,7 @@ def halo_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             "w.dims",
             stride="neighbouring rows of the product read neighbouring pixels, as they lie in shared memory",
             groups="a patch is multiplied by the filters of one group",
+            shares=lambda task: not is_flat(task.op),
         ),
         prologue_need(prefix, is_convolution),
         need(
@@ -73,8 +75,9 @@ def halo_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             "w.dims",
             lambda task: shape_of(task.op).taps,
             Equals("a filter that leaves room for a patch and what its taps reach"),
-            reason="a patch with the pixels around it lies in shared memory twice for each warpgroup",
-            fix="nothing to do: another engine serves large and dilated filters",
+            reason="a patch with the pixels around it lies in shared memory twice for each warpgroup, beside filters"
+            " of one tap, all of them",
+            fix="nothing to do: another engine serves large and dilated filters, and one tap of many channels",
             when=lambda task: _is_pixels(task) and is_one_walk(task) and not _fits(task),
         ),
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.hopper.fields import last_slices
+from graphdnn.engines.cuda.hopper.flat import flat_product, is_flat
 from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.halo_tiles import Shape
 from graphdnn.engines.cuda.hopper.maps import walk_of
@@ -30,8 +31,11 @@ def shape_of(op: FusedOp) -> Shape:
     (residue,) = product.residues
     blocks = -(-product.channels // channels_of_row(product))
     is_across = product.roles.direction == "dgrad" and not is_exchanged(product.roles)
+    images = product.roles.problem.n
+    if is_flat(op):
+        images, (residue,) = 1, flat_product(product).residues
     return Shape(
-        images=product.roles.problem.n,
+        images=images,
         pixels=(residue.pixels[_LINE], residue.pixels[_PIXEL]),
         taps=(residue.taps[_LINE], residue.taps[_PIXEL]),
         step=(abs(product.tap_step[_LINE]), abs(product.tap_step[_PIXEL])),

@@ -100,6 +100,8 @@ class Halo:
 
     def stages(self, shape: Shape, shared_memory: int) -> tuple[int, int] | None:
         """Of patches and of filters, of which resident ones have one; None if they do not fit."""
+        if (shape.tap_count == 1) != (self.tall == 1):
+            return None
         space, patch, taps = shared_memory - _RESERVED, self.patch_bytes(shape), self.filter_bytes(shape)
         if max(self.reached(shape)) > _LONGEST_BOX:
             return None
@@ -126,6 +128,11 @@ TILES: tuple[Halo, ...] = (
     *(Halo(16, 8, bn, 2, False) for bn in (128, 160)),
     Halo(4, 28, 128, 2, False, True),
     Halo(7, 14, 128, 2, False, True),
+    # Filters of one tap: pixels that follow each other.
+    *(Halo(1, 64, 64, consumers, True, True) for consumers in (4, 3)),
+    *(Halo(1, 64, bn, 2, True, True) for bn in (64, 128, 192, 256)),
+    *(Halo(1, 128, bn, 2, True, True) for bn in (64, 128)),
+    Halo(1, 64, 256, 1, True, True),
 )
 
 TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a patch, if it serves")

@@ -12,8 +12,12 @@ def is_one_walk(task: Task) -> bool:
     return is_plane(task) and problem_of(task).stride == (1, 1) and problem_of(task).groups == 1
 
 
-def patch_needs(prefix: str, when: Condition, filters: str, *, stride: str, groups: str) -> tuple[Constraint, ...]:
-    """``filters``: the attribute that has their extents; ``stride``, ``groups``: reasons."""
+def patch_needs(
+    prefix: str, when: Condition, filters: str, *, stride: str, groups: str, shares: Condition = lambda task: True
+) -> tuple[Constraint, ...]:
+    """``filters``: the attribute that has their extents; ``stride``, ``groups``: reasons; ``shares``: whether it is for
+    what taps share that pieces are copied.
+    """
     return (
         problem_need(
             prefix,
@@ -46,7 +50,7 @@ def patch_needs(prefix: str, when: Condition, filters: str, *, stride: str, grou
             AtLeast(2),
             reason="one tap shares what is copied with no other",
             fix="nothing to do: another engine serves filters of one tap",
-            when=when,
+            when=lambda task: when(task) and shares(task),
             attribute=filters,
         ),
     )

@@ -14,7 +14,8 @@ constexpr int THREADS = 128 * (CONSUMERS + 1), COLUMNS = BN / ACROSS, SUMS = COL
 constexpr int FILTER_PANEL = 32, FILTER_BYTES = FILTER_PANEL * BK * 4, PANELS = BM / FILTER_PANEL;
 constexpr int A_BYTES = PANELS * FILTER_BYTES, B_BYTES = BN * ROW;
 constexpr int CALLS = WIDTH == 1 ? 2 : 1;  // of the epilogue for a pair of channels
-static_assert(BM == 64 * DOWN && COLUMNS % 8 == 0 && CONSUMERS == DOWN * ACROSS && TURNED && BK == 32, "a tile");
+static_assert(BM == 64 * DOWN && COLUMNS % 8 == 0 && CONSUMERS == DOWN * ACROSS && BK == 32, "a tile");
+static_assert(TURNED && ACROSS_FILTER && !WGRAD && !PERMUTED && NEIGHBOURS == 2, "as a turned product of one residue");
 
 // The stages of a tile: `slot(a, b, barrier)` waits for a free one.
 template <class Slot> __device__ __forceinline__ void fill_across(const Params& p, const Work& w, Slot slot) {
@@ -56,12 +57,13 @@ __device__ __forceinline__ int channel_of_lane(int warp, int g) {
     return warp / 2 * FILTER_PANEL + part * 4 + g % 2 * 2;
 }
 
-typedef unsigned int Rows[2][4];  // of half a stage, in eights of k
+constexpr int EIGHTS = 4 / GROUPS;  // of k, in a group of products; a stage has four
+typedef unsigned int Rows[EIGHTS][4];
 
 __device__ __forceinline__ void pin(Rows& a) {
 #ifdef __CUDA_ARCH__
     #pragma unroll
-    for (int i = 0; i < 2; ++i)
+    for (int i = 0; i < EIGHTS; ++i)
         #pragma unroll
         for (int j = 0; j < 4; ++j) asm volatile("" : "+r"(a[i][j])::"memory");
 #endif
@@ -69,7 +71,7 @@ __device__ __forceinline__ void pin(Rows& a) {
 
 __device__ __forceinline__ void read_rows(Rows& a, const unsigned char* panel, int upper, int lower) {
     #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < EIGHTS; ++i) {
         const unsigned long long first = *reinterpret_cast<const unsigned long long*>(panel + i * 8 * ROW + upper);
         const unsigned long long second = *reinterpret_cast<const unsigned long long*>(panel + i * 8 * ROW + lower);
         a[i][0] = (unsigned int)first, a[i][1] = (unsigned int)(first >> 32);
@@ -142,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_across(const __g
         const int panel = (down * 2 + in_rows / FILTER_PANEL) * FILTER_BYTES;
         const int upper = panel + q * ROW + ((part ^ q) << 4) + rest, lower = panel + (q + 4) * ROW + ((part ^ (q + 4)) << 4) + rest;
         Accumulator sum[SUMS];
-        Rows a[2];
+        Rows a[GROUPS];
         #pragma unroll
         for (int i = 0; i < SUMS; ++i) sum[i] = 0;
         #pragma unroll 1
@@ -155,20 +157,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_across(const __g
                 const int stage = turn.stage * (A_BYTES + B_BYTES);
                 const matrix_t b = matrix_at<false>(ring + stage + A_BYTES + aside * (COLUMNS * ROW));
                 #pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    await_products<1>();
-                    pin(a[half]);
-                    if (half == 1) {  // the step before this one is done: its stage may be filled again
+                for (int group = 0; group < GROUPS; ++group) {
+                    await_products<GROUPS - 1>();
+                    pin(a[group]);
+                    if (group == GROUPS - 1) {  // the step before this one is done: its stage may be filled again
                         __syncwarp();
                         arrive_if(lane == 0 && previous >= 0, empty + 8 * previous);
                     }
-                    read_rows(a[half], memory + stage + half * 16 * ROW, upper, lower);
-                    pin(a[half]);
+                    read_rows(a[group], memory + stage + group * (EIGHTS * 8 * ROW), upper, lower);
+                    pin(a[group]);
                     pin(sum);
                     products_begin();
                     #pragma unroll
-                    for (int i = 0; i < 2; ++i)
-                        multiply_rows(sum, a[half][i], b + (2 * half + i) * NEXT_K<false>, half + i == 0 ? step - w.first : 1);
+                    for (int i = 0; i < EIGHTS; ++i) {
+                        const int k = group * EIGHTS + i;
+                        multiply_rows(sum, a[group][i], b + k * NEXT_K<false>, k == 0 ? step - w.first : 1);
+                    }
                     products_end();
                 }
                 previous = turn.stage;
