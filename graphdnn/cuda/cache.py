@@ -44,16 +44,17 @@ class KernelCache:
         self.limit_bytes = limit_bytes
         self._writable = directory is not None
         self._known: dict[str, tuple[bytes, str]] = {}
-        self._named: dict[tuple[KernelText, tuple[str, ...], tuple[int, int], str], tuple[str, Manifest]] = {}
+        self._named: dict[tuple[KernelText, str, bool, tuple[int, int]], tuple[str, Manifest]] = {}
         self._forget_locks()
 
     def load(self, kernel: KernelText, arch: str) -> Cached:
         """The cubin for this text, compiled only when neither memory nor the folder has it."""
         start = time.perf_counter()
-        asked = kernel, nvrtc.options_of(kernel, arch), nvrtc.version(), arch
+        version = nvrtc.version()
+        asked = kernel, arch, debug.asks("lineinfo"), version
         named = self._named.get(asked)  # hashing the text again would take longer than a plan does
         if named is None:
-            manifest = manifest_of(kernel.name, kernel.text, *asked[1:])
+            manifest = manifest_of(kernel.name, kernel.text, nvrtc.options_of(kernel, arch), version, arch)
             named = self._named[asked] = key_of(manifest), manifest
         key, manifest = named
         with self._lock_of(key):

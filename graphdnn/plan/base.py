@@ -7,6 +7,7 @@ configuration's kind of device, ``HostPlan`` or ``DevicePlan``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,6 +15,7 @@ from weakref import ref
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.engine import CompiledOperation
+from graphdnn.engines.once import once
 from graphdnn.enums import BehaviorNote, NumericalNote
 from graphdnn.heuristics import EngineConfig
 from graphdnn.plan.bindings import Expected
@@ -48,19 +50,13 @@ class ExecutionPlan(Questions):
 
     def __init__(self, config: EngineConfig, *, compiled: Sequence[CompiledOperation] | None = None) -> None:
         """``compiled``: what is executed in place of what the engines make of the configuration."""
-        graph = config.fused.graph
-        bound = graph.bound
         self.config = config
-        arrays, scalars = ([t for t in bound if t.is_by_value is scalar] for scalar in (False, True))
-        self.uids = tuple(t.uid for t in (*arrays, *scalars))
         self.compiled: tuple[CompiledOperation, ...] = (
             tuple(c.engine.compile(c.task, c.knobs) for c in config.choices) if compiled is None else tuple(compiled)
         )
         self.workspace_size = config.workspace_size  # bytes
-        self._expected = tuple([Expected.of(t, is_output=t.uid in graph.producer) for t in arrays])
-        self._scalars = tuple([Expected.of(t, is_output=False) for t in scalars])
-        names = self.uids[: len(arrays)]
-        self._pick: Callable[[Any], tuple[Any, ...]] = itemgetter(*names) if len(names) > 1 else pick_one(names[0])
+        bound = bound_of(config)
+        self._expected, self._scalars, self._pick, self.uids = bound.arrays, bound.scalars, bound.pick, bound.uids
         self._count = len(self.uids)
 
     @classmethod
@@ -148,6 +144,30 @@ class ExecutionPlan(Questions):
     def queue(self, stream: Any = None) -> int:
         """The number of a stream as ``execute`` takes it. Executions in one stream run one after another."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What a plan asks of its bindings; by-value tensors come last."""
+
+    arrays: tuple[Expected, ...]
+    scalars: tuple[Expected, ...]
+    pick: Callable[[Any], tuple[Any, ...]]
+    uids: tuple[int, ...]
+
+
+@once
+def bound_of(config: EngineConfig) -> Bound:
+    """The same for every plan of a configuration, as equal graphs share theirs."""
+    graph = config.fused.graph
+    arrays, scalars = ([t for t in graph.bound if t.is_by_value is scalar] for scalar in (False, True))
+    names = [t.uid for t in arrays]
+    return Bound(
+        tuple([Expected.of(t, is_output=t.uid in graph.producer) for t in arrays]),
+        tuple([Expected.of(t, is_output=False) for t in scalars]),
+        itemgetter(*names) if len(names) > 1 else pick_one(names[0]),
+        (*names, *[t.uid for t in scalars]),
+    )
 
 
 _MODULES = {"cpu": "graphdnn.plan.host", "cuda": "graphdnn.plan.device"}

@@ -21,12 +21,13 @@ from graphdnn.engines.cuda.generator.launch import DeviceKernel, Function, Launc
 from graphdnn.engines.cuda.generator.parameters import MapSlot, scalar_bits
 from graphdnn.engines.engine import CompiledOperation
 from graphdnn.engines.host.memory import empty
+from graphdnn.engines.once import once
 from graphdnn.enums import Status
 from graphdnn.errors import BadParam, ExecutionFailed, NotSupported
 from graphdnn.fusion.views import View, views_of
 from graphdnn.heuristics import EngineConfig, materialized_bytes, materialized_slots
 from graphdnn.plan import report
-from graphdnn.plan.base import ExecutionPlan, Remembered
+from graphdnn.plan.base import ExecutionPlan, Remembered, bound_of
 from graphdnn.plan.bindings import (
     WHERE,
     WORKSPACE_MISSING,
@@ -81,6 +82,17 @@ class _Admitted(Remembered):
         self.shapes = tuple(map(_shape, arrays)) if stays else None
 
 
+_Quick = tuple[Any, tuple[int, ...], tuple[int, ...], int, int]  # dtype, shape, byte strides, alignment, bytes
+
+
+@once
+def _short_way(config: EngineConfig) -> tuple[tuple[_Quick, ...], tuple[int, ...]]:
+    """What arrays are asked that are admitted by the short way, and which of them are written."""
+    expected = bound_of(config).arrays
+    quick = tuple([(*e.layout, promised_alignment(e.spec), e.spec.bytes) for e in expected])
+    return quick, tuple([i for i, e in enumerate(expected) if e.is_output])
+
+
 class DevicePlan(ExecutionPlan, place="cuda"):
     """A plan of CUDA engines. ``runtime`` stands in for CUDA in tests."""
 
@@ -112,8 +124,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         self._free: list[_Block] = []
         self.loaded_on: int | None = None  # ordinal
         self._array_type: Any = None  # of arrays that are admitted by the short way, once there is a device
-        self._quick = tuple((*e.layout, promised_alignment(e.spec), e.spec.bytes) for e in self._expected)
-        self._written = tuple(i for i, e in enumerate(self._expected) if e.is_output)
+        self._quick, self._written = _short_way(config)
         if self._runtime.is_here():
             self._free.append(self._new_block())
         report.built(config, "miss" if self._runtime.compiled else "hit", perf_counter() - start)
