@@ -147,7 +147,8 @@ def check(operations: Operation | Sequence[Operation], engine: Any, inputs: Sequ
     rng = np.random.default_rng(len(inputs) + sum(inputs[0].extents))
     extreme = rest.pop("extreme", False)
     values = {spec.uid: values_of(spec, rng, extreme=extreme) for spec in inputs} | rest.pop("values", {})
-    got, expected = run_both(operations, engine, values)
+    device = rest.pop("device", None)
+    got, expected = run_both(operations, engine, values, device=device and device_spec(device))
     listed = [operations] if isinstance(operations, Operation) else operations
     specs = {t.uid: t for op in listed for t in op.outputs().values()}
     for uid, array in got.items():
@@ -301,6 +302,9 @@ def response(kind: str, layout: str, extents: tuple[int, ...] = (2, 16, 6, 8)) -
     ]
 
 
+SCALARS = {uid: np.full((1,) * 5, value) for uid, value in ((8, 0.5), (9, 1.0), (10, -0.75))}
+
+
 @emulated
 @pytest.mark.parametrize("many_rows", [False, True])
 @pytest.mark.parametrize("layout", ["packed", "channels_last"])
@@ -309,12 +313,33 @@ def test_windows_over_channels(kind: str, layout: str, many_rows: bool, monkeypa
     if many_rows:
         monkeypatch.setattr(resample_pool, "_THREADS_PER_SM", 0)
     chain = response(kind, layout)
-    scalars = {uid: np.full((1,) * 5, value) for uid, value in ((8, 0.5), (9, 1.0), (10, -0.75))}
-    x = chain[0].inputs()["x"]
-    (step,) = device_kernel(chain, resample.ENGINE).steps
+    (step,) = device_kernel(chain, resample.ENGINE, device="a100").steps
     assert step.entry == "resample_pool"  # type: ignore[union-attr]
     for extreme in (False, True):
-        check(chain, resample.ENGINE, [x], values=scalars, extreme=extreme)
+        check(chain, resample.ENGINE, [chain[0].inputs()["x"]], values=SCALARS, extreme=extreme, device="a100")
+
+
+@emulated
+@pytest.mark.parametrize("extents", [(2, 16, 6, 8), (1, 37, 9, 8)])
+@pytest.mark.parametrize("kind", ["f16", "f32"])
+def test_windows_over_planes(kind: str, extents: tuple[int, ...]) -> None:
+    chain = response(kind, "packed", extents)
+    (step,) = device_kernel(chain, resample.ENGINE).steps
+    assert step.entry == "resample_box"  # type: ignore[union-attr]
+    for extreme in (False, True):
+        check(chain, resample.ENGINE, [chain[0].inputs()["x"]], values=SCALARS, extreme=extreme)
+
+
+@emulated
+@pytest.mark.parametrize("window", [2, 3, 5])
+def test_averages_across_rows(window: int) -> None:
+    """Other rows come out than go in, and nothing but the average is computed."""
+    spec = settings(INCLUDING, (window, 1), (1, 1), (window - 1, 0), (window // 2, 0))
+    x = (2, 3, 35, 16)
+    op = ResampleForward(spec=spec, x=tensor(1, x, "bf16"), y=tensor(2, resampled_extents(x, spec), "f16"))
+    (step,) = device_kernel(op, resample.ENGINE).steps
+    assert step.entry == "resample_box"  # type: ignore[union-attr]
+    check(op, resample.ENGINE, [op.x], extreme=True)
 
 
 def test_refusals_name_direction_and_coordinates() -> None:

@@ -54,6 +54,10 @@ class Steps:
     def add(self, step: Step) -> None:
         self._steps.append(step)
 
+    def add_early(self, launch: Launch) -> None:
+        """A launch whose text waits for the one before it: it starts while that one finishes, where the device can."""
+        self.add(replace(launch, starts_early=self.device.compute_capability >= (9, 0)))
+
     def include(self, kernel: DeviceKernel, of: FusedOp | None = None) -> None:
         """Another kernel's launches, with its scratch memory and the tensors that are in scratch memory moved here.
 

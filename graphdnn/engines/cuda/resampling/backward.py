@@ -77,7 +77,7 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     name = f"resample_{anchor.spec.mode.name.lower()}_bwd__gather_v{width}__{op.name}"
     text = kernel_text(
         name,
-        ["resample_axis.cuh", "quotient.cuh", "resample_coordinates.cuh", "resample_backward.cu"],
+        ["next_launch.cuh", "resample_axis.cuh", "quotient.cuh", "resample_coordinates.cuh", "resample_backward.cu"],
         parameters=parameters.text,
         functions=functions,
         constants={
@@ -91,7 +91,7 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         },
     )
     blocks = min(-(-count // THREADS), BLOCKS_PER_SM * device.sm_count)
-    steps.add(Launch(text, "resample_backward", (blocks, 1, 1), THREADS, parameters.pack()))
+    steps.add_early(Launch(text, "resample_backward", (blocks, 1, 1), THREADS, parameters.pack()))
     return steps.kernel(name)
 
 

@@ -14,12 +14,13 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.cost import memory_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, Parameters
+from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.generator.program import Program, asked_indices, width_for
 from graphdnn.engines.cuda.generator.quotient import magic
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.space import Space
 from graphdnn.engines.cuda.generator.steps import Steps, fused_inputs
+from graphdnn.engines.cuda.resampling import box as resample_box
 from graphdnn.engines.cuda.resampling.axes import (
     add_counts,
     add_geometry,
@@ -30,6 +31,7 @@ from graphdnn.engines.cuda.resampling.axes import (
     reads_edges,
     resample_space,
 )
+from graphdnn.engines.cuda.resampling.box import Box, box_of
 from graphdnn.engines.cuda.resampling.pool import Pool, pads_zeros, pool_of, sums_rows_first
 from graphdnn.engines.engine import needs_rule
 from graphdnn.enums import NanPropagation, PaddingMode, ResampleMode
@@ -52,6 +54,9 @@ def generate_forward(op: FusedOp, device: DeviceSpec, *, divides_first: bool = F
     inputs, outputs = read(op, anchor.x), steps.epilogue_tensors()
     asked = asked_indices((*op.prologue, *op.epilogue))
     pool = pool_of(anchor, inputs, outputs, asked, device)
+    box = None if pool is None or divides_first else box_of(anchor, pool, inputs, outputs, device)
+    if box is not None:
+        return _boxed(op, steps, parameters, box)
     if pool is not None:
         x_space, y_space = (pool.space(t.extents, is_input=t is anchor.x) for t in (anchor.x, anchor.y))
         widths = [pool.tile.x_pack, pool.tile.halo] if pool.along else [pool.tile.pack]
@@ -69,15 +74,30 @@ def generate_forward(op: FusedOp, device: DeviceSpec, *, divides_first: bool = F
         for name, prefix, w in zip(("prologue", "prologue_halo"), "xs", dict.fromkeys(widths), strict=False)
     ]
     functions.append(_epilogue(op, parameters, steps, y_space, width))
-    has_quick = pool is not None and any(_is_quick(step) for step in op.epilogue) and anchor.beta == 0.0
+    has_quick = pool is not None and _has_quick(op)
     if has_quick:
         functions.append(_epilogue(op, parameters, steps, y_space, width, quick="doubt"))
     if pool is not None:
         flags = {"QUICK": has_quick, "DIVIDES_FIRST": divides_first}
-        steps.add(_pooled(op, parameters, functions, pool, flags))
+        steps.add_early(_pooled(op, parameters, functions, pool, flags))
     else:
-        steps.add(_by_taps(op, parameters, functions, (widths[0], width), device))
+        steps.add_early(_by_taps(op, parameters, functions, (widths[0], width), device))
     return steps.kernel(f"resample_{anchor.spec.mode.name.lower()}__{'taps' if pool is None else 'pool'}__{op.name}")
+
+
+def _boxed(op: FusedOp, steps: Steps, parameters: Parameters, box: Box) -> DeviceKernel:
+    anchor, has_quick = op.anchor, _has_quick(op)
+    assert isinstance(anchor, ResampleForward)
+    space = box.pool.space(anchor.y.extents, is_input=False)
+    functions = [resample_box.prologue(op, parameters, box)]
+    for quick in ("", "doubt") if has_quick else ("",):
+        functions.append(_epilogue(op, parameters, steps, space, resample_box.PACK, quick=quick, source=box.source))
+    steps.add_early(resample_box.boxed(op, parameters, functions, box, has_quick=has_quick))
+    return steps.kernel(f"resample_average__box__{op.name}")
+
+
+def _has_quick(op: FusedOp) -> bool:
+    return any(_is_quick(step) for step in op.epilogue) and getattr(op.anchor, "beta", 0.0) == 0.0
 
 
 def _prologue(op: FusedOp, parameters: Parameters, space: Space, name: str, prefix: str, width: int) -> str:
@@ -89,11 +109,23 @@ def _prologue(op: FusedOp, parameters: Parameters, space: Space, name: str, pref
     return program.function(name, f"{compute} (&value)[{width}]") + program.fetching(f"fetch_{name}")
 
 
-def _epilogue(op: FusedOp, parameters: Parameters, steps: Steps, space: Space, width: int, *, quick: str = "") -> str:
+def _epilogue(
+    op: FusedOp,
+    parameters: Parameters,
+    steps: Steps,
+    space: Space,
+    width: int,
+    *,
+    quick: str = "",
+    source: TensorSpec | None = None,
+) -> str:
+    """``source``: a tensor whose elements the kernel holds."""
     anchor = op.anchor
     assert isinstance(anchor, ResampleForward)
     compute = COMPUTE_TYPE[anchor.compute_type]
     program = Program(op, parameters, space, "q" if quick else "y", width=width, quick=quick)
+    if source is not None:
+        program.given(source, "raw[e]")
     for spec in fused_inputs(op.epilogue):
         if spec not in anchor.outputs().values():
             program.value(spec)  # loads first: the chain may branch
@@ -103,7 +135,8 @@ def _epilogue(op: FusedOp, parameters: Parameters, steps: Steps, space: Space, w
         steps.finish(program, "acc", compute)
     else:
         program.store_outputs((anchor,))
-    arguments = f"const {compute} (&acc)[{width}], const int (&place)[{width}]"
+    held = f"const int (&place)[{width}]" if source is None else f"const {STORAGE[source.data_type]} (&raw)[{width}]"
+    arguments = f"const {compute} (&acc)[{width}], {held}"
     if quick:
         return program.function("quick_epilogue", f"{arguments}, unsigned int& {quick}")
     return program.function("epilogue", arguments)
@@ -128,6 +161,7 @@ def _by_taps(
     text = kernel_text(
         f"resample_{anchor.spec.mode.name.lower()}__taps_v{width}__{op.name}",
         [
+            "next_launch.cuh",
             "resample_axis.cuh",
             "quotient.cuh",
             "resample_coordinates.cuh",
@@ -173,7 +207,7 @@ def _pooled(op: FusedOp, parameters: Parameters, functions: list[str], pool: Poo
     text = kernel_text(
         f"resample_{spec.mode.name.lower()}__pool_{row.window}x{column.window}_v{tile.pack}"
         f"_{tile.rows}x{tile.columns}__{op.name}",
-        ["quotient.cuh", "resample_order.cuh", "resample_span.cuh", "resample_pool.cu"],
+        ["next_launch.cuh", "quotient.cuh", "resample_order.cuh", "resample_span.cuh", "resample_pool.cu"],
         parameters=parameters.text,
         functions=functions,
         constants={

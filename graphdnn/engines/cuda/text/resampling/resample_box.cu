@@ -1,0 +1,114 @@
+// Averages over windows along an axis across memory. One copy brings a block's rows of that axis with what their windows
+// reach beyond them, LANES * PACK neighbours each, and zeros where there is no x: it is read from memory once, for the
+// windows and for the epilogue. Blocks are small and many, so that some wait for their rows while others write. A thread goes
+// down SPAN rows of PACK neighbours, with the values of a window in registers.
+
+constexpr int WIDE = LANES * PACK, BOX_ROWS = ROWS + WINDOW - 1, BOX_BYTES = BOX_ROWS * WIDE * (int)sizeof(Source);
+
+// Where no operation has a quick form, a branch that is never taken names this.
+template <int V> __device__ void quick_epilogue(
+    const Params&, const int (&)[RANK], const float (&)[V], const Source (&)[V], unsigned int&) {}
+
+template <bool IS_QUICK> __device__ __forceinline__ void finish(
+    const Params& p, const int (&at)[RANK], const float (&mean)[PACK], const Source (&raw)[PACK], unsigned int& doubt) {
+    if constexpr (IS_QUICK) quick_epilogue(p, at, mean, raw, doubt);
+    else epilogue(p, at, mean, raw);
+}
+
+// Row `i` of a thread's, as the windows have it: nothing outside x.
+__device__ __forceinline__ void read(const Params& p, const Source* here, int (&at)[RANK], int first, int i, float (&value)[PACK]) {
+    const int row = first - BEFORE + i, rows = (int)p.image;
+    const bool counts = (unsigned int)row < (unsigned int)rows;
+    at[AXIS] = row < 0 ? 0 : row < rows ? row : rows - 1;
+    prologue(p, at, load_pack<PACK>(here + i * WIDE).at, value);
+    #pragma unroll
+    for (int e = 0; e < PACK; ++e) value[e] = counts ? value[e] : 0.0f;
+}
+
+// Output `i`. ``doubt`` tells whether the quick form of the epilogue holds.
+template <bool IS_QUICK> __device__ __forceinline__ void write(
+    const Params& p, const Source* here, int (&at)[RANK], int first, int i, float (&sum)[PACK], unsigned int& doubt) {
+    at[AXIS] = first + i;
+    if (!ALL_ROWS && first + i >= (int)p.outputs) return;
+    #pragma unroll
+    for (int e = 0; e < PACK; ++e) sum[e] *= 1.0f / WINDOW;
+    finish<IS_QUICK>(p, at, sum, load_pack<PACK>(here + (i + BEFORE) * WIDE).at, doubt);
+}
+
+// A thread's outputs.
+__device__ __forceinline__ void walk(
+    const Params& p, const Source* here, int (&at)[RANK], int first, unsigned int& doubt) {
+    float value[WINDOW][PACK];
+    #pragma unroll
+    for (int i = 0; i < SPAN + WINDOW - 1; ++i) {
+        read(p, here, at, first, i, value[i % WINDOW]);
+        const int out = i + 1 - WINDOW;
+        if (out < 0) continue;
+        float sum[PACK];
+        #pragma unroll
+        for (int k = 0; k < WINDOW; ++k)
+            #pragma unroll
+            for (int e = 0; e < PACK; ++e)
+                sum[e] = k == 0 ? value[out % WINDOW][e] : sum[e] + value[(out + k) % WINDOW][e];
+        write<QUICK>(p, here, at, first, out, sum, doubt);
+    }
+}
+
+// Once more, in the form that always holds.
+__device__ __forceinline__ void walk_again(const Params& p, const Source* here, int (&at)[RANK], int first) {
+    #pragma unroll 1
+    for (int out = 0; out < SPAN; ++out) {
+        float sum[PACK];
+        #pragma unroll
+        for (int k = 0; k < WINDOW; ++k) {
+            float value[PACK];
+            read(p, here, at, first, out + k, value);
+            #pragma unroll
+            for (int e = 0; e < PACK; ++e) sum[e] = k == 0 ? value[e] : sum[e] + value[e];
+        }
+        unsigned int none = 0;
+        write<false>(p, here, at, first, out, sum, none);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_box(const __grid_constant__ Params p) {
+    extern __shared__ __align__(128) unsigned char memory[];
+    const shared_t full = shared_address(memory + BOX_BYTES);
+    let_next_start();
+    int at[RANK];  // in tiles
+    unsigned int left = blockIdx.x;
+    #pragma unroll
+    for (int i = 0; i < RANK; ++i) {  // along the windows first: neighbours share rows
+        const int j = i == 0 ? AXIS : RANK - i > AXIS ? RANK - i : RANK - i - 1;
+        const unsigned int outer = quotient(left, p.tiles[j], p.magic[j]);
+        at[j] = (int)(left - outer * (unsigned int)p.tiles[j]);
+        left = outer;
+    }
+    at[AXIS] *= ROWS;
+    at[RANK - 1] *= WIDE;
+    if (threadIdx.x == 0) {
+        init_barrier(full, 1);
+        publish_barriers();
+    }
+    wait_for_launch_before();
+    if (threadIdx.x == 0) {
+        announce(full, BOX_BYTES);
+        const int column = at[RANK - 1], row = at[AXIS] - BEFORE;
+        if constexpr (OUTERS == 0) copy_box(shared_address(memory), p.box[0], full, column, row);
+        else if constexpr (OUTERS == 1) copy_box(shared_address(memory), p.box[0], full, column, row, at[OUTER]);
+        else copy_box(shared_address(memory), p.box[0], full, column, row, at[OUTER], at[OUTERMOST]);
+    }
+    __syncthreads();
+    const int lane = (int)threadIdx.x % LANES, part = (int)threadIdx.x / LANES;
+    at[AXIS] += part * SPAN;
+    at[RANK - 1] += lane * PACK;
+    await_phase(full, 0);
+    if (!WHOLE && (at[RANK - 1] >= (int)p.wide || at[AXIS] >= (int)p.outputs)) return;
+    const Source* const here = (const Source*)memory + part * SPAN * WIDE + lane * PACK;
+    unsigned int doubt = 0;
+    const int first = at[AXIS];
+    walk(p, here, at, first, doubt);
+    if constexpr (QUICK) {
+        if (doubt & DOUBT) walk_again(p, here, at, first);  // seldom
+    }
+}
