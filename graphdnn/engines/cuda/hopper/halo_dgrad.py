@@ -28,7 +28,7 @@ from graphdnn.engines.cuda.hopper.halo_dgrad_shape import shape_of, walk_through
 from graphdnn.engines.cuda.hopper.halo_dgrad_tiles import TILE, blocks_of, choose
 from graphdnn.engines.cuda.hopper.maps import filter_map, image_map, walk_of
 from graphdnn.engines.cuda.hopper.operands import is_exchanged, operands
-from graphdnn.engines.cuda.hopper.product import product_text, register_product_text
+from graphdnn.engines.cuda.hopper.product import product_text
 from graphdnn.engines.cuda.hopper.tiles import PANEL
 from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
@@ -42,7 +42,6 @@ _FILES = (
     "hopper_pipeline.cuh",
     "hopper_work.cuh",
     "hopper_leave.cuh",
-    "ldmatrix.cuh",
     "hopper_halo_dgrad.cu",
 )
 
@@ -91,16 +90,15 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             body.keeping(),
             body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}], bool is_there"),
             product_text(kind, kind, tile.bn, False, across_filter),
-            register_product_text(kind, tile.bn, across_filter),
             _described(meetings, tile.is_apart),
         ],
         constants={
             "BM": PANEL * tile.consumers, "BN": tile.bn, "CONSUMERS": tile.consumers, "STAGES": choice.stages,
-            "RESIDUES": shape.residues, "MEETINGS": shape.meetings, "FILTERS": shape.taps,
-            "LINES": tile.copies(shape), "PIXELS": PANEL + tile.reach(shape),
+            "RESIDUES": shape.residues, "TAPS": shape.taps,
+            "COPIES": tile.copies(shape), "PIXELS": PANEL + tile.reach(shape),
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
             "WGRAD": False, "TURNED": False, "ACROSS_FILTER": across_filter, "PERMUTED": False,
-            "SPATIAL": 2, "FROM_REGISTERS": True, "SPLIT": False,
+            "SPATIAL": 2, "SPLIT": False,
             "NEIGHBOURS": _NEIGHBOURS, "WIDTH": width,
             "Element": STORAGE[kind], "Accumulator": compute,
         },
@@ -117,18 +115,16 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
 def _described(meetings: Meetings, is_apart: bool) -> str:
     """Tables of hopper_halo_dgrad.cu."""
-    taps, lines, places, copies = meetings.taps, meetings.lines, meetings.places, meetings.copies(is_apart)
+    taps, lines, copies = meetings.taps, meetings.lines, meetings.copies(is_apart)
     residues = [tap.residue for tap in taps]
     tables: dict[str, Sequence[int]] = {
-        "LINE_OF_TAP": [copies.index(tap.place if is_apart else (tap.line, meetings.pixel)) for tap in taps],
+        "COPY_OF_TAP": [copies.index(tap.place if is_apart else (tap.line, meetings.pixel)) for tap in taps],
         "SHIFT_OF_TAP": [0 if is_apart else tap.pixel - meetings.pixel for tap in taps],
         "RESIDUE_OF_TAP": residues,
         "BEGINS": [int(residue not in residues[:i]) for i, residue in enumerate(residues)],
-        "TAP_OF_FILTER": [tap.number for tap in taps],
-        "MEETING_OF_TAP": [places.index(tap.place) for tap in taps],
-        "FIRST_TAP": [[tap.place for tap in taps].index(place) for place in places],
-        "OFFSET_OF_LINE": [line - lines[0] for line, _ in copies],
-        "PIXEL_OF_LINE": [pixel - meetings.pixel for _, pixel in copies],
+        "NUMBER_OF_TAP": [tap.number for tap in taps],
+        "LINE_OF_COPY": [line - lines[0] for line, _ in copies],
+        "PIXEL_OF_COPY": [pixel - meetings.pixel for _, pixel in copies],
     }
     return "".join(
         f"[[maybe_unused]] constexpr int {name}[] = {{{', '.join(map(str, numbers))}}};\n"

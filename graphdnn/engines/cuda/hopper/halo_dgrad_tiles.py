@@ -71,7 +71,7 @@ class Tile:
         return {1: (240, 56), 2: (232, 40), 3: (160, 24)}[self.consumers]
 
     def stage_bytes(self, shape: Shape) -> int:
-        return self.copies(shape) * (-(-(PANEL + self.reach(shape)) * ROW // 1024) * 1024)
+        return -(-(PANEL + self.reach(shape)) * ROW // 1024) * 1024
 
     def filter_bytes(self, shape: Shape) -> int:
         """Of one tap, and 128 bytes of channels (or 64 of them) that are summed."""
@@ -83,7 +83,7 @@ class Tile:
 
     def stages(self, shape: Shape, shared_memory: int) -> int:
         left = shared_memory - _RESERVED - self.held_bytes(shape)
-        return min(_MOST_STAGES, left // (self.stage_bytes(shape) + _BARRIERS))
+        return min(_MOST_STAGES, left // (self.consumers * (self.stage_bytes(shape) + _BARRIERS)))
 
     def fits(self, shape: Shape, shared_memory: int) -> bool:
         sums = shape.residues * self.bn // 2
@@ -103,7 +103,9 @@ class Choice:
     seconds: float
 
     def shared_bytes(self, shape: Shape) -> int:
-        return self.stages * (self.tile.stage_bytes(shape) + _BARRIERS) + self.tile.held_bytes(shape)
+        return self.tile.consumers * self.stages * (self.tile.stage_bytes(shape) + _BARRIERS) + self.tile.held_bytes(
+            shape
+        )
 
 
 class _Machine(NamedTuple):

@@ -12,7 +12,7 @@
 // The filters of a block's columns stay in shared memory, those of a meeting side by side.
 
 constexpr int THREADS = 128 * (CONSUMERS + 1);
-constexpr int LANDING = PIXELS * ROW, LINE_BYTES = (LANDING + 1023) / 1024 * 1024, STAGE_BYTES = LINES * LINE_BYTES;
+constexpr int LANDING = PIXELS * ROW, STAGE_BYTES = (LANDING + 1023) / 1024 * 1024;
 // A tap's filters, 128 bytes of k or 64 steps of it deep.
 constexpr int FILTER_ROW = ACROSS_FILTER ? BN * (int)sizeof(Element) : ROW, FILTER_ROWS = ACROSS_FILTER ? PANEL : BN;
 constexpr int FILTER_BYTES = FILTER_ROWS * FILTER_ROW, OF_STEP = ACROSS_FILTER ? 16 * FILTER_ROW >> 4 : 32 >> 4;
@@ -53,54 +53,47 @@ __device__ __forceinline__ Rows rows_of_residue(const Params& p, const Place (&p
     return found;
 }
 
-// All taps of a block of channels, the first of each residue with the first block begins its sums.
-template <int I> __device__ __forceinline__ void multiply_taps(
+// The taps that read one copy of a block of channels; the first of each residue with the first block begins its sums.
+template <int COPY, int I> __device__ __forceinline__ void multiply_taps(
     Accumulator (&sum)[RESIDUES][SUMS], shared_t pixels, shared_t filters, int block
 ) {
-    const matrix_t a = matrix_at<false>(pixels + LINE_OF_TAP[I] * LINE_BYTES) + SHIFT_OF_TAP[I] * (ROW >> 4);
-    const matrix_t b = filters_at(filters + I * FILTER_BYTES);
-    #pragma unroll
-    for (int k = 0; k < 4; ++k)
-        multiply(sum[RESIDUE_OF_TAP[I]], a + k * NEXT_K<false>, b + k * OF_STEP, BEGINS[I] && k == 0 ? block : 1);
-    if constexpr (I + 1 < FILTERS) multiply_taps<I + 1>(sum, pixels, filters, block);
-}
-
-// Rows of a in registers: those of a step are read while the step's before are multiplied.
-typedef unsigned int Held64[MEETINGS][4];
-
-__device__ __forceinline__ void pin(Held64& a) {
-#ifdef __CUDA_ARCH__
-    #pragma unroll
-    for (int i = 0; i < MEETINGS; ++i)
+    if constexpr (COPY_OF_TAP[I] == COPY) {
+        const matrix_t a = matrix_at<false>(pixels) + SHIFT_OF_TAP[I] * (ROW >> 4), b = filters_at(filters + I * FILTER_BYTES);
         #pragma unroll
-        for (int j = 0; j < 4; ++j) asm volatile("" : "+r"(a[i][j])::"memory");
-#endif
+        for (int k = 0; k < 4; ++k)
+            multiply(sum[RESIDUE_OF_TAP[I]], a + k * NEXT_K<false>, b + k * OF_STEP, BEGINS[I] && k == 0 ? block : 1);
+    }
+    if constexpr (I + 1 < TAPS) multiply_taps<COPY, I + 1>(sum, pixels, filters, block);
 }
 
-template <int I> __device__ __forceinline__ void read_rows(Held64& a, const unsigned char* memory, int stage, int k) {
-    constexpr int TAP = FIRST_TAP[I];
-    const int lane = (int)threadIdx.x % 32, row = (int)threadIdx.x / 32 % 4 * 16 + lane % 16 + SHIFT_OF_TAP[TAP];
-    load_matrices<false>(
-        a[I], memory, stage * STAGE_BYTES + LINE_OF_TAP[TAP] * LINE_BYTES + row * ROW + (((2 * k + lane / 16) ^ row % 8) << 4)
-    );
-    if constexpr (I + 1 < MEETINGS) read_rows<I + 1>(a, memory, stage, k);
-}
+// A consumer's ring of copies.
+struct Ring { shared_t stages, full, empty; };
 
-template <int I> __device__ __forceinline__ void multiply_rows_of_taps(
-    Accumulator (&sum)[RESIDUES][SUMS], Held64& a, shared_t filters, int block, int k
+template <int COPY> __device__ __forceinline__ void multiply_copies(
+    Accumulator (&sum)[RESIDUES][SUMS], const Ring& ring, Turn<STAGES>& turn, int& previous, shared_t filters, int block, bool is_first
 ) {
-    const matrix_t b = filters_at(filters + I * FILTER_BYTES);
-    multiply_rows(sum[RESIDUE_OF_TAP[I]], a[MEETING_OF_TAP[I]], b + k * OF_STEP, BEGINS[I] && k == 0 ? block : 1);
-    if constexpr (I + 1 < FILTERS) multiply_rows_of_taps<I + 1>(sum, a, filters, block, k);
+    await_phase(ring.full + 8 * turn.stage, turn.parity);
+    #pragma unroll
+    for (int j = 0; j < RESIDUES; ++j) pin(sum[j]);
+    products_begin();
+    multiply_taps<COPY, 0>(sum, ring.stages + turn.stage * STAGE_BYTES, filters, block);
+    products_end();
+    await_products<1>();
+    // The copy before this one is read: its stage may be filled again.
+    if (previous >= 0 && is_first) arrive(ring.empty + 8 * previous);
+    previous = turn.stage;
+    turn.advance();
+    if constexpr (COPY + 1 < COPIES) multiply_copies<COPY + 1>(sum, ring, turn, previous, filters, block, is_first);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_dgrad(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const int blocks = (int)p.channel_blocks, across = (int)p.tiles_n;
-    const shared_t ring = shared_address(memory), filters = ring + STAGES * STAGE_BYTES;
-    const shared_t full = filters + blocks * FILTERS * FILTER_BYTES, empty = full + 8 * STAGES, landed = empty + 8 * STAGES;
+    const shared_t rings = shared_address(memory), filters = rings + CONSUMERS * STAGES * STAGE_BYTES;
+    const shared_t full = filters + blocks * TAPS * FILTER_BYTES, empty = full + 8 * CONSUMERS * STAGES;
+    const shared_t landed = empty + 8 * CONSUMERS * STAGES;  // a barrier for the filters of each block of channels
     if (threadIdx.x == 0) {
-        begin_ring<STAGES>(full, empty, FROM_REGISTERS ? 4 : 1);
+        begin_ring<CONSUMERS * STAGES>(full, empty, 1);
         for (int i = 0; i < blocks; ++i) init_barrier(landed + 8 * i, 1);
         publish_barriers();
         fetch_map(p.gathered[0]);
@@ -109,104 +102,74 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_dgrad(const
     __syncthreads();
     const int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 % 4, 0);
-    const int pieces = ((int)p.places + 63) / 64, from = (int)blockIdx.x / across, pace = (int)gridDim.x / across;
-    const int column = (int)blockIdx.x % across * BN;
+    const int pieces = ((int)p.places + 63) / 64, column = (int)blockIdx.x % across * BN;
+    const int consumer = warpgroup == 0 ? warp : warpgroup - 1;
+    const int pace = (int)gridDim.x / across, first = (int)blockIdx.x / across + consumer * pace;
+    const Ring ring{
+        rings + consumer * (STAGES * STAGE_BYTES), full + 8 * STAGES * consumer, empty + 8 * STAGES * consumer
+    };
     Turn<STAGES> turn;
     if (warpgroup == 0) {
         give_registers<COPYING_REGISTERS>();
         wait_for_launch_before();
-        if (warp == 0 && is_elected()) {
+        if (warp == CONSUMERS && is_elected()) {
             #pragma unroll 1
             for (int block = 0; block < blocks; ++block) {
-                announce(landed + 8 * block, FILTERS * FILTER_BYTES);
+                announce(landed + 8 * block, TAPS * FILTER_BYTES);
                 #pragma unroll
-                for (int i = 0; i < FILTERS; ++i) {
-                    const shared_t to = filters + (block * FILTERS + i) * FILTER_BYTES;
-                    if constexpr (ACROSS_FILTER) copy_box(to, p.plain[0], landed + 8 * block, column, TAP_OF_FILTER[i], block * BK);
-                    else copy_box(to, p.plain[0], landed + 8 * block, block * BK, TAP_OF_FILTER[i], column);
+                for (int i = 0; i < TAPS; ++i) {
+                    const shared_t to = filters + (block * TAPS + i) * FILTER_BYTES;
+                    if constexpr (ACROSS_FILTER) copy_box(to, p.plain[0], landed + 8 * block, column, NUMBER_OF_TAP[i], block * BK);
+                    else copy_box(to, p.plain[0], landed + 8 * block, block * BK, NUMBER_OF_TAP[i], column);
                 }
             }
         }
-        if (warp == 1 && is_elected()) {
+        if (warp < CONSUMERS && is_elected()) {  // a warp for each consumer
             #pragma unroll 1
-            for (int piece = from; piece < pieces; piece += pace) {
-                const Place first = place_of(p, piece * 64);
-                const int start[3] = {0, first.h + (int)p.corner[0], first.w + (int)p.corner[1]};
+            for (int piece = first; piece < pieces; piece += CONSUMERS * pace) {
+                const Place from = place_of(p, piece * 64);
+                const int start[3] = {0, from.h + (int)p.corner[0], from.w + (int)p.corner[1]};
                 #pragma unroll 1
                 for (int block = 0; block < blocks; ++block) {
-                    const shared_t barrier = full + 8 * turn.stage, to = ring + turn.stage * STAGE_BYTES;
-                    await_phase(empty + 8 * turn.stage, turn.parity ^ 1);
-                    announce(barrier, LINES * LANDING);
                     #pragma unroll
-                    for (int i = 0; i < LINES; ++i) {
-                        const int line[3] = {0, OFFSET_OF_LINE[i], PIXEL_OF_LINE[i]};
-                        copy_pixels<2>(to + i * LINE_BYTES, p.gathered[0], barrier, block * BK, first.n, start, line);
+                    for (int i = 0; i < COPIES; ++i) {
+                        const shared_t barrier = ring.full + 8 * turn.stage;
+                        const int offset[3] = {0, LINE_OF_COPY[i], PIXEL_OF_COPY[i]};
+                        await_phase(ring.empty + 8 * turn.stage, turn.parity ^ 1);
+                        announce(barrier, LANDING);
+                        copy_pixels<2>(
+                            ring.stages + turn.stage * STAGE_BYTES, p.gathered[0], barrier, block * BK, from.n, start, offset
+                        );
+                        turn.advance();
                     }
-                    turn.advance();
                 }
             }
         }
     } else {
         take_registers<MULTIPLYING_REGISTERS>();
         wait_for_launch_before();
-        const int consumer = warpgroup - 1, lane = (int)threadIdx.x % 32;
+        const int lane = (int)threadIdx.x % 32;
         const bool is_first = threadIdx.x % 128 == 0;
         Work w{};
         w.tile_n = column / BN;
         Accumulator sum[RESIDUES][SUMS];
-        [[maybe_unused]] Held64 a[2];
         #pragma unroll
         for (int j = 0; j < RESIDUES; ++j)
             #pragma unroll
-            for (int i = 0; i < SUMS; ++i) sum[j][i] = 0;
-        for (int i = 0; i < consumer * blocks; ++i) turn.advance();
+            for (int i = 0; i < SUMS; ++i) sum[j][i] = 0;  // of a residue that no tap reaches: for good
         #pragma unroll 1
-        for (int piece = from + consumer * pace; piece < pieces; piece += CONSUMERS * pace) {
-            [[maybe_unused]] int previous = -1;
+        for (int piece = first; piece < pieces; piece += CONSUMERS * pace) {
+            int previous = -1;
             #pragma unroll 1
             for (int block = 0; block < blocks; ++block) {
                 await_phase(landed + 8 * block, 0);
-                await_phase(full + 8 * turn.stage, turn.parity);
-                if constexpr (FROM_REGISTERS) {
-                    #pragma unroll
-                    for (int k = 0; k < 4; ++k) {
-                        await_products<1>();
-                        pin(a[k % 2]);
-                        read_rows<0>(a[k % 2], memory, turn.stage, k);
-                        if (k == 3) {
-                            __syncwarp();
-                            if (lane == 0) arrive(empty + 8 * turn.stage);
-                        }
-                        pin(a[k % 2]);
-                        #pragma unroll
-                        for (int j = 0; j < RESIDUES; ++j) pin(sum[j]);
-                        products_begin();
-                        multiply_rows_of_taps<0>(
-                            sum, a[k % 2], filters + block * FILTERS * FILTER_BYTES, block, k
-                        );
-                        products_end();
-                    }
-                } else {
-                    #pragma unroll
-                    for (int j = 0; j < RESIDUES; ++j) pin(sum[j]);
-                    products_begin();
-                    multiply_taps<0>(
-                        sum, ring + turn.stage * STAGE_BYTES, filters + block * FILTERS * FILTER_BYTES, block
-                    );
-                    products_end();
-                    await_products<1>();
-                    // The block before this one is done: its stage may be filled again.
-                    if (previous >= 0 && is_first) arrive(empty + 8 * previous);
-                    previous = turn.stage;
-                }
-                turn.advance();
+                multiply_copies<0>(sum, ring, turn, previous, filters + block * TAPS * FILTER_BYTES, block, is_first);
             }
             await_products<0>();
             if (piece + CONSUMERS * pace >= pieces) let_next_start();
             #pragma unroll
             for (int j = 0; j < RESIDUES; ++j) pin(sum[j]);
-            if (!FROM_REGISTERS && is_first) arrive(empty + 8 * previous);
-            for (int i = 0; i < (CONSUMERS - 1) * blocks; ++i) turn.advance();
+            if (is_first) arrive(ring.empty + 8 * previous);
             const int row = piece * 64 + warp * 16 + lane / 4;
             const Place places[2] = {place_of(p, row), place_of(p, row + 8)};
             #pragma unroll
