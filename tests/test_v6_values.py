@@ -567,6 +567,27 @@ def test_batch_normalisation(handle: Any, mode: Any, alpha: float, beta: float, 
         close(found, want, 1e-4)
 
 
+@pytest.mark.parametrize("kind", [v6.CUDNN_DATA_FLOAT, v6.CUDNN_DATA_DOUBLE])
+def test_averages_that_begin_with_a_batch_read_nothing(handle: Any, kind: Any) -> None:
+    """A factor of 1: neither what was there nor a scale that is no number gets into the running statistics."""
+    x, dims = drawn((3, 4, 5, 2), kind), (1, 4, 1, 1)
+    scale, bias = np.ones(dims, x.dtype), np.zeros(dims, x.dtype)
+    scale[0, 1] = np.inf
+    mean, variance = np.full(dims, np.nan, x.dtype), np.full(dims, np.inf, x.dtype)
+    desc, p_desc, y = tensor(x.shape, kind=kind), tensor(dims, kind=kind), np.empty_like(x)
+    v6.cudnnBatchNormalizationForwardTraining(
+        handle, v6.CUDNN_BATCHNORM_SPATIAL, 1.0, 0.0, desc, x, desc, y, p_desc, scale, bias, 1.0, mean, variance, 1e-5,
+        None, None,
+    )  # fmt: skip
+    double = x.astype(np.float64)
+    close(mean, double.mean((0, 2, 3), keepdims=True))
+    close(variance, double.var((0, 2, 3), keepdims=True, ddof=1))
+    close(
+        y[:, 0],
+        ((double - double.mean((0, 2, 3))[:, None, None]) / np.sqrt(double.var((0, 2, 3)) + 1e-5)[:, None, None])[:, 0],
+    )
+
+
 @pytest.mark.long
 def test_a_repeated_call_costs_little(handle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """At most 10 us on top of ``plan.execute``: the call with a plan that does nothing, in this thread's own time."""

@@ -64,7 +64,7 @@ def normalize(
 def running(
     previous: tuple[Array, Array], current: tuple[Array, Array], count: int, momentum: float
 ) -> tuple[Array, Array]:
-    """(mean, variance) averaged over batches: (1-f)*previous + f*current, f the ``momentum``.
+    """(mean, variance) averaged over batches: (1-f)*previous + f*current, f the ``momentum``; of 1 the current ones.
 
     The variances given are biased over ``count`` elements; the running one takes n/(n-1) of them, and of a
     single element, which has no unbiased variance, the biased one, 0.
@@ -74,6 +74,8 @@ def running(
         factor = mean.dtype.type(momentum)
         keep = mean.dtype.type(1.0 - momentum)
         unbiased = mean.dtype.type(count / max(count - 1, 1))
+        if momentum == 1.0:  # whatever the previous ones are
+            return mean, np.asarray(unbiased * variance)
         return (
             np.asarray(keep * previous_mean + factor * mean),
             np.asarray(keep * previous_variance + factor * (unbiased * variance)),

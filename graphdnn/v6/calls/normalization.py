@@ -105,8 +105,7 @@ def training(
         math = math_of(xv.data_type)
         source = draft.memory(0, xv, "x")
         s, b = draft.memory(2, pv, "scale"), draft.memory(3, pv, "bias")
-        # Averages that begin with this batch do not read what was there, and a norm does.
-        if mode is not PER_ACTIVATION and not (runs and factor == 1.0):
+        if mode is not PER_ACTIVATION:
             found: dict[str, Any] = {}
             if saves:
                 found |= {
@@ -116,7 +115,9 @@ def training(
             if runs:
                 found["momentum"] = draft.constant(factor, s, math)
                 for index, name in ((4, "mean"), (5, "var")):
-                    found[f"input_running_{name}"] = draft.memory(index, pv, f"old running {name}", is_copy=True)
+                    # A factor of 1 begins averages: what was there is not read, and of what is read nothing stays.
+                    old = s if factor == 1.0 else draft.memory(index, pv, f"old running {name}", is_copy=True)
+                    found[f"input_running_{name}"] = old
                     found[f"output_running_{name}"] = draft.memory(index, pv, f"running {name}")
             out = draft.target(1, yv, "y", alpha, beta, math)
             least = draft.constant(epsilon, s, math)

@@ -28,9 +28,9 @@ from graphdnn.tensors import TensorSpec, stride_order
 _THREADS, _REGISTERS_OF_AN_SM = 256, 65536
 _REGISTERS, _REGISTERS_ACROSS = 64, 96  # of a thread that holds elements in 32 bits
 _BANKS = 32
-_PACK_BYTES, _ACROSS_BYTES = 16, 8
+_PACK_BYTES = 16
 _TILE = 128  # elements along the windows that a block holds where these lie across memory
-_TURNS = 4  # elements of a thread along the windows, where these lie across memory
+_TURNS, _ACROSS = 4, 4  # elements of a thread along the windows and across them, where these lie across memory
 _INT_MAX = 2**31 - 1
 
 
@@ -178,8 +178,7 @@ def tile_of(steps: WindowSteps) -> WindowTile:
     order = stride_order(main.dims, main.strides)
     along = extents[axis] > 1 and all(order.index(axis) >= order.index(a.logical) for a in still.axes if a.size > 1)
     wide = COMPUTE[steps.averages[0].compute_type].itemsize
-    pack = width_for(space, stored, space.rank - (1 if along else 2), _PACK_BYTES if along else _ACROSS_BYTES)
-    pack = min(pack, 8 if along else 4)
+    pack = min(width_for(space, stored, space.rank - (1 if along else 2), _PACK_BYTES), 8 if along else _ACROSS)
     turns = 1 if along else _TURNS
     own = pack if along else turns
     most = _TILE // own if not along else 64 if own >= 4 else 128

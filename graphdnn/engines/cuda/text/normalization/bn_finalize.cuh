@@ -11,7 +11,7 @@ __device__ __forceinline__ double unbiased(double variance, double count) {
 }
 
 __device__ __forceinline__ double averaged(double previous, double current, double factor) {
-    return (1.0 - factor) * previous + factor * current;
+    return factor == 1.0 ? current : (1.0 - factor) * previous + factor * current;  // with 1 whatever was there before
 }
 
 __device__ __forceinline__ double inverse_deviation(double variance, double epsilon) {

@@ -23,9 +23,9 @@ template <int N> __device__ __forceinline__ void add_up(const Elements (&pack)[N
         for (int e = 0; e < VECTOR; ++e) sum[row_of(e)] += pack[s].x[e];
 }
 
-// (1 - f) * previous + f * current, the factors rounded to the arithmetic's type.
+// (1 - f) * previous + f * current, the factors rounded to the arithmetic's type; with 1 whatever was there before.
 __device__ __forceinline__ Compute averaged(Compute previous, Compute current, double factor) {
-    return (Compute)(1.0 - factor) * previous + (Compute)factor * current;
+    return factor == 1.0 ? current : (Compute)(1.0 - factor) * previous + (Compute)factor * current;
 }
 
 // The unbiased variance; of a single element, which has none, the biased one.
