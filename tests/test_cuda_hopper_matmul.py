@@ -19,10 +19,12 @@ from graphdnn import Graph, OperationGraph, TensorSpec, fuse
 from graphdnn.cuda.nvrtc import Compiled, compile_text, resources
 from graphdnn.device import device_spec
 from graphdnn.engines import Engine, Task
+from graphdnn.engines.cuda.generator import program
 from graphdnn.engines.cuda.generator.launch import Launch
 from graphdnn.engines.cuda.hopper import matmul as hopper_matmul
 from graphdnn.engines.cuda.hopper.matmul import ENGINE, ENGINE_FP8, ENGINE_TF32
 from graphdnn.engines.cuda.hopper.tiles import TILES
+from graphdnn.enums import KnobType
 from graphdnn.operations import Matmul, MatmulSpec, Operation
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -54,6 +56,17 @@ TEXTS = [
 def test_results(text: str) -> None:
     check(text, SPLIT_K=1)
     check(text, SPLIT_K=3, STAGES=3)
+
+
+@emulated
+def test_what_is_long_is_a_function_that_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many sums and a GELU; here of everything, as sums alone are exact."""
+    gelu = operations(TEXTS[0].removesuffix("relu") + "gelu")
+    for name, is_called in (("64x64", False), ("128x256", True)):
+        kernel = device_kernel(gelu, ENGINE, {KnobType.TILE_SIZE: _NUMBER[name], KnobType.SPLIT_K: 1})
+        assert ("t_apart0(" in kernel.source) == is_called, name
+    monkeypatch.setattr(program, "_LONG", 0)
+    check(TEXTS[6] + " + residual + relu", SPLIT_K=1)
 
 
 def product(a: Sequence[int], b: Sequence[int], layouts: str, result: str = "f16") -> list[Operation]:

@@ -31,6 +31,9 @@ MAX_WIDTH = 16  # elements
 _PACK_BYTES = 16  # of one access
 _LINE = 128  # bytes
 _INT_MAX = 2**31 - 1
+# Operations of one kind in all packs of a thread, beyond which they are a function that is called: instructions then
+# stay in their cache, and the compiler takes less time.
+_LONG = 1600
 
 
 class Program:
@@ -50,6 +53,7 @@ class Program:
         keeps: bool = False,
         quick: str = "",
         condition: str = "",
+        sums: int = 0,
     ) -> None:
         """``prefix`` keeps the fields of several programs of one kernel apart. ``linear``: the name of an argument
         that counts elements in the order of the space, which is the offset in tensors that are packed in that order.
@@ -57,6 +61,7 @@ class Program:
         is taken from ``kept``, an argument that the function ``keep`` filled (``keeping``). ``quick``: the
         name of a word that tells where the quick form of an operation does not hold; without it another form is taken
         there. ``condition``: an argument without which nothing is stored; coordinates have to be legal all the same.
+        ``sums``: results of a thread, where the kernel's text calls the function for each pack of them.
         """
         self._op, self._parameters, self._space, self._prefix = op, parameters, space, prefix
         self.width = width
@@ -69,10 +74,11 @@ class Program:
         self._factors: set[int] = set()
         self._arrays = 0
         self._stores = stores
-        self._keeps = keeps
+        self._keeps, self._sums = keeps, sums
         self._kept: list[tuple[str, str, str]] = []  # type, name, load
         self._loaded: list[tuple[TensorSpec, str, str]] = []  # from memory at offsets: field, offset
         self._lines: list[str] = []
+        self._functions: list[str] = []  # that the function calls
         self._number = {id(step): i for i, step in enumerate(op.operations)}
 
     # Values.
@@ -244,12 +250,33 @@ class Program:
         parameters = {name: literal(value, kind) for name, value in spec.parameters().items()}
         expression = text.format(*(f"o{i}" for i in range(len(operands))), **parameters)
         result_type = "bool" if row.kind in ("comparison", "logical") else kind
+        if kind == "float" and row.flops * self._sums > _LONG:
+            operands, expression = self._apart(operands, expression)
         body = " ".join(operands)
         if self._fills_words(result, result_type):
             self._by_bytes(body, expression, result_type, result)
             return
         name = self._new(result)
         self.each(f"{body} {name}[e] = narrow<{STORAGE[result.data_type]}>(({result_type}){expression});")
+
+    def _apart(self, operands: Sequence[str], expression: str) -> tuple[list[str], str]:
+        """``expression`` of floats as a function that is called; of a whole pack, whose elements wait for each other
+        less than calls do. Operands and expression after it.
+        """
+        count, name = len(operands), f"{self._prefix}_apart{len(self._functions)}"
+        pack = f"{name}_pack"
+        taken = " ".join(f"const float o{i} = a{i}.x[e];" for i in range(count))
+        self._functions.append(
+            f"struct {pack} {{ float x[{self.width}]; }};\n"
+            f"__device__ __noinline__ {pack} {name}({', '.join(f'const {pack} a{i}' for i in range(count))}) {{\n"
+            f"    {pack} r;\n    #pragma unroll\n"
+            f"    for (int e = 0; e < {self.width}; ++e) {{ {taken} r.x[e] = {expression}; }}\n    return r;\n}}\n"
+        )
+        packs = [f"{name}_{i}" for i in range(count)]
+        self._line(f"{pack} {', '.join(packs)};")
+        self.each(" ".join((*operands, *(f"{array}.x[e] = o{i};" for i, array in enumerate(packs)))))
+        self._line(f"const {pack} {name}_r = {name}({', '.join(packs)});")
+        return [], f"{name}_r.x[e]"
 
     def _fills_words(self, spec: TensorSpec, ctype: str) -> bool:
         """Whether elements are bytes that are packed while they are rounded. An H200 refuses the instruction that the
@@ -323,7 +350,7 @@ class Program:
         """The text of ``void name(const Params& p, const int (&at)[rank], arguments)``."""
         listed = ", ".join(a for a in ("const Params& p", f"const int (&at)[{self._space.rank}]", arguments) if a)
         body = "\n".join(self._lines)
-        return f"__device__ __forceinline__ void {name}({listed}) {{\n{body}\n}}\n"
+        return "".join(self._functions) + f"__device__ __forceinline__ void {name}({listed}) {{\n{body}\n}}\n"
 
     def keeping(self, others: Mapping[str, str] = MappingProxyType({})) -> str:
         """The text of ``struct Kept``, and of ``keep``, which fills one at a coordinate. ``others``: names and types of

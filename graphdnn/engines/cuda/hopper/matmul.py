@@ -159,7 +159,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     space = products.space(op)
     width = min(width_for(space, steps.epilogue_tensors(), _COLUMN), held)
-    body = Program(op, parameters, space, "t", width=width, vector_axis=_COLUMN, keeps=True, condition="is_there")
+    sums = 0 if is_split else tile.bm * tile.bn // (128 * tile.consumers)
+    body = Program(
+        op, parameters, space, "t", width=width, vector_axis=_COLUMN, keeps=True, condition="is_there", sums=sums
+    )
     steps.finish(body, "acc", compute)
     _describe(parameters, products, sizes, layout)
     parameters.integer("band", _band(tile, device, layout))
@@ -215,7 +218,7 @@ def _describe(parameters: Parameters, products: _Products, sizes: Sizes, layout:
     parameters.integers("shared_b", [*missing, *products.shared_by(products.columns_from)])
     for name, value in {
         "tiles": layout.tiles, "tiles_n": layout.across, "columns": sizes.columns, "channels": products.stack.depth,
-        "channel_blocks": 1, "units": 0, "tap_pitch": 0, "image_pixels": rows,
+        "channel_blocks": 1, "units": 0, "tap_pitch": 0, "image_pixels": rows, "joined": 1,
     }.items():  # fmt: skip
         parameters.integer(name, value)
     for name, values in {
