@@ -6,13 +6,16 @@ from itertools import combinations
 
 import pytest
 from drawn.families import FAMILIES, Case, draw
+from emulator.libraries import host_libraries
 from problems import tensor
 
-from graphdnn import OperationGraph
+from graphdnn import NotSupported, OperationGraph, device_spec, heuristics
+from graphdnn.engines import engine
 from graphdnn.enums import PointwiseMode
 from graphdnn.fusion import FusedGraph, fuse, known
 from graphdnn.fusion.limits import NO_LIMITS
 from graphdnn.fusion.match import _Walk
+from graphdnn.heuristics import Ranking
 from graphdnn.likeness import likeness_of
 from graphdnn.operations import PointwiseOperation, PointwiseSpec
 from graphdnn.problem import parse
@@ -104,3 +107,24 @@ def test_one_class_may_fuse_in_two_ways(sizes: tuple[int, int], monkeypatch: pyt
         )
         assert_same(fuse(graph), anew(graph))
         assert len(fuse(graph)) == (1 if rows == 1 else 2)
+
+
+def chosen(graph: OperationGraph) -> list[tuple[str, float]]:
+    try:
+        return [(c.name, c.cost.seconds) for c in Ranking(fuse(graph), device_spec("h200")).best.choices]
+    except NotSupported:
+        return []
+
+
+def test_choices_do_not_depend_on_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fusion, rankings and engines keep of classes and of shapes before."""
+    graphs = [draw(Case(family, seed, large=True)).graph for family in FAMILIES for seed in range(3)]
+    graphs += [parse(t.format(n=n, h=h)).build_operation_graph() for n in (1, 2, 24) for h in (5, 64) for t in CLASSES]
+    expected = []
+    with host_libraries():
+        for graph in graphs:
+            monkeypatch.setattr(known, "_known", {})
+            monkeypatch.setattr(heuristics, "_kinds", {})
+            monkeypatch.setattr(engine, "_in_turn", {})
+            expected.append(chosen(graph))
+        assert [chosen(graph) for graph in reversed(graphs)] == expected[::-1]
