@@ -99,7 +99,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         ],
         constants={
             "BM": PANEL * groups * tile.consumers, "BN": tile.bn, "CONSUMERS": tile.consumers,
-            "STAGES": choice.stages, "FILTERS": choice.filters, "RESIDENT": tile.is_resident,
+            "PATCHES": tile.held, "STAGES": choice.stages, "FILTERS": choice.filters, "RESIDENT": tile.is_resident,
             "TALL": tile.tall, "WIDE": tile.wide, "LINEAR": tile.is_linear, "PATCH_BYTES": tile.patch_bytes(shape),
             "TAPS_H": shape.taps[0], "TAPS_W": shape.taps[1], "STEP_H": shape.step[0], "STEP_W": shape.step[1],
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
@@ -109,7 +109,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "Element": STORAGE[image.spec.data_type], "Accumulator": compute,
         },
     )  # fmt: skip
-    pieces = patches if tile.is_resident else -(-patches // tile.consumers) * across
+    pieces = patches if tile.is_resident else -(-patches // (tile.held * tile.consumers)) * across
     shared = choice.shared_bytes(shape)
     grid = (min(pieces, device.sm_count), 1, 1)
     threads = 128 * (tile.consumers + 1)

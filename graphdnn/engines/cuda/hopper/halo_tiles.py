@@ -50,7 +50,9 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Halo:
-    """A consumer's patch and columns. ``is_linear``: the pixels of its lines follow each other in a product's rows."""
+    """A consumer's patch, or several, and columns. ``is_linear``: the pixels of its lines follow each other in a
+    product's rows.
+    """
 
     tall: int
     wide: int
@@ -58,11 +60,13 @@ class Halo:
     consumers: int
     is_resident: bool
     is_linear: bool = False
+    held: int = 1  # patches of a consumer
 
     @property
     def name(self) -> str:
         kind = "resident" if self.is_resident else "ring"
-        return f"{self.tall}x{self.wide}x{self.bn}_{self.consumers}{kind}"
+        several = f"{self.held}x" if self.held > 1 else ""
+        return f"{several}{self.tall}x{self.wide}x{self.bn}_{self.consumers}{kind}"
 
     @property
     def registers(self) -> tuple[int, int]:
@@ -77,8 +81,8 @@ class Halo:
     def groups_of_rows(self, shape: Shape) -> int:
         """64s of rows of the product."""
         if not self.is_linear:
-            return self.tall * self.wide // PANEL
-        return -(-((self.tall - 1) * self.reached(shape)[1] + self.wide) // PANEL)
+            return self.held * self.tall * self.wide // PANEL
+        return self.held * -(-((self.tall - 1) * self.reached(shape)[1] + self.wide) // PANEL)
 
     def landing(self, shape: Shape) -> int:
         """Bytes of the image that one copy brings."""
@@ -91,7 +95,7 @@ class Halo:
         rows = lines * pitch
         if self.is_linear:
             last_tap = (lines - self.tall) * pitch + pitch - self.wide
-            rows = max(rows, PANEL * self.groups_of_rows(shape) + last_tap)
+            rows = max(rows, PANEL * self.groups_of_rows(shape) // self.held + last_tap)
         return -(-rows * ROW // 1024) * 1024
 
     def filter_bytes(self, shape: Shape) -> int:
@@ -109,7 +113,7 @@ class Halo:
             left = space - shape.tap_count * shape.blocks * taps
             stages = min(_MOST_STAGES, left // (self.consumers * (patch + _BARRIERS)))
             return (stages, 1) if stages >= 2 and shape.columns <= self.bn else None
-        left = space - 2 * self.consumers * patch - _BARRIERS * 2
+        left = space - 2 * self.held * self.consumers * patch - _BARRIERS * 2
         filters = min(_MOST_FILTERS, left // (taps + _BARRIERS))
         return (2, filters) if filters >= _LEAST_FILTERS else None
 
@@ -126,6 +130,7 @@ TILES: tuple[Halo, ...] = (
     *(Halo(8, 8, bn, 2, False) for bn in (64, 96, 128, 160, 192, 256)),
     *(Halo(8, 16, bn, 2, False) for bn in (64, 96, 128, 160)),
     *(Halo(16, 8, bn, 2, False) for bn in (128, 160)),
+    *(Halo(8, 8, bn, 2, False, held=2) for bn in (128, 160)),
     Halo(4, 28, 128, 2, False, True),
     Halo(7, 14, 128, 2, False, True),
     # Filters of one tap: pixels that follow each other.
@@ -149,7 +154,7 @@ class Choice:
         tile = self.tile
         panels = shape.tap_count * shape.blocks if tile.is_resident else self.filters
         rings = tile.consumers if tile.is_resident else 1
-        stages = tile.consumers * self.stages * tile.patch_bytes(shape) + panels * tile.filter_bytes(shape)
+        stages = tile.held * tile.consumers * self.stages * tile.patch_bytes(shape) + panels * tile.filter_bytes(shape)
         return stages + _BARRIERS * (rings * self.stages + self.filters)
 
 
@@ -208,7 +213,7 @@ class _Held:
             patch = max(taps * tap + _OWN_WAY / tile.consumers, shape.blocks * tile.landing(shape) / _COPIED, leaving)
             start = _START + taps * tile.filter_bytes(shape) / _COPIED
             return cls(tile, stages, filters, start, patch, taps * tap + _PATCH + leaving, across)
-        copied = tile.filter_bytes(shape) + tile.consumers * tile.landing(shape) / shape.tap_count
+        copied = tile.filter_bytes(shape) + tile.held * tile.consumers * tile.landing(shape) / shape.tap_count
         step = max(tile.consumers * tap, copied / _COPIED) + _STEP
         return cls(tile, stages, filters, _START, taps * step + _PATCH + tile.consumers * leaving / 3, 0.0, across)
 
@@ -219,7 +224,7 @@ class _Held:
         if tile.is_resident:
             rounds = -(-patches // sms)
             return self.start + max(rounds * self.patch, -(-rounds // tile.consumers) * self.alone)
-        rounds = -(-(-(-patches // tile.consumers) * self.across) // sms)
+        rounds = -(-(-(-patches // (tile.held * tile.consumers)) * self.across) // sms)
         return self.start + rounds * self.patch
 
 

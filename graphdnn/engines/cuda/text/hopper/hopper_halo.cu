@@ -6,21 +6,24 @@
 //   8 x 8 pixels: eights of neighbours, PITCH apart                      (LINEAR false)
 //   64 pixels that follow each other, those between two lines for nobody (LINEAR true)
 // RESIDENT: filters stay in shared memory, and consumers go their own ways, each with a ring of patches. Otherwise filters
-// come tap by tap through a ring of FILTERS stages, and a stage of the other ring holds a patch for each consumer.
+// come tap by tap through a ring of FILTERS stages, and a stage of the other ring holds PATCHES for each consumer.
 
 constexpr int THREADS = 128 * (CONSUMERS + 1), TAPS = TAPS_H * TAPS_W;
 constexpr int PITCH = WIDE + (TAPS_W - 1) * STEP_W, LINES = TALL + (TAPS_H - 1) * STEP_H;
 constexpr int LANDING = LINES * PITCH * ROW;  // bytes of a patch; the stage that holds it is as long or longer
 // Filters across k come in whole panels, whose last columns may be the next tile's.
 constexpr int PANELS = (BN + PANEL - 1) / PANEL, B_BYTES = ACROSS_FILTER ? PANELS * PANEL_BYTES : BN * ROW;
-constexpr int OF_BOTH = RESIDENT ? 1 : CONSUMERS;  // patches in a stage, arrivals that free it
+constexpr int IN_STAGE = RESIDENT ? 1 : CONSUMERS * PATCHES, LEAVING = RESIDENT ? 1 : CONSUMERS;  // patches, arrivals
+constexpr int OF_PATCH = MI / PATCHES;  // 64s of rows
 constexpr int RINGS = RESIDENT ? CONSUMERS : 1;
-static_assert(LINEAR || (TALL % 8 == 0 && WIDE % 8 == 0 && TALL * WIDE == 64 * MI), "whole blocks of 8 x 8");
-static_assert(!LINEAR || (TALL - 1) * PITCH + WIDE <= 64 * MI, "all lines within the rows");
+static_assert(LINEAR || (TALL % 8 == 0 && WIDE % 8 == 0 && TALL * WIDE == 64 * OF_PATCH), "whole blocks of 8 x 8");
+static_assert(!LINEAR || (TALL - 1) * PITCH + WIDE <= 64 * OF_PATCH, "all lines within the rows");
+static_assert(MI % PATCHES == 0 && (PATCHES == 1 || !RESIDENT), "a consumer's patches");
 static_assert(PATCH_BYTES >= LANDING && PATCH_BYTES % 1024 == 0 && BN % 32 == 0, "whole swizzles and blocks of columns");
 
-// Pixels from the patch's first to the first of 64 rows.
-constexpr int first_of(int j) { return LINEAR ? 64 * j : 8 * (j / (WIDE / 8)) * PITCH + j % (WIDE / 8) * 8; }
+// Pixels from a patch's first to the first of 64 rows, and the same from a consumer's first patch.
+constexpr int first_in_patch(int j) { return LINEAR ? 64 * j : 8 * (j / (WIDE / 8)) * PITCH + j % (WIDE / 8) * 8; }
+constexpr int first_of(int j) { return j / OF_PATCH * (PATCH_BYTES / ROW) + first_in_patch(j % OF_PATCH); }
 
 __device__ __forceinline__ matrix_t pixels_at(shared_t address) {
     const matrix_t between_eights = ((LINEAR ? 8 : PITCH) * ROW) >> 4, unused = 1, swizzled = 1;
@@ -116,11 +119,11 @@ __device__ __forceinline__ void multiply_tap(Accumulator (&sum)[COUNT][SUMS], ma
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const int blocks = (int)p.channel_blocks;
-    const shared_t patches = shared_address(memory), filters = patches + CONSUMERS * STAGES * PATCH_BYTES;
+    const shared_t patches = shared_address(memory), filters = patches + CONSUMERS * PATCHES * STAGES * PATCH_BYTES;
     const shared_t full = filters + (RESIDENT ? TAPS * blocks : FILTERS) * B_BYTES, empty = full + 8 * RINGS * STAGES;
     const shared_t full_filter = empty + 8 * RINGS * STAGES, empty_filter = full_filter + 8 * FILTERS;
     if (threadIdx.x == 0) {
-        begin_ring<RINGS * STAGES>(full, empty, OF_BOTH);
+        begin_ring<RINGS * STAGES>(full, empty, LEAVING);
         begin_ring<FILTERS>(full_filter, empty_filter, CONSUMERS);  // one where filters are resident: only `full` is used
         publish_barriers();
     }
@@ -129,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
     const int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 % 4, 0);
     const int columns = (int)p.tiles_n, count = (int)p.patches;
-    const int pieces = RESIDENT ? count : (count + CONSUMERS - 1) / CONSUMERS * columns;
+    const int pieces = RESIDENT ? count : (count + IN_STAGE - 1) / IN_STAGE * columns;
     Turn<STAGES> turn;
     [[maybe_unused]] Turn<FILTERS> next;
     if (warpgroup == 0) {
@@ -170,12 +173,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
             const auto copy_patches = [&](int piece) {
                 for (int block = 0; block < blocks; ++block) {
                     await_phase(empty + 8 * turn.stage, turn.parity ^ 1);
-                    announce(full + 8 * turn.stage, CONSUMERS * LANDING);
+                    announce(full + 8 * turn.stage, IN_STAGE * LANDING);
                     #pragma unroll
-                    for (int c = 0; c < CONSUMERS; ++c)  // beyond the last image: zeros
+                    for (int i = 0; i < IN_STAGE; ++i)  // beyond the last image: zeros
                         copy_patch(
-                            p, patches + (turn.stage * CONSUMERS + c) * PATCH_BYTES, full + 8 * turn.stage, block,
-                            piece / columns * CONSUMERS + c
+                            p, patches + (turn.stage * IN_STAGE + i) * PATCH_BYTES, full + 8 * turn.stage, block,
+                            piece / columns * IN_STAGE + i
                         );
                     turn.advance();
                 }
@@ -194,8 +197,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                         __syncwarp();
                     } else {
                         #pragma unroll 1
-                        for (int c = 0; c < CONSUMERS; ++c)
-                            fetch_patch(p, piece / columns * CONSUMERS + c, piece % columns * BN);
+                        for (int i = 0; i < IN_STAGE; ++i)
+                            fetch_patch(p, piece / columns * IN_STAGE + i, piece % columns * BN);
                     }
                 }
             }
@@ -212,7 +215,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
         for (int piece = from; piece < pieces; piece += pace) {
             Work w{};
             w.tile_n = RESIDENT ? 0 : piece % columns;
-            const int patch = RESIDENT ? piece : piece / columns * CONSUMERS + consumer;
+            const int patch = RESIDENT ? piece : piece / columns * IN_STAGE + consumer * PATCHES;
             Accumulator sum[MI][SUMS];
             #pragma unroll
             for (int j = 0; j < MI; ++j)
@@ -224,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
             for (int block = 0; block < blocks; ++block) {
                 const int stage = ring + turn.stage;
                 await_phase(full + 8 * stage, turn.parity);
-                const matrix_t a = pixels_at(patches + (RESIDENT ? stage : stage * CONSUMERS + consumer) * PATCH_BYTES);
+                const matrix_t a = pixels_at(patches + (RESIDENT ? stage : stage * IN_STAGE + consumer * PATCHES) * PATCH_BYTES);
                 if constexpr (RESIDENT) {
                     const matrix_t b = matrix_at<ACROSS_FILTER>(filters + block * TAPS * B_BYTES);
                     #pragma unroll
@@ -272,7 +275,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                 if constexpr (!RESIDENT) arrive(empty_filter + 8 * previous_filter);
             }
             #pragma unroll
-            for (int j = 0; j < MI; ++j) leave_all<BN / 32>(p, w, rows_of_patch(p, patch, j), 0, sum[j]);
+            for (int j = 0; j < MI; ++j) leave_all<BN / 32>(p, w, rows_of_patch(p, patch + j / OF_PATCH, j % OF_PATCH), 0, sum[j]);
         }
     }
 }
