@@ -105,6 +105,8 @@ def as_text(config: EngineConfig, entries: list[dict[str, Any]]) -> str:
 def _table(entries: list[dict[str, Any]]) -> str:
     """Without the columns of what is spilled where nothing is."""
     rows, head = [_row(entry) for entry in entries], _HEAD
+    if not any("registers" in entry for entry in entries):
+        return table(head[:2], [row[:2] for row in rows])
     if not any(entry.get(field) for entry in entries for field in _SPILLED):
         head, *rows = ((*row[:4], *row[6:]) for row in (head, *rows))
     return table(head, narrowed(head, rows, 1, 98), right=range(2, len(head) - 1))

@@ -20,10 +20,11 @@ from graphdnn.rules import Rule
 
 FILE = Rule(
     id="cli.file",
-    expected="a readable file, or a problem text",
+    expected="a readable file{else_}",
     reason="the file cannot be read: {detail}",
-    fix="check the path; a problem text looks like 'conv x=f32[8,64,56,56] w=f32[64,64,3,3] pad=1 + relu'",
+    fix="check the path",
 )
+_TEXT = ", or a text like 'conv x=f32[8,64,56,56] w=f32[64,64,3,3] pad=1 + relu'"
 T = TypeVar("T")
 HELP = (
     "a graph file, a plan file (its engines, knobs and device, unless options say otherwise), - for stdin, or a text"
@@ -83,19 +84,22 @@ def is_problem(text: str) -> bool:
 def read_source(argument: str) -> str:
     """The content of a file or of stdin, or the argument itself where it is a problem text."""
     if argument == "-" or is_path(argument):
-        return read_file(argument)
+        return read_file(argument, _TEXT)
     return argument
 
 
-def read_file(argument: str) -> str:
-    """The content of a file, or of stdin for -. Raises ``MalformedFile`` when it cannot be read."""
+def read_file(argument: str, else_: str = "") -> str:
+    """The content of a file, or of stdin for -. Raises ``MalformedFile`` when it cannot be read.
+
+    ``else_``: what the argument might have been instead.
+    """
     if argument == "-":
         return sys.stdin.read(LARGEST_FILE + 1)
     try:
         with Path(argument).open(encoding="utf-8") as file:
             return file.read(LARGEST_FILE + 1)
     except (OSError, UnicodeDecodeError) as error:
-        raise MalformedFile(FILE.reject("command line", "file", argument, detail=_said(error))) from None
+        raise MalformedFile(FILE.reject("command line", "file", argument, detail=_said(error), else_=else_)) from None
 
 
 def _said(error: Exception) -> str:
