@@ -68,7 +68,7 @@ class Program:
         self._vector_axis = space.rank - 1 if vector_axis is None else vector_axis
         self._linear, self._packed = linear, packed_strides(space.sizes)
         self._quick = quick
-        self._if = f"if ({condition}) " if condition else ""
+        self._if, self._condition = f"if ({condition}) " if condition else "", condition
         self._values: dict[int, str] = {}  # uid -> array
         self._fields: dict[int, str] = {}
         self._factors: set[int] = set()
@@ -76,7 +76,7 @@ class Program:
         self._stores = stores
         self._keeps, self._sums = keeps, sums
         self._kept: list[tuple[str, str, str]] = []  # type, name, load
-        self._loaded: list[tuple[TensorSpec, str, str]] = []  # from memory at offsets: field, offset
+        self._loaded: list[tuple[TensorSpec, str]] = []  # from memory, and where
         self._lines: list[str] = []
         self._functions: list[str] = []  # that the function calls
         self._number = {id(step): i for i, step in enumerate(op.operations)}
@@ -109,9 +109,9 @@ class Program:
         elif spec.data_type is DataType.BOOLEAN:
             self.each(f"{name}[e] = load_bit(p.{field}, {self._offset(spec, field)});")
         else:
-            step, offset = self._step(spec, field), self._offset(spec, field)
-            load = f"load<{self.width}>(p.{field} + ({offset}), {step}, "
-            self._loaded.append((spec, field, offset))
+            step, place = self._step(spec, field), self._place(spec, field)
+            load = f"load<{self.width}>({place}, {step}, "
+            self._loaded.append((spec, place))
             if self._keeps and is_of_vector_axis(self._space, spec, self._vector_axis):
                 self._lines.pop()  # the array's declaration
                 self._kept.append((kind, name, load))
@@ -141,7 +141,16 @@ class Program:
                 self._parameters.integers(f"{field}_stride", [s * spec.vector_count for s in spec.strides])
         return field
 
-    def _offset(self, spec: TensorSpec, field: str) -> str:
+    def _place(self, spec: TensorSpec, field: str) -> str:
+        """The address of the element at ``at``. What neighbours of a pack have in common comes first: calls at several
+        places along the vector axis share it.
+        """
+        j = self._vector_axis
+        if self.width == 1 or not self._condition or spec.vector_count != 1 or self._space.strides(spec)[j] != 1:
+            return f"p.{field} + ({self._offset(spec, field)})"
+        return f"p.{field} + ({self._offset(spec, field, without=j)}) + at[{j}]"
+
+    def _offset(self, spec: TensorSpec, field: str, without: int = -1) -> str:
         """Elements from the tensor's first to the one at ``at``."""
         if spec.vector_count != 1:
             return self._vectorized_offset(spec, field)
@@ -149,7 +158,9 @@ class Program:
         if self._linear and is_addressable(spec) and self._is_packed(strides):
             return self._linear
         kind = "(int)" if spec.span <= _INT_MAX else ""  # a 64-bit product is three instructions
-        terms = [f"at[{j}] * {kind}p.{field}_stride[{j}]" for j, stride in enumerate(strides) if stride]
+        terms = [
+            f"at[{j}] * {kind}p.{field}_stride[{j}]" for j, stride in enumerate(strides) if stride and j != without
+        ]
         if spec.data_type is DataType.BOOLEAN and self.width != 1 and strides[self._vector_axis]:
             terms.append(f"e * p.{field}_stride[{self._vector_axis}]")
         return " + ".join(terms) or "0"
@@ -309,10 +320,11 @@ class Program:
         if spec.data_type is DataType.BOOLEAN:
             self.each(f"{self._if}store_bit(p.{field}, {self._offset(spec, field)}, {value}[e]);")
         else:
-            step, offset = self._step(spec, field), self._offset(spec, field)
+            step = self._step(spec, field)
             # The address outside the condition: neighbouring calls share what it is made of.
-            self._line(f"{STORAGE[spec.data_type]}* const to_{field} = p.{field} + ({offset});")
-            self._line(f"{self._if}{self._stores}<{self.width}>(to_{field}, {step}, {value});")
+            self._line(f"{STORAGE[spec.data_type]}* const to_{field} = {self._place(spec, field)};")
+            how, condition = ("_if", f"{self._condition}, ") if self._condition else ("", "")
+            self._line(f"{self._stores}{how}<{self.width}>({condition}to_{field}, {step}, {value});")
 
     def store_outputs(self, steps: Sequence[Operation]) -> None:
         """Write every output of the fused operation that one of ``steps`` computes."""
@@ -366,7 +378,7 @@ class Program:
         """What the function reads from memory that is as large as what it computes, along the vector axis."""
         most = prod(self._space.sizes)
         strides = self._space.strides
-        return [t for t, _, _ in self._loaded if t.elements >= most and strides(t)[self._vector_axis] == 1]
+        return [t for t, _ in self._loaded if t.elements >= most and strides(t)[self._vector_axis] == 1]
 
     @property
     def fetched(self) -> int:
@@ -377,7 +389,7 @@ class Program:
     def fetching(self, name: str) -> str:
         """The text of ``name``, which asks for the lines of streamed operands at a coordinate, ahead of their use."""
         streamed = {t.uid for t in self.streamed()}
-        lines = "".join(f"    fetch_line(p.{f} + ({offset}));\n" for t, f, offset in self._loaded if t.uid in streamed)
+        lines = "".join(f"    fetch_line({place});\n" for t, place in self._loaded if t.uid in streamed)
         head = f"__device__ __forceinline__ void {name}(const Params& p, const int (&at)[{self._space.rank}])"
         return f"{head} {{\n{lines}}}\n"
 

@@ -209,7 +209,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     _add_maps(parameters, product, walks, gathered, plain, PANEL if across_filter else sizes.sides(tile)[1],
               PANEL if product.is_wgrad else sizes.sides(tile)[0], held if is_permuted else 0)  # fmt: skip
 
-    out_space = _result_space(roles, is_turned, tile.is_turned)
+    is_joined = sizes.may_be_turned
+    out_space = _result_space(roles, is_turned or is_joined, is_joined)
     vector_axis = _LAST_PIXEL if sizes.is_turned else _CHANNELS
     width = min(width_for(out_space, steps.epilogue_tensors(), vector_axis), held)
     body = Program(
@@ -228,6 +229,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     describe_work(parameters, product, sizes, layout, walks, blocks, pitch, units)
     parameters.integer("parts", choice.parts)
     parameters.integer("image_pixels", out_space.sizes[_LAST_PIXEL])
+    if is_joined:
+        parameters.integer("joined", 1)
     if is_split:
         partial = choice.parts * layout.tiles * tile.bm * tile.bn * 4
         parameters.scratch("partial", compute, steps.allocate(partial))

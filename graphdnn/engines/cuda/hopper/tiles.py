@@ -49,6 +49,7 @@ _STREAM = 44e9  # bytes a second from memory to one multiprocessor
 _COPY_PACE = 0.88  # of the bandwidth, of operands
 _LEAST_STAGES = 3
 _OTHER_REGISTERS, _TURNED_REGISTERS = 40, 8  # of a thread, than those of sums; more where they leave turned
+_MOST_TURNED_SUMS = 96  # of a thread, beside a residual
 _REGISTERS, _MOST_REGISTERS = 65536, 255  # of a multiprocessor, and of a thread
 
 
@@ -86,7 +87,12 @@ class Tile:
     def holds(self, sets: int) -> bool:
         """Whether so many sets of a tile's sums fit into registers."""
         others = _OTHER_REGISTERS + (_TURNED_REGISTERS if self.is_turned else 0)
-        return sets == 1 or sets * self.bm // (64 * self.consumers) * self.bn // 2 <= self.registers[0] - others
+        return sets == 1 or sets * self.sums <= self.registers[0] - others
+
+    @property
+    def sums(self) -> int:
+        """Of a thread."""
+        return self.bm // (64 * self.consumers) * self.bn // 2
 
     @cached_property
     def stage_bytes(self) -> int:
@@ -164,6 +170,8 @@ class Sizes(NamedTuple):
 
     def takes(self, tile: Tile) -> bool:
         if tile.is_turned and not self.may_be_turned:
+            return False
+        if tile.is_turned and self.streamed_bytes and tile.sums >= _MOST_TURNED_SUMS:
             return False
         return tile.holds(self.sets) and (self.column_unit == 1 or self.sides(tile)[1] % self.column_unit == 0)
 

@@ -62,6 +62,33 @@ template <int V, class T> __device__ __forceinline__ void store(T* to, Same, con
     *to = from[0];  // every axis with a stride of 0 has one element
 }
 
+// Where a condition holds. Packs go without a branch, so that what is made for them is made together, whether it leaves or not.
+template <int V, class T, class How>
+__device__ __forceinline__ void store_if(bool valid, T* to, How how, const T (&from)[V]) {
+    if (valid) store<V>(to, how, from);
+}
+template <int V, class T> __device__ __forceinline__ void store_if(bool valid, T* to, Packed how, const T (&from)[V]) {
+#ifdef __CUDA_ARCH__
+    constexpr int BYTES = V * (int)sizeof(T);
+    Pack<T, V> pack;
+    #pragma unroll
+    for (int e = 0; e < V; ++e) pack.at[e] = from[e];
+    if constexpr (BYTES == 16) {
+        const uint4 w = *(const uint4*)&pack;
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, %5, 0; @p st.global.v4.b32 [%4], {%0, %1, %2, %3}; }"
+                     ::"r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w), "l"(to), "r"((int)valid) : "memory");
+    } else if constexpr (BYTES == 8) {
+        const uint2 w = *(const uint2*)&pack;
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, %3, 0; @p st.global.v2.b32 [%2], {%0, %1}; }"
+                     ::"r"(w.x), "r"(w.y), "l"(to), "r"((int)valid) : "memory");
+    } else if constexpr (BYTES == 4) {
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p st.global.b32 [%1], %0; }"
+                     ::"r"(*(const unsigned int*)&pack), "l"(to), "r"((int)valid) : "memory");
+    } else
+#endif
+    if (valid) store<V>(to, how, from);
+}
+
 // By-value tensors: the element's bytes, lowest first, in a word of the struct.
 template <class T> __device__ __forceinline__ T from_bits(unsigned long long word) {
     union { unsigned long long word; T value; } both;

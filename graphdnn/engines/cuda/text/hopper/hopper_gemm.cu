@@ -17,6 +17,9 @@ constexpr int A_BYTES = BM * ROW, B_BYTES = BN * ROW, RING_BYTES = STAGES * (A_B
 // too few, sums are cleared instead.
 constexpr bool BEGUN_BY_PRODUCTS = SPARES_REGISTERS;
 constexpr bool REHEARSES = !SPLIT;
+// What the epilogue keeps is read while the last products run, where registers hold it beside the sums.
+constexpr int SUMS_HELD = (PROMOTED > 0 ? 2 : 1) * MI * SUMS, KEPT_AHEAD = BN / 32 * (int)sizeof(Held) / 4;
+constexpr bool KEEPS_AHEAD = SPARES_REGISTERS && SUMS_HELD + KEPT_AHEAD + 40 <= MULTIPLYING_REGISTERS;
 static_assert(!WGRAD || !(TURNED || ACROSS_FILTER || PERMUTED), "a filter gradient reads no filter");
 static_assert(BM % (64 * CONSUMERS) == 0 && BN % 32 == 0 && (!ACROSS_B || BN % PANEL == 0), "whole panels");
 
@@ -39,9 +42,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
     Turn<STAGES> turn;
     if (warpgroup == 0) {
         give_registers<COPYING_REGISTERS>();
-        wait_for_launch_before();
         if (warp == 0 && is_elected()) {
+            bool is_first = true;
             const auto slot = [&](shared_t& a, shared_t& b, shared_t& barrier, int bytes = A_BYTES + B_BYTES) {
+                if (is_first) wait_for_launch_before();
+                is_first = false;
                 await_phase(empty + 8 * turn.stage, turn.parity ^ 1);
                 barrier = full + 8 * turn.stage;
                 announce(barrier, bytes);
@@ -112,6 +117,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
                     }
                 }
             }
+            // Where results go, and what the epilogue reads for all rows, while the last products run.
+            Rows rows[MI];
+            Held held[BN / 32];
+            if constexpr (!SPLIT && !PAIRED) {
+                #pragma unroll
+                for (int j = 0; j < MI; ++j) {
+                    rows[j] = rows_of(p, w, consumer, j);
+                    rows[j].is_inside[0] &= is_real;
+                    rows[j].is_inside[1] &= is_real;
+                }
+                if (KEEPS_AHEAD)
+                    #pragma unroll
+                    for (int block = 0; block < BN / 32; ++block) keep_piece(p, piece_of(p, w, rows[0], block, 0), held[block]);
+            }
             await_products<0>();
             if (is_real && number + (int)gridDim.x >= pieces) let_next_start();
             #pragma unroll
@@ -135,13 +154,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
                         });
                     } else {
                         const int row = (consumer * MI + j) * 64 + warp * 16 + (int)threadIdx.x % 32 / 4;
-                        Rows rows = rows_of(p, w, consumer, j);
-                        rows.is_inside[0] &= is_real;
-                        rows.is_inside[1] &= is_real;
                         after = turn;
-                        leave_all<BN / 32>(p, w, rows, 0, result[j], [&](Held& held, int block, int h) {
-                            read_residual(memory, full, empty, after, held, row + 8 * h, is_real, j + 1 == MI, block, h);
-                        });
+                        #pragma unroll
+                        for (int block = 0; block < BN / 32; ++block)
+                            leave_block(
+                                p, w, rows[j], block, result[j] + block * 16, held[block], KEEPS_AHEAD,
+                                [&](Held& with, int block, int h) {
+                                    read_residual(memory, full, empty, after, with, row + 8 * h, is_real, j + 1 == MI, block, h);
+                                }
+                            );
                     }
                 }
                 if (PAIRED && is_real) free_residual(empty, after);

@@ -33,10 +33,17 @@ __device__ __forceinline__ void gather_neighbours(Accumulator (&v)[8]) {
         }
 }
 
+// Whether all pixels are one axis of the result, which Params then say (p.joined).
+template <class Fields> constexpr auto joins(int) -> decltype(&Fields::joined, true) { return true; }
+template <class Fields> constexpr bool joins(long) { return false; }
+constexpr bool JOINED = joins<Params>(0);
+
 // Where a pixel of a forward-like product lies in the result. TURNED: an image's pixels are one axis.
 __device__ __forceinline__ void pixel_coordinates(const Params& p, const Work& w, int number, int (&at)[6]) {
     at[1] = w.group;
-    if constexpr (TURNED) {
+    if constexpr (JOINED) {
+        at[5] = number;
+    } else if constexpr (TURNED) {
         at[0] = number / (int)p.image_pixels;
         at[5] = number - at[0] * (int)p.image_pixels;
     } else {
@@ -116,6 +123,11 @@ __device__ __forceinline__ Piece piece_of(const Params& p, const Work& w, const 
 // What the epilogue reads once for all rows of a block of columns.
 struct Held { Kept kept[8 / WIDTH]; };
 
+__device__ __forceinline__ void keep_piece(const Params& p, const Piece& piece, Held& held) {
+    #pragma unroll
+    for (int i = 0; i < 8 / WIDTH; ++i) keep(p, piece.at[i], held.kept[i]);
+}
+
 __device__ __forceinline__ void leave(const Params& p, const Piece& piece, const Held& held, Accumulator (&v)[8]) {
     if constexpr (!PERMUTED) gather_neighbours(v);
     #pragma unroll
@@ -142,6 +154,22 @@ __device__ __forceinline__ void row_of_sums(Accumulator (&v)[8], const Accumulat
 // `bring(held, block, h)` adds to what the epilogue keeps for one of the two rows.
 struct BringsNothing { __device__ __forceinline__ void operator()(Held&, int, int) const {} };
 
+// One block: two rows of a thread. `is_kept`: what the epilogue keeps for both was read ahead.
+template <class Bring>
+__device__ __forceinline__ void leave_block(
+    const Params& p, const Work& w, const Rows& rows, int block, const Accumulator* sum, Held& held, bool is_kept, const Bring& bring
+) {
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        const Piece piece = piece_of(p, w, rows, block, h);
+        if (!SPARES_REGISTERS || (h == 0 && !is_kept)) keep_piece(p, piece, held);
+        bring(held, block, h);
+        Accumulator v[8];
+        row_of_sums(v, sum, h);
+        leave(p, piece, held, v);
+    }
+}
+
 template <int COUNT, class Bring = BringsNothing>
 __device__ __forceinline__ void leave_all(
     const Params& p, const Work& w, const Rows& rows, int first_block, const Accumulator (&sum)[16 * COUNT],
@@ -150,17 +178,7 @@ __device__ __forceinline__ void leave_all(
     #pragma unroll
     for (int block = 0; block < COUNT; ++block) {
         Held held;
-        #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-            const Piece piece = piece_of(p, w, rows, first_block + block, h);
-            if (h == 0 || !SPARES_REGISTERS)
-                #pragma unroll
-                for (int i = 0; i < 8 / WIDTH; ++i) keep(p, piece.at[i], held.kept[i]);
-            bring(held, first_block + block, h);
-            Accumulator v[8];
-            row_of_sums(v, sum + block * 16, h);
-            leave(p, piece, held, v);
-        }
+        leave_block(p, w, rows, first_block + block, sum + block * 16, held, false, bring);
     }
 }
 

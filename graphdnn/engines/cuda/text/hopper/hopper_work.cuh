@@ -34,7 +34,7 @@ template <class Fields> __device__ __forceinline__ int band_of(const Fields&, lo
 __device__ __forceinline__ Work work_of(const Params& p, int number) {
     Work w;
     int part = number;
-    w.tile = take(part, (int)p.tiles);
+    w.tile = SPLIT ? take(part, (int)p.tiles) : number;
     w.residue = 0;
     #pragma unroll
     for (int i = 1; i < RESIDUES; ++i)
@@ -54,9 +54,9 @@ __device__ __forceinline__ Work work_of(const Params& p, int number) {
         w.tile_m = above + take(in_band, min(band, down - above));
         w.tile_n = in_band;
     }
-    const int depth = (int)p.depth[w.residue], parts = SPLIT ? (int)p.parts : 1;
-    w.first = (int)((long long)depth * part / parts);
-    w.last = (int)((long long)depth * (part + 1) / parts);
+    const int depth = (int)p.depth[w.residue], parts = (int)p.parts;
+    w.first = SPLIT ? (int)((long long)depth * part / parts) : 0;
+    w.last = SPLIT ? (int)((long long)depth * (part + 1) / parts) : depth;
     return w;
 }
 
@@ -114,19 +114,19 @@ template <class Slot> __device__ __forceinline__ void fill_forward(const Params&
     int start[3], offset[3];
     const Pixel pixel = pixel_of(p, w.residue, w.tile_m * HELD_M);
     gathered_start(p, w.residue, pixel, start);
-    Tap tap = tap_of(p, w.residue, w.first / blocks);
-    int block = w.first % blocks;
+    Tap tap = SPLIT ? tap_of(p, w.residue, w.first / blocks) : Tap{};
+    int block = SPLIT ? w.first % blocks : 0;
     const int column = w.tile_n * HELD_N;
     #pragma unroll 1
     for (int step = w.first; step < w.last; ++step) {
-        shared_t a, b, barrier;
-        slot(a, b, barrier);
-        const shared_t image = TURNED ? b : a, filter = TURNED ? a : b;
         offset_of(p, w.residue, tap, offset);
         int in_filter = (int)p.filter_start[w.residue];
         #pragma unroll
         for (int d = 3 - SPATIAL; d < 3; ++d) in_filter += tap.at[d] * (int)p.filter_step[d];
         const int summed = w.group * channels + block * BK;
+        shared_t a, b, barrier;
+        slot(a, b, barrier);  // the first one waits for the launch before, when all else is known
+        const shared_t image = TURNED ? b : a, filter = TURNED ? a : b;
         copy_pixels<SPATIAL>(image, p.gathered[w.residue], barrier, summed, pixel.n, start, offset);
         if constexpr (ACROSS_FILTER) {
             #pragma unroll
