@@ -215,11 +215,15 @@ class Program:
         self._line(f"// operation {self._number[id(step)]}: {step.tag}")
 
     def anchor(self, step: Operation, spec: TensorSpec, accumulator: str, ctype: str) -> None:
-        """The anchor's result enters: ``accumulator`` is an array of ``ctype``; alpha and beta are applied here."""
+        """The anchor's result enters: ``accumulator`` is an array of ``ctype``; alpha and beta are applied here. A
+        storage type is the result's own: it was rounded already.
+        """
         self.note(step)
         alpha, beta = getattr(step, "alpha", 1.0), getattr(step, "beta", 0.0)
         if alpha == 1.0 and beta == 0.0:
-            if self._fills_words(spec, ctype):
+            if ctype == STORAGE[spec.data_type] not in COMPUTE_TYPE.values():
+                self._values[spec.uid] = accumulator
+            elif self._fills_words(spec, ctype):
                 self._line(f"narrow_bytes({accumulator}, {self._new(spec)});")
             else:
                 self.set(spec, f"{accumulator}[e]")

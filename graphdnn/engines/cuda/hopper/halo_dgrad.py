@@ -18,7 +18,7 @@ from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.generator.program import Program, width_for
-from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.generator.source import file_text, kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.generator.tensor_cores import OF_EXACT, OF_TF32
 from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
@@ -28,7 +28,7 @@ from graphdnn.engines.cuda.hopper.halo_dgrad_shape import shape_of, walk_through
 from graphdnn.engines.cuda.hopper.halo_dgrad_tiles import TILE, blocks_of, choose
 from graphdnn.engines.cuda.hopper.maps import filter_map, image_map, walk_of
 from graphdnn.engines.cuda.hopper.operands import is_exchanged, operands
-from graphdnn.engines.cuda.hopper.product import product_text
+from graphdnn.engines.cuda.hopper.product import ACROSS_K, product_text
 from graphdnn.engines.cuda.hopper.tiles import PANEL
 from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
@@ -42,8 +42,22 @@ _FILES = (
     "hopper_pipeline.cuh",
     "hopper_work.cuh",
     "hopper_leave.cuh",
+    "hopper_leave_rounded.cuh",
     "hopper_halo_dgrad.cu",
 )
+
+# What hopper_leave.cuh calls with sums, where results leave rounded.
+_EPILOGUE_OF_SUMS = """\
+__device__ __forceinline__ void epilogue(
+    const Params& p, const int (&at)[6], const Kept& kept, const {compute} (&acc)[{width}], bool is_there
+) {{
+    Rounded<{leaving}, {width}> rounded = {{}};
+    #pragma unroll
+    for (int e = 0; e < {width}; ++e)
+        rounded.word[e / 2] |= (unsigned int)narrow<{leaving}>(acc[e]).bits << 16 * (e % 2);
+    epilogue(p, at, kept, rounded, is_there);
+}}
+"""
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
@@ -67,7 +81,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     out_space = roles.space(roles.output)
     width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), _NEIGHBOURS)
     body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, keeps=True, condition="is_there")
-    steps.finish(body, "acc", compute)
+    is_narrow = _leaves_rounded(op)
+    leaving = STORAGE[roles.output.data_type] if is_narrow else compute
+    taken = f"const Rounded<{leaving}, {width}>& acc" if is_narrow else f"const {compute} (&acc)[{width}]"
+    steps.finish(body, "acc", leaving)
     layout = Layout.of(sizes, PANEL * tile.consumers, tile.bn)
     walks = [walk_of(product, residue) for residue in product.residues]
     describe_work(parameters, product, sizes, layout, walks, shape.blocks)
@@ -87,8 +104,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         _FILES,
         parameters=parameters.text,
         functions=[
+            file_text("hopper_rounded.cuh"),
             body.keeping(),
-            body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}], bool is_there"),
+            body.function("epilogue", f"const Kept& kept, {taken}, bool is_there"),
+            *([_EPILOGUE_OF_SUMS.format(compute=compute, leaving=leaving, width=width)] if is_narrow else []),
             product_text(kind, kind, tile.bn, False, across_filter),
             _described(meetings, tile.is_apart),
         ],
@@ -100,7 +119,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "WGRAD": False, "TURNED": False, "ACROSS_FILTER": across_filter, "PERMUTED": False,
             "SPATIAL": 2, "SPLIT": False,
             "NEIGHBOURS": _NEIGHBOURS, "WIDTH": width,
-            "Element": STORAGE[kind], "Accumulator": compute,
+            "Element": STORAGE[kind], "Accumulator": compute, "Leaving": leaving, "IS_ROUNDED": is_narrow,
         },
     )  # fmt: skip
     grid = (blocks_of(shape, tile, device.sm_count), 1, 1)
@@ -111,6 +130,14 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         )
     )
     return steps.kernel(name)
+
+
+def _leaves_rounded(op: FusedOp) -> bool:
+    """Whether sums become 16-bit floats before anything else is done with them."""
+    anchor = op.main
+    (result,) = anchor.outputs().values()
+    is_scaled = getattr(anchor, "alpha", 1.0) != 1.0 or getattr(anchor, "beta", 0.0) != 0.0
+    return result.data_type in ACROSS_K and not is_scaled
 
 
 def _described(meetings: Meetings, is_apart: bool) -> str:

@@ -173,7 +173,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_dgrad(const
             const int row = piece * 64 + warp * 16 + lane / 4;
             const Place places[2] = {place_of(p, row), place_of(p, row + 8)};
             #pragma unroll
-            for (int j = 0; j < RESIDUES; ++j) leave_all<BN / 32>(p, w, rows_of_residue(p, places, j), 0, sum[j]);
+            for (int j = 0; j < RESIDUES; ++j) {
+                const Rows rows = rows_of_residue(p, places, j);
+                if constexpr (IS_ROUNDED) leave_rounded<Leaving, BN / 32>(p, w, rows, sum[j]);
+                else leave_all<BN / 32>(p, w, rows, 0, sum[j]);
+            }
         }
     }
 }
