@@ -26,9 +26,7 @@ __device__ __forceinline__ void leave_rounded(const Params& p, const Work& w, co
         #pragma unroll
         for (int h = 0; h < 2; ++h) {
             const Piece piece = piece_of(p, w, rows, block, h);
-            if (h == 0 || !SPARES_REGISTERS)
-                #pragma unroll
-                for (int i = 0; i < 8 / WIDTH; ++i) keep(p, piece.at[i], held.kept[i]);
+            if (h == 0 || !SPARES_REGISTERS) keep_piece(p, piece, held);
             unsigned int v[4];
             #pragma unroll
             for (int group = 0; group < 4; ++group) {

@@ -8,16 +8,14 @@ template <class T, int V> struct Rounded {
     }
 };
 
-template <int V, class T, class How> __device__ __forceinline__ void store(T* to, How how, const Rounded<T, V>& from) {
+template <int V, class T, class How>
+__device__ __forceinline__ void store_if(bool valid, T* to, How how, const Rounded<T, V>& from) {
     if constexpr (same<How, Packed> && V > 1) {
-        Pack<unsigned int, V / 2> pack;
-        #pragma unroll
-        for (int i = 0; i < V / 2; ++i) pack.at[i] = from.word[i];
-        store_pack<V / 2>((unsigned int*)to, pack);
+        store_if<V / 2>(valid, (unsigned int*)to, how, from.word);
     } else {
         T each[V];
         #pragma unroll
         for (int e = 0; e < V; ++e) each[e] = from[e];
-        store<V>(to, how, each);
+        store_if<V>(valid, to, how, each);
     }
 }
