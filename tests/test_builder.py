@@ -532,6 +532,7 @@ def test_unknown_keys_and_missing_arrays() -> None:
     x, w, b, y = conv_bias_relu(g)
     g.build()
     _refused(lambda: g.execute({"z": np.zeros(1)}), "builder.binding.unknown")
+    _refused(lambda: g.execute([np.zeros(1)]), "builder.binding.pack")  # type: ignore[arg-type]
     with pytest.raises(BadParam, match=r"binding\.missing"):
         g.execute({x: values(2, 8, 6, 6), w: values(4, 8, 3, 3), y: values(2, 4, 6, 6)})
     assert b.get_uid() == 3

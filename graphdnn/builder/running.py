@@ -19,6 +19,12 @@ UNKNOWN_KEY = Rule(
     reason="the variant pack is addressed by tensor, uid or name",
     fix="pass the tensor that the graph returned",
 )
+NO_PACK = Rule(
+    id="builder.binding.pack",
+    expected="a mapping of tensors, uids or names to arrays",
+    reason="an array alone does not say which tensor it is for",
+    fix="pass e.g. {x: array, y: out}",
+)
 AMBIGUOUS = Rule(
     id="builder.binding.ambiguous",
     expected="one array for one tensor",
@@ -91,6 +97,8 @@ class Running(Planning):
         return found
 
     def _resolved(self, variant_pack: Mapping[Any, Any]) -> dict[int, Any]:
+        if not isinstance(variant_pack, Mapping):
+            raise BadParam(NO_PACK.reject(f"Graph '{self.name}'", "variant_pack", type(variant_pack).__name__))
         bindings: dict[int, Any] = {}
         found = []
         for key, value in variant_pack.items():
