@@ -7,7 +7,7 @@ cuDNN publishes none of this, so it is written down here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ml_dtypes
@@ -28,11 +28,10 @@ class Element:
     kind: str  # "float", "int" or "bool"
     largest: float  # finite
     smallest: float
+    bytes: int = field(init=False)  # of one element; 1 for the bit-packed type, which cannot be addressed more finely
 
-    @property
-    def bytes(self) -> int:
-        """Bytes of one element; 1 for the bit-packed type, which cannot be addressed more finely."""
-        return max(1, self.bits // 8)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bytes", max(1, self.bits // 8))
 
 
 def _element(dtype: object, bits: int | None = None) -> Element:

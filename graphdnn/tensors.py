@@ -252,7 +252,7 @@ class TensorSpec(Spec):
     @cached_property
     def span(self) -> int:
         """Elements from the first to the last one in memory, gaps included."""
-        last = sum((extent - 1) * stride for extent, stride in zip(self.dims, self.strides, strict=True))
+        last = sum([(extent - 1) * stride for extent, stride in zip(self.dims, self.strides, strict=True)])
         return (last + 1) * self.vector_count
 
     @cached_property

@@ -45,10 +45,10 @@ class Operation(Spec):
 
     def inputs(self) -> dict[str, TensorSpec]:
         """Port -> tensor, for the ports that are set; a tuple of tensors gives ``inputs[0]``, ``inputs[1]`` ..."""
-        return dict(self._inputs)
+        return self._inputs.copy()
 
     def outputs(self) -> dict[str, TensorSpec]:
-        return dict(self._outputs)
+        return self._outputs.copy()
 
     @cached_property
     def _inputs(self) -> dict[str, TensorSpec]:

@@ -47,7 +47,7 @@ class Space:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        return tuple(axis.size for axis in self.axes)
+        return tuple([axis.size for axis in self.axes])
 
     def strides(self, spec: TensorSpec) -> tuple[int, ...]:
         """Elements between neighbours along each axis; 0 where the tensor is broadcast."""
