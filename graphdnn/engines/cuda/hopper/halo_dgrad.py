@@ -26,7 +26,7 @@ from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.halo_dgrad_meetings import Meetings, meetings_of
 from graphdnn.engines.cuda.hopper.halo_dgrad_shape import shape_of, walk_through, walked_of
 from graphdnn.engines.cuda.hopper.halo_dgrad_tiles import TILE, blocks_of, choose
-from graphdnn.engines.cuda.hopper.maps import filter_map, image_map, walk_of
+from graphdnn.engines.cuda.hopper.maps import filter_map, image_map, is_permutable, permuted_filter_map, walk_of
 from graphdnn.engines.cuda.hopper.operands import is_exchanged, operands
 from graphdnn.engines.cuda.hopper.product import ACROSS_K, product_text
 from graphdnn.engines.cuda.hopper.tiles import PANEL
@@ -35,7 +35,7 @@ from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import DataType, LayoutType
 from graphdnn.fusion.fused import FusedOp
 
-_NEIGHBOURS = 8  # columns of a thread that follow each other
+_NEIGHBOURS, _SUMS_OF_A_THREAD = 8, 4  # columns of a thread that follow each other: exchanged ones, and of its own
 _CHANNELS = 2  # axis of a result's coordinates
 _FILES = (
     "next_launch.cuh",
@@ -74,12 +74,17 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     is_rounded = kind is DataType.FLOAT  # what tensor cores would only cut off
     walk = walk_through(op, tile.is_apart)
     pixels = image_map(image, 2, walk, (1, 1, 1), PANEL + tile.reach(shape))
-    columns = filter_map(filter, *((PANEL, tile.bn * 2) if across_filter else (tile.bn,)))
+    is_permuted = not across_filter and is_permutable(filter)
+    neighbours = _SUMS_OF_A_THREAD if is_permuted else _NEIGHBOURS
+    if is_permuted:
+        columns = permuted_filter_map(filter, tile.bn, neighbours)
+    else:
+        columns = filter_map(filter, *((PANEL, tile.bn * 2) if across_filter else (tile.bn,)))
     parameters.maps("gathered", [(image.spec, replace(pixels, is_rounded=is_rounded))])
     parameters.maps("plain", [(filter.spec, replace(columns, is_rounded=is_rounded))])
 
     out_space = roles.space(roles.output)
-    width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), _NEIGHBOURS)
+    width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), neighbours)
     body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, keeps=True, condition="is_there")
     is_narrow = _leaves_rounded(op)
     leaving = STORAGE[roles.output.data_type] if is_narrow else compute
@@ -87,7 +92,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps.finish(body, "acc", leaving)
     layout = Layout.of(sizes, PANEL * tile.consumers, tile.bn)
     walks = [walk_of(product, residue) for residue in product.residues]
-    describe_work(parameters, product, sizes, layout, walks, shape.blocks)
+    describe_work(parameters, product, sizes, layout, walks, shape.blocks, 0 if across_filter else filter.tap_stride)
     for one, value in {
         "parts": 1,
         "image_pixels": 1,
@@ -116,9 +121,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "RESIDUES": shape.residues, "TAPS": shape.taps,
             "COPIES": tile.copies(shape), "PIXELS": PANEL + tile.reach(shape),
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
-            "WGRAD": False, "TURNED": False, "ACROSS_FILTER": across_filter, "PERMUTED": False,
+            "WGRAD": False, "TURNED": False, "ACROSS_FILTER": across_filter, "PERMUTED": is_permuted,
             "SPATIAL": 2, "SPLIT": False,
-            "NEIGHBOURS": _NEIGHBOURS, "WIDTH": width,
+            "NEIGHBOURS": neighbours, "WIDTH": width,
             "Element": STORAGE[kind], "Accumulator": compute, "Leaving": leaving, "IS_ROUNDED": is_narrow,
         },
     )  # fmt: skip

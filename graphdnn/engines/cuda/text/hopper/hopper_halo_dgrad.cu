@@ -16,7 +16,7 @@ constexpr int LANDING = PIXELS * ROW, STAGE_BYTES = (LANDING + 1023) / 1024 * 10
 // A tap's filters, 128 bytes of k or 64 steps of it deep.
 constexpr int FILTER_ROW = ACROSS_FILTER ? BN * (int)sizeof(Element) : ROW, FILTER_ROWS = ACROSS_FILTER ? PANEL : BN;
 constexpr int FILTER_BYTES = FILTER_ROWS * FILTER_ROW, OF_STEP = ACROSS_FILTER ? 16 * FILTER_ROW >> 4 : 32 >> 4;
-static_assert(BM == 64 * CONSUMERS && !(WGRAD || TURNED || PERMUTED), "64 places of a consumer");
+static_assert(BM == 64 * CONSUMERS && !(WGRAD || TURNED), "64 places of a consumer");
 static_assert(FILTER_ROW == 128 || FILTER_ROW == 64, "swizzles that there are");
 
 __device__ __forceinline__ matrix_t filters_at(shared_t address) {
@@ -119,8 +119,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_dgrad(const
                 #pragma unroll
                 for (int i = 0; i < TAPS; ++i) {
                     const shared_t to = filters + (block * TAPS + i) * FILTER_BYTES;
-                    if constexpr (ACROSS_FILTER) copy_box(to, p.plain[0], landed + 8 * block, column, NUMBER_OF_TAP[i], block * BK);
-                    else copy_box(to, p.plain[0], landed + 8 * block, block * BK, NUMBER_OF_TAP[i], column);
+                    if constexpr (ACROSS_FILTER) {
+                        copy_box(to, p.plain[0], landed + 8 * block, column, NUMBER_OF_TAP[i], block * BK);
+                    } else if constexpr (PERMUTED) {
+                        const int in_row = NUMBER_OF_TAP[i] * (int)p.tap_pitch + block * BK;
+                        copy_box(to, p.plain[0], landed + 8 * block, in_row, 0, 0, 0, column / (4 * NEIGHBOURS));
+                    } else copy_box(to, p.plain[0], landed + 8 * block, block * BK, NUMBER_OF_TAP[i], column);
                 }
             }
         }
