@@ -105,7 +105,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 
 ENGINE = cuda_engine(
-    id=63,
+    id=83,
     name="cuda_hopper_across",
     summary="fp32 data gradients on the same tensor cores in TF32, filters read across the summed axis as they lie",
     needs=NEEDS,
