@@ -28,7 +28,7 @@ from graphdnn.engines.cuda.hopper.halo_dgrad_shape import shape_of, walk_through
 from graphdnn.engines.cuda.hopper.halo_dgrad_tiles import TILE, blocks_of, choose
 from graphdnn.engines.cuda.hopper.maps import filter_map, image_map, is_permutable, permuted_filter_map, walk_of
 from graphdnn.engines.cuda.hopper.operands import is_exchanged, operands
-from graphdnn.engines.cuda.hopper.product import ACROSS_K, product_text
+from graphdnn.engines.cuda.hopper.product import ACROSS_K, product_text, register_product_text
 from graphdnn.engines.cuda.hopper.tiles import PANEL
 from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
@@ -43,8 +43,10 @@ _FILES = (
     "hopper_work.cuh",
     "hopper_leave.cuh",
     "hopper_leave_rounded.cuh",
-    "hopper_halo_dgrad.cu",
+    "hopper_halo_dgrad_parts.cuh",
 )
+
+_SHARED_FILES, _HELD_FILES = ("hopper_halo_dgrad_shared.cuh",), ("ldmatrix.cuh", "hopper_halo_dgrad_held.cuh")
 
 # What hopper_leave.cuh calls with sums, where results leave rounded.
 _EPILOGUE_OF_SUMS = """\
@@ -106,14 +108,16 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     name = f"conv_dgrad__halo_{tile.name}x{choice.stages}__{op.name}"
     text = kernel_text(
         name,
-        _FILES,
+        [*_FILES, *(_HELD_FILES if tile.is_held else _SHARED_FILES), "hopper_halo_dgrad.cu"],
         parameters=parameters.text,
         functions=[
             file_text("hopper_rounded.cuh"),
             body.keeping(),
             body.function("epilogue", f"const Kept& kept, {taken}, bool is_there"),
             *([_EPILOGUE_OF_SUMS.format(compute=compute, leaving=leaving, width=width)] if is_narrow else []),
-            product_text(kind, kind, tile.bn, False, across_filter),
+            register_product_text(kind, tile.bn, across_filter)
+            if tile.is_held
+            else product_text(kind, kind, tile.bn, False, across_filter),
             _described(meetings, tile.is_apart),
         ],
         constants={
@@ -150,8 +154,11 @@ def _described(meetings: Meetings, is_apart: bool) -> str:
     taps, lines, copies = meetings.taps, meetings.lines, meetings.copies(is_apart)
     residues = [tap.residue for tap in taps]
     tables: dict[str, Sequence[int]] = {
-        "COPY_OF_TAP": [copies.index(tap.place if is_apart else (tap.line, meetings.pixel)) for tap in taps],
-        "SHIFT_OF_TAP": [0 if is_apart else tap.pixel - meetings.pixel for tap in taps],
+        "MEETING_OF_TAP": [meetings.places.index(tap.place) for tap in taps],
+        "COPY_OF_MEETING": [
+            copies.index(place if is_apart else (place[0], meetings.pixel)) for place in meetings.places
+        ],
+        "SHIFT_OF_MEETING": [0 if is_apart else pixel - meetings.pixel for _, pixel in meetings.places],
         "RESIDUE_OF_TAP": residues,
         "BEGINS": [int(residue not in residues[:i]) for i, residue in enumerate(residues)],
         "NUMBER_OF_TAP": [tap.number for tap in taps],

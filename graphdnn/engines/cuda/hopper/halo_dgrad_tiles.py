@@ -48,10 +48,11 @@ class Tile:
     bn: int
     consumers: int
     is_apart: bool = False
+    is_held: bool = False
 
     @property
     def name(self) -> str:
-        return f"{self.bn}_{self.consumers}{'apart' if self.is_apart else ''}"
+        return f"{self.bn}_{self.consumers}{'apart' if self.is_apart else ''}{'held' if self.is_held else ''}"
 
     def places(self, shape: Shape) -> int:
         return shape.places if self.is_apart else shape.places_in_lines
@@ -87,11 +88,16 @@ class Tile:
 
     def fits(self, shape: Shape, shared_memory: int) -> bool:
         sums = shape.residues * self.bn // 2
-        return bool(shape.taps) and sums < self.registers[0] and self.stages(shape, shared_memory) >= _LEAST_STAGES
+        return (
+            bool(shape.taps)
+            and sums < self.registers[0]
+            and self.stages(shape, shared_memory) >= (self.copies(shape) if self.is_held else _LEAST_STAGES)
+        )
 
 
-TILES: tuple[Tile, ...] = tuple(
-    Tile(bn, consumers, is_apart) for is_apart in (False, True) for bn in (64, 32) for consumers in (2, 3)
+TILES: tuple[Tile, ...] = (
+    *(Tile(bn, consumers, is_apart) for is_apart in (False, True) for bn in (64, 32) for consumers in (2, 3)),
+    *(Tile(bn, consumers, is_held=True) for bn, consumers in ((64, 2), (32, 2), (32, 3))),
 )
 TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
 

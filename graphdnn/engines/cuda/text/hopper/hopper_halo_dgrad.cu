@@ -11,20 +11,6 @@
 //
 // The filters of a block's columns stay in shared memory, those of a meeting side by side.
 
-constexpr int THREADS = 128 * (CONSUMERS + 1);
-constexpr int LANDING = PIXELS * ROW, STAGE_BYTES = (LANDING + 1023) / 1024 * 1024;
-// A tap's filters, 128 bytes of k or 64 steps of it deep.
-constexpr int FILTER_ROW = ACROSS_FILTER ? BN * (int)sizeof(Element) : ROW, FILTER_ROWS = ACROSS_FILTER ? PANEL : BN;
-constexpr int FILTER_BYTES = FILTER_ROWS * FILTER_ROW, OF_STEP = ACROSS_FILTER ? 16 * FILTER_ROW >> 4 : 32 >> 4;
-static_assert(BM == 64 * CONSUMERS && !(WGRAD || TURNED), "64 places of a consumer");
-static_assert(FILTER_ROW == 128 || FILTER_ROW == 64, "swizzles that there are");
-
-__device__ __forceinline__ matrix_t filters_at(shared_t address) {
-    const matrix_t between_panels = ACROSS_FILTER ? FILTER_BYTES >> 4 : 1, between_eights = (8 * FILTER_ROW) >> 4;
-    const matrix_t swizzled = FILTER_ROW == 128 ? 1 : 2;
-    return (matrix_t)((address & 0x3FFFF) >> 4) | between_panels << 16 | between_eights << 32 | swizzled << 62;
-}
-
 // The place of a product's row; of what is beyond the last, the first.
 struct Place { int n, h, w; bool is_there; };
 
@@ -53,39 +39,6 @@ __device__ __forceinline__ Rows rows_of_residue(const Params& p, const Place (&p
     return found;
 }
 
-// The taps that read one copy of a block of channels; the first of each residue with the first block begins its sums.
-template <int COPY, int I> __device__ __forceinline__ void multiply_taps(
-    Accumulator (&sum)[RESIDUES][SUMS], shared_t pixels, shared_t filters, int block
-) {
-    if constexpr (COPY_OF_TAP[I] == COPY) {
-        const matrix_t a = matrix_at<false>(pixels) + SHIFT_OF_TAP[I] * (ROW >> 4), b = filters_at(filters + I * FILTER_BYTES);
-        #pragma unroll
-        for (int k = 0; k < 4; ++k)
-            multiply(sum[RESIDUE_OF_TAP[I]], a + k * NEXT_K<false>, b + k * OF_STEP, BEGINS[I] && k == 0 ? block : 1);
-    }
-    if constexpr (I + 1 < TAPS) multiply_taps<COPY, I + 1>(sum, pixels, filters, block);
-}
-
-// A consumer's ring of copies.
-struct Ring { shared_t stages, full, empty; };
-
-template <int COPY> __device__ __forceinline__ void multiply_copies(
-    Accumulator (&sum)[RESIDUES][SUMS], const Ring& ring, Turn<STAGES>& turn, int& previous, shared_t filters, int block, bool is_first
-) {
-    await_phase(ring.full + 8 * turn.stage, turn.parity);
-    #pragma unroll
-    for (int j = 0; j < RESIDUES; ++j) pin(sum[j]);
-    products_begin();
-    multiply_taps<COPY, 0>(sum, ring.stages + turn.stage * STAGE_BYTES, filters, block);
-    products_end();
-    await_products<1>();
-    // The copy before this one is read: its stage may be filled again.
-    if (previous >= 0 && is_first) arrive(ring.empty + 8 * previous);
-    previous = turn.stage;
-    turn.advance();
-    if constexpr (COPY + 1 < COPIES) multiply_copies<COPY + 1>(sum, ring, turn, previous, filters, block, is_first);
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_dgrad(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const int blocks = (int)p.channel_blocks, across = (int)p.tiles_n;
@@ -93,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_dgrad(const
     const shared_t full = filters + blocks * TAPS * FILTER_BYTES, empty = full + 8 * CONSUMERS * STAGES;
     const shared_t landed = empty + 8 * CONSUMERS * STAGES;  // a barrier for the filters of each block of channels
     if (threadIdx.x == 0) {
-        begin_ring<CONSUMERS * STAGES>(full, empty, 1);
+        begin_ring<CONSUMERS * STAGES>(full, empty, SPEAKERS);
         for (int i = 0; i < blocks; ++i) init_barrier(landed + 8 * i, 1);
         publish_barriers();
         fetch_map(p.gathered[0]);
@@ -106,7 +59,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_dgrad(const
     const int consumer = warpgroup == 0 ? warp : warpgroup - 1;
     const int pace = (int)gridDim.x / across, first = (int)blockIdx.x / across + consumer * pace;
     const Ring ring{
-        rings + consumer * (STAGES * STAGE_BYTES), full + 8 * STAGES * consumer, empty + 8 * STAGES * consumer
+        rings + consumer * (STAGES * STAGE_BYTES), full + 8 * STAGES * consumer, empty + 8 * STAGES * consumer,
+        memory + consumer * (STAGES * STAGE_BYTES)
     };
     Turn<STAGES> turn;
     if (warpgroup == 0) {
@@ -153,7 +107,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_dgrad(const
         take_registers<MULTIPLYING_REGISTERS>();
         wait_for_launch_before();
         const int lane = (int)threadIdx.x % 32;
-        const bool is_first = threadIdx.x % 128 == 0;
         Work w{};
         w.tile_n = column / BN;
         Accumulator sum[RESIDUES][SUMS];
@@ -167,13 +120,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_dgrad(const
             #pragma unroll 1
             for (int block = 0; block < blocks; ++block) {
                 await_phase(landed + 8 * block, 0);
-                multiply_copies<0>(sum, ring, turn, previous, filters + block * TAPS * FILTER_BYTES, block, is_first);
+                const shared_t of_block = filters + block * TAPS * FILTER_BYTES;
+                multiply_block(sum, ring, turn, previous, of_block, block);
             }
             await_products<0>();
             if (piece + CONSUMERS * pace >= pieces) let_next_start();
             #pragma unroll
             for (int j = 0; j < RESIDUES; ++j) pin(sum[j]);
-            if (is_first) arrive(ring.empty + 8 * previous);
+            free_last(ring, previous);
             const int row = piece * 64 + warp * 16 + lane / 4;
             const Place places[2] = {place_of(p, row), place_of(p, row + 8)};
             #pragma unroll
