@@ -56,9 +56,9 @@ CASES = [
     ("conv x=f32[2,64,9,11]nhwc w=f32[64,64,3,3]nhwc pad=1 + bias + relu", "8x8x64_3resident"),
     ("conv x=f32[1,40,9,17]nhwc w=f32[104,40,3,3]nhwc pad=1 + residual", "8x16x64_2ring"),
     ("dgrad dy=f32[1,72,9,9]nhwc w=f32[72,40,3,3]nhwc dx=[1,40,9,9] pad=1", "8x8x64_2ring"),
-    # One tap: pixels of all images follow each other.
-    ("conv x=f32[2,40,9,11]nhwc w=f32[200,40,1,1]nhwc + bias + residual", "1x64x256_2resident"),
-    ("dgrad dy=f32[2,64,9,11]nhwc w=f32[64,80,1,1]nhwc dx=[2,80,9,11]", "1x128x128_2resident"),
+    # One tap: pixels of all images are a plane.
+    ("conv x=f32[2,40,9,11]nhwc w=f32[200,40,1,1]nhwc + bias + residual", "8x8x256_2resident"),
+    ("dgrad dy=f32[2,64,9,11]nhwc w=f32[64,80,1,1]nhwc dx=[2,80,9,11]", "8x16x128_2resident"),
 ]
 
 
@@ -92,7 +92,7 @@ COMPILED = [
     ("conv x=f16[16,64,112,112]nhwc w=f16[128,64,3,3]nhwc pad=1 + bias + relu", "8x8x128_2resident"),
     *((WIDE, tile) for tile in ("8x8x256_2ring", "8x16x160_2ring")),
     (BACKWARD, "8x16x160_2ring"),
-    ("conv x=f32[64,64,56,56]nhwc w=f32[256,64,1,1]nhwc + bias + relu", "1x64x256_2resident"),
+    ("conv x=f32[64,64,56,56]nhwc w=f32[256,64,1,1]nhwc + bias + relu", "8x8x256_2resident"),
     *((FLOATS, tile) for tile in ("8x8x64_2resident", "8x8x64_3resident")),
 ]
 

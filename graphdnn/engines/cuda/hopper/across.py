@@ -38,7 +38,6 @@ from graphdnn.fusion.fused import FusedOp
 _CHANNELS = 2  # axis of the result's coordinates
 _NEIGHBOURS = 2  # channels of a thread
 _DEPTH = ROW // 4  # channels of a step
-_GROUPS = 4  # of a step's products: rows of one are read while the others are multiplied
 _FILES = ("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_across.cu")
 
 
@@ -63,7 +62,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     panels = replace(filter_map(filter, _DEPTH), is_rounded=True)
     parameters.maps("plain", [(filter.spec, panels)])
 
-    space = flat_space(roles.space(roles.output))
+    space = flat_space(roles.space(roles.output), is_plane=False)
     width = min(width_for(space, steps.epilogue_tensors(), _CHANNELS), _NEIGHBOURS)
     body = Program(op, parameters, space, "t", width=width, vector_axis=_CHANNELS, keeps=True, condition="is_there")
     steps.finish(body, "acc", compute)
@@ -84,7 +83,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         ],
         constants={
             "BM": tile.channels, "BN": tile.pixels, "CONSUMERS": tile.consumers,
-            "DOWN": tile.down, "ACROSS": tile.across, "STAGES": choice.stages, "GROUPS": _GROUPS,
+            "DOWN": tile.down, "ACROSS": tile.across, "STAGES": choice.stages,
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
             "TURNED": True, "WGRAD": False, "ACROSS_FILTER": True, "PERMUTED": False, "NEIGHBOURS": _NEIGHBOURS,
             "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT": False, "WIDTH": width,

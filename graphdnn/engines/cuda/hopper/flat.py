@@ -1,4 +1,8 @@
-"""Pixels of all images as one axis, where they lie in a row: a convolution of one tap is a product of matrices."""
+"""Pixels of all images as one plane, where they lie in a row: a convolution of one tap is a product of matrices.
+
+How long the plane's lines are is for us to say: patches of eight lines leave the fewest pixels out, and what
+multiprocessors store at a time lies apart.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,19 @@ from dataclasses import replace
 from math import prod
 
 from graphdnn.cuda.tensor_map import TensorMap
-from graphdnn.engines.cuda.generator.space import Space
+from graphdnn.engines.cuda.generator.space import Axis, Space
 from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT, Operand, operands
 from graphdnn.engines.cuda.hopper.result import lies_in_row, pixels_of
 from graphdnn.engines.cuda.hopper.tiles import ROW
 from graphdnn.engines.cuda.simt.implicit_product import Product, product_of
 from graphdnn.engines.once import once
-from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
 
 _PIXELS = (0, 3, 4, 5)  # axes of an image's coordinates: n, and those of space
-_LAST = 5
-_MEASURED = (DataType.FLOAT,)
+_LINE, _PIXEL = 4, 5
+_EIGHT = 8
+_MOST_LINES = 64  # of images, in a line of the plane
 
 
 @once
@@ -26,36 +30,54 @@ def is_flat(op: FusedOp) -> bool:
     """One tap of unit stride, and what is read and written has its pixels in a row."""
     product = product_of(op)
     image, _ = operands(product.roles)
-    if image.spec.data_type not in _MEASURED or image.is_copied or not sizes_of(op).may_be_turned:
+    if image.is_copied or not sizes_of(op).may_be_turned:
         return False
     (residue,) = product.residues
     is_point = set(residue.taps) == set(product.pixel_step) == {1} and residue.pixels == product.image
     return is_point and lies_in_row(*pixels_of(image.space, image.spec))
 
 
+def _plane(sizes: tuple[int, ...]) -> tuple[int, int]:
+    """Lines, and pixels of one, of images of these coordinates."""
+    count, width = prod(sizes[j] for j in _PIXELS), sizes[_PIXEL]
+    lines = count // width
+    widths = [width * n for n in range(1, min(lines, _MOST_LINES) + 1) if lines % n == 0]
+    width = min(widths, key=lambda w: _eights(w) * _eights(count // w))
+    return count // width, width
+
+
+def _eights(size: int) -> int:
+    return -(-size // _EIGHT)
+
+
 def flat_product(product: Product) -> Product:
     (residue,) = product.residues
-    return replace(product, residues=(replace(residue, pixels=(1, 1, product.pixel_count(residue))),))
+    plane = _plane((product.roles.problem.n, 1, 1, *residue.pixels))
+    return replace(product, residues=(replace(residue, pixels=(1, *plane)),))
 
 
-def flat_space(space: Space) -> Space:
+def flat_space(space: Space, *, is_plane: bool = True) -> Space:
+    """The same coordinates where pixels are a plane, or one axis."""
+    lines, width = _plane(space.sizes)
     axes = list(space.axes)
     # An axis of one element says nothing of where pixels lie.
-    innermost = next((axes[j] for j in reversed(_PIXELS) if axes[j].size > 1), axes[_LAST])
-    pixels = replace(innermost, size=prod(axes[j].size for j in _PIXELS))
+    pixel = next((axes[j] for j in reversed(_PIXELS) if axes[j].size > 1), axes[_PIXEL])
     for j in _PIXELS:
         axes[j] = replace(axes[j], size=1)
-    axes[_LAST] = pixels
+    axes[_PIXEL] = replace(pixel, size=width if is_plane else lines * width)
+    if is_plane:
+        axes[_LINE] = Axis(lines, pixel.logical, pixel.multiplier * width)
     return replace(space, axes=tuple(axes))
 
 
-def flat_map(image: Operand, pixels: int) -> TensorMap:
-    """``pixels`` that follow each other, 128 bytes of channels of each."""
+def flat_map(image: Operand, lines: int, pixels: int) -> TensorMap:
+    """``pixels`` of each of ``lines`` of the plane, 128 bytes of channels of each."""
     space = flat_space(image.space)
-    pitch = space.strides(image.spec)[_LAST] * image.size or ALIGNMENT
+    pitch = flat_space(image.space, is_plane=False).strides(image.spec)[_PIXEL] * image.size or ALIGNMENT
+    width = space.sizes[_PIXEL]
     return TensorMap(
         image.spec.data_type,
-        (image.sizes[1] * image.sizes[2], space.sizes[_LAST], 1, 1),
-        (pitch, ALIGNMENT, ALIGNMENT),
-        box=(ROW // image.size, pixels, 1, 1),
+        (image.sizes[1] * image.sizes[2], width, space.sizes[_LINE], 1),
+        (pitch, pitch * width, ALIGNMENT),
+        box=(ROW // image.size, pixels, lines, 1),
     )

@@ -60,7 +60,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     widest = max(ELEMENTS[t.data_type].bytes for t in op.outputs)
     held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and widest > 2 else _COLUMNS_OF_A_THREAD
     is_rounded = image.spec.data_type is DataType.FLOAT  # what tensor cores would only cut off
-    patch = flat_map(image, tile.wide) if flat else patch_map(image, *tile.reached(shape))
+    patch = flat_map(image, *tile.reached(shape)) if flat else patch_map(image, *tile.reached(shape))
     parameters.maps("gathered", [(image.spec, replace(patch, is_rounded=is_rounded))])
     rows = PANEL if across_filter else tile.bn
     columns = permuted_filter_map(filter, rows, held) if is_permuted else filter_map(filter, rows)

@@ -17,11 +17,12 @@ _MOST_STAGES, _MOST_FILTERS, _LEAST_FILTERS = 4, 8, 3
 _LONGEST_BOX = 256
 _NARROWEST = 64  # columns of filters that pass by
 
-# The model's constants: those of tiles.py, and what 20 measured pairs of a layer and a patch need besides, on an
+# The model's constants: those of tiles.py, and what 30 measured pairs of a layer and a patch need besides, on an
 # H200. They lie within 8 % of what was measured.
-_PRODUCT = 1.124 / 32  # clocks for each sum of a patch, and 32 bytes of k
-_READ = 128.0  # bytes of shared memory a clock that products read
+_PRODUCT = 1.04 / 32  # clocks for each sum of a patch, and 32 bytes of k
+_READ = 114.0  # bytes of shared memory a clock that products read
 _COPIED = 71.0  # bytes a clock into shared memory
+_BESIDE = 0.0032  # clocks of a byte that comes while others are multiplied: power
 _STEP = 9.0  # clocks of a tap besides
 _PATCH = 1000.0  # clocks of a patch besides
 _OWN_WAY = 320.0  # which is this, divided among consumers, where they do not wait for each other
@@ -104,7 +105,7 @@ class Halo:
 
     def stages(self, shape: Shape, shared_memory: int) -> tuple[int, int] | None:
         """Of patches and of filters, of which resident ones have one; None if they do not fit."""
-        if (shape.tap_count == 1) != (self.tall == 1):
+        if shape.tap_count == 1 and not self.is_resident:
             return None
         space, patch, taps = shared_memory - _RESERVED, self.patch_bytes(shape), self.filter_bytes(shape)
         if max(self.reached(shape)) > _LONGEST_BOX:
@@ -133,11 +134,8 @@ TILES: tuple[Halo, ...] = (
     *(Halo(8, 8, bn, 2, False, held=2) for bn in (128, 160)),
     Halo(4, 28, 128, 2, False, True),
     Halo(7, 14, 128, 2, False, True),
-    # Filters of one tap: pixels that follow each other.
-    *(Halo(1, 64, 64, consumers, True, True) for consumers in (4, 3)),
-    *(Halo(1, 64, bn, 2, True, True) for bn in (64, 128, 192, 256)),
-    *(Halo(1, 128, bn, 2, True, True) for bn in (64, 128)),
-    Halo(1, 64, 256, 1, True, True),
+    *(Halo(8, 8, 256, consumers, True) for consumers in (2, 1)),
+    *(Halo(8, 16, bn, 2, True) for bn in (64, 128)),
 )
 
 TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a patch, if it serves")
@@ -214,7 +212,7 @@ class _Held:
             start = _START + taps * tile.filter_bytes(shape) / _COPIED
             return cls(tile, stages, filters, start, patch, taps * tap + _PATCH + leaving, across)
         copied = tile.filter_bytes(shape) + tile.held * tile.consumers * tile.landing(shape) / shape.tap_count
-        step = max(tile.consumers * tap, copied / _COPIED) + _STEP
+        step = max(tile.consumers * tap, copied / _COPIED) + _BESIDE * copied + _STEP
         return cls(tile, stages, filters, _START, taps * step + _PATCH + tile.consumers * leaving / 3, 0.0, across)
 
     def clocks(self, shape: Shape, sms: int) -> float:
