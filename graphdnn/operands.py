@@ -16,27 +16,39 @@ REPEATED = 1_048_573  # a prime: what repeats after so many elements is shifted 
 
 
 def random_operands(
-    graph: OperationGraph, seed: int = 0, *, extreme: bool = False, distinct: int | None = None
+    graph: OperationGraph,
+    seed: int = 0,
+    *,
+    extreme: bool = False,
+    distinct: int | None = None,
+    outputs: bool = True,
 ) -> dict[int, Any]:
     """Arrays for every bound tensor: inputs random, outputs poisoned (NaN, or the largest integer).
 
     Floating inputs are normal numbers, integers small enough to be told apart and large enough to carry
     (the full range with ``extreme``), a by-value tensor is 1e-5 as befits an epsilon. ``distinct``: numbers drawn for a
     tensor at most, which larger ones repeat: drawing takes longer than anything else that is done with them.
+    Without ``outputs`` only those are there whose old contents something reads.
     """
     rng = np.random.default_rng(seed)
+    read = {t.uid for t in _blended(graph)}
     return {
         spec.uid: poisoned(spec) if spec.uid in graph.producer else _random(spec, rng, distinct, extreme=extreme)
         for spec in graph.bound
+        if outputs or spec.uid in read or spec.uid not in graph.producer
     }
 
 
 def blended(graph: OperationGraph, bindings: Mapping[int, Any]) -> dict[int, Any]:
     """Copies of the outputs whose old contents a beta reads, which are made finite for that."""
-    uids = [t.uid for op in graph.operations if op.reads_output for t in op.outputs().values()]
+    uids = [t.uid for t in _blended(graph)]
     for uid in uids:
         bindings[uid][...] = 1
     return {uid: bindings[uid].copy() for uid in uids}
+
+
+def _blended(graph: OperationGraph) -> list[TensorSpec]:
+    return [t for op in graph.operations if op.reads_output for t in op.outputs().values()]
 
 
 def poisoned(spec: TensorSpec) -> Any:

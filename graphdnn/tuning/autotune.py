@@ -19,7 +19,7 @@ from graphdnn.tuning.candidates import candidates_of
 from graphdnn.tuning.database import Database
 from graphdnn.tuning.isolation import worker
 from graphdnn.tuning.reference import Reference
-from graphdnn.tuning.search import TIE, Limits, Search
+from graphdnn.tuning.search import TIE, Limits, Search, opening
 from graphdnn.tuning.tuned import Tuned
 
 _BESIDE, _BEFORE = 0.3, 0.05  # shares of the budget that the oracle may take, beside the search or before it
@@ -63,15 +63,21 @@ def autotune(
     process, ahead = worker(initializer, warming=warming), Ahead(spec, initializer)
     try:
         fused = graph if isinstance(graph, FusedGraph) else fuse(graph)
-        candidates = candidates_of(
-            fused, spec, mode, filters or Filters(), engines, any_class=any_class, without=without
-        )
-        limits = Limits(budget, candidate_seconds, most, memory, tie)
+        process.tell(opening(fused.graph, spec, ordinal, seed, memory))
         is_beside = spec.kind != "cpu"
         allowed = budget * (_BESIDE if is_beside else _BEFORE)
         reference = Reference(fused.graph, seed, is_beside, allowed)
-        search = Search(candidates, limits, reference, initializer, started, process, ahead, ordinal)
-        search.open()
+        try:
+            reference.start()
+            candidates = candidates_of(
+                fused, spec, mode, filters or Filters(), engines, any_class=any_class, without=without
+            )
+            limits = Limits(budget, candidate_seconds, most, memory, tie)
+            search = Search(candidates, limits, reference, initializer, started, process, ahead, ordinal)
+            search.open()
+        except BaseException:
+            reference.close()
+            raise
     except BaseException:
         process.kill()
         ahead.close()

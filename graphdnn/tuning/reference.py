@@ -32,7 +32,8 @@ Results = Callable[
 ]  # sizes and bytes of the outputs, or of a part of them
 _DOUBLE = 4.0  # times the predicted seconds of the general engine that the oracle takes: its arithmetic is DOUBLE
 _FIRST = 0.1  # share of the allowed seconds that the first part may take, as predicted
-_FEWEST, _MOST = 2, 16  # slices in the first part
+_ELEMENT = 3e-8  # seconds for each element of a tensor, whose value and bound are written in DOUBLE
+_FEWEST, _MOST = 2, 4  # slices in the first part: more come while the search goes on
 _PART = 0.2  # seconds that each further part should take
 _LARGEST = 1 << 24  # bytes of a tensor's part in the oracle's arithmetic: memory of this size is used again and again
 _BYTES = 1 << 30  # of all parts together
@@ -58,6 +59,7 @@ class Reference:
 
     def __post_init__(self) -> None:
         needed = _DOUBLE * sum(NUMPY.cost(Task(op, this_cpu()), {}).seconds for op in fuse(self.graph))
+        needed += _ELEMENT * sum(t.elements for t in self.graph.tensors.values())
         found = slices_of(self.graph) if needed > _FIRST * self.allowed else None
         if found is not None:
             first = min(max(int(_FIRST * self.allowed / needed * found.count), _FEWEST), _MOST)
@@ -128,7 +130,7 @@ class Reference:
         """The first part, and then others while there is time, as long as the last one says they take."""
         start = before = perf_counter()
         try:
-            operands = random_operands(self.graph, self.seed, distinct=REPEATED)
+            operands = random_operands(self.graph, self.seed, distinct=REPEATED, outputs=False)
             operands |= blended(self.graph, operands)
             before, answers = perf_counter(), Answers.of(self.graph, operands, self.first)
         except BaseException as error:

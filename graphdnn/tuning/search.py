@@ -18,9 +18,11 @@ from math import inf
 from time import perf_counter
 from typing import Any
 
+from graphdnn.device import DeviceSpec
 from graphdnn.engines import engines_of
 from graphdnn.engines.work import bytes_moved, floor_seconds
 from graphdnn.files import graph_to_dict
+from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import EngineConfig
 from graphdnn.tuning.ahead import COUNT, FIRST, Ahead
 from graphdnn.tuning.candidates import Candidates
@@ -99,9 +101,7 @@ class Search:
     # The worker.
 
     def open(self) -> None:
-        """Hand over the graph; the worker makes its operands while the oracle works and kernels are compiled."""
-        self.process.tell(self._opening())
-        self.reference.start()
+        """Begin to compile. The worker was told its graph (``opening``), and makes operands meanwhile."""
         first = self.candidates.first
         self.ahead.offer([first, *self.candidates.upcoming([first], FIRST)])
         self._is_opening = True
@@ -113,24 +113,15 @@ class Search:
             self.process.answer(max(_START, self.limits.candidate), "starting")
             self._is_open = True
 
-    def _opening(self) -> dict[str, Any]:
-        config = self.candidates.first
-        return {
-            "do": "open",
-            "graph": graph_to_dict(config.fused.graph),
-            "device": config.device.to_json(),
-            "ordinal": self.ordinal,
-            "seed": self.reference.seed,
-            "memory": _free_memory() if self.limits.memory is None else self.limits.memory,
-        }
-
     def _reopened(self) -> None:
         if self._is_open and self.process.is_alive:
             return
         self.process.kill()
         self.process = worker(self.initializer)
         self._loaded.clear()
-        self.process.ask(self._opening(), max(_START, self.limits.candidate))
+        config, memory = self.candidates.first, self.limits.memory
+        message = opening(config.fused.graph, config.device, self.ordinal, self.reference.seed, memory)
+        self.process.ask(message, max(_START, self.limits.candidate))
         self._is_open = True
 
     def _ask(self, trial: Trial, what: str, limit: float | None = None, **more: Any) -> dict[str, Any]:
@@ -465,6 +456,20 @@ class Search:
         fastest = "" if best is None else f", fastest {time_text(self._estimates[best.place])} by {best.name}"
         now = "" if trial is None else f", at {trial.name}"
         self._bar.show(self.passed / self.limits.budget, f"{len(self.trials)} candidates{fastest}{now}")
+
+
+def opening(
+    graph: OperationGraph, device: DeviceSpec, ordinal: int | None, seed: int, memory: int | None
+) -> dict[str, Any]:
+    """Tells a worker which graph it works on. ``memory``: bytes that it may grow by, None for most of what is free."""
+    return {
+        "do": "open",
+        "graph": graph_to_dict(graph),
+        "device": device.to_json(),
+        "ordinal": ordinal,
+        "seed": seed,
+        "memory": _free_memory() if memory is None else memory,
+    }
 
 
 def simplicity(trial: Trial) -> tuple[int, int, int, tuple[int, ...], int]:
