@@ -9,7 +9,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.cost import memory_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
-from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch, early
 from graphdnn.engines.cuda.generator.parameters import Parameters
 from graphdnn.engines.cuda.generator.program import Program, asked_indices, is_of_vector_axis, width_for
 from graphdnn.engines.cuda.generator.source import kernel_text
@@ -65,7 +65,7 @@ def elementwise(
     launch = element_launch(
         name, program, parameters, space, width, blocks=blocks, pairs=pairs, is_reversed=is_reversed
     )
-    return DeviceKernel(name, (launch,))
+    return DeviceKernel(name, (early(launch, device),))
 
 
 def _blocks_that_keep(space: Space, inputs: Sequence[TensorSpec], width: int, device: DeviceSpec) -> int:
@@ -108,7 +108,7 @@ def element_launch(
     parameters.integers("size", space.sizes)
     text = kernel_text(
         name,
-        ["pointwise.cu"],
+        ["next_launch.cuh", "pointwise.cu"],
         parameters=parameters.text,
         functions=[*headers, program.keeping(), program.function("chain", "long long linear, const Kept& kept")],
         constants={

@@ -7,9 +7,10 @@ anywhere; the plan loads it when there is a device to run on.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphdnn.cuda.nvrtc import KernelText
+from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.generator.parameters import Packed
 from graphdnn.operations import Operation
 
@@ -28,6 +29,11 @@ class Launch:
     starts_early: bool = False  # while the launch before it finishes: its text waits for that one's end
     cluster: int = 1  # blocks that follow each other and see each other's shared memory
     operations: tuple[Operation, ...] = ()  # what its text numbers, where not the list of the fused operation
+
+
+def early(launch: Launch, device: DeviceSpec) -> Launch:
+    """A launch whose text waits for the one before it: it starts while that one finishes, where the device can."""
+    return replace(launch, starts_early=device.compute_capability >= (9, 0))
 
 
 # (uid -> address, address of the scratch memory, stream) -> None; asynchronous and without allocation

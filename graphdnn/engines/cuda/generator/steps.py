@@ -15,7 +15,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import BOOLEANS, FLOATS
 from graphdnn.engines.cuda.elementwise.movement import generate as generate_movement
 from graphdnn.engines.cuda.elementwise.pointwise import generate_pointwise
-from graphdnn.engines.cuda.generator.launch import DeviceKernel, Function, Launch, LibraryCall
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Function, Launch, LibraryCall, early
 from graphdnn.engines.cuda.generator.parameters import Slot
 from graphdnn.engines.cuda.generator.program import Program
 from graphdnn.enums import DataType, PointwiseMode
@@ -55,8 +55,7 @@ class Steps:
         self._steps.append(step)
 
     def add_early(self, launch: Launch) -> None:
-        """A launch whose text waits for the one before it: it starts while that one finishes, where the device can."""
-        self.add(replace(launch, starts_early=self.device.compute_capability >= (9, 0)))
+        self.add(early(launch, self.device))
 
     def include(self, kernel: DeviceKernel, of: FusedOp | None = None) -> None:
         """Another kernel's launches, with its scratch memory and the tensors that are in scratch memory moved here.

@@ -199,7 +199,8 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
     text = kernel_text(
         plan.name,
         [
-            *("implicit_coordinates.cuh", "load_if.cuh", "tile_place.cuh", "tile_results.cuh", "implicit_gemm.cu"),
+            *("next_launch.cuh", "implicit_coordinates.cuh", "load_if.cuh", "tile_place.cuh", "tile_results.cuh"),
+            "implicit_gemm.cu",
             *(["sum_splits.cu"] if split > 1 else []),
         ],
         parameters=parameters.text,
@@ -233,7 +234,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
     )  # fmt: skip
     packed = parameters.pack()
     tiles = max(blocks_of(product, residue, tile) for residue in residues)
-    steps.add(Launch(text, "implicit_gemm", (tiles, split, len(residues)), tile.threads, packed))
+    steps.add_early(Launch(text, "implicit_gemm", (tiles, split, len(residues)), tile.threads, packed))
     if split > 1:
         count = min(-(-packs // sum_threads), 16 * steps.device.sm_count)
         steps.add(Launch(text, "sum_splits", (count, 1, len(residues)), sum_threads, packed))

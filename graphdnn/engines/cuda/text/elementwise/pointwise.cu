@@ -17,6 +17,8 @@ __device__ __forceinline__ void place(const Params& p, Count i, int (&at)[RANK])
 __device__ __forceinline__ Count turn(Count i, Count count) { return REVERSED ? count - 1 - i : i; }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2) pointwise(const __grid_constant__ Params p) {
+    let_next_start();
+    wait_for_launch_before();
     const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;
     Count i = (Count)blockIdx.x * THREADS + threadIdx.x;
     int at[RANK];
