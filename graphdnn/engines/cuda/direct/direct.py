@@ -89,7 +89,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     parameters = Parameters(steps.places)
     width = min(tile.v, width_for(out_space, steps.epilogue_tensors(), 1))
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=1)
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=1, keeps=True)
     steps.finish(body, "acc", compute)
 
     (stride_h, stride_w), (pad_h, pad_w) = p.stride, p.pre_padding
@@ -126,7 +126,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         name,
         ["direct_copy.cuh", "direct_window.cuh", "direct.cu"],
         parameters=parameters.text,
-        functions=[body.function("epilogue", f"const {compute} (&acc)[{width}]")],
+        functions=[body.keeping(), body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}]")],
         constants={
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": stride_h, "STRIDE_W": stride_w,
             "DGRAD": dgrad, "FLIP": p.flip,

@@ -93,6 +93,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
         }
     }
 
+    Kept kept[V / WIDTH];
+    if (active)
+        #pragma unroll
+        for (int v = 0; v < V; v += WIDTH) {
+            const int at[4] = {n, channel + v, 0, column0};
+            keep(p, at, kept[v / WIDTH]);
+        }
+
     Accumulator sum[WINDOW][TW][V];
     #pragma unroll
     for (int k = 0; k < WINDOW; ++k)
@@ -117,7 +125,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
                         Accumulator acc[WIDTH];
                         #pragma unroll
                         for (int e = 0; e < WIDTH; ++e) acc[e] = sum[k][t][v + e];
-                        epilogue(p, at, acc);
+                        epilogue(p, at, kept[v / WIDTH], acc);
                     }
                 }
             }
