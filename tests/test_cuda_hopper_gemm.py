@@ -217,6 +217,21 @@ def test_every_tile(text: str, tile: int) -> None:
 
 
 @emulated
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv x=f16[2,72,5,7] w=f16[72,72,3,3] pad=1 + bias + relu",
+        "conv x=i8[3,32,5,5] w=i8[48,32,1,1] compute=i32 out=i8 + relu",
+    ],
+)
+def test_odd_images_are_turned_by_a_copy(text: str) -> None:
+    last = device_kernel(operations(text), ENGINE, {}).steps[-1]
+    assert isinstance(last, Launch)
+    assert last.entry == "movement_run"
+    check(text)
+
+
+@emulated
 @pytest.mark.parametrize("layout", ["nhwc", ""])
 def test_infinities_stay_where_they_are(layout: str) -> None:
     """Padding and what lies beyond the product are zeros times zeros."""

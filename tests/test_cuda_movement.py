@@ -81,8 +81,10 @@ CASES: dict[str, tuple[Operation, set[str]]] = {
     "transpose i8": (transposed((144, 160), (1, 0), "i8"), {"movement_tile"}),
     "transpose f64": (transposed((2, 34, 38), (2, 0, 1), "f64"), {"movement_tile"}),
     "transpose odd": (transposed((2, 35, 37), (0, 2, 1), "f16"), {"movement_tile"}),
-    "transpose odd x": (transposed((2, 32, 37), (0, 2, 1), "f32"), {"movement_tile"}),
-    "transpose odd y": (transposed((2, 37, 32), (0, 2, 1), "i8"), {"movement_tile"}),
+    "transpose odd x": (transposed((2, 32, 37), (0, 2, 1), "f32"), {"movement_run"}),
+    "transpose odd y": (transposed((2, 37, 32), (0, 2, 1), "i8"), {"movement_run"}),
+    "turned filters": (transposed((3, 264, 9), (0, 2, 1), "f64"), {"movement_run"}),
+    "turned back": (transposed((3, 49, 136), (0, 2, 1), "f16"), {"movement_run"}),
     "transpose few": (transposed((2, 3, 50), (0, 2, 1), "f32"), {"movement_copy"}),
     "transpose layouts": (transposed((2, 24, 5, 6), (0, 2, 3, 1), "f32", "channels_last", "packed"), {"movement_copy"}),
     "nchw to nhwc": (

@@ -90,7 +90,11 @@ class Steps:
     def copied(self, spec: TensorSpec, copy: TensorSpec) -> None:
         """``copy`` in scratch memory, of another layout or type; made by a launch."""
         self.places[copy.uid] = self.allocate(copy.bytes)
-        alone = _copy(spec, copy)
+        self.moved(spec, copy)
+
+    def moved(self, spec: TensorSpec, to: TensorSpec) -> None:
+        """The same to memory that is there already."""
+        alone = _copy(spec, to)
         self.include(_copied(alone, self.device), alone)
 
     # The end of a kernel's text.

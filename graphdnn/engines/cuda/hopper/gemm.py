@@ -48,6 +48,7 @@ from graphdnn.engines.cuda.hopper.maps import (
     walk_of,
 )
 from graphdnn.engines.cuda.hopper.needs import hopper_needs
+from graphdnn.engines.cuda.hopper.odd_images import turned_result
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT, Operand, is_exchanged, operands
 from graphdnn.engines.cuda.hopper.product import product_text, promoted_steps
 from graphdnn.engines.cuda.hopper.result import (
@@ -68,6 +69,7 @@ from graphdnn.engines.cuda.hopper.tiles import (
     Sizes,
     choose,
 )
+from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.once import once
@@ -188,6 +190,17 @@ def _result_space(roles: Roles, is_turned: bool, of_all_images: bool) -> Space:
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    turned = turned_result(op)
+    if turned is None:
+        return _product_kernel(op, device, knobs)
+    kernel, steps = _product_kernel(turned.op, device, knobs), Steps(op, device)
+    steps.places[turned.made.uid] = steps.allocate(turned.made.bytes)
+    steps.include(kernel)
+    steps.moved(turned.made, turned.result)
+    return steps.kernel(kernel.name)
+
+
+def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     product = product_of(op)
     roles, p = product.roles, product.roles.problem
     sizes = sizes_of(op)
@@ -318,6 +331,10 @@ def _operand_types(product: Product, is_turned: bool) -> tuple[DataType, DataTyp
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
+    turned = turned_result(task.op)
+    if turned is not None:
+        copying = copying_seconds(turned.result.bytes, task.device)
+        return _cost(Task(turned.op, task.device), knobs).plus({"result": copying})
     product = product_of(task.op)
     choice = choose(sizes_of(task.op), task.device, knobs)
     copying = sum(o.copying_seconds(task.device) for o in operands(product.roles))

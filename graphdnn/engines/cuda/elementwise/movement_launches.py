@@ -1,0 +1,202 @@
+"""The fast kernels of data movement: a block of common axes as the launch of one of them.
+
+| kernel | what it moves                                                                               |
+|--------|---------------------------------------------------------------------------------------------|
+| copy   | items in y's order, as wide as both sides allow                                             |
+| tile   | squares of two axes, turned in shared memory, where x and y run along different ones        |
+| run    | the whole of a short axis between neighbours: on its side one run, as an odd image's pixels |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import gcd, prod
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.generator.launch import Launch
+from graphdnn.engines.cuda.generator.parameters import Parameters
+from graphdnn.engines.cuda.generator.quotient import magic
+from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.fusion.pieces import Axis, Block, merged
+from graphdnn.tensors import TensorSpec
+
+THREADS, BLOCKS_PER_SM = 256, 16  # of kernels that go through items one by one
+WORD = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}
+_ITEM = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}  # by bytes
+_WIDEST = 16  # bytes of an access
+_UNROLL = {1: 8, 2: 8, 4: 4, 8: 4, 16: 2}  # accesses of a thread under way, by bytes
+_TILE = {1: 128, 2: 64, 4: 32, 8: 32}  # elements, by bytes
+_TILE_THREADS = 128
+_LEAST_TILE = 32  # bytes; axes that are shorter leave most of a tile empty
+_RUN_BYTES = 8192  # of shared memory, and on their way for a block
+
+
+def add_tensors(parameters: Parameters, x: TensorSpec, y: TensorSpec) -> None:
+    parameters.tensor("x", x)
+    parameters.tensor("y", y, is_output=True)
+
+
+def moved(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, device: DeviceSpec) -> Launch:
+    """Items of ``size`` bytes."""
+    closest_in_x = min(block.axes, key=lambda a: a.x)
+    closest_in_y = block.axes[-1]
+    if closest_in_x is closest_in_y:
+        pack = min(_pack_of(block, -1, x, size, "x"), _pack_of(block, -1, y, size, "y"))
+        return _copy(x, y, _in_packs(block, pack), pack * size, tag, device)
+    run = _run(x, y, block, size, tag, device)
+    if run is not None:
+        return run
+    if min(closest_in_x.size, closest_in_y.size) * size < _LEAST_TILE:
+        return _copy(x, y, block, size, tag, device)
+    return _tile(x, y, block, size, tag)
+
+
+def _pack_of(block: Block, axis: int, spec: TensorSpec, size: int, side: str) -> int:
+    along = block.axes[axis]
+    if getattr(along, side) != 1:
+        return 1
+    start = block.x_start if side == "x" else block.y_start
+    others = (getattr(a, side) for a in block.axes if a is not along)
+    common = gcd(along.size, start, *others)
+    pack = _WIDEST // size
+    while pack > 1 and (common % pack or spec.byte_alignment % (pack * size)):
+        pack //= 2
+    return pack
+
+
+def _in_packs(block: Block, pack: int) -> Block:
+    """The block in units of ``pack`` elements of the last axis."""
+    *outer, inner = block.axes
+    axes = [Axis(a.size, a.x // pack, a.y // pack) for a in outer]
+    last = inner if pack == 1 else replace(inner, size=inner.size // pack)
+    return Block(merged([*axes, last]), block.x_start // pack, block.y_start // pack)
+
+
+def _add_axes(parameters: Parameters, axes: Sequence[Axis]) -> None:
+    parameters.integers("size", [a.size for a in axes])
+    parameters.integers("magic", [magic(a.size) for a in axes])
+    parameters.integers("x_stride", [a.x for a in axes])
+    parameters.integers("y_stride", [a.y for a in axes])
+
+
+def _copy(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, device: DeviceSpec) -> Launch:
+    count = prod(a.size for a in block.axes)
+    unroll = _UNROLL[size]
+    if count < 2 * device.sm_count * THREADS * unroll:  # threads first, then work for each
+        unroll = 1
+    parameters = Parameters()
+    add_tensors(parameters, x, y)
+    parameters.integer("x_start", block.x_start)
+    parameters.integer("y_start", block.y_start)
+    parameters.integer("count", count)
+    _add_axes(parameters, block.axes)
+    text = kernel_text(
+        f"movement__copy_b{size}r{len(block.axes)}u{unroll}__{tag}",
+        ["quotient.cuh", "movement_copy.cu"],
+        parameters=parameters.text,
+        functions=[],
+        constants={
+            "THREADS": THREADS,
+            "UNROLL": unroll,
+            "RANK": len(block.axes),
+            "Item": _ITEM[size],
+            "Count": "unsigned int" if count < 2**31 else "unsigned long long",
+        },
+    )
+    blocks = min(-(-count // (THREADS * unroll)), BLOCKS_PER_SM * device.sm_count)
+    return Launch(text, "movement_copy", (blocks, 1, 1), THREADS, parameters.pack())
+
+
+def _tile(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str) -> Launch:
+    along_x = min(range(len(block.axes)), key=lambda j: block.axes[j].x)
+    along_y = len(block.axes) - 1
+    a, b = block.axes[along_x], block.axes[along_y]
+    x_pack = _pack_of(block, along_x, x, size, "x")
+    y_pack = _pack_of(block, along_y, y, size, "y")
+    tile = _TILE[size]
+    skew = max(1, 4 // size) if x_pack == y_pack == 1 else _WIDEST // size
+    outer = [axis for j, axis in enumerate(block.axes) if j not in (along_x, along_y)] or [Axis(1, 0, 0)]
+    tiles_a, tiles_b = -(-a.size // tile), -(-b.size // tile)
+    blocks = tiles_a * tiles_b * prod(axis.size for axis in outer)
+
+    parameters = Parameters()
+    add_tensors(parameters, x, y)
+    fields = {
+        "x_start": block.x_start, "y_start": block.y_start, "a_size": a.size, "b_size": b.size,
+        "x_stride_a": a.x, "x_stride_b": b.x, "y_stride_a": a.y, "y_stride_b": b.y,
+        "tiles_a": tiles_a, "tiles_b": tiles_b, "magic_a": magic(tiles_a), "magic_b": magic(tiles_b),
+    }  # fmt: skip
+    for name, value in fields.items():
+        parameters.integer(name, value)
+    _add_axes(parameters, outer)
+    text = kernel_text(
+        f"movement__tile_b{size}r{len(outer)}v{x_pack}v{y_pack}__{tag}",
+        ["quotient.cuh", "movement_tile.cu"],
+        parameters=parameters.text,
+        functions=[],
+        constants={
+            "THREADS": _TILE_THREADS,
+            "TILE": tile,
+            "SKEW": skew,
+            "X_PACK": x_pack,
+            "Y_PACK": y_pack,
+            "RANK": len(outer),
+            "Item": WORD[size],
+            "Count": "unsigned int",
+        },
+    )
+    return Launch(text, "movement_tile", (blocks, 1, 1), _TILE_THREADS, parameters.pack())
+
+
+def _run(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, device: DeviceSpec) -> Launch | None:
+    """Where one side has a short axis between neighbours of the other side's, and packs do not fit into it."""
+    along_x, along_y = min(range(len(block.axes)), key=lambda j: block.axes[j].x), len(block.axes) - 1
+    for short, long, flat, other in ((along_x, along_y, "x", "y"), (along_y, along_x, "y", "x")):
+        a, b = block.axes[short], block.axes[long]
+        flat_tensor, other_tensor = (x, y) if flat == "x" else (y, x)
+        outer = [axis for axis in block.axes if axis is not a and axis is not b] or [Axis(1, 0, 0)]
+        pack = _WIDEST // size
+        if (
+            getattr(a, flat) != 1
+            or getattr(b, flat) != a.size
+            or _pack_of(block, long, other_tensor, size, other) < pack
+        ):
+            continue
+        if a.size * size >= _LEAST_TILE and _pack_of(block, short, flat_tensor, size, flat) == pack:
+            continue
+        starts = block.x_start if flat == "x" else block.y_start, *(getattr(axis, flat) for axis in outer)
+        rows = min(b.size, _RUN_BYTES // (a.size * size)) // pack * pack
+        if rows * size < _LEAST_TILE or flat_tensor.byte_alignment % _WIDEST or any(v % pack for v in starts):
+            continue
+        tiles = -(-b.size // rows)
+        rows = -(-b.size // (tiles * pack)) * pack
+        parameters = Parameters()
+        add_tensors(parameters, x, y)
+        fields = {
+            "x_start": block.x_start, "y_start": block.y_start, "a_size": a.size, "b_size": b.size, "rows": rows,
+            "x_stride_a": a.x, "x_stride_b": b.x, "y_stride_a": a.y, "y_stride_b": b.y,
+            "tiles_b": tiles, "magic_b": magic(tiles), "packs_b": rows // pack, "magic_packs": magic(rows // pack),
+        }  # fmt: skip
+        for name, value in fields.items():
+            parameters.integer(name, value)
+        _add_axes(parameters, outer)
+        text = kernel_text(
+            f"movement__run_{flat}_b{size}r{len(outer)}__{tag}",
+            ["next_launch.cuh", "quotient.cuh", "movement_run.cu"],
+            parameters=parameters.text,
+            functions=[],
+            constants={
+                "THREADS": _TILE_THREADS,
+                "PACK": pack,
+                "RANK": len(outer),
+                "OF_X": flat == "x",
+                "Item": WORD[size],
+                "Count": "unsigned int",
+            },
+        )
+        blocks, is_early = tiles * prod(axis.size for axis in outer), device.compute_capability >= (9, 0)
+        shared = rows * a.size * size
+        packed = parameters.pack()
+        return Launch(text, "movement_run", (blocks, 1, 1), _TILE_THREADS, packed, shared, starts_early=is_early)
+    return None

@@ -1,0 +1,64 @@
+"""Results of odd images with pixels as neighbours (NCHW): channels last in scratch memory, then turned by a copy.
+
+Rows of an odd number of pixels begin anywhere within a word, so that a product whose columns are pixels stores single
+elements, each with a division that finds its image. A copy of the whole result takes less.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.generator.convolution_roles import Roles
+from graphdnn.engines.cuda.generator.space import is_addressable
+from graphdnn.engines.cuda.hopper.operands import ALIGNMENT
+from graphdnn.engines.cuda.simt.implicit_copies import channels_last
+from graphdnn.engines.once import once
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import ConvolutionOperation
+from graphdnn.tensors import TensorSpec
+
+_CHANNELS, _PIXELS = 2, slice(3, 6)  # axes of an image's coordinates
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """A fused operation whose result lies with channels last, and where that goes."""
+
+    op: FusedOp
+    made: TensorSpec
+    result: TensorSpec
+
+
+@once
+def turned_result(op: FusedOp) -> Turned | None:
+    """None where the result leaves as it is."""
+    if not isinstance(op.anchor, ConvolutionOperation) or op.exit is not None or len(op.outputs) != 1:
+        return None
+    (result,) = op.outputs
+    roles = Roles.of(op.anchor)
+    if roles.direction == "wgrad" or not is_addressable(result) or result.elements != roles.output.elements:
+        return None
+    read = {t.uid for t in op.main.inputs().values()}
+    if any(t.elements >= result.elements for t in op.inputs if t.uid not in read):
+        return None
+    space = roles.space(roles.output)
+    strides, sizes, size = space.strides(result), space.sizes, ELEMENTS[result.data_type].bytes
+    pixels = prod(sizes[_PIXELS])
+    lies_turned = strides[5] == 1 and strides[_CHANNELS] == pixels and sizes[_CHANNELS] * size % ALIGNMENT == 0
+    if pixels % 2 == 0 or pixels == 1 or not lies_turned or result.byte_alignment % ALIGNMENT:
+        return None
+    made = result.model_copy(
+        update={
+            "uid": min(t.uid for t in (*op.inputs, *op.outputs, *op.internal)) - 1,
+            "dims": result.extents,
+            "strides": channels_last(result, roles),
+            "byte_alignment": ALIGNMENT,
+            "is_virtual": False,
+        }
+    )
+    steps = [op.anchor, *op.epilogue]
+    (port,) = (name for name, t in steps[-1].outputs().items() if t.uid == result.uid)
+    steps[-1] = steps[-1].model_copy(update={port: made})
+    return Turned(replace(op, anchor=steps[0], epilogue=tuple(steps[1:]), outputs=(made,)), made, result)

@@ -1,0 +1,73 @@
+// Items of two axes: those of b that follow each other, each with the whole of a, are a run in memory on one side, and on the
+// other one b's neighbours lie next to each other. A block takes a run of so many ROWS of b as it lies into shared memory, or
+// out of it, and packs along b on the other side. OF_X: the runs are x's.
+//
+// What follows does not start before the end: blocks that come two by two and start at one time leave at one time as well.
+
+constexpr int BATCH = 4;  // accesses under way at once
+
+extern "C" __global__ void __launch_bounds__(THREADS) movement_run(const __grid_constant__ Params p) {
+    extern __shared__ __align__(16) unsigned char memory[];
+    Item* const run = (Item*)memory;
+    wait_for_launch_before();
+    const Count column = quotient((Count)blockIdx.x, p.tiles_b, p.magic_b);
+    const int first_b = (int)((Count)blockIdx.x - column * (Count)p.tiles_b) * (int)p.rows;
+    const Item* x = (const Item*)p.x + p.x_start + first_b * p.x_stride_b;
+    Item* y = (Item*)p.y + p.y_start + first_b * p.y_stride_b;
+    Count rest = column;
+    #pragma unroll
+    for (int j = RANK - 1; j >= 0; --j) {
+        const Count outer = quotient(rest, p.size[j], p.magic[j]);
+        const long long at = (long long)(rest - outer * (Count)p.size[j]);
+        x += at * p.x_stride[j];
+        y += at * p.y_stride[j];
+        rest = outer;
+    }
+    const int a_size = (int)p.a_size, packs_b = (int)p.packs_b, rows = min((int)p.rows, (int)p.b_size - first_b);
+    const int packs_of_run = rows * a_size / PACK, packs = a_size * packs_b;
+    struct Place { int a, b; };  // of neighbours along b
+    const auto place_of = [&](int pack) {
+        const int a = (int)quotient((Count)pack, p.packs_b, p.magic_packs);
+        return Place{a, (pack - a * packs_b) * PACK};
+    };
+    #pragma unroll 1
+    for (int first = threadIdx.x; first < (OF_X ? packs_of_run : packs); first += THREADS * BATCH) {
+        Pack<Item, PACK> held[BATCH];
+        #pragma unroll
+        for (int k = 0; k < BATCH; ++k) {
+            const int i = first + k * THREADS;
+            if constexpr (OF_X) {
+                if (i < packs_of_run) held[k] = load_pack<PACK>(x + i * PACK);
+            } else {
+                const Place at = place_of(i);
+                if (i < packs && at.b < rows) held[k] = load_pack<PACK>(x + at.a * p.x_stride_a + at.b);
+            }
+        }
+        #pragma unroll
+        for (int k = 0; k < BATCH; ++k) {
+            const int i = first + k * THREADS;
+            if constexpr (OF_X) {
+                if (i < packs_of_run) store_pack<PACK>(run + i * PACK, held[k]);
+            } else {
+                const Place at = place_of(i);
+                if (i >= packs || at.b >= rows) continue;
+                #pragma unroll
+                for (int e = 0; e < PACK; ++e) run[(at.b + e) * a_size + at.a] = held[k].at[e];
+            }
+        }
+    }
+    __syncthreads();
+    #pragma unroll BATCH
+    for (int i = threadIdx.x; i < (OF_X ? packs : packs_of_run); i += THREADS) {
+        if constexpr (OF_X) {
+            const Place at = place_of(i);
+            if (at.b >= rows) continue;
+            Pack<Item, PACK> pack;
+            #pragma unroll
+            for (int e = 0; e < PACK; ++e) pack.at[e] = run[(at.b + e) * a_size + at.a];
+            store_pack<PACK>(y + at.a * p.y_stride_a + at.b, pack);
+        } else {
+            store_pack<PACK>(y + i * PACK, load_pack<PACK>(run + i * PACK));
+        }
+    }
+}
