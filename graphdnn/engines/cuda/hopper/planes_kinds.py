@@ -197,7 +197,7 @@ class Kind:
             f'                 "{{{sums}}}, {{{parts}}}, %{count + 4}, {flags};\\n}}"\n'
             f"                 : {held}\n"
             f'                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));\n'
-            f'#else\n    emulated_multiply(sum, a, b, "{a}", "{b}", add != 0);\n#endif\n}}\n'
+            f'#else\n    emulated_multiply(sum, a, b, "{a}", "{b}", 0, add != 0);\n#endif\n}}\n'
         )
 
     def joined_text(self, columns: int, sum_type: str) -> str:
