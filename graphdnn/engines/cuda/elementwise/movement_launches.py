@@ -29,6 +29,7 @@ _UNROLL = {1: 8, 2: 8, 4: 4, 8: 4, 16: 2}  # accesses of a thread under way, by 
 _TILE = {1: 128, 2: 64, 4: 32, 8: 32}  # elements, by bytes
 _TILE_THREADS = 128
 _LEAST_TILE = 32  # bytes; axes that are shorter leave most of a tile empty
+_FILES = "next_launch.cuh", "quotient.cuh"
 _RUN_BYTES = 8192  # of shared memory, and on their way for a block
 
 
@@ -49,7 +50,12 @@ def moved(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, devic
         return run
     if min(closest_in_x.size, closest_in_y.size) * size < _LEAST_TILE:
         return _copy(x, y, block, size, tag, device)
-    return _tile(x, y, block, size, tag)
+    return _tile(x, y, block, size, tag, device)
+
+
+def _is_early(device: DeviceSpec) -> bool:
+    """Whether a kernel may start while the launch before it finishes."""
+    return device.compute_capability >= (9, 0)
 
 
 def _pack_of(block: Block, axis: int, spec: TensorSpec, size: int, side: str) -> int:
@@ -93,7 +99,7 @@ def _copy(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, devic
     _add_axes(parameters, block.axes)
     text = kernel_text(
         f"movement__copy_b{size}r{len(block.axes)}u{unroll}__{tag}",
-        ["quotient.cuh", "movement_copy.cu"],
+        [*_FILES, "movement_copy.cu"],
         parameters=parameters.text,
         functions=[],
         constants={
@@ -105,10 +111,10 @@ def _copy(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, devic
         },
     )
     blocks = min(-(-count // (THREADS * unroll)), BLOCKS_PER_SM * device.sm_count)
-    return Launch(text, "movement_copy", (blocks, 1, 1), THREADS, parameters.pack())
+    return Launch(text, "movement_copy", (blocks, 1, 1), THREADS, parameters.pack(), starts_early=_is_early(device))
 
 
-def _tile(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str) -> Launch:
+def _tile(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, device: DeviceSpec) -> Launch:
     along_x = min(range(len(block.axes)), key=lambda j: block.axes[j].x)
     along_y = len(block.axes) - 1
     a, b = block.axes[along_x], block.axes[along_y]
@@ -132,7 +138,7 @@ def _tile(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str) -> La
     _add_axes(parameters, outer)
     text = kernel_text(
         f"movement__tile_b{size}r{len(outer)}v{x_pack}v{y_pack}__{tag}",
-        ["quotient.cuh", "movement_tile.cu"],
+        [*_FILES, "movement_tile.cu"],
         parameters=parameters.text,
         functions=[],
         constants={
@@ -146,7 +152,8 @@ def _tile(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str) -> La
             "Count": "unsigned int",
         },
     )
-    return Launch(text, "movement_tile", (blocks, 1, 1), _TILE_THREADS, parameters.pack())
+    packed = parameters.pack()
+    return Launch(text, "movement_tile", (blocks, 1, 1), _TILE_THREADS, packed, starts_early=_is_early(device))
 
 
 def _run(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, device: DeviceSpec) -> Launch | None:
@@ -183,7 +190,7 @@ def _run(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, device
         _add_axes(parameters, outer)
         text = kernel_text(
             f"movement__run_{flat}_b{size}r{len(outer)}__{tag}",
-            ["next_launch.cuh", "quotient.cuh", "movement_run.cu"],
+            [*_FILES, "movement_run.cu"],
             parameters=parameters.text,
             functions=[],
             constants={
@@ -195,8 +202,7 @@ def _run(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, device
                 "Count": "unsigned int",
             },
         )
-        blocks, is_early = tiles * prod(axis.size for axis in outer), device.compute_capability >= (9, 0)
-        shared = rows * a.size * size
-        packed = parameters.pack()
-        return Launch(text, "movement_run", (blocks, 1, 1), _TILE_THREADS, packed, shared, starts_early=is_early)
+        grid, packed = (tiles * prod(axis.size for axis in outer), 1, 1), parameters.pack()
+        shared, is_early = rows * a.size * size, _is_early(device)
+        return Launch(text, "movement_run", grid, _TILE_THREADS, packed, shared, starts_early=is_early)
     return None

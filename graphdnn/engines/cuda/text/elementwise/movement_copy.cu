@@ -1,6 +1,7 @@
 // Items from strides to strides, in y's order; UNROLL of a thread's loads are under way at once.
 
 extern "C" __global__ void __launch_bounds__(THREADS) movement_copy(const __grid_constant__ Params p) {
+    wait_for_launch_before();
     const Item* const x = (const Item*)p.x + p.x_start;
     Item* const y = (Item*)p.y + p.y_start;
     for (Count first = (Count)blockIdx.x * (THREADS * UNROLL); first < (Count)p.count;

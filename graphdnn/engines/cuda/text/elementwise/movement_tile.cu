@@ -10,6 +10,7 @@ constexpr int BATCH = 8;  // accesses under way at once
 __device__ __forceinline__ int tile_row(int b) { return b * TILE + b / Y_PACK * SKEW; }
 
 extern "C" __global__ void __launch_bounds__(THREADS) movement_tile(const __grid_constant__ Params p) {
+    wait_for_launch_before();
     __shared__ __align__(16) Item tile[TILE * TILE + TILE / Y_PACK * SKEW];
 
     const Count column = quotient((Count)blockIdx.x, p.tiles_b, p.magic_b);
