@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from drawn import convolutions, elementwise, graphs, moves, norms, products, reductions, sampling
+from drawn import convolutions, elementwise, gradients, graphs, moves, norms, products, reductions, sampling
 from drawn.sketch import Problem, Sketch
 
 
@@ -64,6 +64,7 @@ FAMILIES: dict[str, Family] = {
     "resample": Family(7, _any(sampling.forward, sampling.backward)),
     "norm": Family(8, _any(norms.forward, norms.backward)),
     "softmax": Family(2, _one(norms.softmax)),
+    "gradient": Family(2, _any(gradients.softmax, gradients.response)),
     "movement": Family(6, _any(moves.transpose, moves.slice_of, moves.concat, moves.reshape)),
     "rng": Family(3, _one(moves.random_numbers)),
     "graph": Family(5, _any(graphs.network, graphs.network, graphs.products)),
