@@ -46,12 +46,6 @@ __device__ __forceinline__ void multiply_block(
             const int row = (int)threadIdx.x / 32 % 4 * 16 + lane % 16 + SHIFT_OF_MEETING[i];
             load_matrices<false>(a[k % 2][i], ring.memory, from[COPY_OF_MEETING[i]] + row * ROW + (((2 * k + lane / 16) ^ row % 8) << 4));
         }
-        if (k == 3) {
-            __syncwarp();
-            #pragma unroll
-            for (int i = 0; i < COPIES; ++i)
-                if (lane == 0) arrive(ring.empty + 8 * stage[i]);
-        }
         pin(a[k % 2]);
         #pragma unroll
         for (int j = 0; j < RESIDUES; ++j) pin(sum[j]);
@@ -59,5 +53,10 @@ __device__ __forceinline__ void multiply_block(
         multiply_held<0>(sum, a[k % 2], filters, block, k);
         products_end();
     }
+    // Products have taken what this warp read, so it was read.
+    __syncwarp();
+    #pragma unroll
+    for (int i = 0; i < COPIES; ++i)
+        if (lane == 0) arrive(ring.empty + 8 * stage[i]);
 }
 __device__ __forceinline__ void free_last(const Ring&, int) {}
