@@ -241,6 +241,8 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
     pitch, units = (0, _units(product)) if product.is_wgrad else (plain.tap_stride, 0)
     describe_work(parameters, product, sizes, layout, walks, blocks, pitch, units)
     parameters.integer("parts", choice.parts)
+    leaves_room = layout.tiles < device.sm_count and not (is_split or product.is_wgrad)
+    parameters.integer("leaves_room", int(leaves_room))
     parameters.integer("image_pixels", out_space.sizes[_LAST_PIXEL])
     if is_joined:
         parameters.integer("joined", 1)

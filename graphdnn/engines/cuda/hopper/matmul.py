@@ -167,6 +167,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     _describe(parameters, products, sizes, layout)
     parameters.integer("band", _band(tile, device, layout))
     parameters.integer("parts", choice.parts)
+    parameters.integer("leaves_room", int(layout.tiles < device.sm_count and not is_split))
     if is_split:
         partial = choice.parts * layout.tiles * tile.bm * tile.bn * 4
         parameters.scratch("partial", compute, steps.allocate(partial))

@@ -36,6 +36,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
         fetch_residual_map(p);
     }
     __syncthreads();
+    if (p.leaves_room) let_next_start();  // on multiprocessors without a block
     const int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 % 4, 0);
     const int pieces = (int)p.tiles * (SPLIT ? (int)p.parts : 1);
