@@ -39,6 +39,19 @@ __device__ __forceinline__ Rows rows_of_residue(const Params& p, const Place (&p
     return found;
 }
 
+// Consumers multiply one after the other, in the order of their pieces: side by side they would come to their ends together,
+// and the tensor cores would wait while all results leave. A named barrier for each.
+__device__ __forceinline__ void await_turn([[maybe_unused]] int consumer) {
+#ifdef __CUDA_ARCH__
+    asm volatile("bar.sync %0, 256;" ::"r"(2 + consumer) : "memory");
+#endif
+}
+__device__ __forceinline__ void hand_on_to([[maybe_unused]] int consumer) {
+#ifdef __CUDA_ARCH__
+    asm volatile("bar.arrive %0, 256;" ::"r"(2 + consumer) : "memory");
+#endif
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_dgrad(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const int blocks = (int)p.channel_blocks, across = (int)p.tiles_n;
@@ -117,12 +130,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_dgrad(const
         #pragma unroll 1
         for (int piece = first; piece < pieces; piece += CONSUMERS * pace) {
             int previous = -1;
+            if (piece != (int)blockIdx.x / across) await_turn(consumer);
             #pragma unroll 1
             for (int block = 0; block < blocks; ++block) {
                 await_phase(landed + 8 * block, 0);
                 const shared_t of_block = filters + block * TAPS * FILTER_BYTES;
                 multiply_block(sum, ring, turn, previous, of_block, block);
             }
+            if (piece + pace < pieces) hand_on_to(consumer + 1 == CONSUMERS ? 0 : consumer + 1);
             await_products<0>();
             if (piece + CONSUMERS * pace >= pieces) let_next_start();
             #pragma unroll
