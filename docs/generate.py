@@ -378,7 +378,8 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
         - `cudnnSetConvolution2dDescriptor` takes the arguments of 5.1 (eight) and of 6.0 (nine).
         - `last_graph()` and `explain()` show the operation graph, the fused operations and the ranking behind this
           thread's last call. Plans are kept by the descriptors' values.
-        - Convolution algorithms are honoured by name, each by its engine: on the host all are blocked products, and
+        - Convolution algorithms are honoured by name, each by its engine; on a GPU `IMPLICIT_PRECOMP_GEMM` and `ALGO_1`
+          are the fastest of all products that write down no patches. On the host all are blocked products, and
           `IMPLICIT_GEMM` and `ALGO_0` ask for no workspace. The limits of the transforms (FFT, WINOGRAD) are refused,
           the promised determinism is the manual's. `cudnnFind...` runs and times every algorithm. A call that is given
           no workspace, or one that is too small, allocates for itself.

@@ -40,20 +40,28 @@ BWD_DATA_ALGO_1 | 3 | same | HFD | packed | packed | dilation:6.0
 BWD_DATA_ALGO_FFT_TILING | 3 | same | HFD | HW | CHW | filter<=16 stride=1 dilation=1 pad<filter
 """
 
-# Which engines of a GPU stand for an algorithm; where none of them serves, the ranking decides.
-DEVICE_ENGINES = {
-    "IMPLICIT_GEMM": ("cuda_implicit_gemm",),
-    "IMPLICIT_PRECOMP_GEMM": ("cuda_hopper_gemm", "cuda_mma_gemm", "cuda_implicit_gemm"),
-    "GEMM": ("cuda_explicit_gemm",),
-    "FFT": ("cuda_fft",),
-    "FFT_TILING": ("cuda_fft_tiling",),
-    "WINOGRAD": ("cuda_winograd",),
-    "WINOGRAD_NONFUSED": ("cuda_winograd_4x4", "cuda_winograd"),
-    "0": ("cuda_implicit_gemm",),
-    "1": ("cuda_hopper_gemm", "cuda_mma_gemm", "cuda_implicit_gemm"),
-    "3": ("cuda_explicit_gemm",),
+# Products with what taps read, none of which is written down: whichever is predicted to be the fastest.
+_IMPLICIT = (
+    "cuda_hopper_gemm", "cuda_hopper_halo", "cuda_hopper_halo_wgrad", "cuda_hopper_float", "cuda_hopper_float_wgrad",
+    "cuda_direct", "cuda_direct_wgrad", "cuda_direct_stem", "cuda_direct_stem_float",
+    "cuda_direct_stem_dgrad", "cuda_direct_stem_wgrad", "cuda_mma_gemm", "cuda_implicit_gemm",
+)  # fmt: skip
+
+# Which engines of a GPU stand for an algorithm: the fastest of the first names that serves, else of the next ones;
+# where none does, the ranking decides.
+DEVICE_ENGINES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "IMPLICIT_GEMM": (("cuda_implicit_gemm",),),
+    "IMPLICIT_PRECOMP_GEMM": (_IMPLICIT,),
+    "GEMM": (("cuda_explicit_gemm",),),
+    "FFT": (("cuda_fft",),),
+    "FFT_TILING": (("cuda_fft_tiling",),),
+    "WINOGRAD": (("cuda_winograd",),),
+    "WINOGRAD_NONFUSED": (("cuda_winograd_4x4",), ("cuda_winograd",)),
+    "0": (("cuda_implicit_gemm",),),
+    "1": (_IMPLICIT,),
+    "3": (("cuda_explicit_gemm",),),
 }
 
 # On the host all are blocks of a matrix product. These ask for no workspace: what they need they allocate themselves.
-HOST_ENGINES = ("numpy_blocked", "numpy")
+HOST_ENGINES = (("numpy_blocked",), ("numpy",))
 OWN_MEMORY = ("IMPLICIT_GEMM", "0")

@@ -112,8 +112,8 @@ def determinism(algorithm: IntEnum) -> cudnnDeterminism_t:
     return cudnnDeterminism_t.CUDNN_DETERMINISTIC if all(found) else cudnnDeterminism_t.CUDNN_NON_DETERMINISTIC
 
 
-def engines_of(algorithm: IntEnum, place: str) -> tuple[str, ...]:
-    """Names of the engines that compute an algorithm on devices of a kind."""
+def engines_of(algorithm: IntEnum, place: str) -> tuple[tuple[str, ...], ...]:
+    """Names of the engines that compute an algorithm on devices of a kind, those that are preferred first."""
     return HOST_ENGINES if place == "cpu" else DEVICE_ENGINES[_last_words(algorithm)]
 
 

@@ -39,7 +39,8 @@ _LOOKED_AT = 64  # configurations, for a named engine; graphs of several kernels
 
 
 Draw = Callable[[Draft], None]  # writes the operations of a call
-Engines = Callable[[str], tuple[str, ...]]  # of a kind of device: the names of those that should serve a call
+Names = tuple[tuple[str, ...], ...]
+Engines = Callable[[str], Names]  # of a kind of device: the names of those that should serve a call, in this order
 
 
 class Place:
@@ -276,11 +277,11 @@ def known(call: str, handle: Handle, settings: Hashable) -> Prepared | None:
     return _kept.get((call, id(handle.device), active(), settings))
 
 
-def _chosen(ranking: Ranking, names: tuple[str, ...]) -> EngineConfig:
-    """The best configuration whose first engine of those names serves; the best of all where none does."""
-    for name in names:
+def _chosen(ranking: Ranking, names: Names) -> EngineConfig:
+    """The best configuration with an engine of the first names, else of the next; the best of all where none serves."""
+    for some in names:
         for config in islice(ranking, _LOOKED_AT):
-            if any(choice.engine.name == name for choice in config.choices):
+            if any(choice.engine.name in some for choice in config.choices):
                 return config
     return ranking.best
 
