@@ -98,6 +98,13 @@ def test_more_parts_than_steps(text: str) -> None:
     check(text, device=few, SPLIT_K=40)
 
 
+@emulated
+def test_few_sums_of_many_parts() -> None:
+    """Lanes of a warp share parts, where there are few sums."""
+    text = "wgrad x=f16[2,40,9,8]nhwc dy=f16[2,56,9,8]nhwc dw=[56,40,1,1]"
+    check(text, SPLIT_K=20)
+
+
 FP8 = [
     "conv x=e4m3[2,160,9,11]nhwc w=e5m2[64,160,3,3]nhwc pad=1 out=f32 + bias + relu",
     "conv x=e5m2[2,36,5,6] w=e5m2[40,36,3,3] pad=1 stride=2 out=f16",

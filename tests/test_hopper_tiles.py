@@ -6,6 +6,7 @@ import pytest
 
 from graphdnn.device import device_spec
 from graphdnn.engines import Task, engines_of
+from graphdnn.engines.cuda.hopper.sum import Adding
 from graphdnn.engines.cuda.hopper.tiles import PARTS, STAGES, TILE, TILES, Sizes, Tile, choose, tiles_of
 from graphdnn.fusion import fuse
 from graphdnn.problem import parse
@@ -44,6 +45,21 @@ def test_a_choice_keeps_to_the_knobs_that_serve() -> None:
     narrow = sizes._replace(column_unit=64)
     odd = next(i for i, tile in enumerate(TILES, 1) if tile.bn % 64)
     assert choose(narrow, H200, {TILE.type: odd, STAGES.type: 0, PARTS.type: 0}).tile.bn % 64 == 0
+
+
+@pytest.mark.parametrize("size", [4, 8])
+def test_all_parts_are_added(size: int) -> None:
+    """Each share of the parts in some rounds, by blocks that divide the sums."""
+    for sums in (64 * 32, 64 * 64, 576 * 256, 2304 * 256):
+        for parts in range(2, 129):
+            adding = Adding(sums, parts, size)
+            found = adding.constants
+            warps = found["SLICES"] * found["UNITS"]
+            assert 2 * size <= size * found["UNDER_WAY"] <= 32
+            assert 4 <= warps <= 8
+            assert found["SLICES"] * 8 // found["ROWS_OF_UNIT"] <= parts
+            assert sums % (32 * found["ROWS_OF_UNIT"] * found["UNITS"]) == 0
+    assert Adding(64 * 32, 1).constants == {}
 
 
 def test_turned_tiles_fill_the_device() -> None:

@@ -59,7 +59,7 @@ from graphdnn.engines.cuda.hopper.result import (
     streamed_residual,
     written_and_read,
 )
-from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, sum_constants, sum_launch
+from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, Adding
 from graphdnn.engines.cuda.hopper.tiles import (
     PANEL,
     PARTS,
@@ -206,6 +206,7 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
     sizes = sizes_of(op)
     choice = choose(sizes, device, knobs)
     tile, layout = choice.tile, Layout.of(sizes, *sizes.sides(choice.tile))
+    adding = Adding(layout.tiles * tile.bm * tile.bn, choice.parts)
     is_split, is_turned = choice.parts > 1, sizes.is_turned or tile.is_turned
     steps = Steps(op, device)
     gathered, plain = (operand.prepared(steps) for operand in operands(roles))
@@ -240,17 +241,12 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
     blocks = -(-product.channels // channels_held)
     pitch, units = (0, _units(product)) if product.is_wgrad else (plain.tap_stride, 0)
     describe_work(parameters, product, sizes, layout, walks, blocks, pitch, units)
-    parameters.integer("parts", choice.parts)
+    adding.describe(parameters, steps, compute)
     leaves_room = layout.tiles < device.sm_count and not (is_split or product.is_wgrad)
     parameters.integer("leaves_room", int(leaves_room))
     parameters.integer("image_pixels", out_space.sizes[_LAST_PIXEL])
     if is_joined:
         parameters.integer("joined", 1)
-    if is_split:
-        partial = choice.parts * layout.tiles * tile.bm * tile.bn * 4
-        parameters.scratch("partial", compute, steps.allocate(partial))
-    else:
-        parameters.nothing("partial", compute)
 
     multiplying, copying = tile.registers
     across = product.is_wgrad or (across_filter and is_turned), product.is_wgrad or (across_filter and not is_turned)
@@ -274,7 +270,7 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
             "WGRAD": product.is_wgrad, "TURNED": is_turned, "ACROSS_FILTER": across_filter,
             "ACROSS_A": across[0], "ACROSS_B": across[1],
             "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
-            **sum_constants(choice.parts),
+            **adding.constants,
             "PERMUTED": is_permuted, "NEIGHBOURS": held,
             "WIDTH": width, "UNROLL": _UNROLLED, "PROMOTED": _promoted(product),
             "Element": STORAGE[gathered.spec.data_type], "Accumulator": compute,
@@ -296,7 +292,7 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
         )
     )
     if is_split:
-        steps.add(sum_launch(text, layout.tiles * tile.bm * tile.bn, choice.parts, packed))
+        steps.add(adding.launch(text, packed))
     return steps.kernel(name)
 
 

@@ -26,7 +26,7 @@ from graphdnn.engines.cuda.hopper.halo_wgrad_tiles import PARTS, TILE, choose, r
 from graphdnn.engines.cuda.hopper.maps import patch_map, walk_of
 from graphdnn.engines.cuda.hopper.operands import operands
 from graphdnn.engines.cuda.hopper.product import product_text
-from graphdnn.engines.cuda.hopper.sum import sum_constants, sum_launch
+from graphdnn.engines.cuda.hopper.sum import Adding
 from graphdnn.engines.cuda.hopper.tiles import PANEL
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.implicit_product import product_of
@@ -66,18 +66,15 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     down, across = tile.patches(shape)
     shares, pieces = prod(tile.shares(shape)), shape.tap_count * tile.channels // 32
     for name, value in {
-        "parts": choice.parts, "image_pixels": 1,
+        "image_pixels": 1,
         "shares": shares, "whole": choice.whole, "shares_across": tile.shares(shape)[1],
         "patches": shape.images * down * across, "patches_down": down, "patches_across": across,
         "tap_first": taps.first,
     }.items():  # fmt: skip
         parameters.integer(name, value)
     parameters.integers("tap_pace", taps.pace)
-    sums = (shares - choice.whole) * pieces * 64 * 32
-    if is_split:
-        parameters.scratch("partial", "float", steps.allocate(choice.parts * sums * 4))
-    else:
-        parameters.nothing("partial", "float")
+    adding = Adding((shares - choice.whole) * pieces * 64 * 32, choice.parts)
+    adding.describe(parameters, steps, "float")
 
     lines, of_line = shape.taps
     multiplying, copying = registers(lines)
@@ -97,7 +94,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "TAPS_H": lines, "TAPS_W": of_line, "STEP_H": shape.step[0], "STEP_W": shape.step[1],
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
             "WGRAD": True, "TURNED": False, "ACROSS_FILTER": False, "PERMUTED": False,
-            "RESIDUES": 1, "SPATIAL": 2, "SPLIT": is_split, **sum_constants(choice.parts),
+            "RESIDUES": 1, "SPATIAL": 2, "SPLIT": is_split, **adding.constants,
             "NEIGHBOURS": _NEIGHBOURS, "WIDTH": width,
             "Element": STORAGE[kind], "Accumulator": "float",
         },
@@ -107,7 +104,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     shared = choice.stages * (tile.stage_bytes(shape) + 16)
     steps.add(Launch(text, "hopper_halo_wgrad", grid, 128 * (lines + 1), packed, shared, starts_early=True))
     if is_split:
-        steps.add(sum_launch(text, sums, choice.parts, packed))
+        steps.add(adding.launch(text, packed))
     return steps.kernel(name)
 
 

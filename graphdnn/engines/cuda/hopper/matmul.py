@@ -41,7 +41,7 @@ from graphdnn.engines.cuda.hopper.matmul_needs import (
 )
 from graphdnn.engines.cuda.hopper.matrices import MOST_BATCH_AXES, Matrices, stacked
 from graphdnn.engines.cuda.hopper.product import product_text, promoted_steps
-from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, sum_constants, sum_launch
+from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, Adding
 from graphdnn.engines.cuda.hopper.tiles import PANEL, PARTS, ROW, STAGES, TILE, Sizes, Tile, choose
 from graphdnn.engines.cuda.library.operands import chain_of, staged
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
@@ -166,13 +166,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps.finish(body, "acc", compute)
     _describe(parameters, products, sizes, layout)
     parameters.integer("band", _band(tile, device, layout))
-    parameters.integer("parts", choice.parts)
+    adding = Adding(layout.tiles * tile.bm * tile.bn, choice.parts)
+    adding.describe(parameters, steps, compute)
     parameters.integer("leaves_room", int(layout.tiles < device.sm_count and not is_split))
-    if is_split:
-        partial = choice.parts * layout.tiles * tile.bm * tile.bn * 4
-        parameters.scratch("partial", compute, steps.allocate(partial))
-    else:
-        parameters.nothing("partial", compute)
 
     multiplying, copying = tile.registers
     name = f"matmul__hopper_{tile.name}x{choice.stages}{'_split' if is_split else ''}__{op.name}"
@@ -194,7 +190,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False,
             "ACROSS_A": a.is_across, "ACROSS_B": b.is_across,
             "RESIDUES": 1, "SPATIAL": 1, "SPLIT": is_split,
-            **sum_constants(choice.parts),
+            **adding.constants,
             "PERMUTED": is_permuted, "NEIGHBOURS": held,
             "WIDTH": width, "UNROLL": _UNROLLED, "PROMOTED": promoted_steps(a.spec.data_type),
             "Element": STORAGE[a.spec.data_type], "Accumulator": compute,
@@ -206,7 +202,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     threads = 128 * (tile.consumers + 1)
     steps.add(Launch(text, "hopper_gemm", (blocks, 1, 1), threads, packed, shared, starts_early=True))
     if is_split:
-        steps.add(sum_launch(text, layout.tiles * tile.bm * tile.bn, choice.parts, packed))
+        steps.add(adding.launch(text, packed))
     return steps.kernel(name)
 
 

@@ -35,7 +35,7 @@ from graphdnn.engines.cuda.hopper.planes_kinds import Kind, kind_of
 from graphdnn.engines.cuda.hopper.planes_needs import planes_needs
 from graphdnn.engines.cuda.hopper.planes_split import FilterPlanes
 from graphdnn.engines.cuda.hopper.planes_tiles import PARTS, STAGES, TILE, choose, promoted
-from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, sum_constants, sum_launch
+from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, Adding
 from graphdnn.engines.cuda.hopper.tiles import Sizes
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
@@ -101,14 +101,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps.finish(body, "acc", compute)
     describe_work(parameters, product, sizes, layout, walks, planes.blocks)
     parameters.integer("filter_rows", planes.padded_rows)
-    parameters.integer("parts", choice.parts)
     parameters.integer("image_pixels", 0)
     wide = ELEMENTS[roles.op.compute_type].bytes
-    if is_split:
-        partial = choice.parts * layout.tiles * tile.bm * tile.bn * wide
-        parameters.scratch("partial", compute, steps.allocate(partial))
-    else:
-        parameters.nothing("partial", compute)
+    adding = Adding(layout.tiles * tile.bm * tile.bn, choice.parts, wide)
+    adding.describe(parameters, steps, compute)
 
     multiplying, copying = tile.registers
     types = f"{kind.a.name.lower()}_{kind.b.name.lower()}"
@@ -137,7 +133,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False,
             "PERMUTED": True, "NEIGHBOURS": neighbours,
             "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
-            **sum_constants(choice.parts, wide),
+            **adding.constants,
             "WIDTH": width,
             "Element": STORAGE[kind.a], "Accumulator": compute,
             **(
@@ -154,7 +150,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         Launch(text, "hopper_planes", (blocks, 1, 1), 128 * (tile.consumers + 1), packed, shared, starts_early=True)
     )
     if is_split:
-        steps.add(sum_launch(text, layout.tiles * tile.bm * tile.bn, choice.parts, packed, wide))
+        steps.add(adding.launch(text, packed))
     return steps.kernel(name)
 
 

@@ -32,7 +32,7 @@ from graphdnn.engines.cuda.hopper.maps import Walk, walk_of
 from graphdnn.engines.cuda.hopper.needs import capability_need, is_wgrad, types_and_sum, walk_needs, wgrad_need
 from graphdnn.engines.cuda.hopper.operands import operands
 from graphdnn.engines.cuda.hopper.product import product_text
-from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, sum_constants, sum_launch
+from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, Adding
 from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW, Sizes, summing_seconds
 from graphdnn.engines.cuda.hopper.wgrad_schemes import Floats, Integers, Scheme, integers_of
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
@@ -192,13 +192,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf)
     steps.finish(body, "acc", compute)
     blocks = -(-product.channels // PANEL)
     describe_work(parameters, product, sizes, layout, [walk], blocks, 0, prod(residue.taps) * blocks)
-    parameters.integer("parts", choice.parts)
     parameters.integer("image_pixels", out_space.sizes[-1])
-    if is_split:
-        partial = choice.parts * layout.tiles * tile.bm * tile.bn * ELEMENTS[scheme.compute].bytes
-        parameters.scratch("partial", compute, steps.allocate(partial))
-    else:
-        parameters.nothing("partial", compute)
+    adding = Adding(layout.tiles * tile.bm * tile.bn, choice.parts, ELEMENTS[scheme.compute].bytes)
+    adding.describe(parameters, steps, compute)
 
     multiplying, copying = tile.registers
     tiling = f"{tile.name}x{choice.deep}x{choice.stages}{'_split' if is_split else ''}"
@@ -224,7 +220,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf)
             **scheme.constants,
             "WGRAD": True, "TURNED": False, "ACROSS_FILTER": False,
             "RESIDUES": 1, "SPATIAL": p.spatial, "SPLIT": is_split,
-            **sum_constants(choice.parts),
+            **adding.constants,
             "PERMUTED": False, "NEIGHBOURS": _NEIGHBOURS, "WIDTH": width,
             "Element": "bfloat_t", "Accumulator": compute,
         },
@@ -235,7 +231,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf)
     threads = 128 * (tile.consumers + 1)
     steps.add(Launch(text, "hopper_planes_wgrad", (grid, 1, 1), threads, packed, shared, starts_early=True))
     if is_split:
-        steps.add(sum_launch(text, layout.tiles * tile.bm * tile.bn, choice.parts, packed))
+        steps.add(adding.launch(text, packed))
     return steps.kernel(name)
 
 

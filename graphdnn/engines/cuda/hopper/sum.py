@@ -2,31 +2,70 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.engines.cuda.generator.launch import Launch
-from graphdnn.engines.cuda.generator.parameters import Packed
+from graphdnn.engines.cuda.generator.parameters import Packed, Parameters
+from graphdnn.engines.cuda.generator.steps import Steps
 
 # Of every text that may be split, behind hopper_leave.cuh.
 PARTS_FILES = ("hopper_parts.cuh", "hopper_tile_parts.cuh")
-_UNDER_WAY = 8  # parts that a thread asks for at the same time
-_MOST_SLICES = 16
-_LEAST_THREADS = 256  # of a block
-_UNIT = 8 * 32  # sums of a warp
+_OF_WARP = 2  # parts that a warp adds at least
+_MOST_SLICES, _MOST_BESIDE = 8, 4
+_MOST_UNDER_WAY = 32  # bytes for each of a thread's sums that are asked for at the same time
+_LEAST_WARPS = 4  # of a block
+_FILLED = 128  # blocks
+_SET = 8 * 32  # sums
 
 
-def sum_constants(parts: int, size: int = 4) -> dict[str, int]:
-    """The text's, beside those of the product; none where there is nothing to add. ``size``: bytes of a sum."""
-    if parts == 1:
-        return {}
-    most, slices = _UNDER_WAY * 4 // size, 1
-    while slices < _MOST_SLICES and slices * most < parts:
-        slices *= 2
-    under_way = next(n for n in (2, 4, 8) if n == most or n >= parts)
-    return {"SLICES": slices, "UNDER_WAY": under_way, "UNITS": max(1, _LEAST_THREADS // (32 * slices))}
+@dataclass(frozen=True, slots=True)
+class Adding:
+    """``sums``: all that a part has, in whole pieces of 64 rows and 32 columns; ``size``: bytes of one."""
+
+    sums: int
+    parts: int
+    size: int = 4
+
+    @property
+    def _slices(self) -> int:
+        return min(_MOST_SLICES, _power(-(-self.parts // _OF_WARP)))
+
+    @property
+    def _beside(self) -> int:
+        """Shares of the parts that the lanes of a warp have: few sums would leave most of the device idle."""
+        beside, blocks = 1, self.sums // _SET
+        while beside < _MOST_BESIDE and beside * blocks < _FILLED and beside * self._slices * _OF_WARP < self.parts:
+            beside *= 2
+        return beside
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """The text's, beside those of the product; none where there is nothing to add."""
+        if self.parts == 1:
+            return {}
+        of_share = -(-self.parts // (self._slices * self._beside))
+        return {
+            "SLICES": self._slices,
+            "UNDER_WAY": min(_MOST_UNDER_WAY // self.size, max(2, _power(of_share))),
+            "UNITS": max(1, _LEAST_WARPS // self._slices),
+            "ROWS_OF_UNIT": 8 // self._beside,
+        }
+
+    def describe(self, parameters: Parameters, steps: Steps, compute: str) -> None:
+        """Fields of hopper_parts.cuh."""
+        parameters.integer("parts", self.parts)
+        if self.parts > 1:
+            parameters.scratch("partial", compute, steps.allocate(self.parts * self.sums * self.size))
+        else:
+            parameters.nothing("partial", compute)
+
+    def launch(self, text: KernelText, packed: Packed) -> Launch:
+        units = self.constants["UNITS"]
+        blocks = self.sums * self._beside // (_SET * units)
+        return Launch(text, "hopper_sum", (blocks, 1, 1), 32 * self._slices * units, packed, starts_early=True)
 
 
-def sum_launch(text: KernelText, sums: int, parts: int, packed: Packed, size: int = 4) -> Launch:
-    """``sums``: all that a part has, in whole pieces of 64 rows and 32 columns."""
-    constants = sum_constants(parts, size)
-    slices, units = constants["SLICES"], constants["UNITS"]
-    return Launch(text, "hopper_sum", (sums // (_UNIT * units), 1, 1), 32 * slices * units, packed, starts_early=True)
+def _power(number: int) -> int:
+    """The least power of two that is not below."""
+    return 1 << (number - 1).bit_length()

@@ -6,6 +6,23 @@ __device__ __forceinline__ long long partial_at(const Params& p, int part, int p
     return ((long long)part * pieces_of_part(p) + piece) * (64 * 32);
 }
 
+// They stay in the second level of cache, though what products read goes through it meanwhile: written to memory, they would take
+// time from it.
+__device__ __forceinline__ void store_lasting(Accumulator* to, const Pack<Accumulator, 4>& pack) {
+#ifdef __CUDA_ARCH__
+    unsigned long long policy;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    #pragma unroll
+    for (int i = 0; i < (int)sizeof(pack) / 16; ++i) {
+        const uint4 word = ((const uint4*)&pack)[i];
+        asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;"
+                     ::"l"((uint4*)to + i), "r"(word.x), "r"(word.y), "r"(word.z), "r"(word.w), "l"(policy) : "memory");
+    }
+#else
+    store_pack<4>(to, pack);
+#endif
+}
+
 __device__ __forceinline__ void store_partial(const Params& p, int part, int piece, const Accumulator* sum) {
     Accumulator* const to = p.partial + partial_at(p, part, piece) + threadIdx.x % 128 * 4;
     #pragma unroll
@@ -17,7 +34,7 @@ __device__ __forceinline__ void store_partial(const Params& p, int part, int pie
             Pack<Accumulator, 4> pack;
             #pragma unroll
             for (int e = 0; e < 4; ++e) pack.at[e] = v[4 * half + e];
-            store_pack<4>(to + (2 * h + half) * 512, pack);
+            store_lasting(to + (2 * h + half) * 512, pack);
         }
     }
 }

@@ -1,16 +1,19 @@
-// Adds the parts of a split product in their order and runs the epilogue.
+// Adds the parts of a split product in a fixed order and runs the epilogue.
 //
-// A unit is one of the two rows of each thread of a warp, 8 rows x 32 columns. SLICES warps add some of its parts each, those
-// that follow each other, UNDER_WAY at a time; then the first warp adds the slices. A block has UNITS of them.
+// A unit is ROWS_OF_UNIT of the 8 rows x 32 columns that are one of the two rows of each thread of a warp. SLICES warps add some
+// of its parts each, those that follow each other, UNDER_WAY at a time; lanes that a unit of fewer rows leaves over have parts of
+// their own. Then the first warp adds the slices. A block has UNITS of them.
 
-constexpr int UNIT_THREADS = 32 * SLICES;
+constexpr int UNIT_THREADS = 32 * SLICES, LANES = 4 * ROWS_OF_UNIT, BESIDE = 32 / LANES;
 
 extern "C" __global__ void __launch_bounds__(UNIT_THREADS * UNITS, 1) hopper_sum(const __grid_constant__ Params p) {
     __shared__ Pack<Accumulator, 4> kept[UNITS][SLICES][2][32];
     const int here = (int)threadIdx.x / UNIT_THREADS, slice = (int)threadIdx.x / 32 % SLICES, lane = (int)threadIdx.x % 32;
-    const int unit = (int)blockIdx.x * UNITS + here, piece = unit / 8, warp = unit / 2 % 4, h = unit % 2;
-    const int parts = (int)p.parts, first = slice * parts / SLICES, last = (slice + 1) * parts / SLICES;
-    const Accumulator* from = p.partial + partial_at(p, first, piece) + (h * 256 + warp * 32 + lane) * 4;
+    int set = (int)blockIdx.x * UNITS + here;
+    const int of_set = take(set, BESIDE) * LANES + lane % LANES, piece = set / 8, warp = set / 2 % 4, h = set % 2;
+    const int parts = (int)p.parts, share = slice * BESIDE + lane / LANES;
+    const int first = share * parts / (SLICES * BESIDE), last = (share + 1) * parts / (SLICES * BESIDE);
+    const Accumulator* from = p.partial + partial_at(p, first, piece) + (h * 256 + warp * 32 + of_set) * 4;
     const long long pitch = partial_at(p, 1, 0);
     wait_for_launch_before();
     Pack<Accumulator, 4> sum[2]{};
@@ -27,6 +30,13 @@ extern "C" __global__ void __launch_bounds__(UNIT_THREADS * UNITS, 1) hopper_sum
             #pragma unroll
             for (int e = 0; e < 8; ++e) sum[e / 4].at[e % 4] = wrapping_sum(sum[e / 4].at[e % 4], packs[i][e / 4].at[e % 4]);
     }
+    #pragma unroll
+    for (int by = LANES; by < 32; by *= 2)
+        #pragma unroll
+        for (int e = 0; e < 8; ++e) {
+            Accumulator& one = sum[e / 4].at[e % 4];
+            one = wrapping_sum(one, __shfl_xor_sync(0xffffffffu, one, by));
+        }
     if constexpr (SLICES > 1) {
         #pragma unroll
         for (int half = 0; half < 2; ++half) kept[here][slice][half][lane] = sum[half];
@@ -41,7 +51,8 @@ extern "C" __global__ void __launch_bounds__(UNIT_THREADS * UNITS, 1) hopper_sum
         #pragma unroll
         for (int e = 0; e < 8; ++e) v[e] = wrapping_sum(v[e], kept[here][other][e / 4][lane].at[e % 4]);
     const Summed of = summed_at(p, piece);
-    const Rows rows = rows_from(p, of.w, of.row + warp * 16 + lane / 4 + 8 * h);
+    Rows rows = rows_from(p, of.w, of.row + warp * 16 + of_set / 4 + 8 * h);
+    rows.is_inside[0] &= lane < LANES;
     const Piece at = piece_of(p, of.w, rows, of.block, 0);
     Held held;
     #pragma unroll
