@@ -175,7 +175,6 @@ GRADIENTS: dict[str, tuple[Extents, Extents, str, str, dict[str, Any]]] = {
     "channels f32, scaled": ((2, 37, 6, 8), (1,), "f32", "packed", {"scaled": True}),
     "few channels nhwc": ((3, 3, 9, 9), (1,), "bf16", "channels_last", {}),
     "one channel": ((7, 1, 5), (1,), "f32", "packed", {}),
-    "everything": ((9, 41), (0, 1), "f32", "packed", {"logarithm": True, "scaled": True}),
     "channels passes": ((2, 7000, 3, 5), (1,), "f64", "packed", {"inside": "f64"}),
 }  # fmt: skip
 
@@ -264,10 +263,7 @@ def test_compiles_without_spills(kind: str, layout: str, arch: str) -> None:
 
 @compiler
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-@pytest.mark.parametrize(
-    ("kind", "layout", "logarithm"),
-    [("f16", "packed", False), ("f32", "packed", True), ("f32", "channels_last", False)],
-)
+@pytest.mark.parametrize(("kind", "layout", "logarithm"), [("f16", "packed", False), ("f32", "packed", True)])
 def test_gradients_compile_without_spills(kind: str, layout: str, logarithm: bool, arch: str) -> None:
     compiles_cleanly(gradient((64, 128, 56, 56), (1,), kind, layout, logarithm=logarithm), ENGINE, arch, registers=96)
 
