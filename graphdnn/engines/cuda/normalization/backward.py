@@ -166,9 +166,11 @@ class _Backward:
         functions = [*self._take(parameters), self._finish(parameters), *self._application(parameters, [])]
         self.rows.parameters(parameters)
         exact = {"EXACT": tile.lanes * tile.steps == self.rows.packs, **tile.bounds()}
-        text = self._text(["norm_held.cuh", "norm_backward_rows.cu"], parameters, functions, tile, exact)
+        text = self._text(
+            ["next_launch.cuh", "norm_held.cuh", "norm_backward_rows.cu"], parameters, functions, tile, exact
+        )
         blocks = -(-self.rows.row_packs // tile.columns)
-        self.steps.add(Launch(text, "norm_backward_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
+        self.steps.add_early(Launch(text, "norm_backward_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
 
     def resident(self, device: DeviceSpec) -> tuple[Rows, Residence] | None:
         """Blocks that stay, where the sums of rows are all there is to find."""

@@ -147,13 +147,13 @@ class Forward:
         self.rows.parameters(parameters)
         text = kernel_text(
             _name(self.steps.op, self.rows, tile.text()),
-            ["norm_held.cuh", "norm_rows.cu"],
+            ["next_launch.cuh", "norm_held.cuh", "norm_rows.cu"],
             parameters=parameters.text,
             functions=functions,
             constants={**self._constants(tile), "EXACT": tile.lanes * tile.steps == self.rows.packs},
         )
         blocks = -(-self.rows.row_packs // tile.columns)
-        self.steps.add(Launch(text, "norm_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
+        self.steps.add_early(Launch(text, "norm_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
 
     def reside(self, residence: Residence) -> None:
         """In one pass, by blocks that wait for each other."""

@@ -172,11 +172,10 @@ def generate_fold(op: FusedOp, device: DeviceSpec, fold: Fold) -> DeviceKernel:
         },
     )
     packed = parameters.pack()
-    steps.add(Launch(text, "reduce", (shape.tiles, shape.splits, 1), threads, packed))
+    steps.add_early(Launch(text, "reduce", (shape.tiles, shape.splits, 1), threads, packed))
     if split:
         blocks = -(-prod(axes.kept) // shape.results_per_block)
-        is_early = device.compute_capability >= (9, 0)
-        steps.add(Launch(text, "reduce_splits", (blocks, 1, 1), threads, packed, starts_early=is_early))
+        steps.add_early(Launch(text, "reduce_splits", (blocks, 1, 1), threads, packed))
     return steps.kernel(name)
 
 

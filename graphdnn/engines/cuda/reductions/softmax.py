@@ -16,7 +16,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import COMPUTE, ELEMENTS, FP8
 from graphdnn.engines.cuda.generator.cost import memory_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
-from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch, early
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.generator.program import Program, asked_indices
 from graphdnn.engines.cuda.generator.source import file_text, kernel_text
@@ -39,7 +39,7 @@ def generate_softmax(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     text, parameters = _text(stages, tile_rows, tile, is_held=fitting is not None)
     blocks = -(-tile_rows.row_packs // tile.columns)
     launch = Launch(text, "softmax", (blocks, 1, 1), tile.threads, parameters.pack())
-    return DeviceKernel(text.name, (launch,))
+    return DeviceKernel(text.name, (early(launch, device),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,9 @@ def _text(stages: Stages, rows: Rows, tile: Tile, *, is_held: bool) -> tuple[Ker
         "STAGES": len(stages.reductions),
         "EXACT": tile.lanes * tile.steps == rows.packs,
     }
-    text = kernel_text(name, ["softmax.cu"], parameters=parameters.text, functions=functions, constants=constants)
+    text = kernel_text(
+        name, ["next_launch.cuh", "softmax.cu"], parameters=parameters.text, functions=functions, constants=constants
+    )
     return text, parameters
 
 

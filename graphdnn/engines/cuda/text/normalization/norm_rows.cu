@@ -1,6 +1,8 @@
 // Normalization of rows that the threads of a block hold in registers: one read, one write. Mean first, then the
 // variance around it.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_rows(const __grid_constant__ Params p) {
+    let_next_start();
+    wait_for_launch_before();
     const Place here = place_in(p, blockIdx.x);
     int at[RANK];
     Elements pack[STEPS];

@@ -130,6 +130,7 @@ template <int N> __device__ __forceinline__ void deliver(const Params& p, Count 
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) reduce(const __grid_constant__ Params p) {
+    wait_for_launch_before();
     const int rt = ALONG ? threadIdx.x % RT : threadIdx.x / KT;
     const int kt = ALONG ? threadIdx.x / RT : threadIdx.x % KT;
     const Count tile = (Count)blockIdx.x * KT, k = tile + kt;
