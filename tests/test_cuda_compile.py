@@ -49,6 +49,7 @@ TEXTS = (
     "conv x=bf16[32,64,56,56]nhwc w=bf16[256,64,1,1]nhwc + bias + residual + relu",
     "conv x=f16[32,64,56,56] w=f16[64,64,3,3] pad=1 + bias + relu",
     "conv x=f32[8,64,56,56]nhwc w=f32[64,64,3,3]nhwc pad=1 + relu",
+    "dgrad dy=f32[8,64,56,56]nhwc w=f32[64,64,3,3]nhwc dx=[8,64,56,56] pad=1",
     "conv x=f32[8,64,56,56] w=f32[64,64,3,3] pad=1",
     "conv x=f64[2,16,28,28] w=f64[32,16,3,3] pad=1",
     "conv x=e4m3[8,64,28,28]nhwc w=e4m3[64,64,3,3]nhwc pad=1 out=f16 + bias",
