@@ -145,6 +145,25 @@ def test_v8_by_value_scalars_are_read_on_the_host_at_every_execution(runtime: Em
         np.testing.assert_array_equal(y, 1 + value)
 
 
+@emulated
+def test_by_value_numbers_are_known_again_and_arrays_read_anew(runtime: EmulatedRuntime) -> None:
+    plan = build(scaled(), H200)
+    x, y, s = np.ones(IMAGE, np.float32), np.zeros(IMAGE, np.float32), np.array([2.5], np.float32)
+    number = 1e-5
+    for given, value in [
+        (number, number),
+        (number, number),
+        (3, 3),
+        (-0.0, -0.0),
+        (s, 2.5),
+        (s, -4.0),
+        (number, number),
+    ]:
+        s[0] = value
+        plan.execute({1: x, 2: given, 3: y})
+        np.testing.assert_array_equal(y, x + np.float32(value))
+
+
 def test_v8_streams_belong_to_devices(runtime: EmulatedRuntime) -> None:
     host, device = cudnnCreate("cpu"), cudnnCreate(H200)
     assert rules_of(lambda: cudnnSetStream(host, 77)) == ["handle.stream"]

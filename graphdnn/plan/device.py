@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from operator import attrgetter
+from operator import attrgetter, is_
 from time import perf_counter
 from typing import Any
 
@@ -60,6 +60,7 @@ ELSEWHERE = Rule(
 
 _shape = attrgetter("shape")  # all that can be set on a CuPy array; its type, strides and address stay
 _MASK = (1 << 64) - 1
+_NUMBERS = (int, float, bool)
 
 
 class _Admitted(Remembered):
@@ -100,6 +101,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         "_array_type",
         "_free",
         "_known",
+        "_numbers",
         "_quick",
         "_runtime",
         "_workspace",
@@ -120,6 +122,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         for launch in self.launches:
             self._runtime.compile(launch.text)
         self._known = _Admitted((), (), ())
+        self._numbers: tuple[tuple[Any, ...], tuple[int, ...]] = (), ()  # by-value ones of the last call, as words
         self._workspace: tuple[Remembered, int, _Admitted] = Remembered(()), 0, self._known
         self._free: list[_Block] = []
         self.loaded_on: int | None = None  # ordinal
@@ -178,10 +181,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         known = self._known
         if tuple(map(id, arrays)) != known.ids or tuple(map(_shape, arrays)) != known.shapes:
             known = self._admit(arrays, number)
-        values: tuple[int, ...] = ()
-        if scalars:
-            read = coerce(self._scalars, scalars)
-            values = tuple(int.from_bytes(scalar_bits(value.tobytes()), "little") for value in read)
+        values = self._words(scalars) if scalars else ()
         scratch = self._scratch(workspace, known) if self.workspace_size else 0
         try:
             block = self._free.pop()
@@ -201,6 +201,17 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             raise
         finally:
             self._free.append(block)
+
+    def _words(self, scalars: Sequence[Any]) -> tuple[int, ...]:
+        """By-value numbers as words of a struct. Python's own cannot change: the last call's are known again."""
+        given, words = self._numbers
+        if len(given) == len(scalars) and all(map(is_, given, scalars)):
+            return words
+        read = coerce(self._scalars, scalars)
+        words = tuple([int.from_bytes(scalar_bits(value.tobytes()), "little") for value in read])
+        if all([type(number) in _NUMBERS for number in scalars]):  # noqa: C419  a list takes half the time
+            self._numbers = tuple(scalars), words
+        return words
 
     def _admit(self, arrays: Sequence[Any], stream: int) -> _Admitted:
         """Arrays that were not the last call's: checked, then remembered."""
