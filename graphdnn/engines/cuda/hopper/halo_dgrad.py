@@ -123,7 +123,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         constants={
             "BM": PANEL * tile.consumers, "BN": tile.bn, "CONSUMERS": tile.consumers, "STAGES": choice.stages,
             "RESIDUES": shape.residues, "TAPS": shape.taps,
-            "COPIES": tile.copies(shape), "PIXELS": PANEL + tile.reach(shape),
+            "COPIES": tile.copies(shape), "TURNS": True, "PIXELS": PANEL + tile.reach(shape),
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
             "WGRAD": False, "TURNED": False, "ACROSS_FILTER": across_filter, "PERMUTED": is_permuted,
             "SPATIAL": 2, "SPLIT": False,

@@ -130,14 +130,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_dgrad(const
         #pragma unroll 1
         for (int piece = first; piece < pieces; piece += CONSUMERS * pace) {
             int previous = -1;
-            if (piece != (int)blockIdx.x / across) await_turn(consumer);
+            if (TURNS && piece != (int)blockIdx.x / across) await_turn(consumer);
             #pragma unroll 1
             for (int block = 0; block < blocks; ++block) {
                 await_phase(landed + 8 * block, 0);
                 const shared_t of_block = filters + block * TAPS * FILTER_BYTES;
                 multiply_block(sum, ring, turn, previous, of_block, block);
             }
-            if (piece + pace < pieces) hand_on_to(consumer + 1 == CONSUMERS ? 0 : consumer + 1);
+            if (TURNS && piece + pace < pieces) hand_on_to(consumer + 1 == CONSUMERS ? 0 : consumer + 1);
             await_products<0>();
             if (piece + CONSUMERS * pace >= pieces) let_next_start();
             #pragma unroll

@@ -2,19 +2,18 @@
 
 constexpr int SPEAKERS = 1;  // of a consumer, that free a stage
 
-// The taps that read one copy of a block of channels; the first of each residue with the first block begins its sums.
+// The taps that read one copy of a block of channels; the first of each residue with the first block begins its sums. Products
+// of one residue wait for each other: they take turns with those of others.
 template <int COPY, int I> __device__ __forceinline__ void multiply_taps(
-    Accumulator (&sum)[RESIDUES][SUMS], shared_t pixels, shared_t filters, int block
+    Accumulator (&sum)[RESIDUES][SUMS], shared_t pixels, shared_t filters, int block, int k
 ) {
     constexpr int MEETING = MEETING_OF_TAP[I];
     if constexpr (COPY_OF_MEETING[MEETING] == COPY) {
         const matrix_t a = matrix_at<false>(pixels) + SHIFT_OF_MEETING[MEETING] * (ROW >> 4);
         const matrix_t b = filters_at(filters + I * FILTER_BYTES);
-        #pragma unroll
-        for (int k = 0; k < 4; ++k)
-            multiply(sum[RESIDUE_OF_TAP[I]], a + k * NEXT_K<false>, b + k * OF_STEP, BEGINS[I] && k == 0 ? block : 1);
+        multiply(sum[RESIDUE_OF_TAP[I]], a + k * NEXT_K<false>, b + k * OF_STEP, BEGINS[I] && k == 0 ? block : 1);
     }
-    if constexpr (I + 1 < TAPS) multiply_taps<COPY, I + 1>(sum, pixels, filters, block);
+    if constexpr (I + 1 < TAPS) multiply_taps<COPY, I + 1>(sum, pixels, filters, block, k);
 }
 
 template <int COPY> __device__ __forceinline__ void multiply_copies(
@@ -24,7 +23,8 @@ template <int COPY> __device__ __forceinline__ void multiply_copies(
     #pragma unroll
     for (int j = 0; j < RESIDUES; ++j) pin(sum[j]);
     products_begin();
-    multiply_taps<COPY, 0>(sum, ring.stages + turn.stage * STAGE_BYTES, filters, block);
+    #pragma unroll
+    for (int k = 0; k < 4; ++k) multiply_taps<COPY, 0>(sum, ring.stages + turn.stage * STAGE_BYTES, filters, block, k);
     products_end();
     await_products<1>();
     // The copy before this one is read: its stage may be filled again.
