@@ -225,7 +225,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     name = f"matmul__simt_{tile.name}{'_split' if parts > 1 else ''}__{op.name}"
     text = kernel_text(
         name,
-        ["tile_place.cuh", "tile.cuh", "tile_results.cuh", "matmul.cu", *(["matmul_splits.cu"] if parts > 1 else [])],
+        [
+            *("next_launch.cuh", "tile_place.cuh", "tile.cuh", "tile_results.cuh", "matmul.cu"),
+            *(["matmul_splits.cu"] if parts > 1 else []),
+        ],
         parameters=parameters.text,
         functions=functions,
         constants={
@@ -247,7 +250,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     )  # fmt: skip
     packed = parameters.pack()
     blocks = -(-stack.rows // tile.bm) * -(-stack.columns // tile.bn) * stack.batches
-    steps.add(Launch(text, "matmul", (blocks, parts, 1), tile.threads, packed))
+    steps.add_early(Launch(text, "matmul", (blocks, parts, 1), tile.threads, packed))
     if parts > 1:
         count = -(-results // (tile.threads * width))
         steps.add(Launch(text, "matmul_splits", (min(count, 16 * device.sm_count), 1, 1), tile.threads, packed))

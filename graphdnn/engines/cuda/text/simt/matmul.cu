@@ -58,6 +58,7 @@ __device__ __forceinline__ void finish(const Params& p, int (&at)[RANK], int row
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) matmul(const __grid_constant__ Params p) {
+    wait_for_launch_before();
     constexpr int TILE_BYTES = 2 * BK * (PITCH_A + PITCH_B) * (int)sizeof(Staged);
     constexpr int SLAB_BYTES = THREADS_M * BN * (int)sizeof(Accumulator);
     __shared__ __align__(16) unsigned char memory[TILE_BYTES > SLAB_BYTES ? TILE_BYTES : SLAB_BYTES];
