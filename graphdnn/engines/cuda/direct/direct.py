@@ -124,7 +124,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     name = f"conv_{roles.direction}__direct_{how}__{op.name}"
     text = kernel_text(
         name,
-        ["direct_copy.cuh", "direct_window.cuh", "direct.cu"],
+        ["next_launch.cuh", "direct_copy.cuh", "direct_window.cuh", "direct.cu"],
         parameters=parameters.text,
         functions=[body.keeping(), body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}]")],
         constants={
@@ -146,7 +146,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     )  # fmt: skip
     blocks = p.n * channel_blocks * column_blocks * segments
     shared = shared_bytes(shape, tile.v, tile.tw, tile.lanes, tile.tiles, tile.stages)
-    steps.add(Launch(text, "direct", (blocks, 1, 1), tile.threads, parameters.pack(), shared))
+    steps.add_early(Launch(text, "direct", (blocks, 1, 1), tile.threads, parameters.pack(), shared))
     return steps.kernel(name)
 
 

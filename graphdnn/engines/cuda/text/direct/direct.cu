@@ -28,6 +28,8 @@ __device__ __forceinline__ int filter_offset(const Params& p, int o, int c, int 
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
+    let_next_start();
+    wait_for_launch_before();
     Filter* const slab = (Filter*)(memory + Rows::BYTES);
     Accumulator* const table = (Accumulator*)(memory + Rows::BYTES + SLAB_BYTES);
 
