@@ -339,7 +339,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     phases = {"copies": copying} if copying else {}
     if choice.parts > 1:
         phases["sum"] = choice.summing
-    return device_cost(task, choice.seconds - choice.summing + other_seconds(task), choice.partial).plus(phases)
+    return device_cost(task, choice.seconds - choice.summing + other_seconds(task)).plus(phases)
 
 
 _COMMON: dict[str, Any] = {

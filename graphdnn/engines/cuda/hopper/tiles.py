@@ -26,6 +26,7 @@ SMALLEST_RING = 2  # stages: a product frees the one before its own, so with a s
 _PRODUCT = 0.0343  # clocks for each sum of a tile, and step of k
 _COPIED = 77.7, 69.1  # bytes a clock into shared memory, along k and across
 _STEP = 1.97  # clocks of a step besides
+_LEAST_ACROSS = 340.0  # clocks of a step whose operands lie across, where all multiprocessors copy
 _TILE = 3200.0  # clocks of a tile besides
 _APART = 0.55  # of which other warpgroups hide so much, where the ring holds more than a tile's steps
 _TURN = 2200.0  # of which remain where two blocks take turns
@@ -44,7 +45,7 @@ _START = 162.0  # clocks of a launch
 _PACE = 0.9  # of the highest clock
 _ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
 _SUM = 0.5  # launches' time that a split costs
-_SUM_PACE = 1.05  # of the bandwidth, of partial sums that are read
+_SUM_PACE = 0.75  # of the bandwidth, of partial sums that are read
 _STREAM = 44e9  # bytes a second from memory to one multiprocessor
 _COPY_PACE = 0.88  # of the bandwidth, of operands
 _LEAST_STAGES = 3
@@ -156,7 +157,7 @@ class Sizes(NamedTuple):
     sets: int = 1  # of sums: two where tensor cores keep them for a few steps only
     row_clocks: float = 0.0  # of a copied pixel whose channels do not fill rows of 128 bytes
     may_be_turned: bool = False  # some tiles' rows may be
-    bytes_read: int = 0  # by filter gradients, whose partial sums add to what memory moves
+    bytes_read: int = 0  # by filter gradients
     streamed_bytes: int = 0  # of those of a result, what comes through the ring
 
     def sides(self, tile: Tile) -> tuple[int, int]:
@@ -187,7 +188,6 @@ class Choice:
     parts: int
     seconds: float
     summing: float  # of these seconds, those of the launch that adds the parts
-    partial: float  # bytes of partial sums
 
 
 class _Machine(NamedTuple):
@@ -236,8 +236,8 @@ def _fastest(sizes: Sizes, machine: _Machine, number: int, stages: int, parts: i
     if best is None:
         return None
     seconds, _, _, one, part, count = best
-    partial, summing = _summing(one, count, part, machine)
-    return Choice(one.tile, max(stages, SMALLEST_RING) if stages else one.most, part, seconds, summing, partial)
+    summing = _summing(one, count, part, machine)
+    return Choice(one.tile, max(stages, SMALLEST_RING) if stages else one.most, part, seconds, summing)
 
 
 class _Leaving(NamedTuple):
@@ -264,6 +264,7 @@ class _Taken(NamedTuple):
     rows_held: int
     columns_held: int
     paced: float  # clocks of a step, where copied pixels come row by row
+    crowded: float  # and where all multiprocessors copy
     whole: _Leaving
     part: _Leaving
     apart: float  # of what a tile takes besides its steps
@@ -279,7 +280,10 @@ class _Taken(NamedTuple):
         paced = max(step, rows_held * sizes.row_clocks)
         turn = 0.0 if tile.blocks > 1 else (_TILE + least) * (1.0 - apart)
         leaving = _Leaving.of(tile, sizes.bytes_out), _Leaving.of(tile, 4)
-        return cls(tile, most, rows_held, columns_held, paced, *leaving, apart, step, turn, _LAST_OUT * least + _START)
+        crowded = _LEAST_ACROSS if sizes.is_across else 0.0
+        return cls(
+            tile, most, rows_held, columns_held, paced, crowded, *leaving, apart, step, turn, _LAST_OUT * least + _START
+        )
 
 
 @lru_cache(maxsize=256)
@@ -320,7 +324,7 @@ def _seconds(one: _Taken, tiles: int, steps: float, parts: int, machine: _Machin
     blocks, leaving = one.tile.blocks, one.part if parts > 1 else one.whole
     rounds = -(-tiles * parts // (machine.sms * blocks))
     depth = max(1.0, -(-steps // parts))
-    multiplying = depth * one.paced
+    multiplying = depth * max(one.paced, one.crowded * min(1.0, tiles * parts / machine.sms))
     # Where a tile follows, warpgroups hide each other's ends.
     hidden = one.apart * min(1.0, (one.most - 1) / depth) * (rounds - _LAST_HIDES) / rounds if parts == 1 else 0.0
     # One block's results leave while the other multiplies.
@@ -329,8 +333,7 @@ def _seconds(one: _Taken, tiles: int, steps: float, parts: int, machine: _Machin
     seconds = clocks / (machine.clock * _PACE)
     if parts == 1:
         return max(seconds, _streaming(tiles, blocks * machine.sms, bytes_read / tiles, machine.bandwidth))
-    partial, summing = _summing(one, tiles, parts, machine)
-    return max(seconds, (bytes_read + partial) / (machine.bandwidth * _COPY_PACE)) + summing
+    return max(seconds, bytes_read / (machine.bandwidth * _COPY_PACE)) + _summing(one, tiles, parts, machine)
 
 
 def _streaming(tiles: int, places: int, size: float, bandwidth: float) -> float:
@@ -340,12 +343,12 @@ def _streaming(tiles: int, places: int, size: float, bandwidth: float) -> float:
     return size * (whole * places / most + (rest / min(most, rest * _STREAM) if rest else 0.0))
 
 
-def _summing(one: _Taken, tiles: int, parts: int, machine: _Machine) -> tuple[float, float]:
-    """Bytes of partial sums, and the time of the launch that adds them."""
+def _summing(one: _Taken, tiles: int, parts: int, machine: _Machine) -> float:
+    """Of the launch that adds the parts, which stay in the cache."""
     if parts == 1:
-        return 0.0, 0.0
+        return 0.0
     partial = 4.0 * tiles * one.tile.bm * one.tile.bn * parts
-    return partial, summing_seconds(partial, machine.launch, machine.bandwidth)
+    return summing_seconds(partial, machine.launch, machine.bandwidth)
 
 
 def summing_seconds(partial: float, launch: float, bandwidth: float) -> float:
