@@ -371,6 +371,9 @@ def test_instructions(text: str) -> None:
     assert _count(found, "USETMAXREG") >= 2, found
     assert _count(found, "SYNCS") > 0, found
     assert not _count(found, "HMMA.") + _count(found, "IMMA."), "products of warps"
+    if "relu" in text and "f16" in text:
+        assert _count(found, "F2FP.RELU") > 0, "rounding takes the ReLU in, where no branch stands between them"
+        assert not _count(found, "FMNMX"), found
 
 
 def test_workspace_only_where_the_sum_is_in_parts() -> None:
