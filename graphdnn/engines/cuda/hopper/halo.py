@@ -42,6 +42,7 @@ from graphdnn.fusion.fused import FusedOp
 
 _COLUMNS_OF_A_THREAD = 8
 _CHANNELS = 2  # axis of a result's coordinates
+_BOUND = 0.97  # of what memory takes with one tap, beside engines that copy filters again and again
 _FILES = ("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_halo.cu")
 
 
@@ -121,7 +122,9 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     choice = choose(shape_of(task.op), task.device, knobs)
     seconds = inf if choice is None else choice.seconds
     copying = sum(o.copying_seconds(task.device) for o in operands(product_of(task.op).roles))
-    return device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
+    cost = device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
+    is_bound = is_flat(task.op) and seconds < cost.parts["memory"] and not sizes_of(task.op).streamed_bytes
+    return replace(cost, seconds=cost.seconds * _BOUND) if is_bound else cost
 
 
 _COMMON: dict[str, Any] = {"cost": _cost, "generate": generate, "knobs": (TILE,), "layout": LayoutType.PREFERRED_NHWC}

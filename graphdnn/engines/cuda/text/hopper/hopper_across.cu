@@ -57,12 +57,13 @@ __device__ __forceinline__ int channel_of_lane(int warp, int g) {
     return warp / 2 * FILTER_PANEL + part * 4 + g % 2 * 2;
 }
 
-typedef unsigned int Rows[4][4];  // of a stage, in eights of k
+constexpr int GROUPS = 2, EIGHTS = 4 / GROUPS;  // of products in a stage, and of k in each; one is slower with many columns, four with few
+typedef unsigned int Rows[EIGHTS][4];
 
 __device__ __forceinline__ void pin(Rows& a) {
 #ifdef __CUDA_ARCH__
     #pragma unroll
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < EIGHTS; ++i)
         #pragma unroll
         for (int j = 0; j < 4; ++j) asm volatile("" : "+r"(a[i][j])::"memory");
 #endif
@@ -70,7 +71,7 @@ __device__ __forceinline__ void pin(Rows& a) {
 
 __device__ __forceinline__ void read_rows(Rows& a, const unsigned char* panel, int upper, int lower) {
     #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < EIGHTS; ++i) {
         const unsigned long long first = *reinterpret_cast<const unsigned long long*>(panel + i * 8 * ROW + upper);
         const unsigned long long second = *reinterpret_cast<const unsigned long long*>(panel + i * 8 * ROW + lower);
         a[i][0] = (unsigned int)first, a[i][1] = (unsigned int)(first >> 32);
@@ -143,39 +144,40 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_across(const __g
         const int panel = (down * 2 + in_rows / FILTER_PANEL) * FILTER_BYTES;
         const int upper = panel + q * ROW + ((part ^ q) << 4) + rest, lower = panel + (q + 4) * ROW + ((part ^ (q + 4)) << 4) + rest;
         Accumulator sum[SUMS];
-        Rows a[2];
+        Rows a[GROUPS];
         #pragma unroll
         for (int i = 0; i < SUMS; ++i) sum[i] = 0;
         #pragma unroll 1
         for (int number = blockIdx.x; number < tiles; number += gridDim.x) {
             const Work w = work_of(p, number);
             int previous = -1;
-            const auto multiply_stage = [&](Rows& now, Rows& before, int add) {
+            #pragma unroll 1
+            for (int step = w.first; step < w.last; ++step) {
                 await_phase(full + 8 * turn.stage, turn.parity);
                 const int stage = turn.stage * (A_BYTES + B_BYTES);
                 const matrix_t b = matrix_at<false>(ring + stage + A_BYTES + aside * (COLUMNS * ROW));
-                read_rows(now, memory + stage, upper, lower);
-                pin(now);
-                pin(sum);
-                products_begin();
                 #pragma unroll
-                for (int k = 0; k < 4; ++k) multiply_rows(sum, now[k], b + k * NEXT_K<false>, k == 0 ? add : 1);
-                products_end();
-                await_products<1>();
-                pin(before);
-                // The step before this one is done: its stage may be filled again.
-                __syncwarp();
-                arrive_if(lane == 0 && previous >= 0, empty + 8 * previous);
+                for (int group = 0; group < GROUPS; ++group) {
+                    await_products<GROUPS - 1>();
+                    pin(a[group]);
+                    if (group == GROUPS - 1) {  // the step before this one is done: its stage may be filled again
+                        __syncwarp();
+                        arrive_if(lane == 0 && previous >= 0, empty + 8 * previous);
+                    }
+                    read_rows(a[group], memory + stage + group * (EIGHTS * 8 * ROW), upper, lower);
+                    pin(a[group]);
+                    pin(sum);
+                    products_begin();
+                    #pragma unroll
+                    for (int i = 0; i < EIGHTS; ++i) {
+                        const int k = group * EIGHTS + i;
+                        multiply_rows(sum, a[group][i], b + k * NEXT_K<false>, k == 0 ? step - w.first : 1);
+                    }
+                    products_end();
+                }
                 previous = turn.stage;
                 turn.advance();
-            };
-            int step = w.first;
-            #pragma unroll 1
-            for (; step + 1 < w.last; step += 2) {
-                multiply_stage(a[0], a[1], step - w.first);
-                multiply_stage(a[1], a[0], 1);
             }
-            if (step < w.last) multiply_stage(a[0], a[1], step - w.first);
             await_products<0>();
             if (number + (int)gridDim.x >= tiles) let_next_start();
             pin(sum);
