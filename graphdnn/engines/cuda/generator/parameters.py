@@ -68,6 +68,9 @@ class Slot:
     by_value: bool = False
 
 
+_slot = lru_cache(maxsize=4096)(Slot)  # those of another shape are the same
+
+
 @dataclass(frozen=True, slots=True)
 class MapSlot(Slot):
     """Words that an execution fills in with the map of a tensor at its address."""
@@ -108,7 +111,7 @@ class Parameters:
             return
         place = self._places.get(spec.uid)
         uid = spec.uid if place is None else None
-        self._slots.append(Slot(len(self._words), uid, place or 0, by_value=spec.is_by_value))
+        self._slots.append(_slot(len(self._words), uid, place or 0, spec.is_by_value))
         if spec.is_by_value:
             self._field("unsigned long long", name)
             return
@@ -163,7 +166,7 @@ class Parameters:
         maps = [slot for _, slots in self._maps for slot in slots]
         before = len(maps) * MAP_WORDS
         slots: list[Slot] = [MapSlot(i * MAP_WORDS, m.uid, m.offset, map=m.map) for i, m in enumerate(maps)]
-        slots += [Slot(s.word + before, s.uid, s.offset, s.by_value) for s in self._slots] if before else self._slots
+        slots += [_slot(s.word + before, s.uid, s.offset, s.by_value) for s in self._slots] if before else self._slots
         kinds = [self._kinds.get(i, "q") for i in range(len(self._words))] if self._kinds else [f"{len(self._words)}q"]
         words = struct.pack("<" + "".join(kinds), *self._words) or bytes(WORD)
         size = before * WORD + len(words)

@@ -437,6 +437,11 @@ def _widest(space: Space, spec: TensorSpec, axis: int) -> int:
 
 def literal(value: float, ctype: str) -> str:
     """A number as a literal of an arithmetic type."""
+    return _literal(value, copysign(1.0, value), ctype)  # zeros are equal, and have two signs
+
+
+@lru_cache(maxsize=512)
+def _literal(value: float, sign: float, ctype: str) -> str:
     if ctype == "bool":
         return "true" if value else "false"
     if ctype in ("int", "long long"):
@@ -448,11 +453,6 @@ def literal(value: float, ctype: str) -> str:
         return f"({ctype})NAN"
     if value in (inf, -inf):
         return f"((({ctype}){'-' if value < 0 else ''}INFINITY))"
-    return _finite(value, copysign(1.0, value), ctype)  # zeros are equal, and have two signs
-
-
-@lru_cache(maxsize=512)
-def _finite(value: float, sign: float, ctype: str) -> str:
     number = float(np.float32(value)) if ctype == "float" else float(value)
     if number in (inf, -inf):
         return literal(number, ctype)
