@@ -472,17 +472,6 @@ def test_stub_launch_attributes(stub: Path, cooperative: bool, early: bool) -> N
 
 
 @on_the_stub
-def test_stub_launch_of_clusters(stub: Path) -> None:
-    """CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION is 4, and takes x, y, z."""
-    code = """
-        how = {"starts_early": True, "cluster": 8}
-        driver.PreparedLaunch(function, (16, 1, 1), (32, 1, 1), 0, params, **how).launch(0)
-        print(json.dumps([last()["attribute_count"], last()["flags"]]))
-    """
-    assert stubbed(stub, dedent(LAUNCH) + dedent(code)) == [2, 0x101080040]
-
-
-@on_the_stub
 def test_stub_launch_allocates_nothing(stub: Path) -> None:
     """A thousand launches leave nothing behind."""
     code = """

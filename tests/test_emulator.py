@@ -274,60 +274,6 @@ def test_blocks_that_do_not_run_together_are_not_waited_for(grid: int, together:
         run(TOGETHER, np.zeros(5), 2 * 2000 + 1, grid=grid, shared=256, together=together)
 
 
-# Each block of a cluster sends the next one four words of its thread 0, and what it got plus its own number is the result.
-SENDING = """
-extern __shared__ unsigned char memory[];
-constexpr int CLUSTER = 4;
-----
-const unsigned barrier = emulated_shared_address(memory), place = barrier + 16;
-const int rank = blockIdx.x %% CLUSTER, next = (rank + 1) %% CLUSTER;
-if (threadIdx.x == 0) {
-    emulated_barrier_init(barrier, 1);
-    emulated_barrier_arrive(barrier, 16);
-}
-__syncthreads();
-if (%s) emulated_arrive_in_cluster();
-if (threadIdx.x >= 32) return;
-emulated_await_cluster();
-const unsigned words[4] = {(unsigned)p.x[blockIdx.x], 1, 2, 3};
-if (threadIdx.x == 0) emulated_send(emulated_in_block(place, %s), emulated_in_block(barrier, next), words);
-if (%s) emulated_barrier_wait(barrier, 0);
-p.y[blockIdx.x * 32 + threadIdx.x] = ((int*)(memory + 16))[threadIdx.x %% 4] + blockIdx.x;"""
-
-
-@pytest.mark.parametrize("backward", [False, True])
-def test_blocks_of_a_cluster_send_to_each_other(backward: bool) -> None:
-    x = np.arange(8) * 100
-    found = run(SENDING % ("true", "next", "true"), x, 256, grid=8, shared=64, cluster=4, backward=backward).reshape(
-        8, 32
-    )
-    for block in range(8):
-        sender = block // 4 * 4 + (block - 1) % 4
-        assert (found[block].reshape(8, 4) == np.array([100 * sender, 1, 2, 3]) + block).all()
-
-
-@pytest.mark.parametrize(
-    ("text", "cluster", "said"),
-    [
-        (("true", "next", "true"), 1, "a barrier of a cluster, and the launch has none"),
-        (("true", "next", "true"), 3, "do not divide a grid"),
-        (("true", "next", "true"), 16, "or are more than 8"),
-        (("false", "next", "true"), 4, "does not know whether the other has begun"),
-        (("true", "rank", "true"), 4, "are one block's of the cluster"),
-        (("true", "next", "false"), 4, "a copy has not landed when its block ends"),
-        (("threadIdx.x < 32 || rank < 3", "next", "true"), 4, ""),
-        (("threadIdx.x > 0 || rank < 3", "next", "true"), 4, "does not know whether the other has begun"),
-    ],
-)
-def test_what_clusters_do_not_do(text: tuple[str, str, str], cluster: int, said: str) -> None:
-    launch = {"grid": 16, "shared": 64, "cluster": cluster}
-    if said:
-        with pytest.raises(EmulationError, match=said):
-            run(SENDING % text, np.arange(16), 512, **launch)
-    else:  # threads that are gone are not waited for
-        run(SENDING % text, np.arange(16), 512, **launch)
-
-
 def test_a_missing_barrier_shows_in_one_of_the_orders() -> None:
     body = """__shared__ int row[64];
 row[threadIdx.x] = p.x[threadIdx.x];

@@ -26,13 +26,12 @@ class _Config(ctypes.Structure):
 
 
 class _Attribute(ctypes.Structure):
-    """CUlaunchAttribute: a number and the bytes of a union; those of a flag begin with 1, of an extent with x, y, z."""
+    """CUlaunchAttribute: a number and the bytes of a union; those of a flag begin with 1."""
 
     _fields_ = (("id", ctypes.c_uint), ("padding", ctypes.c_uint), ("value", ctypes.c_uint * 16))
 
 
 _COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-_CLUSTER = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 _PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 
 
@@ -50,8 +49,6 @@ class PreparedLaunch:
     ``is_cooperative``: the driver refuses the launch unless all blocks run at the same time.
     ``starts_early``: the kernel may start before the launch ahead of it in the stream is through, and waits for it
     itself; from compute capability 9.0 on.
-    ``cluster``: so many blocks that follow each other along x run at the same time, on multiprocessors that see each
-    other's shared memory; they divide the grid.
     """
 
     __slots__ = ("_alive", "_call", "_config", "_function", "_pointers", "_stream", "kernel", "params", "plan")
@@ -66,7 +63,6 @@ class PreparedLaunch:
         *,
         is_cooperative: bool = False,
         starts_early: bool = False,
-        cluster: int = 1,
         kernel: str = "",
         plan: str = "",
     ) -> None:
@@ -75,11 +71,8 @@ class PreparedLaunch:
         self.plan = plan
         # ctypes objects made once are passed faster than integers, and written fastest through a memoryview.
         config = _Config(*grid, *block, shared)
-        flags = [id for id, is_asked in ((_COOPERATIVE, is_cooperative), (_PROGRAMMATIC, starts_early)) if is_asked]
-        asked = [_Attribute(id, 0, (1,)) for id in flags]
-        if cluster > 1:
-            asked.append(_Attribute(_CLUSTER, 0, (cluster, 1, 1)))
-        attributes = (_Attribute * 3)(*asked)
+        asked = [id for id, is_asked in ((_COOPERATIVE, is_cooperative), (_PROGRAMMATIC, starts_early)) if is_asked]
+        attributes = (_Attribute * 2)(*(_Attribute(id, 0, (1,)) for id in asked))
         if asked:
             config.attributes, config.attribute_count = ctypes.addressof(attributes), len(asked)
         struct = (ctypes.c_ubyte * len(params)).from_buffer(params)

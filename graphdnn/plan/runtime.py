@@ -157,7 +157,6 @@ class CudaRuntime:
             params,
             is_cooperative=launch.is_cooperative,
             starts_early=launch.starts_early,
-            cluster=launch.cluster,
             kernel=launch.text.name,
             plan=plan,
         )

@@ -228,7 +228,7 @@ def _fingerprint(plan: ExecutionPlan) -> str | None:
             if not isinstance(step, Launch):
                 return None
             parts.append((step.text.text, step.entry, step.grid, step.block, bytes(step.params.data), step.shared))
-            parts.append((step.is_cooperative, step.starts_early, step.cluster))
+            parts.append((step.is_cooperative, step.starts_early))
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

@@ -91,9 +91,7 @@ int cuLaunchKernelEx(const Config *config, void *function, void **params, void *
     last.flags = 0;
     for (unsigned i = 0; i < config->attribute_count; i++) { /* an id, four bytes of padding, 64 of a value */
         const unsigned *attribute = (const unsigned *)config->attributes + 18 * i;
-        if (attribute[0] == 4) /* of a cluster */
-            for (int j = 0; j < 3; j++) last.flags |= (uint64_t)attribute[2 + j] << (16 + 8 * j);
-        else if (attribute[2] == 1) last.flags |= 1u << attribute[0];
+        if (attribute[2] == 1) last.flags |= 1u << attribute[0];
     }
     last.function = (uintptr_t)function;
     last.params = (uintptr_t)params[0];

@@ -1,7 +1,7 @@
 // Barriers in shared memory and tensor copies. Part of the scheduler's library: see emulate.py.
 //
-// A copy, or what another block of the cluster has sent, lands as late as it may: when a thread waits at its barrier. Until
-// then its destination is poison, so that what reads too early, or fills too early what is still read, is seen in the result.
+// A copy lands as late as it may: when a thread waits at its barrier. Until then its destination is poison, so that
+// what reads too early, or fills too early what is still read, is seen in the result.
 
 #include "tensor_unit.h"
 
@@ -14,7 +14,6 @@ namespace {
 constexpr unsigned WINDOW = 1024;  // where the shared window's dynamic memory begins: no address is 0
 constexpr int LINE = 128;          // bytes; a copy begins at a multiple
 constexpr int LONGEST = 2048;      // bytes of a row
-constexpr int RANK = 24;           // bit of an address from which on it names a block of the cluster, from 1 on
 
 // As tests/emulator/tensor_maps.py writes it.
 struct __attribute__((packed)) Map {
@@ -45,9 +44,6 @@ struct Copy {
     unsigned to, barrier;
     Map map;
     int at[5], offset[3];
-    bool is_sent;  // four words of another block, in place of a map's pixels
-    unsigned words[4];
-    bool is_poisoned;  // where they will be
 };
 std::vector<Copy> flying;
 
@@ -107,18 +103,7 @@ void put_row(unsigned to, const Map& map, const long* at) {
     }
 }
 
-void count_bytes(unsigned at, int bytes) {
-    Barrier& barrier = barrier_at(at);
-    barrier.bytes -= bytes;
-    settle(at, barrier);
-}
-
 void land(const Copy& copy) {
-    if (copy.is_sent) {
-        memcpy(shared_bytes(copy.to, 16, ""), copy.words, 16);
-        count_bytes(copy.barrier, 16);
-        return;
-    }
     const Map& map = copy.map;
     unsigned to = copy.to;
     long at[5];
@@ -149,7 +134,9 @@ void land(const Copy& copy) {
             put_row(to, map, seen);
         }
     }
-    count_bytes(copy.barrier, (int)bytes_of(map));
+    Barrier& barrier = barrier_at(copy.barrier);
+    barrier.bytes -= (int)bytes_of(map);
+    settle(copy.barrier, barrier);
 }
 
 // The latest copy first: nothing promises the order of issue.
@@ -168,19 +155,8 @@ bool is_awaited(unsigned barrier) {
     return false;
 }
 
-void land_sent() {
-    for (Copy& copy : flying)
-        if (!copy.is_poisoned && is_same(copy.block, emulated_blockIdx)) {
-            memset(shared_bytes(copy.to, 16, "what was sent goes to outside of the launch's shared memory"), POISON, 16);
-            copy.is_poisoned = true;
-        }
-    for (size_t i = flying.size(); i-- > 0;)
-        if (i < flying.size() && flying[i].is_sent && is_same(flying[i].block, emulated_blockIdx) && is_awaited(flying[i].barrier))
-            land_all(flying[i].barrier);
-}
-
 void issue(unsigned to, const void* map, unsigned barrier, const int* at, const int* offset, int rank, bool is_walk) {
-    Copy copy{emulated_blockIdx, to, barrier, {}, {}, {}, false, {}, true};
+    Copy copy{emulated_blockIdx, to, barrier, {}, {}, {}};
     if (reinterpret_cast<uintptr_t>(map) % 64) emulated_stop("a tensor map lies at a multiple of 64", 0);
     memcpy(&copy.map, map, sizeof(Map));
     if (copy.map.rank != rank || copy.map.is_walk != is_walk) emulated_stop("a tensor map of another kind", 0);
@@ -206,10 +182,6 @@ void forget_copies() { flying.clear(); }
 void end_copies() {
     for (const Copy& copy : flying)
         if (is_same(copy.block, emulated_blockIdx)) emulated_stop("a copy has not landed when its block ends", 0);
-}
-
-void end_sent() {
-    if (!flying.empty()) emulated_stop("something was sent to a block that has ended", 0);
 }
 
 }  // namespace
@@ -241,23 +213,6 @@ void emulated_barrier_wait(unsigned at, int parity) {
         thread[current].barrier = (int)at;
         wait(AT_PHASE, "an mbarrier", 0);
     }
-}
-
-unsigned emulated_in_block(unsigned at, int rank) {
-    if (rank < 0 || rank >= cluster.blocks) emulated_stop("a block that the cluster does not have", 0);
-    return at + (unsigned(rank + 1) << RANK);
-}
-
-void emulated_send(unsigned to, unsigned barrier, const unsigned* words) {
-    const unsigned rank = to >> RANK, inside = (1u << RANK) - 1;
-    if (rank == 0 || barrier >> RANK != rank) emulated_stop("what is sent and its barrier are one block's of the cluster", 0);
-    if (to % 16) emulated_stop("what is sent lies at a multiple of 16", 0);
-    if (thread[current].clusters == 0) emulated_stop("a block sends, and does not know whether the other has begun", 0);
-    uint3 block = emulated_blockIdx;
-    block.x = unsigned(cluster.first) + rank - 1;
-    flying.push_back({block, to & inside, barrier & inside, {}, {}, {}, true, {words[0], words[1], words[2], words[3]}, false});
-    progress = true;
-    if (is_same(block, emulated_blockIdx)) land_sent();
 }
 
 void emulated_copy_box(unsigned to, const void* map, unsigned barrier, const int* at, int rank) {

@@ -41,7 +41,6 @@ OPTIONS = (
     "-U_FORTIFY_SOURCE",
 )
 KEPT_SECONDS = 86_400
-MAX_CLUSTER = 8  # that every device has, by default
 MAX_THREADS, MAX_SHARED, MAX_GRID = 1024, 227 * 1024, (2**31 - 1, 65_535, 65_535)
 CANARY = 0xA5
 
@@ -78,12 +77,10 @@ class Emulated:
         backward: bool = False,
         exits_allowed: bool = False,
         together: bool = False,
-        cluster: int = 1,
     ) -> None:
         """Runs ``entry`` with a copy of the struct's bytes in ``params``; raises ``EmulationError``.
 
-        ``together`` is a cooperative launch: blocks may wait for each other. ``cluster``: so many that follow each other
-        run at the same time and see each other's shared memory.
+        ``together`` is a cooperative launch: blocks may wait for each other.
         ``backward`` runs the threads from the last to the first: a missing barrier shows in one of the two orders.
         ``exits_allowed`` lets threads return before a barrier that others wait at, as the hardware does.
         """
@@ -91,10 +88,6 @@ class Emulated:
             raise EmulationError(f"{entry} is not one of the entries {self._entries}")
         grid, block = _three(grid), _three(block)
         _check_limits(grid, block, shared)
-        if not 1 <= cluster <= MAX_CLUSTER or grid[0] % cluster:
-            raise EmulationError(
-                f"clusters of {cluster} blocks do not divide a grid of {grid}, or are more than {MAX_CLUSTER}"
-            )
         given = memoryview(params).cast("B")
         expected = int(getattr(self._library, f"emulated_size_{entry}")())
         if len(given) != expected:
@@ -107,7 +100,7 @@ class Emulated:
         failed = _scheduler().emulated_launch(
             getattr(self._library, f"emulated_run_{entry}"), ctypes.c_void_p(arguments.ctypes.data),
             (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), ctypes.c_uint(shared),
-            self._library.emulated_fixed_shared, int(self._fibers), int(together), cluster, int(backward), int(exits_allowed),
+            self._library.emulated_fixed_shared, int(self._fibers), int(together), int(backward), int(exits_allowed),
             int(self._watched),
             message, ctypes.c_size_t(len(message)), ctypes.byref(address),
         )  # fmt: skip

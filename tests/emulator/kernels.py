@@ -50,13 +50,7 @@ def launch_all(kernel: DeviceKernel, arrays: Mapping[int, Array], scalars: Mappi
             block[8 * slot.word : 8 * slot.word + 8] = word
         entries = tuple(s.entry for s in kernel.steps if isinstance(s, Launch) and s.text == step.text)
         _compiled(step.text.text, tuple(dict.fromkeys(entries))).launch(
-            step.entry,
-            step.grid,
-            step.block,
-            step.shared,
-            bytes(block),
-            together=step.is_cooperative,
-            cluster=step.cluster,
+            step.entry, step.grid, step.block, step.shared, bytes(block), together=step.is_cooperative
         )
 
 

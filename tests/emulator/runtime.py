@@ -44,7 +44,6 @@ class _Prepared:
             self.step.shared,
             bytes(self.params),
             together=self.step.is_cooperative,
-            cluster=self.step.cluster,
         )
 
 

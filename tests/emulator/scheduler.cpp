@@ -1,5 +1,5 @@
 // Runs the threads of a CUDA block as fibers of one host thread: each runs until it waits, then the next one does.
-// Blocks run one after another, those of a cooperative launch or of a cluster in turns: one runs until its threads only yield. What would
+// Blocks run one after another, those of a cooperative launch in turns: one runs until its threads only yield. What would
 // hang or be undefined on the device stops the launch with a message.
 
 #include "scheduler.h"
@@ -33,9 +33,6 @@ void end_products();
 // Asynchronous copies of threads, and the order in which threads touch shared memory (shared_accesses.cpp).
 void forget_async();
 void land_all();
-// What another block of the cluster has sent, where somebody waits for it (copy_unit.cpp).
-void land_sent();
-void end_sent();
 void order_block();
 void order_warps(int first, int threads);
 
@@ -45,7 +42,7 @@ constexpr unsigned char POISON = 0xff;
 constexpr long PATIENCE = 1 << 14;  // rounds in which threads only yield
 constexpr long TOGETHER = 64 * 1024;  // threads of a cooperative launch
 
-enum State { READY, AT_BARRIER, AT_NAMED, AT_PHASE, AT_CLUSTER, MEETING, EXITED };
+enum State { READY, AT_BARRIER, AT_NAMED, AT_PHASE, MEETING, EXITED };
 
 struct Thread {
 #ifdef __x86_64__
@@ -60,7 +57,6 @@ struct Thread {
     EmulatedVote vote;
     int answer;
     int barrier;  // a named one's number, an mbarrier's address
-    long clusters;  // barriers of its cluster at which it has arrived
     int threads;  // of a meeting, and what the thread hands in
     unsigned mask;
     void* mine;
@@ -75,9 +71,6 @@ unsigned in_meeting[MAX_THREADS / WARP], present[MAX_THREADS / WARP];
 int vote_any, vote_all, vote_count;
 unsigned dynamic_bytes;  // of shared memory, that the launch has
 struct { int arrived, threads; } named[NAMED];
-// Blocks that see each other's shared memory, from `first` on; 1: nobody does. Of their barrier: how often it has opened,
-// threads that have arrived since, those that are gone, and those that arrived before they went.
-struct { int blocks, first; long opened; int threads, arrived, gone, going; } cluster;
 void (*entry)(const void*);
 const void* params;
 
@@ -294,22 +287,6 @@ bool open_block_barrier() {
     return true;
 }
 
-// Threads of a block that is not running find it open when it goes on.
-void pass_cluster() {
-    for (int i = 0; i < count; ++i)
-        if (thread[i].state == AT_CLUSTER && thread[i].clusters <= cluster.opened) thread[i].state = READY;
-}
-
-void open_cluster() {
-    if (cluster.arrived == 0 || cluster.arrived + cluster.gone < cluster.threads) return;
-    ++cluster.opened;
-    cluster.gone += cluster.going;
-    cluster.arrived = cluster.going = 0;
-    progress = true;
-    order_block();
-    pass_cluster();
-}
-
 // Does the work of thread i's meeting if everybody is there.
 bool open_meeting(int i) {
     const Thread& t = thread[i];
@@ -345,9 +322,6 @@ void thread_exits() {
     for (int i = 0; i < count; ++i)  // others may have waited for this one only
         if (thread[i].state == MEETING && current / thread[i].threads == i / thread[i].threads) open_meeting(i);
     if (early_exit) open_block_barrier();
-    if (t.clusters > cluster.opened) ++cluster.going;
-    else ++cluster.gone;
-    open_cluster();
 }
 
 void fiber() {
@@ -367,7 +341,6 @@ void begin_block() {
     for (int i = 0; i < count; ++i) {
         present[i / WARP] |= 1u << i % WARP;
         thread[i].state = READY;
-        thread[i].clusters = 0;
         prepare(i, fiber);
     }
 }
@@ -376,7 +349,6 @@ void begin_block() {
 bool run_round() {
     progress = false;
     const int first = next_ready(backward ? count : -1);
-    if (first < 0 && cluster.blocks > 1) return false;  // another block may have to arrive, or to send
     if (first < 0) divergence(exited ? "some threads have exited, others wait for them" : "threads wait for each other");
     select(first);
     enter(first);
@@ -423,18 +395,16 @@ struct Block {
         std::copy(there.begin(), there.end(), present);
         ::exited = exited, ::arrived = arrived, vote_any = any, vote_all = all, vote_count = votes;
         memcpy(&named, &barriers, sizeof named);
-        pass_cluster();
-        land_sent();
     }
 };
 
-void run_together(const unsigned* grid, unsigned shared, const Memory& fixed, long number, long blocks) {
+void run_together(const unsigned* grid, unsigned shared, const Memory& fixed) {
+    const long blocks = (long)grid[0] * grid[1] * grid[2];
     if (blocks * count > TOGETHER) say("%ld blocks of %d threads do not run at the same time here", blocks, count), fail();
     static std::vector<Block> all;  // a launch that fails leaves by longjmp
     all.assign(blocks, {});
     for (long b = 0; b < blocks; ++b) {
-        const long at = number + b;
-        all[b].index = {unsigned(at % grid[0]), unsigned(at / grid[0] % grid[1]), unsigned(at / grid[0] / grid[1])};
+        all[b].index = {unsigned(b % grid[0]), unsigned(b / grid[0] % grid[1]), unsigned(b / grid[0] / grid[1])};
         first_stack = stacks + b * count * STACK;
         memset(fixed.start, POISON, fixed.bytes);
         memset(emulated_dynamic_shared, POISON, shared + MARGIN);
@@ -455,14 +425,6 @@ void run_together(const unsigned* grid, unsigned shared, const Memory& fixed, lo
         }
         idle = any ? 0 : idle + 1;
         if (idle > 64) divergence("no block gets on");
-    }
-}
-
-void run_clusters(const unsigned* grid, unsigned shared, const Memory& fixed) {
-    for (long b = 0; b < (long)grid[0] * grid[1] * grid[2]; b += cluster.blocks) {
-        cluster = {cluster.blocks, int(b % grid[0]), 0, cluster.blocks * count, 0, 0, 0};
-        run_together(grid, shared, fixed, b, cluster.blocks);
-        end_sent();
     }
 }
 
@@ -510,20 +472,6 @@ void emulated_named_barrier(int id, int threads, int waits, const char* name, in
     }
 }
 
-void emulated_arrive_in_cluster(void) {
-    Thread& t = thread[current];
-    if (cluster.blocks < 2) emulated_stop("a barrier of a cluster, and the launch has none", 0);
-    if (t.clusters > cluster.opened) emulated_stop("a thread arrives twice at the barrier of its cluster", 0);
-    t.clusters = cluster.opened + 1;
-    ++cluster.arrived;
-    progress = true;
-    open_cluster();
-}
-
-void emulated_await_cluster(void) {
-    if (thread[current].clusters > cluster.opened) wait(AT_CLUSTER, "the barrier of a cluster", 0);
-}
-
 void emulated_meet(int threads, unsigned mask, void* mine, EmulatedWork* work, const char* name, int line) {
     if (!(mask >> current % WARP & 1)) emulated_stop("the calling lane is not in the mask", line);
     Thread& t = thread[current];
@@ -546,7 +494,7 @@ void emulated_stop(const char* what, int line) {
 
 // 0, or 1 with a message in `said`; *address is what was touched where memory was not accessible.
 int emulated_launch(void (*kernel)(const void*), const void* arguments, const unsigned* grid, const unsigned* block,
-                    unsigned shared, void* (*fixed_shared)(void), int fibers, int together, int of_cluster, int last_first,
+                    unsigned shared, void* (*fixed_shared)(void), int fibers, int together, int last_first,
                     int exits_allowed, int is_watched, char* said, size_t room, void** address) {
     std::lock_guard<std::mutex> alone(one_launch);
     written = 0, message[0] = 0, touched = nullptr;
@@ -555,7 +503,6 @@ int emulated_launch(void (*kernel)(const void*), const void* arguments, const un
     emulated_blockDim = {block[0], block[1], block[2]};
     count = int(block[0] * block[1] * block[2]);
     dynamic_bytes = shared;
-    cluster = {of_cluster, 0, 0, 0, 0, 0, 0};
     forget_copies();
     forget_products();
     forget_async();
@@ -579,8 +526,7 @@ int emulated_launch(void (*kernel)(const void*), const void* arguments, const un
     if (failure == 0) {
         if (fibers && !make_stacks()) say("no memory for the stacks"), fail();
         first_stack = stacks;
-        if (fibers && of_cluster > 1) run_clusters(grid, shared, fixed);
-        else if (fibers && together) run_together(grid, shared, fixed, 0, (long)grid[0] * grid[1] * grid[2]);
+        if (fibers && together) run_together(grid, shared, fixed);
         else for (unsigned z = 0; z < grid[2]; ++z)
             for (unsigned y = 0; y < grid[1]; ++y)
                 for (unsigned x = 0; x < grid[0]; ++x) {

@@ -18,10 +18,6 @@ int emulated_block_barrier(EmulatedVote vote, int predicate, const char* name, i
 // `bar.sync id, threads` and `bar.arrive id, threads`.
 void emulated_named_barrier(int id, int threads, int waits, const char* name, int line);
 
-// `barrier.cluster`: all threads of the cluster's blocks that are still there wait for each other.
-void emulated_arrive_in_cluster(void);
-void emulated_await_cluster(void);
-
 // The threads that share `threads` consecutive places meet, of a single warp only those in `mask`: the last one to
 // come calls work(places, present) once, places[i] being what the i-th thread handed in (null if it has exited).
 typedef void EmulatedWork(void** places, unsigned present);

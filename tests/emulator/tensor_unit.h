@@ -16,11 +16,6 @@ void emulated_barrier_wait(unsigned barrier, int parity);
 void emulated_copy_box(unsigned to, const void* map, unsigned barrier, const int* at, int rank);
 void emulated_copy_pixels(unsigned to, const void* map, unsigned barrier, const int* at, const int* offset, int rank);
 
-// Where the rank-th block of the cluster has what this one has at an address (mapa); 16 bytes to there (st.async). They
-// land when somebody waits for them; until then they are poison.
-unsigned emulated_in_block(unsigned at, int rank);
-void emulated_send(unsigned to, unsigned barrier, const unsigned* words);
-
 // wgmma: sums are written no sooner than they are waited for, operands are read no sooner than that. Without `add` the
 // sums begin anew.
 void emulated_warpgroup_product(

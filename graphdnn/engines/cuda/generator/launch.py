@@ -27,7 +27,6 @@ class Launch:
     shared: int = 0  # bytes of dynamic shared memory
     is_cooperative: bool = False  # blocks wait for each other: all of them must run at the same time
     starts_early: bool = False  # while the launch before it finishes: its text waits for that one's end
-    cluster: int = 1  # blocks that follow each other and see each other's shared memory
     operations: tuple[Operation, ...] = ()  # what its text numbers, where not the list of the fused operation
 
 
