@@ -61,7 +61,7 @@ FAMILIES: dict[str, Family] = {
     "statistics": Family(5, _any(reductions.statistics, reductions.finalize, reductions.weights, reductions.exits)),
     "matmul": Family(6, _one(products.floating)),
     "matmul_int": Family(4, _one(products.whole)),
-    "resample": Family(7, _any(sampling.forward, sampling.backward)),
+    "resample": Family(7, _any(sampling.forward, sampling.backward, sampling.across)),
     "norm": Family(8, _any(norms.forward, norms.backward)),
     "softmax": Family(2, _one(norms.softmax)),
     "gradient": Family(2, _any(gradients.softmax, gradients.response)),

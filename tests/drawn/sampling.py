@@ -7,7 +7,7 @@ from typing import Any
 
 from problems import INTEGERS
 
-from drawn.chains import chain, unary
+from drawn.chains import binary, chain, unary
 from drawn.sketch import Problem, Sketch
 from graphdnn.enums import PaddingMode, PointwiseMode, ResampleMode
 from graphdnn.operations import ResampleBackward, ResampleForward, ResampleSpec
@@ -76,6 +76,36 @@ def forward(s: Sketch) -> Problem:
     if steps:
         chain(s, y, steps, compute, s.one_of(("f32", "f16")) if compute == "f32" else "f64")
     return s.problem(exact, covers=(spec.mode.name, f"{spec.spatial_dims}-D"))
+
+
+def across(s: Sketch) -> Problem:
+    """Averages over windows across memory; what they are of may scale them, as in local response normalization."""
+    window = s.number(2, 5)
+    pre = s.number(0, window - 1)
+    post = window - 1 - pre if s.chance(0.7) else s.number(0, window - 1)
+    dims = (
+        s.extent(2, 4),
+        s.extent(3, 6),
+        s.number(window, 90 if s.large else 12),
+        8 * s.number(1, 12 if s.large else 2),
+    )
+    kind = s.one_of(("f32", "f16", "bf16"))
+    spec = ResampleSpec(
+        mode=M.AVGPOOL_INCLUDE_PADDING, padding_mode=PaddingMode.ZERO_PAD, compute_type="f32", spatial_dims=2,
+        window_dims=(window, 1), strides=(1, 1), pre_paddings=(pre, 0), post_paddings=(post, 0),
+    )  # fmt: skip
+    x = s.input(dims, kind, "packed" if s.chance(0.8) else None)
+    entering = x
+    if s.chance(0.7):
+        entering = s.virtual(dims, "f32")
+        binary(s, PointwiseMode.MUL, x, x, entering, "f32")
+    extents = resampled_extents(dims, spec)
+    is_scaled = extents == dims and s.chance(0.7)
+    y = s.virtual(extents, "f32") if is_scaled else s.tensor(extents, kind, "packed")
+    s.add(ResampleForward(spec=spec, x=entering, y=y))
+    if is_scaled:
+        binary(s, PointwiseMode.MUL, x, y, s.tensor(extents, kind, "packed"), "f32")
+    return s.problem(covers=("windows across memory",))
 
 
 def backward(s: Sketch) -> Problem:

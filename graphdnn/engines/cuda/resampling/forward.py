@@ -124,7 +124,7 @@ def _epilogue(
     assert isinstance(anchor, ResampleForward)
     compute = COMPUTE_TYPE[anchor.compute_type]
     program = Program(op, parameters, space, "q" if quick else "y", width=width, quick=quick)
-    if source is not None:
+    if source is not None and any(t.uid == source.uid for t in fused_inputs(op.epilogue)):
         program.given(source, "raw[e]")
     for spec in fused_inputs(op.epilogue):
         if spec not in anchor.outputs().values():
