@@ -46,6 +46,14 @@ __device__ __forceinline__ void read_panel(
     for (int e = 0; e < WIDTH; ++e) to[e] = pack.at[e];
 }
 
+// What threads have read of a stage is in their registers, before its next copy may begin. An arrival alone does not wait for
+// reads that are under way, and they can be overtaken: with stores queueing before them, by a whole copy.
+__device__ __forceinline__ void end_reads() {
+#ifdef __CUDA_ARCH__
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
 // What the epilogue keeps, with a thread's elements in a block of 32 columns. `row` is in the tile; `turn` goes on with the
 // columns, and a stage is free again after the last of its rows' `is_last`. A rehearsal (hopper_gemm.cu) is not `is_real`.
 __device__ __forceinline__ void read_residual(
@@ -60,6 +68,7 @@ __device__ __forceinline__ void read_residual(
         read_panel(ring, turn.stage, row, column + lane % 4 * NEIGHBOURS + place, is_real, held.kept[i].residual);
     }
     if (h == 1 && ((block + 1) * 32 % CHANNELS_HELD == 0 || block + 1 == BN / 32)) {
+        end_reads();
         __syncwarp();
         if (is_real && is_last && lane == 0) arrive(empty + 8 * turn.stage);
         turn.advance();
@@ -83,6 +92,7 @@ __device__ __forceinline__ void await_residual(shared_t full, Turn<STAGES> turn)
     for (int i = 0; i < STAGES_TAKEN; ++i, turn.advance()) await_phase(full + 8 * turn.stage, turn.parity);
 }
 __device__ __forceinline__ void free_residual(shared_t empty, Turn<STAGES>& turn) {
+    end_reads();
     __syncwarp();
     #pragma unroll
     for (int i = 0; i < STAGES_TAKEN; ++i, turn.advance())
