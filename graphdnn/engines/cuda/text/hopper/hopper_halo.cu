@@ -16,6 +16,8 @@ constexpr int PANELS = (BN + PANEL - 1) / PANEL, B_BYTES = ACROSS_FILTER ? PANEL
 constexpr int IN_STAGE = RESIDENT ? 1 : CONSUMERS * PATCHES, LEAVING = RESIDENT ? 1 : CONSUMERS;  // patches, arrivals
 constexpr int OF_PATCH = MI / PATCHES;  // 64s of rows
 constexpr int RINGS = RESIDENT ? CONSUMERS : 1;
+// Where registers suffice, a patch's first products begin its sums, which nobody clears (as in hopper_gemm.cu).
+constexpr bool BEGUN_BY_PRODUCTS = RESIDENT && SPARES_REGISTERS;
 static_assert(LINEAR || (TALL % 8 == 0 && WIDE % 8 == 0 && TALL * WIDE == 64 * OF_PATCH), "whole blocks of 8 x 8");
 static_assert(!LINEAR || (TALL - 1) * PITCH + WIDE <= 64 * OF_PATCH, "all lines within the rows");
 static_assert(MI % PATCHES == 0 && (PATCHES == 1 || !RESIDENT), "a consumer's patches");
@@ -102,18 +104,18 @@ __device__ __forceinline__ void copy_filter(const Params& p, shared_t to, shared
 
 // The last 128 bytes of channels may be filled in part only; what lies beyond is zeros in the image.
 template <int SLICES, int COUNT>
-__device__ __forceinline__ void multiply_slices(Accumulator (&sum)[COUNT][SUMS], matrix_t a, matrix_t b, int shift) {
+__device__ __forceinline__ void multiply_slices(Accumulator (&sum)[COUNT][SUMS], matrix_t a, matrix_t b, int shift, int add) {
     #pragma unroll
     for (int k = 0; k < SLICES; ++k)
         #pragma unroll
         for (int j = 0; j < COUNT; ++j)
-            multiply(sum[j], a + (first_of(j) + shift) * (ROW >> 4) + k * NEXT_K<false>, b + k * NEXT_K<ACROSS_FILTER>);
+            multiply(sum[j], a + (first_of(j) + shift) * (ROW >> 4) + k * NEXT_K<false>, b + k * NEXT_K<ACROSS_FILTER>, k == 0 ? add : 1);
 }
 
 template <int COUNT>
-__device__ __forceinline__ void multiply_tap(Accumulator (&sum)[COUNT][SUMS], matrix_t a, matrix_t b, int shift, bool is_last) {
-    if (LAST_SLICES == 4 || !is_last) multiply_slices<4>(sum, a, b, shift);
-    else multiply_slices<LAST_SLICES>(sum, a, b, shift);
+__device__ __forceinline__ void multiply_tap(Accumulator (&sum)[COUNT][SUMS], matrix_t a, matrix_t b, int shift, bool is_last, int add) {
+    if (LAST_SLICES == 4 || !is_last) multiply_slices<4>(sum, a, b, shift, add);
+    else multiply_slices<LAST_SLICES>(sum, a, b, shift, add);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __grid_constant__ Params p) {
@@ -211,16 +213,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
         const int pace = RESIDENT ? (int)gridDim.x * CONSUMERS : (int)gridDim.x;
         const int ring = RESIDENT ? consumer * STAGES : 0;
         if (RESIDENT) await_phase(full_filter, 0);
+        Accumulator sum[MI][SUMS];
+        const auto clear = [&] {
+            #pragma unroll
+            for (int j = 0; j < MI; ++j)
+                #pragma unroll
+                for (int i = 0; i < SUMS; ++i) sum[j][i] = 0;
+        };
+        clear();
         #pragma unroll 1
         for (int piece = from; piece < pieces; piece += pace) {
             Work w{};
             w.tile_n = RESIDENT ? 0 : piece % columns;
             const int patch = RESIDENT ? piece : piece / columns * IN_STAGE + consumer * PATCHES;
-            Accumulator sum[MI][SUMS];
-            #pragma unroll
-            for (int j = 0; j < MI; ++j)
-                #pragma unroll
-                for (int i = 0; i < SUMS; ++i) sum[j][i] = 0;
+            if constexpr (!BEGUN_BY_PRODUCTS) clear();
             int previous = -1;
             [[maybe_unused]] int previous_filter = -1;
             #pragma unroll 1
@@ -238,7 +244,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                         #pragma unroll
                         for (int s = 0; s < TAPS_W; ++s)
                             multiply_tap(
-                                sum, a, b + (r * TAPS_W + s) * (B_BYTES >> 4), r * STEP_H * PITCH + s * STEP_W, block + 1 == blocks
+                                sum, a, b + (r * TAPS_W + s) * (B_BYTES >> 4), r * STEP_H * PITCH + s * STEP_W, block + 1 == blocks,
+                                BEGUN_BY_PRODUCTS && r == 0 && s == 0 ? block : 1
                             );
                     products_end();
                     await_products<1>();
@@ -253,7 +260,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                             #pragma unroll
                             for (int j = 0; j < MI; ++j) pin(sum[j]);
                             products_begin();
-                            multiply_tap(sum, a, b, r * STEP_H * PITCH + s * STEP_W, block + 1 == blocks);
+                            multiply_tap(sum, a, b, r * STEP_H * PITCH + s * STEP_W, block + 1 == blocks, 1);
                             products_end();
                             await_products<1>();
                             // What the products before these have read may be filled again.
