@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
-from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
+from graphdnn.engines.cuda.generator.cost import device_cost, memory_seconds, other_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
@@ -49,7 +49,7 @@ def _operands(roles: Roles) -> tuple[Operand, Operand]:
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     product, sizes = product_of(op), sizes_of(op)
-    roles, choice = product.roles, choose(sizes, device, knobs)
+    roles, choice = product.roles, choose(sizes, device, knobs, memory_seconds(Task(op, device)))
     tile = choice.tile
     steps = Steps(op, device)
     image, filter = (operand.prepared(steps) for operand in _operands(roles))
@@ -99,7 +99,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     copying = sum(o.copying_seconds(task.device) for o in _operands(product_of(task.op).roles))
-    seconds = choose(sizes_of(task.op), task.device, knobs).seconds
+    seconds = choose(sizes_of(task.op), task.device, knobs, memory_seconds(task)).seconds
     return device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
 
 

@@ -87,13 +87,15 @@ class Choice:
     seconds: float
 
 
-def choose(sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
+def choose(sizes: Sizes, device: DeviceSpec, knobs: Knobs, memory: float) -> Choice:
+    """``memory``: seconds that no tile is below; of those that come to no more, the first."""
     clock = device.rate(DataType.HALF) / (device.sm_count * 4096)
-    return _fastest(sizes, device.sm_count, clock, device.shared_memory, knobs[TILE.type])
+    return _fastest(sizes, device.sm_count, clock, device.shared_memory, knobs[TILE.type], memory)
 
 
 @lru_cache(maxsize=256)
-def _fastest(sizes: Sizes, sms: int, clock: float, shared_memory: int, number: int) -> Choice:
-    tiles = (TILES[number - 1],) if number else TILES
-    chosen = min(tiles, key=lambda tile: tile.seconds(sizes, sms, clock))
+def _fastest(sizes: Sizes, sms: int, clock: float, shared_memory: int, number: int, memory: float) -> Choice:
+    filled = [tile for tile in TILES if tile.channels - PANEL < sizes.columns]
+    tiles = [TILES[number - 1]] if number else filled
+    chosen = min(tiles, key=lambda tile: max(memory, tile.seconds(sizes, sms, clock)))
     return Choice(chosen, chosen.stages(shared_memory), chosen.seconds(sizes, sms, clock))

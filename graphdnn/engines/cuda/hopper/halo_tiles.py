@@ -25,7 +25,9 @@ _COPIED = 71.0  # bytes a clock into shared memory
 _BESIDE = 0.0032  # clocks of a byte that comes while others are multiplied: power
 _STEP = 9.0  # clocks of a tap besides
 _PATCH = 1000.0  # clocks of a patch besides
-_OWN_WAY = 320.0  # which is this, divided among consumers, where they do not wait for each other
+_OWN_WAY = (
+    320.0  # which is this, divided among consumers, where they wait neither for each other nor for the next patch
+)
 _LEAVING = 15.6  # bytes a clock of results
 _START = 3500.0  # clocks of a launch
 _PACE = 0.916  # of the highest clock
@@ -208,7 +210,8 @@ class _Held:
         leaving = groups * PANEL * tile.bn * shape.result_bytes / _LEAVING
         across = -(-shape.columns // tile.bn)
         if tile.is_resident:
-            patch = max(taps * tap + _OWN_WAY / tile.consumers, shape.blocks * tile.landing(shape) / _COPIED, leaving)
+            hidden = tile.consumers if stages > shape.blocks else 1
+            patch = max(taps * tap + _OWN_WAY / hidden, shape.blocks * tile.landing(shape) / _COPIED, leaving)
             start = _START + taps * tile.filter_bytes(shape) / _COPIED
             return cls(tile, stages, filters, start, patch, taps * tap + _PATCH + leaving, across)
         copied = tile.filter_bytes(shape) + tile.held * tile.consumers * tile.landing(shape) / shape.tap_count
