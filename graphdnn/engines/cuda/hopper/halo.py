@@ -1,7 +1,8 @@
 """Engine ``cuda_hopper_halo``: convolutions of unit stride whose taps share what is copied (hopper_halo.cu).
 
 A walk tap by tap copies each pixel once for every tap. Where few channels meet few columns that copying, not the
-products, is the time; here a patch is copied with the pixels around it, once for all taps.
+products, is the time; here a patch is copied with the pixels around it, once for all taps. Where filters of one tap
+stay in shared memory, nothing is copied again either, and each warpgroup goes its own way: that is served as well.
 
 | direction | rows  | columns   | k               | rows from | columns from          |
 |-----------|-------|-----------|-----------------|-----------|-----------------------|
