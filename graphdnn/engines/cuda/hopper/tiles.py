@@ -38,6 +38,11 @@ _SUM_OUT, _BYTE_OUT = (
 )  # clocks of a warpgroup for each of its sums, and for each byte that it moves then
 _LEAST_OUT = 2.1  # bytes of an element that leaves: a byte takes instructions as well
 _TURNED_BYTE = 0.1  # clocks of a warpgroup for each of its sums, where bytes leave turned
+# The same where results are bytes, fitted to 36 pairs of 10 layers: their best measured tile is chosen, within 1 %.
+_OF_BYTES = 1540.0  # clocks of a tile besides
+_BYTE_LEAVES, _BYTE_MOVES = 2.3, 1.5  # bytes that one counts as, of a warpgroup's and of all that leave
+_BYTE_WIDE, _BYTE_OF_THREE = 0.075, 0.08  # clocks for each sum besides: of more than 128 columns, of three warpgroups
+_NARROW = 128  # columns
 _LAST_HIDES = 0.5  # of a tile, of what no other one hides where none follows
 _TURNS_OUT = 2.23  # times these clocks, where two blocks take turns
 _LAST_OUT = 0.6  # times these clocks: nothing is left to be multiplied while the last tiles leave
@@ -104,10 +109,13 @@ class Tile:
         """A stage is multiplied while the next one is copied, from operands along k, or across."""
         return tuple(max(self.bm * self.bn * _PRODUCT, self.stage_bytes / copied) + _STEP for copied in _COPIED)
 
-    def leaving_clocks(self, bytes_out: float) -> float:
-        """A warpgroup's, for its own sums."""
-        turned = _TURNED_BYTE if self.is_turned and bytes_out < _LEAST_OUT else 0.0
-        return self.bm * self.bn / self.consumers * (_SUM_OUT + _BYTE_OUT * max(bytes_out, _LEAST_OUT) + turned)
+    def leaving_clocks(self, bytes_out: float, are_bytes: bool = False) -> float:
+        """A warpgroup's, for its own sums. ``are_bytes``: the results."""
+        other = _TURNED_BYTE if self.is_turned and bytes_out < _LEAST_OUT else 0.0
+        if are_bytes:
+            other += _BYTE_WIDE * (self.bn > _NARROW) + _BYTE_OF_THREE * (self.consumers == 3)
+        counted = _BYTE_LEAVES if are_bytes else max(bytes_out, _LEAST_OUT)
+        return self.bm * self.bn / self.consumers * (_SUM_OUT + _BYTE_OUT * counted + other)
 
     def stages(self, shared_memory: int) -> int:
         room = shared_memory // self.blocks - _RESERVED - 256
@@ -246,12 +254,14 @@ class _Leaving(NamedTuple):
     own: float  # of a warpgroup, for its own sums
     all: float  # of everything that a multiprocessor's blocks move
     turn: float  # besides, where two blocks take turns
+    tile: float  # of a tile besides
 
     @classmethod
-    def of(cls, tile: Tile, bytes_out: float) -> _Leaving:
-        own = tile.leaving_clocks(bytes_out)
+    def of(cls, tile: Tile, bytes_out: float, are_bytes: bool = False) -> _Leaving:
+        own = tile.leaving_clocks(bytes_out, are_bytes)
         turn = _TURN + _TURNS_OUT * own if tile.blocks > 1 else 0.0
-        return cls(own, tile.blocks * tile.bm * tile.bn * max(bytes_out, _LEAST_OUT) / _LEAVING, turn)
+        moved = _BYTE_MOVES if are_bytes else max(bytes_out, _LEAST_OUT)
+        return cls(own, tile.blocks * tile.bm * tile.bn * moved / _LEAVING, turn, _OF_BYTES if are_bytes else _TILE)
 
 
 class _Taken(NamedTuple):
@@ -275,11 +285,12 @@ class _Taken(NamedTuple):
     @classmethod
     def of(cls, sizes: Sizes, tile: Tile, most: int) -> _Taken:
         rows_held, columns_held = sizes.sides(tile)
-        step, least = tile.step_clocks[sizes.is_across], tile.leaving_clocks(min(4, sizes.bytes_out))
+        step, are_bytes = tile.step_clocks[sizes.is_across], sizes.bytes_out < 2 and sizes.sets == 1
+        leaving = _Leaving.of(tile, sizes.bytes_out, are_bytes), _Leaving.of(tile, 4)
+        least = min(one.own for one in leaving)
         apart = _APART * (tile.consumers - 1) / tile.consumers
         paced = max(step, rows_held * sizes.row_clocks)
-        turn = 0.0 if tile.blocks > 1 else (_TILE + least) * (1.0 - apart)
-        leaving = _Leaving.of(tile, sizes.bytes_out), _Leaving.of(tile, 4)
+        turn = 0.0 if tile.blocks > 1 else min(one.tile + one.own for one in leaving) * (1.0 - apart)
         crowded = _LEAST_ACROSS if sizes.is_across else 0.0
         return cls(
             tile, most, rows_held, columns_held, paced, crowded, *leaving, apart, step, turn, _LAST_OUT * least + _START
@@ -328,7 +339,8 @@ def _seconds(one: _Taken, tiles: int, steps: float, parts: int, machine: _Machin
     # Where a tile follows, warpgroups hide each other's ends.
     hidden = one.apart * min(1.0, (one.most - 1) / depth) * (rounds - _LAST_HIDES) / rounds if parts == 1 else 0.0
     # One block's results leave while the other multiplies.
-    busy = max(multiplying + (_TILE + leaving.own) * (1.0 - hidden), leaving.all, blocks * multiplying + leaving.turn)
+    ending = (leaving.tile + leaving.own) * (1.0 - hidden)
+    busy = max(multiplying + ending, leaving.all, blocks * multiplying + leaving.turn)
     clocks = rounds * busy + _LAST_OUT * leaving.own + _START
     seconds = clocks / (machine.clock * _PACE)
     if parts == 1:
