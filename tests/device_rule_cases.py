@@ -410,6 +410,37 @@ def halo_wgrad_cases() -> Iterator[tuple[str, Case]]:
     yield "patches", asked(wgrad(width=9))
 
 
+def halo_dgrad_cases(engine: str) -> Iterator[tuple[str, Case]]:
+    """The same of strided data gradients."""
+    of, other = ("f32", "f16") if engine.endswith("tf32") else ("f16", "f32")
+
+    def asked(text: str, device: DeviceSpec = H200) -> Case:
+        return declined(engine, parse(text).build_operation_graph().operations, device)
+
+    def dgrad(
+        kind: str = of, filter: int = 3, channels: int = 16, pad: int = 1, stride: int = 2, more: str = ""
+    ) -> str:
+        size = (16 + 2 * pad - filter) // stride + 1
+        w = f"w={kind}[{channels},16,{filter},{filter}]nhwc"
+        return f"dgrad dy={kind}[1,{channels},{size},{size}]nhwc {w} dx=[1,16,16,16] pad={pad} stride={stride}{more}"
+
+    yield "compute_capability", asked(dgrad(), device_spec("a100"))
+    yield "types", asked(dgrad(other))
+    yield "compute_type", asked(dgrad(more=" compute=f64 out=f64"))
+    yield "direction", asked(f"conv x={of}[1,16,8,8]nhwc w={of}[16,16,3,3]nhwc pad=1")
+    yield "spatial", asked(f"dgrad dy={of}[1,16,8]nhwc w={of}[16,16,3]nhwc dx=[1,16,16] pad=1 stride=2 spatial=1")
+    yield "groups", asked(f"dgrad dy={of}[1,16,8,8]nhwc w={of}[16,8,3,3]nhwc dx=[1,16,16,16] pad=1 stride=2")
+    yield "stride", asked(dgrad(stride=1))
+    between = tensor(13, (1, 4, 4, 4), data_type=of, is_virtual=True)
+    before = (tensor(i, (1, 4, 4, 4)) for i in (11, 12))
+    first = operation("pointwise", y=between, **dict(zip("xb", before, strict=True)))
+    last = operation("conv_dgrad", dy=between, w=tensor(2, (4, 4, 1, 1), data_type=of), dx=tensor(3, (1, 4, 4, 4)))
+    yield "prologue", declined(engine, (first, last), H200)
+    yield "layout", asked(dgrad().replace("nhwc", ""))
+    yield "filter", asked(dgrad(channels=512))
+    yield "walk", asked(dgrad(filter=1, pad=300))
+
+
 DEVICE_RULE_CASES: dict[str, Case] = {
     "binding.device_kind": device_case(_1=np.zeros(IMAGE, np.float32)),
     "binding.other_device": device_case(device=1),
@@ -449,6 +480,11 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     },
     **{f"cuda_hopper_across.{rule}": case for rule, case in across_cases()},
     **{f"cuda_hopper_halo_wgrad.{rule}": case for rule, case in halo_wgrad_cases()},
+    **{
+        f"{name}.{rule}": case
+        for name in ("cuda_hopper_halo_dgrad", "cuda_hopper_halo_dgrad_tf32")
+        for rule, case in halo_dgrad_cases(name)
+    },
     **{f"{engine.name}.operation": another_kind(engine) for engine in ENGINES if "cuda" in engine.places},
     **{
         f"{engine}.kind": declined(engine, extension(other), H200)

@@ -1,4 +1,4 @@
-"""Strided data gradients whose residues share what is copied: on the host against the general NumPy engine.
+"""Strided data gradients whose residues share what is copied: on the host against the general NumPy engine, and compiled.
 
 Operands are small multiples of a quarter: every sum is exact in fp32 in any order, so results are equal to the bit.
 """
@@ -8,23 +8,61 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from cuda_comparison import compiler, compiles_cleanly, device_kernel, fused
 from emulator import MISSING
-from exact_sums import check_sums
+from exact_sums import check_sums, operations
 
 from graphdnn.device import device_spec
-from graphdnn.engines.cuda.hopper.halo_dgrad import ENGINE
+from graphdnn.engines import Engine
+from graphdnn.engines.cuda.hopper.halo_dgrad import ENGINE, ENGINE_TF32
+from graphdnn.engines.cuda.hopper.halo_dgrad_meetings import meetings_of
+from graphdnn.engines.cuda.hopper.halo_dgrad_tiles import TILES
+from graphdnn.engines.cuda.simt.implicit_product import product_of
+from graphdnn.enums import KnobType
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+NUMBER = {tile.name: i for i, tile in enumerate(TILES, 1)}
 
+
+def engine_of(text: str) -> Engine:
+    return ENGINE_TF32 if "f32[" in text else ENGINE
+
+
+# Multiprocessors: one that does all, so that rings go round, or more than there are pieces, so that some have none.
 CASES = [
-    ("dgrad dy=f16[3,72,7,9]nhwc w=f16[72,40,3,3]nhwc dx=[3,40,14,18] pad=1 stride=2", 132, 1),
-    ("dgrad dy=f16[3,128,7,9]nhwc w=f16[128,128,3,3]nhwc dx=[3,128,13,17] pad=1 stride=2", 2, 1),
-    ("dgrad dy=bf16[3,128,7,9]nhwc w=bf16[128,64,1,1]nhwc dx=[3,64,13,17] pad=0 stride=2", 2, 1),
-    ("dgrad dy=f16[3,128,7,9]nhwc w=f16[128,72,3,3]nhwc dx=[3,72,13,17] pad=1 stride=2", 4, 3),
+    ("dgrad dy=f16[3,72,7,9]nhwc w=f16[72,40,3,3]nhwc dx=[3,40,14,18] pad=1 stride=2 + residual", "64_2", 132),
+    ("dgrad dy=f16[3,128,7,9]nhwc w=f16[128,128,3,3]nhwc dx=[3,128,13,17] pad=1 stride=2", "64_2", 2),
+    ("dgrad dy=f16[3,128,7,9]nhwc w=f16[128,128,3,3]nhwc dx=[3,128,13,17] pad=1 stride=2", "64_2apart", 2),
+    ("dgrad dy=bf16[2,128,7,9]nhwc w=bf16[128,64,1,1]nhwc dx=[2,64,13,17] pad=0 stride=2", "64_2held", 1),
+    ("dgrad dy=f16[3,128,7,9]nhwc w=f16[128,72,3,3]nhwc dx=[3,72,15,19] pad=0 stride=2 mode=conv", "32_2", 4),
+    ("dgrad dy=f16[2,40,5,7]nhwc w=f16[40,40,2,5]nhwc dx=[2,40,6,21] pad=0,1 stride=1,3", "64_2apart", 1),
+    ("dgrad dy=f32[2,40,7,9]nhwc w=f32[40,40,3,3]nhwc dx=[2,40,13,17] pad=1 stride=2", "32_2", 4),
+    ("dgrad dy=f32[2,64,7,9]nhwc w=f32[64,64,3,3]nhwc dx=[2,64,13,17] pad=1 stride=2", "32_3held", 4),
 ]
 
 
 @emulated
-@pytest.mark.parametrize(("text", "multiprocessors", "tile"), CASES, ids=[f"{i}" for i in range(len(CASES))])
-def test_results(text: str, multiprocessors: int, tile: int) -> None:
-    check_sums(text, ENGINE, device=replace(device_spec("h200"), sm_count=multiprocessors), TILE_SIZE=tile)
+@pytest.mark.parametrize(("text", "tile", "multiprocessors"), CASES, ids=[f"{i}" for i in range(len(CASES))])
+def test_results(text: str, tile: str, multiprocessors: int) -> None:
+    engine, number = engine_of(text), NUMBER[tile]
+    step = device_kernel(operations(text), engine, {KnobType.TILE_SIZE: number}).steps[-1]
+    assert f"__halo_{tile}x" in step.text.name, "the tile that was asked for"
+    check_sums(text, engine, device=replace(device_spec("h200"), sm_count=multiprocessors), TILE_SIZE=number)
+
+
+def test_taps_of_all_residues_meet_dy_in_few_places() -> None:
+    text = "dgrad dy=f16[1,8,4,4]nhwc w=f16[8,8,3,3]nhwc dx=[1,8,8,8] pad=1 stride=2"
+    meetings = meetings_of(product_of(fused(operations(text))))
+    assert sorted(tap.number for tap in meetings.taps) == list(range(9))
+    assert meetings.places == ((0, 0), (0, 1), (1, 0), (1, 1))
+    assert meetings.reach == 1
+
+
+DEFAULT = "dgrad dy=f16[64,128,28,28]nhwc w=f16[128,128,3,3]nhwc dx=[64,128,56,56] pad=1 stride=2"
+
+
+@compiler
+@pytest.mark.parametrize(("kind", "tile"), [("f16", "64_3"), ("f16", "64_2held"), ("f32", "32_3held")])
+def test_compiles_cleanly(kind: str, tile: str) -> None:
+    text = DEFAULT.replace("f16", kind)
+    compiles_cleanly(operations(text), engine_of(text), "sm_90a", {KnobType.TILE_SIZE: NUMBER[tile]})

@@ -102,6 +102,14 @@ NAMED: tuple[Named, ...] = (
     Named("conv x=f32[2,72,9,9]nhwc w=f32[200,72,1,1]nhwc + bias + relu", "cuda_hopper_halo_tf32"),
     Named("dgrad dy=f32[2,72,12,12]nhwc w=f32[72,136,3,3]nhwc dx=[2,136,12,12] pad=1", "cuda_hopper_across"),
     Named("wgrad x=f16[2,72,8,16]nhwc dy=f16[2,64,8,16]nhwc dw=[64,72,3,3] pad=1", "cuda_hopper_halo_wgrad"),
+    # Residues of a strided data gradient that share a copied piece of dy.
+    Named(
+        "dgrad dy=f16[2,72,9,7]nhwc w=f16[72,80,3,3]nhwc dx=[2,80,17,14] pad=1 stride=2 + residual",
+        "cuda_hopper_halo_dgrad",
+    ),
+    Named(
+        "dgrad dy=f32[2,64,9,7]nhwc w=f32[64,64,3,3]nhwc dx=[2,64,17,14] pad=1 stride=2", "cuda_hopper_halo_dgrad_tf32"
+    ),
     Named("conv x=f16[2,64,12,12]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + relu", "cuda_mma_gemm", {"SPLIT_K": 3}),
     # A padded copy of the image; bytes in fours; a sum in parts.
     Named("conv x=f32[16,9,16,16] w=f32[256,9,11,11] pad=5", "cuda_implicit_gemm"),

@@ -14,6 +14,7 @@ from graphdnn.engines.cuda.extensions import ctc, grid_sample, patches
 from graphdnn.engines.cuda.hopper import across as hopper_across
 from graphdnn.engines.cuda.hopper import gemm as hopper_gemm
 from graphdnn.engines.cuda.hopper import halo as hopper_halo
+from graphdnn.engines.cuda.hopper import halo_dgrad as hopper_halo_dgrad
 from graphdnn.engines.cuda.hopper import halo_wgrad as hopper_halo_wgrad
 from graphdnn.engines.cuda.hopper import matmul as hopper_matmul
 from graphdnn.engines.cuda.hopper import planes as hopper_planes
@@ -50,6 +51,8 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     hopper_halo.ENGINE,
     hopper_halo.ENGINE_TF32,
     hopper_halo_wgrad.ENGINE,
+    hopper_halo_dgrad.ENGINE,
+    hopper_halo_dgrad.ENGINE_TF32,
     direct.ENGINE,
     direct_wgrad.ENGINE,
     direct_stem.ENGINE,

@@ -20,10 +20,11 @@ from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Pa
 from graphdnn.engines.cuda.generator.program import Program, width_for
 from graphdnn.engines.cuda.generator.source import file_text, kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
-from graphdnn.engines.cuda.generator.tensor_cores import OF_EXACT, OF_TF32
+from graphdnn.engines.cuda.generator.tensor_cores import FLOAT_PAIRS, OF_EXACT, OF_TF32, TF32_PAIRS
 from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
 from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.halo_dgrad_meetings import Meetings, meetings_of
+from graphdnn.engines.cuda.hopper.halo_dgrad_needs import dgrad_needs
 from graphdnn.engines.cuda.hopper.halo_dgrad_shape import shape_of, walk_through, walked_of
 from graphdnn.engines.cuda.hopper.halo_dgrad_tiles import TILE, blocks_of, choose
 from graphdnn.engines.cuda.hopper.maps import filter_map, image_map, is_permutable, permuted_filter_map, walk_of
@@ -123,7 +124,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         constants={
             "BM": PANEL * tile.consumers, "BN": tile.bn, "CONSUMERS": tile.consumers, "STAGES": choice.stages,
             "RESIDUES": shape.residues, "TAPS": shape.taps,
-            "COPIES": tile.copies(shape), "TURNS": True, "PIXELS": PANEL + tile.reach(shape),
+            "COPIES": tile.copies(shape), "TURNS": choice.takes_turns(shape), "PIXELS": PANEL + tile.reach(shape),
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
             "WGRAD": False, "TURNED": False, "ACROSS_FILTER": across_filter, "PERMUTED": is_permuted,
             "SPATIAL": 2, "SPLIT": False,
@@ -183,7 +184,7 @@ ENGINE = cuda_engine(
     id=80,
     name="cuda_hopper_halo_dgrad",
     summary="strided data gradients, 16-bit floats, channels last; pieces of dy copied once for all residues",
-    needs=(),
+    needs=dgrad_needs("cuda_hopper_halo_dgrad", FLOAT_PAIRS),
     **OF_EXACT,
     **_COMMON,
 )
@@ -191,7 +192,7 @@ ENGINE_TF32 = cuda_engine(
     id=81,
     name="cuda_hopper_halo_dgrad_tf32",
     summary="the same of fp32, operands rounded to TF32; only where that is allowed",
-    needs=(),
+    needs=dgrad_needs("cuda_hopper_halo_dgrad_tf32", TF32_PAIRS),
     **OF_TF32,
     **_COMMON,
 )

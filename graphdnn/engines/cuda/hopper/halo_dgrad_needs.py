@@ -1,0 +1,133 @@
+"""What the engines whose strided data gradients share a copied piece of dy among residues ask of a convolution."""
+
+from __future__ import annotations
+
+from graphdnn.checks import Empty, Equals, OneOf
+from graphdnn.engines.cuda.generator.convolution_needs import (
+    direction_need,
+    is_convolution,
+    is_plane,
+    problem_need,
+    problem_of,
+    prologue_need,
+    roles_of,
+)
+from graphdnn.engines.cuda.generator.needs import ROOM
+from graphdnn.engines.cuda.generator.tensor_cores import Pairs
+from graphdnn.engines.cuda.hopper.halo_dgrad_shape import shape_of, walk_through
+from graphdnn.engines.cuda.hopper.halo_dgrad_tiles import TILE, choose
+from graphdnn.engines.cuda.hopper.maps import LIMITS
+from graphdnn.engines.cuda.hopper.needs import capability_need, operand_needs, types_of
+from graphdnn.engines.cuda.simt.implicit_product import product_of
+from graphdnn.engines.engine import Task, need, needs_rule
+from graphdnn.enums import DataType
+from graphdnn.operations import ConvBackwardData
+from graphdnn.rules import Constraint
+
+_CHANNELS = 2  # axis of a result's coordinates
+_MOST_RESIDUES = 4
+
+
+def _fits(task: Task) -> bool:
+    return choose(shape_of(task.op), task.device, {TILE.type: TILE.default}) is not None
+
+
+def _outside(task: Task) -> str:
+    """Axes along which the walk through dy is not one of the copy unit's."""
+    walk, (low, high, furthest) = walk_through(task.op, False), LIMITS[2]
+    corners = zip(walk.lower[1:], walk.upper[1:], walk.reach[1:], strict=True)
+    return "; ".join(
+        f"axis {axis}: from {lower} to {upper}, {reach} lines"
+        for axis, (lower, upper, reach) in enumerate(corners)
+        if not (low <= lower <= high and low <= upper <= high and reach <= furthest)
+    )
+
+
+def dgrad_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
+    """Ids begin with ``prefix``; for operands of these types."""
+
+    def _is_multiplied(task: Task) -> bool:
+        return is_convolution(task) and types_of(task) in pairs
+
+    def _is_gradient(task: Task) -> bool:
+        return _is_multiplied(task) and isinstance(task.op.anchor, ConvBackwardData)
+
+    def _has_residues(task: Task) -> bool:
+        if not (_is_gradient(task) and is_plane(task)) or problem_of(task).groups > 1:
+            return False
+        return 1 < len(product_of(task.op).residues) <= _MOST_RESIDUES
+
+    return (
+        needs_rule(f"{prefix}.operation", "conv"),
+        capability_need(prefix, is_convolution),
+        *operand_needs(
+            prefix,
+            pairs,
+            DataType.FLOAT,
+            types=types_of,
+            tag="conv",
+            when=is_convolution,
+            multiplies=_is_multiplied,
+        ),
+        direction_need(
+            prefix,
+            ConvBackwardData.tag,
+            "in the other directions no position is one of several residues",
+            lambda task: _is_multiplied(task) and not _is_gradient(task),
+        ),
+        problem_need(
+            prefix,
+            "spatial",
+            Equals(2),
+            reason="a piece of dy has lines and pixels",
+            fix="nothing to do: another engine serves other images",
+            when=_is_gradient,
+        ),
+        problem_need(
+            prefix,
+            "groups",
+            Equals(1),
+            reason="a piece of dy is multiplied by the filters of one group",
+            fix="nothing to do: another engine serves groups",
+            when=_is_gradient,
+            attribute="w.dims",
+        ),
+        need(
+            f"{prefix}.stride",
+            "conv.filter_strides",
+            lambda task: len(product_of(task.op).residues),
+            OneOf(*range(2, _MOST_RESIDUES + 1)),
+            reason="residues of the positions modulo the stride share a piece of dy, and their sums are held at once",
+            fix="nothing to do: another engine serves unit stride, and longer ones",
+            when=lambda task: _is_gradient(task) and is_plane(task),
+        ),
+        prologue_need(prefix, is_convolution),
+        ROOM,
+        need(
+            f"{prefix}.layout",
+            "dx.strides",
+            lambda task: roles_of(task).space(roles_of(task).output).strides(task.op.outputs[0])[_CHANNELS],
+            Equals(1),
+            reason="a thread stores neighbouring channels of a pixel",
+            fix="nothing to do: another engine serves results of channels first",
+            when=_is_gradient,
+        ),
+        need(
+            f"{prefix}.filter",
+            "w.dims",
+            lambda task: problem_of(task).w_extents,
+            Equals("a filter that leaves room for two pieces of dy"),
+            reason="all taps of a block's channels stay in shared memory",
+            fix="nothing to do: another engine serves larger filters, and sums of more channels",
+            when=lambda task: _has_residues(task) and not _fits(task),
+        ),
+        need(
+            f"{prefix}.walk",
+            "conv.pre_paddings",
+            _outside,
+            Empty("padding and dilated filter within what the copy unit counts"),
+            reason="the copy unit counts the walk around an image in 8 bits",
+            fix="nothing to do: another engine serves it",
+            when=_has_residues,
+        ),
+    )
