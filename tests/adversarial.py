@@ -152,7 +152,7 @@ class Sum:
     """A problem of such sums: a convolution of one tap, its filter's gradient or a product of matrices.
 
     ``taps``: of a filter whose other taps are zeros, or of which the one in the middle is looked at. ``windows``: over
-    the windows of 4 channels that a first layer has, side by side.
+    the windows of 4 channels that a first layer has, side by side. ``spread``: an image's gradient, of that stride.
     """
 
     def __init__(
@@ -166,9 +166,11 @@ class Sum:
         fast: bool = False,
         behind: bool = False,
         windows: bool = False,
+        spread: int = 0,
     ) -> None:
         self.n, self.is_matmul, self.is_wgrad, self.taps = n, is_matmul, is_wgrad, taps
         self._is_fast, self._type, self._is_behind, self._is_windows = fast, kind, behind, windows
+        self._spread = spread
         self.longest = _WINDOW[0] * _WINDOW[1] * 4 if windows else 4608 if taps > 1 else 1 << 20
         assert n <= self.longest
         self.pixels, self.results = 64, 32
@@ -179,6 +181,11 @@ class Sum:
             images = f"x={kind}[1,{self.pixels},{size} dy={kind}[1,{self.results},{size}"
             filter = f"{self.results},{self.pixels},{taps},{taps}"
             text = f"wgrad {images} dw=[{filter}] pad={taps // 2} compute=f32 out=f32"
+        elif spread:
+            whole = f"[1,{self.results},{8 * spread},{8 * spread}]"
+            filter = f"{n},{self.results},{taps},{taps}"
+            text = f"dgrad dy={kind}[1,{n},8,8]nhwc w={kind}[{filter}]nhwc dx={whole}"
+            text += f" pad={taps // 2} stride={spread} compute=f32 out=f32"
         elif windows:
             (r, s), stride = _WINDOW, ",".join(map(str, _WINDOW))
             text = f"conv x={kind}[1,4,{8 * r},{8 * s}]nhwc w={kind}[{self.results},4,{r},{s}]nhwc stride={stride} compute=f32 out=f32"
@@ -200,6 +207,7 @@ class Sum:
         """As long."""
         kinds = {"is_matmul": self.is_matmul, "is_wgrad": self.is_wgrad, "fast": self._is_fast}
         kinds |= {"behind": self._is_behind, "windows": self._is_windows}
+        kinds |= {"spread": self._spread}
         return Sum(self._type, n, taps=self.taps, **kinds)
 
     def draw(self, how: Callable[..., Sums]) -> Sums:
@@ -221,6 +229,11 @@ class Sum:
             r, s = _WINDOW
             x = sums.x.reshape(8, 8, 4, r, s).transpose(2, 0, 3, 1, 4).reshape(1, 4, 8 * r, 8 * s)
             return {first.uid: x, second.uid: sums.w.reshape(self.results, 4, r, s)}
+        if self._spread:
+            filter = np.zeros((*sums.w.T.shape, self.taps, self.taps))
+            filter[:, :, self.taps // 2, self.taps // 2] = sums.w.T
+            dy, w = (getattr(self.op.main, port) for port in ("dy", "w"))
+            return {dy.uid: sums.x.T.reshape(dy.extents), w.uid: filter}
         filter = np.zeros((*sums.w.shape, self.taps, self.taps))
         filter[:, :, self.taps // 2, self.taps // 2] = sums.w
         return {first.uid: sums.x.T.reshape(1, self.n, 8, 8), second.uid: filter}
@@ -247,6 +260,8 @@ class Sum:
         flat = results.astype(np.float64)
         if self.is_wgrad:
             flat = flat[:, :, self.taps // 2, self.taps // 2]
+        if self._spread:  # what the tap in the middle reaches
+            flat = flat[:, :, :: self._spread, :: self._spread]
         return flat[0] if self.is_matmul else flat.reshape(self.results, self.pixels).T
 
 

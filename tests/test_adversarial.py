@@ -10,8 +10,10 @@ from emulator import MISSING
 from graphdnn.engines import ENGINES, Engine
 from graphdnn.engines.cuda import ahead, widened
 from graphdnn.engines.cuda.direct import stem_float
+from graphdnn.engines.cuda.hopper import across as hopper_across
 from graphdnn.engines.cuda.hopper import gemm as hopper_gemm
 from graphdnn.engines.cuda.hopper import halo as hopper_halo
+from graphdnn.engines.cuda.hopper import halo_dgrad as hopper_halo_dgrad
 from graphdnn.engines.cuda.hopper import halo_wgrad as hopper_halo_wgrad
 from graphdnn.engines.cuda.hopper import matmul as hopper_matmul
 from graphdnn.engines.cuda.hopper import planes as hopper_planes
@@ -38,6 +40,10 @@ CASES: tuple[tuple[Engine, Sum], ...] = (
     (hopper_planes_wgrad.ENGINE, Sum("f32", _LENGTH, is_wgrad=True)),
     (hopper_planes_wgrad.ENGINE_TF32, Sum("f32", _LENGTH, is_wgrad=True)),
     (hopper_halo.ENGINE, Sum("f16", _LENGTH, taps=3)),
+    (hopper_halo.ENGINE_TF32, Sum("f32", _LENGTH, taps=3)),
+    (hopper_across.ENGINE, Sum("f32", _LENGTH, spread=1)),
+    (hopper_halo_dgrad.ENGINE, Sum("f16", _LENGTH, taps=3, spread=2)),
+    (hopper_halo_dgrad.ENGINE_TF32, Sum("f32", _LENGTH // 2, taps=3, spread=2)),
     (hopper_matmul.ENGINE, Sum("bf16", _LENGTH, is_matmul=True)),
     (hopper_matmul.ENGINE_TF32, Sum("f32", _LENGTH, is_matmul=True)),
     (hopper_matmul.ENGINE_FP8, Sum("e5m2", _LENGTH, is_matmul=True)),
