@@ -192,36 +192,6 @@ def test_backward_of_a_maximum_by_index_and_by_x(name: str) -> None:
     check(by_index, resample_backward.ENGINE, [by_index.dy], values={3: places.astype(np.int8)})
 
 
-APART: dict[str, tuple[ResampleSpec, tuple[int, ...], str, tuple[str, str]]] = {
-    "2x2 nchw": (settings(MAX, (2, 2), (2, 2), padding=LOWEST), (2, 3, 6, 16), "f16", ("packed", "packed")),
-    "2x2 nhwc nan": (settings(MAX, (2, 2), (2, 2), nan=True), (2, 24, 4, 6), "f32", ("channels_last", "channels_last")),
-    "3x4 nchw": (settings(MAX, (3, 4), (3, 4)), (2, 2, 6, 8), "f32", ("packed", "packed")),
-    "2x3 nhwc": (settings(MAX, (2, 3), (2, 3)), (1, 8, 4, 6), "bf16", ("channels_last", "gaps")),
-    "line": (settings(MAX, (2,), (2,)), (3, 5, 8), "f64", ("packed", "packed")),
-    "volume": (settings(MAX, (2, 1, 2), (2, 1, 2)), (2, 3, 4, 3, 8), "f32", ("packed", "reversed")),
-    "integers": (settings(MAX, (2, 2), (2, 2), compute="i32"), (2, 16, 4, 6), "i8", ("channels_last", "channels_last")),
-}  # fmt: skip
-
-
-@emulated
-@pytest.mark.parametrize("name", APART)
-def test_maxima_of_windows_beside_each_other(name: str) -> None:
-    """Ties, NaN, infinities; a pointwise operation before, old contents after: one launch reads x once."""
-    spec, x_dims, kind, (x_layout, y_layout) = APART[name]
-    dy_dims = resampled_extents(x_dims, spec)
-    x, dx = tensor(1, x_dims, kind, x_layout), tensor(2, x_dims, kind, x_layout)
-    dy = tensor(3, dy_dims, kind, y_layout)
-    op = ResampleBackward(spec=spec, dy=dy, x=x, dx=dx, alpha=2.0, beta=0.0 if kind == "i8" else 0.5)
-    rng = np.random.default_rng(0)
-    values = rng.integers(-2, 3, x_dims).astype(np.float64)
-    if kind != "i8":
-        values[rng.random(x_dims) < 0.1], values[rng.random(x_dims) < 0.1] = np.nan, -np.inf
-    check(op, resample_backward.ENGINE, [dy, dx], values={1: values})
-    kernel = device_kernel(op, resample_backward.ENGINE)
-    assert len(kernel.steps) == 1
-    assert "__apart_" in kernel.name
-
-
 @emulated
 def test_indices_beyond_int32_go_nowhere() -> None:
     op = backward("max 3x3 nchw", index="i64")

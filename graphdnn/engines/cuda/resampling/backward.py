@@ -18,7 +18,6 @@ from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.generator.program import Program, width_for
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
-from graphdnn.engines.cuda.resampling.apart import apart_of, generate_apart, is_apart
 from graphdnn.engines.cuda.resampling.axes import (
     add_counts,
     add_geometry,
@@ -46,9 +45,6 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     if mirrored is not None:
         return generate_forward(replace(op, anchor=mirrored), device, divides_first=True)
     steps = Steps(op, device)
-    apart = apart_of(op, steps)
-    if apart is not None:
-        return generate_apart(op, steps, apart, device)
     index = None
     if anchor.spec.mode is ResampleMode.MAXPOOL:
         index = anchor.index if anchor.index is not None else _found_again(steps, op, anchor, device)
@@ -144,12 +140,7 @@ def _packed_like(spec: TensorSpec) -> tuple[int, ...]:
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     anchor = task.op.anchor
-    if (
-        not isinstance(anchor, ResampleBackward)
-        or anchor.spec.mode is not ResampleMode.MAXPOOL
-        or anchor.index
-        or is_apart(anchor)
-    ):
+    if not isinstance(anchor, ResampleBackward) or anchor.spec.mode is not ResampleMode.MAXPOOL or anchor.index:
         return memory_cost(task)
     return memory_cost(task, 2.0 * prod(anchor.dy.extents), launches=2)
 
