@@ -171,7 +171,8 @@ class Sum:
         self.n, self.is_matmul, self.is_wgrad, self.taps = n, is_matmul, is_wgrad, taps
         self._is_fast, self._type, self._is_behind, self._is_windows = fast, kind, behind, windows
         self._spread = spread
-        self.longest = _WINDOW[0] * _WINDOW[1] * 4 if windows else 4608 if taps > 1 else 1 << 20
+        # The filter of a gradient with strides stays in shared memory.
+        self.longest = _WINDOW[0] * _WINDOW[1] * 4 if windows else n if spread else 4608 if taps > 1 else 1 << 20
         assert n <= self.longest
         self.pixels, self.results = 64, 32
         if is_matmul:

@@ -141,8 +141,10 @@ NAMED: tuple[Named, ...] = (
     # Data movement and windows of other kinds.
     Named("movement:22:small"),
     Named("movement:16:small"),
-    Named("resample:29:small"),
-    Named("resample:38:small"),
+    Named("resample:1:small"),
+    Named("resample:5:small"),
+    Named("resample:6:small"),
+    Named("gradient:1:small"),
     Named("grid_sample"),
     Named("grid_sample_bwd"),
     Named("patches"),

@@ -90,6 +90,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_box(const
         init_barrier(full, 1);
         publish_barriers();
     }
+    __syncwarp();  // the warp begins the barrier, its first thread announces to it
     wait_for_launch_before();
     if (threadIdx.x == 0) {
         announce(full, BOX_BYTES);
