@@ -67,6 +67,7 @@ TEXTS = (
     "dgrad dy=f16[32,64,56,56]nhwc w=f16[64,64,3,3]nhwc dx=[32,64,56,56] pad=1",
     "dgrad dy=f16[32,128,28,28]nhwc w=f16[128,64,3,3]nhwc dx=[32,64,56,56] pad=1 stride=2",
     "dgrad dy=f32[8,64,28,28] w=f32[64,32,3,3] dx=[8,32,56,56] pad=1 stride=2",
+    "dgrad dy=f32[8,64,28,28]nhwc w=f32[64,64,3,3]nhwc dx=[8,64,56,56] pad=1 stride=2",
     "dgrad dy=f16[16,96,56,56]nhwc w=f16[96,1,3,3]nhwc dx=[16,96,56,56] pad=1",
     "dgrad dy=f16[32,64,112,112]nhwc w=f16[64,3,7,7]nhwc dx=[32,3,224,224] pad=3 stride=2",
     "wgrad x=f16[32,3,224,224]nhwc dy=f16[32,64,112,112]nhwc dw=[64,3,7,7] pad=3 stride=2",

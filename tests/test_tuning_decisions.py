@@ -350,7 +350,7 @@ def check_slices(graph: OperationGraph, slices: Slices, kept: Sequence[int]) -> 
     for spec in graph.outputs:
         results[spec.uid][...] = 0
         store(cast(whole[spec.uid], spec.data_type), results[spec.uid], spec)
-    bench: Any = SimpleNamespace(arrays=results)
+    bench: Any = SimpleNamespace(arrays=results, _fetched={})
     plan: Any = SimpleNamespace(to_host=dict)
     cut = [bytes(Bench._result(bench, plan, t, slices.axes.get(t.uid), list(kept))) for t in graph.outputs]
     answers = Answers(thin.graph, thin.bindings(operands), part)
@@ -420,7 +420,7 @@ def test_images_of_a_result_are_as_the_whole_lies(order: tuple[int, ...]) -> Non
     plan: Any = SimpleNamespace(to_host=lambda arrays: {uid: getattr(a, "array", a) for uid, a in arrays.items()})
     wanted = np.ascontiguousarray(values[[4, 0, 2]].transpose(order)).tobytes()
     for array in (lying, _There(lying)):
-        bench: Any = SimpleNamespace(arrays={1: array})
+        bench: Any = SimpleNamespace(arrays={1: array}, _fetched={})
         assert bytes(Bench._result(bench, plan, spec, 0, [4, 0, 2])) == wanted  # type: ignore[arg-type]
 
 

@@ -23,7 +23,7 @@ NO_PACK = Rule(
     id="builder.binding.pack",
     expected="a mapping of tensors, uids or names to arrays",
     reason="an array alone does not say which tensor it is for",
-    fix="pass e.g. {x: array, y: out}",
+    fix="pass a mapping: dict(x=array, y=out) by names",
 )
 AMBIGUOUS = Rule(
     id="builder.binding.ambiguous",
