@@ -12,10 +12,9 @@ from graphdnn.engines.cuda.generator.convolution_needs import (
 )
 from graphdnn.engines.cuda.generator.tensor_cores import TF32_PAIRS
 from graphdnn.engines.cuda.hopper.gemm import sizes_of
-from graphdnn.engines.cuda.hopper.needs import MOST_RESIDUES, capability_need, operand_needs, types_of, walk_needs
+from graphdnn.engines.cuda.hopper.needs import MOST_RESIDUES, product_needs, types_of, walk_needs
 from graphdnn.engines.cuda.simt.implicit_product import product_of
-from graphdnn.engines.engine import Task, need, needs_rule
-from graphdnn.enums import DataType
+from graphdnn.engines.engine import Task, need
 from graphdnn.operations import ConvBackwardData
 from graphdnn.rules import Constraint
 
@@ -36,17 +35,7 @@ def _is_one_product(task: Task) -> bool:
 
 
 NEEDS: tuple[Constraint, ...] = (
-    needs_rule(f"{_NAME}.operation", "conv"),
-    capability_need(_NAME, is_convolution),
-    *operand_needs(
-        _NAME,
-        TF32_PAIRS,
-        DataType.FLOAT,
-        types=types_of,
-        tag="conv",
-        when=is_convolution,
-        multiplies=_is_multiplied,
-    ),
+    *product_needs(_NAME, TF32_PAIRS, _is_multiplied),
     direction_need(
         _NAME,
         ConvBackwardData.tag,

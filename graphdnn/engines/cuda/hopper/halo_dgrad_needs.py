@@ -17,10 +17,9 @@ from graphdnn.engines.cuda.generator.tensor_cores import Pairs
 from graphdnn.engines.cuda.hopper.halo_dgrad_shape import shape_of, walk_through
 from graphdnn.engines.cuda.hopper.halo_dgrad_tiles import TILE, choose
 from graphdnn.engines.cuda.hopper.maps import LIMITS
-from graphdnn.engines.cuda.hopper.needs import capability_need, operand_needs, types_of
+from graphdnn.engines.cuda.hopper.needs import product_needs, types_of
 from graphdnn.engines.cuda.simt.implicit_product import product_of
-from graphdnn.engines.engine import Task, need, needs_rule
-from graphdnn.enums import DataType
+from graphdnn.engines.engine import Task, need
 from graphdnn.operations import ConvBackwardData
 from graphdnn.rules import Constraint
 
@@ -58,17 +57,7 @@ def dgrad_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
         return 1 < len(product_of(task.op).residues) <= _MOST_RESIDUES
 
     return (
-        needs_rule(f"{prefix}.operation", "conv"),
-        capability_need(prefix, is_convolution),
-        *operand_needs(
-            prefix,
-            pairs,
-            DataType.FLOAT,
-            types=types_of,
-            tag="conv",
-            when=is_convolution,
-            multiplies=_is_multiplied,
-        ),
+        *product_needs(prefix, pairs, _is_multiplied),
         direction_need(
             prefix,
             ConvBackwardData.tag,

@@ -8,10 +8,9 @@ from graphdnn.engines.cuda.generator.tensor_cores import Pairs
 from graphdnn.engines.cuda.hopper.flat import is_flat
 from graphdnn.engines.cuda.hopper.halo_shape import shape_of
 from graphdnn.engines.cuda.hopper.halo_tiles import TILE, choose
-from graphdnn.engines.cuda.hopper.needs import capability_need, is_wgrad, operand_needs, types_of
+from graphdnn.engines.cuda.hopper.needs import is_wgrad, product_needs, types_of
 from graphdnn.engines.cuda.hopper.patch_needs import is_one_walk, patch_needs
-from graphdnn.engines.engine import Task, kind_need, need, needs_rule
-from graphdnn.enums import DataType
+from graphdnn.engines.engine import Task, kind_need, need
 from graphdnn.rules import Constraint
 
 _CHANNELS = 2  # axis of a result's coordinates
@@ -32,17 +31,7 @@ def halo_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
         return _is_multiplied(task) and not is_wgrad(task)
 
     return (
-        needs_rule(f"{prefix}.operation", "conv"),
-        capability_need(prefix, is_convolution),
-        *operand_needs(
-            prefix,
-            pairs,
-            DataType.FLOAT,
-            types=types_of,
-            tag="conv",
-            when=is_convolution,
-            multiplies=_is_multiplied,
-        ),
+        *product_needs(prefix, pairs, _is_multiplied),
         kind_need(
             f"{prefix}.direction",
             "operation",

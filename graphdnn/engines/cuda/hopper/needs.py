@@ -166,6 +166,17 @@ def _lies_across(task: Task) -> bool:
     return roles.direction == "wgrad" or (roles.direction == "dgrad" and roles.problem.groups > 1)
 
 
+def product_needs(
+    prefix: str, pairs: Pairs, multiplies: Condition, sums: DataType = DataType.FLOAT
+) -> tuple[Constraint, ...]:
+    """What every engine of convolutions asks first: the operation, the device, operands of these types, and sums."""
+    return (
+        needs_rule(f"{prefix}.operation", "conv"),
+        capability_need(prefix, is_convolution),
+        *operand_needs(prefix, pairs, sums, types=types_of, tag="conv", when=is_convolution, multiplies=multiplies),
+    )
+
+
 def capability_need(prefix: str, condition: Condition) -> Constraint:
     """Asked of tasks that ``condition`` is true of, as the one below."""
     return kind_need(
@@ -196,9 +207,7 @@ def hopper_needs(prefix: str, pairs: Pairs, sums: DataType = DataType.FLOAT) -> 
         return lambda task: _is_multiplied(task) and condition(task)
 
     return (
-        needs_rule(f"{prefix}.operation", "conv"),
-        capability_need(prefix, is_convolution),
-        *operand_needs(prefix, pairs, sums, types=types_of, tag="conv", when=is_convolution, multiplies=_is_multiplied),
+        *product_needs(prefix, pairs, _is_multiplied, sums),
         need(
             f"{prefix}.across_k",
             "data_type",
