@@ -102,18 +102,6 @@ NEED_CASES: dict[str, Callable[[], Task]] = {
 
 # rule -> (what it comes with, all or some of it, why)
 INSEPARABLE: dict[str, tuple[tuple[str, ...], str]] = {
-    "cuda_hopper_gemm_tf32.group_start": (
-        ("cuda_hopper_gemm_tf32.across_k",),
-        "only filter gradients walk groups from within, and no filter gradient has operands of 4 bytes",
-    ),
-    "cuda_hopper_gemm_fp8.group_start": (
-        ("cuda_hopper_gemm_fp8.across_k",),
-        "only filter gradients walk groups from within, and no filter gradient has operands of 1 byte",
-    ),
-    "cuda_hopper_gemm_fp8_fast.group_start": (
-        ("cuda_hopper_gemm_fp8_fast.across_k",),
-        "only filter gradients walk groups from within, and no filter gradient has operands of 1 byte",
-    ),
     **{
         f"{engine}.layout": (
             (f"{engine}.hidden_size", f"{engine}.types", f"{engine}.size"),
@@ -133,12 +121,6 @@ INSEPARABLE: dict[str, tuple[tuple[str, ...], str]] = {
         "vectors are of bytes, and the engine multiplies 16-bit types",
     ),
 }
-
-# Reasons that no operation can have, and why they are there all the same.
-NEVER: dict[str, str] = dict.fromkeys(
-    (f"cuda_hopper_{kind}.residues" for kind in ("float_wgrad", "float_wgrad_tf32", "integer_wgrad")),
-    "filter gradients have no residues; the engine takes the list of needs that all of its kind have",
-)
 
 
 @contextmanager

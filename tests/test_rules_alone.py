@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from need_cases import INSEPARABLE, NEED_CASES, NEVER, TABLE, broken, engine_of, from_text, libraries
+from need_cases import INSEPARABLE, NEED_CASES, TABLE, broken, engine_of, from_text, libraries
 from rule_cases import RULE_CASES, StoppedError
 
 from graphdnn.engines import ENGINES
@@ -22,7 +22,7 @@ LIBRARIES = {"cublas": "cublas", "cufft": "cufft", "library": "cublas"}
 WHERE = "add a line to tests/data/need_cases.txt, or say in tests/need_cases.py what it is inseparable from"
 
 
-@pytest.mark.parametrize("rule", [rule for rule in NEEDS if rule not in NEVER])
+@pytest.mark.parametrize("rule", NEEDS)
 def test_a_need_is_broken_alone(rule: str) -> None:
     found, others = set(_broken(rule)), INSEPARABLE.get(rule, ((), ""))[0]
     assert rule in found, WHERE
@@ -46,7 +46,7 @@ def _broken(rule: str) -> list[str]:
 
 def test_the_table_has_no_old_rules() -> None:
     assert set(NEED_CASES) <= set(NEEDS)
-    assert {*INSEPARABLE, *NEVER} <= set(NEEDS)
+    assert set(INSEPARABLE) <= set(NEEDS)
     rules = [line.split("|")[0].strip() for line in TABLE.read_text().splitlines() if line and line[0] != "#"]
     assert len(rules) == len(set(rules))
 

@@ -135,8 +135,8 @@ def _begins_inside(task: Task) -> bool:
     return is_grouped and any(size % ALIGNMENT for size in _group_bytes(task))
 
 
-def walk_needs(prefix: str, condition: Condition) -> tuple[Constraint, ...]:
-    """The copy unit walks through the image; asked of tasks that ``condition`` is true of."""
+def one_walk_needs(prefix: str, condition: Condition) -> tuple[Constraint, ...]:
+    """What every walk through an image keeps to; asked of tasks that ``condition`` is true of."""
     return (
         ROOM,
         need(
@@ -146,8 +146,15 @@ def walk_needs(prefix: str, condition: Condition) -> tuple[Constraint, ...]:
             Empty("padding, dilated filter and stride within what the copy unit counts"),
             reason="the copy unit counts the walk around an image in few bits: 8 for two axes, 5 for three",
             fix="nothing to do: another engine serves it",
-            when=lambda task: condition(task) and len(product_of(task.op).residues) <= MOST_RESIDUES,
+            when=condition,
         ),
+    )
+
+
+def walk_needs(prefix: str, condition: Condition) -> tuple[Constraint, ...]:
+    """The copy unit walks through the image, once for each residue; asked of tasks that ``condition`` is true of."""
+    return (
+        *one_walk_needs(prefix, lambda task: condition(task) and len(product_of(task.op).residues) <= MOST_RESIDUES),
         need(
             f"{prefix}.residues",
             "conv.filter_strides",
@@ -157,6 +164,24 @@ def walk_needs(prefix: str, condition: Condition) -> tuple[Constraint, ...]:
             fix="nothing to do: another engine serves longer strides",
             when=lambda task: condition(task) and len(product_of(task.op).residues) > MOST_RESIDUES,
         ),
+    )
+
+
+def _may_lie_across(pairs: Pairs) -> bool:
+    """Whether filter gradients are served: both operands of one lie across the summed axis."""
+    return any(gathered in ACROSS_K for gathered, _ in pairs)
+
+
+def _group_start_need(prefix: str, when: Condition) -> Constraint:
+    """Of engines that serve filter gradients: nothing else walks through one group."""
+    return need(
+        f"{prefix}.group_start",
+        "dw.dims",
+        _group_bytes,
+        Equals(f"groups of channels that begin at multiples of {ALIGNMENT} bytes"),
+        reason="the walk through an image copies pieces of 16 bytes, from the beginning of one on",
+        fix="nothing to do: another engine serves narrow groups",
+        when=when,
     )
 
 
@@ -228,13 +253,5 @@ def hopper_needs(prefix: str, pairs: Pairs, sums: DataType = DataType.FLOAT) -> 
             fix="nothing to do: another engine serves narrow groups",
             when=when(_crosses_groups),
         ),
-        need(
-            f"{prefix}.group_start",
-            "dw.dims",
-            _group_bytes,
-            Equals(f"groups of channels that begin at multiples of {ALIGNMENT} bytes"),
-            reason="the walk through an image copies pieces of 16 bytes, from the beginning of one on",
-            fix="nothing to do: another engine serves narrow groups",
-            when=when(_begins_inside),
-        ),
+        *([_group_start_need(prefix, when(_begins_inside))] if _may_lie_across(pairs) else []),
     )

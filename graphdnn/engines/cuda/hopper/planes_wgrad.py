@@ -29,7 +29,7 @@ from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
 from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.image_planes import ImagePlanes
 from graphdnn.engines.cuda.hopper.maps import Walk, walk_of
-from graphdnn.engines.cuda.hopper.needs import capability_need, is_wgrad, types_and_sum, walk_needs, wgrad_need
+from graphdnn.engines.cuda.hopper.needs import capability_need, is_wgrad, one_walk_needs, types_and_sum, wgrad_need
 from graphdnn.engines.cuda.hopper.operands import operands
 from graphdnn.engines.cuda.hopper.product import product_text
 from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, Adding
@@ -259,7 +259,7 @@ def _needs(prefix: str, types: Constraint) -> tuple[Constraint, ...]:
         wgrad_need(prefix, "the other directions do not read across the axis that is summed over"),
         types,
         prologue_need(prefix, is_wgrad),
-        *walk_needs(prefix, is_wgrad),
+        *one_walk_needs(prefix, is_wgrad),
         need(
             f"{prefix}.groups",
             "dw.dims",
