@@ -109,7 +109,19 @@ def _group(data: dict[str, Any], table: Table) -> list[str]:
     rows = ([*_row(r, is_host), _note(r)] for r in data["results"])
     mean = data["geometric_mean_ratio"]
     parts = [f"## {_title(data)}", _about(data), table([*_head(is_host), "what ran; fastest peer"], rows)]
-    return [*parts, f"Geometric mean of the ratios: {mean:.2f}."] if mean else parts
+    said = [f"Geometric mean of the ratios: {mean:.2f}."] if mean else []
+    return [*parts, " ".join([*said, *_regret(data)])] if said else parts
+
+
+def _regret(data: dict[str, Any]) -> list[str]:
+    """What the ranking's first choice lost, in the groups where others were tried beside it."""
+    mean, rows = data.get("geometric_mean_regret"), [r for r in data["results"] if r.get("regret")]
+    if not mean:
+        return []
+    worst = max(rows, key=lambda r: r["regret"])
+    tried = sum(len(r["tried"]) for r in rows)
+    found = f"{tried} others of {len(rows)} rows: {mean:.3f} in the geometric mean"
+    return [f"First choice over the fastest of it and {found}, at worst {worst['regret']:.2f} (`{worst['case']}`)."]
 
 
 def _row(r: dict[str, Any], is_host: bool) -> list[str]:

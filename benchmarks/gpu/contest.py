@@ -15,9 +15,13 @@ from gpu.options import Options
 from gpu.problem import Case, Group, Peer, Problem
 from gpu.result import PeerResult, Result
 from gpu.timing import Contestant, alternate, estimate, repeats_for, rotation, series, timed
-from graphdnn import ExecutionPlan, HeurMode, NotSupported, rank
+from graphdnn import ExecutionPlan, Filters, HeurMode, NotSupported, rank
+from graphdnn.fusion import fuse
+from graphdnn.machine import device_spec
+from graphdnn.tuning.candidates import candidates_of
 
 OURS, COPY = "ours", "copy"
+HOPELESS = 1.5  # times the first choice, by a glance: such a configuration is not timed
 REASON_LENGTH = 300
 
 
@@ -179,33 +183,23 @@ class _Contest:
                 self.result.note = f"{self.result.note} {label}: {brief(error)}".strip()
 
     def _tune(self, count: int) -> None:
-        """Try the first configurations of mode B; the fastest right one takes part as well."""
-        best = self.estimates[OURS]
-        ranking = self._ranking(HeurMode.B)
-        for i in range(count):
+        """Try what a tuner would: other engines, then other values of knobs. What is right and not slow takes part."""
+        graph, filters = fuse(self.problem.graph), self.problem.filters or Filters()
+        device = device_spec(self.device.engine_device)
+        candidates = candidates_of(graph, device, HeurMode.B, filters, None, any_class=False, without=())
+        for config in candidates.upcoming([], count):
             if self.options.is_late:
-                break
-            try:
-                config = ranking[i]
-            except IndexError:
                 break
             row: dict[str, Any] = {"plan": config.name}
             self.result.tried.append(row)
-            if config.name == self.result.plan:
-                row["us"] = self.estimates[OURS]
-                continue
             try:
                 contestant, checks = self._checked(ExecutionPlan(config))
                 row["right"] = _in_words(checks)
                 if not all(check.is_right for check in checks):
                     continue
                 row["us"] = us = estimate(contestant, self.device)
-                if us < best:
-                    best = us
+                if us < HOPELESS * self.estimates[OURS]:
                     self.estimates[config.name], self.contestants[config.name] = us, contestant
-                    self.contestants.pop(self.result.tuned, None)
-                    self.estimates.pop(self.result.tuned, None)
-                    self.result.tuned = config.name
             except Exception as error:
                 row["failed"] = brief(error)
                 if not self.device.is_alive():
@@ -263,11 +257,13 @@ class _Contest:
         result.copy = min(copies, key=lambda t: t.us, default=None)
         result.ours = found.get(OURS)
         winner = OURS
-        if result.tuned in found and result.ours and found[result.tuned].us < result.ours.us:
-            winner = result.tuned
-            result.first_choice, result.ours = result.ours, found[winner]
-        else:
-            result.tuned = ""
+        for row in result.tried:
+            name = row["plan"]
+            if name in found and result.ours:
+                row["us"] = found[name].us
+                winner = name if found[name].us < found[winner].us else winner
+        if winner != OURS:
+            result.tuned, result.first_choice, result.ours = winner, result.ours, found[winner]
         if result.peer and winner in times:
             rounds = [p / o for p, o in zip(times[result.peer.label], times[winner], strict=True)]
             result.ratio_low, result.ratio_high = min(rounds), max(rounds)

@@ -20,8 +20,9 @@ METHOD = (
     "device copies of the bytes that have to move take turns; a figure is the median over the turns, low and high "
     "are the extremes. cold: launches rotate over so many buffer sets that twice the last-level cache passes between "
     "two uses of one. ratio: fastest peer that does the whole work / ours. Outputs are poisoned and compared with "
-    "float64 (relative l2) or exactly; what is wrong has no time. Host figures: processor time of a call, not the "
-    "kernel's."
+    "float64 (relative l2) or exactly; what is wrong has no time. "
+    "regret: the ranking's first choice / the fastest of it and of those tried. Host figures: processor time of a "
+    "call, not the kernel's."
 )
 
 
@@ -39,9 +40,11 @@ def about(device: Mapping[str, Any], group: str, title: str) -> dict[str, Any]:
 
 def write(path: Path, heading: Mapping[str, Any], results: Sequence[Result]) -> None:
     ratios = [r.ratio for r in results if r.ratio]
+    regrets = [r.regret for r in results if r.regret]
     content = {
         **heading,
         "geometric_mean_ratio": geometric_mean(ratios) if ratios else None,
+        "geometric_mean_regret": geometric_mean(regrets) if regrets else None,
         "results": [r.to_json() for r in results],
     }
     path.parent.mkdir(parents=True, exist_ok=True)

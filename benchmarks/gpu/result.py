@@ -37,7 +37,7 @@ class Result:
     ours: Timed | None = None
     tuned: str = ""  # the configuration that ``ours`` is of, where it is not the ranking's first
     first_choice: Timed | None = None  # the ranking's first, where another one was faster
-    tried: list[dict[str, Any]] = field(default_factory=list)
+    tried: list[dict[str, Any]] = field(default_factory=list)  # beside the ranking's first
     peers: list[PeerResult] = field(default_factory=list)
     ratio_low: float | None = None  # over the repeats
     ratio_high: float | None = None
@@ -69,7 +69,7 @@ class Result:
     @property
     def regret(self) -> float | None:
         """Time of the ranking's first choice over that of the fastest configuration, where others were tried."""
-        if not self.ours or len(self.tried) < 2:
+        if not self.ours or not self.tried:
             return None
         return (self.first_choice or self.ours).us / self.ours.us
 
@@ -84,13 +84,14 @@ class Result:
             "times_copy": self.times_copy,
             "share_of_copy": 1 / self.times_copy if self.times_copy else None,
             "tera_flops": self.tera_flops,
+            "regret": self.regret,
         }
         return asdict(self) | derived
 
 
 def result_from_json(data: dict[str, Any]) -> Result:
     """As written by ``to_json``, in another process."""
-    derived = ("peer", "ratio", "times_copy", "share_of_copy", "tera_flops")
+    derived = ("peer", "ratio", "times_copy", "share_of_copy", "tera_flops", "regret")
     plain = {key: value for key, value in data.items() if key not in derived}
     for key in ("ours", "first_choice", "copy"):
         plain[key] = Timed(**plain[key]) if plain[key] else None

@@ -55,7 +55,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", default="", metavar="NAME,...", help="cases whose name contains or matches one")
     parser.add_argument("--quick", action="store_true", help="a few cases of each group, fewer repeats")
     parser.add_argument("--repeats", type=int, help=f"of each figure; {REPEATS}, or {QUICK_REPEATS} with --quick")
-    parser.add_argument("--tune", type=int, metavar="N", help="try N configurations of mode B; fp32 tries 4")
+    parser.add_argument(
+        "--tune",
+        type=int,
+        metavar="N",
+        help="time N configurations that a tuner would try first beside each first choice; fp32 tries 4",
+    )
     parser.add_argument("--time-limit", type=float, default=75.0, metavar="SECONDS", help="of a group")
     parser.add_argument("--isolate", action="store_true", help="measure in a child process, with a limit on each case")
     parser.add_argument("--case-limit", type=float, default=60.0, metavar="SECONDS", help="of a case in a child")
