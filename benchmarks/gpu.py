@@ -3,7 +3,7 @@
     python benchmarks/gpu.py [GROUP ...] [--suite table|all] [--only NAME,...] [--quick] [--isolate]
         [--time-limit SECONDS] [--tune N] [--json DIR]
 
-Groups: memory depthwise fp32 integers host dense residual dgrad wgrad nchw bytes rnn; without them the first
+Groups: memory depthwise fp32 integers host dense residual dgrad wgrad nchw bytes rnn models; without them the first
 five. Prints a line for each case, and writes ``gpu_GROUP.json`` with versions and method.
 """
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 from benchmark_fakes import SMALL, FakeDevice, assert_right, measured, small
-from gpu import convolutions, host, integers, memory, recurrent
+from gpu import convolutions, host, integers, memory, models, recurrent
 from gpu.buffers import allocate, fill
 from gpu.check import Checked, compare, definition
 from gpu.fills import Integers, Normal, Uniform
 from gpu.groups import GROUPS, chosen
 from gpu.layers import DIRECT_LAYERS, LAYERS, TEMPLATE_MATCHING, Layer
+from gpu.model_layers import CONVOLUTIONS, Convolution, Product
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -84,6 +85,31 @@ def test_case_of_bytes(result_type: str) -> None:
     assert result.status == "ok", result.reason  # cuDNN has no bytes here, and PyTorch no fused half
     assert [p.label for p in result.peers] == ["cudnn int8", "cudnn int8, its first choice", "cudnn float16"]
     assert len(problem.inputs) == (2 if result_type == "int32" else 4)
+
+
+MODELS = {
+    "row": Convolution("row", "", 2, 8, (20,), 8, (3,), 1, 2, 2),
+    "volume": Convolution("volume", "", 2, 4, (5, 6, 7), 8, (1, 3, 3), 2, (0, 1, 1), 1, 2),
+    "dilated": Convolution("dilated", "", 2, 8, (12, 12), 6, (3, 3), 1, 3, 3, activation="swish"),
+}
+
+
+@pytest.mark.parametrize("layer", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+@pytest.mark.parametrize("direction", ["fprop", "dgrad", "wgrad"])
+def test_layer_of_a_model(direction: str, layout: str, layer: Convolution) -> None:
+    result = measured(models.convolution_problem(layer, direction, "f16", layout))
+    assert_right(result)
+    assert any(p.error and float(p.error.split()[-1]) < 1e-3 for p in result.peers if p.time and not p.part)
+
+
+@pytest.mark.parametrize(
+    "product",
+    [Product("a", (), 5, 6, 7, "gelu"), Product("b", (2, 3), 5, 6, 7), Product("c", (2,), 5, 6, 7, transposed=False)],
+    ids=lambda product: product.name,
+)
+def test_product_of_a_model(product: Product) -> None:
+    assert_right(measured(models.product_problem(product, "f16")))
 
 
 @pytest.mark.parametrize("describe", [recurrent.inference, recurrent.training])
@@ -180,3 +206,13 @@ def test_fills_are_random_and_repeatable(values: Any) -> None:
     assert first.unique().numel() > 4
     if isinstance(values, Integers):
         assert (int(first.min()), int(first.max())) == (-3, 3)
+
+
+@pytest.mark.parametrize("layer", [*CONVOLUTIONS, *MODELS.values()], ids=lambda v: v.name)
+def test_extents_of_models_are_pytorchs(layer: Convolution) -> None:
+    rank = len(layer.extents)
+    with torch.device("meta"):
+        x, w = torch.empty(layer.x_dims), torch.empty(layer.w_dims)
+        geometry = [numbers[-rank:] for numbers in layer.geometry]
+        y = torch.ops.aten.convolution(x, w, None, *geometry, False, [0] * rank, layer.groups)
+    assert tuple(y.shape) == layer.y_dims

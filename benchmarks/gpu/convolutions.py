@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 from gpu.fills import Normal
-from gpu.layers import DIRECT_LAYERS, LAYERS, Layer
+from gpu.layers import DIRECT_LAYERS, LAYERS, Layer, Shape
 from gpu.problem import Case, Group, Peer, Problem, Tensors
 from gpu.sketch import Sketch
 from graphdnn import Filters, NumericalNote
@@ -19,26 +20,35 @@ TF32 = Filters(allowed_numerical_notes=frozenset({NumericalNote.DOWN_CONVERT_INP
 STRICT = Filters(without_numerical_notes=frozenset({NumericalNote.DOWN_CONVERT_INPUTS}))
 
 
-def _operands(s: Sketch, layer: Layer, names: Sequence[str]) -> list[Any]:
+def _operands(s: Sketch, layer: Shape, names: Sequence[str]) -> list[Any]:
     """Of unit size, except for the filters: with them y is of unit size."""
-    terms = layer.c // layer.groups * layer.r * layer.s
+    terms = prod(layer.w_dims[1:])
     dims = {"x": layer.x_dims, "w": layer.w_dims, "dy": layer.y_dims}
     return [s.data(name, dims[name], Normal(terms**-0.5 if name == "w" else 1.0)) for name in names]
 
 
-def _geometry(layer: Layer) -> dict[str, Any]:
-    return {"padding": [layer.padding] * 2, "stride": [layer.stride] * 2}
+def _geometry(layer: Shape) -> dict[str, Any]:
+    rank = len(layer.x_dims) - 2
+    stride, padding, dilation = (numbers[-rank:] for numbers in layer.geometry)
+    return {"padding": padding, "stride": stride, "dilation": dilation}
 
 
-def convolve(torch: Any, layer: Layer, x: Any, w: Any, b: Any = None) -> Any:
-    return torch.nn.functional.conv2d(x, w, b, layer.stride, layer.padding, 1, layer.groups)
+def convolve(torch: Any, layer: Shape, x: Any, w: Any, b: Any = None) -> Any:
+    return torch.ops.aten.convolution(x, w, b, *layer.geometry, False, [0] * (x.dim() - 2), layer.groups)
 
 
-def gradients(torch: Any, layer: Layer, dy: Any, x: Any, w: Any, wanted: list[bool]) -> Any:
+def gradients(torch: Any, layer: Shape, dy: Any, x: Any, w: Any, wanted: list[bool]) -> Any:
     """[dx, dw, db], None where not wanted."""
-    pair = ([layer.stride] * 2, [layer.padding] * 2, [1, 1])
     run = torch.ops.aten.convolution_backward
-    return run(dy, x, w, None, *pair, False, [0, 0], layer.groups, wanted)
+    return run(dy, x, w, None, *layer.geometry, False, [0] * (x.dim() - 2), layer.groups, wanted)
+
+
+def _like(torch: Any, dims: Sequence[int], t: Any, *, channels_last: bool = False) -> Any:
+    """Extents, type and memory format for a gradient, of which nothing else is read; rows have a height of 1."""
+    dims = dims if len(dims) > 3 else (*dims[:2], 1, *dims[2:])
+    last = torch.channels_last if len(dims) == 4 else torch.channels_last_3d
+    layout = last if channels_last else torch.contiguous_format
+    return torch.empty(dims, dtype=t.dtype, device=t.device, memory_format=layout)
 
 
 def _filters(kind: str) -> Filters | None:
@@ -46,19 +56,27 @@ def _filters(kind: str) -> Filters | None:
 
 
 def fused_problem(
-    layer: Layer, kind: str, clip: float | None = None, *, residual: bool = False, channels_last: bool = True
+    layer: Shape,
+    kind: str,
+    clip: float | None = None,
+    *,
+    residual: bool = False,
+    channels_last: bool = True,
+    activation: str = "relu",
 ) -> Problem:
-    """y = min(relu(conv(x, w) + b + z), clip); z where there is a residual."""
+    """y = min(relu(conv(x, w) + b + z), clip); z where there is a residual. Or with another activation."""
     s = Sketch(layer.name, TYPES[kind], channels_last=channels_last)
     x, w = _operands(s, layer, ("x", "w"))
-    bias = s.channel("b", layer.k, BIAS)
+    bias = s.channel("b", layer.k, BIAS, rank=len(layer.x_dims))
     clips = {} if clip is None else {"upper_clip": clip}
     value = s.graph.bias(s.graph.conv_fprop(x, w, **_geometry(layer)), bias)
     if residual:
         value = s.graph.add(value, s.data("z", layer.y_dims, Normal(1.0)))
-    y = s.graph.relu(value, **clips)
+    y = getattr(s.graph, activation)(value, **clips)
 
     def activate(torch: Any, values: Any) -> Any:
+        if activation == "swish":
+            return torch.nn.functional.silu(values, inplace=True)
         return torch.nn.functional.hardtanh_(values, 0.0, clip) if clip is not None else values.relu_()
 
     def eager(torch: Any, t: Tensors) -> Callable[[], Any]:
@@ -69,7 +87,7 @@ def fused_problem(
 
     def fused(torch: Any, t: Tensors) -> Callable[[], Any]:
         b = t["b"].reshape(-1).to(t["x"].dtype)
-        pair = ([layer.stride] * 2, [layer.padding] * 2, [1, 1], layer.groups)
+        pair = (*layer.geometry, layer.groups)
         if residual:
             return lambda: torch.cudnn_convolution_add_relu(t["x"], t["w"], t["z"], 1.0, b, *pair)
         return lambda: torch.cudnn_convolution_relu(t["x"], t["w"], b, *pair)
@@ -83,28 +101,28 @@ def fused_problem(
 
     # cuDNN's fused call has no upper clip: where there is one, it does part of the work.
     one_call = Peer("cudnn fused", fused, ("y",)) if clip is None else Peer("cudnn fused, no clip", fused, part=True)
+    calls = (one_call,) if activation == "relu" else ()
     return s.problem(
         {"y": y},
         formula=formula,
-        peers=(Peer("conv2d, activation", eager, ("y",)), one_call, Peer("conv2d alone", alone, part=True)),
+        peers=(Peer("conv2d, activation", eager, ("y",)), *calls, Peer("conv2d alone", alone, part=True)),
         flops=layer.flops,
         tf32=kind == "tf32",
         filters=_filters(kind),
     )
 
 
-def dgrad_problem(layer: Layer, kind: str) -> Problem:
-    s = Sketch(layer.name, TYPES[kind], channels_last=True)
+def dgrad_problem(layer: Shape, kind: str, *, channels_last: bool = True) -> Problem:
+    s = Sketch(layer.name, TYPES[kind], channels_last=channels_last)
     dy, w = _operands(s, layer, ("dy", "w"))
     dx = s.graph.conv_dgrad(dy, w, **_geometry(layer)).set_dim(layer.x_dims).set_stride(s.strides(layer.x_dims))
 
     def formula(torch: Any, t: Tensors) -> Tensors:
-        like = torch.empty(layer.x_dims, dtype=t["dy"].dtype, device=t["dy"].device)  # only its extents are read
+        like = _like(torch, layer.x_dims, t["dy"])
         return {"dx": gradients(torch, layer, t["dy"], like, t["w"], [True, False, False])[0]}
 
     def prepare(torch: Any, t: Tensors) -> Callable[[], Any]:
-        like = torch.empty(layer.x_dims, dtype=t["dy"].dtype, device=t["dy"].device)
-        like = like.contiguous(memory_format=torch.channels_last)
+        like = _like(torch, layer.x_dims, t["dy"], channels_last=channels_last)
         return lambda: gradients(torch, layer, t["dy"], like, t["w"], [True, False, False])[0]
 
     peers = (Peer("convolution_backward", prepare, ("dx",)),)
@@ -113,18 +131,17 @@ def dgrad_problem(layer: Layer, kind: str) -> Problem:
     )
 
 
-def wgrad_problem(layer: Layer, kind: str) -> Problem:
-    s = Sketch(layer.name, TYPES[kind], channels_last=True)
+def wgrad_problem(layer: Shape, kind: str, *, channels_last: bool = True) -> Problem:
+    s = Sketch(layer.name, TYPES[kind], channels_last=channels_last)
     x, dy = _operands(s, layer, ("x", "dy"))
     dw = s.graph.conv_wgrad(x, dy, **_geometry(layer)).set_dim(layer.w_dims).set_stride(s.strides(layer.w_dims))
 
     def formula(torch: Any, t: Tensors) -> Tensors:
-        like = torch.empty(layer.w_dims, dtype=t["x"].dtype, device=t["x"].device)
+        like = _like(torch, layer.w_dims, t["x"])
         return {"dw": gradients(torch, layer, t["dy"], t["x"], like, [False, True, False])[1]}
 
     def prepare(torch: Any, t: Tensors) -> Callable[[], Any]:
-        like = torch.empty(layer.w_dims, dtype=t["x"].dtype, device=t["x"].device)
-        like = like.contiguous(memory_format=torch.channels_last)
+        like = _like(torch, layer.w_dims, t["x"], channels_last=channels_last)
         return lambda: gradients(torch, layer, t["dy"], t["x"], like, [False, True, False])[1]
 
     peers = (Peer("convolution_backward", prepare, ("dw",)),)

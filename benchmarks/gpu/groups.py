@@ -11,6 +11,7 @@ from gpu.device import Device
 from gpu.host import HOST
 from gpu.integers import BYTES, INTEGERS
 from gpu.memory import MEMORY
+from gpu.models import MODELS
 from gpu.options import Options
 from gpu.problem import Case, Group
 from gpu.recurrent import RECURRENT
@@ -24,7 +25,10 @@ GROUPS: dict[str, tuple[Group, Measure]] = {
     FP32.name: (FP32, contest.measure),
     INTEGERS.name: (INTEGERS, contest.measure),
     HOST.name: (HOST, host.measure),
-    **{group.name: (group, contest.measure) for group in (DENSE, RESIDUAL, DGRAD, WGRAD, NCHW, BYTES, RECURRENT)},
+    **{
+        group.name: (group, contest.measure)
+        for group in (DENSE, RESIDUAL, DGRAD, WGRAD, NCHW, BYTES, RECURRENT, MODELS)
+    },
 }
 
 

@@ -4,6 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
+from typing import Protocol
+
+
+class Shape(Protocol):
+    """What problems ask of a convolution; ``c`` and ``k`` count the channels of all groups."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def k(self) -> int: ...
+    @property
+    def groups(self) -> int: ...
+    @property
+    def x_dims(self) -> tuple[int, ...]: ...
+    @property
+    def w_dims(self) -> tuple[int, ...]: ...
+    @property
+    def y_dims(self) -> tuple[int, ...]: ...
+    @property
+    def geometry(self) -> tuple[list[int], list[int], list[int]]: ...
+    @property
+    def flops(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +59,14 @@ class Layer:
         return self.n, self.k, p, q
 
     @property
+    def geometry(self) -> tuple[list[int], list[int], list[int]]:
+        """Stride, padding and dilation, as PyTorch orders them."""
+        return [self.stride] * 2, [self.padding] * 2, [1, 1]
+
+    @property
     def flops(self) -> int:
         """A multiply-add counts two; padding counts as if it were data."""
-        n, k, p, q = self.y_dims
-        return 2 * n * k * p * q * (self.c // self.groups) * self.r * self.s
+        return 2 * prod(self.y_dims) * prod(self.w_dims[1:])
 
 
 def _layers(rows: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, Layer]:

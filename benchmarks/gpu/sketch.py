@@ -29,10 +29,10 @@ class Sketch:
         self._fills[name] = fill
         return self.graph.tensor(dims, stride=stride or self.strides(dims), data_type=self.data_type, name=name)
 
-    def channel(self, name: str, channels: int, fill: Fill) -> Tensor:
+    def channel(self, name: str, channels: int, fill: Fill, rank: int = 4) -> Tensor:
         """One float32 value for each channel."""
         self._fills[name] = fill
-        return self.graph.tensor([1, channels, 1, 1], data_type="float32", name=name)
+        return self.graph.tensor([1, channels, *(1,) * (rank - 2)], data_type="float32", name=name)
 
     def number(self, value: float) -> Tensor:
         return self.graph.tensor_scalar(value, data_type="float32")
