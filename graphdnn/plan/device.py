@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from operator import attrgetter, is_
+from dataclasses import dataclass
+from operator import add, and_, attrgetter, is_
 from time import perf_counter
 from typing import Any
 
@@ -59,53 +60,58 @@ ELSEWHERE = Rule(
 )
 
 _shape = attrgetter("shape")  # all that can be set on a CuPy array; its type, strides and address stay
+_look, _address, _device = attrgetter("dtype", "shape", "strides"), attrgetter("data.ptr"), attrgetter("data.device_id")
 _MASK = (1 << 64) - 1
 _NUMBERS = (int, float, bool)
 
 
 class _Admitted(Remembered):
-    """Arrays that were checked, with their addresses and what they looked like."""
+    """Arrays that were checked: their addresses, where they end, and what they looked like if they are remembered."""
 
-    __slots__ = ("addresses", "shapes", "spans")
+    __slots__ = ("addresses", "ends", "shapes")
 
-    def __init__(
-        self,
-        arrays: Sequence[Any],
-        addresses: tuple[int, ...],
-        spans: tuple[tuple[int, int], ...],
-        stays: bool = False,
-    ) -> None:
-        self.addresses = addresses
-        self.spans = spans
-        # Only CuPy's arrays keep their address for life; anything else is looked at on every call.
-        stays = stays or all(type(array).__module__.partition(".")[0] == "cupy" for array in arrays)
-        super().__init__(arrays if stays else ())
-        self.shapes = tuple(map(_shape, arrays)) if stays else None
+    def __init__(self, arrays: Sequence[Any], addresses: tuple[int, ...], ends: tuple[int, ...]) -> None:
+        """``arrays``: those to remember. Only CuPy's keep their address for life; others are looked at every time."""
+        self.addresses, self.ends = addresses, ends
+        super().__init__(arrays)
+        self.shapes = tuple(map(_shape, arrays)) if arrays else None
 
 
-_Quick = tuple[Any, tuple[int, ...], tuple[int, ...], int, int]  # dtype, shape, byte strides, alignment, bytes
+@dataclass(frozen=True, slots=True)
+class _ShortWay:
+    """What CuPy's arrays are asked, all at once: in place of a full check where nothing is wrong."""
+
+    looks: tuple[tuple[Any, ...], ...]  # dtype, shape, byte strides of each
+    masks: tuple[int, ...]  # bits that an aligned address has not
+    sizes: tuple[int, ...]  # bytes
+    pairs: tuple[tuple[int, int], ...]  # arrays that must not overlap: one that is written, and another
 
 
 @once
-def _short_way(config: EngineConfig) -> tuple[tuple[_Quick, ...], tuple[int, ...]]:
-    """What arrays are asked that are admitted by the short way, and which of them are written."""
+def _short_way(config: EngineConfig) -> _ShortWay:
     expected = bound_of(config).arrays
-    quick = tuple([(*e.layout, promised_alignment(e.spec), e.spec.bytes) for e in expected])
-    return quick, tuple([i for i, e in enumerate(expected) if e.is_output])
+    places = range(len(expected))
+    return _ShortWay(
+        tuple([e.layout for e in expected]),
+        tuple([promised_alignment(e.spec) - 1 for e in expected]),
+        tuple([e.spec.bytes for e in expected]),
+        tuple([(i, j) for i in places if expected[i].is_output for j in places if i != j]),
+    )
 
 
 class DevicePlan(ExecutionPlan, place="cuda"):
     """A plan of CUDA engines. ``runtime`` stands in for CUDA in tests."""
 
     __slots__ = (
-        "_array_type",
+        "_devices",
         "_free",
         "_known",
         "_numbers",
-        "_quick",
         "_runtime",
+        "_seen",
+        "_short_way",
+        "_types",
         "_workspace",
-        "_written",
         "loaded_on",
     )
 
@@ -122,12 +128,14 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         for launch in self.launches:
             self._runtime.compile(launch.text)
         self._known = _Admitted((), (), ())
+        self._seen: tuple[int, ...] = ()  # the arrays of the last call that were not known, by identity
         self._numbers: tuple[tuple[Any, ...], tuple[int, ...]] = (), ()  # by-value ones of the last call, as words
         self._workspace: tuple[Remembered, int, _Admitted] = Remembered(()), 0, self._known
         self._free: list[_Block] = []
         self.loaded_on: int | None = None  # ordinal
-        self._array_type: Any = None  # of arrays that are admitted by the short way, once there is a device
-        self._quick, self._written = _short_way(config)
+        self._types: tuple[Any, ...] = ()  # of arrays that are admitted by the short way, once there is a device
+        self._devices: tuple[int, ...] = ()
+        self._short_way = _short_way(config)
         if self._runtime.is_here():
             self._free.append(self._new_block())
         report.built(config, "miss" if self._runtime.compiled else "hit", perf_counter() - start)
@@ -179,8 +187,9 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             refuse_names((*self._expected, *self._scalars), bindings)
         number = self._runtime.current_stream() if stream is None else stream_number(stream)
         known = self._known
-        if tuple(map(id, arrays)) != known.ids or tuple(map(_shape, arrays)) != known.shapes:
-            known = self._admit(arrays, number)
+        ids = tuple(map(id, arrays))
+        if ids != known.ids or tuple(map(_shape, arrays)) != known.shapes:
+            known = self._admit(arrays, ids, number)
         values = self._words(scalars) if scalars else ()
         scratch = self._scratch(workspace, known) if self.workspace_size else 0
         try:
@@ -213,47 +222,41 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             self._numbers = tuple(scalars), words
         return words
 
-    def _admit(self, arrays: Sequence[Any], stream: int) -> _Admitted:
-        """Arrays that were not the last call's: checked, then remembered."""
+    def _admit(self, arrays: Sequence[Any], ids: tuple[int, ...], stream: int) -> _Admitted:
+        """Arrays that are not remembered: checked. Those of two calls one after the other are remembered."""
         self._check_current()
-        addresses = self._quick_addresses(arrays)
-        if addresses is not None:
-            spans = tuple([(a, a + size) for a, (*_, size) in zip(addresses, self._quick, strict=True)])
-            if not self._may_overlap(spans):
-                self._known = _Admitted(arrays, addresses, spans, stays=True)
-                return self._known
+        addresses, ends = self._quickly(arrays) or self._checked(arrays, stream)
+        known = self._known
+        if ids == self._seen and all(_is_of_cupy(array) for array in arrays):
+            self._known = known = _Admitted(arrays, addresses, ends)
+        elif addresses != known.addresses:
+            self._known = known = _Admitted((), addresses, ends)
+        self._seen = ids
+        return known
+
+    def _quickly(self, arrays: Sequence[Any]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """Where CuPy arrays begin and end that are exactly as described; None sends them through the full check."""
+        way = self._short_way
+        if tuple(map(type, arrays)) != self._types or tuple(map(_look, arrays)) != way.looks:
+            return None
+        addresses = tuple(map(_address, arrays))
+        if tuple(map(_device, arrays)) != self._devices or any(map(and_, addresses, way.masks)):
+            return None
+        ends = tuple(map(add, addresses, way.sizes))
+        for i, j in way.pairs:
+            if addresses[i] < ends[j] and addresses[j] < ends[i]:
+                return None
+        return addresses, ends
+
+    def _checked(self, arrays: Sequence[Any], stream: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Where arrays begin and end. Raises with everything that is wrong with them."""
         shadows, found = self._runtime.shadows(self._expected, arrays, stream)
         if found:
             raise BadParam(found)
         check_layouts(self._expected, shadows)
         check_addresses(self._expected, shadows)
-        addresses = tuple(int(s.__array_interface__["data"][0]) for s in shadows)
-        spans = tuple((a, a + e.spec.bytes) for a, e in zip(addresses, self._expected, strict=True))
-        self._known = _Admitted(arrays, addresses, spans)
-        return self._known
-
-    def _quick_addresses(self, arrays: Sequence[Any]) -> tuple[int, ...] | None:
-        """Addresses of CuPy arrays that are exactly as described; None sends them through the full check."""
-        addresses = []
-        for array, (dtype, shape, strides, alignment, _) in zip(arrays, self._quick, strict=True):
-            if type(array) is not self._array_type or array.dtype != dtype or array.shape != shape:
-                return None
-            if array.strides != strides:
-                return None
-            memory = array.data
-            address = memory.ptr
-            if memory.device_id != self.loaded_on or address % alignment:
-                return None
-            addresses.append(address)
-        return tuple(addresses)
-
-    def _may_overlap(self, spans: Sequence[tuple[int, int]]) -> bool:
-        for i in self._written:
-            start, end = spans[i]
-            for j, (other, other_end) in enumerate(spans):
-                if start < other_end and other < end and i != j:
-                    return True
-        return False
+        addresses = tuple([int(s.__array_interface__["data"][0]) for s in shadows])
+        return addresses, tuple(map(add, addresses, self._short_way.sizes))
 
     def load(self) -> None:
         if self.loaded_on is not None:
@@ -271,6 +274,8 @@ class DevicePlan(ExecutionPlan, place="cuda"):
     def _check_current(self) -> None:
         """Arrays, streams and kernels are a device's own. Raises where another one is current than the plan's."""
         assert self.loaded_on is not None
+        if self._runtime.is_current(self.loaded_on):
+            return
         self._runtime.adopt(self.loaded_on)
         ordinal = self._runtime.ordinal()
         if ordinal != self.loaded_on:
@@ -287,9 +292,10 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         address, problem = self._runtime.workspace_address(workspace, self.workspace_size)
         if problem is not None:
             raise BadParam(problem)
-        if any(address < end and start < address + self.workspace_size for start, end in known.spans):
+        spans = zip(known.addresses, known.ends, strict=True)
+        if any(address < end and start < address + self.workspace_size for start, end in spans):
             raise BadParam(WORKSPACE_OVERLAP.reject(WHERE, "workspace", "shared"))
-        if type(workspace).__module__.partition(".")[0] == "cupy":
+        if _is_of_cupy(workspace):
             self._workspace = Remembered((workspace,)), address, known
         return address
 
@@ -298,7 +304,9 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         with self._runtime.device(ordinal):
             block = _Block(self.config, self._device_kernels, self._expected, self._scalars, self._runtime)
         if self.loaded_on is None:
-            self._array_type, self.loaded_on = self._runtime.array_type(), ordinal
+            count = len(self._expected)
+            self._types, self._devices = (self._runtime.array_type(),) * count, (ordinal,) * count
+            self.loaded_on = ordinal
         return block
 
     def new_workspace(self) -> Any:
@@ -494,6 +502,10 @@ class _Call:
 
     def __call__(self, stream: int) -> None:
         self._function(self._addresses, self._scratch, stream)
+
+
+def _is_of_cupy(array: Any) -> bool:
+    return type(array).__module__.partition(".")[0] == "cupy"
 
 
 def stream_number(stream: Any) -> int:

@@ -39,6 +39,8 @@ class Runtime(Protocol):
 
     def adopt(self, ordinal: int) -> None: ...
 
+    def is_current(self, ordinal: int) -> bool: ...
+
     def wanted(self) -> int: ...
 
     def device(self, ordinal: int) -> AbstractContextManager[Any]: ...
@@ -113,6 +115,12 @@ class CudaRuntime:
         from graphdnn.cuda.driver import adopt
 
         adopt(ordinal)
+
+    def is_current(self, ordinal: int) -> bool:
+        """True when the device is surely this thread's; asked for arrays that are new."""
+        from graphdnn.cuda.driver import is_current
+
+        return is_current(ordinal)
 
     def wanted(self) -> int:
         """The ordinal to load kernels on: of the device that was named, or of the current one."""

@@ -68,6 +68,9 @@ class EmulatedRuntime:
     def adopt(self, ordinal: int) -> None:
         pass
 
+    def is_current(self, ordinal: int) -> bool:
+        return self.ordinal() == ordinal
+
     def wanted(self) -> int:
         return 0
 

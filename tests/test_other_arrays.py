@@ -1,0 +1,158 @@
+"""Arrays that are not the last call's: which way they are admitted, and that none is taken unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from emulator import MISSING
+from emulator.runtime import EmulatedRuntime
+
+from graphdnn import rank
+from graphdnn.dtypes import Array
+from graphdnn.errors import BadParam, Rejection
+from graphdnn.plan import DevicePlan
+from graphdnn.plan.bindings import Expected
+from graphdnn.plan.device_arrays import shadow_at
+from graphdnn.problem import parse
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+TEXT = "pointwise x=f32[2,8,4,4] + bias + relu"
+
+
+class OnDevice:
+    """An array as CuPy's are: extents can be set, nothing else."""
+
+    __module__ = "cupy"
+
+    def __init__(self, memory: Array, start: int = 0, device: int = 0) -> None:
+        self.memory, self.shape, self.strides, self.dtype = memory, memory.shape, memory.strides, memory.dtype
+        self.data = SimpleNamespace(ptr=memory.ctypes.data + start, device_id=device)
+
+
+class Watched(EmulatedRuntime):
+    """Counts the full checks."""
+
+    full = 0
+
+    def array_type(self) -> type | None:
+        return OnDevice
+
+    def shadows(
+        self, expected: Sequence[Expected], arrays: Sequence[Any], stream: int
+    ) -> tuple[list[Array], list[Rejection]]:
+        self.full += 1
+        return [shadow_at(a.data.ptr, a.dtype, a.shape, a.strides) for a in arrays], []
+
+
+def plan_and_runtime() -> tuple[DevicePlan, Watched]:
+    runtime = Watched()
+    return DevicePlan(rank(parse(TEXT).build_operation_graph(), "h200").best, runtime), runtime
+
+
+def arrays_for(plan: DevicePlan, seed: int) -> dict[int, OnDevice]:
+    drawn = np.random.default_rng(seed)
+    return {e.spec.uid: OnDevice(drawn.standard_normal(e.spec.dims).astype(np.float32)) for e in plan._expected}
+
+
+def right(plan: DevicePlan, bound: dict[int, OnDevice]) -> bool:
+    x, b, y = (bound[e.spec.uid].memory for e in sorted(plan._expected, key=lambda e: (e.is_output, -e.spec.bytes)))
+    return bool((y == np.maximum(x + b, 0)).all())
+
+
+def test_arrays_of_every_call_are_its_own() -> None:
+    plan, runtime = plan_and_runtime()
+    for bound in [arrays_for(plan, seed) for seed in range(3)] * 2:
+        plan.execute(bound)
+        assert right(plan, bound)
+    assert not runtime.full
+    assert plan._known.ids is None  # nothing holds on to arrays that do not come again
+
+
+def test_arrays_that_come_again_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, _ = plan_and_runtime()
+    bound = arrays_for(plan, 0)
+    plan.execute(bound)
+    plan.execute(bound)
+    admit: list[object] = []
+    monkeypatch.setattr(DevicePlan, "_admit", lambda *given: admit.append(given))
+    for e in plan._expected:
+        if e.is_output:
+            bound[e.spec.uid].memory.fill(np.nan)
+    plan.execute(bound)
+    assert not admit
+    assert right(plan, bound)
+    monkeypatch.undo()
+    next(iter(bound.values())).shape = (8, 2, 4, 4)
+    with pytest.raises(BadParam, match=r"binding\.shape"):
+        plan.execute(bound)
+
+
+def test_the_same_memory_in_other_arrays() -> None:
+    plan, _ = plan_and_runtime()
+    bound = arrays_for(plan, 0)
+    for _ in range(3):
+        bound = {uid: OnDevice(array.memory) for uid, array in bound.items()}
+        plan.execute(bound)
+        assert right(plan, bound)
+
+
+def _typed(array: OnDevice) -> None:
+    array.dtype = np.dtype(np.int32)
+
+
+def _shaped(array: OnDevice) -> None:
+    array.shape = (*array.shape[::-1],)
+
+
+def _strided(array: OnDevice) -> None:
+    array.strides = tuple(2 * step for step in array.strides)
+
+
+def _misaligned(array: OnDevice) -> None:
+    array.data.ptr += 2
+
+
+@pytest.mark.parametrize(
+    ("spoil", "rule"),
+    [(_typed, "data_type"), (_shaped, "shape"), (_strided, "strides"), (_misaligned, "alignment")],
+)
+@pytest.mark.parametrize("seen", [0, 1, 3])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_wrong_array_is_refused(spoil: Callable[[OnDevice], None], rule: str, seen: int, place: int) -> None:
+    """After any number of right ones, also where the rest are those of the last call."""
+    plan, runtime = plan_and_runtime()
+    bound = arrays_for(plan, 0)
+    for _ in range(seen):
+        plan.execute(bound)
+    uid = plan._expected[place].spec.uid
+    wrong = OnDevice(bound[uid].memory)
+    spoil(wrong)
+    for _ in range(2):
+        with pytest.raises(BadParam, match=rf"binding\.{rule}"):
+            plan.execute({**bound, uid: wrong})
+    assert runtime.full == 2
+    plan.execute(bound)
+    assert right(plan, bound)
+
+
+@pytest.mark.parametrize("seen", [0, 1, 3])
+def test_an_output_over_an_input_is_refused(seen: int) -> None:
+    plan, _ = plan_and_runtime()
+    bound = arrays_for(plan, 0)
+    for _ in range(seen):
+        plan.execute(bound)
+    (out,) = [e.spec.uid for e in plan._expected if e.is_output]
+    x = next(e.spec for e in plan._expected if not e.is_output and e.spec.bytes > 32)
+    with pytest.raises(BadParam, match=r"binding\.overlap"):
+        plan.execute({**bound, out: OnDevice(bound[x.uid].memory)})
+
+
+def test_arrays_of_another_device_go_the_long_way() -> None:
+    plan, runtime = plan_and_runtime()
+    bound = {uid: OnDevice(array.memory, device=1) for uid, array in arrays_for(plan, 0).items()}
+    plan.execute(bound)
+    assert runtime.full == 1
