@@ -28,7 +28,8 @@ from graphdnn.engines.cuda.resampling.axes import (
     resample_space,
 )
 from graphdnn.engines.cuda.resampling.forward import BLOCKS_PER_SM, THREADS, generate_forward, read
-from graphdnn.engines.cuda.resampling.pool import has_pool
+from graphdnn.engines.cuda.resampling.maxima import generate_maxima, maxima_of
+from graphdnn.engines.cuda.resampling.pool import has_windows
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
 from graphdnn.enums import DataType, PaddingMode, ResampleMode
 from graphdnn.fusion.fused import FusedOp
@@ -45,6 +46,9 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     if mirrored is not None:
         return generate_forward(replace(op, anchor=mirrored), device, divides_first=True)
     steps = Steps(op, device)
+    maxima = maxima_of(op, steps.epilogue_tensors(), device)
+    if maxima is not None:
+        return generate_maxima(op, steps, maxima)
     index = None
     if anchor.spec.mode is ResampleMode.MAXPOOL:
         index = anchor.index if anchor.index is not None else _found_again(steps, op, anchor, device)
@@ -112,7 +116,7 @@ def _mirrored(anchor: ResampleBackward) -> ResampleForward | None:
         return None
     turned = spec.model_copy(update={"pre_paddings": before, "post_paddings": after})
     forward = ResampleForward(spec=turned, x=anchor.dy, y=anchor.dx, alpha=anchor.alpha, beta=anchor.beta)
-    return forward if has_pool(forward) else None
+    return forward if has_windows(turned, x, y) else None
 
 
 def _found_again(steps: Steps, op: FusedOp, anchor: ResampleBackward, device: DeviceSpec) -> TensorSpec:
@@ -141,6 +145,8 @@ def _packed_like(spec: TensorSpec) -> tuple[int, ...]:
 def _cost(task: Task, knobs: Knobs) -> Cost:
     anchor = task.op.anchor
     if not isinstance(anchor, ResampleBackward) or anchor.spec.mode is not ResampleMode.MAXPOOL or anchor.index:
+        return memory_cost(task)
+    if has_windows(anchor.spec, anchor.dx.extents, anchor.dy.extents):
         return memory_cost(task)
     return memory_cost(task, 2.0 * prod(anchor.dy.extents), launches=2)
 

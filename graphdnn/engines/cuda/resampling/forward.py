@@ -220,6 +220,7 @@ def _pooled(op: FusedOp, parameters: Parameters, functions: list[str], pool: Poo
             "STRIDE_H": row.stride,
             "STRIDE_W": column.stride,
             "LEFT": column.before,
+            "BESIDE": 0,
             "CHECKED_FROM": pool.checked_from,
             "IS_MAXIMUM": is_maximum,
             "EXCLUDING": spec.mode is ResampleMode.AVGPOOL_EXCLUDE_PADDING,

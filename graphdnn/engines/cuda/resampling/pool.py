@@ -16,7 +16,7 @@ from graphdnn.engines.cuda.generator.program import width_for
 from graphdnn.engines.cuda.generator.space import Axis, Space, collapsed
 from graphdnn.engines.cuda.resampling.axes import reads_edges
 from graphdnn.enums import PaddingMode, ResampleMode
-from graphdnn.operations import ResampleForward
+from graphdnn.operations import ResampleForward, ResampleSpec
 from graphdnn.operations.resample import POOLING
 from graphdnn.tensors import TensorSpec, stride_order
 
@@ -112,13 +112,12 @@ class Pool:
         return span if beyond >= span else column.before + middle if beyond >= column.before + middle else 0
 
 
-def has_pool(op: ResampleForward) -> bool:
+def has_windows(spec: ResampleSpec, x: tuple[int, ...], y: tuple[int, ...]) -> bool:
     """False where windows are large, or move along three axes, or cover nothing but padding."""
-    return _moving(op) is not None
+    return _moving(spec, x, y) is not None
 
 
-def _moving(op: ResampleForward) -> list[Moving] | None:
-    spec, x, y = op.spec, op.x.extents, op.y.extents
+def _moving(spec: ResampleSpec, x: tuple[int, ...], y: tuple[int, ...]) -> list[Moving] | None:
     if spec.mode not in POOLING:
         return None
     known = zip(spec.window_dims, spec.strides, spec.pre_paddings, strict=True)
@@ -137,12 +136,28 @@ def pool_of(
     asked: frozenset[int],
     device: DeviceSpec,
 ) -> Pool | None:
-    """None where ``has_pool`` is false, or places in windows would be counted against memory's order."""
-    moving, y = _moving(op), op.y.extents
-    if moving is None:
-        return None
+    """None where ``has_windows`` is false, or places in windows would be counted against memory's order."""
+    y = op.y.extents
     # A virtual y lies nowhere: what the epilogue makes of it does.
     main = next((t for t in (op.y, *reversed(written)) if not t.is_virtual and t.extents == y), op.y)
+    pool = pool_in(op.spec, op.x.extents, y, main, [*read, *written], asked, places=op.index is not None)
+    return None if pool is None else replace(pool, tile=tile_of(op, pool, read, written, device))
+
+
+def pool_in(
+    spec: ResampleSpec,
+    x: tuple[int, ...],
+    y: tuple[int, ...],
+    main: TensorSpec,
+    tensors: Sequence[TensorSpec],
+    asked: frozenset[int],
+    *,
+    places: bool,
+) -> Pool | None:
+    """Axes as ``main`` has them in memory; ``places``: in windows, row by row, are counted."""
+    moving = _moving(spec, x, y)
+    if moving is None:
+        return None
     order = stride_order(main.dims, main.strides)
 
     def depth(axis: Axis | Moving) -> int:
@@ -151,7 +166,7 @@ def pool_of(
 
     found = {axis.x.logical for axis in moving}
     rest = Space(y, tuple(Axis(size, i) for i, size in enumerate(y) if i not in found))
-    still = collapsed(rest, main, [*read, *written], asked).axes
+    still = collapsed(rest, main, tensors, asked).axes
     axes: list[Axis | Moving] = sorted((*still, *moving), key=depth)
     if isinstance(axes[-1], Moving):  # contiguous columns, whatever the rows are
         column = axes[-1]
@@ -162,13 +177,12 @@ def pool_of(
             axes = [*outer, row, column]
         else:
             (row,) = (axis for axis in moving if axis is not column)
-            if op.index is not None and column is moving[0]:  # the kernel counts places row by row
+            if places and column is moving[0]:  # the kernel counts places row by row
                 return None
     else:
         row, column = (*moving, Moving(), Moving())[:2]
         axes = [*(a for a in (row, column) if a not in moving), *axes]
-    pool = Pool(tuple(axes), row, column, Tile())
-    return replace(pool, tile=tile_of(op, pool, read, written, device))
+    return Pool(tuple(axes), row, column, Tile())
 
 
 def tile_of(

@@ -2,8 +2,8 @@
 
 template <class T> __device__ __forceinline__ bool beats(T challenger, T holder) {
     if constexpr (is_floating<T>) {
-        const T wins = PROPAGATE ? challenger : holder, loses = PROPAGATE ? holder : challenger;
-        return challenger > holder || (wins != wins && loses == loses);
+        const T number = PROPAGATE ? holder : challenger;  // where it is none, the other is not beaten
+        return !(challenger <= holder) && number == number;
     } else {
         return challenger > holder;
     }

@@ -1,14 +1,14 @@
 // What a thread of resample_pool.cu reads of a row of x: SPAN elements, each a pack of PACK.
 //
 //     x     [ LEFT | MIDDLE = COLS * STRIDE_W elements | rest ]
-//     y            [ COLS outputs ]
+//     y            [ COLS outputs ]          and BESIDE more that read elements of the middle
 //
 // The last axis is vectorised. Where it is not the columns', each column is an access of its own (PACK > 1); where it
 // is (ALONG), the middle is read in accesses of X_PACK, and what is beside it comes from the neighbours in the warp
 // (SHARE) or in accesses of HALO. Nothing branches between loads, so many are under way: addresses outside x move to
 // its edge, and what they read is replaced where padding is zeros.
 
-constexpr int SPAN = (COLS - 1) * STRIDE_W + WINDOW_W, MIDDLE = COLS * STRIDE_W;
+constexpr int SPAN = (COLS + BESIDE - 1) * STRIDE_W + WINDOW_W, MIDDLE = COLS * STRIDE_W;
 constexpr int RIGHT = SPAN > LEFT + MIDDLE ? SPAN - LEFT - MIDDLE : 0;
 constexpr int BEFORE = (LEFT + HALO - 1) / HALO * HALO, AFTER = (RIGHT + HALO - 1) / HALO * HALO;
 
