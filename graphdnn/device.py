@@ -19,6 +19,7 @@ from typing import Any
 
 from graphdnn.enums import DataType
 from graphdnn.errors import BadParam, raise_if
+from graphdnn.multiprocessor import LEAST_WARPS, MULTIPROCESSORS
 from graphdnn.rules import Rule
 from graphdnn.text import meant
 
@@ -65,6 +66,12 @@ class DeviceSpec:
         """Operations per second in this arithmetic; types without a rate of their own run at FLOAT's."""
         rate = self.rates.get(_NAMES[data_type])
         return self.rates["FLOAT"] if rate is None else rate
+
+    @property
+    def warps(self) -> int:
+        """That a multiprocessor holds."""
+        known = MULTIPROCESSORS.get(self.compute_capability)
+        return LEAST_WARPS if known is None else known.warps
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; ``device_from_json`` reads it back."""

@@ -8,6 +8,8 @@ compile without warnings, but may spill. Compiled kernels are kept in a folder, 
 from __future__ import annotations
 
 import os
+import random
+import re
 import tempfile
 from collections.abc import Iterator
 from functools import cache
@@ -32,11 +34,13 @@ from graphdnn.enums import DataType
 from graphdnn.errors import NotSupported
 from graphdnn.fusion import fuse
 from graphdnn.graph import OperationGraph
+from graphdnn.multiprocessor import WARP
 from graphdnn.operations import ConvolutionOperation, Operation
 from graphdnn.problem import parse
 
 DEVICES = ("a100", "l40s", "h200")  # sm_80, sm_89, sm_90a
 SETTINGS = 2  # of knobs besides the defaults, in the long run
+DRAWN_SETTINGS = 10  # of knobs that are not compiled
 
 WITHOUT_KERNELS = {"cuda_view"}  # a view moves nothing
 
@@ -206,6 +210,30 @@ def test_drawn_problems_compile_cleanly_everywhere(case: Case, device: str) -> N
 @pytest.mark.parametrize("text", TEXTS)
 def test_layers_compile_cleanly_with_more_knobs(text: str, device: str) -> None:
     _check(text, device, SETTINGS)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_any_knobs_fit_the_smallest_device(text: str) -> None:
+    """Whatever is asked, there is a prediction and a text, and no more blocks are promised than a multiprocessor holds."""
+    device, rng = device_spec("l40s"), random.Random(text)
+    for op in _prepared(text).fused:
+        task = Task(op, device)
+        for engine in (e for e in ENGINES if "cuda" in e.places and e.knobs and e.serves(task)):
+            for _ in range(DRAWN_SETTINGS):
+                knobs = engine.settings({knob.type: rng.choice(knob.values) for knob in engine.knobs})
+                assert engine.cost(task, knobs).seconds > 0
+                kernel = engine.compile(task, knobs)
+                assert isinstance(kernel, DeviceKernel)
+                for step in kernel.steps:
+                    if isinstance(step, Launch):
+                        assert step.block * _promised(step) <= WARP * device.warps, (engine.name, dict(knobs))
+
+
+def _promised(launch: Launch) -> int:
+    """Blocks of a multiprocessor that the text limits its registers for."""
+    bounds = re.search(rf"__launch_bounds__\([^()]*, BLOCKS\) {launch.entry}\(", launch.text.text)
+    found = re.search(r"constexpr int BLOCKS = (\d+)", launch.text.text)
+    return int(found[1]) if bounds and found else 1
 
 
 FAST = (

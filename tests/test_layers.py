@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "graphdnn"
 # Top to bottom. Packages are listed by their name and stand for everything inside them.
 LAYERS = (
     ("enums",),
-    ("attribute_names", "errors", "checks", "text"),
+    ("attribute_names", "errors", "checks", "text", "multiprocessor"),
     ("rules", "dtypes"),
     ("spec",),
     ("tensors", "convolution", "pointwise", "ordering"),

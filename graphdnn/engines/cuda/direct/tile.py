@@ -233,10 +233,11 @@ class DeviceOf:
     shared_memory: int
     bandwidth: float
     rate: float  # multiply-adds per second
+    warps: int  # of a multiprocessor
 
     @classmethod
     def of(cls, device: DeviceSpec, rate: float) -> DeviceOf:
-        return cls(device.sm_count, device.shared_memory, device.bandwidth * _COPY_SHARE, rate / 2)
+        return cls(device.sm_count, device.shared_memory, device.bandwidth * _COPY_SHARE, rate / 2, device.warps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,8 +302,9 @@ def _predict(shape: Shape, device: DeviceOf, wishes: Wishes, v: int, tw: int, la
     if by_memory < 1 or turns > _MOST_TURNS:
         return Choice(Tile(v, tw, lanes, tiles, 1, wishes.stages, 1), inf)
     spills = needed > _MOST or by_registers < 1
-    resident = max(1, min(by_registers, by_memory, 64 // warps, 16))
-    limit = wishes.blocks or resident
+    by_warps = device.warps // warps
+    resident = max(1, min(by_registers, by_memory, by_warps, 16))
+    limit = min(wishes.blocks or resident, by_warps)
     channel_blocks = -(-shape.channels_out // (lanes * v))
     # Pieces of pixels shorter than the memory's own bring their neighbours along.
     scattered = 1.0 if row_bytes >= 128 or channel_blocks == 1 else 1.1 if row_bytes >= 64 else 1.4

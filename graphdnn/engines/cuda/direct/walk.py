@@ -172,7 +172,7 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
     by_registers = 65536 // (min(255, -(-_registers(shape, pairs) // 8) * 8) * walk.threads)
     by_memory = device.shared_memory // (_shared(shape, walk) + 1024)
     resident = wishes.blocks or blocks or max(1, min(by_registers, by_memory))
-    resident = min(resident, 2048 // walk.threads)
+    resident = min(resident, device.warps // walk.warps)
     height = shape.rows
     rows = min(wishes.rows, height)
     if not rows:

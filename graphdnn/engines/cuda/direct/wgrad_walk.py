@@ -142,7 +142,7 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
         return None
     by_registers = 65536 // (min(255, -(-_registers(shape) // 8) * 8) * walk.threads)
     by_memory = device.shared_memory // (_shared(shape, walk) + 1024)
-    resident = min(wishes.blocks or blocks or max(1, min(by_registers, by_memory)), 2048 // walk.threads)
+    resident = min(wishes.blocks or blocks or max(1, min(by_registers, by_memory)), 32 * device.warps // walk.threads)
     height = shape.rows
     rows = min(wishes.rows, height)
     if not rows:

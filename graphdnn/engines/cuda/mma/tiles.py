@@ -125,14 +125,21 @@ class Shape:
 
 
 def choose(product: Product, device: DeviceSpec, element: int, loads: Loads, knobs: Knobs) -> Shape:
-    """The fastest of the allowed tiles and parts by a model of waves. ``element``: bytes."""
+    """The fastest of the allowed tiles and parts by a model of waves. ``element``: bytes.
+
+    What does not fit gives way to what is chosen by the shape: first the depth, then the tile.
+    """
     sizes = tuple((product.rows(r), product.columns(r), product.depth(r)) for r in product.residues)
     rate = product_rate(device, element)
     machine = _Machine(device.sm_count, rate / device.sm_count, device.bandwidth, device.launch, device.shared_memory)
     groups = product.roles.problem.groups
     loads = loads._replace(are_residues=len(product.residues) > 1)
-    asked = (knobs[TILE.type], knobs[DEPTH.type], knobs[STAGES.type], knobs[OCCUPANCY.type], knobs[SPLIT.type])
-    shape = _fastest(machine, sizes, groups, product.results * 4, element, loads, *asked)
+    asked = knobs[STAGES.type], knobs[OCCUPANCY.type], knobs[SPLIT.type]
+    for number, deep in ((knobs[TILE.type], knobs[DEPTH.type]), (knobs[TILE.type], 0), (0, 0)):
+        shape = _fastest(machine, sizes, groups, product.results * 4, element, loads, number, deep, *asked)
+        if shape is not None:
+            break
+    assert shape is not None, "the smallest tiles fit every device"
     tiles = -(-sizes[0][2] // shape.bk)  # of the sum: stages hold those of two places at most
     blocks = blocks_of(product, shape.tile)
     whole = shape.parts == 1 and not (loads.are_residues or loads.are_scattered)
@@ -244,7 +251,7 @@ def _fastest(
     stages: int,
     occupancy: int,
     power: int,
-) -> Shape:
+) -> Shape | None:
     """``sizes``: rows, columns and depth of each product. ``results``: bytes of all of them, in fp32."""
     sms = machine.sms
     deepest = max(depth for *_, depth in sizes)
@@ -279,8 +286,7 @@ def _fastest(
                 seconds += 2 * results * parts / machine.bandwidth + machine.launch
             if best is None or (seconds, place, i) < best[:3]:
                 best = seconds, place, i, arranged, parts
-    assert best is not None, "the smallest tiles fit every device"
-    return replace(best[3], parts=best[4], seconds=best[0])
+    return None if best is None else replace(best[3], parts=best[4], seconds=best[0])
 
 
 def _share(tile: Tile) -> float:
