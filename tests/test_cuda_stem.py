@@ -1,4 +1,5 @@
-"""Gradients of first layers run on the host against the general NumPy engine, and compiled for every architecture.
+"""Gradients of first layers, and first layers of bytes, run on the host against the general NumPy engine, and compiled for
+every architecture.
 
 Operands are small multiples of a quarter: every sum is exact in fp32 in any order, so results are equal to the bit.
 """
@@ -11,11 +12,12 @@ import numpy as np
 import pytest
 from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, fused, run_both
 from emulator import MISSING
-from exact_sums import operations, quarters
+from exact_sums import check_sums, operations, quarters
 
 from graphdnn import Graph, fuse
 from graphdnn.device import device_spec
 from graphdnn.engines import Engine, Task
+from graphdnn.engines.cuda.direct.stem import ENGINE as FORWARD
 from graphdnn.engines.cuda.direct.stem_dgrad import ENGINE as DGRAD
 from graphdnn.engines.cuda.direct.stem_wgrad import ENGINE as WGRAD
 from graphdnn.enums import KnobType
@@ -67,6 +69,19 @@ def test_filter_gradient(text: str) -> None:
     check(text, WGRAD, TILE_ROWS=1)
 
 
+BYTES = [
+    ("conv x=i8[1,3,22,24]nhwc w=i8[24,3,7,7]nhwc pad=3 stride=2 compute=i32 out=i8 + scale + bias + relu", "h200"),
+    ("conv x=u8[1,4,13,15]nhwc w=i8[20,4,5,11] pad=2 compute=i32 out=i32", "h200"),
+    ("conv x=i8[1,3,9,11]nhwc w=u8[20,3,3,3] pad=1 mode=conv compute=i32 out=f32 + bias", "rtx4090"),
+]
+
+
+@emulated
+@pytest.mark.parametrize(("text", "device"), BYTES)
+def test_bytes_are_multiplied_as_floats(text: str, device: str) -> None:
+    check_sums(text, FORWARD, device=device_spec(device))
+
+
 LARGE = [
     ("dgrad dy=f16[64,64,112,112]nhwc w=f16[64,3,7,7]nhwc dx=[64,3,224,224] pad=3 stride=2", DGRAD),
     ("dgrad dy=bf16[64,32,112,112]nhwc w=bf16[32,3,3,3]nhwc dx=[64,3,224,224] pad=1 stride=2", DGRAD),
@@ -81,6 +96,12 @@ LARGE = [
 @pytest.mark.parametrize(("text", "engine"), LARGE)
 def test_compiles(text: str, engine: Engine, arch: str) -> None:
     compiles_cleanly(operations(text), engine, arch)
+
+
+@compiler
+@pytest.mark.parametrize(("arch", "device"), [("sm_90a", "h200"), ("sm_89", "rtx4090")])
+def test_first_layer_of_bytes_compiles(arch: str, device: str) -> None:
+    compiles_cleanly(operations(BYTES[0][0]), FORWARD, arch, device=device)
 
 
 _DY, _X = "dy=f16[1,16,9,9]nhwc", "x=f16[1,4,9,9]nhwc"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphdnn.checks import InRange
+from graphdnn.checks import InRange, OneOf
 from graphdnn.convolution import ConvProblem
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.direct.geometry import (
@@ -13,16 +13,17 @@ from graphdnn.engines.cuda.direct.geometry import (
     image_space,
     packed_filter,
 )
-from graphdnn.engines.cuda.direct.stem_needs import is_served, operands_of, stem_needs
+from graphdnn.engines.cuda.direct.stem_needs import is_served, operands_of, stem_needs, sums_of_types
 from graphdnn.engines.cuda.generator.convolution_needs import problem_of
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.generator.program import Program, width_for
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.generator.tensor_cores import FLOAT_PAIRS, INTEGERS
 from graphdnn.engines.cuda.hopper.product import register_product_text
 from graphdnn.engines.cuda.hopper.stem import Warpgroups, divide, image_map, is_copied_in_bulk
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need
@@ -38,6 +39,17 @@ _MANY, _NARROW = 64, 32
 _HALF = 88  # with which two blocks share a multiprocessor
 _SHARED = 100_000  # bytes of a block: two of them share a multiprocessor
 _WARPS = 8
+# Of 484 products of a filter: sums of two unsigned bytes would pass 2^24.
+_BYTES = (
+    (DataType.INT8, DataType.INT8),
+    (DataType.UINT8, DataType.INT8),
+    (DataType.INT8, DataType.UINT8),
+)
+_TYPES = (
+    OneOf(*FLOAT_PAIRS, *_BYTES),
+    "the tensor cores take two operands of one 16-bit type here, and bytes as such, whose sums floats hold exactly",
+    "cast both to HALF or BFLOAT16",
+)
 _ROWS = Knob(KnobType.TILE_ROWS, 0, 32, 1, 0, "output rows of a tile; 0: chosen by the shape")
 _WARPGROUPS = Knob(
     KnobType.KERNEL_CFG,
@@ -127,6 +139,14 @@ def _depth(p: ConvProblem, lead: int) -> int:
     return -(-(p.filter[1] * p.c + (lead or _apart(p) - 1)) // 8) * 8
 
 
+def _as_halves(steps: Steps, spec: TensorSpec) -> TensorSpec:
+    """A copy of bytes that tensor cores multiply as floats: sums stay below 2^24, so nothing is rounded."""
+    update = {"uid": steps.new_uid(), "data_type": DataType.HALF, "byte_alignment": 16, "is_virtual": False}
+    copy = spec.model_copy(update=update)
+    steps.copied(spec, copy)
+    return copy
+
+
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, ConvForward)
@@ -134,15 +154,17 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     x, steps = anchor.x, Steps(op, device)
     w, strides = packed_filter(steps, roles, anchor.w)
     plan = Plan.of(p, knobs[_ROWS.type])
-    x_space, y_space = image_space(roles, x), image_space(roles, roles.output)
-
+    y_space, x_strides = image_space(roles, roles.output), image_space(roles, x).strides(x)
+    compute = COMPUTE_TYPE[anchor.compute_type]
+    are_bytes = x.data_type in INTEGERS
+    if are_bytes:
+        x = _as_halves(steps, x)
     parameters = Parameters(steps.places)
-    x_strides = x_space.strides(x)
     groups = _warpgroups(p, plan, x, x_strides, element_bytes(w), device, knobs)
     own = 8 if groups else 2 * plan.tiles_n  # neighbouring channels of a lane
     width = min(own, width_for(y_space, steps.epilogue_tensors(), 1, 32))
     body = Program(op, parameters, y_space, "t", width=width, vector_axis=1, keeps=groups is not None)
-    steps.finish(body, "acc", "float")
+    steps.finish(body, "acc", compute)
 
     row = p.input[1] * p.c
     x_n, _, x_h, _ = x_strides
@@ -154,7 +176,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     part_filters = channels * p.taps * p.c
     filter_chunk = copied_at_once(w, 16 // element_bytes(w), part_filters, p.k * p.c * p.taps)
 
-    resident = knobs[_OCCUPANCY.type] if plan.weights(p) <= _HALF and not groups else 1
+    # Bytes take registers of their own while they leave.
+    is_shared = plan.weights(p) <= _HALF and not (groups or are_bytes)
+    resident = knobs[_OCCUPANCY.type] if is_shared else 1
     threads = groups.threads if groups else 32 * _WARPS
 
     is_bulk = is_copied_in_bulk(p, plan.pitch, x_strides, max(1, x.byte_alignment))
@@ -186,7 +210,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters=parameters.text,
         functions=[
             *([body.keeping(), register_product_text(x.data_type, groups.columns)] if groups else []),
-            body.function("epilogue", ("const Kept& kept, " if groups else "") + f"const float (&acc)[{width}]"),
+            body.function("epilogue", ("const Kept& kept, " if groups else "") + f"const {compute} (&acc)[{width}]"),
         ],
         constants={
             "R": p.filter[0], "S": p.filter[1], "C": p.c, "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
@@ -197,7 +221,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
                 if groups
                 else {"NT": plan.tiles_n, "PARTS": plan.parts, "STAGES": _STAGES, "BLOCKS": resident}
             ),
-            "Element": STORAGE[x.data_type], "Filter": STORAGE[w.data_type],
+            "Element": STORAGE[x.data_type], "Filter": STORAGE[w.data_type], "Accumulator": compute,
         },
     )  # fmt: skip
     across = -(-p.k // channels)
@@ -226,7 +250,10 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     pixels = p.n * p.output[0] * -(-p.output[1] // _pixels(p)) * _pixels(p)
     pace = _PACE_OF_GROUPS if groups else _PACE
     seconds = 2.0 * pixels * -(-p.k // block) * block * depth / (pace * task.device.rate(DataType.HALF))
-    return device_cost(task, seconds + other_seconds(task))
+    cost = device_cost(task, seconds + other_seconds(task))
+    if x.data_type not in INTEGERS:
+        return cost
+    return cost.plus({"copies": task.device.launch + 3 * x.bytes / task.device.bandwidth})
 
 
 def _fits(task: Task) -> int:
@@ -238,9 +265,9 @@ def _fits(task: Task) -> int:
 ENGINE = cuda_engine(
     id=13,
     name="cuda_direct_stem",
-    summary="first layers, forward: an image of 1 to 4 channels in 16 bits, channels last, on tensor cores",
+    summary="first layers, forward: an image of 1 to 4 channels in 16 bits or bytes, channels last, on tensor cores",
     needs=(
-        *stem_needs("cuda_direct_stem", _TAG),
+        *stem_needs("cuda_direct_stem", _TAG, _TYPES, sums_of_types),
         need(
             "cuda_direct_stem.row",
             "x.dims[3]",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from graphdnn.checks import AtMost, Empty, Equals, OneOf
 from graphdnn.engines.cuda.direct.geometry import image_space
 from graphdnn.engines.cuda.direct.needs import reach_need, row_needs, stride_need, window_needs
@@ -16,6 +18,7 @@ from graphdnn.engines.cuda.generator.convolution_needs import (
     roles_of,
 )
 from graphdnn.engines.cuda.generator.space import is_addressable
+from graphdnn.engines.cuda.generator.tensor_cores import INTEGERS
 from graphdnn.engines.engine import Task, kind_need, need, needs_rule
 from graphdnn.enums import DataType
 from graphdnn.rules import Constraint
@@ -25,6 +28,7 @@ CHANNELS = 4
 FILTER = 11
 STRIDE = 4  # of gradients
 OUTPUTS = 512  # channels of dy, of gradients
+FLOAT_SUMS = OneOf(DataType.FLOAT, DataType.HALF, DataType.BFLOAT16)
 TENSOR_CORES = (
     OneOf((DataType.HALF, DataType.HALF), (DataType.BFLOAT16, DataType.BFLOAT16)),
     "the tensor cores take two operands of one 16-bit type here",
@@ -41,6 +45,11 @@ def _images(task: Task) -> dict[str, TensorSpec]:
     """Those of them with pixels."""
     w = convolution_of(task).roles[1]
     return {name: t for name, t in operands_of(task).items() if t.uid != w.uid}
+
+
+def sums_of_types(task: Task) -> OneOf | Equals:
+    """Those of floats, or of bytes."""
+    return Equals(DataType.INT32) if all(t.data_type in INTEGERS for t in operands_of(task).values()) else FLOAT_SUMS
 
 
 def _is_four(spec: TensorSpec) -> bool:
@@ -60,7 +69,12 @@ def _misplaced(task: Task) -> list[str]:
     return found
 
 
-def stem_needs(prefix: str, tag: str, types: tuple[OneOf, str, str] = TENSOR_CORES) -> tuple[Constraint, ...]:
+def stem_needs(
+    prefix: str,
+    tag: str,
+    types: tuple[OneOf, str, str] = TENSOR_CORES,
+    sums: OneOf | Callable[[Task], OneOf | Equals] = FLOAT_SUMS,
+) -> tuple[Constraint, ...]:
     """``tag``: of the direction. ``types``: those of the operands, the reason, the fix. Ids begin with ``prefix``."""
 
     def is_ours(task: Task) -> bool:
@@ -109,9 +123,9 @@ def stem_needs(prefix: str, tag: str, types: tuple[OneOf, str, str] = TENSOR_COR
             f"{prefix}.compute_type",
             "conv.compute_type",
             lambda task: task.op.main.compute_type,
-            OneOf(DataType.FLOAT, DataType.HALF, DataType.BFLOAT16),
+            sums,
             reason="products are added in fp32",
-            fix="accumulate in FLOAT",
+            fix="accumulate in FLOAT, and bytes in INT32 where they are served",
             when=is_image,
         ),
         *window_needs(

@@ -108,9 +108,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem(const 
                 for (int v = 0; v < OWN; v += WIDTH) {
                     const int at[4] = {n, channel + v, out0 + row, q + 8 * APART * half};
                     if (at[1] >= (int)p.channels_out) continue;
-                    float acc[WIDTH];
+                    Accumulator acc[WIDTH];
                     #pragma unroll
-                    for (int e = 0; e < WIDTH; ++e) acc[e] = sum[(v + e) / 2][2 * half + (v + e) % 2];
+                    for (int e = 0; e < WIDTH; ++e) acc[e] = (Accumulator)sum[(v + e) / 2][2 * half + (v + e) % 2];
                     epilogue(p, at, acc);
                 }
             }

@@ -23,9 +23,6 @@ __device__ __forceinline__ unsigned short weight_at(const Params& p, const Filte
     const int tap = IN_ORDER ? r * WINDOW + at
                              : c * (int)p.filter_c + (FLIP ? R - 1 - r : r) * (int)p.filter_r +
                                    (FLIP ? S - 1 - s : s) * (int)p.filter_s;
-    const Filter x = slab[is_tap ? channel * (R * WINDOW) + tap : 0];
-    unsigned short bits;
-    if constexpr (same<Element, Filter>) bits = x.bits;
-    else bits = narrow<Element>(widen<float>(x)).bits;
-    return is_tap ? bits : (unsigned short)0;
+    const float x = widen<float>(slab[is_tap ? channel * (R * WINDOW) + tap : 0]);
+    return is_tap ? narrow<Element>(x).bits : (unsigned short)0;
 }

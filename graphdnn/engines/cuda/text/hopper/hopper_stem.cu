@@ -241,9 +241,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
             for (int v = 0; v < BN / 4; v += WIDTH) {
                 const int out[4] = {at.n, block_channel + v / 8 * 32 + 8 * j + v % 8, at.row, at.q + 8 * APART * half};
                 if (out[1] >= (int)p.channels_out) continue;
-                float acc[WIDTH];
+                Accumulator acc[WIDTH];
                 #pragma unroll
-                for (int e = 0; e < WIDTH; ++e) acc[e] = sum[(v + e) / 2 * 4 + 2 * half + (v + e) % 2];
+                for (int e = 0; e < WIDTH; ++e) acc[e] = (Accumulator)sum[(v + e) / 2 * 4 + 2 * half + (v + e) % 2];
                 epilogue(p, out, kept[v / WIDTH], acc);
             }
         }
