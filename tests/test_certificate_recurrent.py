@@ -133,6 +133,23 @@ def test_ordinary_networks_of_128_steps(cell: Cell) -> None:
         assert output.worst < 1e-2
 
 
+@pytest.mark.parametrize("tag", TAGS[:2])
+def test_growth_is_said(tag: str) -> None:
+    """Weights far too large: no bound holds what it says, and the certificate says by which factor and from where on."""
+    rng = np.random.default_rng(0)
+    kind, scale = ("bf16", 0.4) if tag == "rnn_fwd" else ("f32", 3.0)
+    op = network(tag, kind, cell=Cell.TANH, hidden_size=12, input_size=12, layers=1, batch_sizes=(1,) * 40)
+    data = inputs_of(op, "normal", rng, scale)
+    certificate = build(OperationGraph.of([op]), "cpu").certificate(data)
+    assert certificate.holds
+    (said,) = (note for note in certificate.notes if note.startswith("TANH, layer 0 of 1"))
+    factor, stretch = (float(said.split(f"{word} ")[1].split(" ")[0].rstrip(":")) for word in ("factor of", "up to"))
+    assert factor > 1
+    assert stretch > 1
+    assert " not contractive" in said
+    assert int(said.split("from step ")[1].split(" ")[0]) <= 40
+
+
 def training(kind: str, cell: Cell, rng: np.random.Generator) -> tuple[OperationGraph, dict[int, Any]]:
     """All three in one graph: the gradients read what is off."""
     settings: dict[str, Any] = {"cell": cell, "hidden_size": 5, "input_size": 4, "directions": 2, "layers": 2}

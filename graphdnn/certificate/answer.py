@@ -174,6 +174,7 @@ def _from_data(
         walk = Walk(plan.config, boxes, values, old, is_statistical, totals=totals)
         walk.run()
         walks.append(walk)
+    notes += walks[0].remarks
     observed = _observed(plan, inputs, values, notes)
     allowed = allowances(graph, values, plan.config.error_growth)
     return tuple(replace(_output(t, walks, observed.get(t.uid)), allowed=allowed[t.uid]) for t in graph.outputs)

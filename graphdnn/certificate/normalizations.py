@@ -21,7 +21,7 @@ part, so there gamma is that of 4 n. With ``E = (1 + 2 sqrt(log2 n)) gamma_n s``
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import log2, prod, sqrt
 
 import numpy as np
@@ -110,6 +110,7 @@ class Arithmetic:
     is_statistical: bool
     steps: int = 1  # roundings of each term of a mean: 4 where means are joined
     handed: Type | None = None  # what operands of products are rounded to on the way
+    remarks: list[str] = field(default_factory=list, compare=False)  # why a bound says little
 
     @classmethod
     def of(cls, op: Operation, is_statistical: bool, steps: int, handed: Type | None = None) -> Arithmetic:

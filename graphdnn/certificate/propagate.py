@@ -91,6 +91,7 @@ class Walk:
     old: Mapping[int, Array] = field(default_factory=dict)  # of outputs that a beta reads
     is_statistical: bool = False
     why_not: dict[int, str] = field(default_factory=dict)  # uid -> why it has no bound
+    remarks: list[str] = field(default_factory=list)  # why bounds say little
     totals: dict[int, Array] = field(default_factory=dict)  # of sums of exact operands, which another walk may share
 
     @quiet
@@ -132,7 +133,9 @@ class Walk:
                 raise Unproved(f"{op.label().split(' ')[0]} depends on how the data is spread: give data")
             steps = 1 if self.config.device.kind == "cpu" else 4
             arithmetic = Arithmetic.of(op, self.is_statistical, steps, _handed(op, choice))
-            return FORMULAS[type(op)](op, operands, arithmetic)
+            found = FORMULAS[type(op)](op, operands, arithmetic)
+            self.remarks += arithmetic.remarks
+            return found
         raise Unproved(f"no bound is derived for {op.label().split(' ')[0]}")
 
     # Operands and results.

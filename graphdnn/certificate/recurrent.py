@@ -22,6 +22,7 @@ import numpy as np
 
 from graphdnn.certificate.box import Box
 from graphdnn.certificate.deviation import Deviation, Linear, Matrix, Off, boxed, go_on, start_at
+from graphdnn.certificate.growth import Growth
 from graphdnn.certificate.normalizations import Arithmetic, Type
 from graphdnn.certificate.roundings import FUNCTION
 from graphdnn.dtypes import Array
@@ -57,6 +58,11 @@ class Sums:
     def of(cls, matrix: tuple[Array, Array], bias: tuple[Array, Array], gates: int, arithmetic: Arithmetic) -> Sums:
         parts = zip(*(np.split(m, gates) for m in matrix), strict=True)
         return cls(tuple(Matrix.of(m, e) for m, e in parts), *bias, arithmetic)
+
+    @property
+    def stretch(self) -> float:
+        """How much longer one of the matrices makes a vector, at most."""
+        return max(matrix.norm for matrix in self.matrices)
 
     def gate(self, index: int, x: Off) -> Off:
         """The sum of one gate; ``x`` [rows, units]."""
@@ -213,6 +219,7 @@ def forward(op: RnnForward, boxes: Mapping[str, Box], arithmetic: Arithmetic) ->
             h, c = (boxed(first[0][p], first[1][p]) for first in (first_h, first_c))
             here = _Layer(rnn, arithmetic, Type.of(op.y.data_type), h, c)
             columns = slice(direction * rnn.hidden_size, (direction + 1) * rnn.hidden_size)
+            growth = Growth(state.stretch)
             for count, (rows, batch) in enumerate(host.steps_of(rnn, forward=direction == 0)):
                 if count % BLOCK == 0 and has_maps(rnn):
                     here.begin()
@@ -223,6 +230,8 @@ def forward(op: RnnForward, boxes: Mapping[str, Box], arithmetic: Arithmetic) ->
                     host.kept_of(rnn, kept[0], p)[rows, place] = found.value
                     host.kept_of(rnn, kept[1], p)[rows, place] = found.off.each
                 outputs[0][rows, columns], outputs[1][rows, columns] = here.h.value[:batch], here.h.off.each[:batch]
+                growth.step(here.h)
+            growth.say(arithmetic.remarks, rnn, layer, direction)
             for last, found in ((last_h, here.h), (last_c, here.c)):
                 last[0][p], last[1][p] = found.value, found.off.each
         values = boxed(*outputs)

@@ -14,6 +14,7 @@ import numpy as np
 
 from graphdnn.certificate.box import Box
 from graphdnn.certificate.deviation import Deviation, Off, boxed, exact, go_on, start_at
+from graphdnn.certificate.growth import Growth
 from graphdnn.certificate.normalizations import Arithmetic, Term
 from graphdnn.certificate.recurrent import BLOCK, Sums, has_maps, masked, plain
 from graphdnn.certificate.roundings import FUNCTION
@@ -52,6 +53,7 @@ def of_data(op: RnnBackwardData, boxes: Mapping[str, Box], arithmetic: Arithmeti
             state = _turned((weights[0].state, weights[1].state), rnn.gates, arithmetic)
             dh, dc = (boxed(*(part[p] for part in states[port])) for port in ("dhy", "dcy"))
             start: Deviation | None = None
+            growth = Growth(state.stretch)
             for count, (rows, batch) in enumerate(host.steps_of(rnn, forward=not runs)):
                 if count % BLOCK == 0 and has_maps(rnn):
                     start, (dh, *cells) = start_at(dh, dc) if is_lstm else start_at(dh)
@@ -71,6 +73,8 @@ def of_data(op: RnnBackwardData, boxes: Mapping[str, Box], arithmetic: Arithmeti
                 if start is not None:
                     start, (dh, *cells) = go_on(start, dh, dc) if is_lstm else go_on(start, dh)
                     dc = cells[0] if is_lstm else dc
+                growth.step(dh)
+            growth.say(arithmetic.remarks, rnn, layer, direction)
             for result, last in ((dhx, dh), (dcx, dc)):
                 result[0][p], result[1][p] = last.value, last.off.each
             parts = [boxed(*v) for v in zip(*(_gates(rnn, part) for part in found), strict=True)]
