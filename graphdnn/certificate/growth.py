@@ -38,8 +38,9 @@ class Growth:
         finite = [norm for norm in self._norms[: self._reached] if 0 < norm < inf]
         factor = (finite[-1] / finite[0]) ** (1 / max(len(finite) - 1, 1)) if finite else inf
         kind = "not contractive" if self.stretch > 1 else "contractive by itself"
+        when = f"step {self._reached} of {len(self._norms)}"
         return (
             f"what a step is off may grow by a factor of {factor:.3g} each step (a recurrent matrix stretches "
-            f"vectors by up to {self.stretch:.3g}: {kind}); from step {self._reached} of {len(self._norms)} on the bound "
+            f"vectors by up to {self.stretch:.3g}: {kind}); from {when} on the bound "
             "is as large as the values, whatever is observed"
         )
