@@ -8,6 +8,7 @@ from typing import Protocol
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines import engines_of
+from graphdnn.engines.engine import sort_needs
 from graphdnn.enums import HeurMode
 from graphdnn.fusion import NO_LIMITS, FusedGraph, Limits, fuse
 from graphdnn.graph import OperationGraph
@@ -35,7 +36,7 @@ def prepare(device: DeviceSpec | str | None = None) -> DeviceSpec:
     Loading takes a tenth of a second for a GPU and nothing the second time. A plan then takes milliseconds.
     """
     spec = device_spec(device)
-    engines_of(spec.kind)
+    sort_needs(engines_of(spec.kind))
     class_of(spec.kind).prepare(spec)
     return spec
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from graphdnn.cuda import debug, nvrtc
-from graphdnn.cuda.entry import SUFFIX, Damaged, Entry, Manifest, key_of, manifest_of, packed
+from graphdnn.cuda.entry import SUFFIX, Damaged, Entry, Manifest, key_of, key_of_bytes, manifest_of, packed, plain
 from graphdnn.cuda.folder import cache_directory, write_whole
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.cuda.upkeep import opened, prune
@@ -53,12 +53,15 @@ class KernelCache:
         version = nvrtc.version()
         asked = kernel, arch, debug.asks("lineinfo"), version
         named = self._named.get(asked)  # hashing the text again would take longer than a plan does
+        written = None
         if named is None:
             manifest = manifest_of(kernel.name, kernel.text, nvrtc.options_of(kernel, arch), version, arch)
-            named = self._named[asked] = key_of(manifest), manifest
+            written = plain(manifest)
+            named = self._named[asked] = key_of_bytes(written), manifest
         key, manifest = named
         with self._lock_of(key):
-            cubin, log, origin = self._found(key) or self._compiled(key, manifest, kernel, arch)
+            known = None if written is None else (manifest, written)
+            cubin, log, origin = self._found(key, known) or self._compiled(key, manifest, kernel, arch)
         milliseconds = (time.perf_counter() - start) * 1e3
         if debug.verbose:
             debug.line("kernel", kernel.name, arch, origin, f"{milliseconds:.3f}")
@@ -74,10 +77,10 @@ class KernelCache:
         with self._guard:
             return self._locks.setdefault(key, threading.Lock())
 
-    def _found(self, key: str) -> tuple[bytes, str, Origin] | None:
+    def _found(self, key: str, manifest: tuple[Manifest, bytes] | None) -> tuple[bytes, str, Origin] | None:
         if key in self._known:
             return *self._known[key], "memory"
-        entry = self._read(key)
+        entry = self._read(key, manifest)
         return None if entry is None else (*self._keep(key, entry.cubin, entry.log), "disk")
 
     def _compiled(self, key: str, manifest: Manifest, kernel: KernelText, arch: str) -> tuple[bytes, str, Origin]:
@@ -102,12 +105,12 @@ class KernelCache:
     def _path(self, key: str) -> Path | None:
         return None if self.directory is None else self.directory / (key + SUFFIX)
 
-    def _read(self, key: str) -> Entry | None:
+    def _read(self, key: str, manifest: tuple[Manifest, bytes] | None) -> Entry | None:
         path = self._path(key)
         if path is None:
             return None
         try:
-            entry = opened(path)
+            entry = opened(path, manifest)
         except Damaged as error:
             debug.say("kernel cache", f"{path} is compiled again: {error}")
             with contextlib.suppress(OSError):

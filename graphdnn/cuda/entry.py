@@ -45,17 +45,21 @@ def manifest_of(name: str, text: str, options: tuple[str, ...], nvrtc: tuple[int
 
 def key_of(manifest: Manifest) -> str:
     """SHA-256 of the manifest, in hexadecimal."""
-    return hashlib.sha256(_plain(manifest)).hexdigest()
+    return key_of_bytes(plain(manifest))
+
+
+def key_of_bytes(manifest: bytes) -> str:
+    return hashlib.sha256(manifest).hexdigest()
 
 
 def packed(entry: Entry) -> bytes:
-    manifest, log = _plain(entry.manifest), entry.log.encode()
+    manifest, log = plain(entry.manifest), entry.log.encode()
     rest = _SIZES.pack(len(manifest), len(log), len(entry.cubin)) + manifest + log + entry.cubin
     return MAGIC + hashlib.sha256(rest).digest() + rest
 
 
-def unpacked(data: bytes) -> Entry:
-    """Read what ``packed`` wrote. Raises ``Damaged``."""
+def unpacked(data: bytes, known: tuple[Manifest, bytes] | None = None) -> Entry:
+    """Read what ``packed`` wrote. Raises ``Damaged``. ``known``: a manifest that may be in it."""
     if data[: len(MAGIC)] != MAGIC:
         raise Damaged("it is no entry of this format")
     rest = data[_HEAD:]
@@ -66,7 +70,8 @@ def unpacked(data: bytes) -> Entry:
         if sum(sizes) + _SIZES.size != len(rest):
             raise Damaged("its parts do not have the sizes that it states")
         log_at, cubin_at = _SIZES.size + sizes[0], _SIZES.size + sizes[0] + sizes[1]
-        manifest = json.loads(rest[_SIZES.size : log_at])
+        written = rest[_SIZES.size : log_at]
+        manifest = known[0] if known is not None and known[1] == written else json.loads(written)
         log = rest[log_at:cubin_at].decode()
     except (struct.error, ValueError) as error:
         raise Damaged(str(error)) from error
@@ -75,5 +80,5 @@ def unpacked(data: bytes) -> Entry:
     return Entry(manifest, log, rest[cubin_at:])
 
 
-def _plain(manifest: Manifest) -> bytes:
+def plain(manifest: Manifest) -> bytes:
     return json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()

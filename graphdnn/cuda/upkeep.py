@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphdnn.cuda.entry import SUFFIX, Damaged, Entry, key_of, unpacked
+from graphdnn.cuda.entry import SUFFIX, Damaged, Entry, Manifest, key_of, unpacked
 from graphdnn.cuda.folder import TEMPORARY
 
 _ABANDONED = 3600.0  # seconds after which a temporary file has no writer any more
@@ -39,9 +39,14 @@ def stored(folder: Path) -> list[Stored]:
     return sorted(_files(folder, SUFFIX), key=lambda s: (-s.used, s.path.name))
 
 
-def opened(path: Path) -> Entry:
-    """The entry in a file. Raises ``Damaged`` for what is no entry, ``OSError`` for what cannot be read."""
-    entry = unpacked(path.read_bytes())
+def opened(path: Path, known: tuple[Manifest, bytes] | None = None) -> Entry:
+    """The entry in a file. Raises ``Damaged`` for what is no entry, ``OSError`` for what cannot be read.
+
+    ``known``: the manifest that gave the file its name, as it is written.
+    """
+    entry = unpacked(path.read_bytes(), known)
+    if known is not None and entry.manifest is known[0]:
+        return entry
     if key_of(entry.manifest) != path.name.removesuffix(SUFFIX):
         raise Damaged("it is the entry of another key")
     return entry

@@ -7,7 +7,7 @@ table of engines is ``graphdnn.engines.ENGINES``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import sqrt
@@ -304,6 +304,13 @@ def _by_kind(engine: Engine) -> tuple[tuple[Constraint, ...], tuple[Constraint, 
     """The needs that are the same for all shapes, and the others."""
     common = tuple(need for need in engine.needs if isinstance(need, _KindNeed))
     return common, tuple(need for need in engine.needs if need not in common)
+
+
+def sort_needs(engines: Iterable[Engine]) -> None:
+    """Sort the needs of engines, before a first task asks."""
+    for engine in engines:
+        _by_kind(engine)
+        _rules_of(engine)
 
 
 @cache
