@@ -156,3 +156,16 @@ def test_arrays_of_another_device_go_the_long_way() -> None:
     bound = {uid: OnDevice(array.memory, device=1) for uid, array in arrays_for(plan, 0).items()}
     plan.execute(bound)
     assert runtime.full == 1
+
+
+def test_strides_of_axes_of_one_element_may_be_any() -> None:
+    """They take the long way once."""
+    plan, runtime = plan_and_runtime()
+    bound = arrays_for(plan, 0)
+    for i in range(3):
+        bound = {uid: OnDevice(array.memory) for uid, array in bound.items()}
+        for array in bound.values():
+            array.strides = tuple(4096 if n == 1 else step for n, step in zip(array.shape, array.strides, strict=True))
+        plan.execute(bound)
+        assert right(plan, bound)
+        assert runtime.full == 1, i

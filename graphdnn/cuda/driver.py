@@ -6,19 +6,16 @@ Streams and addresses are integers, as those libraries give them; stream 0 is th
 
 from __future__ import annotations
 
-import ctypes
 import threading
-from functools import cache
 from typing import Any
 
 from graphdnn.cuda.failure import CudaError
 from graphdnn.cuda.launch import PreparedLaunch, aligned_buffer
-from graphdnn.cuda.library import available, bindings, called, driver_functions, driver_version, error_of
+from graphdnn.cuda.library import available, bindings, called, driver_version, error_of
 from graphdnn.cuda.module import Module, load
 
 _INVALID_VALUE, _INVALID_CONTEXT = 1, 201
 _contexts: dict[int, Any] = {}
-_handles: dict[int, int] = {}  # theirs
 _guard = threading.Lock()
 
 
@@ -36,27 +33,17 @@ def current_device() -> int:
     return int(device)
 
 
-def make_current(ordinal: int) -> None:
-    """Make the device's primary context this thread's own. A microsecond, once the context is there."""
+def make_current(ordinal: int) -> int:
+    """Make the device's primary context this thread's own. A microsecond, once the context is there. Returns it."""
     context = _contexts.get(ordinal)
     if context is None:
         with _guard:
             context = called("cuDevicePrimaryCtxRetain", called("cuDeviceGet", ordinal))
-            _contexts[ordinal], _handles[ordinal] = context, int(context)
+            _contexts[ordinal] = context
     (status,) = bindings().cuCtxSetCurrent(context)
     if int(status):
         raise error_of("cuCtxSetCurrent", int(status))
-
-
-def is_current(ordinal: int) -> bool:
-    """Whether this thread's context is the one that ``make_current`` makes current: a quarter of a microsecond."""
-    found = ctypes.c_void_p()
-    return not _context_function()(ctypes.byref(found)) and found.value == _handles.get(ordinal, 0)
-
-
-@cache
-def _context_function() -> Any:
-    return driver_functions("cuCtxGetCurrent", since="4.0")[0]
+    return int(context)
 
 
 def adopt(ordinal: int) -> None:
@@ -95,6 +82,5 @@ def pointer_device(address: int) -> int | None:
 
 __all__ = [
     "CudaError", "Module", "PreparedLaunch", "adopt", "aligned_buffer", "available", "current_device", "device_count",
-    "driver_version", "is_capturing", "is_current", "load", "make_current", "memory_info", "pointer_device",
-    "synchronize",
+    "driver_version", "is_capturing", "load", "make_current", "memory_info", "pointer_device", "synchronize",
 ]  # fmt: skip

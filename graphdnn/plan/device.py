@@ -8,10 +8,9 @@ execute one plan at once, each with a block (and, where the plan needs one, a wo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from operator import add, and_, attrgetter, is_
+from operator import is_
 from time import perf_counter
 from typing import Any
 
@@ -37,9 +36,9 @@ from graphdnn.plan.bindings import (
     check_addresses,
     check_layouts,
     coerce,
-    promised_alignment,
     refuse_names,
 )
+from graphdnn.plan.looks import Looks, looks_of
 from graphdnn.plan.runtime import CudaRuntime, Runtime
 from graphdnn.rules import Rule
 from graphdnn.tensors import TensorSpec
@@ -59,59 +58,39 @@ ELSEWHERE = Rule(
     fix="execute inside `with cupy.cuda.Device({loaded}):`, or build a plan for the current device as well",
 )
 
-_shape = attrgetter("shape")  # all that can be set on a CuPy array; its type, strides and address stay
-_look, _address, _device = attrgetter("dtype", "shape", "strides"), attrgetter("data.ptr"), attrgetter("data.device_id")
 _MASK = (1 << 64) - 1
 _NUMBERS = (int, float, bool)
 
 
 class _Admitted(Remembered):
-    """Arrays that were checked: their addresses, where they end, and what they looked like if they are remembered."""
+    """Arrays that were checked, by their addresses. Only CuPy's keep theirs for life, and may be remembered."""
 
-    __slots__ = ("addresses", "ends", "shapes")
+    __slots__ = ("addresses",)
 
-    def __init__(self, arrays: Sequence[Any], addresses: tuple[int, ...], ends: tuple[int, ...]) -> None:
-        """``arrays``: those to remember. Only CuPy's keep their address for life; others are looked at every time."""
-        self.addresses, self.ends = addresses, ends
+    def __init__(self, arrays: Sequence[Any], addresses: tuple[int, ...]) -> None:
+        """``arrays``: those to remember."""
+        self.addresses = addresses
         super().__init__(arrays)
-        self.shapes = tuple(map(_shape, arrays)) if arrays else None
-
-
-@dataclass(frozen=True, slots=True)
-class _ShortWay:
-    """What CuPy's arrays are asked, all at once: in place of a full check where nothing is wrong."""
-
-    looks: tuple[tuple[Any, ...], ...]  # dtype, shape, byte strides of each
-    masks: tuple[int, ...]  # bits that an aligned address has not
-    sizes: tuple[int, ...]  # bytes
-    pairs: tuple[tuple[int, int], ...]  # arrays that must not overlap: one that is written, and another
 
 
 @once
-def _short_way(config: EngineConfig) -> _ShortWay:
-    expected = bound_of(config).arrays
-    places = range(len(expected))
-    return _ShortWay(
-        tuple([e.layout for e in expected]),
-        tuple([promised_alignment(e.spec) - 1 for e in expected]),
-        tuple([e.spec.bytes for e in expected]),
-        tuple([(i, j) for i in places if expected[i].is_output for j in places if i != j]),
-    )
+def _looks_of(config: EngineConfig) -> Looks:
+    return looks_of(bound_of(config).arrays)
 
 
 class DevicePlan(ExecutionPlan, place="cuda"):
     """A plan of CUDA engines. ``runtime`` stands in for CUDA in tests."""
 
     __slots__ = (
-        "_devices",
+        "_array_type",
         "_free",
         "_known",
+        "_looks",
         "_numbers",
         "_runtime",
         "_seen",
-        "_short_way",
-        "_types",
         "_workspace",
+        "in_place",
         "loaded_on",
     )
 
@@ -127,15 +106,15 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         self._runtime: Runtime = CudaRuntime(config.device) if runtime is None else runtime
         for launch in self.launches:
             self._runtime.compile(launch.text)
-        self._known = _Admitted((), (), ())
+        self._known = _Admitted((), ())
         self._seen: tuple[int, ...] = ()  # the arrays of the last call that were not known, by identity
         self._numbers: tuple[tuple[Any, ...], tuple[int, ...]] = (), ()  # by-value ones of the last call, as words
         self._workspace: tuple[Remembered, int, _Admitted] = Remembered(()), 0, self._known
         self._free: list[_Block] = []
         self.loaded_on: int | None = None  # ordinal
-        self._types: tuple[Any, ...] = ()  # of arrays that are admitted by the short way, once there is a device
-        self._devices: tuple[int, ...] = ()
-        self._short_way = _short_way(config)
+        self.in_place: Collection[tuple[int, int]] = ()  # inputs and outputs, by uid, that may be the same memory
+        self._array_type: type | None = None  # of arrays that are admitted by their looks, once there is a device
+        self._looks = _looks_of(config)
         if self._runtime.is_here():
             self._free.append(self._new_block())
         report.built(config, "miss" if self._runtime.compiled else "hit", perf_counter() - start)
@@ -188,7 +167,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         number = self._runtime.current_stream() if stream is None else stream_number(stream)
         known = self._known
         ids = tuple(map(id, arrays))
-        if ids != known.ids or tuple(map(_shape, arrays)) != known.shapes:
+        if ids != known.ids or not self._looks.have_shapes(arrays):
             known = self._admit(arrays, ids, number)
         values = self._words(scalars) if scalars else ()
         scratch = self._scratch(workspace, known) if self.workspace_size else 0
@@ -224,39 +203,28 @@ class DevicePlan(ExecutionPlan, place="cuda"):
 
     def _admit(self, arrays: Sequence[Any], ids: tuple[int, ...], stream: int) -> _Admitted:
         """Arrays that are not remembered: checked. Those of two calls one after the other are remembered."""
-        self._check_current()
-        addresses, ends = self._quickly(arrays) or self._checked(arrays, stream)
+        assert self.loaded_on is not None
+        if not self._runtime.is_current():
+            self._check_current()
+        addresses = self._looks.addresses(arrays, self._array_type, self.loaded_on) or self._checked(arrays, stream)
         known = self._known
-        if ids == self._seen and all(_is_of_cupy(array) for array in arrays):
-            self._known = known = _Admitted(arrays, addresses, ends)
+        if ids == self._seen and all(map(_is_of_cupy, arrays)):
+            self._known = known = _Admitted(arrays, addresses)
         elif addresses != known.addresses:
-            self._known = known = _Admitted((), addresses, ends)
+            self._known = known = _Admitted((), addresses)
         self._seen = ids
         return known
 
-    def _quickly(self, arrays: Sequence[Any]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """Where CuPy arrays begin and end that are exactly as described; None sends them through the full check."""
-        way = self._short_way
-        if tuple(map(type, arrays)) != self._types or tuple(map(_look, arrays)) != way.looks:
-            return None
-        addresses = tuple(map(_address, arrays))
-        if tuple(map(_device, arrays)) != self._devices or any(map(and_, addresses, way.masks)):
-            return None
-        ends = tuple(map(add, addresses, way.sizes))
-        for i, j in way.pairs:
-            if addresses[i] < ends[j] and addresses[j] < ends[i]:
-                return None
-        return addresses, ends
-
-    def _checked(self, arrays: Sequence[Any], stream: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Where arrays begin and end. Raises with everything that is wrong with them."""
+    def _checked(self, arrays: Sequence[Any], stream: int) -> tuple[int, ...]:
+        """Addresses of any arrays. Raises with everything that is wrong with them."""
         shadows, found = self._runtime.shadows(self._expected, arrays, stream)
         if found:
             raise BadParam(found)
         check_layouts(self._expected, shadows)
-        check_addresses(self._expected, shadows)
-        addresses = tuple([int(s.__array_interface__["data"][0]) for s in shadows])
-        return addresses, tuple(map(add, addresses, self._short_way.sizes))
+        check_addresses(self._expected, shadows, self.in_place)
+        if all(map(_is_of_cupy, arrays)):
+            self._looks.learn(arrays)
+        return tuple([int(s.__array_interface__["data"][0]) for s in shadows])
 
     def load(self) -> None:
         if self.loaded_on is not None:
@@ -274,8 +242,6 @@ class DevicePlan(ExecutionPlan, place="cuda"):
     def _check_current(self) -> None:
         """Arrays, streams and kernels are a device's own. Raises where another one is current than the plan's."""
         assert self.loaded_on is not None
-        if self._runtime.is_current(self.loaded_on):
-            return
         self._runtime.adopt(self.loaded_on)
         ordinal = self._runtime.ordinal()
         if ordinal != self.loaded_on:
@@ -292,8 +258,8 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         address, problem = self._runtime.workspace_address(workspace, self.workspace_size)
         if problem is not None:
             raise BadParam(problem)
-        spans = zip(known.addresses, known.ends, strict=True)
-        if any(address < end and start < address + self.workspace_size for start, end in spans):
+        end, places = address + self.workspace_size, zip(known.addresses, self._expected, strict=True)
+        if any(address < start + e.spec.bytes and start < end for start, e in places):
             raise BadParam(WORKSPACE_OVERLAP.reject(WHERE, "workspace", "shared"))
         if _is_of_cupy(workspace):
             self._workspace = Remembered((workspace,)), address, known
@@ -304,9 +270,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         with self._runtime.device(ordinal):
             block = _Block(self.config, self._device_kernels, self._expected, self._scalars, self._runtime)
         if self.loaded_on is None:
-            count = len(self._expected)
-            self._types, self._devices = (self._runtime.array_type(),) * count, (ordinal,) * count
-            self.loaded_on = ordinal
+            self._array_type, self.loaded_on = self._runtime.array_type(), ordinal
         return block
 
     def new_workspace(self) -> Any:

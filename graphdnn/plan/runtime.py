@@ -39,7 +39,7 @@ class Runtime(Protocol):
 
     def adopt(self, ordinal: int) -> None: ...
 
-    def is_current(self, ordinal: int) -> bool: ...
+    def is_current(self) -> bool: ...
 
     def wanted(self) -> int: ...
 
@@ -84,6 +84,8 @@ class CudaRuntime:
         self._arch = arch_of(device.compute_capability, device.name)
         self._ordinal = device.ordinal
         self._current: Callable[[], Any] = self._first_current  # finds the current stream
+        self._context: Callable[[], Any] = self._first_context  # and the current context
+        self._own = -1  # the context that kernels are loaded in
         # Of this plan's kernels: asked for when it is built, and again when it is loaded.
         self._cubins: dict[KernelText, bytes] = {}
         self.compiled = 0
@@ -116,11 +118,9 @@ class CudaRuntime:
 
         adopt(ordinal)
 
-    def is_current(self, ordinal: int) -> bool:
-        """True when the device is surely this thread's; asked for arrays that are new."""
-        from graphdnn.cuda.driver import is_current
-
-        return is_current(ordinal)
+    def is_current(self) -> bool:
+        """Whether the context of plans on this device is this thread's: asked wherever arrays are new."""
+        return self._context() == self._own  # type: ignore[no-any-return]
 
     def wanted(self) -> int:
         """The ordinal to load kernels on: of the device that was named, or of the current one."""
@@ -142,6 +142,12 @@ class CudaRuntime:
         self._current = cupy.cuda.get_current_stream
         return self._current()
 
+    def _first_context(self) -> Any:
+        import cupy
+
+        self._context = cupy.cuda.driver.ctxGetCurrent  # without the objects that the bindings make
+        return self._context()
+
     def array_type(self) -> type | None:
         """The class of arrays that are admitted by the short way."""
         import cupy
@@ -151,7 +157,7 @@ class CudaRuntime:
     def prepare(self, launch: Launch, plan: str) -> Prepared:
         from graphdnn.cuda import driver
 
-        driver.make_current(self.ordinal())
+        self._own = driver.make_current(self.ordinal())
         module = driver.load(self.compile(launch.text), launch.text.name)
         params = driver.aligned_buffer(len(launch.params.data))
         params[:] = launch.params.data

@@ -68,8 +68,8 @@ class EmulatedRuntime:
     def adopt(self, ordinal: int) -> None:
         pass
 
-    def is_current(self, ordinal: int) -> bool:
-        return self.ordinal() == ordinal
+    def is_current(self) -> bool:
+        return self.ordinal() == self.wanted()
 
     def wanted(self) -> int:
         return 0

@@ -1,0 +1,83 @@
+"""What CuPy's arrays are asked at each call, as functions that are written out for so many arrays: loops and tuples of
+what they answer would take twice as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from graphdnn.plan.bindings import Expected, promised_alignment
+from graphdnn.plan.device_arrays import CARRIERS
+
+Arrays = Sequence[Any]
+_MOST = 8  # strides of an array
+
+
+class Looks(NamedTuple):
+    """``have_shapes(arrays)``: extents alone, all that can be set on an array that was looked at before.
+    ``addresses(arrays, kind, device)``: where arrays of this class and device lie that are exactly as described and
+    apart from each other; None for any other ones. ``strides``: for each array those that were found to be right, in
+    bytes; axes of one element may have any.
+    """
+
+    have_shapes: Callable[[Arrays], bool]
+    addresses: Callable[[Arrays, type | None, int], tuple[int, ...] | None]
+    strides: tuple[list[tuple[int, ...]], ...]
+
+    def learn(self, arrays: Arrays) -> None:
+        """Arrays that passed every check: their strides are right."""
+        for known, array in zip(self.strides, arrays, strict=True):
+            if array.strides not in known and len(known) < _MOST:
+                known.append(array.strides)
+
+
+def looks_of(expected: Sequence[Expected]) -> Looks:
+    strides = tuple([[e.layout[2]] for e in expected])
+    rows = [
+        (_types(e), e.layout[1], known, promised_alignment(e.spec) - 1, e.spec.bytes)
+        for e, known in zip(expected, strides, strict=True)
+    ]
+    have_shapes, addresses = _written(tuple([e.is_output for e in expected]))(*rows)
+    return Looks(have_shapes, addresses, strides)
+
+
+def _types(want: Expected) -> tuple[Any, ...]:
+    """The element type, and the one that carries its bits."""
+    carrier = CARRIERS.get(want.spec.data_type)
+    return (want.layout[0],) if carrier is None else (want.layout[0], np.dtype(carrier))
+
+
+@lru_cache(maxsize=256)
+def _written(are_outputs: tuple[bool, ...]) -> Any:
+    """Takes (types, shape, byte strides, bits that an aligned address has not, bytes) of each array, and makes the two
+    functions of them.
+    """
+    places = range(len(are_outputs))
+    apart = [(i, j) for i in places if are_outputs[i] for j in places if i != j and not (are_outputs[j] and j < i)]
+    unpacked = f"        {', '.join(f'a{i}' for i in places)}, = arrays"
+    lines = [
+        f"def make({', '.join(f'row{i}' for i in places)}):",
+        *(f"    t{i}, s{i}, r{i}, m{i}, n{i} = row{i}" for i in places),
+        "    def have_shapes(arrays):",
+        unpacked,
+        f"        return {' and '.join(f'a{i}.shape == s{i}' for i in places)}",
+        "    def addresses(arrays, kind, device):",
+        unpacked,
+    ]
+    for i in places:
+        lines += [
+            f"        if type(a{i}) is not kind or a{i}.dtype not in t{i}: return None",
+            f"        if a{i}.shape != s{i} or a{i}.strides not in r{i}: return None",
+            f"        memory = a{i}.data",
+            f"        p{i} = memory.ptr",
+            f"        if memory.device_id != device or p{i} & m{i}: return None",
+        ]
+    lines += [f"        if p{i} < p{j} + n{j} and p{j} < p{i} + n{i}: return None" for i, j in apart]
+    lines += [f"        return {', '.join(f'p{i}' for i in places)},", "    return have_shapes, addresses"]
+    made: dict[str, Any] = {}
+    exec("\n".join(lines), made)  # made of numbers only
+    return made["make"]
