@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +15,8 @@ from emulator.kernels import run_fused
 from problems import GENERAL, _assert_rest_untouched, _memory, bound
 
 from graphdnn import OperationGraph, fuse
-from graphdnn.cuda.nvrtc import compile_text, loaded_version, resources
+from graphdnn.cuda.cache import Cached, KernelCache
+from graphdnn.cuda.nvrtc import KernelText, loaded_version, resources
 from graphdnn.device import DeviceSpec, device_spec, this_cpu
 from graphdnn.dtypes import Array, cast
 from graphdnn.engines import Engine, Knobs, Task
@@ -34,6 +39,16 @@ def _missing() -> str:
 
 
 compiler = pytest.mark.skipif(bool(_missing()), reason=f"NVRTC: {_missing()}")
+
+
+@cache
+def _kept() -> KernelCache:
+    return KernelCache(Path(tempfile.gettempdir()) / f"graphdnn-test-kernels-{os.getuid()}")
+
+
+def compiled(text: KernelText, arch: str) -> Cached:
+    """The kernel, which the tests of all files and runs compile once: it is kept in a folder."""
+    return _kept().load(text, arch)
 
 
 def fused(operations: Operation | Sequence[Operation]) -> FusedOp:
@@ -99,7 +114,7 @@ def compiles_cleanly(
     """Every text of the kernel compiles: no spills, no stack, no warnings, within ``registers``."""
     for step in device_kernel(operations, engine, knobs, device).steps:
         assert isinstance(step, Launch)
-        for entry, used in resources(compile_text(step.text, arch).log).items():
+        for entry, used in resources(compiled(step.text, arch).log).items():
             assert not used.warnings, used.warnings
             assert used.stack == used.spill_stores == used.spill_loads == 0, f"{entry}: {used}"
             assert used.registers <= registers, f"{entry}: {used.registers} registers"

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import fused, run_both
+from cuda_comparison import compiled, fused, run_both
 from emulator import MISSING
 from exact_sums import operations, quarters
 
 from graphdnn import Graph, OperationGraph, build, fuse
-from graphdnn.cuda.nvrtc import arch_of, compile_text, resources
+from graphdnn.cuda.nvrtc import arch_of, resources
 from graphdnn.device import DeviceSpec, device_spec
 from graphdnn.engines.cuda.ahead import ENGINE
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
@@ -103,7 +103,7 @@ def test_what_is_chosen(device: str) -> None:
     texts = {step.text.name: step.text for step in kernel.steps if isinstance(step, Launch)}
     assert any(name.startswith("pointwise__") for name in texts)
     for text in texts.values():
-        for entry, used in resources(compile_text(text, arch_of(spec.compute_capability)).log).items():
+        for entry, used in resources(compiled(text, arch_of(spec.compute_capability)).log).items():
             assert used.stack == used.spill_stores == used.spill_loads == 0, f"{entry}: {used}"
 
 

@@ -7,17 +7,13 @@ compile without warnings, but may spill. Compiled kernels are kept in a folder, 
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import tempfile
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 
 import pytest
 from conftest import PROBLEMS
-from cuda_comparison import compiler
+from cuda_comparison import compiled, compiler
 from drawn.checks import Prepared
 from drawn.configs import configurations
 from drawn.families import Case, draw
@@ -25,7 +21,6 @@ from drawn.sketch import Problem
 from emulator.libraries import host_libraries
 from extension_cases import extension_named
 
-from graphdnn.cuda.cache import KernelCache
 from graphdnn.cuda.nvrtc import KernelText, Resources, arch_of, resources
 from graphdnn.device import DeviceSpec, device_spec
 from graphdnn.engines import ENGINES, Task
@@ -123,11 +118,6 @@ def libraries() -> Iterator[None]:
         yield
 
 
-@cache
-def _cache() -> KernelCache:
-    return KernelCache(Path(tempfile.gettempdir()) / f"graphdnn-test-kernels-{os.getuid()}")
-
-
 def _prepared(what: str | Case) -> Prepared:
     if isinstance(what, Case):
         return Prepared.of(draw(what))
@@ -164,7 +154,7 @@ def _check(what: str | Case, device: str, settings: int) -> None:
     found: list[str] = []
     try:
         for text, tuned in _texts(_prepared(what), spec, settings):
-            entries = resources(_cache().load(text, arch).log)
+            entries = resources(compiled(text, arch).log)
             assert entries, text.name
             PROBLEMS[f"kernels compiled for {arch}"] += 1
             for entry, used in entries.items():

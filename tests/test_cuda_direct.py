@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, fused, run_both
+from cuda_comparison import ARCHITECTURES, compiled, compiler, compiles_cleanly, device_kernel, fused, run_both
 from disassembly import NO_DISASSEMBLER, instructions
 from emulator import MISSING
 from exact_sums import check_sums, operations, quarters
 from problems import tensor
 
 from graphdnn import Graph, fuse
-from graphdnn.cuda.nvrtc import compile_text
 from graphdnn.device import DeviceSpec, device_spec
 from graphdnn.engines import Engine, Task
 from graphdnn.engines.cuda.direct.direct import ENGINE
@@ -275,7 +274,7 @@ def test_first_layers_multiply_by_warpgroups() -> None:
     text = "conv x=f16[64,3,224,224]nhwc w=f16[64,3,7,7] pad=3 stride=2 + bias + relu"
     step = device_kernel(operations(text), STEM, {KnobType.KERNEL_CFG: 2}).steps[-1]
     assert isinstance(step, Launch)
-    found = instructions(compile_text(step.text, "sm_90a").cubin)
+    found = instructions(compiled(step.text, "sm_90a").cubin)
     assert found["HGMMA"], found
     assert not found["HMMA"], found
 

@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, partialmethod
+from functools import partialmethod
 from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import compiler, compiles_cleanly, device_kernel, fused, run_both
+from cuda_comparison import compiled, compiler, compiles_cleanly, device_kernel, fused, run_both
 from disassembly import NO_DISASSEMBLER, instructions
 from emulator import MISSING, Emulated, EmulationError
 from exact_sums import check_sums, operations, quarters
 
 from graphdnn import ConvolutionMode, TensorSpec
-from graphdnn.cuda.nvrtc import Compiled, compile_text, resources
+from graphdnn.cuda.cache import Cached
+from graphdnn.cuda.nvrtc import resources
 from graphdnn.device import DeviceSpec, device_spec
 from graphdnn.engines import Engine
 from graphdnn.engines.cuda.generator import source
@@ -302,12 +303,11 @@ LARGE = [
 ]
 
 
-@cache
-def _compiled(text: str) -> Compiled:
+def _compiled(text: str) -> Cached:
     """Both kernels of a split product are in one text."""
     step = device_kernel(operations(text), ENGINE).steps[-1]
     assert isinstance(step, Launch)
-    return compile_text(step.text, "sm_90a")
+    return compiled(step.text, "sm_90a")
 
 
 @compiler
@@ -327,7 +327,7 @@ def test_fp8_compiles(a: str, b: str) -> None:
     compiles_cleanly(ops, ENGINE_FP8, "sm_90a")
     step = device_kernel(ops, ENGINE_FP8).steps[-1]
     assert isinstance(step, Launch)
-    assert _count(instructions(compile_text(step.text, "sm_90a").cubin), "QGMMA") > 0
+    assert _count(instructions(compiled(step.text, "sm_90a").cubin), "QGMMA") > 0
 
 
 @compiler

@@ -6,17 +6,17 @@ Operands are small multiples of a quarter: every sum is exact in fp32 in any ord
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import pytest
-from cuda_comparison import compiler, device_kernel, fused
+from cuda_comparison import compiled, compiler, device_kernel, fused
 from disassembly import NO_DISASSEMBLER, instructions
 from emulator import MISSING
 from exact_sums import check_sums, operations
 
 from graphdnn import Graph, OperationGraph, TensorSpec, fuse
-from graphdnn.cuda.nvrtc import Compiled, compile_text, resources
+from graphdnn.cuda.cache import Cached
+from graphdnn.cuda.nvrtc import resources
 from graphdnn.device import device_spec
 from graphdnn.engines import Engine, Task
 from graphdnn.engines.cuda.generator import program
@@ -179,12 +179,11 @@ LARGE = [
 ]
 
 
-@cache
-def _compiled(text: str) -> Compiled:
+def _compiled(text: str) -> Cached:
     """Both kernels of a split product are in one text."""
     step = device_kernel(operations(text), ENGINE).steps[-1]
     assert isinstance(step, Launch)
-    return compile_text(step.text, "sm_90a")
+    return compiled(step.text, "sm_90a")
 
 
 @compiler

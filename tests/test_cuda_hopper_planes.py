@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import compiler, compiles_cleanly, device_kernel, fused, run_both
+from cuda_comparison import compiled, compiler, compiles_cleanly, device_kernel, fused, run_both
 from disassembly import NO_DISASSEMBLER, instructions
 from emulator import MISSING
 from exact_sums import operations, quarters
 
-from graphdnn.cuda.nvrtc import compile_text
 from graphdnn.dtypes import ELEMENTS, Array
 from graphdnn.engines import Engine
 from graphdnn.engines.cuda.hopper.planes import FLOATS, INTEGERS
@@ -289,7 +288,7 @@ def test_products_run_on_tensor_cores(engine: Engine, text: str, product: str) -
     """Products of a warpgroup, copies of pixels by the copy unit; nothing spilled, no sums waited for too soon."""
     compiles_cleanly(operations(text), engine, "sm_90a")
     text_of_products = device_kernel(operations(text), engine).steps[1].text  # type: ignore[union-attr]
-    found = instructions(compile_text(text_of_products, "sm_90a").cubin)
+    found = instructions(compiled(text_of_products, "sm_90a").cubin)
     assert found[product], found
     assert found["UTMALDG"], found
     assert found["LDSM"], found

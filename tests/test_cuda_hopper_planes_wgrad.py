@@ -6,12 +6,12 @@ from functools import partialmethod
 
 import numpy as np
 import pytest
-from cuda_comparison import compiler, compiles_cleanly, device_kernel, fused, run_both
+from cuda_comparison import compiled, compiler, compiles_cleanly, device_kernel, fused, run_both
 from disassembly import NO_DISASSEMBLER, instructions
 from emulator import MISSING, Emulated
 from exact_sums import operations, quarters
 
-from graphdnn.cuda.nvrtc import compile_text, resources
+from graphdnn.cuda.nvrtc import resources
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines import Engine
 from graphdnn.engines.cuda.hopper.planes_wgrad import ENGINE, ENGINE_TF32, INTEGERS, TILES
@@ -153,11 +153,11 @@ _LARGE = "wgrad x=f32[32,256,56,56]nhwc dy=f32[32,256,56,56]nhwc dw=[256,256,3,3
 @BOTH
 def test_products_run_on_tensor_cores(engine: Engine) -> None:
     text = device_kernel(operations(_LARGE), engine).steps[-1].text  # type: ignore[union-attr]
-    compiled = compile_text(text, "sm_90a")
-    for entry, used in resources(compiled.log).items():
+    made = compiled(text, "sm_90a")
+    for entry, used in resources(made.log).items():
         assert not used.warnings, used.warnings
         assert used.stack == used.spill_stores == used.spill_loads == 0, f"{entry}: {used}"
-    found = instructions(compiled.cubin)
+    found = instructions(made.cubin)
     assert found["HGMMA"], found
     assert found["UTMALDG"], found
 

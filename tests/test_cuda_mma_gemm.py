@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, fused, run_both
+from cuda_comparison import ARCHITECTURES, compiled, compiler, compiles_cleanly, device_kernel, fused, run_both
 from disassembly import NO_DISASSEMBLER, instructions
 from emulator import MISSING
 from exact_sums import check_sums, operations, quarters
 
 from graphdnn import Graph, fuse
-from graphdnn.cuda.nvrtc import compile_text
 from graphdnn.device import DeviceSpec, device_spec
 from graphdnn.engines import Engine, Task
 from graphdnn.engines.cuda.mma import sides as mma_sides
@@ -194,7 +193,7 @@ def test_products_run_on_tensor_cores(arch: str) -> None:
     """Matrix instructions, copies past the registers and loads of whole matrices."""
     for text, product in ((LARGE[0], "HMMA"), (LARGE[2], "IMMA")):
         (step,) = device_kernel(operations(text), ENGINE, {KnobType.TILE_SIZE: 9}).steps
-        found = instructions(compile_text(step.text, arch).cubin)  # type: ignore[union-attr]
+        found = instructions(compiled(step.text, arch).cubin)  # type: ignore[union-attr]
         # 32 x 32 of a warp: 2 x 4 products 32 bytes deep, and one load of four matrices for 16 rows or columns.
         steps = found[product] // 8
         assert found[product] in (16, 32), found

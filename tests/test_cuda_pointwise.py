@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import compiler, device_kernel, fused, run_both
+from cuda_comparison import compiled, compiler, device_kernel, fused, run_both
 from disassembly import NO_DISASSEMBLER, instructions
 from emulator import MISSING
 from problems import tensor, values_of
 
-from graphdnn.cuda.nvrtc import compile_text
 from graphdnn.device import device_spec
 from graphdnn.engines import Task
 from graphdnn.engines.cuda.elementwise import pointwise
@@ -104,7 +103,7 @@ def test_bytes_of_floats(kind: str) -> None:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_bytes_are_packed_two_at_a_time(arch: str) -> None:
     (step,) = device_kernel(bytes_of_floats("i8"), ENGINE).steps
-    found = instructions(compile_text(step.text, arch).cubin)  # type: ignore[union-attr]
+    found = instructions(compiled(step.text, arch).cubin)  # type: ignore[union-attr]
     assert found["F2IP"] + found["I2IP"] > 0, found
 
 
@@ -113,7 +112,7 @@ def test_bytes_are_packed_two_at_a_time(arch: str) -> None:
 def test_a_product_is_rounded_before_a_sum() -> None:
     """As the tensor between them says, also where the device would multiply and add at once."""
     (step,) = device_kernel(chain((2, 64, 8, 8), "packed", "f32", 2), ENGINE).steps
-    found = instructions(compile_text(step.text, "sm_90a").cubin)  # type: ignore[union-attr]
+    found = instructions(compiled(step.text, "sm_90a").cubin)  # type: ignore[union-attr]
     assert found["FMUL"]
     assert found["FADD"]
     assert not found["FFMA"]

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cuda_comparison import compiled
 from emulator import MISSING, Emulated, compile_for_host
 
 import graphdnn
-from graphdnn.cuda.nvrtc import KernelText, compile_text
+from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.dtypes import ELEMENTS, Array, cast
 from graphdnn.enums import DataType
 
@@ -188,6 +189,6 @@ def test_constants(emulated: Emulated) -> None:
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_89", "sm_90a"])
 def test_compiles_for_the_device(architecture: str) -> None:
     pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings is not installed: types.cuh is NOT compiled")
-    compiled = compile_text(KernelText("types", text()), architecture)
-    assert compiled.cubin
-    assert "warning" not in compiled.log
+    made = compiled(KernelText("types", text()), architecture)
+    assert made.cubin
+    assert "warning" not in made.log
