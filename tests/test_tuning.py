@@ -145,7 +145,7 @@ def test_kernels_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU: arrays copied there and back, results judged beside the search, equal kernels found out."""
     monkeypatch.setattr(sys.modules["graphdnn.tuning.autotune"], "_ordinal", lambda device: None)
     graph = parse("conv x=f32[1,4,8,8] w=f32[4,4,3,3] + relu").build_operation_graph()
-    tuned = autotune(graph, "a100", budget=20.0, most=4, initializer="tuning_emulated")
+    tuned = autotune(graph, "a100", budget=20.0, most=4, initializer="tuning_emulated", without=("turned",))
     found = {t.verdict for t in tuned}
     assert {Verdict.FASTEST, Verdict.SAME} <= found, str(tuned)
     assert not any(t.verdict.is_fault and t.verdict is not Verdict.REFUSED for t in tuned), str(tuned)
@@ -177,11 +177,11 @@ def test_kernels_are_compiled_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("graphdnn.tuning.ahead._CORES", 1)
     device = device_spec("a100")
     ranking = rank(parse("pointwise x=f32[4,8] + tanh").build_operation_graph(), device)
-    ahead = Ahead(device, None)
+    ahead = Ahead(None, is_useful=True)
     ahead.offer([ranking.best])
     ahead.offer([ranking.best])
     assert 0 < ahead.wait(ranking.best, 60.0) < 60
-    assert len(stored(tmp_path)) == 2  # with the kernel that tells results apart
+    assert len(stored(tmp_path)) >= 2  # with the kernels that look at results
     assert ahead._process is not None
     os.kill(ahead._process._process.pid, signal.SIGKILL)
     ahead.offer([rank(parse("pointwise x=f32[4,8] + sqrt").build_operation_graph(), device).best])

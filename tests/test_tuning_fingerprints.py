@@ -1,8 +1,9 @@
-"""Fingerprints of arrays on a device: as the formula says, and another one for other bytes. The kernel is emulated."""
+"""Fingerprints and slices of arrays on a device: as the formula says, and as NumPy takes them. Kernels are emulated."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -10,7 +11,10 @@ from emulator.runtime import EmulatedRuntime
 
 from graphdnn import PROFILES
 from graphdnn.cuda.nvrtc import compile_text, resources
-from graphdnn.tuning.fingerprints import Fingerprints, launch
+from graphdnn.tuning import fingerprints, picked
+from graphdnn.tuning.answers import as_it_lies, axes_of
+from graphdnn.tuning.fingerprints import Fingerprints
+from graphdnn.tuning.picked import Picked
 
 DEVICE = replace(PROFILES["h200"], sm_count=1)
 RNG = np.random.default_rng(5)
@@ -49,9 +53,19 @@ def test_one_bit_and_one_exchange_show() -> None:
     assert prints.of([(array.ctypes.data, array.nbytes)]) != seen
 
 
+@pytest.mark.parametrize("axis", range(3))
+def test_slices_are_those_along_an_axis(axis: int) -> None:
+    array = RNG.standard_normal((3, 5, 7)).astype(np.float32).transpose(2, 0, 1)
+    kept = (0, 2)
+    found = Picked(EmulatedRuntime(), DEVICE).of(array.ctypes.data, picked.lying(array, axis), kept)
+    assert found.tobytes() == as_it_lies(np.take(as_it_lies(array), kept, axes_of(array).index(axis))).tobytes()
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a"])
-def test_it_compiles(arch: str) -> None:
-    found = resources(compile_text(launch(DEVICE).text, arch).log)["fingerprint"]
+@pytest.mark.parametrize("own", [fingerprints, picked])
+def test_they_compile(own: ModuleType, arch: str) -> None:
+    launch = own.launch(DEVICE)
+    found = resources(compile_text(launch.text, arch).log)[launch.entry]
     assert not found.spill_stores
     assert not found.stack
     assert not found.warnings

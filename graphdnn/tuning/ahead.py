@@ -26,11 +26,14 @@ _START = 30.0  # seconds that the process may take to start
 class Ahead:
     """One process that compiles."""
 
-    def __init__(self, device: DeviceSpec, initializer: str | None) -> None:
-        is_useful = device.kind == "cuda" and cache_directory() is not None and (os.cpu_count() or 1) >= _CORES
-        warming = {"do": "warm", "device": device.to_json(), "compiles": True}
-        self._process = worker(initializer, _ROLE, warming) if is_useful else None
+    def __init__(self, initializer: str | None, *, is_useful: bool) -> None:
+        is_useful = is_useful and cache_directory() is not None and (os.cpu_count() or 1) >= _CORES
+        self._process = worker(initializer, _ROLE) if is_useful else None
         self._sent: dict[Identity, int] = {}
+
+    def warm(self, device: DeviceSpec) -> None:
+        if self._process is not None:
+            self._process.warm({"do": "warm", "device": device.to_json(), "compiles": True})
 
     def offer(self, configs: Sequence[EngineConfig]) -> None:
         """Begin with these, where they were not offered before."""
@@ -41,17 +44,18 @@ class Ahead:
                     self._process.say({"do": "ahead", "key": key, "config": entries_of_config(config)})
 
     def wait(self, config: EngineConfig, limit: float) -> float:
-        """Until its kernels are in the cache; the seconds that this took."""
-        start = perf_counter()
+        """Until its kernels are in the cache; the seconds of this in which the process was there and compiled."""
+        began = perf_counter()
         key = self._sent.get(identity(config))
         if key is not None and self._process is not None:
             try:
-                self._process.ask({"do": "await", "key": key}, max(limit, _START))
+                reply, _ = self._process.ask({"do": "await", "key": key}, max(limit, _START))
+                began = max(began, reply["began"])
             except FailedError:
                 pass  # the process that measures says what is wrong
             except LostError:
                 self._process = None
-        return perf_counter() - start
+        return perf_counter() - began
 
     def close(self) -> None:
         if self._process is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
@@ -13,7 +14,7 @@ from graphdnn.errors import NotSupported
 from graphdnn.fusion import FusedGraph, fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters
-from graphdnn.machine import device_spec
+from graphdnn.machine import VARIABLE, device_spec
 from graphdnn.tuning.ahead import Ahead
 from graphdnn.tuning.candidates import candidates_of
 from graphdnn.tuning.database import Database
@@ -56,25 +57,26 @@ def autotune(
     it registers there. Raises ``NotSupported`` when no engine serves the graph, or the device is not here.
     """
     started = perf_counter()
-    spec = device_spec(device)
-    ordinal = _ordinal(spec)
-    warming = {"do": "warm", "device": spec.to_json(), "ordinal": ordinal}
-    # Both start while the candidates are worked out.
-    process, ahead = worker(initializer, warming=warming), Ahead(spec, initializer)
+    # Both start while it is asked what the device is, and load what they need while the candidates are worked out.
+    process, ahead = worker(initializer), Ahead(initializer, is_useful=_means_gpu(device))
     try:
+        spec = device_spec(device)
+        ordinal = _ordinal(spec)
+        process.warm({"do": "warm", "device": spec.to_json(), "ordinal": ordinal})
+        ahead.warm(spec)
         fused = graph if isinstance(graph, FusedGraph) else fuse(graph)
         process.tell(opening(fused.graph, spec, ordinal, seed, memory))
         is_beside = spec.kind != "cpu"
         allowed = budget * (_BESIDE if is_beside else _BEFORE)
         reference = Reference(fused.graph, seed, is_beside, allowed)
         try:
-            reference.start()
             candidates = candidates_of(
                 fused, spec, mode, filters or Filters(), engines, any_class=any_class, without=without
             )
             limits = Limits(budget, candidate_seconds, most, memory, tie)
             search = Search(candidates, limits, reference, initializer, started, process, ahead, ordinal)
             search.open()
+            reference.start()  # which works beside this thread, and would slow down what comes before
         except BaseException:
             reference.close()
             raise
@@ -87,6 +89,13 @@ def autotune(
         return tuned
     ahead_of_it = database.add(tuned, replace_earlier=replace_earlier)
     return tuned if ahead_of_it is None else replace(tuned, earlier=(ahead_of_it.name, ahead_of_it.median))
+
+
+def _means_gpu(device: DeviceSpec | str | None) -> bool:
+    """Without asking the driver."""
+    if isinstance(device, DeviceSpec):
+        return device.kind == "cuda"
+    return (device or os.environ.get(VARIABLE) or "").lower().startswith("cuda")
 
 
 def _ordinal(device: DeviceSpec) -> int | None:

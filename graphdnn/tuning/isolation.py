@@ -59,6 +59,7 @@ class Isolated:
             **session,
         )
         self._answers: queue.SimpleQueue[tuple[Message, bytes] | None] = queue.SimpleQueue()
+        self.is_new = True  # and has loaded nothing yet
         self._unasked = 0  # answers that nobody waits for
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -92,6 +93,11 @@ class Isolated:
         """Send without caring for the answer: what fails fails again where something is asked for."""
         self._unasked += 1
         self._send(message)
+
+    def warm(self, message: Message) -> None:
+        """Tell a new one what to load before there is anything to do with it."""
+        if self.is_new:
+            self.say(message)
 
     def _send(self, message: Message) -> None:
         with suppress(OSError, ValueError):  # it is gone, and answers nothing
@@ -163,19 +169,14 @@ class Isolated:
 _idle: dict[str, Isolated] = {}  # warm from the last tuning: one for each role
 
 
-def worker(initializer: str | None = None, role: str = "bench", warming: Message | None = None) -> Isolated:
-    """A worker: the one that is warm, or a new one, which is starting when this returns. ``warming``: what a new one
-    is told first.
-    """
+def worker(initializer: str | None = None, role: str = "bench") -> Isolated:
+    """A worker: the one that is warm, or a new one, which is starting when this returns."""
     kept = _idle.pop(role, None)
     if kept is not None:
         if kept.is_alive and kept.initializer == initializer:
             return kept
         kept.kill()
-    made = Isolated(initializer)
-    if warming is not None:
-        made.say(warming)
-    return made
+    return Isolated(initializer)
 
 
 def give_back(used: Isolated, role: str = "bench") -> None:
@@ -186,6 +187,7 @@ def give_back(used: Isolated, role: str = "bench") -> None:
         except (LostError, FailedError):
             used.kill()
             return
+        used.is_new = False
         _idle[role] = used
     else:
         used.kill()

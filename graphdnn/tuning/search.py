@@ -11,6 +11,7 @@ the next one starts with the leaders built anew.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -48,7 +49,8 @@ _FAR = 8.0  # times the fastest first impression beyond which one sample says en
 _SHORT = 0.1  # share of the budget that the fewest rounds may take when it is spent
 _LONG = 0.02  # seconds from which on one sample is as good as several
 _PENDING = 8  # results that wait to be judged, at most: each may be large
-_PARTS = 0.03  # share of the time so far that more of the oracle's values are waited for in the end
+_SWITCH = 5e-4  # seconds that a thread may keep others waiting for
+_PARTS = 0.01  # share of the time so far that more of the oracle's values are waited for in the end
 _PATIENT = 5.0  # seconds that every answer may take, if the limit for a candidate lets it
 _START = 60.0  # seconds that a worker may take to start and to make its operands
 _VERDICTS = {"memory": Verdict.MEMORY, "refused": Verdict.REFUSED, "raised": Verdict.RAISED}
@@ -164,6 +166,8 @@ class Search:
     # Trying.
 
     def run(self) -> Tuned:
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH)  # the oracle's threads do not keep this one from the next question
         with self._bar:
             try:
                 config: EngineConfig | None = self.candidates.first
@@ -180,6 +184,7 @@ class Search:
                 self.process.kill()
                 raise
             finally:
+                sys.setswitchinterval(before)
                 self.ahead.close()
                 self.reference.close()
             give_back(self.process)

@@ -34,9 +34,11 @@ from graphdnn.tensors import TensorSpec
 from graphdnn.tuning.answers import as_it_lies, axes_of
 from graphdnn.tuning.filling import fill
 from graphdnn.tuning.messages import Message, receive, send
+from graphdnn.tuning.picked import lying
 
 if TYPE_CHECKING:
     from graphdnn.tuning.fingerprints import Fingerprints
+    from graphdnn.tuning.picked import Picked
 
 GARBAGE = 0xFF  # what workspaces and floating results are filled with: NaN, or -1
 LARGE = 0x7F  # and whole results: no small numbers
@@ -51,7 +53,8 @@ class Bench:
         self.graph = guarded(lambda: graph_from_dict(message["graph"]))
         _choose(message.get("ordinal"))
         class_of(self.device.kind).prepare(self.device)
-        self.host = random_operands(self.graph, message["seed"], distinct=REPEATED)
+        is_host = self.device.kind == "cpu"  # elsewhere results are garbage of the device's own
+        self.host = random_operands(self.graph, message["seed"], distinct=REPEATED, outputs=is_host)
         self.before = blended(self.graph, self.host)
         self.arrays: dict[int, Any] = {}
         self.plans: dict[int, tuple[ExecutionPlan, Any]] = {}
@@ -59,6 +62,7 @@ class Bench:
         self._checked: ExecutionPlan | None = None  # whose results the arrays hold
         self._fetched: dict[int, Array] = {}  # those of them that were copied to the host
         self._prints: Fingerprints | None = None  # where the arrays are on a device
+        self._picked: Picked | None = None
         self._untouched: dict[int, int] = {}  # uid of an input -> its fingerprint
 
     def build(self, key: int, entries: Message) -> tuple[Message, bytes]:
@@ -109,18 +113,14 @@ class Bench:
 
     def _result(self, plan: ExecutionPlan, spec: TensorSpec, axis: int | None, kept: list[int]) -> bytes | memoryview:
         array = self.arrays[spec.uid]
-        if axis != 0 or isinstance(array, np.ndarray) or array.strides[0] * array.shape[0] != array.nbytes:
-            if spec.uid not in self._fetched:
-                self._fetched |= plan.to_host({spec.uid: array})
-            whole = self._fetched[spec.uid]
-            if axis is None:
-                return _bytes(whole)
-            return np.take(as_it_lies(whole), kept, axes_of(whole).index(axis)).tobytes()
-        size = array.strides[0]  # images lie one after another: only those of interest are copied
-        found = np.empty((len(kept), size), np.uint8)
-        for row, image in zip(found, kept, strict=True):
-            (array.data + image * size).copy_to_host(row.ctypes.data, size)
-        return found.reshape(-1).data
+        if axis is not None and self._picked is not None and as_it_lies(array).flags.c_contiguous:
+            return self._picked.of(array.data.ptr, lying(array, axis), kept).data
+        if spec.uid not in self._fetched:
+            self._fetched |= plan.to_host({spec.uid: array})
+        whole = self._fetched[spec.uid]
+        if axis is None:
+            return _bytes(whole)
+        return np.take(as_it_lies(whole), kept, axes_of(whole).index(axis)).tobytes()
 
     def time(self, key: int, calls: int, samples: int) -> tuple[Message, bytes]:
         """Seconds of an execution, for each sample the mean of ``calls`` that follow each other."""
@@ -154,7 +154,8 @@ class Bench:
 
     def _on_device(self, plan: ExecutionPlan) -> dict[int, Any]:
         arrays = plan.to_device(self.host)
-        self._prints = _fingerprints(self.device)
+        arrays |= {t.uid: plan.new_array(t) for t in self.graph.outputs if t.uid not in arrays}
+        self._prints, self._picked = _kernels(self.device)
         if self._prints is not None:
             read = self._arrays_read()
             found = self._prints.of([(arrays[t.uid].data.ptr, t.bytes) for t in read])
@@ -185,16 +186,18 @@ class Bench:
             array.data.copy_from_device_async(plan.to_device({spec.uid: old})[spec.uid].data, spec.bytes)
 
 
-def _fingerprints(device: DeviceSpec) -> Fingerprints | None:
-    """Where arrays are on a device. Asked for with the first plan: its kernel was compiled ahead by then."""
+def _kernels(device: DeviceSpec) -> tuple[Fingerprints | None, Picked | None]:
+    """Where arrays are on a device. Asked for with the first plan: theirs were compiled ahead by then."""
     from graphdnn.cuda.driver import available
 
     if device.kind == "cpu" or available():  # which says why there is no driver
-        return None
+        return None, None
     from graphdnn.plan.runtime import CudaRuntime
     from graphdnn.tuning.fingerprints import Fingerprints
+    from graphdnn.tuning.picked import Picked
 
-    return Fingerprints(CudaRuntime(device), device)
+    runtime = CudaRuntime(device)
+    return Fingerprints(runtime, device), Picked(runtime, device)
 
 
 def _times(plan: ExecutionPlan, call: Callable[[], None], repeat: int) -> list[float]:
@@ -260,13 +263,14 @@ def _compile(entries: Message) -> None:
             runtime.compile(text)
 
 
-def _compile_fingerprint(entries: Message) -> None:
-    """Put the kernel that tells results apart into the kernel cache, for the process that measures."""
+def _compile_own(entries: Message) -> None:
+    """Put the kernels that look at results into the kernel cache, for the process that measures."""
     from graphdnn.plan.runtime import CudaRuntime
-    from graphdnn.tuning.fingerprints import launch
+    from graphdnn.tuning import fingerprints, picked
 
     device = device_from_json(entries["device"])
-    CudaRuntime(device).compile(launch(device).text)
+    for own in (fingerprints, picked):
+        CudaRuntime(device).compile(own.launch(device).text)
 
 
 def _warm(device: DeviceSpec, ordinal: int | None, *, compiles: bool) -> None:
@@ -316,6 +320,7 @@ class Service:
     def __init__(self) -> None:
         self.bench: Bench | None = None
         self._compiled: dict[int, Future[None]] = {}
+        self._began: dict[int, float] = {}  # when compiling could begin
         self._compilers: ThreadPoolExecutor | None = None
 
     def answer(self, message: Message) -> tuple[Message, bytes]:
@@ -333,12 +338,13 @@ class Service:
         if do == "ahead":
             if self._compilers is None:
                 self._compilers = ThreadPoolExecutor(max(1, min(8, (os.cpu_count() or 1) - 2)))
-                self._compilers.submit(_compile_fingerprint, message["config"])
+                self._compilers.submit(_compile_own, message["config"])
+            self._began[message["key"]] = perf_counter()
             self._compiled[message["key"]] = self._compilers.submit(_compile, message["config"])
             return {}, b""
         if do == "await":
             self._compiled[message["key"]].result()
-            return {}, b""
+            return {"began": self._began[message["key"]]}, b""
         if do == "close":
             self.bench = None
             for future in self._compiled.values():
