@@ -167,10 +167,11 @@ class Sum:
         behind: bool = False,
         windows: bool = False,
         spread: int = 0,
+        layout: str = "nhwc",
     ) -> None:
         self.n, self.is_matmul, self.is_wgrad, self.taps = n, is_matmul, is_wgrad, taps
         self._is_fast, self._type, self._is_behind, self._is_windows = fast, kind, behind, windows
-        self._spread = spread
+        self._spread, self._layout = spread, layout
         # The filter of a gradient with strides stays in shared memory.
         self.longest = _WINDOW[0] * _WINDOW[1] * 4 if windows else n if spread else 4608 if taps > 1 else 1 << 20
         assert n <= self.longest
@@ -192,7 +193,7 @@ class Sum:
             text = f"conv x={kind}[1,4,{8 * r},{8 * s}]nhwc w={kind}[{self.results},4,{r},{s}]nhwc stride={stride} compute=f32 out=f32"
         else:
             filter = f"{self.results},{n},{taps},{taps}"
-            text = f"conv x={kind}[1,{n},8,8]nhwc w={kind}[{filter}]nhwc pad={taps // 2} compute=f32 out=f32"
+            text = f"conv x={kind}[1,{n},8,8]{layout} w={kind}[{filter}]nhwc pad={taps // 2} compute=f32 out=f32"
         self.graph = parse(text).build_operation_graph()
         if fast:
             self.graph = _with_fast_sums(self.graph)
@@ -209,7 +210,7 @@ class Sum:
         kinds = {"is_matmul": self.is_matmul, "is_wgrad": self.is_wgrad, "fast": self._is_fast}
         kinds |= {"behind": self._is_behind, "windows": self._is_windows}
         kinds |= {"spread": self._spread}
-        return Sum(self._type, n, taps=self.taps, **kinds)
+        return Sum(self._type, n, taps=self.taps, layout=self._layout, **kinds)
 
     def draw(self, how: Callable[..., Sums]) -> Sums:
         """Rounded to the operands' type."""

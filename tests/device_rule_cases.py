@@ -287,6 +287,23 @@ def ahead_cases() -> Iterator[tuple[str, Case]]:
     yield "rest", declined("cuda_ahead", (first, conv), H200)
 
 
+def turned_cases() -> Iterator[tuple[str, Case]]:
+    """Rules of the convolutions whose images are turned first."""
+    engine, conv = "cuda_turned", "conv x={}[1,4,8,8]{} w={}[4,1,3,3]"
+
+    def asked(kind: str, layout: str, exit: str = "") -> Case:
+        text = conv.format(kind, layout, kind) + exit
+        return declined(engine, parse(text).build_operation_graph().operations, H200)
+
+    between = tensor(13, IMAGE, is_virtual=True)
+    first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
+    second = operation("conv_fprop", x=between, w=tensor(2, (4, 4, 1, 1)), y=tensor(3, IMAGE))
+    yield "prologue", declined(engine, (first, second), H200)
+    yield "exit", asked("f16", "", " -> reduce add [1,4,1,1]")
+    yield "layout", asked("f16", "nhwc")
+    yield "rest", asked("f64", "")
+
+
 def planes_cases(engine: str) -> Iterator[tuple[str, Case]]:
     """Rules of the products of planes: of wide integers, and of fp32."""
     kind, other, compute = ("f32", "f16", "") if engine.endswith("float") else ("i16", "i8", " compute=i32 out=i32")
@@ -543,6 +560,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     "cuda_implicit_gemm.coordinates": declined("cuda_implicit_gemm", distant(), H200),
     **{f"cuda_widened.{rule}": case for rule, case in widened_cases()},
     **{f"cuda_ahead.{rule}": case for rule, case in ahead_cases()},
+    **{f"cuda_turned.{rule}": case for rule, case in turned_cases()},
     **{
         f"{name}.{rule}": case
         for name, kinds in {

@@ -8,7 +8,7 @@ from drawn.places import Emulated
 from emulator import MISSING
 
 from graphdnn.engines import ENGINES, Engine
-from graphdnn.engines.cuda import ahead, widened
+from graphdnn.engines.cuda import ahead, turned, widened
 from graphdnn.engines.cuda.direct import stem_float
 from graphdnn.engines.cuda.hopper import across as hopper_across
 from graphdnn.engines.cuda.hopper import gemm as hopper_gemm
@@ -52,6 +52,7 @@ CASES: tuple[tuple[Engine, Sum], ...] = (
     (mma_gemm.ENGINE_TF32, Sum("f32", _LENGTH)),
     (widened.ENGINE, Sum("e4m3", _LENGTH)),
     (ahead.ENGINE, Sum("f16", _LENGTH, behind=True)),
+    (turned.ENGINE, Sum("f16", _LENGTH, layout="")),
     (implicit_gemm.ENGINE, Sum("f32", _LENGTH)),
     (stem_float.ENGINE, Sum("f32", _LENGTH, windows=True)),
     (winograd.ENGINE, Sum("f32", _LENGTH, taps=3)),

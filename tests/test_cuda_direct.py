@@ -58,6 +58,8 @@ FORWARD = [
     "conv x=f32[1,12,6,9]nhwc w=f32[12,3,3,3] pad=1 mode=conv",
     "conv x=f16[1,4,9,9]nhwc w=f16[8,4,3,3] pad=1",
     "conv x=f16[1,8,2,2]nhwc w=f16[8,1,3,3] pad=2",
+    "conv x=f16[1,16,9,30]nhwc w=f16[16,1,2,31] pad=1,15",
+    "conv x=f16[1,8,15,14]nhwc w=f16[8,1,13,13] pad=6 stride=2",
 ]
 BACKWARD = [
     "dgrad dy=f16[2,48,9,11]nhwc w=f16[48,1,3,3] dx=[2,48,9,11] pad=1",
@@ -72,9 +74,11 @@ BACKWARD = [
     "dgrad dy=f16[2,32,5,5]nhwc w=f16[32,4,3,3]nhwc dx=[2,32,9,9] pad=1 stride=2",
     "dgrad dy=f16[1,16,9,9]nhwc w=f16[16,8,3,3] dx=[1,16,9,9] pad=1",
     "dgrad dy=f32[1,20,7,5]nhwc w=f32[20,1,3,3] dx=[1,20,7,5] pad=1",
+    "dgrad dy=f16[1,16,5,9]nhwc w=f16[16,1,21,12] dx=[1,16,10,16] pad=10,6 stride=2",
 ]
 
 FILTER = [
+    "wgrad x=f16[1,16,5,20]nhwc dy=f16[1,16,5,20]nhwc dw=[16,1,1,25] pad=0,12",
     "wgrad x=f16[2,48,9,11]nhwc dy=f16[2,48,9,11]nhwc dw=[48,1,3,3] pad=1",
     "wgrad x=f16[2,40,9,11]nhwc dy=f16[2,40,5,6]nhwc dw=[40,1,3,3] pad=1 stride=2",
     "wgrad x=f16[1,64,12,10]nhwc dy=f16[1,64,12,10]nhwc dw=[64,1,5,5] pad=2",
@@ -287,7 +291,7 @@ REFUSED = [
     ("conv x=f16[1,64,8,8]nhwc w=f16[64,1,3,3] pad=2 dil=2", ENGINE, "dilation"),
     ("conv x=f64[1,64,8,8]nhwc w=f64[64,1,3,3] pad=1", ENGINE, "compute_type"),
     ("conv x=f16[1,64,8] w=f16[64,1,3] pad=1", ENGINE, "spatial_dims"),
-    ("conv x=f16[1,64,20,20]nhwc w=f16[64,1,13,3]", ENGINE, "filter"),
+    ("conv x=f16[1,64,80,20]nhwc w=f16[64,1,64,3]", ENGINE, "filter"),
     ("conv x=f16[1,64,20,20]nhwc w=f16[64,1,3,3] stride=5", ENGINE, "stride"),
     ("conv x=f16[1,2,4,8,8] w=f16[2,4,4,3,3] spatial=2", ENGINE, "group_axis"),
     (f"conv x=f16[1,16,8,8]nhwc {_DW} pre=2147483000,0 post=0,0", ENGINE, "coordinates"),
@@ -300,7 +304,7 @@ REFUSED = [
     ("wgrad x=f16[1,16,8,8]nhwc dy=f16[1,16,8,8]nhwc dw=[16,1,3,3] pad=2 dil=2", WGRAD, "dilation"),
     ("wgrad x=f64[1,16,8,8]nhwc dy=f64[1,16,8,8]nhwc dw=[16,1,3,3] pad=1", WGRAD, "compute_type"),
     ("wgrad x=f16[1,16,8] dy=f16[1,16,8] dw=[16,1,3] pad=1", WGRAD, "spatial_dims"),
-    ("wgrad x=f16[1,16,20,20]nhwc dy=f16[1,16,8,18]nhwc dw=[16,1,13,3]", WGRAD, "filter"),
+    ("wgrad x=f16[1,16,80,20]nhwc dy=f16[1,16,17,18]nhwc dw=[16,1,64,3]", WGRAD, "filter"),
     ("wgrad x=f16[1,16,20,20]nhwc dy=f16[1,16,4,4]nhwc dw=[16,1,3,3] stride=5", WGRAD, "stride"),
     ("wgrad x=f16[1,2,4,8,8] dy=f16[1,2,4,6,6] dw=[2,4,4,3,3] spatial=2", WGRAD, "group_axis"),
     (

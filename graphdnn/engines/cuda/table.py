@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphdnn.engines.cuda import ahead, widened
+from graphdnn.engines.cuda import ahead, turned, widened
 from graphdnn.engines.cuda.direct import direct
 from graphdnn.engines.cuda.direct import stem as direct_stem
 from graphdnn.engines.cuda.direct import stem_dgrad as direct_stem_dgrad
@@ -63,6 +63,7 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     mma_gemm.ENGINE_TF32,
     widened.ENGINE,
     ahead.ENGINE,
+    turned.ENGINE,
     implicit_gemm.ENGINE,
     winograd.ENGINE,
     winograd.ENGINE_4X4,

@@ -7,7 +7,7 @@ from math import isfinite
 
 from graphdnn.checks import AtMost, Each, Empty, Equals, InRange, OneOf
 from graphdnn.engines.cuda.direct.geometry import image_space
-from graphdnn.engines.cuda.direct.tile import Choice
+from graphdnn.engines.cuda.direct.tile import LONG, Choice
 from graphdnn.engines.cuda.generator.convolution_needs import (
     INT_MAX,
     Condition,
@@ -28,7 +28,7 @@ from graphdnn.rules import Constraint
 from graphdnn.tensors import TensorSpec
 
 MAX_CHANNELS = 16  # per group
-MAX_FILTER = 11
+MAX_DEPTHWISE_FILTER = 63  # where a group has one channel
 MAX_STRIDE = 4
 COMPUTE = (
     DataType.FLOAT,
@@ -80,13 +80,29 @@ def row_needs(prefix: str, when: Condition, reason: str) -> tuple[Constraint, ..
     return spatial, prologue_need(prefix, when, "rows are copied")
 
 
-def window_needs(prefix: str, when: Condition, most: int, *, dilation: str, filter: str) -> tuple[Constraint, ...]:
+def window_needs(
+    prefix: str, when: Condition, most: int | Callable[[Task], int], *, dilation: str, filter: str
+) -> tuple[Constraint, ...]:
     """``dilation``, ``filter``: reasons."""
     fix = "nothing to do: another engine serves"
     return (
         problem_need(prefix, "dilation", Each(Equals(1)), dilation, f"{fix} dilated filters", when),
-        problem_need(prefix, "filter", Each(InRange(1, most)), filter, f"{fix} larger filters", when),
+        need(
+            f"{prefix}.filter",
+            "w.dims",
+            lambda task: problem_of(task).filter,
+            lambda task: Each(InRange(1, most if isinstance(most, int) else most(task))),
+            reason=filter,
+            fix=f"{fix} larger filters",
+            when=when,
+        ),
     )
+
+
+def _longest(task: Task) -> int:
+    """Taps along an axis."""
+    p = problem_of(task)
+    return MAX_DEPTHWISE_FILTER if p.c == p.k == 1 else LONG
 
 
 def stride_need(prefix: str, when: Condition, most: int, reason: str) -> Constraint:
@@ -136,7 +152,7 @@ def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...
         *window_needs(
             prefix,
             is_image,
-            MAX_FILTER,
+            _longest,
             dilation="the window of rows holds neighbouring rows",
             filter="the window of sums is kept in registers",
         ),
@@ -185,7 +201,7 @@ def shared_memory_need(prefix: str, choice: Callable[[Task], Choice], *, filter_
         if not is_plane(task) or isinstance(task.op.anchor, ConvBackwardFilter) != filter_gradient:
             return False
         p = problem_of(task)
-        return max(p.c, p.k) <= MAX_CHANNELS and max(p.filter) <= MAX_FILTER and max(p.stride) <= MAX_STRIDE
+        return max(p.c, p.k) <= MAX_CHANNELS and max(p.filter) <= _longest(task) and max(p.stride) <= MAX_STRIDE
 
     return need(
         f"{prefix}.shared_memory",

@@ -20,6 +20,10 @@ _REGISTERS = 40  # of a thread beside its sums and filter: addresses, counters, 
 _WEIGHTS = 100  # filter elements that a thread keeps in registers
 _MOST = 255  # registers
 _MOST_TURNS = 32  # pieces of a step that a thread copies
+LONG = 11  # taps along an axis: beyond, a thread's products are limited, and registers are counted with care
+_LONG_TAPS = 1024
+_LONG_PRODUCTS = 4096  # of a thread for a row, each an instruction of the text
+_LONG_MARGIN = 24  # registers
 _IN_FLIGHT = 20_000  # bytes under way to a multiprocessor that keep memory busy
 _COPY_SHARE = 0.88  # of the data sheet's bandwidth that a copy reaches
 
@@ -296,10 +300,12 @@ def _predict(shape: Shape, device: DeviceOf, wishes: Wishes, v: int, tw: int, la
     if not in_registers(shape, v):
         instructions += products / tw / v * 4  # shared memory gives a warp's 16 bytes a thread in four turns
 
-    needed = registers(shape, v, tw) + copies
+    is_long = max(p.filter) > LONG
+    needed = registers(shape, v, tw) + copies + (_LONG_MARGIN if is_long and not shape.is_wgrad else 0)
+    too_long = is_long and (needed > _MOST or p.taps > _LONG_TAPS or products > _LONG_PRODUCTS)
     by_registers = 65536 // (threads * (-(-min(needed, _MOST) // 8) * 8))
     by_memory = (device.shared_memory - 1024) // (shared + 1024)
-    if by_memory < 1 or turns > _MOST_TURNS:
+    if by_memory < 1 or turns > _MOST_TURNS or too_long:
         return Choice(Tile(v, tw, lanes, tiles, 1, wishes.stages, 1), inf)
     spills = needed > _MOST or by_registers < 1
     by_warps = device.warps // warps

@@ -201,16 +201,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
                                 for (int v = 0; v < V; ++v) w[v] = pack.at[v];
                             }
                             #pragma unroll
-                            for (int t = 0; t < TW; ++t)
+                            for (int t = 0; t < TW; ++t) {
+                                const int i = tap_column(s, t);
+                                if (i < 0) continue;
                                 #pragma unroll
-                                for (int i = 0; i < IW; ++i)
-                                    if (column_tap(i, t) == s) {
-                                        #pragma unroll
-                                        for (int v = 0; v < V; ++v)
-                                            multiply_add(
-                                                sum[k][t][v], x[i][V <= GROUP_OUT ? c : v / GROUP_OUT * GROUP_IN + c], w[v]
-                                            );
-                                    }
+                                for (int v = 0; v < V; ++v)
+                                    multiply_add(
+                                        sum[k][t][v], x[i][V <= GROUP_OUT ? c : v / GROUP_OUT * GROUP_IN + c], w[v]
+                                    );
+                            }
                         }
             }
         }

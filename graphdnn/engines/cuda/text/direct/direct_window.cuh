@@ -26,6 +26,11 @@ constexpr __host__ __device__ int column_tap(int i, int t) {
     return tap >= 0 && tap < S ? tap : -1;
 }
 
+// The gathered column that meets a thread's column t at tap s: the other way round. -1 where none does.
+constexpr __host__ __device__ int tap_column(int s, int t) {
+    return !DGRAD ? s + t * STRIDE_W : (t - s) % STRIDE_W == 0 ? (t - s) / STRIDE_W - BEFORE : -1;
+}
+
 // A ring of STEPS steps of ROWS rows, each WIDE columns of CHANNELS channels, PIXEL elements apart; T's channels come
 // CHUNK at a time. Only the first COPIED columns are ever written.
 template <class T, int ROWS, int WIDE, int CHANNELS, int CHUNK, int STEPS, int PIXEL = CHANNELS, int COPIED = WIDE>

@@ -1,0 +1,247 @@
+"""Engine ``cuda_turned``: convolutions of images that lie with their pixels as neighbours, or along one axis.
+
+The kernels for few channels in a group and for first layers read images with two spatial axes and channels next to
+each other, and so does, faster, the one for tensor cores before compute capability 9.0. An image along one axis is one
+of height 1, which changes no address; pixels as neighbours are copied to channels last, a pass over each image, and
+where the result lies like that too, so is it. Such a kernel and the copies take less than what serves the image as it
+lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from graphdnn.checks import Equals
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.direct import direct
+from graphdnn.engines.cuda.direct import stem as direct_stem
+from graphdnn.engines.cuda.direct import stem_dgrad as direct_stem_dgrad
+from graphdnn.engines.cuda.direct import stem_wgrad as direct_stem_wgrad
+from graphdnn.engines.cuda.direct import wgrad as direct_wgrad
+from graphdnn.engines.cuda.generator.convolution_needs import is_convolution
+from graphdnn.engines.cuda.generator.convolution_roles import Roles
+from graphdnn.engines.cuda.generator.cost import also
+from graphdnn.engines.cuda.generator.engine import cuda_engine
+from graphdnn.engines.cuda.generator.launch import DeviceKernel
+from graphdnn.engines.cuda.generator.space import is_addressable
+from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.library.operands import in_memory
+from graphdnn.engines.cuda.mma import gemm as mma_gemm
+from graphdnn.engines.cuda.simt.implicit_copies import channels_last
+from graphdnn.engines.engine import Cost, Engine, Knobs, Task, kind_need, need, needs_rule
+from graphdnn.engines.once import once
+from graphdnn.engines.sum_error import CUT
+from graphdnn.enums import LayoutType, NumericalNote
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import ConvBackwardFilter, ConvolutionOperation, Operation
+from graphdnn.tensors import TensorSpec
+
+_ENGINES: tuple[Engine, ...] = (
+    direct.ENGINE, direct_wgrad.ENGINE, direct_stem.ENGINE, direct_stem_dgrad.ENGINE, direct_stem_wgrad.ENGINE,
+    mma_gemm.ENGINE,
+)  # fmt: skip
+_CHANNELS = 2  # axis of an image's coordinates
+_HEIGHT = {"dilations": 1, "filter_strides": 1, "pre_paddings": 0, "post_paddings": 0}  # of images along one axis
+
+
+@dataclass(frozen=True, slots=True)
+class _Turned:
+    """A fused operation as those engines take it; what is copied before, and what after."""
+
+    op: FusedOp
+    before: tuple[tuple[TensorSpec, TensorSpec], ...]
+    after: tuple[tuple[TensorSpec, TensorSpec], ...]
+    is_other: bool  # than the operation that was given
+    ranked: dict[int, tuple[DeviceSpec, list[tuple[float, Engine]]]] = field(default_factory=dict)  # by device
+
+
+def _with(op: FusedOp, changes: Mapping[int, TensorSpec]) -> FusedOp:
+    """The same operations on other tensors, by uid."""
+
+    def changed(step: Operation) -> Operation:
+        update = {port: changes[t.uid] for port, t in step.tensors().items() if t.uid in changes}
+        return step.model_copy(update=update) if update else step
+
+    def specs(tensors: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+        return tuple(changes.get(t.uid, t) for t in tensors)
+
+    return replace(
+        op,
+        anchor=None if op.anchor is None else changed(op.anchor),
+        epilogue=tuple(changed(step) for step in op.epilogue),
+        inputs=specs(op.inputs),
+        outputs=specs(op.outputs),
+        internal=specs(op.internal),
+    )
+
+
+def _all(op: FusedOp) -> tuple[TensorSpec, ...]:
+    return (*op.inputs, *op.outputs, *op.internal)
+
+
+def _as_planes(op: FusedOp) -> FusedOp:
+    """An axis of one step before the only one that images have."""
+    anchor = op.anchor
+    assert isinstance(anchor, ConvolutionOperation)
+    changes = {
+        t.uid: t.model_copy(
+            update={
+                "dims": (*t.dims[:-1], 1, t.dims[-1]),
+                "strides": (*t.strides[:-1], t.dims[-1] * t.strides[-1], t.strides[-1]),
+            }
+        )
+        for t in _all(op)
+    }
+    made = _with(op, changes)
+    numbers = {name: (height, *getattr(anchor.conv, name)) for name, height in _HEIGHT.items()}
+    conv = anchor.conv.model_copy(update={"spatial_dims": 2, **numbers})
+    assert made.anchor is not None
+    return replace(made, anchor=made.anchor.model_copy(update={"conv": conv}))
+
+
+@once
+def _turned(op: FusedOp) -> _Turned:
+    anchor = op.anchor
+    assert isinstance(anchor, ConvolutionOperation)
+    is_row = anchor.conv.spatial_dims == 1
+    seen = _as_planes(op) if is_row else op
+    assert isinstance(seen.anchor, ConvolutionOperation)
+    roles, free = Roles.of(seen.anchor), min(t.uid for t in _all(op))
+    x, _, y = seen.anchor.roles
+    images = {x.extents, y.extents}
+    if isinstance(seen.anchor, ConvBackwardFilter):
+        turning = [t for t in (x, y) if _lies_otherwise(t, roles, t)]
+    else:
+        read = {t.uid for t in seen.anchor.inputs().values()}
+        mine = [t for t in (x, y) if t.uid in read]
+        whole = [t for t in _all(seen) if t.uid not in read and t.extents == roles.output.extents]
+        turning = [t for t in mine if _lies_otherwise(t, roles, t)]
+        turning += [t for t in whole if _lies_otherwise(t, roles, roles.output)]
+    assert all(t.extents in images for t in turning)
+    inside = {t.uid for t in seen.internal}
+    last = {t.extents: channels_last(t, roles) for t in (x, y)}
+    copies = {
+        t.uid: t.model_copy(update={"strides": last[t.extents]})
+        if t.uid in inside
+        else in_memory(t, last[t.extents], uid=free - 1 - i)
+        for i, t in enumerate(turning)
+    }
+    written = {t.uid for t in seen.outputs}
+    pairs = [(t, copies[t.uid]) for t in turning if t.uid not in inside]
+    return _Turned(
+        _with(seen, copies),
+        tuple(pair for pair in pairs if pair[0].uid not in written),
+        tuple(pair for pair in pairs if pair[0].uid in written),
+        is_row or bool(pairs),
+    )
+
+
+def _lies_otherwise(spec: TensorSpec, roles: Roles, like: TensorSpec) -> bool:
+    """True where neighbouring channels are not next to each other."""
+    space = roles.space(like)
+    both = [axis for axis in (1, _CHANNELS) if space.sizes[axis] > 1]
+    return bool(both) and space.strides(spec)[both[-1]] != 1
+
+
+def _is_alone(task: Task) -> bool:
+    return not task.op.prologue and task.op.exit is None
+
+
+def _can_be_turned(task: Task) -> bool:
+    """Every tensor has an address for each element, and the axes of the images where these are given a new one."""
+    op = task.op
+    if not is_convolution(task) or not _is_alone(task) or not all(map(is_addressable, _all(op))):
+        return False
+    anchor = op.anchor
+    assert isinstance(anchor, ConvolutionOperation)
+    rank = len(anchor.roles[0].dims)
+    return anchor.conv.spatial_dims > 1 or all(len(t.dims) == rank for t in _all(op))
+
+
+def _is_turned(task: Task) -> bool:
+    return _can_be_turned(task) and _turned(task.op).is_other
+
+
+def _serving(op: FusedOp, device: DeviceSpec) -> list[tuple[float, Engine]]:
+    """The engines that do the rest, the fastest first."""
+    turned = _turned(op)
+    known = turned.ranked.get(id(device))
+    if known is None:
+        task = Task(turned.op, device)
+        found = [(engine.cost(task, engine.defaults()).seconds, engine) for engine in _ENGINES if engine.serves(task)]
+        known = turned.ranked[id(device)] = device, sorted(found, key=lambda pair: pair[0])
+    return known[1]
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    steps, turned = Steps(op, device), _turned(op)
+    for spec, copy in turned.before:
+        steps.copied(spec, copy)
+    for _, copy in turned.after:
+        steps.places[copy.uid] = steps.allocate(copy.bytes)
+    engine = _serving(op, device)[0][1]
+    kernel = engine.compile(Task(turned.op, device), engine.defaults())
+    assert isinstance(kernel, DeviceKernel)
+    steps.include(kernel)
+    for spec, copy in turned.after:
+        steps.moved(copy, spec)
+    return steps.kernel(kernel.name)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    turned, (_, engine) = _turned(task.op), _serving(task.op, task.device)[0]
+    rest = engine.cost(Task(turned.op, task.device), engine.defaults())
+    pairs = (*turned.before, *turned.after)
+    return also(rest, task.device, "copies", float(sum(a.bytes + b.bytes for a, b in pairs)), len(pairs))
+
+
+ENGINE = cuda_engine(
+    id=92,
+    name="cuda_turned",
+    summary="convolutions of images along one axis, or with pixels as neighbours: as planes with channels last",
+    needs=(
+        needs_rule("cuda_turned.operation", "conv"),
+        kind_need(
+            "cuda_turned.prologue",
+            "prologue",
+            lambda task: len(task.op.prologue),
+            Equals(0),
+            reason="images are copied as they lie in memory",
+            fix="let the pointwise operations before the convolution write their result",
+            when=is_convolution,
+        ),
+        kind_need(
+            "cuda_turned.exit",
+            "exit",
+            lambda task: 0 if task.op.exit is None else 1,
+            Equals(0),
+            reason="what a reduction reads at the end lies as the graph says",
+            fix="reduce in a graph of its own",
+            when=is_convolution,
+        ),
+        need(
+            "cuda_turned.layout",
+            "strides",
+            lambda task: "as those engines take them",
+            Equals("pixels next to each other, or one spatial axis, and an address for each element"),
+            reason="images lie as the engines take them that this one asks",
+            fix="nothing to do: those engines serve the operation themselves",
+            when=lambda task: is_convolution(task) and _is_alone(task) and not _is_turned(task),
+        ),
+        need(
+            "cuda_turned.rest",
+            "operation",
+            lambda task: task.op.name,
+            Equals("what an engine for planes with channels last serves"),
+            reason="the rest is done by those engines, and each of them declines it",
+            fix="nothing to do: another engine serves it",
+            when=lambda task: _is_turned(task) and not _serving(task.op, task.device),
+        ),
+    ),
+    cost=_cost,
+    generate=generate,
+    layout=LayoutType.PREFERRED_NHWC,
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+    sum_error=CUT,
+)

@@ -1,0 +1,44 @@
+"""Images that lie with pixels as neighbours, or along one axis: on the host against the general engine, and what is chosen."""
+
+from __future__ import annotations
+
+import pytest
+from emulator import MISSING
+from exact_sums import check_sums, operations
+
+from graphdnn import OperationGraph, fuse
+from graphdnn.device import device_spec
+from graphdnn.engines.cuda.turned import ENGINE
+from graphdnn.heuristics import Ranking
+
+emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+H200 = device_spec("h200")
+
+PROBLEMS = [
+    "conv x=f16[2,24,9,10] w=f16[24,1,5,5] pad=2 + bias + residual + relu",
+    "conv x=f16[2,24,40]nhwc w=f16[24,1,31] pad=15 + bias + swish",
+    "conv x=bf16[1,16,30] w=bf16[16,1,13] pre=6 post=3 stride=2",
+    "dgrad dy=f16[2,16,20] w=f16[16,4,5] dx=[2,16,20] pad=2",
+    "dgrad dy=f16[1,16,15,15] w=f16[16,1,13,13] dx=[1,16,15,15] pad=6",
+    "wgrad x=f16[2,16,9,8] dy=f16[2,16,9,8] dw=[16,1,3,3] pad=1",
+    "wgrad x=f16[2,16,40] dy=f16[2,16,40] dw=[16,1,15] pad=7",
+    "conv x=f16[1,16,4,5,6] w=f16[16,16,3,3,3] pad=1 + bias",
+]
+
+
+@emulated
+@pytest.mark.parametrize("text", PROBLEMS)
+def test_results(text: str) -> None:
+    check_sums(text, ENGINE, 0, H200)
+
+
+def _best(text: str) -> str:
+    return Ranking(fuse(OperationGraph.of(operations(text))), H200).best.name
+
+
+def test_what_is_chosen() -> None:
+    """Depthwise layers with pixels as neighbours and along one axis; dense ones have engines that read them as they lie."""
+    assert _best("conv x=f16[32,672,14,14] w=f16[672,1,5,5] pad=2 + bias + relu") == "cuda_turned"
+    assert _best("conv x=f16[16,512,1000]nhwc w=f16[512,1,31] pad=15 + bias + swish") == "cuda_turned"
+    assert _best("conv x=f16[32,672,14,14]nhwc w=f16[672,1,5,5] pad=2 + bias + relu") == "cuda_direct"
+    assert _best("conv x=f16[64,256,14,14] w=f16[256,256,3,3] pad=1 + bias + relu") == "cuda_hopper_gemm"
