@@ -125,13 +125,13 @@ class Bench:
     def time(self, key: int, calls: int, samples: int) -> tuple[Message, bytes]:
         """Seconds of an execution, for each sample the mean of ``calls`` that follow each other."""
         plan, workspace = self.plans[key]
+        warm = 1 if key in self.repeated else _WARM
         if key not in self.repeated:
             self.repeated[key] = self._repeatable(plan, workspace)
-            for _ in range(_WARM - 1):
-                self.repeated[key]()
         call = self.repeated[key]
         start = perf_counter()
-        call()
+        for _ in range(warm):
+            call()
 
         def batch() -> None:
             for _ in range(calls):
