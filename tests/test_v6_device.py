@@ -105,11 +105,41 @@ def test_kept_memory_is_bounded(handle: Any, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(on_device, "_thread", on_device._Thread())
     v6.cudnnSetStream(handle, 5)
     for extent in (1, 2, 3):
-        y = np.ones((1, 1, 1, extent), np.float32)
-        v6.cudnnScaleTensor(handle, tensor(y.shape), on(y), 2.0)
+        x, y = np.ones((1, 1, 1, extent), np.float32), np.ones((1, 1, 1, extent), np.float32)
+        shape = tensor(y.shape)
+        v6.cudnnSoftmaxForward(handle, 1, 1, 1.0, shape, on(x), 1.0, shape, on(y))
         assert (y == 2).all()
     assert waited == [5, 5]
     assert len(on_device._thread.kept) == 1
+
+
+def test_elements_are_updated_where_they_are(handle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old contents, and an input that is the output, are copied only where other threads read them."""
+
+    def copied(*_: Any) -> None:
+        raise AssertionError("copied")
+
+    monkeypatch.setattr(on_device, "copied", copied)
+    shape, c = tensor((2, 8, 3, 4)), drawn((2, 8, 3, 4))
+    wanted = 2 * (0.5 * c + 1)
+    v6.cudnnAddTensor(handle, 1.0, tensor((1, 8, 1, 1)), on(np.ones((1, 8, 1, 1), np.float32)), 0.5, shape, on(c))
+    v6.cudnnScaleTensor(handle, shape, on(c), 2.0)
+    close(c, wanted, 1e-6)
+    relu = v6.cudnnCreateActivationDescriptor()
+    v6.cudnnSetActivationDescriptor(relu, 1, 0, 0.0)
+    v6.cudnnActivationForward(handle, relu, 1.0, shape, on(c), 0.0, shape, on(c))
+    close(c, np.maximum(wanted, 0), 1e-6)
+    statistics, ones = tensor((1, 8, 1, 1)), [np.ones((1, 8, 1, 1), np.float32) for _ in range(4)]
+    scale, bias, mean, variance = map(on, ones)
+    y = np.empty_like(c)
+    v6.cudnnBatchNormalizationForwardTraining(
+        handle, 1, 1.0, 0.0, shape, on(c), shape, on(y), statistics, scale, bias, 0.25, mean, variance, 1e-5, None, None
+    )
+    close(ones[2], 0.75 + 0.25 * c.mean((0, 2, 3), keepdims=True), 1e-5)
+    close(ones[3], 0.75 + 0.25 * c.var((0, 2, 3), keepdims=True, ddof=1), 1e-5)
+    wide = np.zeros(c.size + 1, np.float32)
+    with pytest.raises(v6.CudnnError, match="copied"):  # the next element's old contents are those of another thread
+        v6.cudnnActivationForward(handle, relu, 1.0, shape, on(wide[1:]), 0.0, shape, on(wide[:-1]))
 
 
 def test_algorithms_and_searches(handle: Any) -> None:

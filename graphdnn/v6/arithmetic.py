@@ -33,6 +33,11 @@ def repeated(draft: Draft, math: DataType, value: TensorSpec, like: TensorSpec, 
     return draft.pointwise(P.ADD, math, value, zero, out=out, alpha1=alpha, alpha2=0.0)
 
 
+def _begun(draft: Draft, math: DataType, x: TensorSpec) -> TensorSpec:
+    """The same elements, computed: what reads them joins the kernel that does, so that branches meet in one."""
+    return draft.pointwise(P.IDENTITY, math, x)
+
+
 def activate(draft: Draft, act: Activation, math: DataType, x: TensorSpec, out: TensorSpec | None) -> TensorSpec:
     """The forward function of a descriptor."""
     mode = act.mode
@@ -63,11 +68,13 @@ def differentiate(
         square = draft.pointwise(P.MUL, math, y, y)
         draft.pointwise(P.MUL, math, dy, draft.pointwise(P.SUB, math, draft.constant(1.0, y, math), square), out=out)
     elif act.mode is Mode.CUDNN_ACTIVATION_ELU:
+        y = _begun(draft, math, y)
         below = draft.pointwise(P.MUL, math, dy, draft.pointwise(P.ADD, math, y, draft.constant(act.coef, y, math)))
         positive = compare(draft, P.CMP_GE, math, y, draft.constant(0.0, y, math))
         draft.pointwise(P.BINARY_SELECT, math, dy, below, positive, out=out)
     else:
         zero = draft.constant(0.0, x, math)
+        x = _begun(draft, math, x) if act.mode is Mode.CUDNN_ACTIVATION_CLIPPED_RELU else x
         passes = compare(draft, P.CMP_GT, math, x, zero)
         if act.mode is Mode.CUDNN_ACTIVATION_CLIPPED_RELU:
             inside = compare(draft, P.CMP_LE, math, x, draft.constant(act.coef, x, math))

@@ -8,7 +8,7 @@ there, so the old contents are never read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.enums import DataType, PointwiseMode, ReductionOperator
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec, Reduction, ReductionSpec
-from graphdnn.tensors import TensorSpec, packed_strides
+from graphdnn.tensors import TensorSpec, ordered_strides, packed_strides, stride_order
 from graphdnn.v6.enums import cudnnDataType_t
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.layouts import element_of, filter_strides
@@ -91,10 +91,12 @@ class Draft:
             return spec
         return spec.model_copy(update={"byte_alignment": self.alignment})
 
-    def virtual(self, dims: Sequence[int], data_type: DataType) -> TensorSpec:
+    def virtual(self, dims: Sequence[int], data_type: DataType, like: TensorSpec | None = None) -> TensorSpec:
+        """``like``: what it is computed from or becomes: kernels that pass it through memory have it in that order."""
         dims = tuple(dims)
+        order = range(len(dims)) if like is None or like.rank != len(dims) else stride_order(like.dims, like.strides)
         return TensorSpec(
-            uid=self._next(), data_type=data_type, dims=dims, strides=packed_strides(dims), is_virtual=True
+            uid=self._next(), data_type=data_type, dims=dims, strides=ordered_strides(dims, order), is_virtual=True
         )
 
     def constant(self, number: int | float, like: TensorSpec, data_type: DataType) -> TensorSpec:
@@ -120,7 +122,7 @@ class Draft:
         port = "dx" if spec.row.kind == "backward" else "y"
         if out is None:
             dims = tuple(max(axis) for axis in zip(*(t.extents for t in operands), strict=True))
-            out = self.virtual(dims, out_type or math)
+            out = self.virtual(dims, out_type or math, max(operands, key=lambda t: t.elements))
         self.add(PointwiseOperation(spec=spec, alpha1=alpha1, alpha2=alpha2, **(ports | {port: out})))
         return out
 
@@ -128,30 +130,37 @@ class Draft:
         self, operator: ReductionOperator, math: DataType, x: TensorSpec, dims: Sequence[int] = (),
         out: TensorSpec | None = None,
     ) -> TensorSpec:  # fmt: skip
-        y = self.virtual(dims, math) if out is None else out
+        y = self.virtual(dims, math, x) if out is None else out
         self.add(Reduction(x=x, y=y, spec=ReductionSpec(operator=operator, compute_type=math, is_deterministic=True)))
         return y
 
     def target(
-        self, index: int, value: Tensor | Filter, name: str, alpha: float, beta: float, math: DataType
-    ) -> TensorSpec:
-        """Where an operation writes its result: the output itself, or a virtual tensor that ``settle`` blends."""
+        self, index: int, value: Tensor | Filter, name: str, alpha: float, beta: float, math: DataType,
+        memory: Callable[..., TensorSpec] | None = None,
+    ) -> TensorSpec:  # fmt: skip
+        """Where an operation writes its result: the output itself, or a virtual tensor that ``settle`` blends.
+
+        ``memory``: how the output is seen, where it is not as described.
+        """
+        seen = (memory or self.memory)(index, value, name)
         if alpha == 1.0 and beta == 0.0:
-            return self.memory(index, value, name)
-        return self.virtual(value.dims, math)
+            return seen
+        self.slots.pop()
+        return self.virtual(value.dims if memory is None else seen.dims, math, seen)
 
     def settle(
         self, result: TensorSpec, index: int, value: Tensor | Filter, name: str, alpha: float, beta: float,
-        math: DataType,
+        math: DataType, memory: Callable[..., TensorSpec] | None = None,
     ) -> None:  # fmt: skip
         """``alpha * result + beta * old`` into the output; nothing where ``target`` gave the output itself."""
         if not result.is_virtual:
             return
+        memory = memory or self.memory
         if beta == 0.0:
-            self.pointwise(PointwiseMode.IDENTITY, math, result, out=self.memory(index, value, name), alpha1=alpha)
+            self.pointwise(PointwiseMode.IDENTITY, math, result, out=memory(index, value, name), alpha1=alpha)
             return
-        old = self.memory(index, value, f"old {name}", is_copy=True)
-        out = self.memory(index, value, name)
+        old = memory(index, value, f"old {name}", is_copy=True)
+        out = memory(index, value, name)
         self.pointwise(PointwiseMode.ADD, math, result, old, out=out, alpha1=alpha, alpha2=beta)
 
     def add(self, operation: Operation) -> None:

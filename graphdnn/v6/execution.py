@@ -96,10 +96,11 @@ class Prepared:
             for slot in draft.slots
             if slot.spec.uid in graph.tensors  # a tensor of which nothing is read is not bound
         )
-        self._copies = tuple(place for place in self._places if place.is_copy)
+        self._on_host = handle.device.kind == "cpu"
+        updated = frozenset() if self._on_host else on_device.updated(self.plan, self._places)
+        self._copies = tuple(place for place in self._places if place.is_copy and place.uid not in updated)
         self._moved = tuple(place for place in self._places if place.is_host)
         self._in_place = in_place
-        self._on_host = handle.device.kind == "cpu"
 
     def __call__(self, data: Sequence[Any], workspace: Any = None, workspace_bytes: int = 0) -> None:
         """``data``: the call's arguments by the draft's indices. A workspace that is too small is not used."""

@@ -2,7 +2,7 @@
 
 An array with the descriptor's extents and strides is bound as it is; of any other contiguous one, the address. Old
 contents that a call blends with, and inputs that share the output's memory, are copied by a kernel first, into memory
-that is kept for the thread, the stream and the call.
+that is kept for the thread, the stream and the call; unless the plan reads each element where it writes it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from graphdnn.plan.device_arrays import shadow_at
 from graphdnn.tensors import TensorSpec
 from graphdnn.v6.arguments import Address
 from graphdnn.v6.errors import CudnnError
+from graphdnn.v6.in_place import in_place
 from graphdnn.v6.rules import MEMORY_LAYOUT, MEMORY_SMALL, MEMORY_TYPE
 
 if TYPE_CHECKING:
@@ -40,6 +41,16 @@ _thread = _Thread()
 _copiers: OrderedDict[tuple[TensorSpec, int], ExecutionPlan] = OrderedDict()
 _MOST_COPIERS, _MOST_KEPT, _MOST_ADDRESSES = 256, 256, 64
 _WORKSPACE = 0  # where a uid stands otherwise
+
+
+def updated(plan: ExecutionPlan, places: Sequence[Place]) -> frozenset[int]:
+    """Old contents that need no copy: what the plan writes in their place goes there element by element."""
+    from graphdnn.plan import DevicePlan  # which loads with the first plan for a device
+
+    assert isinstance(plan, DevicePlan)
+    plan.in_place = in_place(plan.config)
+    index = {place.uid: place.index for place in places}
+    return frozenset(old for old, new in plan.in_place if old in index and index[old] == index.get(new))
 
 
 def moved(plan: ExecutionPlan, places: Sequence[Place], data: Sequence[Any], stream: int) -> Sequence[Any]:

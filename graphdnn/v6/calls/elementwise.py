@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from graphdnn.enums import DataType, PointwiseMode
+from graphdnn.operations import Transpose
 from graphdnn.tensors import TensorSpec
-from graphdnn.v6.arithmetic import ignores_nan, instead_of_nan, repeated
+from graphdnn.v6.arithmetic import compare, ignores_nan, repeated
 from graphdnn.v6.checks import broadcasts, rank_in, same_dims, same_type
 from graphdnn.v6.draft import Draft, math_of
 from graphdnn.v6.enums import cudnnDataType_t, cudnnOpTensorOp_t
@@ -28,7 +29,7 @@ _BINARY = {
 }
 
 
-@implements("cudnnTransformTensor", "pointwise identity, add", "loops")
+@implements("cudnnTransformTensor", "transpose; pointwise identity, add", "loops")
 def transform_tensor(handle: Handle, alpha: float, x_desc: Descriptor, x: object, beta: float, y_desc: Descriptor,
                      y: object) -> None:  # fmt: skip
     """y = alpha * x + beta * y between two layouts."""
@@ -40,6 +41,11 @@ def transform_tensor(handle: Handle, alpha: float, x_desc: Descriptor, x: object
             same_type(where, {"xDesc": xv, "yDesc": yv})
         math = math_of(xv.data_type, yv.data_type)
         source = draft.memory(0, xv, "x")
+        turns = xv.strides != yv.strides and xv.data_type is yv.data_type and not is_vector(xv.data_type)
+        if turns and (alpha, beta) == (1.0, 0.0):  # nothing to compute: the kernel that moves whole lines of memory
+            axes = tuple(range(len(yv.dims)))
+            draft.add(Transpose(x=source, y=draft.memory(1, yv, "y"), permutation=axes))
+            return
         if beta == 0.0:
             draft.pointwise(P.IDENTITY, math, source, out=draft.memory(1, yv, "y"), alpha1=alpha)
         else:
@@ -119,10 +125,13 @@ def _binary(draft: Draft, op: OpTensor, math: DataType, a: TensorSpec, b: Tensor
             alpha2: float) -> None:  # fmt: skip
     mode = _BINARY[op.op]
     if mode in (P.MIN, P.MAX) and ignores_nan(op.nan):
+        # One after the other, as one kernel: B for an A that is NaN; then that, where the result is NaN for a B.
         a = draft.pointwise(P.IDENTITY, math, a, alpha1=alpha1)
-        b = draft.pointwise(P.IDENTITY, math, b, alpha1=alpha2)
-        a, b = instead_of_nan(draft, math, a, b), instead_of_nan(draft, math, b, a)
-        alpha1 = alpha2 = 1.0
+        a = draft.pointwise(P.BINARY_SELECT, math, a, b, compare(draft, P.CMP_EQ, math, a, a), alpha2=alpha2)
+        found = draft.pointwise(mode, math, a, b, alpha2=alpha2)
+        hit = compare(draft, P.CMP_EQ, math, found, found)
+        draft.pointwise(P.BINARY_SELECT, math, found, a, hit, out=out)
+        return
     draft.pointwise(mode, math, a, b, out=out, alpha1=alpha1, alpha2=alpha2)
 
 

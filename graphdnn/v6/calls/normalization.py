@@ -1,23 +1,26 @@
 """Batch normalisation: inference, training and its gradient, spatial and per activation.
 
-Training and gradients are norms where statistics are those of channels, and reductions and pointwise operations where
-each activation has its own.
+Training and gradients are norms. Where each activation has statistics of its own it is a channel of the norm, as far as
+samples lie in memory as the statistics do; elsewhere it is reductions and pointwise operations.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
 from graphdnn.enums import DataType, NormMode, NormPhase, PointwiseMode, ReductionOperator, Status
 from graphdnn.errors import Rejection
 from graphdnn.operations import NormBackward, NormForward
-from graphdnn.tensors import TensorSpec
+from graphdnn.tensors import TensorSpec, ordered_strides, stride_order
 from graphdnn.v6.checks import rank_in, same_dims, same_type
 from graphdnn.v6.draft import Draft, math_of
 from graphdnn.v6.enums import cudnnBatchNormMode_t, cudnnDataType_t
 from graphdnn.v6.errors import CudnnError, refuse_if
 from graphdnn.v6.execution import prepared
+from graphdnn.v6.layouts import element_of
 from graphdnn.v6.objects import Descriptor, Handle, Tensor
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import PAIR, RANGE, SAME_DIMS, SAME_TYPE
@@ -56,6 +59,21 @@ def _pair(where: str, names: str, first: Any, second: Any) -> bool:
     return first is not None
 
 
+def _is_seen_flat(parameters: Tensor, tensors: Sequence[Tensor]) -> bool:
+    """Whether the activations of a sample lie in memory as their statistics do, without gaps."""
+    order = stride_order(parameters.dims[1:], parameters.strides[1:])
+    packed, size = ordered_strides(parameters.dims[1:], order), prod(parameters.dims)
+    return all(t.strides[1:] == packed and t.strides[0] >= size for t in (parameters, *tensors))
+
+
+def _flat(draft: Draft, index: int, value: Tensor, name: str, is_copy: bool = False) -> TensorSpec:
+    """Data argument ``index`` as [N, activations, 1, ...]."""
+    n, size, ones = value.dims[0], prod(value.dims[1:]), len(value.dims) - 2
+    dims, strides = (n, size, *(1,) * ones), (value.strides[0], 1, *(size,) * ones)
+    element = element_of(value.data_type)[0]
+    return draft.view(index, element, dims, strides, name, is_copy=is_copy, described=value)
+
+
 def _inverse(draft: Draft, math: DataType, variance: TensorSpec, epsilon: float, out: TensorSpec | None) -> TensorSpec:
     """1/sqrt(variance + epsilon)."""
     shifted = draft.pointwise(P.ADD, math, variance, draft.constant(epsilon, variance, math))
@@ -89,7 +107,7 @@ def inference(
     prepared(where, handle, settings, draw)((x, y, scale, bias, mean, variance))
 
 
-@implements("cudnnBatchNormalizationForwardTraining", "norm_fwd; per activation reduction, pointwise", "PyTorch")
+@implements("cudnnBatchNormalizationForwardTraining", "norm_fwd; reduction, pointwise", "PyTorch")
 def training(
     handle: Handle, mode: cudnnBatchNormMode_t, alpha: float, beta: float, x_desc: Descriptor, x: Any,
     y_desc: Descriptor, y: Any, parameter_desc: Descriptor, scale: Any, bias: Any, factor: float, running_mean: Any,
@@ -103,23 +121,25 @@ def training(
     def draw(draft: Draft) -> None:
         _check(where, mode, ("bnScaleBiasMeanVarDesc", pv), epsilon, {"xDesc": xv, "yDesc": yv})
         math = math_of(xv.data_type)
-        source = draft.memory(0, xv, "x")
-        s, b = draft.memory(2, pv, "scale"), draft.memory(3, pv, "bias")
-        if mode is not PER_ACTIVATION:
+        is_flat = mode is PER_ACTIVATION and _is_seen_flat(pv, [xv, yv])
+        memory = partial(_flat, draft) if is_flat else draft.memory
+        source = memory(0, xv, "x")
+        s, b = memory(2, pv, "scale"), memory(3, pv, "bias")
+        if is_flat or mode is not PER_ACTIVATION:
             found: dict[str, Any] = {}
             if saves:
                 found |= {
-                    "mean": draft.memory(6, pv, "saved mean"),
-                    "inv_variance": draft.memory(7, pv, "saved inverse"),
+                    "mean": memory(6, pv, "saved mean"),
+                    "inv_variance": memory(7, pv, "saved inverse"),
                 }
             if runs:
                 found["momentum"] = draft.constant(factor, s, math)
                 for index, name in ((4, "mean"), (5, "var")):
                     # A factor of 1 begins averages: what was there is not read, and of what is read nothing stays.
-                    old = s if factor == 1.0 else draft.memory(index, pv, f"old running {name}", is_copy=True)
+                    old = s if factor == 1.0 else memory(index, pv, f"old running {name}", is_copy=True)
                     found[f"input_running_{name}"] = old
-                    found[f"output_running_{name}"] = draft.memory(index, pv, f"running {name}")
-            out = draft.target(1, yv, "y", alpha, beta, math)
+                    found[f"output_running_{name}"] = memory(index, pv, f"running {name}")
+            out = draft.target(1, yv, "y", alpha, beta, math, memory)
             least = draft.constant(epsilon, s, math)
             draft.add(
                 NormForward(
@@ -127,7 +147,7 @@ def training(
                     math_type=math, **found,
                 )
             )  # fmt: skip
-            draft.settle(out, 1, yv, "y", alpha, beta, math)
+            draft.settle(out, 1, yv, "y", alpha, beta, math, memory)
             return
         mean = draft.reduce(R.AVG, math, source, pv.dims)
         centred = draft.pointwise(P.SUB, math, source, mean)
@@ -150,7 +170,7 @@ def training(
     prepared(where, handle, settings, draw)(data)
 
 
-@implements("cudnnBatchNormalizationBackward", "norm_bwd; per activation reduction, pointwise", "PyTorch")
+@implements("cudnnBatchNormalizationBackward", "norm_bwd; reduction, pointwise", "PyTorch")
 def backward(
     handle: Handle, mode: cudnnBatchNormMode_t, alpha: float, beta: float, alpha_parameters: float,
     beta_parameters: float, x_desc: Descriptor, x: Any, dy_desc: Descriptor, dy: Any, dx_desc: Descriptor, dx: Any,
@@ -166,13 +186,15 @@ def backward(
         tensors = {"xDesc": xv, "dyDesc": dyv, "dxDesc": dxv}
         _check(where, mode, ("dBnScaleBiasDesc", pv), epsilon, tensors)
         math = math_of(xv.data_type)
-        source, gradient, s = draft.memory(0, xv, "x"), draft.memory(1, dyv, "dy"), draft.memory(3, pv, "scale")
-        if mode is not PER_ACTIVATION:
+        is_flat = mode is PER_ACTIVATION and _is_seen_flat(pv, [xv, dyv, dxv])
+        memory = partial(_flat, draft) if is_flat else draft.memory
+        source, gradient, s = memory(0, xv, "x"), memory(1, dyv, "dy"), memory(3, pv, "scale")
+        if is_flat or mode is not PER_ACTIVATION:
             found: dict[str, Any]
             if saved:
                 found = {
-                    "mean": draft.memory(6, pv, "saved mean"),
-                    "inv_variance": draft.memory(7, pv, "saved inverse"),
+                    "mean": memory(6, pv, "saved mean"),
+                    "inv_variance": memory(7, pv, "saved inverse"),
                 }
             else:
                 found = {"epsilon": draft.constant(epsilon, s, math)}
@@ -182,7 +204,7 @@ def backward(
                 ("dbias", 5, pv, alpha_parameters, beta_parameters),
             )
             outputs: dict[str, Any] = {
-                n: draft.target(index, value, n, a, b, math) for n, index, value, a, b in blended
+                n: draft.target(index, value, n, a, b, math, memory) for n, index, value, a, b in blended
             }
             draft.add(
                 NormBackward(
@@ -190,7 +212,7 @@ def backward(
                 )
             )  # fmt: skip
             for n, index, value, a, b in blended:
-                draft.settle(outputs[n], index, value, n, a, b, math)
+                draft.settle(outputs[n], index, value, n, a, b, math, memory)
             return
         mean = draft.memory(6, pv, "saved mean") if saved else draft.reduce(R.AVG, math, source, pv.dims)
         centred = draft.pointwise(P.SUB, math, source, mean)

@@ -28,8 +28,8 @@ from graphdnn.engines.cuda.resampling.axes import (
     resample_space,
 )
 from graphdnn.engines.cuda.resampling.forward import BLOCKS_PER_SM, THREADS, generate_forward, read
-from graphdnn.engines.cuda.resampling.maxima import generate_maxima, maxima_of
 from graphdnn.engines.cuda.resampling.pool import has_windows
+from graphdnn.engines.cuda.resampling.pool_backward import generate_pool_backward, is_served, pool_backward_of
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
 from graphdnn.enums import DataType, PaddingMode, ResampleMode
 from graphdnn.fusion.fused import FusedOp
@@ -46,9 +46,9 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     if mirrored is not None:
         return generate_forward(replace(op, anchor=mirrored), device, divides_first=True)
     steps = Steps(op, device)
-    maxima = maxima_of(op, steps.epilogue_tensors(), device)
-    if maxima is not None:
-        return generate_maxima(op, steps, maxima)
+    pool = pool_backward_of(op, steps.epilogue_tensors())
+    if pool is not None:
+        return generate_pool_backward(op, steps, pool)
     index = None
     if anchor.spec.mode is ResampleMode.MAXPOOL:
         index = anchor.index if anchor.index is not None else _found_again(steps, op, anchor, device)
@@ -146,7 +146,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     anchor = task.op.anchor
     if not isinstance(anchor, ResampleBackward) or anchor.spec.mode is not ResampleMode.MAXPOOL or anchor.index:
         return memory_cost(task)
-    if has_windows(anchor.spec, anchor.dx.extents, anchor.dy.extents):
+    if is_served(anchor):
         return memory_cost(task)
     return memory_cost(task, 2.0 * prod(anchor.dy.extents), launches=2)
 

@@ -39,14 +39,6 @@ template <> __device__ __forceinline__ float inverse(float count) {
 }
 #endif
 
-__device__ __forceinline__ Compute elements(const Params& p, int h, int w) {
-    if constexpr (!EXCLUDING) return (Compute)(WINDOW_H * WINDOW_W);
-    const int height = (int)p.image[0], width = (int)p.image[1];
-    const int rows = (h + WINDOW_H < height ? h + WINDOW_H : height) - (h > 0 ? h : 0);
-    const int columns = (w + WINDOW_W < width ? w + WINDOW_W : width) - (w > 0 ? w : 0);
-    return (Compute)(rows > 0 && columns > 0 ? rows * columns : 1);
-}
-
 // Gradients are divided before they are summed.
 __device__ __forceinline__ void divide(Span& span) {
     constexpr Compute count = WINDOW_H * WINDOW_W, reciprocal = (Compute)1 / count;
@@ -163,6 +155,16 @@ template <bool IS_QUICK> __device__ __forceinline__ void write(
             if (WHOLE_COLS || column + q < (int)p.outputs[1]) finish<IS_QUICK>(p, at, result[q], place[q], doubt);
         }
     }
+}
+
+// Asks for what read_span reads later. Packs that stand in columns of their own.
+__device__ __forceinline__ void fetch_row(const Params& p, const int (&at)[RANK], int h, int w) {
+    int from[RANK];
+    #pragma unroll
+    for (int j = 0; j < RANK; ++j) from[j] = at[j];
+    from[ROW] = clamped(h, (int)p.image[0] - 1);
+    from[COL] = w;
+    fetch_prologue(p, from);
 }
 
 // All outputs of a thread, N rows a turn. ``doubt`` tells whether the quick form of the epilogue holds.

@@ -21,6 +21,15 @@ template <int V> __device__ void prologue_halo(const Params&, const int (&)[RANK
 
 __device__ __forceinline__ bool inside(int i, long long size) { return (unsigned int)i < (unsigned int)size; }
 
+// That the window at (h, w) divides by.
+__device__ __forceinline__ Compute elements(const Params& p, int h, int w) {
+    if constexpr (!EXCLUDING) return (Compute)(WINDOW_H * WINDOW_W);
+    const int height = (int)p.image[0], width = (int)p.image[1];
+    const int rows = (h + WINDOW_H < height ? h + WINDOW_H : height) - (h > 0 ? h : 0);
+    const int columns = (w + WINDOW_W < width ? w + WINDOW_W : width) - (w > 0 ? w : 0);
+    return (Compute)(rows > 0 && columns > 0 ? rows * columns : 1);
+}
+
 __device__ __forceinline__ int clamped(int i, int last) { return i < 0 ? 0 : i > last ? last : i; }
 
 // Element j of a span may be outside x.
@@ -123,14 +132,4 @@ __device__ __forceinline__ void read_span(
             }
         }
     }
-}
-
-// Asks for what read_span reads later. Packs that stand in columns of their own.
-__device__ __forceinline__ void fetch_row(const Params& p, const int (&at)[RANK], int h, int w) {
-    int from[RANK];
-    #pragma unroll
-    for (int j = 0; j < RANK; ++j) from[j] = at[j];
-    from[ROW] = clamped(h, (int)p.image[0] - 1);
-    from[COL] = w;
-    fetch_prologue(p, from);
 }

@@ -1,7 +1,7 @@
-"""The gradient of maxima over small windows as one kernel: what a thread of resample_maxima.cu computes.
+"""The gradient of pooling with a small window as one kernel: what a thread of resample_pool_backward.cu computes.
 
-A thread finds the maxima of all windows that reach its elements of dx again, so no index passes through memory; windows
-that overlap those of its neighbours are looked at by both.
+A thread has elements of dx, and looks at all windows that reach them. It finds a window's maximum again, so no index
+passes through memory; windows that overlap those of its neighbours are looked at by both.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import COMPUTE
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, Parameters
@@ -19,8 +18,9 @@ from graphdnn.engines.cuda.generator.quotient import magic
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.space import Space
 from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.resampling.axes import reads_edges
 from graphdnn.engines.cuda.resampling.forward import POOL_THREADS, read
-from graphdnn.engines.cuda.resampling.pool import Moving, Pool, pool_in
+from graphdnn.engines.cuda.resampling.pool import Moving, Pool, has_windows, pool_in
 from graphdnn.enums import NanPropagation, PaddingMode, ResampleMode
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ResampleBackward
@@ -49,7 +49,7 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
-class Maxima:
+class PoolBackward:
     pool: Pool
     tile: Tile
 
@@ -111,40 +111,52 @@ class Maxima:
         return self.span if beyond >= self.span else self.left + self.middle if beyond >= self.left + self.middle else 0
 
 
+def is_served(anchor: ResampleBackward) -> bool:
+    """False where windows are large or move along three axes, or an edge stands for elements that it is not."""
+    is_plain = _is_maximum(anchor) or not reads_edges(anchor.spec)
+    return is_plain and has_windows(anchor.spec, anchor.dx.extents, anchor.dy.extents)
+
+
+def _is_maximum(anchor: ResampleBackward) -> bool:
+    return anchor.spec.mode is ResampleMode.MAXPOOL
+
+
+def _source(anchor: ResampleBackward) -> list[TensorSpec]:
+    """What windows are looked for in again."""
+    return [anchor.x] if _is_maximum(anchor) and anchor.x is not None else []
+
+
 def _reaching(axis: Moving) -> tuple[int, int]:
     return (axis.window - 1 - axis.before) // axis.stride, (axis.stride - 1 + axis.before) // axis.stride
 
 
-def maxima_of(op: FusedOp, written: Sequence[TensorSpec], device: DeviceSpec) -> Maxima | None:
+def pool_backward_of(op: FusedOp, written: Sequence[TensorSpec]) -> PoolBackward | None:
     """None where windows are large or move along three axes, or their elements' order is not memory's."""
     anchor = op.anchor
     assert isinstance(anchor, ResampleBackward)
-    if anchor.spec.mode is not ResampleMode.MAXPOOL or anchor.index is not None:
+    if anchor.index is not None or not is_served(anchor):
         return None
-    assert anchor.x is not None
-    dx, dy = anchor.dx, anchor.dy
+    dx, dy, is_maximum = anchor.dx, anchor.dy, _is_maximum(anchor)
     main = next((t for t in (dx, *reversed(written)) if not t.is_virtual and t.extents == dx.extents), dx)
-    operands = [anchor.x, *read(op, dy), *written]
+    operands = [*_source(anchor), *read(op, dy), *written]
     asked = asked_indices((*op.prologue, *op.epilogue))
-    pool = pool_in(anchor.spec, dx.extents, dy.extents, main, operands, asked, places=True)
-    return None if pool is None else Maxima(pool, _tile(op, pool, written, device))
+    pool = pool_in(anchor.spec, dx.extents, dy.extents, main, operands, asked, places=is_maximum)
+    return None if pool is None else PoolBackward(pool, _tile(op, pool, written))
 
 
-def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec], device: DeviceSpec) -> Tile:
-    anchor, column = op.anchor, pool.column
+def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec]) -> Tile:
+    anchor, row, column = op.anchor, pool.row, pool.column
     assert isinstance(anchor, ResampleBackward)
-    assert anchor.x is not None
     x_space, y_space = _spaces(anchor, pool)
-    x_width, dx_width = width_for(x_space, [anchor.x]), width_for(x_space, written)
-    y_width = width_for(y_space, read(op, anchor.dy))
+    source = _source(anchor)
+    dx_pack, y_pack = width_for(x_space, written), width_for(y_space, read(op, anchor.dy))
+    x_pack = width_for(x_space, source) if source else dx_pack
+    overlaps = row.window > row.stride or column.window > column.stride
     if not pool.along:
-        return Tile(
-            pack=min(x_width, dx_width, y_width, 4), columns=2, turns=4 if pool.row.window > pool.row.stride else 1
-        )
-    stride = column.stride
-    columns = max(2, 8 // stride) if x_width >= 4 else 2
-    plain = Maxima(pool, Tile(columns=columns))
-    x_pack, dx_pack, y_pack = x_width, dx_width, y_width
+        pack = min(x_pack, dx_pack, y_pack)
+        return Tile(pack=min(pack, 4), columns=2, turns=4) if overlaps else Tile(pack=pack)
+    columns = max(2, x_pack // column.stride)
+    plain = PoolBackward(pool, Tile(columns=columns))
     while plain.middle % x_pack:
         x_pack //= 2
     while plain.middle % dx_pack:
@@ -155,20 +167,21 @@ def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec], device: Device
     beside = max(plain.left, right, 1)
     halo = min(x_pack, 1 << (beside - 1).bit_length())
     is_whole = column.x.size % plain.middle == 0
-    shares = is_whole and beside <= halo and plain.left + right > 0
+    shares = bool(source) and is_whole and beside <= halo and plain.left + right > 0
     shares = shares and COMPUTE[anchor.compute_type].itemsize >= _REGISTER  # shuffles move 32 bits
-    turns = 4 if pool.row.window > pool.row.stride else 1
-    return Tile(columns=columns, turns=turns, x_pack=x_pack, halo=halo, y_pack=y_pack, dx_pack=dx_pack, shares=shares)
+    return Tile(
+        columns=columns, turns=4 if overlaps else 1, x_pack=x_pack, halo=halo, y_pack=y_pack, dx_pack=dx_pack,
+        shares=shares,
+    )  # fmt: skip
 
 
 def _spaces(anchor: ResampleBackward, pool: Pool) -> tuple[Space, Space]:
     return pool.space(anchor.dx.extents, is_input=True), pool.space(anchor.dy.extents, is_input=False)
 
 
-def generate_maxima(op: FusedOp, steps: Steps, maxima: Maxima) -> DeviceKernel:
-    anchor, pool, tile = op.anchor, maxima.pool, maxima.tile
+def generate_pool_backward(op: FusedOp, steps: Steps, how: PoolBackward) -> DeviceKernel:
+    anchor, pool, tile = op.anchor, how.pool, how.tile
     assert isinstance(anchor, ResampleBackward)
-    assert anchor.x is not None
     row, column = pool.row, pool.column
     parameters = Parameters(steps.places)
     compute = COMPUTE_TYPE[anchor.compute_type]
@@ -176,10 +189,11 @@ def generate_maxima(op: FusedOp, steps: Steps, maxima: Maxima) -> DeviceKernel:
     x_widths = [tile.x_pack, tile.halo] if pool.along else [tile.pack]
     y_widths = [tile.y_pack, 1] if pool.along else [tile.pack]
     functions = []
-    for name, prefix, width in zip(("prologue", "prologue_halo"), "xs", dict.fromkeys(x_widths), strict=False):
-        program = Program(op, parameters, x_space, prefix, width=width)
-        program.result("value", anchor.x, compute)
-        functions.append(program.function(name, f"{compute} (&value)[{width}]") + program.fetching(f"fetch_{name}"))
+    for source in _source(anchor):
+        for name, prefix, width in zip(("prologue", "prologue_halo"), "xs", dict.fromkeys(x_widths), strict=False):
+            program = Program(op, parameters, x_space, prefix, width=width)
+            program.result("value", source, compute)
+            functions.append(program.function(name, f"{compute} (&value)[{width}]"))
     for name, prefix, width in zip(("gradient", "gradient_beside"), "yz", dict.fromkeys(y_widths), strict=False):
         program = Program(op, parameters, y_space, prefix, width=width)
         program.apply(op.prologue)
@@ -189,19 +203,18 @@ def generate_maxima(op: FusedOp, steps: Steps, maxima: Maxima) -> DeviceKernel:
     body = Program(op, parameters, x_space, "d", width=written)
     steps.finish(body, "acc", compute)
     functions.append(body.function("epilogue", f"const {compute} (&acc)[{written}]"))
-    count = prod(maxima.steps)
+    count = prod(how.steps)
     parameters.integer("count", count)
-    parameters.integers("steps", maxima.steps)
-    parameters.integers("magic", [magic(size) for size in maxima.steps])
+    parameters.integers("steps", how.steps)
+    parameters.integers("magic", [magic(size) for size in how.steps])
     parameters.integers("image", (row.x.size, column.x.size))
     parameters.integers("outputs", (row.y.size, column.y.size))
     parameters.integer("top", row.before)
-    name = (
-        f"resample_maxpool_bwd__maxima_{row.window}x{column.window}_v{tile.pack}_{tile.turns}x{tile.columns}__{op.name}"
-    )
+    window = f"{row.window}x{column.window}_v{tile.pack}_{tile.turns}x{tile.columns}"
+    name = f"resample_{anchor.spec.mode.name.lower()}_bwd__pool_{window}__{op.name}"
     text = kernel_text(
         name,
-        ["next_launch.cuh", "quotient.cuh", "resample_order.cuh", "resample_span.cuh", "resample_maxima.cu"],
+        ["next_launch.cuh", "quotient.cuh", "resample_order.cuh", "resample_span.cuh", "resample_pool_backward.cu"],
         parameters=parameters.text,
         functions=functions,
         constants={
@@ -213,14 +226,16 @@ def generate_maxima(op: FusedOp, steps: Steps, maxima: Maxima) -> DeviceKernel:
             "WINDOW_W": column.window,
             "STRIDE_H": row.stride,
             "STRIDE_W": column.stride,
-            "LEFT": maxima.left,
-            "BEFORE_OWN": maxima.before,
-            "BESIDE": maxima.before + maxima.behind,
-            "BACK": maxima.back,
-            "CHECKED_FROM": maxima.checked_from,
+            "LEFT": how.left,
+            "BEFORE_OWN": how.before,
+            "BESIDE": how.before + how.behind,
+            "BACK": how.back,
+            "CHECKED_FROM": how.checked_from,
+            "IS_MAXIMUM": _is_maximum(anchor),
+            "EXCLUDING": anchor.spec.mode is ResampleMode.AVGPOOL_EXCLUDE_PADDING,
             "PROPAGATE": anchor.spec.nan_propagation is NanPropagation.PROPAGATE_NAN,
             "ZEROS": anchor.spec.padding_mode is PaddingMode.ZERO_PAD,
-            "CHECK_ROWS": maxima.checks_rows,
+            "CHECK_ROWS": how.checks_rows,
             "SHARE": tile.shares,
             "PACK": tile.pack,
             "TURNS": tile.turns,
@@ -229,7 +244,7 @@ def generate_maxima(op: FusedOp, steps: Steps, maxima: Maxima) -> DeviceKernel:
             "HALO": tile.halo,
             "Y_PACK": tile.y_pack,
             "DX_PACK": tile.dx_pack,
-            "WHOLE_COLS": column.x.size % maxima.middle == 0,
+            "WHOLE_COLS": column.x.size % how.middle == 0,
             "THREADS": POOL_THREADS,
             "BLOCKS": tile.blocks,
             "Compute": compute,
@@ -237,5 +252,5 @@ def generate_maxima(op: FusedOp, steps: Steps, maxima: Maxima) -> DeviceKernel:
         },
     )
     blocks = -(-count // POOL_THREADS)
-    steps.add_early(Launch(text, "resample_maxima", (blocks, 1, 1), POOL_THREADS, parameters.pack()))
+    steps.add_early(Launch(text, "resample_pool_backward", (blocks, 1, 1), POOL_THREADS, parameters.pack()))
     return steps.kernel(name)

@@ -1,6 +1,6 @@
-// The gradient of maxima over windows known to the compiler. A thread goes down the rows of x: it finds the maxima of the
-// windows that begin in a row and sends each one's gradient to the element at its place; the rows that no later window
-// reaches are written, the others stay in registers. It has the STRIDE_W * COLS columns of COLS windows (MIDDLE); BESIDE
+// The gradient of pooling with a window known to the compiler. A thread goes down the rows of windows: it sends each one's
+// gradient to its elements, or to that of its maximum, which it finds again. Rows of dx that no later window reaches are
+// written, the others stay in registers. A thread has the STRIDE_W * COLS columns of COLS windows (MIDDLE); BESIDE
 // windows more, BEFORE_OWN of them before its own, reach these columns, and BACK rows of windows reach its first row.
 
 constexpr int WINDOWS = COLS + BESIDE;
@@ -118,6 +118,27 @@ __device__ __forceinline__ void send_back(
     }
 }
 
+// The windows of an average, the first row of which is row h of x.
+__device__ __forceinline__ void spread(
+    const Params& p, int h, int w, const Compute (&gradients)[WINDOWS][PACK], Sums (&sums)[REACH]) {
+    #pragma unroll
+    for (int q = 0; q < WINDOWS; ++q) {
+        const Compute count = elements(p, h, w - LEFT + q * STRIDE_W);
+        #pragma unroll
+        for (int e = 0; e < PACK; ++e) {
+            const Compute share = gradients[q][e] / count;
+            #pragma unroll
+            for (int r = 0; r < WINDOW_H; ++r) {
+                #pragma unroll
+                for (int s = 0; s < WINDOW_W; ++s) {
+                    const int j = q * STRIDE_W + s - LEFT;
+                    if (j >= 0 && j < MIDDLE) sums[r][j][e] += share;
+                }
+            }
+        }
+    }
+}
+
 __device__ __forceinline__ void write_row(const Params& p, int (&at)[RANK], int h, int w, const Sums& sums) {
     const int width = (int)p.image[1];
     at[ROW] = h;
@@ -139,7 +160,7 @@ __device__ __forceinline__ void write_row(const Params& p, int (&at)[RANK], int 
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_maxima(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool_backward(const __grid_constant__ Params p) {
     let_next_start();
     wait_for_launch_before();
     const Count i = (Count)blockIdx.x * THREADS + threadIdx.x;
@@ -168,15 +189,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_maxima(co
         for (int j = 0; j < MIDDLE; ++j)
             #pragma unroll
             for (int e = 0; e < PACK; ++e) sums[r][j][e] = (Compute)0;
-    #pragma unroll
-    for (int r = 0; r < KEPT; ++r) read_line(p, ends, at, h + r, w, lines[r]);
+    if constexpr (IS_MAXIMUM) {
+        #pragma unroll
+        for (int r = 0; r < KEPT; ++r) read_line(p, ends, at, h + r, w, lines[r]);
+    }
     #pragma unroll 1
     for (int turn = -BACK; turn < TURNS; ++turn, h += STRIDE_H) {
         Compute gradients[WINDOWS][PACK];
         read_gradients(p, at, first + turn, column, gradients);
-        #pragma unroll
-        for (int r = KEPT; r < WINDOW_H; ++r) read_line(p, ends, at, h + r, w, lines[r]);
-        send_back(lines, h, gradients, sums);
+        if constexpr (IS_MAXIMUM) {
+            #pragma unroll
+            for (int r = KEPT; r < WINDOW_H; ++r) read_line(p, ends, at, h + r, w, lines[r]);
+            send_back(lines, h, gradients, sums);
+        } else {
+            spread(p, h, w, gradients, sums);
+        }
         #pragma unroll
         for (int r = 0; r < STRIDE_H; ++r) {
             const bool is_own = turn >= 0 && (!CHECK_ROWS || inside(h + r, p.image[0]));
@@ -189,7 +216,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_maxima(co
         }
         #pragma unroll
         for (int r = 0; r < REACH; ++r) {
-            if (r < KEPT) lines[r] = lines[r + STRIDE_H];
+            if (IS_MAXIMUM && r < KEPT) lines[r] = lines[r + STRIDE_H];
             #pragma unroll
             for (int j = 0; j < MIDDLE; ++j)
                 #pragma unroll
