@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from drawn.families import FAMILIES, Case, draw
 from emulator.libraries import host_libraries
 
 from graphdnn.device import device_spec
 from graphdnn.engines import Engine, Task, engines_of
+from graphdnn.engines.engine import _ImageNeed
 from graphdnn.fusion import FusedGraph, fuse
 from graphdnn.heuristics import ASKED_FOR, Choice, Ranking
+from graphdnn.operations import ConvolutionOperation
+from graphdnn.reducing.extents import Axes, with_extents
+from graphdnn.reducing.rebuilding import possible
 
 DRAWN = 12
 DEVICES = ("h200", "a100")
@@ -82,3 +88,28 @@ def test_needs_of_a_kind_hold_for_all_its_shapes(device: str, count: int) -> Non
                 for engine in engines_of("cuda"):
                     assert engine.serves(task) == (found[engine.name] and engine.serves_shape(task)), engine.name
     assert met > count
+
+
+@pytest.mark.parametrize("count", [6, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("direction", ["fprop", "dgrad", "wgrad"])
+def test_needs_of_images_hold_for_all_batches(direction: str, count: int) -> None:
+    """What rankings remember of a batch is true of every other one but that of a single image."""
+    met = 0
+    for family in (f"conv_{direction}", f"conv_{direction}_int"):
+        for seed in range(count):
+            graph = draw(Case(family, 500 + seed, large=seed % 3 == 0)).graph
+            axes = Axes(graph)
+            op = next(o for o in graph.operations if isinstance(o, ConvolutionOperation))
+            batch = axes.root((op.roles[0].uid, 0))
+            found = [possible(partial(with_extents, axes, {batch: n})) for n in (2, 3, 8, 129)]
+            tasks = [Task(one, device_spec("h200")) for graph in found if graph is not None for one in fuse(graph)]
+            by_rule: dict[tuple[int, str], list[Task]] = {}
+            for task in tasks:
+                by_rule.setdefault((task.op.index, task.op.name), []).append(task)
+            for alike in by_rule.values():
+                for engine in engines_of("cuda"):
+                    for need in (n for n in engine.needs if isinstance(n, _ImageNeed)):
+                        verdicts = {need.holds(task) for task in alike}
+                        assert len(verdicts) == 1, (need.id, str(alike[0].op))
+                met += len(alike) > 2
+    assert met >= count

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import count
 from math import sqrt
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from graphdnn.checks import Check, OneOf
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.once import once
 from graphdnn.engines.sum_error import SumError
 from graphdnn.engines.work import reduction_length
 from graphdnn.enums import BehaviorNote, KnobType, LayoutType, NumericalNote, Status
@@ -76,7 +78,8 @@ class Task:
             return (*place, op.rule)
         types = tuple([(port, t.data_type) for port, t in anchor.tensors().items()])
         spatial = anchor.conv.spatial_dims if isinstance(anchor, ConvolutionOperation) else 0
-        return (*place, op.rule, anchor.tag, anchor.compute_type, types, spatial, len(op.prologue))
+        ends = len(op.prologue), op.exit is None
+        return (*place, op.rule, anchor.tag, anchor.compute_type, types, spatial, *ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +204,20 @@ class Engine:
 
     def serves_shape(self, task: Task) -> bool:
         """The verdict on a task of a kind that the engine serves. What declined last time is asked first."""
-        needs = _in_turn.get(self) or _by_kind(self)[1]
+        image = image_of(task)
+        if image is not None:
+            verdict = _verdicts.get((self, image))
+            if verdict is None:
+                if len(_verdicts) >= _MOST_VERDICTS:
+                    _verdicts.clear()
+                verdict = _verdicts[self, image] = all(need.holds(task) for need in _by_kind(self)[1])
+            if not verdict:
+                return False
+        needs = _in_turn.get((self, image is None)) or _by_kind(self)[2 if image is None else 3]
         for need in needs:
             if not need.holds(task):
                 if need is not needs[0]:
-                    _in_turn[self] = need, *(other for other in needs if other is not need)
+                    _in_turn[self, image is None] = need, *(other for other in needs if other is not need)
                 return False
         return True
 
@@ -296,14 +308,63 @@ def needs_rule(id: str, *rules: str) -> Constraint:
     )
 
 
-_in_turn: dict[Engine, tuple[Constraint, ...]] = {}  # needs that shapes are asked for, in their order
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _ImageNeed(Constraint):
+    """Its verdict is that of any number of images but one."""
+
+
+def image_need(
+    id: str,
+    attribute: str,
+    look: Callable[[Task], object],
+    check: Check | Callable[[Task], Check | None],
+    reason: str,
+    fix: str,
+    status: Status = Status.NOT_SUPPORTED,
+    when: Callable[[Task], bool] | None = None,
+) -> Constraint:
+    """A condition of convolutions that does not look at how many images there are, so that rankings ask it once for
+    all batches.
+    """
+    return _ImageNeed(
+        id=id, attribute=attribute, look=look, check=check, reason=reason, fix=fix, status=status, when=when
+    )
+
+
+_MOST_VERDICTS, _MOST_IMAGES = 4096, 1024
+_verdicts: dict[tuple[Engine, int], bool] = {}  # on images, by their number
+_images: dict[tuple[object, ...], int] = {}
+_next = count()
+# Needs that shapes are asked for, in their order; and whether those of images are among them.
+_in_turn: dict[tuple[Engine, bool], tuple[Constraint, ...]] = {}
+
+
+@once
+def image_of(task: Task) -> int | None:
+    """The number of convolutions that differ in how many images there are; None where that is not known."""
+    op, device, anchor = task.op, task.device, task.op.anchor
+    if op.like is None or not isinstance(anchor, ConvolutionOperation) or anchor.problem.n == 1:
+        return None
+    n, filter = anchor.problem.n, anchor.roles[1].uid
+    extents = [
+        (t.dims[1:] if t.dims[0] == n and t.uid != filter else t.dims, t.strides)
+        for t in (*op.inputs, *op.outputs, *op.internal)
+    ]
+    key = op.like, device.compute_capability, device.sm_count, device.shared_memory, *extents
+    number = _images.get(key)
+    if number is None:
+        if len(_images) >= _MOST_IMAGES:
+            _images.clear()
+        number = _images.setdefault(key, next(_next))
+    return number
 
 
 @cache
-def _by_kind(engine: Engine) -> tuple[tuple[Constraint, ...], tuple[Constraint, ...]]:
-    """The needs that are the same for all shapes, and the others."""
-    common = tuple(need for need in engine.needs if isinstance(need, _KindNeed))
-    return common, tuple(need for need in engine.needs if need not in common)
+def _by_kind(engine: Engine) -> tuple[tuple[Constraint, ...], ...]:
+    """Needs that are the same for all shapes; for all batches; those that are not the first; and neither of both."""
+    common, images = (tuple(n for n in engine.needs if isinstance(n, kind)) for kind in (_KindNeed, _ImageNeed))
+    others = tuple(need for need in engine.needs if need not in common)
+    return common, images, others, tuple(need for need in others if need not in images)
 
 
 def sort_needs(engines: Iterable[Engine]) -> None:

@@ -9,7 +9,7 @@ or another fused operation reads them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from graphdnn.fusion.limits import NO_LIMITS, Limits
 from graphdnn.graph import OperationGraph
@@ -67,6 +67,7 @@ class FusedOp:
     inputs: tuple[TensorSpec, ...]  # read from memory, constants and by-value scalars included
     outputs: tuple[TensorSpec, ...]  # written to memory
     internal: tuple[TensorSpec, ...]  # stay in registers, rounded to their type
+    like: object = field(default=None, init=False)  # what it shares with those of other extents, where that is known
 
     @property
     def operations(self) -> tuple[Operation, ...]:

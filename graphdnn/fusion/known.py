@@ -18,9 +18,9 @@ _WITHOUT_CHAINS = (ConvolutionOperation, Matmul, NormBackward, NormForward, Poin
 _Key = tuple[object, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Kernel:
-    """A fused operation by the places of its operations and the uids of its tensors."""
+    """A fused operation by the places of its operations and the uids of its tensors: what its like have in common."""
 
     rule: str
     anchor: int | None
@@ -61,6 +61,8 @@ def known(key: _Key, graph: OperationGraph) -> FusedGraph | None:
         )
         for i, k in enumerate(kernels)
     ]
+    for op, kernel in zip(fused, kernels, strict=True):
+        object.__setattr__(op, "like", kernel)
     return FusedGraph(graph, tuple(fused), ())
 
 

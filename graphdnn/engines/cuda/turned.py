@@ -29,7 +29,7 @@ from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.library.operands import in_memory
 from graphdnn.engines.cuda.mma import gemm as mma_gemm
 from graphdnn.engines.cuda.simt.implicit_copies import channels_last
-from graphdnn.engines.engine import Cost, Engine, Knobs, Task, kind_need, need, needs_rule
+from graphdnn.engines.engine import Cost, Engine, Knobs, Task, image_need, kind_need, need, needs_rule
 from graphdnn.engines.once import once
 from graphdnn.engines.sum_error import CUT
 from graphdnn.enums import LayoutType, NumericalNote
@@ -220,7 +220,7 @@ ENGINE = cuda_engine(
             fix="reduce in a graph of its own",
             when=is_convolution,
         ),
-        need(
+        image_need(
             "cuda_turned.layout",
             "strides",
             lambda task: "as those engines take them",

@@ -30,7 +30,7 @@ def _longest(task: Task) -> int:
 
 @once
 def _most_elements(task: Task) -> int:
-    return max(t.elements for t in (*task.op.inputs, *task.op.outputs))
+    return max([t.elements for t in (*task.op.inputs, *task.op.outputs)])
 
 
 # Of engines whose smallest tiles take up to what every device has; a limit on shared memory can leave them less.
@@ -61,7 +61,7 @@ CUDA_NEEDS: tuple[Constraint, ...] = (
         Equals(f"extents up to {_INT_MAX}"),
         reason="coordinates are 32-bit numbers in kernels; addresses are 64-bit",
         fix="divide the longest axis among several graphs",
-        when=lambda task: _longest(task) > _INT_MAX,
+        when=lambda task: _most_elements(task) > _INT_MAX and _longest(task) > _INT_MAX,
     ),
 )
 

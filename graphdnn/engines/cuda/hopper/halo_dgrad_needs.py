@@ -19,7 +19,7 @@ from graphdnn.engines.cuda.hopper.halo_dgrad_tiles import TILE, choose
 from graphdnn.engines.cuda.hopper.maps import LIMITS
 from graphdnn.engines.cuda.hopper.needs import product_needs, types_of
 from graphdnn.engines.cuda.simt.implicit_product import product_of
-from graphdnn.engines.engine import Task, need
+from graphdnn.engines.engine import Task, image_need, need
 from graphdnn.operations import ConvBackwardData
 from graphdnn.rules import Constraint
 
@@ -81,7 +81,7 @@ def dgrad_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             when=_is_gradient,
             attribute="w.dims",
         ),
-        need(
+        image_need(
             f"{prefix}.stride",
             "conv.filter_strides",
             lambda task: len(product_of(task.op).residues),

@@ -10,7 +10,7 @@ from graphdnn.engines.cuda.hopper.halo_shape import shape_of
 from graphdnn.engines.cuda.hopper.halo_tiles import TILE, choose
 from graphdnn.engines.cuda.hopper.needs import is_wgrad, product_needs, types_of
 from graphdnn.engines.cuda.hopper.patch_needs import is_one_walk, patch_needs
-from graphdnn.engines.engine import Task, kind_need, need
+from graphdnn.engines.engine import Task, image_need, kind_need
 from graphdnn.rules import Constraint
 
 _CHANNELS = 2  # axis of a result's coordinates
@@ -50,7 +50,7 @@ def halo_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             shares=lambda task: not is_flat(task.op),
         ),
         prologue_need(prefix, is_convolution),
-        need(
+        image_need(
             f"{prefix}.layout",
             "y.strides",
             lambda task: roles_of(task).space(roles_of(task).output).strides(task.op.outputs[0])[_CHANNELS],
@@ -59,7 +59,7 @@ def halo_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             fix="nothing to do: another engine serves results of channels first",
             when=_is_pixels,
         ),
-        need(
+        image_need(
             f"{prefix}.filter",
             "w.dims",
             lambda task: shape_of(task.op).taps,

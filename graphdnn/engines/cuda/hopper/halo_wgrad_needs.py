@@ -9,7 +9,7 @@ from graphdnn.engines.cuda.hopper.halo_wgrad_tiles import PARTS, TILE, Shape, ch
 from graphdnn.engines.cuda.hopper.needs import capability_need, is_wgrad, types_and_sum, wgrad_need
 from graphdnn.engines.cuda.hopper.patch_needs import is_one_walk, patch_needs
 from graphdnn.engines.cuda.simt.implicit_product import product_of
-from graphdnn.engines.engine import Task, kind_need, need, needs_rule
+from graphdnn.engines.engine import Task, image_need, kind_need, needs_rule
 from graphdnn.engines.once import once
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
@@ -60,7 +60,7 @@ NEEDS: tuple[Constraint, ...] = (
         stride="neighbouring pixels of the gradient meet neighbours of the image, as they lie in shared memory",
         groups="a patch is multiplied by the gradients of one group",
     ),
-    need(
+    image_need(
         f"{_NAME}.patches",
         "dy.dims",
         lambda task: (shape_of(task.op).pixels, shape_of(task.op).taps),

@@ -22,7 +22,7 @@ from graphdnn.engines.cuda.hopper.operands import ALIGNMENT
 from graphdnn.engines.cuda.hopper.product import ACROSS_K
 from graphdnn.engines.cuda.hopper.tiles import ROW
 from graphdnn.engines.cuda.simt.implicit_product import gathered_and_plain, product_of
-from graphdnn.engines.engine import Task, kind_need, need, needs_rule
+from graphdnn.engines.engine import Task, image_need, kind_need, needs_rule
 from graphdnn.engines.once import once
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
@@ -139,7 +139,7 @@ def one_walk_needs(prefix: str, condition: Condition) -> tuple[Constraint, ...]:
     """What every walk through an image keeps to; asked of tasks that ``condition`` is true of."""
     return (
         ROOM,
-        need(
+        image_need(
             f"{prefix}.walk",
             "conv.pre_paddings",
             _outside,
@@ -155,7 +155,7 @@ def walk_needs(prefix: str, condition: Condition) -> tuple[Constraint, ...]:
     """The copy unit walks through the image, once for each residue; asked of tasks that ``condition`` is true of."""
     return (
         *one_walk_needs(prefix, lambda task: condition(task) and len(product_of(task.op).residues) <= MOST_RESIDUES),
-        need(
+        image_need(
             f"{prefix}.residues",
             "conv.filter_strides",
             lambda task: len(product_of(task.op).residues),
@@ -174,7 +174,7 @@ def _may_lie_across(pairs: Pairs) -> bool:
 
 def _group_start_need(prefix: str, when: Condition) -> Constraint:
     """Of engines that serve filter gradients: nothing else walks through one group."""
-    return need(
+    return image_need(
         f"{prefix}.group_start",
         "dw.dims",
         _group_bytes,
@@ -233,7 +233,7 @@ def hopper_needs(prefix: str, pairs: Pairs, sums: DataType = DataType.FLOAT) -> 
 
     return (
         *product_needs(prefix, pairs, _is_multiplied, sums),
-        need(
+        image_need(
             f"{prefix}.across_k",
             "data_type",
             lambda task: types_of(task)[0],
@@ -244,7 +244,7 @@ def hopper_needs(prefix: str, pairs: Pairs, sums: DataType = DataType.FLOAT) -> 
         ),
         prologue_need(prefix, is_convolution),
         *walk_needs(prefix, _is_multiplied),
-        need(
+        image_need(
             f"{prefix}.groups",
             "w.dims",
             _summed,
