@@ -204,19 +204,20 @@ def test_layers_compile_cleanly_with_more_knobs(text: str, device: str) -> None:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_any_knobs_fit_the_smallest_device(text: str) -> None:
-    """Whatever is asked, there is a prediction and a text, and no more blocks are promised than a multiprocessor holds."""
+    """Whatever is asked, there is a prediction and a text, and no more is asked of a multiprocessor than it has."""
     device, rng = device_spec("l40s"), random.Random(text)
     for op in _prepared(text).fused:
         task = Task(op, device)
         for engine in (e for e in ENGINES if "cuda" in e.places and e.knobs and e.serves(task)):
-            for _ in range(DRAWN_SETTINGS):
-                knobs = engine.settings({knob.type: rng.choice(knob.values) for knob in engine.knobs})
+            drawn = [{knob.type: rng.choice(knob.values) for knob in engine.knobs} for _ in range(DRAWN_SETTINGS)]
+            for knobs in map(engine.settings, ({}, *drawn)):
                 assert engine.cost(task, knobs).seconds > 0
                 kernel = engine.compile(task, knobs)
                 assert isinstance(kernel, DeviceKernel)
                 for step in kernel.steps:
                     if isinstance(step, Launch):
                         assert step.block * _promised(step) <= WARP * device.warps, (engine.name, dict(knobs))
+                        assert step.shared <= device.shared_memory - 1024, (engine.name, dict(knobs))
 
 
 def _promised(launch: Launch) -> int:

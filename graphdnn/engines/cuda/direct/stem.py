@@ -38,6 +38,7 @@ _WEIGHTS = 112  # registers of a thread for filters
 _MANY, _NARROW = 64, 32
 _HALF = 88  # with which two blocks share a multiprocessor
 _SHARED = 100_000  # bytes of a block: two of them share a multiprocessor
+_RESERVED = 1024  # that the system takes of each block
 _WARPS = 8
 # Of 484 products of a filter: sums of two unsigned bytes would pass 2^24.
 _BYTES = (
@@ -77,7 +78,8 @@ class Plan:
     rows: int  # output rows of a tile
 
     @classmethod
-    def of(cls, p: ConvProblem, chosen_rows: int) -> Plan:
+    def of(cls, p: ConvProblem, device: DeviceSpec, wanted_rows: int) -> Plan:
+        """``wanted_rows``: 0 where they are chosen by the shape; no more of them than there is room for."""
         stride, c = p.stride, p.c
         reach = p.pre_padding[1] * c
         before = -(-(reach + 1) // 8) * 8
@@ -94,11 +96,15 @@ class Plan:
         parts = min(-(-p.k // max(1, 8 * tiles_n)), 4)
         parts = 1 if parts == 1 else 2 if parts == 2 else 4
         plan = cls(lead, before, window, pitch, tiles_n, parts, 1)
-        rows = chosen_rows or max(
-            (r for r in range(1, 9) if plan.shared(p, r, 2) <= _SHARED),
-            key=lambda r: (min(r, 4), -(-p.output[0] // r) * -r, -r),
-            default=1,
-        )
+        if wanted_rows:
+            room = device.shared_memory - _RESERVED
+            rows = max((r for r in range(1, wanted_rows + 1) if plan.shared(p, r, 2) <= room), default=1)
+        else:
+            rows = max(
+                (r for r in range(1, 9) if plan.shared(p, r, 2) <= _SHARED),
+                key=lambda r: (min(r, 4), -(-p.output[0] // r) * -r, -r),
+                default=1,
+            )
         return cls(lead, before, window, pitch, tiles_n, parts, rows)
 
     def weights(self, p: ConvProblem) -> int:
@@ -153,7 +159,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     roles, p = Roles.of(anchor), anchor.problem
     x, steps = anchor.x, Steps(op, device)
     w, strides = packed_filter(steps, roles, anchor.w)
-    plan = Plan.of(p, knobs[_ROWS.type])
+    plan = Plan.of(p, device, knobs[_ROWS.type])
     y_space, x_strides = image_space(roles, roles.output), image_space(roles, x).strides(x)
     compute = COMPUTE_TYPE[anchor.compute_type]
     are_bytes = x.data_type in INTEGERS
@@ -242,7 +248,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     p, x = problem_of(task), operands_of(task)["x"]
-    plan = Plan.of(p, knobs[_ROWS.type])
+    plan = Plan.of(p, task.device, knobs[_ROWS.type])
     depth = p.filter[0] * _depth(p, plan.lead)
     strides = image_space(Roles.of(task.op.anchor), x).strides(x)  # type: ignore[arg-type]
     groups = _warpgroups(p, plan, x, strides, 2, task.device, knobs)
@@ -258,7 +264,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 def _fits(task: Task) -> int:
     p = problem_of(task)
-    plan = Plan.of(p, 0)
+    plan = Plan.of(p, task.device, 0)
     return plan.shared(p, 1, 2) if plan.tiles_n else 0
 
 

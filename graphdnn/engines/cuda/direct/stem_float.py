@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphdnn.checks import InRange, OneOf
+from graphdnn.checks import AtMost, OneOf
 from graphdnn.convolution import ConvProblem
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.direct.geometry import copied_at_once, image_space, packed_filter
@@ -29,7 +29,7 @@ _TAG = "conv_fprop"
 _WARPS = 8
 _STAGES = 2
 _SIZE = 4  # bytes of an element
-_SHARED = 115_000  # bytes of a block: two of them share a multiprocessor
+_RESERVED = 1024  # bytes of shared memory that the system takes of each block
 _PACE = 0.75  # of the peak, beside reading operands
 _TYPES = (
     OneOf((DataType.FLOAT, DataType.FLOAT)),
@@ -52,7 +52,8 @@ class Plan:
     pitch: int
 
     @classmethod
-    def of(cls, p: ConvProblem, rows: int, pixels: int) -> Plan:
+    def of(cls, p: ConvProblem, device: DeviceSpec, rows: int, pixels: int) -> Plan:
+        """``rows``, ``pixels``: 0 where they are chosen by the shape; of rows no more than there is room for."""
         width = p.output[1]
         channels = min((8, 4), key=lambda n: -(-p.k // (8 * n)) * n * (1 + (4 / n) / 8))
         pixels = pixels or min((8, 7, 6, 5), key=lambda n: -(-width // (4 * n)) * n * (1 + 2 / n))
@@ -64,20 +65,25 @@ class Plan:
         def plan(rows: int) -> Plan:
             return cls(pixels, channels, rows, before, before - reach, pitch)
 
+        room = device.shared_memory - _RESERVED
+        fitting = [r for r in range(1, (rows or 8) + 1) if plan(r).shared(p) <= room] or [1]
         if rows:
-            return plan(rows)
-        fitting = [r for r in range(1, 9) if plan(r).shared(p) <= 2 * _SHARED] or [1]
+            return plan(fitting[-1])
         # Some rows are read by two tiles.
-        return plan(min(fitting, key=lambda r: plan(r).turns(p) * (1 + 0.05 * p.filter[0] / r)))
+        return plan(min(fitting, key=lambda r: plan(r).turns(p, device) * (1 + 0.05 * p.filter[0] / r)))
 
     def units(self, p: ConvProblem) -> int:
         """What a warp does at a time, of a row."""
         return -(-p.output[1] // (4 * self.pixels))
 
-    def turns(self, p: ConvProblem) -> float:
+    def resident(self, p: ConvProblem, device: DeviceSpec) -> int:
+        """Blocks that share a multiprocessor."""
+        return 2 if 2 * (self.shared(p) + _RESERVED) <= device.shared_memory else 1
+
+    def turns(self, p: ConvProblem, device: DeviceSpec) -> float:
         """Of a block's warps, for an image; a block that is alone on its multiprocessor takes longer."""
         turns = -(-p.output[0] // self.rows) * -(-self.rows * self.units(p) // _WARPS)
-        return turns * (1.2 if self.shared(p) > _SHARED else 1.0)
+        return turns * (1.2 if self.resident(p, device) == 1 else 1.0)
 
     def shared(self, p: ConvProblem) -> int:
         """Bytes of shared memory."""
@@ -91,7 +97,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     roles, p = Roles.of(anchor), anchor.problem
     x, steps = anchor.x, Steps(op, device)
     w, strides = packed_filter(steps, roles, anchor.w)
-    plan = Plan.of(p, knobs[_ROWS.type], knobs[_PIXELS.type])
+    plan = Plan.of(p, device, knobs[_ROWS.type], knobs[_PIXELS.type])
     x_space, y_space = image_space(roles, x), image_space(roles, roles.output)
     parameters = Parameters(steps.places)
     width = min(4, width_for(y_space, steps.epilogue_tensors(), 1))
@@ -111,8 +117,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         "filter_c": strides[2], "filter_r": strides[4], "filter_s": strides[5],
     }.items():  # fmt: skip
         parameters.integer(name, value)
-    shared = plan.shared(p)
-    resident = 2 if 2 * shared <= device.shared_memory - 2048 else 1
+    shared, resident = plan.shared(p), plan.resident(p, device)
     how = f"r{p.filter[0]}s{p.filter[1]}c{p.c}p{plan.rows}x{plan.pixels}x{plan.channels}"
     text = kernel_text(
         f"conv_fprop__direct_stem_float_{how}__{op.name}",
@@ -134,9 +139,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     p = problem_of(task)
-    plan = Plan.of(p, knobs[_ROWS.type], knobs[_PIXELS.type])
+    plan = Plan.of(p, task.device, knobs[_ROWS.type], knobs[_PIXELS.type])
     channels = -(-p.k // (8 * plan.channels)) * 8 * plan.channels
-    pixels = p.n * plan.turns(p) * _WARPS * 4 * plan.pixels
+    pixels = p.n * plan.turns(p, task.device) * _WARPS * 4 * plan.pixels
     reading = 1 + (plan.pixels / 2 + plan.channels / 4) / (plan.pixels * plan.channels)
     rate = _PACE * task.device.rate(DataType.FLOAT)
     others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor)
@@ -152,8 +157,8 @@ ENGINE = cuda_engine(
         need(
             "cuda_direct_stem_float.row",
             "x.dims[3]",
-            lambda task: Plan.of(problem_of(task), 1, 0).shared(problem_of(task)),
-            InRange(1, 2 * _SHARED),
+            lambda task: Plan.of(problem_of(task), task.device, 1, 0).shared(problem_of(task)),
+            lambda task: AtMost(task.device.shared_memory - _RESERVED),
             reason="filters, and the rows of a filter's height twice, whole, are kept in shared memory",
             fix="divide the image into narrower ones",
             when=lambda task: is_served(task, _TAG),
