@@ -222,13 +222,14 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     if op.a.data_type is DataType.INT8:
         copies += [t for t, k in ((op.a, -1), (op.b, -2)) if t not in copies and whole(t.extents).strides(t)[k] != 1]
     kind = result_type(op.c, task.op, RESULTS[op.a.data_type, ARITHMETIC[op.compute_type]])
-    result = op.c.elements * ELEMENTS[kind].bytes
+    is_direct = kind is op.c.data_type and not task.op.epilogue and task.op.exit is None
+    result = op.c.bytes if is_direct else op.c.elements * ELEMENTS[kind].bytes
     phases = {
         "operands": (0.0, 2.0 * sum(t.bytes for t in copies)),
         "product": (product, float(op.a.bytes + op.b.bytes + result)),
     }
     launches = _calls(task) + len(copies)
-    if kind is not op.c.data_type or task.op.epilogue or task.op.exit is not None:
+    if not is_direct:
         phases["finish"] = finish_phase(task.op, device, result)
         launches += 1
     return phased_cost(task, phases, launches)
