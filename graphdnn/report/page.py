@@ -140,7 +140,7 @@ def comparison_page(left: Contents, right: Contents, version: str = "") -> str:
         ("numeric class", *map(_class_of, pairs)),
     ]
     marked = [
-        (element("b", name) if str(a) != str(b) else name, a, b) for name, a, b in rows
+        (element("b", name) if str(a) != str(b) else name, a, b) for name, a, b in rows if str(a) or str(b)
     ]  # what differs stands out
     only = [
         (", ".join(r for r in a.ledger.rules if r not in b.ledger.rules) or "none") for a, b in (pairs, (right, left))
@@ -149,9 +149,9 @@ def comparison_page(left: Contents, right: Contents, version: str = "") -> str:
     points = [(c.kernels, c.measured) for c in pairs]
     roofs = [element("div", element("h3", c.title), roofline(c.kernels, c.measured, points)) for c in pairs]
     sections: list[Markup] = [
-        section("Side by side", table(("", left.title, right.title), marked)),
+        section("Side by side", element("div", table(("", left.title, right.title), marked), class_="sides")),
         section("Kernels", element("div", *drawn, class_="pair")),
-        section("Refused only here", table((left.title, right.title), [only])),
+        section("Refused only here", element("div", table((left.title, right.title), [only]), class_="sides")),
         section("Rooflines", element("div", *roofs, class_="pair")),
     ]
     title = f"{left.title} and {right.title}"
