@@ -304,6 +304,24 @@ def turned_cases() -> Iterator[tuple[str, Case]]:
     yield "rest", asked("f64", "")
 
 
+def joined_cases() -> Iterator[tuple[str, Case]]:
+    """Rules of the convolutions whose groups are joined."""
+    engine = "cuda_joined"
+
+    def asked(text: str) -> Case:
+        return declined(engine, parse(text).build_operation_graph().operations, H200)
+
+    between = tensor(13, IMAGE, is_virtual=True)
+    first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
+    second = operation("conv_fprop", x=between, w=tensor(2, (4, 2, 1, 1)), y=tensor(3, IMAGE))
+    yield "prologue", declined(engine, (first, second), H200)
+    yield "groups", asked("conv x=f16[1,16,8,8]nhwc w=f16[16,16,3,3]")
+    yield "channels", asked("conv x=f16[1,1024,8,8]nhwc w=f16[1024,512,3,3]")
+    yield "operands", asked("wgrad x=f16[1,16,8,8]nhwc dy=f16[1,16,6,6]nhwc dw=[16,8,3,3] + relu")
+    yield "size", asked("conv x=f16[1,16384,64,64]nhwc w=f16[16384,256,31,31]")
+    yield "rest", asked("conv x=f64[1,16,8,8]nhwc w=f64[16,8,3,3]")
+
+
 def planes_cases(engine: str) -> Iterator[tuple[str, Case]]:
     """Rules of the products of planes: of wide integers, and of fp32."""
     kind, other, compute = ("f32", "f16", "") if engine.endswith("float") else ("i16", "i8", " compute=i32 out=i32")
@@ -561,6 +579,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     **{f"cuda_widened.{rule}": case for rule, case in widened_cases()},
     **{f"cuda_ahead.{rule}": case for rule, case in ahead_cases()},
     **{f"cuda_turned.{rule}": case for rule, case in turned_cases()},
+    **{f"cuda_joined.{rule}": case for rule, case in joined_cases()},
     **{
         f"{name}.{rule}": case
         for name, kinds in {

@@ -1,0 +1,249 @@
+"""Engine ``cuda_joined``: groups of few channels on tensor cores, several groups as one with zeros in its filters.
+
+The copy unit brings 64 channels at a time, and a product of 64 columns takes as long as one of fewer: groups of 8 to 56
+channels leave most of both unused. Filters that read the channels of several groups, zeros but for their own, make
+one group of them that fills both; what is multiplied with zeros is work that was there before. Images stay as they are.
+Filters are joined by a launch; a filter gradient is computed for the joined filters, of which the blocks on the
+diagonal are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from graphdnn.checks import AtLeast, AtMost, Equals
+from graphdnn.convolution import ConvProblem
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.generator.convolution_needs import INT_MAX, convolution_of, is_convolution, problem_of
+from graphdnn.engines.cuda.generator.convolution_roles import padded
+from graphdnn.engines.cuda.generator.cost import also
+from graphdnn.engines.cuda.generator.engine import cuda_engine
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.generator.space import is_addressable
+from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.hopper import gemm as hopper_gemm
+from graphdnn.engines.cuda.hopper import halo as hopper_halo
+from graphdnn.engines.cuda.hopper import halo_dgrad as hopper_halo_dgrad
+from graphdnn.engines.cuda.hopper import halo_wgrad as hopper_halo_wgrad
+from graphdnn.engines.cuda.library.operands import in_memory
+from graphdnn.engines.engine import Cost, Engine, Knobs, Task, kind_need, need, needs_rule
+from graphdnn.engines.once import once
+from graphdnn.enums import LayoutType, NumericalNote
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import ConvBackwardFilter, ConvolutionOperation
+from graphdnn.tensors import TensorSpec
+
+_ENGINES: tuple[Engine, ...] = (
+    hopper_gemm.ENGINE, hopper_halo.ENGINE, hopper_halo_wgrad.ENGINE, hopper_halo_dgrad.ENGINE,
+)  # fmt: skip
+_ROW = 64  # channels that are copied at a time
+_MOST = 64  # channels of a joined group for each of its own: beyond, zeros are most of the work
+_THREADS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """The convolution with fewer groups. ``together``: groups of one; ``filters``: of a joined group, as they lie."""
+
+    op: FusedOp
+    together: int
+    filters: TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class _Choices:
+    joined: tuple[_Joined, ...]
+    ranked: dict[int, tuple[DeviceSpec, list[tuple[float, Engine, _Joined]]]] = field(default_factory=dict)
+
+
+def _counts(p: ConvProblem) -> list[int]:
+    """Groups that become one: as few as fill rows on both sides, and all of them."""
+    fitting = [n for n in range(2, p.groups) if p.groups % n == 0 and n * p.c % _ROW == n * p.k % _ROW == 0]
+    return [n for n in dict.fromkeys([*fitting[:1], p.groups]) if 1 < n <= _MOST]
+
+
+@once
+def _choices(op: FusedOp) -> _Choices:
+    anchor = op.anchor
+    assert isinstance(anchor, ConvolutionOperation)
+    return _Choices(tuple(_join(op, anchor, count) for count in _counts(anchor.problem)))
+
+
+def _join(op: FusedOp, anchor: ConvolutionOperation, count: int) -> _Joined:
+    _, w, _ = anchor.roles
+    dims = (w.extents[0], w.extents[1] * count, *w.extents[2:])
+    strides, size = [0] * len(dims), 1
+    for axis in (1, *range(len(dims) - 1, 1, -1), 0):
+        strides[axis], size = size, size * dims[axis]
+    uid = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal)) - 1
+    filters = in_memory(w, uid=uid).model_copy(update={"dims": dims, "strides": tuple(strides)})
+    (port,) = (port for port, t in anchor.tensors().items() if t.uid == w.uid)
+    swap = {w.uid: filters}
+    joined = replace(
+        op,
+        anchor=anchor.model_copy(update={port: filters}),
+        inputs=tuple(swap.get(t.uid, t) for t in op.inputs),
+        outputs=tuple(swap.get(t.uid, t) for t in op.outputs),
+    )
+    return _Joined(joined, count, filters)
+
+
+def _ranked(op: FusedOp, device: DeviceSpec) -> list[tuple[float, Engine, _Joined]]:
+    """The engines that do it, with what they are given, the fastest first."""
+    choices = _choices(op)
+    known = choices.ranked.get(id(device))
+    if known is None:
+        found = []
+        for joined in choices.joined:
+            task = Task(joined.op, device)
+            found += [(e.cost(task, e.defaults()).seconds, e, joined) for e in _ENGINES if e.serves(task)]
+        known = choices.ranked[id(device)] = device, sorted(found, key=lambda one: one[0])
+    return known[1]
+
+
+def _is_ours(task: Task) -> bool:
+    """Groups in the channels' axis, and filters whose elements have addresses."""
+    if not is_convolution(task) or task.op.prologue or task.op.exit is not None:
+        return False
+    anchor = convolution_of(task)
+    x, w, _ = anchor.roles
+    is_alone = not isinstance(anchor, ConvBackwardFilter) or not task.op.epilogue
+    return (
+        problem_of(task).groups > 1 and len(x.dims) == anchor.conv.spatial_dims + 2 and is_addressable(w) and is_alone
+    )
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    steps = Steps(op, device)
+    _, engine, joined = _ranked(op, device)[0]
+    anchor = op.anchor
+    assert isinstance(anchor, ConvolutionOperation)
+    filters, w = joined.filters, anchor.roles[1]
+    steps.places[filters.uid] = steps.allocate(filters.bytes)
+    is_gradient = isinstance(anchor, ConvBackwardFilter)
+    if not is_gradient:
+        steps.add_early(_joining(steps, anchor.problem, w, joined))
+    kernel = engine.compile(Task(joined.op, device), engine.defaults())
+    assert isinstance(kernel, DeviceKernel)
+    steps.include(kernel)
+    if is_gradient:
+        steps.moved(*_diagonal(anchor.problem, w, joined))
+    return steps.kernel(kernel.name)
+
+
+def _joining(steps: Steps, p: ConvProblem, w: TensorSpec, joined: _Joined) -> Launch:
+    parameters = Parameters(steps.places)
+    parameters.tensor("from", w)
+    parameters.tensor("to", joined.filters, is_output=True)
+    stride_k, stride_c, *strides = w.strides
+    sizes, steps_of = padded(p.filter, 1), padded(tuple(strides), 0)
+    for name, value in {
+        "count": joined.filters.elements, "channels": p.c, "groups": joined.together, "filters": p.k,
+        "taps": prod(sizes), "size_1": sizes[1], "size_2": sizes[2], "stride_k": stride_k, "stride_c": stride_c,
+        "stride_0": steps_of[0], "stride_1": steps_of[1], "stride_2": steps_of[2],
+    }.items():  # fmt: skip
+        parameters.integer(name, value)
+    text = kernel_text(
+        "join_filters",
+        ["next_launch.cuh", "join_filters.cu"],
+        parameters=parameters.text,
+        functions=(),
+        constants={"THREADS": _THREADS, "Element": STORAGE[w.data_type]},
+    )
+    blocks = -(-joined.filters.elements // _THREADS)
+    return Launch(text, "join_filters", (blocks, 1, 1), _THREADS, parameters.pack())
+
+
+def _diagonal(p: ConvProblem, dw: TensorSpec, joined: _Joined) -> tuple[TensorSpec, TensorSpec]:
+    """The groups' own blocks of the joined gradient, and where they go: (joined group, group, k, c, taps)."""
+    made, n = joined.filters, joined.together
+    dims = (p.groups // n, n, p.k, p.c, *p.filter)
+
+    def seen(spec: TensorSpec, along: int) -> TensorSpec:
+        k, c, *taps = spec.strides
+        strides = (n * p.k * k, p.k * k + along * c, k, c, *taps)
+        return spec.model_copy(update={"dims": dims, "strides": strides, "is_virtual": False})
+
+    return seen(made, p.c), seen(dw, 0)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    _, engine, joined = _ranked(task.op, task.device)[0]
+    w = convolution_of(task).roles[1]
+    rest = engine.cost(Task(joined.op, task.device), engine.defaults())
+    is_gradient = isinstance(task.op.anchor, ConvBackwardFilter)
+    traffic = float(2 * w.bytes if is_gradient else w.bytes + joined.filters.bytes)
+    return also(rest, task.device, "filters", traffic, 1)
+
+
+ENGINE = cuda_engine(
+    id=93,
+    name="cuda_joined",
+    summary="groups of few channels on tensor cores: several groups as one, with zeros in its filters",
+    needs=(
+        needs_rule("cuda_joined.operation", "conv"),
+        kind_need(
+            "cuda_joined.prologue",
+            "prologue",
+            lambda task: len(task.op.prologue),
+            Equals(0),
+            reason="operands go to shared memory as they are, without passing through registers",
+            fix="let the pointwise operations before the convolution write their result",
+            when=is_convolution,
+        ),
+        need(
+            "cuda_joined.groups",
+            "groups",
+            lambda task: problem_of(task).groups,
+            AtLeast(2),
+            reason="there is nothing to join",
+            fix="nothing to do: other engines serve a single group",
+            when=is_convolution,
+        ),
+        need(
+            "cuda_joined.channels",
+            "w.dims[1]",
+            lambda task: max(problem_of(task).c, problem_of(task).k),
+            AtMost(4 * _ROW),
+            reason="groups of many channels fill rows themselves",
+            fix="nothing to do: other engines serve such groups as they are",
+            when=lambda task: is_convolution(task) and problem_of(task).groups > 1,
+        ),
+        need(
+            "cuda_joined.operands",
+            "operation",
+            lambda task: task.op.name,
+            Equals("groups in the axis of channels, filters with an address for each element, nothing after gradients"),
+            reason="joined groups are one in a tensor's axis of channels, and a filter gradient is cut out afterwards",
+            fix="write x as [N, G*C, ...] and w as [G*K, C, ...]; end the graph with the filter gradient",
+            when=lambda task: (
+                is_convolution(task) and problem_of(task).groups > 1 and not task.op.prologue and not _is_ours(task)
+            ),
+        ),
+        need(
+            "cuda_joined.size",
+            "w.dims",
+            lambda task: max((j.filters.elements for j in _choices(task.op).joined), default=0),
+            AtMost(INT_MAX),
+            reason="joined filters are counted in 32 bits",
+            fix="nothing to do: another engine serves it",
+            when=_is_ours,
+        ),
+        need(
+            "cuda_joined.rest",
+            "operation",
+            lambda task: task.op.name,
+            Equals("what an engine for tensor cores of compute capability 9.0 serves with joined filters"),
+            reason="the rest is done by those engines, and each of them declines it",
+            fix="nothing to do: another engine serves it",
+            when=lambda task: _is_ours(task) and not _ranked(task.op, task.device),
+        ),
+    ),
+    cost=_cost,
+    generate=generate,
+    layout=LayoutType.PREFERRED_NHWC,
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+)

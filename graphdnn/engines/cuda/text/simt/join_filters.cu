@@ -1,0 +1,22 @@
+// The filters of several groups as those of one: each reads the channels of all of them, zeros but for its own group's.
+//
+// Joined filters lie channels last. A thread writes one element.
+
+extern "C" __global__ void __launch_bounds__(THREADS) join_filters(const __grid_constant__ Params p) {
+    let_next_start();
+    wait_for_launch_before();
+    const unsigned int i = blockIdx.x * (unsigned int)THREADS + threadIdx.x;
+    if (i >= (unsigned int)p.count) return;
+    const unsigned int channels = (unsigned int)p.channels, groups = (unsigned int)p.groups;
+    unsigned int rest = i / (channels * groups);
+    const unsigned int at = i - rest * channels * groups;  // among the joined channels
+    const unsigned int tap = rest % (unsigned int)p.taps;
+    rest /= (unsigned int)p.taps;
+    const unsigned int f2 = tap % (unsigned int)p.size_2, upper = tap / (unsigned int)p.size_2;
+    const unsigned int f1 = upper % (unsigned int)p.size_1, f0 = upper / (unsigned int)p.size_1;
+    const unsigned int group = at / channels, c = at - group * channels;
+    Element value = Element();
+    if (rest / (unsigned int)p.filters % groups == group)
+        value = p.from[rest * p.stride_k + c * p.stride_c + f0 * p.stride_0 + f1 * p.stride_1 + f2 * p.stride_2];
+    p.to[i] = value;
+}
