@@ -166,9 +166,9 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             refuse_names((*self._expected, *self._scalars), bindings)
         number = self._runtime.current_stream() if stream is None else stream_number(stream)
         known = self._known
-        ids = tuple(map(id, arrays))
-        if ids != known.ids or not self._looks.have_shapes(arrays):
-            known = self._admit(arrays, ids, number)
+        ids = known.ids
+        if ids is None or not self._looks.are(arrays, ids):
+            known = self._admit(arrays, number)
         values = self._words(scalars) if scalars else ()
         scratch = self._scratch(workspace, known) if self.workspace_size else 0
         try:
@@ -201,13 +201,13 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             self._numbers = tuple(scalars), words
         return words
 
-    def _admit(self, arrays: Sequence[Any], ids: tuple[int, ...], stream: int) -> _Admitted:
+    def _admit(self, arrays: Sequence[Any], stream: int) -> _Admitted:
         """Arrays that are not remembered: checked. Those of two calls one after the other are remembered."""
         assert self.loaded_on is not None
         if not self._runtime.is_current():
             self._check_current()
         addresses = self._looks.addresses(arrays, self._array_type, self.loaded_on) or self._checked(arrays, stream)
-        known = self._known
+        known, ids = self._known, tuple(map(id, arrays))
         if ids == self._seen and all(map(_is_of_cupy, arrays)):
             self._known = known = _Admitted(arrays, addresses)
         elif addresses != known.addresses:

@@ -18,13 +18,13 @@ _MOST = 8  # strides of an array
 
 
 class Looks(NamedTuple):
-    """``have_shapes(arrays)``: extents alone, all that can be set on an array that was looked at before.
-    ``addresses(arrays, kind, device)``: where arrays of this class and device lie that are exactly as described and
-    apart from each other; None for any other ones. ``strides``: for each array those that were found to be right, in
-    bytes; axes of one element may have any.
+    """``are(arrays, ids)``: whether arrays are those that were looked at before, by identity, with the extents of
+    then: nothing else can be set. ``addresses(arrays, kind, device)``: where arrays of this class and device lie that
+    are exactly as described and apart from each other; None for any other ones. ``strides``: for each array those that
+    were found to be right, in bytes; axes of one element may have any.
     """
 
-    have_shapes: Callable[[Arrays], bool]
+    are: Callable[[Arrays, tuple[int, ...]], bool]
     addresses: Callable[[Arrays, type | None, int], tuple[int, ...] | None]
     strides: tuple[list[tuple[int, ...]], ...]
 
@@ -41,8 +41,8 @@ def looks_of(expected: Sequence[Expected]) -> Looks:
         (_types(e), e.layout[1], known, promised_alignment(e.spec) - 1, e.spec.bytes)
         for e, known in zip(expected, strides, strict=True)
     ]
-    have_shapes, addresses = _written(tuple([e.is_output for e in expected]))(*rows)
-    return Looks(have_shapes, addresses, strides)
+    are, addresses = _written(tuple([e.is_output for e in expected]))(*rows)
+    return Looks(are, addresses, strides)
 
 
 def _types(want: Expected) -> tuple[Any, ...]:
@@ -62,9 +62,10 @@ def _written(are_outputs: tuple[bool, ...]) -> Any:
     lines = [
         f"def make({', '.join(f'row{i}' for i in places)}):",
         *(f"    t{i}, s{i}, r{i}, m{i}, n{i} = row{i}" for i in places),
-        "    def have_shapes(arrays):",
+        "    def are(arrays, ids, id=id):",
         unpacked,
-        f"        return {' and '.join(f'a{i}.shape == s{i}' for i in places)}",
+        f"        {', '.join(f'i{i}' for i in places)}, = ids",
+        f"        return {' and '.join(f'id(a{i}) == i{i} and a{i}.shape == s{i}' for i in places)}",
         "    def addresses(arrays, kind, device):",
         unpacked,
     ]
@@ -77,7 +78,7 @@ def _written(are_outputs: tuple[bool, ...]) -> Any:
             f"        if memory.device_id != device or p{i} & m{i}: return None",
         ]
     lines += [f"        if p{i} < p{j} + n{j} and p{j} < p{i} + n{i}: return None" for i, j in apart]
-    lines += [f"        return {', '.join(f'p{i}' for i in places)},", "    return have_shapes, addresses"]
+    lines += [f"        return {', '.join(f'p{i}' for i in places)},", "    return are, addresses"]
     made: dict[str, Any] = {}
     exec("\n".join(lines), made)  # made of numbers only
     return made["make"]
