@@ -36,6 +36,7 @@ from graphdnn.tuning.intervals import Interval, kendall_tau, median_interval, ra
 from graphdnn.tuning.progress import Progress
 from graphdnn.tuning.reference import Reference
 from graphdnn.tuning.search import Limits, Search, simplicity
+from graphdnn.tuning.spending import Spending
 from graphdnn.tuning.thinning import Slices, Thinned, slices_of, thinned
 from graphdnn.tuning.worker import Bench
 
@@ -423,3 +424,21 @@ def test_an_oracle_that_fails_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MemoryError, match="for the oracle"):
         reference.judgement("", {}, lambda thin: ([], b"")).result(60.0)
     reference.close()
+
+
+def test_what_overlaps_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels first, then building, of which what was before the start or lies in kernels does not count."""
+    now = [10.0]
+    monkeypatch.setattr("graphdnn.tuning.spending.perf_counter", lambda: now[0])
+    spending = Spending(10.0)
+    spending.compiled((8.0, 12.0))
+    spending.compiled((11.0, 13.0))
+    spending.compiled(None)
+    now[0] = 14.0
+    spending.ran(1.5)  # 12.5 to 14
+    now[0] = 16.0
+    spending.built(1.0)
+    now[0] = 20.0
+    spent = spending.total()
+    assert (spent.wall, spent.kernels, spent.building) == (10.0, 1.5, 3.5)
+    assert spent.overhead == pytest.approx(0.5)

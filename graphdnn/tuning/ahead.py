@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from time import perf_counter
 
 from graphdnn.composed import Identity, identity
 from graphdnn.cuda.folder import cache_directory
@@ -16,6 +15,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.heuristics import EngineConfig
 from graphdnn.tuning.entries import entries_of_config
 from graphdnn.tuning.isolation import FailedError, LostError, give_back, worker
+from graphdnn.tuning.spending import Span
 
 _ROLE = "ahead"
 FIRST, COUNT = 3, 12  # candidates that are compiled ahead, while the first is waited for and then
@@ -43,19 +43,18 @@ class Ahead:
                 if self._process is not None:
                     self._process.say({"do": "ahead", "key": key, "config": entries_of_config(config)})
 
-    def wait(self, config: EngineConfig, limit: float) -> float:
-        """Until its kernels are in the cache; the seconds of this in which the process was there and compiled."""
-        began = perf_counter()
+    def wait(self, config: EngineConfig, limit: float) -> Span | None:
+        """Until its kernels are in the cache; from when to when they were compiled."""
         key = self._sent.get(identity(config))
         if key is not None and self._process is not None:
             try:
                 reply, _ = self._process.ask({"do": "await", "key": key}, max(limit, _START))
-                began = max(began, reply["began"])
+                return reply["began"], reply["ended"]
             except FailedError:
                 pass  # the process that measures says what is wrong
             except LostError:
                 self._process = None
-        return perf_counter() - began
+        return None
 
     def close(self) -> None:
         if self._process is not None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
 
 from graphdnn.device import DeviceSpec
-from graphdnn.engines import Engine
+from graphdnn.engines import Engine, engines_of
 from graphdnn.enums import HeurMode
 from graphdnn.errors import NotSupported
 from graphdnn.fusion import FusedGraph, fuse
@@ -21,6 +22,7 @@ from graphdnn.tuning.database import Database
 from graphdnn.tuning.isolation import worker
 from graphdnn.tuning.reference import Reference
 from graphdnn.tuning.search import TIE, Limits, Search, opening
+from graphdnn.tuning.spending import Spending
 from graphdnn.tuning.tuned import Tuned
 
 _BESIDE, _BEFORE = 0.3, 0.05  # shares of the budget that the oracle may take, beside the search or before it
@@ -56,9 +58,12 @@ def autotune(
     ``initializer``: see graphdnn/tuning/worker.py; ``engines`` are then those that
     it registers there. Raises ``NotSupported`` when no engine serves the graph, or the device is not here.
     """
-    started = perf_counter()
+    spending = Spending(perf_counter())
     # Both start while it is asked what the device is, and load what they need while the candidates are worked out.
-    process, ahead = worker(initializer), Ahead(initializer, is_useful=_means_gpu(device))
+    is_gpu = _means_gpu(device)
+    process, ahead = worker(initializer), Ahead(initializer, is_useful=is_gpu)
+    if is_gpu:  # the driver may take a while to start
+        threading.Thread(target=engines_of, args=("cuda",)).start()
     try:
         spec = device_spec(device)
         ordinal = _ordinal(spec)
@@ -74,7 +79,7 @@ def autotune(
                 fused, spec, mode, filters or Filters(), engines, any_class=any_class, without=without
             )
             limits = Limits(budget, candidate_seconds, most, memory, tie)
-            search = Search(candidates, limits, reference, initializer, started, process, ahead, ordinal)
+            search = Search(candidates, limits, reference, initializer, spending, process, ahead, ordinal)
             search.open()
             reference.start()  # which works beside this thread, and would slow down what comes before
         except BaseException:

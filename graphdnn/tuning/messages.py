@@ -8,6 +8,7 @@ from typing import Any, BinaryIO
 
 _SIZES = struct.Struct("<IQ")  # bytes of the header, and of what follows it
 Message = dict[str, Any]
+SWITCH = 5e-4  # seconds that a thread may keep others of its process waiting: answers come before work in threads
 
 
 def send(file: BinaryIO, message: Message, payload: bytes = b"") -> None:

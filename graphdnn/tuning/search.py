@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from math import inf
-from time import perf_counter
 from typing import Any
 
 from graphdnn.device import DeviceSpec
@@ -30,11 +29,13 @@ from graphdnn.tuning.candidates import Candidates
 from graphdnn.tuning.entries import entries_of_config
 from graphdnn.tuning.intervals import FEWEST, median_interval
 from graphdnn.tuning.isolation import FailedError, Isolated, LostError, give_back, worker
+from graphdnn.tuning.messages import SWITCH
 from graphdnn.tuning.progress import Progress
 from graphdnn.tuning.reference import Reference
 from graphdnn.tuning.report import time_text
+from graphdnn.tuning.spending import Spending
 from graphdnn.tuning.thinning import Thinned
-from graphdnn.tuning.tuned import Spent, Trial, Tuned, Verdict
+from graphdnn.tuning.tuned import Trial, Tuned, Verdict
 
 TIE = 0.02  # medians closer than this, with intervals that overlap, are a tie
 _LEAD = 1.3  # times the fastest first impression up to which a candidate races
@@ -49,7 +50,6 @@ _FAR = 8.0  # times the fastest first impression beyond which one sample says en
 _SHORT = 0.1  # share of the budget that the fewest rounds may take when it is spent
 _LONG = 0.02  # seconds from which on one sample is as good as several
 _PENDING = 8  # results that wait to be judged, at most: each may be large
-_SWITCH = 5e-4  # seconds that a thread may keep others waiting for
 _PARTS = 0.01  # share of the time so far that more of the oracle's values are waited for in the end
 _PATIENT = 5.0  # seconds that every answer may take, if the limit for a candidate lets it
 _START = 60.0  # seconds that a worker may take to start and to make its operands
@@ -75,12 +75,10 @@ class Search:
     limits: Limits
     reference: Reference
     initializer: str | None
-    started: float
+    spending: Spending
     process: Isolated
     ahead: Ahead
     ordinal: int | None = None
-    kernel_seconds: float = 0.0
-    building_seconds: float = 0.0
     trials: list[Trial] = field(default_factory=list)
     stopped: str = "every candidate was tried"
     _is_open: bool = False
@@ -93,19 +91,16 @@ class Search:
 
     # Time.
 
-    @property
-    def passed(self) -> float:
-        return perf_counter() - self.started
-
     def _left(self, share: float = 1.0) -> float:
-        return self.limits.budget * share - self.passed
+        return self.limits.budget * share - self.spending.passed
 
     # The worker.
 
     def open(self) -> None:
         """Begin to compile. The worker was told its graph (``opening``), and makes operands meanwhile."""
         first = self.candidates.first
-        self.ahead.offer([first, *self.candidates.upcoming([first], FIRST)])
+        self.ahead.offer([first])
+        self.ahead.offer(self.candidates.upcoming([first], FIRST))
         self._is_opening = True
 
     def _opened(self) -> None:
@@ -167,7 +162,7 @@ class Search:
 
     def run(self) -> Tuned:
         before = sys.getswitchinterval()
-        sys.setswitchinterval(_SWITCH)  # the oracle's threads do not keep this one from the next question
+        sys.setswitchinterval(SWITCH)  # the oracle's threads do not keep this one from the next question
         with self._bar:
             try:
                 config: EngineConfig | None = self.candidates.first
@@ -189,11 +184,10 @@ class Search:
                 self.reference.close()
             give_back(self.process)
         order = sorted(self.trials, key=_shown_order)
-        spent = Spent(self.passed, self.kernel_seconds, self.building_seconds)
         return Tuned(
             tuple(order),
             self.candidates.mode,
-            spent,
+            self.spending.total(),
             self.stopped,
             self.reference.checked,
             len(self.candidates.other_class),
@@ -216,7 +210,7 @@ class Search:
             trial = Trial(config, len(self.trials))
             self.trials.append(trial)
             self._show(trial)
-            self.building_seconds += self.ahead.wait(config, self.limits.candidate)
+            self.spending.compiled(self.ahead.wait(config, self.limits.candidate))
             self._opened()
             if self._guarded(trial, lambda trial=trial: self._tried(trial)):  # type: ignore[misc]
                 self._collect()
@@ -255,7 +249,7 @@ class Search:
     def _built(self, trial: Trial) -> bool:
         reply = self._ask(trial, "build", config=entries_of_config(trial.config))
         self._loaded.add(trial.place)
-        self.building_seconds += reply["seconds"]
+        self.spending.built(reply["seconds"])
         trial.kernels = reply["kernels"]
         mark = reply["mark"]
         twin = None if mark is None else self._marks.setdefault(mark, trial)
@@ -268,7 +262,7 @@ class Search:
     def _is_right(self, trial: Trial, *, is_last: bool = False) -> bool:
         """Execute once, on garbage, and look at what came out; with ``is_last`` at all that the oracle got through."""
         reply = self._ask(trial, "check")
-        self.kernel_seconds += reply["seconds"]
+        self.spending.ran(reply["seconds"])
         self._estimates.setdefault(trial.place, reply["seconds"])
         if reply["altered"]:
             wrong = f"it wrote to its inputs: uid {', '.join(map(str, reply['altered']))}"
@@ -320,7 +314,7 @@ class Search:
         samples = 1 if estimate > _LONG else samples
         limit = max(self._patience(), 10 * estimate * calls * samples)
         reply = self._ask(trial, "time", limit, calls=calls, samples=samples)
-        self.kernel_seconds += reply["seconds"]
+        self.spending.ran(reply["seconds"])
         return [float(t) for t in reply["times"]]
 
     def _forget_the_slow(self) -> None:
@@ -382,7 +376,7 @@ class Search:
         if trial.place not in self._loaded:
             reply = self._ask(trial, "build", config=entries_of_config(trial.config))
             self._loaded.add(trial.place)
-            self.building_seconds += reply["seconds"]
+            self.spending.built(reply["seconds"])
         times = sorted(self._timed(trial, _SAMPLES))
         mine = rounds[trial.place]
         mine[turn] = times[len(times) // 2]
@@ -453,14 +447,14 @@ class Search:
         if trial.place not in self._loaded:
             self._ask(trial, "build", config=entries_of_config(trial.config))
             self._loaded.add(trial.place)
-        self.reference.wait(_PARTS * self.passed)
+        self.reference.wait(_PARTS * self.spending.passed)
         return self._is_right(trial, is_last=True)
 
     def _show(self, trial: Trial | None) -> None:
         best = self._best()
         fastest = "" if best is None else f", fastest {time_text(self._estimates[best.place])} by {best.name}"
         now = "" if trial is None else f", at {trial.name}"
-        self._bar.show(self.passed / self.limits.budget, f"{len(self.trials)} candidates{fastest}{now}")
+        self._bar.show(self.spending.passed / self.limits.budget, f"{len(self.trials)} candidates{fastest}{now}")
 
 
 def opening(

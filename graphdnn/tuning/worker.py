@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,6 +26,7 @@ import numpy as np
 
 from graphdnn.device import DeviceSpec, device_from_json
 from graphdnn.dtypes import ELEMENTS, Array
+from graphdnn.engines import engines_of
 from graphdnn.engines.host.memory import empty
 from graphdnn.errors import GraphdnnError
 from graphdnn.files import config_from_dict, graph_from_dict, guarded
@@ -33,7 +35,7 @@ from graphdnn.plan import ExecutionPlan, class_of
 from graphdnn.tensors import TensorSpec
 from graphdnn.tuning.answers import as_it_lies, axes_of
 from graphdnn.tuning.filling import fill
-from graphdnn.tuning.messages import Message, receive, send
+from graphdnn.tuning.messages import SWITCH, Message, receive, send
 from graphdnn.tuning.picked import lying
 
 if TYPE_CHECKING:
@@ -249,11 +251,12 @@ def _bytes(array: Array) -> bytes | memoryview:
     return lying.reshape(-1).view(np.uint8).data if lying.flags.c_contiguous else lying.tobytes()
 
 
-def _compile(entries: Message) -> None:
-    """Put the kernels of a configuration into the kernel cache."""
+def _compile(entries: Message) -> Message:
+    """Put the kernels of a configuration into the kernel cache; from when to when this was done."""
     from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
     from graphdnn.plan.runtime import CudaRuntime
 
+    began = perf_counter()
     config = guarded(lambda: config_from_dict(entries, None))
     runtime = CudaRuntime(config.device)
     for choice in config.choices:
@@ -261,6 +264,7 @@ def _compile(entries: Message) -> None:
         assert isinstance(kernel, DeviceKernel)
         for text in dict.fromkeys(step.text for step in kernel.steps if isinstance(step, Launch)):
             runtime.compile(text)
+    return {"began": began, "ended": perf_counter()}
 
 
 def _compile_own(entries: Message) -> None:
@@ -275,14 +279,17 @@ def _compile_own(entries: Message) -> None:
 
 def _warm(device: DeviceSpec, ordinal: int | None, *, compiles: bool) -> None:
     """Load what will be wanted, before there is anything to do with it."""
-    import_module("graphdnn.engines")
     if not compiles:
+        import_module("graphdnn.engines")
         _choose(ordinal)
         class_of(device.kind).prepare(device)
     elif device.kind == "cuda":
         from graphdnn.cuda.nvrtc import loaded_version
 
-        loaded_version()
+        loading = threading.Thread(target=loaded_version)  # opens a large library
+        loading.start()
+        engines_of(device.kind)
+        loading.join()
 
 
 def _choose(ordinal: int | None) -> None:
@@ -319,8 +326,7 @@ class Service:
 
     def __init__(self) -> None:
         self.bench: Bench | None = None
-        self._compiled: dict[int, Future[None]] = {}
-        self._began: dict[int, float] = {}  # when compiling could begin
+        self._compiled: dict[int, Future[Message]] = {}
         self._compilers: ThreadPoolExecutor | None = None
 
     def answer(self, message: Message) -> tuple[Message, bytes]:
@@ -339,12 +345,10 @@ class Service:
             if self._compilers is None:
                 self._compilers = ThreadPoolExecutor(max(1, min(8, (os.cpu_count() or 1) - 2)))
                 self._compilers.submit(_compile_own, message["config"])
-            self._began[message["key"]] = perf_counter()
             self._compiled[message["key"]] = self._compilers.submit(_compile, message["config"])
             return {}, b""
         if do == "await":
-            self._compiled[message["key"]].result()
-            return {"began": self._began[message["key"]]}, b""
+            return self._compiled[message["key"]].result(), b""
         if do == "close":
             self.bench = None
             for future in self._compiled.values():
@@ -406,6 +410,7 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
 
 def main(arguments: list[str]) -> None:
     _follow_parent()
+    sys.setswitchinterval(SWITCH)
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a candidate prints must not get between the messages
     for name in arguments:
