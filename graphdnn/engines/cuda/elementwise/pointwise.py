@@ -54,7 +54,7 @@ def elementwise(
     tensors = [*op.inputs, *op.outputs]
     in_memory = [t for t in tensors if not (t.is_by_value or t.is_constant)]
     space = collapsed(whole(main.extents), main, in_memory, asked)
-    width = width_for(space, tensors)
+    width = width_for(space, tensors, bits=True)
     many = prod(space.sizes) // width > _THREADS * device.sm_count
     blocks = _blocks_that_keep(space, op.inputs, width, device) if many else 0
     parameters = Parameters()

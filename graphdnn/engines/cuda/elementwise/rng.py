@@ -24,7 +24,7 @@ from graphdnn.engines.cuda.generator.program import MAX_WIDTH, Program, width_fo
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.space import Space, collapsed, is_addressable, whole
 from graphdnn.engines.engine import needs_rule
-from graphdnn.enums import RngDistribution
+from graphdnn.enums import DataType, RngDistribution
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Rng, RngSpec
 from graphdnn.tensors import TensorSpec, packed_strides
@@ -54,6 +54,8 @@ class Tile:
 def choose_tile(space: Space, y: TensorSpec) -> Tile:
     last = space.rank - 1
     alone = Tile(1, last, 1, last, 1)
+    if y.data_type is DataType.BOOLEAN and y.vector_count == 1 and space.rank == 1 and space.strides(y) == (1,):
+        return Tile(MAX_WIDTH, last, 1, last, MAX_WIDTH)
     if not is_addressable(y) or (space.rank > 1 and space.sizes[last] % _LANES):
         return alone
     strides = space.strides(y)

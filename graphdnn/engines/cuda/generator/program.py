@@ -30,6 +30,7 @@ from graphdnn.tensors import TensorSpec, packed_strides
 MAX_WIDTH = 16  # elements
 _PACK_BYTES = 16  # of one access
 _LINE = 128  # bytes
+_BITS = 8  # of a byte
 _INT_MAX = 2**31 - 1
 # Operations of one kind in all packs of a thread, beyond which they are a function that is called: instructions then
 # stay in their cache, and the compiler takes less time.
@@ -106,6 +107,8 @@ class Program:
         kind = STORAGE[spec.data_type]
         if spec.is_by_value or spec.is_constant:
             self.each(f"{name}[e] = from_bits<{kind}>(p.{field});")
+        elif self._is_pack_of_bits(spec):
+            self._line(f"load_bits(p.{field}, {self._offset(spec, field, lane='')}, {name});")
         elif spec.data_type is DataType.BOOLEAN:
             self.each(f"{name}[e] = load_bit(p.{field}, {self._offset(spec, field)});")
         else:
@@ -150,8 +153,15 @@ class Program:
             return f"p.{field} + ({self._offset(spec, field)})"
         return f"p.{field} + ({self._offset(spec, field, without=j)}) + at[{j}]"
 
-    def _offset(self, spec: TensorSpec, field: str, without: int = -1) -> str:
-        """Elements from the tensor's first to the one at ``at``."""
+    def _is_pack_of_bits(self, spec: TensorSpec) -> bool:
+        """Bits of one byte or of whole ones."""
+        if self.width == 1 or spec.data_type is not DataType.BOOLEAN or spec.vector_count != 1:
+            return False
+        j = self._vector_axis
+        return self._space.strides(spec)[j] == 1 and _widest_of_bits(self._space, spec, j) >= self.width
+
+    def _offset(self, spec: TensorSpec, field: str, without: int = -1, lane: str = "e") -> str:
+        """Elements from the tensor's first to the one at ``at``; of bits, to each of its neighbours by ``lane``."""
         if spec.vector_count != 1:
             return self._vectorized_offset(spec, field)
         strides = self._space.strides(spec)
@@ -161,8 +171,8 @@ class Program:
         terms = [
             f"at[{j}] * {kind}p.{field}_stride[{j}]" for j, stride in enumerate(strides) if stride and j != without
         ]
-        if spec.data_type is DataType.BOOLEAN and self.width != 1 and strides[self._vector_axis]:
-            terms.append(f"e * p.{field}_stride[{self._vector_axis}]")
+        if lane and spec.data_type is DataType.BOOLEAN and self.width != 1 and strides[self._vector_axis]:
+            terms.append(f"{lane} * p.{field}_stride[{self._vector_axis}]")
         return " + ".join(terms) or "0"
 
     def _is_packed(self, strides: Sequence[int]) -> bool:
@@ -321,7 +331,9 @@ class Program:
         """Write a tensor's elements to memory."""
         value = self._values[spec.uid]
         field = self._operand(spec, is_output=True)
-        if spec.data_type is DataType.BOOLEAN:
+        if self._is_pack_of_bits(spec) and self.width % _BITS == 0:
+            self._line(f"{self._if}store_bits(p.{field}, {self._offset(spec, field, lane='')}, {value});")
+        elif spec.data_type is DataType.BOOLEAN:
             self.each(f"{self._if}store_bit(p.{field}, {self._offset(spec, field)}, {value}[e]);")
         else:
             step = self._step(spec, field)
@@ -405,15 +417,22 @@ def is_of_vector_axis(space: Space, spec: TensorSpec, axis: int) -> bool:
     return all((stride != 0) == (j == axis) for j, stride in enumerate(space.strides(spec)))
 
 
-def width_for(space: Space, tensors: Sequence[TensorSpec], axis: int | None = None, limit: int = _PACK_BYTES) -> int:
+def width_for(
+    space: Space,
+    tensors: Sequence[TensorSpec],
+    axis: int | None = None,
+    limit: int = _PACK_BYTES,
+    *,
+    bits: bool = False,
+) -> int:
     """The most neighbouring elements that every operand can be accessed with at once: 1, 2, 4, 8 or 16.
 
     An operand allows it when it is constant along the axis, or contiguous there with every row aligned. ``limit``:
-    bytes of one access to the large operands.
+    bytes of one access to the large operands. ``bits``: packed booleans are taken as bytes of them.
     """
     j = space.rank - 1 if axis is None else axis
     stored = [t for t in tensors if not (t.is_by_value or t.is_constant)]
-    if not stored or not all(is_addressable(t) for t in stored):
+    if not stored or not all(is_addressable(t) or (bits and t.vector_count == 1) for t in stored):
         return 1
     most = max(t.elements for t in stored)
     # Small operands come from the cache: they may take several accesses for a pack of the large ones.
@@ -430,9 +449,16 @@ def _widest(space: Space, spec: TensorSpec, axis: int) -> int:
         return MAX_WIDTH
     if strides[axis] != 1:
         return 1
+    if spec.data_type is DataType.BOOLEAN:
+        return _widest_of_bits(space, spec, axis)
     rows = gcd(MAX_WIDTH, *[s for j, s in enumerate(strides) if j != axis and space.sizes[j] > 1])
     promised = gcd(_PACK_BYTES, max(1, spec.byte_alignment))  # of virtual tensors too: the workspace is aligned more
     return rows if promised == _PACK_BYTES else min(rows, max(1, promised // ELEMENTS[spec.data_type].bytes))
+
+
+def _widest_of_bits(space: Space, spec: TensorSpec, axis: int) -> int:
+    strides = space.strides(spec)
+    return gcd(MAX_WIDTH, *[s for j, s in enumerate(strides) if j != axis and space.sizes[j] > 1])
 
 
 def literal(value: float, ctype: str) -> str:

@@ -119,6 +119,26 @@ __device__ __forceinline__ void store_bit(unsigned char* to, long long i, bool_t
     else atomicAnd(word, ~bit);
 }
 
+// Neighbours that begin at a multiple of their number.
+template <int V> __device__ __forceinline__ void load_bits(const unsigned char* from, long long i, bool_t (&to)[V]) {
+    #pragma unroll
+    for (int start = 0; start < V; start += 8) {
+        const unsigned int byte = from[(i + start) >> 3] >> (i & 7);
+        #pragma unroll
+        for (int e = start; e < V && e < start + 8; ++e) to[e].bits = (byte >> (e - start)) & 1;
+    }
+}
+
+template <int V> __device__ __forceinline__ void store_bits(unsigned char* to, long long i, const bool_t (&from)[V]) {
+    #pragma unroll
+    for (int start = 0; start < V; start += 8) {
+        unsigned int byte = 0;
+        #pragma unroll
+        for (int e = 0; e < 8; ++e) byte |= (unsigned int)(from[start + e].bits & 1) << e;
+        to[(i + start) >> 3] = (unsigned char)byte;
+    }
+}
+
 // Any number but 0 is true, NaN included.
 template <class T> __device__ __forceinline__ bool is_true(T value) { return widen<float>(value) != 0.0f; }
 template <> __device__ __forceinline__ bool is_true<double>(double value) { return value != 0.0; }
