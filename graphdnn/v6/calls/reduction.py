@@ -62,9 +62,13 @@ def reduce_tensor(handle: Handle, desc: Descriptor, indices: Any, indices_bytes:
             raise CudnnError(COMPUTE_TYPE.reject(where, "reduceTensorCompType", given, expected=wanted.name))
         _check_indices(where, op)
         math = DataType(int(wanted))
-        source = draft.memory(0, av, "A")
-        if op.op in _WITHOUT_NAN and ignores_nan(op.nan):
-            source = instead_of_nan(draft, math, source, draft.constant(_WITHOUT_NAN[op.op], source, math))
+        memory = draft.memory(0, av, "A")
+        ignores = op.op in _WITHOUT_NAN and ignores_nan(op.nan)
+
+        def numbers() -> TensorSpec:
+            return instead_of_nan(draft, math, memory, draft.constant(_WITHOUT_NAN[op.op], memory, math))
+
+        source = numbers() if ignores else memory
         operator = ReductionOperator(int(op.op))
         if op.indices is _NO_INDICES:
             out = draft.target(1, cv, "C", alpha, beta, math)
@@ -73,7 +77,9 @@ def reduce_tensor(handle: Handle, desc: Descriptor, indices: Any, indices_bytes:
             return
         extreme = draft.reduce(operator, math, source, cv.dims)
         draft.settle(extreme, 1, cv, "C", alpha, beta, math)
-        _position(draft, math, source, extreme, ignores_nan(op.nan))
+        # Computed once more: A is read again, and nothing of its size is written.
+        again = numbers() if ignores else draft.pointwise(P.IDENTITY, math, memory)
+        _position(draft, math, again, extreme, ignores_nan(op.nan))
 
     if op.indices is not _NO_INDICES:
         _check_buffer(where, "indicesSizeInBytes", indices_bytes, 4 * prod(cv.dims), indices)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from graphdnn.dtypes import COMPUTE
+from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.generator.program import Program, asked_indices, width_for
@@ -26,15 +26,13 @@ from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ResampleBackward
 from graphdnn.tensors import TensorSpec
 
-_REGISTER = 4  # bytes
-
 
 @dataclass(frozen=True, slots=True)
 class Tile:
     """What a thread computes: the elements of dx that ``turns`` x ``columns`` strides cover, each a pack of ``pack``.
 
-    ``x_pack``, ``halo``, ``y_pack``, ``dx_pack``: elements of an access where columns are contiguous; ``shares``: what
-    is beside a thread's columns comes from its neighbours in the warp; ``blocks``: that share an SM.
+    ``x_pack``, ``halo``, ``y_pack``, ``dx_pack``: elements of an access where columns are contiguous (what is beside a
+    thread's own comes from the cache sooner than through shuffles); ``blocks``: that share an SM.
     """
 
     pack: int = 1
@@ -44,7 +42,6 @@ class Tile:
     halo: int = 1
     y_pack: int = 1
     dx_pack: int = 1
-    shares: bool = False
     blocks: int = 4
 
 
@@ -154,7 +151,13 @@ def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec]) -> Tile:
     overlaps = row.window > row.stride or column.window > column.stride
     if not pool.along:
         pack = min(x_pack, dx_pack, y_pack)
-        return Tile(pack=min(pack, 4), columns=2, turns=4) if overlaps else Tile(pack=pack)
+        if not overlaps:
+            return Tile(pack=pack)
+        return (
+            Tile(pack=min(pack, 2), columns=4, turns=4, blocks=5)
+            if source
+            else Tile(pack=min(pack, 4), columns=2, turns=4)
+        )
     columns = max(2, x_pack // column.stride)
     plain = PoolBackward(pool, Tile(columns=columns))
     while plain.middle % x_pack:
@@ -163,16 +166,10 @@ def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec]) -> Tile:
         dx_pack //= 2
     while columns % y_pack:
         y_pack //= 2
-    right = max(0, plain.span - plain.left - plain.middle)
-    beside = max(plain.left, right, 1)
+    beside = max(plain.left, plain.span - plain.left - plain.middle, 1)
     halo = min(x_pack, 1 << (beside - 1).bit_length())
-    is_whole = column.x.size % plain.middle == 0
-    shares = bool(source) and is_whole and beside <= halo and plain.left + right > 0
-    shares = shares and COMPUTE[anchor.compute_type].itemsize >= _REGISTER  # shuffles move 32 bits
-    return Tile(
-        columns=columns, turns=4 if overlaps else 1, x_pack=x_pack, halo=halo, y_pack=y_pack, dx_pack=dx_pack,
-        shares=shares,
-    )  # fmt: skip
+    turns = 4 if overlaps else 1
+    return Tile(columns=columns, turns=turns, x_pack=x_pack, halo=halo, y_pack=y_pack, dx_pack=dx_pack)
 
 
 def _spaces(anchor: ResampleBackward, pool: Pool) -> tuple[Space, Space]:
@@ -236,7 +233,8 @@ def generate_pool_backward(op: FusedOp, steps: Steps, how: PoolBackward) -> Devi
             "PROPAGATE": anchor.spec.nan_propagation is NanPropagation.PROPAGATE_NAN,
             "ZEROS": anchor.spec.padding_mode is PaddingMode.ZERO_PAD,
             "CHECK_ROWS": how.checks_rows,
-            "SHARE": tile.shares,
+            "SHARE": False,
+            "EXACT": ELEMENTS[anchor.dx.data_type].kind != "float",
             "PACK": tile.pack,
             "TURNS": tile.turns,
             "COLS": tile.columns,

@@ -19,26 +19,6 @@ __device__ void epilogue(const Params&, const int (&)[RANK], const Compute (&)[V
 template <int V> __device__ void quick_epilogue(
     const Params&, const int (&)[RANK], const Compute (&)[V], const int (&)[V], unsigned int&) {}
 
-// The quotient as a division rounds it (P. Markstein) where that decides about an integer; infinities leave no rest.
-__device__ __forceinline__ float divided(float sum, float count, float reciprocal) {
-    const float near = sum * reciprocal;
-    if constexpr (!EXACT) return near;
-    const float rest = fmaf(-near, count, sum);
-    return rest == rest ? fmaf(rest, reciprocal, near) : near;
-}
-template <class T> __device__ __forceinline__ T divided(T sum, T count, T) { return sum / count; }
-
-// Of a small whole number.
-template <class T> __device__ __forceinline__ T inverse(T count) { return (T)1 / count; }
-#ifdef __CUDA_ARCH__
-template <> __device__ __forceinline__ float inverse(float count) {
-    if constexpr (EXACT || !EXCLUDING) return 1.0f / count;
-    float near;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(count));
-    return fmaf(near, fmaf(-count, near, 1.0f), near);
-}
-#endif
-
 // Gradients are divided before they are summed.
 __device__ __forceinline__ void divide(Span& span) {
     constexpr Compute count = WINDOW_H * WINDOW_W, reciprocal = (Compute)1 / count;

@@ -21,11 +21,10 @@ template <int V> __device__ void gradient(const Params&, const int (&)[RANK], Co
 template <int V> __device__ void gradient_beside(const Params&, const int (&)[RANK], Compute (&)[V]) {}
 template <int V> __device__ void epilogue(const Params&, const int (&)[RANK], const Compute (&)[V]) {}
 
-__device__ __forceinline__ void read_line(
-    const Params& p, const Ends& ends, const int (&at)[RANK], int h, int w, Line& line) {
+__device__ __forceinline__ void read_line(const Params& p, const int (&at)[RANK], int h, int w, Line& line) {
     const bool counts = !CHECK_ROWS || !ZEROS || inside(h, p.image[0]);
     Span span;
-    read_span(p, ends, at, h, w, span);
+    read_span(p, Ends(), at, h, w, span);
     #pragma unroll
     for (int q = 0; q < WINDOWS; ++q) {
         #pragma unroll
@@ -123,10 +122,10 @@ __device__ __forceinline__ void spread(
     const Params& p, int h, int w, const Compute (&gradients)[WINDOWS][PACK], Sums (&sums)[REACH]) {
     #pragma unroll
     for (int q = 0; q < WINDOWS; ++q) {
-        const Compute count = elements(p, h, w - LEFT + q * STRIDE_W);
+        const Compute count = elements(p, h, w - LEFT + q * STRIDE_W), reciprocal = inverse(count);
         #pragma unroll
         for (int e = 0; e < PACK; ++e) {
-            const Compute share = gradients[q][e] / count;
+            const Compute share = divided(gradients[q][e], count, reciprocal);
             #pragma unroll
             for (int r = 0; r < WINDOW_H; ++r) {
                 #pragma unroll
@@ -164,10 +163,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool_back
     let_next_start();
     wait_for_launch_before();
     const Count i = (Count)blockIdx.x * THREADS + threadIdx.x;
-    const bool is_live = i < (Count)p.count;
-    if (!SHARE && !is_live) return;
+    if (i >= (Count)p.count) return;
     int at[RANK];  // in steps of what a thread computes
-    Count left = is_live ? i : (Count)p.count - 1;
+    Count left = i;
     #pragma unroll
     for (int j = RANK - 1; j > 0; --j) {
         const Count outer = quotient(left, p.steps[j], p.magic[j]);
@@ -179,8 +177,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool_back
     const int first = at[ROW] * TURNS, column = at[COL] * COLS, w = column * STRIDE_W;
     int h = (first - BACK) * STRIDE_H - (int)p.top;
     at[COL] = w;
-    Ends ends;
-    if constexpr (SHARE) ends = ends_of_warp(p, at, h, w);
     Line lines[REACH];
     Sums sums[REACH];
     #pragma unroll
@@ -191,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool_back
             for (int e = 0; e < PACK; ++e) sums[r][j][e] = (Compute)0;
     if constexpr (IS_MAXIMUM) {
         #pragma unroll
-        for (int r = 0; r < KEPT; ++r) read_line(p, ends, at, h + r, w, lines[r]);
+        for (int r = 0; r < KEPT; ++r) read_line(p, at, h + r, w, lines[r]);
     }
     #pragma unroll 1
     for (int turn = -BACK; turn < TURNS; ++turn, h += STRIDE_H) {
@@ -199,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool_back
         read_gradients(p, at, first + turn, column, gradients);
         if constexpr (IS_MAXIMUM) {
             #pragma unroll
-            for (int r = KEPT; r < WINDOW_H; ++r) read_line(p, ends, at, h + r, w, lines[r]);
+            for (int r = KEPT; r < WINDOW_H; ++r) read_line(p, at, h + r, w, lines[r]);
             send_back(lines, h, gradients, sums);
         } else {
             spread(p, h, w, gradients, sums);
@@ -207,7 +203,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool_back
         #pragma unroll
         for (int r = 0; r < STRIDE_H; ++r) {
             const bool is_own = turn >= 0 && (!CHECK_ROWS || inside(h + r, p.image[0]));
-            if (is_live && is_own) {
+            if (is_own) {
                 int to[RANK];
                 #pragma unroll
                 for (int j = 0; j < RANK; ++j) to[j] = at[j];

@@ -21,6 +21,26 @@ template <int V> __device__ void prologue_halo(const Params&, const int (&)[RANK
 
 __device__ __forceinline__ bool inside(int i, long long size) { return (unsigned int)i < (unsigned int)size; }
 
+// The quotient as a division rounds it (P. Markstein) where that decides about an integer; infinities leave no rest.
+__device__ __forceinline__ float divided(float sum, float count, float reciprocal) {
+    const float near = sum * reciprocal;
+    if constexpr (!EXACT) return near;
+    const float rest = fmaf(-near, count, sum);
+    return rest == rest ? fmaf(rest, reciprocal, near) : near;
+}
+template <class T> __device__ __forceinline__ T divided(T sum, T count, T) { return sum / count; }
+
+// Of a small whole number.
+template <class T> __device__ __forceinline__ T inverse(T count) { return (T)1 / count; }
+#ifdef __CUDA_ARCH__
+template <> __device__ __forceinline__ float inverse(float count) {
+    if constexpr (EXACT || !EXCLUDING) return 1.0f / count;
+    float near;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(count));
+    return fmaf(near, fmaf(-count, near, 1.0f), near);
+}
+#endif
+
 // That the window at (h, w) divides by.
 __device__ __forceinline__ Compute elements(const Params& p, int h, int w) {
     if constexpr (!EXCLUDING) return (Compute)(WINDOW_H * WINDOW_W);
