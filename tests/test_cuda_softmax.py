@@ -13,6 +13,8 @@ from problems import LAYOUTS, scalar, tensor, values_of
 
 from graphdnn.device import device_spec
 from graphdnn.engines import Task
+from graphdnn.engines.cuda.reductions import softmax as softmax_engine
+from graphdnn.engines.cuda.reductions import softmax_divided
 from graphdnn.engines.cuda.reductions.softmax import ENGINE
 from graphdnn.enums import PointwiseMode as P
 from graphdnn.enums import ReductionOperator as R
@@ -207,6 +209,23 @@ def test_extreme_values(logarithm: bool) -> None:
 
 
 @emulated
+@pytest.mark.parametrize("name", ["plain", "log", "saved", "scaled", "half"])
+def test_few_long_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shared by all multiprocessors: elements are computed again for each reduction, rows pass through memory."""
+    monkeypatch.setattr(softmax_divided, "_WORTH", 0)
+    monkeypatch.setattr(softmax_engine, "held", lambda *_: None)
+    operations = {
+        "plain": lambda: softmax((2, 3, 8, 40), (1, 2, 3), "f16", "channels_last"),
+        "log": lambda: softmax((3, 700), (1,), logarithm=True, residual=True),
+        "saved": lambda: softmax((2, 300, 6), (1,), saved=True),
+        "scaled": lambda: softmax((2, 3, 8, 16), (1, 2, 3), scaled=True, maximum=False),
+        "half": lambda: softmax((2, 512), (1,), "bf16", inside="f16"),
+    }[name]()
+    assert "divided" in device_kernel(operations, ENGINE).name
+    assert_close(operations, values(operations))
+
+
+@emulated
 def test_sums_beyond_the_range_of_a_reciprocal() -> None:
     """Without the maximum, sums overflow and vanish: quotients are then those of a plain division."""
     operations = softmax((6, 40), (1,), maximum=False)
@@ -238,17 +257,17 @@ def test_logarithm_of_the_sum_for_the_backward_pass() -> None:
 
 
 def test_a_row_in_registers_where_it_fits() -> None:
-    for dims, axes, kind, layout, is_held in (
-        ((64, 128, 56, 56), (1,), "f16", "packed", True),
-        ((64, 128, 56, 56), (1,), "f32", "channels_last", True),
-        ((64, 32768), (1,), "f16", "packed", True),
-        ((64, 50000), (1,), "f16", "packed", False),
-        ((2, 20000, 56), (1,), "f32", "packed", False),
+    for dims, axes, kind, layout, how in (
+        ((64, 128, 56, 56), (1,), "f16", "packed", "held"),
+        ((64, 128, 56, 56), (1,), "f32", "channels_last", "held"),
+        ((64, 32768), (1,), "f16", "packed", "held"),
+        ((64, 50000), (1,), "f16", "packed", "passes"),
+        ((64, 500000), (1,), "f16", "packed", "divided"),
     ):
         operations = softmax(dims, axes, kind, layout)
         kernel = device_kernel(operations, ENGINE)
-        assert len(kernel.steps) == 1
-        assert ("_passes" not in kernel.name) is is_held
+        assert (len(kernel.steps) == 1) is (how != "divided")
+        assert [word for word in ("passes", "divided") if word in kernel.name] == [how] * (how != "held")
         task = Task(fused(operations), device_spec("h200"))
         assert ENGINE.cost(task, {}).bytes > 0
 

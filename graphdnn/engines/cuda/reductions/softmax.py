@@ -1,19 +1,19 @@
 """Engine ``cuda_softmax``: a softmax, or log-softmax, with pointwise operations before and after it.
 
 One pass over memory where the threads of a block can hold their rows, three reads where
-rows are longer. The operations are taken as the graph has them, so virtual tensors round
-as they do elsewhere: this file only finds out which of them belong before the first
+rows are longer (by one block each, or by the whole device: softmax_divided.py). The
+operations are taken as the graph has them, so virtual tensors round as they do
+elsewhere: stages.py only finds out which of them belong before the first
 reduction, between the two, and after the second, on elements and on rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.device import DeviceSpec
-from graphdnn.dtypes import COMPUTE, ELEMENTS, FP8
+from graphdnn.dtypes import FP8
 from graphdnn.engines.cuda.generator.cost import memory_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch, early
@@ -21,10 +21,12 @@ from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Pa
 from graphdnn.engines.cuda.generator.program import Program, asked_indices
 from graphdnn.engines.cuda.generator.source import file_text, kernel_text
 from graphdnn.engines.cuda.reductions.rows import Rows, Tile, held, passed, rows_of, rows_text
+from graphdnn.engines.cuda.reductions.softmax_divided import LAUNCHES, generate_divided, is_worth_dividing
+from graphdnn.engines.cuda.reductions.stages import Stages, result_of
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
 from graphdnn.enums import DataType, PointwiseMode, ReductionOperator
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.operations import Operation, PointwiseOperation, Reduction
+from graphdnn.operations import PointwiseOperation
 from graphdnn.tensors import TensorSpec
 
 _COMBINE = {ReductionOperator.ADD: "Sum", ReductionOperator.MAX: "Largest"}
@@ -35,6 +37,8 @@ def generate_softmax(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     stages = Stages(op)
     rows = _rows(stages)
     fitting = held(rows, stages.bytes)
+    if fitting is None and _is_divided(stages, rows, device):
+        return generate_divided(stages, device)
     tile_rows, tile = fitting or (rows, passed(rows))
     text, parameters = _text(stages, tile_rows, tile, is_held=fitting is not None)
     blocks = -(-tile_rows.row_packs // tile.columns)
@@ -42,99 +46,8 @@ def generate_softmax(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     return DeviceKernel(text.name, (early(launch, device),))
 
 
-@dataclass(frozen=True, slots=True)
-class Stages:
-    """The operations by stage: how many reductions they wait for, and whether they work on elements or on rows."""
-
-    op: FusedOp
-
-    @property
-    def reductions(self) -> list[Reduction]:
-        return [step for step in self.op.operations if isinstance(step, Reduction)]
-
-    @property
-    def first(self) -> Reduction:
-        assert isinstance(self.op.anchor, Reduction)
-        return self.op.anchor
-
-    @property
-    def bytes(self) -> int:
-        """Of an element while it is held."""
-        kept = (sum(ELEMENTS[t.data_type].bytes for t in self.kept(at)) for at in range(len(self.reductions)))
-        return max(*kept, *(COMPUTE[step.compute_type].itemsize for step in self.op.operations))
-
-    @property
-    def plain_steps(self) -> list[PointwiseOperation]:
-        """x - max and exp of it, where the second reduction sums these powers; else nothing."""
-        makers = {_result(step).uid: step for step in self.op.operations if isinstance(step, PointwiseOperation)}
-        power = makers.get(self.reductions[-1].x.uid)
-        difference = None if power is None or power.x is None else makers.get(power.x.uid)
-        if len(self.reductions) != 2 or power is None or difference is None:
-            return []
-        most = self.first
-        operands = [t.uid for t in difference.inputs().values()]
-        is_shifted = difference.spec.mode is PointwiseMode.SUB and operands == [most.x.uid, most.y.uid]
-        return [difference, power] if is_shifted and power.spec.mode is PointwiseMode.EXP else []
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether powers are 1 at most, one of them 1, and their sum is kept as it is: in float, without factors."""
-        steps, total = self.plain_steps, self.reductions[-1]
-        if not steps:
-            return False
-        kept = [*map(_result, steps), total.y]
-        return (
-            all(t.data_type is DataType.FLOAT for t in kept)
-            and all(COMPUTE_TYPE[step.compute_type] == "float" for step in (self.first, *steps, total))
-            and all(step.alpha1 == step.alpha2 == 1.0 for step in steps)
-            and self.first.y.data_type in (self.first.x.data_type, DataType.FLOAT)
-            and self.first.x.data_type is not DataType.DOUBLE
-        )
-
-    def is_of_rows(self, step: Operation) -> bool:
-        return isinstance(step, Reduction) or _result(step).extents != self.first.x.extents
-
-    def stage(self) -> dict[int, int]:
-        """uid -> reductions it waits for, of everything that the operations compute."""
-        found: dict[int, int] = {}
-        for step in self.op.operations:
-            asked = [found.get(t.uid, 0) for t in step.inputs().values()]
-            found[_result(step).uid] = max(asked, default=0) + isinstance(step, Reduction)
-        return found
-
-    def steps(self, stage: int, *, of_rows: bool) -> list[PointwiseOperation]:
-        known = self.stage()
-        return [
-            step
-            for step in self.op.operations
-            if isinstance(step, PointwiseOperation)
-            and self.is_of_rows(step) is of_rows
-            and known[_result(step).uid] == stage
-        ]
-
-    def row_values(self) -> dict[int, TensorSpec]:
-        """Everything that is computed of rows."""
-        steps = [step for step in self.op.operations if self.is_of_rows(step)]
-        return {t.uid: t for step in steps for t in step.outputs().values()}
-
-    def kept(self, stage: int) -> list[TensorSpec]:
-        """Elements that a stage has, from memory or computed, and a later one reads."""
-        rows = self.row_values()
-
-        def read(at: int) -> dict[int, TensorSpec]:
-            found = {t.uid: t for s in self.steps(at, of_rows=False) for t in s.inputs().values() if t.uid not in rows}
-            if at < len(self.reductions):
-                found[self.reductions[at].x.uid] = self.reductions[at].x
-            return {uid: t for uid, t in found.items() if t.extents == self.first.x.extents}
-
-        last = len(self.reductions)
-        known = self.stage()
-        here = {uid for uid in read(stage) if known.get(uid, 0) <= stage}
-        here |= {t.uid for s in self.steps(stage, of_rows=False) for t in s.outputs().values()}
-        if stage > 0:
-            here |= {t.uid for t in self.kept(stage - 1)}
-        later = {uid: t for at in range(stage + 1, last + 1) for uid, t in read(at).items()}
-        return [t for uid, t in later.items() if uid in here]
+def _is_divided(stages: Stages, rows: Rows, device: DeviceSpec) -> bool:
+    return is_worth_dividing(stages, -(-rows.row_packs // passed(rows).columns), device)
 
 
 def _rows(stages: Stages) -> Rows:
@@ -269,11 +182,11 @@ class _Functions:
         program.note(step)
         a, *b = (f"widen<float>({program.value(operand)}[e])" for operand in self._operands(step))
         reciprocal = f"row.{self.row[step.inputs()['b'].uid]}_reciprocal[row_of(e)]"
-        program.set(_result(step), f"quotient({a}, {b[0]}, {reciprocal})" if b else f"{a} * {reciprocal}")
+        program.set(result_of(step), f"quotient({a}, {b[0]}, {reciprocal})" if b else f"{a} * {reciprocal}")
 
     def _power(self, program: Program, step: PointwiseOperation) -> None:
         program.note(step)
-        program.set(_result(step), f"quick_exp(widen<float>({program.value(step.inputs()['x'])}[e]))")
+        program.set(result_of(step), f"quick_exp(widen<float>({program.value(step.inputs()['x'])}[e]))")
 
     def _stage(self, stage: int) -> str:
         reduction = self.stages.reductions[stage]
@@ -303,7 +216,7 @@ class _Functions:
         reduction, rows = self.stages.reductions[stage], self.rows
         steps = self.stages.steps(stage + 1, of_rows=True)
         program = self._of_rows("c", stage)
-        made = [reduction.y, *map(_result, steps)]
+        made = [reduction.y, *map(result_of, steps)]
         here = {t.uid for t in made}
         asked = {t.uid: t for step in steps for t in step.inputs().values()}
         for uid, spec in asked.items():
@@ -343,19 +256,17 @@ class _Functions:
         )
 
 
-def _result(step: Operation) -> TensorSpec:
-    (result,) = step.outputs().values()
-    return result
-
-
 def _struct(name: str, fields: Sequence[str]) -> str:
     return f"struct {name} {{\n" + "".join(f"    {field}\n" for field in fields) + "};\n"
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     stages = Stages(task.op)
-    if held(_rows(stages), stages.bytes) is not None:
+    rows = _rows(stages)
+    if held(rows, stages.bytes) is not None:
         return memory_cost(task)
+    if _is_divided(stages, rows, task.device):
+        return memory_cost(task, len(stages.reductions) * sum(t.bytes for t in task.op.inputs), launches=LAUNCHES)
     return memory_cost(task, len(stages.reductions) * sum(t.bytes for t in task.op.inputs))
 
 
