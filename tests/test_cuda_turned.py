@@ -23,6 +23,9 @@ PROBLEMS = [
     "wgrad x=f16[2,16,9,8] dy=f16[2,16,9,8] dw=[16,1,3,3] pad=1",
     "wgrad x=f16[2,16,40] dy=f16[2,16,40] dw=[16,1,15] pad=7",
     "conv x=f16[1,16,4,5,6] w=f16[16,16,3,3,3] pad=1 + bias",
+    "conv x=f16[2,24,3,7,6]nhwc w=f16[24,1,1,3,3] pad=0,1,1 + bias + residual",
+    "dgrad dy=f16[2,64,5,3,4]nhwc w=f16[64,72,3,1,1] dx=[2,72,5,3,4] pad=1,0,0",
+    "wgrad x=f16[2,64,2,8,9]nhwc dy=f16[2,64,2,8,9]nhwc dw=[64,64,1,3,3] pad=0,1,1",
 ]
 
 
@@ -40,5 +43,6 @@ def test_what_is_chosen() -> None:
     """Depthwise layers with pixels as neighbours and along one axis; dense ones have engines that read them as they lie."""
     assert _best("conv x=f16[32,672,14,14] w=f16[672,1,5,5] pad=2 + bias + relu") == "cuda_turned"
     assert _best("conv x=f16[16,512,1000]nhwc w=f16[512,1,31] pad=15 + bias + swish") == "cuda_turned"
+    assert _best("conv x=f16[8,144,16,56,56]nhwc w=f16[64,144,3,1,1]nhwc pad=1,0,0 + bias + relu") == "cuda_turned"
     assert _best("conv x=f16[32,672,14,14]nhwc w=f16[672,1,5,5] pad=2 + bias + relu") == "cuda_direct"
     assert _best("conv x=f16[64,256,14,14] w=f16[256,256,3,3] pad=1 + bias + relu") == "cuda_hopper_gemm"

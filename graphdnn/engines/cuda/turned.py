@@ -1,19 +1,19 @@
 """Engine ``cuda_turned``: convolutions of images that lie with their pixels as neighbours, or along one axis.
 
 The kernels for few channels in a group and for first layers read images with two spatial axes and channels next to
-each other, and so does, faster, the one for tensor cores before compute capability 9.0. An image along one axis is one
-of height 1, which changes no address; pixels as neighbours are copied to channels last, a pass over each image, and
-where the result lies like that too, so is it. Such a kernel and the copies take less than what serves the image as it
-lies.
+each other, and so does, faster, the one for tensor cores before compute capability 9.0. One axis, or three of which a
+filter has taps along one or two, are seen as two, which changes no address (``as_planes.py``); pixels as neighbours are
+copied to channels last, a pass over each image, and where the result lies like that too, so is it. Such a kernel and
+the copies take less than what serves the image as it lies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from graphdnn.checks import Equals
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.as_planes import as_planes, with_tensors
 from graphdnn.engines.cuda.direct import direct
 from graphdnn.engines.cuda.direct import stem as direct_stem
 from graphdnn.engines.cuda.direct import stem_dgrad as direct_stem_dgrad
@@ -26,6 +26,9 @@ from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel
 from graphdnn.engines.cuda.generator.space import is_addressable
 from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.hopper import halo as hopper_halo
+from graphdnn.engines.cuda.hopper import halo_dgrad as hopper_halo_dgrad
+from graphdnn.engines.cuda.hopper import halo_wgrad as hopper_halo_wgrad
 from graphdnn.engines.cuda.library.operands import in_memory
 from graphdnn.engines.cuda.mma import gemm as mma_gemm
 from graphdnn.engines.cuda.simt.implicit_copies import channels_last
@@ -34,15 +37,16 @@ from graphdnn.engines.once import once
 from graphdnn.engines.sum_error import CUT
 from graphdnn.enums import LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.operations import ConvBackwardFilter, ConvolutionOperation, Operation
+from graphdnn.operations import ConvBackwardFilter, ConvolutionOperation
 from graphdnn.tensors import TensorSpec
 
 _ENGINES: tuple[Engine, ...] = (
     direct.ENGINE, direct_wgrad.ENGINE, direct_stem.ENGINE, direct_stem_dgrad.ENGINE, direct_stem_wgrad.ENGINE,
     mma_gemm.ENGINE,
 )  # fmt: skip
+# They serve images along two axes only. With pixels as neighbours, a product that turns what it reads is as fast.
+_OF_PLANES: tuple[Engine, ...] = (hopper_halo.ENGINE, hopper_halo_wgrad.ENGINE, hopper_halo_dgrad.ENGINE)
 _CHANNELS = 2  # axis of an image's coordinates
-_HEIGHT = {"dilations": 1, "filter_strides": 1, "pre_paddings": 0, "post_paddings": 0}  # of images along one axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,56 +60,16 @@ class _Turned:
     ranked: dict[int, tuple[DeviceSpec, list[tuple[float, Engine]]]] = field(default_factory=dict)  # by device
 
 
-def _with(op: FusedOp, changes: Mapping[int, TensorSpec]) -> FusedOp:
-    """The same operations on other tensors, by uid."""
-
-    def changed(step: Operation) -> Operation:
-        update = {port: changes[t.uid] for port, t in step.tensors().items() if t.uid in changes}
-        return step.model_copy(update=update) if update else step
-
-    def specs(tensors: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-        return tuple(changes.get(t.uid, t) for t in tensors)
-
-    return replace(
-        op,
-        anchor=None if op.anchor is None else changed(op.anchor),
-        epilogue=tuple(changed(step) for step in op.epilogue),
-        inputs=specs(op.inputs),
-        outputs=specs(op.outputs),
-        internal=specs(op.internal),
-    )
-
-
 def _all(op: FusedOp) -> tuple[TensorSpec, ...]:
     return (*op.inputs, *op.outputs, *op.internal)
-
-
-def _as_planes(op: FusedOp) -> FusedOp:
-    """An axis of one step before the only one that images have."""
-    anchor = op.anchor
-    assert isinstance(anchor, ConvolutionOperation)
-    changes = {
-        t.uid: t.model_copy(
-            update={
-                "dims": (*t.dims[:-1], 1, t.dims[-1]),
-                "strides": (*t.strides[:-1], t.dims[-1] * t.strides[-1], t.strides[-1]),
-            }
-        )
-        for t in _all(op)
-    }
-    made = _with(op, changes)
-    numbers = {name: (height, *getattr(anchor.conv, name)) for name, height in _HEIGHT.items()}
-    conv = anchor.conv.model_copy(update={"spatial_dims": 2, **numbers})
-    assert made.anchor is not None
-    return replace(made, anchor=made.anchor.model_copy(update={"conv": conv}))
 
 
 @once
 def _turned(op: FusedOp) -> _Turned:
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
-    is_row = anchor.conv.spatial_dims == 1
-    seen = _as_planes(op) if is_row else op
+    planes = as_planes(op)
+    seen = planes or op
     assert isinstance(seen.anchor, ConvolutionOperation)
     roles, free = Roles.of(seen.anchor), min(t.uid for t in _all(op))
     x, _, y = seen.anchor.roles
@@ -130,10 +94,10 @@ def _turned(op: FusedOp) -> _Turned:
     written = {t.uid for t in seen.outputs}
     pairs = [(t, copies[t.uid]) for t in turning if t.uid not in inside]
     return _Turned(
-        _with(seen, copies),
+        with_tensors(seen, copies),
         tuple(pair for pair in pairs if pair[0].uid not in written),
         tuple(pair for pair in pairs if pair[0].uid in written),
-        is_row or bool(pairs),
+        planes is not None or bool(pairs),
     )
 
 
@@ -149,14 +113,8 @@ def _is_alone(task: Task) -> bool:
 
 
 def _can_be_turned(task: Task) -> bool:
-    """Every tensor has an address for each element, and the axes of the images where these are given a new one."""
-    op = task.op
-    if not is_convolution(task) or not _is_alone(task) or not all(map(is_addressable, _all(op))):
-        return False
-    anchor = op.anchor
-    assert isinstance(anchor, ConvolutionOperation)
-    rank = len(anchor.roles[0].dims)
-    return anchor.conv.spatial_dims > 1 or all(len(t.dims) == rank for t in _all(op))
+    """Every tensor has an address for each element."""
+    return is_convolution(task) and _is_alone(task) and all(map(is_addressable, _all(task.op)))
 
 
 def _is_turned(task: Task) -> bool:
@@ -169,7 +127,8 @@ def _serving(op: FusedOp, device: DeviceSpec) -> list[tuple[float, Engine]]:
     known = turned.ranked.get(id(device))
     if known is None:
         task = Task(turned.op, device)
-        found = [(engine.cost(task, engine.defaults()).seconds, engine) for engine in _ENGINES if engine.serves(task)]
+        engines = _ENGINES if turned.before or turned.after else (*_ENGINES, *_OF_PLANES)
+        found = [(engine.cost(task, engine.defaults()).seconds, engine) for engine in engines if engine.serves(task)]
         known = turned.ranked[id(device)] = device, sorted(found, key=lambda pair: pair[0])
     return known[1]
 
@@ -199,7 +158,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 ENGINE = cuda_engine(
     id=92,
     name="cuda_turned",
-    summary="convolutions of images along one axis, or with pixels as neighbours: as planes with channels last",
+    summary="convolutions along one axis, two of three, or with pixels as neighbours: as planes with channels last",
     needs=(
         needs_rule("cuda_turned.operation", "conv"),
         kind_need(
