@@ -50,14 +50,15 @@ class precision:  # noqa: N801  # reads as a verb in a with statement
     """cuDNN searches for its fastest algorithm, and rounds float32 operands only where that is asked for."""
 
     def __init__(self, torch: Any, *, tf32: bool) -> None:
-        self._settings, self._tf32 = torch.backends.cudnn, tf32
+        self._settings, self._products, self._tf32 = torch.backends.cudnn, torch.backends.cuda.matmul, tf32
 
     def __enter__(self) -> None:
-        self._before = self._settings.benchmark, self._settings.allow_tf32
+        self._before = self._settings.benchmark, self._settings.allow_tf32, self._products.allow_tf32
         self._settings.benchmark, self._settings.allow_tf32 = True, self._tf32
+        self._products.allow_tf32 = self._tf32
 
     def __exit__(self, *_: object) -> None:
-        self._settings.benchmark, self._settings.allow_tf32 = self._before
+        self._settings.benchmark, self._settings.allow_tf32, self._products.allow_tf32 = self._before
 
 
 class _Contest:
