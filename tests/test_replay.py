@@ -219,6 +219,8 @@ def test_folders_that_cannot_be_written(
     (tmp_path / "file").write_text("", encoding="utf-8")
     assert "cli.bundle" in shell(capsys, "run", CONV, "--save", str(tmp_path / "file"), code=Exit.USAGE)[1]
     assert "cli.file" in shell(capsys, "replay", str(tmp_path / "none.json"), code=Exit.USAGE)[1]
+    (tmp_path / "some.json").write_text("{}", encoding="utf-8")
+    assert "some.json is in it" in " ".join(shell(capsys, "replay", str(tmp_path), code=Exit.USAGE)[1].split())
     monkeypatch.setenv(FOLDER, str(tmp_path / "file"))
     from graphdnn.bundles import of_plan
 

@@ -99,10 +99,14 @@ def read_file(argument: str, else_: str = "") -> str:
         with Path(argument).open(encoding="utf-8") as file:
             return file.read(LARGEST_FILE + 1)
     except (OSError, UnicodeDecodeError) as error:
-        raise MalformedFile(FILE.reject("command line", "file", argument, detail=_said(error), else_=else_)) from None
+        detail = _said(error, argument)
+        raise MalformedFile(FILE.reject("command line", "file", argument, detail=detail, else_=else_)) from None
 
 
-def _said(error: Exception) -> str:
+def _said(error: Exception, argument: str) -> str:
+    if isinstance(error, IsADirectoryError):
+        inside = sorted(Path(argument).glob("*.json"))
+        return "it is a folder" + (f"; {inside[0]} is in it" if inside else "")
     return (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"
 
 
