@@ -15,6 +15,7 @@ from graphdnn.engines.cuda.generator.cost import device_cost, memory_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.generator.quotient import magic
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.fusion.fused import FusedOp
@@ -24,8 +25,10 @@ from graphdnn.tensors import TensorSpec, stride_order
 _THREADS = 256
 _BLOCKS_PER_SM = 16
 _TILE_ROWS, _TILE_COLUMNS = 8, 32  # pixels of a block
-_CHANNELS = 4  # of a thread
-_LOOK = 8  # operations on a position that a tile looks at
+_CHANNELS, _CHANNELS_OF_IMAGE = 8, 16  # of a thread
+_SLICES = 8  # threads that share the channels of a position
+_LOOK = 0.5  # operations of a thread on a position that its tile looks at
+_INT_MAX = 2**31 - 1
 _AXES = ("AT_N", "AT_C", "AT_ROW", "AT_COLUMN")
 
 
@@ -36,6 +39,11 @@ def _store(name: str, spec: TensorSpec) -> str:
         "__device__ __forceinline__ void store(const Params& p, long long at, Compute value) {"
         f" p.{name}[at] = {value}; }}\n"
     )
+
+
+def _counted(*specs: TensorSpec) -> str:
+    """The type of offsets into all of them."""
+    return "int" if all(t.span <= _INT_MAX for t in specs) else "long long"
 
 
 def _described(op: GridSample | GridSampleBackward, inputs: tuple[str, ...], output: str) -> Parameters:
@@ -61,18 +69,25 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     y = anchor.y
     order = stride_order(y.dims, y.strides)
     parameters = _described(anchor, ("x", "grid"), "y")
-    count = prod(y.extents)
+    groups = -(-y.extents[1] // _CHANNELS)
+    sizes = [groups if axis == 1 else y.extents[axis] for axis in order]
+    count = prod(sizes)
     parameters.integer("count", count)
-    parameters.integers("size", [y.extents[axis] for axis in order])
+    parameters.integer("apart", groups)
+    parameters.integers("size", sizes)
+    parameters.integers("magic", [magic(size) for size in sizes])
     name = f"grid_sample__{''.join(map(str, order))}"
     text = kernel_text(
         name,
-        ["grid_sample.cuh", "grid_sample.cu"],
+        ["quotient.cuh", "grid_sample.cuh", "grid_sample.cu"],
         parameters=parameters.text,
         functions=[_store("y", y)],
         constants={
             "THREADS": _THREADS,
+            "CHANNELS": _CHANNELS,
             "Compute": COMPUTE_TYPE[anchor.compute_type],
+            "Index": _counted(anchor.x, y),
+            "Count": "unsigned int" if count <= _INT_MAX else "unsigned long long",
             **{field: order.index(axis) for axis, field in enumerate(_AXES)},
         },
     )
@@ -84,13 +99,13 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
 def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, GridSampleBackward)
-    return DeviceKernel("grid_sample_bwd", (_image(anchor), _grid(anchor, device)))
+    return DeviceKernel("grid_sample_bwd", (_image(anchor), _grid(anchor)))
 
 
 def _image(op: GridSampleBackward) -> Launch:
     parameters = _described(op, ("grid", "dy"), "dx")
     n, c, height, width = op.x.extents
-    across, down, groups = -(-width // _TILE_COLUMNS), -(-height // _TILE_ROWS), -(-c // _CHANNELS)
+    across, down, groups = -(-width // _TILE_COLUMNS), -(-height // _TILE_ROWS), -(-c // _CHANNELS_OF_IMAGE)
     for field, value in (("tiles_across", across), ("tiles_down", down), ("groups", groups)):
         parameters.integer(field, value)
     text = kernel_text(
@@ -102,15 +117,16 @@ def _image(op: GridSampleBackward) -> Launch:
             "THREADS": _TILE_ROWS * _TILE_COLUMNS,
             "TILE_ROWS": _TILE_ROWS,
             "TILE_COLUMNS": _TILE_COLUMNS,
-            "CHANNELS": _CHANNELS,
+            "CHANNELS": _CHANNELS_OF_IMAGE,
             "Compute": COMPUTE_TYPE[op.compute_type],
+            "Index": _counted(op.dy, op.dx),
         },
     )
     blocks = across * down * groups * n
     return Launch(text, "grid_sample_image", (blocks, 1, 1), _TILE_ROWS * _TILE_COLUMNS, parameters.pack())
 
 
-def _grid(op: GridSampleBackward, device: DeviceSpec) -> Launch:
+def _grid(op: GridSampleBackward) -> Launch:
     parameters = _described(op, ("x", "grid", "dy"), "dgrid")
     count = prod(op.grid.extents[:3])
     parameters.integer("count", count)
@@ -119,9 +135,14 @@ def _grid(op: GridSampleBackward, device: DeviceSpec) -> Launch:
         ["grid_sample.cuh", "grid_sample_grid.cu"],
         parameters=parameters.text,
         functions=[_store("dgrid", op.dgrid)],
-        constants={"THREADS": _THREADS, "Compute": COMPUTE_TYPE[op.compute_type]},
+        constants={
+            "THREADS": _THREADS,
+            "SLICES": _SLICES,
+            "Compute": COMPUTE_TYPE[op.compute_type],
+            "Index": _counted(op.x, op.dy),
+        },
     )
-    return Launch(text, "grid_sample_grid", (_blocks(count, device), 1, 1), _THREADS, parameters.pack())
+    return Launch(text, "grid_sample_grid", (-(-count * _SLICES // _THREADS), 1, 1), _THREADS, parameters.pack())
 
 
 def _blocks(count: int, device: DeviceSpec) -> int:
@@ -133,7 +154,7 @@ def _backward_cost(task: Task, knobs: Knobs) -> Cost:
     op = task.op.anchor
     assert isinstance(op, GridSampleBackward)
     n, c, height, width = op.x.extents
-    tiles = -(-height // _TILE_ROWS) * -(-width // _TILE_COLUMNS) * -(-c // _CHANNELS)
+    tiles = -(-height // _TILE_ROWS) * -(-width // _TILE_COLUMNS) * -(-c // _CHANNELS_OF_IMAGE)
     looks = n * tiles * prod(op.grid.extents[1:3]) * _LOOK
     return device_cost(task, looks / task.device.rate(op.compute_type), launches=2)
 
@@ -141,7 +162,7 @@ def _backward_cost(task: Task, knobs: Knobs) -> Cost:
 ENGINE = cuda_engine(
     id=46,
     name="cuda_grid_sample",
-    summary="images at the positions of a grid, one thread for each result",
+    summary="images at the positions of a grid, a thread for some channels of each",
     needs=extension_needs("cuda_grid_sample", GridSample.tag),
     cost=lambda task, knobs: memory_cost(task),
     generate=lambda op, device, knobs: generate(op, device),

@@ -1,28 +1,41 @@
-// y[n, c, row, column] = the image x[n, c] at the grid's position, between its four neighbours. Threads follow y in memory.
+// y[n, c, row, column] = the image x[n, c] at the grid's position, between its four neighbours. Threads follow y in memory;
+// each has CHANNELS channels of a position, `apart` channels from one to the next, so that neighbours lie side by side.
 
 extern "C" __global__ void __launch_bounds__(THREADS) grid_sample(const __grid_constant__ Params p) {
-    for (unsigned long long i = (unsigned long long)blockIdx.x * THREADS + threadIdx.x; i < (unsigned long long)p.count;
-         i += (unsigned long long)gridDim.x * THREADS) {
-        long long at[4];
-        unsigned long long rest = i;
+    for (Count i = (Count)blockIdx.x * THREADS + threadIdx.x; i < (Count)p.count; i += (Count)gridDim.x * THREADS) {
+        int at[4];
+        Count rest = i;
         #pragma unroll
-        for (int j = 3; j >= 0; --j) {
-            at[j] = (long long)(rest % (unsigned long long)p.size[j]);
-            rest /= (unsigned long long)p.size[j];
+        for (int j = 3; j > 0; --j) {
+            const Count outer = quotient(rest, p.size[j], p.magic[j]);
+            at[j] = (int)(rest - outer * (Count)p.size[j]);
+            rest = outer;
         }
-        const long long n = at[AT_N], c = at[AT_C], row = at[AT_ROW], column = at[AT_COLUMN];
+        at[0] = (int)rest;
+        const int n = at[AT_N], first = at[AT_C], row = at[AT_ROW], column = at[AT_COLUMN];
         const Place place = place_at(n, row, column, p);
-        const long long image = n * p.x_stride[0] + c * p.x_stride[1];
-        Compute sum = Compute(0);
+        Index from[4];
+        Compute weight[4];
+        bool counts[4];
         #pragma unroll
         for (int k = 0; k < 4; ++k) {
             const int h = place.top + k / 2, w = place.left + k % 2;
-            if (!place.is_near || !is_inside(h, w, p)) continue;
+            counts[k] = place.is_near && is_inside(h, w, p);
+            from[k] = (Index)n * (Index)p.x_stride[0] + h * (Index)p.x_stride[2] + w * (Index)p.x_stride[3];
             const Compute across = k % 2 ? place.right_share : Compute(1) - place.right_share;
             const Compute down = k / 2 ? place.bottom_share : Compute(1) - place.bottom_share;
-            sum += widen<Compute>(p.x[image + h * p.x_stride[2] + w * p.x_stride[3]]) * (across * down);
+            weight[k] = across * down;
         }
-        const long long to = n * p.y_stride[0] + c * p.y_stride[1] + row * p.y_stride[2] + column * p.y_stride[3];
-        store(p, to, sum);
+        const Index to = (Index)n * (Index)p.y_stride[0] + row * (Index)p.y_stride[2] + column * (Index)p.y_stride[3];
+        #pragma unroll
+        for (int k = 0; k < CHANNELS; ++k) {
+            const int c = first + k * (int)p.apart;
+            if (c >= (int)p.channels) continue;
+            Compute sum = Compute(0);
+            #pragma unroll
+            for (int corner = 0; corner < 4; ++corner)
+                if (counts[corner]) sum += widen<Compute>(p.x[from[corner] + c * (Index)p.x_stride[1]]) * weight[corner];
+            store(p, to + c * (Index)p.y_stride[1], sum);
+        }
     }
 }
