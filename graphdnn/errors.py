@@ -61,8 +61,6 @@ class Rejection:
 class GraphdnnError(Exception):
     """Base of every error of the library: ``status`` is the cuDNN code, ``rejections`` the reasons."""
 
-    category = Status.INTERNAL_ERROR
-
     def __init__(self, rejections: Sequence[Rejection] | Rejection) -> None:
         self.rejections = (rejections,) if isinstance(rejections, Rejection) else tuple(rejections)
         self.subject: object = None  # what was refused, where more is known than the rejections say: a ranking, a spec
@@ -93,31 +91,21 @@ class GraphdnnError(Exception):
 class NotInitialized(GraphdnnError):
     """Used in the wrong state of its life cycle, or from another version (1xxx)."""
 
-    category = Status.NOT_INITIALIZED
-
 
 class BadParam(GraphdnnError, ValueError):
     """An invalid or inconsistent value (2xxx)."""
-
-    category = Status.BAD_PARAM
 
 
 class NotSupported(GraphdnnError):
     """Valid, but nothing here serves it (3xxx)."""
 
-    category = Status.NOT_SUPPORTED
-
 
 class InternalError(GraphdnnError):
     """Compilation or allocation failed (4xxx)."""
 
-    category = Status.INTERNAL_ERROR
-
 
 class ExecutionFailed(GraphdnnError):
     """A plan failed while it ran (5xxx). Its text ends in the command that repeats it."""
-
-    category = Status.EXECUTION_FAILED
 
     def __str__(self) -> str:
         repeat = ""
@@ -128,8 +116,6 @@ class ExecutionFailed(GraphdnnError):
 
 class MalformedFile(GraphdnnError, ValueError):
     """A plan, graph or device file that cannot be used: truncated, altered, newer, too deep or too large."""
-
-    category = Status.BAD_PARAM
 
 
 _FAMILIES: dict[int, type[GraphdnnError]] = {

@@ -263,14 +263,6 @@ def _integer_difference(actual: Array, wanted: Array) -> float:
     return max(float(np.abs(actual.astype(np.float64) - wanted.astype(np.float64)).max()), 1.0)
 
 
-def tolerance(graph: OperationGraph, uid: int, values: Mapping[int, Array]) -> float:
-    """The bound of this module's docstring for one tensor; ``values`` are those of ``evaluate``.
-
-    For a decision (boolean or index) it is 0 where it has to be exact, and 1 where it may tip over.
-    """
-    return bounds(graph, values)[0].get(uid, 0.0)
-
-
 def bounds(graph: OperationGraph, values: Mapping[int, Array], growth: Mapping[int, float] = _NO_GROWTH) -> Bounds:
     """The bound of every tensor that an operation writes, in the order of execution; elements it does not hold for."""
     scales = {uid: _scale(tensor, values[uid]) for uid, tensor in graph.tensors.items()}

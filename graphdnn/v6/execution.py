@@ -21,15 +21,15 @@ from numpy.lib.stride_tricks import as_strided
 
 from graphdnn.build import rank
 from graphdnn.dtypes import Array
-from graphdnn.engines.host.memory import binding_layout
 from graphdnn.errors import BadParam, GraphdnnError
 from graphdnn.heuristics import EngineConfig, Ranking
 from graphdnn.plan import ExecutionPlan
 from graphdnn.v6 import on_device
 from graphdnn.v6.arguments import Address
-from graphdnn.v6.draft import Draft, Slot
+from graphdnn.v6.draft import Draft
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.objects import Handle
+from graphdnn.v6.place import Place
 from graphdnn.v6.profiles import active, check_call
 from graphdnn.v6.rules import FAILED, MEMORY_KIND, MEMORY_LAYOUT, MEMORY_SMALL, MEMORY_TYPE
 
@@ -41,34 +41,6 @@ _LOOKED_AT = 64  # configurations, for a named engine; graphs of several kernels
 Draw = Callable[[Draft], None]  # writes the operations of a call
 Names = tuple[tuple[str, ...], ...]
 Engines = Callable[[str], Names]  # of a kind of device: the names of those that should serve a call, in this order
-
-
-class Place:
-    """A slot with its layout worked out."""
-
-    __slots__ = (
-        "arrays",
-        "described",
-        "dtype",
-        "index",
-        "is_copy",
-        "is_host",
-        "is_output",
-        "label",
-        "shape",
-        "size",
-        "strides",
-        "uid",
-    )
-
-    def __init__(self, slot: Slot, *, is_output: bool) -> None:
-        self.uid, self.index, self.is_copy, self.is_output = slot.spec.uid, slot.index, slot.is_copy, is_output
-        self.dtype, self.shape, self.strides = binding_layout(slot.spec)
-        self.size = slot.spec.bytes
-        self.label = slot.spec.name
-        self.described = slot.described
-        self.is_host = slot.is_host
-        self.arrays: dict[int, Any] = {}  # by an address on a device that a plan took
 
 
 class Prepared:

@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,10 +26,8 @@ from graphdnn.tensors import TensorSpec
 from graphdnn.v6.arguments import Address
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.in_place import in_place
+from graphdnn.v6.place import Place
 from graphdnn.v6.rules import MEMORY_LAYOUT, MEMORY_SMALL, MEMORY_TYPE
-
-if TYPE_CHECKING:
-    from graphdnn.v6.execution import Place
 
 
 class _Thread(threading.local):
