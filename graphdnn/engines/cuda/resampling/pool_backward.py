@@ -18,13 +18,15 @@ from graphdnn.engines.cuda.generator.quotient import magic
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.space import Space
 from graphdnn.engines.cuda.generator.steps import Steps
-from graphdnn.engines.cuda.resampling.axes import reads_edges
+from graphdnn.engines.cuda.resampling.axes import is_channels_last, reads_edges
 from graphdnn.engines.cuda.resampling.forward import POOL_THREADS, read
 from graphdnn.engines.cuda.resampling.pool import Moving, Pool, has_windows, pool_in
 from graphdnn.enums import NanPropagation, PaddingMode, ResampleMode
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ResampleBackward
 from graphdnn.tensors import TensorSpec
+
+_SHORT = 2  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +111,15 @@ class PoolBackward:
 
 
 def is_served(anchor: ResampleBackward) -> bool:
-    """False where windows are large or move along three axes, or an edge stands for elements that it is not."""
-    is_plain = _is_maximum(anchor) or not reads_edges(anchor.spec)
+    """False where windows are large or move along three axes, where an edge stands for elements that it is not, and
+    where indices take less time: for channels last in 16 bits that move by 1 (35 us instead of 45).
+    """
+    spec, dx = anchor.spec, anchor.dx
+    if _is_maximum(anchor):
+        is_short = ELEMENTS[dx.data_type].bytes <= _SHORT
+        is_plain = not (is_short and is_channels_last(dx) and all(stride == 1 for stride in spec.strides))
+    else:
+        is_plain = not reads_edges(spec)
     return is_plain and has_windows(anchor.spec, anchor.dx.extents, anchor.dy.extents)
 
 
@@ -149,16 +158,15 @@ def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec]) -> Tile:
     dx_pack, y_pack = width_for(x_space, written), width_for(y_space, read(op, anchor.dy))
     x_pack = width_for(x_space, source) if source else dx_pack
     overlaps = row.window > row.stride or column.window > column.stride
-    if not pool.along:
+    is_short = ELEMENTS[anchor.dx.data_type].bytes <= _SHORT
+    if not pool.along:  # the best of a few on an H200, as the rest of these numbers
         pack = min(x_pack, dx_pack, y_pack)
         if not overlaps:
             return Tile(pack=pack)
-        return (
-            Tile(pack=min(pack, 2), columns=4, turns=4, blocks=5)
-            if source
-            else Tile(pack=min(pack, 4), columns=2, turns=4)
-        )
-    columns = max(2, x_pack // column.stride)
+        if not source:
+            return Tile(pack=pack, columns=2)
+        return Tile(pack=min(pack, 2), columns=4, turns=4 if is_short else 7, blocks=5 if is_short else 4)
+    columns = min(max(2, x_pack // column.stride), 4)
     plain = PoolBackward(pool, Tile(columns=columns))
     while plain.middle % x_pack:
         x_pack //= 2
@@ -168,8 +176,9 @@ def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec]) -> Tile:
         y_pack //= 2
     beside = max(plain.left, plain.span - plain.left - plain.middle, 1)
     halo = min(x_pack, 1 << (beside - 1).bit_length())
-    turns = 4 if overlaps else 1
-    return Tile(columns=columns, turns=turns, x_pack=x_pack, halo=halo, y_pack=y_pack, dx_pack=dx_pack)
+    turns = 1 if not overlaps else 4 if source else 2
+    blocks = 8 if (is_short and column.stride > 1) or not source else 6
+    return Tile(columns=columns, turns=turns, x_pack=x_pack, halo=halo, y_pack=y_pack, dx_pack=dx_pack, blocks=blocks)
 
 
 def _spaces(anchor: ResampleBackward, pool: Pool) -> tuple[Space, Space]:
