@@ -143,7 +143,7 @@ def test_nothing_left() -> None:
 
 def test_kernels_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU: arrays copied there and back, results judged beside the search, equal kernels found out."""
-    monkeypatch.setattr(sys.modules["graphdnn.tuning.autotune"], "_ordinal", lambda device: None)
+    monkeypatch.setattr(sys.modules["graphdnn.tuning.tuner"], "_ordinal", lambda device: None)
     graph = parse("conv x=f32[1,4,8,8] w=f32[4,4,3,3] + relu").build_operation_graph()
     tuned = autotune(graph, "a100", budget=20.0, most=4, initializer="tuning_emulated", without=("turned",))
     found = {t.verdict for t in tuned}

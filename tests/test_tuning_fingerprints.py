@@ -57,7 +57,7 @@ def test_one_bit_and_one_exchange_show() -> None:
 def test_slices_are_those_along_an_axis(axis: int) -> None:
     array = RNG.standard_normal((3, 5, 7)).astype(np.float32).transpose(2, 0, 1)
     kept = (0, 2)
-    found = Picked(EmulatedRuntime(), DEVICE).of(array.ctypes.data, picked.lying(array, axis), kept)
+    found = Picked(EmulatedRuntime(), DEVICE).at(array.ctypes.data, picked.lying(array, axis), kept)
     assert found.tobytes() == as_it_lies(np.take(as_it_lies(array), kept, axes_of(array).index(axis))).tobytes()
 
 

@@ -46,7 +46,10 @@ class Picked:
         self._runtime = runtime
         self._prepared: Prepared = runtime.prepare(launch(device), "tuning")
 
-    def of(self, address: int, shape: tuple[int, int, int], kept: Sequence[int]) -> Array:
+    def of(self, array: Any, axis: int, kept: Sequence[int]) -> Array:
+        return self.at(array.data.ptr, lying(array, axis), kept)
+
+    def at(self, address: int, shape: tuple[int, int, int], kept: Sequence[int]) -> Array:
         runtime, (outer, extent, inner) = self._runtime, shape
         found, numbers = np.empty(outer * len(kept) * inner, np.uint8), np.array(kept, np.int64)
         which, slices = runtime.memory(numbers.nbytes), runtime.memory(found.nbytes)

@@ -36,7 +36,6 @@ from graphdnn.tensors import TensorSpec
 from graphdnn.tuning.answers import as_it_lies, axes_of
 from graphdnn.tuning.filling import fill
 from graphdnn.tuning.messages import SWITCH, Message, receive, send
-from graphdnn.tuning.picked import lying
 
 if TYPE_CHECKING:
     from graphdnn.tuning.fingerprints import Fingerprints
@@ -116,7 +115,7 @@ class Bench:
     def _result(self, plan: ExecutionPlan, spec: TensorSpec, axis: int | None, kept: list[int]) -> bytes | memoryview:
         array = self.arrays[spec.uid]
         if axis is not None and self._picked is not None and as_it_lies(array).flags.c_contiguous:
-            return self._picked.of(array.data.ptr, lying(array, axis), kept).data
+            return self._picked.of(array, axis, kept).data
         if spec.uid not in self._fetched:
             self._fetched |= plan.to_host({spec.uid: array})
         whole = self._fetched[spec.uid]

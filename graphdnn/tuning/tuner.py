@@ -1,4 +1,4 @@
-"""autotune: try a graph's configurations on the device that is here, and keep the fastest that is right."""
+"""Tuner: try a graph's configurations on the device that is here, and keep the fastest that is right."""
 
 from __future__ import annotations
 
