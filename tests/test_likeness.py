@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations
 
 import pytest
@@ -11,14 +12,17 @@ from problems import tensor
 
 from graphdnn import NotSupported, OperationGraph, device_spec, heuristics
 from graphdnn.engines import engine
+from graphdnn.engines.images import images_of
 from graphdnn.enums import PointwiseMode
 from graphdnn.fusion import FusedGraph, fuse, known
 from graphdnn.fusion.limits import NO_LIMITS
 from graphdnn.fusion.match import _Walk
 from graphdnn.heuristics import Ranking
 from graphdnn.likeness import likeness_of
-from graphdnn.operations import PointwiseOperation, PointwiseSpec
+from graphdnn.operations import ConvolutionOperation, PointwiseOperation, PointwiseSpec
 from graphdnn.problem import parse
+from graphdnn.reducing.extents import Axes, with_extents
+from graphdnn.reducing.rebuilding import possible
 
 NAN, INF = float("nan"), float("inf")
 CLASSES = (
@@ -131,3 +135,22 @@ def test_choices_do_not_depend_on_what_is_known(monkeypatch: pytest.MonkeyPatch)
             monkeypatch.setattr(engine, "_verdicts", {})
             expected.append(chosen(graph))
         assert [chosen(graph) for graph in reversed(graphs)] == expected[::-1]
+
+
+@pytest.mark.parametrize("count", [1, pytest.param(25, marks=pytest.mark.long)])
+def test_choices_do_not_depend_on_batches_before(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept of images, whatever their number."""
+    families = [f"conv_{direction}{kind}" for direction in ("fprop", "dgrad", "wgrad") for kind in ("", "_int")]
+    met = 0
+    with host_libraries():
+        for drawn in (draw(Case(f, 700 + seed, large=seed % 2 == 0)).graph for f in families for seed in range(count)):
+            axes = Axes(drawn)
+            op = next(o for o in drawn.operations if isinstance(o, ConvolutionOperation))
+            wanted = [{axes.root((op.roles[0].uid, 0)): n} for n in (64, 3, 2, 300)]
+            graphs = [g for g in (possible(partial(with_extents, axes, w)) for w in wanted) if g is not None]
+            again = [chosen(graph) for graph in graphs]
+            met += sum(images_of(op) is not None for graph in graphs for op in fuse(graph))
+            for graph, found in zip(graphs, again, strict=True):
+                monkeypatch.setattr(known, "_known", {})
+                assert chosen(graph) == found
+    assert met > 3 * count

@@ -7,8 +7,7 @@ driver copies it during the call. Two threads must not patch and launch the same
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from graphdnn.cuda.library import error_of, launch_function
 
@@ -52,7 +51,7 @@ class PreparedLaunch:
     itself; from compute capability 9.0 on.
     """
 
-    __slots__ = ("kernel", "launch", "params", "plan")
+    __slots__ = ("_alive", "_call", "_config", "_function", "_pointers", "_stream", "kernel", "params", "plan")
 
     def __init__(
         self,
@@ -78,22 +77,19 @@ class PreparedLaunch:
             config.attributes, config.attribute_count = ctypes.addressof(attributes), len(asked)
         struct = (ctypes.c_ubyte * len(params)).from_buffer(params)
         stream = (ctypes.c_uint64 * 1).from_buffer(config, _Config.stream.offset)
-        call, arguments = launch_function(), (ctypes.byref(config), ctypes.c_void_p(function))
-        pointers, words = (ctypes.c_void_p * 1)(ctypes.addressof(struct)), memoryview(stream).cast("B").cast("Q")
-        alive = struct, attributes  # only their addresses were taken
-        self.launch = _launching(call, *arguments, pointers, words, alive, kernel, plan)
+        self._call: Any = launch_function()
+        self._config = ctypes.byref(config)
+        self._function = ctypes.c_void_p(function)
+        self._pointers = (ctypes.c_void_p * 1)(ctypes.addressof(struct))
+        self._stream = memoryview(stream).cast("B").cast("Q")
+        self._alive = struct, attributes  # only their addresses were taken
 
-
-def _launching(
-    call: Any, config: Any, function: Any, pointers: Any, words: memoryview, alive: Any, kernel: str, plan: str
-) -> Callable[[int], None]:
-    """As a function of its own, which finds all of this faster than a method would."""
-
-    def launch(stream: int, _alive: Any = alive) -> None:
+    def launch(self, stream: int) -> None:
         """Put the kernel into the stream. Raises ``CudaError``, also for what an earlier launch did wrong."""
-        words[0] = stream
-        code = call(config, function, pointers, None)
+        self._stream[0] = stream
+        code = self._call(self._config, self._function, self._pointers, None)
         if code:
-            raise error_of("cuLaunchKernelEx", code, kernel=kernel, plan=plan)
+            self._fail(code)
 
-    return launch
+    def _fail(self, code: int) -> NoReturn:
+        raise error_of("cuLaunchKernelEx", code, kernel=self.kernel, plan=self.plan)

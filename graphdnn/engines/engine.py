@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import count
 from math import sqrt
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from graphdnn.checks import Check, OneOf
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.images import images_of
 from graphdnn.engines.once import once
 from graphdnn.engines.sum_error import SumError
 from graphdnn.engines.work import reduction_length
@@ -204,20 +204,20 @@ class Engine:
 
     def serves_shape(self, task: Task) -> bool:
         """The verdict on a task of a kind that the engine serves. What declined last time is asked first."""
-        image = image_of(task)
-        if image is not None:
-            verdict = _verdicts.get((self, image))
+        images = _images_of(task)
+        if images is not None:
+            verdict = _verdicts.get((self, images))
             if verdict is None:
                 if len(_verdicts) >= _MOST_VERDICTS:
                     _verdicts.clear()
-                verdict = _verdicts[self, image] = all(need.holds(task) for need in _by_kind(self)[1])
+                verdict = _verdicts[self, images] = all(need.holds(task) for need in _by_kind(self)[1])
             if not verdict:
                 return False
-        needs = _in_turn.get((self, image is None)) or _by_kind(self)[2 if image is None else 3]
+        needs = _in_turn.get((self, images is None)) or _by_kind(self)[2 if images is None else 3]
         for need in needs:
             if not need.holds(task):
                 if need is not needs[0]:
-                    _in_turn[self, image is None] = need, *(other for other in needs if other is not need)
+                    _in_turn[self, images is None] = need, *(other for other in needs if other is not need)
                 return False
         return True
 
@@ -331,32 +331,17 @@ def image_need(
     )
 
 
-_MOST_VERDICTS, _MOST_IMAGES = 4096, 1024
-_verdicts: dict[tuple[Engine, int], bool] = {}  # on images, by their number
-_images: dict[tuple[object, ...], int] = {}
-_next = count()
+_MOST_VERDICTS = 4096
+_verdicts: dict[tuple[Engine, object], bool] = {}  # on images, and a device
 # Needs that shapes are asked for, in their order; and whether those of images are among them.
 _in_turn: dict[tuple[Engine, bool], tuple[Constraint, ...]] = {}
 
 
 @once
-def image_of(task: Task) -> int | None:
-    """The number of convolutions that differ in how many images there are; None where that is not known."""
-    op, device, anchor = task.op, task.device, task.op.anchor
-    if op.like is None or not isinstance(anchor, ConvolutionOperation) or anchor.problem.n == 1:
-        return None
-    n, filter = anchor.problem.n, anchor.roles[1].uid
-    extents = [
-        (t.dims[1:] if t.dims[0] == n and t.uid != filter else t.dims, t.strides)
-        for t in (*op.inputs, *op.outputs, *op.internal)
-    ]
-    key = op.like, device.compute_capability, device.sm_count, device.shared_memory, *extents
-    number = _images.get(key)
-    if number is None:
-        if len(_images) >= _MOST_IMAGES:
-            _images.clear()
-        number = _images.setdefault(key, next(_next))
-    return number
+def _images_of(task: Task) -> tuple[object, ...] | None:
+    """What tasks have in common that differ in how many images there are; None where that is not known."""
+    number, device = images_of(task.op), task.device
+    return None if number is None else (number, device.compute_capability, device.sm_count, device.shared_memory)
 
 
 @cache

@@ -72,6 +72,7 @@ from graphdnn.engines.cuda.hopper.tiles import (
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.engines.images import once_for_images
 from graphdnn.engines.once import once
 from graphdnn.enums import DataType, KnobType, LayoutType
 from graphdnn.fusion.fused import FusedOp
@@ -95,6 +96,14 @@ def sizes_of(op: FusedOp) -> Sizes:
         else:
             taps = residue.taps[0] * residue.taps[1] * residue.taps[2]
             products.append((product.pixel_count(residue), taps * -(-product.channels // depth_of_step)))
+    read = sum([t.bytes for t in op.main.inputs().values()]) if product.is_wgrad else 0
+    return _of_images(op)._replace(products=tuple(products), bytes_read=read)
+
+
+@once_for_images
+def _of_images(op: FusedOp) -> Sizes:
+    """What the number of images does not change."""
+    product = product_of(op)
     columns = _units(product) * PANEL if product.is_wgrad else product.outer_channels
     operands = {t.uid for t in op.main.inputs().values()}
     whole = [
@@ -103,19 +112,18 @@ def sizes_of(op: FusedOp) -> Sizes:
     result = sum(ELEMENTS[t.data_type].bytes for t in whole) or 1
     residual = streamed_residual(op, product)
     unit = 1 if product.roles.direction == "fprop" or is_exchanged(product.roles) else PANEL
-    sets = 2 if _promoted(product) else 1
     return Sizes(
-        tuple(products),
+        (),
         columns,
         product.roles.problem.groups,
         unit,
         result,
         _is_turned(op, product),
         product.is_wgrad,
-        sets,
+        2 if _promoted(product) else 1,
         0.0 if product.is_wgrad else _row_clocks(product),
         _may_be_turned(op, product),
-        sum(t.bytes for t in op.main.inputs().values()) if product.is_wgrad else 0,
+        0,
         0 if residual is None else ELEMENTS[residual.data_type].bytes,
     )
 

@@ -14,6 +14,7 @@ from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.space import is_addressable
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT
 from graphdnn.engines.cuda.simt.implicit_copies import channels_last
+from graphdnn.engines.images import once_for_images
 from graphdnn.engines.once import once
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvolutionOperation
@@ -31,24 +32,31 @@ class Turned:
     result: TensorSpec
 
 
-@once
-def turned_result(op: FusedOp) -> Turned | None:
-    """None where the result leaves as it is."""
+@once_for_images
+def _lies_odd(op: FusedOp) -> bool:
     if not isinstance(op.anchor, ConvolutionOperation) or op.exit is not None or len(op.outputs) != 1:
-        return None
+        return False
     (result,) = op.outputs
     roles = Roles.of(op.anchor)
     if roles.direction == "wgrad" or not is_addressable(result) or result.elements != roles.output.elements:
-        return None
+        return False
     read = {t.uid for t in op.main.inputs().values()}
     if any(t.elements >= result.elements for t in op.inputs if t.uid not in read):
-        return None
+        return False
     space = roles.space(roles.output)
     strides, sizes, size = space.strides(result), space.sizes, ELEMENTS[result.data_type].bytes
     pixels = prod(sizes[_PIXELS])
     lies_turned = strides[5] == 1 and strides[_CHANNELS] == pixels and sizes[_CHANNELS] * size % ALIGNMENT == 0
-    if pixels % 2 == 0 or pixels == 1 or not lies_turned or result.byte_alignment % ALIGNMENT:
+    return pixels % 2 != 0 and pixels != 1 and lies_turned and result.byte_alignment % ALIGNMENT == 0
+
+
+@once
+def turned_result(op: FusedOp) -> Turned | None:
+    """None where the result leaves as it is."""
+    if not _lies_odd(op):
         return None
+    assert isinstance(op.anchor, ConvolutionOperation)
+    (result,), roles = op.outputs, Roles.of(op.anchor)
     made = result.model_copy(
         update={
             "uid": min(t.uid for t in (*op.inputs, *op.outputs, *op.internal)) - 1,
