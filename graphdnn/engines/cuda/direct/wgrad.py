@@ -96,7 +96,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     name = f"conv_wgrad__direct_{how}__{op.name}"
     text = kernel_text(
         name,
-        ["direct_copy.cuh", "direct_window.cuh", "direct_wgrad.cu", "direct_wgrad_sum.cuh"],
+        ["direct_copy.cuh", "direct_window.cuh", "direct_wgrad_items.cuh", "direct_wgrad.cu", "direct_wgrad_sum.cuh"],
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const {compute} (&acc)[1]")],
         constants={

@@ -207,7 +207,10 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: Steps, walk: 
     name = f"conv_wgrad__walk_{how}__{op.name}"
     text = kernel_text(
         name,
-        ["direct_copy.cuh", "direct_mma.cuh", "direct_window.cuh", "direct_wgrad_walk.cu", "direct_wgrad_sum.cuh"],
+        [
+            *("direct_copy.cuh", "direct_mma.cuh", "direct_window.cuh", "direct_wgrad_items.cuh"),
+            *("direct_wgrad_walk.cu", "direct_wgrad_sum.cuh"),
+        ],
         parameters=parameters.text,
         functions=[body.function("epilogue", "const float (&acc)[1]")],
         constants={

@@ -13,22 +13,6 @@ static_assert(CHANNELS_OUT % GROUP_OUT == 0 && (GROUP_OUT % V == 0 || V % GROUP_
 typedef Ring<Gathered, IN_ROWS, COLUMNS, CHANNELS_IN, CHUNK, STAGES> Images;
 typedef Ring<Plain, 1, TILES * TW, CHANNELS_OUT, PLAIN_CHUNK, STAGES> Gradients;
 
-// An image's rows first .. last - 1 of dy.
-struct Item {
-    int n, column_block, first, last, steps;
-
-    __device__ __forceinline__ Item(const Params& p, unsigned int index) {
-        column_block = (int)(index % (unsigned int)p.column_blocks);
-        index /= (unsigned int)p.column_blocks;
-        first = (int)(index % (unsigned int)p.segments * (unsigned int)p.segment_rows);
-        n = (int)(index / (unsigned int)p.segments);
-        last = first + (int)p.segment_rows < (int)p.rows ? first + (int)p.segment_rows : (int)p.rows;
-        // Steps whose rows of x all lie below the image add nothing.
-        const int inside = ((int)p.in_h - first * IN_ROWS - (int)p.in_row + IN_ROWS - 1) / IN_ROWS;
-        steps = last - first + EXTRA < inside ? last - first + EXTRA : inside > 0 ? inside : 0;
-    }
-};
-
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
     const int channel_block = (int)blockIdx.x;
@@ -37,33 +21,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
     const int place = (int)threadIdx.x % (LANES * TILES);
     const int tile = place / LANES, local = (place - tile * LANES) * V, local_in = local / GROUP_OUT * GROUP_IN;
 
-    Images images(memory);
-    Gradients gradients(memory + Images::BYTES);
-    unsigned int coming = blockIdx.y;  // the item whose rows are fetched
-    int left = 0, target = 0;          // its steps that are not, and the slot for the next
-    auto fetch = [&]() {
-        while (left == 0 && coming < (unsigned int)p.items) {
-            const Item item(p, coming);
-            left = item.steps;
-            images.start(
-                p.gathered + item.n * p.gathered_n, p.gathered_h, p.gathered_w, (int)p.in_h, (int)p.in_w,
-                (int)p.channels_in, item.first * IN_ROWS + (int)p.in_row,
-                item.column_block * TILES * STEP_W + (int)p.in_column, channel_block * CHANNELS_IN
-            );
-            gradients.start(
-                p.plain + item.n * p.plain_n, p.plain_h, p.plain_w, item.last, (int)p.out_w, (int)p.channels_out,
-                item.first, item.column_block * TILES * TW, channel_block * CHANNELS_OUT
-            );
-            coming += gridDim.y;
-        }
-        if (left > 0) {
-            images.fetch(target);
-            gradients.fetch(target);
-            --left;
-        }
-        target = target + 1 == STAGES ? 0 : target + 1;
-        commit_copies();
-    };
+    Items<Images, Gradients, 1, 0> items(memory, channel_block * CHANNELS_IN, channel_block * CHANNELS_OUT);
+    const Images& images = items.images;
+    const Gradients& gradients = items.gradients;
 
     Accumulator sum[R][S][GROUP_IN][V];
     #pragma unroll
@@ -76,11 +36,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
                 for (int v = 0; v < V; ++v) sum[r][s][c][v] = (Accumulator)0;
 
     #pragma unroll 1
-    for (int i = 0; i < STAGES - 1; ++i) fetch();
+    for (int i = 0; i < STAGES - 1; ++i) items.fetch(p, (int)p.channels_in);
     int slot = 0;
     #pragma unroll 1
     for (unsigned int index = blockIdx.y; index < (unsigned int)p.items; index += gridDim.y) {
-        const Item item(p, index);
+        const Item<1> item(p, index);
         const int column0 = (item.column_block * TILES + tile) * TW;
         const bool whole = EXACT || column0 + TW <= (int)p.out_w;
         Accumulator dy[WINDOW][TW][V];
@@ -92,10 +52,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
                 for (int v = 0; v < V; ++v) dy[k][t][v] = (Accumulator)0;
         int row = item.first * IN_ROWS + (int)p.in_row;
         #pragma unroll 1
-        for (int step = 0; step < item.steps; ++step) {
+        for (int step = 0; step < item.turns; ++step) {
             await_copies<STAGES - 2>();
             __syncthreads();  // this step is there for all, and all have left the slot that is filled next
-            fetch();
+            items.fetch(p, (int)p.channels_in);
             const Plain* const next = gradients.at(slot, 0, tile * TW, local);
             #pragma unroll
             for (int t = 0; t < TW; ++t) {

@@ -20,29 +20,12 @@ typedef Ring<Gathered, ROWS * IN_ROWS, COLUMNS, CHANNELS, 8, STAGES, PIXEL, IMAG
 typedef Ring<Gathered, ROWS, TILES * TW + 1, CHANNELS, 8, STAGES, PIXEL, GRADIENT_COLUMNS> Gradients;  // from one column to the left
 static_assert(sizeof(Gathered) == 2 && TW == 16, "products are 16 deep");
 
-// An image's rows first .. last - 1 of dy.
-struct Item {
-    int n, column_block, first, last, turns;
-
-    __device__ __forceinline__ Item(const Params& p, unsigned int index) {
-        column_block = (int)(index % (unsigned int)p.column_blocks);
-        index /= (unsigned int)p.column_blocks;
-        first = (int)(index % (unsigned int)p.segments * (unsigned int)p.segment_rows);
-        n = (int)(index / (unsigned int)p.segments);
-        last = first + (int)p.segment_rows < (int)p.rows ? first + (int)p.segment_rows : (int)p.rows;
-        // Steps whose rows of x all lie below the image add nothing.
-        const int inside = ((int)p.in_h - first * IN_ROWS - (int)p.in_row + IN_ROWS - 1) / IN_ROWS;
-        const int steps = last - first + EXTRA < inside ? last - first + EXTRA : inside > 0 ? inside : 0;
-        turns = (steps + ROWS - 1) / ROWS;
-    }
-};
-
 // A block's sum for one filter element, the plain way.
 __device__ __forceinline__ float exact_sum(const Params& p, int channel, int channel_in, int r, int s) {
     float sum = 0.0f;
     #pragma unroll 1
     for (unsigned int index = blockIdx.y; index < (unsigned int)p.items; index += gridDim.y) {
-        const Item item(p, index);
+        const Item<ROWS> item(p, index);
         const int left = item.column_block * TILES * TW;
         const int right = left + TILES * TW < (int)p.out_w ? left + TILES * TW : (int)p.out_w;
         #pragma unroll 1
@@ -68,35 +51,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad_walk(
     const int lane = (int)threadIdx.x % 32, g = lane / 4, j = lane % 4;
     const int warp = (int)threadIdx.x / 32 % WARPS, tile = (int)threadIdx.x / (32 * WARPS);
 
-    Images images(memory);
-    Gradients gradients(memory + Images::BYTES);
+    Items<Images, Gradients, ROWS, 1> items(memory, channel_block * CHANNELS, channel_block * CHANNELS);
+    Images& images = items.images;
+    Gradients& gradients = items.gradients;
     images.clear();
     gradients.clear();
-    unsigned int coming = blockIdx.y;  // the item whose rows are fetched
-    int left = 0, target = 0;          // its turns that are not, and the slot for the next
-    auto fetch = [&]() {
-        while (left == 0 && coming < (unsigned int)p.items) {
-            const Item item(p, coming);
-            left = item.turns;
-            images.start(
-                p.gathered + item.n * p.gathered_n, p.gathered_h, p.gathered_w, (int)p.in_h, (int)p.in_w,
-                (int)p.channels_out, item.first * IN_ROWS + (int)p.in_row,
-                item.column_block * TILES * STEP_W + (int)p.in_column, channel_block * CHANNELS
-            );
-            gradients.start(
-                p.plain + item.n * p.plain_n, p.plain_h, p.plain_w, item.last, (int)p.out_w, (int)p.channels_out,
-                item.first, item.column_block * TILES * TW - 1, channel_block * CHANNELS
-            );
-            coming += gridDim.y;
-        }
-        if (left > 0) {
-            images.fetch(target);
-            gradients.fetch(target);
-            --left;
-        }
-        target = target + 1 == STAGES ? 0 : target + 1;
-        commit_copies();
-    };
 
     float sum[R][SHIFTS][4];
     #pragma unroll
@@ -116,11 +75,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad_walk(
         x_shift[i] = (matrix / 2 && 2 * i + 1 < SHIFTS ? shift_tap(2 * i + 1) : shift_tap(2 * i)) * PIXEL;
 
     #pragma unroll 1
-    for (int i = 0; i < STAGES - 1; ++i) fetch();
+    for (int i = 0; i < STAGES - 1; ++i) items.fetch(p, (int)p.channels_out);
     int slot = 0;
     #pragma unroll 1
     for (unsigned int index = blockIdx.y; index < (unsigned int)p.items; index += gridDim.y) {
-        const Item item(p, index);
+        const Item<ROWS> item(p, index);
         unsigned int dy[WINDOW][4];
         #pragma unroll
         for (int k = 0; k < WINDOW; ++k)
@@ -130,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad_walk(
         for (int turn = 0; turn < item.turns; ++turn) {
             await_copies<STAGES - 2>();
             __syncthreads();  // this turn is there for all, and all have left the slot that is filled next
-            fetch();
+            items.fetch(p, (int)p.channels_out);
             const Gathered* next = gradients.at(slot, 0, dy_column, 8 * warp);
             const Gathered* here = images.at(slot, 0, x_column, 8 * warp);
             slot = slot + 1 == STAGES ? 0 : slot + 1;
