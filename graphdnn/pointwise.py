@@ -383,14 +383,10 @@ POINTWISE: dict[PointwiseMode, Pointwise] = {
     PointwiseMode.TANH_FWD: _activation(np.tanh, "tanhf({0})", 10),
     PointwiseMode.SIGMOID_FWD: _activation(_sigmoid, _cuda_sigmoid("{0}"), 10),
     PointwiseMode.ELU_FWD: _activation(_elu, "({0} < 0.0f ? {elu_alpha} * expm1f({0}) : {0})", 10, "elu_alpha"),
-    PointwiseMode.GELU_FWD: _activation(_gelu, _cuda_vanishing("{0}", _cuda_cdf("{0}")), 14),
+    PointwiseMode.GELU_FWD: _activation(_gelu, "geluf({0})", 14),
     PointwiseMode.SOFTPLUS_FWD: _activation(_softplus, _CUDA_SOFTPLUS, 16, "softplus_beta"),
-    PointwiseMode.SWISH_FWD: _activation(
-        _swish, _cuda_vanishing("{0}", _cuda_sigmoid("{swish_beta} * {0}")), 12, "swish_beta"
-    ),
-    PointwiseMode.GELU_APPROX_TANH_FWD: _activation(
-        _gelu_tanh, _cuda_vanishing("{0}", _cuda_sigmoid(_cuda_tanh_argument("{0}"))), 16
-    ),
+    PointwiseMode.SWISH_FWD: _activation(_swish, "gatedf({0}, {swish_beta} * {0})", 12, "swish_beta"),
+    PointwiseMode.GELU_APPROX_TANH_FWD: _activation(_gelu_tanh, f"gatedf({{0}}, {_cuda_tanh_argument('{0}')})", 16),
     PointwiseMode.RELU_BWD: _backward(_relu_backward, _CUDA_RELU_BACKWARD, 3, *_RELU),
     PointwiseMode.TANH_BWD: _backward(_tanh_backward, "({0} * ((1.0f / coshf({1})) * (1.0f / coshf({1}))))", 12),
     PointwiseMode.SIGMOID_BWD: _backward(_sigmoid_backward, f"({{0}} * {_cuda_slope('{1}')})", 14),

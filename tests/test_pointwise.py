@@ -170,6 +170,19 @@ def _rectified(x: Any, lower: Any, upper: Any, slope: Any) -> Any:
     return below if x < lower else upper if x > upper else x
 
 
+def _gelu(x: Any) -> Any:
+    """As text/activations.cuh defines it; how near that comes is measured on the emulator."""
+    from scipy.special import erfc
+
+    factor = 0.5 * erfc(-(0.5**0.5) * x)
+    return 0 * factor if factor == 0 else x * factor
+
+
+def _gated(x: Any, z: Any) -> Any:
+    factor = 1 / (1 + np.exp(-z))
+    return 0 * factor if factor == 0 else x * factor
+
+
 # The float expressions of the table are evaluated as Python, after a translation of the conditional operator,
 # with the names of the CUDA math library standing for NumPy functions of one precision.
 def _library(dtype: Any) -> dict[str, Any]:
@@ -184,7 +197,7 @@ def _library(dtype: Any) -> dict[str, Any]:
     }
     names |= {"powf": np.power, "fabsf": np.abs, "atan2f": np.arctan2, "erff": erf, "erfcf": erfc}
     names["rsqrtf"] = lambda v: dtype(1) / np.sqrt(v)
-    names |= {"rectifiedf": _rectified, "__fmul_rn": np.multiply}
+    names |= {"rectifiedf": _rectified, "__fmul_rn": np.multiply, "geluf": _gelu, "gatedf": _gated}
     return {name: one(function) for name, function in names.items()}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from graphdnn.cuda.nvrtc import KernelText
 
 _TEXT = Path(__file__).parents[1] / "text"
-_HEADERS = ("types.cuh", "values.cuh", "arithmetic.cuh", "power.cuh")
+_HEADERS = ("types.cuh", "values.cuh", "arithmetic.cuh", "power.cuh", "activations.cuh")
 _KEPT = 512  # texts
 
 
