@@ -12,6 +12,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_image(const __
     const long long tiles = p.tiles_across * p.tiles_down;
     const long long tile = (long long)blockIdx.x % tiles, above = (long long)blockIdx.x / tiles;
     const int first = (int)(above % p.groups) * CHANNELS;
+    const int last = (int)p.channels - 1 - first;
     const long long n = above / p.groups;
     const int top = (int)(tile / p.tiles_across) * TILE_ROWS, left = (int)(tile % p.tiles_across) * TILE_COLUMNS;
     const int h = top + warp, w = left + lane;
@@ -65,10 +66,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_image(const __
                 const Index from = image + row_of * (Index)p.dy_stride[2] +
                                    (at - row_of * (int)p.columns) * (Index)p.dy_stride[3];
                 #pragma unroll
-                for (int c = 0; c < CHANNELS; ++c) {
-                    if (first + c < (int)p.channels)
-                        sum[c] += widen<Compute>(p.dy[from + c * (Index)p.dy_stride[1]]) * weight;
-                }
+                for (int c = 0; c < CHANNELS; ++c)  // beyond the last, the last one again
+                    sum[c] += widen<Compute>(p.dy[from + (c < last ? c : last) * (Index)p.dy_stride[1]]) * weight;
             }
         }
         __syncthreads();  // before the next positions are written over these
@@ -77,5 +76,5 @@ extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_image(const __
     const Index to = (Index)n * (Index)p.dx_stride[0] + h * (Index)p.dx_stride[2] + w * (Index)p.dx_stride[3];
     #pragma unroll
     for (int c = 0; c < CHANNELS; ++c)
-        if (first + c < (int)p.channels) store(p, to + (first + c) * (Index)p.dx_stride[1], sum[c]);
+        if (c <= last) store(p, to + (first + c) * (Index)p.dx_stride[1], sum[c]);
 }
