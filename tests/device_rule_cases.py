@@ -418,6 +418,31 @@ def across_cases() -> Iterator[tuple[str, Case]]:
     yield "pixels", asked("dgrad dy=f32[1,16,5,5]nhwc w=f32[16,16,3,3]nhwc dx=[1,16,9,9] pad=1 stride=2")
 
 
+def held_cases() -> Iterator[tuple[str, Case]]:
+    """Rules of the forward convolutions whose filters stay in shared memory."""
+
+    def asked(text: str, device: DeviceSpec = H200) -> Case:
+        return declined("cuda_hopper_held", parse(text).build_operation_graph().operations, device)
+
+    def conv(kind: str = "f16", filter: int = 3, channels: int = 16, more: str = "pad=1", layout: str = "nhwc") -> str:
+        x, w = f"x={kind}[1,16,9,9]{layout}", f"w={kind}[16,{channels},{filter},{filter}]{layout}"
+        return f"conv {x} {w} {more}"
+
+    yield "compute_capability", asked(conv(), device_spec("a100"))
+    yield "types", asked(conv("f32"))
+    yield "compute_type", asked(conv(more="pad=1 compute=f64 out=f64"))
+    yield "direction", asked("dgrad dy=f16[1,16,9,9]nhwc w=f16[16,16,3,3]nhwc dx=[1,16,9,9] pad=1")
+    yield "groups", asked(conv(channels=8))
+    between = tensor(13, IMAGE, data_type="f16", is_virtual=True)
+    first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
+    filter, result = tensor(2, (4, 4, 1, 1), data_type="f16"), tensor(3, IMAGE)
+    last = operation("conv_fprop", x=between, w=filter, y=result)
+    yield "prologue", declined("cuda_hopper_held", (first, last), H200)
+    yield "walk", asked(conv(more="pad=1 stride=9"))
+    yield "layout", asked(conv(layout=""))
+    yield "filter", asked("conv x=f16[1,512,9,9]nhwc w=f16[64,512,3,3]nhwc pad=1")
+
+
 def halo_wgrad_cases() -> Iterator[tuple[str, Case]]:
     """The same of filter gradients."""
 
@@ -514,6 +539,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
         for rule, case in halo_cases(name)
     },
     **{f"cuda_hopper_across.{rule}": case for rule, case in across_cases()},
+    **{f"cuda_hopper_held.{rule}": case for rule, case in held_cases()},
     **{f"cuda_hopper_halo_wgrad.{rule}": case for rule, case in halo_wgrad_cases()},
     **{
         f"{name}.{rule}": case

@@ -102,6 +102,8 @@ NAMED: tuple[Named, ...] = (
     Named("conv x=f32[2,72,9,9]nhwc w=f32[200,72,1,1]nhwc + bias + relu", "cuda_hopper_halo_tf32"),
     Named("dgrad dy=f32[2,72,12,12]nhwc w=f32[72,136,3,3]nhwc dx=[2,136,12,12] pad=1", "cuda_hopper_across"),
     Named("wgrad x=f16[2,72,8,16]nhwc dy=f16[2,64,8,16]nhwc dw=[64,72,3,3] pad=1", "cuda_hopper_halo_wgrad"),
+    # Filters that stay in shared memory.
+    Named("conv x=i8[2,64,13,12]nhwc w=i8[72,64,3,3]nhwc pad=1 stride=2 compute=i32 + bias + relu", "cuda_hopper_held"),
     # Residues of a strided data gradient that share a copied piece of dy.
     Named(
         "dgrad dy=f16[2,72,9,7]nhwc w=f16[72,80,3,3]nhwc dx=[2,80,17,14] pad=1 stride=2 + residual",

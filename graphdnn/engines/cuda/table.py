@@ -16,6 +16,7 @@ from graphdnn.engines.cuda.hopper import gemm as hopper_gemm
 from graphdnn.engines.cuda.hopper import halo as hopper_halo
 from graphdnn.engines.cuda.hopper import halo_dgrad as hopper_halo_dgrad
 from graphdnn.engines.cuda.hopper import halo_wgrad as hopper_halo_wgrad
+from graphdnn.engines.cuda.hopper import held as hopper_held
 from graphdnn.engines.cuda.hopper import matmul as hopper_matmul
 from graphdnn.engines.cuda.hopper import planes as hopper_planes
 from graphdnn.engines.cuda.hopper import planes_wgrad as hopper_planes_wgrad
@@ -50,6 +51,7 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     hopper_gemm.ENGINE_FP8_FAST,
     hopper_halo.ENGINE,
     hopper_halo.ENGINE_TF32,
+    hopper_held.ENGINE,
     hopper_halo_wgrad.ENGINE,
     hopper_halo_dgrad.ENGINE,
     hopper_halo_dgrad.ENGINE_TF32,

@@ -1,0 +1,79 @@
+"""What the engine whose filters stay in shared memory asks of a convolution."""
+
+from __future__ import annotations
+
+from graphdnn.checks import Equals
+from graphdnn.engines.cuda.generator.convolution_needs import (
+    direction_need,
+    is_convolution,
+    problem_need,
+    problem_of,
+    prologue_need,
+    roles_of,
+)
+from graphdnn.engines.cuda.generator.tensor_cores import EXACT_PAIRS
+from graphdnn.engines.cuda.hopper.held_shape import shape_of
+from graphdnn.engines.cuda.hopper.held_tiles import TILE, choose
+from graphdnn.engines.cuda.hopper.needs import one_walk_needs, product_needs, types_of
+from graphdnn.engines.engine import Task, need
+from graphdnn.operations import ConvForward
+from graphdnn.rules import Constraint
+
+_NAME = "cuda_hopper_held"
+_CHANNELS = 2  # axis of a result's coordinates
+
+
+def _is_multiplied(task: Task) -> bool:
+    return is_convolution(task) and types_of(task) in EXACT_PAIRS
+
+
+def _is_forward(task: Task) -> bool:
+    return _is_multiplied(task) and isinstance(task.op.anchor, ConvForward)
+
+
+def _is_one_product(task: Task) -> bool:
+    return _is_forward(task) and problem_of(task).groups == 1
+
+
+def _fits(task: Task) -> bool:
+    return choose(shape_of(task.op), task.device, {TILE.type: TILE.default}) is not None
+
+
+NEEDS: tuple[Constraint, ...] = (
+    *product_needs(_NAME, EXACT_PAIRS, _is_multiplied),
+    direction_need(
+        _NAME,
+        ConvForward.tag,
+        "only forward do filters lie as they are multiplied, for every type",
+        lambda task: _is_multiplied(task) and not _is_forward(task),
+    ),
+    problem_need(
+        _NAME,
+        "groups",
+        Equals(1),
+        reason="a block keeps the filters of one group",
+        fix="nothing to do: another engine serves groups",
+        when=_is_forward,
+        attribute="w.dims",
+    ),
+    prologue_need(_NAME, is_convolution),
+    *one_walk_needs(_NAME, _is_forward),
+    need(
+        f"{_NAME}.layout",
+        "y.strides",
+        lambda task: roles_of(task).space(roles_of(task).output).strides(task.op.outputs[0])[_CHANNELS],
+        Equals(1),
+        reason="a thread stores neighbouring channels of a pixel",
+        fix="nothing to do: another engine serves results of channels first",
+        when=_is_forward,
+    ),
+    need(
+        f"{_NAME}.filter",
+        "w.dims",
+        lambda task: problem_of(task).w_extents,
+        Equals("filters that leave room for pixels"),
+        reason="all taps and channels of 64 filters at least stay in shared memory, beside rings of pixels",
+        fix="nothing to do: another engine serves larger filters, and sums of more channels",
+        when=lambda task: _is_one_product(task) and not _fits(task),
+    ),
+)

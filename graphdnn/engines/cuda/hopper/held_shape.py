@@ -1,0 +1,27 @@
+"""A forward convolution as hopper_held.cu sees it: pixels, steps of k, columns."""
+
+from __future__ import annotations
+
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.hopper.fields import last_slices
+from graphdnn.engines.cuda.hopper.gemm import sizes_of
+from graphdnn.engines.cuda.hopper.held_tiles import Shape
+from graphdnn.engines.cuda.hopper.tiles import ROW, SLICE
+from graphdnn.engines.cuda.simt.implicit_product import product_of
+from graphdnn.engines.once import once
+from graphdnn.fusion.fused import FusedOp
+
+
+@once
+def shape_of(op: FusedOp) -> Shape:
+    sizes, product = sizes_of(op), product_of(op)
+    ((rows, depth),) = sizes.products
+    (residue,) = product.residues
+    taps, whole = residue.taps[0] * residue.taps[1] * residue.taps[2], ROW // SLICE
+    slices = whole * depth - taps * (whole - last_slices(product))
+    multiplied = {t.uid for t in op.main.inputs().values()}
+    narrow = [t for t in op.inputs if t.uid not in multiplied and 1 < t.elements < product.roles.output.elements]
+    kept = sum(ELEMENTS[t.data_type].bytes for t in narrow)
+    return Shape(
+        rows, depth, slices, sizes.columns, sizes.result_bytes, kept, sum(t.bytes for t in (*op.inputs, *op.outputs))
+    )

@@ -1,0 +1,127 @@
+"""Tiles of the engine whose filters stay in shared memory, and the choice of one: a model of a block's clocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW, SLICE
+from graphdnn.engines.engine import Knob, Knobs
+from graphdnn.enums import DataType, KnobType
+
+_RESERVED = 1024 + 256  # bytes of shared memory: the system's, and what is left of barriers
+_BARRIER = 8  # bytes
+_MOST_STAGES, _LEAST_STAGES = 8, 2
+
+# The model's constants, fitted to 36 measured pairs of a layer and a tile (bytes and halves, results of one to four
+# bytes), operands from memory, on an H200: 8 % from what was measured, in the mean.
+_PRODUCT = 0.0351  # clocks for each sum of a tile, and step of k
+_READ = 114.0  # bytes of shared memory a clock that products read
+_COPIED = 71.0  # bytes a clock into shared memory
+_STEP = 9.0  # clocks of a step besides
+_TILE = 520.0  # clocks of a consumer's tile besides
+_BYTE_OUT = 0.0126  # clocks for each byte that leaves, and that is read for it
+_MEMORY = 1.06  # times what the bandwidth says
+_FILTERS = 0.3  # of the time in which filters are copied
+_NORM = 4.7  # how much less what is not the longest counts
+_START = 1500.0  # clocks of a launch
+_PACE = 1.08  # of the clock that products alone keep
+_OTHER_REGISTERS, _REGISTERS = 40, 65536  # of a thread, than those of sums; of a multiprocessor
+
+
+class Shape(NamedTuple):
+    """What the choice depends on."""
+
+    rows: int  # pixels of the result
+    depth: int  # steps of 128 bytes of k
+    slices: int  # 32s of these bytes that are multiplied
+    columns: int
+    result_bytes: int  # of an element that leaves, and of what is read for it
+    kept_bytes: int  # that are read for a column
+    moved_bytes: int  # all that comes from memory, and goes there
+
+
+@dataclass(frozen=True)
+class Held:
+    """Consumers of a block, 64 pixels each, and the columns of its filters."""
+
+    consumers: int
+    bn: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.consumers}x{self.bn}"
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """Of a thread that multiplies and of one that copies."""
+        return {2: (240, 24), 3: (160, 24)}[self.consumers]
+
+    @property
+    def threads(self) -> int:
+        return 128 * (self.consumers + 1)
+
+    @property
+    def registers_at_start(self) -> int:
+        """That the compiler may use for each thread."""
+        return _REGISTERS // self.threads // 8 * 8
+
+    def keeps(self, kept_bytes: int) -> bool:
+        """Whether registers hold what the epilogue reads for a lane's columns, beside sums (as in hopper_held.cu)."""
+        return self.bn // 2 + self.bn // 16 * kept_bytes + _OTHER_REGISTERS <= self.registers_at_start
+
+    def shared_bytes(self, depth: int, stages: int) -> int:
+        return depth * (self.bn * ROW + _BARRIER) + self.consumers * stages * (PANEL * ROW + 2 * _BARRIER)
+
+    def stages(self, depth: int, shared_memory: int) -> int:
+        """Of each consumer's ring; 0 where filters leave no room for two."""
+        left = shared_memory - _RESERVED - self.shared_bytes(depth, 0)
+        stages = min(_MOST_STAGES, left // self.shared_bytes(0, 1))
+        return stages if stages >= _LEAST_STAGES else 0
+
+    def clocks(self, shape: Shape, sms: int, memory: float) -> float:
+        """``memory``: clocks in which everything comes from memory and goes there."""
+        across = -(-shape.columns // self.bn)
+        rounds = -(-shape.rows // (PANEL * max(1, sms // across)))  # of 64 pixels, on a multiprocessor
+        step = max(PANEL * self.bn * _PRODUCT, (PANEL + self.bn) * ROW / _READ)
+        products = shape.slices * SLICE / ROW * step + shape.depth * _STEP
+        sums = PANEL * self.bn
+        read = 0.0 if self.keeps(shape.kept_bytes) else _BYTE_OUT * shape.kept_bytes
+        own = _TILE + sums * (_BYTE_OUT * shape.result_bytes + read)
+        turns = -(-rounds // self.consumers) * (products + own)  # of a consumer that has the tensor cores for itself
+        # The longest of these, and more where others are nearly as long.
+        copies = rounds * shape.depth * PANEL * ROW / _COPIED
+        busy = sum(part**_NORM for part in (rounds * products, turns, memory, copies)) ** (1 / _NORM)
+        return _START + shape.depth * self.bn * ROW * _FILTERS / _COPIED + busy + own
+
+
+TILES: tuple[Held, ...] = (Held(2, 128), Held(3, 128), Held(2, 64), Held(3, 64), Held(2, 256))
+TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    tile: Held
+    stages: int
+    seconds: float
+
+
+def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
+    """The fastest that fits; a tile that was asked for and does not gives way to it. None if none fits."""
+    clock = device.rate(DataType.HALF) / (device.sm_count * 4096)
+    machine = device.sm_count, clock * _PACE, device.shared_memory, device.bandwidth
+    return _fastest(shape, *machine, knobs[TILE.type]) or _fastest(shape, *machine, 0)
+
+
+@lru_cache(maxsize=256)
+def _fastest(shape: Shape, sms: int, clock: float, shared_memory: int, bandwidth: float, number: int) -> Choice | None:
+    tiles = (TILES[number - 1],) if number else TILES
+    memory = shape.moved_bytes / bandwidth * clock * _MEMORY
+    fitting = [
+        Choice(tile, stages, tile.clocks(shape, sms, memory) / clock)
+        for tile in tiles
+        if (stages := tile.stages(shape.depth, shared_memory)) and -(-shape.columns // tile.bn) <= sms
+    ]
+    return min(fitting, key=lambda choice: choice.seconds, default=None)
