@@ -192,6 +192,37 @@ def test_backward_of_a_maximum_by_index_and_by_x(name: str) -> None:
     check(by_index, resample_backward.ENGINE, [by_index.dy], values={3: places.astype(np.int8)})
 
 
+POOLED: dict[str, tuple[ResampleSpec, tuple[int, ...], str, tuple[str, str]]] = {
+    "2x2 nchw": (settings(MAX, (2, 2), (2, 2), padding=LOWEST), (2, 3, 6, 16), "f16", ("packed", "packed")),
+    "3x3 nchw nan": (settings(MAX, (3, 3), (2, 2), (1, 1), padding=LOWEST, nan=True), (1, 3, 9, 16), "f16", ("packed", "packed")),
+    "3x3 nhwc": (settings(MAX, (3, 3), (1, 1), (1, 1), padding=EDGE), (2, 8, 5, 7), "f32", ("channels_last", "gaps")),
+    "5x2 odd": (settings(MAX, (5, 2), (2, 3), (2, 0), (1, 1)), (1, 3, 11, 13), "f64", ("packed", "packed")),
+    "volume": (settings(MAX, (2, 1, 2), (2, 1, 2)), (2, 3, 4, 3, 8), "f32", ("packed", "reversed")),
+    "integers": (settings(MAX, (2, 2), (1, 2), compute="i32"), (2, 16, 5, 6), "i8", ("channels_last", "channels_last")),
+    "average nchw": (settings(EXCLUDING, (3, 3), (2, 2), (1, 1)), (2, 3, 9, 16), "f16", ("packed", "packed")),
+    "average nhwc": (settings(INCLUDING, (2, 3), (2, 2), (0, 1)), (2, 16, 6, 7), "f16", ("channels_last", "channels_last")),
+}  # fmt: skip
+
+
+@emulated
+@pytest.mark.parametrize("name", POOLED)
+def test_gradients_of_small_windows_in_one_launch(name: str) -> None:
+    """Ties, NaN, infinities, old contents; no index in memory."""
+    spec, x_dims, kind, (x_layout, y_layout) = POOLED[name]
+    is_maximum = spec.mode is MAX
+    x = tensor(1, x_dims, kind, x_layout) if is_maximum else None
+    dx, dy = tensor(2, x_dims, kind, x_layout), tensor(3, resampled_extents(x_dims, spec), kind, y_layout)
+    op = ResampleBackward(spec=spec, dy=dy, x=x, dx=dx, alpha=2.0, beta=0.0 if kind == "i8" else 0.5)
+    rng = np.random.default_rng(0)
+    values = rng.integers(-2, 3, x_dims).astype(np.float64)
+    if kind != "i8":
+        values[rng.random(x_dims) < 0.1], values[rng.random(x_dims) < 0.1] = np.nan, -np.inf
+    check(op, resample_backward.ENGINE, [dy, dx], values={1: values} if is_maximum else {})
+    kernel = device_kernel(op, resample_backward.ENGINE)
+    assert len(kernel.steps) == 1
+    assert "_bwd__pool_" in kernel.name
+
+
 @emulated
 def test_indices_beyond_int32_go_nowhere() -> None:
     op = backward("max 3x3 nchw", index="i64")
