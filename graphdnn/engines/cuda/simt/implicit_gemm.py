@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
@@ -59,6 +60,7 @@ _PIXEL, _FILTER = 0, 2  # as in the kernel's text
 _INT_MAX = 2**31 - 1
 _VECTOR_BYTES = 16
 _QUAD = 4  # bytes that are multiplied and added at once
+_CHANNELS = 2  # axis of the coordinates of images and filters
 
 
 def _staged(gathered: DataType, plain: DataType, compute: str) -> str:
@@ -125,9 +127,46 @@ class _Plan:
         return self.plain_space.strides(self.plain)
 
     @property
+    def unit(self) -> int:
+        """Elements that the kernel takes for one."""
+        return _QUAD if self.quads else 1
+
+    @property
     def name(self) -> str:
         split = "_split" if self.shape.parts > 1 else ""
         return f"conv_{self.roles.direction}__simt_{self.shape.tile.name}{split}__{self.op.name}"
+
+
+class _Access(NamedTuple):
+    """How a thread reads an operand."""
+
+    width: int  # elements at once, along the axis that is contiguous in both memory and the product
+    along_k: bool  # neighbouring threads, along what is summed over
+
+
+def _width(plan: _Plan, space: Space, spec: TensorSpec, axis: int) -> int:
+    limit = min(_VECTOR_BYTES, 4 * plan.unit * ELEMENTS[spec.data_type].bytes)
+    return max(1, width_for(space, [spec], axis, limit) // plan.unit)
+
+
+def _gathered_access(plan: _Plan) -> _Access:
+    space, prologue, is_wgrad = plan.gathered_space, plan.op.prologue, plan.product.is_wgrad
+    if plan.has_prologue:
+        width = min(4, width_for(space, fused_inputs(prologue), _CHANNELS)) if prologue else 1
+    else:
+        width = _width(plan, space, plan.gathered, _CHANNELS) if is_addressable(plan.gathered) else 1
+    return _Access(width, not is_wgrad if width > 1 or plan.quads else is_wgrad)
+
+
+def _plain_access(plan: _Plan) -> _Access:
+    """w runs along c for fprop (with k), along c for dgrad (outer); dy runs along k (outer) for wgrad."""
+    direction = plan.roles.direction
+    if plan.quads:
+        return _Access(_width(plan, plan.plain_space, plan.plain, _summed_axis(plan.roles)), True)
+    width, along_k = _width(plan, plan.plain_space, plan.plain, _CHANNELS), direction == "fprop"
+    if width == 1 and direction != "wgrad":  # w along k
+        width, along_k = _width(plan, plan.plain_space, plan.plain, 1), direction == "dgrad"
+    return _Access(width, along_k if width > 1 else _is_contiguous(plan.plain_strides, plan.product))
 
 
 def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
@@ -136,31 +175,13 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
     p, out_space = roles.problem, roles.space(roles.output)
     parameters = Parameters(steps.places)
 
-    unit = _QUAD if plan.quads else 1  # elements that the kernel takes for one
-
-    # Vector accesses run along the axis that is contiguous in both memory and the product.
-    def vector(space: Space, spec: TensorSpec, axis: int) -> int:
-        limit = min(_VECTOR_BYTES, 4 * unit * ELEMENTS[spec.data_type].bytes)
-        return max(1, width_for(space, [spec], axis, limit) // unit)
-
     gathered, x_space, plain = plan.gathered, plan.gathered_space, plan.plain
+    of_gathered, of_plain = _gathered_access(plan), _plain_access(plan)
     program = None
-    channels = 2  # the axis
-    gathered_width = vector(x_space, gathered, channels) if is_addressable(gathered) else 1
     if plan.has_prologue:
-        gathered_width = min(4, width_for(x_space, fused_inputs(op.prologue), channels)) if op.prologue else 1
-        program = Program(op, parameters, x_space, "x", width=gathered_width, vector_axis=channels)
+        program = Program(op, parameters, x_space, "x", width=of_gathered.width, vector_axis=_CHANNELS)
         program.apply(op.prologue)
         program.result("value", gathered, plan.staged)
-    # w runs along c for fprop (with k), along c for dgrad (outer); dy runs along k (outer) for wgrad.
-    plain_width, plain_along_k = vector(plan.plain_space, plain, 2), roles.direction == "fprop"
-    if plan.quads:
-        plain_width, plain_along_k = vector(plan.plain_space, plain, _summed_axis(roles)), True
-    elif plain_width == 1 and not product.is_wgrad:  # w along k
-        plain_width, plain_along_k = vector(plan.plain_space, plain, 1), roles.direction == "dgrad"
-    if plain_width == 1 and not plan.quads:
-        plain_along_k = _is_contiguous(plan.plain_strides, product)
-    gathered_along_k = not product.is_wgrad if gathered_width > 1 or plan.quads else product.is_wgrad
 
     columns_axis = 2 if (product.is_wgrad or not product.swapped) else 5
     kernel_width = min(width_for(out_space, steps.epilogue_tensors(), columns_axis), 8, tile.bn)
@@ -174,7 +195,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
     else:
         parameters.tensor("gathered", gathered)
     parameters.tensor("plain", plain)
-    gs, ps = (tuple(-(-s // unit) for s in strides) for strides in (x_space.strides(gathered), plan.plain_strides))
+    gs, ps = (tuple(-(-s // plan.unit) for s in strides) for strides in (x_space.strides(gathered), plan.plain_strides))
     split = describe(parameters, product, residues, gs, ps, tile.bk, plan.shape.parts)
     results = [product.rows(r) * product.columns(r) for r in residues]
     if split > 1:
@@ -185,17 +206,17 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
 
     functions = [body.function("epilogue", f"const {plan.compute} (&acc)[{kernel_width}]")]
     if program is not None:
-        functions.append(program.function("prologue", f"{plan.staged} (&value)[{gathered_width}]"))
+        functions.append(program.function("prologue", f"{plan.staged} (&value)[{of_gathered.width}]"))
     else:
         functions.append(
             f"template <int V> __device__ void prologue(const Params&, const int (&)[6], {plan.staged} (&)[V]) {{}}\n"
         )
-    a_width, b_width = (plain_width, gathered_width) if product.swapped else (gathered_width, plain_width)
-    a_along, b_along = (plain_along_k, gathered_along_k) if product.swapped else (gathered_along_k, plain_along_k)
+    a, b = (of_plain, of_gathered) if product.swapped else (of_gathered, of_plain)
     packs = -(-p.groups * max(results) // kernel_width)
     sum_threads = 32 if packs < 2 * tile.threads * steps.device.sm_count else tile.threads  # few go to every SM
     outer = tile.bn if product.swapped else tile.bm
-    in_line = not gathered_along_k and has_one_tap(product, tile) and tile.threads % (outer // gathered_width) == 0
+    is_line = has_one_tap(product, tile) and tile.threads % (outer // of_gathered.width) == 0
+    in_line = is_line and not of_gathered.along_k
     text = kernel_text(
         plan.name,
         [
@@ -206,7 +227,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
         parameters=parameters.text,
         functions=functions,
         constants={
-            "BLOCKS": _resident(tile, outer, gathered_width, in_line),
+            "BLOCKS": _resident(tile, outer, of_gathered.width, in_line),
             "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "TM": tile.tm, "TN": tile.tn, "THREADS": tile.threads,
             "PAD": 4 if tile.bm > 8 else 0,
             "SPATIAL": p.spatial,
@@ -216,7 +237,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
             "CHECKED": any(before or after for before, after in product.margins),
             "K_KIND": _PIXEL if product.is_wgrad else _FILTER,
             "A_IS_PLAIN": product.swapped,
-            "VECTOR_A": a_width, "VECTOR_B": b_width, "ALONG_K_A": a_along, "ALONG_K_B": b_along,
+            "VECTOR_A": a.width, "VECTOR_B": b.width, "ALONG_K_A": a.along_k, "ALONG_K_B": b.along_k,
             "PROLOGUE": plan.has_prologue,
             "QUADS": plan.quads,
             "SPLIT": split > 1, **({"SUM_THREADS": sum_threads} if split > 1 else {}),
