@@ -261,21 +261,21 @@ def _barred(engine: Engine, filters: Filters, stable: bool, where: str) -> Itera
 
 
 _MOST_KINDS = 256
-_kinds: dict[tuple[object, ...], tuple[Engine, ...]] = {}
+_kinds: dict[tuple[object, ...], tuple[tuple[Engine, ...], tuple[Engine, ...]]] = {}  # all of them, those to be asked
 
 
 def _asked(engines: tuple[Engine, ...], task: Task, filters: Filters, only_general: bool) -> tuple[Engine, ...]:
     """The engines to be asked about a task: those that no filter bars and that serve its kind, whatever the shape."""
     stable = _asks_for_stable_sums(task.op)
-    key = engines, task.kind, filters, stable, only_general
+    key = id(engines), task.kind, filters, stable, only_general
     found = _kinds.get(key)
     if found is None:
         here = [e for e in engines if (e.is_general or not only_general) and e.serves_kind(task)]
-        found = tuple(e for e in here if not any(True for _ in _barred(e, filters, stable, "")))
+        asked = tuple(e for e in here if not any(True for _ in _barred(e, filters, stable, "")))
         if len(_kinds) >= _MOST_KINDS:
             _kinds.clear()
-        _kinds[key] = found
-    return found
+        found = _kinds[key] = engines, asked  # kept alive, so that the identity stays theirs
+    return found[1]
 
 
 class Ranking:

@@ -160,7 +160,8 @@ class Bound:
 def bound_of(config: EngineConfig) -> Bound:
     """The same for every plan of a configuration, as equal graphs share theirs."""
     graph = config.fused.graph
-    arrays, scalars = ([t for t in graph.bound if t.is_by_value is scalar] for scalar in (False, True))
+    bound = graph.bound
+    arrays, scalars = ([t for t in bound if t.is_by_value is scalar] for scalar in (False, True))
     names = [t.uid for t in arrays]
     return Bound(
         tuple([Expected.of(t, is_output=t.uid in graph.producer) for t in arrays]),
