@@ -20,7 +20,7 @@ _STEP = 32  # bytes of k of an instruction
 # The model's constants: 7 measured pairs of a tile and a type (128 channels of 56x56) lie within 7 % of it, on an H200.
 _READ, _HELD_READ = 120.0, 82.0  # bytes of shared memory a clock that products read, from there and through registers
 _LEAVING = 38.0  # bytes a clock of results
-_START = 8900.0  # clocks of a launch
+_START = 6300.0  # clocks of a launch
 _PACE = 1.08  # of the clock of the device's rate
 
 

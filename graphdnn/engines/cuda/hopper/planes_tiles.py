@@ -140,7 +140,7 @@ def _parts(sizes: Sizes, tile: Tile, machine: _Machine) -> Iterator[int]:
     if len(sizes.products) > 1:
         return
     tiles, depth = tiles_of(sizes, tile), sizes.products[0][1]
-    for waves in (1, 2, 3):
+    for waves in range(1, 6):
         parts = min(waves * machine.sms // tiles, depth, PARTS.maximum)
         if parts > 1 and depth >= 2 * parts:
             yield parts

@@ -20,38 +20,37 @@ _BARRIERS = 16  # bytes for each stage
 _MOST_STAGES = 8
 SMALLEST_RING = 2  # stages: a product frees the one before its own, so with a single one everybody waits for ever
 
-# The model's constants, fitted to 900 pairs of a problem and a tile (13 layers, three directions, a residual), operands
-# from memory, on an H200; those of short sums, of residuals, of bytes and of products of matrices to 500 later ones,
-# whose choice is 1.6 % slower than the best measured tile (geometric mean), 11 % at worst, but for one filter gradient.
-_PRODUCT = 0.0343  # clocks for each sum of a tile, and step of k
-_COPIED = 77.7, 69.1  # bytes a clock into shared memory, along k and across
-_STEP = 1.97  # clocks of a step besides
-_LEAST_ACROSS = 340.0  # clocks of a step whose operands lie across, where all multiprocessors copy
-_TILE = 3200.0  # clocks of a tile besides
-_APART = 0.55  # of which other warpgroups hide so much, where the ring holds more than a tile's steps
-_TURN = 2200.0  # of which remain where two blocks take turns
-_LEAVING = 12.9  # bytes a clock of results, and of what is read for them
-_STREAMED_SHARE = 0.25  # of the bytes of a residual that comes through the ring
-_SUM_OUT, _BYTE_OUT = (
-    0.00289,
-    0.0169,
-)  # clocks of a warpgroup for each of its sums, and for each byte that it moves then
-_LEAST_OUT = 2.1  # bytes of an element that leaves: a byte takes instructions as well
-_TURNED_BYTE = 0.1  # clocks of a warpgroup for each of its sums, where bytes leave turned
-# The same where results are bytes, fitted to 36 pairs of 10 layers: their best measured tile is chosen, within 1 %.
+# The model's constants, fitted to 1,245 pairs of a problem and a tile (192 convolutions and products of matrices, of
+# 16-bit floats and TF32), operands from memory, on an H200: the choice is 2 % slower than the best measured one.
+_PRODUCT = 0.0385  # clocks for each sum of a tile, and step of k
+_SHARED = 135.0  # bytes of shared memory a clock, that products read or copies write
+_COPIED = 62.5  # bytes a clock from the second level of cache
+_STEP = 1.44  # clocks of a step besides
+_LEAST_ACROSS = 467.0  # clocks of a step whose operands lie across, where all multiprocessors copy
+_TILE = 1500.0  # clocks of a tile besides
+_APART = 0.308  # of which other warpgroups hide so much, where the ring holds more than a tile's steps
+_TURN = 1800.0  # of which remain where two blocks take turns
+_LEAVING = 11.5  # bytes a clock of results, and of what is read for them
+_STREAMED_SHARE = 0.68  # of the bytes of a residual that comes through the ring
+_SUM_OUT = 0.00337  # clocks of a warpgroup for each of its sums
+_BYTE_OUT = 0.0262  # and for each byte that it moves then
+_LEAST_OUT = 2.05  # bytes of an element that leaves: a byte takes instructions as well
+_TURNED_BYTE = 0.0302  # clocks of a warpgroup for each of its sums, where they leave turned
+# The same where results are bytes, fitted to 36 pairs of 10 layers.
 _OF_BYTES = 1540.0  # clocks of a tile besides
 _BYTE_LEAVES, _BYTE_MOVES = 2.3, 1.5  # bytes that one counts as, of a warpgroup's and of all that leave
-_BYTE_WIDE, _BYTE_OF_THREE = 0.075, 0.08  # clocks for each sum besides: of more than 128 columns, of three warpgroups
+_BYTE_WIDE = 0.075  # clocks for each sum besides: of more than 128 columns
+_BYTE_APART = 0.1  # and of turned ones, or of three warpgroups
 _NARROW = 128  # columns
-_LAST_HIDES = 0.5  # of a tile, of what no other one hides where none follows
-_TURNS_OUT = 2.23  # times these clocks, where two blocks take turns
-_LAST_OUT = 0.6  # times these clocks: nothing is left to be multiplied while the last tiles leave
-_START = 162.0  # clocks of a launch
-_PACE = 0.9  # of the highest clock
+_LAST_HIDES = 0.408  # of a tile, of what no other one hides where none follows
+_LAST_OUT = 0.663  # times these clocks: nothing is left to be multiplied while the last tiles leave
+_START = -3490.0  # clocks of a launch: less than others take, as it starts while the one before ends
+_PACE = 0.96  # of the highest clock
 _ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
-_SUM = 0.5  # launches' time that a split costs
-_SUM_PACE = 0.75  # of the bandwidth, of partial sums that are read
-_STREAM = 44e9  # bytes a second from memory to one multiprocessor
+_SUM = 0.627  # launches' time that a split costs
+_SUM_PACE = 0.921  # of the bandwidth, of partial sums that are read
+_STREAM = 41.2e9  # bytes a second from memory to one multiprocessor
+_UNDER_WAY = 79.8e3  # of which half remain where so many bytes of operands are on their way
 _COPY_PACE = 0.88  # of the bandwidth, of operands
 _LEAST_STAGES = 3
 _OTHER_REGISTERS, _TURNED_REGISTERS = 40, 8  # of a thread, than those of sums; more where they leave turned
@@ -105,15 +104,16 @@ class Tile:
         return (self.bm + self.bn) * ROW
 
     @cached_property
-    def step_clocks(self) -> tuple[float, ...]:
-        """A stage is multiplied while the next one is copied, from operands along k, or across."""
-        return tuple(max(self.bm * self.bn * _PRODUCT, self.stage_bytes / copied) + _STEP for copied in _COPIED)
+    def step_clocks(self) -> float:
+        """A stage is multiplied while the next one is copied."""
+        moved = self.stage_bytes + self.bm // PANEL * (PANEL + self.bn) * ROW
+        return max(self.bm * self.bn * _PRODUCT, moved / _SHARED, self.stage_bytes / _COPIED) + _STEP
 
     def leaving_clocks(self, bytes_out: float, are_bytes: bool = False) -> float:
         """A warpgroup's, for its own sums. ``are_bytes``: the results."""
         other = _TURNED_BYTE if self.is_turned and bytes_out < _LEAST_OUT else 0.0
         if are_bytes:
-            other += _BYTE_WIDE * (self.bn > _NARROW) + _BYTE_OF_THREE * (self.consumers == 3)
+            other += _BYTE_WIDE * (self.bn > _NARROW) + _BYTE_APART * (self.is_turned or self.consumers == 3)
         counted = _BYTE_LEAVES if are_bytes else max(bytes_out, _LEAST_OUT)
         return self.bm * self.bn / self.consumers * (_SUM_OUT + _BYTE_OUT * counted + other)
 
@@ -237,8 +237,10 @@ def _fastest(sizes: Sizes, machine: _Machine, number: int, stages: int, parts: i
     for least, place, one, count, steps in sorted(waiting, key=itemgetter(0)):
         if best is not None and least > best[0] * _ROUNDING:
             break  # slower even if they filled the device all the time
+        under_way = one.most * ROW * (min(one.rows_held, products[0][0]) + min(one.columns_held, columns))
+        read = _Read(sizes.bytes_read, under_way)
         for i, part in enumerate((parts,) if parts else (1,) if one.tile.is_turned else _parts(sizes, count, machine)):
-            seconds = _seconds(one, count, steps, part, machine, sizes.bytes_read)
+            seconds = _seconds(one, count, steps, part, machine, read)
             if best is None or (seconds, place, i) < best[:3]:
                 best = seconds, place, i, one, part, count
     if best is None:
@@ -259,7 +261,7 @@ class _Leaving(NamedTuple):
     @classmethod
     def of(cls, tile: Tile, bytes_out: float, are_bytes: bool = False) -> _Leaving:
         own = tile.leaving_clocks(bytes_out, are_bytes)
-        turn = _TURN + _TURNS_OUT * own if tile.blocks > 1 else 0.0
+        turn = _TURN + own if tile.blocks > 1 else 0.0
         moved = _BYTE_MOVES if are_bytes else max(bytes_out, _LEAST_OUT)
         return cls(own, tile.blocks * tile.bm * tile.bn * moved / _LEAVING, turn, _OF_BYTES if are_bytes else _TILE)
 
@@ -285,7 +287,7 @@ class _Taken(NamedTuple):
     @classmethod
     def of(cls, sizes: Sizes, tile: Tile, most: int) -> _Taken:
         rows_held, columns_held = sizes.sides(tile)
-        step, are_bytes = tile.step_clocks[sizes.is_across], sizes.bytes_out < 2 and sizes.sets == 1
+        step, are_bytes = tile.step_clocks, sizes.bytes_out < 2 and sizes.sets == 1
         leaving = _Leaving.of(tile, sizes.bytes_out, are_bytes), _Leaving.of(tile, 4)
         least = min(one.own for one in leaving)
         apart = _APART * (tile.consumers - 1) / tile.consumers
@@ -330,7 +332,24 @@ def _parts(sizes: Sizes, tiles: int, machine: _Machine) -> Iterator[int]:
             yield parts
 
 
-def _seconds(one: _Taken, tiles: int, steps: float, parts: int, machine: _Machine, bytes_read: float) -> float:
+class _Read(NamedTuple):
+    """Bytes from memory: all of them, and those of a block's ring."""
+
+    bytes: float
+    under_way: float
+
+    def seconds(self, pieces: int, blocks: int, machine: _Machine) -> float:
+        """Of pieces that each bring as much: a few multiprocessors do not fill memory, nor do short rings."""
+        if not self.bytes:
+            return 0.0
+        of_one = _STREAM * blocks * self.under_way / (blocks * self.under_way + _UNDER_WAY)
+        most, places = machine.bandwidth * _COPY_PACE, blocks * machine.sms
+        whole, rest = divmod(pieces, places)
+        seconds = whole * places / min(most, machine.sms * of_one)
+        return self.bytes / pieces * (seconds + (rest / min(most, min(rest, machine.sms) * of_one) if rest else 0.0))
+
+
+def _seconds(one: _Taken, tiles: int, steps: float, parts: int, machine: _Machine, read: _Read) -> float:
     """Of all waves of tiles, and of the sum of the parts."""
     blocks, leaving = one.tile.blocks, one.part if parts > 1 else one.whole
     rounds = -(-tiles * parts // (machine.sms * blocks))
@@ -343,16 +362,7 @@ def _seconds(one: _Taken, tiles: int, steps: float, parts: int, machine: _Machin
     busy = max(multiplying + ending, leaving.all, blocks * multiplying + leaving.turn)
     clocks = rounds * busy + _LAST_OUT * leaving.own + _START
     seconds = clocks / (machine.clock * _PACE)
-    if parts == 1:
-        return max(seconds, _streaming(tiles, blocks * machine.sms, bytes_read / tiles, machine.bandwidth))
-    return max(seconds, bytes_read / (machine.bandwidth * _COPY_PACE)) + _summing(one, tiles, parts, machine)
-
-
-def _streaming(tiles: int, places: int, size: float, bandwidth: float) -> float:
-    """Of tiles that each bring so many bytes from memory: a few multiprocessors do not fill it."""
-    whole, rest = divmod(tiles, places)
-    most = bandwidth * _COPY_PACE
-    return size * (whole * places / most + (rest / min(most, rest * _STREAM) if rest else 0.0))
+    return max(seconds, read.seconds(tiles * parts, blocks, machine)) + _summing(one, tiles, parts, machine)
 
 
 def _summing(one: _Taken, tiles: int, parts: int, machine: _Machine) -> float:

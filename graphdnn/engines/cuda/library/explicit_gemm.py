@@ -44,7 +44,15 @@ from graphdnn.engines.cuda.library.operands import (
     staged,
     with_staging,
 )
-from graphdnn.engines.cuda.library.strided_gemm import ARITHMETIC, LARGEST_SHARE, RESULTS, Sizes, gemm_seconds
+from graphdnn.engines.cuda.library.strided_gemm import (
+    ARITHMETIC,
+    LARGEST_SHARE,
+    OUTSIDE,
+    RESULTS,
+    START,
+    Sizes,
+    gemm_seconds,
+)
 from graphdnn.engines.engine import Cost, Knobs, Task, need, needs_rule
 from graphdnn.enums import DataType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
@@ -54,7 +62,6 @@ from graphdnn.tensors import TensorSpec, ordered_strides, stride_order
 _DIRECT_CALLS = 8  # calls for which an operand is not copied
 _WHOLE, _NARROW = 128 * 128, 128  # results of a block; fewer rows or columns than these read no faster than
 _NARROW_PACE = 0.8  # of the bandwidth that others reach, measured on an H200
-_START = 0.6  # of a launch, that the library's kernels hide less than ours; filters of one tap, measured on an H200
 _PACK_WORK = 300.0  # operations for each pack of the matrix: where it comes from in the image; measured on an H200
 
 # Axes of the product: rows, columns, terms. a and b are read, c is written.
@@ -258,8 +265,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
         launches += 1
         pace = 1.0 if min(m, n) >= _NARROW else _NARROW_PACE
     phases["product"] = (product, float(read + written) / pace)
-    if not columns and roles.direction != "wgrad":
-        phases["start"] = (_START * device.launch, 0.0)
+    is_one_tap = not columns and roles.direction != "wgrad"
+    phases["ends"] = ((2 if is_one_tap else 1) * START * device.launch, OUTSIDE * written)
     blends = op.alpha != 1.0 or op.beta != 0.0
     if (columns and roles.direction == "dgrad") or task.op.epilogue or blends or kind is not result.data_type:
         phases["finish"] = finish_phase(task.op, device, written)

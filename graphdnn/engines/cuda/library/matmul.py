@@ -34,7 +34,9 @@ from graphdnn.engines.cuda.library.strided_gemm import (
     INT8_ALIGNMENT,
     INT8_DEPTH,
     LARGEST_SHARE,
+    OUTSIDE,
     RESULTS,
+    START,
     Sizes,
     gemm_seconds,
 )
@@ -227,6 +229,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     phases = {
         "operands": (0.0, 2.0 * sum(t.bytes for t in copies)),
         "product": (product, float(op.a.bytes + op.b.bytes + result)),
+        "ends": (START * device.launch, OUTSIDE * result),
     }
     launches = _calls(task) + len(copies)
     if not is_direct:
