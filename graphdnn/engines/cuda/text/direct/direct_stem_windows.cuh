@@ -16,6 +16,11 @@ template <int CHANNELS, int COUNT> __device__ __forceinline__ void copy_filters(
         copy_async<FILTER_CHUNK * (int)sizeof(Filter)>(slab + i, i < left ? p.filter + offset + i : p.filter, i < left);
 }
 
+template <class T> __device__ __forceinline__ unsigned short bits_of(const T& x) {
+    if constexpr (same<Element, T>) return x.bits;
+    else return narrow<Element>(widen<float>(x)).bits;
+}
+
 // What number `at` of the window of filter row r is multiplied with, 0 where no tap is there.
 __device__ __forceinline__ unsigned short weight_at(const Params& p, const Filter* slab, int channel, int r, int at) {
     const bool is_tap = r < R && at >= 0 && at < WINDOW;
@@ -23,6 +28,6 @@ __device__ __forceinline__ unsigned short weight_at(const Params& p, const Filte
     const int tap = IN_ORDER ? r * WINDOW + at
                              : c * (int)p.filter_c + (FLIP ? R - 1 - r : r) * (int)p.filter_r +
                                    (FLIP ? S - 1 - s : s) * (int)p.filter_s;
-    const float x = widen<float>(slab[is_tap ? channel * (R * WINDOW) + tap : 0]);
-    return is_tap ? narrow<Element>(x).bits : (unsigned short)0;
+    const unsigned short bits = bits_of(slab[is_tap ? channel * (R * WINDOW) + tap : 0]);
+    return is_tap ? bits : (unsigned short)0;
 }
