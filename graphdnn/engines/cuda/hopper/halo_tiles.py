@@ -29,7 +29,7 @@ _OWN_WAY = (
     320.0  # which is this, divided among consumers, where they wait neither for each other nor for the next patch
 )
 _LEAVING = 15.6  # bytes a clock of results
-_START = 3500.0  # clocks of a launch
+_START = 1200.0  # clocks of a launch
 _PACE = 0.916  # of the highest clock
 
 
