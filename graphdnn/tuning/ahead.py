@@ -18,6 +18,7 @@ from graphdnn.tuning.isolation import FailedError, LostError, give_back, worker
 from graphdnn.tuning.spending import Span
 
 _ROLE = "ahead"
+_SINGLE = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # it multiplies nothing, and is there sooner
 FIRST, COUNT = 3, 12  # candidates that are compiled ahead, while the first is waited for and then
 _CORES = 4  # below which there is nobody to do it
 _START = 30.0  # seconds that the process may take to start
@@ -28,7 +29,7 @@ class Ahead:
 
     def __init__(self, initializer: str | None, *, is_useful: bool) -> None:
         is_useful = is_useful and cache_directory() is not None and (os.cpu_count() or 1) >= _CORES
-        self._process = worker(initializer, _ROLE) if is_useful else None
+        self._process = worker(initializer, _ROLE, _SINGLE) if is_useful else None
         self._sent: dict[Identity, int] = {}
 
     def warm(self, device: DeviceSpec) -> None:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -45,17 +46,18 @@ class FailedError(Exception):
 class Isolated:
     """One worker process."""
 
-    def __init__(self, initializer: str | None = None) -> None:
+    def __init__(self, initializer: str | None = None, environment: Mapping[str, str] | None = None) -> None:
         self.initializer = initializer
         self._said: Any = tempfile.TemporaryFile()  # noqa: SIM115  its stderr; closed with the process
         # A console interrupt is for the tuner, which then ends the worker.
         session: dict[str, Any] = {} if os.name == "nt" else {"start_new_session": True}
+        path = os.pathsep.join(dict.fromkeys((_ROOT, *filter(os.path.isabs, sys.path))))
         self._process = subprocess.Popen(
             [sys.executable, "-c", _START, *([initializer] if initializer else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys((_ROOT, *filter(os.path.isabs, sys.path))))},
+            env={**os.environ, **(environment or {}), "PYTHONPATH": path},
             **session,
         )
         self._answers: queue.SimpleQueue[tuple[Message, bytes] | None] = queue.SimpleQueue()
@@ -169,14 +171,16 @@ class Isolated:
 _idle: dict[str, Isolated] = {}  # warm from the last tuning: one for each role
 
 
-def worker(initializer: str | None = None, role: str = "bench") -> Isolated:
+def worker(
+    initializer: str | None = None, role: str = "bench", environment: Mapping[str, str] | None = None
+) -> Isolated:
     """A worker: the one that is warm, or a new one, which is starting when this returns."""
     kept = _idle.pop(role, None)
     if kept is not None:
         if kept.is_alive and kept.initializer == initializer:
             return kept
         kept.kill()
-    return Isolated(initializer)
+    return Isolated(initializer, environment)
 
 
 def give_back(used: Isolated, role: str = "bench") -> None:

@@ -36,6 +36,7 @@ _ELEMENT = 3e-8  # seconds for each element of a tensor, whose value and bound a
 _FEWEST, _MOST = 2, 4  # slices in the first part: more come while the search goes on
 _PART = 0.2  # seconds that each further part should take
 _LARGEST = 1 << 24  # bytes of a tensor's part in the oracle's arithmetic: memory of this size is used again and again
+_JUDGES = 4  # parts of a result that are looked at beside each other
 _BYTES = 1 << 30  # of all parts together
 
 
@@ -80,7 +81,7 @@ class Reference:
     def start(self) -> None:
         """Work out the values: now, or beside what follows."""
         if self.is_beside:
-            self._judge, grower = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+            self._judge, grower = ThreadPoolExecutor(_JUDGES), ThreadPoolExecutor(1)
             self._growing = grower.submit(self._grow)
             grower.shutdown(wait=False)
         else:
