@@ -176,7 +176,7 @@ def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec]) -> Tile:
         y_pack //= 2
     beside = max(plain.left, plain.span - plain.left - plain.middle, 1)
     halo = min(x_pack, 1 << (beside - 1).bit_length())
-    turns = 1 if not overlaps else 4 if source else 2
+    turns = 1 if not overlaps else 2 if not source else 7 if column.stride == 1 else 4
     blocks = 8 if (is_short and column.stride > 1) or not source else 6
     return Tile(columns=columns, turns=turns, x_pack=x_pack, halo=halo, y_pack=y_pack, dx_pack=dx_pack, blocks=blocks)
 

@@ -54,12 +54,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_image(const __
         for (int base = 0; base < many; base += 32) {
             const bool listed = base + lane < many;
             const int down_of_lane = listed ? h - tops[base + lane] : -1;
-            unsigned int hits = __ballot_sync(~0u, down_of_lane == 0 || down_of_lane == 1);
-            while (hits) {
-                const int k = base + __ffs((int)hits) - 1;
-                hits &= hits - 1;
-                const int down = h - tops[k], across = w - lefts[k];
-                if (across < 0 || across > 1 || w >= (int)p.width) continue;
+            unsigned int hits = __ballot_sync(~0u, down_of_lane == 0 || down_of_lane == 1), own = 0;
+            for (; hits; hits &= hits - 1) {  // which of the row's positions are those of this lane's pixel
+                const int bit = __ffs((int)hits) - 1, across = w - lefts[base + bit];
+                own |= across == 0 || across == 1 ? 1u << bit : 0;
+            }
+            if (w >= (int)p.width) own = 0;
+            for (; own; own &= own - 1) {  // lanes go through their own together
+                const int k = base + __ffs((int)own) - 1, down = h - tops[k], across = w - lefts[k];
                 const Compute weight = (across ? rights[k] : Compute(1) - rights[k]) *
                                        (down ? bottoms[k] : Compute(1) - bottoms[k]);
                 const int at = offsets[k], row_of = at / (int)p.columns;

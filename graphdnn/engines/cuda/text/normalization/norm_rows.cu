@@ -29,9 +29,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_rows(const __
     over_row(squares, here, Sum());
     #pragma unroll
     for (int i = 0; i < ROW_WIDTH; ++i) {
-        const Compute variance = squares[i] / elements;
-        row.inverse[i] = inverse_deviation(variance, epsilon(p));
-        if (here.is_live && here.lane == 0) finish(p, at, i, CENTERED ? row.mean[i] : (Compute)0, variance, row.inverse[i]);
+        squares[i] /= elements;
+        row.inverse[i] = inverse_deviation(squares[i], epsilon(p));
+    }
+    #pragma unroll
+    for (int first = 0; first < ROW_WIDTH; first += LANES) {  // statistics of each row by a lane: they wait together
+        const int mine = first + here.lane;
+        Compute mean = (Compute)0, variance = squares[0], inverse = row.inverse[0];
+        #pragma unroll
+        for (int i = 0; i < ROW_WIDTH; ++i) {
+            if (CENTERED && mine == i) mean = row.mean[i];
+            variance = mine == i ? squares[i] : variance;
+            inverse = mine == i ? row.inverse[i] : inverse;
+        }
+        if (here.is_live && mine < ROW_WIDTH) finish(p, at, mine, mean, variance, inverse);
     }
     if (!here.is_live) return;
     give_row(p, here, at, pack, row);
