@@ -9,6 +9,7 @@ diagonal are kept.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -17,7 +18,7 @@ from graphdnn.convolution import ConvProblem
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.generator.convolution_needs import INT_MAX, convolution_of, is_convolution, problem_of
 from graphdnn.engines.cuda.generator.convolution_roles import padded
-from graphdnn.engines.cuda.generator.cost import also
+from graphdnn.engines.cuda.generator.cost import also, least_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
@@ -56,7 +57,7 @@ class _Joined:
 @dataclass(frozen=True, slots=True)
 class _Choices:
     joined: tuple[_Joined, ...]
-    ranked: dict[int, tuple[DeviceSpec, list[tuple[float, Engine, _Joined]]]] = field(default_factory=dict)
+    fastest: dict[int, tuple[Engine, _Joined, Cost, DeviceSpec]] = field(default_factory=dict)  # by device, kept
 
 
 def _counts(p: ConvProblem) -> list[int]:
@@ -91,17 +92,19 @@ def _join(op: FusedOp, anchor: ConvolutionOperation, count: int) -> _Joined:
     return _Joined(joined, count, filters)
 
 
-def _ranked(op: FusedOp, device: DeviceSpec) -> list[tuple[float, Engine, _Joined]]:
-    """The engines that do it, with what they are given, the fastest first."""
+def _serving(op: FusedOp, device: DeviceSpec) -> Iterator[tuple[Engine, _Joined]]:
+    for joined in _choices(op).joined:
+        task = Task(joined.op, device)
+        yield from ((engine, joined) for engine in _ENGINES if engine.serves(task))
+
+
+def _fastest(op: FusedOp, device: DeviceSpec) -> tuple[Engine, _Joined, Cost]:
     choices = _choices(op)
-    known = choices.ranked.get(id(device))
+    known = choices.fastest.get(id(device))
     if known is None:
-        found = []
-        for joined in choices.joined:
-            task = Task(joined.op, device)
-            found += [(e.cost(task, e.defaults()).seconds, e, joined) for e in _ENGINES if e.serves(task)]
-        known = choices.ranked[id(device)] = device, sorted(found, key=lambda one: one[0])
-    return known[1]
+        found = [(e, j, e.cost(Task(j.op, device), e.defaults())) for e, j in _serving(op, device)]
+        known = choices.fastest[id(device)] = (*min(found, key=lambda one: one[2].seconds), device)
+    return known[:3]
 
 
 def _is_ours(task: Task) -> bool:
@@ -118,7 +121,7 @@ def _is_ours(task: Task) -> bool:
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps = Steps(op, device)
-    _, engine, joined = _ranked(op, device)[0]
+    engine, joined, _ = _fastest(op, device)
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
     filters, w = joined.filters, anchor.roles[1]
@@ -171,12 +174,11 @@ def _diagonal(p: ConvProblem, dw: TensorSpec, joined: _Joined) -> tuple[TensorSp
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    _, engine, joined = _ranked(task.op, task.device)[0]
+    _, joined, cost = _fastest(task.op, task.device)
     w = convolution_of(task).roles[1]
-    rest = engine.cost(Task(joined.op, task.device), engine.defaults())
     is_gradient = isinstance(task.op.anchor, ConvBackwardFilter)
     traffic = float(2 * w.bytes if is_gradient else w.bytes + joined.filters.bytes)
-    return also(rest, task.device, "filters", traffic, 1)
+    return also(cost, task.device, "filters", traffic, 1)
 
 
 ENGINE = cuda_engine(
@@ -239,10 +241,11 @@ ENGINE = cuda_engine(
             Equals("what an engine for tensor cores of compute capability 9.0 serves with joined filters"),
             reason="the rest is done by those engines, and each of them declines it",
             fix="nothing to do: another engine serves it",
-            when=lambda task: _is_ours(task) and not _ranked(task.op, task.device),
+            when=lambda task: _is_ours(task) and not any(True for _ in _serving(task.op, task.device)),
         ),
     ),
     cost=_cost,
+    least=lambda task: least_seconds(task, 2),
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,
     numerical_notes=(NumericalNote.TENSOR_CORE,),

@@ -21,7 +21,7 @@ from graphdnn.engines.cuda.direct import stem_wgrad as direct_stem_wgrad
 from graphdnn.engines.cuda.direct import wgrad as direct_wgrad
 from graphdnn.engines.cuda.generator.convolution_needs import is_convolution
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
-from graphdnn.engines.cuda.generator.cost import also
+from graphdnn.engines.cuda.generator.cost import also, least_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel
 from graphdnn.engines.cuda.generator.space import is_addressable
@@ -40,12 +40,11 @@ from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvBackwardFilter, ConvolutionOperation
 from graphdnn.tensors import TensorSpec
 
-_ENGINES: tuple[Engine, ...] = (
+_NARROW: tuple[Engine, ...] = (
     direct.ENGINE, direct_wgrad.ENGINE, direct_stem.ENGINE, direct_stem_dgrad.ENGINE, direct_stem_wgrad.ENGINE,
-    mma_gemm.ENGINE,
 )  # fmt: skip
-# They serve images along two axes only. With pixels as neighbours, a product that turns what it reads is as fast.
 _OF_PLANES: tuple[Engine, ...] = (hopper_halo.ENGINE, hopper_halo_wgrad.ENGINE, hopper_halo_dgrad.ENGINE)
+_DOUBT = 0.25  # of their time behind copies: by so much products that turn images themselves are predicted too slow
 _CHANNELS = 2  # axis of an image's coordinates
 
 
@@ -57,7 +56,7 @@ class _Turned:
     before: tuple[tuple[TensorSpec, TensorSpec], ...]
     after: tuple[tuple[TensorSpec, TensorSpec], ...]
     is_other: bool  # than the operation that was given
-    ranked: dict[int, tuple[DeviceSpec, list[tuple[float, Engine]]]] = field(default_factory=dict)  # by device
+    fastest: dict[int, tuple[Engine, Cost, DeviceSpec]] = field(default_factory=dict)  # by device, which it keeps
 
 
 def _all(op: FusedOp) -> tuple[TensorSpec, ...]:
@@ -121,16 +120,29 @@ def _is_turned(task: Task) -> bool:
     return _can_be_turned(task) and _turned(task.op).is_other
 
 
-def _serving(op: FusedOp, device: DeviceSpec) -> list[tuple[float, Engine]]:
-    """The engines that do the rest, the fastest first."""
+def _engines(turned: _Turned) -> tuple[Engine, ...]:
+    """Which may do the rest. General products serve other axes themselves, but other neighbours not as fast."""
+    return (*_NARROW, *_OF_PLANES, *((mma_gemm.ENGINE,) if _pairs(turned) else ()))
+
+
+def _is_served(task: Task) -> bool:
+    turned = _turned(task.op)
+    rest = Task(turned.op, task.device)
+    return any(engine.serves(rest) for engine in _engines(turned))
+
+
+def _fastest(op: FusedOp, device: DeviceSpec) -> tuple[Engine, Cost]:
     turned = _turned(op)
-    known = turned.ranked.get(id(device))
+    known = turned.fastest.get(id(device))
     if known is None:
         task = Task(turned.op, device)
-        engines = _ENGINES if turned.before or turned.after else (*_ENGINES, *_OF_PLANES)
-        found = [(engine.cost(task, engine.defaults()).seconds, engine) for engine in engines if engine.serves(task)]
-        known = turned.ranked[id(device)] = device, sorted(found, key=lambda pair: pair[0])
-    return known[1]
+        found = [(e, _doubted(turned, e, e.cost(task, e.defaults()))) for e in _engines(turned) if e.serves(task)]
+        known = turned.fastest[id(device)] = (*min(found, key=lambda pair: pair[1].seconds), device)
+    return known[:2]
+
+
+def _doubted(turned: _Turned, engine: Engine, cost: Cost) -> Cost:
+    return cost.plus({"doubt": _DOUBT * cost.seconds}) if engine in _OF_PLANES and _pairs(turned) else cost
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
@@ -139,7 +151,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         steps.copied(spec, copy)
     for _, copy in turned.after:
         steps.places[copy.uid] = steps.allocate(copy.bytes)
-    engine = _serving(op, device)[0][1]
+    engine, _ = _fastest(op, device)
     kernel = engine.compile(Task(turned.op, device), engine.defaults())
     assert isinstance(kernel, DeviceKernel)
     steps.include(kernel)
@@ -148,11 +160,19 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     return steps.kernel(kernel.name)
 
 
+def _pairs(turned: _Turned) -> tuple[tuple[TensorSpec, TensorSpec], ...]:
+    return (*turned.before, *turned.after)
+
+
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    turned, (_, engine) = _turned(task.op), _serving(task.op, task.device)[0]
-    rest = engine.cost(Task(turned.op, task.device), engine.defaults())
-    pairs = (*turned.before, *turned.after)
-    return also(rest, task.device, "copies", float(sum(a.bytes + b.bytes for a, b in pairs)), len(pairs))
+    pairs = _pairs(_turned(task.op))
+    traffic = float(sum(a.bytes + b.bytes for a, b in pairs))
+    return also(_fastest(task.op, task.device)[1], task.device, "copies", traffic, len(pairs))
+
+
+def _least(task: Task) -> float:
+    pairs = _pairs(_turned(task.op))
+    return least_seconds(task, 1 + len(pairs), traffic=float(sum(a.bytes + b.bytes for a, b in pairs)))
 
 
 ENGINE = cuda_engine(
@@ -195,10 +215,11 @@ ENGINE = cuda_engine(
             Equals("what an engine for planes with channels last serves"),
             reason="the rest is done by those engines, and each of them declines it",
             fix="nothing to do: another engine serves it",
-            when=lambda task: _is_turned(task) and not _serving(task.op, task.device),
+            when=lambda task: _is_turned(task) and not _is_served(task),
         ),
     ),
     cost=_cost,
+    least=_least,
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,
     numerical_notes=(NumericalNote.TENSOR_CORE,),
