@@ -39,6 +39,7 @@ from graphdnn.plan.bindings import (
     refuse_names,
 )
 from graphdnn.plan.looks import Looks, looks_of
+from graphdnn.plan.rehearsal import rehearse
 from graphdnn.plan.runtime import CudaRuntime, Runtime
 from graphdnn.rules import Rule
 from graphdnn.tensors import TensorSpec
@@ -121,11 +122,14 @@ class DevicePlan(ExecutionPlan, place="cuda"):
 
     @classmethod
     def prepare(cls, device: DeviceSpec) -> None:
-        """The kernel cache, the kernels' texts, and where the device is here its context and CuPy."""
+        """The kernel cache, the kernels' texts, what first plans work out, and where the device is here its context
+        and CuPy.
+        """
         from graphdnn.cuda import cache, driver
 
         cache.default_cache()
         source.prepare()
+        rehearse(device)
         runtime = CudaRuntime(device)
         if runtime.is_here():
             with runtime.device(runtime.wanted()):
