@@ -145,6 +145,8 @@ def test_comparison_marks_what_differs() -> None:
     assert not _Page(made).open
     assert "<b>numeric class</b>" in made
     assert "<b>device</b>" not in made
+    assert "<td>measured</td>" not in made  # on neither side
+    assert made.count('<div class="sides">') == 2  # long names are broken there, so that both columns are seen
 
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
