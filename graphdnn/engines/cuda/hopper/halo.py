@@ -35,6 +35,7 @@ from graphdnn.engines.cuda.hopper.halo_tiles import TILE, choose
 from graphdnn.engines.cuda.hopper.maps import filter_map, is_permutable, patch_map, permuted_filter_map, walk_of
 from graphdnn.engines.cuda.hopper.operands import is_exchanged, operands
 from graphdnn.engines.cuda.hopper.product import product_text
+from graphdnn.engines.cuda.hopper.result import residual_patch_map, streamed_residual
 from graphdnn.engines.cuda.hopper.tiles import PANEL
 from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
@@ -44,7 +45,7 @@ from graphdnn.fusion.fused import FusedOp
 _COLUMNS_OF_A_THREAD = 8
 _CHANNELS = 2  # axis of a result's coordinates
 _BOUND = 0.97  # of what memory takes with one tap, beside engines that copy filters again and again
-_FILES = ("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_halo.cu")
+_FILES = ("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_halo_patches.cuh")
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
@@ -73,6 +74,11 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         out_space, product = flat_space(out_space), flat_product(product)
     width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), held)
     body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, keeps=True, condition="is_there")
+    residual = streamed_residual(op, product) if tile.streams(shape) else None
+    if residual is not None:
+        boxes = residual_patch_map(out_space, residual, tile.tall, tile.wide)
+        parameters.maps("residual", [(residual, boxes)])
+        body.given(residual, "kept.residual[e]")
     steps.finish(body, "acc", compute)
     groups, across = tile.groups_of_rows(shape), -(-shape.columns // tile.bn)
     layout = Layout.of(sizes, PANEL * groups * tile.consumers, tile.bn)
@@ -87,14 +93,14 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters.integer(name, value)
     parameters.integers("tap_pace", taps.pace)
 
-    multiplying, copying = tile.registers
+    multiplying, copying = tile.registers(shape)
     name = f"conv_{roles.direction}__halo_{tile.name}x{choice.stages}x{choice.filters}__{op.name}"
     text = kernel_text(
         name,
-        _FILES,
+        [*_FILES, f"hopper_halo_{'no_' if residual is None else ''}residual.cuh", "hopper_halo.cu"],
         parameters=parameters.text,
         functions=[
-            body.keeping(),
+            body.keeping({} if residual is None else {"residual": STORAGE[residual.data_type]}),
             body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}], bool is_there"),
             body.fetching("fetch"),
             product_text(image.spec.data_type, filter.spec.data_type, tile.bn, False, across_filter),
@@ -109,6 +115,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "RESIDUES": 1, "SPATIAL": 2, "SPLIT": False, "LAST_SLICES": last_slices(product),
             "NEIGHBOURS": held, "FETCHED": 0 if tile.is_resident else body.fetched, "WIDTH": width,
             "Element": STORAGE[image.spec.data_type], "Accumulator": compute,
+            **({} if residual is None else {"Residual": STORAGE[residual.data_type]}),
         },
     )  # fmt: skip
     pieces = patches if tile.is_resident else -(-patches // (tile.held * tile.consumers)) * across

@@ -44,6 +44,7 @@ def shape_of(op: FusedOp) -> Shape:
         columns=product.outer_channels,
         column_unit=PANEL if is_across else 1,
         result_bytes=sizes_of(op).result_bytes,
+        streamed_bytes=0 if is_flat(op) else sizes_of(op).streamed_bytes,
     )
 
 

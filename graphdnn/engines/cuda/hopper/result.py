@@ -8,6 +8,7 @@ from math import prod
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.space import Space, is_addressable
+from graphdnn.engines.cuda.hopper.halo_tiles import BOX_ROW
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT, LARGEST_STRIDE
 from graphdnn.engines.cuda.hopper.tiles import ROW, Choice
 from graphdnn.engines.cuda.simt.implicit_product import Product
@@ -89,3 +90,15 @@ def residual_map(product: Product, spec: TensorSpec, rows: int) -> TensorMap:
     pitch = _pitch(space, spec) * size or ALIGNMENT
     pixels = prod(pixels_of(space, spec)[1])
     return TensorMap(spec.data_type, (space.sizes[_CHANNELS], 1, pixels), (pitch, pitch), box=(ROW // size, 1, rows))
+
+
+def residual_patch_map(space: Space, spec: TensorSpec, lines: int, pixels: int) -> TensorMap:
+    """Of (channel, pixel of a line, line, image): a box of 64 bytes of channels, ``pixels`` of each of ``lines``."""
+    size, strides = ELEMENTS[spec.data_type].bytes, space.strides(spec)
+    return TensorMap(
+        spec.data_type,
+        (space.sizes[_CHANNELS], space.sizes[5], space.sizes[4], space.sizes[0]),
+        tuple(strides[d] * size or ALIGNMENT for d in (5, 4, 0)),
+        box=(BOX_ROW // size, pixels, lines, 1),
+        row=0,
+    )

@@ -6,101 +6,8 @@
 //   8 x 8 pixels: eights of neighbours, PITCH apart                      (LINEAR false)
 //   64 pixels that follow each other, those between two lines for nobody (LINEAR true)
 // RESIDENT: filters stay in shared memory, and consumers go their own ways, each with a ring of patches. Otherwise filters
-// come tap by tap through a ring of FILTERS stages, and a stage of the other ring holds PATCHES for each consumer.
-
-constexpr int THREADS = 128 * (CONSUMERS + 1), TAPS = TAPS_H * TAPS_W;
-constexpr int PITCH = WIDE + (TAPS_W - 1) * STEP_W, LINES = TALL + (TAPS_H - 1) * STEP_H;
-constexpr int LANDING = LINES * PITCH * ROW;  // bytes of a patch; the stage that holds it is as long or longer
-// Filters across k come in whole panels, whose last columns may be the next tile's.
-constexpr int PANELS = (BN + PANEL - 1) / PANEL, B_BYTES = ACROSS_FILTER ? PANELS * PANEL_BYTES : BN * ROW;
-constexpr int IN_STAGE = RESIDENT ? 1 : CONSUMERS * PATCHES, LEAVING = RESIDENT ? 1 : CONSUMERS;  // patches, arrivals
-constexpr int OF_PATCH = MI / PATCHES;  // 64s of rows
-constexpr int RINGS = RESIDENT ? CONSUMERS : 1;
-// Where registers suffice, a patch's first products begin its sums, which nobody clears (as in hopper_gemm.cu).
-constexpr bool BEGUN_BY_PRODUCTS = RESIDENT && SPARES_REGISTERS;
-static_assert(LINEAR || (TALL % 8 == 0 && WIDE % 8 == 0 && TALL * WIDE == 64 * OF_PATCH), "whole blocks of 8 x 8");
-static_assert(!LINEAR || (TALL - 1) * PITCH + WIDE <= 64 * OF_PATCH, "all lines within the rows");
-static_assert(MI % PATCHES == 0 && (PATCHES == 1 || !RESIDENT), "a consumer's patches");
-static_assert(PATCH_BYTES >= LANDING && PATCH_BYTES % 1024 == 0 && BN % 32 == 0, "whole swizzles and blocks of columns");
-
-// Pixels from a patch's first to the first of 64 rows, and the same from a consumer's first patch.
-constexpr int first_in_patch(int j) { return LINEAR ? 64 * j : 8 * (j / (WIDE / 8)) * PITCH + j % (WIDE / 8) * 8; }
-constexpr int first_of(int j) { return j / OF_PATCH * (PATCH_BYTES / ROW) + first_in_patch(j % OF_PATCH); }
-
-__device__ __forceinline__ matrix_t pixels_at(shared_t address) {
-    const matrix_t between_eights = ((LINEAR ? 8 : PITCH) * ROW) >> 4, unused = 1, swizzled = 1;
-    return (matrix_t)((address & 0x3FFFF) >> 4) | unused << 16 | between_eights << 32 | swizzled << 62;
-}
-
-struct Corner { int h, w, n; };  // of a patch, in the result
-
-__device__ __forceinline__ Corner corner_of(const Params& p, int patch) {
-    Corner found;
-    found.w = take(patch, (int)p.patches_across) * WIDE;
-    found.h = take(patch, (int)p.patches_down) * TALL;
-    found.n = patch;
-    return found;
-}
-
-// What the epilogue is going to read of a patch from operands as large as the result, asked for line by line, by two warps.
-__device__ __forceinline__ void fetch_patch(const Params& p, int patch, int first) {
-    const Corner corner = corner_of(p, patch);
-    #pragma unroll 1
-    for (int i = (int)threadIdx.x % 64; i < TALL * WIDE; i += 64) {
-        const int h = corner.h + i / WIDE, w = corner.w + i % WIDE;
-        if (patch >= (int)p.patches || h >= (int)p.pixels[1] || w >= (int)p.pixels[2]) continue;
-        int at[6] = {corner.n, 0, 0, 0, h, w};
-        #pragma unroll 1
-        for (at[2] = first; at[2] < first + BN && at[2] < (int)p.columns; at[2] += FETCHED) fetch(p, at);
-    }
-}
-
-__device__ __forceinline__ Rows rows_of_patch(const Params& p, int patch, int j) {
-    const int warp = (int)threadIdx.x / 32 % 4, lane = (int)threadIdx.x % 32;
-    const bool is_patch = patch < (int)p.patches;
-    const Corner corner = corner_of(p, is_patch ? patch : 0);
-    Rows found;
-    #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-        const int row = warp * 16 + lane / 4 + 8 * i;
-        int h, w;
-        if constexpr (LINEAR) {
-            h = (64 * j + row) / PITCH;
-            w = 64 * j + row - h * PITCH;
-        } else {
-            h = 8 * (j / (WIDE / 8)) + warp * 2 + i;
-            w = 8 * (j % (WIDE / 8)) + lane / 4;
-        }
-        bool is_inside = is_patch && corner.h + h < (int)p.pixels[1] && corner.w + w < (int)p.pixels[2];
-        if constexpr (LINEAR) is_inside = is_inside && h < TALL && w < WIDE;
-        found.is_inside[i] = is_inside;
-        found.at[i][0] = is_inside ? corner.n : 0;
-        found.at[i][1] = found.at[i][2] = found.at[i][3] = 0;
-        found.at[i][4] = is_inside ? corner.h + h : 0;
-        found.at[i][5] = is_inside ? corner.w + w : 0;
-    }
-    return found;
-}
-
-__device__ __forceinline__ void copy_patch(const Params& p, shared_t to, shared_t barrier, int block, int patch) {
-    const Corner corner = corner_of(p, patch);
-    copy_box(to, p.gathered[0], barrier, block * BK, corner.w + (int)p.lowest[2], corner.h + (int)p.lowest[1], corner.n);
-}
-
-// BN columns of one tap, 128 bytes of channels deep.
-__device__ __forceinline__ void copy_filter(const Params& p, shared_t to, shared_t barrier, int block, int tap, int column) {
-    const int r = tap / TAPS_W, s = tap - r * TAPS_W;
-    const int in_filter = (int)p.tap_first + r * (int)p.tap_pace[0] + s * (int)p.tap_pace[1];
-    if constexpr (ACROSS_FILTER) {
-        #pragma unroll
-        for (int j = 0; j < PANELS; ++j)
-            copy_box(to + j * PANEL_BYTES, p.plain[0], barrier, column + j * PANEL, in_filter, block * BK);
-    } else if constexpr (PERMUTED) {
-        copy_box(to, p.plain[0], barrier, in_filter * (int)p.tap_pitch + block * BK, 0, 0, 0, column / (4 * NEIGHBOURS));
-    } else {
-        copy_box(to, p.plain[0], barrier, block * BK, in_filter, column);
-    }
-}
+// come tap by tap through a ring of FILTERS stages, and a stage of the other ring holds PATCHES for each consumer. A residual
+// may come beside them (hopper_halo_residual.cuh).
 
 // The last 128 bytes of channels may be filled in part only; what lies beyond is zeros in the image.
 template <int SLICES, int COUNT>
@@ -122,11 +29,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
     extern __shared__ __align__(1024) unsigned char memory[];
     const int blocks = (int)p.channel_blocks;
     const shared_t patches = shared_address(memory), filters = patches + CONSUMERS * PATCHES * STAGES * PATCH_BYTES;
-    const shared_t full = filters + (RESIDENT ? TAPS * blocks : FILTERS) * B_BYTES, empty = full + 8 * RINGS * STAGES;
-    const shared_t full_filter = empty + 8 * RINGS * STAGES, empty_filter = full_filter + 8 * FILTERS;
+    const shared_t residual = filters + (RESIDENT ? TAPS * blocks : FILTERS) * B_BYTES, full = residual + RESIDUAL_BYTES;
+    const shared_t empty = full + 8 * RINGS * STAGES, full_filter = empty + 8 * RINGS * STAGES;
+    const shared_t empty_filter = full_filter + 8 * FILTERS, barriers = empty_filter + 8 * FILTERS;
     if (threadIdx.x == 0) {
         begin_ring<RINGS * STAGES>(full, empty, LEAVING);
         begin_ring<FILTERS>(full_filter, empty_filter, CONSUMERS);  // one where filters are resident: only `full` is used
+        begin_residual(barriers);
         publish_barriers();
     }
     __syncthreads();
@@ -159,8 +68,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
             }
         } else {
             if (warp == 0 && is_elected()) {
+                ResidualCopies copies(residual, barriers);
                 #pragma unroll 1
-                for (int piece = blockIdx.x; piece < pieces; piece += gridDim.x)
+                for (int piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
+                    copies.begin(piece / columns * IN_STAGE, piece % columns * BN);
                     for (int block = 0; block < blocks; ++block)
                         #pragma unroll 1
                         for (int tap = 0; tap < TAPS; ++tap) {
@@ -170,7 +81,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                                 p, filters + next.stage * B_BYTES, full_filter + 8 * next.stage, block, tap, piece % columns * BN
                             );
                             next.advance();
+                            copies.step(p, block * TAPS + tap, blocks / 2 * TAPS);
                         }
+                    copies.end(p);
+                }
             }
             const auto copy_patches = [&](int piece) {
                 for (int block = 0; block < blocks; ++block) {
@@ -221,6 +135,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                 for (int i = 0; i < SUMS; ++i) sum[j][i] = 0;
         };
         clear();
+        [[maybe_unused]] int parity = 0;  // of the residual
         #pragma unroll 1
         for (int piece = from; piece < pieces; piece += pace) {
             Work w{};
@@ -229,6 +144,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
             if constexpr (!BEGUN_BY_PRODUCTS) clear();
             int previous = -1;
             [[maybe_unused]] int previous_filter = -1;
+            Ahead ahead;
             #pragma unroll 1
             for (int block = 0; block < blocks; ++block) {
                 const int stage = ring + turn.stage;
@@ -262,7 +178,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                             products_begin();
                             multiply_tap(sum, a, b, r * STEP_H * PITCH + s * STEP_W, block + 1 == blocks, 1);
                             products_end();
-                            await_products<1>();
+                            if (RESIDUAL_BYTES > 0 && r == 0 && s == 0 && block == blocks / 2) {
+                                await_products<0>();
+                                ahead.template read<true>(memory + (residual - patches), barriers, consumer, parity);
+                            } else {
+                                await_products<1>();
+                            }
                             // What the products before these have read may be filled again.
                             if (previous_filter >= 0 && is_first) arrive(empty_filter + 8 * previous_filter);
                             if (r == 0 && s == 0 && previous >= 0 && is_first) arrive(empty + 8 * previous);
@@ -273,6 +194,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                 previous = stage;
                 turn.advance();
             }
+            ahead.template read<false>(memory + (residual - patches), barriers, consumer, parity);
             await_products<0>();
             if (piece + pace >= pieces) let_next_start();
             #pragma unroll
@@ -282,7 +204,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                 if constexpr (!RESIDENT) arrive(empty_filter + 8 * previous_filter);
             }
             #pragma unroll
-            for (int j = 0; j < MI; ++j) leave_all<BN / 32>(p, w, rows_of_patch(p, patch + j / OF_PATCH, j % OF_PATCH), 0, sum[j]);
+            for (int j = 0; j < MI; ++j)
+                leave_all<BN / 32>(
+                    p, w, rows_of_patch(p, patch + j / OF_PATCH, j % OF_PATCH), 0, sum[j],
+                    [&](Held& held, int block, int h) { ahead.bring(held, j, block, h); }
+                );
         }
     }
 }

@@ -163,6 +163,14 @@ template <int COUNT> __device__ __forceinline__ void give_registers() {}
 template <int COUNT> __device__ __forceinline__ void take_registers() {}
 #endif
 
+// What threads have read of a stage is in their registers, before its next copy may begin. An arrival alone does not wait for
+// reads that are under way, and they can be overtaken: with stores queueing before them, by a whole copy.
+__device__ __forceinline__ void end_reads() {
+#ifdef __CUDA_ARCH__
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
 // Barriers of a ring: one arrival fills a stage, so many leave it.
 template <int COUNT> __device__ __forceinline__ void begin_ring(shared_t full, shared_t empty, int leaving) {
     for (int i = 0; i < COUNT; ++i) {

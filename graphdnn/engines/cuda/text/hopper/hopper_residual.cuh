@@ -46,14 +46,6 @@ __device__ __forceinline__ void read_panel(
     for (int e = 0; e < WIDTH; ++e) to[e] = pack.at[e];
 }
 
-// What threads have read of a stage is in their registers, before its next copy may begin. An arrival alone does not wait for
-// reads that are under way, and they can be overtaken: with stores queueing before them, by a whole copy.
-__device__ __forceinline__ void end_reads() {
-#ifdef __CUDA_ARCH__
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-}
-
 // What the epilogue keeps, with a thread's elements in a block of 32 columns. `row` is in the tile; `turn` goes on with the
 // columns, and a stage is free again after the last of its rows' `is_last`. A rehearsal (hopper_gemm.cu) is not `is_real`.
 __device__ __forceinline__ void read_residual(
