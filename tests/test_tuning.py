@@ -192,6 +192,17 @@ def test_kernels_are_compiled_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ahead.close()
 
 
+def test_processes_for_a_gpu_are_started_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    from graphdnn.tuning.tuner import _means_gpu
+
+    monkeypatch.delenv("GRAPHDNN_DEVICE", raising=False)
+    assert [_means_gpu(d) for d in (None, "cpu", "CPU", "cuda:1", "h200", device_spec("a100"))] == [False] * 3 + [
+        True
+    ] * 3
+    monkeypatch.setenv("GRAPHDNN_DEVICE", "cuda")
+    assert _means_gpu(None)
+
+
 def nvrtc_missing() -> bool:
     try:
         nvrtc.loaded_version()

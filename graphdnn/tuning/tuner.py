@@ -100,7 +100,7 @@ def _means_gpu(device: DeviceSpec | str | None) -> bool:
     """Without asking the driver."""
     if isinstance(device, DeviceSpec):
         return device.kind == "cuda"
-    return (device or os.environ.get(VARIABLE) or "").lower().startswith("cuda")
+    return (device or os.environ.get(VARIABLE) or "cpu").lower() != "cpu"
 
 
 def _ordinal(device: DeviceSpec) -> int | None:
