@@ -289,25 +289,12 @@ def _cuda_sigmoid(argument: str) -> str:
     return f"(1.0f / (1.0f + expf(-({argument}))))"  # expf may be inf, the quotient is then the limit 0
 
 
-def _cuda_vanishing(x: str, factor: str) -> str:
-    return f"({factor} == 0.0f ? 0.0f : ({x}) * {factor})"
-
-
 def _cuda_slope(argument: str) -> str:
     return f"({_cuda_sigmoid(argument)} * {_cuda_sigmoid(f'-({argument})')})"
 
 
-def _cuda_cdf(x: str) -> str:
-    return f"(0.5f * erfcf(-{_SQRT_HALF}f * {x}))"
-
-
-_CUDA_DENSITY = f"({_INV_SQRT_2PI}f * expf(-0.5f * {{1}} * {{1}}))"
 _CUDA_SOFTPLUS = (
     "((fmaxf({softplus_beta} * {0}, 0.0f) + log1pf(expf(-fabsf({softplus_beta} * {0})))) / {softplus_beta})"
-)
-_CUDA_SWISH_BACKWARD = (
-    f"({{0}} * ({_cuda_sigmoid('{swish_beta} * {1}')}"
-    f" + {_cuda_vanishing('{swish_beta} * {1}', _cuda_slope('{swish_beta} * {1}'))}))"
 )
 
 
@@ -316,11 +303,6 @@ def _cuda_tanh_argument(x: str) -> str:
 
 
 _CUDA_GELU_TANH_SLOPE = f"{{1}} * ({2 * _TANH_SCALE}f * (1.0f + {3 * _TANH_CUBIC}f * {{1}} * {{1}}))"
-_CUDA_GELU_TANH_BACKWARD = (
-    f"({{0}} * ({_cuda_sigmoid(_cuda_tanh_argument('{1}'))}"
-    f" + {_cuda_vanishing(_CUDA_GELU_TANH_SLOPE, _cuda_slope(_cuda_tanh_argument('{1}')))}))"
-)
-
 _ONE = ("x",)
 _TWO = ("x", "b")
 _GRADIENT = ("dy", "x")
@@ -393,14 +375,16 @@ POINTWISE: dict[PointwiseMode, Pointwise] = {
     PointwiseMode.ELU_BWD: _backward(
         _elu_backward, "({0} * ({1} < 0.0f ? {elu_alpha} * expf({1}) : 1.0f))", 10, "elu_alpha"
     ),
-    PointwiseMode.GELU_BWD: _backward(
-        _gelu_backward, f"({{0}} * ({_cuda_cdf('{1}')} + {_cuda_vanishing('{1}', _CUDA_DENSITY)}))", 24
-    ),
+    PointwiseMode.GELU_BWD: _backward(_gelu_backward, "({0} * geluslopef({1}))", 24),
     PointwiseMode.SOFTPLUS_BWD: _backward(
         _softplus_backward, f"({{0}} * {_cuda_sigmoid('{softplus_beta} * {1}')})", 12, "softplus_beta"
     ),
-    PointwiseMode.SWISH_BWD: _backward(_swish_backward, _CUDA_SWISH_BACKWARD, 18, "swish_beta"),
-    PointwiseMode.GELU_APPROX_TANH_BWD: _backward(_gelu_tanh_backward, _CUDA_GELU_TANH_BACKWARD, 24),
+    PointwiseMode.SWISH_BWD: _backward(
+        _swish_backward, "({0} * gateslopef({swish_beta} * {1}, {swish_beta} * {1}))", 18, "swish_beta"
+    ),
+    PointwiseMode.GELU_APPROX_TANH_BWD: _backward(
+        _gelu_tanh_backward, f"({{0}} * gateslopef({_CUDA_GELU_TANH_SLOPE}, {_cuda_tanh_argument('{1}')}))", 24
+    ),
     PointwiseMode.CMP_EQ: _comparison(np.equal, "=="),
     PointwiseMode.CMP_NEQ: _comparison(np.not_equal, "!="),
     PointwiseMode.CMP_GT: _comparison(np.greater, ">"),

@@ -183,6 +183,19 @@ def _gated(x: Any, z: Any) -> Any:
     return 0 * factor if factor == 0 else x * factor
 
 
+def _gelu_slope(x: Any) -> Any:
+    from scipy.special import erfc
+
+    density = (0.5 / np.pi) ** 0.5 * np.exp(-0.5 * x * x)
+    return 0.5 * erfc(-(0.5**0.5) * x) + (0 * density if density == 0 else x * density)
+
+
+def _gate_slope(x: Any, z: Any) -> Any:
+    rising = 1 / (1 + np.exp(-z))
+    slope = rising * (1 / (1 + np.exp(z)))
+    return rising + (0 * slope if slope == 0 else x * slope)
+
+
 # The float expressions of the table are evaluated as Python, after a translation of the conditional operator,
 # with the names of the CUDA math library standing for NumPy functions of one precision.
 def _library(dtype: Any) -> dict[str, Any]:
@@ -198,6 +211,7 @@ def _library(dtype: Any) -> dict[str, Any]:
     names |= {"powf": np.power, "fabsf": np.abs, "atan2f": np.arctan2, "erff": erf, "erfcf": erfc}
     names["rsqrtf"] = lambda v: dtype(1) / np.sqrt(v)
     names |= {"rectifiedf": _rectified, "__fmul_rn": np.multiply, "geluf": _gelu, "gatedf": _gated}
+    names |= {"geluslopef": _gelu_slope, "gateslopef": _gate_slope}
     return {name: one(function) for name, function in names.items()}
 
 

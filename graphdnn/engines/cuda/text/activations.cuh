@@ -1,6 +1,6 @@
-// GELU and Swish of floats by the hardware's exponential and reciprocal: a third of the instructions that the library's
-// erfc, exp and division take, which ends of matrix products wait for. Errors are below 8 * 2^-24 of x; in the tails,
-// below -8, results keep 16 bits. Both are 0 where the factor of x is, also at -inf, and hand NaN on.
+// GELU, Swish and their gradients of floats by the hardware's exponential and reciprocal: a third of the instructions that
+// the library's erfc, exp and division take, which ends of matrix products wait for. Errors are below 8 * 2^-24 of x (of
+// dy); in the tails, below -8, results keep 16 bits. All are 0 where the factor of x is, also at -inf, and hand NaN on.
 
 __device__ __forceinline__ float near_reciprocal(float x) {
 #ifdef __CUDA_ARCH__
@@ -12,9 +12,19 @@ __device__ __forceinline__ float near_reciprocal(float x) {
 #endif
 }
 
-// x Phi(x). The tail of the normal distribution at a = |x| is exp(-a^2 / 2) times a polynomial of 1 / (1 + 0.28 a),
-// within 6e-8 of it up to 14.6; beyond, it is 0 in fp32.
-__device__ __forceinline__ float geluf(float x) {
+__device__ __forceinline__ float bounded(float x, float lower, float upper) {  // NaN stays
+#ifdef __CUDA_ARCH__
+    asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(lower));
+    if (upper < INFINITY) asm("min.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(upper));
+    return x;
+#else
+    return x < lower ? lower : x > upper ? upper : x;
+#endif
+}
+
+// Phi(x), and exp(-x^2 / 2) in ``bell``. The tail of the normal distribution at a = |x| is the bell times a polynomial of
+// 1 / (1 + 0.28 a), within 6e-8 of it up to 14.6; beyond, it is 0 in fp32.
+__device__ __forceinline__ float normal_part(float x, float& bell) {
     const float a = fminf(fabsf(x), 15.0f), t = near_reciprocal(fmaf(0.28f, a, 1.0f));
     float series = 0.02310600393891643f;
     series = fmaf(series, t, -0.08491155211089525f);
@@ -25,19 +35,31 @@ __device__ __forceinline__ float geluf(float x) {
     series = fmaf(series, t, 0.10122330260882362f);
     series = fmaf(series, t, 0.11195323612291438f);
     series = fmaf(series, t, 0.11168973870378633f);
-    const float tail = near_exp2(a * a * -0.72134752044f) * (series * t);
-    const float least = -15.0f;
-#ifdef __CUDA_ARCH__
-    float bounded;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(bounded) : "f"(x), "f"(least));
-#else
-    const float bounded = x < least ? least : x;
-#endif
-    return bounded * (x < 0.0f ? tail : 1.0f - tail);
+    bell = near_exp2(a * a * -0.72134752044f);
+    const float tail = bell * (series * t);
+    return x < 0.0f ? tail : 1.0f - tail;
+}
+
+// x Phi(x).
+__device__ __forceinline__ float geluf(float x) {
+    float bell;
+    const float part = normal_part(x, bell);
+    return bounded(x, -15.0f, INFINITY) * part;
 }
 __device__ __forceinline__ double gelu(double x) {
-    const double factor = 0.5 * erfc(-0.7071067811865476 * x);
-    return factor == 0.0 ? 0.0 : x * factor;
+    const double part = 0.5 * erfc(-0.7071067811865476 * x);
+    return part == 0.0 ? 0.0 : x * part;
+}
+
+// Its derivative.
+__device__ __forceinline__ float geluslopef(float x) {
+    float bell;
+    const float part = normal_part(x, bell);
+    return fmaf(bounded(x, -15.0f, 15.0f), 0.3989422804014327f * bell, part);
+}
+__device__ __forceinline__ double geluslope(double x) {
+    const double density = 0.3989422804014327 * exp(-0.5 * x * x);
+    return 0.5 * erfc(-0.7071067811865476 * x) + (density == 0.0 ? 0.0 : x * density);
 }
 
 // x / (1 + exp(-z)).
@@ -48,4 +70,15 @@ __device__ __forceinline__ float gatedf(float x, float z) {
 __device__ __forceinline__ double gated(double x, double z) {
     const double gate = 1.0 / (1.0 + exp(-z));
     return gate == 0.0 ? 0.0 : x * gate;
+}
+
+// With s the sigmoid: s(z) + x s(z) s(-z), the derivative of what is gated by z, where x is z's derivative times that.
+__device__ __forceinline__ float gateslopef(float x, float z) {
+    const float power = near_exp2(-1.44269504089f * fabsf(z)), large = near_reciprocal(1.0f + power);
+    const float small = power * large, slope = small * large;
+    return (z < 0.0f ? small : large) + (slope == 0.0f ? 0.0f : x * slope);
+}
+__device__ __forceinline__ double gateslope(double x, double z) {
+    const double rising = 1.0 / (1.0 + exp(-z)), slope = rising * (1.0 / (1.0 + exp(z)));
+    return rising + (slope == 0.0 ? 0.0 : x * slope);
 }
