@@ -37,7 +37,6 @@ from graphdnn.fusion.fused import FusedOp
 
 _COLUMNS_OF_A_THREAD = 8
 _CHANNELS = 2  # axis of a result's coordinates
-_UNROLLED = 4  # steps
 _FILES = ("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_held.cu")
 
 
@@ -88,7 +87,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         constants={
             "BM": PANEL * tile.consumers, "BN": tile.bn, "CONSUMERS": tile.consumers, "STAGES": choice.stages,
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
-            "REGISTERS": tile.registers_at_start, "UNROLL": _UNROLLED, "LAST_SLICES": last_slices(product),
+            "LAST_SLICES": last_slices(product),
             "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False, "PERMUTED": is_permuted, "NEIGHBOURS": held,
             "WIDTH": width, "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT": False,
             "Element": STORAGE[image.spec.data_type], "Accumulator": compute,

@@ -11,6 +11,8 @@ from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.engines.once import once
 from graphdnn.fusion.fused import FusedOp
 
+_AWAITED = 1.3  # times the bytes, where threads wait for an operand as large as the result
+
 
 @once
 def shape_of(op: FusedOp) -> Shape:
@@ -22,6 +24,7 @@ def shape_of(op: FusedOp) -> Shape:
     multiplied = {t.uid for t in op.main.inputs().values()}
     narrow = [t for t in op.inputs if t.uid not in multiplied and 1 < t.elements < product.roles.output.elements]
     kept = sum(ELEMENTS[t.data_type].bytes for t in narrow)
-    return Shape(
-        rows, depth, slices, sizes.columns, sizes.result_bytes, kept, sum(t.bytes for t in (*op.inputs, *op.outputs))
-    )
+    moved = sum(t.bytes for t in (*op.inputs, *op.outputs))
+    if sizes.streamed_bytes:
+        moved = int(moved * _AWAITED)
+    return Shape(rows, depth, slices, sizes.columns, sizes.result_bytes, kept, moved)

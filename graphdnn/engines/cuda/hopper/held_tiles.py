@@ -15,20 +15,21 @@ _RESERVED = 1024 + 256  # bytes of shared memory: the system's, and what is left
 _BARRIER = 8  # bytes
 _MOST_STAGES, _LEAST_STAGES = 8, 2
 
-# The model's constants, fitted to 36 measured pairs of a layer and a tile (bytes and halves, results of one to four
-# bytes), operands from memory, on an H200: 8 % from what was measured, in the mean.
-_PRODUCT = 0.0351  # clocks for each sum of a tile, and step of k
+# The model's constants, fitted to 56 measured pairs of a layer and a tile (bytes and halves, results of one to four
+# bytes), operands from memory, on an H200: 10 % from what was measured, in the mean.
+_PRODUCT = 0.0331  # clocks for each sum of a tile, and step of k
 _READ = 114.0  # bytes of shared memory a clock that products read
-_COPIED = 71.0  # bytes a clock into shared memory
+_COPIED, _PIXELS = 71.0, 68.0  # bytes a clock into shared memory, of filters and of pixels
+_PARTIAL = 2.0  # times this, where channels do not fill rows of 128 bytes
+# Of 64 columns and more than a few steps: as many bytes are copied as multiplied, and rings run dry.
+_NARROW, _FEW, _DRY = 64, 8, 1.3
 _STEP = 9.0  # clocks of a step besides
-_TILE = 520.0  # clocks of a consumer's tile besides
-_BYTE_OUT = 0.0126  # clocks for each byte that leaves, and that is read for it
-_MEMORY = 1.06  # times what the bandwidth says
-_FILTERS = 0.3  # of the time in which filters are copied
-_NORM = 4.7  # how much less what is not the longest counts
-_START = 1500.0  # clocks of a launch
+_BYTE_OUT = 0.0148  # clocks of a consumer for each byte that leaves, and that is read for it
+_MEMORY = 1.07  # times what the bandwidth says
+_FILTERS = 0.05  # of the time in which filters are copied
+_NORM = 2.7  # how much less what is not the longest counts
 _PACE = 1.08  # of the clock that products alone keep
-_OTHER_REGISTERS, _REGISTERS = 40, 65536  # of a thread, than those of sums; of a multiprocessor
+_OTHER_REGISTERS = 40  # of a thread, than those of sums
 
 
 class Shape(NamedTuple):
@@ -63,14 +64,9 @@ class Held:
     def threads(self) -> int:
         return 128 * (self.consumers + 1)
 
-    @property
-    def registers_at_start(self) -> int:
-        """That the compiler may use for each thread."""
-        return _REGISTERS // self.threads // 8 * 8
-
     def keeps(self, kept_bytes: int) -> bool:
         """Whether registers hold what the epilogue reads for a lane's columns, beside sums (as in hopper_held.cu)."""
-        return self.bn // 2 + self.bn // 16 * kept_bytes + _OTHER_REGISTERS <= self.registers_at_start
+        return self.bn // 2 + self.bn // 16 * kept_bytes + _OTHER_REGISTERS <= self.registers[0]
 
     def shared_bytes(self, depth: int, stages: int) -> int:
         return depth * (self.bn * ROW + _BARRIER) + self.consumers * stages * (PANEL * ROW + 2 * _BARRIER)
@@ -89,12 +85,15 @@ class Held:
         products = shape.slices * SLICE / ROW * step + shape.depth * _STEP
         sums = PANEL * self.bn
         read = 0.0 if self.keeps(shape.kept_bytes) else _BYTE_OUT * shape.kept_bytes
-        own = _TILE + sums * (_BYTE_OUT * shape.result_bytes + read)
+        own = sums * (_BYTE_OUT * shape.result_bytes + read)
         turns = -(-rounds // self.consumers) * (products + own)  # of a consumer that has the tensor cores for itself
         # The longest of these, and more where others are nearly as long.
-        copies = rounds * shape.depth * PANEL * ROW / _COPIED
+        partial = _PARTIAL if shape.slices * SLICE < shape.depth * ROW else 1.0
+        if self.bn == _NARROW and shape.depth > _FEW:
+            partial *= _DRY
+        copies = rounds * shape.depth * PANEL * ROW / _PIXELS * partial
         busy = sum(part**_NORM for part in (rounds * products, turns, memory, copies)) ** (1 / _NORM)
-        return _START + shape.depth * self.bn * ROW * _FILTERS / _COPIED + busy + own
+        return shape.depth * self.bn * ROW * _FILTERS / _COPIED + busy + own
 
 
 TILES: tuple[Held, ...] = (Held(2, 128), Held(3, 128), Held(2, 64), Held(3, 64), Held(2, 256))

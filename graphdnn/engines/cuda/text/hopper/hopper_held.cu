@@ -8,7 +8,7 @@
 constexpr int THREADS = 128 * (CONSUMERS + 1);
 constexpr int A_BYTES = PANEL_BYTES, B_BYTES = BN * ROW;
 constexpr bool BEGUN_BY_PRODUCTS = SPARES_REGISTERS;
-constexpr bool KEEPS_ALL = SPARES_REGISTERS && SUMS + BN / 32 * (int)sizeof(Held) / 4 + 40 <= REGISTERS;
+constexpr bool KEEPS_ALL = SPARES_REGISTERS && SUMS + BN / 32 * (int)sizeof(Held) / 4 + 40 <= MULTIPLYING_REGISTERS;
 static_assert(CONSUMERS <= 3 && BN % 32 == 0, "a warp for each consumer and one for filters, whole blocks of columns");
 static_assert(!ACROSS_FILTER, "filters lie along k");
 
@@ -111,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_held(const __gri
     for (int tile = first + pace * consumer; tile < tiles; tile += pace * CONSUMERS) {
         if constexpr (!BEGUN_BY_PRODUCTS) clear();
         int previous = -1, block = 0;
-        #pragma unroll UNROLL
+        #pragma unroll 1
         for (int i = 0; i < depth; ++i) {
             await_phase(landed + 8 * i, 0);
             await_phase(full + 8 * (stages + turn.stage), turn.parity);
