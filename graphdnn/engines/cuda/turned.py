@@ -33,6 +33,7 @@ from graphdnn.engines.cuda.library.operands import in_memory
 from graphdnn.engines.cuda.mma import gemm as mma_gemm
 from graphdnn.engines.cuda.simt.implicit_copies import channels_last
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task, image_need, kind_need, need, needs_rule
+from graphdnn.engines.images import once_for_images
 from graphdnn.engines.once import once
 from graphdnn.engines.sum_error import CUT
 from graphdnn.enums import LayoutType, NumericalNote
@@ -170,9 +171,17 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return also(_fastest(task.op, task.device)[1], task.device, "copies", traffic, len(pairs))
 
 
+@once_for_images
+def _is_other(op: FusedOp) -> bool:
+    return _turned(op).is_other
+
+
 def _least(task: Task) -> float:
-    pairs = _pairs(_turned(task.op))
-    return least_seconds(task, 1 + len(pairs), traffic=float(sum(a.bytes + b.bytes for a, b in pairs)))
+    if not _is_other(task.op):
+        return 0.0  # and is declined
+    turned = _turned(task.op)
+    pairs, rest = _pairs(turned), Task(turned.op, task.device)  # whose operands may have fewer gaps
+    return least_seconds(rest, 1 + len(pairs), traffic=float(sum(a.bytes + b.bytes for a, b in pairs)))
 
 
 ENGINE = cuda_engine(
