@@ -39,7 +39,7 @@ def test_the_order_is_that_of_all_predictions(family: str) -> None:
             if len(fused) > 1:
                 continue
             task = Task(fused.operations[0], device)
-            expected = [c.engine.name for c in sorted(choices(task), key=lambda c: c.cost.seconds)]
+            expected = [c.engine.name for c in sorted(choices(task), key=lambda c: c.rank)]
             assert [config.choices[0].engine.name for config in Ranking(fused, device)] == expected
 
 
