@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 WARP = 32  # threads
+RESERVED = 1024  # bytes of shared memory that the system takes of each block
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from graphdnn.enums import DataType
 from graphdnn.errors import NotSupported
 from graphdnn.fusion import fuse
 from graphdnn.graph import OperationGraph
-from graphdnn.multiprocessor import WARP
+from graphdnn.multiprocessor import RESERVED, WARP
 from graphdnn.operations import ConvolutionOperation, Operation
 from graphdnn.problem import parse
 
@@ -217,7 +217,7 @@ def test_any_knobs_fit_the_smallest_device(text: str) -> None:
                 for step in kernel.steps:
                     if isinstance(step, Launch):
                         assert step.block * _promised(step) <= WARP * device.warps, (engine.name, dict(knobs))
-                        assert step.shared <= device.shared_memory - 1024, (engine.name, dict(knobs))
+                        assert step.shared <= device.shared_memory - RESERVED, (engine.name, dict(knobs))
 
 
 def _promised(launch: Launch) -> int:

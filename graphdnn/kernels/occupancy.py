@@ -1,18 +1,18 @@
 """How many blocks of a kernel share a multiprocessor, from what it takes and what the architecture has.
 
 Units of allocation as in the occupancy calculator that used to come with the toolkit: registers are given out to whole
-warps in units of 256, shared memory in units of 128 bytes, of which the driver takes 1024 for each block.
+warps in units of 256, shared memory in units of 128 bytes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphdnn.multiprocessor import MULTIPROCESSORS, WARP
+from graphdnn.multiprocessor import MULTIPROCESSORS, RESERVED, WARP
 from graphdnn.text import plural
 
 _REGISTERS, _REGISTER_UNIT, _WARP_UNIT = 65_536, 256, 4
-_SHARED_UNIT, _RESERVED = 128, 1024
+_SHARED_UNIT = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def occupancy(capability: tuple[int, int], threads: int, registers: int, shared:
         "threads": limits.warps // warps,
         "blocks": limits.blocks,
         "registers": warps_by_registers // warps,
-        "shared memory": limits.shared // _rounded(shared + _RESERVED, _SHARED_UNIT),
+        "shared memory": limits.shared // _rounded(shared + RESERVED, _SHARED_UNIT),
     }
     limited_by = min(found, key=lambda name: found[name])
     blocks = found[limited_by]

@@ -29,6 +29,7 @@ from graphdnn.engines.cuda.hopper.stem import Warpgroups, divide, image_map, is_
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
+from graphdnn.multiprocessor import RESERVED
 from graphdnn.operations import ConvForward
 from graphdnn.tensors import TensorSpec
 
@@ -38,7 +39,6 @@ _WEIGHTS = 112  # registers of a thread for filters
 _MANY, _NARROW = 64, 32
 _HALF = 88  # with which two blocks share a multiprocessor
 _SHARED = 100_000  # bytes of a block: two of them share a multiprocessor
-_RESERVED = 1024  # that the system takes of each block
 _WARPS = 8
 # Of 484 products of a filter: sums of two unsigned bytes would pass 2^24.
 _BYTES = (
@@ -97,7 +97,7 @@ class Plan:
         parts = 1 if parts == 1 else 2 if parts == 2 else 4
         plan = cls(lead, before, window, pitch, tiles_n, parts, 1)
         if wanted_rows:
-            room = device.shared_memory - _RESERVED
+            room = device.shared_memory - RESERVED
             rows = max((r for r in range(1, wanted_rows + 1) if plan.shared(p, r, 2) <= room), default=1)
         else:
             rows = max(

@@ -26,6 +26,7 @@ from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
+from graphdnn.multiprocessor import RESERVED
 from graphdnn.operations import ConvBackwardData
 
 _TAG = "conv_dgrad"
@@ -34,7 +35,6 @@ _WARPS = 16
 _SUMS, _WEIGHTS = 64, 64  # registers of a thread
 _UNROLLED = 4
 _PACE = 0.5  # of the tensor cores' peak
-_RESERVED = 1024  # bytes of shared memory that the system takes of each block
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +90,12 @@ def plan_of(p: ConvProblem, shared_memory: int, wanted_rows: int) -> Plan | None
                 slots = 2 * step + height.taps - 1
                 ring = slots * (16 * tiles + width.taps - 1) * (depth + 8) * 2
                 shared = ring + weights + tiles * row_parts * 16 * p.stride[1] * p.c * 4
-                if shared > shared_memory - _RESERVED:
+                if shared > shared_memory - RESERVED:
                     continue
                 # Accesses to shared memory and products of a warp's step, per row.
                 matrices = 4 * (rows + height.taps - 1) / rows + 2 * height.taps * products / rows
                 busy = max(matrices, 2.0 * height.taps * products) + 0.3 * min(matrices, 2.0 * height.taps * products)
-                blocks = max(1, min(shared_memory // (shared + _RESERVED), 24 // (tiles * row_parts)))
+                blocks = max(1, min(shared_memory // (shared + RESERVED), 24 // (tiles * row_parts)))
                 filled = min(1.0, 0.4 + 0.05 * blocks * tiles * row_parts)
                 columns, steps = -(-across // (16 * tiles)), -(-down // step)
                 work = columns * 16 * tiles * steps * step * (1 + 0.02 * height.taps / step)
@@ -124,7 +124,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     across, down = (-(-s // stride) for s, stride in zip(p.input[::-1], p.stride[::-1], strict=True))
     steps_across, steps_down = -(-across // (16 * plan.tiles)), -(-down // rows)
     count = p.n * steps_across * steps_down
-    resident = max(1, min(device.shared_memory // (plan.shared + _RESERVED), 24 // plan.warps))
+    resident = max(1, min(device.shared_memory // (plan.shared + RESERVED), 24 // plan.warps))
     share = -(-count // (device.sm_count * resident))
     parameters.tensor("dy", dy)
     parameters.tensor("filter", w)

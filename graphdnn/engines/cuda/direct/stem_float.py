@@ -23,13 +23,13 @@ from graphdnn.engines.sum_error import ROUNDED
 from graphdnn.engines.work import flops
 from graphdnn.enums import DataType, KnobType, LayoutType
 from graphdnn.fusion.fused import FusedOp
+from graphdnn.multiprocessor import RESERVED
 from graphdnn.operations import ConvForward
 
 _TAG = "conv_fprop"
 _WARPS = 8
 _STAGES = 2
 _SIZE = 4  # bytes of an element
-_RESERVED = 1024  # bytes of shared memory that the system takes of each block
 _PACE = 0.75  # of the peak, beside reading operands
 _TYPES = (
     OneOf((DataType.FLOAT, DataType.FLOAT)),
@@ -65,7 +65,7 @@ class Plan:
         def plan(rows: int) -> Plan:
             return cls(pixels, channels, rows, before, before - reach, pitch)
 
-        room = device.shared_memory - _RESERVED
+        room = device.shared_memory - RESERVED
         fitting = [r for r in range(1, (rows or 8) + 1) if plan(r).shared(p) <= room] or [1]
         if rows:
             return plan(fitting[-1])
@@ -78,7 +78,7 @@ class Plan:
 
     def resident(self, p: ConvProblem, device: DeviceSpec) -> int:
         """Blocks that share a multiprocessor."""
-        return 2 if 2 * (self.shared(p) + _RESERVED) <= device.shared_memory else 1
+        return 2 if 2 * (self.shared(p) + RESERVED) <= device.shared_memory else 1
 
     def turns(self, p: ConvProblem, device: DeviceSpec) -> float:
         """Of a block's warps, for an image; a block that is alone on its multiprocessor takes longer."""
@@ -158,7 +158,7 @@ ENGINE = cuda_engine(
             "cuda_direct_stem_float.row",
             "x.dims[3]",
             lambda task: Plan.of(problem_of(task), task.device, 1, 0).shared(problem_of(task)),
-            lambda task: AtMost(task.device.shared_memory - _RESERVED),
+            lambda task: AtMost(task.device.shared_memory - RESERVED),
             reason="filters, and the rows of a filter's height twice, whole, are kept in shared memory",
             fix="divide the image into narrower ones",
             when=lambda task: is_served(task, _TAG),

@@ -22,6 +22,7 @@ from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
+from graphdnn.multiprocessor import RESERVED
 from graphdnn.operations import ConvBackwardFilter
 
 _TAG = "conv_wgrad"
@@ -30,7 +31,6 @@ _USUAL_ROWS = 4
 _WARPS = 16
 _SLICES = 8  # warps that add the parts of one channel
 _PACE = 0.5  # of the tensor cores' peak
-_RESERVED = 1024  # bytes of shared memory that the system takes of each block
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def plan_of(p: ConvProblem, shared_memory: int, wanted_rows: int) -> Plan | None
     for rows in range(min(wanted_rows or _USUAL_ROWS, p.output[0]), 0, -1):
         images = ((rows - 1) * p.stride[0] + r) * pitch + rows * width * (16 * channel_tiles + 8)
         shared = max(2 * images * 2, exchange)
-        if shared <= shared_memory - _RESERVED:
+        if shared <= shared_memory - RESERVED:
             return Plan(lead, before, window, words, pitch, width, channel_tiles, pairs, parts, shares, rows, shared)
     return None
 

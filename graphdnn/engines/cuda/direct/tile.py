@@ -14,6 +14,7 @@ from math import inf, isfinite
 
 from graphdnn.convolution import ConvProblem
 from graphdnn.device import DeviceSpec
+from graphdnn.multiprocessor import RESERVED
 
 MAX_COLUMNS = 16  # of a thread
 _REGISTERS = 40  # of a thread beside its sums and filter: addresses, counters, the epilogue
@@ -304,7 +305,7 @@ def _predict(shape: Shape, device: DeviceOf, wishes: Wishes, v: int, tw: int, la
     needed = registers(shape, v, tw) + copies + (_LONG_MARGIN if is_long and not shape.is_wgrad else 0)
     too_long = is_long and (needed > _MOST or p.taps > _LONG_TAPS or products > _LONG_PRODUCTS)
     by_registers = 65536 // (threads * (-(-min(needed, _MOST) // 8) * 8))
-    by_memory = (device.shared_memory - 1024) // (shared + 1024)
+    by_memory = (device.shared_memory - RESERVED) // (shared + RESERVED)
     if by_memory < 1 or turns > _MOST_TURNS or too_long:
         return Choice(Tile(v, tw, lanes, tiles, 1, wishes.stages, 1), inf)
     spills = needed > _MOST or by_registers < 1

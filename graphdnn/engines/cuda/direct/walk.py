@@ -20,6 +20,7 @@ from graphdnn.engines.cuda.generator.space import Space, is_addressable
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
+from graphdnn.multiprocessor import RESERVED
 from graphdnn.tensors import TensorSpec
 
 TILE = 4  # output columns of a tile
@@ -136,7 +137,7 @@ def _shared(shape: Shape, walk: Walk) -> int:
 
 def _fits(shape: Shape, walk: Walk, device: DeviceSpec) -> bool:
     pieces = walk.lines * shape.in_rows * _wide(shape, walk.tiles) * walk.channels // 8
-    return _shared(shape, walk) <= device.shared_memory - 1024 and pieces <= _MOST_TURNS * walk.threads
+    return _shared(shape, walk) <= device.shared_memory - RESERVED and pieces <= _MOST_TURNS * walk.threads
 
 
 def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
@@ -170,7 +171,7 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
     else:
         return None
     by_registers = 65536 // (min(255, -(-_registers(shape, pairs) // 8) * 8) * walk.threads)
-    by_memory = device.shared_memory // (_shared(shape, walk) + 1024)
+    by_memory = device.shared_memory // (_shared(shape, walk) + RESERVED)
     resident = wishes.blocks or blocks or max(1, min(by_registers, by_memory))
     resident = min(resident, device.warps // walk.warps)
     height = shape.rows

@@ -18,6 +18,7 @@ from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
+from graphdnn.multiprocessor import RESERVED
 from graphdnn.operations import ConvBackwardFilter
 
 DEPTH = 16  # columns of a product
@@ -113,7 +114,7 @@ def _shared(shape: Shape, walk: Walk) -> int:
 
 def _fits(shape: Shape, walk: Walk, device: DeviceSpec) -> bool:
     pieces = walk.lines * shape.problem.stride[0] * max(_columns(shape, walk)) * walk.warps
-    return _shared(shape, walk) <= device.shared_memory - 1024 and pieces <= _MOST_TURNS * walk.threads
+    return _shared(shape, walk) <= device.shared_memory - RESERVED and pieces <= _MOST_TURNS * walk.threads
 
 
 def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
@@ -141,7 +142,7 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
     else:
         return None
     by_registers = 65536 // (min(255, -(-_registers(shape) // 8) * 8) * walk.threads)
-    by_memory = device.shared_memory // (_shared(shape, walk) + 1024)
+    by_memory = device.shared_memory // (_shared(shape, walk) + RESERVED)
     resident = min(wishes.blocks or blocks or max(1, min(by_registers, by_memory)), 32 * device.warps // walk.threads)
     height = shape.rows
     rows = min(wishes.rows, height)

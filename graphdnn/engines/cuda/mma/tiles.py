@@ -11,8 +11,8 @@ from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.simt.implicit_product import Product
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import DataType, KnobType
+from graphdnn.multiprocessor import RESERVED
 
-_BLOCK_BYTES = 1024  # of shared memory that the system takes of each block
 _ROW = 16  # bytes of a table's entry, at least
 _BATCH = 8  # tiles of the sum that are described at once, at most
 _UNASKED = 48 * 1024  # bytes of shared memory
@@ -202,7 +202,7 @@ def _staged(
     for blocks in range(resident, 0, -1):
         for stages in range(wanted if wanted > 1 else 5, 1, -1):
             shape = Shape(tile, bk, stages, blocks, 1, 0.0, loads.tables(tile, bk, stages), loads.stays)
-            if blocks * (shape.shared(element) + shape.tables + _BLOCK_BYTES) <= machine.shared:
+            if blocks * (shape.shared(element) + shape.tables + RESERVED) <= machine.shared:
                 return shape
     return None
 

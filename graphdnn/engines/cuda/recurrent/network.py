@@ -16,6 +16,7 @@ from graphdnn.engines.cuda.generator.steps import ALIGNMENT, Steps
 from graphdnn.engines.cuda.library.gemm_steps import Place
 from graphdnn.engines.cuda.recurrent.products import Matrix
 from graphdnn.enums import DataType
+from graphdnn.multiprocessor import RESERVED
 from graphdnn.operations import RnnBackwardData, RnnBackwardWeights, RnnForward
 from graphdnn.operations.rnn_spec import KEPT, KEPT_GRADIENTS
 from graphdnn.tensors import TensorSpec
@@ -25,7 +26,6 @@ _RUNS = 64  # of steps with one number of sequences, in a launch
 _BLOCKS_PER_SM = 8
 TILE, DEPTH = 16, 128  # sequences and units of a tile; values that come into shared memory at once
 _PARTS = 4  # of the threads of a tile, which share the values
-_SYSTEM = 1024  # bytes of shared memory that a block cannot have
 _PACK, _WIDEST = 32, 8  # bytes and elements of a thread
 
 Recurrent = RnnForward | RnnBackwardData | RnnBackwardWeights
@@ -212,7 +212,7 @@ class Network:
         tiles = -(-rnn.batch_sizes[0] // TILE) * -(-rnn.hidden_size // TILE)
         blocks = min(tiles, self.device.sm_count // rnn.directions)
         kept = (fixed + out * TILE * (depth + vector)) * size
-        stays = blocks == tiles and kept <= self.device.shared_memory - _SYSTEM
+        stays = blocks == tiles and kept <= self.device.shared_memory - RESERVED
         shared = kept if stays else (fixed + out * TILE * (DEPTH + vector)) * size
         constants = {"THREADS": TILE * TILE, "TILE": TILE, "DEPTH": DEPTH, "KEPT_THERE": stays}
         return TiledLaunch((blocks, rnn.directions, 1), shared, constants)

@@ -25,6 +25,7 @@ from graphdnn.engines.cuda.recurrent.products import Products
 from graphdnn.engines.engine import Task, need
 from graphdnn.enums import DataType, NumericalNote, Status
 from graphdnn.fusion.fused import FusedOp
+from graphdnn.multiprocessor import RESERVED
 from graphdnn.operations import RnnForward
 from graphdnn.operations.rnn_spec import RnnSpec
 from graphdnn.rules import Constraint
@@ -37,7 +38,6 @@ THREADS = 32 * _WARPS
 _DEEP = 32  # values along k that a warp takes at once
 _ROWS = (8, 16, 32)  # sequences of a block
 _REGISTERS = 200  # for operands and sums
-_SYSTEM = 1024  # bytes of shared memory that a block cannot have
 _FILL_BLOCKS_PER_SM = 8
 _STEP = 2.4e-6  # seconds, as measured on an H200
 GROWTH = 2.0**13  # of errors: values of 16 bits are handed on where others hand on FLOAT
@@ -66,7 +66,7 @@ class Shape:
 
     def fits(self, device: DeviceSpec) -> bool:
         """All blocks run at the same time."""
-        return self.count <= device.sm_count and self.shared <= device.shared_memory - _SYSTEM
+        return self.count <= device.sm_count and self.shared <= device.shared_memory - RESERVED
 
     def text(self) -> str:
         return f"u{self.units}r{self.rows}k{self.blocks_of_k}a{self.at_once}{'s' * self.staged}"
