@@ -2,8 +2,8 @@
 
 Legacy calls blend (``alpha * result + beta * old``) and may work in place; operations of a graph
 have neither. ``target`` and ``settle`` write the blend as one more operation, with the old contents
-as an input of its own, whose array is copied before the plan runs. With beta 0 that input is not
-there, so the old contents are never read.
+as an input of its own, whose array is copied before the plan runs if other threads may read it
+where it is written. With beta 0 that input is not there, so the old contents are never read.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 An argument stands for its memory, as a pointer does in C: an array with the descriptor's extents
 and strides is bound as it is, any other contiguous array is read as that memory. An array that
-is input and output at once is copied before the plan runs, where the call allows that.
+is input and output at once is copied before the plan runs, where the call allows that and a
+plan for a device does not take it as it is (in_place.py).
 """
 
 from __future__ import annotations
