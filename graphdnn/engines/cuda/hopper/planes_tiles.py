@@ -147,9 +147,9 @@ def _parts(sizes: Sizes, tile: Tile, machine: _Machine) -> Iterator[int]:
 
 
 def _seconds(kind: Kind, sizes: Sizes, tile: Tile, parts: int, machine: _Machine) -> float:
-    """Clocks that were fitted to measured tiles (70 of fp32 within 5 %): a stage is copied at 32.5 bytes a clock, results
-    leave at 17; splitting blocks of k and adding sums of floats are partly hidden, waiting for sums that are turned is
-    not.
+    """Clocks that were fitted to measured tiles (70 of fp32 within 5 %): a stage is copied at 32.5 bytes a clock,
+    results leave at 17; splitting blocks of k and adding sums of floats are partly hidden, waiting for sums that are
+    turned is not.
     """
     of_product = 0.76 * (tile.bn / 2 + 25) if kind.is_turned else 1.04 * tile.bn / 2
     products = of_product * len(kind.products) * kind.blocks * tile.consumers
