@@ -15,6 +15,7 @@ _RESERVED = 1024 + 256  # bytes of shared memory: the system's, and barriers
 _BARRIERS = 16  # bytes for each stage
 BOX_ROW = 64  # bytes of channels that a residual comes in
 _MOST_STREAMED_SUMS, _MOST_STREAMED_BYTES = 128, 2  # of a thread, and of an element of the residual
+_MOST_BYTES_OUT = 4  # of an element that leaves, and of all that is read for it
 _STREAMED_SHARE, _READ_SHARE = 0.25, 4.0  # of its bytes when results leave: if it does, or is read by threads then
 _MOST_STAGES, _MOST_FILTERS, _LEAST_FILTERS = 4, 8, 3
 _LONGEST_BOX = 256
@@ -115,8 +116,8 @@ class Halo:
 
     def streams(self, shape: Shape) -> bool:
         """Whether a residual comes through shared memory: registers hold it beside the sums it is added to."""
-        holds = self.sums(shape) <= _MOST_STREAMED_SUMS and shape.streamed_bytes <= _MOST_STREAMED_BYTES
-        return self.held > 1 and shape.streamed_bytes > 0 and holds
+        holds = shape.streamed_bytes <= _MOST_STREAMED_BYTES and shape.result_bytes <= _MOST_BYTES_OUT
+        return self.held > 1 and shape.streamed_bytes > 0 and holds and self.sums(shape) <= _MOST_STREAMED_SUMS
 
     def sums(self, shape: Shape) -> int:
         """Of a thread."""
