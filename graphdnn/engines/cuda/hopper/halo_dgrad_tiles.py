@@ -96,9 +96,9 @@ class Tile:
 
 TILES: tuple[Tile, ...] = (
     Tile(64, 3),
-    *(Tile(bn, 2, is_apart) for bn in (64, 32) for is_apart in (False, True)),
-    Tile(32, 3),
-    *(Tile(bn, consumers, is_held=True) for bn, consumers in ((64, 2), (32, 3), (32, 2))),
+    *(Tile(64, 2, is_apart) for is_apart in (False, True)),
+    *(Tile(32, consumers) for consumers in (2, 3)),
+    Tile(32, 3, is_held=True),
 )
 TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
 
