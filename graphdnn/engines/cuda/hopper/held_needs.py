@@ -15,7 +15,7 @@ from graphdnn.engines.cuda.generator.tensor_cores import EXACT_PAIRS
 from graphdnn.engines.cuda.hopper.held_shape import shape_of
 from graphdnn.engines.cuda.hopper.held_tiles import TILE, choose
 from graphdnn.engines.cuda.hopper.needs import one_walk_needs, product_needs, types_of
-from graphdnn.engines.engine import Task, need
+from graphdnn.engines.engine import Task, image_need
 from graphdnn.operations import ConvForward
 from graphdnn.rules import Constraint
 
@@ -58,7 +58,7 @@ NEEDS: tuple[Constraint, ...] = (
     ),
     prologue_need(_NAME, is_convolution),
     *one_walk_needs(_NAME, _is_forward),
-    need(
+    image_need(
         f"{_NAME}.layout",
         "y.strides",
         lambda task: roles_of(task).space(roles_of(task).output).strides(task.op.outputs[0])[_CHANNELS],
@@ -67,7 +67,7 @@ NEEDS: tuple[Constraint, ...] = (
         fix="nothing to do: another engine serves results of channels first",
         when=_is_forward,
     ),
-    need(
+    image_need(
         f"{_NAME}.filter",
         "w.dims",
         lambda task: problem_of(task).w_extents,
