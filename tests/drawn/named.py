@@ -113,6 +113,9 @@ NAMED: tuple[Named, ...] = (
         "dgrad dy=f32[2,64,9,7]nhwc w=f32[64,64,3,3]nhwc dx=[2,64,17,14] pad=1 stride=2", "cuda_hopper_halo_dgrad_tf32"
     ),
     Named("conv x=f16[2,64,12,12]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + relu", "cuda_mma_gemm", {"SPLIT_K": 3}),
+    # Groups joined to fill a product; the gradient of a small window.
+    Named("conv x=f16[2,32,9,11]nhwc w=f16[32,8,3,3]nhwc pad=1", "cuda_joined"),
+    Named("resample:7:small", "cuda_resample_backward"),
     # A padded copy of the image; bytes in fours; a sum in parts.
     Named("conv x=f32[16,9,16,16] w=f32[256,9,11,11] pad=5", "cuda_implicit_gemm"),
     Named("conv x=i8[2,16,9,8]nhwc w=i8[12,16,3,3]nhwc pad=1 compute=i32 out=i32", "cuda_implicit_gemm"),
