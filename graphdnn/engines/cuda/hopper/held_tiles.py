@@ -92,7 +92,7 @@ class Held:
         if self.bn == _NARROW and shape.depth > _FEW:
             partial *= _DRY
         copies = rounds * shape.depth * PANEL * ROW / _PIXELS * partial
-        busy = sum(part**_NORM for part in (rounds * products, turns, memory, copies)) ** (1 / _NORM)
+        busy: float = sum(part**_NORM for part in (rounds * products, turns, memory, copies)) ** (1 / _NORM)
         return shape.depth * self.bn * ROW * _FILTERS / _COPIED + busy + own
 
 
