@@ -4,7 +4,7 @@ The copy unit brings 64 channels at a time, and a product of 64 columns takes as
 channels leave most of both unused. Filters that read the channels of several groups, zeros but for their own, make
 one group of them that fills both; what is multiplied with zeros is work that was there before. Images stay as they are.
 Filters are joined by a launch; a filter gradient is computed for the joined filters, of which the blocks on the
-diagonal are kept. An infinity or NaN times those zeros is NaN: it reaches the results of the groups joined with its own.
+diagonal are kept. An infinity or NaN times those zeros is NaN: it reaches the groups that are joined with its own.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 ENGINE = cuda_engine(
     id=93,
     name="cuda_joined",
-    summary="groups of few channels on tensor cores: several groups as one, with zeros in its filters, which spread NaN",
+    summary="groups of few channels on tensor cores: several groups as one, with zeros in filters, which spread NaN",
     needs=(
         needs_rule("cuda_joined.operation", "conv"),
         kind_need(
