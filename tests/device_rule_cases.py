@@ -159,10 +159,12 @@ def wide_filter() -> Operation:
     return operation("conv_fprop", x=image, w=filter, y=result)
 
 
-def distant() -> Operation:
-    """A convolution whose taps lie further apart than 32-bit numbers reach."""
+def distant(is_wgrad: bool = False) -> Operation:
+    """A convolution, or its filter gradient, whose taps lie further apart than 32-bit numbers reach."""
     conv = convolution(dilations=(2 * 10**9, 1), pre_paddings=(10**9, 0), post_paddings=(10**9, 0))
     image = tensor(1, (1, 1, 6, 6))
+    if is_wgrad:
+        return operation("conv_wgrad", x=image, dy=tensor(3, (1, 1, 6, 6)), dw=tensor(2, (1, 1, 2, 1)), conv=conv)
     return operation("conv_fprop", x=image, w=tensor(2, (1, 1, 2, 1)), y=tensor(3, (1, 1, 6, 6)), conv=conv)
 
 
@@ -302,6 +304,36 @@ def turned_cases() -> Iterator[tuple[str, Case]]:
     yield "exit", asked("f16", "", " -> reduce add [1,4,1,1]")
     yield "layout", asked("f16", "nhwc")
     yield "rest", asked("f64", "")
+
+
+def depthwise_cases(engine: str) -> Iterator[tuple[str, Case]]:
+    """Rules of the depthwise convolutions of any filter."""
+    is_wgrad = engine.endswith("wgrad")
+    conv, wgrad = "conv x={0}[1,4,8,8] w={0}[4,{1},3,3] {2}", "wgrad x={0}[1,4,8,8] dy={0}[1,4,6,6] dw=[4,{1},3,3] {2}"
+    ours, other = (wgrad, conv) if is_wgrad else (conv, wgrad)
+
+    def asked(text: str, device: DeviceSpec = H200) -> Case:
+        return declined(engine, parse(text).build_operation_graph().operations, device)
+
+    yield "direction", asked(other.format("f16", 1, ""))
+    yield "compute_type", asked(ours.format("f64", 1, ""))
+    yield "channels_per_group", asked(ours.format("f16", 2, ""))
+    spread = tensor(1, (2, 4, 8, 8), strides=(2048, 512, 64, 2))
+    image, filter = tensor(3, (2, 4, 8, 8)), tensor(2, (4, 1, 1, 1))
+    if is_wgrad:
+        yield "taps", asked("wgrad x=f16[1,4,90] dy=f16[1,4,20] dw=[4,1,71]")
+        yield "layout", declined(engine, operation("conv_wgrad", x=spread, dy=image, dw=filter), H200)
+    else:
+        yield "layout", declined(engine, operation("conv_fprop", x=spread, w=filter, y=image), H200)
+    between = tensor(13, IMAGE, is_virtual=True)
+    first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
+    ends = (
+        operation("conv_wgrad", x=between, dy=tensor(2, IMAGE), dw=tensor(3, (4, 1, 1, 1)))
+        if is_wgrad
+        else operation("conv_fprop", x=between, w=tensor(2, (4, 1, 1, 1)), y=tensor(3, IMAGE))
+    )
+    yield "prologue", declined(engine, (first, ends), H200)
+    yield "coordinates", declined(engine, distant(is_wgrad), H200)
 
 
 def joined_cases() -> Iterator[tuple[str, Case]]:
@@ -606,6 +638,11 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     **{f"cuda_ahead.{rule}": case for rule, case in ahead_cases()},
     **{f"cuda_turned.{rule}": case for rule, case in turned_cases()},
     **{f"cuda_joined.{rule}": case for rule, case in joined_cases()},
+    **{
+        f"{engine}.{rule}": case
+        for engine in ("cuda_depthwise", "cuda_depthwise_wgrad")
+        for rule, case in depthwise_cases(engine)
+    },
     **{
         f"{name}.{rule}": case
         for name, kinds in {

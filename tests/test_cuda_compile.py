@@ -60,6 +60,7 @@ TEXTS = (
     "conv x=f32[32,3,224,224]nhwc w=f32[64,3,7,7]nhwc pad=3 stride=2",
     "conv x=f16[16,96,112,112]nhwc w=f16[96,1,3,3]nhwc pad=1 + bias + clip(0,6)",
     "conv x=f16[16,96,112,112]nhwc w=f16[96,1,5,5]nhwc pad=2 stride=2",
+    "conv x=f16[16,96,56,56] w=f16[96,1,3,3] pad=1 + bias + relu",
     "conv x=f16[4,128,28,28]nhwc w=f16[128,4,3,3]nhwc pad=1",
     "conv x=f16[2,32,8,28,28]nhwc w=f16[64,32,3,3,3]nhwc pad=1 spatial=3",
     "conv x=f32[8,64,300] w=f32[64,64,3] pad=1 spatial=1 dil=2",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphdnn.engines.cuda import ahead, joined, turned, widened
-from graphdnn.engines.cuda.direct import direct
+from graphdnn.engines.cuda.direct import depthwise, depthwise_wgrad, direct
 from graphdnn.engines.cuda.direct import stem as direct_stem
 from graphdnn.engines.cuda.direct import stem_dgrad as direct_stem_dgrad
 from graphdnn.engines.cuda.direct import stem_float as direct_stem_float
@@ -56,7 +56,9 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     hopper_halo_dgrad.ENGINE,
     hopper_halo_dgrad.ENGINE_TF32,
     direct.ENGINE,
+    depthwise.ENGINE,
     direct_wgrad.ENGINE,
+    depthwise_wgrad.ENGINE,
     direct_stem.ENGINE,
     direct_stem_float.ENGINE,
     direct_stem_dgrad.ENGINE,

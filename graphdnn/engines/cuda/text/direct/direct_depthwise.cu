@@ -1,0 +1,249 @@
+// Depthwise convolution, fprop and dgrad: any filter, dilation and stride, one to three axes, either layout.
+//
+// A thread owns V neighbouring channels of TW neighbouring columns of one row and adds tap after tap; neighbours read the
+// same elements at nearly the same time, so all but the first of them find them in the cache of their multiprocessor.
+// STAGED: what a block reads goes to shared memory first, all at once.
+// Along the columns every tap is known when the text is compiled, UNIT taps at a time; rows and planes are counted when it
+// runs. Channels lie next to each other (V of them are one access), or else columns do (VEC of them are).
+
+constexpr int CHANNELS = LANES * V;  // of a block
+constexpr int NONE = -(1 << 30);
+constexpr int STEP = DGRAD ? TW / STRIDE : TW * STRIDE;  // gathered columns from one thread's tile to the next
+static_assert(!DGRAD || TW % STRIDE == 0, "a tile of dgrad starts at a multiple of the stride");
+
+constexpr __host__ __device__ int floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
+
+// Columns that a block's tiles read, counted from the first tile's own.
+constexpr int LOWEST = DGRAD ? floor_div(PAD - (S - 1) * DILATION, STRIDE) : -PAD;
+constexpr int HIGHEST = DGRAD ? floor_div(TW - 1 + PAD, STRIDE) : (TW - 1) * STRIDE + (S - 1) * DILATION - PAD;
+constexpr int BAND_FIRST = floor_div(LOWEST, VEC) * VEC;
+constexpr int BAND_COLUMNS = ((TILES - 1) * STEP + HIGHEST - BAND_FIRST + VEC) / VEC * VEC;
+constexpr int COLUMN_PACE = ALONG_COLUMNS ? 1 : CHANNELS;  // elements between neighbouring columns there
+
+// The gathered column that tap `s` of column `t` reads, counted from the tile's own.
+constexpr __host__ __device__ int column_of(int t, int s) {
+    if (!DGRAD) return t * STRIDE + s * DILATION - PAD;
+    const int twice = t + PAD - s * DILATION;
+    return twice - floor_div(twice, STRIDE) * STRIDE == 0 ? floor_div(twice, STRIDE) : NONE;
+}
+constexpr __host__ __device__ int lowest(int taps) {
+    int low = 1 << 30;
+    for (int s = 0; s < taps; ++s)
+        for (int t = 0; t < TW; ++t)
+            if (column_of(t, s) != NONE && column_of(t, s) < low) low = column_of(t, s);
+    return low == 1 << 30 ? 0 : low;
+}
+constexpr __host__ __device__ int highest(int taps) {
+    int high = NONE;
+    for (int s = 0; s < taps; ++s)
+        for (int t = 0; t < TW; ++t)
+            if (column_of(t, s) > high) high = column_of(t, s);
+    return high == NONE ? lowest(taps) - 1 : high;
+}
+constexpr __host__ __device__ bool is_read(int column, int taps) {
+    for (int s = 0; s < taps; ++s)
+        for (int t = 0; t < TW; ++t)
+            if (column_of(t, s) == column) return true;
+    return false;
+}
+
+// Taps of the filter as the kernel counts them: in the order of correlation.
+__device__ __forceinline__ int stored_tap(int tap, int taps) { return FLIP ? taps - 1 - tap : tap; }
+
+// Adds the products of TAPS taps of a row; `line` is the row's first column, `base` the tile's own column, moved by the
+// taps before these.
+template <int TAPS> __device__ __forceinline__ void add(
+    const Params& p, const Gathered* line, int base, const Accumulator* table, const Filter* filter, int tap,
+    Accumulator (&sum)[TW][V]
+) {
+    constexpr int LOW = lowest(TAPS), HIGH = highest(TAPS), FIRST = floor_div(LOW, VEC) * VEC;
+    constexpr int PACKS = (HIGH - FIRST + VEC) / VEC;
+    if constexpr (HIGH >= LOW) {
+        constexpr int EACH = ALONG_COLUMNS ? VEC : V;  // elements of an access
+        Pack<Gathered, EACH> pack[PACKS];
+        #pragma unroll
+        for (int i = 0; i < PACKS; ++i) {
+            const int column = base + FIRST + i * VEC;
+            bool used = false;
+            #pragma unroll
+            for (int e = 0; e < VEC; ++e) used |= is_read(FIRST + i * VEC + e, TAPS);
+            if (!used) continue;
+            if constexpr (STAGED) {
+                pack[i] = load_pack<EACH>(line + column * COLUMN_PACE);
+            } else {
+                #pragma unroll
+                for (int e = 0; e < EACH; ++e) pack[i].at[e] = Gathered();
+                if ((unsigned int)column < (unsigned int)p.in_w)
+                    pack[i] = load_pack_read_only<EACH>(
+                        line + (ALONG_COLUMNS ? (Offset)column : column * (Offset)p.gathered_w));
+            }
+        }
+        Accumulator x[PACKS * VEC][V];
+        #pragma unroll
+        for (int i = 0; i < PACKS * VEC; ++i)
+            if (is_read(FIRST + i, TAPS)) {
+                #pragma unroll
+                for (int v = 0; v < V; ++v)
+                    x[i][v] = widen<Accumulator>(pack[i / VEC].at[ALONG_COLUMNS ? i % VEC : v]);
+            }
+        #pragma unroll
+        for (int s = 0; s < TAPS; ++s) {
+            Accumulator w[V];
+            if constexpr (IN_TABLE) {
+                const Pack<Accumulator, V> pack = load_pack<V>(table + (tap + s) * CHANNELS);
+                #pragma unroll
+                for (int v = 0; v < V; ++v) w[v] = pack.at[v];
+            } else {
+                const int stored = stored_tap(tap + s, (int)p.taps);
+                const Pack<Filter, V> pack = load_pack_read_only<V>(filter + stored * (int)p.filter_tap);
+                #pragma unroll
+                for (int v = 0; v < V; ++v) w[v] = widen<Accumulator>(pack.at[v]);
+            }
+            #pragma unroll
+            for (int t = 0; t < TW; ++t)
+                if (column_of(t, s) != NONE) {
+                    #pragma unroll
+                    for (int v = 0; v < V; ++v) multiply_add(sum[t][v], x[column_of(t, s) - FIRST][v], w[v]);
+                }
+        }
+    }
+}
+
+// A row or plane of the gathered image that tap `r` of output `o` reads; false where it lies outside or between.
+__device__ __forceinline__ bool find(int o, int r, int stride, int dilation, int pad, int size, int& found) {
+    found = DGRAD ? o + pad - r * dilation : o * stride + r * dilation - pad;
+    if (DGRAD && stride > 1) {
+        const int whole = found / stride;  // a negative one is outside either way
+        if (found < 0 || whole * stride != found) return false;
+        found = whole;
+    }
+    return (unsigned int)found < (unsigned int)size;
+}
+
+// The first row of the image that a block's rows read.
+__device__ __forceinline__ int first_row(const Params& p, int row) {
+    const int reach = ((int)p.filter_rows - 1) * (int)p.dilation_h;
+    const int first = DGRAD ? (row + (int)p.pad_h - reach) / (int)p.stride_h : row * (int)p.stride_h - (int)p.pad_h;
+    return first > 0 ? first : 0;  // one of a negative number is rounded up, to 0 at most
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise(const __grid_constant__ Params p) {
+    extern __shared__ __align__(16) unsigned char memory[];
+    Accumulator* const table = (Accumulator*)memory;
+    let_next_start();
+    wait_for_launch_before();
+
+    unsigned int block = blockIdx.x;
+    const int column_block = (int)(block % (unsigned int)p.column_blocks);
+    block /= (unsigned int)p.column_blocks;
+    const int row_block = (int)(block % (unsigned int)p.row_blocks);
+    block /= (unsigned int)p.row_blocks;
+    const int plane = (int)(block % (unsigned int)p.out_d);
+    block /= (unsigned int)p.out_d;
+    const int channel0 = (int)(block % (unsigned int)p.channel_blocks) * CHANNELS;
+    const int n = (int)(block / (unsigned int)p.channel_blocks);
+
+    const int rows = (int)p.filter_rows, planes = (int)p.filter_planes;
+    const int band_row = first_row(p, row_block * ROWS);
+    Gathered* const band = (Gathered*)(memory + (IN_TABLE ? (int)p.table_bytes : 0));
+    if constexpr (STAGED) {
+        constexpr int ACROSS = ALONG_COLUMNS ? BAND_COLUMNS / VEC : BAND_COLUMNS * (CHANNELS / CHUNK);  // copies for a row
+        const int stop = band_row + (int)p.band_rows, count = (stop < (int)p.in_h ? stop : (int)p.in_h) - band_row;
+        const int first = column_block * TILES * STEP + BAND_FIRST;
+        #pragma unroll 4
+        for (int i = (int)threadIdx.x; i < (ALONG_COLUMNS ? LANES : 1) * count * ACROSS; i += THREADS) {
+            const int at = i % ACROSS, lines = i / ACROSS, l = ALONG_COLUMNS && LANES > 1 ? lines / count : 0;
+            const int line = lines - l * count;
+            const int column = ALONG_COLUMNS ? at * VEC : at / (CHANNELS / CHUNK);
+            const int c = ALONG_COLUMNS ? l : at % (CHANNELS / CHUNK) * CHUNK;
+            const bool inside = channel0 + c < (int)p.channels && (unsigned int)(first + column) < (unsigned int)p.in_w;
+            Gathered* const to = band + ((l * (int)p.band_rows + line) * BAND_COLUMNS + column) * COLUMN_PACE;
+            copy_async<CHUNK * (int)sizeof(Gathered)>(
+                to + (ALONG_COLUMNS ? 0 : c),
+                p.gathered + n * p.gathered_n + (channel0 + c) * p.gathered_c + (band_row + line) * p.gathered_h +
+                    (first + column) * p.gathered_w,
+                inside
+            );
+        }
+        commit_copies();
+    }
+    if constexpr (IN_TABLE) {
+        const int taps = (int)p.taps;
+        for (int i = (int)threadIdx.x; i < taps * CHANNELS; i += THREADS) {
+            const int c = i % CHANNELS, tap = stored_tap(i / CHANNELS, taps);
+            const int r = tap / S, at = r % rows * (int)p.filter_h + r / rows * (int)p.filter_d + tap % S * (int)p.filter_w;
+            table[i] = channel0 + c < (int)p.channels
+                ? widen<Accumulator>(p.filter[(channel0 + c) * (Offset)p.filter_c + at]) : (Accumulator)0;
+        }
+    }
+    if constexpr (STAGED) await_copies<0>();
+    if constexpr (STAGED || IN_TABLE) __syncthreads();
+
+    const int thread = (int)threadIdx.x;
+    const int lane = ALONG_COLUMNS ? thread / (TILES * ROWS) : thread % LANES;
+    const int place = ALONG_COLUMNS ? thread % (TILES * ROWS) : thread / LANES;
+    const int tile = column_block * TILES + place % TILES, row = row_block * ROWS + place / TILES;
+    const int channel = channel0 + lane * V, column0 = tile * TW;
+    if (lane >= LANES || place >= TILES * ROWS || row >= (int)p.out_h || column0 >= (int)p.out_w || channel >= (int)p.channels)
+        return;
+
+    const Gathered* const image = p.gathered + n * p.gathered_n + channel * p.gathered_c;
+    const Filter* const filter = p.filter + channel * (Offset)p.filter_c;
+    Accumulator sum[TW][V];
+    #pragma unroll
+    for (int t = 0; t < TW; ++t)
+        #pragma unroll
+        for (int v = 0; v < V; ++v) sum[t][v] = (Accumulator)0;
+
+    #pragma unroll 1
+    for (int d = 0; d < planes; ++d) {
+        int depth;
+        if (!find(plane, d, (int)p.stride_d, (int)p.dilation_d, (int)p.pad_d, (int)p.in_d, depth)) continue;
+        #pragma unroll 1
+        for (int r = 0; r < rows; ++r) {
+            int height;
+            if (!find(row, r, (int)p.stride_h, (int)p.dilation_h, (int)p.pad_h, (int)p.in_h, height)) continue;
+            const Gathered* const line = STAGED
+                ? band + ((ALONG_COLUMNS ? lane * (int)p.band_rows : 0) + height - band_row) * (BAND_COLUMNS * COLUMN_PACE) -
+                    (column_block * TILES * STEP + BAND_FIRST) * COLUMN_PACE + (ALONG_COLUMNS ? 0 : lane * V)
+                : image + depth * p.gathered_d + height * p.gathered_h;
+            const int tap = (d * rows + r) * S;
+            int base = tile * STEP;
+            if constexpr (S > UNIT) {
+                constexpr int ADVANCE = DGRAD ? -(UNIT * DILATION / STRIDE) : UNIT * DILATION;
+                #pragma unroll 1
+                for (int s = 0; s < S / UNIT; ++s, base += ADVANCE)
+                    add<UNIT>(p, line, base, table + lane * V, filter, tap + s * UNIT, sum);
+            } else {
+                add<UNIT>(p, line, base, table + lane * V, filter, tap, sum);
+            }
+            if constexpr (S % UNIT != 0 && S > UNIT)
+                add<S % UNIT>(p, line, base, table + lane * V, filter, tap + S / UNIT * UNIT, sum);
+        }
+    }
+
+    if constexpr (ALONG_COLUMNS) {
+        #pragma unroll
+        for (int t = 0; t < TW; t += WIDTH) {
+            if (column0 + t >= (int)p.out_w) break;
+            const int at[6] = {n, channel, 0, plane, row, column0 + t};
+            Accumulator acc[WIDTH];
+            #pragma unroll
+            for (int e = 0; e < WIDTH; ++e) acc[e] = sum[t + e][0];
+            epilogue(p, at, acc);
+        }
+    } else {
+        #pragma unroll
+        for (int t = 0; t < TW; ++t) {
+            if (column0 + t >= (int)p.out_w) break;
+            #pragma unroll
+            for (int v = 0; v < V; v += WIDTH) {
+                const int at[6] = {n, channel + v, 0, plane, row, column0 + t};
+                Accumulator acc[WIDTH];
+                #pragma unroll
+                for (int e = 0; e < WIDTH; ++e) acc[e] = sum[t][v + e];
+                epilogue(p, at, acc);
+            }
+        }
+    }
+}
