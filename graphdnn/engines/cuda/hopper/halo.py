@@ -25,7 +25,7 @@ from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Pa
 from graphdnn.engines.cuda.generator.program import Program, width_for
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
-from graphdnn.engines.cuda.generator.tensor_cores import EXACT_PAIRS, OF_EXACT, OF_TF32, TF32_PAIRS
+from graphdnn.engines.cuda.generator.tensor_cores import EXACT_PAIRS, INTEGERS, OF_EXACT, OF_TF32, TF32_PAIRS
 from graphdnn.engines.cuda.hopper.fields import Layout, describe_work, last_slices
 from graphdnn.engines.cuda.hopper.flat import flat_map, flat_product, flat_space, is_flat
 from graphdnn.engines.cuda.hopper.gemm import sizes_of
@@ -93,6 +93,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters.integer(name, value)
     parameters.integers("tap_pace", taps.pace)
 
+    pieces = patches if tile.is_resident else -(-patches // (tile.held * tile.consumers)) * across
+    grid = (min(pieces, device.sm_count), 1, 1)
     multiplying, copying = tile.registers(shape)
     name = f"conv_{roles.direction}__halo_{tile.name}x{choice.stages}x{choice.filters}__{op.name}"
     text = kernel_text(
@@ -113,14 +115,13 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
             "WGRAD": False, "TURNED": False, "ACROSS_FILTER": across_filter, "PERMUTED": is_permuted,
             "RESIDUES": 1, "SPATIAL": 2, "SPLIT": False, "LAST_SLICES": last_slices(product),
+            "STAYS": image.spec.data_type in INTEGERS and (tile.is_resident or grid[0] % across == 0),
             "NEIGHBOURS": held, "FETCHED": 0 if tile.is_resident else body.fetched, "WIDTH": width,
             "Element": STORAGE[image.spec.data_type], "Accumulator": compute,
             **({} if residual is None else {"Residual": STORAGE[residual.data_type]}),
         },
     )  # fmt: skip
-    pieces = patches if tile.is_resident else -(-patches // (tile.held * tile.consumers)) * across
     shared = choice.shared_bytes(shape)
-    grid = (min(pieces, device.sm_count), 1, 1)
     threads = 128 * (tile.consumers + 1)
     steps.add(Launch(text, "hopper_halo", grid, threads, parameters.pack(), shared, starts_early=True))
     return steps.kernel(name)

@@ -25,6 +25,10 @@ __device__ __forceinline__ void multiply_tap(Accumulator (&sum)[COUNT][SUMS], ma
     else multiply_slices<LAST_SLICES>(sum, a, b, shift, add);
 }
 
+// What the epilogue reads for a lane's columns stays in registers where these are a block's only ones, and suffice.
+constexpr int KEPT = BN / 32 * (int)sizeof(Held) / 4;
+constexpr bool KEEPS_ALL = STAYS && RESIDUAL_BYTES == 0 && SPARES_REGISTERS && MI * SUMS + KEPT + 40 <= MULTIPLYING_REGISTERS;
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const int blocks = (int)p.channel_blocks;
@@ -136,6 +140,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
         };
         clear();
         [[maybe_unused]] int parity = 0;  // of the residual
+        Held held[BN / 32];
+        if constexpr (KEEPS_ALL) {
+            wait_for_launch_before();
+            Work w{};
+            w.tile_n = RESIDENT ? 0 : from % columns;
+            const Rows any = rows_of_patch(p, 0, 0);
+            #pragma unroll
+            for (int block = 0; block < BN / 32; ++block) keep_piece(p, piece_of(p, w, any, block, 0), held[block]);
+        }
         #pragma unroll 1
         for (int piece = from; piece < pieces; piece += pace) {
             Work w{};
@@ -195,6 +208,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                 turn.advance();
             }
             ahead.template read<false>(memory + (residual - patches), barriers, consumer, parity);
+            Rows rows[MI];
+            if constexpr (KEEPS_ALL && !RESIDENT)  // while the last products run
+                #pragma unroll
+                for (int j = 0; j < MI; ++j) rows[j] = rows_of_patch(p, patch + j / OF_PATCH, j % OF_PATCH);
             await_products<0>();
             if (piece + pace >= pieces) let_next_start();
             #pragma unroll
@@ -204,11 +221,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                 if constexpr (!RESIDENT) arrive(empty_filter + 8 * previous_filter);
             }
             #pragma unroll
-            for (int j = 0; j < MI; ++j)
-                leave_all<BN / 32>(
-                    p, w, rows_of_patch(p, patch + j / OF_PATCH, j % OF_PATCH), 0, sum[j],
-                    [&](Held& held, int block, int h) { ahead.bring(held, j, block, h); }
-                );
+            for (int j = 0; j < MI; ++j) {
+                if constexpr (!KEEPS_ALL || RESIDENT) rows[j] = rows_of_patch(p, patch + j / OF_PATCH, j % OF_PATCH);
+                #pragma unroll
+                for (int block = 0; block < BN / 32; ++block)
+                    leave_block(
+                        p, w, rows[j], block, sum[j] + block * 16, held[block], KEEPS_ALL,
+                        [&](Held& held, int block, int h) { ahead.bring(held, j, block, h); }
+                    );
+            }
         }
     }
 }
