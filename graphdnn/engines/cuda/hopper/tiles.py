@@ -20,37 +20,37 @@ _BARRIERS = 16  # bytes for each stage
 _MOST_STAGES = 8
 SMALLEST_RING = 2  # stages: a product frees the one before its own, so with a single one everybody waits for ever
 
-# The model's constants, fitted to 1,245 pairs of a problem and a tile (192 convolutions and products of matrices, of
+# The model's constants, fitted to 1,353 pairs of a problem and a tile (220 convolutions and products of matrices, of
 # 16-bit floats and TF32), operands from memory, on an H200: the choice is 2 % slower than the best measured one.
-_PRODUCT = 0.0385  # clocks for each sum of a tile, and step of k
+_PRODUCT = 0.0375  # clocks for each sum of a tile, and step of k
 _SHARED = 135.0  # bytes of shared memory a clock, that products read or copies write
-_COPIED = 62.5  # bytes a clock from the second level of cache
-_STEP = 1.44  # clocks of a step besides
-_LEAST_ACROSS = 467.0  # clocks of a step whose operands lie across, where all multiprocessors copy
-_TILE = 1500.0  # clocks of a tile besides
-_APART = 0.308  # of which other warpgroups hide so much, where the ring holds more than a tile's steps
-_TURN = 1800.0  # of which remain where two blocks take turns
-_LEAVING = 11.5  # bytes a clock of results, and of what is read for them
-_STREAMED_SHARE = 0.68  # of the bytes of a residual that comes through the ring
-_SUM_OUT = 0.00337  # clocks of a warpgroup for each of its sums
-_BYTE_OUT = 0.0262  # and for each byte that it moves then
-_LEAST_OUT = 2.05  # bytes of an element that leaves: a byte takes instructions as well
-_TURNED_BYTE = 0.0302  # clocks of a warpgroup for each of its sums, where they leave turned
+_COPIED = 63.0  # bytes a clock from the second level of cache
+_STEP = 1.95  # clocks of a step besides
+_LEAST_ACROSS = 503.0  # clocks of a step whose operands lie across, where all multiprocessors copy
+_TILE = 1240.0  # clocks of a tile besides
+_APART = 0.154  # of which other warpgroups hide so much, where the ring holds more than a tile's steps
+_TURN = 1820.0  # of which remain where two blocks take turns
+_LEAVING = 14.0  # bytes a clock of results, and of what is read for them
+_STREAMED_SHARE = 0.56  # of the bytes of a residual that comes through the ring
+_SUM_OUT = 0.00578  # clocks of a warpgroup for each of its sums
+_BYTE_OUT = 0.0243  # and for each byte that it moves then
+_LEAST_OUT = 2.41  # bytes of an element that leaves: a byte takes instructions as well
+_TURNED_BYTE = 0.0774  # clocks of a warpgroup for each of its sums, where they leave turned
 # The same where results are bytes, fitted to 36 pairs of 10 layers.
 _OF_BYTES = 1540.0  # clocks of a tile besides
 _BYTE_LEAVES, _BYTE_MOVES = 2.3, 1.5  # bytes that one counts as, of a warpgroup's and of all that leave
 _BYTE_WIDE = 0.075  # clocks for each sum besides: of more than 128 columns
 _BYTE_APART = 0.1  # and of turned ones, or of three warpgroups
 _NARROW = 128  # columns
-_LAST_HIDES = 0.408  # of a tile, of what no other one hides where none follows
-_LAST_OUT = 0.663  # times these clocks: nothing is left to be multiplied while the last tiles leave
-_START = -3490.0  # clocks of a launch: less than others take, as it starts while the one before ends
+_NORM = 4.0  # of the longer of what a multiprocessor does and what memory takes
+_LAST_OUT = 0.627  # times these clocks: nothing is left to be multiplied while the last tiles leave
+_START = -3370.0  # clocks of a launch: less than others take, as it starts while the one before ends
 _PACE = 0.96  # of the highest clock
 _ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
-_SUM = 0.627  # launches' time that a split costs
-_SUM_PACE = 0.921  # of the bandwidth, of partial sums that are read
-_STREAM = 41.2e9  # bytes a second from memory to one multiprocessor
-_UNDER_WAY = 79.8e3  # of which half remain where so many bytes of operands are on their way
+_SUM = 0.689  # launches' time that a split costs
+_SUM_PACE = 1.1  # of the bandwidth, of partial sums that are read
+_STREAM = 41.4e9  # bytes a second from memory to one multiprocessor
+_UNDER_WAY = 84e3  # of which half remain where so many bytes of operands are on their way
 _COPY_PACE = 0.88  # of the bandwidth, of operands
 _LEAST_STAGES = 3
 _OTHER_REGISTERS, _TURNED_REGISTERS = 40, 8  # of a thread, than those of sums; more where they leave turned
@@ -356,10 +356,11 @@ def _seconds(one: _Taken, tiles: int, steps: float, parts: int, machine: _Machin
     depth = max(1.0, -(-steps // parts))
     multiplying = depth * max(one.paced, one.crowded * min(1.0, tiles * parts / machine.sms))
     # Where a tile follows, warpgroups hide each other's ends.
-    hidden = one.apart * min(1.0, (one.most - 1) / depth) * (rounds - _LAST_HIDES) / rounds if parts == 1 else 0.0
+    hidden = one.apart * min(1.0, (one.most - 1) / depth) * (rounds - 1) / rounds if parts == 1 else 0.0
     # One block's results leave while the other multiplies.
     ending = (leaving.tile + leaving.own) * (1.0 - hidden)
-    busy = max(multiplying + ending, leaving.all, blocks * multiplying + leaving.turn)
+    own = max(multiplying + ending, blocks * multiplying + leaving.turn)
+    busy = (own**_NORM + leaving.all**_NORM) ** (1 / _NORM)  # more than either, where they are alike
     clocks = rounds * busy + _LAST_OUT * leaving.own + _START
     seconds = clocks / (machine.clock * _PACE)
     return max(seconds, read.seconds(tiles * parts, blocks, machine)) + _summing(one, tiles, parts, machine)
