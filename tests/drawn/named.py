@@ -86,6 +86,12 @@ NAMED: tuple[Named, ...] = (
     Named("conv x=f16[2,48,9,11]nhwc w=f16[48,1,3,3] pad=1 + bias + relu(0,6)", "cuda_direct", _TENSOR_CORES),
     Named("dgrad dy=f16[2,40,5,6]nhwc w=f16[40,1,3,3] dx=[2,40,10,12] pad=1 stride=2", "cuda_direct", _TENSOR_CORES),
     Named("wgrad x=f16[2,48,9,11]nhwc dy=f16[2,48,9,11]nhwc dw=[48,1,3,3] pad=1", "cuda_direct_wgrad", _TENSOR_CORES),
+    # Depthwise as images lie: rows in shared memory and from the cache, columns or channels as neighbours.
+    Named("conv x=f16[2,12,9,16] w=f16[12,1,7,7] pad=3 + bias + relu", "cuda_depthwise"),
+    Named("conv x=f16[2,24,9,11]nhwc w=f16[24,1,3,3] pad=2 dil=2", "cuda_depthwise"),
+    Named("dgrad dy=f16[2,12,5,8] w=f16[12,1,3,3] dx=[2,12,9,16] pad=1 stride=2", "cuda_depthwise"),
+    Named("wgrad x=f16[2,12,9,16] dy=f16[2,12,9,16] dw=[12,1,3,3] pad=1", "cuda_depthwise_wgrad"),
+    Named("wgrad x=f16[2,24,9,11]nhwc dy=f16[2,24,9,11]nhwc dw=[24,1,3,3] pad=2 dil=2", "cuda_depthwise_wgrad"),
     Named("conv x=f16[2,3,20,20]nhwc w=f16[16,3,7,7]nhwc pad=3 stride=2 + bias + relu", "cuda_direct_stem"),
     Named("conv x=f32[2,3,20,20]nhwc w=f32[16,3,7,7]nhwc pad=3 stride=2 + bias + relu", "cuda_direct_stem_float"),
     Named("dgrad dy=f16[2,16,12,12]nhwc w=f16[16,3,7,7]nhwc dx=[2,3,24,24] pad=3 stride=2", "cuda_direct_stem_dgrad"),
