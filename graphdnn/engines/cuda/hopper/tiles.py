@@ -360,7 +360,7 @@ def _seconds(one: _Taken, tiles: int, steps: float, parts: int, machine: _Machin
     # One block's results leave while the other multiplies.
     ending = (leaving.tile + leaving.own) * (1.0 - hidden)
     own = max(multiplying + ending, blocks * multiplying + leaving.turn)
-    busy = (own**_NORM + leaving.all**_NORM) ** (1 / _NORM)  # more than either, where they are alike
+    busy: float = (own**_NORM + leaving.all**_NORM) ** (1 / _NORM)  # more than either, where they are alike
     clocks = rounds * busy + _LAST_OUT * leaving.own + _START
     seconds = clocks / (machine.clock * _PACE)
     return max(seconds, read.seconds(tiles * parts, blocks, machine)) + _summing(one, tiles, parts, machine)
