@@ -405,7 +405,9 @@ def _call(graph: Graph, method: str, *operands: Tensor, **parameters: float) -> 
 
 def _operand_of_step(graph: Graph, value: Tensor, words: _Words, name: str, dims: tuple[int, ...]) -> Tensor:
     """One of the result's extents looks like the operation's first operand, as another layer's result does."""
-    kind = value.get_data_type() or graph.natural_type(value)
+    kind = value.get_data_type()
+    if kind is None:
+        kind = graph.natural_type(value)
     first, strides = words.first, None
     if name in _WHOLE and first is not None:
         own = first.get_data_type()

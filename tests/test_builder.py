@@ -198,6 +198,20 @@ def test_statistics_keep_their_precision() -> None:
     assert total.get_dim() == [1, 4, 1, 1]
 
 
+def test_float_operands_are_not_open_ones() -> None:
+    """FLOAT is the type of value 0."""
+    g = Graph()
+    x, w = g.tensor([2, 4, 8, 8], data_type="int8"), g.tensor([4, 4, 3, 3], data_type="float32")
+    y = g.conv_fprop(x, w).set_output(True)
+    g.validate()
+    assert y.get_data_type() is DataType.FLOAT
+    other = Graph(io_data_type="int8")
+    x, b = other.tensor([2, 4, 8, 8]), other.tensor([1, 4, 1, 1], data_type="float32")
+    other.add(x, b).set_output(True)
+    (operation,) = other.build_operation_graph().operations
+    assert operation.compute_type is DataType.FLOAT
+
+
 def test_uids_count_up_around_the_given_ones() -> None:
     g = graph()
     first, second = g.tensor([2, 3], uid=2), g.tensor([2, 3])

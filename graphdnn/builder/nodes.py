@@ -191,9 +191,13 @@ class Nodes:
 
     def _compute_type(self, operands: Any, given: Any, *, exact: bool = True) -> DataType:
         """``exact``: False for operations that have no integer arithmetic."""
+        operands = list(operands)
         for operand in operands:
             self._own(operand)
-        types = [t.data_type or (self.natural_type(t) if t.is_virtual else self._io) for t in operands]
+        types = [t.data_type for t in operands]
+        for i, operand in enumerate(operands):
+            if types[i] is None:  # FLOAT is 0: `or` would take it for an open type
+                types[i] = self.natural_type(operand) if operand.is_virtual else self._io
         found = compute_type(types, element_type(given, f"Graph '{self.name}'"), self._compute)
         if not exact and given is None and found in (DataType.INT32, DataType.INT64):
             return DataType.FLOAT

@@ -30,7 +30,8 @@ def of_plan(
     """What was refused on the way to a plan, filtered as by ``Ledger.only``."""
     config = plan.config
     check_places(config.fused, config.device.kind, engine, operation, uid)
-    ranking = Ranking(config.fused, config.device, config.mode or HeurMode.A, config.filters)
+    mode = HeurMode.A if config.mode is None else config.mode
+    ranking = Ranking(config.fused, config.device, mode, config.filters)
     return of_ranking(ranking).only(engine, kind, rule, operation, uid)
 
 

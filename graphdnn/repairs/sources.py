@@ -45,7 +45,7 @@ def of_graph(
 def of_plan(plan: ExecutionPlan) -> Repairs:
     """For the device and under the filters that the plan was ranked with."""
     config = plan.config
-    fused, mode = config.fused, config.mode or HeurMode.A
+    fused, mode = config.fused, HeurMode.A if config.mode is None else config.mode
     return of_graph(fused.graph, config.device, mode, config.filters, fused.limits)
 
 

@@ -122,7 +122,7 @@ class Draft:
         port = "dx" if spec.row.kind == "backward" else "y"
         if out is None:
             dims = tuple(max(axis) for axis in zip(*(t.extents for t in operands), strict=True))
-            out = self.virtual(dims, out_type or math, max(operands, key=lambda t: t.elements))
+            out = self.virtual(dims, math if out_type is None else out_type, max(operands, key=lambda t: t.elements))
         self.add(PointwiseOperation(spec=spec, alpha1=alpha1, alpha2=alpha2, **(ports | {port: out})))
         return out
 
