@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from graphdnn.composed import composed_configs, composed_engine
 from graphdnn.device import DeviceSpec
@@ -46,10 +47,11 @@ class IndexedEngine:
     device: DeviceSpec
     composed: tuple[EngineConfig, ...] = ()  # empty for a graph of one kernel
 
-    def configured(self, chosen: Mapping[KnobType, int]) -> EngineConfig:
+    def configured(self, chosen: Mapping[KnobType, int] | Mapping[str, int]) -> EngineConfig:
         """The configuration of these knob values; the others keep their defaults. Raises for what is no knob value."""
-        raise_if(self.row.knob_problems(tuple(chosen.items())))
-        knobs = self.row.settings(chosen)
+        given: dict[Any, int] = {KnobType.__members__.get(str(knob), knob): value for knob, value in chosen.items()}
+        raise_if(self.row.knob_problems(tuple(given.items())))
+        knobs = self.row.settings(given)
         if self.composed:
             return self.composed[knobs[KnobType.KERNEL_CFG]]
         return EngineConfig(

@@ -369,6 +369,16 @@ def test_several_kernels_by_hand() -> None:
     assert rules_of(lambda: g.create_execution_plan(1)) == ["engine.several_kernels"]
 
 
+def test_knobs_by_name() -> None:
+    g = Graph()
+    x, w = g.tensor([2, 4, 8, 8], data_type="float32"), g.tensor([4, 4, 3, 3], data_type="float32")
+    g.conv_fprop(x, w).set_output(True)
+    g.create_execution_plan(2, {"TILE_SIZE": 3})
+    assert g.get_engine_and_knobs_at_index(0) == (2, {KnobType.TILE_SIZE: 3})
+    assert rules_of(lambda: g.create_execution_plan(2, {"TILE": 3})) == ["knob.unknown"]
+    assert rules_of(lambda: g.create_execution_plan(2, {"TILE_SIZE": 0})) == ["knob.value"]
+
+
 # Arrays of a plan.
 
 

@@ -75,8 +75,10 @@ class Planning(Limiting):
     def _ranked(self, mode: HeurMode) -> Ranking:
         return rank(self.build_operation_graph(), self.device, mode, self._filters, self._limits, self._records)
 
-    def create_execution_plan(self, engine_id: int, knobs: Mapping[KnobType, int] | None = None) -> None:
-        """Append one configuration chosen by hand; knobs that are left out keep their defaults.
+    def create_execution_plan(
+        self, engine_id: int, knobs: Mapping[KnobType, int] | Mapping[str, int] | None = None
+    ) -> None:
+        """Append one configuration chosen by hand; knobs, or their names, that are left out keep their defaults.
 
         Raises when the engine does not serve the graph, with its reasons, and for what is no value of a knob.
         """

@@ -241,7 +241,8 @@ class Engine:
         for i, (kind, value) in enumerate(chosen):
             if kind not in known:
                 names = ", ".join(k.name for k in known) or "no knobs"
-                found.append(KNOB_UNKNOWN.reject(where, kind.c_name, value, known=names, engine=self.name))
+                label = kind.c_name if isinstance(kind, KnobType) else str(kind)
+                found.append(KNOB_UNKNOWN.reject(where, label, value, known=names, engine=self.name))
             elif value not in known[kind].values:
                 found.append(KNOB_VALUE.reject(where, kind.c_name, value, expected=str(known[kind])))
             if kind in [k for k, _ in chosen[:i]]:
