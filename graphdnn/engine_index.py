@@ -19,7 +19,7 @@ UNKNOWN = Rule(
     id="engine.index",
     expected="one of {known}",
     reason="an engine's global index is its id, and no engine has this one",
-    fix="use an index the heuristics return, or try each below the number of engines",
+    fix="use an index the heuristics return, or try each below ENGINE_GLOBAL_COUNT, get_engine_count()",
     status=Status.NOT_SUPPORTED,
 )
 COMPOSED = Rule(
@@ -80,10 +80,17 @@ def engine_at(
     return IndexedEngine(row, fused, device)
 
 
+def _ranges(ids: Sequence[int]) -> str:
+    """``0 to 2, 10`` for 0, 1, 2, 10."""
+    begins = [i for i in ids if i - 1 not in ids]
+    ends = [i for i in ids if i + 1 not in ids]
+    return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in zip(begins, ends, strict=True))
+
+
 def _check(index: int, fused: FusedGraph, where: str, label: str) -> None:
     names = "; ".join(op.name for op in fused)
     if index not in (COMPOSED_ID, *ENGINE_BY_ID):
-        known = ", ".join(map(str, sorted((COMPOSED_ID, *ENGINE_BY_ID))))
+        known = _ranges(sorted((COMPOSED_ID, *ENGINE_BY_ID)))
         raise_if([UNKNOWN.reject(where, label, index, known=known)])
     if index == COMPOSED_ID and len(fused) == 1:
         raise_if([COMPOSED.reject(where, label, index, fused=names)])

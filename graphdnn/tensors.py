@@ -81,8 +81,8 @@ _SHAPE = (
         attribute="dims",
         look=lambda t: t.dims,
         check=Each(AtLeast(1)),
-        reason="an axis without elements cannot be computed with",
-        fix="leave out the work when there are no elements; an axis that does not matter has extent 1",
+        reason="a tensor has fixed extents, and an axis without elements cannot be computed with",
+        fix="build a plan for each value of an unknown extent (-1); an axis that does not matter has extent 1",
     ),
     Constraint(
         id="tensor.strides.length",

@@ -261,6 +261,14 @@ def test_explain(capsys: pytest.CaptureFixture[str], graph_file: str) -> None:
         assert fact in out
 
 
+def test_explain_says_why_a_prediction_is_below_the_floor(capsys: pytest.CaptureFixture[str]) -> None:
+    problem = "conv x={0}[64,64,56,56]nhwc w={0}[64,64,3,3] pad=1"
+    out, _ = answer(capsys, "explain", problem.format("f32"), "--device", "h200")
+    assert "gets by with\n  fewer products (Winograd, FFT)" in out
+    out, _ = answer(capsys, "explain", problem.format("f16"), "--device", "h200")
+    assert "fewer products" not in out.split("ranking on")[0]
+
+
 def test_explain_names_what_was_not_fused_and_who_declined(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "graph.json"
     path.write_text(_centred(), encoding="utf-8")

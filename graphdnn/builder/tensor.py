@@ -65,8 +65,11 @@ class Tensor:
 
     def __repr__(self) -> str:
         kind = "virtual " if self.is_virtual else ""
-        data_type = self.data_type.name if self.data_type is not None else "?"
-        return f"<{kind}Tensor {self.name or ''} {list(self.dim or ())} {data_type} uid {self.uid or 0}>"
+        words = [repr(self.name)] if self.name else []
+        words.append("open extents" if self.dim is None else str(list(self.dim)))
+        words.append("open type" if self.data_type is None else self.data_type.name)
+        words += [] if self.uid is None else [f"uid {self.uid}"]
+        return f"<{kind}Tensor {' '.join(words)}>"
 
     def fields(self) -> dict[str, Any]:
         """The fields of the description, which may be wrong."""

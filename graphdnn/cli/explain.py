@@ -25,6 +25,9 @@ from graphdnn.heuristics import EngineConfig, Ranking
 from graphdnn.ledger import Entry, of_fused, of_ranking
 from graphdnn.text import count, facts, indented, plural, seconds, size, table
 
+BELOW = """\
+  the floor counts every product once, at the rate of the operands' type; the first engine below gets by with
+  fewer products (Winograd, FFT), or makes them of narrower ones on tensor cores"""
 MOST_CONFIGS = 12  # shown; a graph of many kernels has a product of choices
 
 
@@ -56,7 +59,7 @@ def _repair_command(arguments: argparse.Namespace) -> str:
 def as_text(ranking: Ranking, planned: EngineConfig | None = None, *, source: bool = False) -> str:
     """Everything, in sections; the kernels are those of a plan file's configuration where there is one."""
     best = planned or next(iter(ranking), None)
-    sections = [fused_text(ranking.fused), floor_text(ranking.fused, ranking.device), ranking_text(ranking)]
+    sections = [fused_text(ranking.fused), floor_text(ranking.fused, ranking.device, best), ranking_text(ranking)]
     sections += [] if planned is None else [planned_text(ranking, planned)]
     sections += [text] if (text := tuned_text(ranking)) else []
     sections += [kernels_text(best)] if best else []
@@ -103,17 +106,19 @@ def fused_text(fused: FusedGraph) -> str:
     return "\n".join(lines)
 
 
-def floor_text(fused: FusedGraph, device: DeviceSpec) -> str:
-    """Per kernel: work, traffic, and the time that neither could beat."""
+def floor_text(fused: FusedGraph, device: DeviceSpec, best: EngineConfig | None = None) -> str:
+    """Per kernel: work, traffic, and the time for either; a line where the best engine gets by with less work."""
     rows = []
     for op in fused:
         entry = _floor_entry(op, device)
         rows.append((f"[{op.index}] {op.name}", f"{count(entry['flops'])}op", size(entry["bytes"]),
                      seconds(entry["floor_us"] * 1e-6), entry["bound_by"]))  # fmt: skip
+    floor = sum(floor_seconds(op, device) for op in fused)
     if len(rows) > 1:
-        rows.append(("all", "", "", seconds(sum(floor_seconds(op, device) for op in fused)), ""))
+        rows.append(("all", "", "", seconds(floor), ""))
     head = ("kernel", "work", "memory", "floor", "bound by")
-    return f"least time on {device.name}\n" + indented(table(head, rows, right=(1, 2, 3)))
+    shown = f"least time on {device.name}\n" + indented(table(head, rows, right=(1, 2, 3)))
+    return f"{shown}\n{BELOW}" if best and best.predicted_seconds < floor else shown
 
 
 def _floor_entry(op: FusedOp, device: DeviceSpec) -> dict[str, Any]:

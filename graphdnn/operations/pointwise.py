@@ -245,7 +245,7 @@ class PointwiseOperation(Operation):
                 check=Equals("extents that are equal or 1 on every axis"),
                 when=lambda op: broadcast([t.extents for t in op.inputs().values()]) is None,
                 reason="operands are combined element by element, extents of 1 repeat",
-                fix="reshape or slice the operands to matching extents",
+                fix="give the operand an extent on every axis: one value per channel of (N, C, H, W) is (1, C, 1, 1)",
                 status=Status.BAD_PARAM_SHAPE_MISMATCH,
             ),
             operand_constraint("pointwise", "spec.math_type", _arithmetic_operands),
