@@ -35,6 +35,12 @@ def test_results(text: str) -> None:
     check_sums(text, ENGINE, 0, H200)
 
 
+@emulated
+def test_old_contents() -> None:
+    (conv,) = operations("conv x=f16[1,24,7,6] w=f16[24,1,3,3] pad=1")
+    check_sums([conv.model_copy(update={"beta": -2.0})], ENGINE, 0, H200)
+
+
 def _best(text: str) -> str:
     return Ranking(fuse(OperationGraph.of(operations(text))), H200).best.name
 

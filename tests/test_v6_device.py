@@ -142,6 +142,14 @@ def test_elements_are_updated_where_they_are(handle: Any, monkeypatch: pytest.Mo
         v6.cudnnActivationForward(handle, relu, 1.0, shape, on(wide[1:]), 0.0, shape, on(wide[:-1]))
 
 
+def test_what_does_not_work_in_place(handle: Any) -> None:
+    """A transformation is refused, though its kernel could: the manual says so of every device."""
+    x, desc = on(drawn((1, 2, 3, 4))), tensor((1, 2, 3, 4))
+    with pytest.raises(v6.CudnnError) as error:
+        v6.cudnnTransformTensor(handle, 1.0, desc, x, 0.0, desc, x)
+    assert error.value.status is v6.CUDNN_STATUS_BAD_PARAM
+
+
 def test_algorithms_and_searches(handle: Any) -> None:
     given = (handle, tensor(X), filter_of(W), convolution(), tensor(Y))
     count, results = v6.cudnnFindConvolutionForwardAlgorithm(*given, 100)

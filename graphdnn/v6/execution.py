@@ -70,7 +70,7 @@ class Prepared:
             if slot.spec.uid in graph.tensors  # a tensor of which nothing is read is not bound
         )
         self._on_host = handle.device.kind == "cpu"
-        updated = frozenset() if self._on_host else on_device.updated(self.plan, self._places)
+        updated = frozenset() if self._on_host else on_device.updated(self.plan, self._places, in_place)
         self._copies = tuple(place for place in self._places if place.is_copy and place.uid not in updated)
         self._moved = tuple(place for place in self._places if place.is_host)
         self._in_place = in_place

@@ -41,14 +41,19 @@ _MOST_COPIERS, _MOST_KEPT, _MOST_ADDRESSES = 256, 256, 64
 _WORKSPACE = 0  # where a uid stands otherwise
 
 
-def updated(plan: ExecutionPlan, places: Sequence[Place]) -> frozenset[int]:
-    """Old contents that need no copy: what the plan writes in their place goes there element by element."""
+def updated(plan: ExecutionPlan, places: Sequence[Place], allowed: Collection[int]) -> frozenset[int]:
+    """Old contents that need no copy: what the plan writes in their place goes there element by element.
+
+    ``allowed``: the call's arguments, by index, that may be an output's memory; others are refused as everywhere.
+    """
     from graphdnn.plan import DevicePlan  # which loads with the first plan for a device
 
     assert isinstance(plan, DevicePlan)
-    plan.in_place = in_place(plan.config)
     index = {place.uid: place.index for place in places}
-    return frozenset(old for old, new in plan.in_place if old in index and index[old] == index.get(new))
+    pairs = [(old, new) for old, new in in_place(plan.config) if old in index and new in index]
+    updated = {old for old, new in pairs if index[old] == index[new]}
+    plan.in_place = frozenset((old, new) for old, new in pairs if old in updated or index[old] in allowed)
+    return frozenset(updated)
 
 
 def moved(plan: ExecutionPlan, places: Sequence[Place], data: Sequence[Any], stream: int) -> Sequence[Any]:

@@ -113,7 +113,7 @@ def _is_ours(task: Task) -> bool:
         return False
     anchor = convolution_of(task)
     x, w, _ = anchor.roles
-    is_alone = not isinstance(anchor, ConvBackwardFilter) or not task.op.epilogue
+    is_alone = not isinstance(anchor, ConvBackwardFilter) or (not task.op.epilogue and not anchor.reads_output)
     return (
         problem_of(task).groups > 1 and len(x.dims) == anchor.conv.spatial_dims + 2 and is_addressable(w) and is_alone
     )
@@ -218,9 +218,11 @@ ENGINE = cuda_engine(
             "cuda_joined.operands",
             "operation",
             lambda task: task.op.name,
-            Equals("groups in the axis of channels, filters with an address for each element, nothing after gradients"),
+            Equals(
+                "groups in the axis of channels, an address for each element of filters, their gradients alone, beta 0"
+            ),
             reason="joined groups are one in a tensor's axis of channels, and a filter gradient is cut out afterwards",
-            fix="write x as [N, G*C, ...] and w as [G*K, C, ...]; end the graph with the filter gradient",
+            fix="write x as [N, G*C, ...] and w as [G*K, C, ...]; end the graph with the filter gradient, beta 0",
             when=lambda task: (
                 is_convolution(task) and problem_of(task).groups > 1 and not task.op.prologue and not _is_ours(task)
             ),

@@ -150,8 +150,11 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps, turned = Steps(op, device), _turned(op)
     for spec, copy in turned.before:
         steps.copied(spec, copy)
-    for _, copy in turned.after:
-        steps.places[copy.uid] = steps.allocate(copy.bytes)
+    for spec, copy in turned.after:
+        if _is_blended(op) and spec.uid == _result(op):
+            steps.copied(spec, copy)  # its old contents are read
+        else:
+            steps.places[copy.uid] = steps.allocate(copy.bytes)
     engine, _ = _fastest(op, device)
     kernel = engine.compile(Task(turned.op, device), engine.defaults())
     assert isinstance(kernel, DeviceKernel)
@@ -159,6 +162,16 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     for spec, copy in turned.after:
         steps.moved(copy, spec)
     return steps.kernel(kernel.name)
+
+
+def _is_blended(op: FusedOp) -> bool:
+    return isinstance(op.anchor, ConvolutionOperation) and op.anchor.reads_output
+
+
+def _result(op: FusedOp) -> int:
+    assert op.anchor is not None
+    (result,) = op.anchor.outputs().values()
+    return result.uid
 
 
 def _pairs(turned: _Turned) -> tuple[tuple[TensorSpec, TensorSpec], ...]:

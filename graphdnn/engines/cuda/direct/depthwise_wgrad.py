@@ -112,6 +112,8 @@ def _choose(shape: _Shape, wish: int) -> _Tile:
             tile = _Tile(v, tw, vec, out_vec, lanes, row_taps)
             if tile.places * s * tile.lanes * v * 4 <= _SHARED or shape.along_columns:
                 found.append((_seconds(shape, tile, 1.0), tile))
+    if wish and not found:  # a wish that no tile can meet is dropped
+        return _choose(shape, 0)
     return min(found, key=lambda pair: pair[0])[1]
 
 
