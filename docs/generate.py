@@ -31,6 +31,7 @@ from graphdnn.v6.registry import Coverage
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER))
 
+import builder  # noqa: E402
 import figures  # noqa: E402
 import legacy_runs  # noqa: E402
 
@@ -419,6 +420,7 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "attributes.md": attribute_page,
+    "builder.md": lambda: builder.page(NOTE, table),
     "errors.md": error_page,
     "figures.md": figures_page,
     "fusion.md": fusion_page,

@@ -1,13 +1,18 @@
-"""The generated pages are current, and links between pages lead somewhere."""
+"""The generated pages are current, links between pages lead somewhere, and what is Python in them runs."""
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import numpy as np
 import pytest
+
+from graphdnn import ExecutionPlan, Graph, GraphdnnError
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -22,6 +27,13 @@ def _generator() -> ModuleType:
 
 
 GENERATOR = _generator()
+
+
+def _blocks(page: Path) -> list[tuple[int, str]]:
+    """Line and text of each block of Python."""
+    text = page.read_text(encoding="utf-8")
+    found = re.finditer(r"^```python\n(.*?)^```", text, re.M | re.S)
+    return [(text.count("\n", 0, match.start()) + 2, match[1]) for match in found]
 
 
 @pytest.mark.parametrize("name", GENERATOR.PAGES)
@@ -39,3 +51,45 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+# Python in the pages. Blocks of a page follow each other; the names that a page takes for granted are these.
+
+HAVE_PYTHON = [page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if _blocks(page)]
+COMPLETE = ("README.md", "tutorial.md")
+NOT_RUN = {"cuda.md": "needs a GPU", "tuning.md": "takes its budget of seconds"}
+
+
+@pytest.mark.parametrize("page", HAVE_PYTHON, ids=lambda p: p.name)
+def test_python_in_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = {} if page.name in COMPLETE else _taken_for_granted("h200" if page.name == "refusals.md" else None)
+    for line, code in _blocks(page):
+        tree = ast.parse(code, f"{page.name} from line {line}")
+        _names_exist(tree)
+        if page.name not in NOT_RUN:
+            exec(compile(tree, f"{page.name} from line {line}", "exec"), names)
+
+
+def _names_exist(tree: ast.AST) -> None:
+    """What is asked of a graph or a plan is there, and takes the keywords that are given."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in KNOWN:
+            assert hasattr(KNOWN[node.value.id], node.attr), f"{node.value.id}.{node.attr}"
+
+
+KNOWN = {"graph": Graph, "plan": ExecutionPlan}
+
+
+def _taken_for_granted(device: str | None) -> dict[str, Any]:
+    graph = Graph("layer", io_data_type="float32", device=device)
+    x, w = graph.tensor([2, 4, 8, 8], name="x"), graph.tensor([4, 4, 3, 3], name="w")
+    sums = graph.conv_fprop(x, w, padding=[1, 1])
+    y = graph.relu(sums).set_output(True)
+    plan = graph.build()
+    data = {t.get_uid(): np.ones(t.get_dim(), np.float32) for t in (x, w, y)}
+    wrong = Graph("wrong", io_data_type="float32")
+    operands = wrong.tensor([2, 4, 8, 8]), wrong.tensor([4, 3, 3, 3])
+    with pytest.raises(GraphdnnError) as caught:
+        wrong.conv_fprop(*operands)
+    return {"graph": graph, "plan": plan, "data": data, "uid": sums.get_uid(), "error": caught.value}

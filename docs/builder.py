@@ -1,0 +1,98 @@
+"""The page of the graph builder: its methods with their arguments, from the classes that have them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from graphdnn import Graph
+from graphdnn.builder import Tensor
+from graphdnn.builder.methods import POINTWISE_METHODS
+
+Table = Callable[[Iterable[str], Iterable[Iterable[object]]], str]
+_EVERYWHERE = ("self", "compute_data_type", "name")  # said once, above the tables
+_SECTIONS = {  # title -> the module, and what else belongs there; a method stands where it is named first
+    "Tensors": ("", ("tensor", "tensor_like", "tensor_scalar", "query_tensor_attributes_of_uid")),
+    "Operations": ("operations", ()),
+    "Normalizations": ("norms", ()),
+    "Asking": ("inside", ("explain", "fused", "ranking", "refusals", "repairs", "cuts")),
+    "Building and choosing": ("planning", ("limit_fusion", "autotune", "validate", "build_operation_graph")),
+    "Running": ("running", ()),
+}
+_INTRODUCTION = """\
+The methods of `graphdnn.Graph`, named as in cuDNN's frontend where it has them. Operations also take `name` (for
+reports) and `compute_data_type` (the type of the arithmetic; else the graph's, else FLOAT, INT32 for integers, DOUBLE
+for doubles). Types are names (`"float16"`, `"f16"`), NumPy's or PyTorch's types, or members of `DataType`. Results are
+virtual until `set_output(True)`; their extents, strides and types are worked out, unless set. How a graph is written:
+[tutorial.md](tutorial.md).
+
+```python
+import graphdnn
+from graphdnn import NormPhase, ReductionOperator, ResampleMode
+
+graph = graphdnn.Graph("block", io_data_type="float32")
+x, scale, bias = graph.tensor([8, 16, 28, 28]), graph.tensor([1, 16, 1, 1]), graph.tensor([1, 16, 1, 1])
+y, *_ = graph.instancenorm(NormPhase.INFERENCE, x, scale, bias, graph.tensor_scalar(1e-5))  # epsilon is a tensor
+pooled, _ = graph.resample(graph.relu(y), ResampleMode.MAXPOOL, window=[2, 2])
+pooled.set_output(True)
+sums = graph.reduction(pooled, ReductionOperator.ADD).set_dim([8, 16, 1, 1]).set_output(True)
+graph.build()
+```"""
+
+
+def page(note: str, table: Table) -> str:
+    parts = ["# The graph builder", note, _INTRODUCTION]
+    seen: set[str] = set()
+    for title, (module, others) in _SECTIONS.items():
+        names = [name for name in dict.fromkeys((*_of_module(module), *others)) if name not in seen]
+        seen |= {*names}
+        parts += [f"## {title}", table(("method", "what it gives"), (_row(name) for name in names if _has(name)))]
+        if title == "Operations":
+            parts += ["Elementwise operations, by their operands:", table(("operands", "methods"), _elementwise())]
+    setters = [name for name in vars(Tensor) if name.startswith("set_")]
+    listed = ", ".join(
+        f"`{name}({', '.join(list(inspect.signature(getattr(Tensor, name)).parameters)[1:])})`" for name in setters
+    )
+    parts += ["## Of a tensor", f"{listed}: each returns the tensor, and a `get_` method reads the same."]
+    return "\n\n".join(parts) + "\n"
+
+
+def _of_module(module: str) -> list[str]:
+    """The public methods that one part of the builder defines, elementwise ones apart."""
+    if not module:
+        return []
+    (part,) = (cls for cls in Graph.__mro__ if cls.__module__ == f"graphdnn.builder.{module}")
+    return [name for name in vars(part) if not name.startswith("_") and name not in POINTWISE_METHODS]
+
+
+def _has(name: str) -> bool:
+    return bool(getattr(Graph, name, None)) and bool(inspect.getdoc(getattr(Graph, name)))
+
+
+def _row(name: str) -> tuple[str, str]:
+    member = getattr(Graph, name)
+    text = (inspect.getdoc(member) or "").split("\n\n")[0].replace("\n", " ").replace("``", "`")
+    return f"`{name}{'' if isinstance(member, property) else _arguments(member)}`", text
+
+
+def _arguments(member: Any) -> str:
+    parts, named_only = [], False
+    for parameter in inspect.signature(member).parameters.values():
+        if parameter.name in _EVERYWHERE:
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not named_only:
+            parts.append("*")
+            named_only = True
+        stars = {parameter.VAR_KEYWORD: "**", parameter.VAR_POSITIONAL: "*"}.get(parameter.kind, "")
+        default = "" if parameter.default is parameter.empty else f"={parameter.default!s}"
+        parts.append(f"{stars}{parameter.name}{default or ''}")
+    return f"({', '.join(parts)})"
+
+
+def _elementwise() -> Iterable[tuple[str, str]]:
+    """Methods that take the same operands and parameters, in a row."""
+    found: dict[str, list[str]] = {}
+    for name in POINTWISE_METHODS:
+        found.setdefault(_arguments(getattr(Graph, name)), []).append(f"`{name}`")
+    return ((f"`{arguments}`", ", ".join(names)) for arguments, names in found.items())
