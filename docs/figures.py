@@ -41,6 +41,22 @@ def summary(table: Table) -> str:
     return "\n\n".join(parts)
 
 
+def means(table: Table) -> str:
+    """The README's first screen: a line for each group that has peers."""
+    found = [data for data in map(_data, ORDER) if data and data["geometric_mean_ratio"]]
+    if not found:
+        return NONE
+    rows = []
+    for data in found:
+        ratios = [r["ratio"] for r in data["results"] if r["ratio"]]
+        rows.append(
+            [_title(data), len(ratios), f"{geometric_mean(ratios):.2f}", f"{min(ratios):.2f}", f"{max(ratios):.2f}"]
+        )
+    return (
+        f"{_about(found[0])}\n\n{table(['times as fast as the fastest peer', 'cases', 'mean', 'least', 'most'], rows)}"
+    )
+
+
 def _by_layout(data: dict[str, Any], table: Table) -> str:
     """Operation by type and layout: ours over the copy, and the ratio to the peer."""
     cells: dict[str, dict[str, str]] = {}

@@ -430,14 +430,17 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 README = FOLDER.parent / "README.md"
-BEGIN, END = "<!-- gpu figures: written by docs/generate.py -->", "<!-- end of gpu figures -->"
+FIGURES = "<!-- gpu figures: written by docs/generate.py -->", "<!-- end of gpu figures -->"
+MEANS = "<!-- gpu means: written by docs/generate.py -->", "<!-- end of gpu means -->"
 
 
 def readme() -> str:
     """The README with its tables of GPU figures as they are measured now."""
-    before, rest = README.read_text(encoding="utf-8").split(BEGIN)
-    after = rest.split(END)[1]
-    return f"{before}{BEGIN}\n\n{figures.summary(table)}\n\n{END}{after}"
+    text = README.read_text(encoding="utf-8")
+    for (begin, end), made in ((MEANS, figures.means(table)), (FIGURES, figures.summary(table))):
+        before, rest = text.split(begin)
+        text = f"{before}{begin}\n\n{made}\n\n{end}{rest.split(end)[1]}"
+    return text
 
 
 def main() -> int:
