@@ -57,7 +57,7 @@ class OverflowProof:
             return ""
         if self.arithmetic is DataType.INT64:
             return "scale the operands down: no integer type here is wider"
-        return f"accumulate in int64: set {self.attribute} to {DataType.INT64.c_name}"
+        return f"accumulate in int64: compute=i64 in a line, or {self.attribute} = {DataType.INT64.c_name}"
 
     def __str__(self) -> str:
         where = "in this data" if self.from_data else f"of {self.length} terms"

@@ -130,11 +130,12 @@ class Certificate:
     def _lines(self) -> Iterator[str]:
         exact = "exact: every plan of this class computes the same bits" if self.is_exact else "rounded"
         yield f"certificate of {self.plan} on {self.device}, from {self.basis}: {exact}"
+        unless = "" if all(proof.is_proved for proof in self.integers) else ", where no sum wraps"
         for title, entries in (
             ("numeric class", tuple(dict.fromkeys(map(str, self.numeric_class.operations)))),
             ("each operation adds at most", self.operations),
             ("overflow", self.integers),
-            ("largest error of each output", self.outputs),
+            (f"largest error of each output{unless}", self.outputs),
             ("notes", self.notes),
         ):
             if entries:
