@@ -268,7 +268,22 @@ def _field_rejections(cls: type[Spec], fields: Mapping[str, Any], error: Validat
             yield ATTR_MISSING.reject(where, label, "nothing", expected=expected, fix=fix)
         else:
             detail = item["msg"].removeprefix("Value error, ")
+            if item["type"] == "is_instance_of" and (enum := item["ctx"]["class"]) in _ENUMS:
+                detail = f"a member of {enum} is wanted"
+                fix = _member(_ENUMS[enum], item["input"], fix)
             yield ATTR_TYPE.reject(where, label, item["input"], expected=expected, fix=fix, detail=detail)
+
+
+_ENUMS = {enum.__name__: enum for enum in CEnum.__subclasses__()}
+
+
+def _member(enum: type[CEnum], given: object, fix: str) -> str:
+    """What to write for a member that was meant by its name, or ``fix`` where there are too many."""
+    names = list(enum.__members__)
+    near = [name for name in names if f"{given}" and name.startswith(f"{given}".upper())]
+    if near:
+        return f"write {enum.__name__}.{near[0]}"
+    return f"{enum.__name__} has {', '.join(names)}" if len(names) <= 16 else fix
 
 
 def _annotation_text(cls: type[Spec], field: str) -> str:

@@ -499,6 +499,16 @@ def test_open_types() -> None:
     _refused(g.validate, "builder.data_type.open")
 
 
+@pytest.mark.parametrize(
+    ("mode", "fix"), [("max", "ResampleMode.MAXPOOL"), ("pool", "ResampleMode has NEAREST, BILINEAR")]
+)
+def test_names_of_members_are_answered_with_members(mode: Any, fix: str) -> None:
+    g = Graph(io_data_type="f32")
+    with pytest.raises(BadParam, match="a member of ResampleMode is wanted") as caught:
+        g.resample(g.tensor([2, 4, 8, 8]), mode, [2, 2])
+    assert fix in caught.value.rejections[0].fix
+
+
 def test_unknown_types() -> None:
     _refused(lambda: Graph(io_data_type="f33"), "attr.type")
 

@@ -53,6 +53,18 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def _anchors(page: Path) -> set[str]:
+    """As a page on GitHub has them: words of the heading with hyphens between them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]), ids=lambda p: p.name)
+def test_links_into_a_page_name_a_heading(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text(encoding="utf-8")):
+        assert anchor in _anchors(page.parent / target if target else page), f"{page.name}: {target}#{anchor}"
+
+
 # Python in the pages. Blocks of a page follow each other; the names that a page takes for granted are these.
 
 HAVE_PYTHON = [page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if _blocks(page)]
