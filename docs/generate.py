@@ -382,7 +382,8 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
         - Convolution algorithms are honoured by name, each by its engine; on a GPU `IMPLICIT_PRECOMP_GEMM` and `ALGO_1`
           are the fastest of all products that write down no patches. On the host all are blocked products, and
           `IMPLICIT_GEMM` and `ALGO_0` ask for no workspace. The limits of the transforms (FFT, WINOGRAD) are refused,
-          the promised determinism is the manual's. `cudnnFind...` runs and times every algorithm. A call that is given
+          the promised determinism is the manual's. `cudnnFind...` runs and times every algorithm, and
+          returns `(count, results)`: `.algo`, `.status`, `.time` in milliseconds, `.memory`. A call that is given
           no workspace, or one that is too small, allocates for itself.
         - Integer convolutions (INT8 data, INT32 compute type) take any number of channels, NHWC, NCHW and NCHW_VECT_C,
           and write INT8 (rounded to nearest even, saturated), FLOAT or INT32. Inside `with profile("6.0"):`

@@ -60,6 +60,7 @@ FACTS = {
         "graph.conv_fprop(x, w, padding=[1, 1]",
         "graph.relu(",
     ],
+    "15_legacy_training.py": ["5x5 filters, each with its time: True", "learned: True", "v6.algorithm.filters"],
     "07_legacy_lstm.py": [
         "the forget gate's bias is (1, 16, 1)",
         "learned: True",
