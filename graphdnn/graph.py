@@ -202,9 +202,11 @@ def _collect(
                 )  # fmt: skip
         for port, tensor in op.outputs().items():
             if tensor.uid in producer:
-                first = operations[producer[tensor.uid]].label()
+                first, second = operations[producer[tensor.uid]].label(), op.label()
+                if first == second:
+                    first, second = f"operation {producer[tensor.uid]}", f"operation {i} (both {second})"
                 found.append(
-                    TWO_PRODUCERS.reject(where, f"{op.label()}.{port}", tensor.label(), first=first, second=op.label())
+                    TWO_PRODUCERS.reject(where, f"{op.label()}.{port}", tensor.label(), first=first, second=second)
                 )
             producer[tensor.uid] = i
     return tensors, producer, found

@@ -260,3 +260,8 @@ def test_other_ways(case: Callable[[], Any], rule: str) -> None:
         case()
     assert caught.value.rejections[0].rule == rule
     complete(caught.value.rejections[0])
+
+
+def test_operations_without_names_are_told_apart() -> None:
+    with pytest.raises(GraphdnnError, match=r"operation 0 and operation 1 \(both matmul\) write it"):
+        graph_descriptor(operation("matmul"), operation("matmul"))
