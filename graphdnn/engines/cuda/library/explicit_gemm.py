@@ -265,7 +265,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
         launches += 1
         pace = 1.0 if min(m, n) >= _NARROW else _NARROW_PACE
     phases["product"] = (product, float(read + written) / pace)
-    is_one_tap = not columns and roles.direction != "wgrad"
+    is_one_tap = not columns
     phases["ends"] = ((2 if is_one_tap else 1) * START * device.launch, OUTSIDE * written)
     blends = op.alpha != 1.0 or op.beta != 0.0
     if (columns and roles.direction == "dgrad") or task.op.epilogue or blends or kind is not result.data_type:
