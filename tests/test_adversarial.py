@@ -15,6 +15,7 @@ from graphdnn.engines.cuda.hopper import gemm as hopper_gemm
 from graphdnn.engines.cuda.hopper import halo as hopper_halo
 from graphdnn.engines.cuda.hopper import halo_dgrad as hopper_halo_dgrad
 from graphdnn.engines.cuda.hopper import halo_wgrad as hopper_halo_wgrad
+from graphdnn.engines.cuda.hopper import held as hopper_held
 from graphdnn.engines.cuda.hopper import matmul as hopper_matmul
 from graphdnn.engines.cuda.hopper import planes as hopper_planes
 from graphdnn.engines.cuda.hopper import planes_wgrad as hopper_planes_wgrad
@@ -41,6 +42,8 @@ CASES: tuple[tuple[Engine, Sum], ...] = (
     (hopper_planes_wgrad.ENGINE_TF32, Sum("f32", _LENGTH, is_wgrad=True)),
     (hopper_halo.ENGINE, Sum("f16", _LENGTH, taps=3)),
     (hopper_halo.ENGINE_TF32, Sum("f32", _LENGTH, taps=3)),
+    (hopper_held.ENGINE, Sum("f16", _LENGTH)),
+    (hopper_held.ENGINE, Sum("bf16", _LENGTH)),
     (hopper_across.ENGINE, Sum("f32", _LENGTH, spread=1)),
     (hopper_halo_dgrad.ENGINE, Sum("f16", _LENGTH, taps=3, spread=2)),
     (hopper_halo_dgrad.ENGINE_TF32, Sum("f32", _LENGTH // 2, taps=3, spread=2)),
