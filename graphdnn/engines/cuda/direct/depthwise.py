@@ -1,7 +1,7 @@
 """Engine ``cuda_depthwise``: fprop and dgrad with one channel per group, for all that ``cuda_direct`` leaves.
 
-Any filter, dilation and stride, one to three spatial axes, channels last or first. Nothing is staged in shared memory
-but filters: what neighbouring threads share they find in the cache (direct_depthwise.cu).
+Any filter, dilation and stride, one to three spatial axes, channels last or first. What neighbouring threads share they
+find in the cache, or among the rows that their block has copied to shared memory (direct_depthwise.cu).
 """
 
 from __future__ import annotations

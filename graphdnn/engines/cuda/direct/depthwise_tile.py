@@ -49,11 +49,6 @@ class Shape:
         """Of the image that is written, outermost first."""
         return self.problem.input if self.is_dgrad else self.problem.output
 
-    @property
-    def step(self) -> int:
-        """Gathered columns for ``stride`` written ones, or the other way round."""
-        return 1 if self.is_dgrad else self.stride
-
 
 @dataclass(frozen=True, slots=True)
 class Tile:

@@ -18,6 +18,7 @@ from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Pa
 from graphdnn.engines.cuda.generator.quotient import magic
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import GridSample, GridSampleBackward
 from graphdnn.tensors import TensorSpec, stride_order
@@ -25,7 +26,7 @@ from graphdnn.tensors import TensorSpec, stride_order
 _THREADS = 256
 _BLOCKS_PER_SM = 16
 _TILE_ROWS, _TILE_COLUMNS = 8, 32  # pixels of a block
-_CHANNELS, _CHANNELS_OF_IMAGE = 8, 16  # of a thread
+_CHANNELS = 8  # of a thread
 _SLICES = 8  # threads that share the channels of a position
 _LOOK = 0.5  # operations of a thread on a position that its tile looks at
 _INT_MAX = 2**31 - 1
@@ -102,10 +103,15 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     return DeviceKernel("grid_sample_bwd", (_image(anchor), _grid(anchor)))
 
 
+def _channels_of_image(op: GridSampleBackward) -> int:
+    """Of a thread: sums in double are two registers."""
+    return 8 if op.compute_type is DataType.DOUBLE else 16
+
+
 def _image(op: GridSampleBackward) -> Launch:
     parameters = _described(op, ("grid", "dy"), "dx")
     n, c, height, width = op.x.extents
-    across, down, groups = -(-width // _TILE_COLUMNS), -(-height // _TILE_ROWS), -(-c // _CHANNELS_OF_IMAGE)
+    across, down, groups = -(-width // _TILE_COLUMNS), -(-height // _TILE_ROWS), -(-c // _channels_of_image(op))
     for field, value in (("tiles_across", across), ("tiles_down", down), ("groups", groups)):
         parameters.integer(field, value)
     text = kernel_text(
@@ -117,7 +123,7 @@ def _image(op: GridSampleBackward) -> Launch:
             "THREADS": _TILE_ROWS * _TILE_COLUMNS,
             "TILE_ROWS": _TILE_ROWS,
             "TILE_COLUMNS": _TILE_COLUMNS,
-            "CHANNELS": _CHANNELS_OF_IMAGE,
+            "CHANNELS": _channels_of_image(op),
             "Compute": COMPUTE_TYPE[op.compute_type],
             "Index": _counted(op.dy, op.dx),
         },
@@ -154,7 +160,7 @@ def _backward_cost(task: Task, knobs: Knobs) -> Cost:
     op = task.op.anchor
     assert isinstance(op, GridSampleBackward)
     n, c, height, width = op.x.extents
-    tiles = -(-height // _TILE_ROWS) * -(-width // _TILE_COLUMNS) * -(-c // _CHANNELS_OF_IMAGE)
+    tiles = -(-height // _TILE_ROWS) * -(-width // _TILE_COLUMNS) * -(-c // _channels_of_image(op))
     looks = n * tiles * prod(op.grid.extents[1:3]) * _LOOK
     return device_cost(task, looks / task.device.rate(op.compute_type), launches=2)
 
