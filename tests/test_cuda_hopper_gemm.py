@@ -240,6 +240,12 @@ def test_odd_images_are_turned_by_a_copy(text: str) -> None:
 
 
 @emulated
+def test_old_contents_of_odd_images() -> None:
+    (conv,) = operations("conv x=f16[2,72,5,7] w=f16[72,72,3,3] pad=1")
+    check([conv.model_copy(update={"beta": -2.0})])
+
+
+@emulated
 @pytest.mark.parametrize("layout", ["nhwc", ""])
 def test_infinities_stay_where_they_are(layout: str) -> None:
     """Padding and what lies beyond the product are zeros times zeros."""

@@ -36,6 +36,8 @@ class Turned:
 def _lies_odd(op: FusedOp) -> bool:
     if not isinstance(op.anchor, ConvolutionOperation) or op.exit is not None or len(op.outputs) != 1:
         return False
+    if op.anchor.reads_output:  # old contents lie as the graph says
+        return False
     (result,) = op.outputs
     roles = Roles.of(op.anchor)
     if roles.direction == "wgrad" or not is_addressable(result) or result.elements != roles.output.elements:
