@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.direct.depthwise_needs import CHANNEL, COLUMN, depthwise_needs, is_forward
-from graphdnn.engines.cuda.direct.depthwise_tile import Shape, Tile, band_bytes, blocks_of, choose, chunk, seconds
+from graphdnn.engines.cuda.direct.depthwise_needs import CHANNEL, COLUMN, depthwise_needs
+from graphdnn.engines.cuda.direct.depthwise_tile import Shape, Tile, band_bytes, blocks_of, choose, chunk
 from graphdnn.engines.cuda.direct.geometry import element_bytes
+from graphdnn.engines.cuda.direct.tile import DeviceOf
 from graphdnn.engines.cuda.generator.convolution_needs import convolution_of
 from graphdnn.engines.cuda.generator.convolution_roles import Roles, padded
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
@@ -25,7 +26,7 @@ from graphdnn.engines.cuda.generator.space import Space, is_addressable
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task
 from graphdnn.engines.work import bytes_moved
-from graphdnn.enums import KnobType
+from graphdnn.enums import DataType, KnobType
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvolutionOperation
 from graphdnn.tensors import TensorSpec
@@ -102,11 +103,15 @@ def _channels_inside(w: TensorSpec, groups: int, spatial: int) -> tuple[int, ...
     return tuple(strides)
 
 
+def _chosen(shape: Shape, device: DeviceSpec, knobs: Knobs) -> tuple[Tile, float]:
+    return choose(shape, DeviceOf.of(device, device.rate(DataType.FLOAT)), knobs[_COLUMNS.type])
+
+
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     assert isinstance(op.anchor, ConvolutionOperation)
     sides = _Sides.of(op.anchor)
     roles, shape, p = sides.roles, sides.shape, sides.roles.problem
-    tile = choose(shape, device, knobs[_COLUMNS.type])
+    tile, _ = _chosen(shape, device, knobs)
     steps = Steps(op, device)
     filter, filter_strides = _filter(sides, tile, steps)
     compute = COMPUTE_TYPE[roles.op.compute_type]
@@ -171,18 +176,16 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     shape = _Sides.of(convolution_of(task)).shape
-    tile = choose(shape, task.device, knobs[_COLUMNS.type])
-    arithmetic = seconds(shape, tile, task.device) + other_seconds(task)
-    return device_cost(
-        task, arithmetic, _AGAIN * bytes_moved(task.op), 1 if tile.in_table or shape.along_columns else 2
-    )
+    tile, seconds = _chosen(shape, task.device, knobs)
+    launches = 1 if tile.in_table or shape.along_columns else 2
+    return device_cost(task, seconds + other_seconds(task), _AGAIN * bytes_moved(task.op), launches)
 
 
 ENGINE = cuda_engine(
     id=84,
     name="cuda_depthwise",
     summary="fprop and dgrad of depthwise convolutions: any filter, dilation, stride, number of axes, either layout",
-    needs=depthwise_needs("cuda_depthwise", is_forward, "conv_fprop or conv_dgrad"),
+    needs=depthwise_needs("cuda_depthwise", filter_gradient=False),
     cost=_cost,
     generate=generate,
     knobs=(_COLUMNS,),

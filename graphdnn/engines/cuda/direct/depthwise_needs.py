@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from graphdnn.checks import Each, Empty, Equals, OneOf
-from graphdnn.engines.cuda.direct.needs import COMPUTE
+from graphdnn.checks import Each, Empty, Equals
+from graphdnn.engines.cuda.direct.needs import compute_need, kernel_need
 from graphdnn.engines.cuda.generator.convolution_needs import (
-    Condition,
     convolution_of,
     coordinates_need,
-    direction_need,
     is_convolution,
     problem_of,
     prologue_need,
     roles_of,
 )
 from graphdnn.engines.cuda.generator.space import is_addressable
-from graphdnn.engines.engine import Task, kind_need, need, needs_rule
+from graphdnn.engines.engine import Task, need, needs_rule
 from graphdnn.operations import ConvBackwardFilter
 from graphdnn.rules import Constraint
 from graphdnn.tensors import TensorSpec
@@ -23,7 +21,7 @@ from graphdnn.tensors import TensorSpec
 CHANNEL, COLUMN = 1, 5  # coordinates of an image
 
 
-def is_forward(task: Task) -> bool:
+def _is_forward(task: Task) -> bool:
     """fprop or dgrad."""
     return is_convolution(task) and not isinstance(task.op.anchor, ConvBackwardFilter)
 
@@ -49,26 +47,13 @@ def _apart(task: Task) -> str:
     return " and ".join(f"strides {t.strides}" for t in images)
 
 
-def depthwise_needs(prefix: str, is_ours: Condition, tag: str) -> tuple[Constraint, ...]:
-    """``tag``: of the operations that are served."""
+def depthwise_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...]:
+    is_ours = is_filter_gradient if filter_gradient else _is_forward
     return (
         needs_rule(f"{prefix}.operation", "conv"),
-        direction_need(
-            prefix,
-            tag,
-            reason="the filter gradient sums over pixels, the other directions over taps: they are two kernels",
-            when=lambda task: is_convolution(task) and not is_ours(task),
-        ),
+        kernel_need(prefix, is_ours, filter_gradient=filter_gradient),
         prologue_need(prefix, is_ours, "several threads read an element: it goes"),
-        kind_need(
-            f"{prefix}.compute_type",
-            "conv.compute_type",
-            lambda task: task.op.main.compute_type,
-            OneOf(*COMPUTE),
-            reason="sums are kept in 32-bit registers",
-            fix="accumulate in FLOAT or INT32",
-            when=is_ours,
-        ),
+        compute_need(prefix, is_ours),
         need(
             f"{prefix}.channels_per_group",
             "w.dims[1]",

@@ -8,8 +8,8 @@ from functools import lru_cache
 from math import gcd
 
 from graphdnn.convolution import ConvProblem
-from graphdnn.device import DeviceSpec
-from graphdnn.enums import DataType
+from graphdnn.engines.cuda.direct.tile import DeviceOf
+from graphdnn.multiprocessor import RESERVED
 
 _THREADS = 256  # of a block, about
 _TABLE = 40 * 1024  # bytes of filters that a block keeps in shared memory at most
@@ -23,9 +23,10 @@ _AROUND = 40  # instructions of a thread beside its taps' rows: addresses, the e
 _ACCESS = 6.0  # instructions that an access is worth
 _ROW = 14  # instructions for each row that a thread reads
 _SHARE = 0.5  # of the data sheet's multiply-adds that such a kernel reaches
-_CACHE_SHARE = 1.1  # of the data sheet's bandwidth of memory: what the second level of cache gives
-_WARPS, _MOST_WARPS, _MOST_BLOCKS = 24, 64, 16  # of a multiprocessor: that keep it busy, and that it holds
-_SHARED, _KEPT_FREE = 160 * 1024, 1024  # bytes of a multiprocessor's shared memory, and what a block costs besides
+_CACHE_SHARE = 1.25  # of what a copy through memory reaches: what the second level of cache gives
+_WARPS = 24  # that keep a multiprocessor busy
+_MOST_BLOCKS = 16  # of a multiprocessor, that others do not wait for
+_SHARED = 0.7  # of a multiprocessor's memory, which blocks share; the rest is cache
 _WAITING = 1.7  # times as long where reads are not under way all at once
 
 
@@ -211,29 +212,28 @@ def _read(shape: Shape, tile: Tile) -> float:
     return float(p.n * depth * columns * rows * channels * band_bytes(shape, replace(tile, band=band)))
 
 
-def seconds(shape: Shape, tile: Tile, device: DeviceSpec) -> float:
-    """Of arithmetic, and of what is read beside it."""
-    return _seconds(shape, tile, device.rate(DataType.FLOAT) / 2, device.bandwidth)
-
-
-def _warps(shape: Shape, tile: Tile) -> float:
+def _warps(shape: Shape, tile: Tile, device: DeviceOf) -> float:
     """That a multiprocessor holds at a time."""
-    shared = _KEPT_FREE + band_bytes(shape, tile) + 4 * tile.in_table * tile.lanes * tile.v * shape.problem.taps
-    return min(_MOST_WARPS, min(_MOST_BLOCKS, _SHARED // shared) * tile.threads / 32)
+    shared = RESERVED + band_bytes(shape, tile) + 4 * tile.in_table * tile.lanes * tile.v * shape.problem.taps
+    return min(device.warps, min(_MOST_BLOCKS, int(_SHARED * device.shared_memory) // shared) * tile.threads / 32)
 
 
-def _seconds(shape: Shape, tile: Tile, rate: float, bandwidth: float) -> float:
-    slower = (1.0 if tile.band or shape.along_columns else _WAITING) * max(1.0, _WARPS / _warps(shape, tile))
-    return slower * max(_instructions(shape, tile) / (rate * _SHARE), _read(shape, tile) / (bandwidth * _CACHE_SHARE))
+def _seconds(shape: Shape, tile: Tile, device: DeviceOf) -> float:
+    slower = (1.0 if tile.band or shape.along_columns else _WAITING) * max(
+        1.0, _WARPS / max(1.0, _warps(shape, tile, device))
+    )
+    arithmetic = _instructions(shape, tile) / (device.rate * _SHARE)
+    return slower * max(arithmetic, _read(shape, tile) / (device.bandwidth * _CACHE_SHARE))
 
 
 @lru_cache(maxsize=256)
-def _choose(shape: Shape, columns: int, rate: float, bandwidth: float) -> Tile:
+def choose(shape: Shape, device: DeviceOf, columns: int = 0) -> tuple[Tile, float]:
+    """The tile of the least predicted time, and that: seconds of arithmetic, and of what is read beside it.
+
+    ``columns``: of a thread, where they are asked for.
+    """
     tiles = list(_tiles(shape))
     asked = [tile for tile in tiles if tile.tw == columns]
-    return min(asked or tiles, key=lambda tile: _seconds(shape, tile, rate, bandwidth))
-
-
-def choose(shape: Shape, device: DeviceSpec, columns: int = 0) -> Tile:
-    """The tile of the least predicted time. ``columns``: of a thread, where they are asked for."""
-    return _choose(shape, columns, device.rate(DataType.FLOAT) / 2, device.bandwidth)
+    found = [(_seconds(shape, tile, device), tile) for tile in asked or tiles]
+    seconds, tile = min(found, key=lambda pair: pair[0])
+    return tile, seconds

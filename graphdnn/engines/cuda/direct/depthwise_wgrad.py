@@ -220,7 +220,7 @@ ENGINE = cuda_engine(
     name="cuda_depthwise_wgrad",
     summary="filter gradient of depthwise convolutions: any dilation, stride, number of axes, either layout",
     needs=(
-        *depthwise_needs("cuda_depthwise_wgrad", is_filter_gradient, "conv_wgrad"),
+        *depthwise_needs("cuda_depthwise_wgrad", filter_gradient=True),
         need(
             "cuda_depthwise_wgrad.taps",
             "w.dims",

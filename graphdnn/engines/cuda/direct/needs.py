@@ -122,6 +122,28 @@ def reach_need(prefix: str, when: Condition) -> Constraint:
     )
 
 
+def kernel_need(prefix: str, is_ours: Condition, *, filter_gradient: bool) -> Constraint:
+    """The direction that a kernel is for."""
+    return direction_need(
+        prefix,
+        "conv_wgrad" if filter_gradient else "conv_fprop or conv_dgrad",
+        reason="the filter gradient sums over pixels, the other directions over taps: they are two kernels",
+        when=lambda task: is_convolution(task) and not is_ours(task),
+    )
+
+
+def compute_need(prefix: str, is_ours: Condition) -> Constraint:
+    return kind_need(
+        f"{prefix}.compute_type",
+        "conv.compute_type",
+        lambda task: task.op.main.compute_type,
+        OneOf(*COMPUTE),
+        reason="sums are kept in 32-bit registers",
+        fix="accumulate in FLOAT or INT32",
+        when=is_ours,
+    )
+
+
 def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...]:
     """What a direct convolution asks for; ids begin with ``prefix``."""
 
@@ -133,22 +155,9 @@ def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...
 
     return (
         needs_rule(f"{prefix}.operation", "conv"),
-        direction_need(
-            prefix,
-            "conv_wgrad" if filter_gradient else "conv_fprop or conv_dgrad",
-            reason="the filter gradient sums over pixels, the other directions over taps: they are two kernels",
-            when=lambda task: is_convolution(task) and not is_ours(task),
-        ),
+        kernel_need(prefix, is_ours, filter_gradient=filter_gradient),
         *row_needs(prefix, is_ours, "the kernel walks down the rows of an image"),
-        kind_need(
-            f"{prefix}.compute_type",
-            "conv.compute_type",
-            lambda task: task.op.main.compute_type,
-            OneOf(*COMPUTE),
-            reason="sums are kept in 32-bit registers",
-            fix="accumulate in FLOAT or INT32",
-            when=is_ours,
-        ),
+        compute_need(prefix, is_ours),
         *window_needs(
             prefix,
             is_image,
