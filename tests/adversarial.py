@@ -148,11 +148,20 @@ def _has_infinity(kind: DataType) -> bool:
     return kind is not DataType.FP8_E4M3
 
 
+def _longest(n: int, windows: bool, spread: int, stays: bool, taps: int) -> int:
+    if windows:
+        return _WINDOW[0] * _WINDOW[1] * 4
+    if spread:  # its filter stays in shared memory, of which there may be no more than that
+        return n
+    return 1024 if stays else 4608 if taps > 1 else 1 << 20
+
+
 class Sum:
     """A problem of such sums: a convolution of one tap, its filter's gradient or a product of matrices.
 
     ``taps``: of a filter whose other taps are zeros, or of which the one in the middle is looked at. ``windows``: over
     the windows of 4 channels that a first layer has, side by side. ``spread``: an image's gradient, of that stride.
+    ``stays``: on an engine that keeps whole filters in shared memory.
     """
 
     def __init__(
@@ -167,13 +176,14 @@ class Sum:
         behind: bool = False,
         windows: bool = False,
         spread: int = 0,
+        stays: bool = False,
         layout: str = "nhwc",
     ) -> None:
         self.n, self.is_matmul, self.is_wgrad, self.taps = n, is_matmul, is_wgrad, taps
         self._is_fast, self._type, self._is_behind, self._is_windows = fast, kind, behind, windows
         self._spread, self._layout = spread, layout
-        # The filter of a gradient with strides stays in shared memory.
-        self.longest = _WINDOW[0] * _WINDOW[1] * 4 if windows else n if spread else 4608 if taps > 1 else 1 << 20
+        self._stays = stays
+        self.longest = _longest(n, windows, spread, stays, taps)
         assert n <= self.longest
         self.pixels, self.results = 64, 32
         if is_matmul:
@@ -209,8 +219,8 @@ class Sum:
         """As long."""
         kinds = {"is_matmul": self.is_matmul, "is_wgrad": self.is_wgrad, "fast": self._is_fast}
         kinds |= {"behind": self._is_behind, "windows": self._is_windows}
-        kinds |= {"spread": self._spread}
-        return Sum(self._type, n, taps=self.taps, layout=self._layout, **kinds)
+        kinds |= {"stays": self._stays}
+        return Sum(self._type, n, taps=self.taps, spread=self._spread, layout=self._layout, **kinds)
 
     def draw(self, how: Callable[..., Sums]) -> Sums:
         """Rounded to the operands' type."""

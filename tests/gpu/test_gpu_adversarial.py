@@ -16,7 +16,7 @@ from graphdnn.enums import KnobType
 from graphdnn.machine import device_spec
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # warnings of other libraries are theirs
-LONG = (4608, 65536)
+LONG = (1024, 4608, 65536)
 
 _NAMES = [f"{engine.name}-{problem}" for engine, problem in CASES]
 
