@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -78,8 +79,17 @@ def test_arguments_by_name() -> None:
             v6.cudnnSetActivationDescriptor(*args, **named)
 
 
+def test_signatures() -> None:
+    """What help() and editors show are C's parameters."""
+    for name, row in functions().items():
+        call = getattr(v6, name)
+        if "\nWith " not in call.__doc__:  # two signatures
+            assert list(inspect.signature(call).parameters) == [p.name for p in row.inputs]
+
+
 @pytest.mark.parametrize("value", [2, 2.0, np.float32(2), np.array([2.0]), ctypes.c_float(2), ctypes.c_double(2),
-                                   ctypes.pointer(ctypes.c_float(2)), (ctypes.c_double * 1)(2)])  # fmt: skip
+                                   ctypes.pointer(ctypes.c_float(2)), ctypes.byref(ctypes.c_float(2)),
+                                   ctypes.byref((ctypes.c_float * 2)(1, 2), 4), (ctypes.c_double * 1)(2)])  # fmt: skip
 def test_forms_of_scalars(value: Any) -> None:
     y = np.ones((1, 1, 1, 2), np.float32)
     v6.cudnnScaleTensor(v6.cudnnCreate(), tensor(y.shape), y, value)
@@ -101,11 +111,12 @@ def memories(a: np.ndarray) -> Iterator[Any]:
     yield a.ctypes.data
     yield ctypes.c_void_p(a.ctypes.data)
     yield a.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+    yield ctypes.byref(ctypes.c_char.from_address(a.ctypes.data))
     yield type("Foreign", (), {"__array_interface__": a.__array_interface__, "owner": a})()
     yield type("Foreign", (), {"__dlpack__": a.__dlpack__, "__dlpack_device__": a.__dlpack_device__})()
 
 
-@pytest.mark.parametrize("form", range(8))
+@pytest.mark.parametrize("form", range(9))
 def test_forms_of_memory(form: int) -> None:
     y = np.arange(6, dtype=np.float32).reshape(1, 2, 1, 3)
     given = list(memories(y))[form]

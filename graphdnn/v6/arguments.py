@@ -40,7 +40,8 @@ _UNKNOWN_ALGORITHM = {
     "cudnnGetCTCLossWorkspaceSize": Status.NOT_SUPPORTED,
 }  # where an enumerator that does not exist has a status of its own
 _FIRST = 4096  # the first page is never mapped
-_POINTERS = (ctypes.c_void_p, ctypes._Pointer, ctypes.Array)
+_REFERENCE = type(ctypes.byref(ctypes.c_float()))  # ctypes has no name for it
+_POINTERS = (ctypes.c_void_p, ctypes._Pointer, ctypes.Array, _REFERENCE)
 
 
 class Address:
@@ -214,6 +215,10 @@ def _scalar(where: str, name: str) -> Reader:
 
 def _pointed_at(value: Any) -> float | None:
     """The number that a scalar argument stands for; None when it stands for none."""
+    if isinstance(value, _REFERENCE):
+        kind: Any = type(value._obj)  # type: ignore[attr-defined]
+        element = kind._type_ if issubclass(kind, ctypes.Array) else kind
+        value = ctypes.cast(value, ctypes.POINTER(element))  # with byref's offset
     if isinstance(value, ctypes._Pointer) and value:
         value = value.contents
     if isinstance(value, ctypes.Array) and len(value) == 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import Parameter, Signature
 from typing import Any
 
 from graphdnn.enums import Status
@@ -84,8 +85,20 @@ def by_count(call: Call, other: Call, count: int) -> Call:
 
 def _finished(call: Call, row: Function, names: tuple[str, ...]) -> Call:
     call.__name__ = call.__qualname__ = row.name
+    call.__signature__ = _signature(row)  # type: ignore[attr-defined]
     call.__doc__ = f"{row.name}({', '.join(names)}) -> {', '.join(p.name for p in row.results) or 'None'}"
     return call
+
+
+def _signature(row: Function) -> Signature:
+    """What help() and editors show."""
+    missing = Parameter.empty
+    return Signature(
+        [
+            Parameter(p.name, Parameter.POSITIONAL_OR_KEYWORD, default=None if p.optional else missing)
+            for p in row.inputs
+        ]
+    )
 
 
 def _in_order(
