@@ -61,6 +61,14 @@ CASES = [
     # One tap: pixels of all images are a plane.
     ("conv x=f32[2,40,9,11]nhwc w=f32[200,40,1,1]nhwc + bias + residual", "8x8x256_2resident"),
     ("dgrad dy=f32[2,64,9,11]nhwc w=f32[64,80,1,1]nhwc dx=[2,80,9,11]", "8x16x128_2resident"),
+    # Three axes: each tap along the first reads patches of another slice.
+    ("conv x=f16[2,24,4,9,10]nhwc w=f16[40,24,2,3,3]nhwc pad=1 spatial=3 + bias + relu", "8x8x64_2resident"),
+    ("conv x=bf16[1,32,5,9,8]nhwc w=bf16[32,32,2,3,2]nhwc pad=1 mode=conv spatial=3 + residual", "8x8x32_3resident"),
+    ("conv x=f16[1,72,5,9,8]nhwc w=f16[40,72,3,3,3]nhwc pad=1 stride=2,1,1 dil=1,2,1 spatial=3", "8x8x64_2ring"),
+    ("conv x=f16[2,64,3,8,9]nhwc w=f16[128,64,3,3,3]nhwc pad=1 spatial=3 + bias + residual + relu", "2x8x8x128_2ring"),
+    ("dgrad dy=f16[2,24,3,9,9]nhwc w=f16[24,40,3,3,3]nhwc dx=[2,40,3,9,9] pad=1 spatial=3", ""),
+    ("dgrad dy=f32[1,40,5,9,9]nhwc w=f32[40,24,3,2,3]nhwc dx=[1,24,9,10,9] pad=0,0,1 dil=2,1,1 spatial=3", ""),
+    ("conv x=i8[1,160,3,9,9]nhwc w=i8[64,160,3,3,3]nhwc pad=1 compute=i32 out=i8 spatial=3 + relu", "8x8x64_2ring"),
 ]
 
 
@@ -77,6 +85,12 @@ REPEATED = [
     ("conv x=bf16[1,64,17,9]nhwc w=bf16[200,64,3,3]nhwc pad=1 + bias", "8x8x96_2ring", 1),
     ("dgrad dy=f16[2,136,9,9]nhwc w=f16[136,64,3,3]nhwc dx=[2,64,9,9] pad=1", "8x8x64_2ring", 2),
     ("dgrad dy=bf16[3,136,9,11]nhwc w=bf16[136,104,3,3]nhwc dx=[3,104,9,11] pad=1 + residual", "2x8x8x128_2ring", 2),
+    (
+        "conv x=f16[2,32,4,9,17]nhwc w=f16[32,32,3,3,3]nhwc pad=1 spatial=3 + bias + residual + relu",
+        "8x8x32_3resident",
+        1,
+    ),
+    ("dgrad dy=f16[2,72,3,9,17]nhwc w=f16[72,40,3,3,3]nhwc dx=[2,40,3,9,17] pad=1 spatial=3", "8x8x64_2ring", 2),
 ]
 
 
@@ -91,6 +105,8 @@ WIDE = "conv x=f16[8,320,64,64]nhwc w=f16[320,320,3,3]nhwc pad=1 + bias + relu"
 BACKWARD = "dgrad dy=f16[8,320,64,64]nhwc w=f16[320,320,3,3]nhwc dx=[8,320,64,64] pad=1"
 ADDED = "conv x=f16[32,256,56,56]nhwc w=f16[256,256,3,3]nhwc pad=1 + bias + residual + relu"
 FLOATS = "conv x=f32[64,64,56,56]nhwc w=f32[64,64,3,3]nhwc pad=1 + bias + residual + relu"
+VOLUME = "conv x=f16[2,32,64,64,64]nhwc w=f16[32,32,3,3,3]nhwc pad=1 spatial=3 + bias + relu"
+VIDEO = "conv x=f16[8,64,16,56,56]nhwc w=f16[128,64,3,3,3]nhwc pad=1 spatial=3 + bias + residual + relu"
 COMPILED = [
     *((NARROW, tile) for tile in ("8x8x64_2resident", "8x8x64_3resident", "8x8x64_4resident", "4x28x64_2resident")),
     ("conv x=f16[16,64,112,112]nhwc w=f16[128,64,3,3]nhwc pad=1 + bias + relu", "8x8x128_2resident"),
@@ -98,6 +114,8 @@ COMPILED = [
     (BACKWARD, "8x16x160_2ring"),
     (ADDED, "2x8x8x128_2ring"),
     ("conv x=f32[64,64,56,56]nhwc w=f32[256,64,1,1]nhwc + bias + relu", "8x8x256_2resident"),
+    (VOLUME, "8x8x32_4resident"),
+    (VIDEO, "2x8x8x128_2ring"),
     *((FLOATS, tile) for tile in ("8x8x64_2resident", "8x8x64_3resident")),
 ]
 

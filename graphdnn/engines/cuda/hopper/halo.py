@@ -30,7 +30,7 @@ from graphdnn.engines.cuda.hopper.fields import Layout, describe_work, last_slic
 from graphdnn.engines.cuda.hopper.flat import flat_map, flat_product, flat_space, is_flat
 from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.halo_needs import halo_needs
-from graphdnn.engines.cuda.hopper.halo_shape import Taps, shape_of
+from graphdnn.engines.cuda.hopper.halo_shape import Taps, channels_of_row, shape_of
 from graphdnn.engines.cuda.hopper.halo_tiles import TILE, choose
 from graphdnn.engines.cuda.hopper.maps import filter_map, is_permutable, patch_map, permuted_filter_map, walk_of
 from graphdnn.engines.cuda.hopper.operands import is_exchanged, operands
@@ -53,6 +53,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     roles, choice = product.roles, choose(shape, device, knobs)
     assert choice is not None, "a rule asks for a patch that fits"
     tile, flat = choice.tile, is_flat(op)
+    spatial = 3 if roles.problem.spatial == 3 and not flat else 2
     steps = Steps(op, device)
     image, filter = (operand.prepared(steps) for operand in operands(roles))
     parameters = Parameters(steps.places)
@@ -63,7 +64,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     widest = max(ELEMENTS[t.data_type].bytes for t in op.outputs)
     held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and widest > 2 else _COLUMNS_OF_A_THREAD
     is_rounded = image.spec.data_type is DataType.FLOAT  # what tensor cores would only cut off
-    patch = flat_map(image, *tile.reached(shape)) if flat else patch_map(image, *tile.reached(shape))
+    reached = tile.reached(shape)
+    patch = flat_map(image, *reached) if flat else patch_map(image, *reached, spatial=spatial)
     parameters.maps("gathered", [(image.spec, replace(patch, is_rounded=is_rounded))])
     rows = PANEL if across_filter else tile.bn
     columns = permuted_filter_map(filter, rows, held) if is_permuted else filter_map(filter, rows)
@@ -76,14 +78,15 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, keeps=True, condition="is_there")
     residual = streamed_residual(op, product) if tile.streams(shape) else None
     if residual is not None:
-        boxes = residual_patch_map(out_space, residual, tile.tall, tile.wide)
+        boxes = residual_patch_map(out_space, residual, tile.tall, tile.wide, spatial)
         parameters.maps("residual", [(residual, boxes)])
         body.given(residual, "kept.residual[e]")
     steps.finish(body, "acc", compute)
     groups, across = tile.groups_of_rows(shape), -(-shape.columns // tile.bn)
     layout = Layout.of(sizes, PANEL * groups * tile.consumers, tile.bn)
     walks = [walk_of(product, residue) for residue in product.residues]
-    describe_work(parameters, product, sizes, layout, walks, shape.blocks, 0 if across_filter else filter.tap_stride)
+    blocks, tap_pitch = -(-product.channels // channels_of_row(product)), 0 if across_filter else filter.tap_stride
+    describe_work(parameters, product, sizes, layout, walks, blocks, tap_pitch)
     down, aside = tile.patches(shape)
     patches, taps = shape.images * down * aside, Taps.of(product)
     for name, value in {
@@ -114,7 +117,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "TAPS_H": shape.taps[0], "TAPS_W": shape.taps[1], "STEP_H": shape.step[0], "STEP_W": shape.step[1],
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
             "WGRAD": False, "TURNED": False, "ACROSS_FILTER": across_filter, "PERMUTED": is_permuted,
-            "RESIDUES": 1, "SPATIAL": 2, "SPLIT": False, "LAST_SLICES": last_slices(product),
+            "RESIDUES": 1, "SPATIAL": spatial, "SPLIT": False, "LAST_SLICES": last_slices(product),
             "STAYS": image.spec.data_type in INTEGERS and (tile.is_resident or grid[0] % across == 0),
             "NEIGHBOURS": held, "FETCHED": 0 if tile.is_resident else body.fetched, "WIDTH": width,
             "Element": STORAGE[image.spec.data_type], "Accumulator": compute,

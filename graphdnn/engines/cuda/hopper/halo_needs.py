@@ -48,6 +48,7 @@ def halo_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             stride="neighbouring rows of the product read neighbouring pixels, as they lie in shared memory",
             groups="a patch is multiplied by the filters of one group",
             shares=lambda task: not is_flat(task.op),
+            volumes=True,
         ),
         prologue_need(prefix, is_convolution),
         image_need(
@@ -67,6 +68,6 @@ def halo_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             reason="a patch with the pixels around it lies in shared memory twice for each warpgroup, beside filters"
             " of one tap, all of them",
             fix="nothing to do: another engine serves large and dilated filters, and one tap of many channels",
-            when=lambda task: _is_pixels(task) and is_one_walk(task) and not _fits(task),
+            when=lambda task: _is_pixels(task) and is_one_walk(task, volumes=True) and not _fits(task),
         ),
     )

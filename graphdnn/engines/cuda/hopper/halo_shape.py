@@ -1,4 +1,7 @@
-"""A convolution of unit stride as hopper_halo.cu walks through it: lines and pixels, and its taps in both."""
+"""A convolution of unit stride as hopper_halo.cu walks through it: slices, lines and pixels, and its taps in them.
+
+Each tap along the first of three axes reads patches of another slice: they are further blocks of what is summed.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_pl
 from graphdnn.engines.once import once
 from graphdnn.fusion.fused import FusedOp
 
-_LINE, _PIXEL = 1, 2  # the spatial axes that there are, of three
+_SLICE, _LINE, _PIXEL = range(3)
 
 
 def channels_of_row(product: Product) -> int:
@@ -29,9 +32,9 @@ def channels_of_row(product: Product) -> int:
 def shape_of(op: FusedOp) -> Shape:
     product = product_of(op)
     (residue,) = product.residues
-    blocks = -(-product.channels // channels_of_row(product))
+    blocks, depth = -(-product.channels // channels_of_row(product)), residue.taps[_SLICE]
     is_across = product.roles.direction == "dgrad" and not is_exchanged(product.roles)
-    images = product.roles.problem.n
+    images = product.roles.problem.n * residue.pixels[_SLICE]
     if is_flat(op):
         images, (residue,) = 1, flat_product(product).residues
     return Shape(
@@ -39,8 +42,8 @@ def shape_of(op: FusedOp) -> Shape:
         pixels=(residue.pixels[_LINE], residue.pixels[_PIXEL]),
         taps=(residue.taps[_LINE], residue.taps[_PIXEL]),
         step=(abs(product.tap_step[_LINE]), abs(product.tap_step[_PIXEL])),
-        blocks=blocks,
-        slices=blocks * ROW // SLICE - (ROW // SLICE - last_slices(product)),
+        blocks=blocks * depth,
+        slices=(blocks * ROW // SLICE - (ROW // SLICE - last_slices(product))) * depth,
         columns=product.outer_channels,
         column_unit=PANEL if is_across else 1,
         result_bytes=sizes_of(op).result_bytes,
@@ -53,19 +56,19 @@ class Taps:
     """Number in the filter of the tap that reads the first pixels of a patch, and of those after it."""
 
     first: int
-    pace: tuple[int, int]
+    pace: tuple[int, int, int]
 
     @classmethod
     def of(cls, product: Product) -> Taps:
         """An image is walked through forwards: a tap that lies ``o`` steps from the first is read ``o`` steps on."""
         (residue,) = product.residues
         walk = walk_of(product, residue)
-        _, height, width = product.roles.space(product.roles.op.roles[1]).sizes[3:]
-        assert height == residue.taps[_LINE], "all taps of a filter meet at unit stride"
+        depth, height, width = product.roles.space(product.roles.op.roles[1]).sizes[3:]
+        assert (depth, height) == residue.taps[:_PIXEL], "all taps of a filter meet at unit stride"
         first, paces = 0, []
-        for d, apart in ((_LINE, width), (_PIXEL, 1)):
+        for d, apart in ((_SLICE, height * width), (_LINE, width), (_PIXEL, 1)):
             pace = product.tap_pitch[d] * apart
             is_backwards = walk.origin[d] > 0
             first += residue.first_tap[d] * apart + ((residue.taps[d] - 1) * pace if is_backwards else 0)
             paces.append(-pace if is_backwards else pace)
-        return cls(first, (paces[0], paces[1]))
+        return cls(first, (paces[0], paces[1], paces[2]))

@@ -59,15 +59,16 @@ def image_map(image: Operand, spatial: int, walk: Walk, steps: tuple[int, ...], 
     )
 
 
-def patch_map(image: Operand, lines: int, pixels: int, row: int = ROW) -> TensorMap:
-    """Of an image of two axes: ``row`` bytes of channels, ``pixels`` of each of ``lines``."""
+def patch_map(image: Operand, lines: int, pixels: int, row: int = ROW, spatial: int = 2) -> TensorMap:
+    """Of an image, or of a slice of three axes: ``row`` bytes of channels, ``pixels`` of each of ``lines``."""
     size, strides = image.size, image.strides
-    n, groups, channels, _, height, width = image.sizes
+    n, groups, channels, depth, height, width = image.sizes
+    slices = () if spatial < SPATIAL else (depth,)
     return TensorMap(
         image.spec.data_type,
-        (groups * channels, width, height, n),
-        tuple(_stride(strides[d] * size) for d in (5, 4, 0)),
-        box=(row // size, pixels, lines, 1),
+        (groups * channels, width, height, *slices, n),
+        tuple(_stride(strides[d] * size) for d in ((5, 4, 3, 0) if slices else (5, 4, 0))),
+        box=(row // size, pixels, lines, *(1 for _ in slices), 1),
         row=row,
     )
 

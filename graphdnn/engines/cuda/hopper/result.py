@@ -7,6 +7,7 @@ from math import prod
 
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL
 from graphdnn.engines.cuda.generator.space import Space, is_addressable
 from graphdnn.engines.cuda.hopper.halo_tiles import BOX_ROW
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT, LARGEST_STRIDE
@@ -92,13 +93,16 @@ def residual_map(product: Product, spec: TensorSpec, rows: int) -> TensorMap:
     return TensorMap(spec.data_type, (space.sizes[_CHANNELS], 1, pixels), (pitch, pitch), box=(ROW // size, 1, rows))
 
 
-def residual_patch_map(space: Space, spec: TensorSpec, lines: int, pixels: int) -> TensorMap:
-    """Of (channel, pixel of a line, line, image): a box of 64 bytes of channels, ``pixels`` of each of ``lines``."""
+def residual_patch_map(space: Space, spec: TensorSpec, lines: int, pixels: int, spatial: int) -> TensorMap:
+    """Of (channel, pixel of a line, line, slice where there are three axes, image): a box of 64 bytes of channels,
+    ``pixels`` of each of ``lines``.
+    """
     size, strides = ELEMENTS[spec.data_type].bytes, space.strides(spec)
+    outer = (4, 3, 0) if spatial == SPATIAL else (4, 0)
     return TensorMap(
         spec.data_type,
-        (space.sizes[_CHANNELS], space.sizes[5], space.sizes[4], space.sizes[0]),
-        tuple(strides[d] * size or ALIGNMENT for d in (5, 4, 0)),
-        box=(BOX_ROW // size, pixels, lines, 1),
+        tuple(space.sizes[d] for d in (_CHANNELS, 5, *outer)),
+        tuple(strides[d] * size or ALIGNMENT for d in (5, *outer)),
+        box=(BOX_ROW // size, pixels, lines, *(1 for _ in outer[1:])),
         row=0,
     )

@@ -31,7 +31,7 @@ constexpr bool KEEPS_ALL = STAYS && RESIDUAL_BYTES == 0 && SPARES_REGISTERS && M
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
-    const int blocks = (int)p.channel_blocks;
+    const int blocks = blocks_of(p);
     const shared_t patches = shared_address(memory), filters = patches + CONSUMERS * PATCHES * STAGES * PATCH_BYTES;
     const shared_t residual = filters + (RESIDENT ? TAPS * blocks : FILTERS) * B_BYTES, full = residual + RESIDUAL_BYTES;
     const shared_t empty = full + 8 * RINGS * STAGES, full_filter = empty + 8 * RINGS * STAGES;
@@ -173,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                         #pragma unroll
                         for (int s = 0; s < TAPS_W; ++s)
                             multiply_tap(
-                                sum, a, b + (r * TAPS_W + s) * (B_BYTES >> 4), r * STEP_H * PITCH + s * STEP_W, block + 1 == blocks,
+                                sum, a, b + (r * TAPS_W + s) * (B_BYTES >> 4), r * STEP_H * PITCH + s * STEP_W, is_last(p, block),
                                 BEGUN_BY_PRODUCTS && r == 0 && s == 0 ? block : 1
                             );
                     products_end();
@@ -189,7 +189,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                             #pragma unroll
                             for (int j = 0; j < MI; ++j) pin(sum[j]);
                             products_begin();
-                            multiply_tap(sum, a, b, r * STEP_H * PITCH + s * STEP_W, block + 1 == blocks, 1);
+                            multiply_tap(sum, a, b, r * STEP_H * PITCH + s * STEP_W, is_last(p, block), 1);
                             products_end();
                             if (RESIDUAL_BYTES > 0 && r == 0 && s == 0 && block == blocks / 2) {
                                 await_products<0>();

@@ -24,12 +24,13 @@ __device__ __forceinline__ matrix_t pixels_at(shared_t address) {
     return (matrix_t)((address & 0x3FFFF) >> 4) | unused << 16 | between_eights << 32 | swizzled << 62;
 }
 
-struct Corner { int h, w, n; };  // of a patch, in the result
+struct Corner { int d, h, w, n; };  // of a patch, in the result
 
 __device__ __forceinline__ Corner corner_of(const Params& p, int patch) {
     Corner found;
     found.w = take(patch, (int)p.patches_across) * WIDE;
     found.h = take(patch, (int)p.patches_down) * TALL;
+    found.d = SPATIAL == 3 ? take(patch, (int)p.pixels[0]) : 0;
     found.n = patch;
     return found;
 }
@@ -41,7 +42,7 @@ __device__ __forceinline__ void fetch_patch(const Params& p, int patch, int firs
     for (int i = (int)threadIdx.x % 64; i < TALL * WIDE; i += 64) {
         const int h = corner.h + i / WIDE, w = corner.w + i % WIDE;
         if (patch >= (int)p.patches || h >= (int)p.pixels[1] || w >= (int)p.pixels[2]) continue;
-        int at[6] = {corner.n, 0, 0, 0, h, w};
+        int at[6] = {corner.n, 0, 0, corner.d, h, w};
         #pragma unroll 1
         for (at[2] = first; at[2] < first + BN && at[2] < (int)p.columns; at[2] += FETCHED) fetch(p, at);
     }
@@ -67,22 +68,47 @@ __device__ __forceinline__ Rows rows_of_patch(const Params& p, int patch, int j)
         if constexpr (LINEAR) is_inside = is_inside && h < TALL && w < WIDE;
         found.is_inside[i] = is_inside;
         found.at[i][0] = is_inside ? corner.n : 0;
-        found.at[i][1] = found.at[i][2] = found.at[i][3] = 0;
+        found.at[i][1] = found.at[i][2] = 0;
+        found.at[i][3] = is_inside ? corner.d : 0;
         found.at[i][4] = is_inside ? corner.h + h : 0;
         found.at[i][5] = is_inside ? corner.w + w : 0;
     }
     return found;
 }
 
-__device__ __forceinline__ void copy_patch(const Params& p, shared_t to, shared_t barrier, int block, int patch) {
+// What is summed beside the taps of a plane: blocks of channels, of one slice of the image after the other.
+__device__ __forceinline__ int blocks_of(const Params& p) { return (int)p.channel_blocks * (SPATIAL == 3 ? (int)p.taps[0] : 1); }
+struct Block { int channels, slice; };
+__device__ __forceinline__ Block block_of(const Params& p, int number) {
+    Block found{number, 0};
+    if constexpr (SPATIAL == 3) {
+        found.channels = take(number, (int)p.channel_blocks);
+        found.slice = number;
+    }
+    return found;
+}
+// Whether its channels are the last ones, which may be few.
+__device__ __forceinline__ bool is_last(const Params& p, int block) { return block_of(p, block).channels + 1 == (int)p.channel_blocks; }
+
+__device__ __forceinline__ void copy_patch(const Params& p, shared_t to, shared_t barrier, int number, int patch) {
     const Corner corner = corner_of(p, patch);
-    copy_box(to, p.gathered[0], barrier, block * BK, corner.w + (int)p.lowest[2], corner.h + (int)p.lowest[1], corner.n);
+    const Block block = block_of(p, number);
+    const int w = corner.w + (int)p.lowest[2], h = corner.h + (int)p.lowest[1];
+    if constexpr (SPATIAL == 3) {
+        const int d = corner.d * (int)p.pixel_step[0] + (int)p.lowest[0] + block.slice * abs((int)p.tap_step[0]);
+        copy_box(to, p.gathered[0], barrier, block.channels * BK, w, h, d, corner.n);
+    } else {
+        copy_box(to, p.gathered[0], barrier, block.channels * BK, w, h, corner.n);
+    }
 }
 
 // BN columns of one tap, 128 bytes of channels deep.
-__device__ __forceinline__ void copy_filter(const Params& p, shared_t to, shared_t barrier, int block, int tap, int column) {
+__device__ __forceinline__ void copy_filter(const Params& p, shared_t to, shared_t barrier, int number, int tap, int column) {
     const int r = tap / TAPS_W, s = tap - r * TAPS_W;
-    const int in_filter = (int)p.tap_first + r * (int)p.tap_pace[0] + s * (int)p.tap_pace[1];
+    const Block found = block_of(p, number);
+    const int in_filter =
+        (int)p.tap_first + found.slice * (int)p.tap_pace[0] + r * (int)p.tap_pace[1] + s * (int)p.tap_pace[2];
+    const int block = found.channels;
     if constexpr (ACROSS_FILTER) {
         #pragma unroll
         for (int j = 0; j < PANELS; ++j)

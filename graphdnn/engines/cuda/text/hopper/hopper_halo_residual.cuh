@@ -39,10 +39,10 @@ struct ResidualCopies {
             announce(full, count * BOX_BYTES);
         }
         const Corner corner = corner_of(p, patch + consumer * PATCHES + box / BOXES_ACROSS);
-        copy_box(
-            to + (consumer * LAST_BOXES + place) * BOX_BYTES, p.residual[0], full,
-            column + box % BOXES_ACROSS * BOX_CHANNELS, corner.w, corner.h, corner.n
-        );
+        const shared_t into = to + (consumer * LAST_BOXES + place) * BOX_BYTES;
+        const int channel = column + box % BOXES_ACROSS * BOX_CHANNELS;
+        if constexpr (SPATIAL == 3) copy_box(into, p.residual[0], full, channel, corner.w, corner.h, corner.d, corner.n);
+        else copy_box(into, p.residual[0], full, channel, corner.w, corner.h, corner.n);
         if (++place < count) return;
         place = 0;
         if (++consumer < CONSUMERS) return;

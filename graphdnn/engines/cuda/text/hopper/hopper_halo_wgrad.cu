@@ -49,7 +49,7 @@ __device__ __forceinline__ Share share_of(const Params& p, int number) {
 }
 
 __device__ __forceinline__ Work tile_of(const Params& p, const Share& share, int line, int s) {
-    const int tap = (int)p.tap_first + line * (int)p.tap_pace[0] + s * (int)p.tap_pace[1];
+    const int tap = (int)p.tap_first + line * (int)p.tap_pace[1] + s * (int)p.tap_pace[2];
     Work w{};
     w.tile_m = share.row;
     w.tile_n = tap * (int)p.channel_blocks + share.channels * CHANNELS / PANEL;
