@@ -10,14 +10,14 @@ from drawn.families import FAMILIES, Case, draw
 from emulator.libraries import host_libraries
 from problems import tensor
 
-from graphdnn import NotSupported, OperationGraph, device_spec, heuristics
+from graphdnn import NotSupported, OperationGraph, device_spec
 from graphdnn.engines import engine
 from graphdnn.engines.images import images_of
 from graphdnn.enums import PointwiseMode
 from graphdnn.fusion import FusedGraph, fuse, known
 from graphdnn.fusion.limits import NO_LIMITS
 from graphdnn.fusion.match import _Walk
-from graphdnn.heuristics import Ranking
+from graphdnn.heuristics import Ranking, offers
 from graphdnn.likeness import likeness_of
 from graphdnn.operations import ConvolutionOperation, PointwiseOperation, PointwiseSpec
 from graphdnn.problem import parse
@@ -130,7 +130,7 @@ def test_choices_do_not_depend_on_what_is_known(monkeypatch: pytest.MonkeyPatch)
     with host_libraries():
         for graph in graphs:
             monkeypatch.setattr(known, "_known", {})
-            monkeypatch.setattr(heuristics, "_kinds", {})
+            monkeypatch.setattr(offers, "_kinds", {})
             monkeypatch.setattr(engine, "_in_turn", {})
             monkeypatch.setattr(engine, "_verdicts", {})
             expected.append(chosen(graph))

@@ -33,23 +33,11 @@ BARRED = Rule(
 )
 
 
-class Offers(Ranking):
-    """A ranking that is also asked for single kernels."""
-
-    def choices(self, index: int) -> Iterator[Choice]:
-        """What each engine offers for one fused operation, in the ranking's order."""
-        return self._candidates(self._tasks[index])
-
-    def allows(self, choice: Choice) -> bool:
-        """Whether no filter takes the choice out."""
-        return not any(True for _ in self._filtered(choice))
-
-
 class Candidates:
     """Configurations one after another; each at most once."""
 
     def __init__(
-        self, ranking: Offers, mode: HeurMode, *, any_class: bool = False, without: Sequence[str] = ()
+        self, ranking: Ranking, mode: HeurMode, *, any_class: bool = False, without: Sequence[str] = ()
     ) -> None:
         self.ranking, self.mode, self.any_class, self.without = ranking, mode, any_class, tuple(without)
         ranking.best  # noqa: B018  raises where nothing serves the graph
@@ -106,7 +94,7 @@ class Candidates:
         engines: list[tuple[float, EngineConfig]] = []
         knobs: list[tuple[int, float, int, EngineConfig]] = []
         for i, choice in enumerate(around.choices):
-            for other in self.ranking.choices(i):
+            for other in self.ranking.choices(choice.task.op):
                 config = _with(around, i, other)
                 if other.engine is not choice.engine:
                     engines.append((config.predicted_seconds, config))
@@ -125,7 +113,7 @@ class Candidates:
         for value in knob.sample:
             if value != choice.knobs[knob.type]:
                 changed = Choice(choice.task, choice.engine, choice.engine.settings({**choice.knobs, knob.type: value}))
-                if self.ranking.allows(changed):
+                if not any(self.ranking.filtered(changed)):
                     yield changed
 
 
@@ -146,4 +134,4 @@ def candidates_of(
 ) -> Candidates:
     """Raises ``NotSupported`` with every engine's reasons when there is none."""
     ranked = HeurMode.A if mode is HeurMode.B else mode
-    return Candidates(Offers(fused, device, ranked, filters, engines), mode, any_class=any_class, without=without)
+    return Candidates(Ranking(fused, device, ranked, filters, engines), mode, any_class=any_class, without=without)

@@ -10,9 +10,8 @@ from graphdnn.device import DeviceSpec
 from graphdnn.enums import HeurMode, Status
 from graphdnn.errors import GraphdnnError, Rejection
 from graphdnn.fusion import FusedGraph
-from graphdnn.heuristics import EngineConfig, Filters
+from graphdnn.heuristics import EngineConfig, Filters, Ranking
 from graphdnn.rules import Rule
-from graphdnn.tuning.candidates import Offers
 from graphdnn.tuning.database import Database
 from graphdnn.tuning.problem_key import problem_key
 from graphdnn.tuning.record import Record
@@ -27,7 +26,7 @@ CLASS = Rule(
 )
 
 
-class RecordedRanking(Offers):
+class RecordedRanking(Ranking):
     """The recorded winner first, all others in the ranking's order behind it.
 
     ``recorded``: what is known of the problem, the fastest first. ``skipped``: why a recorded winner is not used.
@@ -50,7 +49,7 @@ class RecordedRanking(Offers):
             except GraphdnnError as error:
                 self.skipped += error.rejections
                 continue
-            barred = [r for choice in config.choices for r in self._filtered(choice)] or self._looser(config)
+            barred = [r for choice in config.choices for r in self.filtered(choice)] or self._looser(config)
             if not barred:
                 return config, record.median
             self.skipped += barred

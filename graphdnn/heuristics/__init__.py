@@ -1,0 +1,11 @@
+"""Heuristics: which engine computes each fused operation, best first, and why the others do not."""
+
+from graphdnn.heuristics.config import COMPOSED_ID, COMPOSED_NAME, Choice, Declined, EngineConfig
+from graphdnn.heuristics.filters import ASKED_FOR, Filters
+from graphdnn.heuristics.materialized import WORKSPACE_ALIGNMENT, materialized_bytes, materialized_slots
+from graphdnn.heuristics.ranking import Ranking
+
+__all__ = [
+    "ASKED_FOR", "COMPOSED_ID", "COMPOSED_NAME", "WORKSPACE_ALIGNMENT", "Choice", "Declined", "EngineConfig",
+    "Filters", "Ranking", "materialized_bytes", "materialized_slots",
+]  # fmt: skip

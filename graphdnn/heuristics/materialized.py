@@ -1,0 +1,36 @@
+"""Where virtual tensors between kernels lie in the workspace."""
+
+from __future__ import annotations
+
+from graphdnn.device import DeviceSpec
+from graphdnn.fusion.fused import FusedGraph
+from graphdnn.fusion.views import views_of
+from graphdnn.tensors import TensorSpec
+
+WORKSPACE_ALIGNMENT = 256
+
+
+def materialized_slots(fused: FusedGraph, device: DeviceSpec) -> list[tuple[TensorSpec, int]]:
+    """(tensor, workspace offset) of every virtual tensor that two kernels share."""
+    slots, offset = [], 0
+    for tensor in _materialized(fused, device):
+        slots.append((tensor, offset))
+        offset += _aligned(tensor.bytes)
+    return slots
+
+
+def materialized_bytes(fused: FusedGraph, device: DeviceSpec) -> int:
+    return sum(_aligned(t.bytes) for t in _materialized(fused, device))
+
+
+def _materialized(fused: FusedGraph, device: DeviceSpec) -> tuple[TensorSpec, ...]:
+    """Kernels of a device read views where they lie; the host's take whole arrays."""
+    if len(fused.operations) == 1:
+        return ()
+    tensors = fused.materialized
+    views = views_of(fused) if tensors and device.kind == "cuda" else {}
+    return tuple(t for t in tensors if t.uid not in views)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT

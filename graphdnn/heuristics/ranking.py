@@ -1,0 +1,177 @@
+"""Rank engine configurations for a fused graph on a device, lazily, with every engine that declined.
+
+| mode     | candidates                                | order                                |
+|----------|-------------------------------------------|--------------------------------------|
+| INSTANT  | each engine that serves, default knobs    | the engine table's; no cost model    |
+| A        | each engine that serves, default knobs    | predicted time                       |
+| B        | each engine that serves, every knob value | predicted time                       |
+| FALLBACK | the engines that never decline            | the engine table's; no promise       |
+
+Where an engine's knobs have too many combinations to look at, mode B changes one of them at a time, and of a long
+range takes some values. A graph of one fused operation is served by one engine; a graph of several by a
+composed configuration, one choice per fused operation, best total first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from graphdnn.cuda import debug
+from graphdnn.device import DeviceSpec
+from graphdnn.engines import Engine, Task, engines_of
+from graphdnn.enums import HeurMode
+from graphdnn.errors import BadParam, NotSupported, Rejection
+from graphdnn.fusion.fused import FusedGraph, FusedOp
+from graphdnn.heuristics.best_first import Lazy, best_first
+from graphdnn.heuristics.config import Choice, Declined, EngineConfig
+from graphdnn.heuristics.filters import UNFILTERED, Filters
+from graphdnn.heuristics.offers import Offers
+from graphdnn.rules import Rule
+
+_SHOWN = 16  # configurations in the printed ranking
+
+MODE = Rule(
+    id="heuristics.mode",
+    expected="INSTANT, A, B or FALLBACK",
+    reason="this is a count, not a mode",
+    fix="use HeurMode.A",
+)
+
+
+class Ranking:
+    """Configurations in order, worked out as they are asked for; ``declined`` names every engine left out."""
+
+    def __init__(
+        self,
+        fused: FusedGraph,
+        device: DeviceSpec,
+        mode: HeurMode = HeurMode.A,
+        filters: Filters | None = None,
+        engines: Sequence[Engine] | None = None,
+    ) -> None:
+        if mode is HeurMode.COUNT:
+            raise BadParam(MODE.reject("ENGINEHEUR", "mode", mode))
+        self.fused, self.device, self.mode = fused, device, mode
+        self.filters = filters or UNFILTERED
+        # Engines of other kinds of device are no candidates; alone they say so themselves.
+        here = engines_of(device.kind) if engines is None else tuple(e for e in engines if device.kind in e.places)
+        self._engines = here or tuple(engines or ())
+        self._offers = Offers(fused, device, mode, self.filters, self._engines)
+        self._tasks = tuple(Task(op, device) for op in fused)
+        self._found: list[EngineConfig] = []
+        self._told = False
+        self._working = threading.Lock()
+        self._rest = self._configs()
+
+    def __iter__(self) -> Iterator[EngineConfig]:
+        i = 0
+        while self._fill(i + 1):
+            yield self._found[i]
+            i += 1
+
+    def __getitem__(self, index: int) -> EngineConfig:
+        if index < 0 or not self._fill(index + 1):
+            raise IndexError(index)
+        return self._found[index]
+
+    def __len__(self) -> int:
+        """Counts every configuration, which works all of them out."""
+        return sum(1 for _ in self)
+
+    @property
+    def best(self) -> EngineConfig:
+        """The first configuration. Raises ``NotSupported`` with every engine's reasons when there is none."""
+        if not self._fill(1):
+            error = NotSupported([r for declined in self.declined for r in declined.rejections])
+            error.subject = self
+            raise error
+        return self._found[0]
+
+    @property
+    def declined(self) -> tuple[Declined, ...]:
+        """Every engine that serves no configuration of a fused operation, with all its reasons."""
+        found = []
+        for task in self._tasks:
+            for engine in self._engines:
+                rejections = self._offers.why_not(task, engine)
+                if rejections:
+                    found.append(Declined(task.op, engine, rejections))
+        return tuple(found)
+
+    def excluded_knobs(self, op: FusedOp) -> Iterator[tuple[Choice, Rejection]]:
+        """Knob settings of engines that serve a fused operation, with the filter that takes each out."""
+        task = self._tasks[op.index]
+        for engine in self._engines:
+            if engine.serves(task):
+                for knobs in self._offers.knob_settings(engine):
+                    choice = Choice(task, engine, knobs)
+                    yield from ((choice, rejection) for rejection in self.filtered(choice))
+
+    def choices(self, op: FusedOp) -> Iterator[Choice]:
+        """What each engine offers for one fused operation, in the ranking's order."""
+        return self._offers.of(self._tasks[op.index])
+
+    def filtered(self, choice: Choice) -> Iterator[Rejection]:
+        """Why the caller's limits leave a choice out; nothing when they let it through."""
+        return self._offers.filtered(choice)
+
+    def _fill(self, count: int) -> bool:
+        """Work out configurations until there are ``count``; False when there are fewer."""
+        if len(self._found) < count:
+            with self._working:  # rankings are shared between threads
+                self._found += islice(self._rest, max(count - len(self._found), 0))
+        if not self._told and debug.asks("rank"):
+            self._told = True
+            self._tell()
+        return len(self._found) >= count
+
+    def _tell(self) -> None:
+        """The ranking as lines on stderr."""
+        about = self.fused.graph.name or "unnamed", self.device.name, self.mode.name
+        repeat = debug.repeat("of_graph", self.fused.graph, "explain", self.device.name)
+        for i, config in enumerate(islice(self, _SHOWN)):
+            seconds = f"{config.predicted_seconds * 1e6:.1f}"
+            debug.line("rank", *about, i, config.name, seconds, config.workspace_size, repeat=repeat)
+        for declined in self.declined:
+            for r in declined.rejections:
+                place = declined.engine.name, declined.operation.name
+                debug.line("declined", *about, *place, r.rule, r.reason, repeat=repeat)
+
+    def _configs(self) -> Iterator[EngineConfig]:
+        candidates = [Lazy(self._offers.of(task)) for task in self._tasks]
+        if not all(c.has(0) for c in candidates):
+            return
+        ranked = self.mode in (HeurMode.A, HeurMode.B)
+        for picked in best_first(candidates, (lambda c: c.rank) if ranked else None):
+            yield EngineConfig(self.fused, self.device, picked, self.mode, self.filters)
+
+    def __str__(self) -> str:
+        lines = [f"ranking on {self.device.name}, mode {self.mode.name}:"]
+        shown = list(islice(self, _SHOWN + 1))  # many kernels have a product of choices
+        lines += [f"  {i}. {config}" for i, config in enumerate(shown[:_SHOWN])]
+        lines += ["  ..."] if len(shown) > _SHOWN else []
+        lines += ["declined:"] if self.declined else []
+        lines += [f"  {line}" for declined in self.declined for line in str(declined).splitlines()]
+        return "\n".join(lines)
+
+    def to_json(self, limit: int | None = None, *, declined: bool = True) -> dict[str, object]:
+        """``limit``: the most configurations to list; a graph of several kernels has a product of them."""
+        refused = {"declined": [each.to_json() for each in self.declined]} if declined else {}
+        return {
+            "device": self.device.name,
+            "mode": self.mode.name,
+            "configs": [
+                {
+                    "name": config.name,
+                    "engine_id": config.engine_id,
+                    "predicted_us": config.predicted_seconds * 1e6,
+                    "workspace_size": config.workspace_size,
+                    "numerical_notes": [n.name for n in config.numerical_notes],
+                    "behavior_notes": [n.name for n in config.behavior_notes],
+                }
+                for config in islice(self, limit)
+            ],
+            **refused,
+        }
