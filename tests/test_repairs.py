@@ -41,6 +41,13 @@ def suggested(change: Callable[[Data], object], text: str = LAYER, device: str =
     return repairs.of_data(data, device)
 
 
+def test_a_refused_text_keeps_its_layouts() -> None:
+    with pytest.raises(GraphdnnError) as refused:
+        parse("conv x=f16[8,35,14,14]nhwc w=f16[64,36,3,3]nhwc pad=1 + relu")
+    first = repairs.of_error(refused.value, "h200")[0]
+    assert "x (uid 1): strides (6860, 1, 490, 35) -> (7056, 1, 504, 36)" in first.changes
+
+
 def tensor_of(data: Data, uid: int) -> Data:
     return next(entry for entry in data["tensors"] if entry["uid"] == uid)
 

@@ -37,7 +37,7 @@ from graphdnn.operations import (
 )
 from graphdnn.rules import Rule
 from graphdnn.spec import Spec
-from graphdnn.tensors import TensorSpec, packed_strides
+from graphdnn.tensors import TensorSpec, channels_last_strides, packed_strides
 
 NOT_A_TENSOR = Rule(
     id="builder.operand.type",
@@ -300,8 +300,10 @@ def _stand_in(tensor: Tensor, uid: int, inputs: Sequence[Tensor]) -> Any:
     """A description good enough to check extents with."""
     like = tensor.dim or (inputs[0].dim if inputs else None) or (1,)
     dim = tuple(max(1, d) for d in like)  # what is wrong with it, the operation says
+    last = channels_last_strides(dim) if len(dim) > 2 else ()
+    strides = last if tensor.stride == last else packed_strides(dim)  # suggested edits keep the layout
     return TensorSpec(
-        uid=uid, data_type=tensor.data_type or DataType.FLOAT, dims=dim, strides=packed_strides(dim),
+        uid=uid, data_type=tensor.data_type or DataType.FLOAT, dims=dim, strides=strides,
         is_by_value=tensor.is_by_value, vector_count=tensor.vector[0], vectorized_dimension=tensor.vector[1],
         name=tensor.name,
     )  # fmt: skip
