@@ -60,8 +60,8 @@ SHAPE = Rule(
 )
 STRIDES = Rule(
     id="binding.strides",
-    expected="byte strides {expected}",
-    reason="the plan addresses memory by the descriptor's strides; {hint}",
+    expected="byte strides {expected}, in elements {elements}",
+    reason="the plan addresses memory by the descriptor's strides",
     fix="pass an array with these strides, or describe the tensor with the array's",
     status=Status.BAD_PARAM_SHAPE_MISMATCH,
 )
@@ -203,8 +203,8 @@ def layout_problem(want: Expected, array: Array) -> Rejection | None:
         return TYPE.reject(WHERE, label, str(array.dtype), expected=str(dtype), data_type=want.spec.data_type.name)
     if array.shape != shape:
         return SHAPE.reject(WHERE, label, array.shape, expected=str(shape))
-    hint = "numpy counts strides in bytes, descriptors count elements"
-    return STRIDES.reject(WHERE, label, array.strides, expected=str(strides), hint=hint)
+    elements = tuple(s // array.itemsize for s in strides)  # as descriptors count
+    return STRIDES.reject(WHERE, label, array.strides, expected=str(strides), elements=elements)
 
 
 def check_layouts(expected: Sequence[Expected], arrays: Sequence[Array]) -> None:
