@@ -10,7 +10,7 @@ from emulator.libraries import host_libraries
 
 from graphdnn.device import device_spec
 from graphdnn.engines import Engine, Task, engines_of
-from graphdnn.engines.engine import _ImageNeed
+from graphdnn.engines.engine import Scope, scope_of
 from graphdnn.fusion import FusedGraph, fuse
 from graphdnn.heuristics import ASKED_FOR, Choice, Ranking
 from graphdnn.operations import ConvolutionOperation
@@ -108,7 +108,7 @@ def test_needs_of_images_hold_for_all_batches(direction: str, count: int) -> Non
                 by_rule.setdefault((task.op.index, task.op.name), []).append(task)
             for alike in by_rule.values():
                 for engine in engines_of("cuda"):
-                    for need in (n for n in engine.needs if isinstance(n, _ImageNeed)):
+                    for need in (n for n in engine.needs if scope_of(n) is Scope.IMAGES):
                         verdicts = {need.holds(task) for task in alike}
                         assert len(verdicts) == 1, (need.id, str(alike[0].op))
                 met += len(alike) > 2

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from enum import Enum
+from functools import cache, partial
 from math import sqrt
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -253,6 +254,20 @@ class Engine:
         return f"{self.id} {self.name}"
 
 
+class Scope(Enum):
+    """For which tasks a verdict is the same, so that rankings ask once for all of them."""
+
+    TASK = "this task alone"
+    IMAGES = "convolutions that differ in how many images there are, as long as it is not one"
+    KIND = "tasks of one kind, whatever their shapes"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Need(Constraint):
+    scope: Scope
+    rules: tuple[str, ...] | None = None  # the fusion rules that are served, where the condition is about them
+
+
 def need(
     id: str,
     attribute: str,
@@ -262,42 +277,33 @@ def need(
     fix: str,
     status: Status = Status.NOT_SUPPORTED,
     when: Callable[[Task], bool] | None = None,
+    scope: Scope = Scope.TASK,
 ) -> Constraint:
-    """One condition of an engine."""
-    return Constraint(
-        id=id, attribute=attribute, look=look, check=check, reason=reason, fix=fix, status=status, when=when
+    """One condition of an engine. It looks at nothing in which tasks of its ``scope`` differ."""
+    return _Need(
+        id=id,
+        attribute=attribute,
+        look=look,
+        check=check,
+        reason=reason,
+        fix=fix,
+        status=status,
+        when=when,
+        scope=scope,
     )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _KindNeed(Constraint):
-    """Its verdict is that of every task of the same kind."""
+def scope_of(constraint: Constraint) -> Scope:
+    return constraint.scope if isinstance(constraint, _Need) else Scope.TASK
 
 
-def kind_need(
-    id: str,
-    attribute: str,
-    look: Callable[[Task], object],
-    check: Check | Callable[[Task], Check | None],
-    reason: str,
-    fix: str,
-    status: Status = Status.NOT_SUPPORTED,
-    when: Callable[[Task], bool] | None = None,
-) -> Constraint:
-    """A condition that looks at nothing but what a task's ``kind`` has, so that rankings ask it once for all shapes."""
-    return _KindNeed(
-        id=id, attribute=attribute, look=look, check=check, reason=reason, fix=fix, status=status, when=when
-    )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _NeedsRule(_KindNeed):
-    rules: tuple[str, ...] = ()
+kind_need = partial(need, scope=Scope.KIND)
+image_need = partial(need, scope=Scope.IMAGES)
 
 
 def needs_rule(id: str, *rules: str) -> Constraint:
     """The engine serves fused operations of these fusion rules."""
-    return _NeedsRule(
+    return _Need(
         id=id,
         attribute="operation",
         look=lambda task: task.op.rule,
@@ -305,30 +311,8 @@ def needs_rule(id: str, *rules: str) -> Constraint:
         reason="the engine is written for another kind of operation",
         fix="nothing to do: another engine serves this operation",
         status=Status.NOT_SUPPORTED_GRAPH_PATTERN,
+        scope=Scope.KIND,
         rules=rules,
-    )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _ImageNeed(Constraint):
-    """Its verdict is that of any number of images but one."""
-
-
-def image_need(
-    id: str,
-    attribute: str,
-    look: Callable[[Task], object],
-    check: Check | Callable[[Task], Check | None],
-    reason: str,
-    fix: str,
-    status: Status = Status.NOT_SUPPORTED,
-    when: Callable[[Task], bool] | None = None,
-) -> Constraint:
-    """A condition of convolutions that does not look at how many images there are, so that rankings ask it once for
-    all batches.
-    """
-    return _ImageNeed(
-        id=id, attribute=attribute, look=look, check=check, reason=reason, fix=fix, status=status, when=when
     )
 
 
@@ -348,7 +332,7 @@ def _images_of(task: Task) -> tuple[object, ...] | None:
 @cache
 def _by_kind(engine: Engine) -> tuple[tuple[Constraint, ...], ...]:
     """Needs that are the same for all shapes; for all batches; those that are not the first; and neither of both."""
-    common, images = (tuple(n for n in engine.needs if isinstance(n, kind)) for kind in (_KindNeed, _ImageNeed))
+    common, images = (tuple(n for n in engine.needs if scope_of(n) is scope) for scope in (Scope.KIND, Scope.IMAGES))
     others = tuple(need for need in engine.needs if need not in common)
     return common, images, others, tuple(need for need in others if need not in images)
 
@@ -363,4 +347,4 @@ def sort_needs(engines: Iterable[Engine]) -> None:
 @cache
 def _rules_of(engine: Engine) -> tuple[str, ...] | None:
     """The fusion rules that an engine serves; None when it has no such need."""
-    return next((need.rules for need in engine.needs if isinstance(need, _NeedsRule)), None)
+    return next((need.rules for need in engine.needs if isinstance(need, _Need) and need.rules is not None), None)
