@@ -1,11 +1,12 @@
-"""Gradients of first layers, and first layers of bytes, run on the host against the general NumPy engine, and compiled for
-every architecture.
+"""Gradients of first layers, and first layers of bytes and of volumes, run on the host against the general NumPy engine,
+and compiled for every architecture.
 
 Operands are small multiples of a quarter: every sum is exact in fp32 in any order, so results are equal to the bit.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from graphdnn.device import device_spec
 from graphdnn.engines import Engine, Task
 from graphdnn.engines.cuda.direct.stem import ENGINE as FORWARD
 from graphdnn.engines.cuda.direct.stem_dgrad import ENGINE as DGRAD
+from graphdnn.engines.cuda.direct.stem_float import ENGINE as FLOATS
 from graphdnn.engines.cuda.direct.stem_wgrad import ENGINE as WGRAD
 from graphdnn.enums import KnobType
 
@@ -82,12 +84,40 @@ def test_bytes_are_multiplied_as_floats(text: str, device: str) -> None:
     check_sums(text, FORWARD, device=device_spec(device))
 
 
+# Of three axes a result reads several slices of the image.
+VOLUMES = [
+    ("conv x=f16[2,1,5,9,12]nhwc w=f16[32,1,3,3,3]nhwc pad=1 spatial=3 + bias + relu", FORWARD),
+    ("conv x=f16[1,1,5,9,16] w=f16[24,1,3,3,3] pad=1 spatial=3 mode=conv out=f32", FORWARD),
+    ("conv x=bf16[2,4,7,9,16]nhwc w=bf16[48,4,3,3,3] pad=1 spatial=3 stride=2 + bias + residual", FORWARD),
+    ("conv x=f16[1,2,6,9,11]nhwc w=f16[16,2,2,3,5]nhwc pad=0,1,2 stride=1,2,1 mode=conv spatial=3", FORWARD),
+    ("conv x=f16[1,3,6,9,16]nhwc w=f16[64,3,3,7,7]nhwc pad=1,3,3 stride=1,2,2 spatial=3 + bias + relu", FORWARD),
+    (
+        "conv x=i8[1,1,5,9,16]nhwc w=i8[24,1,3,3,3]nhwc pad=1 compute=i32 out=i8 spatial=3 + scale + bias + relu",
+        FORWARD,
+    ),
+    ("conv x=f32[2,1,5,9,12]nhwc w=f32[32,1,3,3,3]nhwc pad=1 spatial=3 + bias + relu", FLOATS),
+    ("conv x=f32[1,3,6,9,11]nhwc w=f32[16,3,2,3,5]nhwc pad=0,1,2 stride=2,2,1 mode=conv spatial=3", FLOATS),
+]
+
+
+@emulated
+@pytest.mark.parametrize(("text", "engine"), VOLUMES)
+def test_first_layer_of_a_volume(text: str, engine: Engine) -> None:
+    few = replace(device_spec("h200"), sm_count=2)
+    check_sums(text, engine, device=few)
+    check_sums(text, engine, device=few, TILE_ROWS=2)
+    if engine is FORWARD:
+        check_sums(text, engine, device=few, KERNEL_CFG=2, TILE_ROWS=2)
+
+
 LARGE = [
     ("dgrad dy=f16[64,64,112,112]nhwc w=f16[64,3,7,7]nhwc dx=[64,3,224,224] pad=3 stride=2", DGRAD),
     ("dgrad dy=bf16[64,32,112,112]nhwc w=bf16[32,3,3,3]nhwc dx=[64,3,224,224] pad=1 stride=2", DGRAD),
     ("dgrad dy=f16[64,96,55,55]nhwc w=f16[96,3,11,11]nhwc dx=[64,3,227,227] stride=4", DGRAD),
     ("wgrad x=f16[64,3,224,224]nhwc dy=f16[64,64,112,112]nhwc dw=[64,3,7,7] pad=3 stride=2", WGRAD),
     ("wgrad x=bf16[64,3,224,224]nhwc dy=bf16[64,32,112,112]nhwc dw=[32,3,3,3] pad=1 stride=2", WGRAD),
+    ("conv x=f16[2,1,128,128,128]nhwc w=f16[32,1,3,3,3]nhwc pad=1 spatial=3 + bias + relu", FORWARD),
+    ("conv x=f32[2,4,128,128,128]nhwc w=f32[32,4,3,3,3]nhwc pad=1 spatial=3 + bias + relu", FLOATS),
 ]
 
 

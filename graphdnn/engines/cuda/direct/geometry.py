@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from graphdnn.convolution import ConvProblem
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.generator.convolution_roles import Roles
+from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL, Roles, padded
 from graphdnn.engines.cuda.generator.program import width_for
 from graphdnn.engines.cuda.generator.space import Axis, Space, is_addressable
 from graphdnn.engines.cuda.generator.steps import Steps
@@ -12,25 +14,51 @@ from graphdnn.tensors import TensorSpec
 
 
 def image_space(roles: Roles, spec: TensorSpec) -> Space:
-    """``(n, channel, h, w)`` of x or y; groups and their channels are one axis."""
+    """``(n, channel, h, w)`` of x or y, or ``(n, channel, d, h, w)``; groups and their channels are one axis."""
     p, is_x = roles.problem, spec.uid == roles.op.roles[0].uid
     sizes = p.x_extents if is_x else p.y_extents
     first = len(spec.extents) - p.spatial
-    axes = (Axis(sizes[0], 0), Axis(sizes[1] * sizes[2], 1), Axis(sizes[3], first), Axis(sizes[4], first + 1))
-    return Space(spec.extents, axes)
+    spatial = (Axis(size, first + i) for i, size in enumerate(sizes[3:]))
+    return Space(spec.extents, (Axis(sizes[0], 0), Axis(sizes[1] * sizes[2], 1), *spatial))
+
+
+def slices_of(problem: ConvProblem) -> tuple[ConvProblem, int]:
+    """A convolution along three axes as one of planes, of which each slice of the result is one; and how many slices
+    of the image a result reads. One of planes is given back as it is.
+    """
+    if problem.spatial < 3:
+        return problem, 1
+    pairs = ("input", "filter", "output", "pre_padding", "post_padding", "stride", "dilation")
+    planes = {name: getattr(problem, name)[1:] for name in pairs}
+    return replace(problem, n=problem.n * problem.output[0], **planes), problem.filter[0]
+
+
+def slice_fields(problem: ConvProblem, image: tuple[int, ...], filter: tuple[int, ...]) -> dict[str, int]:
+    """Of direct_stem_rows.cuh, by the strides of the image and of the filter; a plane is a slice."""
+    size, outputs, stride, pad = (
+        padded(values, fill)[0]
+        for values, fill in (
+            (problem.input, 1), (problem.output, 1), (problem.stride, 1), (problem.pre_padding, 0),
+        )
+    )  # fmt: skip
+    return {
+        "x_d": image[2] if problem.spatial == SPATIAL else 0,
+        "in_d": size, "out_d": outputs, "stride_d": stride, "pad_d": pad, "filter_t": filter[3],
+    }  # fmt: skip
 
 
 def has_packed_filter(problem: ConvProblem, strides: tuple[int, ...]) -> bool:
     """True when each filter k lies in one piece and they follow each other, in any order inside.
 
-    ``strides``: of ``(g, k, c, 1, f1, f2)``.
+    ``strides``: of ``(g, k, c, f0, f1, f2)``.
     """
     size = problem.c * problem.taps
     if problem.groups * problem.k > 1 and strides[1 if problem.k > 1 else 0] != size:
         return False
     if problem.k > 1 and problem.groups > 1 and strides[0] != problem.k * size:
         return False
-    inner = sorted((s, e) for s, e in zip(strides[2:], (problem.c, 1, *problem.filter), strict=True) if e > 1)
+    extents = (problem.c, *padded(problem.filter, 1))
+    inner = sorted((s, e) for s, e in zip(strides[2:], extents, strict=True) if e > 1)
     expected = 1
     for stride, extent in inner:
         if stride != expected:
@@ -83,4 +111,5 @@ def packed_filter(
     p = roles.problem
     if is_addressable(w) and (any_order or has_packed_filter(p, roles.space(w).strides(w))):
         return w, roles.space(w).strides(w)
-    return steps.relaid(w), (0, p.c * p.taps, p.taps, 0, p.filter[1], 1)
+    _, lines, pixels = padded(p.filter, 1)
+    return steps.relaid(w), (0, p.c * p.taps, p.taps, lines * pixels, pixels, 1)

@@ -66,12 +66,12 @@ def _reach(task: Task) -> int:
     return max(coordinate, *spans)
 
 
-def row_needs(prefix: str, when: Condition, reason: str) -> tuple[Constraint, ...]:
-    """Images whose rows are copied as they are."""
+def row_needs(prefix: str, when: Condition, reason: str, *, volumes: bool = False) -> tuple[Constraint, ...]:
+    """Images whose rows are copied as they are. ``volumes``: those of several slices as well."""
     spatial = problem_need(
         prefix,
         "spatial",
-        Equals(2),
+        OneOf(2, 3) if volumes else Equals(2),
         reason=reason,
         fix="write a 1-D convolution as a 2-D one of height 1",
         when=when,

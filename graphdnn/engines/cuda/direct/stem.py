@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphdnn.checks import InRange, OneOf
 from graphdnn.convolution import ConvProblem
@@ -12,6 +12,8 @@ from graphdnn.engines.cuda.direct.geometry import (
     element_bytes,
     image_space,
     packed_filter,
+    slice_fields,
+    slices_of,
 )
 from graphdnn.engines.cuda.direct.stem_needs import is_served, operands_of, stem_needs, sums_of_types
 from graphdnn.engines.cuda.generator.convolution_needs import problem_of
@@ -69,6 +71,7 @@ _OCCUPANCY = Knob(KnobType.OCCUPANCY, 1, 4, 1, 2, "blocks of a multiprocessor th
 class Plan:
     """Sizes of the kernel for one problem; elements, unless said otherwise."""
 
+    slices: int  # of the image that a result reads
     lead: int
     before: int  # zeros before an image row
     window: int  # where pixel 0's window begins in a row
@@ -78,8 +81,9 @@ class Plan:
     rows: int  # output rows of a tile
 
     @classmethod
-    def of(cls, p: ConvProblem, device: DeviceSpec, wanted_rows: int) -> Plan:
+    def of(cls, problem: ConvProblem, device: DeviceSpec, wanted_rows: int) -> Plan:
         """``wanted_rows``: 0 where they are chosen by the shape; no more of them than there is room for."""
+        p, of_result = slices_of(problem)
         stride, c = p.stride, p.c
         reach = p.pre_padding[1] * c
         before = -(-(reach + 1) // 8) * 8
@@ -89,13 +93,13 @@ class Plan:
         last = (-(-p.output[1] // _pixels(p)) * _pixels(p) - 1) * stride[1] * c
         # In the text, so that places in a row's neighbours need no arithmetic; rounded, so that images share texts.
         pitch = -(-max(before + p.input[1] * c, window + lead * (_apart(p) - 1) + last + depth) // 64) * 64
-        slices = p.filter[0] * depth // 8
+        slices = of_result * p.filter[0] * depth // 8
         tiles_n = next((n for n in (4, 2, 1) if slices * n <= _WEIGHTS), 0)
         while tiles_n > 1 and 8 * tiles_n >= 2 * p.k:
             tiles_n //= 2
         parts = min(-(-p.k // max(1, 8 * tiles_n)), 4)
         parts = 1 if parts == 1 else 2 if parts == 2 else 4
-        plan = cls(lead, before, window, pitch, tiles_n, parts, 1)
+        plan = cls(of_result, lead, before, window, pitch, tiles_n, parts, 1)
         if wanted_rows:
             room = device.shared_memory - RESERVED
             rows = max((r for r in range(1, wanted_rows + 1) if plan.shared(p, r, 2) <= room), default=1)
@@ -105,16 +109,16 @@ class Plan:
                 key=lambda r: (min(r, 4), -(-p.output[0] // r) * -r, -r),
                 default=1,
             )
-        return cls(lead, before, window, pitch, tiles_n, parts, rows)
+        return replace(plan, rows=rows)
 
     def weights(self, p: ConvProblem) -> int:
-        """Registers of a thread for filters."""
-        return p.filter[0] * _depth(p, self.lead) // 8 * self.tiles_n
+        """Registers of a thread for filters. ``p``: of planes, here and below."""
+        return self.slices * p.filter[0] * _depth(p, self.lead) // 8 * self.tiles_n
 
     def shared(self, p: ConvProblem, rows: int, size: int) -> int:
         """Bytes of shared memory of products of warps."""
-        image = _STAGES * ((rows - 1) * p.stride[0] + p.filter[0]) * self.pitch * size
-        return image + self.parts * 8 * self.tiles_n * p.taps * p.c * size
+        image = _STAGES * self.slices * ((rows - 1) * p.stride[0] + p.filter[0]) * self.pitch * size
+        return image + self.parts * 8 * self.tiles_n * self.slices * p.taps * p.c * size
 
 
 def _warpgroups(
@@ -124,10 +128,10 @@ def _warpgroups(
     is_asked, of_warps = knobs[_WARPGROUPS.type] == 2, knobs[_WARPGROUPS.type] == 1
     if device.compute_capability != (9, 0) or of_warps or (plan.weights(p) < _MANY and p.k <= _NARROW and not is_asked):
         return None
-    panels = _apart(p) * -(-p.filter[0] * _depth(p, plan.lead) // 64)
+    panels = _apart(p) * -(-plan.slices * p.filter[0] * _depth(p, plan.lead) // 64)
     is_bulk = is_copied_in_bulk(p, plan.pitch, strides, max(1, x.byte_alignment))
     sizes = panels, size, is_bulk, device.sm_count, device.shared_memory
-    return divide(p, plan.pitch, *sizes, knobs[_ROWS.type])
+    return divide(p, plan.slices, plan.pitch, *sizes, knobs[_ROWS.type])
 
 
 def _apart(p: ConvProblem) -> int:
@@ -156,10 +160,11 @@ def _as_halves(steps: Steps, spec: TensorSpec) -> TensorSpec:
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, ConvForward)
-    roles, p = Roles.of(anchor), anchor.problem
+    roles, problem = Roles.of(anchor), anchor.problem
+    p, slices = slices_of(problem)
     x, steps = anchor.x, Steps(op, device)
     w, strides = packed_filter(steps, roles, anchor.w)
-    plan = Plan.of(p, device, knobs[_ROWS.type])
+    plan = Plan.of(problem, device, knobs[_ROWS.type])
     y_space, x_strides = image_space(roles, roles.output), image_space(roles, x).strides(x)
     compute = COMPUTE_TYPE[anchor.compute_type]
     are_bytes = x.data_type in INTEGERS
@@ -173,14 +178,14 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps.finish(body, "acc", compute)
 
     row = p.input[1] * p.c
-    x_n, _, x_h, _ = x_strides
+    x_n, _, *x_lines, _ = x_strides
     size = element_bytes(x)
-    chunk = copied_at_once(x, 8, row, x_n, x_h)
+    chunk = copied_at_once(x, 8, row, x_n, *x_lines)
     rows = groups.rows if groups else plan.rows
     row_tiles, column_tiles = -(-p.output[0] // rows), -(-p.output[1] // _pixels(p))
     channels = groups.columns if groups else plan.parts * 8 * plan.tiles_n  # of a block
-    part_filters = channels * p.taps * p.c
-    filter_chunk = copied_at_once(w, 16 // element_bytes(w), part_filters, p.k * p.c * p.taps)
+    part_filters, filters = channels * problem.taps * p.c, p.k * problem.taps * p.c
+    filter_chunk = copied_at_once(w, 16 // element_bytes(w), part_filters, filters)
 
     # Bytes take registers of their own while they leave.
     is_shared = plan.weights(p) <= _HALF and not (groups or are_bytes)
@@ -189,21 +194,25 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     is_bulk = is_copied_in_bulk(p, plan.pitch, x_strides, max(1, x.byte_alignment))
     if groups and is_bulk:
-        parameters.maps("image", [(x, image_map(p, plan.pitch, x_strides, rows))])
+        parameters.maps("image", [(x, image_map(problem, plan.pitch, x_strides, rows))])
     parameters.tensor("x", x)
     parameters.tensor("filter", w)
     for name, value in {
-        "x_n": x_n, "x_h": x_h, "in_h": p.input[0], "pad_h": p.pre_padding[0], "row_pieces": row // chunk,
+        "x_n": x_n, "x_h": x_lines[-1], "in_h": p.input[0], "pad_h": p.pre_padding[0], "row_pieces": row // chunk,
         "window": plan.window,
         "out_h": p.output[0], "out_w": p.output[1], "channels_out": p.k,
         "row_tiles": row_tiles, "column_tiles": column_tiles, "tiles": p.n * row_tiles,
-        "filter_elements": p.k * p.c * p.taps,
+        "filter_elements": filters,
         "filter_c": strides[2], "filter_r": strides[4], "filter_s": strides[5],
+        **slice_fields(problem, x_strides, strides),
     }.items():  # fmt: skip
         parameters.integer(name, value)
     # Filters lie as their windows do.
+    of_slice = p.taps * p.c
     in_order = not p.flip and (strides[2], strides[4], strides[5]) == (1, p.filter[1] * p.c, p.c)
-    name = f"conv_fprop__direct_stem_r{p.filter[0]}s{p.filter[1]}c{p.c}p{rows}__{op.name}"
+    in_order = in_order and (slices == 1 or strides[3] == of_slice)
+    taps = f"{f't{slices}' if problem.spatial == 3 else ''}r{p.filter[0]}s{p.filter[1]}"
+    name = f"conv_fprop__direct_stem_{taps}c{p.c}p{rows}__{op.name}"
     text = kernel_text(
         name,
         [
@@ -219,6 +228,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             body.function("epilogue", ("const Kept& kept, " if groups else "") + f"const {compute} (&acc)[{width}]"),
         ],
         constants={
+            "SPATIAL": problem.spatial, "T": slices,
             "R": p.filter[0], "S": p.filter[1], "C": p.c, "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
             "FLIP": p.flip, "IN_ORDER": in_order, "PITCH": plan.pitch, "LEAD": plan.lead, "BEFORE": plan.before,
             "TP": rows, "THREADS": threads, "CHUNK": chunk, "FILTER_CHUNK": filter_chunk, "WIDTH": width,
@@ -247,9 +257,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    p, x = problem_of(task), operands_of(task)["x"]
-    plan = Plan.of(p, task.device, knobs[_ROWS.type])
-    depth = p.filter[0] * _depth(p, plan.lead)
+    (p, slices), x = slices_of(problem_of(task)), operands_of(task)["x"]
+    plan = Plan.of(problem_of(task), task.device, knobs[_ROWS.type])
+    depth = slices * p.filter[0] * _depth(p, plan.lead)
     strides = image_space(Roles.of(task.op.anchor), x).strides(x)  # type: ignore[arg-type]
     groups = _warpgroups(p, plan, x, strides, 2, task.device, knobs)
     block = groups.columns if groups else 8 * plan.tiles_n * plan.parts
@@ -263,8 +273,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 
 def _fits(task: Task) -> int:
-    p = problem_of(task)
-    plan = Plan.of(p, task.device, 0)
+    p, _ = slices_of(problem_of(task))
+    plan = Plan.of(problem_of(task), task.device, 0)
     return plan.shared(p, 1, 2) if plan.tiles_n else 0
 
 
@@ -273,7 +283,7 @@ ENGINE = cuda_engine(
     name="cuda_direct_stem",
     summary="first layers, forward: an image of 1 to 4 channels in 16 bits or bytes, channels last, on tensor cores",
     needs=(
-        *stem_needs("cuda_direct_stem", _TAG, _TYPES, sums_of_types),
+        *stem_needs("cuda_direct_stem", _TAG, _TYPES, sums_of_types, volumes=True),
         need(
             "cuda_direct_stem.row",
             "x.dims[3]",
@@ -281,7 +291,7 @@ ENGINE = cuda_engine(
             InRange(1, _SHARED),
             reason="the rows of a filter's height are kept in shared memory twice, whole",
             fix="divide the image into narrower ones",
-            when=lambda task: is_served(task, _TAG),
+            when=lambda task: is_served(task, _TAG, volumes=True),
         ),
     ),
     cost=_cost,

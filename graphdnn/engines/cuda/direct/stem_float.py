@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from graphdnn.checks import AtMost, OneOf
 from graphdnn.convolution import ConvProblem
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.direct.geometry import copied_at_once, image_space, packed_filter
+from graphdnn.engines.cuda.direct.geometry import (
+    copied_at_once,
+    image_space,
+    packed_filter,
+    slice_fields,
+    slices_of,
+)
 from graphdnn.engines.cuda.direct.stem_needs import is_served, stem_needs
 from graphdnn.engines.cuda.generator.convolution_needs import problem_of
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
@@ -44,6 +50,7 @@ _PIXELS = Knob(KnobType.TILE_COLS, 0, 8, 1, 0, "pixels of a thread; 0: chosen by
 class Plan:
     """Sizes of the kernel for one problem; elements, unless said otherwise."""
 
+    slices: int  # of the image that a result reads
     pixels: int  # of a thread, every fourth
     channels: int  # of a thread
     rows: int  # output rows of a tile
@@ -52,8 +59,9 @@ class Plan:
     pitch: int
 
     @classmethod
-    def of(cls, p: ConvProblem, device: DeviceSpec, rows: int, pixels: int) -> Plan:
+    def of(cls, problem: ConvProblem, device: DeviceSpec, rows: int, pixels: int) -> Plan:
         """``rows``, ``pixels``: 0 where they are chosen by the shape; of rows no more than there is room for."""
+        p, slices = slices_of(problem)
         width = p.output[1]
         channels = min((8, 4), key=lambda n: -(-p.k // (8 * n)) * n * (1 + (4 / n) / 8))
         pixels = pixels or min((8, 7, 6, 5), key=lambda n: -(-width // (4 * n)) * n * (1 + 2 / n))
@@ -63,7 +71,7 @@ class Plan:
         pitch = -(-max(before + p.input[1] * p.c, before - reach + last + p.filter[1] * p.c) // 64) * 64
 
         def plan(rows: int) -> Plan:
-            return cls(pixels, channels, rows, before, before - reach, pitch)
+            return cls(slices, pixels, channels, rows, before, before - reach, pitch)
 
         room = device.shared_memory - RESERVED
         fitting = [r for r in range(1, (rows or 8) + 1) if plan(r).shared(p) <= room] or [1]
@@ -73,7 +81,7 @@ class Plan:
         return plan(min(fitting, key=lambda r: plan(r).turns(p, device) * (1 + 0.05 * p.filter[0] / r)))
 
     def units(self, p: ConvProblem) -> int:
-        """What a warp does at a time, of a row."""
+        """What a warp does at a time, of a row. ``p``: of planes, here and below."""
         return -(-p.output[1] // (4 * self.pixels))
 
     def resident(self, p: ConvProblem, device: DeviceSpec) -> int:
@@ -87,17 +95,18 @@ class Plan:
 
     def shared(self, p: ConvProblem) -> int:
         """Bytes of shared memory."""
-        image = _STAGES * ((self.rows - 1) * p.stride[0] + p.filter[0]) * self.pitch
-        return _SIZE * (image + p.taps * p.c * (8 * self.channels + 4))
+        image = _STAGES * self.slices * ((self.rows - 1) * p.stride[0] + p.filter[0]) * self.pitch
+        return _SIZE * (image + self.slices * p.taps * p.c * (8 * self.channels + 4))
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, ConvForward)
-    roles, p = Roles.of(anchor), anchor.problem
+    roles, problem = Roles.of(anchor), anchor.problem
+    p, slices = slices_of(problem)
     x, steps = anchor.x, Steps(op, device)
     w, strides = packed_filter(steps, roles, anchor.w)
-    plan = Plan.of(p, device, knobs[_ROWS.type], knobs[_PIXELS.type])
+    plan = Plan.of(problem, device, knobs[_ROWS.type], knobs[_PIXELS.type])
     x_space, y_space = image_space(roles, x), image_space(roles, roles.output)
     parameters = Parameters(steps.places)
     width = min(4, width_for(y_space, steps.epilogue_tensors(), 1))
@@ -105,26 +114,29 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps.finish(body, "acc", "float")
 
     row, units = p.input[1] * p.c, plan.units(p)
-    x_n, _, x_h, _ = x_space.strides(x)
-    chunk = copied_at_once(x, 4, row, x_n, x_h)
+    x_n, _, *x_lines, _ = x_space.strides(x)
+    chunk = copied_at_once(x, 4, row, x_n, *x_lines)
     row_tiles, channels = -(-p.output[0] // plan.rows), 8 * plan.channels
     parameters.tensor("x", x)
     parameters.tensor("filter", w)
     for name, value in {
-        "x_n": x_n, "x_h": x_h, "in_h": p.input[0], "pad_h": p.pre_padding[0], "row_pieces": row // chunk,
+        "x_n": x_n, "x_h": x_lines[-1], "in_h": p.input[0], "pad_h": p.pre_padding[0], "row_pieces": row // chunk,
         "window": plan.window, "out_h": p.output[0], "out_w": p.output[1], "channels_out": p.k,
         "row_tiles": row_tiles, "column_tiles": units, "tiles": p.n * row_tiles,
         "filter_c": strides[2], "filter_r": strides[4], "filter_s": strides[5],
+        **slice_fields(problem, x_space.strides(x), strides),
     }.items():  # fmt: skip
         parameters.integer(name, value)
     shared, resident = plan.shared(p), plan.resident(p, device)
-    how = f"r{p.filter[0]}s{p.filter[1]}c{p.c}p{plan.rows}x{plan.pixels}x{plan.channels}"
+    taps = f"{f't{slices}' if problem.spatial == 3 else ''}r{p.filter[0]}s{p.filter[1]}"
+    how = f"{taps}c{p.c}p{plan.rows}x{plan.pixels}x{plan.channels}"
     text = kernel_text(
         f"conv_fprop__direct_stem_float_{how}__{op.name}",
         ["direct_copy.cuh", "direct_stem_rows.cuh", "direct_stem_float.cu"],
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const float (&acc)[{width}]")],
         constants={
+            "SPATIAL": problem.spatial, "T": slices,
             "R": p.filter[0], "S": p.filter[1], "C": p.c, "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
             "FLIP": p.flip, "PITCH": plan.pitch, "BEFORE": plan.before, "HEAD": plan.window % 2,
             "TP": plan.rows, "TM": plan.pixels, "TN": plan.channels, "THREADS": 32 * _WARPS, "BLOCKS": resident,
@@ -138,14 +150,14 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    p = problem_of(task)
-    plan = Plan.of(p, task.device, knobs[_ROWS.type], knobs[_PIXELS.type])
+    p, slices = slices_of(problem_of(task))
+    plan = Plan.of(problem_of(task), task.device, knobs[_ROWS.type], knobs[_PIXELS.type])
     channels = -(-p.k // (8 * plan.channels)) * 8 * plan.channels
     pixels = p.n * plan.turns(p, task.device) * _WARPS * 4 * plan.pixels
     reading = 1 + (plan.pixels / 2 + plan.channels / 4) / (plan.pixels * plan.channels)
     rate = _PACE * task.device.rate(DataType.FLOAT)
     others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor)
-    return device_cost(task, (2.0 * pixels * channels * p.taps * p.c * reading + others) / rate)
+    return device_cost(task, (2.0 * pixels * channels * slices * p.taps * p.c * reading + others) / rate)
 
 
 ENGINE = cuda_engine(
@@ -153,15 +165,15 @@ ENGINE = cuda_engine(
     name="cuda_direct_stem_float",
     summary="first layers, forward: an image of 1 to 4 channels in fp32, channels last",
     needs=(
-        *stem_needs("cuda_direct_stem_float", _TAG, _TYPES),
+        *stem_needs("cuda_direct_stem_float", _TAG, _TYPES, volumes=True),
         need(
             "cuda_direct_stem_float.row",
             "x.dims[3]",
-            lambda task: Plan.of(problem_of(task), task.device, 1, 0).shared(problem_of(task)),
+            lambda task: Plan.of(problem_of(task), task.device, 1, 0).shared(slices_of(problem_of(task))[0]),
             lambda task: AtMost(task.device.shared_memory - RESERVED),
             reason="filters, and the rows of a filter's height twice, whole, are kept in shared memory",
             fix="divide the image into narrower ones",
-            when=lambda task: is_served(task, _TAG),
+            when=lambda task: is_served(task, _TAG, volumes=True),
         ),
     ),
     cost=_cost,

@@ -52,8 +52,13 @@ def sums_of_types(task: Task) -> OneOf | Equals:
     return Equals(DataType.INT32) if all(t.data_type in INTEGERS for t in operands_of(task).values()) else FLOAT_SUMS
 
 
-def _is_four(spec: TensorSpec) -> bool:
-    return is_addressable(spec) and len(spec.extents) == 4
+def _is_plain(task: Task, spec: TensorSpec) -> bool:
+    """No axis of groups, and a stride for each."""
+    return is_addressable(spec) and len(spec.extents) == problem_of(task).spatial + 2
+
+
+def _has_rows(task: Task, volumes: bool) -> bool:
+    return is_plane(task) or (volumes and problem_of(task).spatial == 3)
 
 
 def _misplaced(task: Task) -> list[str]:
@@ -63,7 +68,7 @@ def _misplaced(task: Task) -> list[str]:
         space = image_space(roles_of(task), spec)
         strides, sizes = space.strides(spec), space.sizes
         channels = sizes[1] == 1 or strides[1] == 1
-        packed = name == "dy" or sizes[3] == 1 or strides[3] == sizes[1]
+        packed = name == "dy" or sizes[-1] == 1 or strides[-1] == sizes[1]
         if not (channels and packed):
             found.append(f"{name} {spec.strides}")
     return found
@@ -74,14 +79,18 @@ def stem_needs(
     tag: str,
     types: tuple[OneOf, str, str] = TENSOR_CORES,
     sums: OneOf | Callable[[Task], OneOf | Equals] = FLOAT_SUMS,
+    *,
+    volumes: bool = False,
 ) -> tuple[Constraint, ...]:
-    """``tag``: of the direction. ``types``: those of the operands, the reason, the fix. Ids begin with ``prefix``."""
+    """``tag``: of the direction. ``types``: those of the operands, the reason, the fix. Ids begin with ``prefix``.
+    ``volumes``: images may have slices.
+    """
 
     def is_ours(task: Task) -> bool:
         return is_convolution(task) and task.op.main.tag == tag
 
     def is_image(task: Task) -> bool:
-        return is_ours(task) and is_plane(task)
+        return is_ours(task) and _has_rows(task, volumes)
 
     return (
         needs_rule(f"{prefix}.operation", "conv"),
@@ -91,7 +100,7 @@ def stem_needs(
             reason="each direction of a first layer is a kernel of its own",
             when=lambda task: is_convolution(task) and not is_ours(task),
         ),
-        *row_needs(prefix, is_ours, "the kernel keeps rows of an image"),
+        *row_needs(prefix, is_ours, "the kernel keeps rows of an image", volumes=volumes),
         problem_need(
             prefix,
             "groups",
@@ -138,10 +147,10 @@ def stem_needs(
         need(
             f"{prefix}.addressable",
             "strides",
-            lambda task: ", ".join(name for name, t in _images(task).items() if not _is_four(t)),
-            Empty("four axes with a stride each"),
-            reason="rows are copied as they lie in memory: four axes with a stride each, none of vectors or bits",
-            fix="write images as [N, C, H, W]",
+            lambda task: ", ".join(name for name, t in _images(task).items() if not _is_plain(task, t)),
+            Empty("axes with a stride each, none of groups"),
+            reason="rows are copied as they lie in memory: axes with a stride each, none of groups, vectors or bits",
+            fix="write images as [N, C, H, W], and volumes as [N, C, D, H, W]",
             when=is_image,
         ),
         need(
@@ -151,7 +160,7 @@ def stem_needs(
             Empty("channels, and pixels of x, next to each other"),
             reason="neighbouring channels, and of x neighbouring pixels, are read at once",
             fix="use the packed channels-last layout (NHWC)",
-            when=lambda task: is_image(task) and all(map(_is_four, _images(task).values())),
+            when=lambda task: is_image(task) and all(_is_plain(task, t) for t in _images(task).values()),
         ),
         reach_need(prefix, is_image),
         *(() if tag == "conv_fprop" else _gradient_needs(prefix, is_image)),
@@ -174,9 +183,9 @@ def _gradient_needs(prefix: str, is_image: Condition) -> tuple[Constraint, ...]:
     )
 
 
-def is_served(task: Task, tag: str) -> bool:
+def is_served(task: Task, tag: str, *, volumes: bool = False) -> bool:
     """What a plan can be asked of: small enough in every respect but memory."""
-    if not is_plane(task) or task.op.main.tag != tag:
+    if not is_convolution(task) or task.op.main.tag != tag or not _has_rows(task, volumes):
         return False
     p = problem_of(task)
     is_small = p.c <= CHANNELS and max(p.filter) <= FILTER

@@ -32,16 +32,26 @@ class Warpgroups:
 
 @lru_cache(maxsize=64)
 def divide(
-    p: ConvProblem, pitch: int, panels: int, filter_size: int, is_bulk: bool, sms: int, memory: int, wanted_rows: int
+    p: ConvProblem,
+    slices: int,
+    pitch: int,
+    panels: int,
+    filter_size: int,
+    is_bulk: bool,
+    sms: int,
+    memory: int,
+    wanted_rows: int,
 ) -> Warpgroups | None:
-    """None where nothing fits. ``panels``: of 128 bytes of the sum of a channel. ``filter_size``: of an element."""
+    """None where nothing fits. ``slices``: of the image that a result reads. ``panels``: of 128 bytes of the sum of a
+    channel. ``filter_size``: of an element.
+    """
     across = -(-p.k // _WIDEST)
     columns = -(-p.k // across // 32) * 32
-    fixed = panels * columns * 128 + -(-columns * p.taps * p.c * filter_size // 16) * 16 + _RESERVED
+    fixed = panels * columns * 128 + -(-columns * slices * p.taps * p.c * filter_size // 16) * 16 + _RESERVED
     found = []
     for rows in (wanted_rows,) if wanted_rows else range(1, min(_ROWS, p.output[0]) + 1):
         in_rows = (rows - 1) * p.stride[0] + p.filter[0]
-        stage = in_rows * pitch * _SIZE
+        stage = slices * in_rows * pitch * _SIZE
         stages = min(_STAGES, (memory - fixed) // (stage + 16))
         if stages < 2 or (is_bulk and in_rows > _BOX):
             continue
@@ -62,17 +72,17 @@ def is_copied_in_bulk(p: ConvProblem, pitch: int, strides: tuple[int, ...], alig
         row % _UNIT == 0
         and pitch * _SIZE <= _BOX * _UNIT
         and alignment % 16 == 0
-        and all(strides[d] * _SIZE % 16 == 0 for d in (0, 2))
+        and all(stride * _SIZE % 16 == 0 for stride in (strides[0], *strides[2:-1]))
     )
 
 
 def image_map(p: ConvProblem, pitch: int, strides: tuple[int, ...], rows: int) -> TensorMap:
-    """Of x as rows of 8-byte numbers: a box is the rows of a tile with what lies around them."""
-    in_rows = (rows - 1) * p.stride[0] + p.filter[0]
+    """Of x as rows of 8-byte numbers: a box is the rows of a tile with what lies around them, of all its slices."""
+    in_rows = (rows - 1) * p.stride[-2] + p.filter[-2]
     return TensorMap(
         DataType.INT64,
-        (p.input[1] * p.c * _SIZE // _UNIT, p.input[0], p.n),
-        tuple(strides[d] * _SIZE or 16 for d in (2, 0)),
-        box=(pitch * _SIZE // _UNIT, in_rows, 1),
+        (p.input[-1] * p.c * _SIZE // _UNIT, *reversed(p.input[:-1]), p.n),
+        tuple(stride * _SIZE or 16 for stride in (*reversed(strides[2:-1]), strides[0])),
+        box=(pitch * _SIZE // _UNIT, in_rows, *p.filter[:-2], 1),
         row=0,
     )

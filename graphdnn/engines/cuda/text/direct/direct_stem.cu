@@ -2,7 +2,7 @@
 //
 // With channels last, the window of one filter row is S * C neighbouring numbers, so rows of the image in shared
 // memory are operands as they stand: pixel q's window begins at element q * STRIDE_W * C of its row. The sum runs over
-// R windows of DEPTH numbers, a multiple of 8; where the window begins at an odd element, one number before it is
+// the windows of T * R filter rows, DEPTH numbers each, a multiple of 8; where the window begins at an odd element, one number before it is
 // taken along (LEAD), so that pairs are aligned. Numbers that belong to no tap are cleared before the product: their
 // weight is 0, but 0 times infinity is not.
 //
@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem(const 
         commit_copies();
         await_copies<1>();
         __syncthreads();
-        const int n = (int)(tile / (unsigned int)p.row_tiles);
+        const int slice_out = (int)(tile / (unsigned int)p.row_tiles);
         const int out0 = (int)(tile % (unsigned int)p.row_tiles) * TP;
         int row = 0, column = first;
         #pragma unroll 1
@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem(const 
                 for (int d = 0; d < 2; ++d) {
                     if (slice + d >= SLICES) continue;
                     const int r = (slice + d) / (DEPTH / 8), at = (slice + d) % (DEPTH / 8);
-                    const Element* const here = from + r * PITCH + at * 8;
+                    const Element* const here = from + row_at(r) + at * 8;
                     unsigned int upper = pair_at(here), lower = pair_at(here + 8 * NEXT);
                     if (HAS_LEAD && at == 0) upper &= keep_first, lower &= keep_first;
                     if ((DEPTH != WINDOW + LEAD || APART == 2) && at == DEPTH / 8 - 1) upper &= keep_last, lower &= keep_last;
@@ -106,12 +106,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem(const 
                 if (q + 8 * APART * half >= (int)p.out_w) continue;
                 #pragma unroll
                 for (int v = 0; v < OWN; v += WIDTH) {
-                    const int at[4] = {n, channel + v, out0 + row, q + 8 * APART * half};
-                    if (at[1] >= (int)p.channels_out) continue;
+                    const Place out = place_of(p, slice_out, channel + v, out0 + row, q + 8 * APART * half);
+                    if (out.at[1] >= (int)p.channels_out) continue;
                     Accumulator acc[WIDTH];
                     #pragma unroll
                     for (int e = 0; e < WIDTH; ++e) acc[e] = (Accumulator)sum[(v + e) / 2][2 * half + (v + e) % 2];
-                    epilogue(p, at, acc);
+                    epilogue(p, out.at, acc);
                 }
             }
         }

@@ -27,10 +27,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_float(
     if (tile < (unsigned int)p.tiles) fetch(p, rows, tile);
     commit_copies();
     #pragma unroll 4
-    for (int i = threadIdx.x; i < R * WINDOW * BN; i += THREADS) {
-        const int k = i / (R * WINDOW), at = i - k * (R * WINDOW), r = at / WINDOW, s = at % WINDOW / C, c = at % C;
-        const long long offset = (long long)(block_channel + k) * (R * WINDOW) + c * p.filter_c +
-                                 (FLIP ? R - 1 - r : r) * p.filter_r + (FLIP ? S - 1 - s : s) * p.filter_s;
+    for (int i = threadIdx.x; i < FILTER_SIZE * BN; i += THREADS) {
+        const int k = i / FILTER_SIZE, at = i - k * FILTER_SIZE;
+        const long long offset = (long long)(block_channel + k) * FILTER_SIZE + place_in_filter(p, at / WINDOW, at % WINDOW);
         table[at * LINE + k] = block_channel + k < (int)p.channels_out ? p.filter[offset] : 0.0f;
     }
 
@@ -40,14 +39,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_float(
         commit_copies();
         await_copies<1>();
         __syncthreads();
-        const int n = (int)(tile / (unsigned int)p.row_tiles);
+        const int slice_out = (int)(tile / (unsigned int)p.row_tiles);
         const int out0 = (int)(tile % (unsigned int)p.row_tiles) * TP;
         #pragma unroll 1
         for (int unit = warp; unit < TP * (int)p.column_tiles; unit += THREADS / 32) {
             const int row = unit / (int)p.column_tiles, column = unit - row * (int)p.column_tiles;
             const int q0 = column * (4 * TM) + m;
-            const float* x = rows + slot * STAGE + row * STRIDE_H * PITCH + (int)p.window + q0 * (STRIDE_W * C);
-            const float* w = table + 4 * j;
+            const float* const first = rows + slot * STAGE + row * STRIDE_H * PITCH + (int)p.window + q0 * (STRIDE_W * C);
+            const float *x = first, *w = table + 4 * j;
             float sum[TM][TN];
             #pragma unroll
             for (int i = 0; i < TM; ++i)
@@ -71,7 +70,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_float(
                 }
             };
             #pragma unroll 1
-            for (int r = 0; r < R; ++r, x += PITCH, w += WINDOW * LINE) {
+            for (int r = 0; r < FILTER_ROWS; ++r, w += WINDOW * LINE) {
+                x = first + row_at(r);
                 Pack<float, 1> one[TM];
                 Pack<float, 2> two[TM];
                 if constexpr (FIRST > 0) add(one, 0);
@@ -86,12 +86,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_float(
                 if (q0 + 4 * i >= (int)p.out_w) continue;
                 #pragma unroll
                 for (int v = 0; v < TN; v += WIDTH) {
-                    const int at[4] = {n, block_channel + v / 4 * 32 + 4 * j + v % 4, out0 + row, q0 + 4 * i};
-                    if (at[1] >= (int)p.channels_out) continue;
+                    const int channel = block_channel + v / 4 * 32 + 4 * j + v % 4;
+                    const Place out = place_of(p, slice_out, channel, out0 + row, q0 + 4 * i);
+                    if (channel >= (int)p.channels_out) continue;
                     float acc[WIDTH];
                     #pragma unroll
                     for (int e = 0; e < WIDTH; ++e) acc[e] = sum[i][v + e];
-                    epilogue(p, at, acc);
+                    epilogue(p, out.at, acc);
                 }
             }
         }

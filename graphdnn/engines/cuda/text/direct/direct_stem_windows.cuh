@@ -3,7 +3,7 @@
 constexpr int APART = STRIDE_W * C % 2 ? 2 : 1;  // pixels from row to row of a product
 constexpr bool HAS_LEAD = LEAD || APART == 2;
 constexpr int DEPTH = (WINDOW + HAS_LEAD + 7) / 8 * 8;  // of one filter row
-constexpr int SLICES = R * (DEPTH / 8);             // of depth 8
+constexpr int SLICES = FILTER_ROWS * (DEPTH / 8);   // of depth 8
 constexpr int NEXT = STRIDE_W * C * APART;          // elements from row to row of a product
 
 // Two neighbours; the address is even.
@@ -11,8 +11,8 @@ __device__ __forceinline__ unsigned int pair_at(const Element* at) { return *(co
 
 // The filters of CHANNELS channels as they lie in memory, by the first COUNT threads.
 template <int CHANNELS, int COUNT> __device__ __forceinline__ void copy_filters(const Params& p, Filter* slab, int channel) {
-    const long long offset = (long long)channel * R * WINDOW, left = p.filter_elements - offset;
-    for (int i = threadIdx.x * FILTER_CHUNK; i < CHANNELS * R * WINDOW; i += COUNT * FILTER_CHUNK)
+    const long long offset = (long long)channel * FILTER_SIZE, left = p.filter_elements - offset;
+    for (int i = threadIdx.x * FILTER_CHUNK; i < CHANNELS * FILTER_SIZE; i += COUNT * FILTER_CHUNK)
         copy_async<FILTER_CHUNK * (int)sizeof(Filter)>(slab + i, i < left ? p.filter + offset + i : p.filter, i < left);
 }
 
@@ -23,11 +23,8 @@ template <class T> __device__ __forceinline__ unsigned short bits_of(const T& x)
 
 // What number `at` of the window of filter row r is multiplied with, 0 where no tap is there.
 __device__ __forceinline__ unsigned short weight_at(const Params& p, const Filter* slab, int channel, int r, int at) {
-    const bool is_tap = r < R && at >= 0 && at < WINDOW;
-    const int s = at / C, c = at - s * C;
-    const int tap = IN_ORDER ? r * WINDOW + at
-                             : c * (int)p.filter_c + (FLIP ? R - 1 - r : r) * (int)p.filter_r +
-                                   (FLIP ? S - 1 - s : s) * (int)p.filter_s;
-    const unsigned short bits = bits_of(slab[is_tap ? channel * (R * WINDOW) + tap : 0]);
+    const bool is_tap = r < FILTER_ROWS && at >= 0 && at < WINDOW;
+    const int tap = IN_ORDER ? r * WINDOW + at : place_in_filter(p, r, at);
+    const unsigned short bits = bits_of(slab[is_tap ? channel * FILTER_SIZE + tap : 0]);
     return is_tap ? bits : (unsigned short)0;
 }

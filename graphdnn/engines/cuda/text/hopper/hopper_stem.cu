@@ -16,7 +16,7 @@ constexpr int FILTER_BYTES = PANELS * BN * ROW;   // for one place of a window's
 constexpr int PARTS = (STEPS + 11) / 12 * 2;      // of the operands, an even number
 constexpr int PART = (STEPS + PARTS - 1) / PARTS; // steps
 constexpr int CONSUMERS = THREADS - (BULK ? 0 : 128);  // threads
-constexpr int SLAB_BYTES = (BN * R * WINDOW * (int)sizeof(Filter) + 15) / 16 * 16;
+constexpr int SLAB_BYTES = (BN * FILTER_SIZE * (int)sizeof(Filter) + 15) / 16 * 16;
 static_assert(sizeof(Element) == 2 && CONSUMERS % 128 == 0 && BN % 32 == 0, "warpgroups, and whole accesses");
 
 template <int COUNT> __device__ __forceinline__ void pin(unsigned int (&x)[COUNT][4]) {
@@ -35,7 +35,7 @@ __device__ __forceinline__ void publish_filters() {
 #endif
 }
 
-// A block's tiles, in turn: row number `row` of tiles of image n.
+// A block's tiles, in turn: row number `row` of tiles of the result's slice n.
 struct Tile {
     int tile, n, row;
     __device__ __forceinline__ Tile(const Params& p, unsigned int tile) : tile((int)tile) {
@@ -49,7 +49,7 @@ struct Tile {
 };
 
 // 64 pixels: this lane's first one.
-struct Place {
+struct Pixels {
     const Element* from;
     int n, row, q, odd;
     bool is_there;
@@ -72,10 +72,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
         if constexpr (BULK) {
             if (lane == 0) {
                 announce(full + 8 * filled.stage, STAGE * (int)sizeof(Element));
-                copy_box(
-                    shared_address(rows + filled.stage * STAGE), p.image[0], full + 8 * filled.stage,
-                    -(BEFORE * (int)sizeof(Element) / 8), coming.row * (TP * STRIDE_H) - (int)p.pad_h, coming.n
-                );
+                const shared_t to = shared_address(rows + filled.stage * STAGE), barrier = full + 8 * filled.stage;
+                const int before = -(BEFORE * (int)sizeof(Element) / 8), h = coming.row * (TP * STRIDE_H) - (int)p.pad_h;
+                const Slice out = slice_of(p, coming.n);
+                if constexpr (SPATIAL == 3)
+                    copy_box(to, p.image[0], barrier, before, h, out.d * (int)p.stride_d - (int)p.pad_d, out.n);
+                else copy_box(to, p.image[0], barrier, before, h, out.n);
             }
         } else {
             fetch<128>(p, rows + filled.stage * STAGE, coming.tile, (int)threadIdx.x - CONSUMERS);
@@ -92,8 +94,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
     #pragma unroll
     for (int v = 0; v < BN / 4; v += WIDTH) {
         const int channel = block_channel + v / 8 * 32 + 8 * j + v % 8;
-        const int at[4] = {0, channel < (int)p.channels_out ? channel : 0, 0, 0};
-        keep(p, at, kept[v / WIDTH]);
+        keep(p, place_of(p, 0, channel < (int)p.channels_out ? channel : 0, 0, 0).at, kept[v / WIDTH]);
     }
     if (threadIdx.x == 0) {
         #pragma unroll
@@ -155,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
         return true;
     };
     const auto place = [&] {
-        Place at;
+        Pixels at;
         at.odd = unit % APART;
         const int wanted = unit / APART * 4 + warp % 4, group = wanted < groups ? wanted : groups - 1;
         const int row = inverse ? (int)((unsigned long long)group * inverse >> 32) : group;
@@ -168,7 +169,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
         return at;
     };
     unsigned int a[2][PART][4];
-    const auto read = [&](const Place& at, int part) {
+    const auto read = [&](const Pixels& at, int part) {
         const int lead = at.odd ? 1 - LEAD : LEAD;
         // What a lane keeps of the first and of the last pair of a window.
         const unsigned int keep_first = lead && j == 0 ? 0xffff0000u : 0xffffffffu;
@@ -179,7 +180,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
             const int slice = 2 * PART * part + i, r = slice / (DEPTH / 8), begin = slice % (DEPTH / 8);
             unsigned int upper = 0, lower = 0;
             if (slice < SLICES) {
-                const Element* const here = at.from + r * PITCH + begin * 8;
+                const Element* const here = at.from + row_at(r) + begin * 8;
                 upper = pair_at(here), lower = pair_at(here + 8 * NEXT);
                 if (HAS_LEAD && begin == 0) upper &= keep_first, lower &= keep_first;
                 if ((DEPTH != WINDOW + LEAD || APART == 2) && begin == DEPTH / 8 - 1) upper &= keep_last, lower &= keep_last;
@@ -189,7 +190,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
         }
     };
     float sum[BN / 2];
-    const auto multiply = [&](const Place& at, int part) {
+    const auto multiply = [&](const Pixels& at, int part) {
         const matrix_t filters = matrix_at<false>(shared_address(memory) + at.odd * FILTER_BYTES);
         pin(a[part % 2]);
         products_begin();
@@ -205,12 +206,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
     await_phase(full + 8 * turn.stage, turn.parity);
     bool is_more = settle();
     if (!is_more) return;
-    Place next = place();
+    Pixels next = place();
     read(next, 0);
     read(next, 1);
     #pragma unroll 1
     while (is_more) {
-        const Place at = next;
+        const Pixels at = next;
         #pragma unroll
         for (int i = 0; i < BN / 2; ++i) sum[i] = 0;
         pin(sum);
@@ -239,12 +240,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
             if (at.q + 8 * APART * half >= (int)p.out_w) continue;
             #pragma unroll
             for (int v = 0; v < BN / 4; v += WIDTH) {
-                const int out[4] = {at.n, block_channel + v / 8 * 32 + 8 * j + v % 8, at.row, at.q + 8 * APART * half};
-                if (out[1] >= (int)p.channels_out) continue;
+                const int channel = block_channel + v / 8 * 32 + 8 * j + v % 8;
+                const Place out = place_of(p, at.n, channel, at.row, at.q + 8 * APART * half);
+                if (channel >= (int)p.channels_out) continue;
                 Accumulator acc[WIDTH];
                 #pragma unroll
                 for (int e = 0; e < WIDTH; ++e) acc[e] = (Accumulator)sum[(v + e) / 2 * 4 + 2 * half + (v + e) % 2];
-                epilogue(p, out, kept[v / WIDTH], acc);
+                epilogue(p, out.at, kept[v / WIDTH], acc);
             }
         }
     }
