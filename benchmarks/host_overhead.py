@@ -67,7 +67,7 @@ def idle_legacy_call() -> Callable[[], object]:
     from types import SimpleNamespace
 
     from graphdnn import v6
-    from graphdnn.v6.execution import last_prepared
+    from graphdnn.v6.thread import last_prepared
 
     def described(dims: tuple[int, ...]) -> Any:
         desc = v6.cudnnCreateTensorDescriptor()

@@ -16,7 +16,7 @@ from graphdnn.v6.algorithm_rows import DEVICE_ENGINES, HOST_ENGINES
 from graphdnn.v6.algorithms import determinism, is_implemented, members, rows
 from graphdnn.v6.algorithms import engines_of as engines_for
 from graphdnn.v6.calls.convolution_passes import PASSES
-from graphdnn.v6.execution import last_prepared
+from graphdnn.v6.thread import last_prepared
 
 F, B, G = v6.cudnnConvolutionFwdAlgo, v6.cudnnConvolutionBwdDataAlgo, v6.cudnnConvolutionBwdFilterAlgo
 X, W, Y = (2, 4, 9, 8), (6, 4, 3, 3), (2, 6, 7, 6)

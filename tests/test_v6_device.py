@@ -18,7 +18,7 @@ from v6_programs import PROGRAMS, W, X, Y
 from v6_tools import convolution, filter_of, tensor
 
 from graphdnn import v6
-from graphdnn.v6 import execution, on_device
+from graphdnn.v6 import on_device, thread
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
@@ -71,7 +71,7 @@ def test_forms_of_memory(handle: Any, host: Any, form: Any) -> None:
     (wanted,) = PROGRAMS["layer"](host, np.array)
     PROGRAMS["layer"](handle, kept)
     close(made[3], wanted, 1e-4)
-    assert execution.last_prepared().plan.config.device.kind == "cuda"
+    assert thread.last_prepared().plan.config.device.kind == "cuda"
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -168,7 +168,7 @@ def test_algorithms_and_searches(handle: Any) -> None:
     v6.cudnnGetConvolutionForwardWorkspaceSize(*given, name)
     v6.cudnnConvolutionForward(handle, 1.0, tensor(X), on(x), filter_of(W), on(w), convolution(), name, None, 0, 0.0,
                                tensor(Y), on(y))  # fmt: skip
-    assert execution.last_prepared().plan.config.choices[0].engine.name == "cuda_winograd"
+    assert thread.last_prepared().plan.config.choices[0].engine.name == "cuda_winograd"
 
 
 def test_memory_that_does_not_fit(handle: Any, host: Any) -> None:
@@ -271,7 +271,7 @@ def test_memory_that_begins_anywhere(handle: Any) -> None:
         y[...] = 3
         for form in (on(y), y.ctypes.data, on(y)):
             v6.cudnnScaleTensor(handle, tensor(y.shape), form, 2.0)
-            (bound,) = {t.byte_alignment for t in execution.last_prepared().plan.config.fused.graph.bound}
+            (bound,) = {t.byte_alignment for t in thread.last_prepared().plan.config.fused.graph.bound}
             assert bound == alignment
         assert (y == 24).all()
         with v6.record():

@@ -34,12 +34,13 @@ from v6_tools import activation, convolution, filter_of, good_arguments, pooling
 from graphdnn import v6
 from graphdnn.enums import Status
 from graphdnn.errors import error_for
-from graphdnn.v6 import execution
 from graphdnn.v6.calls import convolution_passes, convolution_queries, handle
 from graphdnn.v6.functions import PLAIN, Function, functions
 from graphdnn.v6.objects import DESCRIPTORS, LRN, Filter, Tensor
 from graphdnn.v6.outcome import as_call
+from graphdnn.v6.prepared import Prepared
 from graphdnn.v6.rules import UNSET
+from graphdnn.v6.thread import last_prepared
 
 _LISTED = json.loads((Path(__file__).parent / "data" / "v6_statuses.json").read_text(encoding="utf-8"))
 _NAMES = {row[0] for row in _LISTED}
@@ -634,9 +635,9 @@ def fails(row: Function, status: str, monkeypatch: pytest.MonkeyPatch) -> None:
     elif any(p.kind in ("data", "inout", "out") for p in row.inputs):
         if status == "EXECUTION_FAILED":
             call(*good_arguments(row))
-            monkeypatch.setattr(type(execution.last_prepared().plan), "execute", fail)
+            monkeypatch.setattr(type(last_prepared().plan), "execute", fail)
         else:
-            monkeypatch.setattr(execution.Prepared, "__call__", fail)
+            monkeypatch.setattr(Prepared, "__call__", fail)
     else:
         call = as_call(row, fail)
     with pytest.raises(v6.CudnnError) as error:

@@ -18,7 +18,7 @@ from graphdnn.engines.host.random import generate
 from graphdnn.engines.work import flops
 from graphdnn.enums import RngDistribution
 from graphdnn.plan import ExecutionPlan
-from graphdnn.v6 import execution
+from graphdnn.v6.thread import last_prepared
 
 H = v6.cudnnCreate()
 RELU, TANH, LSTM, GRU = v6.CUDNN_RNN_RELU, v6.CUDNN_RNN_TANH, v6.CUDNN_LSTM, v6.CUDNN_GRU
@@ -413,7 +413,7 @@ def test_sizes_are_enough() -> None:
         net = Network(mode, layers=2, bidirectional=True, probability=probability)
         for call in (net.forward, net.backward_data, net.backward_weights):
             call()
-            plan: ExecutionPlan = execution.last_prepared().plan
+            plan: ExecutionPlan = last_prepared().plan
             assert plan.workspace_size <= net.workspace.nbytes
 
 

@@ -475,7 +475,7 @@ def test_activation_in_place_and_nan(handle: Any, nan: int, mode: Any) -> None:
 
 
 def test_a_repeated_call_keeps_its_plan(handle: Any) -> None:
-    from graphdnn.v6.execution import last_prepared
+    from graphdnn.v6.thread import last_prepared
 
     x, d = drawn((1, 2, 3, 4)), tensor((1, 2, 3, 4))
     seen = set()
@@ -594,7 +594,7 @@ def test_a_repeated_call_costs_little(handle: Any, monkeypatch: pytest.MonkeyPat
     from time import thread_time
     from types import SimpleNamespace
 
-    from graphdnn.v6.execution import last_prepared
+    from graphdnn.v6.thread import last_prepared
 
     x, w, y = drawn((1, 1, 3, 3)), drawn((1, 1, 2, 2)), drawn((1, 1, 2, 2))
     arguments = (

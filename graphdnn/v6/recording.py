@@ -33,8 +33,9 @@ from graphdnn.rules import Rule
 from graphdnn.tensors import TensorSpec, packed_strides
 from graphdnn.v6 import migration, on_device
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.execution import Prepared, current_stream, listening
 from graphdnn.v6.pending import Pending
+from graphdnn.v6.prepared import Prepared
+from graphdnn.v6.thread import current_stream, listening
 
 NESTED = Rule(
     id="v6.record.nested",

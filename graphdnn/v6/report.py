@@ -6,7 +6,8 @@ from graphdnn.enums import Status
 from graphdnn.graph import OperationGraph
 from graphdnn.rules import Rule
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.execution import Prepared, last_prepared
+from graphdnn.v6.prepared import Prepared
+from graphdnn.v6.thread import last_prepared
 
 NO_CALL = Rule(
     id="v6.report.none",

@@ -22,8 +22,9 @@ from graphdnn.v6.enums import (
     cudnnDataType_t,
 )
 from graphdnn.v6.errors import CudnnError, refuse_if
-from graphdnn.v6.execution import Prepared, known, prepared
+from graphdnn.v6.execution import known, prepared
 from graphdnn.v6.objects import Activation, Convolution, Descriptor, Filter, Handle, Tensor
+from graphdnn.v6.prepared import Prepared
 from graphdnn.v6.profiles import active, check_bias, check_convolution
 from graphdnn.v6.question import Question
 from graphdnn.v6.registry import implements

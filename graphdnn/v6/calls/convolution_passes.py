@@ -26,9 +26,9 @@ from graphdnn.v6.enums import (
     cudnnStatus_t,
 )
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.execution import Prepared, current_stream, listening
 from graphdnn.v6.layouts import filter_strides, size_of
 from graphdnn.v6.objects import Convolution, Descriptor, Filter, Handle, Tensor
+from graphdnn.v6.prepared import Prepared
 from graphdnn.v6.profiles import outside
 from graphdnn.v6.question import Question
 from graphdnn.v6.status import legacy_status
@@ -37,6 +37,7 @@ from graphdnn.v6.structs import (
     cudnnConvolutionBwdFilterAlgoPerf_t,
     cudnnConvolutionFwdAlgoPerf_t,
 )
+from graphdnn.v6.thread import current_stream, listening
 
 Values = tuple[Any, Any, Convolution, Any]
 Perf = cudnnConvolutionFwdAlgoPerf_t | cudnnConvolutionBwdDataAlgoPerf_t | cudnnConvolutionBwdFilterAlgoPerf_t
