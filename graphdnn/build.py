@@ -12,7 +12,7 @@ from graphdnn.engines.engine import sort_needs
 from graphdnn.enums import HeurMode
 from graphdnn.fusion import NO_LIMITS, FusedGraph, Limits, fuse
 from graphdnn.graph import OperationGraph
-from graphdnn.heuristics import Filters, Ranking
+from graphdnn.heuristics import Filters, Ranking, mode_of
 from graphdnn.machine import device_spec
 from graphdnn.plan import ExecutionPlan, class_of
 
@@ -50,7 +50,7 @@ def rank(
     tuned: Records | None = None,
 ) -> Ranking:
     """Fuse a graph and rank its engine configurations on a device; with ``tuned``, a recorded winner comes first."""
-    spec, filters = device_spec(device), filters or Filters()
+    spec, mode, filters = device_spec(device), mode_of(mode), filters or Filters()
     if tuned is not None:
         return tuned.ranking(fuse(graph, limits), spec, mode, filters)
     if mode is HeurMode.B:

@@ -8,6 +8,7 @@ attribute names, far more numerous, are in ``attribute_names``.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 
 class CEnum(IntEnum):
@@ -27,6 +28,11 @@ class CEnum(IntEnum):
     def c_name(self) -> str:
         """``CUDNN_DATA_HALF`` for ``DataType.HALF``."""
         return c_name_of(type(self), self.name)
+
+    @classmethod
+    def named(cls, value: Any) -> Any:
+        """The member of this name, upper case or lower; anything else as it is, for others to refuse."""
+        return cls.__members__.get(value.upper(), value) if isinstance(value, str) else value
 
     @classmethod
     def from_c_name(cls, name: str) -> CEnum:

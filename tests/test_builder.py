@@ -23,10 +23,13 @@ from graphdnn import (
     NotInitialized,
     NotSupported,
     NumericalNote,
+    PaddingMode,
+    PointwiseMode,
     ReductionOperator,
     ResampleMode,
     ReshapeMode,
     RngDistribution,
+    rank,
 )
 from graphdnn.builder import Tensor
 from graphdnn.builder import graph as graph_module
@@ -667,6 +670,52 @@ def test_keys_may_be_tensors_uids_names_and_none() -> None:
         out[...] = np.nan
         g.execute(pack)
         np.testing.assert_array_equal(out, a + c)
+
+
+def test_members_by_name() -> None:
+    """A setting is a member of its enum or the member's name, as an element type is."""
+    graphs = []
+    for is_named in (True, False):
+
+        def member(value: Any, is_named: bool = is_named) -> Any:
+            return value.name.lower() if is_named else value
+
+        g = Graph(io_data_type="float32")
+        x, one = g.tensor([2, 4, 6, 6]), g.tensor([1, 4, 1, 1])
+        y = g.conv_fprop(x, g.tensor([4, 4, 3, 3]), convolution_mode=member(ConvolutionMode.CONVOLUTION))
+        y, mean, _ = g.instancenorm(member(NormPhase.TRAINING), y, one, one, g.tensor_scalar(1e-5))
+        assert mean is not None
+        pooled, _ = g.resample(
+            y, member(ResampleMode.AVGPOOL_INCLUDE_PADDING), [2, 2], padding_mode=member(PaddingMode.ZERO_PAD)
+        )
+        assert pooled is not None
+        sums = g.reduction(g.pointwise(member(PointwiseMode.RELU_FWD), x=pooled), member(ReductionOperator.AVG))
+        sums.set_dim([1, 4, 1, 1]).set_output(True)
+        graphs.append(g.build_operation_graph())
+        assert rank(graphs[-1], mode=member(HeurMode.B)).mode is HeurMode.B
+    assert graphs[0].operations == graphs[1].operations
+
+
+@pytest.mark.parametrize("mode", ["relu", "", 3, None])
+def test_modes_that_are_none(mode: Any) -> None:
+    g = Graph(io_data_type="float32")
+    with pytest.raises(BadParam) as error:
+        g.pointwise(mode, x=g.tensor([2, 4]))
+    assert error.value.rejections[0].rule == "attr.type"
+
+
+@pytest.mark.parametrize("mode", ["C", 1, None, HeurMode.COUNT])
+def test_heuristic_modes_that_are_none(mode: Any) -> None:
+    g = Graph(io_data_type="float32")
+    g.relu(g.tensor([2, 4])).set_output(True)
+    for ask in (
+        lambda: g.build([mode]),
+        lambda: g.autotune(mode=mode),
+        lambda: rank(g.build_operation_graph(), mode=mode),
+    ):
+        with pytest.raises(BadParam) as error:
+            ask()
+        assert error.value.rejections[0].rule == "heuristics.mode"
 
 
 @pytest.mark.long

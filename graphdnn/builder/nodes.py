@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from graphdnn.builder.inference import MOVEMENT, Defaults, Node, complete, compute_type, infer_extents, placed
+from graphdnn.builder.members import with_members
 from graphdnn.builder.tensor import Freeze, Tensor, element_type
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import FLOATS
@@ -182,7 +183,7 @@ class Nodes:
     def _settings(self, cls: type[S], **fields: Any) -> S:
         """The settings of an operation; errors in them name the line of the call."""
         try:
-            return cls(**fields)
+            return cls(**with_members(cls, fields))
         except GraphdnnError as error:
             origin = _origin()
             raise error_for(

@@ -97,6 +97,7 @@ class Normalizations(Operations):
         self, mode: NormMode, phase: NormPhase, input: Tensor, scale: Tensor, bias: Tensor | None,
         epsilon: Tensor | None, kind: Any, name: str,
     ) -> list[Tensor | None]:  # fmt: skip
+        phase = NormPhase.named(phase)
         statistics = ["mean", "inv_variance"] if mode is not NormMode.RMS_NORM else ["inv_variance"]
         outputs = ["y", *(statistics if phase is NormPhase.TRAINING else [])]
         found = dict(zip(outputs, self._norm(

@@ -158,6 +158,9 @@ class Operations(Nodes):
 
         Operands broadcast, right-aligned; ``parameters`` are fields of ``PointwiseSpec``.
         """
+        mode = PointwiseMode.named(mode)
+        if not isinstance(mode, PointwiseMode):
+            self._settings(PointwiseSpec, mode=mode, math_type=DataType.FLOAT)  # which refuses it
         given = {port: tensor for port, tensor in (("x", x), ("b", b), ("t", t), ("dy", dy)) if tensor is not None}
         for port in POINTWISE[mode].operands:
             self._own(given.get(port))
@@ -171,6 +174,7 @@ class Operations(Nodes):
         self, input: Tensor, mode: ReductionOperator, compute_data_type: Any = None, name: str = ""
     ) -> Tensor:
         """y; call ``set_dim`` with 1 on the axes to reduce."""
+        mode = ReductionOperator.named(mode)
         compute = self._compute_type((input,), compute_data_type, exact=mode not in _INEXACT)
         spec = self._settings(ReductionSpec, operator=mode, compute_type=compute)
         return self._add(Reduction, {"x": input, "spec": spec}, ("y",), name, compute)[0]
@@ -182,7 +186,7 @@ class Operations(Nodes):
 
     def reshape(self, input: Tensor, name: str = "", reshape_mode: ReshapeMode = ReshapeMode.VIEW_ONLY) -> Tensor:
         """The same elements under other extents; call ``set_dim``."""
-        return self._add(Reshape, {"x": input, "mode": reshape_mode}, ("y",), name)[0]
+        return self._add(Reshape, {"x": input, "mode": ReshapeMode.named(reshape_mode)}, ("y",), name)[0]
 
     # Data movement computes nothing: compute_data_type is there for the frontend's order of arguments.
 
@@ -233,6 +237,7 @@ class Operations(Nodes):
         name: str = "",
     ) -> list[Tensor | None]:
         """[y, index or None]: pooling and interpolation; the stride is the window's unless given."""
+        mode = ResampleMode.named(mode)
         compute = self._compute_type((input,), compute_data_type, exact=mode is ResampleMode.MAXPOOL)
         spec = self._settings(ResampleSpec, **_resample_fields(
             mode, window, stride, pre_padding, post_padding, padding_mode, nan_propagation, compute
@@ -259,6 +264,7 @@ class Operations(Nodes):
         name: str = "",
     ) -> Tensor:
         """dx, with the forward's parameters; its extents are x's, or those of ``set_dim``. Maxima need index or x."""
+        mode = ResampleMode.named(mode)
         compute = self._compute_type((loss,), compute_data_type, exact=mode is ResampleMode.MAXPOOL)
         spec = self._settings(ResampleSpec, **_resample_fields(
             mode, window, stride, pre_padding, post_padding, padding_mode, nan_propagation, compute

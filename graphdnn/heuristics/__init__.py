@@ -3,9 +3,9 @@
 from graphdnn.heuristics.config import COMPOSED_ID, COMPOSED_NAME, Choice, Declined, EngineConfig
 from graphdnn.heuristics.filters import ASKED_FOR, Filters
 from graphdnn.heuristics.materialized import WORKSPACE_ALIGNMENT, materialized_bytes, materialized_slots
-from graphdnn.heuristics.ranking import Ranking
+from graphdnn.heuristics.ranking import Ranking, mode_of
 
 __all__ = [
     "ASKED_FOR", "COMPOSED_ID", "COMPOSED_NAME", "WORKSPACE_ALIGNMENT", "Choice", "Declined", "EngineConfig",
-    "Filters", "Ranking", "materialized_bytes", "materialized_slots",
+    "Filters", "Ranking", "materialized_bytes", "materialized_slots", "mode_of",
 ]  # fmt: skip

@@ -35,9 +35,17 @@ _SHOWN = 16  # configurations in the printed ranking
 MODE = Rule(
     id="heuristics.mode",
     expected="INSTANT, A, B or FALLBACK",
-    reason="this is a count, not a mode",
+    reason="these are the orders in which configurations are offered",
     fix="use HeurMode.A",
 )
+
+
+def mode_of(given: HeurMode | str) -> HeurMode:
+    """The mode, or that of a name. Raises ``BadParam`` for anything else."""
+    mode = HeurMode.named(given)
+    if not isinstance(mode, HeurMode) or mode is HeurMode.COUNT:
+        raise BadParam(MODE.reject("ENGINEHEUR", "mode", given))
+    return mode
 
 
 class Ranking:
@@ -51,8 +59,7 @@ class Ranking:
         filters: Filters | None = None,
         engines: Sequence[Engine] | None = None,
     ) -> None:
-        if mode is HeurMode.COUNT:
-            raise BadParam(MODE.reject("ENGINEHEUR", "mode", mode))
+        mode = mode_of(mode)
         self.fused, self.device, self.mode = fused, device, mode
         self.filters = filters or UNFILTERED
         # Engines of other kinds of device are no candidates; alone they say so themselves.

@@ -14,7 +14,7 @@ from graphdnn.enums import HeurMode
 from graphdnn.errors import NotSupported
 from graphdnn.fusion import FusedGraph, fuse
 from graphdnn.graph import OperationGraph
-from graphdnn.heuristics import Filters
+from graphdnn.heuristics import Filters, mode_of
 from graphdnn.machine import VARIABLE, device_spec
 from graphdnn.tuning.ahead import Ahead
 from graphdnn.tuning.candidates import candidates_of
@@ -58,7 +58,7 @@ def autotune(
     ``initializer``: see graphdnn/tuning/worker.py; ``engines`` are then those that
     it registers there. Raises ``NotSupported`` when no engine serves the graph, or the device is not here.
     """
-    spending = Spending(perf_counter())
+    spending, mode = Spending(perf_counter()), mode_of(mode)
     # Both start while it is asked what the device is, and load what they need while the candidates are worked out.
     is_gpu = _means_gpu(device)
     process, ahead = worker(initializer), Ahead(initializer, is_useful=is_gpu)
