@@ -50,6 +50,7 @@ CASES = [
     ("dgrad dy=f16[2,64,9,11]nhwc w=f16[64,64,3,3]nhwc dx=[2,64,9,11] pad=1", "8x8x64_3resident"),
     ("dgrad dy=f16[1,72,9,9]nhwc w=f16[72,40,3,3]nhwc dx=[1,40,9,9] pad=1", "8x8x64_2ring"),
     ("dgrad dy=bf16[1,64,9,9]nhwc w=bf16[64,104,3,3]nhwc dx=[1,104,9,9] pad=1", "8x8x96_2ring"),
+    ("dgrad dy=bf16[1,72,9,9]nhwc w=bf16[72,24,3,3]nhwc dx=[1,24,9,9] pad=1 mode=conv", "8x8x32_4resident"),
     ("conv x=f16[1,37,9,9]nhwc w=f16[24,37,3,3] out=f32", ""),
     ("conv x=i8[1,64,9,9]nhwc w=i8[64,64,3,3]nhwc pad=1 compute=i32 out=i32", "8x8x64_3resident"),
     ("conv x=i8[1,160,9,9]nhwc w=i8[64,160,3,3]nhwc pad=1 compute=i32 out=i8 + relu", "8x8x64_2ring"),
@@ -66,6 +67,7 @@ CASES = [
     ("conv x=bf16[1,32,5,9,8]nhwc w=bf16[32,32,2,3,2]nhwc pad=1 mode=conv spatial=3 + residual", "8x8x32_3resident"),
     ("conv x=f16[1,72,5,9,8]nhwc w=f16[40,72,3,3,3]nhwc pad=1 stride=2,1,1 dil=1,2,1 spatial=3", "8x8x64_2ring"),
     ("conv x=f16[2,64,3,8,9]nhwc w=f16[128,64,3,3,3]nhwc pad=1 spatial=3 + bias + residual + relu", "2x8x8x128_2ring"),
+    ("dgrad dy=f16[2,32,3,9,9]nhwc w=f16[32,32,3,3,3]nhwc dx=[2,32,3,9,9] pad=1 spatial=3", "8x8x32_4resident"),
     ("dgrad dy=f16[2,24,3,9,9]nhwc w=f16[24,40,3,3,3]nhwc dx=[2,40,3,9,9] pad=1 spatial=3", ""),
     ("dgrad dy=f32[1,40,5,9,9]nhwc w=f32[40,24,3,2,3]nhwc dx=[1,24,9,10,9] pad=0,0,1 dil=2,1,1 spatial=3", ""),
     ("conv x=i8[1,160,3,9,9]nhwc w=i8[64,160,3,3,3]nhwc pad=1 compute=i32 out=i8 spatial=3 + relu", "8x8x64_2ring"),
@@ -116,6 +118,7 @@ COMPILED = [
     ("conv x=f32[64,64,56,56]nhwc w=f32[256,64,1,1]nhwc + bias + relu", "8x8x256_2resident"),
     (VOLUME, "8x8x32_4resident"),
     (VIDEO, "2x8x8x128_2ring"),
+    ("dgrad dy=f16[2,32,64,64,64]nhwc w=f16[32,32,3,3,3]nhwc dx=[2,32,64,64,64] pad=1 spatial=3", "8x8x32_4resident"),
     *((FLOATS, tile) for tile in ("8x8x64_2resident", "8x8x64_3resident")),
 ]
 

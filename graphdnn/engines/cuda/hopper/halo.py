@@ -36,7 +36,7 @@ from graphdnn.engines.cuda.hopper.maps import filter_map, is_permutable, patch_m
 from graphdnn.engines.cuda.hopper.operands import is_exchanged, operands
 from graphdnn.engines.cuda.hopper.product import product_text
 from graphdnn.engines.cuda.hopper.result import residual_patch_map, streamed_residual
-from graphdnn.engines.cuda.hopper.tiles import PANEL
+from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW
 from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import DataType, LayoutType
@@ -67,8 +67,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     reached = tile.reached(shape)
     patch = flat_map(image, *reached) if flat else patch_map(image, *reached, spatial=spatial)
     parameters.maps("gathered", [(image.spec, replace(patch, is_rounded=is_rounded))])
-    rows = PANEL if across_filter else tile.bn
-    columns = permuted_filter_map(filter, rows, held) if is_permuted else filter_map(filter, rows)
+    rows, row = (PANEL, min(PANEL, tile.bn) * filter.size) if across_filter else (tile.bn, ROW)
+    columns = permuted_filter_map(filter, rows, held) if is_permuted else filter_map(filter, rows, row)
     parameters.maps("plain", [(filter.spec, replace(columns, is_rounded=is_rounded))])
 
     out_space = roles.space(roles.output)

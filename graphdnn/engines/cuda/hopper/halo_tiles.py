@@ -47,7 +47,7 @@ class Shape(NamedTuple):
     blocks: int  # 128 bytes of channels that are summed
     slices: int  # 32s of these bytes that are multiplied
     columns: int
-    column_unit: int  # of filters in shared memory
+    column_unit: int  # of filters in shared memory, where there are so many
     result_bytes: int  # of an element that leaves, and of what is read for it
     streamed_bytes: int = 0  # of those, what the copy unit may bring
 
@@ -112,7 +112,8 @@ class Halo:
 
     def filter_bytes(self, shape: Shape) -> int:
         """Of one tap."""
-        return -(-self.bn // shape.column_unit) * shape.column_unit * ROW
+        columns = self.bn if self.bn < shape.column_unit else -(-self.bn // shape.column_unit) * shape.column_unit
+        return columns * ROW
 
     def streams(self, shape: Shape) -> bool:
         """Whether a residual comes through shared memory: registers hold it beside the sums it is added to."""

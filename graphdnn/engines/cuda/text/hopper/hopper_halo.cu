@@ -16,7 +16,7 @@ __device__ __forceinline__ void multiply_slices(Accumulator (&sum)[COUNT][SUMS],
     for (int k = 0; k < SLICES; ++k)
         #pragma unroll
         for (int j = 0; j < COUNT; ++j)
-            multiply(sum[j], a + (first_of(j) + shift) * (ROW >> 4) + k * NEXT_K<false>, b + k * NEXT_K<ACROSS_FILTER>, k == 0 ? add : 1);
+            multiply(sum[j], a + (first_of(j) + shift) * (ROW >> 4) + k * NEXT_K<false>, b + k * NEXT_B, k == 0 ? add : 1);
 }
 
 template <int COUNT>
@@ -164,7 +164,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                 await_phase(full + 8 * stage, turn.parity);
                 const matrix_t a = pixels_at(patches + (RESIDENT ? stage : stage * IN_STAGE + consumer * PATCHES) * PATCH_BYTES);
                 if constexpr (RESIDENT) {
-                    const matrix_t b = matrix_at<ACROSS_FILTER>(filters + block * TAPS * B_BYTES);
+                    const matrix_t b = filters_at(filters + block * TAPS * B_BYTES);
                     #pragma unroll
                     for (int j = 0; j < MI; ++j) pin(sum[j]);
                     products_begin();
@@ -185,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                         #pragma unroll
                         for (int s = 0; s < TAPS_W; ++s) {
                             await_phase(full_filter + 8 * next.stage, next.parity);
-                            const matrix_t b = matrix_at<ACROSS_FILTER>(filters + next.stage * B_BYTES);
+                            const matrix_t b = filters_at(filters + next.stage * B_BYTES);
                             #pragma unroll
                             for (int j = 0; j < MI; ++j) pin(sum[j]);
                             products_begin();

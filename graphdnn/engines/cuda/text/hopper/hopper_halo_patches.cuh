@@ -3,8 +3,11 @@
 constexpr int THREADS = 128 * (CONSUMERS + 1), TAPS = TAPS_H * TAPS_W;
 constexpr int PITCH = WIDE + (TAPS_W - 1) * STEP_W, LINES = TALL + (TAPS_H - 1) * STEP_H;
 constexpr int LANDING = LINES * PITCH * ROW;  // bytes of a patch; the stage that holds it is as long or longer
-// Filters across k come in whole panels, whose last columns may be the next tile's.
-constexpr int PANELS = (BN + PANEL - 1) / PANEL, B_BYTES = ACROSS_FILTER ? PANELS * PANEL_BYTES : BN * ROW;
+// Filters across k come in whole panels, whose last columns may be the next tile's; 32 columns are rows of half the bytes.
+constexpr int PANELS = (BN + PANEL - 1) / PANEL, FILTER_ROW = ACROSS_FILTER && BN < PANEL ? BN * (int)sizeof(Element) : ROW;
+constexpr int B_BYTES = ACROSS_FILTER ? PANELS * 64 * FILTER_ROW : BN * ROW;
+constexpr int NEXT_B = ACROSS_FILTER ? 16 * FILTER_ROW >> 4 : NEXT_K<false>;  // from one instruction's part of k to the next one's
+static_assert(FILTER_ROW == 128 || FILTER_ROW == 64, "swizzles that there are");
 constexpr int IN_STAGE = RESIDENT ? 1 : CONSUMERS * PATCHES, LEAVING = RESIDENT ? 1 : CONSUMERS;  // patches, arrivals
 constexpr int OF_PATCH = MI / PATCHES;  // 64s of rows
 constexpr int RINGS = RESIDENT ? CONSUMERS : 1;
@@ -22,6 +25,12 @@ constexpr int first_of(int j) { return j / OF_PATCH * (PATCH_BYTES / ROW) + firs
 __device__ __forceinline__ matrix_t pixels_at(shared_t address) {
     const matrix_t between_eights = ((LINEAR ? 8 : PITCH) * ROW) >> 4, unused = 1, swizzled = 1;
     return (matrix_t)((address & 0x3FFFF) >> 4) | unused << 16 | between_eights << 32 | swizzled << 62;
+}
+
+__device__ __forceinline__ matrix_t filters_at(shared_t address) {
+    if constexpr (FILTER_ROW == ROW) return matrix_at<ACROSS_FILTER>(address);
+    const matrix_t one_panel = 1, between_eights = (8 * FILTER_ROW) >> 4, swizzled = 2;
+    return (matrix_t)((address & 0x3FFFF) >> 4) | one_panel << 16 | between_eights << 32 | swizzled << 62;
 }
 
 struct Corner { int d, h, w, n; };  // of a patch, in the result
