@@ -89,8 +89,8 @@ def test_import_time(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     code = (
-        "import time, numpy; from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError; start = time.perf_counter(); import graphdnn; "
-        "print(time.perf_counter() - start)"
+        "import time, numpy; from pydantic import BaseModel; type('Model', (BaseModel,), {})  # the first loads the rest of it\n"
+        "start = time.perf_counter(); import graphdnn; print(time.perf_counter() - start)"
     )
 
     def seconds() -> float:

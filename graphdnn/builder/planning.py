@@ -24,11 +24,11 @@ from graphdnn.enums import (
 from graphdnn.errors import BadParam, GraphdnnError, NotInitialized, NotSupported, Rejection
 from graphdnn.fusion import FusedGraph, fuse
 from graphdnn.heuristics import EngineConfig, Filters, Ranking
-from graphdnn.ledger import Ledger, check_places, of_error, of_ranking
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
 
 if TYPE_CHECKING:
+    from graphdnn.ledger import Ledger
     from graphdnn.repairs import Draft, Repairs
 
 NOT_BUILT = Rule(
@@ -220,6 +220,8 @@ class Planning(Limiting):
 
         Works before there is a plan, and where there cannot be one: then it says what is wrong with the graph.
         """
+        from graphdnn.ledger import Ledger, check_places, of_error, of_ranking  # when it is asked for
+
         try:
             rankings = [r for r in self._rankings if isinstance(r, Ranking)] or [self.ranking]
         except GraphdnnError as error:
