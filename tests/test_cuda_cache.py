@@ -340,6 +340,21 @@ def test_the_least_recently_used_go(compiler: Compiler, tmp_path: Path) -> None:
     assert [fresh.load(named(name), "sm_80").origin for name in "acdb"] == ["disk", "disk", "disk", "compiled"]
 
 
+def test_the_folder_is_listed_once_for_many_kernels(
+    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And again when a share of the limit was written, so that what others write beside is seen."""
+    compiler.size, listings, looked = 10_000, [], upkeep.stored
+    monkeypatch.setattr(upkeep, "stored", lambda folder: listings.append(folder) or looked(folder))
+    cache = KernelCache(tmp_path, limit_bytes=10_000_000)
+    for i in range(60):
+        cache.load(named(f"kernel{i}"), "sm_80")
+    assert len(listings) == 1
+    for i in range(60, 120):
+        cache.load(named(f"kernel{i}"), "sm_80")
+    assert len(listings) == 2
+
+
 def test_what_is_larger_than_the_limit_is_not_written(compiler: Compiler, tmp_path: Path) -> None:
     compiler.size = 10_000
     cache = KernelCache(tmp_path, limit_bytes=5_000)

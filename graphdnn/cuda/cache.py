@@ -23,6 +23,7 @@ from graphdnn.cuda.upkeep import opened, prune
 
 LIMIT_BYTES = 512 * 2**20
 _IN_MEMORY = 1024  # entries; a process with more variants than that reads the older ones again
+_SHARE = 16  # of the limit, that a process writes at most without seeing what others wrote
 Origin = Literal["memory", "disk", "compiled"]
 
 
@@ -43,6 +44,7 @@ class KernelCache:
         self.directory = directory
         self.limit_bytes = limit_bytes
         self._writable = directory is not None
+        self._room = 0  # bytes that may be written before the folder is looked at again
         self._known: dict[str, tuple[bytes, str]] = {}
         self._named: dict[tuple[KernelText, str, bool, tuple[int, int]], tuple[str, Manifest]] = {}
         self._forget_locks()
@@ -132,7 +134,10 @@ class KernelCache:
             self._writable = False
             debug.say("kernel cache", f"{path.parent} cannot be written ({error.strerror}): kernels stay in memory")
             return
-        prune(path.parent, self.limit_bytes)
+        self._room -= len(data)
+        if self._room < 0:  # listing hundreds of files takes milliseconds
+            left = prune(path.parent, self.limit_bytes).left
+            self._room = min(self.limit_bytes - left, self.limit_bytes // _SHARE)
 
 
 @cache

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graphdnn.cuda.entry import SUFFIX, Damaged, Entry, Manifest, key_of, unpacked
@@ -30,8 +30,11 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
+    """What went away, and how much stayed."""
+
     files: int
     bytes: int
+    left: int = 0  # bytes
 
 
 def stored(folder: Path) -> list[Stored]:
@@ -73,7 +76,7 @@ def prune(folder: Path, limit_bytes: int, older_than: float | None = None) -> Pr
         else:
             kept += file.bytes
     gone += [file for file in _files(folder, TEMPORARY) if now - file.used > _ABANDONED]
-    return _removed(gone)
+    return replace(_removed(gone), left=kept)
 
 
 def remove_damaged(folder: Path) -> Pruned:
