@@ -64,6 +64,11 @@ CASES = [
     ("dgrad dy=f32[2,64,9,11]nhwc w=f32[64,80,1,1]nhwc dx=[2,80,9,11]", "8x16x128_2resident"),
     # Three axes: each tap along the first reads patches of another slice.
     ("conv x=f16[2,24,4,9,10]nhwc w=f16[40,24,2,3,3]nhwc pad=1 spatial=3 + bias + relu", "8x8x64_2resident"),
+    ("conv x=f16[2,24,7,9,10]nhwc w=f16[32,24,3,3,3]nhwc pad=1 spatial=3 + bias + relu", "8x8x32_4deep"),
+    ("conv x=bf16[1,72,5,9,8]nhwc w=bf16[20,72,2,2,3]nhwc pad=1 mode=conv spatial=3 + residual", "8x8x32_4deep"),
+    ("dgrad dy=f16[2,32,5,9,9]nhwc w=f16[32,24,3,3,3]nhwc dx=[2,24,5,9,9] pad=1 spatial=3", "8x8x32_4deep"),
+    ("conv x=i8[1,32,5,9,9]nhwc w=i8[32,32,3,3,3]nhwc pad=1 compute=i32 out=i8 spatial=3 + relu", "8x8x32_4deep"),
+    ("conv x=f32[1,32,5,9,9]nhwc w=f32[32,32,3,3,3]nhwc pad=1,0,0 spatial=3 + bias", "8x8x32_4deep"),
     ("conv x=bf16[1,32,5,9,8]nhwc w=bf16[32,32,2,3,2]nhwc pad=1 mode=conv spatial=3 + residual", "8x8x32_3resident"),
     ("conv x=f16[1,72,5,9,8]nhwc w=f16[40,72,3,3,3]nhwc pad=1 stride=2,1,1 dil=1,2,1 spatial=3", "8x8x64_2ring"),
     ("conv x=f16[2,64,3,8,9]nhwc w=f16[128,64,3,3,3]nhwc pad=1 spatial=3 + bias + residual + relu", "2x8x8x128_2ring"),
@@ -92,6 +97,8 @@ REPEATED = [
         "8x8x32_3resident",
         1,
     ),
+    ("conv x=f16[2,32,7,9,17]nhwc w=f16[32,32,3,3,3]nhwc pad=1 spatial=3 + bias + residual + relu", "8x8x32_4deep", 1),
+    ("dgrad dy=f16[1,32,6,17,17]nhwc w=f16[32,32,2,3,3]nhwc dx=[1,32,7,17,17] pad=0,1,1 spatial=3", "8x8x32_4deep", 1),
     ("dgrad dy=f16[2,72,3,9,17]nhwc w=f16[72,40,3,3,3]nhwc dx=[2,40,3,9,17] pad=1 spatial=3", "8x8x64_2ring", 2),
 ]
 
@@ -117,6 +124,8 @@ COMPILED = [
     (ADDED, "2x8x8x128_2ring"),
     ("conv x=f32[64,64,56,56]nhwc w=f32[256,64,1,1]nhwc + bias + relu", "8x8x256_2resident"),
     (VOLUME, "8x8x32_4resident"),
+    (VOLUME, "8x8x32_4deep"),
+    ("dgrad dy=f16[2,32,64,64,64]nhwc w=f16[32,32,3,3,3]nhwc dx=[2,32,64,64,64] pad=1 spatial=3", "8x8x32_4deep"),
     (VIDEO, "2x8x8x128_2ring"),
     ("dgrad dy=f16[2,32,64,64,64]nhwc w=f16[32,32,3,3,3]nhwc dx=[2,32,64,64,64] pad=1 spatial=3", "8x8x32_4resident"),
     *((FLOATS, tile) for tile in ("8x8x64_2resident", "8x8x64_3resident")),

@@ -88,10 +88,12 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     blocks, tap_pitch = -(-product.channels // channels_of_row(product)), 0 if across_filter else filter.tap_stride
     describe_work(parameters, product, sizes, layout, walks, blocks, tap_pitch)
     down, aside = tile.patches(shape)
-    patches, taps = shape.images * down * aside, Taps.of(product)
+    taps, deep, runs = Taps.of(product), tile.beside(shape), -(-shape.slices_out // choice.run)
+    patches = shape.images // shape.slices_out * runs * down * aside
     for name, value in {
         "parts": 1, "image_pixels": 1,
         "patches": patches, "patches_down": down, "patches_across": aside, "tap_first": taps.first,
+        "run": choice.run, "runs": runs,
     }.items():  # fmt: skip
         parameters.integer(name, value)
     parameters.integers("tap_pace", taps.pace)
@@ -108,12 +110,12 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             body.keeping({} if residual is None else {"residual": STORAGE[residual.data_type]}),
             body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}], bool is_there"),
             body.fetching("fetch"),
-            product_text(image.spec.data_type, filter.spec.data_type, tile.bn, False, across_filter),
+            product_text(image.spec.data_type, filter.spec.data_type, deep * tile.bn, False, across_filter),
         ],
         constants={
             "BM": PANEL * groups * tile.consumers, "BN": tile.bn, "CONSUMERS": tile.consumers,
             "PATCHES": tile.held, "STAGES": choice.stages, "FILTERS": choice.filters, "RESIDENT": tile.is_resident,
-            "TALL": tile.tall, "WIDE": tile.wide, "LINEAR": tile.is_linear, "PATCH_BYTES": tile.patch_bytes(shape),
+            "DEEP": deep, "TALL": tile.tall, "WIDE": tile.wide, "LINEAR": tile.is_linear, "PATCH_BYTES": tile.patch_bytes(shape),
             "TAPS_H": shape.taps[0], "TAPS_W": shape.taps[1], "STEP_H": shape.step[0], "STEP_W": shape.step[1],
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
             "WGRAD": False, "TURNED": False, "ACROSS_FILTER": across_filter, "PERMUTED": is_permuted,

@@ -48,6 +48,8 @@ def shape_of(op: FusedOp) -> Shape:
         column_unit=PANEL if is_across else 1,
         result_bytes=sizes_of(op).result_bytes,
         streamed_bytes=0 if is_flat(op) else sizes_of(op).streamed_bytes,
+        slices_out=1 if is_flat(op) else residue.pixels[_SLICE],
+        deep=depth if abs(product.tap_step[_SLICE]) == product.pixel_step[_SLICE] == 1 else 1,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -20,6 +21,7 @@ _STREAMED_SHARE, _READ_SHARE = 0.25, 4.0  # of its bytes when results leave: if 
 _MOST_STAGES, _MOST_FILTERS, _LEAST_FILTERS = 4, 8, 3
 _LONGEST_BOX = 256
 _NARROWEST = 64  # columns of filters that pass by
+_WIDEST = 96  # columns of a product of one of four consumers, for which registers suffice
 
 # The model's constants: those of tiles.py, and what 30 measured pairs of a layer and a patch need besides, on an
 # H200. They lie within 8 % of what was measured.
@@ -50,6 +52,8 @@ class Shape(NamedTuple):
     column_unit: int  # of filters in shared memory, where there are so many
     result_bytes: int  # of an element that leaves, and of what is read for it
     streamed_bytes: int = 0  # of those, what the copy unit may bring
+    slices_out: int = 1  # of the result along the first of three axes; they count as images
+    deep: int = 1  # taps along it, which are counted as blocks, if the slices they meet follow each other
 
     @property
     def tap_count(self) -> int:
@@ -69,10 +73,11 @@ class Halo:
     is_resident: bool
     is_linear: bool = False
     held: int = 1  # patches of a consumer
+    is_deep: bool = False  # a slice of the image is multiplied once for all slices of the result that it meets
 
     @property
     def name(self) -> str:
-        kind = "resident" if self.is_resident else "ring"
+        kind = "deep" if self.is_deep else "resident" if self.is_resident else "ring"
         several = f"{self.held}x" if self.held > 1 else ""
         return f"{several}{self.tall}x{self.wide}x{self.bn}_{self.consumers}{kind}"
 
@@ -122,7 +127,11 @@ class Halo:
 
     def sums(self, shape: Shape) -> int:
         """Of a thread."""
-        return self.groups_of_rows(shape) * self.bn // 2
+        return self.groups_of_rows(shape) * self.beside(shape) * self.bn // 2
+
+    def beside(self, shape: Shape) -> int:
+        """Slices of the result whose sums lie side by side."""
+        return shape.deep if self.is_deep else 1
 
     def residual_bytes(self, shape: Shape) -> int:
         """Half of the residual, and its barriers."""
@@ -134,6 +143,8 @@ class Halo:
     def stages(self, shape: Shape, shared_memory: int) -> tuple[int, int] | None:
         """Of patches and of filters, of which resident ones have one; None if they do not fit."""
         if shape.tap_count == 1 and not self.is_resident:
+            return None
+        if self.is_deep and (shape.deep == 1 or self.beside(shape) * self.bn > _WIDEST):
             return None
         space, patch, taps = shared_memory - _RESERVED, self.patch_bytes(shape), self.filter_bytes(shape)
         if max(self.reached(shape)) > _LONGEST_BOX:
@@ -164,6 +175,7 @@ TILES: tuple[Halo, ...] = (
     Halo(7, 14, 128, 2, False, True),
     *(Halo(8, 8, 256, consumers, True) for consumers in (2, 1)),
     *(Halo(8, 16, bn, 2, True) for bn in (64, 128)),
+    Halo(8, 8, 32, 4, True, is_deep=True),
 )
 
 TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a patch, if it serves")
@@ -174,6 +186,7 @@ class Choice:
     tile: Halo
     stages: int
     filters: int
+    run: int  # slices of the result of a patch
     seconds: float
 
     def shared_bytes(self, shape: Shape) -> int:
@@ -204,15 +217,17 @@ def _widest(shape: Shape) -> int:
 
 @lru_cache(maxsize=1024)
 def _fastest(shape: Shape, machine: _Machine, number: int) -> Choice | None:
-    best: tuple[float, _Held] | None = None
-    for held in _fitting(shape._replace(images=1, pixels=(1, 1)), machine.shared_memory, number):
-        clocks = held.clocks(shape, machine.sms)
-        if best is None or clocks < best[0]:
-            best = clocks, held
+    best: tuple[float, int, _Held] | None = None
+    kind = shape._replace(images=1, pixels=(1, 1), slices_out=1)
+    for held in _fitting(kind, machine.shared_memory, number):
+        for run in held.runs(shape):
+            clocks = held.clocks(shape, machine.sms, run)
+            if best is None or clocks < best[0]:
+                best = clocks, run, held
     if best is None:
         return None
-    clocks, held = best
-    return Choice(held.tile, held.stages, held.filters, clocks / (machine.clock * _PACE))
+    clocks, run, held = best
+    return Choice(held.tile, held.stages, held.filters, run, clocks / (machine.clock * _PACE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,30 +244,39 @@ class _Held:
 
     @classmethod
     def of(cls, tile: Halo, stages: int, filters: int, shape: Shape) -> _Held:
-        groups, taps = tile.groups_of_rows(shape), shape.tap_count * shape.blocks
-        read = (PANEL + tile.bn) * ROW / _READ
+        columns = tile.beside(shape) * tile.bn
+        groups, taps = tile.groups_of_rows(shape), shape.tap_count * shape.blocks // tile.beside(shape)
+        read = (PANEL + columns) * ROW / _READ
         filled = shape.slices * SLICE / (shape.blocks * ROW)
-        tap = groups * filled * max(PANEL * tile.bn * _PRODUCT, read)
+        tap = groups * filled * max(PANEL * columns * _PRODUCT, read)
         share = 1.0 if tile.is_resident else _STREAMED_SHARE if tile.streams(shape) else _READ_SHARE
         bytes_out = shape.result_bytes + (share - 1.0) * shape.streamed_bytes
         leaving = groups * PANEL * tile.bn * bytes_out / _LEAVING
         across = -(-shape.columns // tile.bn)
         if tile.is_resident:
-            hidden = tile.consumers if stages > shape.blocks else 1
-            patch = max(taps * tap + _OWN_WAY / hidden, shape.blocks * tile.landing(shape) / _COPIED, leaving)
-            start = _START + taps * tile.filter_bytes(shape) / _COPIED
+            blocks = shape.blocks // tile.beside(shape)
+            hidden = tile.consumers if tile.is_deep or stages > blocks else 1
+            patch = max(taps * tap + _OWN_WAY / hidden, blocks * tile.landing(shape) / _COPIED, leaving)
+            start = _START + shape.tap_count * shape.blocks * tile.filter_bytes(shape) / _COPIED
             return cls(tile, stages, filters, start, patch, taps * tap + _PATCH + leaving, across)
         copied = tile.filter_bytes(shape) + tile.held * tile.consumers * tile.landing(shape) / shape.tap_count
         step = max(tile.consumers * tap, copied / _COPIED) + _BESIDE * copied + _STEP
         return cls(tile, stages, filters, _START, taps * step + _PATCH + tile.consumers * leaving / 3, 0.0, across)
 
-    def clocks(self, shape: Shape, sms: int) -> float:
+    def runs(self, shape: Shape) -> Iterable[int]:
+        """Slices of the result that a patch may have: parts of all of them that are alike."""
+        slices = shape.slices_out if self.tile.is_deep else 1
+        return sorted({-(-slices // parts) for parts in range(1, slices + 1)})
+
+    def clocks(self, shape: Shape, sms: int, run: int) -> float:
         tile = self.tile
         down, across = tile.patches(shape)
-        patches = shape.images * down * across
+        patches, slices = shape.images * down * across, 1
+        if tile.is_deep:
+            patches, slices = patches // shape.slices_out * -(-shape.slices_out // run), run + shape.deep - 1
         if tile.is_resident:
             rounds = -(-patches // sms)
-            return self.start + max(rounds * self.patch, -(-rounds // tile.consumers) * self.alone)
+            return self.start + slices * max(rounds * self.patch, -(-rounds // tile.consumers) * self.alone)
         rounds = -(-(-(-patches // (tile.held * tile.consumers)) * self.across) // sms)
         return self.start + rounds * self.patch
 

@@ -5,13 +5,16 @@
 // `shift` pixels further on, for swizzled rows are found by their address alone. 64 rows of a product are
 //   8 x 8 pixels: eights of neighbours, PITCH apart                      (LINEAR false)
 //   64 pixels that follow each other, those between two lines for nobody (LINEAR true)
+// Of three axes, slices of the image are read one after the other. DEEP: each is multiplied once for all slices of the result
+// that it meets, whose sums lie side by side: a patch has a run of slices of the result then, and reads DEEP - 1 more.
+//
 // RESIDENT: filters stay in shared memory, and consumers go their own ways, each with a ring of patches. Otherwise filters
 // come tap by tap through a ring of FILTERS stages, and a stage of the other ring holds PATCHES for each consumer. A residual
 // may come beside them (hopper_halo_residual.cuh).
 
 // The last 128 bytes of channels may be filled in part only; what lies beyond is zeros in the image.
 template <int SLICES, int COUNT>
-__device__ __forceinline__ void multiply_slices(Accumulator (&sum)[COUNT][SUMS], matrix_t a, matrix_t b, int shift, int add) {
+__device__ __forceinline__ void multiply_slices(Accumulator (&sum)[COUNT][ALL_SUMS], matrix_t a, matrix_t b, int shift, int add) {
     #pragma unroll
     for (int k = 0; k < SLICES; ++k)
         #pragma unroll
@@ -20,7 +23,7 @@ __device__ __forceinline__ void multiply_slices(Accumulator (&sum)[COUNT][SUMS],
 }
 
 template <int COUNT>
-__device__ __forceinline__ void multiply_tap(Accumulator (&sum)[COUNT][SUMS], matrix_t a, matrix_t b, int shift, bool is_last, int add) {
+__device__ __forceinline__ void multiply_tap(Accumulator (&sum)[COUNT][ALL_SUMS], matrix_t a, matrix_t b, int shift, bool is_last, int add) {
     if (LAST_SLICES == 4 || !is_last) multiply_slices<4>(sum, a, b, shift, add);
     else multiply_slices<LAST_SLICES>(sum, a, b, shift, add);
 }
@@ -33,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
     extern __shared__ __align__(1024) unsigned char memory[];
     const int blocks = blocks_of(p);
     const shared_t patches = shared_address(memory), filters = patches + CONSUMERS * PATCHES * STAGES * PATCH_BYTES;
-    const shared_t residual = filters + (RESIDENT ? TAPS * blocks : FILTERS) * B_BYTES, full = residual + RESIDUAL_BYTES;
+    const shared_t residual = filters + (RESIDENT ? TAPS * filter_blocks_of(p) : FILTERS) * B_BYTES, full = residual + RESIDUAL_BYTES;
     const shared_t empty = full + 8 * RINGS * STAGES, full_filter = empty + 8 * RINGS * STAGES;
     const shared_t empty_filter = full_filter + 8 * FILTERS, barriers = empty_filter + 8 * FILTERS;
     if (threadIdx.x == 0) {
@@ -54,12 +57,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
         give_registers<COPYING_REGISTERS>();
         if constexpr (RESIDENT) {
             if (warp < CONSUMERS && is_elected()) {  // a warp for each consumer
-                if (warp == 0) {
-                    announce(full_filter, TAPS * blocks * B_BYTES);
-                    #pragma unroll 1
-                    for (int i = 0; i < TAPS * blocks; ++i)
-                        copy_filter(p, filters + i * B_BYTES, full_filter, i / TAPS, i % TAPS, 0);
-                }
+                if (warp == 0) copy_filters(p, filters, full_filter);
                 #pragma unroll 1
                 for (int patch = blockIdx.x + gridDim.x * warp; patch < count; patch += gridDim.x * CONSUMERS)
                     for (int block = 0; block < blocks; ++block) {
@@ -131,12 +129,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
         const int pace = RESIDENT ? (int)gridDim.x * CONSUMERS : (int)gridDim.x;
         const int ring = RESIDENT ? consumer * STAGES : 0;
         if (RESIDENT) await_phase(full_filter, 0);
-        Accumulator sum[MI][SUMS];
+        Accumulator sum[MI][ALL_SUMS];
         const auto clear = [&] {
             #pragma unroll
             for (int j = 0; j < MI; ++j)
                 #pragma unroll
-                for (int i = 0; i < SUMS; ++i) sum[j][i] = 0;
+                for (int i = 0; i < ALL_SUMS; ++i) sum[j][i] = 0;
         };
         clear();
         [[maybe_unused]] int parity = 0;  // of the residual
@@ -149,6 +147,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
             #pragma unroll
             for (int block = 0; block < BN / 32; ++block) keep_piece(p, piece_of(p, w, any, block, 0), held[block]);
         }
+        // The first of the slices side by side has met all that it is a sum of; the others move on, and another one begins.
+        [[maybe_unused]] const auto leave_slice = [&](int patch, int block) {
+            #pragma unroll
+            for (int j = 0; j < MI; ++j) {
+                pin(sum[j]);
+                const Rows rows = rows_of_patch(p, patch, j, block_of(p, block).slice - (DEEP - 1));
+                #pragma unroll
+                for (int block = 0; block < BN / 32; ++block)
+                    leave_block(p, Work{}, rows, block, sum[j] + block * 16, held[block], KEEPS_ALL, [](Held&, int, int) {});
+                #pragma unroll
+                for (int i = 0; i < ALL_SUMS; ++i) sum[j][i] = i + SUMS < ALL_SUMS ? sum[j][i + SUMS] : 0;
+            }
+        };
         #pragma unroll 1
         for (int piece = from; piece < pieces; piece += pace) {
             Work w{};
@@ -164,7 +175,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                 await_phase(full + 8 * stage, turn.parity);
                 const matrix_t a = pixels_at(patches + (RESIDENT ? stage : stage * IN_STAGE + consumer * PATCHES) * PATCH_BYTES);
                 if constexpr (RESIDENT) {
-                    const matrix_t b = filters_at(filters + block * TAPS * B_BYTES);
+                    const int in_filter = DEEP == 1 ? block : block_of(p, block).channels;
+                    const matrix_t b = filters_at(filters + in_filter * (TAPS * DEEP * B_BYTES));
                     #pragma unroll
                     for (int j = 0; j < MI; ++j) pin(sum[j]);
                     products_begin();
@@ -173,12 +185,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                         #pragma unroll
                         for (int s = 0; s < TAPS_W; ++s)
                             multiply_tap(
-                                sum, a, b + (r * TAPS_W + s) * (B_BYTES >> 4), r * STEP_H * PITCH + s * STEP_W, is_last(p, block),
+                                sum, a, b + (r * TAPS_W + s) * (DEEP * B_BYTES >> 4), r * STEP_H * PITCH + s * STEP_W, is_last(p, block),
                                 BEGUN_BY_PRODUCTS && r == 0 && s == 0 ? block : 1
                             );
                     products_end();
-                    await_products<1>();
-                    if (previous >= 0 && is_first) arrive(empty + 8 * previous);
+                    if constexpr (DEEP > 1) {
+                        await_products<0>();
+                        if (is_first) arrive(empty + 8 * stage);
+                        if (is_last(p, block)) leave_slice(patch, block);
+                    } else {
+                        await_products<1>();
+                        if (previous >= 0 && is_first) arrive(empty + 8 * previous);
+                    }
                 } else {
                     #pragma unroll
                     for (int r = 0; r < TAPS_H; ++r)
@@ -206,6 +224,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                 }
                 previous = stage;
                 turn.advance();
+            }
+            if constexpr (DEEP > 1) {
+                if (piece + pace >= pieces) let_next_start();
+                continue;
             }
             ahead.template read<false>(memory + (residual - patches), barriers, consumer, parity);
             Rows rows[MI];

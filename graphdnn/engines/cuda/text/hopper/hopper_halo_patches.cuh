@@ -12,7 +12,9 @@ constexpr int IN_STAGE = RESIDENT ? 1 : CONSUMERS * PATCHES, LEAVING = RESIDENT 
 constexpr int OF_PATCH = MI / PATCHES;  // 64s of rows
 constexpr int RINGS = RESIDENT ? CONSUMERS : 1;
 // Where registers suffice, a patch's first products begin its sums, which nobody clears (as in hopper_gemm.cu).
-constexpr bool BEGUN_BY_PRODUCTS = RESIDENT && SPARES_REGISTERS;
+constexpr bool BEGUN_BY_PRODUCTS = RESIDENT && SPARES_REGISTERS && DEEP == 1;
+constexpr int ALL_SUMS = DEEP * SUMS;  // of a thread, of 64 rows of a product
+static_assert(DEEP == 1 || (RESIDENT && SPATIAL == 3), "slices side by side");
 static_assert(LINEAR || (TALL % 8 == 0 && WIDE % 8 == 0 && TALL * WIDE == 64 * OF_PATCH), "whole blocks of 8 x 8");
 static_assert(!LINEAR || (TALL - 1) * PITCH + WIDE <= 64 * OF_PATCH, "all lines within the rows");
 static_assert(MI % PATCHES == 0 && (PATCHES == 1 || !RESIDENT), "a consumer's patches");
@@ -29,17 +31,17 @@ __device__ __forceinline__ matrix_t pixels_at(shared_t address) {
 
 __device__ __forceinline__ matrix_t filters_at(shared_t address) {
     if constexpr (FILTER_ROW == ROW) return matrix_at<ACROSS_FILTER>(address);
-    const matrix_t one_panel = 1, between_eights = (8 * FILTER_ROW) >> 4, swizzled = 2;
-    return (matrix_t)((address & 0x3FFFF) >> 4) | one_panel << 16 | between_eights << 32 | swizzled << 62;
+    const matrix_t between_panels = B_BYTES >> 4, between_eights = (8 * FILTER_ROW) >> 4, swizzled = 2;
+    return (matrix_t)((address & 0x3FFFF) >> 4) | between_panels << 16 | between_eights << 32 | swizzled << 62;
 }
 
-struct Corner { int d, h, w, n; };  // of a patch, in the result
+struct Corner { int d, h, w, n; };  // of a patch, in the result; of its first slice
 
 __device__ __forceinline__ Corner corner_of(const Params& p, int patch) {
     Corner found;
     found.w = take(patch, (int)p.patches_across) * WIDE;
     found.h = take(patch, (int)p.patches_down) * TALL;
-    found.d = SPATIAL == 3 ? take(patch, (int)p.pixels[0]) : 0;
+    found.d = SPATIAL == 3 ? take(patch, (int)p.runs) * (int)p.run : 0;
     found.n = patch;
     return found;
 }
@@ -57,10 +59,11 @@ __device__ __forceinline__ void fetch_patch(const Params& p, int patch, int firs
     }
 }
 
-__device__ __forceinline__ Rows rows_of_patch(const Params& p, int patch, int j) {
+__device__ __forceinline__ Rows rows_of_patch(const Params& p, int patch, int j, int slice = 0) {
     const int warp = (int)threadIdx.x / 32 % 4, lane = (int)threadIdx.x % 32;
     const bool is_patch = patch < (int)p.patches;
-    const Corner corner = corner_of(p, is_patch ? patch : 0);
+    Corner corner = corner_of(p, is_patch ? patch : 0);
+    corner.d += slice;
     Rows found;
     #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -74,6 +77,7 @@ __device__ __forceinline__ Rows rows_of_patch(const Params& p, int patch, int j)
             w = 8 * (j % (WIDE / 8)) + lane / 4;
         }
         bool is_inside = is_patch && corner.h + h < (int)p.pixels[1] && corner.w + w < (int)p.pixels[2];
+        if constexpr (DEEP > 1) is_inside = is_inside && slice >= 0 && corner.d < (int)p.pixels[0];
         if constexpr (LINEAR) is_inside = is_inside && h < TALL && w < WIDE;
         found.is_inside[i] = is_inside;
         found.at[i][0] = is_inside ? corner.n : 0;
@@ -85,8 +89,14 @@ __device__ __forceinline__ Rows rows_of_patch(const Params& p, int patch, int j)
     return found;
 }
 
-// What is summed beside the taps of a plane: blocks of channels, of one slice of the image after the other.
-__device__ __forceinline__ int blocks_of(const Params& p) { return (int)p.channel_blocks * (SPATIAL == 3 ? (int)p.taps[0] : 1); }
+// What a patch needs beside the taps of a plane: blocks of channels, of one slice of the image after the other.
+__device__ __forceinline__ int blocks_of(const Params& p) {
+    return (int)p.channel_blocks * (SPATIAL == 3 ? (int)p.taps[0] + (int)p.run - 1 : 1);
+}
+// And what filters have of these.
+__device__ __forceinline__ int filter_blocks_of(const Params& p) {
+    return (int)p.channel_blocks * (SPATIAL == 3 ? (int)p.taps[0] : 1);
+}
 struct Block { int channels, slice; };
 __device__ __forceinline__ Block block_of(const Params& p, int number) {
     Block found{number, 0};
@@ -126,5 +136,19 @@ __device__ __forceinline__ void copy_filter(const Params& p, shared_t to, shared
         copy_box(to, p.plain[0], barrier, in_filter * (int)p.tap_pitch + block * BK, 0, 0, 0, column / (4 * NEIGHBOURS));
     } else {
         copy_box(to, p.plain[0], barrier, block * BK, in_filter, column);
+    }
+}
+
+// Filters that stay, in stages of one tap of a plane. DEEP: what a slice of the image gives to the slices of the result that it
+// meets, the first of them first, is columns side by side.
+__device__ __forceinline__ void copy_filters(const Params& p, shared_t to, shared_t barrier) {
+    const int count = TAPS * filter_blocks_of(p);
+    announce(barrier, count * B_BYTES);
+    #pragma unroll 1
+    for (int i = 0; i < count; ++i) {
+        const int number = i / TAPS, tap = i % TAPS;
+        const Block block = block_of(p, number);
+        const int place = DEEP == 1 ? i : (block.channels * TAPS + tap) * DEEP + DEEP - 1 - block.slice;
+        copy_filter(p, to + place * B_BYTES, barrier, number, tap, 0);
     }
 }
