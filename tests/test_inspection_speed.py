@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -33,6 +35,16 @@ def test_explain_of_a_small_graph_is_quick() -> None:
 
     work()
     assert _seconds(work) < 0.150
+
+
+def test_explain_loads_no_more_than_it_shows() -> None:
+    """Tuning and certificates, a fifth of a second of the first call."""
+    code = (
+        "import sys; from graphdnn.cli import main; main(['explain', 'conv x=f32[1,4,8,8] w=f32[4,4,3,3] + relu']);"
+        "print([m for m in sys.modules if m.startswith(('graphdnn.tuning.', 'graphdnn.certificate'))], file=sys.stderr)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stderr.splitlines()[-1] == "[]", ended.stderr
 
 
 @pytest.mark.long

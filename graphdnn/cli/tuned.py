@@ -28,6 +28,8 @@ def records_of(arguments: argparse.Namespace) -> Records | None:
 
 def tuned_text(ranking: Ranking) -> str:
     """What of a ranking was measured; empty where nobody asked."""
+    if type(ranking) is Ranking:  # nothing was asked for, and nothing of tuning is loaded
+        return ""
     from graphdnn.tuning.recorded import RecordedRanking
 
     if not isinstance(ranking, RecordedRanking):
