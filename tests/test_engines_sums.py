@@ -28,7 +28,7 @@ from problems import (
     values_of,
     wrapped,
 )
-from test_host_numerics import SLOW_REDUCTIONS
+from test_host_reductions import SLOW_REDUCTIONS
 from test_pointwise import wrap
 
 from graphdnn.dtypes import COMPUTE, Array, data_type_of
