@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from backend_tools import complete, created, described, graph_descriptor, made, put, put_text
-from legal import operation, pointwise, tensor
-from test_backend import (
+from backend_calls import (
     device_prop,
     engine_descriptor,
     execute,
@@ -21,6 +19,8 @@ from test_backend import (
     plan_descriptor,
     two_products,
 )
+from backend_tools import complete, created, described, graph_descriptor, made, put, put_text
+from legal import operation, pointwise, tensor
 
 from graphdnn import backend as b
 from graphdnn import engine_index

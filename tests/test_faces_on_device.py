@@ -11,11 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from backend_tools import filled, graph_descriptor, made, read
-from emulator import MISSING
-from emulator.runtime import EmulatedRuntime
-from legal import IMAGE, operation, tensor
-from test_backend import (
+from backend_calls import (
     config_descriptor,
     device_prop,
     engine_descriptor,
@@ -26,6 +22,10 @@ from test_backend import (
     plan_descriptor,
     workspace_size,
 )
+from backend_tools import filled, graph_descriptor, made, read
+from emulator import MISSING
+from emulator.runtime import EmulatedRuntime
+from legal import IMAGE, operation, tensor
 
 from graphdnn import BadParam, Graph, GraphdnnError, HeurMode, NotSupported, OperationGraph, build, device_spec
 from graphdnn.attribute_names import AttributeName as A

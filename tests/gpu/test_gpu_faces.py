@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from backend_calls import heuristics, pack_descriptor, plan_descriptor, workspace_size
 from backend_tools import graph_descriptor
 from legal import IMAGE, operation, tensor
-from test_backend import heuristics, pack_descriptor, plan_descriptor, workspace_size
 
 from graphdnn import Graph, ReductionOperator, build
 from graphdnn.attribute_names import AttributeName as A
