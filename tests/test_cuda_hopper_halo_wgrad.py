@@ -36,6 +36,14 @@ CASES = [
     ("wgrad x=f16[2,64,8,16]nhwc dy=f16[2,64,8,16]nhwc dw=[64,64,3,3] pad=1", "8x8x32", 3, 1),
     ("wgrad x=bf16[2,72,8,15]nhwc dy=bf16[2,80,8,16]nhwc dw=[80,72,3,2] pad=1 mode=conv", "8x16x32", 2, 132),
     ("wgrad x=f16[1,40,18,10] dy=f16[1,24,14,8] dw=[24,40,3,2] dil=2 + relu", "14x8x64", 1, 132),
+    # Three axes: a block has one tap between slices.
+    ("wgrad x=f16[1,32,3,8,8]nhwc dy=f16[1,32,3,8,8]nhwc dw=[32,32,3,3,3] pad=1 spatial=3", "8x8x32", 3, 4),
+    (
+        "wgrad x=bf16[2,64,5,6,10]nhwc dy=bf16[2,72,2,4,8]nhwc dw=[72,64,2,3,3] stride=2,1,1 mode=conv spatial=3",
+        "4x8x64",
+        1,
+        2,
+    ),
 ]
 MORE = [
     ("wgrad x=f16[1,64,16,8]nhwc dy=f16[1,136,16,8]nhwc dw=[136,64,1,3] pad=0,1 out=f32", "16x8x64", 1, 2),

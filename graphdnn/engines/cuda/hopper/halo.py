@@ -115,7 +115,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         constants={
             "BM": PANEL * groups * tile.consumers, "BN": tile.bn, "CONSUMERS": tile.consumers,
             "PATCHES": tile.held, "STAGES": choice.stages, "FILTERS": choice.filters, "RESIDENT": tile.is_resident,
-            "DEEP": deep, "TALL": tile.tall, "WIDE": tile.wide, "LINEAR": tile.is_linear, "PATCH_BYTES": tile.patch_bytes(shape),
+            "DEEP": deep, "TALL": tile.tall, "WIDE": tile.wide, "LINEAR": tile.is_linear,
+            "PATCH_BYTES": tile.patch_bytes(shape),
             "TAPS_H": shape.taps[0], "TAPS_W": shape.taps[1], "STEP_H": shape.step[0], "STEP_W": shape.step[1],
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
             "WGRAD": False, "TURNED": False, "ACROSS_FILTER": across_filter, "PERMUTED": is_permuted,

@@ -53,8 +53,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     image, gradient = (operand.prepared(steps) for operand in operands(roles))
     kind = image.spec.data_type
     parameters = Parameters(steps.places)
-    parameters.maps("gathered", [(image.spec, patch_map(image, *tile.reached(shape), tile.channels * _BYTES))])
-    parameters.maps("plain", [(gradient.spec, patch_map(gradient, tile.tall, tile.wide))])
+    spatial, row = roles.problem.spatial, tile.channels * _BYTES
+    parameters.maps("gathered", [(image.spec, patch_map(image, *tile.reached(shape), row, spatial))])
+    parameters.maps("plain", [(gradient.spec, patch_map(gradient, tile.tall, tile.wide, spatial=spatial))])
 
     out_space = roles.space(roles.output)
     width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), _NEIGHBOURS)
@@ -62,7 +63,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps.finish(body, "acc", "float")
     blocks, layout, taps = -(-shape.channels // PANEL), Layout.of(sizes, PANEL, PANEL), Taps.of(product)
     walks = [walk_of(product, residue) for residue in product.residues]
-    describe_work(parameters, product, sizes, layout, walks, blocks, units=shape.tap_count * blocks)
+    describe_work(parameters, product, sizes, layout, walks, blocks, units=shape.deep * shape.tap_count * blocks)
     down, across = tile.patches(shape)
     shares, pieces = prod(tile.shares(shape)), shape.tap_count * tile.channels // 32
     for name, value in {
@@ -94,7 +95,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "TAPS_H": lines, "TAPS_W": of_line, "STEP_H": shape.step[0], "STEP_W": shape.step[1],
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
             "WGRAD": True, "TURNED": False, "ACROSS_FILTER": False, "PERMUTED": False,
-            "RESIDUES": 1, "SPATIAL": 2, "SPLIT": is_split, **adding.constants,
+            "RESIDUES": 1, "SPATIAL": spatial, "SPLIT": is_split, **adding.constants,
             "NEIGHBOURS": _NEIGHBOURS, "WIDTH": width,
             "Element": STORAGE[kind], "Accumulator": "float",
         },

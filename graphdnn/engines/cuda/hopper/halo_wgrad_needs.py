@@ -17,7 +17,7 @@ from graphdnn.rules import Constraint
 
 _NAME = "cuda_hopper_halo_wgrad"
 _TYPES = tuple((kind, kind, DataType.FLOAT) for kind in (DataType.HALF, DataType.BFLOAT16))
-_LINE, _PIXEL = 1, 2  # the spatial axes that there are, of three
+_SLICE, _LINE, _PIXEL = range(3)
 
 
 @once
@@ -25,13 +25,14 @@ def shape_of(op: FusedOp) -> Shape:
     product = product_of(op)
     (residue,) = product.residues
     return Shape(
-        images=product.roles.problem.n,
+        images=product.roles.problem.n * residue.pixels[_SLICE],
         pixels=(residue.pixels[_LINE], residue.pixels[_PIXEL]),
         taps=(residue.taps[_LINE], residue.taps[_PIXEL]),
         step=(abs(product.tap_step[_LINE]), abs(product.tap_step[_PIXEL])),
         rows=product.outer_channels,
         channels=product.channels,
         result_bytes=sizes_of(op).result_bytes,
+        deep=residue.taps[_SLICE],
     )
 
 
@@ -59,6 +60,7 @@ NEEDS: tuple[Constraint, ...] = (
         "dw.dims",
         stride="neighbouring pixels of the gradient meet neighbours of the image, as they lie in shared memory",
         groups="a patch is multiplied by the gradients of one group",
+        volumes=True,
     ),
     image_need(
         f"{_NAME}.patches",
@@ -67,6 +69,6 @@ NEEDS: tuple[Constraint, ...] = (
         Equals("images in whole patches, filters of 3 lines and 4 columns at most, and room for a few patches"),
         reason="a patch that reaches beyond the gradient would meet zeros there with what is real in the image",
         fix="nothing to do: another engine serves other images and filters",
-        when=lambda task: is_wgrad(task) and is_one_walk(task) and not _fits(task),
+        when=lambda task: is_wgrad(task) and is_one_walk(task, volumes=True) and not _fits(task),
     ),
 )

@@ -44,6 +44,7 @@ class Shape(NamedTuple):
     rows: int  # channels of the gradient
     channels: int  # of the image
     result_bytes: int  # of an element that leaves, and of what is read for it
+    deep: int = 1  # taps along the first of three axes, whose slices of the gradient count as images
 
     @property
     def tap_count(self) -> int:
@@ -95,9 +96,9 @@ class Patch:
         """Down and across an image."""
         return shape.pixels[0] // self.tall, shape.pixels[1] // self.wide
 
-    def shares(self, shape: Shape) -> tuple[int, int]:
-        """Tiles down and across the products."""
-        return -(-shape.rows // _ROWS), -(-shape.channels // PANEL) * (PANEL // self.channels)
+    def shares(self, shape: Shape) -> tuple[int, int, int]:
+        """Tiles down and across the products, and taps between slices."""
+        return -(-shape.rows // _ROWS), -(-shape.channels // self.channels), shape.deep
 
 
 TILES: tuple[Patch, ...] = tuple(

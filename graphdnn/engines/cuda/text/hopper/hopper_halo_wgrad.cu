@@ -5,7 +5,8 @@
 // The pixels that a patch's taps reach lie in shared memory as rows of CHANNELS, PITCH pixels from one line to the next,
 // zeros around the image. k runs across these rows, eight pixels of a line at a time. A warpgroup has one line of taps: the
 // columns of its next tap are those of this one, STEP_W rows further on, which is what a descriptor says of the distance
-// of panels. Patches do not reach beyond the gradient: its zeros would meet what is real there.
+// of panels. Patches do not reach beyond the gradient: its zeros would meet what is real there. Of three axes, a patch lies in
+// a slice of the gradient, and a block has one tap along the first of them: it reads one slice of the image for each.
 
 constexpr int THREADS = 128 * (TAPS_H + 1);
 constexpr int LINE = CHANNELS * (int)sizeof(Element);  // bytes of a pixel of the image
@@ -27,9 +28,9 @@ __device__ __forceinline__ matrix_t taps_at(shared_t address) {
     return (matrix_t)((address & 0x3FFFF) >> 4) | between_taps << 16 | between_eights << 32 | swizzled << 62;
 }
 
-// A block's piece of work: patches for 64 channels of the gradient and CHANNELS of the image. The first shares are whole,
+// A block's piece of work: patches for 64 channels of the gradient, CHANNELS of the image and a tap between slices. The first shares are whole,
 // those of the rest are split into parts.
-struct Share { int row, channels, first, last, part, rest; };
+struct Share { int row, channels, slice, first, last, part, rest; };
 
 __device__ __forceinline__ Share share_of(const Params& p, int number) {
     Share s;
@@ -43,13 +44,15 @@ __device__ __forceinline__ Share share_of(const Params& p, int number) {
         s.last = (int)((long long)p.patches * (s.part + 1) / p.parts);
         number = (int)p.whole + s.rest;
     }
+    s.slice = SPATIAL == 3 ? take(number, (int)p.taps[0]) : 0;
     s.channels = take(number, (int)p.shares_across);
     s.row = number;
     return s;
 }
 
 __device__ __forceinline__ Work tile_of(const Params& p, const Share& share, int line, int s) {
-    const int tap = (int)p.tap_first + line * (int)p.tap_pace[1] + s * (int)p.tap_pace[2];
+    const int tap = (int)p.tap_first + share.slice * (int)p.tap_pace[0] + line * (int)p.tap_pace[1] +
+                    s * (int)p.tap_pace[2];
     Work w{};
     w.tile_m = share.row;
     w.tile_n = tap * (int)p.channel_blocks + share.channels * CHANNELS / PANEL;
@@ -94,10 +97,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_wgrad(const
                     await_phase(empty + 8 * turn.stage, turn.parity ^ 1);
                     const shared_t image = ring + turn.stage * STAGE_BYTES, barrier = full + 8 * turn.stage;
                     announce(barrier, LANDING + GRADIENT_BYTES);
-                    copy_box(image + IMAGE_BYTES, p.plain[0], barrier, share.row * BM, x, y, rest);
-                    copy_box(
-                        image, p.gathered[0], barrier, share.channels * CHANNELS, x + (int)p.lowest[2], y + (int)p.lowest[1], rest
-                    );
+                    const shared_t gradient = image + IMAGE_BYTES;
+                    const int w = x + (int)p.lowest[2], h = y + (int)p.lowest[1], channels = share.channels * CHANNELS;
+                    if constexpr (SPATIAL == 3) {
+                        const int z = take(rest, (int)p.pixels[0]);
+                        const int d = z * (int)p.pixel_step[0] + (int)p.lowest[0] + share.slice * abs((int)p.tap_step[0]);
+                        copy_box(gradient, p.plain[0], barrier, share.row * BM, x, y, z, rest);
+                        copy_box(image, p.gathered[0], barrier, channels, w, h, d, rest);
+                    } else {
+                        copy_box(gradient, p.plain[0], barrier, share.row * BM, x, y, rest);
+                        copy_box(image, p.gathered[0], barrier, channels, w, h, rest);
+                    }
                     turn.advance();
                 }
             }
