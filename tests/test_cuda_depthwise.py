@@ -89,10 +89,11 @@ def _best(text: str) -> str:
 
 
 def test_what_is_chosen() -> None:
-    """Depthwise layers whose columns are neighbours, and dilated ones; others have engines of their own."""
+    """Depthwise layers whose columns are neighbours, and those that are strided and dilated; others have engines of their own."""
     assert _best("conv x=f16[64,128,56,56] w=f16[128,1,3,3] pad=1 + bias + relu") == "cuda_depthwise"
-    assert _best("conv x=f16[64,144,56,56]nhwc w=f16[144,1,3,3] pad=2 dil=2 + bias + relu") == "cuda_depthwise"
+    assert _best("conv x=f16[64,144,56,56]nhwc w=f16[144,1,3,3] pad=2 stride=2 dil=2 + bias + relu") == "cuda_depthwise"
     assert _best("dgrad dy=f16[32,96,56,56] w=f16[96,1,3,3] dx=[32,96,112,112] pad=1 stride=2") == "cuda_depthwise"
     assert _best("wgrad x=f16[64,128,56,56] dy=f16[64,128,56,56] dw=[128,1,3,3] pad=1") == "cuda_depthwise_wgrad"
     assert _best("conv x=f16[64,144,56,56]nhwc w=f16[144,1,3,3] pad=1 + bias + relu") == "cuda_direct"
+    assert _best("conv x=f16[64,144,56,56]nhwc w=f16[144,1,3,3] pad=2 dil=2 + bias + relu") == "cuda_direct"
     assert _best("wgrad x=f16[64,144,56,56]nhwc dy=f16[64,144,56,56]nhwc dw=[144,1,3,3] pad=1") == "cuda_direct_wgrad"

@@ -60,6 +60,12 @@ FORWARD = [
     "conv x=f16[1,8,2,2]nhwc w=f16[8,1,3,3] pad=2",
     "conv x=f16[1,16,9,30]nhwc w=f16[16,1,2,31] pad=1,15",
     "conv x=f16[1,8,15,14]nhwc w=f16[8,1,13,13] pad=6 stride=2",
+    "conv x=f16[2,48,9,11]nhwc w=f16[48,1,3,3] pad=2 dil=2 + bias + relu(0,6)",
+    "conv x=f16[1,16,13,10]nhwc w=f16[16,1,5,3] pre=1,4 post=3,0 dil=2,3 mode=conv",
+    "conv x=f16[1,16,13,10]nhwc w=f16[16,1,1,3] pad=0,2 stride=2,1 dil=4,2",
+    "conv x=f16[1,8,5,3]nhwc w=f16[8,1,3,3] pad=8 dil=7",
+    "conv x=bf16[1,32,9,9]nhwc w=bf16[32,8,3,3]nhwc pad=2 dil=2 + residual",
+    "conv x=f16[1,32,14,15]nhwc w=f16[32,1,7,7] pad=6 dil=2",
 ]
 BACKWARD = [
     "dgrad dy=f16[2,48,9,11]nhwc w=f16[48,1,3,3] dx=[2,48,9,11] pad=1",
@@ -75,6 +81,8 @@ BACKWARD = [
     "dgrad dy=f16[1,16,9,9]nhwc w=f16[16,8,3,3] dx=[1,16,9,9] pad=1",
     "dgrad dy=f32[1,20,7,5]nhwc w=f32[20,1,3,3] dx=[1,20,7,5] pad=1",
     "dgrad dy=f16[1,16,5,9]nhwc w=f16[16,1,21,12] dx=[1,16,10,16] pad=10,6 stride=2",
+    "dgrad dy=f16[2,48,9,11]nhwc w=f16[48,1,3,3] dx=[2,48,9,11] pad=2 dil=2",
+    "dgrad dy=f16[2,40,10,11]nhwc w=f16[40,1,3,5] dx=[2,40,11,16] pre=1,2 post=2,5 dil=2,3",
 ]
 
 FILTER = [
@@ -91,6 +99,11 @@ FILTER = [
     "wgrad x=f16[1,32,9,7]nhwc dy=f16[1,32,9,7]nhwc dw=[32,16,3,3] pad=1",
     "wgrad x=f32[1,20,7,5]nhwc dy=f32[1,20,7,5]nhwc dw=[20,1,3,3] pad=1",
     "wgrad x=i8[1,24,7,5]nhwc dy=i8[1,24,7,5]nhwc dw=[24,1,3,3] pad=1 compute=i32 out=i32",
+    "wgrad x=f16[2,48,19,11]nhwc dy=f16[2,48,19,11]nhwc dw=[48,1,3,3] pad=3 dil=3",
+    "wgrad x=f16[1,16,13,10]nhwc dy=f16[1,16,9,8]nhwc dw=[16,1,5,3] pre=1,4 post=3,0 dil=2,3 mode=conv",
+    "wgrad x=f16[1,8,5,3]nhwc dy=f16[1,8,7,5]nhwc dw=[8,1,3,3] pad=8 dil=7",
+    "wgrad x=bf16[1,32,9,9]nhwc dy=bf16[1,32,9,9]nhwc dw=[32,8,3,3] pad=2 dil=2",
+    "wgrad x=f16[1,32,14,15]nhwc dy=f16[1,32,14,15]nhwc dw=[32,1,7,7] pad=6 dil=2",
 ]
 
 
@@ -288,7 +301,7 @@ _FIRST = "w=f16[16,4,3,3] pad=1"
 REFUSED = [
     ("conv x=f16[1,64,8,8]nhwc w=f16[64,64,3,3] pad=1", ENGINE, "channels_per_group"),
     ("conv x=f16[1,64,8,8] w=f16[64,1,3,3] pad=1", ENGINE, "layout"),
-    ("conv x=f16[1,64,8,8]nhwc w=f16[64,1,3,3] pad=2 dil=2", ENGINE, "dilation"),
+    ("conv x=f16[1,64,8,8]nhwc w=f16[64,1,3,3] pad=2 stride=2 dil=2", ENGINE, "dilation"),
     ("conv x=f64[1,64,8,8]nhwc w=f64[64,1,3,3] pad=1", ENGINE, "compute_type"),
     ("conv x=f16[1,64,8] w=f16[64,1,3] pad=1", ENGINE, "spatial_dims"),
     ("conv x=f16[1,64,80,20]nhwc w=f16[64,1,64,3]", ENGINE, "filter"),
@@ -301,7 +314,7 @@ REFUSED = [
     ("wgrad x=f16[1,32,8,8]nhwc dy=f16[1,32,8,8]nhwc dw=[32,16,5,5] pad=2", WGRAD, "sums"),
     ("wgrad x=f16[1,32,8,8]nhwc dy=f16[1,32,8,8]nhwc dw=[32,32,3,3] pad=1", WGRAD, "channels_per_group"),
     ("wgrad x=f16[1,16,8,8] dy=f16[1,16,8,8]nhwc dw=[16,1,3,3] pad=1", WGRAD, "layout"),
-    ("wgrad x=f16[1,16,8,8]nhwc dy=f16[1,16,8,8]nhwc dw=[16,1,3,3] pad=2 dil=2", WGRAD, "dilation"),
+    ("wgrad x=f16[1,16,8,8]nhwc dy=f16[1,16,4,4]nhwc dw=[16,1,3,3] pad=2 stride=2 dil=2", WGRAD, "dilation"),
     ("wgrad x=f64[1,16,8,8]nhwc dy=f64[1,16,8,8]nhwc dw=[16,1,3,3] pad=1", WGRAD, "compute_type"),
     ("wgrad x=f16[1,16,8] dy=f16[1,16,8] dw=[16,1,3] pad=1", WGRAD, "spatial_dims"),
     ("wgrad x=f16[1,16,80,20]nhwc dy=f16[1,16,17,18]nhwc dw=[16,1,64,3]", WGRAD, "filter"),

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.direct import walk as direct_walk
 from graphdnn.engines.cuda.direct.geometry import (
+    apart,
     chunk_for,
     element_bytes,
     image_space,
@@ -124,12 +125,12 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     name = f"conv_{roles.direction}__direct_{how}__{op.name}"
     text = kernel_text(
         name,
-        ["next_launch.cuh", "direct_copy.cuh", "direct_window.cuh", "direct.cu"],
+        ["next_launch.cuh", "direct_copy.cuh", "direct_window.cuh", "direct_remainder.cuh", "direct.cu"],
         parameters=parameters.text,
         functions=[body.keeping(), body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}]")],
         constants={
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": stride_h, "STRIDE_W": stride_w,
-            "DGRAD": dgrad, "FLIP": p.flip,
+            "DILATION_H": apart(p)[0], "DILATION_W": apart(p)[1], "DGRAD": dgrad, "FLIP": p.flip,
             "IN_ROWS": shape.in_rows, "OUT_ROWS": shape.out_rows, "WINDOW": shape.window,
             "V": tile.v, "TW": tile.tw, "LANES": tile.lanes, "TILES": tile.tiles, "THREADS": tile.threads,
             "GROUP_IN": shape.group_in, "GROUP_OUT": shape.group_out,
@@ -137,14 +138,14 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "STAGES": tile.stages, "BLOCKS": tile.blocks,
             "TOGETHER": 2 if tile.stages >= _STAGES_OF_TWO and shape.in_rows == 1 else 1,
             "IN_REGISTERS": in_registers(shape, tile.v),
-            "EXACT": shape.columns % tile.tw == 0 and shape.columns == image_out[1],
+            "EXACT": shape.columns % tile.tw == 0 and shape.columns * apart(p)[1] == image_out[1],
             "WIDTH": width,
             "Gathered": STORAGE[sides.gathered.data_type],
             "Filter": STORAGE[filter.spec.data_type],
             "Accumulator": compute,
         },
     )  # fmt: skip
-    blocks = p.n * channel_blocks * column_blocks * segments
+    blocks = shape.problem.n * channel_blocks * column_blocks * segments
     shared = shared_bytes(shape, tile.v, tile.tw, tile.lanes, tile.tiles, tile.stages)
     steps.add_early(Launch(text, "direct", (blocks, 1, 1), tile.threads, parameters.pack(), shared))
     return steps.kernel(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from graphdnn.convolution import ConvProblem
 from graphdnn.dtypes import ELEMENTS
@@ -45,6 +46,35 @@ def slice_fields(problem: ConvProblem, image: tuple[int, ...], filter: tuple[int
         "x_d": image[2] if problem.spatial == SPATIAL else 0,
         "in_d": size, "out_d": outputs, "stride_d": stride, "pad_d": pad, "filter_t": filter[3],
     }  # fmt: skip
+
+
+def apart(p: ConvProblem) -> tuple[int, ...]:
+    """Rows, and columns, from a tap to its neighbour."""
+    return tuple(d if taps > 1 else 1 for d, taps in zip(p.dilation, p.filter, strict=True))
+
+
+def undilated(p: ConvProblem) -> ConvProblem:
+    """The problem as kernels walk through it.
+
+    A dilated filter meets every ``dilation``-th row and column only: pixels whose coordinates leave the same remainder
+    are an image of their own, in which the taps are neighbours.
+    """
+    distances = apart(p)
+    if set(distances) == {1}:
+        return p
+
+    def parts(sizes: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(-(-size // d) for size, d in zip(sizes, distances, strict=True))
+
+    return replace(
+        p,
+        n=p.n * prod(distances),
+        input=parts(p.input),
+        output=parts(p.output),
+        pre_padding=parts(p.pre_padding),
+        post_padding=parts(p.post_padding),
+        dilation=(1,) * p.spatial,
+    )
 
 
 def has_packed_filter(problem: ConvProblem, strides: tuple[int, ...]) -> bool:

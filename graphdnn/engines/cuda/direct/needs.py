@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import isfinite
 
 from graphdnn.checks import AtMost, Each, Empty, Equals, InRange, OneOf
-from graphdnn.engines.cuda.direct.geometry import image_space
+from graphdnn.engines.cuda.direct.geometry import apart, image_space
 from graphdnn.engines.cuda.direct.tile import LONG, Choice
 from graphdnn.engines.cuda.generator.convolution_needs import (
     INT_MAX,
@@ -56,11 +56,12 @@ def _has_contiguous_channels(task: Task, spec: TensorSpec) -> bool:
 def _reach(task: Task) -> int:
     """The largest coordinate, and the most elements that a row spans."""
     p = problem_of(task)
-    axes = zip(p.input, p.output, p.filter, p.stride, p.pre_padding, p.post_padding, strict=True)
+    axes = zip(p.input, p.output, p.filter, p.dilation, p.stride, p.pre_padding, p.post_padding, strict=True)
     # A tile more on every side: threads compute coordinates that they then leave out.
-    coordinate = max(int(i + (o + 64) * s + f + pre + post) for i, o, f, s, pre, post in axes)
+    coordinate = max(int(i + (o + 64 * d) * s + f * d + pre + post) for i, o, f, d, s, pre, post in axes)
     spans = (
-        MAX_STRIDE * abs(t.strides[-2]) + (p.input[1] + p.output[1] + 128) * abs(t.strides[-1]) * MAX_STRIDE
+        MAX_STRIDE
+        * (p.dilation[0] * abs(t.strides[-2]) + (p.input[1] + p.output[1] + 128 * p.dilation[1]) * abs(t.strides[-1]))
         for t in _images(task).values()
     )
     return max(coordinate, *spans)
@@ -84,18 +85,40 @@ def window_needs(
     prefix: str, when: Condition, most: int | Callable[[Task], int], *, dilation: str, filter: str
 ) -> tuple[Constraint, ...]:
     """``dilation``, ``filter``: reasons."""
-    fix = "nothing to do: another engine serves"
+    fix = "nothing to do: another engine serves dilated filters"
     return (
-        problem_need(prefix, "dilation", Each(Equals(1)), dilation, f"{fix} dilated filters", when),
-        need(
-            f"{prefix}.filter",
-            "w.dims",
-            lambda task: problem_of(task).filter,
-            lambda task: Each(InRange(1, most if isinstance(most, int) else most(task))),
-            reason=filter,
-            fix=f"{fix} larger filters",
-            when=when,
-        ),
+        problem_need(prefix, "dilation", Each(Equals(1)), dilation, fix, when),
+        filter_need(prefix, when, most, filter),
+    )
+
+
+def filter_need(prefix: str, when: Condition, most: int | Callable[[Task], int], reason: str) -> Constraint:
+    return need(
+        f"{prefix}.filter",
+        "w.dims",
+        lambda task: problem_of(task).filter,
+        lambda task: Each(InRange(1, most if isinstance(most, int) else most(task))),
+        reason=reason,
+        fix="nothing to do: another engine serves larger filters",
+        when=when,
+    )
+
+
+def _strided(task: Task) -> tuple[int, ...]:
+    """Dilations of axes that are strided as well."""
+    p = problem_of(task)
+    return tuple(d for d, stride in zip(apart(p), p.stride, strict=True) if stride > 1)
+
+
+def dilation_need(prefix: str, when: Condition) -> Constraint:
+    return need(
+        f"{prefix}.dilation",
+        "conv.dilations",
+        _strided,
+        Each(Equals(1)),
+        reason="pixels a dilation apart are walked through as an image of their own, which strides would leave",
+        fix="nothing to do: another engine serves filters that are strided and dilated along an axis",
+        when=when,
     )
 
 
@@ -158,13 +181,8 @@ def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...
         kernel_need(prefix, is_ours, filter_gradient=filter_gradient),
         *row_needs(prefix, is_ours, "the kernel walks down the rows of an image"),
         compute_need(prefix, is_ours),
-        *window_needs(
-            prefix,
-            is_image,
-            _longest,
-            dilation="the window of rows holds neighbouring rows",
-            filter="the window of sums is kept in registers",
-        ),
+        dilation_need(prefix, is_image),
+        filter_need(prefix, is_image, _longest, "the window of sums is kept in registers"),
         stride_need(prefix, is_image, MAX_STRIDE, "a thread's columns reach over the stride times their number"),
         need(
             f"{prefix}.channels_per_group",

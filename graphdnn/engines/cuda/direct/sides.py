@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphdnn.engines.cuda.direct.geometry import element_bytes, packed_filter, piece_bytes, power_of_two_in
+from graphdnn.engines.cuda.direct.geometry import (
+    element_bytes,
+    packed_filter,
+    piece_bytes,
+    power_of_two_in,
+    undilated,
+)
 from graphdnn.engines.cuda.direct.tile import Shape
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.steps import Steps
@@ -34,8 +40,8 @@ class Sides:
         written = sum(t.bytes for t in op.outputs) / output.elements
         others = bytes_moved(op) - gathered.bytes - sum(t.bytes for t in op.outputs)
         shape = Shape(
-            roles.problem, dgrad, False, element_bytes(gathered), max(1, round(written)), element_bytes(w), others,
-            piece_bytes(roles, gathered),
+            undilated(roles.problem), dgrad, False, element_bytes(gathered), max(1, round(written)), element_bytes(w),
+            others, piece_bytes(roles, gathered),
         )  # fmt: skip
         return cls(roles, gathered, w, output, shape)
 

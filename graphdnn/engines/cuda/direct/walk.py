@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.direct.geometry import element_bytes, image_space
+from graphdnn.engines.cuda.direct.geometry import apart, element_bytes, image_space
 from graphdnn.engines.cuda.direct.sides import PackedFilter, Sides
 from graphdnn.engines.cuda.direct.tile import Shape, Wishes, padded_bytes
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
@@ -85,6 +85,7 @@ def serves(op: FusedOp, sides: Sides) -> bool:
         gathered.data_type in (DataType.HALF, DataType.BFLOAT16)
         and sides.filter.data_type is gathered.data_type
         and COMPUTE_TYPE[sides.roles.op.compute_type] == "float"
+        and set(apart(sides.roles.problem)) == {1}
         and shape.group_in == shape.group_out
         and 8 % shape.group_in == 0
         and shape.in_piece == 16

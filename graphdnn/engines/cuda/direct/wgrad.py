@@ -7,11 +7,13 @@ from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.direct import wgrad_walk as direct_wgrad_walk
 from graphdnn.engines.cuda.direct.direct import DEFAULTS, KERNEL, KNOBS, wishes
 from graphdnn.engines.cuda.direct.geometry import (
+    apart,
     chunk_for,
     element_bytes,
     image_space,
     piece_bytes,
     power_of_two_in,
+    undilated,
 )
 from graphdnn.engines.cuda.direct.needs import direct_needs, shared_memory_need
 from graphdnn.engines.cuda.direct.tile import Choice, DeviceOf, Shape, choose, parts_of, shared_bytes
@@ -39,7 +41,7 @@ def _shape(op: FusedOp) -> Shape:
     x, w, y = anchor.roles
     roles = Roles.of(anchor)
     return Shape(
-        anchor.problem, False, True, element_bytes(x), element_bytes(y), element_bytes(w), w.bytes,
+        undilated(anchor.problem), False, True, element_bytes(x), element_bytes(y), element_bytes(w), w.bytes,
         piece_bytes(roles, x), piece_bytes(roles, y),
     )  # fmt: skip
 
@@ -68,7 +70,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     column_blocks = -(-shape.columns // (tile.tw * tile.tiles))
     channel_blocks = -(-shape.channels_out // channels_out)
     segments = -(-shape.rows // tile.rows)
-    items = p.n * column_blocks * segments
+    items = shape.problem.n * column_blocks * segments
     parts = parts_of(items, channel_blocks, tile.blocks, device.sm_count)
     taps = p.taps * shape.group_in
 
@@ -85,7 +87,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         "in_h": p.input[0], "in_w": p.input[1], "out_w": p.output[1],
         "channels_in": x_space.sizes[1], "channels_out": shape.channels_out,
         "in_row": -p.pre_padding[0], "in_column": -p.pre_padding[1],
-        "rows": shape.rows, "segments": segments, "segment_rows": tile.rows,
+        "out_h": p.output[0], "segments": segments, "segment_rows": tile.rows,
         "column_blocks": column_blocks, "items": items, "parts": parts,
         "padded_channels": channel_blocks * channels_out,
     }.items():  # fmt: skip
@@ -96,12 +98,15 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     name = f"conv_wgrad__direct_{how}__{op.name}"
     text = kernel_text(
         name,
-        ["direct_copy.cuh", "direct_window.cuh", "direct_wgrad_items.cuh", "direct_wgrad.cu", "direct_wgrad_sum.cuh"],
+        [
+            "direct_copy.cuh", "direct_window.cuh", "direct_remainder.cuh", "direct_wgrad_items.cuh", "direct_wgrad.cu",
+            "direct_wgrad_sum.cuh",
+        ],
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const {compute} (&acc)[1]")],
         constants={
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
-            "DGRAD": False, "FLIP": p.flip,
+            "DILATION_H": apart(p)[0], "DILATION_W": apart(p)[1], "DGRAD": False, "FLIP": p.flip,
             "IN_ROWS": shape.in_rows, "WINDOW": shape.window,
             "V": tile.v, "TW": tile.tw, "LANES": tile.lanes, "TILES": tile.tiles, "THREADS": tile.threads,
             "GROUP_IN": shape.group_in, "GROUP_OUT": shape.group_out,
@@ -109,7 +114,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "PLAIN_CHUNK": chunk_for(dy_space, dy, channels_out),
             "LV": min(power_of_two_in(shape.inputs(tile.v), channels_in), 16 // element_bytes(x)),
             "STAGES": tile.stages, "BLOCKS": tile.blocks, "SLICES": SLICES,
-            "EXACT": shape.columns % tile.tw == 0,
+            "EXACT": p.output[1] % (tile.tw * apart(p)[1]) == 0,
             "Gathered": STORAGE[x.data_type],
             "Plain": STORAGE[dy.data_type],
             "Accumulator": compute,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.direct.geometry import image_space
+from graphdnn.engines.cuda.direct.geometry import apart, image_space
 from graphdnn.engines.cuda.direct.tile import Shape, Wishes, padded_bytes, parts_of
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
@@ -68,6 +68,7 @@ def serves(op: FusedOp, shape: Shape) -> bool:
         x.data_type in (DataType.HALF, DataType.BFLOAT16)
         and dy.data_type is x.data_type
         and COMPUTE_TYPE[anchor.compute_type] == "float"
+        and set(apart(anchor.problem)) == {1}
         and shape.group_in == shape.group_out
         and _CHANNELS % shape.group_in == 0
         and shape.in_piece == shape.out_piece == 16
@@ -192,7 +193,7 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: Steps, walk: 
     for name, value in {
         "in_h": p.input[0], "in_w": p.input[1], "out_w": p.output[1], "channels_out": shape.channels_out,
         "in_row": -p.pre_padding[0], "in_column": -p.pre_padding[1],
-        "rows": shape.rows, "segments": segments, "segment_rows": walk.rows,
+        "out_h": p.output[0], "segments": segments, "segment_rows": walk.rows,
         "column_blocks": column_blocks, "items": items, "parts": parts,
         "padded_channels": channel_blocks * walk.channels,
     }.items():  # fmt: skip
@@ -209,14 +210,14 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: Steps, walk: 
     text = kernel_text(
         name,
         [
-            *("direct_copy.cuh", "direct_mma.cuh", "direct_window.cuh", "direct_wgrad_items.cuh"),
-            *("direct_wgrad_walk.cu", "direct_wgrad_sum.cuh"),
+            *("direct_copy.cuh", "direct_mma.cuh", "direct_window.cuh", "direct_remainder.cuh"),
+            *("direct_wgrad_items.cuh", "direct_wgrad_walk.cu", "direct_wgrad_sum.cuh"),
         ],
         parameters=parameters.text,
         functions=[body.function("epilogue", "const float (&acc)[1]")],
         constants={
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
-            "DGRAD": False, "FLIP": p.flip,
+            "DILATION_H": 1, "DILATION_W": 1, "DGRAD": False, "FLIP": p.flip,
             "IN_ROWS": shape.in_rows, "WINDOW": shape.window, "TW": DEPTH, "TILES": walk.across,
             "WARPS": walk.warps, "THREADS": walk.threads, "ROWS": walk.lines,
             "IMAGE_COLUMNS": image_columns, "GRADIENT_COLUMNS": gradient_columns,

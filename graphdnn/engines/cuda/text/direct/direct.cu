@@ -39,19 +39,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
     const int column_block = (int)(block % (unsigned int)p.column_blocks);
     block /= (unsigned int)p.column_blocks;
     const int first = (int)(block % (unsigned int)p.segments * (unsigned int)p.segment_rows);
-    const int n = (int)(block / (unsigned int)p.segments);
+    block /= (unsigned int)p.segments;
+    const Remainder down = remainder_of((int)(block % DILATION_H), (int)p.in_row, DILATION_H);
+    block /= DILATION_H;
+    const Remainder across = remainder_of((int)(block % DILATION_W), (int)p.in_column, DILATION_W);
+    const int n = (int)(block / DILATION_W);
+    const int in_h = places((int)p.in_h, down.met, DILATION_H), in_w = places((int)p.in_w, across.met, DILATION_W);
+    const int out_h = places((int)p.out_h, down.own, DILATION_H), out_w = places((int)p.out_w, across.own, DILATION_W);
     const int last = first + (int)p.segment_rows < (int)p.rows ? first + (int)p.segment_rows : (int)p.rows;
     const int steps = last - first + EXTRA;
-    const int row0 = (DGRAD ? first - EXTRA : first) * IN_ROWS + (int)p.in_row;
+    const int row0 = (DGRAD ? first - EXTRA : first) * IN_ROWS + down.shift;
 
     // Steps whose rows all lie above the image add nothing to empty sums, those below it only let rows leave.
-    const int above = row0 < 0 ? -row0 / IN_ROWS : 0, inside = ((int)p.in_h - row0 + IN_ROWS - 1) / IN_ROWS;
+    const int above = row0 < 0 ? -row0 / IN_ROWS : 0, inside = (in_h - row0 + IN_ROWS - 1) / IN_ROWS;
     const int start = above < EXTRA ? above : EXTRA, stop = inside < steps ? inside : steps;
 
     Rows ring(memory);
     ring.start(
-        p.gathered + n * p.gathered_n, p.gathered_h, p.gathered_w, (int)p.in_h, (int)p.in_w, (int)p.channels_in,
-        row0 + start * IN_ROWS, column_block * TILES * STEP_W + BEFORE + (int)p.in_column, channel_block * CHANNELS_IN
+        p.gathered + n * p.gathered_n + down.met * p.gathered_h + across.met * p.gathered_w, p.gathered_h * DILATION_H,
+        p.gathered_w * DILATION_W, in_h, in_w, (int)p.channels_in, row0 + start * IN_ROWS,
+        column_block * TILES * STEP_W + BEFORE + across.shift, channel_block * CHANNELS_IN
     );
 
     {  // the block's filters as they lie in memory
@@ -71,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
     const int local = lane * V, channel = channel_block * CHANNELS_OUT + local;
     const int local_in = local / GROUP_OUT * GROUP_IN;
     const int column0 = (column_block * TILES + tile) * TW + (int)p.out_column;
-    const bool active = tile < TILES && channel < (int)p.channels_out && column0 < (int)p.out_w;
+    const bool active = tile < TILES && channel < (int)p.channels_out && column0 < out_w;
 
     await_copies<STAGES - TOGETHER>();
     __syncthreads();
@@ -99,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
     if (active)
         #pragma unroll
         for (int v = 0; v < V; v += WIDTH) {
-            const int at[4] = {n, channel + v, 0, column0};
+            const int at[4] = {n, channel + v, 0, column0 * DILATION_W + across.own};
             keep(p, at, kept[v / WIDTH]);
         }
 
@@ -117,13 +124,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
             #pragma unroll
             for (int k = 0; k < OUT_ROWS; ++k) {
                 const int out = (first + step - EXTRA) * OUT_ROWS + k + (int)p.out_row;
-                if ((unsigned int)out >= (unsigned int)p.out_h) continue;
+                if ((unsigned int)out >= (unsigned int)out_h) continue;
                 #pragma unroll
                 for (int t = 0; t < TW; ++t) {
-                    if (!EXACT && (unsigned int)(column0 + t) >= (unsigned int)p.out_w) continue;
+                    if (!EXACT && (unsigned int)(column0 + t) >= (unsigned int)out_w) continue;
                     #pragma unroll
                     for (int v = 0; v < V; v += WIDTH) {
-                        const int at[4] = {n, channel + v, out, column0 + t};
+                        const int at[4] = {
+                            n, channel + v, out * DILATION_H + down.own, (column0 + t) * DILATION_W + across.own
+                        };
                         Accumulator acc[WIDTH];
                         #pragma unroll
                         for (int e = 0; e < WIDTH; ++e) acc[e] = sum[k][t][v + e];

@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
     for (unsigned int index = blockIdx.y; index < (unsigned int)p.items; index += gridDim.y) {
         const Item<1> item(p, index);
         const int column0 = (item.column_block * TILES + tile) * TW;
-        const bool whole = EXACT || column0 + TW <= (int)p.out_w;
+        const bool whole = EXACT || column0 + TW <= item.out_w;
         Accumulator dy[WINDOW][TW][V];
         #pragma unroll
         for (int k = 0; k < WINDOW; ++k)
@@ -50,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
             for (int t = 0; t < TW; ++t)
                 #pragma unroll
                 for (int v = 0; v < V; ++v) dy[k][t][v] = (Accumulator)0;
-        int row = item.first * IN_ROWS + (int)p.in_row;
+        int row = item.first * IN_ROWS + item.down.shift;
         #pragma unroll 1
         for (int step = 0; step < item.turns; ++step) {
             await_copies<STAGES - 2>();
@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
             }
             #pragma unroll
             for (int u = 0; u < IN_ROWS; ++u) {
-                if (u >= R || (unsigned int)(row + u) >= (unsigned int)p.in_h) continue;
+                if (u >= R || (unsigned int)(row + u) >= (unsigned int)item.in_h) continue;
                 const Gathered* const here = images.at(slot, u, tile * STEP_W, local_in);
                 Accumulator x[IW][IV];
                 #pragma unroll
@@ -109,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
                         if (from < 0 || item.first + from >= item.last) continue;
                         #pragma unroll
                         for (int t = 0; t < TW; ++t)
-                            if (EXACT || column0 + t < (int)p.out_w) add(k, t);
+                            if (EXACT || column0 + t < item.out_w) add(k, t);
                     }
                 }
             }

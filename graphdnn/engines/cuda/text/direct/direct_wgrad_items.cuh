@@ -4,15 +4,24 @@
 // An image's rows first .. last - 1 of dy. A turn is ROWS steps.
 template <int ROWS> struct Item {
     int n, column_block, first, last, turns;
+    Remainder down, across;
+    int in_h, in_w, out_w;  // of the part
 
     __device__ __forceinline__ Item(const Params& p, unsigned int index) {
         column_block = (int)(index % (unsigned int)p.column_blocks);
         index /= (unsigned int)p.column_blocks;
         first = (int)(index % (unsigned int)p.segments * (unsigned int)p.segment_rows);
-        n = (int)(index / (unsigned int)p.segments);
-        last = first + (int)p.segment_rows < (int)p.rows ? first + (int)p.segment_rows : (int)p.rows;
+        index /= (unsigned int)p.segments;
+        down = remainder_of((int)(index % DILATION_H), (int)p.in_row, DILATION_H);
+        across = remainder_of((int)(index / DILATION_H % DILATION_W), (int)p.in_column, DILATION_W);
+        n = (int)(index / (DILATION_H * DILATION_W));
+        in_h = places((int)p.in_h, down.met, DILATION_H);
+        in_w = places((int)p.in_w, across.met, DILATION_W);
+        out_w = places((int)p.out_w, across.own, DILATION_W);
+        const int out_h = places((int)p.out_h, down.own, DILATION_H);
+        last = first + (int)p.segment_rows < out_h ? first + (int)p.segment_rows : out_h;
         // Steps whose rows of x all lie below the image add nothing.
-        const int inside = ((int)p.in_h - first * IN_ROWS - (int)p.in_row + IN_ROWS - 1) / IN_ROWS;
+        const int inside = (in_h - first * IN_ROWS - down.shift + IN_ROWS - 1) / IN_ROWS;
         const int steps = last - first + EXTRA < inside ? last - first + EXTRA : inside > 0 ? inside : 0;
         turns = (steps + ROWS - 1) / ROWS;
     }
@@ -35,11 +44,13 @@ template <class Images, class Gradients, int ROWS, int BEFORE_TILE> struct Items
             const Item<ROWS> item(p, coming);
             left = item.turns;
             images.start(
-                p.gathered + item.n * p.gathered_n, p.gathered_h, p.gathered_w, (int)p.in_h, (int)p.in_w, channels_in,
-                item.first * IN_ROWS + (int)p.in_row, item.column_block * TILES * STEP_W + (int)p.in_column, channel_in
+                p.gathered + item.n * p.gathered_n + item.down.met * p.gathered_h + item.across.met * p.gathered_w,
+                p.gathered_h * DILATION_H, p.gathered_w * DILATION_W, item.in_h, item.in_w, channels_in,
+                item.first * IN_ROWS + item.down.shift, item.column_block * TILES * STEP_W + item.across.shift, channel_in
             );
             gradients.start(
-                p.plain + item.n * p.plain_n, p.plain_h, p.plain_w, item.last, (int)p.out_w, (int)p.channels_out,
+                p.plain + item.n * p.plain_n + item.down.own * p.plain_h + item.across.own * p.plain_w,
+                p.plain_h * DILATION_H, p.plain_w * DILATION_W, item.last, item.out_w, (int)p.channels_out,
                 item.first, item.column_block * TILES * TW - BEFORE_TILE, channel_out
             );
             coming += gridDim.y;
