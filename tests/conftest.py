@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import legacy_results
 
+from graphdnn import v6
 from graphdnn.backend.descriptor import Descriptor
 from graphdnn.backend.kinds import KINDS
 from graphdnn.cuda import nvrtc
@@ -32,6 +33,12 @@ KNOWN: set[str] = set()  # rules are known once their module is imported
 ATTRIBUTES = {
     f"{kind.name} {name.name}" for kind in KINDS for name in (*KINDS[kind].rows, *KINDS[kind].refused)
 }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def handle() -> Any:
+    """Of the legacy calls."""
+    return v6.cudnnCreate()
 
 
 def _record_rules(cls: type[Any]) -> None:

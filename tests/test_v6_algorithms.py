@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_v6_values import drawn
 from v6_tools import convolution, filter_of, tensor
+from v6_values import drawn
 
 from graphdnn import v6
 from graphdnn.engines import engines_of
@@ -22,11 +22,6 @@ F, B, G = v6.cudnnConvolutionFwdAlgo, v6.cudnnConvolutionBwdDataAlgo, v6.cudnnCo
 X, W, Y = (2, 4, 9, 8), (6, 4, 3, 3), (2, 6, 7, 6)
 ORDER = {"Forward": "x w y", "BackwardData": "w y x", "BackwardFilter": "x y w"}
 OK, UNSUPPORTED = v6.CUDNN_STATUS_SUCCESS, v6.CUDNN_STATUS_NOT_SUPPORTED
-
-
-@pytest.fixture(scope="module")
-def handle() -> Any:
-    return v6.cudnnCreate()
 
 
 def descriptors(direction: str, conv: Any = None, kind: Any = v6.CUDNN_DATA_FLOAT, **dims: Any) -> list[Any]:

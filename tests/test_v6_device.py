@@ -12,10 +12,10 @@ import pytest
 from emulator import MISSING
 from emulator.runtime import EmulatedRuntime
 from recurrent_tools import dropout, rnn, steps, weights
-from test_v6_values import close, drawn
 from v6_mirror import OnDevice, emulated
 from v6_programs import PROGRAMS, W, X, Y
 from v6_tools import convolution, filter_of, tensor
+from v6_values import close, drawn
 
 from graphdnn import v6
 from graphdnn.v6 import on_device, thread

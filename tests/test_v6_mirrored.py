@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import test_v6_algorithms
+import test_v6_convolution_values
 import test_v6_ctc
 import test_v6_dropout
+import test_v6_layer_values
+import test_v6_repeated_calls
 import test_v6_rnn
 import test_v6_spatial_values
+import test_v6_tensor_values
 import test_v6_typed_values
-import test_v6_values
 import test_v6_window_values
 from emulator import MISSING
 from v6_mirror import EmulatedMemory, cases_of, emulated, mirrored
@@ -24,8 +26,9 @@ from graphdnn import v6
 # What a search runs on is whatever is there, and NumPy warns where it stands in for the FFT library.
 pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.filterwarnings("default")]
 MODULES = (
-    test_v6_values, test_v6_typed_values, test_v6_spatial_values, test_v6_window_values, test_v6_rnn, test_v6_ctc,
-    test_v6_dropout, test_v6_algorithms,
+    test_v6_tensor_values, test_v6_convolution_values, test_v6_layer_values, test_v6_repeated_calls,
+    test_v6_typed_values, test_v6_spatial_values, test_v6_window_values, test_v6_rnn, test_v6_ctc, test_v6_dropout,
+    test_v6_algorithms,
 )  # fmt: skip
 ON_THE_HOST = ("test_a_repeated_call_costs_little",)  # the host's time, of a call on the host
 EVERY_TIME = (
@@ -34,11 +37,6 @@ EVERY_TIME = (
     "test_anchors", "test_states_are_set_restored_and_read", "test_strided_probabilities",
 )  # fmt: skip
 globals().update(cases_of(*MODULES, without=ON_THE_HOST, long_but=EVERY_TIME))
-
-
-@pytest.fixture(scope="module")
-def handle() -> Any:
-    return v6.cudnnCreate()
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from cuda_comparison import run_both
 from test_v6_spatial_values import transformer
-from test_v6_values import drawn
 from test_v6_window_values import DIVISIVE, LRN_MODE, lrn
 from v6_tools import tensor
+from v6_values import drawn
 
 from graphdnn import v6
 from graphdnn.build import rank

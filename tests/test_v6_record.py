@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_v6_values import close, drawn
 from v6_tools import activation, convolution, filter_of, pooling, tensor
+from v6_values import close, drawn
 
 from graphdnn import v6
 
@@ -17,11 +17,6 @@ X, W, Y, B, P = (2, 3, 8, 8), (6, 3, 3, 3), (2, 6, 6, 6), (1, 6, 1, 1), (2, 6, 3
 RELU = activation(v6.CUDNN_ACTIVATION_RELU)
 INT8, INT32 = v6.CUDNN_DATA_INT8, v6.CUDNN_DATA_INT32
 Arrays = dict[str, np.ndarray]
-
-
-@pytest.fixture(scope="module")
-def handle() -> Any:
-    return v6.cudnnCreate()
 
 
 def layer(handle: Any, a: Arrays, alpha: float = 1.0, beta: float = 0.0) -> None:

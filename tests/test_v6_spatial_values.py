@@ -6,17 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_v6_values import BLENDS, before, blended, close, drawn
 from v6_tools import NUMPY, tensor
+from v6_values import BLENDS, before, blended, close, drawn
 
 from graphdnn import v6
 
 TYPES = [v6.CUDNN_DATA_FLOAT, v6.CUDNN_DATA_DOUBLE]
-
-
-@pytest.fixture(scope="module")
-def handle() -> Any:
-    return v6.cudnnCreate()
 
 
 def transformer(dims: Any, kind: Any = v6.CUDNN_DATA_FLOAT) -> Any:

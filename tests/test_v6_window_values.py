@@ -7,18 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_v6_values import BLENDS, before, blended, close, drawn
 from v6_tools import convolution, filter_of, strided, tensor
+from v6_values import BLENDS, before, blended, close, drawn
 
 from graphdnn import v6
 
 LRN_MODE = v6.CUDNN_LRN_CROSS_CHANNEL_DIM1
 DIVISIVE = v6.CUDNN_DIVNORM_PRECOMPUTED_MEANS
-
-
-@pytest.fixture(scope="module")
-def handle() -> Any:
-    return v6.cudnnCreate()
 
 
 def lrn(n: int, alpha: float, beta: float, k: float) -> Any:
