@@ -1,0 +1,100 @@
+"""Bindings, streams and devices that plans for a device refuse, with a driver that is pretended."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from declined_cases import Case
+from emulator.runtime import EmulatedRuntime
+from legal import IMAGE, operation
+
+from graphdnn import build
+from graphdnn.build import rank
+from graphdnn.graph import OperationGraph
+from graphdnn.operations import Operation
+from graphdnn.plan import DevicePlan
+from graphdnn.plan.device_arrays import shadow_of, workspace_address
+
+ADDRESS, ALLOCATED = 1 << 40, 1 << 20
+
+
+class OneDevice(EmulatedRuntime):
+    """Bindings are looked at as CUDA's runtime looks at them; nothing is launched."""
+
+    def shadows(self, expected: Sequence[Any], arrays: Sequence[Any], stream: int) -> Any:
+        pairs = [shadow_of(want, given, 0, stream) for want, given in zip(expected, arrays, strict=True)]
+        return [s for s, _ in pairs if s is not None], [r for _, r in pairs if r is not None]
+
+    def workspace_address(self, workspace: Any, size: int) -> Any:
+        return workspace_address(workspace, size, 0)
+
+
+class Elsewhere(OneDevice):
+    def is_here(self) -> bool:
+        return False
+
+
+@contextmanager
+def driver(device: int | None = 0, allocated: int = ALLOCATED) -> Iterator[None]:
+    """A driver that knows one allocation, on ``device``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("graphdnn.cuda.driver.pointer_device", lambda address: device)
+        patch.setattr("graphdnn.cuda.memory.allocation", lambda address: (ADDRESS, allocated))
+        yield
+
+
+def device_plan(*operations: Operation, runtime: type[OneDevice] = OneDevice) -> DevicePlan:
+    graph = OperationGraph.of(operations or (operation("pointwise"),))
+    return DevicePlan(rank(graph, "h200").best, runtime())
+
+
+def bound(plan: DevicePlan, **changed: Any) -> dict[int, Any]:
+    """Addresses in the one allocation, each tensor's 64 KiB from the next."""
+    arrays: dict[int, Any] = {t.uid: ADDRESS + (i << 16) for i, t in enumerate(plan.config.fused.graph.bound)}
+    return arrays | {int(uid[1:]): value for uid, value in changed.items()}
+
+
+def device_case(device: int | None = 0, allocated: int = ALLOCATED, **changed: Any) -> Case:
+    """x + b -> y executed with some bindings changed."""
+
+    def run() -> None:
+        plan = device_plan()
+        with driver(device, allocated):
+            plan.execute(bound(plan, **changed))
+
+    return run
+
+
+def elsewhere() -> None:
+    """Executed where another device is current than the one that the plan was loaded on."""
+    plan = device_plan()
+    plan.load()
+    with driver(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OneDevice, "ordinal", lambda self: 1)
+        plan.execute(bound(plan))
+
+
+def absent() -> None:
+    plan = device_plan(runtime=Elsewhere)
+    plan.execute(bound(plan))
+
+
+def nested_capture() -> None:
+    stream = SimpleNamespace(ptr=7)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(get_current_stream=lambda: stream)))
+        patch.setattr("graphdnn.cuda.driver.is_capturing", lambda stream: stream == 7)
+        plan = device_plan()
+        plan.capture(bound(plan))
+
+
+def on_the_host(**call: Any) -> None:
+    arrays: dict[int, Any] = {1: np.zeros(IMAGE, np.float32), 2: np.zeros((1, 4, 1, 1), np.float32)}
+    arrays[3] = np.zeros(IMAGE, np.float32)
+    build(OperationGraph.of([operation("pointwise")]), "cpu").execute(arrays, **call)
