@@ -65,6 +65,7 @@ BACKWARD = [
     "dgrad dy=f16[2,8,5,6]nhwc w=f16[8,16,3,3]nhwc dx=[2,16,9,11] pad=1 stride=2",
     "dgrad dy=bf16[2,72,10,12]nhwc w=bf16[72,80,3,3]nhwc dx=[2,80,10,12] pad=1 mode=conv",
     "dgrad dy=bf16[1,8,4,4]nhwc w=bf16[8,8,2,3]nhwc dx=[1,8,8,12] stride=2,3",
+    "dgrad dy=f16[3,40,9,11]nhwc w=f16[40,136,1,1]nhwc dx=[3,136,18,21] stride=2",
     "dgrad dy=f16[1,16,4,5]nhwc w=f16[16,24,5,5]nhwc dx=[1,24,12,13] pad=2 stride=3",
     "dgrad dy=f16[1,128,4,4]nhwc w=f16[128,16,3,3]nhwc dx=[1,32,4,4] pad=1",
     "dgrad dy=f16[2,40,9,11] w=f16[40,24,3,3] dx=[2,24,9,11] pad=1",

@@ -74,6 +74,22 @@ def test_turned_tiles_fill_the_device() -> None:
     assert not choose(turned, H200, asked | {TILE.type: TILES.index(chosen.tile) + 1, PARTS.type: 2}).tile.is_turned
 
 
+def test_tiles_without_steps_have_blocks_of_their_own() -> None:
+    """One tap, stride 2: three of four residues are zeros to store, beside products that do not fill the device."""
+    sizes = Sizes(
+        products=((1568, 32), (1568, 0), (1568, 0), (1568, 0)), columns=1024, groups=1, column_unit=1, result_bytes=2
+    )
+    number = next(i for i, tile in enumerate(TILES, 1) if tile.name == "128x128")
+    asked = {TILE.type: number, STAGES.type: 0, PARTS.type: 0}
+    chosen = choose(sizes, H200, asked)
+    assert chosen.busy == -(-1568 // 128) * (1024 // 128) < H200.sm_count
+    assert choose(sizes._replace(products=sizes.products[:1]), H200, asked).busy == 0
+    full = choose(
+        sizes._replace(products=tuple((132 * 128, depth) for _, depth in sizes.products), columns=128), H200, asked
+    )
+    assert full.busy == 0, "no block is left over"
+
+
 @pytest.mark.parametrize(
     "text", ["conv x=f16[1,64,6,6]nhwc w=f16[64,64,3,3]nhwc", "conv x=i16[1,64,6,6]nhwc w=i16[64,64,3,3]nhwc"]
 )

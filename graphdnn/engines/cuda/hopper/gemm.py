@@ -250,11 +250,18 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
     pitch, units = (0, _units(product)) if product.is_wgrad else (plain.tap_stride, 0)
     describe_work(parameters, product, sizes, layout, walks, blocks, pitch, units)
     adding.describe(parameters, steps, compute)
-    leaves_room = layout.tiles < device.sm_count and not (is_split or product.is_wgrad)
+    leaves_room = layout.tiles < device.sm_count and not is_split
     parameters.integer("leaves_room", int(leaves_room))
     parameters.integer("image_pixels", out_space.sizes[_LAST_PIXEL])
     if is_joined:
         parameters.integer("joined", 1)
+    pieces = layout.tiles * choice.parts
+    blocks = min(pieces, tile.blocks * device.sm_count)
+    if len(product.residues) > 1:
+        reached = sum(down for down, (_, depth) in zip(layout.down, sizes.products, strict=True) if depth)
+        is_apart = choice.busy > 0 and not is_split
+        parameters.integer("busy_blocks", choice.busy if is_apart else blocks)
+        parameters.integer("reached", reached * layout.across * sizes.groups if is_apart else pieces)
 
     multiplying, copying = tile.registers
     across = product.is_wgrad or (across_filter and is_turned), product.is_wgrad or (across_filter and not is_turned)
@@ -286,13 +293,12 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
         },
     )  # fmt: skip
     packed = parameters.pack()
-    pieces = layout.tiles * choice.parts
     shared = choice.stages * (tile.stage_bytes + 16)
     steps.add(
         Launch(
             text,
             "hopper_gemm",
-            (min(pieces, tile.blocks * device.sm_count), 1, 1),
+            (blocks, 1, 1),
             128 * (tile.consumers + 1),
             packed,
             shared,

@@ -196,6 +196,7 @@ class Choice:
     parts: int
     seconds: float
     summing: float  # of these seconds, those of the launch that adds the parts
+    busy: int = 0  # blocks that have the tiles with steps, where others have those without; 0: nobody is apart
 
 
 class _Machine(NamedTuple):
@@ -227,27 +228,35 @@ def _fastest(sizes: Sizes, machine: _Machine, number: int, stages: int, parts: i
     for place, one in enumerate(_taken(sizes._replace(products=(), columns=0, groups=1, bytes_read=0), *asked)):
         across = -(-columns // one.columns_held) * groups
         count = work = 0
+        empty = 0
         for rows, depth in products:
             tiles = -(-rows // one.rows_held) * across
-            count += tiles
-            work += tiles * depth
+            if depth:
+                count += tiles
+                work += tiles * depth
+            else:
+                empty += tiles
         least = one.start + work / sms * one.step + max(1.0, count / sms) * one.turn
-        waiting.append((least / (machine.clock * _PACE), place, one, count, work / count))
-    best: tuple[float, int, int, _Taken, int, int] | None = None  # seconds, place, which part; of equals the first
-    for least, place, one, count, steps in sorted(waiting, key=itemgetter(0)):
+        waiting.append((least / (machine.clock * _PACE), place, one, _Work(count, work / count, empty)))
+    best: tuple[float, int, int, _Taken, int, _Work, int] | None = (
+        None  # seconds, place, which part; of equals the first
+    )
+    for least, place, one, all_work in sorted(waiting, key=itemgetter(0)):
         if best is not None and least > best[0] * _ROUNDING:
             break  # slower even if they filled the device all the time
         under_way = one.most * ROW * (min(one.rows_held, products[0][0]) + min(one.columns_held, columns))
         read = _Read(sizes.bytes_read, under_way)
-        for i, part in enumerate((parts,) if parts else (1,) if one.tile.is_turned else _parts(sizes, count, machine)):
-            seconds = _seconds(one, count, steps, part, machine, read)
+        for i, part in enumerate(
+            (parts,) if parts else (1,) if one.tile.is_turned else _parts(sizes, all_work.tiles, machine)
+        ):
+            seconds, busy = _seconds(one, all_work, part, machine, read)
             if best is None or (seconds, place, i) < best[:3]:
-                best = seconds, place, i, one, part, count
+                best = seconds, place, i, one, part, all_work, busy
     if best is None:
         return None
-    seconds, _, _, one, part, count = best
-    summing = _summing(one, count, part, machine)
-    return Choice(one.tile, max(stages, SMALLEST_RING) if stages else one.most, part, seconds, summing)
+    seconds, _, _, one, part, all_work, busy = best
+    summing = _summing(one, all_work.tiles, part, machine)
+    return Choice(one.tile, max(stages, SMALLEST_RING) if stages else one.most, part, seconds, summing, busy)
 
 
 class _Leaving(NamedTuple):
@@ -349,11 +358,40 @@ class _Read(NamedTuple):
         return self.bytes / pieces * (seconds + (rest / min(most, min(rest, machine.sms) * of_one) if rest else 0.0))
 
 
-def _seconds(one: _Taken, tiles: int, steps: float, parts: int, machine: _Machine, read: _Read) -> float:
-    """Of all waves of tiles, and of the sum of the parts."""
-    blocks, leaving = one.tile.blocks, one.part if parts > 1 else one.whole
-    rounds = -(-tiles * parts // (machine.sms * blocks))
-    depth = max(1.0, -(-steps // parts))
+class _Work(NamedTuple):
+    """Tiles of a size. ``empty``: those of residues that no tap reaches, which are ends alone."""
+
+    tiles: int
+    steps: float  # of a tile, in the mean
+    empty: int = 0
+
+
+class _Rounds(NamedTuple):
+    clocks: float
+    busy: int  # blocks, as of a choice
+
+
+def _rounds(work: _Work, places: int, clocks: float, end: float) -> _Rounds:
+    """Of so many blocks that take so long for a tile, and for its end alone. Those that are left when no block has a
+    tile more than it must may have all the empty ones.
+    """
+    rounds = -(-work.tiles // places)
+    if not work.empty:
+        return _Rounds(rounds * clocks, 0)
+    together = rounds * clocks + (-(-(work.tiles + work.empty) // places) - rounds) * end
+    busy = -(-work.tiles // rounds)
+    if busy == places:
+        return _Rounds(together, 0)
+    apart = max(rounds * clocks, -(-work.empty // (places - busy)) * end)
+    return _Rounds(apart, busy) if apart < together else _Rounds(together, 0)
+
+
+def _seconds(one: _Taken, work: _Work, parts: int, machine: _Machine, read: _Read) -> tuple[float, int]:
+    """Of all waves of tiles, and of the sum of the parts; and which blocks are busy."""
+    blocks, leaving, tiles = one.tile.blocks, one.part if parts > 1 else one.whole, work.tiles
+    places = machine.sms * blocks
+    rounds = -(-tiles * parts // places)
+    depth = max(1.0, -(-work.steps // parts))
     multiplying = depth * max(one.paced, one.crowded * min(1.0, tiles * parts / machine.sms))
     # Where a tile follows, warpgroups hide each other's ends.
     hidden = one.apart * min(1.0, (one.most - 1) / depth) * (rounds - 1) / rounds if parts == 1 else 0.0
@@ -361,9 +399,11 @@ def _seconds(one: _Taken, tiles: int, steps: float, parts: int, machine: _Machin
     ending = (leaving.tile + leaving.own) * (1.0 - hidden)
     own = max(multiplying + ending, blocks * multiplying + leaving.turn)
     busy: float = (own**_NORM + leaving.all**_NORM) ** (1 / _NORM)  # more than either, where they are alike
-    clocks = rounds * busy + _LAST_OUT * leaving.own + _START
+    all_rounds = _rounds(work._replace(tiles=tiles * parts), places, busy, ending)
+    clocks = all_rounds.clocks + _LAST_OUT * leaving.own + _START
     seconds = clocks / (machine.clock * _PACE)
-    return max(seconds, read.seconds(tiles * parts, blocks, machine)) + _summing(one, tiles, parts, machine)
+    seconds = max(seconds, read.seconds(tiles * parts, blocks, machine)) + _summing(one, tiles, parts, machine)
+    return seconds, all_rounds.busy
 
 
 def _summing(one: _Taken, tiles: int, parts: int, machine: _Machine) -> float:

@@ -23,6 +23,20 @@ constexpr bool KEEPS_AHEAD = SPARES_REGISTERS && SUMS_HELD + KEPT_AHEAD + 40 <= 
 static_assert(!WGRAD || !(TURNED || ACROSS_FILTER || PERMUTED), "a filter gradient reads no filter");
 static_assert(BM % (64 * CONSUMERS) == 0 && BN % 32 == 0 && (!ACROSS_B || BN % PANEL == 0), "whole panels");
 
+// Numbers of a block's tiles: the first one, the end, and how far apart they are. Of a strided dgrad, tiles that no tap reaches are
+// ends alone, and blocks behind the `busy_blocks` first ones have nothing else.
+struct Share { int first, last, pace; };
+
+template <class Fields>
+__device__ __forceinline__ auto share_of(const Fields& p, int pieces, int) -> decltype((int)p.busy_blocks, Share{}) {
+    const int busy = (int)p.busy_blocks, reached = (int)p.reached, block = (int)blockIdx.x;
+    if (block < busy) return {block, reached, busy};
+    return {reached + block - busy, pieces, (int)gridDim.x - busy};
+}
+template <class Fields> __device__ __forceinline__ Share share_of(const Fields&, int pieces, long) {
+    return {(int)blockIdx.x, pieces, (int)gridDim.x};
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const shared_t ring_a = shared_address(memory), ring_b = ring_a + STAGES * A_BYTES;
@@ -39,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
     if (p.leaves_room) let_next_start();  // on multiprocessors without a block
     const int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 % 4, 0);
-    const int pieces = (int)p.tiles * (SPLIT ? (int)p.parts : 1);
+    const Share share = share_of(p, (int)p.tiles * (SPLIT ? (int)p.parts : 1), 0);
     Turn<STAGES> turn;
     if (warpgroup == 0) {
         give_registers<COPYING_REGISTERS>();
@@ -55,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
                 b = ring_b + turn.stage * B_BYTES;
                 turn.advance();
             };
-            for (int number = blockIdx.x; number < pieces; number += gridDim.x) {
+            for (int number = share.first; number < share.last; number += share.pace) {
                 const Work w = work_of(p, number);
                 fill(p, w, slot);
                 copy_residual(p, w, slot);
@@ -76,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
         Accumulator (&result)[MI][SUMS] = PROMOTED > 0 ? promoted : sum;
         clear(sum);
         bool is_real = !REHEARSES;
-        for (int number = blockIdx.x; number < pieces;) {
+        for (int number = share.first; number < share.last;) {
             Work w = work_of(p, number);
             if (!is_real) w.last = w.first;
             // A tile's first products begin its sums. A residue that no tap reaches has none, nor has a part beyond the depth.
@@ -133,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
                     for (int block = 0; block < BN / 32; ++block) keep_piece(p, piece_of(p, w, rows[0], block, 0), held[block]);
             }
             await_products<0>();
-            if (is_real && number + (int)gridDim.x >= pieces) let_next_start();
+            if (is_real && number + share.pace >= share.last) let_next_start();
             #pragma unroll
             for (int j = 0; j < MI; ++j) pin(sum[j]);
             if (previous >= 0 && speaks) arrive(empty + 8 * previous);
@@ -169,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
                 if (PAIRED && is_real) free_residual(empty, after);
                 if (is_real) turn = after;
             }
-            if (is_real) number += gridDim.x;
+            if (is_real) number += share.pace;
             is_real = true;
         }
     }
