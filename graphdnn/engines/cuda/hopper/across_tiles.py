@@ -9,8 +9,9 @@ from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW, Sizes
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import DataType, KnobType
+from graphdnn.multiprocessor import RESERVED
 
-_RESERVED = 1024 + 256  # bytes of shared memory: the system's, and what is left of barriers
+_KEPT = RESERVED + 256  # bytes of shared memory: the system's, and what is left of barriers
 _BARRIERS = 16  # bytes for each stage
 _MOST_STAGES = 8
 
@@ -60,7 +61,7 @@ class Tile:
         return (self.channels + self.pixels) * ROW
 
     def stages(self, shared_memory: int) -> int:
-        return min(_MOST_STAGES, (shared_memory - _RESERVED) // (self.stage_bytes + _BARRIERS))
+        return min(_MOST_STAGES, (shared_memory - _KEPT) // (self.stage_bytes + _BARRIERS))
 
     def seconds(self, sizes: Sizes, sms: int, clock: float) -> float:
         rows, depth = sizes.products[0]

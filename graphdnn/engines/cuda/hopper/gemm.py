@@ -113,18 +113,17 @@ def _of_images(op: FusedOp) -> Sizes:
     residual = streamed_residual(op, product)
     unit = 1 if product.roles.direction == "fprop" or is_exchanged(product.roles) else PANEL
     return Sizes(
-        (),
-        columns,
-        product.roles.problem.groups,
-        unit,
-        result,
-        _is_turned(op, product),
-        product.is_wgrad,
-        2 if _promoted(product) else 1,
-        0.0 if product.is_wgrad else _row_clocks(product),
-        _may_be_turned(op, product),
-        0,
-        0 if residual is None else ELEMENTS[residual.data_type].bytes,
+        products=(),
+        columns=columns,
+        groups=product.roles.problem.groups,
+        column_unit=unit,
+        result_bytes=result,
+        is_turned=_is_turned(op, product),
+        is_across=product.is_wgrad,
+        sets=2 if _promoted(product) else 1,
+        row_clocks=0.0 if product.is_wgrad else _row_clocks(product),
+        may_be_turned=_may_be_turned(op, product),
+        streamed_bytes=0 if residual is None else ELEMENTS[residual.data_type].bytes,
     )
 
 

@@ -10,8 +10,9 @@ from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import DataType, KnobType
+from graphdnn.multiprocessor import RESERVED
 
-_RESERVED = 1024 + 64  # bytes of shared memory: the system's, and what aligns barriers
+_KEPT = RESERVED + 64  # bytes of shared memory: the system's, and what aligns barriers
 _BARRIERS, _BARRIER = 16, 8  # bytes for each stage, and for the filters of a block of channels
 _MOST_STAGES, _LEAST_STAGES = 8, 2
 
@@ -82,7 +83,7 @@ class Tile:
         return shape.blocks * (shape.taps * self.filter_bytes(shape) + _BARRIER)
 
     def stages(self, shape: Shape, shared_memory: int) -> int:
-        left = shared_memory - _RESERVED - self.held_bytes(shape)
+        left = shared_memory - _KEPT - self.held_bytes(shape)
         return min(_MOST_STAGES, left // (self.consumers * (self.stage_bytes(shape) + _BARRIERS)))
 
     def fits(self, shape: Shape, shared_memory: int) -> bool:

@@ -11,8 +11,9 @@ from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW, SLICE
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import DataType, KnobType
+from graphdnn.multiprocessor import RESERVED
 
-_RESERVED = 1024 + 256  # bytes of shared memory: the system's, and barriers
+_KEPT = RESERVED + 256  # bytes of shared memory: the system's, and barriers
 _BARRIERS = 16  # bytes for each stage
 BOX_ROW = 64  # bytes of channels that a residual comes in
 _MOST_STREAMED_SUMS, _MOST_STREAMED_BYTES = 128, 2  # of a thread, and of an element of the residual
@@ -146,7 +147,7 @@ class Halo:
             return None
         if self.is_deep and (shape.deep == 1 or self.beside(shape) * self.bn > _WIDEST):
             return None
-        space, patch, taps = shared_memory - _RESERVED, self.patch_bytes(shape), self.filter_bytes(shape)
+        space, patch, taps = shared_memory - _KEPT, self.patch_bytes(shape), self.filter_bytes(shape)
         if max(self.reached(shape)) > _LONGEST_BOX:
             return None
         if self.is_resident:

@@ -9,11 +9,12 @@ from math import prod
 from typing import NamedTuple
 
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW
+from graphdnn.engines.cuda.hopper.tiles import ROW
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import DataType, KnobType
+from graphdnn.multiprocessor import RESERVED
 
-_RESERVED = 1024 + 256  # bytes of shared memory: the system's, and barriers
+_KEPT = RESERVED + 256  # bytes of shared memory: the system's, and barriers
 _BARRIERS = 16  # bytes for each stage
 _MOST_STAGES, _LEAST_STAGES = 8, 3
 _ROWS = 64  # of a block's tile: channels of the gradient
@@ -74,7 +75,7 @@ class Patch:
         return image + self.tall * self.wide * ROW
 
     def stages(self, shape: Shape, shared_memory: int) -> int:
-        return min(_MOST_STAGES, (shared_memory - _RESERVED) // (self.stage_bytes(shape) + _BARRIERS))
+        return min(_MOST_STAGES, (shared_memory - _KEPT) // (self.stage_bytes(shape) + _BARRIERS))
 
     def serves(self, shape: Shape, shared_memory: int) -> bool:
         return self.is_whole(shape) and self.fits(shape, shared_memory)

@@ -10,8 +10,9 @@ from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW, SLICE
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import DataType, KnobType
+from graphdnn.multiprocessor import RESERVED
 
-_RESERVED = 1024 + 256  # bytes of shared memory: the system's, and what is left of barriers
+_KEPT = RESERVED + 256  # bytes of shared memory: the system's, and what is left of barriers
 _BARRIER = 8  # bytes
 _MOST_STAGES, _LEAST_STAGES = 8, 2
 
@@ -73,7 +74,7 @@ class Held:
 
     def stages(self, depth: int, shared_memory: int) -> int:
         """Of each consumer's ring; 0 where filters leave no room for two."""
-        left = shared_memory - _RESERVED - self.shared_bytes(depth, 0)
+        left = shared_memory - _KEPT - self.shared_bytes(depth, 0)
         stages = min(_MOST_STAGES, left // self.shared_bytes(0, 1))
         return stages if stages >= _LEAST_STAGES else 0
 

@@ -101,11 +101,11 @@ class _Products:
         groups = stacked(self.extents, self.batch)
         sets = 2 if promoted_steps(self.rows_from.spec.data_type) else 1
         return Sizes(
-            ((self.row.size, depth),),
-            self.stack.columns,
-            groups,
-            unit,
-            result,
+            products=((self.row.size, depth),),
+            columns=self.stack.columns,
+            groups=groups,
+            column_unit=unit,
+            result_bytes=result,
             sets=sets,
             bytes_read=self.stack.op.a.bytes + self.stack.op.b.bytes,
         )

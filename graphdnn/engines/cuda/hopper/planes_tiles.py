@@ -12,8 +12,9 @@ from graphdnn.engines.cuda.hopper.planes_kinds import Kind
 from graphdnn.engines.cuda.hopper.tiles import SMALLEST_RING, Sizes, summing_seconds
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import DataType, KnobType
+from graphdnn.multiprocessor import RESERVED
 
-_RESERVED = 1024 + 256  # bytes of shared memory
+_KEPT = RESERVED + 256  # bytes of shared memory
 _BARRIERS = 16  # bytes for each stage
 _MOST_STAGES = 8
 _ROW = 128
@@ -42,7 +43,7 @@ class Tile:
         return self.bm * kind.boxes * _ROW + self.bn * kind.filter_row
 
     def stages(self, kind: Kind, shared_memory: int) -> int:
-        return min(_MOST_STAGES, (shared_memory - _RESERVED) // (self.stage_bytes(kind) + _BARRIERS))
+        return min(_MOST_STAGES, (shared_memory - _KEPT) // (self.stage_bytes(kind) + _BARRIERS))
 
     def fits(self, kind: Kind) -> bool:
         """Its sums fit into registers, with what was added of those of floats, and the planes of two blocks of k."""

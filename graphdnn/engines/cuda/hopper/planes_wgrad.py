@@ -41,11 +41,12 @@ from graphdnn.engines.engine import Cost, Engine, Knob, Knobs, Task, kind_need, 
 from graphdnn.engines.sum_error import SumError
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
+from graphdnn.multiprocessor import RESERVED
 from graphdnn.rules import Constraint
 
 _NEIGHBOURS = 8  # columns of a thread that follow each other
 _CHANNELS = 2  # axis of the result's coordinates
-_RESERVED = 1024 + 256  # bytes of shared memory
+_KEPT = RESERVED + 256  # bytes of shared memory
 _MOST_STAGES = 8
 _GROUP = 8  # channels of a group are a multiple: 16 bytes of a plane
 
@@ -74,7 +75,7 @@ class Tile:
         return planes * (self.bm + self.bn) // PANEL * deep * ROW
 
     def stages(self, planes: int, deep: int, shared_memory: int) -> int:
-        return min(_MOST_STAGES, (shared_memory - _RESERVED) // (self.stage_bytes(planes, deep) + 16))
+        return min(_MOST_STAGES, (shared_memory - _KEPT) // (self.stage_bytes(planes, deep) + 16))
 
     def deep(self, planes: int, shared_memory: int) -> int:
         """Pixels of a stage: fewer where two stages would have to do."""

@@ -8,12 +8,12 @@ from functools import lru_cache
 from graphdnn.convolution import ConvProblem
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.enums import DataType
+from graphdnn.multiprocessor import RESERVED
 
 _WIDEST = 96  # channels of a warpgroup's product
 _FEW = 64  # channels, with whose sums four warpgroups have registers enough
 _STAGES = 4
 _ROWS = 8  # output rows of a tile, at most
-_RESERVED = 1024  # bytes of shared memory that the system keeps for each block
 _BOX = 256  # the longest axis of a copy
 _UNIT = 8  # bytes of what the copy unit counts
 _SIZE = 2  # bytes of an element
@@ -47,7 +47,7 @@ def divide(
     """
     across = -(-p.k // _WIDEST)
     columns = -(-p.k // across // 32) * 32
-    fixed = panels * columns * 128 + -(-columns * slices * p.taps * p.c * filter_size // 16) * 16 + _RESERVED
+    fixed = panels * columns * 128 + -(-columns * slices * p.taps * p.c * filter_size // 16) * 16 + RESERVED
     found = []
     for rows in (wanted_rows,) if wanted_rows else range(1, min(_ROWS, p.output[0]) + 1):
         in_rows = (rows - 1) * p.stride[0] + p.filter[0]
@@ -60,7 +60,7 @@ def divide(
         # Rows that two tiles read come from the cache, but threads copy them twice; few stages wait for memory.
         again = in_rows / (rows * p.stride[0]) - 1
         slower = 1 + (0.15 if is_bulk else 0.4) * again + (0.1 if stages < 3 else 0)
-        shared = fixed - _RESERVED + stages * (stage + 16)
+        shared = fixed - RESERVED + stages * (stage + 16)
         found.append((turns * slower, Warpgroups(columns, 512 if columns <= _FEW else 384, rows, stages, shared)))
     return min(found, key=lambda each: each[0], default=(0, None))[1]
 

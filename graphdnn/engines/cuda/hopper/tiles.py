@@ -11,11 +11,11 @@ from typing import NamedTuple
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import DataType, KnobType
+from graphdnn.multiprocessor import RESERVED
 
 ROW = 128  # bytes of k in a stage, as in hopper_pipeline.cuh
 PANEL = 64  # rows of a panel
 SLICE = 32  # bytes of k that an instruction multiplies
-_RESERVED = 1024  # bytes of shared memory that the system keeps for each block
 _BARRIERS = 16  # bytes for each stage
 _MOST_STAGES = 8
 SMALLEST_RING = 2  # stages: a product frees the one before its own, so with a single one everybody waits for ever
@@ -118,7 +118,7 @@ class Tile:
         return self.bm * self.bn / self.consumers * (_SUM_OUT + _BYTE_OUT * counted + other)
 
     def stages(self, shared_memory: int) -> int:
-        room = shared_memory // self.blocks - _RESERVED - 256
+        room = shared_memory // self.blocks - RESERVED - 256
         return min(_MOST_STAGES, room // (self.stage_bytes + _BARRIERS))
 
     @property

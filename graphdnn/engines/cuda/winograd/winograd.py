@@ -37,6 +37,7 @@ from graphdnn.engines.sum_error import SumError
 from graphdnn.engines.work import bytes_moved, flops
 from graphdnn.enums import DataType, KnobType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
+from graphdnn.multiprocessor import RESERVED
 from graphdnn.operations import ConvBackwardData, ConvForward
 from graphdnn.rules import Constraint
 
@@ -47,7 +48,6 @@ _TILES, _OUTER, _THREADS = 32, 64, 256  # of a block of F(2x2)'s products
 _PAD = 4  # elements after the tiles of a channel, and after a row of the exchange
 _STAGES_SIZE = 2 * F2.step * (F2.components * (_TILES + _OUTER) + _PAD)  # elements of shared memory
 _EXCHANGE_SIZE = F2.components * 32 * (32 + _PAD)
-_RESERVED = 1024  # bytes of shared memory that a block has without asking
 _STORED = (DataType.FLOAT, DataType.HALF, DataType.BFLOAT16)
 _SHARE = 0.72  # of the peak that the products reach
 _FEWER_2X2, _FEWER_4X4 = 2.25, 4.0  # products that the transforms save
@@ -107,7 +107,7 @@ def _generate_2x2(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel
     parameters.integer("u_block", u.block)
     turns = v.blocks * u.blocks
     parameters.integer("turns", turns)
-    apart = device.shared_memory - _RESERVED >= (_STAGES_SIZE + _EXCHANGE_SIZE) * FLOAT_BYTES
+    apart = device.shared_memory - RESERVED >= (_STAGES_SIZE + _EXCHANGE_SIZE) * FLOAT_BYTES
     shared = _STAGES_SIZE + (_EXCHANGE_SIZE if apart else 0)
     name = f"conv_{w.roles.direction}__winograd_2x2{'' if from_image else '_v'}__{op.name}"
     text = kernel_text(
