@@ -130,7 +130,8 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
         warps = across = lines = blocks = 0
     warps = wishes.lanes or warps or (3 if total % 3 == 0 else 4)
     warps = min(warps, total, _MOST_WARPS)
-    across = min(across or 4, most, _MOST_WARPS // warps)
+    wide, across = across, min(across or 4, most, _MOST_WARPS // warps)
+    blocks = blocks * wide // across  # narrow images: blocks have fewer warps, so there are more of them
     if wishes.threads:
         across = max(1, min(across, wishes.threads // (32 * warps)))
     elif not wishes.lanes:
