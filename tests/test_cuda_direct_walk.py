@@ -5,6 +5,7 @@ Operands are small multiples of a quarter: every sum is exact in fp32 in any ord
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from graphdnn.engines.cuda.direct import walk as direct_walk
 from graphdnn.engines.cuda.direct import wgrad_walk as direct_wgrad_walk
 from graphdnn.engines.cuda.direct.direct import ENGINE
 from graphdnn.engines.cuda.direct.wgrad import ENGINE as WGRAD
-from graphdnn.engines.cuda.generator.launch import DeviceKernel
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.enums import KnobType
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -112,6 +113,7 @@ REFUSED = [
     "conv x=f16[1,16,8,8]nhwc w=f16[16,1,11,11] pad=5",  # more filter than registers
     "conv x=f16[1,16,8,8]nhwc w=f16[16,1,3,3] pad=1 out=f16 -> reduce add [1,16,1,1]",  # leaves in two forms
     "dgrad dy=f16[1,32,4,5]nhwc w=f16[32,1,2,1] dx=[1,32,12,14] stride=3",  # tiles of 4 columns
+    "conv x=f16[1,16,8,8]nhwc w=f16[16,1,3,3] pad=2 dil=2",
 ]
 
 
@@ -135,6 +137,16 @@ def test_what_was_measured_is_chosen(engine: Engine) -> None:
         }[direction]
         assert "__walk_" in kernel(text, engine).name
         assert "__direct_" in kernel(text, engine, KERNEL_CFG=1).name
+
+
+def test_narrow_images_have_as_many_warps() -> None:
+    threads = []
+    for n, size in ((4, 56), (64, 14)):  # as many pixels
+        text = f"wgrad x=f16[{n},96,{size},{size}]nhwc dy=f16[{n},96,{size},{size}]nhwc dw=[96,1,5,5] pad=2"
+        launch = kernel(text, WGRAD).steps[0]
+        assert isinstance(launch, Launch)
+        threads.append(prod(launch.grid) * launch.block)
+    assert threads[1] >= threads[0]
 
 
 EXTREMES = [
