@@ -101,3 +101,11 @@ def test_a_ring_has_two_stages(text: str) -> None:
     one, two = (engine.compile(task, engine.settings({STAGES.type: n})) for n in (1, 2))
     assert one.source == two.source
     assert "STAGES = 2" in (one.source or "")
+
+
+def test_a_product_without_steps_has_a_tile() -> None:
+    """A data gradient of pixels that no tap reaches."""
+    free = {TILE.type: 0, STAGES.type: 0, PARTS.type: 0}
+    for products in (((640, 0),), ((640, 0), (320, 0)), ((640, 9), (320, 0))):
+        sizes = Sizes(products=products, columns=64, groups=1, column_unit=1, result_bytes=2)
+        assert choose(sizes, H200, free).seconds < 1e-3

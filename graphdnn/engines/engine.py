@@ -258,7 +258,7 @@ class Scope(Enum):
     """For which tasks a verdict is the same, so that rankings ask once for all of them."""
 
     TASK = "this task alone"
-    IMAGES = "convolutions that differ in how many images there are, as long as it is not one"
+    IMAGES = "convolutions and stacks of products that differ in how many images or products there are, but not in one"
     KIND = "tasks of one kind, whatever their shapes"
 
 

@@ -55,6 +55,13 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Alike:
+    """What fused operations that differ in extents and strides only have in common."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class FusedOp:
     """One kernel's worth of work."""
 
@@ -67,7 +74,7 @@ class FusedOp:
     inputs: tuple[TensorSpec, ...]  # read from memory, constants and by-value scalars included
     outputs: tuple[TensorSpec, ...]  # written to memory
     internal: tuple[TensorSpec, ...]  # stay in registers, rounded to their type
-    like: object = field(default=None, init=False)  # what it shares with those of other extents, where that is known
+    like: Alike | None = field(default=None, init=False)  # where it is known
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -84,6 +91,8 @@ class FusedOp:
     @property
     def name(self) -> str:
         """``conv_fprop+add+relu_fwd``."""
+        if self.like is not None:
+            return self.like.name
         return "+".join(op.label().split(" ")[0] for op in self.operations)
 
     def __str__(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphdnn.fusion.fused import FusedGraph, FusedOp
+from graphdnn.fusion.fused import Alike, FusedGraph, FusedOp
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import ConvolutionOperation, Matmul, NormBackward, NormForward, Operation, PointwiseOperation
 from graphdnn.tensors import TensorSpec
@@ -19,7 +19,7 @@ _Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Kernel:
+class _Kernel(Alike):
     """A fused operation by the places of its operations and the uids of its tensors: what its like have in common."""
 
     rule: str
@@ -90,4 +90,4 @@ def _kernel(op: FusedOp, place: dict[int, int]) -> _Kernel:
 
     prologue, epilogue = (tuple(place[id(step)] for step in steps) for steps in (op.prologue, op.epilogue))
     tensors = uids(op.inputs), uids(op.outputs), uids(op.internal)
-    return _Kernel(op.rule, at(op.anchor), prologue, epilogue, at(op.exit), *tensors)
+    return _Kernel(op.name, op.rule, at(op.anchor), prologue, epilogue, at(op.exit), *tensors)

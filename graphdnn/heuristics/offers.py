@@ -19,7 +19,7 @@ from graphdnn.heuristics.materialized import materialized_bytes
 from graphdnn.operations import Reduction
 
 _MOST_SETTINGS = 1024  # combinations of an engine's knobs up to which mode B lists all of them
-_MOST_KINDS = 256
+_MOST_KINDS = 512
 _kinds: dict[tuple[object, ...], tuple[tuple[Engine, ...], tuple[Engine, ...]]] = {}  # all of them, those to be asked
 
 
@@ -99,15 +99,21 @@ class Offers:
 
 def _asked(engines: tuple[Engine, ...], task: Task, filters: Filters, only_general: bool) -> tuple[Engine, ...]:
     """The engines to be asked about a task: those that no filter bars and that serve its kind, whatever the shape."""
+    like, device = task.op.like, task.device
+    near = id(engines), like, device.kind, device.compute_capability, filters, only_general
+    found = None if like is None else _kinds.get(near)
+    if found is not None:
+        return found[1]
     stable = _asks_for_stable_sums(task.op)
     key = id(engines), task.kind, filters, stable, only_general
     found = _kinds.get(key)
     if found is None:
         here = [e for e in engines if (e.is_general or not only_general) and e.serves_kind(task)]
         asked = tuple(e for e in here if not any(True for _ in objections(e, filters, stable, "")))
-        if len(_kinds) >= _MOST_KINDS:
-            _kinds.clear()
-        found = _kinds[key] = engines, asked  # kept alive, so that the identity stays theirs
+        found = engines, asked  # kept alive, so that the identity stays theirs
+    if len(_kinds) >= _MOST_KINDS:
+        _kinds.clear()
+    _kinds[key] = _kinds[near if like is not None else key] = found
     return found[1]
 
 

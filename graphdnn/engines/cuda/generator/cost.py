@@ -15,6 +15,7 @@ from graphdnn.engines.engine import Cost, Task
 from graphdnn.engines.once import once
 from graphdnn.engines.work import bytes_moved, flops
 from graphdnn.enums import DataType
+from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvBackwardData
 
 _EXIT, _EXIT_LAUNCHES = "exit", 2  # parts of the sum, and the sum of the parts
@@ -27,14 +28,19 @@ def device_cost(task: Task, seconds_of_arithmetic: float, extra_bytes: float = 0
     memory = traffic / (task.device.bandwidth * _COPY_SHARE)
     start = launches * task.device.launch
     parts = {"arithmetic": seconds_of_arithmetic, "memory": memory, "launch": start}
-    work = sum(flops(op) for op in task.op.operations)
-    return Cost(work, traffic, max(seconds_of_arithmetic, memory) + start, MappingProxyType(parts))
+    return Cost(_flops_of(task.op)[0], traffic, max(seconds_of_arithmetic, memory) + start, MappingProxyType(parts))
 
 
 def other_seconds(task: Task) -> float:
     """Of the operations around the anchor, on the ordinary units."""
-    op = task.op
-    return sum(flops(step) for step in op.operations if step is not op.anchor) / task.device.rate(DataType.FLOAT)
+    return _flops_of(task.op)[1] / task.device.rate(DataType.FLOAT)
+
+
+@once
+def _flops_of(op: FusedOp) -> tuple[int, int]:
+    """Of all operations, and of those around the anchor."""
+    around = sum([flops(step) for step in op.operations if step is not op.anchor])
+    return around + (0 if op.anchor is None else flops(op.anchor)), around
 
 
 def memory_cost(task: Task, extra_bytes: float = 0.0, launches: int = 1) -> Cost:
@@ -48,9 +54,8 @@ def phased_cost(task: Task, phases: Mapping[str, tuple[float, float]], launches:
     pace = task.device.bandwidth * _COPY_SHARE
     parts = {name: max(seconds, size / pace) for name, (seconds, size) in phases.items()}
     parts["launch"] = launches * task.device.launch
-    work = sum(flops(op) for op in task.op.operations)
     traffic = sum(size for _, size in phases.values())
-    return Cost(work, traffic, sum(parts.values()), MappingProxyType(parts))
+    return Cost(_flops_of(task.op)[0], traffic, sum(parts.values()), MappingProxyType(parts))
 
 
 def also(cost: Cost, device: DeviceSpec, name: str, traffic: float, launches: int) -> Cost:

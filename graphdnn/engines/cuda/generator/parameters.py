@@ -10,10 +10,11 @@ recorded as slots, which the plan writes in place.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
+from typing import NamedTuple
 
 from graphdnn.cuda.tensor_map import WORDS as MAP_WORDS
 from graphdnn.cuda.tensor_map import TensorMap
@@ -22,6 +23,7 @@ from graphdnn.enums import DataType
 from graphdnn.tensors import TensorSpec
 
 WORD = 8  # bytes of every field
+Field = tuple[str, str, int]  # type, name, length of an array or 0
 
 # Storage types in kernel text (text/types.cuh).
 STORAGE: dict[DataType, str] = {
@@ -86,17 +88,38 @@ class Packed:
     slots: tuple[Slot, ...]
 
 
+class Table(NamedTuple):
+    """Integers, and arrays of them, as fields with their values."""
+
+    fields: tuple[Field, ...]
+    words: tuple[int, ...]
+
+    @classmethod
+    def of(cls, values: Mapping[str, int | Sequence[int]]) -> Table:
+        """By name; arrays are not empty."""
+        fields: list[Field] = []
+        words: list[int] = []
+        for name, value in values.items():
+            if isinstance(value, int):
+                fields.append(("long long", name, 0))
+                words.append(value)
+            else:
+                fields.append(("long long", name, len(value)))
+                words += value
+        return cls(tuple(fields), tuple(words))
+
+
 class Parameters:
     """Fields of a kernel's ``struct Params`` in order, with their values."""
 
     def __init__(self, places: Mapping[int, int] = MappingProxyType({})) -> None:
         """``places``: uid -> offset, for tensors that live in the kernel's scratch memory."""
         self._places = places
-        self._fields: list[tuple[str, str, int]] = []  # type, name, length of an array or 0
+        self._fields: list[Field] = []
         self._words: list[int | float] = []
         self._kinds: dict[int, str] = {}  # of words that are no ``long long``, as ``struct`` knows them
         self._slots: list[Slot] = []
-        self._maps: list[tuple[str, list[MapSlot]]] = []
+        self._maps: list[tuple[str, Sequence[tuple[TensorSpec, TensorMap]]]] = []
 
     def _field(self, ctype: str, name: str, word: int | float = 0, kind: str = "q") -> None:
         if kind != "q":
@@ -106,25 +129,40 @@ class Parameters:
 
     def tensor(self, name: str, spec: TensorSpec, *, is_output: bool = False) -> None:
         """The address of a tensor, or the value of a by-value tensor as ``unsigned long long`` bits."""
+        if spec.is_by_value or spec.is_constant:
+            ctype = "unsigned long long"
+        else:
+            storage = "unsigned char" if spec.data_type is DataType.BOOLEAN else STORAGE[spec.data_type]
+            ctype = f"{'' if is_output else 'const '}{storage}*"
+        self._fields.append((ctype, name, 0))
+        self._place(spec)
+
+    def _place(self, spec: TensorSpec) -> None:
+        """The word of a tensor, which an execution fills in unless it is a constant's."""
         if spec.is_constant:
-            self._field("unsigned long long", name, int.from_bytes(_bits(spec), "little"), "Q")
+            self._kinds[len(self._words)] = "Q"
+            self._words.append(int.from_bytes(_bits(spec), "little"))
             return
         place = self._places.get(spec.uid)
         uid = spec.uid if place is None else None
         self._slots.append(_slot(len(self._words), uid, place or 0, spec.is_by_value))
-        if spec.is_by_value:
-            self._field("unsigned long long", name)
-            return
-        storage = "unsigned char" if spec.data_type is DataType.BOOLEAN else STORAGE[spec.data_type]
-        self._field(f"{'' if is_output else 'const '}{storage}*", name)
+        self._words.append(0)
+
+    def again(self, fields: Sequence[Field], tensors: Iterable[tuple[TensorSpec, Sequence[int]]]) -> None:
+        """Fields that others like these tensors got, each an address followed by its strides, which may be none."""
+        self._fields += fields
+        for spec, strides in tensors:
+            self._place(spec)
+            self._words += strides
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """Those so far, maps aside."""
+        return tuple(self._fields)
 
     def maps(self, name: str, maps: Sequence[tuple[TensorSpec, TensorMap]]) -> None:
         """An array of maps, each with the tensor whose address it holds."""
-        slots = []
-        for spec, one in maps:
-            place = self._places.get(spec.uid)
-            slots.append(MapSlot(0, spec.uid if place is None else None, place or 0, map=one))
-        self._maps.append((name, slots))
+        self._maps.append((name, maps))
 
     def scratch(self, name: str, ctype: str, offset: int) -> None:
         """An address inside the kernel's scratch memory."""
@@ -146,13 +184,11 @@ class Parameters:
 
     def table(self, values: Mapping[str, int | Sequence[int]]) -> None:
         """Integers, and arrays of them that are not empty, by name."""
-        for name, value in values.items():
-            if isinstance(value, int):
-                self._fields.append(("long long", name, 0))
-                self._words.append(value)
-            else:
-                self._fields.append(("long long", name, len(value)))
-                self._words += value
+        self.rows(Table.of(values))
+
+    def rows(self, table: Table) -> None:
+        self._fields += table.fields
+        self._words += table.words
 
     def number(self, name: str, value: float) -> None:
         self._field("double", name, value, "d")
@@ -160,12 +196,15 @@ class Parameters:
     @property
     def text(self) -> str:
         """The struct's definition. A struct without fields gets one, so that it has the same size everywhere."""
-        return _definition(tuple([(name, len(slots)) for name, slots in self._maps]), tuple(self._fields))
+        return _definition(tuple([(name, len(maps)) for name, maps in self._maps]), tuple(self._fields))
 
     def pack(self) -> Packed:
-        maps = [slot for _, slots in self._maps for slot in slots]
+        maps, places = [one for _, maps in self._maps for one in maps], self._places
         before = len(maps) * MAP_WORDS
-        slots: list[Slot] = [MapSlot(i * MAP_WORDS, m.uid, m.offset, map=m.map) for i, m in enumerate(maps)]
+        slots: list[Slot] = []
+        for i, (spec, one) in enumerate(maps):
+            uid, place = spec.uid, places.get(spec.uid)
+            slots.append(MapSlot(i * MAP_WORDS, uid if place is None else None, place or 0, False, one))
         slots += [_slot(s.word + before, s.uid, s.offset, s.by_value) for s in self._slots] if before else self._slots
         kinds = [self._kinds.get(i, "q") for i in range(len(self._words))] if self._kinds else [f"{len(self._words)}q"]
         words = struct.pack("<" + "".join(kinds), *self._words) or bytes(WORD)
@@ -176,7 +215,7 @@ class Parameters:
 
 
 @lru_cache(maxsize=512)
-def _definition(maps: tuple[tuple[str, int], ...], fields: tuple[tuple[str, str, int], ...]) -> str:
+def _definition(maps: tuple[tuple[str, int], ...], fields: tuple[Field, ...]) -> str:
     """The same for all shapes that share a kernel, and written once for them."""
     lines = [f"TensorMap {name}[{count}];" for name, count in maps]
     lines += [f"{ctype} {name}[{count}];" if count else f"{ctype} {name};" for ctype, name, count in fields]

@@ -31,7 +31,7 @@ MAX_WIDTH = 16  # elements
 _PACK_BYTES = 16  # of one access
 _LINE = 128  # bytes
 _BITS = 8  # of a byte
-_INT_MAX = 2**31 - 1
+INT_MAX = 2**31 - 1
 # Operations of one kind in all packs of a thread, beyond which they are a function that is called: instructions then
 # stay in their cache, and the compiler takes less time.
 _LONG = 1600
@@ -167,7 +167,7 @@ class Program:
         strides = self._space.strides(spec)
         if self._linear and is_addressable(spec) and self._is_packed(strides):
             return self._linear
-        kind = "(int)" if spec.span <= _INT_MAX else ""  # a 64-bit product is three instructions
+        kind = "(int)" if spec.span <= INT_MAX else ""  # a 64-bit product is three instructions
         terms = [
             f"at[{j}] * {kind}p.{field}_stride[{j}]" for j, stride in enumerate(strides) if stride and j != without
         ]
@@ -212,6 +212,11 @@ class Program:
         """How the elements lie along the vector axis: a tag type, or a stride."""
         stride = self._space.strides(spec)[self._vector_axis] if self.width != 1 else 1
         return {0: "Same()", 1: "Packed()"}.get(stride, f"Strided{{p.{field}_stride[{self._vector_axis}]}}")
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        """Uids of the tensors in memory and by value, in the order of their fields."""
+        return tuple(self._fields)
 
     # Statements.
 

@@ -57,8 +57,10 @@ def kernel_text(
 
     The name ends with a digest of the text, so that it is one text's and stays the same from run to run.
     """
-    # The constants as text: a number and a truth value are equal, and are not the same constant.
-    key = name, tuple(files), parameters, tuple(functions), repr(constants), tuple(options)
+    # With the types of constants: a number and a truth value are equal, and are not the same constant.
+    values = tuple(constants.values())
+    types = tuple(map(type, values))
+    key = name, tuple(files), parameters, tuple(functions), tuple(constants), values, types, tuple(options)
     found = _texts.get(key)
     if found is None:
         preamble = "".join(_constant(key, value) for key, value in constants.items())

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.generator.parameters import Parameters
-from graphdnn.engines.cuda.hopper.maps import Walk
+from graphdnn.engines.cuda.generator.parameters import Parameters, Table
+from graphdnn.engines.cuda.hopper.maps import Walk, walks_of
 from graphdnn.engines.cuda.hopper.tiles import ROW, SLICE, Sizes
-from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain
+from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
+from graphdnn.engines.images import once_for_images
+from graphdnn.fusion.fused import FusedOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +28,9 @@ class Layout:
     def of(cls, sizes: Sizes, rows_held: int, columns_held: int) -> Layout:
         """For tiles that hold so much of the products."""
         across = -(-sizes.columns // columns_held)
-        down = tuple(-(-rows // rows_held) for rows, _ in sizes.products)
-        first = tuple(sum(down[:i]) * across * sizes.groups for i in range(len(down)))
-        return cls(first, down, sum(down) * across * sizes.groups, across)
+        down = [-(-rows // rows_held) for rows, _ in sizes.products]
+        first = [n * across * sizes.groups for n in accumulate(down, initial=0)]
+        return cls(tuple(first[:-1]), tuple(down), first[-1], across)
 
 
 def last_slices(product: Product) -> int:
@@ -46,12 +49,12 @@ def describe_work(
     channel_blocks: int,
     tap_pitch: int = 0,
     units: int = 0,
+    known: Table | None = None,
 ) -> None:
     """Fields of hopper_work.cuh. ``tap_pitch``: elements from tap to tap of a permuted filter; ``units``: the
-    columns of a wgrad, pairs of a tap and a block of channels.
+    columns of a wgrad, pairs of a tap and a block of channels. ``known``: ``taps_of`` the operation, where the walks
+    are its own.
     """
-    filter_sizes = product.roles.space(product.roles.op.roles[1]).sizes[3:]
-    pace = [filter_sizes[1] * filter_sizes[2], filter_sizes[2], 1]  # in taps
     parameters.table({
         "tiles": layout.tiles, "tiles_n": layout.across,
         "channels": product.channels, "channel_blocks": channel_blocks,
@@ -61,6 +64,20 @@ def describe_work(
         "rows": [rows for rows, _ in sizes.products],
         "depth": [depth for _, depth in sizes.products],
         "pixels": [v for r in product.residues for v in r.pixels],
+    })  # fmt: skip
+    parameters.rows(_of_taps(product, walks) if known is None else known)
+
+
+@once_for_images
+def taps_of(op: FusedOp) -> Table:
+    """``known`` fields of ``describe_work``, for the convolution's own walks: the number of images changes none."""
+    return _of_taps(product_of(op), walks_of(op))
+
+
+def _of_taps(product: Product, walks: Sequence[Walk]) -> Table:
+    filter_sizes = product.roles.space(product.roles.op.roles[1]).sizes[3:]
+    pace = [filter_sizes[1] * filter_sizes[2], filter_sizes[2], 1]  # in taps
+    return Table.of({
         "taps": [max(1, v) for r in product.residues for v in r.taps],
         "first_pixel": [v for r in product.residues for v in r.first_pixel],
         "lowest": [v for walk in walks for v in walk.lower],

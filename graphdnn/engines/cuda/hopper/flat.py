@@ -10,13 +10,13 @@ from dataclasses import replace
 from math import prod
 
 from graphdnn.cuda.tensor_map import TensorMap
-from graphdnn.engines.cuda.generator.space import Axis, Space
+from graphdnn.engines.cuda.generator.space import Space, axis_of
 from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT, Operand, operands
 from graphdnn.engines.cuda.hopper.result import lies_in_row, pixels_of
 from graphdnn.engines.cuda.hopper.tiles import ROW
 from graphdnn.engines.cuda.simt.implicit_product import Product, product_of
-from graphdnn.engines.once import once
+from graphdnn.engines.images import once_for_images
 from graphdnn.fusion.fused import FusedOp
 
 _PIXELS = (0, 3, 4, 5)  # axes of an image's coordinates: n, and those of space
@@ -25,7 +25,7 @@ _EIGHT = 8
 _MOST_LINES = 64  # of images, in a line of the plane
 
 
-@once
+@once_for_images
 def is_flat(op: FusedOp) -> bool:
     """One tap of unit stride, and what is read and written has its pixels in a row."""
     product = product_of(op)
@@ -58,16 +58,16 @@ def flat_product(product: Product) -> Product:
 
 def flat_space(space: Space, *, is_plane: bool = True) -> Space:
     """The same coordinates where pixels are a plane, or one axis."""
-    lines, width = _plane(space.sizes)
-    axes = list(space.axes)
+    sizes, axes = space.sizes, list(space.axes)
+    lines, width = _plane(sizes) if is_plane else (1, prod([sizes[j] for j in _PIXELS]))
     # An axis of one element says nothing of where pixels lie.
     pixel = next((axes[j] for j in reversed(_PIXELS) if axes[j].size > 1), axes[_PIXEL])
     for j in _PIXELS:
-        axes[j] = replace(axes[j], size=1)
-    axes[_PIXEL] = replace(pixel, size=width if is_plane else lines * width)
+        axes[j] = axis_of(1, axes[j].logical, axes[j].multiplier)
+    axes[_PIXEL] = axis_of(width, pixel.logical, pixel.multiplier)
     if is_plane:
-        axes[_LINE] = Axis(lines, pixel.logical, pixel.multiplier * width)
-    return replace(space, axes=tuple(axes))
+        axes[_LINE] = axis_of(lines, pixel.logical, pixel.multiplier * width)
+    return Space(space.extents, tuple(axes))
 
 
 def flat_map(image: Operand, lines: int, pixels: int) -> TensorMap:

@@ -13,19 +13,20 @@ else is rearranged in memory beforehand.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
 
+from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL, Roles
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
+from graphdnn.engines.cuda.generator.ending import ending_of
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
-from graphdnn.engines.cuda.generator.program import Program, asked_indices, width_for
+from graphdnn.engines.cuda.generator.program import asked_indices
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.space import Space, is_addressable
 from graphdnn.engines.cuda.generator.steps import Steps
@@ -38,18 +39,27 @@ from graphdnn.engines.cuda.generator.tensor_cores import (
     OF_TF32,
     TF32_PAIRS,
 )
-from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
+from graphdnn.engines.cuda.hopper.fields import Layout, describe_work, taps_of
 from graphdnn.engines.cuda.hopper.maps import (
     Walk,
     filter_map,
+    for_images,
     image_map,
     is_permutable,
     permuted_filter_map,
-    walk_of,
+    walks_of,
 )
 from graphdnn.engines.cuda.hopper.needs import hopper_needs
 from graphdnn.engines.cuda.hopper.odd_images import turned_result
-from graphdnn.engines.cuda.hopper.operands import ALIGNMENT, Operand, is_exchanged, operands
+from graphdnn.engines.cuda.hopper.operands import (
+    ALIGNMENT,
+    Operand,
+    are_copied,
+    copying_of,
+    is_exchanged,
+    operands_of_images,
+    prepared,
+)
 from graphdnn.engines.cuda.hopper.product import product_text, promoted_steps
 from graphdnn.engines.cuda.hopper.result import (
     holds_residual,
@@ -76,6 +86,7 @@ from graphdnn.engines.images import once_for_images
 from graphdnn.engines.once import once
 from graphdnn.enums import DataType, KnobType, LayoutType
 from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import ConvolutionOperation
 
 _COLUMNS_OF_A_THREAD, _ROWS_OF_A_THREAD = 8, 2  # neighbours
 _CHANNELS, _LAST_PIXEL = 2, 5  # axes of the coordinates of images and filters
@@ -87,23 +98,24 @@ _PARTIAL_ROW, _ODD_ROW = 6.8, 9.5  # clocks of the copy unit, for pixels that li
 @once
 def sizes_of(op: FusedOp) -> Sizes:
     """The products as the choice of a tile sees them."""
-    product = product_of(op)
-    depth_of_step = _depth_of_step(product)
-    products = []
-    for residue in product.residues:
-        if product.is_wgrad:
-            products.append((product.outer_channels, -(-product.pixel_count(residue) // PANEL)))
-        else:
-            taps = residue.taps[0] * residue.taps[1] * residue.taps[2]
-            products.append((product.pixel_count(residue), taps * -(-product.channels // depth_of_step)))
-    read = sum([t.bytes for t in op.main.inputs().values()]) if product.is_wgrad else 0
-    return _of_images(op)._replace(products=tuple(products), bytes_read=read)
+    kept, n = _of_images(op), _anchor(op).problem.n
+    if not kept.is_across:
+        return kept._replace(products=tuple([(n * pixels, depth) for pixels, depth in kept.products]))
+    ((rows, pixels),) = kept.products
+    read = sum([t.bytes for t in _anchor(op).inputs().values()])
+    return kept._replace(products=((rows, -(-n * pixels // PANEL)),), bytes_read=read)
 
 
 @once_for_images
 def _of_images(op: FusedOp) -> Sizes:
-    """What the number of images does not change."""
+    """What the number of images does not change; products are those of one image, the depth of a wgrad its pixels."""
     product = product_of(op)
+    depth_of_step = _depth_of_step(product)
+    products = []
+    for residue in product.residues:
+        pixels = prod(residue.pixels)
+        depth = prod(residue.taps) * -(-product.channels // depth_of_step)
+        products.append((product.outer_channels, pixels) if product.is_wgrad else (pixels, depth))
     columns = _units(product) * PANEL if product.is_wgrad else product.outer_channels
     operands = {t.uid for t in op.main.inputs().values()}
     whole = [
@@ -113,7 +125,7 @@ def _of_images(op: FusedOp) -> Sizes:
     residual = streamed_residual(op, product)
     unit = 1 if product.roles.direction == "fprop" or is_exchanged(product.roles) else PANEL
     return Sizes(
-        products=(),
+        products=tuple(products),
         columns=columns,
         groups=product.roles.problem.groups,
         column_unit=unit,
@@ -125,6 +137,11 @@ def _of_images(op: FusedOp) -> Sizes:
         may_be_turned=_may_be_turned(op, product),
         streamed_bytes=0 if residual is None else ELEMENTS[residual.data_type].bytes,
     )
+
+
+def _anchor(op: FusedOp) -> ConvolutionOperation:
+    assert isinstance(op.anchor, ConvolutionOperation)
+    return op.anchor
 
 
 def _row_clocks(product: Product) -> float:
@@ -180,8 +197,9 @@ def _units(product: Product) -> int:
     return taps[0] * taps[1] * taps[2] * -(-product.channels // PANEL)
 
 
-def _result_space(roles: Roles, is_turned: bool, of_all_images: bool) -> Space:
+def _result_space(op: FusedOp, is_turned: bool, of_all_images: bool) -> Space:
     """The result's coordinates; where pixels are columns, all of an image's are one axis, or those of all images."""
+    roles = Roles.of(_anchor(op))
     space = roles.space(roles.output)
     if not is_turned:
         return space
@@ -194,6 +212,13 @@ def _result_space(roles: Roles, is_turned: bool, of_all_images: bool) -> Space:
         axes[j] = replace(axes[j], size=1)
     axes[_LAST_PIXEL] = pixels
     return replace(space, axes=tuple(axes))
+
+
+@once_for_images
+def _pixels_of_image(op: FusedOp, are_joined: bool) -> int:
+    """Of the result; of a line, where they are no single axis."""
+    roles = Roles.of(_anchor(op))
+    return prod(roles.space(roles.output).sizes[3 if are_joined else _LAST_PIXEL :])
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
@@ -216,7 +241,7 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
     adding = Adding(layout.tiles * tile.bm * tile.bn, choice.parts)
     is_split, is_turned = choice.parts > 1, sizes.is_turned or tile.is_turned
     steps = Steps(op, device)
-    gathered, plain = (operand.prepared(steps) for operand in operands(roles))
+    gathered, plain = prepared(op, steps)
     parameters = Parameters(steps.places)
     compute = COMPUTE_TYPE[roles.op.compute_type]
 
@@ -226,32 +251,33 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
     held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and widest > 2 else _COLUMNS_OF_A_THREAD
     if tile.is_turned:
         held = _ROWS_OF_A_THREAD
-    walks = [walk_of(product, residue) for residue in product.residues]
-    _add_maps(parameters, product, walks, gathered, plain, PANEL if across_filter else sizes.sides(tile)[1],
-              PANEL if product.is_wgrad else sizes.sides(tile)[0], held if is_permuted else 0)  # fmt: skip
+    pixels_held, rows_held = sizes.sides(tile)
+    copied = (
+        PANEL if across_filter else rows_held, PANEL if product.is_wgrad else pixels_held, held if is_permuted else 0
+    )  # fmt: skip
+    images, other = _maps(op, gathered, plain, *copied) if are_copied(op) else _maps_as_they_lie(op, *copied)
+    parameters.maps("gathered", [(gathered.spec, for_images(one, p.n)) for one in images])
+    parameters.maps("plain", [(plain.spec, for_images(other, p.n) if product.is_wgrad else other)])
 
     is_joined = sizes.may_be_turned
-    out_space = _result_space(roles, is_turned or is_joined, is_joined)
     vector_axis = _LAST_PIXEL if sizes.is_turned else _CHANNELS
-    width = min(width_for(out_space, steps.epilogue_tensors(), vector_axis), held)
-    body = Program(
-        op, parameters, out_space, "t", width=width, vector_axis=vector_axis, keeps=True, condition="is_there"
-    )
     residual = None if is_split or sizes.is_turned else streamed_residual(op, product)
     if residual is not None and not holds_residual(choice, residual):
         residual = None
     if residual is not None:
         parameters.maps("residual", [(residual, residual_map(product, residual, sizes.sides(tile)[0]))])
-        body.given(residual, "kept.residual[e]")
-    steps.finish(body, "acc", compute)
+    joins_pixels = is_turned or is_joined
+    space = _result_space, joins_pixels, is_joined
+    ending = ending_of(steps, parameters, space, vector_axis, held, compute, residual=residual)
     channels_held = PANEL if product.is_wgrad else _depth_of_step(product)
     blocks = -(-product.channels // channels_held)
     pitch, units = (0, _units(product)) if product.is_wgrad else (plain.tap_stride, 0)
-    describe_work(parameters, product, sizes, layout, walks, blocks, pitch, units)
+    describe_work(parameters, product, sizes, layout, (), blocks, pitch, units, taps_of(op))
     adding.describe(parameters, steps, compute)
     leaves_room = layout.tiles < device.sm_count and not is_split
     parameters.integer("leaves_room", int(leaves_room))
-    parameters.integer("image_pixels", out_space.sizes[_LAST_PIXEL])
+    of_image = _pixels_of_image(op, joins_pixels)
+    parameters.integer("image_pixels", p.n * of_image if is_joined else of_image)
     if is_joined:
         parameters.integer("joined", 1)
     pieces = layout.tiles * choice.parts
@@ -274,8 +300,7 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
         ],
         parameters=parameters.text,
         functions=[
-            body.keeping({} if residual is None else {"residual": STORAGE[residual.data_type]}),
-            body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}], bool is_there"),
+            *ending.functions,
             product_text(*_operand_types(product, is_turned), tile.bn, *across),
         ],
         constants={
@@ -286,7 +311,7 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
             "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
             **adding.constants,
             "PERMUTED": is_permuted, "NEIGHBOURS": held,
-            "WIDTH": width, "UNROLL": _UNROLLED, "PROMOTED": _promoted(product),
+            "WIDTH": ending.width, "UNROLL": _UNROLLED, "PROMOTED": _promoted(product),
             "Element": STORAGE[gathered.spec.data_type], "Accumulator": compute,
             **({} if residual is None else {"Residual": STORAGE[residual.data_type]}),
         },
@@ -309,19 +334,15 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
     return steps.kernel(name)
 
 
-def _add_maps(
-    parameters: Parameters,
-    product: Product,
-    walks: Sequence[Walk],
-    gathered: Operand,
-    plain: Operand,
-    filter_rows: int,
-    pixels: int,
-    neighbours: int,
-) -> None:
-    """``filter_rows`` and ``pixels`` are those of one copy; ``neighbours``: 0 where filters lie in their own order."""
+def _maps(
+    op: FusedOp, gathered: Operand, plain: Operand, filter_rows: int, pixels: int, neighbours: int
+) -> tuple[list[TensorMap], TensorMap]:
+    """Of the gathered operand for each residue, and of the other one. ``filter_rows`` and ``pixels`` are those of one
+    copy; ``neighbours``: 0 where filters lie in their own order.
+    """
+    product = product_of(op)
     spatial = product.roles.problem.spatial
-    images = [image_map(gathered, spatial, walk, product.pixel_step, pixels) for walk in walks]
+    images = [image_map(gathered, spatial, walk, product.pixel_step, pixels) for walk in walks_of(op)]
     if product.is_wgrad:
         still = Walk(*((0,) * SPATIAL,) * 4)
         other = image_map(plain, spatial, still, (1,) * SPATIAL, PANEL)
@@ -330,8 +351,12 @@ def _add_maps(
     else:
         other = filter_map(plain, filter_rows)
     is_rounded = gathered.spec.data_type is DataType.FLOAT  # what tensor cores would only cut off
-    parameters.maps("gathered", [(gathered.spec, replace(one, is_rounded=is_rounded)) for one in images])
-    parameters.maps("plain", [(plain.spec, replace(other, is_rounded=is_rounded))])
+    return [replace(one, is_rounded=is_rounded) for one in images], replace(other, is_rounded=is_rounded)
+
+
+@once_for_images
+def _maps_as_they_lie(op: FusedOp, filter_rows: int, pixels: int, neighbours: int) -> tuple[list[TensorMap], TensorMap]:
+    return _maps(op, *operands_of_images(op), filter_rows, pixels, neighbours)
 
 
 def _operand_types(product: Product, is_turned: bool) -> tuple[DataType, DataType]:
@@ -346,9 +371,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     if turned is not None:
         copying = copying_seconds(turned.result.bytes, task.device)
         return _cost(Task(turned.op, task.device), knobs).plus({"result": copying})
-    product = product_of(task.op)
     choice = choose(sizes_of(task.op), task.device, knobs)
-    copying = sum(o.copying_seconds(task.device) for o in operands(product.roles))
+    copying = copying_of(task.op, task.device)
     phases = {"copies": copying} if copying else {}
     if choice.parts > 1:
         phases["sum"] = choice.summing

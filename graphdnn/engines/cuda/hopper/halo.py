@@ -19,10 +19,10 @@ from typing import Any
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
+from graphdnn.engines.cuda.generator.ending import ending_of
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
-from graphdnn.engines.cuda.generator.program import Program, width_for
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.generator.tensor_cores import EXACT_PAIRS, INTEGERS, OF_EXACT, OF_TF32, TF32_PAIRS
@@ -33,7 +33,7 @@ from graphdnn.engines.cuda.hopper.halo_needs import halo_needs
 from graphdnn.engines.cuda.hopper.halo_shape import Taps, channels_of_row, shape_of
 from graphdnn.engines.cuda.hopper.halo_tiles import TILE, choose
 from graphdnn.engines.cuda.hopper.maps import filter_map, is_permutable, patch_map, permuted_filter_map, walk_of
-from graphdnn.engines.cuda.hopper.operands import is_exchanged, operands
+from graphdnn.engines.cuda.hopper.operands import copying_of, is_exchanged, operands
 from graphdnn.engines.cuda.hopper.product import product_text
 from graphdnn.engines.cuda.hopper.result import residual_patch_map, streamed_residual
 from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW
@@ -74,14 +74,11 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     out_space = roles.space(roles.output)
     if flat:
         out_space, product = flat_space(out_space), flat_product(product)
-    width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), held)
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, keeps=True, condition="is_there")
     residual = streamed_residual(op, product) if tile.streams(shape) else None
     if residual is not None:
         boxes = residual_patch_map(out_space, residual, tile.tall, tile.wide, spatial)
         parameters.maps("residual", [(residual, boxes)])
-        body.given(residual, "kept.residual[e]")
-    steps.finish(body, "acc", compute)
+    ending = ending_of(steps, parameters, out_space, _CHANNELS, held, compute, residual=residual)
     groups, across = tile.groups_of_rows(shape), -(-shape.columns // tile.bn)
     layout = Layout.of(sizes, PANEL * groups * tile.consumers, tile.bn)
     walks = [walk_of(product, residue) for residue in product.residues]
@@ -107,9 +104,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         [*_FILES, f"hopper_halo_{'no_' if residual is None else ''}residual.cuh", "hopper_halo.cu"],
         parameters=parameters.text,
         functions=[
-            body.keeping({} if residual is None else {"residual": STORAGE[residual.data_type]}),
-            body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}], bool is_there"),
-            body.fetching("fetch"),
+            *ending.functions,
+            ending.fetching,
             product_text(image.spec.data_type, filter.spec.data_type, deep * tile.bn, False, across_filter),
         ],
         constants={
@@ -122,7 +118,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "WGRAD": False, "TURNED": False, "ACROSS_FILTER": across_filter, "PERMUTED": is_permuted,
             "RESIDUES": 1, "SPATIAL": spatial, "SPLIT": False, "LAST_SLICES": last_slices(product),
             "STAYS": image.spec.data_type in INTEGERS and (tile.is_resident or grid[0] % across == 0),
-            "NEIGHBOURS": held, "FETCHED": 0 if tile.is_resident else body.fetched, "WIDTH": width,
+            "NEIGHBOURS": held, "FETCHED": 0 if tile.is_resident else ending.fetched, "WIDTH": ending.width,
             "Element": STORAGE[image.spec.data_type], "Accumulator": compute,
             **({} if residual is None else {"Residual": STORAGE[residual.data_type]}),
         },
@@ -136,7 +132,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 def _cost(task: Task, knobs: Knobs) -> Cost:
     choice = choose(shape_of(task.op), task.device, knobs)
     seconds = inf if choice is None else choice.seconds
-    copying = sum(o.copying_seconds(task.device) for o in operands(product_of(task.op).roles))
+    copying = copying_of(task.op, task.device)
     cost = device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
     is_bound = is_flat(task.op) and seconds < cost.parts["memory"] and not sizes_of(task.op).streamed_bytes
     return replace(cost, seconds=cost.seconds * _BOUND) if is_bound else cost

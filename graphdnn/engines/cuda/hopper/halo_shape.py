@@ -16,6 +16,7 @@ from graphdnn.engines.cuda.hopper.maps import walk_of
 from graphdnn.engines.cuda.hopper.operands import is_exchanged
 from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW, SLICE
 from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
+from graphdnn.engines.images import once_for_images
 from graphdnn.engines.once import once
 from graphdnn.fusion.fused import FusedOp
 
@@ -30,15 +31,22 @@ def channels_of_row(product: Product) -> int:
 
 @once
 def shape_of(op: FusedOp) -> Shape:
+    kept = _of_images(op)
+    if not is_flat(op):
+        return kept._replace(images=product_of(op).roles.problem.n * kept.images)
+    (residue,) = flat_product(product_of(op)).residues
+    return kept._replace(images=1, pixels=(residue.pixels[_LINE], residue.pixels[_PIXEL]))
+
+
+@once_for_images
+def _of_images(op: FusedOp) -> Shape:
+    """What the number of images does not change; of one image."""
     product = product_of(op)
     (residue,) = product.residues
     blocks, depth = -(-product.channels // channels_of_row(product)), residue.taps[_SLICE]
     is_across = product.roles.direction == "dgrad" and not is_exchanged(product.roles)
-    images = product.roles.problem.n * residue.pixels[_SLICE]
-    if is_flat(op):
-        images, (residue,) = 1, flat_product(product).residues
     return Shape(
-        images=images,
+        images=residue.pixels[_SLICE],
         pixels=(residue.pixels[_LINE], residue.pixels[_PIXEL]),
         taps=(residue.taps[_LINE], residue.taps[_PIXEL]),
         step=(abs(product.tap_step[_LINE]), abs(product.tap_step[_PIXEL])),

@@ -12,10 +12,10 @@ from math import inf, prod
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
+from graphdnn.engines.cuda.generator.ending import ending_of
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
-from graphdnn.engines.cuda.generator.program import Program, width_for
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
@@ -57,10 +57,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     parameters.maps("gathered", [(image.spec, patch_map(image, *tile.reached(shape), row, spatial))])
     parameters.maps("plain", [(gradient.spec, patch_map(gradient, tile.tall, tile.wide, spatial=spatial))])
 
-    out_space = roles.space(roles.output)
-    width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), _NEIGHBOURS)
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, keeps=True, condition="is_there")
-    steps.finish(body, "acc", "float")
+    ending = ending_of(steps, parameters, roles.space(roles.output), _CHANNELS, _NEIGHBOURS, "float")
     blocks, layout, taps = -(-shape.channels // PANEL), Layout.of(sizes, PANEL, PANEL), Taps.of(product)
     walks = [walk_of(product, residue) for residue in product.residues]
     describe_work(parameters, product, sizes, layout, walks, blocks, units=shape.deep * shape.tap_count * blocks)
@@ -85,8 +82,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         [*_FILES, *(["hopper_sum.cu"] if is_split else [])],
         parameters=parameters.text,
         functions=[
-            body.keeping(),
-            body.function("epilogue", f"const Kept& kept, const float (&acc)[{width}], bool is_there"),
+            *ending.functions,
             product_text(kind, kind, of_line * tile.channels, True, True),
         ],
         constants={
@@ -96,7 +92,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
             "WGRAD": True, "TURNED": False, "ACROSS_FILTER": False, "PERMUTED": False,
             "RESIDUES": 1, "SPATIAL": spatial, "SPLIT": is_split, **adding.constants,
-            "NEIGHBOURS": _NEIGHBOURS, "WIDTH": width,
+            "NEIGHBOURS": _NEIGHBOURS, "WIDTH": ending.width,
             "Element": STORAGE[kind], "Accumulator": "float",
         },
     )  # fmt: skip

@@ -10,28 +10,38 @@ are copied, at any stride, warpgroups go their own ways, and what the epilogue r
 
 from __future__ import annotations
 
+from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
+from graphdnn.engines.cuda.generator.ending import ending_of
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
-from graphdnn.engines.cuda.generator.program import Program, width_for
 from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.generator.space import Space
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.generator.tensor_cores import OF_EXACT
-from graphdnn.engines.cuda.hopper.fields import Layout, describe_work, last_slices
+from graphdnn.engines.cuda.hopper.fields import Layout, describe_work, last_slices, taps_of
 from graphdnn.engines.cuda.hopper.flat import flat_space
 from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.held_needs import NEEDS
 from graphdnn.engines.cuda.hopper.held_shape import shape_of
 from graphdnn.engines.cuda.hopper.held_tiles import TILE, choose
-from graphdnn.engines.cuda.hopper.maps import filter_map, image_map, is_permutable, permuted_filter_map, walk_of
-from graphdnn.engines.cuda.hopper.operands import operands
+from graphdnn.engines.cuda.hopper.maps import (
+    filter_map,
+    for_images,
+    image_map,
+    is_permutable,
+    permuted_filter_map,
+    walks_of,
+)
+from graphdnn.engines.cuda.hopper.operands import Operand, are_copied, copying_of, operands_of_images, prepared
 from graphdnn.engines.cuda.hopper.product import product_text
 from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW
 from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.engines.images import once_for_images
 from graphdnn.enums import LayoutType
 from graphdnn.fusion.fused import FusedOp
 
@@ -46,28 +56,22 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     assert choice is not None, "a rule asks for filters that fit"
     tile = choice.tile
     steps = Steps(op, device)
-    image, filter = (operand.prepared(steps) for operand in operands(roles))
+    image, filter = prepared(op, steps)
     parameters = Parameters(steps.places)
     compute = COMPUTE_TYPE[roles.op.compute_type]
 
-    (walk,) = (walk_of(product, residue) for residue in product.residues)
-    pixels = image_map(image, roles.problem.spatial, walk, product.pixel_step, PANEL)
-    parameters.maps("gathered", [(image.spec, pixels)])
     is_permuted = is_permutable(filter)
     widest = max(ELEMENTS[t.data_type].bytes for t in op.outputs)
     held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and widest > 2 else _COLUMNS_OF_A_THREAD
-    columns = permuted_filter_map(filter, tile.bn, held) if is_permuted else filter_map(filter, tile.bn)
+    copied = tile.bn, held if is_permuted else 0
+    pixels, columns = _maps(op, image, filter, *copied) if are_copied(op) else _maps_as_they_lie(op, *copied)
+    parameters.maps("gathered", [(image.spec, for_images(pixels, roles.problem.n))])
     parameters.maps("plain", [(filter.spec, columns)])
 
-    out_space = roles.space(roles.output)
-    if sizes.may_be_turned:
-        out_space = flat_space(out_space, is_plane=False)
-    width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), held)
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, keeps=True, condition="is_there")
-    steps.finish(body, "acc", compute)
+    ending = ending_of(steps, parameters, (_result_space,), _CHANNELS, held, compute)
     layout = Layout.of(sizes, PANEL, tile.bn)
     blocks = -(-product.channels * image.size // ROW)
-    describe_work(parameters, product, sizes, layout, [walk], blocks, filter.tap_stride)
+    describe_work(parameters, product, sizes, layout, (), blocks, filter.tap_stride, known=taps_of(op))
     parameters.integer("parts", 1)
     parameters.integer("image_pixels", 1)
     if sizes.may_be_turned:
@@ -80,8 +84,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         _FILES,
         parameters=parameters.text,
         functions=[
-            body.keeping(),
-            body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}], bool is_there"),
+            *ending.functions,
             product_text(image.spec.data_type, filter.spec.data_type, tile.bn, False, False),
         ],
         constants={
@@ -89,7 +92,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
             "LAST_SLICES": last_slices(product),
             "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False, "PERMUTED": is_permuted, "NEIGHBOURS": held,
-            "WIDTH": width, "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT": False,
+            "WIDTH": ending.width, "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT": False,
             "Element": STORAGE[image.spec.data_type], "Accumulator": compute,
         },
     )  # fmt: skip
@@ -99,10 +102,28 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     return steps.kernel(name)
 
 
+def _result_space(op: FusedOp) -> Space:
+    roles = product_of(op).roles
+    space = roles.space(roles.output)
+    return flat_space(space, is_plane=False) if sizes_of(op).may_be_turned else space
+
+
+def _maps(op: FusedOp, image: Operand, filter: Operand, rows: int, neighbours: int) -> tuple[TensorMap, TensorMap]:
+    """``rows``: of the filter in one copy; ``neighbours``: 0 where it lies in its own order."""
+    product, (walk,) = product_of(op), walks_of(op)
+    columns = permuted_filter_map(filter, rows, neighbours) if neighbours else filter_map(filter, rows)
+    return image_map(image, product.roles.problem.spatial, walk, product.pixel_step, PANEL), columns
+
+
+@once_for_images
+def _maps_as_they_lie(op: FusedOp, rows: int, neighbours: int) -> tuple[TensorMap, TensorMap]:
+    return _maps(op, *operands_of_images(op), rows, neighbours)
+
+
 def _cost(task: Task, knobs: Knobs) -> Cost:
     choice = choose(shape_of(task.op), task.device, knobs)
     assert choice is not None, "a rule asks for filters that fit"
-    copying = sum(o.copying_seconds(task.device) for o in operands(product_of(task.op).roles))
+    copying = copying_of(task.op, task.device)
     cost = device_cost(task, choice.seconds + other_seconds(task))
     return cost.plus({"copies": copying} if copying else {})
 

@@ -8,7 +8,9 @@ from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.held_tiles import Shape
 from graphdnn.engines.cuda.hopper.tiles import ROW, SLICE
 from graphdnn.engines.cuda.simt.implicit_product import product_of
+from graphdnn.engines.images import once_for_images
 from graphdnn.engines.once import once
+from graphdnn.engines.work import bytes_moved
 from graphdnn.fusion.fused import FusedOp
 
 _AWAITED = 1.3  # times the bytes, where threads wait for an operand as large as the result
@@ -16,15 +18,20 @@ _AWAITED = 1.3  # times the bytes, where threads wait for an operand as large as
 
 @once
 def shape_of(op: FusedOp) -> Shape:
+    ((rows, _),) = sizes_of(op).products
+    kept, moved = _of_images(op), bytes_moved(op)
+    return kept._replace(rows=rows, moved_bytes=int(moved * _AWAITED) if sizes_of(op).streamed_bytes else moved)
+
+
+@once_for_images
+def _of_images(op: FusedOp) -> Shape:
+    """What the number of images does not change."""
     sizes, product = sizes_of(op), product_of(op)
-    ((rows, depth),) = sizes.products
+    ((_, depth),) = sizes.products
     (residue,) = product.residues
     taps, whole = residue.taps[0] * residue.taps[1] * residue.taps[2], ROW // SLICE
     slices = whole * depth - taps * (whole - last_slices(product))
     multiplied = {t.uid for t in op.main.inputs().values()}
     narrow = [t for t in op.inputs if t.uid not in multiplied and 1 < t.elements < product.roles.output.elements]
     kept = sum(ELEMENTS[t.data_type].bytes for t in narrow)
-    moved = sum(t.bytes for t in (*op.inputs, *op.outputs))
-    if sizes.streamed_bytes:
-        moved = int(moved * _AWAITED)
-    return Shape(rows, depth, slices, sizes.columns, sizes.result_bytes, kept, moved)
+    return Shape(0, depth, slices, sizes.columns, sizes.result_bytes, kept, 0)

@@ -78,24 +78,6 @@ class Held:
         stages = min(_MOST_STAGES, left // self.shared_bytes(0, 1))
         return stages if stages >= _LEAST_STAGES else 0
 
-    def clocks(self, shape: Shape, sms: int, memory: float) -> float:
-        """``memory``: clocks in which everything comes from memory and goes there."""
-        across = -(-shape.columns // self.bn)
-        rounds = -(-shape.rows // (PANEL * max(1, sms // across)))  # of 64 pixels, on a multiprocessor
-        step = max(PANEL * self.bn * _PRODUCT, (PANEL + self.bn) * ROW / _READ)
-        products = shape.slices * SLICE / ROW * step + shape.depth * _STEP
-        sums = PANEL * self.bn
-        read = 0.0 if self.keeps(shape.kept_bytes) else _BYTE_OUT * shape.kept_bytes
-        own = sums * (_BYTE_OUT * shape.result_bytes + read)
-        turns = -(-rounds // self.consumers) * (products + own)  # of a consumer that has the tensor cores for itself
-        # The longest of these, and more where others are nearly as long.
-        partial = _PARTIAL if shape.slices * SLICE < shape.depth * ROW else 1.0
-        if self.bn == _NARROW and shape.depth > _FEW:
-            partial *= _DRY
-        copies = rounds * shape.depth * PANEL * ROW / _PIXELS * partial
-        busy: float = sum(part**_NORM for part in (rounds * products, turns, memory, copies)) ** (1 / _NORM)
-        return shape.depth * self.bn * ROW * _FILTERS / _COPIED + busy + own
-
 
 TILES: tuple[Held, ...] = (Held(2, 128), Held(3, 128), Held(2, 64), Held(3, 64), Held(2, 256))
 TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
@@ -117,11 +99,54 @@ def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
 
 @lru_cache(maxsize=256)
 def _fastest(shape: Shape, sms: int, clock: float, shared_memory: int, bandwidth: float, number: int) -> Choice | None:
-    tiles = (TILES[number - 1],) if number else TILES
+    fitting = _fitting(shape._replace(rows=0, moved_bytes=0), sms, shared_memory, number)
+    if not fitting:
+        return None
     memory = shape.moved_bytes / bandwidth * clock * _MEMORY
-    fitting = [
-        Choice(tile, stages, tile.clocks(shape, sms, memory) / clock)
-        for tile in tiles
-        if (stages := tile.stages(shape.depth, shared_memory)) and -(-shape.columns // tile.bn) <= sms
-    ]
-    return min(fitting, key=lambda choice: choice.seconds, default=None)
+    clocks = [one.clocks(shape.rows, memory) for one in fitting]
+    least = min(clocks)
+    best = fitting[clocks.index(least)]
+    return Choice(best.tile, best.stages, least / clock)
+
+
+class _Fitting(NamedTuple):
+    """A tile that fits, with what rows do not change. Clocks, unless it says otherwise."""
+
+    tile: Held
+    stages: int
+    pixels: int  # that all multiprocessors take in a round
+    products: float  # of a round
+    alone: float  # of a consumer that has the tensor cores for itself
+    copies: float  # of a round
+    outside: float  # before the first round and after the last
+
+    @classmethod
+    def of(cls, tile: Held, stages: int, shape: Shape, sms: int) -> _Fitting:
+        across = -(-shape.columns // tile.bn)
+        step = max(PANEL * tile.bn * _PRODUCT, (PANEL + tile.bn) * ROW / _READ)
+        products = shape.slices * SLICE / ROW * step + shape.depth * _STEP
+        read = 0.0 if tile.keeps(shape.kept_bytes) else _BYTE_OUT * shape.kept_bytes
+        own = PANEL * tile.bn * (_BYTE_OUT * shape.result_bytes + read)
+        partial = _PARTIAL if shape.slices * SLICE < shape.depth * ROW else 1.0
+        if tile.bn == _NARROW and shape.depth > _FEW:
+            partial *= _DRY
+        copies = shape.depth * PANEL * ROW / _PIXELS * partial
+        outside = shape.depth * tile.bn * ROW * _FILTERS / _COPIED + own
+        return cls(tile, stages, PANEL * max(1, sms // across), products, products + own, copies, outside)
+
+    def clocks(self, rows: int, memory: float) -> float:
+        """``memory``: clocks in which everything comes from memory and goes there."""
+        rounds = -(-rows // self.pixels)
+        turns = -(-rounds // self.tile.consumers) * self.alone
+        # The longest of these, and more where others are nearly as long.
+        parts = rounds * self.products, turns, memory, rounds * self.copies
+        busy: float = sum([part**_NORM for part in parts]) ** (1 / _NORM)
+        return busy + self.outside
+
+
+@lru_cache(maxsize=256)
+def _fitting(kind: Shape, sms: int, shared_memory: int, number: int) -> tuple[_Fitting, ...]:
+    """``kind``: a shape without rows."""
+    tiles = [(tile, tile.stages(kind.depth, shared_memory)) for tile in ((TILES[number - 1],) if number else TILES)]
+    fitting = [(tile, stages) for tile, stages in tiles if stages and -(-kind.columns // tile.bn) <= sms]
+    return tuple(_Fitting.of(tile, stages, kind, sms) for tile, stages in fitting)

@@ -13,7 +13,9 @@ from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL
 from graphdnn.engines.cuda.generator.tensor_cores import INTEGERS
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT, Operand
 from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW
-from graphdnn.engines.cuda.simt.implicit_product import Product, Residue
+from graphdnn.engines.cuda.simt.implicit_product import Product, Residue, product_of
+from graphdnn.engines.images import once_for_images
+from graphdnn.fusion.fused import FusedOp
 
 # By spatial axes: the lowest and highest corner, and the largest offset, that the copy unit takes.
 LIMITS = {1: (-(2**15), 2**15 - 1, 2**16 - 1), 2: (-(2**7), 2**7 - 1, 2**8 - 2), 3: (-(2**4), 2**4 - 1, 2**5 - 1)}
@@ -39,6 +41,21 @@ def walk_of(product: Product, residue: Residue) -> Walk:
     lower = [residue.start[d] + min(0, reach[d]) for d in axes]
     upper = [lower[d] + (residue.pixels[d] - 1) * product.pixel_step[d] + 1 - product.image[d] for d in axes]
     return Walk(tuple(lower), tuple(upper), tuple(max(0, -r) for r in reach), tuple(map(abs, reach)))
+
+
+def for_images(map: TensorMap, n: int) -> TensorMap:
+    """The map of an image, of so many of them: they are its outermost axis."""
+    return TensorMap(
+        map.data_type, (*map.sizes[:-1], n), map.strides, map.box, map.channels, map.pixels, map.lower, map.upper,
+        map.steps, map.row, map.is_rounded,
+    )  # fmt: skip
+
+
+@once_for_images
+def walks_of(op: FusedOp) -> tuple[Walk, ...]:
+    """Those of a convolution's residues."""
+    product = product_of(op)
+    return tuple([walk_of(product, residue) for residue in product.residues])
 
 
 def image_map(image: Operand, spatial: int, walk: Walk, steps: tuple[int, ...], pixels: int) -> TensorMap:

@@ -14,10 +14,10 @@ from typing import Any
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
+from graphdnn.engines.cuda.generator.ending import ending_of
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
-from graphdnn.engines.cuda.generator.program import Program, width_for
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.space import Axis, Space
 from graphdnn.engines.cuda.generator.steps import Steps
@@ -47,9 +47,11 @@ from graphdnn.engines.cuda.library.operands import chain_of, staged
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.matmul import Stack
 from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.engines.images import once_for_images
 from graphdnn.engines.once import once
 from graphdnn.enums import DataType, KnobType
 from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import Matmul
 from graphdnn.tensors import TensorSpec
 
 _COLUMNS_OF_A_THREAD = 8
@@ -77,11 +79,11 @@ class _Products:
 
     def joined(self, op: FusedOp) -> _Products:
         """One product, where all of the stack share the columns' matrix and the rows of one follow those of another."""
-        axes = in_memory_order(self.written, (*self.batch, *([self.row.logical] if self.row.size > 1 else [])))
         if not self.batch or any(self.columns_from.spec.extents[j] > 1 for j in self.batch):
             return self
         if any(self.rows_from.spec.extents[j] != self.extents[j] for j in self.batch):
             return self
+        axes = in_memory_order(self.written, (*self.batch, *([self.row.logical] if self.row.size > 1 else [])))
         rows, space = self.rows_from.joined(axes), joined(op, self.written, axes)
         if rows is None or space.rank != 1:
             return self
@@ -134,17 +136,53 @@ def _joined(op: FusedOp) -> _Products:
     return _products(op).joined(op)
 
 
+@once
+def _sizes(op: FusedOp) -> Sizes:
+    """The products as the choice of a tile sees them."""
+    kept, n = _of_stack(op), _stacked_first(op)
+    read = sum([t.bytes for t in op.main.inputs().values()])
+    if kept.groups:
+        return kept._replace(groups=kept.groups * n, bytes_read=read)
+    ((rows, depth),) = kept.products
+    return kept._replace(products=((rows * n, depth),), groups=1, bytes_read=read)
+
+
+@once_for_images
+def _of_stack(op: FusedOp) -> Sizes:
+    """What the length of the first axis does not change, of one matrix along it; no groups where rows are joined."""
+    products, n = _joined(op), _stacked_first(op)
+    sizes = products.sizes(op)
+    if products.batch or n == 1:
+        return sizes._replace(groups=sizes.groups // n)
+    ((rows, depth),) = sizes.products
+    return sizes._replace(products=((rows // n, depth),), groups=0)
+
+
+def _stacked_first(op: FusedOp) -> int:
+    """Matrices of c along its first axis, where it has more than two."""
+    assert isinstance(op.anchor, Matmul)
+    c = op.anchor.c
+    return c.dims[0] if c.rank > 2 else 1
+
+
+@once_for_images
+def _is_read_as_it_lies(op: FusedOp) -> bool:
+    """Whether neither operand is computed ahead or copied."""
+    products = _products(op)
+    operands = products.rows_from, products.columns_from
+    return not any(chain_of(op, m.spec) or m.is_copied for m in operands)
+
+
+def _result_space(op: FusedOp) -> Space:
+    return _joined(op).space(op)
+
+
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps = Steps(op, device)
-    products = _products(op)
-    in_memory = [
-        Matrices(replace(m.side, spec=staged(steps, m.spec))) for m in (products.rows_from, products.columns_from)
-    ]
-    a, b = (m.prepared(steps) for m in in_memory)
-    is_staged = (a, b) != (products.rows_from, products.columns_from)
-    products = replace(products, rows_from=a, columns_from=b).joined(op) if is_staged else _joined(op)
-    a = products.rows_from
-    sizes = products.sizes(op)
+    is_plain = _is_read_as_it_lies(op)
+    products = _joined(op) if is_plain else _staged(_products(op), op, steps)
+    a, b = products.rows_from, products.columns_from
+    sizes = _sizes(op) if is_plain else products.sizes(op)
     choice = choose(sizes, device, knobs)
     tile, layout = choice.tile, Layout.of(sizes, *sizes.sides(choice.tile))
     is_split = choice.parts > 1
@@ -157,13 +195,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     b_map = b.permuted_map(tile.bn, held) if is_permuted else b.map(tile.bn, products.batch)
     parameters.maps("plain", [(b.spec, b_map)])
 
-    space = products.space(op)
-    width = min(width_for(space, steps.epilogue_tensors(), _COLUMN), held)
     sums = 0 if is_split else tile.bm * tile.bn // (128 * tile.consumers)
-    body = Program(
-        op, parameters, space, "t", width=width, vector_axis=_COLUMN, keeps=True, condition="is_there", sums=sums
-    )
-    steps.finish(body, "acc", compute)
+    space = (_result_space,) if is_plain else products.space(op)
+    ending = ending_of(steps, parameters, space, _COLUMN, held, compute, sums=sums)
     _describe(parameters, products, sizes, layout)
     parameters.integer("band", _band(tile, device, layout))
     adding = Adding(layout.tiles * tile.bm * tile.bn, choice.parts)
@@ -180,8 +214,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         ],
         parameters=parameters.text,
         functions=[
-            body.keeping(),
-            body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}], bool is_there"),
+            *ending.functions,
             product_text(a.spec.data_type, b.spec.data_type, tile.bn, a.is_across, b.is_across),
         ],
         constants={
@@ -192,7 +225,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "RESIDUES": 1, "SPATIAL": 1, "SPLIT": is_split,
             **adding.constants,
             "PERMUTED": is_permuted, "NEIGHBOURS": held,
-            "WIDTH": width, "UNROLL": _UNROLLED, "PROMOTED": promoted_steps(a.spec.data_type),
+            "WIDTH": ending.width, "UNROLL": _UNROLLED, "PROMOTED": promoted_steps(a.spec.data_type),
             "Element": STORAGE[a.spec.data_type], "Accumulator": compute,
         },
     )  # fmt: skip
@@ -204,6 +237,15 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     if is_split:
         steps.add(adding.launch(text, packed))
     return steps.kernel(name)
+
+
+def _staged(products: _Products, op: FusedOp, steps: Steps) -> _Products:
+    """With operands that launches compute or copy."""
+    in_memory = [
+        Matrices(replace(m.side, spec=staged(steps, m.spec))) for m in (products.rows_from, products.columns_from)
+    ]
+    a, b = (m.prepared(steps) for m in in_memory)
+    return replace(products, rows_from=a, columns_from=b).joined(op)
 
 
 def _describe(parameters: Parameters, products: _Products, sizes: Sizes, layout: Layout) -> None:
@@ -237,14 +279,16 @@ _BEYOND_CACHE = 1.05  # of 8,192 cubed, where neither operand stays in the secon
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    op, products = task.op, _joined(task.op)
-    choice = choose(products.sizes(op), task.device, knobs)
-    is_beyond = min(t.bytes for t in (products.stack.op.a, products.stack.op.b)) > task.device.cache_bytes
+    op = task.op
+    choice = choose(_sizes(op), task.device, knobs)
+    is_beyond = min([t.bytes for t in op.main.inputs().values()]) > task.device.cache_bytes
     seconds = choice.seconds * (_BEYOND_CACHE if is_beyond else 1.0)
-    operands = products.rows_from, products.columns_from
+    cost = device_cost(task, seconds + other_seconds(task))
+    if _is_read_as_it_lies(op):
+        return cost
+    operands = _joined(op).rows_from, _joined(op).columns_from
     copied = [m.spec.bytes for m in operands if chain_of(op, m.spec) or m.is_copied]
-    copying = sum(copying_seconds(size, task.device) for size in copied)
-    return device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copied else {})
+    return cost.plus({"copies": sum(copying_seconds(size, task.device) for size in copied)} if copied else {})
 
 
 _COMMON: dict[str, Any] = {

@@ -9,7 +9,7 @@ from graphdnn.engines.cuda.generator.space import Axis, Space, collapsed
 from graphdnn.engines.cuda.generator.tensor_cores import Pairs
 from graphdnn.engines.cuda.hopper.matrices import MOST_BATCH_AXES
 from graphdnn.engines.cuda.hopper.needs import capability_need, operand_needs
-from graphdnn.engines.engine import Task, need, needs_rule
+from graphdnn.engines.engine import Task, image_need, needs_rule
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Matmul
@@ -82,7 +82,7 @@ def matmul_needs(prefix: str, pairs: Pairs, sums: DataType = DataType.FLOAT) -> 
         capability_need(prefix, _is_matmul),
         ROOM,
         *operand_needs(prefix, pairs, sums, types=_types, tag="matmul", when=_is_matmul, multiplies=is_multiplied),
-        need(
+        image_need(
             f"{prefix}.batch",
             "dims",
             _uncounted,

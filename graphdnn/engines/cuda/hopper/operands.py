@@ -16,8 +16,10 @@ from graphdnn.engines.cuda.generator.space import Space, is_addressable
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.hopper.product import ACROSS_K
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
-from graphdnn.engines.cuda.simt.implicit_product import gathered_and_plain
+from graphdnn.engines.cuda.simt.implicit_product import gathered_and_plain, product_of
+from graphdnn.engines.images import once_for_images
 from graphdnn.engines.once import once
+from graphdnn.fusion.fused import FusedOp
 from graphdnn.tensors import TensorSpec
 
 ALIGNMENT = 16  # bytes, of addresses and strides
@@ -91,6 +93,31 @@ def is_exchanged(roles: Roles) -> bool:
     """Whether a filter's k and c change places: tensor cores read only 16-bit types across the summed axis."""
     gathered, _ = gathered_and_plain(roles)
     return roles.direction == "dgrad" and gathered.data_type not in ACROSS_K
+
+
+@once_for_images
+def operands_of_images(op: FusedOp) -> tuple[Operand, Operand]:
+    """The operands of a convolution and any number of images: of another number than ``op`` has, maybe."""
+    return operands(product_of(op).roles)
+
+
+@once_for_images
+def are_copied(op: FusedOp) -> bool:
+    """Whether one of the operands is."""
+    return any(operand.is_copied for operand in operands_of_images(op))
+
+
+def prepared(op: FusedOp, steps: Steps) -> tuple[Operand, Operand]:
+    """The operands of a convolution as the copy unit takes them. Where none is copied, ``operands_of_images``."""
+    if not are_copied(op):
+        return operands_of_images(op)
+    gathered, plain = operands(product_of(op).roles)
+    return gathered.prepared(steps), plain.prepared(steps)
+
+
+def copying_of(op: FusedOp, device: DeviceSpec) -> float:
+    """Predicted seconds of the copies that a convolution's operands need."""
+    return sum([o.copying_seconds(device) for o in operands(product_of(op).roles)]) if are_copied(op) else 0.0
 
 
 @once

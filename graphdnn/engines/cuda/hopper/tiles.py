@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from operator import itemgetter
+from math import inf
 from typing import NamedTuple
 
 from graphdnn.device import DeviceSpec
@@ -222,40 +221,43 @@ def choose(sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
 
 @lru_cache(maxsize=1024)
 def _fastest(sizes: Sizes, machine: _Machine, number: int, stages: int, parts: int) -> Choice | None:
-    waiting = []
-    products, groups, columns, sms = sizes.products, sizes.groups, sizes.columns, machine.sms
+    products, groups, columns = sizes.products, sizes.groups, sizes.columns
+    sms, pace = machine.sms, machine.clock * _PACE
     asked = number, stages, parts > 1, machine.shared_memory
-    for place, one in enumerate(_taken(sizes._replace(products=(), columns=0, groups=1, bytes_read=0), *asked)):
-        across = -(-columns // one.columns_held) * groups
-        count = work = 0
-        empty = 0
-        for rows, depth in products:
-            tiles = -(-rows // one.rows_held) * across
-            if depth:
-                count += tiles
-                work += tiles * depth
-            else:
-                empty += tiles
-        least = one.start + work / sms * one.step + max(1.0, count / sms) * one.turn
-        waiting.append((least / (machine.clock * _PACE), place, one, _Work(count, work / count, empty)))
-    best: tuple[float, int, int, _Taken, int, _Work, int] | None = (
-        None  # seconds, place, which part; of equals the first
-    )
-    for least, place, one, all_work in sorted(waiting, key=itemgetter(0)):
-        if best is not None and least > best[0] * _ROUNDING:
+    taken = _taken(sizes._replace(products=(), columns=0, groups=1, bytes_read=0), *asked)
+    across = [-(-columns // one.columns_held) * groups for one in taken]
+    if len(products) == 1:
+        ((rows, depth),) = products
+        counts = [-(-rows // one.rows_held) * n for one, n in zip(taken, across, strict=True)]
+        works = [(count * depth, _Work(count, depth)) for count in counts]
+    else:
+        works = [_work_of(products, one.rows_held, n) for one, n in zip(taken, across, strict=True)]
+    waiting = [
+        (one.start + (steps * one.step + max(sms, work.tiles) * one.turn) / sms, place, one, work)
+        for place, (one, (steps, work)) in enumerate(zip(taken, works, strict=True))
+    ]
+    # Seconds, place, which part; of equals the first.
+    best: tuple[float, int, int, _Taken, int, _Work, int] | None = None
+    for least, place, one, work in sorted(waiting):
+        if best is not None and least > best[0] * pace * _ROUNDING:
             break  # slower even if they filled the device all the time
         under_way = one.most * ROW * (min(one.rows_held, products[0][0]) + min(one.columns_held, columns))
         read = _Read(sizes.bytes_read, under_way)
-        for i, part in enumerate(
-            (parts,) if parts else (1,) if one.tile.is_turned else _parts(sizes, all_work.tiles, machine)
-        ):
-            seconds, busy = _seconds(one, all_work, part, machine, read)
+        tried: tuple[int, ...] = (parts or 1,)
+        may_be_split = not parts and sizes.may_be_split and not one.tile.is_turned
+        split = least / pace + _summing(one, work.tiles, 2, machine) if may_be_split else inf
+        if may_be_split and (best is None or split <= best[0] * _ROUNDING):
+            tried = _parts(products[0][1], work.tiles, sms)
+        for i, part in enumerate(tried):
+            if best is not None and _least(one, work, part, machine) > best[0] * _ROUNDING:
+                continue
+            seconds, busy = _seconds(one, work, part, machine, read)
             if best is None or (seconds, place, i) < best[:3]:
-                best = seconds, place, i, one, part, all_work, busy
+                best = seconds, place, i, one, part, work, busy
     if best is None:
         return None
-    seconds, _, _, one, part, all_work, busy = best
-    summing = _summing(one, all_work.tiles, part, machine)
+    seconds, _, _, one, part, work, busy = best
+    summing = _summing(one, work.tiles, part, machine)
     return Choice(one.tile, max(stages, SMALLEST_RING) if stages else one.most, part, seconds, summing, busy)
 
 
@@ -327,18 +329,14 @@ def tiles_by_residue(sizes: Sizes, tile: Tile) -> list[tuple[int, int]]:
     return [(-(-rows // rows_held), -(-sizes.columns // columns_held)) for rows, _ in sizes.products]
 
 
-def _parts(sizes: Sizes, tiles: int, machine: _Machine) -> Iterator[int]:
+def _parts(depth: int, tiles: int, sms: int) -> tuple[int, ...]:
     """One, and those that give every multiprocessor the same number of pieces."""
-    yield 1
-    if not sizes.may_be_split:
-        return
-    depth = sizes.products[0][1]
-    seen = {1}
+    found = [1]
     for waves in (1, 2, 3):
-        parts = min(waves * machine.sms // tiles, depth, PARTS.maximum)
-        if parts not in seen and parts > 0 and depth >= 2 * parts:
-            seen.add(parts)
-            yield parts
+        parts = min(waves * sms // tiles, depth, PARTS.maximum)
+        if parts > found[-1] and depth >= 2 * parts:
+            found.append(parts)
+    return tuple(found)
 
 
 class _Read(NamedTuple):
@@ -364,6 +362,14 @@ class _Work(NamedTuple):
     tiles: int
     steps: float  # of a tile, in the mean
     empty: int = 0
+
+
+def _work_of(products: tuple[tuple[int, int], ...], rows_held: int, across: int) -> tuple[int, _Work]:
+    """Steps of all tiles that hold so many rows, and the tiles; ``across``: along the columns, in all groups."""
+    tiles = [(-(-rows // rows_held) * across, depth) for rows, depth in products]
+    steps, every = sum([n * depth for n, depth in tiles]), sum([n for n, _ in tiles])
+    count = sum([n for n, depth in tiles if depth]) or every  # of empty ones alone, all are like others
+    return steps, _Work(count, steps / count, every - count)
 
 
 class _Rounds(NamedTuple):
@@ -404,6 +410,15 @@ def _seconds(one: _Taken, work: _Work, parts: int, machine: _Machine, read: _Rea
     seconds = clocks / (machine.clock * _PACE)
     seconds = max(seconds, read.seconds(tiles * parts, blocks, machine)) + _summing(one, tiles, parts, machine)
     return seconds, all_rounds.busy
+
+
+def _least(one: _Taken, work: _Work, parts: int, machine: _Machine) -> float:
+    """A bound below ``_seconds``, in a fourth of its time: what a block multiplies, or all that leaves."""
+    blocks, leaving = one.tile.blocks, one.part if parts > 1 else one.whole
+    rounds = -(-work.tiles * parts // (machine.sms * blocks))
+    multiplying = -(-work.steps // parts) * one.paced * blocks
+    clocks = rounds * (multiplying if multiplying > leaving.all else leaving.all) + _LAST_OUT * leaving.own + _START
+    return clocks / (machine.clock * _PACE) + _summing(one, work.tiles, parts, machine)
 
 
 def _summing(one: _Taken, tiles: int, parts: int, machine: _Machine) -> float:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL, Roles, padded
 from graphdnn.engines.host.convolution_residues import residues_of
+from graphdnn.engines.images import once_for_images
 from graphdnn.engines.once import once
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvolutionOperation
@@ -104,16 +106,21 @@ def gathered_and_plain(roles: Roles) -> tuple[TensorSpec, TensorSpec]:
 @once
 def product_of(op: FusedOp) -> Product:
     assert isinstance(op.anchor, ConvolutionOperation)
+    return Product(Roles.of(op.anchor), *_of_images(op))
+
+
+@once_for_images
+def _of_images(op: FusedOp) -> tuple[Any, ...]:
+    """What the number of images does not change: a product's fields, its roles aside."""
+    assert isinstance(op.anchor, ConvolutionOperation)
     roles = Roles.of(op.anchor)
     p = roles.problem
     ones, zeros = padded((), 1), padded((), 0)
     if roles.direction == "dgrad":
         channels_first = roles.space(roles.output).strides(op.outputs[0])[2] != 1
         residues, spread, pitch = _residues(roles)
-        return Product(
-            roles, residues, p.k, p.c, channels_first,
-            ones, spread, padded(p.output, 1), padded(p.stride, 1), pitch,
-        )  # fmt: skip
+        image, step = padded(p.output, 1), padded(p.stride, 1)
+        return residues, p.k, p.c, channels_first, ones, spread, image, step, pitch
     # A flipped filter (CONVOLUTION) reads tap F-1-f in place of f: the sign of the step and the start change.
     reach = tuple((f - 1) * d if p.flip else 0 for f, d in zip(p.filter, p.dilation, strict=True))
     step = padded(tuple(-d if p.flip else d for d in p.dilation), 0)
@@ -121,10 +128,7 @@ def product_of(op: FusedOp) -> Product:
     whole = Residue(padded(p.output, 1), padded(p.filter, 1), start, zeros, zeros)
     is_wgrad = roles.direction == "wgrad"
     channels_first = is_wgrad or roles.space(roles.output).strides(op.outputs[0])[2] != 1
-    return Product(
-        roles, (whole,), p.c, p.k, channels_first,
-        padded(p.stride, 1), step, padded(p.input, 1), ones, ones,
-    )  # fmt: skip
+    return (whole,), p.c, p.k, channels_first, padded(p.stride, 1), step, padded(p.input, 1), ones, ones
 
 
 def _residues(roles: Roles) -> tuple[tuple[Residue, ...], tuple[int, ...], tuple[int, ...]]:
