@@ -15,7 +15,8 @@ from graphdnn.engines.once import once
 from graphdnn.operations import ConvBackwardData, ConvBackwardFilter, ConvolutionOperation
 from graphdnn.tensors import TensorSpec
 
-SPATIAL = 3
+CHANNELS = 2  # the axis, of the coordinates of images, filters and results
+SPATIAL = 3  # axes at most
 
 
 @dataclass(frozen=True)

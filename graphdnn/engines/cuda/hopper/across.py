@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.generator.convolution_roles import Roles
+from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS, Roles
 from graphdnn.engines.cuda.generator.cost import device_cost, memory_seconds, other_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
@@ -35,7 +35,6 @@ from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import LayoutType
 from graphdnn.fusion.fused import FusedOp
 
-_CHANNELS = 2  # axis of the result's coordinates
 _NEIGHBOURS = 2  # channels of a thread
 _DEPTH = ROW // 4  # channels of a step
 _FILES = ("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_across.cu")
@@ -63,8 +62,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     parameters.maps("plain", [(filter.spec, panels)])
 
     space = flat_space(roles.space(roles.output), is_plane=False)
-    width = min(width_for(space, steps.epilogue_tensors(), _CHANNELS), _NEIGHBOURS)
-    body = Program(op, parameters, space, "t", width=width, vector_axis=_CHANNELS, keeps=True, condition="is_there")
+    width = min(width_for(space, steps.epilogue_tensors(), CHANNELS), _NEIGHBOURS)
+    body = Program(op, parameters, space, "t", width=width, vector_axis=CHANNELS, keeps=True, condition="is_there")
     steps.finish(body, "acc", compute)
     layout = Layout.of(sizes, tile.pixels, tile.channels)
     describe_work(parameters, product, sizes, layout, walks, -(-product.channels // _DEPTH))

@@ -18,6 +18,7 @@ from typing import Any
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.generator.ending import ending_of
 from graphdnn.engines.cuda.generator.engine import cuda_engine
@@ -43,7 +44,6 @@ from graphdnn.enums import DataType, LayoutType
 from graphdnn.fusion.fused import FusedOp
 
 _COLUMNS_OF_A_THREAD = 8
-_CHANNELS = 2  # axis of a result's coordinates
 _BOUND = 0.97  # of what memory takes with one tap, beside engines that copy filters again and again
 _FILES = ("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_halo_patches.cuh")
 
@@ -78,7 +78,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     if residual is not None:
         boxes = residual_patch_map(out_space, residual, tile.tall, tile.wide, spatial)
         parameters.maps("residual", [(residual, boxes)])
-    ending = ending_of(steps, parameters, out_space, _CHANNELS, held, compute, residual=residual)
+    ending = ending_of(steps, parameters, out_space, CHANNELS, held, compute, residual=residual)
     groups, across = tile.groups_of_rows(shape), -(-shape.columns // tile.bn)
     layout = Layout.of(sizes, PANEL * groups * tile.consumers, tile.bn)
     walks = [walk_of(product, residue) for residue in product.residues]

@@ -13,6 +13,7 @@ from math import inf
 from typing import Any
 
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
@@ -37,7 +38,6 @@ from graphdnn.enums import DataType, LayoutType
 from graphdnn.fusion.fused import FusedOp
 
 _NEIGHBOURS, _SUMS_OF_A_THREAD = 8, 4  # columns of a thread that follow each other: exchanged ones, and of its own
-_CHANNELS = 2  # axis of a result's coordinates
 _FILES = (
     "next_launch.cuh",
     "hopper_pipeline.cuh",
@@ -87,8 +87,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     parameters.maps("plain", [(filter.spec, replace(columns, is_rounded=is_rounded))])
 
     out_space = roles.space(roles.output)
-    width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), neighbours)
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, keeps=True, condition="is_there")
+    width = min(width_for(out_space, steps.epilogue_tensors(), CHANNELS), neighbours)
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=CHANNELS, keeps=True, condition="is_there")
     is_narrow = _leaves_rounded(op)
     leaving = STORAGE[roles.output.data_type] if is_narrow else compute
     taken = f"const Rounded<{leaving}, {width}>& acc" if is_narrow else f"const {compute} (&acc)[{width}]"

@@ -10,20 +10,18 @@ from graphdnn.engines.cuda.generator.convolution_needs import (
     problem_need,
     problem_of,
     prologue_need,
-    roles_of,
 )
 from graphdnn.engines.cuda.generator.needs import ROOM
 from graphdnn.engines.cuda.generator.tensor_cores import Pairs
 from graphdnn.engines.cuda.hopper.halo_dgrad_shape import shape_of, walk_through
 from graphdnn.engines.cuda.hopper.halo_dgrad_tiles import TILE, choose
 from graphdnn.engines.cuda.hopper.maps import LIMITS
-from graphdnn.engines.cuda.hopper.needs import product_needs, types_of
+from graphdnn.engines.cuda.hopper.needs import neighbours_need, product_needs, types_of
 from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.engines.engine import Task, image_need, need
 from graphdnn.operations import ConvBackwardData
 from graphdnn.rules import Constraint
 
-_CHANNELS = 2  # axis of a result's coordinates
 _MOST_RESIDUES = 4
 
 
@@ -92,15 +90,7 @@ def dgrad_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
         ),
         prologue_need(prefix, is_convolution),
         ROOM,
-        need(
-            f"{prefix}.layout",
-            "dx.strides",
-            lambda task: roles_of(task).space(roles_of(task).output).strides(task.op.outputs[0])[_CHANNELS],
-            Equals(1),
-            reason="a thread stores neighbouring channels of a pixel",
-            fix="nothing to do: another engine serves results of channels first",
-            when=_is_gradient,
-        ),
+        neighbours_need(prefix, "dx", _is_gradient),
         need(
             f"{prefix}.filter",
             "w.dims",

@@ -8,12 +8,10 @@ from graphdnn.engines.cuda.generator.tensor_cores import Pairs
 from graphdnn.engines.cuda.hopper.flat import is_flat
 from graphdnn.engines.cuda.hopper.halo_shape import shape_of
 from graphdnn.engines.cuda.hopper.halo_tiles import TILE, choose
-from graphdnn.engines.cuda.hopper.needs import is_wgrad, product_needs, types_of
+from graphdnn.engines.cuda.hopper.needs import is_wgrad, neighbours_need, product_needs, types_of
 from graphdnn.engines.cuda.hopper.patch_needs import is_one_walk, patch_needs
 from graphdnn.engines.engine import Task, image_need, kind_need
 from graphdnn.rules import Constraint
-
-_CHANNELS = 2  # axis of a result's coordinates
 
 
 def _fits(task: Task) -> bool:
@@ -51,15 +49,7 @@ def halo_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             volumes=True,
         ),
         prologue_need(prefix, is_convolution),
-        image_need(
-            f"{prefix}.layout",
-            "y.strides",
-            lambda task: roles_of(task).space(roles_of(task).output).strides(task.op.outputs[0])[_CHANNELS],
-            Equals(1),
-            reason="a thread stores neighbouring channels of a pixel",
-            fix="nothing to do: another engine serves results of channels first",
-            when=_is_pixels,
-        ),
+        neighbours_need(prefix, "y", _is_pixels),
         image_need(
             f"{prefix}.filter",
             "w.dims",

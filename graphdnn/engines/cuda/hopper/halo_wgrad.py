@@ -11,6 +11,7 @@ from __future__ import annotations
 from math import inf, prod
 
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.generator.ending import ending_of
 from graphdnn.engines.cuda.generator.engine import cuda_engine
@@ -36,7 +37,6 @@ from graphdnn.enums import KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 
 _NEIGHBOURS = 8  # columns of a thread that follow each other
-_CHANNELS = 2  # axis of the result's coordinates
 _BYTES = 2  # of an element
 _FILES = (
     "next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_parts.cuh",
@@ -57,7 +57,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     parameters.maps("gathered", [(image.spec, patch_map(image, *tile.reached(shape), row, spatial))])
     parameters.maps("plain", [(gradient.spec, patch_map(gradient, tile.tall, tile.wide, spatial=spatial))])
 
-    ending = ending_of(steps, parameters, roles.space(roles.output), _CHANNELS, _NEIGHBOURS, "float")
+    ending = ending_of(steps, parameters, roles.space(roles.output), CHANNELS, _NEIGHBOURS, "float")
     blocks, layout, taps = -(-shape.channels // PANEL), Layout.of(sizes, PANEL, PANEL), Taps.of(product)
     walks = [walk_of(product, residue) for residue in product.residues]
     describe_work(parameters, product, sizes, layout, walks, blocks, units=shape.deep * shape.tap_count * blocks)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.generator.ending import ending_of
 from graphdnn.engines.cuda.generator.engine import cuda_engine
@@ -46,7 +47,6 @@ from graphdnn.enums import LayoutType
 from graphdnn.fusion.fused import FusedOp
 
 _COLUMNS_OF_A_THREAD = 8
-_CHANNELS = 2  # axis of a result's coordinates
 _FILES = ("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_held.cu")
 
 
@@ -68,7 +68,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     parameters.maps("gathered", [(image.spec, for_images(pixels, roles.problem.n))])
     parameters.maps("plain", [(filter.spec, columns)])
 
-    ending = ending_of(steps, parameters, (_result_space,), _CHANNELS, held, compute)
+    ending = ending_of(steps, parameters, (_result_space,), CHANNELS, held, compute)
     layout = Layout.of(sizes, PANEL, tile.bn)
     blocks = -(-product.channels * image.size // ROW)
     describe_work(parameters, product, sizes, layout, (), blocks, filter.tap_stride, known=taps_of(op))

@@ -9,18 +9,16 @@ from graphdnn.engines.cuda.generator.convolution_needs import (
     problem_need,
     problem_of,
     prologue_need,
-    roles_of,
 )
 from graphdnn.engines.cuda.generator.tensor_cores import EXACT_PAIRS
 from graphdnn.engines.cuda.hopper.held_shape import shape_of
 from graphdnn.engines.cuda.hopper.held_tiles import TILE, choose
-from graphdnn.engines.cuda.hopper.needs import one_walk_needs, product_needs, types_of
+from graphdnn.engines.cuda.hopper.needs import neighbours_need, one_walk_needs, product_needs, types_of
 from graphdnn.engines.engine import Task, image_need
 from graphdnn.operations import ConvForward
 from graphdnn.rules import Constraint
 
 _NAME = "cuda_hopper_held"
-_CHANNELS = 2  # axis of a result's coordinates
 
 
 def _is_multiplied(task: Task) -> bool:
@@ -58,15 +56,7 @@ NEEDS: tuple[Constraint, ...] = (
     ),
     prologue_need(_NAME, is_convolution),
     *one_walk_needs(_NAME, _is_forward),
-    image_need(
-        f"{_NAME}.layout",
-        "y.strides",
-        lambda task: roles_of(task).space(roles_of(task).output).strides(task.op.outputs[0])[_CHANNELS],
-        Equals(1),
-        reason="a thread stores neighbouring channels of a pixel",
-        fix="nothing to do: another engine serves results of channels first",
-        when=_is_forward,
-    ),
+    neighbours_need(_NAME, "y", _is_forward),
     image_need(
         f"{_NAME}.filter",
         "w.dims",

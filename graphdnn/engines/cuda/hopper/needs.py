@@ -14,7 +14,7 @@ from graphdnn.engines.cuda.generator.convolution_needs import (
     prologue_need,
     roles_of,
 )
-from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL, Roles
+from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS, SPATIAL, Roles
 from graphdnn.engines.cuda.generator.needs import ROOM
 from graphdnn.engines.cuda.generator.tensor_cores import INTEGERS, Pairs
 from graphdnn.engines.cuda.hopper.maps import LIMITS, LONGEST_STEP, walk_of
@@ -148,6 +148,19 @@ def one_walk_needs(prefix: str, condition: Condition) -> tuple[Constraint, ...]:
             fix="nothing to do: another engine serves it",
             when=condition,
         ),
+    )
+
+
+def neighbours_need(prefix: str, result: str, condition: Condition) -> Constraint:
+    """Of engines whose results leave by channels; ``result``: its port."""
+    return image_need(
+        f"{prefix}.layout",
+        f"{result}.strides",
+        lambda task: roles_of(task).space(roles_of(task).output).strides(task.op.outputs[0])[CHANNELS],
+        Equals(1),
+        reason="a thread stores neighbouring channels of a pixel",
+        fix="nothing to do: another engine serves results of channels first",
+        when=condition,
     )
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
@@ -45,7 +46,6 @@ from graphdnn.enums import KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 
 _NEIGHBOURS = {1: 8, 2: 8, 4: 4, 8: 2}  # columns of a thread that follow each other, by the bytes of a result
-_CHANNELS = 2  # the axis, of the coordinates of images
 _FILES = (
     "next_launch.cuh", "planes.cuh", "ldmatrix.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh",
     *PARTS_FILES, "hopper_planes.cuh",
@@ -97,8 +97,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     parameters.maps("gathered", [(image.spec, one) for one in maps])
     parameters.maps("plain", [(kept, planes.map(tile.bn))])
     out_space = roles.space(roles.output)
-    width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), neighbours)
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, keeps=True, condition="is_there")
+    width = min(width_for(out_space, steps.epilogue_tensors(), CHANNELS), neighbours)
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=CHANNELS, keeps=True, condition="is_there")
     steps.finish(body, "acc", compute)
     describe_work(parameters, product, sizes, layout, walks, planes.blocks)
     parameters.integer("filter_rows", planes.padded_rows)

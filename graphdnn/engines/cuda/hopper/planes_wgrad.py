@@ -17,7 +17,7 @@ from graphdnn.checks import Equals
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_needs import is_convolution, problem_of, prologue_need
-from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL
+from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS, SPATIAL
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
@@ -45,7 +45,6 @@ from graphdnn.multiprocessor import RESERVED
 from graphdnn.rules import Constraint
 
 _NEIGHBOURS = 8  # columns of a thread that follow each other
-_CHANNELS = 2  # axis of the result's coordinates
 _KEPT = RESERVED + 256  # bytes of shared memory
 _MOST_STAGES = 8
 _GROUP = 8  # channels of a group are a multiple: 16 bytes of a plane
@@ -188,8 +187,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf)
         "plain", [(one, gradient.map(one, p.spatial, still, (1,) * SPATIAL, choice.deep)) for one in of_gradient]
     )
     out_space = roles.space(roles.output)
-    width = min(width_for(out_space, steps.epilogue_tensors(), _CHANNELS), _NEIGHBOURS)
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=_CHANNELS, keeps=True, condition="is_there")
+    width = min(width_for(out_space, steps.epilogue_tensors(), CHANNELS), _NEIGHBOURS)
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=CHANNELS, keeps=True, condition="is_there")
     steps.finish(body, "acc", compute)
     blocks = -(-product.channels // PANEL)
     describe_work(parameters, product, sizes, layout, [walk], blocks, 0, prod(residue.taps) * blocks)

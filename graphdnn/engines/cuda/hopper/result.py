@@ -7,7 +7,7 @@ from math import prod
 
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL
+from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS, SPATIAL
 from graphdnn.engines.cuda.generator.space import Space, is_addressable
 from graphdnn.engines.cuda.hopper.halo_tiles import BOX_ROW
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT, LARGEST_STRIDE
@@ -16,7 +16,6 @@ from graphdnn.engines.cuda.simt.implicit_product import Product
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.tensors import TensorSpec
 
-_CHANNELS = 2  # axis of the result's coordinates
 _MOST_BYTES = 4  # of an element
 
 
@@ -61,7 +60,7 @@ def streamed_residual(op: FusedOp, product: Product) -> TensorSpec | None:
         if spec.uid not in inputs or spec.elements < product.roles.output.elements or not is_addressable(spec):
             continue
         size, pitch = ELEMENTS[spec.data_type].bytes, _pitch(space, spec)
-        if size > _MOST_BYTES or space.strides(spec)[_CHANNELS] != 1 or not lies_in_row(*pixels_of(space, spec)):
+        if size > _MOST_BYTES or space.strides(spec)[CHANNELS] != 1 or not lies_in_row(*pixels_of(space, spec)):
             continue
         if spec.byte_alignment % ALIGNMENT or pitch * size % ALIGNMENT or pitch * size >= LARGEST_STRIDE:
             continue
@@ -90,7 +89,7 @@ def residual_map(product: Product, spec: TensorSpec, rows: int) -> TensorMap:
     space, size = product.roles.space(product.roles.output), ELEMENTS[spec.data_type].bytes
     pitch = _pitch(space, spec) * size or ALIGNMENT
     pixels = prod(pixels_of(space, spec)[1])
-    return TensorMap(spec.data_type, (space.sizes[_CHANNELS], 1, pixels), (pitch, pitch), box=(ROW // size, 1, rows))
+    return TensorMap(spec.data_type, (space.sizes[CHANNELS], 1, pixels), (pitch, pitch), box=(ROW // size, 1, rows))
 
 
 def residual_patch_map(space: Space, spec: TensorSpec, lines: int, pixels: int, spatial: int) -> TensorMap:
@@ -101,7 +100,7 @@ def residual_patch_map(space: Space, spec: TensorSpec, lines: int, pixels: int, 
     outer = (4, 3, 0) if spatial == SPATIAL else (4, 0)
     return TensorMap(
         spec.data_type,
-        tuple(space.sizes[d] for d in (_CHANNELS, 5, *outer)),
+        tuple(space.sizes[d] for d in (CHANNELS, 5, *outer)),
         tuple(strides[d] * size or ALIGNMENT for d in (5, *outer)),
         box=(BOX_ROW // size, pixels, lines, *(1 for _ in outer[1:])),
         row=0,

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_needs import coordinates_need
-from graphdnn.engines.cuda.generator.convolution_roles import Roles
+from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS, Roles
 from graphdnn.engines.cuda.generator.cost import device_cost, least_seconds, other_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
@@ -60,7 +60,6 @@ _PIXEL, _FILTER = 0, 2  # as in the kernel's text
 _INT_MAX = 2**31 - 1
 _VECTOR_BYTES = 16
 _QUAD = 4  # bytes that are multiplied and added at once
-_CHANNELS = 2  # axis of the coordinates of images and filters
 
 
 def _staged(gathered: DataType, plain: DataType, compute: str) -> str:
@@ -152,9 +151,9 @@ def _width(plan: _Plan, space: Space, spec: TensorSpec, axis: int) -> int:
 def _gathered_access(plan: _Plan) -> _Access:
     space, prologue, is_wgrad = plan.gathered_space, plan.op.prologue, plan.product.is_wgrad
     if plan.has_prologue:
-        width = min(4, width_for(space, fused_inputs(prologue), _CHANNELS)) if prologue else 1
+        width = min(4, width_for(space, fused_inputs(prologue), CHANNELS)) if prologue else 1
     else:
-        width = _width(plan, space, plan.gathered, _CHANNELS) if is_addressable(plan.gathered) else 1
+        width = _width(plan, space, plan.gathered, CHANNELS) if is_addressable(plan.gathered) else 1
     return _Access(width, not is_wgrad if width > 1 or plan.quads else is_wgrad)
 
 
@@ -163,7 +162,7 @@ def _plain_access(plan: _Plan) -> _Access:
     direction = plan.roles.direction
     if plan.quads:
         return _Access(_width(plan, plan.plain_space, plan.plain, _summed_axis(plan.roles)), True)
-    width, along_k = _width(plan, plan.plain_space, plan.plain, _CHANNELS), direction == "fprop"
+    width, along_k = _width(plan, plan.plain_space, plan.plain, CHANNELS), direction == "fprop"
     if width == 1 and direction != "wgrad":  # w along k
         width, along_k = _width(plan, plan.plain_space, plan.plain, 1), direction == "dgrad"
     return _Access(width, along_k if width > 1 else _is_contiguous(plan.plain_strides, plan.product))
@@ -179,7 +178,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
     of_gathered, of_plain = _gathered_access(plan), _plain_access(plan)
     program = None
     if plan.has_prologue:
-        program = Program(op, parameters, x_space, "x", width=of_gathered.width, vector_axis=_CHANNELS)
+        program = Program(op, parameters, x_space, "x", width=of_gathered.width, vector_axis=CHANNELS)
         program.apply(op.prologue)
         program.result("value", gathered, plan.staged)
 
