@@ -48,8 +48,10 @@ def channels_last_strides(dims: Sequence[int]) -> tuple[int, ...]:
 
 
 def stride_order(dims: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
-    """Axes from outermost to innermost in memory; axes of extent 1 keep their place."""
-    return tuple(sorted(range(len(dims)), key=lambda axis: (-strides[axis], axis)))
+    """Axes from outermost to innermost in memory. Of axes with one stride, those of extent 1 are inside: one channel of
+    an image with channels last has the stride of its pixels.
+    """
+    return tuple(sorted(range(len(dims)), key=lambda axis: (-strides[axis], dims[axis] == 1, axis)))
 
 
 def may_overlap(dims: Sequence[int], strides: Sequence[int]) -> bool:

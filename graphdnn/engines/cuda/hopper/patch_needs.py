@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from graphdnn.checks import AtLeast, Equals, OneOf
 from graphdnn.engines.cuda.generator.convolution_needs import (
     Condition,
@@ -69,13 +71,13 @@ def patch_needs(
             when=when,
             attribute=filters,
         ),
-        problem_need(
-            prefix,
-            "taps",
+        image_need(
+            f"{prefix}.taps",
+            filters,
+            lambda task: prod(problem_of(task).filter[-2:]),
             AtLeast(2),
-            reason="one tap shares what is copied with no other",
+            reason="one tap of a plane shares what is copied with no other",
             fix="nothing to do: another engine serves filters of one tap",
             when=lambda task: when(task) and shares(task),
-            attribute=filters,
         ),
     )

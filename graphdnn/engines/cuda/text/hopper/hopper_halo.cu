@@ -74,17 +74,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                 #pragma unroll 1
                 for (int piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
                     copies.begin(piece / columns * IN_STAGE, piece % columns * BN);
-                    for (int block = 0; block < blocks; ++block)
+                    for (int block = 0; block < blocks; ++block) {
+                        const Block from = block_of(p, block);  // divisions, not for each tap
                         #pragma unroll 1
                         for (int tap = 0; tap < TAPS; ++tap) {
                             await_phase(empty_filter + 8 * next.stage, next.parity ^ 1);
                             announce(full_filter + 8 * next.stage, B_BYTES);
                             copy_filter(
-                                p, filters + next.stage * B_BYTES, full_filter + 8 * next.stage, block, tap, piece % columns * BN
+                                p, filters + next.stage * B_BYTES, full_filter + 8 * next.stage, from, tap, piece % columns * BN
                             );
                             next.advance();
                             copies.step(p, block * TAPS + tap, blocks / 2 * TAPS);
                         }
+                    }
                     copies.end(p);
                 }
             }
@@ -148,11 +150,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
             for (int block = 0; block < BN / 32; ++block) keep_piece(p, piece_of(p, w, any, block, 0), held[block]);
         }
         // The first of the slices side by side has met all that it is a sum of; the others move on, and another one begins.
-        [[maybe_unused]] const auto leave_slice = [&](int patch, int block) {
+        [[maybe_unused]] const auto leave_slice = [&](int patch, int slice) {
             #pragma unroll
             for (int j = 0; j < MI; ++j) {
                 pin(sum[j]);
-                const Rows rows = rows_of_patch(p, patch, j, block_of(p, block).slice - (DEEP - 1));
+                const Rows rows = rows_of_patch(p, patch, j, slice);
                 #pragma unroll
                 for (int block = 0; block < BN / 32; ++block)
                     leave_block(p, Work{}, rows, block, sum[j] + block * 16, held[block], KEEPS_ALL, [](Held&, int, int) {});
@@ -172,10 +174,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
             #pragma unroll 1
             for (int block = 0; block < blocks; ++block) {
                 const int stage = ring + turn.stage;
+                const Block from = block_of(p, block);
+                const bool is_end = is_last(p, from);
                 await_phase(full + 8 * stage, turn.parity);
                 const matrix_t a = pixels_at(patches + (RESIDENT ? stage : stage * IN_STAGE + consumer * PATCHES) * PATCH_BYTES);
                 if constexpr (RESIDENT) {
-                    const int in_filter = DEEP == 1 ? block : block_of(p, block).channels;
+                    const int in_filter = DEEP == 1 ? block : from.channels;
                     const matrix_t b = filters_at(filters + in_filter * (TAPS * DEEP * B_BYTES));
                     #pragma unroll
                     for (int j = 0; j < MI; ++j) pin(sum[j]);
@@ -185,14 +189,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                         #pragma unroll
                         for (int s = 0; s < TAPS_W; ++s)
                             multiply_tap(
-                                sum, a, b + (r * TAPS_W + s) * (DEEP * B_BYTES >> 4), r * STEP_H * PITCH + s * STEP_W, is_last(p, block),
+                                sum, a, b + (r * TAPS_W + s) * (DEEP * B_BYTES >> 4), r * STEP_H * PITCH + s * STEP_W, is_end,
                                 BEGUN_BY_PRODUCTS && r == 0 && s == 0 ? block : 1
                             );
                     products_end();
                     if constexpr (DEEP > 1) {
                         await_products<0>();
                         if (is_first) arrive(empty + 8 * stage);
-                        if (is_last(p, block)) leave_slice(patch, block);
+                        if (is_end) leave_slice(patch, from.slice - (DEEP - 1));
                     } else {
                         await_products<1>();
                         if (previous >= 0 && is_first) arrive(empty + 8 * previous);
@@ -207,7 +211,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                             #pragma unroll
                             for (int j = 0; j < MI; ++j) pin(sum[j]);
                             products_begin();
-                            multiply_tap(sum, a, b, r * STEP_H * PITCH + s * STEP_W, is_last(p, block), 1);
+                            multiply_tap(sum, a, b, r * STEP_H * PITCH + s * STEP_W, is_end, 1);
                             products_end();
                             if (RESIDUAL_BYTES > 0 && r == 0 && s == 0 && block == blocks / 2) {
                                 await_products<0>();

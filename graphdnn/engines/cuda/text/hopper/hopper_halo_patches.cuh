@@ -107,7 +107,7 @@ __device__ __forceinline__ Block block_of(const Params& p, int number) {
     return found;
 }
 // Whether its channels are the last ones, which may be few.
-__device__ __forceinline__ bool is_last(const Params& p, int block) { return block_of(p, block).channels + 1 == (int)p.channel_blocks; }
+__device__ __forceinline__ bool is_last(const Params& p, const Block& block) { return block.channels + 1 == (int)p.channel_blocks; }
 
 __device__ __forceinline__ void copy_patch(const Params& p, shared_t to, shared_t barrier, int number, int patch) {
     const Corner corner = corner_of(p, patch);
@@ -122,12 +122,12 @@ __device__ __forceinline__ void copy_patch(const Params& p, shared_t to, shared_
 }
 
 // BN columns of one tap, 128 bytes of channels deep.
-__device__ __forceinline__ void copy_filter(const Params& p, shared_t to, shared_t barrier, int number, int tap, int column) {
-    const int r = tap / TAPS_W, s = tap - r * TAPS_W;
-    const Block found = block_of(p, number);
+__device__ __forceinline__ void copy_filter(
+    const Params& p, shared_t to, shared_t barrier, const Block& from, int tap, int column
+) {
+    const int r = tap / TAPS_W, s = tap - r * TAPS_W, block = from.channels;
     const int in_filter =
-        (int)p.tap_first + found.slice * (int)p.tap_pace[0] + r * (int)p.tap_pace[1] + s * (int)p.tap_pace[2];
-    const int block = found.channels;
+        (int)p.tap_first + from.slice * (int)p.tap_pace[0] + r * (int)p.tap_pace[1] + s * (int)p.tap_pace[2];
     if constexpr (ACROSS_FILTER) {
         #pragma unroll
         for (int j = 0; j < PANELS; ++j)
@@ -149,6 +149,6 @@ __device__ __forceinline__ void copy_filters(const Params& p, shared_t to, share
         const int number = i / TAPS, tap = i % TAPS;
         const Block block = block_of(p, number);
         const int place = DEEP == 1 ? i : (block.channels * TAPS + tap) * DEEP + DEEP - 1 - block.slice;
-        copy_filter(p, to + place * B_BYTES, barrier, number, tap, 0);
+        copy_filter(p, to + place * B_BYTES, barrier, block, tap, 0);
     }
 }
