@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.hopper.machine import Machine
 from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW, Sizes
 from graphdnn.engines.engine import Knob, Knobs
-from graphdnn.enums import DataType, KnobType
+from graphdnn.enums import KnobType
 from graphdnn.multiprocessor import RESERVED
 
 _KEPT = RESERVED + 256  # bytes of shared memory: the system's, and what is left of barriers
@@ -90,13 +91,13 @@ class Choice:
 
 def choose(sizes: Sizes, device: DeviceSpec, knobs: Knobs, memory: float) -> Choice:
     """``memory``: seconds that no tile is below; of those that come to no more, the first."""
-    clock = device.rate(DataType.HALF) / (device.sm_count * 4096)
-    return _fastest(sizes, device.sm_count, clock, device.shared_memory, knobs[TILE.type], memory)
+    return _fastest(sizes, Machine.of(device), knobs[TILE.type], memory)
 
 
 @lru_cache(maxsize=256)
-def _fastest(sizes: Sizes, sms: int, clock: float, shared_memory: int, number: int, memory: float) -> Choice:
+def _fastest(sizes: Sizes, machine: Machine, number: int, memory: float) -> Choice:
     filled = [tile for tile in TILES if tile.channels - PANEL < sizes.columns]
     tiles = [TILES[number - 1]] if number else filled
+    sms, clock = machine.sms, machine.clock
     chosen = min(tiles, key=lambda tile: max(memory, tile.seconds(sizes, sms, clock)))
-    return Choice(chosen, chosen.stages(shared_memory), chosen.seconds(sizes, sms, clock))
+    return Choice(chosen, chosen.stages(machine.shared_memory), chosen.seconds(sizes, sms, clock))

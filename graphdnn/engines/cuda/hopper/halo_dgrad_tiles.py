@@ -7,9 +7,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.hopper.machine import Machine
 from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW
 from graphdnn.engines.engine import Knob, Knobs
-from graphdnn.enums import DataType, KnobType
+from graphdnn.enums import KnobType
 from graphdnn.multiprocessor import RESERVED
 
 _KEPT = RESERVED + 64  # bytes of shared memory: the system's, and what aligns barriers
@@ -124,12 +125,6 @@ def _takes_turns(tile: Tile, shape: Shape, stages: int) -> bool:
     return 2 * stages > shape.blocks * tile.copies(shape)
 
 
-class _Machine(NamedTuple):
-    sms: int
-    clock: float
-    shared_memory: int
-
-
 def blocks_of(shape: Shape, tile: Tile, sms: int) -> int:
     """In a launch: as many for each tile of columns."""
     across = -(-shape.columns // tile.bn)
@@ -138,13 +133,12 @@ def blocks_of(shape: Shape, tile: Tile, sms: int) -> int:
 
 def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
     """The fastest that fits; a tile that was asked for and does not gives way to it. None if none fits."""
-    clock = device.rate(DataType.HALF) / (device.sm_count * 4096)
-    machine = _Machine(device.sm_count, clock, device.shared_memory)
+    machine = Machine.of(device)
     return _fastest(shape, machine, knobs[TILE.type]) or _fastest(shape, machine, 0)
 
 
 @lru_cache(maxsize=1024)
-def _fastest(shape: Shape, machine: _Machine, number: int) -> Choice | None:
+def _fastest(shape: Shape, machine: Machine, number: int) -> Choice | None:
     tiles = [tile for tile in ((TILES[number - 1],) if number else TILES) if tile.fits(shape, machine.shared_memory)]
     if not tiles:
         return None
@@ -153,7 +147,7 @@ def _fastest(shape: Shape, machine: _Machine, number: int) -> Choice | None:
     return Choice(tile, tile.stages(shape, machine.shared_memory), seconds)
 
 
-def _clocks(shape: Shape, tile: Tile, machine: _Machine) -> float:
+def _clocks(shape: Shape, tile: Tile, machine: Machine) -> float:
     rows, columns = PANEL * _STEP, tile.bn * _STEP  # bytes that a step of a product reads
     if tile.is_held:
         read = (shape.meetings * rows + shape.taps * columns) / _HELD_READ

@@ -8,9 +8,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.hopper.machine import Machine
 from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW, SLICE
 from graphdnn.engines.engine import Knob, Knobs
-from graphdnn.enums import DataType, KnobType
+from graphdnn.enums import KnobType
 from graphdnn.multiprocessor import RESERVED
 
 _KEPT = RESERVED + 256  # bytes of shared memory: the system's, and barriers
@@ -198,16 +199,9 @@ class Choice:
         return stages + _BARRIERS * (rings * self.stages + self.filters) + tile.residual_bytes(shape)
 
 
-class _Machine(NamedTuple):
-    sms: int
-    clock: float
-    shared_memory: int
-
-
 def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
     """The fastest that fits; a patch that was asked for and does not gives way to it. None if none fits."""
-    clock = device.rate(DataType.HALF) / (device.sm_count * 4096)
-    machine = _Machine(device.sm_count, clock, device.shared_memory)
+    machine = Machine.of(device)
     return _fastest(shape, machine, knobs[TILE.type]) or _fastest(shape, machine, 0)
 
 
@@ -217,7 +211,7 @@ def _widest(shape: Shape) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _fastest(shape: Shape, machine: _Machine, number: int) -> Choice | None:
+def _fastest(shape: Shape, machine: Machine, number: int) -> Choice | None:
     best: tuple[float, int, _Held] | None = None
     kind = shape._replace(images=1, pixels=(1, 1), slices_out=1)
     for held in _fitting(kind, machine.shared_memory, number):

@@ -9,9 +9,10 @@ from math import prod
 from typing import NamedTuple
 
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.hopper.machine import Machine
 from graphdnn.engines.cuda.hopper.tiles import ROW
 from graphdnn.engines.engine import Knob, Knobs
-from graphdnn.enums import DataType, KnobType
+from graphdnn.enums import KnobType
 from graphdnn.multiprocessor import RESERVED
 
 _KEPT = RESERVED + 256  # bytes of shared memory: the system's, and barriers
@@ -119,14 +120,6 @@ class Choice(NamedTuple):
     seconds: float
 
 
-class _Machine(NamedTuple):
-    sms: int
-    clock: float
-    shared_memory: int
-    bandwidth: float
-    launch: float
-
-
 def registers(lines: int) -> tuple[int, int]:
     """Of a thread that multiplies and of one that copies, for so many lines of taps."""
     return {1: (240, 56), 2: (232, 40), 3: (160, 24)}[lines]
@@ -134,14 +127,13 @@ def registers(lines: int) -> tuple[int, int]:
 
 def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
     """The fastest that serves; a patch that was asked for and does not gives way to it. None if none does."""
-    clock = device.rate(DataType.HALF) / (device.sm_count * 4096)
-    machine = _Machine(device.sm_count, clock, device.shared_memory, device.bandwidth, device.launch)
+    machine = Machine.of(device)
     asked = knobs[PARTS.type]
     return _fastest(shape, machine, knobs[TILE.type], asked) or _fastest(shape, machine, 0, asked)
 
 
 @lru_cache(maxsize=1024)
-def _fastest(shape: Shape, machine: _Machine, number: int, asked: int) -> Choice | None:
+def _fastest(shape: Shape, machine: Machine, number: int, asked: int) -> Choice | None:
     best: Choice | None = None
     for held in _fitting(shape._replace(images=1, pixels=(1, 1)), machine.shared_memory, number):
         if not held.tile.is_whole(shape):
@@ -175,7 +167,7 @@ class _Held(NamedTuple):
         leaving = sums * kind.result_bytes / _LEAVING
         return cls(tile, tile.stages(kind, shared_memory), prod(tile.shares(kind)), patch, sums, leaving)
 
-    def seconds(self, whole: int, parts: int, patches: int, machine: _Machine) -> float:
+    def seconds(self, whole: int, parts: int, patches: int, machine: Machine) -> float:
         rest = self.shares - whole
         clocks = -(-whole // machine.sms) * (patches * self.patch + self.leaving + _TILE)
         part = -(-patches // parts) * self.patch + self.sums * 4 / _LEAVING + _TILE

@@ -7,9 +7,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.hopper.machine import Machine
 from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW, SLICE
 from graphdnn.engines.engine import Knob, Knobs
-from graphdnn.enums import DataType, KnobType
+from graphdnn.enums import KnobType
 from graphdnn.multiprocessor import RESERVED
 
 _KEPT = RESERVED + 256  # bytes of shared memory: the system's, and what is left of barriers
@@ -92,17 +93,17 @@ class Choice:
 
 def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
     """The fastest that fits; a tile that was asked for and does not gives way to it. None if none fits."""
-    clock = device.rate(DataType.HALF) / (device.sm_count * 4096)
-    machine = device.sm_count, clock * _PACE, device.shared_memory, device.bandwidth
-    return _fastest(shape, *machine, knobs[TILE.type]) or _fastest(shape, *machine, 0)
+    machine = Machine.of(device)
+    return _fastest(shape, machine, knobs[TILE.type]) or _fastest(shape, machine, 0)
 
 
 @lru_cache(maxsize=256)
-def _fastest(shape: Shape, sms: int, clock: float, shared_memory: int, bandwidth: float, number: int) -> Choice | None:
-    fitting = _fitting(shape._replace(rows=0, moved_bytes=0), sms, shared_memory, number)
+def _fastest(shape: Shape, machine: Machine, number: int) -> Choice | None:
+    fitting = _fitting(shape._replace(rows=0, moved_bytes=0), machine.sms, machine.shared_memory, number)
     if not fitting:
         return None
-    memory = shape.moved_bytes / bandwidth * clock * _MEMORY
+    clock = machine.clock * _PACE
+    memory = shape.moved_bytes / machine.bandwidth * clock * _MEMORY
     clocks = [one.clocks(shape.rows, memory) for one in fitting]
     least = min(clocks)
     best = fitting[clocks.index(least)]

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.hopper.machine import Machine
 from graphdnn.engines.cuda.hopper.planes_kinds import Kind
 from graphdnn.engines.cuda.hopper.tiles import SMALLEST_RING, Sizes, summing_seconds
 from graphdnn.engines.engine import Knob, Knobs
@@ -85,18 +86,9 @@ class Choice(NamedTuple):
     seconds: float
 
 
-class _Machine(NamedTuple):
-    sms: int
-    clock: float
-    shared_memory: int
-    bandwidth: float
-    launch: float
-
-
 def choose(kind: Kind, sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
     """The fastest of the allowed tiles and parts. What does not fit gives way to what is chosen by the shape."""
-    clock = device.rate(DataType.HALF) / (device.sm_count * 4096)
-    machine = _Machine(device.sm_count, clock, device.shared_memory, device.bandwidth, device.launch)
+    machine = Machine.of(device)
     asked = knobs[TILE.type], knobs[STAGES.type], knobs[PARTS.type]
     found = _fastest(kind, sizes, machine, *asked) or _fastest(kind, sizes, machine, 0, 0, asked[2])
     assert found is not None, "the smallest tile fits every device that has the instructions"
@@ -104,7 +96,7 @@ def choose(kind: Kind, sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice
 
 
 @lru_cache(maxsize=1024)
-def _fastest(kind: Kind, sizes: Sizes, machine: _Machine, number: int, stages: int, parts: int) -> Choice | None:
+def _fastest(kind: Kind, sizes: Sizes, machine: Machine, number: int, stages: int, parts: int) -> Choice | None:
     found = []
     for tile in (TILES[number - 1],) if number else TILES:
         most = tile.stages(kind, machine.shared_memory)
@@ -136,7 +128,7 @@ def tiles_of(sizes: Sizes, tile: Tile) -> int:
     return sum(-(-rows // tile.bm) for rows, _ in sizes.products) * across * sizes.groups
 
 
-def _parts(sizes: Sizes, tile: Tile, machine: _Machine) -> Iterator[int]:
+def _parts(sizes: Sizes, tile: Tile, machine: Machine) -> Iterator[int]:
     yield 1
     if len(sizes.products) > 1:
         return
@@ -147,7 +139,7 @@ def _parts(sizes: Sizes, tile: Tile, machine: _Machine) -> Iterator[int]:
             yield parts
 
 
-def _seconds(kind: Kind, sizes: Sizes, tile: Tile, parts: int, machine: _Machine) -> float:
+def _seconds(kind: Kind, sizes: Sizes, tile: Tile, parts: int, machine: Machine) -> float:
     """Clocks that were fitted to measured tiles (70 of fp32 within 5 %): a stage is copied at 32.5 bytes a clock,
     results leave at 17; splitting blocks of k and adding sums of floats are partly hidden, waiting for sums that are
     turned is not.

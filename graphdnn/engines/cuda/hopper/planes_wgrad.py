@@ -28,6 +28,7 @@ from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
 from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.image_planes import ImagePlanes
+from graphdnn.engines.cuda.hopper.machine import Machine
 from graphdnn.engines.cuda.hopper.maps import Walk, walk_of
 from graphdnn.engines.cuda.hopper.needs import capability_need, is_wgrad, one_walk_needs, types_and_sum, wgrad_need
 from graphdnn.engines.cuda.hopper.operands import operands
@@ -93,14 +94,6 @@ PARTS = Knob(KnobType.SPLIT_K, 0, 128, 1, 0, "parts of the sum, computed side by
 SchemeOf = Callable[[FusedOp], Scheme]
 
 
-class _Machine(NamedTuple):
-    sms: int
-    clock: float
-    shared_memory: int
-    bandwidth: float
-    launch: float
-
-
 class Choice(NamedTuple):
     tile: Tile
     deep: int
@@ -111,8 +104,7 @@ class Choice(NamedTuple):
 
 def choose(scheme: Scheme, sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
     """The fastest of the allowed tiles and parts. What does not fit gives way to what is chosen by the shape."""
-    clock = device.rate(DataType.HALF) / (device.sm_count * 4096)
-    machine = _Machine(device.sm_count, clock, device.shared_memory, device.bandwidth, device.launch)
+    machine = Machine.of(device)
     asked = knobs[TILE.type], knobs[PARTS.type]
     found = _fastest(scheme, sizes, machine, *asked) or _fastest(scheme, sizes, machine, 0, asked[1])
     assert found is not None, "the smallest tile fits every device that has the instructions"
@@ -120,7 +112,7 @@ def choose(scheme: Scheme, sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Ch
 
 
 @lru_cache(maxsize=256)
-def _fastest(scheme: Scheme, sizes: Sizes, machine: _Machine, number: int, parts: int) -> Choice | None:
+def _fastest(scheme: Scheme, sizes: Sizes, machine: Machine, number: int, parts: int) -> Choice | None:
     found = []
     least = (
         -(-sizes.products[0][1] * PANEL // scheme.longest) if scheme.longest else 1
@@ -139,7 +131,7 @@ def _tiles(sizes: Sizes, tile: Tile) -> int:
     return -(-rows // tile.bm) * -(-sizes.columns // tile.bn) * sizes.groups
 
 
-def _parts(sizes: Sizes, tile: Tile, machine: _Machine) -> Iterator[int]:
+def _parts(sizes: Sizes, tile: Tile, machine: Machine) -> Iterator[int]:
     yield 1
     tiles, depth = _tiles(sizes, tile), sizes.products[0][1]
     for waves in (1, 2, 3):
@@ -148,7 +140,7 @@ def _parts(sizes: Sizes, tile: Tile, machine: _Machine) -> Iterator[int]:
             yield parts
 
 
-def _seconds(scheme: Scheme, sizes: Sizes, tile: Tile, parts: int, machine: _Machine) -> float:
+def _seconds(scheme: Scheme, sizes: Sizes, tile: Tile, parts: int, machine: Machine) -> float:
     """As planes_tiles.py counts; 4 % from what tiles of VGG's layer take on an H200, 15 % with three planes."""
     multiplying = scheme.pace * scheme.products * 4 * tile.bn / 2 * tile.consumers
     step = max(multiplying, tile.stage_bytes(scheme.planes, PANEL) / 60) + 20

@@ -8,8 +8,9 @@ from math import inf
 from typing import NamedTuple
 
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.hopper.machine import Machine
 from graphdnn.engines.engine import Knob, Knobs
-from graphdnn.enums import DataType, KnobType
+from graphdnn.enums import KnobType
 from graphdnn.multiprocessor import RESERVED
 
 ROW = 128  # bytes of k in a stage, as in hopper_pipeline.cuh
@@ -198,21 +199,12 @@ class Choice:
     busy: int = 0  # blocks that have the tiles with steps, where others have those without; 0: nobody is apart
 
 
-class _Machine(NamedTuple):
-    sms: int
-    clock: float
-    shared_memory: int
-    bandwidth: float
-    launch: float
-
-
 def choose(sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
     """The fastest of the allowed tiles and parts. A tile that does not divide the columns, or a ring that does not fit,
     gives way to what is chosen by the shape.
     """
     # A multiprocessor adds 2048 products of 16-bit numbers a clock.
-    clock = device.rate(DataType.HALF) / (device.sm_count * 4096)
-    machine = _Machine(device.sm_count, clock, device.shared_memory, device.bandwidth, device.launch)
+    machine = Machine.of(device)
     asked = knobs[TILE.type], knobs[STAGES.type], knobs[PARTS.type]
     found = _fastest(sizes, machine, *asked) or _fastest(sizes, machine, 0, 0, asked[2])
     assert found is not None, "the smallest tile fits every device that has the instructions"
@@ -220,7 +212,7 @@ def choose(sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
 
 
 @lru_cache(maxsize=1024)
-def _fastest(sizes: Sizes, machine: _Machine, number: int, stages: int, parts: int) -> Choice | None:
+def _fastest(sizes: Sizes, machine: Machine, number: int, stages: int, parts: int) -> Choice | None:
     products, groups, columns = sizes.products, sizes.groups, sizes.columns
     sms, pace = machine.sms, machine.clock * _PACE
     asked = number, stages, parts > 1, machine.shared_memory
@@ -345,7 +337,7 @@ class _Read(NamedTuple):
     bytes: float
     under_way: float
 
-    def seconds(self, pieces: int, blocks: int, machine: _Machine) -> float:
+    def seconds(self, pieces: int, blocks: int, machine: Machine) -> float:
         """Of pieces that each bring as much: a few multiprocessors do not fill memory, nor do short rings."""
         if not self.bytes:
             return 0.0
@@ -392,7 +384,7 @@ def _rounds(work: _Work, places: int, clocks: float, end: float) -> _Rounds:
     return _Rounds(apart, busy) if apart < together else _Rounds(together, 0)
 
 
-def _seconds(one: _Taken, work: _Work, parts: int, machine: _Machine, read: _Read) -> tuple[float, int]:
+def _seconds(one: _Taken, work: _Work, parts: int, machine: Machine, read: _Read) -> tuple[float, int]:
     """Of all waves of tiles, and of the sum of the parts; and which blocks are busy."""
     blocks, leaving, tiles = one.tile.blocks, one.part if parts > 1 else one.whole, work.tiles
     places = machine.sms * blocks
@@ -412,7 +404,7 @@ def _seconds(one: _Taken, work: _Work, parts: int, machine: _Machine, read: _Rea
     return seconds, all_rounds.busy
 
 
-def _least(one: _Taken, work: _Work, parts: int, machine: _Machine) -> float:
+def _least(one: _Taken, work: _Work, parts: int, machine: Machine) -> float:
     """A bound below ``_seconds``, in a fourth of its time: what a block multiplies, or all that leaves."""
     blocks, leaving = one.tile.blocks, one.part if parts > 1 else one.whole
     rounds = -(-work.tiles * parts // (machine.sms * blocks))
@@ -421,7 +413,7 @@ def _least(one: _Taken, work: _Work, parts: int, machine: _Machine) -> float:
     return clocks / (machine.clock * _PACE) + _summing(one, work.tiles, parts, machine)
 
 
-def _summing(one: _Taken, tiles: int, parts: int, machine: _Machine) -> float:
+def _summing(one: _Taken, tiles: int, parts: int, machine: Machine) -> float:
     """Of the launch that adds the parts, which stay in the cache."""
     if parts == 1:
         return 0.0
