@@ -18,6 +18,7 @@ from graphdnn.operations import Operation
 from graphdnn.ordering import Successors, loop, parts, topological
 from graphdnn.rules import Rule
 from graphdnn.tensors import TensorSpec
+from graphdnn.text import plural
 
 EMPTY = Rule(
     id="graph.empty",
@@ -97,6 +98,9 @@ class OperationGraph:
     name: str = ""
     _key: list[str] = field(default_factory=list, repr=False)
     _likeness: list[Likeness] = field(default_factory=list, repr=False)
+
+    def __repr__(self) -> str:
+        return f"<OperationGraph {self.name!r}: {plural(len(self.operations), 'operation')}>"
 
     @classmethod
     def of(cls, operations: Iterable[Operation], name: str = "") -> OperationGraph:

@@ -14,10 +14,11 @@ from emulator import MISSING
 from emulator.libraries import host_libraries
 from emulator.runtime import EmulatedRuntime
 
-from graphdnn import build, fuse
+from graphdnn import build, fuse, rank
 from graphdnn.cli import main
 from graphdnn.cli.outcome import Exit
 from graphdnn.cuda import cache, nvrtc
+from graphdnn.cuts import cuts_of
 from graphdnn.device import device_spec
 from graphdnn.engines import ENGINE_BY_NAME
 from graphdnn.errors import BadParam
@@ -256,3 +257,16 @@ def test_wrong_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["kernel", CHAIN, "--device", "h200", "--replace", str(tmp_path / "absent")]) == Exit.USAGE
     assert main(["kernel", CHAIN, "--replace", str(broken)]) == Exit.USAGE
     assert "NumPy computes" in capsys.readouterr().err
+
+
+def test_what_a_prompt_shows_is_a_line() -> None:
+    """Without the text of kernels, or the graph again in each of its parts."""
+    graph = parse("conv x=f16[8,64,28,28]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + relu").build_operation_graph()
+    ranking = rank(graph, "h200")
+    plan = ExecutionPlan(ranking.best)
+    (kernel,) = plan.kernels
+    shown = [graph, ranking, ranking.best, ranking.fused, *ranking.fused, plan, kernel, *kernel.launches]
+    shown += [*plan.repairs(), *cuts_of(graph, "h200"), *plan.where(graph.outputs[0].uid)]
+    for value in shown:
+        assert len(repr(value)) < 250, repr(value)
+        assert repr(value).startswith(f"<{type(value).__name__.lstrip('_')}") or value is plan

@@ -15,6 +15,7 @@ from graphdnn.builder.methods import POINTWISE_METHODS, pointwise_method
 from graphdnn.builder.tensor import Tensor
 from graphdnn.builder.tuning import Tuning
 from graphdnn.device import DeviceSpec
+from graphdnn.text import plural
 
 if TYPE_CHECKING:
     from graphdnn.cuts import Cuts
@@ -37,6 +38,9 @@ class Graph(Inside, Tuning):
         device: DeviceSpec | str | None = None,
     ) -> None:
         super().__init__(name, io_data_type, intermediate_data_type, compute_data_type, device)
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.name!r}: {plural(len(self._nodes), 'operation')}>"
 
     def cuts(self, *, measure: bool = False, margin: float | None = None) -> Cuts:
         """Every place where other kernels could take over, and whether that would be faster than the whole.

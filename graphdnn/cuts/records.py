@@ -135,6 +135,9 @@ class Cut:
     whole: Price
     margin: float
 
+    def __repr__(self) -> str:
+        return f"<Cut {self}>"
+
     def __str__(self) -> str:
         """``conv_fprop | add + relu_fwd: pays (+44%)``."""
         sides = " | ".join(" + ".join(side.operations) for side in (self.before, self.after))

@@ -15,7 +15,7 @@ from graphdnn.fusion.limits import NO_LIMITS, Limits
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import Operation
 from graphdnn.tensors import TensorSpec
-from graphdnn.text import facts
+from graphdnn.text import facts, plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,9 @@ class FusedOp:
     internal: tuple[TensorSpec, ...]  # stay in registers, rounded to their type
     like: Alike | None = field(default=None, init=False)  # where it is known
 
+    def __repr__(self) -> str:
+        return f"<FusedOp [{self.index}] {self.name}>"
+
     @property
     def operations(self) -> tuple[Operation, ...]:
         """Every operation, in execution order."""
@@ -131,6 +134,10 @@ class FusedGraph:
     stopped_by: tuple[Stop, ...]
     declined_patterns: tuple[Stop, ...] = ()  # chains that are one kernel of their own, but for this edge
     limits: Limits = NO_LIMITS
+
+    def __repr__(self) -> str:
+        found = plural(len(self.graph.operations), "operation")
+        return f"<FusedGraph {self.graph.name!r}: {found} in {plural(len(self), 'kernel')}>"
 
     @property
     def materialized(self) -> tuple[TensorSpec, ...]:

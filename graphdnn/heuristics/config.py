@@ -62,6 +62,9 @@ class EngineConfig:
     mode: HeurMode | None = None  # of the ranking it comes from; None where it was put together by hand
     filters: Filters = UNFILTERED  # of that ranking: what they leave out, nobody could have chosen
 
+    def __repr__(self) -> str:
+        return f"<EngineConfig {self.name} on {self.device.name}>"
+
     @property
     def engine_id(self) -> int:
         return self.choices[0].engine.id if len(self.choices) == 1 else COMPOSED_ID

@@ -72,6 +72,9 @@ class Ranking:
         self._working = threading.Lock()
         self._rest = self._configs()
 
+    def __repr__(self) -> str:
+        return f"<Ranking of {self.fused.graph.name!r} on {self.device.name}, mode {self.mode.name}>"
+
     def __iter__(self) -> Iterator[EngineConfig]:
         i = 0
         while self._fill(i + 1):

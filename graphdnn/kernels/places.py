@@ -45,6 +45,9 @@ class Place:
         at = ", ".join(f"{line.kernel}:{line.line}" for line in self.lines)
         return f"kernel [{self.kernel.index}] {self.kernel.name}: {what}" + (f" at {at}" if at else "")
 
+    def __repr__(self) -> str:
+        return f"<Place {self}>"
+
     def to_json(self) -> dict[str, Any]:
         return {
             "kernel": self.kernel.index, "operation": self.operation.label(), "role": self.role,

@@ -37,6 +37,9 @@ class LaunchView:
     device: DeviceSpec
     launch: Launch | None  # None: a library's work
 
+    def __repr__(self) -> str:
+        return f"<LaunchView {self.name}>"
+
     @property
     def is_library(self) -> bool:
         return self.launch is None
@@ -313,6 +316,9 @@ class KernelView:
     def roofline_share(self, seconds: float | None = None) -> float:
         """The least time over ``seconds``, or over the prediction where nothing was measured."""
         return self.floor_seconds / (self.predicted_seconds if seconds is None else seconds)
+
+    def __repr__(self) -> str:
+        return f"<KernelView [{self.index}] {self.name}>"
 
     def __str__(self) -> str:
         from graphdnn.kernels.page import page

@@ -27,6 +27,9 @@ class Repair:
     seconds: float | None  # predicted, after
     graph: OperationGraph | None  # None where a tensor or settings were refused by themselves
 
+    def __repr__(self) -> str:
+        return f"<Repair {self.words}: {self.gain}>"
+
     @classmethod
     def of(
         cls, edit: Edit, draft: Draft, graph: OperationGraph, mends: tuple[str, ...], before: float | None,
