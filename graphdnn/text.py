@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 _SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -66,8 +67,6 @@ def facts(rows: Sequence[tuple[str, str]], by: str = "  ", width: int = 120) -> 
 def meant(word: str, known: Sequence[str]) -> str:
     """``did you mean pad? else ``, where a known word resembles this one."""
     starts = [k for k in known if len(k) > 1 and (word.startswith(k) or (len(word) > 1 and k.startswith(word)))]
-    from difflib import get_close_matches  # for messages alone
-
     near = get_close_matches(word, known, n=1) or starts[:1]
     return f"did you mean {near[0]}? else " if near else ""
 
