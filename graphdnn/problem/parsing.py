@@ -1,0 +1,69 @@
+"""From a problem text to a graph."""
+
+from __future__ import annotations
+
+import re
+
+from graphdnn.builder import Graph
+from graphdnn.problem.operations import OPERATIONS
+from graphdnn.problem.steps import with_exit, with_step
+from graphdnn.problem.words import SYNTAX, Part, Words, refuse, type_of, unknown
+
+_WORD = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>\S+)|(?P<bare>[A-Za-z_]\w*)")
+_PLUS = re.compile(r"\+(?![^()]*\))")  # not the sign of an exponent in parentheses
+
+
+def parse(text: str) -> Graph:
+    """A graph, validated and not yet built. Raises ``BadParam`` with the column of what cannot be read."""
+    head, *steps, exit = _split(text)
+    operation, words = _words(head, text)
+    compute, out = words.take("compute"), words.take("out")
+    graph = Graph(
+        name=" + ".join((operation, *steps)) + (f" -> {exit}" if exit else ""),
+        compute_data_type=None if compute is None else type_of(compute, text, "compute"),
+    )
+    value = OPERATIONS[operation](graph, words)
+    words.finish()
+    for step in steps:
+        value = with_step(graph, value, step, words)
+    if exit:
+        value = with_exit(graph, value, exit, text)
+    if value.get_is_virtual():
+        value.set_output(True)
+    else:
+        value = graph.identity(value).set_output(True)
+    if out is not None:
+        value.set_data_type(type_of(out, text, "out"))
+    value.set_name("y" if operation not in ("dgrad", "wgrad") else {"dgrad": "dx", "wgrad": "dw"}[operation])
+    graph.validate()
+    return graph
+
+
+def _split(text: str) -> list[Part]:
+    """The operation with its words, the steps, and what follows the arrow (empty without one)."""
+    end = text.find("->")
+    main = len(text) if end < 0 else end
+    cuts = [0, *(place for match in _PLUS.finditer(text[:main]) for place in match.span()), main]
+    parts = [Part.of(text, start, stop) for start, stop in zip(cuts[::2], cuts[1::2], strict=True)]
+    exit = Part.of(text, len(text) if end < 0 else end + 2, len(text))
+    if end >= 0 and not exit:
+        raise refuse(SYNTAX, "exit", "nothing", text, expected="reduce operator [extents] after ->", rest="nothing")
+    return [*parts, exit]
+
+
+def _words(head: Part, text: str) -> tuple[str, Words]:
+    parts = [head.group(match, "word") for match in re.finditer(r"(?P<word>\S+)", head)]
+    if not parts or parts[0] not in OPERATIONS:
+        raise unknown("operation", parts[0] if parts else "nothing", text, tuple(OPERATIONS))
+    words = Words(text, str(parts[0]))
+    for part in parts[1:]:
+        match = _WORD.fullmatch(part)
+        if not match:
+            raise refuse(SYNTAX, "word", part, text, expected="name=value, or a word", rest=part)
+        if match["bare"]:
+            words.bare.append(part)
+        elif match["name"] in words.named:
+            raise refuse(SYNTAX, match["name"], part, text, expected="each name once", rest=part)
+        else:
+            words.named[part.group(match, "name")] = part.group(match, "value")
+    return words.operation, words
