@@ -2,7 +2,7 @@
 
 Every configuration runs twice, with different poison in outputs, gaps and workspace: an element that was not
 written, a gap that was read and a sum whose order changes all show as a difference between the two.
-The bound on floating results is the oracle's (graphdnn/oracle.py), a function of the length of the sums,
+The bound on floating results is the oracle's (graphdnn/oracle/error_bounds.py), a function of the length of the sums,
 the types on the way and the engine, and a result has to be that close to NumPy in float64, or in the tensors' own types;
 integers have to be equal.
 """
