@@ -15,6 +15,7 @@ from engine_rule_cases import (
     distant,
     in_bits,
     joined_cases,
+    paired_cases,
     too_large,
     turned_cases,
     uneven,
@@ -161,6 +162,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     **{f"cuda_ahead.{rule}": case for rule, case in ahead_cases()},
     **{f"cuda_turned.{rule}": case for rule, case in turned_cases()},
     **{f"cuda_joined.{rule}": case for rule, case in joined_cases()},
+    **{f"cuda_paired.{rule}": case for rule, case in paired_cases()},
     **{
         f"{engine}.{rule}": case
         for engine in ("cuda_depthwise", "cuda_depthwise_wgrad")

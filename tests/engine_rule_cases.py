@@ -182,3 +182,22 @@ def joined_cases() -> Iterator[tuple[str, Case]]:
     yield "operands", asked("wgrad x=f16[1,16,8,8]nhwc dy=f16[1,16,6,6]nhwc dw=[16,8,3,3] + relu")
     yield "size", asked("conv x=f16[1,16384,64,64]nhwc w=f16[16384,256,31,31]")
     yield "rest", asked("conv x=f64[1,16,8,8]nhwc w=f64[16,8,3,3]")
+
+
+def paired_cases() -> Iterator[tuple[str, Case]]:
+    """Rules of the convolutions whose pixels are taken in pairs."""
+    engine = "cuda_paired"
+
+    def asked(text: str) -> Case:
+        return declined(engine, parse(text).build_operation_graph().operations, H200)
+
+    between = tensor(13, IMAGE, is_virtual=True)
+    first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
+    second = operation("conv_fprop", x=between, w=tensor(2, (4, 4, 1, 1)), y=tensor(3, IMAGE))
+    yield "prologue", declined(engine, (first, second), H200)
+    yield "direction", asked("dgrad dy=f16[1,16,4,4]nhwc w=f16[16,16,3,3]nhwc dx=[1,16,8,8] pad=1 stride=2")
+    yield "stride", asked("conv x=f16[1,16,8,8]nhwc w=f16[16,16,3,3]nhwc pad=1")
+    yield "channels", asked("conv x=f16[1,64,8,8]nhwc w=f16[16,64,3,3]nhwc pad=1 stride=2")
+    yield "layout", asked("conv x=f16[1,16,8,8] w=f16[16,16,3,3]nhwc pad=1 stride=2")
+    yield "size", asked("conv x=f16[1,16,64,64]nhwc w=f16[65536,16,33,63] pad=0,31 stride=2")
+    yield "rest", asked("conv x=f64[1,8,8,8]nhwc w=f64[16,8,3,3]nhwc pad=1 stride=2")

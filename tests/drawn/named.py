@@ -121,6 +121,7 @@ NAMED: tuple[Named, ...] = (
     Named("conv x=f16[2,64,12,12]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + relu", "cuda_mma_gemm", {"SPLIT_K": 3}),
     # Groups joined to fill a product; the gradient of a small window.
     Named("conv x=f16[2,32,9,11]nhwc w=f16[32,8,3,3]nhwc pad=1", "cuda_joined"),
+    Named("conv x=f16[2,16,9,12]nhwc w=f16[32,16,3,3]nhwc pad=1 stride=2", "cuda_paired"),
     Named("resample:7:small", "cuda_resample_backward"),
     # A padded copy of the image; bytes in fours; a sum in parts.
     Named("conv x=f32[16,9,16,16] w=f32[256,9,11,11] pad=5", "cuda_implicit_gemm"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphdnn.engines.cuda import ahead, joined, turned, widened
+from graphdnn.engines.cuda import ahead, joined, paired, turned, widened
 from graphdnn.engines.cuda.direct import depthwise, depthwise_wgrad, direct
 from graphdnn.engines.cuda.direct import stem as direct_stem
 from graphdnn.engines.cuda.direct import stem_dgrad as direct_stem_dgrad
@@ -69,6 +69,7 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     ahead.ENGINE,
     turned.ENGINE,
     joined.ENGINE,
+    paired.ENGINE,
     implicit_gemm.ENGINE,
     winograd.ENGINE,
     winograd.ENGINE_4X4,
