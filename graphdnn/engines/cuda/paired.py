@@ -1,0 +1,264 @@
+"""Engine ``cuda_paired``: every second pixel of few channels on tensor cores, two neighbours as one of twice as many.
+
+The copy unit takes three times as long for a pixel that does not fill 128 bytes. Where windows move by two pixels, the
+pixels 2i and 2i + 1 of a line are one of twice the channels, as they lie, and windows move by one: a filter of three
+taps is one of two, with zeros at the place that was none. Filters are paired by a launch. An infinity or NaN times
+those zeros is NaN: it reaches the window beside its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from graphdnn.checks import AtMost, Equals
+from graphdnn.convolution import ConvProblem
+from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.as_planes import with_tensors
+from graphdnn.engines.cuda.generator.convolution_needs import (
+    INT_MAX,
+    convolution_of,
+    direction_need,
+    is_convolution,
+    problem_of,
+    prologue_need,
+)
+from graphdnn.engines.cuda.generator.convolution_roles import padded
+from graphdnn.engines.cuda.generator.cost import also, least_seconds
+from graphdnn.engines.cuda.generator.engine import cuda_engine
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.generator.space import is_addressable
+from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.hopper import gemm as hopper_gemm
+from graphdnn.engines.cuda.hopper import held as hopper_held
+from graphdnn.engines.cuda.library.operands import in_memory
+from graphdnn.engines.engine import Cost, Engine, Knobs, Task, need, needs_rule
+from graphdnn.engines.once import once
+from graphdnn.enums import ConvolutionMode, LayoutType, NumericalNote
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import ConvForward, ConvolutionOperation
+from graphdnn.tensors import TensorSpec
+
+_TAG = "conv_fprop"
+_ENGINES: tuple[Engine, ...] = (hopper_gemm.ENGINE, hopper_held.ENGINE)
+_ROW = 128  # bytes of channels that are copied at a time
+_THREADS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Along a line, in pairs of pixels. ``lead``: pixels of the first pair that are before the first tap."""
+
+    before: int
+    after: int
+    taps: int
+    lead: int
+
+    @classmethod
+    def of(cls, p: ConvProblem) -> _Window:
+        taps, before = p.filter[-1], -(-p.pre_padding[-1] // 2)
+        lead = 2 * before - p.pre_padding[-1]
+        pairs = -(-(lead + taps) // 2)
+        return cls(before, p.output[-1] - 1 + pairs - p.input[-1] // 2 - before, pairs, lead)
+
+
+@dataclass(frozen=True, slots=True)
+class _Paired:
+    """The convolution of pairs, and its filters as they lie."""
+
+    op: FusedOp
+    filters: TensorSpec
+    fastest: dict[int, tuple[Engine, Cost, DeviceSpec]] = field(default_factory=dict)  # by device, which it keeps
+
+
+@once
+def _paired(op: FusedOp) -> _Paired:
+    anchor = op.anchor
+    assert isinstance(anchor, ConvForward)
+    x, w, p = anchor.x, anchor.w, anchor.problem
+    window = _Window.of(p)
+    pairs = x.model_copy(
+        update={
+            "dims": (x.dims[0], 2 * p.c, *x.dims[2:-1], x.dims[-1] // 2),
+            "strides": (*x.strides[:-1], 2 * x.strides[-1]),
+        }
+    )
+    dims = (p.k, 2 * p.c, *p.filter[:-1], window.taps)
+    strides, size = [0] * len(dims), 1
+    for axis in (1, *range(len(dims) - 1, 1, -1), 0):
+        strides[axis], size = size, size * dims[axis]
+    uid = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal)) - 1
+    filters = in_memory(w, uid=uid).model_copy(update={"dims": dims, "strides": tuple(strides)})
+    seen = with_tensors(op, {x.uid: pairs, w.uid: filters})
+    assert isinstance(seen.anchor, ConvolutionOperation)
+    conv = anchor.conv.model_copy(
+        update={
+            "filter_strides": (*p.stride[:-1], 1),
+            "pre_paddings": (*p.pre_padding[:-1], window.before),
+            "post_paddings": (*p.post_padding[:-1], window.after),
+            "mode": ConvolutionMode.CROSS_CORRELATION,
+        }
+    )
+    return _Paired(replace(seen, anchor=seen.anchor.model_copy(update={"conv": conv})), filters)
+
+
+def _serving(task: Task) -> Iterator[Engine]:
+    inner = Task(_paired(task.op).op, task.device)
+    return (engine for engine in _ENGINES if engine.serves(inner))
+
+
+def _fastest(task: Task) -> tuple[Engine, Cost]:
+    paired = _paired(task.op)
+    known = paired.fastest.get(id(task.device))
+    if known is None:
+        inner = Task(paired.op, task.device)
+        found = [(engine, engine.cost(inner, engine.defaults())) for engine in _serving(task)]
+        known = paired.fastest[id(task.device)] = (*min(found, key=lambda one: one[1].seconds), task.device)
+    return known[:2]
+
+
+def _is_forward(task: Task) -> bool:
+    return is_convolution(task) and task.op.main.tag == _TAG and not task.op.prologue
+
+
+def _moves_by_two(task: Task) -> bool:
+    """Along lines of an even number of pixels, from pair to pair."""
+    p = problem_of(task)
+    if p.spatial < 2 or (p.stride[-1], p.dilation[-1]) != (2, 1) or p.input[-1] % 2 or p.groups != 1:
+        return False
+    return _Window.of(p).after >= 0
+
+
+def _lies_in_pairs(task: Task) -> bool:
+    """Two neighbours' channels follow each other, and x is nothing but the image; filters have addresses."""
+    op = convolution_of(task)
+    x, w, _ = op.roles
+    p = problem_of(task)
+    is_read_again = any(t.uid == x.uid for step in task.op.epilogue for t in step.inputs().values())
+    is_plain = len(x.dims) == p.spatial + 2 and is_addressable(x) and is_addressable(w)
+    return not is_read_again and task.op.exit is None and is_plain and x.strides[1] == 1 and x.strides[-1] == p.c
+
+
+def _is_ours(task: Task) -> bool:
+    return _is_forward(task) and _moves_by_two(task) and _lies_in_pairs(task)
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    steps, paired = Steps(op, device), _paired(op)
+    engine, _ = _fastest(Task(op, device))
+    anchor = op.anchor
+    assert isinstance(anchor, ConvForward)
+    steps.places[paired.filters.uid] = steps.allocate(paired.filters.bytes)
+    steps.add_early(_pairing(steps, anchor.problem, anchor.w, paired.filters))
+    kernel = engine.compile(Task(paired.op, device), engine.defaults())
+    assert isinstance(kernel, DeviceKernel)
+    steps.include(kernel)
+    return steps.kernel(kernel.name)
+
+
+def _pairing(steps: Steps, p: ConvProblem, w: TensorSpec, filters: TensorSpec) -> Launch:
+    window = _Window.of(p)
+    parameters = Parameters(steps.places)
+    parameters.tensor("from", w)
+    parameters.tensor("to", filters, is_output=True)
+    stride_k, stride_c, *strides = w.strides
+    sizes, paces = padded(p.filter, 1), padded(tuple(strides), 0)
+    first = 0
+    if p.flip:  # taps are read in reverse
+        first = sum((size - 1) * pace for size, pace in zip(sizes, paces, strict=True))
+        paces = tuple(-pace for pace in paces)
+    for name, value in {
+        "count": filters.elements, "channels": p.c, "pairs": window.taps, "lead": window.lead,
+        "taps": sizes[2], "size_1": sizes[1], "upper": prod(sizes[:2]), "first": first,
+        "stride_k": stride_k, "stride_c": stride_c,
+        "stride_0": paces[0], "stride_1": paces[1], "stride_2": paces[2],
+    }.items():  # fmt: skip
+        parameters.integer(name, value)
+    text = kernel_text(
+        "pair_filters",
+        ["next_launch.cuh", "pair_filters.cu"],
+        parameters=parameters.text,
+        functions=(),
+        constants={"THREADS": _THREADS, "Element": STORAGE[w.data_type]},
+    )
+    blocks = -(-filters.elements // _THREADS)
+    return Launch(text, "pair_filters", (blocks, 1, 1), _THREADS, parameters.pack())
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    _, cost = _fastest(task)
+    w = convolution_of(task).roles[1]
+    return also(cost, task.device, "filters", float(w.bytes + _paired(task.op).filters.bytes), 1)
+
+
+ENGINE = cuda_engine(
+    id=97,
+    name="cuda_paired",
+    summary="every second pixel of few channels on tensor cores: pixels in pairs, zeros in filters, which spread NaN",
+    needs=(
+        needs_rule("cuda_paired.operation", "conv"),
+        direction_need(
+            "cuda_paired",
+            _TAG,
+            reason="windows of the image move from pair to pair: gradients have other windows",
+            when=lambda task: is_convolution(task) and task.op.main.tag != _TAG,
+        ),
+        prologue_need("cuda_paired", is_convolution),
+        need(
+            "cuda_paired.stride",
+            "conv.filter_strides",
+            lambda task: (problem_of(task).stride, problem_of(task).dilation, problem_of(task).input),
+            Equals("a stride of 2 and no dilation along even lines of one group, two or three axes"),
+            reason="windows move from one pair of pixels to the next",
+            fix="nothing to do: another engine serves other windows",
+            when=lambda task: _is_forward(task) and not _moves_by_two(task),
+        ),
+        need(
+            "cuda_paired.channels",
+            "x.dims[1]",
+            lambda task: problem_of(task).c * ELEMENTS[convolution_of(task).roles[0].data_type].bytes,
+            AtMost(_ROW // 2),
+            reason="pixels of more channels fill the 128 bytes that are copied at a time",
+            fix="nothing to do: another engine serves more channels",
+            when=lambda task: _is_forward(task) and _moves_by_two(task),
+        ),
+        need(
+            "cuda_paired.layout",
+            "strides",
+            lambda task: convolution_of(task).roles[0].strides,
+            Equals(
+                "the channels of two pixels one after the other, in an image that nothing else reads; no sum at the end"
+            ),
+            reason="two neighbouring pixels are one as they lie in memory, for the convolution only",
+            fix="use the packed channels-last layout (NHWC)",
+            when=lambda task: _is_forward(task) and _moves_by_two(task) and not _lies_in_pairs(task),
+        ),
+        need(
+            "cuda_paired.size",
+            "w.dims",
+            lambda task: _paired(task.op).filters.elements,
+            AtMost(INT_MAX),
+            reason="filters of pairs are counted in 32 bits",
+            fix="nothing to do: another engine serves it",
+            when=_is_ours,
+        ),
+        need(
+            "cuda_paired.rest",
+            "operation",
+            lambda task: task.op.name,
+            Equals("what an engine for tensor cores of compute capability 9.0 serves with pairs"),
+            reason="the rest is done by those engines, and each of them declines it",
+            fix="nothing to do: another engine serves it",
+            when=lambda task: _is_ours(task) and not any(True for _ in _serving(task)),
+        ),
+    ),
+    cost=_cost,
+    least=lambda task: least_seconds(task, 2),
+    generate=generate,
+    layout=LayoutType.PREFERRED_NHWC,
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+)

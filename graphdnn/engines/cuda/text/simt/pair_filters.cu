@@ -1,0 +1,21 @@
+// Filters of an image's pixels as those of pairs of them: zeros where a pair has a pixel that is no tap.
+//
+// Filters of pairs lie channels last: (k, taps of the other axes, pairs, pixel of a pair, c). A thread writes one element.
+
+extern "C" __global__ void __launch_bounds__(THREADS) pair_filters(const __grid_constant__ Params p) {
+    let_next_start();
+    wait_for_launch_before();
+    const unsigned int i = blockIdx.x * (unsigned int)THREADS + threadIdx.x;
+    if (i >= (unsigned int)p.count) return;
+    const unsigned int channels = (unsigned int)p.channels, pixels = 2 * (unsigned int)p.pairs;
+    unsigned int rest = i / channels;
+    const unsigned int c = i - rest * channels;
+    const int f2 = (int)(rest % pixels) - (int)p.lead;
+    rest /= pixels;
+    const unsigned int k = rest / (unsigned int)p.upper, upper = rest - k * (unsigned int)p.upper;
+    const unsigned int f0 = upper / (unsigned int)p.size_1, f1 = upper - f0 * (unsigned int)p.size_1;
+    Element value = Element();
+    if (f2 >= 0 && f2 < (int)p.taps)
+        value = p.from[k * p.stride_k + c * p.stride_c + p.first + f0 * p.stride_0 + f1 * p.stride_1 + f2 * p.stride_2];
+    p.to[i] = value;
+}
