@@ -34,8 +34,7 @@ from graphdnn.tensors import TensorSpec, packed_strides
 from graphdnn.v6 import migration, on_device
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.pending import Pending
-from graphdnn.v6.prepared import Prepared
-from graphdnn.v6.thread import current_stream, listening
+from graphdnn.v6.thread import Call, current_stream, listening
 
 NESTED = Rule(
     id="v6.record.nested",
@@ -100,7 +99,7 @@ class Recording:
 
     # What calls do.
 
-    def add(self, call: Prepared, arrays: Mapping[int, Array], data: Sequence[Any]) -> bool:
+    def add(self, call: Call, arrays: Mapping[int, Array], data: Sequence[Any]) -> bool:
         """Take a call's operations; False for one that has to run now, after what is pending."""
         graph = call.plan.config.fused.graph
         operations = graph.operations

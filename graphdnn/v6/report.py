@@ -6,8 +6,7 @@ from graphdnn.enums import Status
 from graphdnn.graph import OperationGraph
 from graphdnn.rules import Rule
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.prepared import Prepared
-from graphdnn.v6.thread import last_prepared
+from graphdnn.v6.thread import Call, last_prepared
 
 NO_CALL = Rule(
     id="v6.report.none",
@@ -18,7 +17,7 @@ NO_CALL = Rule(
 )
 
 
-def _last(where: str) -> Prepared:
+def _last(where: str) -> Call:
     found = last_prepared()
     if found is None:
         raise CudnnError(NO_CALL.reject(where, "last call", "none"))

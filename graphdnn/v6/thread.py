@@ -5,17 +5,26 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from graphdnn.v6.prepared import Prepared
+from graphdnn.heuristics import Ranking
+from graphdnn.plan import ExecutionPlan
 
-    # Takes a call, its arrays by uid (of a device: where they are) and its arguments; True: the call is not to run now.
-    Listener = Callable[[Prepared, dict[int, Any], Sequence[Any]], bool]
+
+class Call(Protocol):
+    """A call that became a graph (prepared.py)."""
+
+    call: str  # the function's name
+    plan: ExecutionPlan
+    ranking: Ranking
+
+
+# Takes a call, its arrays by uid (of a device: where they are) and its arguments; True: the call is not to run now.
+Listener = Callable[[Call, dict[int, Any], Sequence[Any]], bool]
 
 
 class _Thread(threading.local):
-    last: Prepared | None = None
+    last: Call | None = None
     listener: Listener | None = None
     stream = 0  # of the handle that a call was prepared for
 
@@ -42,6 +51,6 @@ def current_stream() -> int:
     return thread.stream
 
 
-def last_prepared() -> Prepared | None:
+def last_prepared() -> Call | None:
     """The thread's last call that became a graph."""
     return thread.last
