@@ -116,6 +116,13 @@ CASES: dict[str, tuple[Operation, set[str]]] = {
     "bits sliced": (sliced((4, 32), (1, 8), (4, 24), kind=BITS), {"movement_copy"}),
     "bits sliced across bytes": (sliced((4, 32), (1, 7), (4, 21), kind=BITS), {"movement_general"}),
     "bits joined": (joined([(2, 16, 2), (2, 8, 2)], 1, BITS), {"movement_copy"}),
+    "bits turned": (transposed((33, 64), (1, 0), BITS), {"movement_general"}),  # y's rows end inside bytes
+    "bits turned by words": (transposed((3, 64, 5, 7), (0, 2, 3, 1), BITS), {"movement_bits"}),
+    "bits turned by bytes": (transposed((2, 40, 9, 9), (0, 2, 3, 1), BITS), {"movement_bits"}),
+    "part of bits turned": (
+        reshaped((2, 24, 5, 7), (2, 24, 5, 7), LOGICAL, BITS, "packed", "channels_last"),
+        {"movement_bits"},
+    ),
     "bytes of booleans": (transposed((40, 40), (1, 0), "bool"), {"movement_tile"}),
     "one element": (reshaped((1, 1), (1,), LOGICAL, "e4m3"), {"movement_copy"}),
 }

@@ -216,6 +216,17 @@ def test_forward_by_blocks_that_stay(case: str, monkeypatch: pytest.MonkeyPatch)
 
 
 @emulated
+@pytest.mark.parametrize(("dims", "kind"), [((64, 24, 1, 1), "f16"), ((37, 22, 1, 1), "f16"), ((20, 40, 1, 1), "f32")])
+def test_forward_by_few_threads_of_a_row(dims: Extents, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where each activation of a large image has its statistics."""
+    op = forward(M.BATCH_NORM, dims, kind, running=True)
+    before = device_kernel(op, FORWARD).name
+    monkeypatch.setattr("graphdnn.engines.cuda.reductions.rows._ENOUGH_THREADS", 1)
+    assert device_kernel(op, FORWARD).name != before
+    assert_close(op, FORWARD, values(op, shift=0.5), dims[0])
+
+
+@emulated
 @pytest.mark.parametrize("dims", [(6, 4000), (2, 40000)], ids=["held", "divided"])
 def test_a_large_mean_costs_no_digits_of_the_variance(dims: Extents) -> None:
     """Around 4096 single precision has 11 digits behind the point; the deviations are exact in them."""
@@ -408,6 +419,7 @@ _COMPILED: dict[str, tuple[Any, Any]] = {
     "backward layer": (backward(M.LAYER_NORM, (4096, 1024), "f16"), BACKWARD),
     "backward batch": (backward(M.BATCH_NORM, (64, 128, 56, 56), "f16", "channels_last"), BACKWARD),
     "backward batch nchw": (backward(M.BATCH_NORM, (64, 128, 56, 56), "f32"), BACKWARD),
+    "few threads of a row": (forward(M.BATCH_NORM, (64, 2**19, 1, 1), "f16", running=True), FORWARD),
     "backward held": (backward(M.BATCH_NORM, (8, 64, 7, 7), "f16"), BACKWARD),
 }
 

@@ -16,6 +16,7 @@ from graphdnn.device import device_spec
 from graphdnn.engines import Task
 from graphdnn.engines.cuda.elementwise import pointwise
 from graphdnn.engines.cuda.elementwise.pointwise import ENGINE
+from graphdnn.enums import DataType
 from graphdnn.enums import PointwiseMode as P
 from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec
 
@@ -116,3 +117,19 @@ def test_a_product_is_rounded_before_a_sum() -> None:
     assert found["FMUL"]
     assert found["FADD"]
     assert not found["FFMA"]
+
+
+@pytest.mark.parametrize(("channels", "is_turned"), [(64, True), (24, True), (12, False)])
+def test_packed_booleans_of_another_order_are_turned(
+    channels: int, is_turned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a launch before; where channels do not fill bytes, each bit is looked for."""
+    monkeypatch.setattr(pointwise, "_LEAST_TURNED", 1)
+    x, y = (tensor(uid, (2, channels, 5, 7), "f16", "channels_last") for uid in (1, 2))
+    mask = tensor(3, x.dims, DataType.BOOLEAN, "packed")
+    spec = PointwiseSpec(mode=P.BINARY_SELECT, math_type="f32")
+    op = PointwiseOperation(spec=spec, x=x, b=x.model_copy(update={"uid": 4}), t=mask, y=y)
+    assert len(device_kernel(op, ENGINE).steps) == 1 + is_turned
+    rng = np.random.default_rng(0)
+    ours, theirs = run_both(op, ENGINE, {t.uid: values_of(t, rng) for t in op.inputs().values()})
+    np.testing.assert_array_equal(ours[2], theirs[2])

@@ -1,7 +1,7 @@
 """Engine ``cuda_movement``: concat, slice, transpose and reshape as copies of bits.
 
 Pieces whose sides have common axes are moved by the kernels of movement_launches.py; ``general`` finds each element by
-itself (layouts that have no common axes, single bits, scalars passed by value).
+itself (layouts that have no common axes, parts of bytes, scalars passed by value).
 """
 
 from __future__ import annotations
@@ -10,7 +10,14 @@ from math import prod
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.elementwise.movement_launches import BLOCKS_PER_SM, THREADS, WORD, add_tensors, moved
+from graphdnn.engines.cuda.elementwise.movement_launches import (
+    BLOCKS_PER_SM,
+    THREADS,
+    WORD,
+    add_tensors,
+    moved,
+    turned_bits,
+)
 from graphdnn.engines.cuda.generator.cost import memory_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
@@ -44,7 +51,7 @@ def _launches(piece: Piece, tag: str, device: DeviceSpec) -> list[Launch]:
         return [_general(piece, tag, device)]
     block_of_bytes, rest = _whole_bytes(block)
     if block_of_bytes is None:
-        return [_general(piece, tag, device)]
+        return [turned_bits(x, y, block, tag, device) or _general(piece, tag, device)]
     found = [moved(x, y, block_of_bytes, 1, tag, device)]
     if rest:  # bits of one long row
         end = block.axes[0].size - rest

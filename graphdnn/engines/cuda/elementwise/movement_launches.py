@@ -5,6 +5,7 @@
 | copy   | items in y's order, as wide as both sides allow                                             |
 | tile   | squares of two axes, turned in shared memory, where x and y run along different ones        |
 | run    | the whole of a short axis between neighbours: on its side one run, as an odd image's pixels |
+| bits   | squares of packed booleans, turned in registers                                             |
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _TILE = {1: 128, 2: 64, 4: 32, 8: 32}  # elements, by bytes
 _TILE_THREADS = 128
 _LEAST_TILE = 32  # bytes; axes that are shorter leave most of a tile empty
 _FILES = "next_launch.cuh", "quotient.cuh"
+_BYTE, _SQUARE, _WORD_BYTES = 8, 32, 4  # bits of a byte and along a square; bytes along it
 _RUN_BYTES = 8192  # of shared memory, and on their way for a block
 
 
@@ -206,3 +208,39 @@ def _run(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, device
         shared, is_early = rows * a.size * size, _is_early(device)
         return Launch(text, "movement_run", grid, _TILE_THREADS, packed, shared, starts_early=is_early)
     return None
+
+
+def turned_bits(x: TensorSpec, y: TensorSpec, block: Block, tag: str, device: DeviceSpec) -> Launch | None:
+    """Packed booleans whose sides run along different axes; None where y is not written in whole bytes."""
+    along_x, along_y = min(range(len(block.axes)), key=lambda j: block.axes[j].x), len(block.axes) - 1
+    a, b = block.axes[along_x], block.axes[along_y]
+    outer = [axis for axis in block.axes if axis is not a and axis is not b] or [Axis(1, 0, 0)]
+    places = gcd(b.size, a.y, block.y_start, *(axis.y for axis in outer))
+    if a is b or a.x != 1 or b.y != 1 or places % _BYTE or x.byte_alignment % _WORD_BYTES:
+        return None
+    squares_a, squares_b = -(-a.size // _SQUARE), -(-b.size // _SQUARE)
+    squares = squares_a * squares_b * prod(axis.size for axis in outer)
+    parameters = Parameters()
+    add_tensors(parameters, x, y)
+    fields = {
+        "x_start": block.x_start, "y_start": block.y_start, "x_bytes": x.bytes, "a_size": a.size, "b_size": b.size,
+        "x_stride_b": b.x, "y_stride_a": a.y, "squares": squares, "squares_a": squares_a, "squares_b": squares_b,
+        "magic_a": magic(squares_a), "magic_b": magic(squares_b),
+    }  # fmt: skip
+    for name, value in fields.items():
+        parameters.integer(name, value)
+    _add_axes(parameters, outer)
+    text = kernel_text(
+        f"movement__bits_r{len(outer)}__{tag}",
+        [*_FILES, "movement_bits.cu"],
+        parameters=parameters.text,
+        functions=[],
+        constants={
+            "THREADS": THREADS,
+            "RANK": len(outer),
+            "WORDS": places % _SQUARE == 0 and y.byte_alignment % _WORD_BYTES == 0,
+            "Count": "unsigned int" if squares < 2**31 else "unsigned long long",
+        },
+    )
+    blocks = -(-squares * _SQUARE // THREADS)
+    return Launch(text, "movement_bits", (blocks, 1, 1), THREADS, parameters.pack(), starts_early=_is_early(device))

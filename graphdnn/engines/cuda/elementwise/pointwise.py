@@ -7,6 +7,7 @@ from math import gcd, prod
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.as_planes import with_tensors
 from graphdnn.engines.cuda.generator.cost import memory_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch, early
@@ -15,19 +16,64 @@ from graphdnn.engines.cuda.generator.program import Program, asked_indices, is_o
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.space import Space, collapsed, whole
 from graphdnn.engines.engine import needs_rule
+from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.tensors import TensorSpec
+from graphdnn.tensors import TensorSpec, ordered_strides, stride_order
 
 _THREADS = 256
 _MOST_BLOCKS = 2**20  # beyond this many, a block takes several turns
 _WORTH_KEEPING = 96  # bytes of vectors for each pack; fewer come from the cache beside the stream
 _MOST_KEPT = 256  # bytes: registers
 _RESIDENT = 3  # blocks on each multiprocessor that keep vectors
+_BYTE = 8  # bits
+_LEAST_TURNED = 2**18  # elements; below, a launch takes longer than what it saves
 _PAIRED = 8  # operations; the text of longer chains would grow more than the loads gain
 
 
 def generate_pointwise(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
-    """A pointwise graph."""
+    """A pointwise graph. Packed booleans that lie in another order than all else are turned before: a pack of results
+    would meet each bit in another byte.
+    """
+    copies = _turned_bits(op, device)
+    if not copies:
+        return _pointwise(op, device)
+    from graphdnn.engines.cuda.generator.steps import Steps  # they copy by kernels such as these
+
+    steps = Steps(op, device)
+    for spec, copy in copies:
+        steps.copied(spec, copy)
+    alone = with_tensors(op, {spec.uid: copy for spec, copy in copies})
+    kernel = _pointwise(alone, device)
+    steps.include(kernel, alone)
+    return steps.kernel(kernel.name)
+
+
+def _turned_bits(op: FusedOp, device: DeviceSpec) -> list[tuple[TensorSpec, TensorSpec]]:
+    """Large inputs of single bits in another order than the result's, and what each is copied to."""
+    main = op.outputs[0]
+    order = stride_order(main.dims, main.strides)
+    inner = next((axis for axis in reversed(order) if main.extents[axis] > 1), 0)
+    if (
+        main.elements < _LEAST_TURNED
+        or main.extents[inner] % _BYTE
+        or main.strides[inner] != 1
+        or main.vector_count > 1
+    ):
+        return []
+    strides = ordered_strides(main.extents, order)
+    free = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal))
+    turned = [t for t in op.inputs if _lies_across(t, main, inner)]
+    plain = {"strides": strides, "is_virtual": False, "byte_alignment": 16}
+    return [(t, t.model_copy(update={**plain, "uid": free - 1 - i})) for i, t in enumerate(turned)]
+
+
+def _lies_across(spec: TensorSpec, main: TensorSpec, axis: int) -> bool:
+    """Single bits for each element of ``main``, whose neighbours along an axis are not next to each other."""
+    is_stored = spec.data_type is DataType.BOOLEAN and not (spec.is_by_value or spec.is_constant)
+    return is_stored and spec.extents == main.extents and spec.vector_count == 1 and spec.strides[axis] != 1
+
+
+def _pointwise(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     steps = op.epilogue
 
     def write(program: Program) -> None:

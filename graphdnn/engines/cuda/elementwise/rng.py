@@ -141,11 +141,11 @@ def _write(program: Program, name: str, y: TensorSpec, width: int) -> str:
 
 
 def _add_distribution(parameters: Parameters, spec: RngSpec) -> None:
-    """``first + second * value``; or the first 24-bit number that is not below the probability."""
+    """``first + second * value``; or the first word, 24 bits and 8 more, that is not below the probability."""
     first, second, below = 0.0, 0.0, 0
     if spec.distribution is RngDistribution.BERNOULLI:
         assert spec.probability is not None
-        below = ceil(spec.probability * 2**24)
+        below = ceil(spec.probability * 2**24) << 8
     elif spec.distribution is RngDistribution.UNIFORM:
         assert spec.minimum is not None
         assert spec.maximum is not None
@@ -156,7 +156,8 @@ def _add_distribution(parameters: Parameters, spec: RngSpec) -> None:
         first, second = spec.mean, spec.standard_deviation
     parameters.number("first", first)
     parameters.number("second", second)
-    parameters.integer("below", below)
+    parameters.integer("below", below % 2**32)
+    parameters.integer("always", below >> 32)
 
 
 ENGINE = cuda_engine(

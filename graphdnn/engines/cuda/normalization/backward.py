@@ -20,7 +20,7 @@ from graphdnn.engines.cuda.generator.program import Program
 from graphdnn.engines.cuda.generator.source import file_text, kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.normalization.forward import Forward, Known
-from graphdnn.engines.cuda.normalization.operands import Operands, direction, finish_of_thread, of_rows, place
+from graphdnn.engines.cuda.normalization.operands import Operands, direction, of_rows, of_thread, place
 from graphdnn.engines.cuda.normalization.resident import Residence, stored_text, take_text
 from graphdnn.engines.cuda.normalization.rounds import resident
 from graphdnn.engines.cuda.reductions.fold import Fold, generate_fold
@@ -251,7 +251,7 @@ class _Backward:
             for uid, part in self._parameter_gradients().items():
                 program.set(self._gradient(uid), ("sum", "dot")[part])
             program.store_outputs((self.anchor,))
-        return program.function("finish_row", arguments) + finish_of_thread(arguments)
+        return program.function("finish_row", arguments) + of_thread("finish", "finish_row", arguments)
 
     def _application(self, parameters: Parameters, sums: list[TensorSpec], *, is_streamed: bool = False) -> list[str]:
         op, rows, anchor, compute = self.steps.op, self.rows, self.anchor, self.operands.compute

@@ -19,7 +19,7 @@ from graphdnn.engines.cuda.generator.parameters import Parameters
 from graphdnn.engines.cuda.generator.program import Program
 from graphdnn.engines.cuda.generator.source import file_text, kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
-from graphdnn.engines.cuda.normalization.operands import Operands, direction, finish_of_thread, of_rows, place
+from graphdnn.engines.cuda.normalization.operands import Operands, direction, of_rows, of_thread, place
 from graphdnn.engines.cuda.normalization.resident import Residence, stored_text, take_text
 from graphdnn.engines.cuda.normalization.rounds import resident
 from graphdnn.engines.cuda.reductions.rows import Division, Rows, Tile, divided, held, rows_of, rows_text
@@ -46,7 +46,7 @@ def generate_norm_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     operands, known, rows = _known(op)
     if _is_given(anchor):
         return _normalized(operands, known, device, is_reversed=False)
-    fitting = held(rows, operands.bytes)
+    fitting = held(rows, operands.bytes, is_deep=True)
     if fitting is not None:
         rows, tile = fitting
         Forward(steps, operands, rows, (None, None)).hold(tile)
@@ -140,7 +140,8 @@ class Forward:
         parameters = Parameters(self.steps.places)
         functions = [
             *self._element(parameters),
-            self._finish(parameters),
+            self._before(parameters),
+            self._finish(parameters, is_before_known=True),
             *self._epsilon(parameters),
             *self._application(parameters),
         ]
@@ -232,23 +233,35 @@ class Forward:
     def _epsilon(self, parameters: Parameters) -> list[str]:
         return [self.operands.epsilon(parameters)]
 
-    def _finish(self, parameters: Parameters) -> str:
-        """The statistics of row ``i`` of a thread into memory."""
+    def _running(self) -> list[tuple[str, TensorSpec, TensorSpec]]:
+        """Running averages: which one, where it was and where it goes."""
+        anchor = self.operands.anchor
+        if not isinstance(anchor, NormForward) or anchor.momentum is None:
+            return []
+        ports = anchor.tensors()
+        return [(name, ports[f"input_running_{name}"], ports[f"output_running_{name}"]) for name in ("mean", "var")]
+
+    def _before(self, parameters: Parameters) -> str:
+        """What the running averages of row ``i`` of a thread were."""
+        program = Program(self.operands.op, parameters, self.rows.space, "b")
+        for name, previous, _ in self._running():
+            program.result(f"before.{name}", previous, self.operands.compute)
+        argument = "Before& before"
+        return program.function("read_row", argument) + of_thread("read_before", "read_row", argument)
+
+    def _finish(self, parameters: Parameters, *, is_before_known: bool = False) -> str:
+        """The statistics of row ``i`` of a thread into memory; ``is_before_known``: running averages were read."""
         operands, rows, anchor = self.operands, self.rows, self.operands.anchor
         program = Program(operands.op, parameters, rows.space, "s")
         program.note(anchor)
         outputs = anchor.outputs()
         found = {"mean": "mean", "inv_variance": "inverse"}
         written = [(outputs[port], value) for port, value in found.items() if port in outputs]
-        if isinstance(anchor, NormForward) and anchor.momentum is not None:
+        for name, previous, following in self._running():
             factor = f"widen<double>({program.value(operands.scalar(anchor.momentum))}[e])"
-            for port, value in (("mean", "mean"), ("var", "unbiased(variance, p.elements)")):
-                previous, following = (
-                    getattr(anchor, f"input_running_{port}"),
-                    getattr(anchor, f"output_running_{port}"),
-                )
-                old = f"widen<{operands.compute}>({program.value(previous)}[e])"
-                written.append((following, f"averaged({old}, {value}, {factor})"))
+            value = "mean" if name == "mean" else "unbiased(variance, p.elements)"
+            old = f"before.{name}[0]" if is_before_known else f"widen<{operands.compute}>({program.value(previous)}[e])"
+            written.append((following, f"averaged({old}, {value}, {factor})"))
         for spec, value in written:
             program.set(spec, value)
         made = {spec.uid for spec, _ in written}
@@ -261,7 +274,9 @@ class Forward:
                 program.store(kept)
         compute = operands.compute
         arguments = f"{compute} mean, {compute} variance, {compute} inverse"
-        return program.function("finish_row", arguments) + finish_of_thread(arguments)
+        if is_before_known:
+            arguments += ", const Before& before"
+        return program.function("finish_row", arguments) + of_thread("finish", "finish_row", arguments)
 
     def _application(self, parameters: Parameters, *, is_streamed: bool = False) -> list[str]:
         """What is the same for a row, and y from x through the epilogue."""

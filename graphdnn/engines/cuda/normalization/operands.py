@@ -130,11 +130,11 @@ def direction(engine: str, tag: str) -> Constraint:
     )
 
 
-def finish_of_thread(arguments: str) -> str:
-    """``finish`` for row ``i`` of a thread: the generated ``finish_row`` at that row's coordinates."""
+def of_thread(name: str, of_row: str, arguments: str) -> str:
+    """A function ``name`` for row ``i`` of a thread: the generated ``of_row`` at that row's coordinates."""
     names = ", ".join(argument.split()[-1] for argument in arguments.split(","))
     return (
-        f"__device__ __forceinline__ void finish(const Params& p, const int (&at)[RANK], int i, {arguments}) {{\n"
+        f"__device__ __forceinline__ void {name}(const Params& p, const int (&at)[RANK], int i, {arguments}) {{\n"
         "    int here[RANK];\n    #pragma unroll\n    for (int j = 0; j < RANK; ++j) here[j] = at[j];\n"
-        f"    here[KEPT - 1] += i;\n    finish_row(p, here, {names});\n}}\n"
+        f"    here[KEPT - 1] += i;\n    {of_row}(p, here, {names});\n}}\n"
     )

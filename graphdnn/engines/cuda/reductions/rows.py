@@ -21,6 +21,9 @@ _MOST_THREADS = 1024
 _PACK_BYTES = 16
 _ACROSS_BYTES = 8  # of a pack of neighbouring rows: few enough that a row's threads have little to exchange
 _HELD = 64  # bytes of values a thread should hold, and twice that where a row would not fit otherwise
+_MOST_HELD = 256  # where short rows lie across memory: fewer threads have less to exchange, each has more on its way
+_IN_FLIGHT = 128  # bytes of memory that such a thread reads at once
+_ENOUGH_THREADS = 2**17  # of a device, of such threads
 _LINE, _SHORT_LINE = 128, 64  # bytes of memory that one access of a warp should fill, and where threads hold much
 _SECTOR = 32  # bytes that memory hands out at once
 _ROW_BYTES = 16  # of what a thread knows of its rows, for each of their statistics
@@ -152,12 +155,19 @@ class Tile:
         return {"BLOCKS": self.blocks}
 
 
-def held(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
-    """A block that holds its rows in registers, ``value_bytes`` for each element; None when a row is too long."""
+def held(rows: Rows, value_bytes: int, *, is_deep: bool = False) -> tuple[Rows, Tile] | None:
+    """A block that holds its rows in registers, ``value_bytes`` for each element; None when a row is too long.
+
+    ``is_deep``: threads may hold as much as there are registers for, where that leaves enough of them.
+    """
     if rows.along:
         found = _held_along(rows, value_bytes)
     else:
-        found = _held_across(rows.narrowed(max(1, _ACROSS_BYTES // rows.main_bytes)), value_bytes)
+        rows = rows.narrowed(max(1, _ACROSS_BYTES // rows.main_bytes))
+        deep = _held_deep(rows, value_bytes) if is_deep else None
+        if deep is not None:
+            return rows, deep
+        found = _held_across(rows, value_bytes)
     if found is None:
         return None
     rows, tile = found
@@ -191,6 +201,17 @@ def _held_across(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
             return rows, Tile(lanes, columns, steps)
         columns //= 2
     return None
+
+
+def _held_deep(rows: Rows, value_bytes: int) -> Tile | None:
+    """Few threads for each of many short rows."""
+    most = min(_IN_FLIGHT // rows.main_bytes, _MOST_HELD // value_bytes) // rows.width
+    lanes = power_above(-(-rows.packs // most))
+    if lanes > 8 or rows.row_packs * lanes < _ENOUGH_THREADS:
+        return None
+    steps = -(-rows.packs // lanes)
+    columns = _THREADS // 2 // lanes
+    return Tile(lanes, columns, steps, blocks=4)
 
 
 def passed(rows: Rows) -> Tile:

@@ -2,18 +2,33 @@
 
 struct Words { unsigned int at[4]; };
 
-__device__ __forceinline__ Words philox(unsigned long long counter, unsigned long long key) {
-    unsigned int c0 = (unsigned int)counter, c1 = (unsigned int)(counter >> 32), c2 = 0, c3 = 0;
+// Of N counters that follow each other. Their rounds go together: the key of a round is worked out once.
+template <int N>
+__device__ __forceinline__ void philox(unsigned long long counter, unsigned long long key, Words (&words)[N]) {
     unsigned int k0 = (unsigned int)key, k1 = (unsigned int)(key >> 32);
     #pragma unroll
+    for (int i = 0; i < N; ++i) {
+        const unsigned long long one = counter + (unsigned long long)i;
+        words[i] = {{(unsigned int)one, (unsigned int)(one >> 32), 0, 0}};
+    }
+    #pragma unroll
     for (int round = 0; round < 10; ++round) {
-        const unsigned long long a = (unsigned long long)c0 * 0xD2511F53u, b = (unsigned long long)c2 * 0xCD9E8D57u;
-        c0 = (unsigned int)(b >> 32) ^ c1 ^ k0;
-        c1 = (unsigned int)b;
-        c2 = (unsigned int)(a >> 32) ^ c3 ^ k1;
-        c3 = (unsigned int)a;
+        #pragma unroll
+        for (int i = 0; i < N; ++i) {
+            unsigned int(&c)[4] = words[i].at;
+            const unsigned long long a = (unsigned long long)c[0] * 0xD2511F53u, b = (unsigned long long)c[2] * 0xCD9E8D57u;
+            c[0] = (unsigned int)(b >> 32) ^ c[1] ^ k0;
+            c[1] = (unsigned int)b;
+            c[2] = (unsigned int)(a >> 32) ^ c[3] ^ k1;
+            c[3] = (unsigned int)a;
+        }
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    return {{c0, c1, c2, c3}};
+}
+
+__device__ __forceinline__ Words philox(unsigned long long counter, unsigned long long key) {
+    Words words[1];
+    philox(counter, key, words);
+    return words[0];
 }

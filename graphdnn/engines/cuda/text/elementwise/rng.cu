@@ -38,9 +38,9 @@ __device__ __forceinline__ void drawn(const Words& words, const Params& p, float
     } else {
         #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const int u = uniform_bits(words.at[i]);
-            if constexpr (DISTRIBUTION == BERNOULLI) to[i] = u < (int)p.below ? 1.0f : 0.0f;
-            else to[i] = placed((double)u * 0x1p-24, p);
+            const unsigned int word = words.at[i];
+            if constexpr (DISTRIBUTION == BERNOULLI) to[i] = word < (unsigned int)p.below || p.always ? 1.0f : 0.0f;
+            else to[i] = placed((double)uniform_bits(word) * 0x1p-24, p);
         }
     }
 }
@@ -76,10 +76,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) rng(const __grid_constant_
             write(p, at, one);
         } else if constexpr (WIDTH == 1) {  // neighbours in memory follow each other in row-major order too
             float value[LANES];
+            Words words[LANES < 4 ? 1 : LANES / 4];
+            philox(start + element / 4, key, words);
             #pragma unroll
             for (int k = 0; k < LANES; k += 4) {
                 float four[4];
-                drawn(philox(start + element / 4 + k / 4, key), p, four);
+                drawn(words[k / 4], p, four);
                 #pragma unroll
                 for (int e = 0; e < 4; ++e) value[k + e] = four[e];
             }
@@ -89,14 +91,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) rng(const __grid_constant_
                 float some[STORED];
                 #pragma unroll
                 for (int e = 0; e < STORED; ++e) some[e] = value[k + e];
-                if (left >= STORED) write(p, at, some);
-                #pragma unroll
-                for (int e = 0; e < STORED - 1; ++e) {
-                    int here[RANK];
-                    for (int j = 0; j < RANK; ++j) here[j] = at[j];
-                    here[LANE_AXIS] += e;
-                    const float one[1] = {some[e]};
-                    if (left < STORED && e < left) write_one(p, here, one);
+                if (left >= STORED) {
+                    write(p, at, some);
+                } else {  // the end of a single row
+                    #pragma unroll
+                    for (int e = 0; e < STORED - 1; ++e) {
+                        int here[RANK];
+                        for (int j = 0; j < RANK; ++j) here[j] = at[j];
+                        here[LANE_AXIS] += e;
+                        const float one[1] = {some[e]};
+                        if (e < left) write_one(p, here, one);
+                    }
                 }
                 at[LANE_AXIS] += STORED;
             }

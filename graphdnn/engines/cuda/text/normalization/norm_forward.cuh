@@ -3,6 +3,11 @@ struct Row {
     Compute mean[ROW_WIDTH], inverse[ROW_WIDTH], scale[ROW_WIDTH], bias[ROW_WIDTH];
 };
 
+// What running averages of a row were.
+struct Before {
+    Compute mean[1], var[1];
+};
+
 // What a thread reads of a pack.
 struct Elements {
     Compute x[VECTOR];

@@ -1,5 +1,8 @@
 // Normalization of rows that the threads of a block hold in registers: one read, one write. Mean first, then the
 // variance around it.
+
+constexpr int SHARE = (ROW_WIDTH + LANES - 1) / LANES;  // rows whose statistics a thread stores
+
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_rows(const __grid_constant__ Params p) {
     let_next_start();
     wait_for_launch_before();
@@ -9,6 +12,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_rows(const __
     take_row(p, here, at, pack);
     Row row;
     of_row(p, at, row);
+    Before before[SHARE];  // on its way while threads wait for each other
+    #pragma unroll
+    for (int i = 0; i < SHARE; ++i)
+        if (here.lane + i * LANES < ROW_WIDTH) read_before(p, at, here.lane + i * LANES, before[i]);
     const Compute elements = (Compute)p.elements;
     if constexpr (CENTERED) {
         Compute sum[ROW_WIDTH] = {};
@@ -33,8 +40,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_rows(const __
         row.inverse[i] = inverse_deviation(squares[i], epsilon(p));
     }
     #pragma unroll
-    for (int first = 0; first < ROW_WIDTH; first += LANES) {  // statistics of each row by a lane: they wait together
-        const int mine = first + here.lane;
+    for (int share = 0; share < SHARE; ++share) {  // statistics of each row by a lane: they wait together
+        const int mine = share * LANES + here.lane;
         Compute mean = (Compute)0, variance = squares[0], inverse = row.inverse[0];
         #pragma unroll
         for (int i = 0; i < ROW_WIDTH; ++i) {
@@ -42,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_rows(const __
             variance = mine == i ? squares[i] : variance;
             inverse = mine == i ? row.inverse[i] : inverse;
         }
-        if (here.is_live && mine < ROW_WIDTH) finish(p, at, mine, mean, variance, inverse);
+        if (here.is_live && mine < ROW_WIDTH) finish(p, at, mine, mean, variance, inverse, before[share]);
     }
     if (!here.is_live) return;
     give_row(p, here, at, pack, row);
