@@ -258,7 +258,8 @@ class Forward:
         found = {"mean": "mean", "inv_variance": "inverse"}
         written = [(outputs[port], value) for port, value in found.items() if port in outputs]
         for name, previous, following in self._running():
-            factor = f"widen<double>({program.value(operands.scalar(anchor.momentum))}[e])"
+            momentum = operands.scalar(anchor.tensors()["momentum"])
+            factor = f"widen<double>({program.value(momentum)}[e])"
             value = "mean" if name == "mean" else "unbiased(variance, p.elements)"
             old = f"before.{name}[0]" if is_before_known else f"widen<{operands.compute}>({program.value(previous)}[e])"
             written.append((following, f"averaged({old}, {value}, {factor})"))
