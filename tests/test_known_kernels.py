@@ -36,6 +36,9 @@ CLASSES = (
     "matmul a=f16[{n},{h},{c}] b=f16[1,{c},72] + bias",
     "matmul a=f32[{n},{h},{c}] b=f32[1,{c},{h}] + relu",
     "matmul a=f16[{n},2,{h},{c}] b=f16[{n},2,{c},64]",
+    "matmul a=f16[1,{n},{c}] b=f16[1,{c},64] + bias + gelu",
+    "matmul a=f16[{n},{c}] b=f16[{c},{c}] + mul + relu",
+    "matmul a=f32[1,{n},{c}] b=f32[1,{c},{n}] + bias",
 )
 EXTENTS = [(n, h, c) for h, c in ((8, 64), (7, 64), (14, 48), (28, 128)) for n in (1, 2, 3, 40)]
 
@@ -46,7 +49,9 @@ def said(graph: OperationGraph) -> dict[tuple[int, str], tuple[Any, ...]]:
     for op in fuse(graph):
         task = Task(op, H200)
         for engine in ENGINES:
-            if engine.serves(task):
+            serves = engine.serves_kind(task) and engine.serves_shape(task)
+            assert serves == engine.serves(task)
+            if serves:
                 kernel = engine.compile(task, engine.defaults())
                 assert isinstance(kernel, DeviceKernel)
                 steps = [launched(step) if isinstance(step, Launch) else step.name for step in kernel.steps]

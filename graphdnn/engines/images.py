@@ -1,11 +1,12 @@
-"""Convolutions that differ in nothing but how many images there are, and stacks of matrix products that differ in how
-many there are along the first axis: they have a number, and what is the same for all of them is worked out once. A
-single one is not among them, as axes of one element have no strides of their own.
+"""Convolutions that differ in nothing but how many images there are, stacks of matrix products that differ in how many
+there are along the first axis, and single products that differ in their rows: they have a number, and what is the same
+for all of them is worked out once. One image, product or row is not among them, as axes of one element have no strides
+of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -24,23 +25,26 @@ Given = ParamSpec("Given")
 
 @once
 def images_of(op: FusedOp) -> int | None:
-    """The number of a convolution or a stack, whatever its batch; None where it is not known."""
+    """The number of a convolution or a product, whatever its batch; None where it is not known."""
     anchor, tensors = op.anchor, (*op.inputs, *op.outputs, *op.internal)
     if op.like is None:
         return None
+    extents: list[object]
     if isinstance(anchor, ConvolutionOperation):
-        n, filter = anchor.problem.n, anchor.roles[1].uid
+        n, filter, axis = anchor.problem.n, anchor.roles[1].uid, 0
         if n == 1:
             return None
         extents = [(t.dims[1:] if t.dims[0] == n and t.uid != filter else t.dims, t.strides) for t in tensors]
     elif isinstance(anchor, Matmul):
-        n = anchor.c.dims[0]
-        if n == 1 or anchor.c.rank < 3 or not _are_stacked(n, tensors):
+        axis = counted_axis(anchor)
+        n, kept = anchor.c.dims[axis], anchor.b.uid if axis else None
+        is_counted = n > 1 and anchor.c.dims[-1] > 1 and not (axis and op.prologue)
+        if not is_counted or not _are_in_order(n, axis, [t for t in tensors if t.uid != kept]):
             return None
-        extents = [(t.dims[1:] if t.dims[0] == n else t.dims, t.strides) for t in tensors]
+        extents = [_without(n, axis, t) if t.uid != kept else (t.dims, t.strides) for t in tensors]
     else:
         return None
-    key = op.like, *extents
+    key = op.like, axis, *extents
     number = _numbers.get(key)
     if number is None:
         if len(_numbers) >= _MOST:
@@ -49,11 +53,30 @@ def images_of(op: FusedOp) -> int | None:
     return number
 
 
-def _are_stacked(n: int, tensors: tuple[TensorSpec, ...]) -> bool:
-    """Whether matrices follow each other in memory, so that nothing beyond the first axis depends on how many there
-    are; and few enough for axes to become one (``Space``).
+def counted_axis(product: Matmul) -> int:
+    """The axis of c whose length ``images_of`` does not look at: the first one, or that of rows in a single product."""
+    c = product.c
+    return 0 if (c.rank > 2 and c.dims[0] > 1) or any(size > 1 for size in c.dims[:-2]) else c.rank - 2
+
+
+def _are_in_order(n: int, axis: int, tensors: Sequence[TensorSpec]) -> bool:
+    """Whether matrices, or rows, follow each other in memory, so that nothing beyond this axis depends on how many
+    there are; and few enough for axes to become one (``Space``).
     """
-    return all((t.dims[0] != n or t.strides[0] == max(t.strides)) and t.elements <= _LONGEST for t in tensors)
+    for t in tensors:
+        dims, strides = t.dims, t.strides
+        is_counted = dims[axis : axis + 1] == (n,)
+        if is_counted and strides[axis] < max([s for s, size in zip(strides, dims, strict=True) if size > 1]):
+            return False
+        if t.elements > _LONGEST:
+            return False
+    return True
+
+
+def _without(n: int, axis: int, spec: TensorSpec) -> tuple[object, ...]:
+    """Extents and strides; axes of one element have none, as theirs may be made of all others."""
+    dims, strides = spec.dims, tuple([s for s, d in zip(spec.strides, spec.dims, strict=True) if d > 1])
+    return ((*dims[:axis], *dims[axis + 1 :]) if dims[axis : axis + 1] == (n,) else dims), strides
 
 
 def once_for_images(

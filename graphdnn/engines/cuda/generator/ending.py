@@ -20,6 +20,7 @@ from graphdnn.engines.images import images_of
 from graphdnn.fusion.fused import Alike, FusedOp
 from graphdnn.tensors import TensorSpec
 
+SUMS = "const {accumulator} (&acc)[{width}]"  # how the sums of a pack come
 _MOST = 512  # endings
 
 
@@ -58,7 +59,7 @@ def ending_of(
     most: int,
     accumulator: str,
     *,
-    taken: str = "const {accumulator} (&acc)[{width}]",
+    taken: str = SUMS,
     residual: TensorSpec | None = None,
     sums: int = 0,
 ) -> Ending:

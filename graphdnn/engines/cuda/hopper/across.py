@@ -14,11 +14,12 @@ from dataclasses import replace
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS, Roles
 from graphdnn.engines.cuda.generator.cost import device_cost, memory_seconds, other_seconds
+from graphdnn.engines.cuda.generator.ending import ending_of
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
-from graphdnn.engines.cuda.generator.program import Program, width_for
 from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.generator.space import Space
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.generator.tensor_cores import OF_TF32
 from graphdnn.engines.cuda.hopper.across_needs import NEEDS
@@ -29,6 +30,7 @@ from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.maps import filter_map, image_map, walk_of
 from graphdnn.engines.cuda.hopper.operands import Operand, operands
 from graphdnn.engines.cuda.hopper.product import register_product_text
+from graphdnn.engines.cuda.hopper.result import result_space
 from graphdnn.engines.cuda.hopper.tiles import ROW
 from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
@@ -61,10 +63,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     panels = replace(filter_map(filter, _DEPTH), is_rounded=True)
     parameters.maps("plain", [(filter.spec, panels)])
 
-    space = flat_space(roles.space(roles.output), is_plane=False)
-    width = min(width_for(space, steps.epilogue_tensors(), CHANNELS), _NEIGHBOURS)
-    body = Program(op, parameters, space, "t", width=width, vector_axis=CHANNELS, keeps=True, condition="is_there")
-    steps.finish(body, "acc", compute)
+    ending = ending_of(steps, parameters, (_result_space,), CHANNELS, _NEIGHBOURS, compute)
     layout = Layout.of(sizes, tile.pixels, tile.channels)
     describe_work(parameters, product, sizes, layout, walks, -(-product.channels // _DEPTH))
     parameters.integer("parts", 1)
@@ -76,8 +75,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         _FILES,
         parameters=parameters.text,
         functions=[
-            body.keeping(),
-            body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}], bool is_there"),
+            *ending.functions,
             register_product_text(image.spec.data_type, tile.columns),
         ],
         constants={
@@ -85,7 +83,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "DOWN": tile.down, "ACROSS": tile.across, "STAGES": choice.stages,
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
             "TURNED": True, "WGRAD": False, "ACROSS_FILTER": True, "PERMUTED": False, "NEIGHBOURS": _NEIGHBOURS,
-            "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT": False, "WIDTH": width,
+            "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT": False, "WIDTH": ending.width,
             "Element": STORAGE[image.spec.data_type], "Accumulator": compute,
         },
     )  # fmt: skip
@@ -94,6 +92,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     shared = choice.stages * (tile.stage_bytes + 16)
     steps.add(Launch(text, "hopper_across", grid, threads, parameters.pack(), shared, starts_early=True))
     return steps.kernel(name)
+
+
+def _result_space(op: FusedOp) -> Space:
+    return flat_space(result_space(op), is_plane=False)
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:

@@ -15,10 +15,10 @@ from typing import Any
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
+from graphdnn.engines.cuda.generator.ending import SUMS, ending_of
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
-from graphdnn.engines.cuda.generator.program import Program, width_for
 from graphdnn.engines.cuda.generator.source import file_text, kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.generator.tensor_cores import FLOAT_PAIRS, OF_EXACT, OF_TF32, TF32_PAIRS
@@ -31,6 +31,7 @@ from graphdnn.engines.cuda.hopper.halo_dgrad_tiles import TILE, blocks_of, choos
 from graphdnn.engines.cuda.hopper.maps import filter_map, image_map, is_permutable, permuted_filter_map, walk_of
 from graphdnn.engines.cuda.hopper.operands import is_exchanged, operands
 from graphdnn.engines.cuda.hopper.product import ACROSS_K, product_text, register_product_text
+from graphdnn.engines.cuda.hopper.result import result_space
 from graphdnn.engines.cuda.hopper.tiles import PANEL
 from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
@@ -86,13 +87,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     parameters.maps("gathered", [(image.spec, replace(pixels, is_rounded=is_rounded))])
     parameters.maps("plain", [(filter.spec, replace(columns, is_rounded=is_rounded))])
 
-    out_space = roles.space(roles.output)
-    width = min(width_for(out_space, steps.epilogue_tensors(), CHANNELS), neighbours)
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=CHANNELS, keeps=True, condition="is_there")
     is_narrow = _leaves_rounded(op)
     leaving = STORAGE[roles.output.data_type] if is_narrow else compute
-    taken = f"const Rounded<{leaving}, {width}>& acc" if is_narrow else f"const {compute} (&acc)[{width}]"
-    steps.finish(body, "acc", leaving)
+    taken = "const Rounded<{accumulator}, {width}>& acc" if is_narrow else SUMS
+    ending = ending_of(steps, parameters, (result_space,), CHANNELS, neighbours, leaving, taken=taken)
     layout = Layout.of(sizes, PANEL * tile.consumers, tile.bn)
     walks = [walk_of(product, residue) for residue in product.residues]
     describe_work(parameters, product, sizes, layout, walks, shape.blocks, 0 if across_filter else filter.tap_stride)
@@ -113,9 +111,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters=parameters.text,
         functions=[
             file_text("hopper_rounded.cuh"),
-            body.keeping(),
-            body.function("epilogue", f"const Kept& kept, {taken}, bool is_there"),
-            *([_EPILOGUE_OF_SUMS.format(compute=compute, leaving=leaving, width=width)] if is_narrow else []),
+            *ending.functions,
+            *([_EPILOGUE_OF_SUMS.format(compute=compute, leaving=leaving, width=ending.width)] if is_narrow else []),
             register_product_text(kind, tile.bn, across_filter)
             if tile.is_held
             else product_text(kind, kind, tile.bn, False, across_filter),
@@ -128,7 +125,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
             "WGRAD": False, "TURNED": False, "ACROSS_FILTER": across_filter, "PERMUTED": is_permuted,
             "SPATIAL": 2, "SPLIT": False,
-            "NEIGHBOURS": neighbours, "WIDTH": width,
+            "NEIGHBOURS": neighbours, "WIDTH": ending.width,
             "Element": STORAGE[kind], "Accumulator": compute, "Leaving": leaving, "IS_ROUNDED": is_narrow,
         },
     )  # fmt: skip

@@ -27,6 +27,7 @@ from graphdnn.engines.cuda.hopper.halo_wgrad_tiles import PARTS, TILE, choose, r
 from graphdnn.engines.cuda.hopper.maps import patch_map, walk_of
 from graphdnn.engines.cuda.hopper.operands import operands
 from graphdnn.engines.cuda.hopper.product import product_text
+from graphdnn.engines.cuda.hopper.result import result_space
 from graphdnn.engines.cuda.hopper.sum import Adding
 from graphdnn.engines.cuda.hopper.tiles import PANEL
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
@@ -57,7 +58,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     parameters.maps("gathered", [(image.spec, patch_map(image, *tile.reached(shape), row, spatial))])
     parameters.maps("plain", [(gradient.spec, patch_map(gradient, tile.tall, tile.wide, spatial=spatial))])
 
-    ending = ending_of(steps, parameters, roles.space(roles.output), CHANNELS, _NEIGHBOURS, "float")
+    ending = ending_of(steps, parameters, (result_space,), CHANNELS, _NEIGHBOURS, "float")
     blocks, layout, taps = -(-shape.channels // PANEL), Layout.of(sizes, PANEL, PANEL), Taps.of(product)
     walks = [walk_of(product, residue) for residue in product.residues]
     describe_work(parameters, product, sizes, layout, walks, blocks, units=shape.deep * shape.tap_count * blocks)

@@ -47,7 +47,7 @@ from graphdnn.engines.cuda.library.operands import chain_of, staged
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.matmul import Stack
 from graphdnn.engines.engine import Cost, Knobs, Task
-from graphdnn.engines.images import once_for_images
+from graphdnn.engines.images import counted_axis, images_of, once_for_images
 from graphdnn.engines.once import once
 from graphdnn.enums import DataType, KnobType
 from graphdnn.fusion.fused import FusedOp
@@ -139,7 +139,7 @@ def _joined(op: FusedOp) -> _Products:
 @once
 def _sizes(op: FusedOp) -> Sizes:
     """The products as the choice of a tile sees them."""
-    kept, n = _of_stack(op), _stacked_first(op)
+    kept, n = _of_stack(op), _counted(op)
     read = sum([t.bytes for t in op.main.inputs().values()])
     if kept.groups:
         return kept._replace(groups=kept.groups * n, bytes_read=read)
@@ -149,20 +149,19 @@ def _sizes(op: FusedOp) -> Sizes:
 
 @once_for_images
 def _of_stack(op: FusedOp) -> Sizes:
-    """What the length of the first axis does not change, of one matrix along it; no groups where rows are joined."""
-    products, n = _joined(op), _stacked_first(op)
+    """What the length of the counted axis does not change, of one; no groups where that is rows, or among them."""
+    products, n = _joined(op), _counted(op)
     sizes = products.sizes(op)
-    if products.batch or n == 1:
+    if products.batch:
         return sizes._replace(groups=sizes.groups // n)
     ((rows, depth),) = sizes.products
     return sizes._replace(products=((rows // n, depth),), groups=0)
 
 
-def _stacked_first(op: FusedOp) -> int:
-    """Matrices of c along its first axis, where it has more than two."""
+def _counted(op: FusedOp) -> int:
+    """Along the axis that ``images_of`` does not look at, where it knows the product."""
     assert isinstance(op.anchor, Matmul)
-    c = op.anchor.c
-    return c.dims[0] if c.rank > 2 else 1
+    return 1 if images_of(op) is None else op.anchor.c.dims[counted_axis(op.anchor)]
 
 
 @once_for_images

@@ -23,10 +23,10 @@ from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
+from graphdnn.engines.cuda.generator.ending import ending_of
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
-from graphdnn.engines.cuda.generator.program import Program, width_for
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
@@ -36,6 +36,7 @@ from graphdnn.engines.cuda.hopper.planes_kinds import Kind, kind_of
 from graphdnn.engines.cuda.hopper.planes_needs import planes_needs
 from graphdnn.engines.cuda.hopper.planes_split import FilterPlanes
 from graphdnn.engines.cuda.hopper.planes_tiles import PARTS, STAGES, TILE, choose, promoted
+from graphdnn.engines.cuda.hopper.result import result_space
 from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, Adding
 from graphdnn.engines.cuda.hopper.tiles import Sizes
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
@@ -96,10 +97,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     maps = [image_map(image, p.spatial, walk, product.pixel_step, tile.bm) for walk in walks]
     parameters.maps("gathered", [(image.spec, one) for one in maps])
     parameters.maps("plain", [(kept, planes.map(tile.bn))])
-    out_space = roles.space(roles.output)
-    width = min(width_for(out_space, steps.epilogue_tensors(), CHANNELS), neighbours)
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=CHANNELS, keeps=True, condition="is_there")
-    steps.finish(body, "acc", compute)
+    ending = ending_of(steps, parameters, (result_space,), CHANNELS, neighbours, compute)
     describe_work(parameters, product, sizes, layout, walks, planes.blocks)
     parameters.integer("filter_rows", planes.padded_rows)
     parameters.integer("image_pixels", 0)
@@ -121,8 +119,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         ],
         parameters=parameters.text,
         functions=[
-            body.keeping(),
-            body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}], bool is_there"),
+            *ending.functions,
             kind.text(tile.bn),
         ],
         constants={
@@ -135,7 +132,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "PERMUTED": True, "NEIGHBOURS": neighbours,
             "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
             **adding.constants,
-            "WIDTH": width,
+            "WIDTH": ending.width,
             "Element": STORAGE[kind.a], "Accumulator": compute,
             **(
                 {"HIGH_START": kind.high_start}

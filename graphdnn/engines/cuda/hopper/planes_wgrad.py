@@ -19,10 +19,10 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_needs import is_convolution, problem_of, prologue_need
 from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS, SPATIAL
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
+from graphdnn.engines.cuda.generator.ending import ending_of
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, Parameters
-from graphdnn.engines.cuda.generator.program import Program, width_for
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
@@ -33,6 +33,7 @@ from graphdnn.engines.cuda.hopper.maps import Walk, walk_of
 from graphdnn.engines.cuda.hopper.needs import capability_need, is_wgrad, one_walk_needs, types_and_sum, wgrad_need
 from graphdnn.engines.cuda.hopper.operands import operands
 from graphdnn.engines.cuda.hopper.product import product_text
+from graphdnn.engines.cuda.hopper.result import result_space
 from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, Adding
 from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW, Sizes, summing_seconds
 from graphdnn.engines.cuda.hopper.wgrad_schemes import Floats, Integers, Scheme, integers_of
@@ -178,13 +179,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf)
     parameters.maps(
         "plain", [(one, gradient.map(one, p.spatial, still, (1,) * SPATIAL, choice.deep)) for one in of_gradient]
     )
-    out_space = roles.space(roles.output)
-    width = min(width_for(out_space, steps.epilogue_tensors(), CHANNELS), _NEIGHBOURS)
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=CHANNELS, keeps=True, condition="is_there")
-    steps.finish(body, "acc", compute)
+    ending = ending_of(steps, parameters, (result_space,), CHANNELS, _NEIGHBOURS, compute)
     blocks = -(-product.channels // PANEL)
     describe_work(parameters, product, sizes, layout, [walk], blocks, 0, prod(residue.taps) * blocks)
-    parameters.integer("image_pixels", out_space.sizes[-1])
+    parameters.integer("image_pixels", result_space(op).sizes[-1])
     adding = Adding(layout.tiles * tile.bm * tile.bn, choice.parts, ELEMENTS[scheme.compute].bytes)
     adding.describe(parameters, steps, compute)
 
@@ -200,8 +198,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf)
         ],
         parameters=parameters.text,
         functions=[
-            body.keeping(),
-            body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}], bool is_there"),
+            *ending.functions,
             product_text(DataType.BFLOAT16, DataType.BFLOAT16, tile.bn, True, True),
             *scheme.functions(tile.bn),
         ],
@@ -213,7 +210,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf)
             "WGRAD": True, "TURNED": False, "ACROSS_FILTER": False,
             "RESIDUES": 1, "SPATIAL": p.spatial, "SPLIT": is_split,
             **adding.constants,
-            "PERMUTED": False, "NEIGHBOURS": _NEIGHBOURS, "WIDTH": width,
+            "PERMUTED": False, "NEIGHBOURS": _NEIGHBOURS, "WIDTH": ending.width,
             "Element": "bfloat_t", "Accumulator": compute,
         },
     )  # fmt: skip

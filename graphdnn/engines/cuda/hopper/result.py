@@ -12,11 +12,17 @@ from graphdnn.engines.cuda.generator.space import Space, is_addressable
 from graphdnn.engines.cuda.hopper.halo_tiles import BOX_ROW
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT, LARGEST_STRIDE
 from graphdnn.engines.cuda.hopper.tiles import ROW, Choice
-from graphdnn.engines.cuda.simt.implicit_product import Product
+from graphdnn.engines.cuda.simt.implicit_product import Product, product_of
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.tensors import TensorSpec
 
 _MOST_BYTES = 4  # of an element
+
+
+def result_space(op: FusedOp) -> Space:
+    """The coordinates of what a convolution writes."""
+    roles = product_of(op).roles
+    return roles.space(roles.output)
 
 
 def written_and_read(op: FusedOp) -> list[TensorSpec]:

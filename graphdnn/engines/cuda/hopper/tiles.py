@@ -221,18 +221,20 @@ def _fastest(sizes: Sizes, machine: Machine, number: int, stages: int, parts: in
     if len(products) == 1:
         ((rows, depth),) = products
         counts = [-(-rows // one.rows_held) * n for one, n in zip(taken, across, strict=True)]
-        works = [(count * depth, _Work(count, depth)) for count in counts]
+        works = [(count, count * depth, 0) for count in counts]
     else:
-        works = [_work_of(products, one.rows_held, n) for one, n in zip(taken, across, strict=True)]
+        works = [_counted(products, one.rows_held, n) for one, n in zip(taken, across, strict=True)]
     waiting = [
-        (one.start + (steps * one.step + max(sms, work.tiles) * one.turn) / sms, place, one, work)
-        for place, (one, (steps, work)) in enumerate(zip(taken, works, strict=True))
+        (one.start + (steps * one.step + (count if count > sms else sms) * one.turn) / sms, place, one, work)
+        for place, (one, work) in enumerate(zip(taken, works, strict=True))
+        for count, steps, _ in (work,)
     ]
     # Seconds, place, which part; of equals the first.
     best: tuple[float, int, int, _Taken, int, _Work, int] | None = None
-    for least, place, one, work in sorted(waiting):
+    for least, place, one, (count, steps, empty) in sorted(waiting):
         if best is not None and least > best[0] * pace * _ROUNDING:
             break  # slower even if they filled the device all the time
+        work = _Work(count, steps / count, empty)
         under_way = one.most * ROW * (min(one.rows_held, products[0][0]) + min(one.columns_held, columns))
         read = _Read(sizes.bytes_read, under_way)
         tried: tuple[int, ...] = (parts or 1,)
@@ -356,12 +358,12 @@ class _Work(NamedTuple):
     empty: int = 0
 
 
-def _work_of(products: tuple[tuple[int, int], ...], rows_held: int, across: int) -> tuple[int, _Work]:
-    """Steps of all tiles that hold so many rows, and the tiles; ``across``: along the columns, in all groups."""
+def _counted(products: tuple[tuple[int, int], ...], rows_held: int, across: int) -> tuple[int, int, int]:
+    """Tiles that hold so many rows, steps of all of them, and empty tiles; ``across``: along the columns of all."""
     tiles = [(-(-rows // rows_held) * across, depth) for rows, depth in products]
     steps, every = sum([n * depth for n, depth in tiles]), sum([n for n, _ in tiles])
     count = sum([n for n, depth in tiles if depth]) or every  # of empty ones alone, all are like others
-    return steps, _Work(count, steps / count, every - count)
+    return count, steps, every - count
 
 
 class _Rounds(NamedTuple):
