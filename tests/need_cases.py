@@ -76,6 +76,18 @@ def _stacks_apart() -> list[Operation]:
     return [_fast(operation("matmul", a=a, b=b, c=apart, spec=MatmulSpec(compute_type="f32")))]
 
 
+def _by_columns(columns: int, *, is_behind: bool = False) -> list[Operation]:
+    """A product with neighbours along k, after a ReLU of a perhaps."""
+    a, c = (tensor(uid, (40, n), data_type="f16") for uid, n in ((1, 64), (3, columns)))
+    b = tensor(2, (64, columns), data_type="f16", strides=(1, 64))
+    if not is_behind:
+        return [operation("matmul", a=a, b=b, c=c)]
+    virtual = a.model_copy(update={"is_virtual": True})
+    spec = PointwiseSpec(mode=PointwiseMode.RELU_FWD, math_type=DataType.FLOAT)
+    first = PointwiseOperation(spec=spec, x=a.model_copy(update={"uid": 1000}), y=virtual)
+    return [first, operation("matmul", a=virtual, b=b, c=c)]
+
+
 def _lines() -> Iterator[tuple[str, str, str]]:
     for line in TABLE.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
@@ -95,6 +107,8 @@ def from_text(text: str, device: str) -> Callable[[], Task]:
 NEED_CASES: dict[str, Callable[[], Task]] = {
     **{rule: from_text(text, device) for rule, device, text in _lines()},
     "cuda_hopper_matmul_fp8_fast.batch": lambda: _task(_stacks_apart()),
+    "cuda_matmul_few.lines": lambda: _task(_by_columns(40)),
+    "cuda_matmul_few.prologue": lambda: _task(_by_columns(8, is_behind=True)),
     "cuda_resample_forward.coordinates": lambda: _task(_uneven()),
     "cuda_resample_forward.direction": lambda: _task([operation("resample_bwd")]),
     "cuda_resample_backward.direction": lambda: _task([operation("resample_fwd")]),

@@ -37,11 +37,11 @@ def test_results(text: str) -> None:
 
 @pytest.mark.parametrize("what", ["conv", "dgrad", "wgrad"])
 def test_what_is_chosen(what: str) -> None:
-    x, w, y = "f16[64,512,14,14]nhwc", "f16[512,16,3,3]nhwc", "f16[64,512,14,14]nhwc"
+    """Strided layers in each direction, and every filter gradient; the others are ``cuda_grouped``'s."""
     text = {
-        "conv": f"conv x={x} w={w} pad=1 + bias + relu",
-        "dgrad": f"dgrad dy={y} w={w} dx=[64,512,14,14] pad=1",
-        "wgrad": f"wgrad x={x} dy={y} dw=[512,16,3,3] pad=1",
+        "conv": "conv x=f16[64,256,56,56]nhwc w=f16[256,8,3,3]nhwc pad=1 stride=2 + bias + relu",
+        "dgrad": "dgrad dy=f16[64,256,28,28]nhwc w=f16[256,8,3,3]nhwc dx=[64,256,56,56] pad=1 stride=2",
+        "wgrad": "wgrad x=f16[64,512,14,14]nhwc dy=f16[64,512,14,14]nhwc dw=[512,16,3,3] pad=1",
     }[what]
     best = Ranking(fuse(OperationGraph.of(operations(text))), H200).best
     assert best.name == "cuda_joined"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from graphdnn.checks import AtLeast, Equals
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.direct import direct
+from graphdnn.engines.cuda.direct import direct, grouped
 from graphdnn.engines.cuda.elementwise import pointwise
 from graphdnn.engines.cuda.elementwise.pointwise import generate_pointwise
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
@@ -33,7 +33,7 @@ from graphdnn.operations import ConvolutionOperation
 from graphdnn.tensors import TensorSpec
 
 _ENGINES: tuple[Engine, ...] = (
-    hopper_gemm.ENGINE, hopper_planes.INTEGERS, hopper_halo.ENGINE, direct.ENGINE, mma_gemm.ENGINE,
+    hopper_gemm.ENGINE, hopper_planes.INTEGERS, hopper_halo.ENGINE, direct.ENGINE, grouped.ENGINE, mma_gemm.ENGINE,
 )  # fmt: skip
 
 

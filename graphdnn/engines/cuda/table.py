@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphdnn.engines.cuda import ahead, joined, paired, turned, widened
-from graphdnn.engines.cuda.direct import depthwise, depthwise_wgrad, direct
+from graphdnn.engines.cuda.direct import depthwise, depthwise_wgrad, direct, grouped
 from graphdnn.engines.cuda.direct import stem as direct_stem
 from graphdnn.engines.cuda.direct import stem_dgrad as direct_stem_dgrad
 from graphdnn.engines.cuda.direct import stem_float as direct_stem_float
@@ -22,6 +22,7 @@ from graphdnn.engines.cuda.hopper import planes as hopper_planes
 from graphdnn.engines.cuda.hopper import planes_wgrad as hopper_planes_wgrad
 from graphdnn.engines.cuda.library import explicit_gemm, fft
 from graphdnn.engines.cuda.library import matmul as matmul_cublas
+from graphdnn.engines.cuda.mma import few as matmul_few
 from graphdnn.engines.cuda.mma import gemm as mma_gemm
 from graphdnn.engines.cuda.normalization import backward as norm_backward
 from graphdnn.engines.cuda.normalization import forward as norm
@@ -57,6 +58,7 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     hopper_halo_dgrad.ENGINE_TF32,
     direct.ENGINE,
     depthwise.ENGINE,
+    grouped.ENGINE,
     direct_wgrad.ENGINE,
     depthwise_wgrad.ENGINE,
     direct_stem.ENGINE,
@@ -80,6 +82,7 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     hopper_matmul.ENGINE_TF32,
     hopper_matmul.ENGINE_FP8,
     hopper_matmul.ENGINE_FP8_FAST,
+    matmul_few.ENGINE,
     matmul_cublas.ENGINE,
     matmul.ENGINE,
     pointwise.ENGINE,

@@ -1,0 +1,219 @@
+"""Tiles of the products of narrow groups, and the choice of one: a model of what a multiprocessor does for a tile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+from graphdnn.convolution import ConvProblem
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.engine import Knob, Knobs
+from graphdnn.enums import DataType, KnobType
+from graphdnn.multiprocessor import RESERVED, WARP
+
+CHUNK = 8  # channels that are copied at once
+_ROW = 16  # pixels of a product
+_PLACE = 8  # bytes of a pixel's place
+_PIECE = 32  # channels
+_LONGEST = 64  # of a tile's sides; the kernel keeps them in ten bits
+_MOST_PIXELS = 512  # of a tile
+_MOST_CHANNELS = 128  # of a block
+_REGISTERS, _MOST_REGISTERS, _OTHERS = 65536, 255, 72  # of a multiprocessor, of a thread, beside sums and operands
+_MOST_BLOCKS = 8
+_COPY_SHARE = 0.88  # of the data sheet's bandwidth that a copy reaches
+
+GROUPS = Knob(KnobType.NUM_C_PER_BLOCK, 0, 16, 1, 0, "groups of a block; 0: chosen by the shape")
+HIGH = Knob(KnobType.TILE_ROWS, 0, 64, 1, 0, "rows of a tile; 0: chosen by the shape")
+WIDE = Knob(KnobType.TILE_COLS, 0, 64, 1, 0, "columns of a tile; 0: chosen by the shape")
+IMAGES = Knob(KnobType.TILE_CGA, 0, 8, 1, 0, "images of a tile that is a whole one; 0: chosen by the shape")
+ROWS = Knob(KnobType.TILE_M, 0, 4, 1, 0, "times 16 pixels that a warp multiplies at a time, 1, 2 or 4; 0: chosen")
+STAGES = Knob(KnobType.STAGES, 0, 2, 1, 0, "patches in shared memory; 0: chosen by the shape")
+KNOBS = (GROUPS, HIGH, WIDE, IMAGES, ROWS, STAGES)
+THREADS = 256  # of a block; 128 and 512 were slower
+
+
+class Shape(NamedTuple):
+    """What the choice depends on. ``channels_in``, ``channels_out``: of a group, as they are read and written."""
+
+    images: int
+    groups: int
+    channels_in: int
+    channels_out: int
+    output: tuple[int, int]
+    filter: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    traffic: float  # bytes that have to move
+
+    @classmethod
+    def of(cls, p: ConvProblem, is_dgrad: bool, traffic: float) -> Shape:
+        into, out = (p.k, p.c) if is_dgrad else (p.c, p.k)
+        image = p.input if is_dgrad else p.output
+        output, taps, stride, dilation = ((v[0], v[1]) for v in (image, p.filter, p.stride, p.dilation))
+        return cls(p.n, p.groups, into, out, output, taps, stride, dilation, traffic)
+
+    def patch(self, high: int, wide: int) -> tuple[int, int]:
+        """Rows and columns that a tile reads."""
+        h, w = (
+            (size - 1) * s + (r - 1) * d + 1
+            for size, s, r, d in zip((high, wide), self.stride, self.filter, self.dilation, strict=True)
+        )
+        return h, w
+
+    @property
+    def chunks(self) -> int:
+        """Of the sum."""
+        return self.filter[0] * self.filter[1] * self.channels_in // CHUNK
+
+    @property
+    def steps(self) -> int:
+        across = self.filter[1] * self.channels_in // CHUNK
+        return self.chunks // 2 if across % 2 == 0 else -(-self.chunks // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What a block has at a time. ``rows``: times 16 pixels that a warp multiplies at once."""
+
+    groups: int
+    images: int
+    high: int
+    wide: int
+    rows: int
+    stages: int
+
+    @property
+    def pixels(self) -> int:
+        return self.images * self.high * self.wide
+
+    @property
+    def places(self) -> int:
+        """Entries of the table of pixels."""
+        return -(-self.pixels // (_ROW * self.rows)) * _ROW * self.rows
+
+    @property
+    def table_bytes(self) -> int:
+        return self.places * _PLACE
+
+    def patch_bytes(self, shape: Shape) -> int:
+        h, w = shape.patch(self.high, self.wide)
+        return self.images * h * w * (self.groups * shape.channels_in // CHUNK | 1) * 16
+
+    def shared(self, shape: Shape) -> int:
+        """Bytes: filters, the hall that sums leave through, the table, and the patches."""
+        filters = self.groups * shape.channels_out * (shape.chunks | 1) * 16 + 16
+        together = self.joined(shape) * shape.channels_out
+        hall = THREADS // WARP * _ROW * (together + (0 if together % 16 else 8)) * 4
+        return filters + hall + self.table_bytes + self.stages * self.patch_bytes(shape)
+
+    def joined(self, shape: Shape) -> int:
+        """Groups that a warp multiplies one after the other: their results leave in pieces of 64 bytes."""
+        return next(n for n in (4, 2, 1) if self.groups % n == 0 and (n == 1 or n * shape.channels_out <= _PIECE))
+
+    def registers(self, shape: Shape) -> int:
+        return self.rows * self.joined(shape) * shape.channels_out // 2 + 4 * self.rows + _OTHERS
+
+    def sharing(self, shape: Shape, resident: int, sms: int) -> int:
+        """Blocks that share the filters of some groups: as many as the device holds, with as many tiles each."""
+        tiles = prod(self.tiles(shape))
+        staying = max(1, resident * sms // (shape.groups // self.groups))
+        return -(-tiles // -(-tiles // min(staying, tiles)))
+
+    def tiles(self, shape: Shape) -> tuple[int, int, int]:
+        """Along the images, down and across."""
+        return (
+            -(-shape.images // self.images), -(-shape.output[0] // self.high), -(-shape.output[1] // self.wide),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    tile: Tile
+    resident: int  # blocks of a multiprocessor
+    seconds: float
+
+
+class _Machine(NamedTuple):
+    sms: int
+    clock: float
+    shared_memory: int
+    bandwidth: float
+
+
+def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
+    """The fastest tile that fits. What is asked for and cannot be gives way; None where nothing fits."""
+    clock = device.rate(DataType.HALF) / (device.sm_count * 4096)
+    machine = _Machine(device.sm_count, clock, device.shared_memory, device.bandwidth * _COPY_SHARE)
+    asked = tuple(knobs[knob.type] for knob in KNOBS)
+    return _fastest(shape, machine, asked) or _fastest(shape, machine, (0,) * len(KNOBS))
+
+
+@lru_cache(maxsize=1024)
+def _fastest(shape: Shape, machine: _Machine, asked: tuple[int, ...]) -> Choice | None:
+    found = [choice for tile in _candidates(shape, asked) if (choice := _predicted(shape, machine, tile)) is not None]
+    return min(found, key=lambda choice: choice.seconds, default=None)
+
+
+def _parts(size: int) -> list[int]:
+    """A side divided evenly, in parts that a tile may have."""
+    count = -(-size // _LONGEST)
+    return sorted({-(-size // (count * n)) for n in (1, 2, 3, 4, 8)}, reverse=True)
+
+
+def _candidates(shape: Shape, asked: tuple[int, ...]) -> Iterator[Tile]:
+    groups, high, wide, images, rows, stages = asked
+    fitting = [
+        n for n in range(1, min(16, shape.groups) + 1)
+        if shape.groups % n == 0 and n * max(shape.channels_in, shape.channels_out) <= _MOST_CHANNELS
+    ] or [1]  # fmt: skip
+    for n in [groups] if groups in fitting else fitting:
+        for h in [min(high, shape.output[0])] if high else _parts(shape.output[0]):
+            for w in [min(wide, shape.output[1])] if wide else _parts(shape.output[1]):
+                is_whole = (h, w) == shape.output
+                for i in [images] if images and is_whole else (1, 2, 4, 8) if is_whole else (1,):
+                    if i * h * w > _MOST_PIXELS or i > shape.images:
+                        continue
+                    for m in [rows] if rows in (1, 2, 4) else (2, 4):
+                        for s in [stages] if stages else (1, 2):
+                            yield Tile(n, i, h, w, m, s)
+
+
+# The model's constants, in clocks: of a multiprocessor, then of a warp that waits for itself. Fitted to 56 tiles of
+# seven layers on an H200, from which it is 6 % away.
+_LOAD, _PRODUCT, _LEAVE, _LINE, _CHUNK = 4.2, 0.2, 26.6, 33.6, 2.6
+_JOB, _STEP, _EACH, _COPY_LINE, _COPY = 718.0, 37.8, 13.0, 20.0, 41.7
+_ALONE = 2520.0  # of a patch that nothing is multiplied beside
+_STRIDED = 3.0  # times the loads of pixels that lie apart
+_FILTER_PACE = 151.0  # bytes a clock
+_NORM = 2.3
+START = 1.5e-6  # seconds
+
+
+def _predicted(shape: Shape, machine: _Machine, tile: Tile) -> Choice | None:
+    shared = tile.shared(shape)
+    by_memory = machine.shared_memory // (shared + RESERVED)
+    by_registers = _REGISTERS // (min(_MOST_REGISTERS, -(-tile.registers(shape) // 8) * 8) * THREADS)
+    resident = min(by_memory, by_registers, _MOST_BLOCKS)
+    if resident < 1 or tile.registers(shape) > _MOST_REGISTERS:
+        return None
+    count, down, across = tile.tiles(shape)
+    tiles, slabs = count * down * across, shape.groups // tile.groups
+    warps, m, chunks = THREADS // WARP, tile.rows, shape.channels_out // CHUNK
+    joined = tile.joined(shape)
+    jobs, steps = -(-tile.pixels // (_ROW * m)) * tile.groups // joined, joined * shape.steps
+    sharing = tile.sharing(shape, resident, machine.sms)
+    each, together = -(-tiles // sharing), -(-slabs * sharing // machine.sms)
+    high, wide = shape.patch(tile.high, tile.wide)
+    lines, copies = tile.images * high, wide * tile.groups * shape.channels_in / CHUNK / WARP
+    loads = _LOAD * (m + -(-chunks // 2)) * (_STRIDED if shape.stride[1] > 1 else 1.0)
+    busy = jobs * (steps * (loads + _PRODUCT * m * chunks) + m * (joined * chunks + 1) * _LEAVE)
+    busy += lines * (_LINE + _CHUNK * copies)
+    waits = -(-jobs // warps) * (_JOB + steps * (_STEP + _EACH * m * chunks))
+    waits += lines / warps * (_COPY_LINE + _COPY * copies) + (_ALONE if tile.stages == 1 else 0.0)
+    filters = tile.groups * shape.channels_out * shape.chunks * 16
+    clocks = each * ((together * busy) ** _NORM + waits**_NORM) ** (1 / _NORM) + together * filters / _FILTER_PACE
+    own, memory = clocks / machine.clock, shape.traffic / machine.bandwidth
+    return Choice(tile, resident, (own**4 + memory**4) ** 0.25 + START)
