@@ -9,6 +9,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.direct import rows as direct_rows
 from graphdnn.engines.cuda.direct import walk as direct_walk
 from graphdnn.engines.cuda.direct.geometry import (
     apart,
@@ -45,6 +46,10 @@ KERNEL = Knob(
     KnobType.KERNEL_CFG, 0, 2, 1, 0, "1: multiply-adds; 2: tensor cores, where they serve; 0: chosen by the shape"
 )
 
+_KERNEL = Knob(
+    KnobType.KERNEL_CFG, 0, 3, 1, 0, "1: multiply-adds; 2: tensor cores, where they serve; 3: short blocks; 0: chosen"
+)
+
 _STAGES_OF_TWO = 6  # steps in a ring that is long enough to use two at a time
 
 DEFAULTS: Knobs = MappingProxyType({knob.type: knob.default for knob in (*KNOBS, KERNEL)})
@@ -74,6 +79,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     sides = Sides.of(op)
     roles, p = sides.roles, sides.roles.problem
     steps = Steps(op, device)
+    if knobs[_KERNEL.type] == 3 and direct_rows.serves(sides):
+        return direct_rows.generate(op, sides, steps, direct_rows.choose(sides.shape, device, wishes(knobs)))
     walk = _divided(op, sides, device, knobs)
     if walk is not None:
         return direct_walk.generate(op, sides, steps, walk)
@@ -172,6 +179,6 @@ ENGINE = cuda_engine(
     cost=_cost,
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,
-    knobs=(*KNOBS, KERNEL),
+    knobs=(*KNOBS, _KERNEL),
     numerical_notes=(NumericalNote.TENSOR_CORE,),
 )
