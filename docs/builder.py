@@ -25,8 +25,8 @@ The methods of `graphdnn.Graph`, named as in cuDNN's frontend where it has them.
 reports) and `compute_data_type` (the type of the arithmetic; else the graph's, else FLOAT, INT32 for integers, DOUBLE
 for doubles). Types are names (`"float16"`, `"f16"`), NumPy's or PyTorch's types, or members of `DataType`; modes and
 phases are members of their enums, or their names (`"ADD"`). Results are virtual until `set_output(True)`. Their
-extents, strides and types are worked out, unless set; a result lies as the first operand of its rank does, channels last
-where that is (`get_stride()`). How a graph is written: [tutorial.md](tutorial.md).
+extents, strides and types are worked out, unless set; a result lies as the first operand of its rank does, channels
+last where that is (`get_stride()`). How a graph is written: [tutorial.md](tutorial.md).
 
 ```python
 import graphdnn
