@@ -120,7 +120,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 
 ENGINE = cuda_engine(
-    id=97,
+    id=99,
     name="cuda_grouped",
     summary="fprop and unit-stride dgrad with groups of 8 to 64 channels on tensor cores, channels last",
     needs=grouped_needs(
