@@ -267,3 +267,9 @@ def test_mode_b_of_an_engine_of_many_knobs_is_short() -> None:
     changed = [sum(c.knobs[kind] != value for kind, value in defaults.items()) for c in direct]
     assert set(changed) == {0, 1}
     assert 20 < len(direct) < 300
+
+
+def test_no_two_engines_share_an_id_or_a_name() -> None:
+    for key in ("id", "name"):
+        values = [getattr(engine, key) for engine in ENGINES]
+        assert sorted(set(values)) == sorted(values), key

@@ -59,7 +59,8 @@ class _EnginesBy(Mapping[Key, Engine]):
     def _all(self) -> dict[Key, Engine]:
         if not self._found:
             self._found.update({self._key(engine): engine for engine in ENGINES})
-            assert len(self._found) == len(ENGINES)
+            shared = [e.name for e in ENGINES if self._found[self._key(e)] is not e]
+            assert not shared, f"another engine has the id or name of {shared}"
         return self._found
 
     def __getitem__(self, key: Key) -> Engine:
