@@ -20,7 +20,7 @@ _PLACE = 8  # bytes of a pixel's place
 _PIECE = 32  # channels
 _LONGEST = 64  # of a tile's sides; the kernel keeps them in ten bits
 _MOST_PIXELS = 512  # of a tile
-_MOST_CHANNELS = 128  # of a block
+_LEAST_CHANNELS, _MOST_CHANNELS = 48, 128  # of a block, pixels are copied in pieces of so many
 _REGISTERS, _MOST_REGISTERS, _OTHERS = 65536, 255, 72  # of a multiprocessor, of a thread, beside sums and operands
 _MOST_BLOCKS = 8
 _COPY_SHARE = 0.88  # of the data sheet's bandwidth that a copy reaches
@@ -160,16 +160,16 @@ def _fastest(shape: Shape, machine: _Machine, asked: tuple[int, ...]) -> Choice 
 def _parts(size: int) -> list[int]:
     """A side divided evenly, in parts that a tile may have."""
     count = -(-size // _LONGEST)
-    return sorted({-(-size // (count * n)) for n in (1, 2, 3, 4, 8)}, reverse=True)
+    return sorted({-(-size // (count * n)) for n in (1, 2, 4, 8)}, reverse=True)
 
 
 def _candidates(shape: Shape, asked: tuple[int, ...]) -> Iterator[Tile]:
     groups, high, wide, images, rows, stages = asked
-    fitting = [
-        n for n in range(1, min(16, shape.groups) + 1)
-        if shape.groups % n == 0 and n * max(shape.channels_in, shape.channels_out) <= _MOST_CHANNELS
-    ] or [1]  # fmt: skip
-    for n in [groups] if groups in fitting else fitting:
+    most = max(shape.channels_in, shape.channels_out)
+    fitting = [n for n in range(1, 17) if shape.groups % n == 0 and n * most <= _MOST_CHANNELS] or [1]
+    # Filters of many taps may leave room for one group only.
+    chosen = sorted({1, *(n for n in fitting if n * most >= _LEAST_CHANNELS)})
+    for n in [groups] if groups in fitting else chosen:
         for h in [min(high, shape.output[0])] if high else _parts(shape.output[0]):
             for w in [min(wide, shape.output[1])] if wide else _parts(shape.output[1]):
                 is_whole = (h, w) == shape.output
