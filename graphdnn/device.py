@@ -266,5 +266,6 @@ def device_spec(device: DeviceSpec | str | None = None) -> DeviceSpec:
     if isinstance(device, str) and device.lower() in PROFILES:
         return PROFILES[device.lower()]
     known = ("cpu", "cuda", "cuda:0", *PROFILES)
-    hint = meant(str(device).lower(), known)
+    word = str(device).lower()
+    hint = meant("cuda" if word.startswith("gpu") else word, known)  # which resembles cpu more
     raise BadParam(UNKNOWN_DEVICE.reject("DEVICEPROP", "device", device, known=", ".join(known), meant=hint))

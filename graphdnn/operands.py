@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphdnn.dtypes import ELEMENTS, FLOATS, Array, cast
-from graphdnn.engines.host.memory import empty, store
+from graphdnn.engines.host.memory import as_it_lies, empty, is_plain, store
 from graphdnn.graph import OperationGraph
 from graphdnn.tensors import TensorSpec
 
@@ -27,7 +27,8 @@ def random_operands(
 
     Floating inputs are normal numbers, integers small enough to be told apart and large enough to carry
     (the full range with ``extreme``), a by-value tensor is 1e-5 as befits an epsilon. ``distinct``: numbers drawn for a
-    tensor at most, which larger ones repeat: drawing takes longer than anything else that is done with them.
+    tensor at most, which larger ones repeat in the order of memory: drawing takes longer than anything else that is
+    done with them.
     Without ``outputs`` only those are there whose old contents something reads.
     """
     rng = np.random.default_rng(seed)
@@ -75,7 +76,16 @@ def _random(spec: TensorSpec, rng: np.random.Generator, distinct: int | None, *,
         low, high = (int(element.smallest), int(element.largest)) if extreme else (max(-8, int(element.smallest)), 8)
         values = rng.integers(low, high, shape, endpoint=True)
     binding = empty(spec)
-    binding[...] = 0
     drawn = cast(values, spec.data_type)
+    if shape != spec.extents and is_plain(spec) and as_it_lies(binding).flags.c_contiguous:
+        _repeat(drawn, as_it_lies(binding).reshape(-1))
+        return binding
+    binding[...] = 0
     store(drawn if shape == spec.extents else np.resize(drawn, spec.extents), binding, spec)
     return binding
+
+
+def _repeat(values: Array, array: Array) -> None:
+    """Fill a flat array, in the order of memory."""
+    for start in range(0, array.size, values.size):
+        array[start : start + values.size] = values[: array.size - start]

@@ -18,18 +18,18 @@ from drawn.checks import Prepared
 from drawn.families import FAMILIES, Case, draw
 from scipy import stats
 
-from graphdnn import Graph, HeurMode, NotSupported, OperationGraph, device_spec, fuse
+from graphdnn import BadParam, Graph, HeurMode, NotSupported, OperationGraph, device_spec, fuse
 from graphdnn.certificate import numeric_class
 from graphdnn.composed import identity
 from graphdnn.dtypes import cast
 from graphdnn.engines.engine import Knob
-from graphdnn.engines.host.memory import empty, store
+from graphdnn.engines.host.memory import as_it_lies, empty, store
 from graphdnn.enums import KnobType
 from graphdnn.heuristics import EngineConfig, Filters
 from graphdnn.operands import blended, random_operands
 from graphdnn.oracle import evaluate
 from graphdnn.problem import parse
-from graphdnn.tuning import Trial, Verdict
+from graphdnn.tuning import Trial, Verdict, autotune
 from graphdnn.tuning.answers import Answers
 from graphdnn.tuning.candidates import Candidates, candidates_of
 from graphdnn.tuning.intervals import Interval, kendall_tau, median_interval, rank_below, spearman_rho
@@ -368,7 +368,7 @@ def test_a_wrong_image_is_found_where_it_was_compared(
     right = evaluate(graph, random_operands(graph))[graph.outputs[0].uid].astype(np.float32)
     reference = Reference(graph, 0, is_beside=True, allowed=allowed)
     reference.start()
-    reference.wait(60.0)
+    reference.settle(60.0)
     found = []
     for image in (None, 0, 8, 3):
         result = right.copy()
@@ -409,9 +409,20 @@ def test_large_operands_repeat_their_numbers() -> None:
     whole, part = (random_operands(graph, distinct=n) for n in (512, 7))
     assert all(np.array_equal(whole[t.uid], random_operands(graph)[t.uid]) for t in graph.inputs)
     for spec in graph.inputs:
-        flat = part[spec.uid].reshape(-1)
+        flat = as_it_lies(part[spec.uid]).reshape(-1)  # in the order of memory
         assert len(set(flat.tolist())) == 7
         assert np.array_equal(flat[7:], flat[:-7])
+
+
+@pytest.mark.parametrize("limits", [{"budget": "1"}, {"budget": -1.0}, {"budget": float("nan")}, {"most": 0},
+                                    {"most": 1.5, "candidate_seconds": None}])  # fmt: skip
+def test_limits_that_are_none(limits: dict[str, Any]) -> None:
+    with pytest.raises(BadParam) as error:
+        autotune(graph_of(CONV), **limits)
+    assert [r.attribute for r in error.value.rejections] == [
+        n for n in ("budget", "candidate_seconds", "most") if n in limits
+    ]
+    assert {r.rule for r in error.value.rejections} == {"tuning.limit"}
 
 
 def test_an_oracle_that_fails_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -431,9 +442,9 @@ def test_what_overlaps_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [10.0]
     monkeypatch.setattr("graphdnn.tuning.spending.perf_counter", lambda: now[0])
     spending = Spending(10.0)
-    spending.compiled((8.0, 12.0))
-    spending.compiled((11.0, 13.0))
-    spending.compiled(None)
+    spending.compiled([(8.0, 12.0)])
+    spending.compiled([(11.0, 11.5), (11.0, 13.0)])
+    spending.compiled([])
     now[0] = 14.0
     spending.ran(1.5)  # 12.5 to 14
     now[0] = 16.0

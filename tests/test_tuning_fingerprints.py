@@ -11,8 +11,8 @@ from emulator.runtime import EmulatedRuntime
 
 from graphdnn import PROFILES
 from graphdnn.cuda.nvrtc import compile_text, resources
+from graphdnn.engines.host.memory import as_it_lies, axes_of
 from graphdnn.tuning import fingerprints, picked
-from graphdnn.tuning.answers import as_it_lies, axes_of
 from graphdnn.tuning.fingerprints import Fingerprints
 from graphdnn.tuning.picked import Picked
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod, sqrt
+from math import inf, prod, sqrt
 from types import MappingProxyType
 from typing import Any
 
@@ -83,8 +83,13 @@ def bounds(graph: OperationGraph, values: Mapping[int, Array], growth: Mapping[i
 
 def _scale(tensor: TensorSpec, values: Array) -> float:
     """The largest finite magnitude inside the type's range."""
-    magnitudes = np.abs(np.asarray(values).astype(np.float64))
-    inside = np.isfinite(magnitudes) & (magnitudes <= ELEMENTS[tensor.data_type].largest)
+    numbers, limit = np.asarray(values).astype(np.float64, copy=False), ELEMENTS[tensor.data_type].largest
+    if numbers.size:
+        low, high = float(numbers.min()), float(numbers.max())
+        if -limit <= low and high <= limit < inf:  # no NaN, and nothing outside: the quick way
+            return max(-low, high, _SMALLEST)
+    magnitudes = np.abs(numbers)
+    inside = np.isfinite(magnitudes) & (magnitudes <= limit)
     return max(float(magnitudes[inside].max(initial=0.0)), _SMALLEST)
 
 

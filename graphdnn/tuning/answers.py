@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphdnn.dtypes import FLOATS, Array
-from graphdnn.engines.host.memory import binding_layout, empty, is_plain
+from graphdnn.engines.host.memory import as_it_lies, axes_of, binding_layout, empty, is_plain
 from graphdnn.graph import OperationGraph
 from graphdnn.oracle import Bounds, bounds, compare_values, evaluate
 from graphdnn.tensors import TensorSpec
@@ -73,13 +73,3 @@ class Answers:
             bool((np.abs(found[i : i + rows].astype(np.float64) - wanted[i : i + rows]) <= bound).all())
             for i in range(0, len(found), rows)
         )
-
-
-def as_it_lies(array: Array) -> Array:
-    """The array with its axes in the order of memory: contiguous where there are no gaps."""
-    return array.transpose(axes_of(array))
-
-
-def axes_of(array: Array) -> list[int]:
-    """From the outermost in memory to the innermost."""
-    return sorted(range(array.ndim), key=lambda axis: (-array.strides[axis], axis))

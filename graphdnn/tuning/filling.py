@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from graphdnn.tuning.answers import as_it_lies
+from graphdnn.engines.host.memory import as_it_lies
 
 
 def fill(array: Any, byte: int, size: int) -> None:

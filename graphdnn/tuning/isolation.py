@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,9 +20,26 @@ from typing import Any, BinaryIO
 from graphdnn.tuning.messages import Message, receive, send
 
 _ROOT = str(Path(__file__).resolve().parents[2])
-# Modules are those of this process; whatever lies in the current folder is none of them.
-_START = "import sys; sys.path[:1] = []; from graphdnn.tuning.worker import main; main(sys.argv[1:])"
+# What the processes run. Modules are those of this process; whatever lies in the current folder is none of them.
+BENCH = "import sys; sys.path[:1] = []; from graphdnn.tuning.worker import main; main(sys.argv[1:])"
+# The driver takes a fifth of a second to start, and needs nobody meanwhile.
+BENCH_OF_GPU = f"""
+import contextlib, ctypes, threading
+def start():
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libcuda.so.1").cuInit(0)
+threading.Thread(target=start, daemon=True).start()
+{BENCH}"""
+# Without the package's __init__, which loads all that a user may ask for.
+COMPILER = f"""
+import sys, types
+sys.path[:1] = []
+package = sys.modules["graphdnn"] = types.ModuleType("graphdnn")
+package.__path__ = [{os.path.join(_ROOT, "graphdnn")!r}]
+from graphdnn.tuning.compiler import main
+main()"""
 _SMALL = 32 * 1024  # bytes that a pipe takes without waiting for its reader
+_CLOSING = 5.0  # seconds that it may take
 _TOLD = 300  # characters of the last line on stderr
 
 
@@ -46,23 +62,23 @@ class FailedError(Exception):
 class Isolated:
     """One worker process."""
 
-    def __init__(self, initializer: str | None = None, environment: Mapping[str, str] | None = None) -> None:
-        self.initializer = initializer
+    def __init__(self, program: str = BENCH, initializer: str | None = None) -> None:
+        self.program, self.initializer = program, initializer
         self._said: Any = tempfile.TemporaryFile()  # noqa: SIM115  its stderr; closed with the process
         # A console interrupt is for the tuner, which then ends the worker.
         session: dict[str, Any] = {} if os.name == "nt" else {"start_new_session": True}
         path = os.pathsep.join(dict.fromkeys((_ROOT, *filter(os.path.isabs, sys.path))))
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _START, *([initializer] if initializer else [])],
+            [sys.executable, "-c", program, *([initializer] if initializer else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            env={**os.environ, **(environment or {}), "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": path},
             **session,
         )
         self._answers: queue.SimpleQueue[tuple[Message, bytes] | None] = queue.SimpleQueue()
         self.is_new = True  # and has loaded nothing yet
-        self._unasked = 0  # answers that nobody waits for
+        self._writing = threading.Lock()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._sink: BinaryIO = self._process.stdin  # type: ignore[assignment]
@@ -92,9 +108,8 @@ class Isolated:
             self._send(message)
 
     def say(self, message: Message) -> None:
-        """Send without caring for the answer: what fails fails again where something is asked for."""
-        self._unasked += 1
-        self._send(message)
+        """Send what is not answered: what fails fails again where something is asked for."""
+        self._send({**message, "is_quiet": True})
 
     def warm(self, message: Message) -> None:
         """Tell a new one what to load before there is anything to do with it."""
@@ -102,13 +117,10 @@ class Isolated:
             self.say(message)
 
     def _send(self, message: Message) -> None:
-        with suppress(OSError, ValueError):  # it is gone, and answers nothing
+        with self._writing, suppress(OSError, ValueError):  # it is gone, and answers nothing
             send(self._sink, message)
 
     def answer(self, seconds: float, doing: str) -> tuple[Message, bytes]:
-        while self._unasked:
-            self._next(seconds, doing)
-            self._unasked -= 1
         reply, payload = self._next(seconds, doing)
         if "failed" in reply:
             usable = bool(reply.get("usable", True))
@@ -168,31 +180,31 @@ class Isolated:
                 file.close()
 
 
-_idle: dict[str, Isolated] = {}  # warm from the last tuning: one for each role
+_idle: dict[str, Isolated] = {}  # warm from the last tuning, by what they run
 
 
-def worker(
-    initializer: str | None = None, role: str = "bench", environment: Mapping[str, str] | None = None
-) -> Isolated:
-    """A worker: the one that is warm, or a new one, which is starting when this returns."""
-    kept = _idle.pop(role, None)
+def worker(program: str, initializer: str | None = None) -> Isolated:
+    """A process: the one that is warm, or a new one, which is starting when this returns."""
+    kept = _idle.pop(program, None)
     if kept is not None:
         if kept.is_alive and kept.initializer == initializer:
             return kept
         kept.kill()
-    return Isolated(initializer, environment)
+    return Isolated(program, initializer)
 
 
-def give_back(used: Isolated, role: str = "bench") -> None:
-    """Keep a worker that behaved for the next tuning."""
-    if used.is_alive and role not in _idle:
+def give_back(used: Isolated, key: int = 0) -> None:
+    """Keep a process that behaved for the next tuning; ``key`` tells this closing from others."""
+    if used.is_alive and used.program not in _idle:
         try:
-            used.ask({"do": "close"}, 5.0)
+            used.tell({"do": "close", "key": key})
+            while used.answer(_CLOSING, "closing")[0].get("closed") != key:
+                pass  # an answer to what was asked before
         except (LostError, FailedError):
             used.kill()
             return
         used.is_new = False
-        _idle[role] = used
+        _idle[used.program] = used
     else:
         used.kill()
 

@@ -19,8 +19,8 @@ from graphdnn.dtypes import Array
 from graphdnn.engines.cuda.generator.launch import Launch
 from graphdnn.engines.cuda.generator.parameters import Packed
 from graphdnn.engines.cuda.generator.source import file_text
+from graphdnn.engines.host.memory import axes_of
 from graphdnn.plan.runtime import Prepared, Runtime
-from graphdnn.tuning.answers import axes_of
 
 _PARAMS = struct.Struct("<QQQqqqq")  # addresses of the array, of the slices, of their numbers; extents
 _BLOCKS = 8  # of a multiprocessor

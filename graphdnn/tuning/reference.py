@@ -55,7 +55,7 @@ class Reference:
     _growing: Future[None] | None = None
     _verdicts: dict[tuple[int, str, Growth], Future[str]] = field(default_factory=dict)
     _judge: ThreadPoolExecutor | None = None
-    _is_closed: bool = False
+    _is_settled: bool = False  # there will be no more parts
     _compared: int = 1  # parts that the winner was compared with
 
     def __post_init__(self) -> None:
@@ -87,13 +87,14 @@ class Reference:
         else:
             self._grow()
 
-    def wait(self, seconds: float) -> None:
-        """For the parts that may still come, so long."""
+    def settle(self, seconds: float) -> None:
+        """Wait so long for parts that may still come, and begin with no more: they would slow down what is left."""
         if self._growing is not None:
             wait([self._growing], seconds)
+        self._is_settled = True
 
     def close(self) -> None:
-        self._is_closed = True
+        self._is_settled = True
         if self._judge is not None:
             self._judge.shutdown(wait=True, cancel_futures=True)
 
@@ -143,7 +144,7 @@ class Reference:
             return
         size, slices = len(self.first.kept), self.first.slices
         with suppress(MemoryError):  # what is there by then is enough to judge by
-            while self._order and not self._is_closed:
+            while self._order and not self._is_settled:
                 now = perf_counter()
                 seconds = (now - before) / size
                 largest = max(answers.values[uid].nbytes for uid in slices.axes) / size

@@ -99,7 +99,7 @@ class Search:
     def open(self) -> None:
         """Begin to compile. The worker was told its graph (``opening``), and makes operands meanwhile."""
         first = self.candidates.first
-        self.ahead.offer([first])
+        self.ahead.offer([first], is_urgent=True)
         self.ahead.offer(self.candidates.upcoming([first], FIRST))
         self._is_opening = True
 
@@ -114,7 +114,7 @@ class Search:
         if self._is_open and self.process.is_alive:
             return
         self.process.kill()
-        self.process = worker(self.initializer)
+        self.process = worker(self.process.program, self.initializer)
         self._loaded.clear()
         config, memory = self.candidates.first, self.limits.memory
         message = opening(config.fused.graph, config.device, self.ordinal, self.reference.seed, memory)
@@ -447,7 +447,7 @@ class Search:
         if trial.place not in self._loaded:
             self._ask(trial, "build", config=entries_of_config(trial.config))
             self._loaded.add(trial.place)
-        self.reference.wait(_PARTS * self.spending.passed)
+        self.reference.settle(_PARTS * self.spending.passed)
         return self._is_right(trial, is_last=True)
 
     def _show(self, trial: Trial | None) -> None:

@@ -33,10 +33,9 @@ class Spending:
         """Loading that has just ended."""
         self._built.append(_until_now(seconds))
 
-    def compiled(self, span: Span | None) -> None:
-        """A tried candidate's kernels, beside the search; None where nothing was."""
-        if span is not None:
-            self._built.append(span)
+    def compiled(self, spans: Sequence[Span]) -> None:
+        """A tried candidate's kernels, beside the search."""
+        self._built += spans
 
     def total(self) -> Spent:
         now = perf_counter()

@@ -7,24 +7,32 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
+from typing import Any
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines import Engine, engines_of
 from graphdnn.enums import HeurMode
-from graphdnn.errors import NotSupported
+from graphdnn.errors import BadParam, NotSupported
 from graphdnn.fusion import FusedGraph, fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters, mode_of
 from graphdnn.machine import VARIABLE, device_spec
+from graphdnn.rules import Rule
 from graphdnn.tuning.ahead import Ahead
 from graphdnn.tuning.candidates import candidates_of
 from graphdnn.tuning.database import Database
-from graphdnn.tuning.isolation import worker
+from graphdnn.tuning.isolation import BENCH, BENCH_OF_GPU, worker
 from graphdnn.tuning.reference import Reference
 from graphdnn.tuning.search import TIE, Limits, Search, opening
 from graphdnn.tuning.spending import Spending
 from graphdnn.tuning.tuned import Tuned
 
+LIMIT = Rule(
+    id="tuning.limit",
+    expected="{expected}",
+    reason="a tuning ends by these limits",
+    fix="leave {name} out, or give it as {expected}",
+)
 _BESIDE, _BEFORE = 0.3, 0.05  # shares of the budget that the oracle may take, beside the search or before it
 
 
@@ -58,17 +66,17 @@ def autotune(
     ``initializer``: see graphdnn/tuning/worker.py; ``engines`` are then those that
     it registers there. Raises ``NotSupported`` when no engine serves the graph, or the device is not here.
     """
+    _check(budget=budget, candidate_seconds=candidate_seconds, most=most)
     spending, mode = Spending(perf_counter()), mode_of(mode)
     # Both start while it is asked what the device is, and load what they need while the candidates are worked out.
     is_gpu = _means_gpu(device)
-    process, ahead = worker(initializer), Ahead(initializer, is_useful=is_gpu)
+    process, ahead = worker(BENCH_OF_GPU if is_gpu else BENCH, initializer), Ahead(is_useful=is_gpu)
     if is_gpu:  # the driver may take a while to start
         threading.Thread(target=engines_of, args=("cuda",)).start()
     try:
         spec = device_spec(device)
         ordinal = _ordinal(spec)
         process.warm({"do": "warm", "device": spec.to_json(), "ordinal": ordinal})
-        ahead.warm(spec)
         fused = graph if isinstance(graph, FusedGraph) else fuse(graph)
         process.tell(opening(fused.graph, spec, ordinal, seed, memory))
         is_beside = spec.kind != "cpu"
@@ -94,6 +102,17 @@ def autotune(
         return tuned
     ahead_of_it = database.add(tuned, replace_earlier=replace_earlier)
     return tuned if ahead_of_it is None else replace(tuned, earlier=(ahead_of_it.name, ahead_of_it.median))
+
+
+def _check(**limits: Any) -> None:
+    """Raise with every limit that is none."""
+    found = []
+    for name, value in limits.items():
+        kind, words = (int, "a whole number from 1 on") if name == "most" else ((int, float), "seconds above 0")
+        if isinstance(value, bool) or not isinstance(value, kind) or not value > 0:
+            found.append(LIMIT.reject("AUTOTUNE", name, value, name=name, expected=words))
+    if found:
+        raise BadParam(found)
 
 
 def _means_gpu(device: DeviceSpec | str | None) -> bool:

@@ -11,31 +11,24 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import sys
-import threading
-import traceback
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphdnn.device import DeviceSpec, device_from_json
 from graphdnn.dtypes import ELEMENTS, Array
-from graphdnn.engines import engines_of
-from graphdnn.engines.host.memory import empty
-from graphdnn.errors import GraphdnnError
+from graphdnn.engines.host.memory import as_it_lies, axes_of, empty
 from graphdnn.files import config_from_dict, graph_from_dict, guarded
 from graphdnn.operands import REPEATED, blended, poisoned, random_operands
 from graphdnn.plan import ExecutionPlan, class_of
 from graphdnn.tensors import TensorSpec
-from graphdnn.tuning.answers import as_it_lies, axes_of
 from graphdnn.tuning.filling import fill
-from graphdnn.tuning.messages import SWITCH, Message, receive, send
+from graphdnn.tuning.messages import Message
+from graphdnn.tuning.serving import serve
 
 if TYPE_CHECKING:
     from graphdnn.tuning.fingerprints import Fingerprints
@@ -250,45 +243,11 @@ def _bytes(array: Array) -> bytes | memoryview:
     return lying.reshape(-1).view(np.uint8).data if lying.flags.c_contiguous else lying.tobytes()
 
 
-def _compile(entries: Message) -> Message:
-    """Put the kernels of a configuration into the kernel cache; from when to when this was done."""
-    from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
-    from graphdnn.plan.runtime import CudaRuntime
-
-    began = perf_counter()
-    config = guarded(lambda: config_from_dict(entries, None))
-    runtime = CudaRuntime(config.device)
-    for choice in config.choices:
-        kernel = choice.engine.compile(choice.task, choice.knobs)
-        assert isinstance(kernel, DeviceKernel)
-        for text in dict.fromkeys(step.text for step in kernel.steps if isinstance(step, Launch)):
-            runtime.compile(text)
-    return {"began": began, "ended": perf_counter()}
-
-
-def _compile_own(entries: Message) -> None:
-    """Put the kernels that look at results into the kernel cache, for the process that measures."""
-    from graphdnn.plan.runtime import CudaRuntime
-    from graphdnn.tuning import fingerprints, picked
-
-    device = device_from_json(entries["device"])
-    for own in (fingerprints, picked):
-        CudaRuntime(device).compile(own.launch(device).text)
-
-
-def _warm(device: DeviceSpec, ordinal: int | None, *, compiles: bool) -> None:
+def _warm(device: DeviceSpec, ordinal: int | None) -> None:
     """Load what will be wanted, before there is anything to do with it."""
-    if not compiles:
-        import_module("graphdnn.engines")
-        _choose(ordinal)
-        class_of(device.kind).prepare(device)
-    elif device.kind == "cuda":
-        from graphdnn.cuda.nvrtc import loaded_version
-
-        loading = threading.Thread(target=loaded_version)  # opens a large library
-        loading.start()
-        engines_of(device.kind)
-        loading.join()
+    import_module("graphdnn.engines")
+    _choose(ordinal)
+    class_of(device.kind).prepare(device)
 
 
 def _choose(ordinal: int | None) -> None:
@@ -312,26 +271,16 @@ def _limit_memory(limit: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
-def _follow_parent() -> None:
-    """End with the process that started this one, also where that is killed (Linux)."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
-
-
 class Service:
     """Messages to what they ask for."""
 
     def __init__(self) -> None:
         self.bench: Bench | None = None
-        self._compiled: dict[int, Future[Message]] = {}
-        self._compilers: ThreadPoolExecutor | None = None
 
     def answer(self, message: Message) -> tuple[Message, bytes]:
         do = message["do"]
         if do == "warm":
-            _warm(device_from_json(message["device"]), message.get("ordinal"), compiles=message.get("compiles", False))
+            _warm(device_from_json(message["device"]), message.get("ordinal"))
             return {}, b""
         if do == "open":
             self.bench = None
@@ -340,20 +289,9 @@ class Service:
             if self.bench.device.kind == "cpu":  # CUDA reserves addresses far beyond what it uses
                 _limit_memory(message["memory"])
             return {}, b""
-        if do == "ahead":
-            if self._compilers is None:
-                self._compilers = ThreadPoolExecutor(max(1, min(8, (os.cpu_count() or 1) - 2)))
-                self._compilers.submit(_compile_own, message["config"])
-            self._compiled[message["key"]] = self._compilers.submit(_compile, message["config"])
-            return {}, b""
-        if do == "await":
-            return self._compiled[message["key"]].result(), b""
         if do == "close":
             self.bench = None
-            for future in self._compiled.values():
-                future.cancel()
-            self._compiled.clear()
-            return {}, b""
+            return {"closed": message["key"]}, b""
         bench = self.bench
         assert bench is not None
         if do == "build":
@@ -381,37 +319,7 @@ class Service:
         return True
 
 
-def _problem(error: BaseException) -> Message:
-    """An error as data."""
-    is_memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    refused = isinstance(error, GraphdnnError)
-    where = traceback.extract_tb(error.__traceback__)[-1:]
-    at = "".join(f" at {os.path.basename(frame.filename)}:{frame.lineno}" for frame in where)
-    return {
-        "failed": "memory" if is_memory else "refused" if refused else "raised",
-        "error": str(error) if refused else f"{type(error).__name__}: {error}{at}",
-    }
-
-
-def serve(source: BinaryIO, sink: BinaryIO) -> None:
-    service = Service()
-    while True:
-        received = receive(source)
-        if received is None:
-            return
-        try:
-            reply, payload = service.answer(received[0])
-        except (Exception, SystemExit) as error:  # whatever a candidate raises is an answer
-            reply, payload = _problem(error), b""
-            reply["usable"] = service.still_works()
-        send(sink, reply, payload)
-
-
 def main(arguments: list[str]) -> None:
-    _follow_parent()
-    sys.setswitchinterval(SWITCH)
-    sink = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a candidate prints must not get between the messages
     for name in arguments:
         import_module(name).register()
-    serve(sys.stdin.buffer, sink)
+    serve(Service())

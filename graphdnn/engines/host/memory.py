@@ -90,3 +90,13 @@ def empty(spec: TensorSpec) -> Array:
     raw = np.empty(spec.bytes + spec.byte_alignment, np.uint8)
     offset = -raw.__array_interface__["data"][0] % spec.byte_alignment
     return from_buffer(raw, offset, spec)
+
+
+def as_it_lies(array: Array) -> Array:
+    """The array with its axes in the order of memory: contiguous where there are no gaps."""
+    return array.transpose(axes_of(array))
+
+
+def axes_of(array: Array) -> list[int]:
+    """From the outermost in memory to the innermost."""
+    return sorted(range(array.ndim), key=lambda axis: (-array.strides[axis], axis))
