@@ -24,6 +24,7 @@ from graphdnn.engines.cuda.hopper import planes as hopper_planes
 from graphdnn.engines.cuda.hopper.operands import channels_first, operands
 from graphdnn.engines.cuda.library.operands import in_memory, writing
 from graphdnn.engines.cuda.mma import gemm as mma_gemm
+from graphdnn.engines.cuda.rest import Rest
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task, kind_need, need, needs_rule
 from graphdnn.engines.once import once
 from graphdnn.engines.sum_error import CUT
@@ -43,7 +44,7 @@ class _Ahead:
 
     chain: FusedOp
     made: TensorSpec
-    rest: FusedOp
+    rest: Rest
 
 
 @once
@@ -59,33 +60,22 @@ def _ahead(op: FusedOp) -> _Ahead:
     chain = FusedOp(op.index, "pointwise", None, (), steps, None, read, (made,), ())
     after = anchor.model_copy(update={port: made})
     bare = replace(op, anchor=after, prologue=(), internal=tuple(t for t in op.internal if t.uid not in between))
-    return _Ahead(chain, made, replace(bare, inputs=tuple(fused_inputs(bare.operations))))
-
-
-def _serving(op: FusedOp, device: DeviceSpec) -> list[tuple[float, Engine]]:
-    """The engines that do the rest, the fastest first."""
-    task = Task(_ahead(op).rest, device)
-    return sorted(
-        ((engine.cost(task, engine.defaults()).seconds, engine) for engine in _ENGINES if engine.serves(task)),
-        key=lambda pair: pair[0],
-    )
+    return _Ahead(chain, made, Rest(replace(bare, inputs=tuple(fused_inputs(bare.operations))), _ENGINES))
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps, ahead = Steps(replace(op, exit=None, prologue=()), device), _ahead(op)
     steps.places[ahead.made.uid] = steps.allocate(ahead.made.bytes)
     steps.include(generate_pointwise(ahead.chain, device), ahead.chain)
-    engine = _serving(op, device)[0][1]
-    kernel = engine.compile(Task(ahead.rest, device), engine.defaults())
-    assert isinstance(kernel, DeviceKernel)
-    steps.include(kernel, ahead.rest)
+    kernel = ahead.rest.kernel(device)
+    steps.include(kernel, ahead.rest.op)
     return steps.kernel(kernel.name)
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    ahead, (_, engine) = _ahead(task.op), _serving(task.op, task.device)[0]
+    ahead = _ahead(task.op)
+    _, rest = ahead.rest.fastest(task.device)
     first = pointwise.ENGINE.cost(Task(ahead.chain, task.device), pointwise.ENGINE.defaults())
-    rest = engine.cost(Task(ahead.rest, task.device), engine.defaults())
     start = {"launch": first.parts["launch"] + rest.parts["launch"]}
     parts = {**rest.parts, **start, "prologue": first.seconds - first.parts["launch"]}
     return Cost(first.flops + rest.flops, first.bytes + rest.bytes, first.seconds + rest.seconds, parts)
@@ -117,7 +107,7 @@ ENGINE = cuda_engine(
             Equals("what an engine for tensor cores, or for narrow groups, serves without its prologue"),
             reason="the rest is done by those engines, and each of them declines it",
             fix="let the chain end in a type that tensor cores multiply, and accumulate in FLOAT or an integer",
-            when=lambda task: _is_behind_a_chain(task) and not _serving(task.op, task.device),
+            when=lambda task: _is_behind_a_chain(task) and not _ahead(task.op).rest.serving(task.device),
         ),
     ),
     cost=_cost,

@@ -9,8 +9,7 @@ diagonal are kept. An infinity or NaN times those zeros is NaN: it reaches the g
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
 
 from graphdnn.checks import AtLeast, AtMost, Equals
@@ -30,6 +29,7 @@ from graphdnn.engines.cuda.hopper import halo as hopper_halo
 from graphdnn.engines.cuda.hopper import halo_dgrad as hopper_halo_dgrad
 from graphdnn.engines.cuda.hopper import halo_wgrad as hopper_halo_wgrad
 from graphdnn.engines.cuda.library.operands import in_memory
+from graphdnn.engines.cuda.rest import Rest
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task, kind_need, need, needs_rule
 from graphdnn.engines.once import once
 from graphdnn.enums import LayoutType, NumericalNote
@@ -49,15 +49,9 @@ _THREADS = 256
 class _Joined:
     """The convolution with fewer groups. ``together``: groups of one; ``filters``: of a joined group, as they lie."""
 
-    op: FusedOp
+    rest: Rest
     together: int
     filters: TensorSpec
-
-
-@dataclass(frozen=True, slots=True)
-class _Choices:
-    joined: tuple[_Joined, ...]
-    fastest: dict[int, tuple[Engine, _Joined, Cost, DeviceSpec]] = field(default_factory=dict)  # by device, kept
 
 
 def _counts(p: ConvProblem) -> list[int]:
@@ -67,10 +61,10 @@ def _counts(p: ConvProblem) -> list[int]:
 
 
 @once
-def _choices(op: FusedOp) -> _Choices:
+def _choices(op: FusedOp) -> tuple[_Joined, ...]:
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
-    return _Choices(tuple(_join(op, anchor, count) for count in _counts(anchor.problem)))
+    return tuple(_join(op, anchor, count) for count in _counts(anchor.problem))
 
 
 def _join(op: FusedOp, anchor: ConvolutionOperation, count: int) -> _Joined:
@@ -89,22 +83,16 @@ def _join(op: FusedOp, anchor: ConvolutionOperation, count: int) -> _Joined:
         inputs=tuple(swap.get(t.uid, t) for t in op.inputs),
         outputs=tuple(swap.get(t.uid, t) for t in op.outputs),
     )
-    return _Joined(joined, count, filters)
+    return _Joined(Rest(joined, _ENGINES), count, filters)
 
 
-def _serving(op: FusedOp, device: DeviceSpec) -> Iterator[tuple[Engine, _Joined]]:
-    for joined in _choices(op).joined:
-        task = Task(joined.op, device)
-        yield from ((engine, joined) for engine in _ENGINES if engine.serves(task))
+def _serving(op: FusedOp, device: DeviceSpec) -> list[_Joined]:
+    return [joined for joined in _choices(op) if joined.rest.serving(device)]
 
 
-def _fastest(op: FusedOp, device: DeviceSpec) -> tuple[Engine, _Joined, Cost]:
-    choices = _choices(op)
-    known = choices.fastest.get(id(device))
-    if known is None:
-        found = [(e, j, e.cost(Task(j.op, device), e.defaults())) for e, j in _serving(op, device)]
-        known = choices.fastest[id(device)] = (*min(found, key=lambda one: one[2].seconds), device)
-    return known[:3]
+def _fastest(op: FusedOp, device: DeviceSpec) -> tuple[_Joined, Cost]:
+    costs = ((joined, joined.rest.fastest(device)[1]) for joined in _serving(op, device))
+    return min(costs, key=lambda one: one[1].seconds)
 
 
 def _is_ours(task: Task) -> bool:
@@ -121,7 +109,7 @@ def _is_ours(task: Task) -> bool:
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps = Steps(op, device)
-    engine, joined, _ = _fastest(op, device)
+    joined, _ = _fastest(op, device)
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
     filters, w = joined.filters, anchor.roles[1]
@@ -129,8 +117,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     is_gradient = isinstance(anchor, ConvBackwardFilter)
     if not is_gradient:
         steps.add_early(_joining(steps, anchor.problem, w, joined))
-    kernel = engine.compile(Task(joined.op, device), engine.defaults())
-    assert isinstance(kernel, DeviceKernel)
+    kernel = joined.rest.kernel(device)
     steps.include(kernel)
     if is_gradient:
         steps.moved(*_diagonal(anchor.problem, w, joined))
@@ -174,7 +161,7 @@ def _diagonal(p: ConvProblem, dw: TensorSpec, joined: _Joined) -> tuple[TensorSp
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    _, joined, cost = _fastest(task.op, task.device)
+    joined, cost = _fastest(task.op, task.device)
     w = convolution_of(task).roles[1]
     is_gradient = isinstance(task.op.anchor, ConvBackwardFilter)
     traffic = float(2 * w.bytes if is_gradient else w.bytes + joined.filters.bytes)
@@ -230,7 +217,7 @@ ENGINE = cuda_engine(
         need(
             "cuda_joined.size",
             "w.dims",
-            lambda task: max((j.filters.elements for j in _choices(task.op).joined), default=0),
+            lambda task: max((j.filters.elements for j in _choices(task.op)), default=0),
             AtMost(INT_MAX),
             reason="joined filters are counted in 32 bits",
             fix="nothing to do: another engine serves it",
@@ -243,7 +230,7 @@ ENGINE = cuda_engine(
             Equals("what an engine for tensor cores of compute capability 9.0 serves with joined filters"),
             reason="the rest is done by those engines, and each of them declines it",
             fix="nothing to do: another engine serves it",
-            when=lambda task: _is_ours(task) and not any(True for _ in _serving(task.op, task.device)),
+            when=lambda task: _is_ours(task) and not _serving(task.op, task.device),
         ),
     ),
     cost=_cost,

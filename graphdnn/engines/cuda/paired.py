@@ -8,8 +8,7 @@ those zeros is NaN: it reaches the window beside its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
 
 from graphdnn.checks import AtMost, Equals
@@ -36,6 +35,7 @@ from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.hopper import gemm as hopper_gemm
 from graphdnn.engines.cuda.hopper import held as hopper_held
 from graphdnn.engines.cuda.library.operands import in_memory
+from graphdnn.engines.cuda.rest import Rest
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task, need, needs_rule
 from graphdnn.engines.once import once
 from graphdnn.enums import ConvolutionMode, LayoutType, NumericalNote
@@ -70,9 +70,8 @@ class _Window:
 class _Paired:
     """The convolution of pairs, and its filters as they lie."""
 
-    op: FusedOp
+    rest: Rest
     filters: TensorSpec
-    fastest: dict[int, tuple[Engine, Cost, DeviceSpec]] = field(default_factory=dict)  # by device, which it keeps
 
 
 @once
@@ -103,22 +102,8 @@ def _paired(op: FusedOp) -> _Paired:
             "mode": ConvolutionMode.CROSS_CORRELATION,
         }
     )
-    return _Paired(replace(seen, anchor=seen.anchor.model_copy(update={"conv": conv})), filters)
-
-
-def _serving(task: Task) -> Iterator[Engine]:
-    inner = Task(_paired(task.op).op, task.device)
-    return (engine for engine in _ENGINES if engine.serves(inner))
-
-
-def _fastest(task: Task) -> tuple[Engine, Cost]:
-    paired = _paired(task.op)
-    known = paired.fastest.get(id(task.device))
-    if known is None:
-        inner = Task(paired.op, task.device)
-        found = [(engine, engine.cost(inner, engine.defaults())) for engine in _serving(task)]
-        known = paired.fastest[id(task.device)] = (*min(found, key=lambda one: one[1].seconds), task.device)
-    return known[:2]
+    pairwise = replace(seen, anchor=seen.anchor.model_copy(update={"conv": conv}))
+    return _Paired(Rest(pairwise, _ENGINES), filters)
 
 
 def _is_forward(task: Task) -> bool:
@@ -149,13 +134,11 @@ def _is_ours(task: Task) -> bool:
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps, paired = Steps(op, device), _paired(op)
-    engine, _ = _fastest(Task(op, device))
     anchor = op.anchor
     assert isinstance(anchor, ConvForward)
     steps.places[paired.filters.uid] = steps.allocate(paired.filters.bytes)
     steps.add_early(_pairing(steps, anchor.problem, anchor.w, paired.filters))
-    kernel = engine.compile(Task(paired.op, device), engine.defaults())
-    assert isinstance(kernel, DeviceKernel)
+    kernel = paired.rest.kernel(device)
     steps.include(kernel)
     return steps.kernel(kernel.name)
 
@@ -190,9 +173,9 @@ def _pairing(steps: Steps, p: ConvProblem, w: TensorSpec, filters: TensorSpec) -
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    _, cost = _fastest(task)
-    w = convolution_of(task).roles[1]
-    return also(cost, task.device, "filters", float(w.bytes + _paired(task.op).filters.bytes), 1)
+    paired, w = _paired(task.op), convolution_of(task).roles[1]
+    cost = paired.rest.fastest(task.device)[1]
+    return also(cost, task.device, "filters", float(w.bytes + paired.filters.bytes), 1)
 
 
 ENGINE = cuda_engine(
@@ -253,7 +236,7 @@ ENGINE = cuda_engine(
             Equals("what an engine for tensor cores of compute capability 9.0 serves with pairs"),
             reason="the rest is done by those engines, and each of them declines it",
             fix="nothing to do: another engine serves it",
-            when=lambda task: _is_ours(task) and not any(True for _ in _serving(task)),
+            when=lambda task: _is_ours(task) and not _paired(task.op).rest.serving(task.device),
         ),
     ),
     cost=_cost,

@@ -9,7 +9,7 @@ the copies take less than what serves the image as it lies.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from graphdnn.checks import Equals
 from graphdnn.device import DeviceSpec
@@ -31,6 +31,7 @@ from graphdnn.engines.cuda.hopper import halo_dgrad as hopper_halo_dgrad
 from graphdnn.engines.cuda.hopper import halo_wgrad as hopper_halo_wgrad
 from graphdnn.engines.cuda.library.operands import in_memory
 from graphdnn.engines.cuda.mma import gemm as mma_gemm
+from graphdnn.engines.cuda.rest import Rest
 from graphdnn.engines.cuda.simt.implicit_copies import channels_last
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task, image_need, kind_need, need, needs_rule
 from graphdnn.engines.images import once_for_images
@@ -54,11 +55,10 @@ _CHANNELS = 2  # axis of an image's coordinates
 class _Turned:
     """A fused operation as those engines take it; what is copied before, and what after."""
 
-    op: FusedOp
+    rest: Rest
     before: tuple[tuple[TensorSpec, TensorSpec], ...]
     after: tuple[tuple[TensorSpec, TensorSpec], ...]
     is_other: bool  # than the operation that was given
-    fastest: dict[int, tuple[Engine, Cost, DeviceSpec]] = field(default_factory=dict)  # by device, which it keeps
 
 
 def _all(op: FusedOp) -> tuple[TensorSpec, ...]:
@@ -95,7 +95,7 @@ def _turned(op: FusedOp) -> _Turned:
     written = {t.uid for t in seen.outputs}
     pairs = [(t, copies[t.uid]) for t in turning if t.uid not in inside]
     return _Turned(
-        with_tensors(seen, copies),
+        _rest(with_tensors(seen, copies), are_copied=bool(pairs)),
         tuple(pair for pair in pairs if pair[0].uid not in written),
         tuple(pair for pair in pairs if pair[0].uid in written),
         planes is not None or bool(pairs),
@@ -122,29 +122,15 @@ def _is_turned(task: Task) -> bool:
     return _can_be_turned(task) and _turned(task.op).is_other
 
 
-def _engines(turned: _Turned) -> tuple[Engine, ...]:
-    """Which may do the rest. General products serve other axes themselves, but other neighbours not as fast."""
-    return (*_NARROW, *_OF_PLANES, *((mma_gemm.ENGINE,) if _pairs(turned) else ()))
+def _rest(op: FusedOp, *, are_copied: bool) -> Rest:
+    """General products serve other axes themselves, but other neighbours not as fast."""
+    if are_copied:
+        return Rest(op, (*_NARROW, *_OF_PLANES, mma_gemm.ENGINE), _doubted)
+    return Rest(op, (*_NARROW, *_OF_PLANES))
 
 
-def _is_served(task: Task) -> bool:
-    turned = _turned(task.op)
-    rest = Task(turned.op, task.device)
-    return any(engine.serves(rest) for engine in _engines(turned))
-
-
-def _fastest(op: FusedOp, device: DeviceSpec) -> tuple[Engine, Cost]:
-    turned = _turned(op)
-    known = turned.fastest.get(id(device))
-    if known is None:
-        task = Task(turned.op, device)
-        found = [(e, _doubted(turned, e, e.cost(task, e.defaults()))) for e in _engines(turned) if e.serves(task)]
-        known = turned.fastest[id(device)] = (*min(found, key=lambda pair: pair[1].seconds), device)
-    return known[:2]
-
-
-def _doubted(turned: _Turned, engine: Engine, cost: Cost) -> Cost:
-    return cost.plus({"doubt": _DOUBT * cost.seconds}) if engine in _OF_PLANES and _pairs(turned) else cost
+def _doubted(engine: Engine, cost: Cost) -> Cost:
+    return cost.plus({"doubt": _DOUBT * cost.seconds}) if engine in _OF_PLANES else cost
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
@@ -156,9 +142,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             steps.copied(spec, copy)  # its old contents are read
         else:
             steps.places[copy.uid] = steps.allocate(copy.bytes)
-    engine, _ = _fastest(op, device)
-    kernel = engine.compile(Task(turned.op, device), engine.defaults())
-    assert isinstance(kernel, DeviceKernel)
+    kernel = turned.rest.kernel(device)
     steps.include(kernel)
     for spec, copy in turned.after:
         steps.moved(copy, spec)
@@ -182,7 +166,7 @@ def _pairs(turned: _Turned) -> tuple[tuple[TensorSpec, TensorSpec], ...]:
 def _cost(task: Task, knobs: Knobs) -> Cost:
     pairs = _pairs(_turned(task.op))
     traffic = float(sum(a.bytes + b.bytes for a, b in pairs))
-    return also(_fastest(task.op, task.device)[1], task.device, "copies", traffic, len(pairs))
+    return also(_turned(task.op).rest.fastest(task.device)[1], task.device, "copies", traffic, len(pairs))
 
 
 @once_for_images
@@ -194,7 +178,7 @@ def _least(task: Task) -> float:
     if not _is_other(task.op):
         return 0.0  # and is declined
     turned = _turned(task.op)
-    pairs, rest = _pairs(turned), Task(turned.op, task.device)  # whose operands may have fewer gaps
+    pairs, rest = _pairs(turned), Task(turned.rest.op, task.device)  # whose operands may have fewer gaps
     return least_seconds(rest, 1 + len(pairs), traffic=float(sum(a.bytes + b.bytes for a, b in pairs)))
 
 
@@ -238,7 +222,7 @@ ENGINE = cuda_engine(
             Equals("what an engine for planes with channels last serves"),
             reason="the rest is done by those engines, and each of them declines it",
             fix="nothing to do: another engine serves it",
-            when=lambda task: _is_turned(task) and not _is_served(task),
+            when=lambda task: _is_turned(task) and not _turned(task.op).rest.serving(task.device),
         ),
     ),
     cost=_cost,

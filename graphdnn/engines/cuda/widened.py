@@ -23,6 +23,7 @@ from graphdnn.engines.cuda.hopper import matmul as hopper_matmul
 from graphdnn.engines.cuda.hopper.operands import channels_first, operands
 from graphdnn.engines.cuda.library import matmul as matmul_cublas
 from graphdnn.engines.cuda.mma import gemm as mma_gemm
+from graphdnn.engines.cuda.rest import Rest
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task, kind_need, need, needs_rule
 from graphdnn.engines.once import once
 from graphdnn.engines.sum_error import CUT
@@ -48,7 +49,7 @@ _COPY_PACE = 0.8  # of the bandwidth
 class _Widened:
     """A fused operation as the engines for 16-bit floats see it, and the copies that it reads."""
 
-    op: FusedOp
+    rest: Rest
     copies: tuple[tuple[TensorSpec, TensorSpec], ...]
 
     @property
@@ -90,7 +91,7 @@ def _widened(op: FusedOp) -> _Widened:
     gone = {t.uid for t in narrow.values()} - after
     inputs = (*(t for t in op.inputs if t.uid not in gone), *copies.values())
     wide = replace(op, anchor=as_they_lie.model_copy(update=dict(copies)), inputs=inputs)
-    return _Widened(wide, tuple((narrow[port], copy) for port, copy in copies.items()))
+    return _Widened(Rest(wide, _ENGINES), tuple((narrow[port], copy) for port, copy in copies.items()))
 
 
 def _packed(spec: TensorSpec) -> tuple[int, ...]:
@@ -107,33 +108,24 @@ def _packed(spec: TensorSpec) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def _serving(op: FusedOp, device: DeviceSpec) -> list[tuple[float, Engine]]:
-    """The engines that multiply the copies, the fastest first. What is computed ahead of them cannot be copied."""
-    if op.prologue:
-        return []
-    task = Task(_widened(op).op, device)
-    return sorted(
-        ((engine.cost(task, engine.defaults()).seconds, engine) for engine in _ENGINES if engine.serves(task)),
-        key=lambda pair: pair[0],
-    )
+def _is_served(task: Task) -> bool:
+    """What is computed ahead of a product cannot be copied."""
+    return not task.op.prologue and bool(_widened(task.op).rest.serving(task.device))
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps, widened = Steps(replace(op, exit=None), device), _widened(op)
     for narrow, wide in widened.copies:
         steps.copied(narrow, wide)
-    engine = _serving(op, device)[0][1]
-    kernel = engine.compile(Task(widened.op, device), engine.defaults())
-    assert isinstance(kernel, DeviceKernel)
+    kernel = widened.rest.kernel(device)
     steps.include(kernel)
     return steps.kernel(kernel.name)
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    _, engine = _serving(task.op, task.device)[0]
     widened = _widened(task.op)
     copying = len(widened.copies) * task.device.launch + widened.bytes / (_COPY_PACE * task.device.bandwidth)
-    return engine.cost(Task(widened.op, task.device), engine.defaults()).plus({"copies": copying})
+    return widened.rest.fastest(task.device)[1].plus({"copies": copying})
 
 
 def _is_product(task: Task) -> bool:
@@ -162,7 +154,7 @@ ENGINE = cuda_engine(
             Equals("what an engine for 16-bit floats on tensor cores serves"),
             reason="the copies are multiplied by those engines, and each of them declines this operation",
             fix="let pointwise operations before it write their result, and accumulate in FLOAT",
-            when=lambda task: _is_product(task) and _types(task) in _PAIRS and not _serving(task.op, task.device),
+            when=lambda task: _is_product(task) and _types(task) in _PAIRS and not _is_served(task),
         ),
     ),
     cost=_cost,
