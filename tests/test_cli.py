@@ -269,6 +269,24 @@ def test_explain_says_why_a_prediction_is_below_the_floor(capsys: pytest.Capture
     assert "fewer products" not in out.split("ranking on")[0]
 
 
+def test_explain_puts_what_can_be_changed_first(capsys: pytest.CaptureFixture[str]) -> None:
+    """Refusals that no edit mends take a line or two each."""
+    text = "conv x=f16[8,35,14,14] w=f16[64,35,3,3] pad=1"
+    assert main(["explain", text, "--device", "h200", "--json"]) == Exit.OK
+    entries = json.loads(capsys.readouterr().out)["refusals"]["entries"]
+    assert main(["explain", text, "--device", "h200"]) == Exit.OK
+    declined = capsys.readouterr().out.split("\ndeclined\n")[1]
+    full, rest = declined.split("nothing to do about these")
+    assert all(entry["rule"] in declined for entry in entries)
+    mended = {e["subject"]["engine"] for e in entries} - {
+        e["subject"]["engine"] for e in entries if e["fix"].startswith("nothing to do") or e["kind"] == "pattern"
+    }
+    assert mended
+    assert all(f"  {engine} for " in full for engine in mended)
+    assert "    fix " not in rest
+    assert len(declined.splitlines()) < 3 * len(entries)
+
+
 def test_explain_names_what_was_not_fused_and_who_declined(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "graph.json"
     path.write_text(_centred(), encoding="utf-8")

@@ -149,24 +149,38 @@ def ranking_text(ranking: Ranking) -> str:
 
 
 def declined_text(fused: FusedGraph, refusals: Iterable[Entry]) -> Iterator[str]:
-    """With all reasons; engines that are only for other kinds of operation share a line."""
+    """With all reasons. What could be changed comes first and in full; what could not takes a line for each reason;
+    engines that are only for other kinds of operation share one.
+    """
     of_kernel: dict[int | None, list[Entry]] = {}
     for entry in refusals:
         of_kernel.setdefault(entry.subject.fused, []).append(entry)
     for op in fused:
         mine = of_kernel.get(op.index, [])
         foreign = {e.subject.engine: e.rule for e in mine if e.kind == "pattern"}
+        mine = [e for e in mine if e.subject.engine not in foreign]
+        final = {e.subject.engine for e in mine if e.is_final}
         said = ""
         for entry in mine:
-            if entry.subject.engine not in foreign:
+            if entry.subject.engine not in final:
                 if entry.subject.text != said:  # an engine's reasons stand together
                     said = entry.subject.text
                     yield f"  {said}"
                 yield _facts(entry)
+        if final:
+            yield indented(f"[{op.index}] {op.name}: nothing to do about these, others serve it")
+        for entry in mine:
+            if entry.subject.engine in final:
+                found = f"{entry.attribute} = {entry.actual}, required {entry.required}   {entry.rule}"
+                yield _wrapped(f"{entry.subject.engine}: {found}", " " * 8)
         if foreign:
             yield indented(f"[{op.index}] {op.name} is another kind of operation than these engines are for")
             rules = ", ".join(foreign.values())
-            yield "\n".join(textwrap.wrap(rules, 110, initial_indent=" " * 4, subsequent_indent=" " * 4))
+            yield _wrapped(rules, " " * 4)
+
+
+def _wrapped(text: str, hanging: str) -> str:
+    return "\n".join(textwrap.wrap(text, 110, initial_indent=" " * 4, subsequent_indent=hanging))
 
 
 def _facts(entry: Entry, *, named: bool = True) -> str:

@@ -64,6 +64,11 @@ class Entry:
         """Where the rule is described."""
         return f"docs/errors.md#{self.rule.split('.')[0]}"
 
+    @property
+    def is_final(self) -> bool:
+        """True where no edit of the problem is asked for: the rule's fix is "nothing to do: ..."."""
+        return self.fix.startswith("nothing to do")
+
     def __str__(self) -> str:
         created = ", ".join(origin for origin in self.subject.origins if origin)
         return (
