@@ -7,8 +7,9 @@ from cuda_comparison import compiler, compiles_cleanly
 from emulator import MISSING
 from exact_sums import check_sums, operations
 
-from graphdnn import OperationGraph, fuse
+from graphdnn import Graph, OperationGraph, fuse
 from graphdnn.device import device_spec
+from graphdnn.engines import Task
 from graphdnn.engines.cuda.paired import ENGINE
 from graphdnn.heuristics import Ranking
 
@@ -33,6 +34,16 @@ def test_results(text: str) -> None:
 
 def test_what_is_chosen() -> None:
     assert Ranking(fuse(OperationGraph.of(operations(DOWN))), H200).best.name == "cuda_paired"
+
+
+def test_filters_that_are_read_again_stay_as_they_are() -> None:
+    graph = Graph(io_data_type="float16")
+    x = graph.tensor([8, 8, 6, 6], [288, 1, 48, 8])
+    w = graph.tensor([8, 8, 3, 3])
+    y = graph.conv_fprop(x, w, padding=[1, 1], stride=[2, 2])
+    graph.add(y, w).set_output(True)
+    (op,) = fuse(graph.build_operation_graph())
+    assert [r.rule for r in ENGINE.why_not(Task(op, H200))] == ["cuda_paired.layout"]
 
 
 @compiler

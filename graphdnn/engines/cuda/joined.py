@@ -35,7 +35,7 @@ from graphdnn.engines.once import once
 from graphdnn.enums import LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvBackwardFilter, ConvolutionOperation
-from graphdnn.tensors import TensorSpec
+from graphdnn.tensors import TensorSpec, channels_last_strides
 
 _ENGINES: tuple[Engine, ...] = (
     hopper_gemm.ENGINE, hopper_halo.ENGINE, hopper_halo_wgrad.ENGINE, hopper_halo_dgrad.ENGINE,
@@ -70,14 +70,11 @@ def _choices(op: FusedOp) -> tuple[_Joined, ...]:
 def _join(op: FusedOp, anchor: ConvolutionOperation, count: int) -> _Joined:
     _, w, _ = anchor.roles
     dims = (w.extents[0], w.extents[1] * count, *w.extents[2:])
-    strides, size = [0] * len(dims), 1
-    for axis in (1, *range(len(dims) - 1, 1, -1), 0):
-        strides[axis], size = size, size * dims[axis]
     uid = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal)) - 1
-    filters = in_memory(w, uid=uid).model_copy(update={"dims": dims, "strides": tuple(strides)})
+    filters = in_memory(w, uid=uid).model_copy(update={"dims": dims, "strides": channels_last_strides(dims)})
     (port,) = (port for port, t in anchor.tensors().items() if t.uid == w.uid)
     swap = {w.uid: filters}
-    joined = replace(
+    joined = replace(  # operations behind it may read the filters as they are
         op,
         anchor=anchor.model_copy(update={port: filters}),
         inputs=tuple(swap.get(t.uid, t) for t in op.inputs),

@@ -41,7 +41,7 @@ from graphdnn.engines.once import once
 from graphdnn.enums import ConvolutionMode, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvForward, ConvolutionOperation
-from graphdnn.tensors import TensorSpec
+from graphdnn.tensors import TensorSpec, channels_last_strides
 
 _TAG = "conv_fprop"
 _ENGINES: tuple[Engine, ...] = (hopper_gemm.ENGINE, hopper_held.ENGINE)
@@ -87,11 +87,8 @@ def _paired(op: FusedOp) -> _Paired:
         }
     )
     dims = (p.k, 2 * p.c, *p.filter[:-1], window.taps)
-    strides, size = [0] * len(dims), 1
-    for axis in (1, *range(len(dims) - 1, 1, -1), 0):
-        strides[axis], size = size, size * dims[axis]
     uid = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal)) - 1
-    filters = in_memory(w, uid=uid).model_copy(update={"dims": dims, "strides": tuple(strides)})
+    filters = in_memory(w, uid=uid).model_copy(update={"dims": dims, "strides": channels_last_strides(dims)})
     seen = with_tensors(op, {x.uid: pairs, w.uid: filters})
     assert isinstance(seen.anchor, ConvolutionOperation)
     conv = anchor.conv.model_copy(
@@ -119,11 +116,11 @@ def _moves_by_two(task: Task) -> bool:
 
 
 def _lies_in_pairs(task: Task) -> bool:
-    """Two neighbours' channels follow each other, and x is nothing but the image; filters have addresses."""
+    """Two neighbours' channels follow each other; x is nothing but the image, and w nothing but filters."""
     op = convolution_of(task)
     x, w, _ = op.roles
     p = problem_of(task)
-    is_read_again = any(t.uid == x.uid for step in task.op.epilogue for t in step.inputs().values())
+    is_read_again = any(t.uid in (x.uid, w.uid) for step in task.op.epilogue for t in step.inputs().values())
     is_plain = len(x.dims) == p.spatial + 2 and is_addressable(x) and is_addressable(w)
     return not is_read_again and task.op.exit is None and is_plain and x.strides[1] == 1 and x.strides[-1] == p.c
 
@@ -213,9 +210,7 @@ ENGINE = cuda_engine(
             "cuda_paired.layout",
             "strides",
             lambda task: convolution_of(task).roles[0].strides,
-            Equals(
-                "the channels of two pixels one after the other, in an image that nothing else reads; no sum at the end"
-            ),
+            Equals("channels of two pixels one after the other, operands that nothing else reads, no sum at the end"),
             reason="two neighbouring pixels are one as they lie in memory, for the convolution only",
             fix="use the packed channels-last layout (NHWC)",
             when=lambda task: _is_forward(task) and _moves_by_two(task) and not _lies_in_pairs(task),

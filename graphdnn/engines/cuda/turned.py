@@ -20,7 +20,7 @@ from graphdnn.engines.cuda.direct import stem_dgrad as direct_stem_dgrad
 from graphdnn.engines.cuda.direct import stem_wgrad as direct_stem_wgrad
 from graphdnn.engines.cuda.direct import wgrad as direct_wgrad
 from graphdnn.engines.cuda.generator.convolution_needs import is_convolution
-from graphdnn.engines.cuda.generator.convolution_roles import Roles
+from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS, Roles
 from graphdnn.engines.cuda.generator.cost import also, least_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel
@@ -48,7 +48,6 @@ _NARROW: tuple[Engine, ...] = (
 )  # fmt: skip
 _OF_PLANES: tuple[Engine, ...] = (hopper_halo.ENGINE, hopper_halo_wgrad.ENGINE, hopper_halo_dgrad.ENGINE)
 _DOUBT = 0.25  # of their time behind copies: by so much products that turn images themselves are predicted too slow
-_CHANNELS = 2  # axis of an image's coordinates
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,7 @@ def _turned(op: FusedOp) -> _Turned:
 def _lies_otherwise(spec: TensorSpec, roles: Roles, like: TensorSpec) -> bool:
     """True where neighbouring channels are not next to each other."""
     space = roles.space(like)
-    both = [axis for axis in (1, _CHANNELS) if space.sizes[axis] > 1]
+    both = [axis for axis in (1, CHANNELS) if space.sizes[axis] > 1]
     return bool(both) and space.strides(spec)[both[-1]] != 1
 
 
