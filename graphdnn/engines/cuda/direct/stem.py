@@ -39,6 +39,7 @@ _TAG = "conv_fprop"
 _WEIGHTS = 112  # registers of a thread for filters
 # From so many of them on, or for more channels, products of warpgroups are faster: by 8 % (3x3) to 4 times (11x11).
 _MANY, _NARROW = 64, 32
+_MANY_OF_SLICES = 32  # where a result reads several slices
 _HALF = 88  # with which two blocks share a multiprocessor
 _SHARED = 100_000  # bytes of a block: two of them share a multiprocessor
 _WARPS = 8
@@ -126,7 +127,8 @@ def _warpgroups(
 ) -> Warpgroups | None:
     """None: products of warps. ``size``: bytes of a filter's element."""
     is_asked, of_warps = knobs[_WARPGROUPS.type] == 2, knobs[_WARPGROUPS.type] == 1
-    if device.compute_capability != (9, 0) or of_warps or (plan.weights(p) < _MANY and p.k <= _NARROW and not is_asked):
+    few = _MANY if plan.slices == 1 else _MANY_OF_SLICES
+    if device.compute_capability != (9, 0) or of_warps or (plan.weights(p) < few and p.k <= _NARROW and not is_asked):
         return None
     panels = _apart(p) * -(-plan.slices * p.filter[0] * _depth(p, plan.lead) // 64)
     is_bulk = is_copied_in_bulk(p, plan.pitch, strides, max(1, x.byte_alignment))

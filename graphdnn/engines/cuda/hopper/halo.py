@@ -37,7 +37,7 @@ from graphdnn.engines.cuda.hopper.maps import filter_map, is_permutable, patch_m
 from graphdnn.engines.cuda.hopper.operands import copying_of, is_exchanged, operands
 from graphdnn.engines.cuda.hopper.product import product_text
 from graphdnn.engines.cuda.hopper.result import residual_patch_map, streamed_residual
-from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW
+from graphdnn.engines.cuda.hopper.tiles import PANEL
 from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import DataType, LayoutType
@@ -60,15 +60,17 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     compute = COMPUTE_TYPE[roles.op.compute_type]
 
     across_filter = roles.direction == "dgrad" and not is_exchanged(roles)
-    is_permuted = not across_filter and is_permutable(filter)
+    is_permuted = not across_filter and is_permutable(filter, shape.row)
     widest = max(ELEMENTS[t.data_type].bytes for t in op.outputs)
     held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and widest > 2 else _COLUMNS_OF_A_THREAD
     is_rounded = image.spec.data_type is DataType.FLOAT  # what tensor cores would only cut off
     reached = tile.reached(shape)
-    patch = flat_map(image, *reached) if flat else patch_map(image, *reached, spatial=spatial)
+    patch = flat_map(image, *reached) if flat else patch_map(image, *reached, shape.row, spatial)
     parameters.maps("gathered", [(image.spec, replace(patch, is_rounded=is_rounded))])
-    rows, row = (PANEL, min(PANEL, tile.bn) * filter.size) if across_filter else (tile.bn, ROW)
-    columns = permuted_filter_map(filter, rows, held) if is_permuted else filter_map(filter, rows, row)
+    rows, row = tile.bn, shape.row
+    if across_filter:
+        rows, row = shape.row // filter.size, min(PANEL, tile.bn) * filter.size
+    columns = permuted_filter_map(filter, rows, held, row) if is_permuted else filter_map(filter, rows, row)
     parameters.maps("plain", [(filter.spec, replace(columns, is_rounded=is_rounded))])
 
     out_space = roles.space(roles.output)
@@ -111,7 +113,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         constants={
             "BM": PANEL * groups * tile.consumers, "BN": tile.bn, "CONSUMERS": tile.consumers,
             "PATCHES": tile.held, "STAGES": choice.stages, "FILTERS": choice.filters, "RESIDENT": tile.is_resident,
-            "DEEP": deep, "TALL": tile.tall, "WIDE": tile.wide, "LINEAR": tile.is_linear,
+            "DEEP": deep, "PATCH_ROW": shape.row, "TALL": tile.tall, "WIDE": tile.wide, "LINEAR": tile.is_linear,
             "PATCH_BYTES": tile.patch_bytes(shape),
             "TAPS_H": shape.taps[0], "TAPS_W": shape.taps[1], "STEP_H": shape.step[0], "STEP_W": shape.step[1],
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,

@@ -56,6 +56,7 @@ class Shape(NamedTuple):
     streamed_bytes: int = 0  # of those, what the copy unit may bring
     slices_out: int = 1  # of the result along the first of three axes; they count as images
     deep: int = 1  # taps along it, which are counted as blocks, if the slices they meet follow each other
+    row: int = ROW  # bytes of channels that are copied at a time
 
     @property
     def tap_count(self) -> int:
@@ -106,7 +107,7 @@ class Halo:
     def landing(self, shape: Shape) -> int:
         """Bytes of the image that one copy brings."""
         lines, pitch = self.reached(shape)
-        return lines * pitch * ROW
+        return lines * pitch * shape.row
 
     def patch_bytes(self, shape: Shape) -> int:
         """Of a patch, and of what rows that nobody stores read after it."""
@@ -115,12 +116,12 @@ class Halo:
         if self.is_linear:
             last_tap = (lines - self.tall) * pitch + pitch - self.wide
             rows = max(rows, PANEL * self.groups_of_rows(shape) // self.held + last_tap)
-        return -(-rows * ROW // 1024) * 1024
+        return -(-rows * shape.row // 1024) * 1024
 
     def filter_bytes(self, shape: Shape) -> int:
         """Of one tap."""
         columns = self.bn if self.bn < shape.column_unit else -(-self.bn // shape.column_unit) * shape.column_unit
-        return columns * ROW
+        return columns * shape.row
 
     def streams(self, shape: Shape) -> bool:
         """Whether a residual comes through shared memory: registers hold it beside the sums it is added to."""

@@ -103,18 +103,18 @@ def filter_map(filter: Operand, rows: int, row: int = ROW) -> TensorMap:
     )
 
 
-def is_permutable(filter: Operand) -> bool:
+def is_permutable(filter: Operand, row: int = ROW) -> bool:
     """Whether the filter's rows can be taken in the order of ``permuted_filter_map``, in whole 32s.
 
     Its rows of channels may end in the next tap's, which pixels multiply by zeros: that is nothing for bytes, which are
     never NaN.
     """
     groups, k, c, *taps = filter.sizes
-    is_whole = c % (ROW // filter.size) == 0 or taps == [1, 1, 1]
+    is_whole = c % (row // filter.size) == 0 or taps == [1, 1, 1]
     return k % _PERMUTED == 0 and (is_whole or (groups == 1 and filter.spec.data_type in INTEGERS))
 
 
-def permuted_filter_map(filter: Operand, rows: int, neighbours: int) -> TensorMap:
+def permuted_filter_map(filter: Operand, rows: int, neighbours: int, row: int = ROW) -> TensorMap:
     """Of the filter as (channel and tap, pair, four lanes, pairs of a lane, the rest of k).
 
     A lane gets columns 2q and 2q + 1 of every eight. With row 8j + 2q + i that of k = neighbours * q + 2j + i, they are
@@ -128,7 +128,8 @@ def permuted_filter_map(filter: Operand, rows: int, neighbours: int) -> TensorMa
         filter.spec.data_type,
         (width, 2, 4, neighbours // 2, groups * k // together),
         (pitch, neighbours * pitch, 2 * pitch, together * pitch),
-        box=(ROW // size, 2, 4, neighbours // 2, rows // together),
+        box=(row // size, 2, 4, neighbours // 2, rows // together),
+        row=row,
     )
 
 

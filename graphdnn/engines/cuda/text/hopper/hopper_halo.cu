@@ -1,7 +1,7 @@
 // Convolutions of unit stride on the tensor cores of compute capability 9.0, each piece of the image copied once for all taps.
 //
 // A consumer has a patch of TALL x WIDE pixels of the result. The pixels that its taps reach lie in shared memory as rows
-// of 128 bytes of channels, PITCH pixels from one line of the image to the next, zeros around the image; a tap reads them
+// of PATCH_ROW bytes of channels, PITCH pixels from one line of the image to the next, zeros around the image; a tap reads them
 // `shift` pixels further on, for swizzled rows are found by their address alone. 64 rows of a product are
 //   8 x 8 pixels: eights of neighbours, PITCH apart                      (LINEAR false)
 //   64 pixels that follow each other, those between two lines for nobody (LINEAR true)
@@ -19,7 +19,7 @@ __device__ __forceinline__ void multiply_slices(Accumulator (&sum)[COUNT][ALL_SU
     for (int k = 0; k < SLICES; ++k)
         #pragma unroll
         for (int j = 0; j < COUNT; ++j)
-            multiply(sum[j], a + (first_of(j) + shift) * (ROW >> 4) + k * NEXT_K<false>, b + k * NEXT_B, k == 0 ? add : 1);
+            multiply(sum[j], a + (first_of(j) + shift) * (PATCH_ROW >> 4) + k * NEXT_K<false>, b + k * NEXT_B, k == 0 ? add : 1);
 }
 
 template <int COUNT>
@@ -59,14 +59,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
             if (warp < CONSUMERS && is_elected()) {  // a warp for each consumer
                 if (warp == 0) copy_filters(p, filters, full_filter);
                 #pragma unroll 1
-                for (int patch = blockIdx.x + gridDim.x * warp; patch < count; patch += gridDim.x * CONSUMERS)
-                    for (int block = 0; block < blocks; ++block) {
+                for (int patch = blockIdx.x + gridDim.x * warp; patch < count; patch += gridDim.x * CONSUMERS) {
+                    const Corner corner = corner_of(p, patch);
+                    Block from;
+                    for (int block = 0; block < blocks; ++block, from.advance(p)) {
                         const int stage = warp * STAGES + turn.stage;
                         await_phase(empty + 8 * stage, turn.parity ^ 1);
                         announce(full + 8 * stage, LANDING);
-                        copy_patch(p, patches + stage * PATCH_BYTES, full + 8 * stage, block, patch);
+                        copy_patch(p, patches + stage * PATCH_BYTES, full + 8 * stage, from, corner);
                         turn.advance();
                     }
+                }
             }
         } else {
             if (warp == 0 && is_elected()) {
@@ -74,8 +77,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                 #pragma unroll 1
                 for (int piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
                     copies.begin(piece / columns * IN_STAGE, piece % columns * BN);
-                    for (int block = 0; block < blocks; ++block) {
-                        const Block from = block_of(p, block);  // divisions, not for each tap
+                    Block from;
+                    for (int block = 0; block < blocks; ++block, from.advance(p))
                         #pragma unroll 1
                         for (int tap = 0; tap < TAPS; ++tap) {
                             await_phase(empty_filter + 8 * next.stage, next.parity ^ 1);
@@ -86,19 +89,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                             next.advance();
                             copies.step(p, block * TAPS + tap, blocks / 2 * TAPS);
                         }
-                    }
                     copies.end(p);
                 }
             }
             const auto copy_patches = [&](int piece) {
-                for (int block = 0; block < blocks; ++block) {
+                Block from;
+                for (int block = 0; block < blocks; ++block, from.advance(p)) {
                     await_phase(empty + 8 * turn.stage, turn.parity ^ 1);
                     announce(full + 8 * turn.stage, IN_STAGE * LANDING);
                     #pragma unroll
                     for (int i = 0; i < IN_STAGE; ++i)  // beyond the last image: zeros
                         copy_patch(
-                            p, patches + (turn.stage * IN_STAGE + i) * PATCH_BYTES, full + 8 * turn.stage, block,
-                            piece / columns * IN_STAGE + i
+                            p, patches + (turn.stage * IN_STAGE + i) * PATCH_BYTES, full + 8 * turn.stage, from,
+                            corner_of(p, piece / columns * IN_STAGE + i)
                         );
                     turn.advance();
                 }
@@ -150,14 +153,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
             for (int block = 0; block < BN / 32; ++block) keep_piece(p, piece_of(p, w, any, block, 0), held[block]);
         }
         // The first of the slices side by side has met all that it is a sum of; the others move on, and another one begins.
-        [[maybe_unused]] const auto leave_slice = [&](int patch, int slice) {
+        [[maybe_unused]] const auto leave_slice = [&](const Rows (&first)[MI], int slice) {
             #pragma unroll
             for (int j = 0; j < MI; ++j) {
                 pin(sum[j]);
-                const Rows rows = rows_of_patch(p, patch, j, slice);
-                #pragma unroll
-                for (int block = 0; block < BN / 32; ++block)
-                    leave_block(p, Work{}, rows, block, sum[j] + block * 16, held[block], KEEPS_ALL, [](Held&, int, int) {});
+                const Rows rows = rows_of_slice(p, first[j], slice);
+                if (slice >= 0)
+                    #pragma unroll
+                    for (int block = 0; block < BN / 32; ++block)
+                        leave_block(p, Work{}, rows, block, sum[j] + block * 16, held[block], KEEPS_ALL, [](Held&, int, int) {});
                 #pragma unroll
                 for (int i = 0; i < ALL_SUMS; ++i) sum[j][i] = i + SUMS < ALL_SUMS ? sum[j][i + SUMS] : 0;
             }
@@ -171,10 +175,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
             int previous = -1;
             [[maybe_unused]] int previous_filter = -1;
             Ahead ahead;
+            [[maybe_unused]] Rows first[MI];
+            if constexpr (DEEP > 1)
+                #pragma unroll
+                for (int j = 0; j < MI; ++j) first[j] = rows_of_patch(p, patch, j);
+            Block from;
             #pragma unroll 1
-            for (int block = 0; block < blocks; ++block) {
+            for (int block = 0; block < blocks; ++block, from.advance(p)) {
                 const int stage = ring + turn.stage;
-                const Block from = block_of(p, block);
                 const bool is_end = is_last(p, from);
                 await_phase(full + 8 * stage, turn.parity);
                 const matrix_t a = pixels_at(patches + (RESIDENT ? stage : stage * IN_STAGE + consumer * PATCHES) * PATCH_BYTES);
@@ -196,7 +204,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                     if constexpr (DEEP > 1) {
                         await_products<0>();
                         if (is_first) arrive(empty + 8 * stage);
-                        if (is_end) leave_slice(patch, from.slice - (DEEP - 1));
+                        if (is_end) leave_slice(first, from.slice - (DEEP - 1));
                     } else {
                         await_products<1>();
                         if (previous >= 0 && is_first) arrive(empty + 8 * previous);

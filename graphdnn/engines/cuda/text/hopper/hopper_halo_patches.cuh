@@ -2,12 +2,15 @@
 
 constexpr int THREADS = 128 * (CONSUMERS + 1), TAPS = TAPS_H * TAPS_W;
 constexpr int PITCH = WIDE + (TAPS_W - 1) * STEP_W, LINES = TALL + (TAPS_H - 1) * STEP_H;
-constexpr int LANDING = LINES * PITCH * ROW;  // bytes of a patch; the stage that holds it is as long or longer
+constexpr int LANDING = LINES * PITCH * PATCH_ROW;  // bytes of a patch; the stage that holds it is as long or longer
 // Filters across k come in whole panels, whose last columns may be the next tile's; 32 columns are rows of half the bytes.
-constexpr int PANELS = (BN + PANEL - 1) / PANEL, FILTER_ROW = ACROSS_FILTER && BN < PANEL ? BN * (int)sizeof(Element) : ROW;
-constexpr int B_BYTES = ACROSS_FILTER ? PANELS * 64 * FILTER_ROW : BN * ROW;
+constexpr int PANELS = (BN + PANEL - 1) / PANEL;
+constexpr int FILTER_ROW = !ACROSS_FILTER ? PATCH_ROW : BN < PANEL ? BN * (int)sizeof(Element) : ROW;
+constexpr int FILTER_PANEL = PATCH_ROW / (int)sizeof(Element) * FILTER_ROW;  // bytes, of filters across k
+constexpr int B_BYTES = ACROSS_FILTER ? PANELS * FILTER_PANEL : BN * FILTER_ROW;
 constexpr int NEXT_B = ACROSS_FILTER ? 16 * FILTER_ROW >> 4 : NEXT_K<false>;  // from one instruction's part of k to the next one's
-static_assert(FILTER_ROW == 128 || FILTER_ROW == 64, "swizzles that there are");
+static_assert((PATCH_ROW == 128 || PATCH_ROW == 64) && (FILTER_ROW == 128 || FILTER_ROW == 64), "swizzles that there are");
+constexpr matrix_t swizzle_of(int row) { return (matrix_t)(row == 128 ? 1 : 2) << 62; }
 constexpr int IN_STAGE = RESIDENT ? 1 : CONSUMERS * PATCHES, LEAVING = RESIDENT ? 1 : CONSUMERS;  // patches, arrivals
 constexpr int OF_PATCH = MI / PATCHES;  // 64s of rows
 constexpr int RINGS = RESIDENT ? CONSUMERS : 1;
@@ -22,17 +25,16 @@ static_assert(PATCH_BYTES >= LANDING && PATCH_BYTES % 1024 == 0 && BN % 32 == 0,
 
 // Pixels from a patch's first to the first of 64 rows, and the same from a consumer's first patch.
 constexpr int first_in_patch(int j) { return LINEAR ? 64 * j : 8 * (j / (WIDE / 8)) * PITCH + j % (WIDE / 8) * 8; }
-constexpr int first_of(int j) { return j / OF_PATCH * (PATCH_BYTES / ROW) + first_in_patch(j % OF_PATCH); }
+constexpr int first_of(int j) { return j / OF_PATCH * (PATCH_BYTES / PATCH_ROW) + first_in_patch(j % OF_PATCH); }
 
 __device__ __forceinline__ matrix_t pixels_at(shared_t address) {
-    const matrix_t between_eights = ((LINEAR ? 8 : PITCH) * ROW) >> 4, unused = 1, swizzled = 1;
-    return (matrix_t)((address & 0x3FFFF) >> 4) | unused << 16 | between_eights << 32 | swizzled << 62;
+    const matrix_t between_eights = ((LINEAR ? 8 : PITCH) * PATCH_ROW) >> 4, unused = 1;
+    return (matrix_t)((address & 0x3FFFF) >> 4) | unused << 16 | between_eights << 32 | swizzle_of(PATCH_ROW);
 }
 
 __device__ __forceinline__ matrix_t filters_at(shared_t address) {
-    if constexpr (FILTER_ROW == ROW) return matrix_at<ACROSS_FILTER>(address);
-    const matrix_t between_panels = B_BYTES >> 4, between_eights = (8 * FILTER_ROW) >> 4, swizzled = 2;
-    return (matrix_t)((address & 0x3FFFF) >> 4) | between_panels << 16 | between_eights << 32 | swizzled << 62;
+    const matrix_t between_panels = ACROSS_FILTER ? FILTER_PANEL >> 4 : 1, between_eights = (8 * FILTER_ROW) >> 4;
+    return (matrix_t)((address & 0x3FFFF) >> 4) | between_panels << 16 | between_eights << 32 | swizzle_of(FILTER_ROW);
 }
 
 struct Corner { int d, h, w, n; };  // of a patch, in the result; of its first slice
@@ -59,11 +61,10 @@ __device__ __forceinline__ void fetch_patch(const Params& p, int patch, int firs
     }
 }
 
-__device__ __forceinline__ Rows rows_of_patch(const Params& p, int patch, int j, int slice = 0) {
+__device__ __forceinline__ Rows rows_of_patch(const Params& p, int patch, int j) {
     const int warp = (int)threadIdx.x / 32 % 4, lane = (int)threadIdx.x % 32;
     const bool is_patch = patch < (int)p.patches;
-    Corner corner = corner_of(p, is_patch ? patch : 0);
-    corner.d += slice;
+    const Corner corner = corner_of(p, is_patch ? patch : 0);
     Rows found;
     #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -77,7 +78,6 @@ __device__ __forceinline__ Rows rows_of_patch(const Params& p, int patch, int j,
             w = 8 * (j % (WIDE / 8)) + lane / 4;
         }
         bool is_inside = is_patch && corner.h + h < (int)p.pixels[1] && corner.w + w < (int)p.pixels[2];
-        if constexpr (DEEP > 1) is_inside = is_inside && slice >= 0 && corner.d < (int)p.pixels[0];
         if constexpr (LINEAR) is_inside = is_inside && h < TALL && w < WIDE;
         found.is_inside[i] = is_inside;
         found.at[i][0] = is_inside ? corner.n : 0;
@@ -97,21 +97,18 @@ __device__ __forceinline__ int blocks_of(const Params& p) {
 __device__ __forceinline__ int filter_blocks_of(const Params& p) {
     return (int)p.channel_blocks * (SPATIAL == 3 ? (int)p.taps[0] : 1);
 }
-struct Block { int channels, slice; };
-__device__ __forceinline__ Block block_of(const Params& p, int number) {
-    Block found{number, 0};
-    if constexpr (SPATIAL == 3) {
-        found.channels = take(number, (int)p.channel_blocks);
-        found.slice = number;
+struct Block {
+    int channels = 0, slice = 0;
+    __device__ __forceinline__ void advance(const Params& p) {
+        if (++channels == (int)p.channel_blocks && SPATIAL == 3) channels = 0, ++slice;
     }
-    return found;
-}
+};
 // Whether its channels are the last ones, which may be few.
 __device__ __forceinline__ bool is_last(const Params& p, const Block& block) { return block.channels + 1 == (int)p.channel_blocks; }
 
-__device__ __forceinline__ void copy_patch(const Params& p, shared_t to, shared_t barrier, int number, int patch) {
-    const Corner corner = corner_of(p, patch);
-    const Block block = block_of(p, number);
+__device__ __forceinline__ void copy_patch(
+    const Params& p, shared_t to, shared_t barrier, const Block& block, const Corner& corner
+) {
     const int w = corner.w + (int)p.lowest[2], h = corner.h + (int)p.lowest[1];
     if constexpr (SPATIAL == 3) {
         const int d = corner.d * (int)p.pixel_step[0] + (int)p.lowest[0] + block.slice * abs((int)p.tap_step[0]);
@@ -121,7 +118,7 @@ __device__ __forceinline__ void copy_patch(const Params& p, shared_t to, shared_
     }
 }
 
-// BN columns of one tap, 128 bytes of channels deep.
+// BN columns of one tap, as many channels deep as patches.
 __device__ __forceinline__ void copy_filter(
     const Params& p, shared_t to, shared_t barrier, const Block& from, int tap, int column
 ) {
@@ -131,7 +128,7 @@ __device__ __forceinline__ void copy_filter(
     if constexpr (ACROSS_FILTER) {
         #pragma unroll
         for (int j = 0; j < PANELS; ++j)
-            copy_box(to + j * PANEL_BYTES, p.plain[0], barrier, column + j * PANEL, in_filter, block * BK);
+            copy_box(to + j * FILTER_PANEL, p.plain[0], barrier, column + j * PANEL, in_filter, block * BK);
     } else if constexpr (PERMUTED) {
         copy_box(to, p.plain[0], barrier, in_filter * (int)p.tap_pitch + block * BK, 0, 0, 0, column / (4 * NEIGHBOURS));
     } else {
@@ -139,16 +136,28 @@ __device__ __forceinline__ void copy_filter(
     }
 }
 
+// The same rows of a later slice of a patch.
+__device__ __forceinline__ Rows rows_of_slice(const Params& p, Rows rows, int slice) {
+    #pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        const int d = rows.at[i][3] + slice;
+        rows.is_inside[i] = rows.is_inside[i] && d < (int)p.pixels[0];
+        rows.at[i][3] = rows.is_inside[i] ? d : 0;
+    }
+    return rows;
+}
+
 // Filters that stay, in stages of one tap of a plane. DEEP: what a slice of the image gives to the slices of the result that it
 // meets, the first of them first, is columns side by side.
 __device__ __forceinline__ void copy_filters(const Params& p, shared_t to, shared_t barrier) {
-    const int count = TAPS * filter_blocks_of(p);
-    announce(barrier, count * B_BYTES);
+    const int count = filter_blocks_of(p);
+    announce(barrier, TAPS * count * B_BYTES);
+    Block block;
     #pragma unroll 1
-    for (int i = 0; i < count; ++i) {
-        const int number = i / TAPS, tap = i % TAPS;
-        const Block block = block_of(p, number);
-        const int place = DEEP == 1 ? i : (block.channels * TAPS + tap) * DEEP + DEEP - 1 - block.slice;
-        copy_filter(p, to + place * B_BYTES, barrier, block, tap, 0);
-    }
+    for (int i = 0; i < count; ++i, block.advance(p))
+        #pragma unroll 1
+        for (int tap = 0; tap < TAPS; ++tap) {
+            const int place = DEEP == 1 ? i * TAPS + tap : (block.channels * TAPS + tap) * DEEP + DEEP - 1 - block.slice;
+            copy_filter(p, to + place * B_BYTES, barrier, block, tap, 0);
+        }
 }
