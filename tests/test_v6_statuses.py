@@ -302,6 +302,6 @@ def test_every_rule_is_raised_by_a_test() -> None:
     """By name in these files, or by the generated cases of null, kind, destroyed, unset, enum and number."""
     assert graphdnn.v6.report.NO_CALL.id == "v6.report.none"
     generated = {"v6.null", "v6.kind", "v6.unset", "v6.enum", "v6.number"}
-    text = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_v6_*.py"))
+    text = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*v6_*.py"))
     missing = [id for id in RULES if id.startswith("v6.") and id not in generated and f'"{id}"' not in text]
     assert not missing
