@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.direct.geometry import apart, image_space
 from graphdnn.engines.cuda.direct.sides import PackedFilter, Sides
-from graphdnn.engines.cuda.direct.tile import Shape, Wishes
+from graphdnn.engines.cuda.direct.tile import STAGES, Shape, Wishes
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.generator.program import Program, width_for
@@ -27,7 +27,7 @@ _MOST = 232  # registers of a thread, by the estimate
 _PRODUCTS = 3000  # of a thread, each an instruction of the text
 _THREADS = 128
 _RESIDENT = 65536  # registers of a multiprocessor
-_COUNTED = 2**31  # threads
+_COUNTED = 2**31  # threads, and places
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class Rows:
     rows: int
     threads: int
     blocks: int  # of a multiprocessor, which registers are limited for
+    ahead: int  # rows under way while one is added
 
 
 def serves(sides: Sides) -> bool:
@@ -58,7 +59,7 @@ def _registers(shape: Shape, v: int, tw: int) -> int:
 
 
 def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Rows:
-    """The division, as far as knobs leave it open. Of those, NUM_C_PER_BLOCK and STAGES have no part in it."""
+    """The division, as far as knobs leave it open. Of those, NUM_C_PER_BLOCK has no part in it."""
     p = shape.problem
     widest = max(1, min(_PIECE, shape.in_piece) // shape.in_bytes)
     fitting = [v for v in (8, 4, 2, 1) if p.groups % v == 0 and v * shape.in_bytes <= shape.in_piece]
@@ -71,7 +72,19 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Rows:
     threads = wishes.threads or _THREADS
     taken = -(-min(255, _registers(shape, v, tw)) // 8) * 8
     blocks = wishes.blocks or max(1, min(_RESIDENT // (taken * threads), device.warps * 32 // threads))
-    return Rows(v, tw, rows, threads, min(blocks, device.warps * 32 // threads))
+    ahead = 1 if wishes.stages == STAGES else wishes.stages - 1
+    return Rows(v, tw, rows, threads, min(blocks, device.warps * 32 // threads), ahead)
+
+
+def _safe(sides: Sides, tile: Rows) -> tuple[int, int]:
+    """The gathered columns of a tile, counted from its first, that are inside the image for every tile."""
+    p, wide = sides.roles.problem, sides.shape.wide(tile.tw)
+    if set(apart(p)) != {1}:
+        return 0, 0
+    size = p.output[1] if sides.shape.is_dgrad else p.input[1]
+    first = p.pre_padding[1] - p.filter[1] + 1 if sides.shape.is_dgrad else -p.pre_padding[1]
+    last = first + (-(-sides.shape.columns // tile.tw) - 1) * tile.tw  # the first column of the last tile
+    return max(0, -first), max(0, min(wide, size - last))
 
 
 def generate(op: FusedOp, sides: Sides, steps: Steps, tile: Rows) -> DeviceKernel:
@@ -101,6 +114,7 @@ def generate(op: FusedOp, sides: Sides, steps: Steps, tile: Rows) -> DeviceKerne
     }.items():  # fmt: skip
         parameters.integer(name, value)
 
+    safe = _safe(sides, tile)
     how = f"r{p.filter[0]}s{p.filter[1]}v{tile.v}w{tile.tw}h{tile.rows}"
     name = f"conv_{roles.direction}__rows_{how}__{op.name}"
     text = kernel_text(
@@ -113,7 +127,10 @@ def generate(op: FusedOp, sides: Sides, steps: Steps, tile: Rows) -> DeviceKerne
             "DGRAD": dgrad, "FLIP": p.flip, "FILTER_R": filter.strides[2], "FILTER_S": filter.strides[3],
             "FILTER_CHUNK": filter.chunk(tile.v * p.taps),
             "V": tile.v, "TW": tile.tw, "ROWS": tile.rows, "THREADS": tile.threads, "BLOCKS": tile.blocks,
-            "EXACT": image_out[1] % (tile.tw * distances[1]) == 0, "WIDTH": width,
+            "AHEAD": tile.ahead, "Offset": "int" if sides.gathered.span < _COUNTED // 2 else "long long",
+            "EXACT": image_out[1] % (tile.tw * distances[1]) == 0,
+            "SAFE_FROM": safe[0], "SAFE_TO": safe[1],
+            "WHOLE": image_out[0] % (tile.rows * distances[0]) == 0, "WIDTH": width,
             "Gathered": STORAGE[sides.gathered.data_type],
             "Filter": STORAGE[filter.spec.data_type],
             "Accumulator": compute,

@@ -25,16 +25,41 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_rows(const 
     const int n = (int)(rest / DILATION_W);
     const int in_h = places((int)p.in_h, down.met, DILATION_H), in_w = places((int)p.in_w, across.met, DILATION_W);
     const int out_h = places((int)p.out_h, down.own, DILATION_H), out_w = places((int)p.out_w, across.own, DILATION_W);
-    const bool active = n < (int)p.images;  // the last block may have threads too many
+    if (n >= (int)p.images) return;  // the last block may have threads too many
 
     wait_for_launch_before();
+    const int first_row = row0 + down.shift - (DGRAD ? R - 1 : 0);
+    const int first_column = column0 + across.shift - (DGRAD ? S - 1 : 0);
+    // 32-bit places where the image allows them: a thread holds half as many registers of them.
+    Offset line = n * (Offset)p.gathered_n + (first_row * DILATION_H + down.met) * (Offset)p.gathered_h +
+        (first_column * DILATION_W + across.met) * (Offset)p.gathered_w + channel;
+    const Offset next_row = (Offset)p.gathered_h * DILATION_H, next_column = (Offset)p.gathered_w * DILATION_W;
+    // Of the columns, those that every tile has are not asked for.
+    unsigned int inside = 0;
+    #pragma unroll
+    for (int c = 0; c < IW; ++c)
+        if ((unsigned int)(first_column + c) < (unsigned int)in_w) inside |= 1u << c;
+
+    Gathered pack[AHEAD + 1][IW][V];  // rows under way
+    auto fetch = [&](int i) {
+        const bool is_row = (unsigned int)(first_row + i) < (unsigned int)in_h;
+        #pragma unroll
+        for (int c = 0; c < IW; ++c) {
+            const bool is_column = (SAFE_FROM <= c && c < SAFE_TO) || (inside >> c & 1u) != 0;
+            load_if<V>(is_row && is_column, p.gathered + (line + c * next_column), pack[i % (AHEAD + 1)][c]);
+        }
+        line += next_row;
+    };
+    #pragma unroll
+    for (int i = 0; i < AHEAD && i < IH; ++i) fetch(i);
+
     Accumulator weight[R][S][V];
     {
-        const Filter* const from = p.filter + (active ? channel * (R * S) : 0);
-        Pack<Filter, FILTER_CHUNK> pack[V * R * S / FILTER_CHUNK];
+        const Filter* const from = p.filter + channel * (R * S);
+        Pack<Filter, FILTER_CHUNK> piece[V * R * S / FILTER_CHUNK];
         #pragma unroll
         for (int i = 0; i < V * R * S / FILTER_CHUNK; ++i)
-            pack[i] = load_pack_read_only<FILTER_CHUNK>(from + i * FILTER_CHUNK);
+            piece[i] = load_pack_read_only<FILTER_CHUNK>(from + i * FILTER_CHUNK);
         #pragma unroll
         for (int r = 0; r < R; ++r)
             #pragma unroll
@@ -42,39 +67,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_rows(const 
                 #pragma unroll
                 for (int v = 0; v < V; ++v) {
                     const int at = v * (R * S) + (BACKWARD ? R - 1 - r : r) * FILTER_R + (BACKWARD ? S - 1 - s : s) * FILTER_S;
-                    weight[r][s][v] = widen<Accumulator>(pack[at / FILTER_CHUNK].at[at % FILTER_CHUNK]);
+                    weight[r][s][v] = widen<Accumulator>(piece[at / FILTER_CHUNK].at[at % FILTER_CHUNK]);
                 }
     }
     Kept kept[V / WIDTH];
-    if (active)
-        #pragma unroll
-        for (int v = 0; v < V; v += WIDTH) {
-            const int at[4] = {n, channel + v, 0, column0 * DILATION_W + across.own};
-            keep(p, at, kept[v / WIDTH]);
-        }
-
-    const int first_row = row0 + down.shift - (DGRAD ? R - 1 : 0);
-    const int first_column = column0 + across.shift - (DGRAD ? S - 1 : 0);
-    const Gathered* line = p.gathered + n * p.gathered_n + (first_row * DILATION_H + down.met) * p.gathered_h +
-        (first_column * DILATION_W + across.met) * p.gathered_w + channel;
-    const long long next_row = p.gathered_h * DILATION_H;
-    const int next_column = (int)p.gathered_w * DILATION_W;
-    unsigned int inside = 0;
     #pragma unroll
-    for (int c = 0; c < IW; ++c)
-        if (active && (unsigned int)(first_column + c) < (unsigned int)in_w) inside |= 1u << c;
+    for (int v = 0; v < V; v += WIDTH) {
+        const int at[4] = {n, channel + v, 0, column0 * DILATION_W + across.own};
+        keep(p, at, kept[v / WIDTH]);
+    }
 
     Accumulator sum[R][TW][V];
     #pragma unroll
-    for (int i = 0; i < IH; ++i, line += next_row) {
-        const bool is_row = (unsigned int)(first_row + i) < (unsigned int)in_h;
+    for (int i = 0; i < IH; ++i) {
+        if (i + AHEAD < IH) fetch(i + AHEAD);
         #pragma unroll
         for (int c = 0; c < IW; ++c) {
-            Gathered pack[V];
-            load_if<V>(is_row && (inside >> c & 1u) != 0, line + c * next_column, pack);
             Accumulator x[V];
             #pragma unroll
-            for (int v = 0; v < V; ++v) x[v] = widen<Accumulator>(pack[v]);
+            for (int v = 0; v < V; ++v) x[v] = widen<Accumulator>(pack[i % (AHEAD + 1)][c][v]);
             #pragma unroll
             for (int r = 0; r < R; ++r)
                 #pragma unroll
@@ -89,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_rows(const 
                 }
         }
         const int out = i - (R - 1), row = row0 + out;
-        if (out < 0 || !active || row >= out_h) continue;
+        if (out < 0 || (!WHOLE && row >= out_h)) continue;  // no branch where all rows are there: loads pass each other
         #pragma unroll
         for (int t = 0; t < TW; ++t) {
             if (!EXACT && column0 + t >= out_w) continue;
