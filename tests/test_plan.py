@@ -49,7 +49,7 @@ def test_executes_and_says_what_it_is() -> None:
     assert plan.fused_operations == (("add",),)
     assert plan.name == "numpy"
     assert "add" in str(plan)
-    assert "1 kernels" in repr(plan)
+    assert "1 kernel," in repr(plan)
 
 
 def test_by_value_tensors_take_numbers() -> None:

@@ -21,6 +21,7 @@ from graphdnn.heuristics import EngineConfig
 from graphdnn.plan.bindings import Expected
 from graphdnn.plan.questions import Questions
 from graphdnn.tensors import TensorSpec
+from graphdnn.text import plural
 
 if TYPE_CHECKING:
     from graphdnn.plan.source_lines import SourceLine
@@ -95,7 +96,8 @@ class ExecutionPlan(Questions):
         return self.config.behavior_notes
 
     def __repr__(self) -> str:
-        return f"<ExecutionPlan {self.name}: {len(self.compiled)} kernels, {self.workspace_size} bytes of workspace>"
+        kernels = plural(len(self.compiled), "kernel")
+        return f"<ExecutionPlan {self.name}: {kernels}, {self.workspace_size} bytes of workspace>"
 
     def __str__(self) -> str:
         lines = [f"plan {self.name} on {self.config.device.name}, {self.workspace_size} bytes of workspace"]
