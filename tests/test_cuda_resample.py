@@ -19,6 +19,7 @@ from graphdnn.engines import Task
 from graphdnn.engines.cuda.resampling import backward as resample_backward
 from graphdnn.engines.cuda.resampling import forward as resample
 from graphdnn.engines.cuda.resampling import pool as resample_pool
+from graphdnn.engines.cuda.resampling import pool_backward
 from graphdnn.enums import DataType, NanPropagation, PaddingMode, PointwiseMode, ReductionOperator, ResampleMode
 from graphdnn.operations import (
     Operation,
@@ -195,6 +196,10 @@ def test_backward_of_a_maximum_by_index_and_by_x(name: str) -> None:
 POOLED: dict[str, tuple[ResampleSpec, tuple[int, ...], str, tuple[str, str]]] = {
     "2x2 nchw": (settings(MAX, (2, 2), (2, 2), padding=LOWEST), (2, 3, 6, 16), "f16", ("packed", "packed")),
     "3x3 nchw nan": (settings(MAX, (3, 3), (2, 2), (1, 1), padding=LOWEST, nan=True), (1, 3, 9, 16), "f16", ("packed", "packed")),
+    "3x3 by one": (settings(MAX, (3, 3), (1, 1), (1, 1), padding=LOWEST), (1, 3, 12, 8), "f16", ("packed", "packed")),
+    "3x3 by one nan": (settings(MAX, (3, 3), (1, 1), (1, 1), nan=True), (1, 2, 9, 12), "bf16", ("packed", "packed")),
+    "3x3 by one nhwc": (settings(MAX, (3, 3), (1, 1), (2, 1), padding=EDGE), (1, 4, 9, 7), "f16", ("channels_last", "channels_last")),
+    "4x3 edges": (settings(MAX, (4, 3), (1, 1), (3, 2), (1, 2), EDGE, nan=True), (1, 2, 7, 8), "f32", ("packed", "packed")),
     "3x3 nhwc": (settings(MAX, (3, 3), (1, 1), (1, 1), padding=EDGE), (2, 8, 5, 7), "f32", ("channels_last", "gaps")),
     "5x2 odd": (settings(MAX, (5, 2), (2, 3), (2, 0), (1, 1)), (1, 3, 11, 13), "f64", ("packed", "packed")),
     "volume": (settings(MAX, (2, 1, 2), (2, 1, 2)), (2, 3, 4, 3, 8), "f32", ("packed", "reversed")),
@@ -205,9 +210,11 @@ POOLED: dict[str, tuple[ResampleSpec, tuple[int, ...], str, tuple[str, str]]] = 
 
 
 @emulated
+@pytest.mark.parametrize("threads", [0, 640])
 @pytest.mark.parametrize("name", POOLED)
-def test_gradients_of_small_windows_in_one_launch(name: str) -> None:
-    """Ties, NaN, infinities, old contents; no index in memory."""
+def test_gradients_of_small_windows_in_one_launch(name: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ties, NaN, infinities, zeros of both signs, old contents; no index in memory. Threads go down many rows or one."""
+    monkeypatch.setattr(pool_backward, "_THREADS_PER_SM", threads)
     spec, x_dims, kind, (x_layout, y_layout) = POOLED[name]
     is_maximum = spec.mode is MAX
     x = tensor(1, x_dims, kind, x_layout) if is_maximum else None
@@ -217,6 +224,7 @@ def test_gradients_of_small_windows_in_one_launch(name: str) -> None:
     values = rng.integers(-2, 3, x_dims).astype(np.float64)
     if kind != "i8":
         values[rng.random(x_dims) < 0.1], values[rng.random(x_dims) < 0.1] = np.nan, -np.inf
+        values[rng.random(x_dims) < 0.1] = -0.0
     check(op, resample_backward.ENGINE, [dy, dx], values={1: values} if is_maximum else {})
     kernel = device_kernel(op, resample_backward.ENGINE)
     assert len(kernel.steps) == 1
@@ -312,6 +320,29 @@ def test_random_pools(seed: int, many_rows: bool, monkeypatch: pytest.MonkeyPatc
         (step,) = device_kernel(op, resample.ENGINE).steps
         assert layout == "rotated" or step.entry == "resample_pool"  # type: ignore[union-attr]
         check(op, resample.ENGINE, [op.x], extreme=True)
+
+
+@emulated
+@pytest.mark.parametrize("threads", [0, 640])
+@pytest.mark.parametrize(
+    "seed", [pytest.param(0, id="few"), *(pytest.param(i, marks=pytest.mark.long) for i in range(1, 25))]
+)
+def test_random_gradients_of_maxima(seed: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small windows with ties, NaN and padding of every kind, and threads that go down many rows or one."""
+    monkeypatch.setattr(pool_backward, "_THREADS_PER_SM", threads)
+    choose, rng = random.Random(seed), np.random.default_rng(seed)
+    for _ in range(4):
+        window = [choose.randint(1, 5) for _ in range(2)]
+        pre, post = ([choose.randrange(w) for w in window] for _ in range(2))
+        stride = [choose.randint(1, 4) for _ in range(2)]
+        spec = settings(MAX, window, stride, pre, post, choose.choice([ZERO, LOWEST, EDGE]), nan=choose.random() < 0.5)
+        layout, kind = choose.choice(["channels_last", "packed", "gaps"]), choose.choice(["f32", "f16", "bf16"])
+        dims = (2, choose.choice([3, 8]), *(choose.choice([5, 8, 9, 16]) for _ in range(2)))
+        x, dx = (tensor(uid, dims, kind, layout) for uid in (1, 2))
+        op = ResampleBackward(spec=spec, x=x, dx=dx, dy=tensor(3, resampled_extents(dims, spec), kind, layout))
+        values = rng.integers(-2, 3, dims).astype(np.float64)
+        values[rng.random(dims) < 0.1], values[rng.random(dims) < 0.1] = np.nan, -np.inf
+        check(op, resample_backward.ENGINE, [op.dy], values={1: values})
 
 
 def response(kind: str, layout: str, extents: tuple[int, ...] = (2, 16, 6, 8)) -> list[Operation]:
@@ -418,6 +449,19 @@ def test_pools_of_a_network_compile_without_spills(name: str, kind: str, layout:
     y = resampled_extents(x, spec)
     op = ResampleForward(spec=spec, x=tensor(1, x, kind, layout), y=tensor(2, y, kind, layout))
     compiles_cleanly(op, resample.ENGINE, "sm_90a", registers=128)
+
+
+@compiler
+@pytest.mark.parametrize("layout", ["packed", "channels_last"])
+@pytest.mark.parametrize("kind", ["f16", "f32"])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("width", [28, 56])
+def test_gradients_of_maxima_compile_without_spills(width: int, stride: int, kind: str, layout: str) -> None:
+    """Those of a network: threads go down several rows, with the next one on its way."""
+    dims, spec = (64, 128, width, width), settings(MAX, (3, 3), (stride, stride), (1, 1), padding=LOWEST)
+    x, dx = (tensor(uid, dims, kind, layout) for uid in (1, 2))
+    op = ResampleBackward(spec=spec, x=x, dx=dx, dy=tensor(3, resampled_extents(dims, spec), kind, layout))
+    compiles_cleanly(op, resample_backward.ENGINE, "sm_90a")
 
 
 @compiler

@@ -46,7 +46,7 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     if mirrored is not None:
         return generate_forward(replace(op, anchor=mirrored), device, divides_first=True)
     steps = Steps(op, device)
-    pool = pool_backward_of(op, steps.epilogue_tensors())
+    pool = pool_backward_of(op, steps.epilogue_tensors(), device)
     if pool is not None:
         return generate_pool_backward(op, steps, pool)
     index = None

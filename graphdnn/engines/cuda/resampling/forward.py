@@ -222,6 +222,7 @@ def _pooled(op: FusedOp, parameters: Parameters, functions: list[str], pool: Poo
             "LEFT": column.before,
             "BESIDE": 0,
             "CHECKED_FROM": pool.checked_from,
+            "X_WHOLE": column.x.size == pool.steps[pool.place(column)] * tile.columns * column.stride,
             "IS_MAXIMUM": is_maximum,
             "EXCLUDING": spec.mode is ResampleMode.AVGPOOL_EXCLUDE_PADDING,
             "PROPAGATE": _propagates(spec),

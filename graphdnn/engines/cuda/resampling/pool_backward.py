@@ -7,9 +7,10 @@ passes through memory; windows that overlap those of its neighbours are looked a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
+from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, Parameters
@@ -18,7 +19,7 @@ from graphdnn.engines.cuda.generator.quotient import magic
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.space import Space
 from graphdnn.engines.cuda.generator.steps import Steps
-from graphdnn.engines.cuda.resampling.axes import is_channels_last, reads_edges
+from graphdnn.engines.cuda.resampling.axes import reads_edges
 from graphdnn.engines.cuda.resampling.forward import POOL_THREADS, read
 from graphdnn.engines.cuda.resampling.pool import Moving, Pool, has_windows, pool_in
 from graphdnn.enums import NanPropagation, PaddingMode, ResampleMode
@@ -27,6 +28,9 @@ from graphdnn.operations import ResampleBackward
 from graphdnn.tensors import TensorSpec
 
 _SHORT = 2  # bytes
+_MOST_TURNS = 15
+_THREADS_PER_SM = 640  # fewer, and rows are better spread than shared
+_BEGINS = 3  # turns that a thread's first rows take
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,11 @@ class PoolBackward:
         return tuple(sizes)
 
     @property
+    def ends_whole(self) -> bool:
+        """The last thread's columns end with x."""
+        return self.pool.column.x.size % self.middle == 0
+
+    @property
     def checked_from(self) -> int:
         """The first element of a span, past those before x, that may lie behind it: all, those beside or none."""
         size = self.pool.column.x.size
@@ -111,15 +120,8 @@ class PoolBackward:
 
 
 def is_served(anchor: ResampleBackward) -> bool:
-    """False where windows are large or move along three axes, where an edge stands for elements that it is not, and
-    where indices take less time: for channels last in 16 bits that move by 1 (35 us instead of 45).
-    """
-    spec, dx = anchor.spec, anchor.dx
-    if _is_maximum(anchor):
-        is_short = ELEMENTS[dx.data_type].bytes <= _SHORT
-        is_plain = not (is_short and is_channels_last(dx) and all(stride == 1 for stride in spec.strides))
-    else:
-        is_plain = not reads_edges(spec)
+    """False where windows are large or move along three axes, or an edge stands for elements of an average."""
+    is_plain = _is_maximum(anchor) or not reads_edges(anchor.spec)
     return is_plain and has_windows(anchor.spec, anchor.dx.extents, anchor.dy.extents)
 
 
@@ -136,7 +138,7 @@ def _reaching(axis: Moving) -> tuple[int, int]:
     return (axis.window - 1 - axis.before) // axis.stride, (axis.stride - 1 + axis.before) // axis.stride
 
 
-def pool_backward_of(op: FusedOp, written: Sequence[TensorSpec]) -> PoolBackward | None:
+def pool_backward_of(op: FusedOp, written: Sequence[TensorSpec], device: DeviceSpec) -> PoolBackward | None:
     """None where windows are large or move along three axes, or their elements' order is not memory's."""
     anchor = op.anchor
     assert isinstance(anchor, ResampleBackward)
@@ -147,10 +149,10 @@ def pool_backward_of(op: FusedOp, written: Sequence[TensorSpec]) -> PoolBackward
     operands = [*_source(anchor), *read(op, dy), *written]
     asked = asked_indices((*op.prologue, *op.epilogue))
     pool = pool_in(anchor.spec, dx.extents, dy.extents, main, operands, asked, places=is_maximum)
-    return None if pool is None else PoolBackward(pool, _tile(op, pool, written))
+    return None if pool is None else PoolBackward(pool, _tile(op, pool, written, device))
 
 
-def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec]) -> Tile:
+def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec], device: DeviceSpec) -> Tile:
     anchor, row, column = op.anchor, pool.row, pool.column
     assert isinstance(anchor, ResampleBackward)
     x_space, y_space = _spaces(anchor, pool)
@@ -158,15 +160,17 @@ def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec]) -> Tile:
     dx_pack, y_pack = width_for(x_space, written), width_for(y_space, read(op, anchor.dy))
     x_pack = width_for(x_space, source) if source else dx_pack
     overlaps = row.window > row.stride or column.window > column.stride
-    is_short = ELEMENTS[anchor.dx.data_type].bytes <= _SHORT
+    is_short, by_one = ELEMENTS[anchor.dx.data_type].bytes <= _SHORT, column.stride == 1
     if not pool.along:  # the best of a few on an H200, as the rest of these numbers
         pack = min(x_pack, dx_pack, y_pack)
         if not overlaps:
             return Tile(pack=pack)
         if not source:
             return Tile(pack=pack, columns=2)
-        return Tile(pack=min(pack, 2), columns=4, turns=4 if is_short else 7, blocks=5 if is_short else 4)
-    columns = min(max(2, x_pack // column.stride), 4)
+        pack = min(pack, 2 if is_short or not by_one else 1)
+        tile = Tile(pack=pack, columns=4 if by_one else 2, blocks=2 if is_short and by_one else 4)
+        return _with_turns(PoolBackward(pool, tile), is_short or by_one, device)
+    columns = min(max(2, x_pack // column.stride), 8 if overlaps and source and by_one else 4)
     plain = PoolBackward(pool, Tile(columns=columns))
     while plain.middle % x_pack:
         x_pack //= 2
@@ -176,9 +180,26 @@ def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec]) -> Tile:
         y_pack //= 2
     beside = max(plain.left, plain.span - plain.left - plain.middle, 1)
     halo = min(x_pack, 1 << (beside - 1).bit_length())
-    turns = 1 if not overlaps else 2 if not source else 7 if column.stride == 1 else 4
-    blocks = 8 if (is_short and column.stride > 1) or not source else 6
-    return Tile(columns=columns, turns=turns, x_pack=x_pack, halo=halo, y_pack=y_pack, dx_pack=dx_pack, blocks=blocks)
+    tile = Tile(columns=columns, x_pack=x_pack, halo=halo, y_pack=y_pack, dx_pack=dx_pack)
+    if not overlaps or not source:
+        return replace(tile, blocks=8)
+    blocks = 3 if columns > 4 else 4 if is_short or by_one else 6
+    return _with_turns(PoolBackward(pool, replace(tile, blocks=blocks)), is_short or by_one, device)
+
+
+def _with_turns(how: PoolBackward, is_long: bool, device: DeviceSpec) -> Tile:
+    """Turns for maxima that overlap: many, as each thread begins with rows that others have too, but few where memory
+    has the most to do. Registers of a row become another row's after ``back`` + 1 turns, so whole rounds of them.
+    """
+    round_ = how.back + 1
+    of_rounds = [rounds * round_ - how.back for rounds in range(2, _MOST_TURNS // round_ + 1)]
+    by_turns = [PoolBackward(how.pool, replace(how.tile, turns=turns)) for turns in of_rounds]
+    enough = _THREADS_PER_SM * device.sm_count
+    fitting = [one for one in by_turns if prod(one.steps) >= enough and (is_long or one is by_turns[0])]
+    best = min(
+        fitting, key=lambda one: -(-one.strides // one.tile.turns) * (one.tile.turns + one.back + _BEGINS), default=None
+    )
+    return replace(how.tile, turns=1) if best is None else best.tile
 
 
 def _spaces(anchor: ResampleBackward, pool: Pool) -> tuple[Space, Space]:
@@ -237,6 +258,8 @@ def generate_pool_backward(op: FusedOp, steps: Steps, how: PoolBackward) -> Devi
             "BESIDE": how.before + how.behind,
             "BACK": how.back,
             "CHECKED_FROM": how.checked_from,
+            "X_WHOLE": how.ends_whole,
+            "Y_WHOLE": how.ends_whole and column.x.size == column.y.size * column.stride,
             "IS_MAXIMUM": _is_maximum(anchor),
             "EXCLUDING": anchor.spec.mode is ResampleMode.AVGPOOL_EXCLUDE_PADDING,
             "PROPAGATE": anchor.spec.nan_propagation is NanPropagation.PROPAGATE_NAN,
@@ -251,7 +274,6 @@ def generate_pool_backward(op: FusedOp, steps: Steps, how: PoolBackward) -> Devi
             "HALO": tile.halo,
             "Y_PACK": tile.y_pack,
             "DX_PACK": tile.dx_pack,
-            "WHOLE_COLS": column.x.size % how.middle == 0,
             "THREADS": POOL_THREADS,
             "BLOCKS": tile.blocks,
             "Compute": compute,

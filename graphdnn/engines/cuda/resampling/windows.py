@@ -17,7 +17,7 @@ from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.generator.program import Program, asked_indices, width_for
-from graphdnn.engines.cuda.generator.quotient import magic
+from graphdnn.engines.cuda.generator.quotient import count_type, magic
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.space import Axis, Space, collapsed
 from graphdnn.engines.engine import needs_rule
@@ -72,7 +72,7 @@ def generate_windows(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
             "BEFORE": tile.before,
             "OUTPUTS": tile.outputs,
             "Compute": COMPUTE_TYPE[last.compute_type],
-            "Count": "unsigned int" if packs <= _INT_MAX else "unsigned long long",
+            "Count": count_type(packs),
         },
     )
     grid = (-(-packs // tile.columns), -(-space.sizes[-1] // tile.outputs), 1)

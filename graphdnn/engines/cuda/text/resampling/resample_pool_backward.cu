@@ -1,144 +1,209 @@
-// The gradient of pooling with a window known to the compiler. A thread goes down the rows of windows: it sends each one's
-// gradient to its elements, or to that of its maximum, which it finds again. Rows of dx that no later window reaches are
-// written, the others stay in registers. A thread has the STRIDE_W * COLS columns of COLS windows (MIDDLE); BESIDE
-// windows more, BEFORE_OWN of them before its own, reach these columns, and BACK rows of windows reach its first row.
+// The gradient of pooling with a window known to the compiler. A thread goes down the rows of windows and sends what each
+// one has to the rows of x in it: all of them, or the first that has its maximum. A row that no later window reaches
+// hands on in the same way, to its columns, and is written; the others stay in registers. A thread has the
+// STRIDE_W * COLS columns of COLS windows (MIDDLE); BESIDE windows more, BEFORE_OWN of them before its own, reach these
+// columns, and BACK rows of windows reach its first row.
 
 constexpr int WINDOWS = COLS + BESIDE;
 constexpr int KEPT = WINDOW_H > STRIDE_H ? WINDOW_H - STRIDE_H : 0;
 constexpr int REACH = WINDOW_H > STRIDE_H ? WINDOW_H : STRIDE_H;
+constexpr bool STRETCHES = IS_MAXIMUM && !ZEROS;  // what is outside x repeats its edge
+constexpr int TOGETHER = BACK + 1;  // turns after which a row's registers are another row's
 
-// The largest elements of a row that windows have, and their places in that row of the window.
+// A row of x: its elements, the largest of those that a window has, and what windows send to it. Elements are told from
+// each other by their values, the first of equals wins; so there are no places to keep.
 struct Line {
-    Compute value[WINDOWS][PACK];
-    int place[WINDOWS][PACK];
+    Compute element[SPAN][PACK], largest[WINDOWS][PACK], sent[WINDOWS][PACK];
 };
-
-// Of elements of dx: not all of them are known yet.
-typedef Compute Sums[MIDDLE][PACK];
 
 // Widths that this variant does not use: branches that are never taken name them.
 template <int V> __device__ void gradient(const Params&, const int (&)[RANK], Compute (&)[V]) {}
 template <int V> __device__ void gradient_beside(const Params&, const int (&)[RANK], Compute (&)[V]) {}
 template <int V> __device__ void epilogue(const Params&, const int (&)[RANK], const Compute (&)[V]) {}
 
-__device__ __forceinline__ void read_line(const Params& p, const int (&at)[RANK], int h, int w, Line& line) {
+// Zeros have one sign and NaN one form, so that equal numbers are equal bits.
+template <class T> __device__ __forceinline__ T plain(T x) { return x; }
+template <class T> __device__ __forceinline__ bool is_same(T a, T b) { return a == b || (a != a && b != b); }
+#ifdef __CUDA_ARCH__
+template <> __device__ __forceinline__ float plain(float x) { return x + 0.0f; }
+template <> __device__ __forceinline__ bool is_same(float a, float b) { return __float_as_uint(a) == __float_as_uint(b); }
+#endif
+
+template <int N> __device__ __forceinline__ Compute largest_of(const Compute (&values)[N]) {
+    Compute largest = values[N - 1];
+    #pragma unroll
+    for (int i = N - 2; i >= 0; --i) largest = larger(values[i], largest);
+    return largest;
+}
+
+__device__ __forceinline__ void keep_line(const Params& p, const Span& span, int h, Line& line) {
     const bool counts = !CHECK_ROWS || !ZEROS || inside(h, p.image[0]);
-    Span span;
-    read_span(p, Ends(), at, h, w, span);
+    #pragma unroll
+    for (int j = 0; j < SPAN; ++j)
+        #pragma unroll
+        for (int e = 0; e < PACK; ++e) line.element[j][e] = plain(span[j][e]);
     #pragma unroll
     for (int q = 0; q < WINDOWS; ++q) {
         #pragma unroll
         for (int e = 0; e < PACK; ++e) {
-            Compute value = span[q * STRIDE_W][e];
-            int place = 0;
+            Compute columns[WINDOW_W];
             #pragma unroll
-            for (int s = 1; s < WINDOW_W; ++s) {
-                const Compute next = span[q * STRIDE_W + s][e];
-                place = beats(next, value) ? s : place;
-                value = larger(value, next);
-            }
-            // Elements outside repeat the edge: the first that counts is the edge itself.
-            const int first = LEFT - w - q * STRIDE_W;
-            if (!ZEROS && LEFT > q * STRIDE_W) place = place < first ? first : place;
-            line.value[q][e] = counts ? value : (Compute)0;
-            line.place[q][e] = counts ? place : 0;
+            for (int s = 0; s < WINDOW_W; ++s) columns[s] = line.element[q * STRIDE_W + s][e];
+            const Compute value = largest_of(columns);
+            line.largest[q][e] = counts ? value : (Compute)0;
         }
     }
 }
 
-// What the windows of row o send back.
+__device__ __forceinline__ void read_line(const Params& p, const int (&at)[RANK], int h, int w, Line& line) {
+    Span span;
+    read_span(p, Ends(), at, h, w, span);
+    keep_line(p, span, h, line);
+}
+
+// What the windows of row o, which is one of dy's, send back.
 __device__ __forceinline__ void read_gradients(
     const Params& p, const int (&at)[RANK], int o, int column, Compute (&value)[WINDOWS][PACK]) {
-    const int height = (int)p.outputs[0], width = (int)p.outputs[1];
-    const bool is_row = inside(o, height);
+    const int width = (int)p.outputs[1];
     int from[RANK];
     #pragma unroll
     for (int j = 0; j < RANK; ++j) from[j] = at[j];
-    from[ROW] = clamped(o, height - 1);
+    from[ROW] = clamped(o, (int)p.outputs[0] - 1);
     if constexpr (ALONG) {
         #pragma unroll
         for (int q = 0; q < COLS; q += Y_PACK) {
             Compute some[Y_PACK];
-            from[COL] = clamped(column + q, width - Y_PACK);
+            from[COL] = Y_WHOLE ? column + q : clamped(column + q, width - Y_PACK);
             gradient(p, from, some);
             #pragma unroll
-            for (int e = 0; e < Y_PACK; ++e)
-                value[BEFORE_OWN + q + e][0] = is_row && inside(column + q, width) ? some[e] : (Compute)0;
+            for (int e = 0; e < Y_PACK; ++e) value[BEFORE_OWN + q + e][0] = some[e];
         }
         #pragma unroll
         for (int i = 0; i < BESIDE; ++i) {
-            const int q = i < BEFORE_OWN ? i : i + COLS, beside = column - BEFORE_OWN + q;
+            const int q = i < BEFORE_OWN ? i : i + COLS;
             Compute one[1];
-            from[COL] = clamped(beside, width - 1);
+            from[COL] = clamped(column - BEFORE_OWN + q, width - 1);
             if constexpr (Y_PACK == 1) gradient(p, from, one);
             else gradient_beside(p, from, one);
-            value[q][0] = is_row && inside(beside, width) ? one[0] : (Compute)0;
+            value[q][0] = one[0];
         }
     } else {
         #pragma unroll
         for (int q = 0; q < WINDOWS; ++q) {
-            const int here = column - BEFORE_OWN + q;
-            from[COL] = clamped(here, width - 1);
+            from[COL] = clamped(column - BEFORE_OWN + q, width - 1);
             gradient(p, from, value[q]);
-            #pragma unroll
-            for (int e = 0; e < PACK; ++e) value[q][e] = is_row && inside(here, width) ? value[q][e] : (Compute)0;
         }
     }
-}
-
-// The windows whose rows are `lines`, the first of which is row h of x.
-__device__ __forceinline__ void send_back(
-    const Line (&lines)[REACH], int h, const Compute (&gradients)[WINDOWS][PACK], Sums (&sums)[REACH]) {
     #pragma unroll
     for (int q = 0; q < WINDOWS; ++q) {
+        const bool counts = is_within<COLS>(column, q - BEFORE_OWN, width, Y_WHOLE);
         #pragma unroll
-        for (int e = 0; e < PACK; ++e) {
-            Compute value = lines[0].value[q][e];
-            int place = lines[0].place[q][e];
-            #pragma unroll
-            for (int r = 1; r < WINDOW_H; ++r) {
-                const Compute next = lines[r].value[q][e];
-                place = beats(next, value) ? r * WINDOW_W + lines[r].place[q][e] : place;
-                value = larger(value, next);
-            }
-            // Rows outside repeat the edge as columns do.
-            if (!ZEROS && CHECK_ROWS && h < 0 && place < -h * WINDOW_W) place = place % WINDOW_W - h * WINDOW_W;
-            #pragma unroll
-            for (int r = 0; r < WINDOW_H; ++r) {
-                #pragma unroll
-                for (int s = 0; s < WINDOW_W; ++s) {
-                    const int j = q * STRIDE_W + s - LEFT;
-                    if (j < 0 || j >= MIDDLE) continue;
-                    Compute& sum = sums[r][j][e];
-                    if (place == r * WINDOW_W + s) sum = wrapping_sum(sum, gradients[q][e]);
-                }
-            }
-        }
+        for (int e = 0; e < PACK; ++e) value[q][e] = counts ? value[q][e] : (Compute)0;
     }
 }
 
-// The windows of an average, the first row of which is row h of x.
-__device__ __forceinline__ void spread(
-    const Params& p, int h, int w, const Compute (&gradients)[WINDOWS][PACK], Sums (&sums)[REACH]) {
+// What the next row of windows needs that those before it did not; it is on its way while these are worked out.
+struct Next {
+    Span rows[STRIDE_H];
+    Compute gradients[WINDOWS][PACK];
+};
+
+// Row o of windows, the first row of which is row h of x.
+__device__ __forceinline__ void look_ahead(
+    const Params& p, const int (&at)[RANK], int o, int column, int h, int w, Next& next) {
+    read_gradients(p, at, o, column, next.gradients);
+    #pragma unroll
+    for (int r = KEPT; IS_MAXIMUM && r < WINDOW_H; ++r) read_span(p, Ends(), at, h + r, w, next.rows[r - KEPT]);
+}
+
+// Which of N gets what a window sends: the first that is its largest.
+template <int N> struct Chosen {
+    bool is[N];
+};
+template <int N> __device__ __forceinline__ Chosen<N> first_of(const Compute (&values)[N], Compute largest) {
+    Chosen<N> chosen;
+    bool is_found = false;
+    #pragma unroll
+    for (int i = 0; i < N; ++i) {
+        chosen.is[i] = !IS_MAXIMUM || (!is_found && (i == N - 1 || is_same(values[i], largest)));
+        is_found = is_found || chosen.is[i];
+    }
+    return chosen;
+}
+
+// Windows, the first row of which is row h of x, send to their rows; the last STRIDE_H of them have got nothing yet.
+__device__ __forceinline__ void to_rows(
+    const Params& p, int h, int w, const Compute (&gradients)[WINDOWS][PACK], Line (&lines)[REACH]) {
     #pragma unroll
     for (int q = 0; q < WINDOWS; ++q) {
         const Compute count = elements(p, h, w - LEFT + q * STRIDE_W), reciprocal = inverse(count);
         #pragma unroll
         for (int e = 0; e < PACK; ++e) {
-            const Compute share = divided(gradients[q][e], count, reciprocal);
+            const Compute value = IS_MAXIMUM ? gradients[q][e] : divided(gradients[q][e], count, reciprocal);
+            Compute rows[WINDOW_H];
+            #pragma unroll
+            for (int r = 0; r < WINDOW_H; ++r) rows[r] = lines[r].largest[q][e];
+            const Chosen<WINDOW_H> gets = first_of(rows, largest_of(rows));
             #pragma unroll
             for (int r = 0; r < WINDOW_H; ++r) {
-                #pragma unroll
-                for (int s = 0; s < WINDOW_W; ++s) {
-                    const int j = q * STRIDE_W + s - LEFT;
-                    if (j >= 0 && j < MIDDLE) sums[r][j][e] += share;
-                }
+                Compute& sum = lines[r].sent[q][e];
+                if (r >= KEPT) sum = gets.is[r] ? value : (Compute)0;
+                else if (gets.is[r]) sum = wrapping_sum(sum, value);
             }
         }
     }
 }
 
-__device__ __forceinline__ void write_row(const Params& p, int (&at)[RANK], int h, int w, const Sums& sums) {
+// Rows before x repeat its first, which gets what they got.
+__device__ __forceinline__ void move_down(int h, Line (&lines)[REACH]) {
+    #pragma unroll
+    for (int r = 0; r < WINDOW_H - 1; ++r) {
+        const bool moves = h + r < 0;
+        #pragma unroll
+        for (int q = 0; q < WINDOWS; ++q) {
+            #pragma unroll
+            for (int e = 0; e < PACK; ++e) {
+                Compute& sum = lines[r].sent[q][e];
+                lines[r + 1].sent[q][e] = wrapping_sum(lines[r + 1].sent[q][e], moves ? sum : (Compute)0);
+                sum = moves ? (Compute)0 : sum;
+            }
+        }
+    }
+}
+
+// What a row got, to its columns from w on.
+__device__ __forceinline__ void to_columns(const Line& line, int w, Compute (&sums)[MIDDLE][PACK]) {
+    Compute before[PACK];  // what columns before x got, which repeat the first
+    #pragma unroll
+    for (int e = 0; e < PACK; ++e) {
+        before[e] = (Compute)0;
+        #pragma unroll
+        for (int j = 0; j < MIDDLE; ++j) sums[j][e] = (Compute)0;
+    }
+    #pragma unroll
+    for (int q = 0; q < WINDOWS; ++q) {
+        #pragma unroll
+        for (int e = 0; e < PACK; ++e) {
+            Compute columns[WINDOW_W];
+            #pragma unroll
+            for (int s = 0; s < WINDOW_W; ++s) columns[s] = line.element[q * STRIDE_W + s][e];
+            const Chosen<WINDOW_W> gets = first_of(columns, line.largest[q][e]);
+            #pragma unroll
+            for (int s = 0; s < WINDOW_W; ++s) {
+                const int j = q * STRIDE_W + s - LEFT;
+                const bool is_before = STRETCHES && j < 0 && q >= BEFORE_OWN;
+                Compute& sum = is_before ? before[e] : sums[j < 0 ? 0 : j < MIDDLE ? j : 0][e];
+                if ((is_before || (j >= 0 && j < MIDDLE)) && gets.is[s]) sum = wrapping_sum(sum, line.sent[q][e]);
+            }
+        }
+    }
+    #pragma unroll
+    for (int e = 0; e < PACK; ++e)
+        if (STRETCHES && LEFT > BEFORE_OWN * STRIDE_W)
+            sums[0][e] = wrapping_sum(sums[0][e], w == 0 ? before[e] : (Compute)0);
+}
+
+__device__ __forceinline__ void write_row(const Params& p, int (&at)[RANK], int h, int w, const Compute (&sums)[MIDDLE][PACK]) {
     const int width = (int)p.image[1];
     at[ROW] = h;
     if constexpr (ALONG) {
@@ -148,13 +213,13 @@ __device__ __forceinline__ void write_row(const Params& p, int (&at)[RANK], int 
             #pragma unroll
             for (int e = 0; e < DX_PACK; ++e) some[e] = sums[j + e][0];
             at[COL] = w + j;
-            if (WHOLE_COLS || w + j < width) epilogue(p, at, some);
+            if (X_WHOLE || w + j < width) epilogue(p, at, some);
         }
     } else {
         #pragma unroll
         for (int j = 0; j < MIDDLE; ++j) {
             at[COL] = w + j;
-            if (WHOLE_COLS || w + j < width) epilogue(p, at, sums[j]);
+            if (X_WHOLE || w + j < width) epilogue(p, at, sums[j]);
         }
     }
 }
@@ -178,27 +243,37 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool_back
     int h = (first - BACK) * STRIDE_H - (int)p.top;
     at[COL] = w;
     Line lines[REACH];
-    Sums sums[REACH];
     #pragma unroll
-    for (int r = 0; r < REACH; ++r)
+    for (int r = 0; r < KEPT; ++r)
         #pragma unroll
-        for (int j = 0; j < MIDDLE; ++j)
+        for (int q = 0; q < WINDOWS; ++q)
             #pragma unroll
-            for (int e = 0; e < PACK; ++e) sums[r][j][e] = (Compute)0;
+            for (int e = 0; e < PACK; ++e) lines[r].sent[q][e] = (Compute)0;
     if constexpr (IS_MAXIMUM) {
         #pragma unroll
         for (int r = 0; r < KEPT; ++r) read_line(p, at, h + r, w, lines[r]);
     }
-    #pragma unroll 1
+    Next next;
+    look_ahead(p, at, first - BACK, column, h, w, next);
+    #pragma unroll TOGETHER
     for (int turn = -BACK; turn < TURNS; ++turn, h += STRIDE_H) {
-        Compute gradients[WINDOWS][PACK];
-        read_gradients(p, at, first + turn, column, gradients);
+        const Next now = next;
+        look_ahead(p, at, first + turn + 1, column, h + STRIDE_H, w, next);
         if constexpr (IS_MAXIMUM) {
             #pragma unroll
-            for (int r = KEPT; r < WINDOW_H; ++r) read_line(p, at, h + r, w, lines[r]);
-            send_back(lines, h, gradients, sums);
-        } else {
-            spread(p, h, w, gradients, sums);
+            for (int r = KEPT; r < WINDOW_H; ++r) {
+                keep_line(p, now.rows[r - KEPT], h + r, lines[r]);
+            }
+        }
+        #pragma unroll
+        for (int r = KEPT; r < REACH; ++r)
+            #pragma unroll
+            for (int q = 0; q < WINDOWS; ++q)
+                #pragma unroll
+                for (int e = 0; e < PACK; ++e) lines[r].sent[q][e] = (Compute)0;
+        if (inside(first + turn, p.outputs[0])) {
+            to_rows(p, h, w, now.gradients, lines);
+            if (STRETCHES && h < 0) move_down(h, lines);
         }
         #pragma unroll
         for (int r = 0; r < STRIDE_H; ++r) {
@@ -207,16 +282,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool_back
                 int to[RANK];
                 #pragma unroll
                 for (int j = 0; j < RANK; ++j) to[j] = at[j];
-                write_row(p, to, h + r, w, sums[r]);
+                Compute sums[MIDDLE][PACK];
+                to_columns(lines[r], w, sums);
+                write_row(p, to, h + r, w, sums);
             }
         }
         #pragma unroll
         for (int r = 0; r < REACH; ++r) {
-            if (IS_MAXIMUM && r < KEPT) lines[r] = lines[r + STRIDE_H];
-            #pragma unroll
-            for (int j = 0; j < MIDDLE; ++j)
-                #pragma unroll
-                for (int e = 0; e < PACK; ++e) sums[r][j][e] = r < KEPT ? sums[r + STRIDE_H][j][e] : (Compute)0;
+            if (r < KEPT) lines[r] = lines[r + STRIDE_H];
         }
     }
 }

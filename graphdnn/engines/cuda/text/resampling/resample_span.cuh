@@ -52,6 +52,13 @@ __device__ __forceinline__ Compute elements(const Params& p, int h, int w) {
 
 __device__ __forceinline__ int clamped(int i, int last) { return i < 0 ? 0 : i > last ? last : i; }
 
+// Whether element `first` + j is one of `size`. `whole`: each thread has THEIRS of them, from a multiple of THEIRS on; what is
+// beside its own is one question then, whatever j is.
+template <int THEIRS> __device__ __forceinline__ bool is_within(int first, int j, long long size, bool whole) {
+    if (!whole || j < -THEIRS || j >= 2 * THEIRS) return inside(first + j, size);
+    return j < 0 ? first > 0 : j < THEIRS || first + THEIRS < (int)size;
+}
+
 // Element j of a span may be outside x.
 __device__ constexpr bool may_be_outside(int j) { return j < LEFT || j >= CHECKED_FROM; }
 
@@ -63,7 +70,7 @@ __device__ __forceinline__ void read_piece(const Params& p, int (&from)[RANK], i
     from[COL] = clamped(w + j, width - V);
     if constexpr (V == X_PACK) prologue(p, from, some);
     else prologue_halo(p, from, some);
-    const bool counts = !may_be_outside(j + LEFT) || inside(w + j, width);
+    const bool counts = !may_be_outside(j + LEFT) || is_within<MIDDLE>(w, j, width, X_WHOLE);
     #pragma unroll
     for (int e = 0; e < V; ++e) held[BEFORE + j + e] = ZEROS && !counts ? (Compute)0 : some[e];
 }
@@ -123,10 +130,11 @@ __device__ __forceinline__ void read_along(
     if constexpr (!ZEROS) {  // the edge's element is in another place of its access
         #pragma unroll
         for (int j = -1; j >= -BEFORE; --j)
-            if (w + j < 0) held[BEFORE + j] = held[BEFORE + j + 1];
+            if (!is_within<MIDDLE>(w, j, p.image[1], X_WHOLE)) held[BEFORE + j] = held[BEFORE + j + 1];
         #pragma unroll
         for (int j = 1 - BEFORE; j < MIDDLE + AFTER; ++j)
-            if (may_be_outside(j + LEFT) && w + j >= (int)p.image[1]) held[BEFORE + j] = held[BEFORE + j - 1];
+            if (may_be_outside(j + LEFT) && w + j >= 0 && !is_within<MIDDLE>(w, j, p.image[1], X_WHOLE))
+                held[BEFORE + j] = held[BEFORE + j - 1];
     }
     #pragma unroll
     for (int j = 0; j < SPAN; ++j) span[j][0] = held[BEFORE - LEFT + j];
