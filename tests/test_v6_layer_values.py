@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from v6_tools import activation, pooling, tensor
+from v6_tools import activation, pooling, strided, tensor
 from v6_values import BLENDS, before, blended, close, drawn
 
 from graphdnn import v6
@@ -135,11 +135,17 @@ def test_activation_in_place_and_nan(handle: Any, nan: int, mode: Any) -> None:
 @pytest.mark.parametrize("mode", v6.cudnnBatchNormMode)
 @pytest.mark.parametrize(("alpha", "beta"), BLENDS)
 @pytest.mark.parametrize("saves", [False, True])
-def test_batch_normalisation(handle: Any, mode: Any, alpha: float, beta: float, saves: bool) -> None:
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 3, 1)], ids=["nchw", "nhwc"])
+def test_batch_normalisation(handle: Any, mode: Any, alpha: float, beta: float, saves: bool, order: Any) -> None:
+    """Statistics are those of the derived descriptor, channels first."""
     torch = pytest.importorskip("torch")
     epsilon, factor = 1e-3, 0.3
-    x, dy = drawn((4, 3, 5, 2)), drawn((4, 3, 5, 2))
-    x_desc, p_desc = tensor(x.shape), v6.cudnnCreateTensorDescriptor()
+
+    def laid(array: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(array.transpose(order)).transpose(np.argsort(order))
+
+    x, dy = laid(drawn((4, 3, 5, 2))), laid(drawn((4, 3, 5, 2)))
+    x_desc, p_desc = strided(x), v6.cudnnCreateTensorDescriptor()
     v6.cudnnDeriveBNTensorDescriptor(p_desc, x_desc, mode)
     dims = v6.cudnnGetTensor4dDescriptor(p_desc)[1:5]
     scale, bias, mean, variance = drawn(dims), drawn(dims), drawn(dims), np.abs(drawn(dims))
@@ -156,14 +162,14 @@ def test_batch_normalisation(handle: Any, mode: Any, alpha: float, beta: float, 
     ).reshape(x.shape)
     ty.backward(torch.tensor(dy, dtype=torch.float64))
 
-    y = before(x.shape, beta)
+    y = laid(before(x.shape, beta))
     wanted = blended(tested.detach(), alpha, beta, y)
     v6.cudnnBatchNormalizationForwardInference(
         handle, mode, alpha, beta, x_desc, x, x_desc, y, p_desc, scale, bias, mean, variance, epsilon
     )
     close(y, wanted)
 
-    y, saved = before(x.shape, beta), [np.full(dims, np.nan, np.float32) if saves else None for _ in range(2)]
+    y, saved = laid(before(x.shape, beta)), [np.full(dims, np.nan, np.float32) if saves else None for _ in range(2)]
     wanted = blended(ty.detach(), alpha, beta, y)
     v6.cudnnBatchNormalizationForwardTraining(
         handle, mode, alpha, beta, x_desc, x, x_desc, y, p_desc, scale, bias, factor, mean, variance, epsilon, *saved
@@ -176,7 +182,7 @@ def test_batch_normalisation(handle: Any, mode: Any, alpha: float, beta: float, 
         close(saved[0], double.mean(axes, keepdims=True))
         close(saved[1], 1 / np.sqrt(double.var(axes, keepdims=True) + epsilon))
 
-    dx, ds, db = before(x.shape, beta), before(dims, beta), before(dims, beta)
+    dx, ds, db = laid(before(x.shape, beta)), before(dims, beta), before(dims, beta)
     results = [blended(t.grad, alpha, beta, old).reshape(old.shape) for t, old in ((tx, dx), (ts, ds), (tb, db))]
     v6.cudnnBatchNormalizationBackward(
         handle,

@@ -1,19 +1,19 @@
 """Batch normalisation: inference, training and its gradient, spatial and per activation.
 
 Training and gradients are norms. Where each activation has statistics of its own it is a channel of the norm, as far as
-samples lie in memory as the statistics do; elsewhere it is reductions and pointwise operations.
+samples lie in memory without gaps; statistics in another order than theirs are turned before and after. Elsewhere it is
+reductions and pointwise operations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from math import prod
 from typing import Any
 
-from graphdnn.enums import DataType, NormMode, NormPhase, PointwiseMode, ReductionOperator, Status
+from graphdnn.enums import DataType, NormMode, NormPhase, PointwiseMode, ReductionOperator, ReshapeMode, Status
 from graphdnn.errors import Rejection
-from graphdnn.operations import NormBackward, NormForward
+from graphdnn.operations import NormBackward, NormForward, Reshape, Transpose
 from graphdnn.tensors import TensorSpec, ordered_strides, stride_order
 from graphdnn.v6.checks import rank_in, same_dims, same_type
 from graphdnn.v6.draft import Draft, math_of
@@ -59,19 +59,71 @@ def _pair(where: str, names: str, first: Any, second: Any) -> bool:
     return first is not None
 
 
-def _is_seen_flat(parameters: Tensor, tensors: Sequence[Tensor]) -> bool:
-    """Whether the activations of a sample lie in memory as their statistics do, without gaps."""
-    order = stride_order(parameters.dims[1:], parameters.strides[1:])
-    packed, size = ordered_strides(parameters.dims[1:], order), prod(parameters.dims)
-    return all(t.strides[1:] == packed and t.strides[0] >= size for t in (parameters, *tensors))
+class _Activations:
+    """A call's tensors as a norm sees them that takes each activation for a channel: [N, activations, 1, ...] in the
+    order of the samples in memory.
+    """
 
+    def __init__(self, draft: Draft, samples: Tensor, parameters: Tensor) -> None:
+        self._draft = draft
+        order = stride_order(samples.dims[1:], samples.strides[1:])
+        self._axes = (0, *(1 + axis for axis in order))
+        self.turns = parameters.strides[1:] != ordered_strides(parameters.dims[1:], order)
+        self._results: list[tuple[TensorSpec, int, Tensor, str, float, float]] = []
 
-def _flat(draft: Draft, index: int, value: Tensor, name: str, is_copy: bool = False) -> TensorSpec:
-    """Data argument ``index`` as [N, activations, 1, ...]."""
-    n, size, ones = value.dims[0], prod(value.dims[1:]), len(value.dims) - 2
-    dims, strides = (n, size, *(1,) * ones), (value.strides[0], 1, *(size,) * ones)
-    element = element_of(value.data_type)[0]
-    return draft.view(index, element, dims, strides, name, is_copy=is_copy, described=value)
+    @classmethod
+    def of(
+        cls, draft: Draft, mode: cudnnBatchNormMode_t, samples: Sequence[Tensor], parameters: Tensor
+    ) -> _Activations | None:
+        """None where statistics are not those of activations, or samples have several orders or gaps."""
+        dims, strides = samples[0].dims[1:], samples[0].strides[1:]
+        packed = ordered_strides(dims, stride_order(dims, strides))
+        alike = all(t.strides[1:] == packed and t.strides[0] >= prod(dims) for t in samples)
+        return cls(draft, samples[0], parameters) if mode is PER_ACTIVATION and alike else None
+
+    def memory(self, index: int, value: Tensor, name: str, *, is_copy: bool = False) -> TensorSpec:
+        """Data argument ``index``, which lies as samples do."""
+        dims, element = self._dims(value), element_of(value.data_type)[0]
+        strides = (value.strides[0], 1, *(dims[1],) * (len(dims) - 2))
+        return self._draft.view(index, element, dims, strides, name, is_copy=is_copy, described=value)
+
+    def read(self, index: int, value: Tensor, name: str, *, is_copy: bool = False) -> TensorSpec:
+        """A parameter."""
+        if not self.turns:
+            return self.memory(index, value, name, is_copy=is_copy)
+        given = self._draft.memory(index, value, name, is_copy=is_copy)
+        turned, flat = self._turned(value), self._flat(value)
+        self._draft.add(Transpose(x=given, y=turned, permutation=self._axes))
+        self._draft.add(Reshape(x=turned, y=flat, mode=ReshapeMode.VIEW_ONLY))
+        return flat
+
+    def written(self, index: int, value: Tensor, name: str, alpha: float = 1.0, beta: float = 0.0) -> TensorSpec:
+        """A parameter's memory, or where it is before ``finish`` turns it."""
+        if not self.turns:
+            return self.memory(index, value, name)
+        flat = self._flat(value)
+        self._results.append((flat, index, value, name, alpha, beta))
+        return flat
+
+    def finish(self, math: DataType) -> None:
+        back = tuple(self._axes.index(axis) for axis in range(len(self._axes)))
+        for flat, index, value, name, alpha, beta in self._results:
+            turned, draft = self._turned(value), self._draft
+            draft.add(Reshape(x=flat, y=turned, mode=ReshapeMode.VIEW_ONLY))
+            is_whole = alpha == 1.0 and beta == 0.0
+            found = draft.memory(index, value, name) if is_whole else draft.virtual(value.dims, turned.data_type)
+            draft.add(Transpose(x=turned, y=found, permutation=back))
+            draft.settle(found, index, value, name, alpha, beta, math)
+
+    @staticmethod
+    def _dims(value: Tensor) -> tuple[int, ...]:
+        return (value.dims[0], prod(value.dims[1:]), *(1,) * (len(value.dims) - 2))
+
+    def _flat(self, value: Tensor) -> TensorSpec:
+        return self._draft.virtual(self._dims(value), element_of(value.data_type)[0])
+
+    def _turned(self, value: Tensor) -> TensorSpec:
+        return self._draft.virtual([value.dims[axis] for axis in self._axes], element_of(value.data_type)[0])
 
 
 def _inverse(draft: Draft, math: DataType, variance: TensorSpec, epsilon: float, out: TensorSpec | None) -> TensorSpec:
@@ -121,24 +173,24 @@ def training(
     def draw(draft: Draft) -> None:
         _check(where, mode, ("bnScaleBiasMeanVarDesc", pv), epsilon, {"xDesc": xv, "yDesc": yv})
         math = math_of(xv.data_type)
-        is_flat = mode is PER_ACTIVATION and _is_seen_flat(pv, [xv, yv])
-        memory = partial(_flat, draft) if is_flat else draft.memory
+        seen = _Activations.of(draft, mode, [xv, yv], pv)
+        memory, read, written = (draft.memory,) * 3 if seen is None else (seen.memory, seen.read, seen.written)
         source = memory(0, xv, "x")
-        s, b = memory(2, pv, "scale"), memory(3, pv, "bias")
-        if is_flat or mode is not PER_ACTIVATION:
+        s, b = read(2, pv, "scale"), read(3, pv, "bias")
+        if seen or mode is not PER_ACTIVATION:
             found: dict[str, Any] = {}
             if saves:
                 found |= {
-                    "mean": memory(6, pv, "saved mean"),
-                    "inv_variance": memory(7, pv, "saved inverse"),
+                    "mean": written(6, pv, "saved mean"),
+                    "inv_variance": written(7, pv, "saved inverse"),
                 }
             if runs:
                 found["momentum"] = draft.constant(factor, s, math)
                 for index, name in ((4, "mean"), (5, "var")):
                     # A factor of 1 begins averages: what was there is not read, and of what is read nothing stays.
-                    old = s if factor == 1.0 else memory(index, pv, f"old running {name}", is_copy=True)
+                    old = s if factor == 1.0 else read(index, pv, f"old running {name}", is_copy=True)
                     found[f"input_running_{name}"] = old
-                    found[f"output_running_{name}"] = memory(index, pv, f"running {name}")
+                    found[f"output_running_{name}"] = written(index, pv, f"running {name}")
             out = draft.target(1, yv, "y", alpha, beta, math, memory)
             least = draft.constant(epsilon, s, math)
             draft.add(
@@ -148,6 +200,8 @@ def training(
                 )
             )  # fmt: skip
             draft.settle(out, 1, yv, "y", alpha, beta, math, memory)
+            if seen:
+                seen.finish(math)
             return
         mean = draft.reduce(R.AVG, math, source, pv.dims)
         centred = draft.pointwise(P.SUB, math, source, mean)
@@ -186,15 +240,15 @@ def backward(
         tensors = {"xDesc": xv, "dyDesc": dyv, "dxDesc": dxv}
         _check(where, mode, ("dBnScaleBiasDesc", pv), epsilon, tensors)
         math = math_of(xv.data_type)
-        is_flat = mode is PER_ACTIVATION and _is_seen_flat(pv, [xv, dyv, dxv])
-        memory = partial(_flat, draft) if is_flat else draft.memory
-        source, gradient, s = memory(0, xv, "x"), memory(1, dyv, "dy"), memory(3, pv, "scale")
-        if is_flat or mode is not PER_ACTIVATION:
+        seen = _Activations.of(draft, mode, [xv, dyv, dxv], pv)
+        memory, read = (draft.memory, draft.memory) if seen is None else (seen.memory, seen.read)
+        source, gradient, s = memory(0, xv, "x"), memory(1, dyv, "dy"), read(3, pv, "scale")
+        if seen or mode is not PER_ACTIVATION:
             found: dict[str, Any]
             if saved:
                 found = {
-                    "mean": memory(6, pv, "saved mean"),
-                    "inv_variance": memory(7, pv, "saved inverse"),
+                    "mean": read(6, pv, "saved mean"),
+                    "inv_variance": read(7, pv, "saved inverse"),
                 }
             else:
                 found = {"epsilon": draft.constant(epsilon, s, math)}
@@ -203,16 +257,23 @@ def backward(
                 ("dscale", 4, pv, alpha_parameters, beta_parameters),
                 ("dbias", 5, pv, alpha_parameters, beta_parameters),
             )
-            outputs: dict[str, Any] = {
-                n: draft.target(index, value, n, a, b, math, memory) for n, index, value, a, b in blended
-            }
+            turned = seen if seen and seen.turns else None
+            outputs: dict[str, Any] = {}
+            for n, index, value, a, b in blended:
+                if turned and value is pv:
+                    outputs[n] = turned.written(index, value, n, a, b)
+                else:
+                    outputs[n] = draft.target(index, value, n, a, b, math, memory)
             draft.add(
                 NormBackward(
                     mode=NormMode.BATCH_NORM, x=source, dy=gradient, scale=s, math_type=math, **found, **outputs
                 )
             )  # fmt: skip
             for n, index, value, a, b in blended:
-                draft.settle(outputs[n], index, value, n, a, b, math, memory)
+                if not (turned and value is pv):
+                    draft.settle(outputs[n], index, value, n, a, b, math, memory)
+            if seen:
+                seen.finish(math)
             return
         mean = draft.memory(6, pv, "saved mean") if saved else draft.reduce(R.AVG, math, source, pv.dims)
         centred = draft.pointwise(P.SUB, math, source, mean)
