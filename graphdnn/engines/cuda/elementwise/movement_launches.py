@@ -17,7 +17,7 @@ from math import gcd, prod
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.generator.launch import Launch
 from graphdnn.engines.cuda.generator.parameters import Parameters
-from graphdnn.engines.cuda.generator.quotient import magic
+from graphdnn.engines.cuda.generator.quotient import count_type, magic
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.fusion.pieces import Axis, Block, merged
 from graphdnn.tensors import TensorSpec
@@ -109,7 +109,7 @@ def _copy(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, devic
             "UNROLL": unroll,
             "RANK": len(block.axes),
             "Item": _ITEM[size],
-            "Count": "unsigned int" if count < 2**31 else "unsigned long long",
+            "Count": count_type(count),
         },
     )
     blocks = min(-(-count // (THREADS * unroll)), BLOCKS_PER_SM * device.sm_count)
@@ -239,7 +239,7 @@ def turned_bits(x: TensorSpec, y: TensorSpec, block: Block, tag: str, device: De
             "THREADS": THREADS,
             "RANK": len(outer),
             "WORDS": places % _SQUARE == 0 and y.byte_alignment % _WORD_BYTES == 0,
-            "Count": "unsigned int" if squares < 2**31 else "unsigned long long",
+            "Count": count_type(squares),
         },
     )
     blocks = -(-squares * _SQUARE // THREADS)

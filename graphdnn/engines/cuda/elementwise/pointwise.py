@@ -13,6 +13,7 @@ from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch, early
 from graphdnn.engines.cuda.generator.parameters import Parameters
 from graphdnn.engines.cuda.generator.program import Program, asked_indices, is_of_vector_axis, width_for
+from graphdnn.engines.cuda.generator.quotient import count_type
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.space import Space, collapsed, whole
 from graphdnn.engines.engine import needs_rule
@@ -163,7 +164,7 @@ def element_launch(
             "WIDTH": width,
             "PAIRS": pairs,
             "REVERSED": is_reversed,
-            "Count": "unsigned int" if count < 2**31 else "unsigned long long",
+            "Count": count_type(count),
         },
     )
     blocks = blocks or min(-(-count // (threads * (2 if pairs else 1))), _MOST_BLOCKS)

@@ -21,6 +21,7 @@ from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.generator.program import MAX_WIDTH, Program, width_for
+from graphdnn.engines.cuda.generator.quotient import count_type
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.space import Space, collapsed, is_addressable, whole
 from graphdnn.engines.engine import needs_rule
@@ -115,7 +116,7 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
             "WIDTH": tile.width,
             "STORED": tile.stored,
             "VECTOR_AXIS": tile.vector_axis,
-            "Count": "unsigned int" if count < 2**31 else "unsigned long long",
+            "Count": count_type(count),
         },
     )
     blocks = min(-(-count // _THREADS), _BLOCKS_PER_SM * device.sm_count)

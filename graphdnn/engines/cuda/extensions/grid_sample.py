@@ -15,7 +15,7 @@ from graphdnn.engines.cuda.generator.cost import device_cost, memory_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
-from graphdnn.engines.cuda.generator.quotient import magic
+from graphdnn.engines.cuda.generator.quotient import count_type, magic
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import DataType
@@ -88,7 +88,7 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
             "CHANNELS": _CHANNELS,
             "Compute": COMPUTE_TYPE[anchor.compute_type],
             "Index": _counted(anchor.x, y),
-            "Count": "unsigned int" if count <= _INT_MAX else "unsigned long long",
+            "Count": count_type(count),
             **{field: order.index(axis) for axis, field in enumerate(_AXES)},
         },
     )

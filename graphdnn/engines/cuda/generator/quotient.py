@@ -8,6 +8,11 @@ from __future__ import annotations
 _WORD = 32
 
 
+def count_type(most: int) -> str:
+    """What kernel text counts in, to ``most``: the high bit is left to the additions of a quotient."""
+    return "unsigned int" if most >> (_WORD - 1) == 0 else "unsigned long long"
+
+
 def magic(divisor: int) -> int:
     """For counts below 2**31: n // divisor = (high word of n * low word of magic, + n) >> high word of magic."""
     if divisor >> (_WORD - 1):

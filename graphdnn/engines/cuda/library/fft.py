@@ -29,7 +29,7 @@ from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Function, Launch, LibraryCall
 from graphdnn.engines.cuda.generator.parameters import Parameters
 from graphdnn.engines.cuda.generator.program import Program, width_for
-from graphdnn.engines.cuda.generator.quotient import magic
+from graphdnn.engines.cuda.generator.quotient import count_type, magic
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.library.contraction import Contraction, best_product
@@ -84,7 +84,7 @@ def _add_pad(steps: Steps, tiles: Tiles, role: str, spec: TensorSpec, place: int
             "THREADS": _THREADS,
             "REVERSED": how.reversed,
             "SIGN": how.sign,
-            "Count": _count(prod(sizes)),
+            "Count": count_type(prod(sizes)),
         },
     )
     steps.add(Launch(text, "fft_pad", (_blocks(steps, prod(sizes)), 1, 1), _THREADS, parameters.pack()))
@@ -149,14 +149,10 @@ def _add_crop(steps: Steps, tiles: Tiles, role: str, place: int) -> None:
             "INNER": 2,
             "SIGN": how.sign,
             "Accumulator": "float",
-            "Count": _count(prod(counts)),
+            "Count": count_type(prod(counts)),
         },
     )
     steps.add(Launch(text, "fft_crop", (_blocks(steps, prod(counts)), 1, 1), _THREADS, parameters.pack()))
-
-
-def _count(count: int) -> str:
-    return "unsigned int" if count < 2**31 else "unsigned long long"
 
 
 def _blocks(steps: Steps, count: int) -> int:

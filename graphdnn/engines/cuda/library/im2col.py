@@ -13,7 +13,7 @@ from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL, Roles, pa
 from graphdnn.engines.cuda.generator.launch import Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.generator.program import Program, width_for
-from graphdnn.engines.cuda.generator.quotient import magic
+from graphdnn.engines.cuda.generator.quotient import count_type, magic
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.enums import DataType
@@ -116,7 +116,7 @@ def add_im2col(steps: Steps, roles: Roles, image: TensorSpec, channels_last: boo
             "SPATIAL": SPATIAL,
             "WIDTH": width,
             "Element": STORAGE[image.data_type],
-            "Count": _count(count),
+            "Count": count_type(count),
         },
     )
     steps.add(Launch(text, "im2col", (_blocks(steps, count), 1, 1), _THREADS, parameters.pack()))
@@ -167,14 +167,10 @@ def add_col2im(steps: Steps, roles: Roles, columns: Strides, place: int, arithme
             "WIDTH": width,
             "AXIS": 2,
             "Accumulator": compute,
-            "Count": _count(prod(counts)),
+            "Count": count_type(prod(counts)),
         },
     )
     steps.add(Launch(text, "col2im", (_blocks(steps, prod(counts)), 1, 1), _THREADS, parameters.pack()))
-
-
-def _count(count: int) -> str:
-    return "unsigned int" if count < 2**31 else "unsigned long long"
 
 
 def _blocks(steps: Steps, count: int) -> int:

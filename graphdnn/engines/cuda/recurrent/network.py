@@ -11,6 +11,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import BOOLEANS, COMPUTE, ELEMENTS
 from graphdnn.engines.cuda.generator.launch import Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.generator.quotient import count_type
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import ALIGNMENT, Steps
 from graphdnn.engines.cuda.library.gemm_steps import Place
@@ -251,7 +252,7 @@ class Network:
                 "Compute": self.wide,
                 "From": STORAGE[source.data_type],
                 "To": STORAGE[target.data_type],
-                "Count": "unsigned int" if count < 2**31 else "unsigned long long",
+                "Count": count_type(count),
             },
         )
         blocks = min(-(-count // _THREADS), _BLOCKS_PER_SM * self.device.sm_count)

@@ -20,6 +20,7 @@ from graphdnn.dtypes import COMPUTE, ELEMENTS
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.generator.program import Program, asked_indices, width_for
+from graphdnn.engines.cuda.generator.quotient import count_type
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.reductions.reduced_axes import ReducedAxes, reduced_axes
@@ -167,7 +168,7 @@ def generate_fold(op: FusedOp, device: DeviceSpec, fold: Fold) -> DeviceKernel:
             "SPLIT": split,
             **({"SPLIT_RESULTS": shape.results_per_block} if split else {}),
             "Compute": compute,
-            "Count": "unsigned int" if max(prod(axes.kept), prod(axes.reduced)) <= _INT_MAX else "unsigned long long",
+            "Count": count_type(max(prod(axes.kept), prod(axes.reduced))),
             **fold.constants,
         },
     )
