@@ -107,6 +107,29 @@ def test_few_sums_of_many_parts() -> None:
     check(text, SPLIT_K=20)
 
 
+@emulated
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize(
+    ("number", "parts", "tile"),
+    [(0, 2, "64x64"), (3, 3, "64x64b2"), (-1, 4, "64x128"), (-2, 8, "64x64"), (-3, 5, "128x64b2"), (-4, 7, "256x64")],
+)
+def test_clusters_add_their_parts(
+    number: int, parts: int, tile: str, backward: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Emulated, "launch", partialmethod(Emulated.launch, backward=backward))
+    check((FORWARD + BACKWARD)[number], tile=_NUMBER[tile], SPLIT_K=parts, CTA_SPLIT_K_MODE=2, STAGES=3)
+
+
+def test_clusters_need_no_second_launch() -> None:
+    """Nor memory for their parts. There are none of more than 8 blocks."""
+    what = operations("wgrad x=f16[32,672,7,7]nhwc dy=f16[32,192,7,7]nhwc dw=[192,672,1,1]")
+    for parts, mode, launches in ((4, 1, 2), (4, 2, 1), (9, 2, 2)):
+        asked = {KnobType.TILE_SIZE: SMALL, KnobType.SPLIT_K: parts, KnobType.CTA_SPLIT_K_MODE: mode}
+        kernel = device_kernel(what, ENGINE, asked)
+        assert len(kernel.steps) == launches
+        assert (kernel.scratch == 0) == (launches == 1)
+
+
 FP8 = [
     "conv x=e4m3[2,160,9,11]nhwc w=e5m2[64,160,3,3]nhwc pad=1 out=f32 + bias + relu",
     "conv x=e5m2[2,36,5,6] w=e5m2[40,36,3,3] pad=1 stride=2 out=f16",
@@ -282,23 +305,43 @@ _BROKEN = {
 }  # fmt: skip
 
 
-@emulated
-@pytest.mark.parametrize("what", _BROKEN)
-def test_wrong_signals_are_seen(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    right, wrong = _BROKEN[what]
+def with_broken(monkeypatch: pytest.MonkeyPatch, file: str, right: str, wrong: str) -> None:
+    """The kernels' text from now on."""
     whole = source.file_text
 
     def broken(name: str) -> str:
         text = whole(name)
-        if name == "hopper_gemm.cu":
+        if name == file:
             assert right in text
             text = text.replace(right, wrong)
         return text
 
     monkeypatch.setattr(source, "_texts", {})
     monkeypatch.setattr(source, "file_text", broken)
+
+
+@emulated
+@pytest.mark.parametrize("what", _BROKEN)
+def test_wrong_signals_are_seen(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_broken(monkeypatch, "hopper_gemm.cu", *_BROKEN[what])
     with pytest.raises((EmulationError, AssertionError)):
-        check(FORWARD[0], STAGES=3)
+        check(FORWARD[0], STAGES=3, SPLIT_K=1)
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("    arrive_in_cluster();\n    await_cluster();\n", ""),
+        ("    arrive_in_cluster();\n    await_cluster();\n", "    await_cluster();\n"),
+        ("CLUSTER - 1) / CLUSTER;", "CLUSTER - 1) / CLUSTER - 1;"),
+        ("place + HALF_UNIT, unit % CLUSTER, v + 4", "place + HALF_UNIT, rank, v + 4"),
+    ],
+)
+def test_blocks_that_do_not_meet_are_seen(right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_broken(monkeypatch, "hopper_parts_cluster.cuh", right, wrong)
+    with pytest.raises((EmulationError, AssertionError)):
+        check(FORWARD[0], SPLIT_K=3, CTA_SPLIT_K_MODE=2)
 
 
 LARGE = [

@@ -188,6 +188,12 @@ void end_copies() {
 
 extern "C" {
 
+void emulated_send(unsigned to, int block, const void* from, int bytes) {
+    if (block < 0 || block >= (int)all.size()) emulated_stop("a block that is not of the cluster", 0);
+    unsigned char* const here = shared_bytes(to, bytes, "something is sent beyond the launch's shared memory");
+    unsigned char* const there = all[block].dynamic.data() + (here - emulated_dynamic_shared);
+    memcpy(block == running_block ? here : there, from, bytes);
+}
 unsigned emulated_shared_address(const void* p) {
     return WINDOW + unsigned(static_cast<const unsigned char*>(p) - emulated_dynamic_shared);
 }

@@ -47,6 +47,7 @@ CANARY = 0xA5
 _HEADERS = ("scheduler.h", "tensor_unit.h")
 _PARTS = ("scheduler.cpp", "shared_accesses.cpp", "copy_unit.cpp", "warpgroup_products.cpp")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+_CLUSTER = re.compile(r"^constexpr int CLUSTER = (\d+);", re.MULTILINE)  # blocks of a cluster run at the same time
 _WAITS = re.compile(r"\b(__sync|__shfl_|__ballot_|__any_sync|__all_sync|__reduce_|__nanosleep|emulated_)")
 _DYNAMIC_SHARED = re.compile(r"\bextern\b([^;{}\"]*)\b__shared__\b([^;{}\"]*?)\b(\w+)\s*\[\s*\]\s*;")
 _CODE = re.compile(r"<([^<>]*)\+([0-9a-f]+)>")  # shared_accesses.cpp says it
@@ -64,6 +65,7 @@ class Emulated:
         self._library, self._watched = library, watched
         self._entries = entries
         self.text = text
+        self._cluster = int((_CLUSTER.search(text) or (0, 0))[1])
         self._fibers = bool(_WAITS.search(_COMMENT.sub(" ", text)))
 
     def launch(
@@ -100,7 +102,7 @@ class Emulated:
         failed = _scheduler().emulated_launch(
             getattr(self._library, f"emulated_run_{entry}"), ctypes.c_void_p(arguments.ctypes.data),
             (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block), ctypes.c_uint(shared),
-            self._library.emulated_fixed_shared, int(self._fibers), int(together), int(backward), int(exits_allowed),
+            self._library.emulated_fixed_shared, int(self._fibers), int(together) or self._cluster, int(backward), int(exits_allowed),
             int(self._watched),
             message, ctypes.c_size_t(len(message)), ctypes.byref(address),
         )  # fmt: skip

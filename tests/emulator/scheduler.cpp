@@ -372,6 +372,7 @@ struct Block {
     std::vector<Thread> threads;
     std::vector<unsigned char> fixed, dynamic;
     std::vector<unsigned> meeting, there;
+    std::vector<int> arrivals;  // of each thread at the cluster's barrier
     int exited, arrived, any, all, votes;
     decltype(named) barriers;
 
@@ -398,13 +399,17 @@ struct Block {
     }
 };
 
-void run_together(const unsigned* grid, unsigned shared, const Memory& fixed) {
-    const long blocks = (long)grid[0] * grid[1] * grid[2];
+std::vector<Block> all;  // that run at the same time; a launch that fails leaves by longjmp
+long running_block;      // of them
+
+// Blocks from `first` on.
+void run_together(const unsigned* grid, long first, long blocks, unsigned shared, const Memory& fixed) {
     if (blocks * count > TOGETHER) say("%ld blocks of %d threads do not run at the same time here", blocks, count), fail();
-    static std::vector<Block> all;  // a launch that fails leaves by longjmp
     all.assign(blocks, {});
     for (long b = 0; b < blocks; ++b) {
-        all[b].index = {unsigned(b % grid[0]), unsigned(b / grid[0] % grid[1]), unsigned(b / grid[0] / grid[1])};
+        const long n = first + b;
+        all[b].index = {unsigned(n % grid[0]), unsigned(n / grid[0] % grid[1]), unsigned(n / grid[0] / grid[1])};
+        all[b].arrivals.assign(count, 0);
         first_stack = stacks + b * count * STACK;
         memset(fixed.start, POISON, fixed.bytes);
         memset(emulated_dynamic_shared, POISON, shared + MARGIN);
@@ -417,6 +422,7 @@ void run_together(const unsigned* grid, unsigned shared, const Memory& fixed) {
         for (long k = 0; k < blocks; ++k) {
             const long b = backward ? blocks - 1 - k : k;
             if (all[b].exited == count) continue;
+            running_block = b;
             all[b].enter((int)b, fixed);
             while (exited < count && run_round()) any = true;
             if (exited == count) --running, any = true, end_block();
@@ -484,6 +490,25 @@ void emulated_meet(int threads, unsigned mask, void* mine, EmulatedWork* work, c
 
 void emulated_yield(void) { give_way(); }
 
+void emulated_cluster_arrive(void) {
+    if (all.empty()) emulated_stop("a block outside of a cluster arrives at the cluster's barrier", 0);
+    ++all[running_block].arrivals[current];
+    progress = true;
+}
+void emulated_cluster_wait(void) {
+    const auto is_met = [] {
+        const int wanted = all[running_block].arrivals[current];
+        for (long b = 0; b < (long)all.size(); ++b)
+            for (int i = 0; i < count; ++i) {
+                const State state = b == running_block ? thread[i].state : all[b].threads[i].state;
+                if (state != EXITED && all[b].arrivals[i] < wanted) return false;
+            }
+        return true;
+    };
+    while (!is_met()) give_way();
+    progress = true;
+}
+
 unsigned emulated_lanes_present(void) { return present[current / WARP]; }
 
 void emulated_stop(const char* what, int line) {
@@ -526,7 +551,11 @@ int emulated_launch(void (*kernel)(const void*), const void* arguments, const un
     if (failure == 0) {
         if (fibers && !make_stacks()) say("no memory for the stacks"), fail();
         first_stack = stacks;
-        if (fibers && together) run_together(grid, shared, fixed);
+        const long blocks = (long)grid[0] * grid[1] * grid[2], side_by_side = together == 1 ? blocks : together;
+        if (together > 1 && blocks % together) say("%ld blocks are no whole number of clusters of %d", blocks, together), fail();
+        all.clear();
+        if (fibers && together)
+            for (long first = 0; first < blocks; first += side_by_side) run_together(grid, first, side_by_side, shared, fixed);
         else for (unsigned z = 0; z < grid[2]; ++z)
             for (unsigned y = 0; y < grid[1]; ++y)
                 for (unsigned x = 0; x < grid[0]; ++x) {

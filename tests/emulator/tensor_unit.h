@@ -28,4 +28,10 @@ void emulated_warpgroup_product_of_registers(
 );
 void emulated_warpgroup_commit(void);
 void emulated_warpgroup_wait(int left);
+
+// barrier.cluster: a thread waits until all threads of the cluster that have not exited have arrived as often as it has.
+void emulated_cluster_arrive(void);
+void emulated_cluster_wait(void);
+// To an address in the shared window of a block of the cluster.
+void emulated_send(unsigned to, int block, const void* from, int bytes);
 }

@@ -71,11 +71,13 @@ from graphdnn.engines.cuda.hopper.result import (
 )
 from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, Adding
 from graphdnn.engines.cuda.hopper.tiles import (
+    JOINING,
     PANEL,
     PARTS,
     ROW,
     STAGES,
     TILE,
+    Choice,
     Sizes,
     choose,
 )
@@ -100,10 +102,12 @@ def sizes_of(op: FusedOp) -> Sizes:
     """The products as the choice of a tile sees them."""
     kept, n = _of_images(op), _anchor(op).problem.n
     if not kept.is_across:
-        return kept._replace(products=tuple([(n * pixels, depth) for pixels, depth in kept.products]))
+        products = tuple([(n * pixels, depth) for pixels, depth in kept.products])
+        return kept._replace(products=products, bytes_moved=sum([t.bytes for t in (*op.inputs, *op.outputs)]))
     ((rows, pixels),) = kept.products
-    read = sum([t.bytes for t in _anchor(op).inputs().values()])
-    return kept._replace(products=((rows, -(-n * pixels // PANEL)),), bytes_read=read)
+    read = _anchor(op).inputs()
+    bytes_read = read["dy"].bytes + round(read["x"].bytes * _reached(op))
+    return kept._replace(products=((rows, -(-n * pixels // PANEL)),), bytes_read=bytes_read)
 
 
 @once_for_images
@@ -136,6 +140,17 @@ def _of_images(op: FusedOp) -> Sizes:
         row_clocks=0.0 if product.is_wgrad else _row_clocks(product),
         may_be_turned=_may_be_turned(op, product),
         streamed_bytes=0 if residual is None else ELEMENTS[residual.data_type].bytes,
+        odd_rows=product.outer_channels if product.is_wgrad and product.outer_channels % PANEL else 0,
+        odd_blocks=-(-product.channels // PANEL) if product.is_wgrad and product.channels % PANEL else 0,
+    )
+
+
+@once_for_images
+def _reached(op: FusedOp) -> float:
+    """Of x: less than all where taps are fewer than a stride."""
+    product = product_of(op)
+    return prod(
+        [min(1.0, taps / step) for taps, step in zip(product.residues[0].taps, product.pixel_step, strict=True)]
     )
 
 
@@ -238,7 +253,7 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
     sizes = sizes_of(op)
     choice = choose(sizes, device, knobs)
     tile, layout = choice.tile, Layout.of(sizes, *sizes.sides(choice.tile))
-    adding = Adding(layout.tiles * tile.bm * tile.bn, choice.parts)
+    adding = Adding(layout.tiles * tile.bm * tile.bn, choice.parts, in_cluster=choice.in_cluster)
     is_split, is_turned = choice.parts > 1, sizes.is_turned or tile.is_turned
     steps = Steps(op, device)
     gathered, plain = prepared(op, steps)
@@ -281,7 +296,7 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
     if is_joined:
         parameters.integer("joined", 1)
     pieces = layout.tiles * choice.parts
-    blocks = min(pieces, tile.blocks * device.sm_count)
+    blocks = pieces if choice.in_cluster else min(pieces, tile.blocks * device.sm_count)
     if len(product.residues) > 1:
         reached = sum(down for down, (_, depth) in zip(layout.down, sizes.products, strict=True) if depth)
         is_apart = choice.busy > 0 and not is_split
@@ -290,13 +305,13 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
 
     multiplying, copying = tile.registers
     across = product.is_wgrad or (across_filter and is_turned), product.is_wgrad or (across_filter and not is_turned)
-    name = f"conv_{roles.direction}__hopper_{tile.name}x{choice.stages}{'_split' if is_split else ''}__{op.name}"
+    name = f"conv_{roles.direction}__hopper_{tile.name}x{choice.stages}{_split(choice)}__{op.name}"
     text = kernel_text(
         name,
         [
             *("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_fill.cuh"),
             "hopper_no_residual.cuh" if residual is None else "hopper_residual.cuh",
-            *(*PARTS_FILES, "hopper_gemm.cu", *(["hopper_sum.cu"] if is_split else [])),
+            *(*PARTS_FILES, adding.file, "hopper_gemm.cu", *(["hopper_sum.cu"] if adding.is_launched else [])),
         ],
         parameters=parameters.text,
         functions=[
@@ -317,7 +332,7 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
         },
     )  # fmt: skip
     packed = parameters.pack()
-    shared = choice.stages * (tile.stage_bytes + 16)
+    shared = choice.stages * (tile.stage_bytes + 16) + (tile.inbox(choice.parts) if choice.in_cluster else 0)
     steps.add(
         Launch(
             text,
@@ -329,9 +344,14 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
             starts_early=True,
         )
     )
-    if is_split:
+    if adding.is_launched:
         steps.add(adding.launch(text, packed))
     return steps.kernel(name)
+
+
+def _split(choice: Choice) -> str:
+    """In a kernel's name."""
+    return f"_cluster{choice.parts}" if choice.in_cluster else "_split" if choice.parts > 1 else ""
 
 
 def _maps(
@@ -374,7 +394,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     choice = choose(sizes_of(task.op), task.device, knobs)
     copying = copying_of(task.op, task.device)
     phases = {"copies": copying} if copying else {}
-    if choice.parts > 1:
+    if choice.summing:
         phases["sum"] = choice.summing
     return device_cost(task, choice.seconds - choice.summing + other_seconds(task)).plus(phases)
 
@@ -382,7 +402,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 _COMMON: dict[str, Any] = {
     "cost": _cost,
     "generate": generate,
-    "knobs": (TILE, STAGES, PARTS),
+    "knobs": (TILE, STAGES, PARTS, JOINING),
     "frugal": {KnobType.SPLIT_K: 1},
     "layout": LayoutType.PREFERRED_NHWC,
 }

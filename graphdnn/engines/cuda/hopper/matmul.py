@@ -209,7 +209,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         name,
         [
             *("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_matmul.cuh"),
-            *(*PARTS_FILES, "hopper_no_residual.cuh", "hopper_gemm.cu", *(["hopper_sum.cu"] if is_split else [])),
+            *(*PARTS_FILES, adding.file, "hopper_no_residual.cuh", "hopper_gemm.cu"),
+            *(["hopper_sum.cu"] if is_split else []),
         ],
         parameters=parameters.text,
         functions=[

@@ -1,4 +1,4 @@
-"""The launch that adds the parts of a split product (hopper_sum.cu)."""
+"""Who adds the parts of a split product: a launch of its own (hopper_sum.cu), or the blocks of a cluster."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from graphdnn.engines.cuda.generator.steps import Steps
 
 # Of every text that may be split, behind hopper_leave.cuh.
 PARTS_FILES = ("hopper_parts.cuh", "hopper_tile_parts.cuh")
+_APART, _IN_CLUSTER = "hopper_parts_apart.cuh", "hopper_parts_cluster.cuh"  # of hopper_gemm.cu, behind these
 _OF_WARP = 2  # parts that a warp adds at least
 _MOST_SLICES, _MOST_BESIDE = 8, 4
 _MOST_UNDER_WAY = 32  # bytes for each of a thread's sums that are asked for at the same time
@@ -21,11 +22,18 @@ _SET = 8 * 32  # sums
 
 @dataclass(frozen=True, slots=True)
 class Adding:
-    """``sums``: all that a part has, in whole pieces of 64 rows and 32 columns; ``size``: bytes of one."""
+    """``sums``: all that a part has, in whole pieces of 64 rows and 32 columns; ``size``: bytes of one.
+    ``in_cluster``: the parts of a tile are the blocks of a cluster, which add them.
+    """
 
     sums: int
     parts: int
     size: int = 4
+    in_cluster: bool = False
+
+    @property
+    def file(self) -> str:
+        return _IN_CLUSTER if self.in_cluster else _APART
 
     @property
     def _slices(self) -> int:
@@ -44,6 +52,8 @@ class Adding:
         """The text's, beside those of the product; none where there is nothing to add."""
         if self.parts == 1:
             return {}
+        if self.in_cluster:
+            return {"CLUSTER": self.parts}
         of_share = -(-self.parts // (self._slices * self._beside))
         return {
             "SLICES": self._slices,
@@ -55,10 +65,14 @@ class Adding:
     def describe(self, parameters: Parameters, steps: Steps, compute: str) -> None:
         """Fields of hopper_parts.cuh."""
         parameters.integer("parts", self.parts)
-        if self.parts > 1:
+        if self.is_launched:
             parameters.scratch("partial", compute, steps.allocate(self.parts * self.sums * self.size))
         else:
             parameters.nothing("partial", compute)
+
+    @property
+    def is_launched(self) -> bool:
+        return self.parts > 1 and not self.in_cluster
 
     def launch(self, text: KernelText, packed: Packed) -> Launch:
         units = self.constants["UNITS"]

@@ -26,7 +26,6 @@ _PRODUCT = 0.0375  # clocks for each sum of a tile, and step of k
 _SHARED = 135.0  # bytes of shared memory a clock, that products read or copies write
 _COPIED = 63.0  # bytes a clock from the second level of cache
 _STEP = 1.95  # clocks of a step besides
-_LEAST_ACROSS = 503.0  # clocks of a step whose operands lie across, where all multiprocessors copy
 _TILE = 1240.0  # clocks of a tile besides
 _APART = 0.154  # of which other warpgroups hide so much, where the ring holds more than a tile's steps
 _TURN = 1820.0  # of which remain where two blocks take turns
@@ -44,10 +43,21 @@ _BYTE_APART = 0.1  # and of turned ones, or of three warpgroups
 _NARROW = 128  # columns
 _NORM = 4.0  # of the longer of what a multiprocessor does and what memory takes
 _LAST_OUT = 0.627  # times these clocks: nothing is left to be multiplied while the last tiles leave
+# Filter gradients, whose operands both come from memory: fitted to 160 pairs of 31 layers.
+_START_ACROSS = 1180.0  # clocks of a launch besides
+_TURN_ACROSS = 1140.0  # clocks of a tile besides, where two blocks may share a multiprocessor
+_PARTIAL_ROW = 5.0  # clocks of a copied row of less than 128 bytes
+# Parts that blocks of a cluster add.
+_MEETING = 1500.0  # clocks until all of them have met, where operands are not all of the time
+_IN_CLUSTER = 1.02  # times what products take elsewhere
+_SENT = 20.0  # bytes a clock that a multiprocessor sends to others
+_CLUSTERS = {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}  # of so many blocks, at the same time
+_OF = 132  # on so many multiprocessors, a block on each
+_UNIT = 8 * 32  # sums that are sent together
 _START = -3370.0  # clocks of a launch: less than others take, as it starts while the one before ends
 _PACE = 0.96  # of the highest clock
 _ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
-_SUM = 0.689  # launches' time that a split costs
+_SUM = 0.707  # launches' time that a split costs
 _SUM_PACE = 1.1  # of the bandwidth, of partial sums that are read
 _STREAM = 41.4e9  # bytes a second from memory to one multiprocessor
 _UNDER_WAY = 84e3  # of which half remain where so many bytes of operands are on their way
@@ -117,9 +127,15 @@ class Tile:
         counted = _BYTE_LEAVES if are_bytes else max(bytes_out, _LEAST_OUT)
         return self.bm * self.bn / self.consumers * (_SUM_OUT + _BYTE_OUT * counted + other)
 
-    def stages(self, shared_memory: int) -> int:
-        room = shared_memory // self.blocks - RESERVED - 256
+    def stages(self, shared_memory: int, beside: int = 0) -> int:
+        """That there is room for, beside so many other bytes of each block."""
+        room = shared_memory // self.blocks - RESERVED - 256 - beside
         return min(_MOST_STAGES, room // (self.stage_bytes + _BARRIERS))
+
+    def inbox(self, parts: int) -> int:
+        """Bytes in which a block of a cluster finds what the others have added: units of 8 rows and 32 columns."""
+        units = self.bm * self.bn // _UNIT
+        return -(-units // parts) * parts * _UNIT * 4
 
     @property
     def name(self) -> str:
@@ -150,6 +166,16 @@ STAGES = Knob(
     "stages of the ring in shared memory, 2 at least, if they fit; 0: as many as fit",
 )
 PARTS = Knob(KnobType.SPLIT_K, 0, 128, 1, 0, "parts of the sum, computed side by side; 0: chosen by the shape")
+_BY_LAUNCH, _BY_CLUSTER = 1, 2
+JOINING = Knob(
+    KnobType.CTA_SPLIT_K_MODE,
+    0,
+    2,
+    1,
+    0,
+    f"{_BY_LAUNCH}: a launch of its own adds the parts; {_BY_CLUSTER}: the blocks of a cluster do, 8 parts at most; "
+    "0: chosen by the shape",
+)
 
 
 class Sizes(NamedTuple):
@@ -165,8 +191,11 @@ class Sizes(NamedTuple):
     sets: int = 1  # of sums: two where tensor cores keep them for a few steps only
     row_clocks: float = 0.0  # of a copied pixel whose channels do not fill rows of 128 bytes
     may_be_turned: bool = False  # some tiles' rows may be
-    bytes_read: int = 0  # by filter gradients
+    bytes_read: int = 0  # by filter gradients, and products of matrices
     streamed_bytes: int = 0  # of those of a result, what comes through the ring
+    bytes_moved: int = 0  # by others: no product is faster than memory, but a launch that adds parts comes on top
+    odd_rows: int = 0  # of a product across k, where the last panel is not whole
+    odd_blocks: int = 0  # of columns for each tap, where the last one is not whole
 
     def sides(self, tile: Tile) -> tuple[int, int]:
         """What a tile holds of the products' rows and columns."""
@@ -176,6 +205,11 @@ class Sizes(NamedTuple):
     def bytes_out(self) -> float:
         """Of an element that leaves, with what threads themselves read for it."""
         return self.result_bytes - (1.0 - _STREAMED_SHARE) * self.streamed_bytes
+
+    def partial_panels(self, tile: Tile) -> int:
+        """Of operands across k: those of a tile, at most, whose rows are not whole."""
+        missing = -(-self.odd_rows // tile.bm) * tile.bm - self.odd_rows // PANEL * PANEL if self.odd_rows else 0
+        return missing // PANEL + (-(-tile.bn // PANEL // self.odd_blocks) if self.odd_blocks else 0)
 
     def takes(self, tile: Tile) -> bool:
         if tile.is_turned and not self.may_be_turned:
@@ -196,6 +230,7 @@ class Choice:
     parts: int
     seconds: float
     summing: float  # of these seconds, those of the launch that adds the parts
+    in_cluster: bool = False  # parts are the blocks of a cluster, which add them
     busy: int = 0  # blocks that have the tiles with steps, where others have those without; 0: nobody is apart
 
 
@@ -205,18 +240,36 @@ def choose(sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
     """
     # A multiprocessor adds 2048 products of 16-bit numbers a clock.
     machine = Machine.of(device)
-    asked = knobs[TILE.type], knobs[STAGES.type], knobs[PARTS.type]
-    found = _fastest(sizes, machine, *asked) or _fastest(sizes, machine, 0, 0, asked[2])
+    asked = _Asked(knobs[TILE.type], knobs[STAGES.type], knobs[PARTS.type], knobs.get(JOINING.type, _BY_LAUNCH))
+    found = _fastest(sizes, machine, asked) or _fastest(sizes, machine, asked._replace(tile=0, stages=0))
     assert found is not None, "the smallest tile fits every device that has the instructions"
     return found
 
 
+class _Asked(NamedTuple):
+    """Values of knobs; 0: chosen by the shape."""
+
+    tile: int
+    stages: int
+    parts: int
+    joining: int
+
+
+class _Division(NamedTuple):
+    """Into how many parts, whether blocks of a cluster add them, and the stages that there is room for then."""
+
+    parts: int
+    in_cluster: bool
+    stages: int
+
+
 @lru_cache(maxsize=1024)
-def _fastest(sizes: Sizes, machine: Machine, number: int, stages: int, parts: int) -> Choice | None:
+def _fastest(sizes: Sizes, machine: Machine, asked: _Asked) -> Choice | None:
     products, groups, columns = sizes.products, sizes.groups, sizes.columns
     sms, pace = machine.sms, machine.clock * _PACE
-    asked = number, stages, parts > 1, machine.shared_memory
-    taken = _taken(sizes._replace(products=(), columns=0, groups=1, bytes_read=0), *asked)
+    parts, joining = asked.parts, asked.joining
+    kind = sizes._replace(products=(), columns=0, groups=1, bytes_read=0, bytes_moved=0)
+    taken = _taken(kind, asked.tile, asked.stages, parts > 1, machine.shared_memory)
     across = [-(-columns // one.columns_held) * groups for one in taken]
     if len(products) == 1:
         ((rows, depth),) = products
@@ -230,29 +283,34 @@ def _fastest(sizes: Sizes, machine: Machine, number: int, stages: int, parts: in
         for count, steps, _ in (work,)
     ]
     # Seconds, place, which part; of equals the first.
-    best: tuple[float, int, int, _Taken, int, _Work, int] | None = None
+    best: tuple[float, int, int, _Taken, _Division, _Work, int] | None = None
     for least, place, one, (count, steps, empty) in sorted(waiting):
         if best is not None and least > best[0] * pace * _ROUNDING:
             break  # slower even if they filled the device all the time
         work = _Work(count, steps / count, empty)
-        under_way = one.most * ROW * (min(one.rows_held, products[0][0]) + min(one.columns_held, columns))
-        read = _Read(sizes.bytes_read, under_way)
+        operands = ROW * (min(one.rows_held, products[0][0]) + min(one.columns_held, columns))
         tried: tuple[int, ...] = (parts or 1,)
         may_be_split = not parts and sizes.may_be_split and not one.tile.is_turned
         split = least / pace + _summing(one, work.tiles, 2, machine) if may_be_split else inf
         if may_be_split and (best is None or split <= best[0] * _ROUNDING):
             tried = _parts(products[0][1], work.tiles, sms)
-        for i, part in enumerate(tried):
-            if best is not None and _least(one, work, part, machine) > best[0] * _ROUNDING:
+        divisions = [_Division(part, False, one.most) for part in tried]
+        if joining != _BY_LAUNCH and sizes.may_be_split and not one.tile.is_turned:
+            in_clusters = _in_clusters(one, products[0][1], work.tiles, machine, asked)
+            divisions = in_clusters if in_clusters and joining == _BY_CLUSTER else divisions + in_clusters
+        for i, division in enumerate(divisions):
+            if best is not None and _least(one, work, division, machine) > best[0] * _ROUNDING:
                 continue
-            seconds, busy = _seconds(one, work, part, machine, read)
+            read = _Read(sizes.bytes_read, division.stages * operands, sizes.is_across, sizes.bytes_moved)
+            seconds, busy = _seconds(one, work, division, machine, read)
             if best is None or (seconds, place, i) < best[:3]:
-                best = seconds, place, i, one, part, work, busy
+                best = seconds, place, i, one, division, work, busy
     if best is None:
         return None
-    seconds, _, _, one, part, work, busy = best
-    summing = _summing(one, work.tiles, part, machine)
-    return Choice(one.tile, max(stages, SMALLEST_RING) if stages else one.most, part, seconds, summing, busy)
+    seconds, _, _, one, division, work, busy = best
+    summing = _summing_of(one, work.tiles, division, machine)
+    stages = max(asked.stages, SMALLEST_RING) if asked.stages else division.stages
+    return Choice(one.tile, stages, division.parts, seconds, summing, division.in_cluster, busy)
 
 
 class _Leaving(NamedTuple):
@@ -281,7 +339,7 @@ class _Taken(NamedTuple):
     rows_held: int
     columns_held: int
     paced: float  # clocks of a step, where copied pixels come row by row
-    crowded: float  # and where all multiprocessors copy
+    is_across: bool
     whole: _Leaving
     part: _Leaving
     apart: float  # of what a tile takes besides its steps
@@ -296,12 +354,14 @@ class _Taken(NamedTuple):
         leaving = _Leaving.of(tile, sizes.bytes_out, are_bytes), _Leaving.of(tile, 4)
         least = min(one.own for one in leaving)
         apart = _APART * (tile.consumers - 1) / tile.consumers
-        paced = max(step, rows_held * sizes.row_clocks)
+        paced = max(step, rows_held * sizes.row_clocks, sizes.partial_panels(tile) * PANEL * _PARTIAL_ROW)
         turn = 0.0 if tile.blocks > 1 else min(one.tile + one.own for one in leaving) * (1.0 - apart)
-        crowded = _LEAST_ACROSS if sizes.is_across else 0.0
-        return cls(
-            tile, most, rows_held, columns_held, paced, crowded, *leaving, apart, step, turn, _LAST_OUT * least + _START
-        )
+        start = _LAST_OUT * least + _START + sizes.is_across * _START_ACROSS
+        return cls(tile, most, rows_held, columns_held, paced, sizes.is_across, *leaving, apart, step, turn, start)
+
+    def sharing(self, pieces: int, sms: int) -> int:
+        """Blocks on a multiprocessor."""
+        return 1 if self.is_across and pieces <= sms else self.tile.blocks
 
 
 @lru_cache(maxsize=256)
@@ -333,16 +393,33 @@ def _parts(depth: int, tiles: int, sms: int) -> tuple[int, ...]:
     return tuple(found)
 
 
+def _in_clusters(one: _Taken, depth: int, tiles: int, machine: Machine, asked: _Asked) -> list[_Division]:
+    """Parts in clusters that run at the same time, unless they were asked for."""
+    found = []
+    for parts in (asked.parts,) if asked.parts else _CLUSTERS:
+        at_once = _CLUSTERS.get(parts, 0) * machine.sms // _OF
+        is_asked = asked.joining == _BY_CLUSTER and asked.parts in _CLUSTERS
+        if (one.tile.blocks == 1 and tiles <= at_once and depth >= 2 * parts) or is_asked:
+            stages = one.tile.stages(machine.shared_memory, one.tile.inbox(parts))
+            if stages >= max(asked.stages, _LEAST_STAGES):
+                found.append(_Division(parts, True, stages))
+    return found
+
+
 class _Read(NamedTuple):
     """Bytes from memory: all of them, and those of a block's ring."""
 
     bytes: float
     under_way: float
+    is_across: bool
+    moved: int
 
     def seconds(self, pieces: int, blocks: int, machine: Machine) -> float:
         """Of pieces that each bring as much: a few multiprocessors do not fill memory, nor do short rings."""
         if not self.bytes:
-            return 0.0
+            return self.moved / machine.bandwidth
+        if self.is_across:  # of two operands much is under way
+            return self.bytes / (machine.bandwidth * _COPY_PACE)
         of_one = _STREAM * blocks * self.under_way / (blocks * self.under_way + _UNDER_WAY)
         most, places = machine.bandwidth * _COPY_PACE, blocks * machine.sms
         whole, rest = divmod(pieces, places)
@@ -386,33 +463,45 @@ def _rounds(work: _Work, places: int, clocks: float, end: float) -> _Rounds:
     return _Rounds(apart, busy) if apart < together else _Rounds(together, 0)
 
 
-def _seconds(one: _Taken, work: _Work, parts: int, machine: Machine, read: _Read) -> tuple[float, int]:
+def _seconds(one: _Taken, work: _Work, division: _Division, machine: Machine, read: _Read) -> tuple[float, int]:
     """Of all waves of tiles, and of the sum of the parts; and which blocks are busy."""
-    blocks, leaving, tiles = one.tile.blocks, one.part if parts > 1 else one.whole, work.tiles
-    places = machine.sms * blocks
-    rounds = -(-tiles * parts // places)
+    parts, in_cluster, stages = division
+    blocks, leaving, pieces = one.tile.blocks, one.part if parts > 1 else one.whole, work.tiles * parts
+    places, sharing = machine.sms * blocks, one.sharing(pieces, machine.sms)
+    rounds = -(-pieces // places)
     depth = max(1.0, -(-work.steps // parts))
-    multiplying = depth * max(one.paced, one.crowded * min(1.0, tiles * parts / machine.sms))
+    multiplying = depth * one.paced * (_IN_CLUSTER if in_cluster else 1.0)
     # Where a tile follows, warpgroups hide each other's ends.
-    hidden = one.apart * min(1.0, (one.most - 1) / depth) * (rounds - 1) / rounds if parts == 1 else 0.0
+    hidden = one.apart * min(1.0, (stages - 1) / depth) * (rounds - 1) / rounds if parts == 1 else 0.0
     # One block's results leave while the other multiplies.
     ending = (leaving.tile + leaving.own) * (1.0 - hidden)
-    own = max(multiplying + ending, blocks * multiplying + leaving.turn)
+    if blocks == 1 or not one.is_across:
+        own = max(multiplying + ending, blocks * multiplying + leaving.turn)
+    else:
+        own = sharing * multiplying + _TURN_ACROSS + (leaving.own if sharing > 1 else ending)
     busy: float = (own**_NORM + leaving.all**_NORM) ** (1 / _NORM)  # more than either, where they are alike
-    all_rounds = _rounds(work._replace(tiles=tiles * parts), places, busy, ending)
-    clocks = all_rounds.clocks + _LAST_OUT * leaving.own + _START
-    seconds = clocks / (machine.clock * _PACE)
-    seconds = max(seconds, read.seconds(tiles * parts, blocks, machine)) + _summing(one, tiles, parts, machine)
-    return seconds, all_rounds.busy
+    all_rounds = _rounds(work._replace(tiles=pieces), places, busy, ending)
+    clocks = all_rounds.clocks + _LAST_OUT * leaving.own + _START + one.is_across * _START_ACROSS
+    if in_cluster:
+        sent = 4.0 * sharing * one.tile.bm * one.tile.bn * (parts - 1) / parts
+        clocks += (not one.is_across) * _MEETING + sent / _SENT + one.whole.own / parts
+    seconds, reading = clocks / (machine.clock * _PACE), read.seconds(pieces, blocks, machine)
+    seconds = (seconds**_NORM + reading**_NORM) ** (1 / _NORM) if one.is_across else max(seconds, reading)
+    return seconds + _summing_of(one, work.tiles, division, machine), all_rounds.busy
 
 
-def _least(one: _Taken, work: _Work, parts: int, machine: Machine) -> float:
+def _least(one: _Taken, work: _Work, division: _Division, machine: Machine) -> float:
     """A bound below ``_seconds``, in a fourth of its time: what a block multiplies, or all that leaves."""
+    parts = division.parts
     blocks, leaving = one.tile.blocks, one.part if parts > 1 else one.whole
     rounds = -(-work.tiles * parts // (machine.sms * blocks))
-    multiplying = -(-work.steps // parts) * one.paced * blocks
+    multiplying = -(-work.steps // parts) * one.paced * one.sharing(work.tiles * parts, machine.sms)
     clocks = rounds * (multiplying if multiplying > leaving.all else leaving.all) + _LAST_OUT * leaving.own + _START
-    return clocks / (machine.clock * _PACE) + _summing(one, work.tiles, parts, machine)
+    return clocks / (machine.clock * _PACE) + _summing_of(one, work.tiles, division, machine)
+
+
+def _summing_of(one: _Taken, tiles: int, division: _Division, machine: Machine) -> float:
+    return 0.0 if division.in_cluster else _summing(one, tiles, division.parts, machine)
 
 
 def _summing(one: _Taken, tiles: int, parts: int, machine: Machine) -> float:

@@ -37,7 +37,7 @@ template <class Fields> __device__ __forceinline__ Share share_of(const Fields&,
     return {(int)blockIdx.x, pieces, (int)gridDim.x};
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const __grid_constant__ Params p) {
+extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const shared_t ring_a = shared_address(memory), ring_b = ring_a + STAGES * A_BYTES;
     const shared_t full = ring_a + RING_BYTES, empty = full + 8 * STAGES;
@@ -50,6 +50,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
         fetch_residual_map(p);
     }
     __syncthreads();
+    greet_cluster();
     if (p.leaves_room) let_next_start();  // on multiprocessors without a block
     const int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 % 4, 0);
@@ -70,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
                 turn.advance();
             };
             for (int number = share.first; number < share.last; number += share.pace) {
-                const Work w = work_of(p, number);
+                const Work w = work_of(p, piece_at(p, number));
                 fill(p, w, slot);
                 copy_residual(p, w, slot);
             }
@@ -91,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
         clear(sum);
         bool is_real = !REHEARSES;
         for (int number = share.first; number < share.last;) {
-            Work w = work_of(p, number);
+            Work w = work_of(p, piece_at(p, number));
             if (!is_real) w.last = w.first;
             // A tile's first products begin its sums. A residue that no tap reaches has none, nor has a part beyond the depth.
             if constexpr (PROMOTED > 0) clear(promoted);
@@ -152,12 +153,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const 
             for (int j = 0; j < MI; ++j) pin(sum[j]);
             if (previous >= 0 && speaks) arrive(empty + 8 * previous);
             if constexpr (SPLIT) {
-                const int part = number / (int)p.tiles;
-                #pragma unroll
-                for (int j = 0; j < MI; ++j)
-                    #pragma unroll
-                    for (int block = 0; block < BN / 32; ++block)
-                        store_partial(p, part, piece_number(w.tile, consumer, j, block), result[j] + block * 16);
+                leave_parts(p, w, number, consumer, memory + RING_BYTES + 16 * STAGES, result);
             } else {
                 Turn<STAGES> after = turn;
                 if (PAIRED && is_real) await_residual(full, turn);
