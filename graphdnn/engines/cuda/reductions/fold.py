@@ -37,7 +37,6 @@ _WIDENED = 256  # bytes that they may become in arithmetic
 _PACK_BYTES = 16
 _PLAIN = 32  # bytes of a thread's results, in arithmetic
 _MANY_RESULTS = 4096  # of parts of which there are few then
-_INT_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True)

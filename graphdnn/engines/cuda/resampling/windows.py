@@ -31,7 +31,6 @@ _BANKS = 32
 _PACK_BYTES = 16
 _TILE = 128  # elements along the windows that a block holds where these lie across memory
 _TURNS, _ACROSS = 4, 4  # elements of a thread along the windows and across them, where these lie across memory
-_INT_MAX = 2**31 - 1
 
 
 def generate_windows(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
