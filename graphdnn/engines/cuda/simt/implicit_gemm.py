@@ -57,7 +57,6 @@ from graphdnn.fusion.fused import FusedOp
 from graphdnn.tensors import TensorSpec
 
 _PIXEL, _FILTER = 0, 2  # as in the kernel's text
-_INT_MAX = 2**31 - 1
 _VECTOR_BYTES = 16
 _QUAD = 4  # bytes that are multiplied and added at once
 
