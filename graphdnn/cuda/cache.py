@@ -61,9 +61,14 @@ class KernelCache:
             written = plain(manifest)
             named = self._named[asked] = key_of_bytes(written), manifest
         key, manifest = named
-        with self._lock_of(key):
-            known = None if written is None else (manifest, written)
-            cubin, log, origin = self._found(key, known) or self._compiled(key, manifest, kernel, arch)
+        origin: Origin = "memory"
+        kept = self._known.get(key)  # whole, whichever thread put it there
+        if kept is not None:
+            cubin, log = kept
+        else:
+            with self._lock_of(key):
+                known = None if written is None else (manifest, written)
+                cubin, log, origin = self._found(key, known) or self._compiled(key, manifest, kernel, arch)
         milliseconds = (time.perf_counter() - start) * 1e3
         if debug.verbose:
             debug.line("kernel", kernel.name, arch, origin, f"{milliseconds:.3f}")

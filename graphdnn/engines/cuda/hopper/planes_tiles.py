@@ -97,22 +97,35 @@ def choose(kind: Kind, sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice
 
 @lru_cache(maxsize=1024)
 def _fastest(kind: Kind, sizes: Sizes, machine: Machine, number: int, stages: int, parts: int) -> Choice | None:
-    found = []
-    for tile in (TILES[number - 1],) if number else TILES:
-        most = tile.stages(kind, machine.shared_memory)
-        if not tile.fits(kind) or most < max(stages, SMALLEST_RING):
+    best: tuple[float, _Fitting, int] | None = None
+    least, wide = least_parts(kind, sizes), 8 if kind.compute is DataType.INT64 else 4
+    for one in _fitting(kind, machine.shared_memory, number):
+        if one.stages < max(stages, SMALLEST_RING):
             continue
-        least = least_parts(kind, sizes)
-        for count in sorted({max(least, n) for n in ((parts,) if parts else _parts(sizes, tile, machine))}):
-            found.append(
-                Choice(
-                    tile,
-                    max(stages, SMALLEST_RING) if stages else most,
-                    count,
-                    _seconds(kind, sizes, tile, count, machine),
-                )
-            )
-    return min(found, key=lambda choice: choice.seconds, default=None)
+        tiles = tiles_of(sizes, one.tile)
+        steps = _steps(sizes, one.tile, tiles)
+        for count in sorted({max(least, n) for n in ((parts,) if parts else _parts(sizes, tiles, machine))}):
+            seconds = _seconds(one, tiles, steps, count, wide, sizes.result_bytes, machine)
+            if best is None or seconds < best[0]:
+                best = seconds, one, count
+    if best is None:
+        return None
+    seconds, one, count = best
+    return Choice(one.tile, max(stages, SMALLEST_RING) if stages else one.stages, count, seconds)
+
+
+class _Fitting(NamedTuple):
+    """A tile that fits, with what extents do not change."""
+
+    tile: Tile
+    stages: int  # that there is room for
+    step: float  # clocks
+
+
+@lru_cache(maxsize=128)
+def _fitting(kind: Kind, shared_memory: int, number: int) -> tuple[_Fitting, ...]:
+    tiles = [tile for tile in ((TILES[number - 1],) if number else TILES) if tile.fits(kind)]
+    return tuple(_Fitting(tile, tile.stages(kind, shared_memory), _step(kind, tile)) for tile in tiles)
 
 
 def least_parts(kind: Kind, sizes: Sizes) -> int:
@@ -128,36 +141,46 @@ def tiles_of(sizes: Sizes, tile: Tile) -> int:
     return sum(-(-rows // tile.bm) for rows, _ in sizes.products) * across * sizes.groups
 
 
-def _parts(sizes: Sizes, tile: Tile, machine: Machine) -> Iterator[int]:
+def _steps(sizes: Sizes, tile: Tile, tiles: int) -> float:
+    """Of a tile, in the mean."""
+    if len(sizes.products) == 1:
+        return sizes.products[0][1]
+    across = -(-sizes.columns // tile.bn) * sizes.groups
+    return sum([-(-rows // tile.bm) * across * depth for rows, depth in sizes.products]) / tiles
+
+
+def _parts(sizes: Sizes, tiles: int, machine: Machine) -> Iterator[int]:
     yield 1
     if len(sizes.products) > 1:
         return
-    tiles, depth = tiles_of(sizes, tile), sizes.products[0][1]
+    depth = sizes.products[0][1]
     for waves in range(1, 6):
         parts = min(waves * machine.sms // tiles, depth, PARTS.maximum)
         if parts > 1 and depth >= 2 * parts:
             yield parts
 
 
-def _seconds(kind: Kind, sizes: Sizes, tile: Tile, parts: int, machine: Machine) -> float:
-    """Clocks that were fitted to measured tiles (70 of fp32 within 5 %): a stage is copied at 32.5 bytes a clock,
-    results leave at 17; splitting blocks of k and adding sums of floats are partly hidden, waiting for sums that are
-    turned is not.
+def _step(kind: Kind, tile: Tile) -> float:
+    """Clocks that were fitted to measured tiles (70 of fp32 within 5 %), as those of ``_seconds``: a stage is copied at
+    32.5 bytes a clock, results leave at 17; splitting blocks of k and adding sums of floats are partly hidden, waiting
+    for sums that are turned is not.
     """
     of_product = 0.76 * (tile.bn / 2 + 25) if kind.is_turned else 1.04 * tile.bn / 2
     products = of_product * len(kind.products) * kind.blocks * tile.consumers
     splitting = kind.blocks * tile.consumers * _SPLITTING[kind.a] + (
         tile.bn * tile.consumers / 2 if kind.is_float else 0
     )
-    step = max(products + splitting, tile.stage_bytes(kind) / 32.5) + 54
-    tiles = tiles_of(sizes, tile)
-    across = -(-sizes.columns // tile.bn) * sizes.groups
-    steps = sum(-(-rows // tile.bm) * across * depth for rows, depth in sizes.products) / tiles  # in the mean
-    rounds = -(-tiles * parts // machine.sms)
-    wide = 8 if kind.compute is DataType.INT64 else 4
-    leaving = tile.bm * tile.bn * (wide if parts > 1 else sizes.result_bytes) / 17
-    clocks = rounds * max(-(-steps // parts) * step + 1500 + leaving / 3, leaving)
+    return max(products + splitting, tile.stage_bytes(kind) / 32.5) + 54
+
+
+def _seconds(
+    one: _Fitting, tiles: int, steps: float, parts: int, wide: int, result_bytes: int, machine: Machine
+) -> float:
+    """``wide``: bytes of a partial sum."""
+    rounds, size = -(-tiles * parts // machine.sms), one.tile.bm * one.tile.bn
+    leaving = size * (wide if parts > 1 else result_bytes) / 17
+    clocks = rounds * max(-(-steps // parts) * one.step + 1500 + leaving / 3, leaving)
     seconds = clocks / machine.clock
     if parts > 1:
-        seconds += summing_seconds(wide * tiles * tile.bm * tile.bn * parts, machine.launch, machine.bandwidth)
+        seconds += summing_seconds(wide * tiles * size * parts, machine.launch, machine.bandwidth)
     return seconds
