@@ -26,6 +26,7 @@ _CHANNELS = 8  # of a warp
 _SUMS = 130  # registers of a lane
 _MOST_WARPS = 24
 _MOST_TURNS = 32  # pieces of a turn that a thread copies
+_NARROW = 2 * DEPTH  # columns at which depthwise ones do not beat multiply-adds: 28 and 14 are 5 to 14 % slower
 _FILLED = 0.7  # of the columns of products: below, multiply-adds are faster
 SLICES = 8  # warps that add the parts of one tap
 
@@ -77,9 +78,10 @@ def serves(op: FusedOp, shape: Shape) -> bool:
 
 
 def is_faster(shape: Shape) -> bool:
-    """Whether it beats multiply-adds: measured for the filter, and the image's columns fill the products."""
+    """Whether it beats multiply-adds: measured for the filter, and the image's columns fill the products of a block."""
     columns = shape.columns + 1
-    return _key(shape) in MEASURED and columns >= _FILLED * -(-columns // DEPTH) * DEPTH
+    narrow = shape.group_in == 1 and columns <= _NARROW
+    return _key(shape) in MEASURED and not narrow and columns >= _FILLED * -(-columns // DEPTH) * DEPTH
 
 
 def _key(shape: Shape) -> tuple[tuple[int, ...], tuple[int, ...], int]:
