@@ -85,12 +85,12 @@ def test_import_is_light() -> None:
 
 @pytest.mark.long
 def test_import_time(tmp_path: Path) -> None:
-    """Under 150 ms more than NumPy and pydantic's models alone, with bytecode at hand, medians of fresh processes."""
+    """Under 130 ms of processor time more than NumPy and pydantic's models, with bytecode; median of fresh processes."""
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     code = (
         "import time, numpy; from pydantic import BaseModel; type('Model', (BaseModel,), {})  # the first loads the rest of it\n"
-        "start = time.perf_counter(); import graphdnn; print(time.perf_counter() - start)"
+        "start = time.process_time(); import graphdnn; print(time.process_time() - start)"
     )
 
     def seconds() -> float:
@@ -98,4 +98,4 @@ def test_import_time(tmp_path: Path) -> None:
         return float(run.stdout)
 
     seconds()  # writes the bytecode
-    assert sorted(seconds() for _ in range(7))[3] < 0.150
+    assert sorted(seconds() for _ in range(7))[3] < 0.130
