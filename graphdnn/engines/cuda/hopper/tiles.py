@@ -395,15 +395,22 @@ def _parts(depth: int, tiles: int, sms: int) -> tuple[int, ...]:
 
 def _in_clusters(one: _Taken, depth: int, tiles: int, machine: Machine, asked: _Asked) -> list[_Division]:
     """Parts in clusters that run at the same time, unless they were asked for."""
-    found = []
+    found: list[_Division] = []
+    if not asked.parts and one.tile.blocks > 1:
+        return found
     for parts in (asked.parts,) if asked.parts else _CLUSTERS:
         at_once = _CLUSTERS.get(parts, 0) * machine.sms // _OF
         is_asked = asked.joining == _BY_CLUSTER and asked.parts in _CLUSTERS
         if (one.tile.blocks == 1 and tiles <= at_once and depth >= 2 * parts) or is_asked:
-            stages = one.tile.stages(machine.shared_memory, one.tile.inbox(parts))
+            stages = _stages_in_cluster(one.tile, parts, machine.shared_memory)
             if stages >= max(asked.stages, _LEAST_STAGES):
                 found.append(_Division(parts, True, stages))
     return found
+
+
+@lru_cache(maxsize=256)
+def _stages_in_cluster(tile: Tile, parts: int, shared_memory: int) -> int:
+    return tile.stages(shared_memory, tile.inbox(parts))
 
 
 class _Read(NamedTuple):
@@ -483,8 +490,7 @@ def _seconds(one: _Taken, work: _Work, division: _Division, machine: Machine, re
     all_rounds = _rounds(work._replace(tiles=pieces), places, busy, ending)
     clocks = all_rounds.clocks + _LAST_OUT * leaving.own + _START + one.is_across * _START_ACROSS
     if in_cluster:
-        sent = 4.0 * sharing * one.tile.bm * one.tile.bn * (parts - 1) / parts
-        clocks += (not one.is_across) * _MEETING + sent / _SENT + one.whole.own / parts
+        clocks += _joining(one, parts, sharing)
     seconds, reading = clocks / (machine.clock * _PACE), read.seconds(pieces, blocks, machine)
     seconds = (seconds**_NORM + reading**_NORM) ** (1 / _NORM) if one.is_across else max(seconds, reading)
     return seconds + _summing_of(one, work.tiles, division, machine), all_rounds.busy
@@ -492,12 +498,22 @@ def _seconds(one: _Taken, work: _Work, division: _Division, machine: Machine, re
 
 def _least(one: _Taken, work: _Work, division: _Division, machine: Machine) -> float:
     """A bound below ``_seconds``, in a fourth of its time: what a block multiplies, or all that leaves."""
-    parts = division.parts
+    parts, sharing = division.parts, one.sharing(work.tiles * division.parts, machine.sms)
     blocks, leaving = one.tile.blocks, one.part if parts > 1 else one.whole
     rounds = -(-work.tiles * parts // (machine.sms * blocks))
-    multiplying = -(-work.steps // parts) * one.paced * one.sharing(work.tiles * parts, machine.sms)
+    multiplying = -(-work.steps // parts) * one.paced * sharing
     clocks = rounds * (multiplying if multiplying > leaving.all else leaving.all) + _LAST_OUT * leaving.own + _START
+    if one.is_across:
+        clocks += _START_ACROSS
+    if division.in_cluster:
+        clocks += _joining(one, parts, sharing)
     return clocks / (machine.clock * _PACE) + _summing_of(one, work.tiles, division, machine)
+
+
+def _joining(one: _Taken, parts: int, sharing: int) -> float:
+    """Clocks in which the blocks of a cluster add their parts."""
+    sent = 4.0 * sharing * one.tile.bm * one.tile.bn * (parts - 1) / parts
+    return (not one.is_across) * _MEETING + sent / _SENT + one.whole.own / parts
 
 
 def _summing_of(one: _Taken, tiles: int, division: _Division, machine: Machine) -> float:
