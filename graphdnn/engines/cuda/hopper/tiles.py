@@ -296,7 +296,8 @@ def _fastest(sizes: Sizes, machine: Machine, asked: _Asked) -> Choice | None:
             tried = _parts(products[0][1], work.tiles, sms)
         divisions = [_Division(part, False, one.most) for part in tried]
         if joining != _BY_LAUNCH and sizes.may_be_split and not one.tile.is_turned:
-            in_clusters = _in_clusters(one, products[0][1], work.tiles, machine, asked)
+            limit = inf if best is None else best[0] * pace * _ROUNDING
+            in_clusters = _in_clusters(one, products[0][1], work.tiles, machine, asked, limit)
             divisions = in_clusters if in_clusters and joining == _BY_CLUSTER else divisions + in_clusters
         for i, division in enumerate(divisions):
             if best is not None and _least(one, work, division, machine) > best[0] * _ROUNDING:
@@ -393,19 +394,28 @@ def _parts(depth: int, tiles: int, sms: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _in_clusters(one: _Taken, depth: int, tiles: int, machine: Machine, asked: _Asked) -> list[_Division]:
-    """Parts in clusters that run at the same time, unless they were asked for."""
-    found: list[_Division] = []
-    if not asked.parts and one.tile.blocks > 1:
-        return found
-    for parts in (asked.parts,) if asked.parts else _CLUSTERS:
-        at_once = _CLUSTERS.get(parts, 0) * machine.sms // _OF
+def _in_clusters(
+    one: _Taken, depth: int, tiles: int, machine: Machine, asked: _Asked, limit: float
+) -> list[_Division]:
+    """Parts in clusters that run at the same time, unless they were asked for; none where all of them take more than
+    ``limit`` clocks.
+    """
+    at_once = {} if one.tile.blocks > 1 else _CLUSTERS
+    tried = [n for n, most in at_once.items() if depth >= 2 * n and tiles <= most * machine.sms // _OF]
+    if asked.parts:
         is_asked = asked.joining == _BY_CLUSTER and asked.parts in _CLUSTERS
-        if (one.tile.blocks == 1 and tiles <= at_once and depth >= 2 * parts) or is_asked:
-            stages = _stages_in_cluster(one.tile, parts, machine.shared_memory)
-            if stages >= max(asked.stages, _LEAST_STAGES):
-                found.append(_Division(parts, True, stages))
-    return found
+        tried = [asked.parts] if is_asked or asked.parts in tried else []
+    elif not tried or _least_in_cluster(one, depth, tried[-1]) > limit:
+        return []
+    divisions = [_Division(n, True, _stages_in_cluster(one.tile, n, machine.shared_memory)) for n in tried]
+    least = max(asked.stages, _LEAST_STAGES)
+    return [division for division in divisions if division.stages >= least]
+
+
+def _least_in_cluster(one: _Taken, depth: int, most: int) -> float:
+    """Clocks that no division into so many parts at most is below, whose clusters run at the same time."""
+    multiplying, leaving = -(-depth // most) * one.paced, one.part
+    return max(multiplying, leaving.all) + _LAST_OUT * leaving.own + _START + one.whole.own / most
 
 
 @lru_cache(maxsize=256)
