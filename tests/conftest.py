@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,10 +20,14 @@ from graphdnn import v6
 from graphdnn.backend.descriptor import Descriptor
 from graphdnn.backend.kinds import KINDS
 from graphdnn.cuda import nvrtc
+from graphdnn.cuda.cache import KernelCache
 from graphdnn.cuda.driver import available
 from graphdnn.errors import NotSupported, Rejection
 from graphdnn.fusion import Stop
 from graphdnn.rules import RULES
+
+if TYPE_CHECKING:
+    from emulator.runtime import EmulatedRuntime
 
 RAISED: set[str] = set()  # rule ids
 TOUCHED: set[str] = set()  # "descriptor attribute", set or read
@@ -39,6 +43,24 @@ ATTRIBUTES = {
 def handle() -> Any:
     """Of the legacy calls."""
     return v6.cudnnCreate()
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> EmulatedRuntime:
+    """What every device plan runs on in this test."""
+    from emulator.runtime import EmulatedRuntime
+
+    made = EmulatedRuntime()
+    monkeypatch.setattr("graphdnn.plan.device.CudaRuntime", lambda device: made)
+    return made
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch) -> KernelCache:
+    """A kernel cache of this test's own, in memory."""
+    kept = KernelCache(None)
+    monkeypatch.setattr("graphdnn.cuda.cache.default_cache", lambda: kept)
+    return kept
 
 
 def _record_rules(cls: type[Any]) -> None:
