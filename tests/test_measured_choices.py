@@ -1,11 +1,13 @@
 """Predictions beside what an H200 measured: of the engines and tiles that were timed, the one predicted to be fastest.
 
-tests/data/measured_h200.txt has a problem a line and the times of its candidates. Choices within the goal: 5 % slower
+tests/data/measured_h200.txt has a problem a line and the times of its candidates: an engine, its tile (``p4``: in four parts,
+``p4c``: which a cluster adds). Choices within the goal: 5 % slower
 than the best in the geometric mean, a fifth at worst.
 """
 
 from __future__ import annotations
 
+import re
 from math import exp, log
 from pathlib import Path
 
@@ -27,13 +29,24 @@ _OTHERS = {
 }
 
 
-def settings(engine: Engine, tile: str) -> Knobs | None:
+_PARTS = re.compile(r"(.+?)(?:p(\d+)(c?))?$")
+_BY_LAUNCH, _BY_CLUSTER = 1, 2
+
+
+def settings(engine: Engine, asked: str) -> Knobs | None:
     """None where the tile is not offered any more."""
-    if not tile:
+    found = _PARTS.match(asked)
+    if not found:
         return engine.defaults()
+    tile, parts, in_cluster = found.groups()
     kind = engine.name.removeprefix("cuda_hopper_").removesuffix("_tf32")
     names = [one.name for one in _OTHERS.get(kind, tiles.TILES)]
-    return engine.settings({KnobType.TILE_SIZE: names.index(tile) + 1}) if tile in names else None
+    if tile not in names:
+        return None
+    split = {KnobType.SPLIT_K: int(parts)} if parts else {}
+    if parts and any(knob.type is KnobType.CTA_SPLIT_K_MODE for knob in engine.knobs):
+        split[KnobType.CTA_SPLIT_K_MODE] = _BY_CLUSTER if in_cluster else _BY_LAUNCH
+    return engine.settings({KnobType.TILE_SIZE: names.index(tile) + 1, **split})
 
 
 def regret(line: str) -> float:

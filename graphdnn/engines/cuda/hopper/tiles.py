@@ -394,9 +394,7 @@ def _parts(depth: int, tiles: int, sms: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _in_clusters(
-    one: _Taken, depth: int, tiles: int, machine: Machine, asked: _Asked, limit: float
-) -> list[_Division]:
+def _in_clusters(one: _Taken, depth: int, tiles: int, machine: Machine, asked: _Asked, limit: float) -> list[_Division]:
     """Parts in clusters that run at the same time, unless they were asked for; none where all of them take more than
     ``limit`` clocks.
     """
@@ -484,7 +482,8 @@ def _seconds(one: _Taken, work: _Work, division: _Division, machine: Machine, re
     """Of all waves of tiles, and of the sum of the parts; and which blocks are busy."""
     parts, in_cluster, stages = division
     blocks, leaving, pieces = one.tile.blocks, one.part if parts > 1 else one.whole, work.tiles * parts
-    places, sharing = machine.sms * blocks, one.sharing(pieces, machine.sms)
+    sharing = one.sharing(pieces, machine.sms)
+    places = blocks * (parts * (_CLUSTERS[parts] * machine.sms // _OF) if in_cluster else machine.sms)
     rounds = -(-pieces // places)
     depth = max(1.0, -(-work.steps // parts))
     multiplying = depth * one.paced * (_IN_CLUSTER if in_cluster else 1.0)
