@@ -7,6 +7,7 @@ driver copies it during the call. Two threads must not patch and launch the same
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 from typing import Any, NoReturn
 
 from graphdnn.cuda.library import error_of, launch_function
@@ -33,6 +34,18 @@ class _Attribute(ctypes.Structure):
 
 _COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
 _PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+
+
+@cache
+def _attributes(is_cooperative: bool, starts_early: bool) -> tuple[int, int]:
+    """Address of these attributes, which launches share and nobody writes to, and how many there are."""
+    asked = [id for id, is_asked in ((_COOPERATIVE, is_cooperative), (_PROGRAMMATIC, starts_early)) if is_asked]
+    made = (_Attribute * 2)(*(_Attribute(id, 0, (1,)) for id in asked))
+    _kept.append(made)
+    return ctypes.addressof(made) if asked else 0, len(asked)
+
+
+_kept: list[Any] = []  # of which only addresses were taken
 
 
 def aligned_buffer(size: int) -> memoryview:
@@ -70,19 +83,16 @@ class PreparedLaunch:
         self.kernel = kernel
         self.plan = plan
         # ctypes objects made once are passed faster than integers, and written fastest through a memoryview.
-        config = _Config(*grid, *block, shared)
-        asked = [id for id, is_asked in ((_COOPERATIVE, is_cooperative), (_PROGRAMMATIC, starts_early)) if is_asked]
-        attributes = (_Attribute * 2)(*(_Attribute(id, 0, (1,)) for id in asked))
-        if asked:
-            config.attributes, config.attribute_count = ctypes.addressof(attributes), len(asked)
-        struct = (ctypes.c_ubyte * len(params)).from_buffer(params)
+        attributes, count = _attributes(is_cooperative, starts_early)
+        config = _Config(*grid, *block, shared, 0, attributes, count)
+        struct = ctypes.c_ubyte.from_buffer(params)
         stream = (ctypes.c_uint64 * 1).from_buffer(config, _Config.stream.offset)
         self._call: Any = launch_function()
         self._config = ctypes.byref(config)
         self._function = ctypes.c_void_p(function)
         self._pointers = (ctypes.c_void_p * 1)(ctypes.addressof(struct))
         self._stream = memoryview(stream).cast("B").cast("Q")
-        self._alive = struct, attributes  # only their addresses were taken
+        self._alive = struct  # only its address was taken
 
     def launch(self, stream: int) -> None:
         """Put the kernel into the stream. Raises ``CudaError``, also for what an earlier launch did wrong."""
