@@ -33,6 +33,7 @@ Results = Callable[
 _DOUBLE = 4.0  # times the predicted seconds of the general engine that the oracle takes: its arithmetic is DOUBLE
 _FIRST = 0.1  # share of the allowed seconds that the first part may take, as predicted
 _ELEMENT = 3e-8  # seconds for each element of a tensor, whose value and bound are written in DOUBLE
+_ELEMENTS = 1 << 20  # of a tensor in the first part, where its fewest slices are not more
 _FEWEST, _MOST = 2, 4  # slices in the first part: more come while the search goes on
 _PART = 0.2  # seconds that each further part should take
 _LARGEST = 1 << 24  # bytes of a tensor's part in the oracle's arithmetic: memory of this size is used again and again
@@ -63,7 +64,9 @@ class Reference:
         needed += _ELEMENT * sum(t.elements for t in self.graph.tensors.values())
         found = slices_of(self.graph) if needed > _FIRST * self.allowed else None
         if found is not None:
-            first = min(max(int(_FIRST * self.allowed / needed * found.count), _FEWEST), _MOST)
+            largest = max(self.graph.tensors[uid].elements for uid in found.axes) // found.count
+            affordable = min(int(_FIRST * self.allowed / needed * found.count), _ELEMENTS // largest, _MOST)
+            first = max(affordable, _FEWEST)
             if first < found.count:
                 inner = [int(i) + 1 for i in np.random.default_rng(self.seed).permutation(found.count - 2)]
                 self.first = thinned(self.graph, found, (0, *inner[: first - 2], found.count - 1))
