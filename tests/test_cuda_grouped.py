@@ -32,6 +32,7 @@ PROBLEMS = [
     "dgrad dy=f16[2,64,5,4]nhwc w=f16[64,16,3,3] dx=[2,64,5,4] pad=1",
     "dgrad dy=f16[2,48,5,4]nhwc w=f16[48,8,3,3]nhwc dx=[2,16,5,4] pad=1",
     "dgrad dy=bf16[1,32,4,7]nhwc w=bf16[32,8,2,3]nhwc dx=[1,16,5,7] pad=0,1 mode=conv + residual",
+    "conv x=f16[2,32,9,11]nhwc w=f16[32,16,3,3]nhwc pad=2 stride=2,3 dil=2,2 + bias",
 ]
 
 
@@ -60,6 +61,7 @@ LAYERS = [
     "conv x=f16[64,432,14,14]nhwc w=f16[432,48,3,3]nhwc pad=1 + bias + relu",
     "dgrad dy=f16[64,1024,7,7]nhwc w=f16[1024,32,3,3]nhwc dx=[64,1024,7,7] pad=1",
     "dgrad dy=f16[64,256,28,28]nhwc w=f16[256,8,3,3]nhwc dx=[64,256,28,28] pad=1",
+    "conv x=f16[2,32,9,11]nhwc w=f16[32,16,3,3]nhwc pad=2 stride=2,3 dil=2,2 + bias",
 ]
 
 

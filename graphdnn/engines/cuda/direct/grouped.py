@@ -88,8 +88,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         "in_row": -before[0], "in_column": -before[1],
         "tiles": tiles, "tiles_h": counted[1], "tiles_w": counted[2], "tile_step": sharing,
         "tile_images": tile.images, "tile_h": tile.high, "tile_w": tile.wide, "tile_pixels": tile.pixels,
-        "patch_h": patch[0], "patch_w": patch[1], "patch_bytes": tile.patch_bytes(shape),
-        "table_bytes": tile.table_bytes, "slabs": slabs,
+        "patch_h": patch[0], "patch_w": patch[1], "patch_apart": -(-patch[1] // p.stride[1]),
+        "patch_bytes": tile.patch_bytes(shape), "table_bytes": tile.table_bytes, "slabs": slabs,
     })  # fmt: skip
     how = f"c{shape.channels_in}k{shape.channels_out}g{tile.groups}m{tile.rows}s{tile.stages}"
     name = f"conv_{roles.direction}__grouped_{how}__{op.name}"

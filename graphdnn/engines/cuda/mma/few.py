@@ -31,6 +31,7 @@ from graphdnn.operations import Matmul
 _FEW = 16  # lines
 _VECTOR = 8  # elements that a thread loads at once
 _TENSOR_LINES, _COLUMNS = 16, 8  # of a product
+_REGISTERS, _OTHERS = 65536, 56  # of a multiprocessor, and of a thread beside operands and sums
 
 LINES = Knob(KnobType.TILE_M, 0, 2, 1, 0, "times 16 lines of the large operand in a block; 0: chosen by the shape")
 THREADS = Knob(KnobType.BLOCK_SIZE, 0, 512, 128, 0, "threads of a block; 0: chosen by the shape")
@@ -70,16 +71,18 @@ class _Block:
     lines: int  # times 16
     threads: int
     times: int
+    columns: int  # of products
 
     @property
     def resident(self) -> int:
         """Blocks of a multiprocessor, for the registers of operands on their way."""
-        return max(1, 65536 // (self.threads * (72 + 16 * self.lines * self.times)))
+        operands = 8 * self.times * (2 * self.lines + self.columns)
+        return max(1, _REGISTERS // (self.threads * (_OTHERS + operands + 4 * self.lines * self.columns)))
 
 
 def _block(sides: _Sides, knobs: Knobs) -> _Block:
-    times = 2 if sides.lines[0] <= _COLUMNS else 1  # what is asked for at once has to stay in registers
-    return _Block(knobs[LINES.type] or 1, knobs[THREADS.type] or 256, knobs[TIMES.type] or times)
+    columns = -(-sides.lines[0] // _COLUMNS)
+    return _Block(knobs[LINES.type] or 1, knobs[THREADS.type] or 256, knobs[TIMES.type] or 2, columns)
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:

@@ -50,7 +50,8 @@ __device__ __forceinline__ Corner corner_of(const Params& p, unsigned int tile) 
     return {(int)(rest / down) * (int)p.tile_images, (int)row * (int)p.tile_h, (int)column * (int)p.tile_w};
 }
 
-// A warp copies lines; in each, a lane stays in its chunk and goes from pixel to pixel.
+// A warp copies lines; in each, a lane stays in its chunk and goes from pixel to pixel. Pixels that lie a stride apart are
+// neighbours here, for neighbouring rows of products read them: first every first one of a line, then every second ...
 __device__ __forceinline__ void fetch_patch(const Params& p, unsigned char* to, const Corner& corner, int slab) {
     constexpr int ACROSS = 32 / WIDE;  // pixels at once
     const int lane = (int)threadIdx.x % 32, high = (int)p.patch_h, wide = (int)p.patch_w, lines = (int)p.tile_images * high;
@@ -60,31 +61,35 @@ __device__ __forceinline__ void fetch_patch(const Params& p, unsigned char* to, 
     const Element* const corner_from =
         p.gathered + corner.n * p.gathered_n + column0 * p.gathered_w + slab * (GROUPS * IN) + chunk * 8;
     int image = 0, row = (int)threadIdx.x / 32;  // of the patch
-    const int step = ACROSS * (int)p.gathered_w;
+    const int step = ACROSS * (int)p.gathered_w, pitch = (int)p.patch_apart * (STRIDE_W * PIXEL);
     #pragma unroll 1
     for (int line = row; line < lines; line += WARPS, row += WARPS) {
         while (row >= high) row -= high, ++image;
         const bool is_there = (unsigned int)(row0 + row) < (unsigned int)p.in_h && corner.n + image < (int)p.images;
         const Element* from = corner_from + image * p.gathered_n + (row0 + row) * p.gathered_h;
-        unsigned char* here = to + (line * wide + pixel0) * PIXEL + chunk * 16;
+        unsigned char* const here = to + line * pitch + chunk * 16;
         #pragma unroll 4
         for (int column = pixel0; column < wide; column += ACROSS) {
             const bool inside = is_there && (unsigned int)(column0 + column - pixel0) < (unsigned int)p.in_w;
-            copy_async<16>(here, inside ? from : p.gathered, inside);
-            from += step, here += ACROSS * PIXEL;
+            const int slot = column % STRIDE_W * (int)p.patch_apart + column / STRIDE_W;
+            copy_async<16>(here + slot * PIXEL, inside ? from : p.gathered, inside);
+            from += step;
         }
     }
 }
 
 // The products of a turn: `a` and `b` are where its first chunks lie.
 __device__ __forceinline__ void multiply(
-    const unsigned char* patch, const int (&a)[ROWS], const unsigned char* filters, int b, int last, int pitch,
+    const unsigned char* patch, const int (&a)[ROWS], const unsigned char* filters, int b, int last, int pitch, int apart,
     float (&sum)[ROWS][OUT_CHUNKS][4]
 ) {
     const bool is_high = (int)threadIdx.x % 32 >= 16;
     #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
-        constexpr auto place = [](int chunk) { return chunk / IN_CHUNKS % S * (DILATION_W * PIXEL) + chunk % IN_CHUNKS * 16; };
+        const auto place = [&](int chunk) {
+            const int column = chunk / IN_CHUNKS % S * DILATION_W;
+            return column / STRIDE_W * PIXEL + column % STRIDE_W * apart + chunk % IN_CHUNKS * 16;
+        };
         const int low = 2 * step, high = low + 1 < TURN ? low + 1 : low;
         const int down_low = low / (S * IN_CHUNKS) * DILATION_H, down_high = high / (S * IN_CHUNKS) * DILATION_H;
         const int offset = is_high ? place(high) + down_high * pitch : place(low) + down_low * pitch;
@@ -117,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped(con
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const unsigned int slabs = (unsigned int)p.slabs;
     const int slab = (int)(blockIdx.x % slabs);
-    const int pixels = (int)p.tile_pixels, pitch = (int)p.patch_w * PIXEL;
+    const int pixels = (int)p.tile_pixels, apart = (int)p.patch_apart * PIXEL, pitch = apart * STRIDE_W;
     float* const hall = (float*)(memory + FILTER_BYTES) + warp * HALL;
     Place* const places = (Place*)(memory + FILTER_BYTES + WARPS * HALL * 4);
     const int patches = FILTER_BYTES + WARPS * HALL * 4 + (int)p.table_bytes;
@@ -126,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped(con
         const int pixel = i < pixels ? i : pixels - 1, area = (int)p.tile_h * (int)p.tile_w;
         const int image = pixel / area, rest = pixel - image * area, h = rest / (int)p.tile_w, w = rest - h * (int)p.tile_w;
         const int line = image * (int)p.patch_h + h * STRIDE_H;
-        places[i] = {line * pitch + w * STRIDE_W * PIXEL, i < pixels ? (unsigned int)(image << 20 | h << 10 | w) : ~0u};
+        places[i] = {line * pitch + w * PIXEL, i < pixels ? (unsigned int)(image << 20 | h << 10 | w) : ~0u};
     }
     wait_for_launch_before();
     unsigned int tile = blockIdx.x / slabs;
@@ -176,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped(con
             for (int turn = 0; turn < TURNS; ++turn) {
                 #pragma unroll
                 for (int q = 0; q < JOINED; ++q)
-                    multiply(memory + q * (IN * 2), a, memory + q * (OUT * LINE), b, last, pitch, sum[q]);
+                    multiply(memory + q * (IN * 2), a, memory + q * (OUT * LINE), b, last, pitch, apart, sum[q]);
                 #pragma unroll
                 for (int m = 0; m < ROWS; ++m) a[m] += DILATION_H * pitch;
                 b += TURN * 16, last += TURN * 16;
