@@ -28,7 +28,8 @@ from graphdnn.operations import ResampleBackward
 from graphdnn.tensors import TensorSpec
 
 _SHORT = 2  # bytes
-_MOST_TURNS = 15
+# Turns of a thread at most: where windows move by 1; by more, in 16 bits; and where memory has the most to do.
+_MOST_TURNS, _SOME_TURNS, _FEW_TURNS = 15, 9, 3
 _THREADS_PER_SM = 640  # fewer, and rows are better spread than shared
 _BEGINS = 3  # turns that a thread's first rows take
 
@@ -161,6 +162,7 @@ def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec], device: Device
     x_pack = width_for(x_space, source) if source else dx_pack
     overlaps = row.window > row.stride or column.window > column.stride
     is_short, by_one = ELEMENTS[anchor.dx.data_type].bytes <= _SHORT, column.stride == 1
+    most = _MOST_TURNS if by_one else _SOME_TURNS if is_short else _FEW_TURNS
     if not pool.along:  # the best of a few on an H200, as the rest of these numbers
         pack = min(x_pack, dx_pack, y_pack)
         if not overlaps:
@@ -169,7 +171,7 @@ def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec], device: Device
             return Tile(pack=pack, columns=2)
         pack = min(pack, 2 if is_short or not by_one else 1)
         tile = Tile(pack=pack, columns=4 if by_one else 2, blocks=2 if is_short and by_one else 4)
-        return _with_turns(PoolBackward(pool, tile), is_short or by_one, device)
+        return _with_turns(PoolBackward(pool, tile), most, device)
     columns = min(max(2, x_pack // column.stride), 8 if overlaps and source and by_one else 4)
     plain = PoolBackward(pool, Tile(columns=columns))
     while plain.middle % x_pack:
@@ -184,21 +186,22 @@ def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec], device: Device
     if not overlaps or not source:
         return replace(tile, blocks=8)
     blocks = 3 if columns > 4 else 4 if is_short or by_one else 6
-    return _with_turns(PoolBackward(pool, replace(tile, blocks=blocks)), is_short or by_one, device)
+    return _with_turns(PoolBackward(pool, replace(tile, blocks=blocks)), most, device)
 
 
-def _with_turns(how: PoolBackward, is_long: bool, device: DeviceSpec) -> Tile:
-    """Turns for maxima that overlap: many, as each thread begins with rows that others have too, but few where memory
-    has the most to do. Registers of a row become another row's after ``back`` + 1 turns, so whole rounds of them.
+def _with_turns(how: PoolBackward, most: int, device: DeviceSpec) -> Tile:
+    """Turns for maxima that overlap: many, as each thread begins with rows that others have too, but no more than
+    ``most``. Registers of a row become another row's after ``back`` + 1 turns, so whole rounds of them.
     """
     round_ = how.back + 1
-    of_rounds = [rounds * round_ - how.back for rounds in range(2, _MOST_TURNS // round_ + 1)]
-    by_turns = [PoolBackward(how.pool, replace(how.tile, turns=turns)) for turns in of_rounds]
-    enough = _THREADS_PER_SM * device.sm_count
-    fitting = [one for one in by_turns if prod(one.steps) >= enough and (is_long or one is by_turns[0])]
-    best = min(
-        fitting, key=lambda one: -(-one.strides // one.tile.turns) * (one.tile.turns + one.back + _BEGINS), default=None
-    )
+    of_rounds = range(2 * round_ - how.back, most + 1, round_)
+    by_turns = (PoolBackward(how.pool, replace(how.tile, turns=turns)) for turns in of_rounds)
+    fitting = (one for one in by_turns if prod(one.steps) >= _THREADS_PER_SM * device.sm_count)
+
+    def rows(one: PoolBackward) -> int:
+        return -(-one.strides // one.tile.turns) * (one.tile.turns + one.back + _BEGINS)
+
+    best = min(fitting, key=rows, default=None)
     return replace(how.tile, turns=1) if best is None else best.tile
 
 
