@@ -80,6 +80,20 @@ def test_other_kernels_serve_the_rest(text: str) -> None:
     assert "__rows_" not in kernel(text, **SHORT).name
 
 
+@pytest.mark.parametrize(
+    ("text", "how"),
+    [
+        ("conv x=f16[64,144,56,56]nhwc w=f16[144,1,3,3] pad=1 + bias + relu(0,6)", "v2w4h7"),
+        ("dgrad dy=f16[32,1152,7,7]nhwc w=f16[1152,1,3,3] dx=[32,1152,7,7] pad=1", "v2w7h1"),
+        ("conv x=f16[64,144,56,56]nhwc w=f16[144,1,3,3] pad=2 dil=2", "v2w4h7"),
+    ],
+)
+def test_small_filters_of_whole_tiles_have_them(text: str, how: str) -> None:
+    assert f"rows_r3s3{how}_" in kernel(text).name
+    assert "__direct_" in kernel(text, KERNEL_CFG=1).name
+    assert "__direct_" in kernel(text.replace("56,56", "57,57")).name or "7,7" in text
+
+
 @compiler
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("text", ["conv x=f16[64,144,56,56]nhwc w=f16[144,1,3,3] pad=1 + bias + relu(0,6)"])

@@ -19,6 +19,7 @@ from graphdnn.engines.cuda.direct.geometry import (
     power_of_two_in,
 )
 from graphdnn.engines.cuda.direct.needs import direct_needs, shared_memory_need
+from graphdnn.engines.cuda.direct.rows import Rows
 from graphdnn.engines.cuda.direct.sides import PackedFilter, Sides
 from graphdnn.engines.cuda.direct.tile import STAGES, Choice, DeviceOf, Wishes, choose, in_registers, shared_bytes
 from graphdnn.engines.cuda.direct.walk import Walk
@@ -46,8 +47,14 @@ KERNEL = Knob(
     KnobType.KERNEL_CFG, 0, 2, 1, 0, "1: multiply-adds; 2: tensor cores, where they serve; 0: chosen by the shape"
 )
 
+_SHORT = 3
 _KERNEL = Knob(
-    KnobType.KERNEL_CFG, 0, 3, 1, 0, "1: multiply-adds; 2: tensor cores, where they serve; 3: short blocks; 0: chosen"
+    KnobType.KERNEL_CFG,
+    0,
+    _SHORT,
+    1,
+    0,
+    "1: multiply-adds; 2: tensor cores, where they serve; 3: short blocks; 0: chosen",
 )
 
 _STAGES_OF_TWO = 6  # steps in a ring that is long enough to use two at a time
@@ -75,12 +82,22 @@ def _divided(op: FusedOp, sides: Sides, device: DeviceSpec, knobs: Knobs) -> Wal
     return direct_walk.choose(sides.shape, device, wishes(knobs))
 
 
+def _short(sides: Sides, device: DeviceSpec, knobs: Knobs) -> Rows | None:
+    """How short blocks divide the work; None where blocks that walk do it."""
+    kernel, asked = knobs[_KERNEL.type], wishes(knobs)
+    chosen = kernel == 0 and not asked.asks and asked.stages == STAGES and direct_rows.is_faster(sides.shape)
+    if not direct_rows.serves(sides) or not (kernel == _SHORT or chosen):
+        return None
+    return direct_rows.choose(sides.shape, device, asked)
+
+
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     sides = Sides.of(op)
     roles, p = sides.roles, sides.roles.problem
     steps = Steps(op, device)
-    if knobs[_KERNEL.type] == 3 and direct_rows.serves(sides):
-        return direct_rows.generate(op, sides, steps, direct_rows.choose(sides.shape, device, wishes(knobs)))
+    rows = _short(sides, device, knobs)
+    if rows is not None:
+        return direct_rows.generate(op, sides, steps, rows)
     walk = _divided(op, sides, device, knobs)
     if walk is not None:
         return direct_walk.generate(op, sides, steps, walk)
@@ -160,6 +177,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     sides = Sides.of(task.op)
+    rows = _short(sides, task.device, knobs)
+    if rows is not None:
+        return device_cost(task, direct_rows.seconds(sides.shape, rows, task.device) + other_seconds(task))
     walk = _divided(task.op, sides, task.device, knobs)
     if walk is not None:
         return device_cost(task, direct_walk.seconds(sides.shape, walk, task.device))
