@@ -298,15 +298,16 @@ def test_first_layers_multiply_by_warpgroups() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "how"),
+    ("text", "engine", "how"),
     [
-        ("conv x=f16[32,240,28,28]nhwc w=f16[240,1,5,5] pad=2 + bias + relu", "r5s5v2w7x4c120"),
-        ("dgrad dy=f16[32,672,14,14]nhwc w=f16[672,1,5,5] dx=[32,672,14,14] pad=2", "r5s5v2w4x4c84"),
-        ("conv x=f16[32,384,14,14]nhwc w=f16[384,1,7,7] pad=3", "r7s7v2w2x4c96"),
+        ("conv x=f16[32,240,28,28]nhwc w=f16[240,1,5,5] pad=2 + bias + relu", ENGINE, "r5s5v2w7x4c120"),
+        ("dgrad dy=f16[32,672,14,14]nhwc w=f16[672,1,5,5] dx=[32,672,14,14] pad=2", ENGINE, "r5s5v2w4x4c84"),
+        ("conv x=f16[32,384,14,14]nhwc w=f16[384,1,7,7] pad=3", ENGINE, "r7s7v2w2x4c96"),
+        ("wgrad x=f16[32,384,14,14]nhwc dy=f16[32,384,14,14]nhwc dw=[384,1,7,7] pad=3", WGRAD, "r7s7v1w7x2c32"),
     ],
 )
-def test_small_images_have_the_tiles_that_were_measured(text: str, how: str) -> None:
-    assert f"direct_{how}_" in device_kernel(operations(text), ENGINE).name
+def test_small_images_have_the_tiles_that_were_measured(text: str, engine: Engine, how: str) -> None:
+    assert f"direct_{how}_" in device_kernel(operations(text), engine).name
 
 
 _DW, _DDW = "w=f16[16,1,3,3]", "dy=f16[1,16,8,8]nhwc dw=[16,1,3,3] pad=1"

@@ -230,12 +230,13 @@ MEASURED: dict[tuple[str, tuple[int, ...], tuple[int, ...]], tuple[int, int, int
 }
 
 
-# (filter, columns) -> v, columns of a thread, lanes at most, steps in the ring, and the share of the model's time that
-# it takes: forward and data gradient of small images (32, of 240 to 672 channels, fp16), for down to half the columns.
-SMALL: dict[tuple[tuple[int, ...], int], tuple[int, int, int, int, float]] = {
-    ((5, 5), 28): (2, 7, 60, 6, 0.7),
-    ((5, 5), 14): (2, 4, 42, 6, 0.7),
-    ((7, 7), 14): (2, 2, 48, 4, 0.5),
+# (filter gradient or not, filter, columns) -> v, columns of a thread, lanes at most, steps in the ring, and the share of
+# the model's time that it takes: small images (32, of 240 to 672 channels, fp16), for down to half the columns.
+SMALL: dict[tuple[bool, tuple[int, ...], int], tuple[int, int, int, int, float]] = {
+    (False, (5, 5), 28): (2, 7, 60, 6, 0.7),
+    (False, (5, 5), 14): (2, 4, 42, 6, 0.7),
+    (False, (7, 7), 14): (2, 2, 48, 4, 0.5),
+    (True, (7, 7), 14): (1, 7, 32, 4, 0.95),
 }
 _SMALL_THREADS, _SMALL_ROWS = 256, 14
 
@@ -243,8 +244,9 @@ _SMALL_THREADS, _SMALL_ROWS = 256, 14
 def _measured(shape: Shape, wishes: Wishes) -> tuple[Wishes, float] | None:
     """What was measured to be the best for such a filter, where it divides the channels; its share of the time."""
     p = shape.problem
-    for (taps, columns), (v, tw, most, stages, share) in SMALL.items():
-        if taps == p.filter and columns // 2 < shape.columns <= columns and set(p.stride) == {1} and not shape.is_wgrad:
+    for (is_wgrad, taps, columns), (v, tw, most, stages, share) in SMALL.items():
+        is_it = is_wgrad == shape.is_wgrad and taps == p.filter and set(p.stride) == {1}
+        if is_it and columns // 2 < shape.columns <= columns:
             lanes = next(n for n in range(most, 0, -1) if shape.channels_out // v % n == 0)
             if shape.channels_out % v == 0 and 2 * lanes >= most:
                 tile = replace(wishes, v=v, tw=tw, lanes=lanes, threads=_SMALL_THREADS, rows=_SMALL_ROWS, stages=stages)
