@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from graphdnn.device import DeviceSpec
-from graphdnn.dtypes import ELEMENTS
+from graphdnn.dtypes import COMPUTE, ELEMENTS
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.generator.program import Program, asked_indices, width_for
@@ -31,6 +31,7 @@ _SHORT = 2  # bytes
 # Turns of a thread at most: where windows move by 1; by more, in 16 bits; and where memory has the most to do.
 _MOST_TURNS, _SOME_TURNS, _FEW_TURNS = 15, 9, 3
 _THREADS_PER_SM = 640  # fewer, and rows are better spread than shared
+_REGISTERS_PER_SM, _MOST_REGISTERS, _OTHER_REGISTERS, _MOST_BLOCKS = 65536, 255, 40, 6
 _BEGINS = 3  # turns that a thread's first rows take
 
 
@@ -79,6 +80,13 @@ class PoolBackward:
     def span(self) -> int:
         column = self.pool.column
         return (self.tile.columns + self.before + self.behind - 1) * column.stride + column.window
+
+    def registers(self, words: int) -> int:
+        """What a thread has of rows at once, in values of so many words, and all else, roughly."""
+        row, windows = self.pool.row, self.tile.columns + self.before + self.behind
+        rows = max(row.window - row.stride, 0) + 1
+        held = rows * (self.span + 2 * windows) + row.stride * self.span + windows
+        return held * self.tile.pack * words + _OTHER_REGISTERS
 
     @property
     def strides(self) -> int:
@@ -162,6 +170,7 @@ def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec], device: Device
     x_pack = width_for(x_space, source) if source else dx_pack
     overlaps = row.window > row.stride or column.window > column.stride
     is_short, by_one = ELEMENTS[anchor.dx.data_type].bytes <= _SHORT, column.stride == 1
+    words = COMPUTE[anchor.compute_type].itemsize // 4
     most = _MOST_TURNS if by_one else _SOME_TURNS if is_short else _FEW_TURNS
     if not pool.along:  # the best of a few on an H200, as the rest of these numbers
         pack = min(x_pack, dx_pack, y_pack)
@@ -170,10 +179,14 @@ def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec], device: Device
         if not source:
             return Tile(pack=pack, columns=2)
         pack = min(pack, 2 if is_short or not by_one else 1)
-        tile = Tile(pack=pack, columns=4 if by_one else 2, blocks=2 if is_short and by_one else 4)
-        return _with_turns(PoolBackward(pool, tile), most, device)
+        return _with_turns(
+            _fitting(PoolBackward(pool, Tile(pack=pack, columns=4 if by_one else 2)), words), most, device
+        )
     columns = min(max(2, x_pack // column.stride), 8 if overlaps and source and by_one else 4)
-    plain = PoolBackward(pool, Tile(columns=columns))
+    plain = PoolBackward(pool, Tile(columns=columns, blocks=8))
+    if overlaps and source:
+        plain = _fitting(plain, words)
+        columns = plain.tile.columns
     while plain.middle % x_pack:
         x_pack //= 2
     while plain.middle % dx_pack:
@@ -182,11 +195,16 @@ def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec], device: Device
         y_pack //= 2
     beside = max(plain.left, plain.span - plain.left - plain.middle, 1)
     halo = min(x_pack, 1 << (beside - 1).bit_length())
-    tile = Tile(columns=columns, x_pack=x_pack, halo=halo, y_pack=y_pack, dx_pack=dx_pack)
-    if not overlaps or not source:
-        return replace(tile, blocks=8)
-    blocks = 3 if columns > 4 else 4 if is_short or by_one else 6
-    return _with_turns(PoolBackward(pool, replace(tile, blocks=blocks)), most, device)
+    tile = replace(plain.tile, x_pack=x_pack, halo=halo, y_pack=y_pack, dx_pack=dx_pack)
+    return _with_turns(PoolBackward(pool, tile), most, device) if overlaps and source else tile
+
+
+def _fitting(how: PoolBackward, words: int) -> PoolBackward:
+    """As many columns and blocks as there are registers for."""
+    while how.tile.columns > 1 and how.registers(words) > _MOST_REGISTERS:
+        how = PoolBackward(how.pool, replace(how.tile, columns=how.tile.columns // 2))
+    blocks = max(1, _REGISTERS_PER_SM // (POOL_THREADS * how.registers(words)))
+    return PoolBackward(how.pool, replace(how.tile, blocks=min(blocks, _MOST_BLOCKS)))
 
 
 def _with_turns(how: PoolBackward, most: int, device: DeviceSpec) -> Tile:
