@@ -465,6 +465,20 @@ def test_gradients_of_maxima_compile_without_spills(width: int, stride: int, kin
 
 
 @compiler
+@pytest.mark.parametrize(
+    ("window", "stride", "kind", "layout"),
+    [(5, 1, "f16", "packed"), (5, 2, "f16", "channels_last"), (4, 1, "f32", "packed"), (3, 1, "f64", "channels_last")],
+)
+def test_rows_of_large_windows_have_their_registers(window: int, stride: int, kind: str, layout: str) -> None:
+    dims, half = (64, 128, 56, 56), (window // 2,) * 2
+    compute = kind if kind == "f64" else "f32"
+    spec = settings(MAX, (window,) * 2, (stride,) * 2, half, padding=LOWEST, compute=compute)
+    x, dx = (tensor(uid, dims, kind, layout) for uid in (1, 2))
+    op = ResampleBackward(spec=spec, x=x, dx=dx, dy=tensor(3, resampled_extents(dims, spec), kind, layout))
+    compiles_cleanly(op, resample_backward.ENGINE, "sm_90a")
+
+
+@compiler
 @pytest.mark.parametrize("layout", ["packed", "channels_last"])
 @pytest.mark.parametrize("kind", ["f16", "f32"])
 def test_windows_over_channels_compile_without_spills(kind: str, layout: str) -> None:
