@@ -32,7 +32,7 @@ _SHORT = 2  # bytes
 _MOST_TURNS, _SOME_TURNS, _FEW_TURNS = 15, 9, 3
 _THREADS_PER_SM = 640  # fewer, and rows are better spread than shared
 _REGISTERS_PER_SM, _MOST_REGISTERS, _OTHER_REGISTERS, _MOST_BLOCKS = 65536, 255, 40, 6
-_BEGINS = 3  # turns that a thread's first rows take
+_BEGINS = 1  # turns that a thread's first rows take
 
 
 @dataclass(frozen=True, slots=True)
