@@ -46,6 +46,7 @@ _LAST_OUT = 0.627  # times these clocks: nothing is left to be multiplied while 
 # Filter gradients, whose operands both come from memory: fitted to 160 pairs of 31 layers.
 _START_ACROSS = 1180.0  # clocks of a launch besides
 _TURN_ACROSS = 1140.0  # clocks of a tile besides, where two blocks may share a multiprocessor
+_THREE_ACROSS = 300.0  # clocks of a tile besides, where three warpgroups multiply
 _PARTIAL_ROW = 5.0  # clocks of a copied row of less than 128 bytes
 # Parts that blocks of a cluster add.
 _MEETING = 1500.0  # clocks until all of them have met, where operands are not all of the time
@@ -341,6 +342,7 @@ class _Taken(NamedTuple):
     columns_held: int
     paced: float  # clocks of a step, where copied pixels come row by row
     is_across: bool
+    last_of_three: float  # clocks of a tile besides
     whole: _Leaving
     part: _Leaving
     apart: float  # of what a tile takes besides its steps
@@ -358,7 +360,10 @@ class _Taken(NamedTuple):
         paced = max(step, rows_held * sizes.row_clocks, sizes.partial_panels(tile) * PANEL * _PARTIAL_ROW)
         turn = 0.0 if tile.blocks > 1 else min(one.tile + one.own for one in leaving) * (1.0 - apart)
         start = _LAST_OUT * least + _START + sizes.is_across * _START_ACROSS
-        return cls(tile, most, rows_held, columns_held, paced, sizes.is_across, *leaving, apart, step, turn, start)
+        three = _THREE_ACROSS if sizes.is_across and tile.consumers == 3 else 0.0
+        return cls(
+            tile, most, rows_held, columns_held, paced, sizes.is_across, three, *leaving, apart, step, turn, start
+        )
 
     def sharing(self, pieces: int, sms: int) -> int:
         """Blocks on a multiprocessor."""
@@ -490,7 +495,7 @@ def _seconds(one: _Taken, work: _Work, division: _Division, machine: Machine, re
     # Where a tile follows, warpgroups hide each other's ends.
     hidden = one.apart * min(1.0, (stages - 1) / depth) * (rounds - 1) / rounds if parts == 1 else 0.0
     # One block's results leave while the other multiplies.
-    ending = (leaving.tile + leaving.own) * (1.0 - hidden)
+    ending = (leaving.tile + leaving.own) * (1.0 - hidden) + one.last_of_three
     if blocks == 1 or not one.is_across:
         own = max(multiplying + ending, blocks * multiplying + leaving.turn)
     else:
