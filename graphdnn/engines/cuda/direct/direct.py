@@ -1,7 +1,8 @@
 """Engine ``cuda_direct``: fprop and dgrad with few channels per group (depthwise, small groups), channels last.
 
 Such convolutions do a few operations for each byte, so the kernel (direct.cu) is built around moving bytes
-once: rows pass through a ring in shared memory, sums stay in registers while the kernel walks down the image.
+once: rows pass through a ring in shared memory, sums stay in registers while the kernel walks down the image. Small
+depthwise filters have short blocks instead (rows.py), large ones tensor cores (walk.py).
 """
 
 from __future__ import annotations

@@ -230,8 +230,8 @@ MEASURED: dict[tuple[str, tuple[int, ...], tuple[int, ...]], tuple[int, int, int
 }
 
 
-# (filter gradient or not, filter, columns) -> v, columns of a thread, lanes at most, steps in the ring, and the share of
-# the model's time that it takes: small images (32, of 240 to 672 channels, fp16), for down to half the columns.
+# (filter gradient or not, filter, columns) -> v, columns of a thread, lanes at most, steps in the ring, and the share
+# of the model's time that it takes: small images (32, of 240 to 672 channels, fp16), for down to half the columns.
 SMALL: dict[tuple[bool, tuple[int, ...], int], tuple[int, int, int, int, float]] = {
     (False, (5, 5), 28): (2, 7, 60, 6, 0.7),
     (False, (5, 5), 14): (2, 4, 42, 6, 0.7),
