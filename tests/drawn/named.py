@@ -104,6 +104,13 @@ NAMED: tuple[Named, ...] = (
     # Patches that all taps share: filters that stay in shared memory, and filters that come by.
     Named("conv x=f16[2,64,12,12]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + relu", "cuda_hopper_halo"),
     Named("dgrad dy=bf16[2,136,12,12]nhwc w=bf16[136,72,3,3]nhwc dx=[2,72,12,12] pad=1", "cuda_hopper_halo"),
+    # Patches of slices: all results of a slice at once, one slice after the other, filter gradients; a first layer's rows.
+    Named("conv x=f16[2,32,5,9,10]nhwc w=f16[32,32,3,3,3]nhwc pad=1 spatial=3 + bias + relu", "cuda_hopper_halo"),
+    Named("conv x=f16[2,64,4,9,10]nhwc w=f16[72,64,3,3,3]nhwc pad=1 spatial=3 + bias + relu", "cuda_hopper_halo"),
+    Named(
+        "wgrad x=f16[2,32,3,8,8]nhwc dy=f16[2,32,3,8,8]nhwc dw=[32,32,3,3,3] pad=1 spatial=3", "cuda_hopper_halo_wgrad"
+    ),
+    Named("conv x=f16[2,1,5,9,16]nhwc w=f16[32,1,3,3,3]nhwc pad=1 spatial=3 + bias + relu", "cuda_direct_stem"),
     Named("conv x=f32[2,64,12,12]nhwc w=f32[64,64,3,3]nhwc pad=1 + bias + relu", "cuda_hopper_halo_tf32"),
     Named("conv x=f32[2,72,9,9]nhwc w=f32[200,72,1,1]nhwc + bias + relu", "cuda_hopper_halo_tf32"),
     Named("dgrad dy=f32[2,72,12,12]nhwc w=f32[72,136,3,3]nhwc dx=[2,136,12,12] pad=1", "cuda_hopper_across"),
