@@ -112,9 +112,9 @@ def no_numbers(rng: Rng, kind: DataType, *size: int) -> Sums:
     n = x.shape[1]
     x[1, 3], x[2, n - 1], x[3, n // 2], x[4, 0], x[4, n - 1] = end, -end, np.nan, end, -end
     w[:, 3] = np.where(np.arange(len(w)) % 3 == 0, 0.0, w[:, 3])  # infinity times zero
-    w[2, 5] = end
+    w[2:3, 5] = end  # where there are so many results
+    w[3:4, n - 2] = np.nan
     x[5, 5] = 0.0
-    w[3, n - 2] = np.nan
     return Sums(x, w)
 
 
@@ -148,20 +148,12 @@ def _has_infinity(kind: DataType) -> bool:
     return kind is not DataType.FP8_E4M3
 
 
-def _longest(n: int, windows: bool, spread: int, stays: bool, taps: int) -> int:
-    if windows:
-        return _WINDOW[0] * _WINDOW[1] * 4
-    if spread:  # its filter stays in shared memory, of which there may be no more than that
-        return n
-    return 1024 if stays else 4608 if taps > 1 else 1 << 20
-
-
 class Sum:
     """A problem of such sums: a convolution of one tap, its filter's gradient or a product of matrices.
 
     ``taps``: of a filter whose other taps are zeros, or of which the one in the middle is looked at. ``windows``: over
     the windows of 4 channels that a first layer has, side by side. ``spread``: an image's gradient, of that stride.
-    ``stays``: on an engine that keeps whole filters in shared memory.
+    ``groups``: of channels, which all have the same numbers. ``results``: of a pixel. ``longest``: what the engine takes.
     """
 
     def __init__(
@@ -176,16 +168,20 @@ class Sum:
         behind: bool = False,
         windows: bool = False,
         spread: int = 0,
-        stays: bool = False,
+        groups: int = 1,
+        results: int = 32,
+        longest: int = 0,
         layout: str = "nhwc",
     ) -> None:
         self.n, self.is_matmul, self.is_wgrad, self.taps = n, is_matmul, is_wgrad, taps
         self._is_fast, self._type, self._is_behind, self._is_windows = fast, kind, behind, windows
         self._spread, self._layout = spread, layout
-        self._stays = stays
-        self.longest = _longest(n, windows, spread, stays, taps)
+        self._groups = groups
+        # The filter of a gradient with strides stays in shared memory.
+        most = _WINDOW[0] * _WINDOW[1] * 4 if windows else n if spread else 4608 if taps > 1 else 1 << 20
+        self.longest = longest or most
         assert n <= self.longest
-        self.pixels, self.results = 64, 32
+        self.pixels, self.results = 64, results
         if is_matmul:
             text = f"matmul a={kind}[1,{self.pixels},{n}] b={kind}[1,{n},{self.results}] compute=f32 out=f32"
         elif is_wgrad:
@@ -203,7 +199,9 @@ class Sum:
             text = f"conv x={kind}[1,4,{8 * r},{8 * s}]nhwc w={kind}[{self.results},4,{r},{s}]nhwc stride={stride} compute=f32 out=f32"
         else:
             filter = f"{self.results},{n},{taps},{taps}"
-            text = f"conv x={kind}[1,{n},8,8]{layout} w={kind}[{filter}]nhwc pad={taps // 2} compute=f32 out=f32"
+            text = (
+                f"conv x={kind}[1,{groups * n},8,8]{layout} w={kind}[{filter}]nhwc pad={taps // 2} compute=f32 out=f32"
+            )
         self.graph = parse(text).build_operation_graph()
         if fast:
             self.graph = _with_fast_sums(self.graph)
@@ -219,8 +217,8 @@ class Sum:
         """As long."""
         kinds = {"is_matmul": self.is_matmul, "is_wgrad": self.is_wgrad, "fast": self._is_fast}
         kinds |= {"behind": self._is_behind, "windows": self._is_windows}
-        kinds |= {"stays": self._stays}
-        return Sum(self._type, n, taps=self.taps, spread=self._spread, layout=self._layout, **kinds)
+        more = {"spread": self._spread, "groups": self._groups, "results": self.results, "layout": self._layout}
+        return Sum(self._type, n, taps=self.taps, longest=self.longest, **kinds, **more)  # type: ignore[arg-type]
 
     def draw(self, how: Callable[..., Sums]) -> Sums:
         """Rounded to the operands' type."""
@@ -248,7 +246,8 @@ class Sum:
             return {dy.uid: sums.x.T.reshape(dy.extents), w.uid: filter}
         filter = np.zeros((*sums.w.shape, self.taps, self.taps))
         filter[:, :, self.taps // 2, self.taps // 2] = sums.w
-        return {first.uid: sums.x.T.reshape(1, self.n, 8, 8), second.uid: filter}
+        x = np.tile(sums.x.T, (self._groups, 1))
+        return {first.uid: x.reshape(1, len(x), 8, 8), second.uid: filter}
 
     def run(self, place: Place, engine: Engine, sums: Sums, knobs: Any = None) -> Array:
         """[pixel, result]."""

@@ -9,7 +9,7 @@ from emulator import MISSING
 
 from graphdnn.engines import ENGINES, Engine
 from graphdnn.engines.cuda import ahead, turned, widened
-from graphdnn.engines.cuda.direct import stem_float
+from graphdnn.engines.cuda.direct import grouped, stem_float
 from graphdnn.engines.cuda.hopper import across as hopper_across
 from graphdnn.engines.cuda.hopper import gemm as hopper_gemm
 from graphdnn.engines.cuda.hopper import halo as hopper_halo
@@ -20,10 +20,12 @@ from graphdnn.engines.cuda.hopper import matmul as hopper_matmul
 from graphdnn.engines.cuda.hopper import planes as hopper_planes
 from graphdnn.engines.cuda.hopper import planes_wgrad as hopper_planes_wgrad
 from graphdnn.engines.cuda.hopper import product as hopper_product
+from graphdnn.engines.cuda.mma import few as mma_few
 from graphdnn.engines.cuda.mma import gemm as mma_gemm
 from graphdnn.engines.cuda.simt import implicit_gemm
 from graphdnn.engines.cuda.winograd import winograd
 from graphdnn.engines.sum_error import SumError
+from graphdnn.enums import KnobType
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 _LENGTH = 320  # several steps of every engine, and several of a sum that begins anew
@@ -42,8 +44,8 @@ CASES: tuple[tuple[Engine, Sum], ...] = (
     (hopper_planes_wgrad.ENGINE_TF32, Sum("f32", _LENGTH, is_wgrad=True)),
     (hopper_halo.ENGINE, Sum("f16", _LENGTH, taps=3)),
     (hopper_halo.ENGINE_TF32, Sum("f32", _LENGTH, taps=3)),
-    (hopper_held.ENGINE, Sum("f16", _LENGTH, stays=True)),
-    (hopper_held.ENGINE, Sum("bf16", _LENGTH, stays=True)),
+    (hopper_held.ENGINE, Sum("f16", _LENGTH, longest=1024)),
+    (hopper_held.ENGINE, Sum("bf16", _LENGTH, longest=1024)),
     (hopper_across.ENGINE, Sum("f32", _LENGTH, spread=1)),
     (hopper_halo_dgrad.ENGINE, Sum("f16", _LENGTH, taps=3, spread=2)),
     (hopper_halo_dgrad.ENGINE_TF32, Sum("f32", _LENGTH // 2, taps=3, spread=2)),
@@ -52,6 +54,8 @@ CASES: tuple[tuple[Engine, Sum], ...] = (
     (hopper_matmul.ENGINE_FP8, Sum("e5m2", _LENGTH, is_matmul=True)),
     (hopper_matmul.ENGINE_FP8_FAST, Sum("e4m3", _LENGTH, is_matmul=True, fast=True)),
     (mma_gemm.ENGINE, Sum("f16", _LENGTH)),
+    (mma_few.ENGINE, Sum("f16", _LENGTH, is_matmul=True, results=1)),
+    (grouped.ENGINE, Sum("f16", 64, taps=3, groups=2, longest=64)),
     (mma_gemm.ENGINE_TF32, Sum("f32", _LENGTH)),
     (widened.ENGINE, Sum("e4m3", _LENGTH)),
     (ahead.ENGINE, Sum("f16", _LENGTH, behind=True)),
@@ -84,9 +88,10 @@ def test_what_is_no_number(engine: Engine, problem: Sum) -> None:
 def test_sums_of_fp8_are_bounded_because_they_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """The emulator's tensor cores keep as few digits as the device's."""
     problem = Sum("e4m3", 4096)
-    assert check_bound(problem, Emulated(), hopper_gemm.ENGINE_FP8, positive) == ""
+    whole = {KnobType.SPLIT_K: 1}
+    assert check_bound(problem, Emulated(), hopper_gemm.ENGINE_FP8, positive, whole) == ""
     monkeypatch.setattr(hopper_product, "_PROMOTED", 0)
-    assert "positive" in check_bound(problem.of(4096), Emulated(), hopper_gemm.ENGINE_FP8, positive)
+    assert "positive" in check_bound(problem.of(4096), Emulated(), hopper_gemm.ENGINE_FP8, positive, whole)
 
 
 def test_every_stated_bound_is_tested() -> None:

@@ -39,8 +39,13 @@ DRAWN_SETTINGS = 10  # of knobs that are not compiled
 
 WITHOUT_KERNELS = {"cuda_view"}  # a view moves nothing
 
-# Kernels by the name before "__" that may have what is said, and why.
-EXCEPTIONS: dict[str, str] = {}
+# Bytes that a kernel may spill, and why.
+SPILLS = {
+    "direct_rows": (
+        8,
+        "one register of 80: six blocks on a multiprocessor take 33.6 us where five, without it, take 34.4",
+    )
+}
 
 TEXTS = (
     # The layers that matter, in the types that matter.
@@ -54,6 +59,8 @@ TEXTS = (
     "conv x=e4m3[8,64,28,28]nhwc w=e4m3[64,64,3,3]nhwc pad=1 out=f16 + bias",
     "conv x=i8[8,64,56,56]nhwc w=i8[64,64,3,3]nhwc pad=1 compute=i32 out=i32",
     "conv x=i8[8,64,56,56]nhwc w=i8[64,64,3,3]nhwc pad=1 compute=i32 out=i8 + relu",
+    "conv x=f16[32,256,28,28]nhwc w=f16[256,8,3,3]nhwc pad=1 + bias + relu",
+    "matmul a=f16[4096,4096] b=f16[4096,1] + bias",
     "conv x=i16[1,1,64,64] w=i16[8,1,16,16] compute=i32 out=i32",
     "conv x=i16[1,1,64,64] w=i16[8,1,16,16] compute=i64 out=i64",
     "conv x=f16[32,3,224,224]nhwc w=f16[64,3,7,7]nhwc pad=3 stride=2",
@@ -142,10 +149,9 @@ def _texts(prepared: Prepared, device: DeviceSpec, settings: int) -> Iterator[tu
 
 def _complaints(name: str, entry: str, used: Resources, tuned: bool) -> list[str]:
     found = [*used.warnings]
-    if not tuned and (used.stack or used.spill_stores or used.spill_loads):
+    spilled, (most, _) = max(used.stack, used.spill_stores, used.spill_loads), SPILLS.get(entry, (0, ""))
+    if not tuned and spilled > most:
         found.append(f"{used.stack} bytes of stack, {used.spill_stores} + {used.spill_loads} bytes of spills")
-    if found and name.split("__", maxsplit=1)[0] in EXCEPTIONS:
-        return []
     return [f"{name}, {entry}: {line}" for line in found]
 
 

@@ -126,6 +126,8 @@ NAMED: tuple[Named, ...] = (
         "dgrad dy=f32[2,64,9,7]nhwc w=f32[64,64,3,3]nhwc dx=[2,64,17,14] pad=1 stride=2", "cuda_hopper_halo_dgrad_tf32"
     ),
     Named("conv x=f16[2,64,12,12]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + relu", "cuda_mma_gemm", {"SPLIT_K": 3}),
+    Named("conv x=f16[2,16,14,14]nhwc w=f16[16,1,3,3]nhwc pad=1 + bias + relu", "cuda_direct"),
+    Named("movement:331:small"),
     Named("conv x=f16[2,48,9,11]nhwc w=f16[48,24,3,3]nhwc pad=1 + bias + relu", "cuda_grouped"),
     Named("dgrad dy=f16[2,64,9,7]nhwc w=f16[64,16,3,3]nhwc dx=[2,64,9,7] pad=1", "cuda_grouped", {"STAGES": 2}),
     Named("matmul a=f16[70,200] b=f16[200,1] + bias", "cuda_matmul_few"),

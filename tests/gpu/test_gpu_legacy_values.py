@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from test_v6_mirrored import MODULES, ON_THE_HOST, handle  # noqa: F401  # the fixture of the tests' modules
+from test_v6_mirrored import MODULES, ON_THE_HOST
 from v6_mirror import CudaMemory, cases_of, mirrored
 
 from graphdnn import v6

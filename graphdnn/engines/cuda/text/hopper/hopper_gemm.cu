@@ -23,19 +23,28 @@ constexpr bool KEEPS_AHEAD = SPARES_REGISTERS && SUMS_HELD + KEPT_AHEAD + 40 <= 
 static_assert(!WGRAD || !(TURNED || ACROSS_FILTER || PERMUTED), "a filter gradient reads no filter");
 static_assert(BM % (64 * CONSUMERS) == 0 && BN % 32 == 0 && (!ACROSS_B || BN % PANEL == 0), "whole panels");
 
-// Numbers of a block's tiles: the first one, the end, and how far apart they are. Of a strided dgrad, tiles that no tap reaches are
-// ends alone, and blocks behind the `busy_blocks` first ones have nothing else.
-struct Share { int first, last, pace; };
+// Numbers of a block's tiles: the first one, the end, and how far apart they are.
+struct Share {
+    int begin, end, step;
+    __device__ __forceinline__ int first() const { return begin; }
+    __device__ __forceinline__ int last() const { return end; }
+    __device__ __forceinline__ int pace() const { return step; }
+};
+struct EqualShare {  // of all tiles; what the launch knows takes no register
+    int pieces;
+    __device__ __forceinline__ int first() const { return (int)blockIdx.x; }
+    __device__ __forceinline__ int last() const { return pieces; }
+    __device__ __forceinline__ int pace() const { return (int)gridDim.x; }
+};
 
+// Of a strided dgrad, tiles that no tap reaches are ends alone, and blocks behind the `busy_blocks` first ones have nothing else.
 template <class Fields>
 __device__ __forceinline__ auto share_of(const Fields& p, int pieces, int) -> decltype((int)p.busy_blocks, Share{}) {
     const int busy = (int)p.busy_blocks, reached = (int)p.reached, block = (int)blockIdx.x;
     if (block < busy) return {block, reached, busy};
     return {reached + block - busy, pieces, (int)gridDim.x - busy};
 }
-template <class Fields> __device__ __forceinline__ Share share_of(const Fields&, int pieces, long) {
-    return {(int)blockIdx.x, pieces, (int)gridDim.x};
-}
+template <class Fields> __device__ __forceinline__ EqualShare share_of(const Fields&, int pieces, long) { return {pieces}; }
 
 extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -54,7 +63,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) hopper
     if (p.leaves_room) let_next_start();  // on multiprocessors without a block
     const int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 % 4, 0);
-    const Share share = share_of(p, (int)p.tiles * (SPLIT ? (int)p.parts : 1), 0);
+    const auto share = share_of(p, (int)p.tiles * (SPLIT ? (int)p.parts : 1), 0);
     Turn<STAGES> turn;
     if (warpgroup == 0) {
         give_registers<COPYING_REGISTERS>();
@@ -70,7 +79,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) hopper
                 b = ring_b + turn.stage * B_BYTES;
                 turn.advance();
             };
-            for (int number = share.first; number < share.last; number += share.pace) {
+            for (int number = share.first(); number < share.last(); number += share.pace()) {
                 const Work w = work_of(p, piece_at(p, number));
                 fill(p, w, slot);
                 copy_residual(p, w, slot);
@@ -91,7 +100,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) hopper
         Accumulator (&result)[MI][SUMS] = PROMOTED > 0 ? promoted : sum;
         clear(sum);
         bool is_real = !REHEARSES;
-        for (int number = share.first; number < share.last;) {
+        for (int number = share.first(); number < share.last();) {
             Work w = work_of(p, piece_at(p, number));
             if (!is_real) w.last = w.first;
             // A tile's first products begin its sums. A residue that no tap reaches has none, nor has a part beyond the depth.
@@ -148,7 +157,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) hopper
                     for (int block = 0; block < BN / 32; ++block) keep_piece(p, piece_of(p, w, rows[0], block, 0), held[block]);
             }
             await_products<0>();
-            if (is_real && number + share.pace >= share.last) let_next_start();
+            if (is_real && number + share.pace() >= share.last()) let_next_start();
             #pragma unroll
             for (int j = 0; j < MI; ++j) pin(sum[j]);
             if (previous >= 0 && speaks) arrive(empty + 8 * previous);
@@ -179,7 +188,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) hopper
                 if (PAIRED && is_real) free_residual(empty, after);
                 if (is_real) turn = after;
             }
-            if (is_real) number += share.pace;
+            if (is_real) number += share.pace();
             is_real = true;
         }
     }

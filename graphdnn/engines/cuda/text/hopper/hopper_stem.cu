@@ -105,8 +105,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
         publish_barriers();
     }
     if constexpr (BULK) {
-        if (warp == 0)
+        if (warp == 0) {
+            __syncwarp();  // the barriers are there
             while (filled.parity == 0 && coming.tile < tiles) bring(p);
+        }
     } else {
         clear_margins(p, rows);
     }
