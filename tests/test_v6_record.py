@@ -14,6 +14,7 @@ from v6_values import close, drawn
 from graphdnn import v6
 
 X, W, Y, B, P = (2, 3, 8, 8), (6, 3, 3, 3), (2, 6, 6, 6), (1, 6, 1, 1), (2, 6, 3, 3)
+E = (1, 6, 6, 6)  # of statistics for each activation
 RELU = activation(v6.CUDNN_ACTIVATION_RELU)
 INT8, INT32 = v6.CUDNN_DATA_INT8, v6.CUDNN_DATA_INT32
 Arrays = dict[str, np.ndarray]
@@ -63,11 +64,34 @@ def averaged(handle: Any, a: Arrays) -> None:
     v6.cudnnScaleTensor(handle, tensor(P), a["p"], 0.25)
 
 
-PROGRAMS: list[Callable[..., None]] = [layer, pooled, trained, normalised, averaged]
+def batch_normalised(handle: Any, a: Arrays) -> None:
+    """In training, behind a layer, with running averages and saved statistics; the gradient from them, and without them."""
+    layer(handle, a)
+    y, b = tensor(Y), tensor(B)
+    v6.cudnnBatchNormalizationForwardTraining(handle, v6.CUDNN_BATCHNORM_SPATIAL, 1.0, 0.0, y, a["y"], y, a["z"], b, a["b"],
+                                              a["db"], 0.1, a["rm"], a["rv"], 1e-3, a["sm"], a["sv"])  # fmt: skip
+    for mean, inverse in ((a["sm"], a["sv"]), (None, None)):
+        v6.cudnnBatchNormalizationBackward(handle, v6.CUDNN_BATCHNORM_SPATIAL, 1.0, 0.0, 1.0, 0.5, y, a["y"], y, a["z"], y,
+                                           a["dy"], b, a["b"], a["ds"], a["db"], 1e-3, mean, inverse)  # fmt: skip
+
+
+def normalised_each(handle: Any, a: Arrays) -> None:
+    """Each activation by itself: training without what may be saved, and its gradient."""
+    each, y = tensor(E), tensor(Y)
+    v6.cudnnBatchNormalizationForwardTraining(handle, v6.CUDNN_BATCHNORM_PER_ACTIVATION, 1.0, 0.0, y, a["y"], y, a["z"], each,
+                                              a["es"], a["eb"], 1.0, None, None, 1e-3, None, None)  # fmt: skip
+    v6.cudnnBatchNormalizationBackward(handle, v6.CUDNN_BATCHNORM_PER_ACTIVATION, 1.0, 0.0, 1.0, 0.0, y, a["y"], y, a["z"], y,
+                                       a["dy"], each, a["es"], a["ed"], a["eb"], 1e-3, None, None)  # fmt: skip
+
+
+PROGRAMS: list[Callable[..., None]] = [
+    layer, pooled, trained, normalised, averaged, batch_normalised, normalised_each,
+]  # fmt: skip
 
 
 def data() -> Arrays:
     shapes = {"x": X, "w": W, "y": Y, "b": B, "p": P, "dy": Y, "db": B, "dx": X, "dw": W, "z": Y}
+    shapes |= {"rm": B, "rv": B, "sm": B, "sv": B, "ds": B, "es": E, "eb": E, "ed": E}
     return {name: drawn(shape) for name, shape in shapes.items()}
 
 

@@ -121,13 +121,14 @@ class Normalizations(Operations):
         return self._add(NormForward, node, tuple(outputs), name, compute)
 
     def batchnorm_backward(
-        self, grad: Tensor, input: Tensor, scale: Tensor, mean: Tensor, inv_variance: Tensor,
-        peer_stats: Sequence[Tensor] = (), compute_data_type: Any = None, name: str = "",
+        self, grad: Tensor, input: Tensor, scale: Tensor, mean: Tensor | None = None,
+        inv_variance: Tensor | None = None, peer_stats: Sequence[Tensor] = (), compute_data_type: Any = None,
+        name: str = "", epsilon: Tensor | None = None,
     ) -> list[Tensor]:  # fmt: skip
-        """[dx, dscale, dbias]."""
+        """[dx, dscale, dbias], with the statistics of the forward pass; computed again if epsilon is given instead."""
         refuse_given(peer_stats, self._here, "peer_stats", _PEERS)
         return self._norm_backward(
-            NormMode.BATCH_NORM, grad, input, scale, mean, inv_variance, True, compute_data_type, name
+            NormMode.BATCH_NORM, grad, input, scale, mean, inv_variance, True, compute_data_type, name, epsilon
         )
 
     def layernorm_backward(
@@ -171,11 +172,12 @@ class Normalizations(Operations):
 
     def _norm_backward(
         self, mode: NormMode, dy: Tensor, x: Tensor, scale: Tensor, mean: Tensor | None, inv: Tensor | None,
-        dbias: bool, kind: Any, name: str,
+        dbias: bool, kind: Any, name: str, epsilon: Tensor | None = None,
     ) -> list[Tensor]:  # fmt: skip
         compute = self._compute_type((x,), kind, exact=False)
         fields = {"x": x, "dy": dy, "scale": scale, "mode": mode, "math_type": compute}
-        fields |= {port: t for port, t in (("mean", mean), ("inv_variance", inv)) if t is not None}
+        given = (("mean", mean), ("inv_variance", inv), ("epsilon", epsilon))
+        fields |= {port: t for port, t in given if t is not None}
         outputs = ("dx", "dscale", "dbias") if dbias else ("dx", "dscale")
         return self._add(NormBackward, fields, outputs, name, compute)
 

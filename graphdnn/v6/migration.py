@@ -11,10 +11,12 @@ from typing import Any
 
 from graphdnn.builder.inference import OPEN_EXTENTS
 from graphdnn.builder.methods import POINTWISE_METHODS, Method
-from graphdnn.enums import ConvolutionMode, DataType, PointwiseMode
+from graphdnn.enums import ConvolutionMode, DataType, NormMode, NormPhase, PointwiseMode
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import (
     ConvolutionOperation,
+    NormBackward,
+    NormForward,
     Operation,
     PointwiseOperation,
     PointwiseSpec,
@@ -23,6 +25,7 @@ from graphdnn.operations import (
     ResampleForward,
     Reshape,
     Rng,
+    Transpose,
 )
 from graphdnn.pointwise import POINTWISE
 from graphdnn.tensors import TensorSpec, packed_strides
@@ -216,6 +219,31 @@ def _reshape(writer: _Writer, op: Operation) -> Iterator[str]:
     yield _call(writer.name(op.y), "reshape", [writer.name(op.x)], reshape_mode=op.mode)
 
 
+def _transpose(writer: _Writer, op: Operation) -> Iterator[str]:
+    assert isinstance(op, Transpose)
+    yield _call(writer.name(op.y), "transpose", [writer.name(op.x)], permutation=op.permutation)
+
+
+def _norm(writer: _Writer, op: Operation) -> Iterator[str]:
+    """Of the builder's methods, those of batch normalization: no legacy call is another norm."""
+    assert isinstance(op, (NormForward, NormBackward))
+    if op.mode is not NormMode.BATCH_NORM:
+        raise CudnnError(NO_SCRIPT.reject("migration", "operation", f"{op.tag} {op.mode.name}"))
+    results: tuple[str, ...]
+    if isinstance(op, NormBackward):
+        method, results = "batchnorm_backward", ("dx", "dscale", "dbias")
+        ports = {"dy": "grad", "x": "input"}
+    elif op.phase is NormPhase.INFERENCE:
+        method, results, ports = "batchnorm_inference", ("y",), {"x": "input"}
+    else:
+        method, results = "batchnorm", ("y", "mean", "inv_variance", "output_running_mean", "output_running_var")
+        ports = {"x": "input", "input_running_mean": "in_running_mean", "input_running_var": "in_running_var"}
+    outputs, inputs = op.outputs(), op.inputs()
+    targets = ", ".join(writer.name(outputs[port]) if port in outputs else "_" for port in results)
+    operands = [f"{ports.get(port, port)}={writer.name(tensor)}" for port, tensor in inputs.items()]
+    yield _call(targets, method, operands, compute_data_type=op.math_type)
+
+
 def _rng(writer: _Writer, op: Operation) -> Iterator[str]:
     assert isinstance(op, Rng)
     seed = op.seed if isinstance(op.seed, int) else writer.name(op.seed)
@@ -232,4 +260,7 @@ _WRITERS: dict[type[Operation], Callable[[_Writer, Operation], Iterator[str]]] =
     ResampleBackward: _resample,
     Reshape: _reshape,
     Rng: _rng,
+    Transpose: _transpose,
+    NormForward: _norm,
+    NormBackward: _norm,
 }
