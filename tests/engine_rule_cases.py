@@ -20,6 +20,13 @@ from graphdnn.problem import parse
 LONG = (2**31 + 1, 1)
 
 
+def _behind_a_chain(channels: int = 4) -> tuple[Operation, ...]:
+    """A convolution of what a pointwise operation computes. ``channels``: of a filter."""
+    between = tensor(13, IMAGE, is_virtual=True)
+    first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
+    return first, operation("conv_fprop", x=between, w=tensor(2, (4, channels, 1, 1)), y=tensor(3, IMAGE))
+
+
 def without(library: str, engine: str) -> Case:
     """Asked for a convolution or a matrix product where a library of CUDA's is not installed."""
 
@@ -127,10 +134,7 @@ def turned_cases() -> Iterator[tuple[str, Case]]:
         text = conv.format(kind, layout, kind) + exit
         return declined(engine, parse(text).build_operation_graph().operations, H200)
 
-    between = tensor(13, IMAGE, is_virtual=True)
-    first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
-    second = operation("conv_fprop", x=between, w=tensor(2, (4, 4, 1, 1)), y=tensor(3, IMAGE))
-    yield "prologue", declined(engine, (first, second), H200)
+    yield "prologue", declined(engine, _behind_a_chain(), H200)
     yield "exit", asked("f16", "", " -> reduce add [1,4,1,1]")
     yield "layout", asked("f16", "nhwc")
     yield "rest", asked("f64", "")
@@ -173,10 +177,7 @@ def joined_cases() -> Iterator[tuple[str, Case]]:
     def asked(text: str) -> Case:
         return declined(engine, parse(text).build_operation_graph().operations, H200)
 
-    between = tensor(13, IMAGE, is_virtual=True)
-    first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
-    second = operation("conv_fprop", x=between, w=tensor(2, (4, 2, 1, 1)), y=tensor(3, IMAGE))
-    yield "prologue", declined(engine, (first, second), H200)
+    yield "prologue", declined(engine, _behind_a_chain(2), H200)
     yield "groups", asked("conv x=f16[1,16,8,8]nhwc w=f16[16,16,3,3]")
     yield "channels", asked("conv x=f16[1,1024,8,8]nhwc w=f16[1024,512,3,3]")
     yield "operands", asked("wgrad x=f16[1,16,8,8]nhwc dy=f16[1,16,6,6]nhwc dw=[16,8,3,3] + relu")
@@ -191,10 +192,7 @@ def paired_cases() -> Iterator[tuple[str, Case]]:
     def asked(text: str) -> Case:
         return declined(engine, parse(text).build_operation_graph().operations, H200)
 
-    between = tensor(13, IMAGE, is_virtual=True)
-    first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
-    second = operation("conv_fprop", x=between, w=tensor(2, (4, 4, 1, 1)), y=tensor(3, IMAGE))
-    yield "prologue", declined(engine, (first, second), H200)
+    yield "prologue", declined(engine, _behind_a_chain(), H200)
     yield "direction", asked("dgrad dy=f16[1,16,4,4]nhwc w=f16[16,16,3,3]nhwc dx=[1,16,8,8] pad=1 stride=2")
     yield "stride", asked("conv x=f16[1,16,8,8]nhwc w=f16[16,16,3,3]nhwc pad=1")
     yield "channels", asked("conv x=f16[1,64,8,8]nhwc w=f16[16,64,3,3]nhwc pad=1 stride=2")

@@ -272,11 +272,13 @@ def test_a_graph_without_a_builder_method_has_no_script(handle: Any) -> None:
     from extension_cases import extension
 
     from graphdnn.graph import OperationGraph
+    from graphdnn.problem import parse
     from graphdnn.v6.migration import script
 
-    with pytest.raises(v6.CudnnError) as error:
-        script([OperationGraph.of([extension("patches")])])
-    assert error.value.rejections[0].rule == "v6.migration.operation"
+    for graph in (OperationGraph.of([extension("patches")]), parse("norm layer x=f32[2,8]").build_operation_graph()):
+        with pytest.raises(v6.CudnnError) as error:
+            script([graph])
+        assert error.value.rejections[0].rule == "v6.migration.operation"
 
 
 FOLDS = [(1, 2, 3, 4), (1, 4, 3, 2), (2, 3, 2, 2), (1, 1, 6, 4)]

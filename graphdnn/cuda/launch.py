@@ -37,15 +37,10 @@ _PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 
 
 @cache
-def _attributes(is_cooperative: bool, starts_early: bool) -> tuple[int, int]:
-    """Address of these attributes, which launches share and nobody writes to, and how many there are."""
+def _attributes(is_cooperative: bool, starts_early: bool) -> tuple[Any, int]:
+    """These attributes, which launches share and nobody writes to, and how many there are."""
     asked = [id for id, is_asked in ((_COOPERATIVE, is_cooperative), (_PROGRAMMATIC, starts_early)) if is_asked]
-    made = (_Attribute * 2)(*(_Attribute(id, 0, (1,)) for id in asked))
-    _kept.append(made)
-    return ctypes.addressof(made) if asked else 0, len(asked)
-
-
-_kept: list[Any] = []  # of which only addresses were taken
+    return (_Attribute * 2)(*(_Attribute(id, 0, (1,)) for id in asked)), len(asked)
 
 
 def aligned_buffer(size: int) -> memoryview:
@@ -84,7 +79,7 @@ class PreparedLaunch:
         self.plan = plan
         # ctypes objects made once are passed faster than integers, and written fastest through a memoryview.
         attributes, count = _attributes(is_cooperative, starts_early)
-        config = _Config(*grid, *block, shared, 0, attributes, count)
+        config = _Config(*grid, *block, shared, 0, ctypes.addressof(attributes) if count else 0, count)
         struct = ctypes.c_ubyte.from_buffer(params)
         stream = (ctypes.c_uint64 * 1).from_buffer(config, _Config.stream.offset)
         self._call: Any = launch_function()
@@ -92,7 +87,7 @@ class PreparedLaunch:
         self._function = ctypes.c_void_p(function)
         self._pointers = (ctypes.c_void_p * 1)(ctypes.addressof(struct))
         self._stream = memoryview(stream).cast("B").cast("Q")
-        self._alive = struct  # only its address was taken
+        self._alive = struct, attributes  # only their addresses were taken
 
     def launch(self, stream: int) -> None:
         """Put the kernel into the stream. Raises ``CudaError``, also for what an earlier launch did wrong."""

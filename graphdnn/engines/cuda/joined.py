@@ -15,7 +15,13 @@ from math import prod
 from graphdnn.checks import AtLeast, AtMost, Equals
 from graphdnn.convolution import ConvProblem
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.generator.convolution_needs import INT_MAX, convolution_of, is_convolution, problem_of
+from graphdnn.engines.cuda.generator.convolution_needs import (
+    INT_MAX,
+    convolution_of,
+    is_convolution,
+    problem_of,
+    prologue_need,
+)
 from graphdnn.engines.cuda.generator.convolution_roles import padded
 from graphdnn.engines.cuda.generator.cost import also, least_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
@@ -30,7 +36,7 @@ from graphdnn.engines.cuda.hopper import halo_dgrad as hopper_halo_dgrad
 from graphdnn.engines.cuda.hopper import halo_wgrad as hopper_halo_wgrad
 from graphdnn.engines.cuda.library.operands import in_memory
 from graphdnn.engines.cuda.rest import Rest
-from graphdnn.engines.engine import Cost, Engine, Knobs, Task, kind_need, need, needs_rule
+from graphdnn.engines.engine import Cost, Engine, Knobs, Task, need, needs_rule
 from graphdnn.engines.once import once
 from graphdnn.enums import LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
@@ -173,15 +179,7 @@ ENGINE = cuda_engine(
     summary="groups of few channels on tensor cores: several groups as one, with zeros in filters, which spread NaN",
     needs=(
         needs_rule("cuda_joined.operation", "conv"),
-        kind_need(
-            "cuda_joined.prologue",
-            "prologue",
-            lambda task: len(task.op.prologue),
-            Equals(0),
-            reason="operands go to shared memory as they are, without passing through registers",
-            fix="let the pointwise operations before the convolution write their result",
-            when=is_convolution,
-        ),
+        prologue_need("cuda_joined", is_convolution),
         need(
             "cuda_joined.groups",
             "groups",

@@ -151,13 +151,12 @@ def _pairing(steps: Steps, p: ConvProblem, w: TensorSpec, filters: TensorSpec) -
     if p.flip:  # taps are read in reverse
         first = sum((size - 1) * pace for size, pace in zip(sizes, paces, strict=True))
         paces = tuple(-pace for pace in paces)
-    for name, value in {
+    parameters.table({
         "count": filters.elements, "channels": p.c, "pairs": window.taps, "lead": window.lead,
         "taps": sizes[2], "size_1": sizes[1], "upper": prod(sizes[:2]), "first": first,
         "stride_k": stride_k, "stride_c": stride_c,
         "stride_0": paces[0], "stride_1": paces[1], "stride_2": paces[2],
-    }.items():  # fmt: skip
-        parameters.integer(name, value)
+    })  # fmt: skip
     text = kernel_text(
         "pair_filters",
         ["next_launch.cuh", "pair_filters.cu"],

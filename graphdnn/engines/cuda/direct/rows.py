@@ -171,13 +171,12 @@ def generate(op: FusedOp, sides: Sides, steps: Steps, tile: Rows) -> DeviceKerne
         if name != "c":
             parameters.integer(f"gathered_{name}", value)
     sign = 1 if dgrad else -1
-    for name, value in {
+    parameters.table({
         "in_h": image_in[0], "in_w": image_in[1], "out_h": image_out[0], "out_w": image_out[1],
         "in_row": sign * p.pre_padding[0], "in_column": sign * p.pre_padding[1], "images": p.n,
         "lanes": lanes, "lanes_magic": magic(lanes), "tiles": tiles, "tiles_magic": magic(tiles),
         "row_blocks": row_blocks, "row_blocks_magic": magic(row_blocks),
-    }.items():  # fmt: skip
-        parameters.integer(name, value)
+    })  # fmt: skip
 
     safe = _safe(sides, tile)
     how = f"r{p.filter[0]}s{p.filter[1]}v{tile.v}w{tile.tw}h{tile.rows}"

@@ -222,13 +222,11 @@ def turned_bits(x: TensorSpec, y: TensorSpec, block: Block, tag: str, device: De
     squares = squares_a * squares_b * prod(axis.size for axis in outer)
     parameters = Parameters()
     add_tensors(parameters, x, y)
-    fields = {
+    parameters.table({
         "x_start": block.x_start, "y_start": block.y_start, "x_bytes": x.bytes, "a_size": a.size, "b_size": b.size,
         "x_stride_b": b.x, "y_stride_a": a.y, "squares": squares, "squares_a": squares_a, "squares_b": squares_b,
         "magic_a": magic(squares_a), "magic_b": magic(squares_b),
-    }  # fmt: skip
-    for name, value in fields.items():
-        parameters.integer(name, value)
+    })  # fmt: skip
     _add_axes(parameters, outer)
     text = kernel_text(
         f"movement__bits_r{len(outer)}__{tag}",

@@ -33,9 +33,9 @@ _VECTOR = 8  # elements that a thread loads at once
 _TENSOR_LINES, _COLUMNS = 16, 8  # of a product
 _REGISTERS, _OTHERS = 65536, 56  # of a multiprocessor, and of a thread beside operands and sums
 
-LINES = Knob(KnobType.TILE_M, 0, 2, 1, 0, "times 16 lines of the large operand in a block; 0: chosen by the shape")
-THREADS = Knob(KnobType.BLOCK_SIZE, 0, 512, 128, 0, "threads of a block; 0: chosen by the shape")
-TIMES = Knob(KnobType.LOAD_SIZE, 0, 4, 1, 0, "times 64 steps of k that a warp asks for at once; 0: chosen by the shape")
+LINES = Knob(KnobType.TILE_M, 1, 2, 1, 1, "times 16 lines of the large operand in a block")
+THREADS = Knob(KnobType.BLOCK_SIZE, 128, 512, 128, 256, "threads of a block")
+TIMES = Knob(KnobType.LOAD_SIZE, 1, 4, 1, 2, "times 64 steps of k that a warp asks for at once")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class _Block:
 
 def _block(sides: _Sides, knobs: Knobs) -> _Block:
     columns = -(-sides.lines[0] // _COLUMNS)
-    return _Block(knobs[LINES.type] or 1, knobs[THREADS.type] or 256, knobs[TIMES.type] or 2, columns)
+    return _Block(knobs[LINES.type], knobs[THREADS.type], knobs[TIMES.type], columns)
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
