@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from statistics import geometric_mean
 from textwrap import dedent
 from typing import Any
 
-RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
+from gpu.goals import HEADING, RESULTS, lines, read
+
 _OF_LAYERS = ("dense", "residual", "dgrad", "wgrad", "nchw", "bytes")  # one table in the README
 ORDER = (*_OF_LAYERS, "fp32", "integers", "depthwise", "models", "memory", "rnn", "host")
 _LONG = ("models",)  # not in the README, but for their mean
@@ -20,6 +20,8 @@ Table = Callable[[Iterable[str], Iterable[Iterable[object]]], str]
 def page(note: str, table: Table) -> str:
     parts = ["# Figures on a GPU", note, _introduction()]
     found = [data for data in map(_data, ORDER) if data]
+    if found:
+        parts += ["## Goals", _about_goals(), table(HEADING, lines(read()))]
     for data in found:
         parts += _group(data, table)
     if not found:
@@ -100,6 +102,15 @@ def _introduction() -> str:
         over ours, above 1 where graphdnn is faster. *Of the copy*: ours over a device copy of the bytes that have to
         move. A row without a figure says why. The files have the extremes, what was fused, every peer, and the method:
         [benchmarks/results](../benchmarks/results)."""
+    )
+
+
+def _about_goals() -> str:
+    return dedent(
+        """\
+        What is aimed at on an H200 (`benchmarks/gpu/goals.py`; `python benchmarks/gpu.py --goals` prints it from the
+        same files). *The peer* is the fastest one, whichever plan that is; cuDNN's first choice is what its heuristics
+        answer first. *Times our fp16*: the same layer in fp16 over this row."""
     )
 
 

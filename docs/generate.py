@@ -29,7 +29,7 @@ from graphdnn.v6 import coverage
 from graphdnn.v6.registry import Coverage
 
 FOLDER = Path(__file__).resolve().parent
-sys.path.insert(0, str(FOLDER))
+sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "benchmarks")]
 
 import builder  # noqa: E402
 import figures  # noqa: E402

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu import cudnn_graph
+from gpu.layers import Layer
 
 from graphdnn import backend
 
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
-
-from gpu import cudnn_graph  # noqa: E402
-from gpu.layers import Layer  # noqa: E402
-
 LAYER = Layer("small", 2, 16, 7, 6, 24, 3, 3, 2, 1)
 
 

@@ -11,19 +11,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpu import isolation, report, table
+from gpu import goals, isolation, report, table
 from gpu.device import CudaDevice, Device
+from gpu.goals import RESULTS
 from gpu.groups import GROUPS, SUITES, chosen
 from gpu.options import QUICK_REPEATS, REPEATS, Options
 from gpu.problem import Case, Group
 from gpu.result import Result
 
-RESULTS = Path(__file__).resolve().parents[1] / "results"
 SCRIPT = Path(__file__).resolve().parents[1] / "gpu.py"
 
 
 def main(arguments: Sequence[str] | None = None, make_device: Callable[[], Device] = CudaDevice) -> int:
     given = _parser().parse_args(arguments)
+    if given.goals:
+        print(goals.text(goals.read(given.json or RESULTS)))
+        return 0
     unknown = [name for name in given.groups if name not in GROUPS]
     if unknown:
         print(f"no such group: {', '.join(unknown)}; there are {', '.join(GROUPS)}", file=sys.stderr)
@@ -65,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--isolate", action="store_true", help="measure in a child process, with a limit on each case")
     parser.add_argument("--case-limit", type=float, default=60.0, metavar="SECONDS", help="of a case in a child")
     parser.add_argument("--json", type=Path, metavar="DIR", help="where gpu_GROUP.json goes; benchmarks/results")
+    parser.add_argument("--goals", action="store_true", help="no run: what is aimed at beside what files say")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--cases", default="", help=argparse.SUPPRESS)
     return parser
