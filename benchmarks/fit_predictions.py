@@ -1,0 +1,164 @@
+"""Fit the constants of the engines' models to the table of measured candidates, tests/data/measured_h200.txt.
+
+    python benchmarks/fit_predictions.py [MODEL ...] [--rows TEXT] [--passes N]
+
+Prints, for each model, how far predictions are from what was measured, what the choice of a tile costs, and the
+constants that do better, one changed after the other. Nothing is written: a constant is changed where the change has a
+reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import exp, log, sqrt
+from pathlib import Path
+from types import ModuleType
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # graphdnn from this checkout
+
+from gpu.measured import Row, rows
+
+from graphdnn.engines.cuda.direct import grouped_tiles
+from graphdnn.engines.cuda.hopper import across_tiles, halo_dgrad_tiles, halo_tiles, halo_wgrad_tiles, held_tiles, tiles
+from graphdnn.engines.cuda.mma import few
+
+_STEPS = (0.2, 0.08, 0.03)  # of a constant, up and down
+_REGRET = 4.0  # how much a choice that is 1 % slower counts beside a prediction that is 1 % away
+
+
+@dataclass(frozen=True)
+class Model:
+    """A module's constants, by their names, and the engines whose predictions they make."""
+
+    module: ModuleType
+    engines: tuple[str, ...]
+    constants: tuple[str, ...]
+
+    def forget(self) -> None:
+        """What was worked out with other constants."""
+        for value in vars(self.module).values():
+            if hasattr(value, "cache_clear"):
+                value.cache_clear()
+        for tile in getattr(self.module, "TILES", ()):
+            for name, value in vars(type(tile)).items():
+                if isinstance(value, cached_property):
+                    vars(tile).pop(name, None)
+
+
+MODELS = {
+    "gemm": Model(
+        tiles,
+        ("cuda_hopper_gemm", "cuda_hopper_gemm_tf32", "cuda_hopper_matmul"),
+        (
+            *("_PRODUCT", "_SHARED", "_COPIED", "_STEP", "_TILE", "_APART", "_TURN", "_LEAVING", "_SUM_OUT"),
+            *("_BYTE_OUT", "_TURNED_BYTE", "_LAST_OUT", "_START", "_START_ACROSS", "_TURN_ACROSS", "_THREE_ACROSS"),
+            *("_MEETING", "_SENT", "_SUM", "_SUM_PACE", "_STREAM", "_UNDER_WAY"),
+        ),
+    ),
+    "halo": Model(
+        halo_tiles,
+        ("cuda_hopper_halo", "cuda_hopper_halo_tf32"),
+        ("_PRODUCT", "_READ", "_COPIED", "_BESIDE", "_STEP", "_PATCH", "_OF_SLICES", "_OWN_WAY", "_LEAVING", "_START"),
+    ),
+    "held": Model(
+        held_tiles,
+        ("cuda_hopper_held",),
+        ("_PRODUCT", "_READ", "_COPIED", "_PIXELS", "_PARTIAL", "_DRY", "_STEP", "_BYTE_OUT", "_MEMORY", "_FILTERS"),
+    ),
+    "across": Model(
+        across_tiles,
+        ("cuda_hopper_across",),
+        ("_PRODUCT", "_BESIDE", "_STEP", "_TILE", "_BYTE_OUT", "_LEAVING", "_START"),
+    ),
+    "halo_dgrad": Model(
+        halo_dgrad_tiles, ("cuda_hopper_halo_dgrad", "cuda_hopper_halo_dgrad_tf32"), ("_READ", "_LEAVING", "_START")
+    ),
+    "halo_wgrad": Model(
+        halo_wgrad_tiles,
+        ("cuda_hopper_halo_wgrad",),
+        ("_PRODUCTS", "_READ", "_COPIED", "_PATCH", "_LEAVING", "_TILE", "_START", "_SUM", "_SUM_PACE"),
+    ),
+    "grouped": Model(
+        grouped_tiles,
+        ("cuda_grouped",),
+        ("_LOAD", "_PRODUCT", "_LEAVE", "_LINE", "_CHUNK", "_JOB", "_EACH", "_COPY_LINE", "_ALONE", "_STRIDED"),
+    ),
+    "few": Model(few, ("cuda_matmul_few",), ("_START", "_SECOND")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """``away``: of predictions, in the quadratic mean; ``regret``: of choices, in the geometric mean."""
+
+    pairs: int
+    away: float
+    regret: float
+    worst: float
+
+    @classmethod
+    def of(cls, model: Model, table: Sequence[Row]) -> Quality:
+        model.forget()
+        away, regret = [], []
+        for row in table:
+            predicted = [one.predicted_us(row.task) for one in row.candidates]
+            pairs = zip(predicted, row.candidates, strict=True)
+            away += [log(us / one.us) for us, one in pairs if one.engine.name in model.engines]
+            regret.append(row.candidates[predicted.index(min(predicted))].us / row.best.us)
+        mean = exp(sum(map(log, regret)) / len(regret))
+        return cls(len(away), sqrt(sum(d * d for d in away) / len(away)), mean - 1.0, max(regret) - 1.0)
+
+    @property
+    def loss(self) -> float:
+        return self.away + _REGRET * self.regret
+
+    def __str__(self) -> str:
+        choices = f"choices {self.regret:.2%} slower than the best, {self.worst:.0%} at worst"
+        return f"{self.pairs} pairs, {self.away:.1%} away; {choices}"
+
+
+def fit(model: Model, table: Sequence[Row], passes: int) -> Quality:
+    """Leaves the constants as they are best."""
+    best = Quality.of(model, table)
+    for step in _STEPS[:passes]:
+        for name in model.constants:
+            for factor in (1 + step, 1 - step):
+                before = getattr(model.module, name)
+                setattr(model.module, name, before * factor)
+                found = Quality.of(model, table)
+                if found.loss < best.loss:
+                    best = found
+                    break
+                setattr(model.module, name, before)
+    model.forget()
+    return best
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(MODELS))
+    parser.add_argument("--rows", default="", metavar="TEXT", help="only problems that contain it")
+    parser.add_argument("--passes", type=int, default=len(_STEPS), metavar="N", help="0: only what is there")
+    given = parser.parse_args(arguments)
+    table = [row for row in rows() if given.rows in row.problem and row.candidates]
+    for name in given.models or MODELS:
+        model = MODELS[name]
+        own = [row for row in table if any(one.engine.name in model.engines for one in row.candidates)]
+        if not own:
+            continue
+        before = {constant: getattr(model.module, constant) for constant in model.constants}
+        print(f"{name}: {Quality.of(model, own)}", flush=True)
+        if given.passes:
+            print(f"  fitted: {fit(model, own, given.passes)}")
+        for constant, value in before.items():
+            now = getattr(model.module, constant)
+            if now != value:
+                print(f"  {constant} {value:g} -> {now:.4g}")
+
+
+if __name__ == "__main__":
+    main()
