@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import pytest
@@ -12,8 +13,12 @@ from graphdnn.device import device_spec
 from graphdnn.engines import Engine, Task, engines_of
 from graphdnn.engines.engine import Scope, scope_of
 from graphdnn.fusion import FusedGraph, fuse
+from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import ASKED_FOR, Choice, Ranking
+from graphdnn.heuristics.asked import asked_of
+from graphdnn.heuristics.filters import UNFILTERED
 from graphdnn.operations import ConvolutionOperation
+from graphdnn.problem import parse
 from graphdnn.reducing.extents import Axes, with_extents
 from graphdnn.reducing.rebuilding import possible
 
@@ -58,9 +63,9 @@ def test_what_cannot_be_the_best_is_not_asked(monkeypatch: pytest.MonkeyPatch) -
     fused, device = drawn("conv_fprop", 0), device_spec("h200")
     asked: list[str] = []
 
-    def serves(engine: Engine, task: Task) -> bool:
+    def serves(engine: Engine, task: Task, agreed: Scope = Scope.KIND) -> bool:
         asked.append(engine.name)
-        return known(engine, task)
+        return known(engine, task, agreed)
 
     known = Engine.serves_shape
     monkeypatch.setattr(Engine, "serves_shape", serves)
@@ -90,6 +95,20 @@ def test_needs_of_a_kind_hold_for_all_its_shapes(device: str, count: int) -> Non
     assert met > count
 
 
+def assert_alike(graphs: Sequence[OperationGraph | None], scopes: Sequence[Scope]) -> int:
+    """Of these scopes the needs of all engines say the same of all graphs. How many kernels more than two have."""
+    tasks = [Task(one, device_spec("h200")) for graph in graphs if graph is not None for one in fuse(graph)]
+    by_rule: dict[tuple[int, str], list[Task]] = {}
+    for task in tasks:
+        by_rule.setdefault((task.op.index, task.op.name), []).append(task)
+    for alike in by_rule.values():
+        for engine in engines_of("cuda"):
+            for need in (n for n in engine.needs if scope_of(n) in scopes):
+                verdicts = {need.holds(task) for task in alike}
+                assert len(verdicts) == 1, (need.id, str(alike[0].op))
+    return sum(len(alike) > 2 for alike in by_rule.values())
+
+
 @pytest.mark.parametrize("count", [6, pytest.param(60, marks=pytest.mark.long)])
 @pytest.mark.parametrize("direction", ["fprop", "dgrad", "wgrad"])
 def test_needs_of_images_hold_for_all_batches(direction: str, count: int) -> None:
@@ -102,14 +121,41 @@ def test_needs_of_images_hold_for_all_batches(direction: str, count: int) -> Non
             op = next(o for o in graph.operations if isinstance(o, ConvolutionOperation))
             batch = axes.root((op.roles[0].uid, 0))
             found = [possible(partial(with_extents, axes, {batch: n})) for n in (2, 3, 8, 129)]
-            tasks = [Task(one, device_spec("h200")) for graph in found if graph is not None for one in fuse(graph)]
-            by_rule: dict[tuple[int, str], list[Task]] = {}
-            for task in tasks:
-                by_rule.setdefault((task.op.index, task.op.name), []).append(task)
-            for alike in by_rule.values():
-                for engine in engines_of("cuda"):
-                    for need in (n for n in engine.needs if scope_of(n) is Scope.IMAGES):
-                        verdicts = {need.holds(task) for task in alike}
-                        assert len(verdicts) == 1, (need.id, str(alike[0].op))
-                met += len(alike) > 2
+            met += assert_alike(found, (Scope.WINDOW, Scope.IMAGES))
     assert met >= count
+
+
+@pytest.mark.parametrize("count", [4, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("direction", ["fprop", "dgrad", "wgrad"])
+def test_needs_of_windows_hold_for_all_images(direction: str, count: int) -> None:
+    """What rankings remember of filters and channels is true of images of any size, and of a single one."""
+    met = 0
+    for family in (f"conv_{direction}", f"conv_{direction}_int"):
+        for seed in range(count):
+            graph = draw(Case(family, 600 + seed, large=seed % 3 == 0)).graph
+            axes = Axes(graph)
+            op = next(o for o in graph.operations if isinstance(o, ConvolutionOperation))
+            image, rank = op.roles[0].uid, len(op.roles[0].dims)
+            batch, *pixels = (axes.root((image, axis)) for axis in (0, *range(rank - op.problem.spatial, rank)))
+            wanted = [{batch: n, **dict.fromkeys(pixels, size)} for n in (1, 2, 9) for size in (7, 16, 33)]
+            found = [possible(partial(with_extents, axes, w)) for w in wanted]
+            met += assert_alike(found, (Scope.WINDOW,))
+    assert met >= count
+
+
+def test_what_declines_a_window_is_not_asked_again() -> None:
+    """Engines that decline for filters and channels are no candidates for images of another size, those that decline
+    for images none for another number of them.
+    """
+    text, device = "conv x=f16[{n},64,{h},{h}]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias", device_spec("h200")
+    graphs = [parse(text.format(n=n, h=h)).build_operation_graph() for n, h in ((2, 8), (3, 8), (4, 8), (5, 14))]
+    for graph in graphs[:2]:
+        assert len(Ranking(fuse(graph), device)) > 1
+    known, other = fuse(graphs[2]), fuse(graphs[3])
+    asked = asked_of(engines_of("cuda"), device, UNFILTERED, False)
+    images, window = (
+        {engine.name for engine in asked.circle(Task(fused.operations[0], device)).engines} for fused in (known, other)
+    )
+    assert not {"cuda_grouped", "cuda_direct", "cuda_joined", "cuda_direct_stem"} & window
+    assert images == window - {"cuda_turned", "cuda_paired"}
+    assert [c.name for c in Ranking(known, device)] == [c.name for c in Ranking(fuse(graphs[1]), device)]

@@ -17,8 +17,6 @@ from typing import Any, Protocol
 
 from graphdnn.checks import Check, OneOf
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.images import images_of
-from graphdnn.engines.once import once
 from graphdnn.engines.sum_error import SumError
 from graphdnn.engines.work import reduction_length
 from graphdnn.enums import BehaviorNote, KnobType, LayoutType, NumericalNote, Status
@@ -155,6 +153,15 @@ class Kernel:
     source: str | None = None
 
 
+class Scope(Enum):
+    """For which tasks a verdict is the same, so that rankings ask once for all of them; the widest first."""
+
+    KIND = "tasks of one kind, whatever their shapes"
+    WINDOW = "convolutions of one kind that differ in how many images there are, and in their lines and pixels"
+    IMAGES = "convolutions and stacks of products that differ in how many images or products there are, but not in one"
+    TASK = "this task alone"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Engine:
     """One row of the engine table."""
@@ -201,24 +208,21 @@ class Engine:
     def serves_kind(self, task: Task) -> bool:
         """False when the engine serves no task of this kind, whatever its shape."""
         is_asked = self.is_for(task.op.rule) and task.device.kind in self.places
-        return is_asked and all(need.holds(task) for need in _by_kind(self)[0])
+        return is_asked and all(need.holds(task) for need in _sorted(self, None, Scope.KIND))
 
-    def serves_shape(self, task: Task) -> bool:
-        """The verdict on a task of a kind that the engine serves. What declined last time is asked first."""
-        images = _images_of(task)
-        if images is not None:
-            verdict = _verdicts.get((self, images))
-            if verdict is None:
-                if len(_verdicts) >= _MOST_VERDICTS:
-                    _verdicts.clear()
-                verdict = _verdicts[self, images] = all(need.holds(task) for need in _by_kind(self)[1])
-            if not verdict:
-                return False
-        needs = _in_turn.get((self, images is None)) or _by_kind(self)[2 if images is None else 3]
+    def serves_within(self, task: Task, wider: Scope, scope: Scope) -> bool:
+        """The verdict on all tasks that agree in what ``scope`` looks at, where all those of ``wider`` are served."""
+        return all(need.holds(task) for need in _sorted(self, wider, scope))
+
+    def serves_shape(self, task: Task, known: Scope = Scope.KIND) -> bool:
+        """The verdict on a task, where those that agree with it in ``known`` are served. What declined last time is
+        asked first.
+        """
+        needs = _in_turn.get((self, known)) or _sorted(self, known, Scope.TASK)
         for need in needs:
             if not need.holds(task):
                 if need is not needs[0]:
-                    _in_turn[self, images is None] = need, *(other for other in needs if other is not need)
+                    _in_turn[self, known] = need, *(other for other in needs if other is not need)
                 return False
         return True
 
@@ -252,14 +256,6 @@ class Engine:
 
     def __str__(self) -> str:
         return f"{self.id} {self.name}"
-
-
-class Scope(Enum):
-    """For which tasks a verdict is the same, so that rankings ask once for all of them."""
-
-    TASK = "this task alone"
-    IMAGES = "convolutions and stacks of products that differ in how many images or products there are, but not in one"
-    KIND = "tasks of one kind, whatever their shapes"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -298,6 +294,7 @@ def scope_of(constraint: Constraint) -> Scope:
 
 
 kind_need = partial(need, scope=Scope.KIND)
+window_need = partial(need, scope=Scope.WINDOW)
 image_need = partial(need, scope=Scope.IMAGES)
 
 
@@ -316,32 +313,24 @@ def needs_rule(id: str, *rules: str) -> Constraint:
     )
 
 
-_MOST_VERDICTS = 4096
-_verdicts: dict[tuple[Engine, object], bool] = {}  # on images, and a device
-# Needs that shapes are asked for, in their order; and whether those of images are among them.
-_in_turn: dict[tuple[Engine, bool], tuple[Constraint, ...]] = {}
-
-
-@once
-def _images_of(task: Task) -> tuple[object, ...] | None:
-    """What tasks have in common that differ in how many images there are; None where that is not known."""
-    number, device = images_of(task.op), task.device
-    return None if number is None else (number, device.compute_capability, device.sm_count, device.shared_memory)
+_SCOPES = tuple(Scope)
+# Needs of shapes beyond what is known of them, in the order in which they are asked.
+_in_turn: dict[tuple[Engine, Scope], tuple[Constraint, ...]] = {}
 
 
 @cache
-def _by_kind(engine: Engine) -> tuple[tuple[Constraint, ...], ...]:
-    """Needs that are the same for all shapes; for all batches; those that are not the first; and neither of both."""
-    common, images = (tuple(n for n in engine.needs if scope_of(n) is scope) for scope in (Scope.KIND, Scope.IMAGES))
-    others = tuple(need for need in engine.needs if need not in common)
-    return common, images, others, tuple(need for need in others if need not in images)
+def _sorted(engine: Engine, wider: Scope | None, scope: Scope) -> tuple[Constraint, ...]:
+    """Needs of this scope, and of those between it and a wider one."""
+    first, last = 0 if wider is None else _SCOPES.index(wider) + 1, _SCOPES.index(scope)
+    return tuple(need for need in engine.needs if first <= _SCOPES.index(scope_of(need)) <= last)
 
 
 def sort_needs(engines: Iterable[Engine]) -> None:
     """Sort the needs of engines, before a first task asks."""
     for engine in engines:
-        _by_kind(engine)
         _rules_of(engine)
+        for wider, scope in zip((None, *_SCOPES), _SCOPES, strict=False):
+            _sorted(engine, wider, scope)
 
 
 @cache

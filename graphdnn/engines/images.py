@@ -44,13 +44,27 @@ def images_of(op: FusedOp) -> int | None:
         extents = [_without(n, axis, t) if t.uid != kept else (t.dims, t.strides) for t in tensors]
     else:
         return None
-    key = op.like, axis, *extents
+    return _number_of((op.like, axis, *extents))
+
+
+def _number_of(key: tuple[object, ...]) -> int:
     number = _numbers.get(key)
     if number is None:
         if len(_numbers) >= _MOST:
             _numbers.clear()
         number = _numbers.setdefault(key, next(_next))
     return number
+
+
+@once
+def windows_of(op: FusedOp) -> int | None:
+    """The number of a convolution, whatever its images' lines and pixels and how many there are; None where it is not
+    known, and of other operations. Layouts are no part of it.
+    """
+    if op.like is None or not isinstance(op.anchor, ConvolutionOperation):
+        return None
+    image, filter, _ = op.anchor.roles
+    return _number_of((op.like, filter.dims, image.dims[1]))
 
 
 def counted_axis(product: Matmul) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import product
 from math import prod
 from types import MappingProxyType
@@ -12,15 +12,13 @@ from graphdnn.device import DeviceSpec
 from graphdnn.engines import Engine, Knobs, Task
 from graphdnn.enums import HeurMode
 from graphdnn.errors import Rejection
-from graphdnn.fusion.fused import FusedGraph, FusedOp
+from graphdnn.fusion.fused import FusedGraph
+from graphdnn.heuristics.asked import Circle, asked_of, asks_for_stable_sums
 from graphdnn.heuristics.config import Choice
 from graphdnn.heuristics.filters import WORKSPACE, Filters, objections
 from graphdnn.heuristics.materialized import materialized_bytes
-from graphdnn.operations import Reduction
 
 _MOST_SETTINGS = 1024  # combinations of an engine's knobs up to which mode B lists all of them
-_MOST_KINDS = 512
-_kinds: dict[tuple[object, ...], tuple[tuple[Engine, ...], tuple[Engine, ...]]] = {}  # all of them, those to be asked
 
 
 class Offers:
@@ -29,14 +27,15 @@ class Offers:
     def __init__(
         self, fused: FusedGraph, device: DeviceSpec, mode: HeurMode, filters: Filters, engines: tuple[Engine, ...]
     ) -> None:
-        self._fused, self._device, self._mode, self._filters, self._engines = fused, device, mode, filters, engines
+        self._fused, self._device, self._mode, self._filters = fused, device, mode, filters
+        self._asked = asked_of(engines, device, filters, mode is HeurMode.FALLBACK)
 
     def of(self, task: Task) -> Iterator[Choice]:
         """Choices for one fused operation in the mode's order."""
-        asked = _asked(self._engines, task, self._filters, self._mode is HeurMode.FALLBACK)
+        circle = self._asked.circle(task)
         if self._mode in (HeurMode.A, HeurMode.B):
-            return self._fastest_first(task, asked)
-        return (choice for engine in asked for choice in self._choices(task, engine))
+            return self._fastest_first(task, circle)
+        return (choice for engine in circle.engines for choice in self._choices(task, circle, engine))
 
     def knob_settings(self, engine: Engine) -> Iterator[Knobs]:
         """The values of an engine's knobs that the mode looks at."""
@@ -59,18 +58,18 @@ class Offers:
 
     def filtered(self, choice: Choice) -> Iterator[Rejection]:
         """What the caller's limits find in a choice."""
-        yield from objections(choice.engine, self._filters, _asks_for_stable_sums(choice.task.op), choice.where)
+        yield from objections(choice.engine, self._filters, asks_for_stable_sums(choice.task.op), choice.where)
         wanted = self._too_much(choice) if choice.engine.serves(choice.task) else None
         if wanted is not None:
             limit = self._filters.workspace_limit
             yield WORKSPACE.reject(choice.where, "workspace_size", wanted, limit=limit)
 
-    def _fastest_first(self, task: Task, engines: Sequence[Engine]) -> Iterator[Choice]:
+    def _fastest_first(self, task: Task, circle: Circle) -> Iterator[Choice]:
         """By predicted time and handicap; equal ones in table order. An engine waits at the least that it could say,
         and is asked for its needs and its prediction only when nothing faster is left.
         """
         waiting: list[tuple[float, int, int, Engine | Choice]] = [
-            (engine.least(task) * engine.handicap, place, -1, engine) for place, engine in enumerate(engines)
+            (engine.least(task) * engine.handicap, place, -1, engine) for place, engine in enumerate(circle.engines)
         ]
         heapq.heapify(waiting)
         while waiting:
@@ -78,12 +77,12 @@ class Offers:
             if isinstance(first, Choice):
                 yield first
                 continue
-            for i, choice in enumerate(self._choices(task, first)):
+            for i, choice in enumerate(self._choices(task, circle, first)):
                 heapq.heappush(waiting, (choice.rank, place, i, choice))
 
-    def _choices(self, task: Task, engine: Engine) -> Iterator[Choice]:
-        """What an engine that serves the kind offers within the limits; nothing when it does not serve the shape."""
-        if engine.serves_shape(task):
+    def _choices(self, task: Task, circle: Circle, engine: Engine) -> Iterator[Choice]:
+        """What an engine of a circle offers within the limits; nothing when it does not serve the task."""
+        if circle.serves(engine, task):
             for knobs in self.knob_settings(engine):
                 choice = Choice(task, engine, knobs)
                 if self._too_much(choice) is None:
@@ -95,28 +94,3 @@ class Offers:
             return None
         wanted = materialized_bytes(self._fused, self._device) + choice.scratch
         return wanted if wanted > self._filters.workspace_limit else None
-
-
-def _asked(engines: tuple[Engine, ...], task: Task, filters: Filters, only_general: bool) -> tuple[Engine, ...]:
-    """The engines to be asked about a task: those that no filter bars and that serve its kind, whatever the shape."""
-    like, device = task.op.like, task.device
-    near = id(engines), like, device.kind, device.compute_capability, filters, only_general
-    found = None if like is None else _kinds.get(near)
-    if found is not None:
-        return found[1]
-    stable = _asks_for_stable_sums(task.op)
-    key = id(engines), task.kind, filters, stable, only_general
-    found = _kinds.get(key)
-    if found is None:
-        here = [e for e in engines if (e.is_general or not only_general) and e.serves_kind(task)]
-        asked = tuple(e for e in here if not any(True for _ in objections(e, filters, stable, "")))
-        found = engines, asked  # kept alive, so that the identity stays theirs
-    if len(_kinds) >= _MOST_KINDS:
-        _kinds.clear()
-    _kinds[key] = _kinds[near if like is not None else key] = found
-    return found[1]
-
-
-def _asks_for_stable_sums(op: FusedOp) -> bool:
-    """CUDNN_ATTR_REDUCTION_IS_DETERMINISTIC on any reduction of the kernel."""
-    return any(isinstance(step, Reduction) and step.spec.is_deterministic for step in op.operations)

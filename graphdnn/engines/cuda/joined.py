@@ -36,7 +36,7 @@ from graphdnn.engines.cuda.hopper import halo_dgrad as hopper_halo_dgrad
 from graphdnn.engines.cuda.hopper import halo_wgrad as hopper_halo_wgrad
 from graphdnn.engines.cuda.library.operands import in_memory
 from graphdnn.engines.cuda.rest import Rest
-from graphdnn.engines.engine import Cost, Engine, Knobs, Task, need, needs_rule
+from graphdnn.engines.engine import Cost, Engine, Knobs, Task, need, needs_rule, window_need
 from graphdnn.engines.once import once
 from graphdnn.enums import LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
@@ -180,7 +180,7 @@ ENGINE = cuda_engine(
     needs=(
         needs_rule("cuda_joined.operation", "conv"),
         prologue_need("cuda_joined", is_convolution),
-        need(
+        window_need(
             "cuda_joined.groups",
             "groups",
             lambda task: problem_of(task).groups,
@@ -189,7 +189,7 @@ ENGINE = cuda_engine(
             fix="nothing to do: other engines serve a single group",
             when=is_convolution,
         ),
-        need(
+        window_need(
             "cuda_joined.channels",
             "w.dims[1]",
             lambda task: max(problem_of(task).c, problem_of(task).k),

@@ -36,7 +36,7 @@ from graphdnn.engines.cuda.hopper import gemm as hopper_gemm
 from graphdnn.engines.cuda.hopper import held as hopper_held
 from graphdnn.engines.cuda.library.operands import in_memory
 from graphdnn.engines.cuda.rest import Rest
-from graphdnn.engines.engine import Cost, Engine, Knobs, Task, need, needs_rule
+from graphdnn.engines.engine import Cost, Engine, Knobs, Task, image_need, need, needs_rule
 from graphdnn.engines.once import once
 from graphdnn.enums import ConvolutionMode, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
@@ -187,7 +187,7 @@ ENGINE = cuda_engine(
             when=lambda task: is_convolution(task) and task.op.main.tag != _TAG,
         ),
         prologue_need("cuda_paired", is_convolution),
-        need(
+        image_need(
             "cuda_paired.stride",
             "conv.filter_strides",
             lambda task: (problem_of(task).stride, problem_of(task).dilation, problem_of(task).input),
@@ -196,7 +196,7 @@ ENGINE = cuda_engine(
             fix="nothing to do: another engine serves other windows",
             when=lambda task: _is_forward(task) and not _moves_by_two(task),
         ),
-        need(
+        image_need(
             "cuda_paired.channels",
             "x.dims[1]",
             lambda task: problem_of(task).c * ELEMENTS[convolution_of(task).roles[0].data_type].bytes,

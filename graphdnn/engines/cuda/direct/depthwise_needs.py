@@ -13,7 +13,7 @@ from graphdnn.engines.cuda.generator.convolution_needs import (
     roles_of,
 )
 from graphdnn.engines.cuda.generator.space import is_addressable
-from graphdnn.engines.engine import Task, need, needs_rule
+from graphdnn.engines.engine import Task, need, needs_rule, window_need
 from graphdnn.operations import ConvBackwardFilter
 from graphdnn.rules import Constraint
 from graphdnn.tensors import TensorSpec
@@ -54,7 +54,7 @@ def depthwise_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, 
         kernel_need(prefix, is_ours, filter_gradient=filter_gradient),
         prologue_need(prefix, is_ours, "several threads read an element: it goes"),
         compute_need(prefix, is_ours),
-        need(
+        window_need(
             f"{prefix}.channels_per_group",
             "w.dims[1]",
             lambda task: (problem_of(task).c, problem_of(task).k),

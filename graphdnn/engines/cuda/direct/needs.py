@@ -21,7 +21,7 @@ from graphdnn.engines.cuda.generator.convolution_needs import (
 )
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.space import is_addressable
-from graphdnn.engines.engine import Task, kind_need, need, needs_rule
+from graphdnn.engines.engine import Task, kind_need, need, needs_rule, window_need
 from graphdnn.enums import DataType
 from graphdnn.operations import ConvBackwardFilter
 from graphdnn.rules import Constraint
@@ -93,7 +93,7 @@ def window_needs(
 
 
 def filter_need(prefix: str, when: Condition, most: int | Callable[[Task], int], reason: str) -> Constraint:
-    return need(
+    return window_need(
         f"{prefix}.filter",
         "w.dims",
         lambda task: problem_of(task).filter,
@@ -111,7 +111,7 @@ def _strided(task: Task) -> tuple[int, ...]:
 
 
 def dilation_need(prefix: str, when: Condition) -> Constraint:
-    return need(
+    return window_need(
         f"{prefix}.dilation",
         "conv.dilations",
         _strided,
@@ -184,7 +184,7 @@ def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...
         dilation_need(prefix, is_image),
         filter_need(prefix, is_image, _longest, "the window of sums is kept in registers"),
         stride_need(prefix, is_image, MAX_STRIDE, "a thread's columns reach over the stride times their number"),
-        need(
+        window_need(
             f"{prefix}.channels_per_group",
             "w.dims[1]",
             lambda task: (problem_of(task).c, problem_of(task).k),
@@ -193,7 +193,7 @@ def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...
             fix="nothing to do: more channels per group are a matrix product, which another engine serves",
             when=is_image,
         ),
-        need(
+        window_need(
             f"{prefix}.group_axis",
             "x.dims",
             lambda task: "an axis of groups beside the channels",

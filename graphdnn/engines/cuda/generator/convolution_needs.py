@@ -7,7 +7,7 @@ from collections.abc import Callable
 from graphdnn.checks import Check, Equals
 from graphdnn.convolution import ConvProblem
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
-from graphdnn.engines.engine import Task, image_need, kind_need, need
+from graphdnn.engines.engine import Task, kind_need, need, window_need
 from graphdnn.enums import Status
 from graphdnn.operations import ConvolutionOperation
 from graphdnn.rules import Constraint
@@ -57,10 +57,10 @@ def problem_need(
     attribute: str = "",
     status: Status = Status.NOT_SUPPORTED,
 ) -> Constraint:
-    """A condition of one field of the problem. ``name``, ``attribute``: where they are not those of the field. How many
-    images there are is not looked at, by ``when`` neither.
+    """A condition of one field of the problem that its images' lines and pixels do not change, nor how many there are;
+    ``when`` does not look at these either. ``name``, ``attribute``: where they are not those of the field.
     """
-    made = kind_need if field == "spatial" else image_need
+    made = kind_need if field == "spatial" else window_need
     return made(
         f"{prefix}.{name or field}",
         attribute or _ATTRIBUTES[field],

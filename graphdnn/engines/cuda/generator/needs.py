@@ -34,7 +34,7 @@ def _most_elements(task: Task) -> int:
 
 
 # Of engines whose smallest tiles take up to what every device has; a limit on shared memory can leave them less.
-ROOM = need(
+ROOM = kind_need(
     "cuda.shared_memory",
     "device.shared_memory",
     lambda task: task.device.shared_memory,

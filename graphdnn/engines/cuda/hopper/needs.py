@@ -22,7 +22,7 @@ from graphdnn.engines.cuda.hopper.operands import ALIGNMENT
 from graphdnn.engines.cuda.hopper.product import ACROSS_K
 from graphdnn.engines.cuda.hopper.tiles import ROW
 from graphdnn.engines.cuda.simt.implicit_product import gathered_and_plain, product_of
-from graphdnn.engines.engine import Task, image_need, kind_need, needs_rule
+from graphdnn.engines.engine import Task, image_need, kind_need, needs_rule, window_need
 from graphdnn.engines.once import once
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
@@ -187,7 +187,7 @@ def _may_lie_across(pairs: Pairs) -> bool:
 
 def _group_start_need(prefix: str, when: Condition) -> Constraint:
     """Of engines that serve filter gradients: nothing else walks through one group."""
-    return image_need(
+    return window_need(
         f"{prefix}.group_start",
         "dw.dims",
         _group_bytes,
@@ -246,7 +246,7 @@ def hopper_needs(prefix: str, pairs: Pairs, sums: DataType = DataType.FLOAT) -> 
 
     return (
         *product_needs(prefix, pairs, _is_multiplied, sums),
-        image_need(
+        window_need(
             f"{prefix}.across_k",
             "data_type",
             lambda task: types_of(task)[0],
@@ -257,7 +257,7 @@ def hopper_needs(prefix: str, pairs: Pairs, sums: DataType = DataType.FLOAT) -> 
         ),
         prologue_need(prefix, is_convolution),
         *walk_needs(prefix, _is_multiplied),
-        image_need(
+        window_need(
             f"{prefix}.groups",
             "w.dims",
             _summed,

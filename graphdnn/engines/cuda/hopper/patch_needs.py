@@ -13,7 +13,7 @@ from graphdnn.engines.cuda.generator.convolution_needs import (
     problem_of,
     roles_of,
 )
-from graphdnn.engines.engine import Task, image_need
+from graphdnn.engines.engine import Task, image_need, window_need
 from graphdnn.rules import Constraint
 
 
@@ -53,7 +53,7 @@ def patch_needs(
             fix="nothing to do: another engine serves other images",
             when=when,
         ),
-        image_need(
+        window_need(
             f"{prefix}.stride",
             "conv.filter_strides",
             _strides,

@@ -22,7 +22,7 @@ from graphdnn.engines.cuda.generator.space import is_addressable, whole
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.generator.tensor_cores import FLOAT_PAIRS, OF_EXACT
 from graphdnn.engines.cuda.simt.matmul import Side
-from graphdnn.engines.engine import Cost, Knob, Knobs, Task, kind_need, need, needs_rule
+from graphdnn.engines.engine import Cost, Knob, Knobs, Task, image_need, kind_need, need, needs_rule
 from graphdnn.engines.once import once
 from graphdnn.enums import DataType, KnobType
 from graphdnn.fusion.fused import FusedOp
@@ -191,7 +191,7 @@ ENGINE = cuda_engine(
             fix="let the pointwise operations before the product write their result",
             when=_is_matmul,
         ),
-        need(
+        image_need(
             "cuda_matmul_few.batch",
             "c.dims",
             lambda task: task.op.main.tensors()["c"].extents[:-2],
