@@ -105,6 +105,21 @@ def test_a_word_that_resembles_another_names_it(text: str, meant: str) -> None:
     assert caught.value.rejections[0].fix.startswith(f"did you mean {meant}? ")
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("relu x=f32[8,64]", "relu is a step, which follows an operation: 'pointwise x=f32[8,64] + relu'; choose one"),
+        ("GELU", "GELU is a step, which follows an operation: 'pointwise x=f32[8,64] + gelu'; choose one"),
+        ("gemm a=f32[4,8] b=f32[8,4]", "did you mean matmul? choose one"),
+        ("softmax x=f32[8,64]", "choose one"),
+    ],
+)
+def test_what_is_called_so_elsewhere(text: str, said: str) -> None:
+    with pytest.raises(BadParam) as caught:
+        parse(text)
+    assert caught.value.rejections[0].fix.startswith(said)
+
+
 @pytest.mark.parametrize(("rule", "text"), [(rule, text) for rule, texts in REFUSED.items() for text in texts])
 def test_what_cannot_be_read(rule: str, text: str) -> None:
     with pytest.raises(GraphdnnError) as caught:

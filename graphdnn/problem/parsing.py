@@ -6,10 +6,11 @@ import re
 
 from graphdnn.builder import Graph
 from graphdnn.problem.operations import OPERATIONS
-from graphdnn.problem.steps import with_exit, with_step
+from graphdnn.problem.steps import step_names, with_exit, with_step
 from graphdnn.problem.words import SYNTAX, Part, Words, refuse, type_of, unknown
 
 _WORD = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>\S+)|(?P<bare>[A-Za-z_]\w*)")
+_MATMUL = ("gemm", "mm", "bmm", "linear", "dense")  # its names elsewhere
 _PLUS = re.compile(r"\+(?![^()]*\))")  # not the sign of an exponent in parentheses
 
 
@@ -51,10 +52,20 @@ def _split(text: str) -> list[Part]:
     return [*parts, exit]
 
 
+def _said(name: str) -> str:
+    """Of what is no operation of a text, though it is one elsewhere."""
+    if name.lower() in step_names():
+        return f"{name} is a step, which follows an operation: 'pointwise x=f32[8,64] + {name.lower()}'; "
+    if name.lower() in _MATMUL:
+        return "did you mean matmul? "
+    return ""
+
+
 def _words(head: Part, text: str) -> tuple[str, Words]:
     parts = [head.group(match, "word") for match in re.finditer(r"(?P<word>\S+)", head)]
     if not parts or parts[0] not in OPERATIONS:
-        raise unknown("operation", parts[0] if parts else "nothing", text, tuple(OPERATIONS))
+        name = parts[0] if parts else "nothing"
+        raise unknown("operation", name, text, tuple(OPERATIONS), _said(name))
     words = Words(text, str(parts[0]))
     for part in parts[1:]:
         match = _WORD.fullmatch(part)

@@ -21,6 +21,12 @@ _WHOLE = ("residual", "mul")
 _STEPS_WITH_OPERAND = {"bias": "bias", "scale": "scale", "residual": "add", "mul": "mul"}
 
 
+def step_names() -> tuple[str, ...]:
+    """Every word that a step begins with."""
+    of_one = [name for name, row in POINTWISE_METHODS.items() if len(row.arguments) == 1]
+    return (*_STEPS_WITH_OPERAND, *_ALIASES, *of_one)
+
+
 def with_step(graph: Graph, value: Tensor, step: Part, words: Words) -> Tensor:
     """What a step makes of a value."""
     text, match = words.text, _STEP.fullmatch(step)
@@ -37,8 +43,7 @@ def with_step(graph: Graph, value: Tensor, step: Part, words: Words) -> Tensor:
     method = _ALIASES.get(name, name)
     row = POINTWISE_METHODS.get(method)
     if row is None or len(row.arguments) != 1:
-        known = [n for n, r in POINTWISE_METHODS.items() if len(r.arguments) == 1]
-        raise unknown("step", step.group(match, "name"), text, (*_STEPS_WITH_OPERAND, *_ALIASES, *known))
+        raise unknown("step", step.group(match, "name"), text, step_names())
     order = _PARAMETERS.get(name, tuple(row.parameters))
     parameters = _parameters(name, order, given, text)
     for needed in order if name in _ALIASES else row.required:

@@ -138,8 +138,9 @@ def refuse(rule: Rule, attribute: str, value: str, text: str, **words: Any) -> B
     return BadParam(rule.reject(where, str(attribute), str(value), **words))
 
 
-def unknown(attribute: str, word: str, text: str, known: Sequence[str]) -> BadParam:
-    return refuse(UNKNOWN, attribute, word, text, known=", ".join(known), meant=meant(word, known))
+def unknown(attribute: str, word: str, text: str, known: Sequence[str], said: str = "") -> BadParam:
+    """``said``: what to do instead, where that is known better than by likeness."""
+    return refuse(UNKNOWN, attribute, word, text, known=", ".join(known), meant=said or meant(word, known))
 
 
 def numbers(value: Part, text: str, name: str) -> tuple[int, ...]:
