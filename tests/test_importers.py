@@ -435,6 +435,11 @@ def test_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "import.format" in capsys.readouterr().err
     assert main(["import", "{" * 50 + '"nodes""tensors"']) == Exit.USAGE
     assert "file.too_deep" in capsys.readouterr().err
+    assert main(["import", str(source), "--json", "-o", str(output)]) == Exit.CHECK_FAILED
+    assert "error: line 3: kh = nothing" in capsys.readouterr().err, "a file is not what one looks at"
+    source.write_text("# no problem at all\n", encoding="utf-8")
+    assert main(["import", str(source), "--format", "miopen"]) == Exit.OK
+    assert "note: no line of miopen was found" in capsys.readouterr().err
 
 
 def test_frontend_files_from_strangers() -> None:

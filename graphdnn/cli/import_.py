@@ -27,13 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> Exit:
     imported = read(read_source(arguments.source), arguments.format, arguments.layout == "nhwc")
-    if arguments.json:
-        text = json.dumps(as_json(imported), indent=1)
-    else:
-        text = as_text(imported)
+    text = json.dumps(as_json(imported), indent=1) if arguments.json else as_text(imported)
+    if not arguments.json or arguments.output is not None:  # else they are in what is printed
         print_rejections(imported.refused)
         for note in imported.notes:
             print(f"note: {note}", file=sys.stderr)
+    if not imported.problems and not imported.refused:
+        print(f"note: no line of {imported.format} was found, so there is no problem", file=sys.stderr)
     if arguments.output is not None:
         write_file(arguments.output, text + "\n")
     elif text:
