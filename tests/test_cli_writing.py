@@ -25,6 +25,15 @@ def test_links_are_followed(tmp_path: Path) -> None:
     assert real.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 
 
+def test_permissions_stay(tmp_path: Path) -> None:
+    file = tmp_path / "private.json"
+    file.touch(mode=0o600)
+    for _ in range(2):
+        assert main(["run", TEXT, "--save-plan", str(file)]) == 0
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert file.stat().st_size
+
+
 def test_pipes_stay_pipes(tmp_path: Path) -> None:
     pipe, read = tmp_path / "pipe", []
     os.mkfifo(pipe)

@@ -20,8 +20,8 @@ WRITING = Rule(
 def write_file(path: Path, text: str) -> None:
     """Raises ``BadParam`` when the file cannot be written; what was there is then still there.
 
-    Links are followed, and what is no file (a pipe, a terminal) is written to as it is. Folders are not made: a path
-    with a wrong letter would leave one behind.
+    Links are followed, a file that is there keeps its permissions, and what is no file (a pipe, a terminal) is written
+    to as it is. Folders are not made: a path with a wrong letter would leave one behind.
     """
     try:
         if path.is_dir():
@@ -33,8 +33,9 @@ def write_file(path: Path, text: str) -> None:
         target = Path(os.path.realpath(path))
         if not target.parent.is_dir():
             raise FileNotFoundError(2, f"there is no folder {target.parent}")
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
         write_whole(target, text.encode())
-        target.chmod(0o666 & ~_umask())
+        target.chmod(mode)
     except BrokenPipeError:
         raise
     except OSError as error:
