@@ -63,6 +63,26 @@ def test_a_full_disk_is_no_traceback() -> None:
     assert "could not be written" in ended.stderr
 
 
+@pytest.mark.skipif(os.name == "nt", reason="the shell is sh")
+@pytest.mark.parametrize(
+    ("command", "streams", "code", "said"),
+    [
+        (f"explain '{TEXT}'", ">&-", 0, ""),
+        ("explain nonsense", ">&- 2>&-", 2, ""),
+        ("explain -", "<&-", 2, "there is no stdin"),
+        ("replay -", "", 2, "it is not UTF-8 text"),
+    ],
+)
+def test_streams_that_are_closed_or_no_text(command: str, streams: str, code: int, said: str) -> None:
+    ended = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m graphdnn {command} {streams}"], input=b"\xff\xfe", capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"}, check=False,
+    )  # fmt: skip
+    assert ended.returncode == code
+    assert b"Traceback" not in ended.stdout + ended.stderr
+    assert said.encode() in ended.stderr
+
+
 def test_a_plan_for_a_device_by_its_name(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     assert main(["run", TEXT, "--save-plan", str(file)]) == 0

@@ -84,7 +84,8 @@ def _dispatch(argv: Sequence[str] | None) -> int:
     except SystemExit as ended:  # argparse has printed the help, the version, or what is wrong
         return Exit.USAGE if ended.code else Exit.OK
     code = int(arguments.run(arguments))
-    sys.stdout.flush()  # here, where a broken pipe is caught
+    if sys.stdout is not None:  # in a process that was started with it closed
+        sys.stdout.flush()  # here, where a broken pipe is caught
     return code
 
 

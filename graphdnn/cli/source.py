@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TextIO, TypeVar
 
 from graphdnn.errors import BadParam, MalformedFile
 from graphdnn.files import LARGEST_FILE, PLAN_FORMAT, config_from_json, graph_from_json
@@ -93,14 +93,21 @@ def read_file(argument: str, else_: str = "") -> str:
 
     ``else_``: what the argument might have been instead.
     """
-    if argument == "-":
-        return sys.stdin.read(LARGEST_FILE + 1)
     try:
+        if argument == "-":
+            return _stdin().read(LARGEST_FILE + 1)
         with Path(argument).open(encoding="utf-8") as file:
             return file.read(LARGEST_FILE + 1)
     except (OSError, UnicodeDecodeError) as error:
         detail = _said(error, argument)
         raise MalformedFile(FILE.reject("command line", "file", argument, detail=detail, else_=else_)) from None
+
+
+def _stdin() -> TextIO:
+    """Raises ``OSError`` in a process that was started without one."""
+    if sys.stdin is None:
+        raise OSError("there is no stdin")
+    return sys.stdin
 
 
 def _said(error: Exception, argument: str) -> str:
