@@ -16,11 +16,11 @@ from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.generator.program import Program, asked_indices, width_for
-from graphdnn.engines.cuda.generator.quotient import magic
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.space import Space
 from graphdnn.engines.cuda.generator.steps import Steps, fused_inputs
 from graphdnn.engines.cuda.resampling import box as resample_box
+from graphdnn.engines.cuda.resampling import pool_text
 from graphdnn.engines.cuda.resampling.axes import (
     add_counts,
     add_geometry,
@@ -42,7 +42,6 @@ from graphdnn.tensors import TensorSpec
 
 THREADS = 256
 BLOCKS_PER_SM = 32  # beyond this many, a block takes several turns
-POOL_THREADS = 128
 
 
 def generate_forward(op: FusedOp, device: DeviceSpec, *, divides_first: bool = False) -> DeviceKernel:
@@ -196,60 +195,37 @@ def _pooled(op: FusedOp, parameters: Parameters, functions: list[str], pool: Poo
     anchor = op.anchor
     assert isinstance(anchor, ResampleForward)
     spec, tile, row, column = anchor.spec, pool.tile, pool.row, pool.column
-    count = prod(pool.steps)
-    parameters.integer("count", count)
-    parameters.integers("steps", pool.steps)
-    parameters.integers("magic", [magic(size) for size in pool.steps])
-    parameters.integers("image", (row.x.size, column.x.size))
-    parameters.integers("outputs", (row.y.size, column.y.size))
-    parameters.integer("top", row.before)
-    is_maximum, zeros = spec.mode is ResampleMode.MAXPOOL, pads_zeros(anchor)
+    pool_text.add_sizes(parameters, pool, pool.steps)
+    is_maximum = spec.mode is ResampleMode.MAXPOOL
     text = kernel_text(
         f"resample_{spec.mode.name.lower()}__pool_{row.window}x{column.window}_v{tile.pack}"
         f"_{tile.rows}x{tile.columns}__{op.name}",
-        ["next_launch.cuh", "quotient.cuh", "resample_order.cuh", "resample_span.cuh", "resample_pool.cu"],
+        [*pool_text.HEADERS, "resample_pool.cu"],
         parameters=parameters.text,
         functions=functions,
         constants={
-            "RANK": len(pool.axes),
-            "ROW": pool.place(row),
-            "COL": pool.place(column),
-            "ALONG": pool.along,
-            "WINDOW_H": row.window,
-            "WINDOW_W": column.window,
-            "STRIDE_H": row.stride,
-            "STRIDE_W": column.stride,
+            **pool_text.constants(spec, pool, tile, pool.steps, anchor.compute_type),
             "LEFT": column.before,
             "BESIDE": 0,
             "CHECKED_FROM": pool.checked_from,
             "X_WHOLE": column.x.size == pool.steps[pool.place(column)] * tile.columns * column.stride,
-            "IS_MAXIMUM": is_maximum,
-            "EXCLUDING": spec.mode is ResampleMode.AVGPOOL_EXCLUDE_PADDING,
-            "PROPAGATE": _propagates(spec),
-            "ZEROS": zeros,
+            "ZEROS": pads_zeros(anchor),
             "CHECK_ROWS": row.pads or row.y.size % (tile.rows * tile.turns) != 0,
             "SHARE": tile.shares,
             "ABSENT": is_maximum and spec.padding_mode is PaddingMode.NEG_INF_PAD,
             "INDEX": anchor.index is not None,
             "EXACT": ELEMENTS[anchor.y.data_type].kind != "float",
             "ROWS_FIRST": sums_rows_first(anchor, pool),
-            "PACK": tile.pack,
             "ROWS": tile.rows,
             "TURNS": tile.turns,
             "FETCHES": tile.fetches,
-            "COLS": tile.columns,
-            "X_PACK": tile.x_pack,
-            "HALO": tile.halo,
             "WHOLE_ROWS": row.y.size % (tile.rows * tile.turns) == 0,
             "WHOLE_COLS": column.y.size % tile.columns == 0,
             **flags,
-            "THREADS": POOL_THREADS,
-            "BLOCKS": tile.blocks,
-            "Compute": COMPUTE_TYPE[anchor.compute_type],
-            "Count": "unsigned int" if count < 2**31 else "unsigned long long",
         },
     )
-    return Launch(text, "resample_pool", (-(-count // POOL_THREADS), 1, 1), POOL_THREADS, parameters.pack())
+    threads = pool_text.THREADS
+    return Launch(text, "resample_pool", (-(-prod(pool.steps) // threads), 1, 1), threads, parameters.pack())
 
 
 def _propagates(spec: ResampleSpec) -> bool:

@@ -15,14 +15,14 @@ from graphdnn.dtypes import COMPUTE, ELEMENTS
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.generator.program import Program, asked_indices, width_for
-from graphdnn.engines.cuda.generator.quotient import magic
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.space import Space
 from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.resampling import pool_text
 from graphdnn.engines.cuda.resampling.axes import reads_edges
-from graphdnn.engines.cuda.resampling.forward import POOL_THREADS, read
+from graphdnn.engines.cuda.resampling.forward import read
 from graphdnn.engines.cuda.resampling.pool import Moving, Pool, has_windows, pool_in
-from graphdnn.enums import NanPropagation, PaddingMode, ResampleMode
+from graphdnn.enums import PaddingMode, ResampleMode
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ResampleBackward
 from graphdnn.tensors import TensorSpec
@@ -203,7 +203,7 @@ def _fitting(how: PoolBackward, words: int) -> PoolBackward:
     """As many columns and blocks as there are registers for."""
     while how.tile.columns > 1 and how.registers(words) > _MOST_REGISTERS:
         how = PoolBackward(how.pool, replace(how.tile, columns=how.tile.columns // 2))
-    blocks = max(1, _REGISTERS_PER_SM // (POOL_THREADS * how.registers(words)))
+    blocks = max(1, _REGISTERS_PER_SM // (pool_text.THREADS * how.registers(words)))
     return PoolBackward(how.pool, replace(how.tile, blocks=min(blocks, _MOST_BLOCKS)))
 
 
@@ -251,29 +251,16 @@ def generate_pool_backward(op: FusedOp, steps: Steps, how: PoolBackward) -> Devi
     body = Program(op, parameters, x_space, "d", width=written)
     steps.finish(body, "acc", compute)
     functions.append(body.function("epilogue", f"const {compute} (&acc)[{written}]"))
-    count = prod(how.steps)
-    parameters.integer("count", count)
-    parameters.integers("steps", how.steps)
-    parameters.integers("magic", [magic(size) for size in how.steps])
-    parameters.integers("image", (row.x.size, column.x.size))
-    parameters.integers("outputs", (row.y.size, column.y.size))
-    parameters.integer("top", row.before)
+    pool_text.add_sizes(parameters, pool, how.steps)
     window = f"{row.window}x{column.window}_v{tile.pack}_{tile.turns}x{tile.columns}"
     name = f"resample_{anchor.spec.mode.name.lower()}_bwd__pool_{window}__{op.name}"
     text = kernel_text(
         name,
-        ["next_launch.cuh", "quotient.cuh", "resample_order.cuh", "resample_span.cuh", "resample_pool_backward.cu"],
+        [*pool_text.HEADERS, "resample_pool_backward.cu"],
         parameters=parameters.text,
         functions=functions,
         constants={
-            "RANK": len(pool.axes),
-            "ROW": pool.place(row),
-            "COL": pool.place(column),
-            "ALONG": pool.along,
-            "WINDOW_H": row.window,
-            "WINDOW_W": column.window,
-            "STRIDE_H": row.stride,
-            "STRIDE_W": column.stride,
+            **pool_text.constants(anchor.spec, pool, tile, how.steps, anchor.compute_type),
             "LEFT": how.left,
             "BEFORE_OWN": how.before,
             "BESIDE": how.before + how.behind,
@@ -281,26 +268,15 @@ def generate_pool_backward(op: FusedOp, steps: Steps, how: PoolBackward) -> Devi
             "CHECKED_FROM": how.checked_from,
             "X_WHOLE": how.ends_whole,
             "Y_WHOLE": how.ends_whole and column.x.size == column.y.size * column.stride,
-            "IS_MAXIMUM": _is_maximum(anchor),
-            "EXCLUDING": anchor.spec.mode is ResampleMode.AVGPOOL_EXCLUDE_PADDING,
-            "PROPAGATE": anchor.spec.nan_propagation is NanPropagation.PROPAGATE_NAN,
             "ZEROS": anchor.spec.padding_mode is PaddingMode.ZERO_PAD,
             "CHECK_ROWS": how.checks_rows,
             "SHARE": False,
             "EXACT": ELEMENTS[anchor.dx.data_type].kind != "float",
-            "PACK": tile.pack,
             "TURNS": tile.turns,
-            "COLS": tile.columns,
-            "X_PACK": tile.x_pack,
-            "HALO": tile.halo,
             "Y_PACK": tile.y_pack,
             "DX_PACK": tile.dx_pack,
-            "THREADS": POOL_THREADS,
-            "BLOCKS": tile.blocks,
-            "Compute": compute,
-            "Count": "unsigned int" if count < 2**31 else "unsigned long long",
         },
     )
-    blocks = -(-count // POOL_THREADS)
-    steps.add_early(Launch(text, "resample_pool_backward", (blocks, 1, 1), POOL_THREADS, parameters.pack()))
+    blocks = -(-prod(how.steps) // pool_text.THREADS)
+    steps.add_early(Launch(text, "resample_pool_backward", (blocks, 1, 1), pool_text.THREADS, parameters.pack()))
     return steps.kernel(name)
