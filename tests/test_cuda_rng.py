@@ -11,8 +11,10 @@ from emulator import MISSING
 from problems import tensor
 
 from graphdnn.engines.cuda.elementwise.rng import ENGINE
-from graphdnn.enums import DataType, RngDistribution
-from graphdnn.operations import Rng, RngSpec
+from graphdnn.enums import DataType, PointwiseMode, RngDistribution
+from graphdnn.fusion import fuse
+from graphdnn.graph import OperationGraph
+from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec, Rng, RngSpec
 from graphdnn.tensors import TensorSpec
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -85,6 +87,78 @@ def test_probabilities_are_exact(probability: float) -> None:
     op = Rng(spec=spec, y=tensor(3, (4096,), "u8"), seed=3, offset=scalar(2, "i64"))
     got, expected = run_both(op, ENGINE, {2: np.int64(0)})
     np.testing.assert_array_equal(got[3], expected[3])
+
+
+# x's extents, type and layout, and whether the mask is stored as bits in row-major order.
+DROPPED = {
+    "bits": ((2, 8, 4, 8), "f16", "packed", True),
+    "bits beside floats": ((2, 8, 4, 8), "f32", "packed", True),
+    "bits, odd end": ((3, 5, 7), "f16", "packed", True),
+    "virtual": ((2, 16, 6, 6), "f16", "packed", False),
+    "virtual, odd end": ((5, 7, 9), "bf16", "packed", False),
+    "virtual, channels last": ((2, 16, 6, 8), "f16", "channels_last", False),
+    "virtual, odd rows": ((2, 16, 7, 7), "f16", "channels_last", False),
+    "bits, channels last": ((2, 24, 4, 8), "f16", "channels_last", True),
+    "bits, floats, channels last": ((2, 8, 4, 16), "f32", "channels_last", True),
+    "bits, odd rows, channels last": ((2, 16, 7, 7), "f16", "channels_last", True),
+    "gaps": ((3, 4, 8), "f32", "gaps", True),
+}
+
+
+def dropped(name: str, *, bias: bool = False) -> list[Operation]:
+    """y = x times 1 / 0.3 where the mask is set, else 0; and a bias for each channel."""
+    dims, kind, layout, is_stored = DROPPED[name]
+    of_type = DataType.BOOLEAN if is_stored else "f32"
+    mask = tensor(3, dims, of_type, "packed", is_virtual=not is_stored)
+    x, y = tensor(4, dims, kind, layout), tensor(5, dims, kind, layout)
+    zero = scalar(6, "f32", is_by_value=True, constant_value=0.0).model_copy(update={"dims": (1,) * len(dims)})
+    select = PointwiseSpec(mode=PointwiseMode.BINARY_SELECT, math_type=DataType.FLOAT)
+    kept = y if not bias else tensor(7, dims, "f32", layout, is_virtual=True)
+    steps: list[Operation] = [
+        Rng(spec=BERNOULLI, y=mask, seed=scalar(1, "i64"), offset=scalar(2, "i64")),
+        PointwiseOperation(spec=select, x=x, b=zero, t=mask, y=kept, alpha1=1 / 0.3),
+    ]
+    if bias:
+        row = tensor(8, (1, dims[1], *(1,) * (len(dims) - 2)), "f32")
+        add = PointwiseSpec(mode=PointwiseMode.ADD, math_type=DataType.FLOAT)
+        steps.append(PointwiseOperation(spec=add, x=kept, b=row, y=y))
+    return steps
+
+
+@emulated
+@pytest.mark.parametrize("bias", [False, True], ids=["", "bias"])
+@pytest.mark.parametrize("name", DROPPED)
+def test_operations_behind_the_numbers(name: str, bias: bool) -> None:
+    dims = DROPPED[name][0]
+    values = {1: np.int64(11), 2: np.int64(2**32 - 3), 4: np.random.default_rng(0).standard_normal(dims)}
+    got, expected = run_both(dropped(name, bias=bias), ENGINE, values | {8: np.arange(dims[1])})
+    for uid, array in got.items():
+        np.testing.assert_allclose(array, expected[uid], rtol=1e-2 if "b" in DROPPED[name][1] else 1e-3)
+
+
+def test_other_kernels_take_what_they_can() -> None:
+    """A mask is fewer bytes than a result that would be written before."""
+    dims = (2, 16, 6, 6)
+    x, y, mask = (
+        tensor(4, dims, "f32", is_virtual=True),
+        tensor(5, dims, "f32"),
+        tensor(3, dims, "f32", is_virtual=True),
+    )
+    relu = PointwiseSpec(mode=PointwiseMode.RELU_FWD, math_type=DataType.FLOAT)
+    times = PointwiseSpec(mode=PointwiseMode.MUL, math_type=DataType.FLOAT)
+    graph = OperationGraph.of([
+        PointwiseOperation(spec=relu, x=tensor(6, dims, "f32"), y=x),
+        Rng(spec=BERNOULLI, y=mask, seed=1, offset=scalar(2, "i64")),
+        PointwiseOperation(spec=times, x=x, b=mask, y=y),
+    ])  # fmt: skip
+    assert [op.name for op in fuse(graph)] == ["rng", "relu_fwd+mul"]
+
+
+@compiler
+@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a"])
+@pytest.mark.parametrize("name", DROPPED)
+def test_operations_behind_the_numbers_compile_without_spills(name: str, arch: str) -> None:
+    compiles_cleanly(dropped(name), ENGINE, arch)
 
 
 @compiler

@@ -48,6 +48,11 @@ ELSEWHERE = Rule(
 _END: Any = object()  # of what there is to look at
 
 
+def _preference(edge: Edge) -> tuple[bool, int]:
+    """The latest kernel; one of random numbers takes what no other can: they are fewer bytes than most results."""
+    return edge.group.rule.id != "rng", edge.group.number
+
+
 class _Walk:
     """State of one pass over a graph."""
 
@@ -129,7 +134,7 @@ class _Walk:
         """Append ``op`` to the latest kernel among its producers that takes it."""
         edges = self._incoming(index, op)
         forced = self.resolved.forced.get(index, frozenset())
-        latest_first = sorted(edges, key=lambda e: e.group.number, reverse=True)
+        latest_first = sorted(edges, key=_preference, reverse=True)
         if forced:
             latest_first.sort(key=lambda e: forced.isdisjoint(e.group.members))
         for edge in latest_first:

@@ -140,7 +140,12 @@ FUSION_RULES: tuple[FusionRule, ...] = (
     ),
     FusionRule(id="bn_finalize", anchors=(BnFinalize,), drawing="sums -> BN_FINALIZE -> statistics"),
     FusionRule(id="movement", anchors=(Concat, Reshape, Transpose, Slice), drawing="x -> MOVE -> y"),
-    FusionRule(id="rng", anchors=(Rng,), drawing="seed, offset -> RNG -> y"),
+    FusionRule(
+        id="rng",
+        anchors=(Rng,),
+        drawing="seed, offset -> RNG -> [pointwise DAG] -> y, mask, ...; where no other kernel takes the operation",
+        through={Rng: "y"},
+    ),
     FusionRule(
         id="extension",
         anchors=tuple(EXTENSIONS.values()),

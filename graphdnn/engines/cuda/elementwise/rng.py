@@ -8,10 +8,15 @@ One counter makes four numbers for elements that follow each other in row-major
 order, and memory may run another way. A thread then draws a tile: the four lanes of as
 many counters as fit one access. Only where rows of four do not exist is each element
 drawn for itself.
+
+Pointwise operations behind the numbers run in the thread that draws them, beside the memory
+that they read: drawing takes about as long as a copy. Where tensors lie in different orders,
+the numbers are drawn first and the rest is a pointwise kernel.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, prod
 
@@ -27,13 +32,15 @@ from graphdnn.engines.cuda.generator.space import Space, collapsed, is_addressab
 from graphdnn.engines.engine import needs_rule
 from graphdnn.enums import DataType, RngDistribution
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.operations import Rng, RngSpec
+from graphdnn.operations import Operation, Rng, RngSpec
 from graphdnn.tensors import TensorSpec, packed_strides
 
 _THREADS = 256
 _BLOCKS_PER_SM = 16
 _LANES = 4  # elements of a counter
 _WIDEST_TILE = 8
+_BYTES, _BYTES_BESIDE_BITS = 16, 32  # of a thread's access
+_BITS = 8  # of a byte
 _DISTRIBUTIONS = {RngDistribution.BERNOULLI: 0, RngDistribution.UNIFORM: 1, RngDistribution.NORMAL: 2}  # as in the text
 
 
@@ -46,50 +53,134 @@ class Tile:
     width: int
     vector_axis: int
     stored: int  # elements of one access, along the vector axis if there is a width, else along the lanes
+    bits: bool = False  # the numbers are written as bits along the lanes, what is behind them along the vector axis
 
     @property
     def stored_axis(self) -> int:
         return self.lane_axis if self.width == 1 else self.vector_axis
 
 
-def choose_tile(space: Space, y: TensorSpec) -> Tile:
+def choose_tile(space: Space, y: TensorSpec, stored: Sequence[TensorSpec]) -> Tile:
+    """``y``: the numbers; ``stored``: what of them and of what is behind them is in memory."""
     last = space.rank - 1
     alone = Tile(1, last, 1, last, 1)
-    if y.data_type is DataType.BOOLEAN and y.vector_count == 1 and space.rank == 1 and space.strides(y) == (1,):
-        return Tile(MAX_WIDTH, last, 1, last, MAX_WIDTH)
-    if not is_addressable(y) or (space.rank > 1 and space.sizes[last] % _LANES):
+    if any(t.vector_count != 1 for t in stored) or (space.rank > 1 and space.sizes[last] % _LANES):
         return alone
-    strides = space.strides(y)
-    if strides[last] == 1:
+    inner = {_inner_axis(space, t) for t in stored if t.elements == y.elements}
+    if inner == {last}:
         # The end of a single row is written element by element, so an odd size does not narrow the rest.
         size = space.sizes[last] if space.rank > 1 else -(-space.sizes[0] // MAX_WIDTH) * MAX_WIDTH
-        width = width_for(replace(space, axes=(*space.axes[:-1], replace(space.axes[-1], size=size))), [y])
+        rows = replace(space, axes=(*space.axes[:-1], replace(space.axes[-1], size=size)))
+        # Bits are written by bytes, so beside them a thread takes more than one access has.
+        has_bits = any(t.data_type is DataType.BOOLEAN for t in stored)
+        width = width_for(rows, stored, limit=_BYTES_BESIDE_BITS if has_bits else _BYTES, bits=True)
         return Tile(max(_LANES, width), last, 1, last, width)
-    vector_axis = strides.index(1) if 1 in strides else last
-    width = min(width_for(space, [y], vector_axis), _WIDEST_TILE)
-    return Tile(_LANES, last, width, vector_axis, width) if width > 1 and vector_axis != last else alone
+    across = inner - {last}
+    others = [t for t in stored if t.uid != y.uid]
+    bits = last in inner
+    if len(across) != 1 or None in across or not all(map(is_addressable, others)):
+        return alone
+    if bits and not (_is_row_of_bytes(space, y) and all(_inner_axis(space, t) in across for t in others)):
+        return alone
+    (vector_axis,) = across
+    assert vector_axis is not None
+    width = min(width_for(space, others if bits else stored, vector_axis), _WIDEST_TILE)
+    return alone if width == 1 else Tile(_BITS if bits else _LANES, last, width, vector_axis, width, bits)
+
+
+def _inner_axis(space: Space, spec: TensorSpec) -> int | None:
+    """The axis along which neighbours are next to each other."""
+    strides = space.strides(spec)
+    return strides.index(1) if 1 in strides else None
+
+
+def _is_row_of_bytes(space: Space, y: TensorSpec) -> bool:
+    """Bits of which the last axis has whole bytes, and nothing else has a part."""
+    return y.data_type is DataType.BOOLEAN and all(
+        size % _BITS == 0 if stride == 1 else stride % _BITS == 0
+        for size, stride in zip(space.sizes, space.strides(y), strict=True)
+    )
 
 
 def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
+    if op.epilogue and _tile_of(op)[1].lanes == 1:
+        return _apart(op, device)
+    return _together(op, device)
+
+
+def _tile_of(op: FusedOp) -> tuple[Space, Tile]:
+    """The space that is drawn for, and what of it is a thread's; lanes of 1 where tensors have no order in common."""
+    assert isinstance(op.anchor, Rng)
+    row_major, y = _row_major(op.anchor.y), op.anchor.y
+    drawn = {t.uid for t in op.anchor.inputs().values()}
+    given = [t for t in op.inputs if t.uid not in drawn and not (t.is_by_value or t.is_constant)]
+    stored = [*given, *op.outputs]
+    space = collapsed(whole(y.extents), row_major, [row_major, *stored])
+    tile = choose_tile(space, y, stored)
+    if tile.vector_axis == tile.lane_axis and tile.lanes > 1:
+        return space, tile
+    # Then threads may as well follow memory.
+    strides = space.strides(stored[-1])
+    order = sorted(range(space.rank), key=lambda j: -strides[j])
+    space = replace(space, axes=tuple(space.axes[j] for j in order))
+    return space, replace(tile, lane_axis=order.index(tile.lane_axis), vector_axis=order.index(tile.vector_axis))
+
+
+def _row_major(y: TensorSpec) -> TensorSpec:
+    return y.model_copy(
+        update={"dims": y.extents, "strides": packed_strides(y.extents), "vector_count": 1, "vectorized_dimension": -1}
+    )
+
+
+def _apart(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
+    """The numbers, in memory; then what is behind them as a pointwise kernel."""
+    from graphdnn.engines.cuda.elementwise.pointwise import generate_pointwise
+    from graphdnn.engines.cuda.generator.steps import Steps, fused_inputs
+
+    anchor = op.anchor
+    assert isinstance(anchor, Rng)
+    y = anchor.y
+    steps = Steps(op, device)
+    if all(t.uid != y.uid for t in op.outputs):
+        steps.places[y.uid] = steps.allocate(y.bytes)
+    drawing = FusedOp(op.index, op.rule, anchor, (), (), None, tuple(anchor.inputs().values()), (y,), ())
+    steps.include(_together(drawing, device), drawing)
+    rest = FusedOp(
+        op.index,
+        "pointwise",
+        None,
+        (),
+        op.epilogue,
+        None,
+        (y, *(t for t in fused_inputs(op.epilogue) if t.uid != y.uid)),
+        tuple(t for t in op.outputs if t.uid != y.uid),
+        tuple(t for t in op.internal if t.uid != y.uid),
+    )
+    kernel = generate_pointwise(rest, device)
+    steps.include(kernel, rest)
+    return steps.kernel(f"rng__apart__{kernel.name}")
+
+
+def _together(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, Rng)
     y, spec = anchor.y, anchor.spec
-    row_major = y.model_copy(
-        update={"dims": y.extents, "strides": packed_strides(y.extents), "vector_count": 1, "vectorized_dimension": -1}
-    )
-    space = collapsed(whole(y.extents), row_major, [row_major, y])
-    tile = choose_tile(space, y)
-    if tile.lanes == 1:  # then threads may as well follow memory
-        strides = space.strides(y)
-        order = sorted(range(space.rank), key=lambda j: -strides[j])
-        space = replace(space, axes=tuple(space.axes[j] for j in order))
+    row_major = _row_major(y)
+    space, tile = _tile_of(op)
 
     parameters = Parameters()
     functions = [_integer(parameters, "seed", anchor.seed), _integer(parameters, "offset", anchor.offset)]
     wide = Program(op, parameters, space, "y", width=tile.stored, vector_axis=tile.stored_axis)
-    functions.append(_write(wide, "write", y, tile.stored))
-    if space.rank == 1 and tile.stored > 1:
-        functions.append(_write(Program(op, parameters, space, "one"), "write_one", y, 1))
+    if tile.bits:
+        row = Program(op, parameters, space, "bits", width=tile.lanes, vector_axis=tile.lane_axis)
+        functions.append(_write(row, "write_bits", anchor, (), (anchor,)))
+        functions.append(_write(wide, "write", anchor, op.epilogue, op.epilogue))
+    else:
+        functions.append(_write(wide, "write", anchor, op.epilogue, (anchor, *op.epilogue)))
+    is_whole = space.sizes[tile.lane_axis] % tile.lanes == 0
+    if not is_whole and tile.stored > 1:
+        one = Program(op, parameters, space, "one")
+        functions.append(_write(one, "write_one", anchor, op.epilogue, (anchor, *op.epilogue)))
 
     steps = [
         -(-size // ((tile.lanes if j == tile.lane_axis else 1) * (tile.width if j == tile.vector_axis else 1)))
@@ -102,6 +193,8 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     parameters.integer("lanes", space.sizes[tile.lane_axis])
     _add_distribution(parameters, spec)
     name = f"rng_{spec.distribution.name.lower()}__l{tile.lanes}v{tile.width}r{space.rank}"
+    if op.epilogue:
+        name += f"__{op.name}"
     text = kernel_text(
         name,
         ["philox.cuh", "rng.cu"],
@@ -115,6 +208,8 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
             "LANE_AXIS": tile.lane_axis,
             "WIDTH": tile.width,
             "STORED": tile.stored,
+            "WHOLE": is_whole,
+            "BITS": tile.bits,
             "VECTOR_AXIS": tile.vector_axis,
             "Count": count_type(count),
         },
@@ -135,10 +230,12 @@ def _integer(parameters: Parameters, name: str, given: TensorSpec | int) -> str:
     return f"__device__ __forceinline__ unsigned long long {name}(const Params& p) {{ return (long long)({value}); }}\n"
 
 
-def _write(program: Program, name: str, y: TensorSpec, width: int) -> str:
-    program.set(y, "drawn[e]")
-    program.store(y)
-    return program.function(name, f"const float (&drawn)[{width}]")
+def _write(program: Program, name: str, anchor: Rng, behind: Sequence[Operation], written: Sequence[Operation]) -> str:
+    """A function that takes numbers as they are drawn, runs what is ``behind`` and stores what ``written`` gives."""
+    program.set(anchor.y, "drawn[e]")
+    program.apply(behind)
+    program.store_outputs(written)
+    return program.function(name, f"const float (&drawn)[{program.width}]")
 
 
 def _add_distribution(parameters: Parameters, spec: RngSpec) -> None:

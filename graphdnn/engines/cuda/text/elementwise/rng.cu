@@ -48,6 +48,7 @@ __device__ __forceinline__ void drawn(const Words& words, const Params& p, float
 // Widths that this variant does not write: branches that are never taken name them.
 template <int V> __device__ void write(const Params&, const int (&)[RANK], const float (&)[V]) {}
 template <int V> __device__ void write_one(const Params&, const int (&)[RANK], const float (&)[V]) {}
+template <int V> __device__ void write_bits(const Params&, const int (&)[RANK], const float (&)[V]) {}
 
 extern "C" __global__ void __launch_bounds__(THREADS) rng(const __grid_constant__ Params p) {
     const unsigned long long key = seed(p), start = offset(p);
@@ -87,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) rng(const __grid_constant_
             }
             #pragma unroll
             for (int k = 0; k < LANES; k += STORED) {
-                const int left = (int)p.lanes - at[LANE_AXIS];
+                const int left = WHOLE ? STORED : (int)p.lanes - at[LANE_AXIS];
                 float some[STORED];
                 #pragma unroll
                 for (int e = 0; e < STORED; ++e) some[e] = value[k + e];
@@ -104,6 +105,36 @@ extern "C" __global__ void __launch_bounds__(THREADS) rng(const __grid_constant_
                     }
                 }
                 at[LANE_AXIS] += STORED;
+            }
+        } else if constexpr (BITS) {  // a tile: a byte of bits on the last axis for each of WIDTH neighbours on another
+            unsigned int bits[WIDTH];
+            #pragma unroll
+            for (int e = 0; e < WIDTH; ++e) {
+                Words words[LANES < 4 ? 1 : LANES / 4];
+                philox(start + (element + (unsigned long long)(e * p.row_major[VECTOR_AXIS])) / 4, key, words);
+                float lanes[LANES];
+                bits[e] = 0;
+                #pragma unroll
+                for (int k = 0; k < LANES; k += 4) {
+                    float four[4];
+                    drawn(words[k / 4], p, four);
+                    #pragma unroll
+                    for (int i = 0; i < 4; ++i) {
+                        lanes[k + i] = four[i];
+                        bits[e] |= four[i] != 0.0f ? 1u << (k + i) : 0;
+                    }
+                }
+                write_bits(p, at, lanes);
+                at[VECTOR_AXIS] += 1;
+            }
+            at[VECTOR_AXIS] -= WIDTH;
+            #pragma unroll
+            for (int k = 0; k < LANES; ++k) {
+                float row[WIDTH];
+                #pragma unroll
+                for (int e = 0; e < WIDTH; ++e) row[e] = bits[e] >> k & 1 ? 1.0f : 0.0f;
+                write(p, at, row);
+                at[LANE_AXIS] += 1;
             }
         } else {  // a tile: four lanes on the last axis, WIDTH neighbours on another
             float value[4][WIDTH];
