@@ -1,7 +1,10 @@
-"""Divisive normalisation: pooling over the spatial axes and pointwise operations, in DOUBLE.
+"""Divisive normalisation: pooling over the spatial axes and pointwise operations.
 
 D_i = k + alpha/n^S * sum over the window of (x_j - m_i)^2, y = x * D^-beta, with m_i the mean given at the window's
-centre. The square is multiplied out, so that windows become pooling; DOUBLE keeps what that cancels.
+centre. The square is multiplied out, so that windows become pooling; DOUBLE keeps what that cancels. Without means
+nothing cancels. What the sums have become is FLOAT, unless tensors are DOUBLE.
+
+Each operation behind a sum reads that sum, or what it has become: so the sums' kernels take all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import NEGATIVE_STRIDE
 
 P = PointwiseMode
-_MATH = DataType.DOUBLE
+_SUMS = DataType.DOUBLE
 
 
 def _check(where: str, tensors: dict[str, Tensor], *, in_place: bool = False) -> None:
@@ -41,43 +44,53 @@ def _check(where: str, tensors: dict[str, Tensor], *, in_place: bool = False) ->
 class _Windows:
     """The window around each element, and what depends on it alone."""
 
-    def __init__(self, draft: Draft, norm: LRN, x: TensorSpec, means: TensorSpec | None) -> None:
-        self.draft, self.norm, self.means = draft, norm, means
-        self.x = draft.pointwise(P.IDENTITY, _MATH, x)
-        self.window: Ints = (norm.n,) * (x.rank - 2)
+    def __init__(self, draft: Draft, norm: LRN, xv: Tensor, means: bool) -> None:
+        self.draft, self.norm, self.value = draft, norm, xv
+        self.x = draft.memory(0, xv, "x")
+        self.means = draft.memory(1, xv, "means") if means else None
+        self.math = _SUMS if self.x.data_type is _SUMS else DataType.FLOAT
+        self.sums = _SUMS if means else self.math
+        self.window: Ints = (norm.n,) * (self.x.rank - 2)
 
     def mean(self, values: TensorSpec, *, mirrored: bool = False) -> TensorSpec:
         """Sums over windows, over n^S; ``mirrored``: over the elements whose window holds this one."""
         behind = (self.norm.n - 1) // 2
         back = self.norm.n - 1 - behind if mirrored else behind
-        return window_mean(self.draft, _MATH, values, self.window, (back,) * len(self.window))
+        return window_mean(self.draft, self.sums, values, self.window, (back,) * len(self.window))
 
-    def deviation(self) -> TensorSpec:
-        """sum of (x_j - m_i), over n^S."""
-        mean = self.mean(self.x)
-        if self.means is None:
-            return mean
-        return self.draft.pointwise(P.SUB, _MATH, mean, self._times(self._inside(), self.means))
+    def times(self, a: TensorSpec, b: TensorSpec, alpha: float = 1.0) -> TensorSpec:
+        return self.draft.pointwise(P.MUL, self.sums, a, b, alpha1=alpha)
 
-    def base(self) -> TensorSpec:
-        """D."""
-        draft, norm = self.draft, self.norm
-        spread = self.mean(self._times(self.x, self.x))
-        if self.means is not None:
-            m = self.means
-            twice = draft.pointwise(P.SUB, _MATH, self._times(self._inside(), m), self.mean(self.x), alpha2=2.0)
-            spread = draft.pointwise(P.ADD, _MATH, spread, self._times(twice, m))
-        return draft.pointwise(P.ADD, _MATH, spread, draft.constant(norm.k, spread, _MATH), alpha1=norm.alpha)
+    def base(self, *, deviates: bool) -> tuple[TensorSpec, TensorSpec | None]:
+        """D, and with means, where ``deviates``, the sum of (x_j - m_i) over n^S.
+
+        With s the share of the window that lies inside and u = mean(x) / s, the sum of (x_j - m)^2 over n^S is
+        mean(x^2) + s * m * (m - 2 * u), and that of x_j - m is s * (u - m).
+        """
+        draft, m, deviation = self.draft, self.means, None
+        if m is not None:
+            share = self._inside()
+            one = draft.pointwise(P.RECIPROCAL, self.sums, share)
+            u = self.times(self.mean(draft.pointwise(P.IDENTITY, self.sums, self.x)), one)
+            if deviates:
+                apart = draft.pointwise(P.SUB, self.sums, u, m)
+                deviation = draft.pointwise(P.MUL, self.sums, apart, share, out_type=self.math)
+            shift = draft.pointwise(P.SUB, self.sums, m, u, alpha2=2.0)
+            shift = self.times(self.times(shift, m), share)
+        spread = self.mean(self.times(self.x, self.x))
+        if m is not None:
+            spread = draft.pointwise(P.ADD, self.sums, spread, shift)
+        one = draft.constant(self.norm.k, spread, self.sums)
+        return draft.pointwise(P.ADD, self.sums, spread, one, out_type=self.math, alpha1=self.norm.alpha), deviation
 
     def _inside(self) -> TensorSpec:
-        """The share of each window that lies inside x."""
-        return self.mean(repeated(self.draft, _MATH, self.draft.constant(1.0, self.x, _MATH), self.x))
-
-    def _times(self, a: TensorSpec, b: TensorSpec) -> TensorSpec:
-        return self.draft.pointwise(P.MUL, _MATH, a, b)
+        """The share of each window that lies inside x, for one plane."""
+        draft, x = self.draft, self.x
+        plane = draft.view(0, x.data_type, (1, 1, *x.dims[2:]), x.strides, "a plane of x")
+        return self.mean(repeated(draft, self.sums, draft.constant(1.0, x, self.sums), plane))
 
     def power(self, base: TensorSpec, exponent: float) -> TensorSpec:
-        return self.draft.pointwise(P.POW, _MATH, base, self.draft.constant(exponent, base, _MATH))
+        return self.draft.pointwise(P.POW, self.math, base, self.draft.constant(exponent, base, self.math))
 
 
 @implements("cudnnDivisiveNormalizationForward", "resample_fwd, pointwise", "loops")
@@ -92,10 +105,10 @@ def forward(handle: Handle, desc: Descriptor, mode: cudnnDivNormMode_t, alpha: f
     def draw(draft: Draft) -> None:
         lrn_ranges(where, norm)
         _check(where, {"xDesc": xv, "yDesc": yv})
-        source = draft.memory(0, xv, "x")
-        windows = _Windows(draft, norm, source, draft.memory(1, xv, "means") if has_means else None)
-        result = draft.pointwise(P.MUL, _MATH, windows.x, windows.power(windows.base(), -norm.beta))
-        draft.settle(result, 2, yv, "y", alpha, beta, _MATH)
+        windows = _Windows(draft, norm, xv, has_means)
+        math, (base, _) = windows.math, windows.base(deviates=False)
+        result = draft.pointwise(P.MUL, math, windows.power(base, -norm.beta), windows.x)
+        draft.settle(result, 2, yv, "y", alpha, beta, math)
 
     prepared(where, handle, (norm, xv, yv, alpha, beta, has_means), draw, in_place=(0,))((x, means, y))
 
@@ -115,22 +128,24 @@ def backward(handle: Handle, desc: Descriptor, mode: cudnnDivNormMode_t, alpha: 
     def draw(draft: Draft) -> None:
         lrn_ranges(where, norm)
         _check(where, {"xDesc": xv, "dXdMeansDesc": dv})
-        source, gradient = draft.memory(0, xv, "x"), draft.memory(2, xv, "dy")
-        m = draft.memory(1, xv, "means") if has_means else None
-        windows = _Windows(draft, norm, source, m)
-        base = windows.base()
-        g = draft.pointwise(P.MUL, _MATH, gradient, windows.x, alpha1=-norm.beta * norm.alpha)
-        g = draft.pointwise(P.MUL, _MATH, g, windows.power(base, -norm.beta - 1.0))  # times n^S, which the means undo
-        through = draft.pointwise(P.MUL, _MATH, windows.x, windows.mean(g, mirrored=True))
+        windows = _Windows(draft, norm, xv, has_means)
+        gradient, math, m = draft.memory(2, xv, "dy"), windows.math, windows.means
+        base, deviation = windows.base(deviates=wants_means)
+        if wants_means and m is None:
+            deviation = windows.mean(windows.x)
+        power = windows.power(base, -norm.beta)
+        direct = draft.pointwise(P.MUL, math, power, gradient)
+        g = draft.pointwise(P.DIV, math, direct, base, alpha1=-norm.beta * norm.alpha)
+        g = draft.pointwise(P.MUL, math, g, windows.x)  # times n^S, which the means undo
+        if deviation is not None:
+            by_means = draft.pointwise(P.MUL, math, g, deviation, alpha1=-2.0)
+            draft.settle(by_means, 4, dv, "dMeans", alpha, beta, math)
+        through = windows.times(windows.mean(g, mirrored=True), windows.x)
         if m is not None:
-            weighted = windows.mean(draft.pointwise(P.MUL, _MATH, g, m), mirrored=True)
-            through = draft.pointwise(P.SUB, _MATH, through, weighted)
-        direct = draft.pointwise(P.MUL, _MATH, gradient, windows.power(base, -norm.beta))
-        result = draft.pointwise(P.ADD, _MATH, direct, through, alpha2=2.0)
-        draft.settle(result, 3, dv, "dx", alpha, beta, _MATH)
-        if wants_means:
-            by_means = draft.pointwise(P.MUL, _MATH, g, windows.deviation(), alpha1=-2.0)
-            draft.settle(by_means, 4, dv, "dMeans", alpha, beta, _MATH)
+            weighted = windows.mean(windows.times(g, m), mirrored=True)
+            through = draft.pointwise(P.SUB, windows.sums, weighted, through, alpha1=-1.0, alpha2=-1.0)
+        result = draft.pointwise(P.ADD, windows.sums, through, direct, alpha1=2.0)
+        draft.settle(result, 3, dv, "dx", alpha, beta, math)
 
     settings = (norm, xv, dv, alpha, beta, has_means, wants_means)
     prepared(where, handle, settings, draw)((x, means, dy, dx, d_means))

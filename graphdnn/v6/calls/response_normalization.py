@@ -36,7 +36,7 @@ def window_mean(draft: Draft, math: DataType, x: TensorSpec, window: Ints, back:
         padding_mode=PaddingMode.ZERO_PAD, strides=ones, pre_paddings=tuple(map(Fraction, back)),
         post_paddings=tuple(map(Fraction, ahead)), window_dims=tuple(map(Fraction, window)),
     )  # fmt: skip
-    y = draft.virtual(x.dims, math)
+    y = draft.virtual(x.dims, math, x)
     draft.add(ResampleForward(spec=spec, x=x, y=y))
     return y
 
