@@ -305,6 +305,12 @@ def test_measured_on_the_host() -> None:
         assert cut.after.unfused.measured is not None
 
 
+@pytest.mark.parametrize("margin", [-0.1, float("nan"), float("inf"), "0.1", True])
+def test_a_margin_that_is_none(margin: Any) -> None:
+    with pytest.raises(BadParam, match=r"cuts\.margin"):
+        cuts_of(graph_of(SMALL), margin=margin)
+
+
 # The command.
 
 

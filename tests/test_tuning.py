@@ -20,6 +20,7 @@ from graphdnn.cuda import nvrtc
 from graphdnn.cuda.upkeep import stored
 from graphdnn.engines.numpy_blocked import ENGINE as BLOCKED
 from graphdnn.engines.numpy_general import ENGINE as NUMPY
+from graphdnn.errors import ExecutionFailed
 from graphdnn.problem import parse
 from graphdnn.tuning import Tuned, Verdict, autotune, isolation
 from graphdnn.tuning.ahead import Ahead
@@ -102,7 +103,7 @@ def test_what_misbehaves_has_its_verdict_and_cannot_win(names: tuple[str, ...]) 
 
 
 def test_every_engine_that_misbehaves_has_its_row() -> None:
-    assert set(REASONS) == set(tuning_engines.ENGINES) - {"prints", "steady", "bimodal", "wrong_inside"}
+    assert set(REASONS) == set(tuning_engines.ENGINES) - {"prints", "steady", "bimodal", "wrong_inside", "slow"}
 
 
 def test_what_is_wrong_on_an_image_that_was_not_looked_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,10 +129,27 @@ def test_two_speeds() -> None:
     assert tuned.best.name == "steady"
 
 
+def test_what_takes_longer_than_the_budget_is_executed_three_times() -> None:
+    """Checked, timed, and looked at again: without executions that warm up, and without a race of one."""
+    engines = (tuning_engines.ENGINES["slow"],)
+    tuned = autotune(small(), budget=0.3, any_class=True, initializer="tuning_engines", engines=engines)
+    first = tuned.trials[0]
+    assert first.verdict is Verdict.FASTEST
+    assert first.median == pytest.approx(tuning_engines.SLOW, rel=0.5)
+    assert 3 <= tuned.spent.kernels / tuning_engines.SLOW < 4
+    assert tuned.stopped == "every candidate was tried; the race ended with the time"
+
+
 def test_what_kernels_print_disturbs_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     tuned = tuned_with("prints", budget=2.0)
     assert not any(t.verdict.is_fault for t in tuned)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_process_that_does_not_start() -> None:
+    with pytest.raises(ExecutionFailed, match="No module named 'no_such_module'") as caught:
+        autotune(small(), budget=0.5, initializer="no_such_module")
+    assert caught.value.rejections[0].rule == "tuning.process"
 
 
 def test_nothing_left() -> None:
@@ -147,7 +165,7 @@ def test_kernels_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU: arrays copied there and back, results judged beside the search, equal kernels found out."""
     monkeypatch.setattr(sys.modules["graphdnn.tuning.tuner"], "_ordinal", lambda device: None)
     graph = parse("conv x=f32[1,4,8,8] w=f32[4,4,3,3] + relu").build_operation_graph()
-    tuned = autotune(graph, "a100", budget=20.0, most=4, initializer="tuning_emulated", without=("turned",))
+    tuned = autotune(graph, "a100", budget=60.0, most=4, initializer="tuning_emulated", without=("turned",))
     found = {t.verdict for t in tuned}
     assert {Verdict.FASTEST, Verdict.SAME} <= found, str(tuned)
     assert not any(t.verdict.is_fault and t.verdict is not Verdict.REFUSED for t in tuned), str(tuned)

@@ -414,15 +414,27 @@ def test_large_operands_repeat_their_numbers() -> None:
         assert np.array_equal(flat[7:], flat[:-7])
 
 
-@pytest.mark.parametrize("limits", [{"budget": "1"}, {"budget": -1.0}, {"budget": float("nan")}, {"most": 0},
-                                    {"most": 1.5, "candidate_seconds": None}])  # fmt: skip
-def test_limits_that_are_none(limits: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"budget": "1"}, {"budget": -1.0}, {"budget": float("nan")}, {"budget": True}, {"most": 0}, {"memory": -1},
+        {"candidate_seconds": None, "most": 1.5}, {"tie": "x"}, {"tie": -1}, {"seed": -1}, {"seed": 0.5},
+        {"memory": "1GB", "seed": None, "database": 3},
+    ],
+)  # fmt: skip
+def test_options_that_are_none(options: dict[str, Any]) -> None:
     with pytest.raises(BadParam) as error:
-        autotune(graph_of(CONV), **limits)
-    assert [r.attribute for r in error.value.rejections] == [
-        n for n in ("budget", "candidate_seconds", "most") if n in limits
-    ]
-    assert {r.rule for r in error.value.rejections} == {"tuning.limit"}
+        autotune(graph_of(CONV), **options)
+    assert [r.attribute for r in error.value.rejections] == list(options)
+    limits = {"budget", "candidate_seconds", "most", "memory"}
+    for rejection in error.value.rejections:
+        assert rejection.rule == ("tuning.limit" if rejection.attribute in limits else "tuning.option")
+
+
+def test_a_database_that_is_none() -> None:
+    for ask in (lambda g: g.build(tuned=3), lambda g: g.autotune(database=3.5)):
+        with pytest.raises(BadParam, match=r"tuning\.database\.kind"):
+            ask(parse(CONV))
 
 
 def test_an_oracle_that_fails_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,11 +97,18 @@ def _bimodal(kernel: Kernel, call: int, arrays: Any, scratch: Any) -> None:
     time.sleep(0.001 if call % 5 < 2 else 0.02)
 
 
+def _slow(kernel: Kernel, call: int, arrays: Any, scratch: Any) -> None:
+    kernel.run(arrays, scratch)
+    time.sleep(SLOW)
+
+
+SLOW = 0.4  # seconds
 RUNS: dict[str, Run] = {
     "raises": _raises, "hangs": _hangs, "hangs_later": _hangs_later, "exhausts_memory": _exhausts_memory,
     "exits": _exits, "kills_itself": _kills_itself, "crashes": _crashes, "is_wrong": _is_wrong,
     "leaves_some_out": _leaves_some_out, "wrong_later": _wrong_later, "spoils_inputs": _spoils_inputs,
     "wrong_inside": _wrong_inside, "prints": _prints, "steady": _steady, "bimodal": _bimodal,
+    "slow": _slow,
 }  # fmt: skip
 
 

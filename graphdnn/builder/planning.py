@@ -186,11 +186,9 @@ class Planning(Limiting):
         """A tuning database by what names it; None for none."""
         if given is None or given is False:
             return None
-        from graphdnn.tuning import Database, default_database
+        from graphdnn.tuning.database import database_of
 
-        if given is True:
-            return default_database()
-        return Database(given) if isinstance(given, (str, Path)) else given
+        return database_of(given)
 
     @property
     def plan(self) -> ExecutionPlan:

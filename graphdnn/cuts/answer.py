@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from math import inf
 
 from graphdnn.cuts.nearby import Nearby
 from graphdnn.cuts.parts import Carver, connected
@@ -10,12 +11,20 @@ from graphdnn.cuts.places import Place, places, split_here
 from graphdnn.cuts.prices import Prices
 from graphdnn.cuts.records import Cut, Cuts, Side, total
 from graphdnn.device import DeviceSpec
+from graphdnn.errors import BadParam
 from graphdnn.fusion import NO_LIMITS, FusedGraph, Limits, fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters
 from graphdnn.machine import device_spec
 from graphdnn.plan import ExecutionPlan
+from graphdnn.rules import Rule
 
+MARGIN = Rule(
+    id="cuts.margin",
+    expected="a share of at least 0",
+    reason="times that differ by less than this share of the faster one are called neutral",
+    fix="leave it out, or give it like 0.1",
+)
 FUSED_AGAIN = 64  # operations; of larger graphs only the kernels near a cut are looked at again
 PREDICTED_MARGIN, MEASURED_MARGIN = 0.1, 0.05  # differences below this share say nothing
 
@@ -38,6 +47,8 @@ def cuts_of(
     spec, fused = device_spec(device), fuse(graph, limits)
     if margin is None:
         margin = MEASURED_MARGIN if measure else PREDICTED_MARGIN
+    elif isinstance(margin, bool) or not isinstance(margin, (int, float)) or not 0 <= margin < inf:
+        raise BadParam(MARGIN.reject("CUTS", "margin", margin))
     survey = _Survey(fused, Prices(spec, filters or Filters(), without, limits, measure=measure), measure=measure)
 
     def cut(place: Place) -> Cut:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphdnn.dtypes import FLOATS, Array
-from graphdnn.engines.host.memory import as_it_lies, axes_of, binding_layout, empty, is_plain
+from graphdnn.engines.host.memory import as_it_lies, binding_layout, empty, is_plain
 from graphdnn.graph import OperationGraph
 from graphdnn.oracle import Bounds, bounds, compare_values, evaluate
 from graphdnn.tensors import TensorSpec
@@ -46,26 +46,28 @@ class Answers:
         """What is wrong with outputs, given as they lie in memory one after another; empty when nothing is."""
         if growth not in self._bounds:
             self._bounds[growth] = bounds(self.graph, self.values, dict(growth))
-        results, start = {}, 0
+        lying, start = {}, 0
         for spec, size in zip(self.graph.outputs, sizes, strict=True):
-            dtype, _, _ = binding_layout(spec)
-            results[spec.uid] = empty(spec)
-            target = as_it_lies(results[spec.uid])
-            target[...] = np.frombuffer(payload, dtype, size // dtype.itemsize, start).reshape(target.shape)
+            dtype, shape, _ = binding_layout(spec)
+            found = np.frombuffer(payload, dtype, size // dtype.itemsize, start)
+            lying[spec.uid] = found.reshape([shape[axis] for axis in _axes(spec)])
             start += size
         within = self._bounds[growth]
-        if all(self._is_clearly_right(spec, results[spec.uid], within) for spec in self.graph.outputs):
+        if all(self._is_clearly_right(spec, lying[spec.uid], within) for spec in self.graph.outputs):
             return ""
-        found = compare_values(self.graph, self.values, within, {**self.operands, **results})
-        return "; ".join(str(c) for c in found if not c.ok)
+        results = {}
+        for spec in self.graph.outputs:
+            results[spec.uid] = empty(spec)
+            as_it_lies(results[spec.uid])[...] = lying[spec.uid]
+        compared = compare_values(self.graph, self.values, within, {**self.operands, **results})
+        return "; ".join(str(c) for c in compared if not c.ok)
 
-    def _is_clearly_right(self, spec: TensorSpec, actual: Array, within: Bounds) -> bool:
+    def _is_clearly_right(self, spec: TensorSpec, found: Array, within: Bounds) -> bool:
         """True when every element is within the bound as it is: the quick way for what is mostly the case."""
         errors, unclear = within
         if spec.data_type not in FLOATS or not is_plain(spec) or spec.uid in unclear:
             return False
-        found, wanted, bound = as_it_lies(actual), self.values[spec.uid], errors[spec.uid]
-        wanted = wanted.transpose(axes_of(actual))
+        wanted, bound = self.values[spec.uid].transpose(_axes(spec)), errors[spec.uid]
         if found.ndim == 0:
             return bool(abs(float(found) - float(wanted)) <= bound)
         rows = max(1, _CHUNK * len(found) // max(found.size, 1))
@@ -73,3 +75,9 @@ class Answers:
             bool((np.abs(found[i : i + rows].astype(np.float64) - wanted[i : i + rows]) <= bound).all())
             for i in range(0, len(found), rows)
         )
+
+
+def _axes(spec: TensorSpec) -> list[int]:
+    """Of a tensor's binding, from the outermost in memory to the innermost."""
+    _, _, strides = binding_layout(spec)
+    return sorted(range(len(strides)), key=lambda axis: (-strides[axis], axis))

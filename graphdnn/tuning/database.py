@@ -16,17 +16,24 @@ from graphdnn.cuda import debug
 from graphdnn.cuda.folder import cache_directory
 from graphdnn.device import DeviceSpec
 from graphdnn.enums import HeurMode
-from graphdnn.errors import MalformedFile
+from graphdnn.errors import BadParam, MalformedFile
 from graphdnn.files import graph_from_json, graph_to_json
 from graphdnn.fusion import FusedGraph
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters, Ranking
+from graphdnn.rules import Rule
 from graphdnn.tuning import storage
 from graphdnn.tuning.problem_key import problem_key
 from graphdnn.tuning.record import COLUMNS, ChoiceEntry, Record, entries_of, from_row, to_row
 from graphdnn.tuning.setup import PLACES, Setup, setup_of, texts_of, version
 from graphdnn.tuning.tuned import Tuned, Verdict
 
+KIND = Rule(
+    id="tuning.database.kind",
+    expected="a Database, its file, or True for the one beside the kernel cache",
+    reason="times are read from it, and kept in it",
+    fix="pass one of these, or leave it out",
+)
 _NAMES = ", ".join(COLUMNS)
 _MARKS = ", ".join("?" * len(COLUMNS))
 _GROUP = "problem = ? AND device = ? AND driver = ? AND version = ? AND texts = ?"
@@ -279,6 +286,17 @@ def default_database() -> Database:
     return _opened[folder]
 
 
+def database_of(given: Any) -> Any:
+    """By what names it: its file, or True for the one beside the kernel cache. What ranks is one."""
+    if given is True:
+        return default_database()
+    if isinstance(given, (str, Path)):
+        return Database(given)
+    if not hasattr(given, "ranking"):
+        raise BadParam(KIND.reject("AUTOTUNE", "database", given))
+    return given
+
+
 def _better(earlier: Sequence[Record], now: Sequence[Record]) -> list[Record]:
     """The faster record of each configuration, in the order of times; of equals what was measured last. Where the
     fastest is this tuning's, the winner that it named among those that tie with it goes first.
@@ -306,4 +324,4 @@ def _are_texts(*values: object) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
-__all__ = ["Database", "Problem", "default_database"]
+__all__ = ["Database", "Problem", "database_of", "default_database"]

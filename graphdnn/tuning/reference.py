@@ -92,7 +92,7 @@ class Reference:
 
     def settle(self, seconds: float) -> None:
         """Wait so long for parts that may still come, and begin with no more: they would slow down what is left."""
-        if self._growing is not None:
+        if self._growing is not None and not self._is_settled:
             wait([self._growing], seconds)
         self._is_settled = True
 
@@ -158,6 +158,8 @@ class Reference:
                     break
                 thin = thinned(self.graph, slices, sorted(self._order[:size]))
                 before, answers = now, Answers.of(self.graph, operands, thin)
+                if self._is_settled:
+                    break  # too late: what is there was looked at
                 self._parts.append((thin, answers))
                 del self._order[:size]
 

@@ -21,9 +21,12 @@ from typing import Any
 from graphdnn.device import DeviceSpec
 from graphdnn.engines import engines_of
 from graphdnn.engines.work import bytes_moved, floor_seconds
+from graphdnn.enums import Status
+from graphdnn.errors import ExecutionFailed
 from graphdnn.files import graph_to_dict
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import EngineConfig
+from graphdnn.rules import Rule
 from graphdnn.tuning.ahead import COUNT, FIRST, Ahead
 from graphdnn.tuning.candidates import Candidates
 from graphdnn.tuning.entries import entries_of_config
@@ -37,6 +40,13 @@ from graphdnn.tuning.spending import Spending
 from graphdnn.tuning.thinning import Thinned
 from graphdnn.tuning.tuned import Trial, Tuned, Verdict
 
+PROCESS = Rule(
+    id="tuning.process",
+    expected="a process that candidates run in",
+    reason="it did not get as far as the first candidate: {why}",
+    fix="free memory where it is short, make the problem smaller, or use the ranking as it is",
+    status=Status.EXECUTION_FAILED,
+)
 TIE = 0.02  # medians closer than this, with intervals that overlap, are a tie
 _LEAD = 1.3  # times the fastest first impression up to which a candidate races
 _NEAR = 2.0  # up to which its neighbours are candidates
@@ -104,10 +114,13 @@ class Search:
         self._is_opening = True
 
     def _opened(self) -> None:
-        """Wait for what ``open`` began. Raises what the worker failed with: it is no candidate's fault."""
+        """Wait for what ``open`` began. Raises ``ExecutionFailed`` where it failed: it is no candidate's fault."""
         if self._is_opening:
             self._is_opening = False
-            self.process.answer(max(_START, self.limits.candidate), "starting")
+            try:
+                self.process.answer(max(_START, self.limits.candidate), "starting")
+            except (LostError, FailedError) as failed:
+                raise ExecutionFailed(PROCESS.reject("AUTOTUNE", "process", "none", why=failed.reason)) from None
             self._is_open = True
 
     def _reopened(self) -> None:
@@ -168,6 +181,7 @@ class Search:
                 config: EngineConfig | None = self.candidates.first
                 while config is not None:
                     self._try_from(config)
+                    self._look_ahead()
                     is_decided = self._decide(self._race())
                     while (
                         not is_decided and self._impressions()
@@ -210,6 +224,8 @@ class Search:
             trial = Trial(config, len(self.trials))
             self.trials.append(trial)
             self._show(trial)
+            if self._is_opening:  # the process that measures is there later than the first kernels are compiled
+                self.ahead.offer(self.candidates.upcoming([first], COUNT))
             self.spending.compiled(self.ahead.wait(config, self.limits.candidate))
             self._opened()
             if self._guarded(trial, lambda trial=trial: self._tried(trial)):  # type: ignore[misc]
@@ -240,7 +256,7 @@ class Search:
         self._estimates[trial.place] = first
         if best is not None and best is not trial and first > _FAR * self._estimates[best.place]:
             trial.reason = f"more than {_FAR:g} times as long"
-        else:
+        elif first <= _LONG:
             trial.samples = sorted(self._timed(trial, _QUICK))
         trial.interval = median_interval(trial.samples)
         trial.verdict = Verdict.SLOWER
@@ -313,7 +329,9 @@ class Search:
         calls = max(1, min(1000, round(_SAMPLE[trial.config.device.kind] / estimate)))
         samples = 1 if estimate > _LONG else samples
         limit = max(self._patience(), 10 * estimate * calls * samples)
-        reply = self._ask(trial, "time", limit, calls=calls, samples=samples)
+        # Of what takes long a cold start is nothing; on a GPU the first execution of all may have loaded a library.
+        warm = estimate <= _LONG or (trial.config.device.kind != "cpu" and not trial.samples)
+        reply = self._ask(trial, "time", limit, calls=calls, samples=samples, warm=warm)
         self.spending.ran(reply["seconds"])
         return [float(t) for t in reply["times"]]
 
@@ -351,7 +369,7 @@ class Search:
             if not running:
                 break
             is_short = turn < fewest and self._needed() <= _SHORT * self.limits.budget
-            if turn and self._left() <= 0 and not is_short:
+            if self._left() <= 0 and not is_short and (turn or len(running) == 1):
                 self.stopped += "; the race ended with the time"
                 break
             for trial in _turned(running, turn):
@@ -366,7 +384,14 @@ class Search:
         for trial in raced:
             trial.samples = list(rounds[trial.place].values())
             trial.interval = median_interval(trial.samples)
-        return raced
+        # Of one that is alone the first impression is enough where there was no time for more.
+        return raced or [t for t in running if not t.verdict.is_fault]
+
+    def _look_ahead(self) -> None:
+        """Judge the leader's result, beside the race, by all that the oracle got through: the winner's bits mostly."""
+        best = self._best()
+        if best is not None and self.reference.is_beside:
+            self._guarded(best, lambda: self._still_right(best))
 
     def _newcomers(self, rounds: Mapping[int, object]) -> bool:
         return any(t.place not in rounds for t in self._leaders())

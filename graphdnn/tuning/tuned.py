@@ -108,7 +108,7 @@ class Spent:
     def __str__(self) -> str:
         return (
             f"{self.wall:.2f} s: {self.kernels:.2f} s in kernels, {self.building:.2f} s building them, "
-            f"{self.overhead:.1%} else"
+            f"{self.overhead * self.wall:.2f} s ({self.overhead:.1%}) starting, ranking and checking"
         )
 
 

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
-from typing import Any
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines import Engine, engines_of
 from graphdnn.enums import HeurMode
-from graphdnn.errors import BadParam, NotSupported
+from graphdnn.errors import NotSupported
 from graphdnn.fusion import FusedGraph, fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters, mode_of
 from graphdnn.machine import VARIABLE, device_spec
-from graphdnn.rules import Rule
 from graphdnn.tuning.ahead import Ahead
 from graphdnn.tuning.candidates import candidates_of
 from graphdnn.tuning.database import Database
 from graphdnn.tuning.isolation import BENCH, BENCH_OF_GPU, worker
+from graphdnn.tuning.options import check
 from graphdnn.tuning.reference import Reference
 from graphdnn.tuning.search import TIE, Limits, Search, opening
 from graphdnn.tuning.spending import Spending
 from graphdnn.tuning.tuned import Tuned
 
-LIMIT = Rule(
-    id="tuning.limit",
-    expected="{expected}",
-    reason="a tuning ends by these limits",
-    fix="leave {name} out, or give it as {expected}",
-)
 _BESIDE, _BEFORE = 0.3, 0.05  # shares of the budget that the oracle may take, beside the search or before it
 
 
@@ -66,13 +62,17 @@ def autotune(
     ``initializer``: see graphdnn/tuning/worker.py; ``engines`` are then those that
     it registers there. Raises ``NotSupported`` when no engine serves the graph, or the device is not here.
     """
-    _check(budget=budget, candidate_seconds=candidate_seconds, most=most)
+    check(
+        budget=budget, candidate_seconds=candidate_seconds, most=most, memory=memory, tie=tie, seed=seed,
+        database=database,
+    )  # fmt: skip
     spending, mode = Spending(perf_counter()), mode_of(mode)
     # Both start while it is asked what the device is, and load what they need while the candidates are worked out.
     is_gpu = _means_gpu(device)
     process, ahead = worker(BENCH_OF_GPU if is_gpu else BENCH, initializer), Ahead(is_useful=is_gpu)
     if is_gpu:  # the driver may take a while to start
-        threading.Thread(target=engines_of, args=("cuda",)).start()
+        for start in (_start_driver, partial(engines_of, "cuda")):
+            threading.Thread(target=start, daemon=True).start()
     try:
         spec = device_spec(device)
         ordinal = _ordinal(spec)
@@ -104,15 +104,10 @@ def autotune(
     return tuned if ahead_of_it is None else replace(tuned, earlier=(ahead_of_it.name, ahead_of_it.median))
 
 
-def _check(**limits: Any) -> None:
-    """Raise with every limit that is none."""
-    found = []
-    for name, value in limits.items():
-        kind, words = (int, "a whole number from 1 on") if name == "most" else ((int, float), "seconds above 0")
-        if isinstance(value, bool) or not isinstance(value, kind) or not value > 0:
-            found.append(LIMIT.reject("AUTOTUNE", name, value, name=name, expected=words))
-    if found:
-        raise BadParam(found)
+def _start_driver() -> None:
+    """While its bindings are loaded, which takes as long. What is wrong with it is said where it is asked."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libcuda.so.1").cuInit(0)
 
 
 def _means_gpu(device: DeviceSpec | str | None) -> bool:

@@ -116,10 +116,10 @@ class Bench:
             return _bytes(whole)
         return np.take(as_it_lies(whole), kept, axes_of(whole).index(axis)).tobytes()
 
-    def time(self, key: int, calls: int, samples: int) -> tuple[Message, bytes]:
+    def time(self, key: int, calls: int, samples: int, *, is_warmed: bool) -> tuple[Message, bytes]:
         """Seconds of an execution, for each sample the mean of ``calls`` that follow each other."""
         plan, workspace = self.plans[key]
-        warm = 1 if key in self.repeated else _WARM
+        warm = 0 if not is_warmed else 1 if key in self.repeated else _WARM
         if key not in self.repeated:
             self.repeated[key] = self._repeatable(plan, workspace)
         call = self.repeated[key]
@@ -301,7 +301,7 @@ class Service:
         if do == "outputs":
             return bench.outputs(message["axes"], message["kept"])
         if do == "time":
-            return bench.time(message["key"], message["calls"], message["samples"])
+            return bench.time(message["key"], message["calls"], message["samples"], is_warmed=message["warm"])
         assert do == "drop"
         bench.drop(message["key"])
         return {}, b""
