@@ -60,6 +60,8 @@ TEXTS = (
     "conv x=i8[8,64,56,56]nhwc w=i8[64,64,3,3]nhwc pad=1 compute=i32 out=i32",
     "conv x=i8[8,64,56,56]nhwc w=i8[64,64,3,3]nhwc pad=1 compute=i32 out=i8 + relu",
     "conv x=f16[32,256,28,28]nhwc w=f16[256,8,3,3]nhwc pad=1 + bias + relu",
+    "conv x=f16[32,448,28,28]nhwc w=f16[448,112,3,3]nhwc pad=1 + bias + relu",
+    "dgrad dy=f16[32,448,28,28]nhwc w=f16[448,112,3,3]nhwc dx=[32,448,28,28] pad=1",
     "matmul a=f16[4096,4096] b=f16[4096,1] + bias",
     "conv x=i16[1,1,64,64] w=i16[8,1,16,16] compute=i32 out=i32",
     "conv x=i16[1,1,64,64] w=i16[8,1,16,16] compute=i64 out=i64",

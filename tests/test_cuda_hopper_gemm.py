@@ -59,6 +59,8 @@ FORWARD = [
     "conv x=f16[2,128,6,5]nhwc w=f16[96,64,3,3]nhwc pad=1 stride=2,1",
     "conv x=f16[2,64,8,12] w=f16[64,64,3,3] pad=1 + bias + relu",
     "conv x=i8[2,3,9,12] w=i8[40,3,3,3] pad=1 compute=i32 out=i32",
+    "conv x=f16[2,160,6,5]nhwc w=f16[160,40,3,3]nhwc pad=1 stride=2 + bias + relu",  # groups that end within a row
+    "conv x=f16[1,48,5,6] w=f16[48,16,3,3] pad=1 + bias + relu",
 ]
 BACKWARD = [
     "dgrad dy=f16[2,16,9,11]nhwc w=f16[16,64,3,3]nhwc dx=[2,64,9,11] pad=1",
@@ -69,6 +71,7 @@ BACKWARD = [
     "dgrad dy=f16[1,16,4,5]nhwc w=f16[16,24,5,5]nhwc dx=[1,24,12,13] pad=2 stride=3",
     "dgrad dy=f16[1,128,4,4]nhwc w=f16[128,16,3,3]nhwc dx=[1,32,4,4] pad=1",
     "dgrad dy=f16[2,40,9,11] w=f16[40,24,3,3] dx=[2,24,9,11] pad=1",
+    "dgrad dy=f16[2,160,6,5]nhwc w=f16[160,40,3,3]nhwc dx=[2,160,6,5] pad=1",
     "wgrad x=f16[2,8,9,11]nhwc dy=f16[2,24,9,11]nhwc dw=[24,8,3,3] pad=1",
     "wgrad x=f16[2,72,9,11]nhwc dy=f16[2,80,5,6]nhwc dw=[80,72,3,3] pad=1 stride=2",
     "wgrad x=bf16[1,8,5,6,7]nhwc dy=bf16[1,8,5,6,7]nhwc dw=[8,8,3,3,3] pad=1 spatial=3 mode=conv",

@@ -41,11 +41,15 @@ from graphdnn.engines.cuda.generator.tensor_cores import (
 )
 from graphdnn.engines.cuda.hopper.fields import Layout, describe_work, taps_of
 from graphdnn.engines.cuda.hopper.maps import (
+    CHANNELS_AXIS,
+    FILTERS_AXIS,
     Walk,
+    crosses_groups,
     filter_map,
     for_images,
     image_map,
     is_permutable,
+    maps_of_groups,
     permuted_filter_map,
     walks_of,
 )
@@ -271,8 +275,13 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
         PANEL if across_filter else rows_held, PANEL if product.is_wgrad else pixels_held, held if is_permuted else 0
     )  # fmt: skip
     images, other = _maps(op, gathered, plain, *copied) if are_copied(op) else _maps_as_they_lie(op, *copied)
+    others = [for_images(other, p.n) if product.is_wgrad else other]
+    if crosses_groups(product):
+        images = maps_of_groups(images[0], CHANNELS_AXIS, p.groups)
+        others = maps_of_groups(other, FILTERS_AXIS, p.groups) if across_filter else others
+        parameters.integer("own_maps", p.groups)
     parameters.maps("gathered", [(gathered.spec, for_images(one, p.n)) for one in images])
-    parameters.maps("plain", [(plain.spec, for_images(other, p.n) if product.is_wgrad else other)])
+    parameters.maps("plain", [(plain.spec, one) for one in others])
 
     is_joined = sizes.may_be_turned
     vector_axis = _LAST_PIXEL if sizes.is_turned else _CHANNELS

@@ -6,14 +6,15 @@ to it; ``lower`` belongs to the tap that lies first, so that offsets are never n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphdnn.cuda.tensor_map import TensorMap
+from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL
 from graphdnn.engines.cuda.generator.tensor_cores import INTEGERS
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT, Operand
 from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW
-from graphdnn.engines.cuda.simt.implicit_product import Product, Residue, product_of
+from graphdnn.engines.cuda.simt.implicit_product import Product, Residue, gathered_and_plain, product_of
 from graphdnn.engines.images import once_for_images
 from graphdnn.fusion.fused import FusedOp
 
@@ -21,6 +22,7 @@ from graphdnn.fusion.fused import FusedOp
 LIMITS = {1: (-(2**15), 2**15 - 1, 2**16 - 1), 2: (-(2**7), 2**7 - 1, 2**8 - 2), 3: (-(2**4), 2**4 - 1, 2**5 - 1)}
 LONGEST_STEP = 8
 _PERMUTED = 32  # rows that change places among each other, at most
+CHANNELS_AXIS, FILTERS_AXIS = 0, -1  # of the maps below: channels of an image's groups, k of a filter's
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,24 @@ def image_map(image: Operand, spatial: int, walk: Walk, steps: tuple[int, ...], 
         upper=tuple(walk.upper[d] for d in used),
         steps=(1, *(steps[d] for d in used), 1),
     )
+
+
+def crosses_groups(product: Product) -> bool:
+    """Whether rows of 128 bytes of the summed channels would reach from one group into the next."""
+    gathered, _ = gathered_and_plain(product.roles)
+    is_summed = product.roles.problem.groups > 1 and not product.is_wgrad
+    return is_summed and product.channels * ELEMENTS[gathered.data_type].bytes % ROW != 0
+
+
+def maps_of_groups(whole: TensorMap, axis: int, groups: int) -> list[TensorMap]:
+    """One for each group, which ends along ``axis`` where the group does: what a row reaches behind it is zero."""
+    sizes = list(whole.sizes)
+    of_group = sizes[axis] // groups
+    found = []
+    for group in range(groups):
+        sizes[axis] = (group + 1) * of_group
+        found.append(replace(whole, sizes=tuple(sizes)))
+    return found
 
 
 def patch_map(image: Operand, lines: int, pixels: int, row: int = ROW, spatial: int = 2) -> TensorMap:

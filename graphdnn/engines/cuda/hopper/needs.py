@@ -17,7 +17,7 @@ from graphdnn.engines.cuda.generator.convolution_needs import (
 from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS, SPATIAL, Roles
 from graphdnn.engines.cuda.generator.needs import ROOM
 from graphdnn.engines.cuda.generator.tensor_cores import INTEGERS, Pairs
-from graphdnn.engines.cuda.hopper.maps import LIMITS, LONGEST_STEP, walk_of
+from graphdnn.engines.cuda.hopper.maps import LIMITS, LONGEST_STEP, crosses_groups, walk_of
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT
 from graphdnn.engines.cuda.hopper.product import ACROSS_K
 from graphdnn.engines.cuda.hopper.tiles import ROW
@@ -29,6 +29,7 @@ from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvBackwardFilter, ConvolutionOperation
 from graphdnn.rules import Constraint
 
+MOST_OWN_MAPS = 8  # of groups, for each operand: the kernel's arguments hold twice as many
 MOST_RESIDUES = 9  # of stride 3 along two axes; the kernel's arguments hold 12
 _CAPABILITY = (9, 0)
 
@@ -115,10 +116,12 @@ def _summed(task: Task) -> int:
 
 
 def _crosses_groups(task: Task) -> bool:
-    roles = roles_of(task)
-    if roles.problem.groups == 1 or roles.direction == "wgrad":
+    """Rows of 128 bytes reach into the next group, and no map of its own ends a group's rows before that."""
+    product = product_of(task.op)
+    if not crosses_groups(product):
         return False
-    return _summed(task) % (ROW // ELEMENTS[types_of(task)[0]].bytes) != 0
+    begins_inside = _summed(task) * ELEMENTS[types_of(task)[0]].bytes % ALIGNMENT
+    return len(product.residues) > 1 or product.roles.problem.groups > MOST_OWN_MAPS or begins_inside != 0
 
 
 def _group_bytes(task: Task) -> tuple[int, int]:
@@ -261,8 +264,12 @@ def hopper_needs(prefix: str, pairs: Pairs, sums: DataType = DataType.FLOAT) -> 
             f"{prefix}.groups",
             "w.dims",
             _summed,
-            Equals(f"groups of channels that fill multiples of {ROW} bytes"),
-            reason="a row of 128 bytes that reaches into the next group would multiply channels of both",
+            Equals(
+                f"groups of channels that fill multiples of {ROW} bytes; at unit stride, or forward,"
+                f" {MOST_OWN_MAPS} groups at most of multiples of {ALIGNMENT}"
+            ),
+            reason="a row of 128 bytes that reaches into the next group would multiply channels of both; maps that end"
+            " with a group keep it from that, and the kernel's arguments hold few",
             fix="nothing to do: another engine serves narrow groups",
             when=when(_crosses_groups),
         ),

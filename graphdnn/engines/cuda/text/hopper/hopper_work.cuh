@@ -108,6 +108,14 @@ __device__ __forceinline__ void gathered_start(const Params& p, int residue, con
         start[d] = d < 3 - SPATIAL ? 0 : pixel.at[d] * (int)p.pixel_step[d] + (int)p.lowest[residue * 3 + d];
 }
 
+// The number of a map: that of a group, where its channels end within a row of 128 bytes and a map of its own ends there too, so
+// that no row reaches into the next group (p.own_maps); else the other.
+template <class Fields>
+__device__ __forceinline__ auto map_of(const Fields& p, const Work& w, int, int) -> decltype((int)p.own_maps) {
+    return w.group;
+}
+template <class Fields> __device__ __forceinline__ int map_of(const Fields&, const Work&, int other, long) { return other; }
+
 // The stages of one piece of work, in order: `slot(a, b, barrier)` waits for a free one.
 template <class Slot> __device__ __forceinline__ void fill_forward(const Params& p, const Work& w, Slot slot) {
     const int blocks = (int)p.channel_blocks, channels = (int)p.channels;
@@ -117,6 +125,7 @@ template <class Slot> __device__ __forceinline__ void fill_forward(const Params&
     Tap tap = SPLIT ? tap_of(p, w.residue, w.first / blocks) : Tap{};
     int block = SPLIT ? w.first % blocks : 0;
     const int column = w.tile_n * HELD_N;
+    const int of_image = map_of(p, w, w.residue, 0), of_filter = ACROSS_FILTER ? map_of(p, w, 0, 0) : 0;
     #pragma unroll 1
     for (int step = w.first; step < w.last; ++step) {
         offset_of(p, w.residue, tap, offset);
@@ -127,11 +136,11 @@ template <class Slot> __device__ __forceinline__ void fill_forward(const Params&
         shared_t a, b, barrier;
         slot(a, b, barrier);  // the first one waits for the launch before, when all else is known
         const shared_t image = TURNED ? b : a, filter = TURNED ? a : b;
-        copy_pixels<SPATIAL>(image, p.gathered[w.residue], barrier, summed, pixel.n, start, offset);
+        copy_pixels<SPATIAL>(image, p.gathered[of_image], barrier, summed, pixel.n, start, offset);
         if constexpr (ACROSS_FILTER) {
             #pragma unroll
             for (int j = 0; j < HELD_N / PANEL; ++j)
-                copy_box(filter + j * PANEL_BYTES, p.plain[0], barrier, column + j * PANEL, in_filter, summed);
+                copy_box(filter + j * PANEL_BYTES, p.plain[of_filter], barrier, column + j * PANEL, in_filter, summed);
         } else {
             const int row = w.group * (int)p.columns + column;
             if constexpr (PERMUTED)
