@@ -152,6 +152,15 @@ def test_a_process_that_does_not_start() -> None:
     assert caught.value.rejections[0].rule == "tuning.process"
 
 
+def test_no_process_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Python that is inside another program names no interpreter, or one that is not there."""
+    isolation._end()
+    monkeypatch.setattr(sys, "executable", "/nothing/is/here")
+    with pytest.raises(ExecutionFailed, match="no process starts"):
+        autotune(small(), budget=0.5)
+    Ahead(is_useful=True).close()
+
+
 def test_nothing_left() -> None:
     tuned = autotune(small(), budget=2.0, initializer="tuning_engines", engines=(tuning_engines.ENGINES["is_wrong"],))
     with pytest.raises(NotSupported) as caught:

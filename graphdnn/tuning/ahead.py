@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from itertools import count
 from time import perf_counter
 from typing import Any
@@ -17,7 +18,7 @@ from graphdnn.composed import Identity, identity
 from graphdnn.cuda.folder import cache_directory
 from graphdnn.device import DeviceSpec
 from graphdnn.heuristics import EngineConfig
-from graphdnn.tuning.isolation import COMPILER, LostError, give_back, worker
+from graphdnn.tuning.isolation import COMPILER, Isolated, LostError, give_back, worker
 from graphdnn.tuning.spending import Span
 
 Texts = list[tuple[str, str, tuple[str, ...]]]  # names, texts and options of kernels
@@ -33,7 +34,10 @@ class Ahead:
 
     def __init__(self, *, is_useful: bool) -> None:
         is_useful = is_useful and cache_directory() is not None and (os.cpu_count() or 1) >= _CORES
-        self._process = worker(COMPILER) if is_useful else None
+        self._process: Isolated | None = None
+        if is_useful:
+            with suppress(LostError):  # kernels are compiled where they are needed
+                self._process = worker(COMPILER)
         self._teller = ThreadPoolExecutor(1)  # the process may not read yet
         self._told: dict[Identity, tuple[int, Future[list[Span]]]] = {}
         self._compiled: dict[int, list[Span]] = {}

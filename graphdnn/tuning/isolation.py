@@ -68,14 +68,18 @@ class Isolated:
         # A console interrupt is for the tuner, which then ends the worker.
         session: dict[str, Any] = {} if os.name == "nt" else {"start_new_session": True}
         path = os.pathsep.join(dict.fromkeys((_ROOT, *filter(os.path.isabs, sys.path))))
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", program, *([initializer] if initializer else [])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            env={**os.environ, "PYTHONPATH": path},
-            **session,
-        )
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable or "python3", "-c", program, *([initializer] if initializer else [])],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._said,
+                env={**os.environ, "PYTHONPATH": path},
+                **session,
+            )
+        except OSError as error:  # no Python of that name, no memory, too many processes
+            self._said.close()
+            raise LostError("crashed", f"no process starts: {error}") from None
         self._answers: queue.SimpleQueue[tuple[Message, bytes] | None] = queue.SimpleQueue()
         self.is_new = True  # and has loaded nothing yet
         self._writing = threading.Lock()
@@ -184,7 +188,7 @@ _idle: dict[str, Isolated] = {}  # warm from the last tuning, by what they run
 
 
 def worker(program: str, initializer: str | None = None) -> Isolated:
-    """A process: the one that is warm, or a new one, which is starting when this returns."""
+    """A process: the one that is warm, or a new one, which is starting when this returns. Raises ``LostError``."""
     kept = _idle.pop(program, None)
     if kept is not None:
         if kept.is_alive and kept.initializer == initializer:

@@ -120,7 +120,7 @@ class Search:
             try:
                 self.process.answer(max(_START, self.limits.candidate), "starting")
             except (LostError, FailedError) as failed:
-                raise ExecutionFailed(PROCESS.reject("AUTOTUNE", "process", "none", why=failed.reason)) from None
+                raise not_begun(failed) from None
             self._is_open = True
 
     def _reopened(self) -> None:
@@ -480,6 +480,11 @@ class Search:
         fastest = "" if best is None else f", fastest {time_text(self._estimates[best.place])} by {best.name}"
         now = "" if trial is None else f", at {trial.name}"
         self._bar.show(self.spending.passed / self.limits.budget, f"{len(self.trials)} candidates{fastest}{now}")
+
+
+def not_begun(failed: LostError | FailedError) -> ExecutionFailed:
+    """For a process that candidates should have run in."""
+    return ExecutionFailed(PROCESS.reject("AUTOTUNE", "process", "none", why=failed.reason))
 
 
 def opening(

@@ -22,10 +22,10 @@ from graphdnn.machine import VARIABLE, device_spec
 from graphdnn.tuning.ahead import Ahead
 from graphdnn.tuning.candidates import candidates_of
 from graphdnn.tuning.database import Database
-from graphdnn.tuning.isolation import BENCH, BENCH_OF_GPU, worker
+from graphdnn.tuning.isolation import BENCH, BENCH_OF_GPU, LostError, worker
 from graphdnn.tuning.options import check
 from graphdnn.tuning.reference import Reference
-from graphdnn.tuning.search import TIE, Limits, Search, opening
+from graphdnn.tuning.search import TIE, Limits, Search, not_begun, opening
 from graphdnn.tuning.spending import Spending
 from graphdnn.tuning.tuned import Tuned
 
@@ -60,7 +60,8 @@ def autotune(
     are a tie, and the simpler one wins. ``database``: where the times are kept for ``build(graph, tuned=database)``,
     beside earlier ones that were better unless ``replace_earlier``.
     ``initializer``: see graphdnn/tuning/worker.py; ``engines`` are then those that
-    it registers there. Raises ``NotSupported`` when no engine serves the graph, or the device is not here.
+    it registers there. Raises ``NotSupported`` when no engine serves the graph, or the device is not here, and
+    ``ExecutionFailed`` when no process for the candidates starts.
     """
     check(
         budget=budget, candidate_seconds=candidate_seconds, most=most, memory=memory, tie=tie, seed=seed,
@@ -69,7 +70,10 @@ def autotune(
     spending, mode = Spending(perf_counter()), mode_of(mode)
     # Both start while it is asked what the device is, and load what they need while the candidates are worked out.
     is_gpu = _means_gpu(device)
-    process, ahead = worker(BENCH_OF_GPU if is_gpu else BENCH, initializer), Ahead(is_useful=is_gpu)
+    try:
+        process, ahead = worker(BENCH_OF_GPU if is_gpu else BENCH, initializer), Ahead(is_useful=is_gpu)
+    except LostError as failed:
+        raise not_begun(failed) from None
     if is_gpu:  # the driver may take a while to start
         for start in (_start_driver, partial(engines_of, "cuda")):
             threading.Thread(target=start, daemon=True).start()
