@@ -1,8 +1,8 @@
 """Engines ``cuda_grid_sample`` and ``cuda_grid_sample_backward``: images at the positions of a grid, and gradients.
 
-Nothing is scattered: the gradient of the image is gathered by tiles of pixels, which look at all positions in order.
-So sums have one order; where a grid jumps about, every tile meets every group of positions, and the time grows
-with their product.
+Nothing is scattered: the gradient of the image is gathered by tiles of pixels, which look at positions in one order.
+So sums have one order. A launch before finds where each piece of the grid lies, so that tiles pass over pieces that are
+elsewhere; where a grid jumps about, every tile meets every piece, and the time grows with their product.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.extensions.needs import extension_needs
 from graphdnn.engines.cuda.generator.cost import device_cost, memory_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
-from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch, early
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.generator.quotient import count_type, magic
 from graphdnn.engines.cuda.generator.source import kernel_text
@@ -28,6 +28,10 @@ _BLOCKS_PER_SM = 16
 _TILE_ROWS, _TILE_COLUMNS = 8, 32  # pixels of a block
 _CHANNELS = 8  # of a thread
 _SLICES = 8  # threads that share the channels of a position
+_WARP = 32
+_PIECE_ROWS, _PIECE_COLUMNS = 4, 8  # positions of a warp
+_PIECE = {"PIECE_ROWS": _PIECE_ROWS, "PIECE_COLUMNS": _PIECE_COLUMNS}
+_BOX = 16  # bytes of what is known of a piece
 _LOOK = 0.5  # operations of a thread on a position that its tile looks at
 _INT_MAX = 2**31 - 1
 _AXES = ("AT_N", "AT_C", "AT_ROW", "AT_COLUMN")
@@ -100,12 +104,49 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
 def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, GridSampleBackward)
-    return DeviceKernel("grid_sample_bwd", (_image(anchor), _grid(anchor)))
+    launches = (_boxes(anchor), _image(anchor), _grid(anchor))
+    scratch = anchor.x.extents[0] * prod(_pieces(anchor)) * _BOX
+    return DeviceKernel("grid_sample_bwd", tuple(early(launch, device) for launch in launches), scratch)
 
 
 def _channels_of_image(op: GridSampleBackward) -> int:
     """Of a thread: sums in double are two registers."""
     return 8 if op.compute_type is DataType.DOUBLE else 16
+
+
+def _pieces(op: GridSampleBackward) -> tuple[int, int]:
+    """Of an image's grid, down and across."""
+    return -(-op.grid.extents[1] // _PIECE_ROWS), -(-op.grid.extents[2] // _PIECE_COLUMNS)
+
+
+def _add_pieces(parameters: Parameters, op: GridSampleBackward) -> None:
+    down, across = _pieces(op)
+    parameters.integer("pieces", down * across)
+    parameters.integer("pieces_across", across)
+    parameters.scratch("boxes", "void", 0)
+
+
+def _boxes(op: GridSampleBackward) -> Launch:
+    """Where the positions of each piece of the grid lie."""
+    parameters = Parameters()
+    parameters.tensor("grid", op.grid)
+    parameters.integers("grid_stride", op.grid.strides)
+    n, _, height, width = op.x.extents
+    rows, columns = op.grid.extents[1:3]
+    for field, value in (("images", n), ("height", height), ("width", width), ("rows", rows), ("columns", columns)):
+        parameters.integer(field, value)
+    parameters.number("half_height", (height - 1) / 2)
+    parameters.number("half_width", (width - 1) / 2)
+    _add_pieces(parameters, op)
+    text = kernel_text(
+        "grid_sample_boxes",
+        ["next_launch.cuh", "grid_sample.cuh", "grid_sample_pieces.cuh", "grid_sample_boxes.cu"],
+        parameters=parameters.text,
+        functions=(),
+        constants={"THREADS": _THREADS, **_PIECE, "Compute": COMPUTE_TYPE[op.compute_type]},
+    )
+    warps = n * prod(_pieces(op))
+    return Launch(text, "grid_sample_boxes", (-(-warps * _WARP // _THREADS), 1, 1), _THREADS, parameters.pack())
 
 
 def _image(op: GridSampleBackward) -> Launch:
@@ -114,9 +155,10 @@ def _image(op: GridSampleBackward) -> Launch:
     across, down, groups = -(-width // _TILE_COLUMNS), -(-height // _TILE_ROWS), -(-c // _channels_of_image(op))
     for field, value in (("tiles_across", across), ("tiles_down", down), ("groups", groups)):
         parameters.integer(field, value)
+    _add_pieces(parameters, op)
     text = kernel_text(
         "grid_sample_image",
-        ["grid_sample.cuh", "grid_sample_image.cu"],
+        ["next_launch.cuh", "grid_sample.cuh", "grid_sample_pieces.cuh", "grid_sample_image.cu"],
         parameters=parameters.text,
         functions=[_store("dx", op.dx)],
         constants={
@@ -124,6 +166,7 @@ def _image(op: GridSampleBackward) -> Launch:
             "TILE_ROWS": _TILE_ROWS,
             "TILE_COLUMNS": _TILE_COLUMNS,
             "CHANNELS": _channels_of_image(op),
+            **_PIECE,
             "Compute": COMPUTE_TYPE[op.compute_type],
             "Index": _counted(op.dy, op.dx),
         },
@@ -138,7 +181,7 @@ def _grid(op: GridSampleBackward) -> Launch:
     parameters.integer("count", count)
     text = kernel_text(
         "grid_sample_grid",
-        ["grid_sample.cuh", "grid_sample_grid.cu"],
+        ["next_launch.cuh", "grid_sample.cuh", "grid_sample_grid.cu"],
         parameters=parameters.text,
         functions=[_store("dgrid", op.dgrid)],
         constants={

@@ -2,6 +2,8 @@
 // the shares, in order. Threads of a warp have neighbouring positions.
 
 extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_grid(const __grid_constant__ Params p) {
+    let_next_start();
+    wait_for_launch_before();
     constexpr int POSITIONS = THREADS / SLICES;
     __shared__ Compute shares[2][THREADS];
     const int slice = (int)threadIdx.x / POSITIONS;

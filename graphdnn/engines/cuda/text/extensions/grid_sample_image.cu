@@ -1,54 +1,89 @@
-// The gradient of the image: a block has a tile of pixels and some channels, and looks at all positions of its image in
-// order, so that sums have one order. Positions are placed together, THREADS at a time. Those that meet the tile are
-// listed, and each warp, which has a row of the tile, passes over those that miss its row.
+// The gradient of the image: a block has a tile of pixels and some channels, and looks at the positions of its image in
+// one order, so that sums have one order. It lists the pieces of the grid that may meet the tile, THREADS boxes at a
+// time, and places the positions of as many pieces as it has warps. Those that meet the tile are listed, and each warp,
+// which has a row of the tile, passes over those that miss its row.
+
+struct Listed {
+    int place, many;  // before this thread's, and in all
+};
+
+// Where a thread's entry goes in the list of those that have one.
+__device__ __forceinline__ Listed listed_in_order(bool has, int (&found)[THREADS / 32]) {
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const unsigned int votes = __ballot_sync(~0u, has);
+    if (lane == 0) found[warp] = __popc(votes);
+    __syncthreads();
+    Listed to = {__popc(votes & ((1u << lane) - 1)), 0};
+    #pragma unroll
+    for (int i = 0; i < THREADS / 32; ++i) {
+        to.place += i < warp ? found[i] : 0;
+        to.many += found[i];
+    }
+    return to;
+}
 
 extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_image(const __grid_constant__ Params p) {
     constexpr int WARPS = THREADS / 32;
     static_assert(TILE_COLUMNS == 32, "a warp is a row");
-    __shared__ int lefts[THREADS], tops[THREADS], offsets[THREADS], found[WARPS];
+    __shared__ int lefts[THREADS], tops[THREADS], pieces[THREADS], found[WARPS];
+    __shared__ Index offsets[THREADS];
     __shared__ Compute rights[THREADS], bottoms[THREADS];
 
+    let_next_start();
     const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32;
-    const long long tiles = p.tiles_across * p.tiles_down;
-    const long long tile = (long long)blockIdx.x % tiles, above = (long long)blockIdx.x / tiles;
-    const int first = (int)(above % p.groups) * CHANNELS;
-    const int last = (int)p.channels - 1 - first;
-    const long long n = above / p.groups;
-    const int top = (int)(tile / p.tiles_across) * TILE_ROWS, left = (int)(tile % p.tiles_across) * TILE_COLUMNS;
+    const int tiles = (int)(p.tiles_across * p.tiles_down), across = (int)p.tiles_across, groups = (int)p.groups;
+    const int tile = (int)blockIdx.x % tiles, above = (int)blockIdx.x / tiles;
+    const int first = above % groups * CHANNELS, last = (int)p.channels - 1 - first;
+    const long long n = above / groups;
+    const int top = tile / across * TILE_ROWS, left = tile % across * TILE_COLUMNS;
     const int h = top + warp, w = left + lane;
 
     Compute sum[CHANNELS];
     #pragma unroll
     for (int c = 0; c < CHANNELS; ++c) sum[c] = Compute(0);
 
-    const int positions = (int)(p.rows * p.columns);
+    wait_for_launch_before();
     const Index image = (Index)n * (Index)p.dy_stride[0] + first * (Index)p.dy_stride[1];
-    for (int start = 0; start < positions; start += THREADS) {
-        const int mine = start + thread;
+    const Box* const boxes = (const Box*)p.boxes + n * p.pieces;
+    const int every = (int)p.pieces;
+    int start = 0, near = 0, next = 0;  // of the pieces that were looked at `near` may meet the tile
+    while (true) {
+        while (next == near && start < every) {
+            bool may = false;
+            if (start + thread < every) {
+                const Box box = boxes[start + thread];
+                may = box.left < left + TILE_COLUMNS && box.right + 1 >= left && box.top < top + TILE_ROWS &&
+                      box.bottom + 1 >= top;
+            }
+            const Listed listed = listed_in_order(may, found);
+            if (may) pieces[listed.place] = start + thread;
+            start += THREADS;
+            near = listed.many;
+            next = 0;
+            __syncthreads();
+        }
+        if (next == near) break;
         Place place;
         bool meets = false;
         int row = 0, column = 0;
-        if (mine < positions) {
-            row = mine / (int)p.columns, column = mine - row * (int)p.columns;
-            place = place_at(n, row, column, p);
-            meets = place.is_near && place.left < left + TILE_COLUMNS && place.left + 1 >= left &&
-                    place.top < top + TILE_ROWS && place.top + 1 >= top;
+        if (next + warp < near) {
+            const Position position = position_in(pieces[next + warp], p);
+            if (position.is_one) {
+                row = position.row, column = position.column;
+                place = place_at(n, row, column, p);
+                meets = place.is_near && place.left < left + TILE_COLUMNS && place.left + 1 >= left &&
+                        place.top < top + TILE_ROWS && place.top + 1 >= top;
+            }
         }
-        const unsigned int votes = __ballot_sync(~0u, meets);
-        if (lane == 0) found[warp] = __popc(votes);
-        __syncthreads();
-        int many = 0, before = __popc(votes & ((1u << lane) - 1));
-        #pragma unroll
-        for (int i = 0; i < WARPS; ++i) {
-            before += i < warp ? found[i] : 0;
-            many += found[i];
-        }
+        next = next + WARPS < near ? next + WARPS : near;
+        const Listed listed = listed_in_order(meets, found);
+        const int many = listed.many, before = listed.place;
         if (meets) {
             lefts[before] = place.left;
             tops[before] = place.top;
             rights[before] = place.right_share;
             bottoms[before] = place.bottom_share;
-            offsets[before] = mine;
+            offsets[before] = row * (Index)p.dy_stride[2] + column * (Index)p.dy_stride[3];
         }
         __syncthreads();
         for (int base = 0; base < many; base += 32) {
@@ -56,17 +91,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_image(const __
             const int down_of_lane = listed ? h - tops[base + lane] : -1;
             unsigned int hits = __ballot_sync(~0u, down_of_lane == 0 || down_of_lane == 1), own = 0;
             for (; hits; hits &= hits - 1) {  // which of the row's positions are those of this lane's pixel
-                const int bit = __ffs((int)hits) - 1, across = w - lefts[base + bit];
-                own |= across == 0 || across == 1 ? 1u << bit : 0;
+                const int bit = __ffs((int)hits) - 1, to_right = w - lefts[base + bit];
+                own |= to_right == 0 || to_right == 1 ? 1u << bit : 0;
             }
             if (w >= (int)p.width) own = 0;
             for (; own; own &= own - 1) {  // lanes go through their own together
-                const int k = base + __ffs((int)own) - 1, down = h - tops[k], across = w - lefts[k];
-                const Compute weight = (across ? rights[k] : Compute(1) - rights[k]) *
+                const int k = base + __ffs((int)own) - 1, down = h - tops[k], to_right = w - lefts[k];
+                const Compute weight = (to_right ? rights[k] : Compute(1) - rights[k]) *
                                        (down ? bottoms[k] : Compute(1) - bottoms[k]);
-                const int at = offsets[k], row_of = at / (int)p.columns;
-                const Index from = image + row_of * (Index)p.dy_stride[2] +
-                                   (at - row_of * (int)p.columns) * (Index)p.dy_stride[3];
+                const Index from = image + offsets[k];
                 #pragma unroll
                 for (int c = 0; c < CHANNELS; ++c)  // beyond the last, the last one again
                     sum[c] += widen<Compute>(p.dy[from + (c < last ? c : last) * (Index)p.dy_stride[1]]) * weight;
