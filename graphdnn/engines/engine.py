@@ -125,6 +125,8 @@ class Cost:
 
     def plus(self, parts: Mapping[str, float]) -> Cost:
         """With more named seconds."""
+        if not parts:
+            return self
         return Cost(
             self.flops, self.bytes, self.seconds + sum(parts.values()), MappingProxyType({**self.parts, **parts})
         )

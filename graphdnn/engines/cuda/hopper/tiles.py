@@ -266,53 +266,90 @@ class _Division(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _fastest(sizes: Sizes, machine: Machine, asked: _Asked) -> Choice | None:
-    products, groups, columns = sizes.products, sizes.groups, sizes.columns
-    sms, pace = machine.sms, machine.clock * _PACE
-    parts, joining = asked.parts, asked.joining
-    kind = sizes._replace(products=(), columns=0, groups=1, bytes_read=0, bytes_moved=0)
-    taken = _taken(kind, asked.tile, asked.stages, parts > 1, machine.shared_memory)
-    across = [-(-columns // one.columns_held) * groups for one in taken]
-    if len(products) == 1:
-        ((rows, depth),) = products
-        counts = [-(-rows // one.rows_held) * n for one, n in zip(taken, across, strict=True)]
-        works = [(count, count * depth, 0) for count in counts]
-    else:
-        works = [_counted(products, one.rows_held, n) for one, n in zip(taken, across, strict=True)]
-    waiting = [
-        (one.start + (steps * one.step + (count if count > sms else sms) * one.turn) / sms, place, one, work)
-        for place, (one, work) in enumerate(zip(taken, works, strict=True))
-        for count, steps, _ in (work,)
-    ]
+    """The first in the table of those that take the least. Bounds say which are not worked out."""
+    products, columns = sizes.products, sizes.columns
+    pace, parts, joining = machine.clock * _PACE, asked.parts, asked.joining
+    table = _table(sizes._replace(products=(), bytes_read=0, bytes_moved=0), machine, asked)
+    may_be_split, sms = sizes.may_be_split, machine.sms
+    filled = sum([rows * depth for rows, depth in products])
     # Seconds, place, which part; of equals the first.
     best: tuple[float, int, int, _Taken, _Division, _Work, int] | None = None
-    for least, place, one, (count, steps, empty) in sorted(waiting):
-        if best is not None and least > best[0] * pace * _ROUNDING:
-            break  # slower even if they filled the device all the time
-        work = _Work(count, steps / count, empty)
-        operands = ROW * (min(one.rows_held, products[0][0]) + min(one.columns_held, columns))
-        tried: tuple[int, ...] = (parts or 1,)
-        may_be_split = not parts and sizes.may_be_split and not one.tile.is_turned
-        split = least / pace + _summing(one, work.tiles, 2, machine) if may_be_split else inf
-        if may_be_split and (best is None or split <= best[0] * _ROUNDING):
-            tried = _parts(products[0][1], work.tiles, sms)
-        divisions = [_Division(part, False, one.most) for part in tried]
-        if joining != _BY_LAUNCH and sizes.may_be_split and not one.tile.is_turned:
-            limit = inf if best is None else best[0] * pace * _ROUNDING
-            in_clusters = _in_clusters(one, products[0][1], work.tiles, machine, asked, limit)
-            divisions = in_clusters if in_clusters and joining == _BY_CLUSTER else divisions + in_clusters
+    limit = inf  # clocks
+    for one in (*table.tried_first, *table.tiles):
+        if table.start + filled * one.pace > limit:
+            break  # slower even if they filled the device all the time, as are those that follow
+        taken = one.taken
+        count, steps, empty = one.counted(products)
+        least = taken.start + (steps * taken.step + (count if count > sms else sms) * taken.turn) / sms
+        if least > limit:
+            continue
+        work, tile = _Work(count, steps / count, empty), taken.tile
+        divisions = [_Division(parts or 1, False, taken.most)]
+        if may_be_split and not tile.is_turned:
+            if not parts and least + pace * _summing(taken, count, 2, machine) <= limit:
+                divisions += [_Division(part, False, taken.most) for part in _parts(products[0][1], count, sms)]
+            if joining != _BY_LAUNCH:
+                most = inf if joining == _BY_CLUSTER else limit  # others take their place only where there are none
+                in_clusters = _in_clusters(taken, products[0][1], count, machine, asked, most)
+                divisions = in_clusters if in_clusters and joining == _BY_CLUSTER else divisions + in_clusters
         for i, division in enumerate(divisions):
-            if best is not None and _least(one, work, division, machine) > best[0] * _ROUNDING:
+            if _least(taken, work, division, machine) > limit:
                 continue
+            operands = ROW * (min(taken.rows_held, products[0][0]) + min(taken.columns_held, columns))
             read = _Read(sizes.bytes_read, division.stages * operands, sizes.is_across, sizes.bytes_moved)
-            seconds, busy = _seconds(one, work, division, machine, read)
-            if best is None or (seconds, place, i) < best[:3]:
-                best = seconds, place, i, one, division, work, busy
+            seconds, busy = _seconds(taken, work, division, machine, read)
+            if best is None or (seconds, one.place, i) < best[:3]:
+                best = seconds, one.place, i, taken, division, work, busy
+                limit, table.tried_first = seconds * pace * _ROUNDING, (one,)
     if best is None:
         return None
-    seconds, _, _, one, division, work, busy = best
-    summing = _summing_of(one, work.tiles, division, machine)
+    seconds, _, _, taken, division, work, busy = best
+    summing = _summing_of(taken, work.tiles, division, machine)
     stages = max(asked.stages, SMALLEST_RING) if asked.stages else division.stages
-    return Choice(one.tile, stages, division.parts, seconds, summing, division.in_cluster, busy)
+    return Choice(taken.tile, stages, division.parts, seconds, summing, division.in_cluster, busy)
+
+
+class _Placed(NamedTuple):
+    """A tile that serves, among others of the same columns and groups."""
+
+    place: int  # in the table of tiles
+    pace: float  # clocks of each row and step of k, no less, where all multiprocessors are busy
+    across: int  # along the columns of all groups
+    taken: _Taken
+
+    def counted(self, products: tuple[tuple[int, int], ...]) -> tuple[int, int, int]:
+        """Tiles, steps of all of them, and empty tiles."""
+        if len(products) > 1:
+            return _counted(products, self.taken.rows_held, self.across)
+        ((rows, depth),) = products
+        count = -(-rows // self.taken.rows_held) * self.across
+        return count, count * depth, 0
+
+
+class _Table:
+    """The tiles that serve products of so many columns, the fastest of large ones first. ``tried_first``: what was the
+    fastest of the last products, so that little else has to be worked out for others like them; it decides nothing.
+    """
+
+    def __init__(self, kind: Sizes, machine: Machine, asked: _Asked) -> None:
+        """``kind``: sizes without products and bytes."""
+        taken = _taken(
+            kind._replace(columns=0, groups=1), asked.tile, asked.stages, asked.parts > 1, machine.shared_memory
+        )
+        placed = []
+        for place, one in enumerate(taken):
+            across = -(-kind.columns // one.columns_held) * kind.groups
+            placed.append(_Placed(place, across * one.step / (one.rows_held * machine.sms), across, one))
+        self.tiles = tuple(sorted(placed, key=_pace_and_place))
+        self.start = min([one.start for one in taken], default=0.0)
+        self.tried_first: tuple[_Placed, ...] = ()
+
+
+def _pace_and_place(one: _Placed) -> tuple[float, int]:
+    return one.pace, one.place
+
+
+_table = lru_cache(maxsize=256)(_Table)
 
 
 class _Leaving(NamedTuple):
@@ -331,7 +368,8 @@ class _Leaving(NamedTuple):
         return cls(own, tile.blocks * tile.bm * tile.bn * moved / _LEAVING, turn, _OF_BYTES if are_bytes else _TILE)
 
 
-class _Taken(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Taken:
     """A tile that serves, with what extents do not change. ``step``, ``turn`` and ``start`` make a bound below what
     ``_seconds`` comes to with any number of parts: clocks of each step, of each tile and of all of them.
     """
@@ -349,6 +387,8 @@ class _Taken(NamedTuple):
     step: float
     turn: float
     start: float
+    blocks: int  # that share a multiprocessor
+    outside: tuple[float, float]  # clocks before and after all tiles: of whole ones, and of parts
 
     @classmethod
     def of(cls, sizes: Sizes, tile: Tile, most: int) -> _Taken:
@@ -361,9 +401,12 @@ class _Taken(NamedTuple):
         turn = 0.0 if tile.blocks > 1 else min(one.tile + one.own for one in leaving) * (1.0 - apart)
         start = _LAST_OUT * least + _START + sizes.is_across * _START_ACROSS
         three = _THREE_ACROSS if sizes.is_across and tile.consumers == 3 else 0.0
+        own = _START + sizes.is_across * _START_ACROSS
+        outside = own + _LAST_OUT * leaving[0].own, own + _LAST_OUT * leaving[1].own
         return cls(
-            tile, most, rows_held, columns_held, paced, sizes.is_across, three, *leaving, apart, step, turn, start
-        )
+            tile, most, rows_held, columns_held, paced, sizes.is_across, three, *leaving, apart, step, turn, start,
+            tile.blocks, outside,
+        )  # fmt: skip
 
     def sharing(self, pieces: int, sms: int) -> int:
         """Blocks on a multiprocessor."""
@@ -390,11 +433,11 @@ def tiles_by_residue(sizes: Sizes, tile: Tile) -> list[tuple[int, int]]:
 
 
 def _parts(depth: int, tiles: int, sms: int) -> tuple[int, ...]:
-    """One, and those that give every multiprocessor the same number of pieces."""
-    found = [1]
+    """More than one, that give every multiprocessor the same number of pieces."""
+    found: list[int] = []
     for waves in (1, 2, 3):
         parts = min(waves * sms // tiles, depth, PARTS.maximum)
-        if parts > found[-1] and depth >= 2 * parts:
+        if parts > (found[-1] if found else 1) and depth >= 2 * parts:
             found.append(parts)
     return tuple(found)
 
@@ -501,7 +544,7 @@ def _seconds(one: _Taken, work: _Work, division: _Division, machine: Machine, re
     else:
         own = sharing * multiplying + _TURN_ACROSS + (leaving.own if sharing > 1 else ending)
     busy: float = (own**_NORM + leaving.all**_NORM) ** (1 / _NORM)  # more than either, where they are alike
-    all_rounds = _rounds(work._replace(tiles=pieces), places, busy, ending)
+    all_rounds = _rounds(_Work(pieces, work.steps, work.empty), places, busy, ending)
     clocks = all_rounds.clocks + _LAST_OUT * leaving.own + _START + one.is_across * _START_ACROSS
     if in_cluster:
         clocks += _joining(one, parts, sharing)
@@ -511,17 +554,16 @@ def _seconds(one: _Taken, work: _Work, division: _Division, machine: Machine, re
 
 
 def _least(one: _Taken, work: _Work, division: _Division, machine: Machine) -> float:
-    """A bound below ``_seconds``, in a fourth of its time: what a block multiplies, or all that leaves."""
-    parts, sharing = division.parts, one.sharing(work.tiles * division.parts, machine.sms)
-    blocks, leaving = one.tile.blocks, one.part if parts > 1 else one.whole
-    rounds = -(-work.tiles * parts // (machine.sms * blocks))
-    multiplying = -(-work.steps // parts) * one.paced * sharing
-    clocks = rounds * (multiplying if multiplying > leaving.all else leaving.all) + _LAST_OUT * leaving.own + _START
-    if one.is_across:
-        clocks += _START_ACROSS
+    """Clocks that ``_seconds`` is not below, in a fourth of its time: what a block multiplies, or all that leaves."""
+    parts, blocks, sms = division.parts, one.blocks, machine.sms
+    pieces = work.tiles * parts
+    sharing = 1 if one.is_across and pieces <= sms else blocks
+    multiplying, leaving = -(-work.steps // parts) * one.paced * sharing, (one.part if parts > 1 else one.whole).all
+    rounds = -(-pieces // (sms * blocks))
+    clocks = rounds * (multiplying if multiplying > leaving else leaving) + one.outside[parts > 1]
     if division.in_cluster:
-        clocks += _joining(one, parts, sharing)
-    return clocks / (machine.clock * _PACE) + _summing_of(one, work.tiles, division, machine)
+        return clocks + _joining(one, parts, sharing)
+    return clocks if parts == 1 else clocks + machine.clock * _PACE * _summing(one, work.tiles, parts, machine)
 
 
 def _joining(one: _Taken, parts: int, sharing: int) -> float:

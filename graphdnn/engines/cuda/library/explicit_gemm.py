@@ -15,7 +15,7 @@ from math import prod
 from graphdnn.checks import InRange
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.generator.convolution_needs import coordinates_need, is_convolution
+from graphdnn.engines.cuda.generator.convolution_needs import coordinates_need, is_convolution, problem_of
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.cost import least_seconds, phased_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
@@ -54,6 +54,7 @@ from graphdnn.engines.cuda.library.strided_gemm import (
     gemm_seconds,
 )
 from graphdnn.engines.engine import Cost, Knobs, Task, need, needs_rule
+from graphdnn.engines.images import once_for_images
 from graphdnn.enums import DataType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvBackwardData, ConvolutionOperation
@@ -275,12 +276,20 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 
 def _least(task: Task) -> float:
-    op = task.op.anchor
-    assert isinstance(op, ConvolutionOperation)
-    alone = op.problem.is_pointwise_filter and not task.op.epilogue
-    operand = next(iter(op.inputs().values())).data_type
-    columns = 0 if op.problem.is_pointwise_filter else column_elements(Roles.of(op)) * ELEMENTS[operand].bytes
-    return least_seconds(task, 1 if alone else 2, task.device.rate(operand) * LARGEST_SHARE, columns)
+    launches, operand, columns = _of_images(task.op)
+    traffic = columns * problem_of(task).n
+    return least_seconds(task, launches, task.device.rate(operand) * LARGEST_SHARE, traffic)
+
+
+@once_for_images
+def _of_images(op: FusedOp) -> tuple[int, DataType, int]:
+    """Launches at least, the operands' type, and the bytes of an image's columns."""
+    anchor = op.anchor
+    assert isinstance(anchor, ConvolutionOperation)
+    p, operand = anchor.problem, next(iter(anchor.inputs().values())).data_type
+    if p.is_pointwise_filter:
+        return 2 if op.epilogue else 1, operand, 0
+    return 2, operand, column_elements(Roles.of(anchor)) // p.n * ELEMENTS[operand].bytes
 
 
 ENGINE = cuda_engine(

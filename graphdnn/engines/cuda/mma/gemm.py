@@ -27,6 +27,7 @@ from graphdnn.engines.cuda.mma.tiles import KNOBS, LARGEST_SHARE, SPLIT, Shape, 
 from graphdnn.engines.cuda.simt.implicit_fields import RESIDUES, are_short, describe
 from graphdnn.engines.cuda.simt.implicit_product import Product, Residue, gathered_and_plain, product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.engines.images import once_for_images
 from graphdnn.enums import LayoutType
 from graphdnn.fusion.fused import FusedOp
 
@@ -167,8 +168,14 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return cost.plus({"tiles": _TILES + _LEAVING * cost.parts["memory"]})
 
 
+@once_for_images
+def _element(op: FusedOp) -> int:
+    """Bytes of an operand's."""
+    return ELEMENTS[next(iter(op.main.inputs().values())).data_type].bytes
+
+
 def _least(task: Task) -> float:
-    element = ELEMENTS[next(iter(task.op.main.inputs().values())).data_type].bytes
+    element = _element(task.op)
     products = least_seconds(task, 1, product_rate(task.device, element) * LARGEST_SHARE / _pace(task.device))
     return products + _TILES + _LEAVING * memory_seconds(task)
 
