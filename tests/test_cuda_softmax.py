@@ -139,6 +139,9 @@ CASES: dict[str, tuple[Extents, Extents, str, str, dict[str, Any]]] = {
     "rows f16": ((70, 1000), (1,), "f16", "packed", {}),
     "rows log": ((3, 3000), (1,), "f16", "packed", {"logarithm": True, "saved": True}),
     "rows passes": ((2, 60000), (1,), "f32", "packed", {"scaled": True}),
+    "rows shared": ((2, 33001), (1,), "f16", "packed", {}),
+    "rows shared, log": ((2, 34000), (1,), "f32", "packed", {"logarithm": True, "scaled": True, "residual": True}),
+    "rows shared, saved": ((2, 17003), (1,), "f64", "packed", {"saved": True, "inside": "f64", "math": "f64"}),
     "channels": ((2, 128, 6, 8), (1,), "f16", "packed", {}),
     "channels f32": ((2, 128, 6, 8), (1,), "f32", "packed", {"saved": True}),
     "channels nhwc": ((2, 128, 5, 5), (1,), "f16", "channels_last", {"saved": True}),
@@ -214,6 +217,7 @@ def test_few_long_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shared by all multiprocessors: elements are computed again for each reduction, rows pass through memory."""
     monkeypatch.setattr(softmax_divided, "_WORTH", 0)
     monkeypatch.setattr(softmax_engine, "held", lambda *_: None)
+    monkeypatch.setattr(softmax_engine, "_shared_bytes", lambda *_: 0)
     operations = {
         "plain": lambda: softmax((2, 3, 8, 40), (1, 2, 3), "f16", "channels_last"),
         "log": lambda: softmax((3, 700), (1,), logarithm=True, residual=True),
@@ -261,13 +265,14 @@ def test_a_row_in_registers_where_it_fits() -> None:
         ((64, 128, 56, 56), (1,), "f16", "packed", "held"),
         ((64, 128, 56, 56), (1,), "f32", "channels_last", "held"),
         ((64, 32768), (1,), "f16", "packed", "held"),
-        ((64, 50000), (1,), "f16", "packed", "passes"),
+        ((64, 50000), (1,), "f16", "packed", "shared"),
+        ((64, 60000), (1,), "f16", "packed", "passes"),
         ((64, 500000), (1,), "f16", "packed", "divided"),
     ):
         operations = softmax(dims, axes, kind, layout)
         kernel = device_kernel(operations, ENGINE)
         assert (len(kernel.steps) == 1) is (how != "divided")
-        assert [word for word in ("passes", "divided") if word in kernel.name] == [how] * (how != "held")
+        assert [word for word in ("shared", "passes", "divided") if word in kernel.name] == [how] * (how != "held")
         task = Task(fused(operations), device_spec("h200"))
         assert ENGINE.cost(task, {}).bytes > 0
 

@@ -1,7 +1,8 @@
 """Engine ``cuda_softmax``: a softmax, or log-softmax, with pointwise operations before and after it.
 
-One pass over memory where the threads of a block can hold their rows, three reads where
-rows are longer (by one block each, or by the whole device: softmax_divided.py). The
+One pass over memory where the threads of a block can hold their rows, in registers or in
+shared memory; three reads where rows are longer (by one block each, or by the whole device:
+softmax_divided.py). The
 operations are taken as the graph has them, so virtual tensors round as they do
 elsewhere: stages.py only finds out which of them belong before the first
 reduction, between the two, and after the second, on elements and on rows.
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.device import DeviceSpec
-from graphdnn.dtypes import FP8
+from graphdnn.dtypes import ELEMENTS, FP8
 from graphdnn.engines.cuda.generator.cost import memory_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch, early
@@ -29,6 +30,8 @@ from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import PointwiseOperation
 from graphdnn.tensors import TensorSpec
 
+_IN_FLIGHT = 32  # bytes of a thread that are on their way to shared memory
+_OTHER_SHARED = 2048  # bytes of shared memory that a row cannot have
 _COMBINE = {ReductionOperator.ADD: "Sum", ReductionOperator.MAX: "Largest"}
 _SHORT = (*FP8, DataType.HALF, DataType.BFLOAT16, DataType.INT8, DataType.UINT8)  # of 11 bits or fewer
 
@@ -37,13 +40,39 @@ def generate_softmax(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     stages = Stages(op)
     rows = _rows(stages)
     fitting = held(rows, stages.bytes)
-    if fitting is None and _is_divided(stages, rows, device):
+    shared = 0 if fitting else _shared_bytes(stages, rows, device)
+    if fitting is None and not shared and _is_divided(stages, rows, device):
         return generate_divided(stages, device)
     tile_rows, tile = fitting or (rows, passed(rows))
-    text, parameters = _text(stages, tile_rows, tile, is_held=fitting is not None)
+    text, parameters = _text(stages, tile_rows, tile, is_held=fitting is not None, is_shared=shared > 0)
     blocks = -(-tile_rows.row_packs // tile.columns)
-    launch = Launch(text, "softmax", (blocks, 1, 1), tile.threads, parameters.pack())
+    launch = Launch(text, "softmax", (blocks, 1, 1), tile.threads, parameters.pack(), shared)
     return DeviceKernel(text.name, (early(launch, device),))
+
+
+def _shared_bytes(stages: Stages, rows: Rows, device: DeviceSpec) -> int:
+    """Of a row that a block keeps in shared memory; 0 where it does not fit, or neighbours are of other rows."""
+    size = rows.packs * _pack_bytes(_fields(stages), rows.width)
+    return size if rows.along and size <= device.shared_memory - _OTHER_SHARED else 0
+
+
+def _fields(stages: Stages) -> list[list[TensorSpec]]:
+    """Elements that are kept from each stage to the next; one list where some are kept longer."""
+    by_stage = [stages.kept(stage) for stage in range(len(stages.reductions))]
+    every = {t.uid: t for kept in by_stage for t in kept}
+    return by_stage if sum(map(len, by_stage)) == len(every) else [list(every.values())]
+
+
+def _pack_bytes(fields: Sequence[Sequence[TensorSpec]], width: int) -> int:
+    """Of a struct Held for a pack, as the compiler lays it out."""
+    largest, most = 1, 0
+    for kept in fields:
+        end = 0
+        for size in (ELEMENTS[t.data_type].bytes for t in kept):
+            end = -(-end // size) * size + size * width
+            largest = max(largest, size)
+        most = max(most, end)
+    return -(-most // largest) * largest
 
 
 def _is_divided(stages: Stages, rows: Rows, device: DeviceSpec) -> bool:
@@ -59,17 +88,20 @@ def _rows(stages: Stages) -> Rows:
     return rows_of(first.x.extents, axes, main, [*op.inputs, *op.outputs], (), asked_indices(op.operations))
 
 
-def _text(stages: Stages, rows: Rows, tile: Tile, *, is_held: bool) -> tuple[KernelText, Parameters]:
+def _text(stages: Stages, rows: Rows, tile: Tile, *, is_held: bool, is_shared: bool) -> tuple[KernelText, Parameters]:
     parameters = Parameters()
-    generator = _Functions(stages, rows, parameters, is_held)
+    generator = _Functions(stages, rows, parameters, is_held, is_shared)
     functions = [*rows_text(), file_text("softmax.cuh"), *generator.all()]
     rows.parameters(parameters)
-    name = f"softmax__{rows.text()}_{tile.text()}{'' if is_held else '_passes'}__{stages.op.name}"
+    kept = "" if is_held else "_shared" if is_shared else "_passes"
+    name = f"softmax__{rows.text()}_{tile.text()}{kept}__{stages.op.name}"
     constants = {
         **rows.constants(),
         **tile.constants(),
         **tile.bounds(),
         "HELD": is_held,
+        "SHARED": is_shared,
+        "ON_THEIR_WAY": max(4, _IN_FLIGHT // (rows.width * rows.main_bytes)) if is_shared else 4,
         "STAGES": len(stages.reductions),
         "EXACT": tile.lanes * tile.steps == rows.packs,
     }
@@ -82,11 +114,12 @@ def _text(stages: Stages, rows: Rows, tile: Tile, *, is_held: bool) -> tuple[Ker
 class _Functions:
     """The functions of softmax.cu that depend on the operations."""
 
-    def __init__(self, stages: Stages, rows: Rows, parameters: Parameters, is_held: bool) -> None:
-        self.stages, self.rows, self.parameters, self.is_held = stages, rows, parameters, is_held
+    def __init__(self, stages: Stages, rows: Rows, parameters: Parameters, is_held: bool, is_shared: bool) -> None:
+        self.stages, self.rows, self.parameters, self.is_held = stages, rows, parameters, is_held or is_shared
+        self.is_shared = is_shared
         self.row_values = stages.row_values()
         count = len(stages.reductions)
-        kept = [t for s in range(count) for t in stages.kept(s)] if is_held else []
+        kept = [t for s in range(count) for t in stages.kept(s)] if self.is_held else []
         self.held = {t.uid: f"h{i}" for i, t in enumerate({t.uid: t for t in kept}.values())}
         self._kept = {t.uid: t for t in kept}
         self.row = {uid: f"r{i}" for i, uid in enumerate(self.row_values)}
@@ -106,8 +139,12 @@ class _Functions:
     # What threads keep.
 
     def _held(self) -> str:
-        fields = [f"{STORAGE[self._kept[uid].data_type]} {name}[VECTOR];" for uid, name in self.held.items()]
-        return _struct("Held", fields)
+        fields = {uid: f"{STORAGE[self._kept[uid].data_type]} {name}[VECTOR];" for uid, name in self.held.items()}
+        if not self.is_shared:
+            return _struct("Held", list(fields.values()))
+        # In one place after the other: a stage has read what it was given before it writes what it keeps.
+        by_stage = [" ".join(fields[t.uid] for t in kept) for kept in _fields(self.stages)]
+        return _struct("Held", ["union {", *(f"    struct {{ {kept} }};" for kept in by_stage if kept), "};"])
 
     def _row(self) -> str:
         fields = [f"{STORAGE[t.data_type]} {self.row[uid]}[ROW_WIDTH];" for uid, t in self.row_values.items()]
@@ -263,7 +300,7 @@ def _struct(name: str, fields: Sequence[str]) -> str:
 def _cost(task: Task, knobs: Knobs) -> Cost:
     stages = Stages(task.op)
     rows = _rows(stages)
-    if held(rows, stages.bytes) is not None:
+    if held(rows, stages.bytes) is not None or _shared_bytes(stages, rows, task.device):
         return memory_cost(task)
     if _is_divided(stages, rows, task.device):
         return memory_cost(task, len(stages.reductions) * sum(t.bytes for t in task.op.inputs), launches=LAUNCHES)

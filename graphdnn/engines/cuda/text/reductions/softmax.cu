@@ -2,7 +2,29 @@
 // far, and at last written. The generated Stage<S> says what a stage computes and reduces; Held is what a thread keeps
 // of a pack from stage to stage, RowValues what is known of a row.
 //
-// HELD: the rows are in registers, one read and one write. Otherwise every stage reads them again.
+// HELD: the rows are in registers, SHARED: in shared memory, a Held for each pack; one read and one write. Otherwise
+// every stage reads them again.
+
+extern __shared__ uint4 shared_packs[];
+
+// What a thread keeps of a pack that is not in its registers.
+__device__ __forceinline__ Held& kept_of(Count pack, Held& passed) {
+    if constexpr (SHARED) return ((Held*)shared_packs)[pack];
+    else return passed;
+}
+
+static_assert(ON_THEIR_WAY > 0, "packs of a thread that are asked for before one is used");
+
+// Every pack of a lane: ON_THEIR_WAY at a time without a look at the row's end in between, so that all are asked for first.
+template <class Each> __device__ __forceinline__ void over_packs(const Params& p, const Place& here, Each each) {
+    const Count count = (Count)p.count;
+    Count pack = here.lane;
+    for (; pack + (ON_THEIR_WAY - 1) * LANES < count; pack += ON_THEIR_WAY * LANES) {
+        #pragma unroll
+        for (int i = 0; i < ON_THEIR_WAY; ++i) each(pack + i * LANES);
+    }
+    for (; pack < count; pack += LANES) each(pack);
+}
 
 template <int S> __device__ __forceinline__ void reduce_rows(
     const Params& p, const Place& here, int (&at)[RANK], Held (&held)[HELD ? STEPS : 1], RowValues& row) {
@@ -29,14 +51,13 @@ template <int S> __device__ __forceinline__ void reduce_rows(
             #pragma unroll
             for (int e = 0; e < VECTOR; ++e) total[row_of(e)] = combine(total[row_of(e)], value[s][e]);
     } else {
-        #pragma unroll 4
-        for (Count pack = here.lane; pack < (Count)p.count; pack += LANES) {
+        over_packs(p, here, [&](Count pack) {
             Value value[VECTOR];
             locate_element(p, pack, at);
-            Stage<S>::element(p, at, held[0], row, value);
+            Stage<S>::element(p, at, kept_of(pack, held[0]), row, value);
             #pragma unroll
             for (int e = 0; e < VECTOR; ++e) total[row_of(e)] = combine(total[row_of(e)], value[e]);
-        }
+        });
     }
     over_row(total, here, combine);
     Stage<S>::conclude(p, at, total, row, here.is_live && here.lane == 0);
@@ -65,9 +86,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) softmax(const __gr
             }
         }
     } else {
-        for (Count pack = here.lane; pack < (Count)p.count; pack += LANES) {
+        over_packs(p, here, [&](Count pack) {
             locate_element(p, pack, at);
-            finish(p, at, held[0], row);
-        }
+            finish(p, at, kept_of(pack, held[0]), row);
+        });
     }
 }
