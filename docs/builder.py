@@ -16,10 +16,21 @@ _SECTIONS = {  # title -> the module, and what else belongs there; a method stan
     "Tensors": ("", ("tensor", "tensor_like", "tensor_scalar", "query_tensor_attributes_of_uid")),
     "Operations": ("operations", ()),
     "Normalizations": ("norms", ()),
+    "Extension operations": ("extensions", ()),
     "Asking": ("inside", ("explain", "fused", "ranking", "refusals", "repairs", "cuts")),
     "Building and choosing": ("planning", ("limit_fusion", "autotune", "validate", "build_operation_graph")),
     "Running": ("running", ()),
 }
+_RECURRENT = """\
+A recurrent network is described once, for its three operations; `rnn.weight_count` says how many weights there are,
+`rnn.matrix(layer, id)` and `rnn.bias(layer, id)` where each lies:
+
+```python
+rnn = graphdnn.RnnSpec(cell="LSTM", input_size=64, hidden_size=128, layers=2, dropout=0.0, batch_sizes=[32] * 20)
+```
+
+Cells are `RELU`, `TANH`, `LSTM` and `GRU`; more settings: `directions=2`, `skip_input=True` (the first layer has no
+matrix), `arithmetic="float64"`. `batch_sizes` may fall from step to step, for sequences sorted by falling length."""
 _INTRODUCTION = """\
 The methods of `graphdnn.Graph`, named as in cuDNN's frontend where it has them. Operations also take `name` (for
 reports) and `compute_data_type` (the type of the arithmetic; else the graph's, else FLOAT, INT32 for integers, DOUBLE
@@ -51,6 +62,8 @@ def page(note: str, table: Table) -> str:
         parts += [f"## {title}", table(("method", "what it gives"), (_row(name) for name in names if _has(name)))]
         if title == "Operations":
             parts += ["Elementwise operations, by their operands:", table(("operands", "methods"), _elementwise())]
+        if title == "Extension operations":
+            parts.append(_RECURRENT)
     setters = [name for name in vars(Tensor) if name.startswith("set_")]
     listed = ", ".join(
         f"`{name}({', '.join(list(inspect.signature(getattr(Tensor, name)).parameters)[1:])})`" for name in setters

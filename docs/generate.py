@@ -151,7 +151,8 @@ def support_page() -> str:
             ],
         )
     )
-    parts.append("## Extension operations\n\nWhat the v8 header does not have: the legacy calls make them.\n")
+    made_by = "the legacy calls make them, and\n[the graph builder's methods](builder.md#extension-operations)"
+    parts.append(f"## Extension operations\n\nWhat the v8 header does not have: {made_by}.\n")
     parts.append(
         table(
             ("operation", "inputs", "outputs", "what it is"),
@@ -404,9 +405,12 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
 
         - `with record() as r:` collects calls into one graph and runs it at the end of the block, or when an array of
           `r.array(shape)` is read: convolution, bias and activation written for 6.0 become one kernel. `r.explain()`
-          shows what was fused, `r.migration()` prints the same as a script for the graph builder. Inputs are read when
-          the graph runs; an exception drops what is pending. Before it runs, such an array has `shape`, `dtype` and
-          `reshape`.
+          shows what was fused. Inputs are read when the graph runs; an exception drops what is pending. Before it runs,
+          such an array has `shape`, `dtype` and `reshape`. Searches on a caller's memory, and calls that give a part of
+          it away, let what is pending run first.
+        - `r.migration()` prints a recording as a script for [the graph builder](builder.md), whatever the calls were:
+          a function for each graph, which computes the same bits. Tensors keep the manual's names; what is one memory
+          under several of them is said at the top.
 
         *Section* is that of the 5.1 manual; *becomes* names the operations, or `state` for calls that only
         keep or answer something. *Compared with*: PyTorch's CPU operators, or loops over the formula. *NumPy* and

@@ -39,6 +39,7 @@ from graphdnn.fusion import FusedGraph, FusedOp, Limits, fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import EngineConfig, Filters, Ranking
 from graphdnn.machine import device_spec
+from graphdnn.operations import Cell, RnnSpec
 from graphdnn.plan import ExecutionPlan
 from graphdnn.tensors import TensorSpec, channels_last_strides, packed_strides
 
@@ -48,6 +49,7 @@ __all__ = [
     "PROFILES",
     "BadParam",
     "BehaviorNote",
+    "Cell",
     "ConvolutionMode",
     "DataType",
     "DeviceSpec",
@@ -78,6 +80,7 @@ __all__ = [
     "ResampleMode",
     "ReshapeMode",
     "RngDistribution",
+    "RnnSpec",
     "Status",
     "TensorSpec",
     "__version__",

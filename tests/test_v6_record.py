@@ -210,16 +210,73 @@ def test_reading_a_result_runs_what_is_pending(handle: Any) -> None:
     close(np.array(y, np.float64), 2 * x)
 
 
-def test_extension_operations_and_searches_run_in_between(handle: Any) -> None:
+def test_extension_operations_join(handle: Any) -> None:
     arrays, columns = data(), np.zeros((27, 72), np.float32)
+    wanted = np.lib.stride_tricks.sliding_window_view(2 * arrays["x"], (3, 3), (2, 3)).transpose(1, 4, 5, 0, 2, 3)
     with v6.record() as r:
         v6.cudnnScaleTensor(handle, tensor(X), arrays["x"], 2.0)
         v6.cudnnIm2Col(handle, tensor(X), arrays["x"], filter_of(W), convolution(), columns)
+        assert not columns.any()
+    (graph,) = r.graphs
+    assert [op.tag for op in graph.operations] == ["pointwise", "patches"]
+    np.testing.assert_array_equal(columns, wanted.reshape(27, 72))
+
+
+def test_searches_run_at_once(handle: Any) -> None:
+    """One on memory of its own sees nothing of what is pending; one on the caller's lets that run first."""
+    x, w, y = (data()[name] for name in "xwy")
+    descs = (tensor(X), filter_of(W), convolution(), tensor(Y))
+    with v6.record() as r:
+        v6.cudnnScaleTensor(handle, tensor(Y), y, 2.0)
+        count, found = v6.cudnnFindConvolutionForwardAlgorithm(handle, *descs, 9)
+        assert count == 8
+        assert found[0].time > 0
+        assert not r.graphs
+        xd, wd, conv, yd = descs
+        v6.cudnnFindConvolutionForwardAlgorithmEx(handle, xd, x, wd, w, conv, yd, y, 1, None, 0)
         assert len(r.graphs) == 1
-        assert columns.any()
-        found = v6.cudnnFindConvolutionForwardAlgorithm(handle, tensor(X), filter_of(W), convolution(), tensor(Y), 9)
-        assert found[1][0].time > 0
     assert len(r.graphs) == 1
+
+
+def test_calls_refuse_in_a_recording_what_they_refuse(handle: Any) -> None:
+    """Memory that a call does not take is refused where the call is written, not where the recording runs."""
+    x, y = drawn((1, 2, 3, 4)), drawn((1, 2, 3, 4))
+    y.flags.writeable = False
+    desc = tensor(x.shape)
+    with v6.record() as r:
+        for target, rule in ((x, "binding.overlap"), (y, "binding.read_only")):
+            with pytest.raises(v6.CudnnError) as error:
+                v6.cudnnTransformTensor(handle, 1.0, desc, x, 0.0, desc, target)
+            assert error.value.rejections[0].rule == rule
+    assert not r.graphs
+
+
+def test_states_of_dropout_are_set_in_order(handle: Any) -> None:
+    """Seeds are written when the recording runs, between the calls that read them."""
+    found = []
+    x = drawn(Y)
+    for context in (nullcontext(), v6.record()):
+        desc, states = v6.cudnnCreateDropoutDescriptor(), np.zeros(16, np.uint8)
+        reserve = np.zeros(v6.cudnnDropoutGetReserveSpaceSize(tensor(Y)), np.uint8)
+        results = [np.zeros_like(x) for _ in range(2)]
+        with context:
+            for seed, y in enumerate(results):
+                v6.cudnnSetDropoutDescriptor(desc, handle, 0.5, states, 16, seed)
+                v6.cudnnDropoutForward(handle, desc, tensor(Y), x, tensor(Y), y, reserve, reserve.nbytes)
+        found.append([*results, states])
+    assert not np.array_equal(*found[0][:2])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_strided_contents_that_are_written_over(handle: Any) -> None:
+    """What a call blends with is copied as it lies."""
+    x, y = drawn((2, 3, 4, 5)), drawn((2, 4, 5, 3)).transpose(0, 3, 1, 2)
+    wanted = 2 * x - 0.5 * y
+    nhwc = tensor(x.shape, v6.CUDNN_TENSOR_NHWC)
+    with v6.record():
+        v6.cudnnTransformTensor(handle, 2.0, tensor(x.shape), x, -0.5, nhwc, y)
+    close(y, wanted)
 
 
 def test_an_error_drops_what_is_pending(handle: Any) -> None:
@@ -244,43 +301,6 @@ def test_recordings_do_not_nest() -> None:
     assert error.value.rejections[0].rule == "v6.record.nested"
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_the_script_computes_the_same(handle: Any, program: Callable[..., None]) -> None:
-    arrays = data()
-    before = copied(arrays)
-    with v6.record() as r:
-        program(handle, arrays)
-    text = r.migration()
-    place: dict[str, Any] = {}
-    exec(compile(text, "migrated.py", "exec"), place)
-    places = {a.__array_interface__["data"][0]: n for n, a in arrays.items()}
-    assert len([n for n in place if n.startswith("graph_")]) == len(r.graphs)
-    for i, bound in enumerate(r.bound, start=1):
-        graph = place[f"graph_{i}"]()
-        graph.build()
-        given = {uid: before[places[a.__array_interface__["data"][0]]] for uid, a in bound.items()}
-        given = {uid: a.reshape(bound[uid].shape).copy() for uid, a in given.items()}
-        graph.execute(given)
-        for uid, array in bound.items():
-            name = places[array.__array_interface__["data"][0]]
-            if uid in r.graphs[i - 1].producer:
-                close(given[uid].reshape(arrays[name].shape), arrays[name], 1e-4)
-                before[name] = given[uid].reshape(arrays[name].shape)
-
-
-def test_a_graph_without_a_builder_method_has_no_script(handle: Any) -> None:
-    from extension_cases import extension
-
-    from graphdnn.graph import OperationGraph
-    from graphdnn.problem import parse
-    from graphdnn.v6.migration import script
-
-    for graph in (OperationGraph.of([extension("patches")]), parse("norm layer x=f32[2,8]").build_operation_graph()):
-        with pytest.raises(v6.CudnnError) as error:
-            script([graph])
-        assert error.value.rejections[0].rule == "v6.migration.operation"
-
-
 FOLDS = [(1, 2, 3, 4), (1, 4, 3, 2), (2, 3, 2, 2), (1, 1, 6, 4)]
 HALF = (1, 1, 3, 4)
 
@@ -295,7 +315,7 @@ def _views(memory: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, An
     return view, tensor(view.shape)
 
 
-def _random_program(handle: Any, buffers: list[np.ndarray], seed: int) -> None:
+def random_program(handle: Any, buffers: list[np.ndarray], seed: int) -> None:
     rng = np.random.default_rng(seed)
     maximum = v6.cudnnCreateOpTensorDescriptor()
     v6.cudnnSetOpTensorDescriptor(maximum, v6.CUDNN_OP_TENSOR_MAX, v6.CUDNN_DATA_FLOAT, v6.CUDNN_PROPAGATE_NAN)
@@ -323,8 +343,8 @@ def test_random_programs(handle: Any, seed: int) -> None:
     rng = np.random.default_rng(seed + 1000)
     one_by_one = [rng.standard_normal(24).astype(np.float32) for _ in range(4)]
     together = [b.copy() for b in one_by_one]
-    _random_program(handle, one_by_one, seed)
+    random_program(handle, one_by_one, seed)
     with v6.record():
-        _random_program(handle, together, seed)
+        random_program(handle, together, seed)
     for found, wanted in zip(together, one_by_one, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)

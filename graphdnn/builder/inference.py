@@ -21,6 +21,7 @@ from graphdnn.errors import BadParam
 from graphdnn.operations import (
     Concat,
     Operation,
+    Patches,
     PointwiseOperation,
     Reshape,
     Slice,
@@ -29,8 +30,11 @@ from graphdnn.operations import (
 from graphdnn.rules import Rule
 from graphdnn.tensors import ordered_strides, packed_strides, stride_order
 
-RESULTS = ("y", "c", "dx", "dw")  # outputs that stand for data, as opposed to statistics
-MOVEMENT = (Concat, Reshape, Slice, Transpose)
+# Outputs that stand for data, as opposed to statistics.
+RESULTS = ("y", "c", "dx", "dw", "hy", "cy", "dhx", "dcx", "dgrid", "gradients")
+MOVEMENT = (Concat, Patches, Reshape, Slice, Transpose)
+_OF_THE_ARITHMETIC = ("kept", "kept_gradients")  # what a gradient reads again, as it was computed
+_FIXED = {"index": DataType.INT8, "masks": DataType.BOOLEAN}
 
 NO_EXTENTS = Rule(
     id="builder.extents.open",
@@ -71,6 +75,14 @@ class Node:
     name: str
     origin: str
     settings: dict[str, Any] = field(default_factory=dict)
+    optional: tuple[str, ...] = ()  # results that are left out where nothing reads them
+
+    def used(self) -> dict[str, Any]:
+        """The fields of the operation."""
+        return {port: value for port, value in self.fields.items() if not self._is_left_out(port)}
+
+    def _is_left_out(self, port: str) -> bool:
+        return port in self.optional and self.outputs[port].is_virtual and not self.outputs[port].readers
 
     def inputs(self) -> list[Tensor]:
         found: list[Tensor] = []
@@ -200,11 +212,13 @@ def _strides_like(dim: tuple[int, ...], inputs: list[Tensor]) -> tuple[int, ...]
 
 def _output_type(node: Node, port: str, tensor: Tensor, main: Tensor | None, defaults: Defaults) -> DataType:
     arithmetic = node.settings["compute_type"]
-    if port == "index":
-        return DataType.INT8
+    if port in _FIXED:
+        return _FIXED[port]
     if node.cls in MOVEMENT and main is not None and main.data_type is not None:
         return main.data_type
     natural: DataType = arithmetic if arithmetic in ELEMENTS else DataType.FLOAT
+    if port in _OF_THE_ARITHMETIC:
+        return natural
     if tensor.is_virtual:
         return defaults.intermediate or natural
     if defaults.io is not None:

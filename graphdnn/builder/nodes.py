@@ -211,14 +211,17 @@ class Nodes:
         outputs: tuple[str, ...],
         name: str,
         compute: DataType | None = None,
+        optional: tuple[str, ...] = (),
     ) -> list[Tensor]:
+        """The results of an operation; ``optional``: those that it does not have where nothing reads them."""
         self._freeze.check(f"Graph '{self.name}'", cls.tag)
         operands = _operands(cls, fields)
         for operand in operands:
             self._own(operand)
         with self._whole(operands):
             made = {port: self._new(f"{name}::{port}" if name else "").set_is_virtual(True) for port in outputs}
-            node = Node(cls, {**fields, **made}, made, name, _origin(), {"compute_type": compute or DataType.FLOAT})
+            settings = {"compute_type": compute or DataType.FLOAT}
+            node = Node(cls, {**fields, **made}, made, name, _origin(), settings, optional)
             for operand in operands:
                 operand.readers += 1
             infer_extents(node)
@@ -250,6 +253,9 @@ class Nodes:
         """The type an open tensor gets: that of the arithmetic that makes it."""
         for node in self._nodes:
             if tensor in node.outputs.values():
+                if node.cls in MOVEMENT:
+                    moved = node.inputs()[0]
+                    return moved.data_type or self.natural_type(moved)
                 found: DataType = node.settings["compute_type"]
                 return found
         return self._io or DataType.FLOAT
@@ -328,7 +334,7 @@ def with_specs(node: Node, specs: Mapping[int, Any]) -> dict[str, Any]:
             return tuple(spec(item) for item in value)
         return specs[id(value)] if isinstance(value, Tensor) else value
 
-    return {field: spec(value) for field, value in node.fields.items()}
+    return {field: spec(value) for field, value in node.used().items()}
 
 
 def _origin() -> str:

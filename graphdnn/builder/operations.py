@@ -118,20 +118,23 @@ class Operations(Nodes):
         kind: Any,
         name: str,
     ) -> Tensor:
-        padding, stride, dilation, pre, post = (_set_or_none(s) for s in settings[:5])
         compute = self._compute_type(operands.values(), kind)
+        conv = self._positions(next(iter(operands.values())), compute, settings)
+        (tensor,) = self._add(cls, {**operands, "conv": conv}, (output,), name, compute)
+        return tensor
+
+    def _positions(self, first: Tensor, compute: DataType, settings: tuple[Any, ...]) -> ConvolutionSpec:
+        """Padding, stride, dilation, paddings before and behind, and the mode, with what is left open."""
+        padding, stride, dilation, pre, post = (_set_or_none(s) for s in settings[:5])
         lengths = [len(s) for s in (padding, stride, dilation, pre, post) if hasattr(s, "__len__")]
-        first = next(iter(operands.values()))
         spatial = lengths[0] if lengths else max(len(first.dim or ()) - 2, 1)
         ones, zeros = (1,) * spatial, (0,) * spatial
         padding = zeros if padding is None else padding
-        conv = self._settings(
+        return self._settings(
             ConvolutionSpec, compute_type=compute, mode=settings[5], spatial_dims=spatial,
             dilations=ones if dilation is None else dilation, filter_strides=ones if stride is None else stride,
             pre_paddings=padding if pre is None else pre, post_paddings=padding if post is None else post,
         )  # fmt: skip
-        (tensor,) = self._add(cls, {**operands, "conv": conv}, (output,), name, compute)
-        return tensor
 
     def matmul(
         self, A: Tensor, B: Tensor, compute_data_type: Any = None, padding: float = 0.0, name: str = ""
@@ -150,13 +153,16 @@ class Operations(Nodes):
         b: Tensor | None = None,
         t: Tensor | None = None,
         dy: Tensor | None = None,
+        alpha1: float = 1.0,
+        alpha2: float = 1.0,
         compute_data_type: Any = None,
         name: str = "",
         **parameters: Any,
     ) -> Tensor:
         """Any elementwise mode; the methods ``add``, ``relu``, ``gelu_backward`` ... are rows over this one.
 
-        Operands broadcast, right-aligned; ``parameters`` are fields of ``PointwiseSpec``.
+        Operands broadcast, right-aligned. ``alpha1`` and ``alpha2`` are factors of the mode's first two operands,
+        ``parameters`` fields of ``PointwiseSpec``.
         """
         mode = PointwiseMode.named(mode)
         if not isinstance(mode, PointwiseMode):
@@ -168,15 +174,21 @@ class Operations(Nodes):
         compute = self._compute_type(arithmetic, compute_data_type, exact=POINTWISE[mode].integer)
         spec = self._settings(PointwiseSpec, mode=mode, math_type=compute, **parameters)
         output = "dx" if spec.row.kind == "backward" else "y"
-        return self._add(PointwiseOperation, {**given, "spec": spec}, (output,), name, compute)[0]
+        fields = {**given, "spec": spec, "alpha1": alpha1, "alpha2": alpha2}
+        return self._add(PointwiseOperation, fields, (output,), name, compute)[0]
 
     def reduction(
-        self, input: Tensor, mode: ReductionOperator, compute_data_type: Any = None, name: str = ""
+        self,
+        input: Tensor,
+        mode: ReductionOperator,
+        compute_data_type: Any = None,
+        name: str = "",
+        is_deterministic: bool = False,
     ) -> Tensor:
-        """y; call ``set_dim`` with 1 on the axes to reduce."""
+        """y; call ``set_dim`` with 1 on the axes to reduce. ``is_deterministic``: the same bits in every run."""
         mode = ReductionOperator.named(mode)
         compute = self._compute_type((input,), compute_data_type, exact=mode not in _INEXACT)
-        spec = self._settings(ReductionSpec, operator=mode, compute_type=compute)
+        spec = self._settings(ReductionSpec, operator=mode, compute_type=compute, is_deterministic=is_deterministic)
         return self._add(Reduction, {"x": input, "spec": spec}, ("y",), name, compute)[0]
 
     def genstats(self, input: Tensor, compute_data_type: Any = None, name: str = "") -> list[Tensor]:

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from enum import IntEnum
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+from pydantic import BeforeValidator
 
 from graphdnn.checks import AtLeast, Each, Equals, InRange, LengthIn, OneOf
 from graphdnn.dtypes import COMPUTE
@@ -44,6 +46,11 @@ class Block(NamedTuple):
     offset: int
     rows: int
     columns: int
+
+
+def _cell(value: Any) -> Any:
+    """A member by its name as well, as enums of the header are named; what is none, the spec refuses."""
+    return Cell.__members__.get(value.upper(), value) if isinstance(value, str) else value
 
 
 def _rises(sizes: Sequence[int]) -> bool:
@@ -120,7 +127,7 @@ class RnnSpec(Spec):
         ),
     )
 
-    cell: Cell
+    cell: Annotated[Cell, BeforeValidator(_cell)]
     input_size: Int64
     hidden_size: Int64
     layers: Int64 = 1
@@ -142,6 +149,11 @@ class RnnSpec(Spec):
     @property
     def gates(self) -> int:
         return GATES[self.cell]
+
+    @property
+    def has_cells(self) -> bool:
+        """Whether there is a cell state beside the output."""
+        return self.cell is Cell.LSTM
 
     @property
     def width(self) -> int:

@@ -39,9 +39,8 @@ class DeviceCall(Prepared):
         data = on_device.moved(self.plan, self._moved, given, thread.stream) if self._moved else given
         listener = thread.listener
         if listener is not None:
-            shadows = on_device.shadows(self.call, self.places, data)
-            if listener(self, shadows, data):
-                return
+            self._record(listener, on_device.shadows(self.call, self.places, data), data)
+            return
         try:
             bound = {place.uid: on_device.bound(self.call, place, data[place.index]) for place in self.places}
             if self._unaligned is None or on_device.is_aligned(bound.values(), ALIGNMENT):

@@ -49,7 +49,8 @@ class HostCall(Prepared):
             ):
                 given = _reinterpreted(self.call, place, given)
             bindings[place.uid] = given
-        if thread.listener is not None and thread.listener(self, bindings, data):
+        if thread.listener is not None:
+            self._record(thread.listener, bindings, data)
             return
         for place in self._copies:
             bindings[place.uid] = _copied(place, bindings[place.uid])

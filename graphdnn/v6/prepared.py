@@ -8,11 +8,12 @@ from typing import Any
 from graphdnn.errors import BadParam
 from graphdnn.heuristics import Ranking
 from graphdnn.plan import ExecutionPlan
+from graphdnn.plan.bindings import Expected, check_addresses
 from graphdnn.v6.draft import Draft
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.place import Place
 from graphdnn.v6.rules import FAILED
-from graphdnn.v6.thread import thread
+from graphdnn.v6.thread import Listener, thread
 
 
 class Prepared:
@@ -50,6 +51,18 @@ class Prepared:
                 if place.index in self.in_place and not place.is_output:
                     bound[place.uid] = copied(place, bound[place.uid], stream)
             self.plan.execute(bound, workspace, stream)
+
+    def _record(self, listener: Listener, bound: dict[int, Any], data: Sequence[Any]) -> None:
+        """Hand the call over to be run later. ``bound``: arrays, of whose elements none is looked at.
+
+        Raises what running it would: for outputs that are not to be written, or that share memory where no input may.
+        """
+        tensors = self.plan.config.fused.graph.tensors
+        places = [p for p in self.places if p.is_output or not (p.is_copy or p.index in self.in_place)]
+        any_address = [tensors[p.uid].model_copy(update={"byte_alignment": 1}) for p in places]
+        expected = [Expected.of(t, is_output=p.is_output) for t, p in zip(any_address, places, strict=True)]
+        check_addresses(expected, [bound[p.uid] for p in places])
+        listener.add(self, bound, data)
 
     def _failed(self, error: Exception) -> CudnnError:
         detail = f"{type(error).__name__}: {error}"

@@ -6,8 +6,8 @@
 
 Each call is checked and drawn as ever; instead of running, its operations join those before. Memory is the edge: what
 one call writes and a later one reads is one tensor (or a reshape of it, where the extents differ), virtual once a later
-call has written over it. A call that sees a part of pending memory, or is an extension operation, lets what is pending
-run first. Inputs are read when the graph runs, not when a call is made.
+call has written over it. A call that sees a part of pending memory lets what is pending run first. Inputs are read
+when the graph runs, not when a call is made.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from graphdnn.dtypes import Array
 from graphdnn.enums import DataType, PointwiseMode, ReshapeMode, Status
 from graphdnn.fusion.fused import FusedGraph
 from graphdnn.graph import OperationGraph
-from graphdnn.operations import Extension, Operation, PointwiseOperation, PointwiseSpec, Reshape
+from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec, Reshape
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
 from graphdnn.tensors import TensorSpec, packed_strides
 from graphdnn.v6 import migration, on_device
+from graphdnn.v6.buffers import Run
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.pending import Pending
 from graphdnn.v6.thread import Call, current_stream, listening
@@ -43,6 +44,8 @@ NESTED = Rule(
     fix="leave the outer block first",
     status=Status.BAD_PARAM,
 )
+
+_ALIGNMENT: int = TensorSpec.model_fields["byte_alignment"].default  # of tensors that promise nothing themselves
 
 Key = tuple[int, tuple[int, ...], tuple[int, ...], str]
 
@@ -72,6 +75,7 @@ class Recording:
     fused: list[FusedGraph] = field(default_factory=list)
     bound: list[dict[int, Array]] = field(default_factory=list)  # for each graph: uid -> the caller's memory
     calls: list[str] = field(default_factory=list)
+    _batches: list[int] = field(default_factory=list)  # for each graph: how many had run when it began
     _operations: list[Operation] = field(default_factory=list)
     _inputs: list[_Memory] = field(default_factory=list)  # read from memory, by their contents before the graph
     _current: dict[Key, _Memory] = field(default_factory=dict)
@@ -95,17 +99,14 @@ class Recording:
     def migration(self) -> str:
         """The same as a script for the graph builder."""
         self.run()
-        return migration.script(self.graphs)
+        return migration.script(self.graphs, [Run(*run) for run in zip(self.bound, self._batches, strict=True)])
 
     # What calls do.
 
-    def add(self, call: Call, arrays: Mapping[int, Array], data: Sequence[Any]) -> bool:
-        """Take a call's operations; False for one that has to run now, after what is pending."""
+    def add(self, call: Call, arrays: Mapping[int, Array], data: Sequence[Any]) -> None:
+        """Take a call's operations."""
         graph = call.plan.config.fused.graph
         operations = graph.operations
-        if any(isinstance(op, Extension) for op in operations):
-            self.run()
-            return False
         device, stream = call.plan.config.device, current_stream()
         moved = self._device is not None and (self._device is not device or self._stream != stream)
         if moved or self._is_seen_otherwise(arrays.values()):
@@ -124,7 +125,6 @@ class Recording:
             specs[uid] = self._write(graph.tensors[uid], arrays[uid])
         for operation in operations:
             self._operations += self._rewritten(operation, specs)
-        return True
 
     def _is_seen_otherwise(self, arrays: Iterable[Array]) -> bool:
         """Whether a call reads or writes part of what is pending, or all of it in another layout."""
@@ -186,8 +186,8 @@ class Recording:
         yield PointwiseOperation(spec=spec, x=result, b=old, y=fields[port], alpha1=alpha, alpha2=beta)
 
     def _bound(self, tensor: TensorSpec, array: Array) -> TensorSpec:
-        """A tensor that promises no more of its address than the array has."""
-        alignment = gcd(tensor.byte_alignment, _key(array)[0])
+        """A tensor that promises of its address what the array has, as far as the builder's tensors promise it."""
+        alignment = gcd(_ALIGNMENT, _key(array)[0])
         return self._renamed(tensor.model_copy(update={"byte_alignment": alignment}))
 
     def _renamed(self, tensor: TensorSpec) -> TensorSpec:
@@ -211,11 +211,12 @@ class Recording:
         with listening(None):
             plans = [ExecutionPlan(rank(graph, device).best) for graph in parts]
             if device.kind == "cpu":
-                arrays = {uid: array.copy() if uid in copied else array for uid, array in named.items()}
+                arrays = {uid: _copy(array) if uid in copied else array for uid, array in named.items()}
                 for plan in plans:
                     plan.execute(_bindings(plan, arrays), plan.new_workspace())
             else:
                 self._alive = [alive, *on_device.run_recorded(plans, named, copied, self._stream)]
+        self._batches += [len(self.graphs)] * len(plans)
         for plan in plans:
             self.graphs.append(plan.config.fused.graph)
             self.fused.append(plan.config.fused)
@@ -233,7 +234,7 @@ def record() -> Iterator[Recording]:
     An exception that leaves the block drops what is pending.
     """
     recording = Recording()
-    with listening(recording.add) as before:
+    with listening(recording) as before:
         if before is not None:
             raise CudnnError(NESTED.reject("record", "record", "inside another"))
         yield recording
@@ -249,6 +250,14 @@ def _region(array: Array) -> tuple[int, int] | None:
     """Address and bytes of an array that fills its memory; None for one with gaps."""
     low, high = byte_bounds(array)
     return (low, high - low) if high - low == array.nbytes else None
+
+
+def _copy(array: Array) -> Array:
+    """The same elements with the same strides, elsewhere."""
+    low, high = byte_bounds(array)
+    copy: Array = np.ndarray(array.shape, array.dtype, np.empty(high - low, np.uint8).data, strides=array.strides)
+    copy[...] = array
+    return copy
 
 
 def _virtual(like: TensorSpec, data_type: DataType) -> TensorSpec:
@@ -272,7 +281,9 @@ def _lasting(operations: Sequence[Operation], overwritten: set[int]) -> list[Ope
 
 
 def _with_virtual(operation: Operation, uids: set[int]) -> Operation:
-    changed = {p: t.model_copy(update={"is_virtual": True}) for p, t in operation.tensors().items() if t.uid in uids}
+    """What is written over lies where a plan likes, no longer in the caller's memory."""
+    virtual = {"is_virtual": True, "byte_alignment": _ALIGNMENT}
+    changed = {p: t.model_copy(update=virtual) for p, t in operation.tensors().items() if t.uid in uids}
     return operation.model_copy(update=changed) if changed else operation
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -19,8 +19,14 @@ class Call(Protocol):
     ranking: Ranking
 
 
-# Takes a call, its arrays by uid (of a device: where they are) and its arguments; True: the call is not to run now.
-Listener = Callable[[Call, dict[int, Any], Sequence[Any]], bool]
+class Listener(Protocol):
+    """What takes calls that are not to run now."""
+
+    def add(self, call: Call, arrays: dict[int, Any], data: Sequence[Any]) -> None:
+        """A call, its arrays by uid (of a device: where they are) and its arguments."""
+
+    def run(self) -> None:
+        """Let everything run that was taken."""
 
 
 class _Thread(threading.local):
@@ -34,7 +40,7 @@ thread = _Thread()
 
 @contextmanager
 def listening(listener: Listener | None) -> Iterator[Listener | None]:
-    """Inside, the thread's calls are told to ``listener`` before they run, and to nobody where it is None.
+    """Inside, the thread's calls are told to ``listener`` instead of being run, and run where it is None.
 
     Gives the one that was told before.
     """
@@ -44,6 +50,12 @@ def listening(listener: Listener | None) -> Iterator[Listener | None]:
         yield before
     finally:
         thread.listener = before
+
+
+def run_pending() -> None:
+    """Before a call reads memory at once, or gives it away to be read."""
+    if thread.listener is not None:
+        thread.listener.run()
 
 
 def current_stream() -> int:

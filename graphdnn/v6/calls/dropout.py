@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from graphdnn.enums import DataType, PointwiseMode, ReshapeMode, RngDistribution, Status
 from graphdnn.operations import Reshape, Rng, RngSpec
 from graphdnn.tensors import TensorSpec
@@ -87,11 +85,7 @@ def get_descriptor(desc: Descriptor, handle: Handle) -> tuple[float, Any, int]:
 
 
 def _seed(handle: Handle, states: Any, seed: int) -> None:
-    """Writes the seed, and the counter 0."""
-    if not isinstance(states, Address) or handle.device.kind == "cpu":
-        states.view(np.uint64)[:] = seed % 2**64, 0
-        return
-
+    """Writes the seed, and the counter 0, as calls that are recorded in their order with all others."""
     for start, number in ((0, (seed + 2**63) % 2**64 - 2**63), (8, 0)):
 
         def draw(draft: Draft, number: int = number) -> None:

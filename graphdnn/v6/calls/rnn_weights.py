@@ -21,6 +21,7 @@ from graphdnn.v6.raw import memory, raw
 from graphdnn.v6.recurrent import check_precision, network, step
 from graphdnn.v6.recurrent_rules import ALIGNMENT, LINEAR_LAYER, OUTSIDE
 from graphdnn.v6.registry import implements
+from graphdnn.v6.thread import run_pending
 
 
 @implements("cudnnGetRNNParamsSize")
@@ -47,6 +48,7 @@ def _block(
             raise CudnnError(LINEAR_LAYER.reject(where, name, value, expected=f"0 to {count - 1}"))
     block, size, count = find(rnn)(layer, id), bytes_of(x.data_type), prod(weights.dims)
     end = block.offset + block.rows * block.columns
+    run_pending()
     if end > count:
         raise CudnnError(OUTSIDE.reject(where, "wDesc", f"a block that ends at {end}", count=count))
     w = w if handle.device.kind == "cpu" else memory(where, "w", handle, w, count * size)
