@@ -86,7 +86,8 @@ class _Windows:
     def _inside(self) -> TensorSpec:
         """The share of each window that lies inside x, for one plane."""
         draft, x = self.draft, self.x
-        plane = draft.view(0, x.data_type, (1, 1, *x.dims[2:]), x.strides, "a plane of x")
+        dims = (1, 1, *x.dims[2:])
+        plane = draft.view(0, x.data_type, dims, x.strides, "a plane of x", described=self.value)
         return self.mean(repeated(draft, self.sums, draft.constant(1.0, x, self.sums), plane))
 
     def power(self, base: TensorSpec, exponent: float) -> TensorSpec:
