@@ -380,7 +380,7 @@ def test_a_wrong_image_is_found_where_it_was_compared(
             some = np.ascontiguousarray(result[list(thin.kept)].transpose(0, 2, 3, 1))
             return [some.nbytes], some.tobytes()
 
-        found.append([v.result() for v in reference.judgements(str(image), {}, part)])
+        found.append([v.result() for v in reference.judgements(str(image), {}, part, inf)])
         assert reference.judgement(str(image), {}, part).result() == found[-1][0]
     reference.close()
     assert reference.checked == ("in full" if images == 9 else "on 2 of 9 images")

@@ -21,7 +21,8 @@ from graphdnn.tuning.messages import Message, receive, send
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 # What the processes run. Modules are those of this process; whatever lies in the current folder is none of them.
-BENCH = "import sys; sys.path[:1] = []; from graphdnn.tuning.worker import main; main(sys.argv[1:])"
+# While they are loaded no garbage is collected: there is none.
+BENCH = "import gc, sys; gc.disable(); sys.path[:1] = []; from graphdnn.tuning.worker import main; main(sys.argv[1:])"
 # The driver takes a fifth of a second to start, and needs nobody meanwhile.
 BENCH_OF_GPU = f"""
 import contextlib, ctypes, threading

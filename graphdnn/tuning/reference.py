@@ -57,7 +57,7 @@ class Reference:
     _verdicts: dict[tuple[int, str, Growth], Future[str]] = field(default_factory=dict)
     _judge: ThreadPoolExecutor | None = None
     _is_settled: bool = False  # there will be no more parts
-    _compared: int = 1  # parts that the winner was compared with
+    _compared: int | None = None  # parts that whatever may win is compared with, once that is known
 
     def __post_init__(self) -> None:
         needed = _DOUBLE * sum(NUMPY.cost(Task(op, this_cpu()), {}).seconds for op in fuse(self.graph))
@@ -78,7 +78,7 @@ class Reference:
         if self.first is None:
             return "in full"
         slices = self.first.slices
-        count = len(self.first.kept) + sum(len(thin.kept) for thin, _ in self._parts[1 : self._compared] if thin)
+        count = len(self.first.kept) + sum(len(thin.kept) for thin, _ in self._parts[1 : self._compared or 1] if thin)
         return "in full" if count == slices.count else f"on {count} of {slices.count} {slices.name}"
 
     def start(self) -> None:
@@ -105,12 +105,19 @@ class Reference:
         """What is wrong with the first part of a result, empty when nothing is. Those of one digest are judged once."""
         return self._judgement(0, self.first, self._begun, digest, growth, results)
 
-    def judgements(self, digest: str, growth: Mapping[int, float], results: Results) -> list[Future[str]]:
-        """The same for every part that is there."""
-        self._compared = max(len(self._parts), 1)
+    def judgements(
+        self, digest: str, growth: Mapping[int, float], results: Results, seconds: float
+    ) -> list[Future[str]]:
+        """The same for the other parts that are there. Asked for the first time it takes as many as ``seconds`` are
+        enough for, one in any case; from then on those.
+        """
+        started = perf_counter()
         found = [self.judgement(digest, growth, results)]
         for i, (thin, answers) in enumerate(self._parts[1 : self._compared], 1):
+            if self._compared is None and i > 1 and perf_counter() - started > seconds:
+                break
             found.append(self._judgement(i, thin, _done(answers), digest, growth, results))
+        self._compared = len(found)
         return found
 
     def _judgement(

@@ -61,6 +61,7 @@ _SHORT = 0.1  # share of the budget that the fewest rounds may take when it is s
 _LONG = 0.02  # seconds from which on one sample is as good as several
 _PENDING = 8  # results that wait to be judged, at most: each may be large
 _PARTS = 0.01  # share of the time so far that more of the oracle's values are waited for in the end
+_LOOKING = 0.01  # share of the time so far that the rest of a result is looked at in the end
 _PATIENT = 5.0  # seconds that every answer may take, if the limit for a candidate lets it
 _START = 60.0  # seconds that a worker may take to start and to make its operands
 _VERDICTS = {"memory": Verdict.MEMORY, "refused": Verdict.REFUSED, "raised": Verdict.RAISED}
@@ -107,10 +108,10 @@ class Search:
     # The worker.
 
     def open(self) -> None:
-        """Begin to compile. The worker was told its graph (``opening``), and makes operands meanwhile."""
-        first = self.candidates.first
-        self.ahead.offer([first], is_urgent=True)
-        self.ahead.offer(self.candidates.upcoming([first], FIRST))
+        """Compile more than the first candidate, whose kernels are begun. The worker was told its graph (``opening``),
+        and makes operands meanwhile.
+        """
+        self.ahead.offer(self.candidates.upcoming([self.candidates.first], FIRST))
         self._is_opening = True
 
     def _opened(self) -> None:
@@ -287,7 +288,8 @@ class Search:
         else:
             trial.digest = reply["digest"]
             result = trial.digest, trial.config.error_growth, self._outputs
-            judged = self.reference.judgements(*result) if is_last else [self.reference.judgement(*result)]
+            seconds = _LOOKING * self.spending.passed
+            judged = self.reference.judgements(*result, seconds) if is_last else [self.reference.judgement(*result)]
             self._awaited += [(trial, verdict) for verdict in judged]
             self._collect()
             return not trial.verdict.is_fault

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from time import perf_counter
 
 from graphdnn.device import DeviceSpec
-from graphdnn.engines import Engine, engines_of
+from graphdnn.engines import Engine
 from graphdnn.enums import HeurMode
 from graphdnn.errors import NotSupported
 from graphdnn.fusion import FusedGraph, fuse
@@ -23,6 +19,7 @@ from graphdnn.tuning.ahead import Ahead
 from graphdnn.tuning.candidates import candidates_of
 from graphdnn.tuning.database import Database
 from graphdnn.tuning.isolation import BENCH, BENCH_OF_GPU, LostError, worker
+from graphdnn.tuning.loading import begin, uncollected
 from graphdnn.tuning.options import check
 from graphdnn.tuning.reference import Reference
 from graphdnn.tuning.search import TIE, Limits, Search, not_begun, opening
@@ -68,50 +65,43 @@ def autotune(
         database=database,
     )  # fmt: skip
     spending, mode = Spending(perf_counter()), mode_of(mode)
-    # Both start while it is asked what the device is, and load what they need while the candidates are worked out.
     is_gpu = _means_gpu(device)
-    try:
-        process, ahead = worker(BENCH_OF_GPU if is_gpu else BENCH, initializer), Ahead(is_useful=is_gpu)
-    except LostError as failed:
-        raise not_begun(failed) from None
-    if is_gpu:  # the driver may take a while to start
-        for start in (_start_driver, partial(engines_of, "cuda")):
-            threading.Thread(target=start, daemon=True).start()
-    try:
-        spec = device_spec(device)
-        ordinal = _ordinal(spec)
-        process.warm({"do": "warm", "device": spec.to_json(), "ordinal": ordinal})
-        fused = graph if isinstance(graph, FusedGraph) else fuse(graph)
-        process.tell(opening(fused.graph, spec, ordinal, seed, memory))
-        is_beside = spec.kind != "cpu"
-        allowed = budget * (_BESIDE if is_beside else _BEFORE)
-        reference = Reference(fused.graph, seed, is_beside, allowed)
+    with uncollected():
+        # Both start while it is asked what the device is, and load what they need while the candidates are worked out.
         try:
+            process, ahead = worker(BENCH_OF_GPU if is_gpu else BENCH, initializer), Ahead(is_useful=is_gpu)
+        except LostError as failed:
+            raise not_begun(failed) from None
+        if is_gpu:
+            begin()
+        try:
+            spec = device_spec(device)
+            fused = graph if isinstance(graph, FusedGraph) else fuse(graph)
             candidates = candidates_of(
                 fused, spec, mode, filters or Filters(), engines, any_class=any_class, without=without
             )
-            limits = Limits(budget, candidate_seconds, most, memory, tie)
-            search = Search(candidates, limits, reference, initializer, spending, process, ahead, ordinal)
-            search.open()
-            reference.start()  # which works beside this thread, and would slow down what comes before
+            ahead.offer([candidates.first], is_urgent=True)  # all that follows is beside its compilation
+            ordinal, is_beside = _ordinal(spec), spec.kind != "cpu"
+            process.warm({"do": "warm", "device": spec.to_json(), "ordinal": ordinal})
+            process.tell(opening(fused.graph, spec, ordinal, seed, memory))
+            reference = Reference(fused.graph, seed, is_beside, budget * (_BESIDE if is_beside else _BEFORE))
+            try:
+                limits = Limits(budget, candidate_seconds, most, memory, tie)
+                search = Search(candidates, limits, reference, initializer, spending, process, ahead, ordinal)
+                search.open()
+                reference.start()  # which works beside this thread, and would slow down what comes before
+            except BaseException:
+                reference.close()
+                raise
         except BaseException:
-            reference.close()
+            process.kill()
+            ahead.close()
             raise
-    except BaseException:
-        process.kill()
-        ahead.close()
-        raise
     tuned = search.run()
     if database is None or not tuned.has_winner:
         return tuned
     ahead_of_it = database.add(tuned, replace_earlier=replace_earlier)
     return tuned if ahead_of_it is None else replace(tuned, earlier=(ahead_of_it.name, ahead_of_it.median))
-
-
-def _start_driver() -> None:
-    """While its bindings are loaded, which takes as long. What is wrong with it is said where it is asked."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL("libcuda.so.1").cuInit(0)
 
 
 def _means_gpu(device: DeviceSpec | str | None) -> bool:

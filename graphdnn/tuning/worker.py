@@ -10,6 +10,7 @@ one's own into the process. Only the caller of ``autotune`` can name one; no fil
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 from collections.abc import Callable
 from importlib import import_module
@@ -288,6 +289,9 @@ class Service:
             self.bench = Bench(message)
             if self.bench.device.kind == "cpu":  # CUDA reserves addresses far beyond what it uses
                 _limit_memory(message["memory"])
+            if not gc.isenabled():  # what is loaded by now stays
+                gc.freeze()
+                gc.enable()
             return {}, b""
         if do == "close":
             self.bench = None
