@@ -13,6 +13,7 @@ from graphdnn.enums import HeurMode
 from graphdnn.fusion import NO_LIMITS, FusedGraph, Limits, fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters, Ranking, mode_of
+from graphdnn.heuristics.filters import UNFILTERED
 from graphdnn.machine import device_spec
 from graphdnn.plan import ExecutionPlan, class_of
 
@@ -50,7 +51,7 @@ def rank(
     tuned: Records | None = None,
 ) -> Ranking:
     """Fuse a graph and rank its engine configurations on a device; with ``tuned``, a recorded winner comes first."""
-    spec, mode, filters = device_spec(device), mode_of(mode), filters or Filters()
+    spec, mode, filters = device_spec(device), mode_of(mode), filters or UNFILTERED
     if tuned is not None:
         return tuned.ranking(fuse(graph, limits), spec, mode, filters)
     if mode is HeurMode.B:

@@ -11,7 +11,6 @@ from emulator.libraries import host_libraries
 from problems import tensor
 
 from graphdnn import NotSupported, OperationGraph, device_spec
-from graphdnn.engines import engine
 from graphdnn.engines.images import images_of
 from graphdnn.enums import PointwiseMode
 from graphdnn.fusion import FusedGraph, fuse, known
@@ -131,7 +130,6 @@ def test_choices_do_not_depend_on_what_is_known(monkeypatch: pytest.MonkeyPatch)
         for graph in graphs:
             monkeypatch.setattr(known, "_known", {})
             monkeypatch.setattr(asked, "_known", {})
-            monkeypatch.setattr(engine, "_in_turn", {})
             expected.append(chosen(graph))
         assert [chosen(graph) for graph in reversed(graphs)] == expected[::-1]
 

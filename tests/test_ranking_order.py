@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -12,10 +13,11 @@ from emulator.libraries import host_libraries
 from graphdnn.device import device_spec
 from graphdnn.engines import Engine, Task, engines_of
 from graphdnn.engines.engine import Scope, scope_of
+from graphdnn.enums import HeurMode
 from graphdnn.fusion import FusedGraph, fuse
 from graphdnn.graph import OperationGraph
-from graphdnn.heuristics import ASKED_FOR, Choice, Ranking
-from graphdnn.heuristics.asked import asked_of
+from graphdnn.heuristics import ASKED_FOR, Choice, Filters, Ranking, asked
+from graphdnn.heuristics.asked import Circle, asked_of
 from graphdnn.heuristics.filters import UNFILTERED
 from graphdnn.operations import ConvolutionOperation
 from graphdnn.problem import parse
@@ -63,12 +65,12 @@ def test_what_cannot_be_the_best_is_not_asked(monkeypatch: pytest.MonkeyPatch) -
     fused, device = drawn("conv_fprop", 0), device_spec("h200")
     asked: list[str] = []
 
-    def serves(engine: Engine, task: Task, agreed: Scope = Scope.KIND) -> bool:
+    def serves(circle: Circle, engine: Engine, task: Task) -> bool:
         asked.append(engine.name)
-        return known(engine, task, agreed)
+        return known(circle, engine, task)
 
-    known = Engine.serves_shape
-    monkeypatch.setattr(Engine, "serves_shape", serves)
+    known = Circle.serves
+    monkeypatch.setattr(Circle, "serves", serves)
     ranking = Ranking(fused, device)
     assert ranking.best
     first = list(asked)
@@ -91,7 +93,9 @@ def test_needs_of_a_kind_hold_for_all_its_shapes(device: str, count: int) -> Non
                 met += task.kind in verdicts
                 assert verdicts.setdefault(task.kind, found) == found
                 for engine in engines_of("cuda"):
-                    assert engine.serves(task) == (found[engine.name] and engine.serves_shape(task)), engine.name
+                    rest = engine.needs_between(Scope.KIND, Scope.TASK)
+                    serves = found[engine.name] and all(need.holds(task) for need in rest)
+                    assert engine.serves(task) == serves, engine.name
     assert met > count
 
 
@@ -159,3 +163,33 @@ def test_what_declines_a_window_is_not_asked_again() -> None:
     assert not {"cuda_grouped", "cuda_direct", "cuda_joined", "cuda_direct_stem"} & window
     assert images == window - {"cuda_turned", "cuda_paired"}
     assert [c.name for c in Ranking(known, device)] == [c.name for c in Ranking(fuse(graphs[1]), device)]
+
+
+def test_another_device_or_other_engines_are_asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What engines declined on one device, or within one caller's limits, says nothing of others."""
+    text, h200 = "conv x=f16[{n},256,14,14]nhwc w=f16[256,256,3,3]nhwc pad=1 + bias", device_spec("h200")
+    fused = [fuse(parse(text.format(n=n)).build_operation_graph()) for n in (2, 3, 4)][-1]
+    devices = h200, replace(h200, shared_memory=101 * 1024), device_spec("a100"), h200
+    engines = engines_of("cuda")
+    callers = [
+        {},
+        {"mode": HeurMode.FALLBACK},
+        {"filters": Filters(deterministic=True)},
+        {"engines": engines[::-1]},
+        {},
+    ]
+
+    def names() -> list[list[str]]:
+        rankings = [Ranking(fused, device, **caller) for device in devices for caller in callers]
+        return [[config.name for config in ranking] for ranking in rankings]
+
+    found = names()
+    assert names() == found
+    assert found[: len(callers)] == found[-len(callers) :]
+    anew = []
+    for device in devices:
+        for caller in callers:
+            monkeypatch.setattr(asked, "_known", {})
+            anew.append([config.name for config in Ranking(fused, device, **caller)])
+    assert anew == found
+    assert len({tuple(names) for names in found}) >= 3

@@ -16,6 +16,7 @@ from graphdnn.cuda.module import Module, load
 
 _INVALID_VALUE, _INVALID_CONTEXT = 1, 201
 _contexts: dict[int, Any] = {}
+_numbers: dict[int, int] = {}  # of these contexts
 _guard = threading.Lock()
 
 
@@ -43,7 +44,13 @@ def make_current(ordinal: int) -> int:
     (status,) = bindings().cuCtxSetCurrent(context)
     if int(status):
         raise error_of("cuCtxSetCurrent", int(status))
-    return int(context)
+    number = _numbers[ordinal] = int(context)
+    return number
+
+
+def context_of(ordinal: int) -> int:
+    """The device's primary context, if plans have met it; else 0."""
+    return _numbers.get(ordinal, 0)
 
 
 def adopt(ordinal: int) -> None:
@@ -81,6 +88,7 @@ def pointer_device(address: int) -> int | None:
 
 
 __all__ = [
-    "CudaError", "Module", "PreparedLaunch", "adopt", "aligned_buffer", "available", "current_device", "device_count",
-    "driver_version", "is_capturing", "load", "make_current", "memory_info", "pointer_device", "synchronize",
+    "CudaError", "Module", "PreparedLaunch", "adopt", "aligned_buffer", "available", "context_of", "current_device",
+    "device_count", "driver_version", "is_capturing", "load", "make_current", "memory_info", "pointer_device",
+    "synchronize",
 ]  # fmt: skip

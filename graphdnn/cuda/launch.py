@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
+from struct import Struct
 from typing import Any, NoReturn
 
 from graphdnn.cuda.library import error_of, launch_function
@@ -15,15 +16,10 @@ from graphdnn.cuda.library import error_of, launch_function
 ALIGNMENT = 128  # of a tensor map, the strictest thing a struct may hold
 
 
-class _Config(ctypes.Structure):
-    """CUlaunchConfig."""
-
-    _fields_ = (
-        ("grid_x", ctypes.c_uint), ("grid_y", ctypes.c_uint), ("grid_z", ctypes.c_uint),
-        ("block_x", ctypes.c_uint), ("block_y", ctypes.c_uint), ("block_z", ctypes.c_uint),
-        ("shared", ctypes.c_uint), ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.c_void_p), ("attribute_count", ctypes.c_uint),
-    )  # fmt: skip
+# CUlaunchConfig: grid, block and shared memory (seven words of 32 bits), stream, attributes and their number; then
+# the array of one address as which the kernel's parameters are passed. Packed at once: field by field takes longer.
+_CONFIG = Struct("@7I4xQQI4xQ")
+_STREAM, _POINTERS = slice(32, 40), 56  # bytes
 
 
 class _Attribute(ctypes.Structure):
@@ -37,10 +33,14 @@ _PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 
 
 @cache
-def _attributes(is_cooperative: bool, starts_early: bool) -> tuple[Any, int]:
-    """These attributes, which launches share and nobody writes to, and how many there are."""
+def _attributes(is_cooperative: bool, starts_early: bool) -> tuple[Any, int, int]:
+    """These attributes, which launches share and nobody writes to, their address, and how many there are."""
     asked = [id for id, is_asked in ((_COOPERATIVE, is_cooperative), (_PROGRAMMATIC, starts_early)) if is_asked]
-    return (_Attribute * 2)(*(_Attribute(id, 0, (1,)) for id in asked)), len(asked)
+    attributes = (_Attribute * 2)(*(_Attribute(id, 0, (1,)) for id in asked))
+    return attributes, ctypes.addressof(attributes) if asked else 0, len(asked)
+
+
+_Words = ctypes.c_ubyte * _CONFIG.size
 
 
 def aligned_buffer(size: int) -> memoryview:
@@ -53,13 +53,25 @@ def aligned_buffer(size: int) -> memoryview:
 class PreparedLaunch:
     """A function with its grid, block, dynamic shared memory and parameters.
 
-    ``params`` is a writable buffer with the struct's bytes, best one of ``aligned_buffer``; it is used in place.
+    ``params`` is a writable buffer with the struct's bytes, best one of ``aligned_buffer``; it is used in place, at
+    ``address``.
     ``is_cooperative``: the driver refuses the launch unless all blocks run at the same time.
     ``starts_early``: the kernel may start before the launch ahead of it in the stream is through, and waits for it
     itself; from compute capability 9.0 on.
     """
 
-    __slots__ = ("_alive", "_call", "_config", "_function", "_pointers", "_stream", "kernel", "params", "plan")
+    __slots__ = (
+        "_alive",
+        "_call",
+        "_config",
+        "_function",
+        "_pointers",
+        "_stream",
+        "address",
+        "kernel",
+        "params",
+        "plan",
+    )
 
     def __init__(
         self,
@@ -78,16 +90,16 @@ class PreparedLaunch:
         self.kernel = kernel
         self.plan = plan
         # ctypes objects made once are passed faster than integers, and written fastest through a memoryview.
-        attributes, count = _attributes(is_cooperative, starts_early)
-        config = _Config(*grid, *block, shared, 0, ctypes.addressof(attributes) if count else 0, count)
-        struct = ctypes.c_ubyte.from_buffer(params)
-        stream = (ctypes.c_uint64 * 1).from_buffer(config, _Config.stream.offset)
+        attributes, where, count = _attributes(is_cooperative, starts_early)
+        struct, words = ctypes.c_ubyte.from_buffer(params), _Words()
+        self.address, config = ctypes.addressof(struct), ctypes.addressof(words)
+        _CONFIG.pack_into(words, 0, *grid, *block, shared, 0, where, count, self.address)
         self._call: Any = launch_function()
-        self._config = ctypes.byref(config)
+        self._config = ctypes.c_void_p(config)
         self._function = ctypes.c_void_p(function)
-        self._pointers = (ctypes.c_void_p * 1)(ctypes.addressof(struct))
-        self._stream = memoryview(stream).cast("B").cast("Q")
-        self._alive = struct, attributes  # only their addresses were taken
+        self._pointers = ctypes.c_void_p(config + _POINTERS)
+        self._stream = memoryview(words).cast("B")[_STREAM].cast("Q")
+        self._alive = struct, words, attributes  # only their addresses were taken
 
     def launch(self, stream: int) -> None:
         """Put the kernel into the stream. Raises ``CudaError``, also for what an earlier launch did wrong."""

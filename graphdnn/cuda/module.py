@@ -44,10 +44,9 @@ _loaded: dict[tuple[int, bytes], Module] = {}
 _guard = threading.Lock()
 
 
-def load(cubin: bytes, kernel: str = "") -> Module:
-    """The module of a cubin in the current context; the same one for the same bytes."""
-    context = int(called("cuCtxGetCurrent"))
-    key = context, cubin  # an object of bytes knows its hash from the second time on
+def load(cubin: bytes, kernel: str = "", context: int = 0) -> Module:
+    """The module of a cubin in the current context; the same one for the same bytes. ``context``: it, where known."""
+    key = context or int(called("cuCtxGetCurrent")), cubin  # an object of bytes knows its hash from the second time on
     with _guard:
         if key not in _loaded:
             _loaded[key] = Module(called("cuModuleLoadData", cubin, kernel=kernel))

@@ -163,6 +163,8 @@ class Scope(Enum):
     IMAGES = "convolutions and stacks of products that differ in how many images or products there are, but not in one"
     TASK = "this task alone"
 
+    __hash__ = object.__hash__  # of members, which are kept by
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Engine:
@@ -212,21 +214,9 @@ class Engine:
         is_asked = self.is_for(task.op.rule) and task.device.kind in self.places
         return is_asked and all(need.holds(task) for need in _sorted(self, None, Scope.KIND))
 
-    def serves_within(self, task: Task, wider: Scope, scope: Scope) -> bool:
-        """The verdict on all tasks that agree in what ``scope`` looks at, where all those of ``wider`` are served."""
-        return all(need.holds(task) for need in _sorted(self, wider, scope))
-
-    def serves_shape(self, task: Task, known: Scope = Scope.KIND) -> bool:
-        """The verdict on a task, where those that agree with it in ``known`` are served. What declined last time is
-        asked first.
-        """
-        needs = _in_turn.get((self, known)) or _sorted(self, known, Scope.TASK)
-        for need in needs:
-            if not need.holds(task):
-                if need is not needs[0]:
-                    _in_turn[self, known] = need, *(other for other in needs if other is not need)
-                return False
-        return True
+    def needs_between(self, wider: Scope, scope: Scope) -> tuple[Constraint, ...]:
+        """What is left to ask tasks that agree in what ``scope`` looks at, where those of ``wider`` are served."""
+        return _sorted(self, wider, scope)
 
     def is_for(self, rule: str) -> bool:
         """False when the engine is written for operations of other fusion rules, which most engines decline with."""
@@ -234,7 +224,7 @@ class Engine:
         return rules is None or rule in rules
 
     def defaults(self) -> Knobs:
-        return MappingProxyType({knob.type: knob.default for knob in self.knobs})
+        return _defaults(self)
 
     def settings(self, chosen: Mapping[KnobType, int]) -> Knobs:
         """Defaults with ``chosen`` values in place. Raises nothing; check with ``knob_problems`` first."""
@@ -316,8 +306,6 @@ def needs_rule(id: str, *rules: str) -> Constraint:
 
 
 _SCOPES = tuple(Scope)
-# Needs of shapes beyond what is known of them, in the order in which they are asked.
-_in_turn: dict[tuple[Engine, Scope], tuple[Constraint, ...]] = {}
 
 
 @cache
@@ -325,6 +313,11 @@ def _sorted(engine: Engine, wider: Scope | None, scope: Scope) -> tuple[Constrai
     """Needs of this scope, and of those between it and a wider one."""
     first, last = 0 if wider is None else _SCOPES.index(wider) + 1, _SCOPES.index(scope)
     return tuple(need for need in engine.needs if first <= _SCOPES.index(scope_of(need)) <= last)
+
+
+@cache
+def _defaults(engine: Engine) -> Knobs:
+    return MappingProxyType({knob.type: knob.default for knob in engine.knobs})
 
 
 def sort_needs(engines: Iterable[Engine]) -> None:

@@ -18,6 +18,7 @@ from graphdnn.engines.images import images_of, windows_of
 from graphdnn.fusion.fused import Alike, FusedOp
 from graphdnn.heuristics.filters import Filters, objections
 from graphdnn.operations import Reduction
+from graphdnn.rules import Constraint
 
 _MOST = 1024  # circles of one caller's
 _CALLERS = 32
@@ -27,26 +28,37 @@ _known: dict[tuple[object, ...], Asked] = {}
 class Circle:
     """``engines``: still in question, in the table's order; fewer with each that declines here."""
 
-    __slots__ = ("_agreed", "_scope", "_wider", "engines")
+    __slots__ = ("_asked", "_scope", "_wider", "engines")
 
     def __init__(self, engines: tuple[Engine, ...], scope: Scope, wider: Circle | None = None) -> None:
         self.engines = engines
         self._scope, self._wider = scope, wider
-        self._agreed: set[Engine] = set()  # that serve what the circle has in common
+        # What is left to ask engines that serve what the circle has in common; first what declined last.
+        self._asked: dict[Engine, tuple[Constraint, ...]] = {}
 
     def serves(self, engine: Engine, task: Task) -> bool:
         """The verdict on one of its tasks."""
-        return self._includes(engine, task) and engine.serves_shape(task, self._scope)
+        needs = self._needs(engine, task)
+        if needs is None:
+            return False
+        for need in needs:
+            if not need.holds(task):
+                if need is not needs[0]:
+                    self._asked[engine] = need, *(other for other in needs if other is not need)
+                return False
+        return True
 
-    def _includes(self, engine: Engine, task: Task) -> bool:
-        wider = self._wider
-        if wider is None or engine in self._agreed:
-            return True
-        if wider._includes(engine, task) and engine.serves_within(task, wider._scope, self._scope):
-            self._agreed.add(engine)
-            return True
-        self.engines = tuple([other for other in self.engines if other is not engine])
-        return False
+    def _needs(self, engine: Engine, task: Task) -> tuple[Constraint, ...] | None:
+        """Of each task; None where it declines all of them, for what they have in common."""
+        needs, wider = self._asked.get(engine), self._wider
+        if needs is not None:
+            return needs
+        if wider is not None:
+            common = engine.needs_between(wider._scope, self._scope)
+            if wider._needs(engine, task) is None or not all(need.holds(task) for need in common):
+                self.engines = tuple([other for other in self.engines if other is not engine])
+                return None
+        return self._asked.setdefault(engine, engine.needs_between(self._scope, Scope.TASK))
 
 
 class Asked:

@@ -10,13 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from weakref import ref
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.engine import CompiledOperation
+from graphdnn.engines.host.memory import binding_layout
 from graphdnn.engines.once import once
 from graphdnn.enums import BehaviorNote, NumericalNote
+from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import EngineConfig
 from graphdnn.plan.bindings import Expected
 from graphdnn.plan.questions import Questions
@@ -162,15 +164,34 @@ class Bound:
 def bound_of(config: EngineConfig) -> Bound:
     """The same for every plan of a configuration, as equal graphs share theirs."""
     graph = config.fused.graph
-    bound = graph.bound
-    arrays, scalars = ([t for t in bound if t.is_by_value is scalar] for scalar in (False, True))
-    names = [t.uid for t in arrays]
-    return Bound(
-        tuple([Expected.of(t, is_output=t.uid in graph.producer) for t in arrays]),
-        tuple([Expected.of(t, is_output=False) for t in scalars]),
-        itemgetter(*names) if len(names) > 1 else pick_one(names[0]),
-        (*names, *[t.uid for t in scalars]),
-    )
+    number, tensors = graph.likeness.number, graph.tensors
+    ports = _ports.get(number)
+    if ports is None:
+        if len(_ports) >= _MOST:
+            _ports.clear()
+        ports = _ports[number] = _Ports.of(graph)
+    arrays = [Expected(tensors[uid], out, binding_layout(tensors[uid])) for uid, out in ports.arrays]
+    scalars = [Expected.of(tensors[uid], is_output=False) for uid in ports.scalars]
+    return Bound(tuple(arrays), tuple(scalars), ports.pick, ports.uids)
+
+
+class _Ports(NamedTuple):
+    """What the graphs of a class are bound to, by uid: arrays, each with whether it is written, and numbers."""
+
+    arrays: tuple[tuple[int, bool], ...]
+    scalars: tuple[int, ...]
+    pick: Callable[[Any], tuple[Any, ...]]
+    uids: tuple[int, ...]
+
+    @classmethod
+    def of(cls, graph: OperationGraph) -> _Ports:
+        arrays, scalars = ([t.uid for t in graph.bound if t.is_by_value is scalar] for scalar in (False, True))
+        pick = itemgetter(*arrays) if len(arrays) > 1 else pick_one(arrays[0])
+        return cls(tuple([(uid, uid in graph.producer) for uid in arrays]), tuple(scalars), pick, (*arrays, *scalars))
+
+
+_MOST = 512
+_ports: dict[int, _Ports] = {}  # by class
 
 
 _MODULES = {"cpu": "graphdnn.plan.host", "cuda": "graphdnn.plan.device"}

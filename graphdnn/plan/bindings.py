@@ -8,9 +8,8 @@ array is seen for the first time.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from numbers import Number
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -133,8 +132,7 @@ HOST_CAPTURE = Rule(
 WHERE = "EXECUTION_PLAN"
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
+class Expected(NamedTuple):
     """What one bound tensor's array has to look like."""
 
     spec: TensorSpec
@@ -153,7 +151,7 @@ class Expected:
         return all(n == 1 or a == b for n, a, b in zip(shape, array.strides, strides, strict=True))
 
 
-def refuse_names(expected: Sequence[Expected], bindings: Mapping[int, Any]) -> None:
+def refuse_names(expected: Sequence[Expected], bindings: Mapping[int, Any]) -> NoReturn:
     """Raise for missing and unknown uids."""
     known = {e.spec.uid: e for e in expected}
     found = [

@@ -74,6 +74,9 @@ class _Admitted(Remembered):
         super().__init__(arrays)
 
 
+_NOTHING = _Admitted((), ())  # of plans that were not executed
+
+
 @once
 def _looks_of(config: EngineConfig) -> Looks:
     return looks_of(bound_of(config).arrays)
@@ -83,6 +86,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
     """A plan of CUDA engines. ``runtime`` stands in for CUDA in tests."""
 
     __slots__ = (
+        "_are",
         "_array_type",
         "_free",
         "_known",
@@ -105,17 +109,20 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         start = perf_counter()
         super().__init__(config, compiled=compiled)
         self._runtime: Runtime = CudaRuntime(config.device) if runtime is None else runtime
-        for launch in self.launches:
-            self._runtime.compile(launch.text)
-        self._known = _Admitted((), ())
+        for kernel in self._device_kernels:
+            for step in kernel.steps:
+                if isinstance(step, Launch):
+                    self._runtime.compile(step.text)
+        self._known = _NOTHING
         self._seen: tuple[int, ...] = ()  # the arrays of the last call that were not known, by identity
         self._numbers: tuple[tuple[Any, ...], tuple[int, ...]] = (), ()  # by-value ones of the last call, as words
-        self._workspace: tuple[Remembered, int, _Admitted] = Remembered(()), 0, self._known
+        self._workspace: tuple[Remembered, int, _Admitted] = _NOTHING, 0, _NOTHING
         self._free: list[_Block] = []
         self.loaded_on: int | None = None  # ordinal
         self.in_place: Collection[tuple[int, int]] = ()  # inputs and outputs, by uid, that may be the same memory
         self._array_type: type | None = None  # of arrays that are admitted by their looks, once there is a device
         self._looks = _looks_of(config)
+        self._are = self._looks.are
         if self._runtime.is_here():
             self._free.append(self._new_block())
         report.built(config, "miss" if self._runtime.compiled else "hit", perf_counter() - start)
@@ -161,18 +168,16 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         """
         if self.loaded_on is None:
             self.load()
-        try:
-            arrays = self._pick(bindings)
-            scalars = [bindings[e.spec.uid] for e in self._scalars] if self._scalars else None
-        except KeyError:
-            arrays = ()
-        if len(bindings) != self._count or not arrays:
-            refuse_names((*self._expected, *self._scalars), bindings)
         number = self._runtime.current_stream() if stream is None else stream_number(stream)
         known = self._known
         ids = known.ids
-        if ids is None or not self._looks.are(arrays, ids):
-            known = self._admit(arrays, number)
+        try:
+            is_known = ids is not None and len(bindings) == self._count and self._are(bindings, ids)
+            scalars = [bindings[e.spec.uid] for e in self._scalars] if self._scalars else None
+        except KeyError:
+            refuse_names((*self._expected, *self._scalars), bindings)
+        if not is_known:
+            known = self._admit(bindings, number)
         values = self._words(scalars) if scalars else ()
         scratch = self._scratch(workspace, known) if self.workspace_size else 0
         try:
@@ -205,9 +210,15 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             self._numbers = tuple(scalars), words
         return words
 
-    def _admit(self, arrays: Sequence[Any], stream: int) -> _Admitted:
+    def _admit(self, bindings: Mapping[int, Any], stream: int) -> _Admitted:
         """Arrays that are not remembered: checked. Those of two calls one after the other are remembered."""
         assert self.loaded_on is not None
+        try:
+            arrays = self._pick(bindings)
+        except KeyError:
+            arrays = ()
+        if len(bindings) != self._count or not arrays:
+            refuse_names((*self._expected, *self._scalars), bindings)
         if not self._runtime.is_current():
             self._check_current()
         addresses = self._looks.addresses(arrays, self._array_type, self.loaded_on) or self._checked(arrays, stream)

@@ -4,12 +4,13 @@ what they answer would take twice as long.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from graphdnn.enums import DataType
 from graphdnn.plan.bindings import Expected, promised_alignment
 from graphdnn.plan.device_arrays import CARRIERS
 
@@ -18,13 +19,13 @@ _MOST = 8  # strides of an array
 
 
 class Looks(NamedTuple):
-    """``are(arrays, ids)``: whether arrays are those that were looked at before, by identity, with the extents of
-    then: nothing else can be set. ``addresses(arrays, kind, device)``: where arrays of this class and device lie that
-    are exactly as described and apart from each other; None for any other ones. ``strides``: for each array those that
-    were found to be right, in bytes; axes of one element may have any.
+    """``are(bindings, ids)``: whether what is bound are the arrays that were looked at before, by identity, with the
+    extents of then: nothing else can be set. ``addresses(arrays, kind, device)``: where arrays of this class and device
+    lie that are exactly as described and apart from each other; None for any other ones. ``strides``: for each array
+    those that were found to be right, in bytes; axes of one element may have any.
     """
 
-    are: Callable[[Arrays, tuple[int, ...]], bool]
+    are: Callable[[Mapping[int, Any], tuple[int, ...]], bool]
     addresses: Callable[[Arrays, type | None, int], tuple[int, ...] | None]
     strides: tuple[list[tuple[int, ...]], ...]
 
@@ -38,33 +39,34 @@ class Looks(NamedTuple):
 def looks_of(expected: Sequence[Expected]) -> Looks:
     strides = tuple([[e.layout[2]] for e in expected])
     rows = [
-        (_types(e), e.layout[1], known, promised_alignment(e.spec) - 1, e.spec.bytes)
-        for e, known in zip(expected, strides, strict=True)
+        (spec.uid, _types(layout[0], spec.data_type), layout[1], known, promised_alignment(spec) - 1, spec.bytes)
+        for (spec, _, layout), known in zip(expected, strides, strict=True)
     ]
     are, addresses = _written(tuple([e.is_output for e in expected]))(*rows)
     return Looks(are, addresses, strides)
 
 
-def _types(want: Expected) -> tuple[Any, ...]:
+@lru_cache(maxsize=64)
+def _types(dtype: np.dtype[Any], data_type: DataType) -> tuple[Any, ...]:
     """The element type, and the one that carries its bits."""
-    carrier = CARRIERS.get(want.spec.data_type)
-    return (want.layout[0],) if carrier is None else (want.layout[0], np.dtype(carrier))
+    carrier = CARRIERS.get(data_type)
+    return (dtype,) if carrier is None else (dtype, np.dtype(carrier))
 
 
 @lru_cache(maxsize=256)
 def _written(are_outputs: tuple[bool, ...]) -> Any:
-    """Takes (types, shape, byte strides, bits that an aligned address has not, bytes) of each array, and makes the two
-    functions of them.
+    """Takes (uid, types, shape, byte strides, bits that an aligned address has not, bytes) of each array, and makes the
+    two functions of them.
     """
     places = range(len(are_outputs))
     apart = [(i, j) for i in places if are_outputs[i] for j in places if i != j and not (are_outputs[j] and j < i)]
     unpacked = f"        {', '.join(f'a{i}' for i in places)}, = arrays"
     lines = [
         f"def make({', '.join(f'row{i}' for i in places)}):",
-        *(f"    t{i}, s{i}, r{i}, m{i}, n{i} = row{i}" for i in places),
-        "    def are(arrays, ids, id=id):",
-        unpacked,
+        *(f"    u{i}, t{i}, s{i}, r{i}, m{i}, n{i} = row{i}" for i in places),
+        "    def are(bindings, ids, id=id):",
         f"        {', '.join(f'i{i}' for i in places)}, = ids",
+        *(f"        a{i} = bindings[u{i}]" for i in places),
         f"        return {' and '.join(f'id(a{i}) == i{i} and a{i}.shape == s{i}' for i in places)}",
         "    def addresses(arrays, kind, device):",
         unpacked,

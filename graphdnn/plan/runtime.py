@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from typing import Any, Protocol
 
-from graphdnn.cuda.nvrtc import KernelText
+from graphdnn.cuda import driver
+from graphdnn.cuda.cache import default_cache
+from graphdnn.cuda.nvrtc import KernelText, arch_of
+from graphdnn.cuda.present import present_device
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import Array
 from graphdnn.engines.cuda.generator.launch import Launch
@@ -74,12 +77,13 @@ class Runtime(Protocol):
     def timings(self, call: Callable[[], None], repeat: int, stream: int | None = None) -> list[float]: ...
 
 
+_HERE = nullcontext()
+
+
 class CudaRuntime:
     """The real one. Kernels come from the kernel cache; a device is needed only to load them."""
 
     def __init__(self, device: DeviceSpec) -> None:
-        from graphdnn.cuda.nvrtc import arch_of
-
         self._capability = device.compute_capability
         self._arch = arch_of(device.compute_capability, device.name)
         self._ordinal = device.ordinal
@@ -91,8 +95,6 @@ class CudaRuntime:
         self.compiled = 0
 
     def compile(self, text: KernelText) -> bytes:
-        from graphdnn.cuda.cache import default_cache
-
         known = self._cubins.get(text)
         if known is None:
             found = default_cache().load(text, self._arch)
@@ -102,21 +104,14 @@ class CudaRuntime:
 
     def is_here(self) -> bool:
         """True when the device that was meant, or else the current one, runs what was compiled."""
-        from graphdnn.cuda.driver import available
-        from graphdnn.cuda.present import present_device
-
-        return not available() and present_device(self._ordinal).compute_capability == self._capability
+        return not driver.available() and present_device(self._ordinal).compute_capability == self._capability
 
     def ordinal(self) -> int:
-        from graphdnn.cuda.driver import current_device
-
-        return current_device()
+        return driver.current_device()
 
     def adopt(self, ordinal: int) -> None:
         """Make the device current in a thread that has met none yet."""
-        from graphdnn.cuda.driver import adopt
-
-        adopt(ordinal)
+        driver.adopt(ordinal)
 
     def is_current(self) -> bool:
         """Whether the context of plans on this device is this thread's: asked wherever arrays are new."""
@@ -127,7 +122,11 @@ class CudaRuntime:
         return self.ordinal() if self._ordinal is None else self._ordinal
 
     def device(self, ordinal: int) -> AbstractContextManager[Any]:
-        """Inside, this device is current."""
+        """Inside, this device is current: as it is where plans have met its context, and that is this thread's."""
+        own = driver.context_of(ordinal)
+        if own and self._context() == own:
+            self._own = own
+            return _HERE
         import cupy
 
         return cupy.cuda.Device(ordinal)  # type: ignore[no-any-return]
@@ -155,10 +154,9 @@ class CudaRuntime:
         return cupy.ndarray  # type: ignore[no-any-return]
 
     def prepare(self, launch: Launch, plan: str) -> Prepared:
-        from graphdnn.cuda import driver
-
-        self._own = driver.make_current(self.ordinal())
-        module = driver.load(self.compile(launch.text), launch.text.name)
+        if not self.is_current():
+            self._own = driver.make_current(self.ordinal())
+        module = driver.load(self.compile(launch.text), launch.text.name, self._own)
         params = driver.aligned_buffer(len(launch.params.data))
         params[:] = launch.params.data
         function = module.function(launch.entry, launch.shared)
@@ -177,11 +175,9 @@ class CudaRuntime:
 
     def map_writer(self, prepared: Prepared, slot: MapSlot) -> Callable[[int], None]:
         """What writes a tensor map into a launch's struct, given the tensor's address."""
-        import ctypes
-
-        start = ctypes.addressof(ctypes.c_ubyte.from_buffer(prepared.params))
+        assert isinstance(prepared, driver.PreparedLaunch)
         assert slot.map is not None
-        return slot.map.writer(start + slot.word * WORD)
+        return slot.map.writer(prepared.address + slot.word * WORD)
 
     def shadows(
         self, expected: Sequence[Expected], arrays: Sequence[Any], stream: int
@@ -233,8 +229,6 @@ class CudaRuntime:
 
     def synchronize(self, stream: int) -> None:
         """Wait for a stream, unless it is being captured and there is nothing to wait for."""
-        from graphdnn.cuda import driver
-
         if not driver.is_capturing(stream):
             driver.synchronize(stream)
 

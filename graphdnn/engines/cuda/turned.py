@@ -57,32 +57,33 @@ class _Turned:
     rest: Rest
     before: tuple[tuple[TensorSpec, TensorSpec], ...]
     after: tuple[tuple[TensorSpec, TensorSpec], ...]
-    is_other: bool  # than the operation that was given
 
 
 def _all(op: FusedOp) -> tuple[TensorSpec, ...]:
     return (*op.inputs, *op.outputs, *op.internal)
 
 
+def _turning(seen: FusedOp) -> list[TensorSpec]:
+    """Images whose neighbouring channels are not next to each other."""
+    assert isinstance(seen.anchor, ConvolutionOperation)
+    roles, (x, _, y) = Roles.of(seen.anchor), seen.anchor.roles
+    if isinstance(seen.anchor, ConvBackwardFilter):
+        return [t for t in (x, y) if _lies_otherwise(t, roles, t)]
+    read = {t.uid for t in seen.anchor.inputs().values()}
+    mine = [t for t in (x, y) if t.uid in read]
+    whole = [t for t in _all(seen) if t.uid not in read and t.extents == roles.output.extents]
+    turning = [t for t in mine if _lies_otherwise(t, roles, t)]
+    return turning + [t for t in whole if _lies_otherwise(t, roles, roles.output)]
+
+
 @once
 def _turned(op: FusedOp) -> _Turned:
-    anchor = op.anchor
-    assert isinstance(anchor, ConvolutionOperation)
     planes = as_planes(op)
     seen = planes or op
     assert isinstance(seen.anchor, ConvolutionOperation)
-    roles, free = Roles.of(seen.anchor), min(t.uid for t in _all(op))
+    roles, free, turning = Roles.of(seen.anchor), min(t.uid for t in _all(op)), _turning(seen)
     x, _, y = seen.anchor.roles
-    images = {x.extents, y.extents}
-    if isinstance(seen.anchor, ConvBackwardFilter):
-        turning = [t for t in (x, y) if _lies_otherwise(t, roles, t)]
-    else:
-        read = {t.uid for t in seen.anchor.inputs().values()}
-        mine = [t for t in (x, y) if t.uid in read]
-        whole = [t for t in _all(seen) if t.uid not in read and t.extents == roles.output.extents]
-        turning = [t for t in mine if _lies_otherwise(t, roles, t)]
-        turning += [t for t in whole if _lies_otherwise(t, roles, roles.output)]
-    assert all(t.extents in images for t in turning)
+    assert all(t.extents in (x.extents, y.extents) for t in turning)
     inside = {t.uid for t in seen.internal}
     last = {t.extents: channels_last(t, roles) for t in (x, y)}
     copies = {
@@ -97,7 +98,6 @@ def _turned(op: FusedOp) -> _Turned:
         _rest(with_tensors(seen, copies), are_copied=bool(pairs)),
         tuple(pair for pair in pairs if pair[0].uid not in written),
         tuple(pair for pair in pairs if pair[0].uid in written),
-        planes is not None or bool(pairs),
     )
 
 
@@ -118,7 +118,7 @@ def _can_be_turned(task: Task) -> bool:
 
 
 def _is_turned(task: Task) -> bool:
-    return _can_be_turned(task) and _turned(task.op).is_other
+    return _can_be_turned(task) and _is_other(task.op)
 
 
 def _rest(op: FusedOp, *, are_copied: bool) -> Rest:
@@ -170,7 +170,9 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 @once_for_images
 def _is_other(op: FusedOp) -> bool:
-    return _turned(op).is_other
+    """Whether engines are given another operation, or something is copied."""
+    inside = {t.uid for t in op.internal}
+    return as_planes(op) is not None or any(t.uid not in inside for t in _turning(op))
 
 
 def _least(task: Task) -> float:

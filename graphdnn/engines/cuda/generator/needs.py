@@ -74,7 +74,8 @@ class _OfEngine(Constraint):
 
 
 def is_launched(grid: Grid) -> bool:
-    return all(size <= most for size, most in zip(grid, LARGEST_GRID, strict=True))
+    (x, y, z), (most_x, most_y, most_z) = grid, LARGEST_GRID
+    return x <= most_x and y <= most_y and z <= most_z
 
 
 def grid_need(largest: Callable[[Task], Grid], others: tuple[Constraint, ...]) -> Constraint:

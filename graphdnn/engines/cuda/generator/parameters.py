@@ -97,16 +97,21 @@ class Table(NamedTuple):
     @classmethod
     def of(cls, values: Mapping[str, int | Sequence[int]]) -> Table:
         """By name; arrays are not empty."""
-        fields: list[Field] = []
         words: list[int] = []
-        for name, value in values.items():
+        lengths: list[int] = []
+        for value in values.values():
             if isinstance(value, int):
-                fields.append(("long long", name, 0))
+                lengths.append(0)
                 words.append(value)
             else:
-                fields.append(("long long", name, len(value)))
+                lengths.append(len(value))
                 words += value
-        return cls(tuple(fields), tuple(words))
+        return cls(_integers(tuple(values), tuple(lengths)), tuple(words))
+
+
+@lru_cache(maxsize=512)
+def _integers(names: tuple[str, ...], lengths: tuple[int, ...]) -> tuple[Field, ...]:
+    return tuple([("long long", name, length) for name, length in zip(names, lengths, strict=True)])
 
 
 class Parameters:

@@ -35,9 +35,10 @@ class Steps:
         self.places: dict[int, int] = {}  # uid -> offset of tensors in scratch memory
         self._steps: list[Step] = []
         self._bytes = 0
-        inside = {t.uid: t for t in op.internal}
-        asked = () if op.exit is None else op.exit.inputs().values()
-        self._kept = [inside[t.uid] for t in asked if t.uid in inside]
+        self._kept: list[TensorSpec] = []
+        if op.exit is not None:
+            inside = {t.uid: t for t in op.internal}
+            self._kept = [inside[t.uid] for t in op.exit.inputs().values() if t.uid in inside]
         for spec in self._kept:
             self.places[spec.uid] = self.allocate(spec.bytes)
 

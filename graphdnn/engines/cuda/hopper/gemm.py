@@ -28,7 +28,7 @@ from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.generator.program import asked_indices
 from graphdnn.engines.cuda.generator.source import kernel_text
-from graphdnn.engines.cuda.generator.space import Space, is_addressable
+from graphdnn.engines.cuda.generator.space import Space, axis_of, is_addressable
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.generator.tensor_cores import (
     EXACT_PAIRS,
@@ -226,11 +226,11 @@ def _result_space(op: FusedOp, is_turned: bool, of_all_images: bool) -> Space:
     joined = [*([0] if of_all_images else []), 3, 4, 5]
     # An axis of one element says nothing of where pixels lie.
     innermost = next((axes[j] for j in reversed(joined) if axes[j].size > 1), axes[_LAST_PIXEL])
-    pixels = replace(innermost, size=prod(axes[j].size for j in joined))
+    pixels = axis_of(prod([axes[j].size for j in joined]), innermost.logical, innermost.multiplier)
     for j in joined:
-        axes[j] = replace(axes[j], size=1)
+        axes[j] = axis_of(1, axes[j].logical, axes[j].multiplier)
     axes[_LAST_PIXEL] = pixels
-    return replace(space, axes=tuple(axes))
+    return Space(space.extents, tuple(axes))
 
 
 @once_for_images

@@ -19,6 +19,7 @@ from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_pl
 from graphdnn.engines.images import once_for_images
 from graphdnn.engines.once import once
 from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import ConvolutionOperation
 
 _SLICE, _LINE, _PIXEL = range(3)
 
@@ -39,7 +40,8 @@ def row_of(product: Product) -> int:
 def shape_of(op: FusedOp) -> Shape:
     kept = _of_images(op)
     if not is_flat(op):
-        return kept._replace(images=product_of(op).roles.problem.n * kept.images)
+        assert isinstance(op.anchor, ConvolutionOperation)
+        return kept._replace(images=op.anchor.problem.n * kept.images)
     (residue,) = flat_product(product_of(op)).residues
     return kept._replace(images=1, pixels=(residue.pixels[_LINE], residue.pixels[_PIXEL]))
 

@@ -262,13 +262,14 @@ class _Held:
 
     def runs(self, shape: Shape) -> Iterable[int]:
         """Slices of the result that a patch may have: parts of all of them that are alike."""
-        slices = shape.slices_out if self.tile.is_deep else 1
+        slices = shape.slices_out
+        if slices == 1 or not self.tile.is_deep:
+            return (1,)
         return sorted({-(-slices // parts) for parts in range(1, slices + 1)})
 
     def clocks(self, shape: Shape, sms: int, run: int) -> float:
-        tile = self.tile
-        down, across = tile.patches(shape)
-        patches, slices = shape.images * down * across, 1
+        tile, (lines, pixels) = self.tile, shape.pixels
+        patches, slices = shape.images * -(-lines // tile.tall) * -(-pixels // tile.wide), 1
         if tile.is_deep:
             patches, slices = patches // shape.slices_out * -(-shape.slices_out // run), run + shape.deep - 1
         if tile.is_resident:

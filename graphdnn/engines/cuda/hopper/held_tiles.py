@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from typing import NamedTuple
 
 from graphdnn.device import DeviceSpec
@@ -31,6 +32,7 @@ _MEMORY = 1.07  # times what the bandwidth says
 _FILTERS = 0.05  # of the time in which filters are copied
 _NORM = 2.7  # how much less what is not the longest counts
 _PACE = 1.08  # of the clock that products alone keep
+_ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
 _OTHER_REGISTERS = 40  # of a thread, than those of sums
 
 
@@ -104,9 +106,11 @@ def _fastest(shape: Shape, machine: Machine, number: int) -> Choice | None:
         return None
     clock = machine.clock * _PACE
     memory = shape.moved_bytes / machine.bandwidth * clock * _MEMORY
-    clocks = [one.clocks(shape.rows, memory) for one in fitting]
-    least = min(clocks)
-    best = fitting[clocks.index(least)]
+    least, best = inf, fitting[0]
+    for one in fitting:
+        clocks = one.clocks(shape.rows, memory, least)
+        if clocks < least:
+            least, best = clocks, one
     return Choice(best.tile, best.stages, least / clock)
 
 
@@ -135,12 +139,15 @@ class _Fitting(NamedTuple):
         outside = shape.depth * tile.bn * ROW * _FILTERS / _COPIED + own
         return cls(tile, stages, PANEL * max(1, sms // across), products, products + own, copies, outside)
 
-    def clocks(self, rows: int, memory: float) -> float:
-        """``memory``: clocks in which everything comes from memory and goes there."""
+    def clocks(self, rows: int, memory: float, most: float) -> float:
+        """``memory``: clocks in which everything comes from memory and goes there. Beyond ``most`` a bound serves."""
         rounds = -(-rows // self.pixels)
         turns = -(-rounds // self.tile.consumers) * self.alone
         # The longest of these, and more where others are nearly as long.
         parts = rounds * self.products, turns, memory, rounds * self.copies
+        bound = max(parts) + self.outside
+        if bound > most * _ROUNDING:
+            return bound
         busy: float = sum([part**_NORM for part in parts]) ** (1 / _NORM)
         return busy + self.outside
 

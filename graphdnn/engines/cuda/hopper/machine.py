@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.once import once
 from graphdnn.enums import DataType
 
 _PER_CLOCK = 4096  # operations in 16-bit floats of a multiprocessor's tensor cores
@@ -17,7 +18,12 @@ class Machine(NamedTuple):
     bandwidth: float  # bytes a second
     launch: float  # seconds
 
-    @classmethod
-    def of(cls, device: DeviceSpec) -> Machine:
-        clock = device.rate(DataType.HALF) / (device.sm_count * _PER_CLOCK)
-        return cls(device.sm_count, clock, device.shared_memory, device.bandwidth, device.launch)
+    @staticmethod
+    def of(device: DeviceSpec) -> Machine:
+        return _machine_of(device)
+
+
+@once
+def _machine_of(device: DeviceSpec) -> Machine:
+    clock = device.rate(DataType.HALF) / (device.sm_count * _PER_CLOCK)
+    return Machine(device.sm_count, clock, device.shared_memory, device.bandwidth, device.launch)

@@ -17,7 +17,7 @@ from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.generator.ending import ending_of
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters, Table
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.space import Axis, Space
 from graphdnn.engines.cuda.generator.steps import Steps
@@ -252,20 +252,21 @@ def _describe(parameters: Parameters, products: _Products, sizes: Sizes, layout:
     """Fields of hopper_matmul.cuh and hopper_work.cuh; what only a convolution has counts nothing."""
     ((rows, depth),) = sizes.products
     missing = (1,) * (MOST_BATCH_AXES - len(products.batch))
-    parameters.integers("batch", [*missing, *(products.extents[j] for j in products.batch)])
-    parameters.integers("shared_a", [*missing, *products.shared_by(products.rows_from)])
-    parameters.integers("shared_b", [*missing, *products.shared_by(products.columns_from)])
-    for name, value in {
+    parameters.table({
+        "batch": [*missing, *[products.extents[j] for j in products.batch]],
+        "shared_a": [*missing, *products.shared_by(products.rows_from)],
+        "shared_b": [*missing, *products.shared_by(products.columns_from)],
         "tiles": layout.tiles, "tiles_n": layout.across, "columns": sizes.columns, "channels": products.stack.depth,
         "channel_blocks": 1, "units": 0, "tap_pitch": 0, "image_pixels": rows, "joined": 1,
-    }.items():  # fmt: skip
-        parameters.integer(name, value)
-    for name, values in {
         "first_tile": (0,), "tiles_m": layout.down, "rows": (rows,), "depth": (depth,), "filter_start": (0,),
         "pixels": (1, 1, rows), "pixel_pitch": (1, 1, 1), "taps": (1, 1, 1),
-        **dict.fromkeys(("first_pixel", "lowest", "tap_origin", "pixel_step", "tap_step", "filter_step"), (0, 0, 0)),
-    }.items():  # fmt: skip
-        parameters.integers(name, values)
+    })  # fmt: skip
+    parameters.rows(_NOWHERE)
+
+
+_NOWHERE = Table.of(
+    dict.fromkeys(("first_pixel", "lowest", "tap_origin", "pixel_step", "tap_step", "filter_step"), (0, 0, 0))
+)
 
 
 def _band(tile: Tile, device: DeviceSpec, layout: Layout) -> int:

@@ -17,12 +17,13 @@ from graphdnn.engines.cuda.generator.convolution_needs import (
 from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS, SPATIAL, Roles
 from graphdnn.engines.cuda.generator.needs import ROOM
 from graphdnn.engines.cuda.generator.tensor_cores import INTEGERS, Pairs
-from graphdnn.engines.cuda.hopper.maps import LIMITS, LONGEST_STEP, crosses_groups, walk_of
+from graphdnn.engines.cuda.hopper.maps import LIMITS, LONGEST_STEP, crosses_groups, walks_of
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT
 from graphdnn.engines.cuda.hopper.product import ACROSS_K
 from graphdnn.engines.cuda.hopper.tiles import ROW
 from graphdnn.engines.cuda.simt.implicit_product import gathered_and_plain, product_of
 from graphdnn.engines.engine import Task, image_need, kind_need, needs_rule, window_need
+from graphdnn.engines.images import once_for_images
 from graphdnn.engines.once import once
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
@@ -90,14 +91,17 @@ def operand_needs(
 
 
 def _outside(task: Task) -> str:
+    return _outside_of(task.op)
+
+
+@once_for_images
+def _outside_of(op: FusedOp) -> str:
     """Axes along which the walk through the image is not one of the copy unit's."""
-    roles = roles_of(task)
-    product = product_of(task.op)
-    spatial = roles.problem.spatial
+    product = product_of(op)
+    spatial = product.roles.problem.spatial
     low, high, furthest = LIMITS[spatial]
     found = []
-    for residue in product.residues:
-        walk = walk_of(product, residue)
+    for walk in walks_of(op):
         for d in range(SPATIAL - spatial, SPATIAL):
             axis = d - (SPATIAL - spatial)
             if not (low <= walk.lower[d] <= high and low <= walk.upper[d] <= high):

@@ -19,6 +19,7 @@ where one running sum has n u. Below 2^-110 a float has bits that the parts lack
 
 from __future__ import annotations
 
+from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS
@@ -29,9 +30,9 @@ from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
-from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
-from graphdnn.engines.cuda.hopper.maps import image_map, walk_of
-from graphdnn.engines.cuda.hopper.operands import operands
+from graphdnn.engines.cuda.hopper.fields import Layout, describe_work, taps_of
+from graphdnn.engines.cuda.hopper.maps import for_images, image_map, walks_of
+from graphdnn.engines.cuda.hopper.operands import Operand, operands, operands_of_images
 from graphdnn.engines.cuda.hopper.planes_kinds import Kind, kind_of
 from graphdnn.engines.cuda.hopper.planes_needs import planes_needs
 from graphdnn.engines.cuda.hopper.planes_split import FilterPlanes
@@ -42,6 +43,7 @@ from graphdnn.engines.cuda.hopper.tiles import Sizes
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.engines.images import once_for_images
 from graphdnn.engines.sum_error import SumError
 from graphdnn.enums import KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
@@ -82,23 +84,22 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     is_split = choice.parts > 1
     steps = Steps(op, device)
     compute = COMPUTE_TYPE[roles.op.compute_type]
-    image, filter = operands(roles)
-    image, plain = image.prepared(steps), filter.spec
+    given, filter = operands(roles)
+    image, plain = given.prepared(steps), filter.spec
 
     neighbours = _NEIGHBOURS[min(8, sizes.result_bytes)]
     planes = FilterPlanes(roles, plain, kind)
     place = steps.allocate(planes.bytes)
     kept = plain.model_copy(update={"uid": steps.new_uid()})
     steps.places[kept.uid] = place
-    steps.add(planes.split(steps, place, neighbours))
+    steps.add(_split(op, place, neighbours))
 
     parameters = Parameters(steps.places)
-    walks = [walk_of(product, residue) for residue in product.residues]
-    maps = [image_map(image, p.spatial, walk, product.pixel_step, tile.bm) for walk in walks]
-    parameters.maps("gathered", [(image.spec, one) for one in maps])
+    maps = _maps(op, image, tile.bm) if given.is_copied else _maps_as_they_lie(op, tile.bm)
+    parameters.maps("gathered", [(image.spec, for_images(one, p.n)) for one in maps])
     parameters.maps("plain", [(kept, planes.map(tile.bn))])
     ending = ending_of(steps, parameters, (result_space,), CHANNELS, neighbours, compute)
-    describe_work(parameters, product, sizes, layout, walks, planes.blocks)
+    describe_work(parameters, product, sizes, layout, (), planes.blocks, known=taps_of(op))
     parameters.integer("filter_rows", planes.padded_rows)
     parameters.integer("image_pixels", 0)
     wide = ELEMENTS[roles.op.compute_type].bytes
@@ -150,6 +151,24 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     if is_split:
         steps.add(adding.launch(text, packed))
     return steps.kernel(name)
+
+
+def _maps(op: FusedOp, image: Operand, pixels: int) -> list[TensorMap]:
+    product = product_of(op)
+    spatial = product.roles.problem.spatial
+    return [image_map(image, spatial, walk, product.pixel_step, pixels) for walk in walks_of(op)]
+
+
+@once_for_images
+def _maps_as_they_lie(op: FusedOp, pixels: int) -> list[TensorMap]:
+    return _maps(op, operands_of_images(op)[0], pixels)
+
+
+@once_for_images
+def _split(op: FusedOp, offset: int, neighbours: int) -> Launch:
+    """``offset``: of the planes in scratch memory; ``neighbours``: columns that a thread of the product stores."""
+    roles = product_of(op).roles
+    return FilterPlanes(roles, operands(roles)[1].spec, _kind(op)).split(offset, neighbours)
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:

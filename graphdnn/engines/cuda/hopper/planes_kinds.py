@@ -10,7 +10,7 @@ eight bits (bfloat16), the largest first, which together are the float. Products
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.enums import DataType
@@ -40,7 +40,7 @@ class Kind:
     b: DataType
     compute: DataType
 
-    @property
+    @cached_property
     def is_float(self) -> bool:
         return self.a is DataType.FLOAT
 
@@ -51,37 +51,37 @@ class Kind:
             return (("bf16",) * _FLOAT_PARTS,) * 2
         return _BYTES[self.a], _BYTES[self.b]
 
-    @property
+    @cached_property
     def plane_bytes(self) -> int:
         """Of a plane's element."""
         return 2 if self.is_float else 1
 
-    @property
+    @cached_property
     def depth(self) -> int:
         """Channels of one instruction."""
         return _INSTRUCTION // self.plane_bytes
 
-    @property
+    @cached_property
     def boxes(self) -> int:
         """Rows of 128 bytes of the gathered operand in a stage: whole pairs of instructions."""
         return 2 if self.a is DataType.INT32 else 1
 
-    @property
+    @cached_property
     def channels(self) -> int:
         """Of a stage."""
         return self.boxes * _ROW // ELEMENTS[self.a].bytes
 
-    @property
+    @cached_property
     def blocks(self) -> int:
         """Instructions along k in a stage."""
         return self.channels // self.depth
 
-    @property
+    @cached_property
     def filter_row(self) -> int:
         """Bytes of a stage's row of planes."""
         return len(self.planes[1]) * self.channels * self.plane_bytes
 
-    @property
+    @cached_property
     def line(self) -> int:
         return next(line for line in _LINES if self.filter_row % line == 0)
 
@@ -121,7 +121,7 @@ class Kind:
         """Of a channel's products of one weight together, without its sign."""
         return max(map(self._reach, range(self.sums)))
 
-    @property
+    @cached_property
     def is_turned(self) -> bool:
         """Sums of weights 2 and 3 share a register: of both together, 16 bits count (hopper_planes_turned.cuh)."""
         return self.compute is DataType.INT32 and self.sums == 4
@@ -143,6 +143,7 @@ class Kind:
 
     # Text.
 
+    @cache  # noqa: B019  there are as many kinds as pairs of types
     def text(self, columns: int) -> str:
         """``multiply_block``, which adds a block's products, and ``joined``, the result of the sums at one place; or
         ``multiply_weight``, which adds a block's products of one weight.

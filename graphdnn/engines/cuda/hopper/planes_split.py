@@ -10,7 +10,6 @@ from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.launch import Launch
 from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.generator.source import kernel_text
-from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.hopper.planes_kinds import Kind
 from graphdnn.enums import DataType
 from graphdnn.tensors import TensorSpec
@@ -62,10 +61,10 @@ class FilterPlanes:
         promised = max(1, self.spec.byte_alignment)
         return strides[2] == 1 and promised % _ACCESS == 0 and not any(s % _ACCESS for s in others)
 
-    def split(self, steps: Steps, offset: int, neighbours: int) -> Launch:
+    def split(self, offset: int, neighbours: int) -> Launch:
         """``offset``: of the planes in scratch memory; ``neighbours``: columns that a thread of the product stores."""
         kind = self.kind
-        parameters = Parameters(steps.places)
+        parameters = Parameters()
         parameters.tensor("from", self.spec)
         parameters.scratch("planes", "unsigned char", offset)
         count = self.groups * self.padded_rows * self.taps * self.blocks * (kind.channels // _TOGETHER)

@@ -19,6 +19,7 @@ _KEPT = RESERVED + 256  # bytes of shared memory
 _BARRIERS = 16  # bytes for each stage
 _MOST_STAGES = 8
 _ROW = 128
+_ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
 _OTHER_REGISTERS = (24, 24, 32)  # than those of sums and planes, for 1, 2 and 3 warpgroups
 _PROMOTED = 4  # stages whose products of floats are added by the tensor cores: 128 channels
 _SPLITTING = {DataType.FLOAT: 35, DataType.INT32: 16, DataType.INT16: 8, DataType.INT8: 2, DataType.UINT8: 2}  # clocks
@@ -104,6 +105,8 @@ def _fastest(kind: Kind, sizes: Sizes, machine: Machine, number: int, stages: in
             continue
         tiles = tiles_of(sizes, one.tile)
         steps = _steps(sizes, one.tile, tiles)
+        if best is not None and tiles * steps * one.step > best[0] * _ROUNDING * machine.sms * machine.clock:
+            continue  # slower even if they filled the device all the time
         for count in sorted({max(least, n) for n in ((parts,) if parts else _parts(sizes, tiles, machine))}):
             seconds = _seconds(one, tiles, steps, count, wide, sizes.result_bytes, machine)
             if best is None or seconds < best[0]:
@@ -138,7 +141,7 @@ def least_parts(kind: Kind, sizes: Sizes) -> int:
 
 def tiles_of(sizes: Sizes, tile: Tile) -> int:
     across = -(-sizes.columns // tile.bn)
-    return sum(-(-rows // tile.bm) for rows, _ in sizes.products) * across * sizes.groups
+    return sum([-(-rows // tile.bm) for rows, _ in sizes.products]) * across * sizes.groups
 
 
 def _steps(sizes: Sizes, tile: Tile, tiles: int) -> float:

@@ -42,8 +42,8 @@ class Adding:
     @property
     def _beside(self) -> int:
         """Shares of the parts that the lanes of a warp have: few sums would leave most of the device idle."""
-        beside, blocks = 1, self.sums // _SET
-        while beside < _MOST_BESIDE and beside * blocks < _FILLED and beside * self._slices * _OF_WARP < self.parts:
+        beside, blocks, slices = 1, self.sums // _SET, self._slices
+        while beside < _MOST_BESIDE and beside * blocks < _FILLED and beside * slices * _OF_WARP < self.parts:
             beside *= 2
         return beside
 
@@ -54,12 +54,13 @@ class Adding:
             return {}
         if self.in_cluster:
             return {"CLUSTER": self.parts}
-        of_share = -(-self.parts // (self._slices * self._beside))
+        slices, beside = self._slices, self._beside
+        of_share = -(-self.parts // (slices * beside))
         return {
-            "SLICES": self._slices,
+            "SLICES": slices,
             "UNDER_WAY": min(_MOST_UNDER_WAY // self.size, max(2, _power(of_share))),
-            "UNITS": max(1, _LEAST_WARPS // self._slices),
-            "ROWS_OF_UNIT": 8 // self._beside,
+            "UNITS": max(1, _LEAST_WARPS // slices),
+            "ROWS_OF_UNIT": 8 // beside,
         }
 
     def describe(self, parameters: Parameters, steps: Steps, compute: str) -> None:
