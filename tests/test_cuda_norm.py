@@ -215,6 +215,60 @@ def test_forward_by_blocks_that_stay(case: str, monkeypatch: pytest.MonkeyPatch)
     assert entries == (["norm_resident"] if case == "nchw" else ["begin_resident", "norm_resident"])
 
 
+PLANES: dict[str, tuple[Extents, str, dict[str, Any]]] = {
+    "7x7": ((24, 32, 7, 7), "f16", {"running": True}),
+    "7x7, channels left": ((23, 36, 7, 7), "f16", {"running": True}),
+    "14x14": ((40, 8, 14, 14), "bf16", {}),
+    "odd volumes": ((17, 12, 3, 5, 9), "f32", {"running": True}),
+    "28x28": ((12, 4, 28, 28), "f16", {}),
+    "double": ((40, 12, 5, 7), "f64", {"math_type": "f64", "parameter": "f64"}),
+    "one plane after the other": ((300, 24, 2, 1), "f32", {}),
+}
+
+
+@emulated
+@pytest.mark.parametrize("case", PLANES)
+def test_planes(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short planes are read with those of neighbouring channels."""
+    entries = on_small_device(monkeypatch)
+    dims, kind, fields = PLANES[case]
+    op = forward(M.BATCH_NORM, dims, kind, **fields)
+    assert_close(op, FORWARD, values(op, shift=3.0), int(np.prod(dims)) // dims[1])
+    gradients = backward(M.BATCH_NORM, dims, kind, **{k: v for k, v in fields.items() if k != "running"})
+    assert_close(gradients, BACKWARD, values(gradients), int(np.prod(dims)) // dims[1])
+    assert entries == ["norm_planes"] * 2
+
+
+@emulated
+def test_planes_with_what_is_fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = on_small_device(monkeypatch)
+    dims = (24, 32, 7, 7)
+    inside = [tensor(20 + i, dims, "f16", is_virtual=True) for i in range(2)]
+    norm = forward(M.BATCH_NORM, dims, "f16", running=True, y=inside[0])
+    operations: list[Operation] = [
+        norm,
+        PointwiseOperation(
+            spec=PointwiseSpec(mode=PointwiseMode.ADD, math_type="f32"), x=inside[0], b=tensor(30, dims, "f16"), y=inside[1]
+        ),
+        PointwiseOperation(
+            spec=PointwiseSpec(mode=PointwiseMode.RELU_FWD, math_type="f32"), x=inside[1], y=tensor(31, dims, "f16")
+        ),
+    ]  # fmt: skip
+    given = values(norm) | {30: np.random.default_rng(0).standard_normal(dims)}
+    assert_close(operations, FORWARD, given, 24 * 49)
+    assert entries == ["norm_planes"]
+
+
+@compiler
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize(
+    ("dims", "kind"), [((128, 2048, 7, 7), "f16"), ((64, 1024, 14, 14), "f16"), ((64, 1024, 14, 14), "f32")]
+)
+def test_planes_compile_without_spills(dims: Extents, kind: str, arch: str) -> None:
+    compiles_cleanly(forward(M.BATCH_NORM, dims, kind, running=True), FORWARD, arch)
+    compiles_cleanly(backward(M.BATCH_NORM, dims, kind), BACKWARD, arch)
+
+
 @emulated
 @pytest.mark.parametrize(("dims", "kind"), [((64, 24, 1, 1), "f16"), ((37, 22, 1, 1), "f16"), ((20, 40, 1, 1), "f32")])
 def test_forward_by_few_threads_of_a_row(dims: Extents, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

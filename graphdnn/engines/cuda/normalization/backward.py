@@ -21,6 +21,7 @@ from graphdnn.engines.cuda.generator.source import file_text, kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.normalization.forward import Forward, Known
 from graphdnn.engines.cuda.normalization.operands import Operands, direction, of_rows, of_thread, place
+from graphdnn.engines.cuda.normalization.planes import Planes, planes_of
 from graphdnn.engines.cuda.normalization.resident import Residence, stored_text, take_text
 from graphdnn.engines.cuda.normalization.rounds import resident
 from graphdnn.engines.cuda.reductions.fold import Fold, generate_fold
@@ -96,6 +97,11 @@ class _Backward:
 
     def generate(self, device: DeviceSpec) -> None:
         steps, anchor = self.steps, self.anchor
+        planes = self.planes(device)
+        if planes is not None:
+            self.rows = planes.rows
+            self._lie_in_planes(planes)
+            return
         fitting = held(self.rows, 2 * self.operands.bytes)
         if not self.owns_parameters:
             self._fold("norm_parameters", anchor.scale.extents, device)
@@ -179,6 +185,35 @@ class _Backward:
             return None
         return resident(self.rows, self.operands.bytes, [anchor.x, anchor.dy], device, is_plain=self.operands.is_plain)
 
+    def planes(self, device: DeviceSpec) -> Planes | None:
+        """Blocks that have neighbouring channels."""
+        operands, anchor = self.operands, self.anchor
+        if self.is_scaled_along or not self.owns_parameters or anchor.inv_variance is None or not operands.centered:
+            return None
+        stored = [*operands.read, *(t for t in operands.epilogue() if not (t.is_by_value or t.is_constant))]
+        return planes_of(operands, stored, [anchor.x, anchor.dy], device)
+
+    def _lie_in_planes(self, planes: Planes) -> None:
+        parameters, compute = Parameters(self.steps.places), self.operands.compute
+        channels = planes.channel_rows
+        known = Program(self.steps.op, parameters, channels.space, "r")
+        for field, spec in (("mean", self.mean), ("inverse", self.inverse), ("scale", self.anchor.scale)):
+            assert spec is not None
+            known.result(f"channel.{field}", spec, compute)
+        functions = [
+            file_text("norm_planes_elements.cuh"),
+            file_text("norm_backward.cuh"),
+            file_text("streaming.cuh"),
+            "struct Channel {\n    Compute mean[1], inverse[1], scale[1];\n};\n",
+            known.function("of_channel", "Channel& channel"),
+            self._finish_row(parameters, channels)[0],
+            *self._take(parameters, is_stored=True, is_fetched=False),
+            self._body(parameters, is_streamed=True),
+        ]
+        name = f"norm_backward__{self.rows.text()}_{planes.text()}__{self.steps.op.name}"
+        constants: dict[str, bool | str] = {"CENTERED": True, "PAST_L1": True, "Compute": compute}
+        planes.launch(self.steps, name, parameters, functions, "norm_planes_backward.cuh", constants)
+
     def _reside(self, residence: Residence) -> None:
         parameters = Parameters(self.steps.places)
         functions = [
@@ -223,7 +258,7 @@ class _Backward:
 
     # Generated functions.
 
-    def _take(self, parameters: Parameters, *, is_stored: bool = False) -> list[str]:
+    def _take(self, parameters: Parameters, *, is_stored: bool = False, is_fetched: bool = True) -> list[str]:
         """x, and the gradient through the prologue, in the arithmetic's type or in their own; with the scale where that
         changes along a row.
         """
@@ -234,7 +269,7 @@ class _Backward:
             program.hand("pack.x.at", anchor.x)
             program.hand("pack.g.at", anchor.dy)
             kept = stored_text({"x": anchor.x, "g": anchor.dy}, rows.width)
-            return [file_text("words.cuh"), kept, take_text(program, ["x", "g"])]
+            return [file_text("words.cuh"), kept, take_text(program, ["x", "g"], is_fetched=is_fetched)]
         program.result("pack.x", anchor.x, compute)
         program.result("pack.g", anchor.dy, compute)
         if self.is_scaled_along:
@@ -243,15 +278,20 @@ class _Backward:
 
     def _finish(self, parameters: Parameters) -> str:
         """The sums of row ``i`` of a thread into memory, where they are gradients."""
+        text, arguments = self._finish_row(parameters, self.rows)
+        return text + of_thread("finish", "finish_row", arguments)
+
+    def _finish_row(self, parameters: Parameters, rows: Rows) -> tuple[str, str]:
+        """The sums of a row, and what the function takes."""
         compute = self.operands.compute
         arguments = f"{compute} sum, {compute} dot"
-        program = Program(self.steps.op, parameters, self.rows.space, "s")
+        program = Program(self.steps.op, parameters, rows.space, "s")
         if self.owns_parameters:
             program.note(self.anchor)
             for uid, part in self._parameter_gradients().items():
                 program.set(self._gradient(uid), ("sum", "dot")[part])
             program.store_outputs((self.anchor,))
-        return program.function("finish_row", arguments) + of_thread("finish", "finish_row", arguments)
+        return program.function("finish_row", arguments), arguments
 
     def _application(self, parameters: Parameters, sums: list[TensorSpec], *, is_streamed: bool = False) -> list[str]:
         op, rows, anchor, compute = self.steps.op, self.rows, self.anchor, self.operands.compute
@@ -271,6 +311,11 @@ class _Backward:
                 "__device__ __forceinline__ void of_row(const Params& p, const int (&at)[RANK], Row& row) {\n"
                 "    load_row(p, at, row);\n    average(p, row);\n}\n"
             )
+        return [load, self._body(parameters, is_streamed=is_streamed)]
+
+    def _body(self, parameters: Parameters, *, is_streamed: bool) -> str:
+        """dx of each element, through the epilogue."""
+        op, rows, anchor = self.steps.op, self.rows, self.anchor
         body = Program(
             op,
             parameters,
@@ -286,7 +331,7 @@ class _Backward:
         if anchor.dx.uid in {t.uid for t in op.outputs}:
             body.store(anchor.dx)
         body.store_outputs(op.epilogue)
-        return [load, body.function("epilogue", "const Elements& pack, const Row& row")]
+        return body.function("epilogue", "const Elements& pack, const Row& row")
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
@@ -295,7 +340,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     operands = Operands.of(task.op, anchor)
     backward = _Backward(Steps(task.op, task.device), operands, _known(operands))
     reads = float(sum(t.bytes for t in operands.read))
-    is_held = held(backward.rows, 2 * operands.bytes) is not None
+    is_held = backward.planes(task.device) is not None or held(backward.rows, 2 * operands.bytes) is not None
     passes = float((not backward.owns_parameters) + (not is_held))
     launches = 1 + 2 * int(passes)
     staying = None if is_held else backward.resident(task.device)

@@ -20,6 +20,7 @@ from graphdnn.engines.cuda.generator.program import Program
 from graphdnn.engines.cuda.generator.source import file_text, kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.normalization.operands import Operands, direction, of_rows, of_thread, place
+from graphdnn.engines.cuda.normalization.planes import Planes, planes_of
 from graphdnn.engines.cuda.normalization.resident import Residence, stored_text, take_text
 from graphdnn.engines.cuda.normalization.rounds import resident
 from graphdnn.engines.cuda.reductions.rows import Division, Rows, Tile, divided, held, rows_of, rows_text
@@ -46,6 +47,10 @@ def generate_norm_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     operands, known, rows = _known(op)
     if _is_given(anchor):
         return _normalized(operands, known, device, is_reversed=False)
+    planes = _planes(op, device)
+    if planes is not None:
+        Forward(steps, operands, planes.rows, (None, None)).lie_in_planes(planes)
+        return steps.kernel(_name(op, planes.rows, planes.text()))
     fitting = held(rows, operands.bytes, is_deep=True)
     if fitting is not None:
         rows, tile = fitting
@@ -87,6 +92,15 @@ def _known(op: FusedOp) -> tuple[Operands, Known, Rows]:
         operands.asked,
     )
     return operands, known, rows
+
+
+def _planes(op: FusedOp, device: DeviceSpec) -> Planes | None:
+    operands, _, _ = _known(op)
+    anchor = operands.anchor
+    own = {t.uid for t in anchor.tensors().values()} - {anchor.x.uid}
+    beside = [t for t in operands.epilogue() if not (t.is_by_value or t.is_constant)]
+    stored = [*operands.read, *(t for t in beside if t.uid not in own or t.extents == anchor.x.extents)]
+    return planes_of(operands, stored, [anchor.x], device) if operands.centered else None
 
 
 def _name(op: FusedOp, rows: Rows, how: str) -> str:
@@ -176,6 +190,24 @@ class Forward:
         }
         residence.launch(steps, name, rows, parameters, functions, "norm_resident_forward.cuh", constants)
 
+    def lie_in_planes(self, planes: Planes) -> None:
+        """By blocks that have neighbouring channels."""
+        operands, parameters = self.operands, Parameters(self.steps.places)
+        whole = Forward(self.steps, operands, planes.channel_rows, (None, None))
+        channel, body = whole._channel(parameters), self._streamed(parameters)
+        functions = [
+            file_text("norm_planes_elements.cuh"),
+            *self._stored(parameters, is_fetched=False),
+            "struct Channel {\n    Compute scale[1], bias[1];\n};\n",
+            whole._finish_row(parameters)[0],
+            *self._epsilon(parameters),
+            channel,
+            body,
+        ]
+        name = _name(self.steps.op, self.rows, planes.text())
+        constants: dict[str, bool | str] = {"CENTERED": True, "PAST_L1": False, "Compute": operands.compute}
+        planes.launch(self.steps, name, parameters, functions, "norm_planes_forward.cuh", constants)
+
     def moments(self, division: Division) -> None:
         """Find the statistics."""
         steps, rows, operands = self.steps, self.rows, self.operands
@@ -218,17 +250,25 @@ class Forward:
         """x through the prologue, in the arithmetic's type or in its own. A prologue of the backward direction is one
         of dy.
         """
-        operands, rows, op = self.operands, self.rows, self.operands.op
-        program = Program(op, parameters, rows.space, "x", width=rows.width, vector_axis=rows.vector_axis)
-        if isinstance(operands.anchor, NormForward):
-            program.apply(op.prologue)
-        files = [*rows_text(), file_text("norm_forward.cuh")]
         if is_stored:
-            program.hand("pack.x.at", operands.anchor.x)
-            files += [file_text("streaming.cuh"), file_text("words.cuh")]
-            return [*files, stored_text({"x": operands.anchor.x}, rows.width), take_text(program, ["x"])]
-        program.result("pack.x", operands.anchor.x, operands.compute)
-        return [*files, program.function("take", "Elements& pack")]
+            return [*rows_text(), *self._stored(parameters, is_fetched=True)]
+        program = self._taken(parameters)
+        program.result("pack.x", self.operands.anchor.x, self.operands.compute)
+        return [*rows_text(), file_text("norm_forward.cuh"), program.function("take", "Elements& pack")]
+
+    def _stored(self, parameters: Parameters, *, is_fetched: bool) -> list[str]:
+        """x as it is kept: in its own type."""
+        program, x = self._taken(parameters), self.operands.anchor.x
+        program.hand("pack.x.at", x)
+        files = [file_text(name) for name in ("norm_forward.cuh", "streaming.cuh", "words.cuh")]
+        return [*files, stored_text({"x": x}, self.rows.width), take_text(program, ["x"], is_fetched=is_fetched)]
+
+    def _taken(self, parameters: Parameters) -> Program:
+        op, rows = self.operands.op, self.rows
+        program = Program(op, parameters, rows.space, "x", width=rows.width, vector_axis=rows.vector_axis)
+        if isinstance(self.operands.anchor, NormForward):
+            program.apply(op.prologue)
+        return program
 
     def _epsilon(self, parameters: Parameters) -> list[str]:
         return [self.operands.epsilon(parameters)]
@@ -251,6 +291,11 @@ class Forward:
 
     def _finish(self, parameters: Parameters, *, is_before_known: bool = False) -> str:
         """The statistics of row ``i`` of a thread into memory; ``is_before_known``: running averages were read."""
+        text, arguments = self._finish_row(parameters, is_before_known=is_before_known)
+        return text + of_thread("finish", "finish_row", arguments)
+
+    def _finish_row(self, parameters: Parameters, *, is_before_known: bool = False) -> tuple[str, str]:
+        """The statistics of a row into memory, and what the function takes."""
         operands, rows, anchor = self.operands, self.rows, self.operands.anchor
         program = Program(operands.op, parameters, rows.space, "s")
         program.note(anchor)
@@ -277,7 +322,31 @@ class Forward:
         arguments = f"{compute} mean, {compute} variance, {compute} inverse"
         if is_before_known:
             arguments += ", const Before& before"
-        return program.function("finish_row", arguments) + of_thread("finish", "finish_row", arguments)
+        return program.function("finish_row", arguments), arguments
+
+    def _channel(self, parameters: Parameters) -> str:
+        """What is known of a channel beforehand."""
+        operands, anchor = self.operands, self.operands.anchor
+        assert isinstance(anchor, NormForward)
+        program = Program(operands.op, parameters, self.rows.space, "r")
+        for field, spec, otherwise in (("scale", anchor.scale, 1), ("bias", anchor.bias, 0)):
+            if spec is None:
+                program.each(f"channel.{field}[e] = (Compute){otherwise};")
+            else:
+                program.result(f"channel.{field}", spec, operands.compute)
+        return program.function("of_channel", "Channel& channel")
+
+    def _streamed(self, parameters: Parameters) -> str:
+        """y from x and factors of each element, through the epilogue."""
+        op, rows, anchor = self.operands.op, self.rows, self.operands.anchor
+        assert isinstance(anchor, NormForward)
+        axis, stores = rows.vector_axis, "store_streaming"
+        body = Program(op, parameters, rows.space, "t", width=rows.width, vector_axis=axis, stores=stores)
+        body.note(anchor)
+        body.set(anchor.y, "(pack.x[e] - row.mean[e]) * row.inverse[e] + row.bias[e]")
+        body.apply(op.epilogue)
+        body.store_outputs((anchor, *op.epilogue))
+        return body.function("epilogue", "const Elements& pack, const Row& row")
 
     def _application(self, parameters: Parameters, *, is_streamed: bool = False) -> list[str]:
         """What is the same for a row, and y from x through the epilogue."""
@@ -328,7 +397,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     if _is_given(anchor):
         return memory_cost(task)
     operands, _, rows = _known(task.op)
-    if held(rows, operands.bytes) is not None:
+    if _planes(task.op, task.device) or held(rows, operands.bytes) is not None:
         return memory_cost(task)
     staying = resident(rows, operands.bytes, [anchor.x], task.device, is_plain=operands.is_plain)
     if staying is not None:

@@ -69,16 +69,19 @@ def stored_bytes(packs: Sequence[int]) -> int:
     return -(-size // alignment) * alignment
 
 
-def take_text(program: Program, names: Sequence[str]) -> str:
-    """What reads a pack, with word of whether it will be read again (text/streaming.cuh)."""
+def take_text(program: Program, names: Sequence[str], *, is_fetched: bool = True) -> str:
+    """What reads a pack, with word of whether it will be read again (text/streaming.cuh); ``is_fetched``: and what asks
+    for its lines of memory ahead.
+    """
     kept = "".join(f"    keep_pack(taken.{name}, pack.{name});\n" for name in names)
     taken = program.function("take", "Taken& pack, Policy policy").replace(" load<", " policy.load<")
     of_line = max(1, program.fetched // program.width)  # packs
     fetched = f"constexpr int OF_LINE = {of_line};\n{program.fetching('fetch')}"
-    return f"{taken}{fetched}" + (
+    kept_pack = (
         "__device__ __forceinline__ void take(const Params& p, const int (&at)[RANK], Stored& pack, Policy policy) {\n"
         f"    Taken taken;\n    take(p, at, taken, policy);\n{kept}}}\n"
     )
+    return taken + (fetched if is_fetched else "") + kept_pack
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,42 @@
+// Statistics of planes: means, then squared deviations from them.
+
+constexpr int SUMS = 1;
+constexpr bool SWEEPS = true;
+static_assert(CENTERED, "deviations are those from a mean");
+
+__device__ __forceinline__ Elements widened(const Stored& pack) {
+    Elements elements;
+    widen_pack(pack.x, elements.x);
+    return elements;
+}
+
+__device__ __forceinline__ void add(const Elements& pack, const Row&, Compute (&sum)[1][VECTOR]) {
+    #pragma unroll
+    for (int e = 0; e < VECTOR; ++e) sum[0][e] += pack.x[e];
+}
+
+__device__ __forceinline__ void learn_first(const Params& p, Compute sum, Row& row, int e) {
+    row.mean[e] = sum / (Compute)p.elements;
+}
+
+__device__ __forceinline__ void add_again(const Elements& pack, const Row& row, Compute (&sum)[1][VECTOR]) {
+    #pragma unroll
+    for (int e = 0; e < VECTOR; ++e) {
+        const Compute deviation = pack.x[e] - row.mean[e];
+        multiply_add(sum[0][e], deviation, deviation);
+    }
+}
+
+__device__ __forceinline__ void learn_channel(const Channel& channel, Row& row, int e) {
+    row.scale[e] = channel.scale[0];
+    row.bias[e] = channel.bias[0];
+}
+
+__device__ __forceinline__ void learn(const Params& p, Compute, Compute squares, Row& row, int e) {
+    row.inverse[e] = inverse_deviation(squares / (Compute)p.elements, epsilon(p)) * row.scale[e];
+}
+
+__device__ __forceinline__ void store_row(const Params& p, const int (&at)[1], Compute sum, Compute squares) {
+    const Compute variance = squares / (Compute)p.elements;
+    finish_row(p, at, sum / (Compute)p.elements, variance, inverse_deviation(variance, epsilon(p)));
+}
