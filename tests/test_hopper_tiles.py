@@ -7,7 +7,7 @@ import pytest
 from graphdnn.device import device_spec
 from graphdnn.engines import Task, engines_of
 from graphdnn.engines.cuda.hopper.sum import Adding
-from graphdnn.engines.cuda.hopper.tiles import PARTS, STAGES, TILE, TILES, Sizes, Tile, choose, tiles_of
+from graphdnn.engines.cuda.hopper.tiles import PANEL, PARTS, STAGES, TILE, TILES, Sizes, Tile, choose, tiles_of
 from graphdnn.fusion import fuse
 from graphdnn.problem import parse
 
@@ -36,6 +36,8 @@ def test_a_choice_keeps_to_the_knobs_that_serve() -> None:
     sizes = Sizes(products=((50176, 18),), columns=128, groups=1, column_unit=1, result_bytes=2, may_be_turned=True)
     free = choose(sizes, H200, {TILE.type: 0, STAGES.type: 0, PARTS.type: 0})
     for number, tile in enumerate(TILES, 1):
+        if tile.shares:
+            continue
         parts = 1 if tile.is_turned else 3
         chosen = choose(sizes, H200, {TILE.type: number, STAGES.type: 2, PARTS.type: parts})
         assert (chosen.tile, chosen.stages, chosen.parts) == (tile, 2, parts)
@@ -45,6 +47,32 @@ def test_a_choice_keeps_to_the_knobs_that_serve() -> None:
     narrow = sizes._replace(column_unit=64)
     odd = next(i for i, tile in enumerate(TILES, 1) if tile.bn % 64)
     assert choose(narrow, H200, {TILE.type: odd, STAGES.type: 0, PARTS.type: 0}).tile.bn % 64 == 0
+
+
+@pytest.mark.parametrize("number", [i for i, tile in enumerate(TILES, 1) if tile.shares])
+def test_panels_are_shared_by_filter_gradients_alone(number: int) -> None:
+    """Where tiles end within a panel, its neighbours have the rest: a whole number of panels and of tiles."""
+    tile, asked = TILES[number - 1], {TILE.type: number, STAGES.type: 0, PARTS.type: 1}
+    sharers = PANEL // (tile.bn % PANEL)
+    panels = sharers * (tile.bn // PANEL) + 1
+    assert sharers * tile.bn == panels * PANEL
+    sizes = Sizes(
+        products=((512, 49),), columns=3 * panels * PANEL, groups=1, column_unit=PANEL, result_bytes=2, is_across=True
+    )
+    assert not choose(sizes, H200, asked).tile.shares
+    shared = sizes._replace(may_share=True)
+    assert choose(shared, H200, asked).tile == tile
+    assert tiles_of(shared, tile) == -(-512 // tile.bm) * 3 * sharers
+
+
+def test_shared_panels_fill_the_device() -> None:
+    """Nine taps of 512 channels, 512 rows: four tiles of 144 columns have two taps each and a quarter of the ninth."""
+    asked = {TILE.type: 0, STAGES.type: 0, PARTS.type: 0}
+    sizes = Sizes(products=((512, 49),), columns=4608, groups=1, column_unit=PANEL, result_bytes=2, is_across=True)
+    assert choose(sizes, H200, asked).tile.name == "192x128"
+    chosen = choose(sizes._replace(may_share=True), H200, asked)
+    assert (chosen.tile.name, chosen.parts) == ("128x144s", 1)
+    assert tiles_of(sizes, chosen.tile) == 128
 
 
 @pytest.mark.parametrize("size", [4, 8])

@@ -143,6 +143,7 @@ def _of_images(op: FusedOp) -> Sizes:
         sets=2 if _promoted(product) else 1,
         row_clocks=0.0 if product.is_wgrad else _row_clocks(product),
         may_be_turned=_may_be_turned(op, product),
+        may_share=product.is_wgrad,
         streamed_bytes=0 if residual is None else ELEMENTS[residual.data_type].bytes,
         odd_rows=product.outer_channels if product.is_wgrad and product.outer_channels % PANEL else 0,
         odd_blocks=-(-product.channels // PANEL) if product.is_wgrad and product.channels % PANEL else 0,
@@ -257,7 +258,7 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
     sizes = sizes_of(op)
     choice = choose(sizes, device, knobs)
     tile, layout = choice.tile, Layout.of(sizes, *sizes.sides(choice.tile))
-    adding = Adding(layout.tiles * tile.bm * tile.bn, choice.parts, in_cluster=choice.in_cluster)
+    adding = Adding(layout.tiles * tile.padded, choice.parts, in_cluster=choice.in_cluster)
     is_split, is_turned = choice.parts > 1, sizes.is_turned or tile.is_turned
     steps = Steps(op, device)
     gathered, plain = prepared(op, steps)
@@ -298,7 +299,7 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
     pitch, units = (0, _units(product)) if product.is_wgrad else (plain.tap_stride, 0)
     describe_work(parameters, product, sizes, layout, (), blocks, pitch, units, taps_of(op))
     adding.describe(parameters, steps, compute)
-    leaves_room = layout.tiles < device.sm_count and not is_split
+    leaves_room = layout.tiles * choice.parts < device.sm_count and not adding.is_launched
     parameters.integer("leaves_room", int(leaves_room))
     of_image = _pixels_of_image(op, joins_pixels)
     parameters.integer("image_pixels", p.n * of_image if is_joined else of_image)

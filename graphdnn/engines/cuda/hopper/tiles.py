@@ -54,7 +54,8 @@ _IN_CLUSTER = 1.02  # times what products take elsewhere
 _SENT = 20.0  # bytes a clock that a multiprocessor sends to others
 _CLUSTERS = {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}  # of so many blocks, at the same time
 _OF = 132  # on so many multiprocessors, a block on each
-_UNIT = 8 * 32  # sums that are sent together
+_PIECE = 32  # columns that leave together
+_UNIT = 8 * _PIECE  # sums that are sent together
 _START = -3370.0  # clocks of a launch: less than others take, as it starts while the one before ends
 _PACE = 0.96  # of the highest clock
 _ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
@@ -73,13 +74,15 @@ _REGISTERS, _MOST_REGISTERS = 65536, 255  # of a multiprocessor, and of a thread
 class Tile:
     """A block's tile of the product. ``blocks``: how many share a multiprocessor, which lets the results of one leave
     while another multiplies. ``is_turned``: its rows are the products' columns, so that more shapes of the other side
-    fill the device; sums are not split then.
+    fill the device; sums are not split then. ``shares``: of a filter gradient, whose columns are panels of 64 channels
+    at a tap; what is left of ``bn`` beside whole panels is a share of one that neighbouring tiles have the rest of.
     """
 
     bm: int
     bn: int
     blocks: int = 1
     is_turned: bool = False
+    shares: bool = False
 
     @property
     def consumers(self) -> int:
@@ -112,7 +115,14 @@ class Tile:
 
     @cached_property
     def stage_bytes(self) -> int:
-        return (self.bm + self.bn) * ROW
+        """A panel of which a tile has a share is copied whole."""
+        columns = -(-self.bn // PANEL) * PANEL if self.shares else self.bn
+        return (self.bm + columns) * ROW
+
+    @property
+    def padded(self) -> int:
+        """Sums, in whole pieces of 32 columns."""
+        return self.bm * -(-self.bn // _PIECE) * _PIECE
 
     @cached_property
     def step_clocks(self) -> float:
@@ -135,12 +145,13 @@ class Tile:
 
     def inbox(self, parts: int) -> int:
         """Bytes in which a block of a cluster finds what the others have added: units of 8 rows and 32 columns."""
-        units = self.bm * self.bn // _UNIT
+        units = self.padded // _UNIT
         return -(-units // parts) * parts * _UNIT * 4
 
     @property
     def name(self) -> str:
-        return f"{self.bm}x{self.bn}" + (f"b{self.blocks}" if self.blocks > 1 else "") + "t" * self.is_turned
+        kind = (f"b{self.blocks}" if self.blocks > 1 else "") + "t" * self.is_turned + "s" * self.shares
+        return f"{self.bm}x{self.bn}{kind}"
 
 
 _WIDTHS = {  # by blocks and rows
@@ -155,6 +166,7 @@ _TURNED = (128, 96), (128, 160), (128, 192), (128, 224), (256, 96)
 TILES: tuple[Tile, ...] = (
     *(Tile(bm, bn, blocks) for (blocks, bm), widths in _WIDTHS.items() for bn in widths),
     *(Tile(bm, bn, is_turned=True) for bm, bn in _TURNED),
+    Tile(128, 144, shares=True),
 )
 
 TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
@@ -192,6 +204,7 @@ class Sizes(NamedTuple):
     sets: int = 1  # of sums: two where tensor cores keep them for a few steps only
     row_clocks: float = 0.0  # of a copied pixel whose channels do not fill rows of 128 bytes
     may_be_turned: bool = False  # some tiles' rows may be
+    may_share: bool = False  # some tiles' columns may end within a panel
     bytes_read: int = 0  # by filter gradients, and products of matrices
     streamed_bytes: int = 0  # of those of a result, what comes through the ring
     bytes_moved: int = 0  # by others: no product is faster than memory, but a launch that adds parts comes on top
@@ -217,6 +230,8 @@ class Sizes(NamedTuple):
             return False
         if tile.is_turned and self.streamed_bytes and tile.sums >= _MOST_TURNED_SUMS:
             return False
+        if tile.shares:
+            return self.may_share
         return tile.holds(self.sets) and (self.column_unit == 1 or self.sides(tile)[1] % self.column_unit == 0)
 
     @property

@@ -12,16 +12,17 @@
 // way: these are some hundred instructions, which have to come from memory once, and so does what the epilogue keeps.
 
 constexpr int THREADS = 128 * (CONSUMERS + 1);
-constexpr int A_BYTES = BM * ROW, B_BYTES = BN * ROW, RING_BYTES = STAGES * (A_BYTES + B_BYTES);
+constexpr int A_BYTES = BM * ROW, B_BYTES = (WGRAD ? UNITS_TAKEN * PANEL : BN) * ROW, RING_BYTES = STAGES * (A_BYTES + B_BYTES);
 // Sums that live on until the next tile's products begin them leave no register free while they leave: where there are
 // too few, sums are cleared instead.
 constexpr bool BEGUN_BY_PRODUCTS = SPARES_REGISTERS;
 constexpr bool REHEARSES = !SPLIT;
 // What the epilogue keeps is read while the last products run, where registers hold it beside the sums.
-constexpr int SUMS_HELD = (PROMOTED > 0 ? 2 : 1) * MI * SUMS, KEPT_AHEAD = BN / 32 * (int)sizeof(Held) / 4;
+constexpr int SUMS_HELD = (PROMOTED > 0 ? 2 : 1) * MI * SUMS, KEPT_AHEAD = BLOCKS_OF_TILE * (int)sizeof(Held) / 4;
 constexpr bool KEEPS_AHEAD = SPARES_REGISTERS && SUMS_HELD + KEPT_AHEAD + 40 <= MULTIPLYING_REGISTERS;
 static_assert(!WGRAD || !(TURNED || ACROSS_FILTER || PERMUTED), "a filter gradient reads no filter");
-static_assert(BM % (64 * CONSUMERS) == 0 && BN % 32 == 0 && (!ACROSS_B || BN % PANEL == 0), "whole panels");
+static_assert(BM % (64 * CONSUMERS) == 0, "whole panels");
+static_assert(WGRAD ? SHARE * SHARERS % PANEL == 0 : BN % 32 == 0 && (!ACROSS_B || BN % PANEL == 0), "whole panels or shares");
 
 // Numbers of a block's tiles: the first one, the end, and how far apart they are.
 struct Share {
@@ -144,7 +145,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) hopper
             }
             // Where results go, and what the epilogue reads for all rows, while the last products run.
             Rows rows[MI];
-            Held held[BN / 32];
+            Held held[BLOCKS_OF_TILE];
             if constexpr (!SPLIT && !PAIRED) {
                 #pragma unroll
                 for (int j = 0; j < MI; ++j) {
@@ -154,7 +155,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) hopper
                 }
                 if (KEEPS_AHEAD)
                     #pragma unroll
-                    for (int block = 0; block < BN / 32; ++block) keep_piece(p, piece_of(p, w, rows[0], block, 0), held[block]);
+                    for (int block = 0; block < BLOCKS_OF_TILE; ++block) keep_piece(p, piece_of(p, w, rows[0], block, 0), held[block]);
             }
             await_products<0>();
             if (is_real && number + share.pace() >= share.last()) let_next_start();
@@ -176,9 +177,9 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) hopper
                         const int row = (consumer * MI + j) * 64 + warp * 16 + (int)threadIdx.x % 32 / 4;
                         after = turn;
                         #pragma unroll
-                        for (int block = 0; block < BN / 32; ++block)
+                        for (int block = 0; block < BLOCKS_OF_TILE; ++block)
                             leave_block(
-                                p, w, rows[j], block, result[j] + block * 16, held[block], KEEPS_AHEAD,
+                                p, w, rows[j], block, block_of_sums(result[j], block).at, held[block], KEEPS_AHEAD,
                                 [&](Held& with, int block, int h) {
                                     read_residual(memory, full, empty, after, with, row + 8 * h, is_real, j + 1 == MI, block, h);
                                 }

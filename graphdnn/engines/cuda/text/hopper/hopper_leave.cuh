@@ -7,6 +7,7 @@
 // permuted in shared memory (PERMUTED: the copy takes them in another order), or the four lanes of a row exchange sums.
 
 constexpr int MI = BM / (64 * CONSUMERS), SUMS = BN / 2;  // 64s of rows of a warpgroup, sums of a thread in each
+[[maybe_unused]] constexpr int BLOCKS_OF_TILE = (BN + 31) / 32;  // of columns
 
 [[maybe_unused]] constexpr bool PAIRED = TURNED && NEIGHBOURS == 2;
 [[maybe_unused]] constexpr int CALLS_OF_PAIR = WIDTH == 1 ? 2 : 1;  // calls of the epilogue for a pair
@@ -96,14 +97,17 @@ __device__ __forceinline__ Rows rows_of(const Params& p, const Work& w, int cons
 struct Piece { int at[8 / WIDTH][6]; bool is_there[8 / WIDTH]; };
 
 __device__ __forceinline__ Piece piece_of(const Params& p, const Work& w, const Rows& rows, int block, int h) {
-    const int column = (TURNED ? w.tile_m : w.tile_n) * BN + block * 32 + (int)threadIdx.x % 4 * NEIGHBOURS;
+    const int in_tile = block * 32 + (int)threadIdx.x % 4 * NEIGHBOURS, column = (TURNED ? w.tile_m : w.tile_n) * BN + in_tile;
     int place = column, limit = TURNED ? (int)p.rows[w.residue] : (int)p.columns;
     Tap tap{};
     if constexpr (WGRAD) {
-        const int unit = column / PANEL, number = unit / (int)p.channel_blocks;
-        tap = tap_of(p, 0, unit < (int)p.units ? number : 0);
-        place = (unit - number * (int)p.channel_blocks) * PANEL + column % PANEL;
-        limit = unit < (int)p.units ? (int)p.channels : 0;
+        const Unit unit = unit_of(w.tile_n, in_tile / PANEL);
+        const bool is_unit = unit.number < (int)p.units;
+        const int number = unit.number / (int)p.channel_blocks;
+        tap = tap_of(p, 0, is_unit ? number : 0);
+        const int first = (unit.number - number * (int)p.channel_blocks) * PANEL + unit.first;
+        place = first + in_tile % PANEL;
+        limit = !is_unit ? 0 : SHARE == 0 ? (int)p.channels : min((int)p.channels, first + unit.columns);
     }
     Piece piece;
     #pragma unroll
@@ -149,6 +153,15 @@ __device__ __forceinline__ void row_of_sums(Accumulator (&v)[8], const Accumulat
 
 // Whether there are registers beside a thread's sums, to hold what both its rows read.
 [[maybe_unused]] constexpr bool SPARES_REGISTERS = MI * SUMS < 96 || MI * SUMS + 80 < MULTIPLYING_REGISTERS;
+
+// Those of 32 columns; where a tile ends before, zeros.
+struct Block { Accumulator at[16]; };
+template <int COUNT> __device__ __forceinline__ Block block_of_sums(const Accumulator (&sum)[COUNT], int block) {
+    Block found;
+    #pragma unroll
+    for (int i = 0; i < 16; ++i) found.at[i] = COUNT % 16 == 0 || block * 16 + i < COUNT ? sum[block * 16 + i] : Accumulator(0);
+    return found;
+}
 
 // The sums of 64 rows through the epilogue: COUNT blocks of 32 columns, each 16 sums of two rows.
 // `bring(held, block, h)` adds to what the epilogue keeps for one of the two rows.

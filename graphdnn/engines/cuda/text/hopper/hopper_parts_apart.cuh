@@ -11,6 +11,6 @@ __device__ __forceinline__ void leave_parts(
     #pragma unroll
     for (int j = 0; j < MI; ++j)
         #pragma unroll
-        for (int block = 0; block < BN / 32; ++block)
-            store_partial(p, part, piece_number(w.tile, consumer, j, block), sum[j] + block * 16);
+        for (int block = 0; block < BLOCKS_OF_TILE; ++block)
+            store_partial(p, part, piece_number(w.tile, consumer, j, block), block_of_sums(sum[j], block).at);
 }

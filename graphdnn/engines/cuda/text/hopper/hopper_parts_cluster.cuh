@@ -6,7 +6,7 @@
 
 #define IN_CLUSTERS __cluster_dims__(CLUSTER, 1, 1)
 
-constexpr int UNITS_OF_TILE = CONSUMERS * MI * (BN / 32) * 8, UNITS_OF_BLOCK = (UNITS_OF_TILE + CLUSTER - 1) / CLUSTER;
+constexpr int UNITS_OF_TILE = CONSUMERS * MI * BLOCKS_OF_TILE * 8, UNITS_OF_BLOCK = (UNITS_OF_TILE + CLUSTER - 1) / CLUSTER;
 constexpr int HALF_UNIT = 32 * 16;  // bytes, by which a lane's four sums and its other four are apart
 
 // Pieces are counted part by part; blocks of a cluster have the parts of a tile.
@@ -44,13 +44,13 @@ __device__ __forceinline__ void leave_parts(
     #pragma unroll
     for (int j = 0; j < MI; ++j)
         #pragma unroll
-        for (int block = 0; block < BN / 32; ++block)
+        for (int block = 0; block < BLOCKS_OF_TILE; ++block)
             #pragma unroll
             for (int h = 0; h < 2; ++h) {
-                const int unit = (((consumer * MI + j) * (BN / 32) + block) * 2 + h) * 4 + warp;
+                const int unit = (((consumer * MI + j) * BLOCKS_OF_TILE + block) * 2 + h) * 4 + warp;
                 const shared_t place = to + unit / CLUSTER * (CLUSTER * 2 * HALF_UNIT);
                 Accumulator v[8];
-                row_of_sums(v, sum[j] + block * 16, h);
+                row_of_sums(v, block_of_sums(sum[j], block).at, h);
                 send(place, unit % CLUSTER, v);
                 send(place + HALF_UNIT, unit % CLUSTER, v + 4);
             }
@@ -70,7 +70,7 @@ __device__ __forceinline__ void leave_parts(
                 #pragma unroll
                 for (int e = 0; e < 4; ++e) v[4 * half + e] = wrapping_sum(v[4 * half + e], pack.at[e]);
             }
-        const int of_warp = take(unit, 4), h = take(unit, 2), block = take(unit, BN / 32);
+        const int of_warp = take(unit, 4), h = take(unit, 2), block = take(unit, BLOCKS_OF_TILE);
         const Rows rows = rows_from(p, w, unit * 64 + of_warp * 16 + lane / 4 + 8 * h);
         const Piece at = piece_of(p, w, rows, block, 0);
         Held held;

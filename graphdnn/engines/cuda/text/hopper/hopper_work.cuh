@@ -153,17 +153,32 @@ template <class Slot> __device__ __forceinline__ void fill_forward(const Params&
     }
 }
 
+// Columns of a filter gradient are units: PANEL channels of the image, seen through one tap. A tile has WHOLE_UNITS, and where
+// these do not make BN columns, a SHARE of one more, which SHARERS neighbouring tiles have together: behind all their own.
+[[maybe_unused]] constexpr int WHOLE_UNITS = BN / PANEL, SHARE = BN % PANEL, SHARERS = SHARE > 0 ? PANEL / SHARE : 1;
+[[maybe_unused]] constexpr int UNITS_TAKEN = WHOLE_UNITS + (SHARE > 0);
+
+struct Unit { int number, first, columns; };  // which one, and what of it is a tile's
+
+__device__ __forceinline__ Unit unit_of(int tile_n, int j) {
+    if (SHARE == 0) return {tile_n * WHOLE_UNITS + j, 0, PANEL};
+    int sharing = tile_n;
+    const int mate = take(sharing, SHARERS), first = sharing * (SHARERS * WHOLE_UNITS + 1);
+    if (j < WHOLE_UNITS) return {first + mate * WHOLE_UNITS + j, 0, PANEL};
+    return {first + SHARERS * WHOLE_UNITS, mate * SHARE, SHARE};
+}
+
 // Of operands in PLANES, each with maps of its own, one plane behind the other; a step is DEEP pixels.
 template <int PLANES = 1, int DEEP = PANEL, class Slot>
 __device__ __forceinline__ void fill_wgrad(const Params& p, const Work& w, Slot slot) {
-    constexpr int UNITS = BN / PANEL;  // each has its own tap and block of channels
-    int channel[UNITS], offset[UNITS][3];
+    int channel[UNITS_TAKEN], offset[UNITS_TAKEN][3];
     #pragma unroll
-    for (int j = 0; j < UNITS; ++j) {
-        const int unit = w.tile_n * UNITS + j, number = unit / (int)p.channel_blocks;
+    for (int j = 0; j < UNITS_TAKEN; ++j) {
+        const Unit unit = unit_of(w.tile_n, j);
+        const int number = unit.number / (int)p.channel_blocks, block = unit.number - number * (int)p.channel_blocks;
         offset_of(p, 0, tap_of(p, 0, number), offset[j]);
-        channel[j] = w.group * (int)p.channels + (unit - number * (int)p.channel_blocks) * PANEL;
-        if (unit >= (int)p.units) {  // beyond the last: any that is there, nobody reads the sums
+        channel[j] = w.group * (int)p.channels + block * PANEL + unit.first;
+        if (unit.number >= (int)p.units) {  // beyond the last: any that is there, nobody reads the sums
             channel[j] = 0;
             #pragma unroll
             for (int d = 0; d < 3; ++d) offset[j][d] = 0;
@@ -179,14 +194,14 @@ __device__ __forceinline__ void fill_wgrad(const Params& p, const Work& w, Slot 
         gathered_start(p, 0, pixel, start);
         #pragma unroll
         for (int plane = 0; plane < PLANES; ++plane) {
-            const shared_t rows = a + plane * (BM / PANEL * DEEP * ROW), columns = b + plane * (UNITS * DEEP * ROW);
+            const shared_t rows = a + plane * (BM / PANEL * DEEP * ROW), columns = b + plane * (UNITS_TAKEN * DEEP * ROW);
             #pragma unroll
             for (int j = 0; j < BM / PANEL; ++j)
                 copy_pixels<SPATIAL>(
                     rows + j * DEEP * ROW, p.plain[plane], barrier, row + j * PANEL, pixel.n, pixel.at, none
                 );
             #pragma unroll
-            for (int j = 0; j < UNITS; ++j)
+            for (int j = 0; j < UNITS_TAKEN; ++j)
                 copy_pixels<SPATIAL>(
                     columns + j * DEEP * ROW, p.gathered[plane], barrier, channel[j], pixel.n, start, offset[j]
                 );
