@@ -63,6 +63,8 @@ from graphdnn.tensors import TensorSpec, ordered_strides, stride_order
 _DIRECT_CALLS = 8  # calls for which an operand is not copied
 _WHOLE, _NARROW = 128 * 128, 128  # results of a block; fewer rows or columns than these read no faster than
 _NARROW_PACE = 0.8  # of the bandwidth that others reach, measured on an H200
+_ODD_ROWS = 7.0  # times what products take, where rows of 16-bit operands begin at odd places; measured on an H200
+_PIECE = 16  # bytes
 _PACK_WORK = 300.0  # operations for each pack of the matrix: where it comes from in the image; measured on an H200
 
 # Axes of the product: rows, columns, terms. a and b are read, c is written.
@@ -235,6 +237,16 @@ def _columns_bytes(task: Task) -> int:
     return 0 if op.problem.is_pointwise_filter else column_elements(Roles.of(op)) * ELEMENTS[wide].bytes
 
 
+def _has_odd_rows(roles: Roles, operand: DataType) -> bool:
+    """Whether pixels of an operand that is read as it lies are no whole pieces of 16 bytes, as products want."""
+    if ELEMENTS[operand].bytes != 2 or not _is_channels_last(roles):
+        return False
+    p = roles.problem
+    channels = [p.k] if roles.direction != "fprop" else []
+    channels += [p.c] if p.is_pointwise_filter and roles.direction != "dgrad" else []
+    return any(2 * number % _PIECE for number in channels)
+
+
 def _cost(task: Task, knobs: Knobs) -> Cost:
     op, device = task.op.anchor, task.device
     assert isinstance(op, ConvolutionOperation)
@@ -244,6 +256,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     operand = next(iter(op.inputs().values())).data_type
     m, n, k = (prod(sizes[name] for name in names) for names in _AXES[roles.direction])
     product = gemm_seconds(Sizes(m, n, k, p.groups), operand, device)
+    if _has_odd_rows(roles, operand):
+        product *= _ODD_ROWS
     a, b = op.inputs().values()
     result, is_plain = roles.output, p.is_pointwise_filter
     columns = 0 if is_plain else column_elements(roles)
