@@ -14,6 +14,7 @@ from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.halo_tiles import Shape
 from graphdnn.engines.cuda.hopper.maps import walk_of
 from graphdnn.engines.cuda.hopper.operands import is_exchanged
+from graphdnn.engines.cuda.hopper.result import kept_bytes
 from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW, SLICE
 from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
 from graphdnn.engines.images import once_for_images
@@ -50,6 +51,7 @@ def shape_of(op: FusedOp) -> Shape:
 def _of_images(op: FusedOp) -> Shape:
     """What the number of images does not change; of one image."""
     product = product_of(op)
+    gathered, _ = gathered_and_plain(product.roles)
     (residue,) = product.residues
     blocks, depth = -(-product.channels // channels_of_row(product)), residue.taps[_SLICE]
     is_across = product.roles.direction == "dgrad" and not is_exchanged(product.roles)
@@ -66,6 +68,8 @@ def _of_images(op: FusedOp) -> Shape:
         streamed_bytes=0 if is_flat(op) else sizes_of(op).streamed_bytes,
         slices_out=1 if is_flat(op) else residue.pixels[_SLICE],
         row=ROW if is_flat(op) else row_of(product),
+        are_bytes=ELEMENTS[gathered.data_type].bytes == 1,
+        kept_bytes=kept_bytes(op),
         deep=depth if abs(product.tap_step[_SLICE]) == product.pixel_step[_SLICE] == 1 else 1,
     )
 

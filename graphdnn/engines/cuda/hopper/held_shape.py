@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.hopper.fields import last_slices
 from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.held_tiles import Shape
+from graphdnn.engines.cuda.hopper.result import kept_bytes
 from graphdnn.engines.cuda.hopper.tiles import ROW, SLICE
 from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.engines.images import once_for_images
@@ -31,7 +31,4 @@ def _of_images(op: FusedOp) -> Shape:
     (residue,) = product.residues
     taps, whole = residue.taps[0] * residue.taps[1] * residue.taps[2], ROW // SLICE
     slices = whole * depth - taps * (whole - last_slices(product))
-    multiplied = {t.uid for t in op.main.inputs().values()}
-    narrow = [t for t in op.inputs if t.uid not in multiplied and 1 < t.elements < product.roles.output.elements]
-    kept = sum(ELEMENTS[t.data_type].bytes for t in narrow)
-    return Shape(0, depth, slices, sizes.columns, sizes.result_bytes, kept, 0)
+    return Shape(0, depth, slices, sizes.columns, sizes.result_bytes, kept_bytes(op), 0)

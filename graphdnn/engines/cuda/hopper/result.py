@@ -32,6 +32,13 @@ def written_and_read(op: FusedOp) -> list[TensorSpec]:
     return [t for t in stored if not (t.is_by_value or t.is_constant)]
 
 
+def kept_bytes(op: FusedOp) -> int:
+    """That the end of a product reads for each of its columns, the same for all rows."""
+    multiplied, whole = {t.uid for t in op.main.inputs().values()}, product_of(op).roles.output.elements
+    narrow = [t for t in op.inputs if t.uid not in multiplied and 1 < t.elements < whole]
+    return sum([ELEMENTS[t.data_type].bytes for t in narrow])
+
+
 def pixels_of(space: Space, spec: TensorSpec) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Strides and sizes of the axes that pixels of all images have."""
     strides, sizes = space.strides(spec), space.sizes
