@@ -133,3 +133,17 @@ def test_packed_booleans_of_another_order_are_turned(
     rng = np.random.default_rng(0)
     ours, theirs = run_both(op, ENGINE, {t.uid: values_of(t, rng) for t in op.inputs().values()})
     np.testing.assert_array_equal(ours[2], theirs[2])
+
+
+@pytest.mark.parametrize(("channels", "is_turned"), [(64, True), (9, True), (3, False)])
+def test_images_of_another_order_are_turned(channels: int, is_turned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a launch before; pixels of few channels share lines of memory as they are."""
+    monkeypatch.setattr(pointwise, "_LEAST_TURNED", 1)
+    dims = (2, channels, 5, 9)
+    x, y = tensor(1, dims, "f16", "channels_last"), tensor(2, dims, "f16")
+    spec = PointwiseSpec(mode=P.ADD, math_type="f32")
+    op = PointwiseOperation(spec=spec, x=x, b=tensor(3, (1, channels, 1, 1), "f32"), y=y)
+    assert len(device_kernel(op, ENGINE).steps) == 1 + is_turned
+    rng = np.random.default_rng(0)
+    ours, theirs = run_both(op, ENGINE, {t.uid: values_of(t, rng) for t in op.inputs().values()})
+    np.testing.assert_array_equal(ours[2], theirs[2])

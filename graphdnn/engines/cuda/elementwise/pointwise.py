@@ -28,14 +28,15 @@ _MOST_KEPT = 256  # bytes: registers
 _RESIDENT = 3  # blocks on each multiprocessor that keep vectors
 _BYTE = 8  # bits
 _LEAST_TURNED = 2**18  # elements; below, a launch takes longer than what it saves
+_LEAST_ALONG = 16  # bytes along either order; shorter rows share lines of memory with their neighbours
 _PAIRED = 8  # operations; the text of longer chains would grow more than the loads gain
 
 
 def generate_pointwise(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
-    """A pointwise graph. Packed booleans that lie in another order than all else are turned before: a pack of results
-    would meet each bit in another byte.
+    """A pointwise graph. Large inputs that lie in another order than the result are turned before: neighbours of a
+    result would be far apart in them, and of packed booleans each in another byte.
     """
-    copies = _turned_bits(op, device)
+    copies = _turned(op)
     if not copies:
         return _pointwise(op, device)
     from graphdnn.engines.cuda.generator.steps import Steps  # they copy by kernels such as these
@@ -49,17 +50,12 @@ def generate_pointwise(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     return steps.kernel(kernel.name)
 
 
-def _turned_bits(op: FusedOp, device: DeviceSpec) -> list[tuple[TensorSpec, TensorSpec]]:
-    """Large inputs of single bits in another order than the result's, and what each is copied to."""
+def _turned(op: FusedOp) -> list[tuple[TensorSpec, TensorSpec]]:
+    """Large inputs in another order than the result's, and what each is copied to."""
     main = op.outputs[0]
     order = stride_order(main.dims, main.strides)
     inner = next((axis for axis in reversed(order) if main.extents[axis] > 1), 0)
-    if (
-        main.elements < _LEAST_TURNED
-        or main.extents[inner] % _BYTE
-        or main.strides[inner] != 1
-        or main.vector_count > 1
-    ):
+    if main.elements < _LEAST_TURNED or main.strides[inner] != 1 or main.vector_count > 1:
         return []
     strides = ordered_strides(main.extents, order)
     free = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal))
@@ -69,9 +65,19 @@ def _turned_bits(op: FusedOp, device: DeviceSpec) -> list[tuple[TensorSpec, Tens
 
 
 def _lies_across(spec: TensorSpec, main: TensorSpec, axis: int) -> bool:
-    """Single bits for each element of ``main``, whose neighbours along an axis are not next to each other."""
-    is_stored = spec.data_type is DataType.BOOLEAN and not (spec.is_by_value or spec.is_constant)
-    return is_stored and spec.extents == main.extents and spec.vector_count == 1 and spec.strides[axis] != 1
+    """An element for each of ``main``, in another order along ``axis``: bits anyhow, others where whole lines of memory
+    lie along another one.
+    """
+    is_stored = not (spec.is_by_value or spec.is_constant)
+    if not is_stored or spec.extents != main.extents or spec.vector_count != 1 or spec.strides[axis] == 1:
+        return False
+    if spec.data_type is DataType.BOOLEAN:
+        return main.extents[axis] % _BYTE == 0
+    along = [
+        i for i, (stride, extent) in enumerate(zip(spec.strides, spec.extents, strict=True)) if stride == 1 < extent
+    ]
+    least = _LEAST_ALONG // ELEMENTS[spec.data_type].bytes
+    return any(spec.extents[i] >= least and main.extents[axis] >= least for i in along)
 
 
 def _pointwise(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
