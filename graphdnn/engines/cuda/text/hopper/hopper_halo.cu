@@ -61,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                 #pragma unroll 1
                 for (int patch = blockIdx.x + gridDim.x * warp; patch < count; patch += gridDim.x * CONSUMERS) {
                     const Corner corner = corner_of(p, patch);
-                    Block from;
+                    PatchBlock from;
                     for (int block = 0; block < blocks; ++block, from.advance(p)) {
                         const int stage = warp * STAGES + turn.stage;
                         await_phase(empty + 8 * stage, turn.parity ^ 1);
@@ -77,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                 #pragma unroll 1
                 for (int piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
                     copies.begin(piece / columns * IN_STAGE, piece % columns * BN);
-                    Block from;
+                    PatchBlock from;
                     for (int block = 0; block < blocks; ++block, from.advance(p))
                         #pragma unroll 1
                         for (int tap = 0; tap < TAPS; ++tap) {
@@ -93,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                 }
             }
             const auto copy_patches = [&](int piece) {
-                Block from;
+                PatchBlock from;
                 for (int block = 0; block < blocks; ++block, from.advance(p)) {
                     await_phase(empty + 8 * turn.stage, turn.parity ^ 1);
                     announce(full + 8 * turn.stage, IN_STAGE * LANDING);
@@ -179,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
             if constexpr (DEEP > 1)
                 #pragma unroll
                 for (int j = 0; j < MI; ++j) first[j] = rows_of_patch(p, patch, j);
-            Block from;
+            PatchBlock from;
             #pragma unroll 1
             for (int block = 0; block < blocks; ++block, from.advance(p)) {
                 const int stage = ring + turn.stage;

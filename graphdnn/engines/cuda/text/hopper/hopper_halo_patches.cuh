@@ -97,17 +97,17 @@ __device__ __forceinline__ int blocks_of(const Params& p) {
 __device__ __forceinline__ int filter_blocks_of(const Params& p) {
     return (int)p.channel_blocks * (SPATIAL == 3 ? (int)p.taps[0] : 1);
 }
-struct Block {
+struct PatchBlock {
     int channels = 0, slice = 0;
     __device__ __forceinline__ void advance(const Params& p) {
         if (++channels == (int)p.channel_blocks && SPATIAL == 3) channels = 0, ++slice;
     }
 };
 // Whether its channels are the last ones, which may be few.
-__device__ __forceinline__ bool is_last(const Params& p, const Block& block) { return block.channels + 1 == (int)p.channel_blocks; }
+__device__ __forceinline__ bool is_last(const Params& p, const PatchBlock& block) { return block.channels + 1 == (int)p.channel_blocks; }
 
 __device__ __forceinline__ void copy_patch(
-    const Params& p, shared_t to, shared_t barrier, const Block& block, const Corner& corner
+    const Params& p, shared_t to, shared_t barrier, const PatchBlock& block, const Corner& corner
 ) {
     const int w = corner.w + (int)p.lowest[2], h = corner.h + (int)p.lowest[1];
     if constexpr (SPATIAL == 3) {
@@ -120,7 +120,7 @@ __device__ __forceinline__ void copy_patch(
 
 // BN columns of one tap, as many channels deep as patches.
 __device__ __forceinline__ void copy_filter(
-    const Params& p, shared_t to, shared_t barrier, const Block& from, int tap, int column
+    const Params& p, shared_t to, shared_t barrier, const PatchBlock& from, int tap, int column
 ) {
     const int r = tap / TAPS_W, s = tap - r * TAPS_W, block = from.channels;
     const int in_filter =
@@ -152,7 +152,7 @@ __device__ __forceinline__ Rows rows_of_slice(const Params& p, Rows rows, int sl
 __device__ __forceinline__ void copy_filters(const Params& p, shared_t to, shared_t barrier) {
     const int count = filter_blocks_of(p);
     announce(barrier, TAPS * count * B_BYTES);
-    Block block;
+    PatchBlock block;
     #pragma unroll 1
     for (int i = 0; i < count; ++i, block.advance(p))
         #pragma unroll 1
