@@ -24,6 +24,7 @@ from graphdnn.errors import ExecutionFailed
 from graphdnn.problem import parse
 from graphdnn.tuning import Tuned, Verdict, autotune, isolation
 from graphdnn.tuning.ahead import Ahead
+from graphdnn.tuning.loading import means_gpu
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -226,14 +227,23 @@ def test_kernels_are_compiled_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_processes_for_a_gpu_are_started_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    from graphdnn.tuning.tuner import _means_gpu
-
     monkeypatch.delenv("GRAPHDNN_DEVICE", raising=False)
-    assert [_means_gpu(d) for d in (None, "cpu", "CPU", "cuda:1", "h200", device_spec("a100"))] == [False] * 3 + [
-        True
-    ] * 3
+    meant = [means_gpu(d) for d in (None, "cpu", "CPU", "cuda:1", "h200", device_spec("a100"))]
+    assert meant == [False] * 3 + [True] * 3
     monkeypatch.setenv("GRAPHDNN_DEVICE", "cuda")
-    assert _means_gpu(None)
+    assert means_gpu(None)
+
+
+def test_a_process_is_started_before_it_is_known_what_for() -> None:
+    """By the command, while it reads the graph; the tuning takes the one that is there."""
+    isolation._end()
+    program = isolation.program_for(is_gpu=False)
+    isolation.start(program)
+    started = isolation._idle[program]
+    isolation.start(program)
+    assert isolation.worker(program) is started
+    assert started.is_new
+    started.kill()
 
 
 def nvrtc_missing() -> bool:

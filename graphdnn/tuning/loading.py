@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from graphdnn.device import DeviceSpec
 from graphdnn.engines import engines_of
+from graphdnn.machine import VARIABLE
+
+
+def means_gpu(device: DeviceSpec | str | None) -> bool:
+    """Without asking the driver."""
+    if isinstance(device, DeviceSpec):
+        return device.kind == "cuda"
+    return (device or os.environ.get(VARIABLE) or "cpu").lower() != "cpu"
 
 
 def begin() -> None:

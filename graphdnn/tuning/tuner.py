@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
@@ -14,12 +13,12 @@ from graphdnn.errors import NotSupported
 from graphdnn.fusion import FusedGraph, fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters, mode_of
-from graphdnn.machine import VARIABLE, device_spec
+from graphdnn.machine import device_spec
 from graphdnn.tuning.ahead import Ahead
 from graphdnn.tuning.candidates import candidates_of
 from graphdnn.tuning.database import Database
-from graphdnn.tuning.isolation import BENCH, BENCH_OF_GPU, LostError, worker
-from graphdnn.tuning.loading import begin, uncollected
+from graphdnn.tuning.isolation import LostError, program_for, worker
+from graphdnn.tuning.loading import begin, means_gpu, uncollected
 from graphdnn.tuning.options import check
 from graphdnn.tuning.reference import Reference
 from graphdnn.tuning.search import TIE, Limits, Search, not_begun, opening
@@ -65,11 +64,11 @@ def autotune(
         database=database,
     )  # fmt: skip
     spending, mode = Spending(perf_counter()), mode_of(mode)
-    is_gpu = _means_gpu(device)
+    is_gpu = means_gpu(device)
     with uncollected():
         # Both start while it is asked what the device is, and load what they need while the candidates are worked out.
         try:
-            process, ahead = worker(BENCH_OF_GPU if is_gpu else BENCH, initializer), Ahead(is_useful=is_gpu)
+            process, ahead = worker(program_for(is_gpu=is_gpu), initializer), Ahead(is_useful=is_gpu)
         except LostError as failed:
             raise not_begun(failed) from None
         if is_gpu:
@@ -102,13 +101,6 @@ def autotune(
         return tuned
     ahead_of_it = database.add(tuned, replace_earlier=replace_earlier)
     return tuned if ahead_of_it is None else replace(tuned, earlier=(ahead_of_it.name, ahead_of_it.median))
-
-
-def _means_gpu(device: DeviceSpec | str | None) -> bool:
-    """Without asking the driver."""
-    if isinstance(device, DeviceSpec):
-        return device.kind == "cuda"
-    return (device or os.environ.get(VARIABLE) or "cpu").lower() != "cpu"
 
 
 def _ordinal(device: DeviceSpec) -> int | None:
