@@ -170,13 +170,15 @@ def _together(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
 
     parameters = Parameters()
     functions = [_integer(parameters, "seed", anchor.seed), _integer(parameters, "offset", anchor.offset)]
+    asking, asked = _asked(op, parameters, space, tile)
+    functions.append(asking)
     wide = Program(op, parameters, space, "y", width=tile.stored, vector_axis=tile.stored_axis)
     if tile.bits:
         row = Program(op, parameters, space, "bits", width=tile.lanes, vector_axis=tile.lane_axis)
         functions.append(_write(row, "write_bits", anchor, (), (anchor,)))
-        functions.append(_write(wide, "write", anchor, op.epilogue, op.epilogue))
+        functions.append(_write(wide, "write", anchor, op.epilogue, op.epilogue, asked))
     else:
-        functions.append(_write(wide, "write", anchor, op.epilogue, (anchor, *op.epilogue)))
+        functions.append(_write(wide, "write", anchor, op.epilogue, (anchor, *op.epilogue), asked))
     is_whole = space.sizes[tile.lane_axis] % tile.lanes == 0
     if not is_whole and tile.stored > 1:
         one = Program(op, parameters, space, "one")
@@ -230,12 +232,40 @@ def _integer(parameters: Parameters, name: str, given: TensorSpec | int) -> str:
     return f"__device__ __forceinline__ unsigned long long {name}(const Params& p) {{ return (long long)({value}); }}\n"
 
 
-def _write(program: Program, name: str, anchor: Rng, behind: Sequence[Operation], written: Sequence[Operation]) -> str:
-    """A function that takes numbers as they are drawn, runs what is ``behind`` and stores what ``written`` gives."""
+def _asked(op: FusedOp, parameters: Parameters, space: Space, tile: Tile) -> tuple[str, list[tuple[TensorSpec, str]]]:
+    """What is read beside the numbers, as a struct and the function that fills it; and its fields."""
+    assert isinstance(op.anchor, Rng)
+    elements, drawn = op.anchor.y.elements, {t.uid for t in op.anchor.inputs().values()}
+    large = [t for t in op.inputs if t.uid not in drawn and t.elements == elements and is_addressable(t)]
+    specs = [t for t in large if not (t.is_by_value or t.is_constant)]
+    program = Program(op, parameters, space, "a", width=tile.stored, vector_axis=tile.stored_axis)
+    fields = [(spec, f"asked.a{i}") for i, spec in enumerate(specs)]
+    for spec, field in fields:
+        program.hand(field, spec)
+    members = "".join(f"    {STORAGE[spec.data_type]} a{i}[{tile.stored}];\n" for i, spec in enumerate(specs))
+    return f"struct Asked {{\n{members}}};\n" + program.function("ask", "Asked& asked"), fields
+
+
+def _write(
+    program: Program,
+    name: str,
+    anchor: Rng,
+    behind: Sequence[Operation],
+    written: Sequence[Operation],
+    asked: Sequence[tuple[TensorSpec, str]] | None = None,
+) -> str:
+    """A function that takes numbers as they are drawn, runs what is ``behind`` and stores what ``written`` gives.
+    ``asked``: where operands are already.
+    """
+    arguments = f"const float (&drawn)[{program.width}]"
+    if asked is not None:
+        arguments += ", const Asked& asked"
+        for spec, field in asked:
+            program.given(spec, f"{field}[e]")
     program.set(anchor.y, "drawn[e]")
     program.apply(behind)
     program.store_outputs(written)
-    return program.function(name, f"const float (&drawn)[{program.width}]")
+    return program.function(name, arguments)
 
 
 def _add_distribution(parameters: Parameters, spec: RngSpec) -> None:

@@ -30,6 +30,7 @@ from graphdnn.engines.cuda.resampling.axes import (
 from graphdnn.engines.cuda.resampling.forward import BLOCKS_PER_SM, THREADS, generate_forward, read
 from graphdnn.engines.cuda.resampling.pool import has_windows
 from graphdnn.engines.cuda.resampling.pool_backward import generate_pool_backward, is_served, pool_backward_of
+from graphdnn.engines.cuda.resampling.whole_planes import backward_of_planes
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
 from graphdnn.enums import DataType, PaddingMode, ResampleMode
 from graphdnn.fusion.fused import FusedOp
@@ -42,6 +43,9 @@ _LARGEST_BYTE = 255
 def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, ResampleBackward)
+    planes = backward_of_planes(op, device)
+    if planes is not None:
+        return planes
     mirrored = _mirrored(anchor)
     if mirrored is not None:
         return generate_forward(replace(op, anchor=mirrored), device, divides_first=True)

@@ -33,6 +33,7 @@ from graphdnn.engines.cuda.resampling.axes import (
 )
 from graphdnn.engines.cuda.resampling.box import Box, box_of
 from graphdnn.engines.cuda.resampling.pool import Pool, pads_zeros, pool_of, sums_rows_first
+from graphdnn.engines.cuda.resampling.whole_planes import forward_of_planes
 from graphdnn.engines.engine import needs_rule
 from graphdnn.enums import NanPropagation, PaddingMode, ResampleMode
 from graphdnn.fusion.fused import FusedOp
@@ -48,6 +49,9 @@ def generate_forward(op: FusedOp, device: DeviceSpec, *, divides_first: bool = F
     """``divides_first``: an average as a sum of what was divided, as gradients are; only of what a ``Pool`` serves."""
     anchor = op.anchor
     assert isinstance(anchor, ResampleForward)
+    planes = forward_of_planes(op, device)
+    if planes is not None:
+        return planes
     steps = Steps(op, device)
     parameters = Parameters(steps.places)
     inputs, outputs = read(op, anchor.x), steps.epilogue_tensors()

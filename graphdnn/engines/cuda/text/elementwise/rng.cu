@@ -46,24 +46,50 @@ __device__ __forceinline__ void drawn(const Words& words, const Params& p, float
 }
 
 // Widths that this variant does not write: branches that are never taken name them.
-template <int V> __device__ void write(const Params&, const int (&)[RANK], const float (&)[V]) {}
+template <int V> __device__ void write(const Params&, const int (&)[RANK], const float (&)[V], const Asked&) {}
 template <int V> __device__ void write_one(const Params&, const int (&)[RANK], const float (&)[V]) {}
 template <int V> __device__ void write_bits(const Params&, const int (&)[RANK], const float (&)[V]) {}
 
-extern "C" __global__ void __launch_bounds__(THREADS) rng(const __grid_constant__ Params p) {
-    const unsigned long long key = seed(p), start = offset(p);
-    for (Count i = (Count)blockIdx.x * THREADS + threadIdx.x; i < (Count)p.count; i += (Count)gridDim.x * THREADS) {
+__device__ __forceinline__ void place(const Params& p, Count i, int (&at)[RANK]) {
+    #pragma unroll
+    for (int j = RANK - 1; j > 0; --j) {
+        const Count outer = i / (Count)p.steps[j];
+        at[j] = (int)(i - outer * (Count)p.steps[j]);
+        i = outer;
+    }
+    at[0] = (int)i;
+    at[LANE_AXIS] *= LANES;
+    at[VECTOR_AXIS] *= WIDTH;
+}
+
+// What is read beside a thread's numbers.
+constexpr int EACH = WIDTH == 1 ? STORED : 1, ACCESSES = LANES / EACH;
+struct Beside {
+    Asked of[ACCESSES];
+
+    __device__ __forceinline__ void read(const Params& p, Count i) {
         int at[RANK];
-        Count rest = i;
+        place(p, i, at);
         #pragma unroll
-        for (int j = RANK - 1; j > 0; --j) {
-            const Count outer = rest / (Count)p.steps[j];
-            at[j] = (int)(rest - outer * (Count)p.steps[j]);
-            rest = outer;
+        for (int k = 0; k < ACCESSES; ++k) {
+            if (WHOLE || (int)p.lanes - at[LANE_AXIS] >= EACH) ask(p, at, of[k]);
+            at[LANE_AXIS] += EACH;
         }
-        at[0] = (int)rest;
-        at[LANE_AXIS] *= LANES;
-        at[VECTOR_AXIS] *= WIDTH;
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2) rng(const __grid_constant__ Params p) {
+    const unsigned long long key = seed(p), start = offset(p);
+    const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;
+    Count i = (Count)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= count) return;
+    Beside next;  // is on its way while numbers are drawn: asked for a turn before, or the compiler would wait with it
+    next.read(p, i);
+    for (; i < count; i += step) {
+        const Beside now = next;
+        if (i + step < count) next.read(p, i + step);
+        int at[RANK];
+        place(p, i, at);
         unsigned long long element = 0;
         #pragma unroll
         for (int j = 0; j < RANK; ++j) element += (unsigned long long)((long long)at[j] * p.row_major[j]);
@@ -74,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) rng(const __grid_constant_
             float one[1] = {four[0]};
             #pragma unroll
             for (int k = 1; k < 4; ++k) one[0] = (element & 3) == k ? four[k] : one[0];
-            write(p, at, one);
+            write(p, at, one, now.of[0]);
         } else if constexpr (WIDTH == 1) {  // neighbours in memory follow each other in row-major order too
             float value[LANES];
             Words words[LANES < 4 ? 1 : LANES / 4];
@@ -93,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) rng(const __grid_constant_
                 #pragma unroll
                 for (int e = 0; e < STORED; ++e) some[e] = value[k + e];
                 if (left >= STORED) {
-                    write(p, at, some);
+                    write(p, at, some, now.of[k / STORED]);
                 } else {  // the end of a single row
                     #pragma unroll
                     for (int e = 0; e < STORED - 1; ++e) {
@@ -133,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) rng(const __grid_constant_
                 float row[WIDTH];
                 #pragma unroll
                 for (int e = 0; e < WIDTH; ++e) row[e] = bits[e] >> k & 1 ? 1.0f : 0.0f;
-                write(p, at, row);
+                write(p, at, row, now.of[k]);
                 at[LANE_AXIS] += 1;
             }
         } else {  // a tile: four lanes on the last axis, WIDTH neighbours on another
@@ -147,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) rng(const __grid_constant_
             }
             #pragma unroll
             for (int k = 0; k < 4; ++k) {
-                write(p, at, value[k]);
+                write(p, at, value[k], now.of[k]);
                 at[LANE_AXIS] += 1;
             }
         }
