@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
 from graphdnn.engines import once as module
-from graphdnn.engines.once import once
+from graphdnn.engines.once import once, once_by_identity
+
+Decorator = Callable[[Callable[[Any], Any]], Callable[[Any], Any]]
+both = pytest.mark.parametrize("once", [once, once_by_identity])
 
 
 class Subject:
@@ -13,7 +22,8 @@ class Subject:
         self.value = value
 
 
-def test_each_subject_is_asked_once() -> None:
+@both
+def test_each_subject_is_asked_once(once: Decorator) -> None:
     asked: list[int] = []
 
     @once
@@ -28,14 +38,30 @@ def test_each_subject_is_asked_once() -> None:
     assert (double.__name__, double.__doc__) == ("double", "Twice the value.")
 
 
-def test_what_is_kept_is_bounded_and_right() -> None:
+@both
+def test_what_is_kept_is_bounded_and_right(once: Decorator) -> None:
     """Identities are used again by new objects once the old ones are gone."""
+    living: weakref.WeakSet[Subject] = weakref.WeakSet()
 
     @once
     def value(subject: Subject) -> int:
         return subject.value
 
     for i in range(20 * module._KEPT):
-        assert value(Subject(i)) == i
-    (kept,) = [cell.cell_contents for cell in value.__closure__ or () if isinstance(cell.cell_contents, dict)]
-    assert len(kept) <= module._KEPT
+        subject = Subject(i)
+        living.add(subject)
+        assert value(subject) == i
+        assert len(living) <= module._KEPT + 1
+
+
+def test_equal_subjects_are_told_apart_by_identity() -> None:
+    first, second = [1], [1]  # equal, and without a hash
+    asked: list[int] = []
+
+    @once_by_identity
+    def length(subject: list[int]) -> int:
+        asked.append(id(subject))
+        return len(subject)
+
+    assert [length(first), length(second), length(first)] == [1, 1, 1]
+    assert asked == [id(first), id(second)]

@@ -57,7 +57,7 @@ PLACE = Rule(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Task:
     """What an engine is asked to serve."""
 

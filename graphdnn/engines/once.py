@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from functools import lru_cache
+from typing import TypeVar, cast
 
 Subject = TypeVar("Subject")
 Result = TypeVar("Result")
@@ -11,9 +12,13 @@ _KEPT = 64  # subjects of one function: more than one graph has
 
 
 def once(function: Callable[[Subject], Result]) -> Callable[[Subject], Result]:
-    """``function`` of an immutable subject, remembered by its identity, which is kept alive meanwhile.
+    """``function`` of an immutable subject that compares by identity (a fused operation, a task), remembered."""
+    return cast(Callable[[Subject], Result], lru_cache(maxsize=_KEPT)(function))
 
-    Comparing subjects would take longer than most answers do.
+
+def once_by_identity(function: Callable[[Subject], Result]) -> Callable[[Subject], Result]:
+    """The same of subjects that compare by value, which would take longer than most answers do, or have no hash. Those
+    that are remembered are kept alive.
     """
     kept: dict[int, tuple[Subject, Result]] = {}
 

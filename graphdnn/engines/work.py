@@ -6,7 +6,7 @@ from math import prod
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import FLOATS
-from graphdnn.engines.once import once
+from graphdnn.engines.once import once, once_by_identity
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import (
@@ -21,7 +21,7 @@ from graphdnn.operations import (
 )
 
 
-@once
+@once_by_identity
 def flops(op: Operation) -> int:
     """Arithmetic operations; a multiply-add counts two. Elementwise work by the table's rough cost per element."""
     if isinstance(op, ConvolutionOperation):

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from graphdnn.convolution import ConvProblem
 from graphdnn.engines.cuda.generator.space import Space, axis_of
-from graphdnn.engines.once import once
+from graphdnn.engines.once import once_by_identity
 from graphdnn.operations import ConvBackwardData, ConvBackwardFilter, ConvolutionOperation
 from graphdnn.tensors import TensorSpec
 
@@ -68,7 +68,7 @@ class Roles:
         return Space(spec.extents, tuple(axes))
 
 
-@once
+@once_by_identity
 def _roles(op: ConvolutionOperation) -> Roles:
     return Roles(op, op.problem)
 

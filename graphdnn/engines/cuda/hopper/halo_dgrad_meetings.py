@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from graphdnn.engines.cuda.simt.implicit_product import Product, Residue
-from graphdnn.engines.once import once
+from graphdnn.engines.once import once_by_identity
 
 _LINE, _PIXEL = 1, 2  # the spatial axes that there are, of three
 
@@ -58,7 +58,7 @@ class Meetings:
         return self.places if is_apart else tuple((line, self.pixel) for line in self.lines)
 
 
-@once
+@once_by_identity
 def meetings_of(product: Product) -> Meetings:
     *_, width = product.roles.space(product.roles.op.roles[1]).sizes
     taps = [tap for i, residue in enumerate(product.residues) for tap in _taps_of(product, residue, i, width)]

@@ -110,12 +110,12 @@ class Matrices:
         inner, other = (self.side.outer, self.side.k) if self.is_across else (self.side.k, self.side.outer)
         axes = (inner, other, *reversed(batch))
         missing = (1,) * (2 + MOST_BATCH_AXES - len(axes))
-        extents, strides = self.spec.extents, self._strides
+        extents, strides, size = self.spec.extents, self._strides, self.size
         return TensorMap(
             self.spec.data_type,
-            (*(extents[j] for j in axes), *missing),
-            (*(strides[j] * self.size or ALIGNMENT for j in axes[1:]), *(ALIGNMENT * m for m in missing)),
-            box=(ROW // self.size, PANEL if self.is_across else lines, *(1,) * MOST_BATCH_AXES),
+            (*[extents[j] for j in axes], *missing),
+            (*[strides[j] * size or ALIGNMENT for j in axes[1:]], *[ALIGNMENT] * len(missing)),
+            box=(ROW // size, PANEL if self.is_across else lines, *(1,) * MOST_BATCH_AXES),
             is_rounded=self._is_rounded,
         )
 

@@ -279,36 +279,44 @@ class _Division(NamedTuple):
     stages: int
 
 
+_division = lru_cache(maxsize=4096)(_Division)
+
+
 @lru_cache(maxsize=1024)
 def _fastest(sizes: Sizes, machine: Machine, asked: _Asked) -> Choice | None:
     """The first in the table of those that take the least. Bounds say which are not worked out."""
     products, columns = sizes.products, sizes.columns
     pace, parts, joining = machine.clock * _PACE, asked.parts, asked.joining
-    table = _table(sizes._replace(products=(), bytes_read=0, bytes_moved=0), machine, asked)
+    groups = sizes.groups
+    table = _table(sizes._replace(products=(), groups=1, bytes_read=0, bytes_moved=0), machine, asked)
     may_be_split, sms = sizes.may_be_split, machine.sms
-    filled = sum([rows * depth for rows, depth in products])
+    filled = groups * sum([rows * depth for rows, depth in products])
     # Seconds, place, which part; of equals the first.
     best: tuple[float, int, int, _Taken, _Division, _Work, int] | None = None
-    limit = inf  # clocks
-    for one in (*table.tried_first, *table.tiles):
+    limit, first, is_tried = inf, table.tried_first, False  # clocks
+    for one in (*first, *table.tiles):
         if table.start + filled * one.pace > limit:
             break  # slower even if they filled the device all the time, as are those that follow
+        if first and one is first[0]:
+            if is_tried:
+                continue
+            is_tried = True
         taken = one.taken
-        count, steps, empty = one.counted(products)
+        count, steps, empty = one.counted(products, groups)
         least = taken.start + (steps * taken.step + (count if count > sms else sms) * taken.turn) / sms
         if least > limit:
             continue
         work, tile = _Work(count, steps / count, empty), taken.tile
-        divisions = [_Division(parts or 1, False, taken.most)]
+        divisions = [_division(parts or 1, False, taken.most)]
         if may_be_split and not tile.is_turned:
             if not parts and least + pace * _summing(taken, count, 2, machine) <= limit:
-                divisions += [_Division(part, False, taken.most) for part in _parts(products[0][1], count, sms)]
+                divisions += [_division(part, False, taken.most) for part in _parts(products[0][1], count, sms)]
             if joining != _BY_LAUNCH:
                 most = inf if joining == _BY_CLUSTER else limit  # others take their place only where there are none
-                in_clusters = _in_clusters(taken, products[0][1], count, machine, asked, most)
+                in_clusters = one.in_clusters(products[0][1], count, asked, most)
                 divisions = in_clusters if in_clusters and joining == _BY_CLUSTER else divisions + in_clusters
         for i, division in enumerate(divisions):
-            if _least(taken, work, division, machine) > limit:
+            if _is_slower(taken, work, division, machine, limit):
                 continue
             operands = ROW * (min(taken.rows_held, products[0][0]) + min(taken.columns_held, columns))
             read = _Read(sizes.bytes_read, division.stages * operands, sizes.is_across, sizes.bytes_moved)
@@ -325,20 +333,34 @@ def _fastest(sizes: Sizes, machine: Machine, asked: _Asked) -> Choice | None:
 
 
 class _Placed(NamedTuple):
-    """A tile that serves, among others of the same columns and groups."""
+    """A tile that serves, among others of the same columns."""
 
     place: int  # in the table of tiles
-    pace: float  # clocks of each row and step of k, no less, where all multiprocessors are busy
-    across: int  # along the columns of all groups
+    pace: float  # clocks of each row and step of k of a group, no less, where all multiprocessors are busy
+    across: int  # along a group's columns
     taken: _Taken
+    clusters: tuple[tuple[int, _Division], ...]  # with the most tiles whose clusters run at the same time
 
-    def counted(self, products: tuple[tuple[int, int], ...]) -> tuple[int, int, int]:
+    def counted(self, products: tuple[tuple[int, int], ...], groups: int) -> tuple[int, int, int]:
         """Tiles, steps of all of them, and empty tiles."""
         if len(products) > 1:
-            return _counted(products, self.taken.rows_held, self.across)
+            return _counted(products, self.taken.rows_held, self.across * groups)
         ((rows, depth),) = products
-        count = -(-rows // self.taken.rows_held) * self.across
+        count = -(-rows // self.taken.rows_held) * self.across * groups
         return count, count * depth, 0
+
+    def in_clusters(self, depth: int, tiles: int, asked: _Asked, limit: float) -> list[_Division]:
+        """Parts in clusters that run at the same time, unless they were asked for; none where all of them take more
+        than ``limit`` clocks.
+        """
+        if asked.parts:
+            at_once = depth >= 2 * asked.parts
+            is_asked = asked.joining == _BY_CLUSTER
+            return [
+                d for most, d in self.clusters if d.parts == asked.parts and (is_asked or (at_once and tiles <= most))
+            ]
+        found = [one for most, one in self.clusters if tiles <= most and depth >= 2 * one.parts]
+        return [] if not found or _least_in_cluster(self.taken, depth, found[-1].parts) > limit else found
 
 
 class _Table:
@@ -347,17 +369,29 @@ class _Table:
     """
 
     def __init__(self, kind: Sizes, machine: Machine, asked: _Asked) -> None:
-        """``kind``: sizes without products and bytes."""
-        taken = _taken(
-            kind._replace(columns=0, groups=1), asked.tile, asked.stages, asked.parts > 1, machine.shared_memory
-        )
+        """``kind``: sizes without products, groups and bytes."""
+        taken = _taken(kind._replace(columns=0), asked.tile, asked.stages, asked.parts > 1, machine.shared_memory)
         placed = []
         for place, one in enumerate(taken):
-            across = -(-kind.columns // one.columns_held) * kind.groups
-            placed.append(_Placed(place, across * one.step / (one.rows_held * machine.sms), across, one))
+            across = -(-kind.columns // one.columns_held)
+            pace = across * one.step / (one.rows_held * machine.sms)
+            placed.append(_Placed(place, pace, across, one, _clusters(one.tile, machine, asked)))
         self.tiles = tuple(sorted(placed, key=_pace_and_place))
         self.start = min([one.start for one in taken], default=0.0)
         self.tried_first: tuple[_Placed, ...] = ()
+
+
+def _clusters(tile: Tile, machine: Machine, asked: _Asked) -> tuple[tuple[int, _Division], ...]:
+    """Divisions with enough stages, the fewest parts first; blocks that share a multiprocessor are not measured as
+    clusters, and are theirs only where that is asked for.
+    """
+    found, least = [], max(asked.stages, _LEAST_STAGES)
+    for parts, most in _CLUSTERS.items():
+        stages = tile.stages(machine.shared_memory, tile.inbox(parts))
+        if stages >= least and (tile.blocks == 1 or asked.parts):
+            at_once = most * machine.sms // _OF if tile.blocks == 1 else 0
+            found.append((at_once, _division(parts, True, stages)))
+    return tuple(found)
 
 
 def _pace_and_place(one: _Placed) -> tuple[float, int]:
@@ -423,10 +457,6 @@ class _Taken:
             tile.blocks, outside,
         )  # fmt: skip
 
-    def sharing(self, pieces: int, sms: int) -> int:
-        """Blocks on a multiprocessor."""
-        return 1 if self.is_across and pieces <= sms else self.tile.blocks
-
 
 @lru_cache(maxsize=256)
 def _taken(kind: Sizes, number: int, stages: int, is_split: bool, shared_memory: int) -> tuple[_Taken, ...]:
@@ -457,31 +487,10 @@ def _parts(depth: int, tiles: int, sms: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _in_clusters(one: _Taken, depth: int, tiles: int, machine: Machine, asked: _Asked, limit: float) -> list[_Division]:
-    """Parts in clusters that run at the same time, unless they were asked for; none where all of them take more than
-    ``limit`` clocks.
-    """
-    at_once = {} if one.tile.blocks > 1 else _CLUSTERS
-    tried = [n for n, most in at_once.items() if depth >= 2 * n and tiles <= most * machine.sms // _OF]
-    if asked.parts:
-        is_asked = asked.joining == _BY_CLUSTER and asked.parts in _CLUSTERS
-        tried = [asked.parts] if is_asked or asked.parts in tried else []
-    elif not tried or _least_in_cluster(one, depth, tried[-1]) > limit:
-        return []
-    divisions = [_Division(n, True, _stages_in_cluster(one.tile, n, machine.shared_memory)) for n in tried]
-    least = max(asked.stages, _LEAST_STAGES)
-    return [division for division in divisions if division.stages >= least]
-
-
 def _least_in_cluster(one: _Taken, depth: int, most: int) -> float:
     """Clocks that no division into so many parts at most is below, whose clusters run at the same time."""
     multiplying, leaving = -(-depth // most) * one.paced, one.part
     return max(multiplying, leaving.all) + _LAST_OUT * leaving.own + _START + one.whole.own / most
-
-
-@lru_cache(maxsize=256)
-def _stages_in_cluster(tile: Tile, parts: int, shared_memory: int) -> int:
-    return tile.stages(shared_memory, tile.inbox(parts))
 
 
 class _Read(NamedTuple):
@@ -531,8 +540,6 @@ def _rounds(work: _Work, places: int, clocks: float, end: float) -> _Rounds:
     tile more than it must may have all the empty ones.
     """
     rounds = -(-work.tiles // places)
-    if not work.empty:
-        return _Rounds(rounds * clocks, 0)
     together = rounds * clocks + (-(-(work.tiles + work.empty) // places) - rounds) * end
     busy = -(-work.tiles // rounds)
     if busy == places:
@@ -544,8 +551,8 @@ def _rounds(work: _Work, places: int, clocks: float, end: float) -> _Rounds:
 def _seconds(one: _Taken, work: _Work, division: _Division, machine: Machine, read: _Read) -> tuple[float, int]:
     """Of all waves of tiles, and of the sum of the parts; and which blocks are busy."""
     parts, in_cluster, stages = division
-    blocks, leaving, pieces = one.tile.blocks, one.part if parts > 1 else one.whole, work.tiles * parts
-    sharing = one.sharing(pieces, machine.sms)
+    blocks, leaving, pieces = one.blocks, one.part if parts > 1 else one.whole, work.tiles * parts
+    sharing = 1 if one.is_across and pieces <= machine.sms else blocks
     places = blocks * (parts * (_CLUSTERS[parts] * machine.sms // _OF) if in_cluster else machine.sms)
     rounds = -(-pieces // places)
     depth = max(1.0, -(-work.steps // parts))
@@ -559,26 +566,32 @@ def _seconds(one: _Taken, work: _Work, division: _Division, machine: Machine, re
     else:
         own = sharing * multiplying + _TURN_ACROSS + (leaving.own if sharing > 1 else ending)
     busy: float = (own**_NORM + leaving.all**_NORM) ** (1 / _NORM)  # more than either, where they are alike
-    all_rounds = _rounds(_Work(pieces, work.steps, work.empty), places, busy, ending)
-    clocks = all_rounds.clocks + _LAST_OUT * leaving.own + _START + one.is_across * _START_ACROSS
+    spent, apart = rounds * busy, 0
+    if work.empty:
+        spent, apart = _rounds(_Work(pieces, work.steps, work.empty), places, busy, ending)
+    clocks = spent + _LAST_OUT * leaving.own + _START + one.is_across * _START_ACROSS
     if in_cluster:
         clocks += _joining(one, parts, sharing)
     seconds, reading = clocks / (machine.clock * _PACE), read.seconds(pieces, blocks, machine)
     seconds = (seconds**_NORM + reading**_NORM) ** (1 / _NORM) if one.is_across else max(seconds, reading)
-    return seconds + _summing_of(one, work.tiles, division, machine), all_rounds.busy
+    return seconds + _summing_of(one, work.tiles, division, machine), apart
 
 
-def _least(one: _Taken, work: _Work, division: _Division, machine: Machine) -> float:
-    """Clocks that ``_seconds`` is not below, in a fourth of its time: what a block multiplies, or all that leaves."""
-    parts, blocks, sms = division.parts, one.blocks, machine.sms
-    pieces = work.tiles * parts
+def _is_slower(one: _Taken, work: _Work, division: _Division, machine: Machine, limit: float) -> bool:
+    """Whether a bound below ``_seconds``, in a fourth of its time, is beyond so many clocks: what a block multiplies,
+    or all that leaves, and how parts are added.
+    """
+    parts, in_cluster, _ = division
+    blocks, sms, pieces = one.blocks, machine.sms, work.tiles * parts
     sharing = 1 if one.is_across and pieces <= sms else blocks
     multiplying, leaving = -(-work.steps // parts) * one.paced * sharing, (one.part if parts > 1 else one.whole).all
     rounds = -(-pieces // (sms * blocks))
     clocks = rounds * (multiplying if multiplying > leaving else leaving) + one.outside[parts > 1]
-    if division.in_cluster:
-        return clocks + _joining(one, parts, sharing)
-    return clocks if parts == 1 else clocks + machine.clock * _PACE * _summing(one, work.tiles, parts, machine)
+    if parts == 1 or clocks > limit:
+        return clocks > limit
+    if in_cluster:
+        return clocks + _joining(one, parts, sharing) > limit
+    return clocks + machine.clock * _PACE * _summing(one, work.tiles, parts, machine) > limit
 
 
 def _joining(one: _Taken, parts: int, sharing: int) -> float:

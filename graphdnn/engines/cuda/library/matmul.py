@@ -41,7 +41,7 @@ from graphdnn.engines.cuda.library.strided_gemm import (
     gemm_seconds,
 )
 from graphdnn.engines.engine import Cost, Knobs, Task, need, needs_rule
-from graphdnn.engines.once import once
+from graphdnn.engines.once import once_by_identity
 from graphdnn.enums import DataType, NumericalNote, Status
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Matmul
@@ -162,7 +162,7 @@ def _calls(task: Task) -> int:
     return _plain_calls(_anchor(task.op))
 
 
-@once
+@once_by_identity
 def _plain_calls(op: Matmul) -> int:
     """Calls for operands in plain layouts."""
     if op.a.extents[:-2] == op.b.extents[:-2]:

@@ -14,7 +14,7 @@ from typing import Any
 from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL, Roles, padded
 from graphdnn.engines.host.convolution_residues import residues_of
 from graphdnn.engines.images import once_for_images
-from graphdnn.engines.once import once
+from graphdnn.engines.once import once, once_by_identity
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvolutionOperation
 from graphdnn.tensors import TensorSpec
@@ -96,7 +96,7 @@ class Product:
         return replace(self, residues=tuple(residues), image=image)
 
 
-@once
+@once_by_identity
 def gathered_and_plain(roles: Roles) -> tuple[TensorSpec, TensorSpec]:
     """The operand that is gathered from an image, and the one that is read as it lies."""
     x, w, y = roles.op.roles
