@@ -26,9 +26,9 @@ from graphdnn.tensors import TensorSpec
 _THREADS, _FEWER_THREADS = 512, 256  # of a block; fewer where two blocks of two tensors share the registers
 _HANDED = 4  # elements of a thread that go through shared memory at once
 _OTHER_SHARED = 1024 + 1024  # bytes of shared memory that lines cannot have
-_LONGEST_PLANE = 2048  # bytes; longer ones are read one by one
+_LONGEST = 2048  # bytes of a plane in all tensors; longer ones are read one by one
 _LEAST_LINE = 256  # bytes that a block should read in one piece
-_LEAST_PACK = 8  # bytes
+_LEAST_PACK = 4  # bytes
 _BLOCKS = 2  # that share a multiprocessor, where they can
 _MOST_WIDTH = 8  # elements of a thread, each with factors of its own
 
@@ -96,7 +96,7 @@ def planes_of(
     images, planes, plane = extents[0], extents[1], prod(extents[2:])
     if set(anchor.axes) != {0, *range(2, len(extents))} or not all(_has_planes(t, extents) for t in stored):
         return None
-    if any(t.extents != extents for t in stored) or plane * ELEMENTS[x.data_type].bytes > _LONGEST_PLANE:
+    if any(t.extents != extents for t in stored) or plane * sum(pack_sizes(1, kept)) > _LONGEST:
         return None
     sides = Space(extents, tuple(Axis(size, i) for i, size in enumerate(extents) if i))
     line = collapsed(sides, x, stored, operands.asked).axes
@@ -121,17 +121,23 @@ def _has_planes(spec: TensorSpec, extents: Sequence[int]) -> bool:
 def _planes(
     rows: Rows, planes: int, plane: int, images: int, operands: Operands, kept: Sequence[TensorSpec], device: DeviceSpec
 ) -> Planes | None:
+    """As few turns of the device as can be, each block with as few channels as that takes."""
     width = rows.width
     channels = width // gcd(width, plane)
     while channels * plane * rows.main_bytes < _LEAST_LINE and planes // (2 * channels) >= device.sm_count:
         channels *= 2
-    packs = channels * plane // width
-    sizes = pack_sizes(width, kept)
-    stored = stored_bytes(sizes)
-    sums = len(kept) * channels * plane
-    shared = images * packs * stored + operands.bytes * (_THREADS * min(_HANDED, width) + sums)
-    blocks = min(_BLOCKS, device.shared_memory // (shared + _OTHER_SHARED))
-    threads = _FEWER_THREADS if blocks > 1 and len(kept) > 1 else _THREADS
-    if packs > threads or not blocks or planes // channels < device.sm_count // 2 or images * packs < threads:
-        return None
-    return Planes(rows, channels, planes, plane, packs, shared, threads, blocks)
+    best: tuple[int, Planes] | None = None
+    while planes // channels >= device.sm_count // 2:
+        packs = channels * plane // width
+        sums = len(kept) * channels * plane
+        handed = operands.bytes * (_THREADS * min(_HANDED, width) + sums)
+        shared = images * packs * stored_bytes(pack_sizes(width, kept)) + handed
+        blocks = min(_BLOCKS, device.shared_memory // (shared + _OTHER_SHARED))
+        threads = _FEWER_THREADS if blocks > 1 and len(kept) > 1 else _THREADS
+        if packs > threads or not blocks:
+            break
+        turns = -(-planes // (channels * blocks * device.sm_count))
+        if images * packs >= threads and (best is None or turns < best[0]):
+            best = turns, Planes(rows, channels, planes, plane, packs, shared, threads, blocks)
+        channels *= 2
+    return None if best is None else best[1]
