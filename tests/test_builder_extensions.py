@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from emulator import MISSING
 from extension_cases import extension
+from v6_mirror import OnDevice, emulated
 
 from graphdnn import BadParam, Cell, DataType, Graph, RnnSpec
+from graphdnn.dtypes import ELEMENTS
 from graphdnn.operations import EXTENSIONS, Operation, RnnForward
 from graphdnn.tensors import TensorSpec
 
@@ -82,6 +85,29 @@ def test_names_and_origins(tag: str) -> None:
             tensor.set_output(True)
     (found,) = g.build_operation_graph().operations
     assert found.origin.startswith("test_builder_extensions.py:")
+
+
+@pytest.mark.skipif(bool(MISSING), reason=MISSING)
+@pytest.mark.parametrize(("tag", "port"), [(tag, port) for tag in METHODS for port in extension(tag).outputs()])
+def test_one_result_alone(tag: str, port: str) -> None:
+    """What nothing reads is left out, or written where nobody looks: on a device as on the host."""
+    wanted = extension(tag)
+    drawn = {p: np.random.default_rng(i).integers(1, 3, t.dims) / 4 for i, (p, t) in enumerate(wanted.inputs().items())}
+    found = []
+    with emulated():
+        for device in ("cpu", "h200"):
+            g = Graph(device=device)
+            operands = {p: _operand(g, t) for p, t in wanted.inputs().items()}
+            result = METHODS[tag](g, wanted, operands)[port].set_output(True)
+            plan = g.build()
+            arrays = {operands[p]: (4 * a if t.data_type is DataType.INT32 else a).astype(ELEMENTS[t.data_type].numpy)
+                      for (p, a), t in zip(drawn.items(), wanted.inputs().values(), strict=True)}  # fmt: skip
+            arrays[result] = np.zeros(result.get_dim(), np.float32)
+            if device == "h200":
+                arrays = {t: a.view(OnDevice) for t, a in arrays.items()}
+            g.execute(arrays, plan.new_workspace())
+            found.append(np.array(arrays[result]))
+    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
 
 
 def _network(cell: Any = "GRU", **settings: Any) -> RnnSpec:

@@ -213,10 +213,7 @@ def test_parts_of_weights_on_the_device(handle: Any) -> None:
     assert v6.cudnnGetFilterNdDescriptor(into, 3)[-1] == (1, 3, 4)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["layer", "gradients", "windows", "utilities", "transformed", "normalised", "pointwise", "dropped", "recurrent"],
-)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_recordings(handle: Any, host: Any, name: str) -> None:
     made: list[np.ndarray] = []
 

@@ -127,3 +127,28 @@ def test_transform_does_not_work_in_place(handle: Any) -> None:
     with pytest.raises(v6.CudnnError) as error:
         v6.cudnnTransformTensor(handle, 1.0, d, x, 0.0, d, x)
     assert error.value.status is v6.CUDNN_STATUS_BAD_PARAM
+
+
+@pytest.mark.parametrize("kind", [np.uint32, np.int32, np.uint8])
+def test_positions_are_unsigned_or_not(handle: Any, kind: Any) -> None:
+    """Integers of one width are the same memory."""
+    x, desc = drawn((2, 3, 4, 5)), v6.cudnnCreateReduceTensorDescriptor()
+    v6.cudnnSetReduceTensorDescriptor(
+        desc, v6.CUDNN_REDUCE_TENSOR_MAX, v6.CUDNN_DATA_FLOAT, 0, 1, v6.CUDNN_32BIT_INDICES
+    )
+    c, indices = np.empty((2, 1, 4, 1), np.float32), np.zeros(32 // np.dtype(kind).itemsize, kind)
+    v6.cudnnReduceTensor(handle, desc, indices, 32, None, 0, 1.0, tensor(x.shape), x, 0.0, tensor(c.shape), c)
+    np.testing.assert_array_equal(indices.view(np.int32), x.transpose(0, 2, 1, 3).reshape(8, 15).argmax(1))
+
+
+def test_unsigned_memory_of_integers(handle: Any) -> None:
+    """Also where it is described by strides; floats of the same width are something else."""
+    x = np.arange(24, dtype=np.uint32).reshape(1, 2, 4, 3).transpose(0, 3, 1, 2)
+    desc, y = strided(x.view(np.int32), v6.CUDNN_DATA_INT32), np.zeros((1, 3, 2, 4), np.int32)
+    v6.cudnnTransformTensor(handle, 1.0, desc, x, 0.0, tensor(y.shape, kind=v6.CUDNN_DATA_INT32), y)
+    np.testing.assert_array_equal(y, x)
+    with pytest.raises(v6.CudnnError) as error:
+        v6.cudnnTransformTensor(
+            handle, 1.0, desc, x.view(np.float32), 0.0, tensor(y.shape, kind=v6.CUDNN_DATA_INT32), y
+        )
+    assert error.value.rejections[0].rule == "v6.memory.data_type"

@@ -237,8 +237,68 @@ def spelled(h: Any, form: Form) -> list[Any]:
     return found
 
 
+def learned(h: Any, form: Form) -> list[Any]:
+    """Two training steps of a recurrent network, each from the last states of the one before; dropout draws anew."""
+    batches, values, hidden, layers = (3, 2, 2), 4, 5, 2
+    rows, s, length = sum(batches), states(layers, 3, hidden), len(batches)
+    drops, desc = v6.cudnnCreateDropoutDescriptor(), v6.cudnnCreateRNNDescriptor()
+    memory = form(np.zeros(16, np.uint8))
+    v6.cudnnSetDropoutDescriptor(drops, h, 0.3, memory, 16, 5)
+    v6.cudnnSetRNNDescriptor_v6(h, desc, hidden, layers, drops, 0, 0, v6.CUDNN_LSTM, 0, v6.CUDNN_DATA_FLOAT)
+    xd, yd = steps(batches, values), steps(batches, hidden)
+    count = v6.cudnnGetRNNParamsSize(h, desc, xd[0], v6.CUDNN_DATA_FLOAT) // 4
+    state = (layers, 3, hidden)
+    x, dx, y, dy, wanted, w, dw, hx, cx, hy, cy, dhx, dcx = map(
+        form, _numbers(*((rows, values),) * 2, *((rows, hidden),) * 3, *((count,),) * 2, *(state,) * 6)
+    )
+    room = form(np.zeros(v6.cudnnGetRNNWorkspaceSize(h, desc, length, xd), np.uint8))
+    reserve = form(np.zeros(v6.cudnnGetRNNTrainingReserveSize(h, desc, length, xd), np.uint8))
+    wd, used, kept = weights(count), (room, room.nbytes), (reserve, reserve.nbytes)
+    results, flat, last = tensor((1, 1, rows, hidden)), tensor((1, 1, 1, count)), tensor((1, *state))
+    for _ in range(2):
+        v6.cudnnSetTensor(h, flat, dw, 0.0)
+        v6.cudnnRNNForwardTraining(h, desc, length, xd, x, s, hx, s, cx, wd, w, yd, y, s, hy, s, cy, *used, *kept)
+        v6.cudnnTransformTensor(h, 0.1, results, y, 0.0, results, dy)
+        v6.cudnnAddTensor(h, -0.1, results, wanted, 1.0, results, dy)
+        v6.cudnnRNNBackwardData(h, desc, length, yd, y, yd, dy, s, None, s, None, wd, w, s, hx, s, cx, xd, dx, s, dhx, s,
+                                dcx, *used, *kept)  # fmt: skip
+        v6.cudnnRNNBackwardWeights(h, desc, length, xd, x, s, hx, yd, y, *used, wd, dw, *kept)
+        v6.cudnnAddTensor(h, -0.1, flat, dw, 1.0, flat, w)
+        v6.cudnnTransformTensor(h, 1.0, last, hy, 0.0, last, hx)
+        v6.cudnnTransformTensor(h, 1.0, last, cy, 0.0, last, cx)
+    return [w, dw, hx, cx, hy, cy, y, dx, dhx, dcx, memory]
+
+
+def residual(h: Any, form: Form) -> list[Any]:
+    """Two training steps of a residual block: x + the layers' result, batch normalisation with averages from the first on."""
+    dims, parameters, filters = (2, 6, 5, 5), (1, 6, 1, 1), (6, 6, 3, 3)
+    t, p, f, d = tensor(dims), tensor(parameters), tensor(filters), filter_of(filters)
+    conv, relu = convolution((1, 1)), activation(v6.CUDNN_ACTIVATION_RELU)
+    x, wanted, c, y, dy, dc, dx = map(form, _numbers(*(dims,) * 7))
+    w, dw, scale, bias, dscale, dbias, mean, inverse, average, variance = map(
+        form, _numbers(*(filters,) * 2, *(parameters,) * 8)
+    )
+    for step in range(2):
+        v6.cudnnConvolutionForward(h, 1.0, t, x, d, w, conv, 1, None, 0, 0.0, t, c)
+        v6.cudnnBatchNormalizationForwardTraining(h, v6.CUDNN_BATCHNORM_SPATIAL, 1.0, 0.0, t, c, t, y, p, scale, bias,
+                                                  1.0 / (1 + step), average, variance, 1e-3, mean, inverse)  # fmt: skip
+        v6.cudnnAddTensor(h, 1.0, t, x, 1.0, t, y)
+        v6.cudnnActivationForward(h, relu, 1.0, t, y, 0.0, t, y)
+        v6.cudnnTransformTensor(h, 0.1, t, y, 0.0, t, dy)
+        v6.cudnnAddTensor(h, -0.1, t, wanted, 1.0, t, dy)
+        v6.cudnnActivationBackward(h, relu, 1.0, t, y, t, dy, t, y, 0.0, t, dy)
+        v6.cudnnTransformTensor(h, 1.0, t, dy, 0.0, t, dx)
+        v6.cudnnBatchNormalizationBackward(h, v6.CUDNN_BATCHNORM_SPATIAL, 1.0, 0.0, 1.0, 0.0, t, c, t, dy, t, dc, p, scale,
+                                           dscale, dbias, 1e-3, mean, inverse)  # fmt: skip
+        v6.cudnnConvolutionBackwardData(h, 1.0, d, w, t, dc, conv, 1, None, 0, 1.0, t, dx)
+        v6.cudnnConvolutionBackwardFilter(h, 1.0, t, x, t, dc, conv, 1, None, 0, 0.0, d, dw)
+        for desc, values, gradients in ((f, w, dw), (p, scale, dscale), (p, bias, dbias)):
+            v6.cudnnAddTensor(h, -0.1, desc, gradients, 1.0, desc, values)
+    return [w, scale, bias, average, variance, y, dx]
+
+
 PROGRAMS = {
     p.__name__: p
     for p in (layer, fused_layer, gradients, integers, windows, normalised, normalised_gradients, pointwise, divided,
-              utilities, transformed, dropped, recurrent, spelled)
+              utilities, transformed, dropped, recurrent, spelled, learned, residual)
 }  # fmt: skip

@@ -20,8 +20,6 @@ from graphdnn.operations import (
     RnnSpec,
 )
 
-_LAST_STATES = ("hy", "cy", "dhx", "dcx")
-
 
 class Extensions(Normalizations):
     """Recurrent networks are described once, by a ``graphdnn.RnnSpec``; the arithmetic is the network's."""
@@ -129,8 +127,7 @@ class Extensions(Normalizations):
         self, cls: type[Operation], rnn: RnnSpec, fields: dict[str, Any], outputs: list[str], name: str
     ) -> dict[str, Tensor]:
         given = {port: tensor for port, tensor in fields.items() if tensor is not None}
-        optional = tuple(port for port in outputs if port in _LAST_STATES)
-        made = self._add(cls, {"rnn": rnn, **given}, tuple(outputs), name, rnn.arithmetic, optional)
+        made = self._add(cls, {"rnn": rnn, **given}, tuple(outputs), name, rnn.arithmetic)
         return dict(zip(outputs, made, strict=True))
 
     def ctc_loss(

@@ -75,14 +75,6 @@ class Node:
     name: str
     origin: str
     settings: dict[str, Any] = field(default_factory=dict)
-    optional: tuple[str, ...] = ()  # results that are left out where nothing reads them
-
-    def used(self) -> dict[str, Any]:
-        """The fields of the operation."""
-        return {port: value for port, value in self.fields.items() if not self._is_left_out(port)}
-
-    def _is_left_out(self, port: str) -> bool:
-        return port in self.optional and self.outputs[port].is_virtual and not self.outputs[port].readers
 
     def inputs(self) -> list[Tensor]:
         found: list[Tensor] = []

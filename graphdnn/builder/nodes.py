@@ -35,6 +35,7 @@ from graphdnn.operations import (
     Slice,
     Transpose,
     ports,
+    without_unread,
 )
 from graphdnn.rules import Rule
 from graphdnn.spec import Spec
@@ -211,17 +212,14 @@ class Nodes:
         outputs: tuple[str, ...],
         name: str,
         compute: DataType | None = None,
-        optional: tuple[str, ...] = (),
     ) -> list[Tensor]:
-        """The results of an operation; ``optional``: those that it does not have where nothing reads them."""
         self._freeze.check(f"Graph '{self.name}'", cls.tag)
         operands = _operands(cls, fields)
         for operand in operands:
             self._own(operand)
         with self._whole(operands):
             made = {port: self._new(f"{name}::{port}" if name else "").set_is_virtual(True) for port in outputs}
-            settings = {"compute_type": compute or DataType.FLOAT}
-            node = Node(cls, {**fields, **made}, made, name, _origin(), settings, optional)
+            node = Node(cls, {**fields, **made}, made, name, _origin(), {"compute_type": compute or DataType.FLOAT})
             for operand in operands:
                 operand.readers += 1
             infer_extents(node)
@@ -286,7 +284,7 @@ class Nodes:
             operations = [
                 node.cls(**with_specs(node, in_use), name=node.name, origin=node.origin) for node in self._nodes
             ]
-            self._graph = OperationGraph.of(operations, name=self.name)
+            self._graph = OperationGraph.of(without_unread(operations), name=self.name)
             self._freeze.frozen = True
             named = Counter(t.name for t in self._tensors)
             for tensor in self._tensors:
@@ -334,7 +332,7 @@ def with_specs(node: Node, specs: Mapping[int, Any]) -> dict[str, Any]:
             return tuple(spec(item) for item in value)
         return specs[id(value)] if isinstance(value, Tensor) else value
 
-    return {field: spec(value) for field, value in node.used().items()}
+    return {field: spec(value) for field, value in node.fields.items()}
 
 
 def _origin() -> str:

@@ -45,9 +45,7 @@ class Normalizations(Operations):
         if in_running_mean is not None:
             outputs += ["output_running_mean", "output_running_var"]
         fields = {"scale": scale, "bias": bias, "epsilon": epsilon, **running}
-        found = self._norm(
-            NormMode.BATCH_NORM, NormPhase.TRAINING, input, fields, outputs, compute_data_type, name, outputs[1:3]
-        )
+        found = self._norm(NormMode.BATCH_NORM, NormPhase.TRAINING, input, fields, outputs, compute_data_type, name)
         return [*found, *(None,) * (5 - len(found))]
 
     def batchnorm_inference(
@@ -116,12 +114,11 @@ class Normalizations(Operations):
         outputs: list[str],
         kind: Any,
         name: str,
-        optional: Sequence[str] = (),
     ) -> list[Tensor]:
         compute = self._compute_type((x,), kind, exact=False)
         given = {port: tensor for port, tensor in fields.items() if tensor is not None}
         node = {"x": x, "mode": mode, "phase": phase, "math_type": compute, **given}
-        return self._add(NormForward, node, tuple(outputs), name, compute, tuple(optional))
+        return self._add(NormForward, node, tuple(outputs), name, compute)
 
     def batchnorm_backward(
         self, grad: Tensor, input: Tensor, scale: Tensor, mean: Tensor | None = None,

@@ -141,7 +141,7 @@ class FusedGraph:
 
     @property
     def materialized(self) -> tuple[TensorSpec, ...]:
-        """Virtual tensors that have to pass through memory because two fused operations share them."""
+        """Virtual tensors in memory: two fused operations share them, or a kernel writes what nothing reads."""
         written = {t.uid: t for op in self.operations for t in op.outputs if t.is_virtual}
         return tuple(written[uid] for uid in sorted(written))
 

@@ -23,6 +23,7 @@ from graphdnn.operations import (
     ConvBackwardData,
     ConvBackwardFilter,
     ConvForward,
+    Extension,
     GenStats,
     Matmul,
     NormBackward,
@@ -357,12 +358,16 @@ PROLOGUE_GUARDS: tuple[Constraint, ...] = (
 
 
 def group_outputs(graph: OperationGraph, members: list[int]) -> list[int]:
-    """Uids that leave the group: bound, or read by an operation outside."""
+    """Uids that leave the group: bound, or read by an operation outside; of extension operations, whose kernels write
+    every result, also what nothing reads.
+    """
     inside = set(members)
     leaving = []
     for i in members:
-        for tensor in graph.operations[i].outputs().values():
+        operation = graph.operations[i]
+        for tensor in operation.outputs().values():
             readers = graph.consumers.get(tensor.uid, ())
-            if not tensor.is_virtual or any(r not in inside for r in readers):
+            is_lost = not readers and isinstance(operation, Extension)
+            if not tensor.is_virtual or is_lost or any(r not in inside for r in readers):
                 leaving.append(tensor.uid)
     return leaving

@@ -11,7 +11,7 @@ WORKSPACE_ALIGNMENT = 256
 
 
 def materialized_slots(fused: FusedGraph, device: DeviceSpec) -> list[tuple[TensorSpec, int]]:
-    """(tensor, workspace offset) of every virtual tensor that two kernels share."""
+    """(tensor, workspace offset) of every virtual tensor that kernels write."""
     slots, offset = [], 0
     for tensor in _materialized(fused, device):
         slots.append((tensor, offset))
@@ -25,8 +25,6 @@ def materialized_bytes(fused: FusedGraph, device: DeviceSpec) -> int:
 
 def _materialized(fused: FusedGraph, device: DeviceSpec) -> tuple[TensorSpec, ...]:
     """Kernels of a device read views where they lie; the host's take whole arrays."""
-    if len(fused.operations) == 1:
-        return ()
     tensors = fused.materialized
     views = views_of(fused) if tensors and device.kind == "cuda" else {}
     return tuple(t for t in tensors if t.uid not in views)

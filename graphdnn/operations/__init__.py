@@ -1,6 +1,6 @@
 """The operations: one frozen spec per node type, and the table of all of them."""
 
-from graphdnn.operations.base import Operation, ports
+from graphdnn.operations.base import Operation, ports, without_unread
 from graphdnn.operations.convolution import (
     ConvBackwardData,
     ConvBackwardFilter,
@@ -83,4 +83,5 @@ __all__ = [
     "Slice",
     "Transpose",
     "ports",
+    "without_unread",
 ]

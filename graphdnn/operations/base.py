@@ -6,7 +6,7 @@ operation: the graph builder calls it to make output tensors, the constraint
 ``<operation>.<port>.extents`` calls it to check the ones it was given.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property
 from typing import Any, ClassVar
 
@@ -42,6 +42,11 @@ class Operation(Spec):
     def reads_output(self) -> bool:
         """True when the old contents of the output are blended in (beta)."""
         return False
+
+    @property
+    def spare(self) -> tuple[str, ...]:
+        """Results that the operation may be without, each for itself: what nothing reads need not be written."""
+        return ()
 
     def inputs(self) -> dict[str, TensorSpec]:
         """Port -> tensor, for the ports that are set; a tuple of tensors gives ``inputs[0]``, ``inputs[1]`` ..."""
@@ -80,6 +85,17 @@ class Operation(Spec):
         ports = (self.inputs().values(), self.outputs().values())
         reads, writes = (", ".join(f"{t.label()} {t.data_type.name}" for t in tensors) for tensors in ports)
         return f"{self.label()}: {reads} -> {writes}"
+
+
+def without_unread(operations: Iterable[Operation]) -> list[Operation]:
+    """The operations without virtual results that none of them reads, as far as they may be without these."""
+    operations = list(operations)
+    read = {t.uid for op in operations for t in op.inputs().values()}
+    found = []
+    for op in operations:
+        unread = [p for p, t in op.outputs().items() if p in op.spare and t.is_virtual and t.uid not in read]
+        found.append(op.model_copy(update=dict.fromkeys(unread)) if unread else op)
+    return found
 
 
 @cache

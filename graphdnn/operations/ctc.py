@@ -103,6 +103,10 @@ class CtcLoss(Extension):
         return self.arithmetic
 
     @property
+    def spare(self) -> tuple[str, ...]:
+        return ("gradients",)
+
+    @property
     def scratch_bytes(self) -> int:
         steps, batch, _ = self.probs.extents
         return scratch_bytes(steps, batch, self.labels.extents[1], self.arithmetic)

@@ -279,6 +279,11 @@ class NormForward(Operation):
         return outputs
 
     @property
+    def spare(self) -> tuple[str, ...]:
+        """The statistics, where they do not say what is averaged over."""
+        return ("mean", "inv_variance") if _has_channels(self) else ()
+
+    @property
     def axes(self) -> tuple[int, ...]:
         """The normalized axes."""
         known = self.inv_variance or self.mean

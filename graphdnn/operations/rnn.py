@@ -174,6 +174,10 @@ class RnnForward(RecurrentOperation):
     masks: Annotated[TensorSpec | None, _OUTPUT] = None
 
     @property
+    def spare(self) -> tuple[str, ...]:
+        return "hy", "cy", "kept"  # masks go with their seed
+
+    @property
     def scratch_bytes(self) -> int:
         return self.rnn.scratch_bytes
 
@@ -200,6 +204,10 @@ class RnnBackwardData(RecurrentOperation):
     dhx: Annotated[TensorSpec | None, _OUTPUT] = None
     dcx: Annotated[TensorSpec | None, _OUTPUT] = None
     kept_gradients: Annotated[TensorSpec, _OUTPUT]
+
+    @property
+    def spare(self) -> tuple[str, ...]:
+        return "dhx", "dcx"
 
 
 class RnnBackwardWeights(RecurrentOperation):

@@ -105,7 +105,7 @@ def _reinterpreted(call: str, place: Place, given: Any) -> Array:
         return np.ndarray(place.shape, place.dtype, buffer=memoryview(memory), strides=place.strides)
     if not isinstance(given, np.ndarray):
         raise CudnnError(MEMORY_KIND.reject(call, place.label, type(given).__name__))
-    if given.dtype not in (place.dtype, np.uint8):
+    if given.dtype not in place.dtypes:
         raise CudnnError(MEMORY_TYPE.reject(call, place.label, str(given.dtype), expected=str(place.dtype)))
     if given.flags.c_contiguous or given.flags.f_contiguous:
         if given.nbytes < place.size:
@@ -118,9 +118,10 @@ def _reinterpreted(call: str, place: Place, given: Any) -> Array:
     shape, strides = place.shape, place.strides
     if place.described is not None:
         shape, strides = place.described.dims, tuple(s * given.itemsize for s in place.described.strides)
-    if given.shape == shape and all(
+    if (given.shape, given.itemsize) == (shape, place.dtype.itemsize) and all(
         have == want or extent == 1 for have, want, extent in zip(given.strides, strides, shape, strict=True)
     ):
+        given = given.view(place.dtype)
         if place.described is None:
             return np.asarray(given)
         return as_strided(given, place.shape, place.strides, writeable=given.flags.writeable)

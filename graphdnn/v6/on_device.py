@@ -141,7 +141,7 @@ def _check_layout(
     call: str, place: Place, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]
 ) -> None:
     """An array that is not what the plan binds has the descriptor's extents and strides, or is contiguous."""
-    if dtype not in (place.dtype, np.uint8):
+    if dtype not in place.dtypes:
         raise CudnnError(MEMORY_TYPE.reject(call, place.label, str(dtype), expected=str(place.dtype)))
     wanted, steps = place.shape, place.strides
     if place.described is not None:

@@ -27,7 +27,7 @@ from graphdnn.dtypes import Array
 from graphdnn.enums import DataType, PointwiseMode, ReshapeMode, Status
 from graphdnn.fusion.fused import FusedGraph
 from graphdnn.graph import OperationGraph
-from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec, Reshape
+from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec, Reshape, without_unread
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
 from graphdnn.tensors import TensorSpec, packed_strides
@@ -277,7 +277,7 @@ def _lasting(operations: Sequence[Operation], overwritten: set[int]) -> list[Ope
             continue
         read |= {t.uid for t in operation.inputs().values()}
         needed.append(operation)
-    return [_with_virtual(op, overwritten) for op in reversed(needed)]
+    return without_unread(_with_virtual(op, overwritten) for op in reversed(needed))
 
 
 def _with_virtual(operation: Operation, uids: set[int]) -> Operation:
