@@ -220,7 +220,7 @@ PLANES: dict[str, tuple[Extents, str, dict[str, Any]]] = {
     "7x7, channels left": ((23, 36, 7, 7), "f16", {"running": True}),
     "14x14": ((40, 8, 14, 14), "bf16", {}),
     "odd volumes": ((17, 12, 3, 5, 9), "f32", {"running": True}),
-    "28x28": ((12, 4, 28, 28), "f16", {}),
+    "20x20": ((12, 4, 20, 20), "f16", {}),
     "double": ((40, 12, 5, 7), "f64", {"math_type": "f64", "parameter": "f64"}),
     "one plane after the other": ((300, 24, 2, 1), "f32", {}),
 }

@@ -105,7 +105,7 @@ def planes_of(
     space = Space(extents, (line[0], Axis(images, 0)))
     main_bytes = ELEMENTS[x.data_type].bytes
     width = min(width_for(space, stored, 0), _MOST_WIDTH)
-    while width * main_bytes >= _LEAST_PACK:
+    while width > 1 and width * main_bytes >= _LEAST_PACK:
         found = _planes(Rows(space, 1, False, width, main_bytes), planes, plane, images, operands, kept, device)
         if found is not None:
             return found
@@ -124,9 +124,7 @@ def _planes(
     """As few turns of the device as can be, each block with as few channels as that takes."""
     width = rows.width
     channels = width // gcd(width, plane)
-    while channels * plane * rows.main_bytes < _LEAST_LINE and planes // (2 * channels) >= device.sm_count:
-        channels *= 2
-    best: tuple[int, Planes] | None = None
+    best: tuple[tuple[bool, int], Planes] | None = None
     while planes // channels >= device.sm_count // 2:
         packs = channels * plane // width
         sums = len(kept) * channels * plane
@@ -137,7 +135,8 @@ def _planes(
         if packs > threads or not blocks:
             break
         turns = -(-planes // (channels * blocks * device.sm_count))
-        if images * packs >= threads and (best is None or turns < best[0]):
-            best = turns, Planes(rows, channels, planes, plane, packs, shared, threads, blocks)
+        loss = channels * plane * rows.main_bytes < _LEAST_LINE, turns
+        if images * packs >= threads and (best is None or loss < best[0]):
+            best = loss, Planes(rows, channels, planes, plane, packs, shared, threads, blocks)
         channels *= 2
     return None if best is None else best[1]
