@@ -48,6 +48,34 @@ def stubbed(stub: Path, code: str, **settings: object) -> Any:
 
 
 @on_the_stub
+@pytest.mark.parametrize("settings", [{}, {"DEVICES": 2}, {"INIT": 999}, {"DEVICES": 0}])
+def test_a_glance_says_what_the_bindings_say(stub: Path, settings: dict[str, int]) -> None:
+    """Or nothing, where they would refuse."""
+    code = """
+        import sys
+        from graphdnn.cuda.glance import NUMBERS, glance
+        seen = [glance(), glance(1)]
+        loaded = "cuda.bindings.driver" in sys.modules
+        def asked(ordinal):
+            try:
+                return present.present_device(ordinal)
+            except Exception:
+                return None
+        same = [one == other for one, other in zip(seen, (asked(None), asked(1)))]
+        import cuda.bindings.driver as bindings
+        kinds = bindings.CUdevice_attribute
+        numbers = {n: int(getattr(kinds, f"CU_DEVICE_ATTRIBUTE_{n}")) for n in NUMBERS}
+        print(json.dumps([[s is not None for s in seen], same, loaded, numbers == NUMBERS]))
+    """
+    found, same, loaded, numbers = stubbed(stub, code, **settings)
+    works = not settings.get("INIT") and settings.get("DEVICES", 1) > 0
+    assert found == [works, works and settings.get("DEVICES", 1) > 1]
+    assert same == [True, True]
+    assert not loaded
+    assert numbers
+
+
+@on_the_stub
 def test_stub_devices(stub: Path) -> None:
     code = """
         driver.make_current(1)

@@ -15,7 +15,7 @@ from graphdnn.errors import NotSupported, Rejection
 from graphdnn.rules import Rule
 
 _NO_DEVICE_CODE = 100
-_LIBRARIES = ("nvcuda.dll",) if sys.platform == "win32" else ("libcuda.so.1", "libcuda.so")
+LIBRARIES = ("nvcuda.dll",) if sys.platform == "win32" else ("libcuda.so.1", "libcuda.so")
 
 NO_DRIVER = Rule(
     id="cuda.driver.library",
@@ -84,7 +84,7 @@ def driver_functions(*names: str, since: str) -> list[Any]:
     ``since``: the CUDA version that they came with, for the refusal of an older driver.
     """
     bindings()
-    for name in _LIBRARIES:
+    for name in LIBRARIES:
         try:
             library = ctypes.CDLL(name)  # the bindings have loaded it; this finds the same one
         except OSError:
@@ -96,7 +96,7 @@ def driver_functions(*names: str, since: str) -> list[Any]:
                 raise NotSupported(OLD_DRIVER.reject("CUDA driver", function, "missing", wanted=since, why=why))
             known.restype = ctypes.c_int
         return found
-    raise NotSupported(NO_DRIVER.reject("CUDA driver", "library", "not loaded", detail=" ".join(_LIBRARIES)))
+    raise NotSupported(NO_DRIVER.reject("CUDA driver", "library", "not loaded", detail=" ".join(LIBRARIES)))
 
 
 @cache

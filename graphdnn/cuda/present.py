@@ -7,9 +7,9 @@ profile's rates by its share of multiprocessors, and the bandwidth of its own me
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from types import MappingProxyType
 
@@ -73,22 +73,31 @@ def _spec(ordinal: int) -> DeviceSpec:
         raise BadParam(ORDINAL.reject("DEVICEPROP", "ordinal", ordinal, last=count - 1))
     check_versions()
     device = called("cuDeviceGet", ordinal)
-    name = called("cuDeviceGetName", 128, device).split(b"\0")[0].decode(errors="replace").strip()
-    capability = _attribute(device, "COMPUTE_CAPABILITY_MAJOR"), _attribute(device, "COMPUTE_CAPABILITY_MINOR")
+    name, memory = called("cuDeviceGetName", 128, device).split(b"\0")[0], int(called("cuDeviceTotalMem", device))
+    return spec_of(partial(_attribute, device), name, memory, ordinal)
+
+
+def spec_of(attribute: Callable[[str], int], driver_name: bytes, memory: int, ordinal: int) -> DeviceSpec:
+    """By what the driver says: numbers by name, the device's name, its memory in bytes.
+
+    Raises ``NotSupported`` below compute capability 8.0.
+    """
+    name = driver_name.decode(errors="replace").strip()
+    capability = attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR")
     nvrtc.arch_of(capability, name)  # refuses what is too old, by name
-    sm_count = _attribute(device, "MULTIPROCESSOR_COUNT")
+    sm_count = attribute("MULTIPROCESSOR_COUNT")
     # Two transfers in a clock, of the bus's width in bits; 0 where the driver does not say.
-    bandwidth = 2e3 * _attribute(device, "MEMORY_CLOCK_RATE") * _attribute(device, "GLOBAL_MEMORY_BUS_WIDTH") / 8
+    bandwidth = 2e3 * attribute("MEMORY_CLOCK_RATE") * attribute("GLOBAL_MEMORY_BUS_WIDTH") / 8
     measured = DeviceSpec(
         name=re.sub(r"\W+", "_", name.lower()).strip("_") or "cuda",
         kind="cuda",
         sm_count=sm_count,
-        rates=rates_of(capability, sm_count, 1e3 * _attribute(device, "CLOCK_RATE")),
+        rates=rates_of(capability, sm_count, 1e3 * attribute("CLOCK_RATE")),
         bandwidth=bandwidth or 1e12,
         launch=_LAUNCH,
-        cache_bytes=_attribute(device, "L2_CACHE_SIZE"),
-        shared_memory=_attribute(device, "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
-        memory=int(called("cuDeviceTotalMem", device)),
+        cache_bytes=attribute("L2_CACHE_SIZE"),
+        shared_memory=attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
+        memory=memory,
         compute_capability=capability,
         ordinal=ordinal,
     )

@@ -59,11 +59,12 @@ class Ahead:
         texts, span = _made(config) if made is None else made
         process, arch = self._process, _arch(config.device)
         if process is not None and texts:
-            process.say({"do": "compile", "key": key, "arch": arch, "texts": texts})
+            process.say({"do": "compile", "key": key, "arch": arch, "texts": texts, "is_first": is_first})
         else:
             self._compiled[key] = []
         if process is not None and is_first:
-            process.say({"do": "compile", "key": next(_KEYS), "arch": arch, "texts": _own(config.device)})
+            own = {"key": next(_KEYS), "arch": arch, "texts": _own(config.device)}
+            process.say({"do": "compile", **own, "is_first": True})
         return [span]
 
     def wait(self, config: EngineConfig, limit: float) -> list[Span]:

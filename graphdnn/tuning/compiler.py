@@ -28,6 +28,8 @@ class Compiling:
         self._sink, self._sending = sink, threading.Lock()
         self._spans: dict[tuple[KernelText, str], Future[Span]] = {}
         self._threads = ThreadPoolExecutor(max(1, min(8, (os.cpu_count() or 1) - 2)))
+        # What everything waits for does not wait itself: for kernels of the tuning before, which cannot be stopped.
+        self._first = ThreadPoolExecutor(2)
 
     def take(self, message: Message) -> None:
         do, key = message["do"], message.get("key")
@@ -35,7 +37,8 @@ class Compiling:
             self._threads.submit(loaded_version)  # opens a large library
         elif do == "compile":
             texts = [KernelText(name, text, tuple(options)) for name, text, options in message["texts"]]
-            spans = [self._span(text, message["arch"]) for text in dict.fromkeys(texts)]
+            threads = self._first if message["is_first"] else self._threads
+            spans = [self._span(text, message["arch"], threads) for text in dict.fromkeys(texts)]
             for span in spans:
                 span.add_done_callback(lambda _: self._answer(key, spans))
         else:
@@ -45,9 +48,9 @@ class Compiling:
             self._spans.clear()
             self._send({"closed": key})
 
-    def _span(self, text: KernelText, arch: str) -> Future[Span]:
+    def _span(self, text: KernelText, arch: str, threads: ThreadPoolExecutor) -> Future[Span]:
         if (text, arch) not in self._spans:
-            self._spans[text, arch] = self._threads.submit(_compile, text, arch)
+            self._spans[text, arch] = threads.submit(_compile, text, arch)
         return self._spans[text, arch]
 
     def _answer(self, key: object, spans: list[Future[Span]]) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines import engines_of
-from graphdnn.machine import VARIABLE
+from graphdnn.machine import VARIABLE, device_spec
 
 
 def means_gpu(device: DeviceSpec | str | None) -> bool:
@@ -21,6 +21,19 @@ def means_gpu(device: DeviceSpec | str | None) -> bool:
     return (device or os.environ.get(VARIABLE) or "cpu").lower() != "cpu"
 
 
+def device_meant(device: DeviceSpec | str | None) -> DeviceSpec:
+    """By a glance where that is enough; what is wrong with a device or its driver is said as everywhere."""
+    name = (device or os.environ.get(VARIABLE) or "") if not isinstance(device, DeviceSpec) else ""
+    kind, _, ordinal = name.lower().partition(":")
+    if kind == "cuda" and (not ordinal or ordinal.isdecimal()):
+        from graphdnn.cuda.glance import glance
+
+        seen = glance(int(ordinal) if ordinal else None)
+        if seen is not None:
+            return seen
+    return device_spec(device)
+
+
 def begin() -> None:
     """Start the driver and load a GPU's engines, beside what follows."""
     for work in (_start_driver, _load_engines):
@@ -28,7 +41,7 @@ def begin() -> None:
 
 
 def _start_driver() -> None:
-    """While its bindings are loaded, which takes as long. What is wrong with it is said where it is asked."""
+    """What is wrong with it is said where it is asked."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL("libcuda.so.1").cuInit(0)
 

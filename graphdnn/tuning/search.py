@@ -27,7 +27,7 @@ from graphdnn.files import graph_to_dict
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import EngineConfig
 from graphdnn.rules import Rule
-from graphdnn.tuning.ahead import COUNT, FIRST, Ahead
+from graphdnn.tuning.ahead import COUNT, Ahead
 from graphdnn.tuning.candidates import Candidates
 from graphdnn.tuning.entries import entries_of_config
 from graphdnn.tuning.intervals import FEWEST, median_interval
@@ -61,7 +61,7 @@ _SHORT = 0.1  # share of the budget that the fewest rounds may take when it is s
 _LONG = 0.02  # seconds from which on one sample is as good as several
 _PENDING = 8  # results that wait to be judged, at most: each may be large
 _PARTS = 0.01  # share of the time so far that more of the oracle's values are waited for in the end
-_LOOKING = 0.01  # share of the time so far that the rest of a result is looked at in the end
+_LOOKING = 0.005  # share of the time so far that the rest of a result is looked at in the end
 _PATIENT = 5.0  # seconds that every answer may take, if the limit for a candidate lets it
 _START = 60.0  # seconds that a worker may take to start and to make its operands
 _VERDICTS = {"memory": Verdict.MEMORY, "refused": Verdict.REFUSED, "raised": Verdict.RAISED}
@@ -93,7 +93,7 @@ class Search:
     trials: list[Trial] = field(default_factory=list)
     stopped: str = "every candidate was tried"
     _is_open: bool = False
-    _is_opening: bool = False
+    _is_opening: bool = True
     _loaded: set[int] = field(default_factory=set)  # places of the trials whose plans the worker has
     _marks: dict[str, Trial] = field(default_factory=dict)
     _awaited: list[tuple[Trial, Future[str]]] = field(default_factory=list)  # results that are being judged
@@ -107,15 +107,11 @@ class Search:
 
     # The worker.
 
-    def open(self) -> None:
-        """Compile more than the first candidate, whose kernels are begun. The worker was told its graph (``opening``),
-        and makes operands meanwhile.
-        """
-        self.ahead.offer(self.candidates.upcoming([self.candidates.first], FIRST))
-        self._is_opening = True
-
     def _opened(self) -> None:
-        """Wait for what ``open`` began. Raises ``ExecutionFailed`` where it failed: it is no candidate's fault."""
+        """Wait for the worker, which was told its graph (``opening``) and makes operands.
+
+        Raises ``ExecutionFailed`` where it failed: it is no candidate's fault.
+        """
         if self._is_opening:
             self._is_opening = False
             try:

@@ -13,12 +13,11 @@ from graphdnn.errors import NotSupported
 from graphdnn.fusion import FusedGraph, fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters, mode_of
-from graphdnn.machine import device_spec
-from graphdnn.tuning.ahead import Ahead
+from graphdnn.tuning.ahead import FIRST, Ahead
 from graphdnn.tuning.candidates import candidates_of
 from graphdnn.tuning.database import Database
 from graphdnn.tuning.isolation import LostError, program_for, worker
-from graphdnn.tuning.loading import begin, means_gpu, uncollected
+from graphdnn.tuning.loading import begin, device_meant, means_gpu, uncollected
 from graphdnn.tuning.options import check
 from graphdnn.tuning.reference import Reference
 from graphdnn.tuning.search import TIE, Limits, Search, not_begun, opening
@@ -74,12 +73,14 @@ def autotune(
         if is_gpu:
             begin()
         try:
-            spec = device_spec(device)
+            spec = device_meant(device)
             fused = graph if isinstance(graph, FusedGraph) else fuse(graph)
             candidates = candidates_of(
                 fused, spec, mode, filters or Filters(), engines, any_class=any_class, without=without
             )
-            ahead.offer([candidates.first], is_urgent=True)  # all that follows is beside its compilation
+            first = candidates.first
+            ahead.offer([first], is_urgent=True)  # all that follows is beside its compilation
+            ahead.offer(candidates.upcoming([first], FIRST))
             ordinal, is_beside = _ordinal(spec), spec.kind != "cpu"
             process.warm({"do": "warm", "device": spec.to_json(), "ordinal": ordinal})
             process.tell(opening(fused.graph, spec, ordinal, seed, memory))
@@ -87,7 +88,6 @@ def autotune(
             try:
                 limits = Limits(budget, candidate_seconds, most, memory, tie)
                 search = Search(candidates, limits, reference, initializer, spending, process, ahead, ordinal)
-                search.open()
                 reference.start()  # which works beside this thread, and would slow down what comes before
             except BaseException:
                 reference.close()
