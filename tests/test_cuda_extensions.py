@@ -51,7 +51,8 @@ def gradients(kind: str, compute: str, layout: str, x: Any, grid: Any) -> tuple[
     return op, {1: numbers(x), 2: positions(grid), 3: numbers(y)}
 
 
-SHAPES = [((2, 3, 4, 5), (2, 3, 6, 2)), ((1, 6, 11, 37), (1, 17, 19, 2)), ((2, 1, 1, 4), (2, 1, 3, 2))]
+SHAPES = [((2, 3, 4, 5), (2, 3, 6, 2)), ((1, 6, 11, 37), (1, 17, 19, 2)), ((2, 1, 1, 4), (2, 1, 3, 2)),
+          ((2, 24, 9, 40), (2, 7, 13, 2))]  # fmt: skip
 
 
 @emulated

@@ -7,9 +7,10 @@ elsewhere; where a grid jumps about, every tile meets every piece, and the time 
 
 from __future__ import annotations
 
-from math import prod
+from math import gcd, prod
 
 from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.extensions.needs import extension_needs
 from graphdnn.engines.cuda.generator.cost import device_cost, memory_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
@@ -27,6 +28,7 @@ _THREADS = 256
 _BLOCKS_PER_SM = 16
 _TILE_ROWS, _TILE_COLUMNS = 8, 32  # pixels of a block
 _CHANNELS = 8  # of a thread
+_PACK_BYTES = 16  # of an access to channels that are next to each other
 _SLICES = 8  # threads that share the channels of a position
 _WARP = 32
 _PIECE_ROWS, _PIECE_COLUMNS = 4, 8  # positions of a warp
@@ -38,12 +40,23 @@ _AXES = ("AT_N", "AT_C", "AT_ROW", "AT_COLUMN")
 
 
 def _store(name: str, spec: TensorSpec) -> str:
-    """The function that rounds a result into the tensor of that name."""
-    value = f"narrow<{STORAGE[spec.data_type]}>(value)"
+    """The function that rounds neighbours into the tensor of that name."""
+    kind = STORAGE[spec.data_type]
     return (
-        "__device__ __forceinline__ void store(const Params& p, long long at, Compute value) {"
-        f" p.{name}[at] = {value}; }}\n"
+        "template <int V> __device__ __forceinline__ void store("
+        "const Params& p, long long at, const Compute (&value)[V]) {\n"
+        f"    {kind} some[V];\n    #pragma unroll\n"
+        f"    for (int e = 0; e < V; ++e) some[e] = narrow<{kind}>(value[e]);\n"
+        f"    store<V>(p.{name} + at, Packed(), some);\n}}\n"
     )
+
+
+def _pack(*images: TensorSpec) -> int:
+    """Channels that one access reads of each image: 1 where they are not next to each other in all of them."""
+    most = min(_PACK_BYTES // ELEMENTS[t.data_type].bytes for t in images)
+    apart = [stride for t in images for axis, stride in enumerate(t.strides) if axis != 1 and t.extents[axis] > 1]
+    is_packed = all(t.strides[1] == 1 and t.byte_alignment >= _PACK_BYTES for t in images)
+    return most if is_packed and gcd(images[0].extents[1], *apart) % most == 0 else 1
 
 
 def _counted(*specs: TensorSpec) -> str:
@@ -74,7 +87,9 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     y = anchor.y
     order = stride_order(y.dims, y.strides)
     parameters = _described(anchor, ("x", "grid"), "y")
-    groups = -(-y.extents[1] // _CHANNELS)
+    pack = _pack(anchor.x, y)
+    channels = pack if pack > 1 else _CHANNELS
+    groups = -(-y.extents[1] // channels)
     sizes = [groups if axis == 1 else y.extents[axis] for axis in order]
     count = prod(sizes)
     parameters.integer("count", count)
@@ -89,7 +104,8 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         functions=[_store("y", y)],
         constants={
             "THREADS": _THREADS,
-            "CHANNELS": _CHANNELS,
+            "CHANNELS": channels,
+            "PACK": pack,
             "Compute": COMPUTE_TYPE[anchor.compute_type],
             "Index": _counted(anchor.x, y),
             "Count": count_type(count),
@@ -166,6 +182,7 @@ def _image(op: GridSampleBackward) -> Launch:
             "TILE_ROWS": _TILE_ROWS,
             "TILE_COLUMNS": _TILE_COLUMNS,
             "CHANNELS": _channels_of_image(op),
+            "PACK": _pack(op.dy, op.dx),
             **_PIECE,
             "Compute": COMPUTE_TYPE[op.compute_type],
             "Index": _counted(op.dy, op.dx),
@@ -187,6 +204,7 @@ def _grid(op: GridSampleBackward) -> Launch:
         constants={
             "THREADS": _THREADS,
             "SLICES": _SLICES,
+            "PACK": _pack(op.x, op.dy),
             "Compute": COMPUTE_TYPE[op.compute_type],
             "Index": _counted(op.x, op.dy),
         },

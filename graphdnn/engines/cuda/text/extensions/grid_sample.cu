@@ -1,5 +1,6 @@
 // y[n, c, row, column] = the image x[n, c] at the grid's position, between its four neighbours. Threads follow y in memory;
-// each has CHANNELS channels of a position, `apart` channels from one to the next, so that neighbours lie side by side.
+// each has CHANNELS channels of a position: PACK neighbours in memory, or `apart` channels from one to the next, so that
+// those of neighbouring threads lie side by side.
 
 extern "C" __global__ void __launch_bounds__(THREADS) grid_sample(const __grid_constant__ Params p) {
     for (Count i = (Count)blockIdx.x * THREADS + threadIdx.x; i < (Count)p.count; i += (Count)gridDim.x * THREADS) {
@@ -27,15 +28,23 @@ extern "C" __global__ void __launch_bounds__(THREADS) grid_sample(const __grid_c
             weight[k] = across * down;
         }
         const Index to = (Index)n * (Index)p.y_stride[0] + row * (Index)p.y_stride[2] + column * (Index)p.y_stride[3];
-        #pragma unroll
-        for (int k = 0; k < CHANNELS; ++k) {
-            const int c = first + k * (int)p.apart;
-            if (c >= (int)p.channels) continue;
-            Compute sum = Compute(0);
+        if constexpr (PACK > 1) {
+            Compute sum[PACK] = {};
             #pragma unroll
             for (int corner = 0; corner < 4; ++corner)
-                if (counts[corner]) sum += widen<Compute>(p.x[from[corner] + c * (Index)p.x_stride[1]]) * weight[corner];
-            store(p, to + c * (Index)p.y_stride[1], sum);
+                if (counts[corner]) add_pack(p.x + from[corner] + first * PACK, weight[corner], sum);
+            store(p, to + first * PACK, sum);
+        } else {
+            #pragma unroll
+            for (int k = 0; k < CHANNELS; ++k) {
+                const int c = first + k * (int)p.apart;
+                if (c >= (int)p.channels) continue;
+                Compute sum[1] = {};
+                #pragma unroll
+                for (int corner = 0; corner < 4; ++corner)
+                    if (counts[corner]) add_pack(p.x + from[corner] + c * (Index)p.x_stride[1], weight[corner], sum);
+                store(p, to + c * (Index)p.y_stride[1], sum);
+            }
         }
     }
 }

@@ -28,3 +28,11 @@ __device__ __forceinline__ Place place_at(long long n, long long row, long long 
 __device__ __forceinline__ bool is_inside(int row, int column, const Params& p) {
     return row >= 0 && row < (int)p.height && column >= 0 && column < (int)p.width;
 }
+
+// Neighbours in memory, with a weight.
+template <int V, class T> __device__ __forceinline__ void add_pack(const T* from, Compute weight, Compute (&sum)[V]) {
+    T some[V];
+    load<V>(from, Packed(), some);
+    #pragma unroll
+    for (int e = 0; e < V; ++e) sum[e] += widen<Compute>(some[e]) * weight;
+}

@@ -1,13 +1,15 @@
 // The gradient of the grid: SLICES threads for each position sum over their share of the channels; then one of them adds
-// the shares, in order. Threads of a warp have neighbouring positions.
+// the shares, in order. Threads of a warp have neighbouring positions or, where channels are neighbours in memory, as many
+// packs of them as there are shares.
 
 extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_grid(const __grid_constant__ Params p) {
     let_next_start();
     wait_for_launch_before();
     constexpr int POSITIONS = THREADS / SLICES;
     __shared__ Compute shares[2][THREADS];
-    const int slice = (int)threadIdx.x / POSITIONS;
-    const long long i = (long long)blockIdx.x * POSITIONS + threadIdx.x % POSITIONS;
+    const int thread = (int)threadIdx.x, slice = PACK > 1 ? thread % SLICES : thread / POSITIONS;
+    const int mine = PACK > 1 ? thread / SLICES : thread % POSITIONS;
+    const long long i = (long long)blockIdx.x * POSITIONS + mine;
     const bool is_position = i < p.count;
     const long long column = i % p.columns, above = i / p.columns;
     const long long row = above % p.rows, n = above / p.rows;
@@ -28,26 +30,30 @@ extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_grid(const __g
                             (Index)column * (Index)p.dy_stride[3];
         const Compute top = Compute(1) - place.bottom_share, left = Compute(1) - place.right_share;
         #pragma unroll 4
-        for (int c = slice; c < (int)p.channels; c += SLICES) {
-            const Compute dy = widen<Compute>(p.dy[of_dy + c * (Index)p.dy_stride[1]]);
-            Compute corner[4];
+        for (int c = slice * PACK; c < (int)p.channels; c += SLICES * PACK) {
+            Compute dy[PACK] = {}, corner[4][PACK] = {};
+            add_pack(p.dy + of_dy + c * (Index)p.dy_stride[1], Compute(1), dy);
             #pragma unroll
             for (int k = 0; k < 4; ++k)
-                corner[k] = counts[k] ? widen<Compute>(p.x[from[k] + c * (Index)p.x_stride[1]]) : Compute(0);
-            by_x += dy * ((corner[1] - corner[0]) * top + (corner[3] - corner[2]) * place.bottom_share);
-            by_y += dy * ((corner[2] - corner[0]) * left + (corner[3] - corner[1]) * place.right_share);
+                if (counts[k]) add_pack(p.x + from[k] + c * (Index)p.x_stride[1], Compute(1), corner[k]);
+            #pragma unroll
+            for (int e = 0; e < PACK; ++e) {
+                by_x += dy[e] * ((corner[1][e] - corner[0][e]) * top + (corner[3][e] - corner[2][e]) * place.bottom_share);
+                by_y += dy[e] * ((corner[2][e] - corner[0][e]) * left + (corner[3][e] - corner[1][e]) * place.right_share);
+            }
         }
     }
-    shares[0][threadIdx.x] = by_x;
-    shares[1][threadIdx.x] = by_y;
+    shares[0][slice * POSITIONS + mine] = by_x;
+    shares[1][slice * POSITIONS + mine] = by_y;
     __syncthreads();
     if (slice > 0 || !is_position) return;
     #pragma unroll
     for (int k = 1; k < SLICES; ++k) {
-        by_x += shares[0][threadIdx.x + k * POSITIONS];
-        by_y += shares[1][threadIdx.x + k * POSITIONS];
+        by_x += shares[0][k * POSITIONS + mine];
+        by_y += shares[1][k * POSITIONS + mine];
     }
     const long long to = n * p.dgrid_stride[0] + row * p.dgrid_stride[1] + column * p.dgrid_stride[2];
-    store(p, to, by_x * Compute(p.half_width));
-    store(p, to + p.dgrid_stride[3], by_y * Compute(p.half_height));
+    const Compute x[1] = {by_x * Compute(p.half_width)}, y[1] = {by_y * Compute(p.half_height)};
+    store(p, to, x);
+    store(p, to + p.dgrid_stride[3], y);
 }

@@ -23,7 +23,7 @@ __device__ __forceinline__ Listed listed_in_order(bool has, int (&found)[THREADS
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_image(const __grid_constant__ Params p) {
-    constexpr int WARPS = THREADS / 32;
+    constexpr int WARPS = THREADS / 32, PACKS = CHANNELS / PACK;  // packs are neighbours in memory
     static_assert(TILE_COLUMNS == 32, "a warp is a row");
     __shared__ int lefts[THREADS], tops[THREADS], pieces[THREADS], found[WARPS];
     __shared__ Index offsets[THREADS];
@@ -33,16 +33,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_image(const __
     const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32;
     const int tiles = (int)(p.tiles_across * p.tiles_down), across = (int)p.tiles_across, groups = (int)p.groups;
     const int tile = (int)blockIdx.x % tiles, above = (int)blockIdx.x / tiles;
-    const int first = above % groups * CHANNELS, last = (int)p.channels - 1 - first;
+    const int first = above % groups * CHANNELS, last = ((int)p.channels - first) / PACK - 1;
     const long long n = above / groups;
     const int top = tile / across * TILE_ROWS, left = tile % across * TILE_COLUMNS;
     const int h = top + warp, w = left + lane;
 
-    Compute sum[CHANNELS];
-    #pragma unroll
-    for (int c = 0; c < CHANNELS; ++c) sum[c] = Compute(0);
+    Compute sum[PACKS][PACK] = {};
 
     wait_for_launch_before();
+    const Index step = PACK * (Index)p.dy_stride[1];
     const Index image = (Index)n * (Index)p.dy_stride[0] + first * (Index)p.dy_stride[1];
     const Box* const boxes = (const Box*)p.boxes + n * p.pieces;
     const int every = (int)p.pieces;
@@ -101,8 +100,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_image(const __
                                        (down ? bottoms[k] : Compute(1) - bottoms[k]);
                 const Index from = image + offsets[k];
                 #pragma unroll
-                for (int c = 0; c < CHANNELS; ++c)  // beyond the last, the last one again
-                    sum[c] += widen<Compute>(p.dy[from + (c < last ? c : last) * (Index)p.dy_stride[1]]) * weight;
+                for (int c = 0; c < PACKS; ++c)  // beyond the last, the last one again
+                    add_pack(p.dy + from + (c < last ? c : last) * step, weight, sum[c]);
             }
         }
         __syncthreads();  // before the next positions are written over these
@@ -110,6 +109,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_image(const __
     if (h >= (int)p.height || w >= (int)p.width) return;
     const Index to = (Index)n * (Index)p.dx_stride[0] + h * (Index)p.dx_stride[2] + w * (Index)p.dx_stride[3];
     #pragma unroll
-    for (int c = 0; c < CHANNELS; ++c)
-        if (c <= last) store(p, to + (first + c) * (Index)p.dx_stride[1], sum[c]);
+    for (int c = 0; c < PACKS; ++c)
+        if (c <= last) store(p, to + (first + c * PACK) * (Index)p.dx_stride[1], sum[c]);
 }
