@@ -36,7 +36,7 @@ def hopper_cases(engine: str) -> Iterator[tuple[str, Case]]:
     yield "walk", asked(f"conv {operands(kind)} pad=1 stride=9")
     gradient = f"dgrad dy={kind}[1,16,3,3]nhwc w={kind}[16,16,4,4]nhwc dx=[1,16,12,12]"
     yield "residues", asked(f"{gradient} stride=4")
-    yield "groups", asked(f"conv x={kind}[1,144,9,9]nhwc w={kind}[18,16,3,3]nhwc")
+    yield "groups", asked(f"conv x={kind}[1,400,9,9]nhwc w={kind}[25,16,3,3]nhwc")
     if is_integer:  # operands of one and of four bytes have no filter gradients
         yield "group_start", asked(f"wgrad x={kind}[1,4,9,9] dy={kind}[1,4,9,9] dw=[4,2,3,3] pad=1")
 

@@ -61,6 +61,8 @@ FORWARD = [
     "conv x=i8[2,3,9,12] w=i8[40,3,3,3] pad=1 compute=i32 out=i32",
     "conv x=f16[2,160,6,5]nhwc w=f16[160,40,3,3]nhwc pad=1 stride=2 + bias + relu",  # groups that end within a row
     "conv x=f16[1,48,5,6] w=f16[48,16,3,3] pad=1 + bias + relu",
+    "conv x=f16[2,24,6,5]nhwc w=f16[144,24,1,1]nhwc + bias + relu",  # filters permuted in 16s
+    "conv x=f16[2,64,6,5]nhwc w=f16[80,64,3,3]nhwc pad=1 + residual",
 ]
 BACKWARD = [
     "dgrad dy=f16[2,16,9,11]nhwc w=f16[16,64,3,3]nhwc dx=[2,64,9,11] pad=1",

@@ -46,6 +46,7 @@ CASES = [
     ("conv x=f16[3,72,9,9]nhwc w=f16[96,72,1,3]nhwc pad=1 dil=2", "8x8x96_2ring"),
     ("conv x=f16[1,64,8,17]nhwc w=f16[128,64,3,3]nhwc pad=1", "8x16x128_2ring"),
     ("conv x=f16[1,64,17,8]nhwc w=f16[64,64,3,3]nhwc pad=1", "16x8x128_2ring"),
+    ("conv x=f16[1,64,9,17]nhwc w=f16[144,64,3,3]nhwc pad=1 + bias + residual", "2x8x8x160_2ring"),  # permuted in 16s
     ("conv x=f16[3,64,14,14]nhwc w=f16[64,64,3,3]nhwc pad=1", "7x14x128_2ring"),
     ("dgrad dy=f16[2,64,9,11]nhwc w=f16[64,64,3,3]nhwc dx=[2,64,9,11] pad=1", "8x8x64_3resident"),
     ("dgrad dy=f16[1,72,9,9]nhwc w=f16[72,40,3,3]nhwc dx=[1,40,9,9] pad=1", "8x8x64_2ring"),

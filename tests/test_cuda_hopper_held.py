@@ -29,6 +29,7 @@ CASES = [
     ("conv x=u8[2,160,9,10]nhwc w=i8[96,160,2,3]nhwc pre=0,1 post=1,1 stride=2 compute=i32 out=f32 + bias", "3x64", 2),
     ("conv x=f16[2,72,9,10]nhwc w=f16[136,72,1,1]nhwc stride=2 + bias + residual + relu", "3x128", 132),
     ("conv x=bf16[2,64,7]nhwc w=bf16[256,64,3]nhwc pad=2 dil=2 mode=conv spatial=1 + bias", "2x256", 1),
+    ("conv x=f16[2,64,9,10]nhwc w=f16[112,64,3,3]nhwc pad=1 + bias", "3x64", 2),
 ]
 
 

@@ -39,8 +39,20 @@ def flops(op: Operation) -> int:
 
 @once
 def bytes_moved(op: FusedOp) -> int:
-    """Bytes that have to cross memory at least once: every input read, every output written."""
-    return sum(t.bytes for t in (*op.inputs, *op.outputs))
+    """Bytes that have to cross memory at least once: every input read, every output written. Pixels between those that
+    a strided filter reads stay where they are, if channels are neighbours.
+    """
+    return sum(t.bytes for t in (*op.inputs, *op.outputs)) - _passed_over(op.anchor)
+
+
+def _passed_over(anchor: Operation | None) -> int:
+    if not isinstance(anchor, ConvolutionOperation) or anchor.tag == "conv_dgrad":
+        return 0
+    x, p = anchor.roles[0], anchor.problem
+    if min(p.stride) == 1 or x.is_virtual or 1 not in x.strides[1 : -p.spatial]:
+        return 0
+    read = prod([min(1.0, taps / step) for taps, step in zip(p.filter, p.stride, strict=True)])
+    return round(x.bytes * (1.0 - read))
 
 
 def tensor_core_type(op: Operation) -> DataType | None:

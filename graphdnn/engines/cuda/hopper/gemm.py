@@ -14,7 +14,7 @@ else is rearranged in memory beforehand.
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 from graphdnn.cuda.tensor_map import TensorMap
@@ -43,13 +43,14 @@ from graphdnn.engines.cuda.hopper.fields import Layout, describe_work, taps_of
 from graphdnn.engines.cuda.hopper.maps import (
     CHANNELS_AXIS,
     FILTERS_AXIS,
+    MOST_NEIGHBOURS,
     Walk,
     crosses_groups,
     filter_map,
     for_images,
     image_map,
-    is_permutable,
     maps_of_groups,
+    neighbours_of,
     permuted_filter_map,
     walks_of,
 )
@@ -81,7 +82,9 @@ from graphdnn.engines.cuda.hopper.tiles import (
     ROW,
     STAGES,
     TILE,
+    WHOLE,
     Choice,
+    Pieces,
     Sizes,
     choose,
 )
@@ -90,15 +93,16 @@ from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_pl
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.images import once_for_images
 from graphdnn.engines.once import once
+from graphdnn.engines.work import bytes_moved
 from graphdnn.enums import DataType, KnobType, LayoutType
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvolutionOperation
 
-_COLUMNS_OF_A_THREAD, _ROWS_OF_A_THREAD = 8, 2  # neighbours
+_ROWS_OF_A_THREAD = 2  # neighbours
 _CHANNELS, _LAST_PIXEL = 2, 5  # axes of the coordinates of images and filters
 _UNROLLED = 4  # steps
 _SECTOR = 32  # bytes
-_PARTIAL_ROW, _ODD_ROW = 6.8, 9.5  # clocks of the copy unit, for pixels that lie at whole sectors and for others
+_SHARED_LINES = 1.5  # times the bytes that move, where taps read every second pixel of lines
 
 
 @once
@@ -107,7 +111,8 @@ def sizes_of(op: FusedOp) -> Sizes:
     kept, n = _of_images(op), _anchor(op).problem.n
     if not kept.is_across:
         products = tuple([(n * pixels, depth) for pixels, depth in kept.products])
-        return kept._replace(products=products, bytes_moved=sum([t.bytes for t in (*op.inputs, *op.outputs)]))
+        moved = bytes_moved(op) * (_SHARED_LINES if _shares_lines(op) else 1.0)
+        return kept._replace(products=products, bytes_moved=round(moved))
     ((rows, pixels),) = kept.products
     read = _anchor(op).inputs()
     bytes_read = read["dy"].bytes + round(read["x"].bytes * _reached(op))
@@ -141,13 +146,23 @@ def _of_images(op: FusedOp) -> Sizes:
         is_turned=_is_turned(op, product),
         is_across=product.is_wgrad,
         sets=2 if _promoted(product) else 1,
-        row_clocks=0.0 if product.is_wgrad else _row_clocks(product),
+        pixel_rows=WHOLE if product.is_wgrad else _pixel_rows(product),
+        filter_rows=WHOLE if product.is_wgrad else _filter_rows(product),
+        are_followed=product.roles.problem.groups > 1,
+        are_alone=not product.is_wgrad and _are_alone(op, product),
         may_be_turned=_may_be_turned(op, product),
         may_share=product.is_wgrad,
         streamed_bytes=0 if residual is None else ELEMENTS[residual.data_type].bytes,
         odd_rows=product.outer_channels if product.is_wgrad and product.outer_channels % PANEL else 0,
         odd_blocks=-(-product.channels // PANEL) if product.is_wgrad and product.channels % PANEL else 0,
     )
+
+
+@once_for_images
+def _shares_lines(op: FusedOp) -> bool:
+    """Whether pixels that a tap reads have others between them, in the same lines of memory."""
+    product = product_of(op)
+    return max(product.pixel_step) > 1 and _pixel_rows(product) != WHOLE
 
 
 @once_for_images
@@ -164,14 +179,35 @@ def _anchor(op: FusedOp) -> ConvolutionOperation:
     return op.anchor
 
 
-def _row_clocks(product: Product) -> float:
-    """Of a copied pixel; 0 where its channels fill whole rows of 128 bytes."""
+def _pixel_rows(product: Product) -> Pieces:
     gathered, _ = gathered_and_plain(product.roles)
-    size = ELEMENTS[gathered.data_type].bytes
-    pitch = -(-product.channels * product.roles.problem.groups * size // ALIGNMENT) * ALIGNMENT
-    if product.channels * size % ROW == 0:
-        return 0.0
-    return _PARTIAL_ROW if pitch % _SECTOR == 0 else _ODD_ROW
+    size, groups = ELEMENTS[gathered.data_type].bytes, product.roles.problem.groups
+    pitch = -(-product.channels * groups * size // ALIGNMENT) * ALIGNMENT
+    return _pieces(product.channels * size, pitch if groups == 1 else gcd(pitch, product.channels * size))
+
+
+def _filter_rows(product: Product) -> Pieces:
+    """Along the summed channels, or across them: then a row has result's channels."""
+    _, plain = gathered_and_plain(product.roles)
+    size = ELEMENTS[plain.data_type].bytes
+    is_across = product.roles.direction == "dgrad" and not is_exchanged(product.roles)
+    channels = (product.outer_channels if is_across else product.channels) * size
+    return _pieces(channels, -(-channels // ALIGNMENT) * ALIGNMENT)
+
+
+def _pieces(size: int, pitch: int) -> Pieces:
+    """Of so many bytes, one after the other, which begin at multiples of ``pitch``."""
+    if pitch % _SECTOR:
+        return Pieces(odd=1.0)
+    partial = (size % ROW != 0) / -(-size // ROW)
+    return Pieces(in_two=0.0 if pitch % ROW == 0 else 1.0 - partial, partial=partial)
+
+
+def _are_alone(op: FusedOp, product: Product) -> bool:
+    """Whether not even pairs of neighbours begin at a multiple of their size."""
+    space = product.roles.space(product.roles.output)
+    strides, sizes = space.strides(op.outputs[0]), space.sizes
+    return any(stride % 2 for stride, size in zip(strides, sizes, strict=True) if size > 1 and stride != 1)
 
 
 def _promoted(product: Product) -> int:
@@ -266,19 +302,19 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
     compute = COMPUTE_TYPE[roles.op.compute_type]
 
     across_filter = roles.direction == "dgrad" and not is_exchanged(roles)
-    is_permuted = not (product.is_wgrad or across_filter or is_turned) and is_permutable(plain)
     widest = max(ELEMENTS[t.data_type].bytes for t in op.outputs)
-    held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and widest > 2 else _COLUMNS_OF_A_THREAD
+    permuted = 0 if product.is_wgrad or across_filter or is_turned else neighbours_of(plain, widest)
+    held = permuted or MOST_NEIGHBOURS
     if tile.is_turned:
         held = _ROWS_OF_A_THREAD
     pixels_held, rows_held = sizes.sides(tile)
     copied = (
-        PANEL if across_filter else rows_held, PANEL if product.is_wgrad else pixels_held, held if is_permuted else 0
+        PANEL if across_filter else rows_held, PANEL if product.is_wgrad else pixels_held, permuted
     )  # fmt: skip
     images, other = _maps(op, gathered, plain, *copied) if are_copied(op) else _maps_as_they_lie(op, *copied)
     others = [for_images(other, p.n) if product.is_wgrad else other]
     if crosses_groups(product):
-        images = maps_of_groups(images[0], CHANNELS_AXIS, p.groups)
+        images = [one for whole in images for one in maps_of_groups(whole, CHANNELS_AXIS, p.groups)]
         others = maps_of_groups(other, FILTERS_AXIS, p.groups) if across_filter else others
         parameters.integer("own_maps", p.groups)
     parameters.maps("gathered", [(gathered.spec, for_images(one, p.n)) for one in images])
@@ -335,7 +371,7 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
             "ACROSS_A": across[0], "ACROSS_B": across[1],
             "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
             **adding.constants,
-            "PERMUTED": is_permuted, "NEIGHBOURS": held,
+            "PERMUTED": permuted > 0, "NEIGHBOURS": held,
             "WIDTH": ending.width, "UNROLL": _UNROLLED, "PROMOTED": _promoted(product),
             "Element": STORAGE[gathered.spec.data_type], "Accumulator": compute,
             **({} if residual is None else {"Residual": STORAGE[residual.data_type]}),

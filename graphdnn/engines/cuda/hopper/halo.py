@@ -33,7 +33,14 @@ from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.halo_needs import halo_needs
 from graphdnn.engines.cuda.hopper.halo_shape import Taps, channels_of_row, shape_of
 from graphdnn.engines.cuda.hopper.halo_tiles import TILE, choose
-from graphdnn.engines.cuda.hopper.maps import filter_map, is_permutable, patch_map, permuted_filter_map, walk_of
+from graphdnn.engines.cuda.hopper.maps import (
+    MOST_NEIGHBOURS,
+    filter_map,
+    neighbours_of,
+    patch_map,
+    permuted_filter_map,
+    walk_of,
+)
 from graphdnn.engines.cuda.hopper.operands import copying_of, is_exchanged, operands
 from graphdnn.engines.cuda.hopper.product import product_text
 from graphdnn.engines.cuda.hopper.result import residual_patch_map, streamed_residual
@@ -43,7 +50,6 @@ from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import DataType, LayoutType
 from graphdnn.fusion.fused import FusedOp
 
-_COLUMNS_OF_A_THREAD = 8
 _BOUND = 0.97  # of what memory takes with one tap, beside engines that copy filters again and again
 _FILES = ("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_halo_patches.cuh")
 
@@ -60,9 +66,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     compute = COMPUTE_TYPE[roles.op.compute_type]
 
     across_filter = roles.direction == "dgrad" and not is_exchanged(roles)
-    is_permuted = not across_filter and is_permutable(filter, shape.row)
     widest = max(ELEMENTS[t.data_type].bytes for t in op.outputs)
-    held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and widest > 2 else _COLUMNS_OF_A_THREAD
+    permuted = 0 if across_filter else neighbours_of(filter, widest, shape.row)
+    held = permuted or MOST_NEIGHBOURS
     is_rounded = image.spec.data_type is DataType.FLOAT  # what tensor cores would only cut off
     reached = tile.reached(shape)
     patch = flat_map(image, *reached) if flat else patch_map(image, *reached, shape.row, spatial)
@@ -70,7 +76,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     rows, row = tile.bn, shape.row
     if across_filter:
         rows, row = shape.row // filter.size, min(PANEL, tile.bn) * filter.size
-    columns = permuted_filter_map(filter, rows, held, row) if is_permuted else filter_map(filter, rows, row)
+    columns = permuted_filter_map(filter, rows, held, row) if permuted else filter_map(filter, rows, row)
     parameters.maps("plain", [(filter.spec, replace(columns, is_rounded=is_rounded))])
 
     out_space = roles.space(roles.output)
@@ -117,7 +123,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "PATCH_BYTES": tile.patch_bytes(shape),
             "TAPS_H": shape.taps[0], "TAPS_W": shape.taps[1], "STEP_H": shape.step[0], "STEP_W": shape.step[1],
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
-            "WGRAD": False, "TURNED": False, "ACROSS_FILTER": across_filter, "PERMUTED": is_permuted,
+            "WGRAD": False, "TURNED": False, "ACROSS_FILTER": across_filter, "PERMUTED": permuted > 0,
             "RESIDUES": 1, "SPATIAL": spatial, "SPLIT": False, "LAST_SLICES": last_slices(product),
             "STAYS": image.spec.data_type in INTEGERS and (tile.is_resident or grid[0] % across == 0),
             "NEIGHBOURS": held, "FETCHED": 0 if tile.is_resident else ending.fetched, "WIDTH": ending.width,

@@ -260,8 +260,8 @@ class _Held:
         tap = groups * filled * max(PANEL * columns * _PRODUCT, read)
         share = 1.0 if tile.is_resident else _STREAMED_SHARE if tile.streams(shape) else _READ_SHARE
         bytes_out = shape.result_bytes + (share - 1.0) * shape.streamed_bytes
-        leaving = groups * PANEL * tile.bn * bytes_out / _LEAVING
         across = -(-shape.columns // tile.bn)
+        leaving = groups * PANEL * -(-shape.columns // across) * bytes_out / _LEAVING
         if tile.is_resident:
             blocks = shape.blocks // tile.beside(shape)
             hidden = tile.consumers if tile.is_deep or stages > blocks else 1

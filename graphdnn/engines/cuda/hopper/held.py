@@ -30,10 +30,11 @@ from graphdnn.engines.cuda.hopper.held_needs import NEEDS
 from graphdnn.engines.cuda.hopper.held_shape import shape_of
 from graphdnn.engines.cuda.hopper.held_tiles import TILE, choose
 from graphdnn.engines.cuda.hopper.maps import (
+    MOST_NEIGHBOURS,
     filter_map,
     for_images,
     image_map,
-    is_permutable,
+    neighbours_of,
     permuted_filter_map,
     walks_of,
 )
@@ -46,7 +47,6 @@ from graphdnn.engines.images import once_for_images
 from graphdnn.enums import LayoutType
 from graphdnn.fusion.fused import FusedOp
 
-_COLUMNS_OF_A_THREAD = 8
 _FILES = ("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_held.cu")
 
 
@@ -60,10 +60,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     parameters = Parameters(steps.places)
     compute = COMPUTE_TYPE[roles.op.compute_type]
 
-    is_permuted = is_permutable(filter)
-    widest = max(ELEMENTS[t.data_type].bytes for t in op.outputs)
-    held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and widest > 2 else _COLUMNS_OF_A_THREAD
-    copied = tile.bn, held if is_permuted else 0
+    permuted = neighbours_of(filter, max(ELEMENTS[t.data_type].bytes for t in op.outputs))
+    held = permuted or MOST_NEIGHBOURS
+    copied = tile.bn, permuted
     pixels, columns = _maps(op, image, filter, *copied) if are_copied(op) else _maps_as_they_lie(op, *copied)
     parameters.maps("gathered", [(image.spec, for_images(pixels, roles.problem.n))])
     parameters.maps("plain", [(filter.spec, columns)])
@@ -91,7 +90,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "BM": PANEL * tile.consumers, "BN": tile.bn, "CONSUMERS": tile.consumers, "STAGES": choice.stages,
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
             "LAST_SLICES": last_slices(product),
-            "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False, "PERMUTED": is_permuted, "NEIGHBOURS": held,
+            "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False, "PERMUTED": permuted > 0, "NEIGHBOURS": held,
             "WIDTH": ending.width, "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT": False,
             "Element": STORAGE[image.spec.data_type], "Accumulator": compute,
         },

@@ -13,6 +13,7 @@ from graphdnn.engines.once import once
 from graphdnn.engines.work import bytes_moved
 from graphdnn.fusion.fused import FusedOp
 
+_ALONE = 90  # times the bytes of a result, where its elements leave one by one
 _AWAITED = 1.3  # times the bytes, where threads wait for an operand as large as the result
 
 
@@ -31,4 +32,5 @@ def _of_images(op: FusedOp) -> Shape:
     (residue,) = product.residues
     taps, whole = residue.taps[0] * residue.taps[1] * residue.taps[2], ROW // SLICE
     slices = whole * depth - taps * (whole - last_slices(product))
-    return Shape(0, depth, slices, sizes.columns, sizes.result_bytes, kept_bytes(op), 0)
+    leaving = sizes.result_bytes * (_ALONE if sizes.are_alone else 1)
+    return Shape(0, depth, slices, sizes.columns, leaving, kept_bytes(op), 0)

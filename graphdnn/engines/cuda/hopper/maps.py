@@ -21,7 +21,9 @@ from graphdnn.fusion.fused import FusedOp
 # By spatial axes: the lowest and highest corner, and the largest offset, that the copy unit takes.
 LIMITS = {1: (-(2**15), 2**15 - 1, 2**16 - 1), 2: (-(2**7), 2**7 - 1, 2**8 - 2), 3: (-(2**4), 2**4 - 1, 2**5 - 1)}
 LONGEST_STEP = 8
-_PERMUTED = 32  # rows that change places among each other, at most
+_SECTOR = 32  # bytes
+MOST_NEIGHBOURS = 8  # columns of a lane that follow each other
+_PERMUTED = 4 * MOST_NEIGHBOURS  # rows that change places among each other, at most
 CHANNELS_AXIS, FILTERS_AXIS = 0, -1  # of the maps below: channels of an image's groups, k of a filter's
 
 
@@ -123,15 +125,27 @@ def filter_map(filter: Operand, rows: int, row: int = ROW) -> TensorMap:
     )
 
 
-def is_permutable(filter: Operand, row: int = ROW) -> bool:
-    """Whether the filter's rows can be taken in the order of ``permuted_filter_map``, in whole 32s.
+def is_permutable(filter: Operand, row: int = ROW, unit: int = _PERMUTED) -> bool:
+    """Whether the filter's rows can be taken in the order of ``permuted_filter_map``, in whole ``unit``s of k.
 
     Its rows of channels may end in the next tap's, which pixels multiply by zeros: that is nothing for bytes, which are
     never NaN.
     """
     groups, k, c, *taps = filter.sizes
     is_whole = c % (row // filter.size) == 0 or taps == [1, 1, 1]
-    return k % _PERMUTED == 0 and (is_whole or (groups == 1 and filter.spec.data_type in INTEGERS))
+    return k % unit == 0 and (is_whole or (groups == 1 and filter.spec.data_type in INTEGERS))
+
+
+def neighbours_of(filter: Operand, result_bytes: int, row: int = ROW) -> int:
+    """Columns of a lane that follow each other when the filter's rows lie permuted; 0 where these cannot be.
+
+    Eight or, of wide results and where k is a whole number of 16s only, four: not of rows that begin within a sector,
+    which take the copy unit longer then. ``result_bytes``: of the widest element that is written.
+    """
+    most = MOST_NEIGHBOURS // 2 if result_bytes > 2 else MOST_NEIGHBOURS
+    is_odd = row == ROW and filter.sizes[2] * filter.size % _SECTOR != 0
+    tried = (most,) if is_odd else (most, MOST_NEIGHBOURS // 2)
+    return next((n for n in tried if is_permutable(filter, row, 4 * n)), 0)
 
 
 def permuted_filter_map(filter: Operand, rows: int, neighbours: int, row: int = ROW) -> TensorMap:

@@ -30,7 +30,7 @@ from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvBackwardFilter, ConvolutionOperation
 from graphdnn.rules import Constraint
 
-MOST_OWN_MAPS = 8  # of groups, for each operand: the kernel's arguments hold twice as many
+MOST_OWN_MAPS = 24  # of groups, in the kernel's arguments
 MOST_RESIDUES = 9  # of stride 3 along two axes; the kernel's arguments hold 12
 _CAPABILITY = (9, 0)
 
@@ -125,7 +125,8 @@ def _crosses_groups(task: Task) -> bool:
     if not crosses_groups(product):
         return False
     begins_inside = _summed(task) * ELEMENTS[types_of(task)[0]].bytes % ALIGNMENT
-    return len(product.residues) > 1 or product.roles.problem.groups > MOST_OWN_MAPS or begins_inside != 0
+    maps = product.roles.problem.groups * (len(product.residues) + (product.roles.direction == "dgrad"))
+    return begins_inside != 0 or maps > MOST_OWN_MAPS
 
 
 def _group_bytes(task: Task) -> tuple[int, int]:
@@ -268,12 +269,9 @@ def hopper_needs(prefix: str, pairs: Pairs, sums: DataType = DataType.FLOAT) -> 
             f"{prefix}.groups",
             "w.dims",
             _summed,
-            Equals(
-                f"groups of channels that fill multiples of {ROW} bytes; at unit stride, or forward,"
-                f" {MOST_OWN_MAPS} groups at most of multiples of {ALIGNMENT}"
-            ),
+            Equals(f"groups of channels that fill multiples of {ROW} bytes, or few of multiples of {ALIGNMENT}"),
             reason="a row of 128 bytes that reaches into the next group would multiply channels of both; maps that end"
-            " with a group keep it from that, and the kernel's arguments hold few",
+            f" with a group keep it from that, one for each group and product, and arguments hold {MOST_OWN_MAPS}",
             fix="nothing to do: another engine serves narrow groups",
             when=when(_crosses_groups),
         ),

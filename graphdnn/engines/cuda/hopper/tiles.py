@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import inf
 from typing import NamedTuple
@@ -20,21 +20,22 @@ _BARRIERS = 16  # bytes for each stage
 _MOST_STAGES = 8
 SMALLEST_RING = 2  # stages: a product frees the one before its own, so with a single one everybody waits for ever
 
-# The model's constants, fitted to 1,353 pairs of a problem and a tile (220 convolutions and products of matrices, of
-# 16-bit floats and TF32), operands from memory, on an H200: the choice is 2 % slower than the best measured one.
-_PRODUCT = 0.0375  # clocks for each sum of a tile, and step of k
+# The model's constants, fitted by benchmarks/fit_predictions.py to 1,681 pairs of a problem and a tile (convolutions
+# and matrix products, of 16-bit floats and TF32), operands from memory, on an H200: the choice is 1.2 % slower than the
+# best one.
+_PRODUCT = 0.0386  # clocks for each sum of a tile, and step of k
 _SHARED = 135.0  # bytes of shared memory a clock, that products read or copies write
-_COPIED = 63.0  # bytes a clock from the second level of cache
-_STEP = 1.95  # clocks of a step besides
-_TILE = 1240.0  # clocks of a tile besides
-_APART = 0.154  # of which other warpgroups hide so much, where the ring holds more than a tile's steps
-_TURN = 1820.0  # of which remain where two blocks take turns
-_LEAVING = 14.0  # bytes a clock of results, and of what is read for them
+_COPIED = 67.5  # bytes a clock from the second level of cache
+_STEP = 2.45  # clocks of a step besides
+_TILE = 1490.0  # clocks of a tile besides
+_APART = 0.137  # of which other warpgroups hide so much, where the ring holds more than a tile's steps
+_TURN = 1770.0  # of which remain where two blocks take turns
+_LEAVING = 12.5  # bytes a clock of results, and of what is read for them
 _STREAMED_SHARE = 0.56  # of the bytes of a residual that comes through the ring
-_SUM_OUT = 0.00578  # clocks of a warpgroup for each of its sums
-_BYTE_OUT = 0.0243  # and for each byte that it moves then
+_SUM_OUT = 0.0077  # clocks of a warpgroup for each of its sums
+_BYTE_OUT = 0.027  # and for each byte that it moves then
 _LEAST_OUT = 2.41  # bytes of an element that leaves: a byte takes instructions as well
-_TURNED_BYTE = 0.0774  # clocks of a warpgroup for each of its sums, where they leave turned
+_TURNED_BYTE = 0.0553  # clocks of a warpgroup for each of its sums, where they leave turned
 # The same where results are bytes, fitted to 36 pairs of 10 layers.
 _OF_BYTES = 1540.0  # clocks of a tile besides
 _BYTE_LEAVES, _BYTE_MOVES = 2.3, 1.5  # bytes that one counts as, of a warpgroup's and of all that leave
@@ -42,27 +43,30 @@ _BYTE_WIDE = 0.075  # clocks for each sum besides: of more than 128 columns
 _BYTE_APART = 0.1  # and of turned ones, or of three warpgroups
 _NARROW = 128  # columns
 _NORM = 4.0  # of the longer of what a multiprocessor does and what memory takes
-_LAST_OUT = 0.627  # times these clocks: nothing is left to be multiplied while the last tiles leave
+_LAST_OUT = 0.448  # times these clocks: nothing is left to be multiplied while the last tiles leave
 # Filter gradients, whose operands both come from memory: fitted to 160 pairs of 31 layers.
 _START_ACROSS = 1180.0  # clocks of a launch besides
 _TURN_ACROSS = 1140.0  # clocks of a tile besides, where two blocks may share a multiprocessor
 _THREE_ACROSS = 300.0  # clocks of a tile besides, where three warpgroups multiply
 _PARTIAL_ROW = 5.0  # clocks of a copied row of less than 128 bytes
+# Clocks of the copy unit for a row of 128 bytes, where it is more than the second level of cache takes.
+_IN_TWO, _ODD, _PARTIAL, _EMPTY = 2.56, 5.56, 4.12, 9.0
+_ALONE, _TURNED_ALONE = 3.03, 0.93  # clocks of a warpgroup for each sum that leaves alone
 # Parts that blocks of a cluster add.
-_MEETING = 1500.0  # clocks until all of them have met, where operands are not all of the time
+_MEETING = 1340.0  # clocks until all of them have met, where operands are not all of the time
 _IN_CLUSTER = 1.02  # times what products take elsewhere
 _SENT = 20.0  # bytes a clock that a multiprocessor sends to others
 _CLUSTERS = {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}  # of so many blocks, at the same time
 _OF = 132  # on so many multiprocessors, a block on each
 _PIECE = 32  # columns that leave together
 _UNIT = 8 * _PIECE  # sums that are sent together
-_START = -3370.0  # clocks of a launch: less than others take, as it starts while the one before ends
+_START = -3190.0  # clocks of a launch: less than others take, as it starts while the one before ends
 _PACE = 0.96  # of the highest clock
 _ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
 _SUM = 0.707  # launches' time that a split costs
 _SUM_PACE = 1.1  # of the bandwidth, of partial sums that are read
 _STREAM = 41.4e9  # bytes a second from memory to one multiprocessor
-_UNDER_WAY = 84e3  # of which half remain where so many bytes of operands are on their way
+_UNDER_WAY = 74.8e3  # of which half remain where so many bytes of operands are on their way
 _COPY_PACE = 0.88  # of the bandwidth, of operands
 _LEAST_STAGES = 3
 _OTHER_REGISTERS, _TURNED_REGISTERS = 40, 8  # of a thread, than those of sums; more where they leave turned
@@ -130,12 +134,14 @@ class Tile:
         moved = self.stage_bytes + self.bm // PANEL * (PANEL + self.bn) * ROW
         return max(self.bm * self.bn * _PRODUCT, moved / _SHARED, self.stage_bytes / _COPIED) + _STEP
 
-    def leaving_clocks(self, bytes_out: float, are_bytes: bool = False) -> float:
-        """A warpgroup's, for its own sums. ``are_bytes``: the results."""
+    def leaving_clocks(self, bytes_out: float, are_bytes: bool = False, are_alone: bool = False) -> float:
+        """A warpgroup's, for its own sums. ``are_bytes``: the results; ``are_alone``: they leave one by one."""
         other = _TURNED_BYTE if self.is_turned and bytes_out < _LEAST_OUT else 0.0
         if are_bytes:
             other += _BYTE_WIDE * (self.bn > _NARROW) + _BYTE_APART * (self.is_turned or self.consumers == 3)
         counted = _BYTE_LEAVES if are_bytes else max(bytes_out, _LEAST_OUT)
+        if are_alone:
+            other += _TURNED_ALONE if self.is_turned else _ALONE
         return self.bm * self.bn / self.consumers * (_SUM_OUT + _BYTE_OUT * counted + other)
 
     def stages(self, shared_memory: int, beside: int = 0) -> int:
@@ -191,6 +197,22 @@ JOINING = Knob(
 )
 
 
+class Pieces(NamedTuple):
+    """Rows of 128 bytes that are not one whole line of memory, as shares of an operand's rows."""
+
+    in_two: float = 0.0  # that reach from one line into the next
+    odd: float = 0.0  # that do so within a sector of 32 bytes
+    partial: float = 0.0  # of which channels fill a part
+
+    def clocks(self) -> float:
+        """Of a row, in the mean."""
+        whole = 1.0 - self.in_two - self.odd - self.partial
+        return whole * ROW / _COPIED + self.in_two * _IN_TWO + self.odd * _ODD + self.partial * _PARTIAL
+
+
+WHOLE = Pieces()
+
+
 class Sizes(NamedTuple):
     """What the choice depends on."""
 
@@ -202,7 +224,10 @@ class Sizes(NamedTuple):
     is_turned: bool = False  # every tile's rows are the products' columns
     is_across: bool = False  # operands lie across k
     sets: int = 1  # of sums: two where tensor cores keep them for a few steps only
-    row_clocks: float = 0.0  # of a copied pixel whose channels do not fill rows of 128 bytes
+    pixel_rows: Pieces = WHOLE  # as channels of pixels are copied
+    filter_rows: Pieces = WHOLE  # and those of filters
+    are_followed: bool = False  # columns of a group: behind the last one are the next group's
+    are_alone: bool = False  # results begin at odd places: they leave one by one
     may_be_turned: bool = False  # some tiles' rows may be
     may_share: bool = False  # some tiles' columns may end within a panel
     bytes_read: int = 0  # by filter gradients, and products of matrices
@@ -225,6 +250,16 @@ class Sizes(NamedTuple):
         missing = -(-self.odd_rows // tile.bm) * tile.bm - self.odd_rows // PANEL * PANEL if self.odd_rows else 0
         return missing // PANEL + (-(-tile.bn // PANEL // self.odd_blocks) if self.odd_blocks else 0)
 
+    def copied_clocks(self, tile: Tile, empty: float = 0.0) -> float:
+        """Of the copy unit for a step, by the rows that it copies. ``empty``: the share of the columns that is behind
+        the last one, where it fills rows with zeros.
+        """
+        if self.is_across:
+            return 0.0
+        rows, columns = self.sides(tile)
+        filters = (1.0 - empty) * self.filter_rows.clocks() + empty * _EMPTY
+        return rows * self.pixel_rows.clocks() + columns * filters
+
     def takes(self, tile: Tile) -> bool:
         if tile.is_turned and not self.may_be_turned:
             return False
@@ -236,7 +271,7 @@ class Sizes(NamedTuple):
 
     @property
     def may_be_split(self) -> bool:
-        return len(self.products) == 1
+        return len(self.products) == 1 and not self.are_alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +410,10 @@ class _Table:
         for place, one in enumerate(taken):
             across = -(-kind.columns // one.columns_held)
             pace = across * one.step / (one.rows_held * machine.sms)
-            placed.append(_Placed(place, pace, across, one, _clusters(one.tile, machine, asked)))
+            empty = 1.0 - kind.columns / (across * one.columns_held)
+            paced = kind.copied_clocks(one.tile, empty) if empty and not kind.are_followed else 0.0
+            held = one if paced <= one.paced else replace(one, paced=paced)
+            placed.append(_Placed(place, pace, across, held, _clusters(one.tile, machine, asked)))
         self.tiles = tuple(sorted(placed, key=_pace_and_place))
         self.start = min([one.start for one in taken], default=0.0)
         self.tried_first: tuple[_Placed, ...] = ()
@@ -410,8 +448,8 @@ class _Leaving(NamedTuple):
     tile: float  # of a tile besides
 
     @classmethod
-    def of(cls, tile: Tile, bytes_out: float, are_bytes: bool = False) -> _Leaving:
-        own = tile.leaving_clocks(bytes_out, are_bytes)
+    def of(cls, tile: Tile, bytes_out: float, are_bytes: bool = False, are_alone: bool = False) -> _Leaving:
+        own = tile.leaving_clocks(bytes_out, are_bytes, are_alone)
         turn = _TURN + own if tile.blocks > 1 else 0.0
         moved = _BYTE_MOVES if are_bytes else max(bytes_out, _LEAST_OUT)
         return cls(own, tile.blocks * tile.bm * tile.bn * moved / _LEAVING, turn, _OF_BYTES if are_bytes else _TILE)
@@ -443,10 +481,11 @@ class _Taken:
     def of(cls, sizes: Sizes, tile: Tile, most: int) -> _Taken:
         rows_held, columns_held = sizes.sides(tile)
         step, are_bytes = tile.step_clocks, sizes.bytes_out < 2 and sizes.sets == 1
-        leaving = _Leaving.of(tile, sizes.bytes_out, are_bytes), _Leaving.of(tile, 4)
+        alone = sizes.are_alone
+        leaving = _Leaving.of(tile, sizes.bytes_out, are_bytes, alone), _Leaving.of(tile, 4, are_alone=alone)
         least = min(one.own for one in leaving)
         apart = _APART * (tile.consumers - 1) / tile.consumers
-        paced = max(step, rows_held * sizes.row_clocks, sizes.partial_panels(tile) * PANEL * _PARTIAL_ROW)
+        paced = max(step, sizes.copied_clocks(tile), sizes.partial_panels(tile) * PANEL * _PARTIAL_ROW)
         turn = 0.0 if tile.blocks > 1 else min(one.tile + one.own for one in leaving) * (1.0 - apart)
         start = _LAST_OUT * least + _START + sizes.is_across * _START_ACROSS
         three = _THREE_ACROSS if sizes.is_across and tile.consumers == 3 else 0.0

@@ -16,7 +16,7 @@ _TILE = 64  # rows and columns of the smallest tiles that keep the units busy
 _SHARE, _FLOAT_SHARE = 0.75, 0.6  # of the peak rate; in float32 without TF32, as measured on an H200
 LARGEST_SHARE = max(_SHARE, _FLOAT_SHARE)
 START = 0.33  # of a launch, that the library's kernels hide less than ours
-OUTSIDE = 0.4  # of a result's bytes, that leave when the products are done
+OUTSIDE = 0.8  # of a result's bytes, that leave when the products are done
 
 # Operand type and arithmetic -> types that the result can have.
 RESULTS: dict[tuple[DataType, DataType], tuple[DataType, ...]] = {

@@ -108,13 +108,13 @@ __device__ __forceinline__ void gathered_start(const Params& p, int residue, con
         start[d] = d < 3 - SPATIAL ? 0 : pixel.at[d] * (int)p.pixel_step[d] + (int)p.lowest[residue * 3 + d];
 }
 
-// The number of a map: that of a group, where its channels end within a row of 128 bytes and a map of its own ends there too, so
-// that no row reaches into the next group (p.own_maps); else the other.
+// The number of a map of so many alike. Where a group's channels end within a row of 128 bytes each group has its own, which end
+// there too, so that no row reaches into the next group (p.own_maps: of groups).
 template <class Fields>
-__device__ __forceinline__ auto map_of(const Fields& p, const Work& w, int, int) -> decltype((int)p.own_maps) {
-    return w.group;
+__device__ __forceinline__ auto map_of(const Fields& p, const Work& w, int number, int) -> decltype((int)p.own_maps) {
+    return number * (int)p.own_maps + w.group;
 }
-template <class Fields> __device__ __forceinline__ int map_of(const Fields&, const Work&, int other, long) { return other; }
+template <class Fields> __device__ __forceinline__ int map_of(const Fields&, const Work&, int number, long) { return number; }
 
 // The stages of one piece of work, in order: `slot(a, b, barrier)` waits for a free one.
 template <class Slot> __device__ __forceinline__ void fill_forward(const Params& p, const Work& w, Slot slot) {
