@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, run_both
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, run_both
 from emulator import MISSING
 from extension_cases import extension
 from legal import convolution
 from problems import tensor
 
+from graphdnn.engines.cuda.extensions import grid_sample
 from graphdnn.engines.cuda.extensions.grid_sample import BACKWARD
 from graphdnn.engines.cuda.extensions.grid_sample import ENGINE as SAMPLE
 from graphdnn.engines.cuda.extensions.patches import ENGINE as PATCHES
@@ -71,6 +72,19 @@ def test_samples(kind: str, compute: str, bound: float, layout: str, x: Any, gri
 @pytest.mark.parametrize(("x", "grid"), SHAPES)
 def test_gradients(kind: str, compute: str, bound: float, layout: str, x: Any, grid: Any) -> None:
     op, values = gradients(kind, compute, layout, x, grid)
+    here, there = run_both(op, BACKWARD, values)
+    for uid in (4, 5):
+        np.testing.assert_allclose(here[uid].astype(float), there[uid].astype(float), rtol=20 * bound, atol=20 * bound)
+
+
+@emulated
+@pytest.mark.parametrize(("kind", "compute", "bound"), KINDS)
+def test_large_images_are_turned(kind: str, compute: str, bound: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Channels are read in packs, which takes them next to each other."""
+    op, values = gradients(kind, compute, "packed", *SHAPES[-1])
+    assert device_kernel(op, BACKWARD).name == "grid_sample_bwd"
+    monkeypatch.setattr(grid_sample, "_LEAST_TURNED", 1)
+    assert device_kernel(op, BACKWARD).name == "grid_sample_bwd__turned"
     here, there = run_both(op, BACKWARD, values)
     for uid in (4, 5):
         np.testing.assert_allclose(here[uid].astype(float), there[uid].astype(float), rtol=20 * bound, atol=20 * bound)

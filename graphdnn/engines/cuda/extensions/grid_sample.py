@@ -22,12 +22,13 @@ from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import GridSample, GridSampleBackward
-from graphdnn.tensors import TensorSpec, stride_order
+from graphdnn.tensors import TensorSpec, channels_last_strides, stride_order
 
 _THREADS = 256
 _BLOCKS_PER_SM = 16
 _TILE_ROWS, _TILE_COLUMNS = 8, 32  # pixels of a block
 _CHANNELS = 8  # of a thread
+_LEAST_TURNED = 2**20  # elements
 _PACK_BYTES = 16  # of an access to channels that are next to each other
 _SLICES = 8  # threads that share the channels of a position
 _WARP = 32
@@ -120,9 +121,31 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
 def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, GridSampleBackward)
+    if not _is_worth_turning(anchor):
+        return _gathered(anchor, device)
+    from graphdnn.engines.cuda.generator.steps import Steps  # they copy by kernels of their own
+
+    steps = Steps(op, device)
+    x, dy = (steps.relaid(t, channels_last_strides(t.extents)) for t in (anchor.x, anchor.dy))
+    dx = x.model_copy(update={"uid": steps.new_uid(), "data_type": anchor.dx.data_type})
+    steps.places[dx.uid] = steps.allocate(dx.bytes)
+    steps.include(_gathered(anchor.model_copy(update={"x": x, "dy": dy, "dx": dx}), device))
+    steps.moved(dx, anchor.dx)
+    return steps.kernel("grid_sample_bwd__turned")
+
+
+def _gathered(anchor: GridSampleBackward, device: DeviceSpec) -> DeviceKernel:
     launches = (_boxes(anchor), _image(anchor), _grid(anchor))
     scratch = anchor.x.extents[0] * prod(_pieces(anchor)) * _BOX
     return DeviceKernel("grid_sample_bwd", tuple(early(launch, device) for launch in launches), scratch)
+
+
+def _is_worth_turning(op: GridSampleBackward) -> bool:
+    """Large images whose channels could be read in packs, but for their order."""
+    images = (op.x, op.dy, op.dx)
+    if op.x.elements < _LEAST_TURNED or any(_pack(t) > 1 for t in images):
+        return False
+    return all(op.x.extents[1] % (_PACK_BYTES // ELEMENTS[t.data_type].bytes) == 0 for t in images)
 
 
 def _channels_of_image(op: GridSampleBackward) -> int:
