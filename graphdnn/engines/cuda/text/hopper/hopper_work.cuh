@@ -74,6 +74,18 @@ __device__ __forceinline__ Pixel pixel_of(const Params& p, int residue, int numb
     return found;
 }
 
+// So many pixels on, as a place: no division, which would stand between a free stage and its copies.
+__device__ __forceinline__ void step_on(const Params& p, int residue, Pixel& pixel, const Pixel& by) {
+    int carry = 0;
+    #pragma unroll
+    for (int d = 2; d >= 3 - SPATIAL; --d) {
+        const int size = (int)p.pixels[residue * 3 + d], at = pixel.at[d] + by.at[d] + carry;
+        carry = at >= size;
+        pixel.at[d] = carry ? at - size : at;
+    }
+    pixel.n += by.n + carry;
+}
+
 // A tap by its number, the last axis fastest.
 struct Tap { int at[3]; };
 
@@ -185,13 +197,14 @@ __device__ __forceinline__ void fill_wgrad(const Params& p, const Work& w, Slot 
         }
     }
     const int none[3] = {0, 0, 0}, row = w.group * (int)p.rows[0] + w.tile_m * BM;
+    const Pixel by = pixel_of(p, 0, DEEP);
+    Pixel pixel = pixel_of(p, 0, w.first * DEEP);
     #pragma unroll 1
     for (int step = w.first; step < w.last; ++step) {
-        shared_t a, b, barrier;
-        slot(a, b, barrier);
-        const Pixel pixel = pixel_of(p, 0, step * DEEP);
         int start[3];
         gathered_start(p, 0, pixel, start);
+        shared_t a, b, barrier;
+        slot(a, b, barrier);
         #pragma unroll
         for (int plane = 0; plane < PLANES; ++plane) {
             const shared_t rows = a + plane * (BM / PANEL * DEEP * ROW), columns = b + plane * (UNITS_TAKEN * DEEP * ROW);
@@ -206,6 +219,7 @@ __device__ __forceinline__ void fill_wgrad(const Params& p, const Work& w, Slot 
                     columns + j * DEEP * ROW, p.gathered[plane], barrier, channel[j], pixel.n, start, offset[j]
                 );
         }
+        step_on(p, 0, pixel, by);
     }
 }
 
