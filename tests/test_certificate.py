@@ -301,7 +301,7 @@ def test_ranges_hold_for_all_data_in_them() -> None:
         assert output.observed <= promised.worst < 0.05
     (unknown,) = plan.certificate(ranges={uids["x"]: (-1.0, 1.0)}).outputs
     assert unknown.worst is None
-    for wrong in ({99: (0, 1)}, {uids["x"]: (1, 0)}, {uids["x"]: 3}, {uids["x"]: ("a", "b")}):
+    for wrong in ([1], {99: (0, 1)}, {uids["x"]: (1, 0)}, {uids["x"]: 3}, {uids["x"]: ("a", "b")}):
         with pytest.raises(BadParam, match=r"certificate\.range"):
             plan.certificate(ranges=wrong)
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import tuning_engines
 
-from graphdnn import NotSupported, OperationGraph, device_spec, rank
+from graphdnn import BadParam, NotSupported, OperationGraph, device_spec, rank
 from graphdnn.cuda import nvrtc
 from graphdnn.cuda.upkeep import stored
 from graphdnn.engines.numpy_blocked import ENGINE as BLOCKED
@@ -230,6 +230,8 @@ def test_processes_for_a_gpu_are_started_by_its_name(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("GRAPHDNN_DEVICE", raising=False)
     meant = [means_gpu(d) for d in (None, "cpu", "CPU", "cuda:1", "h200", device_spec("a100"))]
     assert meant == [False] * 3 + [True] * 3
+    with pytest.raises(BadParam, match="device = 3, expected one of cpu"):
+        autotune(small(), 3, budget=0.5)  # type: ignore[arg-type]
     monkeypatch.setenv("GRAPHDNN_DEVICE", "cuda")
     assert means_gpu(None)
 

@@ -86,6 +86,9 @@ def of_plan(
 
 def _checked(graph: OperationGraph, ranges: Ranges) -> dict[int, tuple[float, float]]:
     found = []
+    if not isinstance(ranges, Mapping):
+        reason = "ranges are a dictionary of tensors and two numbers each"
+        raise BadParam(RANGE.reject("CERTIFICATE", "ranges", ranges, reason=reason))
     inputs = {t.uid for t in graph.inputs}
     for uid, given in ranges.items():
         reason = ""

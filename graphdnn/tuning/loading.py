@@ -16,15 +16,12 @@ from graphdnn.machine import VARIABLE, device_spec
 
 def means_gpu(device: DeviceSpec | str | None) -> bool:
     """Without asking the driver."""
-    if isinstance(device, DeviceSpec):
-        return device.kind == "cuda"
-    return (device or os.environ.get(VARIABLE) or "cpu").lower() != "cpu"
+    return device.kind == "cuda" if isinstance(device, DeviceSpec) else _name(device) not in ("", "cpu")
 
 
 def device_meant(device: DeviceSpec | str | None) -> DeviceSpec:
     """By a glance where that is enough; what is wrong with a device or its driver is said as everywhere."""
-    name = (device or os.environ.get(VARIABLE) or "") if not isinstance(device, DeviceSpec) else ""
-    kind, _, ordinal = name.lower().partition(":")
+    kind, _, ordinal = _name(device).partition(":")
     if kind == "cuda" and (not ordinal or ordinal.isdecimal()):
         from graphdnn.cuda.glance import glance
 
@@ -32,6 +29,12 @@ def device_meant(device: DeviceSpec | str | None) -> DeviceSpec:
         if seen is not None:
             return seen
     return device_spec(device)
+
+
+def _name(device: DeviceSpec | str | None) -> str:
+    """In lower case; of the default one, too. Empty for what is none."""
+    meant = os.environ.get(VARIABLE) if device is None else device
+    return meant.lower() if isinstance(meant, str) else ""
 
 
 def begin() -> None:
