@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import EnumMeta
 from functools import cache
 from itertools import count
 from operator import itemgetter
@@ -51,9 +52,9 @@ _EXTENTS = itemgetter("dims", "strides")
 
 def _spell(spec: Spec, words: list[object], extents: list[tuple[int, ...]]) -> None:
     """The fields of a spec, one after the other; what is equal to Python and not the same is told apart."""
-    others, floats, packed = _fields(type(spec))
+    others, plain, floats, packed = _fields(type(spec))
     values = spec.__dict__
-    words += type(spec), packed(*floats(values))
+    words += type(spec), plain(values), packed(*floats(values))
     for value in others(values):
         kind: Any = type(value)
         if kind is TensorSpec:
@@ -83,11 +84,21 @@ def _is_spec(kind: type) -> bool:
 
 
 @cache
-def _fields(kind: type[Spec]) -> tuple[_Getter, _Getter, Callable[..., bytes]]:
-    """Getters of a class's fields, those that are always floats apart, and what makes bytes of these."""
+def _fields(kind: type[Spec]) -> tuple[_Getter, _Getter, _Getter, Callable[..., bytes]]:
+    """Getters of a class's fields: of those that may be other specs, of those that are neither these nor floats, and of
+    those that are always floats; and what makes bytes of the last.
+    """
     floats = [name for name, field in kind.model_fields.items() if field.annotation is float]
-    others = [name for name in kind.model_fields if name not in floats]
-    return _getter(others), _getter(floats), Struct(f"{len(floats)}d").pack
+    plain = [name for name, field in kind.model_fields.items() if _is_plain(field.annotation)]
+    others = [name for name in kind.model_fields if name not in floats and name not in plain]
+    return _getter(others), _getter(plain), _getter(floats), Struct(f"{len(floats)}d").pack
+
+
+def _is_plain(annotation: Any) -> bool:
+    """Whether two values are the same when they are equal."""
+    if annotation in (str, int, bool, tuple[int, ...]):
+        return True
+    return isinstance(annotation, EnumMeta)
 
 
 def _getter(names: list[str]) -> _Getter:

@@ -42,7 +42,7 @@ def bytes_moved(op: FusedOp) -> int:
     """Bytes that have to cross memory at least once: every input read, every output written. Pixels between those that
     a strided filter reads stay where they are, if channels are neighbours.
     """
-    return sum(t.bytes for t in (*op.inputs, *op.outputs)) - _passed_over(op.anchor)
+    return sum([t.bytes for t in (*op.inputs, *op.outputs)]) - _passed_over(op.anchor)
 
 
 def _passed_over(anchor: Operation | None) -> int:

@@ -273,7 +273,7 @@ class ConvolutionOperation(Operation):
     @cached_property
     def problem(self) -> ConvProblem:
         """The geometry, groups made explicit."""
-        (x, w, y), conv = (t.extents for t in self.roles), self.conv
+        (x, w, y), conv = [t.extents for t in self.roles], self.conv
         s = conv.spatial_dims
         if len(x) == s + 3:
             groups, k, c = w[:3]

@@ -19,7 +19,7 @@ CHANNELS = 2  # the axis, of the coordinates of images, filters and results
 SPATIAL = 3  # axes at most
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Roles:
     """A convolution's tensors with their spaces."""
 

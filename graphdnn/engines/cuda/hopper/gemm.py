@@ -134,7 +134,7 @@ def _of_images(op: FusedOp) -> Sizes:
     whole = [
         t for t in (*op.inputs, *op.outputs) if t.uid not in operands and t.elements >= product.roles.output.elements
     ]
-    result = sum(ELEMENTS[t.data_type].bytes for t in whole) or 1
+    result = sum([ELEMENTS[t.data_type].bytes for t in whole]) or 1
     residual = streamed_residual(op, product)
     unit = 1 if product.roles.direction == "fprop" or is_exchanged(product.roles) else PANEL
     return Sizes(
@@ -302,7 +302,7 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
     compute = COMPUTE_TYPE[roles.op.compute_type]
 
     across_filter = roles.direction == "dgrad" and not is_exchanged(roles)
-    widest = max(ELEMENTS[t.data_type].bytes for t in op.outputs)
+    widest = max([ELEMENTS[t.data_type].bytes for t in op.outputs])
     permuted = 0 if product.is_wgrad or across_filter or is_turned else neighbours_of(plain, widest)
     held = permuted or MOST_NEIGHBOURS
     if tile.is_turned:
@@ -416,8 +416,10 @@ def _maps(
         other = permuted_filter_map(plain, filter_rows, neighbours)
     else:
         other = filter_map(plain, filter_rows)
-    is_rounded = gathered.spec.data_type is DataType.FLOAT  # what tensor cores would only cut off
-    return [replace(one, is_rounded=is_rounded) for one in images], replace(other, is_rounded=is_rounded)
+    if gathered.spec.data_type is not DataType.FLOAT:
+        return images, other
+    # What tensor cores would only cut off.
+    return [replace(one, is_rounded=True) for one in images], replace(other, is_rounded=True)
 
 
 @once_for_images

@@ -66,7 +66,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     compute = COMPUTE_TYPE[roles.op.compute_type]
 
     across_filter = roles.direction == "dgrad" and not is_exchanged(roles)
-    widest = max(ELEMENTS[t.data_type].bytes for t in op.outputs)
+    widest = max([ELEMENTS[t.data_type].bytes for t in op.outputs])
     permuted = 0 if across_filter else neighbours_of(filter, widest, shape.row)
     held = permuted or MOST_NEIGHBOURS
     is_rounded = image.spec.data_type is DataType.FLOAT  # what tensor cores would only cut off

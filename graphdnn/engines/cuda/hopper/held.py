@@ -60,7 +60,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     parameters = Parameters(steps.places)
     compute = COMPUTE_TYPE[roles.op.compute_type]
 
-    permuted = neighbours_of(filter, max(ELEMENTS[t.data_type].bytes for t in op.outputs))
+    permuted = neighbours_of(filter, max([ELEMENTS[t.data_type].bytes for t in op.outputs]))
     held = permuted or MOST_NEIGHBOURS
     copied = tile.bn, permuted
     pixels, columns = _maps(op, image, filter, *copied) if are_copied(op) else _maps_as_they_lie(op, *copied)

@@ -44,7 +44,7 @@ def walk_of(product: Product, residue: Residue) -> Walk:
     reach = [(residue.taps[d] - 1) * product.tap_step[d] for d in axes]
     lower = [residue.start[d] + min(0, reach[d]) for d in axes]
     upper = [lower[d] + (residue.pixels[d] - 1) * product.pixel_step[d] + 1 - product.image[d] for d in axes]
-    return Walk(tuple(lower), tuple(upper), tuple(max(0, -r) for r in reach), tuple(map(abs, reach)))
+    return Walk(tuple(lower), tuple(upper), tuple([max(0, -r) for r in reach]), tuple(map(abs, reach)))
 
 
 def for_images(map: TensorMap, n: int) -> TensorMap:
@@ -67,16 +67,16 @@ def image_map(image: Operand, spatial: int, walk: Walk, steps: tuple[int, ...], 
     size, strides = image.size, image.strides
     n, groups, channels, *extents = image.sizes
     used = range(SPATIAL - 1, SPATIAL - 1 - spatial, -1)  # innermost first
-    sizes = (groups * channels, *(extents[d] for d in used), n)
+    sizes = (groups * channels, *[extents[d] for d in used], n)
     return TensorMap(
         image.spec.data_type,
         sizes,
-        tuple(_stride(s * size) for s in (*(strides[3 + d] for d in used), strides[0])),
+        tuple([_stride(s * size) for s in (*[strides[3 + d] for d in used], strides[0])]),
         channels=ROW // size,
         pixels=pixels,
-        lower=tuple(walk.lower[d] for d in used),
-        upper=tuple(walk.upper[d] for d in used),
-        steps=(1, *(steps[d] for d in used), 1),
+        lower=tuple([walk.lower[d] for d in used]),
+        upper=tuple([walk.upper[d] for d in used]),
+        steps=(1, *[steps[d] for d in used], 1),
     )
 
 

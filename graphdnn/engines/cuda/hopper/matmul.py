@@ -189,7 +189,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     compute = COMPUTE_TYPE[products.stack.op.compute_type]
     parameters.maps("gathered", [(a.spec, a.map(tile.bm, products.batch))])
     is_permuted = b.is_permutable(products.batch)
-    widest = max(ELEMENTS[t.data_type].bytes for t in op.outputs)
+    widest = max([ELEMENTS[t.data_type].bytes for t in op.outputs])
     held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and widest > 2 else _COLUMNS_OF_A_THREAD
     b_map = b.permuted_map(tile.bn, held) if is_permuted else b.map(tile.bn, products.batch)
     parameters.maps("plain", [(b.spec, b_map)])

@@ -18,7 +18,7 @@ from graphdnn.engines.cuda.hopper.product import ACROSS_K
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.implicit_product import gathered_and_plain, product_of
 from graphdnn.engines.images import once_for_images
-from graphdnn.engines.once import once_by_identity
+from graphdnn.engines.once import once
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.tensors import TensorSpec
 
@@ -120,7 +120,7 @@ def copying_of(op: FusedOp, device: DeviceSpec) -> float:
     return sum([o.copying_seconds(device) for o in operands(product_of(op).roles)]) if are_copied(op) else 0.0
 
 
-@once_by_identity
+@once
 def operands(roles: Roles) -> tuple[Operand, Operand]:
     """The one gathered from an image, and the one read as it lies."""
     gathered, plain = gathered_and_plain(roles)

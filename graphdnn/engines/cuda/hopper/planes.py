@@ -69,7 +69,7 @@ def _sizes(op: FusedOp, product: Product, kind: Kind) -> Sizes:
     for residue in product.residues:
         taps = residue.taps[0] * residue.taps[1] * residue.taps[2]
         products.append((product.pixel_count(residue), taps * blocks))
-    result = max(ELEMENTS[t.data_type].bytes for t in op.outputs)
+    result = max([ELEMENTS[t.data_type].bytes for t in op.outputs])
     groups = product.roles.problem.groups
     return Sizes(tuple(products), product.outer_channels, groups, column_unit=1, result_bytes=result)
 

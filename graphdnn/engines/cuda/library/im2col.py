@@ -50,7 +50,7 @@ def column_strides(roles: Roles, channels_last: bool) -> dict[str, int]:
 
 def column_elements(roles: Roles) -> int:
     sizes = sizes_of(roles)
-    return prod(sizes[name] for name in column_order(True))
+    return prod([sizes[name] for name in column_order(True)])
 
 
 def geometry(roles: Roles) -> dict[str, tuple[int, ...]]:

@@ -14,7 +14,7 @@ from typing import Any
 from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL, Roles, padded
 from graphdnn.engines.host.convolution_residues import residues_of
 from graphdnn.engines.images import once_for_images
-from graphdnn.engines.once import once, once_by_identity
+from graphdnn.engines.once import once
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvolutionOperation
 from graphdnn.tensors import TensorSpec
@@ -96,7 +96,7 @@ class Product:
         return replace(self, residues=tuple(residues), image=image)
 
 
-@once_by_identity
+@once
 def gathered_and_plain(roles: Roles) -> tuple[TensorSpec, TensorSpec]:
     """The operand that is gathered from an image, and the one that is read as it lies."""
     x, w, y = roles.op.roles
@@ -122,9 +122,9 @@ def _of_images(op: FusedOp) -> tuple[Any, ...]:
         image, step = padded(p.output, 1), padded(p.stride, 1)
         return residues, p.k, p.c, channels_first, ones, spread, image, step, pitch
     # A flipped filter (CONVOLUTION) reads tap F-1-f in place of f: the sign of the step and the start change.
-    reach = tuple((f - 1) * d if p.flip else 0 for f, d in zip(p.filter, p.dilation, strict=True))
-    step = padded(tuple(-d if p.flip else d for d in p.dilation), 0)
-    start = padded(tuple(r - pre for r, pre in zip(reach, p.pre_padding, strict=True)), 0)
+    reach = [(f - 1) * d if p.flip else 0 for f, d in zip(p.filter, p.dilation, strict=True)]
+    step = padded(tuple([-d if p.flip else d for d in p.dilation]), 0)
+    start = padded(tuple([r - pre for r, pre in zip(reach, p.pre_padding, strict=True)]), 0)
     whole = Residue(padded(p.output, 1), padded(p.filter, 1), start, zeros, zeros)
     is_wgrad = roles.direction == "wgrad"
     channels_first = is_wgrad or roles.space(roles.output).strides(op.outputs[0])[2] != 1
