@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, fused, run_both
+from cuda_comparison import ARCHITECTURES, compiled, compiler, compiles_cleanly, device_kernel, fused, run_both
+from disassembly import NO_DISASSEMBLER, loads_before_the_wait
 from emulator import MISSING
 from exact_sums import operations, quarters
 from test_cuda_direct import check
 
 from graphdnn.engines.cuda.direct.direct import ENGINE
-from graphdnn.engines.cuda.generator.launch import DeviceKernel
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.enums import KnobType
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -40,6 +41,10 @@ PROBLEMS = [
     "dgrad dy=f16[1,64,11,7]nhwc w=f16[64,1,5,5] dx=[1,64,12,10] pre=1,0 post=2,1",
     "dgrad dy=bf16[1,12,9,8]nhwc w=bf16[12,1,3,4] dx=[1,12,9,8] pre=1,2 post=1,1 mode=conv",
     "dgrad dy=f16[2,40,10,11]nhwc w=f16[40,1,3,5] dx=[2,40,11,16] pre=1,2 post=2,5 dil=2,3",
+]
+WHOLE = [  # tiles divide the image
+    "conv x=f16[64,144,56,56]nhwc w=f16[144,1,3,3] pad=1 + bias + relu(0,6)",
+    "dgrad dy=f16[64,144,56,56]nhwc w=f16[144,1,3,3] dx=[64,144,56,56] pad=1",
 ]
 CUTS: list[dict[str, int]] = [
     {},
@@ -96,8 +101,24 @@ def test_small_filters_of_whole_tiles_have_them(text: str, how: str) -> None:
 
 @compiler
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-@pytest.mark.parametrize("text", ["conv x=f16[64,144,56,56]nhwc w=f16[144,1,3,3] pad=1 + bias + relu(0,6)"])
-def test_compiles_without_spills(text: str, arch: str) -> None:
-    compiles_cleanly(
-        operations(text), ENGINE, arch, {KnobType.KERNEL_CFG: 3, KnobType.LOAD_SIZE: 2, KnobType.OCCUPANCY: 4}
-    )
+@pytest.mark.parametrize("knobs", [{}, {"KERNEL_CFG": 3, "LOAD_SIZE": 2, "OCCUPANCY": 4}], ids=["chosen", "registers"])
+@pytest.mark.parametrize("text", WHOLE)
+def test_compiles_without_spills(text: str, knobs: dict[str, int], arch: str) -> None:
+    compiles_cleanly(operations(text), ENGINE, arch, {KnobType[name]: value for name, value in knobs.items()})
+
+
+def test_other_images_of_as_many_channels_compile_nothing() -> None:
+    sizes = ("64,144,56,56", "8,144,28,84")
+    texts = [kernel(WHOLE[0].replace(sizes[0], size), **SHORT, TILE_COLS=4, TILE_ROWS=7).source for size in sizes]
+    assert texts[0] == texts[1]
+
+
+@compiler
+@pytest.mark.skipif(bool(NO_DISASSEMBLER), reason=NO_DISASSEMBLER)
+@pytest.mark.parametrize("text", PROBLEMS[:2] + WHOLE)
+def test_reads_nothing_before_the_launch_ahead_is_through(text: str) -> None:
+    """Loads of the read-only path may pass the wait, as the compiler takes what they read to be constant."""
+    (step,) = kernel(text, **SHORT).steps
+    assert isinstance(step, Launch)
+    assert step.starts_early
+    assert not loads_before_the_wait(compiled(step.text, "sm_90a").cubin)

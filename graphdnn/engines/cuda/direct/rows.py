@@ -11,7 +11,7 @@ from math import ceil
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.direct.geometry import apart, image_space
-from graphdnn.engines.cuda.direct.sides import PackedFilter, Sides
+from graphdnn.engines.cuda.direct.sides import PackedFilter, Sides, safe_places
 from graphdnn.engines.cuda.direct.tile import STAGES, Shape, Wishes
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
@@ -41,6 +41,8 @@ _LAUNCHED = 1.5e-6  # seconds of that, which are the launch's
 _LEAST = 0.5e-6
 _RESIDENT = 65536  # registers of a multiprocessor
 _COUNTED = 2**31  # threads, and places
+_WHOLE_PIECE = 16  # bytes, of which the copy unit asks for whole ones
+_ACROSS = 3  # the columns' axis: from one to the next it is as far in all images with as many channels
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ def serves(sides: Sides) -> bool:
         and set(p.stride) == {1}
         and max(p.filter) <= _LONGEST
         and p.n * p.groups * shape.rows * shape.columns < _COUNTED
+        and image_space(sides.roles, sides.gathered).strides(sides.gathered)[_ACROSS] < _COUNTED
     )
 
 
@@ -141,17 +144,6 @@ def seconds(shape: Shape, tile: Rows, device: DeviceSpec) -> float:
     return max(_LEAST, measured - _LAUNCHED)
 
 
-def _safe(sides: Sides, tile: Rows) -> tuple[int, int]:
-    """The gathered columns of a tile, counted from its first, that are inside the image for every tile."""
-    p, wide = sides.roles.problem, sides.shape.wide(tile.tw)
-    if set(apart(p)) != {1}:
-        return 0, 0
-    size = p.output[1] if sides.shape.is_dgrad else p.input[1]
-    first = p.pre_padding[1] - p.filter[1] + 1 if sides.shape.is_dgrad else -p.pre_padding[1]
-    last = first + (-(-sides.shape.columns // tile.tw) - 1) * tile.tw  # the first column of the last tile
-    return max(0, -first), max(0, min(wide, size - last))
-
-
 def generate(op: FusedOp, sides: Sides, steps: Steps, tile: Rows) -> DeviceKernel:
     roles, shape, p = sides.roles, sides.shape, sides.roles.problem
     dgrad, distances = shape.is_dgrad, apart(p)
@@ -160,30 +152,30 @@ def generate(op: FusedOp, sides: Sides, steps: Steps, tile: Rows) -> DeviceKerne
     compute = COMPUTE_TYPE[roles.op.compute_type]
     parameters = Parameters(steps.places)
     width = min(tile.v, width_for(out_space, steps.epilogue_tensors(), 1))
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=1, keeps=True)
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=1, keeps=True, written=(_ACROSS,))
     steps.finish(body, "acc", compute)
 
     image_in, image_out = (p.output, p.input) if dgrad else (p.input, p.output)
     lanes, tiles, row_blocks = p.groups // tile.v, -(-shape.columns // tile.tw), -(-shape.rows // tile.rows)
     parameters.tensor("gathered", sides.gathered)
     parameters.tensor("filter", filter.spec)
-    for name, value in zip(("n", "c", "h", "w"), in_space.strides(sides.gathered), strict=True):
-        if name != "c":
-            parameters.integer(f"gathered_{name}", value)
+    strides = in_space.strides(sides.gathered)
+    parameters.table({"gathered_n": strides[0], "gathered_h": strides[2]})
     sign = 1 if dgrad else -1
     parameters.table({
         "in_h": image_in[0], "in_w": image_in[1], "out_h": image_out[0], "out_w": image_out[1],
         "in_row": sign * p.pre_padding[0], "in_column": sign * p.pre_padding[1], "images": p.n,
         "lanes": lanes, "lanes_magic": magic(lanes), "tiles": tiles, "tiles_magic": magic(tiles),
-        "row_blocks": row_blocks, "row_blocks_magic": magic(row_blocks),
+        "row_blocks": row_blocks, "row_blocks_magic": magic(row_blocks), "nothing": 0,
+        "first_blocks": steps.device.sm_count * tile.blocks,
     })  # fmt: skip
 
-    safe = _safe(sides, tile)
+    safe_rows, safe_columns = safe_places(sides, 0, tile.rows), safe_places(sides, 1, tile.tw)
     how = f"r{p.filter[0]}s{p.filter[1]}v{tile.v}w{tile.tw}h{tile.rows}"
     name = f"conv_{roles.direction}__rows_{how}__{op.name}"
     text = kernel_text(
         name,
-        ["next_launch.cuh", "load_if.cuh", "quotient.cuh", "direct_remainder.cuh", "direct_rows.cu"],
+        ["next_launch.cuh", "whole_lines.cuh", "load_if.cuh", "quotient.cuh", "direct_remainder.cuh", "direct_rows.cu"],
         parameters=parameters.text,
         functions=[body.keeping(), body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}]")],
         constants={
@@ -192,8 +184,11 @@ def generate(op: FusedOp, sides: Sides, steps: Steps, tile: Rows) -> DeviceKerne
             "FILTER_CHUNK": filter.chunk(tile.v * p.taps),
             "V": tile.v, "TW": tile.tw, "ROWS": tile.rows, "THREADS": tile.threads, "BLOCKS": tile.blocks,
             "AHEAD": tile.ahead, "Offset": "int" if sides.gathered.span < _COUNTED // 2 else "long long",
+            "ASKS": set(distances) == {1} and shape.in_piece == _WHOLE_PIECE and strides[_ACROSS] == p.groups,
+            "SPAN": -(-tile.threads // lanes) * tile.tw + p.filter[1] - 1,
             "EXACT": image_out[1] % (tile.tw * distances[1]) == 0,
-            "SAFE_FROM": safe[0], "SAFE_TO": safe[1],
+            "PITCH": strides[_ACROSS], "SAFE_ROW_FROM": safe_rows[0], "SAFE_ROW_TO": safe_rows[1],
+            "SAFE_FROM": safe_columns[0], "SAFE_TO": safe_columns[1],
             "WHOLE": image_out[0] % (tile.rows * distances[0]) == 0, "WIDTH": width,
             "Gathered": STORAGE[sides.gathered.data_type],
             "Filter": STORAGE[filter.spec.data_type],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphdnn.engines.cuda.direct.geometry import (
+    apart,
     element_bytes,
     packed_filter,
     piece_bytes,
@@ -67,3 +68,17 @@ class PackedFilter:
         while chunk > 1 and max(1, self.spec.byte_alignment) % (chunk * size):
             chunk //= 2
         return chunk
+
+
+def safe_places(sides: Sides, axis: int, step: int) -> tuple[int, int]:
+    """Of the places along an axis that a thread gathers from, counted from its first, those that are inside the image
+    for every thread. ``step``: results of a thread along the axis.
+    """
+    p, shape = sides.roles.problem, sides.shape
+    if set(apart(p)) != {1}:
+        return 0, 0
+    gathered, results = (p.output, p.input) if shape.is_dgrad else (p.input, p.output)
+    taps, padding = p.filter[axis], p.pre_padding[axis]
+    first = padding - taps + 1 if shape.is_dgrad else -padding
+    last = first + (-(-results[axis] // step) - 1) * step  # the first place of the last thread
+    return max(0, -first), max(0, min(step + taps - 1, gathered[axis] - last))

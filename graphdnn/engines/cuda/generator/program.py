@@ -12,7 +12,7 @@ of uids or names: graphs that differ only in those share one compiled kernel.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from math import copysign, gcd, inf, isnan, prod
 from types import MappingProxyType
@@ -55,6 +55,7 @@ class Program:
         quick: str = "",
         condition: str = "",
         sums: int = 0,
+        written: Collection[int] = (),
     ) -> None:
         """``prefix`` keeps the fields of several programs of one kernel apart. ``linear``: the name of an argument
         that counts elements in the order of the space, which is the offset in tensors that are packed in that order.
@@ -62,7 +63,8 @@ class Program:
         is taken from ``kept``, an argument that the function ``keep`` filled (``keeping``). ``quick``: the
         name of a word that tells where the quick form of an operation does not hold; without it another form is taken
         there. ``condition``: an argument without which nothing is stored; coordinates have to be legal all the same.
-        ``sums``: results of a thread, where the kernel's text calls the function for each pack of them.
+        ``sums``: results of a thread, where the kernel's text calls the function for each pack of them. ``written``:
+        axes along which strides are numbers of the text, which addresses of neighbours then have inside instructions.
         """
         self._op, self._parameters, self._space, self._prefix = op, parameters, space, prefix
         self.width = width
@@ -75,7 +77,7 @@ class Program:
         self._factors: set[int] = set()
         self._arrays = 0
         self._stores = stores
-        self._keeps, self._sums = keeps, sums
+        self._keeps, self._sums, self._written = keeps, sums, written
         self._kept: list[tuple[str, str, str]] = []  # type, name, load
         self._loaded: list[tuple[TensorSpec, str]] = []  # from memory, and where
         self._lines: list[str] = []
@@ -168,8 +170,11 @@ class Program:
         if self._linear and is_addressable(spec) and self._is_packed(strides):
             return self._linear
         kind = "(int)" if spec.span <= INT_MAX else ""  # a 64-bit product is three instructions
+        long = "" if kind else "LL"
         terms = [
-            f"at[{j}] * {kind}p.{field}_stride[{j}]" for j, stride in enumerate(strides) if stride and j != without
+            f"at[{j}] * {f'{stride}{long}' if j in self._written else f'{kind}p.{field}_stride[{j}]'}"
+            for j, stride in enumerate(strides)
+            if stride and j != without
         ]
         if lane and spec.data_type is DataType.BOOLEAN and self.width != 1 and strides[self._vector_axis]:
             terms.append(f"{lane} * p.{field}_stride[{self._vector_axis}]")

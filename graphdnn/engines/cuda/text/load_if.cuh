@@ -1,4 +1,8 @@
-// Loads that are done only where a condition holds.
+// Loads that are done only where a condition holds. LOAD_IF_HINT is what they say besides of caches (whole_lines.cuh).
+
+#ifndef LOAD_IF_HINT
+#define LOAD_IF_HINT ""
+#endif
 
 // V elements, or zeros. One unit for the compiler: were the zeros written after the load, they would wait for it.
 template <int V, class T> __device__ __forceinline__ void load_if(bool valid, const T* from, T (&to)[V]) {
@@ -9,27 +13,27 @@ template <int V, class T> __device__ __forceinline__ void load_if(bool valid, co
     if constexpr (BYTES == 16) {
         uint4 w;
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; mov.b32 %3, 0; "
-                     "@p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+                     "@p ld.global.nc" LOAD_IF_HINT ".v4.u32 {%0, %1, %2, %3}, [%4]; }"
                      : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w) : "l"(from), "r"((int)valid));
         *(uint4*)&pack = w;
     } else if constexpr (BYTES == 8) {
         uint2 w;
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %3, 0; mov.b32 %0, 0; mov.b32 %1, 0; "
-                     "@p ld.global.nc.v2.u32 {%0, %1}, [%2]; }"
+                     "@p ld.global.nc" LOAD_IF_HINT ".v2.u32 {%0, %1}, [%2]; }"
                      : "=r"(w.x), "=r"(w.y) : "l"(from), "r"((int)valid));
         *(uint2*)&pack = w;
     } else if constexpr (BYTES == 4) {
         unsigned int w;
-        asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; mov.b32 %0, 0; @p ld.global.nc.u32 %0, [%1]; }"
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; mov.b32 %0, 0; @p ld.global.nc" LOAD_IF_HINT ".u32 %0, [%1]; }"
                      : "=r"(w) : "l"(from), "r"((int)valid));
         *(unsigned int*)&pack = w;
     } else {
         unsigned short w;
         if constexpr (BYTES == 2)
-            asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; mov.b16 %0, 0; @p ld.global.nc.u16 %0, [%1]; }"
+            asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; mov.b16 %0, 0; @p ld.global.nc" LOAD_IF_HINT ".u16 %0, [%1]; }"
                          : "=h"(w) : "l"(from), "r"((int)valid));
         else
-            asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; mov.b16 %0, 0; @p ld.global.nc.u8 %0, [%1]; }"
+            asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; mov.b16 %0, 0; @p ld.global.nc" LOAD_IF_HINT ".u8 %0, [%1]; }"
                          : "=h"(w) : "l"(from), "r"((int)valid));
         *(typename Word<BYTES>::type*)&pack = (typename Word<BYTES>::type)w;
     }

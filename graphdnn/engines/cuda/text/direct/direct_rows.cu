@@ -9,6 +9,23 @@ constexpr int IH = ROWS + R - 1;
 constexpr bool BACKWARD = DGRAD != FLIP;  // the filter meets the image turned over
 static_assert(V % WIDTH == 0 && V * R * S % FILTER_CHUNK == 0, "whole packs");
 
+// The rows that a block reads first, brought into the second level of cache while the launch before may still run: what
+// that one writes passes the same cache, so nothing is read here. Threads that follow each other take a row each, from
+// their first column on, as many columns as the block has.
+__device__ __forceinline__ void ask_for_rows(const Params& p, Offset line, int first_row, int first_column) {
+    const int i = (int)threadIdx.x, row = first_row + i;
+    if (i >= IH || (unsigned int)row >= (unsigned int)p.in_h) return;
+    const int from = first_column > 0 ? first_column : 0, left = (int)p.in_w - from, columns = left < SPAN ? left : SPAN;
+    const Gathered* const start = p.gathered + (line + i * (Offset)p.gathered_h + (from - first_column) * (Offset)PITCH);
+    if (columns <= 0) return;
+    const int bytes = columns * PITCH * (int)sizeof(Gathered);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(start), "r"(bytes) : "memory");
+#else
+    (void)start, (void)bytes;
+#endif
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_rows(const __grid_constant__ Params p) {
     let_next_start();
     // Threads count lanes, then tiles of columns, blocks of rows, parts of a dilated image, and images.
@@ -27,22 +44,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_rows(const 
     const int out_h = places((int)p.out_h, down.own, DILATION_H), out_w = places((int)p.out_w, across.own, DILATION_W);
     if (n >= (int)p.images) return;  // the last block may have threads too many
 
-    wait_for_launch_before();
     const int first_row = row0 + down.shift - (DGRAD ? R - 1 : 0);
     const int first_column = column0 + across.shift - (DGRAD ? S - 1 : 0);
     // 32-bit places where the image allows them: a thread holds half as many registers of them.
     Offset line = n * (Offset)p.gathered_n + (first_row * DILATION_H + down.met) * (Offset)p.gathered_h +
-        (first_column * DILATION_W + across.met) * (Offset)p.gathered_w + channel;
-    const Offset next_row = (Offset)p.gathered_h * DILATION_H, next_column = (Offset)p.gathered_w * DILATION_W;
-    // Of the columns, those that every tile has are not asked for.
+        (first_column * DILATION_W + across.met) * (Offset)PITCH + channel;
+    // From column to column is a number of the text: columns of a row then share one address, and loads say how much further.
+    const Offset next_row = (Offset)p.gathered_h * DILATION_H;
+    constexpr Offset next_column = (Offset)PITCH * DILATION_W;
+    // Of the rows and columns, those that every tile has are not asked for.
     unsigned int inside = 0;
     #pragma unroll
     for (int c = 0; c < IW; ++c)
         if ((unsigned int)(first_column + c) < (unsigned int)in_w) inside |= 1u << c;
 
+    if (ASKS && blockIdx.x < (unsigned int)p.first_blocks) ask_for_rows(p, line - channel, first_row, first_column);
+    wait_for_launch_before();
+    // Never true. Loads of the read-only path, which the compiler takes to be of constants, would pass the wait; none passes
+    // a place where threads may end.
+    if (p.nothing != 0) return;
+
     Gathered pack[AHEAD + 1][IW][V];  // rows under way
     auto fetch = [&](int i) {
-        const bool is_row = (unsigned int)(first_row + i) < (unsigned int)in_h;
+        const bool is_row = (SAFE_ROW_FROM <= i && i < SAFE_ROW_TO) || (unsigned int)(first_row + i) < (unsigned int)in_h;
         #pragma unroll
         for (int c = 0; c < IW; ++c) {
             const bool is_column = (SAFE_FROM <= c && c < SAFE_TO) || (inside >> c & 1u) != 0;
