@@ -21,6 +21,7 @@ _MOST_THREADS = 1024
 _PACK_BYTES = 16
 _ACROSS_BYTES = 8  # of a pack of neighbouring rows: few enough that a row's threads have little to exchange
 _HELD = 64  # bytes of values a thread should hold, and twice that where a row would not fit otherwise
+_MOSTLY = 0.8  # of the packs that a block has room for
 _MOST_HELD = 256  # where short rows lie across memory: fewer threads have less to exchange, each has more on its way
 _IN_FLIGHT = 128  # bytes of memory that such a thread reads at once
 _ENOUGH_THREADS = 2**17  # of a device, of such threads
@@ -180,9 +181,18 @@ def _held_along(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
         steps = max(1, budget // value_bytes // rows.width)
         lanes = power_above(-(-rows.packs // steps))
         if lanes <= _MOST_THREADS:
+            lanes = _fewer_lanes(rows, lanes, value_bytes)
             columns = max(1, _THREADS // lanes)
             return rows, Tile(lanes, columns, -(-rows.packs // lanes))
     return None
+
+
+def _fewer_lanes(rows: Rows, lanes: int, value_bytes: int) -> int:
+    """Half of the largest block, where more of its threads have something to do and two blocks share the registers."""
+    fewer = lanes // 2
+    steps, fewer_steps = (-(-rows.packs // n) for n in (lanes, fewer or 1))
+    fits = fewer_steps * rows.width * value_bytes <= 2 * _HELD
+    return fewer if lanes == _MOST_THREADS and fits and fewer * fewer_steps < _MOSTLY * lanes * steps else lanes
 
 
 def _held_across(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
