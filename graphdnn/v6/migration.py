@@ -26,7 +26,7 @@ _TITLE = '"""Recorded legacy calls as graphs. Bind arrays by the tensors\' names
 _ENUMS = ("ConvolutionMode", "DataType", "NanPropagation", "PaddingMode", "PointwiseMode", "ReductionOperator",
           "ResampleMode", "ReshapeMode", "RngDistribution")  # fmt: skip
 _RESERVED = ("graph", "device", "graphdnn", *_ENUMS)
-_PLACED = (Reshape, Transpose)  # their virtual results lie where the builder would not put them
+_PLACED = (Reshape, Transpose)  # the builder makes views of their virtual results
 
 
 def script(graphs: Sequence[OperationGraph], runs: Sequence[Run] = ()) -> str:
@@ -119,19 +119,19 @@ class _Writer:
 
     def _result(self, operation: Operation, tensor: TensorSpec) -> Iterator[str]:
         """What the builder does not infer of a result."""
-        is_open = operation.tag in OPEN_EXTENTS or tensor.vector_count > 1
-        settings = f".set_dim({list(tensor.dims)})" if is_open else ""
+        settings = []
+        if operation.tag in OPEN_EXTENTS or tensor.vector_count > 1:
+            settings.append(f".set_dim({list(tensor.dims)})")
         if tensor.data_type is not operation.compute_type or not tensor.is_virtual:
-            settings += f".set_data_type({shown(tensor.data_type)})"
+            settings.append(f".set_data_type({shown(tensor.data_type)})")
+        if tensor.vector_count > 1 or not _is_implied(operation, tensor):
+            settings.append(f".set_stride({list(tensor.strides)})")
+        settings.append(self._vector(tensor))
+        name = self.name(tensor)
         if not tensor.is_virtual:
-            name = self.name(tensor)
-            settings += f".set_stride({list(tensor.strides)}){self._vector(tensor)}"
-            yield f"{name}{settings}"
-            settings = f".set_output(True).set_name({name!r}).set_uid({tensor.uid})"
-        elif tensor.vector_count > 1 or isinstance(operation, _PLACED) or not _is_implied(operation, tensor):
-            settings += f".set_stride({list(tensor.strides)}){self._vector(tensor)}"
-        if settings:
-            yield f"{self.name(tensor)}{settings}"
+            settings.append(f".set_output(True).set_name({name!r}).set_uid({tensor.uid})")
+        if any(settings):
+            yield f"{name}{''.join(settings)}"
 
     def _vector(self, tensor: TensorSpec) -> str:
         alignment = f".set_alignment({tensor.byte_alignment})" if tensor.byte_alignment != 16 else ""
@@ -141,7 +141,9 @@ class _Writer:
 
 
 def _is_implied(operation: Operation, tensor: TensorSpec) -> bool:
-    """Whether a result lies as any operand of its rank would have it; without one, packed."""
+    """Whether the builder lays a result out like this: in the order of any operand of its rank; packed without one."""
+    if tensor.is_virtual and isinstance(operation, _PLACED):
+        return False
     alike = [t for t in operation.inputs().values() if t.rank == tensor.rank]
     found = {ordered_strides(tensor.dims, stride_order(t.dims, t.strides)) for t in alike}
     return (found or {packed_strides(tensor.dims)}) == {tensor.strides}
