@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from emulator import MISSING
 from emulator.libraries import host_libraries
 from emulator.runtime import EmulatedRuntime
 from legal import operation, pooling, tensor
+from many_operations import many_operations
 
 from graphdnn import build, fuse
 from graphdnn.certificate import Certificate, NumericClass, numeric_class
@@ -163,6 +165,28 @@ def test_no_error_is_larger_than_its_bound_in_many(family: str, kind: str) -> No
         graph = draw(Case(family, seed, large=False)).graph
         found = certify(graph, drawn_data(graph, kind, seed))
         assert found.holds, f"{family}:{seed} {kind}: {found}"
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(12), pytest.param(range(12, 400), marks=pytest.mark.long)], ids=("few", "many")
+)
+def test_no_error_is_larger_than_its_bound_in_many_operations(seeds: range) -> None:
+    for seed in seeds:
+        graph = many_operations(seed)
+        for kind in ("normal", KINDS[seed % len(KINDS)]):
+            found = certify(graph, drawn_data(graph, kind, seed))
+            assert found.holds, f"{seed} {kind}: {found}"
+
+
+@emulated
+@pytest.mark.parametrize("seeds", [(3,), pytest.param(range(400, 460), marks=pytest.mark.long)], ids=("one", "many"))
+def test_bounds_of_many_operations_hold_on_a_device(seeds: Sequence[int]) -> None:
+    for seed in seeds:
+        graph = many_operations(seed)
+        with host_libraries():
+            plan = DevicePlan(Ranking(fuse(graph), H200).best, EmulatedRuntime())
+            found = certify(graph, drawn_data(graph, KINDS[seed % len(KINDS)], seed), plan)
+        assert found.holds, f"{seed}: {found}"
 
 
 def test_the_bound_is_of_use() -> None:
