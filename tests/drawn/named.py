@@ -155,9 +155,10 @@ NAMED: tuple[Named, ...] = (
         "wgrad x=i16[2,20,9,11]nhwc dy=i16[2,24,9,11]nhwc dw=[24,20,3,3] pad=1 compute=i64 out=i64",
         "cuda_hopper_integer_wgrad",
     ),
-    # Sums of long rows in parts, norms whose blocks stay on the device, norms in parts.
+    # Sums of long rows in parts, norms whose blocks stay on the device, norms of short planes, norms in parts.
     Named("reduce add x=f32[2,40000] y=[2,1]"),
     Named("norm batch x=f32[32,64,40,40]nhwc"),
+    Named("norm batch x=f16[12,600,7,7]"),
     Named("norm layer x=f16[3,66000]"),
     Named("norm:5"),
     Named("norm:9:small"),
