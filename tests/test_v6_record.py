@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from v6_programs import PROGRAMS as ALL_PROGRAMS
 from v6_tools import activation, convolution, filter_of, pooling, tensor
 from v6_values import close, drawn
 
@@ -208,6 +209,37 @@ def test_reading_a_result_runs_what_is_pending(handle: Any) -> None:
     close(y.read(), 2 * x)
     close(np.asarray(flat), 2 * x.reshape(2, -1))
     close(np.array(y, np.float64), 2 * x)
+    assert (len(y), y.ndim, y.size, y.nbytes) == (2, 4, y.memory.size, y.memory.nbytes)
+
+
+def test_elements_of_pending_memory(handle: Any) -> None:
+    """They are read when they are there, and written behind what reads them."""
+    x = drawn((1, 2, 3, 4))
+    with v6.record() as r:
+        y, z = r.array(x.shape), r.array(x.shape)
+        y[...] = x
+        v6.cudnnScaleTensor(handle, tensor(x.shape), y, 2.0)
+        close(y[0, 1], 2 * x[0, 1])
+        v6.cudnnTransformTensor(handle, 1.0, tensor(x.shape), y, 0.0, tensor(x.shape), z)
+        y[0, 0] = 7
+        assert (y[0, 0] == 7).all()
+    close(z.read(), 2 * x)
+
+
+@pytest.mark.parametrize("name", ["dropped", "learned", "spelled"])
+def test_programs_on_pending_memory(handle: Any, name: str) -> None:
+    """Workspaces, reserve spaces and states as well."""
+    wanted = ALL_PROGRAMS[name](handle, np.array)
+    with v6.record() as r:
+
+        def pending(array: np.ndarray) -> Any:
+            made = r.array(array.shape, array.dtype)
+            made.memory[...] = array
+            return made
+
+        found = ALL_PROGRAMS[name](handle, pending)
+    for one, other in zip(found, wanted, strict=True):
+        close(one.read(), other, 1e-4)
 
 
 def test_extension_operations_join(handle: Any) -> None:

@@ -39,6 +39,29 @@ class Pending:
     def dtype(self) -> np.dtype[Any]:
         return self.memory.dtype
 
+    @property
+    def ndim(self) -> int:
+        return self.memory.ndim
+
+    @property
+    def size(self) -> int:
+        return self.memory.size
+
+    @property
+    def nbytes(self) -> int:
+        """What calls that take a size in bytes are told."""
+        return self.memory.nbytes
+
+    def __len__(self) -> int:
+        return len(self.memory)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.read()[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """What is recorded so far runs on what was there before."""
+        self.read()[key] = value
+
     def reshape(self, *shape: int) -> Pending:
         """The same memory with other extents, still to be computed."""
         return Pending(self.memory.reshape(*shape), self._run)
