@@ -170,7 +170,7 @@ def bound_of(config: EngineConfig) -> Bound:
         if len(_ports) >= _MOST:
             _ports.clear()
         ports = _ports[number] = _Ports.of(graph)
-    arrays = [Expected(tensors[uid], out, binding_layout(tensors[uid])) for uid, out in ports.arrays]
+    arrays = [Expected(spec := tensors[uid], out, binding_layout(spec)) for uid, out in ports.arrays]
     scalars = [Expected.of(tensors[uid], is_output=False) for uid in ports.scalars]
     return Bound(tuple(arrays), tuple(scalars), ports.pick, ports.uids)
 

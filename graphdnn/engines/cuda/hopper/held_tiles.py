@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import inf
 from typing import NamedTuple
 
@@ -55,11 +55,11 @@ class Held:
     consumers: int
     bn: int
 
-    @property
+    @cached_property
     def name(self) -> str:
         return f"{self.consumers}x{self.bn}"
 
-    @property
+    @cached_property
     def registers(self) -> tuple[int, int]:
         """Of a thread that multiplies and of one that copies."""
         return {2: (240, 24), 3: (160, 24)}[self.consumers]

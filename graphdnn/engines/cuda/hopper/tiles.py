@@ -88,12 +88,12 @@ class Tile:
     is_turned: bool = False
     shares: bool = False
 
-    @property
+    @cached_property
     def consumers(self) -> int:
         """Warpgroups that multiply."""
         return {64: 1, 128: 2, 192: 3, 256: 2}[self.bm]
 
-    @property
+    @cached_property
     def registers(self) -> tuple[int, int]:
         """Of a thread that multiplies and of one that copies. Together they must not be more than a block begins with
         (``registers_at_start`` for each thread): taking would wait for ever.
