@@ -30,7 +30,8 @@ _PRODUCTS = 3000  # of a thread, each an instruction of the text
 _WIDTHS = (4, 7)  # columns of a thread
 _MOST_ROWS = 7
 _MOST_TAPS = 9
-_THREADS = 128
+_THREADS = 256  # of a block
+_FEWER = 128  # of wide tiles of several rows: their registers leave room for an odd number of blocks of so many
 _AROUND = 130  # instructions of a thread beside its filters, loads and sums
 _STARTING = 0.3e-6  # seconds until the first loads are there
 _ALONE = 3.0  # times the issue slots that a thread's instructions take where nothing else hides their waits
@@ -116,8 +117,8 @@ def _tile(shape: Shape, device: DeviceSpec, wishes: Wishes, v: int, tw: int, row
     while tw > 1 and _registers(shape, v, tw) > _MOST:
         tw -= 1
     rows = min(rows, max(1, _PRODUCTS // (shape.problem.taps * v * tw)))
-    threads = wishes.threads or _THREADS
     taken = -(-min(255, _registers(shape, v, tw)) // 8) * 8
+    threads = wishes.threads or (_FEWER if tw > _WIDTHS[0] and rows > 1 else _THREADS)
     most = device.warps * 32 // threads
     blocks = min(wishes.blocks or max(1, _RESIDENT // (taken * threads)), most)
     return Rows(v, tw, rows, threads, blocks, 1 if wishes.stages == STAGES else wishes.stages - 1)

@@ -9,14 +9,13 @@ constexpr int IH = ROWS + R - 1;
 constexpr bool BACKWARD = DGRAD != FLIP;  // the filter meets the image turned over
 static_assert(V % WIDTH == 0 && V * R * S % FILTER_CHUNK == 0, "whole packs");
 
-// The rows that a block reads first, brought into the second level of cache while the launch before may still run: what
-// that one writes passes the same cache, so nothing is read here. Threads that follow each other take a row each, from
-// their first column on, as many columns as the block has.
-__device__ __forceinline__ void ask_for_rows(const Params& p, Offset line, int first_row, int first_column) {
-    const int i = (int)threadIdx.x, row = first_row + i;
-    if (i >= IH || (unsigned int)row >= (unsigned int)p.in_h) return;
+// The row that a block reads first, brought into the second level of cache while the launch before may still run: what
+// that one writes passes the same cache, so nothing is read here. `line`: where the row begins, in the first column of the
+// block's first thread, which asks for as many as the block has. More rows take memory's time from the launch before.
+__device__ __forceinline__ void ask_for_row(const Params& p, Offset line, int row, int first_column) {
+    if (threadIdx.x != 0 || (unsigned int)row >= (unsigned int)p.in_h) return;
     const int from = first_column > 0 ? first_column : 0, left = (int)p.in_w - from, columns = left < SPAN ? left : SPAN;
-    const Gathered* const start = p.gathered + (line + i * (Offset)p.gathered_h + (from - first_column) * (Offset)PITCH);
+    const Gathered* const start = p.gathered + (line + (from - first_column) * (Offset)PITCH);
     if (columns <= 0) return;
     const int bytes = columns * PITCH * (int)sizeof(Gathered);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -58,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_rows(const 
     for (int c = 0; c < IW; ++c)
         if ((unsigned int)(first_column + c) < (unsigned int)in_w) inside |= 1u << c;
 
-    if (ASKS && blockIdx.x < (unsigned int)p.first_blocks) ask_for_rows(p, line - channel, first_row, first_column);
+    if (ASKS && blockIdx.x < (unsigned int)p.first_blocks) ask_for_row(p, line - channel, first_row, first_column);
     wait_for_launch_before();
     // Never true. Loads of the read-only path, which the compiler takes to be of constants, would pass the wait; none passes
     // a place where threads may end.
