@@ -76,7 +76,9 @@ MODELS = {
         ("_PRODUCT", "_BESIDE", "_STEP", "_TILE", "_BYTE_OUT", "_LEAVING", "_START"),
     ),
     "halo_dgrad": Model(
-        halo_dgrad_tiles, ("cuda_hopper_halo_dgrad", "cuda_hopper_halo_dgrad_tf32"), ("_READ", "_LEAVING", "_START")
+        halo_dgrad_tiles,
+        ("cuda_hopper_halo_dgrad", "cuda_hopper_halo_dgrad_tf32"),
+        ("_READ", "_HELD_READ", "_LEAVING", "_START"),
     ),
     "halo_wgrad": Model(
         halo_wgrad_tiles,

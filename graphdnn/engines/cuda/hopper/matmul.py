@@ -42,7 +42,7 @@ from graphdnn.engines.cuda.hopper.matmul_needs import (
 from graphdnn.engines.cuda.hopper.matrices import MOST_BATCH_AXES, Matrices, stacked
 from graphdnn.engines.cuda.hopper.product import product_text, promoted_steps
 from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, Adding
-from graphdnn.engines.cuda.hopper.tiles import PANEL, PARTS, ROW, STAGES, TILE, Sizes, Tile, choose
+from graphdnn.engines.cuda.hopper.tiles import LARGEST, PANEL, PARTS, ROW, STAGES, TILE, Sizes, Tile, choose
 from graphdnn.engines.cuda.library.operands import chain_of, staged
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.matmul import Stack
@@ -144,7 +144,8 @@ def _sizes(op: FusedOp) -> Sizes:
     if kept.groups:
         return kept._replace(groups=kept.groups * n, bytes_read=read)
     ((rows, depth),) = kept.products
-    return kept._replace(products=((rows * n, depth),), groups=1, bytes_read=read)
+    few = rows * n if rows * n < LARGEST else 0
+    return kept._replace(products=((rows * n, depth),), groups=1, bytes_read=read, few_rows=few)
 
 
 @once_for_images

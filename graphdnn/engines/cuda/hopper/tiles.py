@@ -20,7 +20,7 @@ _BARRIERS = 16  # bytes for each stage
 _MOST_STAGES = 8
 SMALLEST_RING = 2  # stages: a product frees the one before its own, so with a single one everybody waits for ever
 
-# The model's constants, fitted by benchmarks/fit_predictions.py to 1,681 pairs of a problem and a tile (convolutions
+# The model's constants, fitted by benchmarks/fit_predictions.py to 1,800 pairs of a problem and a tile (convolutions
 # and matrix products, of 16-bit floats and TF32), operands from memory, on an H200: the choice is 1.2 % slower than the
 # best one.
 _PRODUCT = 0.0386  # clocks for each sum of a tile, and step of k
@@ -197,6 +197,9 @@ JOINING = Knob(
 )
 
 
+LARGEST = 256  # rows of a tile
+
+
 class Pieces(NamedTuple):
     """Rows of 128 bytes that are not one whole line of memory, as shares of an operand's rows."""
 
@@ -226,6 +229,7 @@ class Sizes(NamedTuple):
     sets: int = 1  # of sums: two where tensor cores keep them for a few steps only
     pixel_rows: Pieces = WHOLE  # as channels of pixels are copied
     filter_rows: Pieces = WHOLE  # and those of filters
+    few_rows: int = 0  # all of a product's, where a tile may hold more
     are_followed: bool = False  # columns of a group: behind the last one are the next group's
     are_alone: bool = False  # results begin at odd places: they leave one by one
     may_be_turned: bool = False  # some tiles' rows may be
@@ -252,13 +256,14 @@ class Sizes(NamedTuple):
 
     def copied_clocks(self, tile: Tile, empty: float = 0.0) -> float:
         """Of the copy unit for a step, by the rows that it copies. ``empty``: the share of the columns that is behind
-        the last one, where it fills rows with zeros.
+        the last one, where it fills rows with zeros, as it does behind a product's last row.
         """
         if self.is_across:
             return 0.0
         rows, columns = self.sides(tile)
+        none = max(0, rows - self.few_rows) if self.few_rows else 0
         filters = (1.0 - empty) * self.filter_rows.clocks() + empty * _EMPTY
-        return rows * self.pixel_rows.clocks() + columns * filters
+        return (rows - none) * self.pixel_rows.clocks() + none * _EMPTY + columns * filters
 
     def takes(self, tile: Tile) -> bool:
         if tile.is_turned and not self.may_be_turned:

@@ -238,11 +238,11 @@ def _columns_bytes(task: Task) -> int:
 
 
 def _has_odd_rows(roles: Roles, operand: DataType) -> bool:
-    """Whether pixels of an operand that is read as it lies are no whole pieces of 16 bytes, as products want."""
+    """Whether pixels of an image that is read or written as it lies are no whole pieces of 16 bytes."""
     if ELEMENTS[operand].bytes != 2 or not _is_channels_last(roles):
         return False
     p = roles.problem
-    channels = [p.k] if roles.direction != "fprop" else []
+    channels = [p.k]
     channels += [p.c] if p.is_pointwise_filter and roles.direction != "dgrad" else []
     return any(2 * number % _PIECE for number in channels)
 
