@@ -236,18 +236,6 @@ def test_processes_for_a_gpu_are_started_by_its_name(monkeypatch: pytest.MonkeyP
     assert means_gpu(None)
 
 
-def test_a_process_is_started_before_it_is_known_what_for() -> None:
-    """By the command, while it reads the graph; the tuning takes the one that is there."""
-    isolation._end()
-    program = isolation.program_for(is_gpu=False)
-    isolation.start(program)
-    started = isolation._idle[program]
-    isolation.start(program)
-    assert isolation.worker(program) is started
-    assert started.is_new
-    started.kill()
-
-
 def nvrtc_missing() -> bool:
     try:
         nvrtc.loaded_version()

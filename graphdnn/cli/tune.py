@@ -48,17 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_limits(parser)
 
 
-def _begin(device: str | None) -> None:
-    """What a tuning waits for loads while the graph is read."""
-    from graphdnn.tuning.isolation import program_for, start
-    from graphdnn.tuning.loading import begin, means_gpu
-
-    is_gpu = means_gpu(device)
-    start(program_for(is_gpu=is_gpu))
-    if is_gpu:
-        begin()
-
-
 def seconds(text: str) -> float:
     try:
         value = float(text)
@@ -72,7 +61,6 @@ def seconds(text: str) -> float:
 def run(arguments: argparse.Namespace) -> Exit:
     from graphdnn.tuning import Database, autotune, default_database
 
-    _begin(arguments.device)
     refuse_ignored(arguments, ("db replace", not arguments.no_db, "without --no-db"))
     asked = asked_of(arguments.graph)
     fused, device = fuse(asked.graph, limited(asked.limits, arguments)), device_for(asked, arguments)

@@ -203,13 +203,6 @@ def program_for(*, is_gpu: bool) -> str:
     return BENCH_OF_GPU if is_gpu else BENCH
 
 
-def start(program: str) -> None:
-    """Have a process ready for the tuning that follows; where none starts, that says so."""
-    if program not in _idle:
-        with suppress(LostError):
-            _idle[program] = Isolated(program)
-
-
 def give_back(used: Isolated, key: int = 0) -> None:
     """Keep a process that behaved for the next tuning; ``key`` tells this closing from others."""
     if used.is_alive and used.program not in _idle:
