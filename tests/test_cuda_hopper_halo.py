@@ -81,6 +81,18 @@ CASES = [
     ("dgrad dy=f16[2,24,3,9,9]nhwc w=f16[24,40,3,3,3]nhwc dx=[2,40,3,9,9] pad=1 spatial=3", ""),
     ("dgrad dy=f32[1,40,5,9,9]nhwc w=f32[40,24,3,2,3]nhwc dx=[1,24,9,10,9] pad=0,0,1 dil=2,1,1 spatial=3", ""),
     ("conv x=i8[1,160,3,9,9]nhwc w=i8[64,160,3,3,3]nhwc pad=1 compute=i32 out=i8 spatial=3 + relu", "8x8x64_2ring"),
+    # Bytes: the last tap of a consumer's first 64 pixels goes before that of the others.
+    ("conv x=i8[1,160,9,9]nhwc w=i8[128,160,3,3]nhwc pad=1 compute=i32 out=i8 + relu", "2x8x8x128_2ring"),
+    ("conv x=i8[1,64,9,17]nhwc w=i8[64,64,3,2]nhwc pad=2 compute=i32 out=i32", "8x16x64_2ring"),
+    # Pixels are the columns, filters the rows.
+    ("conv x=i8[1,160,9,9]nhwc w=i8[128,160,3,3]nhwc pad=1 compute=i32 out=f32 + relu", "28x8x128_2turned"),
+    ("conv x=i8[2,96,30,9]nhwc w=i8[96,96,3,3]nhwc pad=1 compute=i32 out=i32", "28x8x128_2turned"),
+    ("conv x=f16[2,32,33,9]nhwc w=f16[32,32,3,3]nhwc pad=0 mode=conv + bias", "32x8x128_2turned"),
+    ("conv x=f16[3,64,9,29]nhwc w=f16[160,64,1,2]nhwc pad=0 + bias", "28x8x128_2turned"),
+    ("conv x=bf16[2,64,15,17]nhwc w=bf16[192,64,3,3]nhwc pad=1 + bias + residual + relu", "32x8x128_2turned"),
+    ("conv x=f32[1,32,12,30]nhwc w=f32[64,32,3,3]nhwc pad=2 dil=2,1 + bias", "28x8x128_2turned"),
+    ("conv x=f16[2,64,3,9,9]nhwc w=f16[96,64,3,3,3]nhwc pad=1 spatial=3 + bias + relu", "28x8x128_2turned"),
+    ("dgrad dy=i8[1,64,9,9]nhwc w=i8[64,96,3,3]nhwc dx=[1,96,9,9] pad=1 compute=i32 out=i32", "28x8x128_2turned"),
 ]
 
 
@@ -105,6 +117,9 @@ REPEATED = [
     ("conv x=f16[2,32,7,9,17]nhwc w=f16[32,32,3,3,3]nhwc pad=1 spatial=3 + bias + residual + relu", "8x8x32_4deep", 1),
     ("dgrad dy=f16[1,32,6,17,17]nhwc w=f16[32,32,2,3,3]nhwc dx=[1,32,7,17,17] pad=0,1,1 spatial=3", "8x8x32_4deep", 1),
     ("dgrad dy=f16[2,72,3,9,17]nhwc w=f16[72,40,3,3,3]nhwc dx=[2,40,3,9,17] pad=1 spatial=3", "8x8x64_2ring", 2),
+    ("conv x=i8[5,160,15,17]nhwc w=i8[192,160,3,3]nhwc pad=1 compute=i32 out=i8 + relu", "2x8x8x128_2ring", 1),
+    ("conv x=i8[3,160,15,17]nhwc w=i8[192,160,3,3]nhwc pad=1 compute=i32 out=f32 + relu", "28x8x128_2turned", 2),
+    ("conv x=f16[4,64,9,17]nhwc w=f16[96,64,3,3]nhwc pad=1 + bias", "28x8x128_2turned", 1),
 ]
 
 
@@ -119,6 +134,7 @@ WIDE = "conv x=f16[8,320,64,64]nhwc w=f16[320,320,3,3]nhwc pad=1 + bias + relu"
 BACKWARD = "dgrad dy=f16[8,320,64,64]nhwc w=f16[320,320,3,3]nhwc dx=[8,320,64,64] pad=1"
 ADDED = "conv x=f16[32,256,56,56]nhwc w=f16[256,256,3,3]nhwc pad=1 + bias + residual + relu"
 FLOATS = "conv x=f32[64,64,56,56]nhwc w=f32[64,64,3,3]nhwc pad=1 + bias + residual + relu"
+BYTES = "conv x=i8[32,256,56,56]nhwc w=i8[256,256,3,3]nhwc pad=1 compute=i32 out=f32 + scale + bias + relu"
 VOLUME = "conv x=f16[2,32,64,64,64]nhwc w=f16[32,32,3,3,3]nhwc pad=1 spatial=3 + bias + relu"
 VIDEO = "conv x=f16[8,64,16,56,56]nhwc w=f16[128,64,3,3,3]nhwc pad=1 spatial=3 + bias + residual + relu"
 COMPILED = [
@@ -138,6 +154,9 @@ COMPILED = [
     ("dgrad dy=f16[2,32,64,64,64]nhwc w=f16[32,32,3,3,3]nhwc dx=[2,32,64,64,64] pad=1 spatial=3", "8x8x32_4deep"),
     (VIDEO, "2x8x8x128_2ring"),
     ("dgrad dy=f16[2,32,64,64,64]nhwc w=f16[32,32,3,3,3]nhwc dx=[2,32,64,64,64] pad=1 spatial=3", "8x8x32_4resident"),
+    *((BYTES, tile) for tile in ("28x8x128_2turned", "2x8x8x128_2ring")),
+    (BYTES.replace("out=f32", "out=i8"), "2x8x8x128_2ring"),
+    (WIDE, "32x8x128_2turned"),
     *((FLOATS, tile) for tile in ("8x8x64_2resident", "8x8x64_3resident")),
 ]
 

@@ -104,6 +104,12 @@ NAMED: tuple[Named, ...] = (
     # Patches that all taps share: filters that stay in shared memory, and filters that come by.
     Named("conv x=f16[2,64,12,12]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + relu", "cuda_hopper_halo"),
     Named("dgrad dy=bf16[2,136,12,12]nhwc w=bf16[136,72,3,3]nhwc dx=[2,72,12,12] pad=1", "cuda_hopper_halo"),
+    # The same with pixels as the columns of the products.
+    Named(
+        "conv x=i8[2,160,30,9]nhwc w=i8[160,160,3,3]nhwc pad=1 compute=i32 out=f32 + bias + relu",
+        "cuda_hopper_halo",
+        {"TILE_SIZE": 30},
+    ),
     # Patches of slices: all results of a slice at once, one slice after the other, filter gradients; a first layer's rows.
     Named("conv x=f16[2,32,5,9,10]nhwc w=f16[32,32,3,3,3]nhwc pad=1 spatial=3 + bias + relu", "cuda_hopper_halo"),
     Named("conv x=f16[2,64,4,9,10]nhwc w=f16[72,64,3,3,3]nhwc pad=1 spatial=3 + bias + relu", "cuda_hopper_halo"),

@@ -37,6 +37,7 @@ from graphdnn.engines.cuda.hopper.maps import (
     MOST_NEIGHBOURS,
     filter_map,
     neighbours_of,
+    paired_filter_map,
     patch_map,
     permuted_filter_map,
     walk_of,
@@ -50,7 +51,10 @@ from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import DataType, LayoutType
 from graphdnn.fusion.fused import FusedOp
 
+_PAIR = 2  # neighbours: the rows of a thread
+_LATE = True
 _BOUND = 0.97  # of what memory takes with one tap, beside engines that copy filters again and again
+_RESIDUAL = {True: "hopper_halo_no_residual.cuh", False: "hopper_halo_residual.cuh"}
 _FILES = ("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_halo_patches.cuh")
 
 
@@ -67,7 +71,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     across_filter = roles.direction == "dgrad" and not is_exchanged(roles)
     widest = max([ELEMENTS[t.data_type].bytes for t in op.outputs])
-    permuted = 0 if across_filter else neighbours_of(filter, widest, shape.row)
+    permuted = 0 if across_filter else _PAIR if tile.is_turned else neighbours_of(filter, widest, shape.row)
     held = permuted or MOST_NEIGHBOURS
     is_rounded = image.spec.data_type is DataType.FLOAT  # what tensor cores would only cut off
     reached = tile.reached(shape)
@@ -76,7 +80,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     rows, row = tile.bn, shape.row
     if across_filter:
         rows, row = shape.row // filter.size, min(PANEL, tile.bn) * filter.size
-    columns = permuted_filter_map(filter, rows, held, row) if permuted else filter_map(filter, rows, row)
+    if tile.is_turned:
+        columns = paired_filter_map(filter, PANEL, row)
+    else:
+        columns = permuted_filter_map(filter, rows, held, row) if permuted else filter_map(filter, rows, row)
     parameters.maps("plain", [(filter.spec, replace(columns, is_rounded=is_rounded))])
 
     out_space = roles.space(roles.output)
@@ -103,31 +110,34 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters.integer(name, value)
     parameters.integers("tap_pace", taps.pace)
 
-    pieces = patches if tile.is_resident else -(-patches // (tile.held * tile.consumers)) * across
+    pieces = -(-patches // tile.of_block) * across
     grid = (min(pieces, device.sm_count), 1, 1)
     multiplying, copying = tile.registers(shape)
     name = f"conv_{roles.direction}__halo_{tile.name}x{choice.stages}x{choice.filters}__{op.name}"
+    types, wide = (image.spec.data_type, filter.spec.data_type), tile.columns(shape)
+    is_late = shape.are_bytes and groups == 2 and not tile.is_resident and residual is None
     text = kernel_text(
         name,
-        [*_FILES, f"hopper_halo_{'no_' if residual is None else ''}residual.cuh", "hopper_halo.cu"],
+        [*_FILES, *(["hopper_halo_turned.cu"] if tile.is_turned else [_RESIDUAL[residual is None], "hopper_halo.cu"])],
         parameters=parameters.text,
         functions=[
             *ending.functions,
             ending.fetching,
-            product_text(image.spec.data_type, filter.spec.data_type, deep * tile.bn, False, across_filter),
+            product_text(*(types[::-1] if tile.is_turned else types), wide, False, across_filter),
         ],
         constants={
-            "BM": PANEL * groups * tile.consumers, "BN": tile.bn, "CONSUMERS": tile.consumers,
+            "BM": PANEL * groups * tile.consumers, "BN": wide // deep, "CONSUMERS": tile.consumers,
             "PATCHES": tile.held, "STAGES": choice.stages, "FILTERS": choice.filters, "RESIDENT": tile.is_resident,
             "DEEP": deep, "PATCH_ROW": shape.row, "TALL": tile.tall, "WIDE": tile.wide, "LINEAR": tile.is_linear,
             "PATCH_BYTES": tile.patch_bytes(shape),
             "TAPS_H": shape.taps[0], "TAPS_W": shape.taps[1], "STEP_H": shape.step[0], "STEP_W": shape.step[1],
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
-            "WGRAD": False, "TURNED": False, "ACROSS_FILTER": across_filter, "PERMUTED": permuted > 0,
+            "WGRAD": False, "TURNED": tile.is_turned, "ACROSS_FILTER": across_filter, "PERMUTED": permuted > 0,
             "RESIDUES": 1, "SPATIAL": spatial, "SPLIT": False, "LAST_SLICES": last_slices(product),
             "STAYS": image.spec.data_type in INTEGERS and (tile.is_resident or grid[0] % across == 0),
             "NEIGHBOURS": held, "FETCHED": 0 if tile.is_resident else ending.fetched, "WIDTH": ending.width,
             "Element": STORAGE[image.spec.data_type], "Accumulator": compute,
+            **({} if tile.is_turned else {"LATE": _LATE and is_late}),
             **({} if residual is None else {"Residual": STORAGE[residual.data_type]}),
         },
     )  # fmt: skip

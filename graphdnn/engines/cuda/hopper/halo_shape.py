@@ -11,9 +11,9 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.hopper.fields import last_slices
 from graphdnn.engines.cuda.hopper.flat import flat_product, is_flat
 from graphdnn.engines.cuda.hopper.gemm import sizes_of
-from graphdnn.engines.cuda.hopper.halo_tiles import Shape
-from graphdnn.engines.cuda.hopper.maps import walk_of
-from graphdnn.engines.cuda.hopper.operands import is_exchanged
+from graphdnn.engines.cuda.hopper.halo_patch import Shape
+from graphdnn.engines.cuda.hopper.maps import is_permutable, walk_of
+from graphdnn.engines.cuda.hopper.operands import is_exchanged, operands
 from graphdnn.engines.cuda.hopper.result import kept_bytes
 from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW, SLICE
 from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
@@ -23,6 +23,7 @@ from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvolutionOperation
 
 _SLICE, _LINE, _PIXEL = range(3)
+_PERMUTED = 16  # filters that change places among each other
 
 
 def channels_of_row(product: Product) -> int:
@@ -55,6 +56,7 @@ def _of_images(op: FusedOp) -> Shape:
     (residue,) = product.residues
     blocks, depth = -(-product.channels // channels_of_row(product)), residue.taps[_SLICE]
     is_across = product.roles.direction == "dgrad" and not is_exchanged(product.roles)
+    row, (_, filter) = ROW if is_flat(op) else row_of(product), operands(product.roles)
     return Shape(
         images=residue.pixels[_SLICE],
         pixels=(residue.pixels[_LINE], residue.pixels[_PIXEL]),
@@ -67,9 +69,10 @@ def _of_images(op: FusedOp) -> Shape:
         result_bytes=sizes_of(op).result_bytes,
         streamed_bytes=0 if is_flat(op) else sizes_of(op).streamed_bytes,
         slices_out=1 if is_flat(op) else residue.pixels[_SLICE],
-        row=ROW if is_flat(op) else row_of(product),
+        row=row,
         are_bytes=ELEMENTS[gathered.data_type].bytes == 1,
         kept_bytes=kept_bytes(op),
+        is_permutable=not is_across and is_permutable(filter, row, _PERMUTED),
         deep=depth if abs(product.tap_step[_SLICE]) == product.pixel_step[_SLICE] == 1 else 1,
     )
 

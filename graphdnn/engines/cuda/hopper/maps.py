@@ -167,6 +167,23 @@ def permuted_filter_map(filter: Operand, rows: int, neighbours: int, row: int = 
     )
 
 
+def paired_filter_map(filter: Operand, rows: int, row: int = ROW) -> TensorMap:
+    """Of the filter as (channel and tap, eights of pairs, the two of a pair, the rest of k): the rows of a product.
+
+    A lane gets rows g and g + 8 of every sixteen. With row 8i + g that of k = 2g + i, they are neighbours.
+    """
+    size, pitch = filter.size, _pitch(filter)
+    groups, k, c, *taps = filter.sizes
+    width = c + (taps[0] * taps[1] * taps[2] - 1) * filter.tap_stride
+    return TensorMap(
+        filter.spec.data_type,
+        (width, 8, 2, groups * k // 16),
+        (2 * pitch, pitch, 16 * pitch),
+        box=(row // size, 8, 2, rows // 16),
+        row=row,
+    )
+
+
 def _pitch(filter: Operand) -> int:
     """Bytes from one k to the next."""
     groups, k = filter.sizes[:2]

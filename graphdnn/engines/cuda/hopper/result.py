@@ -9,7 +9,7 @@ from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS, SPATIAL
 from graphdnn.engines.cuda.generator.space import Space, is_addressable
-from graphdnn.engines.cuda.hopper.halo_tiles import BOX_ROW
+from graphdnn.engines.cuda.hopper.halo_patch import BOX_ROW
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT, LARGEST_STRIDE
 from graphdnn.engines.cuda.hopper.tiles import ROW, Choice
 from graphdnn.engines.cuda.simt.implicit_product import Product, product_of

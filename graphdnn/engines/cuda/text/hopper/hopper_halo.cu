@@ -28,6 +28,18 @@ __device__ __forceinline__ void multiply_tap(Accumulator (&sum)[COUNT][ALL_SUMS]
     else multiply_slices<LAST_SLICES>(sum, a, b, shift, add);
 }
 
+// LATE: the last tap of a block of channels is multiplied for a consumer's first 64 pixels, then for the others, so that the first
+// results leave while those of the others become complete.
+static_assert(!LATE || (!RESIDENT && MI == 2 && RESIDUAL_BYTES == 0), "halves of a ring");
+
+template <int J, int COUNT>
+__device__ __forceinline__ void multiply_half(Accumulator (&sum)[COUNT][ALL_SUMS], matrix_t a, matrix_t b, int shift, bool is_last) {
+    #pragma unroll
+    for (int k = 0; k < 4; ++k)
+        if (k < LAST_SLICES || !is_last)
+            multiply(sum[J], a + (first_of(J) + shift) * (PATCH_ROW >> 4) + k * NEXT_K<false>, b + k * NEXT_B, 1);
+}
+
 // What the epilogue reads for a lane's columns stays in registers where these are a block's only ones, and suffice.
 constexpr int KEPT = BN / 32 * (int)sizeof(Held) / 4;
 constexpr bool KEEPS_ALL = STAYS && RESIDUAL_BYTES == 0 && SPARES_REGISTERS && MI * SUMS + KEPT + 40 <= MULTIPLYING_REGISTERS;
@@ -180,8 +192,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                 #pragma unroll
                 for (int j = 0; j < MI; ++j) first[j] = rows_of_patch(p, patch, j);
             PatchBlock from;
+            int block = 0;
             #pragma unroll 1
-            for (int block = 0; block < blocks; ++block, from.advance(p)) {
+            do {
                 const int stage = ring + turn.stage;
                 const bool is_end = is_last(p, from);
                 await_phase(full + 8 * stage, turn.parity);
@@ -219,7 +232,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                             #pragma unroll
                             for (int j = 0; j < MI; ++j) pin(sum[j]);
                             products_begin();
-                            multiply_tap(sum, a, b, r * STEP_H * PITCH + s * STEP_W, is_end, 1);
+                            const int shift = r * STEP_H * PITCH + s * STEP_W;
+                            if constexpr (LATE)
+                                if (r == TAPS_H - 1 && s == TAPS_W - 1) multiply_half<0>(sum, a, b, shift, is_end);
+                                else multiply_tap(sum, a, b, shift, is_end, 1);
+                            else multiply_tap(sum, a, b, shift, is_end, 1);
                             products_end();
                             if (RESIDUAL_BYTES > 0 && r == 0 && s == 0 && block == blocks / 2) {
                                 await_products<0>();
@@ -233,10 +250,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                             previous_filter = next.stage;
                             next.advance();
                         }
+                    if constexpr (LATE) {
+                        products_begin();
+                        const matrix_t b = filters_at(filters + previous_filter * B_BYTES);
+                        multiply_half<1>(sum, a, b, (TAPS_H - 1) * STEP_H * PITCH + (TAPS_W - 1) * STEP_W, is_end);
+                        products_end();
+                    }
                 }
                 previous = stage;
                 turn.advance();
-            }
+                from.advance(p);
+            } while (++block < blocks);
             if constexpr (DEEP > 1) {
                 if (piece + pace >= pieces) let_next_start();
                 continue;
@@ -246,16 +270,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
             if constexpr (KEEPS_ALL && !RESIDENT)  // while the last products run
                 #pragma unroll
                 for (int j = 0; j < MI; ++j) rows[j] = rows_of_patch(p, patch + j / OF_PATCH, j % OF_PATCH);
-            await_products<0>();
-            if (piece + pace >= pieces) let_next_start();
-            #pragma unroll
-            for (int j = 0; j < MI; ++j) pin(sum[j]);
-            if (is_first) {
-                arrive(empty + 8 * previous);
-                if constexpr (!RESIDENT) arrive(empty_filter + 8 * previous_filter);
+            const auto end_products = [&] {
+                await_products<0>();
+                if (piece + pace >= pieces) let_next_start();
+                #pragma unroll
+                for (int j = LATE; j < MI; ++j) pin(sum[j]);
+                if (is_first) {
+                    arrive(empty + 8 * previous);
+                    if constexpr (!RESIDENT) arrive(empty_filter + 8 * previous_filter);
+                }
+            };
+            if constexpr (LATE) {
+                await_products<1>();
+                pin(sum[0]);
+            } else {
+                end_products();
             }
             #pragma unroll
             for (int j = 0; j < MI; ++j) {
+                if (LATE && j == 1) end_products();
                 if constexpr (!KEEPS_ALL || RESIDENT) rows[j] = rows_of_patch(p, patch + j / OF_PATCH, j % OF_PATCH);
                 #pragma unroll
                 for (int block = 0; block < BN / 32; ++block)

@@ -4,21 +4,21 @@ constexpr int THREADS = 128 * (CONSUMERS + 1), TAPS = TAPS_H * TAPS_W;
 constexpr int PITCH = WIDE + (TAPS_W - 1) * STEP_W, LINES = TALL + (TAPS_H - 1) * STEP_H;
 constexpr int LANDING = LINES * PITCH * PATCH_ROW;  // bytes of a patch; the stage that holds it is as long or longer
 // Filters across k come in whole panels, whose last columns may be the next tile's; 32 columns are rows of half the bytes.
-constexpr int PANELS = (BN + PANEL - 1) / PANEL;
-constexpr int FILTER_ROW = !ACROSS_FILTER ? PATCH_ROW : BN < PANEL ? BN * (int)sizeof(Element) : ROW;
+constexpr int PANELS = (HELD_N + PANEL - 1) / PANEL;
+constexpr int FILTER_ROW = !ACROSS_FILTER ? PATCH_ROW : HELD_N < PANEL ? HELD_N * (int)sizeof(Element) : ROW;
 constexpr int FILTER_PANEL = PATCH_ROW / (int)sizeof(Element) * FILTER_ROW;  // bytes, of filters across k
-constexpr int B_BYTES = ACROSS_FILTER ? PANELS * FILTER_PANEL : BN * FILTER_ROW;
-constexpr int NEXT_B = ACROSS_FILTER ? 16 * FILTER_ROW >> 4 : NEXT_K<false>;  // from one instruction's part of k to the next one's
+constexpr int B_BYTES = ACROSS_FILTER ? PANELS * FILTER_PANEL : HELD_N * FILTER_ROW;
+[[maybe_unused]] constexpr int NEXT_B = ACROSS_FILTER ? 16 * FILTER_ROW >> 4 : NEXT_K<false>;  // from one instruction's part of k to the next one's
 static_assert((PATCH_ROW == 128 || PATCH_ROW == 64) && (FILTER_ROW == 128 || FILTER_ROW == 64), "swizzles that there are");
 constexpr matrix_t swizzle_of(int row) { return (matrix_t)(row == 128 ? 1 : 2) << 62; }
-constexpr int IN_STAGE = RESIDENT ? 1 : CONSUMERS * PATCHES, LEAVING = RESIDENT ? 1 : CONSUMERS;  // patches, arrivals
+[[maybe_unused]] constexpr int IN_STAGE = RESIDENT ? 1 : CONSUMERS * PATCHES, LEAVING = RESIDENT ? 1 : CONSUMERS;  // patches, arrivals
 constexpr int OF_PATCH = MI / PATCHES;  // 64s of rows
-constexpr int RINGS = RESIDENT ? CONSUMERS : 1;
+[[maybe_unused]] constexpr int RINGS = RESIDENT ? CONSUMERS : 1;
 // Where registers suffice, a patch's first products begin its sums, which nobody clears (as in hopper_gemm.cu).
-constexpr bool BEGUN_BY_PRODUCTS = RESIDENT && SPARES_REGISTERS && DEEP == 1;
-constexpr int ALL_SUMS = DEEP * SUMS;  // of a thread, of 64 rows of a product
+[[maybe_unused]] constexpr bool BEGUN_BY_PRODUCTS = RESIDENT && SPARES_REGISTERS && DEEP == 1;
+[[maybe_unused]] constexpr int ALL_SUMS = DEEP * SUMS;  // of a thread, of 64 rows of a product
 static_assert(DEEP == 1 || (RESIDENT && SPATIAL == 3), "slices side by side");
-static_assert(LINEAR || (TALL % 8 == 0 && WIDE % 8 == 0 && TALL * WIDE == 64 * OF_PATCH), "whole blocks of 8 x 8");
+static_assert(LINEAR || TURNED || (TALL % 8 == 0 && WIDE % 8 == 0 && TALL * WIDE == 64 * OF_PATCH), "whole blocks of 8 x 8");
 static_assert(!LINEAR || (TALL - 1) * PITCH + WIDE <= 64 * OF_PATCH, "all lines within the rows");
 static_assert(MI % PATCHES == 0 && (PATCHES == 1 || !RESIDENT), "a consumer's patches");
 static_assert(PATCH_BYTES >= LANDING && PATCH_BYTES % 1024 == 0 && BN % 32 == 0, "whole swizzles and blocks of columns");
@@ -118,7 +118,7 @@ __device__ __forceinline__ void copy_patch(
     }
 }
 
-// BN columns of one tap, as many channels deep as patches.
+// Filters of one tap, as many channels deep as patches.
 __device__ __forceinline__ void copy_filter(
     const Params& p, shared_t to, shared_t barrier, const PatchBlock& from, int tap, int column
 ) {
@@ -130,7 +130,9 @@ __device__ __forceinline__ void copy_filter(
         for (int j = 0; j < PANELS; ++j)
             copy_box(to + j * FILTER_PANEL, p.plain[0], barrier, column + j * PANEL, in_filter, block * BK);
     } else if constexpr (PERMUTED) {
-        copy_box(to, p.plain[0], barrier, in_filter * (int)p.tap_pitch + block * BK, 0, 0, 0, column / (4 * NEIGHBOURS));
+        const int k = in_filter * (int)p.tap_pitch + block * BK;
+        if constexpr (TURNED) copy_box(to, p.plain[0], barrier, k, 0, 0, column / 16);
+        else copy_box(to, p.plain[0], barrier, k, 0, 0, 0, column / (4 * NEIGHBOURS));
     } else {
         copy_box(to, p.plain[0], barrier, block * BK, in_filter, column);
     }
