@@ -78,16 +78,15 @@ def test_gradients(kind: str, compute: str, bound: float, layout: str, x: Any, g
 
 
 @emulated
-@pytest.mark.parametrize(("kind", "compute", "bound"), KINDS)
-def test_large_images_are_turned(kind: str, compute: str, bound: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_images_are_turned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Channels are read in packs, which takes them next to each other."""
-    op, values = gradients(kind, compute, "packed", *SHAPES[-1])
+    op, values = gradients("f16", "f32", "packed", *SHAPES[-1])
     assert device_kernel(op, BACKWARD).name == "grid_sample_bwd"
     monkeypatch.setattr(grid_sample, "_LEAST_TURNED", 1)
     assert device_kernel(op, BACKWARD).name == "grid_sample_bwd__turned"
     here, there = run_both(op, BACKWARD, values)
     for uid in (4, 5):
-        np.testing.assert_allclose(here[uid].astype(float), there[uid].astype(float), rtol=20 * bound, atol=20 * bound)
+        np.testing.assert_allclose(here[uid].astype(float), there[uid].astype(float), rtol=0.04, atol=0.04)
 
 
 @emulated

@@ -28,7 +28,7 @@ _THREADS = 256
 _BLOCKS_PER_SM = 16
 _TILE_ROWS, _TILE_COLUMNS = 8, 32  # pixels of a block
 _CHANNELS = 8  # of a thread
-_LEAST_TURNED = 2**20  # elements
+_LEAST_TURNED, _NARROW = 2**20, 2  # elements, and bytes of one
 _PACK_BYTES = 16  # of an access to channels that are next to each other
 _SLICES = 8  # threads that share the channels of a position
 _WARP = 32
@@ -141,9 +141,9 @@ def _gathered(anchor: GridSampleBackward, device: DeviceSpec) -> DeviceKernel:
 
 
 def _is_worth_turning(op: GridSampleBackward) -> bool:
-    """Large images whose channels could be read in packs, but for their order."""
+    """Large images of narrow elements, whose channels could be read in packs but for their order."""
     images = (op.x, op.dy, op.dx)
-    if op.x.elements < _LEAST_TURNED or any(_pack(t) > 1 for t in images):
+    if op.x.elements < _LEAST_TURNED or any(_pack(t) > 1 or ELEMENTS[t.data_type].bytes > _NARROW for t in images):
         return False
     return all(op.x.extents[1] % (_PACK_BYTES // ELEMENTS[t.data_type].bytes) == 0 for t in images)
 

@@ -78,16 +78,19 @@ struct Beside {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2) rng(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rng(const __grid_constant__ Params p) {
     const unsigned long long key = seed(p), start = offset(p);
     const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;
     Count i = (Count)blockIdx.x * THREADS + threadIdx.x;
     if (i >= count) return;
-    Beside next;  // is on its way while numbers are drawn: asked for a turn before, or the compiler would wait with it
-    next.read(p, i);
+    Beside next;
+    if constexpr (AHEAD) next.read(p, i);
     for (; i < count; i += step) {
+        // AHEAD: asked for a turn before, on its way while numbers are drawn; the compiler would wait with it.
+        if constexpr (!AHEAD) next.read(p, i);
         const Beside now = next;
-        if (i + step < count) next.read(p, i + step);
+        if constexpr (AHEAD)
+            if (i + step < count) next.read(p, i + step);
         int at[RANK];
         place(p, i, at);
         unsigned long long element = 0;

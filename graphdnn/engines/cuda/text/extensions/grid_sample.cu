@@ -42,7 +42,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) grid_sample(const __grid_c
                 Compute sum[1] = {};
                 #pragma unroll
                 for (int corner = 0; corner < 4; ++corner)
-                    if (counts[corner]) add_pack(p.x + from[corner] + c * (Index)p.x_stride[1], weight[corner], sum);
+                    if (counts[corner])
+                        sum[0] += widen<Compute>(p.x[from[corner] + c * (Index)p.x_stride[1]]) * weight[corner];
                 store(p, to + c * (Index)p.y_stride[1], sum);
             }
         }

@@ -100,8 +100,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_image(const __
                                        (down ? bottoms[k] : Compute(1) - bottoms[k]);
                 const Index from = image + offsets[k];
                 #pragma unroll
-                for (int c = 0; c < PACKS; ++c)  // beyond the last, the last one again
-                    add_pack(p.dy + from + (c < last ? c : last) * step, weight, sum[c]);
+                for (int c = 0; c < PACKS; ++c) {  // beyond the last, the last one again
+                    const Index at = from + (c < last ? c : last) * step;
+                    if constexpr (PACK > 1) add_pack(p.dy + at, weight, sum[c]);
+                    else sum[c][0] += widen<Compute>(p.dy[at]) * weight;  // as many on their way as there are registers for
+                }
             }
         }
         __syncthreads();  // before the next positions are written over these
