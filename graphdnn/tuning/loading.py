@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines import engines_of
@@ -38,7 +39,8 @@ def _name(device: DeviceSpec | str | None) -> str:
 
 
 def begin() -> None:
-    """Start the driver and load a GPU's engines, beside what follows."""
+    """Start the driver and load a GPU's engines, beside what follows, which imports nothing before they are there."""
+    import_module("graphdnn.cuda.glance")
     for work in (_start_driver, _load_engines):
         threading.Thread(target=work, daemon=True).start()
 
