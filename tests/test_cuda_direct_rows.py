@@ -62,9 +62,10 @@ def test_agrees_with_numpy(text: str, cut: dict[str, int]) -> None:
 
 
 @emulated
+@pytest.mark.parametrize("ending", ["bias", "bias + relu(0,6)", "bias + relu(0,0.1)"])
 @pytest.mark.parametrize("value", [np.inf, np.nan], ids=str)
-def test_what_is_not_finite_stays_where_it_belongs(value: float) -> None:
-    ops, rng = operations("conv x=f16[1,16,7,9]nhwc w=f16[16,1,3,3] pad=1 + bias"), np.random.default_rng(1)
+def test_what_is_not_finite_stays_where_it_belongs(value: float, ending: str) -> None:
+    ops, rng = operations(f"conv x=f16[1,16,7,9]nhwc w=f16[16,1,3,3] pad=1 + {ending}"), np.random.default_rng(1)
     op = fused(ops)
     values = {t.uid: quarters(t, rng) for t in op.inputs}
     values[op.inputs[0].uid][0, 5, 3, 4] = value

@@ -17,7 +17,7 @@ from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.generator.program import Program, width_for
 from graphdnn.engines.cuda.generator.quotient import magic
-from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.generator.source import file_text, kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
@@ -153,7 +153,9 @@ def generate(op: FusedOp, sides: Sides, steps: Steps, tile: Rows) -> DeviceKerne
     compute = COMPUTE_TYPE[roles.op.compute_type]
     parameters = Parameters(steps.places)
     width = min(tile.v, width_for(out_space, steps.epilogue_tensors(), 1))
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=1, keeps=True, written=(_ACROSS,))
+    body = Program(
+        op, parameters, out_space, "t", width=width, vector_axis=1, keeps=True, written=(_ACROSS,), clips="clip_halves"
+    )
     steps.finish(body, "acc", compute)
 
     image_in, image_out = (p.output, p.input) if dgrad else (p.input, p.output)
@@ -178,7 +180,10 @@ def generate(op: FusedOp, sides: Sides, steps: Steps, tile: Rows) -> DeviceKerne
         name,
         ["next_launch.cuh", "whole_lines.cuh", "load_if.cuh", "quotient.cuh", "direct_remainder.cuh", "direct_rows.cu"],
         parameters=parameters.text,
-        functions=[body.keeping(), body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}]")],
+        functions=[
+            file_text("clip_halves.cuh"), body.keeping(),
+            body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}]"),
+        ],
         constants={
             "R": p.filter[0], "S": p.filter[1], "DILATION_H": distances[0], "DILATION_W": distances[1],
             "DGRAD": dgrad, "FLIP": p.flip, "FILTER_R": filter.strides[2], "FILTER_S": filter.strides[3],

@@ -25,6 +25,7 @@ from graphdnn.engines.cuda.generator.space import Space, is_addressable
 from graphdnn.enums import DataType, PointwiseMode
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Operation, PointwiseOperation
+from graphdnn.operations.pointwise import PointwiseSpec
 from graphdnn.tensors import TensorSpec, packed_strides
 
 MAX_WIDTH = 16  # elements
@@ -32,6 +33,7 @@ _PACK_BYTES = 16  # of one access
 _LINE = 128  # bytes
 _BITS = 8  # of a byte
 INT_MAX = 2**31 - 1
+_LARGEST_HALF = 65504.0
 # Operations of one kind in all packs of a thread, beyond which they are a function that is called: instructions then
 # stay in their cache, and the compiler takes less time.
 _LONG = 1600
@@ -56,6 +58,7 @@ class Program:
         condition: str = "",
         sums: int = 0,
         written: Collection[int] = (),
+        clips: str = "",
     ) -> None:
         """``prefix`` keeps the fields of several programs of one kernel apart. ``linear``: the name of an argument
         that counts elements in the order of the space, which is the offset in tensors that are packed in that order.
@@ -65,6 +68,7 @@ class Program:
         there. ``condition``: an argument without which nothing is stored; coordinates have to be legal all the same.
         ``sums``: results of a thread, where the kernel's text calls the function for each pack of them. ``written``:
         axes along which strides are numbers of the text, which addresses of neighbours then have inside instructions.
+        ``clips``: the function that bounds an array of halves, two by one instruction (clip_halves.cuh).
         """
         self._op, self._parameters, self._space, self._prefix = op, parameters, space, prefix
         self.width = width
@@ -77,7 +81,7 @@ class Program:
         self._factors: set[int] = set()
         self._arrays = 0
         self._stores = stores
-        self._keeps, self._sums, self._written = keeps, sums, written
+        self._keeps, self._sums, self._written, self._clips = keeps, sums, written, clips
         self._kept: list[tuple[str, str, str]] = []  # type, name, load
         self._loaded: list[tuple[TensorSpec, str]] = []  # from memory, and where
         self._lines: list[str] = []
@@ -282,7 +286,9 @@ class Program:
         if kind == "float" and row.cuda_pack:
             self._by_packs(row.cuda_pack, operands, result)
             return
-        parameters = {name: literal(value, kind) for name, value in spec.parameters().items()}
+        bound = self._bound_of_halves(spec, result)
+        values = {**spec.parameters(), **({} if bound is None else {"relu_upper_clip": inf})}
+        parameters = {name: literal(value, kind) for name, value in values.items()}
         expression = text.format(*(f"o{i}" for i in range(len(operands))), **parameters)
         result_type = "bool" if row.kind in ("comparison", "logical") else kind
         if kind == "float" and row.flops * self._sums > _LONG:
@@ -293,6 +299,21 @@ class Program:
             return
         name = self._new(result)
         self.each(f"{body} {name}[e] = narrow<{STORAGE[result.data_type]}>(({result_type}){expression});")
+        if bound is not None:
+            self._line(f"{self._clips}({name}, {bound});")
+
+    def _bound_of_halves(self, spec: PointwiseSpec, result: TensorSpec) -> int | None:
+        """The bits of a ReLU's upper bound that is a half itself: the least of it and a result is then the same before
+        and after the result is rounded.
+        """
+        if not self._clips or spec.mode is not PointwiseMode.RELU_FWD or result.data_type is not DataType.HALF:
+            return None
+        values = spec.parameters()
+        upper = float(values["relu_upper_clip"])
+        is_plain = values["relu_lower_clip"] == values["relu_lower_clip_slope"] == 0
+        if self.width % 2 or not is_plain or not 0 < upper <= _LARGEST_HALF or float(np.float16(upper)) != upper:
+            return None
+        return int(np.float16(upper).view(np.uint16))
 
     def _apart(self, operands: Sequence[str], expression: str) -> tuple[list[str], str]:
         """``expression`` of floats as a function that is called; of a whole pack, whose elements wait for each other
