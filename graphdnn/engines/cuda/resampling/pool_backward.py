@@ -178,10 +178,10 @@ def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec], device: Device
             return Tile(pack=pack)
         if not source:
             return Tile(pack=pack, columns=2)
-        pack = min(pack, 2 if is_short or not by_one else 1)
-        return _with_turns(
-            _fitting(PoolBackward(pool, Tile(pack=pack, columns=4 if by_one else 2)), words), most, device
-        )
+        pack, columns = min(pack, 2 if is_short or not by_one else 1), 4 if by_one else 2
+        if PoolBackward(pool, Tile(pack=pack, columns=columns)).registers(words) > _MOST_REGISTERS:
+            pack = 1  # rather than fewer columns, which compute what is between them again
+        return _with_turns(_fitting(PoolBackward(pool, Tile(pack=pack, columns=columns)), words), most, device)
     columns = min(max(2, x_pack // column.stride), 8 if overlaps and source and by_one else 4)
     plain = PoolBackward(pool, Tile(columns=columns, blocks=8))
     if overlaps and source:
