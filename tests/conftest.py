@@ -166,6 +166,8 @@ def _asks_for_gpu(config: pytest.Config) -> bool:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     _running[0] = item.nodeid
+    if item.get_closest_marker("torch"):
+        pytest.importorskip("torch")
     if item.get_closest_marker("gpu") is None:
         return
     if available():

@@ -65,6 +65,11 @@ class Connection(sqlite3.Connection):
         self.steps += 10_000
         return int(self.steps > _STEPS)
 
+    def __del__(self) -> None:
+        """Closed with the last one who holds it; Python 3.13 warns of those that it has to close itself."""
+        with suppress(sqlite3.Error):
+            self.close()
+
 
 def opened(path: Path | None) -> tuple[Connection, Path | None]:
     """A connection, and the file behind it: None where the data stays in memory."""
@@ -109,7 +114,7 @@ def _copied(path: Path) -> Connection | None:
 def opened_to_read(path: Path, mode: str = "ro") -> Connection:
     """An existing file that is not written to. Raises ``DamagedError``."""
     name = f"{path.resolve().as_uri()}?mode={mode}"
-    connection = sqlite3.connect(name, _WAIT, isolation_level=None, factory=Connection, uri=True)
+    connection = sqlite3.connect(name, timeout=_WAIT, isolation_level=None, factory=Connection, uri=True)
     try:
         _harden(connection)
         _check(connection, path)
@@ -148,7 +153,7 @@ def integrity(connection: Connection) -> list[str]:
 
 def _connected(path: Path) -> Connection:
     """Raises ``DamagedError`` for a file that is not a database of this schema."""
-    connection = sqlite3.connect(path, _WAIT, isolation_level=None, check_same_thread=False, factory=Connection)
+    connection = sqlite3.connect(path, timeout=_WAIT, isolation_level=None, check_same_thread=False, factory=Connection)
     try:
         _harden(connection)
         try:
