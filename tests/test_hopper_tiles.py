@@ -69,7 +69,7 @@ def test_shared_panels_fill_the_device() -> None:
     """Nine taps of 512 channels, 512 rows: four tiles of 144 columns have two taps each and a quarter of the ninth."""
     asked = {TILE.type: 0, STAGES.type: 0, PARTS.type: 0}
     sizes = Sizes(products=((512, 49),), columns=4608, groups=1, column_unit=PANEL, result_bytes=2, is_across=True)
-    assert choose(sizes, H200, asked).tile.name == "192x128"
+    assert tiles_of(sizes, choose(sizes, H200, asked).tile) < 128
     chosen = choose(sizes._replace(may_share=True), H200, asked)
     assert (chosen.tile.name, chosen.parts) == ("128x144s", 1)
     assert tiles_of(sizes, chosen.tile) == 128

@@ -44,10 +44,14 @@ _BYTE_APART = 0.1  # and of turned ones, or of three warpgroups
 _NARROW = 128  # columns
 _NORM = 4.0  # of the longer of what a multiprocessor does and what memory takes
 _LAST_OUT = 0.448  # times these clocks: nothing is left to be multiplied while the last tiles leave
-# Filter gradients, whose operands both come from memory: fitted to 160 pairs of 31 layers.
-_START_ACROSS = 1180.0  # clocks of a launch besides
+# Filter gradients, whose operands both come from memory: fitted to 180 pairs of 34 layers.
+_START_ACROSS = 600.0  # clocks of a launch besides
 _TURN_ACROSS = 1140.0  # clocks of a tile besides, where two blocks may share a multiprocessor
 _THREE_ACROSS = 300.0  # clocks of a tile besides, where three warpgroups multiply
+_MOVED_ACROSS = 0.93  # times what moving the bytes of a step takes elsewhere
+_IDLE_ACROSS = 0.6  # of the share of multiprocessors that idle, by which a step takes less
+_IDLE_IN_CLUSTER = 0.2  # that share at most, in clusters
+_SHARING = 1300.0  # clocks of a tile besides, where it shares a panel
 _PARTIAL_ROW = 5.0  # clocks of a copied row of less than 128 bytes
 # Clocks of the copy unit for a row of 128 bytes, where it is more than the second level of cache takes.
 _IN_TWO, _ODD, _PARTIAL, _EMPTY = 2.56, 5.56, 4.12, 9.0
@@ -131,8 +135,17 @@ class Tile:
     @cached_property
     def step_clocks(self) -> float:
         """A stage is multiplied while the next one is copied."""
+        return max(self.bm * self.bn * _PRODUCT, self._moving_clocks) + _STEP
+
+    @cached_property
+    def across_clocks(self) -> float:
+        """The same of filter gradients."""
+        return max(self.bm * self.bn * _PRODUCT, _MOVED_ACROSS * self._moving_clocks) + _STEP
+
+    @property
+    def _moving_clocks(self) -> float:
         moved = self.stage_bytes + self.bm // PANEL * (PANEL + self.bn) * ROW
-        return max(self.bm * self.bn * _PRODUCT, moved / _SHARED, self.stage_bytes / _COPIED) + _STEP
+        return max(moved / _SHARED, self.stage_bytes / _COPIED)
 
     def leaving_clocks(self, bytes_out: float, are_bytes: bool = False, are_alone: bool = False) -> float:
         """A warpgroup's, for its own sums. ``are_bytes``: the results; ``are_alone``: they leave one by one."""
@@ -485,7 +498,8 @@ class _Taken:
     @classmethod
     def of(cls, sizes: Sizes, tile: Tile, most: int) -> _Taken:
         rows_held, columns_held = sizes.sides(tile)
-        step, are_bytes = tile.step_clocks, sizes.bytes_out < 2 and sizes.sets == 1
+        step = tile.across_clocks if sizes.is_across else tile.step_clocks
+        are_bytes = sizes.bytes_out < 2 and sizes.sets == 1
         alone = sizes.are_alone
         leaving = _Leaving.of(tile, sizes.bytes_out, are_bytes, alone), _Leaving.of(tile, 4, are_alone=alone)
         least = min(one.own for one in leaving)
@@ -493,7 +507,7 @@ class _Taken:
         paced = max(step, sizes.copied_clocks(tile), sizes.partial_panels(tile) * PANEL * _PARTIAL_ROW)
         turn = 0.0 if tile.blocks > 1 else min(one.tile + one.own for one in leaving) * (1.0 - apart)
         start = _LAST_OUT * least + _START + sizes.is_across * _START_ACROSS
-        three = _THREE_ACROSS if sizes.is_across and tile.consumers == 3 else 0.0
+        three = (_THREE_ACROSS if sizes.is_across and tile.consumers == 3 else 0.0) + _SHARING * tile.shares
         own = _START + sizes.is_across * _START_ACROSS
         outside = own + _LAST_OUT * leaving[0].own, own + _LAST_OUT * leaving[1].own
         return cls(
@@ -533,7 +547,7 @@ def _parts(depth: int, tiles: int, sms: int) -> tuple[int, ...]:
 
 def _least_in_cluster(one: _Taken, depth: int, most: int) -> float:
     """Clocks that no division into so many parts at most is below, whose clusters run at the same time."""
-    multiplying, leaving = -(-depth // most) * one.paced, one.part
+    multiplying, leaving = -(-depth // most) * _paced(one, 0, 1, False), one.part
     return max(multiplying, leaving.all) + _LAST_OUT * leaving.own + _START + one.whole.own / most
 
 
@@ -600,7 +614,7 @@ def _seconds(one: _Taken, work: _Work, division: _Division, machine: Machine, re
     places = blocks * (parts * (_CLUSTERS[parts] * machine.sms // _OF) if in_cluster else machine.sms)
     rounds = -(-pieces // places)
     depth = max(1.0, -(-work.steps // parts))
-    multiplying = depth * one.paced * (_IN_CLUSTER if in_cluster else 1.0)
+    multiplying = depth * _paced(one, pieces, machine.sms, in_cluster)
     # Where a tile follows, warpgroups hide each other's ends.
     hidden = one.apart * min(1.0, (stages - 1) / depth) * (rounds - 1) / rounds if parts == 1 else 0.0
     # One block's results leave while the other multiplies.
@@ -628,7 +642,8 @@ def _is_slower(one: _Taken, work: _Work, division: _Division, machine: Machine, 
     parts, in_cluster, _ = division
     blocks, sms, pieces = one.blocks, machine.sms, work.tiles * parts
     sharing = 1 if one.is_across and pieces <= sms else blocks
-    multiplying, leaving = -(-work.steps // parts) * one.paced * sharing, (one.part if parts > 1 else one.whole).all
+    leaving = (one.part if parts > 1 else one.whole).all
+    multiplying = -(-work.steps // parts) * _paced(one, pieces, sms, in_cluster) * sharing
     rounds = -(-pieces // (sms * blocks))
     clocks = rounds * (multiplying if multiplying > leaving else leaving) + one.outside[parts > 1]
     if parts == 1 or clocks > limit:
@@ -642,6 +657,18 @@ def _joining(one: _Taken, parts: int, sharing: int) -> float:
     """Clocks in which the blocks of a cluster add their parts."""
     sent = 4.0 * sharing * one.tile.bm * one.tile.bn * (parts - 1) / parts
     return (not one.is_across) * _MEETING + sent / _SENT + one.whole.own / parts
+
+
+def _paced(one: _Taken, pieces: int, sms: int, in_cluster: bool) -> float:
+    """Clocks of a step. Of filter gradients, multiprocessors that idle leave others their share of the cache; blocks of
+    a cluster, which have no pixels in common, make use of little of it.
+    """
+    if not one.is_across:
+        return one.paced * (_IN_CLUSTER if in_cluster else 1.0)
+    idle = max(0.0, 1.0 - pieces / sms)
+    if in_cluster:
+        return one.paced / _MOVED_ACROSS * (1.0 - _IDLE_ACROSS * min(idle, _IDLE_IN_CLUSTER))
+    return one.paced * (1.0 - _IDLE_ACROSS * idle)
 
 
 def _summing_of(one: _Taken, tiles: int, division: _Division, machine: Machine) -> float:
