@@ -1,7 +1,8 @@
 """Depthwise fprop and dgrad by short blocks without shared memory: which convolutions, how work is divided, the kernel.
 
 The kernel is direct_rows.cu. It begins and ends sooner than blocks that walk down an image, and keeps what is under way
-close together in memory; a thread's filters have to fit into registers.
+close together in memory; a thread's filters have to fit into registers. How far columns are apart is a number of its
+text: another batch, height or width compiles nothing, another number of channels does.
 """
 
 from __future__ import annotations
