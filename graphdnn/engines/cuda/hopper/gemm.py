@@ -33,6 +33,7 @@ from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.generator.tensor_cores import (
     EXACT_PAIRS,
     FP8_PAIRS,
+    INTEGERS,
     OF_EXACT,
     OF_FP8,
     OF_FP8_FAST,
@@ -136,6 +137,7 @@ def _of_images(op: FusedOp) -> Sizes:
     ]
     result = sum([ELEMENTS[t.data_type].bytes for t in whole]) or 1
     residual = streamed_residual(op, product)
+    of_integers = not product.is_wgrad and gathered_and_plain(product.roles)[0].data_type in INTEGERS
     unit = 1 if product.roles.direction == "fprop" or is_exchanged(product.roles) else PANEL
     return Sizes(
         products=tuple(products),
@@ -150,6 +152,8 @@ def _of_images(op: FusedOp) -> Sizes:
         filter_rows=WHOLE if product.is_wgrad else _filter_rows(product),
         are_followed=product.roles.problem.groups > 1,
         are_alone=not product.is_wgrad and _are_alone(op, product),
+        of_integers=of_integers,
+        are_converted=of_integers and any(ELEMENTS[t.data_type].kind != "int" for t in whole),
         may_be_turned=_may_be_turned(op, product),
         may_share=product.is_wgrad,
         streamed_bytes=0 if residual is None else ELEMENTS[residual.data_type].bytes,

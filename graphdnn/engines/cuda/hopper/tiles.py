@@ -42,6 +42,9 @@ _BYTE_LEAVES, _BYTE_MOVES = 2.3, 1.5  # bytes that one counts as, of a warpgroup
 _BYTE_WIDE = 0.075  # clocks for each sum besides: of more than 128 columns
 _BYTE_APART = 0.1  # and of turned ones, or of three warpgroups
 _NARROW = 128  # columns
+# Sums of bytes that leave as words, fitted to 4 layers: clocks of a tile besides.
+_THREE_OF_INTEGERS = 2400.0  # where three warpgroups multiply
+_CONVERTED = 24.0  # sums that become floats in one
 _NORM = 4.0  # of the longer of what a multiprocessor does and what memory takes
 _LAST_OUT = 0.448  # times these clocks: nothing is left to be multiplied while the last tiles leave
 # Filter gradients, whose operands both come from memory: fitted to 180 pairs of 34 layers.
@@ -245,6 +248,8 @@ class Sizes(NamedTuple):
     few_rows: int = 0  # all of a product's, where a tile may hold more
     are_followed: bool = False  # columns of a group: behind the last one are the next group's
     are_alone: bool = False  # results begin at odd places: they leave one by one
+    of_integers: bool = False  # sums
+    are_converted: bool = False  # of which floats are made
     may_be_turned: bool = False  # some tiles' rows may be
     may_share: bool = False  # some tiles' columns may end within a panel
     bytes_read: int = 0  # by filter gradients, and products of matrices
@@ -485,7 +490,7 @@ class _Taken:
     columns_held: int
     paced: float  # clocks of a step, where copied pixels come row by row
     is_across: bool
-    last_of_three: float  # clocks of a tile besides
+    besides: float  # clocks of a tile
     whole: _Leaving
     part: _Leaving
     apart: float  # of what a tile takes besides its steps
@@ -507,11 +512,16 @@ class _Taken:
         paced = max(step, sizes.copied_clocks(tile), sizes.partial_panels(tile) * PANEL * _PARTIAL_ROW)
         turn = 0.0 if tile.blocks > 1 else min(one.tile + one.own for one in leaving) * (1.0 - apart)
         start = _LAST_OUT * least + _START + sizes.is_across * _START_ACROSS
-        three = (_THREE_ACROSS if sizes.is_across and tile.consumers == 3 else 0.0) + _SHARING * tile.shares
+        besides = _SHARING * tile.shares
+        if tile.consumers == 3:
+            besides += sizes.is_across * _THREE_ACROSS
+        if sizes.of_integers and not are_bytes:
+            besides += _THREE_OF_INTEGERS * (tile.consumers == 3)
+            besides += sizes.are_converted * tile.bm * tile.bn / _CONVERTED
         own = _START + sizes.is_across * _START_ACROSS
         outside = own + _LAST_OUT * leaving[0].own, own + _LAST_OUT * leaving[1].own
         return cls(
-            tile, most, rows_held, columns_held, paced, sizes.is_across, three, *leaving, apart, step, turn, start,
+            tile, most, rows_held, columns_held, paced, sizes.is_across, besides, *leaving, apart, step, turn, start,
             tile.blocks, outside,
         )  # fmt: skip
 
@@ -618,7 +628,7 @@ def _seconds(one: _Taken, work: _Work, division: _Division, machine: Machine, re
     # Where a tile follows, warpgroups hide each other's ends.
     hidden = one.apart * min(1.0, (stages - 1) / depth) * (rounds - 1) / rounds if parts == 1 else 0.0
     # One block's results leave while the other multiplies.
-    ending = (leaving.tile + leaving.own) * (1.0 - hidden) + one.last_of_three
+    ending = (leaving.tile + leaving.own) * (1.0 - hidden) + one.besides
     if blocks == 1 or not one.is_across:
         own = max(multiplying + ending, blocks * multiplying + leaving.turn)
     else:
