@@ -21,23 +21,50 @@ DISASSEMBLER = _disassembler()
 NO_DISASSEMBLER = "" if DISASSEMBLER else "nvdisasm is not installed (nvidia-cuda-nvdisasm)"
 
 
-def _listing(cubin: bytes) -> list[str]:
-    """Instructions in order, each with its operands and without its predicate."""
+def _disassembled(cubin: bytes) -> str:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        text = subprocess.run([DISASSEMBLER, "-c", file.name], capture_output=True, text=True, check=True).stdout
-    return re.findall(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][^;]*)", text, re.M)
+        return subprocess.run([DISASSEMBLER, "-c", file.name], capture_output=True, text=True, check=True).stdout
 
 
-def loads_before_the_wait(cubin: bytes) -> list[str]:
-    """What a kernel that starts early reads from memory ahead of its wait for the launch before it (ACQBULK)."""
-    listing = _listing(cubin)
-    wait = next(i for i, line in enumerate(listing) if line.startswith("ACQBULK"))
-    return [line for line in listing[:wait] if re.match(r"LDG|LD\.|UTMALDG|UBLKCP|ATOM", line)]
+# A line that counts: a label, or an instruction's predicate and what it is with its operands.
+_LINE = re.compile(r"^(?:(\.L\w*):|\s*/\*[0-9a-f]{4,}\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z][^;]*))", re.M)
+_READS = re.compile(r"LDG|LD\.|ATOM|UTMALDG|UBLKCP")  # LDGSTS as well
+_BY_THE_COPY_UNIT = re.compile(r"UTMALDG|UBLKCP")
+_JUMPS = re.compile(r"BRA|BRX|CALL")
+_LEAVES = re.compile(r"EXIT|RET|BRX|BRA(?!.*\bU?P\d)")  # without a predicate: what follows is not reached from here
+
+
+def loads_before_the_wait(cubin: bytes, entry: str) -> list[str]:
+    """What a kernel that starts early reads from memory ahead of its wait for the launch before it (ACQBULK).
+
+    Loads count that a thread reaches by any path without a wait. Copies by the copy unit, which a loop orders whose first
+    round waits, count where they are listed ahead of every wait: the compiler moves no such copy.
+    """
+    text = re.split(rf"^\s*\.section\s+\.text\.{entry},", _disassembled(cubin), maxsplit=1, flags=re.M)[1]
+    lines = [
+        m.groups(default="") for m in _LINE.finditer(re.split(r"^\s*\.section\s", text, maxsplit=1, flags=re.M)[0])
+    ]
+    labels = {label: i for i, (label, _, _) in enumerate(lines) if label}
+    first = next(i for i, (_, _, line) in enumerate(lines) if line.startswith("ACQBULK"))
+    reached: set[int] = set()
+    starts = [0]
+    while starts:
+        for i in range(starts.pop(), len(lines)):
+            _, predicate, line = lines[i]
+            if i in reached or line.startswith("ACQBULK"):
+                break
+            reached.add(i)
+            if _JUMPS.match(line):
+                starts += [labels[label] for label in re.findall(r"`\((\.L\w*)\)", line) if label in labels]
+            if not predicate and _LEAVES.match(line):
+                break
+    reads = [(i, line.strip()) for i in sorted(reached) if _READS.match(line := lines[i][2])]
+    return [line for i, line in reads if i < first or not _BY_THE_COPY_UNIT.match(line)]
 
 
 def instructions(cubin: bytes, *, whole: bool = False) -> Counter[str]:
     """How often each instruction occurs, by its name up to the first dot, or with all that is said of it."""
-    found = [line.split()[0] for line in _listing(cubin)]
+    found = [line.split()[0] for _, _, line in _LINE.findall(_disassembled(cubin)) if line]
     return Counter(name if whole else name.split(".")[0] for name in found)

@@ -1,5 +1,8 @@
 """What the engines emit compiles for every architecture: no spills, no stack frames, no warnings.
 
+What starts while the launch before it finishes reads nothing from memory until that one is through: the compiler, which
+takes loads of the read-only path to be of constants, may move them ahead of the wait in the text.
+
 A fixed list: for each family of operations its types, layouts and chains, on every engine that serves it with
 its default knobs. With other knob values (in the long run), which a tuner measures before it takes them, kernels have to
 compile without warnings, but may spill. Compiled kernels are kept in a folder, so that a second run costs little.
@@ -14,12 +17,14 @@ from collections.abc import Iterator
 import pytest
 from conftest import PROBLEMS
 from cuda_comparison import compiled, compiler
+from disassembly import NO_DISASSEMBLER, loads_before_the_wait
 from drawn.checks import Prepared
 from drawn.configs import configurations
 from drawn.families import Case, draw
 from drawn.sketch import Problem
 from emulator.libraries import host_libraries
 from extension_cases import extension_named
+from test_early_launches import AFTER_ITS_OWN
 
 from graphdnn.cuda.nvrtc import KernelText, Resources, arch_of, resources
 from graphdnn.device import DeviceSpec, device_spec
@@ -131,17 +136,19 @@ def _prepared(what: str | Case) -> Prepared:
     return Prepared.of(Problem(tuple(parse(what).build_operation_graph().operations), {}))
 
 
-def _texts(prepared: Prepared, device: DeviceSpec, settings: int) -> Iterator[tuple[KernelText, bool]]:
-    """Each text, and whether only a change of knobs leads to it."""
+def _texts(prepared: Prepared, device: DeviceSpec, settings: int) -> Iterator[tuple[KernelText, set[str], bool]]:
+    """Each text, its entries that start early, and whether only a change of knobs leads to it."""
     seen = set()
     for config in configurations(prepared.fused, device, 0, broad=1, knob_settings=settings):
         for choice in config.choices:
             kernel = choice.engine.compile(choice.task, choice.knobs)
             assert isinstance(kernel, DeviceKernel)
-            for step in kernel.steps:
-                if isinstance(step, Launch) and step.text.name not in seen:
+            launches = [step for step in kernel.steps if isinstance(step, Launch)]
+            for step in launches:
+                if step.text.name not in seen:
                     seen.add(step.text.name)
-                    yield step.text, choice.knobs != choice.engine.defaults()
+                    early = {other.entry for other in launches if other.text == step.text and other.starts_early}
+                    yield step.text, early, choice.knobs != choice.engine.defaults()
 
 
 def _complaints(name: str, entry: str, used: Resources, tuned: bool) -> list[str]:
@@ -157,12 +164,16 @@ def _check(what: str | Case, device: str, settings: int) -> None:
     arch = arch_of(spec.compute_capability)
     found: list[str] = []
     try:
-        for text, tuned in _texts(_prepared(what), spec, settings):
-            entries = resources(compiled(text, arch).log)
+        for text, early, tuned in _texts(_prepared(what), spec, settings):
+            kernel = compiled(text, arch)
+            entries = resources(kernel.log)
             assert entries, text.name
             PROBLEMS[f"kernels compiled for {arch}"] += 1
             for entry, used in entries.items():
                 found += _complaints(text.name, entry, used, tuned)
+            for entry in () if NO_DISASSEMBLER else early - AFTER_ITS_OWN.keys():
+                reads = loads_before_the_wait(kernel.cubin, entry)
+                found += [f"{text.name}, {entry}: ahead of the wait for the launch before: {line}" for line in reads]
     except NotSupported as error:
         if {r.status.name for r in error.rejections} <= {"NOT_SUPPORTED_GRAPH_PATTERN"}:
             pytest.skip("no engine of the device is written for this operation")

@@ -122,4 +122,4 @@ def test_reads_nothing_before_the_launch_ahead_is_through(text: str) -> None:
     (step,) = kernel(text, **SHORT).steps
     assert isinstance(step, Launch)
     assert step.starts_early
-    assert not loads_before_the_wait(compiled(step.text, "sm_90a").cubin)
+    assert not loads_before_the_wait(compiled(step.text, "sm_90a").cubin, step.entry)

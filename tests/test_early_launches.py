@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 from drawn.families import FAMILIES, Case, draw
@@ -12,13 +13,15 @@ from emulator.libraries import host_libraries
 from graphdnn.build import rank
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.errors import NotSupported
+from graphdnn.problem import parse
 
 DRAWN = 6
-# It follows a launch of its own that waited for all that was before, and waits for that one at its barrier.
-AFTER_ITS_OWN = {"norm_resident"}
+# It follows a launch of its own that started late, after all that was before, and writes nothing that this one reads before
+# its barrier, where it waits for that launch: what it reads until then is there.
+AFTER_ITS_OWN = {"norm_resident": "begin_resident"}
 
 
-def launches(family: str, device: str) -> Iterator[Launch]:
+def kernels(family: str, device: str) -> Iterator[DeviceKernel]:
     for seed in range(DRAWN):
         try:
             choices = rank(draw(Case(family, seed, large=True)).graph, device).best.choices
@@ -27,7 +30,11 @@ def launches(family: str, device: str) -> Iterator[Launch]:
         for choice in choices:
             kernel = choice.engine.compile(choice.task, choice.knobs)
             assert isinstance(kernel, DeviceKernel)
-            yield from (step for step in kernel.steps if isinstance(step, Launch))
+            yield kernel
+
+
+def launches(kernel: DeviceKernel) -> Iterator[Launch]:
+    return (step for step in kernel.steps if isinstance(step, Launch))
 
 
 def body(launch: Launch) -> str:
@@ -39,7 +46,25 @@ def body(launch: Launch) -> str:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_they_wait_for_the_launch_before(family: str) -> None:
     with host_libraries():
-        for launch in launches(family, "h200"):
-            if launch.starts_early and launch.entry not in AFTER_ITS_OWN:
-                assert "wait_for_launch_before();" in body(launch), launch.text.name
-        assert not any(launch.starts_early for launch in launches(family, "a100"))
+        for kernel in kernels(family, "h200"):
+            for launch in launches(kernel):
+                if launch.starts_early and launch.entry not in AFTER_ITS_OWN:
+                    assert "wait_for_launch_before();" in body(launch), launch.text.name
+        for kernel in kernels(family, "a100"):
+            assert not any(launch.starts_early for launch in launches(kernel))
+
+
+def test_what_reads_ahead_of_its_wait_follows_a_launch_that_started_late() -> None:
+    for text in ("norm batch x=f32[32,64,56,56]nhwc", "norm layer x=f16[64,300000]"):
+        plan = rank(parse(text).build_operation_graph(), "h200").best
+        pairs = []
+        for choice in plan.choices:
+            kernel = choice.engine.compile(choice.task, choice.knobs)
+            assert isinstance(kernel, DeviceKernel)
+            pairs += [(a, b) for a, b in pairwise(kernel.steps) if isinstance(b, Launch) and b.entry in AFTER_ITS_OWN]
+        assert pairs, text
+        for before, launch in pairs:
+            assert isinstance(before, Launch)
+            assert launch.starts_early
+            assert before.entry == AFTER_ITS_OWN[launch.entry]
+            assert not before.starts_early
