@@ -406,8 +406,8 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
         - `with record() as r:` collects calls into one graph and runs it at the end of the block, or when an array of
           `r.array(shape)` is read: convolution, bias and activation written for 6.0 become one kernel. `r.explain()`
           shows what was fused. Inputs are read when the graph runs; an exception drops what is pending. Before it runs,
-          such an array has `shape`, `dtype`, `nbytes` and `reshape`; `y[...]` reads it. Searches on a caller's memory, and calls that give a part of
-          it away, let what is pending run first.
+          such an array has `shape`, `dtype`, `nbytes` and `reshape`; `y[...]` reads it. Searches on a caller's memory,
+          and calls that give a part of it away, let what is pending run first.
         - `r.migration()` prints a recording as a script for [the graph builder](builder.md), whatever the calls were:
           a function for each graph, which computes the same bits. Tensors keep the manual's names; what is one memory
           under several of them is said at the top.
