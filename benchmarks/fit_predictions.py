@@ -56,7 +56,7 @@ MODELS = {
         (
             *("_PRODUCT", "_SHARED", "_COPIED", "_STEP", "_TILE", "_APART", "_TURN", "_LEAVING", "_SUM_OUT"),
             *("_BYTE_OUT", "_TURNED_BYTE", "_LAST_OUT", "_START", "_START_ACROSS", "_TURN_ACROSS", "_THREE_ACROSS"),
-            *("_MEETING", "_SENT", "_SUM", "_SUM_PACE", "_STREAM", "_UNDER_WAY"),
+            *("_LATE_OF_INTEGERS", "_CONVERTED", "_MEETING", "_SENT", "_SUM", "_SUM_PACE", "_STREAM", "_UNDER_WAY"),
             *("_IN_TWO", "_ODD", "_PARTIAL", "_EMPTY", "_ALONE", "_TURNED_ALONE"),
         ),
     ),

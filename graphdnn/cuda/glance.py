@@ -29,7 +29,7 @@ def glance(ordinal: int | None = None) -> DeviceSpec | None:
 
     Raises ``NotSupported`` below compute capability 8.0.
     """
-    driver = _library()
+    driver = library()
     if driver is None or driver.cuInit(0):
         return None
     device = ctypes.c_int(0)
@@ -61,7 +61,8 @@ def _attributes(driver: Any, device: ctypes.c_int) -> Callable[[str], int]:
     return attribute
 
 
-def _library() -> Any:
+def library() -> Any:
+    """The driver's, None where there is none; not initialised."""
     for name in LIBRARIES:
         try:
             return ctypes.CDLL(name)

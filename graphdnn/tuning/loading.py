@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import threading
@@ -47,8 +46,12 @@ def begin() -> None:
 
 def _start_driver() -> None:
     """What is wrong with it is said where it is asked."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL("libcuda.so.1").cuInit(0)
+    from graphdnn.cuda.glance import library
+
+    driver = library()
+    if driver is not None:
+        with suppress(AttributeError):
+            driver.cuInit(0)
 
 
 def _load_engines() -> None:

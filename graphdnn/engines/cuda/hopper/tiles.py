@@ -43,7 +43,7 @@ _BYTE_WIDE = 0.075  # clocks for each sum besides: of more than 128 columns
 _BYTE_APART = 0.1  # and of turned ones, or of three warpgroups
 _NARROW = 128  # columns
 # Sums of bytes that leave as words, fitted to 4 layers: clocks of a tile besides.
-_THREE_OF_INTEGERS = 2400.0  # of three warpgroups, or of turned ones
+_LATE_OF_INTEGERS = 2400.0  # where three warpgroups multiply, or results leave turned
 _CONVERTED = 24.0  # sums that become floats in one
 _NORM = 4.0  # of the longer of what a multiprocessor does and what memory takes
 _LAST_OUT = 0.448  # times these clocks: nothing is left to be multiplied while the last tiles leave
@@ -516,7 +516,7 @@ class _Taken:
         if tile.consumers == 3:
             besides += sizes.is_across * _THREE_ACROSS
         if sizes.of_integers and not are_bytes:
-            besides += _THREE_OF_INTEGERS * (tile.consumers == 3 or tile.is_turned)
+            besides += _LATE_OF_INTEGERS * (tile.consumers == 3 or tile.is_turned)
             besides += sizes.are_converted * tile.bm * tile.bn / _CONVERTED
         own = _START + sizes.is_across * _START_ACROSS
         outside = own + _LAST_OUT * leaving[0].own, own + _LAST_OUT * leaving[1].own
