@@ -23,7 +23,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # graphdnn from th
 from gpu.measured import Row, rows
 
 from graphdnn.engines.cuda.direct import grouped_tiles
-from graphdnn.engines.cuda.hopper import across_tiles, halo_dgrad_tiles, halo_tiles, halo_wgrad_tiles, held_tiles, tiles
+from graphdnn.engines.cuda.hopper import (
+    across_tiles,
+    halo_dgrad_tiles,
+    halo_tiles,
+    halo_wgrad_tiles,
+    held_tiles,
+    product_clocks,
+    tile_clocks,
+    tiles,
+)
 from graphdnn.engines.cuda.mma import few
 
 _STEPS = (0.2, 0.08, 0.03)  # of a constant, up and down
@@ -32,26 +41,38 @@ _REGRET = 4.0  # how much a choice that is 1 % slower counts beside a prediction
 
 @dataclass(frozen=True)
 class Model:
-    """A module's constants, by their names, and the engines whose predictions they make."""
+    """Constants by their names, each of one of the modules, and the engines whose predictions they make."""
 
-    module: ModuleType
+    modules: tuple[ModuleType, ...]
     engines: tuple[str, ...]
     constants: tuple[str, ...]
 
+    def __getitem__(self, constant: str) -> float:
+        value: float = getattr(self._home(constant), constant)
+        return value
+
+    def __setitem__(self, constant: str, value: float) -> None:
+        setattr(self._home(constant), constant, value)
+
+    def _home(self, constant: str) -> ModuleType:
+        (home,) = (module for module in self.modules if hasattr(module, constant))
+        return home
+
     def forget(self) -> None:
         """What was worked out with other constants."""
-        for value in vars(self.module).values():
-            if hasattr(value, "cache_clear"):
-                value.cache_clear()
-        for tile in getattr(self.module, "TILES", ()):
-            for name, value in vars(type(tile)).items():
-                if isinstance(value, cached_property):
-                    vars(tile).pop(name, None)
+        for module in self.modules:
+            for value in vars(module).values():
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
+            for tile in getattr(module, "TILES", ()):
+                for name, value in vars(type(tile)).items():
+                    if isinstance(value, cached_property):
+                        vars(tile).pop(name, None)
 
 
 MODELS = {
     "gemm": Model(
-        tiles,
+        (tile_clocks, product_clocks, tiles),
         ("cuda_hopper_gemm", "cuda_hopper_gemm_tf32", "cuda_hopper_matmul"),
         (
             *("_PRODUCT", "_SHARED", "_COPIED", "_STEP", "_TILE", "_APART", "_TURN", "_LEAVING", "_SUM_OUT"),
@@ -61,36 +82,36 @@ MODELS = {
         ),
     ),
     "halo": Model(
-        halo_tiles,
+        (halo_tiles,),
         ("cuda_hopper_halo", "cuda_hopper_halo_tf32"),
         ("_PRODUCT", "_READ", "_COPIED", "_BESIDE", "_STEP", "_PATCH", "_OF_SLICES", "_OWN_WAY", "_LEAVING", "_START"),
     ),
     "held": Model(
-        held_tiles,
+        (held_tiles,),
         ("cuda_hopper_held",),
         ("_PRODUCT", "_READ", "_COPIED", "_PIXELS", "_PARTIAL", "_DRY", "_STEP", "_BYTE_OUT", "_MEMORY", "_FILTERS"),
     ),
     "across": Model(
-        across_tiles,
+        (across_tiles,),
         ("cuda_hopper_across",),
         ("_PRODUCT", "_BESIDE", "_STEP", "_TILE", "_BYTE_OUT", "_LEAVING", "_START"),
     ),
     "halo_dgrad": Model(
-        halo_dgrad_tiles,
+        (halo_dgrad_tiles,),
         ("cuda_hopper_halo_dgrad", "cuda_hopper_halo_dgrad_tf32"),
         ("_READ", "_HELD_READ", "_LEAVING", "_START"),
     ),
     "halo_wgrad": Model(
-        halo_wgrad_tiles,
+        (halo_wgrad_tiles,),
         ("cuda_hopper_halo_wgrad",),
         ("_PRODUCTS", "_READ", "_COPIED", "_PATCH", "_LEAVING", "_TILE", "_START", "_SUM", "_SUM_PACE"),
     ),
     "grouped": Model(
-        grouped_tiles,
+        (grouped_tiles,),
         ("cuda_grouped",),
         ("_LOAD", "_PRODUCT", "_LEAVE", "_LINE", "_CHUNK", "_JOB", "_EACH", "_COPY_LINE", "_ALONE", "_STRIDED"),
     ),
-    "few": Model(few, ("cuda_matmul_few",), ("_START", "_SECOND")),
+    "few": Model((few,), ("cuda_matmul_few",), ("_START", "_SECOND")),
 }
 
 
@@ -130,13 +151,13 @@ def fit(model: Model, table: Sequence[Row], passes: int) -> Quality:
     for step in _STEPS[:passes]:
         for name in model.constants:
             for factor in (1 + step, 1 - step):
-                before = getattr(model.module, name)
-                setattr(model.module, name, before * factor)
+                before = model[name]
+                model[name] = before * factor
                 found = Quality.of(model, table)
                 if found.loss < best.loss:
                     best = found
                     break
-                setattr(model.module, name, before)
+                model[name] = before
     model.forget()
     return best
 
@@ -153,12 +174,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         own = [row for row in table if any(one.engine.name in model.engines for one in row.candidates)]
         if not own:
             continue
-        before = {constant: getattr(model.module, constant) for constant in model.constants}
+        before = {constant: model[constant] for constant in model.constants}
         print(f"{name}: {Quality.of(model, own)}", flush=True)
         if given.passes:
             print(f"  fitted: {fit(model, own, given.passes)}")
         for constant, value in before.items():
-            now = getattr(model.module, constant)
+            now = model[constant]
             if now != value:
                 print(f"  {constant} {value:g} -> {now:.4g}")
 

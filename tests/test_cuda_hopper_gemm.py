@@ -27,7 +27,7 @@ from graphdnn.engines import Engine
 from graphdnn.engines.cuda.generator import source
 from graphdnn.engines.cuda.generator.launch import Launch
 from graphdnn.engines.cuda.hopper.gemm import ENGINE, ENGINE_FP8, ENGINE_FP8_FAST, ENGINE_TF32
-from graphdnn.engines.cuda.hopper.tiles import TILES
+from graphdnn.engines.cuda.hopper.tile import TILES
 from graphdnn.enums import DataType, KnobType, PointwiseMode
 from graphdnn.operations import ConvForward, ConvolutionSpec, Operation, PointwiseOperation, PointwiseSpec
 

@@ -23,7 +23,7 @@ from graphdnn.engines.cuda.generator import program
 from graphdnn.engines.cuda.generator.launch import Launch
 from graphdnn.engines.cuda.hopper import matmul as hopper_matmul
 from graphdnn.engines.cuda.hopper.matmul import ENGINE, ENGINE_FP8, ENGINE_TF32
-from graphdnn.engines.cuda.hopper.tiles import TILES
+from graphdnn.engines.cuda.hopper.tile import TILES
 from graphdnn.enums import KnobType
 from graphdnn.operations import Matmul, MatmulSpec, Operation
 

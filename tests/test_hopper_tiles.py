@@ -6,8 +6,10 @@ import pytest
 
 from graphdnn.device import device_spec
 from graphdnn.engines import Task, engines_of
+from graphdnn.engines.cuda.hopper.sizes import Sizes
 from graphdnn.engines.cuda.hopper.sum import Adding
-from graphdnn.engines.cuda.hopper.tiles import PANEL, PARTS, STAGES, TILE, TILES, Sizes, Tile, choose, tiles_of
+from graphdnn.engines.cuda.hopper.tile import PANEL, TILES, Tile
+from graphdnn.engines.cuda.hopper.tiles import PARTS, STAGES, TILE, choose
 from graphdnn.fusion import fuse
 from graphdnn.problem import parse
 
@@ -42,7 +44,7 @@ def test_a_choice_keeps_to_the_knobs_that_serve() -> None:
         chosen = choose(sizes, H200, {TILE.type: number, STAGES.type: 2, PARTS.type: parts})
         assert (chosen.tile, chosen.stages, chosen.parts) == (tile, 2, parts)
         rows, columns = (tile.bn, tile.bm) if tile.is_turned else (tile.bm, tile.bn)
-        assert tiles_of(sizes, tile) == -(-50176 // rows) * -(-128 // columns)
+        assert sizes.tiles(tile) == -(-50176 // rows) * -(-128 // columns)
         assert free.seconds <= choose(sizes, H200, {TILE.type: number, STAGES.type: 0, PARTS.type: 0}).seconds
     narrow = sizes._replace(column_unit=64)
     odd = next(i for i, tile in enumerate(TILES, 1) if tile.bn % 64)
@@ -62,17 +64,17 @@ def test_panels_are_shared_by_filter_gradients_alone(number: int) -> None:
     assert not choose(sizes, H200, asked).tile.shares
     shared = sizes._replace(may_share=True)
     assert choose(shared, H200, asked).tile == tile
-    assert tiles_of(shared, tile) == -(-512 // tile.bm) * 3 * sharers
+    assert shared.tiles(tile) == -(-512 // tile.bm) * 3 * sharers
 
 
 def test_shared_panels_fill_the_device() -> None:
     """Nine taps of 512 channels, 512 rows: four tiles of 144 columns have two taps each and a quarter of the ninth."""
     asked = {TILE.type: 0, STAGES.type: 0, PARTS.type: 0}
     sizes = Sizes(products=((512, 49),), columns=4608, groups=1, column_unit=PANEL, result_bytes=2, is_across=True)
-    assert tiles_of(sizes, choose(sizes, H200, asked).tile) < 128
+    assert sizes.tiles(choose(sizes, H200, asked).tile) < 128
     chosen = choose(sizes._replace(may_share=True), H200, asked)
     assert (chosen.tile.name, chosen.parts) == ("128x144s", 1)
-    assert tiles_of(sizes, chosen.tile) == 128
+    assert sizes.tiles(chosen.tile) == 128
 
 
 @pytest.mark.parametrize("size", [4, 8])
@@ -98,7 +100,7 @@ def test_turned_tiles_fill_the_device() -> None:
     assert not choose(sizes, H200, asked).tile.is_turned
     chosen = choose(turned, H200, asked)
     assert chosen.tile.is_turned
-    assert tiles_of(turned, chosen.tile) == H200.sm_count
+    assert turned.tiles(chosen.tile) == H200.sm_count
     assert not choose(turned, H200, asked | {TILE.type: TILES.index(chosen.tile) + 1, PARTS.type: 2}).tile.is_turned
 
 

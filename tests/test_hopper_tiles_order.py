@@ -6,7 +6,8 @@ import random
 
 from graphdnn.device import device_spec
 from graphdnn.engines.cuda.hopper import tiles
-from graphdnn.engines.cuda.hopper.tiles import JOINING, PARTS, STAGES, TILE, Choice, Sizes, choose
+from graphdnn.engines.cuda.hopper.sizes import Sizes
+from graphdnn.engines.cuda.hopper.tiles import JOINING, PARTS, STAGES, TILE, Choice, choose
 from graphdnn.enums import KnobType
 
 H200 = device_spec("h200")

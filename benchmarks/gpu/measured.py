@@ -14,7 +14,7 @@ from pathlib import Path
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines import ENGINE_BY_NAME, Task
-from graphdnn.engines.cuda.hopper import across_tiles, halo_dgrad_tiles, halo_tiles, halo_wgrad_tiles, held_tiles, tiles
+from graphdnn.engines.cuda.hopper import across_tiles, halo_dgrad_tiles, halo_tiles, halo_wgrad_tiles, held_tiles, tile
 from graphdnn.engines.engine import Engine, Knobs
 from graphdnn.enums import KnobType
 from graphdnn.fusion import fuse
@@ -90,12 +90,12 @@ def _settings(engine: Engine, label: str) -> Knobs | None:
     found = _PARTS.match(label)
     if not found:
         return engine.defaults()
-    tile, parts, in_cluster = found.groups()
+    name, parts, in_cluster = found.groups()
     kind = engine.name.removeprefix("cuda_hopper_").removesuffix("_tf32")
-    names = [one.name for one in _TILES.get(kind, tiles.TILES)]
-    if tile not in names:
+    names = [one.name for one in _TILES.get(kind, tile.TILES)]
+    if name not in names:
         return None
     split = {KnobType.SPLIT_K: int(parts)} if parts else {}
     if parts and any(knob.type is KnobType.CTA_SPLIT_K_MODE for knob in engine.knobs):
         split[KnobType.CTA_SPLIT_K_MODE] = _BY_CLUSTER if in_cluster else _BY_LAUNCH
-    return engine.settings({KnobType.TILE_SIZE: names.index(tile) + 1, **split})
+    return engine.settings({KnobType.TILE_SIZE: names.index(name) + 1, **split})

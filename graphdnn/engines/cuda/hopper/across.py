@@ -31,7 +31,7 @@ from graphdnn.engines.cuda.hopper.maps import filter_map, image_map, walk_of
 from graphdnn.engines.cuda.hopper.operands import Operand, operands
 from graphdnn.engines.cuda.hopper.product import register_product_text
 from graphdnn.engines.cuda.hopper.result import result_space
-from graphdnn.engines.cuda.hopper.tiles import ROW
+from graphdnn.engines.cuda.hopper.tile import ROW
 from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import LayoutType

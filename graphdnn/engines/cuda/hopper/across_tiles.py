@@ -7,7 +7,8 @@ from functools import lru_cache
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.hopper.machine import Machine
-from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW, Sizes
+from graphdnn.engines.cuda.hopper.sizes import Sizes
+from graphdnn.engines.cuda.hopper.tile import PANEL, ROW
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
 from graphdnn.multiprocessor import RESERVED

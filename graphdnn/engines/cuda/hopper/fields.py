@@ -9,7 +9,8 @@ from itertools import accumulate
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.parameters import Parameters, Table
 from graphdnn.engines.cuda.hopper.maps import Walk, walks_of
-from graphdnn.engines.cuda.hopper.tiles import ROW, SLICE, Sizes
+from graphdnn.engines.cuda.hopper.sizes import Sizes
+from graphdnn.engines.cuda.hopper.tile import ROW, SLICE
 from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
 from graphdnn.engines.images import once_for_images
 from graphdnn.fusion.fused import FusedOp

@@ -14,7 +14,7 @@ from graphdnn.engines.cuda.generator.space import Space, axis_of
 from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT, Operand, operands
 from graphdnn.engines.cuda.hopper.result import lies_in_row, pixels_of
-from graphdnn.engines.cuda.hopper.tiles import ROW
+from graphdnn.engines.cuda.hopper.tile import ROW
 from graphdnn.engines.cuda.simt.implicit_product import Product, product_of
 from graphdnn.engines.images import once_for_images
 from graphdnn.fusion.fused import FusedOp

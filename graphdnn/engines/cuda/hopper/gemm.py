@@ -75,20 +75,10 @@ from graphdnn.engines.cuda.hopper.result import (
     streamed_residual,
     written_and_read,
 )
+from graphdnn.engines.cuda.hopper.sizes import WHOLE, Pieces, Sizes
 from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, Adding
-from graphdnn.engines.cuda.hopper.tiles import (
-    JOINING,
-    PANEL,
-    PARTS,
-    ROW,
-    STAGES,
-    TILE,
-    WHOLE,
-    Choice,
-    Pieces,
-    Sizes,
-    choose,
-)
+from graphdnn.engines.cuda.hopper.tile import PANEL, ROW
+from graphdnn.engines.cuda.hopper.tiles import JOINING, PARTS, STAGES, TILE, Choice, choose
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
 from graphdnn.engines.engine import Cost, Knobs, Task

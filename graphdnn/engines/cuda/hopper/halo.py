@@ -45,7 +45,7 @@ from graphdnn.engines.cuda.hopper.maps import (
 from graphdnn.engines.cuda.hopper.operands import copying_of, is_exchanged, operands
 from graphdnn.engines.cuda.hopper.product import product_text
 from graphdnn.engines.cuda.hopper.result import residual_patch_map, streamed_residual
-from graphdnn.engines.cuda.hopper.tiles import PANEL
+from graphdnn.engines.cuda.hopper.tile import PANEL
 from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import DataType, LayoutType

@@ -32,7 +32,7 @@ from graphdnn.engines.cuda.hopper.maps import filter_map, image_map, is_permutab
 from graphdnn.engines.cuda.hopper.operands import is_exchanged, operands
 from graphdnn.engines.cuda.hopper.product import ACROSS_K, product_text, register_product_text
 from graphdnn.engines.cuda.hopper.result import result_space
-from graphdnn.engines.cuda.hopper.tiles import PANEL
+from graphdnn.engines.cuda.hopper.tile import PANEL
 from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import DataType, LayoutType

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.hopper.machine import Machine
-from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW
+from graphdnn.engines.cuda.hopper.tile import PANEL, ROW
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
 from graphdnn.multiprocessor import RESERVED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW
+from graphdnn.engines.cuda.hopper.tile import PANEL, ROW
 from graphdnn.multiprocessor import RESERVED
 
 _KEPT = RESERVED + 256  # bytes of shared memory: the system's, and barriers

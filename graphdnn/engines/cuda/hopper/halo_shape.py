@@ -15,7 +15,7 @@ from graphdnn.engines.cuda.hopper.halo_patch import Shape
 from graphdnn.engines.cuda.hopper.maps import is_permutable, walk_of
 from graphdnn.engines.cuda.hopper.operands import is_exchanged, operands
 from graphdnn.engines.cuda.hopper.result import kept_bytes
-from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW, SLICE
+from graphdnn.engines.cuda.hopper.tile import PANEL, ROW, SLICE
 from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
 from graphdnn.engines.images import once_for_images
 from graphdnn.engines.once import once

@@ -10,7 +10,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.hopper.halo_patch import Halo, Shape
 from graphdnn.engines.cuda.hopper.halo_turned_patch import Turned
 from graphdnn.engines.cuda.hopper.machine import Machine
-from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW, SLICE
+from graphdnn.engines.cuda.hopper.tile import PANEL, ROW, SLICE
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
 

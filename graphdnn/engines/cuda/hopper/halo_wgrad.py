@@ -29,7 +29,7 @@ from graphdnn.engines.cuda.hopper.operands import operands
 from graphdnn.engines.cuda.hopper.product import product_text
 from graphdnn.engines.cuda.hopper.result import result_space
 from graphdnn.engines.cuda.hopper.sum import Adding
-from graphdnn.engines.cuda.hopper.tiles import PANEL
+from graphdnn.engines.cuda.hopper.tile import PANEL
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.engines.engine import Cost, Knobs, Task

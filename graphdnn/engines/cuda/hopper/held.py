@@ -40,7 +40,7 @@ from graphdnn.engines.cuda.hopper.maps import (
 )
 from graphdnn.engines.cuda.hopper.operands import Operand, are_copied, copying_of, operands_of_images, prepared
 from graphdnn.engines.cuda.hopper.product import product_text
-from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW
+from graphdnn.engines.cuda.hopper.tile import PANEL, ROW
 from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.images import once_for_images

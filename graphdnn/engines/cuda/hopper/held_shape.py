@@ -6,7 +6,7 @@ from graphdnn.engines.cuda.hopper.fields import last_slices
 from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.held_tiles import Shape
 from graphdnn.engines.cuda.hopper.result import kept_bytes
-from graphdnn.engines.cuda.hopper.tiles import ROW, SLICE
+from graphdnn.engines.cuda.hopper.tile import ROW, SLICE
 from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.engines.images import once_for_images
 from graphdnn.engines.once import once

@@ -13,7 +13,7 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL
 from graphdnn.engines.cuda.generator.tensor_cores import INTEGERS
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT, Operand
-from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW
+from graphdnn.engines.cuda.hopper.tile import PANEL, ROW
 from graphdnn.engines.cuda.simt.implicit_product import Product, Residue, gathered_and_plain, product_of
 from graphdnn.engines.images import once_for_images
 from graphdnn.fusion.fused import FusedOp

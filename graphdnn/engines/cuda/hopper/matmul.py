@@ -41,8 +41,10 @@ from graphdnn.engines.cuda.hopper.matmul_needs import (
 )
 from graphdnn.engines.cuda.hopper.matrices import MOST_BATCH_AXES, Matrices, stacked
 from graphdnn.engines.cuda.hopper.product import product_text, promoted_steps
+from graphdnn.engines.cuda.hopper.sizes import Sizes
 from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, Adding
-from graphdnn.engines.cuda.hopper.tiles import LARGEST, PANEL, PARTS, ROW, STAGES, TILE, Sizes, Tile, choose
+from graphdnn.engines.cuda.hopper.tile import LARGEST, PANEL, ROW, Tile
+from graphdnn.engines.cuda.hopper.tiles import PARTS, STAGES, TILE, choose
 from graphdnn.engines.cuda.library.operands import chain_of, staged
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.matmul import Stack

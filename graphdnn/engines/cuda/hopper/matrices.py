@@ -11,7 +11,7 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.space import is_addressable, whole
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.hopper.product import ACROSS_K
-from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW
+from graphdnn.engines.cuda.hopper.tile import PANEL, ROW
 from graphdnn.engines.cuda.simt.matmul import Side
 from graphdnn.enums import DataType
 from graphdnn.tensors import TensorSpec

@@ -20,7 +20,7 @@ from graphdnn.engines.cuda.generator.tensor_cores import INTEGERS, Pairs
 from graphdnn.engines.cuda.hopper.maps import LIMITS, LONGEST_STEP, crosses_groups, walks_of
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT
 from graphdnn.engines.cuda.hopper.product import ACROSS_K
-from graphdnn.engines.cuda.hopper.tiles import ROW
+from graphdnn.engines.cuda.hopper.tile import ROW
 from graphdnn.engines.cuda.simt.implicit_product import gathered_and_plain, product_of
 from graphdnn.engines.engine import Task, image_need, kind_need, needs_rule, window_need
 from graphdnn.engines.images import once_for_images

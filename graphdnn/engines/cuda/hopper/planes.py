@@ -38,8 +38,8 @@ from graphdnn.engines.cuda.hopper.planes_needs import planes_needs
 from graphdnn.engines.cuda.hopper.planes_split import FilterPlanes
 from graphdnn.engines.cuda.hopper.planes_tiles import PARTS, STAGES, TILE, choose, promoted
 from graphdnn.engines.cuda.hopper.result import result_space
+from graphdnn.engines.cuda.hopper.sizes import Sizes
 from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, Adding
-from graphdnn.engines.cuda.hopper.tiles import Sizes
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
 from graphdnn.engines.engine import Cost, Knobs, Task

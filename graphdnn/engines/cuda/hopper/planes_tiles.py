@@ -10,7 +10,9 @@ from typing import NamedTuple
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.hopper.machine import Machine
 from graphdnn.engines.cuda.hopper.planes_kinds import Kind
-from graphdnn.engines.cuda.hopper.tiles import SMALLEST_RING, Sizes, summing_seconds
+from graphdnn.engines.cuda.hopper.product_clocks import summing_seconds
+from graphdnn.engines.cuda.hopper.sizes import Sizes
+from graphdnn.engines.cuda.hopper.tile import SMALLEST_RING
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import DataType, KnobType
 from graphdnn.multiprocessor import RESERVED

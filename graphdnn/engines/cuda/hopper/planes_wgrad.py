@@ -33,9 +33,11 @@ from graphdnn.engines.cuda.hopper.maps import Walk, walk_of
 from graphdnn.engines.cuda.hopper.needs import capability_need, is_wgrad, one_walk_needs, types_and_sum, wgrad_need
 from graphdnn.engines.cuda.hopper.operands import operands
 from graphdnn.engines.cuda.hopper.product import product_text
+from graphdnn.engines.cuda.hopper.product_clocks import summing_seconds
 from graphdnn.engines.cuda.hopper.result import result_space
+from graphdnn.engines.cuda.hopper.sizes import Sizes
 from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, Adding
-from graphdnn.engines.cuda.hopper.tiles import PANEL, ROW, Sizes, summing_seconds
+from graphdnn.engines.cuda.hopper.tile import PANEL, ROW
 from graphdnn.engines.cuda.hopper.wgrad_schemes import Floats, Integers, Scheme, integers_of
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.implicit_product import gathered_and_plain, product_of

@@ -11,7 +11,8 @@ from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS, SPATIAL
 from graphdnn.engines.cuda.generator.space import Space, is_addressable
 from graphdnn.engines.cuda.hopper.halo_patch import BOX_ROW
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT, LARGEST_STRIDE
-from graphdnn.engines.cuda.hopper.tiles import ROW, Choice
+from graphdnn.engines.cuda.hopper.tile import ROW
+from graphdnn.engines.cuda.hopper.tiles import Choice
 from graphdnn.engines.cuda.simt.implicit_product import Product, product_of
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.tensors import TensorSpec

@@ -1,0 +1,163 @@
+"""Time of a whole product on compute capability 9.0: waves of its tiles, bytes from memory, the sum of its parts."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from graphdnn.engines.cuda.hopper.machine import Machine
+from graphdnn.engines.cuda.hopper.tile_clocks import TileClocks
+
+# Fitted with those of tile_clocks.py.
+_PACE = 0.96  # of the highest clock
+_NORM = 4.0  # of the longer of what a multiprocessor does and what memory takes
+_TURN_ACROSS = 1140.0  # clocks of a filter gradient's tile besides, where two blocks may share a multiprocessor
+# Parts that blocks of a cluster add.
+_MEETING = 1340.0  # clocks until all of them have met, where operands are not all of the time
+_SENT = 20.0  # bytes a clock that a multiprocessor sends to others
+_CLUSTERS = {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}  # of so many blocks, at the same time
+_OF = 132  # on so many multiprocessors, a block on each
+CLUSTERS = tuple(_CLUSTERS)  # their blocks
+# Parts that a launch of its own adds.
+_SUM = 0.707  # launches' time that a split costs
+_SUM_PACE = 1.1  # of the bandwidth, of partial sums that are read
+# Operands from memory.
+_STREAM = 41.4e9  # bytes a second from memory to one multiprocessor
+_UNDER_WAY = 74.8e3  # of which half remain where so many bytes of operands are on their way
+_COPY_PACE = 0.88  # of the bandwidth, of operands
+
+
+def clock_rate(machine: Machine) -> float:
+    """Clocks a second, as products keep them up."""
+    return machine.clock * _PACE
+
+
+def clusters_at_once(parts: int, sms: int) -> int:
+    """Clusters of so many blocks, each alone on its multiprocessor, that run at the same time."""
+    return _CLUSTERS[parts] * sms // _OF
+
+
+class Division(NamedTuple):
+    """Into how many parts, whether blocks of a cluster add them, and the stages that there is room for then."""
+
+    parts: int
+    in_cluster: bool
+    stages: int
+
+
+class Work(NamedTuple):
+    """Tiles of a size. ``empty``: those of residues that no tap reaches, which are ends alone."""
+
+    tiles: int
+    steps: float  # of a tile, in the mean
+    empty: int = 0
+
+
+class Read(NamedTuple):
+    """Bytes from memory: all of them, and those of a block's ring."""
+
+    bytes: float
+    under_way: float
+    is_across: bool
+    moved: int
+
+    def seconds(self, pieces: int, blocks: int, machine: Machine) -> float:
+        """Of pieces that each bring as much: a few multiprocessors do not fill memory, nor do short rings."""
+        if not self.bytes:
+            return self.moved / machine.bandwidth
+        if self.is_across:  # of two operands much is under way
+            return self.bytes / (machine.bandwidth * _COPY_PACE)
+        of_one = _STREAM * blocks * self.under_way / (blocks * self.under_way + _UNDER_WAY)
+        most, places = machine.bandwidth * _COPY_PACE, blocks * machine.sms
+        whole, rest = divmod(pieces, places)
+        seconds = whole * places / min(most, machine.sms * of_one)
+        return self.bytes / pieces * (seconds + (rest / min(most, min(rest, machine.sms) * of_one) if rest else 0.0))
+
+
+def seconds_of(one: TileClocks, work: Work, division: Division, machine: Machine, read: Read) -> tuple[float, int]:
+    """Of all waves of tiles, and of the sum of the parts; and which blocks are busy."""
+    parts, in_cluster, stages = division
+    blocks, leaving, pieces = one.blocks, one.part if parts > 1 else one.whole, work.tiles * parts
+    sharing = 1 if one.is_across and pieces <= machine.sms else blocks
+    places = blocks * (clusters_at_once(parts, machine.sms) * parts if in_cluster else machine.sms)
+    rounds = -(-pieces // places)
+    depth = max(1.0, -(-work.steps // parts))
+    multiplying = depth * one.paced_among(pieces, machine.sms, in_cluster)
+    # Where a tile follows, warpgroups hide each other's ends.
+    hidden = one.apart * min(1.0, (stages - 1) / depth) * (rounds - 1) / rounds if parts == 1 else 0.0
+    # One block's results leave while the other multiplies.
+    ending = (leaving.tile + leaving.own) * (1.0 - hidden) + one.besides
+    if blocks == 1 or not one.is_across:
+        own = max(multiplying + ending, blocks * multiplying + leaving.turn)
+    else:
+        own = sharing * multiplying + _TURN_ACROSS + (leaving.own if sharing > 1 else ending)
+    busy: float = (own**_NORM + leaving.all**_NORM) ** (1 / _NORM)  # more than either, where they are alike
+    spent, apart = rounds * busy, 0
+    if work.empty:
+        spent, apart = _rounds(Work(pieces, work.steps, work.empty), places, busy, ending)
+    clocks = spent + one.outside[parts > 1]
+    if in_cluster:
+        clocks += _joining(one, parts, sharing)
+    seconds, reading = clocks / clock_rate(machine), read.seconds(pieces, blocks, machine)
+    seconds = (seconds**_NORM + reading**_NORM) ** (1 / _NORM) if one.is_across else max(seconds, reading)
+    return seconds + (0.0 if in_cluster else summing(one, work.tiles, parts, machine)), apart
+
+
+def is_slower(one: TileClocks, work: Work, division: Division, machine: Machine, limit: float) -> bool:
+    """Whether a bound below ``seconds_of``, in a fourth of its time, is beyond so many clocks: what a block multiplies,
+    or all that leaves, and how parts are added.
+    """
+    parts, in_cluster, _ = division
+    blocks, sms, pieces = one.blocks, machine.sms, work.tiles * parts
+    sharing = 1 if one.is_across and pieces <= sms else blocks
+    leaving = (one.part if parts > 1 else one.whole).all
+    multiplying = -(-work.steps // parts) * one.paced_among(pieces, sms, in_cluster) * sharing
+    rounds = -(-pieces // (sms * blocks))
+    clocks = rounds * (multiplying if multiplying > leaving else leaving) + one.outside[parts > 1]
+    if parts == 1 or clocks > limit:
+        return clocks > limit
+    if in_cluster:
+        return clocks + _joining(one, parts, sharing) > limit
+    return clocks + clock_rate(machine) * summing(one, work.tiles, parts, machine) > limit
+
+
+def least_in_cluster(one: TileClocks, depth: int, most: int) -> float:
+    """Clocks that no division into so many parts at most is below, whose clusters run at the same time."""
+    multiplying = -(-depth // most) * one.paced_among(0, 1, False)
+    return max(multiplying, one.part.all) + one.outside[True] + one.whole.own / most
+
+
+def summing(one: TileClocks, tiles: int, parts: int, machine: Machine) -> float:
+    """Seconds of the launch that adds the parts, which stay in the cache."""
+    if parts == 1:
+        return 0.0
+    partial = 4.0 * tiles * one.tile.bm * one.tile.bn * parts
+    return summing_seconds(partial, machine.launch, machine.bandwidth)
+
+
+def summing_seconds(partial: float, launch: float, bandwidth: float) -> float:
+    """Of the launch that adds so many bytes of partial sums."""
+    return _SUM * launch + partial / (bandwidth * _SUM_PACE)
+
+
+class _Rounds(NamedTuple):
+    clocks: float
+    busy: int  # blocks, as of a choice
+
+
+def _rounds(work: Work, places: int, clocks: float, end: float) -> _Rounds:
+    """Of so many blocks that take so long for a tile, and for its end alone. Those that are left when no block has a
+    tile more than it must may have all the empty ones.
+    """
+    rounds = -(-work.tiles // places)
+    together = rounds * clocks + (-(-(work.tiles + work.empty) // places) - rounds) * end
+    busy = -(-work.tiles // rounds)
+    if busy == places:
+        return _Rounds(together, 0)
+    apart = max(rounds * clocks, -(-work.empty // (places - busy)) * end)
+    return _Rounds(apart, busy) if apart < together else _Rounds(together, 0)
+
+
+def _joining(one: TileClocks, parts: int, sharing: int) -> float:
+    """Clocks in which the blocks of a cluster add their parts."""
+    sent = 4.0 * sharing * one.tile.bm * one.tile.bn * (parts - 1) / parts
+    return (not one.is_across) * _MEETING + sent / _SENT + one.whole.own / parts
