@@ -31,8 +31,8 @@ class OneDevice(EmulatedRuntime):
         pairs = [shadow_of(want, given, 0, stream) for want, given in zip(expected, arrays, strict=True)]
         return [s for s, _ in pairs if s is not None], [r for _, r in pairs if r is not None]
 
-    def workspace_address(self, workspace: Any, size: int) -> Any:
-        return workspace_address(workspace, size, 0)
+    def workspace_address(self, workspace: Any, size: int, stream: int = 0) -> Any:
+        return workspace_address(workspace, size, 0, stream)
 
 
 class Elsewhere(OneDevice):
@@ -83,6 +83,10 @@ def elsewhere() -> None:
 def absent() -> None:
     plan = device_plan(runtime=Elsewhere)
     plan.execute(bound(plan))
+
+
+def no_stream() -> None:
+    device_plan().queue("stream")
 
 
 def nested_capture() -> None:

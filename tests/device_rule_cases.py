@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 from declined_cases import H200, Case, another_kind, declined
-from device_place_cases import absent, device_case, elsewhere, nested_capture, on_the_host
+from device_place_cases import absent, device_case, elsewhere, nested_capture, no_stream, on_the_host
 from engine_rule_cases import (
     LONG,
     ahead_cases,
@@ -64,6 +64,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     "binding.address": device_case(device=None),
     "binding.size": device_case(allocated=8),
     "execute.device_absent": absent,
+    "execute.stream_kind": no_stream,
     "execute.host_stream": lambda: on_the_host(stream=7),
     "capture.nested": nested_capture,
     "capture.host": lambda: build(OperationGraph.of([operation("pointwise")]), "cpu").capture({}),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
+import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +94,7 @@ def _library(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture
 def stub(_library: Any, monkeypatch: pytest.MonkeyPatch) -> Stub:
     monkeypatch.setattr(driver, "current_device", lambda: 0)
+    monkeypatch.setattr(driver, "beside_captures", nullcontext)
     found = Stub(_library)
     found.answer(0)
     found.told()
@@ -125,6 +128,29 @@ def test_arguments_of_products(stub: Stub, types: tuple[str, str, str], codes: t
         f"work 0x11 {WORK:#x} {2**25}",
         f"gemm 0x11 10 3 4 5 1 0xa000000000a0 {operand} 6 {2**33} 0xb0 {operand} 7 10 0 0xc0 {out} 8 11 12 {arithmetic} -1",
     ]
+
+
+def test_threads_that_end_leave_their_handle_to_the_next(stub: Stub) -> None:
+    """Each handle has device memory of its own, and a server may start a thread for each request."""
+    blas, numbers = Cublas(stub.library), []
+    for _ in range(5):
+        thread = threading.Thread(target=lambda: numbers.append(blas.handle()))
+        thread.start()
+        thread.join()
+    assert len(numbers) == 5
+    assert stub.told() == ["create", "math 0x11 16"]
+    both = threading.Barrier(2)
+
+    def at_once() -> None:
+        blas.handle()
+        both.wait()
+
+    threads = [threading.Thread(target=at_once) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert stub.told() == ["create", "math 0x11 16"], "one was left, and one more is needed at the same time"
 
 
 def test_a_failing_product_says_so(stub: Stub) -> None:

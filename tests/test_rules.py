@@ -22,8 +22,10 @@ FACES = (
     "cli.",
     "cuda.bindings",
     "cuda.capability",
+    "cuda.cupy",
     "cuda.device.",
     "cuda.driver.",
+    "cuda.memory",
     "cuda.nvrtc.",
 )
 ELSEWHERE = {

@@ -102,6 +102,7 @@ CONDITIONS: list[tuple[str, dict[str, Any], Any, str]] = [
     ("SetSpatialTransformerNdDescriptor", {"nbDims": 9, "dimA": [1] * 9}, BAD, "v6.rank"),
     ("DeriveBNTensorDescriptor", {"xDesc": SIX}, BAD, "v6.rank"),
     ("SetStream", {"streamId": 1 << 30}, v6.CUDNN_STATUS_MAPPING_ERROR, "v6.stream"),
+    ("SetStream", {"streamId": "first"}, BAD, "v6.stream.kind"),
     ("TransformTensor", {"yDesc": WIDE}, BAD, "v6.dims"),
     ("TransformTensor", {"yDesc": OTHER}, BAD, "v6.data_type"),
     ("AddTensor", {"aDesc": WIDE}, BAD, "v6.dims"),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from graphdnn.backend.rules import HANDLE_DESTROYED, HANDLE_KIND, HANDLE_NULL, HANDLE_STREAM
 from graphdnn.device import DeviceSpec
 from graphdnn.errors import Rejection, raise_if
+from graphdnn.plan.streams import stream_address
 
 
 class Handle:
@@ -44,11 +43,12 @@ def usable(handle: object, where: str) -> Handle:
 def set_stream(handle: Handle, stream: object) -> None:
     """Raises for what is no stream, and for any but the default one on a host device."""
     where = "cudnnSetStream"
-    number: Any = getattr(stream, "ptr", getattr(stream, "cuda_stream", 0 if stream is None else stream))
-    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+    number = 0 if stream is None else stream_address(stream)
+    if number is None:
         expected, reason = "0, or the address of a stream", "a stream is given by its address"
         raise_if([HANDLE_STREAM.reject(where, "streamId", stream, expected=expected, reason=reason)])
     if number and handle.device.kind == "cpu":
         reason = f"{handle.device.name} has no streams: calls finish before they return"
         raise_if([HANDLE_STREAM.reject(where, "streamId", stream, expected="stream 0", reason=reason)])
-    handle.stream = int(number)
+    assert number is not None
+    handle.stream = number

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
@@ -67,12 +68,23 @@ class Blas(Protocol):
     def gemm(self, call: Gemm, a: int, b: int, c: int, work: int, size: int, stream: int) -> None: ...
 
 
+class _Lent:
+    """A handle that one thread has to itself. When the thread ends, the next one gets it: each has device memory."""
+
+    def __init__(self, number: int, free: list[int]) -> None:
+        self.number, self._free = number, free
+
+    def __del__(self) -> None:
+        self._free.append(self.number)
+
+
 class Cublas:
     """The library, with one handle for each thread and device: a handle's stream and workspace are its state."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
         self._local = threading.local()
+        self._free: defaultdict[int, list[int]] = defaultdict(list)  # handles of threads that ended, by device
         i, p, word = ctypes.c_int, ctypes.c_void_p, ctypes.c_longlong
         matrix = (p, i, i, word)
         library.cublasGemmStridedBatchedEx.argtypes = (
@@ -91,16 +103,29 @@ class Cublas:
         """The handle of the calling thread on the current device."""
         from graphdnn.cuda.driver import current_device
 
-        handles: dict[int, int] | None = getattr(self._local, "handles", None)
+        handles: dict[int, _Lent] | None = getattr(self._local, "handles", None)
         if handles is None:
             handles = self._local.handles = {}
         ordinal = current_device()
-        if ordinal not in handles:
-            made = ctypes.c_void_p()
+        lent = handles.get(ordinal)
+        if lent is None:
+            free = self._free[ordinal]
+            try:
+                number = free.pop()
+            except IndexError:
+                number = self._new()
+            lent = handles[ordinal] = _Lent(number, free)
+        return lent.number
+
+    def _new(self) -> int:
+        """A handle allocates, which a capture of the calling thread forbids unless it is told to look away."""
+        from graphdnn.cuda.driver import beside_captures
+
+        made = ctypes.c_void_p()
+        with beside_captures():
             self._call("cublasCreate_v2", ctypes.byref(made))
             self._call("cublasSetMathMode", made, _DISALLOW_REDUCED_PRECISION_REDUCTION)
-            handles[ordinal] = int(made.value or 0)
-        return handles[ordinal]
+        return int(made.value or 0)
 
     def gemm(self, call: Gemm, a: int, b: int, c: int, work: int, size: int, stream: int) -> None:
         handle = self.handle()

@@ -7,6 +7,8 @@ Streams and addresses are integers, as those libraries give them; stream 0 is th
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from graphdnn.cuda.failure import CudaError
@@ -75,6 +77,17 @@ def is_capturing(stream: int = 0) -> bool:
     return bool(int(called("cuStreamIsCapturing", stream)))
 
 
+@contextmanager
+def beside_captures() -> Iterator[None]:
+    """Inside, this thread may allocate although it captures a stream: what it does is no part of the graph."""
+    mode = bindings().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    before = called("cuThreadExchangeStreamCaptureMode", mode)
+    try:
+        yield
+    finally:
+        called("cuThreadExchangeStreamCaptureMode", before)
+
+
 def pointer_device(address: int) -> int | None:
     """The ordinal of the device that an address belongs to; None for memory that no device can reach."""
     driver = bindings()
@@ -88,7 +101,8 @@ def pointer_device(address: int) -> int | None:
 
 
 __all__ = [
-    "CudaError", "Module", "PreparedLaunch", "adopt", "aligned_buffer", "available", "context_of", "current_device",
+    "CudaError", "Module", "PreparedLaunch", "adopt", "aligned_buffer", "available",
+    "beside_captures", "context_of", "current_device",
     "device_count", "driver_version", "is_capturing", "load", "make_current", "memory_info", "pointer_device",
     "synchronize",
 ]  # fmt: skip

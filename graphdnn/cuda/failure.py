@@ -55,6 +55,18 @@ _OTHER_FIX = "look the code up in the CUDA driver documentation; report it if it
 _OUT_OF_MEMORY = 2
 
 
+MEMORY = Rule(
+    id="cuda.memory",
+    expected="{size} bytes of free memory on the device",
+    reason="CuPy's pool has none left: {detail}",
+    fix="free arrays (cupy.get_default_memory_pool().free_all_blocks() returns what CuPy keeps), "
+    "or choose a plan with a smaller workspace (Filters(workspace_limit=...))",
+    status=Status.INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED,
+)
+# Launches return before they run, so what is found at one may be an earlier one's.
+_LATE = "of this launch or of an earlier one (GRAPHDNN_VERBOSE=1 waits for each execution, and names the one)"
+
+
 class CudaError(ExecutionFailed):
     """A driver call failed. ``is_sticky``: nothing works in this process any more, so start a new one."""
 
@@ -72,16 +84,34 @@ class CudaError(ExecutionFailed):
     def is_sticky(self) -> bool:
         return self.code in STICKY
 
+    def of(self, kernel: str, plan: str) -> CudaError:
+        """The same answer, where the kernel and the plan are known."""
+        call = self.rejections[0].attribute
+        return cuda_error(call, self.code, self.name, self.description, kernel, plan, is_late=False)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.rejections, self.code, self.name, self.description, self.kernel, self.plan)
 
 
-def cuda_error(call: str, code: int, name: str, description: str, kernel: str = "", plan: str = "") -> CudaError:
-    """The error of a call that answered ``code``. An error of an earlier, asynchronous launch looks the same."""
+class OutOfMemory(CudaError, MemoryError):
+    """The device has no memory left for a workspace or an array of a plan. Nothing was changed."""
+
+    @classmethod
+    def of_pool(cls, size: int, detail: str) -> OutOfMemory:
+        """``size``: bytes that were asked for. ``detail``: CuPy's words."""
+        rejection = MEMORY.reject("CUDA device", "memory", f"{size} bytes", size=size, detail=detail.rstrip("."))
+        return cls(rejection, _OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", detail)
+
+
+def cuda_error(
+    call: str, code: int, name: str, description: str, kernel: str = "", plan: str = "", *, is_late: bool = True
+) -> CudaError:
+    """The error of a call that answered ``code``. ``is_late``: an earlier, asynchronous launch may have caused it."""
     names = [word for word in (f"kernel {kernel}" if kernel else "", f"plan {plan}" if plan else "") if word]
+    said = f"{description}, {_LATE}" if is_late and code in STICKY else description
     rejection: Rejection = CALL.reject(
         " of ".join(names) or "CUDA driver", call, f"{name} ({code})",
         status=Status.INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED if code == _OUT_OF_MEMORY else None,
-        description=description, fix=STICKY.get(code) or _FIXES.get(code, _OTHER_FIX),
+        description=said, fix=STICKY.get(code) or _FIXES.get(code, _OTHER_FIX),
     )  # fmt: skip
     return CudaError(rejection, code, name, description, kernel, plan)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
+from graphdnn.cuda.library import error_of
 from graphdnn.enums import Status
 from graphdnn.errors import BadParam
 from graphdnn.plan.base import ExecutionPlan
+from graphdnn.plan.streams import stream_number
 from graphdnn.rules import Rule
 
 CAPTURING = Rule(
@@ -28,8 +31,17 @@ class CapturedPlan:
         self._graph, self._alive, self.name = graph, alive, name
 
     def launch(self, stream: Any = None) -> None:
-        """Put the graph into a CuPy stream, the current one for None. Asynchronous."""
-        self._graph.launch(stream)
+        """Put the graph into a stream, given as ``execute`` takes it; CuPy's current one for None. Asynchronous.
+
+        Raises ``CudaError``, also for what an earlier launch did wrong.
+        """
+        try:
+            self._graph.launch(stream if stream is None or hasattr(stream, "ptr") else _stream_of(stream))
+        except RuntimeError as error:  # CuPy's
+            code = getattr(error, "status", None)
+            if code is None:
+                raise
+            raise error_of("cuGraphLaunch", int(code), plan=self.name) from error
 
     def __repr__(self) -> str:
         return f"<CapturedPlan {self.name}>"
@@ -51,6 +63,16 @@ def capture(plan: ExecutionPlan, bindings: Mapping[int, Any], workspace: Any = N
         stream.begin_capture()
         try:
             plan.execute(bindings, workspace, stream.ptr)
-        finally:
-            graph = stream.end_capture()
+        except BaseException:
+            with suppress(Exception):  # a capture that has failed ends in an error of its own
+                stream.end_capture()
+            raise
+        graph = stream.end_capture()
     return CapturedPlan(graph, (dict(bindings), workspace, plan), plan.name)
+
+
+def _stream_of(stream: Any) -> Any:
+    """The stream as one of CuPy's."""
+    import cupy
+
+    return cupy.cuda.ExternalStream(stream_number(stream))

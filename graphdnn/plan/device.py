@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import Any
 
 from graphdnn.cuda import debug
+from graphdnn.cuda.failure import CudaError
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.generator import source
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Function, Launch
@@ -41,6 +42,7 @@ from graphdnn.plan.bindings import (
 from graphdnn.plan.looks import Looks, looks_of
 from graphdnn.plan.rehearsal import rehearse
 from graphdnn.plan.runtime import CudaRuntime, Runtime
+from graphdnn.plan.streams import stream_number
 from graphdnn.rules import Rule
 from graphdnn.tensors import TensorSpec
 
@@ -179,7 +181,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         if not is_known:
             known = self._admit(bindings, number)
         values = self._words(scalars) if scalars else ()
-        scratch = self._scratch(workspace, known) if self.workspace_size else 0
+        scratch = self._scratch(workspace, known, number) if self.workspace_size else 0
         try:
             block = self._free.pop()
         except IndexError:
@@ -193,7 +195,8 @@ class DevicePlan(ExecutionPlan, place="cuda"):
                 for launch in block.launches:
                     launch(number)
         except ExecutionFailed as error:
-            self._check_current()
+            if not (isinstance(error, CudaError) and error.is_sticky):  # after which the driver answers nothing else
+                self._check_current()
             error.subject = self.config
             raise
         finally:
@@ -246,6 +249,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             return
         device = self.config.device
         if not self._runtime.is_here():
+            self._runtime.look()  # which says what is wrong with a device that is here
             raise NotSupported(
                 ABSENT.reject(
                     WHERE, "device", "none", device=device.name,
@@ -257,12 +261,9 @@ class DevicePlan(ExecutionPlan, place="cuda"):
     def _check_current(self) -> None:
         """Arrays, streams and kernels are a device's own. Raises where another one is current than the plan's."""
         assert self.loaded_on is not None
-        self._runtime.adopt(self.loaded_on)
-        ordinal = self._runtime.ordinal()
-        if ordinal != self.loaded_on:
-            raise BadParam(ELSEWHERE.reject(WHERE, "device", f"device {ordinal}", loaded=self.loaded_on))
+        _check_current(self._runtime, self.loaded_on)
 
-    def _scratch(self, workspace: Any, known: _Admitted) -> int:
+    def _scratch(self, workspace: Any, known: _Admitted, stream: int) -> int:
         """The workspace's address. Raises when it is missing, small, of the wrong kind or shared."""
         remembered, address, checked_with = self._workspace
         if (id(workspace),) == remembered.ids and checked_with is known:
@@ -270,7 +271,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         if workspace is None:
             raise BadParam(WORKSPACE_MISSING.reject(WHERE, "workspace", None, size=self.workspace_size))
         self._check_current()
-        address, problem = self._runtime.workspace_address(workspace, self.workspace_size)
+        address, problem = self._runtime.workspace_address(workspace, self.workspace_size, stream)
         if problem is not None:
             raise BadParam(problem)
         end, places = address + self.workspace_size, zip(known.addresses, self._expected, strict=True)
@@ -283,7 +284,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
     def _new_block(self) -> _Block:
         ordinal = self._runtime.wanted() if self.loaded_on is None else self.loaded_on
         with self._runtime.device(ordinal):
-            block = _Block(self.config, self._device_kernels, self._expected, self._scalars, self._runtime)
+            block = _Block(self.config, self._device_kernels, self._expected, self._scalars, self._runtime, ordinal)
         if self.loaded_on is None:
             self._array_type, self.loaded_on = self._runtime.array_type(), ordinal
         return block
@@ -369,6 +370,7 @@ class _Block:
         arrays: Sequence[Expected],
         scalars: Sequence[Expected],
         runtime: Runtime,
+        ordinal: int,
     ) -> None:
         place = {e.spec.uid: i for i, e in enumerate(arrays)}
         number = {e.spec.uid: i for i, e in enumerate(scalars)}
@@ -387,7 +389,7 @@ class _Block:
         for kernel in kernels:
             for step in kernel.steps:
                 if not isinstance(step, Launch):
-                    call = _Call(step.prepare(), between, views, start)
+                    call = _Call(step.prepare(), between, views, start, runtime, ordinal)
                     self._calls.append(call)
                     self.launches.append(call)
                     continue
@@ -432,7 +434,11 @@ class _Block:
             for launch in self.launches:
                 launch(stream)
         if debug.verbose:
-            runtime.synchronize(stream)
+            try:
+                runtime.synchronize(stream)
+            except CudaError as error:  # of one of these kernels: everything before them was waited for
+                kernels = " or ".join(dict.fromkeys(kernel.name for kernel in plan.compiled))
+                raise error.of(kernels, plan.name) from error
             report.executed(plan.config, perf_counter() - start)
 
     def _launch_marked(self, stream: int, plan: ExecutionPlan) -> None:
@@ -444,9 +450,11 @@ class _Block:
             following = iter(self.launches)
             for kernel, count in zip(plan.compiled, counts, strict=True):
                 nvtx.RangePush(kernel.name)
-                for _ in range(count):
-                    next(following)(stream)
-                nvtx.RangePop()
+                try:
+                    for _ in range(count):
+                        next(following)(stream)
+                finally:
+                    nvtx.RangePop()
         finally:
             nvtx.RangePop()
 
@@ -466,10 +474,19 @@ class _MapWords:
 class _Call:
     """A library's work with the addresses of this execution."""
 
-    __slots__ = ("_addresses", "_between", "_function", "_scratch", "_start", "_views")
+    __slots__ = ("_addresses", "_between", "_function", "_ordinal", "_runtime", "_scratch", "_start", "_views")
 
-    def __init__(self, function: Function, between: Mapping[int, int], views: Mapping[int, View], start: int) -> None:
+    def __init__(
+        self,
+        function: Function,
+        between: Mapping[int, int],
+        views: Mapping[int, View],
+        start: int,
+        runtime: Runtime,
+        ordinal: int,
+    ) -> None:
         self._function, self._between, self._views, self._start = function, between, views, start
+        self._runtime, self._ordinal = runtime, ordinal
         self._addresses: Mapping[int, int] = {}
         self._scratch = 0
 
@@ -480,16 +497,17 @@ class _Call:
         self._addresses, self._scratch = {**found, **shown}, scratch + self._start
 
     def __call__(self, stream: int) -> None:
+        if not self._runtime.is_current():  # a library works on whichever device is, with addresses of this one
+            _check_current(self._runtime, self._ordinal)
         self._function(self._addresses, self._scratch, stream)
+
+
+def _check_current(runtime: Runtime, loaded_on: int) -> None:
+    runtime.adopt(loaded_on)
+    ordinal = runtime.ordinal()
+    if ordinal != loaded_on:
+        raise BadParam(ELSEWHERE.reject(WHERE, "device", f"device {ordinal}", loaded=loaded_on))
 
 
 def _is_of_cupy(array: Any) -> bool:
     return type(array).__module__.partition(".")[0] == "cupy"
-
-
-def stream_number(stream: Any) -> int:
-    """The address of a stream, as CuPy (``ptr``), PyTorch (``cuda_stream``) or a bare number give it."""
-    if type(stream) is int:
-        return stream
-    number = getattr(stream, "ptr", getattr(stream, "cuda_stream", stream))
-    return int(number)

@@ -114,7 +114,7 @@ def _described(given: Any, stream: int, ordinal: int) -> tuple[Array, int] | str
     if isinstance(given, np.ndarray):
         return "this array is in host memory"
     library = type(given).__module__.partition(".")[0]
-    if library == "torch":
+    if library == "torch" and hasattr(given, "is_cuda"):
         return _torch(given, stream, ordinal)
     if library == "cupy" and hasattr(given, "data"):
         return _cupy(given)
@@ -127,22 +127,33 @@ def _described(given: Any, stream: int, ordinal: int) -> tuple[Array, int] | str
     try:
         # CuPy does what both protocols ask for: its current stream waits for the producer's.
         with cupy.cuda.Stream.from_external(BareStream(stream)) if stream else cupy.cuda.Stream.null:
-            return _cupy(cupy.from_dlpack(given) if hasattr(given, "__dlpack__") else cupy.asarray(given))
+            taken = cupy.from_dlpack(given) if hasattr(given, "__dlpack__") else cupy.asarray(given)
+        return _cupy(taken, writable=not _is_read_only(given))
     except (TypeError, ValueError, BufferError, RuntimeError, AttributeError) as error:
         return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-def _cupy(array: Any) -> tuple[Array, int]:
-    return shadow_at(array.data.ptr, array.dtype, array.shape, array.strides), array.data.device_id
+def _cupy(array: Any, *, writable: bool = True) -> tuple[Array, int]:
+    shadow = shadow_at(array.data.ptr, array.dtype, array.shape, array.strides, writable=writable)
+    return shadow, array.data.device_id
+
+
+def _is_read_only(given: Any) -> bool:
+    """What ``__cuda_array_interface__`` says; CuPy, which takes both protocols, lets it go."""
+    interface = getattr(given, "__cuda_array_interface__", None)
+    return isinstance(interface, dict) and bool(interface["data"][1])
 
 
 def _torch(tensor: Any, stream: int, ordinal: int) -> tuple[Array, int] | str:
     if not tensor.is_cuda:
         return "this tensor is in host memory"
+    if tensor.is_neg():
+        return "this tensor is the negative of what is in memory; pass tensor.resolve_neg()"
     try:
         dtype = ELEMENTS[data_type_of(tensor.dtype)].numpy
-    except ValueError as error:
-        return str(error)
+        address, shape, steps = tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
+    except (ValueError, RuntimeError) as error:  # of a type that is not known; of sparse, nested and traced tensors
+        return str(error).splitlines()[0]
     torch = sys.modules["torch"]
     producer = torch.cuda.current_stream(tensor.device)
     if producer.cuda_stream != stream and tensor.device.index == ordinal:
@@ -150,8 +161,8 @@ def _torch(tensor: Any, stream: int, ordinal: int) -> tuple[Array, int] | str:
 
         wait_for(producer.cuda_stream, stream)
     size = dtype.itemsize
-    strides = tuple(step * size for step in tensor.stride())
-    return shadow_at(tensor.data_ptr(), dtype, tuple(tensor.shape), strides), int(tensor.device.index)
+    strides = tuple(step * size for step in steps)
+    return shadow_at(address, dtype, shape, strides), int(tensor.device.index)
 
 
 def allocation_problem(label: str, address: int, size: int, ordinal: int) -> Rejection | None:
@@ -173,18 +184,23 @@ def allocation_problem(label: str, address: int, size: int, ordinal: int) -> Rej
     return None
 
 
-def workspace_address(workspace: Any, size: int, ordinal: int) -> tuple[int, Rejection | None]:
-    """The address of scratch memory: a contiguous array of bytes of any library, or a bare address."""
+def workspace_address(workspace: Any, size: int, ordinal: int, stream: int) -> tuple[int, Rejection | None]:
+    """The address of scratch memory: a contiguous array of bytes of any library, or a bare address.
+
+    ``stream`` is made to wait for the array's producer, whose earlier work may still use the memory.
+    """
     if is_raw(workspace):
         address = address_of(workspace)
         return address, allocation_problem("workspace", address, size, ordinal)
-    found = _described(workspace, 0, ordinal)
+    found = _described(workspace, stream, ordinal)
     if isinstance(found, str):
         kind = f"{type(workspace).__module__}.{type(workspace).__name__}"
         return 0, KIND.reject(WHERE, "workspace", kind, detail=found)
     shadow, device = found
     if device != ordinal:
         return 0, OTHER_DEVICE.reject(WHERE, "workspace", f"on device {device}", ordinal=ordinal)
+    if not shadow.flags.writeable:
+        return 0, WORKSPACE_KIND.reject(WHERE, "workspace", "read-only")
     if not shadow.flags.c_contiguous:
         return 0, WORKSPACE_KIND.reject(WHERE, "workspace", f"strides {shadow.strides}")
     if shadow.nbytes < size:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import pairwise
 from typing import Any, Protocol
 
 from graphdnn.cuda import driver
 from graphdnn.cuda.cache import default_cache
+from graphdnn.cuda.failure import OutOfMemory
 from graphdnn.cuda.nvrtc import KernelText, arch_of
 from graphdnn.cuda.present import present_device
 from graphdnn.device import DeviceSpec
@@ -16,9 +17,19 @@ from graphdnn.dtypes import Array
 from graphdnn.engines.cuda.generator.launch import Launch
 from graphdnn.engines.cuda.generator.parameters import WORD, MapSlot
 from graphdnn.engines.host.memory import binding_layout
-from graphdnn.errors import Rejection
+from graphdnn.enums import Status
+from graphdnn.errors import NotSupported, Rejection
 from graphdnn.plan.bindings import Expected
+from graphdnn.rules import Rule
 from graphdnn.tensors import TensorSpec
+
+NO_CUPY = Rule(
+    id="cuda.cupy",
+    expected="the package CuPy",
+    reason="arrays, streams and memory on a device are CuPy's, and it does not import: {detail}",
+    fix="pip install 'graphdnn[cuda13]', or graphdnn[cuda12] for a driver of CUDA 12",
+    status=Status.NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING,
+)
 
 
 class Prepared(Protocol):
@@ -37,6 +48,8 @@ class Runtime(Protocol):
     def compile(self, text: KernelText) -> bytes: ...
 
     def is_here(self) -> bool: ...
+
+    def look(self) -> None: ...
 
     def ordinal(self) -> int: ...
 
@@ -62,7 +75,7 @@ class Runtime(Protocol):
 
     def memory(self, size: int) -> Any: ...
 
-    def workspace_address(self, workspace: Any, size: int) -> tuple[int, Rejection | None]: ...
+    def workspace_address(self, workspace: Any, size: int, stream: int = 0) -> tuple[int, Rejection | None]: ...
 
     def array(self, spec: TensorSpec) -> Any: ...
 
@@ -103,8 +116,26 @@ class CudaRuntime:
         return known
 
     def is_here(self) -> bool:
-        """True when the device that was meant, or else the current one, runs what was compiled."""
-        return not driver.available() and present_device(self._ordinal).compute_capability == self._capability
+        """True when the device that was meant, or else the current one, runs what was compiled.
+
+        Raises ``NotSupported`` where the device was named and cannot be used. A profile's plan may be for another
+        machine: what is wrong with this one's device is said when the plan is loaded (``look``).
+        """
+        if self._ordinal is not None:
+            return self._is_usable()
+        with suppress(NotSupported):
+            return self._is_usable()
+        return False
+
+    def look(self) -> None:
+        """Raises ``NotSupported`` with what is wrong with the device that is here, where there is one."""
+        self._is_usable()
+
+    def _is_usable(self) -> bool:
+        if driver.available() or present_device(self._ordinal).compute_capability != self._capability:
+            return False
+        _find_cupy()
+        return True
 
     def ordinal(self) -> int:
         return driver.current_device()
@@ -191,12 +222,13 @@ class CudaRuntime:
     def memory(self, size: int) -> Any:
         import cupy
 
-        return cupy.empty(size, cupy.uint8)
+        with _within_memory(size):
+            return cupy.empty(size, cupy.uint8)
 
-    def workspace_address(self, workspace: Any, size: int) -> tuple[int, Rejection | None]:
+    def workspace_address(self, workspace: Any, size: int, stream: int = 0) -> tuple[int, Rejection | None]:
         from graphdnn.plan.device_arrays import workspace_address
 
-        return workspace_address(workspace, size, self.ordinal())
+        return workspace_address(workspace, size, self.ordinal(), stream)
 
     def array(self, spec: TensorSpec) -> Any:
         """A new CuPy array of a tensor's type, extents, strides and alignment. Types that CuPy lacks travel as bits."""
@@ -205,7 +237,8 @@ class CudaRuntime:
         from graphdnn.plan.device_arrays import CARRIERS
 
         dtype, shape, strides = binding_layout(spec)
-        memory = cupy.cuda.alloc(spec.bytes + spec.byte_alignment)
+        with _within_memory(spec.bytes):
+            memory = cupy.cuda.alloc(spec.bytes + spec.byte_alignment)
         memory += -memory.ptr % spec.byte_alignment
         return cupy.ndarray(shape, CARRIERS.get(spec.data_type, dtype), memory, strides=strides)
 
@@ -245,6 +278,25 @@ class CudaRuntime:
         events[-1].synchronize()
         pairs = pairwise(events)
         return [cupy.cuda.get_elapsed_time(start, end) * 1e-3 for start, end in pairs]
+
+
+def _find_cupy() -> None:
+    try:
+        import cupy  # noqa: F401
+    except Exception as error:  # what its own libraries raise differs by version
+        detail = next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
+        raise NotSupported(NO_CUPY.reject("CUDA device", "cupy", "missing", detail=detail)) from error
+
+
+@contextmanager
+def _within_memory(size: int) -> Iterator[None]:
+    """Inside, CuPy allocates. Raises ``OutOfMemory`` where it cannot."""
+    import cupy
+
+    try:
+        yield
+    except cupy.cuda.memory.OutOfMemoryError as error:
+        raise OutOfMemory.of_pool(size, str(error)) from error
 
 
 def _address(array: Array) -> int:

@@ -101,6 +101,12 @@ STREAM = Rule(
     fix="pass 0 or None",
     status=Status.MAPPING_ERROR,
 )
+STREAM_KIND = Rule(
+    id="v6.stream.kind",
+    expected="an address, or a stream of CuPy, PyTorch or cuda.core",
+    reason="calls put their work into a stream by its address",
+    fix="pass the stream object, its address, or None for the default stream",
+)
 
 # Descriptors.
 

@@ -62,6 +62,9 @@ class EmulatedRuntime:
     def is_here(self) -> bool:
         return True
 
+    def look(self) -> None:
+        pass
+
     def ordinal(self) -> int:
         return 0
 
@@ -100,7 +103,7 @@ class EmulatedRuntime:
         start = -raw.ctypes.data % 256
         return raw[start : start + size]
 
-    def workspace_address(self, workspace: Any, size: int) -> tuple[int, Rejection | None]:
+    def workspace_address(self, workspace: Any, size: int, stream: int = 0) -> tuple[int, Rejection | None]:
         if is_raw(workspace):
             return address_of(workspace), None
         assert workspace.nbytes >= size

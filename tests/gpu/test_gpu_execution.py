@@ -494,7 +494,7 @@ def test_no_memory_for_a_workspace() -> None:
     limit = pool.get_limit()
     pool.set_limit(size=max(1, pool.total_bytes()))
     try:
-        with pytest.raises(cupy.cuda.memory.OutOfMemoryError):
+        with pytest.raises(MemoryError, match=r"cuda\.memory"):
             [plan.new_workspace() for _ in range(100_000)]
     finally:
         pool.set_limit(size=limit)

@@ -9,11 +9,12 @@ from graphdnn.device import DeviceSpec
 from graphdnn.enums import Status
 from graphdnn.errors import GraphdnnError
 from graphdnn.machine import device_spec
+from graphdnn.plan.streams import stream_address
 from graphdnn.v6.enums import CONSTANTS, cudnnErrQueryMode_t, cudnnStatus_t, libraryPropertyType
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.objects import Handle
 from graphdnn.v6.registry import implements
-from graphdnn.v6.rules import STREAM
+from graphdnn.v6.rules import STREAM, STREAM_KIND
 from graphdnn.v6.status import legacy_status
 
 VERSION = (6, 0, 21)  # of the interface whose names and numbers this face has
@@ -77,7 +78,9 @@ def destroy(handle: Handle) -> None:
 
 @implements("cudnnSetStream")
 def set_stream(handle: Handle, stream: Any) -> None:
-    number = stream_number(0 if stream is None else stream)
+    number = 0 if stream is None else stream_address(stream)
+    if number is None:
+        raise CudnnError(STREAM_KIND.reject("cudnnSetStream", "streamId", stream))
     if handle.device.kind == "cuda":
         handle.stream = number
     elif number != 0:
@@ -93,8 +96,3 @@ def get_stream(handle: Handle) -> int:
 def query_runtime_error(handle: Handle, mode: cudnnErrQueryMode_t) -> tuple[cudnnStatus_t, None]:
     """(status, tag): success, for calls on the host raise their errors where they happen. The tag is reserved."""
     return cudnnStatus_t.CUDNN_STATUS_SUCCESS, None
-
-
-def stream_number(stream: Any) -> int:
-    """The address of a stream, as CuPy, PyTorch or a bare number give it."""
-    return int(getattr(stream, "ptr", getattr(stream, "cuda_stream", stream)))

@@ -1,0 +1,43 @@
+"""Streams, in every form that callers have them, as the addresses that the driver takes."""
+
+from __future__ import annotations
+
+import ctypes
+from operator import index
+from typing import Any
+
+from graphdnn.errors import BadParam
+from graphdnn.rules import Rule
+
+KIND = Rule(
+    id="execute.stream_kind",
+    expected="an address, or a stream of CuPy, PyTorch or cuda.core",
+    reason="work is put into a stream by its address: `ptr`, `cuda_stream`, or what `__cuda_stream__()` gives",
+    fix="pass the stream object, its address, or None for CuPy's current stream",
+)
+
+
+def stream_number(stream: Any) -> int:
+    """The address of a stream. Raises ``BadParam`` for what is none."""
+    if type(stream) is int and stream >= 0:
+        return stream
+    address = stream_address(stream)
+    if address is None:
+        raise BadParam(KIND.reject("EXECUTION_PLAN", "stream", f"{type(stream).__name__} {stream!r}"))
+    return address
+
+
+def stream_address(stream: Any) -> int | None:
+    """As CuPy (``ptr``), PyTorch (``cuda_stream``), the CUDA stream protocol (``__cuda_stream__``), ctypes or a bare
+    number give it; None for what is no stream.
+    """
+    number = getattr(stream, "ptr", getattr(stream, "cuda_stream", stream))
+    if isinstance(number, ctypes.c_void_p):
+        number = number.value or 0
+    elif number is stream and hasattr(stream, "__cuda_stream__"):
+        number = stream.__cuda_stream__()[1]  # (version of the protocol, address)
+    try:
+        address = -1 if isinstance(number, bool) else index(number)
+    except TypeError:
+        return None
+    return address if address >= 0 else None
