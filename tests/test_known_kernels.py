@@ -14,13 +14,15 @@ from graphdnn.engines.cuda.generator import ending
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.images import images_of
 from graphdnn.fusion import fuse, known
-from graphdnn.operations import ConvolutionOperation, Matmul
+from graphdnn.operations import ConvolutionOperation, Matmul, NormBackward, NormForward
 from graphdnn.problem import parse
 from graphdnn.reducing.extents import Axes, with_extents
 from graphdnn.reducing.rebuilding import possible
+from graphdnn.tensors import TensorSpec
 
 H200 = device_spec("h200")
-ENGINES = [engine for engine in engines_of("cuda") if engine.name.startswith("cuda_hopper")]
+BESIDE = ("cuda_pointwise", "cuda_norm_forward", "cuda_norm_backward")
+ENGINES = [e for e in engines_of("cuda") if e.name.startswith("cuda_hopper") or e.name in BESIDE]
 # Classes whose texts depend on extents in one way or the other: packs that rows allow, residuals that the copy unit
 # brings, results whose pixels lie in a row, patches of lines, sums that are split, stacks that are one product.
 CLASSES = (
@@ -39,7 +41,16 @@ CLASSES = (
     "matmul a=f16[1,{n},{c}] b=f16[1,{c},64] + bias + gelu",
     "matmul a=f16[{n},{c}] b=f16[{c},{c}] + mul + relu",
     "matmul a=f32[1,{n},{c}] b=f32[1,{c},{n}] + bias",
+    "pointwise x=f16[{n},{c},{h},{h}]nhwc + bias + relu + mul",
+    "pointwise x=f32[{n},{c},{h},{h}] + scale + bias + scale + bias + gelu",
+    "pointwise x=f16[{n},{h}] + relu",
+    "norm layer x=f16[{n},{c}]",
+    "norm rms x=f32[{n},{h},{c}] + relu",
+    "norm instance x=f16[{n},{c},{h},{h}]nhwc",
+    "norm batch x=f16[{n},{c},{h},{h}]",
+    "norm batch x=f16[{n},{c},{h},{h}]nhwc + relu",
 )
+FAMILIES = ("conv_fprop", "conv_dgrad", "conv_wgrad", "conv_fprop_int", "matmul", "pointwise_graph", "mask", "norm")
 EXTENTS = [(n, h, c) for h, c in ((8, 64), (7, 64), (14, 48), (28, 128)) for n in (1, 2, 3, 40)]
 
 
@@ -83,15 +94,25 @@ def test_what_is_known_changes_no_kernel(text: str, monkeypatch: pytest.MonkeyPa
     assert assert_same(graphs, monkeypatch) >= len(EXTENTS)
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(40, marks=pytest.mark.long)])
-@pytest.mark.parametrize("family", ["conv_fprop", "conv_dgrad", "conv_wgrad", "conv_fprop_int", "matmul"])
+def counted_of(graph: OperationGraph) -> TensorSpec:
+    """Whose first axis images are along."""
+    for op in graph.operations:
+        if isinstance(op, ConvolutionOperation):
+            return op.roles[0]
+        if isinstance(op, (NormForward, NormBackward)):
+            return op.x
+        if isinstance(op, Matmul):
+            return op.c
+    return graph.outputs[0]
+
+
+@pytest.mark.parametrize("count", [6, pytest.param(40, marks=pytest.mark.long)])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_batches_before_change_no_kernel(family: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     met = 0
     for drawn in (draw(Case(family, 900 + seed, large=seed % 2 == 0)).graph for seed in range(count)):
         axes = Axes(drawn)
-        op = next(o for o in drawn.operations if isinstance(o, (ConvolutionOperation, Matmul)))
-        first = op.roles[0] if isinstance(op, ConvolutionOperation) else op.c
-        wanted = [{axes.root((first.uid, 0)): n} for n in (5, 3, 2, 64)]
+        wanted = [{axes.root((counted_of(drawn).uid, 0)): n} for n in (5, 3, 2, 64, 7, 48)]
         graphs = [g for g in (possible(partial(with_extents, axes, w)) for w in wanted) if g is not None]
         assert_same(graphs, monkeypatch)
         fused = [fuse(graph) for graph in (*graphs, *graphs)]

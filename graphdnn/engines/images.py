@@ -1,22 +1,25 @@
 """Convolutions that differ in nothing but how many images there are, stacks of matrix products that differ in how many
-there are along the first axis, and single products that differ in their rows: they have a number, and what is the same
-for all of them is worked out once. One image, product or row is not among them, as axes of one element have no strides
-of their own.
+there are along the first axis, single products that differ in their rows, and pointwise graphs and normalizations that
+differ along the first axis: they have a number, and what is the same for all of them is worked out once. One image,
+product or row is not among them, as axes of one element have no strides of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import count
+from math import gcd
 from typing import Concatenate, ParamSpec, TypeVar
 
 from graphdnn.engines.once import once
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.operations import ConvolutionOperation, Matmul
+from graphdnn.operations import ConvolutionOperation, Matmul, NormBackward, NormForward
 from graphdnn.tensors import TensorSpec
 
 _MOST = 1024
 _LONGEST = 2**30  # steps of an axis
+_FARTHEST = 2**31 - 1  # elements, for offsets of 32 bits
+_PACK = 16  # elements at most that one access takes
 _numbers: dict[tuple[object, ...], int] = {}
 _next = count()  # a number is not given again when the convolutions are forgotten
 Result = TypeVar("Result")
@@ -25,7 +28,7 @@ Given = ParamSpec("Given")
 
 @once
 def images_of(op: FusedOp) -> int | None:
-    """The number of a convolution or a product, whatever its batch; None where it is not known."""
+    """The number of an operation, whatever its batch; None where it is not known."""
     anchor, tensors = op.anchor, (*op.inputs, *op.outputs, *op.internal)
     if op.like is None:
         return None
@@ -42,6 +45,13 @@ def images_of(op: FusedOp) -> int | None:
         if not is_counted or not _are_in_order(n, axis, [t for t in tensors if t.uid != kept]):
             return None
         extents = [_without(n, axis, t) if t.uid != kept else (t.dims, t.strides) for t in tensors]
+    elif anchor is None or isinstance(anchor, (NormForward, NormBackward)):
+        axis, n = 0, (op.outputs[0] if anchor is None else anchor.x).dims[0]
+        others = [t.elements for t in tensors if t.dims[0] != n]
+        if n == 1 or not _are_in_order(n, axis, tensors) or max([t.span for t in tensors]) > _FARTHEST:
+            return None
+        extents = [_without(n, axis, t) for t in tensors]
+        extents += gcd(n, _PACK), _beside(others, [t.elements for t in tensors if t.dims[0] == n])
     else:
         return None
     return _number_of((op.like, axis, *extents))
@@ -85,6 +95,13 @@ def _are_in_order(n: int, axis: int, tensors: Sequence[TensorSpec]) -> bool:
         if t.elements > _LONGEST:
             return False
     return True
+
+
+def _beside(others: Sequence[int], counted: Sequence[int]) -> tuple[int, ...]:
+    """How large tensors are that have no images, beside those that have: which are larger, and twice as large."""
+    if 2 * max(others, default=0) < min(counted):
+        return ()
+    return tuple([sum((2 * a >= b, a >= b, a > b, a >= 2 * b, a > 2 * b)) for a in others for b in counted])
 
 
 def _without(n: int, axis: int, spec: TensorSpec) -> tuple[object, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import gcd, prod
+from typing import NamedTuple
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
@@ -17,6 +18,7 @@ from graphdnn.engines.cuda.generator.quotient import count_type
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.space import Space, collapsed, whole
 from graphdnn.engines.engine import needs_rule
+from graphdnn.engines.images import once_for_images
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.tensors import TensorSpec, ordered_strides, stride_order
@@ -81,44 +83,77 @@ def _lies_across(spec: TensorSpec, main: TensorSpec, axis: int) -> bool:
 
 
 def _pointwise(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
+    return _chain_of(op).kernel(op.outputs[0], device)
+
+
+@once_for_images
+def _chain_of(op: FusedOp) -> Chain:
     steps = op.epilogue
 
     def write(program: Program) -> None:
         program.apply(steps)
         program.store_outputs(steps)
 
-    return elementwise(op, device, "pointwise", write, op.outputs[0], asked_indices(steps))
+    return Chain(op, "pointwise", write, op.outputs[0], asked_indices(steps))
 
 
-def elementwise(
-    op: FusedOp,
-    device: DeviceSpec,
-    kind: str,
-    write: Callable[[Program], None],
-    main: TensorSpec,
-    asked: frozenset[int],
-    *,
-    is_reversed: bool = False,
-) -> DeviceKernel:
+class Chain:
     """One launch over the extents of ``main``; as many neighbours per thread as 16-byte accesses hold.
 
     ``write`` says what happens to them; ``asked``: logical axes whose index it reads; ``is_reversed``: from the end.
+    The same for any number of images, which are along the first axis of the space.
     """
-    tensors = [*op.inputs, *op.outputs]
-    in_memory = [t for t in tensors if not (t.is_by_value or t.is_constant)]
-    space = collapsed(whole(main.extents), main, in_memory, asked)
-    width = width_for(space, tensors, bits=True)
-    many = prod(space.sizes) // width > _THREADS * device.sm_count
-    blocks = _blocks_that_keep(space, op.inputs, width, device) if many else 0
-    parameters = Parameters()
-    program = Program(op, parameters, space, "t", width=width, linear="linear", keeps=bool(blocks))
-    write(program)
-    pairs = len(op.operations) <= _PAIRED and many
-    name = f"{kind}__v{width}r{space.rank}{'k' if blocks else ''}__{op.name}"
-    launch = element_launch(
-        name, program, parameters, space, width, blocks=blocks, pairs=pairs, is_reversed=is_reversed
-    )
-    return DeviceKernel(name, (early(launch, device),))
+
+    def __init__(
+        self,
+        op: FusedOp,
+        kind: str,
+        write: Callable[[Program], None],
+        main: TensorSpec,
+        asked: frozenset[int],
+        *,
+        is_reversed: bool = False,
+    ) -> None:
+        tensors = [*op.inputs, *op.outputs]
+        in_memory = [t for t in tensors if not (t.is_by_value or t.is_constant)]
+        self._op, self._write, self._is_reversed = op, write, is_reversed
+        self._space = space = collapsed(whole(main.extents), main, in_memory, asked)
+        self._width = width_for(space, tensors, bits=True)
+        self._image = prod(space.sizes[1:])
+        self._name = f"{kind}__v{self._width}r{space.rank}"
+        self._written: dict[bool, Written] = {}
+
+    def kernel(self, main: TensorSpec, device: DeviceSpec) -> DeviceKernel:
+        """``main``: of as many images as there are now."""
+        op, space, width = self._op, self._space, self._width
+        sizes = (main.elements // self._image, *space.sizes[1:])
+        many = main.elements // width > _THREADS * device.sm_count
+        blocks = _blocks_that_keep(space, op.inputs, width, device) if many else 0
+        name = f"{self._name}{'k' if blocks else ''}__{op.name}"
+        pairs = many and len(op.operations) <= _PAIRED
+        written, is_reversed = self._with(bool(blocks)), self._is_reversed
+        launch = element_launch(name, written, sizes, width, blocks=blocks, pairs=pairs, is_reversed=is_reversed)
+        return DeviceKernel(name, (early(launch, device),))
+
+    def _with(self, keeps: bool) -> Written:
+        found = self._written.get(keeps)
+        if found is None:
+            parameters = Parameters()
+            program = Program(self._op, parameters, self._space, "t", width=self._width, linear="linear", keeps=keeps)
+            self._write(program)
+            found = self._written[keeps] = Written.of(program, parameters)
+        return found
+
+
+class Written(NamedTuple):
+    """What becomes of a pack: the text of its functions, and the fields that they read."""
+
+    functions: tuple[str, str]
+    parameters: Parameters
+
+    @classmethod
+    def of(cls, program: Program, parameters: Parameters) -> Written:
+        return cls((program.keeping(), program.function("chain", "long long linear, const Kept& kept")), parameters)
 
 
 def _blocks_that_keep(space: Space, inputs: Sequence[TensorSpec], width: int, device: DeviceSpec) -> int:
@@ -141,9 +176,8 @@ def _blocks_that_keep(space: Space, inputs: Sequence[TensorSpec], width: int, de
 
 def element_launch(
     name: str,
-    program: Program,
-    parameters: Parameters,
-    space: Space,
+    written: Written,
+    sizes: Sequence[int],
     width: int,
     *,
     headers: Sequence[str] = (),
@@ -152,21 +186,22 @@ def element_launch(
     pairs: bool = False,
     is_reversed: bool = False,
 ) -> Launch:
-    """The launch that runs a program on each pack of ``width`` neighbours in ``space``.
+    """The launch that runs what is ``written`` on each pack of ``width`` neighbours in a space of these ``sizes``.
 
     ``headers`` come before it. ``blocks``: so many instead of as many as there are packs for.
     """
-    count = prod(space.sizes) // width
+    count = prod(sizes) // width
+    parameters = written.parameters.copy()
     parameters.integer("count", count)
-    parameters.integers("size", space.sizes)
+    parameters.integers("size", sizes)
     text = kernel_text(
         name,
         ["next_launch.cuh", "pointwise.cu"],
         parameters=parameters.text,
-        functions=[*headers, program.keeping(), program.function("chain", "long long linear, const Kept& kept")],
+        functions=[*headers, *written.functions],
         constants={
             "THREADS": threads,
-            "RANK": space.rank,
+            "RANK": len(sizes),
             "WIDTH": width,
             "PAIRS": pairs,
             "REVERSED": is_reversed,

@@ -126,6 +126,13 @@ class Parameters:
         self._slots: list[Slot] = []
         self._maps: list[tuple[str, Sequence[tuple[TensorSpec, TensorMap]]]] = []
 
+    def copy(self) -> Parameters:
+        """The same fields, to which others can be added."""
+        made = Parameters(self._places)
+        made._fields, made._words, made._kinds = self._fields.copy(), self._words.copy(), self._kinds.copy()
+        made._slots, made._maps = self._slots.copy(), self._maps.copy()
+        return made
+
     def _field(self, ctype: str, name: str, word: int | float = 0, kind: str = "q") -> None:
         if kind != "q":
             self._kinds[len(self._words)] = kind

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.elementwise.pointwise import element_launch, generate_pointwise
+from graphdnn.engines.cuda.elementwise.pointwise import Written, element_launch, generate_pointwise
 from graphdnn.engines.cuda.generator.cost import also
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.generator.program import Program, asked_indices, width_for
@@ -111,7 +111,7 @@ def add_finish(steps: Steps, result: TensorSpec, entering: TensorSpec, arithmeti
     compute = COMPUTE_TYPE[arithmetic]
     steps.finish(program, program.widened(result, compute), compute)
     name = f"finish__v{width}r{space.rank}__{op.name}"
-    steps.add(element_launch(name, program, parameters, space, width))
+    steps.add(element_launch(name, Written.of(program, parameters), space.sizes, width))
 
 
 def finish_phase(op: FusedOp, device: DeviceSpec, result: int) -> tuple[float, float]:

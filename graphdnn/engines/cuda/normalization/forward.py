@@ -11,7 +11,7 @@ stands by itself, as in a pointwise graph.
 from __future__ import annotations
 
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.elementwise.pointwise import elementwise
+from graphdnn.engines.cuda.elementwise.pointwise import Chain
 from graphdnn.engines.cuda.generator.cost import memory_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
@@ -20,11 +20,12 @@ from graphdnn.engines.cuda.generator.program import Program
 from graphdnn.engines.cuda.generator.source import file_text, kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.normalization.operands import Operands, direction, of_rows, of_thread, place
-from graphdnn.engines.cuda.normalization.planes import Planes, planes_of
+from graphdnn.engines.cuda.normalization.planes import Planes, are_channels, planes_of
 from graphdnn.engines.cuda.normalization.resident import Residence, stored_text, take_text
 from graphdnn.engines.cuda.normalization.rounds import resident
 from graphdnn.engines.cuda.reductions.rows import Division, Rows, Tile, divided, held, rows_of, rows_text
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
+from graphdnn.engines.images import once_for_images
 from graphdnn.engines.once import once
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import NormForward
@@ -44,9 +45,10 @@ def generate_norm_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, NormForward)
     steps = Steps(op, device)
-    operands, known, rows = _known(op)
+    operands = _operands(op)
     if _is_given(anchor):
-        return _normalized(operands, known, device, is_reversed=False)
+        return _normalized(operands, _known(op), device, is_reversed=False)
+    rows = _rows(op)
     planes = _planes(op, device)
     if planes is not None:
         Forward(steps, operands, planes.rows, (None, None)).lie_in_planes(planes)
@@ -61,6 +63,7 @@ def generate_norm_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         rows, placed = staying
         Forward(steps, operands, rows, (None, None)).reside(placed)
         return steps.kernel(_name(op, rows, placed.text()))
+    known = _known(op)
     place(steps, known)
     rows, division = divided(rows, operands.bytes, 1, device)
     Forward(steps, operands, rows, known).moments(division)
@@ -73,17 +76,43 @@ def _is_given(anchor: NormForward) -> bool:
 
 
 @once
-def _known(op: FusedOp) -> tuple[Operands, Known, Rows]:
-    """Operands, mean and inverse deviation as the last kernel reads them, and the rows."""
-    anchor = op.anchor
+def _operands(op: FusedOp) -> Operands:
+    assert isinstance(op.anchor, NormForward)
+    return Operands.of(op, op.anchor)
+
+
+@once
+def _known(op: FusedOp) -> Known:
+    """Mean and inverse deviation as the last kernel reads them."""
+    operands, anchor = _operands(op), op.anchor
     assert isinstance(anchor, NormForward)
-    operands = Operands.of(op, anchor)
-    known: Known = (anchor.mean, anchor.inv_variance)
-    if not _is_given(anchor):
-        mean, inverse = (of_rows(operands, i, operands.statistic_extents) for i in range(2))
-        known = mean if operands.centered else None, inverse
-    packed = [t for t in (anchor.scale, anchor.bias, *known) if t is not None]
-    rows = rows_of(
+    if _is_given(anchor):
+        return anchor.mean, anchor.inv_variance
+    mean, inverse = (of_rows(operands, i, operands.statistic_extents) for i in range(2))
+    return mean if operands.centered else None, inverse
+
+
+@once
+def _rows(op: FusedOp) -> Rows:
+    extents = _operands(op).anchor.x.extents
+    rows, axis = _rows_of_images(op)
+    if rows.space.extents == extents:
+        return rows
+    return _find_rows(op) if axis is None else rows.longer(axis, extents)
+
+
+@once_for_images
+def _rows_of_images(op: FusedOp) -> tuple[Rows, int | None]:
+    """Those of some number of images, and the axis that is longer where there are more of them."""
+    rows = _find_rows(op)
+    return rows, rows.axis_of_images(_operands(op).main)
+
+
+def _find_rows(op: FusedOp) -> Rows:
+    operands, anchor = _operands(op), op.anchor
+    assert isinstance(anchor, NormForward)
+    packed = [t for t in (anchor.scale, anchor.bias, *_known(op)) if t is not None]
+    return rows_of(
         anchor.x.extents,
         anchor.axes,
         operands.main,
@@ -91,16 +120,17 @@ def _known(op: FusedOp) -> tuple[Operands, Known, Rows]:
         [t for port, t in anchor.tensors().items() if port in _STATISTICS],
         operands.asked,
     )
-    return operands, known, rows
 
 
 def _planes(op: FusedOp, device: DeviceSpec) -> Planes | None:
-    operands, _, _ = _known(op)
+    operands = _operands(op)
     anchor = operands.anchor
+    if not operands.centered or not are_channels(anchor):
+        return None
     own = {t.uid for t in anchor.tensors().values()} - {anchor.x.uid}
     beside = [t for t in operands.epilogue() if not (t.is_by_value or t.is_constant)]
     stored = [*operands.read, *(t for t in beside if t.uid not in own or t.extents == anchor.x.extents)]
-    return planes_of(operands, stored, [anchor.x], device) if operands.centered else None
+    return planes_of(operands, stored, [anchor.x], device)
 
 
 def _name(op: FusedOp, rows: Rows, how: str) -> str:
@@ -119,7 +149,8 @@ def _normalized(operands: Operands, known: Known, device: DeviceSpec, *, is_reve
     def write(program: Program) -> None:
         _normalize(operands, known, program)
 
-    return elementwise(apart, device, "norm_apply", write, anchor.x, operands.asked, is_reversed=is_reversed)
+    chain = Chain(apart, "norm_apply", write, anchor.x, operands.asked, is_reversed=is_reversed)
+    return chain.kernel(anchor.x, device)
 
 
 def _normalize(operands: Operands, known: Known, program: Program) -> None:
@@ -144,107 +175,21 @@ def _normalize(operands: Operands, known: Known, program: Program) -> None:
     program.store_outputs((anchor, *op.epilogue))
 
 
-class Forward:
-    """The kernels of one normalization. ``known``: where the statistics are, or are to be, in memory."""
+class Functions:
+    """The functions of one normalization's kernels. ``known``: where the statistics are, or are to be, in memory."""
 
-    def __init__(self, steps: Steps, operands: Operands, rows: Rows, known: Known) -> None:
-        self.steps, self.operands, self.rows, self.known = steps, operands, rows, known
+    def __init__(self, operands: Operands, rows: Rows, known: Known) -> None:
+        self.operands, self.rows, self.known = operands, rows, known
 
-    def hold(self, tile: Tile) -> None:
-        parameters = Parameters(self.steps.places)
-        functions = [
+    def held(self, parameters: Parameters) -> list[str]:
+        """Of blocks that hold their rows."""
+        return [
             *self._element(parameters),
             self._before(parameters),
             self._finish(parameters, is_before_known=True),
             *self._epsilon(parameters),
             *self._application(parameters),
         ]
-        self.rows.parameters(parameters)
-        text = kernel_text(
-            _name(self.steps.op, self.rows, tile.text()),
-            ["next_launch.cuh", "norm_held.cuh", "norm_rows.cu"],
-            parameters=parameters.text,
-            functions=functions,
-            constants={**self._constants(tile), "EXACT": tile.lanes * tile.steps == self.rows.packs},
-        )
-        blocks = -(-self.rows.row_packs // tile.columns)
-        self.steps.add_early(Launch(text, "norm_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
-
-    def reside(self, residence: Residence) -> None:
-        """In one pass, by blocks that wait for each other."""
-        steps, rows, operands = self.steps, self.rows, self.operands
-        parameters = Parameters(steps.places)
-        functions = [
-            *self._element(parameters, is_stored=True),
-            self._finish(parameters),
-            *self._epsilon(parameters),
-            *self._application(parameters, is_streamed=True),
-        ]
-        name = _name(steps.op, rows, residence.text())
-        scale = operands.anchor.scale
-        constants: dict[str, bool | str] = {
-            "CENTERED": operands.centered,
-            "SCALED": scale is not None and rows.is_of_row(scale),
-            "PAST_L1": False,
-            "Compute": operands.compute,
-        }
-        residence.launch(steps, name, rows, parameters, functions, "norm_resident_forward.cuh", constants)
-
-    def lie_in_planes(self, planes: Planes) -> None:
-        """By blocks that have neighbouring channels."""
-        operands, parameters = self.operands, Parameters(self.steps.places)
-        whole = Forward(self.steps, operands, planes.channel_rows, (None, None))
-        channel, body = whole._channel(parameters), self._streamed(parameters)
-        functions = [
-            file_text("norm_planes_elements.cuh"),
-            *self._stored(parameters, is_fetched=False),
-            "struct Channel {\n    Compute scale[1], bias[1];\n};\n",
-            whole._finish_row(parameters)[0],
-            *self._epsilon(parameters),
-            channel,
-            body,
-        ]
-        name = _name(self.steps.op, self.rows, planes.text())
-        constants: dict[str, bool | str] = {"CENTERED": True, "PAST_L1": False, "Compute": operands.compute}
-        planes.launch(self.steps, name, parameters, functions, "norm_planes_forward.cuh", constants)
-
-    def moments(self, division: Division) -> None:
-        """Find the statistics."""
-        steps, rows, operands = self.steps, self.rows, self.operands
-        parameters = Parameters(steps.places)
-        functions = [*self._element(parameters), self._finish(parameters), *self._epsilon(parameters)]
-        rows.parameters(parameters)
-        division.parameters(parameters)
-        is_split = division.splits > 1
-        for field, is_used in (("partial_mean", is_split and operands.centered), ("partial_squares", is_split)):
-            if is_used:
-                size = division.splits * rows.count * operands.bytes
-                parameters.scratch(field, operands.compute, steps.allocate(size))
-            else:
-                parameters.nothing(field, operands.compute)
-        text = kernel_text(
-            _name(steps.op, rows, "divided"),
-            ["norm_moments.cu"],
-            parameters=parameters.text,
-            functions=functions,
-            constants={**self._constants(division.tile), "SPLIT": is_split, "FINISH": _FINISH},
-        )
-        packed, grid, threads = parameters.pack(), (division.tiles, division.splits, 1), division.tile.threads
-        steps.add(Launch(text, "moments", grid, threads, packed))
-        if is_split:
-            steps.add(Launch(text, "finish_moments", (rows.count, 1, 1), _FINISH, packed))
-
-    def _constants(self, tile: Tile) -> dict[str, int | bool | str]:
-        operands = self.operands
-        return {
-            **self.rows.constants(),
-            **tile.constants(),
-            "Compute": operands.compute,
-            "CENTERED": operands.centered,
-            **tile.bounds(),
-        }
-
-    # Generated functions.
 
     def _element(self, parameters: Parameters, *, is_stored: bool = False) -> list[str]:
         """x through the prologue, in the arithmetic's type or in its own. A prologue of the backward direction is one
@@ -391,12 +336,119 @@ class Forward:
         ]
 
 
+@once_for_images
+def _held_of_images(op: FusedOp, width: int) -> tuple[list[str], Parameters]:
+    """Functions of blocks that hold rows in packs of this width, and the fields that they read."""
+    parameters = Parameters()
+    return Functions(_operands(op), _rows(op).narrowed(width), (None, None)).held(parameters), parameters
+
+
+class Forward(Functions):
+    """The kernels of one normalization."""
+
+    def __init__(self, steps: Steps, operands: Operands, rows: Rows, known: Known) -> None:
+        super().__init__(operands, rows, known)
+        self.steps = steps
+
+    def hold(self, tile: Tile) -> None:
+        if self.steps.places:
+            parameters = Parameters(self.steps.places)
+            functions = self.held(parameters)
+        else:
+            functions, written = _held_of_images(self.steps.op, self.rows.width)
+            parameters = written.copy()
+        self.rows.parameters(parameters)
+        text = kernel_text(
+            _name(self.steps.op, self.rows, tile.text()),
+            ["next_launch.cuh", "norm_held.cuh", "norm_rows.cu"],
+            parameters=parameters.text,
+            functions=functions,
+            constants={**self._constants(tile), "EXACT": tile.lanes * tile.steps == self.rows.packs},
+        )
+        blocks = -(-self.rows.row_packs // tile.columns)
+        self.steps.add_early(Launch(text, "norm_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
+
+    def reside(self, residence: Residence) -> None:
+        """In one pass, by blocks that wait for each other."""
+        steps, rows, operands = self.steps, self.rows, self.operands
+        parameters = Parameters(steps.places)
+        functions = [
+            *self._element(parameters, is_stored=True),
+            self._finish(parameters),
+            *self._epsilon(parameters),
+            *self._application(parameters, is_streamed=True),
+        ]
+        name = _name(steps.op, rows, residence.text())
+        scale = operands.anchor.scale
+        constants: dict[str, bool | str] = {
+            "CENTERED": operands.centered,
+            "SCALED": scale is not None and rows.is_of_row(scale),
+            "PAST_L1": False,
+            "Compute": operands.compute,
+        }
+        residence.launch(steps, name, rows, parameters, functions, "norm_resident_forward.cuh", constants)
+
+    def lie_in_planes(self, planes: Planes) -> None:
+        """By blocks that have neighbouring channels."""
+        operands, parameters = self.operands, Parameters(self.steps.places)
+        whole = Forward(self.steps, operands, planes.channel_rows, (None, None))
+        channel, body = whole._channel(parameters), self._streamed(parameters)
+        functions = [
+            file_text("norm_planes_elements.cuh"),
+            *self._stored(parameters, is_fetched=False),
+            "struct Channel {\n    Compute scale[1], bias[1];\n};\n",
+            whole._finish_row(parameters)[0],
+            *self._epsilon(parameters),
+            channel,
+            body,
+        ]
+        name = _name(self.steps.op, self.rows, planes.text())
+        constants: dict[str, bool | str] = {"CENTERED": True, "PAST_L1": False, "Compute": operands.compute}
+        planes.launch(self.steps, name, parameters, functions, "norm_planes_forward.cuh", constants)
+
+    def moments(self, division: Division) -> None:
+        """Find the statistics."""
+        steps, rows, operands = self.steps, self.rows, self.operands
+        parameters = Parameters(steps.places)
+        functions = [*self._element(parameters), self._finish(parameters), *self._epsilon(parameters)]
+        rows.parameters(parameters)
+        division.parameters(parameters)
+        is_split = division.splits > 1
+        for field, is_used in (("partial_mean", is_split and operands.centered), ("partial_squares", is_split)):
+            if is_used:
+                size = division.splits * rows.count * operands.bytes
+                parameters.scratch(field, operands.compute, steps.allocate(size))
+            else:
+                parameters.nothing(field, operands.compute)
+        text = kernel_text(
+            _name(steps.op, rows, "divided"),
+            ["norm_moments.cu"],
+            parameters=parameters.text,
+            functions=functions,
+            constants={**self._constants(division.tile), "SPLIT": is_split, "FINISH": _FINISH},
+        )
+        packed, grid, threads = parameters.pack(), (division.tiles, division.splits, 1), division.tile.threads
+        steps.add(Launch(text, "moments", grid, threads, packed))
+        if is_split:
+            steps.add(Launch(text, "finish_moments", (rows.count, 1, 1), _FINISH, packed))
+
+    def _constants(self, tile: Tile) -> dict[str, int | bool | str]:
+        operands = self.operands
+        return {
+            **self.rows.constants(),
+            **tile.constants(),
+            "Compute": operands.compute,
+            "CENTERED": operands.centered,
+            **tile.bounds(),
+        }
+
+
 def _cost(task: Task, knobs: Knobs) -> Cost:
     anchor = task.op.anchor
     assert isinstance(anchor, NormForward)
     if _is_given(anchor):
         return memory_cost(task)
-    operands, _, rows = _known(task.op)
+    operands, rows = _operands(task.op), _rows(task.op)
     if _planes(task.op, task.device) or held(rows, operands.bytes) is not None:
         return memory_cost(task)
     staying = resident(rows, operands.bytes, [anchor.x], task.device, is_plain=operands.is_plain)

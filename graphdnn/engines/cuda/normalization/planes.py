@@ -21,6 +21,7 @@ from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.normalization.operands import Operands
 from graphdnn.engines.cuda.normalization.resident import pack_sizes, stored_bytes
 from graphdnn.engines.cuda.reductions.rows import Rows
+from graphdnn.operations import NormBackward, NormForward
 from graphdnn.tensors import TensorSpec
 
 _THREADS, _FEWER_THREADS = 512, 256  # of a block; fewer where two blocks of two tensors share the registers
@@ -94,7 +95,7 @@ def planes_of(
     anchor, x = operands.anchor, operands.anchor.x
     extents = x.extents
     images, planes, plane = extents[0], extents[1], prod(extents[2:])
-    if set(anchor.axes) != {0, *range(2, len(extents))} or not all(_has_planes(t, extents) for t in stored):
+    if not are_channels(anchor) or not all(_has_planes(t, extents) for t in stored):
         return None
     if any(t.extents != extents for t in stored) or plane * sum(pack_sizes(1, kept)) > _LONGEST:
         return None
@@ -111,6 +112,11 @@ def planes_of(
             return found
         width //= 2
     return None
+
+
+def are_channels(anchor: NormForward | NormBackward) -> bool:
+    """Whether a row is a channel of all images."""
+    return set(anchor.axes) == {0, *range(2, len(anchor.x.extents))}
 
 
 def _has_planes(spec: TensorSpec, extents: Sequence[int]) -> bool:

@@ -12,7 +12,7 @@ from graphdnn.engines.cuda.generator.parameters import Parameters
 from graphdnn.engines.cuda.generator.program import width_for
 from graphdnn.engines.cuda.generator.quotient import magic
 from graphdnn.engines.cuda.generator.source import file_text
-from graphdnn.engines.cuda.generator.space import Space
+from graphdnn.engines.cuda.generator.space import Axis, Space
 from graphdnn.engines.cuda.reductions.reduced_axes import reduced_axes
 from graphdnn.tensors import TensorSpec
 
@@ -72,6 +72,25 @@ class Rows:
     def is_of_row(self, spec: TensorSpec) -> bool:
         """True when a row has one element of the tensor."""
         return not any(self.space.strides(spec)[self.kept :])
+
+    def axis_of_images(self, main: TensorSpec) -> int | None:
+        """The axis whose longest steps are those of ``main`` along its first axis; None where that is not the first one
+        of those that are kept, or of those that are not.
+        """
+        images, strides = main.dims[0], self.space.strides(main)
+        for axis in (0, min(self.kept, self.space.rank - 1)):
+            steps, rest = divmod(self.space.sizes[axis], images)
+            if images > 1 and not rest and strides[axis] * steps == main.strides[0]:
+                return axis
+        return None
+
+    def longer(self, axis: int, extents: tuple[int, ...]) -> Rows:
+        """The same rows in a tensor of these extents, which differ from what they were along one axis of the space."""
+        axes = self.space.axes
+        others = prod([a.size for i, a in enumerate(axes) if i != axis])
+        longer = Axis(prod(extents) // others, axes[axis].logical, axes[axis].multiplier)
+        space = Space(extents, (*axes[:axis], longer, *axes[axis + 1 :]))
+        return Rows(space, self.kept, self.along, self.width, self.main_bytes)
 
     def narrowed(self, width: int) -> Rows:
         return Rows(self.space, self.kept, self.along, min(width, self.width), self.main_bytes)

@@ -6,7 +6,7 @@ Formulas: engines/host/statistics.py.
 from __future__ import annotations
 
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.elementwise.pointwise import element_launch
+from graphdnn.engines.cuda.elementwise.pointwise import Written, element_launch
 from graphdnn.engines.cuda.generator.cost import memory_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel
@@ -127,9 +127,8 @@ def generate_bn_finalize(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     program.store_outputs((anchor,))
     headers = [file_text("bn_finalize.cuh")]
     name = f"bn_finalize__{anchor.mode.name.lower()}"
-    return DeviceKernel(
-        name, (element_launch(name, program, parameters, space, 1, headers=headers, threads=_CHANNELS),)
-    )
+    written = Written.of(program, parameters)
+    return DeviceKernel(name, (element_launch(name, written, space.sizes, 1, headers=headers, threads=_CHANNELS),))
 
 
 GENSTATS = cuda_engine(
