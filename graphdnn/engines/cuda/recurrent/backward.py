@@ -85,7 +85,15 @@ def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, p
     tiled = network.tiles(1, rnn.gates)
     text = kernel_text(
         f"rnn_backward__{rnn.cell.name.lower()}",
-        ["next_launch.cuh", "grid_barrier.cuh", "rnn_rows.cuh", "rnn_cells.cuh", "rnn_tile.cuh", "rnn_backward.cu"],
+        [
+            "next_launch.cuh",
+            "grid_barrier.cuh",
+            "rnn_rows.cuh",
+            "rnn_states.cuh",
+            "rnn_cells.cuh",
+            "rnn_tile.cuh",
+            "rnn_backward.cu",
+        ],
         parameters=parameters.text,
         functions=[],
         constants={

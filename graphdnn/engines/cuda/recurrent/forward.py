@@ -73,7 +73,15 @@ def _layer(
     tiled = network.tiles(rnn.gates, 1)
     text = kernel_text(
         f"rnn_forward__{rnn.cell.name.lower()}",
-        ["next_launch.cuh", "grid_barrier.cuh", "rnn_rows.cuh", "rnn_cells.cuh", "rnn_tile.cuh", "rnn_forward.cu"],
+        [
+            "next_launch.cuh",
+            "grid_barrier.cuh",
+            "rnn_rows.cuh",
+            "rnn_states.cuh",
+            "rnn_cells.cuh",
+            "rnn_tile.cuh",
+            "rnn_forward.cu",
+        ],
         parameters=parameters.text,
         functions=[],
         constants={

@@ -145,7 +145,7 @@ def fill(
         parameters.integer(field, value)
     text = kernel_text(
         "rnn_fill",
-        ["rnn_exchange.cuh", "rnn_fill.cu"],
+        ["rnn_states.cuh", "rnn_exchange.cuh", "rnn_fill.cu"],
         parameters=parameters.text,
         functions=[],
         constants={"THREADS": THREADS, "State": state},
@@ -174,7 +174,15 @@ def _layer(network: Network, op: RnnForward, layer: int, values: Values, enterin
     name = f"rnn_resident__{rnn.cell.name.lower()}_{shape.text()}"
     text = kernel_text(
         name,
-        ["mma.cuh", "rnn_rows.cuh", "rnn_cells.cuh", "rnn_exchange.cuh", "rnn_operands.cuh", "rnn_resident.cu"],
+        [
+            "mma.cuh",
+            "rnn_rows.cuh",
+            "rnn_states.cuh",
+            "rnn_cells.cuh",
+            "rnn_exchange.cuh",
+            "rnn_operands.cuh",
+            "rnn_resident.cu",
+        ],
         parameters=parameters.text,
         functions=["#define QUICK\n"],
         constants={

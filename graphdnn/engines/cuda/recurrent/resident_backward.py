@@ -76,6 +76,7 @@ def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, s
         [
             "mma.cuh",
             "rnn_rows.cuh",
+            "rnn_states.cuh",
             "rnn_cells.cuh",
             "rnn_exchange.cuh",
             "rnn_operands.cuh",

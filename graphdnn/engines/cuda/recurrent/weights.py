@@ -96,7 +96,7 @@ def _before(network: Network, op: RnnBackwardWeights, outputs: Values, to: Value
     width = gcd(outputs.width(network.steps, hidden), to.width(network.steps, hidden), _WIDEST)
     text = kernel_text(
         "rnn_before",
-        ["rnn_rows.cuh", "rnn_before.cu"],
+        ["rnn_rows.cuh", "rnn_states.cuh", "rnn_before.cu"],
         parameters=parameters.text,
         functions=[],
         constants={

@@ -59,10 +59,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_backward(const __gr
             if (!is_mine) continue;
             const long long place = (direction * p.batch + b) * p.hidden + u;
             const bool begins = done < 0;
-            if (begins) sum = p.dhy ? widen<Compute>(p.dhy[pseudo * p.dhy_stride[0] + b * p.dhy_stride[1] + u * p.dhy_stride[2]]) : Compute(0);
+            if (begins) sum = p.dhy ? widen<Compute>(state_of(p.dhy, p.dhy_stride, pseudo, b, u)) : Compute(0);
             else if (CELL == GRU) sum += p.past[place];
             if (s == steps) {
-                p.dhx[pseudo * p.dhx_stride[0] + b * p.dhx_stride[1] + u * p.dhx_stride[2]] = narrow<StateOut>(sum);
+                state_of(p.dhx, p.dhx_stride, pseudo, b, u) = narrow<StateOut>(sum);
                 continue;
             }
             const long long row = first_row(p, t) + b, column = direction * p.hidden + u;
@@ -71,13 +71,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_backward(const __gr
             Compute dc = Compute(0), c = Compute(0), h = Compute(0), output = Compute(0), kept[KEPT > 0 ? KEPT : 1];
             if constexpr (CELL == LSTM) {
                 if (!begins) dc = p.dcells[place];
-                else if (p.dcy) dc = widen<Compute>(p.dcy[pseudo * p.dcy_stride[0] + b * p.dcy_stride[1] + u * p.dcy_stride[2]]);
+                else if (p.dcy) dc = widen<Compute>(state_of(p.dcy, p.dcy_stride, pseudo, b, u));
                 if (before >= 0) c = saved[(((long long)before * KEPT + 4) * hidden + u) * p.kept_step];
-                else if (p.cx) c = widen<Compute>(p.cx[pseudo * p.cx_stride[0] + b * p.cx_stride[1] + u * p.cx_stride[2]]);
+                else if (p.cx) c = widen<Compute>(state_of(p.cx, p.cx_stride, pseudo, b, u));
             }
             if constexpr (CELL == GRU) {
                 if (before >= 0) h = widen<Compute>(p.out[p.out_at + before * p.out_stride[0] + column * p.out_stride[1]]);
-                else if (p.hx) h = widen<Compute>(p.hx[pseudo * p.hx_stride[0] + b * p.hx_stride[1] + u * p.hx_stride[2]]);
+                else if (p.hx) h = widen<Compute>(state_of(p.hx, p.hx_stride, pseudo, b, u));
             }
             if constexpr (CELL == RELU || CELL == TANH)
                 output = widen<Compute>(p.out[p.out_at + row * p.out_stride[0] + column * p.out_stride[1]]);
@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_backward(const __gr
                 found[((row * KEPT_GRADIENTS + i) * hidden + u) * p.found_step] = gradient[i];
             const bool is_last = back ? row_before(p, t, b, true) < 0 : t == 0;
             if (CELL == LSTM && is_last && p.dcx)
-                p.dcx[pseudo * p.dcx_stride[0] + b * p.dcx_stride[1] + u * p.dcx_stride[2]] = narrow<CellOut>(dc);
+                state_of(p.dcx, p.dcx_stride, pseudo, b, u) = narrow<CellOut>(dc);
         }
         if (s == steps) break;
         arrive(p.arrived + direction);

@@ -16,7 +16,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) rnn_before(const __grid
             #pragma unroll
             for (int e = 0; e < WIDTH; ++e) {
                 value[e] = narrow<To>(Compute(0));
-                if (p.hx) value[e] = narrow<To>(widen<Compute>(p.hx[p.pseudo * p.hx_stride[0] + b * p.hx_stride[1] + (u + e) * p.hx_stride[2]]));
+                if (p.hx) value[e] = narrow<To>(widen<Compute>(state_of(p.hx, p.hx_stride, p.pseudo, b, u + e)));
             }
         }
         store<WIDTH>(p.to + (long long)(start + b) * hidden + u, Packed(), value);

@@ -14,7 +14,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) rnn_fill(const __grid_c
                 const long long element = at * 2 + e, b = element / width, column = element % width;
                 const long long pseudo = layer * p.directions + column / p.hidden, unit = column % p.hidden;
                 float h = 0.0f;
-                if (p.hx) h = widen<float>(p.hx[pseudo * p.hx_stride[0] + b * p.hx_stride[1] + unit * p.hx_stride[2]]);
+                if (p.hx) h = widen<float>(state_of(p.hx, p.hx_stride, pseudo, b, unit));
                 states[e] = narrow<State>(h);
             }
             value = *(const uint4*)&states;

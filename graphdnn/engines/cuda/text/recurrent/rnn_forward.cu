@@ -8,7 +8,7 @@ __device__ __forceinline__ Compute state_before(const Params& p, int direction, 
     if (row >= 0)
         return widen<Compute>(p.out[p.out_at + row * p.out_stride[0] + (direction * p.hidden + unit) * p.out_stride[1]]);
     if (!p.hx) return Compute(0);
-    return widen<Compute>(p.hx[(p.pseudo + direction) * p.hx_stride[0] + b * p.hx_stride[1] + unit * p.hx_stride[2]]);
+    return widen<Compute>(state_of(p.hx, p.hx_stride, p.pseudo + direction, b, unit));
 }
 
 // What the input adds to a gate, without its bias.
@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_forward(const __gri
             const long long cell = (direction * p.batch + b) * p.hidden + u, pseudo = p.pseudo + direction;
             if constexpr (CELL == LSTM) {
                 if (before >= 0) c = p.cells[cell];
-                else if (p.cx) c = widen<Compute>(p.cx[pseudo * p.cx_stride[0] + b * p.cx_stride[1] + u * p.cx_stride[2]]);
+                else if (p.cx) c = widen<Compute>(state_of(p.cx, p.cx_stride, pseudo, b, u));
             }
             cell_step(input, state, h, c, kept);
             if constexpr (CELL == LSTM) p.cells[cell] = c;
@@ -76,9 +76,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_forward(const __gri
             }
             const bool is_last = back ? t == 0 : row_before(p, t, b, true) < 0;
             if (is_last && p.hy)
-                p.hy[pseudo * p.hy_stride[0] + b * p.hy_stride[1] + u * p.hy_stride[2]] = narrow<StateOut>(h);
+                state_of(p.hy, p.hy_stride, pseudo, b, u) = narrow<StateOut>(h);
             if (CELL == LSTM && is_last && p.cy)
-                p.cy[pseudo * p.cy_stride[0] + b * p.cy_stride[1] + u * p.cy_stride[2]] = narrow<CellOut>(c);
+                state_of(p.cy, p.cy_stride, pseudo, b, u) = narrow<CellOut>(c);
         }
         arrive(p.arrived + direction);
         wait_for(p.arrived + direction, (unsigned int)(s + 1) * gridDim.x);

@@ -41,6 +41,32 @@ template <int BLOCKS_OF_K, int TILES> struct Weights {
     }
 };
 
+// COUNT blocks of 32 values of each sequence from `first` on, as other blocks hand them on; `rows` has OF_GATE blocks for this
+// warp in each gate. Behind the last unit there are zeros.
+template <int COUNT, int TAIL, int OF_GATE> __device__ __forceinline__ void gather_values(
+    const State* const (&rows)[ROWS / 8], int first_k, int hidden, int first, uint4 (&state)[ROWS / 8 * COUNT]
+) {
+    gather<COUNT, TAIL>([&](int i) {
+        const int block = (first + i % COUNT) % OF_GATE * 32, k = first_k + block;
+        const State* const values = rows[i / COUNT] + (first + i % COUNT) / OF_GATE * hidden;
+        return (const uint4*)(values + (WHOLE ? block : k < hidden ? k : 0));
+    }, state);
+    if constexpr (!WHOLE) {
+        #pragma unroll
+        for (int i = 0; i < ROWS / 8 * COUNT; ++i)
+            if (first_k + (first + i % COUNT) % OF_GATE * 32 >= hidden) state[i] = make_uint4(0, 0, 0, 0);
+    }
+}
+
+template <int PAIRS> __device__ __forceinline__ void clear(float (&sum)[ROWS / 8][PAIRS][4]) {
+    #pragma unroll
+    for (int r = 0; r < ROWS / 8; ++r)
+        #pragma unroll
+        for (int pair = 0; pair < PAIRS; ++pair)
+            #pragma unroll
+            for (int e = 0; e < 4; ++e) sum[r][pair][e] = 0.0f;
+}
+
 // Adds the products with COUNT blocks of 32 values from `first` on. State: of sequence r * 8 + lane / 4, block by block. The
 // columns are the rows of the tensor cores' tiles, and eight sequences their columns: then a block needs few sequences, and
 // what it reads of others is short.

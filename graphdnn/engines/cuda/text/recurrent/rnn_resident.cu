@@ -42,8 +42,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident(const __gr
         for (int i = 0; i < EACH; ++i) {
             const int b = first_b + mine + i * (THREADS / UNITS);
             h[i] = c[i] = 0.0f;
-            if (b < all && p.hx) h[i] = widen<float>(p.hx[pseudo * p.hx_stride[0] + b * p.hx_stride[1] + unit * p.hx_stride[2]]);
-            if (b < all && p.cx) c[i] = widen<float>(p.cx[pseudo * p.cx_stride[0] + b * p.cx_stride[1] + unit * p.cx_stride[2]]);
+            if (b < all && p.hx) h[i] = widen<float>(state_of(p.hx, p.hx_stride, pseudo, b, unit));
+            if (b < all && p.cx) c[i] = widen<float>(state_of(p.cx, p.cx_stride, pseudo, b, unit));
         }
     }
     const State* states = (const State*)p.shared + direction * p.hidden;
@@ -85,22 +85,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident(const __gr
                 rows[r] = states + (Index)(b < batch ? row : 0) * (Index)width + (WHOLE ? first_k : 0);
             }
             uint4 state[ROWS / 8 * BLOCKS_OF_K];
-            gather<BLOCKS_OF_K, TAIL>([&](int i) {
-                const int block = i % BLOCKS_OF_K * 32, k = first_k + block;
-                return (const uint4*)(rows[i / BLOCKS_OF_K] + (WHOLE ? block : k < hidden ? k : 0));
-            }, state);
-            if constexpr (!WHOLE) {
-                #pragma unroll
-                for (int i = 0; i < ROWS / 8 * BLOCKS_OF_K; ++i)
-                    if (first_k + i % BLOCKS_OF_K * 32 >= hidden) state[i] = make_uint4(0, 0, 0, 0);
-            }
+            gather_values<BLOCKS_OF_K, TAIL, BLOCKS_OF_K>(rows, first_k, hidden, 0, state);
             float sum[ROWS / 8][TILES / 2][4];
-            #pragma unroll
-            for (int r = 0; r < ROWS / 8; ++r)
-                #pragma unroll
-                for (int pair = 0; pair < TILES / 2; ++pair)
-                    #pragma unroll
-                    for (int e = 0; e < 4; ++e) sum[r][pair][e] = 0.0f;
+            clear(sum);
             add_products<BLOCKS_OF_K>(sum, state, weights, 0);
             float* parts = partial + (STAGED ? 0 : s % 2) * WARPS * ROWS * PITCH;
             store_sums<TILES, PITCH>(sum, parts);
@@ -134,9 +121,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident(const __gr
                     for (int v = 0; v < KEPT; ++v) p.kept[kept_at + row * kept_row + v * kept_value] = kept[v];
                 }
                 const bool is_last = back ? s == steps - 1 : b >= next.batch;
-                if (is_last && p.hy) p.hy[pseudo * p.hy_stride[0] + b * p.hy_stride[1] + unit * p.hy_stride[2]] = narrow<StateOut>(fresh);
+                if (is_last && p.hy) state_of(p.hy, p.hy_stride, pseudo, b, unit) = narrow<StateOut>(fresh);
                 if (CELL == LSTM && is_last && p.cy)
-                    p.cy[pseudo * p.cy_stride[0] + b * p.cy_stride[1] + unit * p.cy_stride[2]] = narrow<CellOut>(cell);
+                    state_of(p.cy, p.cy_stride, pseudo, b, unit) = narrow<CellOut>(cell);
             }
         }
         before = now;

@@ -2,8 +2,8 @@
 // rnn_resident.cu, but what is summed over are all gates of all units, and what blocks hand on are the gradients of what
 // entered the gates, rounded to 16 bits. They are also kept as they are.
 //
-// A warp has some units with all of their gates, WARP_UNITS of 32, and reads AT_ONCE blocks of 32 values. One more turn after the last gives the gradients of the
-// first states.
+// A warp has some units with all of their gates, WARP_UNITS of 32, and reads AT_ONCE blocks of 32 values. One more turn after
+// the last gives the gradients of the first states.
 
 constexpr int TILES = UNITS / 8, PITCH = UNITS + 4, WARPS = THREADS / 32, BLOCKS_OF_K = GATES * WARP_UNITS;
 constexpr int TAIL = AT_ONCE == 1 ? 1 : AT_ONCE > WARP_UNITS ? WARP_UNITS : AT_ONCE / 2;
@@ -78,10 +78,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident_backward(c
         const int b = first_b + mine + i * (THREADS / UNITS);
         dh[i] = dc[i] = h[i] = c[i] = 0.0f;
         if (b >= all) continue;
-        if (p.dhy) dh[i] = widen<float>(p.dhy[pseudo * p.dhy_stride[0] + b * p.dhy_stride[1] + unit * p.dhy_stride[2]]);
-        if (CELL == LSTM && p.dcy) dc[i] = widen<float>(p.dcy[pseudo * p.dcy_stride[0] + b * p.dcy_stride[1] + unit * p.dcy_stride[2]]);
-        if (CELL == GRU && p.hx) h[i] = widen<float>(p.hx[pseudo * p.hx_stride[0] + b * p.hx_stride[1] + unit * p.hx_stride[2]]);
-        if (CELL == LSTM && p.cx) c[i] = widen<float>(p.cx[pseudo * p.cx_stride[0] + b * p.cx_stride[1] + unit * p.cx_stride[2]]);
+        if (p.dhy) dh[i] = widen<float>(state_of(p.dhy, p.dhy_stride, pseudo, b, unit));
+        if (CELL == LSTM && p.dcy) dc[i] = widen<float>(state_of(p.dcy, p.dcy_stride, pseudo, b, unit));
+        if (CELL == GRU && p.hx) h[i] = widen<float>(state_of(p.hx, p.hx_stride, pseudo, b, unit));
+        if (CELL == LSTM && p.cx) c[i] = widen<float>(state_of(p.cx, p.cx_stride, pseudo, b, unit));
     }
     Turn before{0, 0}, now = turn_at(p, 0, !back), next = turn_at(p, 1, !back);
     Row row_now[EACH], row_next[EACH];
@@ -94,12 +94,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident_backward(c
         const int batch = is_end ? all : now.batch;
         if (first_b < batch) {
             float sum[ROWS / 8][TILES / 2][4];
-            #pragma unroll
-            for (int r = 0; r < ROWS / 8; ++r)
-                #pragma unroll
-                for (int pair = 0; pair < TILES / 2; ++pair)
-                    #pragma unroll
-                    for (int e = 0; e < 4; ++e) sum[r][pair][e] = 0.0f;
+            clear(sum);
             // Sequences that are not there, or begin, read the first row, which is 0.
             const State* rows[ROWS / 8];
             #pragma unroll
@@ -113,16 +108,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident_backward(c
             #pragma unroll
             for (int first = 0; first < BLOCKS_OF_K; first += AT_ONCE) {
                 uint4 state[ROWS / 8 * AT_ONCE];
-                gather<AT_ONCE, TAIL>([&](int i) {
-                    const int block = (first + i % AT_ONCE) % WARP_UNITS * 32, k = first_k + block;
-                    const State* const values = rows[i / AT_ONCE] + (first + i % AT_ONCE) / WARP_UNITS * hidden;
-                    return (const uint4*)(values + (WHOLE ? block : k < hidden ? k : 0));
-                }, state);
-                if constexpr (!WHOLE) {
-                    #pragma unroll
-                    for (int i = 0; i < ROWS / 8 * AT_ONCE; ++i)
-                        if (first_k + (first + i % AT_ONCE) % WARP_UNITS * 32 >= hidden) state[i] = make_uint4(0, 0, 0, 0);
-                }
+                gather_values<AT_ONCE, TAIL, WARP_UNITS>(rows, first_k, hidden, first, state);
                 add_products<AT_ONCE>(sum, state, weights, first);
             }
             float* parts = partial + (STAGED ? 0 : s % 2) * WARPS * ROWS * PITCH;
@@ -135,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident_backward(c
                 #pragma unroll
                 for (int w = 0; w < WARPS; ++w) total += parts[(w * ROWS + r) * PITCH + (int)threadIdx.x % UNITS];
                 if (is_end) {
-                    if (b < all) p.dhx[pseudo * p.dhx_stride[0] + b * p.dhx_stride[1] + unit * p.dhx_stride[2]] = narrow<StateOut>(total);
+                    if (b < all) state_of(p.dhx, p.dhx_stride, pseudo, b, unit) = narrow<StateOut>(total);
                     continue;
                 }
                 const bool is_last = b >= next.batch;
@@ -155,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident_backward(c
                 dh[i] = past;
                 dc[i] = dcell;
                 if (CELL == LSTM && is_last && p.dcx)
-                    p.dcx[pseudo * p.dcx_stride[0] + b * p.dcx_stride[1] + unit * p.dcx_stride[2]] = narrow<CellOut>(dcell);
+                    state_of(p.dcx, p.dcx_stride, pseudo, b, unit) = narrow<CellOut>(dcell);
             }
         }
         before = now;

@@ -1,0 +1,7 @@
+// The state of a layer in a direction (`pseudo`), for a sequence and a unit.
+
+template <class T> __device__ __forceinline__ T& state_of(
+    T* states, const long long (&stride)[3], long long pseudo, long long b, long long unit
+) {
+    return states[pseudo * stride[0] + b * stride[1] + unit * stride[2]];
+}
