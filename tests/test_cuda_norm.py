@@ -355,6 +355,43 @@ def test_chains_around_blocks_that_stay(monkeypatch: pytest.MonkeyPatch) -> None
     assert entries == ["begin_resident", "norm_resident"] * 2
 
 
+WALKS: dict[str, tuple[NormMode, Extents, str, dict[str, Any]]] = {
+    "a warp's part": (M.LAYER_NORM, (301, 48), "f16", {}),
+    "a warp": (M.LAYER_NORM, (70, 4, 136), "f16", {"parameter": "f16"}),
+    "some warps": (M.LAYER_NORM, (9, 5, 768), "bf16", {}),
+    "a block": (M.LAYER_NORM, (21, 3000), "f32", {}),
+    "a block, in steps": (M.RMS_NORM, (11, 5120), "f16", {"dbias": False}),
+    "odd": (M.LAYER_NORM, (131, 33), "f32", {"saved": False}),
+    "fewer rows than blocks": (M.RMS_NORM, (3, 40), "bf16", {"saved": False}),
+}
+
+
+@emulated
+@pytest.mark.parametrize("case", WALKS)
+def test_gradients_by_blocks_that_go_through_rows(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """x and dy are read once for the gradients of x, scale and bias."""
+    entries = on_small_device(monkeypatch)
+    mode, dims, kind, fields = WALKS[case]
+    op = backward(mode, dims, kind, **fields)
+    assert_close(op, BACKWARD, values(op), int(np.prod(dims)))
+    assert entries[-2:] == ["norm_row_walk", "norm_parameters"]
+
+
+@emulated
+def test_gradients_of_rows_with_an_activation_before_and_a_shortcut_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = on_small_device(monkeypatch)
+    dims = (40, 96)
+    dy, dx = tensor(20, dims, "f16", is_virtual=True), tensor(21, dims, "f32", is_virtual=True)
+    relu = PointwiseSpec(mode=PointwiseMode.RELU_BWD, math_type="f32")
+    operations = [
+        PointwiseOperation(spec=relu, dy=tensor(2, dims, "f16"), x=tensor(30, dims, "f16"), dx=dy),
+        backward(M.LAYER_NORM, dims, "f16", dy=dy, dx=dx),
+        pointwise(PointwiseMode.ADD, dx, tensor(31, dims, "f16"), tensor(3, dims, "f16")),
+    ]
+    assert_close(operations, BACKWARD, values(operations), int(np.prod(dims)))
+    assert entries == ["norm_row_walk", "norm_parameters"]
+
+
 BACKWARD_CASES: dict[str, tuple[NormMode, Extents, str, str, dict[str, Any]]] = {
     "layer": (M.LAYER_NORM, (6, 5, 24), "f32", "packed", {}),
     "layer f16": (M.LAYER_NORM, (70, 1000), "f16", "packed", {}),
@@ -471,6 +508,8 @@ _COMPILED: dict[str, tuple[Any, Any]] = {
     "inference": (forward(M.BATCH_NORM, (64, 128, 56, 56), "f16", "channels_last", inference=True), FORWARD),
     "double": (forward(M.BATCH_NORM, (64, 32, 56, 56), "f64", "channels_last", math_type="f64"), FORWARD),
     "backward layer": (backward(M.LAYER_NORM, (4096, 1024), "f16"), BACKWARD),
+    "backward layer f32": (backward(M.LAYER_NORM, (4096, 6144), "f32"), BACKWARD),
+    "backward rms": (backward(M.RMS_NORM, (4096, 8192), "bf16", dbias=False), BACKWARD),
     "backward batch": (backward(M.BATCH_NORM, (64, 128, 56, 56), "f16", "channels_last"), BACKWARD),
     "backward batch nchw": (backward(M.BATCH_NORM, (64, 128, 56, 56), "f32"), BACKWARD),
     "few threads of a row": (forward(M.BATCH_NORM, (64, 2**19, 1, 1), "f16", running=True), FORWARD),

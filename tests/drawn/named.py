@@ -136,6 +136,11 @@ NAMED: tuple[Named, ...] = (
     Named("movement:331:small"),
     Named("conv x=f16[2,48,9,11]nhwc w=f16[48,24,3,3]nhwc pad=1 + bias + relu", "cuda_grouped"),
     Named("dgrad dy=f16[2,64,9,7]nhwc w=f16[64,16,3,3]nhwc dx=[2,64,9,7] pad=1", "cuda_grouped", {"STAGES": 2}),
+    Named(
+        "wgrad x=f16[3,48,9,11]nhwc dy=f16[3,96,5,6]nhwc dw=[96,24,3,3] pad=1 stride=2",
+        "cuda_grouped_wgrad",
+        {"TILE_ROWS": 3, "SPLIT_P_SLC": 2},
+    ),
     Named("matmul a=f16[70,200] b=f16[200,1] + bias", "cuda_matmul_few"),
     # Groups joined to fill a product; the gradient of a small window.
     Named("conv x=f16[2,32,9,11]nhwc w=f16[32,8,3,3]nhwc pad=1", "cuda_joined"),
@@ -166,6 +171,10 @@ NAMED: tuple[Named, ...] = (
     Named("norm batch x=f32[32,64,40,40]nhwc"),
     Named("norm batch x=f16[12,600,7,7]"),
     Named("norm layer x=f16[3,66000]"),
+    # Gradients of norms by blocks that go through rows; softmax of rows that packs do not fit.
+    Named("norm:39"),
+    Named("norm:7:small"),
+    Named("softmax:1:small"),
     Named("norm:5"),
     Named("norm:9:small"),
     Named("norm:31:small"),

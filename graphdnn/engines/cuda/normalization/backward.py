@@ -3,7 +3,8 @@
 The gradient of x needs two sums over each row, those of scale and bias two sums over
 the axes where they have one element. In batch norm these are the same: a block that
 holds its rows does all at once, and longer rows take one kernel for the sums and one
-for dx. In the other modes the sums of scale and bias are a kernel of their own.
+for dx. Where the scale changes along rows, blocks that go through rows add up both kinds
+(row_walk); otherwise the sums of scale and bias are a kernel of their own.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from graphdnn.engines.cuda.normalization.operands import Operands, direction, of
 from graphdnn.engines.cuda.normalization.planes import Planes, planes_of
 from graphdnn.engines.cuda.normalization.resident import Residence, stored_text, take_text
 from graphdnn.engines.cuda.normalization.rounds import resident
+from graphdnn.engines.cuda.normalization.row_walk import RowWalk, row_walk_of
 from graphdnn.engines.cuda.reductions.fold import Fold, generate_fold
 from graphdnn.engines.cuda.reductions.rows import Rows, Tile, divided, held, rows_of, rows_text
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
@@ -101,6 +103,10 @@ class _Backward:
         if planes is not None:
             self.rows = planes.rows
             self._lie_in_planes(planes)
+            return
+        walk = self.row_walk(device)
+        if walk is not None:
+            self._walk(walk)
             return
         fitting = held(self.rows, 2 * self.operands.bytes)
         if not self.owns_parameters:
@@ -185,6 +191,27 @@ class _Backward:
             return None
         return resident(self.rows, self.operands.bytes, [anchor.x, anchor.dy], device, is_plain=self.operands.is_plain)
 
+    def row_walk(self, device: DeviceSpec) -> RowWalk | None:
+        """Blocks that go through rows, where each place of them has a scale of its own."""
+        return row_walk_of(self.rows, self.operands, device) if self.is_scaled_along else None
+
+    def _walk(self, walk: RowWalk) -> None:
+        parameters, anchor, rows, compute = Parameters(self.steps.places), self.anchor, self.rows, self.operands.compute
+        scale = Program(self.steps.op, parameters, rows.space, "w", width=rows.width, vector_axis=rows.vector_axis)
+        scale.result("scale", anchor.scale, compute)
+        functions = [
+            *rows_text(),
+            file_text("norm_backward.cuh"),
+            file_text("streaming.cuh"),
+            *self._take(parameters, is_stored=True, is_fetched=False),
+            file_text("norm_backward_kept.cuh"),
+            scale.function("scale_at", "Compute (&scale)[VECTOR]"),
+            self._finish_row(parameters, rows, self._parameter_gradients())[0],
+            *self._application(parameters, []),
+        ]
+        name = f"norm_backward__{rows.text()}_{walk.text()}__{self.steps.op.name}"
+        walk.launch(self.steps, name, parameters, functions, {"CENTERED": self.operands.centered, "Compute": compute})
+
     def planes(self, device: DeviceSpec) -> Planes | None:
         """Blocks that have neighbouring channels."""
         operands, anchor = self.operands, self.anchor
@@ -206,8 +233,9 @@ class _Backward:
             file_text("streaming.cuh"),
             "struct Channel {\n    Compute mean[1], inverse[1], scale[1];\n};\n",
             known.function("of_channel", "Channel& channel"),
-            self._finish_row(parameters, channels)[0],
+            self._finish_row(parameters, channels, self._parameter_gradients())[0],
             *self._take(parameters, is_stored=True, is_fetched=False),
+            file_text("norm_backward_kept.cuh"),
             self._body(parameters, is_streamed=True),
         ]
         name = f"norm_backward__{self.rows.text()}_{planes.text()}__{self.steps.op.name}"
@@ -223,6 +251,7 @@ class _Backward:
             *self._application(parameters, [], is_streamed=True),
             self._finish(parameters),
             *self._take(parameters, is_stored=True),
+            file_text("norm_backward_kept.cuh"),
         ]
         name = f"norm_backward__{self.rows.text()}_{residence.text()}__{self.steps.op.name}"
         constants: dict[str, bool | str] = {
@@ -278,17 +307,20 @@ class _Backward:
 
     def _finish(self, parameters: Parameters) -> str:
         """The sums of row ``i`` of a thread into memory, where they are gradients."""
-        text, arguments = self._finish_row(parameters, self.rows)
+        written = self._parameter_gradients() if self.owns_parameters else {}
+        text, arguments = self._finish_row(parameters, self.rows, written)
         return text + of_thread("finish", "finish_row", arguments)
 
-    def _finish_row(self, parameters: Parameters, rows: Rows) -> tuple[str, str]:
-        """The sums of a row, and what the function takes."""
+    def _finish_row(self, parameters: Parameters, rows: Rows, written: Mapping[int, int]) -> tuple[str, str]:
+        """The sums of a row, or of a place of rows, and what the function takes. ``written``: as
+        ``_parameter_gradients``.
+        """
         compute = self.operands.compute
         arguments = f"{compute} sum, {compute} dot"
         program = Program(self.steps.op, parameters, rows.space, "s")
-        if self.owns_parameters:
+        if written:
             program.note(self.anchor)
-            for uid, part in self._parameter_gradients().items():
+            for uid, part in written.items():
                 program.set(self._gradient(uid), ("sum", "dot")[part])
             program.store_outputs((self.anchor,))
         return program.function("finish_row", arguments), arguments
@@ -343,6 +375,9 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     is_held = backward.planes(task.device) is not None or held(backward.rows, 2 * operands.bytes) is not None
     passes = float((not backward.owns_parameters) + (not is_held))
     launches = 1 + 2 * int(passes)
+    walk = backward.row_walk(task.device)
+    if walk is not None:
+        is_held, passes, launches = True, 2 * walk.partial_bytes / reads, 2
     staying = None if is_held else backward.resident(task.device)
     if staying is not None:
         passes, launches = staying[1].read_twice / reads, 2

@@ -3,13 +3,6 @@
 constexpr int SUMS = 2;
 constexpr bool SWEEPS = false;
 
-__device__ __forceinline__ Elements widened(const Stored& pack) {
-    Elements elements;
-    widen_pack(pack.x, elements.x);
-    widen_pack(pack.g, elements.g);
-    return elements;
-}
-
 __device__ __forceinline__ void learn_channel(const Channel& channel, Row& row, int e) {
     row.mean[e] = channel.mean[0];
     row.inverse[e] = channel.inverse[0];

@@ -1,12 +1,4 @@
-// What blocks that stay find of x and the gradient. They keep both in the types that the graph gives them: widening
-// changes nothing.
-
-__device__ __forceinline__ Elements widened(const Stored& pack) {
-    Elements elements;
-    widen_pack(pack.x, elements.x);
-    widen_pack(pack.g, elements.g);
-    return elements;
-}
+// What blocks that stay find of x and the gradient.
 
 // Sums of parts of rows, N at once: of the gradient, and of its product with x from its mean.
 template <int N> struct Part {

@@ -1,0 +1,179 @@
+// Gradients of a normalization whose scale changes along its rows, in one read: a block goes through tiles of rows, and
+// each thread has the same places of all of them, so that what it adds up for scale and bias stays in its registers. The
+// next tile is on its way while this one is worked on. A second launch joins what the blocks have found.
+
+constexpr int PARTS = LANES > 32 ? LANES / 32 : 1;  // of a row, by warps
+constexpr int SUMS = 2;                             // those of the bias and of the scale
+
+// A tile's packs as they lie in memory, and what is known of its rows.
+struct Tile {
+    Stored pack[STEPS];
+    Row row;
+
+    __device__ __forceinline__ void read(const Params& p, const Place& here, int (&at)[RANK], Policy policy) {
+        locate_row(p, here.row, at);
+        #pragma unroll
+        for (int s = 0; s < STEPS; ++s) {
+            const Count i = (Count)(here.lane + s * LANES);
+            locate_element(p, EXACT || i < (Count)p.count ? i : (Count)p.count - 1, at);
+            take(p, at, pack[s], policy);
+        }
+        of_row(p, at, row);
+    }
+};
+
+// Both sums of a row, the same in each of its threads. One barrier: the next tile's parts have another place.
+__device__ __forceinline__ void over_rows(const Place& here, int turn, Row& row) {
+    constexpr int in_warp = LANES < 32 ? LANES : 32;
+    #pragma unroll
+    for (int by = 1; by < in_warp; by *= 2) {
+        row.sum[0] += __shfl_xor_sync(0xffffffffu, row.sum[0], by);
+        row.dot[0] += __shfl_xor_sync(0xffffffffu, row.dot[0], by);
+    }
+    if constexpr (PARTS > 1) {
+        __shared__ Pack<Compute, 2> parts[2][COLUMNS][PARTS];
+        if (here.lane % 32 == 0) parts[turn][here.column][here.lane / 32] = {row.sum[0], row.dot[0]};
+        __syncthreads();
+        const Pack<Compute, 2> mine = parts[turn][here.column][here.lane % PARTS];
+        row.sum[0] = mine.at[0], row.dot[0] = mine.at[1];
+        #pragma unroll
+        for (int by = 1; by < PARTS; by *= 2) {
+            row.sum[0] += __shfl_xor_sync(0xffffffffu, row.sum[0], by);
+            row.dot[0] += __shfl_xor_sync(0xffffffffu, row.dot[0], by);
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_row_walk(const __grid_constant__ Params p) {
+    wait_for_launch_before();
+    const Policy once = read_once();
+    int at[RANK];
+    #pragma unroll
+    for (int j = 0; j < RANK; ++j) at[j] = 0;
+    Compute found[SUMS][STEPS][VECTOR] = {};
+    Count tile = blockIdx.x;
+    Place here = place_in(p, tile);
+    Tile next;
+    next.read(p, here, at, once);
+    #pragma unroll 1
+    for (int turn = 0; tile < (Count)p.tiles; turn ^= 1) {
+        Tile now = next;
+        const Place place = here;
+        tile += gridDim.x;
+        if (tile < (Count)p.tiles) {
+            here = place_in(p, tile);
+            next.read(p, here, at, once);
+        }
+        now.row.sum[0] = now.row.dot[0] = (Compute)0;
+        #pragma unroll
+        for (int s = 0; s < STEPS; ++s) {
+            const Count i = (Count)(place.lane + s * LANES);
+            if (EXACT || i < (Count)p.count) {
+                const Elements pack = widened(now.pack[s]);
+                Compute scale[VECTOR];
+                locate_element(p, i, at);
+                scale_at(p, at, scale);
+                #pragma unroll
+                for (int e = 0; e < VECTOR; ++e) {
+                    const Compute normal = normalized(pack, now.row, e), g = pack.g[e] * scale[e];
+                    now.row.sum[0] += g;
+                    multiply_add(now.row.dot[0], g, normal);
+                    if (place.is_live) {
+                        found[0][s][e] += pack.g[e];
+                        multiply_add(found[1][s][e], pack.g[e], normal);
+                    }
+                }
+            }
+        }
+        over_rows(place, turn, now.row);
+        average(p, now.row);
+        if (!place.is_live) continue;
+        locate_row(p, place.row, at);
+        #pragma unroll
+        for (int s = 0; s < STEPS; ++s) {
+            const Count i = (Count)(place.lane + s * LANES);
+            if (EXACT || i < (Count)p.count) {
+                Elements pack = widened(now.pack[s]);
+                Compute scale[VECTOR];
+                locate_element(p, i, at);
+                scale_at(p, at, scale);
+                #pragma unroll
+                for (int e = 0; e < VECTOR; ++e) pack.g[e] *= scale[e];
+                epilogue(p, at, pack, now.row);
+            }
+        }
+    }
+    let_next_start();
+    // A row's places, in the order of its elements: the block's columns become one.
+    constexpr int ROOM = LANES * STEPS * VECTOR;
+    __shared__ Compute columns[COLUMNS > 1 ? COLUMNS : 1][COLUMNS > 1 ? ROOM : 1];
+    const Place mine = place_in(p, blockIdx.x);
+    const long long elements = p.elements;
+    #pragma unroll
+    for (int sum = 0; sum < SUMS; ++sum) {
+        Compute* const to = p.partial + ((long long)blockIdx.x * SUMS + sum) * elements;
+        if constexpr (COLUMNS > 1) {
+            __syncthreads();
+            #pragma unroll
+            for (int s = 0; s < STEPS; ++s)
+                #pragma unroll
+                for (int e = 0; e < VECTOR; ++e)
+                    columns[mine.column][(mine.lane + s * LANES) * VECTOR + e] = found[sum][s][e];
+            __syncthreads();
+            for (int i = threadIdx.x; i < (int)elements; i += THREADS) {
+                Compute total = columns[0][i];
+                #pragma unroll
+                for (int column = 1; column < COLUMNS; ++column) total += columns[column][i];
+                to[i] = total;
+            }
+        } else {
+            #pragma unroll
+            for (int s = 0; s < STEPS; ++s) {
+                const int i = mine.lane + s * LANES;
+                if (EXACT || i < (int)p.count) store<VECTOR>(to + i * VECTOR, Packed(), found[sum][s]);
+            }
+        }
+    }
+}
+
+// The blocks' sums of 32 neighbouring places become one, in a fixed order: a warp has every WARPS-th of them.
+extern "C" __global__ void __launch_bounds__(JOINERS, 1) norm_parameters(const __grid_constant__ Params p) {
+    constexpr int WARPS = JOINERS / 32, TOGETHER = 8;
+    __shared__ Compute parts[SUMS][WARPS][32];
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, i = (int)blockIdx.x * 32 + lane;
+    const bool is_one = i < (int)p.elements;
+    const Compute* const from = p.partial + (is_one ? i : 0);
+    const int blocks = (int)p.blocks;
+    Compute sum[SUMS] = {};
+    wait_for_launch_before();
+    for (int block = warp; block < blocks; block += WARPS * TOGETHER) {
+        Compute some[TOGETHER][SUMS];
+        #pragma unroll
+        for (int k = 0; k < TOGETHER; ++k)
+            #pragma unroll
+            for (int j = 0; j < SUMS; ++j) {
+                some[k][j] = (Compute)0;
+                if (block + k * WARPS < blocks) some[k][j] = from[((long long)(block + k * WARPS) * SUMS + j) * p.elements];
+            }
+        #pragma unroll
+        for (int k = 0; k < TOGETHER; ++k)
+            #pragma unroll
+            for (int j = 0; j < SUMS; ++j) sum[j] += some[k][j];
+    }
+    #pragma unroll
+    for (int j = 0; j < SUMS; ++j) parts[j][warp][lane] = sum[j];
+    __syncthreads();
+    if (warp != 0 || !is_one) return;
+    #pragma unroll
+    for (int j = 0; j < SUMS; ++j) {
+        sum[j] = parts[j][0][lane];
+        #pragma unroll
+        for (int other = 1; other < WARPS; ++other) sum[j] += parts[j][other][lane];
+    }
+    int at[RANK];
+    #pragma unroll
+    for (int j = 0; j < RANK; ++j) at[j] = 0;
+    locate_element(p, (Count)(i / VECTOR), at);
+    at[RANK - 1] += i % VECTOR;
+    finish_row(p, at, sum[0], sum[1]);
+}
