@@ -193,6 +193,38 @@ def test_gradients(case: str) -> None:
     assert_close(operations, values(operations))
 
 
+# Rows that packs do not fit, each block's a run of memory.
+RUNS: dict[str, tuple[Extents, Extents, str, str, dict[str, Any]]] = {
+    "21 classes": ((2, 21, 13, 17), (1,), "f16", "channels_last", {}),
+    "19 classes, log": ((1, 19, 20, 20), (1,), "bf16", "channels_last", {"logarithm": True}),
+    "10 classes": ((301, 10), (1,), "f32", "packed", {"scaled": True, "residual": True}),
+    "91 classes": ((70, 91), (1,), "f16", "packed", {"saved": True}),
+    "3 classes": ((2, 3, 31, 19), (1,), "f16", "channels_last", {}),
+    "bytes": ((600, 5), (1,), "i8", "packed", {}),
+    "33, without the maximum": ((64, 33), (1,), "f16", "packed", {"maximum": False}),
+}  # fmt: skip
+
+
+@emulated
+@pytest.mark.parametrize("case", RUNS)
+def test_short_rows_in_one_run(case: str) -> None:
+    dims, axes, kind, layout, fields = RUNS[case]
+    operations = softmax(dims, axes, kind, layout, **fields)
+    assert "runs" in device_kernel(operations, ENGINE).name
+    assert_close(operations, values(operations))
+
+
+@emulated
+@pytest.mark.parametrize("case", ["21 classes", "19 classes, log", "91 classes"])
+def test_gradients_of_short_rows_in_one_run(case: str) -> None:
+    dims, axes, kind, layout, fields = RUNS[case]
+    operations = gradient(
+        dims, axes, kind, layout, logarithm=fields.get("logarithm", False), residual=layout == "packed"
+    )
+    assert "runs" in device_kernel(operations, ENGINE).name
+    assert_close(operations, values(operations))
+
+
 @emulated
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout(layout: str) -> None:
@@ -265,6 +297,8 @@ def test_a_row_in_registers_where_it_fits() -> None:
         ((64, 128, 56, 56), (1,), "f16", "packed", "held"),
         ((64, 128, 56, 56), (1,), "f32", "channels_last", "held"),
         ((64, 32768), (1,), "f16", "packed", "held"),
+        ((8, 21, 64, 64), (1,), "f16", "channels_last", "runs"),
+        ((8, 24, 64, 64), (1,), "f16", "channels_last", "held"),
         ((64, 50000), (1,), "f16", "packed", "shared"),
         ((64, 60000), (1,), "f16", "packed", "passes"),
         ((64, 500000), (1,), "f16", "packed", "divided"),
@@ -272,7 +306,9 @@ def test_a_row_in_registers_where_it_fits() -> None:
         operations = softmax(dims, axes, kind, layout)
         kernel = device_kernel(operations, ENGINE)
         assert (len(kernel.steps) == 1) is (how != "divided")
-        assert [word for word in ("shared", "passes", "divided") if word in kernel.name] == [how] * (how != "held")
+        assert [word for word in ("runs", "shared", "passes", "divided") if word in kernel.name] == [how] * (
+            how != "held"
+        )
         task = Task(fused(operations), device_spec("h200"))
         assert ENGINE.cost(task, {}).bytes > 0
 
@@ -290,6 +326,14 @@ def test_compiles_without_spills(kind: str, layout: str, arch: str) -> None:
 @pytest.mark.parametrize(("kind", "layout", "logarithm"), [("f16", "packed", False), ("f32", "packed", True)])
 def test_gradients_compile_without_spills(kind: str, layout: str, logarithm: bool, arch: str) -> None:
     compiles_cleanly(gradient((64, 128, 56, 56), (1,), kind, layout, logarithm=logarithm), ENGINE, arch, registers=96)
+
+
+@compiler
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("case", RUNS)
+def test_runs_compile_without_spills(case: str, arch: str) -> None:
+    dims, axes, kind, layout, fields = RUNS[case]
+    compiles_cleanly(softmax(dims, axes, kind, layout, **fields), ENGINE, arch, registers=96)
 
 
 @compiler

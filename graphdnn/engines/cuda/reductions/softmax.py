@@ -1,8 +1,8 @@
 """Engine ``cuda_softmax``: a softmax, or log-softmax, with pointwise operations before and after it.
 
 One pass over memory where the threads of a block can hold their rows, in registers or in
-shared memory; three reads where rows are longer (by one block each, or by the whole device:
-softmax_divided.py). The
+shared memory, also where packs do not fit short rows (softmax_runs.py); three reads where
+rows are longer (by one block each, or by the whole device: softmax_divided.py). The
 operations are taken as the graph has them, so virtual tensors round as they do
 elsewhere: stages.py only finds out which of them belong before the first
 reduction, between the two, and after the second, on elements and on rows.
@@ -23,6 +23,7 @@ from graphdnn.engines.cuda.generator.program import Program, asked_indices
 from graphdnn.engines.cuda.generator.source import file_text, kernel_text
 from graphdnn.engines.cuda.reductions.rows import Rows, Tile, held, passed, rows_of, rows_text
 from graphdnn.engines.cuda.reductions.softmax_divided import LAUNCHES, generate_divided, is_worth_dividing
+from graphdnn.engines.cuda.reductions.softmax_runs import NOTHING_MOVES, Runs, runs_of
 from graphdnn.engines.cuda.reductions.stages import Stages, result_of
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
 from graphdnn.enums import DataType, PointwiseMode, ReductionOperator
@@ -39,12 +40,14 @@ _SHORT = (*FP8, DataType.HALF, DataType.BFLOAT16, DataType.INT8, DataType.UINT8)
 def generate_softmax(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     stages = Stages(op)
     rows = _rows(stages)
-    fitting = held(rows, stages.bytes)
-    shared = 0 if fitting else _shared_bytes(stages, rows, device)
+    runs = runs_of(stages, rows)
+    fitting = held(rows, stages.bytes) if runs is None else (runs.rows, runs.tile)
+    shared = runs.shared if runs else 0 if fitting else _shared_bytes(stages, rows, device)
     if fitting is None and not shared and _is_divided(stages, rows, device):
         return generate_divided(stages, device)
     tile_rows, tile = fitting or (rows, passed(rows))
-    text, parameters = _text(stages, tile_rows, tile, is_held=fitting is not None, is_shared=shared > 0)
+    is_held = fitting is not None
+    text, parameters = _text(stages, tile_rows, tile, is_held=is_held, is_shared=not is_held and shared > 0, runs=runs)
     blocks = -(-tile_rows.row_packs // tile.columns)
     launch = Launch(text, "softmax", (blocks, 1, 1), tile.threads, parameters.pack(), shared)
     return DeviceKernel(text.name, (early(launch, device),))
@@ -88,17 +91,21 @@ def _rows(stages: Stages) -> Rows:
     return rows_of(first.x.extents, axes, main, [*op.inputs, *op.outputs], (), asked_indices(op.operations))
 
 
-def _text(stages: Stages, rows: Rows, tile: Tile, *, is_held: bool, is_shared: bool) -> tuple[KernelText, Parameters]:
+def _text(
+    stages: Stages, rows: Rows, tile: Tile, *, is_held: bool, is_shared: bool, runs: Runs | None
+) -> tuple[KernelText, Parameters]:
     parameters = Parameters()
-    generator = _Functions(stages, rows, parameters, is_held, is_shared)
-    functions = [*rows_text(), file_text("softmax.cuh"), *generator.all()]
+    generator = _Functions(stages, rows, parameters, is_held, is_shared, runs)
+    moving = [NOTHING_MOVES] if runs is None else [file_text("softmax_runs.cuh"), runs.text(stages, parameters)]
+    functions = [*rows_text(), file_text("softmax.cuh"), *moving, *generator.all()]
     rows.parameters(parameters)
-    kept = "" if is_held else "_shared" if is_shared else "_passes"
+    kept = "_runs" if runs else "" if is_held else "_shared" if is_shared else "_passes"
     name = f"softmax__{rows.text()}_{tile.text()}{kept}__{stages.op.name}"
     constants = {
         **rows.constants(),
         **tile.constants(),
         **tile.bounds(),
+        "RUNS": runs is not None,
         "HELD": is_held,
         "SHARED": is_shared,
         "ON_THEIR_WAY": max(4, _IN_FLIGHT // (rows.width * rows.main_bytes)) if is_shared else 4,
@@ -114,9 +121,17 @@ def _text(stages: Stages, rows: Rows, tile: Tile, *, is_held: bool, is_shared: b
 class _Functions:
     """The functions of softmax.cu that depend on the operations."""
 
-    def __init__(self, stages: Stages, rows: Rows, parameters: Parameters, is_held: bool, is_shared: bool) -> None:
+    def __init__(
+        self,
+        stages: Stages,
+        rows: Rows,
+        parameters: Parameters,
+        is_held: bool,
+        is_shared: bool,
+        runs: Runs | None,
+    ) -> None:
         self.stages, self.rows, self.parameters, self.is_held = stages, rows, parameters, is_held or is_shared
-        self.is_shared = is_shared
+        self.is_shared, self.runs = is_shared, runs
         self.row_values = stages.row_values()
         count = len(stages.reductions)
         kept = [t for s in range(count) for t in stages.kept(s)] if self.is_held else []
@@ -173,6 +188,8 @@ class _Functions:
                 program.given(spec, f"row.{self.row[uid]}[row_of(e)]")
             elif uid in before:
                 program.given(spec, f"held.{self.held[uid]}[e]")
+            elif self.runs is not None and uid in self.runs.brought:
+                program.given(spec, self.runs.read(spec))
         for step in steps:
             if self._is_quotient(step):
                 self._quotient(program, step)
@@ -180,8 +197,17 @@ class _Functions:
                 self._power(program, step)
             else:
                 program.apply([step])
-        program.store_outputs(self.stages.steps(stage, of_rows=False))
+        self._store(program, self.stages.steps(stage, of_rows=False))
         return program
+
+    def _store(self, program: Program, steps: Sequence[PointwiseOperation]) -> None:
+        """Outputs to memory, or to where the block sends them from."""
+        if self.runs is None:
+            program.store_outputs(steps)
+            return
+        for spec in map(result_of, steps):
+            if spec.uid in self.runs.sent:
+                program.hand(self.runs.written(spec), spec)
 
     def _needed(self, stage: int) -> list[PointwiseOperation]:
         """A stage's operations; where nothing is held, also those that it depends on."""

@@ -2,10 +2,9 @@
 // far, and at last written. The generated Stage<S> says what a stage computes and reduces; Held is what a thread keeps
 // of a pack from stage to stage, RowValues what is known of a row.
 //
+// RUNS: elements come from shared memory and go there, as the block brings and sends them (softmax_runs.cuh).
 // HELD: the rows are in registers, SHARED: in shared memory, a Held for each pack; one read and one write. Otherwise
 // every stage reads them again.
-
-extern __shared__ uint4 shared_packs[];
 
 // What a thread keeps of a pack that is not in its registers.
 __device__ __forceinline__ Held& kept_of(Count pack, Held& passed) {
@@ -73,17 +72,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) softmax(const __gr
     locate_row(p, here.row, at);
     Held held[HELD ? STEPS : 1];
     RowValues row;
+    if constexpr (RUNS) {
+        bring_runs(p);
+        __syncthreads();
+    }
     reduce_rows<0>(p, here, at, held, row);
     if constexpr (STAGES > 1) reduce_rows<1>(p, here, at, held, row);
-    if (!here.is_live) return;
+    if (!RUNS && !here.is_live) return;
     if constexpr (HELD) {
         #pragma unroll
         for (int s = 0; s < STEPS; ++s) {
             const Count pack = (Count)(here.lane + s * LANES);
-            if (EXACT || pack < (Count)p.count) {
+            if ((!RUNS || here.is_live) && (EXACT || pack < (Count)p.count)) {
                 locate_element(p, pack, at);
                 finish(p, at, held[s], row);
             }
+        }
+        if constexpr (RUNS) {
+            __syncthreads();
+            send_runs(p);
         }
     } else {
         over_packs(p, here, [&](Count pack) {

@@ -1,3 +1,5 @@
+extern __shared__ uint4 shared_packs[];
+
 // What no element is below.
 template <class T> __device__ __forceinline__ T lowest() {
     if constexpr (is_floating<T>) return -(T)INFINITY;
