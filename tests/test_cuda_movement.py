@@ -137,6 +137,24 @@ def test_bits_move(name: str) -> None:
     assert not kernels or used == kernels
 
 
+@emulated
+def test_pieces_with_items_alike_are_one_launch() -> None:
+    """Channels that 16 bytes divide, twice in fours: a launch each."""
+    op = joined([(2, c, 5, 7) for c in (64, 8, 24, 4, 12, 40)], 1, "f16", "channels_last", "channels_last")
+    check(op)
+    steps = device_kernel(op, ENGINE).steps
+    assert [step.text.name.split("__")[1] for step in steps] == ["copy_b16r2u1p4", "copy_b8r2u1p2"]  # type: ignore[union-attr]
+
+
+@emulated
+def test_pieces_that_no_launch_has_room_for_are_several() -> None:
+    op = joined([(2, 3, 1 + i % 3, 5) for i in range(70)], 2, "f32", "packed", "packed")
+    check(op)
+    steps = device_kernel(op, ENGINE).steps
+    assert len(steps) > 1
+    assert all(len(step.params.data) <= 4096 for step in steps)  # type: ignore[union-attr]
+
+
 def vectors(uid: int, dims: Sequence[int], count: int, kind: str = "i8") -> TensorSpec:
     return tensor(uid, dims, kind, vector_count=count, vectorized_dimension=1)
 

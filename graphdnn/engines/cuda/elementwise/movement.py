@@ -10,14 +10,8 @@ from math import prod
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.elementwise.movement_launches import (
-    BLOCKS_PER_SM,
-    THREADS,
-    WORD,
-    add_tensors,
-    moved,
-    turned_bits,
-)
+from graphdnn.engines.cuda.elementwise.movement_copies import BLOCKS_PER_SM, THREADS, Copy, launches_of
+from graphdnn.engines.cuda.elementwise.movement_launches import WORD, add_tensors, moved, turned_bits
 from graphdnn.engines.cuda.generator.cost import memory_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
@@ -37,11 +31,13 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     assert anchor is not None
     if view_of(op) is not None:  # plans put y where x is: a copy would write into the caller's own array
         return DeviceKernel(f"movement__{op.name}", ())
-    launches = [launch for piece in pieces_of(anchor) for launch in _launches(piece, anchor.tag, device)]
-    return DeviceKernel(f"movement__{op.name}", tuple(launches))
+    moves = [move for piece in pieces_of(anchor) for move in _moves(piece, anchor.tag, device)]
+    copies = launches_of((move for move in moves if isinstance(move, Copy)), anchor.tag, device)
+    others = [move for move in moves if isinstance(move, Launch)]
+    return DeviceKernel(f"movement__{op.name}", (*copies, *others))
 
 
-def _launches(piece: Piece, tag: str, device: DeviceSpec) -> list[Launch]:
+def _moves(piece: Piece, tag: str, device: DeviceSpec) -> list[Launch | Copy]:
     x, y = piece.x.tensor, piece.y.tensor
     block = None if x.is_by_value or x.is_constant else block_of(piece)
     size = ELEMENTS[y.data_type].bytes
@@ -52,7 +48,7 @@ def _launches(piece: Piece, tag: str, device: DeviceSpec) -> list[Launch]:
     block_of_bytes, rest = _whole_bytes(block)
     if block_of_bytes is None:
         return [turned_bits(x, y, block, tag, device) or _general(piece, tag, device)]
-    found = [moved(x, y, block_of_bytes, 1, tag, device)]
+    found: list[Launch | Copy] = [moved(x, y, block_of_bytes, 1, tag, device)]
     if rest:  # bits of one long row
         end = block.axes[0].size - rest
         x_end, y_end = Run(rest, block.x_start + end, 1, 1), Run(rest, block.y_start + end, 1, 1)

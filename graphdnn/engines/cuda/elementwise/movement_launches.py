@@ -2,7 +2,7 @@
 
 | kernel | what it moves                                                                               |
 |--------|---------------------------------------------------------------------------------------------|
-| copy   | items in y's order, as wide as both sides allow                                             |
+| copy   | items in y's order, as wide as both sides allow (movement_copies.py)                        |
 | tile   | squares of two axes, turned in shared memory, where x and y run along different ones        |
 | run    | the whole of a short axis between neighbours: on its side one run, as an odd image's pixels |
 | bits   | squares of packed booleans, turned in registers                                             |
@@ -11,22 +11,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import gcd, prod
 
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.elementwise.movement_copies import THREADS, Copy
 from graphdnn.engines.cuda.generator.launch import Launch
 from graphdnn.engines.cuda.generator.parameters import Parameters
 from graphdnn.engines.cuda.generator.quotient import count_type, magic
 from graphdnn.engines.cuda.generator.source import kernel_text
-from graphdnn.fusion.pieces import Axis, Block, merged
+from graphdnn.fusion.pieces import Axis, Block
 from graphdnn.tensors import TensorSpec
 
-THREADS, BLOCKS_PER_SM = 256, 16  # of kernels that go through items one by one
 WORD = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}
-_ITEM = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}  # by bytes
 _WIDEST = 16  # bytes of an access
-_UNROLL = {1: 8, 2: 8, 4: 4, 8: 4, 16: 2}  # accesses of a thread under way, by bytes
 _TILE = {1: 128, 2: 64, 4: 32, 8: 32}  # elements, by bytes
 _TILE_THREADS = 128
 _LEAST_TILE = 32  # bytes; axes that are shorter leave most of a tile empty
@@ -40,18 +37,18 @@ def add_tensors(parameters: Parameters, x: TensorSpec, y: TensorSpec) -> None:
     parameters.tensor("y", y, is_output=True)
 
 
-def moved(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, device: DeviceSpec) -> Launch:
-    """Items of ``size`` bytes."""
+def moved(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, device: DeviceSpec) -> Launch | Copy:
+    """Items of ``size`` bytes; a copy may go with others of the same y."""
     closest_in_x = min(block.axes, key=lambda a: a.x)
     closest_in_y = block.axes[-1]
     if closest_in_x is closest_in_y:
         pack = min(_pack_of(block, -1, x, size, "x"), _pack_of(block, -1, y, size, "y"))
-        return _copy(x, y, _in_packs(block, pack), pack * size, tag, device)
+        return Copy.of(x, y, block, size, pack)
     run = _run(x, y, block, size, tag, device)
     if run is not None:
         return run
     if min(closest_in_x.size, closest_in_y.size) * size < _LEAST_TILE:
-        return _copy(x, y, block, size, tag, device)
+        return Copy.of(x, y, block, size, 1)
     return _tile(x, y, block, size, tag, device)
 
 
@@ -73,47 +70,11 @@ def _pack_of(block: Block, axis: int, spec: TensorSpec, size: int, side: str) ->
     return pack
 
 
-def _in_packs(block: Block, pack: int) -> Block:
-    """The block in units of ``pack`` elements of the last axis."""
-    *outer, inner = block.axes
-    axes = [Axis(a.size, a.x // pack, a.y // pack) for a in outer]
-    last = inner if pack == 1 else replace(inner, size=inner.size // pack)
-    return Block(merged([*axes, last]), block.x_start // pack, block.y_start // pack)
-
-
 def _add_axes(parameters: Parameters, axes: Sequence[Axis]) -> None:
     parameters.integers("size", [a.size for a in axes])
     parameters.integers("magic", [magic(a.size) for a in axes])
     parameters.integers("x_stride", [a.x for a in axes])
     parameters.integers("y_stride", [a.y for a in axes])
-
-
-def _copy(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, device: DeviceSpec) -> Launch:
-    count = prod(a.size for a in block.axes)
-    unroll = _UNROLL[size]
-    if count < 2 * device.sm_count * THREADS * unroll:  # threads first, then work for each
-        unroll = 1
-    parameters = Parameters()
-    add_tensors(parameters, x, y)
-    parameters.integer("x_start", block.x_start)
-    parameters.integer("y_start", block.y_start)
-    parameters.integer("count", count)
-    _add_axes(parameters, block.axes)
-    text = kernel_text(
-        f"movement__copy_b{size}r{len(block.axes)}u{unroll}__{tag}",
-        [*_FILES, "movement_copy.cu"],
-        parameters=parameters.text,
-        functions=[],
-        constants={
-            "THREADS": THREADS,
-            "UNROLL": unroll,
-            "RANK": len(block.axes),
-            "Item": _ITEM[size],
-            "Count": count_type(count),
-        },
-    )
-    blocks = min(-(-count // (THREADS * unroll)), BLOCKS_PER_SM * device.sm_count)
-    return Launch(text, "movement_copy", (blocks, 1, 1), THREADS, parameters.pack(), starts_early=_is_early(device))
 
 
 def _tile(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, device: DeviceSpec) -> Launch:
