@@ -82,6 +82,7 @@ KERNELS = [
     Named("conv x=f16[1,16,12,41]nhwc w=f16[16,1,7,7]nhwc pad=3 + bias", "cuda_direct", {"KERNEL_CFG": 2}),
     Named("wgrad x=f16[2,48,9,11]nhwc dy=f16[2,48,9,11]nhwc dw=[48,1,3,3] pad=1", "cuda_direct_wgrad", {"KERNEL_CFG": 2}),
     Named("conv x=f16[1,64,12,10]nhwc w=f16[64,1,5,5] pad=2 + bias", "cuda_direct", {"KERNEL_CFG": 1}),
+    Named("wgrad x=f16[3,32,9,7]nhwc dy=f16[3,32,9,7]nhwc dw=[32,16,3,3] pad=1", "cuda_grouped_wgrad", {"TILE_ROWS": 3, "SPLIT_P_SLC": 2}),
     Named("conv x=f16[2,64,12,12]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + relu", "cuda_mma_gemm"),
     Named("reduce add x=f32[2,40000] y=[2,1]"),
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphdnn.engines.cuda import ahead, joined, paired, turned, widened
-from graphdnn.engines.cuda.direct import depthwise, depthwise_wgrad, direct, grouped
+from graphdnn.engines.cuda.direct import depthwise, depthwise_wgrad, direct, grouped, grouped_wgrad
 from graphdnn.engines.cuda.direct import stem as direct_stem
 from graphdnn.engines.cuda.direct import stem_dgrad as direct_stem_dgrad
 from graphdnn.engines.cuda.direct import stem_float as direct_stem_float
@@ -61,6 +61,7 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     grouped.ENGINE,
     direct_wgrad.ENGINE,
     depthwise_wgrad.ENGINE,
+    grouped_wgrad.ENGINE,
     direct_stem.ENGINE,
     direct_stem_float.ENGINE,
     direct_stem_dgrad.ENGINE,

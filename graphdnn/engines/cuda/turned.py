@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from graphdnn.checks import Equals
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.as_planes import as_planes, with_tensors
-from graphdnn.engines.cuda.direct import direct, grouped
+from graphdnn.engines.cuda.direct import direct, grouped, grouped_wgrad
 from graphdnn.engines.cuda.direct import stem as direct_stem
 from graphdnn.engines.cuda.direct import stem_dgrad as direct_stem_dgrad
 from graphdnn.engines.cuda.direct import stem_wgrad as direct_stem_wgrad
@@ -44,7 +44,7 @@ from graphdnn.tensors import TensorSpec
 
 _NARROW: tuple[Engine, ...] = (
     direct.ENGINE, grouped.ENGINE, direct_wgrad.ENGINE, direct_stem.ENGINE, direct_stem_dgrad.ENGINE,
-    direct_stem_wgrad.ENGINE,
+    direct_stem_wgrad.ENGINE, grouped_wgrad.ENGINE,
 )  # fmt: skip
 _OF_PLANES: tuple[Engine, ...] = (hopper_halo.ENGINE, hopper_halo_wgrad.ENGINE, hopper_halo_dgrad.ENGINE)
 _DOUBT = 0.25  # of their time behind copies: by so much products that turn images themselves are predicted too slow

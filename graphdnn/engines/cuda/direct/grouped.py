@@ -95,7 +95,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     name = f"conv_{roles.direction}__grouped_{how}__{op.name}"
     text = kernel_text(
         name,
-        ["next_launch.cuh", "direct_copy.cuh", "ldmatrix.cuh", "direct_mma.cuh", "direct_grouped.cu"],
+        [
+            *("next_launch.cuh", "direct_copy.cuh", "ldmatrix.cuh", "direct_mma.cuh"),
+            *("direct_grouped_patch.cuh", "direct_grouped.cu"),
+        ],
         parameters=parameters.text,
         functions=[body.keeping(), body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}]")],
         constants={

@@ -10,6 +10,7 @@ from graphdnn.engines.cuda.direct.grouped_tiles import CHUNK
 from graphdnn.engines.cuda.direct.needs import kernel_need, reach_need, row_needs
 from graphdnn.engines.cuda.direct.stem_needs import FLOAT_SUMS, TENSOR_CORES
 from graphdnn.engines.cuda.generator.convolution_needs import (
+    Condition,
     convolution_of,
     is_convolution,
     is_plane,
@@ -27,24 +28,30 @@ from graphdnn.tensors import TensorSpec
 
 _MOST_CHANNELS = 64  # of a group
 _MOST_TAPS = 7  # along an axis
+_STAYING = {  # by whether it is the filter gradient
+    False: ("the filters", "the filters of a block stay in shared memory, beside a patch"),
+    True: ("the sums", "the sums of a group stay in registers, and two patches are in shared memory"),
+}
 
 
-def _is_ours(task: Task) -> bool:
+def _is_filter_gradient(task: Task) -> bool:
+    return is_convolution(task) and isinstance(task.op.anchor, ConvBackwardFilter)
+
+
+def _is_of_image(task: Task) -> bool:
     return is_convolution(task) and not isinstance(task.op.anchor, ConvBackwardFilter)
 
 
-def _is_image(task: Task) -> bool:
-    return _is_ours(task) and is_plane(task)
-
-
-def _gathered(task: Task) -> TensorSpec:
-    """The image that passes through shared memory."""
+def _gathered(task: Task) -> tuple[TensorSpec, ...]:
+    """The images that pass through shared memory."""
     x, _, y = convolution_of(task).roles
-    return y if isinstance(task.op.anchor, ConvBackwardData) else x
+    if isinstance(task.op.anchor, ConvBackwardFilter):
+        return x, y
+    return (y,) if isinstance(task.op.anchor, ConvBackwardData) else (x,)
 
 
 def _has_one_channel_axis(task: Task) -> bool:
-    return _is_image(task) and len(_gathered(task).extents) == 4
+    return is_plane(task) and len(_gathered(task)[0].extents) == 4
 
 
 def _is_of_16_bits(task: Task) -> bool:
@@ -52,19 +59,31 @@ def _is_of_16_bits(task: Task) -> bool:
 
 
 def _misplaced(task: Task) -> str:
-    """The image, where its pixels' channels cannot be copied eight at a time."""
-    spec = _gathered(task)
-    lies = is_addressable(spec) and width_for(image_space(roles_of(task), spec), [spec], 1) >= CHUNK
-    return "" if lies else f"strides {spec.strides}, aligned to {spec.byte_alignment}"
+    """The images whose pixels' channels cannot be copied eight at a time."""
+    return ", ".join(
+        f"strides {spec.strides}, aligned to {spec.byte_alignment}"
+        for spec in _gathered(task)
+        if not is_addressable(spec) or width_for(image_space(roles_of(task), spec), [spec], 1) < CHUNK
+    )
 
 
-def grouped_needs(prefix: str, fits: Callable[[Task], bool]) -> tuple[Constraint, ...]:
+def grouped_needs(
+    prefix: str, fits: Callable[[Task], bool], *, filter_gradient: bool = False
+) -> tuple[Constraint, ...]:
     """``fits``: whether some tile does; asked of what the kernel is for. Ids begin with ``prefix``."""
     other = "nothing to do: another engine serves"
+    is_ours = _is_filter_gradient if filter_gradient else _is_of_image
+
+    def is_image(task: Task) -> bool:
+        return is_ours(task) and is_plane(task)
+
+    def has_one_channel_axis(task: Task) -> bool:
+        return is_image(task) and _has_one_channel_axis(task)
+
     return (
         needs_rule(f"{prefix}.operation", "conv"),
-        kernel_need(prefix, _is_ours, filter_gradient=False),
-        *row_needs(prefix, _is_ours, "the kernel keeps patches of planes"),
+        kernel_need(prefix, is_ours, filter_gradient=filter_gradient),
+        *row_needs(prefix, is_ours, "the kernel keeps patches of planes"),
         kind_need(
             f"{prefix}.data_type",
             "data_type",
@@ -72,7 +91,7 @@ def grouped_needs(prefix: str, fits: Callable[[Task], bool]) -> tuple[Constraint
             TENSOR_CORES[0],
             reason=TENSOR_CORES[1],
             fix=TENSOR_CORES[2],
-            when=_is_ours,
+            when=is_ours,
         ),
         kind_need(
             f"{prefix}.compute_type",
@@ -81,7 +100,7 @@ def grouped_needs(prefix: str, fits: Callable[[Task], bool]) -> tuple[Constraint
             FLOAT_SUMS,
             reason="products are added in fp32",
             fix="accumulate in FLOAT",
-            when=_is_ours,
+            when=is_ours,
         ),
         problem_need(
             prefix,
@@ -89,7 +108,7 @@ def grouped_needs(prefix: str, fits: Callable[[Task], bool]) -> tuple[Constraint
             AtLeast(2),
             reason="a block's columns are the channels of some groups",
             fix=f"{other} a single group",
-            when=_is_image,
+            when=is_image,
         ),
         image_need(
             f"{prefix}.channels_per_group",
@@ -98,7 +117,7 @@ def grouped_needs(prefix: str, fits: Callable[[Task], bool]) -> tuple[Constraint
             Each(MultipleOf(CHUNK)),
             reason="channels of a group are multiplied eight at a time",
             fix=f"{other} such groups",
-            when=_is_image,
+            when=is_image,
         ),
         image_need(
             f"{prefix}.channels",
@@ -107,7 +126,7 @@ def grouped_needs(prefix: str, fits: Callable[[Task], bool]) -> tuple[Constraint
             Each(InRange(CHUNK, _MOST_CHANNELS)),
             reason="a warp keeps the sums of all channels of a group",
             fix=f"{other} larger groups, which fill the rows of other products",
-            when=_is_image,
+            when=is_image,
         ),
         problem_need(
             prefix,
@@ -115,16 +134,9 @@ def grouped_needs(prefix: str, fits: Callable[[Task], bool]) -> tuple[Constraint
             Each(InRange(1, _MOST_TAPS)),
             reason="the products of a row of taps are written one after the other",
             fix=f"{other} larger filters",
-            when=_is_image,
+            when=is_image,
         ),
-        problem_need(
-            prefix,
-            "stride",
-            Each(Equals(1)),
-            reason="with a stride each result reads other taps",
-            fix=f"{other} strided data gradients",
-            when=lambda task: _is_image(task) and isinstance(task.op.anchor, ConvBackwardData),
-        ),
+        *(() if filter_gradient else (_stride_need(prefix, is_image),)),
         need(
             f"{prefix}.group_axis",
             "x.dims",
@@ -132,7 +144,7 @@ def grouped_needs(prefix: str, fits: Callable[[Task], bool]) -> tuple[Constraint
             Equals("groups and channels in one axis"),
             reason="a block counts the channels of neighbouring groups as one axis",
             fix="write x as [N, G*C, H, W] and w as [G*K, C, R, S]",
-            when=lambda task: _is_image(task) and not _has_one_channel_axis(task),
+            when=lambda task: is_image(task) and not _has_one_channel_axis(task),
         ),
         need(
             f"{prefix}.layout",
@@ -141,24 +153,33 @@ def grouped_needs(prefix: str, fits: Callable[[Task], bool]) -> tuple[Constraint
             Empty("channels next to each other, eight at a multiple of 16 bytes"),
             reason="eight channels of a pixel are copied to shared memory at once",
             fix="use the channels-last layout (NHWC), aligned to 16 bytes",
-            when=lambda task: _has_one_channel_axis(task) and _is_of_16_bits(task),
+            when=lambda task: has_one_channel_axis(task) and _is_of_16_bits(task),
         ),
-        reach_need(prefix, _is_image),
+        reach_need(prefix, is_image),
         need(
             f"{prefix}.shared_memory",
             "device.shared_memory",
             lambda task: task.device.shared_memory,
-            Equals("room for the filters of a group and the smallest patch"),
-            reason="the filters of a block stay in shared memory, beside a patch",
+            Equals(f"room for {_STAYING[filter_gradient][0]} of a group and the smallest patch"),
+            reason=_STAYING[filter_gradient][1],
             fix=f"{other} it",
-            when=lambda task: _is_small(task) and not fits(task),
+            when=lambda task: has_one_channel_axis(task) and _is_small(task) and not fits(task),
         ),
     )
 
 
+def _stride_need(prefix: str, is_image: Condition) -> Constraint:
+    return problem_need(
+        prefix,
+        "stride",
+        Each(Equals(1)),
+        reason="with a stride each result reads other taps",
+        fix="nothing to do: another engine serves strided data gradients",
+        when=lambda task: is_image(task) and isinstance(task.op.anchor, ConvBackwardData),
+    )
+
+
 def _is_small(task: Task) -> bool:
-    if not _has_one_channel_axis(task):
-        return False
     p = problem_of(task)
     channels = (p.c, p.k)
     return max(channels) <= _MOST_CHANNELS and not any(c % CHUNK for c in channels) and max(p.filter) <= _MOST_TAPS

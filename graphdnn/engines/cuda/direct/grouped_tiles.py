@@ -137,28 +137,32 @@ class Choice:
     seconds: float
 
 
-class _Machine(NamedTuple):
+class Machine(NamedTuple):
     sms: int
     clock: float
     shared_memory: int
     bandwidth: float
 
 
+def machine_of(device: DeviceSpec) -> Machine:
+    clock = device.rate(DataType.HALF) / (device.sm_count * 4096)
+    return Machine(device.sm_count, clock, device.shared_memory, device.bandwidth * _COPY_SHARE)
+
+
 def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
     """The fastest tile that fits. What is asked for and cannot be gives way; None where nothing fits."""
-    clock = device.rate(DataType.HALF) / (device.sm_count * 4096)
-    machine = _Machine(device.sm_count, clock, device.shared_memory, device.bandwidth * _COPY_SHARE)
+    machine = machine_of(device)
     asked = tuple(knobs[knob.type] for knob in KNOBS)
     return _fastest(shape, machine, asked) or _fastest(shape, machine, (0,) * len(KNOBS))
 
 
 @lru_cache(maxsize=1024)
-def _fastest(shape: Shape, machine: _Machine, asked: tuple[int, ...]) -> Choice | None:
+def _fastest(shape: Shape, machine: Machine, asked: tuple[int, ...]) -> Choice | None:
     found = [choice for tile in _candidates(shape, asked) if (choice := _predicted(shape, machine, tile)) is not None]
     return min(found, key=lambda choice: choice.seconds, default=None)
 
 
-def _parts(size: int) -> list[int]:
+def parts_of_side(size: int) -> list[int]:
     """A side divided evenly, in parts that a tile may have."""
     count = -(-size // _LONGEST)
     return sorted({-(-size // (count * n)) for n in (1, 2, 4, 8)}, reverse=True)
@@ -171,8 +175,8 @@ def _candidates(shape: Shape, asked: tuple[int, ...]) -> Iterator[Tile]:
     # Filters of many taps may leave room for one group only.
     chosen = sorted({1, *(n for n in fitting if n * most >= _LEAST_CHANNELS)})
     for n in [groups] if groups in fitting else chosen:
-        for h in [min(high, shape.output[0])] if high else _parts(shape.output[0]):
-            for w in [min(wide, shape.output[1])] if wide else _parts(shape.output[1]):
+        for h in [min(high, shape.output[0])] if high else parts_of_side(shape.output[0]):
+            for w in [min(wide, shape.output[1])] if wide else parts_of_side(shape.output[1]):
                 is_whole = (h, w) == shape.output
                 for i in [images] if images and is_whole else (1, 2, 4, 8) if is_whole else (1,):
                     if i * h * w > _MOST_PIXELS or i > shape.images:
@@ -193,7 +197,7 @@ _NORM = 2.7
 START = 2.0e-6  # seconds
 
 
-def _predicted(shape: Shape, machine: _Machine, tile: Tile) -> Choice | None:
+def _predicted(shape: Shape, machine: Machine, tile: Tile) -> Choice | None:
     shared = tile.shared(shape)
     by_memory = machine.shared_memory // (shared + RESERVED)
     by_registers = _REGISTERS // (min(_MOST_REGISTERS, -(-tile.registers(shape) // 8) * 8) * THREADS)

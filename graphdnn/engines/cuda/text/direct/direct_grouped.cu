@@ -9,7 +9,7 @@ constexpr int IN_CHUNKS = IN / 8, OUT_CHUNKS = OUT / 8, CHUNKS = R * S * IN_CHUN
 constexpr int TURNS = S * IN_CHUNKS % 2 == 0 ? R : 1;  // a row of taps at a time, where it is whole steps
 constexpr int TURN = CHUNKS / TURNS, STEPS = (TURN + 1) / 2;
 constexpr int WIDE = GROUPS * IN_CHUNKS;               // chunks of a pixel
-constexpr int PIXEL = (WIDE | 1) * 16;                 // bytes: neighbours are in different banks
+constexpr int PIXEL = PIXEL_BYTES<WIDE>;
 constexpr int LINE = (CHUNKS | 1) * 16;                // of a line of filters
 constexpr int FILTER_BYTES = GROUPS * OUT * LINE + 16; // behind the last line a chunk is read that counts nothing
 constexpr int TOGETHER = JOINED * OUT;                 // channels of a job: those of some groups, for long pieces of memory
@@ -40,42 +40,12 @@ __device__ __forceinline__ void fetch_filters(const Params& p, unsigned char* to
     }
 }
 
-struct Corner {
-    int n, row, column;  // of the output
-};
-
-__device__ __forceinline__ Corner corner_of(const Params& p, unsigned int tile) {
-    const unsigned int across = (unsigned int)p.tiles_w, down = (unsigned int)p.tiles_h;
-    const unsigned int column = tile % across, rest = tile / across, row = rest % down;
-    return {(int)(rest / down) * (int)p.tile_images, (int)row * (int)p.tile_h, (int)column * (int)p.tile_w};
-}
-
-// A warp copies lines; in each, a lane stays in its chunk and goes from pixel to pixel. Pixels that lie a stride apart are
-// neighbours here, for neighbouring rows of products read them: first every first one of a line, then every second ...
 __device__ __forceinline__ void fetch_patch(const Params& p, unsigned char* to, const Corner& corner, int slab) {
-    constexpr int ACROSS = 32 / WIDE;  // pixels at once
-    const int lane = (int)threadIdx.x % 32, high = (int)p.patch_h, wide = (int)p.patch_w, lines = (int)p.tile_images * high;
-    const int pixel0 = lane / WIDE, chunk = lane - pixel0 * WIDE;
-    if (pixel0 >= ACROSS) return;
-    const int row0 = corner.row * STRIDE_H + (int)p.in_row, column0 = corner.column * STRIDE_W + (int)p.in_column + pixel0;
-    const Element* const corner_from =
-        p.gathered + corner.n * p.gathered_n + column0 * p.gathered_w + slab * (GROUPS * IN) + chunk * 8;
-    int image = 0, row = (int)threadIdx.x / 32;  // of the patch
-    const int step = ACROSS * (int)p.gathered_w, pitch = (int)p.patch_apart * (STRIDE_W * PIXEL);
-    #pragma unroll 1
-    for (int line = row; line < lines; line += WARPS, row += WARPS) {
-        while (row >= high) row -= high, ++image;
-        const bool is_there = (unsigned int)(row0 + row) < (unsigned int)p.in_h && corner.n + image < (int)p.images;
-        const Element* from = corner_from + image * p.gathered_n + (row0 + row) * p.gathered_h;
-        unsigned char* const here = to + line * pitch + chunk * 16;
-        #pragma unroll 4
-        for (int column = pixel0; column < wide; column += ACROSS) {
-            const bool inside = is_there && (unsigned int)(column0 + column - pixel0) < (unsigned int)p.in_w;
-            const int slot = column % STRIDE_W * (int)p.patch_apart + column / STRIDE_W;
-            copy_async<16>(here + slot * PIXEL, inside ? from : p.gathered, inside);
-            from += step;
-        }
-    }
+    const Image image{p.gathered + slab * (GROUPS * IN), p.gathered_n,  p.gathered_h, p.gathered_w,
+                      (int)p.images,                     (int)p.in_h,   (int)p.in_w};
+    const Cut cut{corner.n, corner.row * STRIDE_H + (int)p.in_row, corner.column * STRIDE_W + (int)p.in_column,
+                  (int)p.tile_images, (int)p.patch_h, (int)p.patch_w};
+    fetch_lines<WIDE, STRIDE_W, WARPS>(image, cut, (int)p.patch_apart, to);
 }
 
 // The products of a turn: `a` and `b` are where its first chunks lie.

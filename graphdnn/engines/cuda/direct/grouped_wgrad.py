@@ -1,0 +1,136 @@
+"""Engine ``cuda_grouped_wgrad``: filter gradients of groups of 8 to 64 channels on tensor cores, channels last.
+
+What groups have in common with each other is never multiplied, where other engines join them with zeros. A block keeps
+the sums of some groups and goes through its share of the pixels (direct_grouped_wgrad.cu); a second launch adds what
+blocks leave, in their order.
+"""
+
+from __future__ import annotations
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.direct.geometry import image_space
+from graphdnn.engines.cuda.direct.grouped_needs import grouped_needs
+from graphdnn.engines.cuda.direct.grouped_tiles import Shape
+from graphdnn.engines.cuda.direct.grouped_wgrad_tiles import KNOBS, Choice, choose
+from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS, Roles
+from graphdnn.engines.cuda.generator.cost import device_cost, least_seconds, other_seconds
+from graphdnn.engines.cuda.generator.engine import cuda_engine
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.generator.program import Program, width_for
+from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.generator.tensor_cores import OF_EXACT
+from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.engines.once import once
+from graphdnn.engines.work import bytes_moved
+from graphdnn.enums import DataType, LayoutType
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.multiprocessor import WARP
+from graphdnn.operations import ConvBackwardFilter
+
+_FOUR = 4  # numbers of a window that a thread of the second launch adds
+_OF_SLICE = 4  # parts that a warp of it adds at least
+_MOST_SLICES = 8
+
+
+@once
+def _shape(op: FusedOp) -> Shape:
+    assert isinstance(op.anchor, ConvBackwardFilter)
+    return Shape.of(op.anchor.problem, False, float(bytes_moved(op)))
+
+
+def _choice(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Choice | None:
+    return choose(_shape(op), device, knobs)
+
+
+def _slices(parts: int) -> int:
+    """Warps that share the parts of a sum."""
+    slices = 1
+    while slices < _MOST_SLICES and 2 * slices * _OF_SLICE <= parts:
+        slices *= 2
+    return slices
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    assert isinstance(op.anchor, ConvBackwardFilter)
+    steps, roles, shape = Steps(op, device), Roles.of(op.anchor), _shape(op)
+    p = roles.problem
+    choice = _choice(op, device, knobs)
+    assert choice is not None, "asked by the needs"
+    tile = choice.tile
+    x, _, dy = op.anchor.roles
+
+    parameters = Parameters(steps.places)
+    space = roles.space(roles.output)
+    width = min(_FOUR, width_for(space, steps.epilogue_tensors(), CHANNELS))
+    body = Program(op, parameters, space, "t", width=width, vector_axis=CHANNELS)
+    steps.finish(body, "acc", "float")
+
+    parameters.tensor("gathered", x)
+    parameters.tensor("plain", dy)
+    x_strides, dy_strides = (image_space(roles, spec).strides(spec) for spec in (x, dy))
+    counted, patch = tile.tiles(shape), shape.patch(tile.high, tile.wide)
+    tiles, slabs = counted[0] * counted[1] * counted[2], p.groups // tile.groups
+    channels, window = p.groups * p.k, p.taps * p.c
+    parameters.table({
+        "gathered_n": x_strides[0], "gathered_h": x_strides[2], "gathered_w": x_strides[3],
+        "plain_n": dy_strides[0], "plain_h": dy_strides[2], "plain_w": dy_strides[3],
+        "images": p.n, "in_h": p.input[0], "in_w": p.input[1], "out_h": p.output[0], "out_w": p.output[1],
+        "in_row": -p.pre_padding[0], "in_column": -p.pre_padding[1],
+        "tiles": tiles, "tiles_h": counted[1], "tiles_w": counted[2], "tile_step": choice.parts,
+        "tile_images": tile.images, "tile_h": tile.high, "tile_w": tile.wide,
+        "patch_h": patch[0], "patch_w": patch[1], "patch_apart": -(-patch[1] // p.stride[1]),
+        "patch_bytes": tile.patch_bytes(shape), "stage_bytes": tile.stage_bytes(shape), "slabs": slabs,
+        "channels": channels, "parts": choice.parts,
+    })  # fmt: skip
+    parameters.scratch("partial", "float", steps.allocate(choice.parts * channels * window * 4))
+    how = f"c{p.c}k{p.k}g{tile.groups}s{tile.shares}t{tile.turns}p{tile.stages}"
+    name = f"conv_wgrad__grouped_{how}__{op.name}"
+    slices = _slices(choice.parts)
+    text = kernel_text(
+        name,
+        [
+            *("next_launch.cuh", "direct_copy.cuh", "ldmatrix.cuh", "direct_mma.cuh"),
+            *("direct_grouped_patch.cuh", "direct_grouped_wgrad.cu"),
+        ],
+        parameters=parameters.text,
+        functions=[body.function("epilogue", f"const float (&acc)[{width}]")],
+        constants={
+            "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
+            "DILATION_H": p.dilation[0], "DILATION_W": p.dilation[1], "FLIP": p.flip,
+            "IN": p.c, "OUT": p.k, "GROUPS": tile.groups, "SHARES": tile.shares, "TURNS": tile.turns,
+            "STAGES": tile.stages, "BLOCKS": choice.resident, "SLICES": slices, "WIDTH": width,
+            "Element": STORAGE[x.data_type],
+        },
+    )  # fmt: skip
+    packed = parameters.pack()
+    blocks, threads = slabs * choice.parts, tile.warps * WARP
+    steps.add_early(Launch(text, "direct_grouped_wgrad", (blocks, 1, 1), threads, packed, tile.shared(shape)))
+    sums = -(-channels * window // (_FOUR * WARP))
+    steps.add_early(Launch(text, "direct_grouped_wgrad_sum", (sums, 1, 1), WARP * slices, packed))
+    return steps.kernel(name)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    choice = _choice(task.op, task.device, knobs)
+    assert choice is not None, "asked by the needs"
+    return device_cost(task, choice.seconds + other_seconds(task), launches=0)
+
+
+ENGINE = cuda_engine(
+    id=100,
+    name="cuda_grouped_wgrad",
+    summary="filter gradients with groups of 8 to 64 channels on tensor cores, channels last",
+    needs=grouped_needs(
+        "cuda_grouped_wgrad",
+        lambda task: _choice(task.op, task.device, {knob.type: knob.default for knob in KNOBS}) is not None,
+        filter_gradient=True,
+    ),
+    cost=_cost,
+    least=lambda task: least_seconds(task, 0, task.device.rate(DataType.HALF)),
+    generate=generate,
+    layout=LayoutType.PREFERRED_NHWC,
+    knobs=KNOBS,
+    **OF_EXACT,
+)
