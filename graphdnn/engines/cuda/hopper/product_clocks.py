@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from graphdnn.engines.cuda.hopper.machine import Machine
-from graphdnn.engines.cuda.hopper.tile_clocks import TileClocks
+from graphdnn.engines.cuda.hopper.tile_clocks import Leaving, TileClocks
 
 # Fitted with those of tile_clocks.py.
 _PACE = 0.96  # of the highest clock
@@ -84,12 +84,8 @@ def seconds_of(one: TileClocks, work: Work, division: Division, machine: Machine
     multiplying = depth * one.paced_among(pieces, machine.sms, in_cluster)
     # Where a tile follows, warpgroups hide each other's ends.
     hidden = one.apart * min(1.0, (stages - 1) / depth) * (rounds - 1) / rounds if parts == 1 else 0.0
-    # One block's results leave while the other multiplies.
     ending = (leaving.tile + leaving.own) * (1.0 - hidden) + one.besides
-    if blocks == 1 or not one.is_across:
-        own = max(multiplying + ending, blocks * multiplying + leaving.turn)
-    else:
-        own = sharing * multiplying + _TURN_ACROSS + (leaving.own if sharing > 1 else ending)
+    own = _of_block(one, leaving, multiplying, ending, sharing)
     busy: float = (own**_NORM + leaving.all**_NORM) ** (1 / _NORM)  # more than either, where they are alike
     spent, apart = rounds * busy, 0
     if work.empty:
@@ -102,28 +98,43 @@ def seconds_of(one: TileClocks, work: Work, division: Division, machine: Machine
     return seconds + (0.0 if in_cluster else summing(one, work.tiles, parts, machine)), apart
 
 
+def _of_block(one: TileClocks, leaving: Leaving, multiplying: float, ending: float, sharing: int) -> float:
+    """Clocks of a block's tile. One block's results leave while the other multiplies."""
+    if one.blocks == 1 or not one.is_across:
+        return max(multiplying + ending, one.blocks * multiplying + leaving.turn)
+    return sharing * multiplying + _TURN_ACROSS + (leaving.own if sharing > 1 else ending)
+
+
 def is_slower(one: TileClocks, work: Work, division: Division, machine: Machine, limit: float) -> bool:
-    """Whether a bound below ``seconds_of``, in a fourth of its time, is beyond so many clocks: what a block multiplies,
-    or all that leaves, and how parts are added.
+    """Whether a bound below ``seconds_of``, in a fifth of its time, is beyond so many clocks: what a block does for its
+    tiles, or all that leaves. Without the launch that adds parts (``Least``).
     """
     parts, in_cluster, _ = division
     blocks, sms, pieces = one.blocks, machine.sms, work.tiles * parts
     sharing = 1 if one.is_across and pieces <= sms else blocks
-    leaving = (one.part if parts > 1 else one.whole).all
-    multiplying = -(-work.steps // parts) * one.paced_among(pieces, sms, in_cluster) * sharing
-    rounds = -(-pieces // (sms * blocks))
-    clocks = rounds * (multiplying if multiplying > leaving else leaving) + one.outside[parts > 1]
-    if parts == 1 or clocks > limit:
-        return clocks > limit
-    if in_cluster:
-        return clocks + _joining(one, parts, sharing) > limit
-    return clocks + clock_rate(machine) * summing(one, work.tiles, parts, machine) > limit
+    leaving, hidden = (one.part, 0.0) if parts > 1 else (one.whole, one.apart)
+    multiplying = -(-work.steps // parts) * one.paced_among(pieces, sms, in_cluster)
+    own = _of_block(one, leaving, multiplying, (leaving.tile + leaving.own) * (1.0 - hidden) + one.besides, sharing)
+    clocks = -(-pieces // (sms * blocks)) * (own if own > leaving.all else leaving.all) + one.outside[parts > 1]
+    return clocks > limit or (in_cluster and clocks + _joining(one, parts, sharing) > limit)
 
 
-def least_in_cluster(one: TileClocks, depth: int, most: int) -> float:
-    """Clocks that no division into so many parts at most is below, whose clusters run at the same time."""
-    multiplying = -(-depth // most) * one.paced_among(0, 1, False)
-    return max(multiplying, one.part.all) + one.outside[True] + one.whole.own / most
+class Least(NamedTuple):
+    """Clocks of a tile that extents do not change, for bounds below ``seconds_of``."""
+
+    step: float  # of a block
+    adding: float  # of the launch that adds parts
+    of_part: float  # of that launch, for each part of a tile
+    step_in_cluster: float  # of a block whose sums are added by those of its cluster
+    in_cluster: float  # besides, with the first of them
+
+    @classmethod
+    def of(cls, one: TileClocks, machine: Machine) -> Least:
+        adding = summing(one, 0, 2, machine)
+        of_part, clock = (summing(one, 1, 2, machine) - adding) / 2, clock_rate(machine)
+        besides = one.part.own + one.outside[True]
+        steps = one.paced_among(0, 1, in_cluster=False), one.paced_among(0, 1, in_cluster=True)
+        return cls(steps[0], adding * clock, of_part * clock, steps[1], besides)
 
 
 def summing(one: TileClocks, tiles: int, parts: int, machine: Machine) -> float:

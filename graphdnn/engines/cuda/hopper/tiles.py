@@ -12,12 +12,12 @@ from graphdnn.engines.cuda.hopper.machine import Machine
 from graphdnn.engines.cuda.hopper.product_clocks import (
     CLUSTERS,
     Division,
+    Least,
     Read,
     Work,
     clock_rate,
     clusters_at_once,
     is_slower,
-    least_in_cluster,
     seconds_of,
     summing,
 )
@@ -94,37 +94,41 @@ def _fastest(sizes: Sizes, machine: Machine, asked: _Asked) -> Choice | None:
     filled = groups * sum([rows * depth for rows, depth in products])
     # Seconds, place, which part; of equals the first.
     best: tuple[float, int, int, TileClocks, Division, Work, int] | None = None
-    limit, first, is_tried = inf, table.tried_first, False  # clocks
-    for one in (*first, *table.tiles):
+    limit, tried = inf, table.tried_first  # clocks
+    first = None if tried is None else tried[0]
+    for turn, one in enumerate(table.tiles if first is None else (first, *table.tiles)):
         if table.start + filled * one.pace > limit:
             break  # slower even if they filled the device all the time, as are those that follow
-        if first and one is first[0]:
-            if is_tried:
-                continue
-            is_tried = True
+        if turn and one is first:
+            continue
         taken = one.taken
         count, steps, empty = one.counted(products, groups)
         least = taken.start + (steps * taken.step + (count if count > sms else sms) * taken.turn) / sms
         if least > limit:
             continue
-        work, tile = Work(count, steps / count, empty), taken.tile
-        divisions = [_division(parts or 1, False, taken.most)]
-        if may_be_split and not tile.is_turned:
-            if not parts and least + clock * summing(taken, count, 2, machine) <= limit:
+        work = Work(count, steps / count, empty)
+        bounds, of_part = one.bounds, one.bounds.of_part * count
+        is_late = not parts and work.steps * bounds.step + taken.outside[False] > limit  # as a whole
+        divisions = [] if is_late else [_division(parts or 1, False, taken.most)]
+        if may_be_split and not taken.tile.is_turned:
+            if not parts and least + bounds.adding + 2 * of_part <= limit:
                 divisions += [_division(part, False, taken.most) for part in _parts(products[0][1], count, sms)]
             if joining != _BY_LAUNCH:
                 most = inf if joining == _BY_CLUSTER else limit  # others take their place only where there are none
                 in_clusters = one.in_clusters(products[0][1], count, asked, most)
                 divisions = in_clusters if in_clusters and joining == _BY_CLUSTER else divisions + in_clusters
-        for i, division in enumerate(divisions):
-            if is_slower(taken, work, division, machine, limit):
+        order = enumerate(divisions)
+        for i, division in order if turn or tried is None else sorted(order, key=lambda item: item[1] is not tried[1]):
+            is_added = division.parts > 1 and not division.in_cluster
+            most = limit - bounds.adding - division.parts * of_part if is_added else limit
+            if is_slower(taken, work, division, machine, most):
                 continue
             operands = ROW * (min(taken.rows_held, products[0][0]) + min(taken.columns_held, columns))
             read = Read(sizes.bytes_read, division.stages * operands, sizes.is_across, sizes.bytes_moved)
             seconds, busy = seconds_of(taken, work, division, machine, read)
             if best is None or (seconds, one.place, i) < best[:3]:
                 best = seconds, one.place, i, taken, division, work, busy
-                limit, table.tried_first = seconds * clock * _ROUNDING, (one,)
+                limit, table.tried_first = seconds * clock * _ROUNDING, (one, division)
     if best is None:
         return None
     seconds, _, _, taken, division, work, busy = best
@@ -141,6 +145,7 @@ class _Placed(NamedTuple):
     across: int  # along a group's columns
     taken: TileClocks
     clusters: tuple[tuple[int, Division], ...]  # with the most tiles whose clusters run at the same time
+    bounds: Least
 
     def counted(self, products: tuple[tuple[int, int], ...], groups: int) -> tuple[int, int, int]:
         """Tiles, steps of all of them, and empty tiles."""
@@ -151,8 +156,8 @@ class _Placed(NamedTuple):
         return count, count * depth, 0
 
     def in_clusters(self, depth: int, tiles: int, asked: _Asked, limit: float) -> list[Division]:
-        """Parts in clusters that run at the same time, unless they were asked for; none where all of them take more
-        than ``limit`` clocks.
+        """Parts in clusters that run at the same time, unless they were asked for, and none of which take more than
+        ``limit`` clocks for sure.
         """
         if asked.parts:
             at_once = depth >= 2 * asked.parts
@@ -160,8 +165,14 @@ class _Placed(NamedTuple):
             return [
                 d for most, d in self.clusters if d.parts == asked.parts and (is_asked or (at_once and tiles <= most))
             ]
-        found = [one for most, one in self.clusters if tiles <= most and depth >= 2 * one.parts]
-        return [] if not found or least_in_cluster(self.taken, depth, found[-1].parts) > limit else found
+        steps = (limit - self.bounds.in_cluster) / self.bounds.step_in_cluster  # of a block, at most
+        if depth > CLUSTERS[-1] * steps:
+            return []
+        return [
+            one
+            for most, one in self.clusters
+            if tiles <= most and depth >= 2 * one.parts and -(-depth // one.parts) <= steps
+        ]
 
 
 class _Table:
@@ -179,10 +190,11 @@ class _Table:
             empty = 1.0 - kind.columns / (across * one.columns_held)
             paced = copied_clocks(kind, one.tile, empty) if empty and not kind.are_followed else 0.0
             held = one if paced <= one.paced else replace(one, paced=paced)
-            placed.append(_Placed(place, pace, across, held, _clusters(one.tile, machine, asked)))
+            clusters, least = _clusters(one.tile, machine, asked), Least.of(held, machine)
+            placed.append(_Placed(place, pace, across, held, clusters, least))
         self.tiles = tuple(sorted(placed, key=_pace_and_place))
         self.start = min([one.start for one in taken], default=0.0)
-        self.tried_first: tuple[_Placed, ...] = ()
+        self.tried_first: tuple[_Placed, Division] | None = None
 
 
 def _clusters(tile: Tile, machine: Machine, asked: _Asked) -> tuple[tuple[int, Division], ...]:
