@@ -51,7 +51,7 @@ from graphdnn.fusion.fused import FusedOp
 _NEIGHBOURS = {1: 8, 2: 8, 4: 4, 8: 2}  # columns of a thread that follow each other, by the bytes of a result
 _FILES = (
     "next_launch.cuh", "planes.cuh", "ldmatrix.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh",
-    *PARTS_FILES, "hopper_planes.cuh",
+    *PARTS_FILES, "hopper_leave_joined.cuh", "hopper_planes.cuh",
 )  # fmt: skip
 _SPLIT_SHARE = 0.5  # of the data sheet's bandwidth
 

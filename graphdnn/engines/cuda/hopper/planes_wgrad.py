@@ -194,8 +194,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf)
     text = kernel_text(
         name,
         [
-            *("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh"),
-            *(*PARTS_FILES, "hopper_wgrad_stage.cuh", *scheme.files, "hopper_planes_wgrad.cu"),
+            *("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", *PARTS_FILES),
+            *("hopper_leave_joined.cuh", "hopper_wgrad_stage.cuh", *scheme.files, "hopper_planes_wgrad.cu"),
             *(["hopper_sum.cu"] if is_split else []),
         ],
         parameters=parameters.text,

@@ -1,7 +1,7 @@
 // Convolutions of wide integers and of floats as products of planes on the tensor cores of compute capability 9.0.
 //
 // As in hopper_gemm.cu a block has one warpgroup that copies, and CONSUMERS that multiply 64 rows each, here out of
-// registers (hopper_planes_apart.cuh, hopper_planes_shifted.cuh).
+// registers (hopper_planes_apart.cuh, hopper_planes_turned.cuh).
 
 constexpr int THREADS = 128 * (CONSUMERS + 1);
 
@@ -51,18 +51,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_planes(const __g
             int same_number = number;
             asm volatile("" : "+r"(same_number));
             const Work w = work_of(p, same_number);
-            const int piece = SPLIT ? number / (int)p.tiles : 0;
-            Rows at = rows_of(p, w, consumer, 0);
-            #pragma unroll
-            for (int block = 0; block < BN / 32; ++block) {
-                sums.pin_all();  // joined here and not all before: there are no registers for it
-                Accumulator some[16];
-                #pragma unroll
-                for (int i = 0; i < 16; ++i) some[i] = sums.result(block * 16 + i);
-                if constexpr (SPLIT) {
-                    store_partial(p, piece, piece_number(w.tile, consumer, 0, block), some);
-                } else leave_all<1>(p, w, at, block, some);
-            }
+            leave_joined(p, w, number, consumer, sums);
         }
     }
 }

@@ -65,16 +65,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_planes_wgrad(con
             if (number + (int)gridDim.x >= pieces) let_next_start();
             sums.pin_all();
             if (previous >= 0 && threadIdx.x % 128 == 0) arrive(empty + 8 * previous);
-            const Rows at = rows_of(p, w, consumer, 0);
-            #pragma unroll
-            for (int block = 0; block < BN / 32; ++block) {
-                Accumulator some[16];
-                #pragma unroll
-                for (int i = 0; i < 16; ++i) some[i] = sums.result(block * 16 + i);
-                if constexpr (SPLIT) {
-                    store_partial(p, number / (int)p.tiles, piece_number(w.tile, consumer, 0, block), some);
-                } else leave_all<1>(p, w, at, block, some);
-            }
+            leave_joined(p, w, number, consumer, sums);
         }
     }
 }
