@@ -231,6 +231,47 @@ def test_gradients_of_small_windows_in_one_launch(name: str, threads: int, monke
     assert "_bwd__pool_" in kernel.name
 
 
+APART: dict[str, tuple[ResampleSpec, tuple[int, ...], str, tuple[str, str]]] = {
+    "2x2x2 nchw": (settings(MAX, (2, 2, 2), (2, 2, 2), padding=LOWEST), (2, 3, 4, 6, 16), "f16", ("packed", "packed")),
+    "2x2x2 nhwc": (settings(MAX, (2, 2, 2), (2, 2, 2), nan=True), (1, 16, 4, 6, 4), "bf16", ("channels_last", "channels_last")),
+    "rows left": (settings(MAX, (2, 2, 2), (2, 2, 2), nan=True), (1, 3, 5, 7, 8), "f32", ("packed", "packed")),
+    "columns left": (settings(MAX, (2, 2, 2), (2, 2, 2)), (1, 8, 5, 6, 7), "f16", ("channels_last", "gaps")),
+    "odd rows": (settings(MAX, (2, 2, 2), (2, 2, 2)), (2, 2, 4, 3, 7), "f16", ("packed", "packed")),
+    "3x2x3": (settings(MAX, (3, 2, 3), (3, 2, 3), padding=LOWEST), (1, 3, 6, 4, 9), "f64", ("packed", "rotated")),
+    "average nchw": (settings(INCLUDING, (2, 2, 2), (2, 2, 2)), (1, 3, 4, 4, 16), "f16", ("packed", "packed")),
+    "average nhwc": (settings(EXCLUDING, (3, 2, 2), (3, 2, 2)), (1, 24, 7, 5, 4), "f32", ("channels_last", "channels_last")),
+    "integers": (settings(MAX, (2, 2, 2), (2, 2, 2), compute="i32"), (1, 16, 4, 4, 4), "i8", ("channels_last", "channels_last")),
+}  # fmt: skip
+
+
+@emulated
+@pytest.mark.parametrize("name", APART)
+def test_gradients_of_volumes_whose_windows_lie_apart(name: str) -> None:
+    """Each element is in one window at most; those in none get zeros, also beside old contents."""
+    spec, x_dims, kind, (x_layout, y_layout) = APART[name]
+    is_maximum = spec.mode is MAX
+    x = tensor(1, x_dims, kind, x_layout) if is_maximum else None
+    dx, dy = tensor(2, x_dims, kind, x_layout), tensor(3, resampled_extents(x_dims, spec), kind, y_layout)
+    op = ResampleBackward(spec=spec, dy=dy, x=x, dx=dx, alpha=2.0, beta=0.0 if kind == "i8" else 0.5)
+    rng = np.random.default_rng(0)
+    values = rng.integers(-2, 3, x_dims).astype(np.float64)
+    if kind != "i8":
+        values[rng.random(x_dims) < 0.1], values[rng.random(x_dims) < 0.1] = np.nan, -np.inf
+        values[rng.random(x_dims) < 0.1] = -0.0
+    check(op, resample_backward.ENGINE, [dy, dx], values={1: values} if is_maximum else {})
+    assert [step.entry for step in device_kernel(op, resample_backward.ENGINE).steps] == ["resample_apart_backward"]  # type: ignore[union-attr]
+
+
+@compiler
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("name", APART)
+def test_windows_apart_compile_without_spills(name: str, arch: str) -> None:
+    spec, x_dims, kind, (x_layout, y_layout) = APART[name]
+    x = tensor(1, x_dims, kind, x_layout) if spec.mode is MAX else None
+    dx, dy = tensor(2, x_dims, kind, x_layout), tensor(3, resampled_extents(x_dims, spec), kind, y_layout)
+    compiles_cleanly(ResampleBackward(spec=spec, dy=dy, x=x, dx=dx), resample_backward.ENGINE, arch)
+
+
 @emulated
 def test_indices_beyond_int32_go_nowhere() -> None:
     op = backward("max 3x3 nchw", index="i64")

@@ -132,3 +132,19 @@ def backward(s: Sketch) -> Problem:
         s.old(dx)
     s.add(ResampleBackward(spec=spec, dx=dx, dy=dy, **ports, **blend))
     return s.problem(covers=(spec.mode.name, f"{spec.spatial_dims}-D"))
+
+
+def apart(s: Sketch) -> Problem:
+    """Gradients of volumes whose windows lie one behind the other; some elements may be in none."""
+    kind = s.one_of(("f32", "f16", "bf16", "f64"))
+    window = [s.number(2, 3) for _ in range(3)]
+    spec = ResampleSpec(
+        mode=s.one_of(_POOLS), padding_mode=PaddingMode.ZERO_PAD, compute_type="f64" if kind == "f64" else "f32",
+        spatial_dims=3, window_dims=window, strides=window, pre_paddings=(0, 0, 0), post_paddings=(0, 0, 0),
+    )  # fmt: skip
+    sides = (w * s.extent(3, 8 if s.large else 3) + s.one_of((0, 0, 1)) for w in window)
+    dims = (s.extent(2, 3), s.one_of((3, 8, 16, 24)), *sides)
+    dx, dy = s.tensor(dims, kind), s.input(resampled_extents(dims, spec), kind)
+    ports = {"x": s.input(dims, kind)} if spec.mode is M.MAXPOOL else {}
+    s.add(ResampleBackward(spec=spec, dx=dx, dy=dy, **ports))
+    return s.problem(covers=(spec.mode.name, "3-D"))

@@ -31,6 +31,7 @@ from graphdnn.engines.cuda.resampling.forward import BLOCKS_PER_SM, THREADS, gen
 from graphdnn.engines.cuda.resampling.pool import has_windows
 from graphdnn.engines.cuda.resampling.pool_backward import generate_pool_backward, is_served, pool_backward_of
 from graphdnn.engines.cuda.resampling.whole_planes import backward_of_planes
+from graphdnn.engines.cuda.resampling.windows_apart import are_apart, generate_windows_apart, windows_apart_of
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
 from graphdnn.enums import DataType, PaddingMode, ResampleMode
 from graphdnn.fusion.fused import FusedOp
@@ -53,6 +54,9 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     pool = pool_backward_of(op, steps.epilogue_tensors(), device)
     if pool is not None:
         return generate_pool_backward(op, steps, pool)
+    apart = windows_apart_of(op, steps)
+    if apart is not None:
+        return generate_windows_apart(op, steps, apart)
     index = None
     if anchor.spec.mode is ResampleMode.MAXPOOL:
         index = anchor.index if anchor.index is not None else _found_again(steps, op, anchor, device)
@@ -150,7 +154,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     anchor = task.op.anchor
     if not isinstance(anchor, ResampleBackward) or anchor.spec.mode is not ResampleMode.MAXPOOL or anchor.index:
         return memory_cost(task)
-    if is_served(anchor):
+    if is_served(anchor) or are_apart(anchor):
         return memory_cost(task)
     return memory_cost(task, 2.0 * prod(anchor.dy.extents), launches=2)
 

@@ -256,7 +256,7 @@ def generate_pool_backward(op: FusedOp, steps: Steps, how: PoolBackward) -> Devi
     name = f"resample_{anchor.spec.mode.name.lower()}_bwd__pool_{window}__{op.name}"
     text = kernel_text(
         name,
-        [*pool_text.HEADERS, "resample_pool_backward.cu"],
+        [*pool_text.HEADERS, "resample_first.cuh", "resample_pool_backward.cu"],
         parameters=parameters.text,
         functions=functions,
         constants={

@@ -10,8 +10,8 @@ constexpr int REACH = WINDOW_H > STRIDE_H ? WINDOW_H : STRIDE_H;
 constexpr bool STRETCHES = IS_MAXIMUM && !ZEROS;  // what is outside x repeats its edge
 constexpr int TOGETHER = BACK + 1;  // turns after which a row's registers are another row's
 
-// A row of x: its elements, the largest of those that a window has, and what windows send to it. Elements are told from
-// each other by their values, the first of equals wins; so there are no places to keep.
+// A row of x: its elements, the largest of those that a window has, and what windows send to it. There are no places to
+// keep: the first of equal values wins.
 struct Line {
     Compute element[SPAN][PACK], largest[WINDOWS][PACK], sent[WINDOWS][PACK];
 };
@@ -20,21 +20,6 @@ struct Line {
 template <int V> __device__ void gradient(const Params&, const int (&)[RANK], Compute (&)[V]) {}
 template <int V> __device__ void gradient_beside(const Params&, const int (&)[RANK], Compute (&)[V]) {}
 template <int V> __device__ void epilogue(const Params&, const int (&)[RANK], const Compute (&)[V]) {}
-
-// Zeros have one sign and NaN one form, so that equal numbers are equal bits.
-template <class T> __device__ __forceinline__ T plain(T x) { return x; }
-template <class T> __device__ __forceinline__ bool is_same(T a, T b) { return a == b || (a != a && b != b); }
-#ifdef __CUDA_ARCH__
-template <> __device__ __forceinline__ float plain(float x) { return x + 0.0f; }
-template <> __device__ __forceinline__ bool is_same(float a, float b) { return __float_as_uint(a) == __float_as_uint(b); }
-#endif
-
-template <int N> __device__ __forceinline__ Compute largest_of(const Compute (&values)[N]) {
-    Compute largest = values[N - 1];
-    #pragma unroll
-    for (int i = N - 2; i >= 0; --i) largest = larger(values[i], largest);
-    return largest;
-}
 
 __device__ __forceinline__ void keep_line(const Params& p, const Span& span, int h, Line& line) {
     const bool counts = !CHECK_ROWS || !ZEROS || inside(h, p.image[0]);
@@ -114,21 +99,6 @@ __device__ __forceinline__ void look_ahead(
     read_gradients(p, at, o, column, next.gradients);
     #pragma unroll
     for (int r = KEPT; IS_MAXIMUM && r < WINDOW_H; ++r) read_span(p, Ends(), at, h + r, w, next.rows[r - KEPT]);
-}
-
-// Which of N gets what a window sends: the first that is its largest.
-template <int N> struct Chosen {
-    bool is[N];
-};
-template <int N> __device__ __forceinline__ Chosen<N> first_of(const Compute (&values)[N], Compute largest) {
-    Chosen<N> chosen;
-    bool is_found = false;
-    #pragma unroll
-    for (int i = 0; i < N; ++i) {
-        chosen.is[i] = !IS_MAXIMUM || (!is_found && (i == N - 1 || is_same(values[i], largest)));
-        is_found = is_found || chosen.is[i];
-    }
-    return chosen;
 }
 
 // Windows, the first row of which is row h of x, send to their rows; the last STRIDE_H of them have got nothing yet.

@@ -1,0 +1,147 @@
+"""Windows apart: the gradient of pooling whose windows do not overlap, along up to three axes, as one kernel.
+
+What windows along two axes take is pooling's own kernel; this one is for volumes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from graphdnn.dtypes import COMPUTE
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, Parameters
+from graphdnn.engines.cuda.generator.program import Program, width_for
+from graphdnn.engines.cuda.generator.quotient import count_type, magic
+from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.generator.space import Space
+from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.resampling.axes import (
+    add_geometry,
+    geometry_constants,
+    is_channels_last,
+    reads_edges,
+    resample_space,
+)
+from graphdnn.engines.cuda.resampling.forward import read
+from graphdnn.enums import NanPropagation, ResampleMode
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import ResampleBackward
+from graphdnn.operations.resample import POOLING
+
+_THREADS = 128
+_LARGEST_WINDOW = 4  # along an axis
+_MOST_VALUES = 64  # of a thread
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsApart:
+    """``width`` windows of a thread, ``x_width`` elements of an access."""
+
+    x_space: Space
+    y_space: Space
+    along: bool
+    width: int
+    x_width: int
+    steps: tuple[int, ...]
+    is_whole: bool  # windows reach all of x
+
+
+def are_apart(anchor: ResampleBackward) -> bool:
+    """Small windows, one behind the other, none of which reaches beyond x."""
+    spec, x, y = anchor.spec, anchor.dx.extents[2:], anchor.dy.extents[2:]
+    return (
+        spec.mode in POOLING
+        and anchor.index is None
+        and tuple(spec.window_dims) == tuple(spec.strides)
+        and not any(spec.pre_paddings)
+        and not reads_edges(spec)
+        and all(int(w) <= _LARGEST_WINDOW and w * o <= size for w, o, size in zip(spec.window_dims, y, x, strict=True))
+        and (spec.mode is ResampleMode.MAXPOOL or COMPUTE[anchor.compute_type].kind == "f")
+    )
+
+
+def windows_apart_of(op: FusedOp, steps: Steps) -> WindowsApart | None:
+    anchor = op.anchor
+    assert isinstance(anchor, ResampleBackward)
+    if not are_apart(anchor):
+        return None
+    channels_last = is_channels_last(anchor.dx)
+    x_space, y_space = resample_space(anchor.dx, channels_last), resample_space(anchor.dy, channels_last)
+    windows = (*(1,) * (3 - anchor.spec.spatial_dims), *map(int, anchor.spec.window_dims))
+    first = 1 if channels_last else 2
+    taps = [1] * 5
+    taps[first : first + 3] = windows
+    sizes = [-(-size // tap) for size, tap in zip(x_space.sizes, taps, strict=True)]
+    is_whole = all(size % tap == 0 for size, tap in zip(x_space.sizes, taps, strict=True))
+    source = [anchor.x] if anchor.spec.mode is ResampleMode.MAXPOOL and anchor.x is not None else []
+    x_width = width_for(x_space, [*source, *steps.epilogue_tensors()])
+    y_width = width_for(y_space, read(op, anchor.dy))
+    width = _width(x_width, y_width, 1 if channels_last else windows[2], prod(windows))
+    if not channels_last:
+        x_width = width * windows[2] if width > 1 else 1
+    else:
+        x_width = width
+    if width > 1 and (sizes[-1] % width or (not channels_last and x_space.sizes[-1] % windows[2])):
+        return None
+    sizes[-1] //= width
+    return WindowsApart(x_space, y_space, not channels_last, width, x_width, tuple(sizes), is_whole)
+
+
+def _width(x_width: int, y_width: int, apart: int, taps: int) -> int:
+    """Windows whose elements, ``apart`` of a row each, are one access of x, and whose gradients are one of dy."""
+    width = x_width // apart if x_width % apart == 0 else 1
+    width = max(1, min(width, y_width))
+    while width > 1 and width * taps > _MOST_VALUES:
+        width //= 2
+    return width
+
+
+def generate_windows_apart(op: FusedOp, steps: Steps, how: WindowsApart) -> DeviceKernel:
+    anchor = op.anchor
+    assert isinstance(anchor, ResampleBackward)
+    parameters = Parameters(steps.places)
+    compute = COMPUTE_TYPE[anchor.compute_type]
+    functions = []
+    if anchor.spec.mode is ResampleMode.MAXPOOL and anchor.x is not None:
+        source = Program(op, parameters, how.x_space, "x", width=how.x_width)
+        source.result("value", anchor.x, compute)
+        functions.append(source.function("prologue", f"{compute} (&value)[{how.x_width}]"))
+    gradient = Program(op, parameters, how.y_space, "y", width=how.width)
+    gradient.apply(op.prologue)
+    gradient.result("value", anchor.dy, compute)
+    functions.append(gradient.function("gradient", f"{compute} (&value)[{how.width}]"))
+    body = Program(op, parameters, how.x_space, "d", width=how.x_width)
+    steps.finish(body, "acc", compute)
+    functions.append(body.function("epilogue", f"const {compute} (&acc)[{how.x_width}]"))
+    count = prod(how.steps)
+    parameters.table({"count": count, "steps": how.steps, "magic": _magic(how.steps)})
+    add_geometry(parameters, anchor)
+    name = f"resample_{anchor.spec.mode.name.lower()}_bwd__apart_v{how.width}__{op.name}"
+    files = ("next_launch.cuh", "resample_axis.cuh", "quotient.cuh", "resample_coordinates.cuh", "resample_order.cuh")
+    text = kernel_text(
+        name,
+        [*files, "resample_first.cuh", "resample_apart_backward.cu"],
+        parameters=parameters.text,
+        functions=functions,
+        constants={
+            **geometry_constants(anchor.spec, not how.along),
+            "IS_MAXIMUM": anchor.spec.mode is ResampleMode.MAXPOOL,
+            "PROPAGATE": anchor.spec.nan_propagation is NanPropagation.PROPAGATE_NAN,
+            "THREADS": _THREADS,
+            "ALONG": how.along,
+            "WIDTH": how.width,
+            "X_WIDTH": how.x_width,
+            "WHOLE": how.is_whole,
+            "Compute": compute,
+            "Count": count_type(count),
+        },
+    )
+    launch = Launch(text, "resample_apart_backward", (-(-count // _THREADS), 1, 1), _THREADS, parameters.pack())
+    steps.add_early(launch)
+    return steps.kernel(name)
+
+
+def _magic(steps: Sequence[int]) -> list[int]:
+    return [magic(size) for size in steps]
