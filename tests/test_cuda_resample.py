@@ -236,7 +236,7 @@ APART: dict[str, tuple[ResampleSpec, tuple[int, ...], str, tuple[str, str]]] = {
     "2x2x2 nhwc": (settings(MAX, (2, 2, 2), (2, 2, 2), nan=True), (1, 16, 4, 6, 4), "bf16", ("channels_last", "channels_last")),
     "rows left": (settings(MAX, (2, 2, 2), (2, 2, 2), nan=True), (1, 3, 5, 7, 8), "f32", ("packed", "packed")),
     "columns left": (settings(MAX, (2, 2, 2), (2, 2, 2)), (1, 8, 5, 6, 7), "f16", ("channels_last", "gaps")),
-    "odd rows": (settings(MAX, (2, 2, 2), (2, 2, 2)), (2, 2, 4, 3, 7), "f16", ("packed", "packed")),
+    "odd rows": (settings(MAX, (2, 2, 2), (2, 2, 2), padding=EDGE), (2, 2, 4, 3, 7), "f16", ("packed", "packed")),
     "3x2x3": (settings(MAX, (3, 2, 3), (3, 2, 3), padding=LOWEST), (1, 3, 6, 4, 9), "f64", ("packed", "rotated")),
     "average nchw": (settings(INCLUDING, (2, 2, 2), (2, 2, 2)), (1, 3, 4, 4, 16), "f16", ("packed", "packed")),
     "average nhwc": (settings(EXCLUDING, (3, 2, 2), (3, 2, 2)), (1, 24, 7, 5, 4), "f32", ("channels_last", "channels_last")),

@@ -21,7 +21,6 @@ from graphdnn.engines.cuda.resampling.axes import (
     add_geometry,
     geometry_constants,
     is_channels_last,
-    reads_edges,
     resample_space,
 )
 from graphdnn.engines.cuda.resampling.forward import read
@@ -56,7 +55,6 @@ def are_apart(anchor: ResampleBackward) -> bool:
         and anchor.index is None
         and tuple(spec.window_dims) == tuple(spec.strides)
         and not any(spec.pre_paddings)
-        and not reads_edges(spec)
         and all(int(w) <= _LARGEST_WINDOW and w * o <= size for w, o, size in zip(spec.window_dims, y, x, strict=True))
         and (spec.mode is ResampleMode.MAXPOOL or COMPUTE[anchor.compute_type].kind == "f")
     )
