@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,9 @@ from graphdnn.dtypes import Array
 from graphdnn.errors import BadParam, Rejection
 from graphdnn.plan import DevicePlan
 from graphdnn.plan.bindings import Expected
+from graphdnn.plan.block import Block
 from graphdnn.plan.device_arrays import shadow_at
+from graphdnn.plan.met import MOST
 from graphdnn.problem import parse
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -63,13 +66,114 @@ def right(plan: DevicePlan, bound: dict[int, OnDevice]) -> bool:
     return bool((y == np.maximum(x + b, 0)).all())
 
 
+def _spoil_results(plan: DevicePlan, bound: dict[int, OnDevice]) -> None:
+    for e in plan._expected:
+        if e.is_output:
+            bound[e.spec.uid].memory.fill(np.nan)
+
+
 def test_arrays_of_every_call_are_its_own() -> None:
     plan, runtime = plan_and_runtime()
-    for bound in [arrays_for(plan, seed) for seed in range(3)] * 2:
+    kept = [arrays_for(plan, seed) for seed in range(3)]
+    for bound in kept:
         plan.execute(bound)
         assert right(plan, bound)
     assert not runtime.full
-    assert plan._known.ids is None  # nothing holds on to arrays that do not come again
+    assert not plan._met._sets  # nothing holds on to arrays that do not come again
+
+
+def test_sets_of_arrays_that_take_turns_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, _ = plan_and_runtime()
+    sets = [arrays_for(plan, seed) for seed in range(3)]
+    for bound in sets * 2:
+        plan.execute(bound)
+    with monkeypatch.context() as patched:
+        for owner, name in ((DevicePlan, "_admit"), (Block, "fill")):  # neither checked nor written again
+            patched.delattr(owner, name)
+        for bound in sets * 2:
+            _spoil_results(plan, bound)
+            plan.execute(bound)
+            assert right(plan, bound)
+    next(iter(sets[1].values())).shape = (8, 2, 4, 4)
+    plan.execute(sets[0])
+    with pytest.raises(BadParam, match=r"binding\.shape"):
+        plan.execute(sets[1])
+
+
+def test_new_arrays_where_others_lay_are_looked_at_but_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, runtime = plan_and_runtime()
+    first, second = arrays_for(plan, 0), arrays_for(plan, 1)
+    for bound in (first, second) * 2:
+        plan.execute(bound)
+    monkeypatch.delattr(Block, "fill")
+    for bound in (first, second) * 2:
+        again = {uid: OnDevice(array.memory) for uid, array in bound.items()}
+        _spoil_results(plan, again)
+        plan.execute(again)
+        assert right(plan, again)
+    uid = next(iter(first))
+    first[uid] = OnDevice(first[uid].memory)
+    first[uid].dtype = np.dtype(np.int32)
+    with pytest.raises(BadParam, match=r"binding\.data_type"):
+        plan.execute(first)
+    assert runtime.full == 1
+
+
+def test_a_set_is_forgotten_when_one_of_its_arrays_dies() -> None:
+    plan, _ = plan_and_runtime()
+    sets = [arrays_for(plan, seed) for seed in range(2)]
+    for bound in sets * 3:
+        plan.execute(bound)
+    assert len(plan._met._sets) == 2
+    last = plan._last
+    dead = sets[1].popitem()[0]
+    assert len(plan._met._sets) == 1
+    assert not any(known() in (None, *sets[1].values()) for known in last.references)
+    with pytest.raises(BadParam, match=r"binding\.missing"):
+        plan.execute(sets[1])
+    sets[1][dead] = arrays_for(plan, 1)[dead]
+    plan.execute(sets[1])
+    assert right(plan, sets[1])
+
+
+def test_places_and_their_blocks_are_bounded() -> None:
+    plan, _ = plan_and_runtime()
+    sets = [arrays_for(plan, seed) for seed in range(MOST + 3)]
+    for _ in range(3):
+        for bound in sets:
+            for _ in range(3):
+                _spoil_results(plan, bound)
+                plan.execute(bound)
+                assert right(plan, bound)
+    met = plan._met
+    assert len(met._places) <= MOST
+    assert len(met._sets) <= MOST
+    own = [place.blocks for place in met._places.values() if place.blocks is not plan._free]
+    assert len(plan._free) + sum(map(len, own)) <= 2 * MOST
+
+
+def test_threads_with_arrays_of_their_own_and_the_same() -> None:
+    plan, _ = plan_and_runtime()
+    shared = arrays_for(plan, 99)
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        mine = [arrays_for(plan, seed), arrays_for(plan, seed + 50)]
+        for turn in range(60):
+            bound = mine[turn % 2]
+            _spoil_results(plan, bound)
+            plan.execute(bound)
+            if not right(plan, bound):
+                wrong.append(seed)
+            plan.execute(shared)
+
+    threads = [Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert right(plan, shared)
 
 
 def test_arrays_that_come_again_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,9 +183,7 @@ def test_arrays_that_come_again_are_known(monkeypatch: pytest.MonkeyPatch) -> No
     plan.execute(bound)
     admit: list[object] = []
     monkeypatch.setattr(DevicePlan, "_admit", lambda *given: admit.append(given))
-    for e in plan._expected:
-        if e.is_output:
-            bound[e.spec.uid].memory.fill(np.nan)
+    _spoil_results(plan, bound)
     plan.execute(bound)
     assert not admit
     assert right(plan, bound)

@@ -55,13 +55,15 @@ class TensorMap:
 
         The first call encodes everything, the later ones replace the address.
         """
-        functions = _functions()
+        replace = _functions().replace
+        map, tensor = ctypes.c_void_p(at), ctypes.c_void_p()  # made once, as making them takes longer than the call
         is_written = False
 
         def write(address: int) -> None:
             nonlocal is_written
             if is_written:
-                code = functions.replace(ctypes.c_void_p(at), ctypes.c_void_p(address))
+                tensor.value = address
+                code = replace(map, tensor)
             else:
                 code = self._encode(at, address)
             if code:

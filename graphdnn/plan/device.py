@@ -18,28 +18,28 @@ from graphdnn.cuda import debug
 from graphdnn.cuda.failure import CudaError
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.generator import source
-from graphdnn.engines.cuda.generator.launch import DeviceKernel, Function, Launch
-from graphdnn.engines.cuda.generator.parameters import MapSlot, scalar_bits
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.parameters import scalar_bits
 from graphdnn.engines.engine import CompiledOperation
 from graphdnn.engines.host.memory import empty
 from graphdnn.engines.once import once
 from graphdnn.enums import Status
 from graphdnn.errors import BadParam, ExecutionFailed, NotSupported
-from graphdnn.fusion.views import View, views_of
-from graphdnn.heuristics import EngineConfig, materialized_bytes, materialized_slots
+from graphdnn.heuristics import EngineConfig
 from graphdnn.plan import report
 from graphdnn.plan.base import ExecutionPlan, Remembered, bound_of
 from graphdnn.plan.bindings import (
     WHERE,
     WORKSPACE_MISSING,
     WORKSPACE_OVERLAP,
-    Expected,
     check_addresses,
     check_layouts,
     coerce,
     refuse_names,
 )
+from graphdnn.plan.block import Block, check_current
 from graphdnn.plan.looks import Looks, looks_of
+from graphdnn.plan.met import Met, Place, is_of_cupy
 from graphdnn.plan.rehearsal import rehearse
 from graphdnn.plan.runtime import CudaRuntime, Runtime
 from graphdnn.plan.streams import stream_number
@@ -54,29 +54,7 @@ ABSENT = Rule(
     status=Status.NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING,
 )
 
-ELSEWHERE = Rule(
-    id="execute.other_device",
-    expected="device {loaded}",
-    reason="the plan's kernels were loaded on device {loaded}, and another device is current in this thread",
-    fix="execute inside `with cupy.cuda.Device({loaded}):`, or build a plan for the current device as well",
-)
-
-_MASK = (1 << 64) - 1
 _NUMBERS = (int, float, bool)
-
-
-class _Admitted(Remembered):
-    """Arrays that were checked, by their addresses. Only CuPy's keep theirs for life, and may be remembered."""
-
-    __slots__ = ("addresses",)
-
-    def __init__(self, arrays: Sequence[Any], addresses: tuple[int, ...]) -> None:
-        """``arrays``: those to remember."""
-        self.addresses = addresses
-        super().__init__(arrays)
-
-
-_NOTHING = _Admitted((), ())  # of plans that were not executed
 
 
 @once
@@ -88,15 +66,17 @@ class DevicePlan(ExecutionPlan, place="cuda"):
     """A plan of CUDA engines. ``runtime`` stands in for CUDA in tests."""
 
     __slots__ = (
-        "_are",
         "_array_type",
+        "_find",
         "_free",
         "_known",
+        "_last",
         "_looks",
+        "_met",
         "_numbers",
         "_runtime",
-        "_seen",
-        "_workspace",
+        "_scalar_uids",
+        "_stream",
         "in_place",
         "loaded_on",
     )
@@ -115,16 +95,17 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             for step in kernel.steps:
                 if isinstance(step, Launch):
                     self._runtime.compile(step.text)
-        self._known = _NOTHING
-        self._seen: tuple[int, ...] = ()  # the arrays of the last call that were not known, by identity
         self._numbers: tuple[tuple[Any, ...], tuple[int, ...]] = (), ()  # by-value ones of the last call, as words
-        self._workspace: tuple[Remembered, int, _Admitted] = _NOTHING, 0, _NOTHING
-        self._free: list[_Block] = []
+        self._free: list[Block] = []
+        self._met = Met(self._free, len(self._expected))
+        self._known, self._last = self._met.known, self._met.nothing
+        self._stream = self._runtime.current_stream
+        self._scalar_uids = tuple([e.spec.uid for e in self._scalars])
         self.loaded_on: int | None = None  # ordinal
         self.in_place: Collection[tuple[int, int]] = ()  # inputs and outputs, by uid, that may be the same memory
         self._array_type: type | None = None  # of arrays that are admitted by their looks, once there is a device
         self._looks = _looks_of(config)
-        self._are = self._looks.are
+        self._find = self._looks.find
         if self._runtime.is_here():
             self._free.append(self._new_block())
         report.built(config, "miss" if self._runtime.compiled else "hit", perf_counter() - start)
@@ -170,25 +151,27 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         """
         if self.loaded_on is None:
             self.load()
-        number = self._runtime.current_stream() if stream is None else stream_number(stream)
-        known = self._known
-        ids = known.ids
+        number = self._stream() if stream is None else stream_number(stream)
         try:
-            is_known = ids is not None and len(bindings) == self._count and self._are(bindings, ids)
-            scalars = [bindings[e.spec.uid] for e in self._scalars] if self._scalars else None
+            known = self._find(bindings, self._last, self._known) if len(bindings) == self._count else None
+            scalars = [bindings[uid] for uid in self._scalar_uids] if self._scalars else None
         except KeyError:
             refuse_names((*self._expected, *self._scalars), bindings)
-        if not is_known:
-            known = self._admit(bindings, number)
+        if known is None:
+            place = self._admit(bindings, number)
+        else:
+            self._last = known
+            place = known.place
         values = self._words(scalars) if scalars else ()
-        scratch = self._scratch(workspace, known, number) if self.workspace_size else 0
+        scratch = self._scratch(workspace, place, number) if self.workspace_size else 0
+        blocks = place.blocks
         try:
-            block = self._free.pop()
+            block = blocks.pop()
         except IndexError:
-            block = self._new_block()
+            block = self._free_block()
         try:
-            if block.known is not known or block.scratch != scratch or block.values != values:
-                block.fill(known, scratch, values)
+            if block.place is not place or block.scratch != scratch or block.values != values:
+                block.fill(place, scratch, values)
             if debug.watches:
                 block.launch_watched(number, self, self._runtime)
             else:
@@ -200,7 +183,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             error.subject = self.config
             raise
         finally:
-            self._free.append(block)
+            blocks.append(block)
 
     def _words(self, scalars: Sequence[Any]) -> tuple[int, ...]:
         """By-value numbers as words of a struct. Python's own cannot change: the last call's are known again."""
@@ -213,8 +196,8 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             self._numbers = tuple(scalars), words
         return words
 
-    def _admit(self, bindings: Mapping[int, Any], stream: int) -> _Admitted:
-        """Arrays that are not remembered: checked. Those of two calls one after the other are remembered."""
+    def _admit(self, bindings: Mapping[int, Any], stream: int) -> Place:
+        """Arrays that are not known by identity: checked."""
         assert self.loaded_on is not None
         try:
             arrays = self._pick(bindings)
@@ -224,14 +207,9 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             refuse_names((*self._expected, *self._scalars), bindings)
         if not self._runtime.is_current():
             self._check_current()
-        addresses = self._looks.addresses(arrays, self._array_type, self.loaded_on) or self._checked(arrays, stream)
-        known, ids = self._known, tuple(map(id, arrays))
-        if ids == self._seen and all(map(_is_of_cupy, arrays)):
-            self._known = known = _Admitted(arrays, addresses)
-        elif addresses != known.addresses:
-            self._known = known = _Admitted((), addresses)
-        self._seen = ids
-        return known
+        where = self._looks.where(arrays, self._array_type, self.loaded_on)
+        addresses, ids = where or (self._checked(arrays, stream), tuple(map(id, arrays)))
+        return self._met.place(arrays, ids, addresses)
 
     def _checked(self, arrays: Sequence[Any], stream: int) -> tuple[int, ...]:
         """Addresses of any arrays. Raises with everything that is wrong with them."""
@@ -240,7 +218,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             raise BadParam(found)
         check_layouts(self._expected, shadows)
         check_addresses(self._expected, shadows, self.in_place)
-        if all(map(_is_of_cupy, arrays)):
+        if all(map(is_of_cupy, arrays)):
             self._looks.learn(arrays)
         return tuple([int(s.__array_interface__["data"][0]) for s in shadows])
 
@@ -261,12 +239,12 @@ class DevicePlan(ExecutionPlan, place="cuda"):
     def _check_current(self) -> None:
         """Arrays, streams and kernels are a device's own. Raises where another one is current than the plan's."""
         assert self.loaded_on is not None
-        _check_current(self._runtime, self.loaded_on)
+        check_current(self._runtime, self.loaded_on)
 
-    def _scratch(self, workspace: Any, known: _Admitted, stream: int) -> int:
+    def _scratch(self, workspace: Any, place: Place, stream: int) -> int:
         """The workspace's address. Raises when it is missing, small, of the wrong kind or shared."""
-        remembered, address, checked_with = self._workspace
-        if (id(workspace),) == remembered.ids and checked_with is known:
+        remembered, address = place.scratch
+        if (id(workspace),) == remembered.ids:
             return address
         if workspace is None:
             raise BadParam(WORKSPACE_MISSING.reject(WHERE, "workspace", None, size=self.workspace_size))
@@ -274,17 +252,23 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         address, problem = self._runtime.workspace_address(workspace, self.workspace_size, stream)
         if problem is not None:
             raise BadParam(problem)
-        end, places = address + self.workspace_size, zip(known.addresses, self._expected, strict=True)
-        if any(address < start + e.spec.bytes and start < end for start, e in places):
+        end, taken = address + self.workspace_size, zip(place.addresses, self._expected, strict=True)
+        if any(address < start + e.spec.bytes and start < end for start, e in taken):
             raise BadParam(WORKSPACE_OVERLAP.reject(WHERE, "workspace", "shared"))
-        if _is_of_cupy(workspace):
-            self._workspace = Remembered((workspace,)), address, known
+        if is_of_cupy(workspace):
+            place.scratch = Remembered((workspace,)), address
         return address
 
-    def _new_block(self) -> _Block:
+    def _free_block(self) -> Block:
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self._new_block()
+
+    def _new_block(self) -> Block:
         ordinal = self._runtime.wanted() if self.loaded_on is None else self.loaded_on
         with self._runtime.device(ordinal):
-            block = _Block(self.config, self._device_kernels, self._expected, self._scalars, self._runtime, ordinal)
+            block = Block(self.config, self._device_kernels, self._expected, self._scalars, self._runtime, ordinal)
         if self.loaded_on is None:
             self._array_type, self.loaded_on = self._runtime.array_type(), ordinal
         return block
@@ -346,168 +330,3 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         from graphdnn.plan.capture import capture
 
         return capture(self, bindings, workspace)
-
-
-class _Block:
-    """The packed launches of one execution at a time."""
-
-    __slots__ = (
-        "_array_words",
-        "_calls",
-        "_scratch_words",
-        "_uids",
-        "_value_words",
-        "known",
-        "launches",
-        "scratch",
-        "values",
-    )
-
-    def __init__(
-        self,
-        config: EngineConfig,
-        kernels: Sequence[DeviceKernel],
-        arrays: Sequence[Expected],
-        scalars: Sequence[Expected],
-        runtime: Runtime,
-        ordinal: int,
-    ) -> None:
-        place = {e.spec.uid: i for i, e in enumerate(arrays)}
-        number = {e.spec.uid: i for i, e in enumerate(scalars)}
-        between = {tensor.uid: offset for tensor, offset in materialized_slots(config.fused, config.device)}
-        views = views_of(config.fused)
-        start = materialized_bytes(config.fused, config.device)  # of the scratch memory that kernels take turns in
-        self._array_words: list[tuple[Any, int, int, int]] = []  # struct, word, which array, offset
-        self._value_words: list[tuple[Any, int, int]] = []
-        self._scratch_words: list[tuple[Any, int, int]] = []
-        self._calls: list[_Call] = []
-        self._uids = tuple(place)
-        self.launches: list[Callable[[int], None]] = []
-        self.known: object = None
-        self.scratch = -1
-        self.values: tuple[int, ...] = ()
-        for kernel in kernels:
-            for step in kernel.steps:
-                if not isinstance(step, Launch):
-                    call = _Call(step.prepare(), between, views, start, runtime, ordinal)
-                    self._calls.append(call)
-                    self.launches.append(call)
-                    continue
-                prepared = runtime.prepare(step, config.name)
-                self.launches.append(prepared.launch)
-                words = memoryview(prepared.params).cast("Q")
-                for slot in step.params.slots:
-                    at = _MapWords(runtime.map_writer(prepared, slot)) if isinstance(slot, MapSlot) else words
-                    if slot.uid is None:
-                        self._scratch_words.append((at, slot.word, start + slot.offset))
-                        continue
-                    if slot.by_value:
-                        self._value_words.append((at, slot.word, number[slot.uid]))
-                        continue
-                    view = views.get(slot.uid)
-                    uid, offset = (view.tensor.uid, slot.offset + view.start) if view else (slot.uid, slot.offset)
-                    if uid in between:
-                        self._scratch_words.append((at, slot.word, between[uid] + offset))
-                    else:
-                        self._array_words.append((at, slot.word, place[uid], offset))
-
-    def fill(self, known: _Admitted, scratch: int, values: tuple[int, ...]) -> None:
-        """Write addresses and scalars into the structs."""
-        self.known = None  # until all is written
-        addresses = known.addresses
-        for words, word, i, offset in self._array_words:
-            words[word] = addresses[i] + offset
-        for words, word, offset in self._scratch_words:
-            words[word] = (scratch + offset) & _MASK
-        for words, word, i in self._value_words:
-            words[word] = values[i]
-        for call in self._calls:
-            call.fill(dict(zip(self._uids, addresses, strict=True)), scratch)
-        self.known, self.scratch, self.values = known, scratch, values
-
-    def launch_watched(self, stream: int, plan: ExecutionPlan, runtime: Runtime) -> None:
-        """With ranges for a profiler, and a line that says how long it took, for which it waits."""
-        start = perf_counter()
-        if debug.marks_ranges:
-            self._launch_marked(stream, plan)
-        else:
-            for launch in self.launches:
-                launch(stream)
-        if debug.verbose:
-            try:
-                runtime.synchronize(stream)
-            except CudaError as error:  # of one of these kernels: everything before them was waited for
-                kernels = " or ".join(dict.fromkeys(kernel.name for kernel in plan.compiled))
-                raise error.of(kernels, plan.name) from error
-            report.executed(plan.config, perf_counter() - start)
-
-    def _launch_marked(self, stream: int, plan: ExecutionPlan) -> None:
-        from cupy.cuda import nvtx
-
-        nvtx.RangePush(plan.name)
-        try:
-            counts = [len(k.steps) for k in plan.compiled if isinstance(k, DeviceKernel)]
-            following = iter(self.launches)
-            for kernel, count in zip(plan.compiled, counts, strict=True):
-                nvtx.RangePush(kernel.name)
-                try:
-                    for _ in range(count):
-                        next(following)(stream)
-                finally:
-                    nvtx.RangePop()
-        finally:
-            nvtx.RangePop()
-
-
-class _MapWords:
-    """Stands for a struct's words where an address is written as the map of the tensor that lies there."""
-
-    __slots__ = ("_write",)
-
-    def __init__(self, write: Callable[[int], None]) -> None:
-        self._write = write
-
-    def __setitem__(self, word: int, address: int) -> None:
-        self._write(address)
-
-
-class _Call:
-    """A library's work with the addresses of this execution."""
-
-    __slots__ = ("_addresses", "_between", "_function", "_ordinal", "_runtime", "_scratch", "_start", "_views")
-
-    def __init__(
-        self,
-        function: Function,
-        between: Mapping[int, int],
-        views: Mapping[int, View],
-        start: int,
-        runtime: Runtime,
-        ordinal: int,
-    ) -> None:
-        self._function, self._between, self._views, self._start = function, between, views, start
-        self._runtime, self._ordinal = runtime, ordinal
-        self._addresses: Mapping[int, int] = {}
-        self._scratch = 0
-
-    def fill(self, addresses: dict[int, int], scratch: int) -> None:
-        inside = {uid: scratch + offset for uid, offset in self._between.items()}
-        found = {**addresses, **inside}
-        shown = {uid: found[view.tensor.uid] + view.start for uid, view in self._views.items()}
-        self._addresses, self._scratch = {**found, **shown}, scratch + self._start
-
-    def __call__(self, stream: int) -> None:
-        if not self._runtime.is_current():  # a library works on whichever device is, with addresses of this one
-            _check_current(self._runtime, self._ordinal)
-        self._function(self._addresses, self._scratch, stream)
-
-
-def _check_current(runtime: Runtime, loaded_on: int) -> None:
-    runtime.adopt(loaded_on)
-    ordinal = runtime.ordinal()
-    if ordinal != loaded_on:
-        raise BadParam(ELSEWHERE.reject(WHERE, "device", f"device {ordinal}", loaded=loaded_on))
-
-
-def _is_of_cupy(array: Any) -> bool:
-    return type(array).__module__.partition(".")[0] == "cupy"

@@ -13,20 +13,22 @@ import numpy as np
 from graphdnn.enums import DataType
 from graphdnn.plan.bindings import Expected, promised_alignment
 from graphdnn.plan.device_arrays import CARRIERS
+from graphdnn.plan.met import ArraySet
 
 Arrays = Sequence[Any]
 _MOST = 8  # strides of an array
 
 
 class Looks(NamedTuple):
-    """``are(bindings, ids)``: whether what is bound are the arrays that were looked at before, by identity, with the
-    extents of then: nothing else can be set. ``addresses(arrays, kind, device)``: where arrays of this class and device
-    lie that are exactly as described and apart from each other; None for any other ones. ``strides``: for each array
-    those that were found to be right, in bytes; axes of one element may have any.
+    """``find(bindings, last, known)``: the set of arrays that is bound, the last one or what ``known`` gives for their
+    identities; None unless the extents are those that are expected: nothing else of an array can be set.
+    ``where(arrays, kind, device)``: addresses and identities of arrays of this class and device that are exactly as
+    described and apart from each other; None for any other ones. ``strides``: for each array those that were found to
+    be right, in bytes; axes of one element may have any.
     """
 
-    are: Callable[[Mapping[int, Any], tuple[int, ...]], bool]
-    addresses: Callable[[Arrays, type | None, int], tuple[int, ...] | None]
+    find: Callable[[Mapping[int, Any], ArraySet, Callable[[tuple[int, ...]], ArraySet | None]], ArraySet | None]
+    where: Callable[[Arrays, type | None, int], tuple[tuple[int, ...], tuple[int, ...]] | None]
     strides: tuple[list[tuple[int, ...]], ...]
 
     def learn(self, arrays: Arrays) -> None:
@@ -42,8 +44,8 @@ def looks_of(expected: Sequence[Expected]) -> Looks:
         (spec.uid, _types(layout[0], spec.data_type), layout[1], known, promised_alignment(spec) - 1, spec.bytes)
         for (spec, _, layout), known in zip(expected, strides, strict=True)
     ]
-    are, addresses = _written(tuple([e.is_output for e in expected]))(*rows)
-    return Looks(are, addresses, strides)
+    find, where = _written(tuple([e.is_output for e in expected]))(*rows)
+    return Looks(find, where, strides)
 
 
 @lru_cache(maxsize=64)
@@ -63,24 +65,31 @@ def _written(are_outputs: tuple[bool, ...]) -> Any:
     unpacked = f"        {', '.join(f'a{i}' for i in places)}, = arrays"
     lines = [
         f"def make({', '.join(f'row{i}' for i in places)}):",
-        *(f"    u{i}, t{i}, s{i}, r{i}, m{i}, n{i} = row{i}" for i in places),
-        "    def are(bindings, ids, id=id):",
-        f"        {', '.join(f'i{i}' for i in places)}, = ids",
+        *(f"    u{i}, t{i}, s{i}, q{i}, m{i}, n{i} = row{i}" for i in places),
+        "    def find(bindings, last, known, id=id):",
+        f"        {', '.join(f'r{i}' for i in places)}, = last.references",
         *(f"        a{i} = bindings[u{i}]" for i in places),
-        f"        return {' and '.join(f'id(a{i}) == i{i} and a{i}.shape == s{i}' for i in places)}",
-        "    def addresses(arrays, kind, device):",
+        f"        if not ({' and '.join(f'a{i} is r{i}()' for i in places)}):",
+        f"            last = known(({', '.join(f'id(a{i})' for i in places)},))",
+        "            if last is None: return None",
+        f"        if {' or '.join(f'a{i}.shape != s{i}' for i in places)}: return None",
+        "        return last",
+        "    def where(arrays, kind, device, id=id):",
         unpacked,
     ]
     for i in places:
         lines += [
             f"        if type(a{i}) is not kind or a{i}.dtype not in t{i}: return None",
-            f"        if a{i}.shape != s{i} or a{i}.strides not in r{i}: return None",
+            f"        if a{i}.shape != s{i} or a{i}.strides not in q{i}: return None",
             f"        memory = a{i}.data",
             f"        p{i} = memory.ptr",
             f"        if memory.device_id != device or p{i} & m{i}: return None",
         ]
     lines += [f"        if p{i} < p{j} + n{j} and p{j} < p{i} + n{i}: return None" for i, j in apart]
-    lines += [f"        return {', '.join(f'p{i}' for i in places)},", "    return are, addresses"]
+    lines += [
+        f"        return ({', '.join(f'p{i}' for i in places)},), ({', '.join(f'id(a{i})' for i in places)},)",
+        "    return find, where",
+    ]
     made: dict[str, Any] = {}
     exec("\n".join(lines), made)  # made of numbers only
     return made["make"]

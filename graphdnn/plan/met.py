@@ -1,0 +1,103 @@
+"""Met: the arrays that a plan's executions were given, known again by identity and by where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+from graphdnn.plan.base import Remembered
+
+if TYPE_CHECKING:
+    from graphdnn.plan.block import Block
+
+Ids = tuple[int, ...]
+Addresses = tuple[int, ...]
+
+MOST = 16  # places that a plan knows; networks have their memory from pools, which give a layer the same few
+_NO_WORKSPACE = Remembered(()), 0
+
+
+class Place:
+    """Where the arrays of an execution lie."""
+
+    __slots__ = ("addresses", "blocks", "ids", "scratch")
+
+    def __init__(self, addresses: Addresses, ids: Ids, blocks: list[Block]) -> None:
+        """``ids``: of the arrays that lay there last. ``blocks``: everybody's until arrays lie there again."""
+        self.addresses = addresses
+        self.ids = ids
+        self.blocks = blocks
+        self.scratch: tuple[Remembered, int] = _NO_WORKSPACE  # checked with these arrays, and its address
+
+
+class ArraySet:
+    """Arrays by identity, which are not kept alive."""
+
+    __slots__ = ("place", "references")
+
+    def __init__(self, references: Sequence[Callable[[], Any]], place: Place) -> None:
+        self.references = references
+        self.place = place
+
+
+class Met:
+    """Places by the addresses of their arrays, and by the identity of arrays that came again, which cannot move.
+
+    When one of a set of arrays dies its id may be given to another object, so the set is forgotten.
+    """
+
+    __slots__ = ("_free", "_nobody", "_places", "_sets", "known", "nothing")
+
+    def __init__(self, free: list[Block], count: int) -> None:
+        """``free``: blocks that may hold any addresses. ``count``: arrays of an execution."""
+        self._free = free
+        self._places: dict[Addresses, Place] = {}
+        self._sets: dict[Ids, ArraySet] = {}
+        self._nobody = (_nobody,) * count
+        self.nothing = ArraySet(self._nobody, Place((), (), free))  # which no arrays are
+        self.known: Callable[[Ids], ArraySet | None] = self._sets.get
+
+    def place(self, arrays: Sequence[Any], ids: Ids, addresses: Addresses) -> Place:
+        """Of arrays that were checked. Where some lie again, they get blocks of their own, which stay filled in."""
+        place = self._places.get(addresses)
+        if place is None:
+            if len(self._places) >= MOST:
+                self._forget()
+            place = self._places[addresses] = Place(addresses, ids, self._free)
+            return place
+        if place.blocks is self._free:
+            place.blocks = []
+        if ids != place.ids:
+            place.ids = ids
+        elif all(map(is_of_cupy, arrays)):  # only CuPy's keep their address for life
+            self._know(arrays, ids, place)
+        return place
+
+    def _know(self, arrays: Sequence[Any], ids: Ids, place: Place) -> None:
+        sets, nobody = self._sets, self._nobody
+
+        def forget(_: object) -> None:
+            known.references = nobody
+            if sets.get(ids) is known:
+                del sets[ids]
+
+        if len(sets) >= MOST:
+            sets.clear()
+        sets[ids] = known = ArraySet([ref(array, forget) for array in arrays], place)
+
+    def _forget(self) -> None:
+        """All of them; blocks that nobody uses just now are everybody's again."""
+        places, self._places = self._places, {}
+        self._sets.clear()
+        for place in places.values():
+            if place.blocks is not self._free and len(self._free) < MOST:
+                self._free += place.blocks
+
+
+def _nobody() -> object:
+    return _nobody
+
+
+def is_of_cupy(array: Any) -> bool:
+    return type(array).__module__.partition(".")[0] == "cupy"
