@@ -26,10 +26,10 @@ def rehearse(device: DeviceSpec) -> None:
 
 
 def _convolution() -> OperationGraph:
-    """With bias and ReLU, in 16-bit floats, channels last."""
+    """With bias and ReLU, in 16-bit floats, channels last; as builders describe it, bias and values inside in fp32."""
     n, c, size = 4, 32, 8
-    x, w = _tensor(1, n, c, size), _tensor(2, c, c, 3)
-    y, b, sum = _tensor(3, n, c, size, is_virtual=True), _tensor(4, 1, c, 1), _tensor(5, n, c, size, is_virtual=True)
+    x, w, b = _tensor(1, n, c, size), _tensor(2, c, c, 3), _tensor(4, 1, c, 1, DataType.FLOAT)
+    y, sum = (_tensor(uid, n, c, size, DataType.FLOAT, is_virtual=True) for uid in (3, 5))
     conv = ConvolutionSpec(
         spatial_dims=2, compute_type=DataType.FLOAT, mode=ConvolutionMode.CROSS_CORRELATION,
         filter_strides=(1, 1), dilations=(1, 1), pre_paddings=(1, 1), post_paddings=(1, 1),
@@ -45,8 +45,10 @@ def _convolution() -> OperationGraph:
     )
 
 
-def _tensor(uid: int, n: int, c: int, size: int, *, is_virtual: bool = False) -> TensorSpec:
+def _tensor(
+    uid: int, n: int, c: int, size: int, data_type: DataType = DataType.HALF, *, is_virtual: bool = False
+) -> TensorSpec:
     return TensorSpec(
-        uid=uid, data_type=DataType.HALF, dims=(n, c, size, size), strides=(c * size * size, 1, size * c, c),
+        uid=uid, data_type=data_type, dims=(n, c, size, size), strides=(c * size * size, 1, size * c, c),
         is_virtual=is_virtual,
     )  # fmt: skip

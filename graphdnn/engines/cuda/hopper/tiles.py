@@ -190,22 +190,28 @@ class _Table:
             empty = 1.0 - kind.columns / (across * one.columns_held)
             paced = copied_clocks(kind, one.tile, empty) if empty and not kind.are_followed else 0.0
             held = one if paced <= one.paced else replace(one, paced=paced)
-            clusters, least = _clusters(one.tile, machine, asked), Least.of(held, machine)
+            clusters = _clusters(one.tile, machine.sms, machine.shared_memory, asked.stages, asked.parts > 0)
+            least = Least.of(held, machine)
             placed.append(_Placed(place, pace, across, held, clusters, least))
         self.tiles = tuple(sorted(placed, key=_pace_and_place))
         self.start = min([one.start for one in taken], default=0.0)
         self.tried_first: tuple[_Placed, Division] | None = None
 
 
-def _clusters(tile: Tile, machine: Machine, asked: _Asked) -> tuple[tuple[int, Division], ...]:
+@lru_cache(maxsize=256)
+def _clusters(
+    tile: Tile, sms: int, shared_memory: int, least_stages: int, is_asked: bool
+) -> tuple[tuple[int, Division], ...]:
     """Divisions with enough stages, the fewest parts first; blocks that share a multiprocessor are not measured as
     clusters, and are theirs only where that is asked for.
     """
-    found, least = [], max(asked.stages, _LEAST_STAGES)
+    found, least = [], max(least_stages, _LEAST_STAGES)
+    if tile.blocks > 1 and not is_asked:
+        return ()
     for parts in CLUSTERS:
-        stages = tile.stages(machine.shared_memory, tile.inbox(parts))
-        if stages >= least and (tile.blocks == 1 or asked.parts):
-            at_once = clusters_at_once(parts, machine.sms) if tile.blocks == 1 else 0
+        stages = tile.stages(shared_memory, tile.inbox(parts))
+        if stages >= least:
+            at_once = clusters_at_once(parts, sms) if tile.blocks == 1 else 0
             found.append((at_once, _division(parts, True, stages)))
     return tuple(found)
 
