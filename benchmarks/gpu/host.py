@@ -29,6 +29,7 @@ from graphdnn import ExecutionPlan, OperationGraph, build
 
 TINY = Layer("tiny", 1, 16, 8, 8, 16, 3, 3, 1, 1)
 CALLS = 100  # in one measurement; a stream takes many more before it makes the host wait
+NEW = 64  # sets of arrays: more than a plan knows
 BUILDS = 10
 FRESH_BUILDS = 3
 FRESH_LIMIT = 120  # seconds
@@ -121,13 +122,16 @@ def execute(device: Device, options: Options, result: Result) -> None:
     _file(in_turns({"ours": ours, **_peers(problem, buffers, device, result)}, device, options.repeats), result)
 
 
-def execute_other_arrays(device: Device, options: Options, result: Result) -> None:
-    """Every call gets arrays that are not the last call's."""
-    problem, buffers, _ = _ready(device, result)
+def execute_other_arrays(sets: int, device: Device, options: Options, result: Result) -> None:
+    """Every call gets arrays that are not the last call's; ``sets`` of them take turns."""
+    problem, _, _ = _ready(device, result)
     plan = build(problem.graph, device.engine_device)
     workspace = plan.new_workspace()
-    others = itertools.cycle((buffers.bindings, allocate(problem, device).bindings))
-    _file(in_turns({"ours": lambda: plan.execute(next(others), workspace)}, device, options.repeats), result)
+    others = itertools.cycle([allocate(problem, device).bindings for _ in range(sets)])
+    call = {"ours": lambda: plan.execute(next(others), workspace)}
+    for _ in range(3 * sets):
+        call["ours"]()
+    _file(in_turns(call, device, options.repeats), result)
 
 
 def replay(device: Device, options: Options, result: Result) -> None:
@@ -202,7 +206,8 @@ HOST = Group(
     f"host time, conv {TINY.x_dims} + bias + ReLU in fp16",
     (
         Case("execute", _step(execute), quick=True),
-        Case("execute_other_arrays", _step(execute_other_arrays)),
+        Case("execute_other_arrays", _step(partial(execute_other_arrays, 2)), note="two sets take turns"),
+        Case("execute_new_arrays", _step(partial(execute_other_arrays, NEW)), note="so many sets that none is known"),
         Case("replay", _step(replay), quick=True),
         Case("build_again", _step(build_again), quick=True),
         *(

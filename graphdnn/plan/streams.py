@@ -19,8 +19,9 @@ KIND = Rule(
 
 def stream_number(stream: Any) -> int:
     """The address of a stream. Raises ``BadParam`` for what is none."""
-    if type(stream) is int and stream >= 0:
-        return stream
+    number = stream if type(stream) is int else getattr(stream, "ptr", None)  # most are CuPy's
+    if type(number) is int and number >= 0:
+        return number
     address = stream_address(stream)
     if address is None:
         raise BadParam(KIND.reject("EXECUTION_PLAN", "stream", f"{type(stream).__name__} {stream!r}"))
