@@ -105,17 +105,25 @@ def port(name: AttributeName, role: str, expected: str, count: tuple[int, int] =
     )
 
 
-def _int64(value: Any) -> int:
-    """An exact signed 64-bit integer; bools, floats and strings are refused."""
-    if isinstance(value, (bool, np.bool_)):
-        raise ValueError("a bool is not an integer here")
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise ValueError(f"{type(value).__name__} is not an integer") from None
-    if not INT64_MIN <= number <= INT64_MAX:
-        raise ValueError("outside the signed 64-bit range")
-    return number
+def signed(bits: int) -> Callable[[Any], int]:
+    """Reads an exact signed integer; bools, floats and strings are refused with ``ValueError``."""
+    lowest, highest = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
+    def read(value: Any) -> int:
+        if isinstance(value, (bool, np.bool_)):
+            raise ValueError("a bool is not an integer here")
+        try:
+            number = operator.index(value)
+        except TypeError:
+            raise ValueError(f"{type(value).__name__} is not an integer") from None
+        if not lowest <= number <= highest:
+            raise ValueError(f"outside the signed {bits}-bit range")
+        return number
+
+    return read
+
+
+_int64 = signed(64)
 
 
 def _int64s(value: Any) -> tuple[int, ...]:

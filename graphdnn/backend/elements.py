@@ -7,7 +7,6 @@ objects of their own and looked at in ``descriptor``.
 from __future__ import annotations
 
 import ctypes
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,6 +20,7 @@ from graphdnn.attribute_names import AttributeName
 from graphdnn.backend.pointers import Pointer, pointer_of
 from graphdnn.enums import AttributeType as T
 from graphdnn.enums import CEnum
+from graphdnn.spec import signed
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +61,7 @@ ENUM_OF: dict[T, type[CEnum]] = {
 }
 
 
-def _integer(bits: int) -> Callable[[Any], int]:
-    lowest, highest = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
-
-    def read(value: Any) -> int:
-        if isinstance(value, (bool, np.bool_)):
-            raise ValueError("a bool is not an integer here")
-        try:
-            number = operator.index(value)
-        except TypeError:
-            raise ValueError(f"{type(value).__name__} is not an integer") from None
-        if not lowest <= number <= highest:
-            raise ValueError(f"outside the signed {bits}-bit range")
-        return number
-
-    return read
-
-
-_int64 = _integer(64)
+_int64 = signed(64)
 
 
 def _whole(value: Any) -> int:
@@ -152,7 +135,7 @@ def _enum_row(enum: type[CEnum]) -> Element:
 
 ELEMENTS: dict[T, Element] = {
     T.INT64: Element("an integer of 64 bits", _int64, _whole, np.dtype(np.int64)),
-    T.INT32: Element("an integer of 32 bits", _integer(32), _whole, np.dtype(np.int32)),
+    T.INT32: Element("an integer of 32 bits", signed(32), _whole, np.dtype(np.int32)),
     T.BOOLEAN: Element("a bool", _boolean, bool, np.dtype(np.bool_)),
     T.FLOAT: Element("a number", _float, _float, np.dtype(np.float32)),
     T.DOUBLE: Element("a number", _double, float, np.dtype(np.float64)),

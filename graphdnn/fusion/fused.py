@@ -86,6 +86,15 @@ class FusedOp:
         end = () if self.exit is None else (self.exit,)
         return (*self.prologue, *middle, *self.epilogue, *end)
 
+    def leading_to(self, operand: TensorSpec) -> list[Operation]:
+        """The operations of the prologue that compute one operand of the anchor, in execution order."""
+        wanted, found = {operand.uid}, []
+        for step in reversed(self.prologue):
+            if any(t.uid in wanted for t in step.outputs().values()):
+                wanted |= {t.uid for t in step.inputs().values()}
+                found.append(step)
+        return found[::-1]
+
     @property
     def main(self) -> Operation:
         """The operation that names the kernel: the anchor, or the first pointwise operation."""

@@ -100,7 +100,7 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     name = f"grid_sample__{''.join(map(str, order))}"
     text = kernel_text(
         name,
-        ["quotient.cuh", "grid_sample.cuh", "grid_sample.cu"],
+        ["quotient.cuh", "coordinates.cuh", "grid_sample.cuh", "grid_sample.cu"],
         parameters=parameters.text,
         functions=[_store("y", y)],
         constants={

@@ -45,7 +45,7 @@ from graphdnn.engines.cuda.hopper.sizes import Sizes
 from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, Adding
 from graphdnn.engines.cuda.hopper.tile import LARGEST, PANEL, ROW, Tile
 from graphdnn.engines.cuda.hopper.tiles import PARTS, STAGES, TILE, choose
-from graphdnn.engines.cuda.library.operands import chain_of, staged
+from graphdnn.engines.cuda.library.operands import staged
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.matmul import Stack
 from graphdnn.engines.engine import Cost, Knobs, Task
@@ -172,7 +172,7 @@ def _is_read_as_it_lies(op: FusedOp) -> bool:
     """Whether neither operand is computed ahead or copied."""
     products = _products(op)
     operands = products.rows_from, products.columns_from
-    return not any(chain_of(op, m.spec) or m.is_copied for m in operands)
+    return not any(op.leading_to(m.spec) or m.is_copied for m in operands)
 
 
 def _result_space(op: FusedOp) -> Space:
@@ -291,7 +291,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     if _is_read_as_it_lies(op):
         return cost
     operands = _joined(op).rows_from, _joined(op).columns_from
-    copied = [m.spec.bytes for m in operands if chain_of(op, m.spec) or m.is_copied]
+    copied = [m.spec.bytes for m in operands if op.leading_to(m.spec) or m.is_copied]
     return cost.plus({"copies": sum(copying_seconds(size, task.device) for size in copied)} if copied else {})
 
 

@@ -77,7 +77,7 @@ def _add_pad(steps: Steps, tiles: Tiles, role: str, spec: TensorSpec, place: int
     parameters.integers("source_size", space.sizes[4:])
     text = kernel_text(
         "fft_pad",
-        ["quotient.cuh", "fft_pad.cu"],
+        ["quotient.cuh", "coordinates.cuh", "fft_pad.cu"],
         parameters=parameters.text,
         functions=(),
         constants={
@@ -135,7 +135,7 @@ def _add_crop(steps: Steps, tiles: Tiles, role: str, place: int) -> None:
     listed = ", ".join(map(str, order))
     text = kernel_text(
         f"fft_crop__v{width}__{steps.op.name}",
-        ["quotient.cuh", "fft_crop.cu"],
+        ["quotient.cuh", "coordinates.cuh", "fft_crop.cu"],
         parameters=parameters.text,
         functions=[
             f"constexpr int ORDER[] = {{{listed}}};\n",

@@ -156,7 +156,7 @@ def add_col2im(steps: Steps, roles: Roles, columns: Strides, place: int, arithme
     listed = ", ".join(map(str, order))
     text = kernel_text(
         f"col2im__v{width}__{steps.op.name}",
-        ["quotient.cuh", "col2im_pixel.cuh", "col2im.cu"],
+        ["quotient.cuh", "coordinates.cuh", "col2im_pixel.cuh", "col2im.cu"],
         parameters=parameters.text,
         functions=[
             f"constexpr int ORDER[] = {{{listed}}};\n",

@@ -22,7 +22,6 @@ from graphdnn.engines.cuda.library.contraction import MOST_CALLS, Axis, Contract
 from graphdnn.engines.cuda.library.gemm_steps import Place, add_product, needs_cublas, needs_types
 from graphdnn.engines.cuda.library.operands import (
     add_finish,
-    chain_of,
     finish_phase,
     in_memory,
     is_written_as_it_is,
@@ -220,7 +219,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     op, device = _anchor(task.op), task.device
     m, n, k = _sizes(task)
     product = gemm_seconds(Sizes(m, n, k, prod(op.c.extents[:-2])), op.a.data_type, device)
-    copies = [t for t in (op.a, op.b) if chain_of(task.op, t) or not is_addressable(t)]
+    copies = [t for t in (op.a, op.b) if task.op.leading_to(t) or not is_addressable(t)]
     if op.a.data_type is DataType.INT8:
         copies += [t for t, k in ((op.a, -1), (op.b, -2)) if t not in copies and whole(t.extents).strides(t)[k] != 1]
     kind = result_type(op.c, task.op, RESULTS[op.a.data_type, ARITHMETIC[op.compute_type]])

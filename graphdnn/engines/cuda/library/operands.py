@@ -20,21 +20,11 @@ from graphdnn.operations import Operation
 from graphdnn.tensors import TensorSpec, ordered_strides, packed_strides, stride_order
 
 
-def chain_of(op: FusedOp, spec: TensorSpec) -> list[Operation]:
-    """The operations of the prologue that lead to one operand."""
-    wanted, found = {spec.uid}, []
-    for step in reversed(op.prologue):
-        if any(t.uid in wanted for t in step.outputs().values()):
-            wanted |= {t.uid for t in step.inputs().values()}
-            found.append(step)
-    return found[::-1]
-
-
 def staged(steps: Steps, spec: TensorSpec) -> TensorSpec:
     """The operand in memory: itself, what its prologue computes, or a copy where no address is a sum over axes."""
     if spec.uid in steps.places:
         return spec
-    chain = chain_of(steps.op, spec)
+    chain = steps.op.leading_to(spec)
     if chain:
         like = max((t for t in fused_inputs(chain) if not t.is_by_value), key=lambda t: prod(t.extents))
         order = stride_order(like.dims, like.strides) if like.extents == spec.extents else range(spec.rank)
@@ -74,7 +64,7 @@ def in_memory(spec: TensorSpec, strides: Sequence[int] | None = None, **changes:
 def with_staging(cost: Cost, task: Task) -> Cost:
     """With the launches that compute operands ahead, where a prologue leads to them."""
     op = task.op
-    chains = {t.uid: (t, chain) for t in op.main.inputs().values() if (chain := chain_of(op, t))}
+    chains = {t.uid: (t, chain) for t in op.main.inputs().values() if (chain := op.leading_to(t))}
     if not chains:
         return cost
     traffic = sum(made.bytes + sum(t.bytes for t in fused_inputs(chain)) for made, chain in chains.values())

@@ -11,7 +11,7 @@ from graphdnn.engines.cuda.generator.parameters import STORAGE
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.recurrent.needs import rnn_needs, waiting_cost
-from graphdnn.engines.cuda.recurrent.network import TILE, Network, Values, rows_of
+from graphdnn.engines.cuda.recurrent.network import TILE, TILED_FILES, Network, Values, rows_of
 from graphdnn.engines.cuda.recurrent.ports import found_of, gradients, storage
 from graphdnn.engines.cuda.recurrent.products import Products
 from graphdnn.fusion.fused import FusedOp
@@ -85,15 +85,7 @@ def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, p
     tiled = network.tiles(1, rnn.gates)
     text = kernel_text(
         f"rnn_backward__{rnn.cell.name.lower()}",
-        [
-            "next_launch.cuh",
-            "grid_barrier.cuh",
-            "rnn_rows.cuh",
-            "rnn_states.cuh",
-            "rnn_cells.cuh",
-            "rnn_tile.cuh",
-            "rnn_backward.cu",
-        ],
+        [*TILED_FILES, "rnn_backward.cu"],
         parameters=parameters.text,
         functions=[],
         constants={

@@ -14,7 +14,7 @@ from graphdnn.engines.cuda.generator.parameters import STORAGE
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.recurrent.needs import rnn_needs, waiting_cost
-from graphdnn.engines.cuda.recurrent.network import TILE, Network, Values, rows_of
+from graphdnn.engines.cuda.recurrent.network import TILE, TILED_FILES, Network, Values, rows_of
 from graphdnn.engines.cuda.recurrent.ports import enter, entered, states, storage
 from graphdnn.engines.cuda.recurrent.products import Products
 from graphdnn.enums import RngDistribution
@@ -73,15 +73,7 @@ def _layer(
     tiled = network.tiles(rnn.gates, 1)
     text = kernel_text(
         f"rnn_forward__{rnn.cell.name.lower()}",
-        [
-            "next_launch.cuh",
-            "grid_barrier.cuh",
-            "rnn_rows.cuh",
-            "rnn_states.cuh",
-            "rnn_cells.cuh",
-            "rnn_tile.cuh",
-            "rnn_forward.cu",
-        ],
+        [*TILED_FILES, "rnn_forward.cu"],
         parameters=parameters.text,
         functions=[],
         constants={

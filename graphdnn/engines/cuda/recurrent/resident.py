@@ -42,6 +42,7 @@ _FILL_BLOCKS_PER_SM = 8
 _STEP = 2.4e-6  # seconds, as measured on an H200
 GROWTH = 2.0**13  # of errors: values of 16 bits are handed on where others hand on FLOAT
 _ID = "cuda_rnn_resident"
+FILES = ("mma.cuh", "rnn_rows.cuh", "rnn_states.cuh", "rnn_cells.cuh", "rnn_exchange.cuh", "rnn_operands.cuh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,15 +175,7 @@ def _layer(network: Network, op: RnnForward, layer: int, values: Values, enterin
     name = f"rnn_resident__{rnn.cell.name.lower()}_{shape.text()}"
     text = kernel_text(
         name,
-        [
-            "mma.cuh",
-            "rnn_rows.cuh",
-            "rnn_states.cuh",
-            "rnn_cells.cuh",
-            "rnn_exchange.cuh",
-            "rnn_operands.cuh",
-            "rnn_resident.cu",
-        ],
+        [*FILES, "rnn_resident.cu"],
         parameters=parameters.text,
         functions=["#define QUICK\n"],
         constants={

@@ -18,6 +18,7 @@ from graphdnn.engines.cuda.recurrent.network import Network, Values, rows_of
 from graphdnn.engines.cuda.recurrent.ports import gradients, storage
 from graphdnn.engines.cuda.recurrent.products import Products
 from graphdnn.engines.cuda.recurrent.resident import (
+    FILES,
     GROWTH,
     THREADS,
     Shape,
@@ -73,15 +74,7 @@ def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, s
     gradients(network, parameters, op, layer, leaving)
     text = kernel_text(
         f"rnn_resident_backward__{rnn.cell.name.lower()}_{shape.text()}",
-        [
-            "mma.cuh",
-            "rnn_rows.cuh",
-            "rnn_states.cuh",
-            "rnn_cells.cuh",
-            "rnn_exchange.cuh",
-            "rnn_operands.cuh",
-            "rnn_resident_backward.cu",
-        ],
+        [*FILES, "rnn_resident_backward.cu"],
         parameters=parameters.text,
         functions=["#define QUICK\n"],
         constants={

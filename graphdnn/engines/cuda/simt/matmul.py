@@ -24,7 +24,7 @@ from graphdnn.engines.cuda.simt.implicit_tiles import LARGEST_SHARE, TILES, Tile
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, needs_rule
 from graphdnn.enums import DataType, KnobType
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.operations import Matmul, Operation
+from graphdnn.operations import Matmul
 from graphdnn.tensors import TensorSpec
 
 _VECTOR = 4  # elements that a thread loads at once
@@ -142,7 +142,7 @@ class _Operand:
 def _operand(op: FusedOp, parameters: Parameters, name: str, side: Side, staged: str) -> _Operand:
     """Fields of an operand, and its prologue: the chain that computes it, or the loads of a layout of its own."""
     spec, space = side.spec, whole(side.spec.extents)
-    chain = _chain(op, spec)
+    chain = op.leading_to(spec)
     has_prologue = bool(chain) or not is_addressable(spec)
     loaded = (fused_inputs(chain) or [spec]) if has_prologue else [spec]
     limit = min(_VECTOR_BYTES, _VECTOR * max(ELEMENTS[t.data_type].bytes for t in loaded))
@@ -172,16 +172,6 @@ def _operand(op: FusedOp, parameters: Parameters, name: str, side: Side, staged:
 def _batch(op: FusedOp) -> tuple[int, ...]:
     assert isinstance(op.anchor, Matmul)
     return op.anchor.c.extents[:-2]
-
-
-def _chain(op: FusedOp, spec: TensorSpec) -> list[Operation]:
-    """The operations of the prologue that lead to one operand."""
-    wanted, found = {spec.uid}, []
-    for step in reversed(op.prologue):
-        if any(t.uid in wanted for t in step.outputs().values()):
-            wanted |= {t.uid for t in step.inputs().values()}
-            found.append(step)
-    return found[::-1]
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:

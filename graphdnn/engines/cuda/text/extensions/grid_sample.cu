@@ -5,14 +5,7 @@
 extern "C" __global__ void __launch_bounds__(THREADS) grid_sample(const __grid_constant__ Params p) {
     for (Count i = (Count)blockIdx.x * THREADS + threadIdx.x; i < (Count)p.count; i += (Count)gridDim.x * THREADS) {
         int at[4];
-        Count rest = i;
-        #pragma unroll
-        for (int j = 3; j > 0; --j) {
-            const Count outer = quotient(rest, p.size[j], p.magic[j]);
-            at[j] = (int)(rest - outer * (Count)p.size[j]);
-            rest = outer;
-        }
-        at[0] = (int)rest;
+        coordinates_of(i, p.size, p.magic, at);
         const int n = at[AT_N], first = at[AT_C], row = at[AT_ROW], column = at[AT_COLUMN];
         const Place place = place_at(n, row, column, p);
         Index from[4];

@@ -4,14 +4,10 @@
 extern "C" __global__ void __launch_bounds__(THREADS) fft_crop(const __grid_constant__ Params p) {
     const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;
     for (Count i = (Count)blockIdx.x * THREADS + threadIdx.x; i < count; i += step) {
-        Count rest = i;
-        int at[6];
+        int counted[6], at[6];
+        coordinates_of(i, p.size, p.magic, counted);
         #pragma unroll
-        for (int j = 5; j >= 0; --j) {
-            const Count outer = j == 0 ? 0 : quotient(rest, p.size[j], p.magic[j]);
-            at[ORDER[j]] = (int)(rest - outer * (Count)p.size[j]);
-            rest = outer;
-        }
+        for (int j = 0; j < 6; ++j) at[ORDER[j]] = counted[j];
         at[AXIS] *= WIDTH;
         Accumulator acc[WIDTH];
         #pragma unroll

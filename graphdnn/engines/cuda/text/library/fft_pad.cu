@@ -4,14 +4,8 @@
 extern "C" __global__ void __launch_bounds__(THREADS) fft_pad(const __grid_constant__ Params p) {
     const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;
     for (Count i = (Count)blockIdx.x * THREADS + threadIdx.x; i < count; i += step) {
-        Count rest = i;
         int at[6];
-        #pragma unroll
-        for (int j = 5; j >= 0; --j) {
-            const Count outer = j == 0 ? 0 : quotient(rest, p.size[j], p.magic[j]);
-            at[j] = (int)(rest - outer * (Count)p.size[j]);
-            rest = outer;
-        }
+        coordinates_of(i, p.size, p.magic, at);
         long long offset = at[0] * p.stride[0] + at[3] * p.stride[1];
         bool inside = true;
         #pragma unroll
