@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +61,22 @@ def cache(monkeypatch: pytest.MonkeyPatch) -> KernelCache:
     kept = KernelCache(None)
     monkeypatch.setattr("graphdnn.cuda.cache.default_cache", lambda: kept)
     return kept
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Sets what is asked of a run by the environment: ``asked(VERBOSE="1", DEBUG="fusion")``."""
+    from graphdnn.cuda import debug
+
+    def ask(**variables: str) -> None:
+        for name in ("VERBOSE", "DEBUG"):
+            monkeypatch.setenv(f"GRAPHDNN_{name}", variables.get(name, ""))
+        debug._named.clear()
+        debug.read_environment()
+
+    yield ask
+    monkeypatch.undo()
+    debug.read_environment()
 
 
 def _record_rules(cls: type[Any]) -> None:

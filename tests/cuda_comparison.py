@@ -16,7 +16,7 @@ from problems import GENERAL, _assert_rest_untouched, _memory, bound
 
 from graphdnn import OperationGraph, fuse
 from graphdnn.cuda.cache import Cached, KernelCache
-from graphdnn.cuda.nvrtc import KernelText, loaded_version, resources
+from graphdnn.cuda.nvrtc import KernelText, arch_of, loaded_version, resources
 from graphdnn.device import DeviceSpec, device_spec, this_cpu
 from graphdnn.dtypes import Array, cast
 from graphdnn.engines import Engine, Knobs, Task
@@ -25,6 +25,7 @@ from graphdnn.engines.host.memory import load
 from graphdnn.enums import DataType
 from graphdnn.errors import NotSupported
 from graphdnn.fusion.fused import FusedOp
+from graphdnn.heuristics import Ranking
 from graphdnn.operations import Operation
 
 ARCHITECTURES = ("sm_80", "sm_89", "sm_90a")
@@ -111,10 +112,29 @@ def compiles_cleanly(
     registers: int = 255,
     device: str = "h200",
 ) -> None:
-    """Every text of the kernel compiles: no spills, no stack, no warnings, within ``registers``."""
+    """Every text of the kernel does."""
     for step in device_kernel(operations, engine, knobs, device).steps:
         assert isinstance(step, Launch)
-        for entry, used in resources(compiled(step.text, arch).log).items():
-            assert not used.warnings, used.warnings
-            assert used.stack == used.spill_stores == used.spill_loads == 0, f"{entry}: {used}"
-            assert used.registers <= registers, f"{entry}: {used.registers} registers"
+        text_compiles_cleanly(step.text, arch, registers)
+
+
+def text_compiles_cleanly(text: KernelText, arch: str, registers: int = 255) -> Cached:
+    """No spills, no stack, no warnings, within ``registers``. Returns the kernel."""
+    made = compiled(text, arch)
+    for entry, used in resources(made.log).items():
+        assert not used.warnings, used.warnings
+        assert used.stack == used.spill_stores == used.spill_loads == 0, f"{entry}: {used}"
+        assert used.registers <= registers, f"{entry}: {used.registers} registers"
+    return made
+
+
+def first_choice(graph: OperationGraph, engine: str, device: DeviceSpec) -> DeviceKernel:
+    """The kernel that is chosen for a graph, ``engine``'s; its texts compile cleanly."""
+    best = Ranking(fuse(graph), device).best
+    assert best.name == engine
+    (choice,) = best.choices
+    kernel = choice.engine.compile(choice.task, choice.knobs)
+    assert isinstance(kernel, DeviceKernel)
+    for text in {step.text for step in kernel.steps if isinstance(step, Launch)}:
+        text_compiles_cleanly(text, arch_of(device.compute_capability))
+    return kernel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from test_builder_on_device import expected, layer, values
 from graphdnn import BadParam, NotSupported, OperationGraph, build
 from graphdnn.cli import main
 from graphdnn.cli.outcome import Exit
-from graphdnn.cuda import debug
 from graphdnn.cuda.cache import KernelCache
 
 
@@ -79,21 +78,6 @@ def test_explain_for_a_device(capsys: pytest.CaptureFixture[str]) -> None:
 def test_explain_on_the_host_has_no_source(capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = answer(capsys, "explain", SUM, "--device", "cpu", "--source")
     assert "no generated text, NumPy computes it" in out
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., None]]:
-    """``asked(VERBOSE="1", DEBUG="fusion")``."""
-
-    def ask(**variables: str) -> None:
-        for name in ("VERBOSE", "DEBUG"):
-            monkeypatch.setenv(f"GRAPHDNN_{name}", variables.get(name, ""))
-        debug._named.clear()
-        debug.read_environment()
-
-    yield ask
-    monkeypatch.undo()
-    debug.read_environment()
 
 
 def events(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from cuda_comparison import compiled, fused
+from cuda_comparison import first_choice, fused
 from emulator import MISSING
 from exact_sums import check_sums, operations
 
-from graphdnn import OperationGraph, fuse
-from graphdnn.cuda.nvrtc import resources
+from graphdnn import OperationGraph
 from graphdnn.device import device_spec
 from graphdnn.engines import Task
 from graphdnn.engines.cuda.direct.grouped_wgrad import ENGINE
 from graphdnn.engines.cuda.direct.grouped_wgrad_tiles import KNOBS
-from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
-from graphdnn.heuristics import Ranking
+from graphdnn.engines.cuda.generator.launch import DeviceKernel
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 H200 = device_spec("h200")
@@ -67,15 +65,7 @@ LAYERS = [
 @pytest.mark.parametrize("text", LAYERS)
 def test_what_is_chosen(text: str) -> None:
     """ResNeXt's and RegNet's layers; nothing is spilled."""
-    best = Ranking(fuse(OperationGraph.of(operations(text))), H200).best
-    assert best.name == "cuda_grouped_wgrad"
-    (choice,) = best.choices
-    kernel = choice.engine.compile(choice.task, choice.knobs)
-    assert isinstance(kernel, DeviceKernel)
-    for step in kernel.steps:
-        assert isinstance(step, Launch)
-        for entry, used in resources(compiled(step.text, "sm_90a").log).items():
-            assert used.stack == used.spill_stores == used.spill_loads == 0, f"{entry}: {used}"
+    first_choice(OperationGraph.of(operations(text)), "cuda_grouped_wgrad", H200)
 
 
 def test_another_batch_shares_the_text() -> None:

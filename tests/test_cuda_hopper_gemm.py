@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import compiled, compiler, compiles_cleanly, device_kernel, fused, run_both
+from cuda_comparison import compiled, compiler, compiles_cleanly, device_kernel, fused, run_both, text_compiles_cleanly
 from disassembly import NO_DISASSEMBLER, instructions
 from emulator import MISSING, Emulated, EmulationError
 from exact_sums import check_sums, operations, quarters
 
 from graphdnn import ConvolutionMode, TensorSpec
 from graphdnn.cuda.cache import Cached
-from graphdnn.cuda.nvrtc import resources
 from graphdnn.device import DeviceSpec, device_spec
 from graphdnn.engines import Engine
 from graphdnn.engines.cuda.generator import source
@@ -362,15 +361,13 @@ def _compiled(text: str) -> Cached:
     """Both kernels of a split product are in one text."""
     step = device_kernel(operations(text), ENGINE).steps[-1]
     assert isinstance(step, Launch)
-    return compiled(step.text, "sm_90a")
+    return text_compiles_cleanly(step.text, "sm_90a")
 
 
 @compiler
 @pytest.mark.parametrize("text", LARGE)
 def test_compiles(text: str) -> None:
-    for entry, used in resources(_compiled(text).log).items():
-        assert not used.warnings, used.warnings
-        assert used.stack == used.spill_stores == used.spill_loads == 0, f"{entry}: {used}"
+    _compiled(text)
 
 
 @compiler

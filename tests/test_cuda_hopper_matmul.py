@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from cuda_comparison import compiled, compiler, device_kernel, fused
+from cuda_comparison import compiler, device_kernel, fused, text_compiles_cleanly
 from disassembly import NO_DISASSEMBLER, instructions
 from emulator import MISSING
 from exact_sums import check_sums, operations
 
 from graphdnn import Graph, OperationGraph, TensorSpec, fuse
 from graphdnn.cuda.cache import Cached
-from graphdnn.cuda.nvrtc import resources
 from graphdnn.device import device_spec
 from graphdnn.engines import Engine, Task
 from graphdnn.engines.cuda.generator import program
@@ -183,15 +182,13 @@ def _compiled(text: str) -> Cached:
     """Both kernels of a split product are in one text."""
     step = device_kernel(operations(text), ENGINE).steps[-1]
     assert isinstance(step, Launch)
-    return compiled(step.text, "sm_90a")
+    return text_compiles_cleanly(step.text, "sm_90a")
 
 
 @compiler
 @pytest.mark.parametrize("text", LARGE)
 def test_compiles(text: str) -> None:
-    for entry, used in resources(_compiled(text).log).items():
-        assert not used.warnings, used.warnings
-        assert used.stack == used.spill_stores == used.spill_loads == 0, f"{entry}: {used}"
+    _compiled(text)
 
 
 @compiler

@@ -6,12 +6,11 @@ from functools import partialmethod
 
 import numpy as np
 import pytest
-from cuda_comparison import compiled, compiler, compiles_cleanly, device_kernel, fused, run_both
+from cuda_comparison import compiler, compiles_cleanly, device_kernel, fused, run_both, text_compiles_cleanly
 from disassembly import NO_DISASSEMBLER, instructions
 from emulator import MISSING, Emulated
-from exact_sums import operations, quarters
+from exact_sums import check_sums, operations
 
-from graphdnn.cuda.nvrtc import resources
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines import Engine
 from graphdnn.engines.cuda.hopper.planes_wgrad import ENGINE, ENGINE_TF32, INTEGERS, TILES
@@ -24,13 +23,7 @@ BOTH = pytest.mark.parametrize("engine", [ENGINE, ENGINE_TF32], ids=lambda e: e.
 
 def _check(text: str, engine: Engine, tile: str = "64x64", **knobs: int) -> None:
     """Small multiples of a quarter are exact in any order, and in one plane."""
-    ops, rng = operations(text), np.random.default_rng(0)
-    op = fused(ops)
-    values = {t.uid: quarters(t, rng) for t in (*op.inputs, *op.outputs) if not t.is_constant}
-    chosen = {KnobType.TILE_SIZE: _NUMBER[tile]} | {KnobType[k]: v for k, v in knobs.items()}
-    got, expected = run_both(ops, engine, values, chosen)
-    for uid, array in expected.items():
-        np.testing.assert_array_equal(got[uid], array)
+    check_sums(text, engine, TILE_SIZE=_NUMBER[tile], **knobs)
 
 
 SHORT = [
@@ -153,11 +146,7 @@ _LARGE = "wgrad x=f32[32,256,56,56]nhwc dy=f32[32,256,56,56]nhwc dw=[256,256,3,3
 @BOTH
 def test_products_run_on_tensor_cores(engine: Engine) -> None:
     text = device_kernel(operations(_LARGE), engine).steps[-1].text  # type: ignore[union-attr]
-    made = compiled(text, "sm_90a")
-    for entry, used in resources(made.log).items():
-        assert not used.warnings, used.warnings
-        assert used.stack == used.spill_stores == used.spill_loads == 0, f"{entry}: {used}"
-    found = instructions(made.cubin)
+    found = instructions(text_compiles_cleanly(text, "sm_90a").cubin)
     assert found["HGMMA"], found
     assert found["UTMALDG"], found
 

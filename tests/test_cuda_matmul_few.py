@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from cuda_comparison import compiled
+from cuda_comparison import first_choice
 from emulator import MISSING
 from exact_sums import check_sums
 
-from graphdnn import Graph, OperationGraph, TensorSpec, fuse
-from graphdnn.cuda.nvrtc import resources
+from graphdnn import Graph, OperationGraph, TensorSpec
 from graphdnn.device import device_spec
-from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.mma.few import ENGINE
-from graphdnn.heuristics import Ranking
 from graphdnn.operations import Matmul, MatmulSpec, Operation
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -66,12 +63,4 @@ def linear(rows: int, columns: int, depth: int) -> OperationGraph:
 @pytest.mark.parametrize("rows", [1, 4, 16])
 def test_what_is_chosen(rows: int) -> None:
     """Linear layers of language models, a few tokens at a time."""
-    best = Ranking(fuse(linear(rows, 4096, 4096)), H200).best
-    assert best.name == "cuda_matmul_few"
-    (choice,) = best.choices
-    kernel = choice.engine.compile(choice.task, choice.knobs)
-    assert isinstance(kernel, DeviceKernel)
-    for step in kernel.steps:
-        assert isinstance(step, Launch)
-        for entry, used in resources(compiled(step.text, "sm_90a").log).items():
-            assert used.stack == used.spill_stores == used.spill_loads == 0, f"{entry}: {used}"
+    first_choice(linear(rows, 4096, 4096), "cuda_matmul_few", H200)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pytest
-from cuda_comparison import device_kernel, fused, run_both
+from cuda_comparison import device_kernel, fused
 from emulator import MISSING
 from emulator.libraries import host_libraries
-from exact_sums import operations, quarters
+from exact_sums import check_sums, operations
 
 from graphdnn import Graph, fuse
-from graphdnn.device import DeviceSpec, device_spec
+from graphdnn.device import device_spec
 from graphdnn.engines import Task
 from graphdnn.engines.cuda import widened
 from graphdnn.engines.cuda.hopper import matmul as hopper_matmul
@@ -23,14 +20,6 @@ from graphdnn.operations import ConvForward, Operation
 from graphdnn.problem import parse
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
-
-
-def _check(ops: Any, device: DeviceSpec | None = None) -> None:
-    op, rng = fused(ops), np.random.default_rng(0)
-    values = {t.uid: quarters(t, rng) for t in (*op.inputs, *op.outputs) if not t.is_constant}
-    got, expected = run_both(ops, ENGINE, values, device=device)
-    for uid, array in expected.items():
-        np.testing.assert_array_equal(got[uid], array)
 
 
 @emulated
@@ -45,18 +34,18 @@ def _check(ops: Any, device: DeviceSpec | None = None) -> None:
     ],
 )
 def test_results(text: str) -> None:
-    _check(operations(text))
+    check_sums(text, ENGINE)
 
 
 @emulated
 def test_a_device_without_the_products_of_warpgroups() -> None:
-    _check(operations("conv x=e4m3[1,24,5,6]nhwc w=e5m2[16,24,3,3]nhwc pad=1 out=f16 + relu"), device_spec("a100"))
+    check_sums("conv x=e4m3[1,24,5,6]nhwc w=e5m2[16,24,3,3]nhwc pad=1 out=f16 + relu", ENGINE, 0, device_spec("a100"))
 
 
 @emulated
 def test_an_operand_that_is_read_again_after_the_sum() -> None:
     """As it is in memory, not its copy."""
-    _check(operations("conv x=e4m3[1,16,5,6]nhwc w=e4m3[16,16,3,3]nhwc pad=1 out=e4m3 + residual"))
+    check_sums("conv x=e4m3[1,16,5,6]nhwc w=e4m3[16,16,3,3]nhwc pad=1 out=e4m3 + residual", ENGINE)
 
 
 @emulated
@@ -70,9 +59,9 @@ def test_an_operand_that_is_read_again_after_the_sum() -> None:
 def test_matrix_products(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By cuBLAS, or what stands in for it here, and by kernels of our own."""
     with host_libraries():
-        _check(operations(text))
+        check_sums(text, ENGINE)
     monkeypatch.setattr(widened, "_ENGINES", (hopper_matmul.ENGINE,))
-    _check(operations(text))
+    check_sums(text, ENGINE)
 
 
 def test_what_is_computed_ahead_is_not_copied() -> None:
@@ -91,7 +80,7 @@ def test_fast_sums_are_full_sums_here() -> None:
     assert isinstance(conv, ConvForward)
     fast = conv.conv.model_copy(update={"compute_type": DataType.FAST_FLOAT_FOR_FP8})
     changed: Operation = conv.model_copy(update={"conv": fast})
-    _check([changed])
+    check_sums([changed], ENGINE)
 
 
 def test_what_is_chosen() -> None:

@@ -6,7 +6,7 @@ import json
 import pickle
 import shlex
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from graphdnn import OperationGraph, Ranking, __version__, build, device_spec, f
 from graphdnn.bundles import FOLDER, attempt, bundle_from_json, bundle_of, canonical, problem_text, replay
 from graphdnn.cli import main
 from graphdnn.cli.outcome import Exit
-from graphdnn.cuda import debug
 from graphdnn.cuda.failure import cuda_error
 from graphdnn.engines import ENGINES
 from graphdnn.errors import BadParam, ExecutionFailed, MalformedFile, NotSupported
@@ -228,19 +227,6 @@ def test_folders_that_cannot_be_written(
 
 
 # Verbose lines.
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    def ask(**variables: str) -> None:
-        for name in ("VERBOSE", "DEBUG"):
-            monkeypatch.setenv(f"GRAPHDNN_{name}", variables.get(name, ""))
-        debug._named.clear()
-        debug.read_environment()
-
-    yield ask
-    monkeypatch.undo()
-    debug.read_environment()
 
 
 def test_verbose_lines_end_in_a_command(
