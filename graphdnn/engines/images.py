@@ -42,19 +42,19 @@ def images_of(op: FusedOp) -> int | None:
         axis = counted_axis(anchor)
         n, kept = anchor.c.dims[axis], anchor.b.uid if axis else None
         is_counted = n > 1 and anchor.c.dims[-1] > 1 and not (axis and op.prologue)
-        if not is_counted or not _are_in_order(n, axis, [t for t in tensors if t.uid != kept]):
+        if not is_counted:
             return None
         extents = [_without(n, axis, t) if t.uid != kept else (t.dims, t.strides) for t in tensors]
     elif anchor is None or isinstance(anchor, (NormForward, NormBackward)):
         axis, n = 0, (op.outputs[0] if anchor is None else anchor.x).dims[0]
         others = [t.elements for t in tensors if t.dims[0] != n]
-        if n == 1 or not _are_in_order(n, axis, tensors) or max([t.span for t in tensors]) > _FARTHEST:
+        if n == 1 or max([t.span for t in tensors]) > _FARTHEST:
             return None
         extents = [_without(n, axis, t) for t in tensors]
         extents += gcd(n, _PACK), _beside(others, [t.elements for t in tensors if t.dims[0] == n])
     else:
         return None
-    return _number_of((op.like, axis, *extents))
+    return None if None in extents else _number_of((op.like, axis, *extents))
 
 
 def _number_of(key: tuple[object, ...]) -> int:
@@ -83,20 +83,6 @@ def counted_axis(product: Matmul) -> int:
     return 0 if (c.rank > 2 and c.dims[0] > 1) or any(size > 1 for size in c.dims[:-2]) else c.rank - 2
 
 
-def _are_in_order(n: int, axis: int, tensors: Sequence[TensorSpec]) -> bool:
-    """Whether matrices, or rows, follow each other in memory, so that nothing beyond this axis depends on how many
-    there are; and few enough for axes to become one (``Space``).
-    """
-    for t in tensors:
-        dims, strides = t.dims, t.strides
-        is_counted = dims[axis : axis + 1] == (n,)
-        if is_counted and strides[axis] < max([s for s, size in zip(strides, dims, strict=True) if size > 1]):
-            return False
-        if t.elements > _LONGEST:
-            return False
-    return True
-
-
 def _beside(others: Sequence[int], counted: Sequence[int]) -> tuple[int, ...]:
     """How large tensors are that have no images, beside those that have: which are larger, and twice as large."""
     if 2 * max(others, default=0) < min(counted):
@@ -104,10 +90,18 @@ def _beside(others: Sequence[int], counted: Sequence[int]) -> tuple[int, ...]:
     return tuple([sum((2 * a >= b, a >= b, a > b, a >= 2 * b, a > 2 * b)) for a in others for b in counted])
 
 
-def _without(n: int, axis: int, spec: TensorSpec) -> tuple[object, ...]:
-    """Extents and strides; axes of one element have none, as theirs may be made of all others."""
-    dims, strides = spec.dims, tuple([s for s, d in zip(spec.strides, spec.dims, strict=True) if d > 1])
-    return ((*dims[:axis], *dims[axis + 1 :]) if dims[axis : axis + 1] == (n,) else dims), strides
+def _without(n: int, axis: int, spec: TensorSpec) -> tuple[object, ...] | None:
+    """Extents and strides; axes of one element have none, as theirs may be made of all others. None where matrices, or
+    rows, do not follow each other in memory, so that what is beyond this axis may depend on how many there are; and
+    where they are too many for axes to become one (``Space``).
+    """
+    dims = spec.dims
+    strides = tuple([s for s, size in zip(spec.strides, dims, strict=True) if size > 1])
+    if spec.elements > _LONGEST:
+        return None
+    if dims[axis : axis + 1] != (n,):
+        return dims, strides
+    return ((*dims[:axis], *dims[axis + 1 :]), strides) if spec.strides[axis] == max(strides) else None
 
 
 def once_for_images(

@@ -49,8 +49,13 @@ def walk_of(product: Product, residue: Residue) -> Walk:
 
 def for_images(map: TensorMap, n: int) -> TensorMap:
     """The map of an image, of so many of them: they are its outermost axis."""
+    return resized(map, (*map.sizes[:-1], n))
+
+
+def resized(map: TensorMap, sizes: tuple[int, ...]) -> TensorMap:
+    """The same map of a tensor of other sizes."""
     return TensorMap(
-        map.data_type, (*map.sizes[:-1], n), map.strides, map.box, map.channels, map.pixels, map.lower, map.upper,
+        map.data_type, sizes, map.strides, map.box, map.channels, map.pixels, map.lower, map.upper,
         map.steps, map.row, map.is_rounded,
     )  # fmt: skip
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
+from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
@@ -31,6 +32,7 @@ from graphdnn.engines.cuda.generator.tensor_cores import (
     TF32_PAIRS,
 )
 from graphdnn.engines.cuda.hopper.fields import Layout
+from graphdnn.engines.cuda.hopper.maps import resized
 from graphdnn.engines.cuda.hopper.matmul_needs import (
     batch_axes,
     batch_space,
@@ -123,10 +125,6 @@ class _Products:
         axes = (none, stack, column, none, none, self.row)
         return Space(self.extents, axes)
 
-    def shared_by(self, operand: Matrices) -> list[int]:
-        """Along each batch axis, how many neighbouring products one matrix serves."""
-        return [self.extents[j] // operand.spec.extents[j] for j in self.batch]
-
 
 @once
 def _products(op: FusedOp) -> _Products:
@@ -179,10 +177,58 @@ def _result_space(op: FusedOp) -> Space:
     return _joined(op).space(op)
 
 
+class _Maps(NamedTuple):
+    """Of the operands of rows and columns, each with the axis of its sizes that is counted; None: neither is."""
+
+    rows: TensorMap
+    columns: TensorMap
+    counted: tuple[int | None, int | None] = (None, None)
+
+    @classmethod
+    def of(cls, products: _Products, tile: Tile, held: int) -> _Maps:
+        b, batch = products.columns_from, products.batch
+        columns = b.permuted_map(tile.bn, held) if b.is_permutable(batch) else b.map(tile.bn, batch)
+        return cls(products.rows_from.map(tile.bm, batch), columns)
+
+    def times(self, n: int) -> _Maps:
+        """Of so many in place of one."""
+        rows, columns = (
+            one if axis is None else resized(one, (*one.sizes[:axis], one.sizes[axis] * n, *one.sizes[axis + 1 :]))
+            for one, axis in zip((self.rows, self.columns), self.counted, strict=True)
+        )
+        return _Maps(rows, columns)
+
+
+@once_for_images
+def _maps_of_one(op: FusedOp, tile: Tile, held: int) -> _Maps:
+    """Of operands as they lie, where the counted axis has one step."""
+    products, n = _joined(op), _counted(op)
+    maps = _Maps.of(products, tile, held)
+    if n == 1:
+        return maps
+    rows, columns = (
+        m.axis_in_map(0, products.batch) if products.batch and m.spec.extents[0] == n else None
+        for m in (products.rows_from, products.columns_from)
+    )
+    if not products.batch:  # the counted axis is one of rows
+        rows = products.rows_from.axis_in_map(None, ())
+    of_one = [
+        m if axis is None else resized(m, (*m.sizes[:axis], m.sizes[axis] // n, *m.sizes[axis + 1 :]))
+        for m, axis in ((maps.rows, rows), (maps.columns, columns))
+    ]
+    return _Maps(of_one[0], of_one[1], (rows, columns))
+
+
+@once_for_images
+def _products_of_images(op: FusedOp) -> _Products:
+    """Of some length of the counted axis."""
+    return _joined(op)
+
+
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps = Steps(op, device)
     is_plain = _is_read_as_it_lies(op)
-    products = _joined(op) if is_plain else _staged(_products(op), op, steps)
+    products = _products_of_images(op) if is_plain else _staged(_products(op), op, steps)
     a, b = products.rows_from, products.columns_from
     sizes = _sizes(op) if is_plain else products.sizes(op)
     choice = choose(sizes, device, knobs)
@@ -190,17 +236,17 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     is_split = choice.parts > 1
     parameters = Parameters(steps.places)
     compute = COMPUTE_TYPE[products.stack.op.compute_type]
-    parameters.maps("gathered", [(a.spec, a.map(tile.bm, products.batch))])
     is_permuted = b.is_permutable(products.batch)
     widest = max([ELEMENTS[t.data_type].bytes for t in op.outputs])
     held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and widest > 2 else _COLUMNS_OF_A_THREAD
-    b_map = b.permuted_map(tile.bn, held) if is_permuted else b.map(tile.bn, products.batch)
-    parameters.maps("plain", [(b.spec, b_map)])
+    maps = _maps_of_one(op, tile, held).times(_counted(op)) if is_plain else _Maps.of(products, tile, held)
+    parameters.maps("gathered", [(a.spec, maps.rows)])
+    parameters.maps("plain", [(b.spec, maps.columns)])
 
     sums = 0 if is_split else tile.bm * tile.bn // (128 * tile.consumers)
     space = (_result_space,) if is_plain else products.space(op)
     ending = ending_of(steps, parameters, space, _COLUMN, held, compute, sums=sums)
-    _describe(parameters, products, sizes, layout)
+    _describe(parameters, op, products, sizes, layout)
     parameters.integer("band", _band(tile, device, layout))
     adding = Adding(layout.tiles * tile.bm * tile.bn, choice.parts)
     adding.describe(parameters, steps, compute)
@@ -251,20 +297,29 @@ def _staged(products: _Products, op: FusedOp, steps: Steps) -> _Products:
     return replace(products, rows_from=a, columns_from=b).joined(op)
 
 
-def _describe(parameters: Parameters, products: _Products, sizes: Sizes, layout: Layout) -> None:
+def _describe(parameters: Parameters, op: FusedOp, products: _Products, sizes: Sizes, layout: Layout) -> None:
     """Fields of hopper_matmul.cuh and hopper_work.cuh; what only a convolution has counts nothing."""
     ((rows, depth),) = sizes.products
     missing = (1,) * (MOST_BATCH_AXES - len(products.batch))
+    batch, shared_a, shared_b = _stacked(op, products)
     parameters.table({
-        "batch": [*missing, *[products.extents[j] for j in products.batch]],
-        "shared_a": [*missing, *products.shared_by(products.rows_from)],
-        "shared_b": [*missing, *products.shared_by(products.columns_from)],
+        "batch": [*missing, *batch], "shared_a": [*missing, *shared_a], "shared_b": [*missing, *shared_b],
         "tiles": layout.tiles, "tiles_n": layout.across, "columns": sizes.columns, "channels": products.stack.depth,
         "channel_blocks": 1, "units": 0, "tap_pitch": 0, "image_pixels": rows, "joined": 1,
         "first_tile": (0,), "tiles_m": layout.down, "rows": (rows,), "depth": (depth,), "filter_start": (0,),
         "pixels": (1, 1, rows), "pixel_pitch": (1, 1, 1), "taps": (1, 1, 1),
     })  # fmt: skip
     parameters.rows(_NOWHERE)
+
+
+def _stacked(op: FusedOp, products: _Products) -> tuple[list[int], list[int], list[int]]:
+    """Products along each batch axis, and how many neighbours one matrix of either operand serves there."""
+    assert isinstance(op.anchor, Matmul)
+    c, a, b = (t.extents for t in (op.anchor.c, op.anchor.a, op.anchor.b))
+    if products.stack.swapped:
+        a, b = b, a
+    batch = products.batch
+    return [c[j] for j in batch], [c[j] // a[j] for j in batch], [c[j] // b[j] for j in batch]
 
 
 _NOWHERE = Table.of(

@@ -105,6 +105,10 @@ class Matrices:
             is_rounded=self._is_rounded,
         )
 
+    def axis_in_map(self, axis: int | None, batch: tuple[int, ...]) -> int:
+        """Of the sizes of ``map``, the place of a batch axis; of the lines for None."""
+        return int(not self.is_across) if axis is None else 1 + len(batch) - batch.index(axis)
+
     def map(self, lines: int, batch: tuple[int, ...]) -> TensorMap:
         """Boxes of 128 bytes by ``lines``, or by as many steps of k where lines are neighbours. ``batch``: axes."""
         inner, other = (self.side.outer, self.side.k) if self.is_across else (self.side.k, self.side.outer)
