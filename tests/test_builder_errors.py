@@ -41,6 +41,19 @@ def test_errors_in_settings_name_the_line_too() -> None:
     assert re.search(r"\(test_builder_errors\.py:\d+\)", found.where)
 
 
+def test_bindings_that_are_refused_name_the_line_of_their_tensor() -> None:
+    g = graph()
+    x, line = g.tensor([2, 3]), inspect.currentframe().f_lineno  # type: ignore[union-attr]
+    y = g.relu(x).set_output(True)
+    g.build()
+    out = np.empty((2, 3), np.float32)
+    for call in (lambda: g.execute({y: out}), lambda: g.run({})):
+        assert _refused(call, "binding.missing").attribute == f"uid 1 (test_builder_errors.py:{line})"
+    found = _refused(lambda: g.execute({x: np.empty((3, 2), np.float32), y: out}), "binding.shape")
+    assert found.attribute == f"uid 1 (test_builder_errors.py:{line})"
+    assert _refused(lambda: g.run([out]), "builder.binding.pack").value == "list"  # type: ignore[arg-type]
+
+
 def test_without_a_file_there_is_no_line() -> None:
     with pytest.raises(BadParam) as caught:
         exec("g.relu(None)", {"g": graph()})  # compiled from a string, as at a prompt

@@ -294,6 +294,12 @@ def test_where_the_folder_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setenv("GRAPHDNN_CACHE_DIR", str(tmp_path / "own"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert cache_directory() == tmp_path / "own"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for variable, found in (("GRAPHDNN_CACHE_DIR", "own"), ("XDG_CACHE_HOME", "own/graphdnn")):
+        with monkeypatch.context() as patch:  # as files of settings pass it on
+            patch.delenv("GRAPHDNN_CACHE_DIR")
+            patch.setenv(variable, "~/own")
+            assert cache_directory() == tmp_path / found
     monkeypatch.setenv("GRAPHDNN_CACHE_DIR", "")
     assert cache_directory() == tmp_path / "xdg" / "graphdnn"
     monkeypatch.delenv("XDG_CACHE_HOME")
@@ -303,12 +309,12 @@ def test_where_the_folder_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 @pytest.fixture
 def no_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    def home() -> Path:
+    def home(path: Path) -> Path:
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("GRAPHDNN_CACHE_DIR", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", home)
+    monkeypatch.setattr(Path, "expanduser", home)
     default_cache.cache_clear()
     yield
     default_cache.cache_clear()

@@ -224,3 +224,9 @@ def test_the_bound_is_neither_vacuous_nor_too_tight() -> None:
     assert bound < 1e-4 * scale
     assert bound > 1e-7 * scale
     assert compare(graph, bindings)[0].difference < bound
+
+
+def test_groups_are_said_to_follow_from_the_extents() -> None:
+    with pytest.raises(BadParam) as caught:
+        parse("conv x=f16[8,96,28,28] w=f16[96,1,3,3] pad=1 groups=96")
+    assert caught.value.rejections[0].fix.startswith("groups follow from the extents")

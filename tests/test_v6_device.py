@@ -17,7 +17,7 @@ from v6_programs import PROGRAMS, W, X, Y
 from v6_tools import convolution, filter_of, tensor
 from v6_values import close, drawn
 
-from graphdnn import v6
+from graphdnn import BadParam, v6
 from graphdnn.v6 import on_device, thread
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -38,6 +38,12 @@ def runtime() -> Iterator[EmulatedRuntime]:
 def handle(runtime: EmulatedRuntime) -> Any:
     v6.use("h200")
     return v6.cudnnCreate()
+
+
+def test_a_device_that_is_none_is_refused_when_it_is_named() -> None:
+    for name in ("gpu", "h300", ""):
+        with pytest.raises(BadParam, match=r"device\.unknown"):
+            v6.use(name)
 
 
 @pytest.fixture(scope="module")

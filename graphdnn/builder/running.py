@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from graphdnn.builder.inference import placed
 from graphdnn.builder.planning import Planning
 from graphdnn.builder.tensor import Tensor
 from graphdnn.enums import Status
@@ -69,16 +71,23 @@ class Running(Planning):
         bindings = variant_pack if _ONLY_UIDS.issuperset(map(type, variant_pack)) else self._resolved(variant_pack)
         if workspace is None and plan.workspace_size:
             workspace = self._own_workspace(stream)
-        plan.execute(bindings, workspace, stream)
+        try:
+            plan.execute(bindings, workspace, stream)
+        except BadParam as error:
+            raise self._placed(error) from None
 
     def capture(self, variant_pack: Mapping[Any, Any], workspace: Any = None) -> Any:
         """The execution on these arrays as a CUDA graph, which ``launch(stream)`` repeats in one call."""
-        return self.plan.capture(self._resolved(variant_pack), workspace)
+        try:
+            return self.plan.capture(self._resolved(variant_pack), workspace)
+        except BadParam as error:
+            raise self._placed(error) from None
 
     def run(self, inputs: Mapping[Any, Any], *, stream: Any = None) -> dict[Tensor, Any]:
         """Execute with new arrays for the outputs, and return them by tensor: NumPy's, or CuPy's on a CUDA device."""
         graph = self.build_operation_graph()
         plan = self.build()
+        self._check_pack(inputs)
         by_uid = {t.uid: t for t in self._tensors}
         outputs = {by_uid[spec.uid]: plan.new_array(spec) for spec in graph.outputs}
         self.execute({**inputs, **outputs}, stream=stream)
@@ -96,9 +105,21 @@ class Running(Planning):
             found = self._workspaces[queue] = self.plan.new_workspace()
         return found
 
-    def _resolved(self, variant_pack: Mapping[Any, Any]) -> dict[int, Any]:
+    def _check_pack(self, variant_pack: object) -> None:
         if not isinstance(variant_pack, Mapping):
             raise BadParam(NO_PACK.reject(f"Graph '{self.name}'", "variant_pack", type(variant_pack).__name__))
+
+    def _placed(self, error: BadParam) -> BadParam:
+        """The same with the lines that made the tensors: many have no name."""
+        specs = self.build_operation_graph().tensors
+        lines = {specs[t.uid].label(): t.origin for t in self._tensors if t.uid is not None and t.uid in specs}
+        found = [replace(r, attribute=placed(r.attribute, lines.get(r.attribute, ""))) for r in error.rejections]
+        made = BadParam(found)
+        made.subject = error.subject
+        return made
+
+    def _resolved(self, variant_pack: Mapping[Any, Any]) -> dict[int, Any]:
+        self._check_pack(variant_pack)
         bindings: dict[int, Any] = {}
         found = []
         for key, value in variant_pack.items():

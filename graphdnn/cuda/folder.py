@@ -11,12 +11,13 @@ TEMPORARY = ".tmp"
 
 
 def cache_directory() -> Path | None:
-    """GRAPHDNN_CACHE_DIR, else graphdnn in XDG_CACHE_HOME, else in ~/.cache; None for a user without a home."""
+    """GRAPHDNN_CACHE_DIR, else graphdnn in XDG_CACHE_HOME, else in ~/.cache; None for a user without a home.
+
+    A ``~`` is the home folder: files of settings, unlike shells, pass it on as it is.
+    """
     own, common = os.environ.get("GRAPHDNN_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME")
-    if own:
-        return Path(own)
     try:
-        return (Path(common) if common else Path.home() / ".cache") / "graphdnn"
+        return Path(own).expanduser() if own else Path(common or "~/.cache").expanduser() / "graphdnn"
     except RuntimeError:
         return None
 

@@ -198,7 +198,8 @@ _GROUPS = (
         check=lambda op: Equals((op.roles[1].extents[0],) * 3),
         when=lambda op: _has_group_axis(op.roles[0], op.conv),
         reason="with a group axis, x.dims[1], w.dims[0] and y.dims[1] all are the group count",
-        fix="give the three tensors the same group extent",
+        fix="give the three tensors the same group extent; without a group axis, spatial_dims (how many paddings, "
+        "strides and dilations there are) is the rank less 2",
         status=Status.BAD_PARAM_SHAPE_MISMATCH,
     ),
     Constraint(

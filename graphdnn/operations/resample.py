@@ -50,6 +50,7 @@ def _fractions(value: Any) -> tuple[Fraction, ...]:
 
 Fractions = Annotated[tuple[Fraction, ...], BeforeValidator(_fractions)]
 _RATIONAL = (T.INT64, T.FRACTION)
+_ZEROS, _ONES, _TWOS = (f"e.g. {n} for each axis, as FRACTION ({n}, 1)" for n in range(3))
 
 
 def _lengths(field: str) -> Constraint:
@@ -166,10 +167,10 @@ class ResampleSpec(Spec):
     padding_mode: Annotated[
         PaddingMode, attr(A.RESAMPLE_PADDING_MODE, T.PADDING_MODE, "a PaddingMode", "NEG_INF_PAD for MAXPOOL")
     ] = PaddingMode.ZERO_PAD
-    strides: Annotated[Fractions, attr(A.RESAMPLE_STRIDES, _RATIONAL, "one stride per axis", "1s", (1, 3))]
-    pre_paddings: Annotated[Fractions, attr(A.RESAMPLE_PRE_PADDINGS, _RATIONAL, "one per axis", "0s", (1, 3))]
-    post_paddings: Annotated[Fractions, attr(A.RESAMPLE_POST_PADDINGS, _RATIONAL, "one per axis", "0s", (1, 3))]
-    window_dims: Annotated[Fractions, attr(A.RESAMPLE_WINDOW_DIMS, _RATIONAL, "one per axis", "2s", (1, 3))]
+    strides: Annotated[Fractions, attr(A.RESAMPLE_STRIDES, _RATIONAL, "one stride per axis", _ONES, (1, 3))]
+    pre_paddings: Annotated[Fractions, attr(A.RESAMPLE_PRE_PADDINGS, _RATIONAL, "one per axis", _ZEROS, (1, 3))]
+    post_paddings: Annotated[Fractions, attr(A.RESAMPLE_POST_PADDINGS, _RATIONAL, "one per axis", _ZEROS, (1, 3))]
+    window_dims: Annotated[Fractions, attr(A.RESAMPLE_WINDOW_DIMS, _RATIONAL, "one per axis", _TWOS, (1, 3))]
 
 
 def resampled_extents(x: Extents, spec: ResampleSpec) -> Extents:

@@ -39,6 +39,10 @@ UNUSED = Rule(
     reason="{operation} does not read it, and nothing is accepted and ignored",
     fix="{meant}leave it out",
 )
+# Words of other libraries that have no counterpart, and what says the same here.
+_ELSEWHERE = dict.fromkeys(
+    ("g", "group", "groups", "group_count"), "groups follow from the extents, x's channels over w.dims[1]: "
+)
 
 _TYPES = ("f64", "f32", "f16", "bf16", "e4m3", "e5m2", "i8", "u8", "i16", "i32", "i64", "bool")
 _OPERAND = re.compile(r"(?P<type>[A-Za-z_][\w]*)?\[(?P<dims>[\d,]+)\](?P<layout>nhwc|nchw)?$")
@@ -129,7 +133,7 @@ class Words:
                 self.text,
                 operation=self.operation,
                 known=", ".join(known),
-                meant=meant(word, known),
+                meant=_ELSEWHERE.get(word, meant(word, known)),
             )
 
 

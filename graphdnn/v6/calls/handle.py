@@ -54,8 +54,11 @@ _device: list[DeviceSpec | str | None] = [None]
 def use(device: DeviceSpec | str | None) -> None:
     """The device of handles that are created from now on, in every thread: "cuda", "cpu", or the name of a profile.
 
-    None, as in the beginning: what ``GRAPHDNN_DEVICE`` names, or the host.
+    None, as in the beginning: what ``GRAPHDNN_DEVICE`` names, or the host. Raises ``BadParam`` for a name that is none;
+    whether a GPU is there is asked when a handle is created.
     """
+    if isinstance(device, str) and device.partition(":")[0].lower() != "cuda":
+        device_spec(device)
     _device[0] = device
 
 
