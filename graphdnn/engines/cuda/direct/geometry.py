@@ -8,7 +8,7 @@ from math import prod
 from graphdnn.convolution import ConvProblem
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL, Roles, padded
-from graphdnn.engines.cuda.generator.program import width_for
+from graphdnn.engines.cuda.generator.packs import width_for
 from graphdnn.engines.cuda.generator.space import Axis, Space, is_addressable
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.tensors import TensorSpec

@@ -18,7 +18,7 @@ from graphdnn.engines.cuda.generator.convolution_needs import (
     problem_of,
     roles_of,
 )
-from graphdnn.engines.cuda.generator.program import width_for
+from graphdnn.engines.cuda.generator.packs import width_for
 from graphdnn.engines.cuda.generator.space import is_addressable
 from graphdnn.engines.cuda.generator.tensor_cores import FLOAT_PAIRS
 from graphdnn.engines.engine import Task, image_need, kind_need, need, needs_rule

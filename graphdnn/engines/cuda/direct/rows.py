@@ -15,8 +15,9 @@ from graphdnn.engines.cuda.direct.geometry import apart, image_space
 from graphdnn.engines.cuda.direct.sides import PackedFilter, Sides, safe_places
 from graphdnn.engines.cuda.direct.tile import STAGES, Shape, Wishes
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.packs import width_for
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
-from graphdnn.engines.cuda.generator.program import Program, width_for
+from graphdnn.engines.cuda.generator.program import Program
 from graphdnn.engines.cuda.generator.quotient import magic
 from graphdnn.engines.cuda.generator.source import file_text, kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps

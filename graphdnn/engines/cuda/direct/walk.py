@@ -13,8 +13,9 @@ from graphdnn.engines.cuda.direct.geometry import apart, element_bytes, image_sp
 from graphdnn.engines.cuda.direct.sides import PackedFilter, Sides
 from graphdnn.engines.cuda.direct.tile import Shape, Wishes, padded_bytes
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.packs import width_for
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
-from graphdnn.engines.cuda.generator.program import Program, width_for
+from graphdnn.engines.cuda.generator.program import Program
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.space import Space, is_addressable
 from graphdnn.engines.cuda.generator.steps import Steps

@@ -12,8 +12,9 @@ from graphdnn.engines.cuda.as_planes import with_tensors
 from graphdnn.engines.cuda.generator.cost import memory_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch, early
+from graphdnn.engines.cuda.generator.packs import is_of_vector_axis, width_for
 from graphdnn.engines.cuda.generator.parameters import Parameters
-from graphdnn.engines.cuda.generator.program import Program, asked_indices, is_of_vector_axis, width_for
+from graphdnn.engines.cuda.generator.program import Program, asked_indices
 from graphdnn.engines.cuda.generator.quotient import count_type
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.space import Space, collapsed, whole

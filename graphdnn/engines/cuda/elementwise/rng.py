@@ -25,8 +25,9 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.cost import memory_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.packs import MAX_WIDTH, width_for
 from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
-from graphdnn.engines.cuda.generator.program import MAX_WIDTH, Program, width_for
+from graphdnn.engines.cuda.generator.program import Program
 from graphdnn.engines.cuda.generator.quotient import count_type
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.space import Space, collapsed, is_addressable, whole

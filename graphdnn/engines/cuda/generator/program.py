@@ -13,26 +13,25 @@ of uids or names: graphs that differ only in those share one compiled kernel.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
-from math import copysign, gcd, inf, isnan, prod
+from math import inf, prod
 from types import MappingProxyType
 
 import numpy as np
 
 from graphdnn.dtypes import COMPUTE, ELEMENTS
+from graphdnn.engines.cuda.generator.addresses import Addresses
+from graphdnn.engines.cuda.generator.literals import literal
+from graphdnn.engines.cuda.generator.packs import is_of_vector_axis
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
-from graphdnn.engines.cuda.generator.space import Space, is_addressable
+from graphdnn.engines.cuda.generator.space import Space
 from graphdnn.enums import DataType, PointwiseMode
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Operation, PointwiseOperation
 from graphdnn.operations.pointwise import PointwiseSpec
-from graphdnn.tensors import TensorSpec, packed_strides
+from graphdnn.tensors import TensorSpec
 
-MAX_WIDTH = 16  # elements
-_PACK_BYTES = 16  # of one access
 _LINE = 128  # bytes
 _BITS = 8  # of a byte
-INT_MAX = 2**31 - 1
 _LARGEST_HALF = 65504.0
 # Operations of one kind in all packs of a thread, beyond which they are a function that is called: instructions then
 # stay in their cache, and the compiler takes less time.
@@ -70,18 +69,19 @@ class Program:
         axes along which strides are numbers of the text, which addresses of neighbours then have inside instructions.
         ``clips``: the function that bounds an array of halves, two by one instruction (clip_halves.cuh).
         """
-        self._op, self._parameters, self._space, self._prefix = op, parameters, space, prefix
+        self._op, self._space, self._prefix = op, space, prefix
         self.width = width
         self._vector_axis = space.rank - 1 if vector_axis is None else vector_axis
-        self._linear, self._packed = linear, packed_strides(space.sizes)
+        self._at = Addresses(
+            parameters, space, prefix, width, self._vector_axis,
+            linear=linear, written=written, is_conditional=bool(condition),
+        )  # fmt: skip
         self._quick = quick
         self._if, self._condition = f"if ({condition}) " if condition else "", condition
         self._values: dict[int, str] = {}  # uid -> array
-        self._fields: dict[int, str] = {}
-        self._factors: set[int] = set()
         self._arrays = 0
         self._stores = stores
-        self._keeps, self._sums, self._written, self._clips = keeps, sums, written, clips
+        self._keeps, self._sums, self._clips = keeps, sums, clips
         self._kept: list[tuple[str, str, str]] = []  # type, name, load
         self._loaded: list[tuple[TensorSpec, str]] = []  # from memory, and where
         self._lines: list[str] = []
@@ -108,17 +108,17 @@ class Program:
         known = self._values.get(spec.uid)
         if known is not None:
             return known
-        field = self._operand(spec, is_output=False)
+        field = self._at.field(spec, is_output=False)
         name = self._new(spec)
         kind = STORAGE[spec.data_type]
         if spec.is_by_value or spec.is_constant:
             self.each(f"{name}[e] = from_bits<{kind}>(p.{field});")
-        elif self._is_pack_of_bits(spec):
-            self._line(f"load_bits(p.{field}, {self._offset(spec, field, lane='')}, {name});")
+        elif self._at.is_pack_of_bits(spec):
+            self._line(f"load_bits(p.{field}, {self._at.offset(spec, field, lane='')}, {name});")
         elif spec.data_type is DataType.BOOLEAN:
-            self.each(f"{name}[e] = load_bit(p.{field}, {self._offset(spec, field)});")
+            self.each(f"{name}[e] = load_bit(p.{field}, {self._at.offset(spec, field)});")
         else:
-            step, place = self._step(spec, field), self._place(spec, field)
+            step, place = self._at.step(spec, field), self._at.place(spec, field)
             load = f"load<{self.width}>({place}, {step}, "
             self._loaded.append((spec, place))
             if self._keeps and is_of_vector_axis(self._space, spec, self._vector_axis):
@@ -131,101 +131,15 @@ class Program:
 
     def old(self, spec: TensorSpec) -> str:
         """What an output held before, for beta: loaded, but not the tensor's value."""
-        self._operand(spec, is_output=True)  # it is written too
+        self._at.field(spec, is_output=True)  # it is written too
         name = self.value(spec)
         del self._values[spec.uid]
         return name
 
-    def _operand(self, spec: TensorSpec, *, is_output: bool) -> str:
-        """The name of the tensor's field."""
-        known = self._fields.get(spec.uid)
-        if known is not None:
-            return known
-        field = self._fields[spec.uid] = f"{self._prefix}{len(self._fields)}"
-        self._parameters.tensor(field, spec, is_output=is_output)
-        if not (spec.is_by_value or spec.is_constant):
-            if is_addressable(spec) or spec.vector_count == 1:
-                self._parameters.integers(f"{field}_stride", self._space.strides(spec))
-            else:
-                self._parameters.integers(f"{field}_stride", [s * spec.vector_count for s in spec.strides])
-        return field
-
-    def _place(self, spec: TensorSpec, field: str) -> str:
-        """The address of the element at ``at``. What neighbours of a pack have in common comes first: calls at several
-        places along the vector axis share it.
-        """
-        j = self._vector_axis
-        if self.width == 1 or not self._condition or spec.vector_count != 1 or self._space.strides(spec)[j] != 1:
-            return f"p.{field} + ({self._offset(spec, field)})"
-        return f"p.{field} + ({self._offset(spec, field, without=j)}) + at[{j}]"
-
-    def _is_pack_of_bits(self, spec: TensorSpec) -> bool:
-        """Bits of one byte or of whole ones."""
-        if self.width == 1 or spec.data_type is not DataType.BOOLEAN or spec.vector_count != 1:
-            return False
-        j = self._vector_axis
-        return self._space.strides(spec)[j] == 1 and _widest_of_bits(self._space, spec, j) >= self.width
-
-    def _offset(self, spec: TensorSpec, field: str, without: int = -1, lane: str = "e") -> str:
-        """Elements from the tensor's first to the one at ``at``; of bits, to each of its neighbours by ``lane``."""
-        if spec.vector_count != 1:
-            return self._vectorized_offset(spec, field)
-        strides = self._space.strides(spec)
-        if self._linear and is_addressable(spec) and self._is_packed(strides):
-            return self._linear
-        kind = "(int)" if spec.span <= INT_MAX else ""  # a 64-bit product is three instructions
-        long = "" if kind else "LL"
-        terms = [
-            f"at[{j}] * {f'{stride}{long}' if j in self._written else f'{kind}p.{field}_stride[{j}]'}"
-            for j, stride in enumerate(strides)
-            if stride and j != without
-        ]
-        if lane and spec.data_type is DataType.BOOLEAN and self.width != 1 and strides[self._vector_axis]:
-            terms.append(f"{lane} * p.{field}_stride[{self._vector_axis}]")
-        return " + ".join(terms) or "0"
-
-    def _is_packed(self, strides: Sequence[int]) -> bool:
-        triples = zip(self._space.sizes, strides, self._packed, strict=True)
-        return all(size == 1 or stride == packed for size, stride, packed in triples)
-
-    def _vectorized_offset(self, spec: TensorSpec, field: str) -> str:
-        """Vectors of channels: the index along that axis splits into a vector and a place in it."""
-        terms = []
-        for axis, extent in enumerate(spec.extents):
-            if extent == 1:
-                continue
-            index, count = self._index(axis), spec.vector_count
-            if axis == spec.vectorized_dimension:
-                terms.append(f"({index}) / {count} * p.{field}_stride[{axis}] + ({index}) % {count}")
-            else:
-                terms.append(f"({index}) * p.{field}_stride[{axis}]")
-        return " + ".join(terms) or "0"
-
-    def _index(self, logical: int) -> str:
-        """The index along a tensor's axis."""
-        terms = []
-        for j, axis in enumerate(self._space.axes):
-            if axis.logical != logical or axis.size == 1:
-                continue
-            factor = ""
-            if any(a.logical == logical and a is not axis for a in self._space.axes) and axis.multiplier != 1:
-                factor = f" * p.{self._prefix}_factor{j}"
-                if j not in self._factors:
-                    self._factors.add(j)
-                    self._parameters.integer(f"{self._prefix}_factor{j}", axis.multiplier)
-            lane = " + e" if self.width != 1 and j == self._vector_axis else ""
-            terms.append(f"(long long)(at[{j}]{lane}){factor}")
-        return " + ".join(terms) or "0LL"
-
-    def _step(self, spec: TensorSpec, field: str) -> str:
-        """How the elements lie along the vector axis: a tag type, or a stride."""
-        stride = self._space.strides(spec)[self._vector_axis] if self.width != 1 else 1
-        return {0: "Same()", 1: "Packed()"}.get(stride, f"Strided{{p.{field}_stride[{self._vector_axis}]}}")
-
     @property
     def operands(self) -> tuple[int, ...]:
         """Uids of the tensors in memory and by value, in the order of their fields."""
-        return tuple(self._fields)
+        return self._at.operands
 
     # Statements.
 
@@ -271,7 +185,7 @@ class Program:
         inputs = step.inputs()
         (result,) = step.outputs().values()
         if spec.mode is PointwiseMode.GEN_INDEX:
-            self.set(result, self._index(int(spec.parameters()["axis"]) % len(result.extents)))
+            self.set(result, self._at.index(int(spec.parameters()["axis"]) % len(result.extents)))
             return
         operands = []
         for i, port in enumerate(row.operands):
@@ -361,15 +275,15 @@ class Program:
     def store(self, spec: TensorSpec) -> None:
         """Write a tensor's elements to memory."""
         value = self._values[spec.uid]
-        field = self._operand(spec, is_output=True)
-        if self._is_pack_of_bits(spec) and self.width % _BITS == 0:
-            self._line(f"{self._if}store_bits(p.{field}, {self._offset(spec, field, lane='')}, {value});")
+        field = self._at.field(spec, is_output=True)
+        if self._at.is_pack_of_bits(spec) and self.width % _BITS == 0:
+            self._line(f"{self._if}store_bits(p.{field}, {self._at.offset(spec, field, lane='')}, {value});")
         elif spec.data_type is DataType.BOOLEAN:
-            self.each(f"{self._if}store_bit(p.{field}, {self._offset(spec, field)}, {value}[e]);")
+            self.each(f"{self._if}store_bit(p.{field}, {self._at.offset(spec, field)}, {value}[e]);")
         else:
-            step = self._step(spec, field)
+            step = self._at.step(spec, field)
             # The address outside the condition: neighbouring calls share what it is made of.
-            self._line(f"{STORAGE[spec.data_type]}* const to_{field} = {self._place(spec, field)};")
+            self._line(f"{STORAGE[spec.data_type]}* const to_{field} = {self._at.place(spec, field)};")
             how, condition = ("_if", f"{self._condition}, ") if self._condition else ("", "")
             self._line(f"{self._stores}{how}<{self.width}>({condition}to_{field}, {step}, {value});")
 
@@ -441,82 +355,6 @@ class Program:
         return f"{head} {{\n{lines}}}\n"
 
 
-def is_of_vector_axis(space: Space, spec: TensorSpec, axis: int) -> bool:
-    """True for what lies in memory along one axis of the space only, like a bias along neighbouring channels."""
-    if spec.is_by_value or spec.is_constant or not is_addressable(spec):
-        return False
-    return all((stride != 0) == (j == axis) for j, stride in enumerate(space.strides(spec)))
-
-
-def width_for(
-    space: Space,
-    tensors: Sequence[TensorSpec],
-    axis: int | None = None,
-    limit: int = _PACK_BYTES,
-    *,
-    bits: bool = False,
-) -> int:
-    """The most neighbouring elements that every operand can be accessed with at once: 1, 2, 4, 8 or 16.
-
-    An operand allows it when it is constant along the axis, or contiguous there with every row aligned. ``limit``:
-    bytes of one access to the large operands. ``bits``: packed booleans are taken as bytes of them.
-    """
-    j = space.rank - 1 if axis is None else axis
-    stored = [t for t in tensors if not (t.is_by_value or t.is_constant)]
-    if not stored or not all(is_addressable(t) or (bits and t.vector_count == 1) for t in stored):
-        return 1
-    most = max(t.elements for t in stored)
-    # Small operands come from the cache: they may take several accesses for a pack of the large ones.
-    streamed = max(ELEMENTS[t.data_type].bytes for t in stored if 2 * t.elements >= most)
-    return min(
-        MAX_WIDTH, max(1, limit // streamed), gcd(MAX_WIDTH, space.sizes[j]), *[_widest(space, t, j) for t in stored]
-    )
-
-
-def _widest(space: Space, spec: TensorSpec, axis: int) -> int:
-    """The longest pack of an operand: like all of these numbers a power of two."""
-    strides = space.strides(spec)
-    if strides[axis] == 0:
-        return MAX_WIDTH
-    if strides[axis] != 1:
-        return 1
-    if spec.data_type is DataType.BOOLEAN:
-        return _widest_of_bits(space, spec, axis)
-    rows = gcd(MAX_WIDTH, *[s for j, s in enumerate(strides) if j != axis and space.sizes[j] > 1])
-    promised = gcd(_PACK_BYTES, max(1, spec.byte_alignment))  # of virtual tensors too: the workspace is aligned more
-    return rows if promised == _PACK_BYTES else min(rows, max(1, promised // ELEMENTS[spec.data_type].bytes))
-
-
-def _widest_of_bits(space: Space, spec: TensorSpec, axis: int) -> int:
-    strides = space.strides(spec)
-    return gcd(MAX_WIDTH, *[s for j, s in enumerate(strides) if j != axis and space.sizes[j] > 1])
-
-
-def literal(value: float, ctype: str) -> str:
-    """A number as a literal of an arithmetic type."""
-    return _literal(value, copysign(1.0, value), ctype)  # zeros are equal, and have two signs
-
-
-@lru_cache(maxsize=512)
-def _literal(value: float, sign: float, ctype: str) -> str:
-    if ctype == "bool":
-        return "true" if value else "false"
-    if ctype in ("int", "long long"):
-        low, high = (-(2**31), 2**31 - 1) if ctype == "int" else (-(2**63), 2**63 - 1)
-        whole = high if value >= high else low if value <= low else int(value)
-        suffix = "" if ctype == "int" else "LL"
-        return f"(-{high}{suffix} - 1)" if whole == low else f"({whole}{suffix})" if whole < 0 else f"{whole}{suffix}"
-    if isnan(value):
-        return f"({ctype})NAN"
-    if value in (inf, -inf):
-        return f"((({ctype}){'-' if value < 0 else ''}INFINITY))"
-    number = float(np.float32(value)) if ctype == "float" else float(value)
-    if number in (inf, -inf):
-        return literal(number, ctype)
-    text = f"{number!r}{'f' if ctype == 'float' else ''}"
-    return f"({text})" if number < 0 or text.startswith("-") else text
-
-
 def _blending_type(ctype: str, factors: tuple[float, float], old: DataType | None) -> str:
     """The type of alpha * result + beta * old: whole factors and an integer old contents keep integers exact."""
     if ctype in ("float", "double"):
@@ -526,11 +364,6 @@ def _blending_type(ctype: str, factors: tuple[float, float], old: DataType | Non
     wide = "long long" if ctype == "long long" or old is DataType.INT64 else "int"
     limit = 2**63 - 1 if wide == "long long" else 2**31 - 1
     return wide if all(float(f).is_integer() and abs(f) <= limit for f in factors) else "double"
-
-
-def compute_type(step: Operation) -> str:
-    """The C type of an operation's arithmetic."""
-    return COMPUTE_TYPE[step.compute_type]
 
 
 def asked_indices(steps: Sequence[Operation]) -> frozenset[int]:

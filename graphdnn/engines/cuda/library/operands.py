@@ -8,8 +8,9 @@ from math import prod
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.elementwise.pointwise import Written, element_launch, generate_pointwise
 from graphdnn.engines.cuda.generator.cost import also
+from graphdnn.engines.cuda.generator.packs import width_for
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, Parameters
-from graphdnn.engines.cuda.generator.program import Program, asked_indices, width_for
+from graphdnn.engines.cuda.generator.program import Program, asked_indices
 from graphdnn.engines.cuda.generator.space import collapsed, is_addressable, whole
 from graphdnn.engines.cuda.generator.steps import Steps, fused_inputs
 from graphdnn.engines.engine import Cost, Task

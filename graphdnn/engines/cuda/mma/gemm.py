@@ -16,8 +16,9 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.cost import device_cost, least_seconds, memory_seconds, other_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.packs import width_for
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, Parameters
-from graphdnn.engines.cuda.generator.program import Program, width_for
+from graphdnn.engines.cuda.generator.program import Program
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.generator.tensor_cores import EXACT_PAIRS, OF_EXACT, OF_TF32, TF32_PAIRS

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.generator.packs import width_for
 from graphdnn.engines.cuda.generator.parameters import STORAGE
-from graphdnn.engines.cuda.generator.program import width_for
 from graphdnn.engines.cuda.generator.space import Space, is_addressable
 from graphdnn.engines.cuda.mma.tiles import SPLIT, Loads, Shape, choose
 from graphdnn.engines.cuda.simt.implicit_copies import channels_last, copying_seconds, summed_first

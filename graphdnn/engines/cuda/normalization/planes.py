@@ -13,8 +13,8 @@ from math import gcd, prod
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.launch import Launch
+from graphdnn.engines.cuda.generator.packs import width_for
 from graphdnn.engines.cuda.generator.parameters import Parameters
-from graphdnn.engines.cuda.generator.program import width_for
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.space import Axis, Space, collapsed
 from graphdnn.engines.cuda.generator.steps import Steps

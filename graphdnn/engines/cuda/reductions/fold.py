@@ -18,8 +18,9 @@ from math import prod
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import COMPUTE, ELEMENTS
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.packs import width_for
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, Parameters
-from graphdnn.engines.cuda.generator.program import Program, asked_indices, width_for
+from graphdnn.engines.cuda.generator.program import Program, asked_indices
 from graphdnn.engines.cuda.generator.quotient import count_type
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps

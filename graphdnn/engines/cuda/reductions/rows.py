@@ -8,8 +8,8 @@ from math import prod
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.generator.packs import width_for
 from graphdnn.engines.cuda.generator.parameters import Parameters
-from graphdnn.engines.cuda.generator.program import width_for
 from graphdnn.engines.cuda.generator.quotient import magic
 from graphdnn.engines.cuda.generator.source import file_text
 from graphdnn.engines.cuda.generator.space import Axis, Space

@@ -14,8 +14,9 @@ from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.generator.cost import memory_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.packs import width_for
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, Parameters
-from graphdnn.engines.cuda.generator.program import Program, width_for
+from graphdnn.engines.cuda.generator.program import Program
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.resampling.axes import (

@@ -12,7 +12,7 @@ from math import prod
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import COMPUTE, ELEMENTS
-from graphdnn.engines.cuda.generator.program import width_for
+from graphdnn.engines.cuda.generator.packs import width_for
 from graphdnn.engines.cuda.generator.space import Axis, Space, collapsed
 from graphdnn.engines.cuda.resampling.axes import reads_edges
 from graphdnn.enums import PaddingMode, ResampleMode

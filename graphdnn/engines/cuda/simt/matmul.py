@@ -15,8 +15,9 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.cost import device_cost, least_seconds, other_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.packs import width_for
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
-from graphdnn.engines.cuda.generator.program import Program, width_for
+from graphdnn.engines.cuda.generator.program import Program
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.space import is_addressable, whole
 from graphdnn.engines.cuda.generator.steps import Steps, fused_inputs

@@ -1,0 +1,33 @@
+"""Numbers as literals of CUDA C++."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import copysign, inf, isnan
+
+import numpy as np
+
+
+def literal(value: float, ctype: str) -> str:
+    """A number as a literal of an arithmetic type."""
+    return _literal(value, copysign(1.0, value), ctype)  # zeros are equal, and have two signs
+
+
+@lru_cache(maxsize=512)
+def _literal(value: float, sign: float, ctype: str) -> str:
+    if ctype == "bool":
+        return "true" if value else "false"
+    if ctype in ("int", "long long"):
+        low, high = (-(2**31), 2**31 - 1) if ctype == "int" else (-(2**63), 2**63 - 1)
+        whole = high if value >= high else low if value <= low else int(value)
+        suffix = "" if ctype == "int" else "LL"
+        return f"(-{high}{suffix} - 1)" if whole == low else f"({whole}{suffix})" if whole < 0 else f"{whole}{suffix}"
+    if isnan(value):
+        return f"({ctype})NAN"
+    if value in (inf, -inf):
+        return f"((({ctype}){'-' if value < 0 else ''}INFINITY))"
+    number = float(np.float32(value)) if ctype == "float" else float(value)
+    if number in (inf, -inf):
+        return literal(number, ctype)
+    text = f"{number!r}{'f' if ctype == 'float' else ''}"
+    return f"({text})" if number < 0 or text.startswith("-") else text
