@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -91,8 +92,13 @@ class Met:
         places, self._places = self._places, {}
         self._sets.clear()
         for place in places.values():
-            if place.blocks is not self._free and len(self._free) < MOST:
-                self._free += place.blocks
+            blocks = place.blocks
+            if blocks is self._free:
+                continue
+            place.blocks = self._free  # of the thread whose last arrays lie there
+            with suppress(IndexError):  # one by one: another thread may be taking the same ones
+                while len(self._free) < MOST:
+                    self._free.append(blocks.pop())
 
 
 def _nobody() -> object:
