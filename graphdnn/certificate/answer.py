@@ -11,6 +11,7 @@ import numpy as np
 
 from graphdnn.certificate.box import Box
 from graphdnn.certificate.integers import overflow_proofs
+from graphdnn.certificate.known import Known
 from graphdnn.certificate.numeric_class import numeric_class
 from graphdnn.certificate.propagate import FORMULAS, Walk, keeps
 from graphdnn.certificate.record import Certificate, OperationBound, OutputBound
@@ -174,7 +175,7 @@ def _from_data(
     totals: dict[int, Array] = {}
     for is_statistical in (False, True):
         boxes = {t.uid: Box.of(_plainly(values[t.uid])) for t in graph.tensors.values() if t.uid not in graph.producer}
-        walk = Walk(plan.config, boxes, values, old, is_statistical, totals=totals)
+        walk = Walk(plan.config, boxes, Known(values, old, is_statistical, totals))
         walk.run()
         walks.append(walk)
     notes += walks[0].remarks
@@ -228,7 +229,7 @@ def _output(tensor: TensorSpec, walks: list[Walk], observed: Array | None) -> Ou
         ratios = np.where(np.isinf(worst), 0.0, np.where(np.isnan(ratios), np.inf, ratios))
         closest = float(ratios.max(initial=0.0))
     most = None if observed is None else float(np.max(observed, initial=0.0))
-    values = walks[0].values
+    values = walks[0].known.values
     if values is not None and not why_not:  # what is no number has no error
         is_number = np.isfinite(_plainly(values[tensor.uid]))
         worst, random = (np.where(is_number, errors, 0.0) for errors in (worst, random))
@@ -263,7 +264,7 @@ def _from_ranges(config: EngineConfig, given: Mapping[int, tuple[float, float]])
         return tuple(OutputBound(t, None, None, None, None) for t in graph.outputs)
     walks = []
     for is_statistical in (False, True):
-        walk = Walk(config, dict(boxes), None, {}, is_statistical)
+        walk = Walk(config, dict(boxes), Known(None, {}, is_statistical))
         walk.run()
         walks.append(walk)
     return tuple(_output(t, walks, None) for t in graph.outputs)
