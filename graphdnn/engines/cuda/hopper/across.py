@@ -24,9 +24,9 @@ from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.generator.tensor_cores import OF_TF32
 from graphdnn.engines.cuda.hopper.across_needs import NEEDS
 from graphdnn.engines.cuda.hopper.across_tiles import TILE, choose
+from graphdnn.engines.cuda.hopper.convolution_sizes import sizes_of
 from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
 from graphdnn.engines.cuda.hopper.flat import flat_space
-from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.maps import filter_map, image_map, walk_of
 from graphdnn.engines.cuda.hopper.operands import Operand, operands
 from graphdnn.engines.cuda.hopper.product import register_product_text

@@ -11,7 +11,7 @@ from graphdnn.engines.cuda.generator.convolution_needs import (
     roles_of,
 )
 from graphdnn.engines.cuda.generator.tensor_cores import TF32_PAIRS
-from graphdnn.engines.cuda.hopper.gemm import sizes_of
+from graphdnn.engines.cuda.hopper.convolution_sizes import sizes_of
 from graphdnn.engines.cuda.hopper.needs import MOST_RESIDUES, product_needs, types_of, walk_needs
 from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.engines.engine import Task, need

@@ -11,7 +11,7 @@ from math import prod
 
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.engines.cuda.generator.space import Space, axis_of
-from graphdnn.engines.cuda.hopper.gemm import sizes_of
+from graphdnn.engines.cuda.hopper.convolution_sizes import sizes_of
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT, Operand, operands
 from graphdnn.engines.cuda.hopper.result import lies_in_row, pixels_of
 from graphdnn.engines.cuda.hopper.tile import ROW

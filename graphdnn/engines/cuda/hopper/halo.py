@@ -27,9 +27,9 @@ from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Pa
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.generator.tensor_cores import EXACT_PAIRS, INTEGERS, OF_EXACT, OF_TF32, TF32_PAIRS
+from graphdnn.engines.cuda.hopper.convolution_sizes import sizes_of
 from graphdnn.engines.cuda.hopper.fields import Layout, describe_work, last_slices
 from graphdnn.engines.cuda.hopper.flat import flat_map, flat_product, flat_space, is_flat
-from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.halo_needs import halo_needs
 from graphdnn.engines.cuda.hopper.halo_shape import Taps, channels_of_row, shape_of
 from graphdnn.engines.cuda.hopper.halo_tiles import TILE, choose

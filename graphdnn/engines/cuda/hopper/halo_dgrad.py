@@ -22,8 +22,8 @@ from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Pa
 from graphdnn.engines.cuda.generator.source import file_text, kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.generator.tensor_cores import FLOAT_PAIRS, OF_EXACT, OF_TF32, TF32_PAIRS
+from graphdnn.engines.cuda.hopper.convolution_sizes import sizes_of
 from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
-from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.halo_dgrad_meetings import Meetings, meetings_of
 from graphdnn.engines.cuda.hopper.halo_dgrad_needs import dgrad_needs
 from graphdnn.engines.cuda.hopper.halo_dgrad_shape import shape_of, walk_through, walked_of

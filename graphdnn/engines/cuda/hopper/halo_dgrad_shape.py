@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from graphdnn.engines.cuda.hopper.gemm import sizes_of
+from graphdnn.engines.cuda.hopper.convolution_sizes import sizes_of
 from graphdnn.engines.cuda.hopper.halo_dgrad_meetings import meetings_of
 from graphdnn.engines.cuda.hopper.halo_dgrad_tiles import Shape
 from graphdnn.engines.cuda.hopper.halo_shape import channels_of_row

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.hopper.convolution_sizes import sizes_of
 from graphdnn.engines.cuda.hopper.fields import last_slices
 from graphdnn.engines.cuda.hopper.flat import flat_product, is_flat
-from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.halo_patch import Shape
 from graphdnn.engines.cuda.hopper.maps import is_permutable, walk_of
 from graphdnn.engines.cuda.hopper.operands import is_exchanged, operands

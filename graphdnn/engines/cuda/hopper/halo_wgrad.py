@@ -19,8 +19,8 @@ from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.hopper.convolution_sizes import sizes_of
 from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
-from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.halo_shape import Taps
 from graphdnn.engines.cuda.hopper.halo_wgrad_needs import NEEDS, shape_of
 from graphdnn.engines.cuda.hopper.halo_wgrad_tiles import PARTS, TILE, choose, registers

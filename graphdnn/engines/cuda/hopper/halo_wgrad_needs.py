@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphdnn.checks import Equals, OneOf
 from graphdnn.engines.cuda.generator.convolution_needs import is_convolution, prologue_need
-from graphdnn.engines.cuda.hopper.gemm import sizes_of
+from graphdnn.engines.cuda.hopper.convolution_sizes import sizes_of
 from graphdnn.engines.cuda.hopper.halo_wgrad_tiles import PARTS, TILE, Shape, choose
 from graphdnn.engines.cuda.hopper.needs import capability_need, is_wgrad, types_and_sum, wgrad_need
 from graphdnn.engines.cuda.hopper.patch_needs import is_one_walk, patch_needs

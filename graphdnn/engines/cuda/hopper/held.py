@@ -23,9 +23,9 @@ from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.space import Space
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.generator.tensor_cores import OF_EXACT
+from graphdnn.engines.cuda.hopper.convolution_sizes import sizes_of
 from graphdnn.engines.cuda.hopper.fields import Layout, describe_work, last_slices, taps_of
 from graphdnn.engines.cuda.hopper.flat import flat_space
-from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.held_needs import NEEDS
 from graphdnn.engines.cuda.hopper.held_shape import shape_of
 from graphdnn.engines.cuda.hopper.held_tiles import TILE, choose

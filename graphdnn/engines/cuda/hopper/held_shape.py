@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from graphdnn.engines.cuda.hopper.convolution_sizes import sizes_of
 from graphdnn.engines.cuda.hopper.fields import last_slices
-from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.held_tiles import Shape
 from graphdnn.engines.cuda.hopper.result import kept_bytes
 from graphdnn.engines.cuda.hopper.tile import ROW, SLICE

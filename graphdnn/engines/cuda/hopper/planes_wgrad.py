@@ -25,8 +25,8 @@ from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.hopper.convolution_sizes import sizes_of
 from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
-from graphdnn.engines.cuda.hopper.gemm import sizes_of
 from graphdnn.engines.cuda.hopper.image_planes import ImagePlanes
 from graphdnn.engines.cuda.hopper.machine import Machine
 from graphdnn.engines.cuda.hopper.maps import Walk, walk_of
