@@ -122,12 +122,12 @@ def _candidates(shape: Shape, asked: tuple[int, ...]) -> Iterator[Tile]:
 
 
 # The model's constants, in clocks.
-_LOAD, _PRODUCT, _STEP, _LINE, _CHUNK = 3.0, 1.2, 8.0, 5.0, 4.0
-_WAIT, _TURN = 60.0, 4.0  # of a warp: for what a step reads, and for each product
-_TILE = 500.0
+_LOAD, _PRODUCT, _STEP, _LINE, _CHUNK = 4.0, 1.7, 25.0, 12.8, 12.1
+_WAIT, _TURN = 90.0, 7.0  # of a warp: for what a step reads, and for each product
+_TILE = 900.0
 _STRIDED = 1.8  # times the loads of pixels that lie apart
-_SUM_PACE = 4.0e12  # bytes a second
-_START = 4.0e-6
+_SUM_PACE = 2.5e12  # bytes a second
+_START = 5.0e-6
 _NORM = 2.7
 
 
