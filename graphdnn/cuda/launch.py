@@ -67,6 +67,7 @@ class PreparedLaunch:
         "_function",
         "_pointers",
         "_stream",
+        "_written",
         "address",
         "kernel",
         "params",
@@ -89,21 +90,25 @@ class PreparedLaunch:
         self.params = params
         self.kernel = kernel
         self.plan = plan
-        # ctypes objects made once are passed faster than integers, and written fastest through a memoryview.
+        # Arguments in the form that ctypes gives them at each call otherwise, made once; a word is written fastest
+        # through a memoryview.
+        argument = ctypes.c_void_p.from_param
         attributes, where, count = _attributes(is_cooperative, starts_early)
         struct, words = ctypes.c_ubyte.from_buffer(params), _Words()
         self.address, config = ctypes.addressof(struct), ctypes.addressof(words)
         _CONFIG.pack_into(words, 0, *grid, *block, shared, 0, where, count, self.address)
         self._call: Any = launch_function()
-        self._config = ctypes.c_void_p(config)
-        self._function = ctypes.c_void_p(function)
-        self._pointers = ctypes.c_void_p(config + _POINTERS)
+        self._config: Any = argument(config)
+        self._function: Any = argument(function)
+        self._pointers: Any = argument(config + _POINTERS)
         self._stream = memoryview(words).cast("B")[_STREAM].cast("Q")
+        self._written = 0  # there
         self._alive = struct, words, attributes  # only their addresses were taken
 
     def launch(self, stream: int) -> None:
         """Put the kernel into the stream. Raises ``CudaError``, also for what an earlier launch did wrong."""
-        self._stream[0] = stream
+        if stream != self._written:
+            self._stream[0] = self._written = stream
         code = self._call(self._config, self._function, self._pointers, None)
         if code:
             self._fail(code)

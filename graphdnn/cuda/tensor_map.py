@@ -55,15 +55,15 @@ class TensorMap:
 
         The first call encodes everything, the later ones replace the address.
         """
-        replace = _functions().replace
-        map, tensor = ctypes.c_void_p(at), ctypes.c_void_p()  # made once, as making them takes longer than the call
+        replace = functions().replace
+        argument = ctypes.c_void_p.from_param  # takes half as long as an object with this address
+        map = argument(at)
         is_written = False
 
         def write(address: int) -> None:
             nonlocal is_written
             if is_written:
-                tensor.value = address
-                code = replace(map, tensor)
+                code = replace(map, argument(address))
             else:
                 code = self._encode(at, address)
             if code:
@@ -83,10 +83,10 @@ class TensorMap:
         steps = u32(*(self.steps or (1,) * rank))
         tail = (_NO_INTERLEAVING, _SWIZZLE[self.row], _CACHE_LINES_OF_128_BYTES, _ZEROS_OUTSIDE)
         if self.box:
-            return int(_functions().tiled(*head, u32(*self.box), steps, *tail))
+            return int(functions().tiled(*head, u32(*self.box), steps, *tail))
         corners = i32(*self.lower), i32(*self.upper)
         walk = ctypes.c_uint32(self.channels), ctypes.c_uint32(self.pixels)
-        return int(_functions().im2col(*head, *corners, *walk, steps, *tail))
+        return int(functions().im2col(*head, *corners, *walk, steps, *tail))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class _Functions:
 
 
 @cache
-def _functions() -> _Functions:
+def functions() -> _Functions:
     """Through ctypes: the bindings keep maps in memory that is not aligned as the driver wants it."""
     names = ("cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col", "cuTensorMapReplaceAddress")
     return _Functions(*driver_functions(*names, since="12.0"))
