@@ -146,9 +146,9 @@ def test_places_and_their_blocks_are_bounded() -> None:
                 plan.execute(bound)
                 assert right(plan, bound)
     met = plan._met
-    assert len(met._places) <= MOST
+    assert len(met.places) <= MOST
     assert len(met._sets) <= MOST
-    own = [place.blocks for place in met._places.values() if place.blocks is not plan._free]
+    own = [place.blocks for place in met.places.values() if place.blocks is not plan._free]
     assert len(plan._free) + sum(map(len, own)) <= 2 * MOST
 
 

@@ -207,7 +207,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             refuse_names((*self._expected, *self._scalars), bindings)
         if not self._runtime.is_current():
             self._check_current()
-        where = self._looks.where(arrays, self._array_type, self.loaded_on)
+        where = self._looks.where(arrays, self._array_type, self.loaded_on, self._met.places)
         addresses, ids = where or (self._checked(arrays, stream), tuple(map(id, arrays)))
         return self._met.place(arrays, ids, addresses)
 

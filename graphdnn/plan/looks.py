@@ -4,7 +4,7 @@ what they answer would take twice as long.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import numpy as np
 from graphdnn.enums import DataType
 from graphdnn.plan.bindings import Expected, promised_alignment
 from graphdnn.plan.device_arrays import CARRIERS
-from graphdnn.plan.met import ArraySet
+from graphdnn.plan.met import Addresses, ArraySet, Ids
 
 Arrays = Sequence[Any]
 _MOST = 8  # strides of an array
@@ -22,13 +22,14 @@ _MOST = 8  # strides of an array
 class Looks(NamedTuple):
     """``find(bindings, last, known)``: the set of arrays that is bound, the last one or what ``known`` gives for their
     identities; None unless the extents are those that are expected: nothing else of an array can be set.
-    ``where(arrays, kind, device)``: addresses and identities of arrays of this class and device that are exactly as
-    described and apart from each other; None for any other ones. ``strides``: for each array those that were found to
-    be right, in bytes; axes of one element may have any.
+    ``where(arrays, kind, device, right)``: addresses and identities of arrays of this class and device that are exactly
+    as described, and either lie where others lay that were ``right``, or aligned and apart from each other; None for
+    any other ones. ``strides``: for each array those that were found to be right, in bytes; axes of one element may
+    have any.
     """
 
-    find: Callable[[Mapping[int, Any], ArraySet, Callable[[tuple[int, ...]], ArraySet | None]], ArraySet | None]
-    where: Callable[[Arrays, type | None, int], tuple[tuple[int, ...], tuple[int, ...]] | None]
+    find: Callable[[Mapping[int, Any], ArraySet, Callable[[Ids], ArraySet | None]], ArraySet | None]
+    where: Callable[[Arrays, type | None, int, Container[Addresses]], tuple[Addresses, Ids] | None]
     strides: tuple[list[tuple[int, ...]], ...]
 
     def learn(self, arrays: Arrays) -> None:
@@ -74,7 +75,7 @@ def _written(are_outputs: tuple[bool, ...]) -> Any:
         "            if last is None: return None",
         f"        if {' or '.join(f'a{i}.shape != s{i}' for i in places)}: return None",
         "        return last",
-        "    def where(arrays, kind, device, id=id):",
+        "    def where(arrays, kind, device, right, id=id):",
         unpacked,
     ]
     for i in places:
@@ -83,11 +84,14 @@ def _written(are_outputs: tuple[bool, ...]) -> Any:
             f"        if a{i}.shape != s{i} or a{i}.strides not in q{i}: return None",
             f"        memory = a{i}.data",
             f"        p{i} = memory.ptr",
-            f"        if memory.device_id != device or p{i} & m{i}: return None",
+            "        if memory.device_id != device: return None",
         ]
-    lines += [f"        if p{i} < p{j} + n{j} and p{j} < p{i} + n{i}: return None" for i, j in apart]
     lines += [
-        f"        return ({', '.join(f'p{i}' for i in places)},), ({', '.join(f'id(a{i})' for i in places)},)",
+        f"        addresses = ({', '.join(f'p{i}' for i in places)},)",
+        "        if addresses not in right:",
+        f"            if {' or '.join(f'p{i} & m{i}' for i in places)}: return None",
+        *(f"            if p{i} < p{j} + n{j} and p{j} < p{i} + n{i}: return None" for i, j in apart),
+        f"        return addresses, ({', '.join(f'id(a{i})' for i in places)},)",
         "    return find, where",
     ]
     made: dict[str, Any] = {}

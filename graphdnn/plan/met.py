@@ -48,12 +48,12 @@ class Met:
     When one of a set of arrays dies its id may be given to another object, so the set is forgotten.
     """
 
-    __slots__ = ("_free", "_nobody", "_places", "_sets", "known", "nothing")
+    __slots__ = ("_free", "_nobody", "_sets", "known", "nothing", "places")
 
     def __init__(self, free: list[Block], count: int) -> None:
         """``free``: blocks that may hold any addresses. ``count``: arrays of an execution."""
         self._free = free
-        self._places: dict[Addresses, Place] = {}
+        self.places: dict[Addresses, Place] = {}
         self._sets: dict[Ids, ArraySet] = {}
         self._nobody = (_nobody,) * count
         self.nothing = ArraySet(self._nobody, Place((), (), free))  # which no arrays are
@@ -61,11 +61,11 @@ class Met:
 
     def place(self, arrays: Sequence[Any], ids: Ids, addresses: Addresses) -> Place:
         """Of arrays that were checked. Where some lie again, they get blocks of their own, which stay filled in."""
-        place = self._places.get(addresses)
+        place = self.places.get(addresses)
         if place is None:
-            if len(self._places) >= MOST:
+            if len(self.places) >= MOST:
                 self._forget()
-            place = self._places[addresses] = Place(addresses, ids, self._free)
+            place = self.places[addresses] = Place(addresses, ids, self._free)
             return place
         if place.blocks is self._free:
             place.blocks = []
@@ -89,7 +89,7 @@ class Met:
 
     def _forget(self) -> None:
         """All of them; blocks that nobody uses just now are everybody's again."""
-        places, self._places = self._places, {}
+        places, self.places = self.places, {}
         self._sets.clear()
         for place in places.values():
             blocks = place.blocks
