@@ -73,6 +73,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     describe_work(parameters, product, sizes, layout, (), blocks, filter.tap_stride, known=taps_of(op))
     parameters.integer("parts", 1)
     parameters.integer("image_pixels", 1)
+    grid = (min(layout.down[0], device.sm_count // layout.across) * layout.across, 1, 1)
+    parameters.integer("leaves_room", int(layout.tiles < device.sm_count))
     if sizes.may_be_turned:
         parameters.integer("joined", 1)
 
@@ -95,7 +97,6 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "Element": STORAGE[image.spec.data_type], "Accumulator": compute,
         },
     )  # fmt: skip
-    grid = (min(layout.down[0], device.sm_count // layout.across) * layout.across, 1, 1)
     shared = tile.shared_bytes(shape.depth, choice.stages)
     steps.add(Launch(text, "hopper_held", grid, tile.threads, parameters.pack(), shared, starts_early=True))
     return steps.kernel(name)

@@ -56,6 +56,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
         begin_ring<FILTERS>(full_filter, empty_filter, CONSUMERS);  // one where filters are resident: only `full` is used
         begin_residual(barriers);
         publish_barriers();
+        fetch_map(p.gathered[0]);
+        fetch_map(p.plain[0]);
     }
     __syncthreads();
     wait_for_launch_before();

@@ -38,6 +38,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_held(const __gri
         fetch_map(p.plain[0]);
     }
     __syncthreads();
+    if (p.leaves_room) let_next_start();  // on multiprocessors without a block
     const int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 % 4, 0);
     const int tile_n = (int)blockIdx.x % across, first = (int)blockIdx.x / across, pace = (int)gridDim.x / across;
