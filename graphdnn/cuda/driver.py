@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from graphdnn.cuda import tensor_map
 from graphdnn.cuda.failure import CudaError
 from graphdnn.cuda.launch import PreparedLaunch, aligned_buffer
-from graphdnn.cuda.library import available, bindings, called, driver_version, error_of
+from graphdnn.cuda.library import available, bindings, called, driver_version, error_of, launch_function
 from graphdnn.cuda.module import Module, load
+from graphdnn.errors import NotSupported
 
 _INVALID_VALUE, _INVALID_CONTEXT = 1, 201
-_contexts: dict[int, Any] = {}
-_numbers: dict[int, int] = {}  # of these contexts
+_DEFAULT_STREAMS = (0, 1, 2)  # of the context, and of the thread
+_contexts: dict[int, tuple[Any, int]] = {}  # primary ones, by ordinal: the object, and its number
 _guard = threading.Lock()
 
 
@@ -38,27 +40,53 @@ def current_device() -> int:
 
 def make_current(ordinal: int) -> int:
     """Make the device's primary context this thread's own. A microsecond, once the context is there. Returns it."""
-    context = _contexts.get(ordinal)
-    if context is None:
-        with _guard:
-            context = called("cuDevicePrimaryCtxRetain", called("cuDeviceGet", ordinal))
-            _contexts[ordinal] = context
+    context, number = _primary(ordinal)
     (status,) = bindings().cuCtxSetCurrent(context)
     if int(status):
         raise error_of("cuCtxSetCurrent", int(status))
-    number = _numbers[ordinal] = int(context)
     return number
 
 
 def context_of(ordinal: int) -> int:
-    """The device's primary context, if plans have met it; else 0."""
-    return _numbers.get(ordinal, 0)
+    """The device's primary context, which is there from the first time on."""
+    return _primary(ordinal)[1]
+
+
+def _primary(ordinal: int) -> tuple[Any, int]:
+    found = _contexts.get(ordinal)
+    if found is None:
+        with _guard:
+            context = called("cuDevicePrimaryCtxRetain", called("cuDeviceGet", ordinal))
+            found = _contexts[ordinal] = context, int(context)
+    return found
+
+
+def stream_device(stream: int) -> int:
+    """The ordinal of the device that a stream belongs to; the current one's for the default streams."""
+    if stream in _DEFAULT_STREAMS:
+        return current_device()
+    context = called("cuStreamGetCtx", stream)
+    for ordinal, (_, number) in list(_contexts.items()):
+        if number == int(context):
+            return ordinal
+    called("cuCtxPushCurrent", context)
+    try:
+        return current_device()
+    finally:
+        called("cuCtxPopCurrent")
 
 
 def adopt(ordinal: int) -> None:
     """Make the device current in a thread that has met none yet; one that has keeps its own."""
     if not int(called("cuCtxGetCurrent")):
         make_current(ordinal)
+
+
+def look_up() -> None:
+    """Find the functions that launches call, beforehand; what a driver lacks is said where it is needed."""
+    for find in (launch_function, tensor_map.functions):
+        with suppress(NotSupported):
+            find()
 
 
 def memory_info() -> tuple[int, int]:
@@ -101,8 +129,7 @@ def pointer_device(address: int) -> int | None:
 
 
 __all__ = [
-    "CudaError", "Module", "PreparedLaunch", "adopt", "aligned_buffer", "available",
-    "beside_captures", "context_of", "current_device",
-    "device_count", "driver_version", "is_capturing", "load", "make_current", "memory_info", "pointer_device",
-    "synchronize",
+    "CudaError", "Module", "PreparedLaunch", "adopt", "aligned_buffer", "available", "beside_captures", "context_of",
+    "current_device", "device_count", "driver_version", "error_of", "is_capturing", "load", "look_up",
+    "make_current", "memory_info", "pointer_device", "stream_device", "synchronize",
 ]  # fmt: skip

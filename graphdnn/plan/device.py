@@ -37,7 +37,7 @@ from graphdnn.plan.bindings import (
     coerce,
     refuse_names,
 )
-from graphdnn.plan.block import Block, check_current
+from graphdnn.plan.block import Block, check_current, check_stream
 from graphdnn.plan.looks import Looks, looks_of
 from graphdnn.plan.met import Met, Place, is_of_cupy
 from graphdnn.plan.rehearsal import rehearse
@@ -124,6 +124,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         if runtime.is_here():
             with runtime.device(runtime.wanted()):
                 driver.make_current(runtime.ordinal())
+                driver.look_up()
 
     def like(self, config: EngineConfig) -> DevicePlan:
         return DevicePlan(config, self._runtime)
@@ -180,6 +181,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         except ExecutionFailed as error:
             if not (isinstance(error, CudaError) and error.is_sticky):  # after which the driver answers nothing else
                 self._check_current()
+                self._check_stream(number)
             error.subject = self.config
             raise
         finally:
@@ -240,6 +242,10 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         """Arrays, streams and kernels are a device's own. Raises where another one is current than the plan's."""
         assert self.loaded_on is not None
         check_current(self._runtime, self.loaded_on)
+
+    def _check_stream(self, stream: int) -> None:
+        assert self.loaded_on is not None
+        check_stream(self._runtime, self.loaded_on, stream)
 
     def _scratch(self, workspace: Any, place: Place, stream: int) -> int:
         """The workspace's address. Raises when it is missing, small, of the wrong kind or shared."""

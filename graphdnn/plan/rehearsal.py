@@ -9,6 +9,8 @@ from graphdnn.fusion import fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Ranking
 from graphdnn.operations import ConvForward, ConvolutionSpec, PointwiseOperation, PointwiseSpec
+from graphdnn.plan.base import bound_of
+from graphdnn.plan.looks import looks_of
 from graphdnn.tensors import TensorSpec
 
 _done: set[tuple[object, ...]] = set()
@@ -21,8 +23,11 @@ def rehearse(device: DeviceSpec) -> None:
         return
     _done.add(kind)
     best = next(iter(Ranking(fuse(_convolution()), device)), None)
-    for choice in () if best is None else best.choices:
+    if best is None:
+        return
+    for choice in best.choices:
         choice.engine.compile(choice.task, choice.knobs)
+    looks_of(bound_of(best).arrays)
 
 
 def _convolution() -> OperationGraph:

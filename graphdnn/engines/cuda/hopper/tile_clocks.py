@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from graphdnn.engines.cuda.hopper.sizes import Pieces, Sizes
@@ -66,8 +65,7 @@ class Leaving(NamedTuple):
         return cls(own, tile.blocks * tile.bm * tile.bn * moved / _LEAVING, turn, _OF_BYTES if are_bytes else _TILE)
 
 
-@dataclass(frozen=True, slots=True)
-class TileClocks:
+class TileClocks(NamedTuple):
     """A tile that serves, with what extents do not change. ``step``, ``turn`` and ``start`` make a bound below what
     products come to with any number of parts: clocks of each step, of each tile and of all of them.
     """

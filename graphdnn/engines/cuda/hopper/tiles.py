@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 from typing import NamedTuple
@@ -189,7 +189,7 @@ class _Table:
             pace = across * one.step / (one.rows_held * machine.sms)
             empty = 1.0 - kind.columns / (across * one.columns_held)
             paced = copied_clocks(kind, one.tile, empty) if empty and not kind.are_followed else 0.0
-            held = one if paced <= one.paced else replace(one, paced=paced)
+            held = one if paced <= one.paced else one._replace(paced=paced)
             clusters = _clusters(one.tile, machine.sms, machine.shared_memory, asked.stages, asked.parts > 0)
             least = Least.of(held, machine)
             placed.append(_Placed(place, pace, across, held, clusters, least))
