@@ -16,6 +16,7 @@ from legal import IMAGE, operation
 
 from graphdnn import build
 from graphdnn.build import rank
+from graphdnn.cuda.failure import cuda_error
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import Operation
 from graphdnn.plan import DevicePlan
@@ -45,7 +46,7 @@ def driver(device: int | None = 0, allocated: int = ALLOCATED) -> Iterator[None]
     """A driver that knows one allocation, on ``device``."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("graphdnn.cuda.driver.pointer_device", lambda address: device)
-        patch.setattr("graphdnn.cuda.memory.allocation", lambda address: (ADDRESS, allocated))
+        patch.setattr("graphdnn.cuda.memory.room", lambda address, wanted: ADDRESS + allocated - address)
         yield
 
 
@@ -78,6 +79,34 @@ def elsewhere() -> None:
     with driver(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(OneDevice, "ordinal", lambda self: 1)
         plan.execute(bound(plan))
+
+
+def other_context() -> None:
+    """A context of the caller's own, on the same device."""
+    plan = device_plan()
+    plan.load()
+    with driver(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OneDevice, "is_current", lambda self: False)
+        plan.execute(bound(plan))
+
+
+def other_stream() -> None:
+    plan = device_plan(runtime=_Refusing)
+    with driver():
+        plan.execute(bound(plan), None, 77)
+
+
+class _Refusing(OneDevice):
+    """The driver takes no stream of another device."""
+
+    def prepare(self, launch: Any, plan: str) -> Any:
+        return SimpleNamespace(params=bytearray(launch.params.data), launch=self._launch)
+
+    def _launch(self, stream: int) -> None:
+        raise cuda_error("cuLaunchKernelEx", 400, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle")
+
+    def stream_device(self, stream: int) -> int:
+        return 1
 
 
 def absent() -> None:

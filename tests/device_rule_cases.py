@@ -6,7 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 from declined_cases import H200, Case, another_kind, declined
-from device_place_cases import absent, device_case, elsewhere, nested_capture, no_stream, on_the_host
+from device_place_cases import (
+    absent,
+    device_case,
+    elsewhere,
+    nested_capture,
+    no_stream,
+    on_the_host,
+    other_context,
+    other_stream,
+)
 from engine_rule_cases import (
     LONG,
     ahead_cases,
@@ -64,6 +73,8 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     "binding.address": device_case(device=None),
     "binding.size": device_case(allocated=8),
     "execute.device_absent": absent,
+    "execute.other_context": other_context,
+    "execute.other_stream": other_stream,
     "execute.stream_kind": no_stream,
     "execute.host_stream": lambda: on_the_host(stream=7),
     "capture.nested": nested_capture,

@@ -14,7 +14,7 @@ from device_place_cases import OneDevice, bound, device_plan, driver
 from emulator import MISSING
 
 from graphdnn import build, device_spec
-from graphdnn.cuda import debug
+from graphdnn.cuda import debug, library
 from graphdnn.cuda.failure import CudaError, OutOfMemory, cuda_error
 from graphdnn.engines.cuda.generator.launch import LibraryCall
 from graphdnn.enums import Status
@@ -47,6 +47,9 @@ class Failing(OneDevice):
 
     def ordinal(self) -> int:
         return self.current
+
+    def stream_device(self, stream: int) -> int:
+        return stream // 100
 
     def synchronize(self, stream: int) -> None:
         if self.waited is not None:
@@ -136,7 +139,12 @@ def test_a_librarys_call_where_another_device_is_current(monkeypatch: pytest.Mon
         assert calls == [3]
         runtime.current = 0
         block.launches[0](4)
-    assert calls == [3, 4]
+        for stream in (104, 105):
+            with pytest.raises(BadParam, match=r"execute\.other_stream"):
+                plan.execute(arrays, None, stream)
+        assert calls == [3, 4]
+        plan.execute(arrays, None, 5)
+    assert calls == [3, 4, 5]
 
 
 # Memory.
@@ -150,7 +158,7 @@ def test_no_memory_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(*given: Any) -> Any:
         raise Exhausted("Out of memory allocating 4,096 bytes (allocated so far: 1 bytes).")
 
-    memory = SimpleNamespace(OutOfMemoryError=Exhausted)
+    memory = SimpleNamespace(OutOfMemoryError=Exhausted)  # as CuPy's is one of MemoryError
     cuda = SimpleNamespace(alloc=none_left, memory=memory)
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, empty=none_left, uint8=np.uint8))
     runtime = CudaRuntime(device_spec(H200))
@@ -169,6 +177,33 @@ def test_no_memory_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "workspace_limit" in rejection.fix
         copy = pickle.loads(pickle.dumps(error))
         assert (type(copy), copy.code, str(copy)) == (OutOfMemory, 2, str(error))
+
+
+def test_errors_of_cupys_calls_are_errors_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a kernel has failed, making and copying arrays fails as well."""
+
+    class Failed(RuntimeError):
+        status = 700
+
+    def fails(*given: Any) -> Any:
+        raise Failed("cudaErrorIllegalAddress: an illegal memory access was encountered")
+
+    cuda = SimpleNamespace(alloc=fails, memory=SimpleNamespace(OutOfMemoryError=Exhausted))
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, empty=fails, uint8=np.uint8))
+    monkeypatch.setattr(library, "bindings", lambda: None)
+    monkeypatch.setattr(library, "_said", lambda module, code: ILLEGAL[1:])
+    runtime = CudaRuntime(device_spec(H200))
+    array = SimpleNamespace(data=SimpleNamespace(copy_from_host_async=fails, copy_to_host_async=fails))
+    host = np.zeros(4, np.float32)
+    calls = {
+        "cuMemAlloc": lambda: runtime.memory(16),
+        "cuMemcpyHtoDAsync": lambda: runtime.copy_in(host, array, 16),
+        "cuMemcpyDtoHAsync": lambda: runtime.copy_out(array, host, 16),
+    }
+    for name, call in calls.items():
+        with pytest.raises(CudaError, match=name) as caught:
+            call()
+        assert caught.value.is_sticky
 
 
 # Captures.

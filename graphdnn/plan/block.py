@@ -10,6 +10,7 @@ from graphdnn.cuda import debug
 from graphdnn.cuda.failure import CudaError
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Function, Launch
 from graphdnn.engines.cuda.generator.parameters import MapSlot
+from graphdnn.enums import Status
 from graphdnn.errors import BadParam
 from graphdnn.fusion.views import View, views_of
 from graphdnn.heuristics import EngineConfig, materialized_bytes, materialized_slots
@@ -25,6 +26,21 @@ ELSEWHERE = Rule(
     expected="device {loaded}",
     reason="the plan's kernels were loaded on device {loaded}, and another device is current in this thread",
     fix="execute inside `with cupy.cuda.Device({loaded}):`, or build a plan for the current device as well",
+)
+
+OTHER_CONTEXT = Rule(
+    id="execute.other_context",
+    expected="the primary context of device {loaded}",
+    reason="the plan's kernels were loaded there, as CuPy's and PyTorch's are; memory and streams of another context "
+    "are not theirs",
+    fix="execute inside `with cupy.cuda.Device({loaded}):`, or pop the context that was made with cuCtxCreate",
+)
+OTHER_STREAM = Rule(
+    id="execute.other_stream",
+    expected="a stream of device {loaded}",
+    reason="the plan's kernels and arrays are on device {loaded}",
+    fix="make the stream where that device is current: with cupy.cuda.Device({loaded}):",
+    status=Status.BAD_PARAM_STREAM_MISMATCH,
 )
 
 _MASK = (1 << 64) - 1
@@ -181,8 +197,11 @@ class _Call:
         self._addresses, self._scratch = {**found, **shown}, scratch + self._start
 
     def __call__(self, stream: int) -> None:
-        if not self._runtime.is_current():  # a library works on whichever device is, with addresses of this one
+        # A library works on whichever device is current, in whichever stream, with addresses of this device.
+        if not self._runtime.is_current():
             check_current(self._runtime, self._ordinal)
+        if stream:
+            check_stream(self._runtime, self._ordinal, stream)
         self._function(self._addresses, self._scratch, stream)
 
 
@@ -191,3 +210,11 @@ def check_current(runtime: Runtime, loaded_on: int) -> None:
     ordinal = runtime.ordinal()
     if ordinal != loaded_on:
         raise BadParam(ELSEWHERE.reject(WHERE, "device", f"device {ordinal}", loaded=loaded_on))
+    if not runtime.is_current():
+        raise BadParam(OTHER_CONTEXT.reject(WHERE, "context", "another one of the device", loaded=loaded_on))
+
+
+def check_stream(runtime: Runtime, loaded_on: int, stream: int) -> None:
+    ordinal = runtime.stream_device(stream)
+    if ordinal != loaded_on:
+        raise BadParam(OTHER_STREAM.reject(WHERE, "stream", f"of device {ordinal}", loaded=loaded_on))

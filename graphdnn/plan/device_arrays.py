@@ -168,17 +168,16 @@ def _torch(tensor: Any, stream: int, ordinal: int) -> tuple[Array, int] | str:
 def allocation_problem(label: str, address: int, size: int, ordinal: int) -> Rejection | None:
     """Why ``size`` bytes at an address cannot be used, as the driver knows its allocations."""
     from graphdnn.cuda.driver import pointer_device
-    from graphdnn.cuda.memory import allocation
+    from graphdnn.cuda.memory import room
 
     device = pointer_device(address) if address else None
     if device is None:
         return NOT_ON_DEVICE.reject(WHERE, label, f"{address:#x}", ordinal=ordinal)
     if device != ordinal:
         return OTHER_DEVICE.reject(WHERE, label, f"on device {device}", ordinal=ordinal)
-    found = allocation(address)
-    if found is None:
+    have = room(address, size)
+    if have is None:
         return NOT_ON_DEVICE.reject(WHERE, label, f"{address:#x}", ordinal=ordinal)
-    have = sum(found) - address
     if have < size:
         return TOO_SHORT.reject(WHERE, label, f"{have} bytes", size=size, have=have)
     return None

@@ -81,7 +81,7 @@ class Met:
         def forget(_: object) -> None:
             known.references = nobody
             if sets.get(ids) is known:
-                del sets[ids]
+                sets.pop(ids, None)  # which another thread may have forgotten since
 
         if len(sets) >= MOST:
             sets.clear()

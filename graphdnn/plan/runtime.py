@@ -57,6 +57,8 @@ class Runtime(Protocol):
 
     def is_current(self) -> bool: ...
 
+    def stream_device(self, stream: int) -> int: ...
+
     def wanted(self) -> int: ...
 
     def device(self, ordinal: int) -> AbstractContextManager[Any]: ...
@@ -148,15 +150,17 @@ class CudaRuntime:
         """Whether the context of plans on this device is this thread's: asked wherever arrays are new."""
         return self._context() == self._own  # type: ignore[no-any-return]
 
+    def stream_device(self, stream: int) -> int:
+        return driver.stream_device(stream)
+
     def wanted(self) -> int:
         """The ordinal to load kernels on: of the device that was named, or of the current one."""
         return self.ordinal() if self._ordinal is None else self._ordinal
 
     def device(self, ordinal: int) -> AbstractContextManager[Any]:
         """Inside, this device is current: as it is where plans have met its context, and that is this thread's."""
-        own = driver.context_of(ordinal)
-        if own and self._context() == own:
-            self._own = own
+        self._own = driver.context_of(ordinal)
+        if self.is_current():
             return _HERE
         import cupy
 
@@ -222,7 +226,7 @@ class CudaRuntime:
     def memory(self, size: int) -> Any:
         import cupy
 
-        with _within_memory(size):
+        with _by_cupy("cuMemAlloc", size):
             return cupy.empty(size, cupy.uint8)
 
     def workspace_address(self, workspace: Any, size: int, stream: int = 0) -> tuple[int, Rejection | None]:
@@ -237,7 +241,7 @@ class CudaRuntime:
         from graphdnn.plan.device_arrays import CARRIERS
 
         dtype, shape, strides = binding_layout(spec)
-        with _within_memory(spec.bytes):
+        with _by_cupy("cuMemAlloc", spec.bytes):
             memory = cupy.cuda.alloc(spec.bytes + spec.byte_alignment)
         memory += -memory.ptr % spec.byte_alignment
         return cupy.ndarray(shape, CARRIERS.get(spec.data_type, dtype), memory, strides=strides)
@@ -253,11 +257,13 @@ class CudaRuntime:
         return cupy.ndarray(shape, CARRIERS.get(want.spec.data_type, dtype), pointer, strides=strides)
 
     def copy_in(self, host: Array, array: Any, size: int) -> None:
-        array.data.copy_from_host_async(_address(host), size)
+        with _by_cupy("cuMemcpyHtoDAsync", size):
+            array.data.copy_from_host_async(_address(host), size)
         self.synchronize(self.current_stream())
 
     def copy_out(self, array: Any, host: Array, size: int) -> None:
-        array.data.copy_to_host_async(_address(host), size)
+        with _by_cupy("cuMemcpyDtoHAsync", size):
+            array.data.copy_to_host_async(_address(host), size)
         self.synchronize(self.current_stream())
 
     def synchronize(self, stream: int) -> None:
@@ -289,14 +295,21 @@ def _find_cupy() -> None:
 
 
 @contextmanager
-def _within_memory(size: int) -> Iterator[None]:
-    """Inside, CuPy allocates. Raises ``OutOfMemory`` where it cannot."""
+def _by_cupy(call: str, size: int) -> Iterator[None]:
+    """Inside, CuPy allocates or copies. Raises ``OutOfMemory`` where memory runs out, else ``CudaError``."""
     import cupy
 
     try:
         yield
-    except cupy.cuda.memory.OutOfMemoryError as error:
+    except MemoryError as error:
+        if not isinstance(error, cupy.cuda.memory.OutOfMemoryError):
+            raise
         raise OutOfMemory.of_pool(size, str(error)) from error
+    except RuntimeError as error:
+        code = getattr(error, "status", None)  # of an error of the driver's or the runtime's, which have the same ones
+        if code is None:
+            raise
+        raise driver.error_of(call, int(code)) from error
 
 
 def _address(array: Array) -> int:

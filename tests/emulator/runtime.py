@@ -74,6 +74,9 @@ class EmulatedRuntime:
     def is_current(self) -> bool:
         return self.ordinal() == self.wanted()
 
+    def stream_device(self, stream: int) -> int:
+        return self.ordinal()
+
     def wanted(self) -> int:
         return 0
 
