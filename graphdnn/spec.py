@@ -28,7 +28,7 @@ from graphdnn.rules import Constraint, Rule, violations
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+INT64_MAX = 2**63 - 1
 
 ATTR_MISSING = Rule(
     id="attr.missing",

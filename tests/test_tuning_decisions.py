@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
-from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,10 +31,11 @@ from graphdnn.problem import parse
 from graphdnn.tuning import Trial, Verdict, autotune
 from graphdnn.tuning.answers import Answers
 from graphdnn.tuning.candidates import Candidates, candidates_of
+from graphdnn.tuning.deciding import TIE, simplicity, undecided
 from graphdnn.tuning.intervals import Interval, kendall_tau, median_interval, rank_below, spearman_rho
 from graphdnn.tuning.progress import Progress
 from graphdnn.tuning.reference import Reference
-from graphdnn.tuning.search import Limits, Search, simplicity
+from graphdnn.tuning.search import Limits, Search
 from graphdnn.tuning.spending import Spending
 from graphdnn.tuning.thinning import Slices, Thinned, slices_of, thinned
 from graphdnn.tuning.worker import Bench
@@ -124,8 +124,7 @@ def decided(times: list[list[float]], tie: float = 0.02, **kernels: int) -> list
     for i, (trial, samples) in enumerate(zip(found, times, strict=True)):
         trial.samples, trial.interval, trial.verdict = samples, median_interval(samples), Verdict.SLOWER
         trial.kernels = kernels.get(f"of{i}", 1)
-    process: Any = SimpleNamespace(is_alive=True)
-    search = _Right(offered(CONV, "cpu"), Limits(tie=tie), None, None, 0.0, process, None)  # type: ignore[arg-type]
+    search = _Right(offered(CONV, "cpu"), Limits(tie=tie), None, 0.0, None, None)  # type: ignore[arg-type]
     search.trials = found
     assert search._decide(list(found))
     return found
@@ -162,8 +161,7 @@ def test_what_ties_is_right_wherever_the_winner_was_looked_at() -> None:
     for trial, digest in zip(found, "aba", strict=True):
         trial.samples, trial.digest, trial.verdict = around(1.0), digest, Verdict.SLOWER
         trial.interval = median_interval(trial.samples)
-    process: Any = SimpleNamespace(is_alive=True)
-    search = Late(offered(CONV, "cpu"), Limits(), None, None, 0.0, process, None)  # type: ignore[arg-type]
+    search = Late(offered(CONV, "cpu"), Limits(), None, 0.0, None, None)  # type: ignore[arg-type]
     search.trials = found
     assert search._decide(list(found))
     assert [t.verdict for t in found] == [Verdict.FASTEST, Verdict.WRONG, Verdict.TIED]
@@ -193,14 +191,12 @@ def test_the_order_of_simplicity() -> None:
 def test_drift_of_the_clock_does_not_decide() -> None:
     """All leaders are timed in each round: a machine that slows down hits them alike, and the ratios stay."""
     found = trials(2)
-    search = _Right(offered(CONV, "cpu"), Limits(), None, None, 0.0, SimpleNamespace(), None)  # type: ignore[arg-type]
     clock = [1.0 + 0.3 * i for i in range(9)]  # the last round takes three times as long
     rounds = {0: dict(enumerate(clock)), 1: {i: 1.1 * t for i, t in enumerate(clock)}}
-    search._estimates = {place: median(times.values()) for place, times in rounds.items()}
-    assert search._undecided(found, rounds, 7) == [found[0]]
+    assert undecided(found, found[0], rounds, 7, TIE) == [found[0]]
     rounds[1] = {i: t * (1.1 if i % 2 else 0.9) for i, t in enumerate(clock)}
-    assert len(search._undecided(found, rounds, 7)) == 2
-    assert len(search._undecided(found, {0: rounds[0], 1: dict(list(rounds[1].items())[:3])}, 7)) == 2
+    assert len(undecided(found, found[0], rounds, 7, TIE)) == 2
+    assert len(undecided(found, found[0], {0: rounds[0], 1: dict(list(rounds[1].items())[:3])}, 7, TIE)) == 2
 
 
 # Candidates.

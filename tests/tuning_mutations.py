@@ -52,8 +52,10 @@ def used(path: Path) -> str:
 def main(file: str, count: int, seed: int) -> None:
     whole, draw = Path(file), random.Random(seed)
     debug.line = lambda *fields: None  # type: ignore[assignment]
-    used(whole)
     data, path = whole.read_bytes(), whole.with_name("mutated.sqlite3")
+    path.write_bytes(data[: len(data) // 2])
+    for first in (whole, path):  # what sound and damaged files take is loaded
+        used(first)
     seen: set[str] = set()
     watching = [False]
 

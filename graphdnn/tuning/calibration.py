@@ -18,9 +18,9 @@ from typing import Any
 from graphdnn.files import CONTENT, guarded, malformed
 from graphdnn.fusion import fuse
 from graphdnn.tuning.database import Database
+from graphdnn.tuning.deciding import TIE
 from graphdnn.tuning.intervals import kendall_tau, spearman_rho
 from graphdnn.tuning.record import Record
-from graphdnn.tuning.search import TIE
 from graphdnn.tuning.tuned import FORMAT
 
 ALL = "all"

@@ -5,33 +5,27 @@ and timed a few times. Racing: in each round every leader is timed once, in an o
 drifts hits all of them; a leader whose times are above the fastest one's in the same rounds, by the interval of the
 median of their ratios, is out. The race ends when nothing is undecided.
 
-Everything happens in a worker process (graphdnn/tuning/isolation.py). One that is lost takes its candidate with it, and
+Everything happens in a process of its own (graphdnn/tuning/bench.py). One that is lost takes its candidate with it, and
 the next one starts with the leaders built anew.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from graphdnn.device import DeviceSpec
-from graphdnn.engines import engines_of
 from graphdnn.engines.work import bytes_moved, floor_seconds
-from graphdnn.enums import Status
-from graphdnn.errors import ExecutionFailed
-from graphdnn.files import graph_to_dict
-from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import EngineConfig
-from graphdnn.rules import Rule
 from graphdnn.tuning.ahead import COUNT, Ahead
+from graphdnn.tuning.bench import Bench
 from graphdnn.tuning.candidates import Candidates
-from graphdnn.tuning.entries import entries_of_config
+from graphdnn.tuning.deciding import TIE, in_turn, shown_order, simplicity, tied_with, undecided
 from graphdnn.tuning.intervals import FEWEST, median_interval
-from graphdnn.tuning.isolation import FailedError, Isolated, LostError, give_back, worker
+from graphdnn.tuning.isolation import FailedError, LostError
 from graphdnn.tuning.messages import SWITCH
 from graphdnn.tuning.progress import Progress
 from graphdnn.tuning.reference import Reference
@@ -40,14 +34,6 @@ from graphdnn.tuning.spending import Spending
 from graphdnn.tuning.thinning import Thinned
 from graphdnn.tuning.tuned import Trial, Tuned, Verdict
 
-PROCESS = Rule(
-    id="tuning.process",
-    expected="a process that candidates run in",
-    reason="it did not get as far as the first candidate: {why}",
-    fix="free memory where it is short, make the problem smaller, or use the ranking as it is",
-    status=Status.EXECUTION_FAILED,
-)
-TIE = 0.02  # medians closer than this, with intervals that overlap, are a tie
 _LEAD = 1.3  # times the fastest first impression up to which a candidate races
 _NEAR = 2.0  # up to which its neighbours are candidates
 _LEADERS = 6
@@ -63,7 +49,6 @@ _PENDING = 8  # results that wait to be judged, at most: each may be large
 _PARTS = 0.01  # share of the time so far that more of the oracle's values are waited for in the end
 _LOOKING = 0.005  # share of the time so far that the rest of a result is looked at in the end
 _PATIENT = 5.0  # seconds that every answer may take, if the limit for a candidate lets it
-_START = 60.0  # seconds that a worker may take to start and to make its operands
 _VERDICTS = {"memory": Verdict.MEMORY, "refused": Verdict.REFUSED, "raised": Verdict.RAISED}
 
 
@@ -74,7 +59,6 @@ class Limits:
     budget: float = 10.0  # seconds in all
     candidate: float = 20.0  # seconds that one may take to build, to run once, or to be timed once
     most: int = 64  # candidates
-    memory: int | None = None  # bytes that the worker may grow by; None: most of what is free
     tie: float = TIE
 
 
@@ -85,16 +69,11 @@ class Search:
     candidates: Candidates
     limits: Limits
     reference: Reference
-    initializer: str | None
     spending: Spending
-    process: Isolated
+    bench: Bench
     ahead: Ahead
-    ordinal: int | None = None
     trials: list[Trial] = field(default_factory=list)
     stopped: str = "every candidate was tried"
-    _is_open: bool = False
-    _is_opening: bool = True
-    _loaded: set[int] = field(default_factory=set)  # places of the trials whose plans the worker has
     _marks: dict[str, Trial] = field(default_factory=dict)
     _awaited: list[tuple[Trial, Future[str]]] = field(default_factory=list)  # results that are being judged
     _estimates: dict[int, float] = field(default_factory=dict)  # place -> seconds, from the first impression
@@ -105,35 +84,15 @@ class Search:
     def _left(self, share: float = 1.0) -> float:
         return self.limits.budget * share - self.spending.passed
 
-    # The worker.
-
-    def _opened(self) -> None:
-        """Wait for the worker, which was told its graph (``opening``) and makes operands.
-
-        Raises ``ExecutionFailed`` where it failed: it is no candidate's fault.
-        """
-        if self._is_opening:
-            self._is_opening = False
-            try:
-                self.process.answer(max(_START, self.limits.candidate), "starting")
-            except (LostError, FailedError) as failed:
-                raise not_begun(failed) from None
-            self._is_open = True
-
-    def _reopened(self) -> None:
-        if self._is_open and self.process.is_alive:
-            return
-        self.process.kill()
-        self.process = worker(self.process.program, self.initializer)
-        self._loaded.clear()
-        config, memory = self.candidates.first, self.limits.memory
-        message = opening(config.fused.graph, config.device, self.ordinal, self.reference.seed, memory)
-        self.process.ask(message, max(_START, self.limits.candidate))
-        self._is_open = True
+    # The bench.
 
     def _ask(self, trial: Trial, what: str, limit: float | None = None, **more: Any) -> dict[str, Any]:
-        message = {"do": what, "key": trial.place, **more}
-        return self.process.ask(message, self._patience() if limit is None else limit)[0]
+        return self.bench.ask(trial, what, self._patience() if limit is None else limit, **more)
+
+    def _load(self, trial: Trial) -> dict[str, Any]:
+        reply = self.bench.build(trial, self._patience())
+        self.spending.built(reply["seconds"])
+        return reply
 
     def _patience(self) -> float:
         """Seconds to wait for an answer: once something works, not far beyond the budget."""
@@ -147,13 +106,13 @@ class Search:
         except LostError as lost:
             verdict = Verdict.TIMED_OUT if lost.verdict == "timed out" else Verdict.CRASHED
             self._out(trial, verdict, lost.reason)
-            self._loaded.clear()
+            self.bench.drop_all()
         except FailedError as failed:
             self._out(trial, _VERDICTS[failed.kind], failed.reason)
             if failed.usable:
                 self._drop(trial)
             else:
-                self._loaded.clear()
+                self.bench.drop_all()
         return False
 
     def _out(self, trial: Trial, verdict: Verdict, reason: str) -> None:
@@ -161,12 +120,7 @@ class Search:
         trial.samples, trial.interval = [], None
 
     def _drop(self, trial: Trial) -> None:
-        if trial.place in self._loaded:
-            self._loaded.discard(trial.place)
-            try:
-                self._ask(trial, "drop")
-            except (LostError, FailedError):
-                self._loaded.clear()
+        self.bench.drop(trial, self._patience())
 
     # Trying.
 
@@ -187,14 +141,14 @@ class Search:
                     # Where everything was wrong, what nobody expected to win has its turn.
                     config = None if is_decided else self.candidates.next([])
             except BaseException:
-                self.process.kill()
+                self.bench.kill()
                 raise
             finally:
                 sys.setswitchinterval(before)
                 self.ahead.close()
                 self.reference.close()
-            give_back(self.process)
-        order = sorted(self.trials, key=_shown_order)
+            self.bench.give_back()
+        order = sorted(self.trials, key=shown_order)
         return Tuned(
             tuple(order),
             self.candidates.mode,
@@ -221,10 +175,10 @@ class Search:
             trial = Trial(config, len(self.trials))
             self.trials.append(trial)
             self._show(trial)
-            if self._is_opening:  # the process that measures is there later than the first kernels are compiled
+            if self.bench.is_starting:  # the process that measures is there later than the first kernels are compiled
                 self.ahead.offer(self.candidates.upcoming([first], COUNT))
             self.spending.compiled(self.ahead.wait(config, self.limits.candidate))
-            self._opened()
+            self.bench.await_start()
             if self._guarded(trial, lambda trial=trial: self._tried(trial)):  # type: ignore[misc]
                 self._collect()
             if not trial.verdict.is_fault and trial.samples:
@@ -243,7 +197,7 @@ class Search:
         return [t for t in self.trials if t.place in self._estimates and not t.verdict.is_fault]
 
     def _tried(self, trial: Trial) -> bool:
-        self._reopened()
+        self.bench.restore()
         if not self._built(trial):
             return False
         if not self._is_right(trial):
@@ -260,9 +214,7 @@ class Search:
         return True
 
     def _built(self, trial: Trial) -> bool:
-        reply = self._ask(trial, "build", config=entries_of_config(trial.config))
-        self._loaded.add(trial.place)
-        self.spending.built(reply["seconds"])
+        reply = self._load(trial)
         trial.kernels = reply["kernels"]
         mark = reply["mark"]
         twin = None if mark is None else self._marks.setdefault(mark, trial)
@@ -279,8 +231,7 @@ class Search:
         self._estimates.setdefault(trial.place, reply["seconds"])
         if reply["altered"]:
             wrong = f"it wrote to its inputs: uid {', '.join(map(str, reply['altered']))}"
-            self.process.kill()  # the operands are spoilt
-            self._loaded.clear()
+            self.bench.kill()  # the operands are spoilt
         else:
             trial.digest = reply["digest"]
             result = trial.digest, trial.config.error_growth, self._outputs
@@ -294,12 +245,8 @@ class Search:
 
     def _outputs(self, thin: Thinned | None) -> tuple[list[int], bytes]:
         cut = {} if thin is None else thin.slices.axes
-        wanted = {
-            "axes": [cut.get(t.uid) for t in self.reference.graph.outputs],
-            "kept": list(thin.kept if thin else ()),
-        }
-        reply, payload = self.process.ask({"do": "outputs", **wanted}, self.limits.candidate)
-        return reply["sizes"], payload
+        axes = [cut.get(t.uid) for t in self.reference.graph.outputs]
+        return self.bench.outputs(axes, list(thin.kept if thin else ()))
 
     def _collect(self, *, wait: bool = False) -> None:
         """Take over what the reference found since; with ``wait``, all of it."""
@@ -337,7 +284,7 @@ class Search:
         """Plans that will not race give their memory back."""
         racing = {t.place for t in self._leaders()}
         for trial in self.trials:
-            if trial.place in self._loaded and trial.place not in racing:
+            if trial.place not in racing:
                 self._drop(trial)
 
     # The race.
@@ -370,11 +317,13 @@ class Search:
             if self._left() <= 0 and not is_short and (turn or len(running) == 1):
                 self.stopped += "; the race ended with the time"
                 break
-            for trial in _turned(running, turn):
+            for trial in in_turn(running, turn):
                 if not self._guarded(trial, lambda t=trial: self._one_round(t, turn, rounds)):  # type: ignore[misc] # noqa: B023
                     running.remove(trial)
             self._show(running[0] if running else None)
-            running = self._undecided(running, rounds, fewest)
+            if running:
+                fastest = min(running, key=lambda t: self._estimates[t.place])
+                running = undecided(running, fastest, rounds, fewest, self.limits.tie)
             if len(running) == 1 and len(rounds[running[0].place]) >= fewest and not self._newcomers(rounds):
                 break
         self._collect(wait=True)
@@ -395,36 +344,14 @@ class Search:
         return any(t.place not in rounds for t in self._leaders())
 
     def _one_round(self, trial: Trial, turn: int, rounds: dict[int, dict[int, float]]) -> bool:
-        self._reopened()
-        if trial.place not in self._loaded:
-            reply = self._ask(trial, "build", config=entries_of_config(trial.config))
-            self._loaded.add(trial.place)
-            self.spending.built(reply["seconds"])
+        self.bench.restore()
+        if not self.bench.has(trial):
+            self._load(trial)
         times = sorted(self._timed(trial, _SAMPLES))
         mine = rounds[trial.place]
         mine[turn] = times[len(times) // 2]
         self._estimates[trial.place] = median_interval(list(mine.values())).median
         return True
-
-    def _undecided(self, running: list[Trial], rounds: Mapping[int, Mapping[int, float]], fewest: int) -> list[Trial]:
-        """The fastest, with those of which it is not clear whether they are slower, or as fast."""
-        if not running:
-            return []
-        fastest = min(running, key=lambda t: self._estimates[t.place])
-        first, undecided = rounds[fastest.place], [fastest]
-        for trial in running:
-            mine = rounds[trial.place]
-            ratios = [mine[turn] / first[turn] for turn in mine.keys() & first.keys()]
-            if trial is fastest:
-                continue
-            if len(ratios) >= fewest:
-                ratio = median_interval(ratios)
-                if ratio.low > 1 + self.limits.tie:
-                    continue  # it is slower
-                if 1 - self.limits.tie < ratio.low and ratio.high < 1 + self.limits.tie:
-                    continue  # it is as fast
-            undecided.append(trial)
-        return undecided
 
     # The verdict.
 
@@ -433,11 +360,7 @@ class Search:
         while leaders:
             leaders.sort(key=lambda t: t.interval.median if t.interval else inf)
             first = leaders[0]
-            assert first.interval is not None
-            limit = (1 + self.limits.tie) * first.interval.median
-            tied = [
-                t for t in leaders if t.interval and t.interval.median <= limit and t.interval.overlaps(first.interval)
-            ]
+            tied = tied_with(first, leaders, self.limits.tie)
             chosen = min(tied, key=simplicity)
             is_right = self._guarded(chosen, lambda chosen=chosen: self._still_right(chosen))  # type: ignore[misc]
             self._collect(wait=True)
@@ -450,7 +373,7 @@ class Search:
                 trial.verdict = Verdict.TIED
                 trial.reason = f"with {chosen.name}, which is simpler" if trial is not chosen else ""
             for trial in leaders:
-                if trial.verdict is Verdict.SLOWER and trial.interval and trial.interval.overlaps(first.interval):
+                if trial.verdict is Verdict.SLOWER and _overlap(trial, first):
                     trial.reason = "not for certain, the intervals overlap"
             chosen.verdict = Verdict.FASTEST
             if len(tied) > 1:
@@ -466,10 +389,9 @@ class Search:
         return not trial.verdict.is_fault
 
     def _still_right(self, trial: Trial) -> bool:
-        self._reopened()
-        if trial.place not in self._loaded:
-            self._ask(trial, "build", config=entries_of_config(trial.config))
-            self._loaded.add(trial.place)
+        self.bench.restore()
+        if not self.bench.has(trial):
+            self._load(trial)
         self.reference.settle(_PARTS * self.spending.passed)
         return self._is_right(trial, is_last=True)
 
@@ -480,63 +402,11 @@ class Search:
         self._bar.show(self.spending.passed / self.limits.budget, f"{len(self.trials)} candidates{fastest}{now}")
 
 
-def not_begun(failed: LostError | FailedError) -> ExecutionFailed:
-    """For a process that candidates should have run in."""
-    return ExecutionFailed(PROCESS.reject("AUTOTUNE", "process", "none", why=failed.reason))
-
-
-def opening(
-    graph: OperationGraph, device: DeviceSpec, ordinal: int | None, seed: int, memory: int | None
-) -> dict[str, Any]:
-    """Tells a worker which graph it works on. ``memory``: bytes that it may grow by, None for most of what is free."""
-    return {
-        "do": "open",
-        "graph": graph_to_dict(graph),
-        "device": device.to_json(),
-        "ordinal": ordinal,
-        "seed": seed,
-        "memory": _free_memory() if memory is None else memory,
-    }
-
-
-def simplicity(trial: Trial) -> tuple[int, int, int, tuple[int, ...], int]:
-    """Fewer kernels, then less workspace, fewer knobs that are not at their defaults, the engine table's order."""
-    config = trial.config
-    changed = sum(
-        choice.knobs[kind] != value for choice in config.choices for kind, value in choice.engine.defaults().items()
-    )
-    table = {engine.id: i for i, engine in enumerate(engines_of(config.device.kind))}
-    places = tuple(table.get(choice.engine.id, len(table)) for choice in config.choices)
-    return trial.kernels, config.workspace_size, changed, places, trial.place
-
-
-def _turned(trials: Sequence[Trial], by: int) -> list[Trial]:
-    """Each round begins with another one."""
-    start = by % len(trials)
-    return [*trials[start:], *trials[:start]]
-
-
 def _floor(config: EngineConfig) -> float:
     """Seconds that no engine can beat; what fits into the cache need not come from memory."""
     device = config.device
     return sum(floor_seconds(op, device) if bytes_moved(op) > 2 * device.cache_bytes else 0.0 for op in config.fused)
 
 
-def _free_memory() -> int:
-    """Bytes: most of what the system can give now."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            free = next(int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError):
-        return 1 << 34
-    return free * 1024 * 3 // 4
-
-
-_ORDER = (
-    Verdict.FASTEST, Verdict.TIED, Verdict.SLOWER, Verdict.SAME, Verdict.REFUSED, Verdict.WRONG,
-    Verdict.RAISED, Verdict.MEMORY, Verdict.TIMED_OUT, Verdict.CRASHED, Verdict.UNDECIDED,
-)  # fmt: skip
-
-
-def _shown_order(trial: Trial) -> tuple[int, float, int]:
-    return _ORDER.index(trial.verdict), inf if trial.median is None else trial.median, trial.place
+def _overlap(a: Trial, b: Trial) -> bool:
+    return a.interval is not None and b.interval is not None and a.interval.overlaps(b.interval)

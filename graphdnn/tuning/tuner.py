@@ -14,13 +14,15 @@ from graphdnn.fusion import FusedGraph, fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters, mode_of
 from graphdnn.tuning.ahead import FIRST, Ahead
+from graphdnn.tuning.bench import Bench, Opening, not_begun
 from graphdnn.tuning.candidates import candidates_of
 from graphdnn.tuning.database import Database
+from graphdnn.tuning.deciding import TIE
 from graphdnn.tuning.isolation import LostError, program_for, worker
 from graphdnn.tuning.loading import begin, device_meant, means_gpu, uncollected
 from graphdnn.tuning.options import check
 from graphdnn.tuning.reference import Reference
-from graphdnn.tuning.search import TIE, Limits, Search, not_begun, opening
+from graphdnn.tuning.search import Limits, Search
 from graphdnn.tuning.spending import Spending
 from graphdnn.tuning.tuned import Tuned
 
@@ -83,11 +85,13 @@ def autotune(
             ahead.offer(candidates.upcoming([first], FIRST))
             ordinal, is_beside = _ordinal(spec), spec.kind != "cpu"
             process.warm({"do": "warm", "device": spec.to_json(), "ordinal": ordinal})
-            process.tell(opening(fused.graph, spec, ordinal, seed, memory))
+            opening = Opening(fused.graph, spec, ordinal, seed, memory)
+            process.tell(opening.message())
             reference = Reference(fused.graph, seed, is_beside, budget * (_BESIDE if is_beside else _BEFORE))
             try:
-                limits = Limits(budget, candidate_seconds, most, memory, tie)
-                search = Search(candidates, limits, reference, initializer, spending, process, ahead, ordinal)
+                limits = Limits(budget, candidate_seconds, most, tie)
+                bench = Bench(process, opening, candidate_seconds)
+                search = Search(candidates, limits, reference, spending, bench, ahead)
                 reference.start()  # which works beside this thread, and would slow down what comes before
             except BaseException:
                 reference.close()
