@@ -102,6 +102,26 @@ def test_one_plan_in_threads_on_streams_of_their_own(text: str) -> None:
         assert all(one == wanted[seed] for one in all_of_one)
 
 
+@pytest.mark.parametrize("text", [CONVOLUTION, THROUGH_WORKSPACE, SUM])
+def test_sets_of_arrays_in_any_order(text: str) -> None:
+    """More than a plan knows: the same arrays, views of them, their addresses, and new ones where others lay."""
+    graph, plan = plan_for(text)
+    wanted = [expected(graph, plan, seed) for seed in range(24)]
+    sets, workspaces = [arrays_for(graph, seed) for seed in range(24)], [plan.new_workspace() for _ in range(3)]
+    order = [turn % 3 for turn in range(30)] + [turn % 24 for turn in range(60)]
+    order += [int(i) for i in np.random.default_rng(1).integers(0, 24, 60)]
+    for turn, i in enumerate(order):
+        if turn % 11 == 10:
+            sets[i] = arrays_for(graph, i)  # the old ones' memory and identities are free for the next
+        for t in graph.outputs:
+            sets[i][t.uid][...] = -1
+        given = {uid: array.view() for uid, array in sets[i].items()} if turn % 5 == 4 else dict(sets[i])
+        if turn % 7 == 6:
+            given = {uid: int(array.data.ptr) for uid, array in sets[i].items()}
+        plan.execute(given, workspaces[turn % 3])
+        assert results(graph, sets[i]) == wanted[i], turn
+
+
 @pytest.mark.parametrize("text", [CONVOLUTION, THROUGH_WORKSPACE])
 @pytest.mark.parametrize("seen_before", [False, True])
 def test_a_thread_that_never_met_the_device(text: str, seen_before: bool) -> None:
