@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from test_gpu_execution import CONVOLUTION, THROUGH_WORKSPACE, arrays_for, expected, plan_for, results
 
-from graphdnn import OperationGraph, build
+from graphdnn import OperationGraph, build, rank
 from graphdnn.cuda.driver import available, current_device, device_count
-from graphdnn.errors import BadParam, ExecutionFailed
+from graphdnn.errors import BadParam
 from graphdnn.plan import DevicePlan
 from graphdnn.problem import parse
 
@@ -23,6 +23,11 @@ pytestmark = [
 ]
 MATMUL = "matmul a=f32[2,64,96] b=f32[2,96,80]"
 TEXTS = [CONVOLUTION, THROUGH_WORKSPACE, MATMUL]
+# Work of libraries, which goes wherever their handles and streams are.
+LIBRARIES = {
+    "cuda_matmul_cublas": "matmul a=f32[4,192,160] b=f32[4,160,136]",
+    "cuda_fft": "conv x=f32[2,3,40,40] w=f32[4,3,9,9] pad=4",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +51,12 @@ def plan_on(ordinal: int, text: str) -> tuple[OperationGraph, DevicePlan]:
     plan = build(graph, f"cuda:{ordinal}")
     assert isinstance(plan, DevicePlan)
     return graph, plan
+
+
+def library_plan(ordinal: int, engine: str) -> tuple[OperationGraph, DevicePlan]:
+    graph = parse(LIBRARIES[engine]).build_operation_graph()
+    config = next(c for c in rank(graph, f"cuda:{ordinal}") if c.choices[0].engine.name == engine)
+    return graph, DevicePlan(config)
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -181,12 +192,58 @@ def test_a_stream_of_the_other_device(text: str) -> None:
     wanted, bound = expected(graph, plan, 10), arrays_for(graph, 10)
     with on(1):
         stream = cupy.cuda.Stream(non_blocking=True)
-    with pytest.raises(ExecutionFailed):
+    with pytest.raises(BadParam, match=r"execute\.other_stream"):
         plan.execute(bound, plan.new_workspace(), stream)
     on(0).synchronize()
     assert all(value.count(b"\xff") == len(value) for value in results(graph, bound).values()), "something was written"
     plan.execute(bound, plan.new_workspace())
     on(0).synchronize()
+    assert results(graph, bound) == wanted
+
+
+@pytest.mark.parametrize("engine", LIBRARIES)
+def test_a_library_works_on_the_plans_device_only(engine: str) -> None:
+    """Also with arrays of the last call, which are not looked at again."""
+    import cupy
+
+    graph, plan = library_plan(0, engine)
+    bound, workspace = arrays_for(graph, 11), plan.new_workspace()
+    for _ in range(3):
+        plan.execute(bound, workspace)
+    on(0).synchronize()
+    wanted = results(graph, bound)
+    with on(1):
+        stream = cupy.cuda.Stream(non_blocking=True)
+        for given in (None, stream):
+            with pytest.raises(BadParam, match=r"execute\.other_device"):
+                plan.execute(bound, workspace, given)
+    for t in graph.outputs:
+        bound[t.uid].fill(0)
+    with pytest.raises(BadParam, match=r"execute\.other_stream"):
+        plan.execute(bound, workspace, stream)
+    on(0).synchronize()
+    on(1).synchronize()
+    assert not any(any(value) for value in results(graph, bound).values()), "something was written"
+    plan.execute(bound, workspace, cupy.cuda.Stream(non_blocking=True))
+    on(0).synchronize()
+    assert results(graph, bound) == wanted
+    there = library_plan(1, engine)[1]
+    with on(1):
+        theirs = arrays_for(graph, 11)
+        there.execute(theirs, there.new_workspace(), stream)
+        on(1).synchronize()
+    assert results(graph, theirs) == wanted
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_addresses_on_the_second_device(text: str) -> None:
+    graph, plan = plan_on(1, text)
+    wanted = expected(*plan_for(text), 13)
+    with on(1):
+        bound, workspace = arrays_for(graph, 13), plan.new_workspace()
+        scratch = None if workspace is None else int(workspace.data.ptr)
+        plan.execute({uid: int(array.data.ptr) for uid, array in bound.items()}, scratch)
+        on(1).synchronize()
     assert results(graph, bound) == wanted
 
 
