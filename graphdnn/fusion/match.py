@@ -278,9 +278,9 @@ class _Walk:
         return sorted(cut)
 
     def _stop_of(self, uid: int, consumer: int) -> Stop:
-        known = self.stops.get((uid, consumer))
-        if known is not None:
-            return known
+        noted = self.stops.get((uid, consumer))
+        if noted is not None:
+            return noted
         producer = self.graph.producer[uid]
         return Stop(
             rule=ELSEWHERE.id,

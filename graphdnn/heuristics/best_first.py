@@ -27,11 +27,11 @@ class Lazy:
         return self._items[index]
 
 
-def best_first(candidates: Sequence[Lazy], seconds: Callable[[Choice], float] | None) -> Iterator[tuple[Choice, ...]]:
-    """One choice from each list, smallest total first (total position when ``seconds`` is None)."""
+def best_first(candidates: Sequence[Lazy], rank: Callable[[Choice], float] | None) -> Iterator[tuple[Choice, ...]]:
+    """One choice from each list, smallest total first (total position when ``rank`` is None)."""
 
     def worth(axis: int, index: int) -> float:
-        return index if seconds is None else seconds(candidates[axis][index])
+        return index if rank is None else rank(candidates[axis][index])
 
     if len(candidates) == 1:
         (only,), index = candidates, 0
