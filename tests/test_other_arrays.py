@@ -19,7 +19,7 @@ from graphdnn.plan import DevicePlan
 from graphdnn.plan.bindings import Expected
 from graphdnn.plan.block import Block
 from graphdnn.plan.device_arrays import shadow_at
-from graphdnn.plan.met import MOST
+from graphdnn.plan.met import MOST, Met
 from graphdnn.problem import parse
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -150,6 +150,17 @@ def test_places_and_their_blocks_are_bounded() -> None:
     assert len(met._sets) <= MOST
     own = [place.blocks for place in met.places.values() if place.blocks is not plan._free]
     assert len(plan._free) + sum(map(len, own)) <= 2 * MOST
+
+
+def test_blocks_with_work_of_a_library_are_shared() -> None:
+    """Such a block may hold memory on the device."""
+    free: list[Block] = []
+    for is_light in (False, True):
+        met = Met(free, 1, is_light=is_light)
+        for _ in range(3):
+            first, second = (met.place([object()], (i,), (i,)) for i in range(2))
+            assert first is not second
+        assert [place.blocks is free for place in (first, second)] == [not is_light] * 2
 
 
 def test_threads_with_arrays_of_their_own_and_the_same() -> None:

@@ -91,13 +91,14 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         start = perf_counter()
         super().__init__(config, compiled=compiled)
         self._runtime: Runtime = CudaRuntime(config.device) if runtime is None else runtime
-        for kernel in self._device_kernels:
-            for step in kernel.steps:
-                if isinstance(step, Launch):
-                    self._runtime.compile(step.text)
+        steps = [step for kernel in self._device_kernels for step in kernel.steps]
+        launches = [step for step in steps if isinstance(step, Launch)]
+        for launch in launches:
+            self._runtime.compile(launch.text)
         self._numbers: tuple[tuple[Any, ...], tuple[int, ...]] = (), ()  # by-value ones of the last call, as words
         self._free: list[Block] = []
-        self._met = Met(self._free, len(self._expected))
+        # A library's work may hold memory on the device, which cannot be had while a stream is captured.
+        self._met = Met(self._free, len(self._expected), is_light=len(launches) == len(steps))
         self._known, self._last = self._met.known, self._met.nothing
         self._stream = self._runtime.current_stream
         self._scalar_uids = tuple([e.spec.uid for e in self._scalars])

@@ -48,11 +48,14 @@ class Met:
     When one of a set of arrays dies its id may be given to another object, so the set is forgotten.
     """
 
-    __slots__ = ("_free", "_nobody", "_sets", "known", "nothing", "places")
+    __slots__ = ("_free", "_is_light", "_nobody", "_sets", "known", "nothing", "places")
 
-    def __init__(self, free: list[Block], count: int) -> None:
-        """``free``: blocks that may hold any addresses. ``count``: arrays of an execution."""
+    def __init__(self, free: list[Block], count: int, *, is_light: bool) -> None:
+        """``free``: blocks that may hold any addresses. ``count``: arrays of an execution. ``is_light``: a block takes
+        little memory, and none on the device, so places may have blocks of their own.
+        """
         self._free = free
+        self._is_light = is_light
         self.places: dict[Addresses, Place] = {}
         self._sets: dict[Ids, ArraySet] = {}
         self._nobody = (_nobody,) * count
@@ -67,7 +70,7 @@ class Met:
                 self._forget()
             place = self.places[addresses] = Place(addresses, ids, self._free)
             return place
-        if place.blocks is self._free:
+        if self._is_light and place.blocks is self._free:
             place.blocks = []
         if ids != place.ids:
             place.ids = ids
