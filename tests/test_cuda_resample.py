@@ -209,14 +209,11 @@ POOLED: dict[str, tuple[ResampleSpec, tuple[int, ...], str, tuple[str, str]]] = 
 }  # fmt: skip
 
 
-@emulated
-@pytest.mark.parametrize("threads", [0, 640])
-@pytest.mark.parametrize("name", POOLED)
-def test_gradients_of_small_windows_in_one_launch(name: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ties, NaN, infinities, zeros of both signs, old contents; no index in memory. Threads go down many rows or one."""
-    monkeypatch.setattr(pool_backward, "_THREADS_PER_SM", threads)
-    spec, x_dims, kind, (x_layout, y_layout) = POOLED[name]
-    is_maximum = spec.mode is MAX
+def checked_gradient(
+    spec: ResampleSpec, x_dims: tuple[int, ...], kind: str, layouts: tuple[str, str]
+) -> ResampleBackward:
+    """Ties, NaN, infinities, zeros of both signs, old contents; no index in memory. ``layouts``: of x and y."""
+    is_maximum, (x_layout, y_layout) = spec.mode is MAX, layouts
     x = tensor(1, x_dims, kind, x_layout) if is_maximum else None
     dx, dy = tensor(2, x_dims, kind, x_layout), tensor(3, resampled_extents(x_dims, spec), kind, y_layout)
     op = ResampleBackward(spec=spec, dy=dy, x=x, dx=dx, alpha=2.0, beta=0.0 if kind == "i8" else 0.5)
@@ -226,6 +223,16 @@ def test_gradients_of_small_windows_in_one_launch(name: str, threads: int, monke
         values[rng.random(x_dims) < 0.1], values[rng.random(x_dims) < 0.1] = np.nan, -np.inf
         values[rng.random(x_dims) < 0.1] = -0.0
     check(op, resample_backward.ENGINE, [dy, dx], values={1: values} if is_maximum else {})
+    return op
+
+
+@emulated
+@pytest.mark.parametrize("threads", [0, 640])
+@pytest.mark.parametrize("name", POOLED)
+def test_gradients_of_small_windows_in_one_launch(name: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads go down many rows or one."""
+    monkeypatch.setattr(pool_backward, "_THREADS_PER_SM", threads)
+    op = checked_gradient(*POOLED[name])
     kernel = device_kernel(op, resample_backward.ENGINE)
     assert len(kernel.steps) == 1
     assert "_bwd__pool_" in kernel.name
@@ -248,17 +255,7 @@ APART: dict[str, tuple[ResampleSpec, tuple[int, ...], str, tuple[str, str]]] = {
 @pytest.mark.parametrize("name", APART)
 def test_gradients_of_volumes_whose_windows_lie_apart(name: str) -> None:
     """Each element is in one window at most; those in none get zeros, also beside old contents."""
-    spec, x_dims, kind, (x_layout, y_layout) = APART[name]
-    is_maximum = spec.mode is MAX
-    x = tensor(1, x_dims, kind, x_layout) if is_maximum else None
-    dx, dy = tensor(2, x_dims, kind, x_layout), tensor(3, resampled_extents(x_dims, spec), kind, y_layout)
-    op = ResampleBackward(spec=spec, dy=dy, x=x, dx=dx, alpha=2.0, beta=0.0 if kind == "i8" else 0.5)
-    rng = np.random.default_rng(0)
-    values = rng.integers(-2, 3, x_dims).astype(np.float64)
-    if kind != "i8":
-        values[rng.random(x_dims) < 0.1], values[rng.random(x_dims) < 0.1] = np.nan, -np.inf
-        values[rng.random(x_dims) < 0.1] = -0.0
-    check(op, resample_backward.ENGINE, [dy, dx], values={1: values} if is_maximum else {})
+    op = checked_gradient(*APART[name])
     assert [step.entry for step in device_kernel(op, resample_backward.ENGINE).steps] == ["resample_apart_backward"]  # type: ignore[union-attr]
 
 
