@@ -2,7 +2,8 @@
 
 Such convolutions do a few operations for each byte, so the kernel (direct.cu) is built around moving bytes
 once: rows pass through a ring in shared memory, sums stay in registers while the kernel walks down the image. Small
-depthwise filters have short blocks instead (rows.py), large ones tensor cores (walk.py).
+depthwise filters have short blocks instead (rows.py), 5 x 5 strips in registers (strips.py), larger ones tensor cores
+(walk.py).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from types import MappingProxyType
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.direct import rows as direct_rows
+from graphdnn.engines.cuda.direct import strips as direct_strips
+from graphdnn.engines.cuda.direct import threads as direct_threads
 from graphdnn.engines.cuda.direct import walk as direct_walk
 from graphdnn.engines.cuda.direct.geometry import (
     apart,
@@ -22,6 +25,7 @@ from graphdnn.engines.cuda.direct.geometry import (
 from graphdnn.engines.cuda.direct.needs import direct_needs, shared_memory_need
 from graphdnn.engines.cuda.direct.rows import Rows
 from graphdnn.engines.cuda.direct.sides import PackedFilter, Sides
+from graphdnn.engines.cuda.direct.strips import Strips
 from graphdnn.engines.cuda.direct.tile import STAGES, Choice, DeviceOf, Wishes, choose, in_registers, shared_bytes
 from graphdnn.engines.cuda.direct.walk import Walk
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
@@ -49,14 +53,14 @@ KERNEL = Knob(
     KnobType.KERNEL_CFG, 0, 2, 1, 0, "1: multiply-adds; 2: tensor cores, where they serve; 0: chosen by the shape"
 )
 
-_SHORT = 3
+_SHORT, _STRIPS = 3, 4
 _KERNEL = Knob(
     KnobType.KERNEL_CFG,
     0,
-    _SHORT,
+    _STRIPS,
     1,
     0,
-    "1: multiply-adds; 2: tensor cores, where they serve; 3: short blocks; 0: chosen",
+    "1: multiply-adds; 2: tensor cores, where they serve; 3: short blocks; 4: strips; 0: chosen",
 )
 
 _STAGES_OF_TWO = 6  # steps in a ring that is long enough to use two at a time
@@ -88,9 +92,22 @@ def _short(sides: Sides, device: DeviceSpec, knobs: Knobs) -> Rows | None:
     """How short blocks divide the work; None where blocks that walk do it."""
     kernel, asked = knobs[_KERNEL.type], wishes(knobs)
     chosen = kernel == 0 and not asked.asks and asked.stages == STAGES and direct_rows.is_faster(sides.shape)
-    if not direct_rows.serves(sides) or not (kernel == _SHORT or chosen):
+    if not direct_threads.serves(sides) or not (kernel == _SHORT or chosen):
         return None
     return direct_rows.choose(sides.shape, device, asked)
+
+
+def _strips(sides: Sides, device: DeviceSpec, knobs: Knobs) -> Strips | None:
+    """How threads that walk down strips divide the work; None where others do it."""
+    kernel, asked = knobs[_KERNEL.type], wishes(knobs)
+    if kernel not in (0, _STRIPS) or not direct_threads.serves(sides):
+        return None
+    tile = direct_strips.choose(sides.shape, device, asked)
+    if kernel == _STRIPS:
+        return tile
+    free = not asked.asks and asked.stages == STAGES
+    is_faster = free and direct_strips.is_faster(sides.shape, device, tile, _choice(sides, device, knobs).seconds)
+    return tile if is_faster else None
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
@@ -100,6 +117,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     rows = _short(sides, device, knobs)
     if rows is not None:
         return direct_rows.generate(op, sides, steps, rows)
+    strips = _strips(sides, device, knobs)
+    if strips is not None:
+        return direct_strips.generate(op, sides, steps, strips)
     walk = _divided(op, sides, device, knobs)
     if walk is not None:
         return direct_walk.generate(op, sides, steps, walk)
@@ -182,6 +202,9 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     rows = _short(sides, task.device, knobs)
     if rows is not None:
         return device_cost(task, direct_rows.seconds(sides.shape, rows, task.device) + other_seconds(task))
+    strips = _strips(sides, task.device, knobs)
+    if strips is not None:
+        return device_cost(task, direct_strips.seconds(sides.shape, strips, task.device) + other_seconds(task))
     walk = _divided(task.op, sides, task.device, knobs)
     if walk is not None:
         return device_cost(task, direct_walk.seconds(sides.shape, walk, task.device))

@@ -1,8 +1,7 @@
 """Depthwise fprop and dgrad by short blocks without shared memory: which convolutions, how work is divided, the kernel.
 
-The kernel is direct_rows.cu. It begins and ends sooner than blocks that walk down an image, and keeps what is under way
-close together in memory; a thread's filters have to fit into registers. How far columns are apart is a number of its
-text: another batch, height or width compiles nothing, another number of channels does.
+The kernel is direct_rows.cu (threads.py). It begins and ends sooner than blocks that walk down an image, and keeps what
+is under way close together in memory; a thread's filters have to fit into registers.
 """
 
 from __future__ import annotations
@@ -11,22 +10,18 @@ from dataclasses import dataclass
 from math import ceil
 
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.direct.geometry import apart, image_space
-from graphdnn.engines.cuda.direct.sides import PackedFilter, Sides, safe_places
+from graphdnn.engines.cuda.direct import threads as direct_threads
+from graphdnn.engines.cuda.direct.geometry import apart
+from graphdnn.engines.cuda.direct.sides import Sides, safe_places
+from graphdnn.engines.cuda.direct.threads import pitch
 from graphdnn.engines.cuda.direct.tile import STAGES, Shape, Wishes
-from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.generator.packs import width_for
-from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
-from graphdnn.engines.cuda.generator.program import Program
-from graphdnn.engines.cuda.generator.quotient import magic
-from graphdnn.engines.cuda.generator.source import file_text, kernel_text
+from graphdnn.engines.cuda.generator.launch import DeviceKernel
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
 
 _PIECE = 8  # bytes of channels that one access reads
 _WEIGHTS = 100  # filter elements of a thread
-_LONGEST = 7  # taps along an axis
 _MOST = 232  # registers of a thread, by the estimate
 _PRODUCTS = 3000  # of a thread, each an instruction of the text
 _WIDTHS = (4, 7)  # columns of a thread
@@ -43,9 +38,7 @@ _MEASURED = 0.9  # of the model's time: mean of 9 layers on an H200, from launch
 _LAUNCHED = 1.5e-6  # seconds of that, which are the launch's
 _LEAST = 0.5e-6
 _RESIDENT = 65536  # registers of a multiprocessor
-_COUNTED = 2**31  # threads, and places
 _WHOLE_PIECE = 16  # bytes, of which the copy unit asks for whole ones
-_ACROSS = 3  # the columns' axis: from one to the next it is as far in all images with as many channels
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +51,6 @@ class Rows:
     threads: int
     blocks: int  # of a multiprocessor, which registers are limited for
     ahead: int  # rows under way while one is added
-
-
-def serves(sides: Sides) -> bool:
-    shape, p = sides.shape, sides.shape.problem
-    return (
-        shape.group_in == shape.group_out == 1
-        and set(p.stride) == {1}
-        and max(p.filter) <= _LONGEST
-        and p.n * p.groups * shape.rows * shape.columns < _COUNTED
-        and image_space(sides.roles, sides.gathered).strides(sides.gathered)[_ACROSS] < _COUNTED
-    )
 
 
 def _registers(shape: Shape, v: int, tw: int) -> int:
@@ -148,61 +130,15 @@ def seconds(shape: Shape, tile: Rows, device: DeviceSpec) -> float:
 
 
 def generate(op: FusedOp, sides: Sides, steps: Steps, tile: Rows) -> DeviceKernel:
-    roles, shape, p = sides.roles, sides.shape, sides.roles.problem
-    dgrad, distances = shape.is_dgrad, apart(p)
-    filter = PackedFilter.of(sides, steps)
-    in_space, out_space = image_space(roles, sides.gathered), image_space(roles, sides.output)
-    compute = COMPUTE_TYPE[roles.op.compute_type]
-    parameters = Parameters(steps.places)
-    width = min(tile.v, width_for(out_space, steps.epilogue_tensors(), 1))
-    body = Program(
-        op, parameters, out_space, "t", width=width, vector_axis=1, keeps=True, written=(_ACROSS,), clips="clip_halves"
-    )
-    steps.finish(body, "acc", compute)
-
-    image_in, image_out = (p.output, p.input) if dgrad else (p.input, p.output)
-    lanes, tiles, row_blocks = p.groups // tile.v, -(-shape.columns // tile.tw), -(-shape.rows // tile.rows)
-    parameters.tensor("gathered", sides.gathered)
-    parameters.tensor("filter", filter.spec)
-    strides = in_space.strides(sides.gathered)
-    parameters.table({"gathered_n": strides[0], "gathered_h": strides[2]})
-    sign = 1 if dgrad else -1
-    parameters.table({
-        "in_h": image_in[0], "in_w": image_in[1], "out_h": image_out[0], "out_w": image_out[1],
-        "in_row": sign * p.pre_padding[0], "in_column": sign * p.pre_padding[1], "images": p.n,
-        "lanes": lanes, "lanes_magic": magic(lanes), "tiles": tiles, "tiles_magic": magic(tiles),
-        "row_blocks": row_blocks, "row_blocks_magic": magic(row_blocks), "nothing": 0,
-        "first_blocks": steps.device.sm_count * tile.blocks,
-    })  # fmt: skip
-
-    safe_rows, safe_columns = safe_places(sides, 0, tile.rows), safe_places(sides, 1, tile.tw)
-    how = f"r{p.filter[0]}s{p.filter[1]}v{tile.v}w{tile.tw}h{tile.rows}"
-    name = f"conv_{roles.direction}__rows_{how}__{op.name}"
-    text = kernel_text(
-        name,
-        ["next_launch.cuh", "whole_lines.cuh", "load_if.cuh", "quotient.cuh", "direct_remainder.cuh", "direct_rows.cu"],
-        parameters=parameters.text,
-        functions=[
-            file_text("clip_halves.cuh"), body.keeping(),
-            body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}]"),
-        ],
-        constants={
-            "R": p.filter[0], "S": p.filter[1], "DILATION_H": distances[0], "DILATION_W": distances[1],
-            "DGRAD": dgrad, "FLIP": p.flip, "FILTER_R": filter.strides[2], "FILTER_S": filter.strides[3],
-            "FILTER_CHUNK": filter.chunk(tile.v * p.taps),
-            "V": tile.v, "TW": tile.tw, "ROWS": tile.rows, "THREADS": tile.threads, "BLOCKS": tile.blocks,
-            "AHEAD": tile.ahead, "Offset": "int" if sides.gathered.span < _COUNTED // 2 else "long long",
-            "ASKS": set(distances) == {1} and shape.in_piece == _WHOLE_PIECE and strides[_ACROSS] == p.groups,
-            "SPAN": -(-tile.threads // lanes) * tile.tw + p.filter[1] - 1,
-            "EXACT": image_out[1] % (tile.tw * distances[1]) == 0,
-            "PITCH": strides[_ACROSS], "SAFE_ROW_FROM": safe_rows[0], "SAFE_ROW_TO": safe_rows[1],
-            "SAFE_FROM": safe_columns[0], "SAFE_TO": safe_columns[1],
-            "WHOLE": image_out[0] % (tile.rows * distances[0]) == 0, "WIDTH": width,
-            "Gathered": STORAGE[sides.gathered.data_type],
-            "Filter": STORAGE[filter.spec.data_type],
-            "Accumulator": compute,
-        },
-    )  # fmt: skip
-    threads = shape.problem.n * row_blocks * tiles * lanes
-    steps.add_early(Launch(text, "direct_rows", (-(-threads // tile.threads), 1, 1), tile.threads, parameters.pack()))
-    return steps.kernel(name)
+    shape, p = sides.shape, sides.roles.problem
+    distances, lanes = apart(p), p.groups // tile.v
+    safe = safe_places(sides, 0, tile.rows)
+    out_h = (p.input if shape.is_dgrad else p.output)[0]
+    constants = {
+        "ROWS": tile.rows, "AHEAD": tile.ahead, "SAFE_ROW_FROM": safe[0], "SAFE_ROW_TO": safe[1],
+        "WHOLE": out_h % (tile.rows * distances[0]) == 0,
+        "ASKS": set(distances) == {1} and shape.in_piece == _WHOLE_PIECE and pitch(sides) == p.groups,
+        "SPAN": -(-tile.threads // lanes) * tile.tw + p.filter[1] - 1,
+    }  # fmt: skip
+    fields = {"first_blocks": steps.device.sm_count * tile.blocks}
+    return direct_threads.generate(op, sides, steps, tile, "rows", constants, fields)

@@ -44,3 +44,31 @@ template <int V, class T> __device__ __forceinline__ void load_if(bool valid, co
     #pragma unroll
     for (int e = 0; e < V; ++e) to[e] = pack.at[e];
 }
+
+// V elements, or what is there: zeros that are written once need no instruction again.
+template <int V, class T> __device__ __forceinline__ void load_over_if(bool valid, const T* from, Pack<T, V>& to) {
+#ifdef __CUDA_ARCH__
+    constexpr int BYTES = V * (int)sizeof(T);
+    if constexpr (BYTES == 16) {
+        uint4 w = *(const uint4*)&to;
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, %5, 0; "
+                     "@p ld.global.nc" LOAD_IF_HINT ".v4.u32 {%0, %1, %2, %3}, [%4]; }"
+                     : "+r"(w.x), "+r"(w.y), "+r"(w.z), "+r"(w.w) : "l"(from), "r"((int)valid));
+        *(uint4*)&to = w;
+        return;
+    } else if constexpr (BYTES == 8) {
+        uint2 w = *(const uint2*)&to;
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, %3, 0; @p ld.global.nc" LOAD_IF_HINT ".v2.u32 {%0, %1}, [%2]; }"
+                     : "+r"(w.x), "+r"(w.y) : "l"(from), "r"((int)valid));
+        *(uint2*)&to = w;
+        return;
+    } else if constexpr (BYTES == 4) {
+        unsigned int w = *(const unsigned int*)&to;
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc" LOAD_IF_HINT ".u32 %0, [%1]; }"
+                     : "+r"(w) : "l"(from), "r"((int)valid));
+        *(unsigned int*)&to = w;
+        return;
+    }
+#endif
+    if (valid) to = load_pack_read_only<V>(from);
+}

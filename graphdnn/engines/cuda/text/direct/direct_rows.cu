@@ -1,13 +1,10 @@
 // Depthwise convolution with unit stride, channels last, fprop and dgrad: short blocks without shared memory.
 //
-// A thread owns V channels of TW columns of ROWS rows. All rows that it reads are written out in the text, so that the
-// compiler has loads of later rows under way while it adds those of earlier ones; what neighbouring threads read as well
-// comes from the cache of their multiprocessor. Blocks follow each other in memory, few rows apart, and leave soon.
+// A thread (direct_thread.cuh) has ROWS rows. All rows that it reads are written out in the text, so that the compiler has
+// loads of later rows under way while it adds those of earlier ones. Blocks follow each other in memory, few rows apart,
+// and leave soon.
 
-constexpr int IW = TW + S - 1;  // gathered columns of a thread
 constexpr int IH = ROWS + R - 1;
-constexpr bool BACKWARD = DGRAD != FLIP;  // the filter meets the image turned over
-static_assert(V % WIDTH == 0 && V * R * S % FILTER_CHUNK == 0, "whole packs");
 
 // The row that a block reads first, brought into the second level of cache while the launch before may still run: what
 // that one writes passes the same cache, so nothing is read here. `line`: where the row begins, in the first column of the
@@ -27,37 +24,21 @@ __device__ __forceinline__ void ask_for_row(const Params& p, Offset line, int ro
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_rows(const __grid_constant__ Params p) {
     let_next_start();
-    // Threads count lanes, then tiles of columns, blocks of rows, parts of a dilated image, and images.
-    const unsigned int thread = blockIdx.x * THREADS + threadIdx.x;
-    const unsigned int by_tile = quotient(thread, p.lanes, p.lanes_magic);
-    const int channel = (int)(thread - by_tile * (unsigned int)p.lanes) * V;
-    const unsigned int by_rows = quotient(by_tile, p.tiles, p.tiles_magic);
-    const int column0 = (int)(by_tile - by_rows * (unsigned int)p.tiles) * TW;
-    unsigned int rest = quotient(by_rows, p.row_blocks, p.row_blocks_magic);
-    const int row0 = (int)(by_rows - rest * (unsigned int)p.row_blocks) * ROWS;
-    const Remainder down = remainder_of((int)(rest % DILATION_H), (int)p.in_row, DILATION_H);
-    rest /= DILATION_H;
-    const Remainder across = remainder_of((int)(rest % DILATION_W), (int)p.in_column, DILATION_W);
-    const int n = (int)(rest / DILATION_W);
-    const int in_h = places((int)p.in_h, down.met, DILATION_H), in_w = places((int)p.in_w, across.met, DILATION_W);
-    const int out_h = places((int)p.out_h, down.own, DILATION_H), out_w = places((int)p.out_w, across.own, DILATION_W);
-    if (n >= (int)p.images) return;  // the last block may have threads too many
+    const Place place(p, ROWS);
+    if (!place.is_there(p)) return;
 
-    const int first_row = row0 + down.shift - (DGRAD ? R - 1 : 0);
-    const int first_column = column0 + across.shift - (DGRAD ? S - 1 : 0);
     // 32-bit places where the image allows them: a thread holds half as many registers of them.
-    Offset line = n * (Offset)p.gathered_n + (first_row * DILATION_H + down.met) * (Offset)p.gathered_h +
-        (first_column * DILATION_W + across.met) * (Offset)PITCH + channel;
+    Offset line = place.n * (Offset)p.gathered_n +
+        (place.first_row * DILATION_H + place.down.met) * (Offset)p.gathered_h +
+        (place.first_column * DILATION_W + place.across.met) * (Offset)PITCH + place.channel;
     // From column to column is a number of the text: columns of a row then share one address, and loads say how much further.
     const Offset next_row = (Offset)p.gathered_h * DILATION_H;
     constexpr Offset next_column = (Offset)PITCH * DILATION_W;
     // Of the rows and columns, those that every tile has are not asked for.
-    unsigned int inside = 0;
-    #pragma unroll
-    for (int c = 0; c < IW; ++c)
-        if ((unsigned int)(first_column + c) < (unsigned int)in_w) inside |= 1u << c;
+    const unsigned int inside = place.inside();
 
-    if (ASKS && blockIdx.x < (unsigned int)p.first_blocks) ask_for_row(p, line - channel, first_row, first_column);
+    if (ASKS && blockIdx.x < (unsigned int)p.first_blocks)
+        ask_for_row(p, line - place.channel, place.first_row, place.first_column);
     wait_for_launch_before();
     // Never true. Loads of the read-only path, which the compiler takes to be of constants, would pass the wait; none passes
     // a place where threads may end.
@@ -65,7 +46,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_rows(const 
 
     Gathered pack[AHEAD + 1][IW][V];  // rows under way
     auto fetch = [&](int i) {
-        const bool is_row = (SAFE_ROW_FROM <= i && i < SAFE_ROW_TO) || (unsigned int)(first_row + i) < (unsigned int)in_h;
+        const bool is_row =
+            (SAFE_ROW_FROM <= i && i < SAFE_ROW_TO) || (unsigned int)(place.first_row + i) < (unsigned int)place.in_h;
         #pragma unroll
         for (int c = 0; c < IW; ++c) {
             const bool is_column = (SAFE_FROM <= c && c < SAFE_TO) || (inside >> c & 1u) != 0;
@@ -77,28 +59,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_rows(const 
     for (int i = 0; i < AHEAD && i < IH; ++i) fetch(i);
 
     Accumulator weight[R][S][V];
-    {
-        const Filter* const from = p.filter + channel * (R * S);
-        Pack<Filter, FILTER_CHUNK> piece[V * R * S / FILTER_CHUNK];
-        #pragma unroll
-        for (int i = 0; i < V * R * S / FILTER_CHUNK; ++i)
-            piece[i] = load_pack_read_only<FILTER_CHUNK>(from + i * FILTER_CHUNK);
-        #pragma unroll
-        for (int r = 0; r < R; ++r)
-            #pragma unroll
-            for (int s = 0; s < S; ++s)
-                #pragma unroll
-                for (int v = 0; v < V; ++v) {
-                    const int at = v * (R * S) + (BACKWARD ? R - 1 - r : r) * FILTER_R + (BACKWARD ? S - 1 - s : s) * FILTER_S;
-                    weight[r][s][v] = widen<Accumulator>(piece[at / FILTER_CHUNK].at[at % FILTER_CHUNK]);
-                }
-    }
+    load_filters(p, place.channel, weight);
     Kept kept[V / WIDTH];
-    #pragma unroll
-    for (int v = 0; v < V; v += WIDTH) {
-        const int at[4] = {n, channel + v, 0, column0 * DILATION_W + across.own};
-        keep(p, at, kept[v / WIDTH]);
-    }
+    keep_all(p, place, kept);
 
     Accumulator sum[R][TW][V];
     #pragma unroll
@@ -122,19 +85,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_rows(const 
                     }
                 }
         }
-        const int out = i - (R - 1), row = row0 + out;
-        if (out < 0 || (!WHOLE && row >= out_h)) continue;  // no branch where all rows are there: loads pass each other
-        #pragma unroll
-        for (int t = 0; t < TW; ++t) {
-            if (!EXACT && column0 + t >= out_w) continue;
-            #pragma unroll
-            for (int v = 0; v < V; v += WIDTH) {
-                const int at[4] = {n, channel + v, row * DILATION_H + down.own, (column0 + t) * DILATION_W + across.own};
-                Accumulator acc[WIDTH];
-                #pragma unroll
-                for (int e = 0; e < WIDTH; ++e) acc[e] = sum[out % R][t][v + e];
-                epilogue(p, at, kept[v / WIDTH], acc);
-            }
-        }
+        const int out = i - (R - 1), row = place.row0 + out;
+        if (out < 0 || (!WHOLE && row >= place.out_h)) continue;  // no branch where all rows are there: loads pass each other
+        leave(p, place, kept, row, sum[out % R]);
     }
 }

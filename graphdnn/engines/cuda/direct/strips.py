@@ -1,0 +1,105 @@
+"""Depthwise fprop and dgrad by threads that walk down strips of an image: which convolutions, how work is divided.
+
+The kernel is direct_strips.cu (threads.py): multiply-adds and little beside them. Its warps are few, so they have to
+fill the device evenly, and to ask early for what they will read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.direct import threads as direct_threads
+from graphdnn.engines.cuda.direct.sides import Sides
+from graphdnn.engines.cuda.direct.tile import Shape, Wishes
+from graphdnn.engines.cuda.generator.launch import DeviceKernel
+from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.enums import DataType
+from graphdnn.fusion.fused import FusedOp
+
+_PIECE = 4  # bytes of channels that one access reads
+_WIDTH = 8  # columns of a thread
+_TAPS = (5, 5)
+_ROWS = 14  # of a thread at least, unless they are asked for: it reads four more
+_THREADS = 128  # of a block
+_AHEAD, _ASKED = 2, 4  # rows under way, and asked for, while one is added
+_REGISTERS = 255  # of a thread at most
+_RESIDENT = 65536  # registers of a multiprocessor
+_AROUND = 15  # instructions of a thread for a row beside its loads, products and results
+_WAITING = 1.25  # of the issue slots that its instructions take
+_ALONE = 450  # issue slots besides, of a row, where too few warps hide that it is on its way
+_STARTING = 0.5e-6  # seconds until the first rows are there
+_COPY_SHARE = 0.85  # of the data sheet's bandwidth that a copy reaches
+_WALK = 0.72  # of its predicted time that a block takes which walks down such an image (direct.cu)
+
+
+@dataclass(frozen=True, slots=True)
+class Strips:
+    """A division of the work."""
+
+    v: int  # channels of a thread
+    tw: int  # columns
+    rows: int  # that a thread walks down
+    threads: int  # of a block
+    blocks: int  # of a multiprocessor, which registers are limited for
+    ahead: int  # rows under way
+
+
+def is_faster(shape: Shape, device: DeviceSpec, tile: Strips, walk: float) -> bool:
+    """Whether it beats a walk through shared memory, predicted to take ``walk`` seconds: as measured for 5 x 5."""
+    return (
+        shape.in_bytes == 2
+        and shape.problem.filter == _TAPS
+        and tile.v * shape.in_bytes == _PIECE
+        and shape.columns % tile.tw == 0
+        and seconds(shape, tile, device) < _WALK * walk
+    )
+
+
+def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Strips:
+    """The division, as far as knobs leave it open. Of those, NUM_C_PER_BLOCK has no part in it."""
+    p, widest = shape.problem, max(1, min(_PIECE, shape.in_piece) // shape.in_bytes)
+    fitting = [v for v in (8, 4, 2, 1) if p.groups % v == 0 and v * shape.in_bytes <= shape.in_piece]
+    v = wishes.v if wishes.v in fitting else next(v for v in fitting if v <= widest)
+    tw = min(wishes.tw or _WIDTH, shape.columns)
+    while tw > 1 and _registers(shape, v, tw) > _REGISTERS:
+        tw -= 1
+    threads = wishes.threads or _THREADS
+    blocks = wishes.blocks or max(1, _RESIDENT // (_REGISTERS * threads))
+    heights = {min(wishes.rows, shape.rows)} if wishes.rows else _heights(shape.rows)
+    found = [Strips(v, tw, rows, threads, blocks, _AHEAD) for rows in sorted(heights, reverse=True)]
+    return min(found, key=lambda tile: seconds(shape, tile, device))
+
+
+def _heights(rows: int) -> set[int]:
+    """Rows of a thread: an image's, or of parts of it."""
+    return {rows, *(height for parts in range(2, 9) if (height := -(-rows // parts)) >= _ROWS)}
+
+
+def _registers(shape: Shape, v: int, tw: int) -> int:
+    """Of a thread, about."""
+    p = shape.problem
+    return v * p.taps + p.filter[0] * tw * v + _AHEAD * shape.wide(tw) * max(1, v * shape.in_bytes // 4) + 45
+
+
+def seconds(shape: Shape, tile: Strips, device: DeviceSpec) -> float:
+    """Without the launch: rows of the busiest multiprocessor one after the other, or memory's time."""
+    p, v = shape.problem, tile.v
+    instructions = tile.tw * v * p.taps + shape.wide(tile.tw) * (v + 1) + tile.tw * (2 * v + 1) + _AROUND
+    resident = tile.blocks * tile.threads / 32  # warps of a multiprocessor
+    warps = p.n * -(-shape.rows // tile.rows) * -(-shape.columns // tile.tw) * (p.groups // v) / 32
+    each = warps / device.sm_count
+    rounds, together = max(1, ceil(each / resident)), min(resident, 4 * ceil(each / 4))
+    above = (p.filter[0] - 1) * (0.5 if tile.rows >= shape.rows else 1.0)
+    issue = device.rate(DataType.FLOAT) / 64 / device.sm_count  # warp instructions per second of a multiprocessor
+    row = max(together * instructions * _WAITING, 4 * (instructions + _ALONE)) / issue
+    elements = float(p.n * p.groups * shape.rows * shape.columns)
+    moved = elements * (shape.in_bytes * (1 + above / tile.rows / 4) + shape.out_bytes) + shape.others
+    memory = moved / (device.bandwidth * _COPY_SHARE)
+    return max(_STARTING + rounds * (tile.rows + above) * row, memory)
+
+
+def generate(op: FusedOp, sides: Sides, steps: Steps, tile: Strips) -> DeviceKernel:
+    constants, fields = {"AHEAD": tile.ahead, "ASKED": _ASKED}, {"segment_rows": tile.rows}
+    return direct_threads.generate(op, sides, steps, tile, "strips", constants, fields)

@@ -1,0 +1,115 @@
+"""Depthwise convolutions by threads that walk down strips of an image, run on the host against the general NumPy engine.
+
+Operands are small multiples of a quarter: every sum is exact in fp32 in any order, so results are equal to the bit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cuda_comparison import ARCHITECTURES, compiled, compiler, compiles_cleanly, fused, run_both
+from disassembly import NO_DISASSEMBLER, instructions, loads_before_the_wait
+from emulator import MISSING
+from exact_sums import operations, quarters
+from test_cuda_direct import check
+from test_cuda_direct_rows import PROBLEMS, kernel
+
+from graphdnn.engines.cuda.direct.direct import ENGINE
+from graphdnn.engines.cuda.generator.launch import Launch
+from graphdnn.enums import KnobType
+
+emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+STRIPS = {"KERNEL_CFG": 4}
+WHOLE = [  # tiles divide the image
+    "conv x=f16[64,144,56,56]nhwc w=f16[144,1,5,5] pad=2 + bias + relu(0,6)",
+    "dgrad dy=f16[64,144,56,56]nhwc w=f16[144,1,5,5] dx=[64,144,56,56] pad=2",
+]
+CUTS: list[dict[str, int]] = [
+    {},
+    {"LOAD_SIZE": 2, "TILE_COLS": 2, "TILE_ROWS": 2, "BLOCK_SIZE": 64},
+    {"LOAD_SIZE": 8, "TILE_COLS": 7, "TILE_ROWS": 3, "OCCUPANCY": 1},
+]
+
+
+@emulated
+@pytest.mark.parametrize("cut", CUTS, ids=["chosen", "small", "wide"])
+@pytest.mark.parametrize("text", PROBLEMS)
+def test_agrees_with_numpy(text: str, cut: dict[str, int]) -> None:
+    assert "__strips_" in kernel(text, **STRIPS, **cut).name
+    check(text, **STRIPS, **cut)
+
+
+@emulated
+@pytest.mark.parametrize("ending", ["bias", "bias + relu(0,6)"])
+@pytest.mark.parametrize("value", [np.inf, np.nan], ids=str)
+def test_what_is_not_finite_stays_where_it_belongs(value: float, ending: str) -> None:
+    ops, rng = operations(f"conv x=f16[1,16,13,9]nhwc w=f16[16,1,5,5] pad=2 + {ending}"), np.random.default_rng(1)
+    op = fused(ops)
+    values = {t.uid: quarters(t, rng) for t in op.inputs}
+    values[op.inputs[0].uid][0, 5, 5, 4] = value
+    got, expected = run_both(ops, ENGINE, values, {KnobType.KERNEL_CFG: 4, KnobType.TILE_ROWS: 6})
+    for uid, array in expected.items():
+        np.testing.assert_array_equal(got[uid], array)
+
+
+@pytest.mark.parametrize(
+    ("text", "how"),
+    [
+        (WHOLE[0], "r5s5v2w8h56"),
+        (WHOLE[1], "r5s5v2w8h56"),
+        (WHOLE[0].replace("64,144", "32,144"), "r5s5v2w8h28"),  # warps enough
+    ],
+)
+def test_medium_filters_of_whole_tiles_have_them(text: str, how: str) -> None:
+    assert f"strips_{how}_" in kernel(text).name
+    assert "__direct_" in kernel(text, KERNEL_CFG=1).name
+    assert "__direct_" in kernel(text.replace("56,56", "57,57")).name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv x=f16[1,16,8,8]nhwc w=f16[16,1,5,5] pad=2 stride=2",
+        "conv x=f16[1,16,8,8]nhwc w=f16[32,1,5,5] pad=2",  # groups that grow
+        "conv x=f16[1,16,9,20]nhwc w=f16[16,1,3,11] pad=1,5",  # a long filter
+    ],
+)
+def test_other_kernels_serve_the_rest(text: str) -> None:
+    assert "__strips_" not in kernel(text, **STRIPS).name
+
+
+@compiler
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("knobs", [{}, {"LOAD_SIZE": 4, "TILE_COLS": 4}], ids=["chosen", "channels"])
+@pytest.mark.parametrize("text", WHOLE)
+def test_compiles_without_spills(text: str, knobs: dict[str, int], arch: str) -> None:
+    knobs = STRIPS | knobs
+    compiles_cleanly(operations(text), ENGINE, arch, {KnobType[name]: value for name, value in knobs.items()})
+
+
+def test_other_images_of_as_many_channels_compile_nothing() -> None:
+    sizes = ("64,144,56,56", "8,144,28,72")
+    texts = [kernel(WHOLE[0].replace(sizes[0], size), **STRIPS).source for size in sizes]
+    assert texts[0] == texts[1]
+
+
+@compiler
+@pytest.mark.skipif(bool(NO_DISASSEMBLER), reason=NO_DISASSEMBLER)
+@pytest.mark.parametrize("text", PROBLEMS[:2] + WHOLE)
+def test_reads_nothing_before_the_launch_ahead_is_through(text: str) -> None:
+    """Loads of the read-only path may pass the wait, as the compiler takes what they read to be constant."""
+    (step,) = kernel(text, **STRIPS).steps
+    assert isinstance(step, Launch)
+    assert step.starts_early
+    assert not loads_before_the_wait(compiled(step.text, "sm_90a").cubin, step.entry)
+
+
+@compiler
+@pytest.mark.skipif(bool(NO_DISASSEMBLER), reason=NO_DISASSEMBLER)
+def test_instructions_are_products() -> None:
+    """Of those of two rows of a thread, four in five."""
+    (step,) = kernel(WHOLE[1], **STRIPS).steps
+    assert isinstance(step, Launch)
+    found = instructions(compiled(step.text, "sm_90a").cubin)
+    assert found["FFMA"] >= 800
+    assert found.total() < 1600
