@@ -16,7 +16,7 @@ from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.packs import width_for
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.generator.program import Program
-from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.generator.source import file_text, kernel_text
 from graphdnn.engines.cuda.generator.space import Space, is_addressable
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.enums import DataType
@@ -209,7 +209,8 @@ def generate(op: FusedOp, sides: Sides, steps: Steps, walk: Walk) -> DeviceKerne
     in_space, out_space = image_space(roles, sides.gathered), image_space(roles, sides.output)
     parameters = Parameters(steps.places)
     width = min(2 * walk.pairs, width_for(out_space, steps.epilogue_tensors(), 1))
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=1)
+    clips = "clip_halves" if width % 2 == 0 else ""
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=1, keeps=True, clips=clips)
     body.anchor(roles.op, roles.output, "acc", "float")
     body.apply(op.epilogue)
     body.hand("result", output)
@@ -250,7 +251,10 @@ def generate(op: FusedOp, sides: Sides, steps: Steps, walk: Walk) -> DeviceKerne
         name,
         ["direct_copy.cuh", "direct_mma.cuh", "direct_window.cuh", "direct_walk.cu"],
         parameters=parameters.text,
-        functions=[body.function("epilogue", f"const float (&acc)[{width}], Out (&result)[{width}]")],
+        functions=[
+            file_text("clip_halves.cuh"), body.keeping(),
+            body.function("epilogue", f"const Kept& kept, const float (&acc)[{width}], Out (&result)[{width}]"),
+        ],
         constants={
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": stride_h, "STRIDE_W": stride_w,
             "DGRAD": dgrad, "FLIP": p.flip, "GROUP": shape.group_in,

@@ -167,6 +167,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_walk(const 
     // For tiles that are not there the last one is read: behind it lie rows on their way, and rows that others write.
     const int nearest = TILES >= 8 ? g : within(g, TILES);
     const int apart = ((TILES >= 16 ? g + 8 : within(g + 8, TILES)) - nearest) * STEP_W * PIXEL;
+    Kept kept[OWN / WIDTH];
+    #pragma unroll
+    for (int v = 0; v < OWN; v += WIDTH) {
+        const int at[4] = {n, channel_at + v, 0, column_at[0]};
+        keep(p, at, kept[v / WIDTH]);
+    }
     // Finite as long as all results were: products of neighbours are added to it.
     float probe = 0.0f;
     // Unknown to the compiler, but 0: operands of products are then written once, into registers side by side.
@@ -250,7 +256,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_walk(const 
                         #pragma unroll
                         for (int e = 0; e < WIDTH; ++e) acc[e] = sum[k][(v + e) / 2][2 * m + (v + e) % 2];
                         Out result[WIDTH];
-                        epilogue(p, at, acc, result);
+                        epilogue(p, at, kept[v / WIDTH], acc, result);
                         #pragma unroll
                         for (int e = 0; e < WIDTH; ++e) pack.at[v + e] = result[e];
                     }
@@ -288,8 +294,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_walk(const 
             #pragma unroll
             for (int e = 0; e < WIDTH; ++e) acc[e] = e == which ? exact : acc[e];
         }
+        Kept of_these;
+        keep(p, at, of_these);
         Out result[WIDTH];
-        epilogue(p, at, acc, result);
+        epilogue(p, at, of_these, acc, result);
         #pragma unroll
         for (int e = 0; e < WIDTH; ++e) image0[out * p.output_h + column * (int)p.output_w + own + e] = result[e];
     }
