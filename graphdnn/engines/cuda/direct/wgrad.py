@@ -99,8 +99,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     text = kernel_text(
         name,
         [
-            "direct_copy.cuh", "direct_window.cuh", "direct_remainder.cuh", "direct_wgrad_items.cuh", "direct_wgrad.cu",
-            "direct_wgrad_sum.cuh",
+            "next_launch.cuh", "direct_copy.cuh", "direct_window.cuh", "direct_remainder.cuh", "direct_wgrad_item.cuh",
+            "direct_wgrad_items.cuh", "direct_wgrad_tiles.cuh", "direct_wgrad.cu", "direct_wgrad_sum.cuh",
         ],
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const {compute} (&acc)[1]")],
@@ -124,7 +124,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     shared = shared_bytes(shape, tile.v, tile.tw, tile.lanes, tile.tiles, tile.stages)
     steps.add(Launch(text, "direct_wgrad", (channel_blocks, parts, 1), tile.threads, packed, shared))
     sums = (-(-shape.channels_out // 32), taps, 1)
-    steps.add(Launch(text, "direct_wgrad_sum", sums, 32 * SLICES, packed))
+    steps.add_early(Launch(text, "direct_wgrad_sum", sums, 32 * SLICES, packed))
     return steps.kernel(name)
 
 

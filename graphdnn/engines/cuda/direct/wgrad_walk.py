@@ -213,8 +213,8 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: Steps, walk: 
     text = kernel_text(
         name,
         [
-            *("direct_copy.cuh", "direct_mma.cuh", "direct_window.cuh", "direct_remainder.cuh"),
-            *("direct_wgrad_items.cuh", "direct_wgrad_walk.cu", "direct_wgrad_sum.cuh"),
+            *("next_launch.cuh", "direct_copy.cuh", "direct_mma.cuh", "direct_window.cuh", "direct_remainder.cuh"),
+            *("direct_wgrad_item.cuh", "direct_wgrad_items.cuh", "direct_wgrad_walk.cu", "direct_wgrad_sum.cuh"),
         ],
         parameters=parameters.text,
         functions=[body.function("epilogue", "const float (&acc)[1]")],
@@ -233,5 +233,5 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: Steps, walk: 
     grid = (channel_blocks, parts, 1)
     steps.add(Launch(text, "direct_wgrad_walk", grid, walk.threads, packed, _shared(shape, walk)))
     sums = (-(-shape.channels_out // 32), taps, 1)
-    steps.add(Launch(text, "direct_wgrad_sum", sums, 32 * SLICES, packed))
+    steps.add_early(Launch(text, "direct_wgrad_sum", sums, 32 * SLICES, packed))
     return steps.kernel(name)

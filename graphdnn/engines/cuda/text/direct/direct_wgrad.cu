@@ -5,7 +5,6 @@
 // (image, columns, rows) without a pause, rows of the next one under way while it adds those of the last. Partial sums
 // of blocks are added in their order by a second kernel, so that results repeat to the bit.
 
-constexpr int CHANNELS_OUT = LANES * V;
 constexpr int CHANNELS_IN = CHANNELS_OUT / GROUP_OUT * GROUP_IN;
 constexpr int IV = V <= GROUP_OUT ? GROUP_IN : V / GROUP_OUT * GROUP_IN;  // channels of x of a thread
 static_assert(CHANNELS_OUT % GROUP_OUT == 0 && (GROUP_OUT % V == 0 || V % GROUP_OUT == 0), "whole groups");
@@ -118,29 +117,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
         }
     }
     await_copies<0>();
+    let_next_start();
 
-    // Sums of the block's tiles, a row of taps at a time.
-    Accumulator* const shared = (Accumulator*)memory;
-    constexpr int ROW = S * GROUP_IN * CHANNELS_OUT;
-    #pragma unroll
-    for (int r = 0; r < R; ++r) {
-        __syncthreads();
-        if (!extra) {
-            #pragma unroll
-            for (int s = 0; s < S; ++s)
-                #pragma unroll
-                for (int c = 0; c < GROUP_IN; ++c)
-                    #pragma unroll
-                    for (int v = 0; v < V; ++v)
-                        shared[tile * ROW + (s * GROUP_IN + c) * CHANNELS_OUT + local + v] = sum[r][s][c][v];
-        }
-        __syncthreads();
-        for (int i = threadIdx.x; i < ROW; i += THREADS) {
-            Accumulator all = shared[i];
-            #pragma unroll
-            for (int j = 1; j < TILES; ++j) all = wrapping_sum(all, shared[j * ROW + i]);
-            const long long tap = (long long)(blockIdx.y * R + r) * (S * GROUP_IN) + i / CHANNELS_OUT;
-            p.partial[tap * p.padded_channels + channel_block * CHANNELS_OUT + i % CHANNELS_OUT] = all;
-        }
-    }
+    add_tiles(p, memory, !extra, tile, local, channel_block, sum);
 }

@@ -1,4 +1,5 @@
-// The filter gradient's second kernel: it adds the parts that blocks of the first have left.
+// The filter gradient's second kernel: it adds the parts that blocks of the first have left. It starts when all of these
+// have nothing left but to add their own sums.
 
 // A warp's lanes are channels, a block's warps share the parts of one tap: each adds every SLICES-th, in order.
 extern "C" __global__ void __launch_bounds__(32 * SLICES) direct_wgrad_sum(const __grid_constant__ Params p) {
@@ -6,6 +7,7 @@ extern "C" __global__ void __launch_bounds__(32 * SLICES) direct_wgrad_sum(const
     const int lane = (int)threadIdx.x % 32, slice = (int)threadIdx.x / 32;
     const int o = (int)blockIdx.x * 32 + lane, tap = (int)blockIdx.y;  // tap: (r, s, c)
     const bool inside = o < (int)p.channels_out;
+    wait_for_launch_before();
     Accumulator sum = (Accumulator)0;
     if (inside) {
         const Accumulator* from = p.partial + (long long)tap * p.padded_channels + o;
