@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -183,3 +184,28 @@ def test_method_builds_and_runs(name: str) -> None:
     assert set(results) == set(outputs)
     assert all(np.isfinite(r.astype(float)).all() for r in results.values())
     assert len(g.plan.fused_operations) == 1
+
+
+def test_threads_that_execute_one_graph_do_not_meet() -> None:
+    """Each has a workspace of its own; NumPy lets other threads run while it computes."""
+    g = Graph("shared", io_data_type="float32")
+    x, w = g.tensor([2, 16, 40, 40]), g.tensor([16, 16, 3, 3])
+    pooled, _ = g.resample(g.relu(g.conv_fprop(x, w, padding=[1, 1])), "MAXPOOL", window=[2, 2])
+    y = g.mul(pooled, g.reduction(pooled, "ADD").set_dim([2, 16, 1, 1])).set_output(True)
+    assert g.build().workspace_size > 0
+    rng = np.random.default_rng(0)
+    data = [{t: rng.standard_normal(t.get_dim()).astype(np.float32) for t in (x, w)} for _ in range(6)]
+    wanted = [g.run(given)[y] for given in data]
+    wrong: list[int] = []
+
+    def work(i: int) -> None:
+        for _ in range(10):
+            if not np.array_equal(g.run(data[i])[y], wanted[i]):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(data))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class Running(Planning):
 
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)
-        self._workspaces: dict[int, Any] = {}  # by stream
+        self._workspaces: dict[tuple[int, int], Any] = {}  # by thread and stream
 
     def _forget_plan(self) -> None:
         super()._forget_plan()
@@ -63,7 +64,7 @@ class Running(Planning):
 
         On a device, arrays are in its memory and the call returns when the work is in the stream: ``handle``'s (what
         ``cudnnCreate`` returned), or ``stream``, or CuPy's current one. ``workspace`` None lets the graph keep one of
-        its own for each stream, which serves one execution at a time.
+        its own for each thread and stream, so that any number of threads may execute it at a time.
         """
         if handle is not None:
             stream = self._stream_of(handle, stream)
@@ -99,10 +100,14 @@ class Running(Planning):
         return handle.stream
 
     def _own_workspace(self, stream: Any) -> Any:
-        queue = self.plan.queue(stream)
-        found = self._workspaces.get(queue)
+        """For this thread and stream: launches of two threads may take turns in one stream.
+
+        Kept when the thread ends, as its work may not have begun; identifiers are given to later threads again.
+        """
+        key = get_ident(), self.plan.queue(stream)
+        found = self._workspaces.get(key)
         if found is None:
-            found = self._workspaces[queue] = self.plan.new_workspace()
+            found = self._workspaces[key] = self.plan.new_workspace()
         return found
 
     def _check_pack(self, variant_pack: object) -> None:
