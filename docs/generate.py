@@ -19,8 +19,8 @@ from graphdnn.engines import ENGINES, Engine
 from graphdnn.engines.cuda.generator.needs import CUDA_NEEDS
 from graphdnn.enums import DataType
 from graphdnn.fusion import FUSION_RULES
+from graphdnn.fusion.chains import CHAIN_GUARDS
 from graphdnn.fusion.rules import EPILOGUE_GUARDS, PROLOGUE_GUARDS
-from graphdnn.fusion.softmax import SOFTMAX_GUARDS
 from graphdnn.operations import EXTENSIONS, OPERATIONS, ports
 from graphdnn.pointwise import POINTWISE
 from graphdnn.rules import RULES, Constraint
@@ -291,7 +291,7 @@ def fusion_page() -> str:
     for title, guards in (
         ("Guards of the epilogue", EPILOGUE_GUARDS),
         ("Guards of the prologue", PROLOGUE_GUARDS),
-        ("Guards of a softmax", SOFTMAX_GUARDS),
+        ("Guards of a softmax and other chains", CHAIN_GUARDS),
     ):
         parts.append(f"## {title}\n\nIn the order in which they are looked at.")
         parts.append(

@@ -12,11 +12,11 @@ from rule_cases import RULE_CASES, StoppedError
 from graphdnn.engines import ENGINES
 from graphdnn.errors import GraphdnnError
 from graphdnn.fusion import match
+from graphdnn.fusion.chains import CHAIN_GUARDS, Link
 from graphdnn.fusion.rules import EPILOGUE_GUARDS, PROLOGUE_GUARDS
-from graphdnn.fusion.softmax import SOFTMAX_GUARDS, Link
 
 NEEDS = tuple(dict.fromkeys(need.id for engine in ENGINES for need in engine.needs))
-FAMILIES = (EPILOGUE_GUARDS, PROLOGUE_GUARDS, SOFTMAX_GUARDS)
+FAMILIES = (EPILOGUE_GUARDS, PROLOGUE_GUARDS, CHAIN_GUARDS)
 GUARDS = tuple(dict.fromkeys(guard.id for family in FAMILIES for guard in family))
 LIBRARIES = {"cublas": "cublas", "cufft": "cufft", "library": "cublas"}
 WHERE = "add a line to tests/data/need_cases.txt, or say in tests/need_cases.py what it is inseparable from"
@@ -60,7 +60,7 @@ def test_a_guard_refuses_an_edge_alone(rule: str, monkeypatch: pytest.MonkeyPatc
     def noted(walk: Any, guard: Any, subject: Any, *rest: Any) -> bool:
         refused = note(walk, guard, subject, *rest)
         if refused and guard.id == rule:
-            families = [SOFTMAX_GUARDS] if isinstance(subject, Link) else FAMILIES[:2]
+            families = [CHAIN_GUARDS] if isinstance(subject, Link) else FAMILIES[:2]
             for family in families:
                 if guard in family:
                     with suppress(KeyError):  # a guard of the other family looks at what is not there

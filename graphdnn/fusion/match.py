@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from graphdnn.errors import raise_if
+from graphdnn.fusion.chains import CHAIN_GUARDS, Chain, Link
 from graphdnn.fusion.forced import unforced
 from graphdnn.fusion.fused import FusedGraph, FusedOp, Stop
 from graphdnn.fusion.known import keep, key_of, known
@@ -28,7 +29,7 @@ from graphdnn.fusion.rules import (
     Group,
     group_outputs,
 )
-from graphdnn.fusion.softmax import SOFTMAX_GUARDS, Chain, Link, softmax_chains
+from graphdnn.fusion.softmax import softmax_chains
 from graphdnn.fusion.softmax_gradient import softmax_gradients
 from graphdnn.fusion.windows import window_chains
 from graphdnn.graph import OperationGraph
@@ -100,9 +101,7 @@ class _Walk:
             *window_chains(self.graph),
         ):
             links = [replace(link, limits=self.resolved) for link in unlimited]
-            refusals = [
-                self._note(guard, link, link.tensor, link.consumer) for link in links for guard in SOFTMAX_GUARDS
-            ]
+            refusals = [self._note(guard, link, link.tensor, link.consumer) for link in links for guard in CHAIN_GUARDS]
             if not any(refusals) and taken.isdisjoint(chain.members):
                 found.append(chain)
                 taken.update(chain.members)

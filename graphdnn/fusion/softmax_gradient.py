@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphdnn.enums import PointwiseMode, ReductionOperator
-from graphdnn.fusion.softmax import Chain, Link, made_by, reads
+from graphdnn.fusion.chains import Chain, Link
+from graphdnn.fusion.softmax import made_by, reads
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import Reduction
 from graphdnn.tensors import TensorSpec

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphdnn.enums import DataType, PaddingMode, ResampleMode
-from graphdnn.fusion.softmax import Chain, Link
+from graphdnn.fusion.chains import Chain, Link
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import Operation, PointwiseOperation, ResampleForward
 

@@ -20,8 +20,8 @@ from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.engine import needs_rule
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.fusion.pieces import Axis, Block, Piece, Run, Side, block_of, merged, pieces_of
 from graphdnn.fusion.views import view_of
+from graphdnn.operations.movement_pieces import Axis, Block, Piece, Run, Side, block_of, merged, pieces_of
 
 _BITS = 8
 

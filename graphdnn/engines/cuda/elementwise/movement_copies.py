@@ -15,7 +15,7 @@ from graphdnn.engines.cuda.generator.launch import Launch, early
 from graphdnn.engines.cuda.generator.parameters import Parameters
 from graphdnn.engines.cuda.generator.quotient import count_type, magic
 from graphdnn.engines.cuda.generator.source import kernel_text
-from graphdnn.fusion.pieces import Axis, Block, merged
+from graphdnn.operations.movement_pieces import Axis, Block, merged
 from graphdnn.tensors import TensorSpec
 
 THREADS, BLOCKS_PER_SM = 256, 16  # of kernels that go through items one by one

@@ -19,7 +19,7 @@ from graphdnn.engines.cuda.generator.launch import Launch
 from graphdnn.engines.cuda.generator.parameters import Parameters
 from graphdnn.engines.cuda.generator.quotient import count_type, magic
 from graphdnn.engines.cuda.generator.source import kernel_text
-from graphdnn.fusion.pieces import Axis, Block
+from graphdnn.operations.movement_pieces import Axis, Block
 from graphdnn.tensors import TensorSpec
 
 WORD = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}

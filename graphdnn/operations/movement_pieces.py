@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from graphdnn.enums import ReshapeMode
-from graphdnn.operations import Concat, Operation, Reshape, Slice, Transpose
+from graphdnn.operations.base import Operation
+from graphdnn.operations.movement import Concat, Reshape, Slice, Transpose
 from graphdnn.tensors import TensorSpec
 
 
