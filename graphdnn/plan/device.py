@@ -211,8 +211,12 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         if not self._runtime.is_current():
             self._check_current()
         where = self._looks.where(arrays, self._array_type, self.loaded_on, self._met.places)
-        addresses, ids = where or (self._checked(arrays, stream), tuple(map(id, arrays)))
-        return self._met.place(arrays, ids, addresses)
+        if where is not None:
+            return self._met.place(arrays, where[1], where[0], are_fixed=True)
+        addresses, are_fixed = self._checked(arrays, stream), all(map(is_of_cupy, arrays))
+        if are_fixed:
+            self._looks.learn(arrays)
+        return self._met.place(arrays, tuple(map(id, arrays)), addresses, are_fixed=are_fixed)
 
     def _checked(self, arrays: Sequence[Any], stream: int) -> tuple[int, ...]:
         """Addresses of any arrays. Raises with everything that is wrong with them."""
@@ -221,8 +225,6 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             raise BadParam(found)
         check_layouts(self._expected, shadows)
         check_addresses(self._expected, shadows, self.in_place)
-        if all(map(is_of_cupy, arrays)):
-            self._looks.learn(arrays)
         return tuple([int(s.__array_interface__["data"][0]) for s in shadows])
 
     def load(self) -> None:

@@ -63,17 +63,22 @@ def _written(are_outputs: tuple[bool, ...]) -> Any:
     """
     places = range(len(are_outputs))
     apart = [(i, j) for i in places if are_outputs[i] for j in places if i != j and not (are_outputs[j] and j < i)]
+    references, same = "".join(f"r{i}, " for i in places), " and ".join(f"a{i} is r{i}()" for i in places)
     unpacked = f"        {', '.join(f'a{i}' for i in places)}, = arrays"
     lines = [
         f"def make({', '.join(f'row{i}' for i in places)}):",
         *(f"    u{i}, t{i}, s{i}, q{i}, m{i}, n{i} = row{i}" for i in places),
         "    def find(bindings, last, known, id=id):",
-        f"        {', '.join(f'r{i}' for i in places)}, = last.references",
         *(f"        a{i} = bindings[u{i}]" for i in places),
-        f"        if not ({' and '.join(f'a{i} is r{i}()' for i in places)}):",
+        f"        {references}= last.references",
+        f"        if not ({same}):",
         f"            last = known(({', '.join(f'id(a{i})' for i in places)},))",
         "            if last is None: return None",
-        f"        if {' or '.join(f'a{i}.shape != s{i}' for i in places)}: return None",
+        f"            {references}= last.references",
+        f"            if not ({same}): return None",
+        "        try:",
+        f"            if {' or '.join(f'a{i}.shape != s{i}' for i in places)}: return None",
+        "        except AttributeError: return None",  # None itself is bound, and an array was there that is gone
         "        return last",
         "    def where(arrays, kind, device, right, id=id):",
         unpacked,

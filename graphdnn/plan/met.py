@@ -33,7 +33,7 @@ class Place:
 
 
 class ArraySet:
-    """Arrays by identity, which are not kept alive."""
+    """Arrays by identity, which are not kept alive. What asks for one of them gets None when it is gone."""
 
     __slots__ = ("place", "references")
 
@@ -45,10 +45,10 @@ class ArraySet:
 class Met:
     """Places by the addresses of their arrays, and by the identity of arrays that came again, which cannot move.
 
-    When one of a set of arrays dies its id may be given to another object, so the set is forgotten.
+    Sets are found by the ids of their arrays, which may be other arrays' by then: who finds one asks its references.
     """
 
-    __slots__ = ("_free", "_is_light", "_nobody", "_sets", "known", "nothing", "places")
+    __slots__ = ("_free", "_is_light", "_sets", "known", "nothing", "places")
 
     def __init__(self, free: list[Block], count: int, *, is_light: bool) -> None:
         """``free``: blocks that may hold any addresses. ``count``: arrays of an execution. ``is_light``: a block takes
@@ -58,12 +58,14 @@ class Met:
         self._is_light = is_light
         self.places: dict[Addresses, Place] = {}
         self._sets: dict[Ids, ArraySet] = {}
-        self._nobody = (_nobody,) * count
-        self.nothing = ArraySet(self._nobody, Place((), (), free))  # which no arrays are
+        self.nothing = ArraySet((_nobody,) * count, Place((), (), free))  # which no arrays are
         self.known: Callable[[Ids], ArraySet | None] = self._sets.get
 
-    def place(self, arrays: Sequence[Any], ids: Ids, addresses: Addresses) -> Place:
-        """Of arrays that were checked. Where some lie again, they get blocks of their own, which stay filled in."""
+    def place(self, arrays: Sequence[Any], ids: Ids, addresses: Addresses, *, are_fixed: bool) -> Place:
+        """Of arrays that were checked. Where some lie again, they get blocks of their own, which stay filled in.
+
+        ``are_fixed``: they keep their addresses for life, as CuPy's do.
+        """
         place = self.places.get(addresses)
         if place is None:
             if len(self.places) >= MOST:
@@ -74,21 +76,11 @@ class Met:
             place.blocks = []
         if ids != place.ids:
             place.ids = ids
-        elif all(map(is_of_cupy, arrays)):  # only CuPy's keep their address for life
-            self._know(arrays, ids, place)
+        elif are_fixed:
+            if len(self._sets) >= MOST:
+                self._sets.clear()
+            self._sets[ids] = ArraySet(tuple(map(ref, arrays)), place)
         return place
-
-    def _know(self, arrays: Sequence[Any], ids: Ids, place: Place) -> None:
-        sets, nobody = self._sets, self._nobody
-
-        def forget(_: object) -> None:
-            known.references = nobody
-            if sets.get(ids) is known:
-                sets.pop(ids, None)  # which another thread may have forgotten since
-
-        if len(sets) >= MOST:
-            sets.clear()
-        sets[ids] = known = ArraySet([ref(array, forget) for array in arrays], place)
 
     def _forget(self) -> None:
         """All of them; blocks that nobody uses just now are everybody's again."""
