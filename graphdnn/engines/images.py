@@ -17,7 +17,7 @@ from graphdnn.operations import ConvolutionOperation, Matmul, NormBackward, Norm
 from graphdnn.tensors import TensorSpec
 
 _MOST = 1024
-_LONGEST = 2**30  # steps of an axis
+_LONGEST = 2**30  # steps of an axis, up to which neighbouring ones become one (``Space``)
 _FARTHEST = 2**31 - 1  # elements, for offsets of 32 bits
 _PACK = 16  # elements at most that one access takes
 _numbers: dict[tuple[object, ...], int] = {}
@@ -42,16 +42,17 @@ def images_of(op: FusedOp) -> int | None:
         axis = counted_axis(anchor)
         n, kept = anchor.c.dims[axis], anchor.b.uid if axis else None
         is_counted = n > 1 and anchor.c.dims[-1] > 1 and not (axis and op.prologue)
-        if not is_counted:
+        if not is_counted or max(anchor.a.elements, anchor.c.elements) > _LONGEST:
             return None
         extents = [_without(n, axis, t) if t.uid != kept else (t.dims, t.strides) for t in tensors]
     elif anchor is None or isinstance(anchor, (NormForward, NormBackward)):
-        axis, n = 0, (op.outputs[0] if anchor is None else anchor.x).dims[0]
-        others = [t.elements for t in tensors if t.dims[0] != n]
-        if n == 1 or max([t.span for t in tensors]) > _FARTHEST:
+        axis, n, stored = 0, (op.outputs[0] if anchor is None else anchor.x).dims[0], (*op.inputs, *op.outputs)
+        counted = [t for t in stored if t.dims[0] == n]
+        sizes = [t.elements for t in counted]
+        if n == 1 or max(sizes) > _LONGEST or max([t.span for t in counted]) > _FARTHEST:
             return None
         extents = [_without(n, axis, t) for t in tensors]
-        extents += gcd(n, _PACK), _beside(others, [t.elements for t in tensors if t.dims[0] == n])
+        extents += gcd(n, _PACK), _beside([t.elements for t in stored if t.dims[0] != n], sizes)
     else:
         return None
     return None if None in extents else _number_of((op.like, axis, *extents))
@@ -92,13 +93,10 @@ def _beside(others: Sequence[int], counted: Sequence[int]) -> tuple[int, ...]:
 
 def _without(n: int, axis: int, spec: TensorSpec) -> tuple[object, ...] | None:
     """Extents and strides; axes of one element have none, as theirs may be made of all others. None where matrices, or
-    rows, do not follow each other in memory, so that what is beyond this axis may depend on how many there are; and
-    where they are too many for axes to become one (``Space``).
+    rows, do not follow each other in memory, so that what is beyond this axis may depend on how many there are.
     """
     dims = spec.dims
     strides = tuple([s for s, size in zip(spec.strides, dims, strict=True) if size > 1])
-    if spec.elements > _LONGEST:
-        return None
     if dims[axis : axis + 1] != (n,):
         return dims, strides
     return ((*dims[:axis], *dims[axis + 1 :]), strides) if spec.strides[axis] == max(strides) else None

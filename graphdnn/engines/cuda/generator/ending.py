@@ -7,11 +7,12 @@ only the number of images differs, even that is not asked again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.engines.cuda.generator.addresses import INT_MAX
 from graphdnn.engines.cuda.generator.packs import MAX_WIDTH, width_for
 from graphdnn.engines.cuda.generator.parameters import STORAGE, Field, Parameters
@@ -45,6 +46,26 @@ class _Known:
     ending: Ending
     fields: tuple[Field, ...]
     places: tuple[int, ...]
+
+
+_texts: dict[tuple[object, ...], KernelText] = {}  # by images
+
+
+def text_of_images(
+    op: FusedOp, ending: Ending, about: tuple[object, ...], write: Callable[[], KernelText]
+) -> KernelText:
+    """The text around an ending, written once for any number of images. ``about``: the kernel, and all that its text
+    depends on beside the operation.
+    """
+    number = images_of(op)
+    if number is None:
+        return write()
+    key = (number, ending.functions, *about)
+    found = _texts.get(key)
+    if found is None:
+        found = write()
+        _keep(_texts, key, found)
+    return found
 
 
 _Strides = tuple[tuple[int, ...], ...]

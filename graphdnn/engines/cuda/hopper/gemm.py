@@ -17,12 +17,13 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
-from graphdnn.engines.cuda.generator.ending import ending_of
+from graphdnn.engines.cuda.generator.ending import ending_of, text_of_images
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
@@ -184,31 +185,36 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
     multiplying, copying = tile.registers
     across = product.is_wgrad or (across_filter and is_turned), product.is_wgrad or (across_filter and not is_turned)
     name = f"conv_{roles.direction}__hopper_{tile.name}x{choice.stages}{_split(choice)}__{op.name}"
-    text = kernel_text(
-        name,
-        [
-            *("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_fill.cuh"),
-            "hopper_no_residual.cuh" if residual is None else "hopper_residual.cuh",
-            *(*PARTS_FILES, adding.file, "hopper_gemm.cu", *(["hopper_sum.cu"] if adding.is_launched else [])),
-        ],
-        parameters=parameters.text,
-        functions=[
-            *ending.functions,
-            product_text(*_operand_types(product, is_turned), tile.bn, *across),
-        ],
-        constants={
-            "BM": tile.bm, "BN": tile.bn, "STAGES": choice.stages, "CONSUMERS": tile.consumers, "BLOCKS": tile.blocks,
-            "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
-            "WGRAD": product.is_wgrad, "TURNED": is_turned, "ACROSS_FILTER": across_filter,
-            "ACROSS_A": across[0], "ACROSS_B": across[1],
-            "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
-            **adding.constants,
-            "PERMUTED": permuted > 0, "NEIGHBOURS": held,
-            "WIDTH": ending.width, "UNROLL": _UNROLLED, "PROMOTED": promoted(product),
-            "Element": STORAGE[gathered.spec.data_type], "Accumulator": compute,
-            **({} if residual is None else {"Residual": STORAGE[residual.data_type]}),
-        },
-    )  # fmt: skip
+
+    def write() -> KernelText:
+        return kernel_text(
+            name,
+            [
+                *("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_fill.cuh"),
+                "hopper_no_residual.cuh" if residual is None else "hopper_residual.cuh",
+                *(*PARTS_FILES, adding.file, "hopper_gemm.cu", *(["hopper_sum.cu"] if adding.is_launched else [])),
+            ],
+            parameters=parameters.text,
+            functions=[
+                *ending.functions,
+                product_text(*_operand_types(product, is_turned), tile.bn, *across),
+            ],
+            constants={
+                "BM": tile.bm, "BN": tile.bn, "STAGES": choice.stages,
+                "CONSUMERS": tile.consumers, "BLOCKS": tile.blocks,
+                "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
+                "WGRAD": product.is_wgrad, "TURNED": is_turned, "ACROSS_FILTER": across_filter,
+                "ACROSS_A": across[0], "ACROSS_B": across[1],
+                "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
+                **adding.constants,
+                "PERMUTED": permuted > 0, "NEIGHBOURS": held,
+                "WIDTH": ending.width, "UNROLL": _UNROLLED, "PROMOTED": promoted(product),
+                "Element": STORAGE[gathered.spec.data_type], "Accumulator": compute,
+                **({} if residual is None else {"Residual": STORAGE[residual.data_type]}),
+            },
+        )  # fmt: skip
+
+    text = text_of_images(op, ending, ("gemm", tile, choice.stages, residual is None, *adding.about), write)
     packed = parameters.pack()
     shared = choice.stages * (tile.stage_bytes + 16) + (tile.inbox(choice.parts) if choice.in_cluster else 0)
     steps.add(

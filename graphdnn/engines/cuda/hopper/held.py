@@ -10,12 +10,13 @@ are copied, at any stride, warpgroups go their own ways, and what the epilogue r
 
 from __future__ import annotations
 
+from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
-from graphdnn.engines.cuda.generator.ending import ending_of
+from graphdnn.engines.cuda.generator.ending import ending_of, text_of_images
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
@@ -80,23 +81,27 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     multiplying, copying = tile.registers
     name = f"conv_fprop__held_{tile.name}x{choice.stages}__{op.name}"
-    text = kernel_text(
-        name,
-        _FILES,
-        parameters=parameters.text,
-        functions=[
-            *ending.functions,
-            product_text(image.spec.data_type, filter.spec.data_type, tile.bn, False, False),
-        ],
-        constants={
-            "BM": PANEL * tile.consumers, "BN": tile.bn, "CONSUMERS": tile.consumers, "STAGES": choice.stages,
-            "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
-            "LAST_SLICES": last_slices(product),
-            "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False, "PERMUTED": permuted > 0, "NEIGHBOURS": held,
-            "WIDTH": ending.width, "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT": False,
-            "Element": STORAGE[image.spec.data_type], "Accumulator": compute,
-        },
-    )  # fmt: skip
+
+    def write() -> KernelText:
+        return kernel_text(
+            name,
+            _FILES,
+            parameters=parameters.text,
+            functions=[
+                *ending.functions,
+                product_text(image.spec.data_type, filter.spec.data_type, tile.bn, False, False),
+            ],
+            constants={
+                "BM": PANEL * tile.consumers, "BN": tile.bn, "CONSUMERS": tile.consumers, "STAGES": choice.stages,
+                "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
+                "LAST_SLICES": last_slices(product),
+                "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False, "PERMUTED": permuted > 0, "NEIGHBOURS": held,
+                "WIDTH": ending.width, "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT": False,
+                "Element": STORAGE[image.spec.data_type], "Accumulator": compute,
+            },
+        )  # fmt: skip
+
+    text = text_of_images(op, ending, ("held", tile, choice.stages), write)
     shared = tile.shared_bytes(shape.depth, choice.stages)
     steps.add(Launch(text, "hopper_held", grid, tile.threads, parameters.pack(), shared, starts_early=True))
     return steps.kernel(name)

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any, NamedTuple
 
+from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
-from graphdnn.engines.cuda.generator.ending import ending_of
+from graphdnn.engines.cuda.generator.ending import ending_of, text_of_images
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters, Table
@@ -254,30 +255,35 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     multiplying, copying = tile.registers
     name = f"matmul__hopper_{tile.name}x{choice.stages}{'_split' if is_split else ''}__{op.name}"
-    text = kernel_text(
-        name,
-        [
-            *("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_matmul.cuh"),
-            *(*PARTS_FILES, adding.file, "hopper_no_residual.cuh", "hopper_gemm.cu"),
-            *(["hopper_sum.cu"] if is_split else []),
-        ],
-        parameters=parameters.text,
-        functions=[
-            *ending.functions,
-            product_text(a.spec.data_type, b.spec.data_type, tile.bn, a.is_across, b.is_across),
-        ],
-        constants={
-            "BM": tile.bm, "BN": tile.bn, "STAGES": choice.stages, "CONSUMERS": tile.consumers, "BLOCKS": tile.blocks,
-            "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
-            "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False,
-            "ACROSS_A": a.is_across, "ACROSS_B": b.is_across,
-            "RESIDUES": 1, "SPATIAL": 1, "SPLIT": is_split,
-            **adding.constants,
-            "PERMUTED": is_permuted, "NEIGHBOURS": held,
-            "WIDTH": ending.width, "UNROLL": _UNROLLED, "PROMOTED": promoted_steps(a.spec.data_type),
-            "Element": STORAGE[a.spec.data_type], "Accumulator": compute,
-        },
-    )  # fmt: skip
+
+    def write() -> KernelText:
+        return kernel_text(
+            name,
+            [
+                *("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_matmul.cuh"),
+                *(*PARTS_FILES, adding.file, "hopper_no_residual.cuh", "hopper_gemm.cu"),
+                *(["hopper_sum.cu"] if is_split else []),
+            ],
+            parameters=parameters.text,
+            functions=[
+                *ending.functions,
+                product_text(a.spec.data_type, b.spec.data_type, tile.bn, a.is_across, b.is_across),
+            ],
+            constants={
+                "BM": tile.bm, "BN": tile.bn, "STAGES": choice.stages,
+                "CONSUMERS": tile.consumers, "BLOCKS": tile.blocks,
+                "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
+                "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False,
+                "ACROSS_A": a.is_across, "ACROSS_B": b.is_across,
+                "RESIDUES": 1, "SPATIAL": 1, "SPLIT": is_split,
+                **adding.constants,
+                "PERMUTED": is_permuted, "NEIGHBOURS": held,
+                "WIDTH": ending.width, "UNROLL": _UNROLLED, "PROMOTED": promoted_steps(a.spec.data_type),
+                "Element": STORAGE[a.spec.data_type], "Accumulator": compute,
+            },
+        )  # fmt: skip
+
+    text = text_of_images(op, ending, ("matmul", tile, choice.stages, *adding.about), write)
     packed = parameters.pack()
     blocks = min(layout.tiles * choice.parts, tile.blocks * device.sm_count)
     shared = choice.stages * (tile.stage_bytes + 16)

@@ -63,6 +63,11 @@ class Adding:
             "ROWS_OF_UNIT": 8 // beside,
         }
 
+    @property
+    def about(self) -> tuple[int, ...]:
+        """What texts depend on."""
+        return (self.parts, self.in_cluster, self._beside) if self.parts > 1 else ()
+
     def describe(self, parameters: Parameters, steps: Steps, compute: str) -> None:
         """Fields of hopper_parts.cuh."""
         parameters.integer("parts", self.parts)
