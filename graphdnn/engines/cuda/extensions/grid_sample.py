@@ -18,6 +18,7 @@ from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch, early
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.generator.quotient import count_type, magic
 from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.reductions.rows import power_above
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
@@ -28,7 +29,9 @@ _THREADS = 256
 _BLOCKS_PER_SM = 16
 _TILE_ROWS, _TILE_COLUMNS = 8, 32  # pixels of a block
 _CHANNELS = 8  # of a thread
-_LEAST_TURNED, _NARROW = 2**20, 2  # elements, and bytes of one
+_IMAGE_BLOCKS = 2  # on a multiprocessor, which leaves registers enough
+_SHARED_CHANNELS = 64  # of a warp's lanes that share a pixel, each of which sums as many numbers
+_LEAST_TURNED, _NARROW = 2**20, 4  # elements, and bytes of one
 _PACK_BYTES = 16  # of an access to channels that are next to each other
 _SLICES = 8  # threads that share the channels of a position
 _WARP = 32
@@ -149,8 +152,12 @@ def _is_worth_turning(op: GridSampleBackward) -> bool:
 
 
 def _channels_of_image(op: GridSampleBackward) -> int:
-    """Of a thread: sums in double are two registers."""
-    return 8 if op.compute_type is DataType.DOUBLE else 16
+    """Of a block: of a thread, or of those that share a pixel. Sums in double are two registers."""
+    is_double, pack = op.compute_type is DataType.DOUBLE, _pack(op.dy, op.dx)
+    if pack == 1:
+        return _CHANNELS if is_double else 2 * _CHANNELS
+    most = _SHARED_CHANNELS // (2 if is_double else 1)
+    return min(most, pack * power_above(op.x.extents[1] // pack))
 
 
 def _pieces(op: GridSampleBackward) -> tuple[int, int]:
@@ -195,9 +202,12 @@ def _image(op: GridSampleBackward) -> Launch:
     for field, value in (("tiles_across", across), ("tiles_down", down), ("groups", groups)):
         parameters.integer(field, value)
     _add_pieces(parameters, op)
+    pack = _pack(op.dy, op.dx)
+    sums = "grid_sample_packs.cuh" if pack > 1 else "grid_sample_pixels.cuh"
+    files = ("next_launch.cuh", "grid_sample.cuh", "grid_sample_pieces.cuh", "grid_sample_listing.cuh", sums)
     text = kernel_text(
         "grid_sample_image",
-        ["next_launch.cuh", "grid_sample.cuh", "grid_sample_pieces.cuh", "grid_sample_image.cu"],
+        [*files, "grid_sample_image.cu"],
         parameters=parameters.text,
         functions=[_store("dx", op.dx)],
         constants={
@@ -205,8 +215,10 @@ def _image(op: GridSampleBackward) -> Launch:
             "TILE_ROWS": _TILE_ROWS,
             "TILE_COLUMNS": _TILE_COLUMNS,
             "CHANNELS": _channels_of_image(op),
-            "PACK": _pack(op.dy, op.dx),
+            "PACK": pack,
             **_PIECE,
+            "BLOCKS": _IMAGE_BLOCKS,
+            "Element": STORAGE[op.dy.data_type],
             "Compute": COMPUTE_TYPE[op.compute_type],
             "Index": _counted(op.dy, op.dx),
         },

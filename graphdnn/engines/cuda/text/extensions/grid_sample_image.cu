@@ -1,7 +1,7 @@
 // The gradient of the image: a block has a tile of pixels and some channels, and looks at the positions of its image in
 // one order, so that sums have one order. It lists the pieces of the grid that may meet the tile, THREADS boxes at a
 // time, and places the positions of as many pieces as it has warps. Those that meet the tile are listed, and each warp,
-// which has a row of the tile, passes over those that miss its row.
+// which has a row of the tile, passes over those that miss its row. Sums says which lanes have what of a row's pixels.
 
 struct Listed {
     int place, many;  // before this thread's, and in all
@@ -22,27 +22,31 @@ __device__ __forceinline__ Listed listed_in_order(bool has, int (&found)[THREADS
     return to;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_image(const __grid_constant__ Params p) {
-    constexpr int WARPS = THREADS / 32, PACKS = CHANNELS / PACK;  // packs are neighbours in memory
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grid_sample_image(const __grid_constant__ Params p) {
+    constexpr int WARPS = THREADS / 32;
     static_assert(TILE_COLUMNS == 32, "a warp is a row");
-    __shared__ int lefts[THREADS], tops[THREADS], pieces[THREADS], found[WARPS];
-    __shared__ Index offsets[THREADS];
-    __shared__ Compute rights[THREADS], bottoms[THREADS];
+    __shared__ Listing list;
+    __shared__ int pieces[THREADS], found[WARPS];
 
     let_next_start();
     const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32;
     const int tiles = (int)(p.tiles_across * p.tiles_down), across = (int)p.tiles_across, groups = (int)p.groups;
     const int tile = (int)blockIdx.x % tiles, above = (int)blockIdx.x / tiles;
-    const int first = above % groups * CHANNELS, last = ((int)p.channels - first) / PACK - 1;
+    const int first = above % groups * CHANNELS;
     const long long n = above / groups;
     const int top = tile / across * TILE_ROWS, left = tile % across * TILE_COLUMNS;
     const int h = top + warp, w = left + lane;
-
-    Compute sum[PACKS][PACK] = {};
+    const Part part = {
+        lane,
+        h,
+        left,
+        ((int)p.channels - first) / PACK - 1,
+        (Index)n * (Index)p.dy_stride[0] + first * (Index)p.dy_stride[1],
+        (Index)n * (Index)p.dx_stride[0] + h * (Index)p.dx_stride[2] + first * (Index)p.dx_stride[1],
+    };
+    Sums sums;
 
     wait_for_launch_before();
-    const Index step = PACK * (Index)p.dy_stride[1];
-    const Index image = (Index)n * (Index)p.dy_stride[0] + first * (Index)p.dy_stride[1];
     const Box* const boxes = (const Box*)p.boxes + n * p.pieces;
     const int every = (int)p.pieces;
     int start = 0, near = 0, next = 0;  // of the pieces that were looked at `near` may meet the tile
@@ -77,41 +81,20 @@ extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_image(const __
         next = next + WARPS < near ? next + WARPS : near;
         const Listed listed = listed_in_order(meets, found);
         const int many = listed.many, before = listed.place;
-        if (meets) {
-            lefts[before] = place.left;
-            tops[before] = place.top;
-            rights[before] = place.right_share;
-            bottoms[before] = place.bottom_share;
-            offsets[before] = row * (Index)p.dy_stride[2] + column * (Index)p.dy_stride[3];
-        }
+        if (meets) list.put(before, place, row * (Index)p.dy_stride[2] + column * (Index)p.dy_stride[3]);
         __syncthreads();
         for (int base = 0; base < many; base += 32) {
             const bool listed = base + lane < many;
-            const int down_of_lane = listed ? h - tops[base + lane] : -1;
+            const int down_of_lane = listed ? h - list.tops[base + lane] : -1;
             unsigned int hits = __ballot_sync(~0u, down_of_lane == 0 || down_of_lane == 1), own = 0;
             for (; hits; hits &= hits - 1) {  // which of the row's positions are those of this lane's pixel
-                const int bit = __ffs((int)hits) - 1, to_right = w - lefts[base + bit];
+                const int bit = __ffs((int)hits) - 1, to_right = w - list.lefts[base + bit];
                 own |= to_right == 0 || to_right == 1 ? 1u << bit : 0;
             }
             if (w >= (int)p.width) own = 0;
-            for (; own; own &= own - 1) {  // lanes go through their own together
-                const int k = base + __ffs((int)own) - 1, down = h - tops[k], to_right = w - lefts[k];
-                const Compute weight = (to_right ? rights[k] : Compute(1) - rights[k]) *
-                                       (down ? bottoms[k] : Compute(1) - bottoms[k]);
-                const Index from = image + offsets[k];
-                #pragma unroll
-                for (int c = 0; c < PACKS; ++c) {  // beyond the last, the last one again
-                    const Index at = from + (c < last ? c : last) * step;
-                    if constexpr (PACK > 1) add_pack(p.dy + at, weight, sum[c]);
-                    else sum[c][0] += widen<Compute>(p.dy[at]) * weight;  // as many on their way as there are registers for
-                }
-            }
+            sums.add(p, list, part, base, own);
         }
         __syncthreads();  // before the next positions are written over these
     }
-    if (h >= (int)p.height || w >= (int)p.width) return;
-    const Index to = (Index)n * (Index)p.dx_stride[0] + h * (Index)p.dx_stride[2] + w * (Index)p.dx_stride[3];
-    #pragma unroll
-    for (int c = 0; c < PACKS; ++c)
-        if (c <= last) store(p, to + (first + c * PACK) * (Index)p.dx_stride[1], sum[c]);
+    if (h < (int)p.height) sums.give(p, part);
 }

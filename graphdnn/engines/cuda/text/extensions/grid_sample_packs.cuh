@@ -1,0 +1,49 @@
+// What a row of pixels sums where channels are neighbours in memory: SLOTS lanes share a pixel, each with a pack of its
+// channels, so that they read a line together. AT_ONCE pixels side by side are served at a time.
+
+constexpr int SLOTS = CHANNELS / PACK, AT_ONCE = 32 / SLOTS, TOGETHER = 4;
+
+struct Sums {
+    Compute sum[SLOTS][PACK] = {};
+
+    // `own` has a bit for each of the positions listed from `base` that this lane's pixel meets.
+    __device__ __forceinline__ void add(const Params& p, const Listing& list, const Part& part, int base, unsigned int own) {
+        if (!__any_sync(~0u, own != 0)) return;
+        const int slot = part.lane % SLOTS, pack = slot < part.last ? slot : part.last;  // beyond the last, that one again
+        const Index image = part.image + pack * PACK * (Index)p.dy_stride[1];
+        #pragma unroll
+        for (int s = 0; s < SLOTS; ++s) {
+            const int pixel = s * AT_ONCE + part.lane / SLOTS;
+            unsigned int left = __shfl_sync(~0u, own, pixel);
+            while (left) {
+                Pack<Element, PACK> some[TOGETHER];
+                Compute weight[TOGETHER];
+                bool is_one[TOGETHER];
+                int k = 0;
+                #pragma unroll
+                for (int j = 0; j < TOGETHER; ++j) {  // where there are no more, the last one again
+                    is_one[j] = left != 0;
+                    k = is_one[j] ? base + __ffs((int)left) - 1 : k;
+                    left &= left - 1;
+                    weight[j] = list.weight(k, part.left + pixel, part.row);
+                    some[j] = load_pack_read_only<PACK>(p.dy + image + list.offsets[k]);
+                }
+                #pragma unroll
+                for (int j = 0; j < TOGETHER; ++j)
+                    if (is_one[j])
+                        #pragma unroll
+                        for (int e = 0; e < PACK; ++e) sum[s][e] += widen<Compute>(some[j].at[e]) * weight[j];
+            }
+        }
+    }
+
+    __device__ __forceinline__ void give(const Params& p, const Part& part) const {
+        const int slot = part.lane % SLOTS;
+        if (slot > part.last) return;
+        #pragma unroll
+        for (int s = 0; s < SLOTS; ++s) {
+            const int w = part.left + s * AT_ONCE + part.lane / SLOTS;
+            if (w < (int)p.width) store(p, part.target + w * (Index)p.dx_stride[3] + slot * PACK * (Index)p.dx_stride[1], sum[s]);
+        }
+    }
+};

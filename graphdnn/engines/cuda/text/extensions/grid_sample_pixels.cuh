@@ -1,0 +1,28 @@
+// What a row of pixels sums where channels are apart: a lane has a pixel, and some channels of it.
+
+struct Sums {
+    Compute sum[CHANNELS] = {};
+
+    // Lanes go through the positions of their own pixels together: `own` has a bit for each of those listed from `base`.
+    __device__ __forceinline__ void add(const Params& p, const Listing& list, const Part& part, int base, unsigned int own) {
+        for (; own; own &= own - 1) {
+            const int k = base + __ffs((int)own) - 1;
+            const Compute weight = list.weight(k, part.left + part.lane, part.row);
+            const Index from = part.image + list.offsets[k];
+            #pragma unroll
+            for (int c = 0; c < CHANNELS; ++c)  // beyond the last, the last one again; as many on their way as there are registers for
+                sum[c] += widen<Compute>(p.dy[from + (c < part.last ? c : part.last) * (Index)p.dy_stride[1]]) * weight;
+        }
+    }
+
+    __device__ __forceinline__ void give(const Params& p, const Part& part) const {
+        const int w = part.left + part.lane;
+        if (w >= (int)p.width) return;
+        const Index to = part.target + w * (Index)p.dx_stride[3];
+        #pragma unroll
+        for (int c = 0; c < CHANNELS; ++c) {
+            const Compute one[1] = {sum[c]};
+            if (c <= part.last) store(p, to + c * (Index)p.dx_stride[1], one);
+        }
+    }
+};
