@@ -199,8 +199,8 @@ RUNS: dict[str, tuple[Extents, Extents, str, str, dict[str, Any]]] = {
     "19 classes, log": ((1, 19, 20, 20), (1,), "bf16", "channels_last", {"logarithm": True}),
     "10 classes": ((301, 10), (1,), "f32", "packed", {"scaled": True, "residual": True}),
     "91 classes": ((70, 91), (1,), "f16", "packed", {"saved": True}),
-    "3 classes": ((2, 3, 31, 19), (1,), "f16", "channels_last", {}),
-    "bytes": ((600, 5), (1,), "i8", "packed", {}),
+    "9 classes": ((2, 9, 31, 19), (1,), "f16", "channels_last", {}),
+    "bytes": ((600, 17), (1,), "i8", "packed", {}),
     "33, without the maximum": ((64, 33), (1,), "f16", "packed", {"maximum": False}),
 }  # fmt: skip
 

@@ -65,7 +65,10 @@ def runs_of(stages: Stages, rows: Rows) -> Runs | None:
     op, length = stages.op, rows.length
     most = _ALONE if length <= _ALONE else _ELEMENTS
     lanes = power_above(-(-length // most))
-    is_short = rows.width * rows.main_bytes < _ACCESS and lanes * rows.width * rows.main_bytes < _SHORT
+    fills_nothing = length * rows.main_bytes < _ACCESS  # a whole row: what is between barriers takes longer than memory
+    is_short = (
+        not fills_nothing and rows.width * rows.main_bytes < _ACCESS and lanes * rows.width * rows.main_bytes < _SHORT
+    )
     if not rows.along or rows.kept != 1 or rows.space.rank != 2 or not is_short or not 1 < rows.packs <= _LONGEST:
         return None
     extents = stages.first.x.extents
