@@ -40,7 +40,7 @@ constexpr int MAX_THREADS = 1024, WARP = 32, NAMED = 16;
 constexpr size_t STACK = 256 * 1024, PAGE = 4096, SHARED = 256 * 1024, MARGIN = 4096;
 constexpr unsigned char POISON = 0xff;
 constexpr long PATIENCE = 1 << 14;  // rounds in which threads only yield
-constexpr long TOGETHER = 64 * 1024;  // threads of a cooperative launch
+constexpr long TOGETHER = 72 * 1024;  // threads of a cooperative launch: 132 blocks of 512, and some
 
 enum State { READY, AT_BARRIER, AT_NAMED, AT_PHASE, MEETING, EXITED };
 
