@@ -195,7 +195,7 @@ def output_constraints(prefix: str) -> Constraint:
     )
 
 
-def same_rank(prefix: str, reason: str = "operands are matched axis by axis") -> Constraint:
+def same_rank(prefix: str) -> Constraint:
     """Every tensor of the operation has the rank of the first one."""
 
     def ranks(op: Operation) -> dict[str, int]:
@@ -207,7 +207,7 @@ def same_rank(prefix: str, reason: str = "operands are matched axis by axis") ->
         look=ranks,
         check=Equals("the same rank for every tensor"),
         when=lambda op: len(set(ranks(op).values())) > 1,
-        reason=reason,
+        reason="operands are matched axis by axis",
         fix="add axes of extent 1",
         status=Status.BAD_PARAM_SHAPE_MISMATCH,
     )

@@ -66,9 +66,9 @@ class Draft:
         return draft
 
     @classmethod
-    def of_operations(cls, operations: tuple[Operation, ...], name: str = "") -> Draft:
+    def of_operations(cls, operations: tuple[Operation, ...]) -> Draft:
         """From operations that do not make a graph: tensors of one uid stay apart where they differ."""
-        draft = cls(name, {}, [])
+        draft = cls("", {}, [])
         for op in operations:
             draft.add(type(op), {f: getattr(op, f) for f in type(op).model_fields if f in op.model_fields_set})
         return draft

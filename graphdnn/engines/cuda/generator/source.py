@@ -51,7 +51,6 @@ def kernel_text(
     parameters: str,
     functions: Sequence[str],
     constants: Mapping[str, int | bool | str],
-    options: Sequence[str] = (),
 ) -> KernelText:
     """``files`` follow the generated functions. ``constants``: numbers become ``constexpr``, strings name types.
 
@@ -60,11 +59,11 @@ def kernel_text(
     # With the types of constants: a number and a truth value are equal, and are not the same constant.
     values = tuple(constants.values())
     types = tuple(map(type, values))
-    key = name, tuple(files), parameters, tuple(functions), tuple(constants), values, types, tuple(options)
+    key = name, tuple(files), parameters, tuple(functions), tuple(constants), values, types
     found = _texts.get(key)
     if found is None:
         preamble = "".join(_constant(key, value) for key, value in constants.items())
-        made = _joined(name, files, (parameters, preamble, *functions), tuple(options))
+        made = _joined(name, files, (parameters, preamble, *functions))
         if len(_texts) >= _KEPT:
             _texts.clear()
         found = _texts.setdefault(key, made)  # one object, whichever thread made it
@@ -74,12 +73,12 @@ def kernel_text(
 _texts: dict[tuple[object, ...], KernelText] = {}  # another shape's is the same object: nothing of it is made again
 
 
-def _joined(name: str, files: Sequence[str], generated: Sequence[str], options: tuple[str, ...]) -> KernelText:
+def _joined(name: str, files: Sequence[str], generated: Sequence[str]) -> KernelText:
     headers, known = _headers()
     own = "\n".join(("", *generated, *map(file_text, files)))
     digest = known.copy()
     digest.update(own.encode())
-    return KernelText(f"{name}__{digest.hexdigest()[:8]}", headers + own, options)
+    return KernelText(f"{name}__{digest.hexdigest()[:8]}", headers + own)
 
 
 def _constant(name: str, value: int | bool | str) -> str:

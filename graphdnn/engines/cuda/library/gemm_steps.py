@@ -62,11 +62,9 @@ def add_gemm(steps: Steps, product: Product, a: Place, b: Place, c: Place, work:
     steps.add(LibraryCall("cublasGemmStridedBatchedEx", prepare))
 
 
-def add_product(
-    steps: Steps, product: Product, operands: Sequence[tuple[Place, DataType]], work: int | None = None
-) -> None:
+def add_product(steps: Steps, product: Product, operands: Sequence[tuple[Place, DataType]]) -> None:
     """Every call of a product of operands a, b and c."""
-    work = steps.allocate(workspace(steps.device)) if work is None else work
+    work = steps.allocate(workspace(steps.device))
     for starts in product.starts():
         a, b, c = (
             Place(place.uid, place.offset + start * _bytes(kind))
