@@ -25,7 +25,7 @@ from graphdnn.engines.cuda.generator.convolution_needs import (
     prologue_need,
 )
 from graphdnn.engines.cuda.generator.convolution_roles import padded
-from graphdnn.engines.cuda.generator.cost import also, least_seconds
+from graphdnn.engines.cuda.generator.cost import also, least_of_rest
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
@@ -234,7 +234,7 @@ ENGINE = cuda_engine(
         ),
     ),
     cost=_cost,
-    least=lambda task: least_seconds(task, 2),
+    least=lambda task: least_of_rest(task, 1),
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,
     numerical_notes=(NumericalNote.TENSOR_CORE,),

@@ -21,7 +21,7 @@ from graphdnn.engines.cuda.direct import stem_wgrad as direct_stem_wgrad
 from graphdnn.engines.cuda.direct import wgrad as direct_wgrad
 from graphdnn.engines.cuda.generator.convolution_needs import is_convolution
 from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS, Roles
-from graphdnn.engines.cuda.generator.cost import also, least_seconds
+from graphdnn.engines.cuda.generator.cost import also, least_of_rest
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel
 from graphdnn.engines.cuda.generator.space import is_addressable
@@ -180,7 +180,7 @@ def _least(task: Task) -> float:
         return 0.0  # and is declined
     turned = _turned(task.op)
     pairs, rest = _pairs(turned), Task(turned.rest.op, task.device)  # whose operands may have fewer gaps
-    return least_seconds(rest, 1 + len(pairs), traffic=float(sum(a.bytes + b.bytes for a, b in pairs)))
+    return least_of_rest(rest, len(pairs), traffic=float(sum(a.bytes + b.bytes for a, b in pairs)))
 
 
 ENGINE = cuda_engine(

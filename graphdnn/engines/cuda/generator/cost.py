@@ -1,7 +1,8 @@
 """Predicted time of a fused operation on a CUDA device.
 
 On a GPU arithmetic and memory traffic overlap: the longer of the two counts, plus
-the start of each kernel.
+the start of each kernel. A kernel that follows another starts while that one ends, and
+the next launch is there sooner where blocks leave multiprocessors idle.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from graphdnn.operations import ConvBackwardData
 
 _EXIT, _EXIT_LAUNCHES = "exit", 2  # parts of the sum, and the sum of the parts
 _COPY_SHARE = 0.88  # of the data sheet's bandwidth that a copy reaches
+_OVERLAP = 0.6  # of a launch that another one hides
+_LEAST_START = 0.1  # of a launch, that no convolution takes less than, however many multiprocessors idle
 
 
 def device_cost(task: Task, seconds_of_arithmetic: float, extra_bytes: float = 0.0, launches: int = 1) -> Cost:
@@ -62,7 +65,25 @@ def also(cost: Cost, device: DeviceSpec, name: str, traffic: float, launches: in
     """With more launches of their own, which move so many bytes."""
     seconds, start = traffic / (device.bandwidth * _COPY_SHARE), launches * device.launch
     parts = {**cost.parts, name: seconds, "launch": cost.parts.get("launch", 0.0) + start}
-    return Cost(cost.flops, cost.bytes + traffic, cost.seconds + seconds + start, MappingProxyType(parts))
+    more = Cost(cost.flops, cost.bytes + traffic, cost.seconds + seconds + start, MappingProxyType(parts))
+    return overlapping(more, device, launches)
+
+
+def overlapping(cost: Cost, device: DeviceSpec, launches: int) -> Cost:
+    """Without what so many launches take less because they follow others."""
+    if not launches:
+        return cost
+    less = launches * _OVERLAP * device.launch
+    parts = {**cost.parts, "overlap": cost.parts.get("overlap", 0.0) - less}
+    return Cost(cost.flops, cost.bytes, cost.seconds - less, MappingProxyType(parts))
+
+
+def where_idle(cost: Cost, device: DeviceSpec, blocks: int, share: float) -> Cost:
+    """Of fewer blocks than there are multiprocessors: the more of these are idle, the more of ``share``, of a launch's
+    time, is not taken. Then the next launch is there before this one ends, and blocks have the memory to themselves.
+    """
+    idle = 1.0 - blocks / device.sm_count
+    return cost.plus({"idle": -share * idle * device.launch}) if idle > 0 else cost
 
 
 def with_exit(cost: Cost, task: Task) -> Cost:
@@ -97,7 +118,14 @@ def least_seconds(task: Task, launches: int, rate: float = inf, traffic: float =
     """
     device = task.device
     seconds = max(_least_flops(task) / rate, memory_seconds(task))
-    return launches * device.launch + traffic / (device.bandwidth * _COPY_SHARE) + seconds
+    apart = launches - _OVERLAP * max(0, launches - 1)
+    return apart * device.launch + traffic / (device.bandwidth * _COPY_SHARE) + seconds
+
+
+def least_of_rest(task: Task, launches: int, traffic: float = 0.0) -> float:
+    """The same of an engine that gives a convolution to another one, beside launches of its own."""
+    start = (_LEAST_START + launches * (1.0 - _OVERLAP)) * task.device.launch
+    return start + traffic / (task.device.bandwidth * _COPY_SHARE) + memory_seconds(task)
 
 
 @once

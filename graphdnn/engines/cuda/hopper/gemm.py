@@ -282,7 +282,9 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     phases = {"copies": copying} if copying else {}
     if choice.summing:
         phases["sum"] = choice.summing
-    return device_cost(task, choice.seconds - choice.summing + other_seconds(task)).plus(phases)
+    if choice.idle:
+        phases["idle"] = -choice.idle
+    return device_cost(task, choice.seconds + choice.idle - choice.summing + other_seconds(task)).plus(phases)
 
 
 _COMMON: dict[str, Any] = {

@@ -19,7 +19,7 @@ from typing import Any
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS
-from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
+from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds, where_idle
 from graphdnn.engines.cuda.generator.ending import ending_of
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
@@ -32,7 +32,7 @@ from graphdnn.engines.cuda.hopper.fields import Layout, describe_work, last_slic
 from graphdnn.engines.cuda.hopper.flat import flat_map, flat_product, flat_space, is_flat
 from graphdnn.engines.cuda.hopper.halo_needs import halo_needs
 from graphdnn.engines.cuda.hopper.halo_shape import Taps, channels_of_row, shape_of
-from graphdnn.engines.cuda.hopper.halo_tiles import TILE, choose
+from graphdnn.engines.cuda.hopper.halo_tiles import IDLE, TILE, choose
 from graphdnn.engines.cuda.hopper.maps import (
     MOST_NEIGHBOURS,
     filter_map,
@@ -152,8 +152,9 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     seconds = inf if choice is None else choice.seconds
     copying = copying_of(task.op, task.device)
     cost = device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
-    is_bound = is_flat(task.op) and seconds < cost.parts["memory"] and not sizes_of(task.op).streamed_bytes
-    return replace(cost, seconds=cost.seconds * _BOUND) if is_bound else cost
+    if is_flat(task.op) and seconds < cost.parts["memory"] and not sizes_of(task.op).streamed_bytes:
+        cost = replace(cost, seconds=cost.seconds * _BOUND)
+    return cost if choice is None else where_idle(cost, task.device, choice.pieces, IDLE)
 
 
 _COMMON: dict[str, Any] = {"cost": _cost, "generate": generate, "knobs": (TILE,), "layout": LayoutType.PREFERRED_NHWC}

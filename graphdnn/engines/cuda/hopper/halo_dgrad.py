@@ -14,7 +14,7 @@ from typing import Any
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS
-from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
+from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds, where_idle
 from graphdnn.engines.cuda.generator.ending import SUMS, ending_of
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
@@ -27,7 +27,7 @@ from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
 from graphdnn.engines.cuda.hopper.halo_dgrad_meetings import Meetings, meetings_of
 from graphdnn.engines.cuda.hopper.halo_dgrad_needs import dgrad_needs
 from graphdnn.engines.cuda.hopper.halo_dgrad_shape import shape_of, walk_through, walked_of
-from graphdnn.engines.cuda.hopper.halo_dgrad_tiles import TILE, blocks_of, choose
+from graphdnn.engines.cuda.hopper.halo_dgrad_tiles import IDLE, TILE, blocks_of, choose
 from graphdnn.engines.cuda.hopper.maps import filter_map, image_map, is_permutable, permuted_filter_map, walk_of
 from graphdnn.engines.cuda.hopper.operands import is_exchanged, operands
 from graphdnn.engines.cuda.hopper.product import ACROSS_K, product_text, register_product_text
@@ -173,7 +173,10 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     choice = choose(shape_of(task.op), task.device, knobs)
     seconds = inf if choice is None else choice.seconds
     copying = sum(o.copying_seconds(task.device) for o in operands(product_of(task.op).roles))
-    return device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
+    cost = device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
+    if choice is None:
+        return cost
+    return where_idle(cost, task.device, blocks_of(shape_of(task.op), choice.tile, task.device.sm_count), IDLE)
 
 
 _COMMON: dict[str, Any] = {"cost": _cost, "generate": generate, "knobs": (TILE,), "layout": LayoutType.PREFERRED_NHWC}

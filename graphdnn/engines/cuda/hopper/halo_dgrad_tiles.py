@@ -24,6 +24,7 @@ _READ, _HELD_READ = 96.0, 60.4  # bytes of shared memory a clock that products r
 _LEAVING = 33.8  # bytes a clock of results
 _START = 5610.0  # clocks of a launch
 _PACE = 1.08  # of the clock of the device's rate
+IDLE = 1.2  # of a launch, that pieces do not take which leave nearly all multiprocessors idle
 
 
 class Shape(NamedTuple):

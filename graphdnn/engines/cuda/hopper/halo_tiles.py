@@ -32,6 +32,7 @@ _OWN_WAY = (
 _LEAVING = 15.6  # bytes a clock of results
 _START = 1200.0  # clocks of a launch
 _PACE = 0.916  # of the highest clock
+IDLE = 0.87  # of a launch, that pieces do not take which leave nearly all multiprocessors idle
 # The same where filters of bytes come by, fitted to 15 measured pairs, which lie within 10 %: power does not hold the
 # clock back, so what is not products counts more.
 _START_OF_BYTES, _PATCH_OF_BYTES, _LEAVING_OF_BYTES, _PACE_OF_BYTES = 6200.0, 170.0, 9.7, 1.07
@@ -66,6 +67,7 @@ class Choice:
     filters: int
     run: int  # slices of the result of a patch
     seconds: float
+    pieces: int  # blocks that have patches, at most
 
     def shared_bytes(self, shape: Shape) -> int:
         return self.tile.shared_bytes(shape, self.stages, self.filters)
@@ -94,7 +96,8 @@ def _fastest(shape: Shape, machine: Machine, number: int) -> Choice | None:
     if best is None:
         return None
     clocks, run, held = best
-    return Choice(held.tile, held.stages, held.filters, run, clocks / (machine.clock * _PACE))
+    seconds = clocks / (machine.clock * _PACE)
+    return Choice(held.tile, held.stages, held.filters, run, seconds, held.pieces(shape, run))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,15 +149,19 @@ class _Held:
             return (1,)
         return sorted({-(-slices // parts) for parts in range(1, slices + 1)})
 
-    def clocks(self, shape: Shape, sms: int, run: int) -> float:
+    def pieces(self, shape: Shape, run: int) -> int:
+        """Patches, or pairs of them with a tile of the columns."""
         tile, (lines, pixels) = self.tile, shape.pixels
-        patches, slices = shape.images * -(-lines // tile.tall) * -(-pixels // tile.wide), 1
+        patches = shape.images * -(-lines // tile.tall) * -(-pixels // tile.wide)
         if tile.is_deep:
-            patches, slices = patches // shape.slices_out * -(-shape.slices_out // run), run + shape.deep - 1
+            patches = patches // shape.slices_out * -(-shape.slices_out // run)
+        return patches if tile.is_resident else -(-patches // tile.of_block) * self.across
+
+    def clocks(self, shape: Shape, sms: int, run: int) -> float:
+        tile, rounds = self.tile, -(-self.pieces(shape, run) // sms)
         if tile.is_resident:
-            rounds = -(-patches // sms)
+            slices = run + shape.deep - 1 if tile.is_deep else 1
             return self.start + slices * max(rounds * self.patch, -(-rounds // tile.consumers) * self.alone)
-        rounds = -(-(-(-patches // tile.of_block) * self.across) // sms)
         return self.start + rounds * self.patch * (_OF_SLICES if shape.slices_out > 1 else 1.0)
 
 

@@ -15,7 +15,7 @@ from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS
-from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
+from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds, where_idle
 from graphdnn.engines.cuda.generator.ending import ending_of, text_of_images
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
@@ -29,7 +29,7 @@ from graphdnn.engines.cuda.hopper.fields import Layout, describe_work, last_slic
 from graphdnn.engines.cuda.hopper.flat import flat_space
 from graphdnn.engines.cuda.hopper.held_needs import NEEDS
 from graphdnn.engines.cuda.hopper.held_shape import shape_of
-from graphdnn.engines.cuda.hopper.held_tiles import TILE, choose
+from graphdnn.engines.cuda.hopper.held_tiles import IDLE, TILE, choose
 from graphdnn.engines.cuda.hopper.maps import (
     MOST_NEIGHBOURS,
     filter_map,
@@ -129,8 +129,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     choice = choose(shape_of(task.op), task.device, knobs)
     assert choice is not None, "a rule asks for filters that fit"
     copying = copying_of(task.op, task.device)
-    cost = device_cost(task, choice.seconds + other_seconds(task))
-    return cost.plus({"copies": copying} if copying else {})
+    cost = device_cost(task, choice.seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
+    return where_idle(cost, task.device, choice.pieces, IDLE)
 
 
 ENGINE = cuda_engine(

@@ -34,6 +34,7 @@ _NORM = 2.7  # how much less what is not the longest counts
 _PACE = 1.08  # of the clock that products alone keep
 _ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
 _OTHER_REGISTERS = 40  # of a thread, than those of sums
+IDLE = 0.55  # of a launch, that pieces do not take which leave nearly all multiprocessors idle
 
 
 class Shape(NamedTuple):
@@ -91,6 +92,7 @@ class Choice:
     tile: Held
     stages: int
     seconds: float
+    pieces: int  # blocks that have pixels, at most
 
 
 def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
@@ -111,7 +113,8 @@ def _fastest(shape: Shape, machine: Machine, number: int) -> Choice | None:
         clocks = one.clocks(shape.rows, memory, least)
         if clocks < least:
             least, best = clocks, one
-    return Choice(best.tile, best.stages, least / clock)
+    pieces = -(-shape.rows // PANEL) * -(-shape.columns // best.tile.bn)
+    return Choice(best.tile, best.stages, least / clock, pieces)
 
 
 class _Fitting(NamedTuple):

@@ -348,7 +348,9 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     choice = choose(_sizes(op), task.device, knobs)
     is_beyond = min([t.bytes for t in op.main.inputs().values()]) > task.device.cache_bytes
     seconds = choice.seconds * (_BEYOND_CACHE if is_beyond else 1.0)
-    cost = device_cost(task, seconds + other_seconds(task))
+    cost = device_cost(task, seconds + choice.idle + other_seconds(task))
+    if choice.idle:
+        cost = cost.plus({"idle": -choice.idle})
     if _is_read_as_it_lies(op):
         return cost
     operands = _joined(op).rows_from, _joined(op).columns_from

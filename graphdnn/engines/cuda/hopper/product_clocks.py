@@ -90,12 +90,18 @@ def seconds_of(one: TileClocks, work: Work, division: Division, machine: Machine
     spent, apart = rounds * busy, 0
     if work.empty:
         spent, apart = _rounds(Work(pieces, work.steps, work.empty), places, busy, ending)
-    clocks = spent + one.outside[parts > 1]
+    clocks = spent + one.outside[parts > 1] + one.most_idle
     if in_cluster:
         clocks += _joining(one, parts, sharing)
     seconds, reading = clocks / clock_rate(machine), read.seconds(pieces, blocks, machine)
     seconds = (seconds**_NORM + reading**_NORM) ** (1 / _NORM) if one.is_across else max(seconds, reading)
-    return seconds + (0.0 if in_cluster else summing(one, work.tiles, parts, machine)), apart
+    adding = 0.0 if in_cluster else summing(one, work.tiles, parts, machine)
+    return seconds + adding - idle_seconds(one, pieces, machine), apart
+
+
+def idle_seconds(one: TileClocks, pieces: int, machine: Machine) -> float:
+    """Of a launch, that one of so few pieces does not take."""
+    return one.idle_among(pieces, machine.sms) / clock_rate(machine)
 
 
 def _of_block(one: TileClocks, leaving: Leaving, multiplying: float, ending: float, sharing: int) -> float:

@@ -26,6 +26,9 @@ _TURNED_BYTE = 0.0553  # clocks of a warpgroup for each of its sums, where they 
 _ALONE, _TURNED_ALONE = 3.03, 0.93  # and where they leave alone
 _LAST_OUT = 0.448  # times these clocks: nothing is left to be multiplied while the last tiles leave
 _START = -3190.0  # clocks of a launch: less than others take, as it starts while the one before ends
+# Where multiprocessors idle, in proportion to how many: the next launch is there at once.
+_IDLE = 2430.0  # clocks that a launch does not take then
+_IDLE_SUM, _IDLE_SUM_ACROSS = 0.11, 0.16  # of which it takes so many for each sum of a tile, of filter gradients
 _IN_CLUSTER = 1.02  # times what products take elsewhere, where blocks of a cluster add their sums
 # The same where results are bytes, fitted to 36 pairs of 10 layers.
 _OF_BYTES = 1540.0  # clocks of a tile besides
@@ -98,7 +101,7 @@ class TileClocks(NamedTuple):
         apart = _APART * (tile.consumers - 1) / tile.consumers
         paced = max(step, copied_clocks(sizes, tile), sizes.partial_panels(tile) * PANEL * _PARTIAL_ROW)
         turn = 0.0 if tile.blocks > 1 else min(one.tile + one.own for one in leaving) * (1.0 - apart)
-        own = _START + sizes.is_across * _START_ACROSS
+        own = _START - _IDLE + sizes.is_across * _START_ACROSS
         besides = _SHARING * tile.shares
         if tile.consumers == 3:
             besides += sizes.is_across * _THREE_ACROSS
@@ -111,12 +114,23 @@ class TileClocks(NamedTuple):
             own + _LAST_OUT * least, tile.blocks, outside,
         )  # fmt: skip
 
+    @property
+    def most_idle(self) -> float:
+        """Clocks by which ``start`` and ``outside`` are below what a launch takes that busies all multiprocessors."""
+        return _IDLE
+
+    def idle_among(self, pieces: int, sms: int) -> float:
+        """Clocks that a launch of so many pieces takes less because multiprocessors idle, ``_IDLE`` at most."""
+        a_sum = _IDLE_SUM_ACROSS if self.is_across else _IDLE_SUM
+        return max(0.0, 1.0 - pieces / sms) * (_IDLE - a_sum * self.tile.bm * self.tile.bn)
+
     def paced_among(self, pieces: int, sms: int, in_cluster: bool) -> float:
         """Clocks of a step, of so many pieces. Of filter gradients, multiprocessors that idle leave others their share
         of the cache; blocks of a cluster, which have no pixels in common, make use of little of it.
         """
-        if not self.is_across:
-            return self.paced * (_IN_CLUSTER if in_cluster else 1.0)
+        if not self.is_across:  # rows that are no whole lines take longer where many ask the cache for them
+            paced = self.paced if pieces >= sms else self.step + (self.paced - self.step) * pieces / sms
+            return paced * (_IN_CLUSTER if in_cluster else 1.0)
         idle = max(0.0, 1.0 - pieces / sms)
         if in_cluster:
             return self.paced / _MOVED_ACROSS * (1.0 - _IDLE_ACROSS * min(idle, _IDLE_IN_CLUSTER))

@@ -17,6 +17,7 @@ from graphdnn.engines.cuda.hopper.product_clocks import (
     Work,
     clock_rate,
     clusters_at_once,
+    idle_seconds,
     is_slower,
     seconds_of,
     summing,
@@ -61,6 +62,7 @@ class Choice:
     summing: float  # of these seconds, those of the launch that adds the parts
     in_cluster: bool = False  # parts are the blocks of a cluster, which add them
     busy: int = 0  # blocks that have the tiles with steps, where others have those without; 0: nobody is apart
+    idle: float = 0.0  # seconds that a launch of so few pieces does not take, which ``seconds`` are without
 
 
 def choose(sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
@@ -134,7 +136,8 @@ def _fastest(sizes: Sizes, machine: Machine, asked: _Asked) -> Choice | None:
     seconds, _, _, taken, division, work, busy = best
     adding = 0.0 if division.in_cluster else summing(taken, work.tiles, division.parts, machine)
     stages = max(asked.stages, SMALLEST_RING) if asked.stages else division.stages
-    return Choice(taken.tile, stages, division.parts, seconds, adding, division.in_cluster, busy)
+    idle = idle_seconds(taken, work.tiles * division.parts, machine)
+    return Choice(taken.tile, stages, division.parts, seconds, adding, division.in_cluster, busy, idle)
 
 
 class _Placed(NamedTuple):

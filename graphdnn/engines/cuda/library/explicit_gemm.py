@@ -17,7 +17,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_needs import coordinates_need, is_convolution, problem_of
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
-from graphdnn.engines.cuda.generator.cost import least_seconds, phased_cost
+from graphdnn.engines.cuda.generator.cost import least_seconds, overlapping, phased_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel
 from graphdnn.engines.cuda.generator.steps import Steps
@@ -286,7 +286,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     if (columns and roles.direction == "dgrad") or task.op.epilogue or blends or kind is not result.data_type:
         phases["finish"] = finish_phase(task.op, device, written)
         launches += 1
-    return with_staging(phased_cost(task, phases, launches), task)
+    return with_staging(overlapping(phased_cost(task, phases, launches), device, launches - 1), task)
 
 
 def _least(task: Task) -> float:

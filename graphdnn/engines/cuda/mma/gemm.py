@@ -13,7 +13,13 @@ from typing import Any
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.generator.cost import device_cost, least_seconds, memory_seconds, other_seconds
+from graphdnn.engines.cuda.generator.cost import (
+    device_cost,
+    least_seconds,
+    memory_seconds,
+    other_seconds,
+    where_idle,
+)
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.packs import width_for
@@ -147,9 +153,9 @@ def _epilogue(body: Program, compute: str, is_split: bool) -> list[str]:
     return [body.function("epilogue", acc), nothing]
 
 
-# The tiles' model ranks tiles; beside other engines it was too fast: results leave while nothing is multiplied. Twenty
-# tiles of eight problems measured on an H200 lie between 0.85 and 1.26 of what these make of it.
-_PACE, _LEAVING, _TILES = 1.45, 0.5, 4e-6  # the last in seconds
+# The tiles' model ranks tiles; beside other engines it was too fast: results leave while nothing is multiplied.
+_PACE, _LEAVING = 1.88, 0.5
+_IDLE = 0.4  # of a launch, that blocks do not take which leave nearly all multiprocessors idle
 _WARPGROUPS = (9, 0)  # from here on a data sheet's rate is that of warpgroups' products, which these do not reach
 
 
@@ -166,7 +172,9 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     columns = max(-(-product.columns(r) // shape.tile.bn) for r in product.residues)
     rereads = (max(0, rows - 1) * plain.bytes + (columns - 1) * gathered.bytes) / 16  # nearly all of them hit the cache
     cost = device_cost(task, _pace(task.device) * way.seconds + other_seconds(task), rereads)
-    return cost.plus({"tiles": _TILES + _LEAVING * cost.parts["memory"]})
+    cost = cost.plus({"tiles": _LEAVING * cost.parts["memory"]})
+    blocks = rows * columns * product.roles.problem.groups * shape.parts
+    return where_idle(cost, task.device, blocks, _IDLE)
 
 
 @once_for_images
@@ -178,7 +186,7 @@ def _element(op: FusedOp) -> int:
 def _least(task: Task) -> float:
     element = _element(task.op)
     products = least_seconds(task, 1, product_rate(task.device, element) * LARGEST_SHARE / _pace(task.device))
-    return products + _TILES + _LEAVING * memory_seconds(task)
+    return products + _LEAVING * memory_seconds(task) - _IDLE * task.device.launch
 
 
 _COMMON: dict[str, Any] = {

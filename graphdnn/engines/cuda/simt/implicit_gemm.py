@@ -21,7 +21,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_needs import coordinates_need
 from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS, Roles
-from graphdnn.engines.cuda.generator.cost import device_cost, least_seconds, other_seconds
+from graphdnn.engines.cuda.generator.cost import device_cost, least_seconds, other_seconds, where_idle
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.packs import width_for
@@ -313,6 +313,9 @@ def _is_contiguous(strides: tuple[int, ...], product: Product) -> bool:
     return (summed or 2**62) <= (outer or 2**62)
 
 
+_IDLE = 0.4  # of a launch, that blocks do not take which leave nearly all multiprocessors idle
+
+
 def _cost(task: Task, knobs: Knobs) -> Cost:
     product, _ = _counted(task.op, product_of(task.op), task.device, _is_thrifty(knobs))
     shape = choose(product, task.device, task.op.main.compute_type, knobs)
@@ -320,13 +323,16 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     rows = sum(-(-product.rows(r) // shape.tile.bm) for r in product.residues if all(r.taps))
     columns = max(-(-product.columns(r) // shape.tile.bn) for r in product.residues)
     rereads = (max(0, rows - 1) * plain.bytes + (columns - 1) * gathered.bytes) / 8  # most of them hit the cache
-    return device_cost(task, shape.seconds + other_seconds(task), rereads)
+    cost = device_cost(task, shape.seconds + other_seconds(task), rereads)
+    blocks = rows * columns * product.roles.problem.groups * shape.parts
+    return where_idle(cost, task.device, blocks, _IDLE)
 
 
 def _least(task: Task) -> float:
     compute = task.op.main.compute_type
     at_once = _QUAD if ELEMENTS[compute].kind == "int" else 1
-    return least_seconds(task, 1, at_once * task.device.rate(compute) * LARGEST_SHARE)
+    least = least_seconds(task, 1, at_once * task.device.rate(compute) * LARGEST_SHARE)
+    return least - _IDLE * task.device.launch
 
 
 ENGINE = cuda_engine(
