@@ -23,7 +23,7 @@ from graphdnn.engines.cuda.hopper import product as hopper_product
 from graphdnn.engines.cuda.mma import few as mma_few
 from graphdnn.engines.cuda.mma import gemm as mma_gemm
 from graphdnn.engines.cuda.simt import implicit_gemm
-from graphdnn.engines.cuda.winograd import winograd
+from graphdnn.engines.cuda.winograd import winograd_2x2, winograd_4x4
 from graphdnn.engines.sum_error import SumError
 from graphdnn.enums import KnobType
 
@@ -62,8 +62,8 @@ CASES: tuple[tuple[Engine, Sum], ...] = (
     (turned.ENGINE, Sum("f16", _LENGTH, layout="")),
     (implicit_gemm.ENGINE, Sum("f32", _LENGTH)),
     (stem_float.ENGINE, Sum("f32", _LENGTH, windows=True)),
-    (winograd.ENGINE, Sum("f32", _LENGTH, taps=3)),
-    (winograd.ENGINE_4X4, Sum("f32", _LENGTH, taps=3)),
+    (winograd_2x2.ENGINE, Sum("f32", _LENGTH, taps=3)),
+    (winograd_4x4.ENGINE, Sum("f32", _LENGTH, taps=3)),
 )
 _NAMES = [f"{engine.name}-{problem}" for engine, problem in CASES]
 

@@ -18,7 +18,8 @@ from problems import bound, tensor, unit, values_of
 from graphdnn.device import device_spec
 from graphdnn.dtypes import Array, cast
 from graphdnn.engines import Engine, Task
-from graphdnn.engines.cuda.winograd.winograd import ENGINE, ENGINE_4X4
+from graphdnn.engines.cuda.winograd.winograd_2x2 import ENGINE
+from graphdnn.engines.cuda.winograd.winograd_4x4 import ENGINE as ENGINE_4X4
 from graphdnn.engines.host.memory import load
 from graphdnn.enums import KnobType
 from graphdnn.operations import ConvBackwardData, ConvForward, ConvolutionOperation, Operation

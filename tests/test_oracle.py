@@ -12,7 +12,7 @@ from graphdnn import Graph, ReductionOperator, ResampleMode, fuse
 from graphdnn.builder import Tensor
 from graphdnn.device import device_spec
 from graphdnn.engines import Task
-from graphdnn.engines.cuda.winograd.winograd import ENGINE_4X4
+from graphdnn.engines.cuda.winograd.winograd_4x4 import ENGINE as ENGINE_4X4
 from graphdnn.heuristics import Choice, EngineConfig
 from graphdnn.oracle import Comparison, bounds, compare, evaluate, promoted, reference
 from graphdnn.problem import parse, random_bindings

@@ -36,7 +36,7 @@ from graphdnn.engines.cuda.resampling import backward as resample_backward
 from graphdnn.engines.cuda.resampling import forward as resample
 from graphdnn.engines.cuda.resampling import windows as resample_windows
 from graphdnn.engines.cuda.simt import implicit_gemm, matmul
-from graphdnn.engines.cuda.winograd import winograd
+from graphdnn.engines.cuda.winograd import winograd_2x2, winograd_4x4
 from graphdnn.engines.engine import Engine
 
 CUDA_ENGINES: tuple[Engine, ...] = (
@@ -74,8 +74,8 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     joined.ENGINE,
     paired.ENGINE,
     implicit_gemm.ENGINE,
-    winograd.ENGINE,
-    winograd.ENGINE_4X4,
+    winograd_2x2.ENGINE,
+    winograd_4x4.ENGINE,
     explicit_gemm.ENGINE,
     fft.TILING,
     fft.ENGINE,

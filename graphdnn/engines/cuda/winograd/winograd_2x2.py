@@ -1,0 +1,137 @@
+"""Engine ``cuda_winograd``: 3x3 convolutions by F(2x2, 3x3) in fp32 (see the package)."""
+
+from __future__ import annotations
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.generator.cost import least_seconds
+from graphdnn.engines.cuda.generator.engine import cuda_engine
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.winograd.finish import finishing
+from graphdnn.engines.cuda.winograd.layout import FLOAT_BYTES, Algorithm, Panels, Winograd
+from graphdnn.engines.cuda.winograd.needs import winograd_needs
+from graphdnn.engines.cuda.winograd.seconds import COPY_SHARE, SHARE, filter_bytes, in_turn, waves
+from graphdnn.engines.cuda.winograd.transforms import image_fields, transform_filter, transform_image
+from graphdnn.engines.engine import Cost, Knob, Knobs, Task
+from graphdnn.engines.sum_error import SumError
+from graphdnn.engines.work import bytes_moved
+from graphdnn.enums import DataType, KnobType, NumericalNote
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.multiprocessor import RESERVED
+
+F2 = Algorithm("winograd_2x2.cuh", 2, 8)
+
+_TILES, _OUTER, _THREADS = 32, 64, 256  # of a block of products
+_PAD = 4  # elements after the tiles of a channel, and after a row of the exchange
+_STAGES_SIZE = 2 * F2.step * (F2.components * (_TILES + _OUTER) + _PAD)  # elements of shared memory
+_EXCHANGE_SIZE = F2.components * 32 * (32 + _PAD)
+_FEWER = 2.25  # products that the transforms save
+_TRANSFORM = 0.1  # of the products' time, where one kernel does both
+
+_IMAGE = Knob(
+    KnobType.LDGA,
+    0,
+    1,
+    1,
+    0,
+    "0: the products' kernel transforms the image, unless a chain stands before it; 1: a kernel of its own does",
+)
+
+
+def _generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    w, steps = Winograd.of(F2, op), Steps(op, device)
+    v, u = Panels.interleaved(w, w.tiles, _TILES), Panels.interleaved(w, w.outer, _OUTER)
+    from_image = _is_from_image(op, knobs)
+    at_u = steps.allocate(u.bytes)
+    at_v = 0 if from_image else steps.allocate(v.bytes)
+    if not from_image:
+        transform_image(op, w, v, steps, at_v)
+    transform_filter(w, u, steps, at_u)
+    parameters = Parameters(steps.places)
+    epilogue, width = finishing(op, w, steps, parameters, 4)
+    stored = "float"
+    if from_image:
+        stored = STORAGE[w.image.data_type]
+        parameters.tensor("image", w.image)
+        parameters.nothing("v", "const float")
+    else:
+        parameters.nothing("image", "const float")
+        parameters.scratch("v", "const float", at_v)
+    image_fields(w, parameters)
+    parameters.integers("image_size", w.image_size)
+    parameters.scratch("u", "const float", at_u)
+    parameters.integer("v_block", v.block)
+    parameters.integer("u_block", u.block)
+    turns = v.blocks * u.blocks
+    parameters.integer("turns", turns)
+    apart = device.shared_memory - RESERVED >= (_STAGES_SIZE + _EXCHANGE_SIZE) * FLOAT_BYTES
+    shared = _STAGES_SIZE + (_EXCHANGE_SIZE if apart else 0)
+    name = f"conv_{w.roles.direction}__winograd_2x2{'' if from_image else '_v'}__{op.name}"
+    text = kernel_text(
+        name,
+        [
+            F2.file,
+            "copies.cuh",
+            "winograd_tile.cuh",
+            "winograd_image.cuh",
+            "winograd_finish.cuh",
+            "winograd_product.cu",
+        ],
+        parameters=parameters.text,
+        functions=[epilogue],
+        constants={
+            "THREADS": _THREADS,
+            "BLOCK_TILES": _TILES,
+            "BLOCK_OUTER": _OUTER,
+            "CHANNELS_LAST": w.channels_last,
+            "IMAGE_CHANNELS_LAST": w.image_channels_last,
+            "FROM_IMAGE": from_image,
+            "APART": apart,
+            "WIDTH": width,
+            "Image": stored,
+        },
+    )
+    grid = (min(turns, device.sm_count) if apart else turns, 1, 1)
+    steps.add(Launch(text, "winograd_product", grid, _THREADS, parameters.pack(), shared * FLOAT_BYTES))
+    return steps.kernel(name)
+
+
+def _is_from_image(op: FusedOp, knobs: Knobs) -> bool:
+    """The kernel of the products transforms the image itself: once for each block of the result's channels."""
+    return not op.prologue and not knobs[_IMAGE.type]
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    w, device = Winograd.of(F2, task.op), task.device
+    bandwidth = device.bandwidth * COPY_SHARE
+    v, u = Panels.interleaved(w, w.tiles, _TILES), Panels.interleaved(w, w.outer, _OUTER)
+    product = waves(v.blocks * u.blocks, 1, 2 * F2.components * _TILES * _OUTER * w.padded_inner, device)
+    results = bytes_moved(task.op) - w.image.bytes
+    if _is_from_image(task.op, knobs):
+        return in_turn(task, {
+            "transform": filter_bytes(w, u) / bandwidth,
+            "product": max(product * (1 + _TRANSFORM), bytes_moved(task.op) / bandwidth),
+            "launch": 2 * device.launch,
+        })  # fmt: skip
+    return in_turn(task, {
+        "transform": (w.image.bytes + v.bytes + filter_bytes(w, u)) / bandwidth,
+        "product": max(product, (v.bytes + results) / bandwidth),
+        "launch": 3 * device.launch,
+    })  # fmt: skip
+
+
+ENGINE = cuda_engine(
+    id=14,
+    name="cuda_winograd",
+    summary="3x3 convolutions and their data gradients by F(2x2,3x3) in fp32: 2.25 times fewer products",
+    needs=winograd_needs("cuda_winograd"),
+    cost=_cost,
+    least=lambda task: least_seconds(task, 2, _FEWER * SHARE * task.device.rate(DataType.FLOAT)),
+    generate=_generate,
+    knobs=(_IMAGE,),
+    frugal={_IMAGE.type: 0},
+    numerical_notes=(NumericalNote.WINOGRAD, NumericalNote.WINOGRAD_TILE_4x4),
+    sum_error=SumError(90, 1, of_largest=True, headroom=2.0**7, spreads=True),
+)

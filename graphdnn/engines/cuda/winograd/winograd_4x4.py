@@ -1,0 +1,125 @@
+"""Engine ``cuda_winograd_4x4``: 3x3 convolutions by F(4x4, 3x3) in fp32 (see the package)."""
+
+from __future__ import annotations
+
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.generator.cost import least_seconds
+from graphdnn.engines.cuda.generator.engine import cuda_engine
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.parameters import Parameters
+from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.winograd.finish import finishing
+from graphdnn.engines.cuda.winograd.layout import FLOAT_BYTES, Algorithm, Panels, Winograd
+from graphdnn.engines.cuda.winograd.needs import winograd_needs
+from graphdnn.engines.cuda.winograd.seconds import COPY_SHARE, SHARE, filter_bytes, in_turn, waves
+from graphdnn.engines.cuda.winograd.transforms import transform_filter, transform_image
+from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.engines.sum_error import SumError
+from graphdnn.engines.work import bytes_moved
+from graphdnn.enums import DataType, NumericalNote
+from graphdnn.fusion.fused import FusedOp
+
+F4 = Algorithm("winograd_4x4.cuh", 4, 8)
+
+_THREADS = 256  # of a block that transforms sums back
+_FEWER = 4.0  # products that the transforms save
+_GROWTH = 6.0  # of the largest error, beside that of F(2x2) and of a direct sum
+_HANDICAP = 1.25  # strict fp32 goes first unless this one saves a fifth of its time
+
+
+def _panels(w: Winograd) -> tuple[Panels, Panels]:
+    """Of tiles and of channels; channels come in narrow blocks where few are left for a wide one."""
+    narrow = w.outer % 128 and w.outer % 128 <= 64
+    return Panels.separate(w, w.tiles, 128), Panels.separate(w, w.outer, 64 if narrow else 128)
+
+
+def _generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    w, steps = Winograd.of(F4, op), Steps(op, device)
+    v, u = _panels(w)
+    at_v, at_u = steps.allocate(v.bytes), steps.allocate(u.bytes)
+    at_sums = steps.allocate(F4.components * v.padded * u.padded * FLOAT_BYTES)
+    transform_image(op, w, v, steps, at_v)
+    transform_filter(w, u, steps, at_u)
+    rows, columns, at_rows, at_columns = (v, u, at_v, at_u) if w.channels_last else (u, v, at_u, at_v)
+    steps.add(_batched(steps, rows, columns, at_rows, at_columns, at_sums, w.padded_inner))
+
+    parameters = Parameters(steps.places)
+    epilogue, width = finishing(op, w, steps, parameters, 2)
+    parameters.scratch("sums", "const float", at_sums)
+    parameters.integer("pitch", columns.padded)
+    parameters.integer("component", rows.padded * columns.padded)
+    name = f"conv_{w.roles.direction}__winograd_4x4__{op.name}"
+    text = kernel_text(
+        name,
+        [F4.file, "winograd_tile.cuh", "winograd_finish.cuh", "winograd_output.cu"],
+        parameters=parameters.text,
+        functions=[epilogue],
+        constants={"THREADS": _THREADS, "CHANNELS_LAST": w.channels_last, "WIDTH": width},
+    )
+    blocks = -(-w.tiles * w.outer // (_THREADS * (width if w.channels_last else 1)))
+    grid = (min(blocks, 64 * device.sm_count), 1, 1)
+    steps.add(Launch(text, "winograd_output", grid, _THREADS, parameters.pack()))
+    return steps.kernel(name)
+
+
+def _batched(
+    steps: Steps, rows: Panels, columns: Panels, at_rows: int, at_columns: int, at_sums: int, channels: int
+) -> Launch:
+    parameters = Parameters(steps.places)
+    for name, panels, offset in (("a", rows, at_rows), ("b", columns, at_columns)):
+        parameters.scratch(name, "const float", offset)
+        parameters.integer(f"{name}_block", panels.block)
+        parameters.integer(f"{name}_xi", panels.component)
+    parameters.scratch("sums", "float", at_sums)
+    parameters.integer("blocks_m", rows.blocks)
+    parameters.integer("blocks_n", columns.blocks)
+    parameters.integer("padded_channels", channels)
+    threads = rows.width * columns.width // 64
+    text = kernel_text(
+        f"winograd_batched__{rows.width}x{columns.width}",
+        ["copies.cuh", "tile_place.cuh", "tile.cuh", "winograd_batched.cu"],
+        parameters=parameters.text,
+        functions=[],
+        constants={
+            "BM": rows.width, "BN": columns.width, "BK": F4.step, "TM": 8, "TN": 8, "PAD": 0, "THREADS": threads,
+            "BLOCKS": 2 if threads == 256 else 3,
+            "Staged": "float",
+            "Accumulator": "float",
+        },
+    )  # fmt: skip
+    blocks = rows.blocks * columns.blocks * F4.components
+    return Launch(text, "winograd_batched", (blocks, 1, 1), threads, parameters.pack())
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    w, device = Winograd.of(F4, task.op), task.device
+    bandwidth = device.bandwidth * COPY_SHARE
+    v, u = _panels(w)
+    sums = F4.components * v.padded * u.padded * FLOAT_BYTES
+    work = 2 * v.width * u.width * w.padded_inner
+    resident = 2 if u.width == 128 else 3
+    results = bytes_moved(task.op) - w.image.bytes
+    blocks = v.blocks * u.blocks * F4.components
+    return in_turn(task, {
+        "transform": (w.image.bytes + v.bytes + filter_bytes(w, u) + sums + results) / bandwidth,
+        "product": max(waves(blocks, resident, work, device), (v.bytes + sums) / bandwidth),
+        "launch": 4 * device.launch,
+    })  # fmt: skip
+
+
+ENGINE = cuda_engine(
+    id=15,
+    name="cuda_winograd_4x4",
+    summary="3x3 convolutions and their data gradients by F(4x4,3x3) in fp32: 4 times fewer products, larger errors",
+    needs=winograd_needs("cuda_winograd_4x4"),
+    cost=_cost,
+    least=lambda task: least_seconds(task, 4, _FEWER * SHARE * task.device.rate(DataType.FLOAT)),
+    generate=_generate,
+    numerical_notes=(NumericalNote.WINOGRAD, NumericalNote.WINOGRAD_TILE_6x6),
+    # The matrices of an axis come to 29.6 |x| |w| at most, those of two to 97 times the nine products of a channel, and
+    # each passes through n / 9 + 22 roundings.
+    sum_error=SumError(2_300, 11, of_largest=True, headroom=2.0**15, spreads=True),
+    error_growth=_GROWTH,
+    handicap=_HANDICAP,
+)
