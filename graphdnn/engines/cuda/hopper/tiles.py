@@ -115,7 +115,7 @@ def _fastest(sizes: Sizes, machine: Machine, asked: _Asked) -> Choice | None:
         if may_be_split and not taken.tile.is_turned:
             if not parts and least + bounds.adding + 2 * of_part <= limit:
                 divisions += [_division(part, False, taken.most) for part in _parts(products[0][1], count, sms)]
-            if joining != _BY_LAUNCH:
+            if joining == _BY_CLUSTER or (joining != _BY_LAUNCH and count <= one.most_in_clusters):
                 most = inf if joining == _BY_CLUSTER else limit  # others take their place only where there are none
                 in_clusters = one.in_clusters(products[0][1], count, asked, most)
                 divisions = in_clusters if in_clusters and joining == _BY_CLUSTER else divisions + in_clusters
@@ -148,6 +148,7 @@ class _Placed(NamedTuple):
     across: int  # along a group's columns
     taken: TileClocks
     clusters: tuple[tuple[int, Division], ...]  # with the most tiles whose clusters run at the same time
+    most_in_clusters: int  # tiles, with the fewest parts
     bounds: Least
 
     def counted(self, products: tuple[tuple[int, int], ...], groups: int) -> tuple[int, int, int]:
@@ -195,7 +196,8 @@ class _Table:
             held = one if paced <= one.paced else one._replace(paced=paced)
             clusters = _clusters(one.tile, machine.sms, machine.shared_memory, asked.stages, asked.parts > 0)
             least = Least.of(held, machine)
-            placed.append(_Placed(place, pace, across, held, clusters, least))
+            most = clusters[0][0] if clusters else 0
+            placed.append(_Placed(place, pace, across, held, clusters, most, least))
         self.tiles = tuple(sorted(placed, key=_pace_and_place))
         self.start = min([one.start for one in taken], default=0.0)
         self.tried_first: tuple[_Placed, Division] | None = None
