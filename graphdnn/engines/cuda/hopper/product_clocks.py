@@ -122,6 +122,7 @@ def is_slower(one: TileClocks, work: Work, division: Division, machine: Machine,
     multiplying = -(-work.steps // parts) * one.paced_among(pieces, sms, in_cluster)
     own = _of_block(one, leaving, multiplying, (leaving.tile + leaving.own) * (1.0 - hidden) + one.besides, sharing)
     clocks = -(-pieces // (sms * blocks)) * (own if own > leaving.all else leaving.all) + one.outside[parts > 1]
+    clocks += one.most_idle - one.idle_among(pieces, sms)
     return clocks > limit or (in_cluster and clocks + _joining(one, parts, sharing) > limit)
 
 
@@ -133,6 +134,8 @@ class Least(NamedTuple):
     of_part: float  # of that launch, for each part of a tile
     step_in_cluster: float  # of a block whose sums are added by those of its cluster
     in_cluster: float  # besides, with the first of them
+    busy: float  # of a launch, where no multiprocessor idles
+    idle: float  # less at most, where all of them do
 
     @classmethod
     def of(cls, one: TileClocks, machine: Machine) -> Least:
@@ -140,7 +143,12 @@ class Least(NamedTuple):
         of_part, clock = (summing(one, 1, 2, machine) - adding) / 2, clock_rate(machine)
         besides = one.part.own + one.outside[True]
         steps = one.paced_among(0, 1, in_cluster=False), one.paced_among(0, 1, in_cluster=True)
-        return cls(steps[0], adding * clock, of_part * clock, steps[1], besides)
+        idle = max(0.0, one.idle_among(0, machine.sms))
+        return cls(steps[0], adding * clock, of_part * clock, steps[1], besides, one.most_idle, idle)
+
+    def launch(self, pieces: int, sms: int) -> float:
+        """Of a launch of so many pieces, or of more."""
+        return self.busy - self.idle * (1.0 - pieces / sms) if pieces < sms else self.busy
 
 
 def summing(one: TileClocks, tiles: int, parts: int, machine: Machine) -> float:

@@ -29,6 +29,7 @@ from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
 
 _ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
+_LONG = 2.5  # times what idle multiprocessors save of a launch, beyond which their share of the work is more than that
 _LEAST_STAGES = 3  # of what is chosen by the shape
 
 TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
@@ -99,24 +100,27 @@ def _fastest(sizes: Sizes, machine: Machine, asked: _Asked) -> Choice | None:
     limit, tried = inf, table.tried_first  # clocks
     first = None if tried is None else tried[0]
     for turn, one in enumerate(table.tiles if first is None else (first, *table.tiles)):
-        if table.start + filled * one.pace > limit:
+        whole = filled * one.pace  # to which idle multiprocessors add more than a launch takes less, where it is long
+        if table.start + whole + (table.busy if whole > _LONG * table.busy else 0.0) > limit:
             break  # slower even if they filled the device all the time, as are those that follow
         if turn and one is first:
             continue
-        taken = one.taken
+        taken, bounds = one.taken, one.bounds
         count, steps, empty = one.counted(products, groups)
-        least = taken.start + (steps * taken.step + (count if count > sms else sms) * taken.turn) / sms
+        launch = bounds.launch(count, sms)
+        least = launch + taken.start + (steps * taken.step + (count if count > sms else sms) * taken.turn) / sms
         if least > limit:
             continue
         work = Work(count, steps / count, empty)
-        bounds, of_part = one.bounds, one.bounds.of_part * count
-        is_late = not parts and work.steps * bounds.step + taken.outside[False] > limit  # as a whole
+        of_part = bounds.of_part * count
+        is_late = not parts and work.steps * bounds.step + taken.outside[False] + launch > limit  # as a whole
         divisions = [] if is_late else [_division(parts or 1, False, taken.most)]
         if may_be_split and not taken.tile.is_turned:
             if not parts and least + bounds.adding + 2 * of_part <= limit:
                 divisions += [_division(part, False, taken.most) for part in _parts(products[0][1], count, sms)]
             if joining == _BY_CLUSTER or (joining != _BY_LAUNCH and count <= one.most_in_clusters):
-                most = inf if joining == _BY_CLUSTER else limit  # others take their place only where there are none
+                # Others take the place of what was asked for only where there are none.
+                most = inf if joining == _BY_CLUSTER else limit - launch
                 in_clusters = one.in_clusters(products[0][1], count, asked, most)
                 divisions = in_clusters if in_clusters and joining == _BY_CLUSTER else divisions + in_clusters
         order = enumerate(divisions)
@@ -200,6 +204,7 @@ class _Table:
             placed.append(_Placed(place, pace, across, held, clusters, most, least))
         self.tiles = tuple(sorted(placed, key=_pace_and_place))
         self.start = min([one.start for one in taken], default=0.0)
+        self.busy = min([one.most_idle for one in taken], default=0.0)
         self.tried_first: tuple[_Placed, Division] | None = None
 
 
