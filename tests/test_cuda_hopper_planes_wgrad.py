@@ -13,7 +13,8 @@ from exact_sums import check_sums, operations
 
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines import Engine
-from graphdnn.engines.cuda.hopper.planes_wgrad import ENGINE, ENGINE_TF32, INTEGERS, TILES
+from graphdnn.engines.cuda.hopper.planes_wgrad import ENGINE, ENGINE_TF32, INTEGERS
+from graphdnn.engines.cuda.hopper.planes_wgrad_tiles import TILES
 from graphdnn.enums import KnobType
 
 emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
