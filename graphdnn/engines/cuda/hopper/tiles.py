@@ -98,6 +98,8 @@ def _fastest(sizes: Sizes, machine: Machine, asked: _Asked) -> Choice | None:
     # Seconds, place, which part; of equals the first.
     best: tuple[float, int, int, TileClocks, Division, Work, int] | None = None
     limit, tried = inf, table.tried_first  # clocks
+    # Seconds that memory takes for any tile that busies all multiprocessors.
+    floor = 0.0 if sizes.bytes_read else sizes.bytes_moved / machine.bandwidth
     first = None if tried is None else tried[0]
     for turn, one in enumerate(table.tiles if first is None else (first, *table.tiles)):
         whole = filled * one.pace  # to which idle multiprocessors add more than a launch takes less, where it is long
@@ -107,6 +109,8 @@ def _fastest(sizes: Sizes, machine: Machine, asked: _Asked) -> Choice | None:
             continue
         taken, bounds = one.taken, one.bounds
         count, steps, empty = one.counted(products, groups)
+        if best is not None and count >= sms and best[0] <= floor and one.place > best[1]:
+            continue
         launch = bounds.launch(count, sms)
         least = launch + taken.start + (steps * taken.step + (count if count > sms else sms) * taken.turn) / sms
         if least > limit:
