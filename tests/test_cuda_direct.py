@@ -202,6 +202,20 @@ def test_every_cut_agrees(text: str, engine: Engine, cut: tuple[int, ...]) -> No
 
 
 @emulated
+@pytest.mark.parametrize("which", [0, 1], ids=["x", "dy"])
+@pytest.mark.parametrize("column", [0, 8])
+@pytest.mark.parametrize("kernel", [1, 2], ids=["adds", "tensor cores"])
+def test_what_is_not_finite_at_an_edge_meets_no_pixel_beside_it(kernel: int, column: int, which: int) -> None:
+    ops = operations("wgrad x=f16[2,24,7,9]nhwc dy=f16[2,24,7,9]nhwc dw=[24,1,3,3] pad=1")
+    op, rng = fused(ops), np.random.default_rng(1)
+    values = {t.uid: quarters(t, rng) for t in op.inputs}
+    values[op.inputs[which].uid][0, 5, 3, column] = np.inf
+    got, expected = run_both(ops, WGRAD, values, {KnobType.KERNEL_CFG: kernel})
+    for uid, array in expected.items():
+        np.testing.assert_array_equal(got[uid], array)
+
+
+@emulated
 @pytest.mark.parametrize("value", [np.inf, np.nan], ids=str)
 @pytest.mark.parametrize(
     ("text", "engine"),

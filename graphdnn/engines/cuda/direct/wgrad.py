@@ -100,7 +100,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         name,
         [
             "next_launch.cuh", "direct_copy.cuh", "direct_window.cuh", "direct_remainder.cuh", "direct_wgrad_item.cuh",
-            "direct_wgrad_items.cuh", "direct_wgrad_tiles.cuh", "direct_wgrad.cu", "direct_wgrad_sum.cuh",
+            "direct_wgrad_items.cuh", "direct_wgrad_exact.cuh", "direct_wgrad_tiles.cuh", "direct_wgrad.cu",
+            "direct_wgrad_sum.cuh",
         ],
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const {compute} (&acc)[1]")],

@@ -214,7 +214,8 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: Steps, walk: 
         name,
         [
             *("next_launch.cuh", "direct_copy.cuh", "direct_mma.cuh", "direct_window.cuh", "direct_remainder.cuh"),
-            *("direct_wgrad_item.cuh", "direct_wgrad_items.cuh", "direct_wgrad_walk.cu", "direct_wgrad_sum.cuh"),
+            *("direct_wgrad_item.cuh", "direct_wgrad_items.cuh", "direct_wgrad_exact.cuh", "direct_wgrad_walk.cu"),
+            "direct_wgrad_sum.cuh",
         ],
         parameters=parameters.text,
         functions=[body.function("epilogue", "const float (&acc)[1]")],
@@ -226,7 +227,7 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: Steps, walk: 
             "IMAGE_COLUMNS": image_columns, "GRADIENT_COLUMNS": gradient_columns,
             "GROUP_IN": shape.group_in, "GROUP_OUT": shape.group_out,
             "STAGES": walk.stages, "BLOCKS": walk.blocks, "SLICES": SLICES,
-            "Gathered": STORAGE[x.data_type], "Accumulator": "float",
+            "Gathered": STORAGE[x.data_type], "Plain": STORAGE[x.data_type], "Accumulator": "float",
         },
     )  # fmt: skip
     packed = parameters.pack()

@@ -119,5 +119,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
     await_copies<0>();
     let_next_start();
 
-    add_tiles(p, memory, !extra, tile, local, channel_block, sum);
+    if (add_tiles(p, memory, !extra, tile, local, channel_block, sum)) add_exactly<1, CHANNELS_OUT>(p, channel_block);
 }

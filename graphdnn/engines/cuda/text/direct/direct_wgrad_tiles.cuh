@@ -2,13 +2,15 @@
 
 constexpr int CHANNELS_OUT = LANES * V;  // of a block
 
-// A row of taps at a time, through shared memory. `mine`: not of a thread that did another one's work once more.
-__device__ __forceinline__ void add_tiles(
+// A row of taps at a time, through shared memory. `mine`: not of a thread that did another one's work once more. Whether
+// there is NaN among the sums of any thread.
+__device__ __forceinline__ bool add_tiles(
     const Params& p, void* memory, bool mine, int tile, int local, int channel_block,
     const Accumulator (&sum)[R][S][GROUP_IN][V]
 ) {
     Accumulator* const shared = (Accumulator*)memory;
     constexpr int ROW = S * GROUP_IN * CHANNELS_OUT;
+    bool strange = false;
     #pragma unroll
     for (int r = 0; r < R; ++r) {
         __syncthreads();
@@ -18,8 +20,10 @@ __device__ __forceinline__ void add_tiles(
                 #pragma unroll
                 for (int c = 0; c < GROUP_IN; ++c)
                     #pragma unroll
-                    for (int v = 0; v < V; ++v)
+                    for (int v = 0; v < V; ++v) {
+                        strange |= sum[r][s][c][v] != sum[r][s][c][v];
                         shared[tile * ROW + (s * GROUP_IN + c) * CHANNELS_OUT + local + v] = sum[r][s][c][v];
+                    }
         }
         __syncthreads();
         for (int i = threadIdx.x; i < ROW; i += THREADS) {
@@ -30,4 +34,5 @@ __device__ __forceinline__ void add_tiles(
             p.partial[tap * p.padded_channels + channel_block * CHANNELS_OUT + i % CHANNELS_OUT] = all;
         }
     }
+    return __syncthreads_or(strange);
 }

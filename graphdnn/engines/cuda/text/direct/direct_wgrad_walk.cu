@@ -4,8 +4,7 @@
 // their columns are channels of x, their rows channels of dy: first of the pixels themselves, then of those one to the
 // left, which is the tap STRIDE_W to the right. Of the results only those within a group are used.
 //
-// Pixels of dy that are not there are zeros here, but 0 times infinity is not: a block that finds NaN among its sums
-// computes them again, from those that are there.
+// Pixels that are not there are zeros here (direct_wgrad_exact.cuh).
 
 constexpr int GROUP = GROUP_OUT;     // channels of a group, on either side
 constexpr int CHANNELS = 8 * WARPS;  // of a block
@@ -19,31 +18,6 @@ constexpr __host__ __device__ int shift_tap(int i) { return i / STRIDE_W * (2 * 
 typedef Ring<Gathered, ROWS * IN_ROWS, COLUMNS, CHANNELS, 8, STAGES, PIXEL, IMAGE_COLUMNS> Images;
 typedef Ring<Gathered, ROWS, TILES * TW + 1, CHANNELS, 8, STAGES, PIXEL, GRADIENT_COLUMNS> Gradients;  // from one column to the left
 static_assert(sizeof(Gathered) == 2 && TW == 16, "products are 16 deep");
-
-// A block's sum for one filter element, the plain way.
-__device__ __forceinline__ float exact_sum(const Params& p, int channel, int channel_in, int r, int s) {
-    float sum = 0.0f;
-    #pragma unroll 1
-    for (unsigned int index = blockIdx.y; index < (unsigned int)p.items; index += gridDim.y) {
-        const Item<ROWS> item(p, index);
-        const int left = item.column_block * TILES * TW;
-        const int right = left + TILES * TW < (int)p.out_w ? left + TILES * TW : (int)p.out_w;
-        #pragma unroll 1
-        for (int row = item.first; row < item.last; ++row) {
-            const int h = row * STRIDE_H + (int)p.in_row + r;
-            if ((unsigned int)h >= (unsigned int)p.in_h) continue;
-            #pragma unroll 1
-            for (int column = left; column < right; ++column) {
-                const int w = column * STRIDE_W + (int)p.in_column + s;
-                if ((unsigned int)w >= (unsigned int)p.in_w) continue;
-                const Gathered x = p.gathered[item.n * p.gathered_n + h * p.gathered_h + w * p.gathered_w + channel_in];
-                const Gathered dy = p.plain[item.n * p.plain_n + row * p.plain_h + column * p.plain_w + channel];
-                sum = fmaf(widen<float>(x), widen<float>(dy), sum);
-            }
-        }
-    }
-    return sum;
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad_walk(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
@@ -149,13 +123,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad_walk(
             p.partial[tap * p.padded_channels + channel_block * CHANNELS + i % CHANNELS] = all;
         }
     }
-    if (__syncthreads_or(strange)) {
-        #pragma unroll 1
-        for (int i = threadIdx.x; i < R * ROW; i += THREADS) {
-            const int o = channel_block * CHANNELS + i % CHANNELS, tap = i / CHANNELS;  // tap: (r, s, c)
-            if (o >= (int)p.channels_out) continue;
-            const int c = o / GROUP * GROUP + tap % GROUP, s = tap / GROUP % S, r = tap / (GROUP * S);
-            p.partial[((long long)blockIdx.y * (R * S * GROUP) + tap) * p.padded_channels + o] = exact_sum(p, o, c, r, s);
-        }
-    }
+    if (__syncthreads_or(strange)) add_exactly<ROWS, CHANNELS>(p, channel_block);
 }
