@@ -15,7 +15,7 @@ from emulator import MISSING
 from graphdnn.cuda import cuda_library, driver
 from graphdnn.cuda.cublas import Cublas, Gemm
 from graphdnn.cuda.cufft import Cufft, Transform
-from graphdnn.cuda.failure import CudaError
+from graphdnn.cuda.failure import CudaError, OutOfMemory
 from graphdnn.enums import DataType, Status
 from graphdnn.errors import NotSupported
 
@@ -160,6 +160,19 @@ def test_a_failing_product_says_so(stub: Stub) -> None:
     with pytest.raises(CudaError, match="CUBLAS_STATUS_NOT_SUPPORTED") as caught:
         blas.gemm(gemm(*(DataType.FLOAT,) * 3), 0, 0, 0, WORK, 0, STREAM)
     assert caught.value.status is Status.EXECUTION_FAILED_CUBLAS
+
+
+def test_a_library_without_memory_says_so(stub: Stub) -> None:
+    """It is no error of the problem: free memory, and the same call works."""
+    blas = Cublas(stub.library)
+    for call, code in ((blas.prepare, 3), (lambda: Cufft(stub.library).prepare(Transform(12, 10, 7)), 2)):
+        stub.answer(code)
+        with pytest.raises(MemoryError, match="ALLOC_FAILED") as caught:
+            call()
+        assert isinstance(caught.value, OutOfMemory)
+        assert caught.value.rejections[0].rule == "cuda.memory"
+        stub.answer(0)
+        call()
 
 
 def test_arguments_of_transforms(stub: Stub) -> None:

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from graphdnn.cuda import seen
-from graphdnn.cuda.failure import CudaError
+from graphdnn.cuda.failure import CudaError, OutOfMemory
 from graphdnn.cuda.library import available
 from graphdnn.enums import Status
 from graphdnn.errors import NotSupported, Rejection
@@ -84,6 +84,8 @@ def missing_on_devices(name: str) -> str:
 
 def check(library: str, call: str, code: int, name: str, status: Status) -> None:
     """Raise for a code other than 0."""
+    if name.endswith("ALLOC_FAILED"):
+        raise OutOfMemory.of_library(library, call, name)
     if code:
         rejection = CALL.reject(library, call, f"{name} ({code})", status=status, library=library, name=name, code=code)
         raise CudaError(rejection, code, name, call)

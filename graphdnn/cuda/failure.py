@@ -57,8 +57,8 @@ _OUT_OF_MEMORY = 2
 
 MEMORY = Rule(
     id="cuda.memory",
-    expected="{size} bytes of free memory on the device",
-    reason="CuPy's pool has none left: {detail}",
+    expected="{wanted} of free memory on the device",
+    reason="there is not so much left: {detail}",
     fix="free arrays (cupy.get_default_memory_pool().free_all_blocks() returns what CuPy keeps), "
     "or choose a plan with a smaller workspace (Filters(workspace_limit=...))",
     status=Status.INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED,
@@ -99,7 +99,16 @@ class OutOfMemory(CudaError, MemoryError):
     @classmethod
     def of_pool(cls, size: int, detail: str) -> OutOfMemory:
         """``size``: bytes that were asked for. ``detail``: CuPy's words."""
-        rejection = MEMORY.reject("CUDA device", "memory", f"{size} bytes", size=size, detail=detail.rstrip("."))
+        return cls._of("CUDA device", f"{size} bytes", f"CuPy says: {detail.rstrip('.')}")
+
+    @classmethod
+    def of_library(cls, library: str, call: str, name: str) -> OutOfMemory:
+        """``call`` of a library that needs memory of its own answers ``name``."""
+        return cls._of(library, "some 64 MiB", f"{call} answers {name}")
+
+    @classmethod
+    def _of(cls, where: str, wanted: str, detail: str) -> OutOfMemory:
+        rejection = MEMORY.reject(where, "memory", wanted, wanted=wanted, detail=detail)
         return cls(rejection, _OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", detail)
 
 

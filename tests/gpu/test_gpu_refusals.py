@@ -90,6 +90,35 @@ def test_what_is_no_array(total: Refused, value: Any) -> None:
     total.refuse("binding.device_kind", _put(total.x, lambda a: value))
 
 
+class _ReadOnly:
+    """As a library says that nobody may write its memory."""
+
+    def __init__(self, array: Any) -> None:
+        described = dict(array.__cuda_array_interface__)
+        described["data"] = described["data"][0], True
+        self.__cuda_array_interface__ = described
+
+
+def test_an_output_that_is_read_only(total: Refused) -> None:
+    total.refuse("binding.read_only", _put(total.y, _ReadOnly))
+    total.plan.execute({**total.arrays, total.x: _ReadOnly(total.arrays[total.x])})
+
+
+def test_torch_tensors_that_are_not_what_is_in_memory(total: Refused) -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("this PyTorch has no CUDA")
+    numbers = torch.randn(64, 64, dtype=torch.complex64, device="cuda")
+    for wrong in (numbers.conj().imag, torch.eye(64, device="cuda").to_sparse(), torch.device("cuda")):
+        total.refuse("binding.device_kind", _put(total.x, lambda a, wrong=wrong: wrong))
+
+
+@pytest.mark.parametrize("stream", ["first", object(), -1, True, 2.0])
+def test_what_is_no_stream(total: Refused, stream: Any) -> None:
+    with pytest.raises(BadParam, match=r"execute\.stream_kind"):
+        total.plan.execute(total.arrays, None, stream)
+
+
 def test_an_address_in_host_memory(total: Refused) -> None:
     memory = np.zeros((64, 64), np.float32)
     total.refuse("binding.address", _put(total.x, lambda a: memory.ctypes.data))
