@@ -51,9 +51,9 @@ class Watched(EmulatedRuntime):
         return [shadow_at(a.data.ptr, a.dtype, a.shape, a.strides) for a in arrays], []
 
 
-def plan_and_runtime() -> tuple[DevicePlan, Watched]:
+def plan_and_runtime(text: str = TEXT) -> tuple[DevicePlan, Watched]:
     runtime = Watched()
-    return DevicePlan(rank(parse(TEXT).build_operation_graph(), "h200").best, runtime), runtime
+    return DevicePlan(rank(parse(text).build_operation_graph(), "h200").best, runtime), runtime
 
 
 def arrays_for(plan: DevicePlan, seed: int) -> dict[int, OnDevice]:
@@ -288,3 +288,22 @@ def test_strides_of_axes_of_one_element_may_be_any() -> None:
         plan.execute(bound)
         assert right(plan, bound)
         assert runtime.full == 1, i
+
+
+def test_numbers_are_read_at_each_call() -> None:
+    """The same object is known again where it cannot change; an array of one element can."""
+    plan, fresh = (plan_and_runtime("norm layer x=f32[4,64]")[0] for _ in range(2))
+    bound = arrays_for(plan, 0)
+    (epsilon,) = (e.spec.uid for e in plan._scalars)
+    changing = np.array(0.5)
+    for turn, number in enumerate([1e-5, 1e-5, 2.0, True, 1, 1.0, changing, changing, np.float32(0.25), 2.0, 1e-5]):
+        changing[...] = 0.5 + turn
+        found = []
+        for one, given in ((plan, number), (fresh, float(number))):
+            _spoil_results(plan, bound)
+            one.execute({**bound, epsilon: given})
+            found.append([bound[e.spec.uid].memory.copy() for e in plan._expected if e.is_output])
+        for ours, wanted in zip(*found, strict=True):
+            assert (ours == wanted).all(), turn
+    with pytest.raises(BadParam, match=r"binding\.missing"):
+        plan.execute(bound)

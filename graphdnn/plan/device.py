@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from operator import is_
 from time import perf_counter
 from typing import Any
 
@@ -38,7 +37,7 @@ from graphdnn.plan.bindings import (
     refuse_names,
 )
 from graphdnn.plan.block import Block, check_current, check_stream
-from graphdnn.plan.looks import Looks, looks_of
+from graphdnn.plan.looks import Looks, looks_of, numbers_of
 from graphdnn.plan.met import Met, Place, is_of_cupy
 from graphdnn.plan.rehearsal import rehearse
 from graphdnn.plan.runtime import CudaRuntime, Runtime
@@ -55,6 +54,7 @@ ABSENT = Rule(
 )
 
 _NUMBERS = (int, float, bool)
+_UNREAD = object()  # in place of a number before the first call
 
 
 @once
@@ -74,8 +74,8 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         "_looks",
         "_met",
         "_numbers",
+        "_read",
         "_runtime",
-        "_scalar_uids",
         "_stream",
         "in_place",
         "loaded_on",
@@ -95,13 +95,14 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         launches = [step for step in steps if isinstance(step, Launch)]
         for launch in launches:
             self._runtime.compile(launch.text)
-        self._numbers: tuple[tuple[Any, ...], tuple[int, ...]] = (), ()  # by-value ones of the last call, as words
+        # By-value ones of the last call, and as words.
+        self._numbers: tuple[tuple[Any, ...], tuple[int, ...]] = (_UNREAD,) * len(self._scalars), ()
         self._free: list[Block] = []
         # A library's work may hold memory on the device, which cannot be had while a stream is captured.
         self._met = Met(self._free, len(self._expected), is_light=len(launches) == len(steps))
         self._known, self._last = self._met.known, self._met.nothing
         self._stream = self._runtime.current_stream
-        self._scalar_uids = tuple([e.spec.uid for e in self._scalars])
+        self._read = numbers_of(self._scalars) if self._scalars else None
         self.loaded_on: int | None = None  # ordinal
         self.in_place: Collection[tuple[int, int]] = ()  # inputs and outputs, by uid, that may be the same memory
         self._array_type: type | None = None  # of arrays that are admitted by their looks, once there is a device
@@ -156,7 +157,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         number = self._stream() if stream is None else stream_number(stream)
         try:
             known = self._find(bindings, self._last, self._known) if len(bindings) == self._count else None
-            scalars = [bindings[uid] for uid in self._scalar_uids] if self._scalars else None
+            numbers = self._read(bindings, self._numbers[0]) if self._read is not None else None
         except KeyError:
             refuse_names((*self._expected, *self._scalars), bindings)
         if known is None:
@@ -164,7 +165,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         else:
             self._last = known
             place = known.place
-        values = self._words(scalars) if scalars else ()
+        values = () if numbers is None else self._words(numbers)
         scratch = self._scratch(workspace, place, number) if self.workspace_size else 0
         blocks = place.blocks
         try:
@@ -188,15 +189,15 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         finally:
             blocks.append(block)
 
-    def _words(self, scalars: Sequence[Any]) -> tuple[int, ...]:
+    def _words(self, numbers: tuple[Any, ...]) -> tuple[int, ...]:
         """By-value numbers as words of a struct. Python's own cannot change: the last call's are known again."""
         given, words = self._numbers
-        if len(given) == len(scalars) and all(map(is_, given, scalars)):
+        if numbers is given:
             return words
-        read = coerce(self._scalars, scalars)
+        read = coerce(self._scalars, numbers)
         words = tuple([int.from_bytes(scalar_bits(value.tobytes()), "little") for value in read])
-        if all([type(number) in _NUMBERS for number in scalars]):  # noqa: C419  a list takes half the time
-            self._numbers = tuple(scalars), words
+        if all([type(number) in _NUMBERS for number in numbers]):  # noqa: C419  a list takes half the time
+            self._numbers = numbers, words
         return words
 
     def _admit(self, bindings: Mapping[int, Any], stream: int) -> Place:

@@ -49,6 +49,29 @@ def looks_of(expected: Sequence[Expected]) -> Looks:
     return Looks(find, where, strides)
 
 
+def numbers_of(expected: Sequence[Expected]) -> Callable[[Mapping[int, Any], tuple[Any, ...]], tuple[Any, ...]]:
+    """``numbers(bindings, last)``: the by-value numbers that are bound; ``last`` itself where these are the same."""
+    return _numbers(len(expected))(*(e.spec.uid for e in expected))  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=16)
+def _numbers(count: int) -> Any:
+    def all_of(form: str) -> str:
+        return "".join(form.format(i) for i in range(count))
+
+    lines = [
+        f"def make({all_of('u{0}, ')}):",
+        "    def numbers(bindings, last):",
+        f"        {all_of('l{0}, ')}= last",
+        *(f"        n{i} = bindings[u{i}]" for i in range(count)),
+        f"        return last if {' and '.join(f'n{i} is l{i}' for i in range(count))} else ({all_of('n{0}, ')})",
+        "    return numbers",
+    ]
+    made: dict[str, Any] = {}
+    exec("\n".join(lines), made)
+    return made["make"]
+
+
 @lru_cache(maxsize=64)
 def _types(dtype: np.dtype[Any], data_type: DataType) -> tuple[Any, ...]:
     """The element type, and the one that carries its bits."""
