@@ -111,44 +111,59 @@ def _of_block(one: TileClocks, leaving: Leaving, multiplying: float, ending: flo
     return sharing * multiplying + _TURN_ACROSS + (leaving.own if sharing > 1 else ending)
 
 
-def is_slower(one: TileClocks, work: Work, division: Division, machine: Machine, limit: float) -> bool:
-    """Whether a bound below ``seconds_of``, in a fifth of its time, is beyond so many clocks: what a block does for its
-    tiles, or all that leaves. Without the launch that adds parts (``Least``).
-    """
-    parts, in_cluster, _ = division
-    blocks, sms, pieces = one.blocks, machine.sms, work.tiles * parts
-    sharing = 1 if one.is_across and pieces <= sms else blocks
-    leaving, hidden = (one.part, 0.0) if parts > 1 else (one.whole, one.apart)
-    multiplying = -(-work.steps // parts) * one.paced_among(pieces, sms, in_cluster)
-    own = _of_block(one, leaving, multiplying, (leaving.tile + leaving.own) * (1.0 - hidden) + one.besides, sharing)
-    clocks = -(-pieces // (sms * blocks)) * (own if own > leaving.all else leaving.all) + one.outside[parts > 1]
-    clocks += one.most_idle - one.idle_among(pieces, sms)
-    return clocks > limit or (in_cluster and clocks + _joining(one, parts, sharing) > limit)
-
-
 class Least(NamedTuple):
     """Clocks of a tile that extents do not change, for bounds below ``seconds_of``."""
 
     step: float  # of a block
+    endings: tuple[float, float]  # of a block, besides what it multiplies: of whole tiles, and of parts
     adding: float  # of the launch that adds parts
     of_part: float  # of that launch, for each part of a tile
     step_in_cluster: float  # of a block whose sums are added by those of its cluster
     in_cluster: float  # besides, with the first of them
     busy: float  # of a launch, where no multiprocessor idles
-    idle: float  # less at most, where all of them do
+    idle: float  # less, where all of them do
 
     @classmethod
     def of(cls, one: TileClocks, machine: Machine) -> Least:
-        adding = summing(one, 0, 2, machine)
+        adding, sms = summing(one, 0, 2, machine), machine.sms
         of_part, clock = (summing(one, 1, 2, machine) - adding) / 2, clock_rate(machine)
-        besides = one.part.own + one.outside[True]
-        steps = one.paced_among(0, 1, in_cluster=False), one.paced_among(0, 1, in_cluster=True)
-        idle = max(0.0, one.idle_among(0, machine.sms))
-        return cls(steps[0], adding * clock, of_part * clock, steps[1], besides, one.most_idle, idle)
+        endings = [(leaving.tile + leaving.own) * share + one.besides
+                   for leaving, share in ((one.whole, 1.0 - one.apart), (one.part, 1.0))]  # fmt: skip
+        return cls(
+            one.paced_among(0, sms, in_cluster=False),
+            (endings[0], endings[1]),
+            adding * clock,
+            of_part * clock,
+            one.paced_among(0, sms, in_cluster=True),
+            one.part.own + one.outside[True],
+            one.most_idle,
+            one.idle_among(0, sms),
+        )
+
+    def may_meet(self, depth: int, limit: float) -> bool:
+        """Whether blocks of some cluster may add the sums of so many steps within so many clocks."""
+        return depth * self.step_in_cluster <= CLUSTERS[-1] * (limit - self.in_cluster)
 
     def launch(self, pieces: int, sms: int) -> float:
         """Of a launch of so many pieces, or of more."""
-        return self.busy - self.idle * (1.0 - pieces / sms) if pieces < sms else self.busy
+        return self.busy - self.idle * (1.0 - pieces / sms) if pieces < sms and self.idle > 0 else self.busy
+
+
+def is_slower(one: TileClocks, least: Least, work: Work, division: Division, sms: int, limit: float) -> bool:
+    """Whether a bound below ``seconds_of``, in a fourth of its time, is beyond so many clocks: what a block does for
+    its tiles, or all that leaves. Without the launch that adds parts.
+    """
+    parts, in_cluster, _ = division
+    blocks, pieces, leaving = one.blocks, work.tiles * parts, one.part if parts > 1 else one.whole
+    own = -(-work.steps // parts) * one.paced_among(pieces, sms, in_cluster)
+    if blocks == 1:
+        own += least.endings[parts > 1]
+    else:
+        sharing = 1 if one.is_across and pieces <= sms else blocks
+        own = _of_block(one, leaving, own, least.endings[parts > 1], sharing)
+    clocks = -(-pieces // (sms * blocks)) * (own if own > leaving.all else leaving.all) + one.outside[parts > 1]
+    clocks += least.busy - least.idle * (1.0 - pieces / sms) if pieces < sms else least.busy
+    return clocks > limit or (in_cluster and clocks + _joining(one, parts, 1) > limit)
 
 
 def summing(one: TileClocks, tiles: int, parts: int, machine: Machine) -> float:

@@ -122,16 +122,17 @@ def _fastest(sizes: Sizes, machine: Machine, asked: _Asked) -> Choice | None:
         if may_be_split and not taken.tile.is_turned:
             if not parts and least + bounds.adding + 2 * of_part <= limit:
                 divisions += [_division(part, False, taken.most) for part in _parts(products[0][1], count, sms)]
-            if joining == _BY_CLUSTER or (joining != _BY_LAUNCH and count <= one.most_in_clusters):
-                # Others take the place of what was asked for only where there are none.
-                most = inf if joining == _BY_CLUSTER else limit - launch
+            # Others take the place of what was asked for only where there are none.
+            most = inf if joining == _BY_CLUSTER else limit - launch
+            few = count <= one.most_in_clusters and bounds.may_meet(products[0][1], most)
+            if joining == _BY_CLUSTER or (few and joining != _BY_LAUNCH):
                 in_clusters = one.in_clusters(products[0][1], count, asked, most)
                 divisions = in_clusters if in_clusters and joining == _BY_CLUSTER else divisions + in_clusters
         order = enumerate(divisions)
         for i, division in order if turn or tried is None else sorted(order, key=lambda item: item[1] is not tried[1]):
             is_added = division.parts > 1 and not division.in_cluster
             most = limit - bounds.adding - division.parts * of_part if is_added else limit
-            if is_slower(taken, work, division, machine, most):
+            if is_slower(taken, bounds, work, division, sms, most):
                 continue
             operands = ROW * (min(taken.rows_held, products[0][0]) + min(taken.columns_held, columns))
             read = Read(sizes.bytes_read, division.stages * operands, sizes.is_across, sizes.bytes_moved)
@@ -178,8 +179,6 @@ class _Placed(NamedTuple):
                 d for most, d in self.clusters if d.parts == asked.parts and (is_asked or (at_once and tiles <= most))
             ]
         steps = (limit - self.bounds.in_cluster) / self.bounds.step_in_cluster  # of a block, at most
-        if depth > CLUSTERS[-1] * steps:
-            return []
         return [
             one
             for most, one in self.clusters
