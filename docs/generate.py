@@ -381,8 +381,9 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
         - `last_graph()` and `explain()` show the operation graph, the fused operations and the ranking behind this
           thread's last call. Plans are kept by the descriptors' values.
         - Convolution algorithms are honoured by name, each by its engine; on a GPU `IMPLICIT_PRECOMP_GEMM` and `ALGO_1`
-          are the fastest of all products that write down no patches. On the host all are blocked products, and
-          `IMPLICIT_GEMM` and `ALGO_0` ask for no workspace. The limits of the transforms (FFT, WINOGRAD) are refused,
+          are the fastest of all products that write down no patches; on the host all are blocked products.
+          `IMPLICIT_GEMM` and `ALGO_0` ask for no workspace, so the preference `NO_WORKSPACE` has an answer. The limits
+          of the transforms (FFT, WINOGRAD) are refused,
           the promised determinism is the manual's. `cudnnFind...` runs and times every algorithm, and
           returns `(count, results)`: `.algo`, `.status`, `.time` in milliseconds, `.memory`. A call that is given
           no workspace, or one that is too small, allocates for itself.

@@ -241,3 +241,32 @@ def test_a_search_reports_what_fails(handle: Any, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(v6.CudnnError) as error:
             v6.cudnnConvolutionForward(handle, 1.0, given[0], x, given[1], w, given[2], 0, None, 0, 0.0, given[3], y)
     assert (error.value.status, error.value.rejections[0].rule) == (v6.CUDNN_STATUS_EXECUTION_FAILED, "v6.failed")
+
+
+@pytest.mark.parametrize("device", ["cpu", "h200"])
+@pytest.mark.parametrize("layout", [0, 1])
+def test_without_a_workspace_there_is_an_answer(device: str, layout: int) -> None:
+    """What NO_WORKSPACE and a limit of 0 choose asks for none, wherever it runs."""
+    v6.use(device)
+    try:
+        handle = v6.cudnnCreate()
+    finally:
+        v6.use(None)
+    x, w, conv = (
+        v6.cudnnCreateTensorDescriptor(),
+        v6.cudnnCreateFilterDescriptor(),
+        v6.cudnnCreateConvolutionDescriptor(),
+    )
+    v6.cudnnSetTensor4dDescriptor(x, layout, v6.CUDNN_DATA_FLOAT, 8, 64, 56, 56)
+    v6.cudnnSetFilter4dDescriptor(w, v6.CUDNN_DATA_FLOAT, layout, 64, 64, 3, 3)
+    v6.cudnnSetConvolution2dDescriptor(conv, 1, 1, 1, 1, 1, 1, v6.CUDNN_CROSS_CORRELATION, v6.CUDNN_DATA_FLOAT)
+    for name, prefix, tensors in (
+        ("Forward", "FWD", (x, w, conv, x)),
+        ("BackwardData", "BWD_DATA", (w, x, conv, x)),
+        ("BackwardFilter", "BWD_FILTER", (x, x, conv, w)),
+    ):
+        choose = getattr(v6, f"cudnnGetConvolution{name}Algorithm")
+        size_of = getattr(v6, f"cudnnGetConvolution{name}WorkspaceSize")
+        for preference in ("NO_WORKSPACE", "SPECIFY_WORKSPACE_LIMIT"):
+            chosen = choose(handle, *tensors, f"CUDNN_CONVOLUTION_{prefix}_{preference}", 0)
+            assert size_of(handle, *tensors, chosen) == 0, (name, preference, chosen)

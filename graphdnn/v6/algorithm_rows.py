@@ -62,6 +62,7 @@ DEVICE_ENGINES: dict[str, tuple[tuple[str, ...], ...]] = {
     "3": (("cuda_explicit_gemm",),),
 }
 
-# On the host all are blocks of a matrix product. These ask for no workspace: what they need they allocate themselves.
+# On the host all are blocks of a matrix product.
 HOST_ENGINES = (("numpy_blocked",), ("numpy",))
+# These ask for no workspace, so that one is left for callers who have none: what they need they allocate themselves.
 OWN_MEMORY = ("IMPLICIT_GEMM", "0")

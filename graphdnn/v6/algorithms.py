@@ -117,9 +117,9 @@ def engines_of(algorithm: IntEnum, place: str) -> tuple[tuple[str, ...], ...]:
     return HOST_ENGINES if place == "cpu" else DEVICE_ENGINES[_last_words(algorithm)]
 
 
-def brings_memory(algorithm: IntEnum, place: str) -> bool:
+def brings_memory(algorithm: IntEnum) -> bool:
     """Whether an algorithm asks its caller for no workspace, whatever its plan needs."""
-    return place == "cpu" and _last_words(algorithm) in OWN_MEMORY
+    return _last_words(algorithm) in OWN_MEMORY
 
 
 def _last_words(algorithm: IntEnum) -> str:

@@ -90,7 +90,7 @@ class Candidate:
 
 def workspace_of(call: Prepared, algorithm: IntEnum) -> int:
     """Bytes of workspace that a caller is asked for."""
-    return 0 if brings_memory(algorithm, call.plan.config.device.kind) else call.plan.workspace_size
+    return 0 if brings_memory(algorithm) else call.plan.workspace_size
 
 
 def candidates(direction: Pass, where: str, handle: Handle, values: Values) -> Iterator[Candidate]:
