@@ -20,6 +20,7 @@ from graphdnn.convolution import ConvProblem, output_extent
 from graphdnn.engines.host import convolution as blocked
 from graphdnn.engines.host import convolution_blocks as blocks
 from graphdnn.engines.host import convolution_matrices as matrices
+from graphdnn.engines.host import convolution_sums as sums
 from graphdnn.engines.host import convolution_taps as taps
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -152,7 +153,7 @@ def small_blocks(depth: int = 6) -> Iterator[None]:
     try:
         with (
             mock.patch.multiple(blocks, BLOCK_BYTES=400, _FILTER_BYTES=200, _DEPTH=depth, _FEW=1),
-            mock.patch.multiple(blocked, _STACK_POSITIONS=3),
+            mock.patch.multiple(sums, _STACK_POSITIONS=3),
             mock.patch.multiple(matrices, _NARROW=2),
         ):
             yield
