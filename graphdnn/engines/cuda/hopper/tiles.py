@@ -120,8 +120,10 @@ def _fastest(sizes: Sizes, machine: Machine, asked: _Asked) -> Choice | None:
         is_late = not parts and work.steps * bounds.step + taken.outside[False] + launch > limit  # as a whole
         divisions = [] if is_late else [_division(parts or 1, False, taken.most)]
         if may_be_split and not taken.tile.is_turned:
-            if not parts and least + bounds.adding + 2 * of_part <= limit:
-                divisions += [_division(part, False, taken.most) for part in _parts(products[0][1], count, sms)]
+            room = limit - least - bounds.adding
+            if not parts and 2 * of_part <= room:
+                found = [part for part in _parts(products[0][1], count, sms) if part * of_part <= room]
+                divisions += [_division(part, False, taken.most) for part in found]
             # Others take the place of what was asked for only where there are none.
             most = inf if joining == _BY_CLUSTER else limit - launch
             few = count <= one.most_in_clusters and bounds.may_meet(products[0][1], most)
