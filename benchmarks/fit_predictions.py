@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # graphdnn from th
 
 from gpu.measured import Row, rows
 
-from graphdnn.engines.cuda.direct import grouped_tiles
+from graphdnn.engines.cuda.direct import grouped_tiles, grouped_wgrad_tiles
 from graphdnn.engines.cuda.hopper import (
     across_tiles,
     halo_dgrad_tiles,
@@ -110,6 +110,11 @@ MODELS = {
         (grouped_tiles,),
         ("cuda_grouped",),
         ("_LOAD", "_PRODUCT", "_LEAVE", "_LINE", "_CHUNK", "_JOB", "_EACH", "_COPY_LINE", "_ALONE", "_STRIDED"),
+    ),
+    "grouped_wgrad": Model(
+        (grouped_wgrad_tiles,),
+        ("cuda_grouped_wgrad",),
+        ("_LOAD", "_PRODUCT", "_STEP", "_WAIT", "_TURN", "_TILE", "_ROW", "_BROKEN", "_SUM_PACE", "_START"),
     ),
     "few": Model((few,), ("cuda_matmul_few",), ("_START", "_SECOND")),
 }

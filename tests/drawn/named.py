@@ -144,6 +144,13 @@ NAMED: tuple[Named, ...] = (
         "cuda_grouped_wgrad",
         {"TILE_ROWS": 3, "SPLIT_P_SLC": 2},
     ),
+    # Tiles that the copy unit brings: even and odd columns apart, and line by line.
+    Named("wgrad x=f16[3,64,9,12]nhwc dy=f16[3,64,5,6]nhwc dw=[64,8,3,3] pad=1 stride=2", "cuda_grouped_wgrad"),
+    Named(
+        "wgrad x=f16[3,64,9,11]nhwc dy=f16[3,64,9,11]nhwc dw=[64,16,3,3] pad=1",
+        "cuda_grouped_wgrad",
+        {"TILE_ROWS": 4, "KERNEL_CFG": 2},
+    ),
     Named("matmul a=f16[70,200] b=f16[200,1] + bias", "cuda_matmul_few"),
     # Groups joined to fill a product; the gradient of a small window.
     Named("conv x=f16[2,32,9,11]nhwc w=f16[32,8,3,3]nhwc pad=1", "cuda_joined"),

@@ -47,13 +47,15 @@ class Shape(NamedTuple):
     stride: tuple[int, int]
     dilation: tuple[int, int]
     traffic: float  # bytes that have to move
+    width: int  # of the image that is read
 
     @classmethod
     def of(cls, p: ConvProblem, is_dgrad: bool, traffic: float) -> Shape:
         into, out = (p.k, p.c) if is_dgrad else (p.c, p.k)
         image = p.input if is_dgrad else p.output
         output, taps, stride, dilation = ((v[0], v[1]) for v in (image, p.filter, p.stride, p.dilation))
-        return cls(p.n, p.groups, into, out, output, taps, stride, dilation, traffic)
+        width = (p.output if is_dgrad else p.input)[1]
+        return cls(p.n, p.groups, into, out, output, taps, stride, dilation, traffic, width)
 
     def patch(self, high: int, wide: int) -> tuple[int, int]:
         """Rows and columns that a tile reads."""

@@ -7,11 +7,14 @@ blocks leave, in their order.
 
 from __future__ import annotations
 
+from graphdnn.convolution import ConvProblem
+from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.direct.geometry import image_space
 from graphdnn.engines.cuda.direct.grouped_needs import grouped_needs
 from graphdnn.engines.cuda.direct.grouped_tiles import Shape
-from graphdnn.engines.cuda.direct.grouped_wgrad_tiles import KNOBS, Choice, choose
+from graphdnn.engines.cuda.direct.grouped_wgrad_tiles import KNOBS, Choice, Tile, choose
 from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS, Roles
 from graphdnn.engines.cuda.generator.cost import device_cost, least_seconds, other_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
@@ -29,10 +32,16 @@ from graphdnn.enums import DataType, LayoutType
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.multiprocessor import WARP
 from graphdnn.operations import ConvBackwardFilter
+from graphdnn.tensors import TensorSpec
 
 _FOUR = 4  # numbers of a window that a thread of the second launch adds
 _OF_SLICE = 4  # parts that a warp of it adds at least
 _MOST_SLICES = 8
+
+
+_BEFORE = ("next_launch.cuh", "direct_copy.cuh", "ldmatrix.cuh", "direct_mma.cuh", "direct_grouped_patch.cuh")
+_BY_THREADS = ("direct_grouped_wgrad_tile.cuh", "direct_grouped_wgrad.cu")
+_BY_BOXES = ("hopper_pipeline.cuh", "direct_grouped_wgrad_tile.cuh", "direct_grouped_wgrad_boxes.cu")
 
 
 @once
@@ -53,6 +62,31 @@ def _slices(parts: int) -> int:
     return slices
 
 
+def _boxes(
+    p: ConvProblem, shape: Shape, tile: Tile, x: TensorSpec, of_x: tuple[int, ...], of_dy: tuple[int, ...]
+) -> tuple[TensorMap, TensorMap]:
+    """Of x, whose columns are (remainder, the rest) where they are strided, and of dy."""
+    size, stride, lines = ELEMENTS[x.data_type].bytes, p.stride[1], shape.patch(tile.high, tile.wide)[0]
+    n, h, w = (of_x[i] * size for i in (0, 2, 3))
+    row, results = tile.row(p.c), tile.row(p.k)
+    columns = (p.input[1],) if stride == 1 else (stride, p.input[1] // stride)
+    image = TensorMap(
+        x.data_type,
+        (p.groups * p.c, *columns, p.input[0], p.n),
+        (w, h, n) if stride == 1 else (w, stride * w, h, n),
+        box=(row.pitch // size, *(1 for _ in columns[1:]), tile.columns(shape), lines, tile.images),
+        row=row.exchanged,
+    )
+    gradient = TensorMap(
+        x.data_type,
+        (p.groups * p.k, p.output[1], p.output[0], p.n),
+        (of_dy[3] * size, of_dy[2] * size, of_dy[0] * size),
+        box=(results.pitch // size, tile.wide, tile.high, tile.images),
+        row=results.exchanged,
+    )
+    return image, gradient
+
+
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     assert isinstance(op.anchor, ConvBackwardFilter)
     steps, roles, shape = Steps(op, device), Roles.of(op.anchor), _shape(op)
@@ -68,9 +102,13 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     body = Program(op, parameters, space, "t", width=width, vector_axis=CHANNELS)
     steps.finish(body, "acc", "float")
 
-    parameters.tensor("gathered", x)
-    parameters.tensor("plain", dy)
     x_strides, dy_strides = (image_space(roles, spec).strides(spec) for spec in (x, dy))
+    boxes = _boxes(p, shape, tile, x, x_strides, dy_strides)
+    for field, spec, map in zip(("gathered", "plain"), (x, dy), boxes, strict=True):
+        if tile.is_boxed:
+            parameters.maps(field, [(spec, map)])
+        else:
+            parameters.tensor(field, spec)
     counted, patch = tile.tiles(shape), shape.patch(tile.high, tile.wide)
     tiles, slabs = counted[0] * counted[1] * counted[2], p.groups // tile.groups
     channels, window = p.groups * p.k, p.taps * p.c
@@ -81,33 +119,35 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         "in_row": -p.pre_padding[0], "in_column": -p.pre_padding[1],
         "tiles": tiles, "tiles_h": counted[1], "tiles_w": counted[2], "tile_step": choice.parts,
         "tile_images": tile.images, "tile_h": tile.high, "tile_w": tile.wide,
-        "patch_h": patch[0], "patch_w": patch[1], "patch_apart": -(-patch[1] // p.stride[1]),
+        "patch_h": patch[0], "patch_w": patch[1], "patch_apart": tile.columns(shape),
         "patch_bytes": tile.patch_bytes(shape), "stage_bytes": tile.stage_bytes(shape), "slabs": slabs,
+        "apart_bytes": tile.apart(shape), "patch_half": tile.patch_half(shape), "results_half": tile.results_box(shape),
+        "landing": tile.landing(shape),
         "channels": channels, "parts": choice.parts,
     })  # fmt: skip
     parameters.scratch("partial", "float", steps.allocate(choice.parts * channels * window * 4))
-    how = f"c{p.c}k{p.k}g{tile.groups}s{tile.shares}t{tile.turns}p{tile.stages}"
+    how = f"c{p.c}k{p.k}g{tile.groups}s{tile.shares}t{tile.turns}p{tile.stages}{'l' if tile.walks else ''}"
     name = f"conv_wgrad__grouped_{how}__{op.name}"
     slices = _slices(choice.parts)
     text = kernel_text(
         name,
-        [
-            *("next_launch.cuh", "direct_copy.cuh", "ldmatrix.cuh", "direct_mma.cuh"),
-            *("direct_grouped_patch.cuh", "direct_grouped_wgrad.cu"),
-        ],
+        [*_BEFORE, *(_BY_BOXES if tile.is_boxed else _BY_THREADS), "direct_grouped_wgrad_sum.cuh"],
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const float (&acc)[{width}]")],
         constants={
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
             "DILATION_H": p.dilation[0], "DILATION_W": p.dilation[1], "FLIP": p.flip,
-            "IN": p.c, "OUT": p.k, "GROUPS": tile.groups, "SHARES": tile.shares, "TURNS": tile.turns,
+            "IN": p.c, "OUT": p.k, "GROUPS": tile.groups, "SHARES": tile.shares,
+            "LINES": tile.lines(shape), "TURNS": tile.turns,
+            "PIXEL": tile.row(p.c).pitch, "RESULT": tile.row(p.k).pitch, "EXCHANGED": tile.is_boxed,
             "STAGES": tile.stages, "BLOCKS": choice.resident, "SLICES": slices, "WIDTH": width,
             "Element": STORAGE[x.data_type],
         },
     )  # fmt: skip
     packed = parameters.pack()
     blocks, threads = slabs * choice.parts, tile.warps * WARP
-    steps.add_early(Launch(text, "direct_grouped_wgrad", (blocks, 1, 1), threads, packed, tile.shared(shape)))
+    entry = "direct_grouped_wgrad_boxes" if tile.is_boxed else "direct_grouped_wgrad"
+    steps.add_early(Launch(text, entry, (blocks, 1, 1), threads, packed, tile.shared(shape)))
     sums = -(-channels * window // (_FOUR * WARP))
     steps.add_early(Launch(text, "direct_grouped_wgrad_sum", (sums, 1, 1), WARP * slices, packed))
     return steps.kernel(name)
