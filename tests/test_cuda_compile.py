@@ -24,7 +24,6 @@ from drawn.families import Case, draw
 from drawn.sketch import Problem
 from emulator.libraries import host_libraries
 from extension_cases import extension_named
-from test_early_launches import AFTER_ITS_OWN
 
 from graphdnn.cuda.nvrtc import KernelText, Resources, arch_of, resources
 from graphdnn.device import DeviceSpec, device_spec
@@ -171,7 +170,7 @@ def _check(what: str | Case, device: str, settings: int) -> None:
             PROBLEMS[f"kernels compiled for {arch}"] += 1
             for entry, used in entries.items():
                 found += _complaints(text.name, entry, used, tuned)
-            for entry in () if NO_DISASSEMBLER else early - AFTER_ITS_OWN.keys():
+            for entry in () if NO_DISASSEMBLER else early:
                 reads = loads_before_the_wait(kernel.cubin, entry)
                 found += [f"{text.name}, {entry}: ahead of the wait for the launch before: {line}" for line in reads]
     except NotSupported as error:

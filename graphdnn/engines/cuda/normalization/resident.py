@@ -164,16 +164,7 @@ class Residence:
         )
         packed, grid = parameters.pack(), (self.at_once, self.splits, 1)
         if is_split:
-            steps.add(Launch(text, "begin_resident", (1, 1, 1), self.tile.threads, packed))
-        steps.add(
-            Launch(
-                text,
-                "norm_resident",
-                grid,
-                self.tile.threads,
-                packed,
-                self.shared,
-                is_cooperative=is_split,
-                starts_early=is_split and steps.device.compute_capability >= (9, 0),
-            )
+            steps.add_early(Launch(text, "begin_resident", (1, 1, 1), self.tile.threads, packed))
+        steps.add_early(
+            Launch(text, "norm_resident", grid, self.tile.threads, packed, self.shared, is_cooperative=is_split)
         )
