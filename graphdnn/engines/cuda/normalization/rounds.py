@@ -17,6 +17,10 @@ _THREADS = 512
 _ROWS = 64  # of a block, where neighbours in memory belong to different ones
 _IN_FLIGHT = 128  # bytes of a thread that are on their way, where nothing else was measured
 _MOST_STEPS = 8  # packs
+_LEAST_PACKS = 2  # of a thread
+_FEW = 4  # packs of a thread that are asked for one by one
+_MOST_VAIN = 1.34  # loads of a thread for each of its packs
+_FEW_PACKS = 6  # of a thread, forward: half as many threads have less to join
 _ROW_WIDTH = 32  # bytes of each value that a thread knows of its rows
 _SYSTEM = 1024 + 64  # bytes of shared memory that a block cannot have, and what alignment takes
 _LEAST_SHARE = 0.8  # of the multiprocessors
@@ -78,20 +82,23 @@ def _residence(
     """With the seconds that it takes."""
     in_flight, early_bytes = room
     pack_bytes = stored_bytes(packs)
-    tile = Tile(_THREADS // columns, columns, max(1, min(_MOST_STEPS, in_flight // 2 // pack_bytes)))
     tiles = -(-rows.row_packs // columns)
-    turns = -(-rows.packs // tile.lanes)
-    splits = min(device.sm_count // at_once, turns)
     rounds = -(-tiles // at_once)
+    early = max(0, early_bytes - (_LOOP if rounds > 1 else 0)) // pack_bytes
+    lanes = _THREADS // columns
+    if not rows.along and len(packs) == 1 and -(-rows.packs // lanes) <= _FEW_PACKS * (device.sm_count // at_once):
+        lanes //= 2
+    turns = -(-rows.packs // lanes)
+    splits = min(device.sm_count // at_once, turns)
+    count = -(-turns // splits)  # packs of a thread
+    tile = Tile(lanes, columns, _steps(count - early, max(1, min(_MOST_STEPS, in_flight // 2 // pack_bytes))))
     # Few rows of many blocks would leave multiprocessors idle, and short ones have nothing to keep.
     share = tiles * splits / (rounds * device.sm_count)
     elements = rows.count * rows.length // rows.width
     if rounds > -(-tiles // device.sm_count) and elements * sum(packs) < _SMALL * device.cache_bytes:
         return None
-    if share < _LEAST_SHARE or tile.lanes < rows.row_width or rows.packs < splits * tile.lanes * tile.steps:
+    if share < _LEAST_SHARE or tile.lanes < rows.row_width or rows.packs < _LEAST_PACKS * splits * tile.lanes:
         return None
-    early = max(0, early_bytes - (_LOOP if rounds > 1 else 0)) // pack_bytes
-    count = -(-turns // splits)  # packs of a thread
     groups = 2 * max(1, -(-(count - early) // (2 * tile.steps)))
     joined = compute_bytes * tile.threads // 32 * (2 * columns * rows.row_width + 1)  # by threads, in shared memory
     round_bytes = tile.threads * sum(packs)
@@ -113,6 +120,16 @@ def _residence(
     vain = (early + groups * tile.steps) / count - 1  # loads that read nothing new
     memory = elements * (sum(packs) * (1 + _VAIN * vain) + packs[0]) / (line * share) + residence.read_twice
     return memory / device.bandwidth + rounds * (again / (_CACHE * device.bandwidth) + _BETWEEN_ROUNDS), residence
+
+
+def _steps(count: int, most: int) -> int:
+    """Packs of a group: as many as can be, unless too many loads would be for nothing; then so many that few are."""
+
+    def loads(steps: int) -> int:
+        return 2 * max(1, -(-count // (2 * steps))) * steps
+
+    least = 1 if count <= _FEW else min(2, most)
+    return most if loads(most) <= _MOST_VAIN * count else min(range(most, least - 1, -1), key=loads)
 
 
 def _room(rows: Rows, values: int, device: DeviceSpec) -> tuple[int, int]:

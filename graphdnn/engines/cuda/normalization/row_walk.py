@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.generator.launch import Launch
@@ -19,11 +18,12 @@ from graphdnn.engines.cuda.normalization.operands import Operands
 from graphdnn.engines.cuda.reductions.rows import Rows, Tile, power_above
 from graphdnn.operations import NormBackward
 
-_THREADS, _MOST_THREADS = 256, 512
+_THREADS, _MOST_THREADS = 512, 1024  # of a block, and of a row
 _ELEMENTS = 8  # of a thread; more, where a row would not fit into a block
 _KEPT = 4  # 32-bit registers that an element of two bytes takes: two sums, and x and dy of two tiles
 _OTHER = 30  # registers of a thread that have nothing to do with how many elements it has
 _REGISTERS = 2**16  # of a multiprocessor
+_MOST_STEPS = 16  # packs of a thread
 _MOST_REGISTERS = 120  # more, and the compiler has been seen to spill
 _COLUMN_BYTES = 32 * 1024  # of shared memory, where columns become one
 _JOINERS = 1024  # threads of a block that joins the blocks' sums of 32 places
@@ -89,7 +89,7 @@ def row_walk_of(rows: Rows, operands: Operands, device: DeviceSpec) -> RowWalk |
     is_of_places = all(scale[a] == (x[a] if a in anchor.axes else 1) for a in range(len(x)))
     if not rows.along or not is_of_places or operands.compute != "float" or rows.count == 1:
         return None
-    tile = _tile(rows, prod(scale))
+    tile = _tile(rows)
     if tile is None:
         return None
     tiles = -(-rows.row_packs // tile.columns)
@@ -97,18 +97,16 @@ def row_walk_of(rows: Rows, operands: Operands, device: DeviceSpec) -> RowWalk |
     return RowWalk(rows, tile, -(-tiles // turns))
 
 
-def _tile(rows: Rows, places: int) -> Tile | None:
-    steps = max(1, _ELEMENTS // rows.width)
-    while (lanes := power_above(-(-rows.packs // steps))) > _MOST_THREADS:
-        steps += 1
-    steps = -(-rows.packs // lanes)
-    of_element = _KEPT + (2 if rows.main_bytes > 2 else 0)
-    registers = -(-(steps * rows.width * of_element + _OTHER) // 8) * 8
-    if registers > _MOST_REGISTERS:
-        return None
-    columns = max(1, _THREADS // lanes)
-    while columns > 1 and columns * lanes * steps * rows.width * 4 > _COLUMN_BYTES:
-        columns //= 2
-    if lanes * columns < 32:
-        return None
-    return Tile(lanes, columns, steps, _REGISTERS // (lanes * columns * registers))
+def _tile(rows: Rows) -> Tile | None:
+    """Few elements of a thread, so that registers are left for many of them."""
+    for steps in range(max(1, _ELEMENTS // rows.width), _MOST_STEPS + 1):
+        lanes = power_above(-(-rows.packs // steps))
+        columns = max(1, _THREADS // lanes)
+        while columns > 1 and columns * lanes * steps * rows.width * 4 > _COLUMN_BYTES:
+            columns //= 2
+        of_element = _KEPT + (2 if rows.main_bytes > 2 else 0)
+        registers = -(-(steps * rows.width * of_element + _OTHER) // 8) * 8
+        blocks = _REGISTERS // (lanes * columns * registers)
+        if 32 <= lanes * columns <= _MOST_THREADS and registers <= _MOST_REGISTERS and blocks:
+            return Tile(lanes, columns, -(-rows.packs // lanes), blocks)
+    return None

@@ -24,6 +24,10 @@ _HELD = 64  # bytes of values a thread should hold, and twice that where a row w
 _MOSTLY = 0.8  # of the packs that a block has room for
 _MOST_HELD = 256  # where short rows lie across memory: fewer threads have less to exchange, each has more on its way
 _IN_FLIGHT = 128  # bytes of memory that such a thread reads at once
+_LONG_LANES = ((128, 32), (512, 128), (1024, 256))  # threads of a row of so many packs along memory, as measured
+_LEAST_LONG, _MANY_LONG = 65, 2**15  # packs, and threads of all rows
+_LONG_THREADS = 128  # of a block
+_LONG_VALUES, _LONG_FULL = 96, 896  # bytes of a thread's values, and threads of an SM where they are more
 _ENOUGH_THREADS = 2**17  # of a device, of such threads
 _LINE, _SHORT_LINE = 128, 64  # bytes of memory that one access of a warp should fill, and where threads hold much
 _SECTOR = 32  # bytes that memory hands out at once
@@ -181,6 +185,9 @@ def held(rows: Rows, value_bytes: int, *, is_deep: bool = False) -> tuple[Rows, 
     ``is_deep``: threads may hold as much as there are registers for, where that leaves enough of them.
     """
     if rows.along:
+        long = _held_long(rows, value_bytes) if is_deep else None
+        if long is not None:
+            return rows, long
         found = _held_along(rows, value_bytes)
     else:
         rows = rows.narrowed(max(1, _ACROSS_BYTES // rows.main_bytes))
@@ -204,6 +211,23 @@ def _held_along(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
             columns = max(1, _THREADS // lanes)
             return rows, Tile(lanes, columns, -(-rows.packs // lanes))
     return None
+
+
+def _held_long(rows: Rows, value_bytes: int) -> Tile | None:
+    """Few threads for each of many long rows, with packs enough that each asks for some at once."""
+    lanes = next((lanes for most, lanes in _LONG_LANES if _LEAST_LONG <= rows.packs <= most), 0)
+    steps = -(-rows.packs // lanes) if lanes else 0
+    values = steps * rows.width * value_bytes
+    if (
+        not lanes
+        or values > 2 * _HELD
+        or rows.row_packs * lanes < _MANY_LONG
+        or rows.width * rows.main_bytes < _PACK_BYTES
+    ):
+        return None
+    tile = Tile(lanes, max(1, _LONG_THREADS // lanes), steps)
+    threads = _LONG_FULL if values > _LONG_VALUES else _MOST_THREADS
+    return replace(tile, blocks=threads // tile.threads)
 
 
 def _fewer_lanes(rows: Rows, lanes: int, value_bytes: int) -> int:

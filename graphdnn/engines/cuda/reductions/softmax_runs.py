@@ -17,8 +17,7 @@ from graphdnn.tensors import TensorSpec
 
 _ACCESS = 16  # bytes
 _SHORT = 64  # bytes that the threads of a row would read at once: fewer than this fill no sectors
-_THREADS, _MORE_THREADS = 128, 512  # of a block; more where a run would be less than _LEAST_RUN
-_LEAST_RUN = 2048  # bytes
+_THREADS = 128
 _ELEMENTS = 16  # of a thread
 _ALONE = 32  # and of one that has a row for itself
 _LONGEST = 256  # packs of a row
@@ -75,8 +74,7 @@ def runs_of(stages: Stages, rows: Rows) -> Runs | None:
     streamed = [t for t in (*op.inputs, *op.outputs) if t.extents == extents and not (t.is_by_value or t.is_constant)]
     if any(not _is_run(t, rows) for t in streamed):
         return None
-    threads = _THREADS if _THREADS // lanes * length * rows.main_bytes >= _LEAST_RUN else _MORE_THREADS
-    columns = threads // lanes
+    columns = _THREADS // lanes
     offsets, at = {}, 0
     for spec in streamed:
         offsets[spec.uid] = at

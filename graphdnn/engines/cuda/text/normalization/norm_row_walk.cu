@@ -10,13 +10,15 @@ struct Tile {
     Stored pack[STEPS];
     Row row;
 
-    __device__ __forceinline__ void read(const Params& p, const Place& here, int (&at)[RANK], Policy policy) {
+    __device__ __forceinline__ void read(const Params& p, Count tile, int (&at)[RANK]) {
+        const Policy once = read_once();
+        const Place here = place_in(p, tile);
         locate_row(p, here.row, at);
         #pragma unroll
         for (int s = 0; s < STEPS; ++s) {
             const Count i = (Count)(here.lane + s * LANES);
             locate_element(p, EXACT || i < (Count)p.count ? i : (Count)p.count - 1, at);
-            take(p, at, pack[s], policy);
+            take(p, at, pack[s], once);
         }
         of_row(p, at, row);
     }
@@ -46,24 +48,18 @@ __device__ __forceinline__ void over_rows(const Place& here, int turn, Row& row)
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_row_walk(const __grid_constant__ Params p) {
     wait_for_launch_before();
-    const Policy once = read_once();
     int at[RANK];
     #pragma unroll
     for (int j = 0; j < RANK; ++j) at[j] = 0;
     Compute found[SUMS][STEPS][VECTOR] = {};
-    Count tile = blockIdx.x;
-    Place here = place_in(p, tile);
     Tile next;
-    next.read(p, here, at, once);
+    next.read(p, blockIdx.x, at);
+    int turn = 0;
     #pragma unroll 1
-    for (int turn = 0; tile < (Count)p.tiles; turn ^= 1) {
+    for (Count tile = blockIdx.x; tile < (Count)p.tiles; tile += gridDim.x, turn ^= 1) {
         Tile now = next;
-        const Place place = here;
-        tile += gridDim.x;
-        if (tile < (Count)p.tiles) {
-            here = place_in(p, tile);
-            next.read(p, here, at, once);
-        }
+        if (tile + gridDim.x < (Count)p.tiles) next.read(p, tile + gridDim.x, at);
+        const Place place = place_in(p, tile);
         now.row.sum[0] = now.row.dot[0] = (Compute)0;
         #pragma unroll
         for (int s = 0; s < STEPS; ++s) {
