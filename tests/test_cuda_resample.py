@@ -259,6 +259,16 @@ def test_gradients_of_volumes_whose_windows_lie_apart(name: str) -> None:
     assert [step.entry for step in device_kernel(op, resample_backward.ENGINE).steps] == ["resample_apart_backward"]  # type: ignore[union-attr]
 
 
+@emulated
+@pytest.mark.parametrize("name", APART)
+def test_pooling_of_volumes_whose_windows_lie_apart(name: str) -> None:
+    spec, x_dims, kind, (x_layout, y_layout) = APART[name]
+    x, y = tensor(1, x_dims, kind, x_layout), tensor(2, resampled_extents(x_dims, spec), kind, y_layout)
+    op = ResampleForward(spec=spec, x=x, y=y)
+    check(op, resample.ENGINE, [x], extreme=spec.mode is MAX)
+    assert [step.entry for step in device_kernel(op, resample.ENGINE).steps] == ["resample_apart"]  # type: ignore[union-attr]
+
+
 @compiler
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("name", APART)
@@ -267,6 +277,8 @@ def test_windows_apart_compile_without_spills(name: str, arch: str) -> None:
     x = tensor(1, x_dims, kind, x_layout) if spec.mode is MAX else None
     dx, dy = tensor(2, x_dims, kind, x_layout), tensor(3, resampled_extents(x_dims, spec), kind, y_layout)
     compiles_cleanly(ResampleBackward(spec=spec, dy=dy, x=x, dx=dx), resample_backward.ENGINE, arch)
+    op = ResampleForward(spec=spec, x=tensor(4, x_dims, kind, x_layout), y=dy)
+    compiles_cleanly(op, resample.ENGINE, arch)
 
 
 @emulated

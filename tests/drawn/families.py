@@ -62,7 +62,7 @@ FAMILIES: dict[str, Family] = {
     "matmul": Family(6, _one(products.floating)),
     "matmul_int": Family(4, _one(products.whole)),
     "resample": Family(7, _any(sampling.forward, sampling.backward, sampling.across)),
-    "pool_apart": Family(1, _one(sampling.apart)),
+    "pool_apart": Family(1, _any(sampling.apart, sampling.apart_backward)),
     "norm": Family(8, _any(norms.forward, norms.backward)),
     "softmax": Family(2, _one(norms.softmax)),
     "gradient": Family(2, _any(gradients.softmax, gradients.response)),

@@ -135,7 +135,23 @@ def backward(s: Sketch) -> Problem:
 
 
 def apart(s: Sketch) -> Problem:
-    """Gradients of volumes whose windows lie one behind the other; some elements may be in none."""
+    """Volumes whose windows lie one behind the other; some elements may be in none."""
+    kind, spec, dims = _apart(s)
+    exact = spec.mode is M.MAXPOOL
+    s.add(ResampleForward(spec=spec, x=s.input(dims, kind), y=s.tensor(resampled_extents(dims, spec), kind)))
+    return s.problem(exact, covers=(spec.mode.name, "3-D"))
+
+
+def apart_backward(s: Sketch) -> Problem:
+    """Their gradients."""
+    kind, spec, dims = _apart(s)
+    dx, dy = s.tensor(dims, kind), s.input(resampled_extents(dims, spec), kind)
+    ports = {"x": s.input(dims, kind)} if spec.mode is M.MAXPOOL else {}
+    s.add(ResampleBackward(spec=spec, dx=dx, dy=dy, **ports))
+    return s.problem(covers=(spec.mode.name, "3-D"))
+
+
+def _apart(s: Sketch) -> tuple[str, ResampleSpec, tuple[int, ...]]:
     kind = s.one_of(("f32", "f16", "bf16", "f64"))
     window = [s.number(2, 3) for _ in range(3)]
     spec = ResampleSpec(
@@ -143,8 +159,4 @@ def apart(s: Sketch) -> Problem:
         spatial_dims=3, window_dims=window, strides=window, pre_paddings=(0, 0, 0), post_paddings=(0, 0, 0),
     )  # fmt: skip
     sides = (w * s.extent(3, 8 if s.large else 3) + s.one_of((0, 0, 1)) for w in window)
-    dims = (s.extent(2, 3), s.one_of((3, 8, 16, 24)), *sides)
-    dx, dy = s.tensor(dims, kind), s.input(resampled_extents(dims, spec), kind)
-    ports = {"x": s.input(dims, kind)} if spec.mode is M.MAXPOOL else {}
-    s.add(ResampleBackward(spec=spec, dx=dx, dy=dy, **ports))
-    return s.problem(covers=(spec.mode.name, "3-D"))
+    return kind, spec, (s.extent(2, 3), s.one_of((3, 8, 16, 24)), *sides)

@@ -55,7 +55,8 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     pool = pool_backward_of(op, steps.epilogue_tensors(), device)
     if pool is not None:
         return generate_pool_backward(op, steps, pool)
-    apart = windows_apart_of(op, steps)
+    source = [anchor.x] if anchor.spec.mode is ResampleMode.MAXPOOL and anchor.x is not None else []
+    apart = windows_apart_of(anchor, [*source, *steps.epilogue_tensors()], read(op, anchor.dy))
     if apart is not None:
         return generate_windows_apart(op, steps, apart)
     index = None

@@ -35,6 +35,7 @@ from graphdnn.engines.cuda.resampling.axes import (
 from graphdnn.engines.cuda.resampling.box import Box, box_of
 from graphdnn.engines.cuda.resampling.pool import Pool, pads_zeros, pool_of, sums_rows_first
 from graphdnn.engines.cuda.resampling.whole_planes import forward_of_planes
+from graphdnn.engines.cuda.resampling.windows_apart import generate_pooling_apart, windows_apart_of
 from graphdnn.engines.engine import needs_rule
 from graphdnn.enums import NanPropagation, PaddingMode, ResampleMode
 from graphdnn.fusion.fused import FusedOp
@@ -61,6 +62,11 @@ def generate_forward(op: FusedOp, device: DeviceSpec, *, divides_first: bool = F
     box = None if pool is None or divides_first else box_of(anchor, pool, inputs, outputs, device)
     if box is not None:
         return _boxed(op, steps, parameters, box)
+    apart = None if pool is not None or asked else windows_apart_of(anchor, inputs, outputs)
+    if apart is not None:
+        reading = _prologue(op, parameters, apart.x_space, "prologue", "x", apart.x_width)
+        functions = [reading, _epilogue(op, parameters, steps, apart.y_space, apart.width)]
+        return generate_pooling_apart(op, steps, apart, parameters, functions)
     if pool is not None:
         x_space, y_space = (pool.space(t.extents, is_input=t is anchor.x) for t in (anchor.x, anchor.y))
         widths = [pool.tile.x_pack, pool.tile.halo] if pool.along else [pool.tile.pack]

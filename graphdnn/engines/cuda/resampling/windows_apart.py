@@ -1,11 +1,11 @@
-"""Windows apart: the gradient of pooling whose windows do not overlap, along up to three axes, as one kernel.
+"""Windows apart: pooling whose windows do not overlap, along up to three axes, and its gradient, a kernel each.
 
-What windows along two axes take is pooling's own kernel; this one is for volumes.
+What windows along two axes take are pooling's own kernels; these are for volumes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -24,11 +24,11 @@ from graphdnn.engines.cuda.resampling.axes import (
     is_channels_last,
     resample_space,
 )
-from graphdnn.engines.cuda.resampling.forward import read
 from graphdnn.enums import NanPropagation, ResampleMode
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.operations import ResampleBackward
+from graphdnn.operations import ResampleBackward, ResampleForward
 from graphdnn.operations.resample import POOLING
+from graphdnn.tensors import TensorSpec
 
 _THREADS = 128
 _LARGEST_WINDOW = 4  # along an axis
@@ -48,9 +48,9 @@ class WindowsApart:
     is_whole: bool  # windows reach all of x
 
 
-def are_apart(anchor: ResampleBackward) -> bool:
+def are_apart(anchor: ResampleForward | ResampleBackward) -> bool:
     """Small windows, one behind the other, none of which reaches beyond x."""
-    spec, x, y = anchor.spec, anchor.dx.extents[2:], anchor.dy.extents[2:]
+    spec, x, y = anchor.spec, anchor.full.extents[2:], anchor.pooled.extents[2:]
     return (
         spec.mode in POOLING
         and anchor.index is None
@@ -61,27 +61,26 @@ def are_apart(anchor: ResampleBackward) -> bool:
     )
 
 
-def windows_apart_of(op: FusedOp, steps: Steps) -> WindowsApart | None:
-    anchor = op.anchor
-    assert isinstance(anchor, ResampleBackward)
+def windows_apart_of(
+    anchor: ResampleForward | ResampleBackward, of_x: Sequence[TensorSpec], of_y: Sequence[TensorSpec]
+) -> WindowsApart | None:
+    """``of_x``, ``of_y``: what is accessed in packs as x and y lie."""
     if not are_apart(anchor):
         return None
-    channels_last = is_channels_last(anchor.dx)
-    x_space, y_space = resample_space(anchor.dx, channels_last), resample_space(anchor.dy, channels_last)
+    channels_last = is_channels_last(anchor.full)
+    x_space, y_space = (resample_space(t, channels_last) for t in (anchor.full, anchor.pooled))
     windows = (*(1,) * (3 - anchor.spec.spatial_dims), *map(int, anchor.spec.window_dims))
     first = 1 if channels_last else 2
     taps = [1] * 5
     taps[first : first + 3] = windows
     sizes = [-(-size // tap) for size, tap in zip(x_space.sizes, taps, strict=True)]
     is_whole = all(size % tap == 0 for size, tap in zip(x_space.sizes, taps, strict=True))
-    source = [anchor.x] if anchor.spec.mode is ResampleMode.MAXPOOL and anchor.x is not None else []
-    x_width = width_for(x_space, [*source, *steps.epilogue_tensors()])
-    y_width = width_for(y_space, read(op, anchor.dy))
-    width = _width(x_width, y_width, 1 if channels_last else windows[2], prod(windows))
-    if not channels_last:
-        x_width = width * windows[2] if width > 1 else 1
-    else:
-        x_width = width
+    if isinstance(anchor, ResampleForward):  # what no window reaches has no results
+        sizes = list(y_space.sizes)
+    width = _width(
+        width_for(x_space, of_x), width_for(y_space, of_y), 1 if channels_last else windows[2], prod(windows)
+    )
+    x_width = width if channels_last else width * windows[2] if width > 1 else 1
     if width > 1 and (sizes[-1] % width or (not channels_last and x_space.sizes[-1] % windows[2])):
         return None
     sizes[-1] //= width
@@ -98,6 +97,7 @@ def _width(x_width: int, y_width: int, apart: int, taps: int) -> int:
 
 
 def generate_windows_apart(op: FusedOp, steps: Steps, how: WindowsApart) -> DeviceKernel:
+    """The gradient."""
     anchor = op.anchor
     assert isinstance(anchor, ResampleBackward)
     parameters = Parameters(steps.places)
@@ -114,14 +114,41 @@ def generate_windows_apart(op: FusedOp, steps: Steps, how: WindowsApart) -> Devi
     body = Program(op, parameters, how.x_space, "d", width=how.x_width)
     steps.finish(body, "acc", compute)
     functions.append(body.function("epilogue", f"const {compute} (&acc)[{how.x_width}]"))
+    steps.add_early(_launch(op, parameters, functions, how, "resample_apart_backward", {"WHOLE": how.is_whole}))
+    return steps.kernel(_name(op, how, "_bwd"))
+
+
+def generate_pooling_apart(
+    op: FusedOp, steps: Steps, how: WindowsApart, parameters: Parameters, functions: Sequence[str]
+) -> DeviceKernel:
+    """Pooling itself. ``functions``: what reads packs of x, and what writes those of y."""
+    steps.add_early(_launch(op, parameters, functions, how, "resample_apart", {}))
+    return steps.kernel(_name(op, how, ""))
+
+
+def _name(op: FusedOp, how: WindowsApart, direction: str) -> str:
+    anchor = op.anchor
+    assert isinstance(anchor, (ResampleForward, ResampleBackward))
+    return f"resample_{anchor.spec.mode.name.lower()}{direction}__apart_v{how.width}__{op.name}"
+
+
+def _launch(
+    op: FusedOp,
+    parameters: Parameters,
+    functions: Sequence[str],
+    how: WindowsApart,
+    entry: str,
+    constants: Mapping[str, bool],
+) -> Launch:
+    anchor = op.anchor
+    assert isinstance(anchor, (ResampleForward, ResampleBackward))
     count = prod(how.steps)
-    parameters.table({"count": count, "steps": how.steps, "magic": _magic(how.steps)})
+    parameters.table({"count": count, "steps": how.steps, "magic": [magic(size) for size in how.steps]})
     add_geometry(parameters, anchor)
-    name = f"resample_{anchor.spec.mode.name.lower()}_bwd__apart_v{how.width}__{op.name}"
     files = ("next_launch.cuh", "resample_axis.cuh", "quotient.cuh", "resample_coordinates.cuh", "resample_order.cuh")
     text = kernel_text(
-        name,
-        [*files, "resample_first.cuh", "resample_apart_backward.cu"],
+        _name(op, how, "_bwd" if isinstance(anchor, ResampleBackward) else ""),
+        [*files, "resample_first.cuh", "resample_apart.cuh", f"{entry}.cu"],
         parameters=parameters.text,
         functions=functions,
         constants={
@@ -132,15 +159,9 @@ def generate_windows_apart(op: FusedOp, steps: Steps, how: WindowsApart) -> Devi
             "ALONG": how.along,
             "WIDTH": how.width,
             "X_WIDTH": how.x_width,
-            "WHOLE": how.is_whole,
-            "Compute": compute,
+            "Compute": COMPUTE_TYPE[anchor.compute_type],
             "Count": count_type(count),
+            **constants,
         },
     )
-    launch = Launch(text, "resample_apart_backward", (-(-count // _THREADS), 1, 1), _THREADS, parameters.pack())
-    steps.add_early(launch)
-    return steps.kernel(name)
-
-
-def _magic(steps: Sequence[int]) -> list[int]:
-    return [magic(size) for size in steps]
+    return Launch(text, entry, (-(-count // _THREADS), 1, 1), _THREADS, parameters.pack())

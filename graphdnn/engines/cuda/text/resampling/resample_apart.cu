@@ -1,0 +1,39 @@
+// Pooling whose windows lie apart: each element of x is read once. Sums go along the first axis first, as the host's.
+extern "C" __global__ void __launch_bounds__(THREADS) resample_apart(const __grid_constant__ Params p) {
+    let_next_start();
+    wait_for_launch_before();
+    const Count i = (Count)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= (Count)p.count) return;
+    int at[RANK];
+    coordinates(i, p, at);
+    Compute value[WIDTH][TAPS], result[WIDTH];
+    over_accesses(at, [&](int row, int part, const int (&from)[RANK]) {
+        Compute some[X_WIDTH];
+        prologue(p, from, some);
+        #pragma unroll
+        for (int e = 0; e < X_WIDTH; ++e) value[window_of(part, e)][row + tap_of_row(part, e)] = some[e];
+    });
+    #pragma unroll
+    for (int q = 0; q < WIDTH; ++q) {
+        if constexpr (IS_MAXIMUM) {
+            result[q] = largest_of(value[q]);
+        } else {
+            result[q] = (Compute)0;
+            #pragma unroll
+            for (int t2 = 0; t2 < TAPS_2; ++t2) {
+                Compute rows = (Compute)0;
+                #pragma unroll
+                for (int t1 = 0; t1 < TAPS_1; ++t1) {
+                    Compute column = (Compute)0;
+                    #pragma unroll
+                    for (int t0 = 0; t0 < TAPS_0; ++t0) column += value[q][(t0 * TAPS_1 + t1) * TAPS_2 + t2];
+                    rows += column;
+                }
+                result[q] += rows;
+            }
+            result[q] /= (Compute)TAPS;
+        }
+    }
+    const int place[WIDTH] = {};  // nobody asks
+    epilogue(p, at, result, place);
+}
