@@ -17,6 +17,7 @@ from graphdnn.operations import PointwiseOperation
 
 
 def pointwise(known: Known, op: PointwiseOperation, operands: Mapping[str, Box]) -> Box:
+    """``operands`` by their ports, in the arithmetic of the operation; the result before it is stored."""
     spec, compute = op.spec, compute_of(op.compute_type)
     boxes = [operands[port] for port in spec.row.operands]
     u = roundoff(compute) + (REFERENCE if compute.kind == "f" else 0.0)

@@ -17,6 +17,7 @@ from graphdnn.operations import ResampleBackward, ResampleForward
 
 
 def resampled(known: Known, op: ResampleForward, x: Box) -> dict[str, Box]:
+    """The result and, of maxima, the index: which is known where x is exact, and anything elsewhere."""
     terms, u = Terms(op, known.has_data), roundoff(compute_of(op.compute_type)) + REFERENCE
     if op.spec.mode is ResampleMode.MAXPOOL:
         largest_of = terms.widest(x.most, x.most, x.reach).error  # of each window
@@ -33,6 +34,7 @@ def resampled(known: Known, op: ResampleForward, x: Box) -> dict[str, Box]:
 
 
 def spread(known: Known, op: ResampleBackward, operands: Mapping[str, Box]) -> Box:
+    """dx. Raises ``Unproved`` without data, or where the maxima depend on rounding."""
     dy = operands["dy"]
     if any(not box.is_exact for port, box in operands.items() if port != "dy"):
         raise Unproved("rounding decides which element of a window was the largest")

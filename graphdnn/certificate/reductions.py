@@ -16,6 +16,7 @@ _R = ReductionOperator
 
 
 def reduction(known: Known, op: Reduction, x: Box) -> Box:
+    """Along the reduced axes. Raises ``Unproved`` where rounding decides which elements count."""
     operator, compute = op.spec.operator, compute_of(op.compute_type)
     terms, n = Terms(op, known.has_data), max(1, op.x.elements // op.y.elements)
     if operator in (_R.MAX, _R.MIN, _R.AMAX):
