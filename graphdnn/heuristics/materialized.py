@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.once import once
 from graphdnn.fusion.fused import FusedGraph
 from graphdnn.fusion.views import views_of
 from graphdnn.tensors import TensorSpec
@@ -25,9 +26,19 @@ def materialized_bytes(fused: FusedGraph, device: DeviceSpec) -> int:
 
 def _materialized(fused: FusedGraph, device: DeviceSpec) -> tuple[TensorSpec, ...]:
     """Kernels of a device read views where they lie; the host's take whole arrays."""
-    tensors = fused.materialized
-    views = views_of(fused) if tensors and device.kind == "cuda" else {}
-    return tuple(t for t in tensors if t.uid not in views)
+    return _beside_views(fused) if device.kind == "cuda" else _whole(fused)
+
+
+@once
+def _whole(fused: FusedGraph) -> tuple[TensorSpec, ...]:
+    return fused.materialized
+
+
+@once
+def _beside_views(fused: FusedGraph) -> tuple[TensorSpec, ...]:
+    tensors = _whole(fused)
+    views = views_of(fused) if tensors else {}
+    return tuple([t for t in tensors if t.uid not in views])
 
 
 def _aligned(size: int) -> int:
