@@ -18,7 +18,8 @@ from graphdnn.heuristics import Filters
 from graphdnn.ledger import of_ranking
 from graphdnn.machine import device_spec
 from graphdnn.problem import parse
-from graphdnn.repairs.draft import Assembler, Draft, Key
+from graphdnn.repairs.assembling import Assembler
+from graphdnn.repairs.draft import Draft, Key
 from graphdnn.repairs.edit import numbers, strides_for
 from graphdnn.repairs.search import Target, repairs_of
 

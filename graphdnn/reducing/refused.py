@@ -14,7 +14,8 @@ from graphdnn.errors import BadParam, GraphdnnError
 from graphdnn.files import GRAPH_FORMAT, VERSION
 from graphdnn.operations import Operation, ports
 from graphdnn.reducing.search import PASSES, Step
-from graphdnn.repairs.draft import Assembler, Draft, Fields
+from graphdnn.repairs.assembling import Assembler
+from graphdnn.repairs.draft import Draft, Fields
 from graphdnn.spec import Attempted
 from graphdnn.tensors import stride_order
 

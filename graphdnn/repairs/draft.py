@@ -1,4 +1,4 @@
-"""Draft: a graph as plain data, which may be wrong, and what is wrong with it.
+"""Draft: a graph as plain data, which may be wrong.
 
 A repair changes numbers, flags and names before anything is checked, so it works on the fields as a file has
 them. Operations refer to tensors by key; the uid is a field like the others, so that two tensors may have one.
@@ -6,14 +6,12 @@ them. Operations refer to tensors by key; the uid is a field like the others, so
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from graphdnn.dtypes import data_type_of
-from graphdnn.enums import shown
-from graphdnn.errors import GraphdnnError, Rejection
-from graphdnn.files import CONTENT, KNOWN_OPERATIONS, decoded, fields_of, graph_to_dict, malformed, plain
+from graphdnn.files import CONTENT, KNOWN_OPERATIONS, fields_of, graph_to_dict, malformed, plain
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import Operation, ports
 from graphdnn.spec import Attempted
@@ -153,8 +151,8 @@ class Draft:
         for port in ports(self.cls(index), role):
             value = self.operations[index].get(port)
             if isinstance(value, list):
-                found.update({f"{port}[{i}]": v["tensor"] for i, v in enumerate(value) if _is_reference(v)})
-            elif isinstance(value, dict) and _is_reference(value):
+                found.update({f"{port}[{i}]": v["tensor"] for i, v in enumerate(value) if is_reference(v)})
+            elif isinstance(value, dict) and is_reference(value):
                 found[port] = value["tensor"]
         return {port: key for port, key in found.items() if key in self.tensors}
 
@@ -208,155 +206,8 @@ def _is_name(value: object) -> bool:
     return isinstance(value, (int, str)) and not isinstance(value, bool)
 
 
-def _is_reference(value: object) -> bool:
+def is_reference(value: object) -> bool:
     return isinstance(value, dict) and set(value) == {"tensor"} and _is_name(value["tensor"])
 
 
 # What has changed.
-
-
-def changes(before: Draft, after: Draft) -> tuple[str, ...]:
-    """One line for each field that differs."""
-    found = []
-    for key, entry in after.tensors.items():
-        old = before.tensors.get(key)
-        if old is None:
-            found.append(f"new tensor {after.tensor_label(key)}: {_words(entry)}")
-        elif old != entry:
-            label = before.tensor_label(key)
-            found += [f"{label}: {line}" for line in _field_changes(old, entry, TensorSpec)]
-    for index, op in enumerate(after.operations):
-        old = before.operations[index] if index < len(before.operations) else {}
-        if old != op:
-            found += [f"{after.label(index)}: {line}" for line in _field_changes(old, op, after.cls(index))]
-    removed = len(before.operations) - len(after.operations)
-    return (*found, *([f"{removed} operation less"] if removed > 0 else []))
-
-
-def _field_changes(old: Mapping[str, Any], new: Mapping[str, Any], cls: Any, prefix: str = "") -> Iterator[str]:
-    fields = getattr(cls, "model_fields", {})
-    for name in dict.fromkeys((*old, *new)):
-        known = fields.get(name)
-        default = "unset" if known is None or known.is_required() else known.default
-        a, b = old.get(name, default), new.get(name, default)
-        if isinstance(a, dict) and isinstance(b, dict) and not _is_reference(b):
-            yield from _field_changes(a, b, known.annotation if known else None, f"{prefix}{name}.")
-        elif a != b:
-            yield f"{prefix}{name} {_words(a)} -> {_words(b)}"
-
-
-def _words(value: Any) -> str:
-    if _is_reference(value):
-        return f"tensor {value['tensor']}"
-    if isinstance(value, list):
-        return shown(tuple(_words(v) if isinstance(v, dict) else v for v in value))
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_words(item)}" for name, item in value.items() if name != "uid")
-    return shown(value) if type(value) is tuple else str(value)
-
-
-# What is wrong.
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A rejection, and the part of the draft that it is about; neither is given where it is about the whole graph."""
-
-    rejection: Rejection
-    tensor: Key | None = None
-    operation: int | None = None
-    setting: str = ""  # the field of the operation whose own fields are wrong: "conv", "spec"
-
-    @property
-    def rule(self) -> str:
-        return self.rejection.rule
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Assembly:
-    """What became of a draft: a graph, or problems."""
-
-    graph: OperationGraph | None
-    problems: tuple[Problem, ...]
-    tensors: Mapping[Key, TensorSpec]
-
-
-@dataclass(slots=True, eq=False)
-class Assembler:
-    """Makes graphs of drafts. What two drafts have in common is checked once: most candidates differ in one field."""
-
-    _tensors: dict[str, TensorSpec | tuple[Problem, ...]] = field(default_factory=dict)
-    _operations: dict[str, tuple[Any, Operation | tuple[Problem, ...]]] = field(default_factory=dict)
-
-    def assemble(self, draft: Draft) -> Assembly:
-        tensors: dict[Key, TensorSpec] = {}
-        problems: list[Problem] = []
-        used = {key for index in range(len(draft.operations)) for key in draft.all_ports(index).values()}
-        for key in draft.tensors:
-            if key in used:
-                made = self.tensor(draft, key)
-                if isinstance(made, TensorSpec):
-                    tensors[key] = made
-                else:
-                    problems += made
-        operations = []
-        for index in range(len(draft.operations)):
-            outcome = self.operation(draft, index, tensors)
-            if isinstance(outcome, Operation):
-                operations.append(outcome)
-            elif outcome is not None:
-                problems += outcome
-        graph = None
-        if not problems:
-            try:
-                graph = OperationGraph.of(operations, draft.name)
-            except GraphdnnError as error:
-                problems += [Problem(rejection) for rejection in error.rejections]
-        return Assembly(graph, tuple(problems), tensors)
-
-    def tensor(self, draft: Draft, key: Key) -> TensorSpec | tuple[Problem, ...]:
-        entry = draft.tensors[key]
-        known = repr((key, entry))
-        found = self._tensors.get(known)
-        if found is None:
-            try:
-                found = TensorSpec(**decoded(TensorSpec, entry, {}))
-            except GraphdnnError as error:
-                found = tuple(Problem(rejection, tensor=key) for rejection in error.rejections)
-            except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-                found = (Problem(_unreadable(f"tensors[{key}]", error), tensor=key),)
-            self._tensors[known] = found
-        return found
-
-    def operation(
-        self, draft: Draft, index: int, tensors: Mapping[Key, TensorSpec]
-    ) -> Operation | tuple[Problem, ...] | None:
-        """None where one of its tensors is wrong already."""
-        fields, mine = draft.operations[index], draft.all_ports(index)
-        if not all(key in tensors for key in mine.values()):
-            return None
-        specs = tuple(tensors[key] for key in mine.values())
-        known = repr((index, fields, tuple(map(id, specs))))
-        kept = self._operations.get(known)
-        if kept is None:
-            kept = self._operations[known] = specs, self._made(draft, index, tensors)  # the ids stay theirs
-        return kept[1]
-
-    def _made(self, draft: Draft, index: int, tensors: Mapping[Key, TensorSpec]) -> Operation | tuple[Problem, ...]:
-        cls = draft.cls(index)
-        fields = {name: value for name, value in draft.operations[index].items() if name != "operation"}
-        try:
-            return cls(**decoded(cls, fields, tensors))
-        except GraphdnnError as error:
-            setting = ""
-            if isinstance(error.subject, Attempted) and error.subject.cls is not cls:
-                nested = (f for f, v in fields.items() if isinstance(v, dict) and not _is_reference(v))
-                setting = next(nested, "")
-            return tuple(Problem(r, operation=index, setting=setting) for r in error.rejections)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
-            return (Problem(_unreadable(f"operations[{index}]", error), operation=index),)
-
-
-def _unreadable(where: str, error: Exception) -> Rejection:
-    detail = f"{type(error).__name__}: {error}"
-    return CONTENT.reject("FILE", where, "malformed", expected="the documented entries", detail=detail)

@@ -13,7 +13,8 @@ from graphdnn.errors import GraphdnnError
 from graphdnn.files import decoded
 from graphdnn.ledger import Entry
 from graphdnn.operations import Operation
-from graphdnn.repairs.draft import Assembly, Draft, Fields, Key, Problem
+from graphdnn.repairs.assembling import Assembly, Problem
+from graphdnn.repairs.draft import Draft, Fields, Key
 from graphdnn.tensors import TensorSpec, channels_last_strides, ordered_strides, packed_strides, stride_order
 
 

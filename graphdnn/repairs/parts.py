@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from graphdnn.device import DeviceSpec
 from graphdnn.files import KNOWN_OPERATIONS
 from graphdnn.operations import ports
-from graphdnn.repairs.draft import Assembler, Assembly, Draft, Problem, changes
+from graphdnn.repairs.assembling import Assembler, Assembly, Problem
+from graphdnn.repairs.changes import changes
+from graphdnn.repairs.draft import Draft
 from graphdnn.repairs.edit import Case, Edit
 from graphdnn.repairs.repair import Repair, Repairs
 from graphdnn.repairs.table import EDITS

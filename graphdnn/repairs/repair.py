@@ -9,7 +9,9 @@ from typing import Any
 from graphdnn.device import DeviceSpec
 from graphdnn.files import graph_to_dict
 from graphdnn.graph import OperationGraph
-from graphdnn.repairs.draft import Draft, Problem, changes
+from graphdnn.repairs.assembling import Problem
+from graphdnn.repairs.changes import changes
+from graphdnn.repairs.draft import Draft
 from graphdnn.repairs.edit import Edit
 
 FORMAT, VERSION = "graphdnn.repairs", 1

@@ -15,7 +15,9 @@ from graphdnn.fusion import NO_LIMITS, Limits
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Filters, Ranking
 from graphdnn.ledger import Entry, Ledger, of_ranking
-from graphdnn.repairs.draft import Assembler, Assembly, Draft, Problem, changes
+from graphdnn.repairs.assembling import Assembler, Assembly, Problem
+from graphdnn.repairs.changes import changes
+from graphdnn.repairs.draft import Draft
 from graphdnn.repairs.edit import Case, Edit
 from graphdnn.repairs.repair import Repair, Repairs
 from graphdnn.repairs.table import EDITS

@@ -14,7 +14,8 @@ from graphdnn.heuristics import Filters, Ranking
 from graphdnn.machine import device_spec
 from graphdnn.operations import Operation
 from graphdnn.plan import ExecutionPlan
-from graphdnn.repairs.draft import Draft, Problem
+from graphdnn.repairs.assembling import Problem
+from graphdnn.repairs.draft import Draft
 from graphdnn.repairs.parts import repairs_of_part
 from graphdnn.repairs.repair import Repairs
 from graphdnn.repairs.search import Target, repairs_of
