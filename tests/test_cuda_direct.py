@@ -321,7 +321,7 @@ def test_first_layers_multiply_by_warpgroups() -> None:
     ],
 )
 def test_small_images_have_the_tiles_that_were_measured(text: str, engine: Engine, how: str) -> None:
-    assert f"direct_{how}_" in device_kernel(operations(text), engine).name
+    assert f"direct_{how}_" in device_kernel(operations(text), engine, {KnobType.KERNEL_CFG: 1}).name
 
 
 _DW, _DDW = "w=f16[16,1,3,3]", "dy=f16[1,16,8,8]nhwc dw=[16,1,3,3] pad=1"

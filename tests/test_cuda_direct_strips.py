@@ -57,13 +57,17 @@ def test_what_is_not_finite_stays_where_it_belongs(value: float, ending: str) ->
     [
         (WHOLE[0], "r5s5v2w8h56"),
         (WHOLE[1], "r5s5v2w8h56"),
-        (WHOLE[0].replace("64,144", "32,144"), "r5s5v2w8h28"),  # warps enough
+        (WHOLE[0].replace("64,144", "96,144"), "r5s5v2w8h28"),  # whole rounds of blocks
+        ("conv x=f16[32,240,28,28]nhwc w=f16[240,1,5,5] pad=2 + bias + relu(0,6)", "r5s5v2w7h28"),
+        ("dgrad dy=f16[32,672,14,14]nhwc w=f16[672,1,5,5] dx=[32,672,14,14] pad=2", "r5s5v2w7h14"),
     ],
 )
 def test_medium_filters_of_whole_tiles_have_them(text: str, how: str) -> None:
     assert f"strips_{how}_" in kernel(text).name
     assert "__direct_" in kernel(text, KERNEL_CFG=1).name
-    assert "__direct_" in kernel(text.replace("56,56", "57,57")).name
+    for columns in (56, 28, 14):
+        text = text.replace(f"{columns},{columns}", "57,57")
+    assert "__direct_" in kernel(text).name
 
 
 @pytest.mark.parametrize(
@@ -88,7 +92,7 @@ def test_compiles_without_spills(text: str, knobs: dict[str, int], arch: str) ->
 
 
 def test_other_images_of_as_many_channels_compile_nothing() -> None:
-    sizes = ("64,144,56,56", "8,144,28,72")
+    sizes = ("64,144,56,56", "80,144,28,64")
     texts = [kernel(WHOLE[0].replace(sizes[0], size), **STRIPS).source for size in sizes]
     assert texts[0] == texts[1]
 

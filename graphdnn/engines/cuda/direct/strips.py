@@ -19,19 +19,18 @@ from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
 
 _PIECE = 4  # bytes of channels that one access reads
-_WIDTH = 8  # columns of a thread
+_WIDTHS = (8, 7)  # columns of a thread
 _TAPS = (5, 5)
 _ROWS = 14  # of a thread at least, unless they are asked for: it reads four more
-_THREADS = 128  # of a block
+_THREADS, _FEWER = 256, 128  # of a block, and where multiprocessors have fewer than one such block
 _AHEAD, _ASKED = 2, 4  # rows under way, and asked for, while one is added
 _REGISTERS = 255  # of a thread at most
 _RESIDENT = 65536  # registers of a multiprocessor
 _AROUND = 15  # instructions of a thread for a row beside its loads, products and results
 _WAITING = 1.25  # of the issue slots that its instructions take
-_ALONE = 450  # issue slots besides, of a row, where too few warps hide that it is on its way
+_ALONE = 165  # issue slots besides, of a row, where too few warps hide that it is on its way
 _STARTING = 0.5e-6  # seconds until the first rows are there
 _COPY_SHARE = 0.85  # of the data sheet's bandwidth that a copy reaches
-_WALK = 0.72  # of its predicted time that a block takes which walks down such an image (direct.cu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ def is_faster(shape: Shape, device: DeviceSpec, tile: Strips, walk: float) -> bo
         and shape.problem.filter == _TAPS
         and tile.v * shape.in_bytes == _PIECE
         and shape.columns % tile.tw == 0
-        and seconds(shape, tile, device) < _WALK * walk
+        and seconds(shape, tile, device) < walk
     )
 
 
@@ -62,14 +61,24 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Strips:
     p, widest = shape.problem, max(1, min(_PIECE, shape.in_piece) // shape.in_bytes)
     fitting = [v for v in (8, 4, 2, 1) if p.groups % v == 0 and v * shape.in_bytes <= shape.in_piece]
     v = wishes.v if wishes.v in fitting else next(v for v in fitting if v <= widest)
-    tw = min(wishes.tw or _WIDTH, shape.columns)
+    tw = min(wishes.tw or next((tw for tw in _WIDTHS if shape.columns % tw == 0), _WIDTHS[0]), shape.columns)
     while tw > 1 and _registers(shape, v, tw) > _REGISTERS:
         tw -= 1
-    threads = wishes.threads or _THREADS
-    blocks = wishes.blocks or max(1, _RESIDENT // (_REGISTERS * threads))
     heights = {min(wishes.rows, shape.rows)} if wishes.rows else _heights(shape.rows)
-    found = [Strips(v, tw, rows, threads, blocks, _AHEAD) for rows in sorted(heights, reverse=True)]
+    found = [_tile(shape, device, wishes, v, tw, rows) for rows in sorted(heights, reverse=True)]
     return min(found, key=lambda tile: seconds(shape, tile, device))
+
+
+def _tile(shape: Shape, device: DeviceSpec, wishes: Wishes, v: int, tw: int, rows: int) -> Strips:
+    few = _threads(shape, v, tw, rows) < 0.9 * _THREADS * device.sm_count
+    threads = wishes.threads or (_FEWER if few else _THREADS)
+    return Strips(v, tw, rows, threads, wishes.blocks or max(1, _RESIDENT // (_REGISTERS * threads)), _AHEAD)
+
+
+def _threads(shape: Shape, v: int, tw: int, rows: int) -> int:
+    """That have something to do."""
+    p = shape.problem
+    return p.n * -(-shape.rows // rows) * -(-shape.columns // tw) * (p.groups // v)
 
 
 def _heights(rows: int) -> set[int]:
@@ -88,14 +97,13 @@ def seconds(shape: Shape, tile: Strips, device: DeviceSpec) -> float:
     p, v = shape.problem, tile.v
     instructions = tile.tw * v * p.taps + shape.wide(tile.tw) * (v + 1) + tile.tw * (2 * v + 1) + _AROUND
     resident = tile.blocks * tile.threads / 32  # warps of a multiprocessor
-    warps = p.n * -(-shape.rows // tile.rows) * -(-shape.columns // tile.tw) * (p.groups // v) / 32
-    each = warps / device.sm_count
+    each = _threads(shape, v, tile.tw, tile.rows) / 32 / device.sm_count
     rounds, together = max(1, ceil(each / resident)), min(resident, 4 * ceil(each / 4))
-    above = (p.filter[0] - 1) * (0.5 if tile.rows >= shape.rows else 1.0)
+    above = 0.0 if tile.rows >= shape.rows else 0.5 * (p.filter[0] - 1)  # rows of two threads
     issue = device.rate(DataType.FLOAT) / 64 / device.sm_count  # warp instructions per second of a multiprocessor
     row = max(together * instructions * _WAITING, 4 * (instructions + _ALONE)) / issue
     elements = float(p.n * p.groups * shape.rows * shape.columns)
-    moved = elements * (shape.in_bytes * (1 + above / tile.rows / 4) + shape.out_bytes) + shape.others
+    moved = elements * (shape.in_bytes * (1 + above / tile.rows / 2) + shape.out_bytes) + shape.others
     memory = moved / (device.bandwidth * _COPY_SHARE)
     return max(_STARTING + rounds * (tile.rows + above) * row, memory)
 

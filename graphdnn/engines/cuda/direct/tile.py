@@ -230,6 +230,9 @@ MEASURED: dict[tuple[str, tuple[int, ...], tuple[int, ...]], tuple[int, int, int
 }
 
 
+# Of the model's time that such a tile takes, where that was measured.
+_SHARES: dict[tuple[str, tuple[int, ...]], float] = {("fprop", (5, 5)): 0.71, ("dgrad", (5, 5)): 0.71}
+
 # (filter gradient or not, filter, columns) -> v, columns of a thread, lanes at most, steps in the ring, and the share
 # of the model's time that it takes: small images (32, of 240 to 672 channels, fp16), for down to half the columns.
 SMALL: dict[tuple[bool, tuple[int, ...], int], tuple[int, int, int, int, float]] = {
@@ -257,7 +260,8 @@ def _measured(shape: Shape, wishes: Wishes) -> tuple[Wishes, float] | None:
     v, tw, lanes, threads, rows, stages = known
     if shape.channels_out % (v * (lanes or 1)) or shape.rows < 2 * rows or shape.columns < 2 * tw:
         return None
-    return replace(wishes, v=v, tw=tw, lanes=lanes, threads=threads, rows=rows, stages=stages or wishes.stages), 1.0
+    tile = replace(wishes, v=v, tw=tw, lanes=lanes, threads=threads, rows=rows, stages=stages or wishes.stages)
+    return tile, _SHARES.get((shape.direction, p.filter), 1.0)
 
 
 @dataclass(frozen=True, slots=True)
