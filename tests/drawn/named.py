@@ -86,9 +86,15 @@ NAMED: tuple[Named, ...] = (
     Named("conv x=f16[2,48,9,11]nhwc w=f16[48,1,3,3] pad=1 + bias + relu(0,6)", "cuda_direct", _TENSOR_CORES),
     Named("dgrad dy=f16[2,40,5,6]nhwc w=f16[40,1,3,3] dx=[2,40,10,12] pad=1 stride=2", "cuda_direct", _TENSOR_CORES),
     Named("wgrad x=f16[2,48,9,11]nhwc dy=f16[2,48,9,11]nhwc dw=[48,1,3,3] pad=1", "cuda_direct_wgrad", _TENSOR_CORES),
-    # Depthwise strips whose rows pass through registers.
+    # Depthwise strips whose rows pass through registers; sums of a filter gradient in a cluster, and in parts.
     Named("conv x=f16[2,48,19,16]nhwc w=f16[48,1,5,5] pad=2 + bias + relu(0,6)", "cuda_direct", {"KERNEL_CFG": 4}),
     Named("dgrad dy=f16[2,40,19,11]nhwc w=f16[40,1,5,5] dx=[2,40,19,11] pad=2", "cuda_direct", {"KERNEL_CFG": 4}),
+    Named(
+        "wgrad x=f16[2,48,9,11]nhwc dy=f16[2,48,9,11]nhwc dw=[48,1,3,3] pad=1", "cuda_direct_wgrad", {"KERNEL_CFG": 3}
+    ),
+    Named(
+        "wgrad x=f16[80,12,7,7]nhwc dy=f16[80,12,7,7]nhwc dw=[12,1,3,3] pad=1", "cuda_direct_wgrad", {"KERNEL_CFG": 3}
+    ),
     # Depthwise as images lie: rows in shared memory and from the cache, columns or channels as neighbours.
     Named("conv x=f16[2,12,9,16] w=f16[12,1,7,7] pad=3 + bias + relu", "cuda_depthwise"),
     Named("conv x=f16[2,24,9,11]nhwc w=f16[24,1,3,3] pad=2 dil=2", "cuda_depthwise"),

@@ -1,11 +1,16 @@
-"""Engine ``cuda_direct_wgrad``: the filter gradient with few channels per group, channels last, in a fixed order."""
+"""Engine ``cuda_direct_wgrad``: the filter gradient with few channels per group, channels last, in a fixed order.
+
+Rows pass through rings in shared memory (direct_wgrad.cu), large filters are added by tensor cores (wgrad_walk.py), and
+small depthwise ones by threads without shared memory (wgrad_rows.py).
+"""
 
 from __future__ import annotations
 
 from graphdnn.checks import AtMost
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.direct import wgrad_rows as direct_wgrad_rows
 from graphdnn.engines.cuda.direct import wgrad_walk as direct_wgrad_walk
-from graphdnn.engines.cuda.direct.direct import DEFAULTS, KERNEL, KNOBS, wishes
+from graphdnn.engines.cuda.direct.direct import DEFAULTS, KNOBS, wishes
 from graphdnn.engines.cuda.direct.geometry import (
     apart,
     chunk_for,
@@ -16,7 +21,8 @@ from graphdnn.engines.cuda.direct.geometry import (
     undilated,
 )
 from graphdnn.engines.cuda.direct.needs import direct_needs, shared_memory_need
-from graphdnn.engines.cuda.direct.tile import Choice, DeviceOf, Shape, choose, parts_of, shared_bytes
+from graphdnn.engines.cuda.direct.tile import STAGES, Choice, DeviceOf, Shape, choose, parts_of, shared_bytes
+from graphdnn.engines.cuda.direct.wgrad_rows import Rows
 from graphdnn.engines.cuda.direct.wgrad_walk import SLICES, Walk
 from graphdnn.engines.cuda.generator.convolution_needs import is_plane, problem_of
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
@@ -27,12 +33,21 @@ from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Pa
 from graphdnn.engines.cuda.generator.program import Program
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
-from graphdnn.engines.engine import Cost, Knobs, Task, need
-from graphdnn.enums import DataType, LayoutType, NumericalNote
+from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need
+from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvBackwardFilter
 
 _SUMS = 160  # of a thread
+_SHORT = 3
+_KERNEL = Knob(
+    KnobType.KERNEL_CFG,
+    0,
+    _SHORT,
+    1,
+    0,
+    "1: multiply-adds; 2: tensor cores, where they serve; 3: multiply-adds without shared memory; 0: chosen",
+)
 
 
 def _shape(op: FusedOp) -> Shape:
@@ -58,6 +73,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     roles, p, shape = Roles.of(anchor), anchor.problem, _shape(op)
     x, _, dy = anchor.roles
     steps = Steps(op, device)
+    rows = _rows(op, device, knobs)
+    if rows is not None:
+        return direct_wgrad_rows.generate(op, shape, steps, rows)
     walk = _divided(op, device, knobs)
     if walk is not None:
         return direct_wgrad_walk.generate(op, shape, device, steps, walk)
@@ -129,10 +147,19 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     return steps.kernel(name)
 
 
+def _rows(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Rows | None:
+    """How threads without shared memory divide the work; None where others do it."""
+    shape, kernel, asked = _shape(op), knobs[_KERNEL.type], wishes(knobs)
+    chosen = kernel == 0 and not asked.asks and asked.stages == STAGES and direct_wgrad_rows.is_faster(shape)
+    if not direct_wgrad_rows.serves(op, shape) or not (kernel == _SHORT or chosen):
+        return None
+    return direct_wgrad_rows.choose(shape, device, asked)
+
+
 def _divided(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Walk | None:
     """How tensor cores divide the work; None where multiply-adds do it."""
-    shape, kernel = _shape(op), knobs[KERNEL.type]
-    if kernel == 1 or not direct_wgrad_walk.serves(op, shape):
+    shape, kernel = _shape(op), knobs[_KERNEL.type]
+    if kernel in (1, _SHORT) or not direct_wgrad_walk.serves(op, shape):
         return None
     return (
         direct_wgrad_walk.choose(shape, device, wishes(knobs)) if kernel or direct_wgrad_walk.is_faster(shape) else None
@@ -140,6 +167,9 @@ def _divided(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Walk | None:
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
+    rows = _rows(task.op, task.device, knobs)
+    if rows is not None:
+        return device_cost(task, direct_wgrad_rows.seconds(_shape(task.op), rows, task.device))
     walk = _divided(task.op, task.device, knobs)
     if walk is not None:
         return device_cost(task, direct_wgrad_walk.seconds(_shape(task.op), walk, task.device), launches=2)
@@ -172,6 +202,6 @@ ENGINE = cuda_engine(
     cost=_cost,
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,
-    knobs=(*KNOBS, KERNEL),
+    knobs=(*KNOBS, _KERNEL),
     numerical_notes=(NumericalNote.TENSOR_CORE,),
 )

@@ -7,6 +7,7 @@ extern "C" __global__ void __launch_bounds__(32 * SLICES) direct_wgrad_sum(const
     const int lane = (int)threadIdx.x % 32, slice = (int)threadIdx.x / 32;
     const int o = (int)blockIdx.x * 32 + lane, tap = (int)blockIdx.y;  // tap: (r, s, c)
     const bool inside = o < (int)p.channels_out;
+    let_next_start();
     wait_for_launch_before();
     Accumulator sum = (Accumulator)0;
     if (inside) {
