@@ -34,6 +34,7 @@ from graphdnn.engines.cuda.hopper import (
     tiles,
 )
 from graphdnn.engines.cuda.mma import few
+from graphdnn.engines.cuda.mma import gemm as mma_gemm
 
 _STEPS = (0.2, 0.08, 0.03)  # of a constant, up and down
 _REGRET = 4.0  # how much a choice that is 1 % slower counts beside a prediction that is 1 % away
@@ -78,13 +79,17 @@ MODELS = {
             *("_PRODUCT", "_SHARED", "_COPIED", "_STEP", "_TILE", "_APART", "_TURN", "_LEAVING", "_SUM_OUT"),
             *("_BYTE_OUT", "_TURNED_BYTE", "_LAST_OUT", "_START", "_START_ACROSS", "_TURN_ACROSS", "_THREE_ACROSS"),
             *("_LATE_OF_INTEGERS", "_CONVERTED", "_MEETING", "_SENT", "_SUM", "_SUM_PACE", "_STREAM", "_UNDER_WAY"),
+            *("_IDLE", "_IDLE_SUM", "_IDLE_SUM_ACROSS", "_FEW_ASK"),
             *("_IN_TWO", "_ODD", "_PARTIAL", "_EMPTY", "_ALONE", "_TURNED_ALONE"),
         ),
     ),
     "halo": Model(
         (halo_tiles,),
         ("cuda_hopper_halo", "cuda_hopper_halo_tf32"),
-        ("_PRODUCT", "_READ", "_COPIED", "_BESIDE", "_STEP", "_PATCH", "_OF_SLICES", "_OWN_WAY", "_LEAVING", "_START"),
+        (
+            *("_PRODUCT", "_READ", "_COPIED", "_BESIDE", "_STEP", "_TAP", "_PATCH", "_OF_SLICES", "_OWN_WAY"),
+            *("_LEAVING", "_START"),
+        ),
     ),
     "held": Model(
         (held_tiles,),
@@ -116,6 +121,7 @@ MODELS = {
         ("cuda_grouped_wgrad",),
         ("_LOAD", "_PRODUCT", "_STEP", "_WAIT", "_TURN", "_TILE", "_ROW", "_BROKEN", "_SUM_PACE", "_START"),
     ),
+    "mma": Model((mma_gemm,), ("cuda_mma_gemm", "cuda_mma_gemm_tf32"), ("_PACE", "_LEAVING", "_IDLE")),
     "few": Model((few,), ("cuda_matmul_few",), ("_START", "_SECOND")),
 }
 

@@ -1,20 +1,43 @@
 """Predictions beside what an H200 measured: of the engines and tiles that were timed, the one predicted to be fastest.
 
-Choices within the goal: 5 % slower than the best in the geometric mean, a fifth at worst. The table is described and read
-in benchmarks/gpu/measured.py; ``benchmarks/fit_predictions.py`` fits the models' constants to it.
+Choices within the goal: 5 % slower than the best in the geometric mean, a fifth at worst; small problems, whose time is
+mostly starts and waits, apart from the others. The table is described and read in benchmarks/gpu/measured.py;
+``benchmarks/fit_predictions.py`` fits the models' constants to it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import exp, log
 
-from gpu.measured import rows
+import pytest
+from gpu.measured import Row, rows
+
+_SMALL = 10.0  # microseconds of the fastest candidate
 
 
-def test_choices_are_near_the_best() -> None:
-    found = {row.problem: row.regret for row in rows()}
-    assert len(found) > 80
-    mean = exp(sum(map(log, found.values())) / len(found))
+def _is_small(row: Row) -> bool:
+    return row.best.us < _SMALL
+
+
+def _is_large(row: Row) -> bool:
+    return not _is_small(row)
+
+
+@pytest.mark.parametrize(("which", "least", "most_worst"), [(_is_large, 300, 1.2), (_is_small, 130, 1.25)])
+def test_choices_are_near_the_best(which: Callable[[Row], bool], least: int, most_worst: float) -> None:
+    found = [(row.regret, row.problem) for row in rows() if row.candidates and which(row)]
+    assert len(found) > least
+    mean = exp(sum(log(regret) for regret, _ in found) / len(found))
     assert mean < 1.02, mean  # the goal is 1.05
-    worst = max(found, key=lambda problem: found[problem])
-    assert found[worst] < 1.2, (worst, found[worst])
+    worst, problem = max(found)
+    assert worst < most_worst, (problem, worst)
+
+
+def test_small_problems_are_predicted() -> None:
+    """Beside what they take, in the quadratic mean: those that are among the three fastest."""
+    away = []
+    for row in filter(_is_small, rows()):
+        fastest = sorted(row.candidates, key=lambda one: one.us)[:3]
+        away += [log(one.predicted_us(row.task) / one.us) for one in fastest]
+    assert (sum(x * x for x in away) / len(away)) ** 0.5 < 0.2

@@ -50,6 +50,7 @@ _ROW = 64  # channels that are copied at a time
 _MOST = 64  # channels of a joined group for each of its own: beyond, zeros are most of the work
 _THREADS = 256
 _DOUBT = 0.12  # of their predictions: 18 layers with several groups took 0.94 to 1.56 of them, in the mean so much more
+_DOUBT_OF_GRADIENTS = 0.6  # of a launch: the one that picks out blocks waits for all of the joined gradient
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     w = convolution_of(task).roles[1]
     is_gradient = isinstance(task.op.anchor, ConvBackwardFilter)
     traffic = float(2 * w.bytes if is_gradient else w.bytes + joined.filters.bytes)
-    doubt = 0.0 if is_gradient else _DOUBT * cost.seconds
+    doubt = _DOUBT_OF_GRADIENTS * task.device.launch if is_gradient else _DOUBT * cost.seconds
     return also(cost.plus({"doubt": doubt}), task.device, "filters", traffic, 1)
 
 

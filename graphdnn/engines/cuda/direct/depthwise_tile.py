@@ -25,6 +25,7 @@ _ROW = 14  # instructions for each row that a thread reads
 _SHARE = 0.5  # of the data sheet's multiply-adds that such a kernel reaches
 _CACHE_SHARE = 1.25  # of what a copy through memory reaches: what the second level of cache gives
 _WARPS = 24  # that keep a multiprocessor busy
+_TAP, _FEW_TAPS = 0.16e-6, 9  # seconds of a tap beyond so many, no less: a thread waits for what it reads
 _MOST_BLOCKS = 16  # of a multiprocessor, that others do not wait for
 _SHARED = 0.7  # of a multiprocessor's memory, which blocks share; the rest is cache
 _WAITING = 1.7  # times as long where reads are not under way all at once
@@ -222,7 +223,7 @@ def _seconds(shape: Shape, tile: Tile, device: DeviceOf) -> float:
     slower = (1.0 if tile.band or shape.along_columns else _WAITING) * max(
         1.0, _WARPS / max(1.0, _warps(shape, tile, device))
     )
-    arithmetic = _instructions(shape, tile) / (device.rate * _SHARE)
+    arithmetic = max(_instructions(shape, tile) / (device.rate * _SHARE), _TAP * (shape.problem.taps - _FEW_TAPS))
     return slower * max(arithmetic, _read(shape, tile) / (device.bandwidth * _CACHE_SHARE))
 
 

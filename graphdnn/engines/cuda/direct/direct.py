@@ -201,7 +201,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     sides = Sides.of(task.op)
     rows = _short(sides, task.device, knobs)
     if rows is not None:
-        return device_cost(task, direct_rows.seconds(sides.shape, rows, task.device) + other_seconds(task))
+        seconds = direct_rows.seconds(sides.shape, rows, task.device) + other_seconds(task)
+        return device_cost(task, seconds, launches=0).plus({"start": direct_rows.START})
     strips = _strips(sides, task.device, knobs)
     if strips is not None:
         return device_cost(task, direct_strips.seconds(sides.shape, strips, task.device) + other_seconds(task))

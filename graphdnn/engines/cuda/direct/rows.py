@@ -35,7 +35,7 @@ _ALONE = 3.0  # times the issue slots that a thread's instructions take where no
 _THREADS_BUSY = 768  # of a multiprocessor that keep memory busy
 _COPY_SHARE = 0.85  # of the data sheet's bandwidth that a copy reaches
 _MEASURED = 0.9  # of the model's time: mean of 9 layers on an H200, from launch to launch
-_LAUNCHED = 1.5e-6  # seconds of that, which are the launch's
+START = 1.5e-6  # seconds of that, which are the launch's: short blocks end soon, and the next launch is there
 _LEAST = 0.5e-6
 _RESIDENT = 65536  # registers of a multiprocessor
 _WHOLE_PIECE = 16  # bytes, of which the copy unit asks for whole ones
@@ -126,7 +126,7 @@ def seconds(shape: Shape, tile: Rows, device: DeviceSpec) -> float:
     few = float(max(1.0, _THREADS_BUSY / resident) ** 0.1)
     memory = moved / (device.bandwidth * _COPY_SHARE) * few
     measured = _MEASURED * (max(arithmetic, memory) + 0.25 * min(arithmetic, memory))
-    return max(_LEAST, measured - _LAUNCHED)
+    return max(_LEAST, measured - START)
 
 
 def generate(op: FusedOp, sides: Sides, steps: Steps, tile: Rows) -> DeviceKernel:

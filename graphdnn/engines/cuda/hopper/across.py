@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS, Roles
-from graphdnn.engines.cuda.generator.cost import device_cost, memory_seconds, other_seconds
+from graphdnn.engines.cuda.generator.cost import device_cost, memory_seconds, other_seconds, where_idle
 from graphdnn.engines.cuda.generator.ending import ending_of
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
@@ -23,7 +23,7 @@ from graphdnn.engines.cuda.generator.space import Space
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.generator.tensor_cores import OF_TF32
 from graphdnn.engines.cuda.hopper.across_needs import NEEDS
-from graphdnn.engines.cuda.hopper.across_tiles import TILE, choose
+from graphdnn.engines.cuda.hopper.across_tiles import IDLE, TILE, choose
 from graphdnn.engines.cuda.hopper.convolution_sizes import sizes_of
 from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
 from graphdnn.engines.cuda.hopper.flat import flat_space
@@ -100,8 +100,9 @@ def _result_space(op: FusedOp) -> Space:
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     copying = sum(o.copying_seconds(task.device) for o in _operands(product_of(task.op).roles))
-    seconds = choose(sizes_of(task.op), task.device, knobs, memory_seconds(task)).seconds
-    return device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
+    choice = choose(sizes_of(task.op), task.device, knobs, memory_seconds(task))
+    cost = device_cost(task, choice.seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
+    return where_idle(cost, task.device, choice.pieces, IDLE)
 
 
 ENGINE = cuda_engine(

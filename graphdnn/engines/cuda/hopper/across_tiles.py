@@ -26,6 +26,7 @@ _TILE = 2800.0  # clocks of a tile besides
 _BYTE_OUT = 0.0169  # clocks of a warpgroup for each byte of its sums that it moves
 _LEAVING = 12.9  # bytes a clock of results
 _START = -1980.0  # clocks of a launch
+IDLE = 0.4  # of a launch, that pieces do not take which leave nearly all multiprocessors idle
 _PACE = 0.9  # of the highest clock
 
 
@@ -65,14 +66,17 @@ class Tile:
     def stages(self, shared_memory: int) -> int:
         return min(_MOST_STAGES, (shared_memory - _KEPT) // (self.stage_bytes + _BARRIERS))
 
+    def pieces(self, sizes: Sizes) -> int:
+        """Of the result."""
+        return -(-sizes.products[0][0] // self.pixels) * -(-sizes.columns // self.channels)
+
     def seconds(self, sizes: Sizes, sms: int, clock: float) -> float:
-        rows, depth = sizes.products[0]
-        tiles = -(-rows // self.pixels) * -(-sizes.columns // self.channels)
+        depth = sizes.products[0][1]
         step = self.channels * self.pixels * _PRODUCT + self.stage_bytes * _BESIDE + _STEP
         leaving = PANEL * self.columns * _BYTE_OUT * sizes.result_bytes
         moved = self.channels * self.pixels * sizes.result_bytes / _LEAVING
         tile = max(depth * step + _TILE + leaving, moved)
-        return (-(-tiles // sms) * tile + _START) / (clock * _PACE)
+        return (-(-self.pieces(sizes) // sms) * tile + _START) / (clock * _PACE)
 
 
 TILES: tuple[Tile, ...] = (
@@ -88,6 +92,7 @@ class Choice:
     tile: Tile
     stages: int
     seconds: float
+    pieces: int
 
 
 def choose(sizes: Sizes, device: DeviceSpec, knobs: Knobs, memory: float) -> Choice:
@@ -101,4 +106,5 @@ def _fastest(sizes: Sizes, machine: Machine, number: int, memory: float) -> Choi
     tiles = [TILES[number - 1]] if number else filled
     sms, clock = machine.sms, machine.clock
     chosen = min(tiles, key=lambda tile: max(memory, tile.seconds(sizes, sms, clock)))
-    return Choice(chosen, chosen.stages(machine.shared_memory), chosen.seconds(sizes, sms, clock))
+    seconds = chosen.seconds(sizes, sms, clock)
+    return Choice(chosen, chosen.stages(machine.shared_memory), seconds, chosen.pieces(sizes))

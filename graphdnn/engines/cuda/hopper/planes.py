@@ -23,7 +23,7 @@ from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS
-from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
+from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds, overlapping
 from graphdnn.engines.cuda.generator.ending import ending_of
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
@@ -180,7 +180,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     phases = {"split": device.launch + (filter.spec.bytes + planes.bytes) / (_SPLIT_SHARE * device.bandwidth)}
     if image.is_copied:
         phases["copies"] = copying_seconds(image.spec.bytes, device)
-    return device_cost(task, choice.seconds + other_seconds(task)).plus(phases)
+    cost = device_cost(task, choice.seconds + other_seconds(task)).plus(phases)
+    return overlapping(cost, device, len(phases))
 
 
 INTEGERS = cuda_engine(

@@ -24,6 +24,7 @@ _SUM_PACE = 1.1  # of the bandwidth, of partial sums that are read
 _STREAM = 41.4e9  # bytes a second from memory to one multiprocessor
 _UNDER_WAY = 74.8e3  # of which half remain where so many bytes of operands are on their way
 _COPY_PACE = 0.88  # of the bandwidth, of operands
+_FEW_ASK = 6.0  # times the stream besides, where next to no others ask: none of it where half of them do
 
 
 def clock_rate(machine: Machine) -> float:
@@ -67,6 +68,7 @@ class Read(NamedTuple):
         if self.is_across:  # of two operands much is under way
             return self.bytes / (machine.bandwidth * _COPY_PACE)
         of_one = _STREAM * blocks * self.under_way / (blocks * self.under_way + _UNDER_WAY)
+        of_one *= 1.0 + _FEW_ASK * max(0.0, 1.0 - 2 * pieces / machine.sms)
         most, places = machine.bandwidth * _COPY_PACE, blocks * machine.sms
         whole, rest = divmod(pieces, places)
         seconds = whole * places / min(most, machine.sms * of_one)
@@ -77,7 +79,7 @@ def seconds_of(one: TileClocks, work: Work, division: Division, machine: Machine
     """Of all waves of tiles, and of the sum of the parts; and which blocks are busy."""
     parts, in_cluster, stages = division
     blocks, leaving, pieces = one.blocks, one.part if parts > 1 else one.whole, work.tiles * parts
-    sharing = 1 if one.is_across and pieces <= machine.sms else blocks
+    sharing = 1 if pieces <= machine.sms else blocks
     places = blocks * (clusters_at_once(parts, machine.sms) * parts if in_cluster else machine.sms)
     rounds = -(-pieces // places)
     depth = max(1.0, -(-work.steps // parts))
@@ -93,7 +95,7 @@ def seconds_of(one: TileClocks, work: Work, division: Division, machine: Machine
     clocks = spent + one.outside[parts > 1] + one.most_idle
     if in_cluster:
         clocks += _joining(one, parts, sharing)
-    seconds, reading = clocks / clock_rate(machine), read.seconds(pieces, blocks, machine)
+    seconds, reading = clocks / clock_rate(machine), read.seconds(pieces, sharing, machine)
     seconds = (seconds**_NORM + reading**_NORM) ** (1 / _NORM) if one.is_across else max(seconds, reading)
     adding = 0.0 if in_cluster else summing(one, work.tiles, parts, machine)
     return seconds + adding - idle_seconds(one, pieces, machine), apart
@@ -106,6 +108,8 @@ def idle_seconds(one: TileClocks, pieces: int, machine: Machine) -> float:
 
 def _of_block(one: TileClocks, leaving: Leaving, multiplying: float, ending: float, sharing: int) -> float:
     """Clocks of a block's tile. One block's results leave while the other multiplies."""
+    if sharing == 1 and not one.is_across:
+        return multiplying + ending
     if one.blocks == 1 or not one.is_across:
         return max(multiplying + ending, one.blocks * multiplying + leaving.turn)
     return sharing * multiplying + _TURN_ACROSS + (leaving.own if sharing > 1 else ending)
@@ -159,7 +163,7 @@ def is_slower(one: TileClocks, least: Least, work: Work, division: Division, sms
     if blocks == 1:
         own += least.endings[parts > 1]
     else:
-        sharing = 1 if one.is_across and pieces <= sms else blocks
+        sharing = 1 if pieces <= sms else blocks
         own = _of_block(one, leaving, own, least.endings[parts > 1], sharing)
     clocks = -(-pieces // (sms * blocks)) * (own if own > leaving.all else leaving.all) + one.outside[parts > 1]
     clocks += least.busy - least.idle * (1.0 - pieces / sms) if pieces < sms else least.busy

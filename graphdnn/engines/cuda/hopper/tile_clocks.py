@@ -44,7 +44,7 @@ _START_ACROSS = 600.0  # clocks of a launch besides
 _THREE_ACROSS = 300.0  # clocks of a tile besides, where three warpgroups multiply
 _MOVED_ACROSS = 0.93  # times what moving the bytes of a step takes elsewhere
 _IDLE_ACROSS = 0.6  # of the share of multiprocessors that idle, by which a step takes less
-_IDLE_IN_CLUSTER = 0.2  # that share at most, in clusters
+_MOST_IDLE_ACROSS, _IDLE_IN_CLUSTER = 0.6, 0.2  # that share at most, and in clusters
 _SHARING = 1300.0  # clocks of a tile besides, where it shares a panel
 _PARTIAL_ROW = 5.0  # clocks of a copied row of less than 128 bytes
 # Clocks of the copy unit for a row of 128 bytes, where it is more than the second level of cache takes.
@@ -122,19 +122,20 @@ class TileClocks(NamedTuple):
     def idle_among(self, pieces: int, sms: int) -> float:
         """Clocks that a launch of so many pieces takes less because multiprocessors idle, ``_IDLE`` at most."""
         a_sum = _IDLE_SUM_ACROSS if self.is_across else _IDLE_SUM
-        return max(0.0, 1.0 - pieces / sms) * (_IDLE - a_sum * self.tile.bm * self.tile.bn)
+        return max(0.0, 1.0 - pieces / sms) * (_IDLE - a_sum * self.blocks * self.tile.bm * self.tile.bn)
 
     def paced_among(self, pieces: int, sms: int, in_cluster: bool) -> float:
         """Clocks of a step, of so many pieces. Of filter gradients, multiprocessors that idle leave others their share
         of the cache; blocks of a cluster, which have no pixels in common, make use of little of it.
         """
-        if not self.is_across:  # rows that are no whole lines take longer where many ask the cache for them
-            paced = self.paced if pieces >= sms else self.step + (self.paced - self.step) * pieces / sms
-            return paced * (_IN_CLUSTER if in_cluster else 1.0)
         idle = max(0.0, 1.0 - pieces / sms)
+        # Rows that are no whole lines take longer where many ask the cache for them.
+        paced = self.step + (self.paced - self.step) * (1.0 - idle)
+        if not self.is_across:
+            return paced * (_IN_CLUSTER if in_cluster else 1.0)
         if in_cluster:
-            return self.paced / _MOVED_ACROSS * (1.0 - _IDLE_ACROSS * min(idle, _IDLE_IN_CLUSTER))
-        return self.paced * (1.0 - _IDLE_ACROSS * idle)
+            return paced / _MOVED_ACROSS * (1.0 - _IDLE_ACROSS * min(idle, _IDLE_IN_CLUSTER))
+        return paced * (1.0 - _IDLE_ACROSS * min(idle, _MOST_IDLE_ACROSS))
 
 
 def copied_clocks(sizes: Sizes, tile: Tile, empty: float = 0.0) -> float:

@@ -313,7 +313,7 @@ def _is_contiguous(strides: tuple[int, ...], product: Product) -> bool:
     return (summed or 2**62) <= (outer or 2**62)
 
 
-_IDLE = 0.4  # of a launch, that blocks do not take which leave nearly all multiprocessors idle
+_IDLE = 0.15  # of a launch, that blocks do not take which leave nearly all multiprocessors idle
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:

@@ -33,6 +33,11 @@ class Tile:
         return f"{self.bm}x{self.bn}x{self.bk}"
 
     @cached_property
+    def loads(self) -> float:
+        """Elements of operands that a thread loads for an index of the sum."""
+        return (self.bm + self.bn) / self.threads
+
+    @cached_property
     def resident(self) -> int:
         """Blocks that share an SM, which bounds the registers of each."""
         if self.tm * self.tn < 64:
@@ -79,7 +84,7 @@ _MOST_PARTS = 128  # chosen by the shape
 _LEAST_DEPTH = 8  # tiles of k that a part has at least
 _MANY = 64  # blocks for each SM: more parts would only add sums
 _ALONE = 0.3  # of an SM's pace that is left when it is all but empty
-_INDEX = 30e-9  # seconds of a block for an index of the sum, no less: each read of shared memory is waited for
+LOAD = 85e-9  # seconds of a block for each element that a thread loads, no less: little hides the wait for it
 # Of the memory's pace, at which sums leave, after the products of their block: what short sums took longer than their
 # products on an H200 (c2_1x1b of bytes 130 us for 103 MB, the first layer in fp32 176 us for 205 MB).
 _LEAVING = 0.2
@@ -141,7 +146,7 @@ def _fastest(
             last = -(-rest // sms)  # blocks that share an SM at the end; fewer than it holds leave gaps
             filled = _ALONE + (1 - _ALONE) * (last / resident)
             seconds = (full * resident + last / filled) * work / pace
-            seconds = max(seconds, (full + (rest > 0)) * work / area * _INDEX)
+            seconds = max(seconds, (full + (rest > 0)) * work / area * tile.loads * LOAD)
             if parts > 1:  # partial sums are written, read and added
                 seconds += 2 * results * parts / machine.bandwidth + machine.launch
             if seconds < best[0]:

@@ -12,7 +12,7 @@ from math import prod
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.generator.cost import device_cost, least_seconds, other_seconds
+from graphdnn.engines.cuda.generator.cost import device_cost, least_seconds, other_seconds, where_idle
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.packs import width_for
@@ -21,7 +21,7 @@ from graphdnn.engines.cuda.generator.program import Program
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.space import is_addressable, whole
 from graphdnn.engines.cuda.generator.steps import Steps, fused_inputs
-from graphdnn.engines.cuda.simt.implicit_tiles import LARGEST_SHARE, TILES, Tile
+from graphdnn.engines.cuda.simt.implicit_tiles import LARGEST_SHARE, LOAD, TILES, Tile
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, needs_rule
 from graphdnn.enums import DataType, KnobType
 from graphdnn.fusion.fused import FusedOp
@@ -34,6 +34,7 @@ _LARGEST_WIDE = 16  # results of a thread whose operands have 8 bytes
 _PARTS = (1, 2, 4, 8, 16, 32, 64)
 _LEAST_DEPTH = 8  # tiles of k that a part has at least
 _ALONE = 0.3  # of an SM's pace that is left when it is all but empty
+_IDLE = 0.35  # of a launch, that blocks do not take which leave nearly all multiprocessors idle
 
 _TILE = Knob(
     KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, largest first"
@@ -126,6 +127,7 @@ def _seconds(stack: Stack, device: DeviceSpec, tile: Tile, parts: int, size: int
     last = -(-rest // device.sm_count)  # blocks that share an SM at the end; fewer than it holds leave gaps
     filled = _ALONE + (1 - _ALONE) * (last / tile.resident)
     seconds = (full * tile.resident + last / filled) * work / pace
+    seconds = max(seconds, (full + (rest > 0)) * -(-stack.depth // parts) * tile.loads * LOAD)
     if parts > 1:  # partial sums are written, read and added
         seconds += 2 * stack.batches * stack.rows * stack.columns * size * parts / device.bandwidth + device.launch
     return seconds
@@ -265,11 +267,13 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     side_a, side_b = stack.operands
     rows, columns = -(-stack.rows // shape.tile.bm), -(-stack.columns // shape.tile.bn)
     rereads = ((rows - 1) * side_b.spec.bytes + (columns - 1) * side_a.spec.bytes) / 16  # most of them hit the cache
-    return device_cost(task, shape.seconds + other_seconds(task), rereads)
+    cost = device_cost(task, shape.seconds + other_seconds(task), rereads)
+    return where_idle(cost, task.device, rows * columns * stack.batches * shape.parts, _IDLE)
 
 
 def _least(task: Task) -> float:
-    return least_seconds(task, 1, task.device.rate(task.op.main.compute_type) * LARGEST_SHARE)
+    least = least_seconds(task, 1, task.device.rate(task.op.main.compute_type) * LARGEST_SHARE)
+    return least - _IDLE * task.device.launch
 
 
 ENGINE = cuda_engine(
