@@ -222,7 +222,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     copies = [t for t in (op.a, op.b) if task.op.leading_to(t) or not is_addressable(t)]
     if op.a.data_type is DataType.INT8:
         copies += [t for t, k in ((op.a, -1), (op.b, -2)) if t not in copies and whole(t.extents).strides(t)[k] != 1]
-    kind = result_type(op.c, task.op, RESULTS[op.a.data_type, ARITHMETIC[op.compute_type]])
+    kind = _kind(task.op)
     is_direct = kind is op.c.data_type and not task.op.epilogue and task.op.exit is None
     result = op.c.bytes if is_direct else op.c.elements * ELEMENTS[kind].bytes
     phases = {
@@ -238,11 +238,22 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 
 def _least(task: Task) -> float:
-    """A chain before an operand may read more than the copy that it becomes: then the launch alone is certain."""
+    """A chain before an operand may read more than the copy that it becomes: then the launch alone is certain. What
+    follows the product reads its result once more.
+    """
+    op, device = _anchor(task.op), task.device
     if task.op.prologue:
-        return task.device.launch
-    launches = 2 if task.op.epilogue or task.op.exit is not None else 1
-    return least_seconds(task, launches, task.device.rate(_anchor(task.op).a.data_type) * LARGEST_SHARE)
+        return device.launch
+    launches, again = 1, 0
+    if task.op.epilogue or task.op.exit is not None:
+        launches, again = 2, op.c.elements * ELEMENTS[_kind(task.op)].bytes
+    return least_seconds(task, launches, device.rate(op.a.data_type) * LARGEST_SHARE, float(again))
+
+
+def _kind(op: FusedOp) -> DataType:
+    """Of what cuBLAS writes."""
+    product = _anchor(op)
+    return result_type(product.c, op, RESULTS[product.a.data_type, ARITHMETIC[product.compute_type]])
 
 
 ENGINE = cuda_engine(
