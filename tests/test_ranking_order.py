@@ -147,10 +147,12 @@ def test_needs_of_windows_hold_for_all_images(direction: str, count: int) -> Non
     assert met >= count
 
 
-def test_what_declines_a_window_is_not_asked_again() -> None:
+def test_what_declines_a_window_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Engines that decline for filters and channels are no candidates for images of another size, those that decline
     for images none for another number of them.
     """
+    monkeypatch.setattr("graphdnn.heuristics.asked._known", {})  # full ones are forgotten, which might be in between
+    monkeypatch.setattr("graphdnn.engines.images._numbers", {})
     text, device = "conv x=f16[{n},64,{h},{h}]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias", device_spec("h200")
     graphs = [parse(text.format(n=n, h=h)).build_operation_graph() for n, h in ((2, 8), (3, 8), (4, 8), (5, 14))]
     for graph in graphs[:2]:
