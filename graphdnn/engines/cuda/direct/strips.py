@@ -28,7 +28,7 @@ _REGISTERS = 255  # of a thread at most
 _RESIDENT = 65536  # registers of a multiprocessor
 _AROUND = 15  # instructions of a thread for a row beside its loads, products and results
 _WAITING = 1.25  # of the issue slots that its instructions take
-_ALONE = 165  # issue slots besides, of a row, where too few warps hide that it is on its way
+_ALONE = 700  # issue slots besides, of a row, where too few warps hide that it is on its way
 _STARTING = 0.5e-6  # seconds until the first rows are there
 _COPY_SHARE = 0.85  # of the data sheet's bandwidth that a copy reaches
 

@@ -41,13 +41,13 @@ _IN_CLUSTER = 8  # blocks at most
 _TILES_IN_CLUSTER = 8  # of a block, and
 _LANES_IN_CLUSTER = 16  # threads along the channels
 
-# (filter, least and most columns) -> columns and rows of a tile: the fastest of those tried on an H200 (fp16, 64 images
-# of 56 x 56 and 144 channels; 32 of 28 x 28 to 7 x 7 and 240 to 1,152).
-MEASURED: tuple[tuple[tuple[int, int], tuple[int, int], tuple[int, int]], ...] = (
-    ((3, 3), (16, 2**31), (8, 7)),
-    ((3, 3), (7, 15), (7, 7)),
-    ((5, 5), (14, 28), (7, 14)),
-)
+# filter -> columns and rows of a tile, of which the first that divides an image is taken, and the tiles times threads
+# along the channels below which rings are faster: measured on an H200 (fp16, 64 images of 56 x 56 to 32 of 7 x 7).
+MEASURED: dict[tuple[int, ...], tuple[tuple[tuple[int, int], ...], int]] = {
+    (3, 3): (((8, 7), (7, 7)), 0),
+    (5, 5): (((7, 14),), 16384),
+}
+_MOST_COLUMNS: dict[tuple[int, ...], int] = {(5, 5): 28}  # beyond, tensor cores do it
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,23 +95,18 @@ def serves(op: FusedOp, shape: Shape) -> bool:
 
 def is_faster(shape: Shape) -> bool:
     """Whether it beats rings in shared memory: as measured for 16-bit images that tiles divide."""
-    p, known = shape.problem, _known(shape)
-    return (
-        known is not None
-        and shape.in_bytes == shape.out_bytes == 2
-        and min(shape.in_piece, shape.out_piece) >= _PIECE
-        and p.groups % 2 == 0
-        and shape.columns % known[0] == shape.rows % known[1] == 0
-    )
+    p, tile = shape.problem, _dividing(shape)
+    if tile is None or p.groups % 2 or shape.columns > _MOST_COLUMNS.get(p.filter, shape.columns):
+        return False
+    tiles = p.n * (shape.columns // tile[0]) * (shape.rows // tile[1])
+    is_narrow = min(shape.in_piece, shape.out_piece) < _PIECE or {shape.in_bytes, shape.out_bytes} != {2}
+    return not is_narrow and tiles * p.groups // 2 >= MEASURED[p.filter][1]
 
 
-def _known(shape: Shape) -> tuple[int, int] | None:
-    found = (
-        tile
-        for taps, (least, most), tile in MEASURED
-        if taps == shape.problem.filter and least <= shape.columns <= most
-    )
-    return next(found, None)
+def _dividing(shape: Shape) -> tuple[int, int] | None:
+    """Columns and rows of a tile that divides the image."""
+    tiles, _ = MEASURED.get(shape.problem.filter, ((), 0))
+    return next(((w, h) for w, h in tiles if shape.columns % w == shape.rows % h == 0), None)
 
 
 def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Rows:
@@ -120,7 +115,7 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Rows:
     fits = [v for v in (4, 2, 1) if p.groups % v == 0 and v * max(shape.in_bytes, shape.out_bytes) <= _pieces(shape)]
     widest = max(1, _PIECE // max(shape.in_bytes, shape.out_bytes))
     v = wishes.v if wishes.v in fits and p.taps * wishes.v <= _SUMS else next(v for v in fits if v <= widest)
-    tw, rows = _known(shape) or (4, 4)
+    tw, rows = _dividing(shape) or (4, 4)
     tw, rows = min(wishes.tw or tw, shape.columns), min(wishes.rows or rows, shape.rows)
     while rows > 1 and p.taps * v * tw * rows > _PRODUCTS:
         rows -= 1
