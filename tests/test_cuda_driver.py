@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import sys
-import types
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Any
@@ -33,7 +32,6 @@ class FakeDriver:
     """cuda.bindings.driver with one GPU. Every answer is an attribute that a test changes."""
 
     CUdevice_attribute = Attribute
-    CUpointer_attribute = types.SimpleNamespace(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL=9)
 
     def __init__(self) -> None:
         self.init, self.count, self.version, self.name = 0, 1, 13000, b"NVIDIA H200"
@@ -81,9 +79,6 @@ class FakeDriver:
 
     def cuMemGetInfo(self) -> tuple[int, int, int]:
         return self.answer, 5, 8
-
-    def cuPointerGetAttribute(self, attribute: int, address: int) -> tuple[int, int]:
-        return self.answer, 0
 
 
 def _forget() -> None:
@@ -228,7 +223,12 @@ def test_sticky_errors_ask_for_a_new_process(code: int) -> None:
     assert "start a new process" in str(cuda_error("cuLaunchKernelEx", code, "NAME", "words"))
 
 
-def test_small_answers(fake: FakeDriver) -> None:
+def test_small_answers(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pointer_attribute(ordinal: Any, attribute: int, address: Any) -> int:
+        ordinal._obj.value = 0
+        return fake.answer
+
+    monkeypatch.setattr(driver, "_pointer_attribute", lambda: pointer_attribute)
     assert driver.memory_info() == (5, 8)
     assert driver.current_device() == 0, "the default of the runtime, where no context is current"
     fake.current = (0, 3)

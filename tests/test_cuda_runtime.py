@@ -57,7 +57,7 @@ def test_cudas_runtime_allocates_copies_and_times(monkeypatch: pytest.MonkeyPatc
         alloc=_Pointer,
         get_current_stream=lambda: SimpleNamespace(ptr=7),
         Event=_Event,
-        ExternalStream=lambda number: f"stream {number}",
+        Stream=SimpleNamespace(from_external=lambda bare: f"stream {bare.__cuda_stream__()[1]}"),
         get_elapsed_time=lambda start, end: end.time - start.time,
     )
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, ndarray=ndarray))

@@ -83,13 +83,14 @@ def test_stub_devices(stub: Path) -> None:
         spec = present.present_device()
         print(json.dumps([driver.available(), driver.device_count(), driver.current_device(), spec.to_json(),
                           driver.memory_info(), driver.is_capturing(7), driver.is_capturing(0),
-                          driver.pointer_device(64), driver.pointer_device(1 << 40), driver.driver_version()]))
+                          driver.pointer_device(64), [driver.pointer_device(1 << bits) for bits in (40, 41)],
+                          driver.driver_version()]))
     """
     why, count, current, spec, memory, capturing, not_capturing, host, device, version = stubbed(stub, code, DEVICES=2)
     assert (why, count, current) == ("", 2, 1)
     assert (spec["name"], spec["sm_count"], spec["compute_capability"]) == ("h200", 132, [9, 0])
     assert memory == [100 << 30, 141 << 30]
-    assert (capturing, not_capturing, host, device, version) == (True, False, None, 0, [13, 0])
+    assert (capturing, not_capturing, host, device, version) == (True, False, None, [0, 1], [13, 0])
 
 
 @on_the_stub

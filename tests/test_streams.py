@@ -90,7 +90,8 @@ class _Graph:
 
 
 def test_captured_plans_take_every_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda = SimpleNamespace(ExternalStream=lambda number: SimpleNamespace(ptr=number))
+    made = SimpleNamespace(from_external=lambda bare: SimpleNamespace(ptr=bare.__cuda_stream__()[1]))
+    cuda = SimpleNamespace(Stream=made)
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
     graph = _Graph()
     captured = CapturedPlan(graph, (), "conv")

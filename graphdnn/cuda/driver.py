@@ -6,19 +6,30 @@ Streams and addresses are integers, as those libraries give them; stream 0 is th
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any
 
 from graphdnn.cuda import tensor_map
 from graphdnn.cuda.failure import CudaError
 from graphdnn.cuda.launch import PreparedLaunch, aligned_buffer
-from graphdnn.cuda.library import available, bindings, called, driver_version, error_of, launch_function
+from graphdnn.cuda.library import (
+    available,
+    bindings,
+    called,
+    driver_functions,
+    driver_version,
+    error_of,
+    launch_function,
+)
 from graphdnn.cuda.module import Module, load
 from graphdnn.errors import NotSupported
 
 _INVALID_VALUE, _INVALID_CONTEXT = 1, 201
+_DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _DEFAULT_STREAMS = (0, 1, 2)  # of the context, and of the thread
 _contexts: dict[int, tuple[Any, int]] = {}  # primary ones, by ordinal: the object, and its number
 _guard = threading.Lock()
@@ -118,14 +129,19 @@ def beside_captures() -> Iterator[None]:
 
 def pointer_device(address: int) -> int | None:
     """The ordinal of the device that an address belongs to; None for memory that no device can reach."""
-    driver = bindings()
-    attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-    status, ordinal = driver.cuPointerGetAttribute(attribute, address)
-    if int(status) == _INVALID_VALUE:
+    ordinal = ctypes.c_int(-1)
+    status = _pointer_attribute()(ctypes.byref(ordinal), _DEVICE_ORDINAL, ctypes.c_uint64(address))
+    if status == _INVALID_VALUE:
         return None
-    if int(status):
-        raise error_of("cuPointerGetAttribute", int(status))
-    return int(ordinal) if int(ordinal) >= 0 else None
+    if status:
+        raise error_of("cuPointerGetAttribute", status)
+    return ordinal.value if ordinal.value >= 0 else None
+
+
+@cache
+def _pointer_attribute() -> Any:
+    """Through ctypes: some releases of the bindings answer 0 for the memory of every device."""
+    return driver_functions("cuPointerGetAttribute", since="4.0")[0]
 
 
 __all__ = [

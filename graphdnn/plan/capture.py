@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from graphdnn.cuda.library import error_of
+from graphdnn.cuda.order import BareStream
 from graphdnn.enums import Status
 from graphdnn.errors import BadParam
 from graphdnn.plan.base import ExecutionPlan
@@ -75,4 +76,4 @@ def _stream_of(stream: Any) -> Any:
     """The stream as one of CuPy's."""
     import cupy
 
-    return cupy.cuda.ExternalStream(stream_number(stream))
+    return cupy.cuda.Stream.from_external(BareStream(stream_number(stream)))

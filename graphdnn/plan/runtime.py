@@ -11,6 +11,7 @@ from graphdnn.cuda import driver
 from graphdnn.cuda.cache import default_cache
 from graphdnn.cuda.failure import OutOfMemory
 from graphdnn.cuda.nvrtc import KernelText, arch_of
+from graphdnn.cuda.order import BareStream
 from graphdnn.cuda.present import present_device
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import Array
@@ -275,7 +276,7 @@ class CudaRuntime:
         """Seconds on the device between the end of one call's work and the end of the next one's."""
         import cupy
 
-        where = None if stream is None else cupy.cuda.ExternalStream(stream)
+        where = None if stream is None else cupy.cuda.Stream.from_external(BareStream(stream))
         events = [cupy.cuda.Event() for _ in range(repeat + 1)]
         events[0].record(where)
         for event in events[1:]:
