@@ -211,6 +211,27 @@ def test_replays_read_what_memory_holds_then() -> None:
         stream.synchronize()
 
 
+def test_one_plan_captured_twice() -> None:
+    """On the same arrays and on others; replays take turns, in streams of any form."""
+    import cupy
+
+    graph, plan = plan_for(THROUGH_WORKSPACE)
+    wanted = [expected(graph, plan, seed) for seed in (0, 1)]
+    bound = [arrays_for(graph, seed) for seed in (0, 1)]
+    captured = [plan.capture(bound[0]), plan.capture(bound[1]), plan.capture(bound[0])]
+    stream = cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.Device().synchronize()
+    for form in (stream, int(stream.ptr), ctypes.c_void_p(stream.ptr)):
+        for arrays in bound:
+            for t in graph.outputs:
+                arrays[t.uid].fill(0)
+        cupy.cuda.Device().synchronize()
+        for one in captured:
+            one.launch(form)
+        stream.synchronize()
+        assert [results(graph, arrays) for arrays in bound] == wanted
+
+
 def test_execution_inside_the_users_own_capture() -> None:
     import cupy
 
@@ -488,6 +509,26 @@ def test_scalars_by_value_are_read_on_every_call() -> None:
     for value in (2.0, -0.5, np.float32(3.0), np.array([7.0])):
         plan.execute({1: x, 2: value, 3: y})
         assert bool((y == x * float(np.asarray(value).reshape(()))).all())
+
+
+def test_threads_that_end_leave_no_memory_of_a_library() -> None:
+    import cupy
+
+    from graphdnn import rank
+
+    graph = parse("matmul a=f32[4,192,160] b=f32[4,160,136]").build_operation_graph()
+    config = next(c for c in rank(graph, "cuda") if c.choices[0].engine.name == "cuda_matmul_cublas")
+    plan = DevicePlan(config)
+    bound, workspace = arrays_for(graph, 0), plan.new_workspace()
+    plan.execute(bound, workspace)
+    free: list[int] = []
+    for _ in range(20):
+        thread = threading.Thread(target=plan.execute, args=(bound, workspace))
+        thread.start()
+        thread.join()
+        cupy.cuda.Device().synchronize()
+        free.append(cupy.cuda.Device().mem_info[0])
+    assert free[0] - free[-1] < 16 * 2**20
 
 
 # Other devices, no memory.

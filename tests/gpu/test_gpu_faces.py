@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,37 @@ def test_builder_arrays_streams_and_captures() -> None:
     captured.launch()
     cupy.cuda.Device().synchronize()
     np.testing.assert_array_equal(out.get(), expected(values()))
+
+
+@pytest.mark.parametrize("own_streams", [False, True])
+def test_a_built_graph_in_threads(own_streams: bool) -> None:
+    """It keeps a workspace for each thread and stream: launches of two threads take turns in one stream."""
+    import cupy
+
+    g = Graph("shared", io_data_type="float32", device="cuda")
+    x = g.tensor([64, 512])
+    rows = g.mul(x, g.reduction(x, ReductionOperator.ADD).set_dim([64, 1]))
+    y = g.add(x, g.reduction(rows, ReductionOperator.ADD).set_dim([1, 512])).set_output(True)
+    assert g.build().workspace_size > 0
+    data = [cupy.random.standard_normal((64, 512)).astype(cupy.float32) for _ in range(6)]
+    wanted = [g.run({x: a})[y] for a in data]
+    cupy.cuda.Device().synchronize()
+    differences: list[int] = []
+
+    def work(i: int) -> None:
+        with cupy.cuda.Stream(non_blocking=True) if own_streams else cupy.cuda.Stream.null as stream:
+            found = cupy.zeros((), cupy.int64)
+            for _ in range(200):
+                found += (g.run({x: data[i]})[y] != wanted[i]).sum()
+            stream.synchronize()
+            differences.append(int(found))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(data))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert differences == [0] * len(data)
 
 
 @pytest.mark.parametrize("kind", ["f32", "bf16", "e4m3", "i8"])
