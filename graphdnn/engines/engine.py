@@ -160,7 +160,7 @@ class Scope(Enum):
 
     KIND = "tasks of one kind, whatever their shapes"
     WINDOW = "convolutions of one kind that differ in how many images there are, and in their lines and pixels"
-    IMAGES = "convolutions and stacks of products that differ in how many images or products there are, but not in one"
+    IMAGES = "operations of one kind that differ in how many images, products or rows there are, but not in one"
     TASK = "this task alone"
 
     __hash__ = object.__hash__  # of members, which are kept by

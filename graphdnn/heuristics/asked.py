@@ -4,7 +4,7 @@
 |---------|----------------------------------------------------------------------|---------------------------------|
 | class   | all that they say but extents and strides                            | extents, strides                |
 | windows | that, filters and channels of convolutions                           | images, their lines and pixels  |
-| images  | that, all but how many images there are, or products, or their rows  | how many there are              |
+| images  | that, all but how many images, products, or rows there are           | how many there are              |
 
 An engine that declines for what a circle has in common is not asked there again, nor in the circles within it.
 """
