@@ -49,7 +49,9 @@ _FIXES: dict[int, str] = {
     800: "the device is in use by another process in exclusive mode, or forbids compute",
     900: "the call cannot be captured into a CUDA graph: build and execute the plan once before capturing",
     901: "begin the capture again: an earlier call invalidated it",
+    905: "pass the stream that is being captured: the execution waits there for what made its inputs",
     906: "execute on the capturing stream, not on the default stream",
+    907: "pass the stream that is being captured: the execution waits there for what made its inputs",
 }
 _OTHER_FIX = "look the code up in the CUDA driver documentation; report it if it comes from graphdnn"
 _OUT_OF_MEMORY = 2
