@@ -226,11 +226,12 @@ def _candidates(shape: Shape, machine: Machine, asked: tuple[int, ...]) -> Itera
                     yield tile
 
 
-# The model's constants, in clocks. Fitted to 158 tiles of six layers on an H200: 10 % away from them. What threads copy
-# is guessed by the forward kernel's.
+# The model's constants, in clocks. Fitted to 158 tiles of six layers on an H200: 10 % away from them, and 11 % from 132
+# others of 19. What threads copy is guessed by the forward kernel's.
 _LOAD, _PRODUCT, _STEP = 3.0, 0.58, 7.7  # of a multiprocessor
 _WAIT, _TURN = 51.0, 8.1  # of a warp: for what a step reads, and for each product
 _TILE, _ALONE = 1580.0, 700.0  # of a tile; where threads copy it besides
+_MEETING = 6.0  # for each sum of a thread that one turn adds to another's
 _ROW = 1.5  # of the copy unit, for a pixel of 128 bytes or fewer
 _LINE, _CHUNK = 12.8, 12.1  # where threads copy
 _BROKEN = 0.27  # of loads of eight pixels, for each end of a line among them: some meet in the same banks
@@ -262,7 +263,8 @@ def _predicted(shape: Shape, machine: Machine, tile: Tile) -> Choice | None:
             pixels * _CHUNK * chunks * channels + lines * _LINE for pixels, lines, channels in _copied(shape, tile)
         )
         waits += _ALONE
-    clocks = each * ((together * busy) ** _NORM + waits**_NORM + (together * copying) ** _NORM) ** (1 / _NORM)
+    meeting = _MEETING * (tile.turns - 1) * tile.sums(shape)
+    clocks = meeting + each * ((together * busy) ** _NORM + waits**_NORM + (together * copying) ** _NORM) ** (1 / _NORM)
     sums = 8.0 * parts * shape.groups * shape.channels_out * shape.chunks * CHUNK / _SUM_PACE
     seconds = ((clocks / machine.clock) ** 4 + (shape.traffic / machine.bandwidth) ** 4) ** 0.25 + sums + _START
     return Choice(tile, resident, parts, seconds)
