@@ -305,7 +305,7 @@ def test_a_plan_that_fails_on_a_device_says_how_to_repeat_it(monkeypatch: pytest
         raise cuda_error("cuLaunchKernelEx", 700, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal access", "k", plan.name)
 
     bindings = plan.to_device(random_operands(graph))
-    block = types.SimpleNamespace(launches=[launch], known=None, scratch=0, values=(), fill=lambda *_: None)
+    block = types.SimpleNamespace(launches=[launch], place=None, scratch=0, values=(), fill=lambda *_: None)
     plan._free.append(block)  # type: ignore[attr-defined]
     with pytest.raises(ExecutionFailed) as caught:
         plan.execute(bindings)
