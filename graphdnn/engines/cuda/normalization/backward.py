@@ -207,7 +207,7 @@ class _Backward:
             file_text("norm_backward_kept.cuh"),
             scale.function("scale_at", "Compute (&scale)[VECTOR]"),
             self._finish_row(parameters, rows, self._parameter_gradients())[0],
-            *self._application(parameters, []),
+            *self._application(parameters, [], is_concluded=True),
         ]
         name = f"norm_backward__{rows.text()}_{walk.text()}__{self.steps.op.name}"
         walk.launch(self.steps, name, parameters, functions, {"CENTERED": self.operands.centered, "Compute": compute})
@@ -236,7 +236,7 @@ class _Backward:
             self._finish_row(parameters, channels, self._parameter_gradients())[0],
             *self._take(parameters, is_stored=True, is_fetched=False),
             file_text("norm_backward_kept.cuh"),
-            self._body(parameters, is_streamed=True),
+            self._body(parameters, is_streamed=True, is_concluded=True),
         ]
         name = f"norm_backward__{self.rows.text()}_{planes.text()}__{self.steps.op.name}"
         constants: dict[str, bool | str] = {"CENTERED": True, "PAST_L1": True, "Compute": compute}
@@ -325,7 +325,9 @@ class _Backward:
             program.store_outputs((self.anchor,))
         return program.function("finish_row", arguments), arguments
 
-    def _application(self, parameters: Parameters, sums: list[TensorSpec], *, is_streamed: bool = False) -> list[str]:
+    def _application(
+        self, parameters: Parameters, sums: list[TensorSpec], *, is_streamed: bool = False, is_concluded: bool = False
+    ) -> list[str]:
         op, rows, anchor, compute = self.steps.op, self.rows, self.anchor, self.operands.compute
         fixed = Program(op, parameters, rows.space, "r", width=rows.row_width, vector_axis=rows.kept - 1)
         known = {"mean": self.mean, "inverse": self.inverse}
@@ -343,10 +345,10 @@ class _Backward:
                 "__device__ __forceinline__ void of_row(const Params& p, const int (&at)[RANK], Row& row) {\n"
                 "    load_row(p, at, row);\n    average(p, row);\n}\n"
             )
-        return [load, self._body(parameters, is_streamed=is_streamed)]
+        return [load, self._body(parameters, is_streamed=is_streamed, is_concluded=is_streamed or is_concluded)]
 
-    def _body(self, parameters: Parameters, *, is_streamed: bool) -> str:
-        """dx of each element, through the epilogue."""
+    def _body(self, parameters: Parameters, *, is_streamed: bool, is_concluded: bool) -> str:
+        """dx of each element, through the epilogue. ``is_concluded``: the factors of a row are multiplied already."""
         op, rows, anchor = self.steps.op, self.rows, self.anchor
         body = Program(
             op,
@@ -358,7 +360,7 @@ class _Backward:
             stores="store_streaming" if is_streamed else "store",
         )
         body.note(anchor)
-        body.set(anchor.dx, "concluded_gradient(pack, row, e)" if is_streamed else "gradient(pack, row, e)")
+        body.set(anchor.dx, "concluded_gradient(pack, row, e)" if is_concluded else "gradient(pack, row, e)")
         body.apply(op.epilogue)
         if anchor.dx.uid in {t.uid for t in op.outputs}:
             body.store(anchor.dx)

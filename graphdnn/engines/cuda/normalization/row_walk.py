@@ -18,7 +18,8 @@ from graphdnn.engines.cuda.normalization.operands import Operands
 from graphdnn.engines.cuda.reductions.rows import Rows, Tile, power_above
 from graphdnn.operations import NormBackward
 
-_THREADS, _MOST_THREADS = 512, 1024  # of a block, and of a row
+_THREADS, _FEWER_THREADS, _MOST_THREADS = 512, 256, 1024  # of a block; where many rows are narrow; and of a row
+_MANY = 2**24  # bytes of x, beside which the sums that more blocks leave are few
 _ELEMENTS = 8  # of a thread; more, where a row would not fit into a block
 _KEPT = 4  # 32-bit registers that an element of two bytes takes: two sums, and x and dy of two tiles
 _OTHER = 30  # registers of a thread that have nothing to do with how many elements it has
@@ -99,9 +100,11 @@ def row_walk_of(rows: Rows, operands: Operands, device: DeviceSpec) -> RowWalk |
 
 def _tile(rows: Rows) -> Tile | None:
     """Few elements of a thread, so that registers are left for many of them."""
+    is_large = rows.main_bytes <= 2 and rows.count * rows.length * rows.main_bytes >= _MANY
+    threads = _FEWER_THREADS if is_large else _THREADS
     for steps in range(max(1, _ELEMENTS // rows.width), _MOST_STEPS + 1):
         lanes = power_above(-(-rows.packs // steps))
-        columns = max(1, _THREADS // lanes)
+        columns = max(1, threads // lanes)
         while columns > 1 and columns * lanes * steps * rows.width * 4 > _COLUMN_BYTES:
             columns //= 2
         of_element = _KEPT + (2 if rows.main_bytes > 2 else 0)

@@ -24,10 +24,10 @@ _HELD = 64  # bytes of values a thread should hold, and twice that where a row w
 _MOSTLY = 0.8  # of the packs that a block has room for
 _MOST_HELD = 256  # where short rows lie across memory: fewer threads have less to exchange, each has more on its way
 _IN_FLIGHT = 128  # bytes of memory that such a thread reads at once
-_LONG_LANES = ((128, 32), (512, 128), (1024, 256))  # threads of a row of so many packs along memory, as measured
+# Long rows along memory: packs at most, threads of a row, and threads of an SM. The fastest of those tried on an H200.
+_LONG = ((96, 32, 1024), (128, 32, 640), (384, 128, 1024), (768, 128, 640), (1024, 256, 768))
 _LEAST_LONG, _MANY_LONG = 65, 2**15  # packs, and threads of all rows
-_LONG_THREADS = 128  # of a block
-_LONG_VALUES, _LONG_FULL = 96, 896  # bytes of a thread's values, and threads of an SM where they are more
+_LONG_THREADS, _LONG_BYTES = 128, 4  # of a block, and of a value
 _ENOUGH_THREADS = 2**17  # of a device, of such threads
 _LINE, _SHORT_LINE = 128, 64  # bytes of memory that one access of a warp should fill, and where threads hold much
 _SECTOR = 32  # bytes that memory hands out at once
@@ -215,18 +215,11 @@ def _held_along(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
 
 def _held_long(rows: Rows, value_bytes: int) -> Tile | None:
     """Few threads for each of many long rows, with packs enough that each asks for some at once."""
-    lanes = next((lanes for most, lanes in _LONG_LANES if _LEAST_LONG <= rows.packs <= most), 0)
-    steps = -(-rows.packs // lanes) if lanes else 0
-    values = steps * rows.width * value_bytes
-    if (
-        not lanes
-        or values > 2 * _HELD
-        or rows.row_packs * lanes < _MANY_LONG
-        or rows.width * rows.main_bytes < _PACK_BYTES
-    ):
+    lanes, threads = next(((lanes, n) for most, lanes, n in _LONG if _LEAST_LONG <= rows.packs <= most), (0, 0))
+    is_many = rows.row_packs * lanes >= _MANY_LONG and rows.width * rows.main_bytes == _PACK_BYTES
+    if not is_many or value_bytes > _LONG_BYTES:
         return None
-    tile = Tile(lanes, max(1, _LONG_THREADS // lanes), steps)
-    threads = _LONG_FULL if values > _LONG_VALUES else _MOST_THREADS
+    tile = Tile(lanes, max(1, _LONG_THREADS // lanes), -(-rows.packs // lanes))
     return replace(tile, blocks=threads // tile.threads)
 
 

@@ -82,7 +82,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_row_walk(cons
             }
         }
         over_rows(place, turn, now.row);
-        average(p, now.row);
+        // What concluded_gradient() makes of g, which has the scale already.
+        now.row.scale[0] = now.row.inverse[0];
+        const Compute factor = -now.row.inverse[0] / (Compute)p.elements;
+        now.row.sum[0] *= factor;
+        now.row.dot[0] *= factor * now.row.inverse[0];
         if (!place.is_live) continue;
         locate_row(p, place.row, at);
         #pragma unroll
