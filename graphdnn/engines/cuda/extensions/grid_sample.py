@@ -230,10 +230,11 @@ def _image(op: GridSampleBackward) -> Launch:
 def _grid(op: GridSampleBackward) -> Launch:
     parameters = _described(op, ("x", "grid", "dy"), "dgrid")
     count = prod(op.grid.extents[:3])
-    parameters.integer("count", count)
+    _, rows, columns, _ = op.grid.extents
+    parameters.table({"count": count, "magic_rows": magic(rows), "magic_columns": magic(columns)})
     text = kernel_text(
         "grid_sample_grid",
-        ["next_launch.cuh", "grid_sample.cuh", "grid_sample_grid.cu"],
+        ["next_launch.cuh", "quotient.cuh", "grid_sample.cuh", "grid_sample_grid.cu"],
         parameters=parameters.text,
         functions=[_store("dgrid", op.dgrid)],
         constants={
@@ -241,6 +242,7 @@ def _grid(op: GridSampleBackward) -> Launch:
             "SLICES": _SLICES,
             "PACK": _pack(op.x, op.dy),
             "Compute": COMPUTE_TYPE[op.compute_type],
+            "Count": count_type(count),
             "Index": _counted(op.x, op.dy),
         },
     )

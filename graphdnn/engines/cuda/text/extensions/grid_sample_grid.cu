@@ -9,10 +9,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_grid(const __g
     __shared__ Compute shares[2][THREADS];
     const int thread = (int)threadIdx.x, slice = PACK > 1 ? thread % SLICES : thread / POSITIONS;
     const int mine = PACK > 1 ? thread / SLICES : thread % POSITIONS;
-    const long long i = (long long)blockIdx.x * POSITIONS + mine;
-    const bool is_position = i < p.count;
-    const long long column = i % p.columns, above = i / p.columns;
-    const long long row = above % p.rows, n = above / p.rows;
+    const Count i = (Count)blockIdx.x * POSITIONS + mine;
+    const bool is_position = i < (Count)p.count;
+    const Count above = quotient(i, p.columns, p.magic_columns), n = quotient(above, p.rows, p.magic_rows);
+    const long long column = (long long)(i - above * (Count)p.columns), row = (long long)(above - n * (Count)p.rows);
     Compute by_x = Compute(0), by_y = Compute(0);
     Place place;
     place.is_near = false;
