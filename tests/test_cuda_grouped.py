@@ -59,7 +59,7 @@ LAYERS = [
     "conv x=f16[64,432,14,14]nhwc w=f16[432,48,3,3]nhwc pad=1 + bias + relu",
     "dgrad dy=f16[64,1024,7,7]nhwc w=f16[1024,32,3,3]nhwc dx=[64,1024,7,7] pad=1",
     "dgrad dy=f16[64,256,28,28]nhwc w=f16[256,8,3,3]nhwc dx=[64,256,28,28] pad=1",
-    "conv x=f16[2,32,9,11]nhwc w=f16[32,16,3,3]nhwc pad=2 stride=2,3 dil=2,2 + bias",
+    "conv x=f16[64,128,29,31]nhwc w=f16[128,16,3,3]nhwc pad=2 stride=2,3 dil=2,2 + bias",
 ]
 
 

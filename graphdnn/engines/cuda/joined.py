@@ -170,7 +170,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     w = convolution_of(task).roles[1]
     is_gradient = isinstance(task.op.anchor, ConvBackwardFilter)
     traffic = float(2 * w.bytes if is_gradient else w.bytes + joined.filters.bytes)
-    doubt = _DOUBT_OF_GRADIENTS * task.device.launch if is_gradient else _DOUBT * cost.seconds
+    doubt = _DOUBT * cost.seconds + is_gradient * _DOUBT_OF_GRADIENTS * task.device.launch
     return also(cost.plus({"doubt": doubt}), task.device, "filters", traffic, 1)
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.direct.geometry import aligned, image_space
 from graphdnn.engines.cuda.direct.grouped_needs import grouped_needs
-from graphdnn.engines.cuda.direct.grouped_tiles import CHUNK, KNOBS, START, THREADS, Choice, Shape, choose
+from graphdnn.engines.cuda.direct.grouped_tiles import CHUNK, IDLE, KNOBS, START, THREADS, Choice, Shape, choose
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
-from graphdnn.engines.cuda.generator.cost import device_cost, least_seconds, other_seconds
+from graphdnn.engines.cuda.generator.cost import device_cost, least_seconds, other_seconds, where_idle
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.packs import width_for
@@ -120,7 +120,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 def _cost(task: Task, knobs: Knobs) -> Cost:
     choice = _choice(task.op, task.device, knobs)
     assert choice is not None, "asked by the needs"
-    return device_cost(task, choice.seconds + other_seconds(task), launches=0)
+    cost = device_cost(task, choice.seconds + other_seconds(task), launches=0)
+    return where_idle(cost, task.device, choice.blocks, IDLE)
 
 
 ENGINE = cuda_engine(
@@ -132,7 +133,7 @@ ENGINE = cuda_engine(
         lambda task: _choice(task.op, task.device, {knob.type: knob.default for knob in KNOBS}) is not None,
     ),
     cost=_cost,
-    least=lambda task: least_seconds(task, 0, task.device.rate(DataType.HALF)) + START,
+    least=lambda task: least_seconds(task, 0, task.device.rate(DataType.HALF)) + START - IDLE * task.device.launch,
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,
     knobs=KNOBS,

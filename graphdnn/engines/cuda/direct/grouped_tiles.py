@@ -137,6 +137,7 @@ class Choice:
     tile: Tile
     resident: int  # blocks of a multiprocessor
     seconds: float
+    blocks: int
 
 
 class Machine(NamedTuple):
@@ -197,6 +198,7 @@ _STRIDED = 1.8  # times the loads of pixels that lie apart
 _FILTER_PACE = 19.2  # bytes a clock
 _NORM = 2.7
 START = 2.0e-6  # seconds
+IDLE = 0.27  # of a launch, that blocks do not take which leave nearly all multiprocessors idle
 
 
 def _predicted(shape: Shape, machine: Machine, tile: Tile) -> Choice | None:
@@ -223,4 +225,4 @@ def _predicted(shape: Shape, machine: Machine, tile: Tile) -> Choice | None:
     filters = tile.groups * shape.channels_out * shape.chunks * 16
     clocks = each * ((together * busy) ** _NORM + waits**_NORM) ** (1 / _NORM) + together * filters / _FILTER_PACE
     own, memory = clocks / machine.clock, shape.traffic / machine.bandwidth
-    return Choice(tile, resident, (own**4 + memory**4) ** 0.25 + START)
+    return Choice(tile, resident, (own**4 + memory**4) ** 0.25 + START, slabs * sharing)

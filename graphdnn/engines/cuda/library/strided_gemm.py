@@ -15,6 +15,7 @@ _LARGEST = 2**31 - 1  # leading dimensions are 32-bit numbers
 _TILE = 64  # rows and columns of the smallest tiles that keep the units busy
 _SHARE, _FLOAT_SHARE = 0.75, 0.6  # of the peak rate; in float32 without TF32, as measured on an H200
 LARGEST_SHARE = max(_SHARE, _FLOAT_SHARE)
+PART = 512  # terms of a sum, beyond which it is divided among blocks
 START = 0.33  # of a launch, that the library's kernels hide less than ours
 OUTSIDE = 0.8  # of a result's bytes, that leave when the products are done
 
@@ -109,9 +110,14 @@ def _leading(rows: int, columns: int, matrix: Matrices, forms: tuple[bool, ...])
     return None
 
 
-def gemm_seconds(sizes: Sizes, operand: DataType, device: DeviceSpec) -> float:
+def gemm_blocks(sizes: Sizes, part: int = PART) -> int:
+    """Of the smallest tiles; sums of more than ``part`` terms are divided among blocks."""
+    return -(-sizes.m // _TILE) * -(-sizes.n // _TILE) * sizes.batch * max(1, sizes.k // part)
+
+
+def gemm_seconds(sizes: Sizes, operand: DataType, device: DeviceSpec, part: int = PART) -> float:
     """Predicted time of the arithmetic: whole tiles, and fewer of them than the device has multiprocessors."""
     tiles = -(-sizes.m // _TILE) * -(-sizes.n // _TILE) * sizes.batch
-    filled = min(1.0, tiles * max(1, sizes.k // 512) / device.sm_count)  # long sums are divided among blocks
+    filled = min(1.0, gemm_blocks(sizes, part) / device.sm_count)
     share = _FLOAT_SHARE if operand is DataType.FLOAT else _SHARE
     return 2.0 * tiles * _TILE * _TILE * sizes.k / (device.rate(operand) * share * filled)

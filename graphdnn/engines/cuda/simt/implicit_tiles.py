@@ -84,7 +84,7 @@ _MOST_PARTS = 128  # chosen by the shape
 _LEAST_DEPTH = 8  # tiles of k that a part has at least
 _MANY = 64  # blocks for each SM: more parts would only add sums
 _ALONE = 0.3  # of an SM's pace that is left when it is all but empty
-LOAD = 85e-9  # seconds of a block for each element that a thread loads, no less: little hides the wait for it
+LOAD = 95e-9  # seconds of a block for each element that a thread loads, no less: little hides the wait for it
 # Of the memory's pace, at which sums leave, after the products of their block: what short sums took longer than their
 # products on an H200 (c2_1x1b of bytes 130 us for 103 MB, the first layer in fp32 176 us for 205 MB).
 _LEAVING = 0.2
