@@ -19,6 +19,7 @@ from graphdnn.engines.cuda.reductions.rows import Rows, Tile, power_above
 from graphdnn.operations import NormBackward
 
 _THREADS, _FEWER_THREADS, _MOST_THREADS = 512, 256, 1024  # of a block; where many rows are narrow; and of a row
+_MOSTLY = 0.8  # of the packs of so many threads, which otherwise have less to do than half as many
 _MANY = 2**24  # bytes of x, beside which the sums that more blocks leave are few
 _ELEMENTS = 8  # of a thread; more, where a row would not fit into a block
 _KEPT = 4  # 32-bit registers that an element of two bytes takes: two sums, and x and dy of two tiles
@@ -110,6 +111,7 @@ def _tile(rows: Rows) -> Tile | None:
         of_element = _KEPT + (2 if rows.main_bytes > 2 else 0)
         registers = -(-(steps * rows.width * of_element + _OTHER) // 8) * 8
         blocks = _REGISTERS // (lanes * columns * registers)
-        if 32 <= lanes * columns <= _MOST_THREADS and registers <= _MOST_REGISTERS and blocks:
+        is_idle = lanes > _THREADS and rows.packs < _MOSTLY * lanes * steps
+        if not is_idle and 32 <= lanes * columns <= _MOST_THREADS and registers <= _MOST_REGISTERS and blocks:
             return Tile(lanes, columns, -(-rows.packs // lanes), blocks)
     return None
