@@ -186,8 +186,8 @@ class Sum:
             text = f"matmul a={kind}[1,{self.pixels},{n}] b={kind}[1,{n},{self.results}] compute=f32 out=f32"
         elif is_wgrad:
             size = f"{n // 8},8]nhwc"
-            images = f"x={kind}[1,{self.pixels},{size} dy={kind}[1,{self.results},{size}"
-            filter = f"{self.results},{self.pixels},{taps},{taps}"
+            images = f"x={kind}[1,{groups * self.pixels},{size} dy={kind}[1,{groups * self.results},{size}"
+            filter = f"{groups * self.results},{self.pixels},{taps},{taps}"
             text = f"wgrad {images} dw=[{filter}] pad={taps // 2} compute=f32 out=f32"
         elif spread:
             whole = f"[1,{self.results},{8 * spread},{8 * spread}]"
@@ -234,7 +234,11 @@ class Sum:
             return {first.uid: sums.x[None], second.uid: sums.w.T[None]}
         if self.is_wgrad:
             x, _, dy = self.op.main.roles  # type: ignore[attr-defined]
-            return {x.uid: sums.x.reshape(x.extents), dy.uid: sums.w.reshape(dy.extents)}
+            size = (1, -1, self.n // 8, 8)  # each group has the same
+            return {
+                x.uid: np.tile(sums.x.reshape(size), (1, self._groups, 1, 1)),
+                dy.uid: np.tile(sums.w.reshape(size), (1, self._groups, 1, 1)),
+            }
         if self._is_windows:
             r, s = _WINDOW
             x = sums.x.reshape(8, 8, 4, r, s).transpose(2, 0, 3, 1, 4).reshape(1, 4, 8 * r, 8 * s)
@@ -270,7 +274,7 @@ class Sum:
     def _placed(self, results: Array) -> Array:
         flat = results.astype(np.float64)
         if self.is_wgrad:
-            flat = flat[:, :, self.taps // 2, self.taps // 2]
+            flat = flat[: self.results, :, self.taps // 2, self.taps // 2]
         if self._spread:  # what the tap in the middle reaches
             flat = flat[:, :, :: self._spread, :: self._spread]
         return flat[0] if self.is_matmul else flat.reshape(self.results, self.pixels).T

@@ -9,7 +9,7 @@ from emulator import MISSING
 
 from graphdnn.engines import ENGINES, Engine
 from graphdnn.engines.cuda import ahead, turned, widened
-from graphdnn.engines.cuda.direct import grouped, stem_float
+from graphdnn.engines.cuda.direct import grouped, grouped_wgrad, stem_float
 from graphdnn.engines.cuda.hopper import across as hopper_across
 from graphdnn.engines.cuda.hopper import gemm as hopper_gemm
 from graphdnn.engines.cuda.hopper import halo as hopper_halo
@@ -56,6 +56,7 @@ CASES: tuple[tuple[Engine, Sum], ...] = (
     (mma_gemm.ENGINE, Sum("f16", _LENGTH)),
     (mma_few.ENGINE, Sum("f16", _LENGTH, is_matmul=True, results=1)),
     (grouped.ENGINE, Sum("f16", 64, taps=3, groups=2, longest=64)),
+    (grouped_wgrad.ENGINE, Sum("f16", _LENGTH, is_wgrad=True, taps=3, groups=2)),
     (mma_gemm.ENGINE_TF32, Sum("f32", _LENGTH)),
     (widened.ENGINE, Sum("e4m3", _LENGTH)),
     (ahead.ENGINE, Sum("f16", _LENGTH, behind=True)),

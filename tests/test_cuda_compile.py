@@ -61,6 +61,7 @@ TEXTS = (
     "conv x=f16[32,256,28,28]nhwc w=f16[256,8,3,3]nhwc pad=1 + bias + relu",
     "conv x=f16[32,448,28,28]nhwc w=f16[448,112,3,3]nhwc pad=1 + bias + relu",
     "dgrad dy=f16[32,448,28,28]nhwc w=f16[448,112,3,3]nhwc dx=[32,448,28,28] pad=1",
+    "wgrad x=f16[32,256,28,28]nhwc dy=f16[32,256,28,28]nhwc dw=[256,8,3,3] pad=1",
     "matmul a=f16[4096,4096] b=f16[4096,1] + bias",
     "conv x=i16[1,1,64,64] w=i16[8,1,16,16] compute=i32 out=i32",
     "conv x=i16[1,1,64,64] w=i16[8,1,16,16] compute=i64 out=i64",

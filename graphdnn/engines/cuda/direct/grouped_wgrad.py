@@ -25,6 +25,7 @@ from graphdnn.engines.cuda.generator.program import Program
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.generator.tensor_cores import OF_EXACT
+from graphdnn.engines.cuda.hopper.operands import ALIGNMENT
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.once import once
 from graphdnn.engines.work import bytes_moved
@@ -67,7 +68,7 @@ def _boxes(
 ) -> tuple[TensorMap, TensorMap]:
     """Of x, whose columns are (remainder, the rest) where they are strided, and of dy."""
     size, stride, lines = ELEMENTS[x.data_type].bytes, p.stride[1], shape.patch(tile.high, tile.wide)[0]
-    n, h, w = (of_x[i] * size for i in (0, 2, 3))
+    n, h, w = (_step(of_x[i] * size) for i in (0, 2, 3))
     row, results = tile.row(p.c), tile.row(p.k)
     columns = (p.input[1],) if stride == 1 else (stride, p.input[1] // stride)
     image = TensorMap(
@@ -80,11 +81,16 @@ def _boxes(
     gradient = TensorMap(
         x.data_type,
         (p.groups * p.k, p.output[1], p.output[0], p.n),
-        (of_dy[3] * size, of_dy[2] * size, of_dy[0] * size),
+        tuple(_step(of_dy[i] * size) for i in (3, 2, 0)),
         box=(results.pitch // size, tile.wide, tile.high, tile.images),
         row=results.exchanged,
     )
     return image, gradient
+
+
+def _step(distance: int) -> int:
+    """Bytes; an axis of extent 1 has none, which the copy unit does not take."""
+    return distance or ALIGNMENT
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
