@@ -110,6 +110,11 @@ def _writing(cost: Cost, task: Task, traffic: float) -> Cost:
     return Cost(cost.flops, cost.bytes + traffic, cost.seconds + later, MappingProxyType(parts))
 
 
+def copy_seconds(device: DeviceSpec, traffic: float) -> float:
+    """Of so many bytes through memory."""
+    return traffic / (device.bandwidth * _COPY_SHARE)
+
+
 def least_seconds(task: Task, launches: int, rate: float = inf, traffic: float = 0.0) -> float:
     """A bound below what an engine predicts for convolutions and matrix products: its launches, and the longer of its
     products at their best and of each operand once through memory.

@@ -24,7 +24,7 @@ from graphdnn.engines.cuda.generator.convolution_needs import (
     roles_of,
 )
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
-from graphdnn.engines.cuda.generator.cost import least_seconds, phased_cost
+from graphdnn.engines.cuda.generator.cost import copy_seconds, memory_seconds, phased_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Function, Launch, LibraryCall
 from graphdnn.engines.cuda.generator.packs import width_for
@@ -51,9 +51,10 @@ _BLOCKS_PER_SM = 32
 # As measured on an H200: transforms access memory in small pieces where all planes' numbers of one frequency lie side
 # by side, and products of few rows are below the pace of large ones.
 _SHARE = 0.02  # of the peak rate that transforms reach
+_BUTTERFLY = 2.5  # operations of each position and power of two
 _LAUNCHES = 8  # transforms with what is before and after them, products
 _SMALL = 1.6  # times the products' work
-_PASSES = 12.0  # bytes of each position that transforms and products move at least: fp32, and its spectrum twice
+_SPECTRUM = 4.0  # bytes of each position that products move at least
 _ROLES = {"fprop": ("x", "w", "y"), "dgrad": ("y", "w", "x"), "wgrad": ("y", "x", "w")}  # a, b, c of the product
 
 
@@ -283,7 +284,7 @@ def _cost(task: Task, limit: int | None) -> Cost:
     ]
     product = 4 * _SMALL * gemm_seconds(Sizes(m, n, k, transforms[0].frequencies), DataType.FLOAT, device)
     real, spectra = (sum(size) for size in zip(*((t.real_bytes, t.spectrum_bytes) for t in transforms), strict=True))
-    butterflies = 2.5 * points * log2(points) * sum(t.planes for t in transforms)
+    butterflies = _BUTTERFLY * points * log2(points) * sum(t.planes for t in transforms)
     result = transforms["xwy".index(_ROLES[tiles.roles.direction][2])].real_bytes
     read = sum(t.bytes for t in convolution_of(task).inputs().values())
     phases = {
@@ -295,11 +296,18 @@ def _cost(task: Task, limit: int | None) -> Cost:
     return with_staging(phased_cost(task, phases, _LAUNCHES), task)
 
 
-def _least(task: Task) -> float:
-    """Planes of both images are transformed, and their spectra, which are no smaller, multiplied."""
-    p = problem_of(task)
-    positions = p.n * p.groups * (p.c + p.k) * prod(map(min, p.input, p.output))
-    return least_seconds(task, _LAUNCHES, traffic=_PASSES * positions)
+def _least(task: Task, limit: int | None) -> float:
+    """All launches, each operand once through memory, butterflies of planes that are no larger than what cuFFT is
+    given, and once through memory their spectra, which are no smaller than they are.
+    """
+    p, device = problem_of(task), task.device
+    results = p.input if roles_of(task).direction == "dgrad" else p.output
+    sizes = [n + f - 1 if limit is None else limit for n, f in zip(results, p.filter, strict=True)]
+    tiles = prod([-(-n // max(1, size - f + 1)) for n, size, f in zip(results, sizes, p.filter, strict=True)])
+    points = prod(sizes)
+    positions = points * (p.n * tiles * (p.c + p.k) + p.c * p.k)
+    transforms = _BUTTERFLY * log2(points) * positions / (device.rate(DataType.FLOAT) * _SHARE)
+    return memory_seconds(task) + _LAUNCHES * device.launch + transforms + copy_seconds(device, _SPECTRUM * positions)
 
 
 def _engine(id: int, name: str, summary: str, limit: int | None) -> Engine:
@@ -312,7 +320,7 @@ def _engine(id: int, name: str, summary: str, limit: int | None) -> Engine:
         summary=summary,
         needs=_needs(name, limit),
         cost=lambda task, knobs: _cost(task, limit),
-        least=_least,
+        least=lambda task: _least(task, limit),
         generate=generate,
         numerical_notes=(NumericalNote.FFT,),
     )

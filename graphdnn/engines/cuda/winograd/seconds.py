@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
 from types import MappingProxyType
 
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.winograd.layout import Panels, Winograd
+from graphdnn.engines.cuda.generator.convolution_needs import problem_of, roles_of
+from graphdnn.engines.cuda.winograd.layout import Algorithm, Panels, Winograd
 from graphdnn.engines.engine import Cost, Task
 from graphdnn.engines.work import bytes_moved, flops
 from graphdnn.enums import DataType
@@ -26,6 +28,15 @@ def waves(blocks: int, resident: int, work: float, device: DeviceSpec) -> float:
     """Seconds of blocks with ``work`` each."""
     pace = device.rate(DataType.FLOAT) * SHARE / device.sm_count
     return -(-blocks // (resident * device.sm_count)) * resident * work / pace
+
+
+def least_sizes(task: Task, algorithm: Algorithm) -> tuple[int, int, int]:
+    """Tiles, channels of the result, and padded channels of the sum, as ``Winograd`` has them."""
+    p = problem_of(task)
+    is_dgrad = roles_of(task).direction == "dgrad"
+    tiles = p.n * prod([-(-size // algorithm.m) for size in (p.input if is_dgrad else p.output)])
+    inner, outer = (p.k, p.c) if is_dgrad else (p.c, p.k)
+    return tiles, outer, -(-inner // algorithm.step) * algorithm.step
 
 
 def filter_bytes(w: Winograd, u: Panels) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.generator.cost import least_seconds
+from graphdnn.engines.cuda.generator.cost import memory_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
@@ -12,12 +12,12 @@ from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.winograd.finish import finishing
 from graphdnn.engines.cuda.winograd.layout import FLOAT_BYTES, Algorithm, Panels, Winograd
 from graphdnn.engines.cuda.winograd.needs import winograd_needs
-from graphdnn.engines.cuda.winograd.seconds import COPY_SHARE, SHARE, filter_bytes, in_turn, waves
+from graphdnn.engines.cuda.winograd.seconds import COPY_SHARE, filter_bytes, in_turn, least_sizes, waves
 from graphdnn.engines.cuda.winograd.transforms import image_fields, transform_filter, transform_image
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task
 from graphdnn.engines.sum_error import SumError
 from graphdnn.engines.work import bytes_moved
-from graphdnn.enums import DataType, KnobType, NumericalNote
+from graphdnn.enums import KnobType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.multiprocessor import RESERVED
 
@@ -27,7 +27,6 @@ _TILES, _OUTER, _THREADS = 32, 64, 256  # of a block of products
 _PAD = 4  # elements after the tiles of a channel, and after a row of the exchange
 _STAGES_SIZE = 2 * F2.step * (F2.components * (_TILES + _OUTER) + _PAD)  # elements of shared memory
 _EXCHANGE_SIZE = F2.components * 32 * (32 + _PAD)
-_FEWER = 2.25  # products that the transforms save
 _TRANSFORM = 0.1  # of the products' time, where one kernel does both
 
 _IMAGE = Knob(
@@ -103,11 +102,15 @@ def _is_from_image(op: FusedOp, knobs: Knobs) -> bool:
     return not op.prologue and not knobs[_IMAGE.type]
 
 
+def _block_work(padded_inner: int) -> int:
+    return 2 * F2.components * _TILES * _OUTER * padded_inner
+
+
 def _cost(task: Task, knobs: Knobs) -> Cost:
     w, device = Winograd.of(F2, task.op), task.device
     bandwidth = device.bandwidth * COPY_SHARE
     v, u = Panels.interleaved(w, w.tiles, _TILES), Panels.interleaved(w, w.outer, _OUTER)
-    product = waves(v.blocks * u.blocks, 1, 2 * F2.components * _TILES * _OUTER * w.padded_inner, device)
+    product = waves(v.blocks * u.blocks, 1, _block_work(w.padded_inner), device)
     results = bytes_moved(task.op) - w.image.bytes
     if _is_from_image(task.op, knobs):
         return in_turn(task, {
@@ -122,13 +125,21 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     })  # fmt: skip
 
 
+def _least(task: Task) -> float:
+    """Products in whole waves, with whichever way to transform the image takes less."""
+    tiles, outer, inner = least_sizes(task, F2)
+    device, blocks = task.device, -(-tiles // _TILES) * -(-outer // _OUTER)
+    product = waves(blocks, 1, _block_work(inner), device)
+    return 2 * device.launch + max(product + min(product * _TRANSFORM, device.launch), memory_seconds(task))
+
+
 ENGINE = cuda_engine(
     id=14,
     name="cuda_winograd",
     summary="3x3 convolutions and their data gradients by F(2x2,3x3) in fp32: 2.25 times fewer products",
     needs=winograd_needs("cuda_winograd"),
     cost=_cost,
-    least=lambda task: least_seconds(task, 2, _FEWER * SHARE * task.device.rate(DataType.FLOAT)),
+    least=_least,
     generate=_generate,
     knobs=(_IMAGE,),
     frugal={_IMAGE.type: 0},

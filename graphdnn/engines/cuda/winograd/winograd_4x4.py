@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.generator.cost import least_seconds
+from graphdnn.engines.cuda.generator.cost import memory_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import Parameters
@@ -12,26 +12,35 @@ from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.winograd.finish import finishing
 from graphdnn.engines.cuda.winograd.layout import FLOAT_BYTES, Algorithm, Panels, Winograd
 from graphdnn.engines.cuda.winograd.needs import winograd_needs
-from graphdnn.engines.cuda.winograd.seconds import COPY_SHARE, SHARE, filter_bytes, in_turn, waves
+from graphdnn.engines.cuda.winograd.seconds import COPY_SHARE, filter_bytes, in_turn, least_sizes, waves
 from graphdnn.engines.cuda.winograd.transforms import transform_filter, transform_image
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.sum_error import SumError
 from graphdnn.engines.work import bytes_moved
-from graphdnn.enums import DataType, NumericalNote
+from graphdnn.enums import NumericalNote
 from graphdnn.fusion.fused import FusedOp
 
 F4 = Algorithm("winograd_4x4.cuh", 4, 8)
 
 _THREADS = 256  # of a block that transforms sums back
-_FEWER = 4.0  # products that the transforms save
+_TILES = 128  # of a block of products
 _GROWTH = 6.0  # of the largest error, beside that of F(2x2) and of a direct sum
 _HANDICAP = 1.25  # strict fp32 goes first unless this one saves a fifth of its time
 
 
 def _panels(w: Winograd) -> tuple[Panels, Panels]:
-    """Of tiles and of channels; channels come in narrow blocks where few are left for a wide one."""
-    narrow = w.outer % 128 and w.outer % 128 <= 64
-    return Panels.separate(w, w.tiles, 128), Panels.separate(w, w.outer, 64 if narrow else 128)
+    """Of tiles and of channels."""
+    return Panels.separate(w, w.tiles, _TILES), Panels.separate(w, w.outer, _width(w.outer))
+
+
+def _width(channels: int) -> int:
+    """Channels come in narrow blocks where few are left for a wide one."""
+    return 64 if channels % 128 and channels % 128 <= 64 else 128
+
+
+def _resident(width: int) -> int:
+    """Blocks of products that share a multiprocessor."""
+    return 2 if width == 128 else 3
 
 
 def _generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
@@ -98,14 +107,23 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     v, u = _panels(w)
     sums = F4.components * v.padded * u.padded * FLOAT_BYTES
     work = 2 * v.width * u.width * w.padded_inner
-    resident = 2 if u.width == 128 else 3
     results = bytes_moved(task.op) - w.image.bytes
     blocks = v.blocks * u.blocks * F4.components
     return in_turn(task, {
         "transform": (w.image.bytes + v.bytes + filter_bytes(w, u) + sums + results) / bandwidth,
-        "product": max(waves(blocks, resident, work, device), (v.bytes + sums) / bandwidth),
+        "product": max(waves(blocks, _resident(u.width), work, device), (v.bytes + sums) / bandwidth),
         "launch": 4 * device.launch,
     })  # fmt: skip
+
+
+def _least(task: Task) -> float:
+    """Products in whole waves; each operand once through memory, tiles and sums besides."""
+    tiles, outer, inner = least_sizes(task, F4)
+    device, width = task.device, _width(outer)
+    rows, columns = -(-tiles // _TILES), -(-outer // width)
+    product = waves(rows * columns * F4.components, _resident(width), 2 * _TILES * width * inner, device)
+    kept = rows * _TILES * (inner + columns * width) * F4.components * FLOAT_BYTES
+    return 4 * device.launch + product + kept / (device.bandwidth * COPY_SHARE) + memory_seconds(task)
 
 
 ENGINE = cuda_engine(
@@ -114,7 +132,7 @@ ENGINE = cuda_engine(
     summary="3x3 convolutions and their data gradients by F(4x4,3x3) in fp32: 4 times fewer products, larger errors",
     needs=winograd_needs("cuda_winograd_4x4"),
     cost=_cost,
-    least=lambda task: least_seconds(task, 4, _FEWER * SHARE * task.device.rate(DataType.FLOAT)),
+    least=_least,
     generate=_generate,
     numerical_notes=(NumericalNote.WINOGRAD, NumericalNote.WINOGRAD_TILE_6x6),
     # The matrices of an axis come to 29.6 |x| |w| at most, those of two to 97 times the nine products of a channel, and
