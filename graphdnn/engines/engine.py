@@ -177,6 +177,7 @@ class Engine:
     cost: Callable[[Task, Knobs], Cost]
     compile: Callable[[Task, Knobs], CompiledOperation]
     least: Callable[[Task], float] = lambda task: 0.0  # seconds that no prediction is below; quickly said
+    closer: Callable[[Task], float] | None = None  # the same, nearer to predictions, and not said as quickly
     workspace: Callable[[Task, Knobs], int] = lambda task, knobs: 0
     knobs: tuple[Knob, ...] = ()
     frugal: Mapping[KnobType, int] = field(

@@ -18,6 +18,7 @@ from graphdnn.heuristics.config import Choice
 from graphdnn.heuristics.filters import WORKSPACE, Filters, objections
 from graphdnn.heuristics.materialized import materialized_bytes
 
+_LEAST, _CLOSER = -2, -1  # bounds that an engine waits at; its choices count from 0
 _MOST_SETTINGS = 1024  # combinations of an engine's knobs up to which mode B lists all of them
 
 
@@ -66,16 +67,20 @@ class Offers:
 
     def _fastest_first(self, task: Task, circle: Circle) -> Iterator[Choice]:
         """By predicted time and handicap; equal ones in table order. An engine waits at the least that it could say,
-        and is asked for its needs and its prediction only when nothing faster is left.
+        then at a closer bound where it has one, and is asked for its needs and its prediction only when nothing faster
+        is left.
         """
         waiting: list[tuple[float, int, int, Engine | Choice]] = [
-            (engine.least(task) * engine.handicap, place, -1, engine) for place, engine in enumerate(circle.engines)
+            (engine.least(task) * engine.handicap, place, _LEAST, engine) for place, engine in enumerate(circle.engines)
         ]
         heapq.heapify(waiting)
         while waiting:
-            _, place, _, first = heapq.heappop(waiting)
+            _, place, which, first = heapq.heappop(waiting)
             if isinstance(first, Choice):
                 yield first
+                continue
+            if which == _LEAST and first.closer is not None:
+                heapq.heappush(waiting, (first.closer(task) * first.handicap, place, _CLOSER, first))
                 continue
             for i, choice in enumerate(self._choices(task, circle, first)):
                 heapq.heappush(waiting, (choice.rank, place, i, choice))

@@ -45,10 +45,12 @@ def as_planes(op: FusedOp) -> FusedOp | None:
     """None where the convolution is one of planes already, or cannot be seen as one."""
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
+    kept, see = _seen(anchor)
+    if see is None:
+        return None
     tensors, rank = (*op.inputs, *op.outputs, *op.internal), len(anchor.roles[0].dims)
     alike = all(len(t.dims) == rank and is_addressable(t) for t in tensors)
-    kept, see = _seen(anchor)
-    if see is None or not alike or rank != anchor.conv.spatial_dims + 2:
+    if not alike or rank != anchor.conv.spatial_dims + 2:
         return None
     changes = {}
     for t in tensors:
@@ -69,12 +71,14 @@ def as_planes(op: FusedOp) -> FusedOp | None:
 def _seen(anchor: ConvolutionOperation) -> tuple[tuple[int | None, ...], See | None]:
     """Which axes' settings stay, None for an axis of one step, and how a tensor is seen."""
     p = anchor.problem
+    if p.spatial == 2:
+        return (), None
+    if p.spatial == 1:
+        return (None, 0), _raised
     bare = [
         (taps, stride, before, after) == (1, 1, 0, 0)
         for taps, stride, before, after in zip(p.filter, p.stride, p.pre_padding, p.post_padding, strict=True)
     ]
-    if p.spatial == 1:
-        return (None, 0), _raised
     if p.spatial == 3 and bare[0]:
         return (1, 2), _more_images
     if p.spatial == 3 and bare[1] and bare[2]:

@@ -121,10 +121,14 @@ def least_seconds(task: Task, launches: int, rate: float = inf, traffic: float =
 
     ``rate``: the most operations in a second that a prediction allows. ``traffic``: bytes besides, before or after.
     """
+    return least_in_turn(task, launches, rate, traffic) - _OVERLAP * max(0, launches - 1) * task.device.launch
+
+
+def least_in_turn(task: Task, launches: int, rate: float = inf, traffic: float = 0.0) -> float:
+    """The same of launches none of which hides a part of another, as ``phased_cost`` has them."""
     device = task.device
     seconds = max(_least_flops(task) / rate, memory_seconds(task))
-    apart = launches - _OVERLAP * max(0, launches - 1)
-    return apart * device.launch + traffic / (device.bandwidth * _COPY_SHARE) + seconds
+    return launches * device.launch + copy_seconds(device, traffic) + seconds
 
 
 def least_of_rest(task: Task, launches: int, traffic: float = 0.0) -> float:

@@ -24,7 +24,7 @@ from graphdnn.engines.cuda.generator.convolution_needs import (
     roles_of,
 )
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
-from graphdnn.engines.cuda.generator.cost import copy_seconds, memory_seconds, phased_cost
+from graphdnn.engines.cuda.generator.cost import copy_seconds, least_in_turn, memory_seconds, phased_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Function, Launch, LibraryCall
 from graphdnn.engines.cuda.generator.packs import width_for
@@ -54,7 +54,8 @@ _SHARE = 0.02  # of the peak rate that transforms reach
 _BUTTERFLY = 2.5  # operations of each position and power of two
 _LAUNCHES = 8  # transforms with what is before and after them, products
 _SMALL = 1.6  # times the products' work
-_SPECTRUM = 4.0  # bytes of each position that products move at least
+_PASSES = 12.0  # bytes of each position that transforms and products move at least: fp32, and its spectrum twice
+_SPECTRUM = 4.0  # bytes of each position that products move of these
 _ROLES = {"fprop": ("x", "w", "y"), "dgrad": ("y", "w", "x"), "wgrad": ("y", "x", "w")}  # a, b, c of the product
 
 
@@ -296,7 +297,14 @@ def _cost(task: Task, limit: int | None) -> Cost:
     return with_staging(phased_cost(task, phases, _LAUNCHES), task)
 
 
-def _least(task: Task, limit: int | None) -> float:
+def _least(task: Task) -> float:
+    """Planes of both images are transformed, and their spectra, which are no smaller, multiplied."""
+    p = problem_of(task)
+    positions = p.n * p.groups * (p.c + p.k) * prod(map(min, p.input, p.output))
+    return least_in_turn(task, _LAUNCHES, traffic=_PASSES * positions)
+
+
+def _closer(task: Task, limit: int | None) -> float:
     """All launches, each operand once through memory, butterflies of planes that are no larger than what cuFFT is
     given, and once through memory their spectra, which are no smaller than they are.
     """
@@ -320,7 +328,8 @@ def _engine(id: int, name: str, summary: str, limit: int | None) -> Engine:
         summary=summary,
         needs=_needs(name, limit),
         cost=lambda task, knobs: _cost(task, limit),
-        least=lambda task: _least(task, limit),
+        least=_least,
+        closer=lambda task: _closer(task, limit),
         generate=generate,
         numerical_notes=(NumericalNote.FFT,),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.generator.cost import memory_seconds
+from graphdnn.engines.cuda.generator.cost import least_in_turn, memory_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
@@ -12,12 +12,12 @@ from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.winograd.finish import finishing
 from graphdnn.engines.cuda.winograd.layout import FLOAT_BYTES, Algorithm, Panels, Winograd
 from graphdnn.engines.cuda.winograd.needs import winograd_needs
-from graphdnn.engines.cuda.winograd.seconds import COPY_SHARE, filter_bytes, in_turn, least_sizes, waves
+from graphdnn.engines.cuda.winograd.seconds import COPY_SHARE, SHARE, filter_bytes, in_turn, least_sizes, waves
 from graphdnn.engines.cuda.winograd.transforms import image_fields, transform_filter, transform_image
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task
 from graphdnn.engines.sum_error import SumError
 from graphdnn.engines.work import bytes_moved
-from graphdnn.enums import KnobType, NumericalNote
+from graphdnn.enums import DataType, KnobType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.multiprocessor import RESERVED
 
@@ -27,6 +27,7 @@ _TILES, _OUTER, _THREADS = 32, 64, 256  # of a block of products
 _PAD = 4  # elements after the tiles of a channel, and after a row of the exchange
 _STAGES_SIZE = 2 * F2.step * (F2.components * (_TILES + _OUTER) + _PAD)  # elements of shared memory
 _EXCHANGE_SIZE = F2.components * 32 * (32 + _PAD)
+_FEWER = 2.25  # products that the transforms save
 _TRANSFORM = 0.1  # of the products' time, where one kernel does both
 
 _IMAGE = Knob(
@@ -125,7 +126,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     })  # fmt: skip
 
 
-def _least(task: Task) -> float:
+def _closer(task: Task) -> float:
     """Products in whole waves, with whichever way to transform the image takes less."""
     tiles, outer, inner = least_sizes(task, F2)
     device, blocks = task.device, -(-tiles // _TILES) * -(-outer // _OUTER)
@@ -139,7 +140,8 @@ ENGINE = cuda_engine(
     summary="3x3 convolutions and their data gradients by F(2x2,3x3) in fp32: 2.25 times fewer products",
     needs=winograd_needs("cuda_winograd"),
     cost=_cost,
-    least=_least,
+    least=lambda task: least_in_turn(task, 2, _FEWER * SHARE * task.device.rate(DataType.FLOAT)),
+    closer=_closer,
     generate=_generate,
     knobs=(_IMAGE,),
     frugal={_IMAGE.type: 0},

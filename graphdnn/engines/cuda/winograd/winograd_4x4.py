@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.generator.cost import memory_seconds
+from graphdnn.engines.cuda.generator.cost import least_in_turn, memory_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import Parameters
@@ -12,18 +12,19 @@ from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.winograd.finish import finishing
 from graphdnn.engines.cuda.winograd.layout import FLOAT_BYTES, Algorithm, Panels, Winograd
 from graphdnn.engines.cuda.winograd.needs import winograd_needs
-from graphdnn.engines.cuda.winograd.seconds import COPY_SHARE, filter_bytes, in_turn, least_sizes, waves
+from graphdnn.engines.cuda.winograd.seconds import COPY_SHARE, SHARE, filter_bytes, in_turn, least_sizes, waves
 from graphdnn.engines.cuda.winograd.transforms import transform_filter, transform_image
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.sum_error import SumError
 from graphdnn.engines.work import bytes_moved
-from graphdnn.enums import NumericalNote
+from graphdnn.enums import DataType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 
 F4 = Algorithm("winograd_4x4.cuh", 4, 8)
 
 _THREADS = 256  # of a block that transforms sums back
 _TILES = 128  # of a block of products
+_FEWER = 4.0  # products that the transforms save
 _GROWTH = 6.0  # of the largest error, beside that of F(2x2) and of a direct sum
 _HANDICAP = 1.25  # strict fp32 goes first unless this one saves a fifth of its time
 
@@ -116,7 +117,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     })  # fmt: skip
 
 
-def _least(task: Task) -> float:
+def _closer(task: Task) -> float:
     """Products in whole waves; each operand once through memory, tiles and sums besides."""
     tiles, outer, inner = least_sizes(task, F4)
     device, width = task.device, _width(outer)
@@ -132,7 +133,8 @@ ENGINE = cuda_engine(
     summary="3x3 convolutions and their data gradients by F(4x4,3x3) in fp32: 4 times fewer products, larger errors",
     needs=winograd_needs("cuda_winograd_4x4"),
     cost=_cost,
-    least=_least,
+    least=lambda task: least_in_turn(task, 4, _FEWER * SHARE * task.device.rate(DataType.FLOAT)),
+    closer=_closer,
     generate=_generate,
     numerical_notes=(NumericalNote.WINOGRAD, NumericalNote.WINOGRAD_TILE_6x6),
     # The matrices of an axis come to 29.6 |x| |w| at most, those of two to 97 times the nine products of a channel, and
