@@ -12,7 +12,7 @@ from graphdnn import OperationGraph, device_spec
 from graphdnn.engines import Task, engines_of
 from graphdnn.engines.cuda.generator import ending
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
-from graphdnn.engines.images import images_of
+from graphdnn.engines.images import images_of, lines_of
 from graphdnn.fusion import fuse, known
 from graphdnn.operations import ConvolutionOperation, Matmul, NormBackward, NormForward
 from graphdnn.problem import parse
@@ -21,7 +21,7 @@ from graphdnn.reducing.rebuilding import possible
 from graphdnn.tensors import TensorSpec
 
 H200 = device_spec("h200")
-BESIDE = ("cuda_pointwise", "cuda_norm_forward", "cuda_norm_backward")
+BESIDE = ("cuda_turned", "cuda_pointwise", "cuda_norm_forward", "cuda_norm_backward")
 ENGINES = [e for e in engines_of("cuda") if e.name.startswith("cuda_hopper") or e.name in BESIDE]
 # Classes whose texts depend on extents in one way or the other: packs that rows allow, residuals that the copy unit
 # brings, results whose pixels lie in a row, patches of lines, sums that are split, stacks that are one product.
@@ -49,6 +49,14 @@ CLASSES = (
     "norm instance x=f16[{n},{c},{h},{h}]nhwc",
     "norm batch x=f16[{n},{c},{h},{h}]",
     "norm batch x=f16[{n},{c},{h},{h}]nhwc + relu",
+)
+PLANES = (
+    "conv x=f16[{n},{c},{h},{w}]nhwc w=f16[64,{c},3,3]nhwc pad=1 + bias + residual + relu",
+    "conv x=f16[{n},{c},{h},{w}]nhwc w=f16[40,{c},3,3]nhwc pad=1 stride=2 + scale + bias",
+    "conv x=f16[{n},{c},{h},{w}]nhwc w=f16[64,{c},1,1]nhwc + bias + gelu",
+    "conv x=i8[{n},{c},{h},{w}]nhwc w=i8[24,{c},3,3]nhwc pad=1 + scale",
+    "conv x=f32[{n},{c},{h},{w}]nhwc w=f32[33,{c},3,3]nhwc pad=2 + relu",
+    "conv x=f16[{n},{c},{h},{w}] w=f16[64,{c},3,3] pad=1 + bias",
 )
 FAMILIES = ("conv_fprop", "conv_dgrad", "conv_wgrad", "conv_fprop_int", "matmul", "pointwise_graph", "mask", "norm")
 EXTENTS = [(n, h, c) for h, c in ((8, 64), (7, 64), (14, 48), (28, 128)) for n in (1, 2, 3, 40)]
@@ -118,6 +126,35 @@ def test_batches_before_change_no_kernel(family: str, count: int, monkeypatch: p
         fused = [fuse(graph) for graph in (*graphs, *graphs)]
         met += sum(images_of(op) is not None for graph in fused for op in graph)
     assert met
+
+
+@pytest.mark.parametrize("text", PLANES)
+def test_lines_before_change_no_kernel(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One image, and images of one line or pixel, are among them."""
+    extents = [
+        (2, 9, 12),
+        (3, 14, 7),
+        (1, 9, 12),
+        (2, 30, 31),
+        (5, 3, 8),
+        (2, 1, 9),
+        (2, 16, 16),
+        (2, 8, 1),
+        (64, 40, 56),
+    ]
+    for c in (64, 24, 5):
+        graphs = [parse(text.format(n=n, h=h, w=w, c=c)).build_operation_graph() for n, h, w in extents]
+        assert_same(graphs, monkeypatch)
+
+
+@pytest.mark.parametrize("text", CLASSES[:3])
+def test_lines_and_pixels_have_one_number(text: str) -> None:
+    """Of images without gaps whose channels are neighbours, more than one of each."""
+    numbers = {}
+    for n, h, c in EXTENTS:
+        (op,) = fuse(parse(text.format(n=n, h=h, c=c)).build_operation_graph())
+        numbers.setdefault((c, n > 1), set()).add(lines_of(op))
+    assert all((numbers[key] == {None}) != key[1] and len(numbers[key]) == 1 for key in numbers)
 
 
 def test_a_forgotten_dependency_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

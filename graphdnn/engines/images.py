@@ -13,12 +13,13 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from graphdnn.engines.once import once
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.operations import ConvolutionOperation, Matmul, NormBackward, NormForward
+from graphdnn.operations import ConvForward, ConvolutionOperation, Matmul, NormBackward, NormForward
 from graphdnn.tensors import TensorSpec
 
 _MOST = 1024
 _LONGEST = 2**30  # steps of an axis, up to which neighbouring ones become one (``Space``)
 _FARTHEST = 2**31 - 1  # elements, for offsets of 32 bits
+_PLANE = 2  # spatial axes
 _PACK = 16  # elements at most that one access takes
 _numbers: dict[tuple[object, ...], int] = {}
 _next = count()  # a number is not given again when the convolutions are forgotten
@@ -78,6 +79,30 @@ def windows_of(op: FusedOp) -> int | None:
     return _number_of((op.like, filter.dims, image.dims[1]))
 
 
+@once
+def lines_of(op: FusedOp) -> int | None:
+    """The number of a forward convolution of planes, whatever its images' lines and pixels and how many there are, more
+    than one of each; None where it is not known, and where images have gaps, or their channels are not neighbours.
+    """
+    anchor = op.anchor
+    if op.like is None or not isinstance(anchor, ConvForward) or anchor.conv.spatial_dims != _PLANE:
+        return None
+    x, filter, y = anchor.roles
+    extents: list[object] = []
+    for t in (*op.inputs, *op.outputs, *op.internal):
+        dims, strides = t.dims, t.strides
+        if t.uid == filter.uid or dims not in (y.dims, x.dims):
+            extents.append((dims, strides))
+            continue
+        n, c, *size = dims
+        if len(size) != _PLANE or min(dims) == 1 or t.vector_count != 1 or n * strides[0] > _LONGEST:
+            return None
+        if strides != (size[0] * size[1] * c, 1, size[1] * c, c):
+            return None
+        extents.append((dims == y.dims, c))
+    return _number_of((op.like, *extents))
+
+
 def counted_axis(product: Matmul) -> int:
     """The axis of c whose length ``images_of`` does not look at: the first one, or that of rows in a single product."""
     c = product.c
@@ -109,10 +134,23 @@ def once_for_images(
 
     What else it is given is a part of what it is remembered by.
     """
+    return _once_for(images_of, function)
+
+
+def once_for_lines(
+    function: Callable[Concatenate[FusedOp, Given], Result],
+) -> Callable[Concatenate[FusedOp, Given], Result]:
+    """The same of one that does not look at images' lines and pixels either, as far as ``lines_of`` goes."""
+    return _once_for(images_of, _once_for(lines_of, function))  # images are quicker to tell
+
+
+def _once_for(
+    number_of: Callable[[FusedOp], int | None], function: Callable[Concatenate[FusedOp, Given], Result]
+) -> Callable[Concatenate[FusedOp, Given], Result]:
     kept: dict[object, tuple[Result]] = {}
 
     def remembered(op: FusedOp, /, *given: Given.args, **named: Given.kwargs) -> Result:
-        number = images_of(op)
+        number = number_of(op)
         if number is None:
             return function(op, *given, **named)
         key = (number, *given, *named.items()) if given or named else number

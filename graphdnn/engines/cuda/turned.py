@@ -34,7 +34,7 @@ from graphdnn.engines.cuda.mma import gemm as mma_gemm
 from graphdnn.engines.cuda.rest import Rest
 from graphdnn.engines.cuda.simt.implicit_copies import channels_last
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task, image_need, kind_need, need, needs_rule
-from graphdnn.engines.images import once_for_images
+from graphdnn.engines.images import once_for_lines
 from graphdnn.engines.once import once
 from graphdnn.engines.sum_error import CUT
 from graphdnn.enums import LayoutType, NumericalNote
@@ -168,7 +168,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return also(_turned(task.op).rest.fastest(task.device)[1], task.device, "copies", traffic, len(pairs))
 
 
-@once_for_images
+@once_for_lines
 def _is_other(op: FusedOp) -> bool:
     """Whether engines are given another operation, or something is copied."""
     inside = {t.uid for t in op.internal}

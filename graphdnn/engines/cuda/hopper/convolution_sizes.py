@@ -14,7 +14,7 @@ from graphdnn.engines.cuda.hopper.result import lies_in_row, pixels_of, streamed
 from graphdnn.engines.cuda.hopper.sizes import WHOLE, Pieces, Sizes
 from graphdnn.engines.cuda.hopper.tile import PANEL, ROW
 from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
-from graphdnn.engines.images import once_for_images
+from graphdnn.engines.images import once_for_images, once_for_lines
 from graphdnn.engines.once import once
 from graphdnn.engines.work import bytes_moved
 from graphdnn.fusion.fused import FusedOp
@@ -49,6 +49,13 @@ def _of_images(op: FusedOp) -> Sizes:
         pixels = prod(residue.pixels)
         depth = prod(residue.taps) * -(-product.channels // held)
         products.append((product.outer_channels, pixels) if product.is_wgrad else (pixels, depth))
+    return _besides(op)._replace(products=tuple(products))
+
+
+@once_for_lines
+def _besides(op: FusedOp) -> Sizes:
+    """All but the products."""
+    product = product_of(op)
     columns = units_of(product) * PANEL if product.is_wgrad else product.outer_channels
     operands = {t.uid for t in op.main.inputs().values()}
     whole = [
@@ -59,7 +66,7 @@ def _of_images(op: FusedOp) -> Sizes:
     of_integers = not product.is_wgrad and gathered_and_plain(product.roles)[0].data_type in INTEGERS
     unit = 1 if product.roles.direction == "fprop" or is_exchanged(product.roles) else PANEL
     return Sizes(
-        products=tuple(products),
+        products=(),
         columns=columns,
         groups=product.roles.problem.groups,
         column_unit=unit,

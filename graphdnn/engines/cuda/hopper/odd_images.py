@@ -14,7 +14,7 @@ from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.space import is_addressable
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT
 from graphdnn.engines.cuda.simt.implicit_copies import channels_last
-from graphdnn.engines.images import once_for_images
+from graphdnn.engines.images import once_for_lines
 from graphdnn.engines.once import once
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvolutionOperation
@@ -32,7 +32,7 @@ class Turned:
     result: TensorSpec
 
 
-@once_for_images
+@once_for_lines
 def _lies_odd(op: FusedOp) -> bool:
     if not isinstance(op.anchor, ConvolutionOperation) or op.exit is not None or len(op.outputs) != 1:
         return False

@@ -17,7 +17,7 @@ from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.hopper.product import ACROSS_K
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.implicit_product import gathered_and_plain, product_of
-from graphdnn.engines.images import once_for_images
+from graphdnn.engines.images import once_for_images, once_for_lines
 from graphdnn.engines.once import once
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.tensors import TensorSpec
@@ -101,7 +101,7 @@ def operands_of_images(op: FusedOp) -> tuple[Operand, Operand]:
     return operands(product_of(op).roles)
 
 
-@once_for_images
+@once_for_lines
 def are_copied(op: FusedOp) -> bool:
     """Whether one of the operands is."""
     return any(operand.is_copied for operand in operands_of_images(op))
