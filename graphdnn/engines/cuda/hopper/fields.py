@@ -12,7 +12,7 @@ from graphdnn.engines.cuda.hopper.maps import Walk, walks_of
 from graphdnn.engines.cuda.hopper.sizes import Sizes
 from graphdnn.engines.cuda.hopper.tile import ROW, SLICE
 from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
-from graphdnn.engines.images import once_for_images
+from graphdnn.engines.images import once_for_lines
 from graphdnn.fusion.fused import FusedOp
 
 
@@ -69,9 +69,9 @@ def describe_work(
     parameters.rows(_of_taps(product, walks) if known is None else known)
 
 
-@once_for_images
+@once_for_lines
 def taps_of(op: FusedOp) -> Table:
-    """``known`` fields of ``describe_work``, for the convolution's own walks: the number of images changes none."""
+    """``known`` fields of ``describe_work``, for the convolution's own walks, which images' lines and pixels do not change."""
     return _of_taps(product_of(op), walks_of(op))
 
 

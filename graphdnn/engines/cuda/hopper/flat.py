@@ -16,7 +16,7 @@ from graphdnn.engines.cuda.hopper.operands import ALIGNMENT, Operand, operands
 from graphdnn.engines.cuda.hopper.result import lies_in_row, pixels_of
 from graphdnn.engines.cuda.hopper.tile import ROW
 from graphdnn.engines.cuda.simt.implicit_product import Product, product_of
-from graphdnn.engines.images import once_for_images
+from graphdnn.engines.images import once_for_lines
 from graphdnn.fusion.fused import FusedOp
 
 _PIXELS = (0, 3, 4, 5)  # axes of an image's coordinates: n, and those of space
@@ -25,7 +25,7 @@ _EIGHT = 8
 _MOST_LINES = 64  # of images, in a line of the plane
 
 
-@once_for_images
+@once_for_lines
 def is_flat(op: FusedOp) -> bool:
     """One tap of unit stride, and what is read and written has its pixels in a row."""
     product = product_of(op)

@@ -17,7 +17,7 @@ from graphdnn.engines.cuda.hopper.operands import is_exchanged, operands
 from graphdnn.engines.cuda.hopper.result import kept_bytes
 from graphdnn.engines.cuda.hopper.tile import PANEL, ROW, SLICE
 from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
-from graphdnn.engines.images import once_for_images
+from graphdnn.engines.images import once_for_images, once_for_lines
 from graphdnn.engines.once import once
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvolutionOperation
@@ -51,6 +51,14 @@ def shape_of(op: FusedOp) -> Shape:
 @once_for_images
 def _of_images(op: FusedOp) -> Shape:
     """What the number of images does not change; of one image."""
+    (residue,) = product_of(op).residues
+    pixels = residue.pixels[_LINE], residue.pixels[_PIXEL]
+    return _besides(op)._replace(images=residue.pixels[_SLICE], pixels=pixels)
+
+
+@once_for_lines
+def _besides(op: FusedOp) -> Shape:
+    """All but the lines and pixels of an image; there is one slice of a plane."""
     product = product_of(op)
     gathered, _ = gathered_and_plain(product.roles)
     (residue,) = product.residues
@@ -58,8 +66,8 @@ def _of_images(op: FusedOp) -> Shape:
     is_across = product.roles.direction == "dgrad" and not is_exchanged(product.roles)
     row, (_, filter) = ROW if is_flat(op) else row_of(product), operands(product.roles)
     return Shape(
-        images=residue.pixels[_SLICE],
-        pixels=(residue.pixels[_LINE], residue.pixels[_PIXEL]),
+        images=1,
+        pixels=(1, 1),
         taps=(residue.taps[_LINE], residue.taps[_PIXEL]),
         step=(abs(product.tap_step[_LINE]), abs(product.tap_step[_PIXEL])),
         blocks=blocks * depth,

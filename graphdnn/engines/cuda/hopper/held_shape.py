@@ -8,7 +8,7 @@ from graphdnn.engines.cuda.hopper.held_tiles import Shape
 from graphdnn.engines.cuda.hopper.result import kept_bytes
 from graphdnn.engines.cuda.hopper.tile import ROW, SLICE
 from graphdnn.engines.cuda.simt.implicit_product import product_of
-from graphdnn.engines.images import once_for_images
+from graphdnn.engines.images import once_for_lines
 from graphdnn.engines.once import once
 from graphdnn.engines.work import bytes_moved
 from graphdnn.fusion.fused import FusedOp
@@ -20,13 +20,13 @@ _AWAITED = 1.3  # times the bytes, where threads wait for an operand as large as
 @once
 def shape_of(op: FusedOp) -> Shape:
     ((rows, _),) = sizes_of(op).products
-    kept, moved = _of_images(op), bytes_moved(op)
+    kept, moved = _of_lines(op), bytes_moved(op)
     return kept._replace(rows=rows, moved_bytes=int(moved * _AWAITED) if sizes_of(op).streamed_bytes else moved)
 
 
-@once_for_images
-def _of_images(op: FusedOp) -> Shape:
-    """What the number of images does not change."""
+@once_for_lines
+def _of_lines(op: FusedOp) -> Shape:
+    """What images, their lines and pixels do not change."""
     sizes, product = sizes_of(op), product_of(op)
     ((_, depth),) = sizes.products
     (residue,) = product.residues
