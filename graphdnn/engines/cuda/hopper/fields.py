@@ -71,7 +71,7 @@ def describe_work(
 
 @once_for_lines
 def taps_of(op: FusedOp) -> Table:
-    """``known`` fields of ``describe_work``, for the convolution's own walks, which images' lines and pixels do not change."""
+    """``known`` fields of ``describe_work``, for the convolution's own walks: images' extents change none."""
     return _of_taps(product_of(op), walks_of(op))
 
 
