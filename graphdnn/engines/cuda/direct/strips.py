@@ -72,7 +72,8 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Strips:
 def _tile(shape: Shape, device: DeviceSpec, wishes: Wishes, v: int, tw: int, rows: int) -> Strips:
     few = _threads(shape, v, tw, rows) < 0.9 * _THREADS * device.sm_count
     threads = wishes.threads or (_FEWER if few else _THREADS)
-    return Strips(v, tw, rows, threads, wishes.blocks or max(1, _RESIDENT // (_REGISTERS * threads)), _AHEAD)
+    blocks = min(wishes.blocks or max(1, _RESIDENT // (_REGISTERS * threads)), device.warps * 32 // threads)
+    return Strips(v, tw, rows, threads, blocks, _AHEAD)
 
 
 def _threads(shape: Shape, v: int, tw: int, rows: int) -> int:

@@ -136,7 +136,7 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Rows:
     while tiles > 1 and tiles * p.taps * lanes * v * 4 > device.shared_memory // 2:
         tiles -= 1
     threads = -(-lanes * tiles // 32) * 32
-    blocks = wishes.blocks or max(1, _RESIDENT // (registers * threads))
+    blocks = min(wishes.blocks or max(1, _RESIDENT // (registers * threads)), device.warps * 32 // threads)
     if not joined:
         parts = min(-(-count // tiles), max(1, device.sm_count * blocks // -(-total // lanes)))
     ahead = 1 if wishes.stages == STAGES else wishes.stages - 1

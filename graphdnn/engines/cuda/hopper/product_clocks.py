@@ -24,6 +24,7 @@ _SUM_PACE = 1.1  # of the bandwidth, of partial sums that are read
 _STREAM = 41.4e9  # bytes a second from memory to one multiprocessor
 _UNDER_WAY = 74.8e3  # of which half remain where so many bytes of operands are on their way
 _COPY_PACE = 0.88  # of the bandwidth, of operands
+_IN_GROUPS = 0.6  # the share of busy multiprocessors to this power is the share of it that clusters get
 _FEW_ASK = 6.0  # times the stream besides, where next to no others ask: none of it where half of them do
 
 
@@ -61,12 +62,13 @@ class Read(NamedTuple):
     is_across: bool
     moved: int
 
-    def seconds(self, pieces: int, blocks: int, machine: Machine) -> float:
+    def seconds(self, pieces: int, blocks: int, machine: Machine, in_cluster: bool) -> float:
         """Of pieces that each bring as much: a few multiprocessors do not fill memory, nor do short rings."""
         if not self.bytes:
             return self.moved / machine.bandwidth
-        if self.is_across:  # of two operands much is under way
-            return self.bytes / (machine.bandwidth * _COPY_PACE)
+        if self.is_across:  # of two operands much is under way, but clusters leave whole groups of multiprocessors idle
+            share = min(1.0, pieces / machine.sms) ** _IN_GROUPS if in_cluster else 1.0
+            return self.bytes / (machine.bandwidth * _COPY_PACE * share)
         of_one = _STREAM * blocks * self.under_way / (blocks * self.under_way + _UNDER_WAY)
         of_one *= 1.0 + _FEW_ASK * max(0.0, 1.0 - 2 * pieces / machine.sms)
         most, places = machine.bandwidth * _COPY_PACE, blocks * machine.sms
@@ -95,7 +97,7 @@ def seconds_of(one: TileClocks, work: Work, division: Division, machine: Machine
     clocks = spent + one.outside[parts > 1] + one.most_idle
     if in_cluster:
         clocks += _joining(one, parts, sharing)
-    seconds, reading = clocks / clock_rate(machine), read.seconds(pieces, sharing, machine)
+    seconds, reading = clocks / clock_rate(machine), read.seconds(pieces, sharing, machine, in_cluster)
     seconds = (seconds**_NORM + reading**_NORM) ** (1 / _NORM) if one.is_across else max(seconds, reading)
     adding = 0.0 if in_cluster else summing(one, work.tiles, parts, machine)
     return seconds + adding - idle_seconds(one, pieces, machine), apart
