@@ -157,14 +157,6 @@ def test_lines_and_pixels_have_one_number(text: str) -> None:
     assert all((numbers[key] == {None}) != key[1] and len(numbers[key]) == 1 for key in numbers)
 
 
-def test_groups_have_numbers_of_their_own() -> None:
-    """Of one filter, and images of 64 channels, or of 32."""
-    text = "conv x=f16[2,{c},9,9]nhwc w=f16[64,32,3,3]nhwc pad=1"
-    found = [lines_of(op) for c in (64, 32) for op in fuse(parse(text.format(c=c)).build_operation_graph())]
-    assert None not in found
-    assert len(set(found)) == 2
-
-
 def test_a_forgotten_dependency_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of 7 elements and of 8 have other packs: were that no part of what texts are kept by, they would differ."""
     monkeypatch.setattr(ending, "_lie", lambda space, axis, tensors: [])
