@@ -34,12 +34,23 @@ def test_host_figures(monkeypatch: pytest.MonkeyPatch) -> None:
         assert result.ours.us > 0
 
 
-def test_host_time_counts_calls_not_waiting() -> None:
+def test_host_time_counts_calls_not_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(host.os, "sched_setaffinity", raising=False)
     calls: list[str] = []
     times = host.in_turns({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, FakeDevice(), 3, 5)
     assert calls[:2] == ["a", "b"]
     assert calls[2:12] == ["a"] * 5 + ["b"] * 5
     assert times["a"].repeats == 3
+
+
+def test_host_time_is_that_of_the_fastest_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All cores are tried, and afterwards the thread may go where it might before."""
+    places: list[set[int]] = [{3, 5, 7}]
+    monkeypatch.setattr(host.os, "sched_getaffinity", lambda _: places[0], raising=False)
+    monkeypatch.setattr(host.os, "sched_setaffinity", lambda _, cores: places.append(set(cores)), raising=False)
+    with host._on_fastest_core(lambda: {3: 4.0, 5: 3.0, 7: 5.0}[min(places[-1])]):
+        assert places[1:] == [{3}, {5}, {7}, {5}]
+    assert places[-1] == {3, 5, 7}
 
 
 def test_a_failing_new_process_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ METHOD = (
     "two uses of one. ratio: fastest peer that does the whole work / ours. Outputs are poisoned and compared with "
     "float64 (relative l2) or exactly; what is wrong has no time. "
     "regret: the ranking's first choice / the fastest of it and of those tried. Host figures: processor time of a "
-    "call, not the kernel's."
+    "call, not the kernel's, on the core of the host where all contestants together take least."
 )
 
 
