@@ -235,6 +235,24 @@ def test_any_knobs_fit_the_smallest_device(text: str) -> None:
                         assert step.shared <= device.shared_memory - RESERVED, (engine.name, dict(knobs))
 
 
+def test_a_text_has_one_name() -> None:
+    """The name is part of a kernel's key on disk: with two of them, one text would be compiled twice."""
+    device, names = device_spec("h200"), dict[str, set[str]]()
+    for text in TEXTS:
+        rng = random.Random(text)
+        for task in (Task(op, device) for op in _prepared(text).fused):
+            for engine in (e for e in ENGINES if "cuda" in e.places and e.serves(task)):
+                drawn = [{knob.type: rng.choice(knob.values) for knob in engine.knobs} for _ in range(DRAWN_SETTINGS)]
+                for knobs in map(engine.settings, ({}, *drawn)):
+                    kernel = engine.compile(task, knobs)
+                    for step in kernel.steps if isinstance(kernel, DeviceKernel) else ():
+                        if isinstance(step, Launch):
+                            names.setdefault(step.text.text, set()).add(step.text.name)
+    assert len(names) > 500
+    again = [sorted(found) for found in names.values() if len(found) > 1]
+    assert not again, again
+
+
 def _promised(launch: Launch) -> int:
     """Blocks of a multiprocessor that the text limits its registers for."""
     bounds = re.search(rf"__launch_bounds__\([^()]*, BLOCKS\) {launch.entry}\(", launch.text.text)

@@ -118,3 +118,9 @@ def test_instructions_are_products() -> None:
     found = instructions(compiled(step.text, "sm_90a").cubin)
     assert found["FFMA"] >= 800
     assert found.total() < 1600
+
+
+def test_rows_of_a_thread_are_not_in_the_text() -> None:
+    """Another height finds the kernel on disk, whose key has the text and its name."""
+    texts = {kernel(WHOLE[0], **STRIPS, TILE_ROWS=rows).steps[-1].text for rows in (14, 28, 56)}  # type: ignore[union-attr]
+    assert len(texts) == 1

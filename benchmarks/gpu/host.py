@@ -192,10 +192,10 @@ def build_again(device: Device, options: Options, result: Result) -> None:
 def build_other_shape(name: str, device: Device, options: Options, result: Result) -> None:
     """The plan of a graph, in a process that has built others of its kind; no kernel is compiled."""
 
-    def known() -> object:
+    def known() -> ExecutionPlan:
         return build(plan_building.graph(name, plan_building.FIRST), device.engine_device)
 
-    result.plan = build(plan_building.graph(name, plan_building.FIRST), device.engine_device).name
+    result.plan = known().name
     with _on_fastest_core(lambda: _series(known, device, BUILDS)):
         found = plan_building.other_shapes(name, device.engine_device)
     least, middle = found["other shape"]

@@ -65,6 +65,10 @@ class Shape(NamedTuple):
         )
         return h, w
 
+    def tiles(self, images: int, high: int, wide: int) -> tuple[int, int, int]:
+        """Of so many images, rows and columns: along the images, down and across."""
+        return -(-self.images // images), -(-self.output[0] // high), -(-self.output[1] // wide)
+
     @property
     def chunks(self) -> int:
         """Of the sum."""
@@ -127,9 +131,7 @@ class Tile:
 
     def tiles(self, shape: Shape) -> tuple[int, int, int]:
         """Along the images, down and across."""
-        return (
-            -(-shape.images // self.images), -(-shape.output[0] // self.high), -(-shape.output[1] // self.wide),
-        )  # fmt: skip
+        return shape.tiles(self.images, self.high, self.wide)
 
 
 @dataclass(frozen=True, slots=True)

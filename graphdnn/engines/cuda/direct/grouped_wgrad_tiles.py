@@ -150,9 +150,7 @@ class Tile:
 
     def tiles(self, shape: Shape) -> tuple[int, int, int]:
         """Along the images, down and across."""
-        return (
-            -(-shape.images // self.images), -(-shape.output[0] // self.high), -(-shape.output[1] // self.wide),
-        )  # fmt: skip
+        return shape.tiles(self.images, self.high, self.wide)
 
 
 @dataclass(frozen=True, slots=True)

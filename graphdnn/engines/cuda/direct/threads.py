@@ -94,10 +94,11 @@ def generate(
     })  # fmt: skip
 
     safe = safe_places(sides, 1, tile.tw)
-    how = f"r{p.filter[0]}s{p.filter[1]}v{tile.v}w{tile.tw}h{tile.rows}"
-    name = f"conv_{roles.direction}__{kind}_{how}__{op.name}"
+    how = f"{kind}_r{p.filter[0]}s{p.filter[1]}v{tile.v}w{tile.tw}"
+    tall = f"{how}h{tile.rows}"
     text = kernel_text(
-        name,
+        # One text, one kernel on disk: rows that are an argument are not in its name.
+        f"conv_{roles.direction}__{tall if 'ROWS' in constants else how}__{op.name}",
         [
             *("next_launch.cuh", "whole_lines.cuh", "load_if.cuh", "quotient.cuh"),
             *("direct_remainder.cuh", "direct_thread.cuh", f"direct_{kind}.cu"),
@@ -123,4 +124,4 @@ def generate(
     )  # fmt: skip
     blocks = -(-shape.problem.n * row_blocks * tiles * lanes // tile.threads)
     steps.add_early(Launch(text, f"direct_{kind}", (blocks, 1, 1), tile.threads, parameters.pack()))
-    return steps.kernel(name)
+    return steps.kernel(f"conv_{roles.direction}__{tall}__{op.name}")

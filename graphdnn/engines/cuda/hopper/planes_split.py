@@ -77,7 +77,7 @@ class FilterPlanes:
         parameters.integers("filter", self.filter_sizes)
         element, gathered = STORAGE[self.spec.data_type], STORAGE[kind.a]
         text = kernel_text(
-            f"filter_planes__{kind.b.name.lower()}_{kind.a.name.lower()}{'_turned' if self.is_turned else ''}",
+            f"filter_planes__{kind.b.name.lower()}_{kind.a.name.lower()}",
             ["next_launch.cuh", "planes.cuh", "hopper_planes_split.cu"],
             parameters=parameters.text,
             functions=[],

@@ -92,9 +92,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     if not has_prologue and not quads and not thrifty and is_worth_padding(product, shape, gathered, device):
         product, gathered, x_space = padded_product(steps, product, gathered, x_space, staged)
     plan = _Plan(op, product, shape, gathered, x_space, plain, staged, compute, has_prologue, quads)
-    for first in range(0, len(product.residues), RESIDUES):
-        _add(steps, plan, product.residues[first : first + RESIDUES])
-    return steps.kernel(plan.name)
+    firsts = range(0, len(product.residues), RESIDUES)
+    parts = [_add(steps, plan, product.residues[first : first + RESIDUES]) for first in firsts]
+    return steps.kernel(plan.name(max(parts)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +130,9 @@ class _Plan:
         """Elements that the kernel takes for one."""
         return _QUAD if self.quads else 1
 
-    @property
-    def name(self) -> str:
-        split = "_split" if self.shape.parts > 1 else ""
+    def name(self, parts: int) -> str:
+        """Of sums in so many parts, which short ones have fewer of than were chosen."""
+        split = "_split" if parts > 1 else ""
         return f"conv_{self.roles.direction}__simt_{self.shape.tile.name}{split}__{self.op.name}"
 
 
@@ -168,8 +168,8 @@ def _plain_access(plan: _Plan) -> _Access:
     return _Access(width, along_k if width > 1 else _is_contiguous(plan.plain_strides, plan.product))
 
 
-def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
-    """The launches for some of the residues."""
+def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> int:
+    """The launches for some of the residues. Returns the parts of each sum."""
     op, product, roles, tile = plan.op, plan.product, plan.product.roles, plan.shape.tile
     p, out_space = roles.problem, roles.space(roles.output)
     parameters = Parameters(steps.places)
@@ -217,7 +217,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
     is_line = has_one_tap(product, tile) and tile.threads % (outer // of_gathered.width) == 0
     in_line = is_line and not of_gathered.along_k
     text = kernel_text(
-        plan.name,
+        plan.name(split),
         [
             *("next_launch.cuh", "implicit_coordinates.cuh", "load_if.cuh", "tile_place.cuh", "tile_results.cuh"),
             "implicit_gemm.cu",
@@ -258,6 +258,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
     if split > 1:
         count = min(-(-packs // sum_threads), 16 * steps.device.sm_count)
         steps.add(Launch(text, "sum_splits", (count, 1, len(residues)), sum_threads, packed))
+    return split
 
 
 def _is_thrifty(knobs: Knobs) -> bool:
