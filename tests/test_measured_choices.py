@@ -7,12 +7,14 @@ mostly starts and waits, apart from the others. The table is described and read 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from math import exp, log
 
 import pytest
 from gpu.measured import Row, rows
 
+_TILED = re.compile(r"cuda_hopper_\w+ ([^=,]+?)(?:p\d+c?)?$")
 _SMALL = 10.0  # microseconds of the fastest candidate
 
 
@@ -41,3 +43,14 @@ def test_small_problems_are_predicted() -> None:
         fastest = sorted(row.candidates, key=lambda one: one.us)[:3]
         away += [log(one.predicted_us(row.task) / one.us) for one in fastest]
     assert (sum(x * x for x in away) / len(away)) ** 0.5 < 0.2
+
+
+def test_candidates_are_the_tiles_that_they_are_named_after() -> None:
+    """An engine takes its own choice where an asked tile does not serve: such a line would say what nobody measured."""
+    other = []
+    for row in rows():
+        for one in row.candidates:
+            named = _TILED.match(f"{one.engine.name} {one.label}")
+            if named and f"_{named[1]}x" not in (made := one.engine.compile(row.task, one.knobs).name):
+                other.append((row.problem, one.engine.name, one.label, made))
+    assert not other

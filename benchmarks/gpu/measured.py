@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphdnn.device import DeviceSpec
-from graphdnn.engines import ENGINE_BY_NAME, Task
+from graphdnn.engines import ENGINE_BY_NAME, Task, engines_of
 from graphdnn.engines.cuda.hopper import across_tiles, halo_dgrad_tiles, halo_tiles, halo_wgrad_tiles, held_tiles, tile
 from graphdnn.engines.engine import Engine, Knobs
 from graphdnn.enums import KnobType
 from graphdnn.fusion import fuse
+from graphdnn.heuristics import Choice
+from graphdnn.heuristics.filters import ASKED_FOR
 from graphdnn.machine import device_spec
 from graphdnn.problem import parse
 
@@ -63,6 +65,20 @@ class Row:
     def regret(self) -> float:
         """Time of the candidate that is predicted to be the fastest, over that of the fastest."""
         return self.chosen.us / self.best.us
+
+    @property
+    def first(self) -> Choice:
+        """What a ranking offers first: of all engines, and of those with rounded operands where one was measured."""
+        allowed = {note for one in self.candidates for note in one.engine.numerical_notes}
+        barred = ASKED_FOR - allowed
+        engines = [e for e in engines_of(self.task.device.kind) if barred.isdisjoint(e.numerical_notes)]
+        choices = [Choice(self.task, e, e.defaults()) for e in engines if e.serves(self.task)]
+        return min(choices, key=lambda choice: choice.rank)
+
+    @property
+    def is_first_measured(self) -> bool:
+        """Whether some candidate is predicted as the first choice is, whose tile has another name than its engine."""
+        return self.chosen.predicted_us(self.task) <= self.first.rank * 1e6 * (1.0 + 1e-9)
 
 
 def rows(lines: Iterable[str] | None = None, device: DeviceSpec | None = None) -> Iterator[Row]:
