@@ -12,7 +12,7 @@ from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_ke
 from emulator import MISSING
 from exact_sums import check_sums, operations
 
-from graphdnn.engines.cuda.simt import implicit_copies, implicit_gemm
+from graphdnn.engines.cuda.simt import implicit_copies, implicit_quads
 from graphdnn.engines.cuda.simt.implicit_gemm import ENGINE
 from graphdnn.enums import KnobType
 
@@ -91,7 +91,7 @@ COPIED_BYTES = [
 @emulated
 @pytest.mark.parametrize("text", BYTES + COPIED_BYTES)
 def test_products_of_four_bytes(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(implicit_gemm, "copying_seconds", lambda size, device: 0.0)  # as for a large problem
+    monkeypatch.setattr(implicit_quads, "copying_seconds", lambda size, device: 0.0)  # as for a large problem
     kernel = device_kernel(operations(text), ENGINE, {KnobType.TILE_SIZE: 10})
     assert "constexpr bool QUADS = true;" in kernel.source
     check(text, TILE_SIZE=10)

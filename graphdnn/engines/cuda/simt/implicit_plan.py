@@ -1,0 +1,140 @@
+"""What is decided of a SIMT implicit GEMM before kernels are written: its tile, copied operands, how threads read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS, Roles
+from graphdnn.engines.cuda.generator.packs import width_for
+from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE
+from graphdnn.engines.cuda.generator.space import Space, is_addressable
+from graphdnn.engines.cuda.generator.steps import Steps, fused_inputs
+from graphdnn.engines.cuda.simt.implicit_copies import (
+    is_worth_padding,
+    is_worth_turning,
+    outer_first,
+    padded_product,
+)
+from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
+from graphdnn.engines.cuda.simt.implicit_quads import QUAD, counted, in_words, summed_axis
+from graphdnn.engines.cuda.simt.implicit_tiles import SPLIT, Shape, choose
+from graphdnn.engines.engine import Knobs
+from graphdnn.enums import DataType
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.tensors import TensorSpec
+
+_VECTOR_BYTES = 16
+_FAR = 2**62  # as far apart as neighbours are along an axis of one element
+
+
+class Access(NamedTuple):
+    """How a thread reads an operand."""
+
+    width: int  # elements at once, along the axis that is contiguous in both memory and the product
+    along_k: bool  # neighbouring threads, along what is summed over
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A convolution as the kernel reads it."""
+
+    op: FusedOp
+    product: Product
+    shape: Shape
+    gathered: TensorSpec
+    gathered_space: Space
+    plain: TensorSpec
+    staged: str  # what the shared tiles hold
+    compute: str
+    has_prologue: bool
+    quads: bool  # channels are counted in fours
+
+    @classmethod
+    def of(cls, op: FusedOp, steps: Steps, knobs: Knobs) -> Plan:
+        """With the copies that its kernels read added to ``steps``."""
+        device, thrifty = steps.device, is_thrifty(knobs)
+        product, quads = counted(op, product_of(op), device, thrifty)
+        roles = product.roles
+        gathered, plain = gathered_and_plain(roles)
+        x_space, compute = roles.space(gathered), COMPUTE_TYPE[roles.op.compute_type]
+        staged = _staged(gathered.data_type, plain.data_type, compute)
+        shape = choose(product, device, roles.op.compute_type, knobs)
+        if quads:
+            gathered, plain = in_words(steps, product)
+        elif not thrifty and is_worth_turning(product, shape, plain, device):
+            plain = steps.relaid(plain, outer_first(product, plain))
+        elif not is_addressable(plain):
+            plain = steps.relaid(plain)
+        has_prologue = bool(op.prologue) or not is_addressable(gathered)
+        if not has_prologue and not quads and not thrifty and is_worth_padding(product, shape, gathered, device):
+            product, gathered, x_space = padded_product(steps, product, gathered, x_space, staged)
+        return cls(op, product, shape, gathered, x_space, plain, staged, compute, has_prologue, quads)
+
+    @property
+    def roles(self) -> Roles:
+        return self.product.roles
+
+    @property
+    def plain_space(self) -> Space:
+        # A copy has a uid of its own: coordinates are those of what was copied.
+        return self.roles.space(gathered_and_plain(self.roles)[1])
+
+    @property
+    def plain_strides(self) -> tuple[int, ...]:
+        return self.plain_space.strides(self.plain)
+
+    @property
+    def unit(self) -> int:
+        """Elements that the kernel takes for one."""
+        return QUAD if self.quads else 1
+
+    def in_units(self, strides: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(-(-stride // self.unit) for stride in strides)
+
+    def name(self, parts: int) -> str:
+        """Of sums in so many parts, which short ones have fewer of than were chosen."""
+        split = "_split" if parts > 1 else ""
+        return f"conv_{self.roles.direction}__simt_{self.shape.tile.name}{split}__{self.op.name}"
+
+    def gathered_access(self) -> Access:
+        space, prologue, is_wgrad = self.gathered_space, self.op.prologue, self.product.is_wgrad
+        if self.has_prologue:
+            width = min(4, width_for(space, fused_inputs(prologue), CHANNELS)) if prologue else 1
+        else:
+            width = self._width(space, self.gathered, CHANNELS) if is_addressable(self.gathered) else 1
+        return Access(width, not is_wgrad if width > 1 or self.quads else is_wgrad)
+
+    def plain_access(self) -> Access:
+        """w runs along c for fprop (with k), along c for dgrad (outer); dy runs along k (outer) for wgrad."""
+        direction, space = self.roles.direction, self.plain_space
+        if self.quads:
+            return Access(self._width(space, self.plain, summed_axis(self.roles)), True)
+        width, along_k = self._width(space, self.plain, CHANNELS), direction == "fprop"
+        if width == 1 and direction != "wgrad":  # w along k
+            width, along_k = self._width(space, self.plain, 1), direction == "dgrad"
+        return Access(width, along_k if width > 1 else self._is_contiguous())
+
+    def _width(self, space: Space, spec: TensorSpec, axis: int) -> int:
+        limit = min(_VECTOR_BYTES, 4 * self.unit * ELEMENTS[spec.data_type].bytes)
+        return max(1, width_for(space, [spec], axis, limit) // self.unit)
+
+    def _is_contiguous(self) -> bool:
+        """True when single elements of the plain operand are neighbours along k rather than along the outer index."""
+        strides = [stride or _FAR for stride in self.plain_strides]
+        if self.product.is_wgrad:
+            return min(strides[3:]) <= strides[2]
+        outer, summed = (strides[1], strides[2]) if self.roles.direction == "fprop" else (strides[2], strides[1])
+        return summed <= outer
+
+
+def is_thrifty(knobs: Knobs) -> bool:
+    """What the engine is asked for where workspace is limited."""
+    return knobs[SPLIT.type] == 1
+
+
+def _staged(gathered: DataType, plain: DataType, compute: str) -> str:
+    """What the shared tiles hold: the arithmetic's type, or 32-bit integers where both operands fit."""
+    wide = any(t is DataType.INT64 for t in (gathered, plain))
+    return "int" if compute == "long long" and not wide else compute
