@@ -126,6 +126,41 @@ def test_pointwise_chain_without_anchor() -> None:
     assert graph.operations[0].anchor is None
 
 
+def test_pointwise_branches_that_meet_are_one_kernel() -> None:
+    """As an optimizer writes them: averages of a gradient and of its square, each a result, and what is made of both."""
+    graph = fused(
+        binary(M.MUL, image(1), tensor(50, (1, 1, 1, 1)), virtual(10)),
+        binary(M.MUL, image(2), tensor(51, (1, 1, 1, 1)), virtual(11)),
+        binary(M.ADD, virtual(10), virtual(11), image(12)),
+        binary(M.MUL, image(2), image(2), virtual(13)),
+        binary(M.ADD, image(3), virtual(13), image(14)),
+        unary(M.SQRT, image(14), virtual(15)),
+        binary(M.DIV, image(12), virtual(15), image(16)),
+    )
+    assert names(graph) == ["mul+mul+add+mul+add+sqrt+div"]
+    assert [t.uid for t in graph.operations[0].outputs] == [12, 14, 16]
+    assert not graph.stopped_by
+
+
+def test_branches_of_other_extents_and_those_that_a_kernel_between_waits_for_stay_apart() -> None:
+    narrow = fused(
+        binary(M.MUL, tensor(1, CHANNEL), tensor(2, CHANNEL), virtual(10, CHANNEL)),
+        unary(M.EXP, image(3), virtual(11)),
+        binary(M.ADD, virtual(11), virtual(10, CHANNEL), image(12)),
+    )
+    assert names(narrow) == ["mul", "exp+add"]
+    assert [stop.rule for stop in narrow.stopped_by] == ["fuse.epilogue.extents"]
+    around = fused(
+        unary(M.EXP, image(1), image(10)),
+        conv(virtual(11), image(10)),
+        operation("reduction", x=virtual(11), y=virtual(12, CHANNEL)),
+        binary(M.MUL, image(3), virtual(12, CHANNEL), virtual(13)),
+        binary(M.ADD, image(10), virtual(13), image(14)),
+    )
+    assert names(around) == ["exp", "conv_fprop+reduction", "mul+add"]
+    assert ("fuse.cycle", 10) in {(stop.rule, stop.tensor.uid) for stop in around.stopped_by}
+
+
 ROW = (2, 4, 6, 1)
 
 
@@ -325,7 +360,7 @@ def test_random_graphs_are_partitioned_and_ordered(seed: int) -> None:
 
 def _random_graph(rng: np.random.Generator) -> OperationGraph:
     values, operations, uid = [image(1)], [], 10
-    for _ in range(rng.integers(2, 9)):
+    for _ in range(rng.integers(2, 13)):
         kind = rng.choice(["unary", "binary", "conv", "reduce"])
         x = values[rng.integers(len(values))]
         out = image(uid, is_virtual=bool(rng.random() < 0.6), data_type=["f32", "f16"][rng.integers(2)])

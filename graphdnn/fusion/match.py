@@ -1,15 +1,15 @@
 """fuse: graph -> fused graph, by walking the operations once in execution order.
 
 An operation joins the kernel of the operand that was computed last, if every
-guard agrees; anchors swallow the pointwise chains that feed them. What cannot
-join starts a new kernel, and each edge between kernels keeps the rule that
-stopped it. The walk is greedy: a kernel is as large as the rules allow, which is
+guard agrees; pointwise kernels that meet in it become one, and anchors swallow
+those that feed them. What cannot join starts a new kernel, and each edge between
+kernels keeps the rule that stopped it. The walk is greedy: a kernel is as large as the rules allow, which is
 right for memory-bound epilogues; engines may still decline, with reasons.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -147,8 +147,34 @@ class _Walk:
                 else:
                     edge.group.epilogue.append(index)
                 self.group_of[index] = edge.group
+                self._join_branches(edge.group, edges)
                 return True
         return False
+
+    def _join_branches(self, group: Group, edges: list[Edge]) -> None:
+        """Pointwise kernels that meet in an operation of ``group``, along ``edges``, become one."""
+        pointwise = {id(e.group): e.group for e in edges if e.group.rule is POINTWISE_RULE}
+        if pointwise.pop(id(group), None) is None:
+            return
+        for branch in pointwise.values():
+            returns = self._returns(branch, group)
+            mine = [replace(e, reenters=returns, beside=tuple(group.members)) for e in edges if e.group is branch]
+            refusals = [self._refused(EPILOGUE_GUARDS, e) for e in mine]  # each edge its own
+            if any(refusals):
+                continue
+            group = self._merged(group, branch)
+
+    def _merged(self, one: Group, other: Group) -> Group:
+        """Two pointwise kernels as one: what is in the smaller one moves."""
+        smaller, larger = sorted((one, other), key=lambda group: len(group.epilogue))
+        larger.epilogue += smaller.epilogue
+        for member in smaller.epilogue:
+            self.group_of[member] = larger
+        for group in (one, other):
+            del self.groups[group.number]
+        larger.number = max(one.number, other.number)
+        self.groups[larger.number] = larger
+        return larger
 
     def _start(self, index: int, op: Operation) -> None:
         rule = RULE_OF.get(type(op), POINTWISE_RULE)
@@ -230,15 +256,30 @@ class _Walk:
         graph is usually short.
         """
         others = {id(other): other for p in self.feeders[index] if (other := self.group_of[p]) is not group}
-        if not others:
-            return False
-        below, above = self._reached((group,), self.readers), self._reached(others.values(), self.feeders)
+        return bool(others) and self._waits(others, {id(group): group})
+
+    def _returns(self, branch: Group, group: Group) -> bool:
+        """True when ``group`` waits for a kernel that waits for ``branch``: as one they would wait for themselves."""
+        if len(branch.epilogue) < len(group.epilogue):
+            between = self._beside(branch, self.readers, group)
+            return bool(between) and self._waits({id(group): group}, between)
+        between = self._beside(group, self.feeders, branch)
+        return bool(between) and self._waits(between, {id(branch): branch})
+
+    def _beside(self, group: Group, neighbours: Sequence[Collection[int]], other: Group) -> dict[int, Group]:
+        """Kernels next to ``group``, but for ``other``."""
+        found = {id(g): g for i in group.members for n in neighbours[i] if (g := self.group_of.get(n)) is not None}
+        return {key: near for key, near in found.items() if near is not group and near is not other}
+
+    def _waits(self, later: Mapping[int, Group], earlier: Mapping[int, Group]) -> bool:
+        """True when one of ``later`` waits for one of ``earlier``."""
+        below, above = self._reached(earlier.values(), self.readers), self._reached(later.values(), self.feeders)
         while True:
             follower, source = next(below, _END), next(above, _END)
-            if follower is _END or source is _END:
-                return id(follower) in others or source is group
-            if id(follower) in others or source is group:
+            if id(follower) in later or id(source) in earlier:
                 return True
+            if follower is _END or source is _END:
+                return False
 
     def _reached(self, start: Iterable[Group], neighbours: Sequence[Collection[int]]) -> Iterator[Group | None]:
         """Kernels that wait for the first ones, or that those wait for; None for an edge to one that is known."""
