@@ -135,12 +135,11 @@ def _joining(steps: Steps, p: ConvProblem, w: TensorSpec, joined: _Joined) -> La
     parameters.tensor("to", joined.filters, is_output=True)
     stride_k, stride_c, *strides = w.strides
     sizes, steps_of = padded(p.filter, 1), padded(tuple(strides), 0)
-    for name, value in {
+    parameters.table({
         "count": joined.filters.elements, "channels": p.c, "groups": joined.together, "filters": p.k,
         "taps": prod(sizes), "size_1": sizes[1], "size_2": sizes[2], "stride_k": stride_k, "stride_c": stride_c,
         "stride_0": steps_of[0], "stride_1": steps_of[1], "stride_2": steps_of[2],
-    }.items():  # fmt: skip
-        parameters.integer(name, value)
+    })  # fmt: skip
     text = kernel_text(
         "join_filters",
         ["next_launch.cuh", "join_filters.cu"],

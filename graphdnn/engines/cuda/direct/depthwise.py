@@ -12,6 +12,7 @@ from functools import cached_property
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.direct.depthwise_needs import CHANNEL, COLUMN, depthwise_needs
 from graphdnn.engines.cuda.direct.depthwise_tile import Shape, Tile, band_bytes, blocks_of, choose, chunk
+from graphdnn.engines.cuda.direct.fields import volume_fields
 from graphdnn.engines.cuda.direct.geometry import element_bytes
 from graphdnn.engines.cuda.direct.tile import DeviceOf
 from graphdnn.engines.cuda.generator.convolution_needs import convolution_of
@@ -136,9 +137,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     pad, stride, dilation = padded(p.pre_padding, 0), padded(p.stride, 1), padded(p.dilation, 1)
     parameters.tensor("gathered", sides.gathered)
     parameters.tensor("filter", filter)
-    for name, value in {
-        "gathered_n": strides[0], "gathered_c": strides[CHANNEL],
-        "gathered_d": strides[3], "gathered_h": strides[4], "gathered_w": strides[5],
+    parameters.table({
+        **volume_fields("gathered", strides),
         "filter_c": filter_strides[0], "filter_d": filter_strides[1], "filter_h": filter_strides[2],
         "filter_w": filter_strides[3], "filter_tap": filter_strides[3],
         "in_d": in_d, "in_h": in_h, "in_w": in_w, "out_d": out_d, "out_h": out_h, "out_w": out_w,
@@ -147,8 +147,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         "pad_d": pad[0], "pad_h": pad[1],
         "band_rows": tile.band, "table_bytes": table,
         "column_blocks": columns, "row_blocks": rows, "channel_blocks": channels,
-    }.items():  # fmt: skip
-        parameters.integer(name, value)
+    })  # fmt: skip
 
     name = f"conv_{roles.direction}__depthwise_{tile.name}__{op.name}"
     text = kernel_text(

@@ -13,6 +13,7 @@ from graphdnn.convolution import ConvProblem
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.direct.depthwise_needs import CHANNEL, COLUMN, depthwise_needs, is_filter_gradient
 from graphdnn.engines.cuda.direct.depthwise_tile import whole
+from graphdnn.engines.cuda.direct.fields import volume_fields
 from graphdnn.engines.cuda.direct.wgrad_walk import SLICES
 from graphdnn.engines.cuda.generator.convolution_needs import convolution_of, problem_of
 from graphdnn.engines.cuda.generator.convolution_roles import Roles, padded
@@ -168,18 +169,14 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     pad, stride, dilation = padded(p.pre_padding, 0), padded(p.stride, 1), padded(p.dilation, 1)
     parameters.tensor("gathered", x)
     parameters.tensor("plain", dy)
-    for field, spec in (("gathered", x), ("plain", dy)):
-        strides = _strides(roles, spec)
-        for name, value in zip("ncdhw", (strides[0], strides[CHANNEL], *strides[3:]), strict=True):
-            parameters.integer(f"{field}_{name}", value)
-    for name, value in {
+    parameters.table({
+        **volume_fields("gathered", _strides(roles, x)), **volume_fields("plain", _strides(roles, dy)),
         "in_d": in_d, "in_h": in_h, "in_w": in_w, "out_d": out_d, "out_h": out_h, "out_w": out_w,
         "channels": p.groups, "filter_rows": rows, "row_taps": _lines(p), "taps": p.taps,
         "stride_d": stride[0], "stride_h": stride[1], "dilation_d": dilation[0], "dilation_h": dilation[1],
         "pad_d": pad[0], "pad_h": pad[1], "tiles": -(-out_w // tile.tw), "items": _items(p, tile.tw), "parts": parts,
         "padded_channels": channel_blocks * tile.lanes * tile.v,
-    }.items():  # fmt: skip
-        parameters.integer(name, value)
+    })  # fmt: skip
     parameters.scratch("partial", compute, steps.allocate(parts * p.taps * channel_blocks * tile.lanes * tile.v * 4))
 
     name = f"conv_wgrad__depthwise_v{tile.v}w{tile.tw}r{tile.row_taps}c{tile.lanes * tile.v}__{op.name}"

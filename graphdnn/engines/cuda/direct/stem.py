@@ -200,7 +200,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters.maps("image", [(x, image_map(problem, plan.pitch, x_strides, rows))])
     parameters.tensor("x", x)
     parameters.tensor("filter", w)
-    for name, value in {
+    parameters.table({
         "x_n": x_n, "x_h": x_lines[-1], "in_h": p.input[0], "pad_h": p.pre_padding[0], "row_pieces": row // chunk,
         "window": plan.window,
         "out_h": p.output[0], "out_w": p.output[1], "channels_out": p.k,
@@ -208,8 +208,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         "filter_elements": filters,
         "filter_c": strides[2], "filter_r": strides[4], "filter_s": strides[5],
         **slice_fields(problem, x_strides, strides),
-    }.items():  # fmt: skip
-        parameters.integer(name, value)
+    })  # fmt: skip
     # Filters lie as their windows do.
     of_slice = p.taps * p.c
     in_order = not p.flip and (strides[2], strides[4], strides[5]) == (1, p.filter[1] * p.c, p.c)

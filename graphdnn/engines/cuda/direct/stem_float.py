@@ -120,14 +120,13 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     row_tiles, channels = -(-p.output[0] // plan.rows), 8 * plan.channels
     parameters.tensor("x", x)
     parameters.tensor("filter", w)
-    for name, value in {
+    parameters.table({
         "x_n": x_n, "x_h": x_lines[-1], "in_h": p.input[0], "pad_h": p.pre_padding[0], "row_pieces": row // chunk,
         "window": plan.window, "out_h": p.output[0], "out_w": p.output[1], "channels_out": p.k,
         "row_tiles": row_tiles, "column_tiles": units, "tiles": p.n * row_tiles,
         "filter_c": strides[2], "filter_r": strides[4], "filter_s": strides[5],
         **slice_fields(problem, x_space.strides(x), strides),
-    }.items():  # fmt: skip
-        parameters.integer(name, value)
+    })  # fmt: skip
     shared, resident = plan.shared(p), plan.resident(p, device)
     taps = f"{f't{slices}' if problem.spatial == 3 else ''}r{p.filter[0]}s{p.filter[1]}"
     how = f"{taps}c{p.c}p{plan.rows}x{plan.pixels}x{plan.channels}"

@@ -104,13 +104,12 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps.finish(body, "acc", "float")
     parameters.tensor("x", x)
     parameters.tensor("dy", dy)
-    for name, value in {
+    parameters.table({
         "x_n": x_n, "x_h": x_h, "in_h": p.input[0], "pad_h": p.pre_padding[0], "row_pieces": row // chunk,
         "window": plan.window,
         "dy_n": dy_n, "dy_h": dy_h, "dy_w": dy_w, "out_h": p.output[0], "out_w": p.output[1], "channels_out": p.k,
         "row_stages": row_stages, "stages": stages, "parts": parts, "padded_channels": channel_blocks * channels,
-    }.items():  # fmt: skip
-        parameters.integer(name, value)
+    })  # fmt: skip
     parameters.scratch("partial", "float", steps.allocate(parts * channel_blocks * channels * plan.columns * 4))
     how = f"r{p.filter[0]}s{p.filter[1]}c{p.c}t{plan.channel_tiles}x{plan.pairs}p{plan.rows}"
     name = f"conv_wgrad__direct_stem_{how}__{op.name}"

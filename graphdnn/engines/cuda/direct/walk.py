@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.direct.fields import filter_fields, first_fields, image_fields
 from graphdnn.engines.cuda.direct.geometry import apart, element_bytes, image_space
 from graphdnn.engines.cuda.direct.sides import PackedFilter, Sides
 from graphdnn.engines.cuda.direct.tile import Shape, Wishes, padded_bytes
@@ -215,7 +216,6 @@ def generate(op: FusedOp, sides: Sides, steps: Steps, walk: Walk) -> DeviceKerne
     body.apply(op.epilogue)
     body.hand("result", output)
 
-    (stride_h, stride_w), (pad_h, pad_w) = p.stride, p.pre_padding
     image_in, image_out = (p.output, p.input) if dgrad else (p.input, p.output)
     column_blocks = -(-shape.columns // (TILE * walk.tiles))
     channel_blocks = -(-shape.channels_out // walk.channels)
@@ -223,27 +223,17 @@ def generate(op: FusedOp, sides: Sides, steps: Steps, walk: Walk) -> DeviceKerne
     parameters.tensor("gathered", sides.gathered)
     parameters.tensor("filter", filter.spec)
     parameters.tensor("output", output, is_output=True)
-    for field, strides in (
-        ("gathered", in_space.strides(sides.gathered)),
-        ("output", _space(sides, output).strides(output)),
-    ):
-        for name, value in zip(("n", "c", "h", "w"), strides, strict=True):
-            if name != "c":
-                parameters.integer(f"{field}_{name}", value)
-    for name, value in zip(("k", "c", "r", "s"), filter.strides, strict=True):
-        parameters.integer(f"filter_{name}", value)
-    for name, value in {
+    parameters.table({
+        **image_fields("gathered", in_space.strides(sides.gathered)),
+        **image_fields("output", _space(sides, output).strides(output)),
+        **filter_fields(filter.strides),
         "filter_elements": filter.elements, "channels": shape.channels_out,
         "in_h": image_in[0], "in_w": image_in[1], "out_h": image_out[0], "out_w": image_out[1],
-        "pad_h": pad_h, "pad_w": pad_w,
-        "in_row": pad_h // stride_h if dgrad else -pad_h,
-        "in_column": pad_w // stride_w if dgrad else -pad_w,
-        "out_row": -(pad_h % stride_h) if dgrad else 0,
-        "out_column": -(pad_w % stride_w) if dgrad else 0,
+        "pad_h": p.pre_padding[0], "pad_w": p.pre_padding[1],
+        **first_fields(p, is_dgrad=dgrad),
         "rows": shape.rows, "segments": segments, "segment_rows": walk.rows,
         "channel_blocks": channel_blocks, "column_blocks": column_blocks, "nothing": 0,
-    }.items():  # fmt: skip
-        parameters.integer(name, value)
+    })  # fmt: skip
 
     how = f"r{p.filter[0]}s{p.filter[1]}c{walk.channels}x{walk.tiles}l{walk.lines}q{walk.pairs}"
     name = f"conv_{roles.direction}__walk_{how}__{op.name}"
@@ -256,7 +246,7 @@ def generate(op: FusedOp, sides: Sides, steps: Steps, walk: Walk) -> DeviceKerne
             body.function("epilogue", f"const Kept& kept, const float (&acc)[{width}], Out (&result)[{width}]"),
         ],
         constants={
-            "R": p.filter[0], "S": p.filter[1], "STRIDE_H": stride_h, "STRIDE_W": stride_w,
+            "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
             "DGRAD": dgrad, "FLIP": p.flip, "GROUP": shape.group_in,
             "IN_ROWS": shape.in_rows, "OUT_ROWS": shape.out_rows, "WINDOW": shape.window,
             "TW": TILE, "TILES": walk.tiles, "WARPS": walk.warps, "PAIRS": walk.pairs, "THREADS": walk.threads,

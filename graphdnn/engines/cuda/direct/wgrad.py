@@ -1,6 +1,6 @@
 """Engine ``cuda_direct_wgrad``: the filter gradient with few channels per group, channels last, in a fixed order.
 
-Rows pass through rings in shared memory (direct_wgrad.cu), large filters are added by tensor cores (wgrad_walk.py), and
+Rows pass through rings in shared memory (wgrad_ring.py), large filters are added by tensor cores (wgrad_walk.py), and
 small depthwise ones by threads without shared memory (wgrad_rows.py).
 """
 
@@ -8,30 +8,24 @@ from __future__ import annotations
 
 from graphdnn.checks import AtMost
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.direct import wgrad_ring as direct_wgrad_ring
 from graphdnn.engines.cuda.direct import wgrad_rows as direct_wgrad_rows
 from graphdnn.engines.cuda.direct import wgrad_walk as direct_wgrad_walk
 from graphdnn.engines.cuda.direct.direct import DEFAULTS, KNOBS, wishes
 from graphdnn.engines.cuda.direct.geometry import (
-    apart,
-    chunk_for,
     element_bytes,
-    image_space,
     piece_bytes,
-    power_of_two_in,
     undilated,
 )
 from graphdnn.engines.cuda.direct.needs import direct_needs, shared_memory_need
-from graphdnn.engines.cuda.direct.tile import STAGES, Choice, DeviceOf, Shape, choose, parts_of, shared_bytes
+from graphdnn.engines.cuda.direct.tile import STAGES, Choice, DeviceOf, Shape, choose
 from graphdnn.engines.cuda.direct.wgrad_rows import Rows
-from graphdnn.engines.cuda.direct.wgrad_walk import SLICES, Walk
+from graphdnn.engines.cuda.direct.wgrad_walk import Walk
 from graphdnn.engines.cuda.generator.convolution_needs import is_plane, problem_of
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.cost import device_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
-from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
-from graphdnn.engines.cuda.generator.program import Program
-from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.generator.launch import DeviceKernel
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
@@ -68,83 +62,14 @@ def _choice(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Choice:
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    anchor = op.anchor
-    assert isinstance(anchor, ConvBackwardFilter)
-    roles, p, shape = Roles.of(anchor), anchor.problem, _shape(op)
-    x, _, dy = anchor.roles
-    steps = Steps(op, device)
+    shape, steps = _shape(op), Steps(op, device)
     rows = _rows(op, device, knobs)
     if rows is not None:
         return direct_wgrad_rows.generate(op, shape, steps, rows)
     walk = _divided(op, device, knobs)
     if walk is not None:
         return direct_wgrad_walk.generate(op, shape, device, steps, walk)
-    tile = _choice(op, device, knobs).tile
-    compute = COMPUTE_TYPE[anchor.compute_type]
-
-    channels_out = tile.lanes * tile.v
-    channels_in = channels_out // shape.group_out * shape.group_in
-    x_space, dy_space = image_space(roles, x), image_space(roles, dy)
-    column_blocks = -(-shape.columns // (tile.tw * tile.tiles))
-    channel_blocks = -(-shape.channels_out // channels_out)
-    segments = -(-shape.rows // tile.rows)
-    items = shape.problem.n * column_blocks * segments
-    parts = parts_of(items, channel_blocks, tile.blocks, device.sm_count)
-    taps = p.taps * shape.group_in
-
-    parameters = Parameters(steps.places)
-    body = Program(op, parameters, roles.space(roles.output), "t")
-    steps.finish(body, "acc", compute)
-    parameters.tensor("gathered", x)
-    parameters.tensor("plain", dy)
-    for field, strides in (("gathered", x_space.strides(x)), ("plain", dy_space.strides(dy))):
-        for name, value in zip(("n", "c", "h", "w"), strides, strict=True):
-            if name != "c":
-                parameters.integer(f"{field}_{name}", value)
-    for name, value in {
-        "in_h": p.input[0], "in_w": p.input[1], "out_w": p.output[1],
-        "channels_in": x_space.sizes[1], "channels_out": shape.channels_out,
-        "in_row": -p.pre_padding[0], "in_column": -p.pre_padding[1],
-        "out_h": p.output[0], "segments": segments, "segment_rows": tile.rows,
-        "column_blocks": column_blocks, "items": items, "parts": parts,
-        "padded_channels": channel_blocks * channels_out,
-    }.items():  # fmt: skip
-        parameters.integer(name, value)
-    parameters.scratch("partial", compute, steps.allocate(parts * taps * channel_blocks * channels_out * 4))
-
-    how = f"r{p.filter[0]}s{p.filter[1]}v{tile.v}w{tile.tw}x{tile.tiles}c{channels_out}"
-    name = f"conv_wgrad__direct_{how}__{op.name}"
-    text = kernel_text(
-        name,
-        [
-            "next_launch.cuh", "direct_copy.cuh", "direct_window.cuh", "direct_remainder.cuh", "direct_wgrad_item.cuh",
-            "direct_wgrad_items.cuh", "direct_wgrad_exact.cuh", "direct_wgrad_tiles.cuh", "direct_wgrad.cu",
-            "direct_wgrad_sum.cuh",
-        ],
-        parameters=parameters.text,
-        functions=[body.function("epilogue", f"const {compute} (&acc)[1]")],
-        constants={
-            "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
-            "DILATION_H": apart(p)[0], "DILATION_W": apart(p)[1], "DGRAD": False, "FLIP": p.flip,
-            "IN_ROWS": shape.in_rows, "WINDOW": shape.window,
-            "V": tile.v, "TW": tile.tw, "LANES": tile.lanes, "TILES": tile.tiles, "THREADS": tile.threads,
-            "GROUP_IN": shape.group_in, "GROUP_OUT": shape.group_out,
-            "CHUNK": chunk_for(x_space, x, channels_in),
-            "PLAIN_CHUNK": chunk_for(dy_space, dy, channels_out),
-            "LV": min(power_of_two_in(shape.inputs(tile.v), channels_in), 16 // element_bytes(x)),
-            "STAGES": tile.stages, "BLOCKS": tile.blocks, "SLICES": SLICES,
-            "EXACT": p.output[1] % (tile.tw * apart(p)[1]) == 0,
-            "Gathered": STORAGE[x.data_type],
-            "Plain": STORAGE[dy.data_type],
-            "Accumulator": compute,
-        },
-    )  # fmt: skip
-    packed = parameters.pack()
-    shared = shared_bytes(shape, tile.v, tile.tw, tile.lanes, tile.tiles, tile.stages)
-    steps.add(Launch(text, "direct_wgrad", (channel_blocks, parts, 1), tile.threads, packed, shared))
-    sums = (-(-shape.channels_out // 32), taps, 1)
-    steps.add_early(Launch(text, "direct_wgrad_sum", sums, 32 * SLICES, packed))
-    return steps.kernel(name)
+    return direct_wgrad_ring.generate(op, shape, device, steps, _choice(op, device, knobs).tile)
 
 
 def _rows(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Rows | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.direct.fields import image_fields
 from graphdnn.engines.cuda.direct.geometry import apart, image_space
 from graphdnn.engines.cuda.direct.tile import Shape, Wishes, padded_bytes, parts_of
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
@@ -176,7 +177,6 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: Steps, walk: 
     assert isinstance(anchor, ConvBackwardFilter)
     roles, p = Roles.of(anchor), anchor.problem
     x, _, dy = anchor.roles
-    x_space, dy_space = image_space(roles, x), image_space(roles, dy)
     column_blocks = -(-(shape.columns + 1) // (DEPTH * walk.across))
     channel_blocks = -(-shape.channels_out // walk.channels)
     segments = -(-shape.rows // walk.rows)
@@ -189,18 +189,15 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: Steps, walk: 
     steps.finish(body, "acc", "float")
     parameters.tensor("gathered", x)
     parameters.tensor("plain", dy)
-    for field, strides in (("gathered", x_space.strides(x)), ("plain", dy_space.strides(dy))):
-        for name, value in zip(("n", "c", "h", "w"), strides, strict=True):
-            if name != "c":
-                parameters.integer(f"{field}_{name}", value)
-    for name, value in {
+    parameters.table({
+        **image_fields("gathered", image_space(roles, x).strides(x)),
+        **image_fields("plain", image_space(roles, dy).strides(dy)),
         "in_h": p.input[0], "in_w": p.input[1], "out_w": p.output[1], "channels_out": shape.channels_out,
         "in_row": -p.pre_padding[0], "in_column": -p.pre_padding[1],
         "out_h": p.output[0], "segments": segments, "segment_rows": walk.rows,
         "column_blocks": column_blocks, "items": items, "parts": parts,
         "padded_channels": channel_blocks * walk.channels,
-    }.items():  # fmt: skip
-        parameters.integer(name, value)
+    })  # fmt: skip
     parameters.scratch("partial", "float", steps.allocate(parts * taps * channel_blocks * walk.channels * 4))
 
     # Columns behind the image stay zero: they are not copied.

@@ -96,8 +96,7 @@ def _tile(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, devic
         "x_stride_a": a.x, "x_stride_b": b.x, "y_stride_a": a.y, "y_stride_b": b.y,
         "tiles_a": tiles_a, "tiles_b": tiles_b, "magic_a": magic(tiles_a), "magic_b": magic(tiles_b),
     }  # fmt: skip
-    for name, value in fields.items():
-        parameters.integer(name, value)
+    parameters.table(fields)
     _add_axes(parameters, outer)
     text = kernel_text(
         f"movement__tile_b{size}r{len(outer)}v{x_pack}v{y_pack}__{tag}",
@@ -148,8 +147,7 @@ def _run(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, device
             "x_stride_a": a.x, "x_stride_b": b.x, "y_stride_a": a.y, "y_stride_b": b.y,
             "tiles_b": tiles, "magic_b": magic(tiles), "packs_b": rows // pack, "magic_packs": magic(rows // pack),
         }  # fmt: skip
-        for name, value in fields.items():
-            parameters.integer(name, value)
+        parameters.table(fields)
         _add_axes(parameters, outer)
         text = kernel_text(
             f"movement__run_{flat}_b{size}r{len(outer)}__{tag}",

@@ -102,12 +102,11 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     down, aside = tile.patches(shape)
     taps, deep, runs = Taps.of(product), tile.beside(shape), -(-shape.slices_out // choice.run)
     patches = shape.images // shape.slices_out * runs * down * aside
-    for name, value in {
+    parameters.table({
         "parts": 1, "image_pixels": 1,
         "patches": patches, "patches_down": down, "patches_across": aside, "tap_first": taps.first,
         "run": choice.run, "runs": runs,
-    }.items():  # fmt: skip
-        parameters.integer(name, value)
+    })  # fmt: skip
     parameters.integers("tap_pace", taps.pace)
 
     pieces = -(-patches // tile.of_block) * across

@@ -64,13 +64,12 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     describe_work(parameters, product, sizes, layout, walks, blocks, units=shape.deep * shape.tap_count * blocks)
     down, across = tile.patches(shape)
     shares, pieces = prod(tile.shares(shape)), shape.tap_count * tile.channels // 32
-    for name, value in {
+    parameters.table({
         "image_pixels": 1,
         "shares": shares, "whole": choice.whole, "shares_across": tile.shares(shape)[1],
         "patches": shape.images * down * across, "patches_down": down, "patches_across": across,
         "tap_first": taps.first,
-    }.items():  # fmt: skip
-        parameters.integer(name, value)
+    })  # fmt: skip
     parameters.integers("tap_pace", taps.pace)
     adding = Adding((shares - choice.whole) * pieces * 64 * 32, choice.parts)
     adding.describe(parameters, steps, "float")

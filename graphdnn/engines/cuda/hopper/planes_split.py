@@ -68,11 +68,10 @@ class FilterPlanes:
         parameters.tensor("from", self.spec)
         parameters.scratch("planes", "unsigned char", offset)
         count = self.groups * self.padded_rows * self.taps * self.blocks * (kind.channels // _TOGETHER)
-        for name, value in {
+        parameters.table({
             "count": count, "groups": self.groups, "rows": self.rows, "padded_rows": self.padded_rows,
             "channels": self.channels, "blocks": self.blocks, "taps": self.taps,
-        }.items():  # fmt: skip
-            parameters.integer(name, value)
+        })  # fmt: skip
         parameters.integers("stride", self._strides)
         parameters.integers("filter", self.filter_sizes)
         element, gathered = STORAGE[self.spec.data_type], STORAGE[kind.a]

@@ -23,24 +23,20 @@ def describe(
 
     ``gathered``, ``plain``: the operands' strides along their six coordinates. ``bk``: the sum's indices in a tile.
     """
-    for name, value in zip(("n", "g", "c"), gathered[:3], strict=True):
-        parameters.integer(f"gathered_{name}", value)
     if product.is_wgrad:
         lane, group, channel = plain[:3]
     else:
         group = plain[0]
         is_forward = product.roles.direction == "fprop"
         channel, lane = (plain[1], plain[2]) if is_forward else (plain[2], plain[1])
-    groups = product.roles.problem.groups
-    for name, value in {"plain_g": group, "plain_channel": channel, "plain_lane": lane, "groups": groups}.items():
-        parameters.integer(name, value)
-    for name, values in {
+    parameters.table({
+        "gathered_n": gathered[0], "gathered_g": gathered[1], "gathered_c": gathered[2],
+        "plain_g": group, "plain_channel": channel, "plain_lane": lane, "groups": product.roles.problem.groups,
         "gathered_spatial": gathered[3:],
         "plain_spatial": tuple(s * pitch for s, pitch in zip(plain[3:], product.tap_pitch, strict=True)),
         "pixel_step": product.pixel_step, "tap_step": product.tap_step, "image_size": product.image,
         "pixel_pitch": product.pixel_pitch,
-    }.items():  # fmt: skip
-        parameters.integers(name, values)
+    })  # fmt: skip
     return _describe_products(parameters, product, residues, plain[3:], bk, parts)
 
 
