@@ -84,6 +84,32 @@ def test_nothing_is_kept_where_it_does_not_pay(steps: list[Operation]) -> None:
     assert "k__" not in text_of(steps)[0]
 
 
+@pytest.mark.parametrize(
+    ("dims", "layout"),
+    [
+        ((16, 33, 5, 7), "channels_last"),
+        ((4, 3, 6, 8), "channels_last"),
+        ((16, 25, 7, 7), "packed"),
+        ((4, 6, 3, 2), "packed"),
+    ],
+    ids=["33 channels", "3 channels", "planes of 49", "planes of 6"],
+)
+@pytest.mark.parametrize("kind", ["f16", "f32", "i8"])
+def test_packs_go_on_past_the_ends_of_rows(dims: tuple[int, ...], layout: str, kind: str) -> None:
+    steps = chain(dims, layout, kind, 2)
+    name, _ = text_of(steps)
+    width = {"f16": 8, "f32": 4, "i8": 16}[kind]
+    assert f"__v{width}r" in name
+    assert "w__" in name
+    ours, theirs = run_both(steps, ENGINE, values(steps, 7), device=TINY)
+    np.testing.assert_array_equal(ours[2], theirs[2])
+
+
+def test_rows_of_whole_packs_and_elements_that_are_none_have_ends() -> None:
+    for dims in ((8, 32, 5, 7), (1, 33, 1, 3)):
+        assert "w__" not in text_of(chain(dims, "channels_last", "f16", 2))[0]
+
+
 def bytes_of_floats(kind: str) -> list[Operation]:
     x, b = (tensor(uid, (2, 8, 9, 16), "f32", "channels_last") for uid in (1, 3))
     y = tensor(2, x.dims, kind, "channels_last")

@@ -17,12 +17,12 @@ from graphdnn.engines.cuda.generator.parameters import Parameters
 from graphdnn.engines.cuda.generator.program import Program, asked_indices
 from graphdnn.engines.cuda.generator.quotient import count_type
 from graphdnn.engines.cuda.generator.source import kernel_text
-from graphdnn.engines.cuda.generator.space import Space, collapsed, whole
+from graphdnn.engines.cuda.generator.space import Space, collapsed, is_addressable, whole
 from graphdnn.engines.engine import needs_rule
 from graphdnn.engines.images import once_for_images
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.tensors import TensorSpec, ordered_strides, stride_order
+from graphdnn.tensors import TensorSpec, ordered_strides, packed_strides, stride_order
 
 _THREADS = 256
 _MOST_BLOCKS = 2**20  # beyond this many, a block takes several turns
@@ -32,6 +32,7 @@ _RESIDENT = 3  # blocks on each multiprocessor that keep vectors
 _BYTE = 8  # bits
 _LEAST_TURNED = 2**18  # elements; below, a launch takes longer than what it saves
 _LEAST_ALONG = 16  # bytes along either order; shorter rows share lines of memory with their neighbours
+_MOST_SMALL = 4  # operands that packs over the ends of rows find element by element
 _PAIRED = 8  # operations; the text of longer chains would grow more than the loads gain
 
 
@@ -119,9 +120,9 @@ class Chain:
         in_memory = [t for t in tensors if not (t.is_by_value or t.is_constant)]
         self._op, self._write, self._is_reversed = op, write, is_reversed
         self._space = space = collapsed(whole(main.extents), main, in_memory, asked)
-        self._width = width_for(space, tensors, bits=True)
+        self._width, self._wraps = _width(space, tensors, asked)
         self._image = prod(space.sizes[1:])
-        self._name = f"{kind}__v{self._width}r{space.rank}"
+        self._name = f"{kind}__v{self._width}r{space.rank}{'w' if self._wraps else ''}"
         self._written: dict[bool, Written] = {}
 
     def kernel(self, main: TensorSpec, device: DeviceSpec) -> DeviceKernel:
@@ -129,21 +130,52 @@ class Chain:
         op, space, width = self._op, self._space, self._width
         sizes = (main.elements // self._image, *space.sizes[1:])
         many = main.elements // width > _THREADS * device.sm_count
-        blocks = _blocks_that_keep(space, op.inputs, width, device) if many else 0
+        blocks = _blocks_that_keep(space, op.inputs, width, device) if many and not self._wraps else 0
         name = f"{self._name}{'k' if blocks else ''}__{op.name}"
         pairs = many and len(op.operations) <= _PAIRED
         written, is_reversed = self._with(bool(blocks)), self._is_reversed
-        launch = element_launch(name, written, sizes, width, blocks=blocks, pairs=pairs, is_reversed=is_reversed)
+        launch = element_launch(
+            name, written, sizes, width, blocks=blocks, pairs=pairs, is_reversed=is_reversed, wraps=self._wraps
+        )
         return DeviceKernel(name, (early(launch, device),))
 
     def _with(self, keeps: bool) -> Written:
         found = self._written.get(keeps)
         if found is None:
             parameters = Parameters()
-            program = Program(self._op, parameters, self._space, "t", width=self._width, linear="linear", keeps=keeps)
+            program = Program(
+                self._op,
+                parameters,
+                self._space,
+                "t",
+                width=self._width,
+                linear="linear",
+                keeps=keeps,
+                wraps=self._wraps,
+            )
             self._write(program)
             found = self._written[keeps] = Written.of(program, parameters)
         return found
+
+
+def _width(space: Space, tensors: Sequence[TensorSpec], asked: frozenset[int]) -> tuple[int, bool]:
+    """Neighbours of a thread, and whether they go on past the end of the last axis.
+
+    Rows of an odd length leave an image of halves 2 bytes for each thread, where a vector of channels is the only thing
+    that knows of rows. As all that is large is packed in one order, packs of it may go over the ends of rows, and
+    the few elements that are small are found one by one.
+    """
+    width = width_for(space, tensors, bits=True)
+    stored = [t for t in tensors if not (t.is_by_value or t.is_constant)]
+    packed = packed_strides(space.sizes)
+    linear = [t for t in stored if t.elements == prod(space.sizes) and space.strides(t) == packed]
+    small = [t for t in stored if t not in linear]
+    is_simple = not asked and 0 < len(small) <= _MOST_SMALL and all(is_addressable(t) for t in stored)
+    if not linear or not is_simple or any(2 * t.elements >= prod(space.sizes) for t in small):
+        return width, False
+    line = collapsed(space, linear[0], linear)
+    wide = width_for(line, linear) if line.rank == 1 else 1
+    return (wide, True) if wide > width else (width, False)
 
 
 class Written(NamedTuple):
@@ -186,10 +218,12 @@ def element_launch(
     blocks: int = 0,
     pairs: bool = False,
     is_reversed: bool = False,
+    wraps: bool = False,
 ) -> Launch:
     """The launch that runs what is ``written`` on each pack of ``width`` neighbours in a space of these ``sizes``.
 
-    ``headers`` come before it. ``blocks``: so many instead of as many as there are packs for.
+    ``headers`` come before it. ``blocks``: so many instead of as many as there are packs for. ``wraps``: packs go on
+    past the end of the last axis.
     """
     count = prod(sizes) // width
     parameters = written.parameters.copy()
@@ -206,7 +240,8 @@ def element_launch(
             "WIDTH": width,
             "PAIRS": pairs,
             "REVERSED": is_reversed,
-            "Count": count_type(count),
+            "WRAPS": wraps,
+            "Count": count_type(count * width if wraps else count),
         },
     )
     blocks = blocks or min(-(-count // (threads * (2 if pairs else 1))), _MOST_BLOCKS)

@@ -66,17 +66,21 @@ class Addresses:
         stride = self._space.strides(spec)[self._vector_axis] if self._width != 1 else 1
         return {0: "Same()", 1: "Packed()"}.get(stride, f"Strided{{p.{field}_stride[{self._vector_axis}]}}")
 
-    def offset(self, spec: TensorSpec, field: str, without: int = -1, lane: str = "e") -> str:
+    def is_linear(self, spec: TensorSpec) -> bool:
+        """Whether the elements follow each other in the order of the space, which the caller counts."""
+        return bool(self._linear) and is_addressable(spec) and self._is_packed(self._space.strides(spec))
+
+    def offset(self, spec: TensorSpec, field: str, without: int = -1, lane: str = "e", at: str = "at") -> str:
         """Elements from the tensor's first to the one at ``at``; of bits, to each of its neighbours by ``lane``."""
         if spec.vector_count != 1:
             return self._vectorized_offset(spec, field)
         strides = self._space.strides(spec)
-        if self._linear and is_addressable(spec) and self._is_packed(strides):
+        if self.is_linear(spec):
             return self._linear
         kind = "(int)" if spec.span <= INT_MAX else ""  # a 64-bit product is three instructions
         long = "" if kind else "LL"
         terms = [
-            f"at[{j}] * {f'{stride}{long}' if j in self._written else f'{kind}p.{field}_stride[{j}]'}"
+            f"{at}[{j}] * {f'{stride}{long}' if j in self._written else f'{kind}p.{field}_stride[{j}]'}"
             for j, stride in enumerate(strides)
             if stride and j != without
         ]

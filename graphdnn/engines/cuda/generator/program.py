@@ -53,6 +53,7 @@ class Program:
         linear: str = "",
         stores: str = "store",
         keeps: bool = False,
+        wraps: bool = False,
         quick: str = "",
         condition: str = "",
         sums: int = 0,
@@ -62,7 +63,8 @@ class Program:
         """``prefix`` keeps the fields of several programs of one kernel apart. ``linear``: the name of an argument
         that counts elements in the order of the space, which is the offset in tensors that are packed in that order.
         ``stores``: the function that stores neighbours. ``keeps``: what varies along the vector axis only
-        is taken from ``kept``, an argument that the function ``keep`` filled (``keeping``). ``quick``: the
+        is taken from ``kept``, an argument that the function ``keep`` filled (``keeping``). ``wraps``: a pack goes on
+        past the end of the last axis, as what is packed in the order of the space does. ``quick``: the
         name of a word that tells where the quick form of an operation does not hold; without it another form is taken
         there. ``condition``: an argument without which nothing is stored; coordinates have to be legal all the same.
         ``sums``: results of a thread, where the kernel's text calls the function for each pack of them. ``written``:
@@ -82,6 +84,7 @@ class Program:
         self._arrays = 0
         self._stores = stores
         self._keeps, self._sums, self._clips = keeps, sums, clips
+        self._wraps, self._is_spread = wraps, False
         self._kept: list[tuple[str, str, str]] = []  # type, name, load
         self._loaded: list[tuple[TensorSpec, str]] = []  # from memory, and where
         self._lines: list[str] = []
@@ -118,6 +121,9 @@ class Program:
         elif spec.data_type is DataType.BOOLEAN:
             self.each(f"{name}[e] = load_bit(p.{field}, {self._at.offset(spec, field)});")
         else:
+            if self._wraps and not self._at.is_linear(spec):
+                self._one_by_one(spec, field, name)
+                return name
             step, place = self._at.step(spec, field), self._at.place(spec, field)
             load = f"load<{self.width}>({place}, {step}, "
             self._loaded.append((spec, place))
@@ -128,6 +134,15 @@ class Program:
             else:
                 self._line(f"{load}{name});")
         return name
+
+    def _one_by_one(self, spec: TensorSpec, field: str, name: str) -> None:
+        """Load the elements of a pack that goes on past the end of an axis."""
+        if not self._is_spread:
+            self._is_spread = True
+            self._line(f"int each[{self.width}][{self._space.rank}];\n    spread(at, p.size, each);")
+        self.each(
+            f"{name}[e] = load_pack_read_only<1>(p.{field} + ({self._at.offset(spec, field, at='each[e]')})).at[0];"
+        )
 
     def old(self, spec: TensorSpec) -> str:
         """What an output held before, for beta: loaded, but not the tensor's value."""

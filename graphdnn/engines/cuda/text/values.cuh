@@ -25,6 +25,23 @@ template <int V, class T> __device__ __forceinline__ void load(const T* from, St
     for (int e = 0; e < V; ++e) to[e] = load_pack_read_only<1>(from + e * by.step).at[0];
 }
 
+// Coordinates of V elements that follow each other, past the end of the last axes.
+template <int V, int R>
+__device__ __forceinline__ void spread(const int (&at)[R], const long long (&size)[R], int (&each)[V][R]) {
+    #pragma unroll
+    for (int e = 0; e < V; ++e) {
+        #pragma unroll
+        for (int j = 0; j < R; ++j) each[e][j] = e == 0 ? at[j] : each[e - 1][j];
+        bool carry = e > 0;
+        #pragma unroll
+        for (int j = R - 1; j >= 0; --j) {
+            each[e][j] += carry;
+            carry = j > 0 && each[e][j] == (int)size[j];
+            if (carry) each[e][j] = 0;
+        }
+    }
+}
+
 // Signed bytes of floats or integers, as `narrow` makes them: rounded, saturated and packed two at a time.
 __device__ __forceinline__ int nearest_int(int x) { return x; }
 template <class Byte, class Wide, int V> __device__ __forceinline__ void narrow_bytes(const Wide (&x)[V], Byte (&to)[V]) {

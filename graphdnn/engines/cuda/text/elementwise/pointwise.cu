@@ -1,16 +1,18 @@
 // A pointwise graph over one space of coordinates: a thread computes WIDTH neighbours on the last axis at a time,
-// two such packs side by side so that more loads are in flight.
+// two such packs side by side so that more loads are in flight. WRAPS: neighbours in the order of the space, past the
+// end of the last axis.
 
 __device__ __forceinline__ void place(const Params& p, Count i, int (&at)[RANK]) {
+    if constexpr (WRAPS) i *= WIDTH;
     #pragma unroll
     for (int j = RANK - 1; j > 0; --j) {
-        const Count size = (Count)(j == RANK - 1 ? p.size[j] / WIDTH : p.size[j]);
+        const Count size = (Count)(j == RANK - 1 && !WRAPS ? p.size[j] / WIDTH : p.size[j]);
         const Count outer = i / size;
         at[j] = (int)(i - outer * size);
         i = outer;
     }
     at[0] = (int)i;
-    at[RANK - 1] *= WIDTH;
+    if constexpr (!WRAPS) at[RANK - 1] *= WIDTH;
 }
 
 // From the end, where a kernel before read the same elements: what it read last may still be in the cache.
