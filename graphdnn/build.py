@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from typing import Protocol
@@ -22,6 +23,17 @@ from graphdnn.plan import ExecutionPlan, class_of
 _MOST = 256
 _rankings: OrderedDict[tuple[object, ...], Ranking] = OrderedDict()
 _guard = threading.Lock()
+
+
+def _forget() -> None:
+    """In the child of a fork: a thread that is not there may hold the lock, or one of a ranking's."""
+    global _guard  # noqa: PLW0603
+    _guard = threading.Lock()
+    _rankings.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 class Records(Protocol):

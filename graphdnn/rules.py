@@ -31,8 +31,14 @@ class Rule:
     status: Status = Status.BAD_PARAM
 
     def __post_init__(self) -> None:
-        assert self.id not in RULES, f"rule id {self.id} is taken"
+        before = RULES.get(self.id)
+        # The same row again is that of a module whose first import was interrupted, by Ctrl-C for instance.
+        assert before is None or before._words == self._words, f"rule id {self.id} is taken"
         RULES[self.id] = self
+
+    @property
+    def _words(self) -> tuple[object, ...]:
+        return self.reason, self.fix, self.expected, self.status
 
     def reject(
         self, where: str, attribute: str, value: object, *, status: Status | None = None, **words: object

@@ -70,7 +70,7 @@ class Ranking:
         self._found: list[EngineConfig] = []
         self._told = False
         self._working = threading.Lock()
-        self._rest = self._configs()
+        self._rest: Iterator[EngineConfig] | None = None  # what follows those that were found
 
     def __repr__(self) -> str:
         return f"<Ranking of {self.fused.graph.name!r} on {self.device.name}, mode {self.mode.name}>"
@@ -131,7 +131,10 @@ class Ranking:
         """Work out configurations until there are ``count``; False when there are fewer."""
         if len(self._found) < count:
             with self._working:  # rankings are shared between threads
-                self._found += islice(self._rest, max(count - len(self._found), 0))
+                # What is interrupted, by Ctrl-C for instance, is begun again: a generator that raised is at its end.
+                rest, self._rest = self._rest or islice(self._configs(), len(self._found), None), None
+                self._found += islice(rest, max(count - len(self._found), 0))
+                self._rest = rest
         if not self._told and debug.asks("rank"):
             self._told = True
             self._tell()

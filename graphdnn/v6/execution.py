@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from functools import partial
@@ -28,7 +27,6 @@ Names = tuple[tuple[str, ...], ...]
 Engines = Callable[[str], Names]  # of a kind of device: the names of those that should serve a call, in this order
 
 _kept: OrderedDict[Hashable, Prepared] = OrderedDict()
-_guard = threading.Lock()
 
 
 def prepared(
@@ -49,10 +47,9 @@ def prepared(
         if active():
             check_call(call, settings)
         found = _made(call, handle, draw, in_place, engines, _alignment(handle))
-        with _guard:
-            _kept[call, id(handle.device), active(), settings] = found
-            while len(_kept) > _MOST:
-                _kept.popitem(last=False)
+        _kept[call, id(handle.device), active(), settings] = found
+        while len(_kept) > _MOST:  # several threads at once may take out one more
+            _kept.popitem(last=False)
     return found
 
 
