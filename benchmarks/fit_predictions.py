@@ -34,6 +34,7 @@ from graphdnn.engines.cuda.hopper import (
     tile_clocks,
     tiles,
 )
+from graphdnn.engines.cuda.library import explicit_gemm, strided_gemm
 from graphdnn.engines.cuda.mma import few
 from graphdnn.engines.cuda.mma import gemm as mma_gemm
 
@@ -77,9 +78,9 @@ MODELS = {
         (tile_clocks, product_clocks, tiles),
         ("cuda_hopper_gemm", "cuda_hopper_gemm_tf32", "cuda_hopper_matmul"),
         (
-            *("_PRODUCT", "_SHARED", "_COPIED", "_STEP", "_TILE", "_APART", "_TURN", "_LEAVING", "_SUM_OUT"),
-            *("_BYTE_OUT", "_TURNED_BYTE", "_LAST_OUT", "_START", "_START_ACROSS", "_TURN_ACROSS", "_THREE_ACROSS"),
-            *("_LATE_OF_INTEGERS", "_CONVERTED", "_MEETING", "_SENT", "_SUM", "_SUM_PACE", "_STREAM", "_UNDER_WAY"),
+            *("_PRODUCT", "_SHARED", "_COPIED", "_TILE", "_TURN", "_LEAVING", "_SUM_OUT"),
+            *("_BYTE_OUT", "_LAST_OUT", "_START", "_START_ACROSS", "_TURN_ACROSS"),
+            *("_LATE_OF_INTEGERS", "_CONVERTED", "_MEETING", "_SENT", "_SUM", "_STREAM"),
             *("_IDLE", "_IDLE_SUM", "_IDLE_SUM_ACROSS", "_FEW_ASK"),
             *("_IN_TWO", "_ODD", "_PARTIAL", "_EMPTY", "_ALONE", "_TURNED_ALONE"),
         ),
@@ -88,19 +89,19 @@ MODELS = {
         (halo_tiles,),
         ("cuda_hopper_halo", "cuda_hopper_halo_tf32"),
         (
-            *("_PRODUCT", "_READ", "_COPIED", "_BESIDE", "_STEP", "_TAP", "_PATCH", "_OF_SLICES", "_OWN_WAY"),
+            *("_PRODUCT", "_READ", "_COPIED", "_BESIDE", "_TAP", "_PATCH", "_OF_SLICES", "_OWN_WAY"),
             *("_LEAVING", "_START"),
         ),
     ),
     "held": Model(
         (held_tiles,),
         ("cuda_hopper_held",),
-        ("_PRODUCT", "_READ", "_COPIED", "_PIXELS", "_PARTIAL", "_DRY", "_STEP", "_BYTE_OUT", "_MEMORY", "_FILTERS"),
+        ("_PRODUCT", "_READ", "_PIXELS", "_PARTIAL", "_DRY", "_STEP", "_BYTE_OUT", "_FILTERS"),
     ),
     "across": Model(
         (across_tiles,),
         ("cuda_hopper_across",),
-        ("_PRODUCT", "_BESIDE", "_STEP", "_TILE", "_BYTE_OUT", "_LEAVING", "_START"),
+        ("_PRODUCT", "_BESIDE", "_TILE", "_BYTE_OUT", "_LEAVING", "_START"),
     ),
     "halo_dgrad": Model(
         (halo_dgrad_tiles,),
@@ -110,7 +111,7 @@ MODELS = {
     "halo_wgrad": Model(
         (halo_wgrad_tiles,),
         ("cuda_hopper_halo_wgrad",),
-        ("_PRODUCTS", "_READ", "_COPIED", "_PATCH", "_LEAVING", "_TILE", "_START", "_SUM", "_SUM_PACE"),
+        ("_PRODUCTS", "_READ", "_COPIED", "_PATCH", "_LEAVING", "_TILE", "_START", "_SUM"),
     ),
     "grouped": Model(
         (grouped_tiles,),
@@ -123,6 +124,11 @@ MODELS = {
         ("_LOAD", "_PRODUCT", "_STEP", "_WAIT", "_TURN", "_TILE", "_ROW", "_BROKEN", "_SUM_PACE", "_START"),
     ),
     "mma": Model((mma_gemm,), ("cuda_mma_gemm", "cuda_mma_gemm_tf32"), ("_PACE", "_LEAVING", "_IDLE")),
+    "library": Model(
+        (strided_gemm, explicit_gemm),
+        ("cuda_explicit_gemm", "cuda_matmul_cublas"),
+        ("_SHARE", "_FLOAT_SHARE", "_START", "_OUTSIDE", "_IDLE", "_NARROW_PACE", "_ODD_ROWS", "_SLOWED", "_PACK_WORK"),
+    ),
     "few": Model((few,), ("cuda_matmul_few",), ("_START", "_SECOND")),
 }
 

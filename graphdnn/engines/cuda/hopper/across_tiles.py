@@ -21,11 +21,10 @@ _MOST_STAGES = 8
 # layers, so that the faster of both engines is predicted to be.
 _PRODUCT = 0.02525  # clocks for each sum of a tile, and step of k
 _BESIDE = 0.006  # clocks of a byte of a step
-_STEP = 22.0  # clocks of a step besides
-_TILE = 2800.0  # clocks of a tile besides
-_BYTE_OUT = 0.0169  # clocks of a warpgroup for each byte of its sums that it moves
+_TILE = 3360.0  # clocks of a tile besides
+_BYTE_OUT = 0.0203  # clocks of a warpgroup for each byte of its sums that it moves
 _LEAVING = 12.9  # bytes a clock of results
-_START = -1980.0  # clocks of a launch
+_START = -2040.0  # clocks of a launch
 IDLE = 0.4  # of a launch, that pieces do not take which leave nearly all multiprocessors idle
 _PACE = 0.9  # of the highest clock
 
@@ -72,7 +71,7 @@ class Tile:
 
     def seconds(self, sizes: Sizes, sms: int, clock: float) -> float:
         depth = sizes.products[0][1]
-        step = self.channels * self.pixels * _PRODUCT + self.stage_bytes * _BESIDE + _STEP
+        step = self.channels * self.pixels * _PRODUCT + self.stage_bytes * _BESIDE
         leaving = PANEL * self.columns * _BYTE_OUT * sizes.result_bytes
         moved = self.channels * self.pixels * sizes.result_bytes / _LEAVING
         tile = max(depth * step + _TILE + leaving, moved)

@@ -23,7 +23,6 @@ _PRODUCT = 1.04 / 32  # clocks for each sum of a patch, and 32 bytes of k
 _READ = 114.0  # bytes of shared memory a clock that products read
 _COPIED = 71.0  # bytes a clock into shared memory
 _BESIDE = 0.0032  # clocks of a byte that comes while others are multiplied: power
-_STEP = 9.0  # clocks of a tap besides
 _TAP = 400.0  # of a tap, no less, where a consumer has 64 pixels: waits for its filters are not hidden
 _PATCH = 1000.0  # clocks of a patch besides
 _OF_SLICES = 0.92  # what patches of volumes were measured to take of that, 0.81 to 1.02
@@ -132,7 +131,7 @@ class _Held:
             start = _START + shape.tap_count * shape.blocks * tile.filter_bytes(shape) / _COPIED
             return cls(tile, stages, filters, start, patch, taps * tap + _PATCH + leaving, across)
         copied = tile.filter_bytes(shape) + tile.of_block * tile.landing(shape) / shape.tap_count
-        step = max(tile.consumers * tap, copied / _COPIED) + _BESIDE * copied + _STEP
+        step = max(tile.consumers * tap, copied / _COPIED) + _BESIDE * copied
         if groups == 1 and shape.columns >= _NARROWEST and not shape.are_bytes:
             step = max(step, _TAP)
         if shape.are_bytes:

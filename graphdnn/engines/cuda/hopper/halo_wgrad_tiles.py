@@ -32,8 +32,7 @@ _LEAVING = 25.0  # bytes a clock of sums
 _TILE = 1000.0  # clocks of a tile besides
 _START = -2540.0  # of a launch
 _PACE = 0.95  # of the highest clock
-_SUM = 0.75  # launches' time that a split costs
-_SUM_PACE = 1.2  # of the bandwidth, of partial sums
+_SUM = 1.0  # launches' time that a split costs
 
 
 class Shape(NamedTuple):
@@ -174,7 +173,7 @@ class _Held(NamedTuple):
         clocks = clocks + -(-(rest * parts) // machine.sms) * part + _START
         seconds = clocks / (machine.clock * _PACE)
         if rest:  # written, read and added
-            seconds += _SUM * machine.launch + 4.0 * rest * self.sums * parts / (machine.bandwidth * _SUM_PACE)
+            seconds += _SUM * machine.launch + 4.0 * rest * self.sums * parts / machine.bandwidth
         return seconds
 
 

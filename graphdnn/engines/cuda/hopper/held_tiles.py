@@ -22,14 +22,13 @@ _MOST_STAGES, _LEAST_STAGES = 8, 2
 # bytes), operands from memory, on an H200: 10 % from what was measured, in the mean.
 _PRODUCT = 0.0331  # clocks for each sum of a tile, and step of k
 _READ = 114.0  # bytes of shared memory a clock that products read
-_COPIED, _PIXELS = 71.0, 68.0  # bytes a clock into shared memory, of filters and of pixels
+_PIXELS = 68.0  # bytes of them a clock into shared memory
 _PARTIAL = 2.0  # times this, where channels do not fill rows of 128 bytes
 # Of 64 columns and more than a few steps: as many bytes are copied as multiplied, and rings run dry.
 _NARROW, _FEW, _DRY = 64, 8, 1.3
 _STEP = 9.0  # clocks of a step besides
 _BYTE_OUT = 0.0148  # clocks of a consumer for each byte that leaves, and that is read for it
-_MEMORY = 1.07  # times what the bandwidth says
-_FILTERS = 0.05  # of the time in which filters are copied
+_FILTERS = 1420.0  # bytes of them a clock: most come while the kernel before ends
 _NORM = 2.7  # how much less what is not the longest counts
 _PACE = 1.08  # of the clock that products alone keep
 _ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
@@ -107,7 +106,7 @@ def _fastest(shape: Shape, machine: Machine, number: int) -> Choice | None:
     if not fitting:
         return None
     clock = machine.clock * _PACE
-    memory = shape.moved_bytes / machine.bandwidth * clock * _MEMORY
+    memory = shape.moved_bytes / machine.bandwidth * clock
     least, best = inf, fitting[0]
     for one in fitting:
         clocks = one.clocks(shape.rows, memory, least)
@@ -139,7 +138,7 @@ class _Fitting(NamedTuple):
         if tile.bn == _NARROW and shape.depth > _FEW:
             partial *= _DRY
         copies = shape.depth * PANEL * ROW / _PIXELS * partial
-        outside = shape.depth * tile.bn * ROW * _FILTERS / _COPIED + own
+        outside = shape.depth * tile.bn * ROW / _FILTERS + own
         return cls(tile, stages, PANEL * max(1, sms // across), products, products + own, copies, outside)
 
     def clocks(self, rows: int, memory: float, most: float) -> float:

@@ -19,10 +19,8 @@ _OF = 132  # on so many multiprocessors, a block on each
 CLUSTERS = tuple(_CLUSTERS)  # their blocks
 # Parts that a launch of its own adds.
 _SUM = 0.707  # launches' time that a split costs
-_SUM_PACE = 1.1  # of the bandwidth, of partial sums that are read
 # Operands from memory.
 _STREAM = 41.4e9  # bytes a second from memory to one multiprocessor
-_UNDER_WAY = 74.8e3  # of which half remain where so many bytes of operands are on their way
 _COPY_PACE = 0.88  # of the bandwidth, of operands
 _IN_GROUPS = 0.6  # the share of busy multiprocessors to this power is the share of it that clusters get
 _FEW_ASK = 6.0  # times the stream besides, where next to no others ask: none of it where half of them do
@@ -55,22 +53,20 @@ class Work(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Bytes from memory: all of them, and those of a block's ring."""
+    """Bytes from memory: of operands that no two blocks share, and otherwise all that have to move."""
 
     bytes: float
-    under_way: float
     is_across: bool
     moved: int
 
     def seconds(self, pieces: int, blocks: int, machine: Machine, in_cluster: bool) -> float:
-        """Of pieces that each bring as much: a few multiprocessors do not fill memory, nor do short rings."""
+        """Of pieces that each bring as much: a few multiprocessors do not fill memory."""
         if not self.bytes:
             return self.moved / machine.bandwidth
         if self.is_across:  # of two operands much is under way, but clusters leave whole groups of multiprocessors idle
             share = min(1.0, pieces / machine.sms) ** _IN_GROUPS if in_cluster else 1.0
             return self.bytes / (machine.bandwidth * _COPY_PACE * share)
-        of_one = _STREAM * blocks * self.under_way / (blocks * self.under_way + _UNDER_WAY)
-        of_one *= 1.0 + _FEW_ASK * max(0.0, 1.0 - 2 * pieces / machine.sms)
+        of_one = _STREAM * (1.0 + _FEW_ASK * max(0.0, 1.0 - 2 * pieces / machine.sms))
         most, places = machine.bandwidth * _COPY_PACE, blocks * machine.sms
         whole, rest = divmod(pieces, places)
         seconds = whole * places / min(most, machine.sms * of_one)
@@ -79,16 +75,14 @@ class Read(NamedTuple):
 
 def seconds_of(one: TileClocks, work: Work, division: Division, machine: Machine, read: Read) -> tuple[float, int]:
     """Of all waves of tiles, and of the sum of the parts; and which blocks are busy."""
-    parts, in_cluster, stages = division
+    parts, in_cluster, _ = division
     blocks, leaving, pieces = one.blocks, one.part if parts > 1 else one.whole, work.tiles * parts
     sharing = 1 if pieces <= machine.sms else blocks
     places = blocks * (clusters_at_once(parts, machine.sms) * parts if in_cluster else machine.sms)
     rounds = -(-pieces // places)
     depth = max(1.0, -(-work.steps // parts))
     multiplying = depth * one.paced_among(pieces, machine.sms, in_cluster)
-    # Where a tile follows, warpgroups hide each other's ends.
-    hidden = one.apart * min(1.0, (stages - 1) / depth) * (rounds - 1) / rounds if parts == 1 else 0.0
-    ending = (leaving.tile + leaving.own) * (1.0 - hidden) + one.besides
+    ending = leaving.tile + leaving.own + one.besides
     own = _of_block(one, leaving, multiplying, ending, sharing)
     busy: float = (own**_NORM + leaving.all**_NORM) ** (1 / _NORM)  # more than either, where they are alike
     spent, apart = rounds * busy, 0
@@ -133,8 +127,7 @@ class Least(NamedTuple):
     def of(cls, one: TileClocks, machine: Machine) -> Least:
         adding, sms = summing(one, 0, 2, machine), machine.sms
         of_part, clock = (summing(one, 1, 2, machine) - adding) / 2, clock_rate(machine)
-        endings = [(leaving.tile + leaving.own) * share + one.besides
-                   for leaving, share in ((one.whole, 1.0 - one.apart), (one.part, 1.0))]  # fmt: skip
+        endings = [leaving.tile + leaving.own + one.besides for leaving in (one.whole, one.part)]
         return cls(
             one.paced_among(0, sms, in_cluster=False),
             (endings[0], endings[1]),
@@ -182,7 +175,7 @@ def summing(one: TileClocks, tiles: int, parts: int, machine: Machine) -> float:
 
 def summing_seconds(partial: float, launch: float, bandwidth: float) -> float:
     """Of the launch that adds so many bytes of partial sums."""
-    return _SUM * launch + partial / (bandwidth * _SUM_PACE)
+    return _SUM * launch + partial / bandwidth
 
 
 class _Rounds(NamedTuple):

@@ -13,16 +13,13 @@ from graphdnn.engines.cuda.hopper.tile import PANEL, ROW, Tile
 _PRODUCT = 0.0386  # clocks for each sum of a tile, and step of k
 _SHARED = 135.0  # bytes of shared memory a clock, that products read or copies write
 _COPIED = 67.5  # bytes a clock from the second level of cache
-_STEP = 2.45  # clocks of a step besides
 _TILE = 1490.0  # clocks of a tile besides
-_APART = 0.137  # of which other warpgroups hide so much, where the ring holds more than a tile's steps
 _TURN = 1770.0  # of which remain where two blocks take turns
 _LEAVING = 12.5  # bytes a clock of results, and of what is read for them
 _STREAMED_SHARE = 0.56  # of the bytes of a residual that comes through the ring
 _SUM_OUT = 0.0077  # clocks of a warpgroup for each of its sums
 _BYTE_OUT = 0.027  # and for each byte that it moves then
 _LEAST_OUT = 2.41  # bytes of an element that leaves: a byte takes instructions as well
-_TURNED_BYTE = 0.0553  # clocks of a warpgroup for each of its sums, where they leave turned
 _ALONE, _TURNED_ALONE = 3.03, 0.93  # and where they leave alone
 _LAST_OUT = 0.448  # times these clocks: nothing is left to be multiplied while the last tiles leave
 _START = -3190.0  # clocks of a launch: less than others take, as it starts while the one before ends
@@ -41,7 +38,6 @@ _LATE_OF_INTEGERS = 2400.0  # where three warpgroups multiply, or results leave 
 _CONVERTED = 24.0  # sums that become floats in one
 # Filter gradients, whose operands both come from memory: fitted to 180 pairs of 34 layers.
 _START_ACROSS = 600.0  # clocks of a launch besides
-_THREE_ACROSS = 300.0  # clocks of a tile besides, where three warpgroups multiply
 _MOVED_ACROSS = 0.93  # times what moving the bytes of a step takes elsewhere
 _IDLE_ACROSS = 0.6  # of the share of multiprocessors that idle, by which a step takes less
 _MOST_IDLE_ACROSS, _IDLE_IN_CLUSTER = 0.6, 0.2  # that share at most, and in clusters
@@ -82,7 +78,6 @@ class TileClocks(NamedTuple):
     besides: float  # clocks of a tile
     whole: Leaving
     part: Leaving
-    apart: float  # of what a tile takes besides its steps
     step: float
     turn: float
     start: float
@@ -98,19 +93,16 @@ class TileClocks(NamedTuple):
         alone = sizes.are_alone
         leaving = Leaving.of(tile, bytes_out, are_bytes, alone), Leaving.of(tile, 4, are_alone=alone)
         least = min(one.own for one in leaving)
-        apart = _APART * (tile.consumers - 1) / tile.consumers
         paced = max(step, copied_clocks(sizes, tile), sizes.partial_panels(tile) * PANEL * _PARTIAL_ROW)
-        turn = 0.0 if tile.blocks > 1 else min(one.tile + one.own for one in leaving) * (1.0 - apart)
+        turn = 0.0 if tile.blocks > 1 else min(one.tile + one.own for one in leaving)
         own = _START - _IDLE + sizes.is_across * _START_ACROSS
         besides = _SHARING * tile.shares
-        if tile.consumers == 3:
-            besides += sizes.is_across * _THREE_ACROSS
         if sizes.of_integers and not are_bytes:
             besides += _LATE_OF_INTEGERS * (tile.consumers == 3 or tile.is_turned)
             besides += sizes.are_converted * tile.bm * tile.bn / _CONVERTED
         outside = own + _LAST_OUT * leaving[0].own, own + _LAST_OUT * leaving[1].own
         return cls(
-            tile, most, rows_held, columns_held, paced, sizes.is_across, besides, *leaving, apart, step, turn,
+            tile, most, rows_held, columns_held, paced, sizes.is_across, besides, *leaving, step, turn,
             own + _LAST_OUT * least, tile.blocks, outside,
         )  # fmt: skip
 
@@ -160,14 +152,14 @@ def _step_clocks(tile: Tile, is_across: bool) -> float:
     """A stage is multiplied while the next one is copied."""
     moved = tile.stage_bytes + tile.bm // PANEL * (PANEL + tile.bn) * ROW
     moving = max(moved / _SHARED, tile.stage_bytes / _COPIED)
-    return max(tile.bm * tile.bn * _PRODUCT, moving * (_MOVED_ACROSS if is_across else 1.0)) + _STEP
+    return max(tile.bm * tile.bn * _PRODUCT, moving * (_MOVED_ACROSS if is_across else 1.0))
 
 
 def _own_clocks(tile: Tile, bytes_out: float, are_bytes: bool, are_alone: bool) -> float:
     """A warpgroup's, for its own sums to leave."""
-    other = _TURNED_BYTE if tile.is_turned and bytes_out < _LEAST_OUT else 0.0
+    other = 0.0
     if are_bytes:
-        other += _BYTE_WIDE * (tile.bn > _NARROW) + _BYTE_APART * (tile.is_turned or tile.consumers == 3)
+        other = _BYTE_WIDE * (tile.bn > _NARROW) + _BYTE_APART * (tile.is_turned or tile.consumers == 3)
     counted = _BYTE_LEAVES if are_bytes else max(bytes_out, _LEAST_OUT)
     if are_alone:
         other += _TURNED_ALONE if tile.is_turned else _ALONE

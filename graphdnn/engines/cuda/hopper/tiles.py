@@ -23,7 +23,7 @@ from graphdnn.engines.cuda.hopper.product_clocks import (
     summing,
 )
 from graphdnn.engines.cuda.hopper.sizes import Sizes
-from graphdnn.engines.cuda.hopper.tile import MOST_STAGES, ROW, SMALLEST_RING, TILES, Tile
+from graphdnn.engines.cuda.hopper.tile import MOST_STAGES, SMALLEST_RING, TILES, Tile
 from graphdnn.engines.cuda.hopper.tile_clocks import TileClocks, copied_clocks
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
@@ -89,9 +89,9 @@ class _Asked(NamedTuple):
 @lru_cache(maxsize=1024)
 def _fastest(sizes: Sizes, machine: Machine, asked: _Asked) -> Choice | None:
     """The first in the table of those that take the least. Bounds say which are not worked out."""
-    products, columns = sizes.products, sizes.columns
+    products = sizes.products
     clock, parts, joining = clock_rate(machine), asked.parts, asked.joining
-    groups = sizes.groups
+    groups, read = sizes.groups, Read(sizes.bytes_read, sizes.is_across, sizes.bytes_moved)
     table = _table(sizes._replace(products=(), groups=1, bytes_read=0, bytes_moved=0), machine, asked)
     may_be_split, sms = sizes.may_be_split, machine.sms
     filled = groups * sum([rows * depth for rows, depth in products])
@@ -136,8 +136,6 @@ def _fastest(sizes: Sizes, machine: Machine, asked: _Asked) -> Choice | None:
             most = limit - bounds.adding - division.parts * of_part if is_added else limit
             if is_slower(taken, bounds, work, division, sms, most):
                 continue
-            operands = ROW * (min(taken.rows_held, products[0][0]) + min(taken.columns_held, columns))
-            read = Read(sizes.bytes_read, division.stages * operands, sizes.is_across, sizes.bytes_moved)
             seconds, busy = seconds_of(taken, work, division, machine, read)
             if best is None or (seconds, one.place, i) < best[:3]:
                 best = seconds, one.place, i, taken, division, work, busy

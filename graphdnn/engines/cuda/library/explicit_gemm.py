@@ -17,7 +17,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_needs import coordinates_need, is_convolution, problem_of
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
-from graphdnn.engines.cuda.generator.cost import least_seconds, overlapping, phased_cost
+from graphdnn.engines.cuda.generator.cost import least_in_turn, least_seconds, overlapping, phased_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel
 from graphdnn.engines.cuda.generator.steps import Steps
@@ -47,11 +47,12 @@ from graphdnn.engines.cuda.library.operands import (
 from graphdnn.engines.cuda.library.strided_gemm import (
     ARITHMETIC,
     LARGEST_SHARE,
-    OUTSIDE,
     RESULTS,
-    START,
     Sizes,
+    ends_phase,
+    gemm_blocks,
     gemm_seconds,
+    idle_seconds,
 )
 from graphdnn.engines.engine import Cost, Knobs, Task, need, needs_rule
 from graphdnn.engines.images import once_for_images
@@ -256,7 +257,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     arithmetic = ARITHMETIC[op.compute_type]
     operand = next(iter(op.inputs().values())).data_type
     m, n, k = (prod(sizes[name] for name in names) for names in _AXES[roles.direction])
-    product = gemm_seconds(Sizes(m, n, k, p.groups), operand, device)
+    shape = Sizes(m, n, k, p.groups)
+    product = gemm_seconds(shape, operand, device)
     if _has_odd_rows(roles, operand):
         product *= _ODD_ROWS
     a, b = op.inputs().values()
@@ -281,12 +283,14 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
         launches += 1
         pace = 1.0 if min(m, n) >= _NARROW else _NARROW_PACE
     phases["product"] = (product, float(read + written) / pace)
-    is_one_tap = not columns
-    phases["ends"] = ((2 if is_one_tap else 1) * START * device.launch, OUTSIDE * written)
+    phases["ends"] = ends_phase(device, written)
     blends = op.alpha != 1.0 or op.beta != 0.0
     if (columns and roles.direction == "dgrad") or task.op.epilogue or blends or kind is not result.data_type:
         phases["finish"] = finish_phase(task.op, device, written)
         launches += 1
+    if is_plain:  # products as the library's are elsewhere
+        idle = launches * idle_seconds(device, gemm_blocks(shape, operand))
+        return with_staging(phased_cost(task, phases, launches).plus({"idle": -idle}), task)
     slowed = {name: (_SLOWED * seconds, _SLOWED * size) for name, (seconds, size) in phases.items()}
     return with_staging(overlapping(phased_cost(task, slowed, launches), device, launches - 1), task)
 
@@ -294,7 +298,10 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 def _least(task: Task) -> float:
     launches, operand, columns = _of_images(task.op)
     traffic = columns * problem_of(task).n
-    return least_seconds(task, launches, task.device.rate(operand) * LARGEST_SHARE, traffic)
+    rate = task.device.rate(operand) * LARGEST_SHARE
+    if columns:
+        return least_seconds(task, launches, rate, traffic)
+    return least_in_turn(task, launches, rate) - launches * idle_seconds(task.device, 0)
 
 
 @once_for_images

@@ -13,7 +13,7 @@ from math import prod
 from graphdnn.checks import InRange, MultipleOf
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.generator.cost import least_seconds, phased_cost, where_idle
+from graphdnn.engines.cuda.generator.cost import least_in_turn, phased_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel
 from graphdnn.engines.cuda.generator.space import is_addressable, whole
@@ -33,13 +33,12 @@ from graphdnn.engines.cuda.library.strided_gemm import (
     INT8_ALIGNMENT,
     INT8_DEPTH,
     LARGEST_SHARE,
-    OUTSIDE,
-    PART,
     RESULTS,
-    START,
     Sizes,
+    ends_phase,
     gemm_blocks,
     gemm_seconds,
+    idle_seconds,
 )
 from graphdnn.engines.engine import Cost, Knobs, Task, need, needs_rule
 from graphdnn.engines.once import once_by_identity
@@ -217,16 +216,11 @@ NEEDS: tuple[Constraint, ...] = (
 )
 
 
-_IDLE = 0.6  # of a launch, that products do not take which leave nearly all multiprocessors idle
-_FLOAT_PART = 128  # terms of a float32 product's sum, which the library divides among more blocks
-
-
 def _cost(task: Task, knobs: Knobs) -> Cost:
     op, device = _anchor(task.op), task.device
     m, n, k = _sizes(task)
-    part = _FLOAT_PART if op.a.data_type is DataType.FLOAT else PART
     sizes = Sizes(m, n, k, prod(op.c.extents[:-2]))
-    product = gemm_seconds(sizes, op.a.data_type, device, part)
+    product = gemm_seconds(sizes, op.a.data_type, device)
     copies = [t for t in (op.a, op.b) if task.op.leading_to(t) or not is_addressable(t)]
     if op.a.data_type is DataType.INT8:
         copies += [t for t, k in ((op.a, -1), (op.b, -2)) if t not in copies and whole(t.extents).strides(t)[k] != 1]
@@ -236,13 +230,14 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     phases = {
         "operands": (0.0, 2.0 * sum(t.bytes for t in copies)),
         "product": (product, float(op.a.bytes + op.b.bytes + result)),
-        "ends": (START * device.launch, OUTSIDE * result),
+        "ends": ends_phase(device, result),
     }
     launches = _calls(task) + len(copies)
     if not is_direct:
         phases["finish"] = finish_phase(task.op, device, result)
         launches += 1
-    return where_idle(phased_cost(task, phases, launches), device, gemm_blocks(sizes, part), _IDLE)
+    idle = launches * idle_seconds(device, gemm_blocks(sizes, op.a.data_type))
+    return phased_cost(task, phases, launches).plus({"idle": -idle})
 
 
 def _least(task: Task) -> float:
@@ -250,13 +245,14 @@ def _least(task: Task) -> float:
     follows the product reads its result once more.
     """
     op, device = _anchor(task.op), task.device
-    idle = _IDLE * device.launch
+    idle = idle_seconds(device, 0)
     if task.op.prologue:
         return device.launch - idle
     launches, again = 1, 0
     if task.op.epilogue or task.op.exit is not None:
         launches, again = 2, op.c.elements * ELEMENTS[_kind(task.op)].bytes
-    return least_seconds(task, launches, device.rate(op.a.data_type) * LARGEST_SHARE, float(again)) - idle
+    rate = device.rate(op.a.data_type) * LARGEST_SHARE
+    return least_in_turn(task, launches, rate, float(again)) - launches * idle
 
 
 def _kind(op: FusedOp) -> DataType:

@@ -15,9 +15,11 @@ _LARGEST = 2**31 - 1  # leading dimensions are 32-bit numbers
 _TILE = 64  # rows and columns of the smallest tiles that keep the units busy
 _SHARE, _FLOAT_SHARE = 0.75, 0.6  # of the peak rate; in float32 without TF32, as measured on an H200
 LARGEST_SHARE = max(_SHARE, _FLOAT_SHARE)
-PART = 512  # terms of a sum, beyond which it is divided among blocks
-START = 0.33  # of a launch, that the library's kernels hide less than ours
-OUTSIDE = 0.8  # of a result's bytes, that leave when the products are done
+_PART, _FLOAT_PART = 512, 128  # terms of a sum, beyond which it is divided among blocks; in float32 without TF32
+_START = 0.33  # of a launch, that the library's kernels hide less than ours
+_OUTSIDE = 0.8  # of a result's bytes, that leave when the products are done: of the last tiles, no more than
+_OF_BLOCK = 65536  # bytes of each multiprocessor
+_IDLE = 0.6  # of a launch, that products do not take which leave nearly all multiprocessors idle
 
 # Operand type and arithmetic -> types that the result can have.
 RESULTS: dict[tuple[DataType, DataType], tuple[DataType, ...]] = {
@@ -110,14 +112,27 @@ def _leading(rows: int, columns: int, matrix: Matrices, forms: tuple[bool, ...])
     return None
 
 
-def gemm_blocks(sizes: Sizes, part: int = PART) -> int:
-    """Of the smallest tiles; sums of more than ``part`` terms are divided among blocks."""
+def gemm_blocks(sizes: Sizes, operand: DataType) -> int:
+    """Of the smallest tiles; long sums are divided among blocks."""
+    part = _FLOAT_PART if operand is DataType.FLOAT else _PART
     return -(-sizes.m // _TILE) * -(-sizes.n // _TILE) * sizes.batch * max(1, sizes.k // part)
 
 
-def gemm_seconds(sizes: Sizes, operand: DataType, device: DeviceSpec, part: int = PART) -> float:
+def gemm_seconds(sizes: Sizes, operand: DataType, device: DeviceSpec) -> float:
     """Predicted time of the arithmetic: whole tiles, and fewer of them than the device has multiprocessors."""
     tiles = -(-sizes.m // _TILE) * -(-sizes.n // _TILE) * sizes.batch
-    filled = min(1.0, gemm_blocks(sizes, part) / device.sm_count)
+    filled = min(1.0, gemm_blocks(sizes, operand) / device.sm_count)
     share = _FLOAT_SHARE if operand is DataType.FLOAT else _SHARE
     return 2.0 * tiles * _TILE * _TILE * sizes.k / (device.rate(operand) * share * filled)
+
+
+def ends_phase(device: DeviceSpec, result: float) -> tuple[float, float]:
+    """Seconds and bytes of what no product hides, of a result of so many bytes."""
+    return _START * device.launch, _OUTSIDE * min(result, float(_OF_BLOCK * device.sm_count))
+
+
+def idle_seconds(device: DeviceSpec, blocks: int) -> float:
+    """Of a launch, that one of so few blocks does not take: the next one is there before it ends, and its blocks have
+    the memory to themselves.
+    """
+    return _IDLE * device.launch * max(0.0, 1.0 - blocks / device.sm_count)
