@@ -14,7 +14,7 @@ from graphdnn.engines.cuda.direct.depthwise_needs import CHANNEL, COLUMN, depthw
 from graphdnn.engines.cuda.direct.depthwise_tile import Shape, Tile, band_bytes, blocks_of, choose, chunk
 from graphdnn.engines.cuda.direct.fields import volume_fields
 from graphdnn.engines.cuda.direct.geometry import element_bytes
-from graphdnn.engines.cuda.direct.tile import DeviceOf
+from graphdnn.engines.cuda.direct.tile_model import DeviceOf
 from graphdnn.engines.cuda.generator.convolution_needs import convolution_of
 from graphdnn.engines.cuda.generator.convolution_roles import Roles, padded
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds

@@ -8,7 +8,7 @@ from functools import lru_cache
 from math import gcd
 
 from graphdnn.convolution import ConvProblem
-from graphdnn.engines.cuda.direct.tile import DeviceOf
+from graphdnn.engines.cuda.direct.tile_model import DeviceOf
 from graphdnn.multiprocessor import RESERVED
 
 _THREADS = 256  # of a block, about

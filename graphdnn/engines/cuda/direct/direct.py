@@ -20,7 +20,9 @@ from graphdnn.engines.cuda.direct.needs import direct_needs, shared_memory_need
 from graphdnn.engines.cuda.direct.rows import Rows
 from graphdnn.engines.cuda.direct.sides import Sides
 from graphdnn.engines.cuda.direct.strips import Strips
-from graphdnn.engines.cuda.direct.tile import STAGES, Choice, DeviceOf, Wishes, choose
+from graphdnn.engines.cuda.direct.tile import STAGES, Choice, Wishes
+from graphdnn.engines.cuda.direct.tile_choice import choose
+from graphdnn.engines.cuda.direct.tile_model import DeviceOf
 from graphdnn.engines.cuda.direct.walk import Walk
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.generator.engine import cuda_engine

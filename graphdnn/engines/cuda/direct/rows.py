@@ -12,9 +12,10 @@ from math import ceil
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.direct import threads as direct_threads
 from graphdnn.engines.cuda.direct.geometry import apart
+from graphdnn.engines.cuda.direct.shape import Shape
 from graphdnn.engines.cuda.direct.sides import Sides, safe_places
 from graphdnn.engines.cuda.direct.threads import pitch
-from graphdnn.engines.cuda.direct.tile import STAGES, Shape, Wishes
+from graphdnn.engines.cuda.direct.tile import STAGES, Wishes
 from graphdnn.engines.cuda.generator.launch import DeviceKernel
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.enums import DataType

@@ -12,7 +12,7 @@ from graphdnn.engines.cuda.direct.geometry import (
     power_of_two_in,
     undilated,
 )
-from graphdnn.engines.cuda.direct.tile import Shape
+from graphdnn.engines.cuda.direct.shape import Shape
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.work import bytes_moved

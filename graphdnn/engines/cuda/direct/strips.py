@@ -11,8 +11,9 @@ from math import ceil
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.direct import threads as direct_threads
+from graphdnn.engines.cuda.direct.shape import Shape
 from graphdnn.engines.cuda.direct.sides import Sides
-from graphdnn.engines.cuda.direct.tile import Shape, Wishes
+from graphdnn.engines.cuda.direct.tile import Wishes
 from graphdnn.engines.cuda.generator.launch import DeviceKernel
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.enums import DataType

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.direct.fields import filter_fields, first_fields, image_fields
 from graphdnn.engines.cuda.direct.geometry import apart, element_bytes, image_space
+from graphdnn.engines.cuda.direct.shape import Shape
 from graphdnn.engines.cuda.direct.sides import PackedFilter, Sides
-from graphdnn.engines.cuda.direct.tile import Shape, Wishes, padded_bytes
+from graphdnn.engines.cuda.direct.tile import Wishes, padded_bytes
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.packs import width_for
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters

@@ -18,7 +18,10 @@ from graphdnn.engines.cuda.direct.geometry import (
     undilated,
 )
 from graphdnn.engines.cuda.direct.needs import direct_needs, shared_memory_need
-from graphdnn.engines.cuda.direct.tile import STAGES, Choice, DeviceOf, Shape, choose
+from graphdnn.engines.cuda.direct.shape import Shape
+from graphdnn.engines.cuda.direct.tile import STAGES, Choice
+from graphdnn.engines.cuda.direct.tile_choice import choose
+from graphdnn.engines.cuda.direct.tile_model import DeviceOf
 from graphdnn.engines.cuda.direct.wgrad_rows import Rows
 from graphdnn.engines.cuda.direct.wgrad_walk import Walk
 from graphdnn.engines.cuda.generator.convolution_needs import is_plane, problem_of

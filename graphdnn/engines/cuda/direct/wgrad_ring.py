@@ -8,7 +8,8 @@ from __future__ import annotations
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.direct.fields import image_fields
 from graphdnn.engines.cuda.direct.geometry import apart, chunk_for, element_bytes, image_space, power_of_two_in
-from graphdnn.engines.cuda.direct.tile import Shape, Tile, parts_of, shared_bytes
+from graphdnn.engines.cuda.direct.shape import Shape
+from graphdnn.engines.cuda.direct.tile import Tile, parts_of, shared_bytes
 from graphdnn.engines.cuda.direct.wgrad_walk import SLICES
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch

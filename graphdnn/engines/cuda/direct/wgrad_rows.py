@@ -11,7 +11,8 @@ from math import ceil
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.direct.geometry import apart, image_space
-from graphdnn.engines.cuda.direct.tile import STAGES, Shape, Wishes
+from graphdnn.engines.cuda.direct.shape import Shape
+from graphdnn.engines.cuda.direct.tile import STAGES, Wishes
 from graphdnn.engines.cuda.direct.wgrad_walk import SLICES
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.direct.fields import image_fields
 from graphdnn.engines.cuda.direct.geometry import apart, image_space
-from graphdnn.engines.cuda.direct.tile import Shape, Wishes, padded_bytes, parts_of
+from graphdnn.engines.cuda.direct.shape import Shape
+from graphdnn.engines.cuda.direct.tile import Wishes, padded_bytes, parts_of
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
