@@ -89,6 +89,7 @@ _BY_NAME = {
     "f64": DataType.DOUBLE, "f32": DataType.FLOAT, "f16": DataType.HALF, "bf16": DataType.BFLOAT16,
     "e4m3": DataType.FP8_E4M3, "e5m2": DataType.FP8_E5M2, "i8": DataType.INT8, "u8": DataType.UINT8,
     "i16": DataType.INT16, "i32": DataType.INT32, "i64": DataType.INT64, "bool": DataType.BYTE_BOOLEAN,
+    "fp64": DataType.DOUBLE, "fp32": DataType.FLOAT, "fp16": DataType.HALF,
     "float64": DataType.DOUBLE, "float32": DataType.FLOAT, "float16": DataType.HALF,
     "float8_e4m3fn": DataType.FP8_E4M3, "float8_e5m2": DataType.FP8_E5M2,
 }  # fmt: skip

@@ -11,7 +11,7 @@ VARIABLE = "GRAPHDNN_DEVICE"
 
 
 def device_spec(device: DeviceSpec | str | None = None) -> DeviceSpec:
-    """A spec by name, or the default device for None.
+    """A spec by name (or by a ``torch.device``, which is one), or the default device for None.
 
     "cpu" is this host; "cuda" the current GPU and "cuda:1" that one, read from the driver (plans are loaded there and
     execute where it is current); "h200", "a100" ... are
@@ -20,6 +20,8 @@ def device_spec(device: DeviceSpec | str | None = None) -> DeviceSpec:
     """
     if device is None:
         device = os.environ.get(VARIABLE) or None
+    elif type(device).__module__ == "torch":
+        device = str(device)
     if isinstance(device, str) and device.lower().split(":")[0] == "cuda":
         from graphdnn.cuda.present import present_device
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from typing import Any
 
@@ -93,6 +94,12 @@ def test_last_error_stays_and_can_be_cut() -> None:
     assert cudnnGetLastErrorString() == text
     assert cudnnGetLastErrorString(6) == text[:5]
     assert cudnnGetLastErrorString(0) == ""
+
+
+@pytest.mark.parametrize("pointer", [ctypes.c_void_p(), ctypes.byref(ctypes.c_void_p())])
+def test_results_are_not_written_through_pointers(pointer: Any) -> None:
+    with pytest.raises(BadParam, match="results are returned"):
+        cudnnCreate(pointer)
 
 
 def test_wrong_python_arguments_are_type_errors() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from collections.abc import Callable
 from typing import Any
@@ -155,6 +156,7 @@ CASES: dict[str, tuple[Status, Callable[[], Any]]] = {
     "descriptor.not_finalized": (Status.NOT_INITIALIZED, lambda: b.cudnnBackendGetAttribute(new(), UID, T.INT64, 1)),
     "descriptor.filled_only": (Status.NOT_SUPPORTED, lambda: b.cudnnBackendFinalize(new(D.KNOB_INFO))),
     "handle.null": (Status.BAD_PARAM_NULL_POINTER, lambda: b.cudnnGetStream(None)),
+    "handle.out_pointer": (Status.BAD_PARAM, lambda: b.cudnnCreate(ctypes.c_void_p())),
     "handle.kind": (Status.BAD_PARAM, lambda: b.cudnnBackendExecute("handle", None, None)),
     "handle.destroyed": (Status.BAD_PARAM, lambda: b.cudnnSetStream(destroyed_handle(), 0)),
     "handle.stream": (Status.NOT_SUPPORTED, lambda: b.cudnnSetStream(b.cudnnCreate(), "stream")),

@@ -83,6 +83,35 @@ def test_operands_are_tensors() -> None:
         _refused(call, "builder.operand.type")
 
 
+@pytest.mark.parametrize(
+    ("operand", "fix"),
+    [(2.0, "tensor_scalar(2.0)"), (np.zeros((2, 3)), "tensor_like(array)"), (None, "tensor([extents])")],
+)
+def test_what_is_no_tensor_is_answered_with_the_call_that_makes_one(operand: Any, fix: str) -> None:
+    g = graph()
+    with pytest.raises(BadParam) as caught:
+        g.mul(g.tensor([2, 3]), operand)
+    assert caught.value.rejections[0].fix.endswith(fix)
+
+
+def test_numbers_for_each_axis() -> None:
+    g = graph()
+    x, w = g.tensor([1, 2, 8, 8]), g.tensor([4, 2, 3, 3])
+    assert g.conv_fprop(x, w, padding=1, stride=2).get_dim() == [1, 4, 4, 4], "one number stands for all axes"
+    assert g.resample(x, "MAXPOOL", window=2, pre_padding=0)[0].get_dim() == [1, 2, 4, 4]
+    _refused(lambda: g.conv_fprop(x, w, padding=[1, 1, 1, 1]), "builder.per_axis")
+
+
+@pytest.mark.parametrize(("call", "rule"), [
+    (lambda g, c: g.layernorm("TRAINING", g.tensor([4, 8, 1]), c, c, g.tensor_scalar(1e-5)), "norm_fwd.rank"),
+    (lambda g, c: g.resample(c, "MAXPOOL", [2, 2]), "resample_fwd.spatial_rank"),
+    (lambda g, c: g.genstats(c), "genstats.channel_axis"),
+])  # fmt: skip
+def test_operands_of_too_few_axes_are_named_where_they_are_passed(call: Callable[..., Any], rule: str) -> None:
+    g = graph()
+    _refused(lambda: call(g, g.tensor([8])), rule)
+
+
 def test_slices() -> None:
     g = graph()
     x = g.tensor([4, 6])
@@ -109,7 +138,8 @@ def test_arguments_that_nothing_reads() -> None:
 @pytest.mark.parametrize("call", [
     lambda g: g.tensor([2.5, 3]), lambda g: g.tensor("23"), lambda g: g.tensor([2]).set_dim(5),
     lambda g: g.tensor([2], uid="a"), lambda g: g.tensor([2], stride=[1.0]),
-    lambda g: g.conv_fprop(g.tensor([1, 1, 4, 4]), g.tensor([1, 1, 3, 3]), padding=1),
+    lambda g: g.conv_fprop(g.tensor([1, 1, 4, 4]), g.tensor([1, 1, 3, 3]), padding=1.5),
+    lambda g: g.conv_fprop(g.tensor([1, 1, 4, 4]), g.tensor([1, 1, 3, 3]), padding="same"),
 ])  # fmt: skip
 def test_integers_are_integers(call: Callable[[Graph], Any]) -> None:
     with pytest.raises(BadParam, match=r"attr\.type"):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 from graphdnn.attribute_names import AttributeName
@@ -11,10 +12,10 @@ from graphdnn.backend.descriptor import Descriptor, content_of, create, usable
 from graphdnn.backend.execution import run
 from graphdnn.backend.handle import Handle
 from graphdnn.backend.outcome import c_call, last_error
-from graphdnn.backend.rules import CUDA_GRAPH
+from graphdnn.backend.rules import CUDA_GRAPH, OUT_POINTER
 from graphdnn.device import DeviceSpec
 from graphdnn.enums import AttributeType, DescriptorType, Status
-from graphdnn.errors import NotSupported
+from graphdnn.errors import BadParam, NotSupported
 from graphdnn.machine import device_spec
 
 VERSION = 92800  # of the cuDNN headers whose names and numbers this face has
@@ -23,6 +24,8 @@ VERSION = 92800  # of the cuDNN headers whose names and numbers this face has
 @c_call(results=1)
 def cudnnCreate(device: DeviceSpec | str | None = None) -> Handle:
     """A handle for the default device, or for one by name or spec (not in C): "cuda", "cuda:1", "cpu", "h200"."""
+    if isinstance(device, (ctypes.c_void_p, type(ctypes.byref(ctypes.c_int())))):
+        raise BadParam(OUT_POINTER.reject("cudnnCreate", "handle", "a pointer"))
     return Handle(device_spec(device))
 
 

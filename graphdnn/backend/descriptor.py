@@ -22,6 +22,9 @@ from graphdnn.errors import Rejection, error_for, raise_if
 from graphdnn.rules import Rule
 from graphdnn.spec import ATTR_REFUSED
 
+_COUNT_THEM = "pass as many elements as the count says"
+_OPERATION = "CUDNN_BACKEND_OPERATION_"
+
 E = TypeVar("E", bound=CEnum)
 
 
@@ -102,7 +105,7 @@ class Descriptor:
         capacity = _index(requested)
         if capacity is None or capacity < 0:
             reason = "it is the number of elements to return; 0 asks for how many there are"
-            raise self._error(rules.COUNT, label, requested, expected="0 or more", reason=reason)
+            raise self._error(rules.COUNT, label, requested, expected="0 or more", reason=reason, fix="pass 0 or more")
         value = row.read(self._content)
         if element is AttributeType.BACKEND_DESCRIPTOR:
             contents = self._contents(row, value)
@@ -161,7 +164,7 @@ class Descriptor:
             span = str(low) if low == high else f"{low} to {high}"
             expected = f"{span} element{'s' if span != '1' else ''}"
             reason = f"this attribute is {row.attr.expected}"
-            raise self._error(rules.COUNT, label, given, expected=expected, reason=reason)
+            raise self._error(rules.COUNT, label, given, expected=expected, reason=reason, fix=row.attr.fix)
         is_pointer = element is AttributeType.VOID_PTR and count == 1  # which may be null itself
         if values is None and count and not is_pointer:
             raise self._error(rules.NULL, label, None, expected=f"{count} elements: {expected_of(element)}")
@@ -175,7 +178,7 @@ class Descriptor:
             reason = f"{len(items)} elements were passed" + (
                 ", the terminating NUL included" if element is AttributeType.CHAR else ""
             )
-            raise self._error(rules.COUNT, label, count, expected=f"{len(items)}", reason=reason)
+            raise self._error(rules.COUNT, label, count, expected=f"{len(items)}", reason=reason, fix=_COUNT_THEM)
         return items
 
     def _collected(self, row: Row, element: AttributeType, items: Sequence[Any]) -> Any:
@@ -250,7 +253,7 @@ class Descriptor:
         targets = [] if values is None else list(values) if isinstance(values, (list, tuple)) else [values]
         if len(targets) != requested:
             reason = f"{len(targets)} descriptors were passed"
-            raise self._error(rules.COUNT, label, requested, expected=str(len(targets)), reason=reason)
+            raise self._error(rules.COUNT, label, requested, expected=str(len(targets)), reason=reason, fix=_COUNT_THEM)
         # A list of operations holds several types: each target has to be of the type of its own content.
         kinds = [(c.descriptor,) if hasattr(c, "descriptor") else row.nested for c in contents]
         kinds += [row.nested] * (len(targets) - len(kinds))
@@ -344,4 +347,7 @@ def _misfits(item: Descriptor, where: str, label: str, nested: tuple[DescriptorT
 
 
 def _names(kinds: tuple[DescriptorType, ...]) -> str:
-    return kinds[0].c_name if len(kinds) == 1 else "one of " + ", ".join(k.c_name for k in kinds)
+    names = [kind.c_name for kind in kinds]
+    if len(names) > 1 and all(name.startswith(_OPERATION) for name in names):
+        return f"an operation: one of the {len(names)} {_OPERATION}..._DESCRIPTOR"
+    return names[0] if len(names) == 1 else f"one of {', '.join(names)}"

@@ -81,13 +81,20 @@ HANDLE_STREAM = Rule(
     status=Status.NOT_SUPPORTED,
 )
 
+OUT_POINTER = Rule(
+    id="handle.out_pointer",
+    expected="nothing, or the name of a device",
+    reason="results are returned here, not written through pointers",
+    fix="write handle = cudnnCreate(); all other calls return theirs alike",
+)
+
 # Attributes.
 
 ATTRIBUTE_NAME = Rule(
     id="attribute.name",
     expected="a member of AttributeName, or its integer",
     reason="the header has no such attribute",
-    fix="use one of the CUDNN_ATTR_ constants",
+    fix="use one of the CUDNN_ATTR_ constants, without quotation marks",
 )
 FOREIGN = Rule(
     id="attribute.foreign",
@@ -112,7 +119,7 @@ COUNT = Rule(
     id="attribute.count",
     expected="{expected}",
     reason="{reason}",
-    fix="pass as many elements as the count says",
+    fix="{fix}",
 )
 NULL = Rule(
     id="attribute.null",

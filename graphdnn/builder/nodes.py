@@ -8,13 +8,23 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from numbers import Number
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
 import numpy as np
 
-from graphdnn.builder.inference import MOVEMENT, Defaults, Node, complete, compute_type, infer_extents, placed
+from graphdnn.builder.inference import (
+    MOVEMENT,
+    OPEN_EXTENTS,
+    Defaults,
+    Node,
+    complete,
+    compute_type,
+    infer_extents,
+    placed,
+)
 from graphdnn.builder.members import with_members
 from graphdnn.builder.tensor import Freeze, Tensor, element_type
 from graphdnn.device import DeviceSpec
@@ -28,12 +38,7 @@ from graphdnn.errors import BadParam, GraphdnnError, Rejection, error_for
 from graphdnn.graph import OperationGraph
 from graphdnn.machine import device_spec
 from graphdnn.operations import (
-    Concat,
-    Matmul,
     Operation,
-    PointwiseOperation,
-    Slice,
-    Transpose,
     ports,
     without_unread,
 )
@@ -45,7 +50,7 @@ NOT_A_TENSOR = Rule(
     id="builder.operand.type",
     expected="a tensor of this graph",
     reason="an operation connects tensors of the graph; arrays are bound to them when it is executed",
-    fix="describe the operand with tensor(...), tensor_like(array) or tensor_scalar(number)",
+    fix="describe the operand with {how}",
 )
 FOREIGN = Rule(
     id="builder.tensor.foreign",
@@ -174,7 +179,7 @@ class Nodes:
     def _own(self, operand: Any) -> None:
         """Raise for what is not a tensor of this graph."""
         if not isinstance(operand, Tensor):
-            raise BadParam(NOT_A_TENSOR.reject(self._here(), "operand", type(operand).__name__))
+            raise BadParam(NOT_A_TENSOR.reject(self._here(), "operand", type(operand).__name__, how=_how(operand)))
         if operand._freeze is not self._freeze:
             raise BadParam(FOREIGN.reject(self._here(), "operand", repr(operand)))
 
@@ -232,9 +237,8 @@ class Nodes:
         inputs = node.inputs()
         if any(t.dim is None for t in inputs):
             return
-        # Here open extents can only mean operands that do not fit.
-        always_inferred = node.cls in (PointwiseOperation, Matmul, Concat, Slice, Transpose)
-        if any(t.dim is None for t in node.outputs.values()) and not always_inferred:
+        # Elsewhere open extents can only mean operands that do not fit.
+        if node.cls.tag in OPEN_EXTENTS and any(t.dim is None for t in node.outputs.values()):
             return
         tensors = [*inputs, *node.outputs.values()]
         stand_in = {id(t): _stand_in(t, uid, inputs) for uid, t in enumerate(tensors, start=1)}
@@ -299,6 +303,14 @@ class Nodes:
         for tensor in self._tensors:
             if tensor.uid is None:
                 tensor.uid = next(free)
+
+
+def _how(operand: Any) -> str:
+    """The builder's call for what was passed in place of a tensor."""
+    if isinstance(operand, Number):
+        return f"tensor_scalar({operand!r})"
+    is_array = hasattr(operand, "__dlpack__") or hasattr(operand, "__array_interface__")
+    return "tensor_like(array)" if is_array else "tensor([extents])"
 
 
 def _stand_in(tensor: Tensor, uid: int, inputs: Sequence[Tensor]) -> Any:

@@ -52,6 +52,13 @@ SLICES = Rule(
     reason="every axis is kept or cut; an index would drop the axis",
     fix="write slice(None) for an axis that is not cut, slice(i, i + 1) for one element",
 )
+PER_AXIS = Rule(
+    id="builder.per_axis",
+    expected="a number for each of 1 to 3 spatial axes, or one for all",
+    reason="batch, channels and groups are neither padded nor strided",
+    fix="padding=[1, 1] pads H and W by 1 on both sides; pre_padding=[0, 0], post_padding=[1, 1] pad behind only",
+)
+_MOST_SPATIAL = 3
 _INEXACT = (ReductionOperator.AVG, ReductionOperator.NORM2)  # no integers, even of integers
 
 
@@ -62,14 +69,14 @@ class Operations(Nodes):
         self,
         image: Tensor,
         weight: Tensor,
-        padding: Sequence[int] | None = None,
-        stride: Sequence[int] | None = None,
-        dilation: Sequence[int] | None = None,
+        padding: Sequence[int] | int | None = None,
+        stride: Sequence[int] | int | None = None,
+        dilation: Sequence[int] | int | None = None,
         convolution_mode: ConvolutionMode = ConvolutionMode.CROSS_CORRELATION,
         compute_data_type: Any = None,
         name: str = "",
-        pre_padding: Sequence[int] | None = None,
-        post_padding: Sequence[int] | None = None,
+        pre_padding: Sequence[int] | int | None = None,
+        post_padding: Sequence[int] | int | None = None,
     ) -> Tensor:
         """y of x ``[N, G*C, ...]`` and w ``[G*K, C, ...]``, or of ``[N, G, C, ...]`` and ``[G, K, C, ...]``."""
         settings = (padding, stride, dilation, pre_padding, post_padding, convolution_mode)
@@ -79,14 +86,14 @@ class Operations(Nodes):
         self,
         loss: Tensor,
         filter: Tensor,
-        padding: Sequence[int] | None = None,
-        stride: Sequence[int] | None = None,
-        dilation: Sequence[int] | None = None,
+        padding: Sequence[int] | int | None = None,
+        stride: Sequence[int] | int | None = None,
+        dilation: Sequence[int] | int | None = None,
         convolution_mode: ConvolutionMode = ConvolutionMode.CROSS_CORRELATION,
         compute_data_type: Any = None,
         name: str = "",
-        pre_padding: Sequence[int] | None = None,
-        post_padding: Sequence[int] | None = None,
+        pre_padding: Sequence[int] | int | None = None,
+        post_padding: Sequence[int] | int | None = None,
     ) -> Tensor:
         """dx; call ``set_dim`` on it, several extents are possible. The parameters are the forward's."""
         settings = (padding, stride, dilation, pre_padding, post_padding, convolution_mode)
@@ -96,14 +103,14 @@ class Operations(Nodes):
         self,
         image: Tensor,
         loss: Tensor,
-        padding: Sequence[int] | None = None,
-        stride: Sequence[int] | None = None,
-        dilation: Sequence[int] | None = None,
+        padding: Sequence[int] | int | None = None,
+        stride: Sequence[int] | int | None = None,
+        dilation: Sequence[int] | int | None = None,
         convolution_mode: ConvolutionMode = ConvolutionMode.CROSS_CORRELATION,
         compute_data_type: Any = None,
         name: str = "",
-        pre_padding: Sequence[int] | None = None,
-        post_padding: Sequence[int] | None = None,
+        pre_padding: Sequence[int] | int | None = None,
+        post_padding: Sequence[int] | int | None = None,
     ) -> Tensor:
         """dw; call ``set_dim`` on it, several extents are possible. The parameters are the forward's."""
         settings = (padding, stride, dilation, pre_padding, post_padding, convolution_mode)
@@ -125,9 +132,11 @@ class Operations(Nodes):
 
     def _positions(self, first: Tensor, compute: DataType, settings: tuple[Any, ...]) -> ConvolutionSpec:
         """Padding, stride, dilation, paddings before and behind, and the mode, with what is left open."""
-        padding, stride, dilation, pre, post = (_set_or_none(s) for s in settings[:5])
-        lengths = [len(s) for s in (padding, stride, dilation, pre, post) if hasattr(s, "__len__")]
+        lengths = [len(s) for s in settings[:5] if hasattr(s, "__len__") and not isinstance(s, str) and len(s)]
         spatial = lengths[0] if lengths else max(len(first.dim or ()) - 2, 1)
+        if spatial > _MOST_SPATIAL:
+            raise BadParam(PER_AXIS.reject(self._here(), "padding, stride or dilation", f"{spatial} numbers"))
+        padding, stride, dilation, pre, post = (_for_each_axis(s, spatial) for s in settings[:5])
         ones, zeros = (1,) * spatial, (0,) * spatial
         padding = zeros if padding is None else padding
         return self._settings(
@@ -238,10 +247,10 @@ class Operations(Nodes):
         self,
         input: Tensor,
         mode: ResampleMode,
-        window: Sequence[Any],
-        stride: Sequence[Any] | None = None,
-        pre_padding: Sequence[Any] | None = None,
-        post_padding: Sequence[Any] | None = None,
+        window: Sequence[Any] | int,
+        stride: Sequence[Any] | int | None = None,
+        pre_padding: Sequence[Any] | int | None = None,
+        post_padding: Sequence[Any] | int | None = None,
         padding_mode: PaddingMode | None = None,
         generate_index: bool = False,
         nan_propagation: NanPropagation = NanPropagation.PROPAGATE_NAN,
@@ -252,7 +261,8 @@ class Operations(Nodes):
         mode = ResampleMode.named(mode)
         compute = self._compute_type((input,), compute_data_type, exact=mode is ResampleMode.MAXPOOL)
         spec = self._settings(ResampleSpec, **_resample_fields(
-            mode, window, stride, pre_padding, post_padding, padding_mode, nan_propagation, compute
+            len(input.dim or ()), mode, window, stride, pre_padding, post_padding, padding_mode, nan_propagation,
+            compute,
         ))  # fmt: skip
         outputs = ("y", "index") if generate_index else ("y",)
         found: list[Tensor | None] = list(
@@ -264,10 +274,10 @@ class Operations(Nodes):
         self,
         loss: Tensor,
         mode: ResampleMode,
-        window: Sequence[Any],
-        stride: Sequence[Any] | None = None,
-        pre_padding: Sequence[Any] | None = None,
-        post_padding: Sequence[Any] | None = None,
+        window: Sequence[Any] | int,
+        stride: Sequence[Any] | int | None = None,
+        pre_padding: Sequence[Any] | int | None = None,
+        post_padding: Sequence[Any] | int | None = None,
         padding_mode: PaddingMode | None = None,
         index: Tensor | None = None,
         x: Tensor | None = None,
@@ -279,7 +289,8 @@ class Operations(Nodes):
         mode = ResampleMode.named(mode)
         compute = self._compute_type((loss,), compute_data_type, exact=mode is ResampleMode.MAXPOOL)
         spec = self._settings(ResampleSpec, **_resample_fields(
-            mode, window, stride, pre_padding, post_padding, padding_mode, nan_propagation, compute
+            len(loss.dim or ()), mode, window, stride, pre_padding, post_padding, padding_mode, nan_propagation,
+            compute,
         ))  # fmt: skip
         fields = {"dy": loss, "spec": spec} | {p: t for p, t in (("index", index), ("x", x)) if t is not None}
         (dx,) = self._add(ResampleBackward, fields, ("dx",), name, compute)
@@ -294,12 +305,15 @@ class Operations(Nodes):
         return self._add(Rng, {"spec": spec, "seed": seed, "offset": offset}, ("y",), name)[0]
 
 
-def _set_or_none(values: Any) -> Any:
-    """None for what the frontend means by an empty list: not set."""
+def _for_each_axis(values: Any, spatial: int) -> Any:
+    """One number stands for all spatial axes; None for an empty list, by which the frontend means: not set."""
+    if isinstance(values, int) and not isinstance(values, bool):
+        return (values,) * spatial
     return None if hasattr(values, "__len__") and len(values) == 0 else values
 
 
 def _resample_fields(
+    rank: int,
     mode: ResampleMode,
     window: Any,
     stride: Any,
@@ -310,7 +324,8 @@ def _resample_fields(
     compute: DataType,
 ) -> dict[str, Any]:
     natural = PaddingMode.NEG_INF_PAD if mode is ResampleMode.MAXPOOL else PaddingMode.ZERO_PAD
-    spatial = len(window) if hasattr(window, "__len__") else 1
+    spatial = len(window) if hasattr(window, "__len__") else max(rank - 2, 1)
+    window, stride, pre, post = (_for_each_axis(values, spatial) for values in (window, stride, pre, post))
     pre = (0,) * spatial if pre is None else pre
     return {
         "mode": mode, "compute_type": compute, "spatial_dims": spatial, "window_dims": window,

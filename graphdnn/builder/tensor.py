@@ -106,7 +106,14 @@ class Tensor:
         return self._set("data_type", element_type(data_type, self.where))
 
     def set_uid(self, uid: int) -> Tensor:
-        return self._set("uid", integers([uid], self.where, "uid")[0])
+        try:
+            return self._set("uid", operator.index(uid))
+        except TypeError as error:
+            problem = ATTR_TYPE.reject(
+                self.where, "uid", uid, expected="an integer", fix="leave it to the graph; name=... takes text",
+                detail=str(error),
+            )  # fmt: skip
+            raise BadParam(problem) from None
 
     def set_name(self, name: str) -> Tensor:
         return self._set("name", name)

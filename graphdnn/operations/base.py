@@ -203,7 +203,7 @@ def same_rank(prefix: str) -> Constraint:
 
     return Constraint(
         id=f"{prefix}.rank",
-        attribute="dims",
+        attribute="ranks",
         look=ranks,
         check=Equals("the same rank for every tensor"),
         when=lambda op: len(set(ranks(op).values())) > 1,

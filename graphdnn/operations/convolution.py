@@ -178,7 +178,7 @@ _GROUPS = (
         check=lambda op: MultipleOf(_channels(op)),
         when=lambda op: not _has_group_axis(op.roles[0], op.conv),
         reason="the group count is x's channels divided by the filter's, here w.dims[1]",
-        fix="make the channels of x a multiple of w.dims[1]",
+        fix="make the channels of x a multiple of w.dims[1]; extents are N, C, H, W also where the layout is NHWC",
         status=Status.BAD_PARAM_SHAPE_MISMATCH,
     ),
     Constraint(

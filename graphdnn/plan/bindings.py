@@ -18,7 +18,7 @@ from graphdnn.engines.host.memory import binding_layout
 from graphdnn.enums import Status
 from graphdnn.errors import BadParam, Rejection
 from graphdnn.rules import Rule
-from graphdnn.tensors import TensorSpec
+from graphdnn.tensors import TensorSpec, packed_strides
 
 MISSING = Rule(
     id="binding.missing",
@@ -36,7 +36,7 @@ KIND = Rule(
     id="binding.kind",
     expected="a NumPy array, or an object with __array_interface__ or __dlpack__ in host memory",
     reason="the plan reads its operands in place",
-    fix="pass numpy.asarray(...) of the data; raw addresses belong to the v8 variant pack",
+    fix="{fix}",
 )
 DEVICE = Rule(
     id="binding.device",
@@ -53,15 +53,15 @@ TYPE = Rule(
 SHAPE = Rule(
     id="binding.shape",
     expected="{expected}",
-    reason="the array has the tensor's extents, in the order of its dims",
-    fix="reshape or transpose the array (a view is enough), or correct the descriptor",
+    reason="an array has the extents that its tensor was described with, in their order: N, C, H, W for images",
+    fix="reshape or transpose the array (a view is enough), or describe the tensor with the array's extents",
     status=Status.BAD_PARAM_SHAPE_MISMATCH,
 )
 STRIDES = Rule(
     id="binding.strides",
     expected="byte strides {expected}, in elements {elements}",
-    reason="the plan addresses memory by the descriptor's strides",
-    fix="pass an array with these strides, or describe the tensor with the array's",
+    reason="the plan addresses memory by the strides that the tensor was described with",
+    fix="{copy}, or describe the tensor with the array's strides (tensor_like(array) in the builder)",
     status=Status.BAD_PARAM_SHAPE_MISMATCH,
 )
 SCALAR = Rule(
@@ -74,7 +74,7 @@ READ_ONLY = Rule(
     id="binding.read_only",
     expected="a writable array",
     reason="the graph writes this tensor",
-    fix="pass a copy",
+    fix="pass a writable array: a.setflags(write=True), or a new one",
 )
 ALIGNMENT = Rule(
     id="binding.alignment",
@@ -130,6 +130,7 @@ HOST_CAPTURE = Rule(
 )
 
 WHERE = "EXECUTION_PLAN"
+_AS_ARRAY = "pass numpy.asarray(...) of the data; raw addresses belong to the v8 variant pack"
 
 
 class Expected(NamedTuple):
@@ -186,7 +187,8 @@ def _coerce_one(want: Expected, given: Any) -> tuple[Array | None, Rejection | N
         try:
             given = _view(given, writable=want.is_output)
         except (TypeError, ValueError, AttributeError, BufferError, RuntimeError) as error:
-            return None, KIND.reject(WHERE, label, f"{type(given).__name__}: {error}")
+            fix = "pass tensor.detach()" if getattr(given, "requires_grad", False) else _AS_ARRAY
+            return None, KIND.reject(WHERE, label, f"{type(given).__name__}: {error}", fix=fix)
     if want.accepts(given) and want.is_output and not given.flags.writeable:
         return None, READ_ONLY.reject(WHERE, label, "read-only")
     return given, layout_problem(want, given)
@@ -202,7 +204,11 @@ def layout_problem(want: Expected, array: Array) -> Rejection | None:
     if array.shape != shape:
         return SHAPE.reject(WHERE, label, array.shape, expected=str(shape))
     elements = tuple(s // array.itemsize for s in strides)  # as descriptors count
-    return STRIDES.reject(WHERE, label, array.strides, expected=str(strides), elements=elements)
+    is_packed = elements == packed_strides(shape)
+    copy = "pass a contiguous copy (ascontiguousarray)" if is_packed else "pass an array with these strides"
+    if want.is_output:
+        copy = f"allocate it anew{', contiguous' if is_packed else ' with these strides'}"
+    return STRIDES.reject(WHERE, label, array.strides, expected=str(strides), elements=elements, copy=copy)
 
 
 def check_layouts(expected: Sequence[Expected], arrays: Sequence[Array]) -> None:
