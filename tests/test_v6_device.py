@@ -183,6 +183,7 @@ def test_memory_that_does_not_fit(handle: Any, host: Any) -> None:
     for given, rule in (
         (on(small), "v6.memory.small"), ((ctypes.c_float * 5)(), "v6.memory.small"),
         (on(np.ones(6)), "v6.memory.data_type"), (on(wide), "v6.memory.layout"),
+        (on(np.ones((1, 1, 3, 2), np.float32)), "v6.memory.order"),
     ):  # fmt: skip
         with pytest.raises(v6.CudnnError) as error:
             v6.cudnnScaleTensor(handle, desc, given, 2.0)

@@ -75,8 +75,10 @@ def test_arguments_by_name() -> None:
     found = v6.cudnnGetActivationDescriptor(desc)
     assert found == (v6.CUDNN_ACTIVATION_CLIPPED_RELU, v6.CUDNN_PROPAGATE_NAN, 6.0)
     for args, named in (((desc,), {}), ((desc, 0, 0, 0, 0), {}), ((desc, 0), {"mode": 0}), ((desc,), {"modus": 0})):
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match=r"^cudnnSetActivationDescriptor\(activationDesc, mode, reluNanOpt, coef\)"):
             v6.cudnnSetActivationDescriptor(*args, **named)
+    with pytest.raises(TypeError, match="results are returned"):
+        v6.cudnnCreate(ctypes.byref(ctypes.c_void_p()))
 
 
 def test_signatures() -> None:
@@ -143,6 +145,9 @@ def test_memory_that_does_not_fit() -> None:
         ((ctypes.c_float * 5)(), "v6.memory.small"),
         (np.ones(6, np.float64), "v6.memory.data_type"),
         (np.ones((1, 1, 2, 6), np.float32)[..., ::2], "v6.memory.layout"),
+        (np.ones((1, 1, 3, 2), np.float32), "v6.memory.order"),
+        (np.ones((3, 2, 1, 1), np.float32).T, "v6.memory.order"),
+        (np.asfortranarray(np.ones((1, 1, 2, 3), np.float32)), "v6.memory.order"),
         ("text", "v6.memory.kind"),
         (17, "v6.memory.kind"),
         (read_only, "binding.read_only"),
@@ -150,6 +155,14 @@ def test_memory_that_does_not_fit() -> None:
         error = refused("cudnnScaleTensor", handle, desc, given, 2.0)
         assert (error.status, error.rejections[0].rule) == (BAD, rule)
     assert small.tolist() == [1] * 5
+
+
+@pytest.mark.parametrize("shape", [(6,), (1, 2, 3), (1, 2, 3, 1), (3, 2), (2, 3, 1, 1)])
+def test_memory_of_other_shapes(shape: tuple[int, ...]) -> None:
+    memory = np.arange(6, dtype=np.float32).reshape(shape)
+    for given in (memory, memory[None, None].reshape(shape)):
+        v6.cudnnScaleTensor(v6.cudnnCreate(), tensor((1, 1, 2, 3)), given, 2.0)
+    np.testing.assert_array_equal(memory.ravel(), 4 * np.arange(6))
 
 
 def test_tensor_descriptors() -> None:

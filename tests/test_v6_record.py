@@ -161,7 +161,7 @@ def test_memory_under_other_extents_is_a_reshape(handle: Any) -> None:
     wanted = 2 * x + 1, 6 * x
     with v6.record() as r:
         v6.cudnnScaleTensor(handle, tensor(x.shape), x, 2.0)
-        v6.cudnnAddTensor(handle, 1.0, tensor((1, 4, 3, 2)), x, 1.0, tensor((1, 4, 3, 2)), y)
+        v6.cudnnAddTensor(handle, 1.0, tensor((1, 6, 2, 2)), x, 1.0, tensor((1, 6, 2, 2)), y)
         v6.cudnnScaleTensor(handle, tensor((1, 1, 6, 4)), x, 3.0)
     (graph,) = r.graphs
     assert [op.tag for op in graph.operations].count("reshape") == 2

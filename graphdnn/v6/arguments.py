@@ -101,7 +101,9 @@ def _handle(where: str, name: str) -> Reader:
             raise CudnnError(NULL.reject(where, name, None, status=status, expected=expected))
         if isinstance(value, Handle):
             raise CudnnError(DESTROYED.reject(where, name, value, status=status, expected="a handle"))
-        raise CudnnError(KIND.reject(where, name, type(value).__name__, status=status, expected=expected))
+        raise CudnnError(
+            KIND.reject(where, name, type(value).__name__, status=status, expected=expected, made=expected)
+        )
 
     return read
 
@@ -121,7 +123,8 @@ def _descriptors(where: str, name: str) -> Reader:
             raise CudnnError(NULL.reject(where, name, None, expected="an array of tensor descriptors"))
         if not isinstance(value, Sequence):
             given = type(value).__name__
-            raise CudnnError(KIND.reject(where, name, given, expected="an array of tensor descriptors"))
+            expected = "an array of tensor descriptors"
+            raise CudnnError(KIND.reject(where, name, given, expected=expected, made=expected))
         kind = DESCRIPTORS["TensorDescriptor"]
         for i, v in enumerate(value):
             if type(v) is not kind or v.destroyed or v.value is None:
@@ -137,7 +140,8 @@ def _descriptor_problem(where: str, name: str, wanted: type[Descriptor], value: 
         return NULL.reject(where, name, None, expected=expected)
     if type(value) is not wanted:
         given = value.c_type if isinstance(value, Descriptor) else type(value).__name__
-        return KIND.reject(where, name, given, expected=expected)
+        made = f"one that {wanted.c_type.replace('cudnn', 'cudnnCreate', 1).removesuffix('_t')}() returned"
+        return KIND.reject(where, name, given, expected=expected, made=made)
     if value.destroyed:
         return DESTROYED.reject(where, name, value, expected=expected)
     return UNSET.reject(where, name, value)
@@ -154,7 +158,12 @@ def _enum(where: str, name: str, enum: type[IntEnum]) -> Reader:
             found = values.get(int(value))
         if found is None:
             status, names = _STATUSES.get(where) or _UNKNOWN_ALGORITHM.get(where), ", ".join(members)
-            raise CudnnError(ENUM.reject(where, name, value, status=status, enum=enum.__name__, members=names))
+            is_of_another = isinstance(value, IntEnum)
+            kind = type(value).__name__
+            reason = f"it belongs to {kind}: are two arguments exchanged?" if is_of_another else "it has no such member"
+            raise CudnnError(
+                ENUM.reject(where, name, value, status=status, enum=enum.__name__, members=names, reason=reason)
+            )
         return found
 
     return read

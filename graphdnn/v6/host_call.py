@@ -24,7 +24,7 @@ from graphdnn.v6.draft import Draft
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.place import Place
 from graphdnn.v6.prepared import Prepared
-from graphdnn.v6.rules import MEMORY_KIND, MEMORY_LAYOUT, MEMORY_SMALL, MEMORY_TYPE
+from graphdnn.v6.rules import MEMORY_KIND, MEMORY_LAYOUT, MEMORY_ORDER, MEMORY_SMALL, MEMORY_TYPE
 from graphdnn.v6.thread import thread
 
 
@@ -107,7 +107,11 @@ def _reinterpreted(call: str, place: Place, given: Any) -> Array:
         raise CudnnError(MEMORY_KIND.reject(call, place.label, type(given).__name__))
     if given.dtype not in place.dtypes:
         raise CudnnError(MEMORY_TYPE.reject(call, place.label, str(given.dtype), expected=str(place.dtype)))
+    shape, strides = place.layout()
     if given.flags.c_contiguous or given.flags.f_contiguous:
+        if place.is_in_another_order(given.shape, given.strides):
+            layout = f"{given.shape}, strides {given.strides}"
+            raise CudnnError(MEMORY_ORDER.reject(call, place.label, layout, dims=shape, strides=strides))
         if given.nbytes < place.size:
             raise CudnnError(MEMORY_SMALL.reject(call, place.label, f"{given.nbytes} bytes", size=place.size))
         flat = given.reshape(-1) if given.flags.c_contiguous else given.T.reshape(-1)
@@ -115,9 +119,6 @@ def _reinterpreted(call: str, place: Place, given: Any) -> Array:
         if place.is_output and not given.flags.writeable:
             view.flags.writeable = False
         return view
-    shape, strides = place.shape, place.strides
-    if place.described is not None:
-        shape, strides = place.described.dims, tuple(s * given.itemsize for s in place.described.strides)
     if (given.shape, given.itemsize) == (shape, place.dtype.itemsize) and all(
         have == want or extent == 1 for have, want, extent in zip(given.strides, strides, shape, strict=True)
     ):

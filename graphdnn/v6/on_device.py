@@ -27,7 +27,7 @@ from graphdnn.v6.arguments import Address
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.in_place import in_place
 from graphdnn.v6.place import Place
-from graphdnn.v6.rules import MEMORY_LAYOUT, MEMORY_SMALL, MEMORY_TYPE
+from graphdnn.v6.rules import MEMORY_LAYOUT, MEMORY_ORDER, MEMORY_SMALL, MEMORY_TYPE
 
 
 class _Thread(threading.local):
@@ -143,14 +143,15 @@ def _check_layout(
     """An array that is not what the plan binds has the descriptor's extents and strides, or is contiguous."""
     if dtype not in place.dtypes:
         raise CudnnError(MEMORY_TYPE.reject(call, place.label, str(dtype), expected=str(place.dtype)))
-    wanted, steps = place.shape, place.strides
-    if place.described is not None:
-        wanted, steps = place.described.dims, tuple(s * dtype.itemsize for s in place.described.strides)
+    wanted, steps = place.layout()
     if shape == wanted and all(a == b or n == 1 for a, b, n in zip(strides, steps, shape, strict=True)):
         return
     if strides not in (_packed(shape, dtype.itemsize), _packed(shape[::-1], dtype.itemsize)[::-1]):
         layout = f"{shape}, strides {strides}"
         raise CudnnError(MEMORY_LAYOUT.reject(call, place.label, layout, dims=wanted, strides=steps))
+    if place.is_in_another_order(shape, strides):
+        layout = f"{shape}, strides {strides}"
+        raise CudnnError(MEMORY_ORDER.reject(call, place.label, layout, dims=wanted, strides=steps))
     size = prod(shape) * dtype.itemsize
     if size < place.size:
         raise CudnnError(MEMORY_SMALL.reject(call, place.label, f"{size} bytes", size=place.size))

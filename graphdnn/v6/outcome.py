@@ -52,7 +52,7 @@ def as_call(row: Function, implementation: Call) -> Call:
 
     def call(*args: Any, **named: Any) -> Any:
         if named or not required <= len(args) <= len(readers):
-            args = _in_order(name, names, required, args, named)
+            args = _in_order(row, names, required, args, named)
         try:
             result = implementation(*[read(value) for read, value in zip(readers, args, strict=False)])
         except CudnnError as error:
@@ -86,8 +86,13 @@ def by_count(call: Call, other: Call, count: int) -> Call:
 def _finished(call: Call, row: Function, names: tuple[str, ...]) -> Call:
     call.__name__ = call.__qualname__ = row.name
     call.__signature__ = _signature(row)  # type: ignore[attr-defined]
-    call.__doc__ = f"{row.name}({', '.join(names)}) -> {', '.join(p.name for p in row.results) or 'None'}"
+    call.__doc__ = _written(row)
     return call
+
+
+def _written(row: Function) -> str:
+    """``cudnnCreateTensorDescriptor() -> tensorDesc``"""
+    return f"{row.name}({', '.join(p.name for p in row.inputs)}) -> {', '.join(p.name for p in row.results) or 'None'}"
 
 
 def _signature(row: Function) -> Signature:
@@ -102,17 +107,19 @@ def _signature(row: Function) -> Signature:
 
 
 def _in_order(
-    name: str, names: tuple[str, ...], required: int, args: tuple[Any, ...], named: dict[str, Any]
+    row: Function, names: tuple[str, ...], required: int, args: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[Any, ...]:
     """Positional and named arguments as C's order. Raises ``TypeError`` as Python does for its own functions."""
     values = dict(zip(names, args, strict=False))
     unknown = named.keys() - set(names)
     if len(args) > len(names) or unknown or named.keys() & values.keys():
-        raise TypeError(f"{name}() takes {', '.join(names)}; got {len(args)} positional arguments and {sorted(named)}")
+        given = f"{len(args)} by position" + (f", by name {', '.join(sorted(named))}" if named else "")
+        results = "; results are returned, not written through pointers" if row.results else ""
+        raise TypeError(f"{_written(row)}: arguments given: {given}{results}")
     values |= named
     missing = [n for n in names[:required] if n not in values]
     if missing:
-        raise TypeError(f"{name}() misses {', '.join(missing)}")
+        raise TypeError(f"{_written(row)}: {len(values)} arguments given, missing: {', '.join(missing)}")
     return tuple(values[n] for n in names if n in values)
 
 

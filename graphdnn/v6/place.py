@@ -39,6 +39,32 @@ class Place:
         self.is_host = slot.is_host
         self.arrays: dict[int, Any] = {}  # by an address on a device that a plan took
 
+    def layout(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Extents and byte strides as the argument's descriptor has them."""
+        if self.described is None:
+            return self.shape, self.strides
+        return self.described.dims, tuple(step * self.dtype.itemsize for step in self.described.strides)
+
+    def is_in_another_order(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+        """True for a contiguous array with the descriptor's extents in another order in memory: NHWC data under an
+        NCHW descriptor, a transposed filter. The call would compute with other elements than the array shows.
+
+        Row-major memory of the descriptor's own extents is memory that was allocated by them, whatever the layout.
+        """
+        dims, steps = self.layout()
+        if len(shape) != len(dims) or sorted(shape) != sorted(dims):
+            return False
+        if shape == dims:
+            taken = [step for step, extent in zip(strides, shape, strict=True) if extent > 1]
+            return taken != sorted(taken, reverse=True)
+        return _in_memory(shape, strides) != _in_memory(dims, steps)
+
+
+def _in_memory(extents: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
+    """Extents of more than one element, the one with the largest steps first."""
+    axes = sorted(zip(strides, extents, strict=True), reverse=True)
+    return [extent for _, extent in axes if extent > 1]
+
 
 def _readable_as(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], ...]:
     """Element types of arrays that stand for such memory: the type itself, bytes, and integers of the other sign."""

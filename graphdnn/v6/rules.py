@@ -32,7 +32,7 @@ KIND = Rule(
     id="v6.kind",
     expected="{expected}",
     reason="an object of another kind was passed",
-    fix="pass {expected}, as the function's C signature has it",
+    fix="pass {made}, in the place that the function's C signature has for it",
 )
 DESTROYED = Rule(
     id="v6.destroyed",
@@ -49,7 +49,7 @@ UNSET = Rule(
 ENUM = Rule(
     id="v6.enum",
     expected="a member of {enum}, its integer or its name",
-    reason="the header has no such enumerator",
+    reason="{reason}",
     fix="use one of {members}",
 )
 NUMBER = Rule(
@@ -93,6 +93,13 @@ MEMORY_LAYOUT = Rule(
     expected="contiguous memory, or the extents {dims} with byte strides {strides}",
     reason="an array stands for its memory here, and this one's memory has gaps that the descriptor does not know",
     fix="pass a contiguous array, or describe its strides with cudnnSetTensorNdDescriptor",
+)
+MEMORY_ORDER = Rule(
+    id="v6.memory.order",
+    expected="an array whose axes lie in memory as the descriptor's {dims} with byte strides {strides}",
+    reason="an array stands for its memory: the call would compute with other elements than this array shows",
+    fix="set the format or the strides of the array's layout, copy the array into the descriptor's, or pass its ravel()"
+    " where only the memory counts",
 )
 STREAM = Rule(
     id="v6.stream",
