@@ -14,7 +14,7 @@ from emulator import MISSING
 from emulator.libraries import host_libraries
 from emulator.runtime import EmulatedRuntime
 
-from graphdnn import build, fuse, rank
+from graphdnn import Graph, build, fuse, rank, report
 from graphdnn.cli import main
 from graphdnn.cli.outcome import Exit
 from graphdnn.cuda import cache, nvrtc
@@ -67,6 +67,18 @@ def test_a_kernel_says_everything() -> None:
     for word in ("vanished", "registers", "occupancy", "roofline", kernel.cubin_hash, "relu_fwd"):
         assert word in page
     json.dumps(kernel.to_json())
+
+
+def test_a_view_runs_nothing() -> None:
+    graph = Graph("view", io_data_type="float16", device="h200")
+    x, y = graph.tensor([2, 64, 32]), graph.tensor([2, 64, 48])
+    graph.matmul(graph.transpose(x, [0, 2, 1]), y).set_output(True)
+    view, product = graph.build().kernels
+    assert view.is_view
+    assert not product.is_view
+    assert view.roofline_share() == 1
+    assert "a view" in str(view)
+    assert "a view of the operand" in report.page(report.contents_of(graph.ranking))
 
 
 @pytest.mark.parametrize("device", ["a100", "l40s", "h200"])

@@ -32,6 +32,9 @@ def _about(kernel: KernelView) -> Iterator[Row]:
 
 
 def _work(kernel: KernelView) -> Iterator[Row]:
+    if kernel.is_view:
+        yield "work", "none: a view of the operand's memory"
+        return
     yield "work", f"{kernel.flops:.3g} operations, {kernel.bytes:,} bytes that have to move"
     yield "least time", f"{_microseconds(kernel.floor_seconds)}, bound by {kernel.bound_by}"
     share = f"{kernel.roofline_share() * 100:.3g} % of the roofline"

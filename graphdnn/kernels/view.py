@@ -313,9 +313,15 @@ class KernelView:
     def predicted_seconds(self) -> float:
         return self.choice.cost.seconds
 
+    @property
+    def is_view(self) -> bool:
+        """True where nothing runs: the result is the operand's memory under other strides."""
+        return self.predicted_seconds == 0
+
     def roofline_share(self, seconds: float | None = None) -> float:
-        """The least time over ``seconds``, or over the prediction where nothing was measured."""
-        return self.floor_seconds / (self.predicted_seconds if seconds is None else seconds)
+        """The least time over ``seconds``, or over the prediction where nothing was measured; 1 for a view."""
+        taken = self.predicted_seconds if seconds is None else seconds
+        return self.floor_seconds / taken if taken else 1.0
 
     def __repr__(self) -> str:
         return f"<KernelView [{self.index}] {self.name}>"

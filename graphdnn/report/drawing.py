@@ -16,7 +16,7 @@ from graphdnn.tensors import TensorSpec
 
 MOST_DRAWN = 150  # operations
 _MOST_KEPT = 6  # tensors that a kernel names
-_CHARACTER, _LINE, _PADDING = 7.0, 17.0, 9.0  # of a text, in units of the drawing
+_CHARACTER, _LINE, _PADDING = 7.25, 17.0, 9.0  # of a text, in units of the drawing
 _BETWEEN, _DOWN = 22.0, 46.0  # nodes of a layer, layers
 _MARGIN = 10.0
 

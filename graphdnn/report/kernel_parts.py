@@ -31,15 +31,16 @@ def roofline_section(kernels: tuple[KernelView, ...], measured: Mapping[int, flo
 
 
 def _kernel(kernel: KernelView, texts: dict[str, int]) -> Markup:
-    share = kernel.roofline_share()
     pairs = [
         ("engine", element("code", kernel.engine)),
         ("operations", joined(element("div", _described(kernel, i)) for i in range(len(kernel.operations)))),
         ("never in memory", ", ".join(f"{t.label()} as {t.data_type.name}" for t in kernel.op.internal)),
+    ]
+    pairs += [("work", "none: a view of the operand's memory")] if kernel.is_view else [
         ("work", f"{count(kernel.flops)}op, {size(kernel.bytes)} that have to move"),
         ("least time", f"{seconds(kernel.floor_seconds)}, bound by {kernel.bound_by}"),
-        ("predicted", f"{seconds(kernel.predicted_seconds)}, {share:.0%} of the roof"),
-    ]
+        ("predicted", f"{seconds(kernel.predicted_seconds)}, {kernel.roofline_share():.0%} of the roof"),
+    ]  # fmt: skip
     head = element("h3", f"[{kernel.index}] {kernel.op.name}")
     return joined((head, facts(pairs), _launches(kernel.launches), _source(kernel, texts)))
 
