@@ -1,4 +1,4 @@
-"""The page of GPU figures, and the README's tables: from the files that ``benchmarks/gpu.py`` wrote."""
+"""The page of figures, and the README's tables: from the files that the benchmarks wrote."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gpu.goals import HEADING, RESULTS, lines, read
 
 _OF_LAYERS = ("dense", "residual", "dgrad", "wgrad", "nchw", "bytes")  # one table in the README
 ORDER = (*_OF_LAYERS, "fp32", "integers", "depthwise", "models", "memory", "rnn", "host")
-_LONG = ("models",)  # not in the README, but for their mean
+_LONG = ("models",)  # cases that were not reached are counted, not listed
 NONE = "No whole run of the benchmark is committed at this version."
 Table = Callable[[Iterable[str], Iterable[Iterable[object]]], str]
 
 
 def page(note: str, table: Table) -> str:
-    parts = ["# Figures on a GPU", note, _introduction()]
+    parts = ["# Figures", note, _introduction()]
     found = [data for data in map(_data, ORDER) if data]
     if found:
         parts += ["## Goals", _about_goals(), table(HEADING, lines(read()))]
@@ -26,11 +26,11 @@ def page(note: str, table: Table) -> str:
         parts += _group(data, table)
     if not found:
         parts.append(NONE)
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, *_host(table)]) + "\n"
 
 
 def summary(table: Table) -> str:
-    """The README's part: the layers in one table, operations on N64 C128 56x56 in another, else a line a case."""
+    """The README's part: the layers in one table, operations on N64 C128 56x56 in another."""
     groups = {name: data for name, data in ((name, _data(name)) for name in ORDER) if data}
     if not groups:
         return NONE
@@ -38,9 +38,8 @@ def summary(table: Table) -> str:
     layers = {name: groups[name] for name in _OF_LAYERS if name in groups}
     if layers:
         parts += ["Dense convolutions on tensor cores, microseconds (ratio):", _by_layer(layers, table)]
-    for name, data in groups.items():
-        if name not in (*_OF_LAYERS, *_LONG):
-            parts += [f"{_title(data)}:", _by_layout(data, table) if name == "memory" else _by_case(data, table)]
+    if "memory" in groups:
+        parts += [f"{_title(groups['memory'])}, times of a copy (ratio):", _by_layout(groups["memory"], table)]
     return "\n\n".join(parts)
 
 
@@ -90,9 +89,31 @@ def _by_layer(groups: dict[str, dict[str, Any]], table: Table) -> str:
     return table(["layer", *columns], [*rows, ["geometric mean", *means]])
 
 
-def _by_case(data: dict[str, Any], table: Table) -> str:
-    is_host = data["group"] == "host"
-    return table(_head(is_host), (_row(r, is_host) for r in data["results"]))
+def _host(table: Table) -> list[str]:
+    """Convolutions of the host's engine beside PyTorch's."""
+    data = json.loads((RESULTS / "host_convolution.json").read_text(encoding="utf-8"))
+    rows: list[list[str]] = []
+    ratios: dict[str, list[float]] = {"nchw": [], "nhwc": []}
+    for row in data["rows"]:
+        cells = [",".join(map(str, row["layer"])), _number(row["torch_fprop"], 2)]
+        for layout, found in ratios.items():
+            found.append(row["torch_fprop"] / row["ms"][f"fprop_{layout}"])
+            cells += [_number(row["ms"][f"fprop_{layout}"], 2), _number(found[-1], 2)]
+        rows.append(cells)
+    means = [
+        "geometric mean",
+        "",
+        *(cell for found in ratios.values() for cell in ("", f"{geometric_mean(found):.2f}")),
+    ]
+    versions, machine = data["versions"], data["machine"]
+    about = (
+        f"{machine['cpu']}, {machine['threads']} threads; NumPy {versions['numpy']}, PyTorch {versions['torch']};"
+        f" {machine['date'][:10]}. fp32, `make bench`, taking turns in one process; PyTorch in the faster of NCHW and"
+        " channels last. Single rows move with what else the machine does: another run is"
+        " [host_convolution_quiet.json](../benchmarks/results/host_convolution_quiet.json)."
+    )
+    head = ["layer: N,C,H,W,K,R,S,stride,pad", "PyTorch ms", "NCHW ms", "ratio", "NHWC ms", "ratio"]
+    return ["## Convolutions on the host", about, table(head, [*rows, means])]
 
 
 def _introduction() -> str:

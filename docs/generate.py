@@ -94,10 +94,10 @@ def _first_sentence(cls: type) -> str:
 def error_page() -> str:
     """The catalogue: every rule id, what it expects, why, and what to do."""
     _import_everything()
-    parts = ["# Errors", NOTE, _introduction_to_errors()]
     families: dict[str, list[str]] = {}
     for id in sorted(RULES):
         families.setdefault(id.split(".")[0], []).append(id)
+    parts = ["# Errors", NOTE, _introduction_to_errors(), _contents_of_errors(families)]
     for family, ids in families.items():
         parts.append(f"## {family}")
         rows = [(f"`{id}`", RULES[id].status.name, RULES[id].reason, RULES[id].fix) for id in ids]
@@ -110,8 +110,35 @@ def _introduction_to_errors() -> str:
         f"""\
         {len(RULES)} rules. An error carries one rejection per broken rule: where, attribute, value, what was expected,
         why, what to do, and the cuDNN status. Rules that start with `fuse.` do not fail anything: they are the reasons
-        why an edge of a graph was not fused. Words in braces are filled in when the rule is raised."""
+        why an edge of a graph was not fused. Words in braces are filled in when the rule is raised. A rule stands in
+        the section that its id begins with:"""
     )
+
+
+_ABOUT = {
+    "fusion": ("fuse", "limits"),
+    "graphs and tensors": ("builder", "graph", "operationgraph", "tensor"),
+    "arrays, plans, devices": ("binding", "capture", "cuda", "device", "execute", "kernels", "plan", "workspace"),
+    "descriptors and attributes": (
+        "attr", "attribute", "call", "descriptor", "deviceprop", "engine", "filter", "handle", "heuristics", "knob",
+        "variant_pack",
+    ),
+    "legacy calls": ("v6",),
+    "commands, files, tools": (
+        "certificate", "cli", "cuts", "demo", "file", "import", "ledger", "lock", "problem", "pytest", "reduce",
+        "tuning",
+    ),
+}  # fmt: skip
+
+
+def _contents_of_errors(families: Iterable[str]) -> str:
+    """Links to the sections: what is in ``_ABOUT``, the engines, and else operations."""
+    subject = {family: about for about, members in _ABOUT.items() for family in members}
+    subject |= {engine.name: "engines" for engine in ENGINES}
+    found: dict[str, list[str]] = {about: [] for about in ("operations", *_ABOUT, "engines")}
+    for family in families:
+        found[subject.get(family, "operations")].append(f"[{family}](#{family})")
+    return table(("about", "sections"), [(about, ", ".join(links)) for about, links in found.items()])
 
 
 def _import_everything() -> None:
@@ -122,19 +149,7 @@ def _import_everything() -> None:
 
 def support_page() -> str:
     """Engines and what they need, operations and types."""
-    parts = ["# Support matrix", NOTE, "## Engines\n"]
-    rows = [
-        (e.id, f"`{e.name}`", e.summary, ", ".join(e.places), _numerics(e),
-         ", ".join(str(k.type) for k in e.knobs) or "-")
-        for e in ENGINES
-    ]  # fmt: skip
-    parts.append(table(("id", "engine", "serves", "where", "numerical notes", "knobs"), rows))
-    parts.append("In order of preference. What each engine needs:")
-    parts.append(table(("engine", "rule", "looks at", "expects", "why"), _needs()))
-    parts += [
-        _introduction_to_sums(),
-        table(("engine", "error of a sum of n products", "holds where", "beyond numbers"), _sums()),
-    ]
+    parts = ["# Support matrix", NOTE, _introduction_to_support()]
     parts.append("## Operations\n")
     parts.append(
         table(
@@ -215,7 +230,33 @@ def support_page() -> str:
             ],
         )
     )
+    parts.append("## Engines\n")
+    rows = [
+        (e.id, f"`{e.name}`", e.summary, ", ".join(e.places), _numerics(e),
+         ", ".join(str(k.type) for k in e.knobs) or "-")
+        for e in ENGINES
+    ]  # fmt: skip
+    parts.append(table(("id", "engine", "serves", "where", "numerical notes", "knobs"), rows))
+    parts.append("In order of preference.\n\n## What engines need\n")
+    parts.append(table(("engine", "rule", "looks at", "expects", "why"), _needs()))
+    parts += [
+        _introduction_to_sums(),
+        table(("engine", "error of a sum of n products", "holds where", "beyond numbers"), _sums()),
+    ]
     return "\n\n".join(parts) + "\n"
+
+
+def _introduction_to_support() -> str:
+    return dedent(
+        """\
+        [Operations](#operations), [extension operations](#extension-operations), [element types](#element-types),
+        [pointwise modes](#pointwise-modes), [device profiles](#device-profiles), [engines](#engines) and
+        [what each needs](#what-engines-need), [errors of sums](#errors-of-sums).
+
+        Every operation is served on the host and on every GPU of compute capability 8.0 or later, in every type and
+        layout that it may have: engines without needs are behind the fast ones. Whether a graph is served, and by what:
+        `graphdnn explain GRAPH --device NAME`."""
+    )
 
 
 def _introduction_to_sums() -> str:
@@ -373,7 +414,8 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
           `cudnnTensorFormat_t.CUDNN_TENSOR_NCHW`, `CUDNN_TENSOR_NCHW`, `cudnnTensorFormat["CUDNN_TENSOR_NCHW"]`.
         - Data arguments stand for their memory, as pointers do in C: NumPy arrays, objects with DLPack, addresses. An
           array with the descriptor's extents and strides is used as it is; other contiguous arrays are read as the
-          descriptor says. Memory that is too small is refused before anything is written.
+          descriptor says. Memory that is too small is refused before anything is written, and so is an array of the
+          descriptor's axes in another order in memory (`v6.memory.order`): data of NHWC under an NCHW descriptor.
         - On a GPU, memory that begins at a multiple of 16 bytes is read 16 bytes at once; where an argument begins
           elsewhere, the call has a plan of its own. An address is checked when a call first sees it.
         - `alpha` and `beta` are numbers, or ctypes pointers. With `beta == 0` old contents are never read.
