@@ -307,6 +307,29 @@ def test_where_the_folder_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert cache_directory() == tmp_path / ".cache" / "graphdnn"
 
 
+def test_a_relative_folder_stays_where_it_was(
+    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs that change their folder would leave kernels in each."""
+    monkeypatch.setenv("GRAPHDNN_CACHE_DIR", "kept here")
+    monkeypatch.chdir(tmp_path)
+    default_cache.cache_clear()
+    cache = default_cache()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert cache.load(KERNEL, "sm_80").origin == "compiled"
+    default_cache.cache_clear()
+    assert [path.parent for path in tmp_path.rglob("*.kernel")] == [tmp_path / "kept here"]
+
+
+def test_a_folder_relative_to_one_that_was_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHDNN_CACHE_DIR", "kept")
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert cache_directory() is None
+
+
 @pytest.fixture
 def no_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def home(path: Path) -> Path:

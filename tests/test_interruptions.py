@@ -139,14 +139,16 @@ def test_an_import_that_was_interrupted_is_done_again() -> None:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_while_a_thread_builds() -> None:
     """The child waits for no lock of a thread that it does not have."""
-    texts = [CONVOLUTION.format(c=c) for c in (3, 5, 7)]
+    graphs = [parse(CONVOLUTION.format(c=c)).build_operation_graph() for c in (3, 5, 7)]
+    for graph in graphs:
+        build(graph, "cpu")  # imports, whose locks are Python's own
     stop = threading.Event()
 
     def work() -> None:
         while not stop.is_set():
-            for text in texts:
+            for graph in graphs:
                 kept_rankings().clear()
-                build(parse(text).build_operation_graph(), "cpu")
+                build(graph, "cpu")
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -155,8 +157,8 @@ def test_a_fork_while_a_thread_builds() -> None:
             time.sleep(0.003)
             child = os.fork()
             if child == 0:
-                for text in texts:
-                    build(parse(text).build_operation_graph(), "cpu")
+                for graph in graphs:
+                    build(graph, "cpu")
                 os._exit(0)
             assert ended(child), "the child waits for ever"
     finally:

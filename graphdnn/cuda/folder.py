@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 TEMPORARY = ".tmp"
@@ -13,13 +13,14 @@ TEMPORARY = ".tmp"
 def cache_directory() -> Path | None:
     """GRAPHDNN_CACHE_DIR, else graphdnn in XDG_CACHE_HOME, else in ~/.cache; None for a user without a home.
 
-    A ``~`` is the home folder: files of settings, unlike shells, pass it on as it is.
+    A ``~`` is the home folder: files of settings, unlike shells, pass it on as it is. A relative path is one from the
+    folder that the process is in now, wherever it goes later.
     """
     own, common = os.environ.get("GRAPHDNN_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME")
-    try:
-        return Path(own).expanduser() if own else Path(common or "~/.cache").expanduser() / "graphdnn"
-    except RuntimeError:
-        return None
+    folder = Path(own) if own else Path(common or "~/.cache") / "graphdnn"
+    with suppress(RuntimeError, OSError):  # no home; or the folder that the process is in was removed
+        return folder.expanduser().absolute()
+    return None
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -33,6 +34,6 @@ def write_whole(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(name, path)
     except BaseException:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             os.unlink(name)
         raise
