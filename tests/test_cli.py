@@ -69,6 +69,8 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         assert word in out
     for command in ("demo", "run", "explain", "doctor"):
         assert "exit codes" in answer(capsys, command, "--help")[0]
+    assert out in refused(capsys, code=Exit.USAGE), "no command at all"
+    assert "quotation marks" in refused(capsys, "run", *CONV.split(), code=Exit.USAGE)
 
 
 @pytest.mark.parametrize(

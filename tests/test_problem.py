@@ -69,6 +69,7 @@ def test_there_are_documented_examples() -> None:
 def test_layouts_and_types() -> None:
     graph = parse("conv x=f16[2,8,9,9]nhwc w=f16[4,8,3,3]").build_operation_graph()
     x, y = graph.tensors[1], graph.outputs[0]
+    assert parse("conv x=f16[2,8,9,9]NHWC w=f16[4,8,3,3]").build_operation_graph().tensors[1] == x
     assert x.strides == channels_last_strides(x.dims)
     assert y.strides == channels_last_strides(y.dims)
     assert y.data_type is DataType.HALF
@@ -110,8 +111,11 @@ def test_a_word_that_resembles_another_names_it(text: str, meant: str) -> None:
     [
         ("relu x=f32[8,64]", "relu is a step, which follows an operation: 'pointwise x=f32[8,64] + relu'; choose one"),
         ("GELU", "GELU is a step, which follows an operation: 'pointwise x=f32[8,64] + gelu'; choose one"),
-        ("gemm a=f32[4,8] b=f32[8,4]", "did you mean matmul? choose one"),
-        ("softmax x=f32[8,64]", "choose one"),
+        ("gemm a=f32[4,8] b=f32[8,4]", "did you mean matmul? else choose one"),
+        ("layernorm x=f32[8,64]", "did you mean norm layer? "),
+        ("softmax x=f32[8,64]", "it has no line: build the graph in Python"),
+        ("conv x=f32[2,8,9,9] w=f32[8,8,3,3] + relu6", "did you mean clip(0,6)? "),
+        ("conv x=f32[2,8,9,9] w=f32[8,8,3,3] bias", "steps stand behind a +: + bias"),
     ],
 )
 def test_what_is_called_so_elsewhere(text: str, said: str) -> None:

@@ -25,10 +25,13 @@ from graphdnn.text import meant
 
 ENGINE = Rule(
     id="cli.engine",
-    expected="one of {known}",
+    expected="{expected}",
     reason="no engine has this name",
     fix="{meant}choose one of the names, or leave the choice to the heuristics",
 )
+
+
+_NAMED = 8  # engines that a message names
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,9 @@ def _say(words: str) -> None:
 
 def unknown_engine(name: str) -> Rejection:
     known = tuple(ENGINE_BY_NAME)
-    return ENGINE.reject("command line", "--engine", name, known=", ".join(known), meant=meant(name, known))
+    near = [engine for engine in known if name in engine][:_NAMED]
+    expected = f"an engine's name, e.g. {', '.join(near or known[:1])}; all are in docs/support.md"
+    return ENGINE.reject("command line", "--engine", name, expected=expected, meant=meant(name, known))
 
 
 def engine_help() -> str:

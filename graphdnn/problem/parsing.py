@@ -10,7 +10,14 @@ from graphdnn.problem.steps import step_names, with_exit, with_step
 from graphdnn.problem.words import SYNTAX, Part, Words, refuse, type_of, unknown
 
 _WORD = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>\S+)|(?P<bare>[A-Za-z_]\w*)")
-_MATMUL = ("gemm", "mm", "bmm", "linear", "dense")  # its names elsewhere
+_ELSEWHERE = {
+    **dict.fromkeys(("gemm", "mm", "bmm", "linear", "dense"), "matmul"),
+    **dict.fromkeys(("deconv", "deconvolution", "conv_transpose", "conv_transpose2d"), "dgrad"),
+    "batchnorm": "norm batch", "batch_norm": "norm batch", "layernorm": "norm layer", "layer_norm": "norm layer",
+    "instancenorm": "norm instance", "rmsnorm": "norm rms", "rms_norm": "norm rms",
+    "maxpool": "pool max", "max_pool2d": "pool max", "avgpool": "pool avg", "avg_pool2d": "pool avg",
+}  # fmt: skip  # what operations are called elsewhere
+_IN_PYTHON = ("softmax", "log_softmax", "attention", "sdpa", "lstm", "gru", "rnn")
 _PLUS = re.compile(r"\+(?![^()]*\))")  # not the sign of an exponent in parentheses
 
 
@@ -24,7 +31,7 @@ def parse(text: str) -> Graph:
         compute_data_type=None if compute is None else type_of(compute, text, "compute"),
     )
     value = OPERATIONS[operation](graph, words)
-    words.finish()
+    words.finish(step_names())
     for step in steps:
         value = with_step(graph, value, step, words)
     if exit:
@@ -56,8 +63,10 @@ def _said(name: str) -> str:
     """Of what is no operation of a text, though it is one elsewhere."""
     if name.lower() in step_names():
         return f"{name} is a step, which follows an operation: 'pointwise x=f32[8,64] + {name.lower()}'; "
-    if name.lower() in _MATMUL:
-        return "did you mean matmul? "
+    if name.lower() in _ELSEWHERE:
+        return f"did you mean {_ELSEWHERE[name.lower()]}? else "
+    if name.lower() in _IN_PYTHON:
+        return "it has no line: build the graph in Python, and pass the file of graphdnn.graph_to_json; else "
     return ""
 
 

@@ -21,6 +21,13 @@ _WHOLE = ("residual", "mul")
 _STEPS_WITH_OPERAND = {"bias": "bias", "scale": "scale", "residual": "add", "mul": "mul"}
 
 
+_ELSEWHERE = {
+    "relu6": "clip(0,6)", "hardtanh": "clip(-1,1)", "silu": "swish", "lrelu": "leaky_relu", "add": "residual",
+    "bn": "scale + bias", "batchnorm": "scale + bias", "batch_norm": "scale + bias",
+    "sum": "-> reduce add [extents]", "mean": "-> reduce avg [extents]",
+}  # fmt: skip  # what steps are called elsewhere
+
+
 def step_names() -> tuple[str, ...]:
     """Every word that a step begins with."""
     of_one = [name for name, row in POINTWISE_METHODS.items() if len(row.arguments) == 1]
@@ -43,7 +50,8 @@ def with_step(graph: Graph, value: Tensor, step: Part, words: Words) -> Tensor:
     method = _ALIASES.get(name, name)
     row = POINTWISE_METHODS.get(method)
     if row is None or len(row.arguments) != 1:
-        raise unknown("step", step.group(match, "name"), text, step_names())
+        said = f"did you mean {_ELSEWHERE[name.lower()]}? else " if name.lower() in _ELSEWHERE else ""
+        raise unknown("step", step.group(match, "name"), text, step_names(), said)
     order = _PARAMETERS.get(name, tuple(row.parameters))
     parameters = _parameters(name, order, given, text)
     for needed in order if name in _ALIASES else row.required:

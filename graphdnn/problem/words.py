@@ -45,7 +45,7 @@ _ELSEWHERE = dict.fromkeys(
 )
 
 _TYPES = ("f64", "f32", "f16", "bf16", "e4m3", "e5m2", "i8", "u8", "i16", "i32", "i64", "bool")
-_OPERAND = re.compile(r"(?P<type>[A-Za-z_][\w]*)?\[(?P<dims>[\d,]+)\](?P<layout>nhwc|nchw)?$")
+_OPERAND = re.compile(r"(?P<type>[A-Za-z_][\w]*)?\[(?P<dims>[\d,]+)\](?P<layout>(?i:nhwc|nchw))?$")
 
 
 class Part(str):
@@ -121,7 +121,8 @@ class Words:
             raise unknown(self.operation, self.bare[0] if self.bare else "nothing", self.text, allowed)
         return self.bare.pop(0)
 
-    def finish(self) -> None:
+    def finish(self, steps: Sequence[str]) -> None:
+        """Refuse what nothing read. ``steps``: words that stand behind a +."""
         for word in (*self.bare, *self.named):
             assert isinstance(word, Part)
             known, value = list(self.asked), Part(self.named.get(word, word))
@@ -133,7 +134,9 @@ class Words:
                 self.text,
                 operation=self.operation,
                 known=", ".join(known),
-                meant=_ELSEWHERE.get(word, meant(word, known)),
+                meant=f"steps stand behind a +: + {word}; else "
+                if word in steps
+                else _ELSEWHERE.get(word, meant(word, known)),
             )
 
 
@@ -159,7 +162,7 @@ def _operand(graph: Graph, name: str, value: Part, text: str) -> Tensor:
     if not match or not match["type"]:
         raise refuse(SYNTAX, name, value, text, expected="type[extents], e.g. f16[8,64,56,56]nhwc", rest=value)
     dims = numbers(value.group(match, "dims"), text, name)
-    strides = channels_last_strides(dims) if match["layout"] == "nhwc" else packed_strides(dims)
+    strides = channels_last_strides(dims) if (match["layout"] or "").lower() == "nhwc" else packed_strides(dims)
     return graph.tensor(dims, strides, data_type=type_of(value.group(match, "type"), text, name), name=name)
 
 
