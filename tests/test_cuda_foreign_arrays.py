@@ -161,3 +161,33 @@ def test_memory_that_must_not_be_written() -> None:
     assert problem is not None
     assert (address, problem.rule, problem.value) == (0, "workspace.kind", "read-only")
     assert workspace_address(Interface(read_only=False), 64, 0, STREAM) == (ADDRESS, None)
+
+
+class Raising:
+    """A protocol of somebody else, with a mistake in it."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        raise self._error
+
+
+@pytest.mark.usefixtures("cupy")
+@pytest.mark.parametrize(
+    "error", [KeyError("shape"), IndexError("1"), OSError("gone"), Exception("odd"), StopIteration()]
+)
+def test_whatever_a_protocol_raises_is_the_reason(error: Exception) -> None:
+    plan = device_plan()
+    with driver():
+        assert rules_of(lambda: plan.execute(bound(plan, _1=Raising(error)))) == ["binding.device_kind"]
+    assert workspace_address(Raising(error), 64, 0, STREAM)[1] is not None
+
+
+@pytest.mark.parametrize("address", [ADDRESS + (1 << 64), ADDRESS - (1 << 64), 1 << 70, -1])
+def test_numbers_that_are_no_addresses(address: int) -> None:
+    """Of which the driver, by ctypes, would see the last 64 bits."""
+    plan = device_plan()
+    with driver():
+        assert rules_of(lambda: plan.execute(bound(plan, _1=address))) == ["binding.address"]

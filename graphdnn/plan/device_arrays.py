@@ -47,6 +47,8 @@ TOO_SHORT = Rule(
     status=Status.BAD_PARAM_SIZE_INSUFFICIENT,
 )
 
+_ADDRESSES = 1 << 64  # ctypes would take a number's last 64 bits
+
 # Element types that CuPy or DLPack may lack: their bits are then carried by unsigned integers of the same size.
 CARRIERS: MappingProxyType[DataType, type[np.generic]] = MappingProxyType(
     {DataType.BFLOAT16: np.uint16, DataType.FP8_E4M3: np.uint8, DataType.FP8_E5M2: np.uint8}
@@ -118,19 +120,23 @@ def _described(given: Any, stream: int, ordinal: int) -> tuple[Array, int] | str
         return _torch(given, stream, ordinal)
     if library == "cupy" and hasattr(given, "data"):
         return _cupy(given)
+    try:
+        return _exchanged(given, stream)
+    except Exception as error:  # protocols are others' code: whatever it raises is the reason
+        return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _exchanged(given: Any, stream: int) -> tuple[Array, int] | str:
+    """By the protocols, as CuPy takes them: ``stream`` waits for the producer's."""
     if not (hasattr(given, "__dlpack__") or hasattr(given, "__cuda_array_interface__")):
         return "it is neither an array nor an address"
     import cupy
 
     from graphdnn.cuda.order import BareStream
 
-    try:
-        # CuPy does what both protocols ask for: its current stream waits for the producer's.
-        with cupy.cuda.Stream.from_external(BareStream(stream)) if stream else cupy.cuda.Stream.null:
-            taken = cupy.from_dlpack(given) if hasattr(given, "__dlpack__") else cupy.asarray(given)
-        return _cupy(taken, writable=not _is_read_only(given))
-    except (TypeError, ValueError, BufferError, RuntimeError, AttributeError) as error:
-        return str(error).splitlines()[0] if str(error) else type(error).__name__
+    with cupy.cuda.Stream.from_external(BareStream(stream)) if stream else cupy.cuda.Stream.null:
+        taken = cupy.from_dlpack(given) if hasattr(given, "__dlpack__") else cupy.asarray(given)
+    return _cupy(taken, writable=not _is_read_only(given))
 
 
 def _cupy(array: Any, *, writable: bool = True) -> tuple[Array, int]:
@@ -170,7 +176,7 @@ def allocation_problem(label: str, address: int, size: int, ordinal: int) -> Rej
     from graphdnn.cuda.driver import pointer_device
     from graphdnn.cuda.memory import room
 
-    device = pointer_device(address) if address else None
+    device = pointer_device(address) if 0 < address < _ADDRESSES else None
     if device is None:
         return NOT_ON_DEVICE.reject(WHERE, label, f"{address:#x}", ordinal=ordinal)
     if device != ordinal:
