@@ -19,6 +19,8 @@ from many_operations import many_operations
 
 from graphdnn import build, fuse
 from graphdnn.certificate import Certificate, NumericClass, numeric_class
+from graphdnn.certificate.derivatives import CARRIED
+from graphdnn.certificate.roundings import ROUNDED
 from graphdnn.cli import main
 from graphdnn.cli.outcome import Exit
 from graphdnn.device import device_spec
@@ -46,6 +48,10 @@ def classes(text: str, device: str = "h200") -> dict[str, NumericClass]:
     notes = Filters(allowed_numerical_notes=frozenset({NumericalNote.DOWN_CONVERT_INPUTS}))
     fused = fuse(parse(text).build_operation_graph())
     return {config.name: numeric_class(config) for config in Ranking(fused, device_spec(device), filters=notes)}
+
+
+def test_every_mode_says_what_it_carries_and_rounds() -> None:
+    assert set(CARRIED) == set(ROUNDED) == set(POINTWISE)
 
 
 def test_a_class_is_the_roundings_not_the_engine() -> None:

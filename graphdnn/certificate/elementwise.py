@@ -32,7 +32,7 @@ def pointwise(known: Known, op: PointwiseOperation, operands: Mapping[str, Box])
         top = largest(compute)
         wraps = (np.maximum(np.abs(low), np.abs(high)) + carried > top) & (np.asarray(carried) > 0)
         return Box(low, high, np.zeros(())).with_error(np.where(wraps, np.inf, carried))
-    units, scale = ROUNDED.get(spec.mode, (0.0, None))
+    units, scale = ROUNDED[spec.mode]
     most = np.maximum(np.abs(low), np.abs(high)) + carried
     own = 0.0 if scale is None else gamma(units, u) * scale(boxes, most, parameters)
     lost = underflow(spec.mode, parameters, smallest(compute), smallest_normal(compute), boxes)

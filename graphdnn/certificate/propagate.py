@@ -20,7 +20,7 @@ from graphdnn.certificate.normalizations import Arithmetic, Type
 from graphdnn.certificate.pooling import resampled, spread
 from graphdnn.certificate.products import product
 from graphdnn.certificate.reductions import reduction, statistics
-from graphdnn.certificate.roundings import ROUNDED
+from graphdnn.certificate.roundings import EXACT, ROUNDED
 from graphdnn.certificate.units import compute_of, largest, roundoff, smallest, storage_roundoff
 from graphdnn.dtypes import BOOLEANS, ELEMENTS, FLOATS
 from graphdnn.enums import NumericalNote
@@ -187,7 +187,7 @@ def keeps(op: Operation, compute: Any, tensor: TensorSpec) -> bool:
         return True
     if compute is not None and np.can_cast(compute, ELEMENTS[tensor.data_type].numpy):
         return True
-    exact = isinstance(op, PointwiseOperation) and op.spec.mode not in ROUNDED
+    exact = isinstance(op, PointwiseOperation) and ROUNDED[op.spec.mode] is EXACT
     operands = {t.data_type for t in op.inputs().values()}
     return exact and operands == {tensor.data_type} and getattr(op, "alpha1", 1.0) == 1.0 and not _makes(op)
 

@@ -24,6 +24,7 @@ _M = PointwiseMode
 Parameters = Mapping[str, Any]
 # (operands as computed, largest magnitude of the result, parameters) -> what the units are relative to
 Scale = Callable[[Sequence[Box], Array, Parameters], Any]
+EXACT: tuple[float, Scale | None] = (0.0, None)  # choices, copies and remainders round nothing
 
 
 def _result(boxes: Sequence[Box], most: Array, _: Parameters) -> Any:
@@ -31,20 +32,12 @@ def _result(boxes: Sequence[Box], most: Array, _: Parameters) -> Any:
 
 
 def _first(boxes: Sequence[Box], most: Array, _: Parameters) -> Any:
-    return boxes[0].reach
-
-
-def _both(boxes: Sequence[Box], most: Array, _: Parameters) -> Any:
-    """dy times a factor of at most about 1.13, and in tails dy itself."""
+    """Of gradients, dy: it is multiplied by a factor of at most about 1.13."""
     return boxes[0].reach
 
 
 def _square(boxes: Sequence[Box], most: Array, _: Parameters) -> Any:
     return boxes[0].reach + boxes[1].reach * boxes[1].reach
-
-
-def _power(boxes: Sequence[Box], most: Array, _: Parameters) -> Any:
-    return most
 
 
 def _softplus(boxes: Sequence[Box], most: Array, parameters: Parameters) -> Any:
@@ -73,13 +66,13 @@ def _remainder(boxes: Sequence[Box], most: Array, _: Parameters) -> Any:
     return boxes[1].reach
 
 
-ROUNDED: dict[PointwiseMode, tuple[float, Scale]] = {
+ROUNDED: dict[PointwiseMode, tuple[float, Scale | None]] = {
     **dict.fromkeys((_M.ADD, _M.SUB, _M.MUL, _M.DIV, _M.SQRT, _M.RECIPROCAL), (1.0, _result)),
     **dict.fromkeys((_M.EXP, _M.LOG, _M.ERF, _M.TANH_FWD, _M.ATAN2), (FUNCTION, _result)),
     **dict.fromkeys((_M.SIN, _M.COS, _M.TAN), (FUNCTION, _trigonometric)),
     _M.ADD_SQUARE: (2.0, _square),
     _M.RSQRT: (FUNCTION, _result),
-    _M.POW: (2 * FUNCTION, _power),
+    _M.POW: (2 * FUNCTION, _result),
     _M.FLOOR_MOD: (2.0, _remainder),
     _M.RELU_FWD: (5.0, _clipped),
     _M.RELU_BWD: (2.0, _result),
@@ -88,8 +81,11 @@ ROUNDED: dict[PointwiseMode, tuple[float, Scale]] = {
     _M.SOFTPLUS_FWD: (2 * FUNCTION + 6, _softplus),
     **dict.fromkeys((_M.GELU_FWD, _M.SWISH_FWD), (2 * FUNCTION + 6, _first)),
     _M.GELU_APPROX_TANH_FWD: (2 * FUNCTION + 10, _first),
-    **dict.fromkeys((_M.TANH_BWD, _M.SIGMOID_BWD, _M.ELU_BWD, _M.SOFTPLUS_BWD), (2 * FUNCTION + 8, _both)),
-    **dict.fromkeys((_M.GELU_BWD, _M.SWISH_BWD, _M.GELU_APPROX_TANH_BWD), (4 * FUNCTION + 16, _both)),
+    **dict.fromkeys((_M.TANH_BWD, _M.SIGMOID_BWD, _M.ELU_BWD, _M.SOFTPLUS_BWD), (2 * FUNCTION + 8, _first)),
+    **dict.fromkeys((_M.GELU_BWD, _M.SWISH_BWD, _M.GELU_APPROX_TANH_BWD), (4 * FUNCTION + 16, _first)),
+    **dict.fromkeys((_M.MIN, _M.MAX, _M.ABS, _M.NEG, _M.IDENTITY, _M.CEIL, _M.FLOOR, _M.MOD), EXACT),
+    **dict.fromkeys((_M.CMP_EQ, _M.CMP_NEQ, _M.CMP_GT, _M.CMP_GE, _M.CMP_LT, _M.CMP_LE), EXACT),
+    **dict.fromkeys((_M.LOGICAL_AND, _M.LOGICAL_OR, _M.LOGICAL_NOT, _M.GEN_INDEX, _M.BINARY_SELECT), EXACT),
 }
 _ARITHMETIC = (_M.ADD, _M.SUB, _M.MUL, _M.DIV, _M.SQRT, _M.ADD_SQUARE, _M.RELU_FWD, _M.RELU_BWD)
 
@@ -98,7 +94,7 @@ def roundings(mode: PointwiseMode, parameters: Parameters) -> float:
     """Units that the mode may be off by; 0 for choices and copies, a clip without a slope among them."""
     if mode is _M.RELU_FWD and parameters["relu_lower_clip_slope"] == 0:
         return 1.0 if _rounded_clips(parameters) else 0.0
-    return ROUNDED.get(mode, (0.0, None))[0]
+    return ROUNDED[mode][0]
 
 
 def underflow(mode: PointwiseMode, parameters: Parameters, eta: float, normal: float, boxes: Sequence[Box]) -> Any:
