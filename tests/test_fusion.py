@@ -142,6 +142,26 @@ def test_pointwise_branches_that_meet_are_one_kernel() -> None:
     assert not graph.stopped_by
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["before", "behind"])
+def test_a_branch_joins_the_kernel_of_the_anchor_that_it_meets(late: bool) -> None:
+    """A residual with a factor of its own, listed before the convolution and behind it."""
+    branch = binary(M.MUL, image(1), tensor(50, (1, 1, 1, 1)), virtual(10))
+    anchor = conv(virtual(11), image(2))
+    last = binary(M.ADD, virtual(11), virtual(10), image(12))
+    graph = fused(*((anchor, branch, last) if late else (branch, anchor, last)))
+    assert names(graph) == ["conv_fprop+mul+add"]
+    assert not graph.stopped_by
+
+
+def test_a_branch_beside_a_softmax_stays_apart() -> None:
+    graph = fused(
+        unary(M.EXP, image(30), virtual(31)),
+        *softmax(image(1), virtual(9)),
+        binary(M.MUL, virtual(9), virtual(31), image(32)),
+    )
+    assert len(graph) == 2
+
+
 def test_branches_of_other_extents_and_those_that_a_kernel_between_waits_for_stay_apart() -> None:
     narrow = fused(
         binary(M.MUL, tensor(1, CHANNEL), tensor(2, CHANNEL), virtual(10, CHANNEL)),

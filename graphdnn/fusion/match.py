@@ -1,10 +1,11 @@
 """fuse: graph -> fused graph, by walking the operations once in execution order.
 
-An operation joins the kernel of the operand that was computed last, if every
-guard agrees; pointwise kernels that meet in it become one, and anchors swallow
-those that feed them. What cannot join starts a new kernel, and each edge between
-kernels keeps the rule that stopped it. The walk is greedy: a kernel is as large as the rules allow, which is
-right for memory-bound epilogues; engines may still decline, with reasons.
+An operation joins the kernel of the operand that was computed last, if every guard
+agrees, and with it come the pointwise kernels of its other operands; anchors swallow
+the pointwise chains that feed them. What cannot join starts a new kernel, and each
+edge between kernels keeps the rule that stopped it. The walk is greedy: a kernel is as
+large as the rules allow, which is right for memory-bound epilogues; engines may still
+decline, with reasons.
 """
 
 from __future__ import annotations
@@ -147,34 +148,34 @@ class _Walk:
                 else:
                     edge.group.epilogue.append(index)
                 self.group_of[index] = edge.group
-                self._join_branches(edge.group, edges)
+                self._join_branches(index, edge.group, edges)
                 return True
         return False
 
-    def _join_branches(self, group: Group, edges: list[Edge]) -> None:
-        """Pointwise kernels that meet in an operation of ``group``, along ``edges``, become one."""
-        pointwise = {id(e.group): e.group for e in edges if e.group.rule is POINTWISE_RULE}
-        if pointwise.pop(id(group), None) is None:
-            return
-        for branch in pointwise.values():
-            returns = self._returns(branch, group)
-            mine = [replace(e, reenters=returns, beside=tuple(group.members)) for e in edges if e.group is branch]
+    def _join_branches(self, index: int, group: Group, edges: list[Edge]) -> None:
+        """Pointwise kernels that meet ``index``, now in ``group``, become one with it, and with an anchor's."""
+        for other in {id(e.group): e.group for e in edges if e.group is not group}.values():
+            branch, kernel = (other, group) if other.rule is POINTWISE_RULE else (group, other)
+            if branch.rule is not POINTWISE_RULE or kernel.rule.id in CHAIN_RULES:
+                continue  # a chain would keep from its first stage on what only its end reads
+            returns = self._returns(group, other, index)
+            mine = [replace(e, reenters=returns, beside=tuple(group.members)) for e in edges if e.group is other]
             refusals = [self._refused(EPILOGUE_GUARDS, e) for e in mine]  # each edge its own
-            if any(refusals):
-                continue
-            group = self._merged(group, branch)
+            if not any(refusals):
+                group = self._merged(branch, kernel)
 
-    def _merged(self, one: Group, other: Group) -> Group:
-        """Two pointwise kernels as one: what is in the smaller one moves."""
-        smaller, larger = sorted((one, other), key=lambda group: len(group.epilogue))
-        larger.epilogue += smaller.epilogue
-        for member in smaller.epilogue:
-            self.group_of[member] = larger
-        for group in (one, other):
+    def _merged(self, branch: Group, kernel: Group) -> Group:
+        """A pointwise kernel and another one as one: where both are pointwise, what is in the smaller one moves."""
+        if kernel.rule is POINTWISE_RULE and len(branch.epilogue) > len(kernel.epilogue):
+            branch, kernel = kernel, branch
+        kernel.epilogue += branch.epilogue
+        for member in branch.epilogue:
+            self.group_of[member] = kernel
+        for group in (branch, kernel):
             del self.groups[group.number]
-        larger.number = max(one.number, other.number)
-        self.groups[larger.number] = larger
-        return larger
+        kernel.number = max(branch.number, kernel.number)
+        self.groups[kernel.number] = kernel
+        return kernel
 
     def _start(self, index: int, op: Operation) -> None:
         rule = RULE_OF.get(type(op), POINTWISE_RULE)
@@ -258,13 +259,19 @@ class _Walk:
         others = {id(other): other for p in self.feeders[index] if (other := self.group_of[p]) is not group}
         return bool(others) and self._waits(others, {id(group): group})
 
-    def _returns(self, branch: Group, group: Group) -> bool:
-        """True when ``group`` waits for a kernel that waits for ``branch``: as one they would wait for themselves."""
-        if len(branch.epilogue) < len(group.epilogue):
-            between = self._beside(branch, self.readers, group)
+    def _returns(self, group: Group, other: Group, index: int) -> bool:
+        """True when ``group``, with ``index`` in it, waits for a kernel that waits for ``other``, or, where one of
+        them has an anchor, but for ``index`` for ``other`` itself.
+        """
+        if group.rule is not POINTWISE_RULE or other.rule is not POINTWISE_RULE:
+            fed = (self.group_of[f] for i in group.members if i != index for f in self.feeders[i])
+            if any(feeder is other for feeder in fed):
+                return True
+        elif len(other.epilogue) < len(group.epilogue):
+            between = self._beside(other, self.readers, group)
             return bool(between) and self._waits({id(group): group}, between)
-        between = self._beside(group, self.feeders, branch)
-        return bool(between) and self._waits(between, {id(branch): branch})
+        between = self._beside(group, self.feeders, other)
+        return bool(between) and self._waits(between, {id(other): other})
 
     def _beside(self, group: Group, neighbours: Sequence[Collection[int]], other: Group) -> dict[int, Group]:
         """Kernels next to ``group``, but for ``other``."""

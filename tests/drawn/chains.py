@@ -24,14 +24,19 @@ def binary(s: Sketch, mode: PointwiseMode, x: TensorSpec, b: TensorSpec, y: Tens
 
 
 def operand(s: Sketch, dims: tuple[int, ...], math: Any) -> TensorSpec:
-    """Bias, scale or residual: of some broadcast extents and some type, sometimes a number by value."""
+    """Bias, scale or residual: of some broadcast extents and some type, sometimes a number by value, or computed."""
     integer = math in ("i32", "i64")
     if s.chance(0.15):
         value = s.number(-4, 4) if integer else s.number(-8, 8) / 4
         return s.scalar(len(dims), value, math if integer else "f32")
     extents = dims if s.chance(0.3) else s.broadcast(dims)
     kinds = ("i8", "i32") if integer else ("f64",) if math == "f64" else ("f32", "f32", "f16", "bf16")
-    return s.input(extents, s.one_of(kinds))
+    given = s.input(extents, s.one_of(kinds))
+    if extents != dims or s.chance(0.6):
+        return given
+    computed = s.virtual(dims, math if integer or math == "f64" else given.data_type)
+    unary(s, s.one_of(EXACT_ONE), given, computed, math)
+    return computed
 
 
 def chain(s: Sketch, x: TensorSpec, length: int, math: Any, out: Any, *, exact: bool = False) -> TensorSpec:
