@@ -8,6 +8,7 @@ from difflib import get_close_matches
 
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 _SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_WIDTH = 120  # of lines
 _LEAST = 24  # letters that stay of a name
 _COUNTS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -52,12 +53,12 @@ def shortened(text: str, limit: int) -> str:
     return line if len(line) <= limit else f"{line[:half]} ... {line[-half:]}"
 
 
-def facts(rows: Sequence[tuple[str, str]], by: str = "  ", width: int = 120) -> str:
+def facts(rows: Sequence[tuple[str, str]], by: str = "  ") -> str:
     """Labels and what is said of them, which goes on below itself where it is longer than a line."""
     column = max(len(label) for label, _ in rows) + 2
     return "\n".join(
         textwrap.fill(
-            text, width, initial_indent=by + label.ljust(column), subsequent_indent=by + " " * column,
+            text, _WIDTH, initial_indent=by + label.ljust(column), subsequent_indent=by + " " * column,
             break_long_words=False, break_on_hyphens=False,
         )
         for label, text in rows
@@ -78,13 +79,13 @@ def narrowed(head: Sequence[str], rows: Sequence[Sequence[str]], column: int, wi
     return [[shortened(cell, limit) if i == column else cell for i, cell in enumerate(row)] for row in rows]
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = (), gap: str = "  ") -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
     """Aligned columns, those in ``right`` to the right; no line ends in spaces."""
     lines = [head, *rows] if any(head) else list(rows)
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
 
     def shown(line: Sequence[str]) -> str:
         cells = (c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True)))
-        return gap.join(cells).rstrip()
+        return "  ".join(cells).rstrip()
 
     return "\n".join(map(shown, lines))

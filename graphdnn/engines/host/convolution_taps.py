@@ -7,7 +7,8 @@ Taps outside x are left out, so padding contributes nothing even to a filter val
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import wraps
 from itertools import product
 from typing import Any
 
@@ -20,62 +21,56 @@ Array = NDArray[Any]
 _Index = tuple[Any, ...]
 
 
-@np.errstate(all="ignore")
-def fprop_by_taps(
-    problem: ConvProblem,
-    x: Array,
-    w: Array,
-    *,
-    compute: np.dtype[Any],
-    out: Array | None = None,
-    scratch: Array | None = None,
-) -> Array:
-    """y ``[N, G, K, *output]`` from x ``[N, G, C, *input]`` and w ``[G, K, C, *filter]``, in ``compute``.
+def _direction(sums: Callable[[ConvProblem, Array, Array], Array]) -> Callable[..., Array]:
+    """``sums`` of operands of one type, as engines call a direction: of any types, in ``compute``."""
 
-    ``out`` is written and returned where given; ``scratch`` is not used.
-    """
-    x, w = x.astype(compute, copy=False), w.astype(compute, copy=False)
-    y = np.zeros(problem.y_extents, compute)
+    @np.errstate(all="ignore")
+    @wraps(sums)
+    def direction(
+        problem: ConvProblem,
+        first: Array,
+        second: Array,
+        *,
+        compute: np.dtype[Any],
+        out: Array | None = None,
+        scratch: Array | None = None,
+    ) -> Array:
+        """``out`` is written and returned where given; ``scratch`` is not used."""
+        result = sums(problem, first.astype(compute, copy=False), second.astype(compute, copy=False))
+        if out is None:
+            return result
+        out[...] = result
+        return out
+
+    return direction
+
+
+@_direction
+def fprop_by_taps(problem: ConvProblem, x: Array, w: Array) -> Array:
+    """y ``[N, G, K, *output]`` from x ``[N, G, C, *input]`` and w ``[G, K, C, *filter]``."""
+    y = np.zeros(problem.y_extents, x.dtype)
     for tap, xs, ys in _taps(problem):
         y[ys] += (w[tap].copy() @ _matrices(x[xs])).reshape(y[ys].shape)
-    return _deliver(y, out)
+    return y
 
 
-@np.errstate(all="ignore")
-def dgrad_by_taps(
-    problem: ConvProblem,
-    dy: Array,
-    w: Array,
-    *,
-    compute: np.dtype[Any],
-    out: Array | None = None,
-    scratch: Array | None = None,
-) -> Array:
+@_direction
+def dgrad_by_taps(problem: ConvProblem, dy: Array, w: Array) -> Array:
     """dx ``[N, G, C, *input]`` from dy and w; positions that the forward never reads get 0."""
-    dy, w = dy.astype(compute, copy=False), w.astype(compute, copy=False)
-    dx = np.zeros(problem.x_extents, compute)
+    dx = np.zeros(problem.x_extents, dy.dtype)
     for tap, xs, ys in _taps(problem):
         dx[xs] += (w[tap].swapaxes(1, 2).copy() @ _matrices(dy[ys])).reshape(dx[xs].shape)
-    return _deliver(dx, out)
+    return dx
 
 
-@np.errstate(all="ignore")
-def wgrad_by_taps(
-    problem: ConvProblem,
-    x: Array,
-    dy: Array,
-    *,
-    compute: np.dtype[Any],
-    out: Array | None = None,
-    scratch: Array | None = None,
-) -> Array:
+@_direction
+def wgrad_by_taps(problem: ConvProblem, x: Array, dy: Array) -> Array:
     """dw ``[G, K, C, *filter]`` from x and dy; a tap that meets only padding gets 0."""
-    x, dy = x.astype(compute, copy=False), dy.astype(compute, copy=False)
-    dw = np.zeros(problem.w_extents, compute)
+    dw = np.zeros(problem.w_extents, x.dtype)
     for tap, xs, ys in _taps(problem):
         images = _matrices(dy[ys]) @ _matrices(x[xs]).swapaxes(2, 3)
-        dw[tap] += images.sum(axis=0, dtype=compute)
-    return _deliver(dw, out)
+        dw[tap] += images.sum(axis=0, dtype=dw.dtype)
+    return dw
 
 
 def _taps(problem: ConvProblem) -> Iterator[tuple[_Index, _Index, _Index]]:
@@ -100,10 +95,3 @@ def _inside(problem: ConvProblem, axis: int, tap: int) -> tuple[slice, slice]:
 def _matrices(array: Array) -> Array:
     """[n, g, channels, positions]."""
     return array.reshape(*array.shape[:3], -1)
-
-
-def _deliver(result: Array, out: Array | None) -> Array:
-    if out is None:
-        return result
-    out[...] = result
-    return out

@@ -58,8 +58,8 @@ class _Windows:
         back = self.norm.n - 1 - behind if mirrored else behind
         return window_mean(self.draft, self.sums, values, self.window, (back,) * len(self.window))
 
-    def times(self, a: TensorSpec, b: TensorSpec, alpha: float = 1.0) -> TensorSpec:
-        return self.draft.pointwise(P.MUL, self.sums, a, b, alpha1=alpha)
+    def times(self, a: TensorSpec, b: TensorSpec) -> TensorSpec:
+        return self.draft.pointwise(P.MUL, self.sums, a, b)
 
     def base(self, *, deviates: bool) -> tuple[TensorSpec, TensorSpec | None]:
         """D, and with means, where ``deviates``, the sum of (x_j - m_i) over n^S.

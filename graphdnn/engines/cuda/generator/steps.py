@@ -113,12 +113,11 @@ class Steps:
         anchor = () if self.op.anchor is None else (self.op.anchor,)
         return (*anchor, *self.op.epilogue)
 
-    def finish(self, program: Program, accumulator: str, ctype: str, spec: TensorSpec | None = None) -> None:
-        """The anchor's result through the epilogue into memory. ``spec``: the anchor's output that enters."""
+    def finish(self, program: Program, accumulator: str, ctype: str) -> None:
+        """The anchor's first result through the epilogue into memory."""
         anchor = self.op.anchor
         assert anchor is not None
-        entering = next(iter(anchor.outputs().values())) if spec is None else spec
-        program.anchor(anchor, entering, accumulator, ctype)
+        program.anchor(anchor, next(iter(anchor.outputs().values())), accumulator, ctype)
         program.apply(self.op.epilogue)
         program.store_outputs(self._tail)
         for kept in self._kept:
