@@ -178,13 +178,25 @@ def test_stub_modules(stub: Path) -> None:
             return list(found)
         facts = [calls(), driver.load(b"\\x7fELF" + bytes(60)) is module]
         facts += [module.function("scale") == function, module.function("scale", 1000) == function, calls()]
-        driver.load(b"\\x7fELF" + bytes(61)).function("small", 40_000)
+        driver.load(b"\\x7fELF" + bytes(61)).function("small", 48 * 1024 - 32)
         driver.make_current(1)
         driver.load(b"\\x7fELF" + bytes(60))
         print(json.dumps([*facts, calls()]))
     """
     facts = stubbed(stub, dedent(LAUNCH) + dedent(code), DEVICES=2)
     assert facts == [[1, 1, 100_000], True, True, True, [1, 1, 100_000], [3, 2, 100_000]]
+
+
+@on_the_stub
+def test_stub_static_shared_memory_counts(stub: Path) -> None:
+    """48 KiB are what a block may have unasked in all: the stub's functions have 32 bytes of their own."""
+    code = """
+        driver.load(b"\\x7fELF" + bytes(61)).function("more", 48 * 1024 - 31)
+        found = (ctypes.c_int * 3)()
+        ctypes.CDLL("libcuda.so.1").stub_calls(found)
+        print(found[2])
+    """
+    assert stubbed(stub, dedent(LAUNCH) + dedent(code)) == 48 * 1024 - 31
 
 
 ERRORS = {

@@ -7,7 +7,7 @@ from typing import Any
 
 from graphdnn.cuda.library import bindings, called
 
-_DEFAULT_SHARED = 48 * 1024  # what a launch may ask for without having said so before
+_DEFAULT_SHARED = 48 * 1024  # bytes that a block may have without having said so before, its static ones among them
 
 
 class Module:
@@ -27,11 +27,10 @@ class Module:
                 handle, allowed = self._functions[entry]
             else:
                 handle = called("cuModuleGetFunction", self._handle, entry.encode(), kernel=entry)
-                allowed = _DEFAULT_SHARED
                 # The driver loads a function when it is first needed, which is not allowed during a capture.
                 # Asking for an attribute loads it now.
-                attributes = bindings().CUfunction_attribute
-                called("cuFuncGetAttribute", attributes.CU_FUNC_ATTRIBUTE_NUM_REGS, handle, kernel=entry)
+                attribute = bindings().CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
+                allowed = _DEFAULT_SHARED - int(called("cuFuncGetAttribute", attribute, handle, kernel=entry))
             if shared > allowed:
                 attribute = bindings().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                 called("cuFuncSetAttribute", handle, attribute, shared, kernel=entry)
