@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from graphdnn.checks import InRange, OneOf
 from graphdnn.convolution import ConvProblem
@@ -16,6 +17,7 @@ from graphdnn.engines.cuda.direct.geometry import (
     slices_of,
 )
 from graphdnn.engines.cuda.direct.stem_needs import is_served, operands_of, stem_needs, sums_of_types
+from graphdnn.engines.cuda.direct.stem_plan import SHARED, STAGES, Plan, depth_of_row, pixels_apart, pixels_together
 from graphdnn.engines.cuda.generator.convolution_needs import problem_of
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
@@ -32,17 +34,15 @@ from graphdnn.engines.cuda.hopper.stem import Warpgroups, divide, image_map, is_
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.multiprocessor import RESERVED
+from graphdnn.multiprocessor import WARP
 from graphdnn.operations import ConvForward
 from graphdnn.tensors import TensorSpec
 
 _TAG = "conv_fprop"
-_WEIGHTS = 112  # registers of a thread for filters
 # From so many of them on, or for more channels, products of warpgroups are faster: by 8 % (3x3) to 4 times (11x11).
 _MANY, _NARROW = 64, 32
 _MANY_OF_SLICES = 32  # where a result reads several slices
 _HALF = 88  # with which two blocks share a multiprocessor
-_SHARED = 100_000  # bytes of a block: two of them share a multiprocessor
 _WARPS = 8
 # Of 484 products of a filter: sums of two unsigned bytes would pass 2^24.
 _BYTES = (
@@ -64,63 +64,8 @@ _WARPGROUPS = Knob(
     0,
     "0: chosen by the filter; 1: products of warps; 2: of warpgroups (9.0), if they fit",
 )
-_STAGES = 2  # of products of warps
 _PACE, _PACE_OF_GROUPS = 0.3, 0.5  # of the tensor cores' peak: operands are read beside the products
 _OCCUPANCY = Knob(KnobType.OCCUPANCY, 1, 4, 1, 2, "blocks of a multiprocessor that registers are limited for")
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Sizes of the kernel for one problem; elements, unless said otherwise."""
-
-    slices: int  # of the image that a result reads
-    lead: int
-    before: int  # zeros before an image row
-    window: int  # where pixel 0's window begins in a row
-    pitch: int
-    tiles_n: int  # products of a warp side by side
-    parts: int  # warps side by side along the channels
-    rows: int  # output rows of a tile
-
-    @classmethod
-    def of(cls, problem: ConvProblem, device: DeviceSpec, wanted_rows: int) -> Plan:
-        """``wanted_rows``: 0 where they are chosen by the shape; no more of them than there is room for."""
-        p, of_result = slices_of(problem)
-        stride, c = p.stride, p.c
-        reach = p.pre_padding[1] * c
-        before = -(-(reach + 1) // 8) * 8
-        lead = (before - reach) % 2
-        window = before - reach - lead
-        depth = _depth(p, lead)
-        last = (-(-p.output[1] // _pixels(p)) * _pixels(p) - 1) * stride[1] * c
-        # In the text, so that places in a row's neighbours need no arithmetic; rounded, so that images share texts.
-        pitch = -(-max(before + p.input[1] * c, window + lead * (_apart(p) - 1) + last + depth) // 64) * 64
-        slices = of_result * p.filter[0] * depth // 8
-        tiles_n = next((n for n in (4, 2, 1) if slices * n <= _WEIGHTS), 0)
-        while tiles_n > 1 and 8 * tiles_n >= 2 * p.k:
-            tiles_n //= 2
-        parts = min(-(-p.k // max(1, 8 * tiles_n)), 4)
-        parts = 1 if parts == 1 else 2 if parts == 2 else 4
-        plan = cls(of_result, lead, before, window, pitch, tiles_n, parts, 1)
-        if wanted_rows:
-            room = device.shared_memory - RESERVED
-            rows = max((r for r in range(1, wanted_rows + 1) if plan.shared(p, r, 2) <= room), default=1)
-        else:
-            rows = max(
-                (r for r in range(1, 9) if plan.shared(p, r, 2) <= _SHARED),
-                key=lambda r: (min(r, 4), -(-p.output[0] // r) * -r, -r),
-                default=1,
-            )
-        return replace(plan, rows=rows)
-
-    def weights(self, p: ConvProblem) -> int:
-        """Registers of a thread for filters. ``p``: of planes, here and below."""
-        return self.slices * p.filter[0] * _depth(p, self.lead) // 8 * self.tiles_n
-
-    def shared(self, p: ConvProblem, rows: int, size: int) -> int:
-        """Bytes of shared memory of products of warps."""
-        image = _STAGES * self.slices * ((rows - 1) * p.stride[0] + p.filter[0]) * self.pitch * size
-        return image + self.parts * 8 * self.tiles_n * self.slices * p.taps * p.c * size
 
 
 def _warpgroups(
@@ -131,25 +76,10 @@ def _warpgroups(
     few = _MANY if plan.slices == 1 else _MANY_OF_SLICES
     if device.compute_capability != (9, 0) or of_warps or (plan.weights(p) < few and p.k <= _NARROW and not is_asked):
         return None
-    panels = _apart(p) * -(-plan.slices * p.filter[0] * _depth(p, plan.lead) // 64)
+    panels = pixels_apart(p) * -(-plan.slices * p.filter[0] * depth_of_row(p, plan.lead) // 64)
     is_bulk = is_copied_in_bulk(p, plan.pitch, strides, max(1, x.byte_alignment))
     sizes = panels, size, is_bulk, device.sm_count, device.shared_memory
     return divide(p, plan.slices, plan.pitch, *sizes, knobs[_ROWS.type])
-
-
-def _apart(p: ConvProblem) -> int:
-    """Pixels from row to row of a product: where windows begin at odd distances, every second one."""
-    return 2 if p.stride[1] * p.c % 2 else 1
-
-
-def _pixels(p: ConvProblem) -> int:
-    """Neighbours that products take together."""
-    return 16 * _apart(p)
-
-
-def _depth(p: ConvProblem, lead: int) -> int:
-    """Of one filter row: its window, with the number before it where it begins at an odd element."""
-    return -(-(p.filter[1] * p.c + (lead or _apart(p) - 1)) // 8) * 8
 
 
 def _as_halves(steps: Steps, spec: TensorSpec) -> TensorSpec:
@@ -160,44 +90,67 @@ def _as_halves(steps: Steps, spec: TensorSpec) -> TensorSpec:
     return copy
 
 
+class _Block(NamedTuple):
+    """How a block of threads divides a tile: by warps, or by warpgroups."""
+
+    entry: str  # also the kernel's file
+    file: str  # of its products
+    rows: int  # of the output
+    channels: int
+    own: int  # neighbouring channels of a lane
+    threads: int
+    resident: int  # blocks of a multiprocessor that registers are limited for
+    shared: int  # bytes
+    constants: Mapping[str, int]
+
+
+def _of_warps(plan: Plan, p: ConvProblem, x: TensorSpec, w: TensorSpec, *, resident: int) -> _Block:
+    channels = plan.parts * 8 * plan.tiles_n
+    shared = plan.shared(p, plan.rows, max(element_bytes(x), element_bytes(w)))
+    constants = {"NT": plan.tiles_n, "PARTS": plan.parts, "STAGES": STAGES, "BLOCKS": resident}
+    rest = 2 * plan.tiles_n, WARP * _WARPS, resident, shared, constants
+    return _Block("direct_stem", "direct_mma.cuh", plan.rows, channels, *rest)
+
+
+def _of_warpgroups(groups: Warpgroups, *, is_bulk: bool) -> _Block:
+    constants = {"BN": groups.columns, "STAGES": groups.stages, "BULK": is_bulk}
+    rest = 8, groups.threads, 1, groups.shared, constants
+    return _Block("hopper_stem", "hopper_pipeline.cuh", groups.rows, groups.columns, *rest)
+
+
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, ConvForward)
     roles, problem = Roles.of(anchor), anchor.problem
     p, slices = slices_of(problem)
-    x, steps = anchor.x, Steps(op, device)
+    steps = Steps(op, device)
     w, strides = packed_filter(steps, roles, anchor.w)
     plan = Plan.of(problem, device, knobs[_ROWS.type])
-    y_space, x_strides = image_space(roles, roles.output), image_space(roles, x).strides(x)
+    y_space, x_strides = image_space(roles, roles.output), image_space(roles, anchor.x).strides(anchor.x)
     compute = COMPUTE_TYPE[anchor.compute_type]
-    are_bytes = x.data_type in INTEGERS
-    if are_bytes:
-        x = _as_halves(steps, x)
-    parameters = Parameters(steps.places)
+    are_bytes = anchor.x.data_type in INTEGERS
+    x = _as_halves(steps, anchor.x) if are_bytes else anchor.x
     groups = _warpgroups(p, plan, x, x_strides, element_bytes(w), device, knobs)
-    own = 8 if groups else 2 * plan.tiles_n  # neighbouring channels of a lane
-    width = min(own, width_for(y_space, steps.epilogue_tensors(), 1, 32))
+    is_bulk = is_copied_in_bulk(p, plan.pitch, x_strides, max(1, x.byte_alignment))
+    if groups:
+        block = _of_warpgroups(groups, is_bulk=is_bulk)
+    else:
+        # Bytes take registers of their own while they leave.
+        is_shared = plan.weights(p) <= _HALF and not are_bytes
+        block = _of_warps(plan, p, x, w, resident=knobs[_OCCUPANCY.type] if is_shared else 1)
+
+    parameters = Parameters(steps.places)
+    width = min(block.own, width_for(y_space, steps.epilogue_tensors(), 1, 32))
     body = Program(op, parameters, y_space, "t", width=width, vector_axis=1, keeps=groups is not None)
     steps.finish(body, "acc", compute)
-
-    row = p.input[1] * p.c
-    x_n, _, *x_lines, _ = x_strides
-    size = element_bytes(x)
-    chunk = copied_at_once(x, 8, row, x_n, *x_lines)
-    rows = groups.rows if groups else plan.rows
-    row_tiles, column_tiles = -(-p.output[0] // rows), -(-p.output[1] // _pixels(p))
-    channels = groups.columns if groups else plan.parts * 8 * plan.tiles_n  # of a block
-    part_filters, filters = channels * problem.taps * p.c, p.k * problem.taps * p.c
-    filter_chunk = copied_at_once(w, 16 // element_bytes(w), part_filters, filters)
-
-    # Bytes take registers of their own while they leave.
-    is_shared = plan.weights(p) <= _HALF and not (groups or are_bytes)
-    resident = knobs[_OCCUPANCY.type] if is_shared else 1
-    threads = groups.threads if groups else 32 * _WARPS
-
-    is_bulk = is_copied_in_bulk(p, plan.pitch, x_strides, max(1, x.byte_alignment))
     if groups and is_bulk:
-        parameters.maps("image", [(x, image_map(problem, plan.pitch, x_strides, rows))])
+        parameters.maps("image", [(x, image_map(problem, plan.pitch, x_strides, block.rows))])
+    row, of_slice = p.input[1] * p.c, p.taps * p.c
+    x_n, _, *x_lines, _ = x_strides
+    chunk = copied_at_once(x, 8, row, x_n, *x_lines)
+    part_filters, filters = block.channels * problem.taps * p.c, p.k * problem.taps * p.c
+    filter_chunk = copied_at_once(w, 16 // element_bytes(w), part_filters, filters)
+    row_tiles, column_tiles = -(-p.output[0] // block.rows), -(-p.output[1] // pixels_together(p))
     parameters.tensor("x", x)
     parameters.tensor("filter", w)
     parameters.table({
@@ -209,21 +162,15 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         "filter_c": strides[2], "filter_r": strides[4], "filter_s": strides[5],
         **slice_fields(problem, x_strides, strides),
     })  # fmt: skip
+
     # Filters lie as their windows do.
-    of_slice = p.taps * p.c
     in_order = not p.flip and (strides[2], strides[4], strides[5]) == (1, p.filter[1] * p.c, p.c)
     in_order = in_order and (slices == 1 or strides[3] == of_slice)
     taps = f"{f't{slices}' if problem.spatial == 3 else ''}r{p.filter[0]}s{p.filter[1]}"
-    name = f"conv_fprop__direct_stem_{taps}c{p.c}p{rows}__{op.name}"
+    name = f"conv_fprop__direct_stem_{taps}c{p.c}p{block.rows}__{op.name}"
     text = kernel_text(
         name,
-        [
-            "direct_copy.cuh",
-            "hopper_pipeline.cuh" if groups else "direct_mma.cuh",
-            "direct_stem_rows.cuh",
-            "direct_stem_windows.cuh",
-            "hopper_stem.cu" if groups else "direct_stem.cu",
-        ],
+        ["direct_copy.cuh", block.file, "direct_stem_rows.cuh", "direct_stem_windows.cuh", f"{block.entry}.cu"],
         parameters=parameters.text,
         functions=[
             *([body.keeping(), register_product_text(x.data_type, groups.columns)] if groups else []),
@@ -233,39 +180,26 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "SPATIAL": problem.spatial, "T": slices,
             "R": p.filter[0], "S": p.filter[1], "C": p.c, "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
             "FLIP": p.flip, "IN_ORDER": in_order, "PITCH": plan.pitch, "LEAD": plan.lead, "BEFORE": plan.before,
-            "TP": rows, "THREADS": threads, "CHUNK": chunk, "FILTER_CHUNK": filter_chunk, "WIDTH": width,
-            **(
-                {"BN": groups.columns, "STAGES": groups.stages, "BULK": is_bulk}
-                if groups
-                else {"NT": plan.tiles_n, "PARTS": plan.parts, "STAGES": _STAGES, "BLOCKS": resident}
-            ),
+            "TP": block.rows, "THREADS": block.threads, "CHUNK": chunk, "FILTER_CHUNK": filter_chunk, "WIDTH": width,
+            **block.constants,
             "Element": STORAGE[x.data_type], "Filter": STORAGE[w.data_type], "Accumulator": compute,
         },
     )  # fmt: skip
-    across = -(-p.k // channels)
-    blocks = min(p.n * row_tiles, max(1, device.sm_count * resident // across))
-    shared = groups.shared if groups else plan.shared(p, rows, max(size, element_bytes(w)))
-    steps.add(
-        Launch(
-            text,
-            "hopper_stem" if groups else "direct_stem",
-            (blocks, across, 1),
-            threads,
-            parameters.pack(),
-            shared,
-        )
-    )
+    across = -(-p.k // block.channels)
+    blocks = min(p.n * row_tiles, max(1, device.sm_count * block.resident // across))
+    grid = (blocks, across, 1)
+    steps.add(Launch(text, block.entry, grid, block.threads, parameters.pack(), block.shared))
     return steps.kernel(name)
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     (p, slices), x = slices_of(problem_of(task)), operands_of(task)["x"]
     plan = Plan.of(problem_of(task), task.device, knobs[_ROWS.type])
-    depth = slices * p.filter[0] * _depth(p, plan.lead)
+    depth = slices * p.filter[0] * depth_of_row(p, plan.lead)
     strides = image_space(Roles.of(task.op.anchor), x).strides(x)  # type: ignore[arg-type]
     groups = _warpgroups(p, plan, x, strides, 2, task.device, knobs)
     block = groups.columns if groups else 8 * plan.tiles_n * plan.parts
-    pixels = p.n * p.output[0] * -(-p.output[1] // _pixels(p)) * _pixels(p)
+    pixels = p.n * p.output[0] * -(-p.output[1] // pixels_together(p)) * pixels_together(p)
     pace = _PACE_OF_GROUPS if groups else _PACE
     seconds = 2.0 * pixels * -(-p.k // block) * block * depth / (pace * task.device.rate(DataType.HALF))
     cost = device_cost(task, seconds + other_seconds(task))
@@ -290,7 +224,7 @@ ENGINE = cuda_engine(
             "cuda_direct_stem.row",
             "x.dims[3]",
             _fits,
-            InRange(1, _SHARED),
+            InRange(1, SHARED),
             reason="the rows of a filter's height are kept in shared memory twice, whole",
             fix="divide the image into narrower ones",
             when=lambda task: is_served(task, _TAG, volumes=True),
