@@ -35,9 +35,13 @@ _INTRODUCTION = """\
 The methods of `graphdnn.Graph`, named as in cuDNN's frontend where it has them. Operations also take `name` (for
 reports) and `compute_data_type` (the type of the arithmetic; else the graph's, else FLOAT, INT32 for integers, DOUBLE
 for doubles). Types are names (`"float16"`, `"f16"`), NumPy's or PyTorch's types, or members of `DataType`; modes and
-phases are members of their enums, or their names (`"ADD"`). Results are virtual until `set_output(True)`. Their
+phases are members of their enums, or their names (`"ADD"`). Padding, stride, dilation and window are a number for each
+spatial axis, or one for all. Results are virtual until `set_output(True)`. Their
 extents, strides and types are worked out, unless set; a result lies as the first operand of its rank does, channels
 last where that is (`get_stride()`). How a graph is written: [tutorial.md](tutorial.md).
+
+There is no method for what others make one kernel of several: a softmax is `reduction(x, "MAX")`, `sub`, `exp`,
+`reduction(.., "ADD")`, `div`, and [fused](fusion.md#softmax).
 
 ```python
 import graphdnn

@@ -322,13 +322,14 @@ def fusion_page() -> str:
     """Fusion rules with their drawings, and the guards with their reasons."""
     parts = ["# Fusion rules", NOTE, _introduction_to_fusion()]
     for rule in FUSION_RULES:
-        anchors = ", ".join(f"`{a.tag}`" for a in rule.anchors) or "none"
-        ports = "; ".join(f"`{cls.tag}` {', '.join(p)}" for cls, p in rule.prologue.items()) or "none"
-        exits = ", ".join(f"`{e.tag}`" for e in rule.exits) or "none"
+        found = {
+            "Anchors": ", ".join(f"`{a.tag}`" for a in rule.anchors),
+            "Prologue into": "; ".join(f"`{cls.tag}` {', '.join(p)}" for cls, p in rule.prologue.items()),
+            "Exits": ", ".join(f"`{e.tag}`" for e in rule.exits),
+        }
         drawing = dedent(rule.drawing).strip("\n")
-        parts.append(
-            f"## {rule.id}\n\n```\n{drawing}\n```\n\nAnchors: {anchors}. Prologue into: {ports}. Exits: {exits}."
-        )
+        said = " ".join(f"{what}: {names}." for what, names in found.items() if names)
+        parts.append(f"## {rule.id}\n\n```\n{drawing}\n```" + (f"\n\n{said}" if said else ""))
     for title, guards in (
         ("Guards of the epilogue", EPILOGUE_GUARDS),
         ("Guards of the prologue", PROLOGUE_GUARDS),

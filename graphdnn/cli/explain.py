@@ -6,7 +6,7 @@ import argparse
 import json
 import shlex
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -28,6 +28,7 @@ from graphdnn.text import count, facts, indented, plural, seconds, size, table
 BELOW = """\
   the floor counts every product once, at the rate of the operands' type; the first engine below gets by with
   fewer products (Winograd, FFT), or makes them of narrower ones on tensor cores"""
+MOST_FOREIGN = 4  # engines for other kinds of operation that are named
 MOST_CONFIGS = 12  # shown; a graph of many kernels has a product of choices
 
 
@@ -174,9 +175,13 @@ def declined_text(fused: FusedGraph, refusals: Iterable[Entry]) -> Iterator[str]
                 found = f"{entry.attribute} = {entry.actual}, required {entry.required}   {entry.rule}"
                 yield _wrapped(f"{entry.subject.engine}: {found}", " " * 8)
         if foreign:
-            yield indented(f"[{op.index}] {op.name} is another kind of operation than these engines are for")
-            rules = ", ".join(foreign.values())
-            yield _wrapped(rules, " " * 4)
+            yield indented(f"[{op.index}] {op.name}: {_foreign(foreign)}")
+
+
+def _foreign(rules: Mapping[str, str]) -> str:
+    """The engines that are for other kinds of operation; their rules where they are few."""
+    listed = ", ".join(rules.values()) if len(rules) <= MOST_FOREIGN else "ENGINE.operation"
+    return f"{plural(len(rules), 'engine')} for other kinds of operation ({listed})"
 
 
 def _wrapped(text: str, hanging: str) -> str:

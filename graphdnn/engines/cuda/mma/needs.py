@@ -24,8 +24,8 @@ def _sums(task: Task) -> OneOf:
     return OneOf(*_FLOAT_SUMS) if types in FLOAT_PAIRS else OneOf(DataType.INT32)
 
 
-def mma_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
-    """Ids begin with ``prefix``."""
+def mma_needs(prefix: str, pairs: Pairs, types_fix: str = "cast both to one of them") -> tuple[Constraint, ...]:
+    """Ids begin with ``prefix``. ``types_fix``: what to do about operands of other types."""
     return (
         needs_rule(f"{prefix}.operation", "conv"),
         ROOM,
@@ -35,7 +35,7 @@ def mma_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             _types,
             OneOf(*pairs),
             reason="the tensor cores take pairs of these types here",
-            fix="cast both to one of them",
+            fix=types_fix,
             when=is_convolution,
         ),
         kind_need(
