@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from emulator import MISSING
 from emulator.kernels import run_fused
 from problems import GENERAL, _assert_rest_untouched, _memory, bound
 
@@ -39,6 +40,7 @@ def _missing() -> str:
     return ""
 
 
+emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 compiler = pytest.mark.skipif(bool(_missing()), reason=f"NVRTC: {_missing()}")
 
 

@@ -6,14 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from emulator import MISSING
 from legal import IMAGE, operation, tensor
 
 from graphdnn import GraphdnnError, NotSupported, OperationGraph
 from graphdnn.cuda import nvrtc
 from graphdnn.operations import Operation
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 H200, SUM = "h200", "pointwise x=f32[4,6] + residual"
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cuda_comparison import emulated
 from drawn.families import FAMILIES, Case, draw
-from emulator import MISSING
 from emulator.libraries import host_libraries
 from emulator.runtime import EmulatedRuntime
 from legal import operation, pooling, tensor
@@ -38,7 +38,6 @@ from graphdnn.plan import DevicePlan, ExecutionPlan
 from graphdnn.pointwise import POINTWISE
 from graphdnn.problem import parse
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 H200 = device_spec("h200")
 CONV = "conv x=f32[2,32,12,12]nhwc w=f32[32,32,3,3]nhwc pad=1 + bias + relu"
 

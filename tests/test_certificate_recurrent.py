@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulator import MISSING
+from cuda_comparison import emulated
 from emulator.libraries import host_libraries
 from emulator.runtime import EmulatedRuntime
 from legal import tensor
@@ -26,7 +26,6 @@ from graphdnn.operations import Cell, CtcLoss, Operation, PointwiseOperation, Po
 from graphdnn.operations.grid_sample import GridSampleBackward
 from graphdnn.plan import DevicePlan, ExecutionPlan
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 H200 = device_spec("h200")
 KINDS = ("normal", "positive", "cancelling")
 TAGS = ("rnn_fwd", "rnn_bwd_data", "rnn_bwd_weights")

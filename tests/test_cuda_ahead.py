@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cuda_comparison import first_choice
-from emulator import MISSING
+from cuda_comparison import emulated, first_choice
 from exact_sums import check_sums, operations
 
 from graphdnn import Graph, OperationGraph, build, fuse
@@ -15,8 +14,6 @@ from graphdnn.engines.cuda.ahead import ENGINE
 from graphdnn.engines.cuda.generator.launch import Launch
 from graphdnn.enums import ReductionOperator
 from graphdnn.heuristics import Ranking
-
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
 def behind(

@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, run_both
-from emulator import MISSING
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, emulated, run_both
 from problems import tensor
 
 from graphdnn.engines.cuda.extensions.ctc import ENGINE
 from graphdnn.operations import CtcLoss
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 RNG = np.random.default_rng(8)
 
 

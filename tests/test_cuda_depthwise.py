@@ -6,7 +6,7 @@ Operands are small multiples of a quarter: every sum is exact in fp32 in any ord
 from __future__ import annotations
 
 import pytest
-from emulator import MISSING
+from cuda_comparison import emulated
 from exact_sums import check_sums, operations
 
 from graphdnn import OperationGraph, fuse
@@ -15,7 +15,6 @@ from graphdnn.engines.cuda.direct.depthwise import ENGINE
 from graphdnn.engines.cuda.direct.depthwise_wgrad import ENGINE as WGRAD
 from graphdnn.heuristics import Ranking
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 H200 = device_spec("h200")
 
 PROBLEMS = [

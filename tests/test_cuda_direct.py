@@ -10,9 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiled, compiler, compiles_cleanly, device_kernel, fused, run_both
+from cuda_comparison import (
+    ARCHITECTURES,
+    compiled,
+    compiler,
+    compiles_cleanly,
+    device_kernel,
+    emulated,
+    fused,
+    run_both,
+)
 from disassembly import NO_DISASSEMBLER, instructions
-from emulator import MISSING
 from exact_sums import check_sums, operations, quarters
 from problems import tensor
 
@@ -28,7 +36,6 @@ from graphdnn.engines.cuda.simt.implicit_gemm import ENGINE as GENERAL
 from graphdnn.enums import ConvolutionMode, KnobType
 from graphdnn.operations import ConvBackwardData, ConvForward, ConvolutionSpec
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 H200 = device_spec("h200")
 
 

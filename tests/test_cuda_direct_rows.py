@@ -7,9 +7,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiled, compiler, compiles_cleanly, device_kernel, fused, run_both
+from cuda_comparison import (
+    ARCHITECTURES,
+    compiled,
+    compiler,
+    compiles_cleanly,
+    device_kernel,
+    emulated,
+    fused,
+    run_both,
+)
 from disassembly import NO_DISASSEMBLER, loads_before_the_wait
-from emulator import MISSING
 from exact_sums import operations, quarters
 from test_cuda_direct import check
 
@@ -17,7 +25,6 @@ from graphdnn.engines.cuda.direct.direct import ENGINE
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.enums import KnobType
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 SHORT = {"KERNEL_CFG": 3}
 
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiled, compiler, compiles_cleanly, fused, run_both
+from cuda_comparison import ARCHITECTURES, compiled, compiler, compiles_cleanly, emulated, fused, run_both
 from disassembly import NO_DISASSEMBLER, instructions, loads_before_the_wait
-from emulator import MISSING
 from exact_sums import operations, quarters
 from test_cuda_direct import check
 from test_cuda_direct_rows import PROBLEMS, kernel
@@ -18,7 +17,6 @@ from graphdnn.engines.cuda.direct.direct import ENGINE
 from graphdnn.engines.cuda.generator.launch import Launch
 from graphdnn.enums import KnobType
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 STRIPS = {"KERNEL_CFG": 4}
 WHOLE = [  # tiles divide the image
     "conv x=f16[64,144,56,56]nhwc w=f16[144,1,5,5] pad=2 + bias + relu(0,6)",

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, fused, run_both
-from emulator import MISSING
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, emulated, fused, run_both
 from exact_sums import operations, quarters
 from test_cuda_direct import check
 
@@ -24,7 +23,6 @@ from graphdnn.engines.cuda.direct.wgrad import ENGINE as WGRAD
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.enums import KnobType
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 H200 = device_spec("h200")
 ON_TENSOR_CORES = {"KERNEL_CFG": 2}
 

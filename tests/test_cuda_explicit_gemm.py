@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, fused, text_compiles_cleanly
-from emulator import MISSING
+from cuda_comparison import ARCHITECTURES, compiler, emulated, fused, text_compiles_cleanly
 from emulator.libraries import HostBlas, host_libraries
 from problems import tensor
 from test_cuda_library_gemm import check as check_engine
@@ -29,8 +28,6 @@ from graphdnn.operations import (
     Operation,
 )
 from graphdnn.operations.convolution import forward_extents
-
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, run_both
-from emulator import MISSING
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, emulated, run_both
 from extension_cases import extension
 from legal import convolution
 from problems import tensor
@@ -19,7 +18,6 @@ from graphdnn.engines.cuda.extensions.patches import ENGINE as PATCHES
 from graphdnn.enums import ConvolutionMode
 from graphdnn.operations import Operation, Patches
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 RNG = np.random.default_rng(3)
 KINDS = [("f32", "f32", 2e-5), ("f16", "f32", 2e-3), ("f64", "f64", 1e-12)]
 LAYOUTS = ["packed", "channels_last", "gaps"]

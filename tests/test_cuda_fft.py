@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, fused, run_both, text_compiles_cleanly
-from emulator import MISSING
+from cuda_comparison import ARCHITECTURES, compiler, emulated, fused, run_both, text_compiles_cleanly
 from emulator.libraries import HostBlas, host_libraries
 from problems import tensor
 from test_cuda_explicit_gemm import convolution
@@ -26,7 +25,6 @@ from graphdnn.engines.cuda.library.fft_tiles import fast_size
 from graphdnn.enums import ConvolutionMode, PointwiseMode
 from graphdnn.operations import Operation
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 engines = pytest.mark.parametrize("engine", [ENGINE, TILING], ids=lambda e: e.name)
 directions = pytest.mark.parametrize("direction", ["fprop", "dgrad", "wgrad"])
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from cuda_comparison import first_choice, fused
-from emulator import MISSING
+from cuda_comparison import emulated, first_choice, fused
 from exact_sums import check_sums, operations
 
 from graphdnn import OperationGraph
@@ -16,7 +15,6 @@ from graphdnn.engines.cuda.direct.grouped_wgrad import ENGINE
 from graphdnn.engines.cuda.direct.grouped_wgrad_tiles import KNOBS
 from graphdnn.engines.cuda.generator.launch import DeviceKernel
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 H200 = device_spec("h200")
 
 PROBLEMS = [

@@ -14,9 +14,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import compiled, compiler, compiles_cleanly, device_kernel, fused, run_both, text_compiles_cleanly
+from cuda_comparison import (
+    compiled,
+    compiler,
+    compiles_cleanly,
+    device_kernel,
+    emulated,
+    fused,
+    run_both,
+    text_compiles_cleanly,
+)
 from disassembly import NO_DISASSEMBLER, instructions
-from emulator import MISSING, Emulated, EmulationError
+from emulator import Emulated, EmulationError
 from exact_sums import check_sums, operations, quarters
 
 from graphdnn import ConvolutionMode, TensorSpec
@@ -29,8 +38,6 @@ from graphdnn.engines.cuda.hopper.gemm import ENGINE, ENGINE_FP8, ENGINE_FP8_FAS
 from graphdnn.engines.cuda.hopper.tile import TILES
 from graphdnn.enums import DataType, KnobType, PointwiseMode
 from graphdnn.operations import ConvForward, ConvolutionSpec, Operation, PointwiseOperation, PointwiseSpec
-
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 _NUMBER = {tile.name: i for i, tile in enumerate(TILES, 1)}
 SMALL = _NUMBER["64x64"]

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from cuda_comparison import compiler, compiles_cleanly, device_kernel
-from emulator import MISSING
+from cuda_comparison import compiler, compiles_cleanly, device_kernel, emulated
 from exact_sums import check_sums, operations
 
 from graphdnn.device import device_spec
@@ -18,7 +17,6 @@ from graphdnn.engines.cuda.hopper.halo import ENGINE, ENGINE_TF32
 from graphdnn.engines.cuda.hopper.halo_tiles import TILES
 from graphdnn.enums import DataType, KnobType
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 NUMBER = {tile.name: i for i, tile in enumerate(TILES, 1)}
 
 

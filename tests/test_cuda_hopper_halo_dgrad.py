@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from cuda_comparison import compiler, compiles_cleanly, device_kernel, fused
-from emulator import MISSING
+from cuda_comparison import compiler, compiles_cleanly, device_kernel, emulated, fused
 from exact_sums import check_sums, operations
 
 from graphdnn.device import device_spec
@@ -20,7 +19,6 @@ from graphdnn.engines.cuda.hopper.halo_dgrad_tiles import TILES
 from graphdnn.engines.cuda.simt.implicit_product import product_of
 from graphdnn.enums import KnobType
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 NUMBER = {tile.name: i for i, tile in enumerate(TILES, 1)}
 
 

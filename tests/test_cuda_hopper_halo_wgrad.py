@@ -10,8 +10,8 @@ from functools import partialmethod
 
 import numpy as np
 import pytest
-from cuda_comparison import compiler, compiles_cleanly, device_kernel, fused, run_both
-from emulator import MISSING, Emulated
+from cuda_comparison import compiler, compiles_cleanly, device_kernel, emulated, fused, run_both
+from emulator import Emulated
 from exact_sums import check_sums, operations, quarters
 
 from graphdnn.device import device_spec
@@ -20,7 +20,6 @@ from graphdnn.engines.cuda.hopper.halo_wgrad_needs import shape_of
 from graphdnn.engines.cuda.hopper.halo_wgrad_tiles import TILES
 from graphdnn.enums import KnobType
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 NUMBER = {tile.name: i for i, tile in enumerate(TILES, 1)}
 
 

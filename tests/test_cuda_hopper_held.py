@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from cuda_comparison import compiler, compiles_cleanly, device_kernel
-from emulator import MISSING
+from cuda_comparison import compiler, compiles_cleanly, device_kernel, emulated
 from exact_sums import check_sums, operations
 
 from graphdnn.device import device_spec
@@ -18,7 +17,6 @@ from graphdnn.engines.cuda.hopper.held import ENGINE
 from graphdnn.engines.cuda.hopper.held_tiles import TILES
 from graphdnn.enums import KnobType
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 NUMBER = {tile.name: i for i, tile in enumerate(TILES, 1)}
 _SCALED = "compute=i32 out=i8 + scale + bias + relu"
 

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from cuda_comparison import compiler, device_kernel, fused, text_compiles_cleanly
+from cuda_comparison import compiler, device_kernel, emulated, fused, text_compiles_cleanly
 from disassembly import NO_DISASSEMBLER, instructions
-from emulator import MISSING
 from exact_sums import check_sums, operations
 
 from graphdnn import Graph, OperationGraph, TensorSpec, fuse
@@ -25,8 +24,6 @@ from graphdnn.engines.cuda.hopper.matmul import ENGINE, ENGINE_FP8, ENGINE_TF32
 from graphdnn.engines.cuda.hopper.tile import TILES
 from graphdnn.enums import KnobType
 from graphdnn.operations import Matmul, MatmulSpec, Operation
-
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 _NUMBER = {tile.name: i for i, tile in enumerate(TILES, 1)}
 SMALL = _NUMBER["64x64"]

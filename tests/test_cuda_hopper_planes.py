@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import compiled, compiler, compiles_cleanly, device_kernel, fused, run_both
+from cuda_comparison import compiled, compiler, compiles_cleanly, device_kernel, emulated, fused, run_both
 from disassembly import NO_DISASSEMBLER, instructions
-from emulator import MISSING
 from exact_sums import check_sums, operations
 
 from graphdnn.dtypes import ELEMENTS, Array
@@ -20,7 +19,6 @@ from graphdnn.engines.cuda.hopper.planes_tiles import TILES
 from graphdnn.enums import DataType, KnobType
 from graphdnn.tensors import TensorSpec
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 _NUMBER = {tile.name: i for i, tile in enumerate(TILES, 1)}
 SMALL = _NUMBER["64x32"]
 _T = DataType

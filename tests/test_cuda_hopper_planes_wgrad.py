@@ -6,9 +6,9 @@ from functools import partialmethod
 
 import numpy as np
 import pytest
-from cuda_comparison import compiler, compiles_cleanly, device_kernel, fused, run_both, text_compiles_cleanly
+from cuda_comparison import compiler, compiles_cleanly, device_kernel, emulated, fused, run_both, text_compiles_cleanly
 from disassembly import NO_DISASSEMBLER, instructions
-from emulator import MISSING, Emulated
+from emulator import Emulated
 from exact_sums import check_sums, operations
 
 from graphdnn.dtypes import ELEMENTS
@@ -17,7 +17,6 @@ from graphdnn.engines.cuda.hopper.planes_wgrad import ENGINE, ENGINE_TF32, INTEG
 from graphdnn.engines.cuda.hopper.planes_wgrad_tiles import TILES
 from graphdnn.enums import KnobType
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 _NUMBER = {tile.name: i for i, tile in enumerate(TILES, 1)}
 BOTH = pytest.mark.parametrize("engine", [ENGINE, ENGINE_TF32], ids=lambda e: e.name)
 

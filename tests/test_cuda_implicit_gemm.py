@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel
-from emulator import MISSING
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, emulated
 from exact_sums import check_sums, operations
 
 from graphdnn.engines.cuda.simt import implicit_copies, implicit_quads
 from graphdnn.engines.cuda.simt.implicit_gemm import ENGINE
 from graphdnn.enums import KnobType
-
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
 def check(text: str, seed: int = 0, **knobs: Any) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from cuda_comparison import first_choice
-from emulator import MISSING
+from cuda_comparison import emulated, first_choice
 from exact_sums import check_sums, operations
 
 from graphdnn import OperationGraph
 from graphdnn.device import device_spec
 from graphdnn.engines.cuda.joined import ENGINE
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 H200 = device_spec("h200")
 
 PROBLEMS = [

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
-from cuda_comparison import fused, run_both
-from emulator import MISSING
+from cuda_comparison import emulated, fused, run_both
 from emulator.libraries import HostBlas, host_libraries
 from problems import LAYOUTS, tensor
 from test_cuda_matmul import exact_values, operations, pointwise, product
@@ -22,8 +21,6 @@ from graphdnn.enums import DataType, PointwiseMode
 from graphdnn.heuristics import Ranking
 from graphdnn.operations import Operation
 from graphdnn.plan import DevicePlan
-
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, fused, run_both
-from emulator import MISSING
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, emulated, fused, run_both
 from problems import LAYOUTS, tensor
 
 from graphdnn.dtypes import ELEMENTS, Array, cast
@@ -31,7 +30,6 @@ from graphdnn.operations import (
 from graphdnn.problem import parse
 from graphdnn.tensors import TensorSpec
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 TILE, SPLIT = KnobType.TILE_SIZE, KnobType.SPLIT_K
 
 

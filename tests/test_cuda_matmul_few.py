@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from cuda_comparison import first_choice
-from emulator import MISSING
+from cuda_comparison import emulated, first_choice
 from exact_sums import check_sums
 
 from graphdnn import Graph, OperationGraph, TensorSpec
@@ -14,7 +13,6 @@ from graphdnn.device import device_spec
 from graphdnn.engines.cuda.mma.few import ENGINE
 from graphdnn.operations import Matmul, MatmulSpec, Operation
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 H200 = device_spec("h200")
 
 

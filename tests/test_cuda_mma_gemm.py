@@ -10,9 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiled, compiler, compiles_cleanly, device_kernel, fused, run_both
+from cuda_comparison import (
+    ARCHITECTURES,
+    compiled,
+    compiler,
+    compiles_cleanly,
+    device_kernel,
+    emulated,
+    fused,
+    run_both,
+)
 from disassembly import NO_DISASSEMBLER, instructions
-from emulator import MISSING
 from exact_sums import check_sums, operations, quarters
 
 from graphdnn import Graph, fuse
@@ -22,8 +30,6 @@ from graphdnn.engines.cuda.mma import sides as mma_sides
 from graphdnn.engines.cuda.mma.gemm import ENGINE, ENGINE_TF32
 from graphdnn.engines.cuda.mma.tiles import TILES
 from graphdnn.enums import KnobType
-
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
 def check(text: str, seed: int = 0, device: DeviceSpec | None = None, engine: Engine = ENGINE, **knobs: Any) -> None:

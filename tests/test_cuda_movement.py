@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, run_both
-from emulator import MISSING
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, emulated, run_both
 from problems import LAYOUTS, tensor, values_of
 
 from graphdnn.dtypes import Array
@@ -19,7 +18,6 @@ from graphdnn.enums import DataType, ReshapeMode
 from graphdnn.operations import Concat, Operation, Reshape, Slice, Transpose
 from graphdnn.tensors import TensorSpec
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 BITS = DataType.BOOLEAN
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, fused, run_both
-from emulator import MISSING
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, emulated, fused, run_both
 from emulator.kernels import run_fused, tolerance
 from problems import LAYOUTS, scalar, tensor, values_for
 
@@ -21,7 +20,6 @@ from graphdnn.enums import NormMode, NormPhase, PointwiseMode
 from graphdnn.operations import NormBackward, NormForward, Operation, PointwiseOperation, PointwiseSpec
 from graphdnn.tensors import TensorSpec
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 Extents = tuple[int, ...]
 M = NormMode
 CHANNELS = (M.BATCH_NORM, M.INSTANCE_NORM)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cuda_comparison import compiler, compiles_cleanly
-from emulator import MISSING
+from cuda_comparison import compiler, compiles_cleanly, emulated
 from exact_sums import check_sums, operations
 
 from graphdnn import Graph, OperationGraph, fuse
@@ -13,7 +12,6 @@ from graphdnn.engines import Task
 from graphdnn.engines.cuda.paired import ENGINE
 from graphdnn.heuristics import Ranking
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 H200 = device_spec("h200")
 DOWN = "conv x=f16[2,32,64,64,64]nhwc w=f16[64,32,3,3,3]nhwc pad=1 stride=2 spatial=3 + bias + relu"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, run_both
-from emulator import MISSING, Emulated
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, emulated, run_both
+from emulator import Emulated
 from problems import FLOATS, INTEGERS, LAYOUTS, Tally, tensor, tiny, unit, values_of
 
 from graphdnn.dtypes import COMPUTE, ELEMENTS, Array, data_type_of
@@ -18,7 +18,6 @@ from graphdnn.enums import DataType, PointwiseMode, ReductionOperator
 from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec, Reduction, ReductionSpec
 from graphdnn.tensors import TensorSpec
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 R = ReductionOperator
 SUMS = (R.ADD, R.AVG, R.NORM1, R.NORM2)
 INTEGER_OPERATORS = tuple(o for o in R if o not in (R.AVG, R.NORM2))

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, fused, run_both
-from emulator import MISSING
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, emulated, fused, run_both
 from problems import tensor, unit, values_of
 
 from graphdnn.device import device_spec
@@ -33,8 +32,6 @@ from graphdnn.operations import (
 )
 from graphdnn.operations.resample import resampled_extents
 from graphdnn.tensors import TensorSpec
-
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 MAX, NEAREST, BILINEAR = ResampleMode.MAXPOOL, ResampleMode.NEAREST, ResampleMode.BILINEAR
 INCLUDING, EXCLUDING = ResampleMode.AVGPOOL_INCLUDE_PADDING, ResampleMode.AVGPOOL_EXCLUDE_PADDING

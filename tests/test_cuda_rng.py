@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import compiler, compiles_cleanly, run_both
-from emulator import MISSING
+from cuda_comparison import compiler, compiles_cleanly, emulated, run_both
 from problems import tensor
 
 from graphdnn.engines.cuda.elementwise.rng import ENGINE
@@ -16,8 +15,6 @@ from graphdnn.fusion import fuse
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec, Rng, RngSpec
 from graphdnn.tensors import TensorSpec
-
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 BERNOULLI = RngSpec(distribution=RngDistribution.BERNOULLI, probability=0.3)
 UNIFORM = RngSpec(distribution=RngDistribution.UNIFORM, minimum=-2.7, maximum=11.1)

@@ -12,11 +12,11 @@ from cuda_comparison import (
     compiler,
     compiles_cleanly,
     device_kernel,
+    emulated,
     fused,
     run_both,
     text_compiles_cleanly,
 )
-from emulator import MISSING
 from emulator.libraries import host_libraries
 from problems import LAYOUTS, values_of
 from recurrent_cases import spec
@@ -34,7 +34,6 @@ from graphdnn.enums import DataType
 from graphdnn.operations import EXTENSIONS, Cell, Operation, RnnForward
 from graphdnn.tensors import TensorSpec
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 ENGINES: dict[str, Engine] = {
     "rnn_fwd": rnn.ENGINE, "rnn_bwd_data": rnn_backward.ENGINE, "rnn_bwd_weights": rnn_weights.ENGINE
 }  # fmt: skip

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, fused, run_both
-from emulator import MISSING
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, emulated, fused, run_both
 from emulator.kernels import tolerance
 from problems import LAYOUTS, scalar, tensor, values_of
 
@@ -21,7 +20,6 @@ from graphdnn.enums import ReductionOperator as R
 from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec, Reduction, ReductionSpec
 from graphdnn.tensors import TensorSpec
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 Extents = tuple[int, ...]
 
 

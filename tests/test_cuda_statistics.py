@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, run_both
-from emulator import MISSING
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, emulated, run_both
 from legal import convolution
 from problems import LAYOUTS, tensor, tiny, unit, values_of
 
@@ -29,8 +28,6 @@ from graphdnn.operations import (
     ReductionSpec,
 )
 from graphdnn.tensors import TensorSpec
-
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
 def channel(uid: int, c: int, kind: str = "f32", rank: int = 4, **fields: Any) -> TensorSpec:

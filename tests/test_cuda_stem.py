@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, fused, run_both
-from emulator import MISSING
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, emulated, fused, run_both
 from exact_sums import check_sums, operations, quarters
 
 from graphdnn import Graph, fuse
@@ -23,8 +22,6 @@ from graphdnn.engines.cuda.direct.stem_dgrad import ENGINE as DGRAD
 from graphdnn.engines.cuda.direct.stem_float import ENGINE as FLOATS
 from graphdnn.engines.cuda.direct.stem_wgrad import ENGINE as WGRAD
 from graphdnn.enums import KnobType
-
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
 def check(text: str, engine: Engine, infinite: bool = False, **knobs: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from emulator import MISSING
+from cuda_comparison import emulated
 from exact_sums import check_sums, operations
 
 from graphdnn import OperationGraph, fuse
@@ -11,7 +11,6 @@ from graphdnn.device import device_spec
 from graphdnn.engines.cuda.turned import ENGINE
 from graphdnn.heuristics import Ranking
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 H200 = device_spec("h200")
 
 PROBLEMS = [

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cuda_comparison import device_kernel, fused
-from emulator import MISSING
+from cuda_comparison import device_kernel, emulated, fused
 from emulator.libraries import host_libraries
 from exact_sums import check_sums, operations
 
@@ -18,8 +17,6 @@ from graphdnn.enums import DataType
 from graphdnn.heuristics import Ranking
 from graphdnn.operations import ConvForward, Operation
 from graphdnn.problem import parse
-
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
 @emulated

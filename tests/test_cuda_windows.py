@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import compiler, compiles_cleanly, device_kernel, fused, run_both
-from emulator import MISSING
+from cuda_comparison import compiler, compiles_cleanly, device_kernel, emulated, fused, run_both
 from emulator.kernels import tolerance
 from problems import scalar, tensor
 
@@ -26,7 +25,6 @@ from graphdnn.operations import (
 )
 from graphdnn.tensors import TensorSpec, ordered_strides
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 Extents = tuple[int, ...]
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, fused, run_both
-from emulator import MISSING
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, emulated, fused, run_both
 from emulator.kernels import run_fused
 from legal import convolution
 from problems import bound, tensor, unit, values_of
@@ -25,7 +24,6 @@ from graphdnn.enums import KnobType
 from graphdnn.operations import ConvBackwardData, ConvForward, ConvolutionOperation, Operation
 from graphdnn.problem import parse
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 engines = pytest.mark.parametrize("engine", [ENGINE, ENGINE_4X4], ids=lambda e: e.name)
 IMAGE = KnobType.LDGA
 H200 = device_spec("h200")

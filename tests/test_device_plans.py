@@ -9,19 +9,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conftest import PROBLEMS
+from cuda_comparison import emulated
 from drawn import report
 from drawn.attempt import attempt
 from drawn.checks import Prepared, check
 from drawn.families import FAMILIES, Case, cases, draw
 from drawn.memory import Image
 from drawn.places import Emulated
-from emulator import MISSING
 from problems import tensor
 
 from graphdnn.enums import DataType
 from graphdnn.heuristics import Ranking
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 FEW, MANY = 6, 40
 PLACE = Emulated()
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cuda_comparison import emulated
 from drawn.families import FAMILIES, Case, draw
-from emulator import MISSING
 from emulator.runtime import EmulatedRuntime
 
 from graphdnn import Graph, build, fuse
@@ -30,7 +30,6 @@ from graphdnn.operations import PointwiseOperation
 from graphdnn.plan import DevicePlan, ExecutionPlan
 from graphdnn.problem import parse
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 CONV = "conv x=f16[2,16,8,8]nhwc w=f16[32,16,3,3]nhwc pad=1 + bias + relu + tanh"
 
 

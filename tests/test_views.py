@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from emulator import MISSING
+from cuda_comparison import emulated
 from emulator.runtime import EmulatedRuntime
 
 from graphdnn import ExecutionPlan, Graph, rank
@@ -15,7 +15,6 @@ from graphdnn.enums import ReshapeMode
 from graphdnn.fusion.views import views_of
 from graphdnn.plan import DevicePlan
 
-emulated = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 Build = Callable[[Graph, Tensor], Tensor]
 DIMS = (2, 8, 6, 10)
 ALL = slice(None)
