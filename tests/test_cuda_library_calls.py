@@ -185,13 +185,30 @@ def test_arguments_of_transforms(stub: Stub) -> None:
     back(0xA0, 0xB0, WORK, STREAM)
     assert stub.told()[-1] == "back 5 0xa0 0xb0"
     del forward, back
-    assert stub.told() == ["destroy 5"] * 2
+    assert stub.told() == [], "captured graphs hold its kernels"
+
+
+def test_plans_of_transforms_go_from_one_caller_to_the_next(stub: Stub) -> None:
+    """None is destroyed, so there are as many as were in use at once."""
+    fft, transform = Cufft(stub.library), Transform(12, 10, 7)
+    first = fft.prepare(transform)
+    del first
+    kept = fft.prepare(transform)
+    assert sum(line == "create" for line in stub.told()) == 1
+    both = [fft.prepare(transform), fft.prepare(Transform(12, 10, 8))]
+    assert sum(line == "create" for line in stub.told()) == 2
+    del kept, both
+    again = [fft.prepare(transform) for _ in range(2)]
+    assert not stub.told()
+    again[0](0xA0, 0xB0, WORK, STREAM)
+    assert stub.told()[-1] == "forward 5 0xa0 0xb0"
 
 
 def test_a_transform_that_asks_for_more_memory_is_refused(stub: Stub) -> None:
     with pytest.raises(NotSupported) as caught:
         Cufft(stub.library).prepare(Transform(12, 10, 99))
     assert caught.value.rejections[0].rule == "cuda.cufft.work_area"
+    assert stub.told()[-1] == "destroy 5"
 
 
 def test_a_failing_transform_says_so(stub: Stub) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -80,16 +81,24 @@ class Fft(Protocol):
 
 
 class _Plan:
-    """One plan of the library; it lives as long as the call that was made of it."""
+    """One plan of the library. It is never destroyed: a graph that was captured holds the library's kernels without
+    knowing of it, and destroying ends every capture that is under way in the process.
+    """
 
     def __init__(self, library: Any, transform: Transform) -> None:
         self._library, self._transform = library, transform
-        self._handle: int | None = None
-        handle, size = ctypes.c_int(), ctypes.c_size_t()
+        handle = ctypes.c_int()
         _check("cufftCreate", library.cufftCreate(ctypes.byref(handle)))
         self._handle = handle.value
+        try:
+            self._describe()
+        except BaseException:
+            library.cufftDestroy(self._handle)  # which nobody has executed
+            raise
+
+    def _describe(self) -> None:
+        library, t, size = self._library, self._transform, ctypes.c_size_t()
         _check("cufftSetAutoAllocation", library.cufftSetAutoAllocation(self._handle, 0))
-        t = transform
         pair = ctypes.c_longlong * 2
         real, spectrum = pair(t.rows, t.columns), pair(t.rows, t.columns // 2 + 1)
         plane = (real, 1, t.rows * t.columns)
@@ -111,16 +120,26 @@ class _Plan:
         _check("cufftSetWorkArea", library.cufftSetWorkArea(self._handle, work))
         _check(name, getattr(library, name)(self._handle, source, target))
 
+
+class _Lent:
+    """A plan that one caller has to itself, as its stream and work area are its state; the next one gets it then."""
+
+    def __init__(self, plan: _Plan, free: list[_Plan]) -> None:
+        self._plan, self._free = plan, free
+
+    def __call__(self, source: int, target: int, work: int, stream: int) -> None:
+        self._plan(source, target, work, stream)
+
     def __del__(self) -> None:
-        if self._handle is not None:
-            self._library.cufftDestroy(self._handle)
+        self._free.append(self._plan)
 
 
 class Cufft:
-    """The library."""
+    """The library, with plans for each device and transform, as many as are in use at once."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
+        self._free: defaultdict[tuple[int, Transform], list[_Plan]] = defaultdict(list)
         i, p, word = ctypes.c_int, ctypes.c_void_p, ctypes.c_longlong
         words, layout = ctypes.POINTER(word), (ctypes.POINTER(word), word, word)
         library.cufftMakePlanMany64.argtypes = (i, i, words, *layout, *layout, i, word, ctypes.POINTER(ctypes.c_size_t))
@@ -128,7 +147,15 @@ class Cufft:
         library.cufftExecR2C.argtypes = library.cufftExecC2R.argtypes = (i, p, p)
 
     def prepare(self, transform: Transform) -> Transforming:
-        return _Plan(self._library, transform)
+        from graphdnn.cuda.driver import beside_captures, current_device
+
+        free = self._free[current_device(), transform]
+        try:
+            plan = free.pop()
+        except IndexError:
+            with beside_captures():  # it allocates
+                plan = _Plan(self._library, transform)
+        return _Lent(plan, free)
 
 
 def _check(call: str, code: int) -> None:
