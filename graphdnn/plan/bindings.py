@@ -20,6 +20,12 @@ from graphdnn.errors import BadParam, Rejection
 from graphdnn.rules import Rule
 from graphdnn.tensors import TensorSpec, packed_strides
 
+MAPPING = Rule(
+    id="binding.mapping",
+    expected="a mapping of uids to arrays",
+    reason="arrays are found by the uid of their tensor",
+    fix="pass a dict of arrays by uid",
+)
 MISSING = Rule(
     id="binding.missing",
     expected="an array",
@@ -130,6 +136,7 @@ HOST_CAPTURE = Rule(
 )
 
 WHERE = "EXECUTION_PLAN"
+NO_NAME = (KeyError, IndexError, TypeError)  # what looking for a uid raises, in a mapping and in what is none
 _AS_ARRAY = "pass numpy.asarray(...) of the data; raw addresses belong to the v8 variant pack"
 
 
@@ -153,7 +160,9 @@ class Expected(NamedTuple):
 
 
 def refuse_names(expected: Sequence[Expected], bindings: Mapping[int, Any]) -> NoReturn:
-    """Raise for missing and unknown uids."""
+    """Raise for missing and unknown uids, and for what is no mapping."""
+    if not isinstance(bindings, Mapping):
+        raise BadParam(MAPPING.reject(WHERE, "bindings", type(bindings).__name__))
     known = {e.spec.uid: e for e in expected}
     found = [
         MISSING.reject(WHERE, e.spec.label(), "nothing", uid=uid) for uid, e in known.items() if uid not in bindings
@@ -181,12 +190,12 @@ def _coerce_one(want: Expected, given: Any) -> tuple[Array | None, Rejection | N
     label = want.spec.label()
     if want.spec.is_by_value:
         return _scalar(want, given)
-    if not isinstance(given, np.ndarray):
-        if hasattr(given, "__cuda_array_interface__"):
-            return None, DEVICE.reject(WHERE, label, f"{type(given).__module__}.{type(given).__name__}")
+    if type(given) is not np.ndarray:
         try:
-            given = _view(given, writable=want.is_output)
-        except (TypeError, ValueError, AttributeError, BufferError, RuntimeError) as error:
+            if hasattr(given, "__cuda_array_interface__"):
+                return None, DEVICE.reject(WHERE, label, f"{type(given).__module__}.{type(given).__name__}")
+            given = _view(given)
+        except Exception as error:  # protocols are others' code: whatever it raises is the reason
             fix = "pass tensor.detach()" if getattr(given, "requires_grad", False) else _AS_ARRAY
             return None, KIND.reject(WHERE, label, f"{type(given).__name__}: {error}", fix=fix)
     if want.accepts(given) and want.is_output and not given.flags.writeable:
@@ -219,8 +228,16 @@ def check_layouts(expected: Sequence[Expected], arrays: Sequence[Array]) -> None
         raise BadParam(found)
 
 
-def _view(given: Any, *, writable: bool) -> Array:
-    """A NumPy view of foreign host memory; refuses to copy."""
+def _view(given: Any) -> Array:
+    """Host memory as a plain NumPy array, whose arithmetic no subclass has changed; refuses to copy, and what is not
+    what lies in memory.
+    """
+    if isinstance(given, np.ma.MaskedArray) and given.mask is not np.ma.nomask:
+        raise TypeError("no plan reads its mask; pass array.data, or array.filled(...)")
+    if isinstance(given, np.ndarray):
+        return np.asarray(given)
+    if hasattr(given, "is_neg") and given.is_neg():  # of PyTorch, which exports it as it lies there
+        raise TypeError("this tensor is the negative of what is in memory; pass tensor.resolve_neg()")
     if hasattr(given, "__dlpack__"):
         return np.asarray(np.from_dlpack(given))
     if hasattr(given, "__array_interface__"):
@@ -297,6 +314,7 @@ def check_workspace(workspace: Any, size: int, arrays: Sequence[Array]) -> Array
         raise BadParam(WORKSPACE_MISSING.reject(WHERE, "workspace", None, size=size))
     if not isinstance(workspace, np.ndarray) or not workspace.flags.c_contiguous or not workspace.flags.writeable:
         raise BadParam(WORKSPACE_KIND.reject(WHERE, "workspace", type(workspace).__name__))
+    workspace = np.asarray(workspace)
     if workspace.dtype != np.uint8 or workspace.ndim != 1:
         workspace = np.asarray(workspace.reshape(-1).view(np.uint8))
     if workspace.size < size:

@@ -28,6 +28,7 @@ from graphdnn.heuristics import EngineConfig
 from graphdnn.plan import report
 from graphdnn.plan.base import ExecutionPlan, Remembered, bound_of
 from graphdnn.plan.bindings import (
+    NO_NAME,
     WHERE,
     WORKSPACE_MISSING,
     WORKSPACE_OVERLAP,
@@ -158,7 +159,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         try:
             known = self._find(bindings, self._last, self._known) if len(bindings) == self._count else None
             numbers = self._read(bindings, self._numbers[0]) if self._read is not None else None
-        except KeyError:
+        except NO_NAME:
             refuse_names((*self._expected, *self._scalars), bindings)
         if known is None:
             place = self._admit(bindings, number)
@@ -205,9 +206,9 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         assert self.loaded_on is not None
         try:
             arrays = self._pick(bindings)
-        except KeyError:
-            arrays = ()
-        if len(bindings) != self._count or not arrays:
+        except NO_NAME:
+            refuse_names((*self._expected, *self._scalars), bindings)
+        if len(bindings) != self._count:
             refuse_names((*self._expected, *self._scalars), bindings)
         if not self._runtime.is_current():
             self._check_current()

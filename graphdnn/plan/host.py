@@ -28,12 +28,14 @@ from graphdnn.plan.base import ExecutionPlan, Remembered, pick_one
 from graphdnn.plan.bindings import (
     HOST_CAPTURE,
     HOST_STREAM,
+    NO_NAME,
     WHERE,
     check_addresses,
     check_workspace,
     coerce,
     refuse_names,
 )
+from graphdnn.plan.streams import stream_address
 from graphdnn.tensors import TensorSpec
 
 Launch = Callable[[Sequence[Array], "Array | None"], None]
@@ -67,14 +69,14 @@ class HostPlan(ExecutionPlan, place="cpu"):
 
     def execute(self, bindings: Mapping[int, Any], workspace: Any = None, stream: Any = None) -> None:
         """As ``ExecutionPlan.execute``; there are no streams on the host, a call has finished when it returns."""
-        if stream:
+        if stream is not None and stream_address(stream) != 0:
             raise BadParam(HOST_STREAM.reject(WHERE, "stream", stream))
         try:
             arrays = self._pick(bindings)
             scalars = [bindings[e.spec.uid] for e in self._scalars] if self._scalars else None
-        except KeyError:
-            arrays = ()
-        if len(bindings) != self._count or not arrays:
+        except NO_NAME:
+            refuse_names((*self._expected, *self._scalars), bindings)
+        if len(bindings) != self._count:
             refuse_names((*self._expected, *self._scalars), bindings)
         is_known = tuple(map(id, arrays)) == self._known.ids and tuple(map(_form, arrays)) == self._forms
         for i in self._written:
