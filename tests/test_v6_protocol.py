@@ -146,6 +146,8 @@ def test_memory_that_does_not_fit() -> None:
         (np.ones(6, np.float64), "v6.memory.data_type"),
         (np.ones((1, 1, 2, 6), np.float32)[..., ::2], "v6.memory.layout"),
         (np.ones((1, 1, 3, 2), np.float32), "v6.memory.order"),
+        (np.ones((3, 2), np.float32), "v6.memory.order"),
+        (np.ones((3, 2), np.float32).T, "v6.memory.order"),
         (np.ones((3, 2, 1, 1), np.float32).T, "v6.memory.order"),
         (np.asfortranarray(np.ones((1, 1, 2, 3), np.float32)), "v6.memory.order"),
         ("text", "v6.memory.kind"),
@@ -157,7 +159,7 @@ def test_memory_that_does_not_fit() -> None:
     assert small.tolist() == [1] * 5
 
 
-@pytest.mark.parametrize("shape", [(6,), (1, 2, 3), (1, 2, 3, 1), (3, 2), (2, 3, 1, 1)])
+@pytest.mark.parametrize("shape", [(6,), (2, 3), (1, 2, 3), (1, 2, 3, 1), (2, 3, 1, 1), (6, 1)])
 def test_memory_of_other_shapes(shape: tuple[int, ...]) -> None:
     memory = np.arange(6, dtype=np.float32).reshape(shape)
     for given in (memory, memory[None, None].reshape(shape)):

@@ -49,21 +49,27 @@ class Place:
         """True for a contiguous array with the descriptor's extents in another order in memory: NHWC data under an
         NCHW descriptor, a transposed filter. The call would compute with other elements than the array shows.
 
-        Row-major memory of the descriptor's own extents is memory that was allocated by them, whatever the layout.
+        Axes of one element do not count. Row-major memory of the descriptor's own extents is memory that was allocated
+        by them, whatever the layout.
         """
-        dims, steps = self.layout()
-        if len(shape) != len(dims) or sorted(shape) != sorted(dims):
+        axes, wanted = _long_axes(shape, strides), _long_axes(*self.layout())
+        if axes == wanted or sorted(extent for extent, _ in axes) != sorted(extent for extent, _ in wanted):
             return False
-        if shape == dims:
-            taken = [step for step, extent in zip(strides, shape, strict=True) if extent > 1]
-            return taken != sorted(taken, reverse=True)
-        return _in_memory(shape, strides) != _in_memory(dims, steps)
+        if [extent for extent, _ in axes] == [extent for extent, _ in wanted]:
+            return axes != sorted(axes, key=_step, reverse=True)
+        in_memory, wanted_in_memory = (
+            [extent for extent, _ in sorted(found, key=_step, reverse=True)] for found in (axes, wanted)
+        )
+        return in_memory != wanted_in_memory
 
 
-def _in_memory(extents: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
-    """Extents of more than one element, the one with the largest steps first."""
-    axes = sorted(zip(strides, extents, strict=True), reverse=True)
-    return [extent for _, extent in axes if extent > 1]
+def _long_axes(extents: tuple[int, ...], strides: tuple[int, ...]) -> list[tuple[int, int]]:
+    """(extent, stride) of the axes with more than one element."""
+    return [(extent, step) for extent, step in zip(extents, strides, strict=True) if extent > 1]
+
+
+def _step(axis: tuple[int, int]) -> int:
+    return axis[1]
 
 
 def _readable_as(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], ...]:
