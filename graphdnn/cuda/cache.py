@@ -59,7 +59,9 @@ class KernelCache:
         if named is None:
             manifest = manifest_of(kernel.name, kernel.text, nvrtc.options_of(kernel, arch), version, arch)
             written = plain(manifest)
-            named = self._named[asked] = key_of_bytes(written), manifest
+            named = key_of_bytes(written), manifest
+            with self._guard:  # another thread may be looking for the oldest
+                self._named[asked] = named
         key, manifest = named
         origin: Origin = "memory"
         kept = self._known.get(key)  # whole, whichever thread put it there

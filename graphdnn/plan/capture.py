@@ -61,8 +61,8 @@ def capture(plan: ExecutionPlan, bindings: Mapping[int, Any], workspace: Any = N
         workspace = plan.new_workspace()
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:
-        stream.begin_capture()
         try:
+            stream.begin_capture()
             plan.execute(bindings, workspace, stream.ptr)
         except BaseException:
             with suppress(Exception):  # a capture that has failed ends in an error of its own

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import threading
 import time
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphdnn import OperationGraph, build
+from graphdnn import ExecutionPlan, OperationGraph, build, rank
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.host.memory import binding_layout
 from graphdnn.errors import BadParam, NotSupported
@@ -27,9 +28,19 @@ THROUGH_WORKSPACE = "conv x=f32[4,16,14,14] w=f32[16,16,3,3] pad=1 + relu -> red
 SUM = "pointwise x=f32[64,64] + residual"
 
 
-def plan_for(text: str) -> tuple[OperationGraph, DevicePlan]:
+# Problems for the engines that call a library.
+OF_LIBRARIES = {
+    "cuda_matmul_cublas": "matmul a=f32[2,96,64] b=f32[2,64,80]",
+    "cuda_fft": "conv x=f32[2,8,20,20] w=f32[8,8,5,5] pad=2",
+}
+
+
+def plan_for(text: str, engine: str | None = None) -> tuple[OperationGraph, DevicePlan]:
+    """The best plan, or one with an engine."""
     graph = parse(text).build_operation_graph()
-    plan = build(graph, "cuda")
+    ranking = rank(graph, "cuda")
+    configs = (c for c in ranking if engine in (None, *(choice.engine.name for choice in c.choices)))
+    plan = ExecutionPlan(next(configs))
     assert isinstance(plan, DevicePlan)
     return graph, plan
 
@@ -245,6 +256,58 @@ def test_execution_inside_the_users_own_capture() -> None:
         plan.execute(bound, workspace, stream)
         recorded = stream.end_capture()
     assert results(graph, bound) != wanted, "a capture runs nothing"
+    recorded.launch(stream)
+    stream.synchronize()
+    assert results(graph, bound) == wanted
+
+
+@pytest.mark.parametrize("engine", [None, "cuda_matmul_cublas", "cuda_fft"])
+def test_a_graph_outlives_the_plan_it_was_captured_with(engine: str | None) -> None:
+    """Kernels stay loaded, and what a library made for them stays as well, while others come and go."""
+    import cupy
+
+    text = OF_LIBRARIES.get(engine, CONVOLUTION)
+    graph, plan = plan_for(text, engine)
+    wanted, bound, workspace = expected(graph, plan, 5), arrays_for(graph, 5), plan.new_workspace()
+    cupy.cuda.Device().synchronize()
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        stream.begin_capture()
+        plan.execute(bound, workspace)
+        recorded = stream.end_capture()
+    del plan
+    gc.collect()
+    for _ in range(4):
+        expected(*plan_for(text, engine), 6)
+    for t in graph.outputs:
+        bound[t.uid].fill(0)
+    cupy.cuda.Device().synchronize()
+    recorded.launch(stream)
+    stream.synchronize()
+    assert results(graph, bound) == wanted
+
+
+@pytest.mark.parametrize("engine", [None, "cuda_matmul_cublas", "cuda_fft"])
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_plan_goes_away_while_a_stream_is_captured(engine: str | None, elsewhere: bool) -> None:
+    """The collector may find one at any time, in any thread; a capture of all threads forbids them to give back memory."""
+    import cupy
+
+    graph, plan = plan_for(SUM)
+    wanted, bound = expected(graph, plan, 2), arrays_for(graph, 2)
+    other, old = plan_for(OF_LIBRARIES.get(engine, CONVOLUTION), engine)
+    expected(other, old, 0)
+    kept = [old]
+    del old
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        stream.begin_capture(cupy.cuda.runtime.streamCaptureModeGlobal)
+        plan.execute(bound)
+        if elsewhere:
+            thread = threading.Thread(target=kept.clear)
+            thread.start()
+            thread.join()
+        kept.clear()
+        plan_for(OF_LIBRARIES.get(engine, CONVOLUTION), engine)
+        recorded = stream.end_capture()
     recorded.launch(stream)
     stream.synchronize()
     assert results(graph, bound) == wanted
