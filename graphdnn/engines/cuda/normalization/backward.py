@@ -20,7 +20,8 @@ from graphdnn.engines.cuda.generator.parameters import Parameters
 from graphdnn.engines.cuda.generator.program import Program
 from graphdnn.engines.cuda.generator.source import file_text, kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
-from graphdnn.engines.cuda.normalization.forward import Forward, Known
+from graphdnn.engines.cuda.normalization.forward import Forward
+from graphdnn.engines.cuda.normalization.forward_functions import Known
 from graphdnn.engines.cuda.normalization.operands import Operands, direction, of_rows, of_thread, place
 from graphdnn.engines.cuda.normalization.planes import Planes, planes_of
 from graphdnn.engines.cuda.normalization.resident import Residence, stored_text, take_text
