@@ -271,6 +271,12 @@ def test_explain_says_why_a_prediction_is_below_the_floor(capsys: pytest.Capture
     assert "fewer products" not in out.split("ranking on")[0]
 
 
+def test_a_refused_operation_is_answered_with_the_likeliest_edit(capsys: pytest.CaptureFixture[str]) -> None:
+    err = refused(capsys, "explain", "matmul a=f16[64,100] b=f16[10,100]", code=Exit.USAGE)
+    assert "would be accepted: write b (uid 2) as (100, 10)" in err
+    assert "would be accepted" not in refused(capsys, "explain", "conv x=f32[8]", code=Exit.USAGE)
+
+
 def test_explain_puts_what_can_be_changed_first(capsys: pytest.CaptureFixture[str]) -> None:
     """Refusals that no edit mends take a line or two each."""
     text = "conv x=f16[8,3,14,14] w=f16[64,3,3,3] pad=1"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,12 @@ def set_operation(index: int, setting: str = "", **fields: Any) -> Callable[[Dat
 # For each row of the table a change of a graph, and the words by which the row's edit takes it back.
 CASES: dict[str, tuple[str, Callable[[Data], object], str]] = {
     "extents.output": (LAYER, set_tensor(3, dims=[8, 64, 27, 28]), "give uid 3 the extents (8, 64, 28, 28)"),
+    "extents.order": (
+        LAYER,
+        set_tensor(1, dims=[8, 28, 28, 64], strides=[50176, 1792, 64, 1]),
+        "write x (uid 1) as (8, 64, 28, 28)",
+    ),
+    "ports.exchange": (CONV, set_operation(0, x={"tensor": 2}, w={"tensor": 1}), "exchange x and w of conv_fprop"),
     "extents.one": (LAYER, set_tensor(1, dims=[8, 63, 28, 28]), "make dims[1] of x (uid 1) 64"),
     "extents.as_another": (
         "pointwise x=f32[8,6,4] + mul",
@@ -124,6 +130,30 @@ def test_the_page_has_every_row() -> None:
 
     rows = "\n".join(f"| `{r.id}` | {r.words} | {cell(r.legal)} | {cell(r.faster)} |" for r in EDITS)
     assert rows in page, rows
+
+
+def test_what_newcomers_write() -> None:
+    """The first suggestion is what was meant."""
+
+    def first(make: Callable[[Graph], Any]) -> str:
+        return refused(lambda: make(Graph("newcomer", io_data_type="float32")))[0].words
+
+    def layer(g: Graph, x: Sequence[int], w: Sequence[int]) -> Any:
+        return g.conv_fprop(g.tensor(x), g.tensor(w), padding=1)
+
+    assert first(lambda g: layer(g, [2, 8, 8, 3], [4, 3, 3, 3])).startswith("write uid 1 as (2, 3, 8, 8): ")
+    both = "write uid 1 as (2, 3, 8, 8) and uid 2 as (4, 3, 5, 5): "
+    assert first(lambda g: layer(g, [2, 8, 8, 3], [5, 5, 3, 4])).startswith(both)
+    assert first(lambda g: layer(g, [4, 3, 3, 3], [2, 3, 8, 8])) == "exchange x and w of conv_fprop"
+    assert first(lambda g: g.matmul(g.tensor([64, 100]), g.tensor([10, 100]))).startswith("write uid 2 as (100, 10): ")
+    assert first(lambda g: g.bias(g.tensor([2, 4, 8, 8]), g.tensor([4]))).startswith("write uid 2 as (1, 4, 1, 1): ")
+    scale = "write uid 2 and uid 3 as (1, 8, 1, 1)"
+    epsilon = 1e-5
+    assert scale == first(
+        lambda g: g.layernorm(
+            "INFERENCE", g.tensor([4, 8, 1, 1]), g.tensor([8]), g.tensor([8]), g.tensor_scalar(epsilon)
+        )
+    )
 
 
 def test_movement() -> None:

@@ -14,6 +14,7 @@ from graphdnn.cli.outcome import MEANINGS, Exit, exit_code, print_rejections
 from graphdnn.enums import Status
 from graphdnn.errors import GraphdnnError
 from graphdnn.rules import Rule
+from graphdnn.spec import Attempted
 
 MEMORY = Rule(
     id="cli.memory",
@@ -43,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(_dispatch(argv))
     except GraphdnnError as error:
         print_rejections(error.rejections)
+        _suggest(error)
         return exit_code(error)
     except MemoryError as error:
         print_rejections([MEMORY.reject("command line", "memory", "too little", detail=str(error) or "no more")])
@@ -59,6 +61,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         _nobody_reads()
         print(f"error: what was to be printed could not be written: {error.strerror}", file=sys.stderr)
         return Exit.NOT_EXECUTED
+
+
+def _suggest(error: GraphdnnError) -> None:
+    """The likeliest edit, for an operation that was refused."""
+    if isinstance(error.subject, Attempted):
+        repairs = error.repairs("cpu")  # the device decides how fast it is, not what is legal
+        if repairs:
+            print(f"would be accepted: {repairs[0].words}; graphdnn repair lists what else", file=sys.stderr)
 
 
 def _nobody_reads() -> None:

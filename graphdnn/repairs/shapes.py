@@ -35,7 +35,7 @@ def _shown(dims: Sequence[int]) -> str:
 def to_the_shape_rule(case: Case) -> Iterator[Edit]:
     """What the shape rule says about the outputs; for a gradient, about dy."""
     for index in case.operations:
-        wanted = _inferred(case, index)
+        wanted = inferred(case, index)
         if not wanted:
             continue
         draft, said = case.draft.copy(), []
@@ -47,7 +47,7 @@ def to_the_shape_rule(case: Case) -> Iterator[Edit]:
         yield Edit("extents.output", f"give {' and '.join(said)}", draft, weight)
 
 
-def _inferred(case: Case, index: int) -> dict[Key, Sequence[int]]:
+def inferred(case: Case, index: int) -> dict[Key, Sequence[int]]:
     """key -> extents of the tensors that do not have what the shape rule gives."""
     cls, fields = case.draft.cls(index), case.fields(index)
     if fields is None:
@@ -90,9 +90,14 @@ def one_extent(case: Case) -> Iterator[Edit]:
                     yield Edit("extents.one", words, draft, weight)
 
 
+def is_square(dims: Sequence[int]) -> bool:
+    """True where the last two axes are alike."""
+    return len(set(dims[-2:])) == 1
+
+
 def _shape_surprise(case: Case, key: Key, dims: Sequence[int]) -> float:
     """Images and windows are square more often than not: what becomes square is likely, what no longer is, unlikely."""
-    before, after = (len(set(d[-2:])) == 1 for d in (numbers(case.draft.tensors[key].get("dims")), list(dims)))
+    before, after = (is_square(d) for d in (numbers(case.draft.tensors[key].get("dims")), list(dims)))
     return 0.3 * (before - after) if len(dims) >= 4 else 0.0
 
 
@@ -163,11 +168,14 @@ def more_axes(case: Case) -> Iterator[Edit]:
                 options += [[1, dims[0]] + [1] * (rank - 2)] if len(dims) == 1 and rank > 2 else []
             elif missing < 0 and len(squeezed) <= rank:
                 options = [dims[-missing:]] if set(dims[:-missing]) == {1} else []
+            alike = [other for other in mine if case.draft.tensors[other].get("dims") == dims]
             for i, new in enumerate(options):
-                draft = case.draft.copy()
-                resized(draft, key, new)
-                words = f"write {case.draft.tensor_label(key)} as {_shown(new)}"
-                yield Edit("extents.rank", words, draft, 1.1 + 0.05 * i)
+                for keys in dict.fromkeys(((key,), tuple(alike))):  # scale and bias are written alike
+                    draft = case.draft.copy()
+                    for each in keys:
+                        resized(draft, each, new)
+                    labels = " and ".join(case.draft.tensor_label(each) for each in keys)
+                    yield Edit("extents.rank", f"write {labels} as {_shown(new)}", draft, 1.1 + 0.05 * i)
 
 
 def geometry_settings(case: Case) -> Iterator[Edit]:

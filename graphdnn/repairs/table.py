@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphdnn.repairs import channels, flags, kinds, layout, shapes
+from graphdnn.repairs import channels, flags, kinds, layout, order, shapes
 from graphdnn.repairs.edit import Propose, Row
 
 _SHAPES = (
@@ -34,6 +34,11 @@ EDITS: tuple[Row, ...] = (
         "extents.output", "outputs get the extents of the shape rule", shapes.to_the_shape_rule,
         "*.extents", "*.index.*",
     ),
+    _legal(
+        "extents.order", "operands whose extents are in the order of NHWC, of RSCK, of a transposed matrix",
+        order.axes_in_order, *_SHAPES,
+    ),
+    _legal("ports.exchange", "two operands that were exchanged change places", order.exchanged, "*.rank", *_SHAPES),
     _legal("extents.one", "one extent of one tensor becomes what the others say", shapes.one_extent, *_SHAPES),
     _legal("extents.as_another", "a tensor gets the extents of another one", shapes.extents_of_another, *_SHAPES),
     _legal(
