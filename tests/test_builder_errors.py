@@ -94,6 +94,16 @@ def test_what_is_no_tensor_is_answered_with_the_call_that_makes_one(operand: Any
     assert caught.value.rejections[0].fix.endswith(fix)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("conv2d", "conv_fprop"), ("batch_norm", "batchnorm"), ("softmax", "reduction, sub, exp"), ("matmull", "matmul")],
+)
+def test_methods_of_elsewhere(name: str, meant: str) -> None:
+    with pytest.raises(AttributeError, match=f"did you mean {meant}"):
+        getattr(graph(), name)
+    assert not hasattr(graph(), "__array_interface__")
+
+
 def test_numbers_for_each_axis() -> None:
     g = graph()
     x, w = g.tensor([1, 2, 8, 8]), g.tensor([4, 2, 3, 3])

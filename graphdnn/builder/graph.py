@@ -15,12 +15,23 @@ from graphdnn.builder.methods import POINTWISE_METHODS, pointwise_method
 from graphdnn.builder.tensor import Tensor
 from graphdnn.builder.tuning import Tuning
 from graphdnn.device import DeviceSpec
-from graphdnn.text import plural
+from graphdnn.text import meant, plural
 
 if TYPE_CHECKING:
     from graphdnn.cuts import Cuts
 
 Elementwise: TypeAlias = Callable[..., Tensor]
+_ELSEWHERE = {
+    **dict.fromkeys(("conv", "conv1d", "conv2d", "conv3d", "convolution"), "conv_fprop"),
+    **dict.fromkeys(("conv_transpose2d", "deconvolution"), "conv_dgrad"),
+    **dict.fromkeys(("linear", "gemm", "bmm", "mm", "dot"), "matmul"),
+    **dict.fromkeys(("max_pool2d", "avg_pool2d", "pooling", "interpolate"), "resample"),
+    **dict.fromkeys(("sum", "mean", "reduce"), "reduction"),
+    **dict.fromkeys(("permute", "swapaxes"), "transpose"),
+    "softmax": "reduction, sub, exp, reduction and div, which become one kernel",
+    "silu": "swish", "relu6": "relu(upper_clip=6.0)", "hardtanh": "relu(lower_clip=-1.0, upper_clip=1.0)",
+    "cat": "concatenate", "concat": "concatenate", "view": "reshape", "dropout": "rng and mul", "cast": "identity",
+}  # fmt: skip  # what methods are called elsewhere
 
 
 class Graph(Inside, Tuning):
@@ -41,6 +52,17 @@ class Graph(Inside, Tuning):
 
     def __repr__(self) -> str:
         return f"<Graph {self.name!r}: {plural(len(self._nodes), 'operation')}>"
+
+    if not TYPE_CHECKING:  # which knows every method
+
+        def __getattr__(self, name: str) -> Any:
+            """For what is missing: the method that was meant."""
+            if name.startswith("_") or hasattr(type(self), name):  # a property failed: as it did
+                return object.__getattribute__(self, name)
+            known = [method for method in dir(type(self)) if not method.startswith("_")]
+            hint = _ELSEWHERE.get(name.lower())
+            said = f"did you mean {hint}? else " if hint else meant(name.lower(), known)
+            raise AttributeError(f"Graph has no {name!r}: {said}see docs/builder.md", name=name, obj=self)
 
     def cuts(self, *, measure: bool = False, margin: float | None = None) -> Cuts:
         """Every place where other kernels could take over, and whether that would be faster than the whole.
