@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "graphdnn"
 
 # Top to bottom. Packages are listed by their name and stand for everything inside them.
 LAYERS = (
-    ("enums",),
+    ("enums", "frozen"),
     ("attribute_names", "errors", "checks", "text", "multiprocessor"),
     ("rules", "dtypes"),
     ("spec",),

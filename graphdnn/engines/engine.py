@@ -21,6 +21,7 @@ from graphdnn.engines.sum_error import SumError
 from graphdnn.engines.work import reduction_length
 from graphdnn.enums import BehaviorNote, KnobType, LayoutType, NumericalNote, Status
 from graphdnn.errors import Rejection
+from graphdnn.frozen import frozen
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvolutionOperation, Operation
 from graphdnn.rules import Constraint, Rule, violations
@@ -57,7 +58,7 @@ PLACE = Rule(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Task:
     """What an engine is asked to serve."""
 
@@ -110,7 +111,7 @@ class Knob:
         return values + ("" if self.stride == 1 or len(self.values) <= 8 else f" in steps of {self.stride}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Cost:
     """A prediction: work, traffic and seconds."""
 

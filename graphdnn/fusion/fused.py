@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from graphdnn.frozen import frozen
 from graphdnn.fusion.limits import NO_LIMITS, Limits
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import Operation
@@ -61,7 +62,7 @@ class Alike:
     name: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class FusedOp:
     """One kernel's worth of work."""
 
@@ -134,7 +135,7 @@ class FusedOp:
         }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class FusedGraph:
     """The graph as fused operations in execution order, with every edge that was not fused."""
 
@@ -152,7 +153,7 @@ class FusedGraph:
     def materialized(self) -> tuple[TensorSpec, ...]:
         """Virtual tensors in memory: two fused operations share them, or a kernel writes what nothing reads."""
         written = {t.uid: t for op in self.operations for t in op.outputs if t.is_virtual}
-        return tuple(written[uid] for uid in sorted(written))
+        return tuple([written[uid] for uid in sorted(written)]) if written else ()
 
     def __iter__(self) -> Iterator[FusedOp]:
         return iter(self.operations)

@@ -7,7 +7,6 @@ configuration's kind of device, ``HostPlan`` or ``DevicePlan``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -18,6 +17,7 @@ from graphdnn.engines.engine import CompiledOperation
 from graphdnn.engines.host.memory import binding_layout
 from graphdnn.engines.once import once
 from graphdnn.enums import BehaviorNote, NumericalNote
+from graphdnn.frozen import frozen
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import EngineConfig
 from graphdnn.plan.bindings import Expected
@@ -150,7 +150,7 @@ class ExecutionPlan(Questions):
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Bound:
     """What a plan asks of its bindings; by-value tensors come last."""
 

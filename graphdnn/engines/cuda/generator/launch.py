@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.generator.parameters import Packed
+from graphdnn.frozen import frozen
 from graphdnn.operations import Operation
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Launch:
     """One kernel launch with its struct argument."""
 
@@ -47,7 +48,7 @@ class LibraryCall:
     prepare: Callable[[], Function]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class DeviceKernel:
     """A fused operation compiled for a CUDA device."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
@@ -20,6 +19,7 @@ from graphdnn.cuda.tensor_map import WORDS as MAP_WORDS
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.dtypes import ELEMENTS, cast
 from graphdnn.enums import DataType
+from graphdnn.frozen import frozen
 from graphdnn.tensors import TensorSpec
 
 WORD = 8  # bytes of every field
@@ -56,7 +56,7 @@ COMPUTE_TYPE: dict[DataType, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Slot:
     """A word of the struct that an execution fills in.
 
@@ -73,14 +73,14 @@ class Slot:
 _slot = lru_cache(maxsize=4096)(Slot)  # those of another shape are the same
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class MapSlot(Slot):
     """Words that an execution fills in with the map of a tensor at its address."""
 
     map: TensorMap | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Packed:
     """The bytes of the struct with zeros in the slots."""
 
@@ -97,15 +97,10 @@ class Table(NamedTuple):
     @classmethod
     def of(cls, values: Mapping[str, int | Sequence[int]]) -> Table:
         """By name; arrays are not empty."""
+        lengths = [0 if isinstance(value, int) else len(value) for value in values.values()]
         words: list[int] = []
-        lengths: list[int] = []
         for value in values.values():
-            if isinstance(value, int):
-                lengths.append(0)
-                words.append(value)
-            else:
-                lengths.append(len(value))
-                words += value
+            words += (value,) if isinstance(value, int) else value
         return cls(_integers(tuple(values), tuple(lengths)), tuple(words))
 
 

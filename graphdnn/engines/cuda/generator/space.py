@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 from graphdnn.enums import DataType
+from graphdnn.frozen import frozen
 from graphdnn.tensors import TensorSpec, stride_order
 
 _KEPT = 64  # tensors of one space
 LONGEST = 2**30  # steps of an axis: kernels count them in 32 bits
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Axis:
     """``size`` steps; each moves ``multiplier`` elements along a tensor's axis ``logical``."""
 

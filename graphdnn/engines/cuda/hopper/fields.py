@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from graphdnn.dtypes import ELEMENTS
@@ -13,10 +12,11 @@ from graphdnn.engines.cuda.hopper.sizes import Sizes
 from graphdnn.engines.cuda.hopper.tile import ROW, SLICE
 from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
 from graphdnn.engines.images import once_for_lines
+from graphdnn.frozen import frozen
 from graphdnn.fusion.fused import FusedOp
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Layout:
     """Where each residue's tiles begin, and how many there are."""
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.engines.cuda.generator.launch import Launch
 from graphdnn.engines.cuda.generator.parameters import Packed, Parameters
 from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.frozen import frozen
 
 # Of every text that may be split, behind hopper_leave.cuh.
 PARTS_FILES = ("hopper_parts.cuh", "hopper_tile_parts.cuh")
@@ -20,7 +19,7 @@ _FILLED = 128  # blocks
 _SET = 8 * 32  # sums
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Adding:
     """``sums``: all that a part has, in whole pieces of 64 rows and 32 columns; ``size``: bytes of one.
     ``in_cluster``: the parts of a tile are the blocks of a cluster, which add them.

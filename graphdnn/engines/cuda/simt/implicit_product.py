@@ -15,6 +15,7 @@ from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL, Roles, pa
 from graphdnn.engines.host.convolution_residues import residues_of
 from graphdnn.engines.images import once_for_images
 from graphdnn.engines.once import once
+from graphdnn.frozen import frozen
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvolutionOperation
 from graphdnn.tensors import TensorSpec
@@ -34,7 +35,7 @@ class Residue:
     first_tap: tuple[int, ...]  # in the filter
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Product:
     """The sizes of the matrix products, and what they have in common."""
 
