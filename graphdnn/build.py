@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
+from itertools import count
 from typing import Protocol
 
 from graphdnn.device import DeviceSpec
@@ -18,11 +19,16 @@ from graphdnn.heuristics.filters import UNFILTERED
 from graphdnn.machine import device_spec
 from graphdnn.plan import ExecutionPlan, class_of
 
-# The rankings asked for last: an equal graph is neither fused nor ranked again. Each holds its device spec, so that
-# the identity in the key stays its own. Mode B is left out: it lists every knob value.
+# The rankings asked for last: an equal graph is neither fused nor ranked again. Mode B is left out: it lists every knob
+# value.
 _MOST = 256
 _rankings: OrderedDict[tuple[object, ...], Ranking] = OrderedDict()
 _guard = threading.Lock()
+# Devices, modes and limits that were asked for have numbers, which take less to look up than they do. Each holds its
+# device spec, so that the identity in the key stays its own.
+_MOST_ASKERS = 64
+_askers: dict[tuple[object, ...], tuple[int, DeviceSpec]] = {}
+_next = count()  # a number is not given again when they are forgotten
 
 
 def _forget() -> None:
@@ -69,7 +75,7 @@ def rank(
     if mode is HeurMode.B:
         return Ranking(fuse(graph, limits), spec, mode, filters)
     likeness = graph.likeness  # names and origins too, which are shown in reports
-    key = graph.name, likeness.number, likeness.extents, id(spec), mode, filters, limits
+    key = graph.name, likeness.number, likeness.extents, _asker(spec, mode, filters, limits)
     with _guard:
         kept = _rankings.get(key)
         if kept is not None:
@@ -81,6 +87,16 @@ def rank(
         while len(_rankings) > _MOST:
             _rankings.popitem(last=False)
     return kept
+
+
+def _asker(spec: DeviceSpec, mode: HeurMode, filters: Filters, limits: Limits) -> int:
+    key = id(spec), mode, filters, limits
+    found = _askers.get(key)
+    if found is None:
+        if len(_askers) >= _MOST_ASKERS:
+            _askers.clear()
+        found = _askers.setdefault(key, (next(_next), spec))
+    return found[0]
 
 
 def build(

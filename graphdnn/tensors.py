@@ -64,11 +64,6 @@ def may_overlap(dims: Sequence[int], strides: Sequence[int]) -> bool:
     return False
 
 
-def _last_byte(spec: "TensorSpec") -> int:
-    last = sum((extent - 1) * stride for extent, stride in zip(spec.dims, spec.strides, strict=True))
-    return (last + 1) * spec.vector_count * ELEMENTS[spec.data_type].bytes
-
-
 _SHAPE = (
     Constraint(
         id="tensor.dims.rank",
@@ -117,9 +112,9 @@ _STORAGE = (
     Constraint(
         id="tensor.size.overflow",
         attribute="dims",
-        look=lambda t: f"{t.dims} with strides {t.strides}: last byte {_last_byte(t)}",
+        look=lambda t: f"{t.dims} with strides {t.strides}: last byte {t.bytes}",
         check=Equals("a last byte below 2**63"),
-        when=lambda t: _last_byte(t) > INT64_MAX,
+        when=lambda t: t.bytes > INT64_MAX,
         reason="addresses are signed 64-bit numbers",
         fix="use smaller extents or strides",
     ),

@@ -121,7 +121,9 @@ def _without(n: int, axis: int, spec: TensorSpec) -> tuple[object, ...] | None:
     rows, do not follow each other in memory, so that what is beyond this axis may depend on how many there are.
     """
     dims = spec.dims
-    strides = tuple([s for s, size in zip(spec.strides, dims, strict=True) if size > 1])
+    strides = spec.strides
+    if min(dims) == 1:
+        strides = tuple([s for s, size in zip(strides, dims, strict=True) if size > 1])
     if dims[axis : axis + 1] != (n,):
         return dims, strides
     return ((*dims[:axis], *dims[axis + 1 :]), strides) if spec.strides[axis] == max(strides) else None

@@ -33,12 +33,6 @@ def best_first(candidates: Sequence[Lazy], rank: Callable[[Choice], float] | Non
     def worth(axis: int, index: int) -> float:
         return index if rank is None else rank(candidates[axis][index])
 
-    if len(candidates) == 1:
-        (only,), index = candidates, 0
-        while only.has(index):
-            yield (only[index],)
-            index += 1
-        return
     start = (0,) * len(candidates)
     heap, seen = [(sum([worth(axis, 0) for axis in range(len(start))]), start)], {start}
     while heap:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from graphdnn.device import DeviceSpec
 from graphdnn.engines import Cost, Engine, Knobs, Task
 from graphdnn.enums import BehaviorNote, HeurMode, NumericalNote
 from graphdnn.errors import Rejection
+from graphdnn.frozen import frozen
 from graphdnn.fusion.fused import FusedGraph, FusedOp
 from graphdnn.heuristics.filters import UNFILTERED, Filters
 from graphdnn.heuristics.materialized import materialized_bytes
@@ -18,27 +18,35 @@ COMPOSED_ID = 0  # engine id of a configuration with several fused operations
 COMPOSED_NAME = "composed"
 
 
-@dataclass(frozen=True, eq=False)
 class Choice:
     """One engine with knob values for one fused operation."""
 
-    task: Task
-    engine: Engine
-    knobs: Knobs
+    __slots__ = ("_cost", "_scratch", "engine", "knobs", "task")
 
-    @cached_property
+    def __init__(self, task: Task, engine: Engine, knobs: Knobs) -> None:
+        self.task, self.engine, self.knobs = task, engine, knobs
+        self._cost: Cost | None = None
+        self._scratch: int | None = None
+
+    @property
     def cost(self) -> Cost:
-        return self.engine.cost(self.task, self.knobs)
+        found = self._cost
+        if found is None:
+            found = self._cost = self.engine.cost(self.task, self.knobs)
+        return found
 
     @property
     def rank(self) -> float:
         """Seconds it is ranked by: an engine whose errors are larger has to be faster by its handicap to go first."""
         return self.cost.seconds * self.engine.handicap
 
-    @cached_property
+    @property
     def scratch(self) -> int:
         """Bytes of workspace the kernel itself needs."""
-        return self.engine.workspace(self.task, self.knobs)
+        found = self._scratch
+        if found is None:
+            found = self._scratch = self.engine.workspace(self.task, self.knobs)
+        return found
 
     @property
     def name(self) -> str:
@@ -52,7 +60,7 @@ class Choice:
         return f"engine {self.engine}, {self.task.where}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class EngineConfig:
     """One choice for each fused operation: everything a plan is built from."""
 
@@ -80,7 +88,7 @@ class EngineConfig:
     @property
     def workspace_size(self) -> int:
         """Bytes: virtual tensors that pass through memory, then scratch that the kernels take turns in."""
-        return materialized_bytes(self.fused, self.device) + max(choice.scratch for choice in self.choices)
+        return materialized_bytes(self.fused, self.device) + max([choice.scratch for choice in self.choices])
 
     @property
     def numerical_notes(self) -> tuple[NumericalNote, ...]:

@@ -21,7 +21,8 @@ def materialized_slots(fused: FusedGraph, device: DeviceSpec) -> list[tuple[Tens
 
 
 def materialized_bytes(fused: FusedGraph, device: DeviceSpec) -> int:
-    return sum(_aligned(t.bytes) for t in _materialized(fused, device))
+    tensors = _materialized(fused, device)
+    return sum([_aligned(t.bytes) for t in tensors]) if tensors else 0
 
 
 def _materialized(fused: FusedGraph, device: DeviceSpec) -> tuple[TensorSpec, ...]:
@@ -36,7 +37,7 @@ def _whole(fused: FusedGraph) -> tuple[TensorSpec, ...]:
 
 @once
 def _beside_views(fused: FusedGraph) -> tuple[TensorSpec, ...]:
-    tensors = _whole(fused)
+    tensors = fused.materialized
     views = views_of(fused) if tensors else {}
     return tuple([t for t in tensors if t.uid not in views])
 

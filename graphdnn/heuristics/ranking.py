@@ -153,6 +153,10 @@ class Ranking:
                 debug.line("declined", *about, *place, r.rule, r.reason, repeat=repeat)
 
     def _configs(self) -> Iterator[EngineConfig]:
+        if len(self._tasks) == 1:
+            for choice in self._offers.of(self._tasks[0]):
+                yield EngineConfig(self.fused, self.device, (choice,), self.mode, self.filters)
+            return
         candidates = [Lazy(self._offers.of(task)) for task in self._tasks]
         if not all(c.has(0) for c in candidates):
             return

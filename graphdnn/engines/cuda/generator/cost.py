@@ -121,14 +121,15 @@ def least_seconds(task: Task, launches: int, rate: float = inf, traffic: float =
 
     ``rate``: the most operations in a second that a prediction allows. ``traffic``: bytes besides, before or after.
     """
-    return least_in_turn(task, launches, rate, traffic) - _OVERLAP * max(0, launches - 1) * task.device.launch
+    hidden = _OVERLAP * (launches - 1) * task.device.launch if launches > 1 else 0.0
+    return least_in_turn(task, launches, rate, traffic) - hidden
 
 
 def least_in_turn(task: Task, launches: int, rate: float = inf, traffic: float = 0.0) -> float:
     """The same of launches none of which hides a part of another, as ``phased_cost`` has them."""
-    device = task.device
-    seconds = max(_least_flops(task) / rate, memory_seconds(task))
-    return launches * device.launch + copy_seconds(device, traffic) + seconds
+    work, memory, device = _at_least(task)
+    seconds = max(work / rate, memory)
+    return launches * device.launch + traffic / (device.bandwidth * _COPY_SHARE) + seconds
 
 
 def least_of_rest(task: Task, launches: int, traffic: float = 0.0) -> float:
@@ -138,12 +139,17 @@ def least_of_rest(task: Task, launches: int, traffic: float = 0.0) -> float:
 
 
 @once
+def _at_least(task: Task) -> tuple[float, float, DeviceSpec]:
+    """What bounds of all engines ask of a task."""
+    return _least_flops(task), memory_seconds(task), task.device
+
+
+@once
 def memory_seconds(task: Task) -> float:
     """Of each operand once through memory."""
     return bytes_moved(task.op) / (task.device.bandwidth * _COPY_SHARE)
 
 
-@once
 def _least_flops(task: Task) -> float:
     """Of a data gradient, which may skip the taps that lie in the padding, the other ones."""
     op = task.op.main

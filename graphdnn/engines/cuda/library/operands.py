@@ -17,7 +17,7 @@ from graphdnn.engines.engine import Cost, Task
 from graphdnn.engines.work import flops
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.operations import Operation
+from graphdnn.operations import ConvolutionOperation, Operation
 from graphdnn.tensors import TensorSpec, ordered_strides, packed_strides, stride_order
 
 
@@ -75,16 +75,19 @@ def with_staging(cost: Cost, task: Task) -> Cost:
 def is_written_as_it_is(steps: Steps, spec: TensorSpec) -> bool:
     """True when the library may write the anchor's output itself: nothing follows, and it is in memory."""
     op = steps.op
-    anchor = op.anchor
-    blends = getattr(anchor, "alpha", 1.0) != 1.0 or getattr(anchor, "beta", 0.0) != 0.0
     is_here = spec.uid in steps.places or any(t.uid == spec.uid for t in op.outputs)
-    return is_here and not op.epilogue and not blends and is_addressable(spec)
+    return is_here and not op.epilogue and not _blends(op) and is_addressable(spec)
 
 
 def result_type(spec: TensorSpec, op: FusedOp, possible: Sequence[DataType]) -> DataType:
     """The type that the library writes: the anchor's output type where it can, else the arithmetic's, listed first."""
-    blends = getattr(op.anchor, "alpha", 1.0) != 1.0 or getattr(op.anchor, "beta", 0.0) != 0.0
-    return spec.data_type if spec.data_type in possible and not blends else possible[0]
+    return spec.data_type if spec.data_type in possible and not _blends(op) else possible[0]
+
+
+def _blends(op: FusedOp) -> bool:
+    """Whether the anchor scales its result, or adds what was there."""
+    anchor = op.anchor
+    return isinstance(anchor, ConvolutionOperation) and (anchor.alpha != 1.0 or anchor.beta != 0.0)
 
 
 def add_finish(steps: Steps, result: TensorSpec, entering: TensorSpec, arithmetic: DataType) -> None:
