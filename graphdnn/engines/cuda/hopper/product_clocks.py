@@ -115,6 +115,7 @@ class Least(NamedTuple):
     """Clocks of a tile that extents do not change, for bounds below ``seconds_of``."""
 
     step: float  # of a block
+    turn: float  # of a tile, besides its steps, where all multiprocessors are busy
     endings: tuple[float, float]  # of a block, besides what it multiplies: of whole tiles, and of parts
     adding: float  # of the launch that adds parts
     of_part: float  # of that launch, for each part of a tile
@@ -128,8 +129,11 @@ class Least(NamedTuple):
         adding, sms = summing(one, 0, 2, machine), machine.sms
         of_part, clock = (summing(one, 1, 2, machine) - adding) / 2, clock_rate(machine)
         endings = [leaving.tile + leaving.own + one.besides for leaving in (one.whole, one.part)]
+        # Blocks that share a multiprocessor take turns: none has one to itself.
+        turns = [_TURN_ACROSS + leaving.own if one.is_across else leaving.turn for leaving in (one.whole, one.part)]
         return cls(
             one.paced_among(0, sms, in_cluster=False),
+            min(turns) / one.blocks if one.blocks > 1 else one.turn,
             (endings[0], endings[1]),
             adding * clock,
             of_part * clock,

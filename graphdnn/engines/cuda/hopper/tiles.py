@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 from typing import NamedTuple
@@ -27,6 +26,7 @@ from graphdnn.engines.cuda.hopper.tile import MOST_STAGES, SMALLEST_RING, TILES,
 from graphdnn.engines.cuda.hopper.tile_clocks import TileClocks, copied_clocks
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
+from graphdnn.frozen import frozen
 
 _ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
 _LONG = 2.5  # times what idle multiprocessors save of a launch, beyond which their share of the work is more than that
@@ -42,6 +42,7 @@ STAGES = Knob(
     "stages of the ring in shared memory, 2 at least, if they fit; 0: as many as fit",
 )
 PARTS = Knob(KnobType.SPLIT_K, 0, 128, 1, 0, "parts of the sum, computed side by side; 0: chosen by the shape")
+_DEEP = 2 * PARTS.maximum  # steps, that may have any number of parts
 _BY_LAUNCH, _BY_CLUSTER = 1, 2
 JOINING = Knob(
     KnobType.CTA_SPLIT_K_MODE,
@@ -54,7 +55,7 @@ JOINING = Knob(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Choice:
     tile: Tile
     stages: int
@@ -89,30 +90,33 @@ class _Asked(NamedTuple):
 @lru_cache(maxsize=1024)
 def _fastest(sizes: Sizes, machine: Machine, asked: _Asked) -> Choice | None:
     """The first in the table of those that take the least. Bounds say which are not worked out."""
-    products = sizes.products
+    products, groups = sizes.products, sizes.groups
     clock, parts, joining = clock_rate(machine), asked.parts, asked.joining
-    groups, read = sizes.groups, Read(sizes.bytes_read, sizes.is_across, sizes.bytes_moved)
+    read = Read(sizes.bytes_read, sizes.is_across, sizes.bytes_moved)
     table = _table(sizes._replace(products=(), groups=1, bytes_read=0, bytes_moved=0), machine, asked)
     may_be_split, sms = sizes.may_be_split, machine.sms
-    filled = groups * sum([rows * depth for rows, depth in products])
-    # Seconds, place, which part; of equals the first.
-    best: tuple[float, int, int, TileClocks, Division, Work, int] | None = None
-    limit, tried = inf, table.tried_first  # clocks
+    rows, depth = products[0]
+    is_one = len(products) == 1
+    filled = groups * (rows * depth if is_one else sum([rows * depth for rows, depth in products]))
+    # Seconds, place, whether in a cluster, parts; of equals the first.
+    best: tuple[float, int, bool, int, TileClocks, Division, Work, int] | None = None
+    limit, most_pace, tried = inf, inf, table.tried_first  # clocks, and those of a row and step of k
     # Seconds that memory takes for any tile that busies all multiprocessors.
-    floor = 0.0 if sizes.bytes_read else sizes.bytes_moved / machine.bandwidth
+    floor, is_at_floor, best_place = 0.0 if sizes.bytes_read else sizes.bytes_moved / machine.bandwidth, False, 0
     first = None if tried is None else tried[0]
     for turn, one in enumerate(table.tiles if first is None else (first, *table.tiles)):
-        whole = filled * one.pace  # to which idle multiprocessors add more than a launch takes less, where it is long
-        if table.start + whole + (table.busy if whole > _LONG * table.busy else 0.0) > limit:
+        place, pace, across, rows_held, step, start, end, taken, bounds, _, most_in_clusters = one
+        if pace > most_pace:
             break  # slower even if they filled the device all the time, as are those that follow
-        if turn and one is first:
+        if is_one:
+            count = -(-rows // rows_held) * across * groups
+            steps, empty = count * depth, 0
+        else:
+            count, steps, empty = _counted(products, rows_held, across * groups)
+        if is_at_floor and count >= sms and place > best_place:
             continue
-        taken, bounds = one.taken, one.bounds
-        count, steps, empty = one.counted(products, groups)
-        if best is not None and count >= sms and best[0] <= floor and one.place > best[1]:
-            continue
-        launch = bounds.launch(count, sms)
-        least = launch + taken.start + (steps * taken.step + (count if count > sms else sms) * taken.turn) / sms
+        launch = bounds.launch(count, sms) if count < sms else bounds.busy
+        least = launch + start + (steps * step + (count if count > sms else sms) * end) / sms
         if least > limit:
             continue
         work = Work(count, steps / count, empty)
@@ -122,27 +126,29 @@ def _fastest(sizes: Sizes, machine: Machine, asked: _Asked) -> Choice | None:
         if may_be_split and not taken.tile.is_turned:
             room = limit - least - bounds.adding
             if not parts and 2 * of_part <= room:
-                found = [part for part in _parts(products[0][1], count, sms) if part * of_part <= room]
+                found = [part for part in _parts(min(depth, _DEEP), count, sms) if part * of_part <= room]
                 divisions += [_division(part, False, taken.most) for part in found]
             # Others take the place of what was asked for only where there are none.
             most = inf if joining == _BY_CLUSTER else limit - launch
-            few = count <= one.most_in_clusters and bounds.may_meet(products[0][1], most)
+            few = count <= most_in_clusters and bounds.may_meet(depth, most)
             if joining == _BY_CLUSTER or (few and joining != _BY_LAUNCH):
-                in_clusters = one.in_clusters(products[0][1], count, asked, most)
+                in_clusters = one.in_clusters(depth, count, asked, most)
                 divisions = in_clusters if in_clusters and joining == _BY_CLUSTER else divisions + in_clusters
-        order = enumerate(divisions)
-        for i, division in order if turn or tried is None else sorted(order, key=lambda item: item[1] is not tried[1]):
+        if tried is not None and one is first:  # in its first turn with this division alone, then with the others
+            divisions = [division for division in divisions if (division == tried[1]) is not bool(turn)]
+        for division in divisions:
             is_added = division.parts > 1 and not division.in_cluster
             most = limit - bounds.adding - division.parts * of_part if is_added else limit
             if is_slower(taken, bounds, work, division, sms, most):
                 continue
             seconds, busy = seconds_of(taken, work, division, machine, read)
-            if best is None or (seconds, one.place, i) < best[:3]:
-                best = seconds, one.place, i, taken, division, work, busy
+            if best is None or (seconds, place, division.in_cluster, division.parts) < best[:4]:
+                best = seconds, place, division.in_cluster, division.parts, taken, division, work, busy
                 limit, table.tried_first = seconds * clock * _ROUNDING, (one, division)
+                most_pace, is_at_floor, best_place = table.most_pace(limit, filled), seconds <= floor, place
     if best is None:
         return None
-    seconds, _, _, taken, division, work, busy = best
+    seconds, _, _, _, taken, division, work, busy = best
     adding = 0.0 if division.in_cluster else summing(taken, work.tiles, division.parts, machine)
     stages = max(asked.stages, SMALLEST_RING) if asked.stages else division.stages
     idle = idle_seconds(taken, work.tiles * division.parts, machine)
@@ -155,18 +161,14 @@ class _Placed(NamedTuple):
     place: int  # in the table of tiles
     pace: float  # clocks of each row and step of k of a group, no less, where all multiprocessors are busy
     across: int  # along a group's columns
+    rows_held: int
+    step: float  # of a bound: of each step, of the whole launch, and of each tile besides
+    start: float
+    turn: float
     taken: TileClocks
+    bounds: Least
     clusters: tuple[tuple[int, Division], ...]  # with the most tiles whose clusters run at the same time
     most_in_clusters: int  # tiles, with the fewest parts
-    bounds: Least
-
-    def counted(self, products: tuple[tuple[int, int], ...], groups: int) -> tuple[int, int, int]:
-        """Tiles, steps of all of them, and empty tiles."""
-        if len(products) > 1:
-            return _counted(products, self.taken.rows_held, self.across * groups)
-        ((rows, depth),) = products
-        count = -(-rows // self.taken.rows_held) * self.across * groups
-        return count, count * depth, 0
 
     def in_clusters(self, depth: int, tiles: int, asked: _Asked, limit: float) -> list[Division]:
         """Parts in clusters that run at the same time, unless they were asked for, and none of which take more than
@@ -204,11 +206,20 @@ class _Table:
             clusters = _clusters(one.tile, machine.sms, machine.shared_memory, asked.stages, asked.parts > 0)
             least = Least.of(held, machine)
             most = clusters[0][0] if clusters else 0
-            placed.append(_Placed(place, pace, across, held, clusters, most, least))
+            bound = held.rows_held, held.step, held.start, least.turn
+            placed.append(_Placed(place, pace, across, *bound, held, least, clusters, most))
         self.tiles = tuple(sorted(placed, key=_pace_and_place))
-        self.start = min([one.start for one in taken], default=0.0)
-        self.busy = min([one.most_idle for one in taken], default=0.0)
+        self._start = min([one.start for one in taken], default=0.0)
+        self._busy = min([one.most_idle for one in taken], default=0.0)
         self.tried_first: tuple[_Placed, Division] | None = None
+
+    def most_pace(self, limit: float, filled: int) -> float:
+        """Of tiles that may take no more than so many clocks for so many rows and steps, if they fill the device."""
+        if not filled:
+            return inf
+        # Idle multiprocessors add more than a launch takes less, where it is long.
+        long, left = _LONG * self._busy, limit - self._start
+        return (left - self._busy if left - self._busy > long else min(left, long)) / filled
 
 
 @lru_cache(maxsize=256)
@@ -254,8 +265,9 @@ def _counted(products: tuple[tuple[int, int], ...], rows_held: int, across: int)
     return count, steps, every - count
 
 
+@lru_cache(maxsize=4096)
 def _parts(depth: int, tiles: int, sms: int) -> tuple[int, ...]:
-    """More than one, that give every multiprocessor the same number of pieces."""
+    """More than one, that give every multiprocessor the same number of pieces. ``depth``: steps, ``_DEEP`` at most."""
     found: list[int] = []
     for waves in (1, 2, 3):
         parts = min(waves * sms // tiles, depth, PARTS.maximum)
