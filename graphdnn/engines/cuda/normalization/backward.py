@@ -3,8 +3,10 @@
 The gradient of x needs two sums over each row, those of scale and bias two sums over
 the axes where they have one element. In batch norm these are the same: a block that
 holds its rows does all at once, and longer rows take one kernel for the sums and one
-for dx. Where the scale changes along rows, blocks that go through rows add up both kinds
-(row_walk); otherwise the sums of scale and bias are a kernel of their own.
+for dx. Of rows that have one scale each, as those of instance norm, the sums are those of
+scale and bias in parts, which a small kernel adds up. Where the scale changes along rows,
+blocks that go through rows add up both kinds (row_walk); otherwise the sums of scale and
+bias are a kernel of their own.
 """
 
 from __future__ import annotations
@@ -98,7 +100,17 @@ class _Backward:
         summed = {a for a, extent in enumerate(anchor.x.extents) if anchor.scale.extents[a] == 1 and extent != 1}
         return summed == {a for a in anchor.axes if anchor.x.extents[a] != 1}
 
+    @property
+    def parts_parameters(self) -> bool:
+        """Whether the gradients of scale and bias are sums of the rows' sums."""
+        return not self.owns_parameters and not self.is_scaled_along
+
     def generate(self, device: DeviceSpec) -> None:
+        self._generate(device)
+        if self.parts_parameters:
+            self._add_rows(device)
+
+    def _generate(self, device: DeviceSpec) -> None:
         steps, anchor = self.steps, self.anchor
         planes = self.planes(device)
         if planes is not None:
@@ -110,7 +122,9 @@ class _Backward:
             self._walk(walk)
             return
         fitting = held(self.rows, 2 * self.operands.bytes)
-        if not self.owns_parameters:
+        if self.parts_parameters:
+            place(steps, self.sums)
+        elif not self.owns_parameters:
             self._fold("norm_parameters", anchor.scale.extents, device)
         if fitting is not None:
             self.rows, tile = fitting
@@ -121,7 +135,8 @@ class _Backward:
             self.rows, residence = staying
             self._reside(residence)
             return
-        place(steps, self.sums)
+        if not self.parts_parameters:
+            place(steps, self.sums)
         self._fold("norm_sums", self.operands.statistic_extents, device, of_rows=True)
         self.rows, division = divided(self.rows, self.operands.bytes, 2, device)
         parameters = Parameters(steps.places)
@@ -164,6 +179,23 @@ class _Backward:
         )
         self.steps.include(generate_fold(sums, device, fold))
 
+    def _add_rows(self, device: DeviceSpec) -> None:
+        """The rows' sums, in scratch memory, into dscale and dbias."""
+        op, anchor, written = self.steps.op, self.anchor, self._parameter_gradients()
+
+        def finish(steps: Steps, program: Program) -> None:
+            program.note(anchor)
+            for uid, part in written.items():
+                program.set(self._gradient(uid), f"acc[{part}][e]")
+            program.store_outputs((anchor,))
+
+        sums = tuple(self.sums)
+        outputs = tuple(t for t in op.outputs if t.uid in written)
+        alone = FusedOp(op.index, op.rule, anchor, (), (), None, sums, outputs, ())
+        files = ("sums.cuh", "norm_parts.cuh")
+        fold = Fold("norm_parts", files, streamed=sums, extents=anchor.scale.extents, finish=finish, parts=2)
+        self.steps.include(generate_fold(alone, device, fold))
+
     def _parameter_gradients(self) -> dict[int, int]:
         """uid -> which of the two sums it is."""
         found = {self.anchor.dscale.uid: 1}
@@ -188,7 +220,7 @@ class _Backward:
     def resident(self, device: DeviceSpec) -> tuple[Rows, Residence] | None:
         """Blocks that stay, where the sums of rows are all there is to find."""
         anchor = self.anchor
-        if self.is_scaled_along or not self.owns_parameters:
+        if self.is_scaled_along:
             return None
         return resident(self.rows, self.operands.bytes, [anchor.x, anchor.dy], device, is_plain=self.operands.is_plain)
 
@@ -324,6 +356,10 @@ class _Backward:
             for uid, part in written.items():
                 program.set(self._gradient(uid), ("sum", "dot")[part])
             program.store_outputs((self.anchor,))
+        elif self.parts_parameters:
+            for spec, value in zip(self.sums, ("sum", "dot"), strict=True):
+                program.set(spec, value)
+                program.store(spec)
         return program.function("finish_row", arguments), arguments
 
     def _application(
@@ -376,7 +412,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     backward = _Backward(Steps(task.op, task.device), operands, _known(operands))
     reads = float(sum(t.bytes for t in operands.read))
     is_held = backward.planes(task.device) is not None or held(backward.rows, 2 * operands.bytes) is not None
-    passes = float((not backward.owns_parameters) + (not is_held))
+    passes = float((not backward.owns_parameters and not backward.parts_parameters) + (not is_held))
     launches = 1 + 2 * int(passes)
     walk = backward.row_walk(task.device)
     if walk is not None:
@@ -384,6 +420,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     staying = None if is_held else backward.resident(task.device)
     if staying is not None:
         passes, launches = staying[1].read_twice / reads, 2
+    if backward.parts_parameters:
+        launches += 1
     if anchor.inv_variance is None:
         return memory_cost(task, passes * reads + anchor.x.bytes, launches + 2)
     return memory_cost(task, passes * reads, launches)

@@ -1,0 +1,7 @@
+// Sums of rows, of the gradient and of its product with the normalized x, as parts of those for scale and bias.
+__device__ __forceinline__ void take(Compute (&acc)[PARTS][WIDTH], const Compute (&value)[ROWS][WIDTH]) {
+    #pragma unroll
+    for (int part = 0; part < PARTS; ++part)
+        #pragma unroll
+        for (int e = 0; e < WIDTH; ++e) acc[part][e] += value[part][e];
+}
