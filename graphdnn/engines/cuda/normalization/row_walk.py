@@ -19,8 +19,8 @@ from graphdnn.engines.cuda.reductions.rows import Rows, Tile, power_above
 from graphdnn.operations import NormBackward
 
 _THREADS, _FEWER_THREADS, _MOST_THREADS = 512, 256, 1024  # of a block; where many rows are narrow; and of a row
-_MOSTLY = 0.8  # of the packs of so many threads, which otherwise have less to do than half as many
 _MANY = 2**24  # bytes of x, beside which the sums that more blocks leave are few
+_WORTH_STEPS = 1.5  # times as many rows at once, for which a thread has more elements of each
 _ELEMENTS = 8  # of a thread; more, where a row would not fit into a block
 _KEPT = 4  # 32-bit registers that an element of two bytes takes: two sums, and x and dy of two tiles
 _OTHER = 30  # registers of a thread that have nothing to do with how many elements it has
@@ -29,7 +29,7 @@ _MOST_STEPS = 16  # packs of a thread
 _MOST_REGISTERS = 120  # more, and the compiler has been seen to spill
 _COLUMN_BYTES = 32 * 1024  # of shared memory, where columns become one
 _JOINERS = 1024  # threads of a block that joins the blocks' sums of 32 places
-_PLACES = 32
+_PLACES = _WARP = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +100,26 @@ def row_walk_of(rows: Rows, operands: Operands, device: DeviceSpec) -> RowWalk |
 
 
 def _tile(rows: Rows) -> Tile | None:
-    """Few elements of a thread, so that registers are left for many of them."""
+    """Few elements of a thread, so that registers are left for many of them; more where that is more rows at once, as
+    blocks of whole warps divide the registers unevenly.
+    """
     is_large = rows.main_bytes <= 2 and rows.count * rows.length * rows.main_bytes >= _MANY
     threads = _FEWER_THREADS if is_large else _THREADS
+    best: tuple[int, Tile] | None = None
     for steps in range(max(1, _ELEMENTS // rows.width), _MOST_STEPS + 1):
-        lanes = power_above(-(-rows.packs // steps))
+        lanes = _lanes(-(-rows.packs // steps))
         columns = max(1, threads // lanes)
         while columns > 1 and columns * lanes * steps * rows.width * 4 > _COLUMN_BYTES:
             columns //= 2
         of_element = _KEPT + (2 if rows.main_bytes > 2 else 0)
         registers = -(-(steps * rows.width * of_element + _OTHER) // 8) * 8
         blocks = _REGISTERS // (lanes * columns * registers)
-        is_idle = lanes > _THREADS and rows.packs < _MOSTLY * lanes * steps
-        if not is_idle and 32 <= lanes * columns <= _MOST_THREADS and registers <= _MOST_REGISTERS and blocks:
-            return Tile(lanes, columns, -(-rows.packs // lanes), blocks)
-    return None
+        is_possible = 32 <= lanes * columns <= _MOST_THREADS and registers <= _MOST_REGISTERS and blocks
+        if is_possible and (best is None or blocks * columns >= _WORTH_STEPS * best[0]):
+            best = blocks * columns, Tile(lanes, columns, -(-rows.packs // lanes), blocks)
+    return None if best is None else best[1]
+
+
+def _lanes(count: int) -> int:
+    """Threads of a row: a part of a warp that divides it, or whole warps."""
+    return power_above(count) if count <= _WARP else -(-count // _WARP) * _WARP

@@ -3,6 +3,7 @@
 // next tile is on its way while this one is worked on. A second launch joins what the blocks have found.
 
 constexpr int PARTS = LANES > 32 ? LANES / 32 : 1;  // of a row, by warps
+constexpr int JOINED = PARTS > 16 ? 32 : PARTS > 8 ? 16 : PARTS > 4 ? 8 : PARTS > 2 ? 4 : PARTS;  // a power of two
 constexpr int SUMS = 2;                             // those of the bias and of the scale
 
 // A tile's packs as they lie in memory, and what is known of its rows.
@@ -36,10 +37,12 @@ __device__ __forceinline__ void over_rows(const Place& here, int turn, Row& row)
         __shared__ Pack<Compute, 2> parts[2][COLUMNS][PARTS];
         if (here.lane % 32 == 0) parts[turn][here.column][here.lane / 32] = {row.sum[0], row.dot[0]};
         __syncthreads();
-        const Pack<Compute, 2> mine = parts[turn][here.column][here.lane % PARTS];
+        const int part = here.lane % JOINED;
+        Pack<Compute, 2> mine = {};
+        if (PARTS == JOINED || part < PARTS) mine = parts[turn][here.column][part];
         row.sum[0] = mine.at[0], row.dot[0] = mine.at[1];
         #pragma unroll
-        for (int by = 1; by < PARTS; by *= 2) {
+        for (int by = 1; by < JOINED; by *= 2) {
             row.sum[0] += __shfl_xor_sync(0xffffffffu, row.sum[0], by);
             row.dot[0] += __shfl_xor_sync(0xffffffffu, row.dot[0], by);
         }
