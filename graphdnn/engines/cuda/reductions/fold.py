@@ -36,6 +36,7 @@ _IN_FLIGHT = 64  # bytes that a thread loads before it uses the first
 _UNROLLED = 8  # loads
 _WIDENED = 256  # bytes that they may become in arithmetic
 _PACK_BYTES = 16
+_LINE = 128  # bytes of memory
 _PLAIN = 32  # bytes of a thread's results, in arithmetic
 _MANY_RESULTS = 4096  # of parts of which there are few then
 
@@ -112,7 +113,7 @@ def generate_fold(op: FusedOp, device: DeviceSpec, fold: Fold) -> DeviceKernel:
     # What the compiler is told of occupancy decides whether it keeps the loads together.
     is_plain = len(operands) == fold.parts == 1 and not op.prologue and width * compute_bytes <= _PLAIN
     threads, per_sm = _LARGE if is_plain else _SMALL
-    shape = choose_shape(axes, along, width, in_flight, threads, per_sm * device.sm_count)
+    shape = choose_shape(axes, along, width, width * loaded, in_flight, threads, per_sm * device.sm_count)
     split = shape.splits > 1
     finish_width = 1
     if not along and shape.lanes == 1 and not split:
@@ -208,7 +209,9 @@ def _width(axes: ReducedAxes, read: list[TensorSpec], axis: int, most: int) -> i
     return width
 
 
-def choose_shape(axes: ReducedAxes, along: bool, width: int, in_flight: int, threads: int, blocks: int) -> Shape:
+def choose_shape(
+    axes: ReducedAxes, along: bool, width: int, pack_bytes: int, in_flight: int, threads: int, blocks: int
+) -> Shape:
     """Lanes so that memory is read in whole lines. ``blocks``: what the device holds at once, where results are few."""
     kept, reduced = list(axes.kept), list(axes.reduced)
     vector = reduced if along else kept
@@ -223,7 +226,7 @@ def choose_shape(axes: ReducedAxes, along: bool, width: int, in_flight: int, thr
     elif depth < 8 or results >= threads * blocks:
         lanes = 1
     else:
-        lanes = threads // _kept_lanes(results)
+        lanes = threads // _kept_lanes(results, pack_bytes)
     tiles = -(-results // (threads // lanes))
     splits = 1
     if 2 * tiles <= blocks:
@@ -234,9 +237,16 @@ def choose_shape(axes: ReducedAxes, along: bool, width: int, in_flight: int, thr
     return Shape(along, width, threads, lanes, unroll, tuple(kept), tuple(reduced), per_block)
 
 
-def _kept_lanes(packs: int) -> int:
-    """Up to a warp's lanes beside each other, with few that have nothing to do."""
-    return min((32, 16, 8, 4, 2, 1), key=lambda lanes: -(-packs // lanes) * lanes * (1.0 if lanes >= 4 else 1.2))
+def _kept_lanes(packs: int, pack_bytes: int) -> int:
+    """Up to a warp's lanes beside each other, with few that have nothing to do, and whole lines of memory for a part of
+    a row.
+    """
+
+    def loss(lanes: int) -> float:
+        line = lanes * pack_bytes
+        return -(-packs // lanes) * lanes * (1.0 if lanes >= packs or line >= _LINE else (_LINE / line) ** 0.5)
+
+    return min((32, 16, 8, 4, 2, 1), key=loss)
 
 
 def _power_below(count: int) -> int:
