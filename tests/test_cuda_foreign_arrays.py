@@ -73,6 +73,7 @@ def _float(dtype: str) -> Any:
     [
         (lambda: OfTorch(negative=True), "resolve_neg()"),
         (Sparse, "Cannot access data pointer"),
+        (lambda: OfTorch(address=0), "no memory"),
         (Module, "neither an array nor an address"),
     ],
 )

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from graphdnn.cuda.failure import CudaError
 from graphdnn.dtypes import ELEMENTS, Array, data_type_of
 from graphdnn.enums import DataType, Status
 from graphdnn.errors import Rejection
@@ -116,13 +117,15 @@ def _described(given: Any, stream: int, ordinal: int) -> tuple[Array, int] | str
     if isinstance(given, np.ndarray):
         return "this array is in host memory"
     library = type(given).__module__.partition(".")[0]
-    if library == "torch" and hasattr(given, "is_cuda"):
-        return _torch(given, stream, ordinal)
-    if library == "cupy" and hasattr(given, "data"):
-        return _cupy(given)
     try:
+        if library == "torch" and hasattr(given, "is_cuda"):
+            return _torch(given, stream, ordinal)
+        if library == "cupy" and hasattr(given, "data"):
+            return _cupy(given)
         return _exchanged(given, stream)
-    except Exception as error:  # protocols are others' code: whatever it raises is the reason
+    except CudaError:
+        raise
+    except Exception as error:  # arrays and protocols are others' code: whatever it raises is the reason
         return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
@@ -155,11 +158,10 @@ def _torch(tensor: Any, stream: int, ordinal: int) -> tuple[Array, int] | str:
         return "this tensor is in host memory"
     if tensor.is_neg():
         return "this tensor is the negative of what is in memory; pass tensor.resolve_neg()"
-    try:
-        dtype = ELEMENTS[data_type_of(tensor.dtype)].numpy
-        address, shape, steps = tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
-    except (ValueError, RuntimeError) as error:  # of a type that is not known; of sparse, nested and traced tensors
-        return str(error).splitlines()[0]
+    dtype = ELEMENTS[data_type_of(tensor.dtype)].numpy
+    address, shape, steps = tensor.data_ptr(), tuple(tensor.shape), tensor.stride()  # which sparse ones lack
+    if not address:
+        return "this tensor has no memory"  # of its own, as one that is traced
     torch = sys.modules["torch"]
     producer = torch.cuda.current_stream(tensor.device)
     if producer.cuda_stream != stream and tensor.device.index == ordinal:

@@ -166,6 +166,21 @@ def test_a_thread_that_never_met_the_device(text: str, seen_before: bool) -> Non
     assert results(graph, bound) == wanted
 
 
+@pytest.mark.parametrize("text", [CONVOLUTION, THROUGH_WORKSPACE])
+def test_a_thread_that_never_met_the_device_captures(text: str) -> None:
+    import cupy
+
+    graph, plan = plan_for(text)
+    wanted, bound, kept = expected(graph, plan, 12), arrays_for(graph, 12), []
+    cupy.cuda.Device().synchronize()
+    thread = threading.Thread(target=lambda: kept.append(plan.capture(bound)))
+    thread.start()
+    thread.join()
+    kept[0].launch()
+    cupy.cuda.Device().synchronize()
+    assert results(graph, bound) == wanted
+
+
 def test_one_thread_with_many_streams_and_workspaces() -> None:
     import cupy
 
