@@ -73,10 +73,12 @@ class Draft:
 
     @classmethod
     def of_attempt(cls, attempt: Attempted) -> Draft:
-        """From the fields of an operation that was refused."""
+        """From the fields of an operation that was refused. Alone it has no values that only others read or write."""
         assert issubclass(attempt.cls, Operation)
         draft = cls("", {}, [])
         draft.add(attempt.cls, attempt.fields)
+        for entry in draft.tensors.values():
+            entry.pop("is_virtual", None)
         return draft
 
     def add(self, cls: type[Operation], given: Mapping[str, Any]) -> None:

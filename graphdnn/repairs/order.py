@@ -51,7 +51,7 @@ def _orders(draft: Draft, key: Key, cls: type[Operation]) -> Iterator[list[int]]
 def _less_square(case: Case, after: Draft, key: Key) -> float:
     """Images and windows are square more often than not."""
     before, now = (is_square(numbers(draft.tensors[key].get("dims"))) for draft in (case.draft, after))
-    return 0.5 * (before - now)
+    return 0.8 * (before - now)
 
 
 def exchanged(case: Case) -> Iterator[Edit]:

@@ -13,6 +13,7 @@ from graphdnn.text import count, seconds
 _WIDTH, _HEIGHT = 640.0, 330.0
 _LONGEST_NAME = 25  # characters
 _LEFT, _RIGHT, _TOP, _BOTTOM = 74.0, 24.0, 16.0, 46.0
+_DIGIT, _POINT_LABEL, _ABOVE = 7.2, 70.0, 22.0  # of a character, of a point with its label, of a roof's label
 
 
 Times = Mapping[int, float]  # seconds by the index of a kernel
@@ -55,7 +56,11 @@ def roofline(
         corners = ((start, start * device.bandwidth), (ridge, rate), (10.0**high, rate))
         points = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in corners)
         parts.append(Markup(f'<polyline class="roof" points="{points}"/>'))
-        parts.append(_label(x(10.0**high) - 4, y(rate) - 5, f"{name}, {count(rate)}op/s", "end"))
+        words = f"{name}, {count(rate)}op/s"
+        begins = x(10.0**high) - 4 - _DIGIT * len(words)
+        near = (y(r) for i, r in zip(intensities, reached, strict=True) if x(i) + _POINT_LABEL > begins)
+        is_taken = any(-_ABOVE < down - y(rate) < 2 for down in near)
+        parts.append(_label(x(10.0**high) - 4, y(rate) + (13 if is_taken else -5), words, "end"))
     for kernel, intensity, rate in zip(shown, intensities, reached, strict=True):
         share = kernel.roofline_share()
         title = (
