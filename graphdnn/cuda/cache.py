@@ -10,7 +10,6 @@ import contextlib
 import os
 import threading
 import time
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -20,6 +19,7 @@ from graphdnn.cuda.entry import SUFFIX, Damaged, Entry, Manifest, key_of, key_of
 from graphdnn.cuda.folder import cache_directory, write_whole
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.cuda.upkeep import opened, prune
+from graphdnn.frozen import frozen
 
 LIMIT_BYTES = 512 * 2**20
 _IN_MEMORY = 1024  # entries; a process with more variants than that reads the older ones again
@@ -27,7 +27,7 @@ _SHARE = 16  # of the limit, that a process writes at most without seeing what o
 Origin = Literal["memory", "disk", "compiled"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Cached:
     """A kernel, where it came from, and how long that took."""
 
