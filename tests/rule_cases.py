@@ -507,7 +507,7 @@ RULE_CASES: dict[str, Case] = {
     "fuse.softmax.rows": fused(*softmax(total=(2, 4, 6, 1))),
     "fuse.softmax.virtual": fused(*softmax(powers=image(82))),
     "fuse.softmax.readers": fused(*softmax(), relu(image(82, virtual=True), image(3))),
-    "fuse.softmax.length": fused(*softmax_gradient(16385)),
+    "fuse.softmax.length": fused(*softmax_gradient(57345)),
     "fuse.limits.forbid": fused(conv(V), relu(V, image(2)), forbid=[(50,)]),
     "fuse.limits.bound": fused(conv(V), relu(V, image(2)), bound=1),
     "fuse.limits.force": fused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_ke
 from emulator.kernels import tolerance
 from problems import LAYOUTS, scalar, tensor, values_of
 
-from graphdnn.device import device_spec
+from graphdnn.device import DeviceSpec, device_spec
 from graphdnn.engines import Task
+from graphdnn.engines.cuda.generator.launch import DeviceKernel
 from graphdnn.engines.cuda.reductions import softmax as softmax_engine
 from graphdnn.engines.cuda.reductions import softmax_divided
 from graphdnn.engines.cuda.reductions.softmax import ENGINE
@@ -83,8 +85,8 @@ def values(operations: list[Operation], seed: int = 0, scale: float = 2.0) -> di
     return {t.uid: (values_of(t, rng).astype(np.float64) * scale).astype(values_of(t, rng).dtype) for t in inputs}
 
 
-def assert_close(operations: list[Operation], given: dict[int, Any]) -> None:
-    here, there = run_both(operations, ENGINE, given)
+def assert_close(operations: list[Operation], given: dict[int, Any], device: DeviceSpec | None = None) -> None:
+    here, there = run_both(operations, ENGINE, given, device=device)
     outputs = {t.uid: t for t in fused(operations).outputs}
     inside = max(tolerance(t, 64) for t in fused(operations).internal)
     for uid, expected in there.items():
@@ -260,6 +262,35 @@ def test_few_long_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @emulated
+@pytest.mark.parametrize("case", ["plain", "log", "scaled", "gradient", "gradient, log", "sums", "short sums"])
+def test_long_rows_share_a_multiprocessor(case: str) -> None:
+    """Shared memory has what the first stage reads: what else elements are made of is read, and computed, again."""
+    dims, axes = (5, 16392), (1,)
+    operations = {
+        "plain": lambda: softmax(dims, axes, "f16"),
+        "log": lambda: softmax((4, 17003), axes, "f16", logarithm=True, saved=True),
+        "scaled": lambda: softmax((4, 13000), axes, "f16", logarithm=True, scaled=True, residual=True),
+        "gradient": lambda: gradient((4, 17000), axes, "f16", scaled=True, residual=True),
+        "gradient, log": lambda: gradient((4, 33000), axes, "bf16", logarithm=True),
+        "sums": lambda: sums(dims, axes, "f16"),
+        "short sums": lambda: sums((2, 30, 7), axes, "f32"),
+    }[case]()
+    tiny = replace(device_spec("h200"), sm_count=1)
+    kernel = ENGINE.compile(Task(fused(operations), tiny), ENGINE.settings({}))
+    assert isinstance(kernel, DeviceKernel)
+    assert ("shared" in kernel.name) is not case.startswith("short")
+    assert_close(operations, values(operations), tiny)
+
+
+def sums(dims: Extents, axes: Extents, kind: str) -> list[Operation]:
+    """The logarithm of the sum of powers, as a cross-entropy asks for it."""
+    before = softmax(dims, axes, kind, logarithm=True)[:-1]
+    row = tuple(1 if a in axes else extent for a, extent in enumerate(dims))
+    most, logarithm = (next(t for step in before for t in step.outputs().values() if t.uid == uid) for uid in (21, 25))
+    return [*before, pointwise(P.ADD, most, logarithm, tensor(31, row))]
+
+
+@emulated
 def test_sums_beyond_the_range_of_a_reciprocal() -> None:
     """Without the maximum, sums overflow and vanish: quotients are then those of a plain division."""
     operations = softmax((6, 40), (1,), maximum=False)
@@ -298,7 +329,9 @@ def test_a_row_in_registers_where_it_fits() -> None:
         ((8, 21, 64, 64), (1,), "f16", "channels_last", "runs"),
         ((8, 24, 64, 64), (1,), "f16", "channels_last", "held"),
         ((64, 50000), (1,), "f16", "packed", "shared"),
-        ((64, 60000), (1,), "f16", "packed", "passes"),
+        ((64, 60000), (1,), "f16", "packed", "shared"),
+        ((64, 120000), (1,), "f16", "packed", "passes"),
+        ((640, 32768), (1,), "f16", "packed", "shared"),  # several on a multiprocessor
         ((64, 500000), (1,), "f16", "packed", "divided"),
     ):
         operations = softmax(dims, axes, kind, layout)
@@ -332,6 +365,19 @@ def test_gradients_compile_without_spills(kind: str, layout: str, logarithm: boo
 def test_runs_compile_without_spills(case: str, arch: str) -> None:
     dims, axes, kind, layout, fields = RUNS[case]
     compiles_cleanly(softmax(dims, axes, kind, layout, **fields), ENGINE, arch, registers=96)
+
+
+@compiler
+@pytest.mark.parametrize(("arch", "device"), [("sm_80", "a100"), ("sm_90a", "h200")])
+def test_long_rows_compile_without_spills(arch: str, device: str) -> None:
+    """In shared memory, of which a multiprocessor of compute capability 8.9 has too little for several."""
+    for operations in (
+        softmax((4096, 32000), (1,), "f16", logarithm=True),
+        softmax((4096, 20000), (1,), "f16", scaled=True),
+        sums((4096, 24001), (1,), "f16"),
+        gradient((4096, 32000), (1,), "bf16", logarithm=True),
+    ):
+        compiles_cleanly(operations, ENGINE, arch, device=device)
 
 
 @compiler

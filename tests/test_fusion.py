@@ -244,6 +244,14 @@ def test_softmax_keeps_the_logarithm_of_the_sum_that_backward_needs() -> None:
     assert {t.uid for t in op.outputs} == {2, 31}
 
 
+def test_sums_of_powers_are_one_kernel_without_a_softmax() -> None:
+    """As a cross-entropy asks for them; without the maximum one reduction has nothing to share."""
+    steps = softmax(image(1), image(2), logarithm=True, total=tensor(24, ROW))[:-2]
+    assert [op.rule for op in fused(*steps)] == ["softmax"]
+    steps = softmax(image(1), image(2), logarithm=True, maximum=False, total=tensor(24, ROW))[:-2]
+    assert [op.rule for op in fused(*steps)] == ["reduction"]
+
+
 def test_softmax_of_a_convolution_and_a_second_reader_of_its_operand() -> None:
     graph = fused(
         conv(virtual(10), image(1)),

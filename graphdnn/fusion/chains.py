@@ -12,7 +12,7 @@ from graphdnn.operations import Reduction
 from graphdnn.rules import Constraint
 from graphdnn.tensors import TensorSpec
 
-_LONGEST = 16384  # elements of two operands that a block's threads hold
+_LONGEST = 57344  # elements of two operands in 16 bits that fit into the shared memory of a multiprocessor
 
 
 @dataclass(frozen=True, slots=True)

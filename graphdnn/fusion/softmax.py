@@ -3,6 +3,7 @@
     x -> MAX -> SUB -> EXP -> ADD -> DIV                  softmax
     x -> MAX -> SUB -> EXP -> ADD -> LOG -> SUB           log-softmax, from the differences
     x -> EXP -> ADD -> DIV, or -> LOG -> SUB              both without the maximum
+    x -> MAX -> SUB -> EXP -> ADD                         sums alone, as a cross-entropy asks for
 
 What else is computed of the rows' maxima and sums alone (logarithms, their sum with the
 maximum) belongs to the chain. A chain that nearly fits stays apart, with the reason.
@@ -43,7 +44,7 @@ def _chain(graph: OperationGraph, index: int, total: Reduction) -> tuple[Chain, 
             x, anchor = _operand(graph, difference, "x"), maximum
             members += [difference, maximum]
     ends = _ends(graph, index, total, exponent)
-    if not ends:
+    if not ends and anchor == index:
         return None
     members += _of_rows(graph, [anchor, index], [*members, *ends])
     members += ends

@@ -33,6 +33,7 @@ from graphdnn.tensors import TensorSpec
 
 _IN_FLIGHT = 32  # bytes of a thread that are on their way to shared memory
 _OTHER_SHARED = 2048  # bytes of shared memory that a row cannot have
+_MOST_THREADS, _FEWER_THREADS, _MOST_BLOCKS = 1024, 512, 3  # of blocks that have a row in shared memory, and on an SM
 _COMBINE = {ReductionOperator.ADD: "Sum", ReductionOperator.MAX: "Largest"}
 _SHORT = (*FP8, DataType.HALF, DataType.BFLOAT16, DataType.INT8, DataType.UINT8)  # of 11 bits or fewer
 
@@ -41,11 +42,11 @@ def generate_softmax(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     stages = Stages(op)
     rows = _rows(stages)
     runs = runs_of(stages, rows)
-    fitting = held(rows, stages.bytes) if runs is None else (runs.rows, runs.tile)
+    fitting = _held(stages, rows, device) if runs is None else (runs.rows, runs.tile)
     shared = runs.shared if runs else 0 if fitting else _shared_bytes(stages, rows, device)
     if fitting is None and not shared and _is_divided(stages, rows, device):
         return generate_divided(stages, device)
-    tile_rows, tile = fitting or (rows, passed(rows))
+    tile_rows, tile = fitting or (rows, _shared_tile(shared, rows, device) if shared else passed(rows))
     is_held = fitting is not None
     text, parameters = _text(stages, tile_rows, tile, is_held=is_held, is_shared=not is_held and shared > 0, runs=runs)
     blocks = -(-tile_rows.row_packs // tile.columns)
@@ -53,29 +54,40 @@ def generate_softmax(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     return DeviceKernel(text.name, (early(launch, device),))
 
 
+def _held(stages: Stages, rows: Rows, device: DeviceSpec) -> tuple[Rows, Tile] | None:
+    """A block that has its rows in registers; None where none can, or rows are so long that shared memory has several
+    on a multiprocessor and registers one: then one block reads while another writes.
+    """
+    fitting = held(rows, stages.bytes)
+    if fitting is None or fitting[1].threads < _MOST_THREADS:
+        return fitting
+    shared = _shared_bytes(stages, rows, device)
+    return None if shared and _shared_tile(shared, rows, device).blocks > 1 else fitting
+
+
 def _shared_bytes(stages: Stages, rows: Rows, device: DeviceSpec) -> int:
-    """Of a row that a block keeps in shared memory; 0 where it does not fit, or neighbours are of other rows."""
-    size = rows.packs * _pack_bytes(_fields(stages), rows.width)
+    """Of a row that a block keeps in shared memory, as its first stage has it: the others compute the rest again.
+    0 where it does not fit, or neighbours are of other rows.
+    """
+    size = rows.packs * _pack_bytes(stages.kept_first, rows.width)
     return size if rows.along and size <= device.shared_memory - _OTHER_SHARED else 0
 
 
-def _fields(stages: Stages) -> list[list[TensorSpec]]:
-    """Elements that are kept from each stage to the next; one list where some are kept longer."""
-    by_stage = [stages.kept(stage) for stage in range(len(stages.reductions))]
-    every = {t.uid: t for kept in by_stage for t in kept}
-    return by_stage if sum(map(len, by_stage)) == len(every) else [list(every.values())]
+def _shared_tile(shared: int, rows: Rows, device: DeviceSpec) -> Tile:
+    """Blocks that have a row of ``shared`` bytes each: smaller ones where several share a multiprocessor, so that one
+    reads while another writes.
+    """
+    blocks = min(_MOST_BLOCKS, device.shared_memory // (shared + _OTHER_SHARED), rows.row_packs // device.sm_count)
+    return Tile(_FEWER_THREADS, 1, 1, blocks) if blocks > 1 else Tile(_MOST_THREADS, 1, 1)
 
 
-def _pack_bytes(fields: Sequence[Sequence[TensorSpec]], width: int) -> int:
+def _pack_bytes(kept: Sequence[TensorSpec], width: int) -> int:
     """Of a struct Held for a pack, as the compiler lays it out."""
-    largest, most = 1, 0
-    for kept in fields:
-        end = 0
-        for size in (ELEMENTS[t.data_type].bytes for t in kept):
-            end = -(-end // size) * size + size * width
-            largest = max(largest, size)
-        most = max(most, end)
-    return -(-most // largest) * largest
+    largest, end = 1, 0
+    for size in (ELEMENTS[t.data_type].bytes for t in kept):
+        end = -(-end // size) * size + size * width
+        largest = max(largest, size)
+    return -(-end // largest) * largest
 
 
 def _is_divided(stages: Stages, rows: Rows, device: DeviceSpec) -> bool:
@@ -134,7 +146,8 @@ class _Functions:
         self.is_shared, self.runs = is_shared, runs
         self.row_values = stages.row_values()
         count = len(stages.reductions)
-        kept = [t for s in range(count) for t in stages.kept(s)] if self.is_held else []
+        by_stage = [stages.kept_first] if is_shared else [stages.kept(s) for s in range(count)] if is_held else []
+        kept = [t for stage in by_stage for t in stage]
         self.held = {t.uid: f"h{i}" for i, t in enumerate({t.uid: t for t in kept}.values())}
         self._kept = {t.uid: t for t in kept}
         self.row = {uid: f"r{i}" for i, uid in enumerate(self.row_values)}
@@ -155,11 +168,7 @@ class _Functions:
 
     def _held(self) -> str:
         fields = {uid: f"{STORAGE[self._kept[uid].data_type]} {name}[VECTOR];" for uid, name in self.held.items()}
-        if not self.is_shared:
-            return _struct("Held", list(fields.values()))
-        # In one place after the other: a stage has read what it was given before it writes what it keeps.
-        by_stage = [" ".join(fields[t.uid] for t in kept) for kept in _fields(self.stages)]
-        return _struct("Held", ["union {", *(f"    struct {{ {kept} }};" for kept in by_stage if kept), "};"])
+        return _struct("Held", list(fields.values()))
 
     def _row(self) -> str:
         fields = [f"{STORAGE[t.data_type]} {self.row[uid]}[ROW_WIDTH];" for uid, t in self.row_values.items()]
@@ -180,7 +189,7 @@ class _Functions:
             x = self.stages.reductions[stage].x
             asked[x.uid] = x
         made = {t.uid for step in steps for t in step.outputs().values()}
-        before = {t.uid for t in self.stages.kept(stage - 1)} if stage and self.is_held else set()
+        before = self._before(stage)
         for uid, spec in asked.items():
             if uid in made:
                 continue
@@ -197,7 +206,7 @@ class _Functions:
                 self._power(program, step)
             else:
                 program.apply([step])
-        self._store(program, self.stages.steps(stage, of_rows=False))
+        self._store(program, [step for step in self.stages.steps(stage, of_rows=False) if step in steps])
         return program
 
     def _store(self, program: Program, steps: Sequence[PointwiseOperation]) -> None:
@@ -209,20 +218,32 @@ class _Functions:
             if spec.uid in self.runs.sent:
                 program.hand(self.runs.written(spec), spec)
 
+    def _before(self, stage: int) -> set[int]:
+        """What threads hold of elements when a stage begins."""
+        if not stage or not self.is_held:
+            return set()
+        return {t.uid for t in (self.stages.kept_first if self.is_shared else self.stages.kept(stage - 1))}
+
     def _needed(self, stage: int) -> list[PointwiseOperation]:
-        """A stage's operations; where nothing is held, also those that it depends on."""
+        """A stage's operations; where not all that was computed before is held, also those that it depends on, and in
+        the first stage none that only later ones read.
+        """
         own = self.stages.steps(stage, of_rows=False)
-        if self.is_held or not stage:
+        if self.is_held and not self.is_shared:
             return own
+        if not stage:
+            return [step for step in own if not self.is_shared or self.stages.is_first(step)]
+        known = self._before(stage)
         wanted = {t.uid for step in own for t in step.inputs().values()}
         if stage < len(self.stages.reductions):
             wanted.add(self.stages.reductions[stage].x.uid)
+        wanted -= known
         needed = list(own)
         for at in reversed(range(stage)):
             for step in reversed(self.stages.steps(at, of_rows=False)):
                 if any(t.uid in wanted for t in step.outputs().values()):
                     needed.insert(0, step)
-                    wanted |= {t.uid for t in step.inputs().values()}
+                    wanted |= {t.uid for t in step.inputs().values()} - known
         return needed
 
     def _operands(self, step: PointwiseOperation) -> list[TensorSpec]:
@@ -256,8 +277,8 @@ class _Functions:
         value = COMPUTE_TYPE[reduction.compute_type]
         combine = _COMBINE[reduction.spec.operator]
         program = self._elements(stage)
-        if self.is_held:
-            for spec in self.stages.kept(stage):
+        if self.is_held and not (self.is_shared and stage):
+            for spec in self.stages.kept_first if self.is_shared else self.stages.kept(stage):
                 program.hand(f"held.{self.held[spec.uid]}", spec)
         program.result("value", reduction.x, value)
         element = program.function("element", f"Held& held, const RowValues& row, {value} (&value)[VECTOR]")

@@ -106,6 +106,25 @@ class Stages:
         later = {uid: t for at in range(stage + 1, last + 1) for uid, t in read(at).items()}
         return [t for uid, t in later.items() if uid in here]
 
+    @property
+    def kept_first(self) -> list[TensorSpec]:
+        """Elements that the first reduction needs and a later stage reads: what else that reads it can load itself."""
+        first = self._first_uids()
+        return [t for t in self.kept(0) if t.uid in first]
+
+    def is_first(self, step: PointwiseOperation) -> bool:
+        """Whether the first reduction needs what the operation computes, or it is a result."""
+        spec = result_of(step)
+        return spec.uid in self._first_uids() or any(t.uid == spec.uid for t in self.op.outputs)
+
+    def _first_uids(self) -> set[int]:
+        """The elements that are reduced first, and all that they are computed from."""
+        found = {self.first.x.uid}
+        for step in reversed(self.op.operations):
+            if not self.is_of_rows(step) and result_of(step).uid in found:
+                found |= {t.uid for t in step.inputs().values()}
+        return found
+
 
 def result_of(step: Operation) -> TensorSpec:
     (result,) = step.outputs().values()
