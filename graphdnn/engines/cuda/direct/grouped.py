@@ -10,7 +10,8 @@ from __future__ import annotations
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.direct.geometry import aligned, image_space
 from graphdnn.engines.cuda.direct.grouped_needs import grouped_needs
-from graphdnn.engines.cuda.direct.grouped_tiles import CHUNK, IDLE, KNOBS, START, THREADS, Choice, Shape, choose
+from graphdnn.engines.cuda.direct.grouped_shape import CHUNK, Shape
+from graphdnn.engines.cuda.direct.grouped_tiles import IDLE, KNOBS, START, THREADS, Choice, choose
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.cost import device_cost, least_seconds, other_seconds, where_idle
 from graphdnn.engines.cuda.generator.engine import cuda_engine

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from graphdnn.checks import AtLeast, Each, Empty, Equals, InRange, MultipleOf
 from graphdnn.engines.cuda.direct.geometry import image_space
-from graphdnn.engines.cuda.direct.grouped_tiles import CHUNK
+from graphdnn.engines.cuda.direct.grouped_shape import CHUNK
 from graphdnn.engines.cuda.direct.needs import kernel_need, reach_need, row_needs
 from graphdnn.engines.cuda.direct.stem_needs import FLOAT_SUMS, TENSOR_CORES
 from graphdnn.engines.cuda.generator.convolution_needs import (

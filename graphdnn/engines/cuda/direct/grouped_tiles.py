@@ -6,24 +6,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import NamedTuple
 
-from graphdnn.convolution import ConvProblem
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.direct.grouped_shape import CHUNK, Machine, Pixels, Shape, machine_of, parts_of_side
 from graphdnn.engines.engine import Knob, Knobs
-from graphdnn.enums import DataType, KnobType
+from graphdnn.enums import KnobType
 from graphdnn.multiprocessor import RESERVED, WARP
 
-CHUNK = 8  # channels that are copied at once
 _ROW = 16  # pixels of a product
 _PLACE = 8  # bytes of a pixel's place
 _PIECE = 32  # channels
-_LONGEST = 64  # of a tile's sides; the kernel keeps them in ten bits
 _MOST_PIXELS = 512  # of a tile
 _LEAST_CHANNELS, _MOST_CHANNELS = 48, 128  # of a block, pixels are copied in pieces of so many
 _REGISTERS, _MOST_REGISTERS, _OTHERS = 65536, 255, 72  # of a multiprocessor, of a thread, beside sums and operands
 _MOST_BLOCKS = 8
-_COPY_SHARE = 0.88  # of the data sheet's bandwidth that a copy reaches
 
 GROUPS = Knob(KnobType.NUM_C_PER_BLOCK, 0, 16, 1, 0, "groups of a block; 0: chosen by the shape")
 HIGH = Knob(KnobType.TILE_ROWS, 0, 64, 1, 0, "rows of a tile; 0: chosen by the shape")
@@ -35,65 +31,12 @@ KNOBS = (GROUPS, HIGH, WIDE, IMAGES, ROWS, STAGES)
 THREADS = 256  # of a block; 128 and 512 were slower
 
 
-class Shape(NamedTuple):
-    """What the choice depends on. ``channels_in``, ``channels_out``: of a group, as they are read and written."""
-
-    images: int
-    groups: int
-    channels_in: int
-    channels_out: int
-    output: tuple[int, int]
-    filter: tuple[int, int]
-    stride: tuple[int, int]
-    dilation: tuple[int, int]
-    traffic: float  # bytes that have to move
-    width: int  # of the image that is read
-
-    @classmethod
-    def of(cls, p: ConvProblem, is_dgrad: bool, traffic: float) -> Shape:
-        into, out = (p.k, p.c) if is_dgrad else (p.c, p.k)
-        image = p.input if is_dgrad else p.output
-        output, taps, stride, dilation = ((v[0], v[1]) for v in (image, p.filter, p.stride, p.dilation))
-        width = (p.output if is_dgrad else p.input)[1]
-        return cls(p.n, p.groups, into, out, output, taps, stride, dilation, traffic, width)
-
-    def patch(self, high: int, wide: int) -> tuple[int, int]:
-        """Rows and columns that a tile reads."""
-        h, w = (
-            (size - 1) * s + (r - 1) * d + 1
-            for size, s, r, d in zip((high, wide), self.stride, self.filter, self.dilation, strict=True)
-        )
-        return h, w
-
-    def tiles(self, images: int, high: int, wide: int) -> tuple[int, int, int]:
-        """Of so many images, rows and columns: along the images, down and across."""
-        return -(-self.images // images), -(-self.output[0] // high), -(-self.output[1] // wide)
-
-    @property
-    def chunks(self) -> int:
-        """Of the sum."""
-        return self.filter[0] * self.filter[1] * self.channels_in // CHUNK
-
-    @property
-    def steps(self) -> int:
-        across = self.filter[1] * self.channels_in // CHUNK
-        return self.chunks // 2 if across % 2 == 0 else -(-self.chunks // 2)
-
-
 @dataclass(frozen=True, slots=True)
-class Tile:
-    """What a block has at a time. ``rows``: times 16 pixels that a warp multiplies at once."""
+class Tile(Pixels):
+    """``rows``: times 16 pixels that a warp multiplies at once."""
 
-    groups: int
-    images: int
-    high: int
-    wide: int
     rows: int
     stages: int
-
-    @property
-    def pixels(self) -> int:
-        return self.images * self.high * self.wide
 
     @property
     def places(self) -> int:
@@ -129,10 +72,6 @@ class Tile:
         staying = max(1, resident * sms // (shape.groups // self.groups))
         return -(-tiles // -(-tiles // min(staying, tiles)))
 
-    def tiles(self, shape: Shape) -> tuple[int, int, int]:
-        """Along the images, down and across."""
-        return shape.tiles(self.images, self.high, self.wide)
-
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -140,18 +79,6 @@ class Choice:
     resident: int  # blocks of a multiprocessor
     seconds: float
     blocks: int
-
-
-class Machine(NamedTuple):
-    sms: int
-    clock: float
-    shared_memory: int
-    bandwidth: float
-
-
-def machine_of(device: DeviceSpec) -> Machine:
-    clock = device.rate(DataType.HALF) / (device.sm_count * 4096)
-    return Machine(device.sm_count, clock, device.shared_memory, device.bandwidth * _COPY_SHARE)
 
 
 def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
@@ -165,12 +92,6 @@ def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
 def _fastest(shape: Shape, machine: Machine, asked: tuple[int, ...]) -> Choice | None:
     found = [choice for tile in _candidates(shape, asked) if (choice := _predicted(shape, machine, tile)) is not None]
     return min(found, key=lambda choice: choice.seconds, default=None)
-
-
-def parts_of_side(size: int) -> list[int]:
-    """A side divided evenly, in parts that a tile may have."""
-    count = -(-size // _LONGEST)
-    return sorted({-(-size // (count * n)) for n in (1, 2, 4, 8)}, reverse=True)
 
 
 def _candidates(shape: Shape, asked: tuple[int, ...]) -> Iterator[Tile]:

@@ -13,7 +13,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.direct.geometry import image_space
 from graphdnn.engines.cuda.direct.grouped_needs import grouped_needs
-from graphdnn.engines.cuda.direct.grouped_tiles import Shape
+from graphdnn.engines.cuda.direct.grouped_shape import Shape
 from graphdnn.engines.cuda.direct.grouped_wgrad_tiles import KNOBS, Choice, Tile, choose
 from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS, Roles
 from graphdnn.engines.cuda.generator.cost import device_cost, least_seconds, other_seconds

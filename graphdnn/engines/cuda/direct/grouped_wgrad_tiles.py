@@ -10,8 +10,8 @@ from math import prod
 from typing import NamedTuple
 
 from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.direct.grouped_tiles import CHUNK, Shape, parts_of_side
-from graphdnn.engines.cuda.direct.grouped_tiles import machine_of as general_machine_of
+from graphdnn.engines.cuda.direct.grouped_shape import CHUNK, Pixels, Shape, parts_of_side
+from graphdnn.engines.cuda.direct.grouped_shape import machine_of as general_machine_of
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
 from graphdnn.multiprocessor import RESERVED, WARP
@@ -73,24 +73,16 @@ class Machine(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
-    """What a block has at a time. ``shares``, ``turns``: warps of a group, by its sums and by pixels. ``is_boxed``: the
-    copy unit brings it. ``walks``: line by line.
+class Tile(Pixels):
+    """``shares``, ``turns``: warps of a group, by its sums and by pixels. ``is_boxed``: the copy unit brings it.
+    ``walks``: line by line.
     """
 
-    groups: int
-    images: int
-    high: int
-    wide: int
     shares: int
     turns: int
     stages: int
     is_boxed: bool = False
     walks: bool = False
-
-    @property
-    def pixels(self) -> int:
-        return self.images * self.high * self.wide
 
     @property
     def warps(self) -> int:
@@ -147,10 +139,6 @@ class Tile:
         exchange = 0 if self.turns == 1 else self.groups * self.shares * WARP * self.sums(shape) * 4
         rings = _OF_STAGE * self.stages if self.is_boxed else 0
         return max(self.stages * self.stage_bytes(shape) + 16 + rings, exchange)
-
-    def tiles(self, shape: Shape) -> tuple[int, int, int]:
-        """Along the images, down and across."""
-        return shape.tiles(self.images, self.high, self.wide)
 
 
 @dataclass(frozen=True, slots=True)

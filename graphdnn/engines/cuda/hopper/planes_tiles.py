@@ -11,6 +11,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.hopper.machine import Machine
 from graphdnn.engines.cuda.hopper.planes_kinds import Kind
 from graphdnn.engines.cuda.hopper.product_clocks import summing_seconds
+from graphdnn.engines.cuda.hopper.rows_tile import RowsTile
 from graphdnn.engines.cuda.hopper.sizes import Sizes
 from graphdnn.engines.cuda.hopper.tile import SMALLEST_RING
 from graphdnn.engines.engine import Knob, Knobs
@@ -28,16 +29,7 @@ _SPLITTING = {DataType.FLOAT: 35, DataType.INT32: 16, DataType.INT16: 8, DataTyp
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
-    """A block's tile of the product: 64 rows for each warpgroup that multiplies."""
-
-    bm: int
-    bn: int
-
-    @property
-    def consumers(self) -> int:
-        return self.bm // 64
-
+class Tile(RowsTile):
     @property
     def registers(self) -> tuple[int, int]:
         """Of a thread that multiplies and of one that copies: no more than all began with, 240, 168 or 128 each."""
@@ -55,10 +47,6 @@ class Tile:
         others = 16 if kind.is_turned else _OTHER_REGISTERS[self.consumers - 1]
         held = kind.sets_of_sums * self.bn // 2 + parts
         return held <= self.registers[0] - others
-
-    @property
-    def name(self) -> str:
-        return f"{self.bm}x{self.bn}"
 
 
 TILES = tuple(Tile(bm, bn) for bm in (128, 192, 64) for bn in (192, 128, 96, 64, 32))

@@ -11,6 +11,7 @@ from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.hopper.machine import Machine
 from graphdnn.engines.cuda.hopper.product_clocks import summing_seconds
+from graphdnn.engines.cuda.hopper.rows_tile import RowsTile
 from graphdnn.engines.cuda.hopper.sizes import Sizes
 from graphdnn.engines.cuda.hopper.tile import PANEL, ROW
 from graphdnn.engines.cuda.hopper.wgrad_schemes import Scheme
@@ -23,16 +24,7 @@ _MOST_STAGES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
-    """A block's tile of the product: 64 rows for each warpgroup that multiplies."""
-
-    bm: int
-    bn: int
-
-    @property
-    def consumers(self) -> int:
-        return self.bm // 64
-
+class Tile(RowsTile):
     @property
     def registers(self) -> tuple[int, int]:
         """Of a thread that multiplies and of one that copies."""
@@ -51,10 +43,6 @@ class Tile:
     def deep(self, planes: int, shared_memory: int) -> int:
         """Pixels of a stage: fewer where two stages would have to do."""
         return PANEL if self.stages(planes, PANEL, shared_memory) > 2 else PANEL // 2
-
-    @property
-    def name(self) -> str:
-        return f"{self.bm}x{self.bn}"
 
 
 TILES = tuple(Tile(bm, bn) for bm in (128, 64) for bn in (192, 128, 64))
