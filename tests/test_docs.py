@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
+import shlex
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from graphdnn import ExecutionPlan, Graph, GraphdnnError
+from graphdnn.cli import parser_for
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -105,3 +107,33 @@ def _taken_for_granted(device: str | None) -> dict[str, Any]:
     with pytest.raises(GraphdnnError) as caught:
         wrong.conv_fprop(*operands)
     return {"graph": graph, "plan": plan, "data": data, "uid": sums.get_uid(), "error": caught.value}
+
+
+def _commands(page: Path) -> list[str]:
+    """Of a page: lines of blocks, and words in the text, that begin with the command."""
+    text = page.read_text(encoding="utf-8")
+    blocks = "\n".join(re.findall(r"^```\n(.*?)^```", text, re.M | re.S))
+    found = re.findall(r"^(?:\$ )?(graphdnn .*)$", blocks, re.M) + re.findall(r"`(graphdnn [^`\n]+)`", text)
+    return [re.split(r"\s{2,}", command)[0] for command in found]  # a comment follows after a gap
+
+
+def is_understood(words: list[str]) -> bool:
+    try:
+        parser_for(words).parse_args(words)
+    except SystemExit as ended:
+        return not ended.code
+    return True
+
+
+HAVE_COMMANDS = [page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if _commands(page)]
+
+
+@pytest.mark.parametrize("page", HAVE_COMMANDS, ids=lambda p: p.name)
+def test_commands_in_a_page_are_understood(page: Path) -> None:
+    """Their names and options are there; what is only named is not asked for its arguments."""
+    for command in _commands(page):
+        words = shlex.split(command)[1:]
+        if any(word for word in words[1:] if not word.startswith("-")):
+            assert is_understood(words), f"{page.name}: {command}"
+        else:
+            assert is_understood([words[0], "--help"]), f"{page.name}: {command}"

@@ -78,7 +78,7 @@ def _nobody_reads() -> None:
 def _dispatch(argv: Sequence[str] | None) -> int:
     try:
         words = sys.argv[1:] if argv is None else list(argv)
-        parser = _parser(words)
+        parser = parser_for(words)
         if not words:
             parser.print_help(sys.stderr)
             return Exit.USAGE
@@ -93,7 +93,7 @@ def _dispatch(argv: Sequence[str] | None) -> int:
     return code
 
 
-def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
     """For the command that ``words`` begin with; with every command where they begin otherwise."""
     from graphdnn import __version__
 
