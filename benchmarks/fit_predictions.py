@@ -80,23 +80,23 @@ MODELS = {
         (
             *("_PRODUCT", "_SHARED", "_COPIED", "_TILE", "_TURN", "_LEAVING", "_SUM_OUT"),
             *("_BYTE_OUT", "_LAST_OUT", "_START", "_START_ACROSS", "_TURN_ACROSS"),
-            *("_LATE_OF_INTEGERS", "_CONVERTED", "_MEETING", "_SENT", "_SUM", "_STREAM"),
+            *("_LATE_OF_INTEGERS", "_CONVERTED", "_MEETING", "_SENT", "_SUM", "_STREAM", "_UNDER_WAY"),
             *("_IDLE", "_IDLE_SUM", "_IDLE_SUM_ACROSS", "_FEW_ASK"),
-            *("_IN_TWO", "_ODD", "_PARTIAL", "_EMPTY", "_ALONE", "_TURNED_ALONE"),
+            *("_IN_TWO", "_ODD", "_PARTIAL", "_DEEP", "_EMPTY", "_ALONE", "_TURNED_ALONE", "_LATENCY", "_PARTIAL_ROW"),
         ),
     ),
     "halo": Model(
         (halo_tiles,),
         ("cuda_hopper_halo", "cuda_hopper_halo_tf32"),
         (
-            *("_PRODUCT", "_READ", "_COPIED", "_BESIDE", "_TAP", "_PATCH", "_OF_SLICES", "_OWN_WAY"),
+            *("_PRODUCT", "_READ", "_COPIED", "_BESIDE", "_TAP", "_PATCH", "_OWN_WAY"),
             *("_LEAVING", "_START"),
         ),
     ),
     "held": Model(
         (held_tiles,),
         ("cuda_hopper_held",),
-        ("_PRODUCT", "_READ", "_PIXELS", "_PARTIAL", "_DRY", "_STEP", "_BYTE_OUT", "_FILTERS"),
+        ("_PRODUCT", "_READ", "_PIXELS", "_PARTIAL", "_UNDER_WAY", "_STEP", "_BYTE_OUT", "_FILTERS"),
     ),
     "across": Model(
         (across_tiles,),
@@ -127,7 +127,7 @@ MODELS = {
     "library": Model(
         (strided_gemm, explicit_gemm),
         ("cuda_explicit_gemm", "cuda_matmul_cublas"),
-        ("_SHARE", "_FLOAT_SHARE", "_START", "_OUTSIDE", "_IDLE", "_NARROW_PACE", "_ODD_ROWS", "_SLOWED", "_PACK_WORK"),
+        ("_SHARE", "_FLOAT_SHARE", "_START", "_OUTSIDE", "_IDLE", "_NARROW_PACE", "_ODD_ROWS", "_PACK_WORK"),
     ),
     "few": Model((few,), ("cuda_matmul_few",), ("_START", "_SECOND")),
 }

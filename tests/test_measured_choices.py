@@ -26,7 +26,7 @@ def _is_large(row: Row) -> bool:
     return not _is_small(row)
 
 
-@pytest.mark.parametrize(("which", "least", "most_worst"), [(_is_large, 300, 1.2), (_is_small, 150, 1.35)])
+@pytest.mark.parametrize(("which", "least", "most_worst"), [(_is_large, 400, 1.25), (_is_small, 200, 1.4)])
 def test_choices_are_near_the_best(which: Callable[[Row], bool], least: int, most_worst: float) -> None:
     found = [(row.regret, row.problem) for row in rows() if row.candidates and which(row)]
     assert len(found) > least

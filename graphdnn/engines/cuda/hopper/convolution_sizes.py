@@ -22,6 +22,7 @@ from graphdnn.operations import ConvolutionOperation
 
 _CHANNELS = 2  # axis of an image's coordinates
 _SECTOR = 32  # bytes
+_MOST_AXES = 3  # of pixels
 _SHARED_LINES = 1.5  # times the bytes that move, where taps read every second pixel of lines
 
 
@@ -74,7 +75,7 @@ def _besides(op: FusedOp) -> Sizes:
         is_turned=_is_turned(op, product),
         is_across=product.is_wgrad,
         sets=2 if promoted(product) else 1,
-        pixel_rows=WHOLE if product.is_wgrad else _pixel_rows(product),
+        pixel_rows=WHOLE if product.is_wgrad else _copied_rows(product),
         filter_rows=WHOLE if product.is_wgrad else _filter_rows(product),
         are_followed=product.roles.problem.groups > 1,
         are_alone=not product.is_wgrad and _are_alone(op, product),
@@ -114,6 +115,13 @@ def _pixel_rows(product: Product) -> Pieces:
     size, groups = ELEMENTS[gathered.data_type].bytes, product.roles.problem.groups
     pitch = -(-product.channels * groups * size // ALIGNMENT) * ALIGNMENT
     return _pieces(product.channels * size, pitch if groups == 1 else gcd(pitch, product.channels * size))
+
+
+def _copied_rows(product: Product) -> Pieces:
+    """Of pixels, whose neighbours along three axes are boxes of more sides."""
+    taps, pieces = product.roles.problem.filter, _pixel_rows(product)
+    is_deep = len(taps) == _MOST_AXES and min(taps) > 1 and len(product.residues) == 1 and pieces == WHOLE
+    return Pieces(deep=1.0) if is_deep else pieces
 
 
 def _filter_rows(product: Product) -> Pieces:

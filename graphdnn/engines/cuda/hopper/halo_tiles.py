@@ -20,17 +20,15 @@ _NARROWEST = 64  # columns of filters that pass by
 # The model's constants: those of tiles.py, and what 30 measured pairs of a layer and a patch need besides, on an
 # H200. They lie within 8 % of what was measured.
 _PRODUCT = 1.04 / 32  # clocks for each sum of a patch, and 32 bytes of k
-_READ = 114.0  # bytes of shared memory a clock that products read
-_COPIED = 71.0  # bytes a clock into shared memory
+_READ = 126.0  # bytes of shared memory a clock that products read
+_COPIED = 95.0  # bytes a clock into shared memory
 _BESIDE = 0.0032  # clocks of a byte that comes while others are multiplied: power
-_TAP = 400.0  # of a tap, no less, where a consumer has 64 pixels: waits for its filters are not hidden
-_PATCH = 1000.0  # clocks of a patch besides
-_OF_SLICES = 0.92  # what patches of volumes were measured to take of that, 0.81 to 1.02
-_OWN_WAY = (
-    320.0  # which is this, divided among consumers, where they wait neither for each other nor for the next patch
-)
-_LEAVING = 15.6  # bytes a clock of results
-_START = 1200.0  # clocks of a launch
+_TAP = 360.0  # of a tap, no less, where a consumer has 64 pixels: waits for its filters are not hidden
+_PATCH = 890.0  # clocks of a patch besides
+# Which is this, divided among consumers, where they wait neither for each other nor for the next patch.
+_OWN_WAY = 430.0
+_LEAVING = 16.9  # bytes a clock of results
+_START = 1240.0  # clocks of a launch
 _PACE = 0.916  # of the highest clock
 IDLE = 0.87  # of a launch, that pieces do not take which leave nearly all multiprocessors idle
 # The same where filters of bytes come by, fitted to 15 measured pairs, which lie within 10 %: power does not hold the
@@ -164,7 +162,7 @@ class _Held:
         if tile.is_resident:
             slices = run + shape.deep - 1 if tile.is_deep else 1
             return self.start + slices * max(rounds * self.patch, -(-rounds // tile.consumers) * self.alone)
-        return self.start + rounds * self.patch * (_OF_SLICES if shape.slices_out > 1 else 1.0)
+        return self.start + rounds * self.patch
 
 
 @lru_cache(maxsize=256)

@@ -20,15 +20,14 @@ _MOST_STAGES, _LEAST_STAGES = 8, 2
 
 # The model's constants, fitted to 56 measured pairs of a layer and a tile (bytes and halves, results of one to four
 # bytes), operands from memory, on an H200: 10 % from what was measured, in the mean.
-_PRODUCT = 0.0331  # clocks for each sum of a tile, and step of k
-_READ = 114.0  # bytes of shared memory a clock that products read
-_PIXELS = 68.0  # bytes of them a clock into shared memory
-_PARTIAL = 2.0  # times this, where channels do not fill rows of 128 bytes
-# Of 64 columns and more than a few steps: as many bytes are copied as multiplied, and rings run dry.
-_NARROW, _FEW, _DRY = 64, 8, 1.3
-_STEP = 9.0  # clocks of a step besides
-_BYTE_OUT = 0.0148  # clocks of a consumer for each byte that leaves, and that is read for it
-_FILTERS = 1420.0  # bytes of them a clock: most come while the kernel before ends
+_PRODUCT = 0.0368  # clocks for each sum of a tile, and step of k
+_READ = 101.0  # bytes of shared memory a clock that products read
+_PIXELS = 53.0  # bytes of them a clock into shared memory
+_PARTIAL = 1.8  # times this besides, for what is missing of rows of 128 bytes
+_UNDER_WAY = 1300.0  # clocks from a request to its pixels: a ring of few stages runs dry
+_STEP = 6.4  # clocks of a step besides
+_BYTE_OUT = 0.0106  # clocks of a consumer for each byte that leaves, and that is read for it
+_FILTERS = 1580.0  # bytes of them a clock: most come while the kernel before ends
 _NORM = 2.7  # how much less what is not the longest counts
 _PACE = 1.08  # of the clock that products alone keep
 _ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
@@ -134,12 +133,11 @@ class _Fitting(NamedTuple):
         products = shape.slices * SLICE / ROW * step + shape.depth * _STEP
         read = 0.0 if tile.keeps(shape.kept_bytes) else _BYTE_OUT * shape.kept_bytes
         own = PANEL * tile.bn * (_BYTE_OUT * shape.result_bytes + read)
-        partial = _PARTIAL if shape.slices * SLICE < shape.depth * ROW else 1.0
-        if tile.bn == _NARROW and shape.depth > _FEW:
-            partial *= _DRY
+        partial = 1.0 + _PARTIAL * (1.0 - shape.slices * SLICE / (shape.depth * ROW))
+        alone = max(products, shape.depth * _UNDER_WAY / stages) + own
         copies = shape.depth * PANEL * ROW / _PIXELS * partial
         outside = shape.depth * tile.bn * ROW / _FILTERS + own
-        return cls(tile, stages, PANEL * max(1, sms // across), products, products + own, copies, outside)
+        return cls(tile, stages, PANEL * max(1, sms // across), products, alone, copies, outside)
 
     def clocks(self, rows: int, memory: float, most: float) -> float:
         """``memory``: clocks in which everything comes from memory and goes there. Beyond ``most`` a bound serves."""

@@ -143,10 +143,18 @@ def _sizes(op: FusedOp) -> Sizes:
     kept, n = _of_stack(op), _counted(op)
     read = sum([t.bytes for t in op.main.inputs().values()])
     if kept.groups:
-        return kept._replace(groups=kept.groups * n, bytes_read=read)
+        return kept._replace(groups=kept.groups * n, bytes_read=read, are_alone=_are_alone(op))
     ((rows, depth),) = kept.products
     few = rows * n if rows * n < LARGEST else 0
-    return kept._replace(products=((rows * n, depth),), groups=1, bytes_read=read, few_rows=few)
+    return kept._replace(
+        products=((rows * n, depth),), groups=1, bytes_read=read, few_rows=few, are_alone=_are_alone(op)
+    )
+
+
+def _are_alone(op: FusedOp) -> bool:
+    """Whether not even pairs of neighbours begin at a multiple of their size."""
+    result = op.outputs[0]
+    return any(stride % 2 for stride, size in zip(result.strides, result.dims, strict=True) if size > 1 and stride != 1)
 
 
 @once_for_images

@@ -9,6 +9,7 @@ from graphdnn.engines.cuda.hopper.tile_clocks import Leaving, TileClocks
 
 # Fitted with those of tile_clocks.py.
 _PACE = 0.96  # of the highest clock
+_LATENCY = 2200.0  # clocks from a copy's request to its end
 _NORM = 4.0  # of the longer of what a multiprocessor does and what memory takes
 _TURN_ACROSS = 1140.0  # clocks of a filter gradient's tile besides, where two blocks may share a multiprocessor
 # Parts that blocks of a cluster add.
@@ -20,10 +21,10 @@ CLUSTERS = tuple(_CLUSTERS)  # their blocks
 # Parts that a launch of its own adds.
 _SUM = 0.707  # launches' time that a split costs
 # Operands from memory.
-_STREAM = 41.4e9  # bytes a second from memory to one multiprocessor
+_STREAM = 49.7e9  # bytes a second from memory to one multiprocessor
+_UNDER_WAY = 59.8e3  # of which half remain where so many bytes of operands are on their way
 _COPY_PACE = 0.88  # of the bandwidth, of operands
-_IN_GROUPS = 0.6  # the share of busy multiprocessors to this power is the share of it that clusters get
-_FEW_ASK = 6.0  # times the stream besides, where next to no others ask: none of it where half of them do
+_FEW_ASK = 4.3  # times the stream besides, where next to no others ask: none of it where half of them do
 
 
 def clock_rate(machine: Machine) -> float:
@@ -48,25 +49,27 @@ class Work(NamedTuple):
     """Tiles of a size. ``empty``: those of residues that no tap reaches, which are ends alone."""
 
     tiles: int
-    steps: float  # of a tile, in the mean
+    steps: float  # of a tile: in the mean, or of the longest one where all are there at once
     empty: int = 0
 
 
 class Read(NamedTuple):
-    """Bytes from memory: of operands that no two blocks share, and otherwise all that have to move."""
+    """Bytes from memory: all of them, and those of a block's ring."""
 
     bytes: float
+    under_way: float
     is_across: bool
     moved: int
 
     def seconds(self, pieces: int, blocks: int, machine: Machine, in_cluster: bool) -> float:
-        """Of pieces that each bring as much: a few multiprocessors do not fill memory."""
+        """Of pieces that each bring as much: a few multiprocessors do not fill memory, nor do short rings."""
         if not self.bytes:
             return self.moved / machine.bandwidth
         if self.is_across:  # of two operands much is under way, but clusters leave whole groups of multiprocessors idle
-            share = min(1.0, pieces / machine.sms) ** _IN_GROUPS if in_cluster else 1.0
+            share = min(1.0, pieces / machine.sms) if in_cluster else 1.0
             return self.bytes / (machine.bandwidth * _COPY_PACE * share)
-        of_one = _STREAM * (1.0 + _FEW_ASK * max(0.0, 1.0 - 2 * pieces / machine.sms))
+        of_one = _STREAM * blocks * self.under_way / (blocks * self.under_way + _UNDER_WAY)
+        of_one *= 1.0 + _FEW_ASK * max(0.0, 1.0 - 2 * pieces / machine.sms)
         most, places = machine.bandwidth * _COPY_PACE, blocks * machine.sms
         whole, rest = divmod(pieces, places)
         seconds = whole * places / min(most, machine.sms * of_one)
@@ -75,13 +78,15 @@ class Read(NamedTuple):
 
 def seconds_of(one: TileClocks, work: Work, division: Division, machine: Machine, read: Read) -> tuple[float, int]:
     """Of all waves of tiles, and of the sum of the parts; and which blocks are busy."""
-    parts, in_cluster, _ = division
+    parts, in_cluster, stages = division
     blocks, leaving, pieces = one.blocks, one.part if parts > 1 else one.whole, work.tiles * parts
     sharing = 1 if pieces <= machine.sms else blocks
     places = blocks * (clusters_at_once(parts, machine.sms) * parts if in_cluster else machine.sms)
     rounds = -(-pieces // places)
     depth = max(1.0, -(-work.steps // parts))
-    multiplying = depth * one.paced_among(pieces, machine.sms, in_cluster)
+    paced = one.paced_among(pieces, machine.sms, in_cluster)
+    # A block alone on its multiprocessor waits for copies, where its ring is short.
+    multiplying = depth * (max(paced, _LATENCY / stages) if sharing < blocks else paced)
     ending = leaving.tile + leaving.own + one.besides
     own = _of_block(one, leaving, multiplying, ending, sharing)
     busy: float = (own**_NORM + leaving.all**_NORM) ** (1 / _NORM)  # more than either, where they are alike

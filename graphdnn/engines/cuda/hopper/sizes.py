@@ -15,6 +15,7 @@ class Pieces(NamedTuple):
     in_two: float = 0.0  # that reach from one line into the next
     odd: float = 0.0  # that do so within a sector of 32 bytes
     partial: float = 0.0  # of which channels fill a part
+    deep: float = 0.0  # of pixels that have neighbours along three axes
 
 
 WHOLE = Pieces()

@@ -42,9 +42,9 @@ _MOVED_ACROSS = 0.93  # times what moving the bytes of a step takes elsewhere
 _IDLE_ACROSS = 0.6  # of the share of multiprocessors that idle, by which a step takes less
 _MOST_IDLE_ACROSS, _IDLE_IN_CLUSTER = 0.6, 0.2  # that share at most, and in clusters
 _SHARING = 1300.0  # clocks of a tile besides, where it shares a panel
-_PARTIAL_ROW = 5.0  # clocks of a copied row of less than 128 bytes
+_PARTIAL_ROW = 4.45  # clocks of a copied row of less than 128 bytes
 # Clocks of the copy unit for a row of 128 bytes, where it is more than the second level of cache takes.
-_IN_TWO, _ODD, _PARTIAL, _EMPTY = 2.56, 5.56, 4.12, 9.0
+_IN_TWO, _ODD, _PARTIAL, _DEEP, _EMPTY = 2.56, 5.56, 4.12, 4.8, 9.0
 
 
 class Leaving(NamedTuple):
@@ -144,8 +144,9 @@ def copied_clocks(sizes: Sizes, tile: Tile, empty: float = 0.0) -> float:
 
 def _row_clocks(pieces: Pieces) -> float:
     """Of a row of 128 bytes, in the mean."""
-    whole = 1.0 - pieces.in_two - pieces.odd - pieces.partial
-    return whole * ROW / _COPIED + pieces.in_two * _IN_TWO + pieces.odd * _ODD + pieces.partial * _PARTIAL
+    whole = 1.0 - pieces.in_two - pieces.odd - pieces.partial - pieces.deep
+    others = pieces.in_two * _IN_TWO + pieces.odd * _ODD + pieces.partial * _PARTIAL + pieces.deep * _DEEP
+    return whole * ROW / _COPIED + others
 
 
 def _step_clocks(tile: Tile, is_across: bool) -> float:

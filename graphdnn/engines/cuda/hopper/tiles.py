@@ -22,7 +22,7 @@ from graphdnn.engines.cuda.hopper.product_clocks import (
     summing,
 )
 from graphdnn.engines.cuda.hopper.sizes import Sizes
-from graphdnn.engines.cuda.hopper.tile import MOST_STAGES, SMALLEST_RING, TILES, Tile
+from graphdnn.engines.cuda.hopper.tile import MOST_STAGES, ROW, SMALLEST_RING, TILES, Tile
 from graphdnn.engines.cuda.hopper.tile_clocks import TileClocks, copied_clocks
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
@@ -90,9 +90,8 @@ class _Asked(NamedTuple):
 @lru_cache(maxsize=1024)
 def _fastest(sizes: Sizes, machine: Machine, asked: _Asked) -> Choice | None:
     """The first in the table of those that take the least. Bounds say which are not worked out."""
-    products, groups = sizes.products, sizes.groups
+    products, columns, groups = sizes.products, sizes.columns, sizes.groups
     clock, parts, joining = clock_rate(machine), asked.parts, asked.joining
-    read = Read(sizes.bytes_read, sizes.is_across, sizes.bytes_moved)
     table = _table(sizes._replace(products=(), groups=1, bytes_read=0, bytes_moved=0), machine, asked)
     may_be_split, sms = sizes.may_be_split, machine.sms
     rows, depth = products[0]
@@ -119,7 +118,9 @@ def _fastest(sizes: Sizes, machine: Machine, asked: _Asked) -> Choice | None:
         least = launch + start + (steps * step + (count if count > sms else sms) * end) / sms
         if least > limit:
             continue
-        work = Work(count, steps / count, empty)
+        # Of tiles that are all there at once, the one with the most steps takes the longest.
+        each = max([depth for _, depth in products]) if count <= sms else steps / count
+        work = Work(count, each, empty)
         of_part = bounds.of_part * count
         is_late = not parts and work.steps * bounds.step + taken.outside[False] + launch > limit  # as a whole
         divisions = [] if is_late else [_division(parts or 1, False, taken.most)]
@@ -141,6 +142,8 @@ def _fastest(sizes: Sizes, machine: Machine, asked: _Asked) -> Choice | None:
             most = limit - bounds.adding - division.parts * of_part if is_added else limit
             if is_slower(taken, bounds, work, division, sms, most):
                 continue
+            operands = ROW * (min(taken.rows_held, products[0][0]) + min(taken.columns_held, columns))
+            read = Read(sizes.bytes_read, division.stages * operands, sizes.is_across, sizes.bytes_moved)
             seconds, busy = seconds_of(taken, work, division, machine, read)
             if best is None or (seconds, place, division.in_cluster, division.parts) < best[:4]:
                 best = seconds, place, division.in_cluster, division.parts, taken, division, work, busy

@@ -49,10 +49,11 @@ from graphdnn.engines.cuda.library.strided_gemm import (
     LARGEST_SHARE,
     RESULTS,
     Sizes,
-    ends_phase,
     gemm_blocks,
     gemm_seconds,
     idle_seconds,
+    leaving_seconds,
+    start_seconds,
 )
 from graphdnn.engines.engine import Cost, Knobs, Task, need, needs_rule
 from graphdnn.engines.images import once_for_images
@@ -62,12 +63,10 @@ from graphdnn.operations import ConvBackwardData, ConvolutionOperation
 from graphdnn.tensors import TensorSpec, ordered_strides, stride_order
 
 _DIRECT_CALLS = 8  # calls for which an operand is not copied
-_WHOLE, _NARROW = 128 * 128, 128  # results of a block; fewer rows or columns than these read no faster than
+_WHOLE, _NARROW = 64 * 64, 128  # results of a block; fewer rows or columns than these read no faster than
 _NARROW_PACE = 0.8  # of the bandwidth that others reach, measured on an H200
-_ODD_ROWS = 7.0  # times what products take, where rows of 16-bit operands begin at odd places; measured on an H200
-_SLOWED = 1.15  # times what phases take in the model, which knows no ends of theirs
 _PIECE = 16  # bytes
-_PACK_WORK = 300.0  # operations for each pack of the matrix: where it comes from in the image; measured on an H200
+_PACK_WORK = 410.0  # operations for each pack of the matrix: where it comes from in the image; measured on an H200
 
 # Axes of the product: rows, columns, terms. a and b are read, c is written.
 _AXES = {
@@ -258,9 +257,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     operand = next(iter(op.inputs().values())).data_type
     m, n, k = (prod(sizes[name] for name in names) for names in _AXES[roles.direction])
     shape = Sizes(m, n, k, p.groups)
-    product = gemm_seconds(shape, operand, device)
-    if _has_odd_rows(roles, operand):
-        product *= _ODD_ROWS
+    product = gemm_seconds(shape, operand, device, has_odd_rows=_has_odd_rows(roles, operand))
     a, b = op.inputs().values()
     result, is_plain = roles.output, p.is_pointwise_filter
     columns = 0 if is_plain else column_elements(roles)
@@ -282,8 +279,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     if roles.direction == "wgrad" and m * n < _WHOLE * task.device.sm_count:  # the sum is divided among blocks
         launches += 1
         pace = 1.0 if min(m, n) >= _NARROW else _NARROW_PACE
-    phases["product"] = (product, float(read + written) / pace)
-    phases["ends"] = ends_phase(device, written)
+    phases["product"] = (product + leaving_seconds(device, written), float(read + written) / pace)
+    phases["start"] = (start_seconds(device), 0.0)
     blends = op.alpha != 1.0 or op.beta != 0.0
     if (columns and roles.direction == "dgrad") or task.op.epilogue or blends or kind is not result.data_type:
         phases["finish"] = finish_phase(task.op, device, written)
@@ -291,8 +288,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     if is_plain:  # products as the library's are elsewhere
         idle = launches * idle_seconds(device, gemm_blocks(shape, operand))
         return with_staging(phased_cost(task, phases, launches).plus({"idle": -idle}), task)
-    slowed = {name: (_SLOWED * seconds, _SLOWED * size) for name, (seconds, size) in phases.items()}
-    return with_staging(overlapping(phased_cost(task, slowed, launches), device, launches - 1), task)
+    return with_staging(overlapping(phased_cost(task, phases, launches), device, launches - 1), task)
 
 
 def _least(task: Task) -> float:

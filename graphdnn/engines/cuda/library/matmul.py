@@ -35,10 +35,11 @@ from graphdnn.engines.cuda.library.strided_gemm import (
     LARGEST_SHARE,
     RESULTS,
     Sizes,
-    ends_phase,
     gemm_blocks,
     gemm_seconds,
     idle_seconds,
+    leaving_seconds,
+    start_seconds,
 )
 from graphdnn.engines.engine import Cost, Knobs, Task, need, needs_rule
 from graphdnn.engines.once import once_by_identity
@@ -47,6 +48,8 @@ from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Matmul
 from graphdnn.rules import Constraint
 from graphdnn.tensors import TensorSpec, ordered_strides, packed_strides
+
+_PIECE = 16  # bytes
 
 
 def _anchor(op: FusedOp) -> Matmul:
@@ -216,11 +219,19 @@ NEEDS: tuple[Constraint, ...] = (
 )
 
 
+def _has_odd_rows(t: TensorSpec) -> bool:
+    """Whether rows are no whole pieces of 16 bytes."""
+    strides = [stride for stride, size in zip(t.strides, t.dims, strict=True) if size > 1 and stride != 1]
+    return any(stride * ELEMENTS[t.data_type].bytes % _PIECE for stride in strides)
+
+
 def _cost(task: Task, knobs: Knobs) -> Cost:
     op, device = _anchor(task.op), task.device
     m, n, k = _sizes(task)
     sizes = Sizes(m, n, k, prod(op.c.extents[:-2]))
-    product = gemm_seconds(sizes, op.a.data_type, device)
+    are_halves = ELEMENTS[op.a.data_type].bytes == 2
+    odd = are_halves and any(_has_odd_rows(t) for t in (op.a, op.b, op.c))
+    product = gemm_seconds(sizes, op.a.data_type, device, has_odd_rows=odd)
     copies = [t for t in (op.a, op.b) if task.op.leading_to(t) or not is_addressable(t)]
     if op.a.data_type is DataType.INT8:
         copies += [t for t, k in ((op.a, -1), (op.b, -2)) if t not in copies and whole(t.extents).strides(t)[k] != 1]
@@ -229,8 +240,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     result = op.c.bytes if is_direct else op.c.elements * ELEMENTS[kind].bytes
     phases = {
         "operands": (0.0, 2.0 * sum(t.bytes for t in copies)),
-        "product": (product, float(op.a.bytes + op.b.bytes + result)),
-        "ends": ends_phase(device, result),
+        "product": (product + leaving_seconds(device, result), float(op.a.bytes + op.b.bytes + result)),
+        "start": (start_seconds(device), 0.0),
     }
     launches = _calls(task) + len(copies)
     if not is_direct:

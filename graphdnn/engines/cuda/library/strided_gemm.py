@@ -9,16 +9,17 @@ from dataclasses import dataclass
 
 from graphdnn.cuda.cublas import Gemm
 from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.generator.cost import copy_seconds
 from graphdnn.enums import DataType
 
 _LARGEST = 2**31 - 1  # leading dimensions are 32-bit numbers
 _TILE = 64  # rows and columns of the smallest tiles that keep the units busy
-_SHARE, _FLOAT_SHARE = 0.75, 0.6  # of the peak rate; in float32 without TF32, as measured on an H200
+_SHARE, _FLOAT_SHARE = 0.78, 0.54  # of the peak rate; in float32 without TF32, as measured on an H200
 LARGEST_SHARE = max(_SHARE, _FLOAT_SHARE)
 _PART, _FLOAT_PART = 512, 128  # terms of a sum, beyond which it is divided among blocks; in float32 without TF32
-_START = 0.33  # of a launch, that the library's kernels hide less than ours
-_OUTSIDE = 0.8  # of a result's bytes, that leave when the products are done: of the last tiles, no more than
-_OF_BLOCK = 65536  # bytes of each multiprocessor
+_START = 0.35  # of a launch, that the library's kernels hide less than ours
+_OUTSIDE = 0.9  # of a result's bytes, that leave when products are done, where these are what takes the time
+_ODD_ROWS = 9.3  # times what products take, where rows of 16-bit operands begin at odd places; measured on an H200
 _IDLE = 0.6  # of a launch, that products do not take which leave nearly all multiprocessors idle
 
 # Operand type and arithmetic -> types that the result can have.
@@ -118,17 +119,23 @@ def gemm_blocks(sizes: Sizes, operand: DataType) -> int:
     return -(-sizes.m // _TILE) * -(-sizes.n // _TILE) * sizes.batch * max(1, sizes.k // part)
 
 
-def gemm_seconds(sizes: Sizes, operand: DataType, device: DeviceSpec) -> float:
+def gemm_seconds(sizes: Sizes, operand: DataType, device: DeviceSpec, *, has_odd_rows: bool = False) -> float:
     """Predicted time of the arithmetic: whole tiles, and fewer of them than the device has multiprocessors."""
     tiles = -(-sizes.m // _TILE) * -(-sizes.n // _TILE) * sizes.batch
     filled = min(1.0, gemm_blocks(sizes, operand) / device.sm_count)
     share = _FLOAT_SHARE if operand is DataType.FLOAT else _SHARE
-    return 2.0 * tiles * _TILE * _TILE * sizes.k / (device.rate(operand) * share * filled)
+    seconds = 2.0 * tiles * _TILE * _TILE * sizes.k / (device.rate(operand) * share * filled)
+    return seconds * _ODD_ROWS if has_odd_rows else seconds
 
 
-def ends_phase(device: DeviceSpec, result: float) -> tuple[float, float]:
-    """Seconds and bytes of what no product hides, of a result of so many bytes."""
-    return _START * device.launch, _OUTSIDE * min(result, float(_OF_BLOCK * device.sm_count))
+def leaving_seconds(device: DeviceSpec, result: float) -> float:
+    """Of a result of so many bytes, beside the arithmetic."""
+    return copy_seconds(device, _OUTSIDE * result)
+
+
+def start_seconds(device: DeviceSpec) -> float:
+    """Besides a launch's."""
+    return _START * device.launch
 
 
 def idle_seconds(device: DeviceSpec, blocks: int) -> float:
