@@ -40,14 +40,15 @@ def test_every_entry_is_reached() -> None:
             configs = list(named.configurations(prepared.fused, PLACE.device))
             assert configs, f"{named}: the engine does not serve it"
             found |= {entry for config in configs for entry in launched_by(config)}
-    never = {entry: file for entry, file in entries().items() if entry not in found}
-    assert not never, "add a problem for these to tests/drawn/named.py"
+    assert not entries() - found, "add a problem for these to tests/drawn/named.py"
 
 
 def test_entries_are_read_from_text() -> None:
+    """Two files may name an entry alike, and modules of engines put names of files together."""
     known = entries()
-    assert known["pointwise"] == "pointwise.cu"
-    assert len(set(known.values())) >= 40
+    assert {"pointwise (pointwise.cu)", "hopper_halo (hopper_halo.cu)", "hopper_halo (hopper_halo_turned.cu)"} <= known
+    assert {"direct_strips (direct_strips.cu)", "hopper_stem (hopper_stem.cu)"} <= known
+    assert len(known) >= 90
 
 
 @pytest.mark.long

@@ -197,6 +197,7 @@ NAMED: tuple[Named, ...] = (
     # Data movement and windows of other kinds.
     Named("movement:22:small"),
     Named("movement:16:small"),
+    Named("pool_apart:1:small"),
     Named("resample:1:small"),
     Named("resample:5:small"),
     Named("resample:6:small"),
