@@ -83,7 +83,7 @@ def _quiet(function: Callable[..., Result]) -> Function:
 
 def _in_double(cuda: str) -> str:
     """The float expression with double functions and literals: ``expf(1.0f*x)`` to ``exp(1.0*x)``."""
-    functions = re.sub(r"\b([a-z0-9]+)f\(", r"\1(", cuda).replace("__fmul_rn", "__dmul_rn")
+    functions = re.sub(r"__f(add|sub|mul)_rn", r"__d\1_rn", re.sub(r"\b([a-z0-9]+)f\(", r"\1(", cuda))
     return re.sub(r"(\d\.\d+(?:e-?\d+)?)f\b", r"\1", functions)
 
 
@@ -280,8 +280,17 @@ _CUDA_RELU_INT = (
     "({0} < {relu_lower_clip} ? {relu_lower_clip} + {relu_lower_clip_slope} * ({0} - {relu_lower_clip})"
     " : ({0} > {relu_upper_clip} ? {relu_upper_clip} : {0}))"
 )
-_CUDA_RELU_BACKWARD = (
-    "({0} * ({1} <= {relu_lower_clip} ? {relu_lower_clip_slope} : {1} > {relu_upper_clip} ? 0.0f : 1.0f))"
+
+
+def _cuda_product(factor: str) -> str:
+    """A product that is rounded: the compiler would take it and a sum that follows for one multiply-add, and fused
+    operations would differ from the same ones apart. Sums (``__fadd_rn``) do not take what a function ends with either.
+    """
+    return f"__fmul_rn({{0}}, {factor})"
+
+
+_CUDA_RELU_BACKWARD = _cuda_product(
+    "({1} <= {relu_lower_clip} ? {relu_lower_clip_slope} : {1} > {relu_upper_clip} ? 0.0f : 1.0f)"
 )
 
 
@@ -333,17 +342,18 @@ def _comparison(numpy: Callable[..., Result], operator: str) -> Pointwise:
 
 
 POINTWISE: dict[PointwiseMode, Pointwise] = {
-    PointwiseMode.ADD: _exact(_TWO, np.add, "({0} + {1})"),
-    # Rounded: the compiler would take it and a sum that follows for one multiply-add.
-    PointwiseMode.MUL: _exact(_TWO, np.multiply, "__fmul_rn({0}, {1})", "({0} * {1})"),
+    PointwiseMode.ADD: _exact(_TWO, np.add, "__fadd_rn({0}, {1})", "({0} + {1})"),
+    PointwiseMode.MUL: _exact(_TWO, np.multiply, _cuda_product("{1}"), "({0} * {1})"),
     PointwiseMode.MIN: _exact(_TWO, np.minimum, _CUDA_MIN, "({0} < {1} ? {0} : {1})"),
     PointwiseMode.MAX: _exact(_TWO, np.maximum, _CUDA_MAX, "({0} > {1} ? {0} : {1})"),
     PointwiseMode.SQRT: _row(_ONE, np.sqrt, "sqrtf({0})", 4),
-    PointwiseMode.ADD_SQUARE: _exact(_TWO, lambda x, b: x + b * b, "({0} + {1} * {1})", flops=2),
+    PointwiseMode.ADD_SQUARE: _exact(
+        _TWO, lambda x, b: x + b * b, "__fadd_rn({0}, __fmul_rn({1}, {1}))", "({0} + {1} * {1})", flops=2
+    ),
     PointwiseMode.DIV: _exact(_TWO, _divide, "({0} / {1})", _CUDA_DIVIDE_INT, flops=4),
     PointwiseMode.MOD: _exact(_TWO, _modulo, "fmodf({0}, {1})", _CUDA_MODULO_INT, flops=8),
     PointwiseMode.POW: _row(_TWO, np.power, "powf({0}, {1})", 16, cuda_pack="power"),
-    PointwiseMode.SUB: _exact(_TWO, np.subtract, "({0} - {1})"),
+    PointwiseMode.SUB: _exact(_TWO, np.subtract, "__fsub_rn({0}, {1})", "({0} - {1})"),
     PointwiseMode.ABS: _exact(_ONE, np.abs, "fabsf({0})", "({0} < 0 ? -{0} : {0})"),
     PointwiseMode.CEIL: _exact(_ONE, _ceil, "ceilf({0})", "{0}"),
     PointwiseMode.COS: _row(_ONE, np.cos, "cosf({0})", 8),
@@ -370,20 +380,20 @@ POINTWISE: dict[PointwiseMode, Pointwise] = {
     PointwiseMode.SWISH_FWD: _activation(_swish, "gatedf({0}, {swish_beta} * {0})", 12, "swish_beta"),
     PointwiseMode.GELU_APPROX_TANH_FWD: _activation(_gelu_tanh, f"gatedf({{0}}, {_cuda_tanh_argument('{0}')})", 16),
     PointwiseMode.RELU_BWD: _backward(_relu_backward, _CUDA_RELU_BACKWARD, 3, *_RELU),
-    PointwiseMode.TANH_BWD: _backward(_tanh_backward, "({0} * ((1.0f / coshf({1})) * (1.0f / coshf({1}))))", 12),
-    PointwiseMode.SIGMOID_BWD: _backward(_sigmoid_backward, f"({{0}} * {_cuda_slope('{1}')})", 14),
+    PointwiseMode.TANH_BWD: _backward(_tanh_backward, _cuda_product("(1.0f / coshf({1})) * (1.0f / coshf({1}))"), 12),
+    PointwiseMode.SIGMOID_BWD: _backward(_sigmoid_backward, _cuda_product(_cuda_slope("{1}")), 14),
     PointwiseMode.ELU_BWD: _backward(
-        _elu_backward, "({0} * ({1} < 0.0f ? {elu_alpha} * expf({1}) : 1.0f))", 10, "elu_alpha"
+        _elu_backward, _cuda_product("({1} < 0.0f ? {elu_alpha} * expf({1}) : 1.0f)"), 10, "elu_alpha"
     ),
-    PointwiseMode.GELU_BWD: _backward(_gelu_backward, "({0} * geluslopef({1}))", 24),
+    PointwiseMode.GELU_BWD: _backward(_gelu_backward, _cuda_product("geluslopef({1})"), 24),
     PointwiseMode.SOFTPLUS_BWD: _backward(
-        _softplus_backward, f"({{0}} * {_cuda_sigmoid('{softplus_beta} * {1}')})", 12, "softplus_beta"
+        _softplus_backward, _cuda_product(_cuda_sigmoid("{softplus_beta} * {1}")), 12, "softplus_beta"
     ),
     PointwiseMode.SWISH_BWD: _backward(
-        _swish_backward, "({0} * gateslopef({swish_beta} * {1}, {swish_beta} * {1}))", 18, "swish_beta"
+        _swish_backward, _cuda_product("gateslopef({swish_beta} * {1}, {swish_beta} * {1})"), 18, "swish_beta"
     ),
     PointwiseMode.GELU_APPROX_TANH_BWD: _backward(
-        _gelu_tanh_backward, f"({{0}} * gateslopef({_CUDA_GELU_TANH_SLOPE}, {_cuda_tanh_argument('{1}')}))", 24
+        _gelu_tanh_backward, _cuda_product(f"gateslopef({_CUDA_GELU_TANH_SLOPE}, {_cuda_tanh_argument('{1}')})"), 24
     ),
     PointwiseMode.CMP_EQ: _comparison(np.equal, "=="),
     PointwiseMode.CMP_NEQ: _comparison(np.not_equal, "!="),

@@ -157,7 +157,7 @@ def test_cuda_expressions_name_each_operand_and_parameter_and_nothing_else(mode:
     for text in (row.cuda, row.cuda_double, row.cuda_int)[: 3 if row.integer else 2]:
         assert set(re.findall(r"{(\w*)}", text)) == wanted
         assert text.count("(") == text.count(")")
-    single, double = row.cuda.replace("__fmul_rn(", "("), row.cuda_double.replace("__dmul_rn(", "(")
+    single, double = (re.sub(r"__[fd](add|sub|mul)_rn\(", "(", text) for text in (row.cuda, row.cuda_double))
     assert re.findall(r"(\w+)f\(", single) == re.findall(r"(\w+)\(", double)
     assert not re.search(r"\d\.\d*f", row.cuda_double)
     assert bool(row.cuda_int) == row.integer
@@ -210,7 +210,8 @@ def _library(dtype: Any) -> dict[str, Any]:
     }
     names |= {"powf": np.power, "fabsf": np.abs, "atan2f": np.arctan2, "erff": erf, "erfcf": erfc}
     names["rsqrtf"] = lambda v: dtype(1) / np.sqrt(v)
-    names |= {"rectifiedf": _rectified, "__fmul_rn": np.multiply, "geluf": _gelu, "gatedf": _gated}
+    names |= {"__fadd_rn": np.add, "__fsub_rn": np.subtract, "__fmul_rn": np.multiply}
+    names |= {"rectifiedf": _rectified, "geluf": _gelu, "gatedf": _gated}
     names |= {"geluslopef": _gelu_slope, "gateslopef": _gate_slope}
     return {name: one(function) for name, function in names.items()}
 

@@ -1,4 +1,4 @@
-"""Numbers as literals of CUDA C++."""
+"""Numbers as literals of CUDA C++, and products with them."""
 
 from __future__ import annotations
 
@@ -31,3 +31,14 @@ def _literal(value: float, sign: float, ctype: str) -> str:
         return literal(number, ctype)
     text = f"{number!r}{'f' if ctype == 'float' else ''}"
     return f"({text})" if number < 0 or text.startswith("-") else text
+
+
+_ROUNDED = {"float": "__fmul_rn", "double": "__dmul_rn"}
+
+
+def scaled(value: str, factor: float, ctype: str) -> str:
+    """``value`` times a factor. Of floats it is rounded: a sum that follows does not take it for a multiply-add."""
+    if factor == 1.0:
+        return value
+    number = literal(factor, ctype)
+    return f"{_ROUNDED[ctype]}({value}, {number})" if ctype in _ROUNDED else f"{value} * {number}"

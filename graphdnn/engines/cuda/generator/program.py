@@ -20,7 +20,7 @@ import numpy as np
 
 from graphdnn.dtypes import COMPUTE, ELEMENTS
 from graphdnn.engines.cuda.generator.addresses import Addresses
-from graphdnn.engines.cuda.generator.literals import literal
+from graphdnn.engines.cuda.generator.literals import literal, scaled
 from graphdnn.engines.cuda.generator.packs import is_of_vector_axis
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.generator.space import Space
@@ -182,9 +182,10 @@ class Program:
                 self.set(spec, f"{accumulator}[e]")
             return
         kind = _blending_type(ctype, (alpha, beta), spec.data_type if beta else None)
-        blended = f"({kind}){accumulator}[e] * {literal(alpha, kind)}"
+        result = f"({kind}){accumulator}[e]"
+        blended = scaled(result, alpha, kind)
         if beta:
-            blended += f" + widen<{kind}>({self.old(spec)}[e]) * {literal(beta, kind)}"
+            blended = f"{result} * {literal(alpha, kind)} + widen<{kind}>({self.old(spec)}[e]) * {literal(beta, kind)}"
         self.set(spec, blended)
 
     def apply(self, steps: Sequence[Operation]) -> None:
@@ -209,8 +210,7 @@ class Program:
                 operands.append(f"const bool o{i} = is_true({value});")
                 continue
             alpha = (step.alpha1, step.alpha2, 1.0)[i]
-            scale = "" if alpha == 1.0 else f" * {literal(alpha, kind)}"
-            operands.append(f"const {kind} o{i} = widen<{kind}>({value}){scale};")
+            operands.append(f"const {kind} o{i} = {scaled(f'widen<{kind}>({value})', alpha, kind)};")
         text = {"double": row.cuda_double, "float": row.cuda}.get(kind, row.cuda_int)
         if kind == "float" and row.cuda_pack:
             self._by_packs(row.cuda_pack, operands, result)

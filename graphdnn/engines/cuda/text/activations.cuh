@@ -44,7 +44,7 @@ __device__ __forceinline__ float normal_part(float x, float& bell) {
 __device__ __forceinline__ float geluf(float x) {
     float bell;
     const float part = normal_part(x, bell);
-    return bounded(x, -15.0f, INFINITY) * part;
+    return __fmul_rn(bounded(x, -15.0f, INFINITY), part);
 }
 __device__ __forceinline__ double gelu(double x) {
     const double part = 0.5 * erfc(-0.7071067811865476 * x);
