@@ -1,7 +1,8 @@
 """Convolutions along one axis, or along two of three, as convolutions of planes: the same addresses in other axes.
 
 One axis gets another one of a single step before it. Where a filter has one tap along the first of three axes, images
-are so many more planes; where it has one tap along the last two, these are one axis.
+are so many more planes; where it has one tap along the last two, these are one axis. What the end of the kernel reads
+has to have both of two axes that become one, or neither, and nothing may ask for an index along an axis.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from graphdnn.engines.cuda.generator.program import asked_indices
 from graphdnn.engines.cuda.generator.space import is_addressable
 from graphdnn.engines.once import once
 from graphdnn.fusion.fused import FusedOp
@@ -45,8 +47,8 @@ def as_planes(op: FusedOp) -> FusedOp | None:
     """None where the convolution is one of planes already, or cannot be seen as one."""
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
-    kept, see = _seen(anchor)
-    if see is None:
+    kept, see, joined = _seen(anchor)
+    if see is None or asked_indices(op.epilogue) or (joined and _repeats_along_one(op, joined)):
         return None
     tensors, rank = (*op.inputs, *op.outputs, *op.internal), len(anchor.roles[0].dims)
     alike = all(len(t.dims) == rank and is_addressable(t) for t in tensors)
@@ -68,22 +70,35 @@ def as_planes(op: FusedOp) -> FusedOp | None:
     return replace(made, anchor=made.anchor.model_copy(update={"conv": conv}))
 
 
-def _seen(anchor: ConvolutionOperation) -> tuple[tuple[int | None, ...], See | None]:
-    """Which axes' settings stay, None for an axis of one step, and how a tensor is seen."""
+def _seen(anchor: ConvolutionOperation) -> tuple[tuple[int | None, ...], See | None, tuple[int, ...]]:
+    """Which axes' settings stay, None for an axis of one step, how a tensor is seen, and which two axes become one."""
     p = anchor.problem
     if p.spatial == 2:
-        return (), None
+        return (), None, ()
     if p.spatial == 1:
-        return (None, 0), _raised
+        return (None, 0), _raised, ()
     bare = [
         (taps, stride, before, after) == (1, 1, 0, 0)
         for taps, stride, before, after in zip(p.filter, p.stride, p.pre_padding, p.post_padding, strict=True)
     ]
     if p.spatial == 3 and bare[0]:
-        return (1, 2), _more_images
+        return (1, 2), _more_images, (0, 2)
     if p.spatial == 3 and bare[1] and bare[2]:
-        return (0, None), _one_line
-    return (), None
+        return (0, None), _one_line, (3, 4)
+    return (), None, ()
+
+
+def _repeats_along_one(op: FusedOp, joined: tuple[int, ...]) -> bool:
+    """Whether an operand of the epilogue repeats along one of two axes that become one; or the filter is an operand."""
+    assert isinstance(op.anchor, ConvolutionOperation)
+    (result,), filter = op.anchor.outputs().values(), op.anchor.roles[1]
+    operands = [t for step in op.epilogue for t in step.inputs().values()]
+    whole = tuple(result.dims[axis] for axis in joined)
+    return any(
+        t.uid == filter.uid or tuple(t.dims[axis] for axis in joined) not in (whole, (1, 1))
+        for t in operands
+        if t.rank == result.rank
+    )
 
 
 def _raised(t: TensorSpec, is_filter: bool) -> Axes:
