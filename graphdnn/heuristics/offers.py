@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 from math import prod
 from types import MappingProxyType
@@ -38,20 +38,13 @@ class Offers:
             return self._fastest_first(task, circle)
         return (choice for engine in circle.engines for choice in self._choices(task, circle, engine))
 
-    def knob_settings(self, engine: Engine) -> Iterator[Knobs]:
+    def knob_settings(self, engine: Engine) -> Iterable[Knobs]:
         """The values of an engine's knobs that the mode looks at."""
-        if self._mode is not HeurMode.B:
-            yield engine.defaults()
-            if engine.frugal and self._filters.workspace_limit is not None:
-                yield engine.settings(engine.frugal)
-            return
-        if prod(len(knob.values) for knob in engine.knobs) > _MOST_SETTINGS:
-            yield engine.defaults()
-            for knob in engine.knobs:
-                yield from (engine.settings({knob.type: value}) for value in knob.sample if value != knob.default)
-            return
-        for values in product(*(knob.values for knob in engine.knobs)):
-            yield MappingProxyType(dict(zip((k.type for k in engine.knobs), values, strict=True)))
+        if self._mode is HeurMode.B:
+            return _every_setting(engine)
+        if engine.frugal and self._filters.workspace_limit is not None:
+            return engine.defaults(), engine.settings(engine.frugal)
+        return (engine.defaults(),)
 
     def why_not(self, task: Task, engine: Engine) -> tuple[Rejection, ...]:
         """Every reason for which an engine serves no configuration of an operation; none when it serves one."""
@@ -85,13 +78,14 @@ class Offers:
             for i, choice in enumerate(self._choices(task, circle, first)):
                 heapq.heappush(waiting, (choice.rank, place, i, choice))
 
-    def _choices(self, task: Task, circle: Circle, engine: Engine) -> Iterator[Choice]:
+    def _choices(self, task: Task, circle: Circle, engine: Engine) -> list[Choice]:
         """What an engine of a circle offers within the limits; nothing when it does not serve the task."""
-        if circle.serves(engine, task):
-            for knobs in self.knob_settings(engine):
-                choice = Choice(task, engine, knobs)
-                if self._too_much(choice) is None:
-                    yield choice
+        if not circle.serves(engine, task):
+            return []
+        offered = [Choice(task, engine, knobs) for knobs in self.knob_settings(engine)]
+        if self._filters.workspace_limit is None:
+            return offered
+        return [choice for choice in offered if self._too_much(choice) is None]
 
     def _too_much(self, choice: Choice) -> int | None:
         """Bytes of workspace, where they are beyond the limit; of an engine that serves the operation."""
@@ -99,3 +93,14 @@ class Offers:
             return None
         wanted = materialized_bytes(self._fused, self._device) + choice.scratch
         return wanted if wanted > self._filters.workspace_limit else None
+
+
+def _every_setting(engine: Engine) -> Iterator[Knobs]:
+    """Of all knobs; where that is too many, of one knob at a time."""
+    if prod(len(knob.values) for knob in engine.knobs) > _MOST_SETTINGS:
+        yield engine.defaults()
+        for knob in engine.knobs:
+            yield from (engine.settings({knob.type: value}) for value in knob.sample if value != knob.default)
+        return
+    for values in product(*(knob.values for knob in engine.knobs)):
+        yield MappingProxyType(dict(zip((k.type for k in engine.knobs), values, strict=True)))

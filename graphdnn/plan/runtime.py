@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -126,9 +126,10 @@ class CudaRuntime:
         """
         if self._ordinal is not None:
             return self._is_usable()
-        with suppress(NotSupported):
+        try:
             return self._is_usable()
-        return False
+        except NotSupported:
+            return False
 
     def look(self) -> None:
         """Raises ``NotSupported`` with what is wrong with the device that is here, where there is one."""
