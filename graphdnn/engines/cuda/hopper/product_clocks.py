@@ -163,7 +163,8 @@ def is_slower(one: TileClocks, least: Least, work: Work, division: Division, sms
     """
     parts, in_cluster, _ = division
     blocks, pieces, leaving = one.blocks, work.tiles * parts, one.part if parts > 1 else one.whole
-    own = -(-work.steps // parts) * one.paced_among(pieces, sms, in_cluster)
+    is_filled = pieces >= sms and not in_cluster
+    own = -(-work.steps // parts) * (one.paced if is_filled else one.paced_among(pieces, sms, in_cluster))
     if blocks == 1:
         own += least.endings[parts > 1]
     else:

@@ -127,8 +127,8 @@ def _fastest(sizes: Sizes, machine: Machine, asked: _Asked) -> Choice | None:
         if may_be_split and not taken.tile.is_turned:
             room = limit - least - bounds.adding
             if not parts and 2 * of_part <= room:
-                found = [part for part in _parts(min(depth, _DEEP), count, sms) if part * of_part <= room]
-                divisions += [_division(part, False, taken.most) for part in found]
+                several = _parts(min(depth, _DEEP), count, sms)
+                divisions += [_division(part, False, taken.most) for part in several if part * of_part <= room]
             # Others take the place of what was asked for only where there are none.
             most = inf if joining == _BY_CLUSTER else limit - launch
             few = count <= most_in_clusters and bounds.may_meet(depth, most)
@@ -136,7 +136,7 @@ def _fastest(sizes: Sizes, machine: Machine, asked: _Asked) -> Choice | None:
                 in_clusters = one.in_clusters(depth, count, asked, most)
                 divisions = in_clusters if in_clusters and joining == _BY_CLUSTER else divisions + in_clusters
         if tried is not None and one is first:  # in its first turn with this division alone, then with the others
-            divisions = [division for division in divisions if (division == tried[1]) is not bool(turn)]
+            divisions = [division for division in divisions if (division is tried[1]) is not bool(turn)]
         for division in divisions:
             is_added = division.parts > 1 and not division.in_cluster
             most = limit - bounds.adding - division.parts * of_part if is_added else limit
