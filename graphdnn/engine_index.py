@@ -8,7 +8,7 @@ from typing import Any
 
 from graphdnn.composed import composed_configs, composed_engine
 from graphdnn.device import DeviceSpec
-from graphdnn.engines import ENGINE_BY_ID, Engine, Task
+from graphdnn.engines import ENGINE_BY_ID, ENGINE_BY_NAME, Engine, Task
 from graphdnn.enums import KnobType, Status
 from graphdnn.errors import raise_if
 from graphdnn.fusion import FusedGraph
@@ -65,13 +65,16 @@ def engine_count() -> int:
 
 
 def engine_at(
-    index: int, fused: FusedGraph, device: DeviceSpec, where: str, label: str, also: Sequence[EngineConfig] = ()
+    index: int | str, fused: FusedGraph, device: DeviceSpec, where: str, label: str, also: Sequence[EngineConfig] = ()
 ) -> IndexedEngine:
-    """Raises ``NotSupported`` when the index names no engine, or one that does not serve the graph.
+    """Raises ``NotSupported`` when the index, or a name in its place, is no engine's, or of one that does not serve.
 
     ``label`` is what the caller calls the index; ``also`` are configurations that the composed engine has to have.
     """
+    if isinstance(index, str) and index in ENGINE_BY_NAME:
+        index = ENGINE_BY_NAME[index].id
     _check(index, fused, where, label)
+    assert isinstance(index, int)
     if len(fused) > 1:
         configs = tuple(composed_configs(fused, device, also).values())
         return IndexedEngine(composed_engine(configs), fused, device, configs)
@@ -87,11 +90,11 @@ def _ranges(ids: Sequence[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in zip(begins, ends, strict=True))
 
 
-def _check(index: int, fused: FusedGraph, where: str, label: str) -> None:
+def _check(index: int | str, fused: FusedGraph, where: str, label: str) -> None:
     names = "; ".join(op.name for op in fused)
     if index not in (COMPOSED_ID, *ENGINE_BY_ID):
         known = _ranges(sorted((COMPOSED_ID, *ENGINE_BY_ID)))
-        raise_if([UNKNOWN.reject(where, label, index, known=known)])
+        raise_if([UNKNOWN.reject(where, label, index, known=f"{known}, or an engine's name")])
     if index == COMPOSED_ID and len(fused) == 1:
         raise_if([COMPOSED.reject(where, label, index, fused=names)])
     if index != COMPOSED_ID and len(fused) > 1:

@@ -523,6 +523,7 @@ RULE_CASES: dict[str, Case] = {
     "numpy_blocked.operation": declined("numpy_blocked", "matmul"),
     "filter.numerical_note": ranked(Filters(without_numerical_notes=frozenset({NumericalNote.STRICT_NAN_PROP}))),
     "filter.allowed_note": ranked(Filters(), _custom(numerical_notes=(NumericalNote.DOWN_CONVERT_INPUTS,))),
+    "filter.note": lambda: Filters(without_numerical_notes=["TENSORCORE"]),
     "filter.behavior_note": ranked(
         Filters(without_behavior_notes=frozenset({BehaviorNote.RUNTIME_COMPILATION})),
         _custom(behavior_notes=(BehaviorNote.RUNTIME_COMPILATION,)),
@@ -557,6 +558,7 @@ RULE_CASES: dict[str, Case] = {
     "workspace.overlap": workspace_case(...),
     # files
     "file.unreadable": lambda: files.graph_from_json(graph_to_json(GRAPH)[:-9]),
+    "file.text": lambda: files.plan_from_json({}),
     "file.too_large": lambda: files.graph_from_json(" " * (files.LARGEST_FILE + 1)),
     "file.too_deep": lambda: files.graph_from_json("[" * 100 + "]" * 100),
     "file.format": lambda: files.plan_from_json(graph_to_json(GRAPH)),

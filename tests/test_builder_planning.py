@@ -13,6 +13,7 @@ from test_builder_errors import _refused
 from graphdnn import (
     BadParam,
     ConvolutionMode,
+    Filters,
     Graph,
     HeurMode,
     NormPhase,
@@ -80,6 +81,34 @@ def test_engines_that_round_are_asked_for() -> None:
     assert "cuda_hopper_gemm_tf32" not in names()
     g.allow_numeric_notes([NumericalNote.DOWN_CONVERT_INPUTS])
     assert "cuda_hopper_gemm_tf32" in names()
+
+
+def test_what_is_barred_or_chosen_by_name() -> None:
+    """A word is one word, notes have names, and what would bar nothing is refused."""
+
+    def layer() -> Graph:
+        g = graph()
+        conv_bias_relu(g)
+        return g
+
+    whole = layer()
+    whole.deselect_engines("blocked")
+    assert whole.build().name == "numpy"
+    for wrong in ("hoper", ["numpy", "hoper"]):
+        _refused(lambda wrong=wrong: layer().deselect_engines(wrong), "builder.deselect")
+    by_name = layer()
+    by_name.deselect_numeric_notes(["strict_nan_prop"])
+    with pytest.raises(NotSupported, match=r"filter\.numerical_note"):
+        by_name.build()
+    for change in (by_name.deselect_numeric_notes, by_name.allow_numeric_notes, by_name.deselect_behavior_notes):
+        _refused(lambda change=change: change(["TENSORCORE"]), "filter.note")
+    assert Filters(without_numerical_notes="FFT") == Filters(without_numerical_notes=frozenset({NumericalNote.FFT}))
+    chosen = layer()
+    assert chosen.get_knobs_for_engine("numpy_blocked") == chosen.get_knobs_for_engine(2)
+    chosen.create_execution_plan("numpy")
+    chosen.build_plans()
+    assert chosen.plan.name == "numpy"
+    _refused(lambda: chosen.create_execution_plan("nothing"), "engine.index")
 
 
 def test_everything_deselected() -> None:

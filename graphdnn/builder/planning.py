@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -13,7 +14,7 @@ from graphdnn.builder.limiting import Limiting
 from graphdnn.builder.nodes import UID_TWICE, with_specs
 from graphdnn.composed import identity
 from graphdnn.engine_index import IndexedEngine, engine_at, engine_count
-from graphdnn.engines import Knob
+from graphdnn.engines import ENGINE_BY_NAME, Knob
 from graphdnn.enums import (
     BehaviorNote,
     HeurMode,
@@ -24,6 +25,7 @@ from graphdnn.enums import (
 from graphdnn.errors import BadParam, GraphdnnError, NotInitialized, NotSupported, Rejection
 from graphdnn.fusion import FusedGraph, fuse
 from graphdnn.heuristics import EngineConfig, Filters, Ranking
+from graphdnn.heuristics.filters import notes_of
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
 
@@ -35,7 +37,7 @@ NOT_BUILT = Rule(
     id="builder.not_built",
     expected="a built graph",
     reason="there is no plan yet",
-    fix="call build() first",
+    fix="call build(), or create_execution_plans() and what follows it",
     status=Status.NOT_INITIALIZED,
 )
 DESELECTED = Rule(
@@ -54,7 +56,21 @@ INDEX = Rule(
 )
 
 
+NO_ENGINE = Rule(
+    id="builder.deselect",
+    expected="a part of an engine's name",
+    reason="it would bar nothing, in silence",
+    fix="{meant}take the names of graph.ranking or of docs/support.md",
+)
+_OF_CONFIGURATIONS = re.compile(r"_k\d+|[;=]")  # knobs, and what joins engines of several kernels
+
 MOST_DESELECTED = 64  # configurations of each ranking that are looked at for the ledger: there can be a product of them
+
+
+def _like(word: str) -> str:
+    from graphdnn.text import meant  # when it is asked for
+
+    return meant(word, tuple(ENGINE_BY_NAME))
 
 
 class Planning(Limiting):
@@ -76,9 +92,9 @@ class Planning(Limiting):
         return rank(self.build_operation_graph(), self.device, mode, self._filters, self._limits, self._records)
 
     def create_execution_plan(
-        self, engine_id: int, knobs: Mapping[KnobType, int] | Mapping[str, int] | None = None
+        self, engine_id: int | str, knobs: Mapping[KnobType, int] | Mapping[str, int] | None = None
     ) -> None:
-        """Append one configuration chosen by hand; knobs, or their names, that are left out keep their defaults.
+        """Append a configuration of an engine, by id or name; knobs, or their names, left out keep their defaults.
 
         Raises when the engine does not serve the graph, with its reasons, and for what is no value of a knob.
         """
@@ -88,7 +104,7 @@ class Planning(Limiting):
         """Engine ids are below it; not every id has an engine, and not every engine serves the graph."""
         return engine_count()
 
-    def get_knobs_for_engine(self, engine_id: int) -> list[Knob]:
+    def get_knobs_for_engine(self, engine_id: int | str) -> list[Knob]:
         """Raises when the engine does not serve the graph, with its reasons."""
         return list(self._engine(engine_id).row.knobs)
 
@@ -101,7 +117,7 @@ class Planning(Limiting):
         position = [identity(each) for each in engine.composed].index(identity(config))
         return config.engine_id, {KnobType.KERNEL_CFG: position}
 
-    def _engine(self, engine_id: int, also: Sequence[EngineConfig] = ()) -> IndexedEngine:
+    def _engine(self, engine_id: int | str, also: Sequence[EngineConfig] = ()) -> IndexedEngine:
         return engine_at(engine_id, self.fused, self.device, f"Graph '{self.name}'", "engine_id", also)
 
     def _configs(self) -> list[EngineConfig]:
@@ -281,19 +297,26 @@ class Planning(Limiting):
     def get_numeric_notes(self) -> list[NumericalNote]:
         return list(self.plan.numerical_notes)
 
-    def deselect_engines(self, names: Sequence[str]) -> None:
+    def deselect_engines(self, names: Sequence[str] | str) -> None:
         """Bar configurations whose name contains one of these words."""
-        self._deselected += tuple(names)
+        words = (names,) if isinstance(names, str) else tuple(names)
+        for word in words:
+            if not any(word in name for name in ENGINE_BY_NAME) and not _OF_CONFIGURATIONS.search(word):
+                raise BadParam(NO_ENGINE.reject(f"Graph '{self.name}'", "names", word, meant=_like(word)))
+        self._deselected += words
 
-    def deselect_numeric_notes(self, notes: Sequence[NumericalNote]) -> None:
-        self._refilter(without_numerical_notes=self._filters.without_numerical_notes.union(notes))
+    def deselect_numeric_notes(self, notes: Sequence[NumericalNote | str]) -> None:
+        given = notes_of(NumericalNote, notes)
+        self._refilter(without_numerical_notes=self._filters.without_numerical_notes | given)
 
-    def allow_numeric_notes(self, notes: Sequence[NumericalNote]) -> None:
+    def allow_numeric_notes(self, notes: Sequence[NumericalNote | str]) -> None:
         """Offer engines that compute with fewer digits than the types have: ``DOWN_CONVERT_INPUTS``, TF32."""
-        self._refilter(allowed_numerical_notes=self._filters.allowed_numerical_notes.union(notes))
+        given = notes_of(NumericalNote, notes)
+        self._refilter(allowed_numerical_notes=self._filters.allowed_numerical_notes | given)
 
-    def deselect_behavior_notes(self, notes: Sequence[BehaviorNote]) -> None:
-        self._refilter(without_behavior_notes=self._filters.without_behavior_notes.union(notes))
+    def deselect_behavior_notes(self, notes: Sequence[BehaviorNote | str]) -> None:
+        given = notes_of(BehaviorNote, notes)
+        self._refilter(without_behavior_notes=self._filters.without_behavior_notes | given)
 
     def deselect_workspace_greater_than(self, workspace: int) -> None:
         self._refilter(workspace_limit=workspace)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from graphdnn.errors import GraphdnnError, MalformedFile
@@ -19,7 +20,13 @@ UNREADABLE = Rule(
     id="file.unreadable",
     expected="JSON text",
     reason="the file is cut off or is not JSON: {detail}",
-    fix="write it again with what made it, or check that this is the right file",
+    fix="write it again with what made it, or check that this is the right file; pass its text, not its path",
+)
+TEXT = Rule(
+    id="file.text",
+    expected="the text of the file",
+    reason="files are read by whoever has them: a path or an object says nothing yet",
+    fix="pass {how}",
 )
 TOO_LARGE = Rule(
     id="file.too_large",
@@ -113,6 +120,9 @@ def _tripped(place: str, error: Exception) -> MalformedFile:
 
 def parse_json(text: str | bytes) -> Any:
     """JSON of any kind. Raises ``MalformedFile`` for what is too large, too deep, or no JSON."""
+    if not isinstance(text, (str, bytes)):
+        how = "its read_text()" if isinstance(text, Path) else "what the library wrote as text"
+        raise malformed(TEXT, "text", type(text).__name__, how=how)
     if len(text) > LARGEST_FILE:
         raise malformed(TOO_LARGE, "size", f"{len(text)} bytes", limit=LARGEST_FILE)
     if _depth(text) > DEEPEST:

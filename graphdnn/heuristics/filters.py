@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from graphdnn.engines import Engine
-from graphdnn.enums import BehaviorNote, NumericalNote, Status
-from graphdnn.errors import Rejection
+from graphdnn.enums import BehaviorNote, CEnum, NumericalNote, Status
+from graphdnn.errors import BadParam, Rejection
 from graphdnn.rules import Rule
 
+NOTE = Rule(
+    id="filter.note",
+    expected="members of {enum}, or their names",
+    reason="a note that no engine has would filter nothing, in silence",
+    fix="choose among {members}",
+)
 NUMERICAL_NOTE = Rule(
     id="filter.numerical_note",
     expected="none of {barred}",
@@ -58,6 +65,32 @@ class Filters:
     without_behavior_notes: frozenset[BehaviorNote] = frozenset()
     deterministic: bool = False
     workspace_limit: int | None = None  # bytes
+
+    def __post_init__(self) -> None:
+        for field, enum in _NOTES.items():
+            given = getattr(self, field)
+            if given:
+                object.__setattr__(self, field, notes_of(enum, given))
+
+
+_NOTES: dict[str, type[CEnum]] = {
+    "without_numerical_notes": NumericalNote,
+    "allowed_numerical_notes": NumericalNote,
+    "without_behavior_notes": BehaviorNote,
+}
+N = TypeVar("N", bound=CEnum)
+
+
+def notes_of(enum: type[N], given: Iterable[Any] | Any) -> frozenset[N]:
+    """Members of one of them, or of several, each as itself or by its name. Raises ``BadParam`` for what is none."""
+    found = []
+    for value in (given,) if isinstance(given, (str, int)) else given:
+        member = enum.named(value)
+        if not isinstance(member, enum):
+            members = ", ".join(name for name in enum.__members__ if name != "TYPE_COUNT")
+            raise BadParam(NOTE.reject("FILTERS", "note", value, enum=enum.__name__, members=members))
+        found.append(member)
+    return frozenset(found)
 
 
 UNFILTERED = Filters()
