@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import random
 import threading
 import timeit
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -333,9 +336,14 @@ def test_second_build_is_fast() -> None:
     assert best <= 3e-3
 
 
-def test_errors_survive_pickling() -> None:
-    import pickle
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_plans_are_sent_as_text(copied: Callable[[Any], Any]) -> None:
+    plan, _ = _idle_plan()
+    with pytest.raises(TypeError, match="plan_to_json"):
+        copied(plan)
 
+
+def test_errors_survive_pickling() -> None:
     with pytest.raises(GraphdnnError) as caught:
         TensorSpec(uid=1, data_type="f32", dims=(0,), strides=(1,))
     again = pickle.loads(pickle.dumps(caught.value))

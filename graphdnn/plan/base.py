@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 from weakref import ref
 
 from graphdnn.device import DeviceSpec
@@ -107,6 +107,9 @@ class ExecutionPlan(Questions):
             ops = " + ".join(op.label() for op in choice.task.op.operations)
             lines.append(f"  {kernel.name}: {ops}, predicted {choice.cost}")
         return "\n".join(lines)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a plan is shared, not copied; to another process it goes as plan_to_json(plan)")
 
     # What it does.
 
