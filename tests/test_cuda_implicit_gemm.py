@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, emulated
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, emulated, fused
 from exact_sums import check_sums, operations
 
+from graphdnn.device import device_spec
+from graphdnn.engines import ENGINES, Task
 from graphdnn.engines.cuda.simt import implicit_copies, implicit_quads
 from graphdnn.engines.cuda.simt.implicit_gemm import ENGINE
 from graphdnn.enums import KnobType
@@ -37,6 +39,21 @@ def test_copied_filters(text: str, tile: int, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(implicit_copies, "_WORTH_COPYING", 1e9)
     check(text, TILE_SIZE=tile)
     check(text, TILE_SIZE=tile, SPLIT_K=1)
+
+
+@emulated
+@pytest.mark.parametrize("kind", ["f16", "i8"])
+@pytest.mark.parametrize("layout", ["", "nhwc"])
+@pytest.mark.parametrize("other", ["x", "dy"])
+def test_a_filter_that_is_convolved(kind: str, layout: str, other: str) -> None:
+    """One tensor is both operands: a copy of it is the filter. No other engine takes it for two."""
+    size, rest = f"{kind}[6,6,3,3]{layout}", " compute=i32 out=i32" if kind == "i8" else ""
+    form = "conv x={} w={} pad=1" if other == "x" else "dgrad dy={} w={} dx=[6,6,3,3] pad=1"
+    (conv,) = operations(form.format(size, size) + rest)
+    ops = [conv.model_copy(update={"w": conv.inputs()[other]})]
+    check_sums(ops, ENGINE)
+    task = Task(fused(ops), device_spec("h200"))
+    assert [e.name for e in ENGINES if "cuda" in e.places and e.serves(task)] == [ENGINE.name]
 
 
 @compiler

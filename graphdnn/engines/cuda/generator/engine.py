@@ -10,7 +10,7 @@ from typing import Any
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.generator.cost import with_exit
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.generator.needs import CUDA_NEEDS, GRID, Grid, grid_need, is_launched
+from graphdnn.engines.cuda.generator.needs import CUDA_NEEDS, GRID, ONE_TENSOR, Grid, grid_need, is_launched
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task
 from graphdnn.enums import BehaviorNote
 from graphdnn.errors import NotSupported
@@ -30,9 +30,13 @@ def cuda_engine(
     cost: Callable[[Task, Knobs], Cost],
     generate: Generate,
     behavior_notes: tuple[BehaviorNote, ...] = (BehaviorNote.RUNTIME_COMPILATION,),  # by NVRTC, when a plan is loaded
+    copies_one_tensor: bool = False,
     **rest: Any,
 ) -> Engine:
-    """An engine whose workspace is what its generated kernel says; generating once serves both questions."""
+    """An engine whose workspace is what its generated kernel says; generating once serves both questions.
+
+    ``copies_one_tensor``: it serves convolutions whose filter is the tensor that is convolved.
+    """
     kept: OrderedDict[tuple[object, ...], tuple[Task, DeviceKernel]] = OrderedDict()
 
     def kernel(task: Task, knobs: Knobs) -> DeviceKernel:
@@ -47,7 +51,8 @@ def cuda_engine(
                 raise NotSupported(GRID.reject(f"engine {id} {name}, {task.where}", "launch.grid", grid))
         return found[1]
 
-    asked = (*needs, *CUDA_NEEDS)  # most engines decline another kind of operation: that comes first
+    common = CUDA_NEEDS if copies_one_tensor else (*CUDA_NEEDS, ONE_TENSOR)
+    asked = (*needs, *common)  # most engines decline another kind of operation: that comes first
     defaults = {knob.type: knob.default for knob in rest.get("knobs", ())}
     launched = grid_need(lambda task: _largest(generate(task.op, task.device, defaults)), asked)
     return Engine(

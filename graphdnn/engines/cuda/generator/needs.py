@@ -9,6 +9,8 @@ from graphdnn.checks import AtLeast, Check, Equals
 from graphdnn.engines.engine import Task, kind_need, need
 from graphdnn.engines.once import once
 from graphdnn.enums import Status
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import ConvolutionOperation
 from graphdnn.rules import Constraint, Rule
 
 _INT_MAX = 2**31 - 1
@@ -63,6 +65,25 @@ CUDA_NEEDS: tuple[Constraint, ...] = (
         fix="divide the longest axis among several graphs",
         when=lambda task: _most_elements(task) > _INT_MAX and _longest(task) > _INT_MAX,
     ),
+)
+
+
+def is_of_one_tensor(op: FusedOp) -> bool:
+    """A convolution whose filter is the tensor that is convolved."""
+    if not isinstance(op.anchor, ConvolutionOperation):
+        return False
+    x, w, y = op.anchor.roles
+    return w.uid in (x.uid, y.uid)
+
+
+ONE_TENSOR = need(
+    "cuda.one_tensor",
+    "w",
+    lambda task: "the tensor that is convolved",
+    Equals("a tensor of its own"),
+    reason="kernels know the tensors of a convolution by their uids",
+    fix="nothing to do: cuda_implicit_gemm copies the filter first; or hand in a view of it, by a RESHAPE operation",
+    when=lambda task: is_of_one_tensor(task.op),
 )
 
 

@@ -13,12 +13,15 @@ is one product for each residue of the positions modulo the stride (``implicit_p
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_needs import coordinates_need
 from graphdnn.engines.cuda.generator.cost import device_cost, least_seconds, other_seconds, where_idle
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel
+from graphdnn.engines.cuda.generator.needs import is_of_one_tensor
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.simt.implicit_fields import RESIDUES
 from graphdnn.engines.cuda.simt.implicit_launches import add_launches
@@ -29,14 +32,28 @@ from graphdnn.engines.cuda.simt.implicit_tiles import LARGEST_SHARE, SPLIT, TILE
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
 from graphdnn.engines.sum_error import ROUNDED
 from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import ConvolutionOperation
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps = Steps(op, device)
+    if is_of_one_tensor(op):
+        kernel = generate(_with_a_copy(op, steps), device, knobs)
+        steps.include(kernel)
+        return steps.kernel(kernel.name)
     plan = Plan.of(op, steps, knobs)
     residues = plan.product.residues
     parts = [add_launches(steps, plan, residues[n : n + RESIDUES]) for n in range(0, len(residues), RESIDUES)]
     return steps.kernel(plan.name(max(parts)))
+
+
+def _with_a_copy(op: FusedOp, steps: Steps) -> FusedOp:
+    """The same convolution with its filter in scratch memory, where it is the other operand too."""
+    anchor = op.anchor
+    assert isinstance(anchor, ConvolutionOperation)
+    copy = steps.relaid(anchor.roles[1])
+    apart = anchor.model_copy(update={anchor.role_names[1]: copy})
+    return replace(op, anchor=apart, inputs=(*op.inputs, copy))
 
 
 _IDLE = 0.15  # of a launch, that blocks do not take which leave nearly all multiprocessors idle
@@ -76,4 +93,5 @@ ENGINE = cuda_engine(
     frugal={SPLIT.type: 1},
     sum_error=ROUNDED,
     is_general=True,
+    copies_one_tensor=True,
 )
