@@ -16,6 +16,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
+from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS
@@ -31,6 +32,7 @@ from graphdnn.engines.cuda.hopper.convolution_sizes import sizes_of
 from graphdnn.engines.cuda.hopper.fields import Layout, describe_work, last_slices
 from graphdnn.engines.cuda.hopper.flat import flat_map, flat_product, flat_space, is_flat
 from graphdnn.engines.cuda.hopper.halo_needs import halo_needs
+from graphdnn.engines.cuda.hopper.halo_patch import Halo, Shape
 from graphdnn.engines.cuda.hopper.halo_shape import Taps, channels_of_row, shape_of
 from graphdnn.engines.cuda.hopper.halo_tiles import IDLE, TILE, choose
 from graphdnn.engines.cuda.hopper.maps import (
@@ -42,7 +44,7 @@ from graphdnn.engines.cuda.hopper.maps import (
     permuted_filter_map,
     walk_of,
 )
-from graphdnn.engines.cuda.hopper.operands import copying_of, is_exchanged, operands
+from graphdnn.engines.cuda.hopper.operands import Operand, copying_of, is_exchanged, operands
 from graphdnn.engines.cuda.hopper.product import product_text
 from graphdnn.engines.cuda.hopper.result import residual_patch_map, streamed_residual
 from graphdnn.engines.cuda.hopper.tile import PANEL
@@ -52,7 +54,6 @@ from graphdnn.enums import DataType, LayoutType
 from graphdnn.fusion.fused import FusedOp
 
 _PAIR = 2  # neighbours: the rows of a thread
-_LATE = True
 _BOUND = 0.97  # of what memory takes with one tap, beside engines that copy filters again and again
 _RESIDUAL = {True: "hopper_halo_no_residual.cuh", False: "hopper_halo_residual.cuh"}
 _FILES = ("next_launch.cuh", "hopper_pipeline.cuh", "hopper_work.cuh", "hopper_leave.cuh", "hopper_halo_patches.cuh")
@@ -73,17 +74,11 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     widest = max([ELEMENTS[t.data_type].bytes for t in op.outputs])
     permuted = 0 if across_filter else _PAIR if tile.is_turned else neighbours_of(filter, widest, shape.row)
     held = permuted or MOST_NEIGHBOURS
-    is_rounded = image.spec.data_type is DataType.FLOAT  # what tensor cores would only cut off
     reached = tile.reached(shape)
     patch = flat_map(image, *reached) if flat else patch_map(image, *reached, shape.row, spatial)
+    is_rounded = image.spec.data_type is DataType.FLOAT  # what tensor cores would only cut off
     parameters.maps("gathered", [(image.spec, replace(patch, is_rounded=is_rounded))])
-    rows, row = tile.bn, shape.row
-    if across_filter:
-        rows, row = shape.row // filter.size, min(PANEL, tile.bn) * filter.size
-    if tile.is_turned:
-        columns = paired_filter_map(filter, PANEL, row)
-    else:
-        columns = permuted_filter_map(filter, rows, held, row) if permuted else filter_map(filter, rows, row)
+    columns = _filter_map(filter, tile, shape, permuted, across_filter=across_filter)
     parameters.maps("plain", [(filter.spec, replace(columns, is_rounded=is_rounded))])
 
     out_space = roles.space(roles.output)
@@ -136,7 +131,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "STAYS": image.spec.data_type in INTEGERS and (tile.is_resident or grid[0] % across == 0),
             "NEIGHBOURS": held, "FETCHED": 0 if tile.is_resident else ending.fetched, "WIDTH": ending.width,
             "Element": STORAGE[image.spec.data_type], "Accumulator": compute,
-            **({} if tile.is_turned else {"LATE": _LATE and is_late}),
+            **({} if tile.is_turned else {"LATE": is_late}),
             **({} if residual is None else {"Residual": STORAGE[residual.data_type]}),
         },
     )  # fmt: skip
@@ -144,6 +139,16 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     threads = 128 * (tile.consumers + 1)
     steps.add(Launch(text, "hopper_halo", grid, threads, parameters.pack(), shared, starts_early=True))
     return steps.kernel(name)
+
+
+def _filter_map(filter: Operand, tile: Halo, shape: Shape, permuted: int, *, across_filter: bool) -> TensorMap:
+    """``permuted``: columns that follow each other in a thread, 0 where filters lie in their own order."""
+    rows, row = tile.bn, shape.row
+    if across_filter:
+        rows, row = shape.row // filter.size, min(PANEL, tile.bn) * filter.size
+    if tile.is_turned:
+        return paired_filter_map(filter, PANEL, row)
+    return permuted_filter_map(filter, rows, permuted, row) if permuted else filter_map(filter, rows, row)
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
