@@ -16,7 +16,7 @@ from graphdnn.backend.kinds import KINDS, UNSUPPORTED, Kind, Row
 from graphdnn.device import PROFILES
 from graphdnn.dtypes import COMPUTE, ELEMENTS
 from graphdnn.engines import ENGINES, Engine
-from graphdnn.engines.cuda.generator.needs import CUDA_NEEDS
+from graphdnn.engines.cuda.generator.needs import CUDA_NEEDS, ONE_TENSOR
 from graphdnn.enums import DataType
 from graphdnn.fusion import FUSION_RULES
 from graphdnn.fusion.chains import CHAIN_GUARDS
@@ -301,7 +301,9 @@ def _conversions() -> str:
 def _needs() -> list[tuple[object, ...]]:
     """Each engine's own; what all engines of CUDA devices need comes first, once."""
     common = [("every `cuda_` engine", need) for need in CUDA_NEEDS]
-    own = [(f"`{engine.name}`", need) for engine in ENGINES for need in engine.needs if need not in CUDA_NEEDS]
+    common.append(("every `cuda_` engine but `cuda_implicit_gemm`", ONE_TENSOR))
+    shown = {need for _, need in common}
+    own = [(f"`{engine.name}`", need) for engine in ENGINES for need in engine.needs if need not in shown]
     return [(name, f"`{n.id}`", n.attribute, _check(n), n.reason) for name, n in (*common, *own)]
 
 
