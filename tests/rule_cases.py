@@ -549,6 +549,8 @@ RULE_CASES: dict[str, Case] = {
         {1: np.zeros((4, 6), np.float32), 2: np.zeros(3)}
     ),
     "ledger.unknown": lambda: build(OperationGraph.of([operation("rng")]), "cpu").refusals(kind="edges"),
+    "binding.names": lambda: build(OperationGraph.of([operation("pointwise")]), "cpu").execute({"x": np.ones(3)}),
+    "binding.mapping": lambda: build(OperationGraph.of([operation("pointwise")]), "cpu").execute([np.ones(3)]),
     "binding.read_only": plan_case(_3=READ_ONLY),
     "binding.alignment": plan_case(_1=MISALIGNED),
     "binding.overlap": lambda: (lambda a: plan_case(_1=a, _3=a)())(np.zeros(IMAGE, np.float32)),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from builder_graphs import conv_bias_relu, graph, values
 
-from graphdnn import BadParam, Graph, GraphdnnError, NotInitialized
+from graphdnn import BadParam, Graph, GraphdnnError, NotInitialized, graph_to_json, plan_to_json, rank
 from graphdnn.errors import Rejection
 
 
@@ -102,6 +102,28 @@ def test_methods_of_elsewhere(name: str, meant: str) -> None:
     with pytest.raises(AttributeError, match=f"did you mean {meant}"):
         getattr(graph(), name)
     assert not hasattr(graph(), "__array_interface__")
+
+
+def test_run_writes_into_outputs_that_are_given() -> None:
+    g = graph()
+    x = g.tensor([2, 3], name="x")
+    y, z = g.relu(x).set_output(), g.neg(x).set_output()
+    data, out = np.ones((2, 3), np.float32), np.zeros((2, 3), np.float32)
+    found = g.run({"x": data, y: out})
+    assert found[y] is out
+    assert out.all()
+    assert (found[z] == -1).all()
+
+
+def test_a_builder_in_place_of_what_it_makes() -> None:
+    g = graph()
+    g.relu(g.tensor([2, 3])).set_output()
+    for call, words in (
+        (rank, r"graph\.build_operation_graph\(\)"), (graph_to_json, r"graph\.build_operation_graph\(\)"),
+        (plan_to_json, r"graph\.plan"),
+    ):  # fmt: skip
+        with pytest.raises(AttributeError, match=words):
+            call(g)
 
 
 def test_numbers_for_each_axis() -> None:

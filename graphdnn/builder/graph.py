@@ -15,6 +15,8 @@ from graphdnn.builder.methods import POINTWISE_METHODS, pointwise_method
 from graphdnn.builder.tensor import Tensor
 from graphdnn.builder.tuning import Tuning
 from graphdnn.device import DeviceSpec
+from graphdnn.graph import OperationGraph
+from graphdnn.plan import ExecutionPlan
 from graphdnn.text import meant, plural
 
 if TYPE_CHECKING:
@@ -63,6 +65,10 @@ class Graph(Inside, Tuning):
             known = [method for method in dir(type(self)) if not method.startswith("_")]
             hint = _ELSEWHERE.get(name.lower())
             said = f"did you mean {hint}? else " if hint else meant(name.lower(), known)
+            if name in OperationGraph.__dataclass_fields__ or hasattr(OperationGraph, name):
+                said = "an OperationGraph does, so pass graph.build_operation_graph() here; else "
+            elif hasattr(ExecutionPlan, name):
+                said = "its plan does, so pass graph.plan here; else "
             raise AttributeError(f"Graph has no {name!r}: {said}see docs/builder.md", name=name, obj=self)
 
     def cuts(self, *, measure: bool = False, margin: float | None = None) -> Cuts:

@@ -18,7 +18,7 @@ from graphdnn.rules import Rule
 
 UNKNOWN_KEY = Rule(
     id="builder.binding.unknown",
-    expected="a tensor of this graph, its uid or its name",
+    expected="a tensor of this graph, its uid or its name{known}",
     reason="the variant pack is addressed by tensor, uid or name",
     fix="pass the tensor that the graph returned",
 )
@@ -85,14 +85,18 @@ class Running(Planning):
             raise self._placed(error) from None
 
     def run(self, inputs: Mapping[Any, Any], *, stream: Any = None) -> dict[Tensor, Any]:
-        """Execute with new arrays for the outputs, and return them by tensor: NumPy's, or CuPy's on a CUDA device."""
+        """Execute with new arrays for the outputs, and return them by tensor: NumPy's, or CuPy's on a CUDA device.
+
+        An output that is among ``inputs`` is written in place.
+        """
         graph = self.build_operation_graph()
         plan = self.build()
-        self._check_pack(inputs)
+        given = self._resolved(inputs)
+        made = {spec.uid: plan.new_array(spec) for spec in graph.outputs if spec.uid not in given}
+        bindings = {**given, **made}
+        self.execute(bindings, stream=stream)
         by_uid = {t.uid: t for t in self._tensors}
-        outputs = {by_uid[spec.uid]: plan.new_array(spec) for spec in graph.outputs}
-        self.execute({**inputs, **outputs}, stream=stream)
-        return outputs
+        return {by_uid[spec.uid]: bindings[spec.uid] for spec in graph.outputs}
 
     def _stream_of(self, handle: Any, stream: Any) -> Any:
         if stream is not None:
@@ -135,7 +139,9 @@ class Running(Planning):
                 named = sum(t.name == key for t in self._tensors)
                 rule = AMBIGUOUS if named else UNKNOWN_KEY
                 why = f"{named} tensors have this name"
-                found.append(rule.reject(f"Graph '{self.name}'", "variant_pack", repr(key), why=why))
+                names = dict.fromkeys(t.name for t in self._tensors if t.name and not t.is_virtual)
+                known = f": {', '.join(names)}" if names else ""
+                found.append(rule.reject(f"Graph '{self.name}'", "variant_pack", repr(key), why=why, known=known))
             elif uid in bindings:
                 why = f"uid {uid} is bound already"
                 found.append(AMBIGUOUS.reject(f"Graph '{self.name}'", "variant_pack", repr(key), why=why))

@@ -38,6 +38,12 @@ EXTRA = Rule(
     reason="the graph has no such bound tensor, and nothing is accepted and ignored",
     fix="remove it; virtual tensors and constants are not bound",
 )
+NAMES = Rule(
+    id="binding.names",
+    expected="uids as keys: {uids}",
+    reason="a plan knows its tensors by their uids; names and tensors belong to the graph builder",
+    fix="call graph.execute() or graph.run(), which take them, or pass arrays by uid",
+)
 KIND = Rule(
     id="binding.kind",
     expected="a NumPy array, or an object with __array_interface__ or __dlpack__ in host memory",
@@ -164,6 +170,9 @@ def refuse_names(expected: Sequence[Expected], bindings: Mapping[int, Any]) -> N
     if not isinstance(bindings, Mapping):
         raise BadParam(MAPPING.reject(WHERE, "bindings", type(bindings).__name__))
     known = {e.spec.uid: e for e in expected}
+    if bindings and not any(isinstance(key, (int, np.integer)) for key in bindings):
+        uids = ", ".join(e.spec.label() for e in expected)
+        raise BadParam(NAMES.reject(WHERE, "bindings", f"keys like {next(iter(bindings))!r}", uids=uids))
     found = [
         MISSING.reject(WHERE, e.spec.label(), "nothing", uid=uid) for uid, e in known.items() if uid not in bindings
     ]
