@@ -96,6 +96,13 @@ DEVICE_RULE_CASES: dict[str, Case] = {
         operation("reduction", x=tensor(1, (2**31 - 1, 2, 70_000)), y=tensor(2, (2**31 - 1, 1, 70_000))),
         H200,
     ),
+    "cuda.one_tensor": declined(
+        "cuda_mma_gemm",
+        operation(
+            "conv_fprop", **{p: tensor(uid, (8, 8, 1, 1), data_type="f16") for uid, p in ((1, "x"), (1, "w"), (2, "y"))}
+        ),
+        H200,
+    ),
     "cuda.shared_memory": declined(
         "cuda_mma_gemm",
         operation("conv_fprop", **{p: tensor(i, (8, 8, 1, 1), data_type="f16") for i, p in enumerate("xwy", 1)}),
