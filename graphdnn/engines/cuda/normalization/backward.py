@@ -22,11 +22,12 @@ from graphdnn.engines.cuda.generator.parameters import Parameters
 from graphdnn.engines.cuda.generator.program import Program
 from graphdnn.engines.cuda.generator.source import file_text, kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.normalization.backward_functions import Functions
 from graphdnn.engines.cuda.normalization.forward import Forward
 from graphdnn.engines.cuda.normalization.forward_functions import Known
-from graphdnn.engines.cuda.normalization.operands import Operands, direction, of_rows, of_thread, place
+from graphdnn.engines.cuda.normalization.operands import Operands, direction, of_rows, place
 from graphdnn.engines.cuda.normalization.planes import Planes, planes_of
-from graphdnn.engines.cuda.normalization.resident import Residence, stored_text, take_text
+from graphdnn.engines.cuda.normalization.resident import Residence
 from graphdnn.engines.cuda.normalization.rounds import resident
 from graphdnn.engines.cuda.normalization.row_walk import RowWalk, row_walk_of
 from graphdnn.engines.cuda.reductions.fold import Fold, generate_fold
@@ -34,7 +35,6 @@ from graphdnn.engines.cuda.reductions.rows import Rows, Tile, divided, held, row
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import NormBackward
-from graphdnn.tensors import TensorSpec
 
 
 def generate_norm_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
@@ -69,41 +69,8 @@ def _find_statistics(steps: Steps, operands: Operands, known: Known) -> None:
     Forward(steps, operands, rows, known).moments(division)
 
 
-class _Backward:
-    def __init__(self, steps: Steps, operands: Operands, known: Known) -> None:
-        self.steps, self.operands, self.known = steps, operands, known
-        anchor = operands.anchor
-        assert isinstance(anchor, NormBackward)
-        self.anchor = anchor
-        self.mean, self.inverse = known
-        # Sums over rows: of g, and of g times the normalized x.
-        self.sums = [of_rows(operands, 2 + i, operands.statistic_extents) for i in range(2)]
-        stored = [t for t in (*known, *self.sums) if t is not None]
-        self.rows = rows_of(
-            anchor.x.extents,
-            anchor.axes,
-            operands.main,
-            [*operands.read, anchor.scale, *stored, *operands.epilogue()],
-            [t for t in (anchor.dscale, anchor.dbias) if t is not None],
-            operands.asked,
-        )
-
-    @property
-    def is_scaled_along(self) -> bool:
-        """Whether the scale changes along a row."""
-        return not self.rows.is_of_row(self.anchor.scale)
-
-    @property
-    def owns_parameters(self) -> bool:
-        """Whether the gradients of scale and bias are the sums over rows."""
-        anchor = self.anchor
-        summed = {a for a, extent in enumerate(anchor.x.extents) if anchor.scale.extents[a] == 1 and extent != 1}
-        return summed == {a for a in anchor.axes if anchor.x.extents[a] != 1}
-
-    @property
-    def parts_parameters(self) -> bool:
-        """Whether the gradients of scale and bias are sums of the rows' sums."""
-        return not self.owns_parameters and not self.is_scaled_along
+class _Backward(Functions):
+    """Its kernels."""
 
     def generate(self, device: DeviceSpec) -> None:
         self._generate(device)
@@ -140,7 +107,7 @@ class _Backward:
         self._fold("norm_sums", self.operands.statistic_extents, device, of_rows=True)
         self.rows, division = divided(self.rows, self.operands.bytes, 2, device)
         parameters = Parameters(steps.places)
-        functions = [*self._take(parameters), *self._application(parameters, self.sums)]
+        functions = [*self.take(parameters), *self.application(parameters, self.sums)]
         self.rows.parameters(parameters)
         division.parameters(parameters)
         text = self._text(["norm_apply.cu"], parameters, functions, division.tile, {})
@@ -151,13 +118,13 @@ class _Backward:
         """Sums into dscale and dbias, or those of rows into scratch memory; or both, where they are the same."""
         op, anchor = self.steps.op, self.anchor
         is_scaled = of_rows and self.is_scaled_along
-        written = {} if of_rows and not self.owns_parameters else self._parameter_gradients()
+        written = {} if of_rows and not self.owns_parameters else self.parameter_gradients()
         kept = self.sums if of_rows else []
 
         def finish(steps: Steps, program: Program) -> None:
             program.note(anchor)
             for uid, part in written.items():
-                program.set(self._gradient(uid), f"acc[{part}][e]")
+                program.set(self.gradient(uid), f"acc[{part}][e]")
             program.store_outputs((anchor,))
             for part, spec in enumerate(kept):
                 program.set(spec, f"acc[{part}][e]")
@@ -181,12 +148,12 @@ class _Backward:
 
     def _add_rows(self, device: DeviceSpec) -> None:
         """The rows' sums, in scratch memory, into dscale and dbias."""
-        op, anchor, written = self.steps.op, self.anchor, self._parameter_gradients()
+        op, anchor, written = self.steps.op, self.anchor, self.parameter_gradients()
 
         def finish(steps: Steps, program: Program) -> None:
             program.note(anchor)
             for uid, part in written.items():
-                program.set(self._gradient(uid), f"acc[{part}][e]")
+                program.set(self.gradient(uid), f"acc[{part}][e]")
             program.store_outputs((anchor,))
 
         sums = tuple(self.sums)
@@ -196,19 +163,9 @@ class _Backward:
         fold = Fold("norm_parts", files, streamed=sums, extents=anchor.scale.extents, finish=finish, parts=2)
         self.steps.include(generate_fold(alone, device, fold))
 
-    def _parameter_gradients(self) -> dict[int, int]:
-        """uid -> which of the two sums it is."""
-        found = {self.anchor.dscale.uid: 1}
-        if self.anchor.dbias is not None:
-            found[self.anchor.dbias.uid] = 0
-        return found
-
-    def _gradient(self, uid: int) -> TensorSpec:
-        return next(t for t in (self.anchor.dscale, self.anchor.dbias) if t is not None and t.uid == uid)
-
     def _hold(self, tile: Tile) -> None:
         parameters = Parameters(self.steps.places)
-        functions = [*self._take(parameters), self._finish(parameters), *self._application(parameters, [])]
+        functions = [*self.take(parameters), self.finish(parameters), *self.application(parameters, [])]
         self.rows.parameters(parameters)
         exact = {"EXACT": tile.lanes * tile.steps == self.rows.packs, **tile.bounds()}
         text = self._text(
@@ -236,11 +193,11 @@ class _Backward:
             *rows_text(),
             file_text("norm_backward.cuh"),
             file_text("streaming.cuh"),
-            *self._take(parameters, is_stored=True, is_fetched=False),
+            *self.take(parameters, is_stored=True, is_fetched=False),
             file_text("norm_backward_kept.cuh"),
             scale.function("scale_at", "Compute (&scale)[VECTOR]"),
-            self._finish_row(parameters, rows, self._parameter_gradients())[0],
-            *self._application(parameters, [], is_concluded=True),
+            self.finish_row(parameters, rows, self.parameter_gradients())[0],
+            *self.application(parameters, [], is_concluded=True),
         ]
         name = f"norm_backward__{rows.text()}_{walk.text()}__{self.steps.op.name}"
         walk.launch(self.steps, name, parameters, functions, {"CENTERED": self.operands.centered, "Compute": compute})
@@ -266,10 +223,10 @@ class _Backward:
             file_text("streaming.cuh"),
             "struct Channel {\n    Compute mean[1], inverse[1], scale[1];\n};\n",
             known.function("of_channel", "Channel& channel"),
-            self._finish_row(parameters, channels, self._parameter_gradients())[0],
-            *self._take(parameters, is_stored=True, is_fetched=False),
+            self.finish_row(parameters, channels, self.parameter_gradients())[0],
+            *self.take(parameters, is_stored=True, is_fetched=False),
             file_text("norm_backward_kept.cuh"),
-            self._body(parameters, is_streamed=True, is_concluded=True),
+            self.body(parameters, is_streamed=True, is_concluded=True),
         ]
         name = f"norm_backward__{self.rows.text()}_{planes.text()}__{self.steps.op.name}"
         constants: dict[str, bool | str] = {"CENTERED": True, "PAST_L1": True, "Compute": compute}
@@ -281,9 +238,9 @@ class _Backward:
             *rows_text(),
             file_text("norm_backward.cuh"),
             file_text("streaming.cuh"),
-            *self._application(parameters, [], is_streamed=True),
-            self._finish(parameters),
-            *self._take(parameters, is_stored=True),
+            *self.application(parameters, [], is_streamed=True),
+            self.finish(parameters),
+            *self.take(parameters, is_stored=True),
             file_text("norm_backward_kept.cuh"),
         ]
         name = f"norm_backward__{self.rows.text()}_{residence.text()}__{self.steps.op.name}"
@@ -317,92 +274,6 @@ class _Backward:
                 **constants,
             },
         )
-
-    # Generated functions.
-
-    def _take(self, parameters: Parameters, *, is_stored: bool = False, is_fetched: bool = True) -> list[str]:
-        """x, and the gradient through the prologue, in the arithmetic's type or in their own; with the scale where that
-        changes along a row.
-        """
-        op, rows, anchor, compute = self.steps.op, self.rows, self.anchor, self.operands.compute
-        program = Program(op, parameters, rows.space, "x", width=rows.width, vector_axis=rows.vector_axis)
-        program.apply(op.prologue)
-        if is_stored:
-            program.hand("pack.x.at", anchor.x)
-            program.hand("pack.g.at", anchor.dy)
-            kept = stored_text({"x": anchor.x, "g": anchor.dy}, rows.width)
-            return [file_text("words.cuh"), kept, take_text(program, ["x", "g"], is_fetched=is_fetched)]
-        program.result("pack.x", anchor.x, compute)
-        program.result("pack.g", anchor.dy, compute)
-        if self.is_scaled_along:
-            program.each(f"pack.g[e] *= widen<{compute}>({program.value(anchor.scale)}[e]);")
-        return [program.function("take", "Elements& pack")]
-
-    def _finish(self, parameters: Parameters) -> str:
-        """The sums of row ``i`` of a thread into memory, where they are gradients."""
-        written = self._parameter_gradients() if self.owns_parameters else {}
-        text, arguments = self._finish_row(parameters, self.rows, written)
-        return text + of_thread("finish", "finish_row", arguments)
-
-    def _finish_row(self, parameters: Parameters, rows: Rows, written: Mapping[int, int]) -> tuple[str, str]:
-        """The sums of a row, or of a place of rows, and what the function takes. ``written``: as
-        ``_parameter_gradients``.
-        """
-        compute = self.operands.compute
-        arguments = f"{compute} sum, {compute} dot"
-        program = Program(self.steps.op, parameters, rows.space, "s")
-        if written:
-            program.note(self.anchor)
-            for uid, part in written.items():
-                program.set(self._gradient(uid), ("sum", "dot")[part])
-            program.store_outputs((self.anchor,))
-        elif self.parts_parameters:
-            for spec, value in zip(self.sums, ("sum", "dot"), strict=True):
-                program.set(spec, value)
-                program.store(spec)
-        return program.function("finish_row", arguments), arguments
-
-    def _application(
-        self, parameters: Parameters, sums: list[TensorSpec], *, is_streamed: bool = False, is_concluded: bool = False
-    ) -> list[str]:
-        op, rows, anchor, compute = self.steps.op, self.rows, self.anchor, self.operands.compute
-        fixed = Program(op, parameters, rows.space, "r", width=rows.row_width, vector_axis=rows.kept - 1)
-        known = {"mean": self.mean, "inverse": self.inverse}
-        known |= dict(zip(("sum", "dot"), sums, strict=False))
-        if self.is_scaled_along:
-            fixed.each("row.scale[e] = (Compute)1;")
-        else:
-            known["scale"] = anchor.scale
-        for field, spec in known.items():
-            if spec is not None:
-                fixed.result(f"row.{field}", spec, compute)
-        load = fixed.function("load_row" if sums else "of_row", "Row& row")
-        if sums:
-            load += (
-                "__device__ __forceinline__ void of_row(const Params& p, const int (&at)[RANK], Row& row) {\n"
-                "    load_row(p, at, row);\n    average(p, row);\n}\n"
-            )
-        return [load, self._body(parameters, is_streamed=is_streamed, is_concluded=is_streamed or is_concluded)]
-
-    def _body(self, parameters: Parameters, *, is_streamed: bool, is_concluded: bool) -> str:
-        """dx of each element, through the epilogue. ``is_concluded``: the factors of a row are multiplied already."""
-        op, rows, anchor = self.steps.op, self.rows, self.anchor
-        body = Program(
-            op,
-            parameters,
-            rows.space,
-            "t",
-            width=rows.width,
-            vector_axis=rows.vector_axis,
-            stores="store_streaming" if is_streamed else "store",
-        )
-        body.note(anchor)
-        body.set(anchor.dx, "concluded_gradient(pack, row, e)" if is_concluded else "gradient(pack, row, e)")
-        body.apply(op.epilogue)
-        if anchor.dx.uid in {t.uid for t in op.outputs}:
-            body.store(anchor.dx)
-        body.store_outputs(op.epilogue)
-        return body.function("epilogue", "const Elements& pack, const Row& row")
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
