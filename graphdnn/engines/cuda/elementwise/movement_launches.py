@@ -26,7 +26,6 @@ WORD = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned
 _WIDEST = 16  # bytes of an access
 _TILE = {1: 128, 2: 64, 4: 32, 8: 32}  # elements, by bytes
 _TILE_THREADS = 128
-_WARP = 32
 _LEAST_TILE = 32  # bytes; axes that are shorter leave most of a tile empty
 _FILES = "next_launch.cuh", "quotient.cuh"
 _BYTE, _SQUARE, _WORD_BYTES = 8, 32, 4  # bits of a byte and along a square; bytes along it
@@ -141,7 +140,6 @@ def _run(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, device
             continue
         tiles = -(-b.size // rows)
         rows = -(-b.size // (tiles * pack)) * pack
-        threads = _run_threads(rows * a.size // pack)
         parameters = Parameters()
         add_tensors(parameters, x, y)
         fields = {
@@ -152,12 +150,12 @@ def _run(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, device
         parameters.table(fields)
         _add_axes(parameters, outer)
         text = kernel_text(
-            f"movement__run_{flat}_b{size}r{len(outer)}t{threads}__{tag}",
+            f"movement__run_{flat}_b{size}r{len(outer)}__{tag}",
             [*_FILES, "movement_run.cu"],
             parameters=parameters.text,
             functions=[],
             constants={
-                "THREADS": threads,
+                "THREADS": _TILE_THREADS,
                 "PACK": pack,
                 "RANK": len(outer),
                 "OF_X": flat == "x",
@@ -167,16 +165,8 @@ def _run(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, device
         )
         grid, packed = (tiles * prod(axis.size for axis in outer), 1, 1), parameters.pack()
         shared, is_early = rows * a.size * size, _is_early(device)
-        return Launch(text, "movement_run", grid, threads, packed, shared, starts_early=is_early)
+        return Launch(text, "movement_run", grid, _TILE_THREADS, packed, shared, starts_early=is_early)
     return None
-
-
-def _run_threads(packs: int) -> int:
-    """Of a block with a run of so many packs: of short ones more blocks are on a multiprocessor."""
-    threads = _TILE_THREADS
-    while threads // 2 >= max(packs, _WARP):
-        threads //= 2
-    return threads
 
 
 def turned_bits(x: TensorSpec, y: TensorSpec, block: Block, tag: str, device: DeviceSpec) -> Launch | None:
