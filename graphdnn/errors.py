@@ -34,7 +34,7 @@ class Rejection:
     @property
     def shown_value(self) -> str:
         value = self.value
-        text = value if isinstance(value, str) else shown(value) if type(value) is tuple else repr(value)
+        text = value if isinstance(value, str) else shown(value)
         return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."
 
     def __str__(self) -> str:

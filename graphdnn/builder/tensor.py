@@ -100,7 +100,7 @@ class Tensor:
         return self._set("dim", integers(dim, self.where, "dim"))
 
     def set_stride(self, stride: Sequence[int]) -> Tensor:
-        return self._set("stride", integers(stride, self.where, "stride"))
+        return self._set("stride", integers(stride, self.where, "stride", "channels_last_strides(dims) for NHWC"))
 
     def set_data_type(self, data_type: Any) -> Tensor:
         return self._set("data_type", element_type(data_type, self.where))
@@ -180,15 +180,13 @@ class Tensor:
         return self.vector[1]
 
 
-def integers(values: Any, where: str, attribute: str) -> tuple[int, ...]:
+def integers(values: Any, where: str, attribute: str, fix: str = "e.g. [1, 64, 56, 56]") -> tuple[int, ...]:
     """Exact integers from any sequence of them; nothing is cut or parsed."""
     try:
         return tuple(operator.index(value) for value in values)
     except TypeError as error:
         raise BadParam(
-            ATTR_TYPE.reject(
-                where, attribute, values, expected="integers", fix="e.g. [1, 64, 56, 56]", detail=str(error)
-            )
+            ATTR_TYPE.reject(where, attribute, values, expected="integers", fix=fix, detail=str(error))
         ) from None
 
 

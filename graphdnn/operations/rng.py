@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from graphdnn.attribute_names import AttributeName as A
-from graphdnn.checks import AtLeast, Each, Equals, InRange, Present
+from graphdnn.checks import AtLeast, Each, Equals, InRange, OneOf, Present
 from graphdnn.dtypes import INTEGERS
 from graphdnn.enums import AttributeType as T
 from graphdnn.enums import DataType, DescriptorType, RngDistribution, Status
@@ -117,8 +117,8 @@ def _scalar(name: str) -> tuple[Constraint, ...]:
         Constraint(
             id=f"rng.{name}.integer",
             attribute=f"{name}.data_type",
-            look=lambda op: getattr(op, name).data_type in INTEGERS,
-            check=Equals(True),
+            look=lambda op: getattr(op, name).data_type,
+            check=OneOf(*INTEGERS),
             when=lambda op: tensor(op) is not None,
             reason="Philox counts in integers",
             fix="use INT64 or INT32",
