@@ -123,7 +123,6 @@ def nested_capture() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(get_current_stream=lambda: stream)))
         patch.setattr("graphdnn.cuda.driver.is_capturing", lambda stream: stream == 7)
-        patch.setattr("graphdnn.cuda.driver.adopt", lambda device: None)
         plan = device_plan()
         plan.capture(bound(plan))
 

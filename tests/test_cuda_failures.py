@@ -62,6 +62,36 @@ def failing() -> tuple[DevicePlan, Failing]:
     return plan, plan._runtime
 
 
+def test_a_thread_that_has_met_no_device_meets_the_plans() -> None:
+    """Known arrays are not looked at, and the default stream is one of a context."""
+    launched: list[bool] = []
+
+    class Runtime(OneDevice):
+        has_met = True
+
+        def adopt(self, ordinal: int) -> bool:
+            is_new, Runtime.has_met = not Runtime.has_met, True
+            return is_new
+
+        def prepare(self, launch: Any, plan: str) -> Any:
+            return SimpleNamespace(params=bytearray(launch.params.data), launch=self._launch)
+
+        def _launch(self, stream: int) -> None:
+            launched.append(Runtime.has_met)
+            if not Runtime.has_met:
+                raise cuda_error("cuLaunchKernelEx", 201, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context")
+
+    plan = device_plan(runtime=Runtime)
+    with driver():
+        plan.execute(bound(plan))
+        Runtime.has_met = False
+        plan.execute(bound(plan))
+        Runtime.has_met = False
+        plan._find = lambda *_: SimpleNamespace(place=next(iter(plan._met.places.values())))  # type: ignore[assignment]
+        plan.execute(bound(plan))
+    assert launched[-2:] == [False, True]
+
+
 def test_an_error_that_stays_is_not_hidden_by_the_next() -> None:
     """After it the driver answers nothing else, not even which device is current."""
     plan, runtime = failing()

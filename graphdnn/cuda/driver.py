@@ -87,10 +87,12 @@ def stream_device(stream: int) -> int:
         called("cuCtxPopCurrent")
 
 
-def adopt(ordinal: int) -> None:
-    """Make the device current in a thread that has met none yet; one that has keeps its own."""
-    if not int(called("cuCtxGetCurrent")):
+def adopt(ordinal: int) -> bool:
+    """Make the device current in a thread that has met none yet; one that has keeps its own. True for the first."""
+    is_new = not int(called("cuCtxGetCurrent"))
+    if is_new:
         make_current(ordinal)
+    return is_new
 
 
 def look_up() -> None:

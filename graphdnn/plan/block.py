@@ -205,13 +205,15 @@ class _Call:
         self._function(self._addresses, self._scratch, stream)
 
 
-def check_current(runtime: Runtime, loaded_on: int) -> None:
-    runtime.adopt(loaded_on)
+def check_current(runtime: Runtime, loaded_on: int) -> bool:
+    """Raises where another device or context is current; True where none was, and the plan's is now."""
+    is_new = runtime.adopt(loaded_on)
     ordinal = runtime.ordinal()
     if ordinal != loaded_on:
         raise BadParam(ELSEWHERE.reject(WHERE, "device", f"device {ordinal}", loaded=loaded_on))
     if not runtime.is_current():
         raise BadParam(OTHER_CONTEXT.reject(WHERE, "context", "another one of the device", loaded=loaded_on))
+    return is_new
 
 
 def check_stream(runtime: Runtime, loaded_on: int, stream: int) -> None:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphdnn.cuda.library import error_of
 from graphdnn.cuda.order import BareStream
 from graphdnn.enums import Status
 from graphdnn.errors import BadParam
+from graphdnn.plan.base import ExecutionPlan
 from graphdnn.plan.streams import stream_number
 from graphdnn.rules import Rule
-
-if TYPE_CHECKING:
-    from graphdnn.plan.device import DevicePlan
 
 CAPTURING = Rule(
     id="capture.nested",
@@ -50,15 +48,13 @@ class CapturedPlan:
         return f"<CapturedPlan {self.name}>"
 
 
-def capture(plan: DevicePlan, bindings: Mapping[int, Any], workspace: Any = None) -> CapturedPlan:
+def capture(plan: ExecutionPlan, bindings: Mapping[int, Any], workspace: Any = None) -> CapturedPlan:
     """Record one execution. Nothing runs; raises ``BadParam`` as ``execute`` does, and inside another capture."""
     plan.load()  # modules cannot be loaded while a stream is captured
     import cupy  # which is there where the device is
 
-    from graphdnn.cuda.driver import adopt, is_capturing
+    from graphdnn.cuda.driver import is_capturing
 
-    assert plan.loaded_on is not None
-    adopt(plan.loaded_on)  # in a thread that has met no device
     if is_capturing(cupy.cuda.get_current_stream().ptr):
         raise BadParam(CAPTURING.reject("EXECUTION_PLAN", "stream", "capturing"))
     if workspace is None and plan.workspace_size:

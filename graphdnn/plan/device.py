@@ -183,7 +183,9 @@ class DevicePlan(ExecutionPlan, place="cuda"):
                     launch(number)
         except ExecutionFailed as error:
             if not (isinstance(error, CudaError) and error.is_sticky):  # after which the driver answers nothing else
-                self._check_current()
+                if self._check_current():  # known arrays in the default stream of a thread that had met no device
+                    self.execute(bindings, workspace, stream)
+                    return
                 self._check_stream(number)
             error.subject = self.config
             raise
@@ -231,6 +233,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
 
     def load(self) -> None:
         if self.loaded_on is not None:
+            self._runtime.adopt(self.loaded_on)
             return
         device = self.config.device
         if not self._runtime.is_here():
@@ -243,10 +246,12 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             )  # fmt: skip
         self._free.append(self._new_block())
 
-    def _check_current(self) -> None:
-        """Arrays, streams and kernels are a device's own. Raises where another one is current than the plan's."""
+    def _check_current(self) -> bool:
+        """Arrays, streams and kernels are a device's own. Raises where another one is current than the plan's; True
+        where none was.
+        """
         assert self.loaded_on is not None
-        check_current(self._runtime, self.loaded_on)
+        return check_current(self._runtime, self.loaded_on)
 
     def _check_stream(self, stream: int) -> None:
         assert self.loaded_on is not None

@@ -54,7 +54,7 @@ class Runtime(Protocol):
 
     def ordinal(self) -> int: ...
 
-    def adopt(self, ordinal: int) -> None: ...
+    def adopt(self, ordinal: int) -> bool: ...
 
     def is_current(self) -> bool: ...
 
@@ -144,9 +144,9 @@ class CudaRuntime:
     def ordinal(self) -> int:
         return driver.current_device()
 
-    def adopt(self, ordinal: int) -> None:
-        """Make the device current in a thread that has met none yet."""
-        driver.adopt(ordinal)
+    def adopt(self, ordinal: int) -> bool:
+        """Make the device current in a thread that has met none yet; whether it was one."""
+        return driver.adopt(ordinal)
 
     def is_current(self) -> bool:
         """Whether the context of plans on this device is this thread's: asked wherever arrays are new."""

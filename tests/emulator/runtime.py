@@ -68,8 +68,8 @@ class EmulatedRuntime:
     def ordinal(self) -> int:
         return 0
 
-    def adopt(self, ordinal: int) -> None:
-        pass
+    def adopt(self, ordinal: int) -> bool:
+        return False
 
     def is_current(self) -> bool:
         return self.ordinal() == self.wanted()

@@ -167,6 +167,33 @@ def test_a_thread_that_never_met_the_device(text: str, seen_before: bool) -> Non
 
 
 @pytest.mark.parametrize("text", [CONVOLUTION, THROUGH_WORKSPACE])
+def test_known_arrays_in_the_default_stream_of_a_new_thread(text: str) -> None:
+    import cupy
+
+    graph, plan = plan_for(text)
+    wanted, bound, workspace = expected(graph, plan, 13), arrays_for(graph, 13), plan.new_workspace()
+    for _ in range(3):
+        plan.execute(bound, workspace)
+    for t in graph.outputs:
+        bound[t.uid].fill(0)
+    cupy.cuda.Device().synchronize()
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            plan.execute(bound, workspace)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert not failed, failed
+    cupy.cuda.Device().synchronize()
+    assert results(graph, bound) == wanted
+
+
+@pytest.mark.parametrize("text", [CONVOLUTION, THROUGH_WORKSPACE])
 def test_a_thread_that_never_met_the_device_captures(text: str) -> None:
     import cupy
 
