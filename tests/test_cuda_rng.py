@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cuda_comparison import compiler, compiles_cleanly, emulated, run_both
+from legal import operation
 from problems import tensor
 
 from graphdnn.engines.cuda.elementwise.rng import ENGINE
@@ -133,9 +134,16 @@ def test_operations_behind_the_numbers(name: str, bias: bool) -> None:
         np.testing.assert_allclose(array, expected[uid], rtol=1e-2 if "b" in DROPPED[name][1] else 1e-3)
 
 
-def test_other_kernels_take_what_they_can() -> None:
-    """A mask is fewer bytes than a result that would be written before."""
-    dims = (2, 16, 6, 6)
+@pytest.mark.parametrize(
+    ("first", "kernels"),
+    [
+        ("relu_fwd", ["rng+relu_fwd+mul"]),
+        ("conv_fprop", ["rng", "conv_fprop+mul"]),
+    ],
+)
+def test_other_kernels_take_what_they_can(first: str, kernels: list[str]) -> None:
+    """A mask is fewer bytes than a result that would be written before; of pointwise operations nothing is."""
+    dims = (2, 4, 6, 6)
     x, y, mask = (
         tensor(4, dims, "f32", is_virtual=True),
         tensor(5, dims, "f32"),
@@ -143,12 +151,17 @@ def test_other_kernels_take_what_they_can() -> None:
     )
     relu = PointwiseSpec(mode=PointwiseMode.RELU_FWD, math_type=DataType.FLOAT)
     times = PointwiseSpec(mode=PointwiseMode.MUL, math_type=DataType.FLOAT)
+    given = tensor(6, dims, "f32")
+    made = {
+        "relu_fwd": lambda: PointwiseOperation(spec=relu, x=given, y=x),
+        "conv_fprop": lambda: operation("conv_fprop", x=given, w=tensor(7, (4, 4, 1, 1)), y=x),
+    }[first]()
     graph = OperationGraph.of([
-        PointwiseOperation(spec=relu, x=tensor(6, dims, "f32"), y=x),
+        made,
         Rng(spec=BERNOULLI, y=mask, seed=1, offset=scalar(2, "i64")),
         PointwiseOperation(spec=times, x=x, b=mask, y=y),
     ])  # fmt: skip
-    assert [op.name for op in fuse(graph)] == ["rng", "relu_fwd+mul"]
+    assert [op.name for op in fuse(graph)] == kernels
 
 
 @compiler
