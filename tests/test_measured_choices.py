@@ -26,12 +26,12 @@ def _is_large(row: Row) -> bool:
     return not _is_small(row)
 
 
-@pytest.mark.parametrize(("which", "least", "most_worst"), [(_is_large, 400, 1.25), (_is_small, 200, 1.4)])
+@pytest.mark.parametrize(("which", "least", "most_worst"), [(_is_large, 400, 1.25), (_is_small, 250, 1.4)])
 def test_choices_are_near_the_best(which: Callable[[Row], bool], least: int, most_worst: float) -> None:
     found = [(row.regret, row.problem) for row in rows() if row.candidates and which(row)]
     assert len(found) > least
     mean = exp(sum(log(regret) for regret, _ in found) / len(found))
-    assert mean < 1.02, mean  # the goal is 1.05
+    assert mean < 1.025, mean  # the goal is 1.05
     worst, problem = max(found)
     assert worst < most_worst, (problem, worst)
 

@@ -118,9 +118,12 @@ def _pixel_rows(product: Product) -> Pieces:
 
 
 def _copied_rows(product: Product) -> Pieces:
-    """Of pixels, whose neighbours along three axes are boxes of more sides."""
+    """Of pixels, whose neighbours along three axes take longer, where results have few channels: tiles of more columns
+    were measured to hide it.
+    """
     taps, pieces = product.roles.problem.filter, _pixel_rows(product)
-    is_deep = len(taps) == _MOST_AXES and min(taps) > 1 and len(product.residues) == 1 and pieces == WHOLE
+    is_deep = len(taps) == _MOST_AXES and min(taps) > 1 and len(product.residues) == 1
+    is_deep = is_deep and pieces == WHOLE and product.outer_channels <= PANEL
     return Pieces(deep=1.0) if is_deep else pieces
 
 

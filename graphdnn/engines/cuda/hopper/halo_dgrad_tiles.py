@@ -22,7 +22,7 @@ _STEP = 32  # bytes of k of an instruction
 # The model's constants, fitted to 23 measured pairs of a problem and a tile on an H200: 15 % from these, in the mean.
 _READ, _HELD_READ = 96.0, 60.4  # bytes of shared memory a clock that products read, from there and through registers
 _LEAVING = 39.3  # bytes a clock of results
-_START = 5000.0  # clocks of a launch
+_START = 4740.0  # clocks of a launch
 _PACE = 1.08  # of the clock of the device's rate
 IDLE = 1.2  # of a launch, that pieces do not take which leave nearly all multiprocessors idle
 

@@ -28,11 +28,11 @@ _PRODUCTS = 2130.0  # of 16-bit numbers, a clock
 _READ = 120.0  # bytes of shared memory a clock that products read
 _COPIED = 60.0  # bytes a clock into shared memory
 _PATCH = 12.0  # clocks of a patch besides
-_LEAVING = 25.0  # bytes a clock of sums
+_LEAVING = 27.0  # bytes a clock of sums
 _TILE = 1000.0  # clocks of a tile besides
 _START = -2540.0  # of a launch
 _PACE = 0.95  # of the highest clock
-_SUM = 1.0  # launches' time that a split costs
+_SUM = 0.8  # launches' time that a split costs
 
 
 class Shape(NamedTuple):

@@ -24,6 +24,7 @@ _SUM = 0.707  # launches' time that a split costs
 _STREAM = 49.7e9  # bytes a second from memory to one multiprocessor
 _UNDER_WAY = 59.8e3  # of which half remain where so many bytes of operands are on their way
 _COPY_PACE = 0.88  # of the bandwidth, of operands
+_IN_GROUPS = 0.6  # the share of busy multiprocessors to this power is the share of it that clusters get
 _FEW_ASK = 4.3  # times the stream besides, where next to no others ask: none of it where half of them do
 
 
@@ -66,7 +67,7 @@ class Read(NamedTuple):
         if not self.bytes:
             return self.moved / machine.bandwidth
         if self.is_across:  # of two operands much is under way, but clusters leave whole groups of multiprocessors idle
-            share = min(1.0, pieces / machine.sms) if in_cluster else 1.0
+            share = min(1.0, pieces / machine.sms) ** _IN_GROUPS if in_cluster else 1.0
             return self.bytes / (machine.bandwidth * _COPY_PACE * share)
         of_one = _STREAM * blocks * self.under_way / (blocks * self.under_way + _UNDER_WAY)
         of_one *= 1.0 + _FEW_ASK * max(0.0, 1.0 - 2 * pieces / machine.sms)

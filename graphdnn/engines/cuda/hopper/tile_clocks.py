@@ -44,7 +44,7 @@ _MOST_IDLE_ACROSS, _IDLE_IN_CLUSTER = 0.6, 0.2  # that share at most, and in clu
 _SHARING = 1300.0  # clocks of a tile besides, where it shares a panel
 _PARTIAL_ROW = 4.45  # clocks of a copied row of less than 128 bytes
 # Clocks of the copy unit for a row of 128 bytes, where it is more than the second level of cache takes.
-_IN_TWO, _ODD, _PARTIAL, _DEEP, _EMPTY = 2.56, 5.56, 4.12, 4.8, 9.0
+_IN_TWO, _ODD, _PARTIAL, _DEEP, _EMPTY = 2.56, 5.56, 4.12, 4.5, 9.0
 
 
 class Leaving(NamedTuple):
