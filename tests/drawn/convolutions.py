@@ -7,11 +7,19 @@ from typing import Any
 
 from problems import INTEGERS
 
-from drawn.chains import chain, exit_of, unary
+from drawn.chains import binary, chain, exit_of, unary
 from drawn.sketch import Problem, Sketch
 from graphdnn import ConvolutionMode, TensorSpec
 from graphdnn.enums import PointwiseMode
-from graphdnn.operations import ConvBackwardData, ConvBackwardFilter, ConvForward, ConvolutionSpec, Operation
+from graphdnn.operations import (
+    ConvBackwardData,
+    ConvBackwardFilter,
+    ConvForward,
+    ConvolutionSpec,
+    Operation,
+    PointwiseOperation,
+    PointwiseSpec,
+)
 
 _PORTS = {"fprop": ("x", "w", "y"), "dgrad": ("dx", "w", "dy"), "wgrad": ("x", "dw", "dy")}
 _CLASSES: dict[str, type[Operation]] = {"fprop": ConvForward, "dgrad": ConvBackwardData, "wgrad": ConvBackwardFilter}
@@ -21,9 +29,10 @@ _WORK = {False: 3e4, True: 1.5e7}  # multiplications, for the emulator and for N
 
 def _geometry(s: Sketch) -> dict[str, Any]:
     axes = s.one_of((1, 2, 2, 2, 2, 3))
+    bare = s.one_of(((0,), (1, 2))) if axes == 3 and s.chance(0.5) else ()
     same = s.chance(0.4)
     taps = [3] * axes if same else [s.one_of((1, 1, 2, 3, 5)) for _ in range(axes)]
-    return {
+    found = {
         "taps": taps,
         "stride": [1 if same and s.chance(0.7) else s.number(1, 3) for _ in taps],
         "dilation": [1 if same or s.chance(0.7) else 2 for _ in taps],
@@ -35,6 +44,10 @@ def _geometry(s: Sketch) -> dict[str, Any]:
         "axis": s.chance(0.2),
         "n": s.extent(2, 6),
     }
+    for axis in bare:  # planes, or lines, one by one
+        for name, value in {"taps": 1, "stride": 1, "dilation": 1, "pre": 0, "post": 0, "extra": 0}.items():
+            found[name][axis] = value
+    return found
 
 
 def _channels(s: Sketch) -> tuple[int, int, int]:
@@ -103,9 +116,21 @@ def _build(
     )  # fmt: skip
     s.add(_CLASSES[direction](conv=conv, **ports, **scale))
     if steps:
-        last = chain(s, tensors[result], steps, math, out, exact=exact)
+        value = tensors[result]
+        if len(geometry["taps"]) != 2 and s.chance(0.2):
+            value = _with_index(s, value, math)
+        last = chain(s, value, steps, math, out, exact=exact)
         if s.chance(0.2):
             exit_of(s, last)
+
+
+def _with_index(s: Sketch, value: TensorSpec, math: Any) -> TensorSpec:
+    """The index along some axis is added."""
+    index, total = s.virtual(value.dims, "i32"), s.virtual(value.dims, math)
+    spec = PointwiseSpec(mode=PointwiseMode.GEN_INDEX, math_type=math, axis=s.number(0, value.rank - 1))
+    s.add(PointwiseOperation(spec=spec, x=value, y=index))
+    binary(s, PointwiseMode.ADD, value, index, total, math)
+    return total
 
 
 def floating(s: Sketch, direction: str) -> Problem:

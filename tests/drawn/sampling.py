@@ -5,10 +5,12 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 from problems import INTEGERS
 
 from drawn.chains import binary, chain, unary
 from drawn.sketch import Problem, Sketch
+from graphdnn.dtypes import cast
 from graphdnn.enums import PaddingMode, PointwiseMode, ResampleMode
 from graphdnn.operations import ResampleBackward, ResampleForward, ResampleSpec
 from graphdnn.operations.resample import resampled_extents
@@ -131,6 +133,11 @@ def backward(s: Sketch) -> Problem:
         blend = {"alpha": 2.0, "beta": s.one_of((0.0, -0.5))}
         s.old(dx)
     s.add(ResampleBackward(spec=spec, dx=dx, dy=dy, **ports, **blend))
+    if "x" in ports and s.chance(0.4):  # maxima that are equal, infinite or no numbers
+        x = ports["x"]
+        some = s.rng.choice([0.0, -0.0, 1.0, float("nan"), float("inf"), float("-inf")], x.extents)
+        given = s.rng.random(x.extents) < s.one_of((0.1, 0.5, 1.0))
+        s.values[x.uid] = np.where(given, cast(some, x.data_type), s.values[x.uid])
     return s.problem(covers=(spec.mode.name, f"{spec.spatial_dims}-D"))
 
 
