@@ -251,6 +251,18 @@ def test_indices_of_pixels(layout: str) -> None:
 
 
 @emulated
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv x=f16[3,72,9,11]nhwc w=f16[200,72,3,3]nhwc pad=1 + residual + relu",
+        "dgrad dy=f16[3,72,9,11]nhwc w=f16[72,200,3,3]nhwc dx=[3,200,9,11] pad=1",
+    ],
+)
+def test_teams_have_tiles_in_turns(text: str) -> None:
+    check(text, tile=_NUMBER["128x128w2"], device=replace(device_spec("h200"), sm_count=2), SPLIT_K=1)
+
+
+@emulated
 @pytest.mark.long
 @pytest.mark.parametrize("tile", range(len(TILES) + 1))
 @pytest.mark.parametrize("text", [*FORWARD[:2], FORWARD[8], *BACKWARD[:2], *BACKWARD[5:8]])

@@ -6,6 +6,7 @@ Operands are small multiples of a quarter: every sum is exact in fp32 in any ord
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -52,6 +53,26 @@ TEXTS = [
 def test_results(text: str) -> None:
     check(text, SPLIT_K=1)
     check(text, SPLIT_K=3, STAGES=3)
+
+
+@emulated
+@pytest.mark.parametrize(
+    "text", ["matmul a=f16[1,300,1000] b=f16[1,1000,264] + bias + relu", "matmul a=f16[5,70,72] b=f16[5,72,88]"]
+)
+def test_teams_have_tiles_in_turns(text: str) -> None:
+    """Several tiles of each, and fewer; rings shorter and longer than a tile's steps."""
+    few = replace(device_spec("h200"), sm_count=2)
+    for stages in (0, 3):
+        check(text, tile=_NUMBER["128x128w2"], device=few, SPLIT_K=1, STAGES=stages)
+
+
+@emulated
+@pytest.mark.parametrize("tile", ["64x32", "64x96", "128x32", "64x64b2"])
+@pytest.mark.parametrize("rows", [1, 17, 64, 100])
+def test_few_rows(rows: int, tile: str) -> None:
+    """Only whole sixteens of them are copied."""
+    check(f"matmul a=f16[{rows},200] b=f16[200,264] + bias + relu", tile=_NUMBER[tile], SPLIT_K=1)
+    check(product((rows, 80), (80, 136), "ccr"), tile=_NUMBER[tile], SPLIT_K=1)
 
 
 @emulated

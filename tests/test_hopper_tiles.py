@@ -35,12 +35,20 @@ def test_rings_fit_side_by_side(tile: Tile) -> None:
 
 
 def test_a_choice_keeps_to_the_knobs_that_serve() -> None:
-    sizes = Sizes(products=((50176, 18),), columns=128, groups=1, column_unit=1, result_bytes=2, may_be_turned=True)
+    sizes = Sizes(
+        products=((50176, 18),),
+        columns=128,
+        groups=1,
+        column_unit=1,
+        result_bytes=2,
+        may_be_turned=True,
+        may_take_turns=True,
+    )
     free = choose(sizes, H200, {TILE.type: 0, STAGES.type: 0, PARTS.type: 0})
     for number, tile in enumerate(TILES, 1):
         if tile.shares:
             continue
-        parts = 1 if tile.is_turned else 3
+        parts = 3 if tile.may_be_split else 1
         chosen = choose(sizes, H200, {TILE.type: number, STAGES.type: 2, PARTS.type: parts})
         assert (chosen.tile, chosen.stages, chosen.parts) == (tile, 2, parts)
         rows, columns = (tile.bn, tile.bm) if tile.is_turned else (tile.bm, tile.bn)

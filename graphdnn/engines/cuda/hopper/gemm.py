@@ -201,7 +201,7 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
             ],
             constants={
                 "BM": tile.bm, "BN": tile.bn, "STAGES": choice.stages,
-                "CONSUMERS": tile.consumers, "BLOCKS": tile.blocks,
+                "CONSUMERS": tile.sharers, "TEAMS": tile.teams, "FILLED": tile.bm, "BLOCKS": tile.blocks,
                 "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
                 "WGRAD": product.is_wgrad, "TURNED": is_turned, "ACROSS_FILTER": across_filter,
                 "ACROSS_A": across[0], "ACROSS_B": across[1],
@@ -216,7 +216,8 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
 
     text = text_of_images(op, ending, ("gemm", tile, choice.stages, residual is None, *adding.about), write)
     packed = parameters.pack()
-    shared = choice.stages * (tile.stage_bytes + 16) + (tile.inbox(choice.parts) if choice.in_cluster else 0)
+    inbox = tile.inbox(choice.parts) if choice.in_cluster else 0
+    shared = choice.stages * (tile.stage_bytes + 16) + tile.turn_bytes + inbox
     steps.add(
         Launch(
             text,

@@ -115,6 +115,7 @@ class _Products:
             result_bytes=result,
             sets=sets,
             bytes_read=self.stack.op.a.bytes + self.stack.op.b.bytes,
+            may_take_turns=self.rows_from.spec.data_type is DataType.FLOAT,  # with 16 bits power is what counts
         )
 
     def space(self, op: FusedOp) -> Space:
@@ -194,10 +195,11 @@ class _Maps(NamedTuple):
     counted: tuple[int | None, int | None] = (None, None)
 
     @classmethod
-    def of(cls, products: _Products, tile: Tile, held: int) -> _Maps:
+    def of(cls, products: _Products, tile: Tile, held: int, filled: int) -> _Maps:
+        """``filled``: rows of a tile that are copied."""
         b, batch = products.columns_from, products.batch
         columns = b.permuted_map(tile.bn, held) if b.is_permutable(batch) else b.map(tile.bn, batch)
-        return cls(products.rows_from.map(tile.bm, batch), columns)
+        return cls(products.rows_from.map(filled, batch), columns)
 
     def times(self, n: int) -> _Maps:
         """Of so many in place of one."""
@@ -209,10 +211,10 @@ class _Maps(NamedTuple):
 
 
 @once_for_images
-def _maps_of_one(op: FusedOp, tile: Tile, held: int) -> _Maps:
+def _maps_of_one(op: FusedOp, tile: Tile, held: int, filled: int) -> _Maps:
     """Of operands as they lie, where the counted axis has one step."""
     products, n = _joined(op), _counted(op)
-    maps = _Maps.of(products, tile, held)
+    maps = _Maps.of(products, tile, held, filled)
     if n == 1:
         return maps
     rows, columns = (
@@ -248,11 +250,13 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     is_permuted = b.is_permutable(products.batch)
     widest = max([ELEMENTS[t.data_type].bytes for t in op.outputs])
     held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and widest > 2 else _COLUMNS_OF_A_THREAD
-    maps = _maps_of_one(op, tile, held).times(_counted(op)) if is_plain else _Maps.of(products, tile, held)
+    filled = tile.bm if a.is_across else sizes.rows_filled(tile)
+    of_one = _maps_of_one(op, tile, held, filled).times(_counted(op)) if is_plain else None
+    maps = of_one or _Maps.of(products, tile, held, filled)
     parameters.maps("gathered", [(a.spec, maps.rows)])
     parameters.maps("plain", [(b.spec, maps.columns)])
 
-    sums = 0 if is_split else tile.bm * tile.bn // (128 * tile.consumers)
+    sums = 0 if is_split else tile.sums
     space = (_result_space,) if is_plain else products.space(op)
     ending = ending_of(steps, parameters, space, _COLUMN, held, compute, sums=sums)
     _describe(parameters, op, products, sizes, layout)
@@ -279,7 +283,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             ],
             constants={
                 "BM": tile.bm, "BN": tile.bn, "STAGES": choice.stages,
-                "CONSUMERS": tile.consumers, "BLOCKS": tile.blocks,
+                "CONSUMERS": tile.sharers, "TEAMS": tile.teams, "FILLED": filled, "BLOCKS": tile.blocks,
                 "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
                 "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False,
                 "ACROSS_A": a.is_across, "ACROSS_B": b.is_across,
@@ -291,10 +295,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             },
         )  # fmt: skip
 
-    text = text_of_images(op, ending, ("matmul", tile, choice.stages, *adding.about), write)
+    text = text_of_images(op, ending, ("matmul", tile, choice.stages, filled, *adding.about), write)
     packed = parameters.pack()
     blocks = min(layout.tiles * choice.parts, tile.blocks * device.sm_count)
-    shared = choice.stages * (tile.stage_bytes + 16)
+    shared = choice.stages * (tile.stage_bytes + 16) + tile.turn_bytes
     threads = 128 * (tile.consumers + 1)
     steps.add(Launch(text, "hopper_gemm", (blocks, 1, 1), threads, packed, shared, starts_early=True))
     if is_split:

@@ -92,6 +92,8 @@ def seconds_of(one: TileClocks, work: Work, division: Division, machine: Machine
     own = _of_block(one, leaving, multiplying, ending, sharing)
     busy: float = (own**_NORM + leaving.all**_NORM) ** (1 / _NORM)  # more than either, where they are alike
     spent, apart = rounds * busy, 0
+    if one.tile.teams > 1:  # nothing is beside the last tile's
+        spent += ending
     if work.empty:
         spent, apart = _rounds(Work(pieces, work.steps, work.empty), places, busy, ending)
     clocks = spent + one.outside[parts > 1] + one.most_idle
@@ -109,7 +111,10 @@ def idle_seconds(one: TileClocks, pieces: int, machine: Machine) -> float:
 
 
 def _of_block(one: TileClocks, leaving: Leaving, multiplying: float, ending: float, sharing: int) -> float:
-    """Clocks of a block's tile. One block's results leave while the other multiplies."""
+    """Clocks of a block's tile. One block's or one team's results leave while the other multiplies."""
+    teams = one.tile.teams
+    if teams > 1:
+        return max(multiplying, (multiplying + ending) / teams)
     if sharing == 1 and not one.is_across:
         return multiplying + ending
     if one.blocks == 1 or not one.is_across:
@@ -134,7 +139,8 @@ class Least(NamedTuple):
     def of(cls, one: TileClocks, machine: Machine) -> Least:
         adding, sms = summing(one, 0, 2, machine), machine.sms
         of_part, clock = (summing(one, 1, 2, machine) - adding) / 2, clock_rate(machine)
-        endings = [leaving.tile + leaving.own + one.besides for leaving in (one.whole, one.part)]
+        shown = one.tile.teams == 1
+        endings = [shown * (leaving.tile + leaving.own + one.besides) for leaving in (one.whole, one.part)]
         # Blocks that share a multiprocessor take turns: none has one to itself.
         turns = [_TURN_ACROSS + leaving.own if one.is_across else leaving.turn for leaving in (one.whole, one.part)]
         return cls(

@@ -85,7 +85,7 @@ def streamed_residual(op: FusedOp, product: Product) -> TensorSpec | None:
 def holds_residual(choice: Choice, spec: TensorSpec) -> bool:
     """Whether the ring has the stages that are full at once: all of a tile's where a warpgroup's rows come in turns."""
     tile = choice.tile
-    if tile.bm == 64 * tile.consumers and not tile.is_turned:
+    if tile.bm == 64 * tile.sharers and not tile.is_turned:
         return True
     pixels, channels = (tile.bn, tile.bm) if tile.is_turned else (tile.bm, tile.bn)
     panels, held = -(-channels * ELEMENTS[spec.data_type].bytes // ROW), 1 + channels // pixels

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from graphdnn.engines.cuda.hopper.tile import PANEL, Tile
 
+_FILLED_BY = 16  # rows
 _MOST_TURNED_SUMS = 96  # of a thread, beside a residual
 
 
@@ -40,6 +41,7 @@ class Sizes(NamedTuple):
     of_integers: bool = False  # sums
     are_converted: bool = False  # of which floats are made
     may_be_turned: bool = False  # some tiles' rows may be
+    may_take_turns: bool = False  # teams may have tiles in turns
     may_share: bool = False  # some tiles' columns may end within a panel
     bytes_read: int = 0  # by filter gradients, and products of matrices
     streamed_bytes: int = 0  # of those of a result, what comes through the ring
@@ -50,6 +52,11 @@ class Sizes(NamedTuple):
     def sides(self, tile: Tile) -> tuple[int, int]:
         """What a tile holds of the products' rows and columns."""
         return (tile.bn, tile.bm) if self.is_turned or tile.is_turned else (tile.bm, tile.bn)
+
+    def rows_filled(self, tile: Tile) -> int:
+        """Rows of a tile that are copied: whole sixteens, none behind the last of a product with few."""
+        filled = -(-self.few_rows // _FILLED_BY) * _FILLED_BY
+        return min(tile.bm, filled) if self.few_rows else tile.bm
 
     def tiles(self, tile: Tile) -> int:
         """That hold all products."""
@@ -65,6 +72,10 @@ class Sizes(NamedTuple):
     def takes(self, tile: Tile) -> bool:
         """Whether a tile may hold these products."""
         if tile.is_turned and not self.may_be_turned:
+            return False
+        if tile.teams > 1 and not self.may_take_turns:
+            return False
+        if tile.bn < PANEL and self.are_followed:  # not measured
             return False
         if tile.is_turned and self.streamed_bytes and tile.sums >= _MOST_TURNED_SUMS:
             return False

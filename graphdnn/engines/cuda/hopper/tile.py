@@ -11,9 +11,10 @@ ROW = 128  # bytes of k in a stage, as in hopper_pipeline.cuh
 PANEL = 64  # rows of a panel
 SLICE = 32  # bytes of k that an instruction multiplies
 LARGEST = 256  # rows of a tile
-MOST_STAGES = 8
+MOST_STAGES, USUAL_STAGES = 16, 8
 SMALLEST_RING = 2  # stages: a product frees the one before its own, so with a single one everybody waits for ever
 _BARRIERS = 16  # bytes for each stage
+_SMALL = 64 * 96  # sums of a tile
 _PIECE = 32  # columns that leave together
 _UNIT = 8 * _PIECE  # sums that are sent together
 _OTHER_REGISTERS, _TURNED_REGISTERS = 40, 8  # of a thread, than those of sums; more where they leave turned
@@ -26,6 +27,7 @@ class Tile:
     while another multiplies. ``is_turned``: its rows are the products' columns, so that more shapes of the other side
     fill the device; sums are not split then. ``shares``: of a filter gradient, whose columns are panels of 64 channels
     at a tap; what is left of ``bn`` beside whole panels is a share of one that neighbouring tiles have the rest of.
+    ``teams``: warpgroups that have whole tiles in turns, where others share one.
     """
 
     bm: int
@@ -33,11 +35,17 @@ class Tile:
     blocks: int = 1
     is_turned: bool = False
     shares: bool = False
+    teams: int = 1
 
     @cached_property
     def consumers(self) -> int:
         """Warpgroups that multiply."""
-        return {64: 1, 128: 2, 192: 3, 256: 2}[self.bm]
+        return {64: 1, 128: 2, 192: 3, 256: 2}[self.bm] if self.teams == 1 else self.teams
+
+    @property
+    def sharers(self) -> int:
+        """Of these, those that share a tile."""
+        return self.consumers // self.teams
 
     @cached_property
     def registers(self) -> tuple[int, int]:
@@ -59,9 +67,23 @@ class Tile:
         return sets == 1 or sets * self.sums <= self.registers[0] - others
 
     @property
+    def may_be_split(self) -> bool:
+        return not self.is_turned and self.teams == 1
+
+    @property
     def sums(self) -> int:
         """Of a thread."""
-        return self.bm // (64 * self.consumers) * self.bn // 2
+        return self.bm // (64 * self.sharers) * self.bn // 2
+
+    @property
+    def deepest(self) -> int:
+        """Stages, at most: rings of larger tiles that take all of shared memory were measured to be slower."""
+        return MOST_STAGES if self.blocks == 1 and self.bm * self.bn <= _SMALL else USUAL_STAGES
+
+    @property
+    def turn_bytes(self) -> int:
+        """Of the barriers by which teams take turns."""
+        return 8 * self.teams if self.teams > 1 else 0
 
     @cached_property
     def stage_bytes(self) -> int:
@@ -77,7 +99,7 @@ class Tile:
     def stages(self, shared_memory: int, beside: int = 0) -> int:
         """That there is room for, beside so many other bytes of each block."""
         room = shared_memory // self.blocks - RESERVED - 256 - beside
-        return min(MOST_STAGES, room // (self.stage_bytes + _BARRIERS))
+        return min(self.deepest, room // (self.stage_bytes + _BARRIERS))
 
     def inbox(self, parts: int) -> int:
         """Bytes in which a block of a cluster finds what the others have added: units of 8 rows and 32 columns."""
@@ -87,6 +109,7 @@ class Tile:
     @property
     def name(self) -> str:
         kind = (f"b{self.blocks}" if self.blocks > 1 else "") + "t" * self.is_turned + "s" * self.shares
+        kind += f"w{self.teams}" if self.teams > 1 else ""
         return f"{self.bm}x{self.bn}{kind}"
 
 
@@ -98,9 +121,12 @@ _WIDTHS = {  # by blocks and rows
     (2, 128): (64,),
     (2, 64): (192, 128, 64),
 }
+_NARROW = (64, 32), (64, 96), (128, 32)  # few rows by weights that pass once: deep rings on all multiprocessors
 _TURNED = (128, 96), (128, 160), (128, 192), (128, 224), (256, 96)
 TILES: tuple[Tile, ...] = (
     *(Tile(bm, bn, blocks) for (blocks, bm), widths in _WIDTHS.items() for bn in widths),
     *(Tile(bm, bn, is_turned=True) for bm, bn in _TURNED),
     Tile(128, 144, shares=True),
+    Tile(128, 128, teams=2),
+    *(Tile(bm, bn) for bm, bn in _NARROW),
 )

@@ -26,6 +26,7 @@ _START = -3190.0  # clocks of a launch: less than others take, as it starts whil
 # Where multiprocessors idle, in proportion to how many: the next launch is there at once.
 _IDLE = 2430.0  # clocks that a launch does not take then
 _IDLE_SUM, _IDLE_SUM_ACROSS = 0.11, 0.16  # of which it takes so many for each sum of a tile, of filter gradients
+_IN_TURNS = 1.01  # times what products take elsewhere, where teams have tiles in turns
 _IN_CLUSTER = 1.02  # times what products take elsewhere, where blocks of a cluster add their sums
 # The same where results are bytes, fitted to 36 pairs of 10 layers.
 _OF_BYTES = 1540.0  # clocks of a tile besides
@@ -94,7 +95,7 @@ class TileClocks(NamedTuple):
         leaving = Leaving.of(tile, bytes_out, are_bytes, alone), Leaving.of(tile, 4, are_alone=alone)
         least = min(one.own for one in leaving)
         paced = max(step, copied_clocks(sizes, tile), sizes.partial_panels(tile) * PANEL * _PARTIAL_ROW)
-        turn = 0.0 if tile.blocks > 1 else min(one.tile + one.own for one in leaving)
+        turn = 0.0 if tile.blocks > 1 or tile.teams > 1 else min(one.tile + one.own for one in leaving)
         own = _START - _IDLE + sizes.is_across * _START_ACROSS
         besides = _SHARING * tile.shares
         if sizes.of_integers and not are_bytes:
@@ -137,6 +138,7 @@ def copied_clocks(sizes: Sizes, tile: Tile, empty: float = 0.0) -> float:
     if sizes.is_across:
         return 0.0
     rows, columns = sizes.sides(tile)
+    rows = min(rows, sizes.rows_filled(tile)) if sizes.few_rows else rows
     none = max(0, rows - sizes.few_rows) if sizes.few_rows else 0
     filters = (1.0 - empty) * _row_clocks(sizes.filter_rows) + empty * _EMPTY
     return (rows - none) * _row_clocks(sizes.pixel_rows) + none * _EMPTY + columns * filters
@@ -153,7 +155,8 @@ def _step_clocks(tile: Tile, is_across: bool) -> float:
     """A stage is multiplied while the next one is copied."""
     moved = tile.stage_bytes + tile.bm // PANEL * (PANEL + tile.bn) * ROW
     moving = max(moved / _SHARED, tile.stage_bytes / _COPIED)
-    return max(tile.bm * tile.bn * _PRODUCT, moving * (_MOVED_ACROSS if is_across else 1.0))
+    step = max(tile.bm * tile.bn * _PRODUCT, moving * (_MOVED_ACROSS if is_across else 1.0))
+    return step * _IN_TURNS if tile.teams > 1 else step
 
 
 def _own_clocks(tile: Tile, bytes_out: float, are_bytes: bool, are_alone: bool) -> float:
@@ -164,4 +167,4 @@ def _own_clocks(tile: Tile, bytes_out: float, are_bytes: bool, are_alone: bool) 
     counted = _BYTE_LEAVES if are_bytes else max(bytes_out, _LEAST_OUT)
     if are_alone:
         other += _TURNED_ALONE if tile.is_turned else _ALONE
-    return tile.bm * tile.bn / tile.consumers * (_SUM_OUT + _BYTE_OUT * counted + other)
+    return tile.bm * tile.bn / tile.sharers * (_SUM_OUT + _BYTE_OUT * counted + other)

@@ -22,7 +22,7 @@ from graphdnn.engines.cuda.hopper.product_clocks import (
     summing,
 )
 from graphdnn.engines.cuda.hopper.sizes import Sizes
-from graphdnn.engines.cuda.hopper.tile import MOST_STAGES, ROW, SMALLEST_RING, TILES, Tile
+from graphdnn.engines.cuda.hopper.tile import MOST_STAGES, PANEL, ROW, SMALLEST_RING, TILES, USUAL_STAGES, Tile
 from graphdnn.engines.cuda.hopper.tile_clocks import TileClocks, copied_clocks
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
@@ -124,7 +124,7 @@ def _fastest(sizes: Sizes, machine: Machine, asked: _Asked) -> Choice | None:
         of_part = bounds.of_part * count
         is_late = not parts and work.steps * bounds.step + taken.outside[False] + launch > limit  # as a whole
         divisions = [] if is_late else [_division(parts or 1, False, taken.most)]
-        if may_be_split and not taken.tile.is_turned:
+        if may_be_split and taken.tile.may_be_split:
             room = limit - least - bounds.adding
             if not parts and 2 * of_part <= room:
                 several = _parts(min(depth, _DEEP), count, sms)
@@ -229,14 +229,14 @@ class _Table:
 def _clusters(
     tile: Tile, sms: int, shared_memory: int, least_stages: int, is_asked: bool
 ) -> tuple[tuple[int, Division], ...]:
-    """Divisions with enough stages, the fewest parts first; blocks that share a multiprocessor are not measured as
-    clusters, and are theirs only where that is asked for.
+    """Divisions with enough stages, the fewest parts first; blocks that share a multiprocessor, and narrow ones, are
+    not measured as clusters, and are theirs only where that is asked for.
     """
     found, least = [], max(least_stages, _LEAST_STAGES)
-    if tile.blocks > 1 and not is_asked:
+    if (tile.blocks > 1 or tile.bn < PANEL) and not is_asked:
         return ()
     for parts in CLUSTERS:
-        stages = tile.stages(shared_memory, tile.inbox(parts))
+        stages = min(USUAL_STAGES, tile.stages(shared_memory, tile.inbox(parts)))
         if stages >= least:
             at_once = clusters_at_once(parts, sms) if tile.blocks == 1 else 0
             found.append((at_once, _division(parts, True, stages)))
@@ -256,7 +256,9 @@ def _taken(kind: Sizes, number: int, stages: int, is_split: bool, shared_memory:
     """The allowed tiles with enough stages that may hold products of such sizes. ``kind``: sizes without extents."""
     tiles = [(tile, tile.stages(shared_memory)) for tile in ((TILES[number - 1],) if number else TILES)]
     least = max(stages, SMALLEST_RING if number else _LEAST_STAGES)
-    fitting = [(tile, most) for tile, most in tiles if most >= least and not (tile.is_turned and is_split)]
+    if kind.is_across:  # nothing is gained by more
+        tiles = [(tile, min(USUAL_STAGES, most)) for tile, most in tiles]
+    fitting = [(tile, most) for tile, most in tiles if most >= least and (tile.may_be_split or not is_split)]
     return tuple(TileClocks.of(kind, tile, most) for tile, most in fitting if kind.takes(tile))
 
 

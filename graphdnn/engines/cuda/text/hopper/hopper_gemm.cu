@@ -5,14 +5,19 @@
 // around the image. The others multiply from shared memory into registers, MI x 64 rows each, and pass the sums through the
 // epilogue while the ring fills for the block's next tile.
 //
+// TEAMS of consumers have tiles of their own, in turns: the results of one leave while the other multiplies. All tiles have the same
+// number of steps then, which the other team skips.
+//
 // Of sums that tensor cores keep with too few digits (fp8), PROMOTED steps are added by them, and what these come to is
 // added in registers.
 //
 // Before its first tile a warpgroup rehearses the end of one, without products and stores, while the first copies are on their
 // way: these are some hundred instructions, which have to come from memory once, and so does what the epilogue keeps.
 
-constexpr int THREADS = 128 * (CONSUMERS + 1);
+constexpr int THREADS = 128 * (CONSUMERS * TEAMS + 1);
 constexpr int A_BYTES = BM * ROW, B_BYTES = (WGRAD ? UNITS_TAKEN * PANEL : BN) * ROW, RING_BYTES = STAGES * (A_BYTES + B_BYTES);
+// A tile of all of a product's rows has only FILLED ones copied: what lies behind them are sums that nobody stores.
+constexpr int COPIED_BYTES = FILLED * ROW + B_BYTES;
 // Sums that live on until the next tile's products begin them leave no register free while they leave: where there are
 // too few, sums are cleared instead.
 constexpr bool BEGUN_BY_PRODUCTS = SPARES_REGISTERS;
@@ -22,6 +27,7 @@ constexpr int SUMS_HELD = (PROMOTED > 0 ? 2 : 1) * MI * SUMS, KEPT_AHEAD = BLOCK
 constexpr bool KEEPS_AHEAD = SPARES_REGISTERS && SUMS_HELD + KEPT_AHEAD + 40 <= MULTIPLYING_REGISTERS;
 static_assert(!WGRAD || !(TURNED || ACROSS_FILTER || PERMUTED), "a filter gradient reads no filter");
 static_assert(BM % (64 * CONSUMERS) == 0, "whole panels");
+static_assert(TEAMS == 1 || (!SPLIT && RESIDUES == 1), "tiles of equal steps");
 static_assert(WGRAD ? SHARE * SHARERS % PANEL == 0 : BN % 32 == 0 && (!ACROSS_B || BN % PANEL == 0), "whole panels or shares");
 
 // Numbers of a block's tiles: the first one, the end, and how far apart they are.
@@ -51,8 +57,11 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) hopper
     extern __shared__ __align__(1024) unsigned char memory[];
     const shared_t ring_a = shared_address(memory), ring_b = ring_a + STAGES * A_BYTES;
     const shared_t full = ring_a + RING_BYTES, empty = full + 8 * STAGES;
+    [[maybe_unused]] const shared_t turns = empty + 8 * STAGES;  // one of each team
     if (threadIdx.x == 0) {
         begin_ring<STAGES>(full, empty, CONSUMERS * SPEAKERS);
+        if constexpr (TEAMS > 1)
+            for (int i = 0; i < TEAMS; ++i) init_barrier(turns + 8 * i, 1);
         publish_barriers();
         #pragma unroll
         for (int i = 0; i < RESIDUES; ++i) fetch_map(p.gathered[i]);
@@ -70,7 +79,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) hopper
         give_registers<COPYING_REGISTERS>();
         if (warp == 0 && is_elected()) {
             bool is_first = true;
-            const auto slot = [&](shared_t& a, shared_t& b, shared_t& barrier, int bytes = A_BYTES + B_BYTES) {
+            const auto slot = [&](shared_t& a, shared_t& b, shared_t& barrier, int bytes = COPIED_BYTES) {
                 if (is_first) wait_for_launch_before();
                 is_first = false;
                 await_phase(empty + 8 * turn.stage, turn.parity ^ 1);
@@ -89,7 +98,10 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) hopper
     } else {
         take_registers<MULTIPLYING_REGISTERS>();
         wait_for_launch_before();
-        const int consumer = warpgroup - 1;
+        const int consumer = (warpgroup - 1) % CONSUMERS, team = (warpgroup - 1) / CONSUMERS;
+        [[maybe_unused]] const int taken = TEAMS > 1 ? (int)p.depth[0] + STAGES_TAKEN : 0;  // stages, by a tile
+        [[maybe_unused]] int turn_parity = team == 0;  // nobody is before the first
+        if (TEAMS > 1) turn.skip(team * taken);
         const bool speaks = threadIdx.x % (128 / SPEAKERS) == 0;
         Accumulator sum[MI][SUMS], promoted[MI][SUMS];
         const auto clear = [](Accumulator (&values)[MI][SUMS]) {
@@ -101,12 +113,17 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) hopper
         Accumulator (&result)[MI][SUMS] = PROMOTED > 0 ? promoted : sum;
         clear(sum);
         bool is_real = !REHEARSES;
-        for (int number = share.first(); number < share.last();) {
+        for (int number = share.first() + team * share.pace(); number < share.last();) {
             Work w = work_of(p, piece_at(p, number));
             if (!is_real) w.last = w.first;
             // A tile's first products begin its sums. A residue that no tap reaches has none, nor has a part beyond the depth.
             if constexpr (PROMOTED > 0) clear(promoted);
             if (!BEGUN_BY_PRODUCTS || ((SPLIT || RESIDUES > 1) && w.first == w.last)) clear(sum);
+            // A team waits for its first stage when the other one has met its last: phases have two names only.
+            if (TEAMS > 1 && is_real) {
+                await_phase(turns + 8 * team, turn_parity);
+                turn_parity ^= 1;
+            }
             int previous = -1;
             #pragma unroll UNROLL
             for (int step = w.first; step < w.last; ++step) {
@@ -143,6 +160,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) hopper
                     }
                 }
             }
+            if (TEAMS > 1 && is_real && threadIdx.x % 128 == 0) arrive(turns + 8 * ((team + 1) % TEAMS));
             // Where results go, and what the epilogue reads for all rows, while the last products run.
             Rows rows[MI];
             Held held[BLOCKS_OF_TILE];
@@ -189,7 +207,10 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) hopper
                 if (PAIRED && is_real) free_residual(empty, after);
                 if (is_real) turn = after;
             }
-            if (is_real) number += share.pace();
+            if (is_real) {
+                number += TEAMS * share.pace();
+                if (TEAMS > 1) turn.skip((TEAMS - 1) * taken);
+            }
             is_real = true;
         }
     }

@@ -28,7 +28,7 @@ template <class Slot> __device__ __forceinline__ void fill(const Params& p, cons
     for (int step = w.first; step < w.last; ++step) {
         shared_t a, b, barrier;
         slot(a, b, barrier);
-        copy_lines<BM, ACROSS_A>(a, p.gathered[0], barrier, w.tile_m * BM, step * BK, of_a);
+        copy_lines<FILLED, ACROSS_A>(a, p.gathered[0], barrier, w.tile_m * BM, step * BK, of_a);
         if constexpr (PERMUTED)
             copy_box(b, p.plain[0], barrier, step * BK, 0, 0, 0, w.tile_n * BN / (4 * NEIGHBOURS));
         else copy_lines<BN, ACROSS_B>(b, p.plain[0], barrier, w.tile_n * BN, step * BK, of_b);

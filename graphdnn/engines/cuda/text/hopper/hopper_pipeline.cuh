@@ -19,6 +19,11 @@ template <int COUNT> struct Turn {
     __device__ __forceinline__ void advance() {
         if (++stage == COUNT) stage = 0, parity ^= 1;
     }
+    __device__ __forceinline__ void skip(int stages) {
+        const unsigned int at = (unsigned int)(stage + stages), rounds = at / COUNT;
+        stage = (int)(at - rounds * COUNT);
+        parity ^= (int)(rounds & 1);
+    }
 };
 
 // An operand in shared memory. Along k: a row is one row or column of the product, its bytes run along k. Across k: a
