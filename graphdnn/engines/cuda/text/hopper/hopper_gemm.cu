@@ -98,7 +98,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) hopper
     } else {
         take_registers<MULTIPLYING_REGISTERS>();
         wait_for_launch_before();
-        const int consumer = (warpgroup - 1) % CONSUMERS, team = (warpgroup - 1) / CONSUMERS;
+        const int team = TEAMS > 1 ? (warpgroup - 1) / CONSUMERS : 0, consumer = warpgroup - 1 - team * CONSUMERS;
         [[maybe_unused]] const int taken = TEAMS > 1 ? (int)p.depth[0] + STAGES_TAKEN : 0;  // stages, by a tile
         [[maybe_unused]] int turn_parity = team == 0;  // nobody is before the first
         if (TEAMS > 1) turn.skip(team * taken);
