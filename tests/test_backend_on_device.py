@@ -21,7 +21,8 @@ from backend_calls import (
     workspace_size,
 )
 from backend_tools import filled, graph_descriptor, made, read
-from device_faces import H200, compiled, emulated, rules_of, scaled, two_kernels
+from cuda_comparison import emulated
+from device_faces import H200, compiled, rules_of, scaled, two_kernels
 from emulator.runtime import EmulatedRuntime
 from legal import IMAGE, operation, tensor
 

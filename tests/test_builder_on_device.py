@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from device_faces import H200, emulated, rules_of, scaled
+from cuda_comparison import emulated
+from device_faces import H200, rules_of, scaled
 from emulator.runtime import EmulatedRuntime
 from legal import IMAGE
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from device_faces import H200, SUM, compiled, emulated
+from cuda_comparison import emulated
+from device_faces import H200, SUM, compiled
 from emulator.runtime import EmulatedRuntime
 from legal import operation
 from test_builder_on_device import expected, layer, values
