@@ -32,6 +32,8 @@ from graphdnn.tensors import TensorSpec
 
 _LINE = 128  # bytes
 _BITS = 8  # of a byte
+# Sums of operands in memory and of tensor cores' sums: there is no product to take into a multiply-add.
+_OF_NO_PRODUCTS = {"__fadd_rn({0}, {1})": "({0} + {1})", "__fsub_rn({0}, {1})": "({0} - {1})"}
 _LARGEST_HALF = 65504.0
 # Operations of one kind in all packs of a thread, beyond which they are a function that is called: instructions then
 # stay in their cache, and the compiler takes less time.
@@ -81,6 +83,7 @@ class Program:
         self._quick = quick
         self._if, self._condition = f"if ({condition}) " if condition else "", condition
         self._values: dict[int, str] = {}  # uid -> array
+        self._calculated: set[int] = set()  # uids of what may end with a product
         self._arrays = 0
         self._stores = stores
         self._keeps, self._sums, self._clips = keeps, sums, clips
@@ -162,6 +165,7 @@ class Program:
         """Define a tensor's elements: ``expression`` of ``e``, in any arithmetic type, rounded to the tensor's."""
         name = self._new(spec)
         self.each(f"{name}[e] = narrow<{STORAGE[spec.data_type]}>({expression});")
+        self._calculated.add(spec.uid)
         return name
 
     def note(self, step: Operation) -> None:
@@ -180,6 +184,8 @@ class Program:
                 self._line(f"narrow_bytes({accumulator}, {self._new(spec)});")
             else:
                 self.set(spec, f"{accumulator}[e]")
+            if self._sums:  # of tensor cores
+                self._calculated.discard(spec.uid)
             return
         kind = _blending_type(ctype, (alpha, beta), spec.data_type if beta else None)
         result = f"({kind}){accumulator}[e]"
@@ -215,6 +221,9 @@ class Program:
         if kind == "float" and row.cuda_pack:
             self._by_packs(row.cuda_pack, operands, result)
             return
+        if not any(inputs[port].uid in self._calculated for port in row.operands):
+            text = _OF_NO_PRODUCTS.get(text, text)
+        self._calculated.add(result.uid)
         bound = self._bound_of_halves(spec, result)
         values = {**spec.parameters(), **({} if bound is None else {"relu_upper_clip": inf})}
         parameters = {name: literal(value, kind) for name, value in values.items()}

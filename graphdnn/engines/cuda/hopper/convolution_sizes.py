@@ -83,6 +83,7 @@ def _besides(op: FusedOp) -> Sizes:
         are_converted=of_integers and any(ELEMENTS[t.data_type].kind != "int" for t in whole),
         may_be_turned=_may_be_turned(op, product),
         may_take_turns=len(product.residues) == 1 and not (product.is_wgrad or of_integers),
+        are_halves=ELEMENTS[gathered_and_plain(product.roles)[0].data_type].bytes == 2,
         may_share=product.is_wgrad,
         streamed_bytes=0 if residual is None else ELEMENTS[residual.data_type].bytes,
         odd_rows=product.outer_channels if product.is_wgrad and product.outer_channels % PANEL else 0,

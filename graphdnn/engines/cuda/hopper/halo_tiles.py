@@ -26,6 +26,7 @@ _COPIED = 95.0  # bytes a clock into shared memory
 _BESIDE = 0.0032  # clocks of a byte that comes while others are multiplied: power
 _TAP = 360.0  # of a tap, no less, where a consumer has 64 pixels: waits for its filters are not hidden
 _PATCH = 890.0  # clocks of a patch besides
+_OF_SLICES = 0.93  # what patches of volumes take of that: 0.89 and 0.93 of the two layers that were measured
 # Which is this, divided among consumers, where they wait neither for each other nor for the next patch.
 _OWN_WAY = 430.0
 _LEAVING = 16.9  # bytes a clock of results
@@ -36,6 +37,7 @@ IDLE = 0.87  # of a launch, that pieces do not take which leave nearly all multi
 # clock back, so what is not products counts more.
 _START_OF_BYTES, _PATCH_OF_BYTES, _LEAVING_OF_BYTES, _PACE_OF_BYTES = 6200.0, 170.0, 9.7, 1.07
 _BESIDE_PRODUCTS = 21.2  # bytes a clock of results that leave beside another consumer's products: turned ones
+_COPIED_OF_BYTES, _STEP_OF_BYTES = 71.0, 9.0  # bytes a clock into shared memory; clocks of a tap besides
 _AGAIN = 8.0  # clocks for each sum of a thread besides, where what is read for columns does not stay in registers
 
 
@@ -130,7 +132,8 @@ class _Held:
             start = _START + shape.tap_count * shape.blocks * tile.filter_bytes(shape) / _COPIED
             return cls(tile, stages, filters, start, patch, taps * tap + _PATCH + leaving, across)
         copied = tile.filter_bytes(shape) + tile.of_block * tile.landing(shape) / shape.tap_count
-        step = max(tile.consumers * tap, copied / _COPIED) + _BESIDE * copied
+        copying = copied / (_COPIED_OF_BYTES if shape.are_bytes else _COPIED)
+        step = max(tile.consumers * tap, copying) + _BESIDE * copied + _STEP_OF_BYTES * shape.are_bytes
         if groups == 1 and shape.columns >= _NARROWEST and not shape.are_bytes:
             step = max(step, _TAP)
         if shape.are_bytes:
@@ -163,7 +166,7 @@ class _Held:
         if tile.is_resident:
             slices = run + shape.deep - 1 if tile.is_deep else 1
             return self.start + slices * max(rounds * self.patch, -(-rounds // tile.consumers) * self.alone)
-        return self.start + rounds * self.patch
+        return self.start + rounds * self.patch * (_OF_SLICES if shape.slices_out > 1 else 1.0)
 
 
 @lru_cache(maxsize=256)

@@ -42,6 +42,7 @@ class Sizes(NamedTuple):
     are_converted: bool = False  # of which floats are made
     may_be_turned: bool = False  # some tiles' rows may be
     may_take_turns: bool = False  # teams may have tiles in turns
+    are_halves: bool = False  # operands of convolutions, of 16 bits: power slows teams down
     may_share: bool = False  # some tiles' columns may end within a panel
     bytes_read: int = 0  # by filter gradients, and products of matrices
     streamed_bytes: int = 0  # of those of a result, what comes through the ring

@@ -26,7 +26,8 @@ _START = -3190.0  # clocks of a launch: less than others take, as it starts whil
 # Where multiprocessors idle, in proportion to how many: the next launch is there at once.
 _IDLE = 2430.0  # clocks that a launch does not take then
 _IDLE_SUM, _IDLE_SUM_ACROSS = 0.11, 0.16  # of which it takes so many for each sum of a tile, of filter gradients
-_IN_TURNS = 1.01  # times what products take elsewhere, where teams have tiles in turns
+# Times what products take elsewhere, where teams have tiles in turns; of 16 bits, which were 0.97 to 1.46 of the model.
+_IN_TURNS, _HALVES_IN_TURNS = 1.01, 1.06
 _IN_CLUSTER = 1.02  # times what products take elsewhere, where blocks of a cluster add their sums
 # The same where results are bytes, fitted to 36 pairs of 10 layers.
 _OF_BYTES = 1540.0  # clocks of a tile besides
@@ -88,7 +89,7 @@ class TileClocks(NamedTuple):
     @classmethod
     def of(cls, sizes: Sizes, tile: Tile, most: int) -> TileClocks:
         rows_held, columns_held = sizes.sides(tile)
-        step = _step_clocks(tile, sizes.is_across)
+        step = _step_clocks(tile, sizes.is_across) * _turns(sizes, tile)
         bytes_out = sizes.result_bytes - (1.0 - _STREAMED_SHARE) * sizes.streamed_bytes  # that threads read themselves
         are_bytes = bytes_out < 2 and sizes.sets == 1
         alone = sizes.are_alone
@@ -155,8 +156,13 @@ def _step_clocks(tile: Tile, is_across: bool) -> float:
     """A stage is multiplied while the next one is copied."""
     moved = tile.stage_bytes + tile.bm // PANEL * (PANEL + tile.bn) * ROW
     moving = max(moved / _SHARED, tile.stage_bytes / _COPIED)
-    step = max(tile.bm * tile.bn * _PRODUCT, moving * (_MOVED_ACROSS if is_across else 1.0))
-    return step * _IN_TURNS if tile.teams > 1 else step
+    return max(tile.bm * tile.bn * _PRODUCT, moving * (_MOVED_ACROSS if is_across else 1.0))
+
+
+def _turns(sizes: Sizes, tile: Tile) -> float:
+    if tile.teams == 1:
+        return 1.0
+    return _HALVES_IN_TURNS if sizes.are_halves else _IN_TURNS
 
 
 def _own_clocks(tile: Tile, bytes_out: float, are_bytes: bool, are_alone: bool) -> float:

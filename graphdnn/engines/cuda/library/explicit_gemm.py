@@ -66,6 +66,7 @@ _DIRECT_CALLS = 8  # calls for which an operand is not copied
 _WHOLE, _NARROW = 64 * 64, 128  # results of a block; fewer rows or columns than these read no faster than
 _NARROW_PACE = 0.8  # of the bandwidth that others reach, measured on an H200
 _PIECE = 16  # bytes
+_DOUBT = 0.1  # of a product's arithmetic: our own are predicted more closely, and are taken where both look alike
 _PACK_WORK = 410.0  # operations for each pack of the matrix: where it comes from in the image; measured on an H200
 
 # Axes of the product: rows, columns, terms. a and b are read, c is written.
@@ -287,7 +288,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
         launches += 1
     if is_plain:  # products as the library's are elsewhere
         idle = launches * idle_seconds(device, gemm_blocks(shape, operand))
-        return with_staging(phased_cost(task, phases, launches).plus({"idle": -idle}), task)
+        doubt = _DOUBT * product
+        return with_staging(phased_cost(task, phases, launches).plus({"idle": -idle, "doubt": doubt}), task)
     return with_staging(overlapping(phased_cost(task, phases, launches), device, launches - 1), task)
 
 
