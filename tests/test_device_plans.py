@@ -94,8 +94,7 @@ class _Wrong:
 @pytest.mark.parametrize("where", ["element", "behind", "unwritten", "input"])
 def test_what_is_wrong_is_found(where: str) -> None:
     """A harness that cannot fail proves nothing."""
-    from drawn.sketch import Problem
-
+    
     from graphdnn.enums import PointwiseMode
     from graphdnn.operations import PointwiseOperation, PointwiseSpec
 
@@ -117,3 +116,9 @@ def test_elements_of_an_image_cover_what_store_writes(kind: DataType) -> None:
     assert not (image.bytes & ~image.elements()).any()
     assert not ((other.bytes ^ 0xFF) & ~other.elements()).any()
     assert changed.shape == image.elements().shape
+
+
+@emulated
+def test_an_image_that_the_end_reads_once_more() -> None:
+    """What is added is made of the image itself, whose pixels lie in no row, where the result's do."""
+    run("graph", range(12, 13), broad=1, large=True)

@@ -149,7 +149,7 @@ def test_a_thread_that_never_met_the_device(text: str, seen_before: bool) -> Non
         stream.synchronize()
         for t in graph.outputs:
             bound[t.uid].fill(0)
-        cupy.cuda.Device().synchronize()
+    cupy.cuda.Device().synchronize()  # addresses do not say which stream fills what lies there
     failed: list[BaseException] = []
 
     def work() -> None:

@@ -13,6 +13,7 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.space import is_addressable
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT
+from graphdnn.engines.cuda.hopper.result import only_multiplied
 from graphdnn.engines.cuda.simt.implicit_copies import channels_last
 from graphdnn.engines.images import once_for_lines
 from graphdnn.engines.once import once
@@ -42,7 +43,7 @@ def _lies_odd(op: FusedOp) -> bool:
     roles = Roles.of(op.anchor)
     if roles.direction == "wgrad" or not is_addressable(result) or result.elements != roles.output.elements:
         return False
-    read = {t.uid for t in op.main.inputs().values()}
+    read = only_multiplied(op)
     if any(t.elements >= result.elements for t in op.inputs if t.uid not in read):
         return False
     space = roles.space(roles.output)
