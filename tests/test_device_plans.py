@@ -94,7 +94,8 @@ class _Wrong:
 @pytest.mark.parametrize("where", ["element", "behind", "unwritten", "input"])
 def test_what_is_wrong_is_found(where: str) -> None:
     """A harness that cannot fail proves nothing."""
-    
+    from drawn.sketch import Problem
+
     from graphdnn.enums import PointwiseMode
     from graphdnn.operations import PointwiseOperation, PointwiseSpec
 
