@@ -17,7 +17,9 @@ _LONGEST = 57344  # elements of two operands in 16 bits that fit into the shared
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """``anchor``: the index of the first reduction, or of the first average; ``rule``: the id of its fusion rule."""
+    """``anchor``: the index of the first reduction, average or product; ``x``: what the chain begins with, or of
+    attention the result, whose extents those of the epilogue are; ``rule``: the id of its fusion rule.
+    """
 
     anchor: int
     members: tuple[int, ...]

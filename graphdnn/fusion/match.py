@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from graphdnn.errors import raise_if
+from graphdnn.fusion.attention import ATTENTION_GUARDS, Inside, attention_chains
 from graphdnn.fusion.chains import CHAIN_GUARDS, Chain, Link
 from graphdnn.fusion.forced import unforced
 from graphdnn.fusion.fused import FusedGraph, FusedOp, Stop
@@ -97,12 +98,14 @@ class _Walk:
         found: list[Chain] = []
         taken: set[int] = set()
         for chain, unlimited in (
+            *attention_chains(self.graph),
             *softmax_chains(self.graph),
             *softmax_gradients(self.graph),
             *window_chains(self.graph),
         ):
+            guards = ATTENTION_GUARDS if chain.rule == "attention" else CHAIN_GUARDS
             links = [replace(link, limits=self.resolved) for link in unlimited]
-            refusals = [self._note(guard, link, link.tensor, link.consumer) for link in links for guard in CHAIN_GUARDS]
+            refusals = [self._note(guard, link, link.tensor, link.consumer) for link in links for guard in guards]
             if not any(refusals) and taken.isdisjoint(chain.members):
                 found.append(chain)
                 taken.update(chain.members)
@@ -114,7 +117,7 @@ class _Walk:
         group.epilogue = [i for i in chain.members if i > chain.anchor]
         self._begin(group)
         producer = self.graph.producer.get(chain.x.uid)
-        feeder = None if producer is None else self.group_of[producer]
+        feeder = None if producer is None else self.group_of.get(producer)
         for member in chain.members:
             self.group_of[member] = group
         if feeder is None or feeder.anchor is not None or producer is None:
@@ -212,7 +215,7 @@ class _Walk:
                 return self._note(guard, edge, edge.tensor, edge.consumer_index)
         return False
 
-    def _note(self, guard: Constraint, subject: Edge | Link, tensor: TensorSpec, consumer: int) -> bool:
+    def _note(self, guard: Constraint, subject: Edge | Link | Inside, tensor: TensorSpec, consumer: int) -> bool:
         """True when the guard refuses the edge, which keeps the reason."""
         rejection = guard.why_not(subject, "fusion")
         if rejection is None:

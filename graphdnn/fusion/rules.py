@@ -131,6 +131,17 @@ FUSION_RULES: tuple[FusionRule, ...] = (
         """,
     ),
     FusionRule(
+        id="attention",
+        anchors=(),
+        drawing="""
+            q, k -> MATMUL -> [pointwise DAG] -> MAX -> SUB -> EXP -> ADD -> DIV -> MATMUL <- v
+                                                                                      |
+                                                               o, o2, ... <- [pointwise DAG]
+            maxima, sums and what is computed of them alone may be results too
+        """,
+        through={Matmul: "c"},
+    ),
+    FusionRule(
         id="windows",
         anchors=(),
         drawing="""
@@ -160,7 +171,8 @@ FUSION_RULES: tuple[FusionRule, ...] = (
 )
 
 POINTWISE_RULE = FUSION_RULES[-1]
-CHAIN_RULES = {rule.id: rule for rule in FUSION_RULES if rule.id in ("softmax", "softmax_backward", "windows")}
+_CHAINS = ("softmax", "softmax_backward", "attention", "windows")
+CHAIN_RULES = {rule.id: rule for rule in FUSION_RULES if rule.id in _CHAINS}
 RULE_OF: dict[type[Operation], FusionRule] = {anchor: rule for rule in FUSION_RULES for anchor in rule.anchors}
 
 
