@@ -1,0 +1,1 @@
+"""Attention: a softmax between two matrix products, as one kernel."""
