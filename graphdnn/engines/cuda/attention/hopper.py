@@ -1,0 +1,198 @@
+"""Engine ``cuda_hopper_attention``: attention on the tensor cores of compute capability 9.0 (hopper_attention.cu)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from graphdnn.checks import AtMost
+from graphdnn.cuda.tensor_map import TensorMap
+from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.attention.functions import Parts, describe, functions_of, parts_of
+from graphdnn.engines.cuda.generator.cost import device_cost
+from graphdnn.engines.cuda.generator.engine import cuda_engine
+from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.hopper.needs import capability_need
+from graphdnn.engines.cuda.hopper.operands import ALIGNMENT
+from graphdnn.engines.cuda.hopper.product import product_text, register_product_text
+from graphdnn.engines.cuda.hopper.tile import ROW
+from graphdnn.engines.engine import Cost, Knob, Knobs, Task, kind_need, needs_rule
+from graphdnn.engines.sum_error import SumError
+from graphdnn.enums import DataType, KnobType, NumericalNote
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.tensors import TensorSpec
+
+_BYTES = ELEMENTS[DataType.HALF].bytes
+_PANEL = ROW // _BYTES  # elements of a head that lie in one row of shared memory
+_MOST_BATCH_AXES = 3  # a map has five axes, two of which are a head's
+_GROUP_ROWS = 64
+_COPYING, _MULTIPLYING = 24, 240  # registers of a thread
+_MOST_OTHERWISE = 128  # keys at a time
+_REGISTERS_LEFT = 44  # of them, for all but scores, powers and sums
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """``bn`` keys at a time, ``stages`` blocks of them ahead; two warpgroups of 64 rows."""
+
+    bn: int
+    stages: int
+
+    @property
+    def rows(self) -> int:
+        return 2 * _GROUP_ROWS
+
+    @property
+    def name(self) -> str:
+        return f"{self.rows}x{self.bn}x{self.stages}"
+
+    def shared(self, depth: int, columns: int) -> int:
+        """Bytes, with q, keys, values, and barriers."""
+        q, v = -(-depth // _PANEL), -(-columns // _PANEL)
+        return ROW * (self.rows * q + self.bn * self.stages * (q + v)) + 8 * (4 * self.stages + 2)
+
+    def fits(self, depth: int, columns: int, shared: int) -> bool:
+        registers = self.bn // 2 + self.bn // 4 + columns // 2
+        return registers <= _MULTIPLYING - _REGISTERS_LEFT and self.shared(depth, columns) <= shared
+
+
+# In order of preference.
+TILES = (Tile(176, 2), Tile(128, 2), Tile(112, 2), Tile(96, 2), Tile(80, 2), Tile(64, 2), Tile(48, 2))
+TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile")
+
+
+def _whole(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
+
+
+def _heads(parts: Parts) -> tuple[int, int]:
+    """Depth and columns as the tensor cores take them."""
+    return _whole(parts.sizes.depth, 16), _whole(parts.sizes.columns, 8)
+
+
+def _tile(parts: Parts, device: DeviceSpec, knobs: Knobs) -> Tile:
+    number = knobs[TILE.type]
+    if number:
+        return TILES[number - 1]
+    depth, columns = _heads(parts)
+    # Blocks at the edge of a band are worked out whole: longer ones lose more. What is read beside them takes registers.
+    read = {t.uid for t in parts.op.inputs} & {t.uid for step in parts.attention.steps for t in step.inputs().values()}
+    is_plain = parts.band.last is None and parts.band.first is None and not read
+    most = TILES[0].bn if is_plain else _MOST_OTHERWISE
+    fitting = (t for t in TILES if t.bn <= most and t.fits(depth, columns, device.shared_memory))
+    return next(fitting, TILES[-1])
+
+
+def _own(spec: TensorSpec, batch: tuple[int, ...]) -> list[int]:
+    """Heads of an operand along the batch axes, of those that are different ones."""
+    return [1 if stride == 0 else n for stride, n in zip(spec.strides, spec.extents[: len(batch)], strict=False)]
+
+
+def _map(spec: TensorSpec, batch: tuple[int, ...], *, length_axis: int, line_axis: int, lines: int) -> TensorMap:
+    """So many lines of a head, 128 bytes of each."""
+    strides = spec.strides
+    own = _own(spec, batch)
+    steps = [strides[line_axis] if spec.extents[line_axis] > 1 else 0]
+    steps += [strides[d] if own[d] > 1 else 0 for d in reversed(range(len(batch)))]
+    return TensorMap(
+        spec.data_type,
+        (spec.extents[length_axis], spec.extents[line_axis], *reversed(own)),
+        tuple(step * _BYTES or ALIGNMENT for step in steps),
+        box=(_PANEL, lines, *(1 for _ in own)),
+    )
+
+
+def _together(parts: Parts, device: DeviceSpec) -> int:
+    """Heads whose tiles follow each other, row by row: as many as leave the cache to their keys and values."""
+    if parts.band.last is None:
+        return 1
+    sizes = parts.sizes
+    head = sizes.keys * (sizes.depth + sizes.columns) * _BYTES
+    return max(1, min(sizes.stack, device.cache_bytes // 2 // head))
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    parts, steps = parts_of(op), Steps(op, device)
+    sizes, tile, attention = parts.sizes, _tile(parts, device, knobs), parts.attention
+    batch, rank = attention.first.c.extents[:-2], attention.first.c.rank
+    parameters = Parameters(steps.places)
+    describe(parts, parameters)
+    lines = {"q": tile.rows, "k": tile.bn, "v": tile.bn}
+    axes = {"q": (rank - 1, rank - 2), "k": (rank - 2, rank - 1), "v": (rank - 1, rank - 2)}
+    maps = []
+    for name, spec in attention.operands.items():
+        length, line = axes[name]
+        maps.append((spec, _map(spec, batch, length_axis=length, line_axis=line, lines=lines[name])))
+        parameters.integers(f"{name}_apart", [n // own for n, own in zip(batch, _own(spec, batch), strict=True)])
+    parameters.maps("maps", maps)
+    row_tiles = -(-sizes.rows // tile.rows)
+    parameters.table({"stack": sizes.stack, "row_tiles": row_tiles, "heads_together": _together(parts, device)})
+    functions = functions_of(parts, parameters)
+    depth, columns = _heads(parts)
+    query, value = attention.first.a.data_type, attention.last.b.data_type
+    scores = product_text(query, query, tile.bn, False, False).replace("void multiply(", "void multiply_scores(")
+    name = f"attention__hopper_{tile.name}_{depth}x{columns}__{op.name}"
+    text = kernel_text(
+        name,
+        ["next_launch.cuh", "hopper_pipeline.cuh", "hopper_attention.cu"],
+        parameters=parameters.text,
+        functions=(*functions.text, scores, register_product_text(value, columns, True)),
+        constants={
+            "RANK": rank, "GROUPS": tile.rows // _GROUP_ROWS, "BN": tile.bn, "STAGES": tile.stages,
+            "DEPTH": depth, "COLUMNS": columns, "COLUMNS_GIVEN": sizes.columns,
+            "COPYING_REGISTERS": _COPYING, "MULTIPLYING_REGISTERS": _MULTIPLYING,
+            "HAS_FIRST": parts.band.first is not None, "HAS_LAST": parts.band.last is not None,
+            "HAS_ROWS": functions.has_rows, "WIDTH": functions.width, "WIDTH_OUT": functions.width_out,
+            "Query": STORAGE[query], "Value": STORAGE[value],
+        },
+    )  # fmt: skip
+    blocks = min(device.sm_count, sizes.stack * row_tiles)
+    threads = 128 * (tile.rows // _GROUP_ROWS + 1)
+    shared = tile.shared(depth, columns)
+    steps.add_early(Launch(text, "hopper_attention", (blocks, 1, 1), threads, parameters.pack(), shared))
+    return steps.kernel(name)
+
+
+_SHARE = 0.6  # of the tensor cores' rate that long heads reach
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    parts = parts_of(task.op)
+    seconds = parts.work / (task.device.rate(parts.attention.first.a.data_type) * _SHARE)
+    return device_cost(task, seconds)
+
+
+def _is_attention(task: Task) -> bool:
+    return task.op.rule == "attention"
+
+
+# Sums of the second product are scaled down when a larger score comes, at most once for each block of keys.
+_SUMS = SumError(4, 1.5, drift=0.12)
+
+ENGINE = cuda_engine(
+    id=102,
+    name="cuda_hopper_attention",
+    summary="a softmax between two products of 16-bit floats, on warpgroups' tensor cores (wgmma); heads of up to 256 elements",
+    needs=(
+        needs_rule("cuda_hopper_attention.operation", "attention"),
+        capability_need("cuda_hopper_attention", _is_attention),
+        kind_need(
+            "cuda_hopper_attention.batch",
+            "dims",
+            lambda task: parts_of(task.op).attention.first.c.rank - 2,
+            AtMost(_MOST_BATCH_AXES),
+            reason="the copy unit counts along five axes, two of which are a head's",
+            fix="join batch axes, or use another engine",
+            when=_is_attention,
+        ),
+    ),
+    cost=_cost,
+    generate=generate,
+    knobs=(TILE,),
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+    sum_error=_SUMS,
+)

@@ -1,0 +1,410 @@
+// Attention on the tensor cores of compute capability 9.0 (wgmma): o = softmax(f(q k)) v, where f is whatever stands between
+// the first product and the softmax (the generated `score`).
+//
+// A block has one warpgroup that copies and GROUPS that multiply, 64 rows of q each; it takes tile after tile. Keys and values
+// arrive in rings of STAGES blocks of BN keys, the last ones that a tile sees first. A warpgroup multiplies its rows by a
+// block of keys from shared memory; the scores stay in its registers and, as powers below the largest one so far, are the
+// left operand of the product with the block of values. When a larger score comes, what was summed is scaled down.
+//
+// The next block's scores are asked for ahead of this block's product with the values, so that their softmax runs beside it.
+// And warpgroups ask in turns: what one does with its scores runs beside the products of the other.
+
+constexpr int BM = 64 * GROUPS, THREADS = 128 * (GROUPS + 1);
+constexpr int PANELS_Q = (DEPTH + 63) / 64, PANELS_V = (COLUMNS + 63) / 64;  // of 128 bytes of a head
+constexpr int Q_BYTES = PANELS_Q * BM * ROW, K_BYTES = PANELS_Q * BN * ROW, V_BYTES = PANELS_V * BN * ROW;
+constexpr float LOG2_E = 1.44269504f;
+static_assert(DEPTH % 16 == 0 && BN % 16 == 0 && COLUMNS % 8 == 0 && 2 <= RANK && RANK <= 5, "whole products");
+static_assert(128 * (COPYING_REGISTERS + GROUPS * MULTIPLYING_REGISTERS) <= 65536, "registers of a multiprocessor");
+
+// ---- what a tile is
+
+template <bool VALUE> struct Truth { static constexpr bool value = VALUE; };
+
+// `begin` to `end`: blocks of keys that rows of the tile see; between `whole` and `whole_end` all rows see all of them.
+struct Tile {
+    int at[RANK] = {}, row, begin, end, whole, whole_end;
+    // Tiles of HEADS_TOGETHER heads follow each other: their keys and values are in the cache at the same time. Where later
+    // rows see more keys, these come first, so that the last tiles are short ones.
+    __device__ __forceinline__ Tile(const Params& p, int number) {
+        const int row_tiles = (int)p.row_tiles, together = (int)p.heads_together;
+        const int set = number / (row_tiles * together), in_set = number - set * (row_tiles * together);
+        const int left = (int)p.stack - set * together, heads = left < together ? left : together;
+        const int down = in_set / heads;
+        int rest = set * together + in_set - down * heads;
+        row = (HAS_LAST ? row_tiles - 1 - down : down) * BM;
+        #pragma unroll
+        for (int d = RANK - 3; d >= 0; --d) {
+            const int next = rest / (int)p.batch[d];
+            at[d] = rest - next * (int)p.batch[d];
+            rest = next;
+        }
+        const int rows = (int)p.rows, keys = (int)p.keys, last_row = (row + BM < rows ? row + BM : rows) - 1;
+        int first = 0, first_whole = 0, last = keys, last_whole = keys;
+        if (HAS_FIRST) {
+            first = row + (int)p.first_key > 0 ? row + (int)p.first_key : 0;
+            first_whole = last_row + (int)p.first_key > 0 ? last_row + (int)p.first_key : 0;
+        }
+        if (HAS_LAST) {
+            last = last_row + (int)p.last_key + 1 < keys ? last_row + (int)p.last_key + 1 : keys;
+            last_whole = row + (int)p.last_key + 1 < keys ? row + (int)p.last_key + 1 : keys;
+        }
+        begin = first / BN;
+        end = last > first ? (last + BN - 1) / BN : begin;
+        whole = (first_whole + BN - 1) / BN;
+        whole_end = last_whole > 0 ? last_whole / BN : 0;
+    }
+};
+
+// ---- copies
+
+// Line `line` and those behind it of a head, of the panel that begins with element `first`.
+__device__ __forceinline__ void copy_lines(
+    shared_t to, const TensorMap& map, shared_t barrier, int first, int line, const int (&at)[RANK], const long long* shared
+) {
+    const auto own = [&](int d) { return at[d] / (int)shared[d]; };
+    if constexpr (RANK == 2) copy_box(to, map, barrier, first, line);
+    else if constexpr (RANK == 3) copy_box(to, map, barrier, first, line, own(0));
+    else if constexpr (RANK == 4) copy_box(to, map, barrier, first, line, own(1), own(0));
+    else copy_box(to, map, barrier, first, line, own(2), own(1), own(0));
+}
+
+// ---- the products
+
+// Values lie across k: panels of `BN` lines.
+__device__ __forceinline__ matrix_t values_at(shared_t address) {
+    const matrix_t between_panels = BN * ROW >> 4, between_eights = (8 * ROW) >> 4, swizzled = 1;
+    return (matrix_t)((address & 0x3FFFF) >> 4) | between_panels << 16 | between_eights << 32 | swizzled << 62;
+}
+__device__ __forceinline__ void ask_scores(float (&s)[BN / 2], matrix_t q, matrix_t k) {
+    #pragma unroll
+    for (int i = 0; i < DEPTH / 16; ++i)
+        multiply_scores(s, q + (i / 4 * BM * ROW + i % 4 * 32 >> 4), k + (i / 4 * BN * ROW + i % 4 * 32 >> 4), i > 0);
+}
+__device__ __forceinline__ void ask_results(float (&sum)[COLUMNS / 2], const unsigned int (&powers)[BN / 16][4], matrix_t v) {
+    #pragma unroll
+    for (int i = 0; i < BN / 16; ++i) multiply_rows(sum, powers[i], v + i * (16 * ROW >> 4), 1);
+}
+
+template <int COUNT> __device__ __forceinline__ void pin(unsigned int (&x)[COUNT][4]) {
+#ifdef __CUDA_ARCH__
+    #pragma unroll
+    for (int i = 0; i < COUNT; ++i)
+        #pragma unroll
+        for (int j = 0; j < 4; ++j) asm volatile("" : "+r"(x[i][j])::"memory");
+#endif
+}
+
+// Whose turn it is to ask for products: a named barrier of each warpgroup.
+__device__ __forceinline__ void await_turn(int group) {
+#ifdef __CUDA_ARCH__
+    asm volatile("bar.sync %0, 256;" ::"r"(2 + group) : "memory");
+#else
+    emulated_bar_sync(2 + group, 256);
+#endif
+}
+__device__ __forceinline__ void give_turn(int group) {
+#ifdef __CUDA_ARCH__
+    asm volatile("bar.arrive %0, 256;" ::"r"(2 + group) : "memory");
+#else
+    emulated_bar_arrive(2 + group, 256);
+#endif
+}
+
+// ---- the softmax
+
+__device__ __forceinline__ float power_of_two(float x) {
+#ifdef __CUDA_ARCH__
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return exp2f(x);
+#endif
+}
+
+// Two powers as one word of the second product's rows.
+__device__ __forceinline__ unsigned int packed_pair(float low, float high) {
+#ifdef __CUDA_ARCH__
+    unsigned int pair;
+    if constexpr (same<Value, half_t>) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    else asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+#else
+    return (unsigned int)narrow<Value>(low).bits | (unsigned int)narrow<Value>(high).bits << 16;
+#endif
+}
+
+// Sums of the first product to what the softmax is of, for 64 rows and a block of keys. What is outside has no weight.
+template <bool IS_WHOLE>
+__device__ __forceinline__ void score_block(const Params& p, const Tile& t, int row, int block, float (&s)[BN / 2]) {
+    const int rows = (int)p.rows, keys = (int)p.keys;
+    int at[RANK];
+    #pragma unroll
+    for (int d = 0; d < RANK - 2; ++d) at[d] = t.at[d];
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        at[RANK - 2] = row + 8 * h < rows ? row + 8 * h : rows - 1;
+        #pragma unroll
+        for (int n = 0; n < BN / 8; ++n) {
+            const int key = block * BN + 8 * n + (int)threadIdx.x % 4 * 2;
+            #pragma unroll
+            for (int e = 0; e < 2; e += WIDTH) {
+                at[RANK - 1] = IS_WHOLE || key + e < keys ? key + e : keys - WIDTH;
+                float acc[WIDTH], value[WIDTH];
+                #pragma unroll
+                for (int i = 0; i < WIDTH; ++i) acc[i] = s[4 * n + 2 * h + e + i];
+                score<IS_WHOLE>(p, at, acc, value);
+                #pragma unroll
+                for (int i = 0; i < WIDTH; ++i)
+                    s[4 * n + 2 * h + e + i] = IS_WHOLE || key + e + i < keys ? value[i] : -INFINITY;
+            }
+        }
+    }
+}
+
+// Of a thread's two rows: the largest score so far, in units of the exponent what powers are below, and the thread's part of
+// their sum.
+struct Softmax {
+    float most[2], base[2], total[2];
+    // Scores to powers; `scale`: what earlier powers are to be multiplied by.
+    __device__ __forceinline__ void raise(float (&s)[BN / 2], float (&scale)[2]) {
+        #pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            float even = s[2 * h], odd = s[2 * h + 1];
+            #pragma unroll
+            for (int n = 1; n < BN / 8; ++n) even = fmaxf(even, s[4 * n + 2 * h]), odd = fmaxf(odd, s[4 * n + 2 * h + 1]);
+            float largest = fmaxf(even, odd);
+            largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+            largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+            most[h] = largest = fmaxf(largest, most[h]);
+            // Scores so large that their multiples would overflow are alike or differ by much, whatever the unit.
+            const float unit = fabsf(largest) < 1e38f ? LOG2_E : 1.0f;
+            const float next = largest * unit;
+            // Where no key was seen yet: powers are 0, and none is no number because of that.
+            const float below = next == -INFINITY ? 0.0f : next;
+            scale[h] = power_of_two(base[h] - below);
+            base[h] = next;
+            float evens = 0.0f, odds = 0.0f;
+            #pragma unroll
+            for (int n = 0; n < BN / 8; ++n) {
+                float &x = s[4 * n + 2 * h], &y = s[4 * n + 2 * h + 1];
+                x = power_of_two(__fmaf_rn(x, unit, -below));
+                y = power_of_two(__fmaf_rn(y, unit, -below));
+                evens += x, odds += y;
+            }
+            total[h] = __fmaf_rn(total[h], scale[h], evens + odds);
+        }
+    }
+};
+
+__device__ __forceinline__ void pack(const float (&s)[BN / 2], unsigned int (&powers)[BN / 16][4]) {
+    #pragma unroll
+    for (int i = 0; i < BN / 16; ++i)
+        #pragma unroll
+        for (int r = 0; r < 4; ++r) powers[i][r] = packed_pair(s[8 * i + 2 * r], s[8 * i + 2 * r + 1]);
+}
+
+// Most blocks bring no larger score.
+__device__ __forceinline__ void scale_down(float (&sum)[COLUMNS / 2], const float (&scale)[2]) {
+    if (!__any_sync(0xffffffffu, scale[0] != 1.0f || scale[1] != 1.0f)) return;
+    #pragma unroll
+    for (int i = 0; i < COLUMNS / 2; ++i) sum[i] *= scale[i / 2 % 2];
+}
+
+// ---- results
+
+__device__ __forceinline__ void leave(
+    const Params& p, const Tile& t, int row, const Softmax& softmax, const float (&sum)[COLUMNS / 2]
+) {
+    int at[RANK];
+    #pragma unroll
+    for (int d = 0; d < RANK - 2; ++d) at[d] = t.at[d];
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        if (row + 8 * h >= (int)p.rows) continue;
+        const float most = softmax.most[h];
+        // Nothing is the largest: the differences from it are no numbers.
+        const float total = most == -INFINITY ? NAN : softmax.total[h], share = 1.0f / total;
+        at[RANK - 2] = row + 8 * h;
+        at[RANK - 1] = 0;
+        if (HAS_ROWS && threadIdx.x % 4 == 0) conclude(p, at, most, total);
+        #pragma unroll
+        for (int n = 0; n < COLUMNS_GIVEN / 8; ++n) {
+            #pragma unroll
+            for (int e = 0; e < 2; e += WIDTH_OUT) {
+                at[RANK - 1] = 8 * n + (int)threadIdx.x % 4 * 2 + e;
+                float acc[WIDTH_OUT];
+                #pragma unroll
+                for (int i = 0; i < WIDTH_OUT; ++i) acc[i] = sum[4 * n + 2 * h + e + i] * share;
+                epilogue(p, at, acc, most, total);
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_attention(const __grid_constant__ Params p) {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    const shared_t q_at = shared_address(memory), k_at = q_at + Q_BYTES, v_at = k_at + STAGES * K_BYTES;
+    const shared_t k_full = v_at + STAGES * V_BYTES, k_empty = k_full + 8 * STAGES;
+    const shared_t v_full = k_empty + 8 * STAGES, v_empty = v_full + 8 * STAGES;
+    const shared_t q_full = v_empty + 8 * STAGES, q_empty = q_full + 8;
+    if (threadIdx.x == 0) {
+        begin_ring<STAGES>(k_full, k_empty, GROUPS);
+        begin_ring<STAGES>(v_full, v_empty, GROUPS);
+        begin_ring<1>(q_full, q_empty, GROUPS);
+        publish_barriers();
+        #pragma unroll
+        for (int i = 0; i < 3; ++i) fetch_map(p.maps[i]);
+    }
+    __syncthreads();
+    const int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
+    const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 % 4, 0);
+    const int tiles = (int)(p.stack * p.row_tiles);
+    Turn<STAGES> k_turn, v_turn;
+    Turn<1> q_turn;
+    wait_for_launch_before();
+    if (warpgroup == 0) {
+        give_registers<COPYING_REGISTERS>();
+        if (warp == 0 && is_elected()) {
+            for (int number = (int)blockIdx.x; number < tiles; number += (int)gridDim.x) {
+                const Tile t(p, number);
+                if (t.begin >= t.end) continue;
+                const auto bring_keys = [&](int block) {
+                    await_phase(k_empty + 8 * k_turn.stage, k_turn.parity ^ 1);
+                    announce(k_full + 8 * k_turn.stage, K_BYTES);
+                    #pragma unroll
+                    for (int i = 0; i < PANELS_Q; ++i)
+                        copy_lines(
+                            k_at + k_turn.stage * K_BYTES + i * BN * ROW, p.maps[1], k_full + 8 * k_turn.stage, 64 * i, block * BN,
+                            t.at, p.k_apart
+                        );
+                    k_turn.advance();
+                };
+                const auto bring_values = [&](int block) {
+                    await_phase(v_empty + 8 * v_turn.stage, v_turn.parity ^ 1);
+                    announce(v_full + 8 * v_turn.stage, V_BYTES);
+                    #pragma unroll
+                    for (int i = 0; i < PANELS_V; ++i)
+                        copy_lines(
+                            v_at + v_turn.stage * V_BYTES + i * BN * ROW, p.maps[2], v_full + 8 * v_turn.stage, 64 * i, block * BN,
+                            t.at, p.v_apart
+                        );
+                    v_turn.advance();
+                };
+                await_phase(q_empty, q_turn.parity ^ 1);
+                announce(q_full, Q_BYTES);
+                #pragma unroll
+                for (int i = 0; i < PANELS_Q; ++i)
+                    copy_lines(q_at + i * BM * ROW, p.maps[0], q_full, 64 * i, t.row, t.at, p.q_apart);
+                q_turn.advance();
+                bring_keys(t.end - 1);
+                for (int block = t.end - 1; block >= t.begin; --block) {
+                    if (block > t.begin) bring_keys(block - 1);
+                    bring_values(block);
+                }
+            }
+        }
+    } else {
+        take_registers<MULTIPLYING_REGISTERS>();
+        const int group = warpgroup - 1, next_group = group + 1 < GROUPS ? group + 1 : 0;
+        const bool speaks = threadIdx.x % 128 == 0;
+        const matrix_t q = matrix_at<false>(q_at + group * (64 * ROW));
+        if (group == GROUPS - 1) give_turn(0);
+        for (int number = (int)blockIdx.x; number < tiles; number += (int)gridDim.x) {
+            const Tile t(p, number);
+            const int row = t.row + group * 64 + warp * 16 + (int)threadIdx.x % 32 / 4;
+            Softmax softmax{{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}, {0.0f, 0.0f}};
+            float sum[COLUMNS / 2];
+            #pragma unroll
+            for (int i = 0; i < COLUMNS / 2; ++i) sum[i] = 0.0f;
+            if (t.begin < t.end) {
+                float scale[2];
+                unsigned int powers[BN / 16][4];
+                const auto is_whole = [&](int block) { return t.whole <= block && block < t.whole_end; };
+                await_phase(q_full, q_turn.parity);
+                q_turn.advance();
+                await_phase(k_full + 8 * k_turn.stage, k_turn.parity);
+                {
+                    float s[BN / 2];
+                    await_turn(group);
+                    pin(s);
+                    products_begin();
+                    ask_scores(s, q, matrix_at<false>(k_at + k_turn.stage * K_BYTES));
+                    products_end();
+                    give_turn(next_group);
+                    await_products<0>();
+                    pin(s);
+                    if (speaks) arrive(k_empty + 8 * k_turn.stage);
+                    k_turn.advance();
+                    if (is_whole(t.end - 1)) score_block<true>(p, t, row, t.end - 1, s);
+                    else score_block<false>(p, t, row, t.end - 1, s);
+                    softmax.raise(s, scale);
+                    pack(s, powers);
+                }
+                if (t.begin + 1 < t.end) await_phase(k_full + 8 * k_turn.stage, k_turn.parity);
+                // The scores of a block, and the product with the values of the one before it.
+                const auto step = [&](auto whole, int block) {
+                    float s[BN / 2];
+                    await_turn(group);
+                    pin(s);
+                    pin(powers);
+                    products_begin();
+                    ask_scores(s, q, matrix_at<false>(k_at + k_turn.stage * K_BYTES));
+                    products_end();
+                    scale_down(sum, scale);
+                    pin(sum);
+                    products_begin();
+                    await_phase(v_full + 8 * v_turn.stage, v_turn.parity);
+                    ask_results(sum, powers, values_at(v_at + v_turn.stage * V_BYTES));
+                    products_end();
+                    give_turn(next_group);
+                    await_products<1>();
+                    pin(s);
+                    if (speaks) arrive(k_empty + 8 * k_turn.stage);
+                    k_turn.advance();
+                    score_block<decltype(whole)::value>(p, t, row, block, s);
+                    softmax.raise(s, scale);
+                    pin(s);
+                    // Also keeps the powers on this side of the products' end, as no branch would.
+                    if (block > t.begin) await_phase(k_full + 8 * k_turn.stage, k_turn.parity);
+                    await_products<0>();
+                    pin(sum);
+                    pin(powers);
+                    if (speaks) arrive(v_empty + 8 * v_turn.stage);
+                    v_turn.advance();
+                    pack(s, powers);
+                };
+                int block = t.end - 2;
+                #pragma unroll 1
+                for (; block >= t.begin && !is_whole(block); --block) step(Truth<false>{}, block);
+                #pragma unroll 1
+                for (; block >= t.begin && block >= t.whole; --block) step(Truth<true>{}, block);
+                if constexpr (HAS_FIRST) {
+                    #pragma unroll 1
+                    for (; block >= t.begin; --block) step(Truth<false>{}, block);
+                }
+                if (speaks) arrive(q_empty);
+                pin(scale);
+                scale_down(sum, scale);
+                await_phase(v_full + 8 * v_turn.stage, v_turn.parity);
+                pin(sum);
+                pin(powers);
+                products_begin();
+                ask_results(sum, powers, values_at(v_at + v_turn.stage * V_BYTES));
+                products_end();
+                #pragma unroll
+                for (int h = 0; h < 2; ++h) {
+                    softmax.total[h] += __shfl_xor_sync(0xffffffffu, softmax.total[h], 1);
+                    softmax.total[h] += __shfl_xor_sync(0xffffffffu, softmax.total[h], 2);
+                }
+                await_products<0>();
+                pin(sum);
+                if (speaks) arrive(v_empty + 8 * v_turn.stage);
+                v_turn.advance();
+            }
+            if (number + (int)gridDim.x >= tiles) let_next_start();
+            leave(p, t, row, softmax, sum);
+        }
+        if (group == 0) await_turn(0);  // every turn that was given is taken
+    }
+}
