@@ -19,6 +19,7 @@ from graphdnn.engines import ENGINES, Engine
 from graphdnn.engines.cuda.generator.needs import CUDA_NEEDS, ONE_TENSOR
 from graphdnn.enums import DataType
 from graphdnn.fusion import FUSION_RULES
+from graphdnn.fusion.attention import ATTENTION_GUARDS
 from graphdnn.fusion.chains import CHAIN_GUARDS
 from graphdnn.fusion.rules import EPILOGUE_GUARDS, PROLOGUE_GUARDS
 from graphdnn.operations import EXTENSIONS, OPERATIONS, ports
@@ -336,6 +337,7 @@ def fusion_page() -> str:
         ("Guards of the epilogue", EPILOGUE_GUARDS),
         ("Guards of the prologue", PROLOGUE_GUARDS),
         ("Guards of a softmax and other chains", CHAIN_GUARDS),
+        ("Guards of attention", ATTENTION_GUARDS),
     ):
         parts.append(f"## {title}\n\nIn the order in which they are looked at.")
         parts.append(

@@ -66,7 +66,7 @@ def attention(
     v = graph.tensor(name="v", dim=(s.batch, held, s.keys, s.columns), stride=lying(held, s.keys, s.columns))
 
     def constant(value: float, data_type: str) -> Any:
-        return graph.tensor(dim=(1, 1, 1, 1), stride=(1, 1, 1, 1), data_type=data_type, constant=value)
+        return graph.tensor_scalar(value, data_type)
 
     x = graph.matmul(q, k)
     x.set_data_type(scores)
@@ -78,9 +78,11 @@ def attention(
         x = graph.add(x, graph.tensor(name="bias", dim=tuple(bias)))
     seen = []
     if causal is not None or window is not None or padded:
-        row, key = (graph.gen_index(x, axis=axis, compute_data_type=index) for axis in (2, 3))
-        for made in (row, key):
-            made.set_data_type(index)
+        key = graph.gen_index(x, axis=3, compute_data_type=index)
+        key.set_data_type(index)
+        if causal is not None or window is not None:
+            row = graph.gen_index(x, axis=2, compute_data_type=index)
+            row.set_data_type(index)
         if causal is not None:
             moved = row if not causal else graph.add(row, constant(causal, index), compute_data_type=index)
             moved.set_data_type(index)

@@ -96,6 +96,52 @@ def softmax(total: tuple[int, ...] = (2, 1, 6, 6), powers: Any = None) -> list[O
     ]
 
 
+def attention(
+    *, depth: int = 8, scores: Any = None, kind: str = "f16", keys: int = 6, wide: bool = False, late: bool = False
+) -> list[Operation]:
+    """Of one head. ``kind``: of the probabilities; ``wide``: with a bias for two heads; ``late``: v waits for a sum's reader."""
+
+    def made(uid: int, dims: Any, data_type: str = "f32", **fields: Any) -> Any:
+        return tensor(uid, dims, data_type=data_type, **{"is_virtual": True, **fields})
+
+    def step(mode: PointwiseMode, x: Any, b: Any, y: Any) -> Operation:
+        return operation("pointwise", x=x, b=b, y=y, spec=pointwise(mode))
+
+    heads = 2 if wide else 1
+    whole, rows = (heads, 4, keys), (heads, 4, 1)
+    q = tensor(1, (1, 4, depth), data_type="f16")
+    k = tensor(2, (1, depth, keys), data_type="f16", strides=(keys * depth, 1, depth))
+    x, v = scores or made(80, (1, 4, keys)), tensor(3, (1, keys, 8), data_type="f16")
+    most, total, powers, p = made(81, rows), made(84, rows), made(83, whole), made(85, whole, kind)
+    product = operation("matmul", a=q, b=k, c=x)
+    before: list[Operation] = []
+    if wide:
+        before = [step(PointwiseMode.ADD, x, tensor(4, whole), made(86, whole))]
+        x = made(86, whole)
+    found = [
+        product,
+        *before,
+        operation("reduction", x=x, y=most, spec=reduction(ReductionOperator.MAX)),
+        step(PointwiseMode.SUB, x, most, made(82, whole)),
+        step(PointwiseMode.EXP, made(82, whole), ..., powers),
+        operation("reduction", x=powers, y=tensor(84, rows) if late else total),
+    ]
+    if late:
+        total = tensor(84, rows)
+        found.append(step(PointwiseMode.ADD, total, tensor(8, rows), tensor(5, rows)))
+        v = made(87, (1, keys, 8), "f16")
+        found.append(
+            operation(
+                "matmul", a=tensor(6, (1, keys, 8), data_type="f16"), b=tensor(7, (1, 8, 8), data_type="f16"), c=v
+            )
+        )
+    found += [
+        step(PointwiseMode.DIV, powers, total, p),
+        operation("matmul", a=p, b=v, c=tensor(9, (heads, 4, 8), data_type="f16")),
+    ]
+    return found
+
+
 def softmax_gradient(length: int) -> list[Operation]:
     """Of one row."""
     y, dy, dx = (tensor(uid, (1, length)) for uid in (1, 2, 3))
@@ -508,6 +554,13 @@ RULE_CASES: dict[str, Case] = {
     "fuse.softmax.virtual": fused(*softmax(powers=image(82))),
     "fuse.softmax.readers": fused(*softmax(), relu(image(82, virtual=True), image(3))),
     "fuse.softmax.length": fused(*softmax_gradient(57345)),
+    "fuse.attention.virtual": fused(*attention(scores=tensor(80, (1, 4, 6)))),
+    "fuse.attention.readers": fused(*attention(), relu(tensor(80, (1, 4, 6), is_virtual=True), tensor(11, (1, 4, 6)))),
+    "fuse.attention.types": fused(*attention(kind="f32")),
+    "fuse.attention.extents": fused(*attention(wide=True)),
+    "fuse.attention.head": fused(*attention(depth=264)),
+    "fuse.attention.layout": fused(*attention(depth=12)),
+    "fuse.attention.order": fused(*attention(late=True)),
     "fuse.limits.forbid": fused(conv(V), relu(V, image(2)), forbid=[(50,)]),
     "fuse.limits.bound": fused(conv(V), relu(V, image(2)), bound=1),
     "fuse.limits.force": fused(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphdnn.builder.extensions import Extensions
+from graphdnn.builder.attention import Attention
 from graphdnn.errors import BadParam, GraphdnnError
 from graphdnn.fusion import Limits
 from graphdnn.fusion.limits import not_written
@@ -15,7 +15,7 @@ from graphdnn.fusion.limits import not_written
 Named = tuple[Any, ...]  # tensors, uids or names
 
 
-class Limiting(Extensions):
+class Limiting(Attention):
     """What was asked for, kept as it was said: uids are known when the operation graph is."""
 
     def __init__(self, *args: Any, **fields: Any) -> None:

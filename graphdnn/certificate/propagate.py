@@ -6,7 +6,7 @@ to the type of its tensor, virtual or not. Boxes are arrays where data is known,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,7 +80,7 @@ class Walk:
     @quiet
     def run(self) -> None:
         """Fill in the boxes of everything that an operation writes."""
-        mains = {id(choice.task.op.main): choice for choice in self.config.choices}
+        mains = {id(op): choice for choice in self.config.choices for op in _summing(choice)}
         for op in self.config.fused.graph.operations:
             unproved = next((self.why_not[t.uid] for t in op.inputs().values() if t.uid in self.why_not), "")
             try:
@@ -190,6 +190,13 @@ def keeps(op: Operation, compute: Any, tensor: TensorSpec) -> bool:
     exact = isinstance(op, PointwiseOperation) and ROUNDED[op.spec.mode] is EXACT
     operands = {t.data_type for t in op.inputs().values()}
     return exact and operands == {tensor.data_type} and getattr(op, "alpha1", 1.0) == 1.0 and not _makes(op)
+
+
+def _summing(choice: Choice) -> Iterator[Operation]:
+    """The operations whose sums are as the engine says: a kernel's main one, and further products."""
+    op = choice.task.op
+    yield op.main
+    yield from (step for step in op.operations if isinstance(step, Matmul) and step is not op.main)
 
 
 def _makes(op: Operation) -> bool:

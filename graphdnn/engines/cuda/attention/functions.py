@@ -117,7 +117,8 @@ def functions_of(parts: Parts, parameters: Parameters) -> Functions:
 
     rows = whole(attention.maximum.y.extents)
     row = Program(op, parameters, rows, "r")
-    _of_rows(row, attention)
+    if parts.row_results:
+        _of_rows(row, attention)
     for spec in parts.row_results:
         row.store(spec)
     text.append(row.function("conclude", "float most, float total"))

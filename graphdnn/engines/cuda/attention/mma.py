@@ -21,7 +21,8 @@ from graphdnn.fusion.fused import FusedOp
 _UNIT = 16  # of rows, keys and depth of a tensor core's product
 _BYTES = ELEMENTS[DataType.HALF].bytes
 _PITCH = 16  # bytes between the rows of a tile, so that they lie in different banks
-_HELD = 64  # registers of a thread that q may take
+_REGISTERS = 136  # of a thread, for q, scores and sums
+_MOST_SUMS = 144  # without q
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +38,17 @@ class Tile:
     def name(self) -> str:
         return f"{self.bm}x{self.bn}w{self.warps}"
 
+    def sums(self, columns: int) -> int:
+        """Registers of a thread, of scores and results."""
+        return self.bm // self.warps // _UNIT * (self.bn + columns) // 2
+
     def shared(self, depth: int, columns: int) -> int:
         """Bytes, with q, keys and values."""
         return (self.bm + self.bn) * (depth * _BYTES + _PITCH) + self.bn * (columns * _BYTES + _PITCH)
 
 
 # In order of preference for heads up to 128; the last ones for longer heads, and where shared memory is limited.
-TILES = (Tile(128, 64, 8, 1), Tile(64, 64, 4, 2), Tile(128, 64, 4, 1), Tile(128, 32, 4, 1), Tile(64, 32, 4, 2), Tile(64, 16, 4, 1))
+TILES = (Tile(128, 64, 8, 1), Tile(64, 64, 4, 2), Tile(64, 32, 4, 2), Tile(64, 16, 4, 1))
 TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile")
 
 
@@ -51,13 +56,20 @@ def _whole(size: int) -> int:
     return -(-size // _UNIT) * _UNIT
 
 
+def _holds(tile: Tile, depth: int, columns: int) -> bool:
+    """Whether q stays in registers beside scores and sums."""
+    return tile.bm // tile.warps // _UNIT * depth // 4 + tile.sums(columns) <= _REGISTERS
+
+
 def _tile(parts: Parts, device: DeviceSpec, knobs: Knobs) -> Tile:
     number, sizes = knobs[TILE.type], parts.sizes
     if number:
         return TILES[number - 1]
     depth, columns = _whole(sizes.depth), _whole(sizes.columns)
-    fitting = [tile for tile in TILES if tile.shared(depth, columns) <= device.shared_memory] or [TILES[-1]]
-    return fitting[0]
+    return next(
+        (t for t in TILES if t.shared(depth, columns) <= device.shared_memory and t.sums(columns) <= _MOST_SUMS),
+        TILES[-1],
+    )
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
@@ -67,7 +79,6 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     describe(parts, parameters)
     functions = functions_of(parts, parameters)
     depth, columns = _whole(sizes.depth), _whole(sizes.columns)
-    lines = tile.bm // tile.warps // _UNIT  # of tensor cores
     name = f"attention__mma_{tile.name}_{depth}x{columns}__{op.name}"
     first, last = parts.attention.first, parts.attention.last
     text = kernel_text(
@@ -78,7 +89,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         constants={
             "RANK": first.c.rank, "BM": tile.bm, "BN": tile.bn, "THREADS": 32 * tile.warps, "BLOCKS": tile.blocks,
             "DEPTH": depth, "DEPTH_GIVEN": sizes.depth, "COLUMNS": columns, "COLUMNS_GIVEN": sizes.columns,
-            "HOLDS": lines * depth // 4 <= _HELD and lines * (depth + columns) <= 256,
+            "HOLDS": _holds(tile, depth, columns),
             "HAS_FIRST": parts.band.first is not None, "HAS_LAST": parts.band.last is not None,
             "HAS_ROWS": functions.has_rows, "WIDTH": functions.width, "WIDTH_OUT": functions.width_out,
             "Query": STORAGE[first.a.data_type], "Value": STORAGE[last.b.data_type],

@@ -1,0 +1,133 @@
+"""CUDA attention: kernels run on the host against NumPy's separate operations, and compiled for every architecture."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import numpy as np
+import pytest
+from attention_graphs import Shape, attention, values
+from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, emulated, run_both
+
+from graphdnn import OperationGraph, fuse
+from graphdnn.device import device_spec
+from graphdnn.engines.cuda.attention.functions import parts_of
+from graphdnn.engines.cuda.attention.mma import ENGINE, TILES
+from graphdnn.enums import KnobType
+from graphdnn.heuristics import Ranking
+
+H200 = device_spec("h200")
+UNIT = {"f16": 2.0**-11, "bf16": 2.0**-8}
+
+
+def check(graph: OperationGraph, kind: str = "f16", tile: int = 0, given: dict[int, Any] | None = None) -> None:
+    """Each row is a mean of v, so it is off by a few units of v's largest element."""
+    given = values(graph) if given is None else given
+    here, there = run_both(list(graph.operations), ENGINE, given, ENGINE.settings({KnobType.TILE_SIZE: tile}))
+    outputs = {t.uid: t for t in graph.outputs}
+    for uid, expected in there.items():
+        found, wanted = here[uid].astype(np.float64), expected.astype(np.float64)
+        assert (np.isnan(found) == np.isnan(wanted)).all()
+        unit = 2.0**-20 if outputs[uid].data_type.name == "FLOAT" else 4 * UNIT[kind]
+        largest = np.abs(wanted[np.isfinite(wanted)]).max(initial=1e-3)
+        np.testing.assert_allclose(found, wanted, rtol=unit, atol=unit * largest, equal_nan=True)
+
+
+CASES: dict[str, tuple[Shape, dict[str, Any]]] = {
+    "plain": (Shape(), {}),
+    "statistics": (Shape(rows=70, keys=66), {"scale": 0.2, "statistics": True, "behind": True}),
+    "odd keys": (Shape(batch=1, rows=17, keys=77, depth=24, columns=40), {"scale": 0.3, "statistics": True}),
+    "one row": (Shape(rows=1, keys=130, heads=4, shared=4), {"scale": 0.3}),
+    "one key more than a step": (Shape(batch=1, rows=3, keys=65), {"scale": 0.3, "bias": (1, 2, 3, 65)}),
+    "bias of rows": (Shape(rows=20), {"bias": (1, 1, 20, 80)}),
+    "bias of keys": (Shape(rows=20), {"bias": (2, 1, 1, 80), "cap": 5.0}),
+    "causal": (Shape(batch=1, rows=90, keys=90), {"causal": 0, "scale": 0.2, "statistics": True}),
+    "causal, bottom right": (Shape(batch=1, rows=40, keys=100, shared=2), {"causal": 60, "scale": 0.2}),
+    "rows that see nothing": (Shape(batch=1, rows=100, keys=70), {"causal": -33, "statistics": True}),
+    "causal in floats": (Shape(batch=1, rows=70, keys=70), {"causal": 0, "index": "f32"}),
+    "window": (Shape(batch=1, rows=150, keys=150), {"causal": 0, "window": 20, "scale": 0.2}),
+    "window, ahead": (Shape(batch=1, rows=150, keys=90), {"window": 7, "scale": 0.2, "statistics": True}),
+    "padded": (Shape(batch=3, rows=20, shared=2), {"padded": True, "scale": 0.2}),
+    "padded and causal": (Shape(batch=2, rows=80), {"padded": True, "causal": 3, "scale": 0.2}),
+    "finite mask": (Shape(batch=1, rows=90, keys=90), {"causal": -70, "hidden": -1e4}),
+    "scores in 16 bits": (Shape(batch=1, rows=90, keys=90), {"scores": "f16", "scale": 0.2}),
+    "strides": (Shape(between=64, rows=33), {"scale": 0.2}),
+    "long heads": (Shape(batch=1, heads=1, rows=70, keys=70, depth=136, columns=256), {"causal": 0, "scale": 0.1}),
+    "short heads": (Shape(rows=70, keys=70, depth=8, columns=8), {"causal": 0}),
+}  # fmt: skip
+
+
+@emulated
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_results(name: str, kind: str) -> None:
+    shape, fields = CASES[name]
+    if fields.get("scores") == "f16":
+        fields = {**fields, "scores": kind}
+    graph = attention(shape, kind, **fields)
+    check(graph, kind, 0, values(graph, keys=shape.keys))
+
+
+@emulated
+@pytest.mark.parametrize("tile", range(1, len(TILES) + 1))
+def test_tiles(tile: int) -> None:
+    shape = Shape(batch=1, rows=150, keys=140, depth=48, columns=32)
+    check(attention(shape, causal=5, scale=0.2, statistics=True), tile=tile)
+
+
+@emulated
+def test_infinite_scores_and_rows_without_numbers() -> None:
+    graph = attention(Shape(batch=1, rows=40, keys=80), statistics=True)
+    given = values(graph)
+    q = given[graph.inputs[0].uid].copy()
+    q[0, 0, 3], q[0, 1, 5] = np.nan, 60000.0
+    check(graph, given={**given, graph.inputs[0].uid: q})
+
+
+@compiler
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("depth", [64, 128, 256])
+@pytest.mark.parametrize("fields", [{}, {"causal": 0, "statistics": True}, {"cap": 5.0, "bias": (2, 2, 48, 80)}])
+def test_compiles(arch: str, depth: int, fields: dict[str, Any]) -> None:
+    shape = Shape(depth=depth, columns=depth)
+    for device in ("h200", "a100"):
+        compiles_cleanly(list(attention(shape, scale=0.1, **fields).operations), ENGINE, arch, device=device)
+
+
+@pytest.mark.parametrize(
+    ("fields", "first", "last", "masks"),
+    [
+        ({"causal": 0}, None, 0, 1),
+        ({"causal": -4}, None, -4, 1),
+        ({"window": 7}, -6, None, 1),
+        ({"causal": 2, "window": 7}, -6, 2, 2),
+        ({"padded": True, "causal": 0}, None, 0, 1),
+        ({"causal": 0, "hidden": -1e9}, None, None, 0),
+        ({"causal": 0, "index": "f32"}, None, 0, 1),
+        ({"bias": (2, 2, 48, 80)}, None, None, 0),
+    ],
+)
+def test_band(fields: dict[str, Any], first: int | None, last: int | None, masks: int) -> None:
+    (op,) = fuse(attention(**fields))
+    band = parts_of(op).band
+    assert (band.first, band.last, len(band.masks)) == (first, last, masks)
+
+
+def test_visible_scores() -> None:
+    (op,) = fuse(attention(Shape(rows=64, keys=64), causal=0))
+    assert parts_of(op).band.visible(64, 64) == 64 * 65 / 2
+
+
+def test_what_the_band_hides_is_no_part_of_the_whole_form() -> None:
+    text = device_kernel(list(attention(causal=0, scale=0.1).operations), ENGINE).source
+    whole = text.split("void score_whole")[1].split("template")[0]
+    assert "gen_index" not in text.split("void score_whole")[0].split("void score_masked")[0]
+    assert "cmp_ge" not in whole
+    assert whole.count("// operation") == 3
+
+
+@pytest.mark.parametrize("device", ["h200", "a100", "l4"])
+def test_it_is_chosen(device: str) -> None:
+    graph = attention(Shape(rows=512, keys=512, depth=64, columns=64), causal=0, scale=0.1, hidden=-inf)
+    assert Ranking(fuse(graph), device_spec(device)).best.name == ENGINE.name
