@@ -20,7 +20,7 @@ from graphdnn import v6
 from graphdnn.backend.descriptor import Descriptor
 from graphdnn.backend.kinds import KINDS
 from graphdnn.cuda import nvrtc
-from graphdnn.cuda.cache import KernelCache
+from graphdnn.cuda.cache import KernelCache, default_cache
 from graphdnn.cuda.driver import available
 from graphdnn.errors import NotSupported, Rejection
 from graphdnn.fusion import Stop
@@ -28,6 +28,7 @@ from graphdnn.rules import RULES
 
 if TYPE_CHECKING:
     from emulator.runtime import EmulatedRuntime
+    from stand_in_compiler import Compiler
 
 RAISED: set[str] = set()  # rule ids
 TOUCHED: set[str] = set()  # "descriptor attribute", set or read
@@ -61,6 +62,36 @@ def cache(monkeypatch: pytest.MonkeyPatch) -> KernelCache:
     kept = KernelCache(None)
     monkeypatch.setattr("graphdnn.cuda.cache.default_cache", lambda: kept)
     return kept
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[Compiler]:
+    """What compiles every kernel in this test, instead of NVRTC; what was said once may be said again."""
+    from stand_in_compiler import Compiler
+
+    from graphdnn.cuda import debug
+
+    made = Compiler()
+    monkeypatch.setattr(nvrtc, "compile_text", made.compile_text)
+    monkeypatch.setattr(nvrtc, "version", lambda: made.version)
+    debug._said.clear()
+    yield made
+    debug._said.clear()
+
+
+@pytest.fixture
+def no_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A user without a home folder, and no variable that names another place for kernels."""
+
+    def home(path: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("GRAPHDNN_CACHE_DIR", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "expanduser", home)
+    default_cache.cache_clear()
+    yield
+    default_cache.cache_clear()
 
 
 @pytest.fixture
