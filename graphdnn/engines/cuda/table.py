@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphdnn.engines.cuda import ahead, joined, paired, turned, widened
+from graphdnn.engines.cuda import ahead, apart, joined, paired, turned, widened
 from graphdnn.engines.cuda.direct import depthwise, depthwise_wgrad, direct, grouped, grouped_wgrad
 from graphdnn.engines.cuda.direct import stem as direct_stem
 from graphdnn.engines.cuda.direct import stem_dgrad as direct_stem_dgrad
@@ -72,6 +72,7 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     ahead.ENGINE,
     turned.ENGINE,
     joined.ENGINE,
+    apart.ENGINE,
     paired.ENGINE,
     implicit_gemm.ENGINE,
     winograd_2x2.ENGINE,
