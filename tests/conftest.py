@@ -1,14 +1,14 @@
-"""Shared test set-up: the tests' modules are importable, and the run says what took part and what it covered."""
+"""Of every run: the tests' modules are importable, and it says what took part and what it covered. Fixtures: shared_fixtures.py."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,18 +16,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import legacy_results
 
-from graphdnn import v6
 from graphdnn.backend.descriptor import Descriptor
 from graphdnn.backend.kinds import KINDS
 from graphdnn.cuda import nvrtc
-from graphdnn.cuda.cache import KernelCache
 from graphdnn.cuda.driver import available
 from graphdnn.errors import NotSupported, Rejection
 from graphdnn.fusion import Stop
 from graphdnn.rules import RULES
 
-if TYPE_CHECKING:
-    from emulator.runtime import EmulatedRuntime
+pytest_plugins = ["shared_fixtures"]
 
 RAISED: set[str] = set()  # rule ids
 TOUCHED: set[str] = set()  # "descriptor attribute", set or read
@@ -37,46 +34,6 @@ KNOWN: set[str] = set()  # rules are known once their module is imported
 ATTRIBUTES = {
     f"{kind.name} {name.name}" for kind in KINDS for name in (*KINDS[kind].rows, *KINDS[kind].refused)
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def handle() -> Any:
-    """Of the legacy calls."""
-    return v6.cudnnCreate()
-
-
-@pytest.fixture
-def runtime(monkeypatch: pytest.MonkeyPatch) -> EmulatedRuntime:
-    """What every device plan runs on in this test."""
-    from emulator.runtime import EmulatedRuntime
-
-    made = EmulatedRuntime()
-    monkeypatch.setattr("graphdnn.plan.device.CudaRuntime", lambda device: made)
-    return made
-
-
-@pytest.fixture
-def cache(monkeypatch: pytest.MonkeyPatch) -> KernelCache:
-    """A kernel cache of this test's own, in memory."""
-    kept = KernelCache(None)
-    monkeypatch.setattr("graphdnn.cuda.cache.default_cache", lambda: kept)
-    return kept
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Sets what is asked of a run by the environment: ``asked(VERBOSE="1", DEBUG="fusion")``."""
-    from graphdnn.cuda import debug
-
-    def ask(**variables: str) -> None:
-        for name in ("VERBOSE", "DEBUG"):
-            monkeypatch.setenv(f"GRAPHDNN_{name}", variables.get(name, ""))
-        debug._named.clear()
-        debug.read_environment()
-
-    yield ask
-    monkeypatch.undo()
-    debug.read_environment()
 
 
 def _record_rules(cls: type[Any]) -> None:

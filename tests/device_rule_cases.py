@@ -19,6 +19,7 @@ from device_place_cases import (
 from engine_rule_cases import (
     LONG,
     ahead_cases,
+    apart_cases,
     by_value,
     depthwise_cases,
     distant,
@@ -181,6 +182,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     **{f"cuda_ahead.{rule}": case for rule, case in ahead_cases()},
     **{f"cuda_turned.{rule}": case for rule, case in turned_cases()},
     **{f"cuda_joined.{rule}": case for rule, case in joined_cases()},
+    **{f"cuda_apart.{rule}": case for rule, case in apart_cases()},
     **{f"cuda_paired.{rule}": case for rule, case in paired_cases()},
     **{
         f"{engine}.{rule}": case

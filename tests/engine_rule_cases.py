@@ -185,6 +185,19 @@ def joined_cases() -> Iterator[tuple[str, Case]]:
     yield "rest", asked("conv x=f64[1,16,8,8]nhwc w=f64[16,8,3,3]")
 
 
+def apart_cases() -> Iterator[tuple[str, Case]]:
+    """Rules of the convolutions whose windows lie side by side."""
+    engine = "cuda_apart"
+
+    def asked(text: str) -> Case:
+        return declined(engine, parse(text).build_operation_graph().operations, H200)
+
+    yield "prologue", declined(engine, _behind_a_chain(), H200)
+    yield "windows", asked("conv x=f16[1,16,8,8]nhwc w=f16[16,16,3,3]nhwc pad=1 stride=3")
+    yield "layout", asked("conv x=f16[1,16,8,8] w=f16[16,16,2,2]nhwc stride=2")
+    yield "rest", asked("conv x=f64[1,8,8,8]nhwc w=f64[16,8,2,2]nhwc stride=2")
+
+
 def paired_cases() -> Iterator[tuple[str, Case]]:
     """Rules of the convolutions whose pixels are taken in pairs."""
     engine = "cuda_paired"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import answer, refused
 from legal import operation
 
 from graphdnn import OperationGraph, __version__, graph_from_json, graph_to_json, plan_from_json, text
@@ -31,25 +32,6 @@ def shell(*arguments: str, stdout: Any = subprocess.PIPE) -> subprocess.Popen[st
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "graphdnn", *arguments]
     return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment)
-
-
-def answer(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = Exit.OK) -> tuple[str, str]:
-    """(stdout, stderr) of a command that ends with ``code``; what it prints is ASCII and no traceback."""
-    ended = main(list(arguments))
-    out, err = capsys.readouterr()
-    assert ended == code, out + err
-    assert (out + err).isascii()
-    assert "Traceback" not in out + err
-    assert all(line == line.rstrip() for line in out.splitlines())
-    return out, err
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int) -> str:
-    """stderr of a command that prints nothing else."""
-    out, err = answer(capsys, *arguments, code=code)
-    assert out == ""
-    assert err
-    return err
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from test_cli import answer, refused
+from command_line import answer, refused
 
 from graphdnn import ExecutionPlan, graph_to_json, plan_to_json, rank
 from graphdnn.cli.outcome import MEANINGS, Exit

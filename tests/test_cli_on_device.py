@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import answer
 from cuda_comparison import emulated
 from device_faces import H200, SUM, compiled
 from emulator.runtime import EmulatedRuntime
@@ -15,17 +16,8 @@ from legal import operation
 from test_builder_on_device import expected, layer, values
 
 from graphdnn import BadParam, NotSupported, OperationGraph, build
-from graphdnn.cli import main
 from graphdnn.cli.outcome import Exit
 from graphdnn.cuda.cache import KernelCache
-
-
-def answer(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = Exit.OK) -> tuple[str, str]:
-    ended = main(list(arguments))
-    out, err = capsys.readouterr()
-    assert ended == code, out + err
-    assert "Traceback" not in out + err
-    return out, err
 
 
 @emulated

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Callable, Iterator
-from enum import IntEnum
 from typing import Any
 
 import pytest
+from refusals import refusal
+from stand_in_driver import FakeDriver
 
 from graphdnn.cuda import driver, launch, library, nvrtc, present
 from graphdnn.cuda.driver import CudaError, PreparedLaunch, aligned_buffer
@@ -16,100 +16,9 @@ from graphdnn.cuda.failure import STICKY, cuda_error
 from graphdnn.cuda.present import of_profile, present_device, profile_of, rates_of
 from graphdnn.device import PROFILES
 from graphdnn.enums import Status
-from graphdnn.errors import BadParam, GraphdnnError, NotSupported
+from graphdnn.errors import BadParam
 
-NAMES = {1: "CUDA_ERROR_INVALID_VALUE", 2: "CUDA_ERROR_OUT_OF_MEMORY", 100: "CUDA_ERROR_NO_DEVICE",
-         700: "CUDA_ERROR_ILLEGAL_ADDRESS", 803: "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"}  # fmt: skip
-ATTRIBUTES = {
-    "COMPUTE_CAPABILITY_MAJOR": 9, "COMPUTE_CAPABILITY_MINOR": 0, "MULTIPROCESSOR_COUNT": 132,
-    "MEMORY_CLOCK_RATE": 3201000, "GLOBAL_MEMORY_BUS_WIDTH": 6144, "CLOCK_RATE": 1980000,
-    "L2_CACHE_SIZE": 60 << 20, "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 233472,
-}  # fmt: skip
-Attribute = IntEnum("Attribute", {f"CU_DEVICE_ATTRIBUTE_{name}": i for i, name in enumerate(ATTRIBUTES)})
-
-
-class FakeDriver:
-    """cuda.bindings.driver with one GPU. Every answer is an attribute that a test changes."""
-
-    CUdevice_attribute = Attribute
-
-    def __init__(self) -> None:
-        self.init, self.count, self.version, self.name = 0, 1, 13000, b"NVIDIA H200"
-        self.attributes = dict(ATTRIBUTES)
-        self.current: tuple[int, int] = (201, 0)
-        self.answer = 0
-
-    def CUresult(self, code: int) -> int:
-        if code > 1000:
-            raise ValueError(f"{code} is not a valid CUresult")
-        return code
-
-    def cuInit(self, flags: int) -> tuple[int]:
-        return (self.init,)
-
-    def cuDeviceGetCount(self) -> tuple[int, int]:
-        return self.init, self.count
-
-    def cuDriverGetVersion(self) -> tuple[int, int]:
-        return 0, self.version
-
-    def cuGetErrorName(self, code: int) -> tuple[int, bytes | None]:
-        return (0, NAMES[code].encode()) if code in NAMES else (1, None)
-
-    def cuGetErrorString(self, code: int) -> tuple[int, bytes | None]:
-        return 0, b"words of the driver"
-
-    def cuCtxGetDevice(self) -> tuple[int, int]:
-        return self.current
-
-    def cuDeviceGet(self, ordinal: int) -> tuple[int, int]:
-        return 0, ordinal
-
-    def cuDeviceGetName(self, size: int, device: int) -> tuple[int, bytes]:
-        return 0, self.name.ljust(size, b"\0")
-
-    def cuDeviceTotalMem(self, device: int) -> tuple[int, int]:
-        return 0, 141 << 30
-
-    def cuDeviceGetAttribute(self, attribute: Attribute, device: int) -> tuple[int, int]:
-        return 0, self.attributes[attribute.name.removeprefix("CU_DEVICE_ATTRIBUTE_")]
-
-    def cuStreamSynchronize(self, stream: int) -> tuple[int]:
-        return (self.answer,)
-
-    def cuMemGetInfo(self) -> tuple[int, int, int]:
-        return self.answer, 5, 8
-
-
-def _forget() -> None:
-    for remembered in (library._state, library.launch_function, present._spec):
-        remembered.cache_clear()
-    driver._contexts.clear()
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    """Nothing is remembered of a driver, before and after."""
-    _forget()
-    yield
-    _forget()
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
-    made = FakeDriver()
-    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", made)
-    monkeypatch.setattr(nvrtc, "version", lambda: (13, 0))
-    return made
-
-
-def refusal(rule: str, call: Callable[[], Any], kind: type[GraphdnnError] = NotSupported) -> str:
-    with pytest.raises(kind) as raised:
-        call()
-    (rejection,) = raised.value.rejections
-    assert rejection.rule == rule
-    assert "{" not in rejection.reason + rejection.fix + rejection.expected
-    return str(raised.value)
+pytestmark = pytest.mark.usefixtures("unknown_driver")
 
 
 # Why there is no driver.
@@ -121,29 +30,29 @@ def test_no_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
     refusal("cuda.bindings", driver.device_count)
 
 
-def test_no_library(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_library(fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(flags: int) -> None:
         raise RuntimeError("Failed to dlopen libcuda.so.1. Ensure this and that\nmore")
 
-    monkeypatch.setattr(fake, "cuInit", fails)
+    monkeypatch.setattr(fake_driver, "cuInit", fails)
     assert driver.available() == "the driver's library does not load or does not start: Failed to dlopen libcuda.so.1"
     refusal("cuda.driver.library", lambda: present_device())
 
 
-def test_a_driver_that_does_not_start(fake: FakeDriver) -> None:
-    fake.init = 803
+def test_a_driver_that_does_not_start(fake_driver: FakeDriver) -> None:
+    fake_driver.init = 803
     assert "words of the driver" in driver.available()
     assert "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)" in refusal("cuda.driver.library", driver.device_count)
 
 
 @pytest.mark.parametrize(("init", "count"), [(100, 0), (0, 0)])
-def test_no_device(fake: FakeDriver, init: int, count: int) -> None:
-    fake.init, fake.count = init, count
+def test_no_device(fake_driver: FakeDriver, init: int, count: int) -> None:
+    fake_driver.init, fake_driver.count = init, count
     assert driver.available() == "the driver finds no device (CUDA_ERROR_NO_DEVICE)"
     assert "CUDA_VISIBLE_DEVICES" in refusal("cuda.driver.device", present_device)
 
 
-def test_a_driver(fake: FakeDriver) -> None:
+def test_a_driver(fake_driver: FakeDriver) -> None:
     assert driver.available() == ""
     assert driver.device_count() == 1
     assert driver.driver_version() == (13, 0)
@@ -152,10 +61,10 @@ def test_a_driver(fake: FakeDriver) -> None:
 @pytest.mark.parametrize(("version", "made", "ok"), [(12080, (13, 0), False), (13000, (13, 5), True),
                                                      (13010, (12, 9), True), (11080, (12, 9), False)])  # fmt: skip
 def test_driver_and_compiler(
-    fake: FakeDriver, monkeypatch: pytest.MonkeyPatch, version: int, made: tuple[int, int], ok: bool
+    fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, version: int, made: tuple[int, int], ok: bool
 ) -> None:
     """Within a major version, and from older compilers: NVIDIA's minor version compatibility."""
-    fake.version = version
+    fake_driver.version = version
     monkeypatch.setattr(nvrtc, "version", lambda: made)
     if ok:
         assert present_device().name == "h200"
@@ -163,7 +72,7 @@ def test_driver_and_compiler(
         assert f"expected a driver for CUDA {made[0]}.0 or later" in refusal("cuda.driver.version", present_device)
 
 
-def test_no_launch_function(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_launch_function(fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library.ctypes, "CDLL", lambda name: object())
     refusal("cuda.driver.version", library.launch_function)
 
@@ -177,8 +86,8 @@ def test_no_launch_function(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -
 # Errors.
 
 
-def test_error_texts(fake: FakeDriver) -> None:
-    fake.answer = 700
+def test_error_texts(fake_driver: FakeDriver) -> None:
+    fake_driver.answer = 700
     with pytest.raises(CudaError) as raised:
         driver.synchronize(7)
     error = raised.value
@@ -210,7 +119,7 @@ def test_no_memory_has_a_status_of_its_own() -> None:
     assert "smaller workspace" in str(error)
 
 
-def test_a_code_that_nobody_knows(fake: FakeDriver) -> None:
+def test_a_code_that_nobody_knows(fake_driver: FakeDriver) -> None:
     for code in (998, 4711):
         error = library.error_of("cuMemGetInfo", code)
         assert f"CUDA error {code} ({code})" in str(error)
@@ -223,24 +132,24 @@ def test_sticky_errors_ask_for_a_new_process(code: int) -> None:
     assert "start a new process" in str(cuda_error("cuLaunchKernelEx", code, "NAME", "words"))
 
 
-def test_small_answers(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_answers(fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     def pointer_attribute(ordinal: Any, attribute: int, address: Any) -> int:
         ordinal._obj.value = 0
-        return fake.answer
+        return fake_driver.answer
 
     monkeypatch.setattr(driver, "_pointer_attribute", lambda: pointer_attribute)
     assert driver.memory_info() == (5, 8)
     assert driver.current_device() == 0, "the default of the runtime, where no context is current"
-    fake.current = (0, 3)
+    fake_driver.current = (0, 3)
     assert driver.current_device() == 3
     assert driver.pointer_device(4096) == 0
-    fake.answer = 1
+    fake_driver.answer = 1
     assert driver.pointer_device(4096) is None
-    fake.answer = 700
+    fake_driver.answer = 700
     for call in (lambda: driver.pointer_device(4096), driver.memory_info):
         with pytest.raises(CudaError):
             call()
-    fake.current = (700, 0)
+    fake_driver.current = (700, 0)
     with pytest.raises(CudaError):
         driver.current_device()
 
@@ -258,14 +167,14 @@ def test_buffers_are_aligned_and_zero() -> None:
             assert launch.ctypes.addressof(launch.ctypes.c_ubyte.from_buffer(buffer)) % 128 == 0
 
 
-def test_a_launch_that_fails(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_that_fails(fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "launch_function", lambda: lambda *_: 700)
     prepared = PreparedLaunch(1, (1, 1, 1), (32, 1, 1), 0, aligned_buffer(8), kernel="gemm", plan="conv")
     with pytest.raises(CudaError, match="kernel gemm of plan conv: cuLaunchKernelEx"):
         prepared.launch(0)
 
 
-def test_a_buffer_that_cannot_be_written(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_buffer_that_cannot_be_written(fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "launch_function", lambda: lambda *_: 0)
     with pytest.raises(TypeError):
         PreparedLaunch(1, (1, 1, 1), (32, 1, 1), 0, memoryview(b"12345678"))
@@ -274,7 +183,7 @@ def test_a_buffer_that_cannot_be_written(fake: FakeDriver, monkeypatch: pytest.M
 # Devices.
 
 
-def test_a_present_device_with_a_profile(fake: FakeDriver) -> None:
+def test_a_present_device_with_a_profile(fake_driver: FakeDriver) -> None:
     spec, profile = present_device(), PROFILES["h200"]
     assert (spec.name, spec.kind, spec.compute_capability, spec.sm_count) == ("h200", "cuda", (9, 0), 132)
     assert dict(spec.rates) == pytest.approx(dict(profile.rates))
@@ -283,38 +192,38 @@ def test_a_present_device_with_a_profile(fake: FakeDriver) -> None:
     assert present_device(0) is spec
 
 
-def test_a_part_of_a_device(fake: FakeDriver) -> None:
+def test_a_part_of_a_device(fake_driver: FakeDriver) -> None:
     """A MIG slice, or a PCIe board: the profile's rates by its share, its own memory."""
-    fake.name = b"NVIDIA H200 MIG 3g.71gb"
-    fake.attributes |= {"MULTIPROCESSOR_COUNT": 66, "GLOBAL_MEMORY_BUS_WIDTH": 3072}
+    fake_driver.name = b"NVIDIA H200 MIG 3g.71gb"
+    fake_driver.attributes |= {"MULTIPROCESSOR_COUNT": 66, "GLOBAL_MEMORY_BUS_WIDTH": 3072}
     spec = present_device()
     assert spec.name == "nvidia_h200_mig_3g_71gb"
     assert spec.rates["HALF"] == pytest.approx(PROFILES["h200"].rates["HALF"] / 2)
     assert spec.bandwidth == pytest.approx(2 * 3201e6 * 3072 / 8)
 
 
-def test_a_device_without_a_profile(fake: FakeDriver) -> None:
-    fake.name = b"NVIDIA GeForce RTX 3090"
-    fake.attributes |= {"COMPUTE_CAPABILITY_MAJOR": 8, "COMPUTE_CAPABILITY_MINOR": 6, "MULTIPROCESSOR_COUNT": 82,
+def test_a_device_without_a_profile(fake_driver: FakeDriver) -> None:
+    fake_driver.name = b"NVIDIA GeForce RTX 3090"
+    fake_driver.attributes |= {"COMPUTE_CAPABILITY_MAJOR": 8, "COMPUTE_CAPABILITY_MINOR": 6, "MULTIPROCESSOR_COUNT": 82,
                         "CLOCK_RATE": 1695000, "MEMORY_CLOCK_RATE": 9751000, "GLOBAL_MEMORY_BUS_WIDTH": 384}  # fmt: skip
     spec = present_device()
     assert spec.name == "nvidia_geforce_rtx_3090"
     assert spec.rates["FLOAT"] == pytest.approx(35.6e12, rel=0.01)
     assert spec.bandwidth == pytest.approx(936e9, rel=0.01)
-    fake.attributes["CLOCK_RATE"] = fake.attributes["MEMORY_CLOCK_RATE"] = 0
+    fake_driver.attributes["CLOCK_RATE"] = fake_driver.attributes["MEMORY_CLOCK_RATE"] = 0
     present._spec.cache_clear()
     assert present_device().rates["FLOAT"] > 0
     assert present_device().bandwidth > 0
 
 
-def test_an_old_device(fake: FakeDriver) -> None:
-    fake.name = b"Tesla V100-SXM2-16GB"
-    fake.attributes |= {"COMPUTE_CAPABILITY_MAJOR": 7}
+def test_an_old_device(fake_driver: FakeDriver) -> None:
+    fake_driver.name = b"Tesla V100-SXM2-16GB"
+    fake_driver.attributes |= {"COMPUTE_CAPABILITY_MAJOR": 7}
     assert "Tesla V100-SXM2-16GB" in refusal("cuda.capability", present_device)
 
 
 @pytest.mark.parametrize("ordinal", [-1, 1, 99])
-def test_a_device_that_is_not_there(fake: FakeDriver, ordinal: int) -> None:
+def test_a_device_that_is_not_there(fake_driver: FakeDriver, ordinal: int) -> None:
     refusal("cuda.device.ordinal", lambda: present_device(ordinal), BadParam)
 
 

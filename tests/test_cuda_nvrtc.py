@@ -9,22 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cuda_comparison import ARCHITECTURES, compiler
+from refusals import refusal
 
 from graphdnn.cuda import debug, nvrtc, seen
 from graphdnn.cuda.nvrtc import KernelText, arch_of, compile_text, first_errors, loaded_version, resources
-from graphdnn.errors import GraphdnnError, InternalError, NotSupported
-
-
-def _missing() -> str:
-    try:
-        loaded_version()
-    except NotSupported as error:
-        return str(error)
-    return ""
-
-
-compiler = pytest.mark.skipif(bool(_missing()), reason=f"NVRTC: {_missing()}")
-ARCHITECTURES = ("sm_80", "sm_89", "sm_90a")
+from graphdnn.errors import InternalError
 
 SCALE = """
 struct Params { float *y; const float *x; long long n; double factor; };
@@ -136,15 +126,6 @@ def test_architecture(capability: tuple[int, int], arch: str) -> None:
 
 
 # Refusals.
-
-
-def refusal(rule: str, call: Callable[[], Any], kind: type[GraphdnnError] = NotSupported) -> str:
-    with pytest.raises(kind) as raised:
-        call()
-    (rejection,) = raised.value.rejections
-    assert rejection.rule == rule
-    assert "{" not in rejection.reason + rejection.fix + rejection.expected
-    return str(raised.value)
 
 
 def test_older_devices() -> None:

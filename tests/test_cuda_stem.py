@@ -89,6 +89,8 @@ VOLUMES = [
     ("conv x=bf16[2,4,7,9,16]nhwc w=bf16[48,4,3,3,3] pad=1 spatial=3 stride=2 + bias + residual", FORWARD),
     ("conv x=f16[1,2,6,9,11]nhwc w=f16[16,2,2,3,5]nhwc pad=0,1,2 stride=1,2,1 mode=conv spatial=3", FORWARD),
     ("conv x=f16[1,3,6,9,16]nhwc w=f16[64,3,3,7,7]nhwc pad=1,3,3 stride=1,2,2 spatial=3 + bias + relu", FORWARD),
+    # Lines of which one of the result takes more than 100,000 bytes.
+    ("conv x=f16[1,3,3,9,224]nhwc w=f16[8,3,5,7,7]nhwc pad=2,3,3 stride=1,2,2 spatial=3 + bias + relu", FORWARD),
     (
         "conv x=i8[1,1,5,9,16]nhwc w=i8[24,1,3,3,3]nhwc pad=1 compute=i32 out=i8 spatial=3 + scale + bias + relu",
         FORWARD,
@@ -130,6 +132,12 @@ def test_compiles(text: str, engine: Engine, arch: str) -> None:
 @pytest.mark.parametrize("text", [BYTES[0][0], VOLUME])
 def test_first_layer_compiles(text: str, arch: str, device: str) -> None:
     compiles_cleanly(operations(text), FORWARD, arch, device=device)
+
+
+@compiler
+def test_first_layer_of_many_lines_compiles() -> None:
+    text = "conv x=f16[4,3,32,224,224]nhwc w=f16[8,3,5,7,7]nhwc pad=2,3,3 stride=1,2,2 spatial=3 + bias + relu"
+    compiles_cleanly(operations(text), FORWARD, "sm_90a")
 
 
 _DY, _X = "dy=f16[1,16,9,9]nhwc", "x=f16[1,4,9,9]nhwc"

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from device_faces import compiled
-from test_cuda_driver import FakeDriver, fake, fresh, refusal  # noqa: F401  fixtures
+from refusals import refusal
+from stand_in_driver import FakeDriver
 
 from graphdnn import build, device_spec, prepare
 from graphdnn.errors import NotSupported
@@ -34,8 +35,8 @@ def _other_device(driver: FakeDriver) -> str:
 
 @compiled
 @pytest.mark.parametrize("spoil", [_old_device, _old_driver, _other_device])
-def test_a_profiles_plan_is_built_anywhere(fake: FakeDriver, spoil: Any) -> None:  # noqa: F811
-    rule = spoil(fake)
+def test_a_profiles_plan_is_built_anywhere(fake_driver: FakeDriver, spoil: Any) -> None:
+    rule = spoil(fake_driver)
     prepare("h200")
     graph = parse(TEXT).build_operation_graph()
     plan = build(graph, "h200")
@@ -46,14 +47,14 @@ def test_a_profiles_plan_is_built_anywhere(fake: FakeDriver, spoil: Any) -> None
 
 @compiled
 @pytest.mark.parametrize("spoil", [_old_device, _old_driver])
-def test_a_device_that_was_named_is_refused_at_once(fake: FakeDriver, spoil: Any) -> None:  # noqa: F811
-    rule = spoil(fake)
+def test_a_device_that_was_named_is_refused_at_once(fake_driver: FakeDriver, spoil: Any) -> None:
+    rule = spoil(fake_driver)
     refusal(rule, lambda: build(parse(TEXT).build_operation_graph(), "cuda"))
 
 
 @compiled
 @pytest.mark.parametrize("how", ["absent", "broken"])
-def test_without_cupy(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch, how: str) -> None:  # noqa: F811
+def test_without_cupy(fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """Kernels are compiled; what would allocate and launch says what is missing."""
     if how == "absent":
         monkeypatch.setitem(sys.modules, "cupy", None)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import answer, refused
 from drawn.families import Case, draw
 from legal import operation, pointwise, tensor
 from problems import EXAMPLES
-from test_cli import answer, refused
 
 import graphdnn
 from graphdnn import BadParam, Graph, HeurMode, NotSupported, OperationGraph, build, graph_to_json, rank

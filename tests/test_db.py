@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cli import answer, refused
+from command_line import answer, refused
 
 from graphdnn import device_spec, fuse, plan_from_json
 from graphdnn.cli.outcome import Exit

@@ -10,10 +10,10 @@ from typing import Any
 
 import networkx as nx
 import pytest
+from command_line import answer, refused
 from drawn.families import Case, draw
 from legal import CHANNEL, tensor
 from problems import EXAMPLES
-from test_cli import answer, refused
 from test_fusion import M, binary, conv, image, names, softmax, unary, virtual
 
 from graphdnn import BadParam, Graph, HeurMode, MalformedFile, NotSupported, OperationGraph, build, fuse, rank

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import told
 from mutations import assert_checked, damaged
 
 from graphdnn import Ranking, __version__, device_spec, fuse, graph_to_json
-from graphdnn.cli import main
 from graphdnn.cli.outcome import Exit
 from graphdnn.engines import ENGINES
 from graphdnn.errors import MalformedFile
@@ -42,14 +42,6 @@ def only(lock: Lock) -> Any:
     """The one movement, with its reasons as one text."""
     (movement,) = check(lock, __version__).movements
     return movement
-
-
-def shell(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = Exit.OK) -> str:
-    ended = main(list(arguments))
-    out, err = capsys.readouterr()
-    assert ended == code, out + err
-    assert "Traceback" not in out + err
-    return out + err
 
 
 def test_a_lock_holds_and_is_the_same_every_time(lock: Lock) -> None:
@@ -165,44 +157,44 @@ def test_commands(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file, other, listed, graph = (str(tmp_path / name) for name in ("a.lock", "b.lock", "layers.txt", "g.json"))
     Path(listed).write_text(f"# layers\n{CUT}\n\n{STOPPED}  # pooling\n", encoding="utf-8")
     Path(graph).write_text(graph_to_json(parse(CONV).build_operation_graph()), encoding="utf-8")
-    out = shell(capsys, "lock", graph, "--from", listed, "--device", "h200", "-o", file)
+    out = told(capsys, "lock", graph, "--from", listed, "--device", "h200", "-o", file)
     assert "3 graphs on h200" in out
     assert f"graphdnn check {file}" in out
-    assert shell(capsys, "check", file) == "nothing moved in 3 graphs\n"
-    assert shell(capsys, "check", file, CUT, graph) == "nothing moved in 2 graphs\n"
-    assert "cli.check.absent" in shell(capsys, "check", file, "norm rms x=f32[4,4]", code=Exit.USAGE)
+    assert told(capsys, "check", file) == "nothing moved in 3 graphs\n"
+    assert told(capsys, "check", file, CUT, graph) == "nothing moved in 2 graphs\n"
+    assert "cli.check.absent" in told(capsys, "check", file, "norm rms x=f32[4,4]", code=Exit.USAGE)
     Path(other).write_text(
         Path(file).read_text("utf-8").replace('"predicted_us": ', '"predicted_us": 9'), encoding="utf-8"
     )
-    assert "moved: 3 speed" in shell(capsys, "check", other, code=Exit.CHECK_FAILED)
-    assert "moved: nothing but what is allowed" in shell(capsys, "check", other, "--allow", "speed")
-    found = json.loads(shell(capsys, "diff", file, other, "--json", code=Exit.CHECK_FAILED))
+    assert "moved: 3 speed" in told(capsys, "check", other, code=Exit.CHECK_FAILED)
+    assert "moved: nothing but what is allowed" in told(capsys, "check", other, "--allow", "speed")
+    found = json.loads(told(capsys, "diff", file, other, "--json", code=Exit.CHECK_FAILED))
     assert (found["format"], found["verdict"], found["movements"][0]["class"]) == ("graphdnn.check", "moved", "speed")
-    assert "written anew" in shell(capsys, "check", other, "--update")
+    assert "written anew" in told(capsys, "check", other, "--update")
     assert Path(other).read_bytes() == Path(file).read_bytes()
-    assert shell(capsys, "diff", file, other) == "nothing moved\n"
+    assert told(capsys, "diff", file, other) == "nothing moved\n"
 
 
 def test_limits_of_the_fusion_are_locked_with_the_plan(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     plan, file = str(tmp_path / "plan.json"), str(tmp_path / "a.lock")
-    shell(capsys, "run", "conv x=f32[1,4,6,6] w=f32[4,4,1,1] + bias + relu", "--bound", "2", "--save-plan", plan)
-    shell(capsys, "lock", plan, "--device", "h200", "-o", file)
+    told(capsys, "run", "conv x=f32[1,4,6,6] w=f32[4,4,1,1] + bias + relu", "--bound", "2", "--save-plan", plan)
+    told(capsys, "lock", plan, "--device", "h200", "-o", file)
     (entry,) = lock_from_json(Path(file).read_bytes()).graphs
     assert entry.limits["bound"] == 2
     assert [kernel.name for kernel in entry.kernels] == ["conv_fprop+add", "relu_fwd"]
-    assert shell(capsys, "check", file) == "nothing moved in 1 graph\n"
+    assert told(capsys, "check", file) == "nothing moved in 1 graph\n"
     Path(file).write_text(Path(file).read_text("utf-8").replace('"bound": 2', '"bound": 1'), encoding="utf-8")
-    assert "fusion: kernels: conv_fprop+add ; relu_fwd, then conv_fprop ; add ; relu_fwd" in shell(
+    assert "fusion: kernels: conv_fprop+add ; relu_fwd, then conv_fprop ; add ; relu_fwd" in told(
         capsys, "check", file, code=Exit.CHECK_FAILED
     )
 
 
 def test_wrong_use(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert "cli.lock.empty" in shell(capsys, "lock", "-o", str(tmp_path / "x"), code=Exit.USAGE)
-    assert "cli.output" in shell(capsys, "lock", CUT, "-o", str(tmp_path), code=Exit.USAGE)
-    assert "cli.file" in shell(capsys, "lock", "--from", str(tmp_path / "none"), code=Exit.USAGE)
-    assert "cli.file" in shell(capsys, "check", str(tmp_path / "none.lock"), code=Exit.USAGE)
-    assert "file.format" in shell(
+    assert "cli.lock.empty" in told(capsys, "lock", "-o", str(tmp_path / "x"), code=Exit.USAGE)
+    assert "cli.output" in told(capsys, "lock", CUT, "-o", str(tmp_path), code=Exit.USAGE)
+    assert "cli.file" in told(capsys, "lock", "--from", str(tmp_path / "none"), code=Exit.USAGE)
+    assert "cli.file" in told(capsys, "check", str(tmp_path / "none.lock"), code=Exit.USAGE)
+    assert "file.format" in told(
         capsys, "diff", *[_written(tmp_path, '{"format": "graphdnn.graph"}')] * 2, code=Exit.USAGE
     )
 

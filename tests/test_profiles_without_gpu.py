@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import answer, refused
 from drawn.families import FAMILIES, Case, draw
 from mutations import damaged
 from problems import EXAMPLES
-from test_cli import answer, refused
 
 from graphdnn import (
     PROFILES,

@@ -165,7 +165,7 @@ def test_what_declines_a_window_is_not_asked_again(monkeypatch: pytest.MonkeyPat
         {engine.name for engine in asked.circle(Task(fused.operations[0], device)).engines} for fused in (known, other)
     )
     assert not {"cuda_grouped", "cuda_direct", "cuda_joined", "cuda_direct_stem"} & window
-    assert images == window - {"cuda_turned", "cuda_paired"}
+    assert images == window - {"cuda_turned", "cuda_paired", "cuda_apart"}
     assert [c.name for c in Ranking(known, device)] == [c.name for c in Ranking(fuse(graphs[1]), device)]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import answer
 from drawn.families import cases, draw
 
 from graphdnn import OperationGraph, device_spec, graph_from_json, graph_to_json, rank
@@ -180,24 +181,16 @@ def test_a_command() -> None:
 # The command line.
 
 
-def shell(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = Exit.OK) -> tuple[str, str]:
-    ended = main(list(arguments))
-    out, err = capsys.readouterr()
-    assert ended == code, out + err
-    assert "Traceback" not in out + err
-    return out, err
-
-
 def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     text, file = "conv x=f16[1,4,6,6] w=f16[4,4,1,1] + bias + relu", tmp_path / "g.json"
     still = "sh -c '! grep -q RELU_FWD {}'"
-    out, err = shell(capsys, "reduce", text, "--still", still, "-o", str(file), "--seconds", "60")
+    out, err = answer(capsys, "reduce", text, "--still", still, "-o", str(file), "--seconds", "60")
     assert "1 operation left after " in out
     assert "locally minimal" in out
     assert "pointwise x=f32[1,1,1,1] + relu\nrepeat: graphdnn run 'pointwise x=f32[1,1,1,1] + relu'" in out
     assert "without conv_fprop: 2 operations" in err
     assert len(graph_from_json(file.read_text("utf-8")).operations) == 1
-    found = json.loads(shell(capsys, "reduce", text, "--still", still, "--json")[0])
+    found = json.loads(answer(capsys, "reduce", text, "--still", still, "--json")[0])
     assert (found["format"], found["is_minimal"], found["problem"]) == (
         "graphdnn.reduced",
         True,
@@ -214,7 +207,7 @@ def test_a_bundle_is_reduced_by_how_it_fails(
     config = rank(parse("norm layer x=f32[4,8] + relu").build_operation_graph()).best
     file = tmp_path / "bundle.json"
     file.write_text(bundle_of(attempt(config, 3), "0").to_json(), encoding="utf-8")
-    out, err = shell(capsys, "reduce", str(file), "--engine", "numpy")
+    out, err = answer(capsys, "reduce", str(file), "--engine", "numpy")
     assert "failing: mismatch" in err
     assert "repeat: graphdnn run 'pointwise x=f32[1,1] + relu' --engine numpy" in out or "norm" in out
 
@@ -228,7 +221,7 @@ def test_a_bundle_is_reduced_by_how_it_fails(
     ],
 )  # fmt: skip
 def test_wrong_use(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], rule: str) -> None:
-    _, err = shell(capsys, "reduce", "pointwise x=f32[2,2] + relu", *arguments, code=Exit.USAGE)
+    _, err = answer(capsys, "reduce", "pointwise x=f32[2,2] + relu", *arguments, code=Exit.USAGE)
     assert rule in err
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import told
 from faults import FAULTS, legal_graph, outcomes, report
 from legal import bernoulli, convolution, operation, pointwise, pooling, tensor
 from long_graphs import layers
 
 import graphdnn
 from graphdnn import Graph, OperationGraph, graph_from_json, repairs
-from graphdnn.cli import main
 from graphdnn.cli.outcome import Exit
 from graphdnn.enums import PointwiseMode, ReductionOperator
 from graphdnn.errors import GraphdnnError, MalformedFile
@@ -413,17 +413,8 @@ def broken(tmp_path: Path) -> Path:
     return path
 
 
-def answer(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = Exit.OK) -> str:
-    ended = main(["repair", *arguments])
-    out, err = capsys.readouterr()
-    assert ended == code, out + err
-    assert (out + err).isascii()
-    assert "Traceback" not in out + err
-    return out + err
-
-
 def test_command(capsys: pytest.CaptureFixture[str], broken: Path) -> None:
-    out = answer(capsys, str(broken), "--device", "h200")
+    out = told(capsys, "repair", str(broken), "--device", "h200")
     for fact in (
         "refused:",
         "conv.y.extents",
@@ -432,7 +423,7 @@ def test_command(capsys: pytest.CaptureFixture[str], broken: Path) -> None:
         "makes it legal",
     ):
         assert fact in out
-    data = json.loads(answer(capsys, str(broken), "--json"))
+    data = json.loads(told(capsys, "repair", str(broken), "--json"))
     assert (data["format"], data["version"]) == ("graphdnn.repairs", 1)
     assert [p["rule"] for p in data["problems"]] == ["conv.y.extents", "pointwise.y.extents"]
     assert graph_from_json(json.dumps(data["repairs"][0]["graph"])).key == parse(LAYER).build_operation_graph().key
@@ -440,23 +431,23 @@ def test_command(capsys: pytest.CaptureFixture[str], broken: Path) -> None:
 
 def test_command_applies(capsys: pytest.CaptureFixture[str], broken: Path, tmp_path: Path) -> None:
     wanted = parse(LAYER).build_operation_graph().key
-    assert graph_from_json(answer(capsys, str(broken), "--apply")).key == wanted
+    assert graph_from_json(told(capsys, "repair", str(broken), "--apply")).key == wanted
     fixed = tmp_path / "fixed.json"
-    out = answer(capsys, str(broken), "--apply", "1", "-o", str(fixed))
+    out = told(capsys, "repair", str(broken), "--apply", "1", "-o", str(fixed))
     assert "makes it legal" in out
     assert graph_from_json(fixed.read_text(encoding="utf-8")).key == wanted
-    assert "legal, and no edit was found that helps" in answer(capsys, str(fixed), "--device", "h200")
+    assert "legal, and no edit was found that helps" in told(capsys, "repair", str(fixed), "--device", "h200")
 
 
 def test_command_refuses(capsys: pytest.CaptureFixture[str], broken: Path, tmp_path: Path) -> None:
-    assert "cli.repair.choice" in answer(capsys, str(broken), "--apply", "9", code=Exit.USAGE)
+    assert "cli.repair.choice" in told(capsys, "repair", str(broken), "--apply", "9", code=Exit.USAGE)
     text = "conv x=f16[8,64,28,28] w=f16[64,63,3,3] pad=1 + relu"
-    assert "make dims[1] of w (uid 2) 64" in answer(capsys, text)
-    assert "cli.repair.partial" in answer(capsys, text, "--apply", code=Exit.USAGE)
-    assert "file.content" in answer(capsys, '{"format": "graphdnn.graph", "version": 1}', code=Exit.USAGE)
-    assert "problem.syntax" in answer(capsys, "conv x=", code=Exit.USAGE)
+    assert "make dims[1] of w (uid 2) 64" in told(capsys, "repair", text)
+    assert "cli.repair.partial" in told(capsys, "repair", text, "--apply", code=Exit.USAGE)
+    assert "file.content" in told(capsys, "repair", '{"format": "graphdnn.graph", "version": 1}', code=Exit.USAGE)
+    assert "problem.syntax" in told(capsys, "repair", "conv x=", code=Exit.USAGE)
     data = data_of()
     data["operations"][0]["conv"]["mode"] = "SIDEWAYS"
     path = tmp_path / "odd.json"
     path.write_text(json.dumps(data), encoding="utf-8")
-    assert "no edit was found" in answer(capsys, str(path), code=Exit.CHECK_FAILED)
+    assert "no edit was found" in told(capsys, "repair", str(path), code=Exit.CHECK_FAILED)

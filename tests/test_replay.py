@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import answer
 from emulator.runtime import EmulatedRuntime
 from legal import operation
 from mutations import assert_checked, damaged
@@ -18,7 +19,6 @@ from mutations import assert_checked, damaged
 import graphdnn
 from graphdnn import OperationGraph, Ranking, __version__, build, device_spec, fuse, graph_to_json, rank
 from graphdnn.bundles import FOLDER, attempt, bundle_from_json, bundle_of, canonical, problem_text, replay
-from graphdnn.cli import main
 from graphdnn.cli.outcome import Exit
 from graphdnn.cuda.failure import cuda_error
 from graphdnn.engines import ENGINES
@@ -64,14 +64,6 @@ def wrong(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"{place}.compare", never)
 
 
-def shell(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = Exit.OK) -> tuple[str, str]:
-    ended = main(list(arguments))
-    out, err = capsys.readouterr()
-    assert ended == code, out + err
-    assert "Traceback" not in out + err
-    return out, err
-
-
 def kept(folder: Path) -> str:
     (path,) = folder.iterdir()
     return str(path)
@@ -114,27 +106,27 @@ def test_canonical_forgets_names_and_uids() -> None:
 
 
 def test_a_run_is_kept_and_repeated(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    out, _ = shell(capsys, "run", CONV, "--save", str(tmp_path), "--seed", "7")
+    out, _ = answer(capsys, "run", CONV, "--save", str(tmp_path), "--seed", "7")
     command = out.splitlines()[-1].partition("graphdnn ")[2]
     assert shlex.split(command) == ["replay", kept(tmp_path)]
-    out, _ = shell(capsys, *shlex.split(command))
+    out, _ = answer(capsys, *shlex.split(command))
     assert f"recorded  ok on cpu by version {__version__}, seed 7" in out
     assert "same bits" in out
     assert out.endswith("verdict   ok, as recorded\n")
-    found = json.loads(shell(capsys, "replay", kept(tmp_path), "--json")[0])
+    found = json.loads(answer(capsys, "replay", kept(tmp_path), "--json")[0])
     assert (found["format"], found["problem"], found["verdict"]) == ("graphdnn.replay", CONV, "ok, as recorded")
     assert found["is_same_plan"]
 
 
 def test_a_failing_run_ends_in_its_command(capsys: pytest.CaptureFixture[str], wrong: None, tmp_path: Path) -> None:
-    out, _ = shell(capsys, "run", CONV, "--seed", "3", "--engine", "numpy", "--forbid", "5", code=Exit.CHECK_FAILED)
+    out, _ = answer(capsys, "run", CONV, "--seed", "3", "--engine", "numpy", "--forbid", "5", code=Exit.CHECK_FAILED)
     assert "FAILED\nrepeat " in out
     command = shlex.split(out.splitlines()[-1].partition("graphdnn ")[2])
     assert command == ["run", CONV, "--engine", "numpy", "--seed", "3", "--forbid", "5"]
-    shell(capsys, *command, code=Exit.CHECK_FAILED)
+    answer(capsys, *command, code=Exit.CHECK_FAILED)
     graph = tmp_path / "g.json"
     graph.write_text(graph_to_json(parse(CONV).build_operation_graph()), encoding="utf-8")
-    found = json.loads(shell(capsys, "run", str(graph), "--json", code=Exit.CHECK_FAILED)[0])
+    found = json.loads(answer(capsys, "run", str(graph), "--json", code=Exit.CHECK_FAILED)[0])
     assert found["repeat"] == f"graphdnn run {graph}"
 
 
@@ -145,14 +137,14 @@ def test_a_mismatch_is_repeated_and_then_gone(
         for place in ("graphdnn.cli.run", "graphdnn.bundles.attempts"):
             patched.setattr(f"{place}.compare", lambda graph, *_: [Comparison(graph.outputs[0], 2.0, 1.0)])
         monkeypatch.setenv(FOLDER, str(tmp_path))
-        out, _ = shell(capsys, "run", CONV, code=Exit.CHECK_FAILED)
+        out, _ = answer(capsys, "run", CONV, code=Exit.CHECK_FAILED)
         assert f"graphdnn replay {kept(tmp_path)}" in out
-        out, _ = shell(capsys, "replay", kept(tmp_path), code=Exit.CHECK_FAILED)
+        out, _ = answer(capsys, "replay", kept(tmp_path), code=Exit.CHECK_FAILED)
         assert "recorded  mismatch (uid 6) on cpu" in out
         assert out.endswith("the failure is repeated\n")
-    assert shell(capsys, "replay", kept(tmp_path))[0].endswith("the recorded failure is gone\n")
+    assert answer(capsys, "replay", kept(tmp_path))[0].endswith("the recorded failure is gone\n")
     altered(kept(tmp_path), lambda data: data["ending"].update(verdict="error", rules=["a.rule"]))
-    assert "the recorded failure is gone" in shell(capsys, "replay", kept(tmp_path))[0]
+    assert "the recorded failure is gone" in answer(capsys, "replay", kept(tmp_path))[0]
 
 
 def test_it_fails_in_another_way_or_now(wrong: None) -> None:
@@ -173,53 +165,53 @@ def test_the_default_device_and_limits_are_in_the_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, wrong: None, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("GRAPHDNN_DEVICE", "cpu")
-    out, _ = shell(capsys, "run", CONV, "--bound", "2", code=Exit.CHECK_FAILED)
+    out, _ = answer(capsys, "run", CONV, "--bound", "2", code=Exit.CHECK_FAILED)
     assert out.endswith(f"graphdnn run '{CONV}' --device cpu --bound 2\n")
-    shell(capsys, "run", CONV, "--bound", "2", "--save", str(tmp_path), code=Exit.CHECK_FAILED)
+    answer(capsys, "run", CONV, "--bound", "2", "--save", str(tmp_path), code=Exit.CHECK_FAILED)
     altered(kept(tmp_path), lambda data: data["choices"][0].update(engine="numpy_gone"))
-    out, _ = shell(capsys, "replay", kept(tmp_path), code=Exit.CHECK_FAILED)
+    out, _ = answer(capsys, "replay", kept(tmp_path), code=Exit.CHECK_FAILED)
     assert "plan      numpy_blocked ; numpy\n" in out  # of two kernels, as it was bound
 
 
 def test_a_device_that_is_not_here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    _, err = shell(capsys, "run", CONV, "--device", "h200", code=Exit.NOT_EXECUTED)
+    _, err = answer(capsys, "run", CONV, "--device", "h200", code=Exit.NOT_EXECUTED)
     assert err.splitlines()[-1] == f"repeat: graphdnn run '{CONV}' --device h200"
-    _, err = shell(capsys, "run", CONV, "--device", "h200", "--save", str(tmp_path), code=Exit.NOT_EXECUTED)
+    _, err = answer(capsys, "run", CONV, "--device", "h200", "--save", str(tmp_path), code=Exit.NOT_EXECUTED)
     assert err.splitlines()[-1] == f"repeat: graphdnn replay {kept(tmp_path)}"
-    out, _ = shell(capsys, "replay", kept(tmp_path), "--device", "cpu")
+    out, _ = answer(capsys, "replay", kept(tmp_path), "--device", "cpu")
     assert "recorded on h200, run on cpu as asked" in out
     assert "right here, by another plan" in out
-    _, err = shell(capsys, "replay", kept(tmp_path), "--device", "h200", code=Exit.NOT_EXECUTED)
+    _, err = answer(capsys, "replay", kept(tmp_path), "--device", "h200", code=Exit.NOT_EXECUTED)
     assert "execute.device_absent" in err
 
 
 def test_what_is_not_as_it_was(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    shell(capsys, "run", CONV, "--save", str(tmp_path))
+    answer(capsys, "run", CONV, "--save", str(tmp_path))
     path = kept(tmp_path)
     text = Path(path).read_text("utf-8")
     altered(path, lambda data: data["outputs"].update({"6": "0" * 64}))
-    out, _ = shell(capsys, "replay", path, code=Exit.CHECK_FAILED)
+    out, _ = answer(capsys, "replay", path, code=Exit.CHECK_FAILED)
     assert "y (uid 6): other bits" in out
     assert out.endswith("the results are right, their bits are others\n")
     altered(path, lambda data: data["inputs"].update({"1": "0" * 64}))
-    out, _ = shell(capsys, "replay", path)
+    out, _ = answer(capsys, "replay", path)
     assert "NumPy draws otherwise from this seed" in out
     Path(path).write_text(text, encoding="utf-8")
     altered(path, lambda data: data["choices"][0].update(engine="numpy_gone"))
-    out, _ = shell(capsys, "replay", path)
+    out, _ = answer(capsys, "replay", path)
     assert "not the recorded plan: FILE" in out
     Path(path).write_text(text.replace("conv_fprop", "conv_dgrad"), encoding="utf-8")
-    assert "file.hash" in shell(capsys, "replay", path, code=Exit.USAGE)[1]
+    assert "file.hash" in answer(capsys, "replay", path, code=Exit.USAGE)[1]
 
 
 def test_folders_that_cannot_be_written(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    assert "cli.bundle" in shell(capsys, "run", CONV, "--save", str(tmp_path / "file"), code=Exit.USAGE)[1]
-    assert "cli.file" in shell(capsys, "replay", str(tmp_path / "none.json"), code=Exit.USAGE)[1]
+    assert "cli.bundle" in answer(capsys, "run", CONV, "--save", str(tmp_path / "file"), code=Exit.USAGE)[1]
+    assert "cli.file" in answer(capsys, "replay", str(tmp_path / "none.json"), code=Exit.USAGE)[1]
     (tmp_path / "some.json").write_text("{}", encoding="utf-8")
-    assert "some.json is in it" in " ".join(shell(capsys, "replay", str(tmp_path), code=Exit.USAGE)[1].split())
+    assert "some.json is in it" in " ".join(answer(capsys, "replay", str(tmp_path), code=Exit.USAGE)[1].split())
     monkeypatch.setenv(FOLDER, str(tmp_path / "file"))
     from graphdnn.bundles import of_plan
 
@@ -243,7 +235,7 @@ def test_verbose_lines_end_in_a_command(
     assert commands == {f"graphdnn run '{text}'", f"graphdnn explain '{text}' --device cpu"}
     asked()
     for command in commands:
-        shell(capsys, *shlex.split(command)[1:])
+        answer(capsys, *shlex.split(command)[1:])
     asked(VERBOSE="1")
     monkeypatch.setenv(FOLDER, str(tmp_path))
     odd = OperationGraph.of([operation("concat")])
@@ -251,7 +243,7 @@ def test_verbose_lines_end_in_a_command(
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.endswith(f",graphdnn replay {kept(tmp_path)}")
     asked()
-    assert "verdict   ok\n" in shell(capsys, "replay", kept(tmp_path))[0]
+    assert "verdict   ok\n" in answer(capsys, "replay", kept(tmp_path))[0]
     monkeypatch.delenv(FOLDER)
     asked(VERBOSE="1")
     build(OperationGraph.of([operation("concat")], name="other"))

@@ -8,11 +8,12 @@ or another fused operation reads them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from graphdnn.frozen import frozen
 from graphdnn.fusion.limits import NO_LIMITS, Limits
+from graphdnn.fusion.uses import Uses
 from graphdnn.graph import OperationGraph
 from graphdnn.operations import Operation
 from graphdnn.tensors import TensorSpec
@@ -60,6 +61,7 @@ class Alike:
     """What fused operations that differ in extents and strides only have in common."""
 
     name: str
+    uses: Uses
 
 
 @frozen(eq=False)
@@ -76,6 +78,7 @@ class FusedOp:
     outputs: tuple[TensorSpec, ...]  # written to memory
     internal: tuple[TensorSpec, ...]  # stay in registers, rounded to their type
     like: Alike | None = field(default=None, init=False)  # where it is known
+    _uses: Uses | None = field(default=None, init=False)  # once somebody has asked
 
     def __repr__(self) -> str:
         return f"<FusedOp [{self.index}] {self.name}>"
@@ -86,6 +89,29 @@ class FusedOp:
         middle = () if self.anchor is None else (self.anchor,)
         end = () if self.exit is None else (self.exit,)
         return (*self.prologue, *middle, *self.epilogue, *end)
+
+    @property
+    def uses(self) -> Uses:
+        """What it does with each of its tensors."""
+        if self.like is not None:
+            return self.like.uses
+        if self._uses is None:
+            object.__setattr__(self, "_uses", Uses.of(self))
+        assert self._uses is not None
+        return self._uses
+
+    def at_end(self) -> list[TensorSpec]:
+        """What is met behind the anchor: read, kept in registers, written. Operands of the anchor that are read once
+        more there are among it.
+        """
+        front_only = self.uses.front_only
+        return [t for t in (*self.inputs, *self.outputs, *self.internal) if t.uid not in front_only]
+
+    def sources(self, operands: Iterable[TensorSpec]) -> list[TensorSpec]:
+        """What ``operands`` of the anchor are computed from, in memory: themselves, where no prologue leads to them."""
+        asked, made = (t for step in self.prologue for t in step.inputs().values()), self.uses.made
+        found = {t.uid: t for t in (*operands, *asked) if t.uid not in made}
+        return [t for t in found.values() if not (t.is_by_value or t.is_constant)]
 
     def leading_to(self, operand: TensorSpec) -> list[Operation]:
         """The operations of the prologue that compute one operand of the anchor, in execution order."""

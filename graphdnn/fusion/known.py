@@ -90,4 +90,4 @@ def _kernel(op: FusedOp, place: dict[int, int]) -> _Kernel:
 
     prologue, epilogue = (tuple(place[id(step)] for step in steps) for steps in (op.prologue, op.epilogue))
     tensors = uids(op.inputs), uids(op.outputs), uids(op.internal)
-    return _Kernel(op.name, op.rule, at(op.anchor), prologue, epilogue, at(op.exit), *tensors)
+    return _Kernel(op.name, op.uses, op.rule, at(op.anchor), prologue, epilogue, at(op.exit), *tensors)

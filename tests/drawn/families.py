@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from drawn import convolutions, elementwise, gradients, graphs, moves, norms, products, reductions, sampling
+from drawn import convolutions, elementwise, gradients, graphs, moves, norms, products, reductions, sampling, shared
 from drawn.sketch import Problem, Sketch
 
 
@@ -68,6 +68,7 @@ FAMILIES: dict[str, Family] = {
     "gradient": Family(2, _any(gradients.softmax, gradients.response)),
     "movement": Family(6, _any(moves.transpose, moves.slice_of, moves.concat, moves.reshape)),
     "rng": Family(3, _one(moves.random_numbers)),
+    "shared": Family(5, _any(*shared.KINDS)),
     "graph": Family(5, _any(graphs.network, graphs.network, graphs.products)),
 }  # fmt: skip
 

@@ -20,7 +20,7 @@ BEGIN = """
     import json, sys
     sys.path[:0] = ["tests", "tests/gpu"]
     import cupy
-    from test_gpu_execution import SUM, THROUGH_WORKSPACE, arrays_for, expected, plan_for, results
+    from gpu_plans import SUM, THROUGH_WORKSPACE, arrays_for, expected, plan_for, results
     from graphdnn.errors import GraphdnnError
 
     def refused(call):

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from graphdnn import OperationGraph, build
-from graphdnn.errors import BadParam
+from graphdnn.cuda.present import present_device
+from graphdnn.errors import BadParam, NotSupported
 from graphdnn.plan import DevicePlan
 from graphdnn.problem import parse
 
@@ -213,3 +214,10 @@ def test_workspaces(divided: Refused) -> None:
     divided.refuse("binding.size", lambda bound: None, workspace=short.ptr)
     inside = divided.arrays[divided.x].reshape(-1).view(cupy.uint8)[:size]
     divided.refuse("workspace.overlap", lambda bound: None, workspace=inside)
+
+
+def test_a_plan_for_another_device(total: Refused) -> None:
+    other = "a100" if present_device().compute_capability != (8, 0) else "h200"
+    plan = build(total.graph, other)
+    with pytest.raises(NotSupported, match=r"execute\.device_absent"):
+        plan.execute(total.arrays)

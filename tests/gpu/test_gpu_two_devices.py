@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_gpu_execution import CONVOLUTION, THROUGH_WORKSPACE, arrays_for, expected, plan_for, results
+from gpu_plans import CONVOLUTION, THROUGH_WORKSPACE, arrays_for, expected, plan_for, results
 
 from graphdnn import OperationGraph, build, rank
 from graphdnn.cuda.driver import available, current_device, device_count

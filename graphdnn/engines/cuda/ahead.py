@@ -51,7 +51,7 @@ class _Ahead:
 def _ahead(op: FusedOp) -> _Ahead:
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
-    between = {t.uid for step in op.prologue for t in step.outputs().values()}
+    between = op.uses.made & op.uses.front
     (port,) = (port for port, t in anchor.inputs().items() if t.uid in between)
     entering = anchor.inputs()[port]
     (laid,) = (channels_first(o) for o in operands(Roles.of(anchor)) if o.spec.uid == entering.uid)

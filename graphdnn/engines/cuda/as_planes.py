@@ -17,7 +17,7 @@ from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvolutionOperation, Operation
 from graphdnn.tensors import TensorSpec
 
-_SETTINGS = {"dilations": 1, "filter_strides": 1, "pre_paddings": 0, "post_paddings": 0}  # of an axis of one tap
+SETTINGS = {"dilations": 1, "filter_strides": 1, "pre_paddings": 0, "post_paddings": 0}  # of an axis of one tap
 Axes = tuple[tuple[int, ...], tuple[int, ...]]  # extents, strides
 See = Callable[[TensorSpec, bool], Axes | None]  # the bool: it is the filter
 
@@ -63,8 +63,7 @@ def as_planes(op: FusedOp) -> FusedOp | None:
     made = with_tensors(op, changes)
     assert made.anchor is not None
     settings = {
-        name: tuple(one if i is None else getattr(anchor.conv, name)[i] for i in kept)
-        for name, one in _SETTINGS.items()
+        name: tuple(one if i is None else getattr(anchor.conv, name)[i] for i in kept) for name, one in SETTINGS.items()
     }
     conv = anchor.conv.model_copy(update={"spatial_dims": 2, **settings})
     return replace(made, anchor=made.anchor.model_copy(update={"conv": conv}))
@@ -108,16 +107,16 @@ def _raised(t: TensorSpec, is_filter: bool) -> Axes:
 def _more_images(t: TensorSpec, is_filter: bool) -> Axes | None:
     if is_filter:
         return (*t.dims[:2], *t.dims[3:]), (*t.strides[:2], *t.strides[3:])
-    joined = _joined(t, 0, 2)
+    joined = joined_axes(t, 0, 2)
     return joined and ((joined[0], t.dims[1], *t.dims[3:]), (joined[1], t.strides[1], *t.strides[3:]))
 
 
 def _one_line(t: TensorSpec, is_filter: bool) -> Axes | None:
-    joined = _joined(t, 3, 4)
+    joined = joined_axes(t, 3, 4)
     return joined and ((*t.dims[:3], joined[0]), (*t.strides[:3], joined[1]))
 
 
-def _joined(t: TensorSpec, outer: int, inner: int) -> tuple[int, int] | None:
+def joined_axes(t: TensorSpec, outer: int, inner: int) -> tuple[int, int] | None:
     """Extent and stride of two axes as one."""
     (m, n), (pace, step) = ((values[outer], values[inner]) for values in (t.dims, t.strides))
     if m == 1 or n == 1:

@@ -120,7 +120,7 @@ def _lies_in_pairs(task: Task) -> bool:
     op = convolution_of(task)
     x, w, _ = op.roles
     p = problem_of(task)
-    is_read_again = any(t.uid in (x.uid, w.uid) for step in task.op.epilogue for t in step.inputs().values())
+    is_read_again = bool(task.op.uses.again)
     is_plain = len(x.dims) == p.spatial + 2 and is_addressable(x) and is_addressable(w)
     return not is_read_again and task.op.exit is None and is_plain and x.strides[1] == 1 and x.strides[-1] == p.c
 

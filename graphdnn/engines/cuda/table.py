@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphdnn.engines.cuda import ahead, joined, paired, turned, widened
+from graphdnn.engines.cuda import ahead, apart, joined, paired, turned, widened
 from graphdnn.engines.cuda.attention import mma as mma_attention
 from graphdnn.engines.cuda.direct import depthwise, depthwise_wgrad, direct, grouped, grouped_wgrad
 from graphdnn.engines.cuda.direct import stem as direct_stem
@@ -73,6 +73,7 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     ahead.ENGINE,
     turned.ENGINE,
     joined.ENGINE,
+    apart.ENGINE,
     paired.ENGINE,
     implicit_gemm.ENGINE,
     winograd_2x2.ENGINE,

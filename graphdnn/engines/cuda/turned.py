@@ -69,7 +69,7 @@ def _turning(seen: FusedOp) -> list[TensorSpec]:
     roles, (x, _, y) = Roles.of(seen.anchor), seen.anchor.roles
     if isinstance(seen.anchor, ConvBackwardFilter):
         return [t for t in (x, y) if _lies_otherwise(t, roles, t)]
-    read = {t.uid for t in seen.anchor.inputs().values()}
+    read = seen.uses.entering
     mine = [t for t in (x, y) if t.uid in read]
     whole = [t for t in _all(seen) if t.uid not in read and t.extents == roles.output.extents]
     turning = [t for t in mine if _lies_otherwise(t, roles, t)]

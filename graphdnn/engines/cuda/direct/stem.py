@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from graphdnn.checks import InRange, OneOf
+from graphdnn.checks import Equals, OneOf
 from graphdnn.convolution import ConvProblem
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.direct.geometry import (
@@ -17,7 +17,7 @@ from graphdnn.engines.cuda.direct.geometry import (
     slices_of,
 )
 from graphdnn.engines.cuda.direct.stem_needs import is_served, operands_of, stem_needs, sums_of_types
-from graphdnn.engines.cuda.direct.stem_plan import SHARED, STAGES, Plan, depth_of_row, pixels_apart, pixels_together
+from graphdnn.engines.cuda.direct.stem_plan import STAGES, Plan, depth_of_row, pixels_apart, pixels_together
 from graphdnn.engines.cuda.generator.convolution_needs import problem_of
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
@@ -34,7 +34,7 @@ from graphdnn.engines.cuda.hopper.stem import Warpgroups, divide, image_map, is_
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.multiprocessor import WARP
+from graphdnn.multiprocessor import RESERVED, WARP
 from graphdnn.operations import ConvForward
 from graphdnn.tensors import TensorSpec
 
@@ -208,10 +208,11 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return cost.plus({"copies": task.device.launch + 3 * x.bytes / task.device.bandwidth})
 
 
-def _fits(task: Task) -> int:
+def _fits(task: Task) -> bool:
+    """Filters in registers, and what a line of the result reads in shared memory."""
     p, _ = slices_of(problem_of(task))
     plan = Plan.of(problem_of(task), task.device, 0)
-    return plan.shared(p, 1, 2) if plan.tiles_n else 0
+    return plan.tiles_n > 0 and plan.shared(p, 1, 2) <= task.device.shared_memory - RESERVED
 
 
 ENGINE = cuda_engine(
@@ -223,11 +224,11 @@ ENGINE = cuda_engine(
         need(
             "cuda_direct_stem.row",
             "x.dims[3]",
-            _fits,
-            InRange(1, SHARED),
+            lambda task: problem_of(task).input[-1],
+            Equals("lines of which the shared memory of a block holds a filter's height twice"),
             reason="the rows of a filter's height are kept in shared memory twice, whole",
             fix="divide the image into narrower ones",
-            when=lambda task: is_served(task, _TAG, volumes=True),
+            when=lambda task: is_served(task, _TAG, volumes=True) and not _fits(task),
         ),
     ),
     cost=_cost,

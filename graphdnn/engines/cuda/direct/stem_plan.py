@@ -10,7 +10,7 @@ from graphdnn.engines.cuda.direct.geometry import slices_of
 from graphdnn.multiprocessor import RESERVED
 
 _WEIGHTS = 112  # registers of a thread for filters
-SHARED = 100_000  # bytes of a block: two of them share a multiprocessor
+_SHARED = 100_000  # bytes of a block: two of them share a multiprocessor
 STAGES = 2  # of products of warps
 
 
@@ -52,7 +52,7 @@ class Plan:
             rows = max((r for r in range(1, wanted_rows + 1) if plan.shared(p, r, 2) <= room), default=1)
         else:
             rows = max(
-                (r for r in range(1, 9) if plan.shared(p, r, 2) <= SHARED),
+                (r for r in range(1, 9) if plan.shared(p, r, 2) <= _SHARED),
                 key=lambda r: (min(r, 4), -(-p.output[0] // r) * -r, -r),
                 default=1,
             )

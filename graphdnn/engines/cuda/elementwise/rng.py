@@ -117,8 +117,8 @@ def _tile_of(op: FusedOp) -> tuple[Space, Tile]:
     """The space that is drawn for, and what of it is a thread's; lanes of 1 where tensors have no order in common."""
     assert isinstance(op.anchor, Rng)
     row_major, y = _row_major(op.anchor.y), op.anchor.y
-    drawn = {t.uid for t in op.anchor.inputs().values()}
-    given = [t for t in op.inputs if t.uid not in drawn and not (t.is_by_value or t.is_constant)]
+    front_only = op.uses.front_only
+    given = [t for t in op.inputs if t.uid not in front_only and not (t.is_by_value or t.is_constant)]
     stored = [*given, *op.outputs]
     space = collapsed(whole(y.extents), row_major, [row_major, *stored])
     tile = choose_tile(space, y, stored)
@@ -250,8 +250,8 @@ def _pace(asked: Sequence[tuple[TensorSpec, str]], tile: Tile) -> dict[str, int 
 def _asked(op: FusedOp, parameters: Parameters, space: Space, tile: Tile) -> tuple[str, list[tuple[TensorSpec, str]]]:
     """What is read beside the numbers, as a struct and the function that fills it; and its fields."""
     assert isinstance(op.anchor, Rng)
-    elements, drawn = op.anchor.y.elements, {t.uid for t in op.anchor.inputs().values()}
-    large = [t for t in op.inputs if t.uid not in drawn and t.elements == elements and is_addressable(t)]
+    elements, front_only = op.anchor.y.elements, op.uses.front_only
+    large = [t for t in op.inputs if t.uid not in front_only and t.elements == elements and is_addressable(t)]
     specs = [t for t in large if not (t.is_by_value or t.is_constant)]
     program = Program(op, parameters, space, "a", width=tile.stored, vector_axis=tile.stored_axis)
     fields = [(spec, f"asked.a{i}") for i, spec in enumerate(specs)]

@@ -94,9 +94,8 @@ def with_exit(cost: Cost, task: Task) -> Cost:
     op = task.op
     if op.exit is None or _EXIT in cost.parts:
         return cost
-    made = {t.uid for step in op.operations for t in step.outputs().values()}
     kept = {t.uid for t in op.internal}
-    read = [t for t in op.exit.inputs().values() if t.uid in made]
+    read = [t for t in op.exit.inputs().values() if t.uid in op.uses.made]
     written = float(sum(t.bytes for t in read if t.uid in kept))
     return also(_writing(cost, task, written), task.device, _EXIT, float(sum(t.bytes for t in read)), _EXIT_LAUNCHES)
 

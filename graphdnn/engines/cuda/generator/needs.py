@@ -10,7 +10,7 @@ from graphdnn.engines.engine import Task, kind_need, need
 from graphdnn.engines.once import once
 from graphdnn.enums import Status
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.operations import ConvolutionOperation
+from graphdnn.operations import ConvBackwardData, ConvForward
 from graphdnn.rules import Constraint, Rule
 
 _INT_MAX = 2**31 - 1
@@ -70,10 +70,7 @@ CUDA_NEEDS: tuple[Constraint, ...] = (
 
 def is_of_one_tensor(op: FusedOp) -> bool:
     """A convolution whose filter is the tensor that is convolved."""
-    if not isinstance(op.anchor, ConvolutionOperation):
-        return False
-    x, w, y = op.anchor.roles
-    return w.uid in (x.uid, y.uid)
+    return isinstance(op.anchor, (ConvForward, ConvBackwardData)) and bool(op.uses.doubled)
 
 
 ONE_TENSOR = need(

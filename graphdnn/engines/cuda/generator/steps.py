@@ -102,10 +102,10 @@ class Steps:
 
     def epilogue_tensors(self) -> list[TensorSpec]:
         """Every tensor that the epilogue reads or writes in memory."""
-        op = self.op
-        made = {t.uid for step in op.operations for t in step.outputs().values()}
+        op, leaving = self.op, {t.uid for t in self.op.outputs}
+        made = op.uses.made
         read = [t for step in op.epilogue for t in step.inputs().values() if t.uid not in made]
-        written = [t for step in self._tail for t in step.outputs().values() if t.uid in {o.uid for o in op.outputs}]
+        written = [t for step in self._tail for t in step.outputs().values() if t.uid in leaving]
         return [*read, *written, *self._kept]
 
     @property

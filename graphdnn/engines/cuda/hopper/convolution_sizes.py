@@ -10,13 +10,7 @@ from graphdnn.engines.cuda.generator.space import is_addressable
 from graphdnn.engines.cuda.generator.tensor_cores import INTEGERS
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT, is_exchanged
 from graphdnn.engines.cuda.hopper.product import promoted_steps
-from graphdnn.engines.cuda.hopper.result import (
-    lies_in_row,
-    only_multiplied,
-    pixels_of,
-    streamed_residual,
-    written_and_read,
-)
+from graphdnn.engines.cuda.hopper.result import lies_in_row, pixels_of, streamed_residual, written_and_read
 from graphdnn.engines.cuda.hopper.sizes import WHOLE, Pieces, Sizes
 from graphdnn.engines.cuda.hopper.tile import PANEL, ROW
 from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
@@ -64,10 +58,8 @@ def _besides(op: FusedOp) -> Sizes:
     """All but the products."""
     product = product_of(op)
     columns = units_of(product) * PANEL if product.is_wgrad else product.outer_channels
-    operands = only_multiplied(op)
-    whole = [
-        t for t in (*op.inputs, *op.outputs) if t.uid not in operands and t.elements >= product.roles.output.elements
-    ]
+    front_only, most = op.uses.front_only, product.roles.output.elements
+    whole = [t for t in (*op.inputs, *op.outputs) if t.uid not in front_only and t.elements >= most]
     result = sum([ELEMENTS[t.data_type].bytes for t in whole]) or 1
     residual = streamed_residual(op, product)
     of_integers = not product.is_wgrad and gathered_and_plain(product.roles)[0].data_type in INTEGERS

@@ -101,8 +101,8 @@ class _Products:
     def sizes(self, op: FusedOp) -> Sizes:
         """As the choice of a tile sees them."""
         depth = -(-self.stack.depth // (ROW // self.rows_from.size))
-        read = {t.uid for step in (*op.prologue, op.main) for t in step.inputs().values()}
-        whole = [t for t in (*op.inputs, *op.outputs) if t.uid not in read and t.elements >= self.stack.op.c.elements]
+        front_only, most = op.uses.front_only, self.stack.op.c.elements
+        whole = [t for t in (*op.inputs, *op.outputs) if t.uid not in front_only and t.elements >= most]
         result = sum(ELEMENTS[t.data_type].bytes for t in whole) or 1
         unit = PANEL if self.columns_from.is_across and not self.columns_from.is_copied else 1
         groups = stacked(self.extents, self.batch)

@@ -38,12 +38,8 @@ def joined(op: FusedOp, written: TensorSpec, axes: tuple[int, ...]) -> Space:
     assert isinstance(op.anchor, Matmul)
     extents = op.anchor.c.extents
     space = Space(extents, tuple(Axis(extents[j], j) for j in axes))
-    before = {t.uid for step in op.prologue for t in (*step.inputs().values(), *step.outputs().values())}
-    read = {op.anchor.a.uid, op.anchor.b.uid, *before}
-    met = [t for t in (*op.inputs, *op.outputs, *op.internal) if t.uid not in read]
-    return collapsed(
-        space, written, [t for t in met if not (t.is_by_value or t.is_constant)], asked_indices(op.epilogue)
-    )
+    met = [t for t in op.at_end() if not (t.is_by_value or t.is_constant)]
+    return collapsed(space, written, met, asked_indices(op.epilogue))
 
 
 def written_tensor(op: FusedOp) -> TensorSpec:

@@ -13,7 +13,6 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
 from graphdnn.engines.cuda.generator.space import is_addressable
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT
-from graphdnn.engines.cuda.hopper.result import only_multiplied
 from graphdnn.engines.cuda.simt.implicit_copies import channels_last
 from graphdnn.engines.images import once_for_lines
 from graphdnn.engines.once import once
@@ -43,8 +42,8 @@ def _lies_odd(op: FusedOp) -> bool:
     roles = Roles.of(op.anchor)
     if roles.direction == "wgrad" or not is_addressable(result) or result.elements != roles.output.elements:
         return False
-    read = only_multiplied(op)
-    if any(t.elements >= result.elements for t in op.inputs if t.uid not in read):
+    front_only = op.uses.front_only
+    if any(t.elements >= result.elements for t in op.inputs if t.uid not in front_only):
         return False
     space = roles.space(roles.output)
     strides, sizes, size = space.strides(result), space.sizes, ELEMENTS[result.data_type].bytes

@@ -26,24 +26,15 @@ def result_space(op: FusedOp) -> Space:
     return roles.space(roles.output)
 
 
-def only_multiplied(op: FusedOp) -> set[int]:
-    """Uids of the product's operands that nothing behind it reads once more."""
-    behind = (*op.epilogue, *([] if op.exit is None else [op.exit]))
-    again = {t.uid for step in behind for t in step.inputs().values()}
-    return {t.uid for t in op.main.inputs().values()} - again
-
-
 def written_and_read(op: FusedOp) -> list[TensorSpec]:
     """What the end of a product reads from memory and writes there."""
-    read = only_multiplied(op)
-    stored = [t for t in (*op.inputs, *op.outputs, *op.internal) if t.uid not in read]
-    return [t for t in stored if not (t.is_by_value or t.is_constant)]
+    return [t for t in op.at_end() if not (t.is_by_value or t.is_constant)]
 
 
 def kept_bytes(op: FusedOp) -> int:
     """That the end of a product reads for each of its columns, the same for all rows."""
-    multiplied, whole = only_multiplied(op), product_of(op).roles.output.elements
-    narrow = [t for t in op.inputs if t.uid not in multiplied and 1 < t.elements < whole]
+    front_only, whole = op.uses.front_only, product_of(op).roles.output.elements
+    narrow = [t for t in op.inputs if t.uid not in front_only and 1 < t.elements < whole]
     return sum([ELEMENTS[t.data_type].bytes for t in narrow])
 
 
@@ -76,8 +67,8 @@ def streamed_residual(op: FusedOp, product: Product) -> TensorSpec | None:
         or product.roles.problem.groups > 1
     ):
         return None
-    space, inputs = product.roles.space(product.roles.output), {t.uid for t in op.inputs}
-    inputs -= {t.uid for t in op.main.inputs().values()}  # whose maps are others
+    space = product.roles.space(product.roles.output)
+    inputs = {t.uid for t in op.inputs} - op.uses.entering  # whose maps are others
     for spec in written_and_read(op):
         if spec.uid not in inputs or spec.elements < product.roles.output.elements or not is_addressable(spec):
             continue

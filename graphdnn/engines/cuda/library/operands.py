@@ -110,9 +110,7 @@ def add_finish(steps: Steps, result: TensorSpec, entering: TensorSpec, arithmeti
 
 def finish_phase(op: FusedOp, device: DeviceSpec, result: int) -> tuple[float, float]:
     """Seconds of arithmetic and bytes of the launch after the library, which reads ``result`` bytes."""
-    anchor = op.anchor
-    read = () if anchor is None else tuple(t.uid for t in anchor.inputs().values())
-    before = {t.uid for step in op.prologue for t in step.inputs().values()}
-    moved = sum(t.bytes for t in (*op.inputs, *op.outputs) if t.uid not in read and t.uid not in before)
+    front_only = op.uses.front_only
+    moved = sum(t.bytes for t in (*op.inputs, *op.outputs) if t.uid not in front_only)
     work = sum(flops(step) for step in op.epilogue)
     return 2.0 * work / device.rate(DataType.FLOAT), float(result + moved)

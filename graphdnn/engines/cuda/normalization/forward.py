@@ -125,10 +125,8 @@ def _planes(op: FusedOp, device: DeviceSpec) -> Planes | None:
     anchor = operands.anchor
     if not operands.centered or not are_channels(anchor):
         return None
-    own = {t.uid for t in anchor.tensors().values()} - {anchor.x.uid}
     beside = [t for t in operands.epilogue() if not (t.is_by_value or t.is_constant)]
-    stored = [*operands.read, *(t for t in beside if t.uid not in own or t.extents == anchor.x.extents)]
-    return planes_of(operands, stored, [anchor.x], device)
+    return planes_of(operands, [*operands.read, *beside], [anchor.x], device)
 
 
 def _name(op: FusedOp, rows: Rows, how: str) -> str:

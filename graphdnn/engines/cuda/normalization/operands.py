@@ -30,10 +30,7 @@ class Operands:
     @classmethod
     def of(cls, op: FusedOp, anchor: NormForward | NormBackward) -> Operands:
         streamed = (anchor.x,) if isinstance(anchor, NormForward) else (anchor.x, anchor.dy)
-        made = {t.uid for step in op.prologue for t in step.outputs().values()}
-        asked = [t for step in op.prologue for t in step.inputs().values()]
-        found = {t.uid: t for t in (*streamed, *asked) if t.uid not in made}
-        read = tuple(t for t in found.values() if not (t.is_by_value or t.is_constant))
+        read = tuple(op.sources(streamed))
         largest = max(read, key=lambda t: t.elements, default=streamed[0])
         return cls(op, anchor, read, largest)
 
@@ -65,8 +62,7 @@ class Operands:
 
     def epilogue(self) -> list[TensorSpec]:
         """Tensors that the epilogue reads and writes in memory."""
-        op = self.op
-        made = {t.uid for step in op.operations for t in step.outputs().values()}
+        op, made = self.op, self.op.uses.made
         main = self.anchor.y if isinstance(self.anchor, NormForward) else self.anchor.dx
         ends = [main, *(t for step in op.epilogue for t in step.outputs().values())]
         leaving = {t.uid for t in op.outputs}

@@ -130,7 +130,7 @@ def _divided(
     """The axes of elements and results, the division among threads, blocks of a multiprocessor, and the axis that
     packs are along. ``finished``: what becomes of results; ``size``: bytes of arithmetic.
     """
-    read = _read(op, fold.operands)
+    read = op.sources(fold.operands)
     main = max(read, key=lambda t: t.elements) if read else fold.streamed[0]
     asked = asked_indices(op.prologue) | asked_indices(op.epilogue)
     in_memory = [t for t in finished if not (t.is_by_value or t.is_constant)]
@@ -146,14 +146,6 @@ def _divided(
     threads, per_sm = _LARGE if is_plain else _SMALL
     shape = choose_shape(axes, along, width, width * loaded, in_flight, threads, per_sm * device.sm_count)
     return axes, shape, per_sm, vector_axis
-
-
-def _read(op: FusedOp, operands: tuple[TensorSpec, ...]) -> list[TensorSpec]:
-    """What an element is computed from, in memory."""
-    made = {t.uid for step in op.prologue for t in step.outputs().values()}
-    asked = [t for step in op.prologue for t in step.inputs().values()]
-    found = {t.uid: t for t in (*operands, *asked) if t.uid not in made}
-    return [t for t in found.values() if not (t.is_by_value or t.is_constant)]
 
 
 def _reduces_neighbours(axes: ReducedAxes, main: TensorSpec) -> bool:

@@ -134,7 +134,7 @@ def _epilogue(
     assert isinstance(anchor, ResampleForward)
     compute = COMPUTE_TYPE[anchor.compute_type]
     program = Program(op, parameters, space, "q" if quick else "y", width=width, quick=quick)
-    if source is not None and any(t.uid == source.uid for t in fused_inputs(op.epilogue)):
+    if source is not None and source.uid in op.uses.behind:
         program.given(source, "raw[e]")
     for spec in fused_inputs(op.epilogue):
         if spec not in anchor.outputs().values():
@@ -245,8 +245,7 @@ def _propagates(spec: ResampleSpec) -> bool:
 
 def _is_wanted(op: FusedOp, y: TensorSpec) -> bool:
     """False where only the index is asked for."""
-    after = (*op.epilogue, *(() if op.exit is None else (op.exit,)))
-    return any(t.uid == y.uid for t in (*op.outputs, *(t for step in after for t in step.inputs().values())))
+    return y.uid in op.uses.behind or any(t.uid == y.uid for t in op.outputs)
 
 
 def read(op: FusedOp, entering: TensorSpec) -> list[TensorSpec]:

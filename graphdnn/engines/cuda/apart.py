@@ -1,0 +1,194 @@
+"""Engine ``cuda_apart``: convolutions whose windows lie side by side, as convolutions of fewer taps and more channels.
+
+Where windows move by as many pixels as a filter has taps (patch embeddings, merged patches, transposed convolutions
+that enlarge an image), no pixel is in two windows. With channels last, the pixels of a window along a line are
+neighbours in memory, and so are the taps that meet them: they are one pixel of so many times the channels, and one tap.
+Where windows move like that from line to line as well, forward and for filter gradients, each row of windows is an
+image of its own, along which no window moves. No address changes and nothing is copied, but rows of channels are
+longer, strides and taps fewer: what the copy unit counts, and products of a strided data gradient, are in reach again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from graphdnn.checks import Equals
+from graphdnn.convolution import ConvProblem
+from graphdnn.device import DeviceSpec
+from graphdnn.engines.cuda.as_planes import SETTINGS, joined_axes, with_tensors
+from graphdnn.engines.cuda.generator.convolution_needs import convolution_of, is_convolution, problem_of, prologue_need
+from graphdnn.engines.cuda.generator.cost import least_of_rest
+from graphdnn.engines.cuda.generator.engine import cuda_engine
+from graphdnn.engines.cuda.generator.launch import DeviceKernel
+from graphdnn.engines.cuda.generator.program import asked_indices
+from graphdnn.engines.cuda.generator.space import is_addressable
+from graphdnn.engines.cuda.hopper import gemm as hopper_gemm
+from graphdnn.engines.cuda.hopper import halo_dgrad as hopper_halo_dgrad
+from graphdnn.engines.cuda.hopper import held as hopper_held
+from graphdnn.engines.cuda.mma import gemm as mma_gemm
+from graphdnn.engines.cuda.rest import Rest
+from graphdnn.engines.engine import Cost, Engine, Knobs, Task, image_need, need, needs_rule
+from graphdnn.engines.once import once
+from graphdnn.engines.sum_error import CUT
+from graphdnn.enums import ConvolutionMode, LayoutType, NumericalNote
+from graphdnn.fusion.fused import FusedOp
+from graphdnn.operations import ConvBackwardData, ConvolutionOperation
+from graphdnn.tensors import TensorSpec
+
+_ENGINES: tuple[Engine, ...] = (
+    hopper_gemm.ENGINE, hopper_held.ENGINE, hopper_halo_dgrad.ENGINE, mma_gemm.ENGINE,
+)  # fmt: skip
+
+
+def _is_apart(p: ConvProblem, axis: int) -> bool:
+    """Windows cover an axis, each pixel once."""
+    padding = p.pre_padding[axis], p.post_padding[axis]
+    moves = p.stride[axis], p.dilation[axis]
+    return padding == (0, 0) and moves == (p.filter[axis], 1) and p.input[axis] == p.stride[axis] * p.output[axis]
+
+
+def _has_windows(p: ConvProblem) -> bool:
+    return p.groups == 1 and p.filter[-1] > 1 and _is_apart(p, -1)
+
+
+def _wide(t: TensorSpec, by: int) -> TensorSpec | None:
+    """So many neighbours along a line as one, if their channels follow each other."""
+    channels, pixel = t.dims[1], t.strides[-1]
+    if pixel != channels or (channels > 1 and t.strides[1] != 1):
+        return None
+    dims = (t.dims[0], by * channels, *t.dims[2:-1], t.dims[-1] // by)
+    return t.model_copy(update={"dims": dims, "strides": (t.strides[0], 1, *t.strides[2:-1], by * pixel)})
+
+
+def _rows(t: TensorSpec, whole: TensorSpec, lines: int) -> TensorSpec | None:
+    """A plane's lines, so many at a time, as images of their own; what repeats along both stays. ``whole``: what it
+    meets.
+    """
+    ends = t.dims[0], t.dims[2]
+    if t.uid != whole.uid and ends == (1, 1):
+        return t
+    joined = joined_axes(t, 0, 2)
+    if joined is None or ends != (whole.dims[0], whole.dims[2]):
+        return None
+    images, pace = joined
+    dims, strides = (images // lines, t.dims[1], lines, t.dims[3]), (lines * pace, t.strides[1], pace, t.strides[3])
+    return t.model_copy(update={"dims": dims, "strides": strides})
+
+
+@once
+def _apart(op: FusedOp) -> FusedOp | None:
+    """None where the tensors do not lie so, or an operand repeats along what becomes channels."""
+    anchor = op.anchor
+    assert isinstance(anchor, ConvolutionOperation)
+    x, w, y = anchor.roles
+    p, tensors = anchor.problem, (*op.inputs, *op.outputs, *op.internal)
+    alike = all(len(t.dims) == p.spatial + 2 and is_addressable(t) for t in (x, w, y))
+    is_plain = anchor.conv.mode is ConvolutionMode.CROSS_CORRELATION and not asked_indices(op.epilogue)
+    if not alike or not is_plain or any(t.uid in op.uses.behind for t in anchor.inputs().values()):
+        return None
+    (result,) = anchor.outputs().values()
+    wide: dict[int, TensorSpec] = {}
+    for t in tensors:
+        if t.uid == y.uid or (result.uid == y.uid and t.uid not in (x.uid, w.uid)):
+            continue  # pixels of y are windows
+        seen = _wide(t, p.filter[-1]) if t.uid in (x.uid, w.uid) or t.dims == result.dims else None
+        if seen is not None and is_addressable(t):
+            wide[t.uid] = seen
+        elif t.elements > 1:
+            return None
+    of_lines = _of_lines(anchor, [wide.get(t.uid, t) for t in tensors])
+    made = with_tensors(op, wide | of_lines)
+    assert isinstance(made.anchor, ConvolutionOperation)
+    kept = p.spatial - (2 if of_lines else 1)
+    settings = {
+        name: (*getattr(anchor.conv, name)[:kept], *(one,) * (p.spatial - kept)) for name, one in SETTINGS.items()
+    }
+    return replace(made, anchor=made.anchor.model_copy(update={"conv": anchor.conv.model_copy(update=settings)}))
+
+
+def _of_lines(anchor: ConvolutionOperation, tensors: list[TensorSpec]) -> dict[int, TensorSpec]:
+    """Rows of windows as images; nothing where lines keep their stride. A data gradient keeps it: in a window that does
+    not move, each tap meets one line, and the products of the others would be zeros.
+    """
+    x, w, y = anchor.roles
+    p = anchor.problem
+    if p.spatial != 2 or isinstance(anchor, ConvBackwardData) or not _is_apart(p, 0):
+        return {}
+    is_forward = any(t.uid == y.uid for t in anchor.outputs().values())
+    met = [t for t in tensors if t.uid in (x.uid, y.uid) or (is_forward and t.uid != w.uid and t.elements > 1)]
+    found = {t.uid: _rows(t, x, p.filter[0]) if t.uid == x.uid else _rows(t, y, 1) for t in met}
+    seen = {uid: t for uid, t in found.items() if t is not None}
+    return seen if len(seen) == len(found) else {}
+
+
+@once
+def _rest(op: FusedOp) -> Rest | None:
+    seen = _apart(op)
+    return None if seen is None else Rest(seen, _ENGINES)
+
+
+def _is_ours(task: Task) -> bool:
+    return is_convolution(task) and not task.op.prologue and task.op.exit is None and _has_windows(problem_of(task))
+
+
+def _rest_of(op: FusedOp) -> Rest:
+    rest = _rest(op)
+    assert rest is not None
+    return rest
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    return _rest_of(op).kernel(device)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    return _rest_of(task.op).fastest(task.device)[1]
+
+
+ENGINE = cuda_engine(
+    id=101,
+    name="cuda_apart",
+    summary="windows side by side on tensor cores: a window's pixels of a line as one pixel of more channels",
+    needs=(
+        needs_rule("cuda_apart.operation", "conv"),
+        prologue_need("cuda_apart", is_convolution),
+        image_need(
+            "cuda_apart.windows",
+            "conv.filter_strides",
+            lambda task: (problem_of(task).stride, problem_of(task).filter, problem_of(task).input),
+            Equals("windows that cover lines without overlap or padding, of one group"),
+            reason="pixels that are in one window only are one pixel of more channels",
+            fix="nothing to do: another engine serves other windows",
+            when=lambda task: is_convolution(task) and not task.op.prologue and not _has_windows(problem_of(task)),
+        ),
+        need(
+            "cuda_apart.layout",
+            "strides",
+            lambda task: convolution_of(task).roles[0].strides,
+            Equals("packed channels last, operands beside the result as large as it is, no sum at the end"),
+            reason="neighbouring pixels are one as they lie in memory",
+            fix="use the packed channels-last layout (NHWC)",
+            when=lambda task: (
+                is_convolution(task)
+                and not task.op.prologue
+                and _has_windows(problem_of(task))
+                and (task.op.exit is not None or _apart(task.op) is None)
+            ),
+        ),
+        need(
+            "cuda_apart.rest",
+            "operation",
+            lambda task: task.op.name,
+            Equals("what an engine for tensor cores serves with longer rows of channels"),
+            reason="the rest is done by those engines, and each of them declines it",
+            fix="nothing to do: another engine serves it",
+            when=lambda task: _is_ours(task) and (rest := _rest(task.op)) is not None and not rest.serving(task.device),
+        ),
+    ),
+    cost=_cost,
+    least=lambda task: least_of_rest(task, 0),
+    generate=generate,
+    layout=LayoutType.PREFERRED_NHWC,
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+    sum_error=CUT,
+)
