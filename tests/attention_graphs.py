@@ -33,7 +33,7 @@ class Shape:
 
 
 def attention(
-    shape: Shape = Shape(),  # noqa: B008
+    shape: Shape = Shape(),
     kind: str = "f16",
     *,
     scale: float | None = None,

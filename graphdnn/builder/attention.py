@@ -8,16 +8,18 @@ from typing import Any
 from graphdnn.builder.extensions import Extensions
 from graphdnn.builder.tensor import Tensor, refuse_given
 from graphdnn.enums import DataType, ReductionOperator
+from graphdnn.enums import PointwiseMode as M
 from graphdnn.errors import BadParam
 from graphdnn.rules import Rule
 
 OPERANDS = Rule(
     id="builder.sdpa",
-    expected="q [..., rows, depth], k [..., keys, depth] and v [..., keys, columns], with extents, of one rank of 3 or more",
+    expected="q [..., rows, depth], k [..., keys, depth] and v [..., keys, columns], of one rank of 3 or more",
     reason="the extents of scores, masks and sums follow from these",
     fix="hand in tensors with extents; those of results of other operations can be set with set_dim",
 )
 _LEAST_RANK = 3
+_SOFTMAX, _INDEX = DataType.FLOAT, DataType.INT32
 _APART = "no operation here computes it in the kernel"
 _LENGTHS = "rows of padding are computed like all others, and are for the caller to ignore"
 
@@ -50,10 +52,10 @@ class Attention(Extensions):
     ) -> list[Tensor | None]:
         """[o, statistics or None]: softmax(q k^T * attn_scale + bias) v, statistics the logarithms of rows' sums.
 
-        q is ``[..., rows, depth]``, k ``[..., keys, depth]``, v ``[..., keys, columns]``; heads of k and v may be fewer,
-        each for several consecutive ones of q. ``seq_len_kv``, ``[batch, 1, ..., 1]`` in INT32, says how many keys there
-        are. A row sees the keys up to its own index, or, bottom right, to that counted from the last key;
-        ``sliding_window_length``: the last so many of those. A row that sees none is NaN.
+        q is ``[..., rows, depth]``, k ``[..., keys, depth]``, v ``[..., keys, columns]``; k and v may have fewer heads,
+        each for several consecutive ones of q. ``seq_len_kv``, ``[batch, 1, ..., 1]`` in INT32, says how many keys
+        there are. With a causal mask a row sees the keys up to its own index, or, bottom right, to that counted from
+        the last key; ``sliding_window_length``: the last so many of those. A row that sees none is NaN.
         """
         refused = {
             "block_mask": (block_mask, _APART), "dropout": (dropout, _APART),
@@ -65,58 +67,50 @@ class Attention(Extensions):
             refuse_given(value, self._here, argument, reason)
         if use_padding_mask and seq_len_kv is None:
             raise BadParam(OPERANDS.reject(self._here(), "seq_len_kv", None))
-        ranks = {len(t.dim or ()) for t in (q, k, v)}
-        if len(ranks) != 1 or min(ranks) < _LEAST_RANK:
-            raise BadParam(OPERANDS.reject(self._here(), "q, k, v", tuple(t.dim for t in (q, k, v))))
+        extents = [t.dim or () for t in (q, k, v)]
+        rank = len(extents[0])
+        if rank < _LEAST_RANK or any(len(e) != rank for e in extents):
+            raise BadParam(OPERANDS.reject(self._here(), "q, k, v", extents))
         compute = self._compute_type((q, k, v), compute_data_type)
-        rank, rows, keys = len(q.dim), q.dim[-2], k.dim[-2]
+        of_rows = [*map(max, *(e[:-2] for e in extents[:2])), extents[0][-2], 1]
 
-        def made(result: Tensor, kind: DataType = DataType.FLOAT) -> Tensor:
-            return result.set_data_type(kind)
+        def step(mode: M, x: Tensor, b: Tensor | None = None, **operands: Any) -> Tensor:
+            return self.pointwise(mode, x=x, b=b, compute_data_type=compute, **operands).set_data_type(_SOFTMAX)
 
         def named(what: str) -> str:
             return f"{name}::{what}" if name else ""
 
         turned = self.transpose(k, [*range(rank - 2), rank - 1, rank - 2], name=named("k"))
-        x = made(self.matmul(q, turned, compute_data_type=compute, name=named("scores")))
-        extents = [*(max(a, b) for a, b in zip(q.dim[:-2], k.dim[:-2], strict=True)), rows, keys]
+        x = self.matmul(q, turned, compute_data_type=compute, name=named("scores")).set_data_type(_SOFTMAX)
         if attn_scale is not None:
-            factor = attn_scale if isinstance(attn_scale, Tensor) else self.tensor_scalar(attn_scale, DataType.FLOAT)
-            x = made(self.mul(x, factor, compute_data_type=compute))
+            x = step(M.MUL, x, attn_scale if isinstance(attn_scale, Tensor) else self.tensor_scalar(attn_scale))
         if bias is not None:
-            x = made(self.add(x, bias, compute_data_type=compute))
-        masks = []
-        if seq_len_kv is not None:
-            masks.append(self.cmp_lt(self._index(x, rank - 1), seq_len_kv, compute_data_type=DataType.INT32))
-        is_causal = use_causal_mask or use_causal_mask_bottom_right
-        if is_causal or sliding_window_length is not None:
-            row = self._index(x, rank - 2, keys - rows if use_causal_mask_bottom_right else 0)
-            if sliding_window_length is not None:
-                reached = self._index(x, rank - 1, sliding_window_length)
-                masks.append(self.cmp_gt(reached, row, compute_data_type=DataType.INT32))
-            if is_causal:
-                masks.append(self.cmp_ge(row, self._index(x, rank - 1), compute_data_type=DataType.INT32))
+            x = step(M.ADD, x, bias)
+        rows, keys = rank - 2, rank - 1  # axes of scores
+        moved = extents[1][-2] - extents[0][-2] if use_causal_mask_bottom_right else 0
+        masks = [] if seq_len_kv is None else [self._compared(M.CMP_LT, self._index(x, keys), seq_len_kv)]
+        if sliding_window_length is not None:
+            reached = self._index(x, keys, sliding_window_length)
+            masks.append(self._compared(M.CMP_GT, reached, self._index(x, rows, moved)))
+        if use_causal_mask or use_causal_mask_bottom_right:
+            masks.append(self._compared(M.CMP_GE, self._index(x, rows, moved), self._index(x, keys)))
         for mask in masks:
-            hidden = self.tensor_scalar(-inf, DataType.FLOAT)
-            x = made(self.binary_select(x, hidden, made(mask, DataType.BOOLEAN), compute_data_type=compute))
-        of_rows = [*extents[:-1], 1]
-        most = made(self.reduction(x, ReductionOperator.MAX, compute).set_dim(of_rows))
-        powers = made(self.exp(made(self.sub(x, most, compute_data_type=compute)), compute_data_type=compute))
-        total = made(self.reduction(powers, ReductionOperator.ADD, compute).set_dim(of_rows))
-        kind = v.data_type or (self.natural_type(v) if v.is_virtual else self._io)
-        p = self.div(powers, total, compute_data_type=compute, name=named("probabilities"))
-        if kind is not None:
-            made(p, kind)
+            x = step(M.BINARY_SELECT, x, self.tensor_scalar(-inf), t=mask)
+        most = self.reduction(x, ReductionOperator.MAX, compute).set_dim(of_rows).set_data_type(_SOFTMAX)
+        powers = step(M.EXP, step(M.SUB, x, most))
+        total = self.reduction(powers, ReductionOperator.ADD, compute).set_dim(of_rows).set_data_type(_SOFTMAX)
+        p = step(M.DIV, powers, total, name=named("probabilities"))
+        p.set_data_type(v.data_type or (self.natural_type(v) if v.is_virtual else self._io))
         o = self.matmul(p, v, compute_data_type=compute, name=name)
-        if not generate_stats:
-            return [o, None]
-        logarithm = made(self.log(total, compute_data_type=compute))
-        return [o, made(self.add(most, logarithm, compute_data_type=compute, name=named("stats")))]
+        return [o, step(M.ADD, most, step(M.LOG, total), name=named("stats")) if generate_stats else None]
 
     def _index(self, scores: Tensor, axis: int, by: int = 0) -> Tensor:
         """Of each score along an axis, and so much more."""
-        found = self.gen_index(scores, axis=axis, compute_data_type=DataType.INT32).set_data_type(DataType.INT32)
+        found = self.pointwise(M.GEN_INDEX, x=scores, axis=axis, compute_data_type=_INDEX).set_data_type(_INDEX)
         if not by:
             return found
-        moved = self.add(found, self.tensor_scalar(by, DataType.INT32), compute_data_type=DataType.INT32)
-        return moved.set_data_type(DataType.INT32)
+        moved = self.pointwise(M.ADD, x=found, b=self.tensor_scalar(by, _INDEX), compute_data_type=_INDEX)
+        return moved.set_data_type(_INDEX)
+
+    def _compared(self, mode: M, x: Tensor, b: Tensor) -> Tensor:
+        return self.pointwise(mode, x=x, b=b, compute_data_type=_INDEX).set_data_type(DataType.BOOLEAN)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from graphdnn.checks import AtMost, Empty, Equals, OneOf
+from graphdnn.checks import AtMost, Empty, Equals
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.enums import DataType, PointwiseMode
 from graphdnn.fusion.chains import Chain
@@ -170,7 +170,7 @@ ATTENTION_GUARDS: tuple[Constraint, ...] = (
         look=_types,
         check=Empty("q and k, p and v of one 16-bit type each, the softmax in FLOAT without factors"),
         when=lambda inside: inside.is_first and bool(_types(inside)),
-        reason="tensor cores multiply 16-bit floats and add in fp32; other types would be rounded elsewhere than stated",
+        reason="tensor cores multiply 16-bit floats and add in fp32; other types would be rounded where none is stated",
         fix="give the softmax's result the type of v, its other virtual tensors FLOAT, and compute in FLOAT",
     ),
     Constraint(

@@ -97,12 +97,13 @@ class _Walk:
         """Those that every guard agrees to, none of which share an operation."""
         found: list[Chain] = []
         taken: set[int] = set()
-        for chain, unlimited in (
+        chains: Iterable[tuple[Chain, Sequence[Link | Inside]]] = (
             *attention_chains(self.graph),
             *softmax_chains(self.graph),
             *softmax_gradients(self.graph),
             *window_chains(self.graph),
-        ):
+        )
+        for chain, unlimited in chains:
             guards = ATTENTION_GUARDS if chain.rule == "attention" else CHAIN_GUARDS
             links = [replace(link, limits=self.resolved) for link in unlimited]
             refusals = [self._note(guard, link, link.tensor, link.consumer) for link in links for guard in guards]

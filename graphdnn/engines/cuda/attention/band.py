@@ -1,7 +1,7 @@
 """Band: the keys that masks made of indices let a row see, which is what kernels leave out without looking at scores.
 
-A mask is SELECT(comparison of the row's index with the key's, scores, -infinity): powers of what it hides are 0 whatever
-the data is. A comparison may move either index by a whole number that the graph states.
+A mask is SELECT(comparison of the row's index with the key's, scores, -infinity): powers of what it hides are 0
+whatever the data is. A comparison may move either index by a whole number that the graph states.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _LARGEST_SHIFT = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Row r sees keys from ``r + first`` to ``r + last``; None where nothing is known of that side. ``masks``: identities
-    of the SELECT operations that hide nothing in there.
+    """Row r sees keys from ``r + first`` to ``r + last``; None where nothing is known of that side. ``masks``:
+    identities of the SELECT operations that hide nothing in there.
     """
 
     first: int | None = None
@@ -80,7 +80,7 @@ def _bounds(
     left, right = (_index(step.inputs()[port], made) for port in ("x", "b"))
     if left is None or right is None or {left[0], right[0]} != {rank - 2, rank - 1}:
         return None
-    mode = step.spec.mode
+    mode: PointwiseMode = step.spec.mode
     if left[0] == rank - 1:
         left, right, mode = right, left, _MIRRORED[mode]
     shift = left[1] - right[1]  # row + shift against key

@@ -76,8 +76,8 @@ def parts_of(op: FusedOp) -> Parts:
 
 @dataclass(frozen=True, slots=True)
 class Functions:
-    """``score<whole>(p, at, acc, value)``, of a pair or one by one: whole where the band hides nothing; ``conclude(p, at,
-    most, total)``, and ``epilogue(p, at, acc, most, total)``.
+    """``score<whole>(p, at, acc, value)``, of a pair or one by one: whole where the band hides nothing;
+    ``conclude(p, at, most, total)``, and ``epilogue(p, at, acc, most, total)``.
     """
 
     text: tuple[str, ...]
@@ -111,7 +111,7 @@ def functions_of(parts: Parts, parameters: Parameters) -> Functions:
         text.append(program.function("score_whole" if is_whole else "score_masked", arguments))
     text.append(
         "template <bool IS_WHOLE> __device__ __forceinline__ void score(\n"
-        f"    const Params& p, const int (&at)[{space.rank}], const float (&acc)[{width}], float (&value)[{width}]) {{\n"
+        f"    const Params& p, const int (&at)[{space.rank}], {arguments}) {{\n"
         "    if constexpr (IS_WHOLE) score_whole(p, at, acc, value);\n    else score_masked(p, at, acc, value);\n}\n"
     )
 
