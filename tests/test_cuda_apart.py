@@ -23,6 +23,8 @@ PROBLEMS = [
     "conv x=f16[1,16,4,5,6]nhwc w=f16[16,16,2,3,3]nhwc pad=1,1,0 stride=2,1,3 spatial=3 + relu",
     "conv x=i8[1,32,6,8]nhwc w=i8[48,32,2,2]nhwc stride=2 compute=i32 out=i8 + relu",
     "dgrad dy=f16[2,24,3,5]nhwc w=f16[24,16,4,4]nhwc dx=[2,16,12,20] stride=4 + residual",
+    "dgrad dy=f16[2,24,3,5]nhwc w=f16[24,16,2,2]nhwc dx=[2,16,6,10] stride=2 + bias + relu",
+    "dgrad dy=bf16[2,24,3,2,4]nhwc w=bf16[24,16,2,1,3]nhwc dx=[2,16,6,2,12] stride=2,1,3 spatial=3 + scale + bias",
     "dgrad dy=f16[1,24,3,2,4]nhwc w=f16[24,16,2,2,2]nhwc dx=[1,16,6,4,8] stride=2 spatial=3",
     "dgrad dy=f16[2,24,5,4]nhwc w=f16[24,8,3,2]nhwc dx=[2,8,9,8] pad=1,0 stride=2 + relu",
     "wgrad x=f16[2,16,6,8]nhwc dy=f16[2,24,3,4]nhwc dw=[24,16,2,2] stride=2",
@@ -67,13 +69,12 @@ def _rules(graph: Graph) -> list[str]:
     return [r.rule for r in ENGINE.why_not(Task(op, H200))]
 
 
-def test_operands_that_repeat_along_channels() -> None:
-    """A bias of the gradient is one of channels, which are no channels of a window's line."""
+def test_operands_that_repeat_along_a_piece_of_a_line() -> None:
+    """A filter gradient's end knows no channels of its own."""
     graph = Graph(io_data_type="float16")
-    dy, w = graph.tensor([2, 16, 2, 3], [96, 1, 48, 16]), graph.tensor([16, 8, 2, 2], [32, 1, 16, 8])
-    dx = graph.conv_dgrad(dy, w, stride=[2, 2]).set_dim([2, 8, 4, 6]).set_stride([192, 1, 48, 8])
-    y = graph.bias(dx, graph.tensor([1, 8, 1, 1]))
-    y.set_output(True).set_stride([192, 1, 48, 8])
+    x, dy = graph.tensor([2, 8, 4, 6], [192, 1, 48, 8]), graph.tensor([2, 16, 2, 3], [96, 1, 48, 16])
+    dw = graph.conv_wgrad(x, dy, stride=[2, 2]).set_dim([16, 8, 2, 2]).set_stride([32, 1, 16, 8])
+    graph.add(dw, graph.tensor([16, 1, 2, 2])).set_output(True).set_stride([32, 1, 16, 8])
     assert _rules(graph) == ["cuda_apart.layout"]
 
 

@@ -4,27 +4,30 @@ Where windows move by as many pixels as a filter has taps (patch embeddings, mer
 that enlarge an image), no pixel is in two windows. With channels last, the pixels of a window along a line are
 neighbours in memory, and so are the taps that meet them: they are one pixel of so many times the channels, and one tap.
 Where windows move like that from line to line as well, forward and for filter gradients, each row of windows is an
-image of its own, along which no window moves. No address changes and nothing is copied, but rows of channels are
-longer, strides and taps fewer: what the copy unit counts, and products of a strided data gradient, are in reach again.
+image of its own, along which no window moves. No address changes, but rows of channels are longer, strides and taps
+fewer: what the copy unit counts, and products of a strided data gradient, are in reach again. Nothing is copied but
+vectors of channels that meet a data gradient: the pixels of a line that are one read them side by side.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from graphdnn.checks import Equals
 from graphdnn.convolution import ConvProblem
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.as_planes import SETTINGS, joined_axes, with_tensors
 from graphdnn.engines.cuda.generator.convolution_needs import convolution_of, is_convolution, problem_of, prologue_need
-from graphdnn.engines.cuda.generator.cost import least_of_rest
+from graphdnn.engines.cuda.generator.cost import also, least_of_rest
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel
 from graphdnn.engines.cuda.generator.program import asked_indices
 from graphdnn.engines.cuda.generator.space import is_addressable
+from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.hopper import gemm as hopper_gemm
 from graphdnn.engines.cuda.hopper import halo_dgrad as hopper_halo_dgrad
 from graphdnn.engines.cuda.hopper import held as hopper_held
+from graphdnn.engines.cuda.library.operands import in_memory
 from graphdnn.engines.cuda.mma import gemm as mma_gemm
 from graphdnn.engines.cuda.rest import Rest
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task, image_need, need, needs_rule
@@ -33,7 +36,7 @@ from graphdnn.engines.sum_error import CUT
 from graphdnn.enums import ConvolutionMode, LayoutType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvBackwardData, ConvolutionOperation
-from graphdnn.tensors import TensorSpec
+from graphdnn.tensors import TensorSpec, channels_last_strides
 
 _ENGINES: tuple[Engine, ...] = (
     hopper_gemm.ENGINE, hopper_held.ENGINE, hopper_halo_dgrad.ENGINE, mma_gemm.ENGINE,
@@ -75,9 +78,26 @@ def _rows(t: TensorSpec, whole: TensorSpec, lines: int) -> TensorSpec | None:
     return t.model_copy(update={"dims": dims, "strides": strides})
 
 
+def _repeated(t: TensorSpec, by: int, uid: int) -> tuple[TensorSpec, TensorSpec] | None:
+    """What repeats along lines, channel by channel, so many times side by side, and the copy that is. None: not so."""
+    if t.dims[-1] != 1 or not is_addressable(t) or t.is_virtual:
+        return None
+    dims = (*t.dims[:-1], by)
+    repeating = t.model_copy(update={"dims": dims, "strides": (*t.strides[:-1], 0)})
+    return repeating, in_memory(repeating, channels_last_strides(dims), uid=uid)
+
+
+@dataclass(frozen=True, slots=True)
+class _Apart:
+    """The convolution of wide pixels; operands of a data gradient's end that are copied for it."""
+
+    rest: Rest
+    copies: tuple[tuple[TensorSpec, TensorSpec], ...]
+
+
 @once
-def _apart(op: FusedOp) -> FusedOp | None:
-    """None where the tensors do not lie so, or an operand repeats along what becomes channels."""
+def _apart(op: FusedOp) -> _Apart | None:
+    """None where the tensors do not lie so."""
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
     x, w, y = anchor.roles
@@ -86,16 +106,23 @@ def _apart(op: FusedOp) -> FusedOp | None:
     is_plain = anchor.conv.mode is ConvolutionMode.CROSS_CORRELATION and not asked_indices(op.epilogue)
     if not alike or not is_plain or any(t.uid in op.uses.behind for t in anchor.inputs().values()):
         return None
-    (result,) = anchor.outputs().values()
+    (result,), by = anchor.outputs().values(), p.filter[-1]
     wide: dict[int, TensorSpec] = {}
+    copies: list[tuple[TensorSpec, TensorSpec]] = []
     for t in tensors:
         if t.uid == y.uid or (result.uid == y.uid and t.uid not in (x.uid, w.uid)):
             continue  # pixels of y are windows
-        seen = _wide(t, p.filter[-1]) if t.uid in (x.uid, w.uid) or t.dims == result.dims else None
-        if seen is not None and is_addressable(t):
-            wide[t.uid] = seen
-        elif t.elements > 1:
+        if t.uid not in (x.uid, w.uid) and (t.elements == 1 or (t.dims[1], t.dims[-1]) == (1, 1)):
+            continue
+        seen = _wide(t, by) if t.uid in (x.uid, w.uid) or t.dims == result.dims else None
+        if seen is None and isinstance(anchor, ConvBackwardData) and t.uid not in (x.uid, w.uid):
+            copy = _repeated(t, by, min(one.uid for one in tensors) - 1 - len(copies))
+            if copy is not None:
+                copies.append(copy)
+                seen = _wide(copy[1], by)
+        if seen is None or not is_addressable(t):
             return None
+        wide[t.uid] = seen
     of_lines = _of_lines(anchor, [wide.get(t.uid, t) for t in tensors])
     made = with_tensors(op, wide | of_lines)
     assert isinstance(made.anchor, ConvolutionOperation)
@@ -103,7 +130,9 @@ def _apart(op: FusedOp) -> FusedOp | None:
     settings = {
         name: (*getattr(anchor.conv, name)[:kept], *(one,) * (p.spatial - kept)) for name, one in SETTINGS.items()
     }
-    return replace(made, anchor=made.anchor.model_copy(update={"conv": anchor.conv.model_copy(update=settings)}))
+    conv = anchor.conv.model_copy(update=settings)
+    moving = replace(made, anchor=made.anchor.model_copy(update={"conv": conv}))
+    return _Apart(Rest(moving, _ENGINES), tuple(copies))
 
 
 def _of_lines(anchor: ConvolutionOperation, tensors: list[TensorSpec]) -> dict[int, TensorSpec]:
@@ -121,28 +150,29 @@ def _of_lines(anchor: ConvolutionOperation, tensors: list[TensorSpec]) -> dict[i
     return seen if len(seen) == len(found) else {}
 
 
-@once
-def _rest(op: FusedOp) -> Rest | None:
-    seen = _apart(op)
-    return None if seen is None else Rest(seen, _ENGINES)
-
-
 def _is_ours(task: Task) -> bool:
     return is_convolution(task) and not task.op.prologue and task.op.exit is None and _has_windows(problem_of(task))
 
 
-def _rest_of(op: FusedOp) -> Rest:
-    rest = _rest(op)
-    assert rest is not None
-    return rest
+def _found(op: FusedOp) -> _Apart:
+    apart = _apart(op)
+    assert apart is not None
+    return apart
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    return _rest_of(op).kernel(device)
+    steps, apart = Steps(op, device), _found(op)
+    for spec, copy in apart.copies:
+        steps.copied(spec, copy)
+    kernel = apart.rest.kernel(device)
+    steps.include(kernel)
+    return steps.kernel(kernel.name)
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    return _rest_of(task.op).fastest(task.device)[1]
+    apart = _found(task.op)
+    traffic = float(sum(copy.bytes for _, copy in apart.copies))
+    return also(apart.rest.fastest(task.device)[1], task.device, "operands", traffic, len(apart.copies))
 
 
 ENGINE = cuda_engine(
@@ -165,7 +195,9 @@ ENGINE = cuda_engine(
             "cuda_apart.layout",
             "strides",
             lambda task: convolution_of(task).roles[0].strides,
-            Equals("packed channels last, operands beside the result as large as it is, no sum at the end"),
+            Equals(
+                "packed channels last, operands of the result that have all of a line or none of it, no sum at the end"
+            ),
             reason="neighbouring pixels are one as they lie in memory",
             fix="use the packed channels-last layout (NHWC)",
             when=lambda task: (
@@ -182,7 +214,9 @@ ENGINE = cuda_engine(
             Equals("what an engine for tensor cores serves with longer rows of channels"),
             reason="the rest is done by those engines, and each of them declines it",
             fix="nothing to do: another engine serves it",
-            when=lambda task: _is_ours(task) and (rest := _rest(task.op)) is not None and not rest.serving(task.device),
+            when=lambda task: (
+                _is_ours(task) and (apart := _apart(task.op)) is not None and not apart.rest.serving(task.device)
+            ),
         ),
     ),
     cost=_cost,
