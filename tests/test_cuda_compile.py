@@ -109,7 +109,7 @@ TEXTS = (
 DRAWN = {
     "pointwise": range(0, 60, 4), "pointwise_graph": range(3), "conversion": range(8), "mask": range(2),
     "reduction": range(9), "statistics": range(8), "matmul": range(2), "matmul_int": range(2),
-    "resample": range(12), "pool_apart": range(6), "norm": range(12), "softmax": range(3), "gradient": range(2), "movement": range(8), "rng": range(4),
+    "resample": range(12), "pool_apart": range(6), "norm": range(12), "softmax": range(3), "attention": range(4), "gradient": range(2), "movement": range(8), "rng": range(4),
     "conv_fprop": range(2), "conv_dgrad": range(2), "conv_wgrad": range(2),
     "conv_fprop_int": range(2), "conv_dgrad_int": range(2), "conv_wgrad_int": range(2),
 }  # fmt: skip

@@ -10,7 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from drawn import convolutions, elementwise, gradients, graphs, moves, norms, products, reductions, sampling, shared
+from drawn import (
+    attention,
+    convolutions,
+    elementwise,
+    gradients,
+    graphs,
+    moves,
+    norms,
+    products,
+    reductions,
+    sampling,
+    shared,
+)
 from drawn.sketch import Problem, Sketch
 
 
@@ -65,6 +77,7 @@ FAMILIES: dict[str, Family] = {
     "pool_apart": Family(1, _any(sampling.apart, sampling.apart_backward)),
     "norm": Family(8, _any(norms.forward, norms.backward)),
     "softmax": Family(2, _one(norms.softmax)),
+    "attention": Family(3, _one(attention.attention)),
     "gradient": Family(2, _any(gradients.softmax, gradients.response)),
     "movement": Family(6, _any(moves.transpose, moves.slice_of, moves.concat, moves.reshape)),
     "rng": Family(3, _one(moves.random_numbers)),
