@@ -6,6 +6,7 @@ import fnmatch
 from collections.abc import Callable, Sequence
 
 from gpu import contest, host
+from gpu.attention import ATTENTION
 from gpu.convolutions import DENSE, DEPTHWISE, DGRAD, FP32, NCHW, RESIDUAL, WGRAD
 from gpu.device import Device
 from gpu.host import HOST
@@ -27,7 +28,7 @@ GROUPS: dict[str, tuple[Group, Measure]] = {
     HOST.name: (HOST, host.measure),
     **{
         group.name: (group, contest.measure)
-        for group in (DENSE, RESIDUAL, DGRAD, WGRAD, NCHW, BYTES, RECURRENT, MODELS)
+        for group in (DENSE, RESIDUAL, DGRAD, WGRAD, NCHW, BYTES, RECURRENT, MODELS, ATTENTION)
     },
 }
 
