@@ -11,6 +11,7 @@ from legal import CHANNEL, IMAGE, operation, pointwise, reduction, tensor
 
 from graphdnn import OperationGraph, build, fuse
 from graphdnn.enums import PointwiseMode, ReductionOperator
+from graphdnn.errors import NotSupported
 from graphdnn.fusion import FUSION_RULES, FusedGraph
 from graphdnn.operations import EXTENSIONS, OPERATIONS, Operation
 
@@ -444,6 +445,13 @@ def test_virtual_type_is_a_rounding_point() -> None:
         plan = build(graph)
         plan.execute({1: x, 2: w, 3: y}, plan.new_workspace())
         assert y.item() == float(w.astype(dtype).item())
+
+
+def test_virtual_results_have_an_address_for_each_element() -> None:
+    """One that a kernel ends with lies in memory by its strides: elements that share an address would be lost there."""
+    crowded = tensor(10, IMAGE, is_virtual=True, strides=(1,) * len(IMAGE))
+    with pytest.raises(NotSupported, match=r"pointwise\.output\.overlap"):
+        unary(M.RELU_FWD, image(1), crowded)
 
 
 def test_every_operation_has_one_rule() -> None:

@@ -112,7 +112,9 @@ class Sketch:
         return spec
 
     def virtual(self, dims: Sequence[int], kind: Any) -> TensorSpec:
-        return self.tensor(dims, kind, "packed", is_virtual=True)
+        """Between operations, and in the workspace where a kernel ends with it; some have gaps, or axes in any order."""
+        packed = self.row or self.uids % 4
+        return self.tensor(dims, kind, "packed" if packed else None, is_virtual=True)
 
     def scalar(self, rank: int, value: Any, kind: Any = "f32") -> TensorSpec:
         """A by-value number, sometimes one that is a constant of the graph."""
