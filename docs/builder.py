@@ -15,6 +15,7 @@ _EVERYWHERE = ("self", "compute_data_type", "name")  # said once, above the tabl
 _SECTIONS = {  # title -> the module, and what else belongs there; a method stands where it is named first
     "Tensors": ("", ("tensor", "tensor_like", "tensor_scalar", "query_tensor_attributes_of_uid")),
     "Operations": ("operations", ()),
+    "Attention": ("attention", ()),
     "Normalizations": ("norms", ()),
     "Extension operations": ("extensions", ()),
     "Asking": ("inside", ("explain", "fused", "ranking", "refusals", "repairs", "cuts")),
@@ -40,8 +41,9 @@ spatial axis, or one for all. Results are virtual until `set_output(True)`. Thei
 extents, strides and types are worked out, unless set; a result lies as the first operand of its rank does, channels
 last where that is (`get_stride()`). How a graph is written: [tutorial.md](tutorial.md).
 
-There is no method for what others make one kernel of several: a softmax is `reduction(x, "MAX")`, `sub`, `exp`,
-`reduction(.., "ADD")`, `div`, and [fused](fusion.md#softmax).
+There is hardly a method for what others make one kernel of several: a softmax is `reduction(x, "MAX")`, `sub`, `exp`,
+`reduction(.., "ADD")`, `div`, and [fused](fusion.md#softmax). `sdpa` writes the operations of attention, which
+[are one kernel](fusion.md#attention), also where they are written one by one, with other operations on the scores.
 
 ```python
 import graphdnn

@@ -171,7 +171,10 @@ KINDS: dict[D, Kind] = {
     )
 }  # fmt: skip
 
-_ATTENTION = ("attention as one node has no engine here", "write it as matmul, pointwise and reduction operations")
+_ATTENTION = (
+    "attention is no node here: its operations become one kernel",
+    "write it as matmul, pointwise and reduction operations, as Graph.sdpa does",
+)
 _ROUTING = ("grouped matmuls of expert routing have no engine here", "build one matmul graph for each expert")
 _BLOCK_SCALE = ("block-scaled formats have no engine here", "scale with pointwise operations")
 _BAND = ("cuDNN publishes no index mapping for band matrices", "move the elements before or after the graph")

@@ -31,6 +31,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("sum", "mean", "reduce"), "reduction"),
     **dict.fromkeys(("permute", "swapaxes"), "transpose"),
     "softmax": "reduction, sub, exp, reduction and div, which become one kernel",
+    **dict.fromkeys(("attention", "scaled_dot_product_attention"), "sdpa"),
     "silu": "swish", "relu6": "relu(upper_clip=6.0)", "hardtanh": "relu(lower_clip=-1.0, upper_clip=1.0)",
     "serialize": "graphdnn.plan_to_json(graph.plan)",
     "cat": "concatenate", "concat": "concatenate", "view": "reshape", "dropout": "rng and mul", "cast": "identity",
