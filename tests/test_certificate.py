@@ -110,7 +110,7 @@ KINDS = ("normal", "positive", "cancelling", "huge", "largest", "subnormal", "wi
 # Families whose every operation has a derived bound.
 PROVED = (
     "conv_fprop", "conv_dgrad", "conv_wgrad", "conv_fprop_int", "conv_dgrad_int", "conv_wgrad_int", "pointwise",
-    "pointwise_graph", "conversion", "mask", "reduction", "matmul", "matmul_int", "resample", "softmax", "movement", "norm", "statistics",
+    "pointwise_graph", "conversion", "mask", "reduction", "matmul", "matmul_int", "resample", "softmax", "attention", "movement", "norm", "statistics",
     "graph",
 )  # fmt: skip
 
@@ -354,7 +354,7 @@ def test_ranges_are_no_tighter_than_data(family: str) -> None:
 
 
 @emulated
-@pytest.mark.parametrize("family", ["norm", "statistics", "softmax", "pointwise_graph"])
+@pytest.mark.parametrize("family", ["norm", "statistics", "softmax", "attention", "pointwise_graph"])
 def test_bounds_hold_on_a_device(family: str) -> None:
     for seed in (1, 2):
         graph = draw(Case(family, seed, large=False)).graph
