@@ -68,3 +68,9 @@ def instructions(cubin: bytes, *, whole: bool = False) -> Counter[str]:
     """How often each instruction occurs, by its name up to the first dot, or with all that is said of it."""
     found = [line.split()[0] for _, _, line in _LINE.findall(_disassembled(cubin)) if line]
     return Counter(name if whole else name.split(".")[0] for name in found)
+
+
+def ordered(cubin: bytes, names: tuple[str, ...]) -> list[str]:
+    """Those of the instructions that are called so, in the order of the listing."""
+    lines = (line for _, _, line in _LINE.findall(_disassembled(cubin)) if line)
+    return [name for line in lines for name in names if line.startswith(name)]

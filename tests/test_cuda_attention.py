@@ -11,7 +11,8 @@ from attention_graphs import Shape, attention, values
 from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, emulated, run_both
 
 from graphdnn import OperationGraph, fuse
-from graphdnn.device import device_spec
+from graphdnn.device import DeviceSpec, device_spec
+from graphdnn.engines import Engine
 from graphdnn.engines.cuda.attention.functions import parts_of
 from graphdnn.engines.cuda.attention.mma import ENGINE, TILES
 from graphdnn.enums import KnobType
@@ -21,10 +22,18 @@ H200 = device_spec("h200")
 UNIT = {"f16": 2.0**-11, "bf16": 2.0**-8}
 
 
-def check(graph: OperationGraph, kind: str = "f16", tile: int = 0, given: dict[int, Any] | None = None) -> None:
+def check(
+    graph: OperationGraph,
+    kind: str = "f16",
+    tile: int = 0,
+    given: dict[int, Any] | None = None,
+    engine: Engine = ENGINE,
+    device: DeviceSpec = H200,
+) -> None:
     """Each row is a mean of v, so it is off by a few units of v's largest element."""
     given = values(graph) if given is None else given
-    here, there = run_both(list(graph.operations), ENGINE, given, ENGINE.settings({KnobType.TILE_SIZE: tile}))
+    knobs = engine.settings({KnobType.TILE_SIZE: tile})
+    here, there = run_both(list(graph.operations), engine, given, knobs, device=device)
     outputs = {t.uid: t for t in graph.outputs}
     for uid, expected in there.items():
         found, wanted = here[uid].astype(np.float64), expected.astype(np.float64)

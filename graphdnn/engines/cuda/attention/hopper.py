@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 from graphdnn.checks import AtMost
 from graphdnn.cuda.tensor_map import TensorMap
@@ -31,8 +30,9 @@ _PANEL = ROW // _BYTES  # elements of a head that lie in one row of shared memor
 _MOST_BATCH_AXES = 3  # a map has five axes, two of which are a head's
 _GROUP_ROWS = 64
 _COPYING, _MULTIPLYING = 24, 240  # registers of a thread
-_MOST_OTHERWISE = 128  # keys at a time
+_MOST_CUT = 128  # keys at a time
 _REGISTERS_LEFT = 44  # of them, for all but scores, powers and sums
+_READING = 44  # more of them, where scores meet what is read from memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,10 @@ class Tile:
         q, v = -(-depth // _PANEL), -(-columns // _PANEL)
         return ROW * (self.rows * q + self.bn * self.stages * (q + v)) + 8 * (4 * self.stages + 2)
 
-    def fits(self, depth: int, columns: int, shared: int) -> bool:
+    def fits(self, depth: int, columns: int, others: int, shared: int) -> bool:
+        """``others``: registers that are taken by other things."""
         registers = self.bn // 2 + self.bn // 4 + columns // 2
-        return registers <= _MULTIPLYING - _REGISTERS_LEFT and self.shared(depth, columns) <= shared
+        return registers + others <= _MULTIPLYING and self.shared(depth, columns) <= shared
 
 
 # In order of preference.
@@ -79,11 +80,12 @@ def _tile(parts: Parts, device: DeviceSpec, knobs: Knobs) -> Tile:
     if number:
         return TILES[number - 1]
     depth, columns = _heads(parts)
-    # Blocks at the edge of a band are worked out whole: longer ones lose more. What is read beside them takes registers.
-    read = {t.uid for t in parts.op.inputs} & {t.uid for step in parts.attention.steps for t in step.inputs().values()}
-    is_plain = parts.band.last is None and parts.band.first is None and not read
-    most = TILES[0].bn if is_plain else _MOST_OTHERWISE
-    fitting = (t for t in TILES if t.bn <= most and t.fits(depth, columns, device.shared_memory))
+    read = {t.uid for t in parts.op.inputs if not (t.is_by_value or t.is_constant)}
+    reads = any(t.uid in read for step in parts.attention.steps for t in step.inputs().values())
+    # Blocks at the edge of a band are worked out whole: longer ones lose more.
+    is_cut = parts.band.first is not None or parts.band.last is not None
+    most, others = _MOST_CUT if is_cut else TILES[0].bn, _REGISTERS_LEFT + (_READING if reads else 0)
+    fitting = (t for t in TILES if t.bn <= most and t.fits(depth, columns, others, device.shared_memory))
     return next(fitting, TILES[-1])
 
 
@@ -176,7 +178,7 @@ _SUMS = SumError(4, 1.5, drift=0.12)
 ENGINE = cuda_engine(
     id=102,
     name="cuda_hopper_attention",
-    summary="a softmax between two products of 16-bit floats, on warpgroups' tensor cores (wgmma); heads of up to 256 elements",
+    summary="a softmax between two products of 16-bit floats, on wgmma; heads of up to 256 elements",
     needs=(
         needs_rule("cuda_hopper_attention.operation", "attention"),
         capability_need("cuda_hopper_attention", _is_attention),

@@ -1,0 +1,118 @@
+"""Attention of compute capability 9.0: kernels run on the host against NumPy's separate operations, and compiled."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from attention_graphs import Shape, attention, values
+from cuda_comparison import compiler, device_kernel, emulated, text_compiles_cleanly
+from disassembly import NO_DISASSEMBLER, ordered
+from test_cuda_attention import CASES, H200, check
+
+from graphdnn import Graph, fuse, packed_strides
+from graphdnn.device import device_spec
+from graphdnn.engines import Task
+from graphdnn.engines.cuda.attention.hopper import ENGINE, TILES
+from graphdnn.engines.cuda.generator.launch import Launch
+from graphdnn.enums import ReductionOperator
+from graphdnn.fusion import FusedOp
+
+SMALL = replace(H200, sm_count=2)  # a block has several tiles
+
+
+@emulated
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_results(name: str, kind: str) -> None:
+    shape, fields = CASES[name]
+    if fields.get("scores") == "f16":
+        fields = {**fields, "scores": kind}
+    graph = attention(shape, kind, **fields)
+    check(graph, kind, 0, values(graph, keys=shape.keys), ENGINE, SMALL)
+
+
+@emulated
+@pytest.mark.parametrize("tile", range(1, len(TILES) + 1))
+def test_tiles(tile: int) -> None:
+    """Several blocks of keys for each tile of rows, more tiles than blocks of the grid, and rows that see a few keys."""
+    shape = Shape(batch=2, heads=2, rows=300, keys=420, depth=48, columns=40, shared=2)
+    check(attention(shape, causal=130, window=150, scale=0.2, statistics=True), tile=tile, engine=ENGINE, device=SMALL)
+    check(attention(shape, scale=0.2), tile=tile, engine=ENGINE, device=SMALL)
+
+
+@emulated
+def test_infinite_scores_and_rows_without_numbers() -> None:
+    graph = attention(Shape(batch=1, rows=40, keys=400), statistics=True)
+    given = values(graph)
+    q = given[graph.inputs[0].uid].copy()
+    q[0, 0, 3], q[0, 1, 5] = np.nan, 60000.0
+    check(graph, given={**given, graph.inputs[0].uid: q}, engine=ENGINE)
+
+
+@emulated
+def test_scores_near_the_largest_number() -> None:
+    """Multiplied by log2 e they would be infinite."""
+    graph = attention(Shape(batch=1, heads=1, rows=20, keys=400, depth=16), "bf16")
+    given = values(graph, keys=400)
+    q, k = (given[t.uid].copy() for t in graph.inputs[:2])
+    q[...], k[...] = 0.0, 0.0
+    q[..., 0], k[..., 0, :] = 1.5e19, 1e19
+    k[..., 0, 200:210] = 2e19
+    q[..., 10:, 0] *= -1
+    check(graph, "bf16", given={**given, graph.inputs[0].uid: q, graph.inputs[1].uid: k}, engine=ENGINE)
+
+
+@compiler
+@pytest.mark.parametrize("depth", [64, 128, 256])
+@pytest.mark.parametrize("fields", [{}, {"causal": 0, "statistics": True}, {"cap": 5.0, "bias": (2, 2, 48, 80)}])
+def test_compiles(depth: int, fields: dict[str, Any]) -> None:
+    graph = attention(Shape(depth=depth, columns=depth), scale=0.1, **fields)
+    (step,) = device_kernel(list(graph.operations), ENGINE).steps
+    assert isinstance(step, Launch)
+    text_compiles_cleanly(step.text, "sm_90a")
+
+
+@compiler
+@pytest.mark.skipif(bool(NO_DISASSEMBLER), reason=NO_DISASSEMBLER)
+@pytest.mark.parametrize("depth", [64, 128])
+def test_powers_are_worked_out_beside_products(depth: int) -> None:
+    """Between the end of the scores' products and that of the values', in the loop over blocks that no mask cuts."""
+    graph = attention(Shape(depth=depth, columns=depth), scale=0.1)
+    (step,) = device_kernel(list(graph.operations), ENGINE).steps
+    assert isinstance(step, Launch)
+    found = " ".join(
+        ordered(text_compiles_cleanly(step.text, "sm_90a").cubin, ("HGMMA", "WARPGROUP.DEPBAR", "MUFU.EX2"))
+    )
+    keys = TILES[0].bn
+    assert re.search(rf"(HGMMA ){{{keys // 16}}}WARPGROUP.DEPBAR (MUFU.EX2 ){{{keys // 2},}}WARPGROUP.DEPBAR", found)
+
+
+def stacked(batch: tuple[int, ...]) -> FusedOp:
+    graph = Graph(io_data_type="f16", intermediate_data_type="f32", compute_data_type="f32")
+    q, v = (graph.tensor(name=name, dim=(*batch, 32, 16)) for name in "qv")
+    apart = packed_strides((*batch, 32, 16))
+    k = graph.tensor(name="k", dim=(*batch, 16, 32), stride=(*apart[:-2], 1, 16))
+    x = graph.matmul(q, k)
+    most = graph.reduction(x, ReductionOperator.MAX).set_dim((*batch, 32, 1))
+    power = graph.exp(graph.sub(x, most))
+    total = graph.reduction(power, ReductionOperator.ADD).set_dim((*batch, 32, 1))
+    p = graph.div(power, total).set_data_type("f16")
+    graph.matmul(p, v).set_output(True).set_data_type("f16")
+    (op,) = fuse(graph.build_operation_graph())
+    return op
+
+
+@pytest.mark.parametrize("batch", [(2,), (2, 3), (2, 1, 3)])
+def test_needs(batch: tuple[int, ...]) -> None:
+    assert not ENGINE.why_not(Task(stacked(batch), H200))
+    assert [r.rule for r in ENGINE.why_not(Task(stacked(batch), device_spec("a100")))] == [
+        "cuda_hopper_attention.compute_capability"
+    ]
+
+
+def test_more_batch_axes_than_the_copy_unit_counts() -> None:
+    assert [r.rule for r in ENGINE.why_not(Task(stacked((2, 1, 3, 2)), H200))] == ["cuda_hopper_attention.batch"]
