@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graphdnn import Graph, OperationGraph
+from graphdnn import Graph, OperationGraph, packed_strides
 from graphdnn.dtypes import Array
 from graphdnn.enums import ReductionOperator
 
@@ -124,3 +124,23 @@ def values(graph: OperationGraph, seed: int = 0, keys: int = 80) -> dict[int, Ar
         else:
             found[t.uid] = rng.standard_normal(t.dims).astype(np.float32)
     return found
+
+
+def stacked(batch: tuple[int, ...], rows: int = 32) -> OperationGraph:
+    """Nothing but the softmax between products, of any batch axes."""
+    keys, depth = 32, 16
+    graph = Graph(io_data_type="f16", intermediate_data_type="f32", compute_data_type="f32")
+    q = graph.tensor(name="q", dim=(*batch, rows, depth))
+    k = graph.tensor(name="k", dim=(*batch, depth, keys))
+    k.set_stride((*packed_strides((*batch, keys, depth))[:-2], 1, depth))
+    x = graph.matmul(q, k)
+    most = graph.reduction(x, ReductionOperator.MAX)
+    most.set_dim((*batch, rows, 1))
+    power = graph.exp(graph.sub(x, most))
+    total = graph.reduction(power, ReductionOperator.ADD)
+    total.set_dim((*batch, rows, 1))
+    p = graph.div(power, total)
+    p.set_data_type("f16")
+    o = graph.matmul(p, graph.tensor(name="v", dim=(*batch, keys, depth)))
+    o.set_output(True).set_data_type("f16")
+    return graph.build_operation_graph()

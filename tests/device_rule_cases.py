@@ -40,6 +40,7 @@ from hopper_rule_cases import (
     halo_dgrad_cases,
     halo_wgrad_cases,
     held_cases,
+    hopper_attention_cases,
     hopper_cases,
     hopper_matmul_cases,
     planes_cases,
@@ -114,6 +115,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
         for name in ("cuda_hopper_halo", "cuda_hopper_halo_tf32")
         for rule, case in halo_cases(name)
     },
+    **{f"cuda_hopper_attention.{rule}": case for rule, case in hopper_attention_cases()},
     **{f"cuda_hopper_across.{rule}": case for rule, case in across_cases()},
     **{f"cuda_hopper_held.{rule}": case for rule, case in held_cases()},
     **{f"cuda_hopper_halo_wgrad.{rule}": case for rule, case in halo_wgrad_cases()},

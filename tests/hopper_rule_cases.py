@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from attention_graphs import Shape, attention, stacked
 from declined_cases import H200, Case, declined
 from legal import IMAGE, operation, tensor
 
-from graphdnn import device_spec
+from graphdnn import OperationGraph, device_spec
 from graphdnn.device import DeviceSpec
 from graphdnn.problem import parse
 
@@ -102,6 +104,19 @@ def hopper_matmul_cases(engine: str) -> Iterator[tuple[str, Case]]:
     a, b = (tensor(i, (2, 2, 8, 8), data_type=kind) for i in (1, 2))
     apart = tensor(3, (2, 2, 8, 8), data_type=kind, strides=(256, 64, 8, 1))
     yield "batch", declined(engine, operation("matmul", a=a, b=b, c=apart), H200)
+
+
+def hopper_attention_cases() -> Iterator[tuple[str, Case]]:
+    """Rules of attention for compute capability 9.0."""
+
+    def asked(graph: OperationGraph, device: DeviceSpec = H200) -> Case:
+        return declined("cuda_hopper_attention", graph.operations, device)
+
+    yield "compute_capability", asked(stacked((2,)), device_spec("a100"))
+    yield "batch", asked(stacked((2, 1, 3, 2)))
+    long = attention(Shape(depth=256, columns=256))
+    yield "shared_memory", asked(long, replace(H200, shared_memory=100 * 1024))
+    yield "tiles", asked(stacked((2**15, 2**16)))
 
 
 def halo_cases(engine: str) -> Iterator[tuple[str, Case]]:

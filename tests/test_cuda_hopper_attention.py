@@ -8,18 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attention_graphs import Shape, attention, values
+from attention_graphs import Shape, attention, stacked, values
 from cuda_comparison import compiler, device_kernel, emulated, text_compiles_cleanly
 from disassembly import NO_DISASSEMBLER, ordered
 from test_cuda_attention import CASES, H200, check
 
-from graphdnn import Graph, fuse, packed_strides
+from graphdnn import fuse
 from graphdnn.device import device_spec
 from graphdnn.engines import Task
 from graphdnn.engines.cuda.attention.hopper import ENGINE, TILES
 from graphdnn.engines.cuda.generator.launch import Launch
-from graphdnn.enums import ReductionOperator
-from graphdnn.fusion import FusedOp
 
 SMALL = replace(H200, sm_count=2)  # a block has several tiles
 
@@ -91,28 +89,21 @@ def test_powers_are_worked_out_beside_products(depth: int) -> None:
     assert re.search(rf"(HGMMA ){{{keys // 16}}}WARPGROUP.DEPBAR (MUFU.EX2 ){{{keys // 2},}}WARPGROUP.DEPBAR", found)
 
 
-def stacked(batch: tuple[int, ...]) -> FusedOp:
-    graph = Graph(io_data_type="f16", intermediate_data_type="f32", compute_data_type="f32")
-    q, v = (graph.tensor(name=name, dim=(*batch, 32, 16)) for name in "qv")
-    apart = packed_strides((*batch, 32, 16))
-    k = graph.tensor(name="k", dim=(*batch, 16, 32), stride=(*apart[:-2], 1, 16))
-    x = graph.matmul(q, k)
-    most = graph.reduction(x, ReductionOperator.MAX).set_dim((*batch, 32, 1))
-    power = graph.exp(graph.sub(x, most))
-    total = graph.reduction(power, ReductionOperator.ADD).set_dim((*batch, 32, 1))
-    p = graph.div(power, total).set_data_type("f16")
-    graph.matmul(p, v).set_output(True).set_data_type("f16")
-    (op,) = fuse(graph.build_operation_graph())
-    return op
+def reasons(batch: tuple[int, ...], device: str) -> list[str]:
+    (op,) = fuse(stacked(batch))
+    return [reason.rule for reason in ENGINE.why_not(Task(op, device_spec(device)))]
 
 
 @pytest.mark.parametrize("batch", [(2,), (2, 3), (2, 1, 3)])
 def test_needs(batch: tuple[int, ...]) -> None:
-    assert not ENGINE.why_not(Task(stacked(batch), H200))
-    assert [r.rule for r in ENGINE.why_not(Task(stacked(batch), device_spec("a100")))] == [
-        "cuda_hopper_attention.compute_capability"
-    ]
+    assert not reasons(batch, "h200")
+    assert reasons(batch, "a100") == ["cuda_hopper_attention.compute_capability"]
 
 
 def test_more_batch_axes_than_the_copy_unit_counts() -> None:
-    assert [r.rule for r in ENGINE.why_not(Task(stacked((2, 1, 3, 2)), H200))] == ["cuda_hopper_attention.batch"]
+    assert reasons((2, 1, 3, 2), "h200") == ["cuda_hopper_attention.batch"]
+
+
+@emulated
+def test_one_batch_axis() -> None:
+    check(stacked((3,), rows=70), engine=ENGINE, device=SMALL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphdnn.engines.cuda import ahead, apart, joined, paired, turned, widened
+from graphdnn.engines.cuda.attention import hopper as hopper_attention
 from graphdnn.engines.cuda.attention import mma as mma_attention
 from graphdnn.engines.cuda.direct import depthwise, depthwise_wgrad, direct, grouped, grouped_wgrad
 from graphdnn.engines.cuda.direct import stem as direct_stem
@@ -88,6 +89,7 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     matmul_few.ENGINE,
     matmul_cublas.ENGINE,
     matmul.ENGINE,
+    hopper_attention.ENGINE,
     mma_attention.ENGINE,
     pointwise.ENGINE,
     reduction.ENGINE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphdnn.checks import AtMost
+from graphdnn.checks import AtLeast, AtMost
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
@@ -19,7 +19,7 @@ from graphdnn.engines.cuda.hopper.needs import capability_need
 from graphdnn.engines.cuda.hopper.operands import ALIGNMENT
 from graphdnn.engines.cuda.hopper.product import product_text, register_product_text
 from graphdnn.engines.cuda.hopper.tile import ROW
-from graphdnn.engines.engine import Cost, Knob, Knobs, Task, kind_need, needs_rule
+from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need, needs_rule
 from graphdnn.engines.sum_error import SumError
 from graphdnn.enums import DataType, KnobType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
@@ -29,6 +29,7 @@ _BYTES = ELEMENTS[DataType.HALF].bytes
 _PANEL = ROW // _BYTES  # elements of a head that lie in one row of shared memory
 _MOST_BATCH_AXES = 3  # a map has five axes, two of which are a head's
 _GROUP_ROWS = 64
+_MOST_TILES = 2**30
 _COPYING, _MULTIPLYING = 24, 240  # registers of a thread
 _MOST_CUT = 128  # keys at a time
 _REGISTERS_LEFT = 44  # of them, for all but scores, powers and sums
@@ -61,9 +62,11 @@ class Tile:
         return registers + others <= _MULTIPLYING and self.shared(depth, columns) <= shared
 
 
-# In order of preference.
-TILES = (Tile(176, 2), Tile(128, 2), Tile(112, 2), Tile(96, 2), Tile(80, 2), Tile(64, 2), Tile(48, 2))
-TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile")
+# In order of preference, as far as they fit.
+TILES = tuple([Tile(bn, 2) for bn in (176, 128, 112, 96, 80, 64, 48)])
+TILE = Knob(
+    KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the first from this tile on that fits"
+)
 
 
 def _whole(size: int, unit: int) -> int:
@@ -75,18 +78,16 @@ def _heads(parts: Parts) -> tuple[int, int]:
     return _whole(parts.sizes.depth, 16), _whole(parts.sizes.columns, 8)
 
 
-def _tile(parts: Parts, device: DeviceSpec, knobs: Knobs) -> Tile:
-    number = knobs[TILE.type]
-    if number:
-        return TILES[number - 1]
+def _tile(parts: Parts, device: DeviceSpec, number: int) -> Tile | None:
+    """None where the smallest one does not fit."""
     depth, columns = _heads(parts)
     read = {t.uid for t in parts.op.inputs if not (t.is_by_value or t.is_constant)}
     reads = any(t.uid in read for step in parts.attention.steps for t in step.inputs().values())
     # Blocks at the edge of a band are worked out whole: longer ones lose more.
     is_cut = parts.band.first is not None or parts.band.last is not None
-    most, others = _MOST_CUT if is_cut else TILES[0].bn, _REGISTERS_LEFT + (_READING if reads else 0)
-    fitting = (t for t in TILES if t.bn <= most and t.fits(depth, columns, others, device.shared_memory))
-    return next(fitting, TILES[-1])
+    tiles = TILES[number - 1 :] if number else [t for t in TILES if not is_cut or t.bn <= _MOST_CUT]
+    others = _REGISTERS_LEFT + (_READING if reads else 0)
+    return next((t for t in tiles if t.fits(depth, columns, others, device.shared_memory)), None)
 
 
 def _own(spec: TensorSpec, batch: tuple[int, ...]) -> list[int]:
@@ -117,9 +118,18 @@ def _together(parts: Parts, device: DeviceSpec) -> int:
     return max(1, min(sizes.stack, device.cache_bytes // 2 // head))
 
 
+def _row_tiles(parts: Parts) -> int:
+    return -(-parts.sizes.rows // TILES[0].rows)
+
+
+def _tiles(parts: Parts) -> int:
+    return parts.sizes.stack * _row_tiles(parts)
+
+
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     parts, steps = parts_of(op), Steps(op, device)
-    sizes, tile, attention = parts.sizes, _tile(parts, device, knobs), parts.attention
+    sizes, attention = parts.sizes, parts.attention
+    tile = _tile(parts, device, knobs[TILE.type]) or TILES[-1]
     batch, rank = attention.first.c.extents[:-2], attention.first.c.rank
     parameters = Parameters(steps.places)
     describe(parts, parameters)
@@ -131,7 +141,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         maps.append((spec, _map(spec, batch, length_axis=length, line_axis=line, lines=lines[name])))
         parameters.integers(f"{name}_apart", [n // own for n, own in zip(batch, _own(spec, batch), strict=True)])
     parameters.maps("maps", maps)
-    row_tiles = -(-sizes.rows // tile.rows)
+    row_tiles = _row_tiles(parts)
     parameters.table({"stack": sizes.stack, "row_tiles": row_tiles, "heads_together": _together(parts, device)})
     functions = functions_of(parts, parameters)
     depth, columns = _heads(parts)
@@ -152,7 +162,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "Query": STORAGE[query], "Value": STORAGE[value],
         },
     )  # fmt: skip
-    blocks = min(device.sm_count, sizes.stack * row_tiles)
+    blocks = min(device.sm_count, _tiles(parts))
     threads = 128 * (tile.rows // _GROUP_ROWS + 1)
     shared = tile.shared(depth, columns)
     steps.add_early(Launch(text, "hopper_attention", (blocks, 1, 1), threads, parameters.pack(), shared))
@@ -182,13 +192,31 @@ ENGINE = cuda_engine(
     needs=(
         needs_rule("cuda_hopper_attention.operation", "attention"),
         capability_need("cuda_hopper_attention", _is_attention),
-        kind_need(
+        need(
             "cuda_hopper_attention.batch",
             "dims",
             lambda task: parts_of(task.op).attention.first.c.rank - 2,
             AtMost(_MOST_BATCH_AXES),
             reason="the copy unit counts along five axes, two of which are a head's",
             fix="join batch axes, or use another engine",
+            when=_is_attention,
+        ),
+        need(
+            "cuda_hopper_attention.shared_memory",
+            "device.shared_memory",
+            lambda task: task.device.shared_memory,
+            lambda task: AtLeast(TILES[-1].shared(*_heads(parts_of(task.op)))),
+            reason="rows of q, and two blocks of keys and values, are in shared memory at the same time",
+            fix="leave the engine more shared memory, or use another engine",
+            when=lambda task: _is_attention(task) and _tile(parts_of(task.op), task.device, 0) is None,
+        ),
+        need(
+            "cuda_hopper_attention.tiles",
+            "dims",
+            lambda task: _tiles(parts_of(task.op)),
+            AtMost(_MOST_TILES),
+            reason="tiles of rows are counted in 32 bits",
+            fix="divide the batch among several graphs",
             when=_is_attention,
         ),
     ),
