@@ -71,38 +71,39 @@ class Attention(Extensions):
         rank = len(extents[0])
         if rank < _LEAST_RANK or any(len(e) != rank for e in extents):
             raise BadParam(OPERANDS.reject(self._here(), "q, k, v", extents))
-        compute = self._compute_type((q, k, v), compute_data_type)
-        of_rows = [*map(max, *(e[:-2] for e in extents[:2])), extents[0][-2], 1]
+        with self._whole((q, k, v)):
+            compute = self._compute_type((q, k, v), compute_data_type)
+            of_rows = [*map(max, *(e[:-2] for e in extents[:2])), extents[0][-2], 1]
 
-        def step(mode: M, x: Tensor, b: Tensor | None = None, **operands: Any) -> Tensor:
-            return self.pointwise(mode, x=x, b=b, compute_data_type=compute, **operands).set_data_type(_SOFTMAX)
+            def step(mode: M, x: Tensor, b: Tensor | None = None, **operands: Any) -> Tensor:
+                return self.pointwise(mode, x=x, b=b, compute_data_type=compute, **operands).set_data_type(_SOFTMAX)
 
-        def named(what: str) -> str:
-            return f"{name}::{what}" if name else ""
+            def named(what: str) -> str:
+                return f"{name}::{what}" if name else ""
 
-        turned = self.transpose(k, [*range(rank - 2), rank - 1, rank - 2], name=named("k"))
-        x = self.matmul(q, turned, compute_data_type=compute, name=named("scores")).set_data_type(_SOFTMAX)
-        if attn_scale is not None:
-            x = step(M.MUL, x, attn_scale if isinstance(attn_scale, Tensor) else self.tensor_scalar(attn_scale))
-        if bias is not None:
-            x = step(M.ADD, x, bias)
-        rows, keys = rank - 2, rank - 1  # axes of scores
-        moved = extents[1][-2] - extents[0][-2] if use_causal_mask_bottom_right else 0
-        masks = [] if seq_len_kv is None else [self._compared(M.CMP_LT, self._index(x, keys), seq_len_kv)]
-        if sliding_window_length is not None:
-            reached = self._index(x, keys, sliding_window_length)
-            masks.append(self._compared(M.CMP_GT, reached, self._index(x, rows, moved)))
-        if use_causal_mask or use_causal_mask_bottom_right:
-            masks.append(self._compared(M.CMP_GE, self._index(x, rows, moved), self._index(x, keys)))
-        for mask in masks:
-            x = step(M.BINARY_SELECT, x, self.tensor_scalar(-inf), t=mask)
-        most = self.reduction(x, ReductionOperator.MAX, compute).set_dim(of_rows).set_data_type(_SOFTMAX)
-        powers = step(M.EXP, step(M.SUB, x, most))
-        total = self.reduction(powers, ReductionOperator.ADD, compute).set_dim(of_rows).set_data_type(_SOFTMAX)
-        p = step(M.DIV, powers, total, name=named("probabilities"))
-        p.set_data_type(v.data_type or (self.natural_type(v) if v.is_virtual else self._io))
-        o = self.matmul(p, v, compute_data_type=compute, name=name)
-        return [o, step(M.ADD, most, step(M.LOG, total), name=named("stats")) if generate_stats else None]
+            turned = self.transpose(k, [*range(rank - 2), rank - 1, rank - 2], name=named("k"))
+            x = self.matmul(q, turned, compute_data_type=compute, name=named("scores")).set_data_type(_SOFTMAX)
+            if attn_scale is not None:
+                x = step(M.MUL, x, attn_scale if isinstance(attn_scale, Tensor) else self.tensor_scalar(attn_scale))
+            if bias is not None:
+                x = step(M.ADD, x, bias)
+            rows, keys = rank - 2, rank - 1  # axes of scores
+            moved = extents[1][-2] - extents[0][-2] if use_causal_mask_bottom_right else 0
+            masks = [] if seq_len_kv is None else [self._compared(M.CMP_LT, self._index(x, keys), seq_len_kv)]
+            if sliding_window_length is not None:
+                reached = self._index(x, keys, sliding_window_length)
+                masks.append(self._compared(M.CMP_GT, reached, self._index(x, rows, moved)))
+            if use_causal_mask or use_causal_mask_bottom_right:
+                masks.append(self._compared(M.CMP_GE, self._index(x, rows, moved), self._index(x, keys)))
+            for mask in masks:
+                x = step(M.BINARY_SELECT, x, self.tensor_scalar(-inf), t=mask)
+            most = self.reduction(x, ReductionOperator.MAX, compute).set_dim(of_rows).set_data_type(_SOFTMAX)
+            powers = step(M.EXP, step(M.SUB, x, most))
+            total = self.reduction(powers, ReductionOperator.ADD, compute).set_dim(of_rows).set_data_type(_SOFTMAX)
+            p = step(M.DIV, powers, total, name=named("probabilities"))
+            p.set_data_type(v.data_type or (self.natural_type(v) if v.is_virtual else self._io))
+            o = self.matmul(p, v, compute_data_type=compute, name=name)
+            return [o, step(M.ADD, most, step(M.LOG, total), name=named("stats")) if generate_stats else None]
 
     def _index(self, scores: Tensor, axis: int, by: int = 0) -> Tensor:
         """Of each score along an axis, and so much more."""
