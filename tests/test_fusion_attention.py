@@ -12,6 +12,7 @@ from attention_graphs import Shape, attention
 from graphdnn import Graph, OperationGraph, fuse
 from graphdnn.builder.tensor import Tensor
 from graphdnn.fusion import FusedGraph, Limits
+from graphdnn.locks.patterns import kernels_like
 
 
 def rules(fused: FusedGraph) -> list[str]:
@@ -133,3 +134,10 @@ def test_a_softmax_of_two_products_is_no_attention() -> None:
     scores = [d.graph.matmul(d.operand(2, 32, 16), d.keys()) for _ in range(2)]
     o = d.graph.matmul(d.softmax(d.graph.add(*scores)), d.operand(2, 32, 16))
     assert "attention" not in rules(fuse(d.built(o)))
+
+
+def test_locks_call_what_is_between_the_products_a_softmax() -> None:
+    fused = fuse(attention(causal=0, scale=0.5, statistics=True))
+    pattern = "matmul + mul + gen_index + gen_index + cmp_ge + binary_select + softmax + matmul"
+    assert [op.rule for op in kernels_like(fused, pattern)] == ["attention"]
+    assert not kernels_like(fused, "matmul + softmax")

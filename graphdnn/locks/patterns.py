@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from graphdnn.enums import NormMode, PointwiseMode, ResampleMode
 from graphdnn.errors import BadParam
 from graphdnn.fusion import FusedGraph, FusedOp
+from graphdnn.fusion.attention import attention_of
 from graphdnn.operations import (
     BnBackwardWeights,
     BnFinalize,
@@ -115,6 +116,10 @@ def _is_known(word: str, fused: FusedGraph) -> bool:
 def _steps(kernel: FusedOp) -> list[Operation | _Softmax]:
     """The operations in order, those of a softmax as one."""
     operations: list[Operation | _Softmax] = list(kernel.operations)
+    found = attention_of(kernel.operations) if kernel.rule == "attention" else None
+    if found is not None:
+        places = {id(op): place for place, op in enumerate(kernel.operations)}
+        return [*operations[: places[id(found.maximum)]], _Softmax(), *operations[places[id(found.quotient)] + 1 :]]
     if kernel.rule != "softmax":
         return operations
     first = next(i for i, op in enumerate(kernel.operations) if isinstance(op, Reduction) or _mode(_M.EXP)(op))

@@ -47,8 +47,15 @@ class Tile:
         return (self.bm + self.bn) * (depth * _BYTES + _PITCH) + self.bn * (columns * _BYTES + _PITCH)
 
 
-# In order of preference for heads up to 128; the last ones for longer heads, and where shared memory is limited.
-TILES = (Tile(128, 64, 8, 1), Tile(64, 64, 4, 2), Tile(64, 32, 4, 2), Tile(64, 16, 4, 1))
+# In order of preference: for many rows, for fewer, for long heads, and where shared memory is limited.
+TILES = (
+    Tile(128, 64, 4, 2),
+    Tile(128, 48, 4, 2),
+    Tile(128, 32, 4, 2),
+    Tile(64, 64, 4, 2),
+    Tile(64, 32, 4, 2),
+    Tile(64, 16, 4, 2),
+)
 TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile")
 
 
@@ -66,10 +73,17 @@ def _tile(parts: Parts, device: DeviceSpec, knobs: Knobs) -> Tile:
     if number:
         return TILES[number - 1]
     depth, columns = _whole(sizes.depth), _whole(sizes.columns)
-    return next(
-        (t for t in TILES if t.shared(depth, columns) <= device.shared_memory and t.sums(columns) <= _MOST_SUMS),
-        TILES[-1],
-    )
+    for blocks in (2, 1):  # of a multiprocessor: one multiplies while the other waits for keys, or weighs them
+        for tile in TILES:
+            is_filled = tile.bm == TILES[-1].bm or _blocks(parts, tile) >= device.sm_count
+            room = device.shared_memory // blocks
+            if is_filled and tile.sums(columns) <= _MOST_SUMS and tile.shared(depth, columns) <= room:
+                return tile
+    return TILES[-1]
+
+
+def _blocks(parts: Parts, tile: Tile) -> int:
+    return parts.sizes.stack * -(-parts.sizes.rows // tile.bm)
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
@@ -95,19 +109,27 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "Query": STORAGE[first.a.data_type], "Value": STORAGE[last.b.data_type],
         },
     )  # fmt: skip
-    blocks = sizes.stack * -(-sizes.rows // tile.bm)
     shared = tile.shared(depth, columns)
-    steps.add_early(Launch(text, "mma_attention", (blocks, 1, 1), 32 * tile.warps, parameters.pack(), shared))
+    steps.add_early(
+        Launch(text, "mma_attention", (_blocks(parts, tile), 1, 1), 32 * tile.warps, parameters.pack(), shared)
+    )
     return steps.kernel(name)
 
 
-_SHARE = 0.35  # of the tensor cores' rate that long heads reach
+_SHARE = 0.55  # of the tensor cores' rate that long heads reach
+_WARPGROUPS, _PACE = (9, 0), 1.88  # from here on a data sheet's rate is that of warpgroups' products
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    parts = parts_of(task.op)
-    seconds = parts.work / (task.device.rate(parts.attention.first.a.data_type) * _SHARE)
-    return device_cost(task, seconds)
+    parts, device = parts_of(task.op), task.device
+    tile = _tile(parts, device, knobs)
+    blocks, sizes = _blocks(parts, tile), parts.sizes
+    at_once = 2 * device.sm_count
+    rounds = -(-blocks // at_once) * at_once / blocks  # the last one is as long as the others
+    rows = -(-sizes.rows // tile.bm) * tile.bm / sizes.rows
+    pace = _PACE if device.compute_capability >= _WARPGROUPS else 1.0
+    rate = device.rate(parts.attention.first.a.data_type) * _SHARE / pace
+    return device_cost(task, parts.work * rounds * rows / rate)
 
 
 # Sums of the second product are scaled down when a larger score comes, at most once for each step of keys.
