@@ -109,13 +109,19 @@ def _map(spec: TensorSpec, batch: tuple[int, ...], *, length_axis: int, line_axi
     )
 
 
-def _together(parts: Parts, device: DeviceSpec) -> int:
-    """Heads whose tiles follow each other, row by row: as many as leave the cache to their keys and values."""
+def _dealt(parts: Parts, device: DeviceSpec) -> tuple[int, int]:
+    """Blocks of the grid, and heads whose tiles follow each other row by row.
+
+    Tiles of equal length: a block for each multiprocessor, which takes one after the other, a head's next to each other.
+    Of a band they differ: all heads together where their keys and values fit into the cache, so that rounds are of one
+    length; else as many as do, and a block for each tile, which start as others end.
+    """
+    sizes, tiles = parts.sizes, _tiles(parts)
     if parts.band.last is None:
-        return 1
-    sizes = parts.sizes
+        return min(device.sm_count, tiles), 1
     head = sizes.keys * (sizes.depth + sizes.columns) * _BYTES
-    return max(1, min(sizes.stack, device.cache_bytes // 2 // head))
+    together = max(1, min(sizes.stack, device.cache_bytes // 2 // head))
+    return (min(device.sm_count, tiles) if together == sizes.stack else tiles), together
 
 
 def _row_tiles(parts: Parts) -> int:
@@ -141,8 +147,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         maps.append((spec, _map(spec, batch, length_axis=length, line_axis=line, lines=lines[name])))
         parameters.integers(f"{name}_apart", [n // own for n, own in zip(batch, _own(spec, batch), strict=True)])
     parameters.maps("maps", maps)
-    row_tiles = _row_tiles(parts)
-    parameters.table({"stack": sizes.stack, "row_tiles": row_tiles, "heads_together": _together(parts, device)})
+    blocks, together = _dealt(parts, device)
+    parameters.table({"stack": sizes.stack, "row_tiles": _row_tiles(parts), "heads_together": together})
     functions = functions_of(parts, parameters)
     depth, columns = _heads(parts)
     query, value = attention.first.a.data_type, attention.last.b.data_type
@@ -162,7 +168,6 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "Query": STORAGE[query], "Value": STORAGE[value],
         },
     )  # fmt: skip
-    blocks = min(device.sm_count, _tiles(parts))
     threads = 128 * (tile.rows // _GROUP_ROWS + 1)
     shared = tile.shared(depth, columns)
     steps.add_early(Launch(text, "hopper_attention", (blocks, 1, 1), threads, parameters.pack(), shared))

@@ -23,8 +23,8 @@ template <bool VALUE> struct Truth { static constexpr bool value = VALUE; };
 // `begin` to `end`: blocks of keys that rows of the tile see; between `whole` and `whole_end` all rows see all of them.
 struct Tile {
     int at[RANK] = {}, row, begin, end, whole, whole_end;
-    // Tiles of HEADS_TOGETHER heads follow each other: their keys and values are in the cache at the same time. Where later
-    // rows see more keys, these come first, so that the last tiles are short ones.
+    // Tiles of `heads_together` heads follow each other, row by row: their keys and values are in the cache at the same time.
+    // Where later rows see more keys, these come first, so that the last tiles are short ones.
     __device__ __forceinline__ Tile(const Params& p, int number) {
         const int row_tiles = (int)p.row_tiles, together = (int)p.heads_together;
         const int set = number / (row_tiles * together), in_set = number - set * (row_tiles * together);
@@ -162,6 +162,9 @@ __device__ __forceinline__ void score_block(const Params& p, const Tile& t, int 
     }
 }
 
+// Scores so large that their multiples would overflow are alike or differ by much, whatever the unit.
+__device__ __forceinline__ float unit_of(float largest) { return fabsf(largest) < 1e38f ? LOG2_E : 1.0f; }
+
 // Of a thread's two rows: the largest score so far, in units of the exponent what powers are below, and the thread's part of
 // their sum.
 struct Softmax {
@@ -177,8 +180,7 @@ struct Softmax {
             largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
             largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
             most[h] = largest = fmaxf(largest, most[h]);
-            // Scores so large that their multiples would overflow are alike or differ by much, whatever the unit.
-            const float unit = fabsf(largest) < 1e38f ? LOG2_E : 1.0f;
+            const float unit = unit_of(largest);
             const float next = largest * unit;
             // Where no key was seen yet: powers are 0, and none is no number because of that.
             const float below = next == -INFINITY ? 0.0f : next;
@@ -224,7 +226,9 @@ __device__ __forceinline__ void leave(
         if (row + 8 * h >= (int)p.rows) continue;
         const float most = softmax.most[h];
         // Nothing is the largest: the differences from it are no numbers.
-        const float total = most == -INFINITY ? NAN : softmax.total[h], share = 1.0f / total;
+        float total = most == -INFINITY ? NAN : softmax.total[h];
+        const float share = 1.0f / total;
+        total *= power_of_two(-__fmaf_rn(most, unit_of(most), -softmax.base[h]));  // the base was rounded, the largest score was not
         at[RANK - 2] = row + 8 * h;
         at[RANK - 1] = 0;
         if (HAS_ROWS && threadIdx.x % 4 == 0) conclude(p, at, most, total);
@@ -260,14 +264,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_attention(const 
     const int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 % 4, 0);
     const int tiles = (int)(p.stack * p.row_tiles);
+    // Every other round of tiles is dealt backwards: whoever had the longest one has the shortest one next.
+    const auto tile_of = [&](int round) {
+        const int block = (int)blockIdx.x, blocks = (int)gridDim.x;
+        return round * blocks + (round % 2 ? blocks - 1 - block : block);
+    };
     Turn<STAGES> k_turn, v_turn;
     Turn<1> q_turn;
     wait_for_launch_before();
     if (warpgroup == 0) {
         give_registers<COPYING_REGISTERS>();
         if (warp == 0 && is_elected()) {
-            for (int number = (int)blockIdx.x; number < tiles; number += (int)gridDim.x) {
-                const Tile t(p, number);
+            for (int round = 0; tile_of(round) < tiles; ++round) {
+                const Tile t(p, tile_of(round));
                 if (t.begin >= t.end) continue;
                 const auto bring_keys = [&](int block) {
                     await_phase(k_empty + 8 * k_turn.stage, k_turn.parity ^ 1);
@@ -310,8 +319,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_attention(const 
         const bool speaks = threadIdx.x % 128 == 0;
         const matrix_t q = matrix_at<false>(q_at + group * (64 * ROW));
         if (group == GROUPS - 1) give_turn(0);
-        for (int number = (int)blockIdx.x; number < tiles; number += (int)gridDim.x) {
-            const Tile t(p, number);
+        for (int round = 0; tile_of(round) < tiles; ++round) {
+            const Tile t(p, tile_of(round));
             const int row = t.row + group * 64 + warp * 16 + (int)threadIdx.x % 32 / 4;
             Softmax softmax{{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}, {0.0f, 0.0f}};
             float sum[COLUMNS / 2];
@@ -402,7 +411,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_attention(const 
                 if (speaks) arrive(v_empty + 8 * v_turn.stage);
                 v_turn.advance();
             }
-            if (number + (int)gridDim.x >= tiles) let_next_start();
+            if (tile_of(round + 1) >= tiles) let_next_start();
             leave(p, t, row, softmax, sum);
         }
         if (group == 0) await_turn(0);  // every turn that was given is taken
