@@ -18,7 +18,7 @@ def nested(levels: int) -> str:
     """Lists and objects in turns."""
     text = "0"
     for level in range(levels):
-        text = f'{{"a": {text}}}' if level % 2 else f"[{text}, [1], {{}}]"
+        text = f'{{"a": {text}}}' if level % 2 else f"[{text}, 1]"
     return text
 
 
