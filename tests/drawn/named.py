@@ -203,6 +203,7 @@ NAMED: tuple[Named, ...] = (
     # Data movement and windows of other kinds.
     Named("movement:22:small"),
     Named("movement:16:small"),
+    Named("movement:99:small"),
     Named("pool_apart:1:small"),
     Named("resample:1:small"),
     Named("resample:5:small"),
